@@ -96,7 +96,7 @@ class Closed(Versioned):
 
 
 class Observation(Record):
-    """One thing seen. `value` null means looked for and not found out; then `why` says so."""
+    """One thing seen. `value` null means looked for and not found out; then `why` says so. Beside a value, why is a remark."""
 
     quantity: str  # discovery.gpu.count
     subject: str  # job, n0, n0/gpu1, n0/rank1, n0->n1
@@ -135,6 +135,27 @@ class Verdicts(Versioned):
     verdicts: list[Verdict]
     not_applicable: list[NotApplicable]
     notes: list[str]
+
+
+class Step(Record):
+    """One phase of a playbook run."""
+
+    phase: str
+    folder: str | None  # of its run, from the repository root; null when it did not run
+    outcome: Outcome
+    why_not_run: str | None = None
+    seconds: NonNegative
+
+
+class Playbook(Versioned):
+    """`playbook.json`: what `bringup run` did, rewritten after every phase."""
+
+    name: str
+    nodes: list[str]
+    profile: str
+    planned: list[str]  # phases
+    left_out: list[str]  # phases that these nodes cannot run, with the reason
+    steps: list[Step]
 
 
 class RunArgs(Versioned):

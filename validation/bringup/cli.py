@@ -1,0 +1,135 @@
+"""The `bringup` command. Exit codes everywhere: 0 pass, 1 the cluster failed a gate, 2 we could not tell (bad input included)."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn
+
+from bringup import compare, drills, hostlist, judge, pipeline, report, runs
+from bringup import profile as profiles
+from bringup.phases import PHASES
+from bringup.records import Outcome, RecordError
+
+CANNOT_TELL = 2
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:  # argparse prints the usage first: two lines where one is enough
+        self.exit(CANNOT_TELL, f"{self.prog}: {message}; see {self.prog} --help\n")
+
+
+def main(argv: list[str] | None = None) -> int:
+    arguments = _parser().parse_args(argv)
+    try:
+        verb: Callable[[argparse.Namespace], int] = arguments.verb
+        return verb(arguments)
+    except (profiles.ProfileError, runs.RunError, RecordError, compare.NotComparable, pipeline.PipelineError, ValueError) as error:
+        print(f"bringup: {report.plain(str(error))}", file=sys.stderr)
+    except OSError as error:
+        print(f"bringup: {report.plain(str(error))}", file=sys.stderr)
+    except KeyboardInterrupt:
+        print("bringup: interrupted", file=sys.stderr)
+    return CANNOT_TELL
+
+
+def _open(arguments: argparse.Namespace) -> int:
+    if arguments.phase not in PHASES:
+        raise ValueError(f"no phase is called {arguments.phase!r}; there are {', '.join(PHASES)}")
+    folder = runs.open_run(
+        PHASES[arguments.phase], nodes=hostlist.expand(arguments.nodes), gpus_per_node=arguments.gpus_per_node,
+        ranks_per_node=arguments.gpus_per_node if arguments.ranks_per_node is None else arguments.ranks_per_node,
+        profile=profiles.load(arguments.profile), argv=arguments.argv, results=arguments.results)
+    print(folder)
+    return 0
+
+
+def _close(arguments: argparse.Namespace) -> int:
+    runs.close_run(arguments.run, arguments.exit_code)
+    return _judge_and_show(arguments.run, None)
+
+
+def _judge(arguments: argparse.Namespace) -> int:
+    worst = 0
+    for folder in arguments.runs:
+        profile = None if arguments.profile is None else profiles.load(arguments.profile)
+        code = _judge_and_show(folder, profile)
+        worst = 1 if 1 in (worst, code) else max(worst, code)
+    return worst
+
+
+def _judge_and_show(folder: Path, profile: profiles.Profile | None) -> int:
+    observations, verdicts = judge.judge_folder(folder, profile)
+    run = runs.load(folder)
+    runs.save_judgement(folder, observations, verdicts, report.markdown(run, verdicts))
+    print(report.screen(folder, run, verdicts))
+    return verdicts.outcome.exit_code
+
+
+def _compare(arguments: argparse.Namespace) -> int:
+    if len(arguments.runs) < 2:
+        raise ValueError("compare needs at least two training runs (training/results/…)")
+    header, rows, note = compare.table(arguments.runs)
+    text = "\n".join(report.table(header, rows)) if arguments.markdown else compare.as_text(header, rows)
+    print(f"{text}\n\n{note}")
+    wrong = compare.disagreements(rows)
+    if wrong:
+        print(f"bringup: the losses of {', '.join(wrong)} do not agree with the base run's: their speed means nothing yet",
+              file=sys.stderr)
+    return Outcome.FAIL.exit_code if wrong else 0
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    return pipeline.run(pipeline.Request(
+        nodes=arguments.nodes, nodelist=arguments.nodelist, profile=profiles.load(arguments.profile),
+        profile_name=arguments.profile, phases=arguments.phases, resume=arguments.resume))
+
+
+def _drill(arguments: argparse.Namespace) -> int:
+    print(drills.listed())
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="bringup", description=__doc__)
+    verbs = parser.add_subparsers(required=True, metavar="VERB", parser_class=_Parser)
+    default_profile = profiles.from_environment()
+
+    one = verbs.add_parser("run", help="all phases, one after the other, with progress; or some of them")
+    one.add_argument("phases", nargs="*", metavar="PHASE", help=f"default: all ({', '.join(PHASES)})")
+    one.add_argument("--nodes", type=int, help="how many nodes (default: all nodes of the default partition)")
+    one.add_argument("--nodelist", help="which nodes: n[0-3]")
+    one.add_argument("--profile", default=default_profile, help="name or .yaml path (default: $BRINGUP_PROFILE, here %(default)s)")
+    one.add_argument("--resume", type=Path, metavar="FOLDER", help="continue an earlier playbook run: what passed is not repeated")
+    one.set_defaults(verb=_run)
+
+    one = verbs.add_parser("judge", help="judge results folders again, here or on a copy; needs no Slurm and no torch")
+    one.add_argument("runs", nargs="+", type=Path, metavar="RUN")
+    one.add_argument("--profile", help="judge against this profile instead of the one the run was opened with")
+    one.set_defaults(verb=_judge)
+
+    one = verbs.add_parser("compare", help="training runs side by side; refuses unlike ones")
+    one.add_argument("runs", nargs="*", type=Path, metavar="RUN")
+    one.add_argument("--markdown", action="store_true", help="a Markdown table")
+    one.set_defaults(verb=_compare)
+
+    one = verbs.add_parser("drill", help="list the declared faults, each with the gate and subject that must fail")
+    one.set_defaults(verb=_drill)
+
+    one = verbs.add_parser("open", help="(phase scripts) create a run folder with its plan; prints its path")
+    one.add_argument("phase")
+    one.add_argument("--nodes", required=True, help="node list: n0,n1 or n[0-1]")
+    one.add_argument("--gpus-per-node", type=int, required=True)
+    one.add_argument("--ranks-per-node", type=int, help="default: one per GPU")
+    one.add_argument("--profile", default=default_profile)
+    one.add_argument("--results", type=Path, help="folder of the runs (default: the phase's own)")
+    one.add_argument("argv", nargs="*", help="after --: the command line to record")
+    one.set_defaults(verb=_open)
+
+    one = verbs.add_parser("close", help="(phase scripts) close a run, judge it, write report.md")
+    one.add_argument("run", type=Path)
+    one.add_argument("--exit-code", type=int, required=True)
+    one.set_defaults(verb=_close)
+    return parser

@@ -1,0 +1,169 @@
+"""Planned pairs + observations + profile -> verdicts. Pure: no Slurm, no GPU, no torch, no clock."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from pathlib import Path
+
+from bringup import gates as catalogue
+from bringup import plan as planning
+from bringup import runs
+from bringup.gates.gate import Fixed, Fleet, Gate, Requested
+from bringup.gates.rules import Expected, RuleError, holds, in_words, odd_ones
+from bringup.parsers import read_run
+from bringup.parsers.result import Parsed
+from bringup.phases import PHASES
+from bringup.profile import Profile
+from bringup.records import Observation, Observations, Outcome, Run, Value, Verdict, Verdicts, worst
+
+Seen = Mapping[tuple[str, str], list[Observation]]
+NOTHING = "nothing"
+
+
+def judge_folder(folder: Path, profile: Profile | None = None) -> tuple[Observations, Verdicts]:
+    """Read a run's folder and judge it, against its own copy of the profile unless another one is given."""
+    run = runs.load(folder)
+    profile = runs.load_profile(folder) if profile is None else profile
+    parsed = read_run(folder, run)
+    return (Observations(observations=parsed.observations, problems=parsed.problems), judge(run, profile, parsed))
+
+
+def judge(run: Run, profile: Profile, parsed: Parsed) -> Verdicts:
+    """One verdict per planned pair. A pair without evidence is incomplete; a plan without pairs is incomplete."""
+    seen: dict[tuple[str, str], list[Observation]] = defaultdict(list)
+    for one in parsed.observations:
+        seen[one.quantity, one.subject].append(one)
+    not_applicable = planning.excluded_here(run.phase, profile.not_applicable)
+    excluded = {entry.gate for entry in not_applicable}
+    # gates that are newer than the run are judged too, on the run's own nodes
+    planned = planning.plan(run.phase, run.nodes, run.ranks_per_node, excluded)
+    planned |= {gate: subjects for gate, subjects in run.planned.items() if gate not in excluded}
+    outcomes: dict[tuple[str, str], Outcome] = {}
+    verdicts: list[Verdict] = []
+    for gate_id in _needs_first(planned):
+        for verdict in _judge_gate(gate_id, planned[gate_id], run, profile, seen, outcomes):
+            outcomes[verdict.gate, verdict.subject] = verdict.outcome
+            verdicts.append(verdict)
+    return Verdicts(phase=run.phase, run=run.name, outcome=worst([verdict.outcome for verdict in verdicts]),
+                    verdicts=verdicts, not_applicable=not_applicable, notes=[*parsed.problems, *_strangers(run, parsed)])
+
+
+def _needs_first(planned: Mapping[str, list[str]]) -> list[str]:
+    """Gates in the catalogue's order, those that are needed before those that need them; unknown ones last."""
+    order: list[str] = []
+
+    def visit(gate_id: str) -> None:
+        if gate_id in order or gate_id not in planned:
+            return
+        gate = catalogue.GATES.get(gate_id)
+        for need in gate.needs if gate else ():
+            visit(need)
+        order.append(gate_id)
+
+    for gate_id in [*catalogue.GATES, *planned]:
+        visit(gate_id)
+    return order
+
+
+def _judge_gate(gate_id: str, subjects: list[str], run: Run, profile: Profile, seen: Seen,
+                outcomes: Mapping[tuple[str, str], Outcome]) -> list[Verdict]:
+    gate = catalogue.GATES.get(gate_id)
+    if gate is None:
+        return [Verdict(gate=gate_id, subject=subject, outcome=Outcome.INCOMPLETE, observed=NOTHING,
+                        expected="a gate that this version knows", evidence=runs.RUN,
+                        fix="docs/06-failure-modes.md#unknown-gate") for subject in subjects]
+    if isinstance(gate.expect, Fleet):
+        return _judge_fleet(gate, subjects, seen)
+    return [_judge_value(gate, subject, run, profile, seen, outcomes) for subject in subjects]
+
+
+def _judge_value(gate: Gate, subject: str, run: Run, profile: Profile, seen: Seen,
+                 outcomes: Mapping[tuple[str, str], Outcome]) -> Verdict:
+    rule, expected, quantity = str(gate.rule), None, gate.quantity
+    if isinstance(gate.expect, Fixed):
+        expected = gate.expect.value
+    elif isinstance(gate.expect, Requested):
+        expected = planning.requested(run, gate, subject, gate.expect.field, PHASES[run.phase].strategy)
+    else:
+        entry = profile.expect.get(gate.id)
+        if entry is None:
+            return _incomplete(gate, subject, "a number in the profile", f"profile {profile.name} declares no {gate.id}")
+        if entry.unit != gate.unit:
+            return _incomplete(gate, subject, "a number in the profile",
+                               f"profile {profile.name} declares {gate.id} in {entry.unit}, the gate is in {gate.unit}")
+        rule, expected = entry.rule, entry.expected
+        quantity = quantity if entry.at is None else f"{quantity}@{entry.at}"
+    words = in_words(rule, expected, gate.unit) + (f" at {quantity.partition('@')[2]}" if "@" in quantity else "")
+    unmet = [need for need in gate.needs if _need_outcome(need, subject, outcomes) not in (Outcome.PASS, Outcome.WARN, None)]
+    if unmet:
+        return _incomplete(gate, subject, words, f"not judged: {', '.join(unmet)} did not pass")
+    found = seen.get((quantity, subject), [])
+    if not found:
+        return _incomplete(gate, subject, words, None)
+    judged = [_compare(gate, rule, expected, words, one) for one in found]
+    return max(judged, key=lambda verdict: verdict.outcome.rank)
+
+
+def _need_outcome(need: str, subject: str, outcomes: Mapping[tuple[str, str], Outcome]) -> Outcome | None:
+    """Of the same subject, or of the job. None: the gate was not planned here (not applicable, say)."""
+    return outcomes.get((need, subject), outcomes.get((need, planning.JOB)))
+
+
+def _compare(gate: Gate, rule: str, expected: Expected | None, words: str, one: Observation) -> Verdict:
+    if one.value is None:
+        return _incomplete(gate, one.subject, words, f"not found out: {one.why}", one.evidence)
+    if expected is None:
+        return _incomplete(gate, one.subject, words, "this run requested nothing to compare with", one.evidence)
+    try:
+        good = holds(rule, one.value, expected)
+    except RuleError as error:
+        return _incomplete(gate, one.subject, words, str(error), one.evidence)
+    return Verdict(gate=gate.id, subject=one.subject, outcome=Outcome.PASS if good else Outcome.FAIL,
+                   observed=_shown(one.value, gate.unit, one.why), expected=words, evidence=one.evidence,
+                   cause=None if good else one.why, fix=gate.fix)
+
+
+def _judge_fleet(gate: Gate, subjects: list[str], seen: Seen) -> list[Verdict]:
+    words = in_words(gate.rule, None, gate.unit)
+    first = {subject: seen[gate.quantity, subject][0] for subject in subjects if seen.get((gate.quantity, subject))}
+    values: dict[str, Value] = {subject: one.value for subject, one in first.items() if one.value is not None}
+    odd = odd_ones(gate.rule, values) if values else {}
+    verdicts = []
+    for subject in subjects:
+        if subject not in first:
+            verdicts.append(_incomplete(gate, subject, words, None))
+        elif subject not in values:
+            verdicts.append(_incomplete(gate, subject, words, f"not found out: {first[subject].why}", first[subject].evidence))
+        else:
+            verdicts.append(Verdict(gate=gate.id, subject=subject, outcome=Outcome.FAIL if subject in odd else Outcome.PASS,
+                                    observed=_shown(values[subject], gate.unit, odd.get(subject)), expected=words,
+                                    evidence=first[subject].evidence, cause=odd.get(subject), fix=gate.fix))
+    return verdicts
+
+
+def _incomplete(gate: Gate, subject: str, expected: str, cause: str | None, evidence: str = "none") -> Verdict:
+    return Verdict(gate=gate.id, subject=subject, outcome=Outcome.INCOMPLETE, observed=NOTHING, expected=expected,
+                   evidence=evidence, cause=cause or "no evidence arrived", fix=gate.fix)
+
+
+def _shown(value: Value, unit: str, remark: str | None) -> str:
+    if isinstance(value, bool):
+        text = "yes" if value else "no"
+    elif isinstance(value, list):
+        text = ", ".join(value)
+    elif isinstance(value, float):
+        text = f"{value:.4g}"
+    else:
+        text = str(value)
+    text += "" if unit in ("text", "count", "flag") else f" {unit}"
+    return f"{text} ({remark})" if remark else text
+
+
+def _strangers(run: Run, parsed: Parsed) -> list[str]:
+    """Evidence about nodes that were not requested: from another run, perhaps. Slurm's own tables name all nodes."""
+    known = {*run.nodes, planning.JOB, *(subject for subjects in run.planned.values() for subject in subjects)}
+    strange = sorted({one.subject for one in parsed.observations
+                      if one.subject not in known and not one.quantity.startswith("slurm.")
+                      and one.subject.split("/")[0] not in known})
+    return [f"evidence about {', '.join(strange)}, which this run did not request"] if strange else []

@@ -1,0 +1,100 @@
+"""All evidence of one run folder, as observations. Which file is what is said here, once."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from bringup.parsers import facts, monitor, slurm, training
+from bringup.parsers.result import Parsed
+from bringup.phases import PHASES
+from bringup.plan import scale_name
+from bringup.records import Closed, RecordError, Run, read_record
+from bringup.runs import CLOSED
+
+Reader = Callable[[str, str], Parsed]
+
+_READERS: dict[str, Reader] = {
+    "scontrol-node.txt": slurm.nodes,
+    "scontrol-config.txt": slurm.config,
+    "ping.txt": slurm.ping,
+    "job-exit-code.txt": partial(slurm.job, quantity="smoke.job.exit_code", field="ExitCode"),
+    "job-memory.txt": partial(slurm.job, quantity="smoke.job.memory_state", field="JobState"),
+}
+_STEP = re.compile(r"(?P<what>[a-z_]+)-(?P<nodes>\d+)\.(?P<kind>rc|seconds)")
+
+
+def read_run(folder: Path, run: Run) -> Parsed:
+    """Everything in raw/ (sorted), the closing record, and the training records. Never raises for bad evidence: it says so."""
+    parsed = Parsed()
+    for path in sorted((folder / "raw").rglob("*")):
+        where = path.relative_to(folder).as_posix()
+        if path.name in _READERS:
+            _read(parsed, path, where, _READERS[path.name])
+        elif path.suffix == ".jsonl":
+            _read(parsed, path, where, facts.parse)
+        elif path.suffix == ".err":
+            _read(parsed, path, where, slurm.launch_errors)
+        elif path.name == "launch.log":
+            _read(parsed, path, where, partial(training.launcher_log, run=run))
+        elif path.name == "monitor.csv":
+            _read(parsed, path, where, partial(monitor.parse, duration_s=_step_seconds(folder)))
+        elif (match := _STEP.fullmatch(path.name)) and match["kind"] == "rc":
+            _read(parsed, path, where, partial(_exit_code, subject=scale_name(int(match["nodes"]))))
+    _closed(parsed, folder)
+    phase = PHASES[run.phase]
+    if phase.is_training:
+        parsed.add(training.metrics(folder, run, single=phase.strategy == "single"))
+    _say_who_could_not_start(parsed)
+    return parsed
+
+
+def _read(parsed: Parsed, path: Path, where: str, reader: Reader) -> None:
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        parsed.problems.append(f"{where}: cannot be read: {error.strerror}")
+        return
+    parsed.add(reader(text, where))
+
+
+def _exit_code(text: str, where: str, *, subject: str) -> Parsed:
+    parsed = Parsed()
+    if re.fullmatch(r"\d+\s*", text):
+        parsed.saw("nccl.step.exit_code", subject, int(text), "count", where)
+    else:
+        parsed.problems.append(f"{where}: not an exit code: {text[:40]!r}")
+    return parsed
+
+
+def _step_seconds(folder: Path) -> float | None:
+    """How long the watched step took, written by the phase script."""
+    for path in sorted((folder / "raw").glob("*.seconds")):
+        text = path.read_text(encoding="utf-8", errors="replace").strip()
+        if re.fullmatch(r"\d+(\.\d+)?", text):
+            return float(text)
+    return None
+
+
+def _closed(parsed: Parsed, folder: Path) -> None:
+    if not (folder / CLOSED).exists():
+        return
+    try:
+        closed = read_record(folder / CLOSED, Closed)
+    except RecordError as error:
+        parsed.problems.append(str(error).replace(f"{folder}/", ""))
+        return
+    parsed.saw("run.closed", "job", True, "flag", CLOSED)
+    parsed.saw("run.exit_code", "job", closed.exit_code, "count", f"{CLOSED}:exit_code")
+
+
+def _say_who_could_not_start(parsed: Parsed) -> None:
+    """A node that srun could not reach, or a rank that was killed, is a seen fault and not just missing evidence."""
+    seen = {(one.quantity, one.subject) for one in parsed.observations}
+    for one in list(parsed.observations):
+        if one.quantity == "slurm.launch.error" and ("probe.inventory.finished", one.subject) not in seen:
+            parsed.saw("probe.inventory.finished", one.subject, False, "flag", one.evidence, str(one.value))
+        if one.quantity == "train.rank.killed" and ("train.rank.state", one.subject) not in seen:
+            parsed.saw("train.rank.state", one.subject, one.value, "text", one.evidence)

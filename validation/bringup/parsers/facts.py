@@ -1,0 +1,73 @@
+"""The fact lines that probes print (probes/facts.py), with or without srun's label in front."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from bringup.parsers.result import Parsed
+
+_LABEL = re.compile(r"^\s*(\d+): ")
+_FACT = {"probe", "at", "subject", "quantity", "value", "unit"}
+
+
+def parse(text: str, where: str) -> Parsed:
+    """Facts of any number of tasks in one file. A task without a matching closing line is a problem, and stays unfinished."""
+    parsed = Parsed()
+    counted: dict[tuple[str, str, str], int] = {}
+    finished: set[tuple[str, str, str]] = set()
+    for number, raw in enumerate(text.splitlines(), start=1):
+        evidence = f"{where}:{number}"
+        label = _LABEL.match(raw)
+        line = raw[label.end():] if label else raw
+        if not line.strip():
+            continue
+        record = _record(line)
+        if record is None:
+            parsed.problems.append(f"{evidence}: not a fact: {line[:60]!r}")
+            continue
+        source = (label[1] if label else "", record["at"], record["probe"])
+        if "end" in record:
+            if record["end"] == counted.get(source, 0) and source not in finished:
+                finished.add(source)
+                parsed.saw(f"probe.{record['probe']}.finished", record["at"], True, "flag", evidence)
+            else:
+                parsed.problems.append(f"{evidence}: {record['probe']} on {record['at']} wrote {record['end']} facts, "
+                                       f"{counted.get(source, 0)} arrived")
+            continue
+        counted[source] = counted.get(source, 0) + 1
+        parsed.saw(record["quantity"], record["subject"], record["value"], record["unit"], evidence, record.get("why"))
+    unfinished = [source for source in counted if source not in finished]
+    parsed.problems += [f"{where}: {probe} on {at} did not finish: {counted[label, at, probe]} facts and no closing line"
+                        for label, at, probe in unfinished]
+    if not counted and not parsed.problems:
+        parsed.problems.append(f"{where}: holds no fact")
+    return parsed
+
+
+def _record(line: str) -> dict[str, Any] | None:
+    try:
+        # NaN and Infinity are no JSON and no measurement
+        record = json.loads(line, parse_constant=_refuse)
+    except ValueError:
+        return None
+    if not isinstance(record, dict) or not all(isinstance(record.get(key), str) for key in ("probe", "at")):
+        return None
+    if set(record) == {"probe", "at", "end"}:
+        return record if type(record["end"]) is int else None
+    if set(record) - {"why"} != _FACT or not all(isinstance(record[key], str) for key in ("subject", "quantity", "unit")):
+        return None
+    if record["value"] is None and not record.get("why"):
+        return None
+    return record if _is_value(record["value"]) else None
+
+
+def _refuse(name: str) -> None:
+    raise ValueError(name)
+
+
+def _is_value(value: object) -> bool:
+    if isinstance(value, list):
+        return all(isinstance(item, str) for item in value)
+    return value is None or isinstance(value, bool | int | float | str)

@@ -1,0 +1,38 @@
+"""The monitor's samples: `node,unix_s,cpu_percent,memory_used_gib,tx_bytes,rx_bytes,gpu_percent,gpu_power_w,gpu_temp_c`."""
+
+from __future__ import annotations
+
+import re
+
+from bringup.parsers.result import Parsed
+
+COLUMNS = ("node", "unix_s", "cpu_percent", "memory_used_gib", "tx_bytes", "rx_bytes", "gpu_percent", "gpu_power_w", "gpu_temp_c")
+PERIOD_S = 1.0
+_LABEL = re.compile(r"^\s*\d+: ")
+
+
+def parse(text: str, where: str, duration_s: float | None) -> Parsed:
+    """Coverage per node: samples seen / samples that `duration_s` (of the watched step) asks for."""
+    parsed = Parsed()
+    samples: dict[str, list[list[str]]] = {}
+    for number, raw in enumerate(text.splitlines(), start=1):
+        cells = _LABEL.sub("", raw).split(",")
+        if tuple(cells) == COLUMNS or raw == "":
+            continue
+        if len(cells) != len(COLUMNS):
+            parsed.problems.append(f"{where}:{number}: {len(cells)} cells, expected {len(COLUMNS)}")
+            continue
+        samples.setdefault(cells[0], []).append(cells)
+    if not samples:
+        parsed.problems.append(f"{where}: holds no sample")
+    for node, rows in samples.items():
+        if duration_s is None:
+            parsed.saw("monitor.coverage", node, None, "share", where, "the watched step left no duration")
+        else:
+            wanted = max(1.0, duration_s / PERIOD_S)
+            parsed.saw("monitor.coverage", node, min(1.0, len(rows) / wanted), "share", where,
+                       f"{len(rows)} samples in {duration_s:.0f} s")
+        parsed.saw("monitor.cpu_percent_max", node, max(float(row[2]) for row in rows), "%", where)
+        sent = (int(rows[-1][4]) - int(rows[0][4])) / 1e9
+        parsed.saw("monitor.sent", node, sent, "GB", where)
+    return parsed

@@ -1,0 +1,102 @@
+"""Answers of Slurm's own commands. Output of 22.05 and later; no --json, which changes with every release."""
+
+from __future__ import annotations
+
+import re
+
+from bringup.parsers.result import Parsed
+
+# flags that say nothing about health
+_HARMLESS = {"CLOUD", "DYNAMIC_NORM", "PLANNED", "RESERVED", "COMPLETING", "PERFCTRS"}
+_NODE = re.compile(r"^NodeName=(\S+) ")
+
+
+def _field(line: str, name: str) -> str | None:
+    """`Name=value` of one `scontrol -o` line. Only for values without blanks; Reason is free text and stands last."""
+    match = re.search(rf"(?:^| ){re.escape(name)}=(\S*)", line.split(" Reason=")[0] if name != "Reason" else line)
+    return match[1] if match else None
+
+
+def _reason(line: str) -> str:
+    match = re.search(r" Reason=(.*?)(?: \[\S+@\S+\])?(?: Comment=.*)?\s*$", line)
+    return match[1].strip() if match else ""
+
+
+def gpus_of(gres: str | None) -> int:
+    """GPUs in a Gres string: `gpu:h100:8(S:0-1),shard:16` -> 8. None and (null) are 0."""
+    if not gres or gres == "(null)":
+        return 0
+    counts = [re.fullmatch(r"gpu(?::[^:()]+)*?:(\d+)(?:\(.*\))?", item) for item in re.split(r",(?![^(]*\))", gres)]
+    return sum(int(match[1]) for match in counts if match)
+
+
+def nodes(text: str, where: str) -> Parsed:
+    """`scontrol --oneliner show node`: state with its harmful flags and the reason, GPUs configured."""
+    parsed = Parsed()
+    for number, line in enumerate(text.splitlines(), start=1):
+        match, state = _NODE.match(line), _field(line, "State")
+        if not line.strip():
+            continue
+        if match is None or not state:
+            parsed.problems.append(f"{where}:{number}: not a line of `scontrol -o show node`: {line[:60]!r}")
+            continue
+        flags = [part for part in state.replace("*", "+NOT_RESPONDING").split("+") if part not in _HARMLESS or part == state]
+        parsed.saw("slurm.node.state", match[1], "+".join(flags), "text", f"{where}:{number}", _reason(line) or None)
+        parsed.saw("slurm.node.gpus", match[1], gpus_of(_field(line, "Gres")), "count", f"{where}:{number}")
+    if not parsed.observations and not parsed.problems:
+        parsed.problems.append(f"{where}: names no node")
+    return parsed
+
+
+def config(text: str, where: str) -> Parsed:
+    """`scontrol show config`, with its cgroup section (and cgroup.conf lines appended by the script): Key = value."""
+    parsed = Parsed()
+    for number, line in enumerate(text.splitlines(), start=1):
+        match = re.match(r"^\s*([A-Za-z][A-Za-z0-9_]*)\s*=\s*(.*?)\s*$", line)
+        if match and match[2]:
+            value = match[2].lower() if match[1].startswith("Constrain") else match[2]
+            parsed.saw(f"slurm.config.{match[1]}", "job", value, "text", f"{where}:{number}")
+    if not parsed.observations:
+        parsed.problems.append(f"{where}: holds no configuration")
+    return parsed
+
+
+def ping(text: str, where: str) -> Parsed:
+    """`scontrol ping`: is the primary controller up?"""
+    parsed = Parsed()
+    match = re.search(r"^Slurmctld\(primary\) at \S+ is (\w+)", text, re.MULTILINE)
+    if match is None:
+        parsed.problems.append(f"{where}: not an answer of `scontrol ping`: {text[:60]!r}")
+    else:
+        parsed.saw("slurm.controller.primary", "job", match[1], "text", f"{where}:{text[:match.start()].count(chr(10)) + 1}")
+    return parsed
+
+
+def job(text: str, where: str, *, quantity: str, field: str) -> Parsed:
+    """One field of one `scontrol -o show job` line."""
+    parsed = Parsed()
+    value = _field(text.strip(), field) if text.startswith("JobId=") else None
+    if value is None:
+        parsed.problems.append(f"{where}: not a line of `scontrol -o show job`: {text[:60]!r}")
+    else:
+        parsed.saw(quantity, "job", value, "text", f"{where}:1")
+    return parsed
+
+
+_LAUNCH = (
+    re.compile(r"Task launch for (?:StepId=)?\S+ failed on node (?P<node>[^\s:]+): (?P<why>.*)"),
+    re.compile(r"srun: error: (?P<node>[^\s:]+): task \d+: (?P<why>.*)"),
+    re.compile(r"Node failure on (?P<node>[^\s:]+)(?P<why>.*)"),
+)
+
+
+def launch_errors(text: str, where: str) -> Parsed:
+    """What srun said on standard error about single nodes. An empty file is good news and holds nothing."""
+    parsed = Parsed()
+    for number, line in enumerate(text.splitlines(), start=1):
+        for pattern in _LAUNCH:
+            if match := pattern.search(line):
+                parsed.saw("slurm.launch.error", match["node"], match["why"].strip() or "node failure", "text",
+                           f"{where}:{number}")
+                break
+    return parsed

@@ -1,0 +1,140 @@
+"""Training records and the launcher's log -> observations. Ratios and gaps are computed here, from the records' own fields."""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+
+from bringup.parsers.result import Parsed
+from bringup.plan import rank_subjects
+from bringup.records import ObservedStrategy, RecordError, Run, RunArgs, TrainMetrics, read_record
+from bringup.runs import METRICS, REFERENCE_ARGS, REFERENCE_METRICS, RUN_ARGS
+
+_JOB = "job"
+
+
+def differing_fields(one: RunArgs, other: RunArgs) -> list[str]:
+    """Fields outside the strategy in which two runs differ: `learning_rate 0.001 vs 0.01`. Empty: comparable."""
+    left, right = one.model_dump(), other.model_dump()
+    return [f"{name} {left[name]} vs {right[name]}"
+            for name in left if name not in RunArgs.STRATEGY and left[name] != right[name]]
+
+
+def metrics(folder: Path, run: Run, *, single: bool) -> Parsed:
+    """metrics.json of a training run, compared with the one-GPU reference beside it."""
+    parsed = Parsed()
+    try:
+        args, found = read_record(folder / RUN_ARGS, RunArgs), read_record(folder / METRICS, TrainMetrics)
+    except RecordError as error:
+        parsed.problems.append(str(error).replace(f"{folder}/", ""))
+        return parsed
+    _own(parsed, args, found)
+    if not single:
+        _against_reference(parsed, folder, args, found)
+    _planned_places(parsed, run, found)
+    return parsed
+
+
+def _own(parsed: Parsed, args: RunArgs, found: TrainMetrics) -> None:
+    parsed.saw("train.world_size", _JOB, found.world_size, "count", f"{METRICS}:world_size")
+    parsed.saw("train.strategy.kind", _JOB, found.observed.kind, "text", f"{METRICS}:observed.kind")
+    parsed.saw("train.tokens_per_s", _JOB, found.tokens_per_s, "tokens/s", f"{METRICS}:tokens_per_s")
+    parsed.saw("train.samples.repeated", _JOB, found.sample_count - found.sample_distinct, "count",
+               f"{METRICS}:sample_count,sample_distinct")
+    # an optimizer step that was never logged is no step that was seen
+    if len(found.loss) < args.steps:
+        parsed.saw("train.loss.drop", _JOB, None, "nats", f"{METRICS}:loss", f"{len(found.loss)} of {args.steps} losses")
+    else:
+        parsed.saw("train.loss.drop", _JOB, found.loss[0] - found.loss[-1], "nats", f"{METRICS}:loss")
+    difference = replica_difference(found.observed, found.parameter_checksums)
+    if difference is not None:
+        parsed.saw("train.replicas.difference", _JOB, difference, "sum", f"{METRICS}:parameter_checksums")
+    shards = shard_count(found.observed)
+    if shards is not None:
+        excess = found.observed.parameters_local_max * shards / found.observed.parameters
+        parsed.saw("train.shard.excess", _JOB, excess, "ratio", f"{METRICS}:observed.parameters_local_max")
+    if found.observed.kind == "hsdp" and found.observed.mesh is not None:
+        across = [row for row in found.observed.mesh if len({found.observed.hosts[rank] for rank in row}) > 1]
+        parsed.saw("train.shard.groups_across_hosts", _JOB, len(across), "count", f"{METRICS}:observed.mesh,hosts")
+
+
+def shard_count(observed: ObservedStrategy) -> int | None:
+    """Ranks that share one copy of the parameters; None where nothing is sharded."""
+    if observed.kind not in ("fsdp", "hsdp") or observed.mesh is None:
+        return None
+    return len(observed.mesh[0])
+
+
+def replica_difference(observed: ObservedStrategy, checksums: list[float]) -> float | None:
+    """Largest difference of parameter checksums inside a replica group; None where there are no replicas.
+
+    Replica groups: all ranks under DDP, the columns of the mesh under HSDP.
+    """
+    if len(checksums) != len(observed.hosts):
+        return None
+    if observed.kind == "ddp":
+        groups = [list(range(len(checksums)))]
+    elif observed.kind == "hsdp" and observed.mesh is not None:
+        groups = [list(column) for column in zip(*observed.mesh, strict=True)]
+    else:
+        return None
+    return max(max(checksums[rank] for rank in group) - min(checksums[rank] for rank in group) for group in groups)
+
+
+def _against_reference(parsed: Parsed, folder: Path, args: RunArgs, found: TrainMetrics) -> None:
+    gap, efficiency = "train.loss.reference_gap", "train.scaling.efficiency"
+    if not (folder / REFERENCE_METRICS).is_file():
+        why = "no finished one-GPU run was there to compare with; sbatch training/slurm/run_1gpu.sbatch, then this again"
+        parsed.saw(gap, _JOB, None, "nats", REFERENCE_METRICS, why)
+        parsed.saw(efficiency, _JOB, None, "share", REFERENCE_METRICS, why)
+        return
+    try:
+        reference_args = read_record(folder / REFERENCE_ARGS, RunArgs)
+        reference = read_record(folder / REFERENCE_METRICS, TrainMetrics)
+    except RecordError as error:
+        parsed.problems.append(str(error).replace(f"{folder}/", ""))
+        return
+    differing = differing_fields(reference_args, args)
+    if differing:
+        why = f"not comparable with the one-GPU run: {'; '.join(differing)}"
+        parsed.saw(gap, _JOB, None, "nats", RUN_ARGS, why)
+        parsed.saw(efficiency, _JOB, None, "share", RUN_ARGS, why)
+        return
+    parsed.saw(efficiency, _JOB, found.tokens_per_s_per_rank / reference.tokens_per_s_per_rank, "share",
+               f"{METRICS}:tokens_per_s_per_rank, {REFERENCE_METRICS}")
+    if len(found.loss) != len(reference.loss):
+        parsed.saw(gap, _JOB, None, "nats", f"{METRICS}:loss", f"{len(found.loss)} losses, the reference has {len(reference.loss)}")
+        return
+    worst = max((abs(a - b) for a, b in zip(found.loss, reference.loss, strict=True)), default=math.inf)
+    if math.isfinite(worst):
+        parsed.saw(gap, _JOB, worst, "nats", f"{METRICS}:loss, {REFERENCE_METRICS}")
+
+
+def _planned_places(parsed: Parsed, run: Run, found: TrainMetrics) -> None:
+    """A rank that sat on another node than planned is said: the plan's subjects name nodes."""
+    planned = rank_subjects(run.nodes, run.ranks_per_node)
+    seen = [f"{host}/rank{rank}" for rank, host in enumerate(found.observed.hosts)]
+    if seen != planned:
+        parsed.problems.append(f"{METRICS}:observed.hosts: ranks sat on {', '.join(seen)}; planned were {', '.join(planned)}")
+
+
+_FAILED_RANK = re.compile(r"rank\s*:\s*(\d+) \(local_rank: \d+\)")
+_EXIT_CODE = re.compile(r"exitcode\s*:\s*(-?\d+) \(pid: \d+\)")
+_TERMINATED = -15  # torchrun ends the others so: a victim, not a culprit
+
+
+def launcher_log(text: str, where: str, run: Run) -> Parsed:
+    """torchrun's failure summary: which rank ended by itself, and how. Ranks that torchrun ended are not named."""
+    parsed = Parsed()
+    places = rank_subjects(run.nodes, run.ranks_per_node)
+    rank: int | None = None
+    for number, line in enumerate(text.splitlines(), start=1):
+        if match := _FAILED_RANK.search(line):
+            rank = int(match[1])
+        elif (match := _EXIT_CODE.search(line)) and rank is not None:
+            code = int(match[1])
+            if code < 0 and code != _TERMINATED and rank < len(places):
+                parsed.saw("train.rank.killed", places[rank], f"killed by signal {-code}", "text", f"{where}:{number}")
+            rank = None
+    return parsed

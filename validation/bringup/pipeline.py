@@ -1,0 +1,267 @@
+"""`bringup run`: every phase through its own script, one after the other; what did not run is said to be not proven."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from bringup import hostlist, judge, report, runs, slurm
+from bringup.gates.infrastructure import USABLE_STATES
+from bringup.phases import PHASES, QUESTIONS, REPOSITORY, Phase
+from bringup.profile import Profile
+from bringup.records import Outcome, Playbook, RecordError, Step, Verdict, read_record, worst, write_record, write_text
+
+POLL_S = 0.5
+PLAYBOOKS = REPOSITORY / "validation/results/playbook"
+
+
+class PipelineError(Exception):
+    """Nothing could be started. One line: what, and what to do."""
+
+
+@dataclass(frozen=True)
+class Request:
+    nodes: int | None
+    nodelist: str | None
+    profile: Profile
+    profile_name: str
+    phases: list[str]
+    resume: Path | None
+
+
+def run(request: Request) -> int:
+    """Exit code: the worst outcome over the planned phases."""
+    try:
+        names = _requested_nodes(request)
+        _, gpus = slurm.node_facts()
+    except slurm.SlurmError as error:
+        raise PipelineError(str(error)) from error
+    unknown = [name for name in names if name not in gpus]
+    if unknown:
+        raise PipelineError(f"Slurm knows no node {', '.join(unknown)}; it knows {', '.join(sorted(gpus)[:8])}")
+    playbook, kept = _begin(request, names)
+    folder = PLAYBOOKS / playbook.name
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(f"bringup: {len(playbook.planned)} phases on {len(names)} node(s): {', '.join(names)}; "
+                  f"profile {request.profile.name}", markup=False)
+    steps: list[Step] = []
+    for stem in playbook.planned:
+        phase = PHASES[stem]
+        outcomes = {step.phase: step.outcome for step in steps} | _outside(phase, playbook.planned)
+        blocking = [need for need in phase.needs if outcomes[need] not in (Outcome.PASS, Outcome.WARN)]
+        if stem in kept:
+            step = kept[stem]
+            console.print(f"{'KEPT':<10} {phase.title}: passed before, {step.folder}", markup=False)
+        elif blocking:
+            why = f"needs {', '.join(blocking)}, which did not pass"
+            step = Step(phase=stem, folder=None, outcome=Outcome.INCOMPLETE, why_not_run=why, seconds=0)
+            console.print(f"{'NOT RUN':<10} {phase.title}: {why}; not proven", markup=False)
+        else:
+            step = _one_phase(phase, names, max(gpus[name] for name in names), request, playbook.name, folder, console)
+        steps.append(step)
+        playbook = playbook.model_copy(update={"steps": steps})
+        write_record(folder / "playbook.json", playbook, replace=True)
+    return _conclude(playbook, folder, console)
+
+
+def _requested_nodes(request: Request) -> list[str]:
+    partition = os.environ.get("SBATCH_PARTITION") or os.environ.get("SLURM_PARTITION")
+    names = hostlist.expand(request.nodelist) if request.nodelist else slurm.partition_nodes(partition)
+    if request.nodes is None:
+        return names
+    if not 1 <= request.nodes <= len(names):
+        raise PipelineError(f"--nodes {request.nodes}: there are {len(names)} nodes ({', '.join(names[:8])})")
+    states, _ = slurm.node_facts()
+    usable = [name for name in names if states.get(name) in USABLE_STATES]
+    chosen = [*usable, *(name for name in names if name not in usable)][: request.nodes]
+    return [name for name in names if name in chosen]
+
+
+def _begin(request: Request, names: list[str]) -> tuple[Playbook, dict[str, Step]]:
+    """The plan, and the steps of an earlier run that passed and are kept."""
+    unknown = [stem for stem in request.phases if stem not in PHASES]
+    if unknown:
+        raise PipelineError(f"no phase is called {', '.join(unknown)}; there are {', '.join(PHASES)}")
+    wanted = [stem for stem in PHASES if stem in (request.phases or PHASES)]
+    planned = [stem for stem in wanted if PHASES[stem].min_nodes <= len(names)]
+    left_out = [f"{stem}: needs {PHASES[stem].min_nodes} nodes, {len(names)} requested" for stem in wanted if stem not in planned]
+    if not planned:
+        raise PipelineError(f"nothing to run: {'; '.join(left_out)}")
+    kept: dict[str, Step] = {}
+    if request.resume is not None:
+        try:
+            earlier = read_record(request.resume / "playbook.json", Playbook)
+        except RecordError as error:
+            raise PipelineError(f"--resume: {error}") from error
+        if earlier.nodes != names:
+            raise PipelineError(f"--resume {request.resume}: that run was on {', '.join(earlier.nodes)}, "
+                                f"this one on {', '.join(names)}")
+        kept = {step.phase: step for step in earlier.steps if step.outcome is Outcome.PASS}
+    name = runs.default_name()
+    folder = PLAYBOOKS / name
+    folder.mkdir(parents=True)
+    playbook = Playbook(name=name, nodes=names, profile=request.profile.name, planned=planned, left_out=left_out, steps=[])
+    write_record(folder / "playbook.json", playbook)
+    return playbook, kept
+
+
+def _outside(phase: Phase, planned: list[str]) -> dict[str, Outcome]:
+    """A needed phase that the user left out does not block: they asked for this one alone."""
+    return {need: Outcome.PASS for need in phase.needs if need not in planned}
+
+
+def _one_phase(phase: Phase, names: list[str], gpus: int, request: Request, playbook: str, folder: Path, console: Console) -> Step:
+    begun = time.monotonic()
+    nodes = names[: phase.max_nodes] if phase.max_nodes is not None else names
+    log = folder / f"{phase.stem}.log"
+    environment = os.environ | {"BRINGUP_RUN_NAME": playbook, "BRINGUP_PROFILE": request.profile_name}
+    said = None
+    with _progress(console, phase) as tell:
+        try:
+            if phase.submit:
+                _submit_and_wait(phase, nodes, environment, tell)
+            else:
+                _bash_and_wait(phase, nodes, environment, log, tell)
+        except slurm.SlurmError as error:
+            said = str(error)
+    run_folder = _newest_attempt(phase, playbook)
+    if run_folder is None:  # the script never came to open its run: plan it here, so that it is judged as incomplete
+        run_folder = runs.open_run(phase, nodes=nodes, gpus_per_node=gpus, ranks_per_node=1 if phase.one_gpu else gpus,
+                                   profile=request.profile, argv=["bringup", "run", phase.stem])
+        said = said or f"{phase.script} ended before it opened a run; see {report.shown_path(log)} or slurm-logs/"
+    if not (run_folder / runs.CLOSED).exists():
+        _keep_node_states(run_folder)
+    observations, verdicts = judge.judge_folder(run_folder)
+    if said is not None:
+        verdicts = verdicts.model_copy(update={"notes": [said, *verdicts.notes]})
+    described = runs.load(run_folder)
+    runs.save_judgement(run_folder, observations, verdicts, report.markdown(described, verdicts))
+    seconds = time.monotonic() - begun
+    console.print(f"{report.screen(run_folder, described, verdicts)}  ({seconds:.0f} s)", markup=False)
+    return Step(phase=phase.stem, folder=report.shown_path(run_folder), outcome=verdicts.outcome, seconds=round(seconds, 1))
+
+
+def _newest_attempt(phase: Phase, name: str) -> Path | None:
+    """A requeued job wrote into a folder of its own, -r1."""
+    first = runs.folder_of(phase, name)
+    attempts = sorted(first.parent.glob(f"{first.name}-r[0-9]*"))
+    return attempts[-1] if attempts else first if first.exists() else None
+
+
+def _keep_node_states(run_folder: Path) -> None:
+    path = run_folder / "raw/scontrol-node.txt"
+    if not path.exists():
+        try:
+            write_text(path, slurm.show_nodes())
+        except slurm.SlurmError as error:
+            write_text(run_folder / "raw/scontrol-node.unavailable.txt", f"{error}\n")
+
+
+def _bash_and_wait(phase: Phase, nodes: list[str], environment: dict[str, str], log: Path, tell: Tell) -> None:
+    tell("running")
+    with log.open("wb") as stream:
+        subprocess.run(["bash", phase.script, "--nodelist", ",".join(nodes)], cwd=REPOSITORY, env=environment, stdout=stream,
+                       stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, check=False)
+
+
+def _submit_and_wait(phase: Phase, nodes: list[str], environment: dict[str, str], tell: Tell) -> None:
+    """Submit on the nodes that are usable now; the plan still holds all of them. Raises SlurmError when none is."""
+    waiting = list(nodes)
+    while True:
+        states, _ = slurm.node_facts()
+        usable = [name for name in waiting if states.get(name) in USABLE_STATES]
+        if len(usable) < len(nodes) and (phase.max_nodes is not None or phase.is_training or not usable):
+            broken = ", ".join(f"{name} {states.get(name, 'unknown')}" for name in nodes if name not in usable)
+            raise slurm.SlurmError(f"not submitted: {broken}; scontrol show node {nodes[0]}")
+        os.environ.update(environment, BRINGUP_NODES=",".join(nodes))
+        job_id = slurm.submit(Path(phase.script), usable)
+        if _wait(job_id, usable, tell):
+            return
+        waiting = usable  # a node was lost while the job was pending: cancelled there, once more without it
+
+
+def _wait(job_id: str, nodes: list[str], tell: Tell) -> bool:
+    """True when the job has ended. False when it cannot start because one of its nodes became unusable; then it is cancelled."""
+    try:
+        while True:
+            try:
+                state = slurm.job(job_id)
+            except slurm.SlurmError as error:
+                tell(f"job {job_id}: no answer ({error}); still waiting")
+                time.sleep(POLL_S)
+                continue
+            if state is None or state.state in slurm.ENDED:
+                return True
+            if state.state == "PENDING":
+                states, _ = slurm.node_facts()
+                lost = [name for name in nodes if states.get(name) not in USABLE_STATES]
+                if lost:
+                    slurm.cancel(job_id)
+                    return False
+                tell(f"job {job_id} pending: {state.reason}")
+            else:
+                tell(f"job {job_id} {state.state.lower()}")
+            time.sleep(POLL_S)
+    except BaseException:  # Ctrl-C too: no job of ours is left behind
+        slurm.cancel(job_id)
+        raise
+
+
+class Tell:
+    """What is going on now: a line that is rewritten on a terminal, a new line only when it changed elsewhere."""
+
+    def __init__(self, console: Console, title: str) -> None:
+        self._title, self._last, self._begun = title, "", time.monotonic()
+        self._console = console
+        self.status = console.status(title) if console.is_terminal else None
+
+    def __call__(self, text: str) -> None:
+        if self.status is not None:
+            self.status.update(f"{self._title}: {report.plain(text)} ({time.monotonic() - self._begun:.0f} s)")
+        elif text.split(":")[0] != self._last:
+            self._last = text.split(":")[0]
+            self._console.print(f"{'…':<10} {self._title}: {report.plain(text)}", markup=False)
+        sys.stdout.flush()
+
+
+@contextmanager
+def _progress(console: Console, phase: Phase) -> Iterator[Tell]:
+    tell = Tell(console, phase.title)
+    if tell.status is None:
+        yield tell
+    else:
+        with tell.status:
+            yield tell
+
+
+def _conclude(playbook: Playbook, folder: Path, console: Console) -> int:
+    """The six questions, and what to do next."""
+    verdicts: list[Verdict] = []
+    for step in playbook.steps:
+        if step.folder is not None:
+            verdicts += judge.judge_folder(REPOSITORY / step.folder)[1].verdicts
+    not_run = [step.phase for step in playbook.steps if step.folder is None]
+    answers = report.answers(verdicts, not_run)
+    outcome = worst([step.outcome for step in playbook.steps])
+    write_text(folder / "report.md", report.playbook_markdown(playbook, answers, outcome), replace=True)
+    console.print()
+    for number, answer, why in answers:
+        console.print(f"{report.MARK[answer]:<10} {number}. {QUESTIONS[number]}  {report.plain(why)}", markup=False)
+    for reason in playbook.left_out:
+        console.print(f"{'NOT ASKED':<10} {reason}", markup=False)
+    console.print(f"\n{report.MARK[outcome]}: {report.counted(verdicts)}; report: {report.shown_path(folder / 'report.md')}",
+                  markup=False)
+    trained = [step.folder for step in playbook.steps if step.folder is not None and PHASES[step.phase].is_training]
+    if len(trained) > 1 and outcome is Outcome.PASS:
+        console.print(f"next: bringup compare training/results/run_*-{playbook.name}", markup=False)
+    elif outcome is not Outcome.PASS:
+        console.print(f"next: mend what failed, then bringup run --resume {report.shown_path(folder)}", markup=False)
+    return outcome.exit_code

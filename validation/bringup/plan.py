@@ -1,0 +1,75 @@
+"""Which (gate, subject) pairs a run will be judged on: from the requested nodes and ranks, before anything runs."""
+
+from __future__ import annotations
+
+from bringup.gates import of_phase
+from bringup.gates.gate import Gate, Per
+from bringup.records import NotApplicable, Run
+
+JOB = "job"
+
+
+def scales(nodes: int) -> list[int]:
+    """Node counts at which collectives run: 1, 2, 4, ... and all of them."""
+    counts = [1]
+    while counts[-1] * 2 < nodes:
+        counts.append(counts[-1] * 2)
+    return counts if nodes == 1 else [*counts, nodes]
+
+
+def scale_name(nodes: int) -> str:
+    return "1-node" if nodes == 1 else f"{nodes}-nodes"
+
+
+def scale_nodes(subject: str) -> int:
+    return int(subject.split("-")[0])
+
+
+def rank_subjects(nodes: list[str], ranks_per_node: int) -> list[str]:
+    """`n1/rank3`: ranks follow the node list, as SLURM_NODEID does."""
+    return [f"{node}/rank{index * ranks_per_node + local}"
+            for index, node in enumerate(nodes) for local in range(ranks_per_node)]
+
+
+def subjects(per: Per, phase: str, nodes: list[str], ranks_per_node: int, min_nodes: int = 1) -> list[str]:
+    counts = [len(nodes)] if phase == "nccl_monitoring" else scales(len(nodes))
+    match per:
+        case "job":
+            return [JOB]
+        case "node":
+            return list(nodes)
+        case "rank":
+            return rank_subjects(nodes, ranks_per_node)
+        case "scale":
+            return [scale_name(count) for count in counts if count >= min_nodes]
+        case "wide_scale":  # one rank has no bus: the busbw factor is 0 there
+            return [scale_name(count) for count in counts if count * ranks_per_node > 1]
+
+
+def plan(phase: str, nodes: list[str], ranks_per_node: int, excluded: set[str]) -> dict[str, list[str]]:
+    """gate -> subjects, without the gates in `excluded` and those that need more nodes than there are."""
+    planned = {gate.id: subjects(gate.per, phase, nodes, ranks_per_node, gate.min_nodes)
+               for gate in of_phase(phase) if gate.id not in excluded and len(nodes) >= gate.min_nodes}
+    return {gate: listed for gate, listed in planned.items() if listed}
+
+
+def excluded_here(phase: str, not_applicable: list[NotApplicable]) -> list[NotApplicable]:
+    """The profile's exclusions that concern this phase."""
+    here = {gate.id for gate in of_phase(phase)}
+    return [entry for entry in not_applicable if entry.gate in here]
+
+
+def requested(run: Run, gate: Gate, subject: str, field: str, strategy: str | None) -> int | str | None:
+    """The value that this run asked for, for Requested(field)."""
+    match field:
+        case "gpus_per_node":
+            return run.gpus_per_node
+        case "world_size":
+            return len(run.nodes) * run.ranks_per_node
+        case "scale_nodes":
+            return scale_nodes(subject)
+        case "scale_ranks":
+            return scale_nodes(subject) * run.ranks_per_node
+        case "strategy":
+            return strategy
+    raise ValueError(f"gate {gate.id}: no request is called {field!r}")

@@ -1,0 +1,145 @@
+"""Verdicts for people: the one screen in the terminal, and report.md. Everything shown comes from records.
+
+Texts in records may come from logs and host names: control characters are removed and Markdown is escaped.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from bringup import gates as catalogue
+from bringup.phases import PHASES, QUESTIONS, REPOSITORY
+from bringup.records import Outcome, Playbook, Run, Verdict, Verdicts, worst
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
+_MARKDOWN = re.compile(r"([\\`*_{}\[\]<>#|&])")
+MARK = {Outcome.PASS: "PASS", Outcome.WARN: "WARN", Outcome.INCOMPLETE: "INCOMPLETE", Outcome.FAIL: "FAIL"}
+MAX_LISTED = 12  # on the screen; the report lists all
+
+
+def plain(text: str) -> str:
+    """Safe for a terminal: one line, no control characters."""
+    return _CONTROL.sub(" ", text).strip()
+
+
+def escaped(text: str) -> str:
+    """Safe for Markdown and the HTML made from it."""
+    return _MARKDOWN.sub(r"\\\1", plain(text)).replace("\\<", "&lt;").replace("\\>", "&gt;").replace("\\&", "&amp;")
+
+
+def shown_path(path: Path) -> str:
+    """From the repository root when inside it."""
+    resolved = path.resolve()
+    return str(resolved.relative_to(REPOSITORY)) if resolved.is_relative_to(REPOSITORY) else str(resolved)
+
+
+def counted(verdicts: Iterable[Verdict]) -> str:
+    """`14 pass, 1 fail`: worst last, zeros left out but for pass."""
+    counts = Counter(verdict.outcome for verdict in verdicts)
+    return ", ".join(f"{counts[outcome]} {outcome}" for outcome in Outcome if counts[outcome] or outcome is Outcome.PASS)
+
+
+def _bad(verdicts: Iterable[Verdict]) -> list[Verdict]:
+    return sorted((v for v in verdicts if v.outcome is not Outcome.PASS), key=lambda v: -v.outcome.rank)
+
+
+def _sentence(verdict: Verdict) -> str:
+    cause = f" ({verdict.cause})" if verdict.cause and verdict.cause not in verdict.observed else ""
+    return f"observed {verdict.observed}, expected {verdict.expected}{cause}"
+
+
+def screen(folder: Path, run: Run, verdicts: Verdicts) -> str:
+    """One phase on one screen: outcome, what failed and where, what is not proven, where the report is."""
+    lines = [f"{MARK[verdicts.outcome]:<10} {PHASES[run.phase].title} on {len(run.nodes)} node(s): {counted(verdicts.verdicts)}"]
+    bad = _bad(verdicts.verdicts)
+    for verdict in bad[:MAX_LISTED]:
+        lines.append(f"  {MARK[verdict.outcome]:<10} {verdict.gate} [{verdict.subject}]: {plain(_sentence(verdict))}")
+        lines.append(f"  {'':<10} evidence {verdict.evidence}; what to do: {verdict.fix}")
+    if len(bad) > MAX_LISTED:
+        lines.append(f"  … and {len(bad) - MAX_LISTED} more in the report")
+    lines += [f"  not applicable: {entry.gate}: {plain(entry.reason)}" for entry in verdicts.not_applicable]
+    lines += [f"  note: {plain(note)}" for note in verdicts.notes[:MAX_LISTED]]
+    lines.append(f"  report: {shown_path(folder / 'report.md')}")
+    return "\n".join(lines)
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    lines = ["| " + " | ".join(header) + " |", "|" + " --- |" * len(header)]
+    return lines + ["| " + " | ".join(escaped(cell) for cell in row) + " |" for row in rows]
+
+
+def markdown(run: Run, verdicts: Verdicts) -> str:
+    """report.md of one run."""
+    phase = PHASES[run.phase]
+    dirty = "" if not run.git_dirty else ", with local changes"
+    lines = [
+        f"# {phase.title}: {MARK[verdicts.outcome]}", "",
+        f"Run {escaped(run.name)}, opened {run.opened_at}, nodes {escaped(', '.join(run.nodes))} × {run.gpus_per_node} GPUs, "
+        f"profile {escaped(run.profile)}, bringup commit {(run.git_commit or 'unknown')[:12]}{dirty}, "
+        f"Slurm job {run.slurm_job_id or 'none (started on the login host)'}.", "",
+        f"{counted(verdicts.verdicts)}. Planned before the run: {sum(map(len, run.planned.values()))} verdicts.", "",
+    ]
+    bad = _bad(verdicts.verdicts)
+    if bad:
+        lines += ["## What failed, and what is not proven", ""]
+        lines += table(("outcome", "gate", "subject", "observed", "expected", "cause", "evidence", "what to do"),
+                       ((MARK[v.outcome], v.gate, v.subject, v.observed, v.expected, v.cause or "", v.evidence, v.fix)
+                        for v in bad))
+        lines.append("")
+    passed = [v for v in verdicts.verdicts if v.outcome is Outcome.PASS]
+    if passed:
+        lines += ["## What was proven", ""]
+        lines += table(("gate", "it was seen that", "subject", "observed", "expected", "evidence"),
+                        ((v.gate, _proves(v.gate), v.subject, v.observed, v.expected, v.evidence) for v in passed))
+        lines.append("")
+    if verdicts.not_applicable:
+        lines += ["## Not applicable here, by the profile", ""]
+        lines += table(("gate", "reason"), ((entry.gate, entry.reason) for entry in verdicts.not_applicable))
+        lines.append("")
+    if verdicts.notes:
+        lines += ["## Notes on the evidence", "", *(f"- {escaped(note)}" for note in verdicts.notes), ""]
+    lines += ["Evidence is relative to this folder. `bringup judge` on a copy of it gives the same verdicts.", ""]
+    return "\n".join(lines)
+
+
+def _proves(gate: str) -> str:
+    return catalogue.GATES[gate].proves if gate in catalogue.GATES else ""
+
+
+def answers(verdicts: Sequence[Verdict], not_run: Sequence[str]) -> list[tuple[int, Outcome, str]]:
+    """Per question: its outcome and, in one line, why. A question that nothing was judged on is incomplete.
+
+    not_run: phases that were planned and did not run; their gates count as incomplete.
+    """
+    result = []
+    for number in QUESTIONS:
+        ids = {gate.id for gate in catalogue.GATES.values() if gate.question == number}
+        judged = [verdict for verdict in verdicts if verdict.gate in ids]
+        missing = [stem for stem in not_run if any(gate.id in ids for gate in catalogue.of_phase(stem))]
+        outcome = worst([*(verdict.outcome for verdict in judged), *(Outcome.INCOMPLETE for _ in missing)])
+        bad = _bad(judged)
+        why = [f"{v.gate} [{v.subject}]" for v in bad[:3]] + (["…"] if len(bad) > 3 else [])
+        if missing:
+            why.append(f"not run: {', '.join(missing)}")
+        if not judged and not missing:
+            why.append("nothing was judged")
+        result.append((number, outcome, "; ".join(why) or f"{len(judged)} verdicts, all pass"))
+    return result
+
+
+def playbook_markdown(playbook: Playbook, answered: Sequence[tuple[int, Outcome, str]], outcome: Outcome) -> str:
+    """report.md of a whole playbook run: the six questions, then the phases."""
+    lines = [f"# Bring-up of {len(playbook.nodes)} node(s): {MARK[outcome]}", "",
+             f"Nodes {escaped(', '.join(playbook.nodes))}, profile {escaped(playbook.profile)}.", "", "## The six questions", ""]
+    lines += table(("question", "answer", "why"),
+                    ((f"{number}. {QUESTIONS[number]}", MARK[answer], why) for number, answer, why in answered))
+    lines += ["", "## Phases", ""]
+    lines += table(("phase", "outcome", "seconds", "report"), (
+        (PHASES[step.phase].title, MARK[step.outcome] if step.folder else "NOT RUN, not proven", f"{step.seconds:.0f}",
+         f"{step.folder}/report.md" if step.folder else step.why_not_run or "") for step in playbook.steps))
+    if playbook.left_out:
+        lines += ["", "## Not asked of these nodes", "", *(f"- {escaped(reason)}" for reason in playbook.left_out)]
+    return "\n".join([*lines, ""])

@@ -1,0 +1,135 @@
+"""Folders of runs: opened with a plan, closed with an exit code, read back. One attempt writes one folder."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from datetime import UTC, datetime
+from pathlib import Path
+
+from bringup import plan as planning
+from bringup import profile as profiles
+from bringup.phases import PHASES, REPOSITORY, Phase
+from bringup.records import Closed, Observations, RecordError, Run, Verdicts, read_record, write_record, write_text
+
+RUN, CLOSED, PROFILE = "run.json", "closed.json", "profile.yaml"
+OBSERVATIONS, VERDICTS, REPORT = "observations.json", "verdicts.json", "report.md"
+RUN_ARGS, METRICS = "run_args.json", "metrics.json"
+REFERENCE_ARGS, REFERENCE_METRICS = "raw/reference.run_args.json", "raw/reference.metrics.json"
+
+
+class RunError(Exception):
+    """A run that cannot be opened or read. One line: what, where, what to do."""
+
+
+def now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _git(*arguments: str) -> str | None:
+    try:
+        result = subprocess.run(["git", "-C", str(REPOSITORY), *arguments], capture_output=True, text=True, timeout=10,
+                                check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return result.stdout.strip() if result.returncode == 0 else None
+
+
+def default_name() -> str:
+    """Time, job id (or pid), and -rN for a requeued job, which must not write into its first attempt's folder."""
+    stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+    restarts = os.environ.get("SLURM_RESTART_COUNT", "0")
+    job = os.environ.get("SLURM_JOB_ID")
+    name = os.environ.get("BRINGUP_RUN_NAME") or f"{stamp}-{f'job{job}' if job else f'pid{os.getpid()}'}"
+    return f"{name}-r{restarts}" if restarts not in ("", "0") else name
+
+
+def folder_of(phase: Phase, name: str) -> Path:
+    """Where the run called `name` of this phase lives."""
+    return REPOSITORY / phase.results / (f"{phase.stem}-{name}" if phase.is_training else name)
+
+
+def open_run(phase: Phase, *, nodes: list[str], gpus_per_node: int, ranks_per_node: int, profile: profiles.Profile,
+             argv: list[str], results: Path | None = None) -> Path:
+    """Create the run's folder and write its plan. Raises RunError."""
+    if len(nodes) < phase.min_nodes:
+        raise RunError(f"{phase.stem} needs at least {phase.min_nodes} nodes, {len(nodes)} requested; "
+                       f"sbatch --nodes={phase.min_nodes} {phase.script}")
+    if phase.max_nodes is not None and len(nodes) > phase.max_nodes:
+        raise RunError(f"{phase.stem} runs on {phase.max_nodes} node, {len(nodes)} requested; "
+                       f"sbatch --nodes={phase.max_nodes} {phase.script}")
+    folder = folder_of(phase, default_name())
+    if results is not None:
+        folder = results / folder.name
+    not_applicable = planning.excluded_here(phase.stem, profile.not_applicable)
+    status = _git("status", "--porcelain")
+    run = Run(
+        phase=phase.stem, name=folder.name, nodes=nodes, gpus_per_node=gpus_per_node, ranks_per_node=ranks_per_node,
+        profile=profile.name,
+        planned=planning.plan(phase.stem, nodes, ranks_per_node, {entry.gate for entry in not_applicable}),
+        not_applicable=not_applicable, argv=argv, git_commit=_git("rev-parse", "HEAD"),
+        git_dirty=None if status is None else bool(status), slurm_job_id=os.environ.get("SLURM_JOB_ID"),
+        slurm_restart_count=int(os.environ.get("SLURM_RESTART_COUNT") or 0), opened_at=now())
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        folder.mkdir()
+        (folder / "raw").mkdir()
+    except OSError as error:
+        raise RunError(f"{folder}: cannot be created ({error.strerror}); a run has a folder of its own") from error
+    write_text(folder / PROFILE, profiles.dump(profile))
+    write_record(folder / RUN, run)
+    if phase.is_training and phase.strategy != "single":
+        _keep_reference(folder)
+    return folder
+
+
+def _keep_reference(folder: Path) -> None:
+    """Copy the newest one-GPU run's records into raw/, so that the copied folder can be judged anywhere."""
+    given = os.environ.get("BRINGUP_REFERENCE")
+    if given and not (Path(given) / METRICS).is_file():
+        raise RunError(f"BRINGUP_REFERENCE={given}: no {METRICS} there; give the folder of a finished run_1gpu run")
+    candidates = [Path(given)] if given else sorted(folder.parent.glob("run_1gpu-*"), key=lambda path: path.stat().st_mtime)
+    complete = [path for path in candidates if (path / METRICS).is_file() and (path / RUN_ARGS).is_file()]
+    if complete:
+        shutil.copyfile(complete[-1] / METRICS, folder / REFERENCE_METRICS)
+        shutil.copyfile(complete[-1] / RUN_ARGS, folder / REFERENCE_ARGS)
+
+
+def close_run(folder: Path, exit_code: int) -> None:
+    """Raises RunError when it is no open run."""
+    load(folder)
+    try:
+        write_record(folder / CLOSED, Closed(exit_code=exit_code, closed_at=now()))
+    except RecordError as error:
+        raise RunError(f"{folder}: already closed") from error
+
+
+def load(folder: Path) -> Run:
+    """Raises RunError when the folder is not a run's."""
+    if not (folder / RUN).is_file():
+        raise RunError(f"{folder}: not a results folder (no {RUN}); give the folder that a phase script printed")
+    try:
+        run = read_record(folder / RUN, Run)
+    except RecordError as error:
+        raise RunError(str(error)) from error
+    if run.phase not in PHASES:
+        raise RunError(f"{folder / RUN}: phase {run.phase!r} is unknown to this version; it knows {', '.join(PHASES)}")
+    return run
+
+
+def load_profile(folder: Path) -> profiles.Profile:
+    """The expectations the run was opened with. Raises ProfileError."""
+    path = folder / PROFILE
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise profiles.ProfileError(f"{path}: cannot be read ({error}); judge it with --profile NAME") from error
+    return profiles.parse(text, str(path))
+
+
+def save_judgement(folder: Path, observations: Observations, verdicts: Verdicts, report: str) -> None:
+    """Derived files: rebuilt by every judgement."""
+    write_record(folder / OBSERVATIONS, observations, replace=True)
+    write_record(folder / VERDICTS, verdicts, replace=True)
+    write_text(folder / REPORT, report, replace=True)

@@ -1,0 +1,88 @@
+"""The few questions `bringup run` asks Slurm. Every answer may be missing: the controller can be away for a minute."""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from bringup import hostlist
+from bringup.parsers import slurm as answers
+
+SEPARATOR = "\x1f"  # free text may hold every printable delimiter
+ENDED = {"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE", "PREEMPTED"}
+
+
+class SlurmError(Exception):
+    """A Slurm command that failed or is not there. One line."""
+
+
+@dataclass(frozen=True)
+class Job:
+    state: str
+    reason: str
+
+
+def ask(*command: str, timeout_s: float = 60) -> str:
+    """Standard output of a Slurm command. Raises SlurmError with its own words."""
+    try:
+        result = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
+    except FileNotFoundError as error:
+        raise SlurmError(f"{command[0]} is not on the PATH: run this on a login host of the cluster "
+                         "(`make cluster` starts a local one)") from error
+    except subprocess.TimeoutExpired as error:
+        raise SlurmError(f"{command[0]} gave no answer in {timeout_s:.0f} s") from error
+    if result.returncode != 0:
+        words = " ".join(result.stderr.split()) or f"exit code {result.returncode}"
+        raise SlurmError(f"{command[0]}: {words}")
+    return result.stdout
+
+
+def partition_nodes(partition: str | None) -> list[str]:
+    """Names of all nodes of a partition (None: the default one), in Slurm's order. Raises SlurmError."""
+    names: list[str] = []
+    for line in ask("sinfo", "--noheader", "--format", f"%P{SEPARATOR}%N").splitlines():
+        name, _, nodes = line.partition(SEPARATOR)
+        if name.rstrip("*") == partition or (partition is None and name.endswith("*")):
+            names += [node for node in hostlist.expand(nodes) if node not in names]
+    if not names:
+        raise SlurmError(f"no partition {partition!r} with nodes" if partition else
+                         "no default partition; name one: export SBATCH_PARTITION=… SLURM_PARTITION=…")
+    return names
+
+
+def show_nodes() -> str:
+    return ask("scontrol", "--oneliner", "show", "node")
+
+
+def node_facts() -> tuple[dict[str, str], dict[str, int]]:
+    """Per node: its state (harmless flags removed) and the GPUs configured for it."""
+    states: dict[str, str] = {}
+    gpus: dict[str, int] = {}
+    for one in answers.nodes(show_nodes(), "scontrol").observations:
+        if one.quantity == "slurm.node.state":
+            states[one.subject] = str(one.value)
+        elif one.quantity == "slurm.node.gpus" and isinstance(one.value, int):
+            gpus[one.subject] = one.value
+    return states, gpus
+
+
+def submit(script: Path, nodes: list[str]) -> str:
+    """Job id. Raises SlurmError with sbatch's words."""
+    return ask("sbatch", "--parsable", f"--nodes={len(nodes)}", f"--nodelist={','.join(nodes)}", str(script)).strip().split(";")[0]
+
+
+def job(job_id: str) -> Job | None:
+    """State and reason; None when Slurm no longer knows the job. Raises SlurmError while the controller is away."""
+    try:
+        text = ask("squeue", "--noheader", "--states=all", f"--jobs={job_id}", "--format", f"%T{SEPARATOR}%r")
+    except SlurmError as error:
+        if "Invalid job id" in str(error):
+            return None
+        raise
+    state, _, reason = text.strip().partition(SEPARATOR)
+    return Job(state, reason) if state else None
+
+
+def cancel(job_id: str) -> None:
+    ask("scancel", job_id)
