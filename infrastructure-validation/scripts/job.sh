@@ -1,10 +1,14 @@
 # shellcheck shell=bash
 # Verbs that every phase script sources. It launches nothing on a node: the srun lines stay in the scripts, in plain sight.
 #
-#   need_repository            the working directory is the repository root, with its .venv; sets PYTHON
-#   keep_log                   inside a batch job: move its log to slurm-logs/
-#   run_begin PHASE [OPTION…]  write the plan (`bringup open`); sets RUN_DIR
-#   run_end                    close the run, judge it, write report.md, print the verdict; returns 0, 1 or 2
+#   need_repository             the working directory is the repository root, with its .venv; sets PYTHON
+#   keep_log                    inside a batch job: move its log to slurm-logs/
+#   choose_nodes [OPTION…]      on a login host: sets NODES, NODE_COUNT, GPUS (per node), and USABLE, USABLE_COUNT
+#   run_begin PHASE OPTION…      write the plan (`bringup open`); sets RUN_DIR
+#   run_end RC                  close the run, judge it, write report.md, print the verdict; returns 0, 1 or 2
+#   save FILE COMMAND…          keep a command's answer in raw/; when it fails, no file: absence is no evidence
+#   save_ended_job FILE ID      wait for a job to end, keep `scontrol show job`
+#   gpus_on_node                what Slurm granted on this node
 #
 # Environment: BRINGUP_PROFILE (name or path; default generic), BRINGUP_VENV (default .venv), BRINGUP_RUN_NAME.
 
@@ -18,9 +22,9 @@ need_repository() {
     die "$PWD is not the root of the bringup repository; cd there and submit again"
   local venv=${BRINGUP_VENV:-$PWD/.venv}
   PYTHON=$venv/bin/python
-  [[ -x $PYTHON ]] || die "no Python environment at $venv (seen from ${SLURMD_NODENAME:-$HOSTNAME}); run 'make setup', or set BRINGUP_VENV"
-  PATH=$venv/bin:$PATH
-  export PATH
+  [[ -x $PYTHON ]] ||
+    die "no Python environment at $venv (seen from ${SLURMD_NODENAME:-$HOSTNAME}); run 'make setup', or set BRINGUP_VENV"
+  export PATH=$venv/bin:$PATH
 }
 
 # Slurm (before 23.02) does not create the folder of --output and fails the job without a word when it is missing. So the
@@ -31,10 +35,36 @@ keep_log() {
   [[ ! -f $log ]] || mv -- "$log" slurm-logs/
 }
 
+choose_nodes() { # [--nodes N | --nodelist LIST]
+  NODES=$("$PYTHON" -m bringup nodes "$@") || exit 2
+  GPUS=$("$PYTHON" -m bringup nodes --gpus --nodelist "$NODES") || exit 2
+  USABLE=$("$PYTHON" -m bringup nodes --usable --nodelist "$NODES") || exit 2
+  ((GPUS > 0)) || die "Slurm has no GPU configured on $NODES; is Gres=gpu:N in slurm.conf? (scontrol show node ${NODES%%,*})"
+  [[ -n $USABLE ]] || die "none of $NODES is usable; sinfo -N -l says why"
+  NODE_COUNT=$(count_names "$NODES")
+  USABLE_COUNT=$(count_names "$USABLE")
+  export NODES NODE_COUNT GPUS USABLE USABLE_COUNT
+}
+
+count_names() { # n0,n1
+  local -a names
+  IFS=, read -r -a names <<<"$1"
+  printf '%s\n' "${#names[@]}"
+}
+
+join_names() {
+  local IFS=,
+  printf '%s\n' "$*"
+}
+
+scale_name() { # node count; as bringup's plan names it
+  if (($1 == 1)); then echo 1-node; else echo "$1-nodes"; fi
+}
+
 run_begin() { # phase, options of `bringup open`
   local phase=$1
   shift
-  RUN_DIR=$("$PYTHON" -m bringup open "$phase" "$@" -- "$0") || exit 2
+  RUN_DIR=$("$PYTHON" -m bringup open "$phase" "$@") || exit 2
   export RUN_DIR
   printf '%s: %s\n' "$phase" "$RUN_DIR"
 }
@@ -45,8 +75,50 @@ run_end() { # exit code of the phase's work
   return "$verdict"
 }
 
-gpus_on_node() { # what Slurm granted on this node; --exclusive grants all of them
+save() { # file, command…
+  local file=$RUN_DIR/raw/$1
+  shift
+  if "$@" >"$file.part" 2>"$file.stderr"; then
+    mv -- "$file.part" "$file"
+    [[ -s $file.stderr ]] || rm -f -- "$file.stderr"
+  else
+    rm -f -- "$file.part"
+  fi
+}
+
+ENDED='COMPLETED|FAILED|CANCELLED|TIMEOUT|NODE_FAIL|OUT_OF_MEMORY|BOOT_FAIL|DEADLINE|PREEMPTED'
+
+save_ended_job() { # file, job id
+  local deadline=$((SECONDS + 90))
+  [[ -n $2 ]] || return 0
+  until [[ $(squeue --noheader --states=all --jobs="$2" --format=%T 2>/dev/null) =~ ^($ENDED)$ ]]; do
+    ((SECONDS < deadline)) || break # it stays without evidence, and its gate incomplete
+    sleep 0.3
+  done
+  if ((SECONDS < deadline)); then save "$1" scontrol --oneliner show job "$2"; fi
+}
+
+slurm_folder() { # where slurm.conf lies
+  dirname "${SLURM_CONF:-/etc/slurm/slurm.conf}"
+}
+
+gpus_on_node() { # --exclusive grants all of them
   [[ ${SLURM_GPUS_ON_NODE:-} =~ ^[1-9][0-9]*$ ]] ||
     die "Slurm granted no GPU on ${SLURMD_NODENAME:-this node}; is Gres=gpu configured? (scontrol show node)"
   printf '%s\n' "$SLURM_GPUS_ON_NODE"
+}
+
+cpus_per_rank() { # ranks per node; the node's cores shared out, at least one
+  local cpus=${SLURM_CPUS_ON_NODE:-${SLURM_JOB_CPUS_PER_NODE%%(*}}
+  printf '%s\n' "$((cpus / $1 > 0 ? cpus / $1 : 1))"
+}
+
+port() { # offset; every job has its own, so that two jobs on one node do not meet
+  printf '%s\n' "$((20000 + SLURM_JOB_ID % 2000 * 10 + $1 % 10))"
+}
+
+elapsed() { # EPOCHREALTIME at the start -> seconds with one decimal
+  local now=${EPOCHREALTIME/./} then=${1/./}
+  local tenths=$(((now - then) / 100000))
+  printf '%d.%d\n' "$((tenths / 10))" "$((tenths % 10))"
 }

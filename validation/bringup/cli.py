@@ -8,8 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
-from bringup import compare, drills, hostlist, judge, pipeline, report, runs
+from bringup import compare, drills, hostlist, judge, pipeline, report, runs, slurm
 from bringup import profile as profiles
+from bringup.gates.infrastructure import USABLE_STATES
 from bringup.phases import PHASES
 from bringup.records import Outcome, RecordError
 
@@ -41,7 +42,7 @@ def _open(arguments: argparse.Namespace) -> int:
     folder = runs.open_run(
         PHASES[arguments.phase], nodes=hostlist.expand(arguments.nodes), gpus_per_node=arguments.gpus_per_node,
         ranks_per_node=arguments.gpus_per_node if arguments.ranks_per_node is None else arguments.ranks_per_node,
-        profile=profiles.load(arguments.profile), argv=arguments.argv, results=arguments.results)
+        profile=profiles.load(arguments.profile), argv=[PHASES[arguments.phase].script, *arguments.argv], results=arguments.results)
     print(folder)
     return 0
 
@@ -81,6 +82,19 @@ def _compare(arguments: argparse.Namespace) -> int:
     return Outcome.FAIL.exit_code if wrong else 0
 
 
+def _nodes(arguments: argparse.Namespace) -> int:
+    try:
+        names = pipeline.requested_nodes(arguments.nodes, arguments.nodelist)
+        states, gpus = slurm.node_facts()
+    except slurm.SlurmError as error:
+        raise ValueError(str(error)) from error
+    if arguments.gpus:
+        print(max(gpus.get(name, 0) for name in names))
+    else:
+        print(",".join(name for name in names if not arguments.usable or states.get(name) in USABLE_STATES))
+    return 0
+
+
 def _run(arguments: argparse.Namespace) -> int:
     return pipeline.run(pipeline.Request(
         nodes=arguments.nodes, nodelist=arguments.nodelist, profile=profiles.load(arguments.profile),
@@ -118,6 +132,13 @@ def _parser() -> argparse.ArgumentParser:
     one = verbs.add_parser("drill", help="list the declared faults, each with the gate and subject that must fail")
     one.set_defaults(verb=_drill)
 
+    one = verbs.add_parser("nodes", help="(phase scripts) which nodes were asked for")
+    one.add_argument("--nodes", type=int)
+    one.add_argument("--nodelist")
+    one.add_argument("--usable", action="store_true", help="only those that Slurm would use now")
+    one.add_argument("--gpus", action="store_true", help="GPUs per node that Slurm has configured, instead of names")
+    one.set_defaults(verb=_nodes)
+
     one = verbs.add_parser("open", help="(phase scripts) create a run folder with its plan; prints its path")
     one.add_argument("phase")
     one.add_argument("--nodes", required=True, help="node list: n0,n1 or n[0-1]")
@@ -125,7 +146,7 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--ranks-per-node", type=int, help="default: one per GPU")
     one.add_argument("--profile", default=default_profile)
     one.add_argument("--results", type=Path, help="folder of the runs (default: the phase's own)")
-    one.add_argument("argv", nargs="*", help="after --: the command line to record")
+    one.add_argument("--argv", nargs=argparse.REMAINDER, default=[], help="last: the script's own arguments, to be recorded")
     one.set_defaults(verb=_open)
 
     one = verbs.add_parser("close", help="(phase scripts) close a run, judge it, write report.md")

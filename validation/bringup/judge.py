@@ -164,6 +164,6 @@ def _strangers(run: Run, parsed: Parsed) -> list[str]:
     """Evidence about nodes that were not requested: from another run, perhaps. Slurm's own tables name all nodes."""
     known = {*run.nodes, planning.JOB, *(subject for subjects in run.planned.values() for subject in subjects)}
     strange = sorted({one.subject for one in parsed.observations
-                      if one.subject not in known and not one.quantity.startswith("slurm.")
+                      if one.subject not in known and not one.quantity.startswith(("slurm.", "probe."))
                       and one.subject.split("/")[0] not in known})
     return [f"evidence about {', '.join(strange)}, which this run did not request"] if strange else []

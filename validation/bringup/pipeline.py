@@ -40,7 +40,7 @@ class Request:
 def run(request: Request) -> int:
     """Exit code: the worst outcome over the planned phases."""
     try:
-        names = _requested_nodes(request)
+        names = requested_nodes(request.nodes, request.nodelist)
         _, gpus = slurm.node_facts()
     except slurm.SlurmError as error:
         raise PipelineError(str(error)) from error
@@ -72,16 +72,17 @@ def run(request: Request) -> int:
     return _conclude(playbook, folder, console)
 
 
-def _requested_nodes(request: Request) -> list[str]:
+def requested_nodes(count: int | None, nodelist: str | None) -> list[str]:
+    """Names: of the list, else of the partition; with a count, the first usable ones, and unusable ones when too few are usable."""
     partition = os.environ.get("SBATCH_PARTITION") or os.environ.get("SLURM_PARTITION")
-    names = hostlist.expand(request.nodelist) if request.nodelist else slurm.partition_nodes(partition)
-    if request.nodes is None:
+    names = hostlist.expand(nodelist) if nodelist else slurm.partition_nodes(partition)
+    if count is None:
         return names
-    if not 1 <= request.nodes <= len(names):
-        raise PipelineError(f"--nodes {request.nodes}: there are {len(names)} nodes ({', '.join(names[:8])})")
+    if not 1 <= count <= len(names):
+        raise PipelineError(f"--nodes {count}: there are {len(names)} nodes ({', '.join(names[:8])})")
     states, _ = slurm.node_facts()
     usable = [name for name in names if states.get(name) in USABLE_STATES]
-    chosen = [*usable, *(name for name in names if name not in usable)][: request.nodes]
+    chosen = [*usable, *(name for name in names if name not in usable)][:count]
     return [name for name in names if name in chosen]
 
 
@@ -255,7 +256,8 @@ def _conclude(playbook: Playbook, folder: Path, console: Console) -> int:
     console.print()
     for number, answer, why in answers:
         console.print(f"{report.MARK[answer]:<10} {number}. {QUESTIONS[number]}  {report.plain(why)}", markup=False)
-    for reason in playbook.left_out:
+    asked = [number for number, _, _ in answers]
+    for reason in [*(f"{number}. {QUESTIONS[number]}" for number in QUESTIONS if number not in asked), *playbook.left_out]:
         console.print(f"{'NOT ASKED':<10} {reason}", markup=False)
     console.print(f"\n{report.MARK[outcome]}: {report.counted(verdicts)}; report: {report.shown_path(folder / 'report.md')}",
                   markup=False)

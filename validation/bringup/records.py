@@ -281,6 +281,9 @@ class TrainMetrics(Versioned):
     sample_distinct: int = Field(ge=0)  # of which distinct
     mfu: NonNegative | None
     mfu_reason: str | None  # why null
+    flops_per_token: NonNegative | None = None  # training, full-attention convention; null for an unknown model type
+    peak_tflops: NonNegative | None = None  # dense bf16 of one device; null when unknown
+    peak_source: str | None = None
 
 
 R = TypeVar("R", bound=Record)

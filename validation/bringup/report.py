@@ -110,22 +110,23 @@ def _proves(gate: str) -> str:
 
 
 def answers(verdicts: Sequence[Verdict], not_run: Sequence[str]) -> list[tuple[int, Outcome, str]]:
-    """Per question: its outcome and, in one line, why. A question that nothing was judged on is incomplete.
+    """Per question that was asked: its outcome and, in one line, why.
 
-    not_run: phases that were planned and did not run; their gates count as incomplete.
+    not_run: phases that were planned and did not run; their gates count as incomplete. A question on which no planned
+    phase has a gate is left out; the caller says so.
     """
     result = []
     for number in QUESTIONS:
         ids = {gate.id for gate in catalogue.GATES.values() if gate.question == number}
         judged = [verdict for verdict in verdicts if verdict.gate in ids]
         missing = [stem for stem in not_run if any(gate.id in ids for gate in catalogue.of_phase(stem))]
+        if not judged and not missing:
+            continue
         outcome = worst([*(verdict.outcome for verdict in judged), *(Outcome.INCOMPLETE for _ in missing)])
         bad = _bad(judged)
         why = [f"{v.gate} [{v.subject}]" for v in bad[:3]] + (["…"] if len(bad) > 3 else [])
         if missing:
             why.append(f"not run: {', '.join(missing)}")
-        if not judged and not missing:
-            why.append("nothing was judged")
         result.append((number, outcome, "; ".join(why) or f"{len(judged)} verdicts, all pass"))
     return result
 

@@ -11,14 +11,16 @@ from bringup.parsers import facts, monitor, slurm, training
 from bringup.parsers.result import Parsed
 from bringup.phases import PHASES
 from bringup.plan import scale_name
-from bringup.records import Closed, RecordError, Run, read_record
+from bringup.records import Closed, Observation, RecordError, Run, read_record
 from bringup.runs import CLOSED
 
 Reader = Callable[[str, str], Parsed]
 
 _READERS: dict[str, Reader] = {
     "scontrol-node.txt": slurm.nodes,
+    "scontrol-node-after.txt": slurm.nodes,
     "scontrol-config.txt": slurm.config,
+    "cgroup.conf": slurm.config,
     "ping.txt": slurm.ping,
     "job-exit-code.txt": partial(slurm.job, quantity="smoke.job.exit_code", field="ExitCode"),
     "job-memory.txt": partial(slurm.job, quantity="smoke.job.memory_state", field="JobState"),
@@ -27,7 +29,7 @@ _STEP = re.compile(r"(?P<what>[a-z_]+)-(?P<nodes>\d+)\.(?P<kind>rc|seconds)")
 
 
 def read_run(folder: Path, run: Run) -> Parsed:
-    """Everything in raw/ (sorted), the closing record, and the training records. Never raises for bad evidence: it says so."""
+    """Everything in raw/ (sorted), the closing record, the training records. Never raises for bad evidence: it says so."""
     parsed = Parsed()
     for path in sorted((folder / "raw").rglob("*")):
         where = path.relative_to(folder).as_posix()
@@ -47,6 +49,7 @@ def read_run(folder: Path, run: Run) -> Parsed:
     phase = PHASES[run.phase]
     if phase.is_training:
         parsed.add(training.metrics(folder, run, single=phase.strategy == "single"))
+    _tasks_per_node(parsed)
     _say_who_could_not_start(parsed)
     return parsed
 
@@ -88,6 +91,20 @@ def _closed(parsed: Parsed, folder: Path) -> None:
         return
     parsed.saw("run.closed", "job", True, "flag", CLOSED)
     parsed.saw("run.exit_code", "job", closed.exit_code, "count", f"{CLOSED}:exit_code")
+
+
+def _tasks_per_node(parsed: Parsed) -> None:
+    """What single tasks said about their GPU, counted per node. A node whose tasks said nothing stays without evidence."""
+    gpus: dict[str, list[Observation]] = {}
+    for one in parsed.observations:
+        if one.quantity == "smoke.binding.gpu":
+            gpus.setdefault(one.subject.split("/")[0], []).append(one)
+    for node, tasks in gpus.items():
+        known = sorted({str(one.value) for one in tasks if one.value is not None})
+        evidence = f"{tasks[0].evidence} to {tasks[-1].evidence.rpartition(':')[2]}"
+        parsed.saw("smoke.binding.tasks", node, len(tasks), "count", evidence)
+        remark = next((one.why for one in tasks if one.value is None), ", ".join(known))
+        parsed.saw("smoke.binding.distinct_gpus", node, len(known), "count", evidence, remark)
 
 
 def _say_who_could_not_start(parsed: Parsed) -> None:

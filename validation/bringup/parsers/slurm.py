@@ -12,14 +12,16 @@ _NODE = re.compile(r"^NodeName=(\S+) ")
 
 
 def _field(line: str, name: str) -> str | None:
-    """`Name=value` of one `scontrol -o` line. Only for values without blanks; Reason is free text and stands last."""
-    match = re.search(rf"(?:^| ){re.escape(name)}=(\S*)", line.split(" Reason=")[0] if name != "Reason" else line)
+    """`Name=value` of one `scontrol -o` line; only for values without blanks."""
+    match = re.search(rf"(?:^| ){re.escape(name)}=(\S*)", line)
     return match[1] if match else None
 
 
-def _reason(line: str) -> str:
-    match = re.search(r" Reason=(.*?)(?: \[\S+@\S+\])?(?: Comment=.*)?\s*$", line)
-    return match[1].strip() if match else ""
+def _split_reason(line: str) -> tuple[str, str]:
+    """A node line and its Reason: free text that stands last and may hold what looks like fields."""
+    head, _, tail = line.partition(" Reason=")
+    match = re.match(r"(.*?)(?: \[\S+@\S+\])?(?: Comment=.*)?\s*$", tail)
+    return head, match[1].strip() if match else ""
 
 
 def gpus_of(gres: str | None) -> int:
@@ -34,15 +36,16 @@ def nodes(text: str, where: str) -> Parsed:
     """`scontrol --oneliner show node`: state with its harmful flags and the reason, GPUs configured."""
     parsed = Parsed()
     for number, line in enumerate(text.splitlines(), start=1):
-        match, state = _NODE.match(line), _field(line, "State")
+        fields, reason = _split_reason(line)
+        match, state = _NODE.match(fields), _field(fields, "State")
         if not line.strip():
             continue
         if match is None or not state:
             parsed.problems.append(f"{where}:{number}: not a line of `scontrol -o show node`: {line[:60]!r}")
             continue
         flags = [part for part in state.replace("*", "+NOT_RESPONDING").split("+") if part not in _HARMLESS or part == state]
-        parsed.saw("slurm.node.state", match[1], "+".join(flags), "text", f"{where}:{number}", _reason(line) or None)
-        parsed.saw("slurm.node.gpus", match[1], gpus_of(_field(line, "Gres")), "count", f"{where}:{number}")
+        parsed.saw("slurm.node.state", match[1], "+".join(flags), "text", f"{where}:{number}", reason or None)
+        parsed.saw("slurm.node.gpus", match[1], gpus_of(_field(fields, "Gres")), "count", f"{where}:{number}")
     if not parsed.observations and not parsed.problems:
         parsed.problems.append(f"{where}: names no node")
     return parsed

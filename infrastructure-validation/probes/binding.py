@@ -1,0 +1,62 @@
+#!/usr/bin/env python3
+"""What Slurm gave this task: the GPU, by UUID, that it was bound to, the GPUs it can open, the cores it may run on.
+
+Proves: binding as the kernel enforces it, not as an environment variable says. Does not prove: that the GPU computes.
+Run: srun --label --gpus-per-task=1 --cpus-per-task=1 python3 binding.py task
+     srun --label python3 binding.py no-gpu      (a job that asked for none)
+"""
+
+import os
+import re
+import sys
+from pathlib import Path
+
+import gpus
+from facts import Facts
+
+TOPOLOGY = Path("/sys/devices/system/cpu")
+
+
+def main():
+    if sys.argv[1:] not in (["task"], ["no-gpu"]):
+        sys.exit("usage: binding.py task|no-gpu")
+    facts = Facts("binding" if sys.argv[1] == "task" else "isolation")
+    allowed, denied = gpus.openable()
+    if sys.argv[1] == "task":
+        task = f"{facts.at}/task{os.environ['SLURM_PROCID']}"
+        bound(facts, task, allowed)
+        facts.saw("smoke.binding.openable", allowed, "text", task)
+        facts.saw("smoke.binding.denied", denied, "text", task)
+        facts.saw("smoke.cpu.allowed", cores(), "count")
+    else:
+        facts.saw("smoke.isolation.openable_gpus", len(allowed), "count")
+        facts.saw("smoke.isolation.denied", denied, "text")
+    facts.finish()
+
+
+def bound(facts, task, allowed):
+    """The one GPU that this task would compute on."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    if re.fullmatch(r"\d+", visible) and int(visible) < len(allowed):
+        # an index counts among the devices that can be opened, with and without confinement
+        facts.saw("smoke.binding.gpu", allowed[int(visible)], "text", task)
+    elif visible in allowed:
+        facts.saw("smoke.binding.gpu", visible, "text", task)
+    else:
+        facts.unknown("smoke.binding.gpu", "text", f"CUDA_VISIBLE_DEVICES={visible!r} names no single GPU of {allowed}", task)
+
+
+def cores():
+    """Distinct cores in the affinity mask: two hardware threads of one core count once."""
+    found = set()
+    for cpu in os.sched_getaffinity(0):
+        folder = TOPOLOGY / f"cpu{cpu}" / "topology"
+        try:
+            found.add(((folder / "physical_package_id").read_text(), (folder / "core_id").read_text()))
+        except OSError:  # no topology in this kernel: count the CPU itself
+            found.add(cpu)
+    return len(found)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,59 @@
+"""Which GPUs there are and which of them this process may open. No CUDA, no NVML: devices and the driver's own files.
+
+A GPU is named by its UUID where the driver tells it, else by its device number (a placeholder GPU has no driver). Never by
+index: under confinement a job sees CUDA_VISIBLE_DEVICES=0,1 for physical devices 2,3.
+"""
+
+import errno
+import os
+import re
+import stat
+from pathlib import Path
+
+DEVICE = re.compile(r"nvidia(\d+)")
+DRIVER = Path("/proc/driver/nvidia/gpus")
+
+
+def devices():
+    """{minor: path} of the character devices /dev/nvidia0, 1, ..., ordered."""
+    found = {}
+    for path in Path("/dev").iterdir():
+        match = DEVICE.fullmatch(path.name)
+        if match and stat.S_ISCHR(path.stat().st_mode):
+            found[int(match[1])] = path
+    return dict(sorted(found.items()))
+
+
+def uuids():
+    """{minor: GPU UUID} as the driver tells; empty without a driver."""
+    names = {}
+    for path in DRIVER.glob("*/information"):
+        text = path.read_text(errors="replace")
+        minor, uuid = re.search(r"Device Minor:\s*(\d+)", text), re.search(r"GPU UUID:\s*(\S+)", text)
+        if minor and uuid:
+            names[int(minor[1])] = uuid[1]
+    return names
+
+
+def identity(minor, path, names):
+    """UUID, or host-independent device number for a placeholder."""
+    if minor in names:
+        return names[minor]
+    number = path.stat().st_rdev
+    return f"char {os.major(number)}:{os.minor(number)}"
+
+
+def openable():
+    """Identities this process may open: (allowed, denied). ENXIO is allowed: the kernel let us through to no driver."""
+    names, allowed, denied = uuids(), [], []
+    for minor, path in devices().items():
+        try:
+            os.close(os.open(path, os.O_RDWR | os.O_NONBLOCK))
+        except OSError as error:
+            if error.errno in (errno.EPERM, errno.EACCES):
+                denied.append(identity(minor, path, names))
+                continue
+            if error.errno != errno.ENXIO:
+                raise
+        allowed.append(identity(minor, path, names))
+    return allowed, denied

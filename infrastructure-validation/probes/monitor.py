@@ -1,0 +1,73 @@
+#!/usr/bin/env python3
+"""Sample this node once a second until SIGTERM: CPU, memory, network bytes, and GPU where NVML answers. CSV to stdout.
+
+Columns are in parsers/monitor.py; a cell that cannot be measured here is empty, never 0.
+Run: srun --label --overlap python3 monitor.py &
+"""
+
+import signal
+import threading
+import time
+from pathlib import Path
+
+from facts import node_name
+
+PERIOD_S = 1.0
+KIB_PER_GIB = 2**20
+
+
+def cpu_times():
+    """(busy, all) jiffies since boot."""
+    cells = [int(cell) for cell in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
+    return sum(cells) - cells[3] - cells[4], sum(cells)
+
+
+def memory_used_gib():
+    lines = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+    return (int(lines["MemTotal"].split()[0]) - int(lines["MemAvailable"].split()[0])) / KIB_PER_GIB
+
+
+def network_bytes():
+    """(sent, received) over all interfaces but the loopback."""
+    sent = received = 0
+    for line in Path("/proc/net/dev").read_text().splitlines()[2:]:
+        name, _, cells = line.partition(":")
+        if name.strip() != "lo":
+            received += int(cells.split()[0])
+            sent += int(cells.split()[8])
+    return sent, received
+
+
+def gpu_reader():
+    """A function that returns (utilisation % of the busiest, W of all, hottest °C) as texts; empty texts without NVML."""
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+    except Exception:  # noqa: BLE001  # not installed, no driver, wrong driver: all mean that it cannot be measured here
+        return lambda: ("", "", "")
+    handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
+
+    def read():
+        return (str(max(pynvml.nvmlDeviceGetUtilizationRates(handle).gpu for handle in handles)),
+                f"{sum(pynvml.nvmlDeviceGetPowerUsage(handle) for handle in handles) / 1000:.0f}",
+                str(max(pynvml.nvmlDeviceGetTemperature(handle, pynvml.NVML_TEMPERATURE_GPU) for handle in handles)))
+
+    return read if handles else lambda: ("", "", "")
+
+
+def main():
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    node, gpu, before = node_name(), gpu_reader(), cpu_times()
+    while not stop.wait(PERIOD_S):
+        now = cpu_times()
+        busy = 100 * (now[0] - before[0]) / max(1, now[1] - before[1])
+        before = now
+        sent, received = network_bytes()
+        print(node, f"{time.time():.3f}", f"{busy:.1f}", f"{memory_used_gib():.2f}", sent, received, *gpu(), sep=",", flush=True)
+
+
+if __name__ == "__main__":
+    main()

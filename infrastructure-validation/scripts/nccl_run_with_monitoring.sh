@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# Proves:         the same collectives on all nodes at once, while CPU, memory, network and GPU of every node are sampled at 1 Hz.
+# Does not prove: what happens between two samples.
+# Usage:          bash infrastructure-validation/scripts/nccl_run_with_monitoring.sh [--nodes N | --nodelist n[0-3]]
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+# shellcheck source=infrastructure-validation/scripts/job.sh
+source infrastructure-validation/scripts/job.sh
+need_repository
+
+watched() { # inside the allocation; NODES, NODE_COUNT, GPUS and RUN_DIR come from outside it
+  local rc=0 begun=$EPOCHREALTIME monitor logs=$RUN_DIR/raw/nccl-$NODE_COUNT
+  mkdir -p "$logs"
+  srun --overlap --label --kill-on-bad-exit=0 --ntasks="$NODE_COUNT" --ntasks-per-node=1 --gpus-per-node="$GPUS" \
+    "$PYTHON" infrastructure-validation/probes/monitor.py >"$RUN_DIR/raw/monitor.csv" 2>"$RUN_DIR/raw/monitor.err" &
+  monitor=$!
+  MASTER_ADDR=${NODES%%,*} MASTER_PORT=$(port "$NODE_COUNT") \
+    srun --overlap --label --kill-on-bad-exit=1 --nodes="$NODE_COUNT" --ntasks="$((NODE_COUNT * GPUS))" \
+    --ntasks-per-node="$GPUS" --gpus-per-node="$GPUS" --cpus-per-task="$(cpus_per_rank "$GPUS")" \
+    "$PYTHON" infrastructure-validation/probes/collectives.py "$(scale_name "$NODE_COUNT")" "$logs" \
+    >"$RUN_DIR/raw/collectives-$NODE_COUNT.jsonl" 2>"$RUN_DIR/raw/collectives-$NODE_COUNT.err" || rc=$?
+  kill -TERM "$monitor" # srun passes it on: the samplers end by themselves
+  wait "$monitor" || true
+  printf '%s\n' "$rc" >"$RUN_DIR/raw/collectives-$NODE_COUNT.rc"
+  elapsed "$begun" >"$RUN_DIR/raw/collectives-$NODE_COUNT.seconds"
+}
+
+if [[ ${1:-} == --inside ]]; then
+  watched
+  exit
+fi
+choose_nodes "$@"
+run_begin nccl_monitoring --nodes "$NODES" --gpus-per-node "$GPUS"
+rc=0
+salloc --quiet --job-name=nccl_monitoring --immediate=120 --nodes="$NODE_COUNT" --nodelist="$NODES" --exclusive --mem=0 --time=60 \
+  bash "${BASH_SOURCE[0]}" --inside </dev/null || rc=$?
+run_end "$rc"

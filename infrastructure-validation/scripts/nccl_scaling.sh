@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# Proves:         at 1, 2, 4, … and all nodes, all ranks form one communicator, collectives give right results, over the
+#                 interconnect that the profile names, at the bandwidth that it expects at a named size.
+# Does not prove: which single link or node is slow, nor anything about nodes beyond the list.
+# Usage:          bash infrastructure-validation/scripts/nccl_scaling.sh [--nodes N | --nodelist n[0-3]]
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+# shellcheck source=infrastructure-validation/scripts/job.sh
+source infrastructure-validation/scripts/job.sh
+need_repository
+
+measure() { # inside the allocation; NODES, GPUS and RUN_DIR come from outside it
+  local -a names
+  IFS=, read -r -a names <<<"$NODES"
+  local count=1 total=${#names[@]}
+  while true; do
+    collectives "$count" "$(join_names "${names[@]:0:count}")"
+    ((count < total)) || break
+    count=$((count * 2 < total ? count * 2 : total))
+  done
+}
+
+collectives() { # node count, node list
+  local count=$1 list=$2 rc=0
+  local logs=$RUN_DIR/raw/nccl-$count
+  mkdir -p "$logs"
+  MASTER_ADDR=${list%%,*} MASTER_PORT=$(port "$count") \
+    srun --label --kill-on-bad-exit=1 --nodes="$count" --nodelist="$list" --ntasks="$((count * GPUS))" \
+    --ntasks-per-node="$GPUS" --gpus-per-node="$GPUS" --cpus-per-task="$(cpus_per_rank "$GPUS")" \
+    "$PYTHON" infrastructure-validation/probes/collectives.py "$(scale_name "$count")" "$logs" \
+    >"$RUN_DIR/raw/collectives-$count.jsonl" 2>"$RUN_DIR/raw/collectives-$count.err" || rc=$?
+  printf '%s\n' "$rc" >"$RUN_DIR/raw/collectives-$count.rc"
+}
+
+if [[ ${1:-} == --inside ]]; then
+  measure
+  exit
+fi
+choose_nodes "$@"
+run_begin nccl_scaling --nodes "$NODES" --gpus-per-node "$GPUS"
+rc=0
+salloc --quiet --job-name=nccl_scaling --immediate=120 --nodes="$NODE_COUNT" --nodelist="$NODES" --exclusive --mem=0 --time=60 \
+  bash "${BASH_SOURCE[0]}" --inside </dev/null || rc=$?
+run_end "$rc"
