@@ -10,6 +10,7 @@ from typing import NoReturn
 
 from bringup import compare, drills, hostlist, judge, pipeline, report, runs, slurm
 from bringup import profile as profiles
+from bringup.gates import GATES
 from bringup.gates.infrastructure import USABLE_STATES
 from bringup.phases import PHASES
 from bringup.records import Outcome, RecordError
@@ -36,13 +37,26 @@ def main(argv: list[str] | None = None) -> int:
     return CANNOT_TELL
 
 
+def _profile(name: str) -> profiles.Profile:
+    """Loaded and checked against the gates there are, before anything runs."""
+    profile = profiles.load(name)
+    profiles.check_units(profile, {gate.id: gate.unit for gate in GATES.values()})
+    return profile
+
+
+def _gates(arguments: argparse.Namespace) -> int:
+    for gate in GATES.values():
+        print(f"{gate.id:<32} per {gate.per:<10} {gate.rule:<12} {gate.unit:<6} {gate.proves}")
+    return 0
+
+
 def _open(arguments: argparse.Namespace) -> int:
     if arguments.phase not in PHASES:
         raise ValueError(f"no phase is called {arguments.phase!r}; there are {', '.join(PHASES)}")
     folder = runs.open_run(
         PHASES[arguments.phase], nodes=hostlist.expand(arguments.nodes), gpus_per_node=arguments.gpus_per_node,
         ranks_per_node=arguments.gpus_per_node if arguments.ranks_per_node is None else arguments.ranks_per_node,
-        profile=profiles.load(arguments.profile), argv=[PHASES[arguments.phase].script, *arguments.argv], results=arguments.results)
+        profile=_profile(arguments.profile), argv=[PHASES[arguments.phase].script, *arguments.argv], results=arguments.results)
     print(folder)
     return 0
 
@@ -55,7 +69,7 @@ def _close(arguments: argparse.Namespace) -> int:
 def _judge(arguments: argparse.Namespace) -> int:
     worst = 0
     for folder in arguments.runs:
-        profile = None if arguments.profile is None else profiles.load(arguments.profile)
+        profile = None if arguments.profile is None else _profile(arguments.profile)
         code = _judge_and_show(folder, profile)
         worst = 1 if 1 in (worst, code) else max(worst, code)
     return worst
@@ -97,7 +111,7 @@ def _nodes(arguments: argparse.Namespace) -> int:
 
 def _run(arguments: argparse.Namespace) -> int:
     return pipeline.run(pipeline.Request(
-        nodes=arguments.nodes, nodelist=arguments.nodelist, profile=profiles.load(arguments.profile),
+        nodes=arguments.nodes, nodelist=arguments.nodelist, profile=_profile(arguments.profile),
         profile_name=arguments.profile, phases=arguments.phases, resume=arguments.resume))
 
 
@@ -128,6 +142,9 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("runs", nargs="*", type=Path, metavar="RUN")
     one.add_argument("--markdown", action="store_true", help="a Markdown table")
     one.set_defaults(verb=_compare)
+
+    one = verbs.add_parser("gates", help="list the gates, with what a pass says")
+    one.set_defaults(verb=_gates)
 
     one = verbs.add_parser("drill", help="list the declared faults, each with the gate and subject that must fail")
     one.set_defaults(verb=_drill)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -124,3 +125,13 @@ def dump(profile: Profile) -> str:
 def from_environment() -> str:
     """The profile to use when none is named: $BRINGUP_PROFILE, else `generic`."""
     return os.environ.get("BRINGUP_PROFILE") or DEFAULT
+
+
+def check_units(profile: Profile, units: Mapping[str, str]) -> None:
+    """Refuse a gate that does not exist, and a number in another unit than its gate's. units: gate id -> unit."""
+    unknown = sorted({*profile.expect, *(entry.gate for entry in profile.not_applicable)} - set(units))
+    if unknown:
+        raise ProfileError(f"profile {profile.name}: no gate is called {', '.join(unknown)}; `bringup gates` lists them")
+    for gate, expectation in profile.expect.items():
+        if expectation.unit != units[gate]:
+            raise ProfileError(f"profile {profile.name}: {gate} is declared in {expectation.unit}, the gate is in {units[gate]}")

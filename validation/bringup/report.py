@@ -15,7 +15,7 @@ from bringup.phases import PHASES, QUESTIONS, REPOSITORY
 from bringup.records import Outcome, Playbook, Run, Verdict, Verdicts, worst
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
-_MARKDOWN = re.compile(r"([\\`*_{}\[\]<>#|&])")
+_MARKDOWN = re.compile(r"([\\`*\[\]<>|&])")
 MARK = {Outcome.PASS: "PASS", Outcome.WARN: "WARN", Outcome.INCOMPLETE: "INCOMPLETE", Outcome.FAIL: "FAIL"}
 MAX_LISTED = 12  # on the screen; the report lists all
 

@@ -50,8 +50,8 @@ SMOKE = (
          quantity="smoke.binding.distinct_gpus", unit="count", rule="equals", expect=Requested("gpus_per_node"),
          needs=("smoke.node.ran_tasks",), fix=_INFRA + "gpu-bound"),
     Gate(id="smoke.gpu.isolated", phases=("smoke",), question=1, per="node",
-         proves="a job that asked for no GPU could open none",
-         quantity="smoke.isolation.openable_gpus", unit="count", rule="equals", expect=Fixed(0),
+         proves="a job that asked for no GPU was refused every one of them (EPERM is the proof, not a device that is not there)",
+         quantity="smoke.isolation.denied_gpus", unit="count", rule="equals", expect=Requested("gpus_per_node"),
          fix=_INFRA + "gpu-isolated"),
     Gate(id="smoke.cpu.confined", phases=("smoke",), question=2, per="node",
          proves="a task that asked for one CPU could run on no more than one core",
@@ -70,10 +70,13 @@ SMOKE = (
     Gate(id="smoke.fs.seen_by_submit_host", phases=("smoke",), question=3, per="node",
          proves="the submit host read what the node had written",
          quantity="smoke.fs.seen_by_reference", unit="flag", rule="equals", expect=Fixed(True), fix=_INFRA + "shared-fs"),
+    Gate(id="smoke.fs.looked", phases=("smoke",), question=3, per="node",
+         proves="the node had looked for the file before it existed",
+         quantity="smoke.fs.looked", unit="flag", rule="equals", expect=Fixed(True), fix=_INFRA + "shared-fs"),
     Gate(id="smoke.fs.late_lookup", phases=("smoke",), question=3, per="node",
          proves="a file that the node had looked for in vain was seen once it existed",
          quantity="smoke.fs.late_lookup_s", unit="s", rule="at_most", expect=FromProfile(),
-         fix=_INFRA + "shared-fs"),
+         needs=("smoke.fs.looked",), fix=_INFRA + "shared-fs"),
 )
 
 COLLECTIVES = (

@@ -8,6 +8,7 @@ from bringup.parsers.result import Parsed
 
 COLUMNS = ("node", "unix_s", "cpu_percent", "memory_used_gib", "tx_bytes", "rx_bytes", "gpu_percent", "gpu_power_w", "gpu_temp_c")
 PERIOD_S = 1.0
+_SAMPLE = re.compile(r"\d+\.\d+,\d+\.\d+,\d+\.\d+,\d+,\d+")  # the cells that every node can measure
 _LABEL = re.compile(r"^\s*\d+: ")
 
 
@@ -19,8 +20,8 @@ def parse(text: str, where: str, duration_s: float | None) -> Parsed:
         cells = _LABEL.sub("", raw).split(",")
         if tuple(cells) == COLUMNS or raw == "":
             continue
-        if len(cells) != len(COLUMNS):
-            parsed.problems.append(f"{where}:{number}: {len(cells)} cells, expected {len(COLUMNS)}")
+        if len(cells) != len(COLUMNS) or not _SAMPLE.fullmatch(",".join(cells[1:6])):
+            parsed.problems.append(f"{where}:{number}: not a sample: {raw[:60]!r}")
             continue
         samples.setdefault(cells[0], []).append(cells)
     if not samples:

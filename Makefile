@@ -1,0 +1,47 @@
+# The verbs of this repository. `make` or `make help` prints them.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+PYTHON ?= python3
+NODES ?= 2
+GPUS ?= 2
+PY := .venv/bin/python
+CLUSTER := infrastructure-validation/local-cluster/cluster
+
+.PHONY: help setup local cluster cluster-down test lint unit integration clean
+
+help: ## print this
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
+
+setup: .venv/installed ## install what is missing: Debian packages and .venv; idempotent
+
+.venv/installed: pyproject.toml training/constraints.txt infrastructure-validation/local-cluster/setup.sh
+	infrastructure-validation/local-cluster/setup.sh
+	$(PYTHON) -c 'import sys; sys.exit("bringup needs Python >= 3.11, this is " + sys.version.split()[0]) if sys.version_info < (3, 11) else 0'
+	test -x $(PY) || $(PYTHON) -m venv .venv
+	$(PY) -m pip install --quiet --disable-pip-version-check --constraint training/constraints.txt --editable '.[train,dev]'
+	touch $@
+
+local: setup ## start a local cluster, run phases 1-6, print the verdicts, stop it (NODES=2 GPUS=2)
+	@infrastructure-validation/local-cluster/playbook --nodes $(NODES) --gpus $(GPUS)
+
+cluster: setup ## start a local cluster and open a prompt on its login host (NODES=2 GPUS=2)
+	@$(CLUSTER) up --nodes $(NODES) --gpus $(GPUS)
+	@$(CLUSTER) sh
+
+cluster-down: ## end the local cluster; leaves nothing behind
+	@$(CLUSTER) down
+
+test: setup lint ## lint, unit tests, and the integration tests on a local cluster
+	$(PY) -m pytest tests
+
+lint: setup ## ruff, mypy --strict, shellcheck
+	$(PY) -m ruff check .
+	$(PY) -m mypy
+	git ls-files -z -- '*.sh' '*.sbatch' .ci/run infrastructure-validation/local-cluster/cluster \
+	  infrastructure-validation/local-cluster/playbook | xargs -0 shellcheck -x
+
+unit: setup ## the tests that need no cluster
+	$(PY) -m pytest tests -m 'not cluster'
+
+clean: cluster-down ## remove results, logs and caches; .venv stays
+	rm -rf validation/results/* training/results/* slurm-logs/*.out .pytest_cache .mypy_cache .ruff_cache

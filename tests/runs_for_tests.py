@@ -1,0 +1,24 @@
+"""A results folder as a healthy discovery of two nodes leaves it, for tests to damage."""
+
+import shutil
+from pathlib import Path
+
+from bringup import profile, runs
+from bringup.phases import PHASES
+
+FIXTURES = Path(__file__).parent / "fixtures"
+HEALTHY_NODES = "".join(
+    f"NodeName={node} Arch=x86_64 Gres=gpu:placeholder:2 State=IDLE Partitions=main Reason=none\n" for node in ("n0", "n1"))
+
+
+def discovery(results: Path, monkeypatch, *, close: bool = True, profile_name: str = "local-cpu") -> Path:
+    monkeypatch.delenv("SLURM_RESTART_COUNT", raising=False)
+    folder = runs.open_run(PHASES["discovery"], nodes=["n0", "n1"], gpus_per_node=2, ranks_per_node=2,
+                           profile=profile.load(profile_name), argv=["test"], results=results)
+    raw = folder / "raw"
+    shutil.copyfile(FIXTURES / "inventory-two-nodes.jsonl", raw / "inventory.jsonl")
+    shutil.copyfile(FIXTURES / "slurm/config.txt", raw / "scontrol-config.txt")
+    (raw / "scontrol-node.txt").write_text(HEALTHY_NODES)
+    if close:
+        runs.close_run(folder, 0)
+    return folder

@@ -1,0 +1,144 @@
+"""Bad input: one clear line, exit code 2, nothing lost."""
+
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+from bringup.cli import main
+from runs_for_tests import discovery
+
+
+def call(capsys, *arguments: str) -> tuple[int, str, str]:
+    try:
+        code = main(list(arguments))
+    except SystemExit as stop:  # argparse
+        code = int(stop.code or 0)
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+@pytest.mark.parametrize("arguments", [
+    ("judge", "nowhere"),
+    ("judge", "a folder with 'quotes' and spaces"),
+    ("judge",),
+    ("judge", "--no-such-flag", "x"),
+    ("no-such-verb",),
+    ("compare", "one"),
+    ("compare", "nowhere", "neither"),
+    ("open", "discovery", "--nodes", "n[", "--gpus-per-node", "2"),
+    ("open", "nonsense", "--nodes", "n0", "--gpus-per-node", "2"),
+    ("open", "discovery", "--nodes", "n0", "--gpus-per-node", "two"),
+    ("open", "discovery", "--nodes", "n0", "--gpus-per-node", "2", "--profile", "nowhere"),
+    ("open", "run_ddp_2node", "--nodes", "n0", "--gpus-per-node", "2"),
+    ("open", "run_1gpu", "--nodes", "n[0-1]", "--gpus-per-node", "2"),
+    ("close", "nowhere", "--exit-code", "0"),
+    ("run", "no_such_phase"),
+])
+def test_bad_input_is_one_line_and_exit_code_2(capsys, arguments):
+    code, out, err = call(capsys, *arguments)
+    assert code == 2
+    assert out == ""
+    assert len(err.splitlines()) == 1, err
+    assert "Traceback" not in err
+
+
+def test_a_run_outside_a_cluster_says_what_is_missing(capsys, monkeypatch):
+    monkeypatch.setenv("PATH", "/nonexistent")
+    code, _, err = call(capsys, "run", "discovery")
+    assert code == 2
+    assert "sinfo is not on the PATH" in err
+
+
+@pytest.mark.parametrize("file", ["run.json", "profile.yaml"])
+@pytest.mark.parametrize("damage", ["", "{", "\x00\xff", "[1, 2]"])
+def test_a_damaged_run_is_refused_and_left_as_it_is(tmp_path, monkeypatch, capsys, file, damage):
+    folder = discovery(tmp_path, monkeypatch)
+    (folder / file).write_text(damage)
+    before = sorted(path.name for path in folder.rglob("*"))
+    code, _, err = call(capsys, "judge", str(folder))
+    assert code == 2
+    assert len(err.splitlines()) == 1
+    assert sorted(path.name for path in folder.rglob("*")) == before
+
+
+def test_judge_writes_its_report_and_says_where(tmp_path, monkeypatch, capsys):
+    folder = discovery(tmp_path / "with a space", monkeypatch)
+    code, out, _ = call(capsys, "judge", str(folder))
+    assert code == 0
+    assert out.startswith("PASS")
+    assert str(folder / "report.md") in out
+    report = (folder / "report.md").read_text()
+    assert "discovery.gpu.count" in report
+    assert "placeholder GPUs have no driver" in report
+
+
+def test_judging_again_changes_nothing(tmp_path, monkeypatch, capsys):
+    folder = discovery(tmp_path, monkeypatch)
+    call(capsys, "judge", str(folder))
+    first = {path.name: path.read_text() for path in folder.iterdir() if path.is_file()}
+    call(capsys, "judge", str(folder))
+    assert first == {path.name: path.read_text() for path in folder.iterdir() if path.is_file()}
+
+
+def test_a_failed_gate_is_exit_code_1_and_missing_evidence_2(tmp_path, monkeypatch, capsys):
+    folder = discovery(tmp_path, monkeypatch)
+    inventory = folder / "raw/inventory.jsonl"
+    text = inventory.read_text()
+    inventory.write_text(text.replace('"discovery.gpu.count", "value": 2', '"discovery.gpu.count", "value": 1'))
+    assert call(capsys, "judge", str(folder))[0] == 1
+    inventory.unlink()
+    assert call(capsys, "judge", str(folder))[0] == 2
+
+
+def test_a_run_cannot_be_closed_twice(tmp_path, monkeypatch, capsys):
+    folder = discovery(tmp_path, monkeypatch)
+    code, _, err = call(capsys, "close", str(folder), "--exit-code", "1")
+    assert code == 2
+    assert "already closed" in err
+
+
+def test_a_requeued_job_writes_into_a_folder_of_its_own(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("BRINGUP_RUN_NAME", "again")
+    options = ("open", "discovery", "--nodes", "n0", "--gpus-per-node", "2", "--profile", "local-cpu", "--results", str(tmp_path))
+    assert call(capsys, *options)[0] == 0
+    assert call(capsys, *options)[0] == 2  # the same attempt must not write there again
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
+    assert call(capsys, *options)[0] == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["again", "again-r1"]
+
+
+def test_judging_needs_neither_torch_nor_slurm(tmp_path, monkeypatch):
+    folder = discovery(tmp_path, monkeypatch)
+    copy = tmp_path / "copy"
+    shutil.move(folder, copy)
+    program = ("import sys\nfor name in ('torch', 'transformers', 'accelerate', 'psutil', 'pynvml'): sys.modules[name] = None\n"
+               f"from bringup.cli import main\nsys.exit(main(['judge', {str(copy)!r}]))")
+    done = subprocess.run([sys.executable, "-c", program], env=os.environ | {"PATH": "/nonexistent"}, capture_output=True,
+                          text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("PASS")
+
+
+def test_markup_and_control_characters_from_a_log_reach_neither_terminal_nor_report(tmp_path, monkeypatch, capsys):
+    folder = discovery(tmp_path, monkeypatch)
+    evil = "<script>alert(1)</script> | [x](http://x) \x1b[31mred"
+    (folder / "raw/scontrol-node.txt").write_text(
+        f"NodeName=n0 State=IDLE\nNodeName=n1 State=DOWN Reason={evil} [root@2026-01-01T00:00:00]\n")
+    code, out, _ = call(capsys, "judge", str(folder))
+    assert code == 1
+    assert "\x1b" not in out
+    report = (folder / "report.md").read_text()
+    assert "\x1b" not in report
+    assert "<script>" not in report
+    assert "&lt;script&gt;" in report
+
+
+def test_the_verbs_that_list_things_list_something(capsys):
+    code, out, _ = call(capsys, "gates")
+    assert code == 0
+    assert len(out.splitlines()) > 30
+    code, out, _ = call(capsys, "drill")
+    assert code == 0
+    assert len(out.splitlines()) >= 6

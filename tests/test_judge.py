@@ -1,0 +1,189 @@
+"""The one idea: a pass is built from evidence, and absence is never health."""
+
+import shutil
+
+import pytest
+from bringup import gates, judge, plan, profile, runs
+from bringup.parsers.result import Parsed
+from bringup.records import Outcome, Run, Verdicts
+from runs_for_tests import HEALTHY_NODES, discovery
+
+
+def judged(folder) -> Verdicts:
+    return judge.judge_folder(folder)[1]
+
+
+def outcome(verdicts: Verdicts, gate: str, subject: str) -> Outcome:
+    return next(v.outcome for v in verdicts.verdicts if (v.gate, v.subject) == (gate, subject))
+
+
+def failing_subjects(verdicts: Verdicts) -> set[str]:
+    return {v.subject for v in verdicts.verdicts if v.outcome is not Outcome.PASS}
+
+
+def test_a_healthy_run_passes_on_every_planned_pair(tmp_path, monkeypatch):
+    verdicts = judged(discovery(tmp_path, monkeypatch))
+    assert verdicts.outcome is Outcome.PASS
+    planned = runs.load(next(tmp_path.iterdir())).planned
+    assert {(v.gate, v.subject) for v in verdicts.verdicts} == {(g, s) for g, subjects in planned.items() for s in subjects}
+    assert len(verdicts.verdicts) == 12
+
+
+def test_a_copied_folder_gives_the_same_verdicts(tmp_path, monkeypatch):
+    folder = discovery(tmp_path / "here", monkeypatch)
+    copy = tmp_path / "else where" / "it's copied"
+    shutil.copytree(folder, copy)
+    assert judged(copy) == judged(folder)
+
+
+def test_a_run_without_any_evidence_is_incomplete(tmp_path, monkeypatch):
+    folder = discovery(tmp_path, monkeypatch, close=False)
+    shutil.rmtree(folder / "raw")
+    (folder / "raw").mkdir()
+    verdicts = judged(folder)
+    assert verdicts.outcome is Outcome.INCOMPLETE
+    assert {v.outcome for v in verdicts.verdicts} == {Outcome.INCOMPLETE}
+    assert {v.observed for v in verdicts.verdicts} == {"nothing"}
+
+
+def test_nothing_planned_is_incomplete():
+    run = Run(phase="discovery", name="x", nodes=[], gpus_per_node=0, ranks_per_node=0, profile="p", planned={}, not_applicable=[],
+              argv=[], git_commit=None, git_dirty=None, slurm_job_id=None, slurm_restart_count=0, opened_at="now")
+    everything_excluded = profile.load("local-cpu").model_copy(update={"not_applicable": [
+        profile.NotApplicable(gate=gate, reason="all") for gate in gates.GATES]})
+    assert judge.judge(run, everything_excluded, Parsed()).outcome is Outcome.INCOMPLETE
+
+
+def test_a_run_that_was_never_closed_is_incomplete_however_good_the_rest_is(tmp_path, monkeypatch):
+    verdicts = judged(discovery(tmp_path, monkeypatch, close=False))
+    assert verdicts.outcome is Outcome.INCOMPLETE
+    assert failing_subjects(verdicts) == {"job"}
+
+
+def test_a_node_that_did_not_answer_is_incomplete_and_named(tmp_path, monkeypatch):
+    folder = discovery(tmp_path, monkeypatch)
+    inventory = folder / "raw/inventory.jsonl"
+    inventory.write_text("".join(line for line in inventory.read_text().splitlines(True) if line.startswith("0: ")))
+    verdicts = judged(folder)
+    assert outcome(verdicts, "discovery.node.answered", "n1") is Outcome.INCOMPLETE
+    assert failing_subjects(verdicts) == {"n1"}
+
+
+def test_a_file_cut_off_in_the_middle_is_incomplete_where_it_is_cut(tmp_path, monkeypatch):
+    folder = discovery(tmp_path, monkeypatch)
+    inventory = folder / "raw/inventory.jsonl"
+    lines = inventory.read_text().splitlines(True)
+    inventory.write_text("".join(lines[:-3]) + lines[-3][:40])  # the tail is n0's
+    verdicts = judged(folder)
+    assert outcome(verdicts, "discovery.node.answered", "n0") is Outcome.INCOMPLETE
+    assert outcome(verdicts, "discovery.node.answered", "n1") is Outcome.PASS
+    assert any("did not finish" in note for note in verdicts.notes)
+
+
+def test_a_missing_gpu_fails_on_its_node_alone(tmp_path, monkeypatch):
+    folder = discovery(tmp_path, monkeypatch)
+    inventory = folder / "raw/inventory.jsonl"
+    count = '"subject": "n1", "quantity": "discovery.gpu.count", "value": '
+    inventory.write_text(inventory.read_text().replace(f"{count}2", f"{count}1"))
+    verdicts = judged(folder)
+    bad = [v for v in verdicts.verdicts if v.outcome is not Outcome.PASS]
+    assert [(v.gate, v.subject, v.observed, v.expected) for v in bad] == [("discovery.gpu.count", "n1", "1", "2")]
+    assert bad[0].evidence.startswith("raw/inventory.jsonl:")
+    assert verdicts.outcome is Outcome.FAIL
+
+
+def test_a_node_that_slurm_calls_down_fails_with_slurms_reason(tmp_path, monkeypatch):
+    folder = discovery(tmp_path, monkeypatch)
+    (folder / "raw/scontrol-node.txt").write_text(HEALTHY_NODES.replace(
+        "NodeName=n1 Arch=x86_64 Gres=gpu:placeholder:2 State=IDLE Partitions=main Reason=none",
+        "NodeName=n1 Arch=x86_64 Gres=gpu:placeholder:2 State=DOWN+NOT_RESPONDING Partitions=main "
+        "Reason=Not responding [root@2026-11-20T11:06:56]"))
+    verdict = next(v for v in judged(folder).verdicts if v.gate == "discovery.node.state" and v.subject == "n1")
+    assert verdict.outcome is Outcome.FAIL
+    assert verdict.observed == "DOWN+NOT_RESPONDING (Not responding)"
+
+
+def test_a_launch_that_failed_is_a_fault_and_not_only_missing_evidence(tmp_path, monkeypatch):
+    folder = discovery(tmp_path, monkeypatch)
+    inventory = folder / "raw/inventory.jsonl"
+    inventory.write_text("".join(line for line in inventory.read_text().splitlines(True) if line.startswith("0: ")))
+    (folder / "raw/inventory.err").write_text(
+        "srun: error: Task launch for StepId=13.0 failed on node n1: Communication connection failure\n")
+    assert outcome(judged(folder), "discovery.node.answered", "n1") is Outcome.FAIL
+
+
+def test_two_node_names_for_one_machine_fail_on_both(tmp_path, monkeypatch):
+    folder = discovery(tmp_path, monkeypatch)
+    inventory = folder / "raw/inventory.jsonl"
+    text = inventory.read_text()
+    ids = [line.split('"value": "')[1].split('"')[0] for line in text.splitlines() if "discovery.boot_id" in line]
+    inventory.write_text(text.replace(ids[0], ids[1]))
+    verdicts = judged(folder)
+    assert outcome(verdicts, "discovery.node.distinct", "n0") is Outcome.FAIL
+    assert outcome(verdicts, "discovery.node.distinct", "n1") is Outcome.FAIL
+
+
+def test_a_gate_without_a_number_in_the_profile_is_incomplete_and_says_which(tmp_path, monkeypatch):
+    run = Run(phase="nccl_scaling", name="x", nodes=["n0", "n1"], gpus_per_node=2, ranks_per_node=2, profile="generic",
+              planned=plan.plan("nccl_scaling", ["n0", "n1"], 2, set()), not_applicable=[], argv=[], git_commit=None,
+              git_dirty=None, slurm_job_id=None, slurm_restart_count=0, opened_at="now")
+    verdicts = judge.judge(run, profile.load("generic"), Parsed())
+    transport = next(v for v in verdicts.verdicts if v.gate == "nccl.transport")
+    assert transport.outcome is Outcome.INCOMPLETE
+    assert transport.cause == "profile generic declares no nccl.transport"
+
+
+def collectives(ranks: int, busbw: float, wrong: int = 0) -> Verdicts:
+    run = Run(phase="nccl_monitoring", name="x", nodes=["n0", "n1"], gpus_per_node=2, ranks_per_node=2, profile="local-cpu",
+              planned=plan.plan("nccl_monitoring", ["n0", "n1"], 2, set()), not_applicable=[], argv=[], git_commit=None,
+              git_dirty=None, slurm_job_id=None, slurm_restart_count=0, opened_at="now")
+    parsed = Parsed()
+    parsed.saw("nccl.ranks", "2-nodes", ranks, "count", "f:1")
+    parsed.saw("nccl.hosts", "2-nodes", 2, "count", "f:2")
+    parsed.saw("nccl.wrong_values", "2-nodes", wrong, "count", "f:3")
+    parsed.saw("nccl.all_reduce.busbw@16MiB", "2-nodes", busbw, "GB/s", "f:4")
+    return judge.judge(run, profile.load("local-cpu"), parsed)
+
+
+@pytest.mark.parametrize(("ranks", "busbw", "wrong", "expected"), [
+    (4, 0.5, 0, Outcome.PASS),
+    (4, 0.01, 0, Outcome.FAIL),
+    (2, 9.9, 0, Outcome.INCOMPLETE),
+    (4, 9.9, 3, Outcome.INCOMPLETE),
+])
+def test_bandwidth_is_judged_only_on_the_right_ranks_and_results(ranks, busbw, wrong, expected):
+    assert outcome(collectives(ranks, busbw, wrong), "nccl.all_reduce.busbw", "2-nodes") is expected
+
+
+def test_the_named_size_is_part_of_the_expectation():
+    verdict = next(v for v in collectives(4, 0.5).verdicts if v.gate == "nccl.all_reduce.busbw")
+    assert verdict.expected == "≥ 0.03 GB/s at 16MiB"
+
+
+def test_of_two_observations_the_worse_one_counts(tmp_path, monkeypatch):
+    folder = discovery(tmp_path, monkeypatch)
+    (folder / "raw/again.jsonl").write_text(
+        '{"probe": "inventory", "at": "n1", "subject": "n1", "quantity": "discovery.gpu.count", "value": 1, "unit": "count"}\n'
+        '{"probe": "inventory", "at": "n1", "end": 1}\n')
+    assert outcome(judged(folder), "discovery.gpu.count", "n1") is Outcome.FAIL
+
+
+def test_evidence_about_a_node_that_was_not_requested_is_said(tmp_path, monkeypatch):
+    folder = discovery(tmp_path, monkeypatch)
+    (folder / "raw/other.jsonl").write_text(
+        '{"probe": "inventory", "at": "n7", "subject": "n7", "quantity": "discovery.gpu.count", "value": 2, "unit": "count"}\n'
+        '{"probe": "inventory", "at": "n7", "end": 1}\n')
+    assert any("n7" in note for note in judged(folder).notes)
+
+
+def test_a_gate_that_this_version_does_not_know_is_incomplete(tmp_path, monkeypatch):
+    folder = discovery(tmp_path, monkeypatch)
+    text = (folder / "run.json").read_text().replace('"discovery.kernel"', '"discovery.phase_of_the_moon"')
+    (folder / "run.json").write_text(text)
+    assert outcome(judged(folder), "discovery.phase_of_the_moon", "n0") is Outcome.INCOMPLETE
+
+
+def test_every_need_of_a_gate_is_a_gate():
+    needs = {need for gate in gates.GATES.values() for need in gate.needs}
+    assert needs
+    assert needs <= set(gates.GATES)

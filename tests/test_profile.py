@@ -1,0 +1,100 @@
+"""Profiles: expected numbers with unit and source."""
+
+import pytest
+from bringup import gates, judge, plan, profile
+from bringup.gates.gate import FromProfile
+from bringup.parsers.result import Parsed
+from bringup.profile import PROFILES, ProfileError, load, parse
+from bringup.records import Outcome, Run
+
+GOOD = """
+schema_version: 1
+name: here
+description: a test
+expect:
+  nccl.transport: {one_of: [IB], unit: text, source: "a test"}
+"""
+
+
+def test_every_shipped_profile_loads_and_names_only_gates_that_exist():
+    names = [path.stem for path in PROFILES.glob("*.yaml")]
+    assert len(names) >= 4
+    for name in names:
+        loaded = load(name)
+        assert loaded.name == name
+        assert {*loaded.expect, *(entry.gate for entry in loaded.not_applicable)} <= set(gates.GATES)
+
+
+def test_every_shipped_number_is_in_the_unit_of_its_gate():
+    checked = 0
+    for path in PROFILES.glob("*.yaml"):
+        for gate, expectation in load(path.stem).expect.items():
+            assert isinstance(gates.GATES[gate].expect, FromProfile)
+            assert expectation.unit == gates.GATES[gate].unit, gate
+            checked += 1
+    assert checked > 10
+
+
+@pytest.mark.parametrize(("text", "says"), [
+    ("name: [", "not valid YAML"),
+    ("just text", "the file"),
+    (GOOD.replace('source: "a test"', ""), "source"),
+    (GOOD.replace("unit: text, ", ""), "unit"),
+    (GOOD.replace("one_of: [IB]", "one_of: [IB], at_least: 3"), "exactly one"),
+    (GOOD.replace("one_of: [IB], ", ""), "exactly one"),
+    (GOOD.replace("one_of: [IB]", "one_off: [IB]"), "one_off"),
+    (GOOD.replace("schema_version: 1", "schema_version: 9"), "schema_version"),
+    (GOOD + "not_applicable: [{gate: ib.rate}]", "reason"),
+])
+def test_a_profile_that_cannot_be_used_is_refused_with_the_key(text, says):
+    with pytest.raises(ProfileError, match=says) as error:
+        parse(text, "here.yaml")
+    assert "\n" not in str(error.value)
+    assert "here.yaml" in str(error.value)
+
+
+def test_yaml_that_would_run_code_is_refused():
+    with pytest.raises(ProfileError):
+        parse("!!python/object/apply:os.system ['true']", "here.yaml")
+
+
+def test_an_unknown_profile_is_refused_with_the_names_there_are():
+    with pytest.raises(ProfileError, match="local-cpu"):
+        load("nowhere")
+    with pytest.raises(ProfileError, match="no such file"):
+        load("/tmp/not there.yaml")
+
+
+def test_extends_adds_and_replaces(tmp_path):
+    path = tmp_path / "site one.yaml"
+    path.write_text(GOOD.replace("name: here", "name: here\nextends: local-cpu"))
+    loaded = load(str(path))
+    assert loaded.expect["nccl.transport"].expected == ["IB"]
+    assert "nccl.all_reduce.busbw" in loaded.expect
+    assert profile.parse(profile.dump(loaded), "dumped") == loaded
+
+
+def test_what_a_profile_expects_again_is_applicable_again(tmp_path):
+    path = tmp_path / "site.yaml"
+    path.write_text(GOOD.replace("name: here", "name: here\nextends: local-cpu").replace(
+        "expect:", 'expect:\n  train.scaling: {at_least: 0.9, unit: share, source: "a test"}'))
+    assert load(str(path)).reason_not_applicable("train.scaling") is None
+    assert load("local-cpu").reason_not_applicable("train.scaling") is not None
+
+
+def test_a_number_in_the_wrong_unit_is_refused_before_anything_runs(tmp_path):
+    path = tmp_path / "site.yaml"
+    path.write_text(GOOD.replace("unit: text", "unit: Gb/s"))
+    with pytest.raises(ProfileError, match=r"nccl.transport.*Gb/s.*text"):
+        profile.check_units(load(str(path)), {gate.id: gate.unit for gate in gates.GATES.values()})
+
+
+def test_a_wrong_unit_in_an_old_run_is_incomplete_and_never_compared():
+    run = Run(phase="nccl_scaling", name="x", nodes=["n0", "n1"], gpus_per_node=2, ranks_per_node=2, profile="here",
+              planned=plan.plan("nccl_scaling", ["n0", "n1"], 2, set()), not_applicable=[], argv=[], git_commit=None,
+              git_dirty=None, slurm_job_id=None, slurm_restart_count=0, opened_at="now")
+    parsed = Parsed()
+    parsed.saw("nccl.transport", "2-nodes", "IB", "text", "f:1")
+    parsed.saw("nccl.ranks", "2-nodes", 4, "count", "f:2")
+    verdicts = judge.judge(run, parse(GOOD.replace("unit: text", "unit: Gb/s"), "here"), parsed)
+    assert next(v for v in verdicts.verdicts if v.gate == "nccl.transport").outcome is Outcome.INCOMPLETE

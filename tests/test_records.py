@@ -1,0 +1,59 @@
+"""Records: strict on read, written once."""
+
+import json
+
+import pytest
+from bringup.records import Closed, Outcome, RecordError, read_record, worst, write_record
+
+CLOSED = Closed(exit_code=0, closed_at="2026-01-01T00:00:00Z")
+
+
+def test_what_was_written_is_read_back(tmp_path):
+    write_record(tmp_path / "closed.json", CLOSED)
+    assert read_record(tmp_path / "closed.json", Closed) == CLOSED
+
+
+def test_a_record_is_never_overwritten(tmp_path):
+    write_record(tmp_path / "closed.json", CLOSED)
+    with pytest.raises(RecordError, match="already written"):
+        write_record(tmp_path / "closed.json", Closed(exit_code=1, closed_at="later"))
+    assert read_record(tmp_path / "closed.json", Closed) == CLOSED
+    assert [path.name for path in tmp_path.iterdir()] == ["closed.json"]
+
+
+@pytest.mark.parametrize(("damage", "says"), [
+    ({"surprise": 1}, "surprise"),
+    ({"exit_code": None}, "exit_code"),
+    ({"exit_code": "0"}, "exit_code"),
+    ({"schema_version": 2}, "schema_version"),
+    ({"closed_at": 7}, "closed_at"),
+])
+def test_a_damaged_record_is_refused_with_the_field(tmp_path, damage, says):
+    path = tmp_path / "closed.json"
+    path.write_text(json.dumps(CLOSED.model_dump(mode="json") | damage))
+    with pytest.raises(RecordError, match=says) as error:
+        read_record(path, Closed)
+    assert "\n" not in str(error.value)
+    assert str(path) in str(error.value)
+
+
+def test_a_missing_field_a_cut_off_file_and_no_file_are_refused(tmp_path):
+    path = tmp_path / "closed.json"
+    with pytest.raises(RecordError, match="cannot be read"):
+        read_record(path, Closed)
+    path.write_text('{"schema_version": 1, "exit_code": 0}')
+    with pytest.raises(RecordError, match="closed_at"):
+        read_record(path, Closed)
+    path.write_text('{"schema_version": 1, "exi')
+    with pytest.raises(RecordError, match="not a valid Closed"):
+        read_record(path, Closed)
+
+
+def test_fail_outranks_incomplete_and_nothing_is_incomplete():
+    assert worst([Outcome.PASS, Outcome.FAIL, Outcome.INCOMPLETE]) is Outcome.FAIL
+    assert worst([Outcome.PASS, Outcome.INCOMPLETE, Outcome.WARN]) is Outcome.INCOMPLETE
+    assert worst([]) is Outcome.INCOMPLETE
+
+
+def test_exit_codes_are_0_pass_1_fail_2_cannot_tell():
+    assert [(outcome.value, outcome.exit_code) for outcome in Outcome] == [("pass", 0), ("warn", 0), ("incomplete", 2), ("fail", 1)]

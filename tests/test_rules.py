@@ -1,0 +1,43 @@
+"""The closed set of comparisons."""
+
+import pytest
+from bringup.gates.rules import RuleError, holds, in_words, odd_ones
+
+
+@pytest.mark.parametrize(("rule", "value", "expected", "good"), [
+    ("equals", 0, 0, True), ("equals", 1, 0, False), ("equals", "7:0", "7:0", True), ("equals", True, True, True),
+    ("at_least", 380.0, 380, True), ("at_least", 379.9, 380, False),
+    ("at_most", 0.0, 1e-5, True), ("at_most", 2e-5, 1e-5, False),
+    ("between", 2, [1, 3], True), ("between", 4, [1, 3], False),
+    ("one_of", "IDLE", ["IDLE", "MIXED"], True), ("one_of", "IDLE+DRAIN", ["IDLE", "MIXED"], False),
+])
+def test_a_rule_can_hold_and_can_fail(rule, value, expected, good):
+    assert holds(rule, value, expected) is good
+
+
+@pytest.mark.parametrize(("rule", "value", "expected"), [
+    ("at_least", "380", 380), ("at_least", True, 1), ("equals", True, 1), ("equals", "0", 0), ("between", 1, [1]),
+    ("one_of", 1, []),
+])
+def test_what_cannot_be_compared_is_not_guessed(rule, value, expected):
+    with pytest.raises(RuleError):
+        holds(rule, value, expected)
+
+
+def test_the_odd_node_is_named_against_the_majority():
+    assert set(odd_ones("all_equal", {"n0": "6.1", "n1": "6.1", "n2": "6.2"})) == {"n2"}
+    assert odd_ones("all_equal", {"n0": "6.1", "n1": "6.1"}) == {}
+
+
+def test_without_a_majority_every_node_is_odd():
+    assert set(odd_ones("all_equal", {"n0": "6.1", "n1": "6.2"})) == {"n0", "n1"}
+
+
+def test_a_shared_unique_thing_is_odd_on_all_that_share_it():
+    assert set(odd_ones("all_distinct", {"n0": "a", "n1": "b", "n2": "a"})) == {"n0", "n2"}
+
+
+def test_expectations_are_said_as_a_reader_would():
+    assert in_words("at_least", 440, "GB/s") == "≥ 440 GB/s"
+    assert in_words("equals", True, "flag") == "yes"
+    assert in_words("between", [1, 2], "s") == "1 to 2 s"

@@ -1,0 +1,225 @@
+"""The house: arrows in one direction, directives that take, links that resolve, an anchor for every gate."""
+
+import ast
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from bringup import drills, gates
+from bringup.phases import PHASES
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / "validation/bringup"
+
+# who may import whom; a module may also import what those may import
+LAYERS = [
+    {"records", "hostlist"},
+    {"gates.rules", "phases"},
+    {"profile", "gates.gate"},
+    {"gates.infrastructure", "gates.training"},
+    {"gates"},
+    {"plan"},
+    {"runs", "parsers.result"},
+    {"parsers.facts", "parsers.slurm", "parsers.monitor", "parsers.training"},
+    {"parsers"},
+    {"judge", "slurm"},
+    {"report", "compare", "drills"},
+    {"pipeline"},
+    {"cli"},
+    {"__main__"},
+]
+
+
+def modules() -> dict[str, Path]:
+    found = {}
+    for path in PACKAGE.rglob("*.py"):
+        name = ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
+        found[name.removesuffix(".__init__").replace("__init__", "")] = path
+    return found
+
+
+def imports(path: Path, prefix: str) -> set[str]:
+    """Modules of `prefix` that a file imports."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+            if node.module == prefix:
+                names |= {alias.name for alias in node.names}
+            elif node.module.startswith(f"{prefix}."):
+                base = node.module.removeprefix(f"{prefix}.")
+                names |= {f"{base}.{alias.name}" if f"{base}.{alias.name}" in modules() else base for alias in node.names}
+        elif isinstance(node, ast.Import):
+            names |= {alias.name.removeprefix(f"{prefix}.") for alias in node.names if alias.name.startswith(prefix)}
+    return names
+
+
+def test_every_module_has_its_layer():
+    assert {name for name in modules() if name} == set().union(*LAYERS)
+
+
+def test_import_arrows_point_one_way():
+    level = {name: number for number, layer in enumerate(LAYERS) for name in layer}
+    arrows = 0
+    for name, path in modules().items():
+        for imported in imports(path, "bringup") & set(level) if name else set():
+            assert level[imported] < level[name], f"{name} imports {imported}"
+            arrows += 1
+    assert arrows > 40
+
+
+def roots(path: Path) -> set[str]:
+    """First names of everything a file imports, also inside functions."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+            found.add(node.module.split(".")[0])
+    return found
+
+
+def test_the_package_never_imports_torch_or_a_probe():
+    probes = {path.stem for path in (ROOT / "infrastructure-validation/probes").glob("*.py")}
+    forbidden = {"torch", "transformers", "accelerate", "datasets", "pynvml", "psutil"} | (probes - {"monitor"})
+    for path in PACKAGE.rglob("*.py"):
+        assert not roots(path) & forbidden, path
+
+
+def test_probes_start_with_the_standard_library_alone():
+    probes = list((ROOT / "infrastructure-validation/probes").glob("*.py"))
+    assert len(probes) >= 7
+    own = {path.stem for path in probes}
+    # the subject of collectives is torch; the monitor asks NVML only where it is there
+    allowed = {"collectives": {"torch"}, "monitor": {"pynvml"}}
+    for path in probes:
+        assert not roots(path) - set(sys.stdlib_module_names) - own - allowed.get(path.stem, set()), path
+
+
+def test_training_reads_records_and_nothing_else_of_the_judge():
+    sources = list((ROOT / "training/src").glob("*.py"))
+    assert len(sources) >= 7
+    for path in sources:
+        assert imports(path, "bringup") <= {"records"}, path
+
+
+SBATCH = sorted(ROOT.glob("infrastructure-validation/scripts/*.sbatch")) + sorted(ROOT.glob("training/slurm/*.sbatch"))
+
+
+def test_there_are_scripts_to_look_at():
+    assert {path.name for path in SBATCH} >= {"discover-environment.sbatch", "run_1gpu.sbatch", "run_ddp_1node.sbatch",
+                                              "run_ddp_2node.sbatch", "run_fsdp_1node.sbatch", "run_fsdp_2node.sbatch",
+                                              "run_hsdp_2node.sbatch"}
+
+
+@pytest.mark.parametrize("path", SBATCH, ids=lambda path: path.name)
+def test_every_directive_is_above_the_first_command_and_well_formed(path):
+    commands = 0
+    directives = []
+    for line in path.read_text().splitlines():
+        if re.match(r"#\s*SBATCH", line):
+            assert commands == 0, f"below a command, so that Slurm ignores it: {line}"
+            assert re.match(r"#SBATCH --[a-z-]+(=\S+)?(\s+#.*)?$", line), f"not a directive for Slurm: {line}"
+            directives.append(line)
+        elif line.strip() and not line.startswith("#"):
+            commands += 1
+    names = {re.match(r"#SBATCH --([a-z-]+)", line)[1] for line in directives}
+    assert {"job-name", "nodes", "time", "output"} <= names
+    # site facts come from SBATCH_* variables or the command line
+    assert not names & {"partition", "account", "qos", "nodelist"}
+    assert commands > 5
+
+
+@pytest.mark.parametrize("path", SBATCH, ids=lambda path: path.name)
+def test_a_job_is_named_after_its_phase(path):
+    phase = next(phase for phase in PHASES.values() if phase.script == str(path.relative_to(ROOT)))
+    assert f"#SBATCH --job-name={phase.stem}" in path.read_text()
+
+
+def test_every_phase_has_its_script_and_every_need_is_a_phase():
+    for phase in PHASES.values():
+        assert (ROOT / phase.script).is_file(), phase.script
+        assert set(phase.needs) <= set(PHASES)
+
+
+def test_no_shell_script_forgets_to_stop_on_errors():
+    listed = subprocess.run(["git", "-C", ROOT, "ls-files", "*.sh", "*.sbatch"], capture_output=True, text=True, check=True).stdout
+    scripts = [ROOT / name for name in listed.splitlines()]
+    started = [path for path in scripts if path.read_text().startswith("#!")]
+    assert len(started) >= 8
+    for path in started:
+        assert "set -euo pipefail" in path.read_text(), path
+
+
+def slug(heading: str) -> str:
+    text = re.sub(r"[`*]", "", heading.strip()).lower()
+    return re.sub(r"[^\w\- ]", "", text).replace(" ", "-")
+
+
+def anchors(path: Path) -> set[str]:
+    return {slug(line.lstrip("#")) for line in path.read_text().splitlines() if re.match(r"#{1,6} ", line)}
+
+
+def test_every_gate_has_a_section_that_says_what_to_do():
+    for gate in gates.GATES.values():
+        file, _, anchor = gate.fix.partition("#")
+        assert anchor in anchors(ROOT / file), f"{gate.id}: {gate.fix}"
+
+
+def documents() -> list[Path]:
+    listed = subprocess.run(["git", "-C", ROOT, "ls-files", "*.md"], capture_output=True, text=True, check=True).stdout
+    return [ROOT / name for name in listed.splitlines()]
+
+
+def test_links_in_the_documents_resolve():
+    seen = 0
+    for path in documents():
+        for target in re.findall(r"\]\(([^)\s]+)\)", path.read_text()):
+            if target.startswith(("http:", "https:", "mailto:")):
+                continue
+            file, _, anchor = target.partition("#")
+            there = (path.parent / file).resolve() if file else path
+            assert there.exists(), f"{path.name}: {target}"
+            if anchor and there.suffix == ".md":
+                assert anchor in anchors(there), f"{path.name}: {target}"
+            seen += 1
+    assert len(documents()) >= 12
+    assert seen > 20
+
+
+def test_every_script_and_verb_that_the_readme_shows_exists():
+    from bringup.cli import _parser
+
+    text = (ROOT / "README.md").read_text()
+    shown = re.findall(r"(?:sbatch|bash) (?:--\S+ )*(\S+\.(?:sh|sbatch))", text)
+    assert len(shown) >= 8
+    for script in shown:
+        assert (ROOT / script).is_file(), script
+    verbs = {match for match in re.findall(r"^\s*(?:\.venv/bin/)?bringup ([a-z]+)", text, re.MULTILINE)}
+    assert verbs >= {"run", "judge", "compare"}
+    usage = _parser().format_help()
+    assert all(re.search(rf"\b{verb}\b", usage) for verb in verbs)
+    targets = set(re.findall(r"`make ([a-z-]+)", text))
+    assert {"local", "test"} <= targets
+    makefile = (ROOT / "Makefile").read_text()
+    assert all(re.search(rf"^{target}:", makefile, re.MULTILINE) for target in targets)
+
+
+def test_drills_name_gates_that_exist_in_their_phase():
+    for drill in drills.DRILLS:
+        assert drill.phase in gates.GATES[drill.gate].phases, drill.id
+    assert len({drill.id for drill in drills.DRILLS}) == len(drills.DRILLS) >= 6
+
+
+def test_the_top_level_holds_only_what_belongs_there():
+    listed = subprocess.run(["git", "-C", ROOT, "ls-files"], capture_output=True, text=True, check=True).stdout.splitlines()
+    assert {name.split("/")[0] for name in listed} <= {
+        "docs", "infrastructure-validation", "training", "validation", "slurm-logs", "pyproject.toml", "README.md", ".gitignore",
+        "tests", "Makefile", ".ci"}
+
+
+def test_ci_calls_the_readmes_test_command():
+    lines = [line for line in (ROOT / ".ci/run").read_text().splitlines() if line and not line.startswith("#")]
+    assert shlex.split(lines[-1])[-2:] == ["make", "test"]

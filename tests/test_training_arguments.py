@@ -1,0 +1,96 @@
+"""A bad argument costs one line and exit code 2, on every rank, before torch is imported."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).resolve().parent.parent / "training" / "src"
+WITHOUT_TORCH = ("import sys, runpy; sys.modules['torch'] = sys.modules['transformers'] = None; "
+                 "sys.path.insert(0, sys.argv[1]); sys.argv = sys.argv[2:]; runpy.run_path(sys.argv[0], run_name='__main__')")
+
+
+def start(entrypoint: str, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """The entrypoint in a Python in which importing torch or transformers is an error."""
+    return subprocess.run(
+        [sys.executable, "-c", WITHOUT_TORCH, str(SOURCE), str(SOURCE / f"{entrypoint}.py"), *options],
+        capture_output=True, text=True, timeout=60, env=os.environ | environment, check=False)
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path) -> Path:
+    (tmp_path / "raw").mkdir()
+    return tmp_path
+
+
+@pytest.mark.parametrize(("options", "expected"), [
+    (("--nope",), "unrecognized arguments: --nope"),
+    (("--hsdp",), "unrecognized arguments: --hsdp"),
+    (("--step", "5"), "unrecognized arguments: --step"),
+    (("--steps", "0"), "0 is not 1 or more"),
+    (("--steps", "many"), "invalid int value: 'many'"),
+    (("--learning-rate", "nan"), "nan is not more than 0"),
+    (("--steps", "2"), "--warmup-steps 2 leaves nothing to measure"),
+    (("--model", "gpt"), "expected one of llama3-8b, mistral-7b, smollm3-3b, tiny"),
+    (("--dataset", "alpaca"), "--dataset alpaca: expected generated"),
+    (("--global-batch", "7"), "not divisible by 2 rank(s) x 1 accumulation step(s); the nearest that is: 8"),
+    (("--no-reshard-after-forward",), "under FSDP only"),
+    (("--run-dir", "/nowhere"), "no such run folder"),
+])
+def test_bad_argument_is_one_line_and_exit_code_2(run_dir: Path, options: tuple[str, ...], expected: str) -> None:
+    done = start("train_ddp_single_node", "--run-dir", str(run_dir), *options, WORLD_SIZE="2", RANK="0", LOCAL_RANK="0")
+    assert done.returncode == 2
+    assert expected in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert done.stdout == ""
+    assert list((run_dir / "raw").iterdir()) == []
+
+
+def test_only_one_rank_per_node_complains_but_all_leave_with_2(run_dir: Path) -> None:
+    done = start("train_ddp_single_node", "--nope", WORLD_SIZE="2", RANK="1", LOCAL_RANK="1")
+    assert (done.returncode, done.stderr) == (2, "")
+
+
+@pytest.mark.parametrize(("drill", "expected"), [
+    ("explode", "expected no-fsdp or kill-rank:R@STEP"),
+    ("kill-rank:1", "expected no-fsdp or kill-rank:R@STEP"),
+    ("kill-rank:1@3", "can never fire with 1 rank(s)"),
+    ("hang-rank:0@13", "can never fire with 1 rank(s) and 12 step(s)"),
+])
+def test_a_drill_that_could_not_fire_is_refused(run_dir: Path, drill: str, expected: str) -> None:
+    done = start("train_single_gpu", "--run-dir", str(run_dir), BRINGUP_DRILL=drill)
+    assert done.returncode == 2
+    assert expected in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_second_run_never_writes_over_the_first(run_dir: Path) -> None:
+    (run_dir / "raw" / "rank0.jsonl").write_text("evidence\n")
+    done = start("train_single_gpu", "--run-dir", str(run_dir))
+    assert done.returncode == 2
+    assert "a run never writes over another" in done.stderr
+    assert (run_dir / "raw" / "rank0.jsonl").read_text() == "evidence\n"
+
+
+@pytest.mark.parametrize("entrypoint", sorted(path.stem for path in SOURCE.glob("train_*_*.py")))
+def test_help_teaches_without_torch(entrypoint: str) -> None:
+    done = start(entrypoint, "--help")
+    assert done.returncode == 0
+    for lesson in ("per step", "What it proves", "Does not prove", "Launch", "--global-batch"):
+        assert lesson in done.stdout or (lesson == "per step" and "Between nodes" in done.stdout)
+
+
+def test_there_are_five_entrypoints() -> None:
+    assert len(list(SOURCE.glob("train_*_*.py"))) == 5
+
+
+def test_an_unforeseen_error_still_leaves_its_reason(run_dir: Path) -> None:
+    done = start("train_single_gpu", "--run-dir", str(run_dir))  # torch cannot be imported here
+    assert done.returncode == 1
+    facts = (run_dir / "raw" / "rank0.jsonl").read_text()
+    assert '"train.rank.state", "value": "raised"' in facts
+    assert "ModuleNotFoundError" in facts

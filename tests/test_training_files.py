@@ -1,0 +1,118 @@
+"""The launch files: their shape, what they launch, and that accelerate reads its own."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+TRAINING = ROOT / "training"
+LAUNCHES = {
+    "run_1gpu": "train_single_gpu",
+    "run_ddp_1node": "train_ddp_single_node",
+    "run_ddp_2node": "train_ddp_multi_node",
+    "run_fsdp_1node": "train_fsdp_single_node",
+    "run_fsdp_2node": "train_fsdp_multi_node",
+    "run_hsdp_2node": "train_fsdp_multi_node",
+}
+YAML = {  # ranks, nodes
+    "ddp_1node_8gpu": (8, 1), "ddp_2node_16gpu": (16, 2),
+    "fsdp_1node_8gpu": (8, 1), "fsdp_2node_16gpu": (16, 2), "hsdp_2node_16gpu": (16, 2),
+}
+
+
+def test_the_tables_here_name_every_file() -> None:
+    assert {path.stem for path in (TRAINING / "slurm").glob("*.sbatch")} == set(LAUNCHES)
+    assert {path.stem for path in (TRAINING / "accelerate").glob("*.yaml")} == set(YAML)
+
+
+@pytest.mark.parametrize("stem", LAUNCHES)
+def test_directives_come_before_any_command(stem: str) -> None:
+    lines = (TRAINING / "slurm" / f"{stem}.sbatch").read_text().splitlines()
+    first_command = next(i for i, line in enumerate(lines) if line and not line.startswith("#"))
+    directives = [i for i, line in enumerate(lines) if line.startswith("#SBATCH")]
+    assert directives
+    assert max(directives) < first_command
+    assert not [line for line in lines if re.match(r"#\s+SBATCH", line)]
+    assert f"#SBATCH --job-name={stem}" in lines
+
+
+@pytest.mark.parametrize("stem", LAUNCHES)
+def test_script_launches_the_entrypoint_of_its_name_and_judges(stem: str) -> None:
+    text = (TRAINING / "slurm" / f"{stem}.sbatch").read_text()
+    assert f"training/src/{LAUNCHES[stem]}.py --run-dir" in text
+    assert ("--hsdp" in text) == (stem == "run_hsdp_2node")
+    assert "--kill-on-bad-exit=1" in text
+    assert text.rstrip().endswith('run_end "$rc"')
+
+
+@pytest.mark.parametrize("stem", LAUNCHES)
+def test_submitting_from_elsewhere_is_one_line_and_exit_code_2(stem: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        ["bash", TRAINING / "slurm" / f"{stem}.sbatch"], capture_output=True, text=True, check=False,
+        env={"PATH": "/usr/bin:/bin", "SLURM_SUBMIT_DIR": str(tmp_path), "SLURM_JOB_NAME": stem})
+    assert done.returncode == 2
+    assert done.stderr == f"{stem}: {tmp_path} is not the root of the bringup repository; cd there and submit again\n"
+
+
+def test_shellcheck_finds_nothing() -> None:
+    scripts = [TRAINING / "env.sh", *sorted((TRAINING / "slurm").glob("*.sbatch"))]
+    done = subprocess.run(["shellcheck", "-x", *scripts], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+def sourced(*commands: str, **environment: str) -> str:
+    done = subprocess.run(
+        ["bash", "-euc", "\n".join(["source training/env.sh", *commands])], cwd=ROOT, capture_output=True, text=True,
+        check=False, env={"PATH": "/usr/local/sbin:/usr/sbin:/usr/bin:/bin"} | environment)
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+def test_environment_keeps_what_is_set_and_fills_in_what_is_not() -> None:
+    show = 'echo "$NCCL_DEBUG $HF_HUB_OFFLINE ${NCCL_DEBUG_FILE-unset} ${GLOO_SOCKET_IFNAME-unset}"'
+    assert sourced(show, NCCL_DEBUG_FILE="x") == "WARN 1 unset unset\n"
+    assert sourced(show, NCCL_DEBUG="INFO", GLOO_SOCKET_IFNAME="ib0", MASTER_ADDR="192.0.2.1") == "INFO 1 unset ib0\n"
+
+
+def test_loopback_is_never_chosen_for_other_nodes() -> None:
+    assert sourced('echo "${GLOO_SOCKET_IFNAME-unset}"', MASTER_ADDR="127.0.0.1") == "unset\n"
+
+
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("stem", YAML)
+def test_accelerate_reads_its_configuration(stem: str) -> None:
+    from accelerate.commands.config.config_args import load_config_from_file
+    from accelerate.commands.launch import _validate_launch_command, launch_command_parser
+
+    path = str(TRAINING / "accelerate" / f"{stem}.yaml")
+    config = load_config_from_file(path)
+    assert (config.num_processes, config.num_machines) == YAML[stem]
+    # as accelerate launch resolves it: a key it does not know would stay without effect
+    launch, _, _ = _validate_launch_command(launch_command_parser().parse_args(
+        ["--config_file", path, "--main_process_ip", "n0", "program.py"]))
+    strategy = stem.split("_")[0]
+    assert launch.use_fsdp == (strategy != "ddp")
+    assert launch.multi_gpu == (strategy == "ddp")
+    if strategy != "ddp":
+        assert (launch.fsdp_version, launch.fsdp_reshard_after_forward) == (2, True)
+    if strategy == "hsdp":
+        assert launch.parallelism_config_dp_replicate_size * launch.parallelism_config_dp_shard_size == 16
+        assert launch.parallelism_config_dp_replicate_size == YAML[stem][1]
+    known = set(vars(launch))
+    assert set(config.fsdp_config) <= known
+    assert set(config.parallelism_config) <= known
+
+
+def test_the_sharded_configurations_differ_only_where_they_must() -> None:
+    import yaml
+
+    def settings(stem: str) -> dict[str, object]:
+        return yaml.safe_load((TRAINING / "accelerate" / f"{stem}.yaml").read_text())
+
+    one, two, hybrid = settings("fsdp_1node_8gpu"), settings("fsdp_2node_16gpu"), settings("hsdp_2node_16gpu")
+    assert one["fsdp_config"] == two["fsdp_config"] == hybrid["fsdp_config"]
+    assert {key for key in hybrid if hybrid.get(key) != two.get(key)} == {"parallelism_config"}
