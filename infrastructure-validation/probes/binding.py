@@ -29,8 +29,8 @@ def main():
         facts.saw("smoke.binding.denied", denied, "text", task)
         facts.saw("smoke.cpu.allowed", cores(), "count")
     else:
-        facts.saw("smoke.isolation.openable_gpus", len(allowed), "count")
-        facts.saw("smoke.isolation.denied", denied, "text")
+        facts.saw("smoke.isolation.denied_gpus", len(denied), "count")
+        facts.saw("smoke.isolation.openable", allowed, "text")
     facts.finish()
 
 

@@ -1,0 +1,110 @@
+# shellcheck shell=bash
+# The files that Slurm and munge read. Sourced by `cluster`.
+
+NET=10.77
+address() { echo "$NET.1.$((10 + $1))"; }  # of node index I
+
+write_config() {  # NODES GPUS CONFINED
+  local nodes=$1 gpus=$2 confined=$3 i daemon path
+  (umask 077; head -c 1024 /dev/urandom >"$STATE/etc/munge.key")
+  {
+    echo "127.0.0.1 localhost"
+    echo "$NET.0.1 ctl"
+    for ((i = 0; i < nodes; i++)); do echo "$(address "$i") n$i"; done
+  } >"$STATE/etc/hosts"
+  echo "NodeName=n[0-$((nodes - 1))] Name=gpu Type=placeholder File=/dev/nvidia[0-$((gpus - 1))]" >"$STATE/gres.conf"
+  choose_cores "$gpus" "$confined"
+  write_slurm_conf "$nodes" "$gpus" "$confined" >"$STATE/slurm.conf"
+  # slurmd 22.05 wants a cgroup plugin even when nothing uses it, and autodetection fails without a hierarchy
+  echo "CgroupPlugin=cgroup/v1" >"$STATE/cgroup.conf"
+  [ "$confined" = unconfined ] ||
+    printf '%s\n' ConstrainDevices=yes ConstrainRAMSpace=yes "ConstrainCores=$CORES" >>"$STATE/cgroup.conf"
+  # Slurm's daemons look at the name they are started by: as "slurmd-wlm" they silently drop all GPUs
+  for daemon in slurmctld slurmd slurmstepd; do
+    path=$(command -v "$daemon-wlm" || command -v "$daemon")
+    ln -s "$path" "$STATE/bin/$daemon"
+  done
+  cat >"$STATE/bashrc" <<RC
+[ ! -r ~/.bashrc ] || . ~/.bashrc
+PS1='[local cluster, \h] \w \\$ '
+RC
+}
+
+# Cores can be confined only if they exist: a node with more GPUs than the machine has cores claims one core per GPU.
+# Sets TOPOLOGY, CPUS and CORES (are cores confined: yes or no).
+choose_cores() {  # GPUS CONFINED
+  local hardware
+  hardware=$(slurmd -C 2>&1) || die "slurmd cannot run here: $(head -n 1 <<<"$hardware")"
+  CPUS=$(nproc)
+  TOPOLOGY=$(grep -o 'SocketsPerBoard=.*ThreadsPerCore=[0-9]*' <<<"$hardware")
+  CORES=yes
+  if [ "$2" = unconfined ] || [ "$1" -gt "$CPUS" ] || [[ $hardware != *" CPUs=$CPUS "* ]]; then
+    CORES=no
+    [ "$CPUS" -ge "$1" ] || CPUS=$1
+    TOPOLOGY="Sockets=1 CoresPerSocket=$CPUS ThreadsPerCore=1"
+  fi
+}
+
+write_slurm_conf() {  # NODES GPUS CONFINED
+  local nodes=$1 gpus=$2 confined=$3 i me proctrack=linuxproc tasks=task/none memory
+  me=$(id -un)
+  if [ "$confined" = confined ]; then
+    proctrack=cgroup
+    tasks=task/cgroup
+    [ "$CORES" = no ] || tasks+=,task/affinity
+  fi
+  memory=$(awk -v nodes="$nodes" '/^MemTotal:/ { share = int($2 / 1024 * 0.9 / nodes); print share < 8000 ? share : 8000 }' \
+    /proc/meminfo)
+  cat <<CONF
+ClusterName=local
+SlurmctldHost=ctl($NET.0.1)
+SlurmUser=$me
+SlurmdUser=$me
+AuthType=auth/munge
+CredType=cred/munge
+# a requeued job waits cred_expire + 1 s before it may start again
+AuthInfo="socket=$STATE/run/munge.sock,cred_expire=20"
+SlurmctldPort=6817
+SlurmdPort=6818
+# what srun listens on: a firewall rule can tell Slurm's traffic from the application's
+SrunPortRange=61000-62000
+SlurmctldPidFile="$STATE/run/slurmctld.pid"
+SlurmdPidFile="$STATE/run/slurmd.%n.pid"
+SlurmctldLogFile="$STATE/log/slurmctld.log"
+SlurmdLogFile="$STATE/log/slurmd.%n.log"
+StateSaveLocation="$STATE/ctld"
+SlurmdSpoolDir="$STATE/spool/%n"
+ProctrackType=proctrack/$proctrack
+TaskPlugin=$tasks
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core_Memory
+# a job that does not ask for memory gets its GPUs' or its cores' share, so a whole node goes with all its memory
+DefMemPerCPU=$((memory / CPUS))
+DefMemPerGPU=$((memory / gpus))
+GresTypes=gpu
+JobAcctGatherType=jobacct_gather/linux
+JobAcctGatherFrequency=task=2
+JobCompType=jobcomp/filetxt
+JobCompLoc="$STATE/log/jobcomp.log"
+MpiDefault=none
+PropagateResourceLimits=NONE
+MailProg=/bin/true
+# nodes may read a configuration of their own: a fault to practise with
+DebugFlags=NO_CONF_HASH
+# faults are seen within a minute; a node that only did not answer comes back by itself
+SlurmctldTimeout=60
+SlurmdTimeout=12
+KillWait=5
+MessageTimeout=5
+ReturnToService=1
+# there is no accounting database: finished jobs stay visible for an hour instead
+MinJobAge=3600
+SchedulerType=sched/backfill
+SchedulerParameters=batch_sched_delay=0,sched_min_interval=0,sched_interval=1,bf_interval=1,nohold_on_prolog_fail
+CONF
+  [ "$CORES" = yes ] || echo "SlurmdParameters=config_overrides"  # the node claims cores that are not there
+  for ((i = 0; i < nodes; i++)); do
+    echo "NodeName=n$i NodeAddr=$(address "$i") $TOPOLOGY RealMemory=$memory Gres=gpu:placeholder:$gpus State=UNKNOWN"
+  done
+  echo "PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP OverSubscribe=NO"
+}

@@ -1,0 +1,52 @@
+#!/bin/bash
+# Installs what the local cluster needs on Debian 12. Does nothing when all of it is there.
+set -euo pipefail
+
+PACKAGES=(slurmctld slurmd slurm-client munge iproute2 nftables util-linux python3-venv shellcheck)
+DAEMONS=(slurmctld slurmd munge)
+POLICY=/usr/sbin/policy-rc.d
+
+say() { echo "setup: $*" >&2; }
+installed() { [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" = installed ]; }
+
+if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
+  say "this is no Debian system; install Slurm (slurmctld, slurmd, clients), munge, iproute2, nftables and shellcheck by hand"
+  exit 2
+fi
+
+missing=()
+for package in "${PACKAGES[@]}"; do installed "$package" || missing+=("$package"); done
+[ ${#missing[@]} -gt 0 ] || exit 0
+
+as_root=()
+if [ $EUID != 0 ]; then
+  command -v sudo >/dev/null || { say "missing: ${missing[*]}; run this as root, there is no sudo"; exit 2; }
+  as_root=(sudo)
+fi
+
+# The cluster starts daemons of its own; the machine must not run any. While policy-rc.d answers 101, packages start none.
+own_policy=''
+remove_policy() { [ -z "$own_policy" ] || "${as_root[@]}" rm -f "$POLICY"; }
+trap remove_policy EXIT
+if [ ! -e "$POLICY" ]; then
+  own_policy=1
+  printf '#!/bin/sh\nexit 101\n' | "${as_root[@]}" tee "$POLICY" >/dev/null
+  "${as_root[@]}" chmod 755 "$POLICY"
+fi
+
+log=$(mktemp)
+say "installing ${missing[*]}"
+apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -y)
+if ! { "${apt[@]}" update && "${apt[@]}" install --no-install-recommends "${missing[@]}"; } >"$log" 2>&1; then
+  tail -n 5 "$log" >&2
+  say "apt-get failed; its whole output is in $log"
+  exit 2
+fi
+rm -f "$log"
+
+# Nor at the next boot. Only what was installed just now: a machine that already runs Slurm is left as it is.
+if command -v systemctl >/dev/null; then
+  for package in "${missing[@]}"; do
+    [[ " ${DAEMONS[*]} " != *" $package "* ]] || "${as_root[@]}" systemctl --quiet disable --now "$package" 2>/dev/null || :
+  done
+fi

@@ -1,0 +1,97 @@
+"""The whole playbook, end to end, on a real Slurm cluster."""
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+from bringup.phases import PHASES
+from bringup.records import Outcome, Playbook, RunArgs, TrainMetrics, read_record
+from harness import CHECKOUT, Cluster, Completed
+from playbook import BRINGUP, playbook
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture(scope="module")
+def everything(cluster: Cluster) -> Iterator[tuple]:
+    """One run of all phases, looked at by all tests of this file."""
+    with playbook(cluster) as book:
+        yield book, book.run(timeout=600)
+
+
+@pytest.fixture(scope="module")
+def screen(everything) -> Completed:
+    return everything[1]
+
+
+@pytest.mark.timeout(620)
+def test_all_phases_pass_on_a_healthy_cluster(everything, screen):
+    assert screen.returncode == 0, screen.stdout + screen.stderr
+    book = read_record(CHECKOUT / "validation/results/playbook" / everything[0].name / "playbook.json", Playbook)
+    assert [step.phase for step in book.steps] == list(PHASES)
+    assert {step.outcome for step in book.steps} == {Outcome.PASS}
+
+
+def test_the_screen_answers_all_six_questions(screen):
+    answered = [line for line in screen.stdout.splitlines() if line.startswith("PASS ") and "?" in line]
+    assert [line.split()[1] for line in answered] == ["1.", "2.", "3.", "4.", "5.", "6."]
+    assert "report: validation/results/playbook/" in screen.stdout
+
+
+def test_every_planned_pair_was_judged_from_evidence(everything):
+    for phase in PHASES:
+        verdicts = everything[0].verdicts(phase)
+        assert len(verdicts.verdicts) >= 4, phase
+        assert {verdict.evidence for verdict in verdicts.verdicts}.isdisjoint({"none", ""}), phase
+
+
+def test_a_copied_run_is_judged_the_same_without_slurm(everything, tmp_path):
+    for phase in PHASES:
+        copy = tmp_path / phase
+        shutil.copytree(everything[0].folder(phase), copy)
+        done = subprocess.run([sys.executable, "-m", "bringup", "judge", copy], env={"PATH": "/nonexistent"}, capture_output=True,
+                              text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert (copy / "verdicts.json").read_text() == (everything[0].folder(phase) / "verdicts.json").read_text()
+
+
+@pytest.mark.parametrize("phase", [stem for stem in PHASES if PHASES[stem].is_training])
+def test_training_records_what_it_observed(everything, phase):
+    folder = everything[0].folder(phase)
+    args, metrics = read_record(folder / "run_args.json", RunArgs), read_record(folder / "metrics.json", TrainMetrics)
+    nodes = 2 if PHASES[phase].min_nodes == 2 else 1
+    ranks = 1 if PHASES[phase].one_gpu else 2 * nodes
+    assert metrics.world_size == len(metrics.observed.hosts) == ranks
+    assert len(set(metrics.observed.hosts)) == nodes
+    assert metrics.observed.kind == PHASES[phase].strategy
+    assert metrics.tokens_per_s == pytest.approx(metrics.world_size * metrics.tokens_per_s_per_rank)
+    assert len(metrics.loss) == args.steps
+    assert metrics.sample_count == metrics.sample_distinct == args.steps * args.global_batch
+    if PHASES[phase].strategy == "fsdp":
+        assert metrics.observed.placements == ["(Shard(dim=0),)"]
+    if PHASES[phase].strategy == "hsdp":
+        assert metrics.observed.placements == ["(Replicate(), Shard(dim=0))"]
+        assert metrics.observed.mesh == [[0, 1], [2, 3]]
+
+
+def test_runs_are_compared_over_all_strategies_and_unlike_runs_are_refused(everything, cluster, tmp_path):
+    folders = [everything[0].folder(stem) for stem in PHASES if PHASES[stem].is_training]
+    done = cluster.sh(BRINGUP, "compare", *folders)
+    assert done.returncode == 0, done.stderr
+    for strategy in ("single", "ddp", "fsdp", "hsdp"):
+        assert strategy in done.stdout
+    unlike = tmp_path / "unlike"
+    shutil.copytree(folders[1], unlike)
+    text = (unlike / "run_args.json").read_text()
+    (unlike / "run_args.json").write_text(text.replace('"learning_rate": 0.001', '"learning_rate": 0.01'))
+    refused = cluster.sh(BRINGUP, "compare", folders[0], unlike)
+    assert refused.returncode == 2
+    assert "learning_rate 0.001 vs 0.01" in refused.stderr
+    assert "tokens/s" not in refused.stdout
+
+
+def test_no_log_is_left_in_the_repository_root(everything):
+    assert list(CHECKOUT.glob("*.out")) == []
+    assert list((CHECKOUT / "slurm-logs").glob("discovery-*.out"))
