@@ -24,8 +24,11 @@ client_environment() {
   [ -z "${SLURM_JOB_ID:-}" ] || unset ${!SLURM_@}  # we run in a job of another cluster; srun would look for it in this one
   read -r _ _ confined <"$STATE/shape"
   export PATH=$STATE/bin:$PATH SLURM_CONF=$STATE/slurm.conf BRINGUP_CLUSTER=$STATE BRINGUP_INSIDE=1
-  export BRINGUP_PROFILE=local-cpu
-  [ "$confined" = confined ] || BRINGUP_PROFILE=local-cpu-unconfined
+  if [ "$confined" = confined ]; then
+    export BRINGUP_PROFILE=${BRINGUP_PROFILE:-local-cpu}
+  else
+    export BRINGUP_PROFILE=${BRINGUP_PROFILE:-local-cpu-unconfined}
+  fi
 }
 
 # The machine's own where there is one: what PATH finds may be a slow shim, or lie where only this user can read.

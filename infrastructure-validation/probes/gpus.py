@@ -1,6 +1,6 @@
 """Which GPUs there are and which of them this process may open. No CUDA, no NVML: devices and the driver's own files.
 
-A GPU is named by its UUID where the driver tells it, else by its device number (a placeholder GPU has no driver). Never by
+A GPU is named by its UUID where the driver tells it, else by its device file (a placeholder GPU has no driver). Never by
 index: under confinement a job sees CUDA_VISIBLE_DEVICES=0,1 for physical devices 2,3.
 """
 
@@ -36,11 +36,11 @@ def uuids():
 
 
 def identity(minor, path, names):
-    """UUID, or host-independent device number for a placeholder."""
+    """UUID; for a placeholder, which has no driver to ask, its device file and number."""
     if minor in names:
         return names[minor]
     number = path.stat().st_rdev
-    return f"char {os.major(number)}:{os.minor(number)}"
+    return f"{path.name} (char {os.major(number)}:{os.minor(number)})"
 
 
 def openable():

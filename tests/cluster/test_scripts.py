@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ ENDED = ("COMPLETED", "FAILED")
 
 def submit(cluster: Cluster, folder: Path, script: Path, **env: str) -> tuple[str, str]:
     """(exit code, what the job printed); the log is removed."""
+    begun = time.time()
     done = cluster.sh("sbatch", "--parsable", script, cwd=folder, env=env)
     assert done.returncode == 0, done.stderr
     job = done.stdout.strip()
@@ -27,7 +29,9 @@ def submit(cluster: Cluster, folder: Path, script: Path, **env: str) -> tuple[st
         return any(f"JobState={state}" in line for state in ENDED)
 
     wait_until(ended, f"job {job} ended", timeout=90)
-    logs = [*folder.glob(f"*-{job}.out"), *folder.glob(f"slurm-logs/*-{job}.out")]
+    # job numbers start again with every cluster: older logs of the checkout are not this job's
+    logs = [path for path in (*folder.glob(f"*-{job}.out"), *folder.glob(f"slurm-logs/*-{job}.out"))
+            if path.stat().st_mtime >= begun]
     assert len(logs) == 1
     text = logs[0].read_text()
     logs[0].unlink()

@@ -50,19 +50,28 @@ def table(folders: list[Path]) -> tuple[list[str], list[list[str]], str]:
             raise NotComparable(f"{base.folder.name} and {entry.folder.name} are not comparable: "
                                 f"{len(base.metrics.loss)} vs {len(entry.metrics.loss)} losses")
     tolerance = LOSS_TOLERANCE_NATS.get(base.args.compute_dtype)
-    rows = [_row(entry, base, tolerance) for entry in sorted(entries, key=lambda entry: entry.metrics.world_size)]
+    entries.sort(key=lambda entry: entry.metrics.world_size)
+    names = _short_names([entry.folder.name for entry in entries])
+    rows = [_row(entry, base, tolerance, name) for entry, name in zip(entries, names, strict=True)]
     kept = "unknown dtype, no tolerance" if tolerance is None else f"agree within {tolerance:g} ({base.args.compute_dtype})"
     note = f"scaling and loss gap: against {base.folder.name}; losses must {kept}; tokens/s: all ranks, steady window"
     return list(HEADER), rows, note
 
 
-def _row(entry: Entry, base: Entry, tolerance: float | None) -> list[str]:
+def _short_names(names: list[str]) -> list[str]:
+    """The stems alone where all runs are of one playbook: it is in every name."""
+    parts = [name.partition("-") for name in names]
+    one_playbook = len({rest for _, _, rest in parts}) == 1 and len({stem for stem, _, _ in parts}) == len(names)
+    return [stem for stem, _, _ in parts] if one_playbook else names
+
+
+def _row(entry: Entry, base: Entry, tolerance: float | None, name: str) -> list[str]:
     metrics = entry.metrics
     gap = max((abs(a - b) for a, b in zip(metrics.loss, base.metrics.loss, strict=True)), default=None)
     agreed = "no losses" if gap is None else f"{gap:.1e}" + ("" if tolerance is not None and gap <= tolerance else " DISAGREES")
     device = metrics.memory.device_allocated_gib
     return [
-        entry.folder.name, metrics.observed.kind, str(metrics.world_size), str(len(set(metrics.observed.hosts))),
+        name, metrics.observed.kind, str(metrics.world_size), str(len(set(metrics.observed.hosts))),
         f"{metrics.tokens_per_s:,.0f}", f"{metrics.tokens_per_s_per_rank:,.0f}",
         f"{metrics.tokens_per_s_per_rank / base.metrics.tokens_per_s_per_rank:.2f}",
         f"{metrics.step_time_s.p50 * 1e3:.1f}", f"{metrics.step_time_s.p95 * 1e3:.1f}",

@@ -44,9 +44,6 @@ def run(request: Request) -> int:
         _, gpus = slurm.node_facts()
     except slurm.SlurmError as error:
         raise PipelineError(str(error)) from error
-    unknown = [name for name in names if name not in gpus]
-    if unknown:
-        raise PipelineError(f"Slurm knows no node {', '.join(unknown)}; it knows {', '.join(sorted(gpus)[:8])}")
     playbook, kept = _begin(request, names)
     folder = PLAYBOOKS / playbook.name
     console = Console(highlight=False, soft_wrap=True)
@@ -76,11 +73,14 @@ def requested_nodes(count: int | None, nodelist: str | None) -> list[str]:
     """Names: of the list, else of the partition; with a count, the first usable ones, and unusable ones when too few are usable."""
     partition = os.environ.get("SBATCH_PARTITION") or os.environ.get("SLURM_PARTITION")
     names = hostlist.expand(nodelist) if nodelist else slurm.partition_nodes(partition)
+    states, _ = slurm.node_facts()
+    unknown = [name for name in names if name not in states]
+    if unknown:
+        raise PipelineError(f"Slurm knows no node {', '.join(unknown[:8])}; it knows {', '.join(sorted(states)[:8])}")
     if count is None:
         return names
     if not 1 <= count <= len(names):
         raise PipelineError(f"--nodes {count}: there are {len(names)} nodes ({', '.join(names[:8])})")
-    states, _ = slurm.node_facts()
     usable = [name for name in names if states.get(name) in USABLE_STATES]
     chosen = [*usable, *(name for name in names if name not in usable)][:count]
     return [name for name in names if name in chosen]

@@ -49,6 +49,7 @@ def read_run(folder: Path, run: Run) -> Parsed:
     phase = PHASES[run.phase]
     if phase.is_training:
         parsed.add(training.metrics(folder, run, single=phase.strategy == "single"))
+    training.excuse_victims(parsed)
     _tasks_per_node(parsed)
     _say_who_could_not_start(parsed)
     return parsed

@@ -119,6 +119,21 @@ def _planned_places(parsed: Parsed, run: Run, found: TrainMetrics) -> None:
         parsed.problems.append(f"{METRICS}:observed.hosts: ranks sat on {', '.join(seen)}; planned were {', '.join(planned)}")
 
 
+_LOST_PEERS = re.compile(r"Connection closed|Connection reset|Read error|Timed out waiting|wait timeout|Broken pipe")
+"""What gloo and c10d say on a rank whose peer is gone: a victim's words, not a culprit's."""
+
+
+def excuse_victims(parsed: Parsed) -> None:
+    """A rank that raised because it lost its peers did not finish, but it is not the fault: incomplete, with its own words."""
+    errors = {one.subject: one for one in parsed.observations if one.quantity == "train.rank.error"}
+    for index, one in enumerate(parsed.observations):
+        error = errors.get(one.subject)
+        if one.quantity == "train.rank.state" and one.value == "raised" and error is not None:
+            lost = _LOST_PEERS.search(str(error.value)) is not None
+            parsed.observations[index] = one.model_copy(update={
+                "value": None if lost else "raised", "why": f"lost its peers: {error.value}" if lost else str(error.value)})
+
+
 _FAILED_RANK = re.compile(r"rank\s*:\s*(\d+) \(local_rank: \d+\)")
 _EXIT_CODE = re.compile(r"exitcode\s*:\s*(-?\d+) \(pid: \d+\)")
 _TERMINATED = -15  # torchrun ends the others so: a victim, not a culprit
