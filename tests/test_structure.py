@@ -27,6 +27,7 @@ LAYERS = [
     {"parsers"},
     {"judge", "slurm"},
     {"report", "compare", "drills"},
+    {"launch"},
     {"pipeline"},
     {"cli"},
     {"__main__"},

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,11 +11,11 @@ from rich.console import Console
 
 from bringup import hostlist, judge, report, runs, slurm
 from bringup.gates.infrastructure import USABLE_STATES
+from bringup.launch import bash_and_wait, progress, submit_and_wait
 from bringup.phases import PHASES, QUESTIONS, REPOSITORY, Phase
 from bringup.profile import Profile
 from bringup.records import Outcome, Playbook, RecordError, Step, Verdict, read_record, worst, write_record, write_text
 
-POLL_S = 0.5
 PLAYBOOKS = REPOSITORY / "validation/results/playbook"
 
 
@@ -125,12 +121,12 @@ def _one_phase(phase: Phase, names: list[str], gpus: int, request: Request, play
     log = folder / f"{phase.stem}.log"
     environment = os.environ | {"BRINGUP_RUN_NAME": playbook, "BRINGUP_PROFILE": request.profile_name}
     said = None
-    with _progress(console, phase) as tell:
+    with progress(console, phase.title) as tell:
         try:
             if phase.submit:
-                _submit_and_wait(phase, nodes, environment, tell)
+                submit_and_wait(phase, nodes, environment, tell)
             else:
-                _bash_and_wait(phase, nodes, environment, log, tell)
+                bash_and_wait(phase, nodes, environment, log, tell)
         except slurm.SlurmError as error:
             said = str(error)
     run_folder = _newest_attempt(phase, playbook)
@@ -164,83 +160,6 @@ def _keep_node_states(run_folder: Path) -> None:
             write_text(path, slurm.show_nodes())
         except slurm.SlurmError as error:
             write_text(run_folder / "raw/scontrol-node.unavailable.txt", f"{error}\n")
-
-
-def _bash_and_wait(phase: Phase, nodes: list[str], environment: dict[str, str], log: Path, tell: Tell) -> None:
-    tell("running")
-    with log.open("wb") as stream:
-        subprocess.run(["bash", phase.script, "--nodelist", ",".join(nodes)], cwd=REPOSITORY, env=environment, stdout=stream,
-                       stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, check=False)
-
-
-def _submit_and_wait(phase: Phase, nodes: list[str], environment: dict[str, str], tell: Tell) -> None:
-    """Submit on the nodes that are usable now; the plan still holds all of them. Raises SlurmError when none is."""
-    waiting = list(nodes)
-    while True:
-        states, _ = slurm.node_facts()
-        usable = [name for name in waiting if states.get(name) in USABLE_STATES]
-        if len(usable) < len(nodes) and (phase.max_nodes is not None or phase.is_training or not usable):
-            broken = ", ".join(f"{name} {states.get(name, 'unknown')}" for name in nodes if name not in usable)
-            raise slurm.SlurmError(f"not submitted: {broken}; scontrol show node {nodes[0]}")
-        os.environ.update(environment, BRINGUP_NODES=",".join(nodes))
-        job_id = slurm.submit(Path(phase.script), usable)
-        if _wait(job_id, usable, tell):
-            return
-        waiting = usable  # a node was lost while the job was pending: cancelled there, once more without it
-
-
-def _wait(job_id: str, nodes: list[str], tell: Tell) -> bool:
-    """True when the job has ended. False when it cannot start because one of its nodes became unusable; then it is cancelled."""
-    try:
-        while True:
-            try:
-                state = slurm.job(job_id)
-            except slurm.SlurmError as error:
-                tell(f"job {job_id}: no answer ({error}); still waiting")
-                time.sleep(POLL_S)
-                continue
-            if state is None or state.state in slurm.ENDED:
-                return True
-            if state.state == "PENDING":
-                states, _ = slurm.node_facts()
-                lost = [name for name in nodes if states.get(name) not in USABLE_STATES]
-                if lost:
-                    slurm.cancel(job_id)
-                    return False
-                tell(f"job {job_id} pending: {state.reason}")
-            else:
-                tell(f"job {job_id} {state.state.lower()}")
-            time.sleep(POLL_S)
-    except BaseException:  # Ctrl-C too: no job of ours is left behind
-        slurm.cancel(job_id)
-        raise
-
-
-class Tell:
-    """What is going on now: a line that is rewritten on a terminal, a new line only when it changed elsewhere."""
-
-    def __init__(self, console: Console, title: str) -> None:
-        self._title, self._last, self._begun = title, "", time.monotonic()
-        self._console = console
-        self.status = console.status(title) if console.is_terminal else None
-
-    def __call__(self, text: str) -> None:
-        if self.status is not None:
-            self.status.update(f"{self._title}: {report.plain(text)} ({time.monotonic() - self._begun:.0f} s)")
-        elif text.split(":")[0] != self._last:
-            self._last = text.split(":")[0]
-            self._console.print(f"{'…':<10} {self._title}: {report.plain(text)}", markup=False)
-        sys.stdout.flush()
-
-
-@contextmanager
-def _progress(console: Console, phase: Phase) -> Iterator[Tell]:
-    tell = Tell(console, phase.title)
-    if tell.status is None:
-        yield tell
-    else:
-        with tell.status:
-            yield tell
 
 
 def _conclude(playbook: Playbook, folder: Path, console: Console) -> int:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from bringup import hostlist
 from bringup.parsers import slurm as answers
+from bringup.phases import REPOSITORY
 
 SEPARATOR = "\x1f"  # free text may hold every printable delimiter
 ENDED = {"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE", "PREEMPTED"}
@@ -23,10 +24,11 @@ class Job:
     reason: str
 
 
-def ask(*command: str, timeout_s: float = 60) -> str:
+def ask(*command: str, timeout_s: float = 60, environment: dict[str, str] | None = None, folder: Path | None = None) -> str:
     """Standard output of a Slurm command. Raises SlurmError with its own words."""
     try:
-        result = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
+        result = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False,
+                                env=environment, cwd=folder)
     except FileNotFoundError as error:
         raise SlurmError(f"{command[0]} is not on the PATH: run this on a login host of the cluster "
                          "(`make cluster` starts a local one)") from error
@@ -67,9 +69,11 @@ def node_facts() -> tuple[dict[str, str], dict[str, int]]:
     return states, gpus
 
 
-def submit(script: Path, nodes: list[str]) -> str:
-    """Job id. Raises SlurmError with sbatch's words."""
-    return ask("sbatch", "--parsable", f"--nodes={len(nodes)}", f"--nodelist={','.join(nodes)}", str(script)).strip().split(";")[0]
+def submit(script: str, nodes: list[str], environment: dict[str, str]) -> str:
+    """Job id of `script`, a path from the repository root. Raises SlurmError with sbatch's words."""
+    answer = ask("sbatch", "--parsable", f"--nodes={len(nodes)}", f"--nodelist={','.join(nodes)}", script,
+                 environment=environment, folder=REPOSITORY)
+    return answer.strip().split(";")[0]
 
 
 def job(job_id: str) -> Job | None:
