@@ -7,15 +7,19 @@ GPUS ?= 2
 PY := .venv/bin/python
 CLUSTER := infrastructure-validation/local-cluster/cluster
 
-.PHONY: help setup local cluster cluster-down test lint unit integration clean
+.PHONY: help setup venv local cluster cluster-down test lint unit integration clean
 
 help: ## print this
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
 
-setup: .venv/installed ## install what is missing: Debian packages and .venv; idempotent
+setup: ## everything for the local cluster: Debian packages and .venv; idempotent
+	@infrastructure-validation/local-cluster/setup.sh
+	@$(MAKE) --no-print-directory venv
 
-.venv/installed: pyproject.toml training/constraints.txt infrastructure-validation/local-cluster/setup.sh
-	infrastructure-validation/local-cluster/setup.sh
+venv: .venv/installed ## the Python environment alone: all that a real cluster's login host needs
+	@:
+
+.venv/installed: pyproject.toml training/constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit("bringup needs Python >= 3.11, this is " + sys.version.split()[0]) if sys.version_info < (3, 11) else 0'
 	test -x $(PY) || $(PYTHON) -m venv .venv
 	$(PY) -m pip install --quiet --disable-pip-version-check --constraint training/constraints.txt --editable '.[train,dev]'

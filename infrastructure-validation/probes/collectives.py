@@ -58,6 +58,10 @@ def main():
     if facts is not None:
         facts.saw("nccl.ranks", len(set(members)), "count", scale)
         facts.saw("nccl.hosts", len({host for host, _, _ in members}), "count", scale)
+        if cuda:
+            facts.saw("nccl.devices", len({(host, name) for host, _, name in members}), "count", scale)
+        else:
+            facts.unknown("nccl.devices", "count", "no GPU behind the ranks", scale)
         facts.saw("nccl.members", [f"{host} pid {pid} {name}" for host, pid, name in members][:8], "text", scale)
         facts.saw("nccl.init_s", round(init_s, 3), "s", scale)
         facts.saw("nccl.backend", dist.get_backend(), "text", scale)

@@ -8,7 +8,6 @@ Run: srun --label python3 inventory.py
 import os
 import platform
 import resource
-import shutil
 import socket
 import subprocess
 from pathlib import Path
@@ -54,13 +53,12 @@ def gpu(facts):
     names = gpus.uuids()
     facts.saw("discovery.gpu.count", len(nodes), "count")
     facts.saw("discovery.gpu.identities", [gpus.identity(minor, path, names) for minor, path in nodes.items()], "text")
-    if shutil.which(NVIDIA_SMI[0]) is None:
-        facts.unknown("discovery.gpu.driver", "text", "nvidia-smi is not installed")
-        return
     try:
         answer = subprocess.run(NVIDIA_SMI, capture_output=True, text=True, timeout=60, check=True).stdout
     except (subprocess.SubprocessError, OSError) as error:
-        facts.unknown("discovery.gpu.driver", "text", f"nvidia-smi: {error}")
+        why = "nvidia-smi is not installed" if isinstance(error, FileNotFoundError) else f"nvidia-smi: {error}"
+        facts.unknown("discovery.gpu.answering", "count", why)
+        facts.unknown("discovery.gpu.driver", "text", why)
         return
     rows = [[cell.strip() for cell in line.split(",")] for line in answer.splitlines() if line.strip()]
     facts.saw("discovery.gpu.answering", len(rows), "count")

@@ -10,7 +10,9 @@
 #   save_ended_job FILE ID      wait for a job to end, keep `scontrol show job`
 #   gpus_on_node                what Slurm granted on this node
 #
-# Environment: BRINGUP_PROFILE (name or path; default generic), BRINGUP_VENV (default .venv), BRINGUP_RUN_NAME.
+# Environment: BRINGUP_PROFILE (name or path; default generic), BRINGUP_VENV (default .venv), BRINGUP_RUN_NAME,
+# BRINGUP_WAIT_S (seconds that a step may wait for busy nodes; default 120).
+: "${BRINGUP_WAIT_S:=120}"
 
 die() { # message…
   printf '%s: %s\n' "${SLURM_JOB_NAME:-${0##*/}}" "$*" >&2

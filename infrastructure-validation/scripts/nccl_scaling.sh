@@ -39,6 +39,6 @@ fi
 choose_nodes "$@"
 run_begin nccl_scaling --nodes "$NODES" --gpus-per-node "$GPUS"
 rc=0
-salloc --quiet --job-name=nccl_scaling --immediate=120 --nodes="$NODE_COUNT" --nodelist="$NODES" --exclusive --mem=0 --time=60 \
+salloc --quiet --job-name=nccl_scaling --immediate="$BRINGUP_WAIT_S" --nodes="$NODE_COUNT" --nodelist="$NODES" --exclusive --mem=0 --time=60 \
   bash "${BASH_SOURCE[0]}" --inside </dev/null || rc=$?
 run_end "$rc"

@@ -13,7 +13,7 @@ choose_nodes "$@"
 run_begin smoke --nodes "$NODES" --gpus-per-node "$GPUS"
 probes=infrastructure-validation/probes
 raw=$RUN_DIR/raw
-where=(--nodes="$USABLE_COUNT" --nodelist="$USABLE" --immediate=60)
+where=(--nodes="$USABLE_COUNT" --nodelist="$USABLE" --immediate="$BRINGUP_WAIT_S")
 rc=0
 
 save ping.txt scontrol ping

@@ -9,8 +9,8 @@ from pathlib import Path
 from bringup import gates as catalogue
 from bringup import plan as planning
 from bringup import runs
-from bringup.gates.gate import Fixed, Fleet, Gate, Requested
-from bringup.gates.rules import Expected, RuleError, holds, in_words, odd_ones
+from bringup.gates.gate import Fixed, Fleet, FromProfile, Gate, Requested
+from bringup.gates.rules import UNSAID, Expected, RuleError, holds, in_words, odd_ones
 from bringup.parsers import read_run
 from bringup.parsers.result import Parsed
 from bringup.phases import PHASES
@@ -47,6 +47,13 @@ def judge(run: Run, profile: Profile, parsed: Parsed) -> Verdicts:
             verdicts.append(verdict)
     return Verdicts(phase=run.phase, run=run.name, outcome=worst([verdict.outcome for verdict in verdicts]),
                     verdicts=verdicts, not_applicable=not_applicable, notes=[*parsed.problems, *_strangers(run, parsed)])
+
+
+def is_fault_or_gap(verdict: Verdict, profile: Profile) -> bool:
+    """A fail, or evidence that is missing. Not: a number that nobody has declared for this cluster yet."""
+    gate = catalogue.GATES.get(verdict.gate)
+    undeclared = gate is not None and isinstance(gate.expect, FromProfile) and gate.id not in profile.expect
+    return verdict.outcome is Outcome.FAIL or (verdict.outcome is Outcome.INCOMPLETE and not undeclared)
 
 
 def _needs_first(planned: Mapping[str, list[str]]) -> list[str]:
@@ -156,7 +163,7 @@ def _shown(value: Value, unit: str, remark: str | None) -> str:
         text = f"{value:.4g}"
     else:
         text = str(value)
-    text += "" if unit in ("text", "count", "flag") else f" {unit}"
+    text += "" if unit in UNSAID else f" {unit}"
     return f"{text} ({remark})" if remark else text
 
 

@@ -86,7 +86,8 @@ def _wait(job_id: str, nodes: list[str], tell: Tell) -> bool:
                 if lost:
                     slurm.cancel(job_id)
                     return False
-                tell(f"job {job_id} pending: {state.reason}")
+                why = "" if state.reason in ("", "None") else f": {state.reason}"
+                tell(f"job {job_id} pending{why}")
             else:
                 tell(f"job {job_id} {state.state.lower()}")
             time.sleep(POLL_S)

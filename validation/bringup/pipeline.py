@@ -43,19 +43,19 @@ def run(request: Request) -> int:
     playbook, kept = _begin(request, names)
     folder = PLAYBOOKS / playbook.name
     console = Console(highlight=False, soft_wrap=True)
-    console.print(f"bringup: {len(playbook.planned)} phases on {len(names)} node(s): {', '.join(names)}; "
+    console.print(f"bringup: {len(playbook.planned)} phase(s) on {len(names)} node(s): {', '.join(names)}; "
                   f"profile {request.profile.name}", markup=False)
     steps: list[Step] = []
     for stem in playbook.planned:
         phase = PHASES[stem]
-        outcomes = {step.phase: step.outcome for step in steps} | _outside(phase, playbook.planned)
-        blocking = [need for need in phase.needs if outcomes[need] not in (Outcome.PASS, Outcome.WARN)]
+        # a needed phase that the user left out does not block: they asked for this one alone
+        blocking = [step.phase for step in steps if step.phase in phase.needs and step.blocks]
         if stem in kept:
             step = kept[stem]
             console.print(f"{'KEPT':<10} {phase.title}: passed before, {step.folder}", markup=False)
         elif blocking:
             why = f"needs {', '.join(blocking)}, which did not pass"
-            step = Step(phase=stem, folder=None, outcome=Outcome.INCOMPLETE, why_not_run=why, seconds=0)
+            step = Step(phase=stem, folder=None, outcome=Outcome.INCOMPLETE, blocks=True, why_not_run=why, seconds=0)
             console.print(f"{'NOT RUN':<10} {phase.title}: {why}; not proven", markup=False)
         else:
             step = _one_phase(phase, names, max(gpus[name] for name in names), request, playbook.name, folder, console)
@@ -110,11 +110,6 @@ def _begin(request: Request, names: list[str]) -> tuple[Playbook, dict[str, Step
     return playbook, kept
 
 
-def _outside(phase: Phase, planned: list[str]) -> dict[str, Outcome]:
-    """A needed phase that the user left out does not block: they asked for this one alone."""
-    return {need: Outcome.PASS for need in phase.needs if need not in planned}
-
-
 def _one_phase(phase: Phase, names: list[str], gpus: int, request: Request, playbook: str, folder: Path, console: Console) -> Step:
     begun = time.monotonic()
     nodes = names[: phase.max_nodes] if phase.max_nodes is not None else names
@@ -143,7 +138,9 @@ def _one_phase(phase: Phase, names: list[str], gpus: int, request: Request, play
     runs.save_judgement(run_folder, observations, verdicts, report.markdown(described, verdicts))
     seconds = time.monotonic() - begun
     console.print(f"{report.screen(run_folder, described, verdicts)}  ({seconds:.0f} s)", markup=False)
-    return Step(phase=phase.stem, folder=report.shown_path(run_folder), outcome=verdicts.outcome, seconds=round(seconds, 1))
+    blocks = any(judge.is_fault_or_gap(verdict, request.profile) for verdict in verdicts.verdicts)
+    return Step(phase=phase.stem, folder=report.shown_path(run_folder), outcome=verdicts.outcome, blocks=blocks,
+                seconds=round(seconds, 1))
 
 
 def _newest_attempt(phase: Phase, name: str) -> Path | None:

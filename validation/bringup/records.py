@@ -143,6 +143,7 @@ class Step(Record):
     phase: str
     folder: str | None  # of its run, from the repository root; null when it did not run
     outcome: Outcome
+    blocks: bool  # whether phases that need this one would mean nothing
     why_not_run: str | None = None
     seconds: NonNegative
 
@@ -281,9 +282,9 @@ class TrainMetrics(Versioned):
     sample_distinct: int = Field(ge=0)  # of which distinct
     mfu: NonNegative | None
     mfu_reason: str | None  # why null
-    flops_per_token: NonNegative | None = None  # training, full-attention convention; null for an unknown model type
-    peak_tflops: NonNegative | None = None  # dense bf16 of one device; null when unknown
-    peak_source: str | None = None
+    flops_per_token: NonNegative | None  # training, full-attention convention; null for an unknown model type
+    peak_tflops: NonNegative | None  # dense bf16 of one device; null when unknown
+    peak_source: str | None
 
 
 R = TypeVar("R", bound=Record)

@@ -127,7 +127,7 @@ def answers(verdicts: Sequence[Verdict], not_run: Sequence[str]) -> list[tuple[i
         why = [f"{v.gate} [{v.subject}]" for v in bad[:3]] + (["…"] if len(bad) > 3 else [])
         if missing:
             why.append(f"not run: {', '.join(missing)}")
-        result.append((number, outcome, "; ".join(why) or f"{len(judged)} verdicts, all pass"))
+        result.append((number, outcome, "; ".join(why) or f"all {len(judged)} verdicts pass"))
     return result
 
 

@@ -21,6 +21,10 @@ FLEET_RULES: tuple[str, ...] = get_args(FleetRule)
 Expected = bool | int | float | str | list[float] | list[str]
 
 
+UNSAID = ("text", "count", "flag", "share", "ratio", "sum")
+"""Units that a reader does not need to see behind a value."""
+
+
 class RuleError(ValueError):
     """The value and the expectation cannot be compared (a text against a number, say): we could not tell."""
 
@@ -69,7 +73,7 @@ def holds(rule: str, value: Value, expected: Expected) -> bool:
 
 def in_words(rule: str, expected: Expected | None, unit: str) -> str:
     """The expectation as a reader would say it: `≥ 440 GB/s`."""
-    tail = "" if unit in ("text", "count", "flag") else f" {unit}"
+    tail = "" if unit in UNSAID else f" {unit}"
     if rule == "between" and isinstance(expected, list):
         return f"{expected[0]} to {expected[1]}{tail}"
     if rule == "one_of" and isinstance(expected, list):

@@ -1,0 +1,39 @@
+# shellcheck shell=bash
+# The environment of a training job. Sourced twice: by the batch script, and by each task (only there is the node's own
+# network known). Whatever is already set stays; change it on the command line: NCCL_DEBUG=INFO sbatch training/slurm/….
+
+# The workload of all six scripts. Options after the script's name come later and win. The batch divides by 1 to 64 ranks in
+# powers of two, so that runs at every scale can be compared; the rest are the defaults of training/src/recipe.py.
+: "${BRINGUP_TRAIN_ARGS:=--global-batch 64}"
+
+: "${OMP_NUM_THREADS:=1}" # ranks share the cores; without a value torchrun sets 1 as well, and warns
+: "${TOKENIZERS_PARALLELISM:=false}" # it warns in every data-loader worker, and the ranks are parallelism enough
+: "${PYTHONUNBUFFERED:=1}" # a killed rank's last line counts
+
+: "${TORCH_CPP_LOG_LEVEL:=ERROR}" # otherwise every connection warns on a cluster without reverse DNS
+
+# N ranks must not ask the hub at once, and compute nodes often cannot: fetch first, on a host that can, with
+#   hf download OWNER/MODEL; hf download --repo-type dataset OWNER/DATASET
+# HF_HOME unset means ~/.cache/huggingface. Either way it has to be on a filesystem that all nodes see.
+: "${HF_HUB_OFFLINE:=1}"
+
+: "${NCCL_DEBUG:=WARN}" # INFO names the transport of every channel
+unset NCCL_DEBUG_FILE # srun labels what comes from where; files per rank would hide it
+
+export OMP_NUM_THREADS TOKENIZERS_PARALLELISM PYTHONUNBUFFERED HF_HUB_OFFLINE NCCL_DEBUG TORCH_CPP_LOG_LEVEL
+
+# The interface that leads to the master; on the master, the one that has its address. Empty when it cannot be said.
+interface_to() { # host name or address
+  local address own
+  address=$(getent ahostsv4 "$1" | awk 'NR == 1 { print $1 }')
+  own=$(ip -4 -oneline route get "${address:-none}" 2>/dev/null | sed -n 's/.* src \([0-9.]*\).*/\1/p')
+  [[ -n $own && $own != 127.* ]] || return 0
+  ip -4 -oneline address show to "$own" 2>/dev/null | awk 'NR == 1 { print $2 }'
+}
+
+# gloo (ranks without a GPU) listens where the host's own name points, which is 127.0.1.1 on many installations. NCCL chooses
+# by itself; set NCCL_SOCKET_IFNAME when it chooses the wrong network. Both are yours: a value that is set is kept.
+if [[ -n ${MASTER_ADDR:-} && -z ${GLOO_SOCKET_IFNAME:-} ]]; then
+  GLOO_SOCKET_IFNAME=$(interface_to "$MASTER_ADDR")
+  if [[ -n $GLOO_SOCKET_IFNAME ]]; then export GLOO_SOCKET_IFNAME; else unset GLOO_SOCKET_IFNAME; fi
+fi

@@ -1,0 +1,134 @@
+"""The arguments of the one workload, judged before torch is imported.
+
+A typing error costs milliseconds and one line, not seconds per rank.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+from rank import TRAINING, WORLD, complain, node_name
+
+MODELS = TRAINING / "models"
+
+
+@dataclass(frozen=True)
+class Args:
+    """The workload, resolved as far as it can be without torch."""
+
+    entrypoint: str
+    run_dir: Path
+    model: str
+    dataset: str
+    sequence_length: int  # tokens per row
+    global_batch: int  # rows per optimizer step, over all ranks
+    gradient_accumulation: int
+    per_device_batch: int  # rows per rank and micro-step
+    steps: int
+    warmup_steps: int  # measured, but left out of the steady window
+    learning_rate: float
+    seed: int
+    bf16: bool | None  # None: bfloat16 on a GPU, float32 on a CPU
+    reduce_dtype: str
+    reshard_after_forward: bool
+    activation_checkpointing: bool
+    attention: str
+    dataloader_workers: int
+    save_steps: int  # 0: no checkpoint
+    timeout_s: int
+
+    @property
+    def model_config(self) -> Path | None:
+        """The JSON of a model that starts from random weights; None for a hub name."""
+        path = MODELS / f"{self.model}.json"
+        return path if path.is_file() else None
+
+
+class OneLineParser(argparse.ArgumentParser):
+    """argparse without the usage block: the line that says what is wrong must not scroll away 8 x N times."""
+
+    def error(self, message: str) -> NoReturn:
+        complain(f"{message} (see --help)")
+
+
+def parse(doc: str, *, takes_hsdp: bool, sharded: bool) -> tuple[Args, bool]:
+    """(the arguments, whether --hsdp was given). Exits with code 2 and one line when they cannot work."""
+    parser = _parser(doc, takes_hsdp)
+    given = parser.parse_args()
+    known = sorted(path.stem for path in MODELS.glob("*.json"))
+    if given.model not in known and "/" not in given.model:
+        complain(f"--model {given.model}: expected one of {', '.join(known)}, a hub name like owner/name, or a folder")
+    if given.dataset != "generated" and "/" not in given.dataset:
+        complain(f"--dataset {given.dataset}: expected generated, a hub name like owner/name, or a folder")
+    if not (given.run_dir / "raw").is_dir():
+        complain(f"--run-dir {given.run_dir}: no such run folder (it must have raw/), seen from {node_name()}; "
+                 "`bringup open` makes one")
+    rows_at_once = WORLD * given.gradient_accumulation
+    if given.global_batch % rows_at_once:
+        complain(f"--global-batch {given.global_batch} is not divisible by {WORLD} rank(s) x {given.gradient_accumulation} "
+                 f"accumulation step(s); the nearest that is: {math.ceil(given.global_batch / rows_at_once) * rows_at_once}")
+    if given.warmup_steps >= given.steps:
+        complain(f"--warmup-steps {given.warmup_steps} leaves nothing to measure of --steps {given.steps}; lower it")
+    if not sharded and (given.reduce_dtype != "float32" or not given.reshard_after_forward):
+        complain("--reduce-dtype and --no-reshard-after-forward mean something under FSDP only; leave them out")
+    if given.reduce_dtype == "bfloat16" and given.bf16 is False:
+        complain("--reduce-dtype bfloat16 needs --bf16")
+    fields = vars(given) | {
+        "entrypoint": Path(sys.argv[0]).stem,
+        "per_device_batch": given.global_batch // rows_at_once,
+        "timeout_s": given.timeout,
+    }
+    return Args(**{name: fields[name] for name in Args.__dataclass_fields__}), getattr(given, "hsdp", False)
+
+
+def _parser(doc: str, takes_hsdp: bool) -> argparse.ArgumentParser:
+    parser = OneLineParser(description=doc, allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add("--run-dir", type=Path, required=True, help="folder of this run, made by `bringup open`, shared by all nodes")
+    add("--model", default="tiny", help="stem of training/models/*.json (random weights) or a hub name (default: %(default)s)")
+    add("--dataset", default="generated", help="generated (no network), or a hub name (default: %(default)s)")
+    add("--sequence-length", type=_natural, default=128, help="tokens per row (default: %(default)s)")
+    add("--global-batch", type=_natural, default=8, help="rows per optimizer step, over all ranks (default: %(default)s)")
+    add("--gradient-accumulation", type=_natural, default=1, help="micro-steps per optimizer step (default: %(default)s)")
+    add("--steps", type=_natural, default=12, help="optimizer steps (default: %(default)s)")
+    add("--warmup-steps", type=_count, default=2, help="first steps left out of the steady window (default: %(default)s)")
+    add("--learning-rate", type=_positive, default=1e-3, help="constant (default: %(default)s)")
+    add("--seed", type=_count, default=42, help="of weights, data and their order (default: %(default)s)")
+    add("--bf16", action=argparse.BooleanOptionalAction, help="bfloat16 compute over float32 master weights "
+                                                              "(default: on a GPU yes, on a CPU no)")
+    add("--reduce-dtype", choices=("float32", "bfloat16"), default="float32", help="gradients on the wire, FSDP with bf16; "
+                                                                                   "float32 sends twice the bytes")
+    add("--no-reshard-after-forward", dest="reshard_after_forward", action="store_false",
+        help="FSDP: keep parameters gathered from forward to backward (less traffic, more memory)")
+    add("--activation-checkpointing", action="store_true", help="recompute activations in the backward pass")
+    add("--attention", choices=("eager", "sdpa", "flash_attention_2", "flash_attention_3"), default="sdpa",
+        help="attention implementation (default: %(default)s)")
+    add("--dataloader-workers", type=_count, default=0, help="processes per rank (default: %(default)s)")
+    add("--save-steps", type=_count, default=0, help="a checkpoint every so many steps in RUN_DIR/checkpoints; 0: none")
+    add("--timeout", type=_natural, default=60, help="seconds a collective may wait, on every process group "
+                                                     "(default: %(default)s)")
+    if takes_hsdp:
+        add("--hsdp", action="store_true", help="shard inside the node, replicate across nodes")
+    return parser
+
+
+def _number(kind: Callable[[str], float], low: float, above: str) -> Callable[[str], float]:
+    def convert(text: str) -> float:
+        value = kind(text)  # argparse turns its ValueError into a line that names the option
+        if not (math.isfinite(value) and value >= low):
+            raise argparse.ArgumentTypeError(f"{text} is not {above}")
+        return value
+
+    convert.__name__ = kind.__name__
+    return convert
+
+
+_natural = _number(int, 1, "1 or more")
+_count = _number(int, 0, "0 or more")
+_positive = _number(float, sys.float_info.min, "more than 0")

@@ -1,0 +1,97 @@
+"""Model FLOPs per token and the peak they are held against: the two numbers that make an MFU.
+
+Convention: full attention (PaLM appendix B; torchtitan and MosaicML use it too). Forward and backward, 2 FLOPs per
+multiply-add, attention counted over the whole S x S square although the mask is causal, the LM head counted, the embedding
+look-up and recomputation not. Causal counting gives 11 to 14 % less at 8k tokens; an MFU without its convention says nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+SOURCES = {
+    "A100": "NVIDIA A100 data sheet",
+    "H100": "NVIDIA H100 data sheet, without sparsity",
+    "H200": "NVIDIA H200 data sheet, without sparsity",
+    "GH200": "NVIDIA GH200 data sheet, without sparsity",
+    "B200": "NVIDIA DGX B200 data sheet / 8, without sparsity",
+    "GB200": "NVIDIA GB200 NVL72 data sheet / 72, without sparsity",
+}
+
+# Dense bf16 peak, TFLOP/s, by a part of the device name. First match wins, so the longer name comes first: "GB200" holds
+# "B200", "GH200" holds "H200", and both PCIe and NVL cards hold the name of their SXM sibling with another peak.
+PEAKS_BF16_TFLOPS = (
+    ("GB200", 2500.0, "GB200"),
+    ("B200", 2250.0, "B200"),
+    ("GH200", 989.4, "GH200"),
+    ("H200 NVL", 836.0, "H200"),
+    ("H200", 989.4, "H200"),
+    ("H100 NVL", 835.0, "H100"),
+    ("H100 PCIe", 756.0, "H100"),
+    ("H100", 989.4, "H100"),
+    ("A100", 312.0, "A100"),
+)
+
+DENSE_DECODERS = frozenset({"llama", "mistral", "smollm3"})  # q, k, v, o; gate, up, down; one LM head
+
+
+def flops_per_token(config: Any, sequence_length: int) -> float | None:
+    """Training FLOPs per token of a dense Llama-shaped decoder; None for a model type whose matmuls are not known here.
+
+    6 (L (2 h H d + 2 h K d + 3 h f) + h V) + 12 L H d S: L layers, h hidden, H heads, K key-value heads, d head size,
+    f feed-forward, V vocabulary, S sequence. It equals torch's FlopCounterMode with eager attention exactly.
+    """
+    if config.model_type not in DENSE_DECODERS:
+        return None
+    layers, hidden, heads = config.num_hidden_layers, config.hidden_size, config.num_attention_heads
+    head = getattr(config, "head_dim", None) or hidden // heads
+    projections = 2 * hidden * heads * head + 2 * hidden * config.num_key_value_heads * head
+    feed_forward = 3 * hidden * config.intermediate_size
+    weights = layers * (projections + feed_forward) + hidden * config.vocab_size
+    return float(6 * weights + 12 * layers * heads * head * sequence_length)
+
+
+def peak_bf16_tflops(device_name: str) -> tuple[float, str] | None:
+    """(TFLOP/s, source) of one device, or None: an unknown GPU gets no peak rather than a wrong one.
+
+    A MIG slice keeps the name of the whole card, so it is unknown too. A power cap does not show in the name.
+    """
+    if "MIG" in device_name:
+        return None
+    for part, tflops, source in PEAKS_BF16_TFLOPS:
+        if part in device_name:
+            return tflops, SOURCES[source]
+    return None
+
+
+@dataclass(frozen=True)
+class Efficiency:
+    """An MFU with everything it was computed from: mfu = flops_per_token x tokens/s of one rank / (peak_tflops x 10^12)."""
+
+    flops_per_token: float | None
+    peak_tflops: float | None
+    peak_source: str | None
+    mfu: float | None
+    mfu_reason: str | None  # why it is None
+
+
+def efficiency(
+    config: Any, sequence_length: int, tokens_per_s_per_rank: float, device_name: str | None, compute_dtype: str
+) -> Efficiency:
+    """MFU of one rank, or the reason why there is none. `device_name` None: a CPU."""
+    per_token = flops_per_token(config, sequence_length)
+    peak = None if device_name is None else peak_bf16_tflops(device_name)
+    tflops, source = peak or (None, None)
+    reason = None
+    if device_name is None:
+        reason = "no peak is known for cpu"
+    elif per_token is None:
+        reason = f"no FLOP formula for model type {config.model_type}"
+    elif tflops is None:
+        reason = f"no peak is known for {device_name}"
+    elif compute_dtype != "bfloat16":
+        reason = f"the peak is for bfloat16, this run computed in {compute_dtype}"
+    if reason is not None or per_token is None or tflops is None:
+        return Efficiency(per_token, tflops, source, None, reason)
+    return Efficiency(per_token, tflops, source, per_token * tokens_per_s_per_rank / (tflops * 1e12), None)

@@ -1,0 +1,99 @@
+"""The process group: start it with a timeout that holds, count its members, prove that it averages, end it cleanly.
+
+torchrun sets RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE; without them a program is the only rank. nccl where there is
+a GPU, gloo where there is none. With one rank there is no group and every function here is a no-op or a list of one.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+import time
+from typing import TypeVar
+
+import torch
+import torch.distributed as dist
+
+T = TypeVar("T")
+
+RANK = int(os.environ.get("RANK", "0"))
+WORLD = int(os.environ.get("WORLD_SIZE", "1"))
+LOCAL_RANK = int(os.environ.get("LOCAL_RANK", "0"))
+LOCAL_WORLD = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+CUDA = torch.cuda.is_available()
+DEVICE = torch.device("cuda", LOCAL_RANK) if CUDA else torch.device("cpu")
+
+
+class GroupError(RuntimeError):
+    """The process group does not do what training needs of it."""
+
+
+def start(timeout_s: int) -> None:
+    """Join the group. Before TrainingArguments exist: with use_cpu=True transformers drops ddp_timeout, 30 minutes stay."""
+    if CUDA:
+        torch.cuda.set_device(DEVICE)
+    if WORLD == 1:
+        return
+    timeout = datetime.timedelta(seconds=timeout_s)
+    if CUDA:
+        dist.init_process_group("nccl", timeout=timeout, device_id=DEVICE)
+    else:
+        dist.init_process_group("gloo", timeout=timeout)
+
+
+def backend() -> str:
+    """gloo, nccl, or none with one rank."""
+    return dist.get_backend() if dist.is_initialized() else "none"
+
+
+def set_timeouts(timeout_s: int) -> None:
+    """The same timeout on every group there is: the sub-groups of a device mesh start with 10 (nccl) or 30 (gloo) minutes."""
+    if dist.is_initialized():
+        for group in list(dist.distributed_c10d._world.pg_map):  # torch has no public way
+            dist.distributed_c10d._set_pg_timeout(datetime.timedelta(seconds=timeout_s), group)
+
+
+def count_members() -> int:
+    """How many ranks answer in one all_reduce. The first collective: a broken transport shows here, not in step 1."""
+    if not dist.is_initialized():
+        return 1
+    ones = torch.ones(1, device=DEVICE)
+    dist.all_reduce(ones)
+    return int(ones.item())
+
+
+def require_average() -> None:
+    """reduce_scatter AVG of 1..N is (N + 1) / 2. torch 2.7 and 2.8 SUM on gloo, which Adam and clipping hide in the loss.
+
+    Raises GroupError.
+    """
+    if not dist.is_initialized():
+        return
+    # 2.13 has the first name and warns about the second; 2.11 has only the second
+    scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+    out = torch.zeros(1, device=DEVICE)
+    scatter(out, torch.full((WORLD,), float(RANK + 1), device=DEVICE), op=dist.ReduceOp.AVG)
+    if out.item() != (WORLD + 1) / 2:
+        raise GroupError(f"reduce_scatter AVG of 1..{WORLD} gave {out.item()}, expected {(WORLD + 1) / 2} "
+                         f"({backend()}, torch {torch.__version__}): gradients would be wrong; use another torch")
+
+
+def gather(value: T) -> list[T]:
+    """One value per rank, index = rank, on every rank. For picklable values of some kilobytes, outside timed windows."""
+    if not dist.is_initialized():
+        return [value]
+    values: list[T | None] = [None] * dist.get_world_size()
+    dist.all_gather_object(values, value)
+    return values  # type: ignore[return-value]  # all_gather_object filled every place
+
+
+def close() -> None:
+    """The end of every program with a group.
+
+    The pause is needed: a gloo worker thread that drops its last tensor while the interpreter shuts down aborts the process
+    (SIGABRT after a successful training, about every second time).
+    """
+    if dist.is_initialized():
+        dist.barrier()
+        time.sleep(0.3)
+        dist.destroy_process_group()

@@ -1,0 +1,62 @@
+"""This rank: which one it is, its own file of facts, and the lines it prints for people.
+
+RUN_DIR/raw/rank<R>.jsonl says how far the rank came, written as it happens: a rank that is killed leaves no last line.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from pathlib import Path
+from typing import NoReturn, TextIO
+
+TRAINING = Path(__file__).resolve().parent.parent
+sys.path.append(str(TRAINING.parent / "infrastructure-validation" / "probes"))
+
+from facts import MAX_TEXT, Facts, node_name  # noqa: E402  # the probes folder is no package: found by its place
+
+RANK = int(os.environ.get("RANK", "0"))
+WORLD = int(os.environ.get("WORLD_SIZE", "1"))
+
+
+class RankFacts(Facts):  # type: ignore[misc]
+    """Facts whose subject is this rank unless another is named."""
+
+    def saw(self, quantity: str, value: object, unit: str, subject: str | None = None) -> None:
+        super().saw(quantity, value, unit, subject or f"{self.at}/rank{RANK}")
+
+
+def open_facts(run_dir: Path) -> RankFacts:
+    """The rank's own file, with its first facts. A folder is written by one run only: an existing file is an error."""
+    path = run_dir / "raw" / f"rank{RANK}.jsonl"
+    try:
+        stream = path.open("x", encoding="utf-8")
+    except FileExistsError:
+        complain(f"{path} exists: a run never writes over another; make a new folder with `bringup open`")
+    except OSError as error:
+        complain(f"{path} cannot be written: {error.strerror}; --run-dir must be a folder made by `bringup open`, "
+                 f"shared by all nodes (seen from {node_name()})")
+    facts = RankFacts("train", stream)
+    facts.saw("train.rank.started", True, "bool")
+    facts.saw("train.rank.pid", os.getpid(), "count")
+    facts.saw("train.rank.host", socket.gethostname(), "text")
+    return facts
+
+
+def say(text: str, *, stream: TextIO | None = None) -> None:
+    """One line for people, with the node and rank it comes from."""
+    print(f"[{node_name()} rank{RANK}] {text}", file=stream or sys.stdout, flush=True)
+
+
+def complain(text: str) -> NoReturn:
+    """Refuse before anything began: one line per node, exit code 2."""
+    if os.environ.get("LOCAL_RANK", "0") == "0":
+        print(f"{Path(sys.argv[0]).name}: {text}", file=sys.stderr, flush=True)
+    raise SystemExit(2)
+
+
+def one_line(message: str) -> str:
+    """The first line of a message, bounded to what a fact can hold (which counts bytes, so ASCII)."""
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    return (lines[0] if lines else "no message").encode("ascii", "replace").decode()[:MAX_TEXT]

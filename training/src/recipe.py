@@ -1,0 +1,53 @@
+"""How a training program begins and ends. Every entrypoint calls main() and adds nothing.
+
+What must be equal between strategies exists once: its arguments in arguments.py, the workload itself in workload.py.
+Exit codes of a rank: 0 trained to the end; 1 an error while training; 2 refused (arguments, or another strategy than promised).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import NoReturn
+
+import arguments
+import drill
+from rank import WORLD, complain, one_line, open_facts, say
+from strategy import Expected
+
+STARTED_S = time.perf_counter()
+
+
+def main(expected: Expected, doc: str, *, expected_hsdp: Expected | None = None) -> NoReturn:
+    """Run the workload as `expected`, or as `expected_hsdp` when --hsdp is given; then exit."""
+    args, hsdp = arguments.parse(doc, takes_hsdp=expected_hsdp is not None, sharded=expected.sharded)
+    if hsdp and expected_hsdp is not None:
+        expected = expected_hsdp
+    try:
+        injected = drill.from_environment(WORLD, args.steps)
+    except ValueError as error:
+        complain(str(error))
+    facts = open_facts(args.run_dir)
+    try:
+        import workload  # here: torch and transformers take seconds, and more over a shared filesystem
+
+        code = int(workload.run(args, expected, injected, facts, say, STARTED_S))  # type: ignore[arg-type]  # @record: optional
+    except Exception as error:  # noqa: BLE001  # the last word of a rank: whatever it was, it is recorded, and the rank ends
+        message = one_line(f"{type(error).__name__}: {error}")
+        facts.saw("train.rank.state", "raised", "text")
+        facts.saw("train.rank.error", message, "text")
+        facts.finish()
+        say(f"raised {message}", stream=sys.stderr)
+        if not Path(os.environ.get("TORCHELASTIC_ERROR_FILE", "")).is_file():  # otherwise torchrun prints what is in there
+            traceback.print_exc()
+        code = 1
+    if code == 0:
+        sys.exit(0)
+    # Not exit(): a gloo thread whose peers are gone can turn it into SIGABRT, which reads like a crash; and a rank that takes
+    # long to shut down is ended by torchrun as soon as another one is out, which hides its own exit code.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)

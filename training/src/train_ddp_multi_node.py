@@ -1,0 +1,17 @@
+"""DDP across nodes: the same all-reduce, now over the network between them.
+
+What each rank holds   everything that a single GPU holds; its rows are 1/N of the global batch
+What moves per step    gradients, 4 bytes per parameter; each node's share crosses the fabric once in each direction
+What it proves         the ranks of 2 or more hosts (counted by the names they gave inside the communicator) train as one
+Does not prove         that the fabric is used at full speed: compare tokens/s per rank with the single-node run for that
+Read it beside         train_ddp_single_node.py (differs in this promise only: 2 or more hosts)
+Launch                 sbatch --nodes=2 training/slurm/run_ddp_2node.sbatch     (any number of nodes from 2)
+"""
+
+import recipe
+from strategy import Expected
+
+EXPECTED = Expected("ddp", min_hosts=2, max_hosts=None)
+
+if __name__ == "__main__":
+    recipe.main(EXPECTED, __doc__)

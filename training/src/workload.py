@@ -1,0 +1,276 @@
+"""The one workload: model, precision, data and its order, optimizer, clipping. What differs between strategies is marked.
+
+Imported after the arguments were accepted, because its imports take seconds. run() is the whole life of a rank.
+"""
+
+from __future__ import annotations
+
+import math
+import platform
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import accelerate
+import data
+import group
+import meter
+import results
+import strategy
+import torch
+import transformers
+from arguments import Args
+from bringup.records import write_record
+from drill import Drill
+from facts import node_name
+from rank import RankFacts, one_line
+from strategy import Expected, Refused
+from torch.distributed.elastic.multiprocessing.errors import record
+from trainer import RecipeTrainer
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PrinterCallback, TrainerCallback, TrainingArguments
+
+OLDEST_TORCH = (2, 10)  # older ones average gradients wrongly, or report a wrong norm, under FSDP2 on gloo
+
+Say = Callable[..., None]
+
+
+class TrainingError(RuntimeError):
+    """Training went wrong in a way that is no exception of its own."""
+
+
+class BeforeFirstStep(TrainerCallback):
+    """Calls `check` when the model is wrapped and nothing was trained yet."""
+
+    def __init__(self, check: Callable[[], None]) -> None:
+        self.check = check
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self.check()
+
+
+@record  # torchrun finds the exception of a rank in the file this writes
+def run(args: Args, expected: Expected, drill: Drill, facts: RankFacts, say: Say, started_s: float) -> int:
+    """Train, and write run_args.json and metrics.json (rank 0). Returns the exit code: 0, or 2 when it refuses to train."""
+    import_s = time.perf_counter() - started_s
+    transformers.logging.set_verbosity_error()
+    warnings.simplefilter("ignore")  # of libraries, N ranks times; what matters here is checked and raised
+    try:
+        steps = train(args, expected, drill, facts, say, started_s, import_s)
+    except Refused as refused:  # every rank is here: all of them judged the same gathered facts
+        if group.RANK == 0:
+            say(f"refused: {refused}", stream=sys.stderr)
+            if refused.observed_kind is not None:
+                facts.saw("train.strategy.kind", refused.observed_kind, "text", "job")
+        facts.saw("train.rank.state", "refused", "text")
+        facts.saw("train.rank.error", one_line(str(refused)), "text")
+        facts.finish()
+        group.close()  # together, so that every rank leaves with this exit code
+        return 2
+    group.close()
+    facts.saw("train.rank.state", "finished", "text")
+    facts.saw("train.rank.steps", steps, "count")
+    facts.finish()
+    return 0
+
+
+def train(args: Args, expected: Expected, drill: Drill, facts: RankFacts, say: Say, started_s: float, import_s: float) -> int:
+    """The run between the imports and the end of the group. Returns the number of optimizer steps done."""
+    require_versions()
+    bf16 = group.CUDA if args.bf16 is None else args.bf16
+    if args.reduce_dtype == "bfloat16" and not bf16:
+        raise Refused("--reduce-dtype bfloat16 needs --bf16, which is off by default on a CPU")
+
+    begun = time.perf_counter()
+    group.start(args.timeout_s)
+    process_group_s = time.perf_counter() - begun
+    facts.saw("train.rank.device", strategy.device_name(), "text")
+    begun = time.perf_counter()
+    members = group.count_members()
+    first_collective_s = time.perf_counter() - begun
+    facts.saw("train.rank.world_size", members, "count")
+    group.require_average()
+    hosts = group.gather(node_name())
+    strategy.require_places(expected, hosts)
+    resolved = results.run_args(args, expected, hosts, bf16)
+    if group.RANK == 0:
+        write_record(args.run_dir / "run_args.json", resolved)
+
+    begun = time.perf_counter()
+    model = build_model(args)
+    rows = build_data(args, model.config)
+    require_same_start(model, rows)
+    load_s = time.perf_counter() - begun
+
+    def before_first_step() -> None:
+        group.set_timeouts(args.timeout_s)  # again: the groups of the mesh exist only now
+        seen = strategy.observe(trainer)
+        strategy.require(seen, expected)
+        meter.forget_peaks()
+        if group.RANK == 0:
+            facts.saw("train.strategy.kind", seen.kind, "text", "job")
+            say(f"{seen.kind} on {members} rank(s), {len(set(hosts))} host(s), {seen.backend}; {seen.wrapper} "
+                f"{' '.join(seen.placements)}; {seen.parameters_local_max} of {seen.parameters} parameters per rank")
+
+    def after_step(step: int) -> None:
+        if group.RANK == 0 and step % max(1, args.steps // 10) == 0:
+            # on a GPU no loss: reading it would make the step wait for the device
+            loss = "" if group.CUDA else f"  loss {trainer.last_loss():.4f} (this rank)"
+            say(f"step {step}/{args.steps}{loss}")
+        drill.after_step(group.RANK, step)
+
+    clock = meter.Meter(after_step)
+    trainer = RecipeTrainer(
+        model=model,
+        args=training_arguments(args, expected, drill, hosts, bf16),
+        train_dataset=rows,
+        data_collator=torch.utils.data.default_collate,
+        callbacks=[BeforeFirstStep(before_first_step), clock],
+        reduce_dtype=getattr(torch, args.reduce_dtype),
+    )
+    trainer.remove_callback(PrinterCallback)
+    group.set_timeouts(args.timeout_s)
+    trainer.train()
+    step_times_s = clock.step_times_s()  # first: on a GPU it waits until everything is done
+    wall_time_s = time.perf_counter() - started_s
+
+    observed = strategy.observe(trainer)
+    strategy.require(observed, expected)
+    losses, grad_norms = global_trajectory(trainer)
+    ranks = group.gather(results.RankResult(
+        step_times_s=step_times_s,
+        memory_gib=meter.rank_memory_gib(),
+        startup_s=(import_s, process_group_s, first_collective_s, load_s, step_times_s[0]),
+        checksum=trainer.parameter_checksum(),
+        rows=trainer.row_ids(),
+    ))
+    if group.RANK == 0:
+        metrics = results.train_metrics(resolved, observed, model.config, ranks, losses, grad_norms, wall_time_s)
+        write_record(args.run_dir / "metrics.json", metrics)
+        say(f"{metrics.tokens_per_s:.0f} tokens/s over all ranks, step p50 {metrics.step_time_s.p50 * 1000:.1f} ms, "
+            f"loss {losses[0]:.4f} -> {losses[-1]:.4f} in {len(losses)} steps")
+    return len(losses)
+
+
+def require_versions() -> None:
+    """Refuse a torch whose FSDP2 is known to be wrong."""
+    have = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
+    if have < OLDEST_TORCH:
+        raise Refused(f"expected torch {'.'.join(map(str, OLDEST_TORCH))} or newer, observed {torch.__version__}: older ones sum "
+                      "gradients instead of averaging them (2.7, 2.8) or report a wrong norm (2.9); run `make setup`")
+
+
+def build_model(args: Args) -> Any:
+    """The model with float32 master weights, said explicitly: from_pretrained would take the dtype of the checkpoint.
+
+    Seeded on every rank before it is built. Trainer seeds too late, and nothing broadcasts the weights under FSDP2.
+    """
+    torch.manual_seed(args.seed)
+    common = {"dtype": torch.float32, "attn_implementation": args.attention}
+    if args.model_config is None:
+        return AutoModelForCausalLM.from_pretrained(args.model, **common)
+    config = AutoConfig.for_model(**transformers.PreTrainedConfig.get_config_dict(str(args.model_config))[0])
+    with group.DEVICE:  # on a GPU: billions of random numbers take minutes on a host, and every rank draws all of them
+        return AutoModelForCausalLM.from_config(config, **common)
+
+
+def build_data(args: Args, config: Any) -> data.GeneratedText | data.PackedText:
+    """As many distinct rows as the run consumes. Random-weight models read bytes, hub models their own tokens."""
+    needed = args.steps * args.global_batch
+    if args.dataset == "generated" or args.model_config is not None:
+        if config.vocab_size < data.BYTE_VOCABULARY:
+            raise data.DataError(f"model {args.model} has {config.vocab_size} tokens, bytes need {data.BYTE_VOCABULARY}")
+        if args.dataset == "generated":
+            return data.GeneratedText(needed, args.sequence_length, args.seed)
+        return data.load(args.dataset, lambda text: [*data.encode_bytes(text), data.END_OF_TEXT], needed, args.sequence_length)
+    tokenizer = AutoTokenizer.from_pretrained(args.model)
+    end = [] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]
+    return data.load(args.dataset, lambda text: tokenizer(text, add_special_tokens=False)["input_ids"] + end,
+                     needed, args.sequence_length)
+
+
+def require_same_start(model: Any, rows: data.GeneratedText | data.PackedText) -> None:
+    """Equal weights and data on every rank. FSDP2 mixes different starts silently, HSDP keeps them apart, DDP hides them."""
+    mine = (sum(p.detach().abs().sum(dtype=torch.float64).item() for p in model.parameters()), data.fingerprint(rows))
+    everyone = group.gather(mine)
+    odd = [rank for rank, theirs in enumerate(everyone) if theirs != everyone[0]]
+    if odd:
+        raise TrainingError(f"ranks {odd[:8]} start from other weights or data than rank 0: {everyone[odd[0]]} against "
+                            f"{everyone[0]}; same files, same versions, same GPU model on every node?")
+
+
+def training_arguments(args: Args, expected: Expected, drill: Drill, hosts: list[str], bf16: bool) -> TrainingArguments:
+    """Trainer's arguments. Equal in every strategy down to the line that says otherwise."""
+    differs: dict[str, Any] = {"ddp_backend": group.backend()} if group.WORLD > 1 else {}
+    if expected.sharded and not drill.without_fsdp:
+        differs |= sharding(args, expected, hosts)
+    return TrainingArguments(
+        output_dir=str(args.run_dir / "checkpoints" if args.save_steps else args.run_dir),
+        max_steps=args.steps,
+        seed=args.seed,
+        data_seed=args.seed,
+        learning_rate=args.learning_rate,
+        lr_scheduler_type="constant",
+        optim=results.OPTIMIZER,
+        max_grad_norm=results.MAX_GRAD_NORM,
+        bf16=bf16,
+        use_cpu=not group.CUDA,  # without it every rank of a machine without a GPU trains alone, with exit code 0
+        average_tokens_across_devices=True,
+        dataloader_drop_last=True,
+        dataloader_num_workers=args.dataloader_workers,
+        dataloader_pin_memory=group.CUDA,
+        remove_unused_columns=False,  # the row ids travel with the batch
+        logging_strategy="no",  # logging reads the loss from the device; recorded and told elsewhere
+        logging_nan_inf_filter=False,  # it would put a mean in the place of a NaN
+        include_num_input_tokens_seen="no",
+        save_strategy="steps" if args.save_steps else "no",
+        save_steps=args.save_steps or 500,
+        report_to=[],
+        disable_tqdm=True,
+        # from here on: what a strategy changes
+        per_device_train_batch_size=args.per_device_batch,
+        gradient_accumulation_steps=args.gradient_accumulation,
+        activation_checkpointing=args.activation_checkpointing and not expected.sharded,
+        ddp_find_unused_parameters=False,  # the default walks the graph in every step
+        ddp_timeout=args.timeout_s,
+        **differs,
+    )
+
+
+def sharding(args: Args, expected: Expected, hosts: list[str]) -> dict[str, Any]:
+    """FSDP2: shard over all ranks; HSDP: over the ranks of a host, with a replica per host.
+
+    transformers ignores a key it does not know, so nothing here is believed until the placements are seen.
+    """
+    keywords: dict[str, Any] = {
+        "fsdp": True,
+        "fsdp_config": {
+            "version": 2,
+            "reshard_after_forward": args.reshard_after_forward,
+            "state_dict_type": "SHARDED_STATE_DICT",
+            "activation_checkpointing": args.activation_checkpointing,
+            "cpu_ram_efficient_loading": False,  # every rank built the same weights, and that was checked
+        },
+    }
+    if expected.kind == "hsdp":
+        per_host = {hosts.count(host) for host in hosts}
+        if per_host == {1} or len(per_host) > 1:
+            raise Refused(f"expected hsdp with the same number of ranks, 2 or more, on each host, observed {sorted(per_host)}: "
+                          f"{strategy.ADVICE['hsdp']}")
+        shards = per_host.pop()
+        keywords["parallelism_config"] = accelerate.ParallelismConfig(
+            dp_replicate_size=len(hosts) // shards, dp_shard_size=shards)
+    return keywords
+
+
+def global_trajectory(trainer: RecipeTrainer) -> tuple[list[float], list[float]]:
+    """(loss, gradient norm) of every optimizer step of the global batch. Raises TrainingError at the first that is no number."""
+    shares = group.gather(trainer.step_losses())
+    losses = [math.fsum(step) / len(step) for step in zip(*shares, strict=True)]
+    norms = trainer.step_grad_norms()
+    for step, (loss, norm) in enumerate(zip(losses, norms, strict=True), start=1):
+        if not (math.isfinite(loss) and math.isfinite(norm)):
+            raise TrainingError(f"step {step} of {len(losses)} has loss {loss} and gradient norm {norm}, expected finite numbers; "
+                                f"lower --learning-rate, or look for a faulty GPU ({platform.node()})")
+    return losses, norms
