@@ -1,0 +1,236 @@
+"""From the records of a training run to verdicts and comparisons, on records of real runs of the tiny model."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from bringup import compare, judge, profile, runs
+from bringup.compare import NotComparable
+from bringup.parsers import training
+from bringup.phases import PHASES
+from bringup.records import Outcome, RecordError, TrainMetrics, Verdict, read_record
+from runs_for_tests import FIXTURES
+
+STEMS = [stem for stem in PHASES if PHASES[stem].is_training]
+RECORDS = FIXTURES / "training"
+
+
+def run_of(stem: str, results: Path, *, reference: bool = True) -> Path:
+    """A finished run's folder around the fixture's records."""
+    nodes = ["n0", "n1"] if PHASES[stem].min_nodes == 2 else ["n0"]
+    ranks = 1 if PHASES[stem].one_gpu else 2
+    if reference:
+        shutil.copytree(RECORDS / "run_1gpu", results / "run_1gpu-earlier")
+    folder = runs.open_run(PHASES[stem], nodes=nodes, gpus_per_node=2, ranks_per_node=ranks, profile=profile.load("local-cpu"),
+                           argv=[], results=results)
+    for file in ("run_args.json", "metrics.json"):
+        shutil.copyfile(RECORDS / stem / file, folder / file)
+    for index, node in enumerate(nodes):
+        for rank in range(index * ranks, (index + 1) * ranks):
+            rank_said(folder, node, rank, state="finished")
+    runs.close_run(folder, 0)
+    return folder
+
+
+def rank_said(folder: Path, node: str, rank: int, **facts: str) -> None:
+    """The rank's file with these facts, properly ended."""
+    common = {"probe": "train", "at": node, "subject": f"{node}/rank{rank}", "unit": "text"}
+    lines = [common | {"quantity": f"train.rank.{name}", "value": value} for name, value in facts.items()]
+    lines.append({"probe": "train", "at": node, "end": len(facts)})
+    (folder / f"raw/rank{rank}.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+
+
+def change(folder: Path, file: str, **fields: object) -> None:
+    path = folder / file
+    data = json.loads(path.read_text())
+    for name, value in fields.items():
+        target, key = (data["observed"], name.removeprefix("observed_")) if name.startswith("observed_") else (data, name)
+        assert key in target
+        target[key] = value
+    path.write_text(json.dumps(data))
+
+
+def bad(folder: Path) -> dict[tuple[str, str], Verdict]:
+    return {(v.gate, v.subject): v for v in judge.judge_folder(folder)[1].verdicts if v.outcome is not Outcome.PASS}
+
+
+@pytest.mark.parametrize("stem", STEMS)
+def test_a_healthy_run_of_every_strategy_passes(tmp_path, stem):
+    assert bad(run_of(stem, tmp_path)) == {}
+
+
+@pytest.mark.parametrize(("stem", "fields", "gate"), [
+    ("run_1gpu", {"loss": [5.0] * 12}, "train.loss.fell"),
+    ("run_ddp_2node", {"world_size": 2}, "train.world_size"),
+    ("run_ddp_2node", {"observed_kind": "single"}, "train.strategy"),
+    ("run_ddp_2node", {"sample_distinct": 700}, "train.samples.repeated"),
+    ("run_ddp_2node", {"parameter_checksums": [1.0, 1.0, 1.0, 1.5]}, "train.replicas.difference"),
+    ("run_hsdp_2node", {"parameter_checksums": [1.0, 2.0, 1.0, 2.5]}, "train.replicas.difference"),
+    ("run_fsdp_2node", {"observed_parameters_local_max": 213568}, "train.shard.size"),
+    ("run_hsdp_2node", {"observed_hosts": ["n0", "n1", "n0", "n1"]}, "train.shard.inside_node"),
+    ("run_fsdp_2node", {"observed_kind": "ddp"}, "train.strategy"),
+])
+def test_every_training_gate_can_fail(tmp_path, stem, fields, gate):
+    folder = run_of(stem, tmp_path)
+    change(folder, "metrics.json", **fields)
+    assert bad(folder)[gate, "job"].outcome is Outcome.FAIL
+
+
+def test_a_loss_that_drifts_from_the_reference_fails(tmp_path):
+    folder = run_of("run_ddp_1node", tmp_path)
+    losses = read_record(folder / "metrics.json", TrainMetrics).loss
+    change(folder, "metrics.json", loss=[*losses[:5], losses[5] + 1e-3, *losses[6:]])
+    verdict = bad(folder)["train.loss.agrees", "job"]
+    assert verdict.outcome is Outcome.FAIL
+    assert verdict.observed.startswith("0.001")
+
+
+def test_without_a_reference_agreement_is_incomplete_and_says_what_to_run(tmp_path):
+    verdict = bad(run_of("run_ddp_1node", tmp_path, reference=False))["train.loss.agrees", "job"]
+    assert verdict.outcome is Outcome.INCOMPLETE
+    assert "sbatch training/slurm/run_1gpu.sbatch" in (verdict.cause or "")
+
+
+def test_a_reference_of_another_recipe_is_no_reference(tmp_path):
+    folder = run_of("run_ddp_1node", tmp_path)
+    change(folder, "run_args.json", learning_rate=0.01)
+    verdict = bad(folder)["train.loss.agrees", "job"]
+    assert verdict.outcome is Outcome.INCOMPLETE
+    assert "learning_rate 0.001 vs 0.01" in (verdict.cause or "")
+
+
+def test_losses_that_are_missing_are_incomplete(tmp_path):
+    folder = run_of("run_ddp_1node", tmp_path)
+    change(folder, "metrics.json", loss=[6.0, 5.0])
+    found = bad(folder)
+    assert found["train.loss.fell", "job"].outcome is Outcome.INCOMPLETE
+    assert found["train.loss.agrees", "job"].outcome is Outcome.INCOMPLETE
+
+
+@pytest.mark.parametrize("keep", [0.0, 0.3, 0.99])
+def test_metrics_cut_off_anywhere_are_incomplete(tmp_path, keep):
+    folder = run_of("run_fsdp_2node", tmp_path)
+    text = (folder / "metrics.json").read_text()
+    (folder / "metrics.json").write_text(text[: int(len(text) * keep)])
+    found = bad(folder)
+    assert {v.outcome for v in found.values()} == {Outcome.INCOMPLETE}
+    assert ("train.world_size", "job") in found
+
+
+def test_a_rank_on_another_node_than_planned_is_incomplete_where_it_was_planned(tmp_path):
+    folder = run_of("run_ddp_2node", tmp_path)
+    rank = folder / "raw/rank3.jsonl"
+    rank.write_text(rank.read_text().replace("n1", "n0"))
+    assert bad(folder)["train.rank.finished", "n1/rank3"].outcome is Outcome.INCOMPLETE
+
+
+# as torchrun prints it, labelled by srun; shortened to the lines that count
+TORCHRUN = """\
+1: [0]:
+1:   time      : 2026-11-20_12:39:05
+1:   host      : n1
+1:   rank      : 2 (local_rank: 0)
+1:   exitcode  : 1 (pid: 75)
+1: Root Cause (first observed failure):
+1: [1]:
+1:   rank      : 3 (local_rank: 1)
+1:   exitcode  : -9 (pid: 76)
+0:   rank      : 0 (local_rank: 0)
+0:   exitcode  : -15 (pid: 99)
+"""
+
+
+def test_the_killed_rank_is_the_culprit_and_those_that_lost_it_are_not(tmp_path):
+    folder = run_of("run_ddp_2node", tmp_path)
+    (folder / "metrics.json").unlink()
+    (folder / "raw/launch.log").write_text(TORCHRUN)
+    (folder / "raw/rank3.jsonl").write_text("")
+    lost = "RuntimeError: [enforce fail] Read error [10.77.1.11]:41226: Connection reset by peer"
+    for rank, node in ((0, "n0"), (1, "n0"), (2, "n1")):
+        rank_said(folder, node, rank, state="raised", error=lost)
+    found = {subject: v for (gate, subject), v in bad(folder).items() if gate == "train.rank.finished"}
+    assert {subject: v.outcome for subject, v in found.items()} == {
+        "n0/rank0": Outcome.INCOMPLETE, "n0/rank1": Outcome.INCOMPLETE, "n1/rank2": Outcome.INCOMPLETE, "n1/rank3": Outcome.FAIL}
+    assert found["n1/rank3"].observed == "killed by signal 9"
+    assert "lost its peers" in (found["n0/rank0"].cause or "")
+
+
+def test_a_rank_that_raised_by_itself_fails_with_its_own_words(tmp_path):
+    folder = run_of("run_ddp_1node", tmp_path)
+    rank_said(folder, "n0", 1, state="raised", error="ValueError: no data")
+    verdict = bad(folder)["train.rank.finished", "n0/rank1"]
+    assert verdict.outcome is Outcome.FAIL
+    assert "ValueError: no data" in verdict.observed
+
+
+def copies(tmp_path: Path) -> list[Path]:
+    for stem in STEMS:
+        shutil.copytree(RECORDS / stem, tmp_path / f"{stem}-x")
+    return [tmp_path / f"{stem}-x" for stem in STEMS]
+
+
+def test_all_strategies_are_compared_with_the_smallest_run(tmp_path):
+    header, rows, note = compare.table(copies(tmp_path))
+    assert rows[0][0] == "run_1gpu"
+    assert {row[header.index("strategy")] for row in rows} == {"single", "ddp", "fsdp", "hsdp"}
+    assert rows[0][header.index("scaling")] == "1.00"
+    assert compare.disagreements(rows) == []
+    assert "1e-05" in note
+
+
+def test_speed_is_computed_from_the_records_fields(tmp_path):
+    for folder in copies(tmp_path):
+        metrics = read_record(folder / "metrics.json", TrainMetrics)
+        assert metrics.tokens_per_s == pytest.approx(metrics.world_size * metrics.tokens_per_s_per_rank)
+        assert metrics.step_time_s.window_steps == 10
+
+
+@pytest.mark.parametrize(("field", "value", "says"), [
+    ("learning_rate", 0.01, "learning_rate 0.001 vs 0.01"),
+    ("global_batch", 128, "global_batch 64 vs 128"),
+    ("dataloader_workers", 4, "dataloader_workers 0 vs 4"),
+    ("compute_dtype", "bfloat16", "compute_dtype float32 vs bfloat16"),
+    ("torch", "2.11.0", "torch 2.13.0"),
+])
+def test_unlike_runs_are_refused_with_the_field(tmp_path, field, value, says):
+    folders = copies(tmp_path)
+    change(folders[-1], "run_args.json", **{field: value})
+    with pytest.raises(NotComparable, match=says):
+        compare.table(folders)
+
+
+def test_a_strategy_field_may_differ(tmp_path):
+    folders = copies(tmp_path)
+    change(folders[-1], "run_args.json", reshard_after_forward=False, timeout_s=600)
+    assert len(compare.table(folders)[1]) == len(STEMS)
+
+
+def test_losses_that_disagree_are_said_before_anybody_looks_at_speed(tmp_path):
+    folders = copies(tmp_path)
+    losses = read_record(folders[-1] / "metrics.json", TrainMetrics).loss
+    change(folders[-1], "metrics.json", loss=[loss + 0.01 for loss in losses])
+    assert compare.disagreements(compare.table(folders)[1]) == ["run_hsdp_2node"]
+
+
+def test_a_folder_without_metrics_is_refused(tmp_path):
+    with pytest.raises(RecordError, match=r"no metrics\.json"):
+        compare.table([tmp_path, tmp_path])
+
+
+def test_replicas_are_compared_inside_their_groups_only():
+    observed = read_record(RECORDS / "run_hsdp_2node/metrics.json", TrainMetrics).observed
+    assert training.replica_difference(observed, [1.0, 2.0, 1.0, 2.0]) == 0
+    assert training.replica_difference(observed, [1.0, 1.0, 2.0, 2.0]) == 1
+    assert training.replica_difference(observed, [1.0, 1.0]) is None
+    assert training.shard_count(observed) == 2
+
+
+def test_an_undeclared_number_does_not_stop_the_phases_that_follow(tmp_path):
+    folder = run_of("run_ddp_1node", tmp_path)
+    bare = profile.load("local-cpu").model_copy(update={"expect": {}})
+    verdicts = judge.judge_folder(folder, bare)[1].verdicts
+    assert {v.gate for v in verdicts if v.outcome is Outcome.INCOMPLETE} == {"train.loss.fell", "train.loss.agrees"}
+    assert not any(judge.is_fault_or_gap(v, bare) for v in verdicts)
+    change(folder, "metrics.json", observed_kind="single")
+    assert any(judge.is_fault_or_gap(v, bare) for v in judge.judge_folder(folder, bare)[1].verdicts)
