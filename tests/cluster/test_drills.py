@@ -1,7 +1,8 @@
 """Every declared fault is made on the live cluster, and the declared gate says so on the declared subject."""
 
 import pytest
-from bringup.drills import DRILLS, Drill
+from bringup.drills import DRILLS
+from bringup.drills.drill import Drill
 from bringup.records import Outcome
 from harness import CHECKOUT, Cluster, wait_until
 from playbook import BRINGUP, playbook

@@ -11,7 +11,7 @@ from typing import NoReturn
 from bringup import compare, drills, hostlist, judge, pipeline, report, runs, slurm
 from bringup import profile as profiles
 from bringup.gates import GATES
-from bringup.gates.infrastructure import USABLE_STATES
+from bringup.gates.discovery import USABLE_STATES
 from bringup.phases import PHASES
 from bringup.records import Outcome, RecordError
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from rich.console import Console
 
 from bringup import report, slurm
-from bringup.gates.infrastructure import USABLE_STATES
+from bringup.gates.discovery import USABLE_STATES
 from bringup.phases import REPOSITORY, Phase
 
 POLL_S = 0.5

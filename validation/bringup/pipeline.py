@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.console import Console
 
 from bringup import hostlist, judge, report, runs, slurm
-from bringup.gates.infrastructure import USABLE_STATES
+from bringup.gates.discovery import USABLE_STATES
 from bringup.launch import bash_and_wait, progress, submit_and_wait
 from bringup.phases import PHASES, QUESTIONS, REPOSITORY, Phase
 from bringup.profile import Profile

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from bringup.gates.collectives import COLLECTIVES
+from bringup.gates.discovery import DISCOVERY
 from bringup.gates.gate import Fixed, Gate
-from bringup.gates.infrastructure import COLLECTIVES, DISCOVERY, SMOKE
+from bringup.gates.smoke import SMOKE
 from bringup.gates.training import TRAINING
 from bringup.phases import PHASES
 
