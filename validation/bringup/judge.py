@@ -126,7 +126,7 @@ def _compare(gate: Gate, rule: str, expected: Expected | None, words: str, one: 
         good = holds(rule, one.value, expected)
     except RuleError as error:
         return _incomplete(gate, one.subject, words, str(error), one.evidence)
-    return Verdict(gate=gate.id, subject=one.subject, outcome=Outcome.PASS if good else Outcome.FAIL,
+    return Verdict(gate=gate.id, subject=one.subject, outcome=Outcome.PASS if good else gate.severity,
                    observed=_shown(one.value, gate.unit, one.why), expected=words, evidence=one.evidence,
                    cause=None if good else one.why, fix=gate.fix)
 
@@ -143,7 +143,7 @@ def _judge_fleet(gate: Gate, subjects: list[str], seen: Seen) -> list[Verdict]:
         elif subject not in values:
             verdicts.append(_incomplete(gate, subject, words, f"not found out: {first[subject].why}", first[subject].evidence))
         else:
-            verdicts.append(Verdict(gate=gate.id, subject=subject, outcome=Outcome.FAIL if subject in odd else Outcome.PASS,
+            verdicts.append(Verdict(gate=gate.id, subject=subject, outcome=gate.severity if subject in odd else Outcome.PASS,
                                     observed=_shown(values[subject], gate.unit, odd.get(subject)), expected=words,
                                     evidence=first[subject].evidence, cause=odd.get(subject), fix=gate.fix))
     return verdicts

@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from bringup.gates.rules import Expected, Rule
+from bringup.records import Outcome
 
-Per = Literal["job", "node", "rank", "scale", "wide_scale"]
-"""What one verdict is about: the whole job, a node, a rank, or a number of nodes (wide_scale: more than one rank)."""
+Per = Literal["job", "node", "pair", "rank", "scale", "wide_scale"]
+"""What one verdict is about: the whole job, a node, an ordered pair of nodes (n0->n1, the ring of the node list), a rank, or a
+number of nodes (wide_scale: more than one rank)."""
 
 
 @dataclass(frozen=True)
@@ -48,4 +50,5 @@ class Gate:
     expect: Fixed | Requested | FromProfile | Fleet
     fix: str  # anchor in docs/
     needs: tuple[str, ...] = ()  # gates that must pass first: speed is not judged on the wrong rank count
+    severity: Outcome = Outcome.FAIL  # WARN: worth mending, and no reason to stop
     min_nodes: int = 1  # planned only for runs of at least this many nodes
