@@ -15,7 +15,7 @@ clean_environment() {
   local -n clean_env=$1
   # shellcheck disable=SC2034  # the caller's array
   clean_env=(env -i --default-signal PATH="$STATE/bin:${PATH#"$STATE/bin:"}" HOME="${HOME:-/}" LANG=C.UTF-8
-    BRINGUP_INSIDE=1 BRINGUP_CLUSTER="$STATE" SLURM_CONF="$STATE/slurm.conf")
+    BRINGUP_INSIDE=1 BRINGUP_CLUSTER="$STATE" SLURM_CONF="$STATE/slurm.conf" ${BRINGUP_VENV:+"BRINGUP_VENV=$BRINGUP_VENV"})
 }
 
 client_environment() {
@@ -111,7 +111,8 @@ private_folder() {  # BUILD TARGET SIZE: a tmpfs of the node's own over TARGET
   local build=$1 target=$2 shared
   mkdir -p "$build"
   mount -t tmpfs -o "size=$3,mode=1777" tmpfs "$build"
-  for shared in "$STATE" "$CHECKOUT"; do  # these are on every node, also where they lie beneath TARGET
+  # these are on every node, also where they lie beneath TARGET; BRINGUP_VENV: an environment outside the checkout
+  for shared in "$STATE" "$CHECKOUT" ${BRINGUP_VENV:+"$BRINGUP_VENV"}; do
     [[ $shared == "$target"/* ]] || continue
     mkdir -p "$build${shared#"$target"}"
     mount --bind "$shared" "$build${shared#"$target"}"

@@ -86,7 +86,7 @@ def test_a_script_with_bad_options_is_one_line_and_exit_code_2(cluster: Cluster,
 
 
 @pytest.mark.timeout(300)
-def test_it_runs_in_a_path_with_spaces_and_quotes(tmp_path_factory):
+def test_it_runs_in_a_path_with_spaces_and_quotes(tmp_path_factory, monkeypatch):
     """The checkout's files in such a path, with this venv; its own package, results and logs."""
     place = tmp_path_factory.mktemp("it's a \"path\"") / "bring up"
     listed = subprocess.run(["git", "-C", CHECKOUT, "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
@@ -96,9 +96,10 @@ def test_it_runs_in_a_path_with_spaces_and_quotes(tmp_path_factory):
             (place / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(CHECKOUT / name, place / name)
     venv = Path(os.environ.get("BRINGUP_VENV", CHECKOUT / ".venv"))
+    monkeypatch.setenv("BRINGUP_VENV", str(venv))  # so that the nodes see it, also where this checkout lies in /tmp
     with running_cluster("--nodes", "2", "--gpus", "2", checkout=place) as cluster:
         done = cluster.sh(venv / "bin/python", "-m", "bringup", "run", "discovery", "smoke", "run_ddp_2node", timeout=240,
-                          cwd=place, env={"PYTHONPATH": str(place / "validation"), "BRINGUP_VENV": str(venv)})
+                          cwd=place, env={"PYTHONPATH": str(place / "validation")})
     assert done.stdout.count("report: ") >= 3, done.stdout + done.stderr
     # no one-GPU run to compare with was made here: that is said, and nothing else is missing
     assert done.returncode == 2, done.stdout + done.stderr
