@@ -187,3 +187,19 @@ def test_every_need_of_a_gate_is_a_gate():
     needs = {need for gate in gates.GATES.values() for need in gate.needs}
     assert needs
     assert needs <= set(gates.GATES)
+
+
+def test_a_node_that_says_two_things_is_odd(tmp_path, monkeypatch):
+    folder = discovery(tmp_path, monkeypatch)
+    (folder / "raw/again.jsonl").write_text(
+        '{"probe": "inventory", "at": "n1", "subject": "n1", "quantity": "discovery.kernel", "value": "5.15", "unit": "text"}\n'
+        '{"probe": "inventory", "at": "n1", "end": 1}\n')
+    verdict = next(v for v in judged(folder).verdicts if (v.gate, v.subject) == ("discovery.kernel", "n1"))
+    assert verdict.outcome is Outcome.FAIL
+    assert "says both 5.15 and 6.18.44" in (verdict.cause or "")
+
+
+def test_a_step_that_ended_badly_is_said_even_when_all_evidence_is_there(tmp_path, monkeypatch):
+    folder = discovery(tmp_path, monkeypatch, close=False)
+    runs.close_run(folder, 143)
+    assert any("exit code 143" in note for note in judged(folder).notes)

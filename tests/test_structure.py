@@ -16,7 +16,7 @@ PACKAGE = ROOT / "validation/bringup"
 
 # who may import whom; a module may also import what those may import
 LAYERS = [
-    {"records", "hostlist"},
+    {"records", "hostlist", "terminal"},
     {"gates.rules", "phases"},
     {"profile", "gates.gate"},
     {"gates.discovery", "gates.smoke", "gates.collectives", "gates.training"},

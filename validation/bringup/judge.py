@@ -133,9 +133,14 @@ def _compare(gate: Gate, rule: str, expected: Expected | None, words: str, one: 
 
 def _judge_fleet(gate: Gate, subjects: list[str], seen: Seen) -> list[Verdict]:
     words = in_words(gate.rule, None, gate.unit)
-    first = {subject: seen[gate.quantity, subject][0] for subject in subjects if seen.get((gate.quantity, subject))}
+    found = {subject: seen[gate.quantity, subject] for subject in subjects if seen.get((gate.quantity, subject))}
+    first = {subject: next((one for one in several if one.value is not None), several[0]) for subject, several in found.items()}
     values: dict[str, Value] = {subject: one.value for subject, one in first.items() if one.value is not None}
     odd = odd_ones(gate.rule, values) if values else {}
+    for subject, several in found.items():
+        said = sorted({_shown(one.value, gate.unit, None) for one in several if one.value is not None})
+        if len(said) > 1:
+            odd[subject] = f"says both {' and '.join(said)}"
     verdicts = []
     for subject in subjects:
         if subject not in first:

@@ -31,7 +31,7 @@ class Tell:
             self.status.update(f"{self._title}: {report.plain(text)} ({time.monotonic() - self._begun:.0f} s)")
         elif text.split(":")[0] != self._last:
             self._last = text.split(":")[0]
-            self._console.print(f"{'…':<10} {self._title}: {report.plain(text)}", markup=False)
+            self._console.print(f"{'…':<10} {self._title}: {report.plain(text)}")
         sys.stdout.flush()
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bringup import hostlist, judge, report, runs, slurm
+from bringup import hostlist, judge, report, runs, slurm, terminal
 from bringup.gates.discovery import USABLE_STATES
 from bringup.launch import bash_and_wait, progress, submit_and_wait
 from bringup.phases import PHASES, QUESTIONS, REPOSITORY, Phase
@@ -42,9 +42,9 @@ def run(request: Request) -> int:
         raise PipelineError(str(error)) from error
     playbook, kept = _begin(request, names)
     folder = PLAYBOOKS / playbook.name
-    console = Console(highlight=False, soft_wrap=True)
+    console = terminal.console()
     console.print(f"bringup: {len(playbook.planned)} phase(s) on {len(names)} node(s): {', '.join(names)}; "
-                  f"profile {request.profile.name}", markup=False)
+                  f"profile {request.profile.name}")
     steps: list[Step] = []
     for stem in playbook.planned:
         phase = PHASES[stem]
@@ -52,11 +52,11 @@ def run(request: Request) -> int:
         blocking = [step.phase for step in steps if step.phase in phase.needs and step.blocks]
         if stem in kept:
             step = kept[stem]
-            console.print(f"{'KEPT':<10} {phase.title}: passed before, {step.folder}", markup=False)
+            console.print(f"{'KEPT':<10} {phase.title}: passed before, {step.folder}")
         elif blocking:
             why = f"needs {', '.join(blocking)}, which did not pass"
             step = Step(phase=stem, folder=None, outcome=Outcome.INCOMPLETE, blocks=True, why_not_run=why, seconds=0)
-            console.print(f"{'NOT RUN':<10} {phase.title}: {why}; not proven", markup=False)
+            console.print(f"{'NOT RUN':<10} {phase.title}: {why}; not proven")
         else:
             step = _one_phase(phase, names, max(gpus[name] for name in names), request, playbook.name, folder, console)
         steps.append(step)
@@ -137,7 +137,7 @@ def _one_phase(phase: Phase, names: list[str], gpus: int, request: Request, play
     described = runs.load(run_folder)
     runs.save_judgement(run_folder, observations, verdicts, report.markdown(described, verdicts))
     seconds = time.monotonic() - begun
-    console.print(f"{report.screen(run_folder, described, verdicts)}  ({seconds:.0f} s)", markup=False)
+    console.print(f"{report.screen(run_folder, described, verdicts)}  ({seconds:.0f} s)")
     blocks = any(judge.is_fault_or_gap(verdict, request.profile) for verdict in verdicts.verdicts)
     return Step(phase=phase.stem, folder=report.shown_path(run_folder), outcome=verdicts.outcome, blocks=blocks,
                 seconds=round(seconds, 1))
@@ -171,15 +171,14 @@ def _conclude(playbook: Playbook, folder: Path, console: Console) -> int:
     write_text(folder / "report.md", report.playbook_markdown(playbook, answers, outcome), replace=True)
     console.print()
     for number, answer, why in answers:
-        console.print(f"{report.MARK[answer]:<10} {number}. {QUESTIONS[number]}  {report.plain(why)}", markup=False)
+        console.print(f"{report.MARK[answer]:<10} {number}. {QUESTIONS[number]}  {report.plain(why)}")
     asked = [number for number, _, _ in answers]
     for reason in [*(f"{number}. {QUESTIONS[number]}" for number in QUESTIONS if number not in asked), *playbook.left_out]:
-        console.print(f"{'NOT ASKED':<10} {reason}", markup=False)
-    console.print(f"\n{report.MARK[outcome]}: {report.counted(verdicts)}; report: {report.shown_path(folder / 'report.md')}",
-                  markup=False)
+        console.print(f"{'NOT ASKED':<10} {reason}")
+    console.print(f"\n{report.MARK[outcome]}: {report.counted(verdicts)}; report: {report.shown_path(folder / 'report.md')}")
     trained = [step.folder for step in playbook.steps if step.folder is not None and PHASES[step.phase].is_training]
     if len(trained) > 1 and outcome is Outcome.PASS:
-        console.print(f"next: bringup compare training/results/run_*-{playbook.name}", markup=False)
+        console.print(f"next: bringup compare training/results/run_*-{playbook.name}")
     elif outcome is not Outcome.PASS:
-        console.print(f"next: mend what failed, then bringup run --resume {report.shown_path(folder)}", markup=False)
+        console.print(f"next: mend what failed, then bringup run --resume {report.shown_path(folder)}")
     return outcome.exit_code

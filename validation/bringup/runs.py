@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 import subprocess
 from datetime import UTC, datetime
@@ -37,11 +38,14 @@ def _git(*arguments: str) -> str | None:
 
 
 def default_name() -> str:
-    """Time, job id (or pid), and -rN for a requeued job, which must not write into its first attempt's folder."""
+    """Time, job id (or chance), and -rN for a requeued job, which must not write into its first attempt's folder.
+
+    Not the pid: in a namespace of its own it is small, and two clusters of one second would meet.
+    """
     stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
     restarts = os.environ.get("SLURM_RESTART_COUNT", "0")
     job = os.environ.get("SLURM_JOB_ID")
-    name = os.environ.get("BRINGUP_RUN_NAME") or f"{stamp}-{f'job{job}' if job else f'pid{os.getpid()}'}"
+    name = os.environ.get("BRINGUP_RUN_NAME") or f"{stamp}-{f'job{job}' if job else secrets.token_hex(3)}"
     return f"{name}-r{restarts}" if restarts not in ("", "0") else name
 
 

@@ -92,6 +92,8 @@ def _closed(parsed: Parsed, folder: Path) -> None:
         return
     parsed.saw("run.closed", "job", True, "flag", CLOSED)
     parsed.saw("run.exit_code", "job", closed.exit_code, "count", f"{CLOSED}:exit_code")
+    if closed.exit_code != 0:
+        parsed.problems.append(f"{CLOSED}: a step of the phase script ended with exit code {closed.exit_code}; see raw/*.err")
 
 
 def _tasks_per_node(parsed: Parsed) -> None:

@@ -1,0 +1,19 @@
+"""The terminal: outcomes in colour where there is one, plain text in a file or a batch log."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.highlighter import RegexHighlighter
+from rich.theme import Theme
+
+
+class _Outcomes(RegexHighlighter):
+    base_style = "outcome."
+    highlights = [  # noqa: RUF012  # rich's own way to declare them
+        r"^\s*(?P<good>PASS|KEPT)\b", r"^\s*(?P<bad>FAIL)\b", r"^\s*(?P<open>INCOMPLETE|NOT RUN|NOT ASKED|WARN)\b"]
+
+
+def console() -> Console:
+    """Wraps nothing and reads no markup: what is printed may come from a log."""
+    theme = Theme({"outcome.good": "bold green", "outcome.bad": "bold red", "outcome.open": "bold yellow"})
+    return Console(highlighter=_Outcomes(), markup=False, soft_wrap=True, theme=theme)
