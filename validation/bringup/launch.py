@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from rich.console import Console
+from rich.text import Text
 
 from bringup import report, slurm
 from bringup.gates.discovery import USABLE_STATES
@@ -28,7 +29,8 @@ class Tell:
 
     def __call__(self, text: str) -> None:
         if self.status is not None:
-            self.status.update(f"{self._title}: {report.plain(text)} ({time.monotonic() - self._begun:.0f} s)")
+            # Text: a string would be read as markup, and a pending reason is Slurm's free text
+            self.status.update(Text(f"{self._title}: {report.plain(text)} ({time.monotonic() - self._begun:.0f} s)"))
         elif text.split(":")[0] != self._last:
             self._last = text.split(":")[0]
             self._console.print(f"{'…':<10} {self._title}: {report.plain(text)}")
