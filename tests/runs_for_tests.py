@@ -3,12 +3,14 @@
 import shutil
 from pathlib import Path
 
-from bringup import profile, runs
+from bringup import plan, profile, runs
 from bringup.phases import PHASES
+from bringup.records import Run
 
 FIXTURES = Path(__file__).parent / "fixtures"
 HEALTHY_NODES = "".join(
-    f"NodeName={node} Arch=x86_64 Gres=gpu:placeholder:2 State=IDLE Partitions=main Reason=none\n" for node in ("n0", "n1"))
+    f"NodeName={node} Arch=x86_64 Gres=gpu:placeholder:2 Version=22.05.8 State=IDLE Partitions=main Reason=none\n"
+    for node in ("n0", "n1"))
 
 
 def discovery(results: Path, monkeypatch, *, close: bool = True, profile_name: str = "local-cpu") -> Path:
@@ -17,8 +19,18 @@ def discovery(results: Path, monkeypatch, *, close: bool = True, profile_name: s
                            profile=profile.load(profile_name), argv=["test"], results=results)
     raw = folder / "raw"
     shutil.copyfile(FIXTURES / "inventory-two-nodes.jsonl", raw / "inventory.jsonl")
+    shutil.copyfile(FIXTURES / "clock-two-nodes.jsonl", raw / "clock.jsonl")
+    shutil.copyfile(FIXTURES / "slurm/mpi-list.txt", raw / "mpi-list.txt")
     shutil.copyfile(FIXTURES / "slurm/config.txt", raw / "scontrol-config.txt")
     (raw / "scontrol-node.txt").write_text(HEALTHY_NODES)
     if close:
         runs.close_run(folder, 0)
     return folder
+
+
+def gpu_run() -> tuple[Run, profile.Profile]:
+    """A discovery of one node with two H100, and what is expected of it."""
+    expected = profile.load("h100-8x400g")
+    return Run(phase="discovery", name="gpus", nodes=["n0"], gpus_per_node=2, ranks_per_node=2, profile=expected.name,
+               planned=plan.plan("discovery", ["n0"], 2, set()), not_applicable=[], argv=[], git_commit=None, git_dirty=None,
+               slurm_job_id=None, slurm_restart_count=0, opened_at="2026-01-01T00:00:00Z"), expected

@@ -26,7 +26,7 @@ def test_a_healthy_run_passes_on_every_planned_pair(tmp_path, monkeypatch):
     assert verdicts.outcome is Outcome.PASS
     planned = runs.load(next(tmp_path.iterdir())).planned
     assert {(v.gate, v.subject) for v in verdicts.verdicts} == {(g, s) for g, subjects in planned.items() for s in subjects}
-    assert len(verdicts.verdicts) == 12
+    assert len(verdicts.verdicts) > 50
 
 
 def test_a_copied_folder_gives_the_same_verdicts(tmp_path, monkeypatch):
@@ -87,7 +87,8 @@ def test_a_missing_gpu_fails_on_its_node_alone(tmp_path, monkeypatch):
     inventory.write_text(inventory.read_text().replace(f"{count}2", f"{count}1"))
     verdicts = judged(folder)
     bad = [v for v in verdicts.verdicts if v.outcome is not Outcome.PASS]
-    assert [(v.gate, v.subject, v.observed, v.expected) for v in bad] == [("discovery.gpu.count", "n1", "1", "2")]
+    assert [(v.gate, v.subject, v.observed, v.expected) for v in bad] == [
+        ("discovery.gpu.count", "n1", "1", "2"), ("discovery.slurm.gres", "n1", "1 (Gres says 2, 1 devices were found)", "0")]
     assert bad[0].evidence.startswith("raw/inventory.jsonl:")
     assert verdicts.outcome is Outcome.FAIL
 
@@ -95,7 +96,7 @@ def test_a_missing_gpu_fails_on_its_node_alone(tmp_path, monkeypatch):
 def test_a_node_that_slurm_calls_down_fails_with_slurms_reason(tmp_path, monkeypatch):
     folder = discovery(tmp_path, monkeypatch)
     (folder / "raw/scontrol-node.txt").write_text(HEALTHY_NODES.replace(
-        "NodeName=n1 Arch=x86_64 Gres=gpu:placeholder:2 State=IDLE Partitions=main Reason=none",
+        "NodeName=n1 Arch=x86_64 Gres=gpu:placeholder:2 Version=22.05.8 State=IDLE Partitions=main Reason=none",
         "NodeName=n1 Arch=x86_64 Gres=gpu:placeholder:2 State=DOWN+NOT_RESPONDING Partitions=main "
         "Reason=Not responding [root@2026-11-20T11:06:56]"))
     verdict = next(v for v in judged(folder).verdicts if v.gate == "discovery.node.state" and v.subject == "n1")

@@ -16,17 +16,20 @@ PACKAGE = ROOT / "validation/bringup"
 
 # who may import whom; a module may also import what those may import
 LAYERS = [
-    {"records", "hostlist", "terminal"},
-    {"gates.rules", "phases"},
+    {"records", "hostlist", "tournament", "terminal"},
+    {"gates.rules", "pending", "phases"},
     {"profile", "gates.gate"},
-    {"gates.discovery", "gates.smoke", "gates.collectives", "gates.training"},
+    {"gates.discovery", "gates.gpu_health", "gates.slurm_audit", "gates.smoke", "gates.collectives", "gates.training"},
     {"gates"},
     {"plan"},
-    {"runs", "parsers.result"},
-    {"parsers.facts", "parsers.slurm", "parsers.monitor", "parsers.training"},
+    {"runs", "parsers.result", "parsers.xid"},
+    {"parsers.curve"},
+    {"parsers.discovery", "parsers.facts", "parsers.monitor", "parsers.nccl_log", "parsers.nccl_tests",
+     "parsers.pairwise", "parsers.slurm", "parsers.slurm_audit", "parsers.training"},
+    {"parsers.smoke"},
     {"parsers"},
     {"judge", "slurm"},
-    {"report", "compare", "drills.drill"},
+    {"report", "figures", "compare", "profiling", "drills.drill"},
     {"drills.discovery", "drills.smoke", "drills.collectives", "drills.training"},
     {"drills"},
     {"launch"},
@@ -95,8 +98,8 @@ def test_probes_start_with_the_standard_library_alone():
     probes = list((ROOT / "infrastructure-validation/probes").glob("*.py"))
     assert len(probes) >= 7
     own = {path.stem for path in probes}
-    # the subject of collectives is torch; the monitor asks NVML only where it is there
-    allowed = {"collectives": {"torch"}, "monitor": {"pynvml"}}
+    # the subject of collectives and compute is torch; the monitor asks NVML only where it is there
+    allowed = {"collectives": {"torch"}, "compute": {"torch"}, "monitor": {"pynvml"}, "nvml": {"pynvml"}}
     for path in probes:
         assert not roots(path) - set(sys.stdlib_module_names) - own - allowed.get(path.stem, set()), path
 

@@ -128,6 +128,8 @@ private_dev() {  # FOLDER GPUS CONFINED
     : >"$dev/$entry"
     mount --bind "/dev/$entry" "$dev/$entry"
   done
+  # a kernel log of its own: the kernel's is one for all nodes, and what it says of the machine's devices is not about them
+  printf '6,0,0,-;%s: the placeholder node boots\n' "$(uname -sr)" >"$dev/kmsg"
   mkdir "$dev/pts" "$dev/shm"
   mount -t devpts -o newinstance,ptmxmode=0666,mode=0620 devpts "$dev/pts"
   ln -s pts/ptmx "$dev/ptmx"

@@ -2,7 +2,7 @@
 # Installs what the local cluster needs on Debian 12. Does nothing when all of it is there.
 set -euo pipefail
 
-PACKAGES=(slurmctld slurmd slurm-client munge iproute2 nftables util-linux python3-venv shellcheck)
+PACKAGES=(slurmctld slurmd slurm-client munge iproute2 nftables util-linux python3-venv shellcheck faketime)
 DAEMONS=(slurmctld slurmd munge)
 POLICY=/usr/sbin/policy-rc.d
 
@@ -10,7 +10,7 @@ say() { echo "setup: $*" >&2; }
 installed() { [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" = installed ]; }
 
 if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
-  say "this is no Debian system; install Slurm (slurmctld, slurmd, clients), munge, iproute2, nftables and shellcheck by hand"
+  say "this is no Debian system; install Slurm (slurmctld, slurmd, clients), munge, iproute2, nftables, shellcheck and faketime by hand"
   exit 2
 fi
 

@@ -4,6 +4,7 @@
 Proves: binding as the kernel enforces it, not as an environment variable says. Does not prove: that the GPU computes.
 Run: srun --label --gpus-per-task=1 --cpus-per-task=1 python3 binding.py task
      srun --label python3 binding.py no-gpu      (a job that asked for none)
+     srun --label --gpus-per-node=1 python3 binding.py first|second   (two jobs at once; the first ends when its input ends)
 """
 
 import os
@@ -18,9 +19,9 @@ TOPOLOGY = Path("/sys/devices/system/cpu")
 
 
 def main():
-    if sys.argv[1:] not in (["task"], ["no-gpu"]):
-        sys.exit("usage: binding.py task|no-gpu")
-    facts = Facts("binding" if sys.argv[1] == "task" else "isolation")
+    if sys.argv[1:] not in (["task"], ["no-gpu"], ["first"], ["second"]):
+        sys.exit("usage: binding.py task|no-gpu|first|second")
+    facts = Facts({"task": "binding", "no-gpu": "isolation"}.get(sys.argv[1], f"{sys.argv[1]}_job"))
     allowed, denied = gpus.openable()
     if sys.argv[1] == "task":
         task = f"{facts.at}/task{os.environ['SLURM_PROCID']}"
@@ -28,22 +29,34 @@ def main():
         facts.saw("smoke.binding.openable", allowed, "text", task)
         facts.saw("smoke.binding.denied", denied, "text", task)
         facts.saw("smoke.cpu.allowed", cores(), "count")
+    elif sys.argv[1] in ("first", "second"):
+        at_once(facts, f"smoke.{sys.argv[1]}_job", allowed, denied)
     else:
         facts.saw("smoke.isolation.denied_gpus", len(denied), "count")
         facts.saw("smoke.isolation.openable", allowed, "text")
     facts.finish()
 
 
-def bound(facts, task, allowed):
+def at_once(facts, job, allowed, denied):
+    """One of two jobs on this node. The first says at its end which GPUs it could open; the second ran in between."""
+    bound(facts, facts.at, allowed, f"{job}.gpu")
+    facts.saw(f"{job}.denied", denied, "text")
+    facts.saw(f"{job}.openable", allowed, "text")
+    if job.startswith("smoke.first"):
+        sys.stdin.read()
+        facts.saw(f"{job}.outlasted", True, "flag")
+
+
+def bound(facts, task, allowed, quantity="smoke.binding.gpu"):
     """The one GPU that this task would compute on."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
     if re.fullmatch(r"\d+", visible) and int(visible) < len(allowed):
         # an index counts among the devices that can be opened, with and without confinement
-        facts.saw("smoke.binding.gpu", allowed[int(visible)], "text", task)
+        facts.saw(quantity, allowed[int(visible)], "text", task)
     elif visible in allowed:
-        facts.saw("smoke.binding.gpu", visible, "text", task)
+        facts.saw(quantity, visible, "text", task)
     else:
-        facts.unknown("smoke.binding.gpu", "text", f"CUDA_VISIBLE_DEVICES={visible!r} names no single GPU of {allowed}", task)
+        facts.unknown(quantity, "text", f"CUDA_VISIBLE_DEVICES={visible!r} names no single GPU of {allowed}", task)
 
 
 def cores():

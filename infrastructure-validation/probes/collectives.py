@@ -4,40 +4,33 @@
 NCCL where every rank has a GPU, gloo where there is none. Rank and world size come from Slurm (one task per rank).
 Proves: that these ranks, on these hosts, formed one communicator and that it computes rightly at this speed.
 Does not prove: anything about a rank that did not take part; nccl-tests go deeper into NCCL itself.
-Run: srun --label --ntasks=4 --ntasks-per-node=2 python collectives.py SCALE NCCL_LOG_FOLDER   (MASTER_ADDR, MASTER_PORT set)
+Run: srun --label --ntasks=4 --ntasks-per-node=2 python collectives.py SCALE NCCL_LOG_FOLDER [COLLECTIVE]
+     (MASTER_ADDR, MASTER_PORT set; with COLLECTIVE that one alone, at the smallest size and at 16MiB or 1GiB)
 """
 
 import datetime
 import os
-import re
 import statistics
 import sys
 import time
-from pathlib import Path
+from collections import Counter
 
+import transport
+from bench import GIB, KIB, MIB, REPETITIONS, Bench, blame, named
 from facts import Facts, node_name
+from faults import asked, hits
 
-KIB, MIB, GIB = 2**10, 2**20, 2**30
-CPU_SIZES = (8 * KIB, 1 * MIB, 16 * MIB)
-GPU_SIZES = (8 * KIB, 1 * MIB, 64 * MIB, 1 * GIB, 8 * GIB)
-WARMUP, REPETITIONS = 2, 7
+CPU_SIZES = (8 * KIB, 1 * MIB, 4 * MIB, 16 * MIB)
+GPU_SIZES = (8 * KIB, 1 * MIB, 16 * MIB, 64 * MIB, 256 * MIB, 1 * GIB, 8 * GIB)
 TIMEOUT = datetime.timedelta(seconds=120)
 
 
-def named(size):
-    """16777216 -> 16MiB, as profiles write it."""
-    for unit, factor in (("GiB", GIB), ("MiB", MIB), ("KiB", KIB)):
-        if size % factor == 0:
-            return f"{size // factor}{unit}"
-    return f"{size}B"
-
-
 def main():
-    if len(sys.argv) != 3:
-        sys.exit("usage: collectives.py SCALE NCCL_LOG_FOLDER")
-    scale, logs = sys.argv[1], Path(sys.argv[2])
-    rank, world = int(os.environ["SLURM_PROCID"]), int(os.environ["SLURM_NTASKS"])
-    os.environ.update(RANK=str(rank), WORLD_SIZE=str(world))
+    if len(sys.argv) not in (3, 4):
+        sys.exit("usage: collectives.py SCALE NCCL_LOG_FOLDER [COLLECTIVE]")
+    scale, logs, *only = sys.argv[1:]
+    task = int(os.environ["SLURM_PROCID"])
+    join(task)
     os.environ.setdefault("NCCL_DEBUG", "INFO")
     os.environ.setdefault("NCCL_DEBUG_SUBSYS", "INIT,NET,GRAPH")
     os.environ.setdefault("NCCL_DEBUG_FILE", f"{logs}/nccl.%h.%p.log")
@@ -52,28 +45,41 @@ def main():
     begun = time.monotonic()
     dist.init_process_group("nccl" if cuda else "gloo", timeout=TIMEOUT, **({"device_id": device} if cuda else {}))
     init_s = time.monotonic() - begun
-    bench = Bench(torch, dist, device, rank, world)
-    members = bench.gather((node_name(), os.getpid(), bench.device_name()))
-    facts = Facts("collectives") if rank == 0 else None
+    bench = Bench(torch, dist, device, dist.get_rank(), dist.get_world_size())
+    facts = Facts("collectives") if bench.rank == 0 else None
+    name = str(torch.cuda.get_device_properties(device).uuid) if cuda else "cpu"
+    members = bench.gather((node_name(), task, os.getpid(), name))
+    rdma = bench.gather((node_name(), transport.active_rdma_devices()))
     if facts is not None:
-        facts.saw("nccl.ranks", len(set(members)), "count", scale)
-        facts.saw("nccl.hosts", len({host for host, _, _ in members}), "count", scale)
-        if cuda:
-            facts.saw("nccl.devices", len({(host, name) for host, _, name in members}), "count", scale)
-        else:
-            facts.unknown("nccl.devices", "count", "no GPU behind the ranks", scale)
-        facts.saw("nccl.members", [f"{host} pid {pid} {name}" for host, pid, name in members][:8], "text", scale)
+        say_members(facts, scale, members, rdma, cuda)
         facts.saw("nccl.init_s", round(init_s, 3), "s", scale)
         facts.saw("nccl.backend", dist.get_backend(), "text", scale)
-    before = interface_bytes()
-    wrong = 0
-    for operation in (bench.all_reduce, bench.all_gather, bench.reduce_scatter):
-        for size in GPU_SIZES if cuda else CPU_SIZES:
-            wrong += measure(bench, operation, size, facts, scale)
-    moved = bench.gather({name: sent - before.get(name, 0) for name, sent in interface_bytes().items()})
+        facts.saw("nccl.debug", os.environ["NCCL_DEBUG"], "text", scale)
+    before = transport.interface_bytes()
+    sizes = GPU_SIZES if cuda else CPU_SIZES
+    if only:
+        sizes = (sizes[0], 1 * GIB if cuda else 16 * MIB)
+    parts, sums = [], []  # results whose origin is known, and sums over all ranks
+    for number, collective in enumerate([one for one in bench.collectives() if not only or one.__name__ in only]):
+        if number == 1 and hits("exit-rank", bench.rank):
+            os._exit(3)
+        for size in sizes:
+            results = measure(bench, collective, size, facts, scale)
+            parts.append([{origin: count for origin, count in wrong.items() if origin is not None} for wrong in results])
+            sums.append([wrong.get(None, 0) for wrong in results])
+    moved = bench.gather(transport.sent_since(before))
+    local_s = bench.gather(bench.local_seconds(sizes[-1]))
     if facts is not None:
-        facts.saw("nccl.wrong_values", wrong, "count", scale)
-        transport(facts, scale, moved, logs if cuda else None, bench.bytes_between_hosts(members, CPU_SIZES))
+        say_wrong(facts, scale, members, parts, sums)
+        for (host, number, _, _), seconds in zip(members, local_s, strict=True):
+            facts.saw("nccl.rank.local_time", round(seconds / statistics.median(local_s), 3), "ratio", f"{host}/rank{number}")
+        if not cuda:  # a ring crosses each host once: the least that one host sends in all timed all_reduces
+            least = 0 if len({host for host, *_ in members}) == 1 else REPETITIONS * sum(sizes)
+            carried, why = transport.carriers(moved, least)
+            if carried is None:
+                facts.unknown("nccl.transport", "text", why, scale)
+            else:
+                facts.saw("nccl.transport", carried, "text", scale)
         facts.finish()
     # a gloo program that ends without this pause aborts in its worker thread every second time
     dist.barrier()
@@ -81,111 +87,57 @@ def main():
     dist.destroy_process_group()
 
 
-class Bench:
-    """The collectives with their check and their busbw factor (definitions: NVIDIA/nccl-tests, doc/PERFORMANCE.md)."""
-
-    def __init__(self, torch, dist, device, rank, world):
-        self.torch, self.dist, self.device, self.rank, self.world = torch, dist, device, rank, world
-        # torch 2.13 names them so; older ones only know the second name
-        self._gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
-        self._scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
-
-    def device_name(self):
-        return str(self.torch.cuda.get_device_properties(self.device).uuid) if self.device.type == "cuda" else "cpu"
-
-    def gather(self, value):
-        values = [None] * self.world
-        self.dist.all_gather_object(values, value)
-        return values
-
-    def pattern(self, count, offset=0):
-        """1..7 repeated: sums over up to 100,000 ranks stay exact in fp32."""
-        return ((self.torch.arange(count, device=self.device) + offset) % 7 + 1).float()
-
-    def all_reduce(self, size):
-        """Sum in place; size = bytes of the buffer; busbw factor 2(n-1)/n."""
-        count = size // 4
-        source = self.pattern(count)
-        buffer = self.torch.empty_like(source)
-        prepare = lambda: self.torch.mul(source, self.rank + 1, out=buffer)  # noqa: E731
-        expected = source * (self.world * (self.world + 1) / 2)
-        return prepare, lambda: self.dist.all_reduce(buffer), lambda: buffer, expected, 2 * (self.world - 1) / self.world
-
-    def all_gather(self, size):
-        """size = bytes of the gathered result; busbw factor (n-1)/n."""
-        count = size // 4 // self.world
-        mine = self.pattern(count) * (self.rank + 1)
-        result = self.torch.empty(count * self.world, device=self.device)
-        expected = self.torch.cat([self.pattern(count) * (rank + 1) for rank in range(self.world)])
-        return result.zero_, lambda: self._gather(result, mine), lambda: result, expected, (self.world - 1) / self.world
-
-    def reduce_scatter(self, size):
-        """size = bytes of the whole input; busbw factor (n-1)/n."""
-        count = size // 4 // self.world
-        whole = self.pattern(count * self.world) * (self.rank + 1)
-        result = self.torch.empty(count, device=self.device)
-        expected = self.pattern(count, offset=count * self.rank) * (self.world * (self.world + 1) / 2)
-        return result.zero_, lambda: self._scatter(result, whole), lambda: result, expected, (self.world - 1) / self.world
-
-    def synchronize(self):
-        if self.device.type == "cuda":
-            self.torch.cuda.synchronize()
-
-    def bytes_between_hosts(self, members, sizes):
-        """Least bytes that one host must send to the others in all timed all_reduces: a ring crosses each host once."""
-        hosts = len({host for host, _, _ in members})
-        return 0 if hosts == 1 else REPETITIONS * sum(sizes)
+def join(task):
+    """Who this rank is, for torch: what Slurm says, except in a drill."""
+    if asked("separate-communicators") is not None:
+        os.environ.update(RANK=os.environ["SLURM_LOCALID"], WORLD_SIZE=os.environ["SLURM_NTASKS_PER_NODE"],
+                          MASTER_ADDR="127.0.0.1")
+    else:
+        os.environ.update(RANK=str(task), WORLD_SIZE=os.environ["SLURM_NTASKS"])
 
 
-def measure(bench, operation, size, facts, scale):
-    """Wrong values over all ranks. Rank 0 reports the median of the slowest rank's times, and the spread."""
-    prepare, run, result, expected, factor = operation(size)
-    seconds = []
-    for _ in range(WARMUP + REPETITIONS):
-        prepare()
-        bench.synchronize()
-        bench.dist.barrier()
-        begun = time.perf_counter()
-        run()
-        bench.synchronize()
-        seconds.append(time.perf_counter() - begun)
-    wrong = sum(bench.gather(int((result() != expected).sum())))
-    slowest = [max(times) for times in zip(*bench.gather(seconds[WARMUP:]), strict=True)]
+def say_members(facts, scale, members, rdma, cuda):
+    """Who is in the communicator, counted by its members."""
+    facts.saw("nccl.ranks", len(set(members)), "count", scale)
+    facts.saw("nccl.hosts", len({host for host, *_ in members}), "count", scale)
+    if cuda:
+        facts.saw("nccl.devices", len({(host, name) for host, _, _, name in members}), "count", scale)
+    else:
+        facts.unknown("nccl.devices", "count", "no GPU behind the ranks", scale)
+    facts.saw("nccl.members", [f"{host} pid {pid} {name}" for host, _, pid, name in members][:8], "text", scale)
+    have = sorted({f"{host}: {' '.join(devices)}" for host, devices in rdma if devices})
+    facts.saw("nccl.rdma.active", have[:8], "text", scale)
+
+
+def measure(bench, collective, size, facts, scale):
+    """Wrong values of every rank. Rank 0 reports the median of the slowest rank's times, and the spread."""
+    operation, label = collective(size), f"{collective.__name__}@{named(size)}"
+    times, wrong = zip(*bench.gather(bench.measure(operation, label)), strict=True)
+    slowest = [max(repetition) for repetition in zip(*times, strict=True)]
     if facts is not None:
-        name, at, median = operation.__name__, named(size), statistics.median(slowest)
+        (name, at), median = label.split("@"), statistics.median(slowest)
         facts.saw(f"nccl.{name}.time@{at}", round(median * 1e6, 1), "us", scale)
         facts.saw(f"nccl.{name}.time_spread@{at}", round((max(slowest) - min(slowest)) / median, 3), "share", scale)
         if bench.world > 1:
-            facts.saw(f"nccl.{name}.busbw@{at}", round(size / median * factor / 1e9, 4), "GB/s", scale)
+            facts.saw(f"nccl.{name}.busbw@{at}", float(f"{operation.nbytes / median * operation.factor / 1e9:.4g}"), "GB/s", scale)
     return wrong
 
 
-def interface_bytes():
-    """{interface: bytes sent}, without the loopback."""
-    lines = Path("/proc/net/dev").read_text().splitlines()[2:]
-    return {name.strip(): int(cells.split()[8])
-            for name, _, cells in (line.partition(":") for line in lines) if name.strip() != "lo"}
-
-
-def transport(facts, scale, moved, logs, least_bytes):
-    """NCCL's own log says what it uses between nodes; under gloo, the interface that carried the bytes on every host."""
-    if logs is not None:
-        text = "".join(path.read_text(errors="replace") for path in sorted(logs.glob("nccl.*.log")))
-        networks = sorted(set(re.findall(r"Using network (.+)", text)))
-        if networks:
-            facts.saw("nccl.transport", "+".join(networks), "text", scale)
+def say_wrong(facts, scale, members, parts, sums):
+    """All wrong values, and those of each rank. A sum that is wrong on every rank does not tell who gave the wrong value."""
+    total = sum(map(sum, sums)) + sum(count for step in parts for origins in step for count in origins.values())
+    facts.saw("nccl.wrong_values", total, "count", scale)
+    # over all collectives: all_to_all shows who is wrong with everybody, where a ring of sendrecv alone leaves it open
+    blamed = blame([sum(map(Counter, steps), start=Counter()) for steps in zip(*parts, strict=True)])
+    for step in sums:
+        if not all(step):
+            blamed.update(dict(enumerate(step)))
+    untold = total > 0 and not any(blamed.values())
+    for rank, (host, number, _, _) in enumerate(members):
+        if untold:
+            facts.unknown("nccl.rank.wrong_values", "count", "only sums are wrong, and on every rank", f"{host}/rank{number}")
         else:
-            facts.unknown("nccl.transport", "text", f"no 'Using network' line in {logs}", scale)
-        return
-    if least_bytes == 0:
-        facts.saw("nccl.transport", "inside one host", "text", scale)
-        return
-    carriers = sorted({max(host, key=host.get) for host in moved if host and max(host.values()) >= least_bytes})
-    silent = [host for host in moved if not host or max(host.values()) < least_bytes]
-    if silent:
-        facts.unknown("nccl.transport", "text", f"no interface carried {least_bytes} bytes on {len(silent)} ranks' hosts", scale)
-    else:
-        facts.saw("nccl.transport", "+".join(f"tcp:{name}" for name in carriers), "text", scale)
+            facts.saw("nccl.rank.wrong_values", blamed[rank], "count", f"{host}/rank{number}")
 
 
 if __name__ == "__main__":

@@ -28,9 +28,9 @@ class Facts:
         self.count = 0
         self.stream = sys.stdout if stream is None else stream
 
-    def saw(self, quantity, value, unit, subject=None):
-        """A fact. value: bool, int, float, str or list of str; unit: GiB, count, s, text, ..."""
-        self._write(quantity, subject, _bounded(value), unit, None)
+    def saw(self, quantity, value, unit, subject=None, remark=None):
+        """A fact. value: bool, int, float, str or list of str; unit: GiB, count, s, text, ...; remark: for the reader."""
+        self._write(quantity, subject, _bounded(value), unit, None if remark is None else _bounded(str(remark)))
 
     def unknown(self, quantity, unit, why, subject=None):
         """Looked for and not found out. Absence is never health, so it is said, with the reason."""

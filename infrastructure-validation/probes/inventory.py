@@ -1,44 +1,54 @@
 #!/usr/bin/env python3
-"""What this node has. One question, answered from the kernel's own files and from nvidia-smi where there is one.
+"""What this node has and runs. One question, answered from the kernel's own files, and by the GPUs where they have a driver.
 
 Proves: the node was reached and says this about itself. Does not prove: that any of it works.
-Run: srun --label python3 inventory.py
+Run: srun --label python3 inventory.py [--raw FOLDER]
 """
 
+import argparse
 import os
 import platform
+import re
 import resource
-import socket
-import subprocess
+import time
 from pathlib import Path
 
 import gpus
+import nvml
+import smi
+from fabric import fabric
 from facts import Facts
+from kernel_log import kernel_log
+from software import software
 
 GIB = 2**30
-NVIDIA_SMI = ("nvidia-smi", "--query-gpu=uuid,name,memory.total,driver_version", "--format=csv,noheader,nounits")
+LIMITS = {"memlock": resource.RLIMIT_MEMLOCK, "nproc": resource.RLIMIT_NPROC, "stack": resource.RLIMIT_STACK}  # may be unlimited
+ONLINE = Path("/sys/devices/system/cpu/online")
 
 
 def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--raw", type=Path, help="where raw answers of tools are kept, a file per node and tool")
+    arguments = parser.parse_args()
+    begun = time.monotonic()
     facts = Facts("inventory")
-    host(facts)
-    gpu(facts)
-    fabric(facts)
-    limits(facts)
+    for question in (software, host, limits, kernel_log, fabric):
+        try:
+            question(facts)
+        except OSError as error:  # what one question cannot read must not hide the answers to the others
+            facts.unknown(f"discovery.{question.__name__}", "text", f"ended early: {error}")
+    gpu(facts, arguments.raw)
+    facts.saw("discovery.probe.seconds", round(time.monotonic() - begun, 3), "s")
     facts.finish()
 
 
 def host(facts):
     total = next(line for line in Path("/proc/meminfo").read_text().splitlines() if line.startswith("MemTotal"))
-    memory_kib = int(total.split()[1])
-    facts.saw("discovery.hostname", socket.gethostname(), "text")
-    facts.saw("discovery.boot_id", Path("/proc/sys/kernel/random/boot_id").read_text().strip(), "text")
-    facts.saw("discovery.kernel", platform.release(), "text")
     facts.saw("discovery.cpu.model", cpu_model(), "text")
-    facts.saw("discovery.cpu.count", os.cpu_count(), "count")
+    facts.saw("discovery.cpu.count", cpus_online(ONLINE.read_text()), "count")
     facts.saw("discovery.cpu.allowed", len(os.sched_getaffinity(0)), "count")
-    facts.saw("discovery.memory", round(memory_kib * 1024 / GIB, 2), "GiB")
-    facts.saw("discovery.python", platform.python_version(), "text")
+    facts.saw("discovery.memory", round(int(total.split()[1]) * 1024 / GIB, 3), "GiB")
+    facts.saw("discovery.numa_nodes", len(list(Path("/sys/devices/system/node").glob("node[0-9]*"))), "count")
 
 
 def cpu_model():
@@ -48,43 +58,40 @@ def cpu_model():
     return platform.machine()
 
 
-def gpu(facts):
-    nodes = gpus.devices()
-    names = gpus.uuids()
-    facts.saw("discovery.gpu.count", len(nodes), "count")
-    facts.saw("discovery.gpu.identities", [gpus.identity(minor, path, names) for minor, path in nodes.items()], "text")
-    try:
-        answer = subprocess.run(NVIDIA_SMI, capture_output=True, text=True, timeout=60, check=True).stdout
-    except (subprocess.SubprocessError, OSError) as error:
-        why = "nvidia-smi is not installed" if isinstance(error, FileNotFoundError) else f"nvidia-smi: {error}"
-        facts.unknown("discovery.gpu.answering", "count", why)
-        facts.unknown("discovery.gpu.driver", "text", why)
-        return
-    rows = [[cell.strip() for cell in line.split(",")] for line in answer.splitlines() if line.strip()]
-    facts.saw("discovery.gpu.answering", len(rows), "count")
-    for uuid, model, memory_mib, driver in rows:
-        facts.saw("discovery.gpu.model", model, "text", f"{facts.at}/{uuid}")
-        facts.saw("discovery.gpu.memory", round(float(memory_mib) / 1024, 2), "GiB", f"{facts.at}/{uuid}")
-        facts.saw("discovery.gpu.driver", driver, "text")
-
-
-def fabric(facts):
-    interfaces = sorted(path.name for path in Path("/sys/class/net").iterdir() if path.name != "lo")
-    facts.saw("discovery.net.interfaces", interfaces, "text")
-    hcas = Path("/sys/class/infiniband")
-    if not hcas.is_dir():
-        facts.saw("discovery.rdma.ports", [], "text")
-        return
-    facts.saw("discovery.rdma.ports", [f"{port.parent.parent.name}:{port.name} {(port / 'state').read_text().strip()}"
-                                       for port in sorted(hcas.glob("*/ports/*"))], "text")
+def cpus_online(text):
+    """"0-3,8" -> 5."""
+    return sum(int(last or first) - int(first) + 1 for first, last in re.findall(r"(\d+)(?:-(\d+))?", text))
 
 
 def limits(facts):
     shm = os.statvfs("/dev/shm")  # noqa: S108  # its size is the question
-    facts.saw("discovery.shm", round(shm.f_blocks * shm.f_frsize / GIB, 2), "GiB")
-    memlock = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
-    facts.saw("discovery.memlock", "unlimited" if memlock == resource.RLIM_INFINITY else f"{memlock} bytes", "text")
+    facts.saw("discovery.shm", round(shm.f_blocks * shm.f_frsize / GIB, 3), "GiB")
+    for name, number in LIMITS.items():
+        soft = resource.getrlimit(number)[0]
+        facts.saw(f"discovery.{name}", "unlimited" if soft == resource.RLIM_INFINITY else str(soft), "text")
     facts.saw("discovery.nofile", resource.getrlimit(resource.RLIMIT_NOFILE)[0], "count")
+
+
+def gpu(facts, raw):
+    devices, names = gpus.devices(), gpus.uuids()
+    facts.saw("discovery.gpu.count", len(devices), "count")
+    facts.saw("discovery.gpu.identities", [gpus.identity(minor, path, names) for minor, path in devices.items()], "text")
+    library, why_not = nvml.library()
+    if library is not None:
+        nvml.read(facts, library)
+    else:
+        facts.unknown("discovery.gpu.nvlinks", "count", why_not)
+        smi.read(facts, lambda name, text: keep(facts, raw, name, text))
+
+
+def keep(facts, folder, name, text):
+    """A raw answer as a file of its own; where that cannot be written (a filesystem that is broken here), the facts stay."""
+    if folder is None:
+        return
+    try:
+        (folder / f"nvidia-smi-{name}-{facts.at}.csv").write_text(text)
+    except OSError as error:
+        facts.unknown("discovery.raw", "text", f"{name} of nvidia-smi could not be kept: {error.strerror}")
 
 
 if __name__ == "__main__":

@@ -11,8 +11,10 @@ import time
 from pathlib import Path
 
 from facts import node_name
+from faults import hits
 
 PERIOD_S = 1.0
+DRILL_SAMPLES = 2
 KIB_PER_GIB = 2**20
 
 
@@ -61,12 +63,22 @@ def main():
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     node, gpu, before = node_name(), gpu_reader(), cpu_times()
+    begun, own_before, samples = time.monotonic(), time.process_time(), 0
     while not stop.wait(PERIOD_S):
+        if hits("stop-monitor", node) and samples == DRILL_SAMPLES:
+            return
+        until = time.monotonic() + (PERIOD_S / 2 if hits("busy-monitor", node) else 0)
+        while time.monotonic() < until:
+            pass
+        samples += 1
         now = cpu_times()
         busy = 100 * (now[0] - before[0]) / max(1, now[1] - before[1])
         before = now
         sent, received = network_bytes()
-        print(node, f"{time.time():.3f}", f"{busy:.1f}", f"{memory_used_gib():.2f}", sent, received, *gpu(), sep=",", flush=True)
+        gpus = gpu()
+        own = 100 * (time.process_time() - own_before) / max(PERIOD_S, time.monotonic() - begun)
+        print(node, f"{time.time():.3f}", f"{busy:.1f}", f"{memory_used_gib():.2f}", sent, received, *gpus, f"{own:.2f}",
+              sep=",", flush=True)
 
 
 if __name__ == "__main__":

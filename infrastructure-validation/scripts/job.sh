@@ -7,7 +7,7 @@
 #   run_begin PHASE OPTION…      write the plan (`bringup open`); sets RUN_DIR
 #   run_end RC                  close the run, judge it, write report.md, print the verdict; returns 0, 1 or 2
 #   save FILE COMMAND…          keep a command's answer in raw/; when it fails, no file: absence is no evidence
-#   save_ended_job FILE ID      wait for a job to end, keep `scontrol show job`
+#   save_ended_job FILE ID [S]  wait for a job to end (90 s, or S), keep `scontrol show job`
 #   gpus_on_node                what Slurm granted on this node
 #
 # Environment: BRINGUP_PROFILE (name or path; default generic), BRINGUP_VENV (default .venv), BRINGUP_RUN_NAME,
@@ -90,8 +90,8 @@ save() { # file, command…
 
 ENDED='COMPLETED|FAILED|CANCELLED|TIMEOUT|NODE_FAIL|OUT_OF_MEMORY|BOOT_FAIL|DEADLINE|PREEMPTED'
 
-save_ended_job() { # file, job id
-  local deadline=$((SECONDS + 90))
+save_ended_job() { # file, job id, seconds
+  local deadline=$((SECONDS + ${3:-90}))
   [[ -n $2 ]] || return 0
   until [[ $(squeue --noheader --states=all --jobs="$2" --format=%T 2>/dev/null) =~ ^($ENDED)$ ]]; do
     ((SECONDS < deadline)) || break # it stays without evidence, and its gate incomplete

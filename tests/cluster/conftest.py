@@ -16,8 +16,22 @@ def cluster() -> Iterator[Cluster]:
         yield running
 
 
+@pytest.fixture(scope="session")
+def four_nodes() -> Iterator[Cluster]:
+    """4 nodes x 1 GPU, for faults that take more than one pair of nodes to be told apart; started when first asked for."""
+    with ExitStack() as stack:
+        yield stack.enter_context(running_cluster("--nodes", "4", "--gpus", "1"))
+
+
 @pytest.fixture
 def start_cluster() -> Iterator[Callable[..., Cluster]]:
     """A further cluster, of any shape, for this test alone: start_cluster("--nodes", "1")."""
     with ExitStack() as stack:
         yield lambda *options: stack.enter_context(running_cluster(*options))
+
+
+@pytest.fixture(scope="module")
+def unconfined() -> Iterator[Cluster]:
+    """2 nodes x 2 GPUs on which the kernel keeps no job from anything."""
+    with running_cluster("--nodes", "2", "--gpus", "2", "--unconfined") as running:
+        yield running

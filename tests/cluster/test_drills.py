@@ -18,7 +18,9 @@ def perform(cluster: Cluster, commands: tuple[tuple[str, ...], ...]) -> None:
 
 
 @pytest.mark.parametrize("drill", DRILLS, ids=lambda drill: drill.id)
-def test_the_fault_is_found_on_the_right_subject(cluster: Cluster, drill: Drill):
+def test_the_fault_is_found_on_the_right_subject(request: pytest.FixtureRequest, drill: Drill):
+    shape = "unconfined" if drill.unconfined else "cluster" if drill.nodes == 2 else "four_nodes"
+    cluster: Cluster = request.getfixturevalue(shape)
     cluster.wait_idle()
     with playbook(cluster) as book:
         try:
@@ -41,6 +43,8 @@ def test_the_fault_is_found_on_the_right_subject(cluster: Cluster, drill: Drill)
         found = next(v for v in verdicts if (v.gate, v.subject) == (drill.gate, drill.subject))
         assert found.outcome is drill.outcome
         assert drill.says in f"{found.observed} {found.cause}"
+        also = {(v.gate, v.subject): v.outcome for v in verdicts if (v.gate, v.subject) in drill.also}
+        assert also == dict.fromkeys(drill.also, drill.outcome)
         assert f"{drill.gate} [{drill.subject}]" in done.stdout
         quiet = [v for v in verdicts if v.subject in drill.silent]
         assert {v.outcome for v in quiet} <= {Outcome.PASS}, quiet

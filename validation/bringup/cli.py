@@ -8,12 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
-from bringup import compare, drills, hostlist, judge, pipeline, report, runs, slurm
+from bringup import compare, drills, figures, hostlist, judge, pipeline, plan, profiling, report, runs, slurm, tournament
 from bringup import profile as profiles
 from bringup.gates import GATES
 from bringup.gates.discovery import USABLE_STATES
+from bringup.parsers import pairwise
 from bringup.phases import PHASES
-from bringup.records import Outcome, RecordError
+from bringup.records import Outcome, RecordError, write_text
 
 CANNOT_TELL = 2
 
@@ -78,7 +79,8 @@ def _judge(arguments: argparse.Namespace) -> int:
 def _judge_and_show(folder: Path, profile: profiles.Profile | None) -> int:
     observations, verdicts = judge.judge_folder(folder, profile)
     run = runs.load(folder)
-    runs.save_judgement(folder, observations, verdicts, report.markdown(run, verdicts))
+    drawn = figures.draw(folder, observations.observations, runs.load_profile(folder) if profile is None else profile)
+    runs.save_judgement(folder, observations, verdicts, report.markdown(run, verdicts) + figures.markdown(drawn))
     print(report.screen(folder, run, verdicts))
     return verdicts.outcome.exit_code
 
@@ -96,6 +98,35 @@ def _compare(arguments: argparse.Namespace) -> int:
     return Outcome.FAIL.exit_code if wrong else 0
 
 
+def _pairs(arguments: argparse.Namespace) -> int:
+    """A round per line. To standard error: what is not exercised."""
+    if arguments.again is not None:
+        observations, _ = judge.judge_folder(arguments.again)
+        for met in tournament.in_rounds(pairwise.suspects(observations.observations)):
+            print(tournament.say(met))
+        return 0
+    nodes = hostlist.expand(arguments.nodes)
+    here = set(hostlist.expand(arguments.here)) if arguments.here else set(nodes)
+    planned = tournament.rounds(nodes, plan.pair_rounds(nodes))
+    for met in planned:
+        print(tournament.say([pair for pair in met if here.issuperset(pair)]))
+    exercised, possible = sum(map(len, planned)), len(nodes) * (len(nodes) - 1) // 2
+    print(f"{len(planned)} round(s), {exercised} of {possible} pairs; not exercised: {possible - exercised} "
+          "(BRINGUP_PAIR_ROUNDS=all measures every pair)", file=sys.stderr)
+    return 0
+
+
+def _profile_from(arguments: argparse.Namespace) -> int:
+    profile = profiling.measured(arguments.runs, arguments.name)
+    profiles.check_units(profile, {gate.id: gate.unit for gate in GATES.values()})
+    if arguments.output is None:
+        print(profiles.dump(profile), end="")
+    else:
+        write_text(arguments.output, profiles.dump(profile))
+        print(f"{arguments.output}: {len(profile.expect)} expectations; use it with --profile or BRINGUP_PROFILE")
+    return 0
+
+
 def _nodes(arguments: argparse.Namespace) -> int:
     try:
         names = pipeline.requested_nodes(arguments.nodes, arguments.nodelist)
@@ -106,6 +137,14 @@ def _nodes(arguments: argparse.Namespace) -> int:
         print(max(gpus.get(name, 0) for name in names))
     else:
         print(",".join(name for name in names if not arguments.usable or states.get(name) in USABLE_STATES))
+    return 0
+
+
+def _why(arguments: argparse.Namespace) -> int:
+    try:
+        print(report.plain(slurm.why(arguments.job)))
+    except slurm.SlurmError as error:
+        raise ValueError(str(error)) from error
     return 0
 
 
@@ -143,8 +182,18 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--markdown", action="store_true", help="a Markdown table")
     one.set_defaults(verb=_compare)
 
+    one = verbs.add_parser("why", help="why a job waits, or how it ended, in plain words")
+    one.add_argument("job", metavar="JOBID")
+    one.set_defaults(verb=_why)
+
     one = verbs.add_parser("gates", help="list the gates, with what a pass says")
     one.set_defaults(verb=_gates)
+
+    one = verbs.add_parser("profile", help="write a profile from runs that passed: numbers with spread and source")
+    one.add_argument("--from", dest="runs", nargs="+", type=Path, required=True, metavar="RUN", help="folders of runs")
+    one.add_argument("--name", default="measured", help="of the profile (default: %(default)s)")
+    one.add_argument("-o", "--output", type=Path, metavar="FILE", help="a new .yaml file (default: standard output)")
+    one.set_defaults(verb=_profile_from)
 
     one = verbs.add_parser("drill", help="list the declared faults, each with the gate and subject that must fail")
     one.set_defaults(verb=_drill)
@@ -155,6 +204,12 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--usable", action="store_true", help="only those that Slurm would use now")
     one.add_argument("--gpus", action="store_true", help="GPUs per node that Slurm has configured, instead of names")
     one.set_defaults(verb=_nodes)
+
+    one = verbs.add_parser("pairs", help="(phase scripts) which pairs of nodes to measure: a round per line")
+    one.add_argument("--nodes", default="")
+    one.add_argument("--here", help="nodes that are there now; pairs with others are left out")
+    one.add_argument("--again", type=Path, help="instead: the pairs of this run that should be measured once more")
+    one.set_defaults(verb=_pairs)
 
     one = verbs.add_parser("open", help="(phase scripts) create a run folder with its plan; prints its path")
     one.add_argument("phase")

@@ -10,7 +10,7 @@ from bringup import gates as catalogue
 from bringup import plan as planning
 from bringup import runs
 from bringup.gates.gate import Fixed, Fleet, FromProfile, Gate, Requested
-from bringup.gates.rules import UNSAID, Expected, RuleError, holds, in_words, odd_ones
+from bringup.gates.rules import FLEET_RULES, UNSAID, Expected, RuleError, holds, in_words, odd_ones
 from bringup.parsers import read_run
 from bringup.parsers.result import Parsed
 from bringup.phases import PHASES
@@ -81,7 +81,9 @@ def _judge_gate(gate_id: str, subjects: list[str], run: Run, profile: Profile, s
                         expected="a gate that this version knows", evidence=runs.RUN,
                         fix="docs/06-failure-modes.md#unknown-gate") for subject in subjects]
     if isinstance(gate.expect, Fleet):
-        return _judge_fleet(gate, subjects, seen)
+        return _judge_fleet(gate, subjects, seen, None)
+    if gate.rule in FLEET_RULES and gate.id in profile.expect:
+        return _judge_fleet(gate, subjects, seen, profile.expect[gate.id].expected)
     return [_judge_value(gate, subject, run, profile, seen, outcomes) for subject in subjects]
 
 
@@ -131,12 +133,15 @@ def _compare(gate: Gate, rule: str, expected: Expected | None, words: str, one: 
                    cause=None if good else one.why, fix=gate.fix)
 
 
-def _judge_fleet(gate: Gate, subjects: list[str], seen: Seen) -> list[Verdict]:
-    words = in_words(gate.rule, None, gate.unit)
+def _judge_fleet(gate: Gate, subjects: list[str], seen: Seen, expected: Expected | None) -> list[Verdict]:
+    words = in_words(gate.rule, expected, gate.unit)
     found = {subject: seen[gate.quantity, subject] for subject in subjects if seen.get((gate.quantity, subject))}
     first = {subject: next((one for one in several if one.value is not None), several[0]) for subject, several in found.items()}
     values: dict[str, Value] = {subject: one.value for subject, one in first.items() if one.value is not None}
-    odd = odd_ones(gate.rule, values) if values else {}
+    try:
+        odd = odd_ones(gate.rule, values, expected) if values else {}
+    except RuleError as error:
+        return [_incomplete(gate, subject, words, str(error)) for subject in subjects]
     for subject, several in found.items():
         said = sorted({_shown(one.value, gate.unit, None) for one in several if one.value is not None})
         if len(said) > 1:
@@ -176,6 +181,6 @@ def _strangers(run: Run, parsed: Parsed) -> list[str]:
     """Evidence about nodes that were not requested: from another run, perhaps. Slurm's own tables name all nodes."""
     known = {*run.nodes, planning.JOB, *(subject for subjects in run.planned.values() for subject in subjects)}
     strange = sorted({one.subject for one in parsed.observations
-                      if one.subject not in known and not one.quantity.startswith(("slurm.", "probe."))
+                      if one.subject not in known and not one.quantity.startswith(("slurm.", "probe.", "pair."))
                       and one.subject.split("/")[0] not in known})
     return [f"evidence about {', '.join(strange)}, which this run did not request"] if strange else []

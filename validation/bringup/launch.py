@@ -88,8 +88,8 @@ def _wait(job_id: str, nodes: list[str], tell: Tell) -> bool:
                 if lost:
                     slurm.cancel(job_id)
                     return False
-                why = "" if state.reason in ("", "None") else f": {state.reason}"
-                tell(f"job {job_id} pending{why}")
+                why = slurm.in_words(state)
+                tell(f"job {job_id} pending" + (f": {why}" if why else ""))
             else:
                 tell(f"job {job_id} {state.state.lower()}")
             time.sleep(POLL_S)

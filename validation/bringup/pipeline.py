@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bringup import hostlist, judge, report, runs, slurm, terminal
+from bringup import figures, hostlist, judge, report, runs, slurm, terminal
 from bringup.gates.discovery import USABLE_STATES
 from bringup.launch import bash_and_wait, progress, submit_and_wait
 from bringup.phases import PHASES, QUESTIONS, REPOSITORY, Phase
@@ -135,7 +135,8 @@ def _one_phase(phase: Phase, names: list[str], gpus: int, request: Request, play
     if said is not None:
         verdicts = verdicts.model_copy(update={"notes": [said, *verdicts.notes]})
     described = runs.load(run_folder)
-    runs.save_judgement(run_folder, observations, verdicts, report.markdown(described, verdicts))
+    drawn = figures.draw(run_folder, observations.observations, request.profile)
+    runs.save_judgement(run_folder, observations, verdicts, report.markdown(described, verdicts) + figures.markdown(drawn))
     seconds = time.monotonic() - begun
     console.print(f"{report.screen(run_folder, described, verdicts)}  ({seconds:.0f} s)")
     blocks = any(judge.is_fault_or_gap(verdict, request.profile) for verdict in verdicts.verdicts)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+
+from bringup import tournament
 from bringup.gates import of_phase
 from bringup.gates.gate import Gate, Per
 from bringup.records import NotApplicable, Run
@@ -44,14 +47,27 @@ def subjects(per: Per, phase: str, nodes: list[str], ranks_per_node: int, min_no
             return [scale_name(count) for count in counts if count >= min_nodes]
         case "pair":  # a ring: every node is once the first and once the second, in as many pairs as there are nodes
             return [f"{node}->{nodes[(index + 1) % len(nodes)]}" for index, node in enumerate(nodes)] if len(nodes) > 1 else []
+        case "link":
+            return [tournament.link_name(pair) for met in tournament.rounds(nodes, pair_rounds(nodes)) for pair in met]
         case "wide_scale":  # one rank has no bus: the busbw factor is 0 there
             return [scale_name(count) for count in counts if count * ranks_per_node > 1]
+
+
+def pair_rounds(nodes: list[str]) -> int:
+    """$BRINGUP_PAIR_ROUNDS: `all`, or a number; unset: enough to tell a node from a link. What was planned is in run.json."""
+    asked = os.environ.get("BRINGUP_PAIR_ROUNDS", "")
+    if asked == "all":
+        return tournament.all_rounds(nodes)
+    if asked and not (asked.isdigit() and int(asked) > 0):
+        raise ValueError(f"BRINGUP_PAIR_ROUNDS={asked}: expected `all` or a number of rounds")
+    return int(asked) if asked else tournament.default_rounds(nodes)
 
 
 def plan(phase: str, nodes: list[str], ranks_per_node: int, excluded: set[str]) -> dict[str, list[str]]:
     """gate -> subjects, without the gates in `excluded` and those that need more nodes than there are."""
     planned = {gate.id: subjects(gate.per, phase, nodes, ranks_per_node, gate.min_nodes)
-               for gate in of_phase(phase) if gate.id not in excluded and len(nodes) >= gate.min_nodes}
+               for gate in of_phase(phase)
+               if gate.id not in excluded and len(nodes) >= gate.min_nodes and ranks_per_node >= gate.min_ranks_per_node}
     return {gate: listed for gate, listed in planned.items() if listed}
 
 

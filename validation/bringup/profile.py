@@ -10,7 +10,7 @@ from typing import Any, Literal
 import yaml
 from pydantic import Field, ValidationError, model_validator
 
-from bringup.gates.rules import VALUE_RULES
+from bringup.gates.rules import DECLARABLE
 from bringup.records import NotApplicable, Record
 
 PROFILES = Path(__file__).resolve().parents[1] / "profiles"
@@ -29,20 +29,21 @@ class Expectation(Record):
     at_most: float | None = None
     between: list[float] | None = Field(default=None, min_length=2, max_length=2)
     one_of: list[str] | None = Field(default=None, min_length=1)
+    near_peers: float | None = Field(default=None, gt=0, lt=1)  # share of the fleet's median that a subject may lie below it
     at: str | None = None  # the named size this holds for: 16MiB
     unit: str
     source: str = Field(min_length=3)
 
     @model_validator(mode="after")
     def _exactly_one(self) -> Expectation:
-        named = [rule for rule in VALUE_RULES if getattr(self, rule) is not None]
+        named = [rule for rule in DECLARABLE if getattr(self, rule) is not None]
         if len(named) != 1:
-            raise ValueError(f"needs exactly one of {', '.join(VALUE_RULES)}; found {', '.join(named) or 'none'}")
+            raise ValueError(f"needs exactly one of {', '.join(DECLARABLE)}; found {', '.join(named) or 'none'}")
         return self
 
     @property
     def rule(self) -> str:
-        return next(rule for rule in VALUE_RULES if getattr(self, rule) is not None)
+        return next(rule for rule in DECLARABLE if getattr(self, rule) is not None)
 
     @property
     def expected(self) -> Any:

@@ -6,7 +6,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from bringup import hostlist
+from bringup import hostlist, pending
 from bringup.parsers import slurm as answers
 from bringup.phases import REPOSITORY
 
@@ -67,6 +67,23 @@ def node_facts() -> tuple[dict[str, str], dict[str, int]]:
         elif one.quantity == "slurm.node.gpus" and isinstance(one.value, int):
             gpus[one.subject] = one.value
     return states, gpus
+
+
+def why(job_id: str) -> str:
+    """State of a job, and in plain words why it waits or how it ended. Raises SlurmError."""
+    one = job(job_id)
+    if one is None:
+        raise SlurmError(f"Slurm does not know job {job_id}; a job that ended is forgotten after MinJobAge; try sacct -j {job_id}")
+    words = in_words(one)
+    return f"job {job_id} {one.state.lower()}" + (f": {words}" if words else "")
+
+
+def in_words(one: Job) -> str:
+    nodes: dict[str, pending.Node] = {}
+    for seen in answers.nodes(show_nodes(), "scontrol").observations:
+        if seen.quantity == "slurm.node.state":
+            nodes[seen.subject] = pending.Node(str(seen.value), seen.why)
+    return pending.explain(one.reason, nodes)
 
 
 def submit(script: str, nodes: list[str], environment: dict[str, str]) -> str:

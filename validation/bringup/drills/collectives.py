@@ -1,14 +1,100 @@
-"""Faults of the collectives phases. Data only."""
+"""Faults of the collectives phases. Data only.
+
+No drill here, because they need the hardware: nccl.devices (two ranks on one GPU), nccl.gdr, nccl.nvls and nccl.nics. Their parsers
+are tested on logs that show the fault (tests/test_nccl_log.py).
+"""
 
 from __future__ import annotations
 
 from bringup.drills.drill import Drill
 from bringup.records import Outcome
 
+_SLOW = ("tc", "qdisc", "add", "dev", "eth0", "root", "tbf", "rate", "100mbit", "burst", "64kb", "latency", "50ms")
+_NORMAL = ("tc", "qdisc", "del", "dev", "eth0", "root")
+_FAKE_RDMA = ("mount -t tmpfs tmpfs /sys/class && mkdir -p /sys/class/infiniband/mlx5_0/ports/1 && "
+              "echo '4: ACTIVE' >/sys/class/infiniband/mlx5_0/ports/1/state")
+
+
+def _rename(old: str, new: str) -> tuple[str, ...]:
+    return ("sh", "-c", f"ip link set {old} down && ip link set {old} name {new} && ip link set {new} up")
+
+
+_TO_N0 = ("ip", "dst", "10.77.1.10/32")
+_SLOW_TO_N0 = (("on", "n1", "tc", "qdisc", "add", "dev", "eth0", "root", "handle", "1:", "htb", "default", "10"),
+               ("on", "n1", "tc", "class", "add", "dev", "eth0", "parent", "1:", "classid", "1:10", "htb", "rate", "10gbit"),
+               ("on", "n1", "tc", "class", "add", "dev", "eth0", "parent", "1:", "classid", "1:20", "htb", "rate", "50mbit",
+                "burst", "32k"),
+               ("on", "n1", "tc", "filter", "add", "dev", "eth0", "protocol", "ip", "parent", "1:", "prio", "1", "u32", "match",
+                *_TO_N0, "flowid", "1:20"))
+
+
+def _drop(rule: str) -> tuple[str, ...]:
+    """Packets into n1 that match the rule are lost."""
+    return ("on", "n1", "nft", f"table inet drill {{ chain in {{ type filter hook input priority 0; {rule} drop; }}; }}")
+
+
+_NO_DROP = ("on", "n1", "nft", "delete", "table", "inet", "drill")
+_OTHERS = ("n0", "n2", "n3")
+_LINKS = ("n0--n2", "n0--n3", "n2--n3", "n1--n2", "n1--n3")
+
 COLLECTIVES: tuple[Drill, ...] = (
     Drill(id="slow-link", fault="one node's link carries 100 Mbit/s", phase="nccl_monitoring",
-          inject=(("on", "n1", "tc", "qdisc", "add", "dev", "eth0", "root", "tbf", "rate", "100mbit", "burst", "64kb",
-                   "latency", "50ms"),),
-          undo=(("on", "n1", "tc", "qdisc", "del", "dev", "eth0", "root"),),
-          gate="nccl.all_reduce.busbw", subject="2-nodes", outcome=Outcome.FAIL, says="GB/s"),
+          inject=(("on", "n1", *_SLOW),), undo=(("on", "n1", *_NORMAL),),
+          gate="nccl.all_reduce.busbw", subject="2-nodes", outcome=Outcome.FAIL, says="GB/s",
+          also=(("nccl.all_gather.busbw", "2-nodes"), ("nccl.reduce_scatter.busbw", "2-nodes"),
+                ("nccl.all_to_all.busbw", "2-nodes"))),
+    Drill(id="separate-communicators", fault="the ranks of each node form a communicator of their own", phase="nccl_scaling",
+          environment=(("BRINGUP_DRILL", "separate-communicators"),), where="anywhere",
+          gate="nccl.ranks", subject="2-nodes", outcome=Outcome.FAIL, says="2", also=(("nccl.hosts", "2-nodes"),)),
+    Drill(id="wrong-value", fault="one rank contributes wrong values", phase="nccl_monitoring",
+          environment=(("BRINGUP_DRILL", "wrong-value:2"),), where="anywhere", silent=("n0/rank0", "n0/rank1", "n1/rank3"),
+          gate="nccl.rank.wrong_values", subject="n1/rank2", outcome=Outcome.FAIL, says="",
+          also=(("nccl.wrong_values", "2-nodes"),)),
+    Drill(id="slow-rank", fault="one rank is slow in its own memory", phase="nccl_monitoring",
+          environment=(("BRINGUP_DRILL", "slow-rank:1"),), where="anywhere", silent=("n0/rank0", "n1/rank2", "n1/rank3"),
+          gate="nccl.rank.local_time", subject="n0/rank1", outcome=Outcome.FAIL, says=""),
+    Drill(id="rank-exits", fault="one rank ends in the middle of the collectives", phase="nccl_monitoring",
+          environment=(("BRINGUP_DRILL", "exit-rank:3"),), where="anywhere",
+          gate="nccl.step", subject="2-nodes", outcome=Outcome.FAIL, says=""),
+    Drill(id="curve-dip", fault="one size in the middle is slow", phase="nccl_monitoring",
+          environment=(("BRINGUP_DRILL", "slow-size:all_reduce@4MiB"),), where="anywhere",
+          gate="nccl.curve.dip", subject="2-nodes", outcome=Outcome.WARN, says="all_reduce at 4MiB"),
+    Drill(id="curve-falls", fault="the largest size is slow", phase="nccl_monitoring",
+          environment=(("BRINGUP_DRILL", "slow-size:broadcast@16MiB"),), where="anywhere",
+          gate="nccl.curve.plateau", subject="2-nodes", outcome=Outcome.WARN, says="broadcast at 16MiB"),
+    Drill(id="latency", fault="small messages take a second", phase="nccl_monitoring",
+          environment=(("BRINGUP_DRILL", "slow-size:all_reduce@8KiB"),), where="anywhere",
+          gate="nccl.all_reduce.latency", subject="2-nodes", outcome=Outcome.FAIL, says="us"),
+    Drill(id="other-interface", fault="one node's traffic takes an interface that the profile does not name",
+          phase="nccl_monitoring",
+          inject=(("on", "n1", *_rename("eth0", "eth9")),), undo=(("on", "n1", *_rename("eth9", "eth0")),),
+          gate="nccl.transport", subject="2-nodes", outcome=Outcome.FAIL, says="tcp:eth9"),
+    Drill(id="rdma-bypassed", fault="one node has an active RDMA device that is not used", phase="nccl_monitoring",
+          inject=(("on", "n1", "sh", "-c", _FAKE_RDMA),), undo=(("on", "n1", "umount", "/sys/class"),),
+          gate="nccl.rdma.bypassed", subject="2-nodes", outcome=Outcome.FAIL, says="n1: mlx5_0"),
+    Drill(id="monitor-stops", fault="the sampler of one node ends early", phase="nccl_monitoring",
+          environment=(("BRINGUP_DRILL", "stop-monitor:n1"),), where="anywhere", silent=("n0",),
+          gate="nccl.monitor.coverage", subject="n1", outcome=Outcome.FAIL, says="2 samples"),
+    Drill(id="monitor-busy", fault="the sampler of one node takes half a core", phase="nccl_monitoring",
+          environment=(("BRINGUP_DRILL", "busy-monitor:n1"),), where="anywhere", silent=("n0",),
+          gate="nccl.monitor.overhead", subject="n1", outcome=Outcome.FAIL, says="%"),
+    Drill(id="slow-sender", fault="one node sends at 100 Mbit/s", phase="nccl_pairwise", nodes=4,
+          inject=(("on", "n1", *_SLOW),), undo=(("on", "n1", *_NORMAL),), silent=(*_OTHERS, *_LINKS, "n0--n1"),
+          gate="nccl.pair.node", subject="n1", outcome=Outcome.FAIL, says="sends at 0.0", also=(("nccl.pair.slowest", "job"),)),
+    Drill(id="slow-receiver", fault="one node takes in no more than 10 MB/s", phase="nccl_pairwise", nodes=4,
+          inject=(_drop('iif "eth0" limit rate over 10 mbytes/second burst 512 kbytes'),), undo=(_NO_DROP,),
+          silent=(*_OTHERS, *_LINKS, "n0--n1"),
+          gate="nccl.pair.node", subject="n1", outcome=Outcome.FAIL, says="receives at 0.0"),
+    Drill(id="slow-pair", fault="one node sends at 50 Mbit/s to one other node only", phase="nccl_pairwise", nodes=4,
+          inject=_SLOW_TO_N0, undo=(("on", "n1", *_NORMAL),), silent=(*_OTHERS, "n1", *_LINKS),
+          gate="nccl.pair.link", subject="n0--n1", outcome=Outcome.FAIL, says="n1->n0"),
+    Drill(id="dead-pair", fault="two nodes cannot reach each other", phase="nccl_pairwise", nodes=4,
+          inject=(_drop("ip saddr 10.77.1.10 tcp sport 20000-39999"),), undo=(_NO_DROP,), silent=(*_OTHERS, "n1", *_LINKS),
+          gate="nccl.pair.link", subject="n0--n1", outcome=Outcome.FAIL, says="no answer"),
+    Drill(id="packet-loss", fault="one node loses 15 of 100 packets", phase="nccl_pairwise", nodes=4,
+          inject=(_drop('iif "eth0" numgen random mod 100 < 15'),), undo=(_NO_DROP,), silent=(*_OTHERS, "n2--n3", "n0--n2"),
+          gate="nccl.pair.node.latency", subject="n1", outcome=Outcome.FAIL, says="us", also=(("nccl.pair.node", "n1"),)),
+    Drill(id="slow-pair-latency", fault="one node loses 15 of 100 packets from one other node only", phase="nccl_pairwise", nodes=4,
+          inject=(_drop("ip saddr 10.77.1.10 numgen random mod 100 < 15"),), undo=(_NO_DROP,), silent=("n2", "n3", *_LINKS),
+          gate="nccl.pair.link.latency", subject="n0--n1", outcome=Outcome.FAIL, says="us"),
 )

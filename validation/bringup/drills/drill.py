@@ -23,6 +23,9 @@ class Drill:
     undo: tuple[tuple[str, ...], ...] = ()
     wait_for: tuple[str, str] | None = None  # node and Slurm state, before the phase starts
     environment: tuple[tuple[str, str], ...] = ()
+    nodes: int = 2  # of the cluster that it needs
+    unconfined: bool = False  # the cluster confines no devices, memory or cores
+    also: tuple[tuple[str, str], ...] = ()  # further (gate, subject) pairs that must have the same outcome
     truncate: str | None = None  # a file of the finished run that loses its second half
     silent: tuple[str, ...] = ()  # subjects on which every gate must pass
     where: str = "local-cluster"  # or anywhere: safe inside a job of one's own on a production cluster

@@ -1,12 +1,92 @@
-"""Faults of the smoke phases. Data only."""
+"""Faults of the smoke phase. Data only.
+
+Without a drill, because nothing here breaks them alone; a unit test shows each failing on bad evidence:
+smoke.fs.pair.append, .attributes, .lock_refused (an overlay passes them or never shows the lock), smoke.fs.looked,
+smoke.controller; smoke.compute.host_to_device and .device_to_device need GPUs.
+"""
 
 from __future__ import annotations
 
 from bringup.drills.drill import Drill
 from bringup.records import Outcome
 
+_UMOUNT = (("on", "n1", "umount", "{results}"),)
+
+# the other parts of the phase are left out, and incomplete
+_BINDING = (("BRINGUP_SMOKE_PARTS", "binding"),)
+_JOBS = (("BRINGUP_SMOKE_PARTS", "jobs"),)
+_NO_JOBS = (("BRINGUP_SMOKE_PARTS", "binding folder compute storage"),)
+_COMPUTE = (("BRINGUP_SMOKE_PARTS", "compute"),)
+_STORAGE = (("BRINGUP_SMOKE_PARTS", "storage"), ("BRINGUP_STORAGE_MIB", "32"))
+
 SMOKE: tuple[Drill, ...] = (
     Drill(id="path-not-shared", fault="the results folder is not shared on one node", phase="smoke",
-          inject=(("on", "n1", "mount", "-t", "tmpfs", "tmpfs", "{results}"),), undo=(("on", "n1", "umount", "{results}"),),
-          gate="smoke.fs.reads_submit_host", subject="n1", outcome=Outcome.FAIL, says="no", silent=("n0",)),
+          inject=(("on", "n1", "mount", "-t", "tmpfs", "tmpfs", "{results}"),), undo=_UMOUNT, environment=_NO_JOBS,
+          gate="smoke.fs.reads_submit_host", subject="n1", outcome=Outcome.FAIL, says="no", silent=("n0",),
+          # on two nodes both pairs hold the bad node
+          also=(("smoke.fs.seen_by_submit_host", "n1"), ("smoke.fs.writes", "n1"), ("smoke.fs.pair.write", "n0->n1"),
+                ("smoke.fs.pair.write", "n1->n0"), ("smoke.fs.pair.same_type", "n0->n1"), ("smoke.fs.pair.same_type", "n1->n0"))),
+    Drill(id="path-not-shared-of-four", fault="the results folder is not shared on one node of four", phase="smoke", nodes=4,
+          inject=(("on", "n1", "mount", "-t", "tmpfs", "tmpfs", "{results}"),), undo=_UMOUNT, environment=_NO_JOBS,
+          gate="smoke.fs.pair.write", subject="n1->n2", outcome=Outcome.FAIL, says="no", also=(("smoke.fs.pair.write", "n0->n1"),),
+          silent=("n0", "n2", "n3", "n2->n3", "n3->n0")),
+    Drill(id="path-read-only", fault="the results folder is mounted read-only on one node", phase="smoke",
+          inject=(("on", "n1", "mount", "--bind", "{results}", "{results}"),
+                  ("on", "n1", "mount", "-o", "remount,bind,ro", "{results}")), undo=_UMOUNT, environment=_NO_JOBS,
+          gate="smoke.fs.writes", subject="n1", outcome=Outcome.FAIL, says="Read-only", silent=("n0",)),
+    # An overlay over the folder shows what was there, and keeps what it once looked up, as a stale attribute cache does: changes
+    # that n0 makes stay unseen on n1, and what n1 makes stays there.
+    Drill(id="stale-lookups", fault="one node keeps what it once looked up", phase="smoke",
+          inject=(("on", "n1", "mkdir", "-p", "/tmp/upper", "/tmp/work"),
+                  ("on", "n1", "mount", "-t", "overlay", "-o", "lowerdir={results},upperdir=/tmp/upper,workdir=/tmp/work",
+                   "overlay", "{results}")), undo=_UMOUNT, environment=_NO_JOBS,
+          gate="smoke.fs.pair.late_lookup", subject="n0->n1", outcome=Outcome.FAIL, says="5.", silent=("n0",),
+          also=(("smoke.fs.pair.rename", "n0->n1"), ("smoke.fs.pair.unlink", "n0->n1"), ("smoke.fs.pair.exclusive", "n0->n1"))),
+    Drill(id="two-tasks-one-gpu", fault="all tasks of a node are bound to one GPU", phase="smoke",
+          environment=(("BRINGUP_DRILL", "two-tasks-one-gpu"), *_BINDING), where="anywhere",
+          gate="smoke.gpu.bound", subject="n1", outcome=Outcome.FAIL, says="1 (", also=(("smoke.gpu.bound", "n0"),)),
+    Drill(id="bad-exit-ignored", fault="tasks live on when one of their step has failed", phase="smoke",
+          environment=(("BRINGUP_DRILL", "bad-exit-ignored"), *_BINDING), where="anywhere",
+          gate="smoke.bad_exit", subject="n1", outcome=Outcome.FAIL, says="2", also=(("smoke.bad_exit", "n0"),)),
+    Drill(id="array-task-lost", fault="a task of an array never runs", phase="smoke",
+          environment=(("BRINGUP_DRILL", "array-task-lost"), *_JOBS), where="anywhere",
+          gate="smoke.array", subject="job", outcome=Outcome.FAIL, says="0 1 2"),
+    Drill(id="no-dependency", fault="dependencies of jobs are dropped", phase="smoke",
+          environment=(("BRINGUP_DRILL", "no-dependency"), *_JOBS), where="anywhere",
+          gate="smoke.dependency.waits", subject="job", outcome=Outcome.FAIL, says="-", also=(("smoke.dependency.never", "job"),)),
+    Drill(id="no-warning", fault="a job is not warned before its time limit", phase="smoke",
+          environment=(("BRINGUP_DRILL", "no-warning"), *_JOBS), where="anywhere",
+          gate="smoke.time_limit.warned", subject="job", outcome=Outcome.FAIL, says="no"),
+    Drill(id="no-requeue", fault="requeueing is refused", phase="smoke",
+          environment=(("BRINGUP_DRILL", "no-requeue"), *_JOBS), where="anywhere",
+          gate="smoke.requeue", subject="job", outcome=Outcome.FAIL, says="0"),
+    Drill(id="no-devices-confined", fault="the kernel keeps no job from another's GPU", phase="smoke", unconfined=True,
+          environment=(("BRINGUP_PROFILE", "local-cpu"), *_BINDING),
+          gate="smoke.jobs.refused_gpus", subject="n1", outcome=Outcome.FAIL, says="0 (none)",
+          also=(("smoke.gpu.isolated", "n1"), ("smoke.cpu.confined", "n1"), ("smoke.jobs.refused_gpus", "n0"))),
+    Drill(id="no-memory-confined", fault="the kernel ends no job that takes too much memory", phase="smoke", unconfined=True,
+          environment=(("BRINGUP_PROFILE", "local-cpu"), *_JOBS),
+          gate="smoke.memory.enforced", subject="job", outcome=Outcome.FAIL, says="COMPLETED"),
+    Drill(id="two-jobs-one-gpu", fault="two jobs at the same time compute on one GPU", phase="smoke", unconfined=True,
+          environment=(("BRINGUP_DRILL", "two-jobs-one-gpu"), ("BRINGUP_PROFILE", "local-cpu"), *_BINDING),
+          gate="smoke.jobs.distinct_gpus", subject="n1", outcome=Outcome.FAIL, says="1 (",
+          also=(("smoke.jobs.distinct_gpus", "n0"),)),
+    Drill(id="task-lost", fault="one task fewer than GPUs ran on each node", phase="smoke",
+          environment=(("BRINGUP_DRILL", "task-lost"), *_BINDING), where="anywhere",
+          gate="smoke.node.ran_tasks", subject="n1", outcome=Outcome.FAIL, says="1", also=(("smoke.node.ran_tasks", "n0"),)),
+    Drill(id="exit-code-lost", fault="the exit code of a failing job is swallowed", phase="smoke",
+          environment=(("BRINGUP_DRILL", "exit-code-lost"), *_JOBS), where="anywhere",
+          gate="smoke.exit_code", subject="job", outcome=Outcome.FAIL, says="0:0"),
+    Drill(id="slow-queue", fault="a job waits 40 s on free nodes", phase="smoke", environment=(("BRINGUP_DRILL", "slow-queue"),),
+          gate="smoke.queue.latency", subject="job", outcome=Outcome.WARN, says="s"),
+    Drill(id="wrong-matmul", fault="one element of a product is wrong on one node", phase="smoke",
+          environment=(("BRINGUP_DRILL", "wrong-matmul:n1"), *_COMPUTE), where="anywhere",
+          gate="smoke.compute.wrong_values", subject="n1", outcome=Outcome.FAIL, says="1 ("),
+    Drill(id="slow-matmul", fault="one node of four computes slowly", phase="smoke", nodes=4,
+          environment=(("BRINGUP_DRILL", "slow-matmul:n1"), *_COMPUTE), where="anywhere",
+          gate="smoke.compute.peers", subject="n1", outcome=Outcome.FAIL, says="median", also=(("smoke.compute.tflops", "n1"),)),
+    Drill(id="slow-storage", fault="one node reads and writes slowly", phase="smoke",
+          environment=(("BRINGUP_DRILL", "slow-storage:n0"), *_STORAGE), where="anywhere",
+          gate="smoke.storage.files", subject="n0", outcome=Outcome.FAIL, says="1/s",
+          also=(("smoke.storage.write_together", "n0"), ("smoke.storage.write", "job"), ("smoke.storage.read", "job"))),
 )

@@ -8,8 +8,9 @@ from typing import Literal
 from bringup.gates.rules import Expected, Rule
 from bringup.records import Outcome
 
-Per = Literal["job", "node", "pair", "rank", "scale", "wide_scale"]
-"""What one verdict is about: the whole job, a node, an ordered pair of nodes (n0->n1, the ring of the node list), a rank, or a
+Per = Literal["job", "node", "pair", "link", "rank", "scale", "wide_scale"]
+"""What one verdict is about: the whole job, a node, an ordered pair of nodes (n0->n1, the ring of the node list), a link
+(n0--n1, in the rounds of the tournament), a rank, or a
 number of nodes (wide_scale: more than one rank)."""
 
 
@@ -52,3 +53,4 @@ class Gate:
     needs: tuple[str, ...] = ()  # gates that must pass first: speed is not judged on the wrong rank count
     severity: Outcome = Outcome.FAIL  # WARN: worth mending, and no reason to stop
     min_nodes: int = 1  # planned only for runs of at least this many nodes
+    min_ranks_per_node: int = 1  # ... and nodes with at least this many GPUs

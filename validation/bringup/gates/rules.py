@@ -5,6 +5,7 @@ A rule either judges one value, or the values of a whole fleet and then says whi
 
 from __future__ import annotations
 
+import statistics
 from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Literal, get_args
@@ -12,11 +13,16 @@ from typing import Literal, get_args
 from bringup.records import Value
 
 ValueRule = Literal["equals", "at_least", "at_most", "between", "one_of"]
-FleetRule = Literal["all_equal", "all_distinct"]
-Rule = Literal["equals", "at_least", "at_most", "between", "one_of", "all_equal", "all_distinct"]
+FleetRule = Literal["all_equal", "all_distinct", "near_peers"]
+Rule = Literal["equals", "at_least", "at_most", "between", "one_of", "all_equal", "all_distinct", "near_peers"]
 
 VALUE_RULES: tuple[str, ...] = get_args(ValueRule)
 FLEET_RULES: tuple[str, ...] = get_args(FleetRule)
+DECLARABLE: tuple[str, ...] = (*VALUE_RULES, "near_peers")
+"""Rules that a profile may give a number for."""
+
+PEER_DEVIATIONS = 5.0
+"""A value is odd only beyond so many median absolute deviations of its fleet: where all scatter, none is odd."""
 
 Expected = bool | int | float | str | list[float] | list[str]
 
@@ -80,14 +86,18 @@ def in_words(rule: str, expected: Expected | None, unit: str) -> str:
         return "one of " + ", ".join(str(item) for item in expected)
     if rule == "equals" and isinstance(expected, bool):
         return "yes" if expected else "no"
+    if rule == "near_peers":
+        return "near the median of the fleet" if expected is None else f"no more than {expected:.0%} below the median of the fleet"
     sign = {"equals": "", "at_least": "≥ ", "at_most": "≤ "}.get(rule)
     if sign is not None:
         return f"{sign}{expected}{tail}"
     return {"all_equal": "the same on all nodes", "all_distinct": "different on every node"}[rule]
 
 
-def odd_ones(rule: str, values: Mapping[str, Value]) -> dict[str, str]:
+def odd_ones(rule: str, values: Mapping[str, Value], expected: Expected | None = None) -> dict[str, str]:
     """Subject -> why it is odd, over a fleet. Without a majority every subject is odd: we cannot say who is right."""
+    if rule == "near_peers":
+        return _far_below({subject: _number(value, "observed") for subject, value in values.items()}, _number(expected, "expected"))
     keys = {subject: _key(value) for subject, value in values.items()}
     counts = Counter(keys.values())
     if rule == "all_distinct":
@@ -97,6 +107,15 @@ def odd_ones(rule: str, values: Mapping[str, Value]) -> dict[str, str]:
     if number * 2 <= len(keys) and len(counts) > 1:
         return dict.fromkeys(keys, f"{len(counts)} different values and no majority")
     return {subject: f"{number} of {len(keys)} have {common}" for subject, key in keys.items() if key != common}
+
+
+def _far_below(values: Mapping[str, float], share: float) -> dict[str, str]:
+    """Robust: one bad subject moves neither the median nor the deviation. Speeds: only too low is odd."""
+    median = statistics.median(values.values())
+    spread = statistics.median(abs(value - median) for value in values.values())
+    allowed = max(PEER_DEVIATIONS * spread, share * abs(median))
+    return {subject: f"the median of {len(values)} is {median:.4g}"
+            for subject, value in values.items() if median - value > allowed}
 
 
 def _key(value: Value) -> str:

@@ -2,9 +2,27 @@
 
 from __future__ import annotations
 
-from bringup.gates.gate import Fixed, FromProfile, Gate, Requested
+from bringup.gates.gate import Fixed, FromProfile, Gate, Per, Requested
+from bringup.records import Outcome
 
 _INFRA = "docs/02-infrastructure-validation.md#"
+_WRITE = ("smoke.fs.pair.write",)
+_RIGHT = ("smoke.compute.wrong_values",)
+
+
+
+def _pair(case: str, proves: str) -> Gate:
+    """One case of what a node sees of its neighbour's files: yes or no, per ordered pair writer->reader."""
+    return Gate(id=f"smoke.fs.pair.{case}", phases=("smoke",), question=3, per="pair", proves=proves,
+                quantity=f"smoke.fs.pair.{case}", unit="flag", rule="equals", expect=Fixed(True), fix=_INFRA + "file-coherence",
+                needs=() if case in ("same_type", "write") else _WRITE)
+
+
+def _speed(name: str, per: Per, unit: str, quantity: str, proves: str, fix: str, needs: tuple[str, ...] = ()) -> Gate:
+    """At least what the profile declares."""
+    return Gate(id=f"smoke.{name}", phases=("smoke",), question=3 if fix == "storage" else 1, per=per, proves=proves,
+                quantity=quantity, unit=unit, rule="at_least", expect=FromProfile(), needs=needs, fix=_INFRA + fix)
+
 
 SMOKE = (
     Gate(id="smoke.controller", phases=("smoke",), question=2, per="job",
@@ -28,11 +46,41 @@ SMOKE = (
          fix=_INFRA + "cpu-confined"),
     Gate(id="smoke.exit_code", phases=("smoke",), question=2, per="job",
          proves="the exit code of a failing batch job arrives",
-         quantity="smoke.job.exit_code", unit="text", rule="equals", expect=Fixed("7:0"), fix=_INFRA + "exit-code"),
+         quantity="smoke.exit_code.ExitCode", unit="text", rule="equals", expect=Fixed("7:0"), fix=_INFRA + "exit-code"),
     Gate(id="smoke.memory.enforced", phases=("smoke",), question=2, per="job",
          proves="a job that takes more memory than it asked for is ended for that reason",
-         quantity="smoke.job.memory_state", unit="text", rule="equals", expect=Fixed("OUT_OF_MEMORY"),
+         quantity="smoke.memory.state", unit="text", rule="equals", expect=Fixed("OUT_OF_MEMORY"),
          fix=_INFRA + "memory-enforced"),
+    Gate(id="smoke.jobs.distinct_gpus", phases=("smoke",), question=1, per="node",
+         proves="two jobs that ran at the same time were given different GPUs",
+         quantity="smoke.jobs.distinct_gpus", unit="count", rule="equals", expect=Fixed(2), min_ranks_per_node=2,
+         fix=_INFRA + "jobs-at-once"),
+    Gate(id="smoke.jobs.refused_gpus", phases=("smoke",), question=1, per="node",
+         proves="each of two jobs that ran at the same time was refused the other's GPU (EPERM)",
+         quantity="smoke.jobs.refused_gpus", unit="count", rule="equals", expect=Fixed(2), min_ranks_per_node=2,
+         fix=_INFRA + "jobs-at-once"),
+    Gate(id="smoke.bad_exit", phases=("smoke",), question=2, per="node",
+         proves="when one task of a step failed, no other task of it lived on (--kill-on-bad-exit)",
+         quantity="smoke.bad_exit.survivors", unit="count", rule="equals", expect=Fixed(0), fix=_INFRA + "bad-exit"),
+    Gate(id="smoke.array", phases=("smoke",), question=2, per="job",
+         proves="all tasks of a job array ran, each with its own index",
+         quantity="smoke.array.indices", unit="text", rule="equals", expect=Fixed("0 1 2 3"), fix=_INFRA + "job-array"),
+    Gate(id="smoke.dependency.waits", phases=("smoke",), question=2, per="job",
+         proves="a job that depends on another (afterok) began after that one had ended",
+         quantity="smoke.dependency.waited_s", unit="s", rule="at_least", expect=Fixed(0), fix=_INFRA + "dependencies"),
+    Gate(id="smoke.dependency.never", phases=("smoke",), question=2, per="job",
+         proves="a job whose dependency failed was cancelled and never began (--kill-on-invalid-dep)",
+         quantity="smoke.never.state", unit="text", rule="equals", expect=Fixed("CANCELLED"), fix=_INFRA + "dependencies"),
+    Gate(id="smoke.time_limit.warned", phases=("smoke",), question=2, per="job",
+         proves="the signal that a job asked for before its time limit arrived",
+         quantity="smoke.time_limit.warned", unit="flag", rule="equals", expect=Fixed(True), fix=_INFRA + "time-limit"),
+    Gate(id="smoke.requeue", phases=("smoke",), question=2, per="job",
+         proves="a requeued job began once more and could tell (SLURM_RESTART_COUNT)",
+         quantity="smoke.requeue.restarts", unit="count", rule="equals", expect=Fixed(1), fix=_INFRA + "requeue"),
+    Gate(id="smoke.queue.latency", phases=("smoke",), question=2, per="job",
+         proves="a small job began soon after it was submitted",
+         quantity="smoke.queue.latency_s", unit="s", rule="at_most", expect=FromProfile(), severity=Outcome.WARN,
+         fix=_INFRA + "queue-latency"),
     Gate(id="smoke.fs.reads_submit_host", phases=("smoke",), question=3, per="node",
          proves="the node read what the submit host had written",
          quantity="smoke.fs.read_reference", unit="flag", rule="equals", expect=Fixed(True), fix=_INFRA + "shared-fs"),
@@ -46,4 +94,40 @@ SMOKE = (
          proves="a file that the node had looked for in vain was seen once it existed",
          quantity="smoke.fs.late_lookup_s", unit="s", rule="at_most", expect=FromProfile(),
          needs=("smoke.fs.looked",), fix=_INFRA + "shared-fs"),
+    Gate(id="smoke.fs.writes", phases=("smoke",), question=3, per="node",
+         proves="the node could write in the results folder",
+         quantity="smoke.fs.write_error", unit="text", rule="equals", expect=Fixed("none"), fix=_INFRA + "shared-fs"),
+    _pair("same_type", "both nodes have the same type of filesystem under the results folder"),
+    _pair("write", "the second node read what the first had written"),
+    _pair("attributes", "size and time of change of the file are the same on both nodes"),
+    _pair("append", "the second node, which had read the file before, saw what the first then appended"),
+    _pair("rename", "the second node saw the new file after the first had renamed it over the old one"),
+    _pair("unlink", "the second node no longer saw a file that the first had removed"),
+    _pair("lock_refused", "a lock (flock) that the first node held was refused to the second"),
+    Gate(id="smoke.fs.pair.exclusive", phases=("smoke",), question=3, per="pair",
+         proves="of two nodes that made one name exclusively (O_EXCL) exactly one succeeded",
+         quantity="smoke.fs.pair.winners", unit="count", rule="equals", expect=Fixed(1), needs=_WRITE,
+         fix=_INFRA + "file-coherence"),
+    Gate(id="smoke.fs.pair.late_lookup", phases=("smoke",), question=3, per="pair",
+         proves="a file that the second node had looked for in vain was seen there soon after the first had made it",
+         quantity="smoke.fs.pair.late_lookup_s", unit="s", rule="at_most", expect=FromProfile(), needs=_WRITE,
+         fix=_INFRA + "file-coherence"),
+    _speed("storage.write", "job", "GB/s", "smoke.storage.alone.write", "one node alone writes fast enough (synced)", "storage"),
+    _speed("storage.read", "job", "GB/s", "smoke.storage.alone.read", "one node alone reads fast enough", "storage"),
+    _speed("storage.write_together", "node", "GB/s", "smoke.storage.together.write",
+           "the node writes fast enough while all nodes write", "storage"),
+    _speed("storage.files", "node", "1/s", "smoke.storage.files", "the node makes, finds and removes files fast enough", "storage"),
+    Gate(id="smoke.compute.wrong_values", phases=("smoke",), question=1, per="node",
+         proves="every GPU multiplied matrices to the exact result",
+         quantity="smoke.compute.wrong_values", unit="count", rule="equals", expect=Fixed(0), fix=_INFRA + "compute"),
+    _speed("compute.tflops", "node", "TFLOP/s", "smoke.compute.tflops", "the node's slowest GPU is fast enough", "compute",
+           needs=_RIGHT),
+    Gate(id="smoke.compute.peers", phases=("smoke",), question=1, per="node",
+         proves="the node's slowest GPU is not far slower than those of the other nodes",
+         quantity="smoke.compute.tflops", unit="TFLOP/s", rule="near_peers", expect=FromProfile(), min_nodes=3,
+         fix=_INFRA + "compute"),
+    _speed("compute.host_to_device", "node", "GB/s", "smoke.compute.host_to_device", "every GPU is fed fast enough by its host",
+           "compute", needs=_RIGHT),
+    _speed("compute.device_to_device", "node", "GB/s", "smoke.compute.device_to_device",
+           "every GPU copies to the next one fast enough", "compute", needs=_RIGHT),
 )

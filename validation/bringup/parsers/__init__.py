@@ -7,11 +7,11 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from bringup.parsers import facts, monitor, slurm, training
+from bringup.parsers import curve, discovery, facts, monitor, nccl_log, nccl_tests, pairwise, slurm, slurm_audit, smoke, training
 from bringup.parsers.result import Parsed
 from bringup.phases import PHASES
 from bringup.plan import scale_name
-from bringup.records import Closed, Observation, RecordError, Run, read_record
+from bringup.records import Closed, RecordError, Run, read_record
 from bringup.runs import CLOSED
 
 Reader = Callable[[str, str], Parsed]
@@ -21,10 +21,14 @@ _READERS: dict[str, Reader] = {
     "scontrol-node-after.txt": slurm.nodes,
     "scontrol-config.txt": slurm.config,
     "cgroup.conf": slurm.config,
+    "mpi-list.txt": slurm_audit.mpi_list,
     "ping.txt": slurm.ping,
-    "job-exit-code.txt": partial(slurm.job, quantity="smoke.job.exit_code", field="ExitCode"),
-    "job-memory.txt": partial(slurm.job, quantity="smoke.job.memory_state", field="JobState"),
+    **{f"job-{name}.txt": partial(smoke.ended_job, name=name.replace("-", "_"))
+       for name in ("exit-code", "memory", "before", "after", "never", "requeue")},
+    "bad-exit.txt": smoke.bad_exit,
+    "requeue.txt": smoke.requeue,
 }
+_NCCL_TESTS = re.compile(r"(?P<binary>[a-z_]+_perf)-(?P<nodes>\d+)\.(?P<kind>json|txt)")
 _STEP = re.compile(r"(?P<what>[a-z_]+)-(?P<nodes>\d+)\.(?P<kind>rc|seconds)")
 
 
@@ -43,14 +47,25 @@ def read_run(folder: Path, run: Run) -> Parsed:
             _read(parsed, path, where, partial(training.launcher_log, run=run))
         elif path.name == "monitor.csv":
             _read(parsed, path, where, partial(monitor.parse, duration_s=_step_seconds(folder)))
+        elif match := _NCCL_TESTS.fullmatch(path.name):
+            # the same table; the text counts only where a build too old for -J left no JSON
+            if match["kind"] == "json" or not path.with_suffix(".json").exists():
+                _read(parsed, path, where, partial(nccl_tests.parse, binary=match["binary"],
+                                                   subject=scale_name(int(match["nodes"]))))
         elif (match := _STEP.fullmatch(path.name)) and match["kind"] == "rc":
             _read(parsed, path, where, partial(_exit_code, subject=scale_name(int(match["nodes"]))))
     _closed(parsed, folder)
     phase = PHASES[run.phase]
     if phase.is_training:
         parsed.add(training.metrics(folder, run, single=phase.strategy == "single"))
+    _nccl_logs(parsed, folder)
+    parsed.add(nccl_log.bypassed(parsed))
+    parsed.add(curve.judge_shapes(parsed))
+    parsed.add(pairwise.derive(parsed, run.nodes))
     training.excuse_victims(parsed)
-    _tasks_per_node(parsed)
+    smoke.derive(parsed, run)
+    discovery.derive(parsed)
+    slurm_audit.derive(parsed)
     _say_who_could_not_start(parsed)
     return parsed
 
@@ -71,6 +86,17 @@ def _exit_code(text: str, where: str, *, subject: str) -> Parsed:
     else:
         parsed.problems.append(f"{where}: not an exit code: {text[:40]!r}")
     return parsed
+
+
+def _nccl_logs(parsed: Parsed, folder: Path) -> None:
+    """NCCL's own log files, a folder per scale; gloo writes none."""
+    said = {(one.quantity, one.subject): str(one.value) for one in parsed.observations
+            if one.quantity in ("nccl.backend", "nccl.debug")}
+    for logs in sorted((folder / "raw").glob("nccl-[0-9]*")):
+        scale = scale_name(int(logs.name.removeprefix("nccl-")))
+        if said.get(("nccl.backend", scale)) == "nccl":
+            files = {path.name: path.read_text(encoding="utf-8", errors="replace") for path in sorted(logs.glob("*.log"))}
+            parsed.add(nccl_log.parse(files, f"raw/{logs.name}", scale, said.get(("nccl.debug", scale))))
 
 
 def _step_seconds(folder: Path) -> float | None:
@@ -94,20 +120,6 @@ def _closed(parsed: Parsed, folder: Path) -> None:
     parsed.saw("run.exit_code", "job", closed.exit_code, "count", f"{CLOSED}:exit_code")
     if closed.exit_code != 0:
         parsed.problems.append(f"{CLOSED}: a step of the phase script ended with exit code {closed.exit_code}; see raw/*.err")
-
-
-def _tasks_per_node(parsed: Parsed) -> None:
-    """What single tasks said about their GPU, counted per node. A node whose tasks said nothing stays without evidence."""
-    gpus: dict[str, list[Observation]] = {}
-    for one in parsed.observations:
-        if one.quantity == "smoke.binding.gpu":
-            gpus.setdefault(one.subject.split("/")[0], []).append(one)
-    for node, tasks in gpus.items():
-        known = sorted({str(one.value) for one in tasks if one.value is not None})
-        evidence = f"{tasks[0].evidence} to {tasks[-1].evidence.rpartition(':')[2]}"
-        parsed.saw("smoke.binding.tasks", node, len(tasks), "count", evidence)
-        remark = next((one.why for one in tasks if one.value is None), ", ".join(known))
-        parsed.saw("smoke.binding.distinct_gpus", node, len(known), "count", evidence, remark)
 
 
 def _say_who_could_not_start(parsed: Parsed) -> None:

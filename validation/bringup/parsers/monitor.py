@@ -1,4 +1,8 @@
-"""The monitor's samples: `node,unix_s,cpu_percent,memory_used_gib,tx_bytes,rx_bytes,gpu_percent,gpu_power_w,gpu_temp_c`."""
+"""The monitor's samples:
+`node,unix_s,cpu_percent,memory_used_gib,tx_bytes,rx_bytes,gpu_percent,gpu_power_w,gpu_temp_c,own_cpu_percent`.
+
+The last one is the sampler's own share of one core since it began; samples of older runs end before it.
+"""
 
 from __future__ import annotations
 
@@ -6,27 +10,38 @@ import re
 
 from bringup.parsers.result import Parsed
 
-COLUMNS = ("node", "unix_s", "cpu_percent", "memory_used_gib", "tx_bytes", "rx_bytes", "gpu_percent", "gpu_power_w", "gpu_temp_c")
+COLUMNS = ("node", "unix_s", "cpu_percent", "memory_used_gib", "tx_bytes", "rx_bytes", "gpu_percent", "gpu_power_w", "gpu_temp_c",
+           "own_cpu_percent")
 PERIOD_S = 1.0
 _SAMPLE = re.compile(r"\d+\.\d+,\d+\.\d+,\d+\.\d+,\d+,\d+")  # the cells that every node can measure
 _LABEL = re.compile(r"^\s*\d+: ")
 
 
-def parse(text: str, where: str, duration_s: float | None) -> Parsed:
-    """Coverage per node: samples seen / samples that `duration_s` (of the watched step) asks for."""
-    parsed = Parsed()
-    samples: dict[str, list[list[str]]] = {}
+_NUMBER = re.compile(r"\d+(\.\d+)?")
+
+
+def samples(text: str, where: str) -> tuple[dict[str, list[list[str]]], list[str]]:
+    """Cells per node, in the order of arrival; and what is no sample."""
+    found: dict[str, list[list[str]]] = {}
+    problems: list[str] = []
     for number, raw in enumerate(text.splitlines(), start=1):
         cells = _LABEL.sub("", raw).split(",")
         if tuple(cells) == COLUMNS or raw == "":
             continue
-        if len(cells) != len(COLUMNS) or not _SAMPLE.fullmatch(",".join(cells[1:6])):
-            parsed.problems.append(f"{where}:{number}: not a sample: {raw[:60]!r}")
+        if len(cells) not in (len(COLUMNS) - 1, len(COLUMNS)) or not _SAMPLE.fullmatch(",".join(cells[1:6])):
+            problems.append(f"{where}:{number}: not a sample: {raw[:60]!r}")
             continue
-        samples.setdefault(cells[0], []).append(cells)
-    if not samples:
-        parsed.problems.append(f"{where}: holds no sample")
-    for node, rows in samples.items():
+        found.setdefault(cells[0], []).append(cells)
+    if not found:
+        problems.append(f"{where}: holds no sample")
+    return found, problems
+
+
+def parse(text: str, where: str, duration_s: float | None) -> Parsed:
+    """Coverage per node: samples seen / samples that `duration_s` (of the watched step) asks for. And the sampler's own cost."""
+    found, problems = samples(text, where)
+    parsed = Parsed(problems=problems)
+    for node, rows in found.items():
         if duration_s is None:
             parsed.saw("monitor.coverage", node, None, "share", where, "the watched step left no duration")
         else:
@@ -36,4 +51,8 @@ def parse(text: str, where: str, duration_s: float | None) -> Parsed:
         parsed.saw("monitor.cpu_percent_max", node, max(float(row[2]) for row in rows), "%", where)
         sent = (int(rows[-1][4]) - int(rows[0][4])) / 1e9
         parsed.saw("monitor.sent", node, sent, "GB", where)
+        if len(rows[-1]) == len(COLUMNS) and _NUMBER.fullmatch(rows[-1][-1]):
+            parsed.saw("monitor.overhead", node, float(rows[-1][-1]), "%", where, "of one core, over the whole run")
+        else:
+            parsed.saw("monitor.overhead", node, None, "%", where, "the sampler did not count its own time")
     return parsed

@@ -45,6 +45,9 @@ def nodes(text: str, where: str) -> Parsed:
             continue
         flags = [part for part in state.replace("*", "+NOT_RESPONDING").split("+") if part not in _HARMLESS or part == state]
         parsed.saw("slurm.node.state", match[1], "+".join(flags), "text", f"{where}:{number}", reason or None)
+        version = _field(fields, "Version")
+        if version:  # a node that never registered has none
+            parsed.saw("slurm.node.version", match[1], version, "text", f"{where}:{number}")
         parsed.saw("slurm.node.gpus", match[1], gpus_of(_field(fields, "Gres")), "count", f"{where}:{number}")
     if not parsed.observations and not parsed.problems:
         parsed.problems.append(f"{where}: names no node")

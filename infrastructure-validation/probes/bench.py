@@ -1,0 +1,184 @@
+"""The collectives: how each is run, what every rank must get, and which rank a wrong value came from.
+
+torch and torch.distributed are handed in: this file is imported before they are.
+"""
+
+import time
+from collections import Counter
+
+from faults import SLOW_RANK_S, SLOW_SIZE_S, hits
+
+KIB, MIB, GIB = 2**10, 2**20, 2**30
+WARMUP, REPETITIONS = 2, 7
+PERIOD = 7
+
+
+def named(size):
+    """16777216 -> 16MiB, as profiles write it."""
+    for unit, factor in (("GiB", GIB), ("MiB", MIB), ("KiB", KIB)):
+        if size % factor == 0:
+            return f"{size // factor}{unit}"
+    return f"{size}B"
+
+
+class Operation:
+    """One collective at one size. origin: the ranks whose data the equal parts of the result are; None: a sum over all ranks."""
+
+    def __init__(self, *, nbytes, prepare, run, result, expected, factor, origin):
+        self.nbytes, self.prepare, self.run, self.result = nbytes, prepare, run, result
+        self.expected, self.factor, self.origin = expected, factor, origin
+
+    def wrong(self):
+        """{rank that the wrong values came from, or None: how many}."""
+        per_part = (self.result() != self.expected).view(len(self.origin), -1).sum(dim=1).tolist()
+        return {rank: count for rank, count in zip(self.origin, per_part, strict=True) if count}
+
+
+class Bench:
+    """Factors from time to bus bandwidth: NVIDIA/nccl-tests, doc/PERFORMANCE.md."""
+
+    def __init__(self, torch, dist, device, rank, world):
+        self.torch, self.dist, self.device, self.rank, self.world = torch, dist, device, rank, world
+        # torch 2.13 names them so; older ones only know the second name
+        self._gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+        self._scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+
+    def collectives(self):
+        """A single rank has no partner to send to."""
+        alone = (self.all_reduce, self.all_gather, self.reduce_scatter, self.all_to_all, self.broadcast)
+        return alone if self.world == 1 else (*alone, self.sendrecv)
+
+    def gather(self, value):
+        values = [None] * self.world
+        self.dist.all_gather_object(values, value)
+        return values
+
+    def pattern(self, count, offset=0):
+        """1..7 repeated, from another start for each offset."""
+        period = ((self.torch.arange(PERIOD, device=self.device) + offset) % PERIOD + 1).float()
+        return period.repeat(-(-count // PERIOD))[:count]
+
+    def given(self, values):
+        """What this rank contributes: `values`, except in a drill."""
+        return values + 1 if hits("wrong-value", self.rank) else values
+
+    def weight(self, rank):
+        """Of a rank in a sum. At most 7, so that sums over 300,000 ranks stay below 2^24, exact in fp32."""
+        return rank % PERIOD + 1
+
+    def weights(self):
+        return sum(self.weight(rank) for rank in range(self.world))
+
+    def all_reduce(self, size):
+        """Sum in place; size = bytes of the buffer."""
+        count = size // 4
+        source = self.pattern(count)
+        mine = self.given(source * self.weight(self.rank))
+        buffer = self.torch.empty_like(source)
+        return Operation(nbytes=count * 4, prepare=lambda: buffer.copy_(mine), run=lambda: self.dist.all_reduce(buffer),
+                         result=lambda: buffer, expected=source * self.weights(), origin=[None],
+                         factor=2 * (self.world - 1) / self.world)
+
+    def all_gather(self, size):
+        """size = bytes of the gathered result."""
+        count = size // 4 // self.world
+        mine = self.given(self.pattern(count) * (self.rank + 1))
+        result = self.torch.empty(count * self.world, device=self.device)
+        expected = self.torch.cat([self.pattern(count) * (rank + 1) for rank in range(self.world)])
+        return Operation(nbytes=count * self.world * 4, prepare=result.zero_, run=lambda: self._gather(result, mine),
+                         result=lambda: result, expected=expected, origin=list(range(self.world)),
+                         factor=(self.world - 1) / self.world)
+
+    def reduce_scatter(self, size):
+        """size = bytes of the whole input."""
+        count = size // 4 // self.world
+        whole = self.given(self.pattern(count * self.world) * self.weight(self.rank))
+        result = self.torch.empty(count, device=self.device)
+        expected = self.pattern(count, offset=count * self.rank) * self.weights()
+        return Operation(nbytes=count * self.world * 4, prepare=result.zero_, run=lambda: self._scatter(result, whole),
+                         result=lambda: result, expected=expected, origin=[None], factor=(self.world - 1) / self.world)
+
+    def all_to_all(self, size):
+        """size = bytes that each rank sends, its own part included. The part for rank d starts its pattern at d."""
+        count = size // 4 // self.world
+        mine = self.given(self.torch.cat([self.pattern(count, offset=to) for to in range(self.world)]) * (self.rank + 1))
+        result = self.torch.empty_like(mine)
+        expected = self.torch.cat([self.pattern(count, offset=self.rank) * (rank + 1) for rank in range(self.world)])
+        return Operation(nbytes=count * self.world * 4, prepare=result.zero_,
+                         run=lambda: self.dist.all_to_all_single(result, mine), result=lambda: result, expected=expected,
+                         origin=list(range(self.world)), factor=(self.world - 1) / self.world)
+
+    def broadcast(self, size):
+        """From rank 0; size = bytes of the buffer."""
+        count = size // 4
+        buffer = self.torch.empty(count, device=self.device)
+        mine = self.given(self.pattern(count)) if self.rank == 0 else self.torch.zeros(count, device=self.device)
+        return Operation(nbytes=count * 4, prepare=lambda: buffer.copy_(mine), run=lambda: self.dist.broadcast(buffer, src=0),
+                         result=lambda: buffer, expected=self.pattern(count), origin=[0], factor=1)
+
+    def sendrecv(self, size):
+        """Each rank to the next and from the one before, all at once; size = bytes sent by a rank."""
+        count = size // 4
+        before, after = (self.rank - 1) % self.world, (self.rank + 1) % self.world
+        mine = self.given(self.pattern(count) * (self.rank + 1))
+        result = self.torch.empty_like(mine)
+
+        def run():
+            p2p = [self.dist.P2POp(self.dist.isend, mine, after), self.dist.P2POp(self.dist.irecv, result, before)]
+            for work in self.dist.batch_isend_irecv(p2p):
+                work.wait()
+
+        return Operation(nbytes=count * 4, prepare=result.zero_, run=run, result=lambda: result,
+                         expected=self.pattern(count) * (before + 1), origin=[before], factor=1)
+
+    def synchronize(self):
+        if self.device.type == "cuda":
+            self.torch.cuda.synchronize()
+
+    def measure(self, operation, label):
+        """Of this rank: its seconds per repetition, and the wrong values of the last one with their origin."""
+        seconds = []
+        for _ in range(WARMUP + REPETITIONS):
+            operation.prepare()
+            self.synchronize()
+            self.dist.barrier()
+            begun = time.perf_counter()
+            operation.run()
+            self.synchronize()
+            if hits("slow-size", label):
+                time.sleep(SLOW_SIZE_S)
+            seconds.append(time.perf_counter() - begun)
+        return seconds[WARMUP:], operation.wrong()
+
+    def local_seconds(self, size):
+        """A copy inside this rank's own memory, no rank waiting for another: a rank that is slow here slows all of them."""
+        source = self.pattern(size // 4)
+        target = self.torch.empty_like(source)
+        seconds = []
+        for _ in range(WARMUP + REPETITIONS):
+            begun = time.perf_counter()
+            target.copy_(source)
+            self.synchronize()
+            if hits("slow-rank", self.rank):
+                time.sleep(SLOW_RANK_S)
+            seconds.append(time.perf_counter() - begun)
+        return min(seconds)  # the least: other processes on a busy host disturb some repetitions, not all
+
+
+def blame(per_receiver):
+    """Counter of wrong values per rank that gave or got them. per_receiver: index = rank; {origin: wrong values it got from there}.
+
+    A wrong value between two ranks is counted for the one that has wrong values with more ranks; for both when that is undecided.
+    """
+    found = [(got, gave, count) for got, origins in enumerate(per_receiver) for gave, count in origins.items()]
+    partners = Counter()  # a rank's own part counts for both, once
+    for side in (0, 1):
+        partners.update((side, edge[side]) for edge in found)
+    blamed = Counter()
+    for got, gave, count in found:
+        by_getting, by_giving = partners[0, got], partners[1, gave]
+        if by_giving >= by_getting:
+            blamed[gave] += count
+        if by_getting > by_giving or (by_getting == by_giving and got != gave):
+            blamed[got] += count
+    return blamed

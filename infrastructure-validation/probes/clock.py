@@ -1,0 +1,124 @@
+#!/usr/bin/env python3
+"""How far this node's clock is from the clock of the reference node, measured: round trips over TCP.
+
+A sample is: my time, the reference's time, my time again. The reference read its clock somewhere between my two, so the middle
+is wrong by at most half the round trip; of many samples the one with the shortest round trip says most.
+Proves: the difference of two clocks, with its uncertainty. Does not prove: which of the two is right, or that NTP runs.
+Run: srun --ntasks-per-node=1 --label python3 clock.py --reference NODE --port PORT
+"""
+
+import argparse
+import os
+import socket
+import struct
+import threading
+import time
+
+from facts import Facts, node_name
+
+SAMPLES = 40
+CONNECT_S = 5.0  # a reference that is not there by then is unreachable
+REPLY_S = 2.0
+TIME = struct.Struct("!d")
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--reference", required=True, help="the node whose clock the others are compared with")
+    parser.add_argument("--port", type=int, required=True)
+    arguments = parser.parse_args()
+    facts = Facts("clock")
+    try:
+        if node_name() == arguments.reference:
+            offset, uncertainty, remark = be_the_reference(arguments.port, int(os.environ.get("SLURM_NTASKS", "1")) - 1)
+        else:
+            offset, uncertainty = measure(arguments.reference, arguments.port)
+            remark = f"measured against {arguments.reference}"
+    except OSError as error:
+        facts.unknown("discovery.clock.behind_reference", "s",
+                      f"nothing was measured against {arguments.reference}: {error.strerror or error}")
+    else:
+        facts.saw("discovery.clock.behind_reference", round(offset, 6), "s", remark=remark)
+        facts.saw("discovery.clock.uncertainty", round(uncertainty, 6), "s")
+    facts.finish()
+
+
+def be_the_reference(port, others):
+    """Its own distance is zero; a reference that nobody asked was compared with nobody."""
+    asked = serve(port, others)
+    if others > 0 and asked == 0:
+        raise TimeoutError(f"none of {others} other nodes asked this one")
+    return 0.0, 0.0, f"the reference, asked by {asked} of {others} other nodes"
+
+
+def serve(port, others):
+    """Answer `others` nodes, a thread each, and return how many were done before the deadline."""
+    done = []
+    deadline = time.monotonic() + CONNECT_S + REPLY_S
+    with socket.create_server(("", port), backlog=max(others, 1)) as listening:
+        threads = []
+        while len(threads) < others and time.monotonic() < deadline:
+            listening.settimeout(max(0.01, deadline - time.monotonic()))
+            try:
+                connection, _ = listening.accept()
+            except TimeoutError:
+                break
+            threads.append(threading.Thread(target=answer, args=(connection, done), daemon=True))
+            threads[-1].start()
+        for thread in threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+    return len(done)
+
+
+def answer(connection, done):
+    with connection:
+        connection.settimeout(REPLY_S)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        try:
+            for _ in range(SAMPLES):
+                if connection.recv(1) != b"?":
+                    return
+                connection.sendall(TIME.pack(time.time()))
+        except OSError:
+            return  # the other side says so itself
+        done.append(1)
+
+
+def measure(reference, port):
+    """(how far this clock is behind the reference's, uncertainty), both in seconds. Raises OSError."""
+    with connected(reference, port) as connection:
+        connection.settimeout(REPLY_S)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        trips = [round_trip(connection) for _ in range(SAMPLES)]
+    duration, offset = min(trips)
+    return offset, duration / 2
+
+
+def connected(reference, port):
+    """The reference may start later than we do; until the deadline a refusal is no answer."""
+    deadline = time.monotonic() + CONNECT_S
+    while True:
+        try:
+            return socket.create_connection((reference, port), timeout=max(0.1, deadline - time.monotonic()))
+        except ConnectionRefusedError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.02)
+
+
+def round_trip(connection):
+    """(duration, offset) of one question. The duration comes from the clock that nobody sets."""
+    begun, before = time.monotonic(), time.time()
+    connection.sendall(b"?")
+    reply = b""
+    while len(reply) < TIME.size:
+        part = connection.recv(TIME.size - len(reply))
+        if not part:
+            raise ConnectionResetError("it hung up in the middle")
+        reply += part
+    duration = time.monotonic() - begun
+    return duration, TIME.unpack(reply)[0] - (before + duration / 2)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,133 @@
+#!/usr/bin/env python3
+"""Does every GPU of this node multiply matrices rightly, and how fast? Without a GPU: the same on the CPU, in float32.
+
+The factors repeat with period 7, so that the product is known exactly from a table of 7 x 7 whole numbers, which is made without
+any matrix product; a single wrong bit in one of the elements is seen. Speed: median of REPETITIONS after a warm-up.
+Does not prove: that memory is sound beyond what the matrices fill; that speed lasts for longer than a second.
+Run: srun --label --ntasks-per-node=1 --gpus-per-node=8 PYTHON compute.py
+"""
+
+import statistics
+import time
+
+import faults
+from facts import Facts
+
+PERIOD = 7
+REPETITIONS = 7
+SIZE = {"cuda": 8064, "cpu": 1008}  # multiples of 7 and of 16
+COPY_BYTES = 256 * 2**20
+SLOW_S = 1.0  # the drill: longer than any product takes
+
+
+def main():
+    facts = Facts("compute")
+    try:
+        import torch
+    except ImportError as error:
+        facts.unknown("smoke.compute.wrong_values", "count", f"torch: {error}")
+        facts.finish()
+        return
+    # sums across parts of a product may not be rounded on the way: the result has to be exact
+    torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
+    devices = [torch.device("cuda", index) for index in range(torch.cuda.device_count())] or [torch.device("cpu")]
+    results = [multiply(torch, device, facts) for device in devices]
+    facts.saw("smoke.compute.devices", [name(torch, device) for device in devices], "text")
+    facts.saw("smoke.compute.wrong_values", sum(wrong for wrong, _, _ in results), "count",
+              remark=where([wrong for wrong, _, _ in results], "wrong values on"))
+    # the slowest one counts: a job waits for it
+    slowest = min(range(len(devices)), key=lambda index: results[index][1])
+    facts.saw("smoke.compute.tflops", round(results[slowest][1], 4), "TFLOP/s",
+              remark=f"{devices[slowest]}, spread {results[slowest][2]:.0%} of {REPETITIONS} repetitions")
+    if devices[0].type == "cuda":
+        copies(torch, devices, facts)
+    else:
+        for quantity in ("smoke.compute.host_to_device", "smoke.compute.device_to_device"):
+            facts.unknown(quantity, "GB/s", "torch sees no GPU")
+    facts.finish()
+
+
+def where(counts, what):
+    bad = [str(index) for index, count in enumerate(counts) if count]
+    return f"{what} device {', '.join(bad)}" if bad else None
+
+
+def name(torch, device):
+    if device.type == "cpu":
+        return "cpu"
+    properties = torch.cuda.get_device_properties(device)
+    return f"{properties.name} {getattr(properties, 'uuid', device.index)}"
+
+
+def factors(size):
+    """Two sequences of small whole numbers, and the 7 x 7 table of what their product must be."""
+    left, right = [index - 3 for index in range(PERIOD)], [(2 * index) % PERIOD - 3 for index in range(PERIOD)]
+    turns = size // PERIOD
+    table = [[turns * sum(left[(row + k) % PERIOD] * right[(k + column) % PERIOD] for k in range(PERIOD))
+              for column in range(PERIOD)] for row in range(PERIOD)]
+    return left, right, table
+
+
+def multiply(torch, device, facts):
+    """(wrong elements, TFLOP/s, spread). Sums stay below 2^24: float32 accumulates them exactly, in any order."""
+    size = SIZE[device.type]
+    dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
+    left, right, table = factors(size)
+    index = torch.arange(size, device=device)
+    both = (index[:, None] + index[None, :]) % PERIOD
+    a = torch.tensor(left, dtype=dtype, device=device)[both]
+    b = torch.tensor(right, dtype=dtype, device=device)[both]
+    expected = torch.tensor(table, dtype=torch.float64).to(dtype).to(device)[index % PERIOD][:, index % PERIOD]
+    seconds = []
+    wrong = 0
+    for turn in range(REPETITIONS + 1):
+        begun = clock(torch, device)
+        product = a @ b
+        took = clock(torch, device) - begun
+        if faults.hits("slow-matmul", facts.at):
+            time.sleep(SLOW_S)
+            took = clock(torch, device) - begun
+        if faults.hits("wrong-matmul", facts.at) and turn == REPETITIONS:
+            product[3, 5] += 1
+        wrong += int((product != expected).sum())
+        seconds.append(took)
+    timed = seconds[1:]
+    median = statistics.median(timed)
+    return wrong, 2 * size**3 / median / 1e12, (max(timed) - min(timed)) / median
+
+
+def clock(torch, device):
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter()
+
+
+def copies(torch, devices, facts):
+    """From pinned host memory to each GPU; from each GPU to the next one, or within the only one. The slowest counts."""
+    host = torch.empty(COPY_BYTES, dtype=torch.uint8, pin_memory=True)
+    buffers = [torch.empty(COPY_BYTES, dtype=torch.uint8, device=device) for device in devices]
+    spare = torch.empty_like(buffers[0]) if len(devices) == 1 else None
+    inward = [copy_gbps(torch, host, buffer) for buffer in buffers]
+    facts.saw("smoke.compute.host_to_device", round(min(inward), 2), "GB/s", remark=f"GPU {inward.index(min(inward))}")
+    targets = [spare] if spare is not None else [*buffers[1:], buffers[0]]
+    across = [copy_gbps(torch, source, target) for source, target in zip(buffers, targets, strict=True)]
+    way = "within one GPU" if spare is not None else "to the next GPU"
+    facts.saw("smoke.compute.device_to_device", round(min(across), 2), "GB/s",
+              remark=f"from GPU {across.index(min(across))}, {way}")
+
+
+def copy_gbps(torch, source, target):
+    seconds = []
+    for _ in range(REPETITIONS + 1):
+        torch.cuda.synchronize(target.device)
+        begun = time.perf_counter()
+        target.copy_(source, non_blocking=True)
+        torch.cuda.synchronize(target.device)
+        if source.is_cuda:
+            torch.cuda.synchronize(source.device)
+        seconds.append(time.perf_counter() - begun)
+    return COPY_BYTES / statistics.median(seconds[1:]) / 1e9
+
+
+if __name__ == "__main__":
+    main()

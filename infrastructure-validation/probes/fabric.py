@@ -1,0 +1,41 @@
+"""Network interfaces and RDMA ports from sysfs, and which NUMA node NICs and GPUs sit at."""
+
+from pathlib import Path
+
+NET = Path("/sys/class/net")
+HCAS = Path("/sys/class/infiniband")
+PCI = Path("/sys/bus/pci/devices")
+NVIDIA = "0x10de"
+DISPLAY = ("0x0300", "0x0302")  # PCI classes of a GPU with and without a screen
+
+
+def fabric(facts, net=NET, hcas=HCAS, pci=PCI):
+    interfaces = sorted(path.name for path in net.iterdir() if path.name != "lo")
+    facts.saw("discovery.net.interfaces", interfaces, "text")
+    ports = sorted(hcas.glob("*/ports/*")) if hcas.is_dir() else []
+    facts.saw("discovery.rdma.ports", len(ports), "count")
+    for port in ports:
+        hca = port.parent.parent
+        subject = f"{facts.at}/{hca.name}:{port.name}"
+        _saw(facts, "discovery.rdma.state", port / "state", subject)  # "4: ACTIVE"
+        _saw(facts, "discovery.rdma.rate", port / "rate", subject)  # "400 Gb/sec (4X NDR)"
+        _saw(facts, "discovery.rdma.layer", port / "link_layer", subject)  # InfiniBand or Ethernet
+        _saw(facts, "discovery.rdma.numa", hca / "device/numa_node", subject)
+    for device in sorted(pci.iterdir()) if pci.is_dir() else []:
+        if _read(device / "vendor") == NVIDIA and (_read(device / "class") or "").startswith(DISPLAY):
+            _saw(facts, "discovery.gpu.numa", device / "numa_node", f"{facts.at}/{device.name}")
+
+
+def _read(path):
+    try:
+        return path.read_text(errors="replace").strip()
+    except OSError:
+        return None
+
+
+def _saw(facts, quantity, path, subject):
+    value = _read(path)
+    if value is None:
+        facts.unknown(quantity, "text", f"{path} cannot be read", subject)
+    else:
+        facts.saw(quantity, value, "text", subject)

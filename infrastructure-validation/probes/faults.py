@@ -1,0 +1,31 @@
+"""Faults that a probe inflicts on itself when BRINGUP_DRILL asks for one, so that a gate can be seen to fail.
+
+BRINGUP_DRILL=separate-communicators  the ranks of each node form a group of their own, as a wrong launcher makes them
+BRINGUP_DRILL=wrong-value:RANK        this rank contributes wrong values to every collective
+BRINGUP_DRILL=slow-rank:RANK          this rank's own work takes 0.3 s longer
+BRINGUP_DRILL=slow-size:NAME@SIZE     this collective (all_reduce@4MiB) takes 1 s longer at this size
+BRINGUP_DRILL=exit-rank:RANK          this rank ends in the middle, without a word
+BRINGUP_DRILL=stop-monitor:NODE       the monitor of this node ends after 2 samples
+BRINGUP_DRILL=busy-monitor:NODE       the monitor of this node keeps a core busy for half of the time
+BRINGUP_DRILL=wrong-matmul:NODE       one element of a product is wrong on this node
+BRINGUP_DRILL=slow-matmul:NODE        every product takes a second longer on this node
+BRINGUP_DRILL=slow-storage:NODE       this node waits between the blocks and the files that it writes and reads
+
+Unset, this module does nothing. It never touches another process.
+"""
+
+import os
+
+SLOW_RANK_S = 0.3
+SLOW_SIZE_S = 1.0
+
+
+def asked(kind):
+    """What follows `kind:` in BRINGUP_DRILL; an empty text when nothing follows; None when another fault, or none, is asked for."""
+    name, _, argument = os.environ.get("BRINGUP_DRILL", "").partition(":")
+    return argument if name == kind else None
+
+
+def hits(kind, who):
+    """Whether this fault is asked for on `who`: a rank, a node, a size."""
+    return asked(kind) == str(who)

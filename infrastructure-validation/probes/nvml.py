@@ -1,0 +1,130 @@
+"""What every GPU says about itself, through NVML. What it does not say is written down as unknown, with NVML's own words.
+
+`nvml` is the module pynvml, or anything with its functions: tests drive this file without a GPU.
+"""
+
+# health bits of the clock event reasons: the hardware protects itself. The others (idle, power cap, user's clocks) are normal
+HARDWARE_SLOWDOWNS = {0x8: "hardware slowdown", 0x40: "hardware thermal", 0x80: "hardware power brake"}
+FABRIC = {0: "not supported", 1: "not started", 2: "in progress", 3: "completed"}
+GIB = 2**30
+
+
+def library():
+    """(pynvml, started) or (None, why not)."""
+    try:
+        import pynvml
+    except ImportError:
+        return None, "pynvml is not installed"
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        return None, f"NVML: {error}"
+    return pynvml, ""
+
+
+def read(facts, nvml):
+    """All GPUs; one that does not give its UUID has not answered."""
+    answering = 0
+    _ask(facts, nvml, facts.at, "discovery.gpu.driver", "text", lambda: _text(nvml.nvmlSystemGetDriverVersion()))
+    _ask(facts, nvml, facts.at, "discovery.gpu.cuda", "text", lambda: _cuda(nvml.nvmlSystemGetCudaDriverVersion()))
+    try:
+        count = nvml.nvmlDeviceGetCount()
+    except nvml.NVMLError as error:
+        facts.unknown("discovery.gpu.answering", "count", f"NVML: {error}")
+        return
+    for index in range(count):
+        try:
+            handle = nvml.nvmlDeviceGetHandleByIndex(index)
+            uuid = _text(nvml.nvmlDeviceGetUUID(handle))
+        except nvml.NVMLError as error:
+            facts.unknown("discovery.gpu.model", "text", f"GPU {index}: {error}", f"{facts.at}/gpu{index}")
+            continue
+        answering += 1
+        for quantity, unit, question in QUESTIONS:
+            _ask(facts, nvml, f"{facts.at}/{uuid}", quantity, unit, lambda ask=question, gpu=handle: ask(nvml, gpu))
+    facts.saw("discovery.gpu.answering", answering, "count", remark="NVML")
+
+
+def _ask(facts, nvml, subject, quantity, unit, question):
+    try:
+        facts.saw(quantity, question(), unit, subject)
+    except nvml.NVMLError as error:
+        facts.unknown(quantity, unit, f"NVML: {error}", subject)
+    except AttributeError as error:  # a pynvml older than the question
+        facts.unknown(quantity, unit, f"pynvml: {error}", subject)
+
+
+def _text(value):
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def _cuda(version):
+    return f"{version // 1000}.{version % 1000 // 10}"
+
+
+def _mig(nvml, gpu):
+    try:
+        return "on" if nvml.nvmlDeviceGetMigMode(gpu)[0] else "off"
+    except nvml.NVMLError_NotSupported:
+        return "not supported"
+
+
+def _uncorrected(nvml, gpu):
+    return nvml.nvmlDeviceGetTotalEccErrors(gpu, nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC)
+
+
+def _corrected(nvml, gpu):
+    return nvml.nvmlDeviceGetTotalEccErrors(gpu, nvml.NVML_MEMORY_ERROR_TYPE_CORRECTED, nvml.NVML_VOLATILE_ECC)
+
+
+def _nvlinks(nvml, gpu):
+    """Links that are up. A GPU without NVLink has none; that is an answer."""
+    up = 0
+    for link in range(nvml.NVML_NVLINK_MAX_LINKS):
+        try:
+            up += nvml.nvmlDeviceGetNvLinkState(gpu, link)
+        except (nvml.NVMLError_NotSupported, nvml.NVMLError_InvalidArgument):
+            break
+    return up
+
+
+def _fabric(nvml, gpu):
+    try:
+        info = nvml.c_nvmlGpuFabricInfoV_t()
+        nvml.nvmlDeviceGetGpuFabricInfoV(gpu, nvml.byref(info))
+    except nvml.NVMLError_NotSupported:
+        return FABRIC[0]
+    # completed with an error is not completed
+    status = "" if info.status == 0 else f" with status {info.status}"
+    return FABRIC.get(info.state, f"state {info.state}") + status
+
+
+def _slowdown(nvml, gpu):
+    reasons = nvml.nvmlDeviceGetCurrentClocksEventReasons(gpu)
+    return ", ".join(name for bit, name in HARDWARE_SLOWDOWNS.items() if reasons & bit) or "none"
+
+
+def _processes(nvml, gpu):
+    """Processes that compute on it. The inventory has no CUDA context, and the job has the node alone: they are foreign."""
+    return len(nvml.nvmlDeviceGetComputeRunningProcesses(gpu))
+
+
+QUESTIONS = (
+    ("discovery.gpu.model", "text", lambda nvml, gpu: _text(nvml.nvmlDeviceGetName(gpu))),
+    ("discovery.gpu.memory", "GiB", lambda nvml, gpu: round(nvml.nvmlDeviceGetMemoryInfo(gpu).total / GIB, 2)),
+    ("discovery.gpu.pci", "text", lambda nvml, gpu: _text(nvml.nvmlDeviceGetPciInfo(gpu).busId)),
+    ("discovery.gpu.mig", "text", _mig),
+    ("discovery.gpu.persistence", "flag", lambda nvml, gpu: bool(nvml.nvmlDeviceGetPersistenceMode(gpu))),
+    ("discovery.gpu.ecc_uncorrected", "count", _uncorrected),
+    ("discovery.gpu.ecc_corrected", "count", _corrected),
+    ("discovery.gpu.remap_pending", "flag", lambda nvml, gpu: bool(nvml.nvmlDeviceGetRemappedRows(gpu)[2])),
+    ("discovery.gpu.remap_failed", "flag", lambda nvml, gpu: bool(nvml.nvmlDeviceGetRemappedRows(gpu)[3])),
+    ("discovery.gpu.pcie_lanes_lost", "count",
+     lambda nvml, gpu: nvml.nvmlDeviceGetMaxPcieLinkWidth(gpu) - nvml.nvmlDeviceGetCurrPcieLinkWidth(gpu)),
+    # an idle GPU lowers it to save power, so that it is no verdict
+    ("discovery.gpu.pcie_generation", "count", lambda nvml, gpu: nvml.nvmlDeviceGetCurrPcieLinkGeneration(gpu)),
+    ("discovery.gpu.nvlinks", "count", _nvlinks),
+    ("discovery.gpu.fabric", "text", _fabric),
+    ("discovery.gpu.slowdown", "text", _slowdown),
+    ("discovery.gpu.foreign_processes", "count", _processes),
+)

@@ -1,0 +1,125 @@
+#!/usr/bin/env python3
+"""Two nodes and nobody between them: bandwidth in both directions and latency over one TCP connection. Standard library only.
+
+Each task of the step finds its pair in ROUND; the first node of a pair listens, the second connects and reports.
+Proves: what these two nodes do over the path that their names resolve to. Does not prove: anything about RDMA or NCCL.
+Run: srun --ntasks-per-node=1 python3 pair.py "n0,n3 n1,n2" PORT
+"""
+
+import socket
+import statistics
+import struct
+import sys
+import time
+
+from facts import Facts, node_name
+
+PATIENCE_S = 8.0  # for the partner's start, and for each answer; then it counts as no answer
+TRANSFER_S = 0.7
+TRANSFER_BYTES = 64 * 2**20
+ROUND_TRIPS = 50
+PING = b"p" * 64
+CHUNK = bytes(256 * 2**10)
+TOTAL_RETRANSMITS = 100  # offset of tcpi_total_retrans in struct tcp_info (linux/tcp.h)
+
+
+def read_exactly(connection, count):
+    received = bytearray()
+    while len(received) < count:
+        part = connection.recv(count - len(received))
+        if not part:
+            raise ConnectionError("the partner ended the connection")
+        received += part
+    return bytes(received)
+
+
+def send_bulk(connection):
+    """Chunks until the time or the bytes are used up; a length of 0 ends it. Waits until the partner has it all."""
+    begun, sent = time.monotonic(), 0
+    while sent < TRANSFER_BYTES and time.monotonic() - begun < TRANSFER_S:
+        connection.sendall(b"\1" + CHUNK)
+        sent += len(CHUNK)
+    connection.sendall(b"\0")
+    return struct.unpack("!d", read_exactly(connection, 8))[0]
+
+
+def receive_bulk(connection):
+    """GB/s as the receiver sees it, from the first byte to the last; told to the sender."""
+    received, begun = 0, None
+    while read_exactly(connection, 1) == b"\1":
+        begun = begun or time.monotonic()
+        received += len(read_exactly(connection, len(CHUNK)))
+    speed = received / max(1e-9, time.monotonic() - (begun or 0)) / 1e9
+    connection.sendall(struct.pack("!d", speed))
+    return speed
+
+
+def listen(port):
+    with socket.create_server(("", port), backlog=1) as server:
+        server.settimeout(PATIENCE_S)
+        connection, _ = server.accept()
+    with connection:
+        connection.settimeout(PATIENCE_S)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for _ in range(ROUND_TRIPS):
+            connection.sendall(read_exactly(connection, len(PING)))
+        receive_bulk(connection)
+        send_bulk(connection)
+
+
+def connect(partner, port):
+    deadline = time.monotonic() + PATIENCE_S
+    while True:  # the partner may start a moment later
+        try:
+            return socket.create_connection((partner, port), timeout=max(0.1, deadline - time.monotonic()))
+        except (ConnectionRefusedError, TimeoutError, socket.gaierror):
+            if time.monotonic() > deadline - 0.2:
+                raise
+            time.sleep(0.1)
+
+
+def measure(facts, here, partner, port):
+    """Facts about one pair, told by the node that connects. No answer is a bandwidth of 0, with the reason."""
+    link, towards, back = f"{partner}--{here}", f"{here}->{partner}", f"{partner}->{here}"
+    told = set()
+    try:
+        with connect(partner, port) as connection:
+            connection.settimeout(PATIENCE_S)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            trips = []
+            for _ in range(ROUND_TRIPS):
+                begun = time.perf_counter()
+                connection.sendall(PING)
+                read_exactly(connection, len(PING))
+                trips.append((time.perf_counter() - begun) * 1e6)
+            facts.saw("pair.latency_p50", round(statistics.median(trips), 1), "us", link)
+            facts.saw("pair.latency_p95", round(sorted(trips)[int(0.95 * ROUND_TRIPS)], 1), "us", link)
+            facts.saw("pair.bandwidth", float(f"{send_bulk(connection):.4g}"), "GB/s", towards)
+            told.add(towards)
+            facts.saw("pair.bandwidth", float(f"{receive_bulk(connection):.4g}"), "GB/s", back)
+            told.add(back)
+            information = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
+            facts.saw("pair.retransmits", struct.unpack_from("I", information, TOTAL_RETRANSMITS)[0], "count", towards)
+    except OSError as error:  # a timeout is one too
+        for direction in sorted({towards, back} - told):
+            facts.saw("pair.bandwidth", 0.0, "GB/s", direction, f"no answer: {error}")
+
+
+def main():
+    if len(sys.argv) != 3:
+        sys.exit('usage: pair.py "n0,n3 n1,n2" PORT')
+    here, facts = node_name(), Facts("pair")
+    for pair in sys.argv[1].split():
+        first, second = pair.split(",")
+        if here == second:
+            measure(facts, here, first, int(sys.argv[2]))
+        elif here == first:
+            try:
+                listen(int(sys.argv[2]))
+            except OSError as error:  # the other node reports it
+                print(f"{here}: {error}", file=sys.stderr)
+    facts.finish()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,75 @@
+#!/usr/bin/env python3
+"""What a batch job sees of the promises that Slurm made it. Started by smoke_scheduling.sh, one job per question.
+
+  array      this task's index, as the environment says it
+  bad-exit   task 0 ends with code 3; any other task that is still there SURVIVE_S later says so
+  warning    seconds until USR1 arrived; it is the batch script itself (exec), so that --signal=B: reaches it
+  attempt    the how-manyth start of this job this is
+Does not prove: that a training script handles any of it.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+from facts import Facts
+
+SURVIVE_S = 10.0
+FAIL_AFTER_S = 1.0
+WARNING_PATIENCE_S = 50.0
+ATTEMPT_PATIENCE_S = 30.0
+
+
+def array(facts):
+    facts.saw("smoke.array.index", os.environ.get("SLURM_ARRAY_TASK_ID", "none"), "text", "job")
+
+
+def bad_exit(facts):
+    """Plain lines: most of these tasks are killed, and a killed task has no closing line."""
+    print(f"{facts.at} began", flush=True)
+    if os.environ.get("SLURM_PROCID") == "0":
+        time.sleep(FAIL_AFTER_S)
+        os._exit(3)
+    time.sleep(SURVIVE_S)
+    print(f"{facts.at} survived", flush=True)
+
+
+def warning(facts):
+    begun = time.monotonic()
+    # blocked, so that a signal which comes early waits for us
+    arrived = signal.sigtimedwait({signal.SIGUSR1}, WARNING_PATIENCE_S)
+    if arrived is None:
+        facts.saw("smoke.time_limit.warned", False, "flag", "job")
+    else:
+        facts.saw("smoke.time_limit.warned", True, "flag", "job")
+        facts.saw("smoke.time_limit.warned_after_s", round(time.monotonic() - begun, 1), "s", "job")
+
+
+def attempt(facts):
+    """Plain lines, as above: the first attempt is killed."""
+    count = int(os.environ.get("SLURM_RESTART_COUNT", "0"))
+    print(f"{facts.at} restarts {count}", flush=True)
+    if count == 0:
+        done = subprocess.run(["scontrol", "requeue", os.environ["SLURM_JOB_ID"]], capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            sys.exit(f"scontrol requeue: {done.stderr.strip()}")
+        time.sleep(ATTEMPT_PATIENCE_S)  # Slurm ends us
+
+
+QUESTIONS = {"array": array, "bad-exit": bad_exit, "warning": warning, "attempt": attempt}
+
+
+def main():
+    if len(sys.argv) != 2 or sys.argv[1] not in QUESTIONS:
+        sys.exit(f"usage: scheduler.py {'|'.join(QUESTIONS)}")
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+    facts = Facts(f"scheduler_{sys.argv[1]}")
+    QUESTIONS[sys.argv[1]](facts)
+    if facts.count:
+        facts.finish()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,126 @@
+"""What every GPU says about itself, through nvidia-smi's CSV, where NVML cannot be asked. Same quantities as nvml.py.
+
+A field that this nvidia-smi does not know fails the whole query, so that fields of newer drivers are asked for apart.
+"""
+
+import subprocess
+
+UNSAID = ("", "[N/A]", "N/A", "[Not Supported]", "[Unknown Error]", "[GPU requires reset]", "ERR!")
+HEALTH_BITS = {0x8: "hardware slowdown", 0x40: "hardware thermal", 0x80: "hardware power brake"}
+
+
+def _mib(text):
+    return round(float(text) / 1024, 2)
+
+
+def _flag(text):
+    return {"enabled": True, "disabled": False, "yes": True, "no": False}[text.lower()]
+
+
+def _mig(text):
+    return {"enabled": "on", "disabled": "off"}[text.lower()]
+
+
+def _slowdown(text):
+    bits = int(text, 16)
+    return ", ".join(name for bit, name in HEALTH_BITS.items() if bits & bit) or "none"
+
+
+BASE = {
+    "name": ("discovery.gpu.model", "text", str),
+    "memory.total": ("discovery.gpu.memory", "GiB", _mib),
+    "driver_version": ("discovery.gpu.driver", "text", str),
+    "pci.bus_id": ("discovery.gpu.pci", "text", str),
+    "mig.mode.current": ("discovery.gpu.mig", "text", _mig),
+    "persistence_mode": ("discovery.gpu.persistence", "flag", _flag),
+    "ecc.errors.uncorrected.volatile.total": ("discovery.gpu.ecc_uncorrected", "count", int),
+    "ecc.errors.corrected.volatile.total": ("discovery.gpu.ecc_corrected", "count", int),
+    "pcie.link.width.current": ("width", "count", int),
+    "pcie.link.width.max": ("width_max", "count", int),
+    "pcie.link.gen.current": ("discovery.gpu.pcie_generation", "count", int),
+}
+QUERIES = (  # (name, what nvidia-smi is asked, its fields without the leading uuid, what an unsaid value means)
+    ("gpu", "--query-gpu=uuid,", BASE, None),
+    ("slowdown", "--query-gpu=uuid,", {"clocks_event_reasons.active": ("discovery.gpu.slowdown", "text", _slowdown)}, None),
+    # a GPU without a fabric says N/A
+    ("fabric", "--query-gpu=uuid,", {"fabric.state": ("discovery.gpu.fabric", "text", str.lower)}, "not supported"),
+    ("remapped", "--query-remapped-rows=gpu_uuid,", {
+        "remapped_rows.pending": ("discovery.gpu.remap_pending", "flag", lambda text: bool(int(text))),
+        "remapped_rows.failure": ("discovery.gpu.remap_failed", "flag", lambda text: bool(int(text)))}, None),
+)
+NODE_WIDE = ("discovery.gpu.driver",)
+
+
+def read(facts, keep, run=subprocess.run):
+    """All GPUs. keep(name, text) stores a raw answer."""
+    uuids = []
+    for name, query, fields, absent in QUERIES:
+        answer = _answer(facts, (query + ",".join(fields),), [field[:2] for field in fields.values()], run)
+        if answer is None and name == "gpu":
+            facts.unknown("discovery.gpu.answering", "count", "nvidia-smi did not list the GPUs")
+        if answer is None:
+            continue
+        keep(name, answer)
+        rows = _rows(answer, len(fields) + 1)
+        for cells in rows:
+            _row(facts, cells, fields, absent)
+        if name == "gpu":
+            uuids = [cells[0] for cells in rows]
+            facts.saw("discovery.gpu.answering", len(uuids), "count", remark="nvidia-smi")
+    _processes(facts, uuids, keep, run)
+
+
+def _answer(facts, options, quantities, run):
+    command = ("nvidia-smi", *options, "--format=csv,noheader,nounits")
+    try:
+        return run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+    except FileNotFoundError:
+        why = "nvidia-smi is not installed"
+    except subprocess.CalledProcessError as error:
+        why = f"nvidia-smi: {(error.stdout or error.stderr or str(error)).strip().splitlines()[-1]}"
+    except (OSError, subprocess.SubprocessError) as error:
+        why = f"nvidia-smi: {error}"
+    lost = {"width": "discovery.gpu.pcie_lanes_lost"}
+    for quantity, unit in quantities:
+        if quantity != "width_max":
+            facts.unknown(lost.get(quantity, quantity), unit, why)
+    return None
+
+
+def _rows(answer, width):
+    """Whole rows only: a truncated one is no GPU that answered."""
+    split = [[cell.strip() for cell in line.split(",")] for line in answer.splitlines()]
+    return [cells for cells in split if len(cells) == width and cells[0].startswith("GPU-")]
+
+
+def _row(facts, cells, fields, absent):
+    subject = f"{facts.at}/{cells[0]}"
+    widths = {}
+    for (name, (quantity, unit, convert)), text in zip(fields.items(), cells[1:], strict=True):
+        where = facts.at if quantity in NODE_WIDE else subject
+        try:
+            value = absent if text in UNSAID and absent else convert(text)
+        except (ValueError, KeyError):
+            value = None
+        if quantity in ("width", "width_max"):
+            widths[quantity] = value
+        elif value is None or (text in UNSAID and not absent):
+            facts.unknown(quantity, unit, f"nvidia-smi says {text!r} for {name}", where)
+        else:
+            facts.saw(quantity, value, unit, where)
+    if widths:
+        if None in widths.values():
+            facts.unknown("discovery.gpu.pcie_lanes_lost", "count", "nvidia-smi does not say the width of the link", subject)
+        else:
+            facts.saw("discovery.gpu.pcie_lanes_lost", widths["width_max"] - widths["width"], "count", subject)
+
+
+def _processes(facts, uuids, keep, run):
+    quantity = "discovery.gpu.foreign_processes"
+    answer = _answer(facts, ("--query-compute-apps=gpu_uuid,pid",), [(quantity, "count")], run)
+    if answer is None:
+        return
+    keep("processes", answer)
+    owners = [cells[0] for cells in _rows(answer, 2)]
+    for uuid in uuids:
+        facts.saw(quantity, owners.count(uuid), "count", f"{facts.at}/{uuid}")

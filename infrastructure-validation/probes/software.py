@@ -1,0 +1,99 @@
+"""What a node runs: kernel, system, libraries by content, the mount of the working directory. For comparing nodes."""
+
+import errno
+import hashlib
+import platform
+import re
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+# what a launch or a collective loads from the node itself; soname -> short name
+LIBRARIES = {"libc.so.6": "libc", "libcuda.so.1": "libcuda", "libnccl.so.2": "libnccl", "libibverbs.so.1": "libibverbs",
+             "libmunge.so.2": "libmunge"}
+HASHED_BYTES = 16 * 2**20  # of each end; libcuda and libnccl hold hundreds of MB
+ABSENT = "absent"  # looked for and not there: an observation like any other, and it must be the same on all nodes
+# they differ between healthy clients of one server
+OWN_TO_A_CLIENT = re.compile(r"^(clientaddr|addr|mountaddr|port|mountport)=")
+
+
+def software(facts):
+    facts.saw("discovery.hostname", socket.gethostname(), "text")
+    facts.saw("discovery.boot_id", Path("/proc/sys/kernel/random/boot_id").read_text().strip(), "text")
+    facts.saw("discovery.kernel", Path("/proc/sys/kernel/osrelease").read_text().strip(), "text")
+    facts.saw("discovery.os", os_release(), "text")
+    facts.saw("discovery.python", f"{platform.python_implementation()} {platform.python_version()}", "text")
+    known = linker_cache()
+    for soname, name in LIBRARIES.items():
+        path = bundled_nccl() if soname == "libnccl.so.2" else None
+        path = path or known.get(soname)
+        try:
+            facts.saw(f"discovery.library.{name}", identity(path) if path else ABSENT, "text")
+        except OSError as error:
+            facts.unknown(f"discovery.library.{name}", "text", f"{path}: {error.strerror}")
+    try:
+        facts.saw("discovery.mount", mount_of(Path.cwd()), "text", remark=str(Path.cwd()))
+    except OSError as error:
+        facts.unknown("discovery.mount", "text", f"the mount of the working directory: {error.strerror}")
+
+
+def os_release():
+    for line in Path("/etc/os-release").read_text(errors="replace").splitlines():
+        if line.startswith("PRETTY_NAME="):
+            return line.partition("=")[2].strip('"')
+    return "unnamed"
+
+
+def linker_cache():
+    """{soname: path} as the dynamic linker would choose: of several, the first."""
+    found = {}
+    for ldconfig in ("/sbin/ldconfig", "/usr/sbin/ldconfig"):
+        try:
+            answer = subprocess.run((ldconfig, "-p"), capture_output=True, text=True, timeout=10, check=True).stdout
+        except (OSError, subprocess.SubprocessError):
+            continue
+        for line in answer.splitlines():
+            if match := re.match(r"\s+(\S+) \(.*\) => (\S+)", line):
+                found.setdefault(match[1], match[2])
+        break
+    return found
+
+
+def bundled_nccl():
+    """torch's wheels bring their own NCCL; that one is loaded, whatever the system has."""
+    for folder in sys.path:
+        if folder and (path := Path(folder) / "nvidia/nccl/lib/libnccl.so.2").is_file():
+            return str(path)
+    return None
+
+
+def identity(path):
+    """Real file name, size, and a hash of its beginning and end."""
+    real = Path(path).resolve()
+    size = real.stat().st_size
+    digest = hashlib.sha256()
+    with real.open("rb") as stream:
+        digest.update(stream.read(HASHED_BYTES))
+        if size > HASHED_BYTES:
+            stream.seek(max(HASHED_BYTES, size - HASHED_BYTES))
+            digest.update(stream.read(HASHED_BYTES))
+    return f"{real.name} {size} bytes {digest.hexdigest()[:12]}"
+
+
+def mount_of(folder):
+    """File system, source and options of the mount that holds `folder`, without what is a client's own."""
+    best = None
+    for line in Path("/proc/self/mountinfo").read_text(errors="replace").splitlines():
+        left, _, right = line.partition(" - ")
+        fields = left.split()
+        point = re.sub(r"\\(\d{3})", lambda match: chr(int(match[1], 8)), fields[4])
+        # later lines are mounted over earlier ones
+        if Path(folder).is_relative_to(point) and (best is None or len(point) >= len(best[0])):
+            best = point, fields[5], right
+    if best is None:
+        raise FileNotFoundError(errno.ENOENT, f"{folder} is below no mount")
+    _, options, right = best
+    kind, source, more = [*right.split(" "), "", "", ""][:3]
+    shared = sorted({option for option in f"{options},{more}".split(",") if not OWN_TO_A_CLIENT.match(option)})
+    return f"{kind} {source} {','.join(shared)}"

@@ -1,0 +1,45 @@
+# shellcheck shell=bash disable=SC2034,SC2154  # variables of and for smoke_test.sh
+# Batch jobs that say by how they end what Slurm promises. Sourced by smoke_test.sh, after smoke_parts.sh.
+
+batch() { # NAME OPTIONS… COMMAND: a job of one task; prints its id, nothing when it was refused
+  local name=$1
+  shift
+  sbatch --parsable --job-name="smoke-$name" --output="$raw/job-$name.log" --open-mode=append --time=2 --mem=50M \
+    "${@:1:$#-1}" --wrap "${!#}" 2>>"$raw/jobs.err" || true # without a job its gates are incomplete
+}
+
+# Submitted first and looked at last.
+submit_jobs() {
+  local delay=() dependency=() failing=() requeue=(--requeue) failure='exit 7'
+  ! drilled exit-code-lost || failure='exit 7 | true'
+  array_last=3
+  ! drilled slow-queue || delay=(--begin=now+40)
+  ! drilled no-requeue || requeue=(--no-requeue)
+  ! drilled array-task-lost || array_last=2
+  requeue_job=$(batch requeue "${requeue[@]}" --output="$raw/requeue.txt" "exec python3 $probes/scheduler.py attempt")
+  exit_job=$(batch exit-code "${delay[@]}" "$failure")
+  memory_job=$(batch memory --mem=100M "exec python3 $probes/take_memory.py 300")
+  array_job=$(batch array --array="0-$array_last" --output="$raw/array-%a.jsonl" "exec python3 $probes/scheduler.py array")
+  before_job=$(batch before 'sleep 2')
+  drilled no-dependency || { dependency=(--dependency="afterok:$before_job") failing=(--dependency="afterok:$exit_job"); }
+  after_job=$(batch after "${dependency[@]}" true)
+  never_job=$(batch never "${failing[@]}" --kill-on-invalid-dep=yes true)
+}
+
+# The signal comes with Slurm's next look at time limits, half a minute at most. Submitted when no step needs all cores any more.
+submit_warning_job() {
+  local signal=(--signal=B:USR1@55)
+  ! drilled no-warning || signal=()
+  warning_job=$(batch warning --time=1 "${signal[@]}" --output="$raw/warning.jsonl" "exec python3 $probes/scheduler.py warning")
+}
+
+collect_jobs() {
+  save_ended_job job-exit-code.txt "$exit_job"
+  save_ended_job job-memory.txt "$memory_job"
+  save_ended_job job-before.txt "$before_job"
+  save_ended_job job-after.txt "$after_job"
+  save_ended_job job-never.txt "$never_job"
+  save_ended_job job-array.txt "${array_job:+${array_job}_$array_last}"
+  save_ended_job job-warning.txt "$warning_job"
+  save_ended_job job-requeue.txt "$requeue_job" 180 # Slurm holds a requeued job back for two minutes by default
+}

@@ -1,0 +1,74 @@
+# shellcheck shell=bash disable=SC2034,SC2153,SC2154  # variables of and for smoke_test.sh
+# The parts of the smoke phase. Sourced by smoke_test.sh, which sets RUN_DIR, raw, probes, where, USABLE…; failures go to rc.
+#
+# BRINGUP_DRILL makes one part do the wrong thing, so that its gate is seen to fail:
+#   array-task-lost · no-dependency · no-warning · no-requeue · slow-queue · exit-code-lost · bad-exit-ignored ·
+#   task-lost · two-tasks-one-gpu · two-jobs-one-gpu (where devices are not confined); of the probes: probes/faults.py
+: "${BRINGUP_DRILL:=}"
+
+drilled() { [[ $BRINGUP_DRILL == "$1" ]]; }
+
+# A step on all usable nodes; facts to raw/NAME.jsonl. An option that is given twice counts the second time.
+step() { # NAME TASKS_PER_NODE OPTIONS… COMMAND…
+  local name=$1 tasks=$2
+  shift 2
+  srun --label --job-name="smoke-$name" "${where[@]}" --ntasks="$((USABLE_COUNT * tasks))" --ntasks-per-node="$tasks" \
+    --mem-per-cpu=50M --time=2 "$@" >"$raw/$name.jsonl" 2>"$raw/$name.err" || rc=$?
+}
+
+# What tasks get: a GPU and a core each; without asking for one, no GPU; two jobs at once, different ones.
+look_at_binding() {
+  local gpus=(--gpus-per-task=1) kill=1 tasks=$GPUS
+  ! drilled task-lost || tasks=$((GPUS - 1))
+  ! drilled two-tasks-one-gpu || gpus=(--gpus-per-node="$GPUS" --gpu-bind=map_gpu:0)
+  ! drilled bad-exit-ignored || kill=0
+  step binding "$tasks" "${gpus[@]}" --cpus-per-task=1 python3 "$probes/binding.py" task
+  step isolation 1 --cpus-per-task=1 python3 "$probes/binding.py" no-gpu
+  ((GPUS < 2)) || two_jobs_at_once # with one GPU per node the second would wait for the first
+  # task 0 ends with 3, and the others must not outlive it
+  srun --label --job-name=smoke-bad-exit "${where[@]}" --ntasks="$((USABLE_COUNT * 2))" --ntasks-per-node=2 --overcommit \
+    --mem-per-cpu=50M --time=2 --kill-on-bad-exit="$kill" python3 "$probes/scheduler.py" bad-exit \
+    >"$raw/bad-exit.txt" 2>"$raw/bad-exit.stderr" || true
+}
+
+two_jobs_at_once() { # the first holds its GPUs until its standard input ends
+  local deadline=$((SECONDS + BRINGUP_WAIT_S)) first hold probe=(python3 "$probes/binding.py")
+  ! drilled two-jobs-one-gpu || probe=(env CUDA_VISIBLE_DEVICES=0 "${probe[@]}") # what a site's wrapper may do
+  : >"$raw/first-job.jsonl"
+  exec {hold}> >(step first-job 1 --gpus-per-node=1 --cpus-per-task=1 "${probe[@]}" first)
+  first=$!
+  until (($(grep -c openable "$raw/first-job.jsonl") == USABLE_COUNT || SECONDS > deadline)) || ! kill -0 "$first" 2>/dev/null; do
+    sleep 0.1
+  done
+  step second-job 1 --gpus-per-node=1 --cpus-per-task=1 "${probe[@]}" second </dev/null
+  exec {hold}>&-
+  wait "$first" || rc=$?
+}
+
+# The results folder, looked at from every node and from here; each step is the barrier for the next.
+look_at_folder() {
+  local folder=$raw/shared_fs token round
+  token=$(tr -d - </proc/sys/kernel/random/uuid)
+  mkdir "$folder"
+  step fs-look 1 python3 "$probes/shared_fs.py" look "$folder"
+  python3 "$probes/shared_fs.py" reference "$folder" "$token" >"$raw/fs-reference.jsonl"
+  step fs-node 1 python3 "$probes/shared_fs.py" node "$folder" "$token"
+  python3 "$probes/shared_fs.py" check "$folder" "$token" "$USABLE" >"$raw/fs-check.jsonl"
+  # ... and from node to node, around the ring
+  for round in write read change see; do
+    step "coherence-$round" 1 python3 "$probes/coherence.py" "$round" "$folder" "$NODES" "$USABLE"
+  done
+}
+
+look_at_compute() {
+  step compute 1 --gpus-per-node="$GPUS" --cpus-per-task=1 --mem-per-cpu="$((1000 + 500 * GPUS))M" "$PYTHON" "$probes/compute.py"
+}
+
+look_at_storage() {
+  local folder=$raw/storage mib=${BRINGUP_STORAGE_MIB:-64}
+  mkdir "$folder"
+  srun --label --job-name=smoke-storage --nodes=1 --ntasks=1 --nodelist="${USABLE%%,*}" --immediate="$BRINGUP_WAIT_S" --mem-per-cpu=50M \
+    --time=5 python3 "$probes/storage.py" "$folder" "$mib" alone >"$raw/storage-alone.jsonl" 2>"$raw/storage-alone.err" || rc=$?
+  step storage-together 1 --time=5 python3 "$probes/storage.py" "$folder" "$mib" together
+  rmdir --ignore-fail-on-non-empty "$folder"
+}

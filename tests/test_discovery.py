@@ -1,0 +1,317 @@
+"""Discovery without a cluster: kernel log, clock, libraries, mounts, what is derived; every gate seen to fail on evidence."""
+
+import io
+import json
+import socket
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from bringup import drills, gates, judge, profile, runs
+from bringup.parsers import discovery, slurm_audit, xid
+from bringup.parsers.result import Parsed
+from bringup.profile import Expectation
+from bringup.records import Outcome
+from runs_for_tests import discovery as discovery_run
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "infrastructure-validation/probes"))
+import clock
+import fabric
+import inventory
+import kernel_log
+import software
+from facts import Facts
+
+
+def seen(question, *arguments) -> dict[tuple[str, str], object]:
+    stream = io.StringIO()
+    probe = Facts("inventory", stream)
+    probe.at = "n0"
+    question(probe, *arguments)
+    lines = [json.loads(line) for line in stream.getvalue().splitlines()]
+    return {(line["subject"], line["quantity"]): line.get("why") if line["value"] is None else line["value"] for line in lines}
+
+
+# ---- kernel log
+
+LOG = """6,0,0,-;Linux version 6.8.0
+6,1,5,-;a device
+ SUBSYSTEM=pci
+4,900,61000000,-;NVRM: Xid (PCI:0000:c1:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.
+4,901,62000000,-;NVRM: Xid (PCI:0000:c1:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.
+4,902,63000000,-;NVRM: Xid (PCI:0000:65:00): 13, pid=4711, Graphics Exception
+"""
+
+
+@pytest.fixture
+def log(tmp_path, monkeypatch):
+    path = tmp_path / "kmsg"
+    monkeypatch.setattr(kernel_log, "KMSG", str(path))
+    monkeypatch.setattr(kernel_log, "JOURNAL", ("false",))
+    return path
+
+
+def test_xids_are_counted_by_gpu_and_number(log):
+    log.write_text(LOG)
+    found = seen(kernel_log.kernel_log)
+    assert found["n0/PCI:0000:c1:00", "discovery.kernel_log.xid_79"] == 2
+    assert found["n0/PCI:0000:65:00", "discovery.kernel_log.xid_13"] == 1
+    assert found["n0", "discovery.kernel_log.xids"] == 3
+    assert found["n0", "discovery.kernel_log.records"] == 5
+
+
+@pytest.mark.parametrize("text", [None, ""])
+def test_a_log_that_is_not_there_or_empty_is_unknown_and_not_clean(log, text):
+    if text is not None:
+        log.write_text(text)
+    assert "the kernel log cannot be read" in str(seen(kernel_log.kernel_log)["n0", "discovery.kernel_log.xids"])
+
+
+def test_the_journal_counts_only_when_it_holds_the_whole_boot(log, monkeypatch):
+    monkeypatch.setattr(kernel_log, "JOURNAL", ("printf", "Linux version 6\\nNVRM: Xid (PCI:0000:c1:00): 63, x\\n"))
+    assert seen(kernel_log.kernel_log)["n0", "discovery.kernel_log.xids"] == 1
+    monkeypatch.setattr(kernel_log, "JOURNAL", ("printf", "-- No entries --\\n"))
+    assert "cannot be read" in str(seen(kernel_log.kernel_log)["n0", "discovery.kernel_log.xids"])
+
+
+def test_only_xids_that_ask_for_action_count_and_unknown_ones_do():
+    parsed = Parsed()
+    parsed.saw("discovery.kernel_log.xids", "n0", 4, "count", "f:1")
+    parsed.saw("discovery.kernel_log.xid_79", "n0/PCI:a", 2, "count", "f:2")
+    parsed.saw("discovery.kernel_log.xid_13", "n0/PCI:a", 1, "count", "f:3")
+    parsed.saw("discovery.kernel_log.xid_999", "n0/PCI:b", 1, "count", "f:4")
+    discovery.derive(parsed)
+    one = next(one for one in parsed.observations if one.quantity == "discovery.kernel_log.xids_to_act_on")
+    assert one.value == 3
+    assert "2 × Xid 79 on PCI:a: reboot the node" in str(one.why)
+    assert "look it up" in str(one.why)
+
+
+def test_classes_of_xids():
+    assert xid.action(31) is xid.action(45) is xid.action(63) is None
+    assert xid.action(95) == "reset the GPU"
+    assert xid.action(145) == "check NVLink"
+
+
+# ---- clock
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        return listening.getsockname()[1]
+
+
+def test_two_clocks_of_one_machine_agree_within_the_uncertainty():
+    port = free_port()
+    asked: list[int] = []
+    serving = threading.Thread(target=lambda: asked.append(clock.serve(port, 1)))
+    serving.start()
+    offset, uncertainty = clock.measure("127.0.0.1", port)
+    serving.join()
+    assert asked == [1]
+    assert abs(offset) <= uncertainty + 1e-5  # the clock is read a moment before and after its counter
+
+
+def test_a_reference_that_is_not_there_is_unknown_within_the_deadline(monkeypatch, capsys):
+    monkeypatch.setattr(clock, "CONNECT_S", 0.05)
+    monkeypatch.setattr(sys, "argv", ["clock.py", "--reference", "127.0.0.1", "--port", str(free_port())])
+    clock.main()
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert lines[0]["value"] is None
+    assert "nothing was measured against 127.0.0.1" in lines[0]["why"]
+    assert lines[-1]["end"] == 1
+
+
+def test_a_reference_that_nobody_asked_says_so(monkeypatch):
+    monkeypatch.setattr(clock, "CONNECT_S", 0.05)
+    monkeypatch.setattr(clock, "REPLY_S", 0.05)
+    with pytest.raises(TimeoutError, match="none of 2"):
+        clock.be_the_reference(free_port(), 2)
+
+
+def offsets(**behind: float | None) -> dict[str, object]:
+    parsed = Parsed()
+    for node, value in behind.items():
+        parsed.saw("discovery.clock.behind_reference", node, value, "s", "f:1", None if value is not None else "unreachable")
+        if value is not None:
+            parsed.saw("discovery.clock.uncertainty", node, 0.001, "s", "f:2")
+    discovery.derive(parsed)
+    return {one.subject: one.value for one in parsed.observations if one.quantity == "discovery.clock.offset"}
+
+
+def test_a_reference_that_is_off_is_named_and_the_others_are_not():
+    found = offsets(n0=0.0, n1=2.0, n2=2.0, n3=2.001)
+    assert found["n0"] == pytest.approx(2.001)
+    assert max(float(str(found[node])) for node in ("n1", "n2", "n3")) < 0.01
+    assert offsets(n0=0.0, n1=None, n2=0.0)["n1"] is None
+
+
+# ---- software, fabric
+
+def test_two_files_differ_by_content_at_either_end(tmp_path, monkeypatch):
+    monkeypatch.setattr(software, "HASHED_BYTES", 4)
+    path = tmp_path / "lib.so.1"
+    said = set()
+    for content in (b"aaaabbbbcccc", b"xaaabbbbcccc", b"aaaabbbbcccx", b"aaaabbbbccccc"):
+        path.write_bytes(content)
+        said.add(software.identity(path))
+    assert len(said) == 4
+
+
+def test_the_mount_of_a_folder_is_the_innermost_one():
+    assert software.mount_of(Path("/proc/self")).startswith("proc proc ")
+
+
+def test_cpus_online():
+    assert [inventory.cpus_online(text) for text in ("0", "0-3", "0-3,8-11\n")] == [1, 4, 8]
+
+
+def test_rdma_ports_and_numa_nodes_are_read_from_sysfs(tmp_path):
+    port = tmp_path / "ib/mlx5_0/ports/1"
+    port.mkdir(parents=True)
+    (tmp_path / "net/eth0").mkdir(parents=True)
+    for name, text in {"state": "4: ACTIVE", "rate": "400 Gb/sec (4X NDR)"}.items():
+        (port / name).write_text(f"{text}\n")
+    gpu = tmp_path / "pci/0000:18:00.0"
+    gpu.mkdir(parents=True)
+    for name, text in {"vendor": "0x10de", "class": "0x030200", "numa_node": "1"}.items():
+        (gpu / name).write_text(f"{text}\n")
+    found = seen(fabric.fabric, tmp_path / "net", tmp_path / "ib", tmp_path / "pci")
+    assert found["n0/mlx5_0:1", "discovery.rdma.state"] == "4: ACTIVE"
+    assert "cannot be read" in str(found["n0/mlx5_0:1", "discovery.rdma.layer"])
+    assert found["n0/0000:18:00.0", "discovery.gpu.numa"] == "1"
+    assert found["n0", "discovery.rdma.ports"] == 1
+
+
+def test_a_question_that_cannot_be_read_does_not_hide_the_others(capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr(sys, "argv", ["inventory.py"])
+    monkeypatch.setattr(inventory, "ONLINE", tmp_path / "nowhere")
+    inventory.main()
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert "nowhere" in next(line["why"] for line in lines if line.get("quantity") == "discovery.host")
+    assert {"discovery.shm", "discovery.gpu.count"} <= {line.get("quantity") for line in lines}
+    assert lines[-1]["end"] == len(lines) - 1
+
+
+def test_the_whole_inventory_ends_and_counts_its_facts(capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr(sys, "argv", ["inventory.py", "--raw", str(tmp_path)])
+    inventory.main()
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert lines[-1]["end"] == len(lines) - 1 > 30
+    assert max(len(json.dumps(line)) for line in lines) < 1000
+
+
+# ---- Slurm's configuration
+
+@pytest.mark.parametrize("text", ["", "srun: error: Invalid MPI type\n"])
+def test_an_answer_without_plugins_is_a_problem(text):
+    parsed = slurm_audit.mpi_list(text, "f")
+    assert parsed.observations == []
+    assert parsed.problems
+
+
+@pytest.mark.parametrize("text", ["srun: MPI types are...\nsrun: none\nsrun: pmix_v3\nsrun: pmix\n",
+                                  "MPI plugin types are...\n\tpmix\n\tnone\nspecific pmix plugin versions available: pmix_v4\n"])
+def test_both_spellings_of_the_list_are_read(text):
+    plugins = slurm_audit.mpi_list(text, "f").observations[0].value
+    assert isinstance(plugins, list)
+    assert {"none", "pmix"} <= set(plugins)
+
+
+# ---- every gate fails on evidence: (gate, file, what it says, what it says instead, outcome)
+
+FAIL, WARN, INCOMPLETE = Outcome.FAIL, Outcome.WARN, Outcome.INCOMPLETE
+CONFIG, INVENTORY, NODES, MPI = "scontrol-config.txt", "inventory.jsonl", "scontrol-node.txt", "mpi-list.txt"
+NEGATIVE = [
+    ("discovery.python", INVENTORY, "CPython 3", "CPython 2", FAIL),
+    ("discovery.cpu.model", INVENTORY, '"AMD EPYC"', '"Intel Xeon"', FAIL),
+    ("discovery.library.libcuda", INVENTORY, 'libcuda", "value": "absent"', 'libcuda", "value": "libcuda.so.1 1 bytes a"', FAIL),
+    ("discovery.library.libnccl", INVENTORY, 'libnccl", "value": "absent"', 'libnccl", "value": "libnccl.so.2 1 bytes a"', FAIL),
+    ("discovery.library.libibverbs", INVENTORY, 'libibverbs", "value": "absent"', 'libibverbs", "value": "1 bytes a"', FAIL),
+    ("discovery.gpu.driver", INVENTORY, 'gpu.driver", "value": null', 'gpu.driver", "value": "550"', FAIL),
+    ("discovery.memlock", INVENTORY, '', '', FAIL),
+    ("discovery.slurm.version", NODES, "Version=22.05.8", "Version=21.08.1", WARN),
+    ("discovery.slurm.gres_types", CONFIG, "GresTypes               = gpu", "GresTypes               = nic", FAIL),
+    ("discovery.slurm.mpi_default", CONFIG, "MpiDefault              = none", "MpiDefault              = pmi9", FAIL),
+    ("discovery.slurm.pmix", MPI, "\tpmix\n", "", WARN),
+    ("discovery.slurm.kill_on_bad_exit", CONFIG, "", "", WARN),
+    ("discovery.slurm.health_check", CONFIG, "", "", WARN),
+    ("discovery.slurm.prolog", CONFIG, "", "", WARN),
+    ("discovery.slurm.epilog", CONFIG, "", "", WARN),
+]
+
+
+@pytest.mark.parametrize(("gate", "file", "good", "bad", "outcome"), NEGATIVE, ids=[row[0] for row in NEGATIVE])
+def test_a_gate_without_a_drill_is_seen_to_fail_on_evidence(tmp_path, monkeypatch, gate, file, good, bad, outcome):
+    folder = discovery_run(tmp_path, monkeypatch)
+    path = folder / "raw" / file
+    text = path.read_text()
+    assert good in text
+    path.write_text(text.replace(good, bad, 1))
+    if gate == "discovery.gpu.driver":  # the other node runs another one
+        path.write_text(path.read_text().replace('gpu.driver", "value": null', 'gpu.driver", "value": "570"', 1))
+    everything = profile.load("generic")
+    verdicts = [v for v in judge.judge_folder(folder, everything)[1].verdicts if v.gate == gate]
+    assert outcome in {v.outcome for v in verdicts}
+
+
+def test_every_gate_of_the_discovery_has_a_drill_or_a_negative_test():
+    drilled = {name for drill in drills.DRILLS for name in (drill.gate, *(gate for gate, _ in drill.also))}
+    gpus = {gate.id for gate in gates.of_phase("discovery") if gate.id.startswith("discovery.gpu.")}  # test_discovery_gpus.py
+    missing = {gate.id for gate in gates.of_phase("discovery")} - drilled - gpus - {row[0] for row in NEGATIVE} - {"run.closed"}
+    assert missing == set()
+
+
+def test_a_healthy_run_of_the_fixture_has_all_facts_that_the_gates_want(tmp_path, monkeypatch):
+    verdicts = judge.judge_folder(discovery_run(tmp_path, monkeypatch))[1].verdicts
+    assert {v.outcome for v in verdicts} == {Outcome.PASS}
+    assert {v.fix.partition("#")[0] for v in verdicts} == {"docs/01-environment.md", "docs/06-failure-modes.md"}
+
+
+# ---- a profile from runs
+
+def test_a_profile_made_of_a_run_loads_and_the_run_passes_it(tmp_path, monkeypatch, capsys):
+    from bringup.cli import main
+
+    folder = discovery_run(tmp_path / "runs", monkeypatch)
+    made = tmp_path / "here.yaml"
+    assert main(["profile", "--from", str(folder), "--name", "here", "-o", str(made)]) == 0
+    loaded = profile.load(str(made))
+    assert loaded.name == "here"
+    shm: Expectation = loaded.expect["discovery.shm"]
+    assert "measured by" in shm.source
+    assert shm.expected == pytest.approx(1.8)
+    assert loaded.expect["discovery.clock.offset"].expected == profile.load("local-cpu").expect["discovery.clock.offset"].expected
+    assert judge.judge_folder(folder, loaded)[1].outcome is Outcome.PASS
+    assert main(["profile", "--from", str(folder), "-o", str(made)]) == 2  # what is written stays
+    assert "already written" in capsys.readouterr().err
+
+
+def test_a_profile_is_not_made_of_a_run_that_failed(tmp_path, monkeypatch, capsys):
+    from bringup.cli import main
+
+    folder = discovery_run(tmp_path, monkeypatch)
+    (folder / "raw" / INVENTORY).unlink()
+    assert main(["profile", "--from", str(folder)]) == 2
+    out = capsys.readouterr()
+    assert out.out == ""
+    assert "a profile is made of runs that passed" in out.err
+
+
+def test_numbers_of_collectives_become_floors_below_the_worst_seen(tmp_path, monkeypatch):
+    from bringup import profiling
+    from bringup.phases import PHASES
+
+    monkeypatch.delenv("SLURM_RESTART_COUNT", raising=False)
+    folder = runs.open_run(PHASES["nccl_scaling"], nodes=["n0", "n1"], gpus_per_node=2, ranks_per_node=2,
+                           profile=profile.load("generic"), argv=[], results=tmp_path)
+    run = runs.load(folder)
+    gate = gates.GATES["nccl.all_reduce.busbw"]
+    parsed = Parsed()
+    for size, speed in (("8MiB", 100.0), ("1GiB", 400.0)):
+        for subject in run.planned[gate.id]:
+            parsed.saw(f"{gate.quantity}@{size}", subject, speed, "GB/s", "f:1")
+    found = profiling._seen(gate, run, profile.load("generic"), parsed.observations)
+    entry = profiling._expectation(gate, [(run, found)], None)
+    assert entry is not None
+    assert (entry.at, entry.at_least, entry.unit) == ("1GiB", 360.0, "GB/s")

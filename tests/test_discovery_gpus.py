@@ -1,0 +1,265 @@
+"""What GPUs say about themselves: a fake NVML, and texts of nvidia-smi; healthy, degraded, truncated, empty, tool absent."""
+
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from bringup import judge
+from bringup.parsers import discovery, facts
+from bringup.parsers.result import Parsed
+from bringup.records import Outcome
+from runs_for_tests import FIXTURES, gpu_run
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "infrastructure-validation/probes"))
+import nvml
+import smi
+from facts import Facts
+
+HEALTHY = {"ecc": 0, "pending": 0, "failed": 0, "width": 16, "links": 18, "fabric": 3, "status": 0, "reasons": 0x1, "processes": 0,
+           "persistence": 1, "name": b"NVIDIA H100 80GB HBM3"}
+GPUS = ("GPU-a", "GPU-b")
+
+
+class FakeNvml:
+    """The functions of pynvml that nvml.py calls; `gpus` are dictionaries like HEALTHY, a value may be an exception."""
+
+    class NVMLError(Exception):
+        pass
+
+    class NVMLError_NotSupported(NVMLError):
+        pass
+
+    class NVMLError_InvalidArgument(NVMLError):
+        pass
+
+    NVML_MEMORY_ERROR_TYPE_CORRECTED, NVML_MEMORY_ERROR_TYPE_UNCORRECTED, NVML_VOLATILE_ECC = 0, 1, 0
+    NVML_NVLINK_MAX_LINKS = 18
+    c_nvmlGpuFabricInfoV_t = SimpleNamespace
+
+    def __init__(self, *gpus):
+        self.gpus = gpus
+
+    @staticmethod
+    def _of(gpu, key):
+        if isinstance(gpu[key], Exception):
+            raise gpu[key]
+        return gpu[key]
+
+    def byref(self, info):
+        return info
+
+    def nvmlSystemGetDriverVersion(self):
+        return "570.86.15"
+
+    def nvmlSystemGetCudaDriverVersion(self):
+        return 12080
+
+    def nvmlDeviceGetCount(self):
+        return len(self.gpus)
+
+    def nvmlDeviceGetHandleByIndex(self, index):
+        self._of(self.gpus[index], "name")
+        return self.gpus[index]
+
+    def nvmlDeviceGetUUID(self, gpu):
+        return GPUS[[one is gpu for one in self.gpus].index(True)]
+
+    def nvmlDeviceGetGpuFabricInfoV(self, gpu, info):
+        info.state, info.status = self._of(gpu, "fabric"), gpu["status"]
+
+    def nvmlDeviceGetNvLinkState(self, gpu, link):
+        return link < self._of(gpu, "links")
+
+    def nvmlDeviceGetRemappedRows(self, gpu):
+        return [0, 0, self._of(gpu, "pending"), gpu["failed"]]
+
+    def nvmlDeviceGetMigMode(self, gpu):
+        return [0, 0]
+
+    def nvmlDeviceGetMemoryInfo(self, gpu):
+        return SimpleNamespace(total=80 * 2**30)
+
+    def nvmlDeviceGetPciInfo(self, gpu):
+        return SimpleNamespace(busId=b"00000000:18:00.0")
+
+    def nvmlDeviceGetTotalEccErrors(self, gpu, kind, counter):
+        return self._of(gpu, "ecc") if kind == self.NVML_MEMORY_ERROR_TYPE_UNCORRECTED else 3
+
+    def nvmlDeviceGetComputeRunningProcesses(self, gpu):
+        return [None] * self._of(gpu, "processes")
+
+    def __getattr__(self, function):
+        answers = {"nvmlDeviceGetName": "name", "nvmlDeviceGetPersistenceMode": "persistence",
+                   "nvmlDeviceGetCurrPcieLinkWidth": "width", "nvmlDeviceGetCurrentClocksEventReasons": "reasons"}
+        constants = {"nvmlDeviceGetMaxPcieLinkWidth": 16, "nvmlDeviceGetCurrPcieLinkGeneration": 5}
+        if function in answers:
+            return lambda gpu: self._of(gpu, answers[function])
+        if function in constants:
+            return lambda gpu: constants[function]
+        raise AttributeError(function)
+
+
+def seen(read) -> Parsed:
+    """The probe's lines for node n0, as the judge reads them."""
+    stream = io.StringIO()
+    probe = Facts("inventory", stream)
+    probe.at = "n0"
+    read(probe)
+    probe.finish()
+    parsed = facts.parse(stream.getvalue(), "raw/inventory.jsonl")
+    assert parsed.problems == []
+    discovery.derive(parsed)
+    return parsed
+
+
+def through_nvml(*gpus, **changes) -> Parsed:
+    return seen(lambda probe: nvml.read(probe, FakeNvml(*(gpus or ({**HEALTHY}, {**HEALTHY, **changes})))))
+
+
+def outcomes(parsed: Parsed) -> dict[str, Outcome]:
+    """Gate -> outcome on n0, of the gates that only the GPUs' own words decide."""
+    parsed.saw("discovery.gpu.count", "n0", 2, "count", "f")
+    verdicts = judge.judge(*gpu_run(), parsed)
+    return {v.gate: v.outcome for v in verdicts.verdicts if v.gate.startswith("discovery.gpu.")}
+
+
+def test_healthy_gpus_pass_every_gate():
+    found = outcomes(through_nvml())
+    assert len(found) >= 12
+    assert set(found.values()) == {Outcome.PASS}
+
+
+@pytest.mark.parametrize(("changes", "gate"), [
+    ({"ecc": 2}, "discovery.gpu.ecc"), ({"pending": 1}, "discovery.gpu.remap_pending"),
+    ({"failed": 1}, "discovery.gpu.remap_failed"),
+    ({"width": 8}, "discovery.gpu.pcie"), ({"links": 17}, "discovery.gpu.nvlinks"), ({"fabric": 2}, "discovery.gpu.fabric"),
+    ({"status": 1}, "discovery.gpu.fabric"), ({"reasons": 0x48}, "discovery.gpu.slowdown"),
+    ({"processes": 1}, "discovery.gpu.free"), ({"name": "NVIDIA H200"}, "discovery.gpu.model")])
+def test_one_sick_gpu_fails_its_gate_alone_and_is_named(changes, gate):
+    parsed = through_nvml(**changes)
+    assert {name for name, outcome in outcomes(parsed).items() if outcome is not Outcome.PASS} == {gate}
+    verdict = next(v for v in judge.judge(*gpu_run(), parsed).verdicts if v.gate == gate)
+    assert verdict.outcome is Outcome.FAIL
+    assert "GPU-b" in verdict.observed or gate == "discovery.gpu.model"
+
+
+def test_a_driver_that_is_not_kept_loaded_is_a_warning():
+    assert outcomes(through_nvml(persistence=0))["discovery.gpu.persistence"] is Outcome.WARN
+
+
+def test_what_a_gpu_does_not_say_is_incomplete_and_not_healthy():
+    found = outcomes(through_nvml(ecc=FakeNvml.NVMLError("GPU is lost")))
+    assert {gate for gate, outcome in found.items() if outcome is not Outcome.PASS} == {"discovery.gpu.ecc"}
+    assert found["discovery.gpu.ecc"] is Outcome.INCOMPLETE
+
+
+def test_a_gpu_without_a_fabric_or_nvlink_says_so():
+    parsed = through_nvml(fabric=FakeNvml.NVMLError_NotSupported("no"), links=FakeNvml.NVMLError_NotSupported("no"))
+    values = {one.quantity: one.value for one in parsed.observations if one.subject == "n0/GPU-b"}
+    assert (values["discovery.gpu.fabric"], values["discovery.gpu.nvlinks"]) == ("not supported", 0)
+
+
+def test_a_gpu_that_does_not_answer_fails_the_count_and_nothing_else_is_judged():
+    found = outcomes(through_nvml({**HEALTHY}, {**HEALTHY, "name": FakeNvml.NVMLError("GPU is lost")}))
+    assert found["discovery.gpu.answering"] is Outcome.FAIL
+    assert found["discovery.gpu.ecc"] is Outcome.INCOMPLETE
+
+
+def test_a_driver_that_cannot_count_its_gpus_is_unknown():
+    class Broken(FakeNvml):
+        def nvmlDeviceGetCount(self):
+            raise self.NVMLError("Unknown Error")
+
+    assert outcomes(seen(lambda probe: nvml.read(probe, Broken())))["discovery.gpu.answering"] is Outcome.INCOMPLETE
+
+
+def test_an_old_pynvml_is_unknown_and_no_crash():
+    class Old(FakeNvml):
+        def __getattr__(self, function):
+            if function == "nvmlDeviceGetCurrentClocksEventReasons":
+                raise AttributeError(function)
+            return super().__getattr__(function)
+
+    parsed = seen(lambda probe: nvml.read(probe, Old({**HEALTHY}, {**HEALTHY})))
+    assert outcomes(parsed)["discovery.gpu.slowdown"] is Outcome.INCOMPLETE
+
+
+def test_a_uuid_on_two_nodes_fails_on_both():
+    parsed = Parsed()
+    for node, gpu in (("n0", "GPU-a"), ("n1", "GPU-a"), ("n1", "GPU-b"), ("n2", "GPU-c")):
+        parsed.saw("discovery.gpu.model", f"{node}/{gpu}", "H100", "text", "f:1")
+    discovery.derive(parsed)
+    shared = {one.subject: one.value for one in parsed.observations if one.quantity == "discovery.gpu.shared_uuids"}
+    assert shared == {"n0": 1, "n1": 1, "n2": 0}
+
+
+# ---- nvidia-smi
+
+SMI = json.loads((FIXTURES / "nvidia-smi.json").read_text())
+
+
+def through_smi(answers, kept=None) -> Parsed:
+    def run(command, **_):
+        name = "processes" if "compute-apps" in command[1] else "remapped" if "remapped" in command[1] else \
+            "fabric" if "fabric" in command[1] else "slowdown" if "clocks" in command[1] else "gpu"
+        answer = answers[name]
+        if answer is None:
+            raise FileNotFoundError("nvidia-smi")
+        if answer.startswith("Field "):
+            raise subprocess.CalledProcessError(2, command, output=answer)
+        return SimpleNamespace(stdout=answer)
+
+    return seen(lambda probe: smi.read(probe, lambda name, text: (kept if kept is not None else {}).update({name: text}), run))
+
+
+def test_nvidia_smi_says_the_same_as_nvml():
+    kept: dict[str, str] = {}
+    by_smi = {(one.subject, one.quantity): one.value for one in through_smi(SMI["healthy"], kept).observations}
+    by_nvml = {(one.subject, one.quantity): one.value for one in through_nvml().observations}
+    only_nvml = {"discovery.gpu.nvlinks", "discovery.gpu.cuda"}
+    assert {key: value for key, value in by_nvml.items() if key[1] not in only_nvml} == by_smi
+    assert kept == SMI["healthy"]
+
+
+@pytest.mark.parametrize(("query", "old", "new", "gate"), [
+    ("gpu", "0, 3, 16, 16", "7, 3, 16, 16", "discovery.gpu.ecc"), ("gpu", "3, 16, 16", "3, 8, 16", "discovery.gpu.pcie"),
+    ("slowdown", "0x0000000000000001", "0x0000000000000080", "discovery.gpu.slowdown"),
+    ("fabric", "Completed", "In Progress", "discovery.gpu.fabric"), ("remapped", ", 0, 0", ", 1, 0", "discovery.gpu.remap_pending"),
+    ("remapped", ", 0, 0", ", 0, 1", "discovery.gpu.remap_failed")])
+def test_a_degraded_answer_fails_its_gate(query, old, new, gate):
+    answers = {**SMI["healthy"], query: SMI["healthy"][query].replace(old, new, 1)}
+    assert answers != SMI["healthy"]
+    assert outcomes(through_smi(answers))[gate] is Outcome.FAIL
+
+
+def test_a_foreign_process_is_found():
+    assert outcomes(through_smi({**SMI["healthy"], "processes": "GPU-b, 4711\n"}))["discovery.gpu.free"] is Outcome.FAIL
+
+
+@pytest.mark.parametrize("damage", [lambda text: "", lambda text: text[: len(text) * 2 // 3],
+                                    lambda text: "No devices were found\n"])
+def test_a_cut_off_or_empty_answer_is_never_all_gpus(damage):
+    found = outcomes(through_smi({**SMI["healthy"], "gpu": damage(SMI["healthy"]["gpu"])}))
+    assert found["discovery.gpu.answering"] is Outcome.FAIL
+    assert found["discovery.gpu.ecc"] is Outcome.INCOMPLETE
+
+
+def test_a_tool_that_is_absent_leaves_everything_unknown():
+    found = outcomes(through_smi(dict.fromkeys(SMI["healthy"])))
+    assert found.pop("discovery.gpu.count") is Outcome.PASS
+    assert set(found.values()) == {Outcome.INCOMPLETE}
+
+
+def test_a_field_that_this_version_does_not_know_leaves_the_others():
+    found = outcomes(through_smi({**SMI["healthy"], "fabric": 'Field "fabric.state" is not a valid field to query.\n'}))
+    assert found["discovery.gpu.fabric"] is Outcome.INCOMPLETE
+    assert found["discovery.gpu.ecc"] is Outcome.PASS
+
+
+def test_what_is_not_available_is_unknown():
+    answers = {**SMI["healthy"], "gpu": SMI["healthy"]["gpu"].replace("0, 3, 16, 16", "[N/A], [N/A], 16, 16")}
+    assert outcomes(through_smi(answers))["discovery.gpu.ecc"] is Outcome.INCOMPLETE

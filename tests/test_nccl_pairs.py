@@ -1,0 +1,154 @@
+"""Tournaments, and who is to blame for slow pairs; shapes of curves; who gave a wrong value."""
+
+import sys
+from itertools import combinations
+from pathlib import Path
+
+import pytest
+from bringup import tournament
+from bringup.parsers import curve, pairwise
+from bringup.parsers.result import Parsed
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "infrastructure-validation/probes"))
+import bench
+
+FOUR = ["n0", "n1", "n2", "n3"]
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 5, 8, 9])
+def test_all_rounds_meet_every_pair_once_and_no_node_twice_in_a_round(count):
+    nodes = [f"n{number}" for number in range(count)]
+    rounds = tournament.rounds(nodes, tournament.all_rounds(nodes))
+    assert sorted(pair for met in rounds for pair in met) == sorted(combinations(nodes, 2))
+    for met in rounds:
+        assert len({node for pair in met for node in pair}) == 2 * len(met)
+
+
+def test_rounds_are_few_on_a_large_cluster_and_everybody_plays():
+    nodes = [f"n{number:04d}" for number in range(1024)]
+    rounds = tournament.rounds(nodes, tournament.default_rounds(nodes))
+    assert len(rounds) == 10
+    assert all({node for pair in met for node in pair} == set(nodes) for met in rounds)
+
+
+def test_pairs_that_are_measured_again_are_put_into_rounds():
+    assert tournament.in_rounds([("a", "b"), ("a", "c"), ("c", "d")]) == [[("a", "b"), ("c", "d")], [("a", "c")]]
+
+
+def fleet(nodes: list[str], *, slow_node: str = "", slow_pair: tuple[str, str] = ("", ""), lossy: str = "",
+          value: float = 0.01) -> Parsed:
+    """Every pair measured; faults are in one direction: out of the node, from the first to the second."""
+    parsed = Parsed()
+    for first, second in combinations(nodes, 2):
+        for source, target in ((first, second), (second, first)):
+            bad = source == slow_node or (source, target) == slow_pair
+            parsed.saw(pairwise.BANDWIDTH, f"{source}->{target}", value if bad else 1.0, "GB/s", "e")
+        parsed.saw(pairwise.LATENCY, f"{first}--{second}", 250_000.0 if lossy in (first, second) else 50.0, "us", "e")
+    return parsed
+
+
+def scores(parsed: Parsed, quantity: str, nodes: list[str] = FOUR) -> dict[str, object]:
+    return {one.subject: one.value for one in pairwise.derive(parsed, nodes).observations if one.quantity == quantity}
+
+
+@pytest.mark.parametrize("nodes", [FOUR[:3], FOUR, [f"n{number}" for number in range(8)]])
+def test_a_slow_node_is_named_and_none_of_its_links(nodes):
+    parsed = fleet(nodes, slow_node="n1")
+    by_node = scores(parsed, "nccl.pair.node", nodes)
+    assert by_node.pop("n1") == 0.01
+    assert set(by_node.values()) == {1.0}
+    assert set(scores(parsed, "nccl.pair.link", nodes).values()) == {1.0}
+
+
+@pytest.mark.parametrize("value", [0.01, 0.0])
+@pytest.mark.parametrize("nodes", [FOUR[:3], FOUR])
+def test_a_slow_or_silent_link_is_named_and_neither_of_its_nodes(nodes, value):
+    parsed = fleet(nodes, slow_pair=("n1", "n0"), value=value)
+    links = scores(parsed, "nccl.pair.link", nodes)
+    assert links.pop("n0--n1") == value
+    assert set(links.values()) == {1.0}
+    assert set(scores(parsed, "nccl.pair.node", nodes).values()) == {1.0}
+
+
+def test_a_node_that_nobody_reaches_is_named():
+    parsed = Parsed()
+    for first, second in combinations(FOUR, 2):
+        for source, target in ((first, second), (second, first)):
+            parsed.saw(pairwise.BANDWIDTH, f"{source}->{target}", 0.0 if "n2" in (first, second) else 1.0, "GB/s", "e")
+    assert scores(parsed, "nccl.pair.node") == {"n0": 1.0, "n1": 1.0, "n2": 0.0, "n3": 1.0}
+    assert set(scores(parsed, "nccl.pair.link").values()) == {1.0}
+
+
+def test_two_nodes_have_a_link_and_no_culprit():
+    parsed = fleet(FOUR[:2], slow_node="n1")
+    assert scores(parsed, "nccl.pair.node") == {}
+    assert scores(parsed, "nccl.pair.link") == {"n0--n1": 0.01}
+    assert scores(parsed, "nccl.pair.slowest") == {"job": 0.01}
+
+
+def test_a_lossy_node_explains_its_links():
+    parsed = fleet(FOUR, lossy="n1")
+    assert scores(parsed, "nccl.pair.node.latency")["n1"] == 250_000
+    assert scores(parsed, "nccl.pair.node.latency")["n0"] == 50
+    assert set(scores(parsed, "nccl.pair.link.latency").values()) == {0.0}
+
+
+def test_the_best_of_repeated_measurements_counts_and_all_are_shown():
+    parsed = fleet(FOUR, slow_pair=("n1", "n0"))
+    parsed.saw(pairwise.BANDWIDTH, "n1->n0", 0.9, "GB/s", "later")
+    link = next(one for one in pairwise.derive(parsed, FOUR).observations
+                if (one.quantity, one.subject) == ("nccl.pair.link", "n0--n1"))
+    assert (link.value, link.evidence) == (0.9, "later")
+    assert "0.01, 0.9" in str(link.why)
+
+
+def test_slow_links_are_measured_again_and_slow_nodes_with_a_stranger():
+    assert pairwise.suspects(fleet(FOUR, slow_pair=("n1", "n0")).observations) == [("n0", "n1")]
+    assert pairwise.suspects(fleet(FOUR).observations) == []
+    parsed = fleet(FOUR, slow_node="n1")
+    parsed.observations = [one for one in parsed.observations if one.subject not in ("n1->n3", "n3->n1", "n1--n3")]
+    assert ("n1", "n3") in pairwise.suspects(parsed.observations)
+
+
+def test_no_measurement_gives_no_score():
+    assert pairwise.derive(Parsed(), FOUR).observations == []
+    parsed = Parsed()
+    parsed.saw(pairwise.BANDWIDTH, "n0->n1", None, "GB/s", "e", "not measured")
+    assert pairwise.derive(parsed, FOUR).observations == []
+
+
+def shape(speeds: dict[str, float], quantity: str) -> object:
+    parsed = Parsed()
+    for size, speed in speeds.items():
+        parsed.saw(f"nccl.all_reduce.busbw@{size}", "2-nodes", speed, "GB/s", "e")
+    return next(one.value for one in curve.judge_shapes(parsed).observations if one.quantity == quantity)
+
+
+def test_a_dip_and_a_fall_are_seen_in_the_order_of_sizes():
+    healthy = {"1GiB": 430.0, "8KiB": 0.5, "64MiB": 300.0, "1MiB": 30.0}
+    assert shape(healthy, "nccl.curve.dip") == 1.0
+    assert shape(healthy, "nccl.curve.plateau") == 1.0
+    assert shape(healthy | {"64MiB": 3.0}, "nccl.curve.dip") == 0.1
+    assert shape(healthy | {"1GiB": 150.0}, "nccl.curve.plateau") == 0.5
+    assert shape({"8KiB": 0.5}, "nccl.curve.dip") is None
+
+
+def test_who_gave_and_who_got_wrong_values_is_told_apart():
+    clean: dict[int, int] = {}
+    gave = [{2: 5}, {2: 5}, {2: 5}, {2: 5}]
+    assert bench.blame(gave) == {2: 20}
+    assert bench.blame([clean, {0: 3, 1: 3, 2: 3, 3: 3}, clean, clean]) == {1: 12}
+    assert bench.blame([clean, {0: 3}, clean, clean]) == {0: 3, 1: 3}  # between two ranks, and nobody knows which
+    assert bench.blame([clean] * 4) == {}
+
+
+def test_pairs_that_ran_all_reduce_are_judged_by_its_largest_and_its_smallest_size():
+    parsed = Parsed()
+    for first, second in combinations(FOUR, 2):
+        for size, speed, time_us in (("8KiB", 0.1, 50.0), ("1GiB", 4.0 if "n2" in (first, second) else 40.0, 5e4)):
+            parsed.saw(f"nccl.all_reduce.busbw@{size}", f"{first}--{second}", speed, "GB/s", "e")
+            parsed.saw(f"nccl.all_reduce.time@{size}", f"{first}--{second}", time_us, "us", "e")
+    assert scores(parsed, "nccl.pair.node") == {"n0": 1.0, "n1": 1.0, "n2": 0.1, "n3": 1.0}
+    assert set(scores(parsed, "nccl.pair.link").values()) == {1.0}
+    assert scores(parsed, "nccl.pair.node.latency")["n0"] == 50.0
+    assert curve.curves(parsed.observations) == {}

@@ -1,0 +1,83 @@
+"""nccl-tests, JSON and text, healthy and not."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from bringup.parsers import nccl_tests
+from bringup.parsers.result import Parsed
+from runs_for_tests import FIXTURES
+
+FOLDER = FIXTURES / "nccl"
+SCRIPT = Path(__file__).resolve().parents[1] / "infrastructure-validation/scripts/without_environment.py"
+
+
+def read(name: str, binary: str = "all_reduce_perf") -> Parsed:
+    return nccl_tests.parse((FOLDER / name).read_text(), name, binary, "2-nodes")
+
+
+def value(parsed: Parsed, quantity: str) -> object:
+    return next(one.value for one in parsed.observations if one.quantity == quantity)
+
+
+@pytest.mark.parametrize("name", ["tests-healthy.json", "tests-healthy.txt", "tests-per-iteration.txt"])
+def test_every_format_gives_the_same_observations(name):
+    parsed = read(name)
+    assert value(parsed, "nccl.all_reduce.busbw@8GiB") == pytest.approx(442.53, abs=0.01)  # in place, the slower one
+    assert value(parsed, "nccl.all_reduce.time@8KiB") == pytest.approx(30.3)
+    assert [value(parsed, f"nccl.{what}") for what in ("ranks", "hosts", "devices", "wrong_values")] == [16, 2, 16, 0]
+    assert parsed.problems == []
+
+
+def test_a_slow_machine_is_read_as_slow():
+    assert value(read("tests-degraded.json"), "nccl.all_reduce.busbw@8GiB") == pytest.approx(44.25, abs=0.01)
+
+
+def test_wrong_values_are_counted():
+    assert value(read("tests-wrong.json"), "nccl.wrong_values") == 37
+    assert value(read("tests-wrong.txt"), "nccl.wrong_values") == 96
+
+
+@pytest.mark.parametrize("name", ["tests-unchecked.json", "tests-unchecked.txt"])
+def test_unchecked_is_not_right(name):
+    assert value(read(name), "nccl.wrong_values") is None
+
+
+@pytest.mark.parametrize("name", ["tests-truncated.json", "tests-truncated.txt"])
+def test_what_is_cut_off_is_a_problem(name):
+    assert read(name).problems
+
+
+def test_several_ranks_zero_are_several_communicators():
+    parsed = read("tests-separate.txt")
+    assert value(parsed, "nccl.ranks") == 1
+    assert "4 communicators" in str(parsed.observations[0].why)
+
+
+@pytest.mark.parametrize("text", ["", "{", "{}", "command not found", '{"version": 3, "config": {"devices": []}, "results": [{}]}'])
+def test_something_else_is_a_problem(text):
+    parsed = nccl_tests.parse(text, "f", "all_reduce_perf", "2-nodes")
+    assert parsed.problems
+    assert not [one for one in parsed.observations if one.value is not None]
+
+
+def test_nan_is_no_measurement():
+    document = json.loads((FOLDER / "tests-healthy.json").read_text())
+    document["results"][0]["out_of_place"]["bus_bw"] = "nan"
+    parsed = nccl_tests.parse(json.dumps(document), "f", "all_reduce_perf", "2-nodes")
+    assert len(parsed.problems) == 1
+    assert "8KiB" not in " ".join(one.quantity for one in parsed.observations)
+
+
+def test_the_environment_is_neither_read_nor_kept(tmp_path):
+    assert "hf_secret" not in str(read("tests-healthy.json"))
+    file = tmp_path / "a.json"
+    file.write_text((FOLDER / "tests-healthy.json").read_text())
+    subprocess.run([sys.executable, SCRIPT, file], check=True)
+    assert "hf_secret" not in file.read_text()
+    assert nccl_tests.parse(file.read_text(), "f", "all_reduce_perf", "2-nodes").problems == []
+    file.write_text((FOLDER / "tests-truncated.json").read_text())
+    assert subprocess.run([sys.executable, SCRIPT, file], check=False, capture_output=True).returncode == 1
+    assert not file.exists()

@@ -1,0 +1,72 @@
+"""Why a job waits, in plain words; on real answers of squeue."""
+
+import pytest
+from bringup.parsers import slurm
+from bringup.pending import CAUSES, Node, cause_of, explain, named_nodes
+from runs_for_tests import FIXTURES
+
+SQUEUE = (FIXTURES / "slurm/squeue-states.txt").read_text().splitlines()[1:]
+
+
+def nodes() -> dict[str, Node]:
+    seen = slurm.nodes((FIXTURES / "slurm/nodes-six-states.txt").read_text(), "f").observations
+    return {one.subject: Node(str(one.value), one.why) for one in seen if one.quantity == "slurm.node.state"}
+
+
+def reasons() -> list[str]:
+    """From the right: a job's name may hold the delimiter."""
+    return sorted({line.rsplit("|", 4)[1] for line in SQUEUE} - {"None"})
+
+
+def test_there_are_real_reasons_to_look_at():
+    assert len(reasons()) >= 9
+
+
+@pytest.mark.parametrize("reason", reasons())
+def test_every_reason_that_was_really_seen_is_explained(reason):
+    assert cause_of(reason) is not None
+    assert "squeue(1)" not in explain(reason, {})
+
+
+def test_the_node_that_is_not_available_is_named_with_its_state_and_reason():
+    text = explain("ReqNodeNotAvail, UnavailableNodes:n[2-3]", nodes())
+    assert "n2: drained: it takes no new job, 'rack 7, PDU 'b' | pipe'" in text
+    assert "n3: slurmd does not answer" in text
+    assert "State=RESUME" in text
+
+
+def test_a_node_that_slurm_does_not_know_is_said_so():
+    assert "n9: Slurm does not know it" in explain("ReqNodeNotAvail, UnavailableNodes:n9", nodes())
+
+
+def test_without_names_the_nodes_that_cannot_take_jobs_are_listed():
+    text = explain("Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions", nodes())
+    assert "n3: " in text
+    assert "n5" not in text
+
+
+def test_scontrol_writes_blanks_as_underscores():
+    assert cause_of("Nodes_required_for_job_are_DOWN,_DRAINED_or_reserved_for_jobs_in_higher_priority_partitions") is CAUSES[0]
+    assert named_nodes("ReqNodeNotAvail,_UnavailableNodes:n3") == ["n3"]
+
+
+@pytest.mark.parametrize(("reason", "words"), [
+    ("Resources", "busy"), ("Priority", "higher priority"),
+    ("Dependency", "end of another job"), ("BeginTime", "may not begin yet"),
+    ("DependencyNeverSatisfied", "never begin"), ("PartitionNodeLimit", "too many nodes"), ("JobHeldUser", "owner holds it"),
+    ("QOSMaxGRESPerUser", "account or QOS"), ("AssocGrpGRES", "account or QOS"), ("MaxGRESPerAccount", "account or QOS"),
+    ("launch failed requeued held", "could not start it")])
+def test_reasons_in_plain_words(reason, words):
+    assert words in explain(reason, nodes())
+
+
+def test_no_reason_needs_no_words_and_an_unknown_one_is_kept():
+    assert explain("None", nodes()) == explain("", nodes()) == ""
+    assert explain("SomethingNew", nodes()).startswith("SomethingNew (squeue(1)")
+
+
+@pytest.mark.parametrize("cause", CAUSES, ids=lambda cause: cause.reason)
+def test_every_cause_says_what_to_do_in_one_line(cause):
+    assert cause.says
+    assert cause.do
+    assert "\n" not in cause.says + cause.do

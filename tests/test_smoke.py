@@ -1,0 +1,201 @@
+"""What the smoke phase's files say when they are good, bad, cut off, and not there."""
+
+import json
+from pathlib import Path
+
+import pytest
+from bringup import profile, runs
+from bringup.gates import GATES, of_phase
+from bringup.judge import judge
+from bringup.parsers import smoke
+from bringup.parsers.result import Parsed
+from bringup.phases import PHASES
+from bringup.records import Outcome, Run
+from runs_for_tests import FIXTURES
+
+ENDED = (FIXTURES / "slurm/job-exit-code.txt").read_text()
+
+
+def run_of(tmp_path: Path, *nodes: str, gpus: int = 2) -> Run:
+    folder = runs.open_run(PHASES["smoke"], nodes=list(nodes), gpus_per_node=gpus, ranks_per_node=gpus,
+                           profile=profile.load("local-cpu"), argv=["test"], results=tmp_path)
+    return runs.load(folder)
+
+
+def derived(run: Run, *facts: tuple) -> Parsed:
+    parsed = Parsed()
+    for index, (quantity, subject, value) in enumerate(facts):
+        parsed.saw(quantity, subject, value, "count", f"f:{index}", "said" if value is None else None)
+    smoke.derive(parsed, run)
+    return parsed
+
+
+def values(parsed: Parsed, quantity: str) -> dict[str, object]:
+    return {one.subject: one.value for one in parsed.observations if one.quantity == quantity}
+
+
+@pytest.fixture
+def run(tmp_path) -> Run:
+    return run_of(tmp_path, "n0", "n1", "n2")
+
+
+@pytest.mark.parametrize(("answers", "winners"), [
+    ((True, False), 1), ((True, True), 2), ((False, False), 0), ((True, None), None), ((True,), None)])
+def test_both_nodes_of_a_pair_must_say_who_made_the_file(run, answers, winners):
+    parsed = derived(run, *(("smoke.fs.pair.created", "n0->n1", answer) for answer in answers))
+    assert values(parsed, "smoke.fs.pair.winners") == {"n0->n1": winners}
+
+
+def test_neighbours_are_compared_by_type_of_filesystem(run):
+    parsed = derived(run, ("smoke.fs.type", "n0", "nfs4"), ("smoke.fs.type", "n1", "nfs4"), ("smoke.fs.type", "n2", "tmpfs"))
+    assert values(parsed, "smoke.fs.pair.same_type") == {"n0->n1": True, "n1->n2": False, "n2->n0": False}
+
+
+def test_a_node_that_says_no_type_leaves_its_pairs_without_evidence(run):
+    parsed = derived(run, ("smoke.fs.type", "n0", "nfs4"), ("smoke.fs.type", "n1", "nfs4"))
+    assert values(parsed, "smoke.fs.pair.same_type") == {"n0->n1": True}
+
+
+def jobs(first_gpu, second_gpu, *, outlasted=True,
+         first_denied=("b",), second_denied=("a",), first_open=("a",), second_open=("b",)):
+    facts = [("smoke.first_job.gpu", "n0", first_gpu), ("smoke.first_job.openable", "n0", list(first_open)),
+             ("smoke.first_job.denied", "n0", list(first_denied)), ("smoke.second_job.gpu", "n0", second_gpu),
+             ("smoke.second_job.openable", "n0", list(second_open)), ("smoke.second_job.denied", "n0", list(second_denied))]
+    return [*facts, ("smoke.first_job.outlasted", "n0", True)] if outlasted else facts
+
+
+@pytest.mark.parametrize(("facts", "distinct", "refused"), [
+    (jobs("a", "b"), 2, 2),
+    (jobs("a", "a"), 1, 2),
+    # a device that is not there at all is no refusal
+    (jobs("a", "b", first_denied=(), second_denied=()), 2, 0),
+    (jobs("a", "b", first_open=("a", "b"), second_open=("a", "b"), first_denied=(), second_denied=()), 2, 0),
+    (jobs("a", None), 1, 2),
+    (jobs("a", "b", outlasted=False), None, None),
+])
+def test_two_jobs_at_once(run, facts, distinct, refused):
+    parsed = derived(run, *facts)
+    assert values(parsed, "smoke.jobs.distinct_gpus").get("n0") == distinct
+    assert values(parsed, "smoke.jobs.refused_gpus").get("n0") == refused
+
+
+def test_one_job_alone_is_no_evidence_about_two(run):
+    parsed = derived(run, *[fact for fact in jobs("a", "b") if "second" not in fact[0]])
+    assert values(parsed, "smoke.jobs.distinct_gpus") == {}
+
+
+def test_a_lost_task_of_an_array_is_missing_in_the_list(run):
+    facts = [("smoke.array.index", "job", str(index)) for index in (3, 0, 1)]
+    assert values(derived(run, *facts), "smoke.array.indices") == {"job": "0 1 3"}
+
+
+@pytest.mark.parametrize(("end", "start", "waited"), [
+    ("2026-01-01T00:00:05", "2026-01-01T00:00:06", 1.0), ("2026-01-01T00:00:05", "2026-01-01T00:00:03", -2.0),
+    ("2026-01-01T00:00:05", "Unknown", None)])
+def test_a_dependent_job_waits_for_the_end_of_the_other(run, end, start, waited):
+    parsed = derived(run, ("smoke.before.EndTime", "job", end), ("smoke.after.StartTime", "job", start))
+    assert values(parsed, "smoke.dependency.waited_s") == {"job": waited}
+
+
+def test_a_job_that_has_ended_gives_state_code_and_times():
+    parsed = smoke.ended_job(ENDED, "f", name="exit_code")
+    assert values(parsed, "smoke.exit_code.ExitCode") == {"job": "7:0"}
+    assert values(parsed, "smoke.exit_code.state") == {"job": "FAILED"}
+    assert "T" in str(values(parsed, "smoke.exit_code.StartTime")["job"])
+
+
+@pytest.mark.parametrize("text", ["", "slurm_load_jobs error: Invalid job id specified\n", ENDED[:20]])
+def test_what_is_no_job_is_a_problem_and_no_observation(text):
+    parsed = smoke.ended_job(text, "f", name="exit_code")
+    assert parsed.problems
+    assert values(parsed, "smoke.exit_code.ExitCode") == {}
+
+
+BEGAN = "0: n0 began\n1: n0 began\n2: n1 began\n3: n1 began\n"
+
+
+@pytest.mark.parametrize(("text", "survivors"), [
+    (BEGAN, {"n0": 0, "n1": 0}), (BEGAN + "3: n1 survived\n", {"n0": 0, "n1": 1}),
+    ("0: n0 began\n1: n0 began\n2: n1 began\n", {"n0": 0, "n1": None})])
+def test_tasks_that_outlive_a_failed_one_are_counted_per_node(text, survivors):
+    assert values(smoke.bad_exit(text, "f"), "smoke.bad_exit.survivors") == survivors
+
+
+@pytest.mark.parametrize(("text", "restarts"), [
+    ("n0 restarts 0\nslurmstepd-n0: error: *** JOB 47 ON n0 CANCELLED DUE TO JOB REQUEUE ***\nn1 restarts 1\n", 1),
+    ("n0 restarts 0\n", 0)])
+def test_a_requeued_job_says_how_often_it_began_again(text, restarts):
+    assert values(smoke.requeue(text, "f"), "smoke.requeue.restarts") == {"job": restarts}
+
+
+@pytest.mark.parametrize("parser", [smoke.bad_exit, smoke.requeue])
+@pytest.mark.parametrize("text", ["", "bash: python3: command not found\n"])
+def test_a_job_that_said_nothing_is_a_problem(parser, text):
+    parsed = parser(text, "f")
+    assert parsed.observations == []
+    assert parsed.problems
+
+
+# gates that have no drill on the local cluster: shown here to fail
+@pytest.mark.parametrize(("gate", "value"), [
+    ("smoke.fs.pair.append", False), ("smoke.fs.pair.attributes", False), ("smoke.fs.pair.lock_refused", False),
+    ("smoke.fs.looked", False), ("smoke.controller", "DOWN"), ("smoke.compute.host_to_device", 1.0),
+    ("smoke.compute.device_to_device", 30.0)])
+def test_gates_without_a_drill_fail_on_bad_evidence(tmp_path, gate, value):
+    run = run_of(tmp_path, "n0", "n1")
+    declared = profile.load("h100-8x400g")
+    parsed = Parsed()
+    for subject in run.planned.get(gate) or ["n0", "n1"]:
+        parsed.saw(GATES[gate].quantity, subject, value, GATES[gate].unit, "f")
+        parsed.saw("smoke.fs.pair.write", subject, True, "flag", "f")
+        parsed.saw("smoke.compute.wrong_values", subject, 0, "count", "f")
+    outcomes = {verdict.outcome for verdict in judge(run, declared, parsed).verdicts if verdict.gate == gate}
+    assert outcomes == {Outcome.FAIL}
+
+
+def test_without_evidence_nothing_of_the_phase_passes(tmp_path):
+    run = run_of(tmp_path, "n0", "n1", "n2")
+    verdicts = judge(run, profile.load("generic"), Parsed()).verdicts
+    assert {verdict.gate for verdict in verdicts} == {gate.id for gate in of_phase("smoke")}
+    assert {verdict.outcome for verdict in verdicts} == {Outcome.INCOMPLETE}
+
+
+def test_pairs_grow_with_the_nodes_and_not_with_their_square(tmp_path):
+    run = run_of(tmp_path, *(f"n{index}" for index in range(50)))
+    assert len(run.planned["smoke.fs.pair.write"]) == 50
+
+
+def test_two_jobs_are_not_planned_where_a_node_has_one_gpu(tmp_path):
+    assert "smoke.jobs.distinct_gpus" not in run_of(tmp_path, "n0", "n1", gpus=1).planned
+
+
+@pytest.mark.parametrize("name", ["local-cpu", "generic"])
+def test_the_number_of_every_gate_is_declared_or_excluded(name):
+    here = profile.load(name)
+    open_ones = {gate.id for gate in of_phase("smoke") if type(gate.expect).__name__ == "FromProfile" and gate.id not in here.expect
+                 and here.reason_not_applicable(gate.id) is None}
+    # no number holds for GPUs that nobody has named
+    assert open_ones == ({"smoke.compute.tflops", "smoke.compute.device_to_device"} if name == "generic" else set())
+
+
+def speeds(tmp_path, **tflops: float) -> dict[str, Outcome]:
+    run = run_of(tmp_path, *tflops)
+    parsed = Parsed()
+    for node, value in tflops.items():
+        parsed.saw("smoke.compute.tflops", node, value, "TFLOP/s", "f")
+    return {verdict.subject: verdict.outcome for verdict in judge(run, profile.load("generic"), parsed).verdicts
+            if verdict.gate == "smoke.compute.peers"}
+
+
+def test_a_node_far_below_its_peers_is_named_and_the_others_are_not(tmp_path):
+    assert speeds(tmp_path, n0=700.0, n1=500.0, n2=705.0, n3=690.0) == {
+        "n0": Outcome.PASS, "n1": Outcome.FAIL, "n2": Outcome.PASS, "n3": Outcome.PASS}
+
+
+def test_two_nodes_are_not_peers_enough(tmp_path):
+    assert speeds(tmp_path, n0=700.0, n1=100.0) == {}
+
+
+def test_facts_of_compute_are_bounded_lines():
+    text = json.dumps({"devices": [f"NVIDIA H100 80GB HBM3 GPU-{index:032x}" for index in range(8)]})
+    assert len(text) < 1000 - 200

@@ -1,0 +1,66 @@
+"""Gates of phase 1: what the GPUs say about their health. Per node, judged by its worst GPU, which the verdict names. Data only."""
+
+from __future__ import annotations
+
+from bringup.gates.gate import Fixed, Fleet, FromProfile, Gate, Requested
+from bringup.records import Outcome
+
+_ENV = "docs/01-environment.md#"
+_ANSWERED = ("discovery.gpu.answering",)  # a GPU that says nothing would not be missed below
+
+GPU_HEALTH = (
+    Gate(id="discovery.gpu.count", phases=("discovery",), question=1, per="node",
+         proves="every GPU that Slurm hands out is there",
+         quantity="discovery.gpu.count", unit="count", rule="equals", expect=Requested("gpus_per_node"),
+         fix=_ENV + "gpu-count"),
+    Gate(id="discovery.gpu.answering", phases=("discovery",), question=1, per="node",
+         proves="every GPU answered its driver: a device file may outlive a GPU that fell off the bus",
+         quantity="discovery.gpu.answering", unit="count", rule="equals", expect=Requested("gpus_per_node"),
+         fix=_ENV + "gpu-count"),
+    Gate(id="discovery.gpu.driver", phases=("discovery",), question=1, per="node",
+         proves="all nodes run one GPU driver",
+         quantity="discovery.gpu.driver", unit="text", rule="all_equal", expect=Fleet(), fix=_ENV + "drift"),
+    Gate(id="discovery.gpu.model", phases=("discovery",), question=1, per="node",
+         proves="all GPUs of all nodes are of one model",
+         quantity="discovery.gpu.model", unit="text", rule="all_equal", expect=Fleet(), needs=_ANSWERED, fix=_ENV + "drift"),
+    Gate(id="discovery.gpu.distinct", phases=("discovery",), question=1, per="node", min_nodes=2,
+         proves="no GPU is seen by two nodes (UUIDs)",
+         quantity="discovery.gpu.shared_uuids", unit="count", rule="equals", expect=Fixed(0), needs=_ANSWERED,
+         fix=_ENV + "node-distinct"),
+    Gate(id="discovery.gpu.ecc", phases=("discovery",), question=1, per="node",
+         proves="no GPU has counted an uncorrected memory error since its driver was loaded",
+         quantity="discovery.gpu.ecc_uncorrected", unit="count", rule="equals", expect=Fixed(0), needs=_ANSWERED,
+         fix=_ENV + "gpu-memory-errors"),
+    Gate(id="discovery.gpu.remap_pending", phases=("discovery",), question=1, per="node",
+         proves="no GPU waits for a reset to put a spare row in place of a bad one",
+         quantity="discovery.gpu.remap_pending", unit="flag", rule="equals", expect=Fixed(False), needs=_ANSWERED,
+         fix=_ENV + "gpu-memory-errors"),
+    Gate(id="discovery.gpu.remap_failed", phases=("discovery",), question=1, per="node",
+         proves="no GPU has run out of spare rows",
+         quantity="discovery.gpu.remap_failed", unit="flag", rule="equals", expect=Fixed(False), needs=_ANSWERED,
+         fix=_ENV + "gpu-memory-errors"),
+    Gate(id="discovery.gpu.slowdown", phases=("discovery",), question=1, per="node",
+         proves="no GPU is slowed down by its hardware (heat, power brake)",
+         quantity="discovery.gpu.slowdown", unit="text", rule="equals", expect=Fixed("none"), needs=_ANSWERED,
+         fix=_ENV + "gpu-slowdown"),
+    Gate(id="discovery.gpu.pcie", phases=("discovery",), question=1, per="node",
+         proves="every GPU uses all PCIe lanes that it and its slot have",
+         quantity="discovery.gpu.pcie_lanes_lost", unit="count", rule="equals", expect=Fixed(0), needs=_ANSWERED,
+         fix=_ENV + "gpu-pcie"),
+    Gate(id="discovery.gpu.nvlinks", phases=("discovery",), question=4, per="node",
+         proves="every GPU has as many NVLinks up as the profile says",
+         quantity="discovery.gpu.nvlinks", unit="count", rule="equals", expect=FromProfile(), needs=_ANSWERED,
+         fix=_ENV + "gpu-nvlink-and-fabric"),
+    Gate(id="discovery.gpu.fabric", phases=("discovery",), question=4, per="node",
+         proves="every GPU that belongs to an NVLink fabric has joined it",
+         quantity="discovery.gpu.fabric", unit="text", rule="one_of", expect=Fixed(["completed", "not supported"]),
+         needs=_ANSWERED, fix=_ENV + "gpu-nvlink-and-fabric"),
+    Gate(id="discovery.gpu.free", phases=("discovery",), question=2, per="node",
+         proves="nothing computes on the GPUs of a node that this job has alone",
+         quantity="discovery.gpu.foreign_processes", unit="count", rule="equals", expect=Fixed(0), needs=_ANSWERED,
+         fix=_ENV + "gpu-free"),
+    Gate(id="discovery.gpu.persistence", phases=("discovery",), question=1, per="node", severity=Outcome.WARN,
+         proves="the driver stays loaded between jobs",
+         quantity="discovery.gpu.persistence", unit="flag", rule="equals", expect=Fixed(True), needs=_ANSWERED,
+         fix=_ENV + "gpu-persistence"),
+)

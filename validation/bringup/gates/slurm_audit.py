@@ -1,0 +1,66 @@
+"""Gates of phase 1: Slurm's configuration. It is read here and tried in phase 2. Data only."""
+
+from __future__ import annotations
+
+from bringup.gates.gate import Fixed, Fleet, Gate
+from bringup.records import Outcome
+
+_ENV = "docs/01-environment.md#"
+_ONLY = ("discovery",)
+
+SLURM_AUDIT = (
+    Gate(id="discovery.slurm.confines_devices", phases=_ONLY, question=1, per="job",
+         proves="cgroup.conf confines devices to the job that was granted them",
+         quantity="slurm.config.ConstrainDevices", unit="text", rule="equals", expect=Fixed("yes"),
+         fix=_ENV + "confines-devices"),
+    Gate(id="discovery.slurm.confines_cores", phases=_ONLY, question=2, per="job", severity=Outcome.WARN,
+         proves="cgroup.conf confines cores to the job that was granted them",
+         quantity="slurm.config.ConstrainCores", unit="text", rule="equals", expect=Fixed("yes"),
+         fix=_ENV + "confines-cores-and-memory"),
+    Gate(id="discovery.slurm.confines_memory", phases=_ONLY, question=2, per="job", severity=Outcome.WARN,
+         proves="cgroup.conf confines memory to the job that was granted it",
+         quantity="slurm.config.ConstrainRAMSpace", unit="text", rule="equals", expect=Fixed("yes"),
+         fix=_ENV + "confines-cores-and-memory"),
+    Gate(id="discovery.slurm.task_plugin", phases=_ONLY, question=1, per="job",
+         proves="task/cgroup is loaded, without which the Constrain lines do nothing",
+         quantity="slurm.audit.task_cgroup", unit="flag", rule="equals", expect=Fixed(True), fix=_ENV + "task-plugin"),
+    Gate(id="discovery.slurm.proctrack", phases=_ONLY, question=6, per="job",
+         proves="processes are tracked by cgroup, so that none outlives its job and keeps a GPU",
+         quantity="slurm.config.ProctrackType", unit="text", rule="equals", expect=Fixed("proctrack/cgroup"),
+         fix=_ENV + "proctrack"),
+    Gate(id="discovery.slurm.gres_types", phases=_ONLY, question=1, per="job",
+         proves="GPUs are a resource that Slurm counts",
+         quantity="slurm.audit.gres_gpu", unit="flag", rule="equals", expect=Fixed(True), fix=_ENV + "gres"),
+    Gate(id="discovery.slurm.gres", phases=_ONLY, question=1, per="node",
+         proves="slurm.conf promises no GPU that the node does not have, and hides none",
+         quantity="slurm.gres.surplus", unit="count", rule="equals", expect=Fixed(0), fix=_ENV + "gres"),
+    Gate(id="discovery.slurm.version", phases=_ONLY, question=2, per="node", min_nodes=2, severity=Outcome.WARN,
+         proves="all nodes run one version of slurmd", quantity="slurm.node.version", unit="text", rule="all_equal",
+         expect=Fleet(), fix=_ENV + "drift"),
+    Gate(id="discovery.slurm.mpi_default", phases=_ONLY, question=2, per="job",
+         proves="the MPI plugin that a job gets by default is there",
+         quantity="slurm.audit.mpi_default_there", unit="flag", rule="equals", expect=Fixed(True), fix=_ENV + "mpi"),
+    Gate(id="discovery.slurm.pmix", phases=_ONLY, question=2, per="job", severity=Outcome.WARN,
+         proves="PMIx is there for programs that are launched through MPI",
+         quantity="slurm.audit.pmix", unit="flag", rule="equals", expect=Fixed(True), fix=_ENV + "mpi"),
+    Gate(id="discovery.slurm.kill_on_bad_exit", phases=_ONLY, question=6, per="job", severity=Outcome.WARN,
+         proves="a step ends when one of its tasks fails, also where a user does not ask for it",
+         quantity="slurm.audit.kill_on_bad_exit", unit="flag", rule="equals", expect=Fixed(True), fix=_ENV + "kill-on-bad-exit"),
+    Gate(id="discovery.slurm.health_check", phases=_ONLY, question=6, per="job", severity=Outcome.WARN,
+         proves="Slurm runs a health check on its nodes",
+         quantity="slurm.audit.health_check", unit="flag", rule="equals", expect=Fixed(True), fix=_ENV + "health-check"),
+    Gate(id="discovery.slurm.prolog", phases=_ONLY, question=6, per="job", severity=Outcome.WARN,
+         proves="a prolog looks at a node before each job",
+         quantity="slurm.audit.prolog", unit="flag", rule="equals", expect=Fixed(True), fix=_ENV + "prolog-and-epilog"),
+    Gate(id="discovery.slurm.epilog", phases=_ONLY, question=6, per="job", severity=Outcome.WARN,
+         proves="an epilog cleans a node after each job",
+         quantity="slurm.audit.epilog", unit="flag", rule="equals", expect=Fixed(True), fix=_ENV + "prolog-and-epilog"),
+    Gate(id="discovery.slurm.slurmd_timeout", phases=_ONLY, question=6, per="job", severity=Outcome.WARN,
+         proves="a node that is gone is called DOWN within ten minutes",
+         quantity="slurm.audit.slurmd_timeout", unit="s", rule="between", expect=Fixed([1.0, 600.0]),
+         fix=_ENV + "slurmd-timeout-and-return-to-service"),
+    Gate(id="discovery.slurm.return_to_service", phases=_ONLY, question=6, per="job", severity=Outcome.WARN,
+         proves="a node that went down for an unknown reason stays down until somebody has looked",
+         quantity="slurm.config.ReturnToService", unit="text", rule="one_of", expect=Fixed(["0", "1"]),
+         fix=_ENV + "slurmd-timeout-and-return-to-service"),
+)

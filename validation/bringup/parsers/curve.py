@@ -1,0 +1,55 @@
+"""The shape of the curve of bus bandwidth over size, per collective and scale. Never an average over sizes."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from bringup.parsers.result import Parsed
+from bringup.records import Observation
+
+UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+Point = tuple[int, float, Observation]  # bytes, GB/s, the observation itself
+
+
+def size_bytes(name: str) -> int | None:
+    """`16MiB` -> 16777216; None when it is no size."""
+    for unit in ("KiB", "MiB", "GiB", "B"):
+        number = name.removesuffix(unit)
+        if number != name and number.isdigit():
+            return int(number) * UNITS[unit]
+    return None
+
+
+def curves(observations: list[Observation]) -> dict[str, dict[str, list[Point]]]:
+    """scale -> collective -> points, ordered by size. Of several measurements of one size the slowest counts."""
+    found: dict[str, dict[str, dict[int, Point]]] = defaultdict(lambda: defaultdict(dict))
+    for one in observations:
+        name, _, at = one.quantity.partition("@")
+        size = size_bytes(at)
+        if not (name.startswith("nccl.") and name.endswith(".busbw")) or size is None or "--" in one.subject:
+            continue
+        if isinstance(one.value, int | float):
+            points = found[one.subject][name.removeprefix("nccl.").removesuffix(".busbw")]
+            if size not in points or one.value < points[size][1]:
+                points[size] = (size, float(one.value), one)
+    return {scale: {name: sorted(points.values(), key=lambda point: point[0]) for name, points in by_name.items()}
+            for scale, by_name in found.items()}
+
+
+def judge_shapes(parsed: Parsed) -> Parsed:
+    """nccl.curve.dip: the least ratio of a size to the slower of its neighbours. nccl.curve.plateau: of the largest size to the
+    fastest. Of all collectives the worst, by name."""
+    shapes = Parsed()
+    for scale, by_name in curves(parsed.observations).items():
+        dips = [(min(1.0, here[1] / min(before[1], after[1])), name, here) for name, points in by_name.items()
+                for before, here, after in zip(points, points[1:], points[2:], strict=False) if min(before[1], after[1]) > 0]
+        ends = [(points[-1][1] / best, name, points[-1]) for name, points in by_name.items()
+                if len(points) > 1 and (best := max(point[1] for point in points)) > 0]
+        for quantity, found in (("nccl.curve.dip", dips), ("nccl.curve.plateau", ends)):
+            if found:
+                ratio, name, (_, speed, one) = min(found, key=lambda item: item[0])
+                shapes.saw(quantity, scale, round(ratio, 3), "ratio", one.evidence,
+                           f"{name} at {one.quantity.partition('@')[2]}: {speed:.4g} GB/s")
+            else:
+                shapes.saw(quantity, scale, None, "ratio", "raw/", "too few sizes were measured to see a shape")
+    return shapes

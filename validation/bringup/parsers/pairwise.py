@@ -1,0 +1,191 @@
+"""What single pairs of nodes measured -> which node, or which link between two nodes, is slow. Pure, and without a threshold.
+
+A node is compared with the fleet by the middle one of its partners, so that one bad link does not accuse it. A link is compared
+with what its two nodes do elsewhere, so that a bad node does not accuse all of its links. Of repeated measurements of a pair the
+best counts: another process on a node can slow one of them down, and nothing can speed one up.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median, median_high, median_low
+
+from bringup.parsers.curve import size_bytes
+from bringup.parsers.result import Parsed
+from bringup.records import Observation
+from bringup.tournament import Pair, link_name
+
+BANDWIDTH, LATENCY = "pair.bandwidth", "pair.latency_p95"
+SUSPECT_RATIO = 0.5  # only for what is measured again and how it is worded; the gates' numbers are the profile's
+SUSPECT_LATENCY_FACTOR = 10
+LEAST_PARTNERS = 2  # with one partner a node cannot be told from its link
+
+
+_COLLECTIVE = re.compile(r"nccl\.all_reduce\.(?P<what>busbw|time)@(?P<size>\w+)")
+
+
+def from_collectives(observations: Iterable[Observation]) -> list[Observation]:
+    """Where GPUs are, pairs run all_reduce (subject n0--n1): the largest size is their bandwidth, one number for both directions,
+    and the time of the smallest one their latency."""
+    found: dict[tuple[str, str], list[tuple[int, Observation]]] = defaultdict(list)
+    for one in observations:
+        match = _COLLECTIVE.fullmatch(one.quantity)
+        size = size_bytes(match["size"]) if match else None
+        if match and size is not None and "--" in one.subject:
+            found[one.subject, match["what"]].append((size, one))
+    result = []
+    for (link, what), sized in found.items():
+        first, _, second = link.partition("--")
+        chosen = (max if what == "busbw" else min)(sized, key=lambda item: item[0])[1]
+        if what == "busbw":
+            result += [chosen.model_copy(update={"quantity": BANDWIDTH, "subject": direction})
+                       for direction in (f"{first}->{second}", f"{second}->{first}")]
+        else:
+            result.append(chosen.model_copy(update={"quantity": LATENCY}))
+    return result
+
+
+@dataclass
+class Measured:
+    best: float
+    evidence: str
+    all: list[float]
+
+
+Directions = Mapping[Pair, Measured]  # (from, to) -> GB/s
+Links = Mapping[Pair, Measured]  # (first, second) -> us
+
+
+def measured(observations: Iterable[Observation]) -> tuple[Directions, Links]:
+    directions: dict[Pair, Measured] = {}
+    links: dict[Pair, Measured] = {}
+    seen = list(observations)
+    for one in [*seen, *from_collectives(seen)]:
+        if not isinstance(one.value, int | float) or one.quantity not in (BANDWIDTH, LATENCY):
+            continue
+        first, _, second = one.subject.partition("->" if one.quantity == BANDWIDTH else "--")
+        table, better = (directions, max) if one.quantity == BANDWIDTH else (links, min)
+        known = table.get((first, second))
+        value = float(one.value)
+        if known is None:
+            table[first, second] = Measured(value, one.evidence, [value])
+        else:
+            known.all.append(value)
+            if value == better(value, known.best) != known.best:
+                known.best, known.evidence = value, one.evidence
+    return directions, links
+
+
+def reference(directions: Directions) -> float:
+    """GB/s of a healthy direction: the middle of the faster half, which is healthy even when half of the directions are not."""
+    speeds = sorted((one.best for one in directions.values()), reverse=True)
+    return median(speeds[: (len(speeds) + 1) // 2]) if speeds else 0.0
+
+
+@dataclass(frozen=True)
+class NodeScore:
+    """Shares of the reference: what the node reaches with the middle one of its partners."""
+
+    out: float
+    into: float
+    partners: int
+
+    @property
+    def worst(self) -> float:
+        return min(self.out, self.into)
+
+
+def node_scores(directions: Directions) -> dict[str, NodeScore]:
+    """Nodes with enough partners to be judged. The better one of two middles: with two partners one may be the bad one."""
+    normal = reference(directions)
+    out: dict[str, list[float]] = defaultdict(list)
+    into: dict[str, list[float]] = defaultdict(list)
+    for (source, target), one in directions.items():
+        share = one.best / normal if normal > 0 else 0.0
+        out[source].append(share)
+        into[target].append(share)
+    return {node: NodeScore(median_high(out[node]), median_high(into[node]), min(len(out[node]), len(into[node])))
+            for node in sorted(out.keys() & into.keys()) if min(len(out[node]), len(into[node])) >= LEAST_PARTNERS}
+
+
+def link_scores(directions: Directions, names: Sequence[str]) -> dict[Pair, dict[Pair, float]]:
+    """link (its nodes in the order of `names`) -> direction -> share of what its two nodes let expect."""
+    normal, nodes = reference(directions), node_scores(directions)
+    order = {node: index for index, node in enumerate(names)}
+    found: dict[Pair, dict[Pair, float]] = defaultdict(dict)
+    for (source, target), one in directions.items():
+        sends = min(1.0, nodes[source].out) if source in nodes else 1.0
+        gets = min(1.0, nodes[target].into) if target in nodes else 1.0
+        expected = normal * min(sends, gets)
+        link = (source, target) if order.get(source, 0) < order.get(target, 0) else (target, source)
+        # two nodes without any network both score 0: their link cannot be blamed beyond that
+        found[link][source, target] = one.best / expected if expected > 0 else (1.0 if normal > 0 else 0.0)
+    return found
+
+
+def node_latencies(links: Links) -> dict[str, tuple[float, int]]:
+    """Node -> the middle one of its links' latencies (the lower of two), and how many there are."""
+    found: dict[str, list[float]] = defaultdict(list)
+    for pair, one in links.items():
+        for node in pair:
+            found[node].append(one.best)
+    return {node: (median_low(values), len(values)) for node, values in sorted(found.items()) if len(values) >= LEAST_PARTNERS}
+
+
+def derive(parsed: Parsed, names: Sequence[str]) -> Parsed:
+    """Scores of nodes and links as observations, and the pairs on which nothing was measured."""
+    directions, links = measured(parsed.observations)
+    scores = Parsed()
+    for node, score in node_scores(directions).items():
+        scores.saw("nccl.pair.node", node, round(score.worst, 4), "ratio", "raw/pairs-*.jsonl", _node_words(score))
+    for link, by_direction in link_scores(directions, names).items():
+        source, target = min(by_direction, key=lambda direction: by_direction[direction])
+        one = directions[source, target]
+        words = f"{source}->{target} at {one.best:.3g} GB/s" + (" (no answer)" if one.best == 0 else "")
+        if len(one.all) > 1:
+            words += f", the best of {len(one.all)}: {', '.join(f'{value:.3g}' for value in one.all)}"
+        scores.saw("nccl.pair.link", link_name(link), round(by_direction[source, target], 4), "ratio", one.evidence, words)
+    if directions:
+        (source, target), slowest = min(directions.items(), key=lambda item: item[1].best)
+        scores.saw("nccl.pair.slowest", "job", slowest.best, "GB/s", slowest.evidence,
+                   f"{source}->{target}; a healthy direction of this fleet has {reference(directions):.3g} GB/s")
+    nodes = node_latencies(links)
+    for node, (latency_us, partners) in nodes.items():
+        scores.saw("nccl.pair.node.latency", node, latency_us, "us", "raw/pairs-*.jsonl", f"the middle one of {partners} partners")
+    for (first, second), one in links.items():
+        explained = max((nodes[node][0] for node in (first, second) if node in nodes), default=0.0)
+        scores.saw("nccl.pair.link.latency", link_name((first, second)), round(max(0.0, one.best - explained), 1), "us",
+                   one.evidence, f"{one.best:.0f} us, of which {explained:.0f} us are usual for its nodes")
+    return scores
+
+
+def _node_words(score: NodeScore) -> str:
+    words = (f"sends at {score.out:.2f} and receives at {score.into:.2f} of the fleet's, "
+             f"by the middle one of {score.partners} partners")
+    return words + ("; two partners leave room for two bad links" if score.partners == LEAST_PARTNERS else "")
+
+
+def suspects(observations: Iterable[Observation]) -> list[Pair]:
+    """Pairs to measure again: slow links once more, and slow nodes with a good partner that they have not met yet."""
+    directions, links = measured(observations)
+    nodes = node_scores(directions)
+    slow = {node for node, score in nodes.items() if score.worst < SUSPECT_RATIO}
+    usual_us = median([one.best for one in links.values()]) if links else 0.0
+    normal = reference(directions)
+    met = {*directions, *((second, first) for first, second in directions)}
+    chosen: list[Pair] = []
+    for (first, second), one in links.items():
+        speeds = [directions[pair].best for pair in ((first, second), (second, first)) if pair in directions]
+        if min(speeds, default=0.0) < SUSPECT_RATIO * normal or one.best > SUSPECT_LATENCY_FACTOR * usual_us:
+            chosen.append((first, second))
+    for first, second in directions:  # no latency was measured: no answer
+        if {(first, second), (second, first)}.isdisjoint(links) and (second, first) not in chosen:
+            chosen.append((first, second))
+    for node in sorted(slow):
+        good = next((other for other in nodes if other not in slow and (node, other) not in met), None)
+        if good is not None:
+            chosen.append((node, good))
+    return chosen

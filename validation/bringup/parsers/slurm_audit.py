@@ -1,0 +1,69 @@
+"""Slurm's configuration as answers to questions that matter for GPU jobs. From observations slurm.config.*, one per line read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from bringup.parsers.result import Parsed
+from bringup.records import Observation, Value
+
+_UNSET = ("(null)", "none", "")
+
+
+def _set(value: str) -> bool:
+    return value.lower() not in _UNSET
+
+
+def _lists(item: str) -> Callable[[str], bool]:
+    return lambda value: item in value.lower().split(",")
+
+
+def _seconds(value: str) -> int | None:
+    match = re.match(r"(\d+)(?: sec)?$", value)
+    return int(match[1]) if match else None
+
+
+_AUDIT: dict[str, tuple[str, str, Callable[[str], Value | None]]] = {  # key -> quantity, unit, reading
+    "TaskPlugin": ("slurm.audit.task_cgroup", "flag", _lists("task/cgroup")),
+    "GresTypes": ("slurm.audit.gres_gpu", "flag", _lists("gpu")),
+    "KillOnBadExit": ("slurm.audit.kill_on_bad_exit", "flag", lambda value: value == "1"),
+    "HealthCheckProgram": ("slurm.audit.health_check", "flag", _set),
+    "Prolog": ("slurm.audit.prolog", "flag", _set),
+    "Epilog": ("slurm.audit.epilog", "flag", _set),
+    "SlurmdTimeout": ("slurm.audit.slurmd_timeout", "s", _seconds),
+}
+
+
+def derive(parsed: Parsed) -> None:
+    """Adds slurm.audit.* to `parsed`."""
+    config = {one.quantity.removeprefix("slurm.config."): one for one in parsed.observations
+              if one.quantity.startswith("slurm.config.")}
+    for key, (quantity, unit, reading) in _AUDIT.items():
+        if key in config:
+            one = config[key]
+            parsed.saw(quantity, "job", reading(str(one.value)), unit, one.evidence, f"{key} = {one.value}")
+    _mpi(parsed, config.get("MpiDefault"))
+
+
+def mpi_list(text: str, where: str) -> Parsed:
+    """`srun --mpi=list`: a plugin per line behind a headline, with srun's prefix in some versions."""
+    parsed = Parsed()
+    lines = [line.removeprefix("srun:").strip() for line in text.splitlines()]
+    plugins = [line for line in lines if re.fullmatch(r"[a-z][a-z0-9_]*", line)]
+    if plugins and any("MPI" in line for line in lines):
+        parsed.saw("slurm.mpi.plugins", "job", plugins, "text", f"{where}:1")
+    else:
+        parsed.problems.append(f"{where}: not an answer of `srun --mpi=list`: {text[:60]!r}")
+    return parsed
+
+
+def _mpi(parsed: Parsed, default: Observation | None) -> None:
+    """The default plugin must be among those that are there: a job that says nothing gets it."""
+    there = next((one for one in parsed.observations if one.quantity == "slurm.mpi.plugins"), None)
+    if default is None or there is None or not isinstance(there.value, list):
+        return
+    parsed.saw("slurm.audit.mpi_default_there", "job", str(default.value) in there.value, "flag", there.evidence,
+               f"MpiDefault = {default.value}; there are {', '.join(there.value)}")
+    parsed.saw("slurm.audit.pmix", "job", any(plugin.startswith("pmix") for plugin in there.value), "flag", there.evidence,
+               f"there are {', '.join(there.value)}")

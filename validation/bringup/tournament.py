@@ -1,0 +1,52 @@
+"""Which pairs of nodes are measured, and when: rounds of disjoint pairs that run side by side. Pure, and known in advance."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+Pair = tuple[str, str]
+LEAST_ROUNDS = 7  # up to 8 nodes that is every pair; above, enough partners to tell a bad node from a bad partner
+
+
+def link_name(pair: Pair) -> str:
+    return f"{pair[0]}--{pair[1]}"
+
+
+def all_rounds(nodes: Sequence[str]) -> int:
+    """Rounds in which every pair meets once: N - 1, or N when one node sits out in each."""
+    return len(nodes) - 1 + len(nodes) % 2 if len(nodes) > 1 else 0
+
+
+def default_rounds(nodes: Sequence[str]) -> int:
+    return min(all_rounds(nodes), max(LEAST_ROUNDS, math.ceil(math.log2(max(2, len(nodes))))))
+
+
+def rounds(nodes: Sequence[str], number: int) -> list[list[Pair]]:
+    """The circle method: one place is fixed, the others turn by one each round. With an odd number a node sits out in turn."""
+    places: list[str | None] = [*nodes, *([None] if len(nodes) % 2 else [])]
+    order = {node: index for index, node in enumerate(nodes)}
+    found = []
+    for _ in range(min(number, all_rounds(nodes))):
+        facing = zip(places[: len(places) // 2], reversed(places[len(places) // 2:]), strict=True)
+        met = [(a, b) if order[a] < order[b] else (b, a) for a, b in facing if a is not None and b is not None]
+        found.append(sorted(met, key=lambda pair: order[pair[0]]))
+        places = [places[0], places[-1], *places[1:-1]]
+    return found
+
+
+def in_rounds(pairs: Sequence[Pair]) -> list[list[Pair]]:
+    """Any pairs, put into rounds in which no node is twice."""
+    found: list[list[Pair]] = []
+    for pair in pairs:
+        free = next((met for met in found if not {node for other in met for node in other} & set(pair)), None)
+        if free is None:
+            found.append([pair])
+        else:
+            free.append(pair)
+    return found
+
+
+def say(met: Sequence[Pair]) -> str:
+    """One round as the script and the probe read it: `n0,n3 n1,n2`."""
+    return " ".join(",".join(pair) for pair in met)
