@@ -7,7 +7,7 @@ GPUS ?= 2
 PY := .venv/bin/python
 CLUSTER := infrastructure-validation/local-cluster/cluster
 
-.PHONY: help setup venv local cluster cluster-down test lint unit integration clean
+.PHONY: help setup venv local cluster cluster-down test drill lint unit integration clean
 
 help: ## print this
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -37,6 +37,9 @@ cluster-down: ## end the local cluster; leaves nothing behind
 
 test: setup lint ## lint, unit tests, and the integration tests on a local cluster
 	$(PY) -m pytest tests
+
+drill: setup ## the whole catalogue of faults, made and found on a local cluster
+	BRINGUP_ALL_DRILLS=1 $(PY) -m pytest tests/cluster/test_drills.py
 
 lint: setup ## ruff, mypy --strict, shellcheck
 	$(PY) -m ruff check .

@@ -199,3 +199,27 @@ def test_two_nodes_are_not_peers_enough(tmp_path):
 def test_facts_of_compute_are_bounded_lines():
     text = json.dumps({"devices": [f"NVIDIA H100 80GB HBM3 GPU-{index:032x}" for index in range(8)]})
     assert len(text) < 1000 - 200
+
+
+@pytest.fixture
+def compute(monkeypatch):
+    monkeypatch.syspath_prepend(FIXTURES.parents[1] / "infrastructure-validation/probes")
+    import compute
+
+    return compute
+
+
+@pytest.mark.parametrize("size", [7, 14, 35])
+def test_the_product_that_compute_expects_is_the_product(compute, size):
+    left, right, table = compute.factors(size)
+    for row in range(size):
+        for column in range(size):
+            product = sum(left[(row + k) % 7] * right[(k + column) % 7] for k in range(size))
+            assert product == table[row % 7][column % 7]
+
+
+def test_sums_stay_exact_in_float32_and_every_position_matters(compute):
+    for size in compute.SIZE.values():
+        assert size % 112 == 0
+        assert size * 9 < 2**24
+    assert len({value for row in compute.factors(7)[2] for value in row}) > 3
