@@ -1,9 +1,10 @@
 """The one idea: a pass is built from evidence, and absence is never health."""
 
+import json
 import shutil
 
 import pytest
-from bringup import gates, judge, plan, profile, runs
+from bringup import gates, judge, plan, profile, report, runs
 from bringup.parsers.result import Parsed
 from bringup.records import Outcome, Run, Verdicts
 from runs_for_tests import HEALTHY_NODES, discovery
@@ -47,8 +48,9 @@ def test_a_run_without_any_evidence_is_incomplete(tmp_path, monkeypatch):
 
 
 def test_nothing_planned_is_incomplete():
-    run = Run(phase="discovery", name="x", nodes=[], gpus_per_node=0, ranks_per_node=0, profile="p", planned={}, not_applicable=[],
-              argv=[], git_commit=None, git_dirty=None, slurm_job_id=None, slurm_restart_count=0, opened_at="now")
+    run = Run(phase="discovery", name="x", nodes=["n0"], gpus_per_node=1, ranks_per_node=1, profile="p", planned={},
+              not_applicable=[], argv=[], git_commit=None, git_dirty=None, slurm_job_id=None, slurm_restart_count=0,
+              opened_at="now")
     everything_excluded = profile.load("local-cpu").model_copy(update={"not_applicable": [
         profile.NotApplicable(gate=gate, reason="all") for gate in gates.GATES]})
     assert judge.judge(run, everything_excluded, Parsed()).outcome is Outcome.INCOMPLETE
@@ -204,3 +206,53 @@ def test_a_step_that_ended_badly_is_said_even_when_all_evidence_is_there(tmp_pat
     folder = discovery(tmp_path, monkeypatch, close=False)
     runs.close_run(folder, 143)
     assert any("exit code 143" in note for note in judged(folder).notes)
+
+
+def test_half_a_report_is_no_evidence_of_health(tmp_path, monkeypatch):
+    folder = discovery(tmp_path, monkeypatch)
+    inventory = folder / "raw/inventory.jsonl"
+    kept = [line for line in inventory.read_text().splitlines(True) if not (line.startswith("1: ") and '"end"' in line)]
+    inventory.write_text("".join(kept))
+    verdict = next(v for v in judged(folder).verdicts if (v.gate, v.subject) == ("discovery.gpu.count", "n1"))
+    assert verdict.outcome is Outcome.INCOMPLETE
+    assert "did not finish; it had said 2" in (verdict.cause or "")
+
+
+def test_a_value_in_another_unit_is_not_compared(tmp_path, monkeypatch):
+    folder = discovery(tmp_path, monkeypatch)
+    inventory = folder / "raw/inventory.jsonl"
+    inventory.write_text(inventory.read_text().replace('"discovery.gpu.count", "value": 2, "unit": "count"',
+                                                       '"discovery.gpu.count", "value": 2, "unit": "dozen"'))
+    verdict = next(v for v in judged(folder).verdicts if v.gate == "discovery.gpu.count")
+    assert verdict.outcome is Outcome.INCOMPLETE
+    assert verdict.cause == "observed in dozen, the gate is in count"
+
+
+def test_a_plan_that_lost_a_node_is_judged_on_all_requested_nodes(tmp_path, monkeypatch):
+    folder = discovery(tmp_path, monkeypatch)
+    run = json.loads((folder / "run.json").read_text())
+    run["planned"] = {gate: [subject for subject in subjects if subject != "n1"] for gate, subjects in run["planned"].items()}
+    (folder / "run.json").write_text(json.dumps(run))
+    inventory = folder / "raw/inventory.jsonl"
+    inventory.write_text("".join(line for line in inventory.read_text().splitlines(True) if line.startswith("0: ")))
+    assert outcome(judged(folder), "discovery.node.answered", "n1") is Outcome.INCOMPLETE
+
+
+def test_a_report_names_the_profile_it_was_judged_against(tmp_path, monkeypatch):
+    folder = discovery(tmp_path, monkeypatch)
+    other = profile.load("generic")
+    verdicts = judge.judge_folder(folder, other)[1]
+    assert "profile generic (the run was opened with local-cpu)" in report.markdown(runs.load(folder), verdicts)
+
+
+FACT = '{"probe": "inventory", "at": "n1", "subject": "n1", "quantity": "discovery.gpu.count", "unit": "count", "value": '
+EVIL = [f"{FACT}{value}}}" for value in ("9" * 400, "1e999", '"\\ud800"', "-1", "[]", "[1]", "{}")]
+
+
+@pytest.mark.parametrize("line", [*EVIL, "[" * 200_000, '{"why": 5}', "\x00\x1b[31m"])
+def test_evil_evidence_is_neither_a_pass_nor_a_crash(tmp_path, monkeypatch, line):
+    folder = discovery(tmp_path, monkeypatch)
+    (folder / "raw/evil.jsonl").write_text(line + "\n")
+    observations, verdicts = judge.judge_folder(folder)
+    runs.save_judgement(folder, observations, verdicts, report.markdown(runs.load(folder), verdicts))
+    assert verdicts.outcome is not Outcome.PASS or verdicts.notes

@@ -62,13 +62,14 @@ def test_a_healthy_run_of_every_strategy_passes(tmp_path, stem):
 
 @pytest.mark.parametrize(("stem", "fields", "gate"), [
     ("run_1gpu", {"loss": [5.0] * 12}, "train.loss.fell"),
-    ("run_ddp_2node", {"world_size": 2}, "train.world_size"),
+    ("run_ddp_2node", {"world_size": 3, "parameter_checksums": [1.0] * 3, "observed_hosts": ["n0", "n0", "n1"],
+                       "observed_devices": ["cpu"] * 3}, "train.world_size"),
     ("run_ddp_2node", {"observed_kind": "single"}, "train.strategy"),
     ("run_ddp_2node", {"sample_distinct": 700}, "train.samples.repeated"),
     ("run_ddp_2node", {"parameter_checksums": [1.0, 1.0, 1.0, 1.5]}, "train.replicas.difference"),
     ("run_hsdp_2node", {"parameter_checksums": [1.0, 2.0, 1.0, 2.5]}, "train.replicas.difference"),
     ("run_fsdp_2node", {"observed_parameters_local_max": 213568}, "train.shard.size"),
-    ("run_hsdp_2node", {"observed_hosts": ["n0", "n1", "n0", "n1"]}, "train.shard.inside_node"),
+    ("run_hsdp_2node", {"observed_mesh": [[0, 2], [1, 3]], "parameter_checksums": [1.0] * 4}, "train.shard.inside_node"),
     ("run_fsdp_2node", {"observed_kind": "ddp"}, "train.strategy"),
 ])
 def test_every_training_gate_can_fail(tmp_path, stem, fields, gate):
@@ -234,3 +235,25 @@ def test_an_undeclared_number_does_not_stop_the_phases_that_follow(tmp_path):
     assert not any(judge.is_fault_or_gap(v, bare) for v in verdicts)
     change(folder, "metrics.json", observed_kind="single")
     assert any(judge.is_fault_or_gap(v, bare) for v in judge.judge_folder(folder, bare)[1].verdicts)
+
+
+@pytest.mark.parametrize("mesh", [[[0, 1], [2, 9]], [], [[]], [[0, 1], [2]], [[0, 1], [1, 2]]])
+def test_a_mesh_that_is_no_grid_of_the_ranks_is_no_record(tmp_path, mesh):
+    folder = run_of("run_hsdp_2node", tmp_path)
+    change(folder, "metrics.json", observed_mesh=mesh)
+    assert bad(folder)["train.strategy", "job"].outcome is Outcome.INCOMPLETE
+
+
+def test_rows_that_were_never_consumed_are_not_distinct(tmp_path):
+    folder = run_of("run_ddp_1node", tmp_path)
+    change(folder, "metrics.json", sample_count=0, sample_distinct=0)
+    assert bad(folder)["train.samples.repeated", "job"].outcome is Outcome.INCOMPLETE
+
+
+def test_a_reference_that_is_no_one_gpu_run_is_no_reference(tmp_path):
+    folder = run_of("run_ddp_1node", tmp_path)
+    for file in ("run_args.json", "metrics.json"):
+        shutil.copyfile(folder / file, folder / f"raw/reference.{file}")
+    verdict = bad(folder)["train.loss.agrees", "job"]
+    assert verdict.outcome is Outcome.INCOMPLETE
+    assert "it is a ddp run on 2 rank(s)" in (verdict.cause or "")

@@ -8,7 +8,7 @@ BRINGUP_DRILL=exit-rank:RANK          this rank ends in the middle, without a wo
 BRINGUP_DRILL=stop-monitor:NODE       the monitor of this node ends after 2 samples
 BRINGUP_DRILL=busy-monitor:NODE       the monitor of this node keeps a core busy for half of the time
 BRINGUP_DRILL=wrong-matmul:NODE       one element of a product is wrong on this node
-BRINGUP_DRILL=slow-matmul:NODE        every product takes a second longer on this node
+BRINGUP_DRILL=slow-matmul:NODE        every product takes 2 s longer on this node
 BRINGUP_DRILL=slow-storage:NODE       this node waits between the blocks and the files that it writes and reads
 
 Unset, this module does nothing. It never touches another process.

@@ -50,7 +50,9 @@ def openable():
         try:
             os.close(os.open(path, os.O_RDWR | os.O_NONBLOCK))
         except OSError as error:
-            if error.errno in (errno.EPERM, errno.EACCES):
+            if error.errno == errno.EACCES:  # a file mode: neither ours to use nor proof that jobs are confined
+                continue
+            if error.errno == errno.EPERM:  # the devices cgroup's answer
                 denied.append(identity(minor, path, names))
                 continue
             if error.errno != errno.ENXIO:

@@ -38,6 +38,10 @@ keep_log() {
 }
 
 choose_nodes() { # [--nodes N | --nodelist LIST]
+  if [[ ${1:-} == -h || ${1:-} == --help ]]; then
+    sed -n '/^# Proves/,/^[^#]/{ s/^# \{0,1\}//p }' "$0" # the header, up to the first command
+    exit 0
+  fi
   NODES=$("$PYTHON" -m bringup nodes "$@") || exit 2
   GPUS=$("$PYTHON" -m bringup nodes --gpus --nodelist "$NODES") || exit 2
   USABLE=$("$PYTHON" -m bringup nodes --usable --nodelist "$NODES") || exit 2

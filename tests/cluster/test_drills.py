@@ -15,7 +15,8 @@ from playbook import BRINGUP, playbook
 pytestmark = pytest.mark.cluster
 JOB_MUST_END_WITHIN_S = 30
 IN_EVERY_TEST = {
-    "node-off", "node-off-unnoticed", "gpu-missing", "hostname-twice", "clock-off", "kernel-log-unreadable", "shm-small", "munge-drift",
+    "node-off", "node-off-unnoticed", "gpu-missing", "hostname-twice", "clock-off", "kernel-log-unreadable", "shm-small",
+    "munge-drift",
     "path-not-shared", "stale-lookups", "two-tasks-one-gpu", "no-devices-confined", "wrong-matmul", "slow-matmul",
     "slow-link", "separate-communicators", "wrong-value", "packet-loss", "slow-pair",
     "rank-killed", "fsdp-not-applied", "results-truncated",

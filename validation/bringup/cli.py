@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import os
+import signal
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
@@ -26,6 +29,9 @@ class _Parser(argparse.ArgumentParser):
 
 def main(argv: list[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, _stop)
     try:
         verb: Callable[[argparse.Namespace], int] = arguments.verb
         return verb(arguments)
@@ -35,7 +41,17 @@ def main(argv: list[str] | None = None) -> int:
         print(f"bringup: {report.plain(str(error))}", file=sys.stderr)
     except KeyboardInterrupt:
         print("bringup: interrupted", file=sys.stderr)
+    except Exception as error:  # a fault of ours must not read as exit code 1, "the cluster failed a gate"
+        if os.environ.get("BRINGUP_TRACEBACK"):
+            raise
+        print(f"bringup: a fault of bringup itself: {report.plain(f'{type(error).__name__}: {error}')[:200]}; "
+              "BRINGUP_TRACEBACK=1 shows where", file=sys.stderr)
     return CANNOT_TELL
+
+
+def _stop(number: int, frame: object) -> NoReturn:
+    """A closed terminal and a TERM end a run as Ctrl-C does: jobs are cancelled, nothing is left behind."""
+    raise KeyboardInterrupt
 
 
 def _profile(name: str) -> profiles.Profile:
@@ -71,7 +87,11 @@ def _judge(arguments: argparse.Namespace) -> int:
     worst = 0
     for folder in arguments.runs:
         profile = None if arguments.profile is None else _profile(arguments.profile)
-        code = _judge_and_show(folder, profile)
+        try:
+            code = _judge_and_show(folder, profile)
+        except (profiles.ProfileError, runs.RunError, RecordError) as error:  # the other folders are judged all the same
+            print(f"bringup: {report.plain(str(error))}", file=sys.stderr)
+            code = CANNOT_TELL
         worst = 1 if 1 in (worst, code) else max(worst, code)
     return worst
 
@@ -79,9 +99,12 @@ def _judge(arguments: argparse.Namespace) -> int:
 def _judge_and_show(folder: Path, profile: profiles.Profile | None) -> int:
     observations, verdicts = judge.judge_folder(folder, profile)
     run = runs.load(folder)
-    drawn = figures.draw(folder, observations.observations, runs.load_profile(folder) if profile is None else profile)
-    runs.save_judgement(folder, observations, verdicts, report.markdown(run, verdicts) + figures.markdown(drawn))
     print(report.screen(folder, run, verdicts))
+    try:
+        drawn = figures.draw(folder, observations.observations, runs.load_profile(folder) if profile is None else profile)
+        runs.save_judgement(folder, observations, verdicts, report.markdown(run, verdicts) + figures.markdown(drawn))
+    except OSError as error:  # a read-only copy: the verdict stands, and it is said that no report was written
+        print(f"bringup: {folder}: no report was written: {error.strerror}", file=sys.stderr)
     return verdicts.outcome.exit_code
 
 
@@ -151,12 +174,18 @@ def _why(arguments: argparse.Namespace) -> int:
 def _run(arguments: argparse.Namespace) -> int:
     return pipeline.run(pipeline.Request(
         nodes=arguments.nodes, nodelist=arguments.nodelist, profile=_profile(arguments.profile),
-        profile_name=arguments.profile, phases=arguments.phases, resume=arguments.resume))
+        profile_name=profiles.portable(arguments.profile), phases=arguments.phases, resume=arguments.resume))
 
 
 def _drill(arguments: argparse.Namespace) -> int:
     print(drills.listed())
     return 0
+
+
+def _natural(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not 1 or more")
+    return int(text)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -214,8 +243,8 @@ def _parser() -> argparse.ArgumentParser:
     one = verbs.add_parser("open", help="(phase scripts) create a run folder with its plan; prints its path")
     one.add_argument("phase")
     one.add_argument("--nodes", required=True, help="node list: n0,n1 or n[0-1]")
-    one.add_argument("--gpus-per-node", type=int, required=True)
-    one.add_argument("--ranks-per-node", type=int, help="default: one per GPU")
+    one.add_argument("--gpus-per-node", type=_natural, required=True)
+    one.add_argument("--ranks-per-node", type=_natural, help="default: one per GPU")
     one.add_argument("--profile", default=default_profile)
     one.add_argument("--results", type=Path, help="folder of the runs (default: the phase's own)")
     one.add_argument("--argv", nargs=argparse.REMAINDER, default=[], help="last: the script's own arguments, to be recorded")

@@ -38,14 +38,18 @@ def judge(run: Run, profile: Profile, parsed: Parsed) -> Verdicts:
     excluded = {entry.gate for entry in not_applicable}
     # gates that are newer than the run are judged too, on the run's own nodes
     planned = planning.plan(run.phase, run.nodes, run.ranks_per_node, excluded)
-    planned |= {gate: subjects for gate, subjects in run.planned.items() if gate not in excluded}
+    for gate, subjects in run.planned.items():
+        # how many links are met was the run's own choice; what concerns a node or a rank concerns all that were requested
+        chosen = gate in catalogue.GATES and catalogue.GATES[gate].per == "link"
+        if gate not in excluded:
+            planned[gate] = list(dict.fromkeys([*subjects, *([] if chosen else planned.get(gate, []))]))
     outcomes: dict[tuple[str, str], Outcome] = {}
     verdicts: list[Verdict] = []
     for gate_id in _needs_first(planned):
         for verdict in _judge_gate(gate_id, planned[gate_id], run, profile, seen, outcomes):
             outcomes[verdict.gate, verdict.subject] = verdict.outcome
             verdicts.append(verdict)
-    return Verdicts(phase=run.phase, run=run.name, outcome=worst([verdict.outcome for verdict in verdicts]),
+    return Verdicts(phase=run.phase, run=run.name, profile=profile.name, outcome=worst([verdict.outcome for verdict in verdicts]),
                     verdicts=verdicts, not_applicable=not_applicable, notes=[*parsed.problems, *_strangers(run, parsed)])
 
 
@@ -122,6 +126,8 @@ def _need_outcome(need: str, subject: str, outcomes: Mapping[tuple[str, str], Ou
 def _compare(gate: Gate, rule: str, expected: Expected | None, words: str, one: Observation) -> Verdict:
     if one.value is None:
         return _incomplete(gate, one.subject, words, f"not found out: {one.why}", one.evidence)
+    if one.unit != gate.unit:
+        return _incomplete(gate, one.subject, words, f"observed in {one.unit}, the gate is in {gate.unit}", one.evidence)
     if expected is None:
         return _incomplete(gate, one.subject, words, "this run requested nothing to compare with", one.evidence)
     try:
@@ -136,7 +142,8 @@ def _compare(gate: Gate, rule: str, expected: Expected | None, words: str, one: 
 def _judge_fleet(gate: Gate, subjects: list[str], seen: Seen, expected: Expected | None) -> list[Verdict]:
     words = in_words(gate.rule, expected, gate.unit)
     found = {subject: seen[gate.quantity, subject] for subject in subjects if seen.get((gate.quantity, subject))}
-    first = {subject: next((one for one in several if one.value is not None), several[0]) for subject, several in found.items()}
+    # an unknown beside a value counts: half of what should be known is not known
+    first = {subject: next((one for one in several if one.value is None), several[0]) for subject, several in found.items()}
     values: dict[str, Value] = {subject: one.value for subject, one in first.items() if one.value is not None}
     try:
         odd = odd_ones(gate.rule, values, expected) if values else {}
@@ -150,6 +157,9 @@ def _judge_fleet(gate: Gate, subjects: list[str], seen: Seen, expected: Expected
     for subject in subjects:
         if subject not in first:
             verdicts.append(_incomplete(gate, subject, words, None))
+        elif first[subject].unit != gate.unit:
+            why = f"observed in {first[subject].unit}, the gate is in {gate.unit}"
+            verdicts.append(_incomplete(gate, subject, words, why, first[subject].evidence))
         elif subject not in values:
             verdicts.append(_incomplete(gate, subject, words, f"not found out: {first[subject].why}", first[subject].evidence))
         else:

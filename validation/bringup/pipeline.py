@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rich.console import Console
@@ -16,6 +16,7 @@ from bringup.phases import PHASES, QUESTIONS, REPOSITORY, Phase
 from bringup.profile import Profile
 from bringup.records import Outcome, Playbook, RecordError, Step, Verdict, read_record, worst, write_record, write_text
 
+PLAYBOOK = "playbook.json"
 PLAYBOOKS = REPOSITORY / "validation/results/playbook"
 
 
@@ -35,6 +36,10 @@ class Request:
 
 def run(request: Request) -> int:
     """Exit code: the worst outcome over the planned phases."""
+    if request.resume is not None:  # what is not said again is as it was
+        earlier = _earlier(request.resume)
+        request = replace(request, phases=request.phases or earlier.planned,
+                          nodelist=request.nodelist or (None if request.nodes else ",".join(earlier.nodes)))
     try:
         names = requested_nodes(request.nodes, request.nodelist)
         _, gpus = slurm.node_facts()
@@ -46,23 +51,27 @@ def run(request: Request) -> int:
     console.print(f"bringup: {len(playbook.planned)} phase(s) on {len(names)} node(s): {', '.join(names)}; "
                   f"profile {request.profile.name}")
     steps: list[Step] = []
-    for stem in playbook.planned:
-        phase = PHASES[stem]
-        # a needed phase that the user left out does not block: they asked for this one alone
-        blocking = [step.phase for step in steps if step.phase in phase.needs and step.blocks]
-        if stem in kept:
-            step = kept[stem]
-            console.print(f"{'KEPT':<10} {phase.title}: passed before, {step.folder}")
-        elif blocking:
-            why = f"needs {', '.join(blocking)}, which did not pass"
-            step = Step(phase=stem, folder=None, outcome=Outcome.INCOMPLETE, blocks=True, why_not_run=why, seconds=0)
-            console.print(f"{'NOT RUN':<10} {phase.title}: {why}; not proven")
-        else:
-            step = _one_phase(phase, names, max(gpus[name] for name in names), request, playbook.name, folder, console)
-        steps.append(step)
-        playbook = playbook.model_copy(update={"steps": steps})
-        write_record(folder / "playbook.json", playbook, replace=True)
-    return _conclude(playbook, folder, console)
+    try:
+        for stem in playbook.planned:
+            phase = PHASES[stem]
+            # a needed phase that the user left out does not block: they asked for this one alone
+            blocking = [step.phase for step in steps if step.phase in phase.needs and step.blocks]
+            if stem in kept:
+                step = kept[stem]
+                console.print(f"{'KEPT':<10} {phase.title}: passed before, {step.folder}")
+            elif blocking:
+                why = f"needs {', '.join(blocking)}, which did not pass"
+                step = Step(phase=stem, folder=None, outcome=Outcome.INCOMPLETE, blocks=True, why_not_run=why, seconds=0)
+                console.print(f"{'NOT RUN':<10} {phase.title}: {why}; not proven")
+            else:
+                step = _one_phase(phase, names, max(gpus[name] for name in names), request, playbook.name, folder, console)
+            steps.append(step)
+            playbook = playbook.model_copy(update={"steps": steps})
+            write_record(folder / PLAYBOOK, playbook, replace=True)
+    except KeyboardInterrupt:
+        console.print(f"{'STOPPED':<10} interrupted; next: bringup run --resume {report.shown_path(folder)}")
+        raise
+    return _conclude(playbook, request.profile, folder, console)
 
 
 def requested_nodes(count: int | None, nodelist: str | None) -> list[str]:
@@ -82,6 +91,23 @@ def requested_nodes(count: int | None, nodelist: str | None) -> list[str]:
     return [name for name in names if name in chosen]
 
 
+def _earlier(folder: Path) -> Playbook:
+    try:
+        return read_record(folder / PLAYBOOK, Playbook)
+    except RecordError as error:
+        raise PipelineError(f"--resume: {error}") from error
+
+
+def _still_passes(step: Step, profile: Profile) -> bool:
+    """Judged again, from its evidence, with today's gates and this run's profile: what was said then is no evidence."""
+    if step.folder is None or step.outcome is not Outcome.PASS:
+        return False
+    try:
+        return judge.judge_folder(REPOSITORY / step.folder, profile)[1].outcome is Outcome.PASS
+    except (runs.RunError, RecordError):
+        return False  # gone or damaged: it runs again
+
+
 def _begin(request: Request, names: list[str]) -> tuple[Playbook, dict[str, Step]]:
     """The plan, and the steps of an earlier run that passed and are kept."""
     unknown = [stem for stem in request.phases if stem not in PHASES]
@@ -94,19 +120,16 @@ def _begin(request: Request, names: list[str]) -> tuple[Playbook, dict[str, Step
         raise PipelineError(f"nothing to run: {'; '.join(left_out)}")
     kept: dict[str, Step] = {}
     if request.resume is not None:
-        try:
-            earlier = read_record(request.resume / "playbook.json", Playbook)
-        except RecordError as error:
-            raise PipelineError(f"--resume: {error}") from error
+        earlier = _earlier(request.resume)
         if earlier.nodes != names:
             raise PipelineError(f"--resume {request.resume}: that run was on {', '.join(earlier.nodes)}, "
                                 f"this one on {', '.join(names)}")
-        kept = {step.phase: step for step in earlier.steps if step.outcome is Outcome.PASS}
+        kept = {step.phase: step for step in earlier.steps if _still_passes(step, request.profile)}
     name = runs.default_name()
     folder = PLAYBOOKS / name
     folder.mkdir(parents=True)
     playbook = Playbook(name=name, nodes=names, profile=request.profile.name, planned=planned, left_out=left_out, steps=[])
-    write_record(folder / "playbook.json", playbook)
+    write_record(folder / PLAYBOOK, playbook)
     return playbook, kept
 
 
@@ -115,6 +138,9 @@ def _one_phase(phase: Phase, names: list[str], gpus: int, request: Request, play
     nodes = names[: phase.max_nodes] if phase.max_nodes is not None else names
     log = folder / f"{phase.stem}.log"
     environment = os.environ | {"BRINGUP_RUN_NAME": playbook, "BRINGUP_PROFILE": request.profile_name}
+    reference = runs.folder_of(PHASES["run_1gpu"], playbook)
+    if (reference / runs.METRICS).is_file():  # this playbook's own, not the newest of anybody's
+        environment["BRINGUP_REFERENCE"] = str(reference)
     said = None
     with progress(console, phase.title) as tell:
         try:
@@ -127,8 +153,9 @@ def _one_phase(phase: Phase, names: list[str], gpus: int, request: Request, play
     run_folder = _newest_attempt(phase, playbook)
     if run_folder is None:  # the script never came to open its run: plan it here, so that it is judged as incomplete
         run_folder = runs.open_run(phase, nodes=nodes, gpus_per_node=gpus, ranks_per_node=1 if phase.one_gpu else gpus,
-                                   profile=request.profile, argv=["bringup", "run", phase.stem])
-        said = said or f"{phase.script} ended before it opened a run; see {report.shown_path(log)} or slurm-logs/"
+                                   profile=request.profile, argv=["bringup", "run", phase.stem], name=playbook)
+        where = f"slurm-logs/{phase.stem}-*.out and {phase.stem}-*.out" if phase.submit else report.shown_path(log)
+        said = said or f"{phase.script} ended before it opened a run; see {where}"
     if not (run_folder / runs.CLOSED).exists():
         _keep_node_states(run_folder)
     observations, verdicts = judge.judge_folder(run_folder)
@@ -160,15 +187,15 @@ def _keep_node_states(run_folder: Path) -> None:
             write_text(run_folder / "raw/scontrol-node.unavailable.txt", f"{error}\n")
 
 
-def _conclude(playbook: Playbook, folder: Path, console: Console) -> int:
+def _conclude(playbook: Playbook, profile: Profile, folder: Path, console: Console) -> int:
     """The six questions, and what to do next."""
     verdicts: list[Verdict] = []
     for step in playbook.steps:
         if step.folder is not None:
-            verdicts += judge.judge_folder(REPOSITORY / step.folder)[1].verdicts
+            verdicts += judge.judge_folder(REPOSITORY / step.folder, profile)[1].verdicts
     not_run = [step.phase for step in playbook.steps if step.folder is None]
     answers = report.answers(verdicts, not_run)
-    outcome = worst([step.outcome for step in playbook.steps])
+    outcome = worst([*(step.outcome for step in playbook.steps), *(verdict.outcome for verdict in verdicts)])
     write_text(folder / "report.md", report.playbook_markdown(playbook, answers, outcome), replace=True)
     console.print()
     for number, answer, why in answers:

@@ -78,6 +78,12 @@ def find(name_or_path: str) -> Path:
     return path
 
 
+def portable(name_or_path: str) -> str:
+    """The same profile named from any folder: jobs start in the repository root."""
+    path = find(name_or_path)
+    return name_or_path if path.parent == PROFILES and path.stem == name_or_path else str(path.resolve())
+
+
 def load(name_or_path: str) -> Profile:
     """The profile with everything it extends merged in. Raises ProfileError."""
     return _resolve(find(name_or_path), ())
@@ -107,7 +113,9 @@ def _resolve(path: Path, seen: tuple[str, ...]) -> Profile:
         return profile
     if profile.name in seen:
         raise ProfileError(f"{path}: extends itself through {' -> '.join(seen)}")
-    base = _resolve(find(profile.extends), (*seen, profile.name))
+    # a path in `extends` is relative to the file that says it
+    extends = profile.extends if not profile.extends.endswith((".yaml", ".yml")) else str(path.parent / profile.extends)
+    base = _resolve(find(extends), (*seen, profile.name))
     own = {entry.gate for entry in profile.not_applicable}
     return profile.model_copy(update={
         "extends": None,

@@ -13,7 +13,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 SCHEMA_VERSION: Literal[1] = 1
 
@@ -74,9 +74,9 @@ class Run(Versioned):
 
     phase: str
     name: str
-    nodes: list[str]
-    gpus_per_node: int = Field(ge=0)
-    ranks_per_node: int = Field(ge=0)
+    nodes: list[str] = Field(min_length=1)
+    gpus_per_node: int = Field(ge=1)
+    ranks_per_node: int = Field(ge=1)
     profile: str
     planned: dict[str, list[str]]  # gate -> subjects
     not_applicable: list[NotApplicable]
@@ -131,6 +131,7 @@ class Verdicts(Versioned):
 
     phase: str
     run: str
+    profile: str  # that it was judged against
     outcome: Outcome
     verdicts: list[Verdict]
     not_applicable: list[NotApplicable]
@@ -246,8 +247,18 @@ class ObservedStrategy(Record):
     parameters: int = Field(gt=0)
     parameters_local_max: int = Field(gt=0)  # elements held by the rank that holds most
     backend: str  # gloo, nccl, none
-    hosts: list[str]  # index = rank
+    hosts: list[str] = Field(min_length=1)  # index = rank
     devices: list[str]  # index = rank; device UUID, or cpu
+
+    @model_validator(mode="after")
+    def _one_mesh_of_these_ranks(self) -> ObservedStrategy:
+        if len(self.devices) != len(self.hosts):
+            raise ValueError(f"{len(self.hosts)} hosts and {len(self.devices)} devices")
+        if self.mesh is not None:
+            ranks = sorted(rank for row in self.mesh for rank in row)
+            if ranks != list(range(len(self.hosts))) or len({len(row) for row in self.mesh}) != 1:
+                raise ValueError(f"mesh {self.mesh} is no grid of the {len(self.hosts)} ranks")
+        return self
 
 
 class TrainMetrics(Versioned):
@@ -285,6 +296,14 @@ class TrainMetrics(Versioned):
     flops_per_token: NonNegative | None  # training, full-attention convention; null for an unknown model type
     peak_tflops: NonNegative | None  # dense bf16 of one device; null when unknown
     peak_source: str | None
+
+    @model_validator(mode="after")
+    def _one_value_per_rank(self) -> TrainMetrics:
+        ranks = {"world_size": self.world_size, "observed.hosts": len(self.observed.hosts),
+                 "parameter_checksums": len(self.parameter_checksums)}
+        if len(set(ranks.values())) != 1:
+            raise ValueError(", ".join(f"{name} has {count} ranks" for name, count in ranks.items()))
+        return self
 
 
 R = TypeVar("R", bound=Record)

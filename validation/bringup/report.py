@@ -78,7 +78,7 @@ def markdown(run: Run, verdicts: Verdicts) -> str:
     lines = [
         f"# {phase.title}: {MARK[verdicts.outcome]}", "",
         f"Run {escaped(run.name)}, opened {run.opened_at}, nodes {escaped(', '.join(run.nodes))} × {run.gpus_per_node} GPUs, "
-        f"profile {escaped(run.profile)}, bringup commit {(run.git_commit or 'unknown')[:12]}{dirty}, "
+        f"profile {_profile(run, verdicts)}, bringup commit {(run.git_commit or 'unknown')[:12]}{dirty}, "
         f"Slurm job {run.slurm_job_id or 'none (started on the login host)'}.", "",
         f"{counted(verdicts.verdicts)}. Planned before the run: {sum(map(len, run.planned.values()))} verdicts.", "",
     ]
@@ -103,6 +103,12 @@ def markdown(run: Run, verdicts: Verdicts) -> str:
         lines += ["## Notes on the evidence", "", *(f"- {escaped(note)}" for note in verdicts.notes), ""]
     lines += ["Evidence is relative to this folder. `bringup judge` on a copy of it gives the same verdicts.", ""]
     return "\n".join(lines)
+
+
+def _profile(run: Run, verdicts: Verdicts) -> str:
+    if verdicts.profile == run.profile:
+        return escaped(run.profile)
+    return f"{escaped(verdicts.profile)} (the run was opened with {escaped(run.profile)})"
 
 
 def _proves(gate: str) -> str:

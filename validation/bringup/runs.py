@@ -55,7 +55,7 @@ def folder_of(phase: Phase, name: str) -> Path:
 
 
 def open_run(phase: Phase, *, nodes: list[str], gpus_per_node: int, ranks_per_node: int, profile: profiles.Profile,
-             argv: list[str], results: Path | None = None) -> Path:
+             argv: list[str], results: Path | None = None, name: str | None = None) -> Path:
     """Create the run's folder and write its plan. Raises RunError."""
     if len(nodes) < phase.min_nodes:
         raise RunError(f"{phase.stem} needs at least {phase.min_nodes} nodes, {len(nodes)} requested; "
@@ -63,7 +63,7 @@ def open_run(phase: Phase, *, nodes: list[str], gpus_per_node: int, ranks_per_no
     if phase.max_nodes is not None and len(nodes) > phase.max_nodes:
         raise RunError(f"{phase.stem} runs on {phase.max_nodes} node, {len(nodes)} requested; "
                        f"sbatch --nodes={phase.max_nodes} {phase.script}")
-    folder = folder_of(phase, default_name())
+    folder = folder_of(phase, name or default_name())
     if results is not None:
         folder = results / folder.name
     not_applicable = planning.excluded_here(phase.stem, profile.not_applicable)
@@ -80,7 +80,8 @@ def open_run(phase: Phase, *, nodes: list[str], gpus_per_node: int, ranks_per_no
         folder.mkdir()
         (folder / "raw").mkdir()
     except OSError as error:
-        raise RunError(f"{folder}: cannot be created ({error.strerror}); a run has a folder of its own") from error
+        where = error.filename or folder
+        raise RunError(f"{where}: cannot be created ({error.strerror}); a run has a folder of its own") from error
     write_text(folder / PROFILE, profiles.dump(profile))
     write_record(folder / RUN, run)
     if phase.is_training and phase.strategy != "single":

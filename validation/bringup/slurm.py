@@ -79,8 +79,13 @@ def why(job_id: str) -> str:
 
 
 def in_words(one: Job) -> str:
+    """Why it waits or how it ended; without the nodes' states while the controller gives no answer."""
     nodes: dict[str, pending.Node] = {}
-    for seen in answers.nodes(show_nodes(), "scontrol").observations:
+    try:
+        text = show_nodes()
+    except SlurmError:
+        return pending.explain(one.reason, nodes)
+    for seen in answers.nodes(text, "scontrol").observations:
         if seen.quantity == "slurm.node.state":
             nodes[seen.subject] = pending.Node(str(seen.value), seen.why)
     return pending.explain(one.reason, nodes)

@@ -17,7 +17,7 @@ _BINDING = (("BRINGUP_SMOKE_PARTS", "binding"),)
 _JOBS = (("BRINGUP_SMOKE_PARTS", "jobs"),)
 _NO_JOBS = (("BRINGUP_SMOKE_PARTS", "binding folder compute storage"),)
 _COMPUTE = (("BRINGUP_SMOKE_PARTS", "compute"),)
-_STORAGE = (("BRINGUP_SMOKE_PARTS", "storage"), ("BRINGUP_STORAGE_MIB", "32"))
+_STORAGE = (("BRINGUP_SMOKE_PARTS", "storage"), ("BRINGUP_STORAGE_MIB", "8"))
 
 SMOKE: tuple[Drill, ...] = (
     Drill(id="path-not-shared", fault="the results folder is not shared on one node", phase="smoke",
@@ -40,7 +40,7 @@ SMOKE: tuple[Drill, ...] = (
           inject=(("on", "n1", "mkdir", "-p", "/tmp/upper", "/tmp/work"),
                   ("on", "n1", "mount", "-t", "overlay", "-o", "lowerdir={results},upperdir=/tmp/upper,workdir=/tmp/work",
                    "overlay", "{results}")), undo=_UMOUNT, environment=_NO_JOBS,
-          gate="smoke.fs.pair.late_lookup", subject="n0->n1", outcome=Outcome.FAIL, says="5.", silent=("n0",),
+          gate="smoke.fs.pair.late_lookup", subject="n0->n1", outcome=Outcome.FAIL, says="5", silent=("n0",),
           also=(("smoke.fs.pair.rename", "n0->n1"), ("smoke.fs.pair.unlink", "n0->n1"), ("smoke.fs.pair.exclusive", "n0->n1"))),
     Drill(id="two-tasks-one-gpu", fault="all tasks of a node are bound to one GPU", phase="smoke",
           environment=(("BRINGUP_DRILL", "two-tasks-one-gpu"), *_BINDING), where="anywhere",

@@ -19,7 +19,7 @@ GPU_HEALTH = (
          fix=_ENV + "gpu-count"),
     Gate(id="discovery.gpu.driver", phases=("discovery",), question=1, per="node",
          proves="all nodes run one GPU driver",
-         quantity="discovery.gpu.driver", unit="text", rule="all_equal", expect=Fleet(), fix=_ENV + "drift"),
+         quantity="discovery.gpu.driver", unit="text", rule="all_equal", expect=Fleet(), min_nodes=2, fix=_ENV + "drift"),
     Gate(id="discovery.gpu.model", phases=("discovery",), question=1, per="node",
          proves="all GPUs of all nodes are of one model",
          quantity="discovery.gpu.model", unit="text", rule="all_equal", expect=Fleet(), needs=_ANSWERED, fix=_ENV + "drift"),

@@ -38,7 +38,10 @@ class RuleError(ValueError):
 def _number(value: object, what: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise RuleError(f"{what} {value!r} is not a number")
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError:
+        raise RuleError(f"{what} has {len(str(value))} digits") from None
 
 
 def _equals(value: Value, expected: Expected) -> bool:

@@ -92,7 +92,9 @@ def _xids(parsed: Parsed, by_quantity: dict[str, list[Observation]]) -> None:
     for quantity, several in by_quantity.items():
         match = _XID.fullmatch(quantity)
         action = xid.action(int(match[1])) if match else None
-        for one in several if match and action else []:
+        if match is None or action is None:
+            continue
+        for one in several:
             node, _, gpu = one.subject.partition("/")
             count = int(one.value) if _is_number(one.value) else 1
             found[node].append((count, f"{count} × Xid {match[1]} on {gpu}: {action}"))

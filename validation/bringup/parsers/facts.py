@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from typing import Any
 
@@ -17,6 +18,8 @@ def parse(text: str, where: str) -> Parsed:
     parsed = Parsed()
     counted: dict[tuple[str, str, str], int] = {}
     finished: set[tuple[str, str, str]] = set()
+    sources: list[tuple[str, str, str]] = []  # of each fact, and
+    places: list[int] = []  # where its observation is
     for number, raw in enumerate(text.splitlines(), start=1):
         evidence = f"{where}:{number}"
         label = _LABEL.match(raw)
@@ -37,8 +40,15 @@ def parse(text: str, where: str) -> Parsed:
                                        f"{counted.get(source, 0)} arrived")
             continue
         counted[source] = counted.get(source, 0) + 1
+        sources.append(source)
+        places.append(len(parsed.observations))
         parsed.saw(record["quantity"], record["subject"], record["value"], record["unit"], evidence, record.get("why"))
     unfinished = [source for source in counted if source not in finished]
+    for index, source in enumerate(sources):
+        if source not in finished:  # what it had said is kept as a remark: half a report is no evidence of health
+            one = parsed.observations[places[index]]
+            parsed.observations[places[index]] = one.model_copy(update={
+                "value": None, "why": f"{source[2]} did not finish; it had said {one.value}"})
     parsed.problems += [f"{where}: {probe} on {at} did not finish: {counted[label, at, probe]} facts and no closing line"
                         for label, at, probe in unfinished]
     if not counted and not parsed.problems:
@@ -50,7 +60,7 @@ def _record(line: str) -> dict[str, Any] | None:
     try:
         # NaN and Infinity are no JSON and no measurement
         record = json.loads(line, parse_constant=_refuse)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     if not isinstance(record, dict) or not all(isinstance(record.get(key), str) for key in ("probe", "at")):
         return None
@@ -58,7 +68,9 @@ def _record(line: str) -> dict[str, Any] | None:
         return record if type(record["end"]) is int else None
     if set(record) - {"why"} != _FACT or not all(isinstance(record[key], str) for key in ("subject", "quantity", "unit")):
         return None
-    if record["value"] is None and not record.get("why"):
+    if not isinstance(record.get("why", ""), str) or (record["value"] is None and not record.get("why")):
+        return None
+    if not all(_is_text(text) for text in (*record, *(v for v in record.values() if isinstance(v, str)))):
         return None
     return record if _is_value(record["value"]) else None
 
@@ -69,5 +81,14 @@ def _refuse(name: str) -> None:
 
 def _is_value(value: object) -> bool:
     if isinstance(value, list):
-        return all(isinstance(item, str) for item in value)
-    return value is None or isinstance(value, bool | int | float | str)
+        return all(isinstance(item, str) and _is_text(item) for item in value)
+    if isinstance(value, float):
+        return math.isfinite(value)
+    if isinstance(value, int):
+        return abs(value) < 2**63  # no counter holds more, and no comparison can overflow
+    return value is None or isinstance(value, str)
+
+
+def _is_text(text: str) -> bool:
+    """Whether it can be written down: a lone surrogate cannot."""
+    return text.isascii() or text.encode("utf-8", "replace") == text.encode("utf-8", "surrogatepass")

@@ -42,12 +42,13 @@ def parse(text: str, where: str, duration_s: float | None) -> Parsed:
     found, problems = samples(text, where)
     parsed = Parsed(problems=problems)
     for node, rows in found.items():
-        if duration_s is None:
+        seconds = len({cells[1].split(".")[0] for cells in rows})  # a sample repeated is no second sample
+        if not duration_s:
             parsed.saw("monitor.coverage", node, None, "share", where, "the watched step left no duration")
         else:
             wanted = max(1.0, duration_s / PERIOD_S)
-            parsed.saw("monitor.coverage", node, min(1.0, len(rows) / wanted), "share", where,
-                       f"{len(rows)} samples in {duration_s:.0f} s")
+            parsed.saw("monitor.coverage", node, min(1.0, seconds / wanted), "share", where,
+                       f"{seconds} samples in {duration_s:.0f} s")
         parsed.saw("monitor.cpu_percent_max", node, max(float(row[2]) for row in rows), "%", where)
         sent = (int(rows[-1][4]) - int(rows[0][4])) / 1e9
         parsed.saw("monitor.sent", node, sent, "GB", where)

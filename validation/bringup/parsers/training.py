@@ -40,8 +40,10 @@ def _own(parsed: Parsed, args: RunArgs, found: TrainMetrics) -> None:
     parsed.saw("train.world_size", _JOB, found.world_size, "count", f"{METRICS}:world_size")
     parsed.saw("train.strategy.kind", _JOB, found.observed.kind, "text", f"{METRICS}:observed.kind")
     parsed.saw("train.tokens_per_s", _JOB, found.tokens_per_s, "tokens/s", f"{METRICS}:tokens_per_s")
-    parsed.saw("train.samples.repeated", _JOB, found.sample_count - found.sample_distinct, "count",
-               f"{METRICS}:sample_count,sample_distinct")
+    wanted = args.global_batch * args.steps
+    short = None if found.sample_count == wanted else f"{found.sample_count} rows were consumed, {wanted} asked for"
+    parsed.saw("train.samples.repeated", _JOB, None if short else found.sample_count - found.sample_distinct, "count",
+               f"{METRICS}:sample_count,sample_distinct", short)
     # an optimizer step that was never logged is no step that was seen
     if len(found.loss) < args.steps:
         parsed.saw("train.loss.drop", _JOB, None, "nats", f"{METRICS}:loss", f"{len(found.loss)} of {args.steps} losses")
@@ -96,6 +98,8 @@ def _against_reference(parsed: Parsed, folder: Path, args: RunArgs, found: Train
         parsed.problems.append(str(error).replace(f"{folder}/", ""))
         return
     differing = differing_fields(reference_args, args)
+    if reference_args.strategy != "single" or reference.world_size != 1:
+        differing.append(f"it is a {reference_args.strategy} run on {reference.world_size} rank(s)")
     if differing:
         why = f"not comparable with the one-GPU run: {'; '.join(differing)}"
         parsed.saw(gap, _JOB, None, "nats", RUN_ARGS, why)
@@ -116,6 +120,7 @@ def _planned_places(parsed: Parsed, run: Run, found: TrainMetrics) -> None:
     planned = rank_subjects(run.nodes, run.ranks_per_node)
     seen = [f"{host}/rank{rank}" for rank, host in enumerate(found.observed.hosts)]
     if seen != planned:
+        parsed.saw("train.world_size", _JOB, None, "count", f"{METRICS}:observed.hosts", "ranks sat on other nodes than planned")
         parsed.problems.append(f"{METRICS}:observed.hosts: ranks sat on {', '.join(seen)}; planned were {', '.join(planned)}")
 
 
