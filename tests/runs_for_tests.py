@@ -31,6 +31,7 @@ def discovery(results: Path, monkeypatch, *, close: bool = True, profile_name: s
 def gpu_run() -> tuple[Run, profile.Profile]:
     """A discovery of one node with two H100, and what is expected of it."""
     expected = profile.load("h100-8x400g")
-    return Run(phase="discovery", name="gpus", nodes=["n0"], gpus_per_node=2, ranks_per_node=2, profile=expected.name,
+    return Run(phase="discovery", name="gpus", profile_sha256="",
+               nodes=["n0"], gpus_per_node=2, ranks_per_node=2, profile=expected.name,
                planned=plan.plan("discovery", ["n0"], 2, set()), not_applicable=[], argv=[], git_commit=None, git_dirty=None,
                slurm_job_id=None, slurm_restart_count=0, opened_at="2026-01-01T00:00:00Z"), expected

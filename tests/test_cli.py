@@ -142,3 +142,13 @@ def test_the_verbs_that_list_things_list_something(capsys):
     code, out, _ = call(capsys, "drill")
     assert code == 0
     assert len(out.splitlines()) >= 6
+
+
+def test_a_profile_that_was_changed_since_the_run_was_opened_is_refused(tmp_path, monkeypatch, capsys):
+    folder = discovery(tmp_path, monkeypatch)
+    profile = folder / "profile.yaml"
+    profile.write_text(profile.read_text().replace("name: local-cpu", "name: local-cpu\nextends: generic"))
+    code, _, err = call(capsys, "judge", str(folder))
+    assert code == 2
+    assert "changed since the run was opened" in err
+    assert call(capsys, "judge", str(folder), "--profile", "local-cpu")[0] == 0

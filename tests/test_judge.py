@@ -48,7 +48,8 @@ def test_a_run_without_any_evidence_is_incomplete(tmp_path, monkeypatch):
 
 
 def test_nothing_planned_is_incomplete():
-    run = Run(phase="discovery", name="x", nodes=["n0"], gpus_per_node=1, ranks_per_node=1, profile="p", planned={},
+    run = Run(phase="discovery", name="x", profile_sha256="",
+              nodes=["n0"], gpus_per_node=1, ranks_per_node=1, profile="p", planned={},
               not_applicable=[], argv=[], git_commit=None, git_dirty=None, slurm_job_id=None, slurm_restart_count=0,
               opened_at="now")
     everything_excluded = profile.load("local-cpu").model_copy(update={"not_applicable": [
@@ -127,7 +128,8 @@ def test_two_node_names_for_one_machine_fail_on_both(tmp_path, monkeypatch):
 
 
 def test_a_gate_without_a_number_in_the_profile_is_incomplete_and_says_which(tmp_path, monkeypatch):
-    run = Run(phase="nccl_scaling", name="x", nodes=["n0", "n1"], gpus_per_node=2, ranks_per_node=2, profile="generic",
+    run = Run(phase="nccl_scaling", name="x", profile_sha256="",
+              nodes=["n0", "n1"], gpus_per_node=2, ranks_per_node=2, profile="generic",
               planned=plan.plan("nccl_scaling", ["n0", "n1"], 2, set()), not_applicable=[], argv=[], git_commit=None,
               git_dirty=None, slurm_job_id=None, slurm_restart_count=0, opened_at="now")
     verdicts = judge.judge(run, profile.load("generic"), Parsed())
@@ -137,7 +139,8 @@ def test_a_gate_without_a_number_in_the_profile_is_incomplete_and_says_which(tmp
 
 
 def collectives(ranks: int, busbw: float, wrong: int = 0) -> Verdicts:
-    run = Run(phase="nccl_monitoring", name="x", nodes=["n0", "n1"], gpus_per_node=2, ranks_per_node=2, profile="local-cpu",
+    run = Run(phase="nccl_monitoring", name="x", profile_sha256="",
+              nodes=["n0", "n1"], gpus_per_node=2, ranks_per_node=2, profile="local-cpu",
               planned=plan.plan("nccl_monitoring", ["n0", "n1"], 2, set()), not_applicable=[], argv=[], git_commit=None,
               git_dirty=None, slurm_job_id=None, slurm_restart_count=0, opened_at="now")
     parsed = Parsed()

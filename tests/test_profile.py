@@ -90,7 +90,8 @@ def test_a_number_in_the_wrong_unit_is_refused_before_anything_runs(tmp_path):
 
 
 def test_a_wrong_unit_in_an_old_run_is_incomplete_and_never_compared():
-    run = Run(phase="nccl_scaling", name="x", nodes=["n0", "n1"], gpus_per_node=2, ranks_per_node=2, profile="here",
+    run = Run(phase="nccl_scaling", name="x", profile_sha256="",
+              nodes=["n0", "n1"], gpus_per_node=2, ranks_per_node=2, profile="here",
               planned=plan.plan("nccl_scaling", ["n0", "n1"], 2, set()), not_applicable=[], argv=[], git_commit=None,
               git_dirty=None, slurm_job_id=None, slurm_restart_count=0, opened_at="now")
     parsed = Parsed()

@@ -78,6 +78,7 @@ class Run(Versioned):
     gpus_per_node: int = Field(ge=1)
     ranks_per_node: int = Field(ge=1)
     profile: str
+    profile_sha256: str  # of profile.yaml beside it
     planned: dict[str, list[str]]  # gate -> subjects
     not_applicable: list[NotApplicable]
     argv: list[str]

@@ -46,6 +46,14 @@ def _bad(verdicts: Iterable[Verdict]) -> list[Verdict]:
     return sorted((v for v in verdicts if v.outcome is not Outcome.PASS), key=lambda v: -v.outcome.rank)
 
 
+def _by_reason(verdicts: Verdicts) -> dict[str, list[str]]:
+    """Reason -> gates that the profile excludes for it."""
+    grouped: dict[str, list[str]] = {}
+    for entry in verdicts.not_applicable:
+        grouped.setdefault(entry.reason, []).append(entry.gate)
+    return grouped
+
+
 def _sentence(verdict: Verdict) -> str:
     cause = f" ({verdict.cause})" if verdict.cause and verdict.cause not in verdict.observed else ""
     return f"observed {verdict.observed}, expected {verdict.expected}{cause}"
@@ -60,7 +68,7 @@ def screen(folder: Path, run: Run, verdicts: Verdicts) -> str:
         lines.append(f"  {'':<10} evidence {verdict.evidence}; what to do: {verdict.fix}")
     if len(bad) > MAX_LISTED:
         lines.append(f"  … and {len(bad) - MAX_LISTED} more in the report")
-    lines += [f"  not applicable: {entry.gate}: {plain(entry.reason)}" for entry in verdicts.not_applicable]
+    lines += [f"  not applicable: {plain(reason)}: {', '.join(gates)}" for reason, gates in _by_reason(verdicts).items()]
     lines += [f"  note: {plain(note)}" for note in verdicts.notes[:MAX_LISTED]]
     lines.append(f"  report: {shown_path(folder / 'report.md')}")
     return "\n".join(lines)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import secrets
 import shutil
@@ -70,7 +71,7 @@ def open_run(phase: Phase, *, nodes: list[str], gpus_per_node: int, ranks_per_no
     status = _git("status", "--porcelain")
     run = Run(
         phase=phase.stem, name=folder.name, nodes=nodes, gpus_per_node=gpus_per_node, ranks_per_node=ranks_per_node,
-        profile=profile.name,
+        profile=profile.name, profile_sha256=_sha256(profiles.dump(profile)),
         planned=planning.plan(phase.stem, nodes, ranks_per_node, {entry.gate for entry in not_applicable}),
         not_applicable=not_applicable, argv=argv, git_commit=_git("rev-parse", "HEAD"),
         git_dirty=None if status is None else bool(status), slurm_job_id=os.environ.get("SLURM_JOB_ID"),
@@ -130,7 +131,13 @@ def load_profile(folder: Path) -> profiles.Profile:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise profiles.ProfileError(f"{path}: cannot be read ({error}); judge it with --profile NAME") from error
+    if _sha256(text) != load(folder).profile_sha256:
+        raise profiles.ProfileError(f"{path}: changed since the run was opened; judge it with --profile NAME")
     return profiles.parse(text, str(path))
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def save_judgement(folder: Path, observations: Observations, verdicts: Verdicts, report: str) -> None:
