@@ -37,6 +37,11 @@ _NO_DROP = ("on", "n1", "nft", "delete", "table", "inet", "drill")
 _OTHERS = ("n0", "n2", "n3")
 _LINKS = ("n0--n2", "n0--n3", "n2--n3", "n1--n2", "n1--n3")
 
+# a frame forwarder between n1's end of the cable and the bridge: the kernel may have no netem
+_DELAY = ("ip link add dl0 type veth peer name dl1 && ip link set dl0 master br0 up && ip link set dl1 up && "
+          "ip link set vn1 nomaster && { setsid python3 infrastructure-validation/local-cluster/delay_link.py vn1 dl1 120 "
+          "</dev/null >/dev/null 2>&1 & }")
+
 COLLECTIVES: tuple[Drill, ...] = (
     Drill(id="slow-link", fault="one node's link carries 100 Mbit/s", phase="nccl_monitoring",
           inject=(("on", "n1", *_SLOW),), undo=(("on", "n1", *_NORMAL),),
@@ -91,6 +96,9 @@ COLLECTIVES: tuple[Drill, ...] = (
     Drill(id="dead-pair", fault="two nodes cannot reach each other", phase="nccl_pairwise", nodes=4,
           inject=(_drop("ip saddr 10.77.1.10 tcp sport 20000-39999"),), undo=(_NO_DROP,), silent=(*_OTHERS, "n1", *_LINKS),
           gate="nccl.pair.link", subject="n0--n1", outcome=Outcome.FAIL, says="no answer"),
+    Drill(id="slow-delay", fault="what one node sends and gets takes 120 ms longer", phase="nccl_pairwise", nodes=4,
+          inject=(("sh", "bash", "-c", _DELAY),), undo=(("sh", "bash", "-c", "ip link del dl0; ip link set vn1 master br0"),),
+          gate="nccl.pair.node.latency", subject="n1", outcome=Outcome.FAIL, says="us"),
     Drill(id="packet-loss", fault="one node loses 15 of 100 packets", phase="nccl_pairwise", nodes=4,
           inject=(_drop('iif "eth0" numgen random mod 100 < 15'),), undo=(_NO_DROP,), silent=(*_OTHERS, "n2--n3", "n0--n2"),
           gate="nccl.pair.node.latency", subject="n1", outcome=Outcome.FAIL, says="us", also=(("nccl.pair.node", "n1"),)),
