@@ -92,14 +92,15 @@ def _wait(job_id: str, nodes: list[str], tell: Tell) -> bool:
         while True:
             try:
                 state = slurm.job(job_id)
+                pending = state is not None and state.state == "PENDING"
+                states = slurm.node_facts()[0] if pending else {}
             except slurm.SlurmError as error:
                 tell(f"job {job_id}: no answer ({error}); still waiting")
                 time.sleep(POLL_S)
                 continue
             if state is None or state.state in slurm.ENDED:
                 return True
-            if state.state == "PENDING":
-                states, _ = slurm.node_facts()
+            if pending:
                 lost = [name for name in nodes if states.get(name) not in USABLE_STATES]
                 if lost:
                     slurm.cancel(job_id)
