@@ -223,3 +223,12 @@ def test_sums_stay_exact_in_float32_and_every_position_matters(compute):
         assert size % 112 == 0
         assert size * 9 < 2**24
     assert len({value for row in compute.factors(7)[2] for value in row}) > 3
+
+
+def test_two_unknown_filesystem_types_are_not_one_type(tmp_path):
+    parsed = Parsed()
+    for node in ("n0", "n1"):
+        parsed.saw("smoke.fs.type", node, None, "text", "f:1", "stat failed")
+    smoke.same_type(parsed, run_of(tmp_path, "n0", "n1"))
+    told = [one for one in parsed.observations if one.quantity == "smoke.fs.pair.same_type"]
+    assert [(one.subject, one.value) for one in told] == [("n0->n1", None), ("n1->n0", None)]

@@ -95,7 +95,8 @@ def same_type(parsed: Parsed, run: Run) -> None:
         reader = run.nodes[(index + 1) % len(run.nodes)]
         if writer != reader and writer in types and reader in types:
             one, other = types[writer], types[reader]
-            parsed.saw("smoke.fs.pair.same_type", f"{writer}->{reader}", one.value == other.value, "flag",
+            known = one.value is not None and other.value is not None  # two unknowns are not one type
+            parsed.saw("smoke.fs.pair.same_type", f"{writer}->{reader}", one.value == other.value if known else None, "flag",
                        f"{one.evidence}, {other.evidence}", f"{one.value} and {other.value}")
 
 
