@@ -34,6 +34,9 @@ LAYERS = [
     {"drills"},
     {"launch"},
     {"pipeline"},
+    {"verbs.verb"},
+    {"verbs.drill", "verbs.judgement", "verbs.measured", "verbs.playbook", "verbs.scripts", "verbs.training"},
+    {"verbs"},
     {"cli"},
     {"__main__"},
 ]
