@@ -7,7 +7,7 @@ GPUS ?= 2
 PY := .venv/bin/python
 CLUSTER := infrastructure-validation/local-cluster/cluster
 
-.PHONY: help setup venv local cluster cluster-down test drill lint unit integration clean
+.PHONY: help setup venv local cluster cluster-down test drill lint unit generated clean
 
 help: ## print this
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -49,6 +49,9 @@ lint: setup ## ruff, mypy --strict, shellcheck
 
 unit: setup ## the tests that need no cluster
 	$(PY) -m pytest tests -m 'not cluster'
+
+generated: venv ## make anew what is made from catalogues: the tables of docs/06-failure-modes.md
+	$(PY) -m bringup.failure_modes
 
 clean: cluster-down ## remove results, logs and caches; .venv stays
 	rm -rf validation/results/* training/results/* slurm-logs/*.out .pytest_cache .mypy_cache .ruff_cache

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bringup import gates as catalogue
 from bringup import plan as planning
-from bringup import runs
+from bringup import runs, signs
 from bringup.gates.gate import Fixed, Fleet, FromProfile, Gate, Requested
 from bringup.gates.rules import FLEET_RULES, UNSAID, Expected, RuleError, holds, in_words, odd_ones
 from bringup.parsers import read_run
@@ -18,6 +18,7 @@ from bringup.profile import Profile
 from bringup.records import Observation, Observations, Outcome, Run, Value, Verdict, Verdicts, worst
 
 Seen = Mapping[tuple[str, str], list[Observation]]
+Outcomes = Mapping[tuple[str, str], Outcome]
 NOTHING = "nothing"
 
 
@@ -26,7 +27,10 @@ def judge_folder(folder: Path, profile: Profile | None = None) -> tuple[Observat
     run = runs.load(folder)
     profile = runs.load_profile(folder) if profile is None else profile
     parsed = read_run(folder, run)
-    return (Observations(observations=parsed.observations, problems=parsed.problems), judge(run, profile, parsed))
+    verdicts = judge(run, profile, parsed)
+    if verdicts.outcome is not Outcome.PASS:
+        verdicts = verdicts.model_copy(update={"signs": signs.in_run(folder, run)})
+    return Observations(observations=parsed.observations, problems=parsed.problems), verdicts
 
 
 def judge(run: Run, profile: Profile, parsed: Parsed) -> Verdicts:
@@ -78,21 +82,21 @@ def _needs_first(planned: Mapping[str, list[str]]) -> list[str]:
 
 
 def _judge_gate(gate_id: str, subjects: list[str], run: Run, profile: Profile, seen: Seen,
-                outcomes: Mapping[tuple[str, str], Outcome]) -> list[Verdict]:
+                outcomes: Outcomes) -> list[Verdict]:
     gate = catalogue.GATES.get(gate_id)
     if gate is None:
         return [Verdict(gate=gate_id, subject=subject, outcome=Outcome.INCOMPLETE, observed=NOTHING,
                         expected="a gate that this version knows", evidence=runs.RUN,
                         fix="docs/06-failure-modes.md#unknown-gate") for subject in subjects]
     if isinstance(gate.expect, Fleet):
-        return _judge_fleet(gate, subjects, seen, None)
+        return _judge_fleet(gate, subjects, seen, None, outcomes)
     if gate.rule in FLEET_RULES and gate.id in profile.expect:
-        return _judge_fleet(gate, subjects, seen, profile.expect[gate.id].expected)
+        return _judge_fleet(gate, subjects, seen, profile.expect[gate.id].expected, outcomes)
     return [_judge_value(gate, subject, run, profile, seen, outcomes) for subject in subjects]
 
 
 def _judge_value(gate: Gate, subject: str, run: Run, profile: Profile, seen: Seen,
-                 outcomes: Mapping[tuple[str, str], Outcome]) -> Verdict:
+                 outcomes: Outcomes) -> Verdict:
     rule, expected, quantity = str(gate.rule), None, gate.quantity
     if isinstance(gate.expect, Fixed):
         expected = gate.expect.value
@@ -108,9 +112,9 @@ def _judge_value(gate: Gate, subject: str, run: Run, profile: Profile, seen: See
         rule, expected = entry.rule, entry.expected
         quantity = quantity if entry.at is None else f"{quantity}@{entry.at}"
     words = in_words(rule, expected, gate.unit) + (f" at {quantity.partition('@')[2]}" if "@" in quantity else "")
-    unmet = [need for need in gate.needs if _need_outcome(need, subject, outcomes) not in (Outcome.PASS, Outcome.WARN, None)]
+    unmet = _unmet(gate, subject, outcomes)
     if unmet:
-        return _incomplete(gate, subject, words, f"not judged: {', '.join(unmet)} did not pass")
+        return _incomplete(gate, subject, words, unmet)
     found = seen.get((quantity, subject), [])
     if not found:
         return _incomplete(gate, subject, words, None)
@@ -118,7 +122,13 @@ def _judge_value(gate: Gate, subject: str, run: Run, profile: Profile, seen: See
     return max(judged, key=lambda verdict: verdict.outcome.rank)
 
 
-def _need_outcome(need: str, subject: str, outcomes: Mapping[tuple[str, str], Outcome]) -> Outcome | None:
+def _unmet(gate: Gate, subject: str, outcomes: Outcomes) -> str | None:
+    """Why this subject cannot be judged: gates that have to pass first."""
+    unmet = [need for need in gate.needs if _need_outcome(need, subject, outcomes) not in (Outcome.PASS, Outcome.WARN, None)]
+    return f"not judged: {', '.join(unmet)} did not pass" if unmet else None
+
+
+def _need_outcome(need: str, subject: str, outcomes: Outcomes) -> Outcome | None:
     """Of the same subject, or of the job. None: the gate was not planned here (not applicable, say)."""
     return outcomes.get((need, subject), outcomes.get((need, planning.JOB)))
 
@@ -139,9 +149,12 @@ def _compare(gate: Gate, rule: str, expected: Expected | None, words: str, one: 
                    cause=None if good else one.why, fix=gate.fix)
 
 
-def _judge_fleet(gate: Gate, subjects: list[str], seen: Seen, expected: Expected | None) -> list[Verdict]:
+def _judge_fleet(gate: Gate, subjects: list[str], seen: Seen, expected: Expected | None, outcomes: Outcomes) -> list[Verdict]:
     words = in_words(gate.rule, expected, gate.unit)
-    found = {subject: seen[gate.quantity, subject] for subject in subjects if seen.get((gate.quantity, subject))}
+    unmet = {subject: why for subject in subjects if (why := _unmet(gate, subject, outcomes))}
+    # who cannot be judged has no vote on what is usual either
+    found = {subject: seen[gate.quantity, subject] for subject in subjects
+             if subject not in unmet and seen.get((gate.quantity, subject))}
     # an unknown beside a value counts: half of what should be known is not known
     first = {subject: next((one for one in several if one.value is None), several[0]) for subject, several in found.items()}
     values: dict[str, Value] = {subject: one.value for subject, one in first.items() if one.value is not None}
@@ -156,7 +169,7 @@ def _judge_fleet(gate: Gate, subjects: list[str], seen: Seen, expected: Expected
     verdicts = []
     for subject in subjects:
         if subject not in first:
-            verdicts.append(_incomplete(gate, subject, words, None))
+            verdicts.append(_incomplete(gate, subject, words, unmet.get(subject)))
         elif first[subject].unit != gate.unit:
             why = f"observed in {first[subject].unit}, the gate is in {gate.unit}"
             verdicts.append(_incomplete(gate, subject, words, why, first[subject].evidence))

@@ -6,6 +6,7 @@ Texts in records may come from logs and host names: control characters are remov
 from __future__ import annotations
 
 import re
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -13,11 +14,14 @@ from pathlib import Path
 from bringup import gates as catalogue
 from bringup.phases import PHASES, QUESTIONS, REPOSITORY
 from bringup.records import Outcome, Playbook, Run, Verdict, Verdicts, worst
+from bringup.signatures import SIGNATURES
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 _MARKDOWN = re.compile(r"([\\`*\[\]<>|&])")
 MARK = {Outcome.PASS: "PASS", Outcome.WARN: "WARN", Outcome.INCOMPLETE: "INCOMPLETE", Outcome.FAIL: "FAIL"}
 MAX_LISTED = 12  # on the screen; the report lists all
+MIN_ALIKE = 3  # verdicts of one reason share their lines on the screen from so many on
+MAX_SIGNS = 3
 
 
 def plain(text: str) -> str:
@@ -62,16 +66,49 @@ def _sentence(verdict: Verdict) -> str:
 def screen(folder: Path, run: Run, verdicts: Verdicts) -> str:
     """One phase on one screen: outcome, what failed and where, what is not proven, where the report is."""
     lines = [f"{MARK[verdicts.outcome]:<10} {PHASES[run.phase].title} on {len(run.nodes)} node(s): {counted(verdicts.verdicts)}"]
-    bad = _bad(verdicts.verdicts)
-    for verdict in bad[:MAX_LISTED]:
-        lines.append(f"  {MARK[verdict.outcome]:<10} {verdict.gate} [{verdict.subject}]: {plain(_sentence(verdict))}")
-        lines.append(f"  {'':<10} evidence {verdict.evidence}; what to do: {verdict.fix}")
-    if len(bad) > MAX_LISTED:
-        lines.append(f"  … and {len(bad) - MAX_LISTED} more in the report")
+    groups = _alike(_bad(verdicts.verdicts))
+    for group in groups[:MAX_LISTED]:
+        lines += _shown_alone(group[0]) if len(group) == 1 else _shown_together(group)
+    if len(groups) > MAX_LISTED:
+        lines.append(f"  … and {sum(map(len, groups[MAX_LISTED:]))} more in the report")
     lines += [f"  not applicable: {plain(reason)}: {', '.join(gates)}" for reason, gates in _by_reason(verdicts).items()]
+    lines += [f"  sign: {sign.signature}: {_cause(sign.signature)} ({sign.evidence})" for sign in verdicts.signs[:MAX_SIGNS]]
     lines += [f"  note: {plain(note)}" for note in verdicts.notes[:MAX_LISTED]]
+    if verdicts.outcome is not Outcome.PASS:
+        lines.append(f"  why: bringup explain {shlex.quote(shown_path(folder))}")
     lines.append(f"  report: {shown_path(folder / 'report.md')}")
     return "\n".join(lines)
+
+
+def _alike(bad: Sequence[Verdict]) -> list[list[Verdict]]:
+    """What is missing for one reason, together: on one subject (a dead node) first, then of one gate (a number that nobody
+    declared). All others alone. In the order of `bad`."""
+    order = {id(verdict): number for number, verdict in enumerate(bad)}
+    left, groups = list(bad), list[list[Verdict]]()
+    for field in ("subject", "gate"):
+        together: dict[tuple[str, str | None], list[Verdict]] = {}
+        for verdict in left:
+            if verdict.outcome is Outcome.INCOMPLETE:
+                together.setdefault((getattr(verdict, field), verdict.cause), []).append(verdict)
+        groups += [group for group in together.values() if len(group) >= MIN_ALIKE]
+        taken = {id(verdict) for group in groups for verdict in group}
+        left = [verdict for verdict in left if id(verdict) not in taken]
+    return sorted([*groups, *([verdict] for verdict in left)], key=lambda group: order[id(group[0])])
+
+
+def _shown_alone(verdict: Verdict) -> list[str]:
+    return [f"  {MARK[verdict.outcome]:<10} {verdict.gate} [{verdict.subject}]: {plain(_sentence(verdict))}",
+            f"  {'':<10} evidence {verdict.evidence}; what to do: {verdict.fix}"]
+
+
+def _shown_together(group: Sequence[Verdict]) -> list[str]:
+    """Two lines for all of them; the report has a row for each."""
+    first, one_subject = group[0], group[0].subject == group[1].subject
+    names = [verdict.gate if one_subject else verdict.subject for verdict in group]
+    who, of = (f"[{first.subject}]", "gates") if one_subject else (first.gate, "subjects")
+    shown = ", ".join(names[:MIN_ALIKE]) + (", …" if len(names) > MIN_ALIKE else "")
+    return [f"  {MARK[first.outcome]:<10} {plain(f'{who}: {first.cause} ({len(group)} {of}: {shown})')}",
+            f"  {'':<10} all are in the report; what to do first: {first.fix}"]
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
@@ -107,10 +144,23 @@ def markdown(run: Run, verdicts: Verdicts) -> str:
         lines += ["## Not applicable here, by the profile", ""]
         lines += table(("gate", "reason"), ((entry.gate, entry.reason) for entry in verdicts.not_applicable))
         lines.append("")
+    if verdicts.signs:
+        lines += ["## Signs of known faults in the logs", "", "They decide nothing; they say where to look.", ""]
+        lines += table(("sign", "cause", "line", "evidence", "next"), (
+            (one.signature, _cause(one.signature), one.line, one.evidence, _next(one.signature)) for one in verdicts.signs))
+        lines.append("")
     if verdicts.notes:
         lines += ["## Notes on the evidence", "", *(f"- {escaped(note)}" for note in verdicts.notes), ""]
     lines += ["Evidence is relative to this folder. `bringup judge` on a copy of it gives the same verdicts.", ""]
     return "\n".join(lines)
+
+
+def _cause(signature: str) -> str:
+    return SIGNATURES[signature].cause if signature in SIGNATURES else "unknown to this version"
+
+
+def _next(signature: str) -> str:
+    return SIGNATURES[signature].do if signature in SIGNATURES else ""
 
 
 def _profile(run: Run, verdicts: Verdicts) -> str:

@@ -20,3 +20,9 @@ _ACTION = {number: action for action, numbers in _ACTIONS.items() for number in 
 def action(number: int) -> str | None:
     """What to do; None: nothing to do for the node. An Xid that is in no class needs a person who looks it up."""
     return None if number in _HARMLESS else _ACTION.get(number, "look it up in the Xid catalogue")
+
+
+def classes() -> list[tuple[str, tuple[int, ...]]]:
+    """(what it asks for, its Xids), for the documentation."""
+    return [*_ACTIONS.items(), ("nothing for the node: the program that caused it fails", _RESTART_APPLICATION),
+            ("nothing", _IGNORE), ("nothing: it follows an earlier one", _FOLLOWER)]

@@ -1,0 +1,134 @@
+"""`bringup explain RUN`: what went wrong, from the first cause to its shadows, and the commands to run next.
+
+Everything said comes from the verdicts, the signatures and the documentation's own "Next" blocks; nothing is guessed.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from bringup import judge, runs, signs
+from bringup.gates import GATES
+from bringup.phases import PHASES, REPOSITORY
+from bringup.records import Outcome, Run, Sign, Verdict, Verdicts
+from bringup.report import MARK, counted, plain, shown_path
+from bringup.signatures import SIGNATURES
+
+_SHOWN = 6
+
+
+def run(folder: Path) -> tuple[str, Outcome]:
+    """The explanation of one results folder, and its outcome. Raises RunError or ProfileError."""
+    opened = runs.load(folder)
+    _, verdicts = judge.judge_folder(folder)
+    lines = [f"{MARK[verdicts.outcome]:<10} {PHASES[opened.phase].title}: {counted(verdicts.verdicts)}  ({shown_path(folder)})"]
+    if verdicts.outcome is Outcome.PASS:
+        return "\n".join([*lines, "nothing to explain: every planned pair passed"]), verdicts.outcome
+    first, shadows = _roots(verdicts)
+    for verdict in first[:_SHOWN]:
+        lines += ["", *_told(verdict, folder)]
+    if len(first) > _SHOWN:
+        lines += ["", f"… and {len(first) - _SHOWN} more: {_gates(first[_SHOWN:])}"]
+    lines += _signs([*verdicts.signs, *_batch_log(opened)])
+    if shadows:
+        lines += ["", f"not proven because of that ({len(shadows)}): {_gates(shadows)}"]
+    lines += ["", *(f"note: {plain(note)}" for note in verdicts.notes[:_SHOWN])]
+    return "\n".join(lines).rstrip(), verdicts.outcome
+
+
+def _roots(verdicts: Verdicts) -> tuple[list[Verdict], list[Verdict]]:
+    """(what failed, or with no fail what is incomplete for a reason of its own; what only follows from missing evidence)."""
+    bad = [verdict for verdict in verdicts.verdicts if verdict.outcome is not Outcome.PASS]
+    failed = [verdict for verdict in bad if verdict.outcome is Outcome.FAIL]
+    if failed:
+        return failed + [verdict for verdict in bad if verdict.outcome is Outcome.WARN], [
+            verdict for verdict in bad if verdict.outcome is Outcome.INCOMPLETE]
+    told = [verdict for verdict in bad if verdict.cause != "no evidence arrived"
+            and not (verdict.cause or "").startswith("not judged")]
+    first = told or bad
+    return first, [verdict for verdict in bad if verdict not in first]
+
+
+def _told(verdict: Verdict, folder: Path) -> list[str]:
+    cause = f" ({verdict.cause})" if verdict.cause and verdict.cause not in verdict.observed else ""
+    lines = [f"{MARK[verdict.outcome]} {verdict.gate} [{verdict.subject}]: "
+             + plain(f"observed {verdict.observed}, expected {verdict.expected}{cause}")]
+    if verdict.evidence != "none":
+        lines.append(f"  evidence  {plain(verdict.evidence)}")
+    gate = GATES.get(verdict.gate)
+    unmet = [need for need in gate.needs] if gate is not None and "not judged" in (verdict.cause or "") else []
+    if unmet:
+        lines.append(f"  needs     {', '.join(unmet)}")
+    lines.append(f"  read      {verdict.fix}")
+    return lines + [f"  next      {line}" if number == 0 else f"            {line}"
+                    for number, line in enumerate(next_commands(verdict, folder))]
+
+
+def next_commands(verdict: Verdict, folder: Path) -> list[str]:
+    """The "Next" block of the gate's section in docs/, with RUN and NODE filled in. Empty when there is none to read."""
+    page, _, anchor = verdict.fix.partition("#")
+    try:
+        text = (REPOSITORY / page).read_text(encoding="utf-8")
+    except OSError:
+        return []
+    block = _next_block(text, anchor)
+    node = verdict.subject.split("/")[0]
+    words = {"RUN": shlex.quote(shown_path(folder)), **({"NODE": shlex.quote(node)} if node != "job" and "-" not in node else {})}
+    return [plain(re.sub(r"\b(RUN|NODE)\b", lambda found: words.get(found[0], found[0]), line)) for line in block]
+
+
+def _next_block(text: str, anchor: str) -> list[str]:
+    """Lines of the first fenced block after **Next** in the section whose heading has this anchor."""
+    inside = False
+    after_next = False
+    fenced: list[str] | None = None
+    for line in text.splitlines():
+        if fenced is not None:
+            if line.startswith("```"):
+                return fenced
+            fenced.append(line)
+        elif line.startswith("#"):
+            inside = re.sub(r"[^a-z0-9 -]", "", line.lstrip("#").strip().lower()).replace(" ", "-") == anchor
+            after_next = False
+        elif inside and line.startswith("**Next**"):
+            after_next = True
+        elif inside and after_next and line.startswith("```"):
+            fenced = []
+    return []
+
+
+def _batch_log(opened: Run) -> list[Sign]:
+    """Signs in the batch job's own screen, where Slurm says why it ended a job."""
+    if opened.slurm_job_id is None or not opened.slurm_job_id.isdecimal():
+        return []
+    path = REPOSITORY / "slurm-logs" / f"{opened.phase}-{opened.slurm_job_id}.out"
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return []
+    return signs.in_lines(enumerate(text.splitlines(), start=1), f"slurm-logs/{path.name}")
+
+
+def _signs(found: Sequence[Sign]) -> list[str]:
+    seen: dict[str, Sign] = {}
+    for sign in found:
+        seen.setdefault(sign.signature, sign)
+    known = [sign for sign in seen.values() if sign.signature in SIGNATURES]
+    if not known:
+        return ["", "no line in the logs bears the signature of a known fault (docs/06-failure-modes.md#signatures)"]
+    lines = ["", "signs in the logs, causes before consequences:"]
+    for sign in known:
+        signature = SIGNATURES[sign.signature]
+        times = f", {sign.count} lines" if sign.count > 1 else ""
+        lines += [f"  {sign.signature}: {signature.cause}", f"    {sign.evidence}{times}: {plain(sign.line)}",
+                  f"    next: {signature.do}"]
+    return lines
+
+
+def _gates(verdicts: Sequence[Verdict]) -> str:
+    counts = Counter(verdict.gate for verdict in verdicts)
+    return ", ".join(f"{gate} × {count}" if count > 1 else gate for gate, count in counts.items())

@@ -1,0 +1,413 @@
+"""What known faults leave behind: a line in a log, an exit code, a Slurm state -> its cause -> the next command. Data only.
+
+First match of a line counts, so the specific stand before the general. `victim`: such a line says that somebody else was lost;
+it explains nothing while a signature of another kind is there. Why a job waits is in pending.py, what an Xid asks for in
+parsers/xid.py; docs/06-failure-modes.md is made from all three.
+"""
+
+# ruff: noqa: E501  # log lines stand as they are printed
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Signature:
+    id: str
+    area: str
+    pattern: str  # a regular expression that a line holds
+    cause: str
+    do: str
+    source: str  # who says so
+    example: str  # a line as the program prints it; a test matches it
+    victim: bool = False
+
+
+EXIT_CODES = {
+    2: "bringup could not tell, or an argument was wrong: its own line says which",
+    126: "a program may not be executed here (permissions, or a mount with noexec)",
+    127: "a program is not there on this node",
+    134: "abort (SIGABRT): an assertion, often in a library whose peer was lost",
+    135: "bus error (SIGBUS): /dev/shm full, or a file cut off under a mapping",
+    137: "killed (SIGKILL): the kernel's memory killer, a limit of Slurm, or a person",
+    139: "crashed (SIGSEGV)",
+    143: "ended (SIGTERM): by Slurm, or by torchrun because another rank had failed",
+}
+"""Of a step, as the shell counts them: 128 + signal. Source: bash(1), EXIT STATUS; signal(7)."""
+
+_SLURM, _GPU, _NCCL, _TORCH, _HOST, _DATA = "Slurm", "GPU", "NCCL and gloo", "PyTorch", "node", "model and data"
+
+_CATALOGUE: tuple[Signature, ...] = (
+    # Slurm
+    Signature(
+        id="slurm.time-limit",
+        area=_SLURM,
+        pattern=r"DUE TO TIME LIMIT|JobState=TIMEOUT",
+        cause="the job's time was over",
+        do="raise --time, or let it resume from its checkpoint",
+        source="slurmstepd",
+        example="slurmstepd: error: *** JOB 7 ON n0 CANCELLED AT 2026-11-20T09:52:38 DUE TO TIME LIMIT ***",
+    ),
+    Signature(
+        id="slurm.out-of-memory",
+        area=_SLURM,
+        pattern=r"oom[-_]kill event|: Out Of Memory|JobState=OUT_OF_MEMORY|Exceeded job memory limit",
+        cause="the cgroup's memory limit was reached and the kernel killed a process of the job",
+        do="raise --mem (--mem=0 is all of the node), or lower the workers and the batch; sstat -j JOB --format=MaxRSS,MaxRSSNode",
+        source="slurmstepd; task/cgroup",
+        example="slurmstepd: error: Detected 1 oom-kill event(s) in StepId=7.0. Some of your processes may have been killed.",
+    ),
+    Signature(
+        id="slurm.node-failure",
+        area=_SLURM,
+        pattern=r"DUE TO NODE FAILURE|JobState=NODE_FAIL",
+        cause="a node of the job stopped answering Slurm",
+        do="scontrol show node NODE; on it: journalctl -u slurmd, dmesg -T",
+        source="slurmctld",
+        example="slurmstepd: error: *** JOB 9 ON n1 CANCELLED AT 2026-11-20T10:00:00 DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS ***",
+    ),
+    Signature(
+        id="slurm.preempted",
+        area=_SLURM,
+        pattern=r"DUE TO PREEMPTION|JobState=PREEMPTED",
+        cause="a job of higher priority took the nodes",
+        do="submit with --requeue and a checkpoint, or in a partition that is not preempted",
+        source="slurmctld",
+        example="slurmstepd: error: *** JOB 9 ON n1 CANCELLED AT 2026-11-20T10:00:00 DUE TO PREEMPTION ***",
+    ),
+    Signature(
+        id="slurm.requeued",
+        area=_SLURM,
+        pattern=r"DUE TO JOB REQUEUE",
+        cause="the job was put back into the queue (scontrol requeue, or a node that failed)",
+        do="read the folder RUN-r1 of its next attempt; scontrol show job JOB says Restarts and Reason",
+        source="slurmctld",
+        example="slurmstepd: error: *** JOB 9 ON n1 CANCELLED AT 2026-11-20T10:00:00 DUE TO JOB REQUEUE ***",
+    ),
+    Signature(
+        id="slurm.munge",
+        area=_SLURM,
+        pattern=r"Munge decode failed|Invalid authentication credential|Protocol authentication error|Invalid job credential|Unable to (encrypt|decrypt) credential",
+        cause="a node's munge key differs from the controller's, or its clock is more than five minutes off",
+        do="munge -n | ssh NODE unmunge; compare /etc/munge/munge.key and the clocks",
+        source="auth/munge",
+        example="srun: error: Task launch for StepId=3.0 failed on node n1: Invalid job credential",
+    ),
+    Signature(
+        id="slurm.controller-away",
+        area=_SLURM,
+        pattern=r"Unable to contact slurm controller|slurm_load_\w+ error: .*contact",
+        cause="slurmctld does not answer",
+        do="scontrol ping; on the controller: systemctl status slurmctld, its log, its disk",
+        source="Slurm's client commands",
+        example="sinfo: error: Unable to contact slurm controller (connect failure)",
+    ),
+    Signature(
+        id="slurm.node-unreachable",
+        area=_SLURM,
+        pattern=r"(Communication connection failure|Task launch for .* failed on node|Unable to create step .*|failed on node \S+: .*(refused|timed out))",
+        cause="srun could not start a task on a node: slurmd is not running there, or the network between is closed",
+        do="scontrol show node NODE; on it: systemctl status slurmd; ports SlurmdPort and SrunPortRange open between nodes?",
+        source="srun",
+        example="srun: error: Task launch for StepId=4.0 failed on node n1: Communication connection failure",
+    ),
+    Signature(
+        id="slurm.not-placeable",
+        area=_SLURM,
+        pattern=r"Requested node configuration is not available|Invalid generic resource|Unable to allocate resources",
+        cause="no node is configured with what the job asks for",
+        do="compare --gpus, --cpus, --mem with scontrol show node NODE",
+        source="slurmctld",
+        example="sbatch: error: Batch job submission failed: Requested node configuration is not available",
+    ),
+    Signature(
+        id="slurm.cancelled",
+        area=_SLURM,
+        pattern=r"\*\*\* (JOB|STEP) \S+ ON \S+ CANCELLED AT|JobState=CANCELLED|Force Terminated",
+        victim=True,
+        cause="the step was cancelled: by a person, or because another task of it had failed",
+        do="look for an earlier line about another task; sacct -j JOB --format=JobID,State,ExitCode,DerivedExitCode",
+        source="slurmstepd",
+        example="slurmstepd-n0: error: *** STEP 1.0 ON n0 CANCELLED AT 2026-11-20T09:52:38 ***",
+    ),
+    # GPU
+    Signature(
+        id="gpu.ecc",
+        area=_GPU,
+        pattern=r"uncorrectable ECC error|CUDA_ERROR_ECC_UNCORRECTABLE",
+        cause="a GPU's memory gave wrong data",
+        do="nvidia-smi -q -d ECC,ROW_REMAPPER on the node; drain it, reset the GPU, replace it if it comes again",
+        source="CUDA",
+        example="RuntimeError: CUDA error: uncorrectable ECC error encountered",
+    ),
+    Signature(
+        id="gpu.out-of-memory",
+        area=_GPU,
+        pattern=r"CUDA out of memory|torch\.(cuda\.)?OutOfMemoryError|OutOfMemoryError: CUDA",
+        cause="the model, its states and the activations do not fit into the GPU",
+        do="bringup advise --model MODEL …; shard (FSDP), --activation-checkpointing, a smaller batch; nvidia-smi: a foreign process?",
+        source="torch.OutOfMemoryError",
+        example="torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.",
+    ),
+    Signature(
+        id="gpu.no-driver",
+        area=_GPU,
+        pattern=r"CUDA driver version is insufficient|Found no NVIDIA driver|no kernel image is available|NVIDIA driver on your system is too old|couldn't communicate with the NVIDIA driver",
+        cause="the driver is missing, or older than this build of torch needs",
+        do="nvidia-smi on the node; the same driver on all nodes? (discovery.gpu.driver)",
+        source="CUDA",
+        example="RuntimeError: Found no NVIDIA driver on your system.",
+    ),
+    Signature(
+        id="gpu.busy",
+        area=_GPU,
+        pattern=r"CUDA-capable device\(s\) is/are busy or unavailable|CUDA_ERROR_(NO_DEVICE|INVALID_DEVICE)|no CUDA-capable device|No CUDA GPUs are available",
+        cause="the task sees no GPU that it may open: none was granted, exclusive mode, or a fallen GPU",
+        do="srun --gpus-per-task=1 nvidia-smi -L; nvidia-smi -q -d COMPUTE; dmesg -T | grep -i xid",
+        source="CUDA",
+        example="RuntimeError: CUDA error: CUDA-capable device(s) is/are busy or unavailable",
+    ),
+    Signature(
+        id="gpu.xid",
+        area=_GPU,
+        pattern=r"NVRM: Xid",
+        cause="the driver reported an Xid",
+        do="the table of Xids below says what each asks for",
+        source="NVIDIA driver",
+        example="NVRM: Xid (PCI:0000:3b:00): 79, pid=1234, GPU has fallen off the bus.",
+    ),
+    Signature(
+        id="gpu.illegal-access",
+        area=_GPU,
+        pattern=r"CUDA error: (an illegal memory access|device-side assert|misaligned address|unspecified launch failure)",
+        cause="a kernel went wrong: a fault of the program in most cases, of the GPU when it follows one GPU around",
+        do="run again with CUDA_LAUNCH_BLOCKING=1; on another node: does it stay with the GPU or with the program?",
+        source="CUDA",
+        example="RuntimeError: CUDA error: an illegal memory access was encountered",
+    ),
+    # NCCL and gloo
+    Signature(
+        id="nccl.duplicate-gpu",
+        area=_NCCL,
+        pattern=r"Duplicate GPU detected",
+        cause="two ranks of one communicator use the same GPU",
+        do="one GPU per rank: torch.cuda.set_device(LOCAL_RANK), --gpus-per-node; see smoke.binding",
+        source="NCCL init.cc",
+        example="n0:412:412 [0] init.cc:943 NCCL WARN Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 3000",
+    ),
+    Signature(
+        id="nccl.ib-completion",
+        area=_NCCL,
+        pattern=r"Got completion from peer .*(status=|error )(12|13|5)\b|transport retry counter exceeded",
+        cause="an InfiniBand peer did not answer: a flapping or dead link, a dead peer, or PFC missing on RoCE",
+        do="ibstat and perfquery on both hosts (SymbolErrors, LinkDowned); rdma link; run nccl_pairwise to name the link",
+        source="NCCL net_ib.cc; status 12 is IBV_WC_RETRY_EXC_ERR",
+        example="h1:984:1357 [4] net_ib.cc:1615 NCCL WARN NET/IB : Got completion from peer 10.0.0.2<44206> with status=12 opcode=129 len=65536 vendor err 129 (Recv)",
+    ),
+    Signature(
+        id="nccl.ib-setup",
+        area=_NCCL,
+        pattern=r"NCCL WARN Call to ibv_\w+ failed|ibv_reg_mr\w* failed|libibverbs: Warning",
+        cause="the HCA could not be opened or memory could not be pinned",
+        do="ulimit -l in the job (unlimited?), ls /dev/infiniband, lsmod | grep -E 'nvidia_peermem|mlx5'",
+        source="NCCL ibvwrap.cc",
+        example="node00:4000:4100 [0] transport/net.cc:110 NCCL WARN Call to ibv_open_device failed",
+    ),
+    Signature(
+        id="nccl.no-interface",
+        area=_NCCL,
+        pattern=r"no socket interface found|Bootstrap : no socket|Unable to find (interface|address for)",
+        cause="no network interface fits: NCCL_SOCKET_IFNAME or GLOO_SOCKET_IFNAME names one that is not on this node",
+        do="ip -brief address on every node; the same name everywhere? unset the variable",
+        source="NCCL socket.cc; gloo",
+        example="n0:1:1 [0] bootstrap.cc:45 NCCL WARN Bootstrap : no socket interface found",
+    ),
+    Signature(
+        id="nccl.timeout",
+        area=_NCCL,
+        pattern=r"Watchdog caught collective operation timeout|ran for \d+ milliseconds before timing out",
+        victim=True,
+        cause="a collective was not joined by all ranks in time: one of them hangs, is far slower, or left the order",
+        do="read the stacks in raw/ (stack-*.txt) of the ranks that did NOT time out; TORCH_NCCL_TRACE_BUFFER_SIZE=2000 for the flight recorder",
+        source="torch ProcessGroupNCCL",
+        example="[Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7, OpType=ALLREDUCE, Timeout(ms)=600000)",
+    ),
+    Signature(
+        id="nccl.remote-gone",
+        area=_NCCL,
+        pattern=r"remote process exited or there was a network error|ncclRemoteError|socketProgress: Connection closed by remote peer",
+        victim=True,
+        cause="a peer is gone",
+        do="the first rank that ended is the one to look at; see who did not finish",
+        source="NCCL",
+        example="ncclRemoteError: A call failed possibly due to a network error or a remote process exiting prematurely.",
+    ),
+    Signature(
+        id="gloo.remote-gone",
+        area=_NCCL,
+        pattern=r"Connection (closed|reset) by peer|Read error \[|Socket closed|Broken pipe|\[gloo\].*Timed out|Timed out waiting \d+ms for",
+        victim=True,
+        cause="a peer is gone, or did not answer in time",
+        do="the first rank that ended, or the one without a word, is the one to look at",
+        source="gloo tcp/pair.cc",
+        example="RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.9.0.2]:21011",
+    ),
+    # PyTorch
+    Signature(
+        id="torch.port-in-use",
+        area=_TORCH,
+        pattern=r"EADDRINUSE|Address already in use|address already in use",
+        cause="another process has the port: an earlier job's rank that was not cleaned up, or two jobs with one port",
+        do="ss -ltnp | grep PORT on the master; proctrack/cgroup ends left-over processes; choose MASTER_PORT by job id",
+        source="torch TCPStore",
+        example="torch.distributed.DistNetworkError: The server socket has failed to listen on any local network address. port: 29500, useIpv6: false, code: -98, name: EADDRINUSE",
+    ),
+    Signature(
+        id="torch.rendezvous",
+        area=_TORCH,
+        pattern=r"RendezvousTimeoutError|RendezvousConnectionError|DistStoreError|The client socket has (timed out|failed)|DistNetworkError",
+        cause="the ranks did not all find the master: a node did not start, the name resolves to another address, or a port is closed",
+        do="getent ahostsv4 MASTER on every node (not 127.0.1.1?); did each node start torchrun? see raw/launch.log",
+        source="torch.distributed",
+        example="torch.distributed.DistNetworkError: The client socket has timed out after 60000ms while trying to connect to (n0, 29500).",
+    ),
+    Signature(
+        id="torch.not-a-number",
+        area=_TORCH,
+        pattern=r"has loss (nan|inf|-inf)|has loss .* gradient norm (nan|inf)",
+        cause="the loss or the gradient is no number: learning rate, data, or a GPU that computes wrongly",
+        do="lower --learning-rate; if it stays with one node, run smoke there (smoke.compute.*)",
+        source="training/src",
+        example="TrainingError: step 4 of 12 has loss nan and gradient norm nan, expected finite numbers; lower --learning-rate",
+    ),
+    Signature(
+        id="torch.killed",
+        area=_TORCH,
+        pattern=r"exitcode\s*:\s*-(9|11|7|6)\b|Signal (9|11|7|6) \(SIG\w+\) received by PID",
+        cause="a rank was ended by a signal: 9 the kernel's memory killer or a person, 11 and 7 a crash or a full /dev/shm, 6 an abort",
+        do="dmesg -T | grep -iE 'killed process|segfault' on its node; df -h /dev/shm",
+        source="torchelastic",
+        example="  exitcode   : -9 (pid: 4711)",
+    ),
+    # the node
+    Signature(
+        id="host.no-space",
+        area=_HOST,
+        pattern=r"No space left on device|Disk quota exceeded|ENOSPC",
+        cause="a filesystem is full, or its quota is",
+        do="df -h and df -i of the path in the line; lfs quota or quota -s",
+        source="errno ENOSPC, EDQUOT",
+        example="OSError: [Errno 28] No space left on device: 'metrics.json'",
+    ),
+    Signature(
+        id="host.read-only",
+        area=_HOST,
+        pattern=r"Read-only file system",
+        cause="the filesystem is mounted read-only, or became so after an error",
+        do="findmnt -T PATH on the node; dmesg -T | tail",
+        source="errno EROFS",
+        example="mkdir: cannot create directory 'raw': Read-only file system",
+    ),
+    Signature(
+        id="host.stale",
+        area=_HOST,
+        pattern=r"Stale (NFS )?file handle",
+        cause="a file was replaced on the server while a node had it open",
+        do="remount on the node; smoke.fs.* names the pair of nodes",
+        source="errno ESTALE",
+        example="cat: run.json: Stale file handle",
+    ),
+    Signature(
+        id="host.io-error",
+        area=_HOST,
+        pattern=r"Input/output error|Remote I/O error",
+        cause="a disk or the filesystem's server failed a read or write",
+        do="dmesg -T on the node; the filesystem's own health command",
+        source="errno EIO",
+        example="OSError: [Errno 5] Input/output error",
+    ),
+    Signature(
+        id="host.shm",
+        area=_HOST,
+        pattern=r"Bus error|unable to (mmap|open|allocate) shared memory|insufficient shared memory|/dev/shm.*(full|No space)",
+        cause="shared memory is too small for the data-loader's or NCCL's buffers",
+        do="df -h /dev/shm; remount it with half of the memory",
+        source="torch DataLoader; SIGBUS",
+        example="RuntimeError: DataLoader worker (pid 99) is killed by signal: Bus error. It is possible that dataloader's workers are out of shared memory.",
+    ),
+    Signature(
+        id="host.memory",
+        area=_HOST,
+        pattern=r"Cannot allocate memory|can't allocate memory|MemoryError|std::bad_alloc|Out of memory: Killed process",
+        cause="the node has no memory left for it",
+        do="free -g; ulimit -l -v in the job; --mem; fewer data-loader workers",
+        source="errno ENOMEM; the kernel",
+        example="RuntimeError: [enforce fail at alloc_cpu.cpp:127] DefaultCPUAllocator: can't allocate memory: you tried to allocate 4294967296 bytes.",
+    ),
+    Signature(
+        id="host.files",
+        area=_HOST,
+        pattern=r"Too many open files|Resource temporarily unavailable|can't start new thread",
+        cause="a limit of the user is reached: open files or processes",
+        do="ulimit -n -u inside a job (not on the login host); PropagateResourceLimits",
+        source="errno EMFILE, EAGAIN",
+        example="OSError: [Errno 24] Too many open files",
+    ),
+    Signature(
+        id="host.name",
+        area=_HOST,
+        pattern=r"Name or service not known|Temporary failure in name resolution|Could not resolve host|nodename nor servname",
+        cause="a host name has no address on this node",
+        do="getent ahostsv4 NAME on every node; /etc/hosts, DNS",
+        source="getaddrinfo",
+        example="socket.gaierror: [Errno -2] Name or service not known",
+    ),
+    Signature(
+        id="host.route",
+        area=_HOST,
+        pattern=r"No route to host|Network is unreachable|Connection refused",
+        cause="the other host does not take connections on this port",
+        do="ping and nc -vz HOST PORT between the two nodes; a firewall between compute nodes?",
+        source="errno EHOSTUNREACH, ENETUNREACH, ECONNREFUSED",
+        example="OSError: [Errno 113] No route to host",
+    ),
+    Signature(
+        id="host.not-executable",
+        area=_HOST,
+        pattern=r"(execve\(\)|exec).*(No such file or directory|Permission denied)|command not found|bad interpreter",
+        cause="a program is not there on this node, or may not be run: a path that is not shared, a mount with noexec",
+        do="ls -l PATH on the node that says so; findmnt -T PATH",
+        source="slurmstepd; the shell",
+        example="slurmstepd: error: execve(): /home/u/.venv/bin/python: No such file or directory",
+    ),
+    # model and data
+    Signature(
+        id="data.import",
+        area=_DATA,
+        pattern=r"(ModuleNotFoundError|ImportError): .+",
+        cause="the Python environment of this node lacks a package or a library, or is another one",
+        do="which python in the job; make venv; discovery.software.* shows which node differs",
+        source="Python",
+        example="ModuleNotFoundError: No module named 'torch'",
+    ),
+    Signature(
+        id="data.hub",
+        area=_DATA,
+        pattern=r"LocalEntryNotFoundError|OfflineModeIsEnabled|couldn't connect to 'https?://|GatedRepoError|RepositoryNotFoundError|cannot be (had|loaded)",
+        cause="the model or the data set is not in the cache, and the hub cannot be asked from here (or not without a token)",
+        do="on a host that can: hf download NAME (--repo-type dataset); HF_HOME on a filesystem that all nodes see",
+        source="huggingface_hub",
+        example="huggingface_hub.errors.LocalEntryNotFoundError: Cannot find the requested files in the disk cache",
+    ),
+    Signature(
+        id="data.checkpoint",
+        area=_DATA,
+        pattern=r"(CheckpointException|checkpoint \S+ .*(corrupt|not complete|damaged))|PytorchStreamReader failed|invalid load key",
+        cause="a checkpoint is damaged or not whole",
+        do="resume from the one before; smoke.fs.* if files came out damaged on a shared filesystem",
+        source="torch.distributed.checkpoint",
+        example="RuntimeError: PytorchStreamReader failed reading zip archive: failed finding central directory",
+    ),
+)
+
+SIGNATURES = {one.id: one for one in _CATALOGUE}
