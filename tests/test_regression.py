@@ -1,0 +1,189 @@
+"""compare --baseline: what changed is found, what did not is left alone, and too little evidence is said to be too little."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+from bringup import noise, regression
+from bringup.cli import main
+from bringup.compare import NotComparable
+
+FIXTURES = Path(__file__).parent / "fixtures/training"
+STARTUP = ("import_s", "process_group_s", "first_collective_s", "load_s", "first_step_s")
+
+
+def make_run(folder: Path, *, speed: float = 1.0, wander: random.Random | None = None, noise_level: float = 0.0,
+             args: dict | None = None, metrics: dict | None = None, like: str = "run_ddp_2node") -> Path:
+    """A run like the fixture, `speed` times as fast; every number of it disturbed by normal noise of the given relative size."""
+    def disturbed(value: float) -> float:
+        return value * (1 + noise_level * wander.gauss(0, 1)) if wander else value
+
+    folder.mkdir(parents=True)
+    found = json.loads((FIXTURES / like / "metrics.json").read_text())
+    factor = disturbed(speed)
+    found["tokens_per_s"] *= factor
+    found["tokens_per_s_per_rank"] *= factor
+    for name in ("p50", "p95", "max"):
+        found["step_time_s"][name] /= factor
+    found["step_time_s"]["p95"] = disturbed(found["step_time_s"]["p95"])
+    found["memory"]["host_rss_gib"] = disturbed(found["memory"]["host_rss_gib"])
+    for name in STARTUP:
+        found["startup"][name] = disturbed(found["startup"][name])
+    found |= metrics or {}
+    resolved = json.loads((FIXTURES / like / "run_args.json").read_text()) | (args or {})
+    (folder / "metrics.json").write_text(json.dumps(found))
+    (folder / "run_args.json").write_text(json.dumps(resolved))
+    return folder
+
+
+def sides(tmp_path: Path, before: int, after: int, *, speed: float, level: float, seed: int) -> tuple[list[Path], list[Path]]:
+    wander = random.Random(seed)
+    return ([make_run(tmp_path / f"{seed}-old{index}", wander=wander, noise_level=level) for index in range(before)],
+            [make_run(tmp_path / f"{seed}-new{index}", speed=speed, wander=wander, noise_level=level) for index in range(after)])
+
+
+def said(compared: list[regression.Comparison], measure: str) -> regression.Finding:
+    return next(finding for one in compared for finding in one.findings if finding.measure.startswith(measure))
+
+
+@pytest.mark.parametrize(("confidence", "freedom", "expected"), [
+    (0.95, 1, 12.706), (0.95, 2, 4.303), (0.95, 4, 2.776), (0.99, 8, 3.355), (0.999, 5, 6.869), (0.95, 30, 2.042),
+    (0.99, 3, 5.841)])
+def test_quantiles_are_those_of_the_printed_tables(confidence, freedom, expected):
+    assert noise.t_quantile(confidence, freedom) == pytest.approx(expected, abs=6e-4)
+
+
+def test_an_interval_holds_the_truth_as_often_as_it_says():
+    wander = random.Random(1)
+    for before, after in ((5, 5), (3, 8), (6, 1)):
+        held = 0
+        for _ in range(2000):
+            old = [wander.gauss(100, 2) for _ in range(before)]
+            new = [wander.gauss(90, 1.8) for _ in range(after)]
+            found = noise.interval(old, new, 0.95)
+            held += found.low <= -0.1 <= found.high
+        assert 0.93 < held / 2000 < 0.985, (before, after)
+
+
+def test_steps_that_depend_on_each_other_give_a_larger_error_than_their_plain_one():
+    wander = random.Random(2)
+    level, plain, waves = 0.0, [], []
+    for _ in range(2000):
+        level = 0.9 * level + wander.gauss(0, 1)
+        waves.append(100 + level)
+        plain.append(100 + wander.gauss(0, 2.3))
+    # the true error of a mean of 2000 such steps: 1 / (1 - 0.9) / sqrt(2000) = 0.22; without regard to neighbours 0.05
+    assert noise.error_inside(waves) * 100 == pytest.approx(0.22, rel=0.35)
+    assert noise.error_inside(plain) * 100 == pytest.approx(0.051, rel=0.6)
+    assert noise.error_inside([1.0] * 7) is None
+
+
+def test_the_unchanged_is_called_a_regression_in_no_more_checks_than_is_said(tmp_path):
+    outcomes = [regression.overall(regression.check(*reversed(sides(tmp_path, 5, 5, speed=1.0, level=0.01, seed=seed))))
+                for seed in range(300)]
+    assert outcomes.count("fail") <= 6  # at most 1 % is promised: 3, and what chance adds to it
+    assert outcomes.count("pass") > 240  # and it is not won by never deciding
+
+
+def test_five_percent_slower_is_found_with_five_repetitions_at_one_percent_of_noise(tmp_path):
+    found = [said(regression.check(*reversed(sides(tmp_path, 5, 5, speed=0.95, level=0.01, seed=seed))), "tokens").said
+             for seed in range(100)]
+    assert found.count("REGRESSION") >= 90
+    assert "improvement" not in found
+    assert found.count("within noise") <= 2
+
+
+def test_faster_is_an_improvement_and_no_alarm(tmp_path):
+    old, new = sides(tmp_path, 5, 5, speed=1.1, level=0.005, seed=4)
+    compared = regression.check(new, old)
+    assert said(compared, "tokens").said == said(compared, "step p50").said == "improvement"
+    assert regression.overall(compared) == "pass"
+
+
+def test_noise_that_hides_the_question_is_cannot_tell_with_the_repetitions_that_it_takes(tmp_path):
+    old, new = sides(tmp_path, 3, 3, speed=0.97, level=0.03, seed=5)
+    finding = said(regression.check(new, old), "tokens")
+    assert finding.said == "cannot tell"
+    assert "runs on each side" in finding.why
+
+
+def test_a_difference_too_small_to_matter_is_none_however_certain(tmp_path):
+    old, new = sides(tmp_path, 5, 5, speed=0.995, level=0.0001, seed=6)
+    assert said(regression.check(new, old), "tokens").said == "within noise"
+
+
+def test_one_run_each_tells_only_whether_the_losses_agree(tmp_path, capsys):
+    old, new = make_run(tmp_path / "old"), make_run(tmp_path / "new", speed=0.7)
+    assert main(["compare", str(new), "--baseline", str(old)]) == 2
+    shown = capsys.readouterr().out
+    assert "the spread between runs is not known" in shown
+    assert "REGRESSION" not in shown
+    assert said(regression.check([new], [old]), "loss").said == "agrees"
+    assert said(regression.check([new], [old]), "start-up: process group").said == "within noise"  # both far below a second
+
+
+def test_one_new_run_is_held_against_the_spread_of_a_repeated_baseline(tmp_path):
+    old, _ = sides(tmp_path, 8, 0, speed=1, level=0.005, seed=7)
+    assert said(regression.check([make_run(tmp_path / "slow", speed=0.9)], old), "tokens").said == "REGRESSION"
+    assert said(regression.check([make_run(tmp_path / "same")], old), "tokens").said == "within noise"
+
+
+def test_another_loss_is_a_failure_with_a_single_run(tmp_path):
+    old = make_run(tmp_path / "old")
+    losses = json.loads((old / "metrics.json").read_text())["loss"]
+    new = make_run(tmp_path / "new", metrics={"loss": [*losses[:-1], losses[-1] + 1e-3]})
+    compared = regression.check([new], [old])
+    assert said(compared, "loss").said == "DISAGREES"
+    assert regression.overall(compared) == "fail"
+
+
+def test_more_memory_is_a_regression_even_when_it_never_varies(tmp_path):
+    memory = json.loads((FIXTURES / "run_ddp_2node/metrics.json").read_text())["memory"]
+    old = [make_run(tmp_path / f"old{index}") for index in range(2)]
+    new = [make_run(tmp_path / f"new{index}", metrics={"memory": memory | {"host_rss_gib": 1.2 * memory["host_rss_gib"]}})
+           for index in range(2)]
+    assert said(regression.check(new, old), "host memory").said == "REGRESSION"
+
+
+def test_unlike_runs_are_refused_with_the_field(tmp_path, capsys):
+    old, new = make_run(tmp_path / "old"), make_run(tmp_path / "new", args={"learning_rate": 0.5})
+    assert main(["compare", str(new), "--baseline", str(old)]) == 2
+    assert "learning_rate" in capsys.readouterr().err
+    other = make_run(tmp_path / "other", like="run_fsdp_2node")
+    with pytest.raises(NotComparable, match=r"strategy ddp vs fsdp"):
+        regression.check([other], [old])
+
+
+def test_another_environment_is_named_between_the_sides_and_refused_inside_one(tmp_path, capsys):
+    old, new = make_run(tmp_path / "old"), make_run(tmp_path / "new", args={"torch": "2.99.0"}, metrics={"gpu0": "NVIDIA H200"})
+    main(["compare", str(new), "--baseline", str(old)])
+    shown = capsys.readouterr().out
+    assert "torch 2.13.0+cpu → 2.99.0" in shown
+    assert "GPU none → NVIDIA H200" in shown
+    with pytest.raises(NotComparable, match="torch"):
+        regression.check([make_run(tmp_path / "third")], [old, new])
+
+
+def test_a_run_is_no_evidence_about_itself(tmp_path):
+    one, two = make_run(tmp_path / "one"), make_run(tmp_path / "two")
+    with pytest.raises(NotComparable, match="both sides"):
+        regression.check([one], [one, two])
+
+
+def test_a_value_that_some_runs_lack_is_cannot_tell(tmp_path):
+    memory = json.loads((FIXTURES / "run_ddp_2node/metrics.json").read_text())["memory"]
+    seen = {"memory": memory | {"device_allocated_gib": 10.0, "device_reserved_gib": 11.0}}
+    old = [make_run(tmp_path / f"old{index}", metrics=seen) for index in range(3)]
+    new = [make_run(tmp_path / "new0", metrics=seen), make_run(tmp_path / "new1")]
+    assert said(regression.check(new, old), "device memory allocated").said == "cannot tell"
+
+
+def test_several_kinds_of_runs_find_their_own_baseline(tmp_path):
+    kinds = ("run_ddp_2node", "run_fsdp_2node")
+    old = [make_run(tmp_path / f"old-{kind}", like=kind) for kind in kinds]
+    new = [make_run(tmp_path / f"new-{kind}", like=kind) for kind in kinds]
+    compared = regression.check(new, old)
+    assert [one.title.split(",")[0] for one in compared] == ["train_ddp_multi_node", "train_fsdp_multi_node"]

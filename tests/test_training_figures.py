@@ -1,0 +1,50 @@
+"""Pictures of training runs: what is on them, and that a name cannot change what they say."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from bringup import compare, figures_training
+
+FIXTURES = Path(__file__).parent / "fixtures/training"
+
+
+def entries(*names: str) -> list[compare.Entry]:
+    return [compare.load(FIXTURES / name) for name in names]
+
+
+def test_a_folder_gets_a_picture_each_and_a_file_one_sheet(tmp_path):
+    runs = entries("run_1gpu", "run_ddp_2node", "run_hsdp_2node")
+    written = figures_training.draw(runs, tmp_path / "pictures")
+    assert sorted(path.name for path in written) == sorted(f"{stem}.png" for stem in figures_training.PANELS)
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in written)
+    (sheet,) = figures_training.draw(runs, tmp_path / "sheet.svg")
+    assert "<svg" in sheet.read_text()
+
+
+def test_a_suffix_that_is_no_picture_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"\.png, \.svg, \.pdf"):
+        figures_training.draw(entries("run_1gpu"), tmp_path / "sheet.txt")
+
+
+@pytest.mark.parametrize("panel", figures_training.PANELS.values())
+def test_every_panel_says_its_units_and_only_losses_leave_out_zero(panel):
+    figure, (axis,) = figures_training._figure(1, 1, (6, 4))
+    runs = entries("run_1gpu", "run_ddp_2node", "run_fsdp_2node")
+    panel(axis, runs, [entry.folder.name for entry in runs])
+    figure.draw_without_rendering()
+    labels = f"{axis.get_title()} {axis.get_xlabel()} {axis.get_ylabel()}"
+    assert any(unit in labels for unit in ("nats", "milliseconds", "tokens", "GiB"))
+    if "Loss" not in axis.get_title():
+        assert axis.get_xlim()[0] == 0
+
+
+def test_a_name_with_dollars_markup_and_a_leading_underscore_is_shown_as_it_is(tmp_path):
+    names = ("_hidden", "$\\frac{$ <script>&", "b" * 200)
+    for name in names:
+        shutil.copytree(FIXTURES / "run_1gpu", tmp_path / name)
+    runs = [compare.load(tmp_path / name) for name in names]
+    figure, (axis,) = figures_training._figure(1, 1, (6, 4))
+    figures_training._losses(axis, runs, list(names))
+    figure.draw_without_rendering()
+    assert len(axis.get_legend().get_texts()) == 3
