@@ -89,7 +89,7 @@ def test_explain_names_the_first_cause_the_sign_and_the_next_command(broken, cap
 def test_a_host_name_with_metacharacters_is_quoted_in_the_commands(broken):
     _, verdicts = judge.judge_folder(broken)
     bad = next(verdict for verdict in verdicts.verdicts if verdict.gate == "discovery.gpu.count")
-    commands = explain.next_commands(bad.model_copy(update={"subject": "n1;reboot"}), broken)
+    commands = explain.next_commands([bad.model_copy(update={"subject": "n1;reboot"})], broken, None)
     assert any("'n1;reboot'" in line for line in commands), commands
     assert not any(" n1;reboot" in line for line in commands)
 

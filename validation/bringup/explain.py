@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bringup import judge, runs, signs
-from bringup.gates import GATES
 from bringup.phases import PHASES, REPOSITORY
 from bringup.records import Outcome, Run, Sign, Verdict, Verdicts
 from bringup.report import MARK, counted, plain, shown_path
@@ -29,10 +28,11 @@ def run(folder: Path) -> tuple[str, Outcome]:
     if verdicts.outcome is Outcome.PASS:
         return "\n".join([*lines, "nothing to explain: every planned pair passed"]), verdicts.outcome
     first, shadows = _roots(verdicts)
-    for verdict in first[:_SHOWN]:
-        lines += ["", *_told(verdict, folder)]
-    if len(first) > _SHOWN:
-        lines += ["", f"… and {len(first) - _SHOWN} more: {_gates(first[_SHOWN:])}"]
+    gates = [[verdict for verdict in first if verdict.gate == gate] for gate in dict.fromkeys(verdict.gate for verdict in first)]
+    for several in gates[:_SHOWN]:
+        lines += ["", *_told(several, folder, opened)]
+    if len(gates) > _SHOWN:
+        lines += ["", f"… and {len(gates) - _SHOWN} more: {_gates([one for several in gates[_SHOWN:] for one in several])}"]
     lines += _signs([*verdicts.signs, *_batch_log(opened)])
     if shadows:
         lines += ["", f"not proven because of that ({len(shadows)}): {_gates(shadows)}"]
@@ -53,32 +53,37 @@ def _roots(verdicts: Verdicts) -> tuple[list[Verdict], list[Verdict]]:
     return first, [verdict for verdict in bad if verdict not in first]
 
 
-def _told(verdict: Verdict, folder: Path) -> list[str]:
-    cause = f" ({verdict.cause})" if verdict.cause and verdict.cause not in verdict.observed else ""
-    lines = [f"{MARK[verdict.outcome]} {verdict.gate} [{verdict.subject}]: "
-             + plain(f"observed {verdict.observed}, expected {verdict.expected}{cause}")]
-    if verdict.evidence != "none":
-        lines.append(f"  evidence  {plain(verdict.evidence)}")
-    gate = GATES.get(verdict.gate)
-    unmet = [need for need in gate.needs] if gate is not None and "not judged" in (verdict.cause or "") else []
-    if unmet:
-        lines.append(f"  needs     {', '.join(unmet)}")
-    lines.append(f"  read      {verdict.fix}")
-    return lines + [f"  next      {line}" if number == 0 else f"            {line}"
-                    for number, line in enumerate(next_commands(verdict, folder))]
+def _told(several: Sequence[Verdict], folder: Path, opened: Run) -> list[str]:
+    """The verdicts of one gate: a line each, then once what to read and to run."""
+    lines = []
+    for verdict in several[:_SHOWN]:
+        cause = f" ({verdict.cause})" if verdict.cause and verdict.cause not in verdict.observed else ""
+        evidence = "" if verdict.evidence == "none" else f"; {verdict.evidence}"
+        lines.append(f"{MARK[verdict.outcome]} {verdict.gate} [{verdict.subject}]: "
+                     + plain(f"observed {verdict.observed}, expected {verdict.expected}{cause}{evidence}"))
+    if len(several) > _SHOWN:
+        lines.append(f"  … and on {', '.join(verdict.subject for verdict in several[_SHOWN:2 * _SHOWN])}"
+                     + (", …" if len(several) > 2 * _SHOWN else ""))
+    lines.append(f"  read  {several[0].fix}")
+    return lines + [f"  next  {line}" if number == 0 else f"        {line}"
+                    for number, line in enumerate(next_commands(several, folder, opened.slurm_job_id))]
 
 
-def next_commands(verdict: Verdict, folder: Path) -> list[str]:
-    """The "Next" block of the gate's section in docs/, with RUN and NODE filled in. Empty when there is none to read."""
-    page, _, anchor = verdict.fix.partition("#")
+def next_commands(several: Sequence[Verdict], folder: Path, job_id: str | None) -> list[str]:
+    """The "Next" block of the gate's section in docs/, with RUN, JOBID, and NODE (when it is one) filled in; empty without one."""
+    page, _, anchor = several[0].fix.partition("#")
     try:
         text = (REPOSITORY / page).read_text(encoding="utf-8")
     except OSError:
         return []
-    block = _next_block(text, anchor)
-    node = verdict.subject.split("/")[0]
-    words = {"RUN": shlex.quote(shown_path(folder)), **({"NODE": shlex.quote(node)} if node != "job" and "-" not in node else {})}
-    return [plain(re.sub(r"\b(RUN|NODE)\b", lambda found: words.get(found[0], found[0]), line)) for line in block]
+    words = {"RUN": shown_path(folder)}
+    if job_id is not None:
+        words["JOBID"] = job_id
+    nodes = {verdict.subject.split("/")[0] for verdict in several}
+    if len(nodes) == 1 and not any(mark in "".join(nodes) for mark in ("--", "->", "-node")) and nodes != {"job"}:
+        words["NODE"] = nodes.pop()
+    return [plain(re.sub(r"\b(RUN|NODE|JOBID)\b", lambda found: shlex.quote(words.get(found[0], found[0])), line))
+            for line in _next_block(text, anchor)]
 
 
 def _next_block(text: str, anchor: str) -> list[str]:
