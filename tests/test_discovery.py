@@ -8,10 +8,9 @@ import threading
 from pathlib import Path
 
 import pytest
-from bringup import drills, gates, judge, profile, runs
+from bringup import drills, gates, judge, profile
 from bringup.parsers import discovery, slurm_audit, xid
 from bringup.parsers.result import Parsed
-from bringup.profile import Expectation
 from bringup.records import Outcome
 from runs_for_tests import discovery as discovery_run
 
@@ -266,52 +265,3 @@ def test_a_healthy_run_of_the_fixture_has_all_facts_that_the_gates_want(tmp_path
     verdicts = judge.judge_folder(discovery_run(tmp_path, monkeypatch))[1].verdicts
     assert {v.outcome for v in verdicts} == {Outcome.PASS}
     assert {v.fix.partition("#")[0] for v in verdicts} == {"docs/01-environment.md", "docs/06-failure-modes.md"}
-
-
-# ---- a profile from runs
-
-def test_a_profile_made_of_a_run_loads_and_the_run_passes_it(tmp_path, monkeypatch, capsys):
-    from bringup.cli import main
-
-    folder = discovery_run(tmp_path / "runs", monkeypatch)
-    made = tmp_path / "here.yaml"
-    assert main(["profile", "--from", str(folder), "--name", "here", "-o", str(made)]) == 0
-    loaded = profile.load(str(made))
-    assert loaded.name == "here"
-    shm: Expectation = loaded.expect["discovery.shm"]
-    assert "measured by" in shm.source
-    assert shm.expected == pytest.approx(1.8)
-    assert loaded.expect["discovery.clock.offset"].expected == profile.load("local-cpu").expect["discovery.clock.offset"].expected
-    assert judge.judge_folder(folder, loaded)[1].outcome is Outcome.PASS
-    assert main(["profile", "--from", str(folder), "-o", str(made)]) == 2  # what is written stays
-    assert "already written" in capsys.readouterr().err
-
-
-def test_a_profile_is_not_made_of_a_run_that_failed(tmp_path, monkeypatch, capsys):
-    from bringup.cli import main
-
-    folder = discovery_run(tmp_path, monkeypatch)
-    (folder / "raw" / INVENTORY).unlink()
-    assert main(["profile", "--from", str(folder)]) == 2
-    out = capsys.readouterr()
-    assert out.out == ""
-    assert "a profile is made of runs that passed" in out.err
-
-
-def test_numbers_of_collectives_become_floors_below_the_worst_seen(tmp_path, monkeypatch):
-    from bringup import profiling
-    from bringup.phases import PHASES
-
-    monkeypatch.delenv("SLURM_RESTART_COUNT", raising=False)
-    folder = runs.open_run(PHASES["nccl_scaling"], nodes=["n0", "n1"], gpus_per_node=2, ranks_per_node=2,
-                           profile=profile.load("generic"), argv=[], results=tmp_path)
-    run = runs.load(folder)
-    gate = gates.GATES["nccl.all_reduce.busbw"]
-    parsed = Parsed()
-    for size, speed in (("8MiB", 100.0), ("1GiB", 400.0)):
-        for subject in run.planned[gate.id]:
-            parsed.saw(f"{gate.quantity}@{size}", subject, speed, "GB/s", "f:1")
-    found = profiling._seen(gate, run, profile.load("generic"), parsed.observations)
-    entry = profiling._expectation(gate, [(run, found)], None)
-    assert entry is not None
-    assert (entry.at, entry.at_least, entry.unit) == ("1GiB", 360.0, "GB/s")

@@ -1,14 +1,18 @@
 """A profile from finished runs: what a cluster without published numbers showed when it was healthy, as expectations for later.
 
-A floor (at_least) is the worst value seen, less a margin. A ceiling (at_most) that the runs met stays as it was declared: it is a
-limit, and a quiet hour would make it a false alarm. Every entry says what was seen, by which run, and when.
+Only speeds become numbers: the worst one seen, divided by 1 + the spread of measurements of the same thing, and by 1.1 at least.
+Where nothing was measured twice no spread is known, and half of what was seen is expected. Everything that the runs met and
+that is no speed (ratios between peers, shares, seconds to wait) stays as it was declared: it is a limit, and a quiet hour would
+make it a false alarm. Every entry says what was seen, its spread, by which runs, and when.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 
 from bringup import judge, runs
 from bringup.gates import GATES, of_phase
@@ -16,7 +20,10 @@ from bringup.gates.gate import FromProfile, Gate
 from bringup.profile import Expectation, Profile
 from bringup.records import Observation, Run, Value
 
-MARGIN = 0.1  # below the worst value seen; above it for a ceiling that nobody has declared
+LEAST_SPREAD = 0.1  # no cluster repeats itself better on another day
+UNKNOWN_SPREAD = 1.0  # of something that was measured once: a factor of two
+SPEEDS = ("GB/s", "TFLOP/s", "1/s")  # units
+EQUALS = ("node", "rank", "pair", "link")  # what of one run is meant to be as fast as its peers; scales and jobs are not
 _SIZES = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 
 
@@ -28,7 +35,7 @@ def measured(folders: Sequence[Path], name: str) -> Profile:
     """The runs' own profile with a number for every FromProfile gate that they observed. Raises NotHealthy."""
     base = runs.load_profile(folders[0])
     expect: dict[str, Expectation] = {}
-    found: dict[str, list[tuple[Run, list[Observation]]]] = {}
+    found: dict[str, list[Seen]] = {}
     for folder in folders:
         run, profile = runs.load(folder), runs.load_profile(folder)
         if profile.name != base.name:
@@ -41,27 +48,39 @@ def measured(folders: Sequence[Path], name: str) -> Profile:
                              "a profile is made of runs that passed")
         for gate in of_phase(run.phase):
             if isinstance(gate.expect, FromProfile) and profile.reason_not_applicable(gate.id) is None:
-                found.setdefault(gate.id, []).append((run, _seen(gate, run, profile, observations.observations)))
+                found.setdefault(gate.id, []).append(_seen(gate, run, profile, observations.observations))
     for gate_id, several in found.items():
         entry = _expectation(GATES[gate_id], several, expect.get(gate_id))
         if entry is not None:
             expect[gate_id] = entry
-    names = ", ".join(dict.fromkeys(run.name for several in found.values() for run, _ in several))
+    names = ", ".join(dict.fromkeys(seen.run.name for several in found.values() for seen in several))
     return base.model_copy(update={"name": name, "extends": None, "expect": expect,
                                    "description": f"measured by {names}; before that they had passed {base.name}"})
 
 
-def _seen(gate: Gate, run: Run, profile: Profile, observations: Sequence[Observation]) -> list[Observation]:
-    """What the gate would judge: its quantity on the planned subjects, at the declared size or else the largest one."""
+@dataclass(frozen=True)
+class Seen:
+    """What a gate would judge of one run, and by how much the repetitions inside the run differed (share; None: not known)."""
+
+    run: Run
+    observations: list[Observation]
+    inside: float | None
+
+
+def _seen(gate: Gate, run: Run, profile: Profile, observations: Sequence[Observation]) -> Seen:
+    """The gate's quantity on the planned subjects, at the declared size or else the largest one."""
     declared = profile.expect.get(gate.id)
     planned = set(run.planned.get(gate.id, []))
     named = [one for one in observations if one.subject in planned and one.value is not None
              and one.quantity.partition("@")[0] == gate.quantity]
     sizes = {one.quantity.partition("@")[2] for one in named}
     if sizes <= {""} or not named:
-        return named
+        return Seen(run, named, None)
     at = declared.at if declared is not None else max(sizes, key=_bytes)
-    return [one for one in named if one.quantity == f"{gate.quantity}@{at}"]
+    spread = f"{gate.quantity.rpartition('.')[0]}.time_spread@{at}"
+    inside = [float(one.value) for one in observations
+              if one.quantity == spread and one.subject in planned and isinstance(one.value, int | float)]
+    return Seen(run, [one for one in named if one.quantity == f"{gate.quantity}@{at}"], max(inside, default=None))
 
 
 def _bytes(size: str) -> float:
@@ -69,34 +88,56 @@ def _bytes(size: str) -> float:
     return float(match[1]) * _SIZES.get(match[2], 0) if match else 0.0
 
 
-def _expectation(gate: Gate, several: list[tuple[Run, list[Observation]]], declared: Expectation | None) -> Expectation | None:
-    seen = [one for _, observed in several for one in observed]
-    if not seen:
+def _expectation(gate: Gate, several: list[Seen], declared: Expectation | None) -> Expectation | None:
+    """None where nothing was seen, or where what was seen cannot become one expectation."""
+    observed = [one for seen in several for one in seen.observations]
+    if not observed:
         return None
     rule = declared.rule if declared is not None else str(gate.rule)
-    values = [one.value for one in seen if one.value is not None]
-    limits = _limits(rule, values, declared)
-    if limits is None:
+    values = [one.value for one in observed if one.value is not None]
+    by = ", ".join(f"{seen.run.phase} {seen.run.name} on {seen.run.opened_at[:10]}" for seen in several if seen.observations)
+    source = f"measured by {by}: {_range(values)}"
+    spread = _spread(gate, several)
+    limit: object
+    if rule == "at_least" and gate.unit in SPEEDS:
+        if min(_numbers(values), default=0) <= 0:
+            return None  # a floor of 0 cannot fail
+        limit = _rounded(min(_numbers(values)) / (1 + max(LEAST_SPREAD, UNKNOWN_SPREAD if spread is None else spread)))
+        source += "; nothing was measured twice: half of it" if spread is None else f"; the same thing differed by {spread:.0%}"
+    elif declared is not None:
+        limit, source = declared.expected, f"{declared.source}; {source}"
+    else:
+        limit = _as_seen(rule, values)
+    if limit is None:
         return None
-    by = ", ".join(f"{run.name} on {run.opened_at[:10]}" for run, observed in several if observed)
-    at = seen[0].quantity.partition("@")[2] or None
-    source = f"measured by {by}: {_spread(values)}"
-    if declared is not None and limits == declared.expected:
-        source = f"{declared.source}; {source}"
-    return Expectation.model_validate({rule: limits, "at": at, "unit": gate.unit, "source": source})
+    at = observed[0].quantity.partition("@")[2] or None
+    return Expectation.model_validate({rule: limit, "at": at, "unit": gate.unit, "source": source})
 
 
-def _limits(rule: str, values: list[Value], declared: Expectation | None) -> object | None:
-    """None where the values cannot become one expectation."""
-    numbers = [float(value) for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
-    texts = sorted({str(value) for value in values})
+def _spread(gate: Gate, several: Sequence[Seen]) -> float | None:
+    """By how much measurements of the same thing differed: the largest over the smallest, less 1. None: nothing was repeated.
+
+    The same thing: one subject in several runs; the peers of a run; the repetitions inside a run.
+    """
+    groups: dict[str, list[float]] = {}
+    for seen in several:
+        for one in seen.observations:
+            group = groups.setdefault(gate.per if gate.per in EQUALS else one.subject, [])
+            group += _numbers([one.value] if one.value is not None else [])
+    known = [max(group) / min(group) - 1 for group in groups.values() if len(group) > 1 and min(group) > 0]
+    return max([*known, *(seen.inside for seen in several if seen.inside is not None)], default=None)
+
+
+def _as_seen(rule: str, values: list[Value]) -> object | None:
+    """Of what nobody has declared and is no speed: exactly what was seen."""
+    numbers, texts = _numbers(values), sorted({str(value) for value in values})
     match rule:
         case "at_least" if numbers:
-            return _rounded(min(numbers) * (1 - MARGIN) if min(numbers) > 0 else min(numbers) * (1 + MARGIN))
+            return min(numbers)
         case "at_most" if numbers:
-            return declared.expected if declared is not None else _rounded_up(max(numbers) * (1 + MARGIN))
+            return max(numbers) * (1 + LEAST_SPREAD)
         case "between" if numbers:
-            return declared.expected if declared is not None else [min(numbers), max(numbers)]
+            return [min(numbers), max(numbers)]
         case "equals" if len(texts) == 1:
             return values[0]
         case "one_of":
@@ -104,17 +145,17 @@ def _limits(rule: str, values: list[Value], declared: Expectation | None) -> obj
     return None
 
 
+def _numbers(values: Sequence[Value]) -> list[float]:
+    return [float(value) for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
+
+
 def _rounded(number: float) -> float:
-    """Three digits: more would pretend to a precision that one run does not have. The margin is wider than the rounding."""
+    """Three digits: more would pretend to a precision that a few runs do not have. The margin is wider than the rounding."""
     return float(f"{number:.3g}")
 
 
-def _rounded_up(number: float) -> float:
-    return max(number, _rounded(number))
-
-
-def _spread(values: list[Value]) -> str:
-    numbers = [float(value) for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
-    if len(numbers) == len(values) and numbers:
-        return f"{min(numbers):.4g} to {max(numbers):.4g} in {len(numbers)} observations"
+def _range(values: list[Value]) -> str:
+    numbers = _numbers(values)
+    if numbers and len(numbers) == len(values):
+        return f"{min(numbers):.6g} to {max(numbers):.6g}, median {median(numbers):.6g} of {len(numbers)}"
     return f"{', '.join(sorted({str(value) for value in values}))} in {len(values)} observations"

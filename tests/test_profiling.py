@@ -1,0 +1,108 @@
+"""A profile from runs: speeds become floors with room for the spread that was seen, limits stay, and nothing sick gets in."""
+
+from pathlib import Path
+
+import pytest
+from bringup import gates, judge, profile, profiling, runs
+from bringup.cli import main
+from bringup.gates.gate import Gate
+from bringup.parsers.result import Parsed
+from bringup.phases import PHASES
+from bringup.profile import Expectation
+from bringup.records import Outcome
+from runs_for_tests import discovery
+
+BUSBW = gates.GATES["nccl.all_reduce.busbw"]
+
+
+def seen(results: Path, gate: Gate, *facts: tuple[str, str, float | str], declared: str = "generic") -> profiling.Seen:
+    """What (quantity, subject, value) give of a run of two nodes."""
+    folder = runs.open_run(PHASES[gate.phases[0]], nodes=["n0", "n1"], gpus_per_node=2, ranks_per_node=2,
+                           profile=profile.load(declared), argv=[], results=results)
+    parsed = Parsed()
+    for quantity, subject, value in facts:
+        parsed.saw(quantity, subject, value, gate.unit if quantity.startswith(gate.quantity) else "share", "f:1")
+    return profiling._seen(gate, runs.load(folder), profile.load(declared), parsed.observations)
+
+
+def entry(gate: Gate, *several: profiling.Seen, declared: Expectation | None = None) -> Expectation:
+    made = profiling._expectation(gate, list(several), declared)
+    assert made is not None
+    return made
+
+
+@pytest.fixture(autouse=True)
+def outside_slurm(monkeypatch):
+    monkeypatch.delenv("SLURM_RESTART_COUNT", raising=False)
+
+
+def test_a_profile_made_of_a_run_loads_and_the_run_passes_it(tmp_path, monkeypatch, capsys):
+    folder = discovery(tmp_path / "runs", monkeypatch)
+    made = tmp_path / "here.yaml"
+    assert main(["profile", "--from", str(folder), "--name", "here", "-o", str(made)]) == 0
+    loaded = profile.load(str(made))
+    assert loaded.name == "here"
+    for limit in ("discovery.shm", "discovery.clock.offset"):  # they were met, and are no speeds
+        assert loaded.expect[limit].expected == profile.load("local-cpu").expect[limit].expected
+        assert "measured by discovery" in loaded.expect[limit].source
+    assert judge.judge_folder(folder, loaded)[1].outcome is Outcome.PASS
+    assert main(["profile", "--from", str(folder), "-o", str(made)]) == 2  # what is written stays
+    assert "already written" in capsys.readouterr().err
+
+
+def test_a_profile_is_not_made_of_a_run_that_failed(tmp_path, monkeypatch, capsys):
+    folder = discovery(tmp_path, monkeypatch)
+    (folder / "raw/inventory.jsonl").unlink()
+    assert main(["profile", "--from", str(folder)]) == 2
+    out = capsys.readouterr()
+    assert out.out == ""
+    assert "a profile is made of runs that passed" in out.err
+
+
+def test_the_largest_size_counts_and_what_was_measured_once_gives_half(tmp_path):
+    made = entry(BUSBW, seen(tmp_path, BUSBW, ("nccl.all_reduce.busbw@8MiB", "2-nodes", 100.0),
+                             ("nccl.all_reduce.busbw@1GiB", "2-nodes", 400.0), ("nccl.all_reduce.busbw@1GiB", "1-node", 440.0)))
+    assert (made.at, made.at_least, made.unit) == ("1GiB", 200.0, "GB/s")
+    assert "400 to 440" in made.source
+    assert "nothing was measured twice" in made.source
+
+
+@pytest.mark.parametrize(("again", "floor", "says"), [
+    (404.0, 364.0, "differed by 1%"),  # 10 % at least
+    (600.0, 267.0, "differed by 50%"),
+])
+def test_the_same_scale_in_two_runs_gives_the_spread(tmp_path, again, floor, says):
+    speed = "nccl.all_reduce.busbw@1GiB"
+    made = entry(BUSBW, seen(tmp_path, BUSBW, (speed, "2-nodes", 400.0)), seen(tmp_path, BUSBW, (speed, "2-nodes", again)))
+    assert made.at_least == floor
+    assert says in made.source
+
+
+def test_the_repetitions_inside_a_run_say_how_small_the_spread_cannot_be(tmp_path):
+    made = entry(BUSBW, seen(tmp_path, BUSBW, ("nccl.all_reduce.busbw@1GiB", "2-nodes", 400.0),
+                             ("nccl.all_reduce.time_spread@1GiB", "2-nodes", 0.6),
+                             ("nccl.all_reduce.time_spread@8MiB", "2-nodes", 9.0)))
+    assert made.at_least == 250.0
+
+
+def test_nodes_are_peers_and_their_spread_counts(tmp_path):
+    gate = gates.GATES["smoke.storage.files"]
+    made = entry(gate, seen(tmp_path, gate, (gate.quantity, "n0", 1000.0), (gate.quantity, "n1", 1500.0)))
+    assert made.at_least == 667.0
+
+
+def test_a_speed_of_nothing_becomes_no_floor(tmp_path):
+    assert profiling._expectation(BUSBW, [seen(tmp_path, BUSBW, ("nccl.all_reduce.busbw@1GiB", "2-nodes", 0.0))], None) is None
+    assert profiling._expectation(BUSBW, [seen(tmp_path, BUSBW)], None) is None
+
+
+def test_what_nobody_has_declared_and_is_no_speed_is_expected_as_it_was_seen(tmp_path):
+    nics, transport = gates.GATES["nccl.nics"], gates.GATES["nccl.transport"]
+    assert entry(nics, seen(tmp_path, nics, ("nccl.nics", "2-nodes", 8))).at_least == 8
+    assert entry(transport, seen(tmp_path, transport, ("nccl.transport", "2-nodes", "IB"))).one_of == ["IB"]
+
+
+def test_runs_of_two_profiles_are_not_mixed(tmp_path, monkeypatch, capsys):
+    folders = [discovery(tmp_path / name, monkeypatch, profile_name=name) for name in ("local-cpu", "local-cpu-unconfined")]
+    assert main(["profile", "--from", *map(str, folders)]) == 2
+    assert "give runs of one profile" in capsys.readouterr().err
