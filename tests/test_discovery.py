@@ -256,7 +256,9 @@ def test_a_gate_without_a_drill_is_seen_to_fail_on_evidence(tmp_path, monkeypatc
 
 def test_every_gate_of_the_discovery_has_a_drill_or_a_negative_test():
     drilled = {name for drill in drills.DRILLS for name in (drill.gate, *(gate for gate, _ in drill.also))}
-    gpus = {gate.id for gate in gates.of_phase("discovery") if gate.id.startswith("discovery.gpu.")}  # test_discovery_gpus.py
+    # test_discovery_gpus.py, test_fabric.py
+    gpus = {gate.id for gate in gates.of_phase("discovery")
+            if gate.id.startswith(("discovery.gpu.", "discovery.rdma.", "discovery.numa.", "discovery.topology"))}
     missing = {gate.id for gate in gates.of_phase("discovery")} - drilled - gpus - {row[0] for row in NEGATIVE} - {"run.closed"}
     assert missing == set()
 

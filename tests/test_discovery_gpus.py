@@ -20,7 +20,7 @@ import smi
 from facts import Facts
 
 HEALTHY = {"ecc": 0, "pending": 0, "failed": 0, "width": 16, "links": 18, "fabric": 3, "status": 0, "reasons": 0x1, "processes": 0,
-           "persistence": 1, "name": b"NVIDIA H100 80GB HBM3"}
+           "recoveries": 0, "replays": 0, "crc": 0, "persistence": 1, "name": b"NVIDIA H100 80GB HBM3"}
 GPUS = ("GPU-a", "GPU-b")
 
 
@@ -38,6 +38,7 @@ class FakeNvml:
 
     NVML_MEMORY_ERROR_TYPE_CORRECTED, NVML_MEMORY_ERROR_TYPE_UNCORRECTED, NVML_VOLATILE_ECC = 0, 1, 0
     NVML_NVLINK_MAX_LINKS = 18
+    NVML_NVLINK_ERROR_DL_REPLAY, NVML_NVLINK_ERROR_DL_RECOVERY, NVML_NVLINK_ERROR_DL_CRC_FLIT = 0, 1, 2
     c_nvmlGpuFabricInfoV_t = SimpleNamespace
 
     def __init__(self, *gpus):
@@ -73,6 +74,10 @@ class FakeNvml:
 
     def nvmlDeviceGetNvLinkState(self, gpu, link):
         return link < self._of(gpu, "links")
+
+    def nvmlDeviceGetNvLinkErrorCounter(self, gpu, link, counter):
+        count = self._of(gpu, ("replays", "recoveries", "crc")[counter])
+        return count if link == 5 else 0
 
     def nvmlDeviceGetRemappedRows(self, gpu):
         return [0, 0, self._of(gpu, "pending"), gpu["failed"]]
@@ -138,6 +143,7 @@ def test_healthy_gpus_pass_every_gate():
     ({"failed": 1}, "discovery.gpu.remap_failed"),
     ({"width": 8}, "discovery.gpu.pcie"), ({"links": 17}, "discovery.gpu.nvlinks"), ({"fabric": 2}, "discovery.gpu.fabric"),
     ({"status": 1}, "discovery.gpu.fabric"), ({"reasons": 0x48}, "discovery.gpu.slowdown"),
+    ({"recoveries": 1}, "discovery.gpu.nvlink_recoveries"),
     ({"processes": 1}, "discovery.gpu.free"), ({"name": "NVIDIA H200"}, "discovery.gpu.model")])
 def test_one_sick_gpu_fails_its_gate_alone_and_is_named(changes, gate):
     parsed = through_nvml(**changes)
@@ -149,6 +155,28 @@ def test_one_sick_gpu_fails_its_gate_alone_and_is_named(changes, gate):
 
 def test_a_driver_that_is_not_kept_loaded_is_a_warning():
     assert outcomes(through_nvml(persistence=0))["discovery.gpu.persistence"] is Outcome.WARN
+
+
+@pytest.mark.parametrize(("changes", "gate"), [({"replays": 3}, "discovery.gpu.nvlink_replays"),
+                                               ({"crc": 2}, "discovery.gpu.nvlink_crc_errors")])
+def test_errors_that_an_nvlink_mended_itself_are_a_warning(changes, gate):
+    found = outcomes(through_nvml(**changes))
+    assert {name: outcome for name, outcome in found.items() if outcome is not Outcome.PASS} == {gate: Outcome.WARN}
+
+
+def test_a_counter_that_this_generation_has_not_got_is_unknown_and_not_zero():
+    parsed = through_nvml(recoveries=FakeNvml.NVMLError_NotSupported("Not Supported"))
+    found = outcomes(parsed)
+    assert {gate for gate, outcome in found.items() if outcome is not Outcome.PASS} == {"discovery.gpu.nvlink_recoveries"}
+    assert found["discovery.gpu.nvlink_recoveries"] is Outcome.INCOMPLETE
+
+
+def test_links_that_are_down_count_no_errors_and_that_is_no_health():
+    parsed = through_nvml(links=0)
+    errors = {one.quantity: (one.value, one.why) for one in parsed.observations
+              if one.subject == "n0/GPU-b" and one.quantity.startswith("discovery.gpu.nvlink_")}
+    assert set(errors.values()) == {(None, "no NVLink is up, so that none counts errors")}
+    assert len(errors) == 3
 
 
 def test_what_a_gpu_does_not_say_is_incomplete_and_not_healthy():
@@ -220,7 +248,8 @@ def test_nvidia_smi_says_the_same_as_nvml():
     kept: dict[str, str] = {}
     by_smi = {(one.subject, one.quantity): one.value for one in through_smi(SMI["healthy"], kept).observations}
     by_nvml = {(one.subject, one.quantity): one.value for one in through_nvml().observations}
-    only_nvml = {"discovery.gpu.nvlinks", "discovery.gpu.cuda"}
+    only_nvml = {"discovery.gpu.nvlinks", "discovery.gpu.cuda", "discovery.gpu.nvlink_recoveries",
+                 "discovery.gpu.nvlink_replays", "discovery.gpu.nvlink_crc_errors"}
     assert {key: value for key, value in by_nvml.items() if key[1] not in only_nvml} == by_smi
     assert kept == SMI["healthy"]
 

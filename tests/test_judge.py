@@ -2,11 +2,12 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 from bringup import gates, judge, plan, profile, report, runs
 from bringup.parsers.result import Parsed
-from bringup.records import Outcome, Run, Verdicts
+from bringup.records import Outcome, Run, Verdict, Verdicts
 from runs_for_tests import HEALTHY_NODES, discovery
 
 
@@ -127,12 +128,15 @@ def test_two_node_names_for_one_machine_fail_on_both(tmp_path, monkeypatch):
     assert outcome(verdicts, "discovery.node.distinct", "n1") is Outcome.FAIL
 
 
-def test_a_gate_without_a_number_in_the_profile_is_incomplete_and_says_which(tmp_path, monkeypatch):
-    run = Run(phase="nccl_scaling", name="x", profile_sha256="",
-              nodes=["n0", "n1"], gpus_per_node=2, ranks_per_node=2, profile="generic",
-              planned=plan.plan("nccl_scaling", ["n0", "n1"], 2, set()), not_applicable=[], argv=[], git_commit=None,
-              git_dirty=None, slurm_job_id=None, slurm_restart_count=0, opened_at="now")
-    verdicts = judge.judge(run, profile.load("generic"), Parsed())
+def nccl_run() -> Run:
+    return Run(phase="nccl_scaling", name="x", profile_sha256="",
+               nodes=["n0", "n1"], gpus_per_node=2, ranks_per_node=2, profile="generic",
+               planned=plan.plan("nccl_scaling", ["n0", "n1"], 2, set()), not_applicable=[], argv=[], git_commit=None,
+               git_dirty=None, slurm_job_id=None, slurm_restart_count=0, opened_at="now")
+
+
+def test_a_gate_without_a_number_in_the_profile_is_incomplete_and_says_which():
+    verdicts = judge.judge(nccl_run(), profile.load("generic"), Parsed())
     transport = next(v for v in verdicts.verdicts if v.gate == "nccl.transport")
     assert transport.outcome is Outcome.INCOMPLETE
     assert transport.cause == "profile generic declares no nccl.transport"
@@ -259,3 +263,44 @@ def test_evil_evidence_is_neither_a_pass_nor_a_crash(tmp_path, monkeypatch, line
     observations, verdicts = judge.judge_folder(folder)
     runs.save_judgement(folder, observations, verdicts, report.markdown(runs.load(folder), verdicts))
     assert verdicts.outcome is not Outcome.PASS or verdicts.notes
+
+
+def test_the_screen_tells_a_dead_node_once_and_the_report_tells_all_that_is_missing(tmp_path, monkeypatch):
+    folder = discovery(tmp_path, monkeypatch)
+    for name in ("inventory", "clock"):
+        path = folder / f"raw/{name}.jsonl"
+        path.write_text("".join(line for line in path.read_text().splitlines(True) if '"at": "n0"' in line))
+    run, verdicts = runs.load(folder), judged(folder)
+    missing = [v for v in verdicts.verdicts if v.subject == "n1" and v.cause == "no evidence arrived"]
+    assert len(missing) > 10
+    screen = report.screen(folder, run, verdicts)
+    assert f"[n1]: no evidence arrived ({len(missing)} gates: {missing[0].gate}, " in screen
+    assert screen.count("no evidence arrived") == 1
+    assert all(f"| {v.gate} | n1 |" in report.markdown(run, verdicts) for v in missing)
+
+
+def test_one_undeclared_number_is_one_line_for_all_its_subjects_and_a_fault_keeps_its_own():
+    verdicts = [Verdict(gate=gate, subject=subject, outcome=outcome, observed="nothing", expected="e", evidence="none", cause=cause,
+                        fix="docs/a.md#b")
+                for gate, subject, outcome, cause in [
+                    *(("nccl.transport", f"{number}-nodes", Outcome.INCOMPLETE, "declares no") for number in (2, 4, 8, 16)),
+                    ("nccl.step", "2-nodes", Outcome.FAIL, "declares no"), ("nccl.ranks", "4-nodes", Outcome.INCOMPLETE, "other")]]
+    screen = report.screen(Path("/x"), nccl_run(), Verdicts(
+        phase="nccl_scaling", run="x", profile="p", outcome=Outcome.FAIL, verdicts=verdicts, not_applicable=[], notes=[]))
+    assert "nccl.transport: declares no (4 subjects: 2-nodes, 4-nodes, 8-nodes, …)" in screen
+    assert "FAIL       nccl.step [2-nodes]" in screen
+    assert "INCOMPLETE nccl.ranks [4-nodes]" in screen
+
+
+def test_who_lacks_what_a_fleet_gate_needs_is_not_judged_and_has_no_vote():
+    parsed = Parsed()
+    for node, answering, model in (("n0", 2, "H100"), ("n1", 1, "H200"), ("n2", 2, "H100"), ("n3", 1, "H200"), ("n4", 1, "H200")):
+        parsed.saw("discovery.gpu.answering", node, answering, "count", "e")
+        parsed.saw("discovery.gpu.model", node, model, "text", "e")
+    nodes = ["n0", "n1", "n2", "n3", "n4"]
+    run = nccl_run().model_copy(update={"phase": "discovery", "nodes": nodes,
+                                        "planned": {"discovery.gpu.model": nodes, "discovery.gpu.answering": nodes}})
+    found = {v.subject: v for v in judge.judge(run, profile.load("generic"), parsed).verdicts if v.gate == "discovery.gpu.model"}
+    assert {node: v.outcome for node, v in found.items()} == {
+        "n0": Outcome.PASS, "n1": Outcome.INCOMPLETE, "n2": Outcome.PASS, "n3": Outcome.INCOMPLETE, "n4": Outcome.INCOMPLETE}
+    assert found["n1"].cause == "not judged: discovery.gpu.answering did not pass"

@@ -16,6 +16,7 @@ import gpus
 from facts import Facts
 
 TOPOLOGY = Path("/sys/devices/system/cpu")
+NUMA = Path("/sys/devices/system/node")
 
 
 def main():
@@ -25,7 +26,7 @@ def main():
     allowed, denied = gpus.openable()
     if sys.argv[1] == "task":
         task = f"{facts.at}/task{os.environ['SLURM_PROCID']}"
-        bound(facts, task, allowed)
+        near_gpu(facts, bound(facts, task, allowed))
         facts.saw("smoke.binding.openable", allowed, "text", task)
         facts.saw("smoke.binding.denied", denied, "text", task)
         facts.saw("smoke.cpu.allowed", cores(), "count")
@@ -48,15 +49,40 @@ def at_once(facts, job, allowed, denied):
 
 
 def bound(facts, task, allowed, quantity="smoke.binding.gpu"):
-    """The one GPU that this task would compute on."""
+    """The one GPU that this task would compute on; None when it is not known."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    gpu = None
     if re.fullmatch(r"\d+", visible) and int(visible) < len(allowed):
         # an index counts among the devices that can be opened, with and without confinement
-        facts.saw(quantity, allowed[int(visible)], "text", task)
+        gpu = allowed[int(visible)]
     elif visible in allowed:
-        facts.saw(quantity, visible, "text", task)
-    else:
+        gpu = visible
+    if gpu is None:
         facts.unknown(quantity, "text", f"CUDA_VISIBLE_DEVICES={visible!r} names no single GPU of {allowed}", task)
+    else:
+        facts.saw(quantity, gpu, "text", task)
+    return gpu
+
+
+def near_gpu(facts, gpu, numa=NUMA):
+    """Share of the CPUs that this task may run on which belong to the NUMA node of its GPU."""
+    quantity, nodes = "smoke.cpu.near_gpu", sorted(numa.glob("node[0-9]*"))
+    at = None if gpu is None else gpus.numa_node(gpu)
+    if at == "-1" and len(nodes) == 1:
+        at = nodes[0].name.removeprefix("node")  # there is only one
+    if at is None or not (numa / f"node{at}").is_dir():
+        why = {None: "no PCI device stands behind it"}.get(at, f"its NUMA node reads {at}")
+        facts.unknown(quantity, "share", f"{gpu}: {why}" if gpu else "it is not known which GPU the task was given")
+        return
+    allowed = os.sched_getaffinity(0)
+    near = allowed & cpus((numa / f"node{at}" / "cpulist").read_text())
+    facts.saw(quantity, len(near) / len(allowed), "share",
+              remark=f"{gpu} sits at NUMA node {at}, {len(near)} of {len(allowed)} CPUs too")
+
+
+def cpus(text):
+    """"0-2,8" -> {0, 1, 2, 8}"""
+    return {cpu for first, last in re.findall(r"(\d+)(?:-(\d+))?", text) for cpu in range(int(first), int(last or first) + 1)}
 
 
 def cores():

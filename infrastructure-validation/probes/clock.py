@@ -15,6 +15,7 @@ import threading
 import time
 
 from facts import Facts, node_name
+from faults import hits
 
 SAMPLES = 40
 CONNECT_S = 5.0  # a reference that is not there by then is unreachable
@@ -32,7 +33,8 @@ def main():
         if node_name() == arguments.reference:
             offset, uncertainty, remark = be_the_reference(arguments.port, int(os.environ.get("SLURM_NTASKS", "1")) - 1)
         else:
-            offset, uncertainty = measure(arguments.reference, arguments.port)
+            deaf = hits("clock-deaf", node_name())
+            offset, uncertainty = measure(arguments.reference, arguments.port + deaf)
             remark = f"measured against {arguments.reference}"
     except OSError as error:
         facts.unknown("discovery.clock.behind_reference", "s",

@@ -15,6 +15,7 @@ import sys
 import time
 from collections import Counter
 
+import gpus
 import transport
 from bench import GIB, KIB, MIB, REPETITIONS, Bench, blame, named
 from facts import Facts, node_name
@@ -47,11 +48,11 @@ def main():
     init_s = time.monotonic() - begun
     bench = Bench(torch, dist, device, dist.get_rank(), dist.get_world_size())
     facts = Facts("collectives") if bench.rank == 0 else None
-    name = str(torch.cuda.get_device_properties(device).uuid) if cuda else "cpu"
+    name = str(torch.cuda.get_device_properties(device).uuid) if cuda else placeholder(local)
     members = bench.gather((node_name(), task, os.getpid(), name))
     rdma = bench.gather((node_name(), transport.active_rdma_devices()))
     if facts is not None:
-        say_members(facts, scale, members, rdma, cuda)
+        say_members(facts, scale, members, rdma)
         facts.saw("nccl.init_s", round(init_s, 3), "s", scale)
         facts.saw("nccl.backend", dist.get_backend(), "text", scale)
         facts.saw("nccl.debug", os.environ["NCCL_DEBUG"], "text", scale)
@@ -96,14 +97,22 @@ def join(task):
         os.environ.update(RANK=str(task), WORLD_SIZE=os.environ["SLURM_NTASKS"])
 
 
-def say_members(facts, scale, members, rdma, cuda):
+def placeholder(local):
+    """The GPU that this rank would take if there were one behind the device files; None where there are no such files either."""
+    allowed, _ = gpus.openable()
+    return allowed[local % len(allowed)] if allowed else None
+
+
+def say_members(facts, scale, members, rdma):
     """Who is in the communicator, counted by its members."""
     facts.saw("nccl.ranks", len(set(members)), "count", scale)
     facts.saw("nccl.hosts", len({host for host, *_ in members}), "count", scale)
-    if cuda:
-        facts.saw("nccl.devices", len({(host, name) for host, _, _, name in members}), "count", scale)
+    held = Counter((host, name) for host, _, _, name in members)
+    if any(name is None for _, name in held):
+        facts.unknown("nccl.devices", "count", "a rank has no GPU", scale)
     else:
-        facts.unknown("nccl.devices", "count", "no GPU behind the ranks", scale)
+        shared = [f"{count} ranks have {name} of {host}" for (host, name), count in held.items() if count > 1]
+        facts.saw("nccl.devices", len(held), "count", scale, "; ".join(shared) or None)
     facts.saw("nccl.members", [f"{host} pid {pid} {name}" for host, _, pid, name in members][:8], "text", scale)
     have = sorted({f"{host}: {' '.join(devices)}" for host, devices in rdma if devices})
     facts.saw("nccl.rdma.active", have[:8], "text", scale)

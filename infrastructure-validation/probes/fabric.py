@@ -18,6 +18,7 @@ def fabric(facts, net=NET, hcas=HCAS, pci=PCI):
         hca = port.parent.parent
         subject = f"{facts.at}/{hca.name}:{port.name}"
         _saw(facts, "discovery.rdma.state", port / "state", subject)  # "4: ACTIVE"
+        _saw(facts, "discovery.rdma.phys_state", port / "phys_state", subject)  # "5: LinkUp"
         _saw(facts, "discovery.rdma.rate", port / "rate", subject)  # "400 Gb/sec (4X NDR)"
         _saw(facts, "discovery.rdma.layer", port / "link_layer", subject)  # InfiniBand or Ethernet
         _saw(facts, "discovery.rdma.numa", hca / "device/numa_node", subject)

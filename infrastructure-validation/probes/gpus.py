@@ -12,6 +12,7 @@ from pathlib import Path
 
 DEVICE = re.compile(r"nvidia(\d+)")
 DRIVER = Path("/proc/driver/nvidia/gpus")
+PCI = Path("/sys/bus/pci/devices")
 
 
 def devices():
@@ -33,6 +34,15 @@ def uuids():
         if minor and uuid:
             names[int(minor[1])] = uuid[1]
     return names
+
+
+def numa_node(uuid, driver=DRIVER, pci=PCI):
+    """Number of the NUMA node that this GPU sits at, as text ("-1": the firmware does not say); None for what is no PCI device."""
+    for path in driver.glob("*/information"):  # the folder is named after the PCI address
+        if re.search(rf"GPU UUID:\s*{re.escape(uuid)}\s", path.read_text(errors="replace") + "\n"):
+            file = pci / path.parent.name.lower() / "numa_node"
+            return file.read_text().strip() if file.exists() else None
+    return None
 
 
 def identity(minor, path, names):

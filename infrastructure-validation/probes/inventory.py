@@ -80,8 +80,10 @@ def gpu(facts, raw):
     if library is not None:
         nvml.read(facts, library)
     else:
-        facts.unknown("discovery.gpu.nvlinks", "count", why_not)
-        smi.read(facts, lambda name, text: keep(facts, raw, name, text))
+        for quantity in ("nvlinks", "nvlink_recoveries", "nvlink_replays", "nvlink_crc_errors"):
+            facts.unknown(f"discovery.gpu.{quantity}", "count", why_not)
+        smi.read(facts, lambda name, text: keep(facts, raw, f"{name}-{facts.at}.csv", text))
+    smi.keep_texts(facts, lambda name, text: keep(facts, raw, f"{name}-{facts.at}.txt", text))
 
 
 def keep(facts, folder, name, text):
@@ -89,7 +91,7 @@ def keep(facts, folder, name, text):
     if folder is None:
         return
     try:
-        (folder / f"nvidia-smi-{name}-{facts.at}.csv").write_text(text)
+        (folder / f"nvidia-smi-{name}").write_text(text)
     except OSError as error:
         facts.unknown("discovery.raw", "text", f"{name} of nvidia-smi could not be kept: {error.strerror}")
 

@@ -50,10 +50,16 @@ def gpu_reader():
         return lambda: ("", "", "")
     handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
 
+    def over_all(summary, reading, form):
+        try:  # of all GPUs or of none: a sum without one of them would be a wrong number
+            return form.format(summary([reading(handle) for handle in handles]))
+        except pynvml.NVMLError:
+            return ""
+
     def read():
-        return (str(max(pynvml.nvmlDeviceGetUtilizationRates(handle).gpu for handle in handles)),
-                f"{sum(pynvml.nvmlDeviceGetPowerUsage(handle) for handle in handles) / 1000:.0f}",
-                str(max(pynvml.nvmlDeviceGetTemperature(handle, pynvml.NVML_TEMPERATURE_GPU) for handle in handles)))
+        return (over_all(max, lambda handle: pynvml.nvmlDeviceGetUtilizationRates(handle).gpu, "{}"),
+                over_all(sum, lambda handle: pynvml.nvmlDeviceGetPowerUsage(handle) / 1000, "{:.0f}"),
+                over_all(max, lambda handle: pynvml.nvmlDeviceGetTemperature(handle, pynvml.NVML_TEMPERATURE_GPU), "{}"))
 
     return read if handles else lambda: ("", "", "")
 

@@ -9,6 +9,10 @@ FABRIC = {0: "not supported", 1: "not started", 2: "in progress", 3: "completed"
 GIB = 2**30
 
 
+class NothingToAsk(Exception):
+    """The GPU has not got what the question is about; the message says what."""
+
+
 def library():
     """(pynvml, started) or (None, why not)."""
     try:
@@ -52,6 +56,8 @@ def _ask(facts, nvml, subject, quantity, unit, question):
         facts.unknown(quantity, unit, f"NVML: {error}", subject)
     except AttributeError as error:  # a pynvml older than the question
         facts.unknown(quantity, unit, f"pynvml: {error}", subject)
+    except NothingToAsk as error:
+        facts.unknown(quantity, unit, str(error), subject)
 
 
 def _text(value):
@@ -77,15 +83,34 @@ def _corrected(nvml, gpu):
     return nvml.nvmlDeviceGetTotalEccErrors(gpu, nvml.NVML_MEMORY_ERROR_TYPE_CORRECTED, nvml.NVML_VOLATILE_ECC)
 
 
-def _nvlinks(nvml, gpu):
-    """Links that are up. A GPU without NVLink has none; that is an answer."""
-    up = 0
+def _links_up(nvml, gpu):
+    found = []
     for link in range(nvml.NVML_NVLINK_MAX_LINKS):
         try:
-            up += nvml.nvmlDeviceGetNvLinkState(gpu, link)
+            if nvml.nvmlDeviceGetNvLinkState(gpu, link):
+                found.append(link)
         except (nvml.NVMLError_NotSupported, nvml.NVMLError_InvalidArgument):
             break
-    return up
+    return found
+
+
+def _nvlinks(nvml, gpu):
+    """Links that are up. A GPU without NVLink has none; that is an answer."""
+    return len(_links_up(nvml, gpu))
+
+
+def _nvlink_errors(counter):
+    """One kind of error (NVML_NVLINK_ERROR_DL_...), over all links that are up, since the driver was loaded or the GPU was reset.
+
+    A generation that does not count this kind says NotSupported (NVLink 5 has other counters): unknown, not 0.
+    """
+    def ask(nvml, gpu):
+        links = _links_up(nvml, gpu)
+        if not links:
+            raise NothingToAsk("no NVLink is up, so that none counts errors")
+        return sum(nvml.nvmlDeviceGetNvLinkErrorCounter(gpu, link, getattr(nvml, counter)) for link in links)
+
+    return ask
 
 
 def _fabric(nvml, gpu):
@@ -124,6 +149,9 @@ QUESTIONS = (
     # an idle GPU lowers it to save power, so that it is no verdict
     ("discovery.gpu.pcie_generation", "count", lambda nvml, gpu: nvml.nvmlDeviceGetCurrPcieLinkGeneration(gpu)),
     ("discovery.gpu.nvlinks", "count", _nvlinks),
+    ("discovery.gpu.nvlink_recoveries", "count", _nvlink_errors("NVML_NVLINK_ERROR_DL_RECOVERY")),
+    ("discovery.gpu.nvlink_replays", "count", _nvlink_errors("NVML_NVLINK_ERROR_DL_REPLAY")),
+    ("discovery.gpu.nvlink_crc_errors", "count", _nvlink_errors("NVML_NVLINK_ERROR_DL_CRC_FLIT")),
     ("discovery.gpu.fabric", "text", _fabric),
     ("discovery.gpu.slowdown", "text", _slowdown),
     ("discovery.gpu.foreign_processes", "count", _processes),

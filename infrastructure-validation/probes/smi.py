@@ -49,6 +49,20 @@ QUERIES = (  # (name, what nvidia-smi is asked, its fields without the leading u
         "remapped_rows.failure": ("discovery.gpu.remap_failed", "flag", lambda text: bool(int(text)))}, None),
 )
 NODE_WIDE = ("discovery.gpu.driver",)
+TEXTS = (("q", ("-q",)), ("topo", ("topo", "-m")))  # for people, and for parsers/topology.py
+
+
+def keep_texts(facts, keep, run=subprocess.run):
+    """What nvidia-smi tells people, as it is: everything about each GPU, and how GPUs and NICs are connected."""
+    for name, options in TEXTS:
+        quantity = f"discovery.nvidia_smi.{name}"
+        try:
+            text = run(("nvidia-smi", *options), capture_output=True, text=True, timeout=60, check=True).stdout
+        except (OSError, subprocess.SubprocessError) as error:
+            facts.unknown(quantity, "count", _why(error))
+        else:
+            keep(name, text)
+            facts.saw(quantity, len(text.splitlines()), "count", remark="lines, kept in raw/")
 
 
 def read(facts, keep, run=subprocess.run):
@@ -74,17 +88,21 @@ def _answer(facts, options, quantities, run):
     command = ("nvidia-smi", *options, "--format=csv,noheader,nounits")
     try:
         return run(command, capture_output=True, text=True, timeout=60, check=True).stdout
-    except FileNotFoundError:
-        why = "nvidia-smi is not installed"
-    except subprocess.CalledProcessError as error:
-        why = f"nvidia-smi: {(error.stdout or error.stderr or str(error)).strip().splitlines()[-1]}"
     except (OSError, subprocess.SubprocessError) as error:
-        why = f"nvidia-smi: {error}"
+        why = _why(error)
     lost = {"width": "discovery.gpu.pcie_lanes_lost"}
     for quantity, unit in quantities:
         if quantity != "width_max":
             facts.unknown(lost.get(quantity, quantity), unit, why)
     return None
+
+
+def _why(error):
+    if isinstance(error, FileNotFoundError):
+        return "nvidia-smi is not installed"
+    if isinstance(error, subprocess.CalledProcessError):
+        return f"nvidia-smi: {((error.stdout or error.stderr or '').strip() or str(error)).splitlines()[-1]}"
+    return f"nvidia-smi: {error}"
 
 
 def _rows(answer, width):

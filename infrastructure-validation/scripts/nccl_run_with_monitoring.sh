@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Proves:         the same collectives on all nodes at once, while CPU, memory, network and GPU of every node are sampled at 1 Hz.
-# Does not prove: what happens between two samples.
+#                 Clocks are compared first, so that samples of all nodes can be put on one time axis.
+# Does not prove: what happens between two samples; that no clock was set during the run.
 # Usage:          bash infrastructure-validation/scripts/nccl_run_with_monitoring.sh [--nodes N | --nodelist n[0-3]]
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
@@ -9,8 +10,13 @@ source infrastructure-validation/scripts/job.sh
 need_repository
 
 watched() { # inside the allocation; NODES, NODE_COUNT, GPUS and RUN_DIR come from outside it
-  local rc=0 begun=$EPOCHREALTIME monitor logs=$RUN_DIR/raw/nccl-$NODE_COUNT
+  local rc=0 begun monitor logs=$RUN_DIR/raw/nccl-$NODE_COUNT
   mkdir -p "$logs"
+  # how far the clocks are apart, while nothing else runs: the samples carry each node's own time
+  srun --overlap --label --kill-on-bad-exit=0 --nodes="$NODE_COUNT" --ntasks="$NODE_COUNT" --ntasks-per-node=1 \
+    python3 infrastructure-validation/probes/clock.py --reference "${NODES%%,*}" --port "$(port 0)" \
+    >"$RUN_DIR/raw/clock.jsonl" 2>"$RUN_DIR/raw/clock.err" || true # a node without an answer is incomplete
+  begun=$EPOCHREALTIME
   srun --overlap --label --kill-on-bad-exit=0 --ntasks="$NODE_COUNT" --ntasks-per-node=1 --gpus-per-node="$GPUS" \
     "$PYTHON" infrastructure-validation/probes/monitor.py >"$RUN_DIR/raw/monitor.csv" 2>"$RUN_DIR/raw/monitor.err" &
   monitor=$!

@@ -5,13 +5,13 @@ matplotlib is imported only when there is something to draw.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bringup import profile as profiles
-from bringup.parsers import curve, monitor
+from bringup.parsers import clock, curve, monitor
 from bringup.plan import scale_nodes
 from bringup.records import Observation
 
@@ -35,7 +35,7 @@ def draw(folder: Path, observations: Sequence[Observation], profile: profiles.Pr
         samples, _ = monitor.samples(path.read_text(encoding="utf-8", errors="replace"), "")
         samples = {node: rows for node, rows in samples.items() if len(rows) > 1}
         if samples:
-            _timelines(folder / TIMELINES, samples)
+            _timelines(folder / TIMELINES, samples, clock.shifts(observations))
             drawn.append(("What the monitor sampled", TIMELINES))
     return drawn
 
@@ -80,21 +80,23 @@ def _curves(path: Path, by_scale: Mapping[str, Mapping[str, Sequence[curve.Point
     figure.savefig(path)
 
 
-def _timelines(path: Path, samples: Mapping[str, Sequence[Sequence[str]]]) -> None:
-    """One panel per quantity, one line per node, all against the same clock."""
-    began = min(float(rows[0][1]) for rows in samples.values())
+def _timelines(path: Path, samples: Mapping[str, Sequence[Sequence[str]]], shifts: Mapping[str, clock.Shift]) -> None:
+    """One panel per quantity, one line per node, all against the fleet's clock as far as the nodes' own were compared with it."""
+    placed = {node: monitor.times(rows, shifts.get(node)) for node, rows in sorted(samples.items())}
+    began = min(min(times) for times in placed.values())
     figure, panels = _panels(2, 2, (12, 6.4))
     cells = {"CPU, %": 2, "memory used, GiB": 3, "busiest GPU, %": 6}
     for panel, title in zip(panels, [*cells, "sent, MB/s"], strict=True):
-        for node, rows in sorted(samples.items()):
-            times = [float(row[1]) - began for row in rows]
+        for node, unix in placed.items():
+            rows, times = samples[node], [moment - began for moment in unix]
             if title in cells:
                 line = [(time, float(row[cells[title]])) for time, row in zip(times, rows, strict=True) if row[cells[title]]]
             else:
                 line = [(later, (int(b[4]) - int(a[4])) / max(1e-9, later - time) / 1e6)
                         for time, later, a, b in zip(times, times[1:], rows, rows[1:], strict=False)]
             if line:
-                panel.plot([time for time, _ in line], [number for _, number in line], label=node, linewidth=1.3)
+                panel.plot([time for time, _ in line], [number for _, number in line], label=_moved(node, shifts.get(node)),
+                           linewidth=1.3)
         if panel.lines:
             panel.set_ylim(bottom=0)
             if len(samples) <= MAX_NAMED:
@@ -104,5 +106,19 @@ def _timelines(path: Path, samples: Mapping[str, Sequence[Sequence[str]]]) -> No
         panel.set(title=title, xlabel="seconds")
         panel.grid(alpha=0.3)
     start = datetime.fromtimestamp(began, tz=UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-    figure.suptitle(f"second 0 is {start} (unix {began:.0f})", fontsize="medium")
+    figure.suptitle(f"second 0 is {start} (unix {began:.0f}); {_clocks(placed, shifts)}", fontsize="medium")
     figure.savefig(path)
+
+
+def _moved(node: str, shift: clock.Shift | None) -> str:
+    return f"{node} (own clock)" if shift is None else f"{node} ({shift.moved})"
+
+
+def _clocks(nodes: Collection[str], shifts: Mapping[str, clock.Shift]) -> str:
+    """What was done to the times."""
+    own = [node for node in nodes if node not in shifts]
+    if len(own) == len(nodes):
+        return "times are the nodes' own"
+    worst = max(shift.uncertainty for node, shift in shifts.items() if node in nodes)
+    left = f", but not of {', '.join(own[:3])}{' …' if len(own) > 3 else ''}" if own else ""
+    return f"clocks put right to ± {worst:.2g} s{left}"

@@ -1,6 +1,6 @@
 """Faults of the collectives phases. Data only.
 
-No drill here, because they need the hardware: nccl.devices (two ranks on one GPU), nccl.gdr, nccl.nvls and nccl.nics. Their parsers
+No drill here, because they need the hardware: nccl.gdr, nccl.nvls and nccl.nics. Their parsers
 are tested on logs that show the fault (tests/test_nccl_log.py).
 """
 
@@ -51,6 +51,14 @@ COLLECTIVES: tuple[Drill, ...] = (
     Drill(id="separate-communicators", fault="the ranks of each node form a communicator of their own", phase="nccl_scaling",
           environment=(("BRINGUP_DRILL", "separate-communicators"),), where="anywhere",
           gate="nccl.ranks", subject="2-nodes", outcome=Outcome.FAIL, says="2", also=(("nccl.hosts", "2-nodes"),)),
+    Drill(id="ranks-share-gpu", fault="one node has a GPU fewer than ranks, so that two of them take the same one",
+          phase="nccl_monitoring", inject=(("on", "n1", "rm", "/dev/nvidia1"),),
+          undo=(("on", "n1", "mknod", "-m", "666", "/dev/nvidia1", "c", "195", "1"),),
+          gate="nccl.devices", subject="2-nodes", outcome=Outcome.FAIL, says="2 ranks have nvidia0"),
+    Drill(id="clock-not-compared", fault="one node cannot ask for the time, so that its samples stand at its own",
+          phase="nccl_monitoring", nodes=4, environment=(("BRINGUP_DRILL", "clock-deaf:n1"),), where="anywhere",
+          silent=("n0", "n2", "n3"), gate="nccl.monitor.clock", subject="n1", outcome=Outcome.INCOMPLETE,
+          says="Connection refused"),
     Drill(id="wrong-value", fault="one rank contributes wrong values", phase="nccl_monitoring",
           environment=(("BRINGUP_DRILL", "wrong-value:2"),), where="anywhere", silent=("n0/rank0", "n0/rank1", "n1/rank3"),
           gate="nccl.rank.wrong_values", subject="n1/rank2", outcome=Outcome.FAIL, says="",

@@ -60,6 +60,12 @@ def _clock_off(id: str, node: str, silent: tuple[str, ...]) -> Drill:
 _LIBMUNGE = "$(readlink -f \"$(ldconfig -p | sed -n 's/.*libmunge.so.2 .* => //p' | head -n 1)\")"
 _LIBC = "$(readlink -f \"$(ldconfig -p | sed -n 's/.*libc.so.6 .* => //p' | head -n 1)\")"
 
+# the kernel's own links, and a device beside them
+_FAKE_RDMA = ("rm -rf /tmp/class && mkdir /tmp/class && cp -a /sys/class/. /tmp/class && hca=/tmp/class/infiniband/mlx5_0 && "
+              "port=$hca/ports/1 && mkdir -p $port $hca/device && echo '4: ACTIVE' >$port/state && "
+              "echo '5: LinkUp' >$port/phys_state && echo '400 Gb/sec (4X NDR)' >$port/rate && "
+              "echo InfiniBand >$port/link_layer && echo 0 >$hca/device/numa_node && mount --bind /tmp/class /sys/class")
+
 DISCOVERY: tuple[Drill, ...] = (
     Drill(id="node-off", fault="one node is powered off, and Slurm has noticed", phase="discovery",
           inject=(("off", "n1"),), undo=(("boot", "n1"),), wait_for=("n1", "down*"),
@@ -114,6 +120,9 @@ DISCOVERY: tuple[Drill, ...] = (
           inject=(("on", "n1", "bash", "-c", 'mount --bind "$PWD" "$PWD" && mount -o remount,bind,nosuid "$PWD"'),),
           undo=(("on", "n1", "bash", "-c", 'folder=$PWD; cd / && umount -l "$folder"'),),
           gate="discovery.mount", subject="n1", outcome=Outcome.FAIL, says="nosuid", silent=_ALL),
+    Drill(id="rdma-port-extra", fault="one node has an RDMA port that the others have not", phase="discovery", nodes=4,
+          inject=(("on", "n1", "bash", "-c", _FAKE_RDMA),), undo=(("on", "n1", "umount", "/sys/class"),),
+          gate="discovery.rdma.same", subject="n1", outcome=Outcome.FAIL, says="mlx5_0:1: ACTIVE LinkUp 400 Gb/sec", silent=_ALL),
     Drill(id="task-plugin-missing", fault="Slurm runs without task/cgroup and proctrack/cgroup", phase="discovery",
           unconfined=True, environment=(("BRINGUP_PROFILE", "local-cpu"),),
           gate="discovery.slurm.task_plugin", subject="job", outcome=Outcome.FAIL, says="task/none",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bringup.gates.collectives import COLLECTIVES
 from bringup.gates.discovery import DISCOVERY
+from bringup.gates.fabric import FABRIC
 from bringup.gates.gate import Fixed, Gate
 from bringup.gates.gpu_health import GPU_HEALTH
 from bringup.gates.slurm_audit import SLURM_AUDIT
@@ -17,7 +18,7 @@ CLOSED = Gate(id="run.closed", phases=tuple(PHASES), question=6, per="job",
               fix="docs/06-failure-modes.md#not-closed")
 
 GATES: dict[str, Gate] = {gate.id: gate for gate in (
-    CLOSED, *DISCOVERY, *GPU_HEALTH, *SLURM_AUDIT, *SMOKE, *COLLECTIVES, *TRAINING)}
+    CLOSED, *DISCOVERY, *GPU_HEALTH, *FABRIC, *SLURM_AUDIT, *SMOKE, *COLLECTIVES, *TRAINING)}
 
 
 def of_phase(stem: str) -> list[Gate]:

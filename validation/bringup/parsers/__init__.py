@@ -7,7 +7,21 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from bringup.parsers import curve, discovery, facts, monitor, nccl_log, nccl_tests, pairwise, slurm, slurm_audit, smoke, training
+from bringup.parsers import (
+    curve,
+    discovery,
+    fabric,
+    facts,
+    monitor,
+    nccl_log,
+    nccl_tests,
+    pairwise,
+    slurm,
+    slurm_audit,
+    smoke,
+    topology,
+    training,
+)
 from bringup.parsers.result import Parsed
 from bringup.phases import PHASES
 from bringup.plan import scale_name
@@ -29,6 +43,7 @@ _READERS: dict[str, Reader] = {
     "requeue.txt": smoke.requeue,
 }
 _NCCL_TESTS = re.compile(r"(?P<binary>[a-z_]+_perf)-(?P<nodes>\d+)\.(?P<kind>json|txt)")
+_TOPOLOGY = re.compile(r"nvidia-smi-topo-(?P<node>.+)\.txt")
 _STEP = re.compile(r"(?P<what>[a-z_]+)-(?P<nodes>\d+)\.(?P<kind>rc|seconds)")
 
 
@@ -47,6 +62,8 @@ def read_run(folder: Path, run: Run) -> Parsed:
             _read(parsed, path, where, partial(training.launcher_log, run=run))
         elif path.name == "monitor.csv":
             _read(parsed, path, where, partial(monitor.parse, duration_s=_step_seconds(folder)))
+        elif match := _TOPOLOGY.fullmatch(path.name):
+            _read(parsed, path, where, partial(topology.parse, node=match["node"]))
         elif match := _NCCL_TESTS.fullmatch(path.name):
             # the same table; the text counts only where a build too old for -J left no JSON
             if match["kind"] == "json" or not path.with_suffix(".json").exists():
@@ -64,7 +81,9 @@ def read_run(folder: Path, run: Run) -> Parsed:
     parsed.add(pairwise.derive(parsed, run.nodes))
     training.excuse_victims(parsed)
     smoke.derive(parsed, run)
+    fabric.derive(parsed)
     discovery.derive(parsed)
+    monitor.derive(parsed)
     slurm_audit.derive(parsed)
     _say_who_could_not_start(parsed)
     return parsed

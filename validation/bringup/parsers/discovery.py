@@ -10,7 +10,7 @@ import statistics
 from collections import defaultdict
 from typing import TypeGuard
 
-from bringup.parsers import xid
+from bringup.parsers import clock, xid
 from bringup.parsers.result import Parsed
 from bringup.records import Observation
 
@@ -62,18 +62,14 @@ def _shared_gpus(parsed: Parsed, models: list[Observation]) -> None:
 
 
 def _clock(parsed: Parsed, by_quantity: dict[str, list[Observation]]) -> None:
-    """Distance from the fleet's median clock, uncertainty added: the reference itself may be the one that is off."""
-    known = _numbers(by_quantity["discovery.clock.behind_reference"])
-    uncertainty = _numbers(by_quantity["discovery.clock.uncertainty"])
-    median = statistics.median(known.values()) if known else 0.0
-    for one in by_quantity["discovery.clock.behind_reference"]:
-        if one.subject not in known or one.subject not in uncertainty:
+    """Distance from the fleet's median clock, uncertainty added."""
+    measured = clock.shifts([*by_quantity[clock.BEHIND], *by_quantity[clock.UNCERTAINTY]])
+    for one in by_quantity[clock.BEHIND]:
+        shift = measured.get(one.subject)
+        if shift is None:
             parsed.saw("discovery.clock.offset", one.subject, None, "s", one.evidence, one.why or "its uncertainty did not arrive")
-            continue
-        behind, plus_minus = known[one.subject] - median, uncertainty[one.subject]
-        direction = "behind" if behind > 0 else "ahead of"
-        parsed.saw("discovery.clock.offset", one.subject, abs(behind) + plus_minus, "s", one.evidence,
-                   f"{abs(behind):.6f} ± {plus_minus:.6f} s {direction} the median of {len(known)} nodes")
+        else:
+            parsed.saw("discovery.clock.offset", one.subject, abs(shift.seconds) + shift.uncertainty, "s", one.evidence, str(shift))
 
 
 def _memory(parsed: Parsed, several: list[Observation]) -> None:

@@ -1,13 +1,16 @@
 """The monitor's samples:
 `node,unix_s,cpu_percent,memory_used_gib,tx_bytes,rx_bytes,gpu_percent,gpu_power_w,gpu_temp_c,own_cpu_percent`.
 
-The last one is the sampler's own share of one core since it began; samples of older runs end before it.
+The last one is the sampler's own share of one core since it began; samples of older runs end before it. unix_s is the node's own
+time: `derive` says how far that can be put right.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
+from bringup.parsers import clock
 from bringup.parsers.result import Parsed
 
 COLUMNS = ("node", "unix_s", "cpu_percent", "memory_used_gib", "tx_bytes", "rx_bytes", "gpu_percent", "gpu_power_w", "gpu_temp_c",
@@ -15,8 +18,6 @@ COLUMNS = ("node", "unix_s", "cpu_percent", "memory_used_gib", "tx_bytes", "rx_b
 PERIOD_S = 1.0
 _SAMPLE = re.compile(r"\d+\.\d+,\d+\.\d+,\d+\.\d+,\d+,\d+")  # the cells that every node can measure
 _LABEL = re.compile(r"^\s*\d+: ")
-
-
 _NUMBER = re.compile(r"\d+(\.\d+)?")
 
 
@@ -57,3 +58,23 @@ def parse(text: str, where: str, duration_s: float | None) -> Parsed:
         else:
             parsed.saw("monitor.overhead", node, None, "%", where, "the sampler did not count its own time")
     return parsed
+
+
+def derive(parsed: Parsed) -> None:
+    """monitor.clock_uncertainty, s, of every node that was sampled: how well its samples stand on the time axis of all nodes."""
+    measured = clock.shifts(parsed.observations)
+    why = {one.subject: one.why for one in parsed.observations if one.quantity == clock.BEHIND and one.value is None}
+    for one in [one for one in parsed.observations if one.quantity == "monitor.coverage"]:
+        shift = measured.get(one.subject)
+        if shift is None:
+            reason = why.get(one.subject, "nothing arrived")
+            parsed.saw("monitor.clock_uncertainty", one.subject, None, "s", one.evidence,
+                       f"its clock was not compared, and its samples stand at its own time: {reason}")
+        else:
+            parsed.saw("monitor.clock_uncertainty", one.subject, shift.uncertainty, "s", one.evidence,
+                       f"{shift}; its samples are moved by {shift.moved}")
+
+
+def times(rows: Sequence[Sequence[str]], shift: clock.Shift | None) -> list[float]:
+    """When the samples were taken, unix s on the fleet's clock; on the node's own where the two were not compared."""
+    return [float(row[1]) + (shift.seconds if shift else 0.0) for row in rows]

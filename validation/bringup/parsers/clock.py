@@ -1,0 +1,41 @@
+"""The clocks of the nodes against each other, from what probes/clock.py measured. One place: the discovery judges the distance, the
+monitoring puts samples of all nodes on one axis with it."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from bringup.records import Observation
+
+BEHIND, UNCERTAINTY = "discovery.clock.behind_reference", "discovery.clock.uncertainty"
+
+
+@dataclass(frozen=True)
+class Shift:
+    """What has to be added to a node's time to get the fleet's, in s; the fleet's is the median of its clocks."""
+
+    seconds: float
+    uncertainty: float
+    nodes: int  # that the median was taken of
+
+    @property
+    def moved(self) -> str:
+        return f"{round(self.seconds, 3) + 0.0:+.3f} s"  # + 0.0: no "-0.000"
+
+    def __str__(self) -> str:
+        direction = "behind" if self.seconds >= 0 else "ahead of"
+        return f"{abs(self.seconds):.6f} ± {self.uncertainty:.6f} s {direction} the median of {self.nodes} nodes"
+
+
+def shifts(observations: Iterable[Observation]) -> dict[str, Shift]:
+    """Node -> shift; only nodes whose distance was measured."""
+    behind: dict[str, float] = {}
+    error: dict[str, float] = {}
+    for one in observations:
+        if one.quantity in (BEHIND, UNCERTAINTY) and isinstance(one.value, int | float) and not isinstance(one.value, bool):
+            (behind if one.quantity == BEHIND else error)[one.subject] = float(one.value)
+    # the reference itself may be the one that is off
+    median = statistics.median(behind.values()) if behind else 0.0
+    return {node: Shift(behind[node] - median, error[node], len(behind)) for node in behind if node in error}
