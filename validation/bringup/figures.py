@@ -23,19 +23,21 @@ MAX_NAMED = 8  # lines in one legend
 DPI = 110
 
 
-def draw(folder: Path, observations: Sequence[Observation], profile: profiles.Profile) -> list[tuple[str, str]]:
-    """(title, file name) of the pictures drawn into the run's folder; none when there is nothing to draw."""
+def draw(folder: Path, observations: Sequence[Observation], profile: profiles.Profile,
+         into: Path | None = None) -> list[tuple[str, str]]:
+    """(title, file name) of the pictures drawn into the run's folder, or another; none when there is nothing to draw."""
     drawn = []
+    into = folder if into is None else into
     by_scale = curve.curves(list(observations))
     if any(len(points) > 1 for names in by_scale.values() for points in names.values()):
-        _curves(folder / CURVES, by_scale, profile)
+        _curves(into / CURVES, by_scale, profile)
         drawn.append(("Bus bandwidth over size", CURVES))
     path = folder / "raw/monitor.csv"
     if path.exists():
         samples, _ = monitor.samples(path.read_text(encoding="utf-8", errors="replace"), "")
         samples = {node: rows for node, rows in samples.items() if len(rows) > 1}
         if samples:
-            _timelines(folder / TIMELINES, samples, clock.shifts(observations))
+            _timelines(into / TIMELINES, samples, clock.shifts(observations))
             drawn.append(("What the monitor sampled", TIMELINES))
     return drawn
 

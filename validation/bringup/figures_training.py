@@ -19,6 +19,7 @@ COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#0
 DASHES = ("-", "--", "-.", ":")
 MARKERS = {"single": "o", "ddp": "s", "fsdp": "^", "hsdp": "D", "unknown": "x"}
 SHEETS = (".png", ".svg", ".pdf")
+RANKS = "ranks.png"
 DPI = 110
 _TITLE_CHARACTERS = 34  # of a run's name in a legend
 
@@ -172,3 +173,27 @@ def _memory(axis: Axes, entries: Sequence[Entry], names: Sequence[str]) -> None:
 
 PANELS: dict[str, Callable[[Axes, Sequence[Entry], Sequence[str]], None]] = {
     "loss": _losses, "loss-gap": _gaps, "step-time": _steps, "throughput": _speed, "scaling": _efficiency, "memory": _memory}
+
+
+def draw_ranks(entry: Entry, into: Path) -> list[tuple[str, str]]:
+    """(title, file name) of the step times of each rank; none where the run did not record them."""
+    times = entry.metrics.rank_times_s
+    if times is None:
+        return []
+    ranks = range(entry.metrics.world_size)
+    low, high, slowest = ([second * 1e3 for second in series] for series in (times.step_p50, times.step_p95, times.step_max))
+    figure, (steps, own) = _figure(1, 2, (12, 4.2))
+    steps.bar(ranks, [b - a for a, b in zip(low, high, strict=True)], bottom=low, color=COLOURS[5], label="p50 to p95", width=0.8)
+    steps.plot(ranks, low, "_", color=COLOURS[0], markersize=10, markeredgewidth=2, label="p50")
+    steps.plot(ranks, slowest, "x", color=COLOURS[3], markersize=5, label="slowest step")
+    bottom = [0.0] * len(low)
+    for index, (part, hatch) in enumerate((("fetch", "//"), ("forward", ""), ("optimizer", ".."))):
+        values = [second * 1e3 for second in getattr(times, part)]
+        own.bar(ranks, values, bottom=bottom, color=COLOURS[index], hatch=hatch, edgecolor="white", label=part, width=0.8)
+        bottom = [a + b for a, b in zip(bottom, values, strict=True)]
+    for axis, title in ((steps, "Step time per rank, steady window"), (own, "A rank's own work in a step, medians")):
+        axis.set_ylim(bottom=0)
+        _whole_steps(axis)
+        _finish(axis, title, "rank", "milliseconds")
+    figure.savefig(into / RANKS)
+    return [("Step times per rank", RANKS)]

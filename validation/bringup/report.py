@@ -46,7 +46,7 @@ def counted(verdicts: Iterable[Verdict]) -> str:
     return ", ".join(f"{counts[outcome]} {outcome}" for outcome in Outcome if counts[outcome] or outcome is Outcome.PASS)
 
 
-def _bad(verdicts: Iterable[Verdict]) -> list[Verdict]:
+def not_passed(verdicts: Iterable[Verdict]) -> list[Verdict]:
     return sorted((v for v in verdicts if v.outcome is not Outcome.PASS), key=lambda v: -v.outcome.rank)
 
 
@@ -58,7 +58,7 @@ def _by_reason(verdicts: Verdicts) -> dict[str, list[str]]:
     return grouped
 
 
-def _sentence(verdict: Verdict) -> str:
+def sentence(verdict: Verdict) -> str:
     cause = f" ({verdict.cause})" if verdict.cause and verdict.cause not in verdict.observed else ""
     return f"observed {verdict.observed}, expected {verdict.expected}{cause}"
 
@@ -66,7 +66,7 @@ def _sentence(verdict: Verdict) -> str:
 def screen(folder: Path, run: Run, verdicts: Verdicts) -> str:
     """One phase on one screen: outcome, what failed and where, what is not proven, where the report is."""
     lines = [f"{MARK[verdicts.outcome]:<10} {PHASES[run.phase].title} on {len(run.nodes)} node(s): {counted(verdicts.verdicts)}"]
-    groups = _alike(_bad(verdicts.verdicts))
+    groups = _alike(not_passed(verdicts.verdicts))
     for group in groups[:MAX_LISTED]:
         lines += _shown_alone(group[0]) if len(group) == 1 else _shown_together(group)
     if len(groups) > MAX_LISTED:
@@ -97,7 +97,7 @@ def _alike(bad: Sequence[Verdict]) -> list[list[Verdict]]:
 
 
 def _shown_alone(verdict: Verdict) -> list[str]:
-    return [f"  {MARK[verdict.outcome]:<10} {verdict.gate} [{verdict.subject}]: {plain(_sentence(verdict))}",
+    return [f"  {MARK[verdict.outcome]:<10} {verdict.gate} [{verdict.subject}]: {plain(sentence(verdict))}",
             f"  {'':<10} evidence {verdict.evidence}; what to do: {verdict.fix}"]
 
 
@@ -127,7 +127,7 @@ def markdown(run: Run, verdicts: Verdicts) -> str:
         f"Slurm job {run.slurm_job_id or 'none (started on the login host)'}.", "",
         f"{counted(verdicts.verdicts)}. Planned before the run: {sum(map(len, run.planned.values()))} verdicts.", "",
     ]
-    bad = _bad(verdicts.verdicts)
+    bad = not_passed(verdicts.verdicts)
     if bad:
         lines += ["## What failed, and what is not proven", ""]
         lines += table(("outcome", "gate", "subject", "observed", "expected", "cause", "evidence", "what to do"),
@@ -187,7 +187,7 @@ def answers(verdicts: Sequence[Verdict], not_run: Sequence[str]) -> list[tuple[i
         if not judged and not missing:
             continue
         outcome = worst([*(verdict.outcome for verdict in judged), *(Outcome.INCOMPLETE for _ in missing)])
-        bad = _bad(judged)
+        bad = not_passed(judged)
         why = [f"{v.gate} [{v.subject}]" for v in bad[:3]] + (["…"] if len(bad) > 3 else [])
         if missing:
             why.append(f"not run: {', '.join(missing)}")
