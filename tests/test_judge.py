@@ -304,3 +304,38 @@ def test_who_lacks_what_a_fleet_gate_needs_is_not_judged_and_has_no_vote():
     assert {node: v.outcome for node, v in found.items()} == {
         "n0": Outcome.PASS, "n1": Outcome.INCOMPLETE, "n2": Outcome.PASS, "n3": Outcome.INCOMPLETE, "n4": Outcome.INCOMPLETE}
     assert found["n1"].cause == "not judged: discovery.gpu.answering did not pass"
+
+
+def speeds(entry: dict[str, object], of_n1: float) -> dict[str, Verdict]:
+    """The gate of speeds near those of the peers, as the profile declares it; n0 and n2 reach 100 TFLOP/s."""
+    nodes = ["n0", "n1", "n2"]
+    parsed = Parsed()
+    for node in nodes:
+        parsed.saw("smoke.compute.tflops", node, of_n1 if node == "n1" else 100.0, "TFLOP/s", "e")
+    gate = "smoke.compute.peers"
+    run = nccl_run().model_copy(update={"phase": "smoke", "nodes": nodes, "planned": {gate: nodes}})
+    generic = profile.load("generic")
+    declared = profile.Expectation.model_validate({"unit": "TFLOP/s", "source": "a test", **entry})
+    verdicts = judge.judge(run, generic.model_copy(update={"expect": {**generic.expect, gate: declared}}), parsed).verdicts
+    return {v.subject: v for v in verdicts if v.gate == gate}
+
+
+def test_the_rule_of_a_number_is_the_profiles_own():
+    assert speeds({"near_peers": 0.1}, 50.0)["n1"].outcome is Outcome.FAIL
+    by_number = speeds({"at_least": 60}, 50.0)
+    assert (by_number["n1"].outcome, by_number["n1"].expected) == (Outcome.FAIL, "≥ 60.0 TFLOP/s")
+    assert by_number["n0"].outcome is Outcome.PASS
+    assert speeds({"near_peers": 0.1, "unit": "GB/s"}, 50.0)["n1"].outcome is Outcome.INCOMPLETE
+
+
+def test_any_speed_can_be_held_against_its_peers():
+    run, generic = nccl_run(), profile.load("generic")
+    run = run.model_copy(update={"planned": {"nccl.all_reduce.busbw": ["1-node", "2-nodes"]}})
+    declared = profile.Expectation.model_validate({"near_peers": 0.1, "at": "1GiB", "unit": "GB/s", "source": "a test"})
+    parsed = Parsed()
+    for scale, speed in (("1-node", 400.0), ("2-nodes", 400.0)):
+        for need, value, unit in (("nccl.ranks", int(scale[0]) * 2, "count"), ("nccl.hosts", int(scale[0]), "count"),
+                                  ("nccl.wrong_values", 0, "count"), ("nccl.all_reduce.busbw@1GiB", speed, "GB/s")):
+            parsed.saw(need, scale, value, unit, "e")
+    verdicts = judge.judge(run, generic.model_copy(update={"expect": {"nccl.all_reduce.busbw": declared}}), parsed)
+    assert outcome(verdicts, "nccl.all_reduce.busbw", "2-nodes") is Outcome.PASS

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from bringup import gates as catalogue
 from bringup import plan as planning
 from bringup import runs, signs
 from bringup.gates.gate import Fixed, Fleet, FromProfile, Gate, Requested
-from bringup.gates.rules import FLEET_RULES, UNSAID, Expected, RuleError, holds, in_words, odd_ones
+from bringup.gates.rules import UNSAID, Expected, RuleError, holds, in_words, odd_ones
 from bringup.parsers import read_run
 from bringup.parsers.result import Parsed
 from bringup.phases import PHASES
@@ -81,8 +82,7 @@ def _needs_first(planned: Mapping[str, list[str]]) -> list[str]:
     return order
 
 
-def _judge_gate(gate_id: str, subjects: list[str], run: Run, profile: Profile, seen: Seen,
-                outcomes: Outcomes) -> list[Verdict]:
+def _judge_gate(gate_id: str, subjects: list[str], run: Run, profile: Profile, seen: Seen, outcomes: Outcomes) -> list[Verdict]:
     gate = catalogue.GATES.get(gate_id)
     if gate is None:
         return [Verdict(gate=gate_id, subject=subject, outcome=Outcome.INCOMPLETE, observed=NOTHING,
@@ -90,13 +90,14 @@ def _judge_gate(gate_id: str, subjects: list[str], run: Run, profile: Profile, s
                         fix="docs/06-failure-modes.md#unknown-gate") for subject in subjects]
     if isinstance(gate.expect, Fleet):
         return _judge_fleet(gate, subjects, seen, None, outcomes)
-    if gate.rule in FLEET_RULES and gate.id in profile.expect:
-        return _judge_fleet(gate, subjects, seen, profile.expect[gate.id].expected, outcomes)
+    entry = profile.expect.get(gate.id) if isinstance(gate.expect, FromProfile) else None
+    if entry is not None and entry.rule == "near_peers" and entry.unit == gate.unit:  # the profile chooses the rule
+        quantity = gate.quantity if entry.at is None else f"{gate.quantity}@{entry.at}"
+        return _judge_fleet(replace(gate, rule="near_peers", quantity=quantity), subjects, seen, entry.expected, outcomes)
     return [_judge_value(gate, subject, run, profile, seen, outcomes) for subject in subjects]
 
 
-def _judge_value(gate: Gate, subject: str, run: Run, profile: Profile, seen: Seen,
-                 outcomes: Outcomes) -> Verdict:
+def _judge_value(gate: Gate, subject: str, run: Run, profile: Profile, seen: Seen, outcomes: Outcomes) -> Verdict:
     rule, expected, quantity = str(gate.rule), None, gate.quantity
     if isinstance(gate.expect, Fixed):
         expected = gate.expect.value
