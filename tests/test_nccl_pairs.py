@@ -5,9 +5,10 @@ from itertools import combinations
 from pathlib import Path
 
 import pytest
-from bringup import tournament
+from bringup import judge, plan, profile, tournament
 from bringup.parsers import curve, pairwise
 from bringup.parsers.result import Parsed
+from bringup.records import Outcome, Run
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "infrastructure-validation/probes"))
 import bench
@@ -102,8 +103,50 @@ def test_the_best_of_repeated_measurements_counts_and_all_are_shown():
     assert "0.01, 0.9" in str(link.why)
 
 
+def repeated(*speeds: float, nodes: list[str] = FOUR, direction: str = "n1->n0") -> Parsed:
+    """A fleet whose every direction was measured that often at 1 GB/s, and this one at these speeds."""
+    parsed = Parsed()
+    for speed in speeds:
+        for one in fleet(nodes).observations:
+            parsed.observations.append(one.model_copy(update={"value": speed}) if one.subject == direction else one)
+    return parsed
+
+
+def warned(parsed: Parsed) -> dict[str, str]:
+    """Link -> what is said of it, of the links that warn; links are judged as on an unknown GPU cluster."""
+    run = Run(phase="nccl_pairwise", name="x", profile_sha256="", nodes=FOUR, gpus_per_node=1, ranks_per_node=1, profile="generic",
+              planned=plan.plan("nccl_pairwise", FOUR, 1, set()), not_applicable=[], argv=[], git_commit=None, git_dirty=None,
+              slurm_job_id=None, slurm_restart_count=0, opened_at="now")
+    parsed.add(pairwise.derive(parsed, FOUR))
+    verdicts = [v for v in judge.judge(run, profile.load("generic"), parsed).verdicts if v.gate == "nccl.pair.link.steady"]
+    assert len(verdicts) == 6
+    return {v.subject: f"{v.outcome}: {v.observed} {v.cause}" for v in verdicts if v.outcome is not Outcome.PASS}
+
+
+@pytest.mark.parametrize("speeds", [(0.05, 1.0), (1.0, 0.05), (1.0, 1.0, 0.05), (0.0, 1.0)])
+def test_a_link_that_is_slow_at_times_is_a_warning_that_names_it_though_its_best_is_good(speeds):
+    parsed = repeated(*speeds)
+    assert scores(parsed, "nccl.pair.link")["n0--n1"] == 1.0
+    said = warned(parsed)
+    assert list(said) == ["n0--n1"]
+    assert said["n0--n1"].startswith("warn: ")
+    assert f"n1->n0 at {', '.join(f'{speed:.3g}' for speed in speeds)} GB/s" in said["n0--n1"]
+
+
+@pytest.mark.parametrize("speeds", [(1.0, 1.0), (0.9, 0.8), (0.0, 0.0), (0.01, 0.01)])
+def test_a_link_that_is_the_same_each_time_is_steady_be_it_good_or_bad(speeds):
+    assert warned(repeated(*speeds)) == {}
+
+
+def test_a_pair_that_was_measured_once_proves_no_steadiness():
+    said = warned(fleet(FOUR))
+    assert len(said) == 6
+    assert all(words.startswith("incomplete") and "measured once" in words for words in said.values())
+
+
 def test_slow_links_are_measured_again_and_slow_nodes_with_a_stranger():
     assert pairwise.suspects(fleet(FOUR, slow_pair=("n1", "n0")).observations) == [("n0", "n1")]
+    assert pairwise.suspects(repeated(1.0, 0.05).observations) == [("n0", "n1")]
     assert pairwise.suspects(fleet(FOUR).observations) == []
     parsed = fleet(FOUR, slow_node="n1")
     parsed.observations = [one for one in parsed.observations if one.subject not in ("n1->n3", "n3->n1", "n1--n3")]

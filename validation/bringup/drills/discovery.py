@@ -60,8 +60,8 @@ def _clock_off(id: str, node: str, silent: tuple[str, ...]) -> Drill:
 _LIBMUNGE = "$(readlink -f \"$(ldconfig -p | sed -n 's/.*libmunge.so.2 .* => //p' | head -n 1)\")"
 _LIBC = "$(readlink -f \"$(ldconfig -p | sed -n 's/.*libc.so.6 .* => //p' | head -n 1)\")"
 
-# the kernel's own links, and a device beside them
-_FAKE_RDMA = ("rm -rf /tmp/class && mkdir /tmp/class && cp -a /sys/class/. /tmp/class && hca=/tmp/class/infiniband/mlx5_0 && "
+# the kernel's own links to interfaces, and a device beside them
+_FAKE_RDMA = ("rm -rf /tmp/class && mkdir /tmp/class && cp -a /sys/class/net /tmp/class && hca=/tmp/class/infiniband/mlx5_0 && "
               "port=$hca/ports/1 && mkdir -p $port $hca/device && echo '4: ACTIVE' >$port/state && "
               "echo '5: LinkUp' >$port/phys_state && echo '400 Gb/sec (4X NDR)' >$port/rate && "
               "echo InfiniBand >$port/link_layer && echo 0 >$hca/device/numa_node && mount --bind /tmp/class /sys/class")

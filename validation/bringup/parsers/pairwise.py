@@ -1,8 +1,9 @@
 """What single pairs of nodes measured -> which node, or which link between two nodes, is slow. Pure, and without a threshold.
 
 A node is compared with the fleet by the middle one of its partners, so that one bad link does not accuse it. A link is compared
-with what its two nodes do elsewhere, so that a bad node does not accuse all of its links. Of repeated measurements of a pair the
-best counts: another process on a node can slow one of them down, and nothing can speed one up.
+with what its two nodes do elsewhere, so that a bad node does not accuse all of its links. Every pair is measured more than once.
+How fast it is says the best of them: another process on a node can slow one of them down, and nothing can speed one up. A link
+that is slow at times shows in the worst of them, beside the best.
 """
 
 from __future__ import annotations
@@ -53,6 +54,14 @@ class Measured:
     best: float
     evidence: str
     all: list[float]
+
+
+    @property
+    def steady(self) -> float | None:
+        """The worst as a share of the best; None when it was measured once. Nothing at all every time is steady."""
+        if len(self.all) < 2:
+            return None
+        return min(self.all) / max(self.all) if max(self.all) > 0 else 1.0
 
 
 Directions = Mapping[Pair, Measured]  # (from, to) -> GB/s
@@ -148,6 +157,7 @@ def derive(parsed: Parsed, names: Sequence[str]) -> Parsed:
         if len(one.all) > 1:
             words += f", the best of {len(one.all)}: {', '.join(f'{value:.3g}' for value in one.all)}"
         scores.saw("nccl.pair.link", link_name(link), round(by_direction[source, target], 4), "ratio", one.evidence, words)
+        _steadiness(scores, link, {pair: directions[pair] for pair in by_direction})
     if directions:
         (source, target), slowest = min(directions.items(), key=lambda item: item[1].best)
         scores.saw("nccl.pair.slowest", "job", slowest.best, "GB/s", slowest.evidence,
@@ -162,6 +172,20 @@ def derive(parsed: Parsed, names: Sequence[str]) -> Parsed:
     return scores
 
 
+def _steadiness(scores: Parsed, link: Pair, measurements: Directions) -> None:
+    """nccl.pair.link.steady: of the less steady direction, the worst measurement as a share of the best."""
+    shares = {pair: one.steady for pair, one in measurements.items()}
+    known = {pair: share for pair, share in shares.items() if share is not None}
+    if len(known) < len(shares):
+        scores.saw("nccl.pair.link.steady", link_name(link), None, "ratio", next(iter(measurements.values())).evidence,
+                   "measured once: a link that is slow at times cannot be told from a good one")
+        return
+    source, target = min(known, key=lambda pair: known[pair])
+    one = measurements[source, target]
+    scores.saw("nccl.pair.link.steady", link_name(link), round(known[source, target], 4), "ratio", one.evidence,
+               f"{source}->{target} at {', '.join(f'{value:.3g}' for value in one.all)} GB/s, one after the other")
+
+
 def _node_words(score: NodeScore) -> str:
     words = (f"sends at {score.out:.2f} and receives at {score.into:.2f} of the fleet's, "
              f"by the middle one of {score.partners} partners")
@@ -169,7 +193,7 @@ def _node_words(score: NodeScore) -> str:
 
 
 def suspects(observations: Iterable[Observation]) -> list[Pair]:
-    """Pairs to measure again: slow links once more, and slow nodes with a good partner that they have not met yet."""
+    """Pairs to measure again: slow and unsteady links once more, and slow nodes with a good partner that they have not met yet."""
     directions, links = measured(observations)
     nodes = node_scores(directions)
     slow = {node for node, score in nodes.items() if score.worst < SUSPECT_RATIO}
@@ -178,8 +202,10 @@ def suspects(observations: Iterable[Observation]) -> list[Pair]:
     met = {*directions, *((second, first) for first, second in directions)}
     chosen: list[Pair] = []
     for (first, second), one in links.items():
-        speeds = [directions[pair].best for pair in ((first, second), (second, first)) if pair in directions]
-        if min(speeds, default=0.0) < SUSPECT_RATIO * normal or one.best > SUSPECT_LATENCY_FACTOR * usual_us:
+        both = [directions[pair] for pair in ((first, second), (second, first)) if pair in directions]
+        unsteady = any(way.steady is not None and way.steady < SUSPECT_RATIO for way in both)
+        slow_link = min((way.best for way in both), default=0.0) < SUSPECT_RATIO * normal
+        if slow_link or unsteady or one.best > SUSPECT_LATENCY_FACTOR * usual_us:
             chosen.append((first, second))
     for first, second in directions:  # no latency was measured: no answer
         if {(first, second), (second, first)}.isdisjoint(links) and (second, first) not in chosen:
