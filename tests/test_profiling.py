@@ -106,3 +106,15 @@ def test_runs_of_two_profiles_are_not_mixed(tmp_path, monkeypatch, capsys):
     folders = [discovery(tmp_path / name, monkeypatch, profile_name=name) for name in ("local-cpu", "local-cpu-unconfined")]
     assert main(["profile", "--from", *map(str, folders)]) == 2
     assert "give runs of one profile" in capsys.readouterr().err
+
+
+PORTS = gates.GATES["discovery.rdma.active"]
+
+
+def test_ports_are_counted_at_the_highest_rate_that_any_has_and_no_ports_give_no_floor(tmp_path):
+    made = entry(PORTS, seen(tmp_path, PORTS, *((f"discovery.rdma.active@{rate}Gb/s", node, count)
+                                                for node in ("n0", "n1") for rate, count in ((100, 10), (400, 8), (800, 0)))))
+    assert (made.at, made.at_least, made.unit) == ("400Gb/s", 8.0, "count")
+    (tmp_path / "none").mkdir()
+    nothing = seen(tmp_path / "none", PORTS, ("discovery.rdma.active@100Gb/s", "n0", 0))
+    assert profiling._expectation(PORTS, [nothing], None) is None

@@ -24,7 +24,7 @@ LEAST_SPREAD = 0.1  # no cluster repeats itself better on another day
 UNKNOWN_SPREAD = 1.0  # of something that was measured once: a factor of two
 SPEEDS = ("GB/s", "TFLOP/s", "1/s")  # units
 EQUALS = ("node", "rank", "pair", "link")  # what of one run is meant to be as fast as its peers; scales and jobs are not
-_SIZES = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+_UNITS = {"Gb/s": 1, "B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 
 
 class NotHealthy(ValueError):
@@ -76,16 +76,19 @@ def _seen(gate: Gate, run: Run, profile: Profile, observations: Sequence[Observa
     sizes = {one.quantity.partition("@")[2] for one in named}
     if sizes <= {""} or not named:
         return Seen(run, named, None)
-    at = declared.at if declared is not None else max(sizes, key=_bytes)
+    # of ports counted by rate: the highest rate at which there are any
+    reached = sorted({one.quantity.partition("@")[2] for one in named if one.value}) or sorted(sizes)
+    at = declared.at if declared is not None else max(reached, key=_magnitude)
     spread = f"{gate.quantity.rpartition('.')[0]}.time_spread@{at}"
     inside = [float(one.value) for one in observations
               if one.quantity == spread and one.subject in planned and isinstance(one.value, int | float)]
     return Seen(run, [one for one in named if one.quantity == f"{gate.quantity}@{at}"], max(inside, default=None))
 
 
-def _bytes(size: str) -> float:
-    match = re.fullmatch(r"([\d.]+)([KMG]?i?B)", size)
-    return float(match[1]) * _SIZES.get(match[2], 0) if match else 0.0
+def _magnitude(at: str) -> float:
+    """Of a size, or of the rate of a port: `8GiB`, `400Gb/s`."""
+    match = re.fullmatch(r"([\d.]+)([KMG]?i?B|Gb/s)", at)
+    return float(match[1]) * _UNITS.get(match[2], 0) if match else 0.0
 
 
 def _expectation(gate: Gate, several: list[Seen], declared: Expectation | None) -> Expectation | None:
@@ -133,7 +136,7 @@ def _as_seen(rule: str, values: list[Value]) -> object | None:
     numbers, texts = _numbers(values), sorted({str(value) for value in values})
     match rule:
         case "at_least" if numbers:
-            return min(numbers)
+            return min(numbers) if min(numbers) > 0 else None  # a floor of 0 cannot fail
         case "at_most" if numbers:
             return max(numbers) * (1 + LEAST_SPREAD)
         case "between" if numbers:
