@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import itertools
 import os
 import signal
@@ -10,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
@@ -18,6 +20,7 @@ from rich.text import Text
 from bringup import report, slurm
 from bringup.gates.discovery import USABLE_STATES
 from bringup.phases import REPOSITORY, Phase
+from bringup.records import write_text
 
 POLL_S = 0.5
 
@@ -54,13 +57,17 @@ def progress(console: Console, title: str) -> Iterator[Tell]:
             yield tell
 
 
-def bash_and_wait(phase: Phase, nodes: list[str], environment: dict[str, str], log: Path, tell: Tell) -> None:
-    """A phase that is started on the login host; what it prints goes to `log`."""
+def bash_and_wait(phase: Phase, nodes: list[str], environment: dict[str, str], folder: Path, tell: Tell) -> None:
+    """A phase that is started on the login host; what it prints goes to a log in `folder`, the playbook's.
+
+    The script inherits a lock and holds it while it lives, so that a `--resume` knows whether it is still at work.
+    """
     tell("running")
     command = ["bash", phase.script, "--nodelist", ",".join(nodes)]
-    with log.open("wb") as stream:
+    with log_of(phase, folder).open("wb") as stream, (folder / f"{phase.stem}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
         script = subprocess.Popen(command, cwd=REPOSITORY, env=environment, stdout=stream, stderr=subprocess.STDOUT,
-                                  stdin=subprocess.DEVNULL, start_new_session=True)
+                                  stdin=subprocess.DEVNULL, start_new_session=True, pass_fds=(lock.fileno(),))
         try:
             script.wait()
         except BaseException:  # Ctrl-C: the script's own srun and salloc end with it, and their jobs with them
@@ -69,21 +76,45 @@ def bash_and_wait(phase: Phase, nodes: list[str], environment: dict[str, str], l
             raise
 
 
-def submit_and_wait(phase: Phase, nodes: list[str], environment: dict[str, str], tell: Tell) -> None:
-    """Submit on the nodes that are usable now; the plan still holds all of them. Raises SlurmError when none is."""
+def log_of(phase: Phase, folder: Path) -> Path:
+    return folder / f"{phase.stem}.log"
+
+
+def submit_and_wait(phase: Phase, nodes: list[str], environment: dict[str, str], folder: Path, tell: Tell) -> None:
+    """Submit on the nodes that are usable now; the plan still holds all of them. Raises SlurmError when none is.
+
+    The job's number is noted in `folder`, the playbook's, for a `--resume`.
+    """
     waiting, name = list(nodes), environment["BRINGUP_RUN_NAME"]
     for attempt in itertools.count():
         # an attempt that Slurm ended before it was done may have opened its run: the next one writes a folder of its own
         own = environment | {"BRINGUP_NODES": ",".join(nodes), "BRINGUP_RUN_NAME": f"{name}-r{attempt}" if attempt else name}
-        states, _ = slurm.node_facts()
+        states, _ = slurm.patiently(slurm.node_facts, tell)
         usable = [name for name in waiting if states.get(name) in USABLE_STATES]
         if len(usable) < len(nodes) and (phase.max_nodes is not None or phase.is_training or not usable):
             broken = ", ".join(f"{name} {states.get(name, 'unknown')}" for name in nodes if name not in usable)
             raise slurm.SlurmError(f"not submitted: {broken}; scontrol show node {nodes[0]}")
-        job_id = slurm.submit(phase.script, usable, own)
+        job_id = slurm.patiently(partial(slurm.submit, phase.script, usable, own), tell)
+        write_text(folder / f"{phase.stem}.job", f"{job_id}\n", replace=True)
         if _wait(job_id, usable, tell):
             return
         waiting = usable  # a node was lost while the job was pending: cancelled there, once more without it
+
+
+def wait_for_earlier(phase: Phase, folder: Path, tell: Tell) -> None:
+    """Until what a killed `bringup run` has left at work in this phase has ended. `folder`: that playbook's."""
+    noted, lock = folder / f"{phase.stem}.job", folder / f"{phase.stem}.lock"
+    if noted.is_file() and (job_id := noted.read_text().strip()).isdecimal() and slurm.is_own(job_id, phase.stem):
+        _wait(job_id, [], tell)
+    if lock.is_file():
+        with lock.open() as stream:
+            while True:
+                try:
+                    fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    return
+                except BlockingIOError:
+                    tell("an earlier start of it is still running")
+                    time.sleep(POLL_S)
 
 
 def _wait(job_id: str, nodes: list[str], tell: Tell) -> bool:

@@ -9,14 +9,14 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bringup import figures, hostlist, judge, report, runs, slurm, terminal
+from bringup import figures, hostlist, judge, report, resume, runs, slurm, terminal
 from bringup.gates.discovery import USABLE_STATES
-from bringup.launch import bash_and_wait, progress, submit_and_wait
+from bringup.launch import bash_and_wait, log_of, progress, submit_and_wait
 from bringup.phases import PHASES, QUESTIONS, REPOSITORY, Phase
 from bringup.profile import Profile
-from bringup.records import Outcome, Playbook, RecordError, Step, Verdict, read_record, worst, write_record, write_text
+from bringup.records import Outcome, Playbook, Step, Verdict, worst, write_record, write_text
+from bringup.resume import PLAYBOOK, newest_attempt
 
-PLAYBOOK = "playbook.json"
 PLAYBOOKS = REPOSITORY / "validation/results/playbook"
 
 
@@ -37,17 +37,18 @@ class Request:
 def run(request: Request) -> int:
     """Exit code: the worst outcome over the planned phases."""
     if request.resume is not None:  # what is not said again is as it was
-        earlier = _earlier(request.resume)
+        earlier = resume.earlier(request.resume)
         request = replace(request, phases=request.phases or earlier.planned,
                           nodelist=request.nodelist or (None if request.nodes else ",".join(earlier.nodes)))
+    console = terminal.console()
     try:
-        names = requested_nodes(request.nodes, request.nodelist)
-        _, gpus = slurm.node_facts()
+        with progress(console, "Slurm") as tell:
+            names = slurm.patiently(lambda: requested_nodes(request.nodes, request.nodelist), tell)
+            _, gpus = slurm.patiently(slurm.node_facts, tell)
     except slurm.SlurmError as error:
         raise PipelineError(str(error)) from error
-    playbook, kept = _begin(request, names)
+    playbook, kept = _begin(request, names, console)
     folder = PLAYBOOKS / playbook.name
-    console = terminal.console()
     console.print(f"bringup: {len(playbook.planned)} phase(s) on {len(names)} node(s): {', '.join(names)}; "
                   f"profile {request.profile.name}")
     steps: list[Step] = []
@@ -91,24 +92,7 @@ def requested_nodes(count: int | None, nodelist: str | None) -> list[str]:
     return [name for name in names if name in chosen]
 
 
-def _earlier(folder: Path) -> Playbook:
-    try:
-        return read_record(folder / PLAYBOOK, Playbook)
-    except RecordError as error:
-        raise PipelineError(f"--resume: {error}") from error
-
-
-def _still_passes(step: Step, profile: Profile) -> bool:
-    """Judged again, from its evidence, with today's gates and this run's profile: what was said then is no evidence."""
-    if step.folder is None or step.outcome is not Outcome.PASS:
-        return False
-    try:
-        return judge.judge_folder(REPOSITORY / step.folder, profile)[1].outcome is Outcome.PASS
-    except (runs.RunError, RecordError):
-        return False  # gone or damaged: it runs again
-
-
-def _begin(request: Request, names: list[str]) -> tuple[Playbook, dict[str, Step]]:
+def _begin(request: Request, names: list[str], console: Console) -> tuple[Playbook, dict[str, Step]]:
     """The plan, and the steps of an earlier run that passed and are kept."""
     unknown = [stem for stem in request.phases if stem not in PHASES]
     if unknown:
@@ -120,11 +104,11 @@ def _begin(request: Request, names: list[str]) -> tuple[Playbook, dict[str, Step
         raise PipelineError(f"nothing to run: {'; '.join(left_out)}")
     kept: dict[str, Step] = {}
     if request.resume is not None:
-        earlier = _earlier(request.resume)
+        earlier = resume.earlier(request.resume)
         if earlier.nodes != names:
             raise PipelineError(f"--resume {request.resume}: that run was on {', '.join(earlier.nodes)}, "
                                 f"this one on {', '.join(names)}")
-        kept = {step.phase: step for step in earlier.steps if _still_passes(step, request.profile)}
+        kept = resume.kept(request.resume, earlier, planned, request.profile, console)
     name = runs.default_name()
     folder = PLAYBOOKS / name
     folder.mkdir(parents=True)
@@ -136,7 +120,6 @@ def _begin(request: Request, names: list[str]) -> tuple[Playbook, dict[str, Step
 def _one_phase(phase: Phase, names: list[str], gpus: int, request: Request, playbook: str, folder: Path, console: Console) -> Step:
     begun = time.monotonic()
     nodes = names[: phase.max_nodes] if phase.max_nodes is not None else names
-    log = folder / f"{phase.stem}.log"
     environment = os.environ | {"BRINGUP_RUN_NAME": playbook, "BRINGUP_PROFILE": request.profile_name}
     reference = runs.folder_of(PHASES["run_1gpu"], playbook)
     if (reference / runs.METRICS).is_file():  # this playbook's own, not the newest of anybody's
@@ -145,16 +128,17 @@ def _one_phase(phase: Phase, names: list[str], gpus: int, request: Request, play
     with progress(console, phase.title) as tell:
         try:
             if phase.submit:
-                submit_and_wait(phase, nodes, environment, tell)
+                submit_and_wait(phase, nodes, environment, folder, tell)
             else:
-                bash_and_wait(phase, nodes, environment, log, tell)
+                bash_and_wait(phase, nodes, environment, folder, tell)
         except slurm.SlurmError as error:
             said = str(error)
-    run_folder = _newest_attempt(phase, playbook)
+    run_folder = newest_attempt(phase, playbook)
     if run_folder is None:  # the script never came to open its run: plan it here, so that it is judged as incomplete
         run_folder = runs.open_run(phase, nodes=nodes, gpus_per_node=gpus, ranks_per_node=1 if phase.one_gpu else gpus,
                                    profile=request.profile, argv=["bringup", "run", phase.stem], name=playbook)
-        where = f"slurm-logs/{phase.stem}-*.out and {phase.stem}-*.out" if phase.submit else report.shown_path(log)
+        batch_log = f"{phase.stem}-*.out"
+        where = f"slurm-logs/{batch_log} and {batch_log}" if phase.submit else report.shown_path(log_of(phase, folder))
         said = said or f"{phase.script} ended before it opened a run; see {where}"
     if not (run_folder / runs.CLOSED).exists():
         _keep_node_states(run_folder)
@@ -169,13 +153,6 @@ def _one_phase(phase: Phase, names: list[str], gpus: int, request: Request, play
     blocks = any(judge.is_fault_or_gap(verdict, request.profile) for verdict in verdicts.verdicts)
     return Step(phase=phase.stem, folder=report.shown_path(run_folder), outcome=verdicts.outcome, blocks=blocks,
                 seconds=round(seconds, 1))
-
-
-def _newest_attempt(phase: Phase, name: str) -> Path | None:
-    """A requeued job wrote into a folder of its own, -r1."""
-    first = runs.folder_of(phase, name)
-    attempts = sorted(first.parent.glob(f"{first.name}-r[0-9]*"))
-    return attempts[-1] if attempts else first if first.exists() else None
 
 
 def _keep_node_states(run_folder: Path) -> None:

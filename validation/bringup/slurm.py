@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import re
 import subprocess
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from bringup import hostlist, pending
 from bringup.parsers import slurm as answers
@@ -16,6 +21,15 @@ ENDED = {"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEM
 
 class SlurmError(Exception):
     """A Slurm command that failed or is not there. One line."""
+
+
+class ControllerAway(SlurmError):
+    """Nothing was asked for and nothing done: slurmctld could not be reached. It may be back in a minute."""
+
+
+_AWAY = re.compile(r"Unable to contact slurm controller|Unable to establish controller machine")
+_AGAIN_S = 2.0
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -36,8 +50,27 @@ def ask(*command: str, timeout_s: float = 60, environment: dict[str, str] | None
         raise SlurmError(f"{command[0]} gave no answer in {timeout_s:.0f} s") from error
     if result.returncode != 0:
         words = " ".join(result.stderr.split()) or f"exit code {result.returncode}"
-        raise SlurmError(f"{command[0]}: {words}")
+        raise (ControllerAway if _AWAY.search(words) else SlurmError)(f"{command[0]}: {words}")
     return result.stdout
+
+
+def patience_s() -> float:
+    """How long to wait for a controller that is away, as for busy nodes: BRINGUP_WAIT_S, 120 by default."""
+    given = os.environ.get("BRINGUP_WAIT_S", "")
+    return float(given) if given.isdecimal() else 120.0
+
+
+def patiently(question: Callable[[], T], tell: Callable[[str], None]) -> T:
+    """The answer, asked for again while the controller is away. Raises its SlurmError when it stays away."""
+    deadline = time.monotonic() + patience_s()
+    while True:
+        try:
+            return question()
+        except ControllerAway as error:
+            if time.monotonic() > deadline:
+                raise
+            tell(f"no answer from slurmctld ({error}); waiting up to {patience_s():.0f} s for it")
+            time.sleep(_AGAIN_S)
 
 
 def partition_nodes(partition: str | None) -> list[str]:
@@ -108,6 +141,15 @@ def job(job_id: str) -> Job | None:
         raise
     state, _, reason = text.strip().partition(SEPARATOR)
     return Job(state, reason) if state else None
+
+
+def is_own(job_id: str, name: str) -> bool:
+    """Whether Slurm still knows this job of this user, under this name: numbers begin again on a new cluster."""
+    try:
+        told = ask("squeue", "--noheader", "--states=all", "--me", f"--jobs={job_id}", "--format", "%j")
+    except SlurmError:
+        return False
+    return told.strip() == name
 
 
 def cancel(job_id: str) -> None:

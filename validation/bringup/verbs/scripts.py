@@ -46,8 +46,8 @@ def add(verbs: Verbs) -> None:
 
 def _nodes(arguments: argparse.Namespace) -> int:
     try:
-        names = pipeline.requested_nodes(arguments.nodes, arguments.nodelist)
-        states, gpus = slurm.node_facts()
+        names = slurm.patiently(lambda: pipeline.requested_nodes(arguments.nodes, arguments.nodelist), _say)
+        states, gpus = slurm.patiently(slurm.node_facts, _say)
     except slurm.SlurmError as error:
         raise ValueError(str(error)) from error
     if arguments.gpus:
@@ -55,6 +55,10 @@ def _nodes(arguments: argparse.Namespace) -> int:
     else:
         print(",".join(name for name in names if not arguments.usable or states.get(name) in USABLE_STATES))
     return 0
+
+
+def _say(text: str) -> None:
+    print(f"bringup: {text}", file=sys.stderr)
 
 
 def _pairs(arguments: argparse.Namespace) -> int:

@@ -1,0 +1,74 @@
+"""bringup run waits for a controller that is away, and for what an earlier run has left at work."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from bringup import launch, slurm
+from bringup.phases import PHASES
+
+AWAY = "slurm_load_partitions: Unable to contact slurm controller (connect failure)"
+
+
+@pytest.fixture
+def sinfo(tmp_path, monkeypatch):
+    """A sinfo that reaches no controller for the first two calls, then lists two nodes."""
+    monkeypatch.setattr(slurm, "_AGAIN_S", 0.0)
+    program, calls = tmp_path / "sinfo", tmp_path / "calls"
+    program.write_text(f"""#!/bin/sh
+echo call >>"{calls}"
+if [ "$(wc -l <"{calls}")" -le 2 ]; then echo "{AWAY}" >&2; exit 1; fi
+printf 'main*\\037n[0-1]\\n'
+""")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    return calls
+
+
+def test_a_controller_that_is_away_is_waited_for_and_that_is_said(sinfo):
+    said: list[str] = []
+    assert slurm.patiently(lambda: slurm.partition_nodes(None), said.append) == ["n0", "n1"]
+    assert len(sinfo.read_text().splitlines()) == 3
+    assert len(said) == 2
+    assert "Unable to contact slurm controller" in said[0]
+
+
+def test_one_that_stays_away_is_an_error_with_slurms_own_words(sinfo, monkeypatch):
+    monkeypatch.setenv("BRINGUP_WAIT_S", "0")
+    with pytest.raises(slurm.ControllerAway, match="connect failure"):
+        slurm.patiently(lambda: slurm.partition_nodes(None), lambda text: None)
+
+
+def test_another_error_is_not_waited_for(sinfo):
+    sinfo.write_text("call\ncall\n")
+    with pytest.raises(slurm.SlurmError, match="no partition 'gpu'"):
+        slurm.patiently(lambda: slurm.partition_nodes("gpu"), lambda text: pytest.fail(text))
+
+
+def test_a_script_of_a_killed_run_is_waited_for(tmp_path, monkeypatch):
+    monkeypatch.setattr(launch, "POLL_S", 0.01)
+    lock = tmp_path / "smoke.lock"
+    holder = subprocess.Popen(
+        [sys.executable, "-c", "import fcntl, sys; stream = open(sys.argv[1], 'w'); fcntl.flock(stream, fcntl.LOCK_EX); "
+                               "print('held', flush=True); sys.stdin.read()", lock],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert holder.stdin is not None
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "held\n"
+    said: list[str] = []
+
+    def tell(text: str) -> None:
+        said.append(text)
+        if len(said) == 3:
+            holder.stdin.close()
+
+    with holder:
+        launch.wait_for_earlier(PHASES["smoke"], tmp_path, tell)
+    assert holder.returncode == 0
+    assert len(said) >= 3
+    assert "still running" in said[0]
+
+
+def test_nothing_left_behind_is_not_waited_for(tmp_path: Path):
+    launch.wait_for_earlier(PHASES["smoke"], tmp_path, lambda text: pytest.fail(text))
