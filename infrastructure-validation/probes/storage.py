@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """How fast are the results folder's bytes and names from this node? All nodes at once, unless the step has one task.
 
-Bytes: one file, written in blocks and synced, then dropped from this node's cache and read back. Names: files made, looked at
-and removed, one after the other. Says nothing about many clients per node, direct I/O, or a filesystem that is nearly full.
+Bytes: one file, written in blocks and synced, then dropped from this node's cache and read back; by fio where that is installed,
+else by plain I/O, and the fact says by which. Names: files made, looked at and removed, one after the other. Says nothing about
+many clients per node, direct I/O, or a filesystem that is nearly full.
 Run: srun --label --ntasks-per-node=1 python3 storage.py FOLDER MIB alone|together
 """
 
@@ -12,39 +13,47 @@ import time
 from pathlib import Path
 
 import faults
+import fio
 from facts import Facts
 
 BLOCK = 2**20
 FILES = 100
 SLOW_S = 0.2  # the drill: per block and per file
+SLOW_MIB = 2  # per second: the drill for fio
 
 
 def main():
     if len(sys.argv) != 4 or not sys.argv[2].isdigit() or sys.argv[3] not in ("alone", "together"):
         sys.exit("usage: storage.py FOLDER MIB alone|together")
     facts = Facts(f"storage_{sys.argv[3]}")
-    folder, blocks, prefix = Path(sys.argv[1]), int(sys.argv[2]), f"smoke.storage.{sys.argv[3]}"
+    folder, mib, prefix = Path(sys.argv[1]), int(sys.argv[2]), f"smoke.storage.{sys.argv[3]}"
     subject = "job" if sys.argv[3] == "alone" else facts.at
-    pause = SLOW_S if faults.hits("slow-storage", facts.at) else 0.0
+    slow = faults.hits("slow-storage", facts.at)
     file = folder / f"{facts.at}.{sys.argv[3]}.bytes"
+    measure = with_fio if fio.path() else plainly
     try:
-        written = rate(blocks, lambda: write(file, blocks, pause))
-        read_back = rate(blocks, lambda: read(file, blocks, pause))
-        facts.saw(f"{prefix}.write", written, "GB/s", subject, f"{blocks} MiB from {facts.at}")
-        facts.saw(f"{prefix}.read", read_back, "GB/s", subject, f"{blocks} MiB to {facts.at}")
+        for direction, way in (("write", "from"), ("read", "to")):
+            try:
+                speed, moved, by = measure(file, direction, mib, slow)
+                facts.saw(f"{prefix}.{direction}", speed, "GB/s", subject, f"{moved} MiB {way} {facts.at} by {by}")
+            except (OSError, fio.NoFigure) as error:
+                facts.unknown(f"{prefix}.{direction}", "GB/s", f"{facts.at}: {error}", subject)
         if sys.argv[3] == "together":
-            facts.saw("smoke.storage.files", round(names(folder, facts.at, pause), 1), "1/s", remark=f"{FILES} files")
-    except OSError as error:
-        facts.unknown(f"{prefix}.write", "GB/s", str(error), subject)
+            names(facts, folder, SLOW_S / 2 if slow else 0.0)
     finally:
         file.unlink(missing_ok=True)
     facts.finish()
 
 
-def rate(blocks, work):
+def with_fio(file, direction, mib, slow):
+    return fio.run(file, direction, mib, SLOW_MIB if slow else None)
+
+
+def plainly(file, direction, mib, slow):
+    pause = SLOW_S if slow else 0.0
     begun = time.monotonic()
-    work()
-    return round(blocks * BLOCK / 1e9 / (time.monotonic() - begun), 4)
+    (write if direction == "write" else read)(file, mib, pause)
+    return round(mib * BLOCK / 1e9 / (time.monotonic() - begun), 4), mib, "plain I/O (fio is not installed)"
 
 
 def write(file, blocks, pause):
@@ -66,16 +75,20 @@ def read(file, blocks, pause):
             time.sleep(pause)
 
 
-def names(folder, node, pause):
+def names(facts, folder, pause):
     """Files per second: each made, looked at and removed."""
     begun = time.monotonic()
-    for index in range(FILES):
-        path = folder / f"{node}.{index}.name"
-        path.touch()
-        path.stat()
-        path.unlink()
-        time.sleep(pause / 2)
-    return FILES / (time.monotonic() - begun)
+    try:
+        for index in range(FILES):
+            path = folder / f"{facts.at}.{index}.name"
+            path.touch()
+            path.stat()
+            path.unlink()
+            time.sleep(pause)
+    except OSError as error:
+        facts.unknown("smoke.storage.files", "1/s", str(error))
+    else:
+        facts.saw("smoke.storage.files", round(FILES / (time.monotonic() - begun), 1), "1/s", remark=f"{FILES} files")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,57 @@
+"""fio, where it is installed: one file written and synced, or dropped from this node's cache and read, in blocks of 1 MiB.
+
+Bounded: so many bytes, or LIMIT_S. The same two quantities as plain I/O gives, and the time of the slowest blocks besides.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+
+LIMIT_S = 60  # of I/O; fio stops then, and its figure is that of what it did until then
+PATIENCE_S = 60  # beyond that, for the sync at the end
+
+
+class NoFigure(ValueError):
+    """fio gave no figure. One line: why."""
+
+
+def path():
+    """Where it is; None where it is not installed."""
+    return shutil.which("fio")
+
+
+def command(file, direction, mib, rate_mib=None):
+    """For a run in the folder of `file`: fio takes colons in a path for separators."""
+    what = [f"--size={mib}M", "--end_fsync=1"] if direction == "write" else ["--invalidate=1"]
+    slowed = [] if rate_mib is None else [f"--rate={rate_mib}m"]
+    return ["fio", f"--name={direction}", f"--rw={direction}", f"--filename={file.name}", "--bs=1M", "--ioengine=psync", "--thread",
+            "--fallocate=none", f"--runtime={LIMIT_S}", "--output-format=json", *what, *slowed]
+
+
+def run(file, direction, mib, rate_mib=None):
+    """(GB/s, MiB moved, by what in words). The JSON is kept beside the file. Raises NoFigure."""
+    try:
+        done = subprocess.run(command(file, direction, mib, rate_mib), cwd=str(file.parent), capture_output=True, text=True,
+                              timeout=LIMIT_S + PATIENCE_S, stdin=subprocess.DEVNULL, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise NoFigure(f"fio: {error}") from error
+    file.with_suffix(f".{direction}.fio.json").write_text(done.stdout)
+    return figures(done.stdout, direction, (done.stderr.strip() or f"fio ended with {done.returncode}").splitlines()[0])
+
+
+def figures(text, direction, said=""):
+    """Of fio's JSON (fio's documentation, JSON output), with its notes in front. `said`: what it said besides."""
+    try:
+        record = json.JSONDecoder().raw_decode(text, text.index("{\n"))[0]
+        job = record["jobs"][0]
+        done, error, version = job[direction], int(job["error"]), str(record["fio version"])
+        speed, moved = done["bw_bytes"] / 1e9, round(done["io_bytes"] / 2**20)
+        slowest = done["clat_ns"].get("percentile", {}).get("99.000000")
+    except (ValueError, LookupError, TypeError, AttributeError) as problem:
+        raise NoFigure(f"fio's output cannot be read ({type(problem).__name__}); {said or 'it said nothing'}") from problem
+    if error:
+        raise NoFigure(f"fio: {os.strerror(error)}")
+    if speed <= 0:
+        raise NoFigure(f"fio moved {moved} MiB, too little to be timed; {said}")
+    return round(speed, 4), moved, version if slowest is None else f"{version}, 99 of 100 blocks within {slowest / 1e6:.3g} ms"
