@@ -3,6 +3,7 @@
 # inside the cluster that subtree is all there is. Sourced by `cluster`.
 
 HIERARCHIES=(cpuset memory devices freezer)
+CPU_TIME=cpu  # a further one, not of Slurm: with it the CPU time of a node can be held back; without it the rest works
 
 confinement_lack() {  # prints why jobs cannot be confined here; nothing if they can
   local hierarchy at
@@ -23,11 +24,12 @@ make_cgroups() {
   for file in cpuset.cpus cpuset.mems; do  # a new cpuset is empty, and nothing can run in it
     cat "/sys/fs/cgroup/cpuset/$file" >"/sys/fs/cgroup/cpuset/$CGROUP/$file"
   done
+  [ ! -w /sys/fs/cgroup/$CPU_TIME ] || mkdir "/sys/fs/cgroup/$CPU_TIME/$CGROUP" 2>/dev/null || :
 }
 
 remove_cgroups() {  # after the last process has ended; the kernel may need a moment to let go of them
   local hierarchy at tick
-  for hierarchy in "${HIERARCHIES[@]}"; do
+  for hierarchy in "${HIERARCHIES[@]}" $CPU_TIME; do
     at=/sys/fs/cgroup/$hierarchy/$CGROUP
     for ((tick = 0; tick < 100; tick++)); do
       [ -d "$at" ] || continue 2
@@ -42,7 +44,8 @@ narrow_cgroups() {
   local hierarchy hold=$STATE/node/hold
   mkdir "$hold"
   mount -t tmpfs -o size=64k,mode=755 tmpfs "$hold"
-  for hierarchy in "${HIERARCHIES[@]}"; do
+  for hierarchy in "${HIERARCHIES[@]}" $CPU_TIME; do
+    [ -d "/sys/fs/cgroup/$hierarchy/$CGROUP" ] || continue
     mkdir "$hold/$hierarchy"
     mount --bind "/sys/fs/cgroup/$hierarchy/$CGROUP" "$hold/$hierarchy"
   done
@@ -60,4 +63,20 @@ private_sys() {  # CONFINED
     mount -t sysfs sysfs /sys
     mount -t tmpfs -o size=64k tmpfs /sys/fs/cgroup
   fi
+}
+
+# On a node, before anything starts there: all that it will run is in a cgroup of its own.
+own_cpu_time() {  # NODE
+  local at=/sys/fs/cgroup/$CPU_TIME/$1
+  [ -w /sys/fs/cgroup/$CPU_TIME ] || return 0
+  mkdir -p "$at"
+  echo -1 >"$at/cpu.cfs_quota_us"  # a node that was powered off was perhaps throttled
+  echo $$ >"$at/cgroup.procs"
+}
+
+inner_throttle() {  # NODE PERCENT|off: on the login host
+  local at=/sys/fs/cgroup/$CPU_TIME/$1 quota=-1
+  [ -w "$at/cpu.cfs_quota_us" ] || die "throttle needs root and a cgroup v1 hierarchy at /sys/fs/cgroup/cpu"
+  [ "$2" = off ] || quota=$(($(<"$at/cpu.cfs_period_us") * $2 / 100))
+  echo "$quota" >"$at/cpu.cfs_quota_us"
 }

@@ -96,6 +96,7 @@ boot_node() {  # NAME: on the login host
 node_host() {  # NAME GPUS CONFINED; slurmd is a child, so "slurmd died" and "the node died" are different faults
   local node=$1
   private_sys "$3"
+  own_cpu_time "$node"
   until ip link show eth0 >/dev/null 2>&1; do sleep 0.01; done
   ip addr add "$(address "${node#n}")/16" dev eth0
   ip link set eth0 up

@@ -214,6 +214,24 @@ def test_a_node_powered_off_is_noticed_and_boots_again(cluster: Cluster) -> None
     assert cluster.sh("srun", "-N2", "--gpus-per-node=2", "true").returncode == 0
 
 
+def test_a_throttled_node_is_held_back_and_no_other_one(cluster: Cluster) -> None:
+    def held_back() -> list[int]:
+        counted = cluster.sh("awk", "/^nr_throttled/ { print $2 }", *(f"/sys/fs/cgroup/cpu/n{i}/cpu.stat" for i in (0, 1)))
+        return [int(line) for line in counted.stdout.split()]
+
+    work = ("srun", "-N2", "python3", "-c", "sum(range(3_000_000))")
+    assert cluster.sh(*work).returncode == 0
+    assert held_back() == [0, 0]
+    assert cluster.run("throttle", "n1", "10").returncode == 0
+    assert cluster.sh(*work).returncode == 0
+    assert cluster.run("throttle", "n1", "off").returncode == 0
+    n0, n1 = held_back()
+    assert n0 == 0
+    assert n1 > 0
+    assert cluster.sh(*work).returncode == 0
+    assert held_back() == [0, n1]
+
+
 def test_up_again_changes_nothing_and_another_shape_is_refused(cluster: Cluster) -> None:
     assert "already up" in cluster.up().stdout
     refused = cluster.run("up", "--nodes", "3")
@@ -226,7 +244,7 @@ def test_up_again_changes_nothing_and_another_shape_is_refused(cluster: Cluster)
     [
         "fly", "up --fast", "up --nodes", "up --nodes 0", "up --nodes two", "up --nodes 65", "up --gpus -1",
         "on n0", "on n2 true", "on ctl true", "off", "off n0 n1", "boot n07", "boot n0", "slurmd n0", "slurmd n0 explode",
-        "slurmd n0 start", "status now", "down please",
+        "slurmd n0 start", "throttle n0", "throttle n0 0", "throttle n9 5", "throttle n0 5%", "status now", "down please",
     ],
 )  # fmt: skip
 def test_a_wrong_call_is_one_line_and_code_2(cluster: Cluster, arguments: str) -> None:
@@ -343,6 +361,7 @@ def test_it_runs_without_root(readable_copy: Path) -> None:
         slow = "tc qdisc add dev eth0 root tbf rate 100mbit burst 64kb latency 50ms"
         faults = f"set -e; umount /dev/nvidia1; rm /dev/nvidia1; mount -t tmpfs tmpfs /mnt; {slow}"
         assert cluster.on("n1", "bash", "-c", faults).returncode == 0
+        assert "throttle needs root" in cluster.run("throttle", "n1", "10").stderr
         cluster.off("n1")
         cluster.boot("n1")
         assert cluster.on("n1", "ls", "/dev/nvidia1").returncode == 0
