@@ -1,10 +1,11 @@
 """Faults of the discovery phase. Data only.
 
-Gates that have no drill here, and why: on the local cluster there is no GPU driver (discovery.gpu.* but count), no second
+Gates that have no drill here, and why: on the local cluster there is no GPU driver (discovery.gpu.* but count,
+discovery.topology*), no PCI device (discovery.numa.gpu), no profile that expects RDMA ports (discovery.rdma.active), no second
 interpreter and no second Slurm (python, slurm.version), one machine behind all nodes (cpu.model: its text would be a copy of the
 drill for memory), and GresTypes and MpiDefault cannot be wrong in a Slurm that starts. Gates that local-cpu calls not applicable
 (kill_on_bad_exit, health_check, prolog, epilog, memlock) are not judged here. All have a negative test on evidence:
-tests/test_discovery_gpus.py and tests/test_discovery.py.
+tests/test_discovery_gpus.py, tests/test_fabric.py and tests/test_discovery.py.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Faults of the smoke phase. Data only.
 
-Without a drill, because nothing here breaks them alone; a unit test shows each failing on bad evidence:
-smoke.fs.pair.append, .attributes, .lock_refused (an overlay passes them or never shows the lock), smoke.fs.looked,
-smoke.controller; smoke.compute.host_to_device and .device_to_device need GPUs.
+Without a drill: smoke.compute.host_to_device and .device_to_device need GPUs, smoke.cpu.near_gpu a GPU at a NUMA node; a
+unit test shows each failing on bad evidence.
 """
 
 from __future__ import annotations
