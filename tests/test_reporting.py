@@ -195,7 +195,7 @@ def test_a_node_that_failed_is_drained_with_its_gates_as_the_reason():
     (one,) = drain.proposals([judged(verdict("discovery.gpu.count", "n1"), verdict("discovery.kernel", "n1"),
                                      verdict("discovery.gpu.count", "n0", Outcome.PASS))])
     assert one.command == ["scontrol", "update", "NodeName=n1", "State=DRAIN",
-                           "Reason=bringup run: discovery.gpu.count discovery.kernel"]
+                           "Reason=discovery.gpu.count discovery.kernel - bringup run"]
     assert shlex.split(one.line) == one.command
 
 
@@ -267,13 +267,12 @@ def test_draining_is_printed_and_done_only_with_apply(tmp_path, monkeypatch, cap
     folder = broken(tmp_path, monkeypatch)
     log = fake_scontrol(tmp_path / "bin", monkeypatch, "IDLE")
     assert main(["report", str(folder)]) == 1
-    assert "scontrol update NodeName=n1 State=DRAIN 'Reason=bringup " in capsys.readouterr().out
+    assert "scontrol update NodeName=n1 State=DRAIN 'Reason=discovery.gpu.count " in capsys.readouterr().out
     assert not log.exists()
     assert main(["report", str(folder), "--apply"]) == 1
     calls = log.read_text().splitlines()
     assert calls[:3] == ["update", "NodeName=n1", "State=DRAIN"]
-    assert calls[3].startswith("Reason=bringup ")
-    assert "discovery.gpu.count" in calls[3]
+    assert calls[3].startswith("Reason=discovery.gpu.count")
     assert "drained: n1" in capsys.readouterr().out
 
 

@@ -1,16 +1,27 @@
 """Pictures of training runs: what is on them, and that a name cannot change what they say."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from bringup import compare, figures_training
+from bringup.records import MemoryCheck, RankTimes
 
 FIXTURES = Path(__file__).parent / "fixtures/training"
 
 
 def entries(*names: str) -> list[compare.Entry]:
-    return [compare.load(FIXTURES / name) for name in names]
+    """Recorded runs, with the measurements that are younger than some of them."""
+    found = []
+    for entry in (compare.load(FIXTURES / name) for name in names):
+        ranks = [0.1] * entry.metrics.world_size
+        found.append(replace(entry, metrics=entry.metrics.model_copy(update={
+            "rank_times_s": RankTimes(step_p50=ranks, step_p95=ranks, step_max=ranks, fetch=ranks, forward=ranks, optimizer=ranks),
+            "steps_s": [0.1, 0.12],
+            "memory_check": MemoryCheck(states_measured_bytes=2**30, states_predicted_bytes=2**30, states_rank=0,
+                                        peak_measured_bytes=None, peak_predicted_bytes=2**31, reason=None)})))
+    return found
 
 
 def test_a_folder_gets_a_picture_each_and_a_file_one_sheet(tmp_path):
@@ -20,6 +31,14 @@ def test_a_folder_gets_a_picture_each_and_a_file_one_sheet(tmp_path):
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in written)
     (sheet,) = figures_training.draw(runs, tmp_path / "sheet.svg")
     assert "<svg" in sheet.read_text()
+
+
+def test_what_was_not_recorded_has_no_picture(tmp_path):
+    entry = entries("run_1gpu")[0]
+    old = replace(entry, metrics=entry.metrics.model_copy(update={"memory_check": None, "rank_times_s": None, "steps_s": None}))
+    assert figures_training.PREDICTED not in {path.stem for path in figures_training.draw([old], tmp_path / "pictures")}
+    assert figures_training.draw_ranks(old, tmp_path) == []
+    assert [name for _, name in figures_training.draw_ranks(entry, tmp_path)] == [figures_training.RANKS]
 
 
 def test_a_suffix_that_is_no_picture_is_refused(tmp_path):

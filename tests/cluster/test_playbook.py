@@ -10,6 +10,7 @@ from bringup.phases import PHASES
 from bringup.records import Outcome, Playbook, RunArgs, TrainMetrics, read_record
 from harness import CHECKOUT, Cluster, Completed
 from playbook import BRINGUP, playbook
+from schema_reader import validate
 
 pytestmark = pytest.mark.cluster
 
@@ -74,6 +75,27 @@ def test_training_records_what_it_observed(everything, phase):
     if PHASES[phase].strategy == "hsdp":
         assert metrics.observed.placements == ["(Replicate(), Shard(dim=0))"]
         assert metrics.observed.mesh == [[0, 1], [2, 3]]
+
+
+def test_every_record_is_what_its_schema_says(everything):
+    seen = set()
+    for phase in PHASES:
+        for file in everything[0].folder(phase).glob("*.json"):
+            validate(file)
+            seen.add(file.name)
+    assert seen >= {"run.json", "closed.json", "observations.json", "verdicts.json", "run_args.json", "metrics.json"}
+
+
+def test_a_playbook_becomes_one_page(everything, cluster):
+    folder = CHECKOUT / "validation/results/playbook" / everything[0].name
+    done = cluster.sh(BRINGUP, "report", str(folder), "--junit", str(folder / "verdicts.xml"))
+    assert done.returncode == 0, done.stdout + done.stderr
+    text = (folder / "report.html").read_text()
+    assert all(phase.title in text for phase in PHASES.values())
+    # curves of both collective phases, timelines, heat map, ranks of each parallel training, strategies side by side
+    assert text.count("data:image/png;base64,") >= 15
+    assert "Training runs: memory-predicted" in text
+    assert "scontrol" not in done.stdout
 
 
 def test_runs_are_compared_over_all_strategies_and_unlike_runs_are_refused(everything, cluster, tmp_path):

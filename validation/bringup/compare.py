@@ -33,7 +33,7 @@ def load(folder: Path) -> Entry:
 
 def steps_of(entry: Entry) -> list[float]:
     """Seconds of each step of the steady window, which ends with its last rank; empty where a run has not recorded them."""
-    return []
+    return entry.metrics.steps_s or []
 
 
 HEADER = ("run", "strategy", "ranks", "hosts", "tokens/s", "tokens/s/rank", "scaling", "step p50 ms", "step p95 ms",

@@ -76,5 +76,5 @@ def _proposal(node: str, gates: list[str], run: str) -> Proposal:
     named = " ".join(gates[:_NAMED]) + (f" and {len(gates) - _NAMED} more" if len(gates) > _NAMED else "")
     if STATE_GATE in gates:
         return Proposal(node, f"{node}: Slurm keeps it out already ({named} failed); its reason is left as it is", None)
-    reason = _NOT_IN_REASON.sub("_", f"bringup {run}: {named}")[:MAX_REASON]
+    reason = _NOT_IN_REASON.sub("_", f"{named} - bringup {run}")[:MAX_REASON]  # sinfo -R shows 20 of it
     return Proposal(node, reason, ["scontrol", "update", f"NodeName={node}", "State=DRAIN", f"Reason={reason}"])

@@ -33,17 +33,21 @@ def draw(entries: Sequence[Entry], target: Path) -> list[Path]:
         raise ValueError("no run to draw")
     entries = sorted(entries, key=lambda entry: (entry.metrics.world_size, entry.folder.name))
     names = short_names([entry.folder.name for entry in entries])
+    panels = {stem: panel for stem, panel in PANELS.items() if stem != PREDICTED or any(map(_checked, entries))}
     if target.suffix in SHEETS:
-        figure, axes = _figure(2, 3, (16.5, 9.2))
-        for panel, axis in zip(PANELS.values(), axes, strict=True):
+        rows = -(-len(panels) // 3)
+        figure, axes = _figure(rows, 3, (16.5, 4.6 * rows))
+        for panel, axis in zip(panels.values(), axes, strict=False):
             panel(axis, entries, names)
+        for axis in axes[len(panels):]:
+            axis.set_visible(False)
         figure.savefig(target)
         return [target]
     if target.suffix:
         raise ValueError(f"--plot {target}: give a folder, or a file that ends in {', '.join(SHEETS)}")
     target.mkdir(parents=True, exist_ok=True)
     written = []
-    for stem, panel in PANELS.items():
+    for stem, panel in panels.items():
         figure, axes = _figure(1, 1, (7.4, 4.6))
         panel(axes[0], entries, names)
         written.append(target / f"{stem}.png")
@@ -171,8 +175,42 @@ def _memory(axis: Axes, entries: Sequence[Entry], names: Sequence[str]) -> None:
     _finish(axis, "Peak memory of the rank with most", "GiB", "")
 
 
+def _checked(entry: Entry) -> bool:
+    return entry.metrics.memory_check is not None and entry.metrics.memory_check.states_predicted_bytes is not None
+
+
+def _predicted(axis: Axes, entries: Sequence[Entry], names: Sequence[str]) -> None:
+    """Measured as bars, predicted as lines across them."""
+    found = [entry.metrics.memory_check for entry in entries]
+    sizes: dict[str, list[tuple[int | None, int | None]]] = {
+        "states (parameters, gradients, optimizer)":
+            [(check.states_measured_bytes, check.states_predicted_bytes) if check else (None, None) for check in found],
+        "peak of the device's allocator":
+            [(check.peak_measured_bytes, check.peak_predicted_bytes) if check else (None, None) for check in found]}
+    kinds = [(kind, values) for kind, values in sizes.items() if any(measured is not None for measured, _ in values)]
+    most = max(size or 0 for _, values in kinds for pair in values for size in pair)
+    unit, size_of = ("GiB", 2**30) if most >= 2**30 else ("MiB", 2**20)
+    height = 0.7 / len(kinds)
+    for row, (kind, values) in enumerate(kinds):
+        for index, (measured, predicted) in enumerate(values):
+            y = len(entries) - 1 - index + (len(kinds) / 2 - row - 0.5) * height
+            first = index == 0
+            if measured is not None:
+                axis.barh(y, measured / size_of, height=0.9 * height, color=COLOURS[row], alpha=0.75,
+                          label=f"measured {kind}" if first else None)
+            if predicted is not None and measured is not None:
+                axis.plot([predicted / size_of] * 2, [y - height / 2, y + height / 2], color="black", linewidth=2.5,
+                          label="predicted" if first and row == 0 else None)
+    axis.set_yticks(range(len(entries)), [_short(name) for name in reversed(names)], fontsize="small")
+    axis.set_xlim(left=0)
+    axis.margins(y=0.16)
+    _finish(axis, "Memory of a rank, measured and predicted", unit, "", legend="lower right")
+
+
+PREDICTED = "memory-predicted"
 PANELS: dict[str, Callable[[Axes, Sequence[Entry], Sequence[str]], None]] = {
-    "loss": _losses, "loss-gap": _gaps, "step-time": _steps, "throughput": _speed, "scaling": _efficiency, "memory": _memory}
+    "loss": _losses, "loss-gap": _gaps, "step-time": _steps, "throughput": _speed, "scaling": _efficiency, "memory": _memory,
+    PREDICTED: _predicted}
 
 
 def draw_ranks(entry: Entry, into: Path) -> list[tuple[str, str]]:

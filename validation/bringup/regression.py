@@ -56,6 +56,12 @@ MEASURES = (
     Measure("host memory", "GiB", -1, 0.02, 0.10, lambda metrics: metrics.memory.host_rss_gib, resolution=0.1),
     Measure("device memory allocated", "GiB", -1, 0.02, 0.05, lambda metrics: metrics.memory.device_allocated_gib, resolution=0.1),
     Measure("device memory reserved", "GiB", -1, 0.02, 0.10, lambda metrics: metrics.memory.device_reserved_gib, resolution=0.1),
+    Measure("memory of the states", "MiB", -1, 0.01, 0.05,
+            lambda metrics: metrics.memory_check.states_measured_bytes / 2**20 if metrics.memory_check else None, resolution=0.1),
+    Measure("checkpoint write", "GiB/s", 1, 0.10, 0.30,
+            lambda metrics: metrics.checkpoint.write_gib_per_s if metrics.checkpoint else None),
+    Measure("checkpoint read", "GiB/s", 1, 0.10, 0.30,
+            lambda metrics: metrics.checkpoint.read_gib_per_s if metrics.checkpoint else None),
     *(_startup(part) for part in ("import_s", "process_group_s", "first_collective_s", "load_s", "first_step_s")),
 )
 
