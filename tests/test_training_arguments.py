@@ -39,6 +39,7 @@ def run_dir(tmp_path: Path) -> Path:
     (("--dataset", "alpaca"), "--dataset alpaca: expected generated"),
     (("--global-batch", "7"), "not divisible by 2 rank(s) x 1 accumulation step(s); the nearest that is: 8"),
     (("--no-reshard-after-forward",), "under FSDP only"),
+    (("--cpu-offload",), "under FSDP only"),
     (("--run-dir", "/nowhere"), "no such run folder"),
 ])
 def test_bad_argument_is_one_line_and_exit_code_2(run_dir: Path, options: tuple[str, ...], expected: str) -> None:
@@ -56,8 +57,10 @@ def test_only_one_rank_per_node_complains_but_all_leave_with_2(run_dir: Path) ->
 
 
 @pytest.mark.parametrize(("drill", "expected"), [
-    ("explode", "expected no-fsdp or kill-rank:R@STEP"),
-    ("kill-rank:1", "expected no-fsdp or kill-rank:R@STEP"),
+    ("explode", "expected no-fsdp, no-checkpointing"),
+    ("kill-rank:1", "kill-rank:R@STEP"),
+    ("no-fsdp:1", "expected no-fsdp, "),
+    ("same-rows:0", "can never fire with 1 rank(s)"),
     ("kill-rank:1@3", "can never fire with 1 rank(s)"),
     ("hang-rank:0@13", "can never fire with 1 rank(s) and 12 step(s)"),
 ])

@@ -111,52 +111,102 @@ def test_mfu_is_not_computed_in_float32_nor_on_a_cpu() -> None:
     assert flops.efficiency(config_of("tiny"), 128, 1.0, None, "float32").mfu_reason == "no peak is known for cpu"
 
 
-def test_generated_row_depends_on_seed_and_index_alone() -> None:
+def made(folder: Path, name: str = "generated", *, rows: int = 4, length: int = 32, packing: bool = True, seed: int = 42) -> Any:
+    import data
+    import texts
+
+    return data.make_rows(folder, texts.open_source(name, seed), data.byte_encoder(), rows, length, packing=packing)
+
+
+def of_texts(folder: Path, documents: list[str], rows: int, length: int, *, packing: bool = True) -> Any:
+    import data
+    from texts import Source
+
+    source = Source(iter(documents), repr(documents))
+    return data.Rows(data.make_rows(folder, source, data.byte_encoder(), rows, length, packing=packing).path)
+
+
+def test_generated_rows_depend_on_the_seed_alone(tmp_path: Path) -> None:
     import data
 
-    few, many = data.GeneratedText(3, 64, 42), data.GeneratedText(300, 64, 42)
+    few, many = data.Rows(made(tmp_path, rows=3).path), data.Rows(made(tmp_path, rows=300).path)
     assert few[2]["input_ids"].tolist() == many[2]["input_ids"].tolist()
-    assert many[2]["row"] == 2
+    assert (many[2]["row"], many[2]["padding"]) == (2, 0)
     assert few[1]["input_ids"].tolist() != few[2]["input_ids"].tolist()
-    assert data.fingerprint(few) == data.fingerprint(data.GeneratedText(3, 64, 42))
-    assert data.fingerprint(few) != data.fingerprint(data.GeneratedText(3, 64, 43))
-    assert max(few[0]["input_ids"].tolist()) < data.BYTE_VOCABULARY
+    again, other = data.Rows(made(tmp_path / "again", rows=3).path), data.Rows(made(tmp_path, rows=3, seed=43).path)
+    assert data.fingerprint(few) == data.fingerprint(again) != data.fingerprint(other)
+    assert int(many.ids.max()) < data.BYTE_VOCABULARY
 
 
-def test_packing_fills_every_row_and_keeps_the_order() -> None:
-    import data
-
-    packed = data.pack([[1, 2, 3], [4, 5], [6, 7, 8, 9]], rows=2, sequence_length=4)
-    assert packed.tolist() == [[1, 2, 3, 4], [5, 6, 7, 8]]
-
-
-def test_a_dataset_that_is_too_small_says_so() -> None:
-    import data
-
-    with pytest.raises(data.DataError, match="fills 1 rows of 4 tokens, the run needs 2"):
-        data.pack([[1, 2, 3, 4, 5]], rows=2, sequence_length=4)
+def test_packing_fills_every_row_and_keeps_the_order(tmp_path: Path) -> None:
+    rows = of_texts(tmp_path, ["ab", "c", "def"], rows=2, length=4)
+    a, b, c, d, e, f = (3 + byte for byte in b"abcdef")
+    assert rows.ids.tolist() == [[a, b, 1, c], [1, d, e, f]]
+    assert rows[0]["labels"].tolist() == rows[0]["input_ids"].tolist()
 
 
-class Columns:
-    """As much of a datasets.Dataset as is read."""
-
-    def __init__(self, rows: list[dict[str, str]]) -> None:
-        self.rows, self.column_names = rows, list(rows[0])
-
-    def __iter__(self) -> Any:
-        return iter(self.rows)
+def test_without_packing_padding_is_counted_and_has_no_loss(tmp_path: Path) -> None:
+    rows = of_texts(tmp_path, ["a", "bcdefg"], rows=2, length=4, packing=False)
+    assert rows[0]["input_ids"].tolist() == [3 + ord("a"), 1, 0, 0]
+    assert rows[0]["labels"].tolist() == [3 + ord("a"), 1, -100, -100]
+    assert [rows[index]["padding"] for index in (0, 1)] == [2, 0]
 
 
-def test_alpaca_format_and_plain_text_are_read_and_others_refused() -> None:
-    import data
+@pytest.mark.parametrize("packing", [True, False])
+def test_a_dataset_that_is_too_small_says_so_and_leaves_nothing(tmp_path: Path, packing: bool) -> None:
+    from texts import DataError
 
-    alpaca = list(data.texts(Columns([{"instruction": "Add.", "input": "1 1", "output": "2"},
-                                      {"instruction": "Stop.", "input": "", "output": "Yes."}])))
+    with pytest.raises(DataError, match="fills 1 rows of 4 tokens, the run needs 2"):
+        of_texts(tmp_path, ["abcd"], rows=2, length=4, packing=packing)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_rows_that_are_there_are_not_made_again(tmp_path: Path) -> None:
+    first, second, longer = made(tmp_path), made(tmp_path), made(tmp_path, length=64)
+    assert (first.path, first.documents > 0, second.documents) == (second.path, True, 0)
+    assert longer.path != first.path
+
+
+def test_a_folder_that_cannot_hold_the_rows_is_one_line(tmp_path: Path) -> None:
+    from texts import DataError
+
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DataError, match=r"cannot hold the tokenised rows \(4 x 32 x 4 bytes\): .*--data-cache"):
+        made(tmp_path / "file")
+
+
+ALPACA = [{"instruction": "Add.", "input": "1 1", "output": "2"}, {"instruction": "Stop.", "input": "", "output": "Yes."}]
+
+
+def hub_folder(folder: Path, rows: list[dict[str, str]]) -> str:
+    """A dataset as `hf download` leaves it: a folder with a file per split."""
+    folder.mkdir()
+    (folder / "train.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    return str(folder)
+
+
+def test_alpaca_format_and_plain_text_are_read_and_others_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import texts
+
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
+    alpaca = list(texts.open_source(hub_folder(tmp_path / "alpaca", ALPACA), 0).documents)
     assert "### Instruction:\nAdd.\n\n### Input:\n1 1\n\n### Response:\n2" in alpaca[0]
     assert "### Input" not in alpaca[1]
-    assert list(data.texts(Columns([{"text": "a b"}]))) == ["a b"]
-    with pytest.raises(data.DataError, match="columns"):
-        list(data.texts(Columns([{"audio": "x"}])))
+    plain = texts.open_source(hub_folder(tmp_path / "plain", [{"text": "a b"}]), 0)
+    assert list(plain.documents) == ["a b"]
+    assert plain.identity != texts.open_source(hub_folder(tmp_path / "other", [{"text": "a c"}]), 0).identity
+    with pytest.raises(texts.DataError, match=r"columns \['a'\], expected text, or instruction and output"):
+        texts.open_source(hub_folder(tmp_path / "neither", [{"a": "b"}]), 0)
+
+
+def test_a_dataset_that_is_not_there_is_one_line_that_says_what_to_do(tmp_path: Path) -> None:
+    import texts
+
+    with pytest.raises(texts.DataError) as error:
+        texts.open_source(str(tmp_path / "nothing"), 0)
+    assert str(error.value).startswith(f"dataset {tmp_path}/nothing cannot be loaded: Couldn't find")
+    assert "hf download --repo-type dataset" in str(error.value)
+    assert "\n" not in str(error.value)
 
 
 def test_steady_window_judges_the_slowest_rank_of_each_step() -> None:
@@ -218,17 +268,55 @@ def test_wrong_number_of_ranks_or_hosts_for_the_name_is_refused(
     assert message in str(refused.value)
 
 
-def test_hsdp_whose_shard_group_leaves_its_host_is_refused() -> None:
-    import strategy
+def seen(**different: Any) -> Any:
     from bringup.records import ObservedStrategy
 
-    def seen(hosts: list[str]) -> ObservedStrategy:
-        return ObservedStrategy(
-            kind="hsdp", distributed_type="FSDP", wrapper="FSDPLlamaForCausalLM", placements=[strategy.REPLICATE_SHARD],
-            mesh=[[0, 1], [2, 3]], mesh_dims=["dp_replicate", "dp_shard_cp"], parameters=4, parameters_local_max=2,
-            backend="gloo", hosts=hosts, devices=["cpu"] * 4)
+    return ObservedStrategy(**{
+        "kind": "hsdp", "distributed_type": "FSDP", "wrapper": "FSDPLlamaForCausalLM",
+        "placements": ["(Replicate(), Shard(dim=0))"], "mesh": [[0, 1], [2, 3]], "mesh_dims": ["dp_replicate", "dp_shard_cp"],
+        "reshard_after_forward": True,
+        "master_dtype": "float32", "compute_dtype": "float32", "reduce_dtype": "float32", "loss_dtype": "float32",
+        "cpu_offload": False, "decoder_layers": 4, "recomputed_layers": 0, "parameters": 4, "parameters_local_max": 2,
+        "backend": "gloo", "hosts": ["a", "a", "b", "b"], "devices": ["cpu"] * 4, **different})
+
+
+def asked() -> Any:
+    from bringup.records import RunArgs, read_record
+
+    return read_record(ROOT / "tests/fixtures/training/run_hsdp_2node/run_args.json", RunArgs)
+
+
+def test_hsdp_whose_shard_group_leaves_its_host_is_refused() -> None:
+    import strategy
 
     expected = strategy.Expected("hsdp", 2, None)
-    strategy.require(seen(["a", "a", "b", "b"]), expected)
-    with pytest.raises(strategy.Refused, match=r"observed group \[0, 1\] on a, b"):
-        strategy.require(seen(["a", "b", "a", "b"]), expected)
+    strategy.require(seen(), expected, asked())
+    with pytest.raises(strategy.Refused, match=r"observed group \[0, 1\] on a, b") as refused:
+        strategy.require(seen(hosts=["a", "b", "a", "b"]), expected, asked())
+    assert refused.value.seen == (("train.shard.groups_across_hosts", 2, "count"),)
+
+
+@pytest.mark.parametrize(("different", "says"), [
+    ({"reshard_after_forward": False}, "reshard_after_forward: asked True, observed False"),
+    ({"reshard_after_forward": None}, "reshard_after_forward: asked True, observed None"),
+    ({"master_dtype": "bfloat16"}, "master_dtype: asked float32, observed bfloat16"),
+    ({"compute_dtype": "bfloat16"}, "compute_dtype: asked float32, observed bfloat16"),
+    ({"reduce_dtype": "bfloat16"}, "reduce_dtype: asked float32, observed bfloat16"),
+    ({"loss_dtype": "bfloat16"}, "loss_dtype: asked float32, observed bfloat16"),
+    ({"cpu_offload": True}, "cpu_offload: asked False, observed True"),
+    ({"recomputed_layers": 3}, "recomputed layers of 4: asked 0, observed 3"),
+])
+def test_another_variant_than_asked_for_is_refused(different: dict[str, Any], says: str) -> None:
+    import strategy
+
+    with pytest.raises(strategy.Refused, match=says) as refused:
+        strategy.require(seen(**different), strategy.Expected("hsdp", 2, None), asked())
+    assert refused.value.seen == (("train.variant.differences", 1, "count"),)
+
+
+def test_before_the_first_step_only_structure_is_held_against_the_arguments() -> None:
+    unknown = {"compute_dtype": None, "loss_dtype": None, "recomputed_layers": None}
+    wanted = asked().model_copy(update={"activation_checkpointing": True})
+    assert seen(**unknown).differs_from(wanted) == []
+    assert seen(recomputed_layers=4).differs_from(wanted) == []
+    assert seen().differs_from(wanted) == ["recomputed layers of 4: asked 4, observed 0"]

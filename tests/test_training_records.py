@@ -71,6 +71,8 @@ def test_a_healthy_run_of_every_strategy_passes(tmp_path, stem):
     ("run_fsdp_2node", {"observed_parameters_local_max": 213568}, "train.shard.size"),
     ("run_hsdp_2node", {"observed_mesh": [[0, 2], [1, 3]], "parameter_checksums": [1.0] * 4}, "train.shard.inside_node"),
     ("run_fsdp_2node", {"observed_kind": "ddp"}, "train.strategy"),
+    ("run_fsdp_2node", {"observed_recomputed_layers": 4}, "train.variant"),
+    ("run_ddp_1node", {"observed_loss_dtype": "bfloat16"}, "train.variant"),
 ])
 def test_every_training_gate_can_fail(tmp_path, stem, fields, gate):
     folder = run_of(stem, tmp_path)
@@ -85,6 +87,16 @@ def test_a_loss_that_drifts_from_the_reference_fails(tmp_path):
     verdict = bad(folder)["train.loss.agrees", "job"]
     assert verdict.outcome is Outcome.FAIL
     assert verdict.observed.startswith("0.001")
+
+
+def test_a_gradient_of_another_scale_fails_though_the_loss_agrees(tmp_path):
+    folder = run_of("run_fsdp_1node", tmp_path)
+    norms = read_record(folder / "metrics.json", TrainMetrics).grad_norm
+    change(folder, "metrics.json", grad_norm=[2 * norm for norm in norms])
+    found = bad(folder)
+    assert set(found) == {("train.grad_norm.agrees", "job")}
+    assert found["train.grad_norm.agrees", "job"].outcome is Outcome.FAIL
+    assert found["train.grad_norm.agrees", "job"].observed.startswith("1 (at step ")
 
 
 def test_without_a_reference_agreement_is_incomplete_and_says_what_to_run(tmp_path):
@@ -231,7 +243,8 @@ def test_an_undeclared_number_does_not_stop_the_phases_that_follow(tmp_path):
     folder = run_of("run_ddp_1node", tmp_path)
     bare = profile.load("local-cpu").model_copy(update={"expect": {}})
     verdicts = judge.judge_folder(folder, bare)[1].verdicts
-    assert {v.gate for v in verdicts if v.outcome is Outcome.INCOMPLETE} == {"train.loss.fell", "train.loss.agrees"}
+    assert {v.gate for v in verdicts if v.outcome is Outcome.INCOMPLETE} == {"train.loss.fell", "train.loss.agrees",
+                                                                                        "train.grad_norm.agrees"}
     assert not any(judge.is_fault_or_gap(v, bare) for v in verdicts)
     change(folder, "metrics.json", observed_kind="single")
     assert any(judge.is_fault_or_gap(v, bare) for v in judge.judge_folder(folder, bare)[1].verdicts)

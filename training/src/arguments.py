@@ -26,6 +26,8 @@ class Args:
     run_dir: Path
     model: str
     dataset: str
+    data_cache: Path | None  # where tokenised rows are kept; None: in a temporary folder of the node, until they are open
+    packing: bool  # documents end to end; without it one document per row, padded
     sequence_length: int  # tokens per row
     global_batch: int  # rows per optimizer step, over all ranks
     gradient_accumulation: int
@@ -37,6 +39,7 @@ class Args:
     bf16: bool | None  # None: bfloat16 on a GPU, float32 on a CPU
     reduce_dtype: str
     reshard_after_forward: bool
+    cpu_offload: bool
     activation_checkpointing: bool
     attention: str
     dataloader_workers: int
@@ -75,8 +78,8 @@ def parse(doc: str, *, takes_hsdp: bool, sharded: bool) -> tuple[Args, bool]:
                  f"accumulation step(s); the nearest that is: {math.ceil(given.global_batch / rows_at_once) * rows_at_once}")
     if given.warmup_steps >= given.steps:
         complain(f"--warmup-steps {given.warmup_steps} leaves nothing to measure of --steps {given.steps}; lower it")
-    if not sharded and (given.reduce_dtype != "float32" or not given.reshard_after_forward):
-        complain("--reduce-dtype and --no-reshard-after-forward mean something under FSDP only; leave them out")
+    if not sharded and (given.reduce_dtype != "float32" or not given.reshard_after_forward or given.cpu_offload):
+        complain("--reduce-dtype, --no-reshard-after-forward and --cpu-offload mean something under FSDP only; leave them out")
     if given.reduce_dtype == "bfloat16" and given.bf16 is False:
         complain("--reduce-dtype bfloat16 needs --bf16")
     fields = vars(given) | {
@@ -92,7 +95,10 @@ def _parser(doc: str, takes_hsdp: bool) -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--run-dir", type=Path, required=True, help="folder of this run, made by `bringup open`, shared by all nodes")
     add("--model", default="tiny", help="stem of training/models/*.json (random weights) or a hub name (default: %(default)s)")
-    add("--dataset", default="generated", help="generated (no network), or a hub name (default: %(default)s)")
+    add("--dataset", default="generated", help="generated (no network), a hub name, or a folder (default: %(default)s)")
+    add("--data-cache", type=Path, help="keep tokenised rows in this folder, of the node or shared, for later runs "
+                                        "(default: a temporary folder of the node)")
+    add("--no-packing", dest="packing", action="store_false", help="one document per row, cut or padded; padding is no token")
     add("--sequence-length", type=_natural, default=128, help="tokens per row (default: %(default)s)")
     add("--global-batch", type=_natural, default=8, help="rows per optimizer step, over all ranks (default: %(default)s)")
     add("--gradient-accumulation", type=_natural, default=1, help="micro-steps per optimizer step (default: %(default)s)")
@@ -106,6 +112,7 @@ def _parser(doc: str, takes_hsdp: bool) -> argparse.ArgumentParser:
                                                                                    "float32 sends twice the bytes")
     add("--no-reshard-after-forward", dest="reshard_after_forward", action="store_false",
         help="FSDP: keep parameters gathered from forward to backward (less traffic, more memory)")
+    add("--cpu-offload", action="store_true", help="FSDP: parameters, gradients and optimizer states live in host memory")
     add("--activation-checkpointing", action="store_true", help="recompute activations in the backward pass")
     add("--attention", choices=("eager", "sdpa", "flash_attention_2", "flash_attention_3"), default="sdpa",
         help="attention implementation (default: %(default)s)")

@@ -1,120 +1,154 @@
-"""Rows of tokens, every row full: no padding, so every token counts and every strategy does the same work.
+"""Rows of tokens: documents are tokenised and packed end to end into full rows, so every token counts and every strategy does
+the same work. Without packing a row is one document, cut or padded on the right; padding is counted apart and has no loss.
 
-Generated text needs no network and no file: row i depends on the seed and i alone, so ranks and workers cannot disagree.
-A hub dataset is tokenised and packed: documents end to end with an end-of-text token between them, cut into full rows.
+Rows are made once per node, by one rank, into a file that the ranks of the node map into memory.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-import random
-from collections.abc import Callable, Iterable, Iterator
+import json
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from texts import DataError, Source
 
-STORY = (
-    "a node in the rack lost its link and the job waits for the queue while one switch drops packets every fan holds speed "
-    "two drivers disagree about memory some kernel counts errors no power no fabric the disk fills slowly each gradient "
-    "meets its peers a shard is gathered used freed the loss falls tokens stream past and the next step begins"
-)
-WORDS = STORY.split()
+FORMAT = 1  # of the files; part of their names
+PADDING = -1  # in the file; no tokenizer has it
+IGNORED = -100  # the label that has no loss
 
 END_OF_TEXT = 1
 FIRST_BYTE = 3  # ids 0, 1, 2 are begin, end and padding; byte b is id b + 3
 BYTE_VOCABULARY = FIRST_BYTE + 256
 
-ALPACA = ("Below is an instruction that describes a task. Write a response that completes the request.\n\n"
-          "### Instruction:\n{instruction}\n\n{input}### Response:\n{output}")
+DOCUMENTS_AT_ONCE = 1000  # a tokenizer is faster with many
 
 
-class DataError(RuntimeError):
-    """The dataset cannot feed this run. One line: what was found, what was expected, what to do."""
+@dataclass(frozen=True)
+class Encoder:
+    """Texts to ids, each text ended by its end-of-text token, and a name for exactly this way of doing so."""
+
+    encode: Callable[[list[str]], list[list[int]]]
+    identity: str
 
 
-def encode_bytes(text: str) -> list[int]:
+def byte_encoder() -> Encoder:
     """UTF-8 bytes as ids: a tokenizer without a file that ranks could race on."""
-    return [FIRST_BYTE + byte for byte in text.encode()]
+    return Encoder(lambda some: [[*(FIRST_BYTE + byte for byte in text.encode()), END_OF_TEXT] for text in some], "bytes")
 
 
-class GeneratedText(torch.utils.data.Dataset):  # type: ignore[type-arg]
-    """`rows` rows of `sequence_length` byte-level ids, int64. Row i holds made-up sentences and is a function of (seed, i)."""
+def tokenizer_encoder(tokenizer: Any) -> Encoder:
+    """A Hugging Face tokenizer. Its identity is its vocabulary and one encoded line, which shows how it splits."""
+    end = [] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]
 
-    def __init__(self, rows: int, sequence_length: int, seed: int) -> None:
-        self.rows, self.sequence_length, self.seed = rows, sequence_length, seed
+    def encode(some: list[str]) -> list[list[int]]:
+        return [ids + end for ids in tokenizer(some, add_special_tokens=False)["input_ids"]]
 
-    def __len__(self) -> int:
-        return self.rows
-
-    def __getitem__(self, index: int) -> dict[str, Any]:
-        dice = random.Random(f"{self.seed}/{index}")  # noqa: S311  # sentences, not secrets
-        ids: list[int] = []
-        while len(ids) < self.sequence_length:
-            sentence = " ".join(dice.choice(WORDS) for _ in range(dice.randint(6, 18)))
-            ids += [*encode_bytes(sentence + ".\n"), END_OF_TEXT]
-        return row(index, torch.tensor(ids[: self.sequence_length]))
+    about = json.dumps([sorted(tokenizer.get_vocab().items()), encode(["The 3 nodes' links:\n  up, at 400 Gbit/s."])])
+    return Encoder(encode, hashlib.sha256(about.encode()).hexdigest())
 
 
-class PackedText(torch.utils.data.Dataset):  # type: ignore[type-arg]
-    """Rows that were packed beforehand: an int64 tensor of shape (rows, sequence_length)."""
+class Rows(torch.utils.data.Dataset):  # type: ignore[type-arg]
+    """The rows of a file, mapped into memory: shape (rows, sequence_length)."""
 
-    def __init__(self, tokens: torch.Tensor) -> None:
-        self.tokens = tokens
+    def __init__(self, path: Path) -> None:
+        self.ids = np.load(path, mmap_mode="r")
 
     def __len__(self) -> int:
-        return len(self.tokens)
+        return len(self.ids)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        return row(index, self.tokens[index])
+        """One sample. The model shifts the labels itself; `row` and `padding` say later what a rank consumed.
+
+        No attention mask: padding is on the right, where a causal model does not look, and a mask costs the fast kernels.
+        """
+        ids = torch.from_numpy(self.ids[index].astype(np.int64))
+        real = ids != PADDING
+        return {"input_ids": ids.clamp(min=0), "labels": ids.where(real, IGNORED), "row": index,
+                "padding": int(len(ids) - real.sum())}
 
 
-def row(index: int, ids: torch.Tensor) -> dict[str, Any]:
-    """One sample. The model shifts the labels itself; `row` says later which rows a rank consumed."""
-    return {"input_ids": ids, "labels": ids.clone(), "row": index}
+@dataclass(frozen=True)
+class Made:
+    """A file of rows, and how many documents were tokenised for it now; 0 when it was there."""
+
+    path: Path
+    documents: int
 
 
-def pack(documents: Iterable[list[int]], rows: int, sequence_length: int) -> torch.Tensor:
-    """The first `rows` full rows of the documents laid end to end. Raises DataError when they do not fill that many."""
-    stream: list[int] = []
-    for document in documents:
-        stream += document
-        if len(stream) >= rows * sequence_length:
-            return torch.tensor(stream[: rows * sequence_length]).view(rows, sequence_length)
-    raise DataError(f"the dataset fills {len(stream) // sequence_length} rows of {sequence_length} tokens, the run needs {rows} "
-                    "(steps x global batch): lower --steps, --global-batch or --sequence-length, or take more data")
+def make_rows(folder: Path, source: Source, encoder: Encoder, rows: int, sequence_length: int, *, packing: bool) -> Made:
+    """The file of these rows in `folder`, made if it is not there. Its name is its content, so it is never out of date.
 
-
-def texts(dataset: Any) -> Iterator[str]:
-    """Plain text of a dataset in alpaca format (instruction, input, output) or with a column `text`. Raises DataError."""
-    columns = set(dataset.column_names)
-    if {"instruction", "output"} <= columns:
-        for item in dataset:
-            context = f"### Input:\n{item['input']}\n\n" if item.get("input") else ""
-            yield ALPACA.format(instruction=item["instruction"], input=context, output=item["output"])
-    elif "text" in columns:
-        for item in dataset:
-            yield item["text"]
-    else:
-        raise DataError(f"the dataset has columns {sorted(columns)}, expected text, or instruction and output (alpaca format)")
-
-
-def load(name: str, encode: Callable[[str], list[int]], rows: int, sequence_length: int) -> PackedText:
-    """A dataset by its hub name or local folder, split train, packed. `encode` ends a document with its end-of-text token."""
-    import datasets  # here: 0.7 s that generated text does not need
-
-    datasets.disable_progress_bars()
+    Two jobs, or two nodes with one folder, may make the same file at the same time: each writes a part of its own, and the
+    last one to rename wins with equal content. Raises DataError.
+    """
+    about = json.dumps([FORMAT, source.identity, encoder.identity, rows, sequence_length, packing])
+    path = folder / f"{hashlib.sha256(about.encode()).hexdigest()[:32]}.npy"
+    if path.is_file():
+        return Made(path, 0)
+    part = path.with_name(f".{path.stem}.{os.uname().nodename}.{os.getpid()}.npy")
     try:
-        dataset = datasets.load_dataset(name, split="train")
-    except (OSError, ValueError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise DataError(f"dataset {name} cannot be loaded: {reason}; fetch it once where there is a network "
-                        f"(hf download --repo-type dataset {name}), or use --dataset generated") from error
-    return PackedText(pack((encode(text) for text in texts(dataset)), rows, sequence_length))
+        folder.mkdir(parents=True, exist_ok=True)
+        file = np.lib.format.open_memmap(part, mode="w+", dtype=np.int32, shape=(rows, sequence_length))
+        fill = _pack if packing else _pad
+        documents = fill(file, _encoded(source.documents, encoder))
+        file.flush()
+        part.replace(path)
+    except OSError as error:
+        raise DataError(f"{folder} cannot hold the tokenised rows ({rows} x {sequence_length} x 4 bytes): {error.strerror}; "
+                        "give another folder with --data-cache, or set TMPDIR") from error
+    finally:
+        with contextlib.suppress(OSError):  # of a folder that is none
+            part.unlink(missing_ok=True)
+    return Made(path, documents)
 
 
-def fingerprint(dataset: GeneratedText | PackedText, samples: int = 16) -> str:
-    """Number of rows and content of up to `samples` rows spread over the dataset: equal on every rank, or they differ."""
-    digest = hashlib.sha256(str(len(dataset)).encode())
-    for index in range(0, len(dataset), max(1, len(dataset) // samples)):
-        digest.update(dataset[index]["input_ids"].numpy().tobytes())
+def _encoded(documents: Iterator[str], encoder: Encoder) -> Iterator[list[int]]:
+    while some := list(islice(documents, DOCUMENTS_AT_ONCE)):
+        yield from encoder.encode(some)
+
+
+def _pack(file: Any, documents: Iterator[list[int]]) -> int:
+    """Documents end to end until every row is full. Returns how many were used."""
+    flat = file.reshape(-1)
+    filled = 0
+    for count, ids in enumerate(documents, start=1):
+        used = min(len(ids), len(flat) - filled)
+        flat[filled : filled + used] = ids[:used]
+        filled += used
+        if filled == len(flat):
+            return count
+    raise _too_little(filled // file.shape[1], file)
+
+
+def _pad(file: Any, documents: Iterator[list[int]]) -> int:
+    """A document per row; what is left of a row is padding, what is left of a document is dropped."""
+    count = 0
+    for count, ids in enumerate(islice(documents, len(file)), start=1):
+        used = min(len(ids), file.shape[1])
+        file[count - 1, :used] = ids[:used]
+        file[count - 1, used:] = PADDING
+    if count < len(file):
+        raise _too_little(count, file)
+    return count
+
+
+def _too_little(filled: int, file: Any) -> DataError:
+    rows, length = file.shape
+    return DataError(f"the dataset fills {filled} rows of {length} tokens, the run needs {rows} (steps x global batch): "
+                     "lower --steps, --global-batch or --sequence-length, or take more data")
+
+
+def fingerprint(rows: Rows, samples: int = 16) -> str:
+    """Number of rows and content of up to `samples` of them spread over the file: equal on every rank, or they differ."""
+    digest = hashlib.sha256(str(rows.ids.shape).encode())
+    for index in range(0, len(rows), max(1, len(rows) // samples)):
+        digest.update(rows.ids[index].tobytes())
     return digest.hexdigest()

@@ -6,9 +6,11 @@ a GPU, gloo where there is none. With one rank there is no group and every funct
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import os
 import time
+from collections.abc import Iterator
 from typing import TypeVar
 
 import torch
@@ -28,22 +30,28 @@ class GroupError(RuntimeError):
     """The process group does not do what training needs of it."""
 
 
-def start(timeout_s: int) -> None:
-    """Join the group. Before TrainingArguments exist: with use_cpu=True transformers drops ddp_timeout, 30 minutes stay."""
+def start(timeout_s: int, *, tensors_on_host: bool = False) -> None:
+    """Join the group. Before TrainingArguments exist: with use_cpu=True transformers drops ddp_timeout, 30 minutes stay.
+
+    `tensors_on_host`: with parameters offloaded, the norm of their gradients is reduced on the CPU, which nccl cannot do.
+    """
     if CUDA:
         torch.cuda.set_device(DEVICE)
     if WORLD == 1:
         return
     timeout = datetime.timedelta(seconds=timeout_s)
     if CUDA:
-        dist.init_process_group("nccl", timeout=timeout, device_id=DEVICE)
+        backends = "cpu:gloo,cuda:nccl" if tensors_on_host else "nccl"
+        dist.init_process_group(backends, timeout=timeout, device_id=DEVICE)
     else:
         dist.init_process_group("gloo", timeout=timeout)
 
 
 def backend() -> str:
-    """gloo, nccl, or none with one rank."""
-    return dist.get_backend() if dist.is_initialized() else "none"
+    """What carries this rank's tensors: gloo, nccl, or none with one rank."""
+    if not dist.is_initialized():
+        return "none"
+    return dict(part.split(":") for part in dist.get_backend_config().split(","))[DEVICE.type]
 
 
 def set_timeouts(timeout_s: int) -> None:
@@ -51,6 +59,16 @@ def set_timeouts(timeout_s: int) -> None:
     if dist.is_initialized():
         for group in list(dist.distributed_c10d._world.pg_map):  # torch has no public way
             dist.distributed_c10d._set_pg_timeout(datetime.timedelta(seconds=timeout_s), group)
+
+
+@contextlib.contextmanager
+def patience(seconds: int, then_s: int) -> Iterator[None]:
+    """Ranks wait so long for one another inside, and `then_s` afterwards: one rank of a node may work while the others wait."""
+    set_timeouts(seconds)
+    try:
+        yield
+    finally:
+        set_timeouts(then_s)
 
 
 def count_members() -> int:

@@ -1,4 +1,4 @@
-"""transformers' Trainer with three additions: FSDP2 on CPU, what each step produced, and which rows it consumed.
+"""transformers' Trainer with three additions: FSDP2 on CPU and its policies, what each step produced, and the rows it consumed.
 
 Why a Trainer at all: it is the loop that people here train with, so its behaviour is the one worth proving. What it adds to a
 bare loop is about a millisecond of Python per step.
@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import group
 import torch
 from accelerate.state import PartialState
 from accelerate.utils import DistributedType
+from drill import Drill
 from strategy import Refused
-from torch.distributed.fsdp import MixedPrecisionPolicy
+from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy
 from torch.distributed.tensor import DTensor
 from transformers import Trainer
 
@@ -20,11 +22,14 @@ from transformers import Trainer
 class RecipeTrainer(Trainer):
     """Keeps loss, gradient norm and row ids of every step as tensors on the device, so that no step waits to read one."""
 
-    def __init__(self, *args: Any, reduce_dtype: torch.dtype, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, reduce_dtype: torch.dtype, cpu_offload: bool, drill: Drill, **kwargs: Any) -> None:
         self.reduce_dtype = reduce_dtype
+        self.cpu_offload = cpu_offload
+        self.drill = drill
         self.micro_losses: list[torch.Tensor] = []
         self.grad_norms: list[torch.Tensor] = []
         self.consumed_rows: list[torch.Tensor] = []
+        self.consumed_padding: list[torch.Tensor] = []
         super().__init__(*args, **kwargs)
 
     def create_accelerator_and_postprocess(self) -> None:
@@ -46,17 +51,41 @@ class RecipeTrainer(Trainer):
             # accelerate would make the output bf16 too: the loss then moves in steps of 1/32 and agrees with nothing
             self.accelerator.state.fsdp_plugin.mixed_precision_policy = MixedPrecisionPolicy(
                 param_dtype=torch.bfloat16, reduce_dtype=self.reduce_dtype, output_dtype=torch.float32)
+        if self.is_fsdp_enabled and self.cpu_offload:
+            # said here and not in fsdp_config, which pins memory always: there is none to pin for without a GPU
+            self.accelerator.state.fsdp_plugin.cpu_offload = CPUOffloadPolicy(pin_memory=group.CUDA)
+
+    def get_train_dataloader(self) -> Any:
+        loader = super().get_train_dataloader()
+        if self.drill.rows_of(group.RANK) != group.RANK:
+            loader.batch_sampler.process_index = self.drill.rows_of(group.RANK)
+        return loader
 
     def training_step(self, model: Any, inputs: dict[str, Any], num_items_in_batch: Any = None) -> torch.Tensor:
         self.consumed_rows.append(inputs.pop("row"))
+        self.consumed_padding.append(inputs.pop("padding").sum())
         loss = super().training_step(model, inputs, num_items_in_batch)
         self.micro_losses.append(loss)
         return loss
 
     def _clip_grad_norm(self, model: Any) -> Any:  # the only place where the norm before clipping passes by
+        self._inject_into_gradients(model)
         norm = super()._clip_grad_norm(model)
         self.grad_norms.append(norm)
         return norm
+
+    def _inject_into_gradients(self, model: Any) -> None:
+        step = self.state.global_step + 1
+        parameters = [p for p in model.parameters() if p.grad is not None]
+        for parameter in parameters:
+            factor = self.drill.gradient_factor(group.RANK, step, group.WORLD, last=parameter is parameters[-1])
+            if factor != 1:
+                local = parameter.grad.to_local() if isinstance(parameter.grad, DTensor) else parameter.grad
+                local.mul_(factor)
+
+    def loss_dtype(self) -> torch.dtype | None:
+        """Of the losses as training returned them; None before the first."""
+        return self.micro_losses[-1].dtype if self.micro_losses else None
 
     def last_loss(self) -> float:
         """This rank's share of the loss of the last optimizer step. On a GPU the caller waits for the device."""
@@ -69,9 +98,10 @@ class RecipeTrainer(Trainer):
         return losses.view(-1, per_step).sum(dim=1).tolist()
 
     def step_grad_norms(self) -> list[float]:
-        """Norm of the averaged gradient before clipping, per optimizer step. A collective under FSDP."""
+        """Norm of the averaged gradient before clipping, per optimizer step; of the rank where it is highest. A collective."""
         whole = [norm.full_tensor() if isinstance(norm, DTensor) else norm for norm in self.grad_norms]
-        return torch.stack(whole).double().cpu().tolist()
+        of_ranks = group.gather(torch.stack(whole).double().cpu())
+        return torch.stack(of_ranks).amax(dim=0).tolist()  # equal, unless a rank has gradients of its own; NaN stays NaN
 
     def row_ids(self) -> list[int]:
         """Rows of the dataset this rank trained on, in order, repeats included."""

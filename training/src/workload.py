@@ -14,22 +14,23 @@ from collections.abc import Callable
 from typing import Any
 
 import accelerate
-import data
 import group
 import meter
+import observe
 import results
 import strategy
 import torch
 import transformers
 from arguments import Args
-from bringup.records import write_record
+from bringup.records import ObservedStrategy, write_record
 from drill import Drill
 from facts import node_name
+from prepare import prepare
 from rank import RankFacts, one_line
 from strategy import Expected, Refused
 from torch.distributed.elastic.multiprocessing.errors import record
 from trainer import RecipeTrainer
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PrinterCallback, TrainerCallback, TrainingArguments
+from transformers import PrinterCallback, TrainingArguments
 
 OLDEST_TORCH = (2, 10)  # older ones average gradients wrongly, or report a wrong norm, under FSDP2 on gloo
 
@@ -38,16 +39,6 @@ Say = Callable[..., None]
 
 class TrainingError(RuntimeError):
     """Training went wrong in a way that is no exception of its own."""
-
-
-class BeforeFirstStep(TrainerCallback):
-    """Calls `check` when the model is wrapped and nothing was trained yet."""
-
-    def __init__(self, check: Callable[[], None]) -> None:
-        self.check = check
-
-    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self.check()
 
 
 @record  # torchrun finds the exception of a rank in the file this writes
@@ -61,8 +52,8 @@ def run(args: Args, expected: Expected, drill: Drill, facts: RankFacts, say: Say
     except Refused as refused:  # every rank is here: all of them judged the same gathered facts
         if group.RANK == 0:
             say(f"refused: {refused}", stream=sys.stderr)
-            if refused.observed_kind is not None:
-                facts.saw("train.strategy.kind", refused.observed_kind, "text", "job")
+            for quantity, value, unit in refused.seen:
+                facts.saw(quantity, value, unit, "job")
         facts.saw("train.rank.state", "refused", "text")
         facts.saw("train.rank.error", one_line(str(refused)), "text")
         facts.finish()
@@ -83,9 +74,9 @@ def train(args: Args, expected: Expected, drill: Drill, facts: RankFacts, say: S
         raise Refused("--reduce-dtype bfloat16 needs --bf16, which is off by default on a CPU")
 
     begun = time.perf_counter()
-    group.start(args.timeout_s)
+    group.start(args.timeout_s, tensors_on_host=args.cpu_offload)
     process_group_s = time.perf_counter() - begun
-    facts.saw("train.rank.device", strategy.device_name(), "text")
+    facts.saw("train.rank.device", observe.device_name(), "text")
     begun = time.perf_counter()
     members = group.count_members()
     first_collective_s = time.perf_counter() - begun
@@ -98,15 +89,19 @@ def train(args: Args, expected: Expected, drill: Drill, facts: RankFacts, say: S
         write_record(args.run_dir / "run_args.json", resolved)
 
     begun = time.perf_counter()
-    model = build_model(args)
-    rows = build_data(args, model.config)
-    require_same_start(model, rows)
+    model, rows = prepare(args, hosts, facts, say)
     load_s = time.perf_counter() - begun
 
-    def before_first_step() -> None:
+    def observed() -> ObservedStrategy:
+        seen = observe.observe(trainer, first_step, trainer.loss_dtype())
+        strategy.require(seen, expected, resolved)
+        return seen
+
+    def around_first_step() -> None:
+        seen = observed()
+        if seen.recomputed_layers is not None:
+            return
         group.set_timeouts(args.timeout_s)  # again: the groups of the mesh exist only now
-        seen = strategy.observe(trainer)
-        strategy.require(seen, expected)
         meter.forget_peaks()
         if group.RANK == 0:
             facts.saw("train.strategy.kind", seen.kind, "text", "job")
@@ -121,13 +116,16 @@ def train(args: Args, expected: Expected, drill: Drill, facts: RankFacts, say: S
         drill.after_step(group.RANK, step)
 
     clock = meter.Meter(after_step)
+    first_step = observe.FirstStep(around_first_step)
     trainer = RecipeTrainer(
         model=model,
         args=training_arguments(args, expected, drill, hosts, bf16),
         train_dataset=rows,
         data_collator=torch.utils.data.default_collate,
-        callbacks=[BeforeFirstStep(before_first_step), clock],
+        callbacks=[first_step, clock],
         reduce_dtype=getattr(torch, args.reduce_dtype),
+        cpu_offload=args.cpu_offload,
+        drill=drill,
     )
     trainer.remove_callback(PrinterCallback)
     group.set_timeouts(args.timeout_s)
@@ -135,8 +133,7 @@ def train(args: Args, expected: Expected, drill: Drill, facts: RankFacts, say: S
     step_times_s = clock.step_times_s()  # first: on a GPU it waits until everything is done
     wall_time_s = time.perf_counter() - started_s
 
-    observed = strategy.observe(trainer)
-    strategy.require(observed, expected)
+    trained = observed()
     losses, grad_norms = global_trajectory(trainer)
     ranks = group.gather(results.RankResult(
         step_times_s=step_times_s,
@@ -146,7 +143,7 @@ def train(args: Args, expected: Expected, drill: Drill, facts: RankFacts, say: S
         rows=trainer.row_ids(),
     ))
     if group.RANK == 0:
-        metrics = results.train_metrics(resolved, observed, model.config, ranks, losses, grad_norms, wall_time_s)
+        metrics = results.train_metrics(resolved, trained, model.config, ranks, losses, grad_norms, wall_time_s)
         write_record(args.run_dir / "metrics.json", metrics)
         say(f"{metrics.tokens_per_s:.0f} tokens/s over all ranks, step p50 {metrics.step_time_s.p50 * 1000:.1f} ms, "
             f"loss {losses[0]:.4f} -> {losses[-1]:.4f} in {len(losses)} steps")
@@ -161,50 +158,11 @@ def require_versions() -> None:
                       "gradients instead of averaging them (2.7, 2.8) or report a wrong norm (2.9); run `make setup`")
 
 
-def build_model(args: Args) -> Any:
-    """The model with float32 master weights, said explicitly: from_pretrained would take the dtype of the checkpoint.
-
-    Seeded on every rank before it is built. Trainer seeds too late, and nothing broadcasts the weights under FSDP2.
-    """
-    torch.manual_seed(args.seed)
-    common = {"dtype": torch.float32, "attn_implementation": args.attention}
-    if args.model_config is None:
-        return AutoModelForCausalLM.from_pretrained(args.model, **common)
-    config = AutoConfig.for_model(**transformers.PreTrainedConfig.get_config_dict(str(args.model_config))[0])
-    with group.DEVICE:  # on a GPU: billions of random numbers take minutes on a host, and every rank draws all of them
-        return AutoModelForCausalLM.from_config(config, **common)
-
-
-def build_data(args: Args, config: Any) -> data.GeneratedText | data.PackedText:
-    """As many distinct rows as the run consumes. Random-weight models read bytes, hub models their own tokens."""
-    needed = args.steps * args.global_batch
-    if args.dataset == "generated" or args.model_config is not None:
-        if config.vocab_size < data.BYTE_VOCABULARY:
-            raise data.DataError(f"model {args.model} has {config.vocab_size} tokens, bytes need {data.BYTE_VOCABULARY}")
-        if args.dataset == "generated":
-            return data.GeneratedText(needed, args.sequence_length, args.seed)
-        return data.load(args.dataset, lambda text: [*data.encode_bytes(text), data.END_OF_TEXT], needed, args.sequence_length)
-    tokenizer = AutoTokenizer.from_pretrained(args.model)
-    end = [] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]
-    return data.load(args.dataset, lambda text: tokenizer(text, add_special_tokens=False)["input_ids"] + end,
-                     needed, args.sequence_length)
-
-
-def require_same_start(model: Any, rows: data.GeneratedText | data.PackedText) -> None:
-    """Equal weights and data on every rank. FSDP2 mixes different starts silently, HSDP keeps them apart, DDP hides them."""
-    mine = (sum(p.detach().abs().sum(dtype=torch.float64).item() for p in model.parameters()), data.fingerprint(rows))
-    everyone = group.gather(mine)
-    odd = [rank for rank, theirs in enumerate(everyone) if theirs != everyone[0]]
-    if odd:
-        raise TrainingError(f"ranks {odd[:8]} start from other weights or data than rank 0: {everyone[odd[0]]} against "
-                            f"{everyone[0]}; same files, same versions, same GPU model on every node?")
-
-
 def training_arguments(args: Args, expected: Expected, drill: Drill, hosts: list[str], bf16: bool) -> TrainingArguments:
     """Trainer's arguments. Equal in every strategy down to the line that says otherwise."""
     differs: dict[str, Any] = {"ddp_backend": group.backend()} if group.WORLD > 1 else {}
-    if expected.sharded and not drill.without_fsdp:
-        differs |= sharding(args, expected, hosts)
+    if expected.sharded and not drill.is_on("no-fsdp"):
+        differs |= sharding(args, expected, drill, hosts)
     return TrainingArguments(
         output_dir=str(args.run_dir / "checkpoints" if args.save_steps else args.run_dir),
         max_steps=args.steps,
@@ -231,14 +189,20 @@ def training_arguments(args: Args, expected: Expected, drill: Drill, hosts: list
         # from here on: what a strategy changes
         per_device_train_batch_size=args.per_device_batch,
         gradient_accumulation_steps=args.gradient_accumulation,
-        activation_checkpointing=args.activation_checkpointing and not expected.sharded,
+        **recomputation(args.activation_checkpointing and not expected.sharded and not drill.is_on("no-checkpointing")),
         ddp_find_unused_parameters=False,  # the default walks the graph in every step
         ddp_timeout=args.timeout_s,
         **differs,
     )
 
 
-def sharding(args: Args, expected: Expected, hosts: list[str]) -> dict[str, Any]:
+def recomputation(wanted: bool) -> dict[str, bool]:
+    """The option without FSDP. transformers 5.23 calls it activation_checkpointing, older ones know only the old name."""
+    names = TrainingArguments.__dataclass_fields__
+    return {"activation_checkpointing" if "activation_checkpointing" in names else "gradient_checkpointing": wanted}
+
+
+def sharding(args: Args, expected: Expected, drill: Drill, hosts: list[str]) -> dict[str, Any]:
     """FSDP2: shard over all ranks; HSDP: over the ranks of a host, with a replica per host.
 
     transformers ignores a key it does not know, so nothing here is believed until the placements are seen.
@@ -249,7 +213,7 @@ def sharding(args: Args, expected: Expected, hosts: list[str]) -> dict[str, Any]
             "version": 2,
             "reshard_after_forward": args.reshard_after_forward,
             "state_dict_type": "SHARDED_STATE_DICT",
-            "activation_checkpointing": args.activation_checkpointing,
+            "activation_checkpointing": args.activation_checkpointing and not drill.is_on("no-checkpointing"),
             "cpu_ram_efficient_loading": False,  # every rank built the same weights, and that was checked
         },
     }
@@ -258,7 +222,7 @@ def sharding(args: Args, expected: Expected, hosts: list[str]) -> dict[str, Any]
         if per_host == {1} or len(per_host) > 1:
             raise Refused(f"expected hsdp with the same number of ranks, 2 or more, on each host, observed {sorted(per_host)}: "
                           f"{strategy.ADVICE['hsdp']}")
-        shards = per_host.pop()
+        shards = per_host.pop() * (2 if drill.is_on("wide-shards") else 1)
         keywords["parallelism_config"] = accelerate.ParallelismConfig(
             dp_replicate_size=len(hosts) // shards, dp_shard_size=shards)
     return keywords

@@ -87,6 +87,7 @@ class Run(Versioned):
     slurm_job_id: str | None
     slurm_restart_count: int = Field(ge=0)
     opened_at: str  # UTC, ISO 8601
+    continues: str | None = None  # the folder beside this one in which the same job began, before Slurm requeued it
 
 
 class Closed(Versioned):
@@ -94,6 +95,13 @@ class Closed(Versioned):
 
     exit_code: int
     closed_at: str
+    files: dict[str, str] | None = None  # SHA-256 of all that is evidence then; null: closed by an older version
+
+
+class Continued(Versioned):
+    """`continued.json`, in the folder of an attempt that Slurm requeued: where the job went on."""
+
+    run: str
 
 
 class Observation(Record):
@@ -127,6 +135,15 @@ class Verdict(Record):
     fix: str
 
 
+class Sign(Record):
+    """A line in a log that bears the signature of a known fault. It decides nothing; it says where to look."""
+
+    signature: str  # id in signatures.py
+    evidence: str  # raw/launch.log:6, its first line
+    line: str
+    count: int = Field(ge=1)
+
+
 class Verdicts(Versioned):
     """`verdicts.json`, derived: safe to delete and rebuild."""
 
@@ -137,6 +154,7 @@ class Verdicts(Versioned):
     verdicts: list[Verdict]
     not_applicable: list[NotApplicable]
     notes: list[str]
+    signs: list[Sign] = []
 
 
 class Step(Record):
@@ -161,6 +179,63 @@ class Playbook(Versioned):
     steps: list[Step]
 
 
+class DrillResult(Record):
+    """One fault that was made on purpose, and what the judge said about it. null: it was not performed, and `why` says so."""
+
+    drill: str
+    fault: str
+    phase: str
+    gate: str  # that must say so
+    subject: str
+    outcome: Outcome  # that it must give
+    performed: bool
+    applicable: bool = True  # false: it would mean nothing on this cluster
+    why: str | None = None
+    detected: bool | None = None  # the gate gave that outcome on some subject, and the screen said so
+    right_subject: bool | None = None  # on the declared subjects, and on no other
+    right_cause: bool | None = None  # with the declared words
+    observed: str | None = None  # as the verdict says it
+    seconds_to_detect: NonNegative | None = None  # from the fault in place to the verdict
+    seconds: NonNegative  # all of it: making it, undoing it, waiting until the cluster is well
+    false_alarms: list[str] = Field(default_factory=list)  # verdicts that failed and that this fault does not explain
+    evidence: str | None = None  # folder of the run, beside drill.json
+
+    @model_validator(mode="after")
+    def _told_or_why(self) -> DrillResult:
+        told = None not in (self.detected, self.right_subject, self.right_cause, self.seconds_to_detect)
+        if self.performed is not told or (not self.performed and not self.why):
+            raise ValueError(f"drill {self.drill} needs what was seen when performed, and otherwise why it was not")
+        return self
+
+    @property
+    def found(self) -> bool:
+        return bool(self.detected and self.right_subject and self.right_cause)
+
+
+class HealthyRound(Record):
+    """All phases on a cluster without a fault. Whatever does not pass is a false alarm."""
+
+    number: int = Field(ge=1)
+    verdicts: int = Field(ge=0)
+    false_alarms: list[str]
+    seconds: NonNegative
+    evidence: list[str]
+
+
+class DrillReport(Versioned):
+    """`drill.json`: what `bringup drill` did, rewritten after every drill."""
+
+    name: str
+    place: Literal["local-cluster", "anywhere"]
+    profile: str | None  # anywhere: of the cluster; on the local cluster each run names its own
+    git_commit: str | None
+    opened_at: str
+    planned: list[str]  # drills
+    healthy_planned: int = Field(ge=0)
+    results: list[DrillResult]
+    healthy: list[HealthyRound]
+
+
 class RunArgs(Versioned):
     """`run_args.json`: the resolved arguments of a training run. An allow-list: no environment, no tokens, no home paths.
 
@@ -169,8 +244,8 @@ class RunArgs(Versioned):
 
     STRATEGY: ClassVar[frozenset[str]] = frozenset(
         {"schema_version", "entrypoint", "strategy", "nodes", "ranks_per_node", "world_size", "per_device_batch",
-         "gradient_accumulation", "reshard_after_forward", "reduce_dtype", "activation_checkpointing", "save_steps",
-         "timeout_s"}
+         "gradient_accumulation", "reshard_after_forward", "reduce_dtype", "cpu_offload", "activation_checkpointing", "save_steps",
+         "rehearse_resume", "timeout_s"}
     )
 
     entrypoint: str
@@ -181,6 +256,7 @@ class RunArgs(Versioned):
     model: str
     dataset: str
     sequence_length: int = Field(ge=1)
+    packing: bool  # documents end to end in full rows; without it one document per row, padded
     global_batch: int = Field(ge=1)  # rows (sequences) per optimizer step, all ranks
     per_device_batch: int = Field(ge=1)
     gradient_accumulation: int = Field(ge=1)
@@ -197,8 +273,10 @@ class RunArgs(Versioned):
     compile: bool
     dataloader_workers: int = Field(ge=0)
     reshard_after_forward: bool | None
+    cpu_offload: bool
     activation_checkpointing: bool
     save_steps: int = Field(ge=0)
+    rehearse_resume: bool = False  # half way through, the state is wiped and read back from a checkpoint
     timeout_s: int = Field(gt=0)
     device: Literal["cpu", "cuda"]
     torch: str
@@ -215,6 +293,31 @@ class StepTime(Record):
     window_steps: int = Field(ge=1)
     slowest_rank: int = Field(ge=0)  # highest median step time
     slowest_rank_node: str
+
+
+class RankTimes(Record):
+    """Seconds per optimizer step in the steady window; index = rank.
+
+    A synchronous step takes all ranks equally long, so step_* hardly differ. fetch, forward and optimizer are medians of a rank's
+    own work, in which it waits for nobody: getting its rows (host time), the forward pass inside a few of the model's blocks,
+    and the update of the parameters (device time on a GPU).
+    """
+
+    step_p50: list[float]
+    step_p95: list[float]
+    step_max: list[float]
+    fetch: list[float]
+    forward: list[float]
+    optimizer: list[float]
+
+
+class Straggler(Record):
+    """The rank whose own work takes longest."""
+
+    rank: int = Field(ge=0)
+    node: str
+    slowdown: float = Field(gt=0)  # its own time / the (lower) median of all ranks' own times
+    part: Literal["fetch", "forward", "optimizer"]  # that is furthest above the median
 
 
 class Startup(Record):
@@ -245,6 +348,14 @@ class ObservedStrategy(Record):
     placements: list[str]
     mesh: list[list[int]] | None  # rows are shard groups, columns replicate
     mesh_dims: list[str] | None
+    reshard_after_forward: bool | None  # of the decoder layers' groups; null where none is sharded, or where they differ
+    master_dtype: str  # of the parameters as stored
+    compute_dtype: str | None  # what the first linear layer gave out in the first step; null: no step was made
+    reduce_dtype: str  # of gradients between ranks
+    loss_dtype: str | None  # null: no step was made
+    cpu_offload: bool  # the policy of every group
+    decoder_layers: int = Field(ge=0)
+    recomputed_layers: int | None  # of which ran again in the backward pass of the first step; null: no step was made
     parameters: int = Field(gt=0)
     parameters_local_max: int = Field(gt=0)  # elements held by the rank that holds most
     backend: str  # gloo, nccl, none
@@ -260,6 +371,90 @@ class ObservedStrategy(Record):
             if ranks != list(range(len(self.hosts))) or len({len(row) for row in self.mesh}) != 1:
                 raise ValueError(f"mesh {self.mesh} is no grid of the {len(self.hosts)} ranks")
         return self
+
+    def differs_from(self, asked: RunArgs) -> list[str]:
+        """Where the variant is not the one that was asked for: `cpu_offload: asked True, observed False`. Empty: it is.
+
+        What only a step can show is left out as long as none was made.
+        """
+        names = ["reshard_after_forward", "master_dtype", "reduce_dtype", "cpu_offload"]
+        pairs = [(name, getattr(asked, name), getattr(self, name)) for name in names]
+        if self.recomputed_layers is not None:
+            wanted = self.decoder_layers if asked.activation_checkpointing else 0
+            pairs += [("compute_dtype", asked.compute_dtype, self.compute_dtype),
+                      ("loss_dtype", "float32", self.loss_dtype),
+                      (f"recomputed layers of {self.decoder_layers}", wanted, self.recomputed_layers)]
+        return [f"{name}: asked {wanted}, observed {seen}" for name, wanted, seen in pairs if wanted != seen]
+
+
+class CheckpointFile(Record):
+    """A file of a checkpoint as it was when it was written."""
+
+    name: str
+    rank: int = Field(ge=0)  # that wrote it
+    bytes: int = Field(ge=0)
+    crc32: int = Field(ge=0)
+
+
+class Checkpoint(Versioned):
+    """`checkpoint.json`, the last file of a checkpoint: a folder without it is an unfinished save and counts as nothing."""
+
+    run: str  # folder name of the run that wrote it
+    step: int = Field(ge=1)
+    world_size: int = Field(ge=1)
+    strategy: str
+    recipe: dict[str, Any]  # RunArgs without what may differ between strategies: who resumes has to have the same
+    files: list[CheckpointFile]
+    fingerprints: dict[str, int]  # parameter or optimizer tensor -> its bits, summed so that sharding makes no difference
+    scheduler: dict[str, Any]
+    loss: list[float]  # of every step so far
+    grad_norm: list[float]
+    written_at: str
+
+    @property
+    def bytes(self) -> int:
+        return sum(file.bytes for file in self.files)
+
+
+class CheckpointTimes(Record):
+    """What checkpoints cost this run, and what came back of them. Seconds are those of the slowest rank; bytes of all files.
+
+    Under DDP every rank reads all of a checkpoint and one copy is written; reading gives the bytes of one copy per second.
+    """
+
+    written: int = Field(ge=0)  # complete checkpoints
+    bytes: int = Field(gt=0)  # of one
+    write_s: float | None  # of the last; null when none was written
+    write_gib_per_s: float | None
+    read_s: float | None  # null when none was read
+    read_gib_per_s: float | None
+    compared: int | None = Field(ge=0)  # tensors that were compared with what was saved, over all ranks; null when none was read
+    differing: int | None = Field(ge=0)
+
+
+class Resumed(Record):
+    """Where this run began: not at step 1."""
+
+    run: str  # folder name of the run that wrote the checkpoint
+    step: int = Field(ge=1)  # last step before this run's own
+    world_size: int = Field(ge=1)
+    random_state: bool  # restored; with another number of ranks there is nothing to restore it from
+    passed_over: list[str]  # newer checkpoints that were damaged, and how
+
+
+class MemoryCheck(Record):
+    """Memory of one rank as bringup.memory predicts it from the arguments, and as it was. Two quantities, not to be confused.
+
+    states: parameters, gradients and optimizer between optimizer.step() and zero_grad(), counted from the tensors of the rank that
+    holds most, on a CPU as on a GPU. peak: PyTorch's max_memory_allocated over the steps, null without a GPU.
+    """
+
+    states_measured_bytes: int = Field(ge=0)
+    states_predicted_bytes: int | None = Field(gt=0)
+    states_rank: int = Field(ge=0)
+    peak_measured_bytes: int | None = Field(ge=0)
+    peak_predicted_bytes: int | None = Field(gt=0)
+    reason: str | None  # why nothing is predicted
 
 
 class TrainMetrics(Versioned):
@@ -297,14 +492,72 @@ class TrainMetrics(Versioned):
     flops_per_token: NonNegative | None  # training, full-attention convention; null for an unknown model type
     peak_tflops: NonNegative | None  # dense bf16 of one device; null when unknown
     peak_source: str | None
+    flops_per_token_causal: NonNegative | None = None  # half of the attention square
+    flops_per_token_linear: NonNegative | None = None  # no attention
+    mfu_causal: NonNegative | None = None
+    steps_s: list[float] | None = None  # each step of the steady window, until its last rank; null: older than the measurement
+    rank_times_s: RankTimes | None = None
+    straggler: Straggler | None = None  # null with one rank
+    transport: str | None = None  # between hosts, by the bytes that left them: tcp:eth0; under nccl its own log says it
+    transport_reason: str | None = None  # why null
+    checkpoint: CheckpointTimes | None = None
+    checkpoint_reason: str | None = "this run is older than the measurement"  # why null
+    resumed: Resumed | None = None  # null: from step 1. loss, grad_norm and samples hold the steps before it too
+    memory_check: MemoryCheck | None = None  # null: this run is older than the prediction
 
     @model_validator(mode="after")
     def _one_value_per_rank(self) -> TrainMetrics:
         ranks = {"world_size": self.world_size, "observed.hosts": len(self.observed.hosts),
                  "parameter_checksums": len(self.parameter_checksums)}
+        if self.rank_times_s is not None:
+            ranks |= {f"rank_times_s.{name}": len(values) for name, values in self.rank_times_s}
         if len(set(ranks.values())) != 1:
             raise ValueError(", ".join(f"{name} has {count} ranks" for name, count in ranks.items()))
         return self
+
+
+class PredictedStrategy(Record):
+    """What `bringup advise` computed for one strategy. null: unknown, and `unknown` says why. Per rank unless said otherwise."""
+
+    strategy: Literal["single", "ddp", "zero2", "fsdp", "hsdp"]
+    ranks: int = Field(ge=1)
+    rows: int = Field(ge=1)  # per rank and micro-step
+    accumulation: int = Field(ge=1)
+    peak_parts_gib: dict[str, float]  # at the moment of the step at which the sum is largest
+    peak_gib: NonNegative  # PyTorch's max_memory_allocated
+    states_gib: NonNegative  # parameters, gradients and optimizer between two steps
+    outside_gib: NonNegative  # left for the CUDA context and NCCL
+    fits: bool | None
+    sent_inside_gb: NonNegative  # by one GPU to its neighbour in the node, per optimizer step
+    leaving_node_gb: NonNegative  # per node and optimizer step
+    compute_s: NonNegative | None
+    communication_s: NonNegative | None
+    step_s: list[float] | None  # [everything overlaps, nothing does]
+    tokens_per_s: list[float] | None  # all ranks; [nothing overlaps, everything does]
+    sources: list[str]
+    unknown: list[str]
+
+
+class Advice(Versioned):
+    """`advice.json`, printed by `bringup advise --json`. Computed, not measured."""
+
+    model: str
+    parameters: int = Field(gt=0)
+    nodes: int = Field(ge=1)
+    gpus_per_node: int = Field(ge=1)
+    sequence_length: int = Field(ge=1)
+    global_batch: int = Field(ge=1)  # rows per optimizer step, all ranks
+    compute_dtype: Literal["bfloat16", "float32"]
+    reduce_dtype: Literal["bfloat16", "float32"]
+    activation_checkpointing: bool
+    profile: str
+    gpu_memory_gib: NonNegative | None
+    mfu: NonNegative | None
+    assumptions: list[str]  # each number that went in, with its source
+    strategies: list[PredictedStrategy]
+    use: str | None  # a strategy, or null when none can be named
+    why: str
+    command: str | None
 
 
 R = TypeVar("R", bound=Record)

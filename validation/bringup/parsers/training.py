@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from pathlib import Path
 
@@ -39,6 +38,9 @@ def metrics(folder: Path, run: Run, *, single: bool) -> Parsed:
 def _own(parsed: Parsed, args: RunArgs, found: TrainMetrics) -> None:
     parsed.saw("train.world_size", _JOB, found.world_size, "count", f"{METRICS}:world_size")
     parsed.saw("train.strategy.kind", _JOB, found.observed.kind, "text", f"{METRICS}:observed.kind")
+    different = found.observed.differs_from(args)
+    parsed.saw("train.variant.differences", _JOB, len(different), "count", f"{METRICS}:observed, {RUN_ARGS}",
+               "; ".join(different) or None)
     parsed.saw("train.tokens_per_s", _JOB, found.tokens_per_s, "tokens/s", f"{METRICS}:tokens_per_s")
     wanted = args.global_batch * args.steps
     short = None if found.sample_count == wanted else f"{found.sample_count} rows were consumed, {wanted} asked for"
@@ -85,10 +87,11 @@ def replica_difference(observed: ObservedStrategy, checksums: list[float]) -> fl
 
 
 def _against_reference(parsed: Parsed, folder: Path, args: RunArgs, found: TrainMetrics) -> None:
-    gap, efficiency = "train.loss.reference_gap", "train.scaling.efficiency"
+    gap, norm_gap, efficiency = "train.loss.reference_gap", "train.grad_norm.reference_gap", "train.scaling.efficiency"
     if not (folder / REFERENCE_METRICS).is_file():
         why = "no finished one-GPU run was there to compare with; sbatch training/slurm/run_1gpu.sbatch, then this again"
         parsed.saw(gap, _JOB, None, "nats", REFERENCE_METRICS, why)
+        parsed.saw(norm_gap, _JOB, None, "ratio", REFERENCE_METRICS, why)
         parsed.saw(efficiency, _JOB, None, "share", REFERENCE_METRICS, why)
         return
     try:
@@ -103,16 +106,25 @@ def _against_reference(parsed: Parsed, folder: Path, args: RunArgs, found: Train
     if differing:
         why = f"not comparable with the one-GPU run: {'; '.join(differing)}"
         parsed.saw(gap, _JOB, None, "nats", RUN_ARGS, why)
+        parsed.saw(norm_gap, _JOB, None, "ratio", RUN_ARGS, why)
         parsed.saw(efficiency, _JOB, None, "share", RUN_ARGS, why)
         return
     parsed.saw(efficiency, _JOB, found.tokens_per_s_per_rank / reference.tokens_per_s_per_rank, "share",
                f"{METRICS}:tokens_per_s_per_rank, {REFERENCE_METRICS}")
-    if len(found.loss) != len(reference.loss):
-        parsed.saw(gap, _JOB, None, "nats", f"{METRICS}:loss", f"{len(found.loss)} losses, the reference has {len(reference.loss)}")
+    _step_by_step(parsed, gap, "nats", "loss", found.loss, reference.loss, relative=False)
+    _step_by_step(parsed, norm_gap, "ratio", "grad_norm", found.grad_norm, reference.grad_norm, relative=True)
+
+
+def _step_by_step(parsed: Parsed, quantity: str, unit: str, field: str, ours: list[float], reference: list[float], *,
+                  relative: bool) -> None:
+    """The largest difference over the steps, absolute or as a share of the reference, and where it was."""
+    if len(ours) != len(reference) or not ours:
+        parsed.saw(quantity, _JOB, None, unit, f"{METRICS}:{field}", f"{len(ours)} steps, the reference has {len(reference)}")
         return
-    worst = max((abs(a - b) for a, b in zip(found.loss, reference.loss, strict=True)), default=math.inf)
-    if math.isfinite(worst):
-        parsed.saw(gap, _JOB, worst, "nats", f"{METRICS}:loss, {REFERENCE_METRICS}")
+    gaps = [abs(a - b) / (abs(b) if relative and b else 1.0) for a, b in zip(ours, reference, strict=True)]
+    step = gaps.index(max(gaps))
+    parsed.saw(quantity, _JOB, gaps[step], unit, f"{METRICS}:{field}, {REFERENCE_METRICS}",
+               f"at step {step + 1}: {ours[step]:.6g}, the reference has {reference[step]:.6g}")
 
 
 def _planned_places(parsed: Parsed, run: Run, found: TrainMetrics) -> None:

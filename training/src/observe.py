@@ -1,0 +1,160 @@
+"""What is really about to train, or has trained: read from the model, its process groups, and its first step.
+
+Two kinds of evidence. Structure (wrapper, placements, mesh, the policies that fully_shard keeps) is there before the first
+step. Behaviour is seen in the first step: the data type that comes out of a matrix product, and which decoder layers run a
+second time in the backward pass; an option says neither.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import group
+import torch
+from bringup.records import ObservedStrategy
+from facts import node_name
+from strategy import PLAIN, kind_of
+from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule
+from torch.distributed.tensor import DTensor
+from transformers import Trainer, TrainerCallback
+
+
+def name_of(dtype: torch.dtype) -> str:
+    """float32, bfloat16, ..."""
+    return str(dtype).removeprefix("torch.")
+
+
+def decoder_layers(model: torch.nn.Module) -> list[torch.nn.Module]:
+    """The blocks that FSDP groups and checkpointing recomputes, by the class names that the model itself declares.
+
+    fully_shard makes a subclass of each class, so the whole line of ancestors is searched.
+    """
+    names = set(next((m._no_split_modules for m in model.modules() if getattr(m, "_no_split_modules", None)), ()))
+    return [module for module in model.modules() if any(cls.__name__ in names for cls in type(module).__mro__)]
+
+
+class FirstStep(TrainerCallback):
+    """Watches the first linear module of each decoder layer during the first optimizer step, then lets go of them.
+
+    A linear module, because its result has the compute type (the sum around it may not), and because it runs again when a layer
+    is recomputed, wherever the library put the checkpoint. `check` is called on every rank when the model is wrapped and nothing
+    was trained yet, and again after the first step.
+    """
+
+    def __init__(self, check: Callable[[], None]) -> None:
+        self.check = check
+        self.handles: list[Any] = []
+        self.forwards: list[int] = []  # index = decoder layer
+        self.compute_dtypes: set[str] = set()
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, *, model: Any, **kwargs: Any) -> None:
+        self.check()
+        layers = decoder_layers(model)
+        self.forwards = [0] * len(layers)
+        for index, layer in enumerate(layers):
+            linear = next(module for module in layer.modules() if isinstance(module, torch.nn.Linear))
+            self.handles.append(linear.register_forward_hook(self._watch(index)))
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if self.handles:
+            for handle in self.handles:
+                handle.remove()
+            self.handles.clear()
+            self.check()
+
+    def recomputed(self, micro_steps: int) -> int | None:
+        """Decoder layers that ran more than once per micro-step; None before the end of the first step."""
+        if self.handles or not self.forwards:
+            return None
+        return sum(count > micro_steps for count in self.forwards)
+
+    def _watch(self, index: int) -> Callable[..., None]:
+        def note(module: Any, inputs: Any, output: torch.Tensor) -> None:
+            self.forwards[index] += 1
+            self.compute_dtypes.add(name_of(output.dtype))
+        return note
+
+
+def observe(trainer: Trainer, first_step: FirstStep, loss_dtype: torch.dtype | None) -> ObservedStrategy:
+    """What the wrapped model is, agreed on by all ranks. A collective: every rank calls it.
+
+    parameters counts elements of the whole model, parameters_local_max those that one rank stores.
+    """
+    model = trainer.model_wrapped
+    parameters = list(model.parameters())
+    placements = sorted({str(tuple(p.placements)) if isinstance(p, DTensor) else PLAIN for p in parameters})
+    meshes = [p.device_mesh for p in parameters if isinstance(p, DTensor)]
+    mesh = meshes[0].mesh.tolist() if meshes else None
+    if mesh is not None and not isinstance(mesh[0], list):
+        mesh = [mesh]  # one row: one shard group of all ranks
+    wrapper = type(model).__name__
+    plainly_wrapped = wrapper in ("DistributedDataParallel", "DataParallel")
+    stepped = first_step.recomputed(trainer.args.gradient_accumulation_steps)
+    mine: dict[str, Any] = {
+        "kind": kind_of(wrapper if plainly_wrapped else "", placements, mesh, group.WORLD),
+        "distributed_type": trainer.accelerator.distributed_type.name,
+        "wrapper": wrapper,
+        "placements": placements,
+        "mesh": mesh,
+        "mesh_dims": list(meshes[0].mesh_dim_names) if meshes and meshes[0].mesh_dim_names else None,
+        "master_dtype": _only({name_of(p.dtype) for p in parameters}),
+        "compute_dtype": None if stepped is None else _only(first_step.compute_dtypes),
+        "loss_dtype": None if stepped is None or loss_dtype is None else name_of(loss_dtype),
+        "decoder_layers": len(decoder_layers(model)),
+        "recomputed_layers": stepped,
+        **_policies(model),
+    }
+    local = sum(p.to_local().numel() if isinstance(p, DTensor) else p.numel() for p in parameters)
+    everyone = group.gather((mine, node_name(), device_name(), local))
+    if any(theirs[0] != mine for theirs in everyone):
+        mine["kind"] = "unknown"  # ranks that train different things are no strategy
+    return ObservedStrategy(
+        **mine,
+        parameters=sum(p.numel() for p in parameters),
+        parameters_local_max=max(theirs[3] for theirs in everyone),
+        backend=group.backend(),
+        hosts=[theirs[1] for theirs in everyone],
+        devices=[theirs[2] for theirs in everyone],
+    )
+
+
+def _policies(model: torch.nn.Module) -> dict[str, Any]:
+    """What fully_shard was told, as its groups keep it (private names: it has no public ones).
+
+    Only the decoder layers answer for reshard_after_forward: embedding and head are treated otherwise on purpose.
+    """
+    groups = [one for module in model.modules() if isinstance(module, FSDPModule) for one in _groups(module)]
+    layers = [one for module in decoder_layers(model) if isinstance(module, FSDPModule) for one in _groups(module)]
+    if not groups:
+        gradients = {name_of(p.dtype) for p in model.parameters()}  # a gradient has the type of its parameter
+        return {"reshard_after_forward": None, "reduce_dtype": _only(gradients), "cpu_offload": False}
+    reshard = {one.post_forward_mesh_info is not None for one in layers}
+    reduce = {one.mp_policy.reduce_dtype or one.mp_policy.param_dtype or param.sharded_param.dtype
+              for one in groups for param in one.fsdp_params}
+    on_host = all(p.device.type == "cpu" for p in model.parameters())
+    return {
+        "reshard_after_forward": reshard.pop() if len(reshard) == 1 else None,
+        "reduce_dtype": _only({name_of(dtype) for dtype in reduce}),
+        "cpu_offload": on_host and all(isinstance(one.offload_policy, CPUOffloadPolicy) for one in groups),
+    }
+
+
+def _groups(module: FSDPModule) -> list[Any]:
+    """Parameter groups of one fully_shard call: 2.13 has a list, 2.11 one or none."""
+    state = module._get_fsdp_state()
+    several = getattr(state, "_fsdp_param_groups", None)
+    if several is not None:
+        return list(several)
+    return [] if state._fsdp_param_group is None else [state._fsdp_param_group]
+
+
+def _only(names: set[str]) -> str:
+    return " and ".join(sorted(names))
+
+
+def device_name() -> str:
+    """The UUID of this rank's GPU as nvidia-smi prints it, or cpu."""
+    if not group.CUDA:
+        return "cpu"
+    return f"GPU-{torch.cuda.get_device_properties(group.DEVICE).uuid}"

@@ -1,0 +1,72 @@
+"""Where documents come from: sentences made from the seed, or a dataset in alpaca format or with a column `text`.
+
+Both give plain text, one document after the other; everything after that (data.py) is the same for both.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+STORY = (
+    "a node in the rack lost its link and the job waits for the queue while one switch drops packets every fan holds speed "
+    "two drivers disagree about memory some kernel counts errors no power no fabric the disk fills slowly each gradient "
+    "meets its peers a shard is gathered used freed the loss falls tokens stream past and the next step begins"
+)
+WORDS = STORY.split()
+GENERATED = "generated"
+
+ALPACA = ("Below is an instruction that describes a task. Write a response that completes the request.\n\n"
+          "### Instruction:\n{instruction}\n\n{input}### Response:\n{output}")
+
+
+class DataError(RuntimeError):
+    """The model or the dataset cannot be had, or cannot feed this run. One line: found, expected, what to do."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """Documents, and a name for exactly these: two sources with one identity give the same documents."""
+
+    documents: Iterator[str]
+    identity: str
+
+
+def open_source(name: str, seed: int) -> Source:
+    """The documents of a dataset by its hub name or folder, split train, or without end for `generated`. Raises DataError."""
+    if name == GENERATED:
+        return Source(generated(seed), f"{GENERATED} {seed}")
+    import datasets  # here: 0.7 s that generated text does not need
+
+    datasets.disable_progress_bars()
+    try:
+        dataset = datasets.load_dataset(name, split="train")
+    except Exception as error:  # whatever a library and a network say: without the dataset there is no run
+        raise DataError(f"dataset {name} cannot be loaded: {first_line(error)}; fetch it once where there is a network "
+                        f"(hf download --repo-type dataset {name}), or use --dataset generated") from error
+    return Source(of_dataset(dataset), f"{name} {dataset._fingerprint}")
+
+
+def generated(seed: int) -> Iterator[str]:
+    """Made-up sentences, a function of the seed alone."""
+    dice = random.Random(seed)  # noqa: S311  # sentences, not secrets
+    while True:
+        yield " ".join(dice.choices(WORDS, k=dice.randint(6, 18))) + ".\n"
+
+
+def of_dataset(dataset: Any) -> Iterator[str]:
+    """Plain text of a dataset in alpaca format (instruction, input, output) or with a column `text`. Raises DataError."""
+    columns = set(dataset.column_names)
+    if {"instruction", "output"} <= columns:
+        return (ALPACA.format(instruction=item["instruction"], output=item["output"],
+                              input=f"### Input:\n{item['input']}\n\n" if item.get("input") else "") for item in dataset)
+    if "text" in columns:
+        return (item["text"] for item in dataset)
+    raise DataError(f"the dataset has columns {sorted(columns)}, expected text, or instruction and output (alpaca format)")
+
+
+def first_line(error: BaseException) -> str:
+    """What an exception says first; its name where it says nothing."""
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
