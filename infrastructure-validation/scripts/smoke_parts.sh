@@ -3,7 +3,7 @@
 #
 # BRINGUP_DRILL makes one part do the wrong thing, so that its gate is seen to fail:
 #   array-task-lost · no-dependency · no-warning · no-requeue · slow-queue · exit-code-lost · bad-exit-ignored ·
-#   task-lost · two-tasks-one-gpu · two-jobs-one-gpu (where devices are not confined); of the probes: probes/faults.py
+#   task-lost · looked-late · two-tasks-one-gpu · two-jobs-one-gpu (where devices are not confined); of the probes: probes/faults.py
 : "${BRINGUP_DRILL:=}"
 
 drilled() { [[ $BRINGUP_DRILL == "$1" ]]; }
@@ -50,6 +50,7 @@ look_at_folder() {
   local folder=$raw/shared_fs token round
   token=$(tr -d - </proc/sys/kernel/random/uuid)
   mkdir "$folder"
+  ! drilled looked-late || : >"$folder/reference"
   step fs-look 1 python3 "$probes/shared_fs.py" look "$folder"
   python3 "$probes/shared_fs.py" reference "$folder" "$token" >"$raw/fs-reference.jsonl"
   step fs-node 1 python3 "$probes/shared_fs.py" node "$folder" "$token"
@@ -61,7 +62,7 @@ look_at_folder() {
 }
 
 look_at_compute() {
-  step compute 1 --gpus-per-node="$GPUS" --cpus-per-task=1 --mem-per-cpu="$((1000 + 500 * GPUS))M" "$PYTHON" "$probes/compute.py"
+  step compute 1 --time=5 --gpus-per-node="$GPUS" --cpus-per-task=1 --mem-per-cpu="$((1000 + 500 * GPUS))M" "$PYTHON" "$probes/compute.py"
 }
 
 look_at_storage() {

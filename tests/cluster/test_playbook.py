@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 
 import pytest
+from bringup import judge, profiling
 from bringup.phases import PHASES
 from bringup.records import Outcome, Playbook, RunArgs, TrainMetrics, read_record
 from harness import CHECKOUT, Cluster, Completed
@@ -56,6 +57,15 @@ def test_a_copied_run_is_judged_the_same_without_slurm(everything, tmp_path):
                               text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
         assert (copy / "verdicts.json").read_text() == (everything[0].folder(phase) / "verdicts.json").read_text()
+
+
+def test_the_run_passes_the_profile_that_is_made_of_it(everything):
+    folders = [everything[0].folder(stem) for stem in PHASES if not PHASES[stem].is_training]
+    made = profiling.measured(folders, "here")
+    for gate in ("smoke.storage.files", "smoke.compute.tflops", "nccl.all_reduce.busbw", "nccl.pair.slowest"):
+        assert made.expect[gate].source.startswith("measured by ")
+    for folder in folders:
+        assert judge.judge_folder(folder, made)[1].outcome is Outcome.PASS
 
 
 @pytest.mark.parametrize("phase", [stem for stem in PHASES if PHASES[stem].is_training])

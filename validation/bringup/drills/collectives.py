@@ -9,7 +9,11 @@ from __future__ import annotations
 from bringup.drills.drill import Drill
 from bringup.records import Outcome
 
-_SLOW = ("tc", "qdisc", "add", "dev", "eth0", "root", "tbf", "rate", "100mbit", "burst", "64kb", "latency", "50ms")
+
+def _slow(rate: str) -> tuple[str, ...]:
+    return ("tc", "qdisc", "add", "dev", "eth0", "root", "tbf", "rate", rate, "burst", "64kb", "latency", "50ms")
+
+
 _NORMAL = ("tc", "qdisc", "del", "dev", "eth0", "root")
 _FAKE_RDMA = ("mount -t tmpfs tmpfs /sys/class && mkdir -p /sys/class/infiniband/mlx5_0/ports/1 && "
               "echo '4: ACTIVE' >/sys/class/infiniband/mlx5_0/ports/1/state")
@@ -38,7 +42,7 @@ _EVERY_SECOND = ("table inet drill { set slow { type inet_service; flags dynamic
                  "chain out { type filter hook output priority 0; ip daddr 10.77.1.11 tcp sport 20000-32767 "
                  "tcp flags & (syn|ack) == (syn|ack) numgen inc mod 2 == 0 add @slow { tcp dport }; }; "
                  "chain in { type filter hook input priority 0; ip saddr 10.77.1.11 tcp sport @slow "
-                 "limit rate over 5 mbytes/second burst 512 kbytes drop; }; }")
+                 "limit rate over 3 mbytes/second burst 256 kbytes drop; }; }")
 _NO_DROP = ("on", "n1", "nft", "delete", "table", "inet", "drill")
 _OTHERS = ("n0", "n2", "n3")
 _LINKS = ("n0--n2", "n0--n3", "n2--n3", "n1--n2", "n1--n3")
@@ -50,7 +54,7 @@ _DELAY = ("ip link add dl0 type veth peer name dl1 && ip link set dl0 master br0
 
 COLLECTIVES: tuple[Drill, ...] = (
     Drill(id="slow-link", fault="one node's link carries 100 Mbit/s", phase="nccl_monitoring",
-          inject=(("on", "n1", *_SLOW),), undo=(("on", "n1", *_NORMAL),),
+          inject=(("on", "n1", *_slow("100mbit")),), undo=(("on", "n1", *_NORMAL),),
           gate="nccl.all_reduce.busbw", subject="2-nodes", outcome=Outcome.FAIL, says="GB/s",
           also=(("nccl.all_gather.busbw", "2-nodes"), ("nccl.reduce_scatter.busbw", "2-nodes"),
                 ("nccl.all_to_all.busbw", "2-nodes"))),
@@ -81,7 +85,7 @@ COLLECTIVES: tuple[Drill, ...] = (
     Drill(id="curve-falls", fault="the largest size is slow", phase="nccl_monitoring",
           environment=(("BRINGUP_DRILL", "slow-size:broadcast@16MiB"),), where="anywhere",
           gate="nccl.curve.plateau", subject="2-nodes", outcome=Outcome.WARN, says="broadcast at 16MiB"),
-    Drill(id="latency", fault="small messages take a second", phase="nccl_monitoring",
+    Drill(id="latency", fault="small messages take two seconds", phase="nccl_monitoring",
           environment=(("BRINGUP_DRILL", "slow-size:all_reduce@8KiB"),), where="anywhere",
           gate="nccl.all_reduce.latency", subject="2-nodes", outcome=Outcome.FAIL, says="us"),
     Drill(id="other-interface", fault="one node's traffic takes an interface that the profile does not name",
@@ -97,17 +101,17 @@ COLLECTIVES: tuple[Drill, ...] = (
     Drill(id="monitor-busy", fault="the sampler of one node takes half a core", phase="nccl_monitoring",
           environment=(("BRINGUP_DRILL", "busy-monitor:n1"),), where="anywhere", silent=("n0",),
           gate="nccl.monitor.overhead", subject="n1", outcome=Outcome.FAIL, says="%"),
-    Drill(id="slow-sender", fault="one node sends at 100 Mbit/s", phase="nccl_pairwise", nodes=4,
-          inject=(("on", "n1", *_SLOW),), undo=(("on", "n1", *_NORMAL),), silent=(*_OTHERS, *_LINKS, "n0--n1"),
+    Drill(id="slow-sender", fault="one node sends at 50 Mbit/s", phase="nccl_pairwise", nodes=4,
+          inject=(("on", "n1", *_slow("50mbit")),), undo=(("on", "n1", *_NORMAL),), silent=(*_OTHERS, *_LINKS, "n0--n1"),
           gate="nccl.pair.node", subject="n1", outcome=Outcome.FAIL, says="sends at 0.0", also=(("nccl.pair.slowest", "job"),)),
-    Drill(id="slow-receiver", fault="one node takes in no more than 10 MB/s", phase="nccl_pairwise", nodes=4,
-          inject=(_drop('iif "eth0" limit rate over 10 mbytes/second burst 512 kbytes'),), undo=(_NO_DROP,),
+    Drill(id="slow-receiver", fault="one node takes in no more than 6 MB/s", phase="nccl_pairwise", nodes=4,
+          inject=(_drop('iif "eth0" limit rate over 6 mbytes/second burst 512 kbytes'),), undo=(_NO_DROP,),
           silent=(*_OTHERS, *_LINKS, "n0--n1"),
-          gate="nccl.pair.node", subject="n1", outcome=Outcome.FAIL, says="receives at 0.0"),
+          gate="nccl.pair.node", subject="n1", outcome=Outcome.FAIL, says="receives at 0.0", also=(("nccl.pair.slowest", "job"),)),
     Drill(id="slow-pair", fault="one node sends at 50 Mbit/s to one other node only", phase="nccl_pairwise", nodes=4,
           inject=_SLOW_TO_N0, undo=(("on", "n1", *_NORMAL),), silent=(*_OTHERS, "n1", *_LINKS),
           gate="nccl.pair.link", subject="n0--n1", outcome=Outcome.FAIL, says="n1->n0"),
-    Drill(id="unsteady-pair", fault="every second connection from one node to one other node carries 5 MB/s", phase="nccl_pairwise",
+    Drill(id="unsteady-pair", fault="every second connection from one node to one other node carries 3 MB/s", phase="nccl_pairwise",
           nodes=4, inject=(("on", "n0", "nft", _EVERY_SECOND),), undo=(("on", "n0", "nft", "delete", "table", "inet", "drill"),),
           silent=(*_OTHERS, "n1", *_LINKS), gate="nccl.pair.link.steady", subject="n0--n1", outcome=Outcome.WARN,
           says="n1->n0 at 0.0"),
