@@ -1,0 +1,371 @@
+"""Checkpoints: written whole or not at all, checked when they are read, the same whatever the strategy.
+
+    CHECKPOINTS/step-00000006/
+        __0_0.distcp …      parameters and optimizer state, every rank its part (torch.distributed.checkpoint)
+        .metadata           which tensor lies where
+        rank-0.pt …         random state and the rows consumed, per rank
+        trainer_state.json  for the Trainer: its step
+        checkpoint.json     the record, written last: step, files with size and CRC-32, loss so far, fingerprints of all tensors
+
+A save goes to .step-00000006.part and gets its name when the record is in it: what a killed save leaves counts as nothing. A tensor
+is known by its name and its whole shape, so another number of ranks or another strategy can read it. Parameters and optimizer
+tensors are read in place; that they are what was saved is not assumed: their fingerprints are compared.
+
+Everything that is not a method of one rank is a collective: what fails on one rank fails on all, and each knows whose fault it was.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import pickle
+import shutil
+import time
+import warnings
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import fingerprint
+import group
+import random_state
+import torch
+import torch.distributed.checkpoint as dcp
+from bringup.records import Checkpoint, CheckpointFile, RecordError, Run, read_record, write_record
+from drill import Drill
+from rank import node_name
+from torch.distributed.checkpoint.state_dict import get_model_state_dict, get_optimizer_state_dict
+from trajectory import Trajectory
+
+if TYPE_CHECKING:
+    from transformers import Trainer
+
+T = TypeVar("T")
+
+RECORD = "checkpoint.json"
+TRAINER_STATE = "trainer_state.json"
+METADATA = ".metadata"
+_CHUNK_BYTES = 16 * 2**20
+_ALLOWED = {  # what a .metadata of ours is made of
+    "torch.distributed.checkpoint.metadata": None, "torch.distributed.checkpoint.filesystem": {"_StorageInfo"},
+    "torch": {"Size", "float32", "float64", "float16", "bfloat16", "int64", "int32", "uint8", "strided", "contiguous_format"},
+    "torch.serialization": {"_get_layout"}, "collections": {"OrderedDict"}, "builtins": {"set"},
+    "pathlib": {"PosixPath", "Path"}, "pathlib._local": {"PosixPath", "Path"},
+}
+
+
+class CheckpointError(RuntimeError):
+    """This rank could not write or read its part. One line: step, rank, file, cause."""
+
+
+class PeerFailedError(RuntimeError):
+    """Another rank could not: it says why itself. The message says which."""
+
+
+@dataclass(frozen=True)
+class Read:
+    """What reading a checkpoint gave. differing: names of tensors that are not what was saved."""
+
+    seconds: float
+    compared: int
+    differing: list[str]
+
+
+def folder_of(step: int) -> str:
+    return f"step-{step:08d}"
+
+
+def found(root: Path) -> tuple[list[Path], list[str]]:
+    """(finished checkpoints below `root`, newest first; names of unfinished saves)."""
+    if not root.is_dir():
+        return [], []
+    names = sorted((path for path in root.iterdir() if path.is_dir()), reverse=True)
+    return ([path for path in names if path.name.startswith("step-") and (path / RECORD).is_file()],
+            [path.name for path in names if path.name.endswith(".part")])
+
+
+def attempts(run_dir: Path) -> list[Path]:
+    """The run and the attempts of the same job before it, newest first: a requeued job has a folder per attempt."""
+    folders = [run_dir]
+    while (folders[-1] / "run.json").is_file():
+        before = read_record(folders[-1] / "run.json", Run).continues
+        if before is None or (folder := run_dir.parent / before) in folders:
+            break
+        folders.append(folder)
+    return folders
+
+
+def together(action: Callable[[], T]) -> list[T]:
+    """`action` on every rank; its results, index = rank. Raises on all ranks when it failed on one."""
+    mine: tuple[T | None, str | None] = (None, None)
+    try:
+        mine = (action(), None)
+    except (CheckpointError, OSError) as error:
+        mine = (None, str(error) or type(error).__name__)
+    everyone = group.gather(mine)
+    failed = [(rank, why) for rank, (_, why) in enumerate(everyone) if why is not None]
+    if mine[1] is not None:
+        raise CheckpointError(mine[1])
+    if failed:
+        raise PeerFailedError(f"rank {failed[0][0]} failed: {failed[0][1]}")
+    return [result for result, _ in everyone]  # type: ignore[misc]  # none failed
+
+
+def save(root: Path, run: str, strategy: str, recipe: dict[str, Any], trainer: Trainer, so_far: Trajectory, drill: Drill,
+         ) -> tuple[Path, Checkpoint, float]:
+    """Write the checkpoint of the trainer's step: (its folder, its record, seconds of the slowest rank). A collective."""
+    step = trainer.state.global_step
+    part, final = root / f".{folder_of(step)}.part", root / folder_of(step)
+    together(lambda: _make(part, final, step) if group.RANK == 0 else None)
+    tensors = state(trainer)
+    begun = time.perf_counter()
+    _write_tensors(tensors, part, step)
+
+    def own_part() -> list[CheckpointFile]:
+        drill.during_save(group.RANK, step)
+        own = part / f"rank-{group.RANK}.pt"
+        with _naming(own, step), own.open("wb") as stream:
+            torch.save({"random": random_state.get(), "rows": torch.tensor(so_far.rows, dtype=torch.int64)}, stream)
+            stream.flush()
+            os.fsync(stream.fileno())
+        if group.RANK == 0:
+            with _naming(part / TRAINER_STATE, step):  # nothing of the run's own options: the next one has its own
+                others = dict.fromkeys(("logging_steps", "eval_steps", "save_steps", "train_batch_size"))
+                (part / TRAINER_STATE).write_text(json.dumps({"global_step": step, "epoch": trainer.state.epoch} | others) + "\n")
+        return [_described(path, group.RANK) for path in (*sorted(part.glob(f"__{group.RANK}_*")), own)]
+
+    files = together(own_part)
+    seconds = max(group.gather(time.perf_counter() - begun))
+    shared = [_described(part / name, 0) for name in (METADATA, TRAINER_STATE)] if group.RANK == 0 else []
+    record = Checkpoint(
+        run=run, step=step, world_size=group.WORLD, strategy=strategy, recipe=recipe,
+        files=[*shared, *(file for per_rank in files for file in per_rank)], fingerprints=fingerprint.of_all(tensors),
+        scheduler=_plain(trainer.lr_scheduler.state_dict()), loss=so_far.loss, grad_norm=so_far.grad_norm,
+        written_at=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
+
+    def finish() -> None:
+        missing = [file.name for file in record.files if not (part / file.name).is_file()]
+        if missing:
+            raise CheckpointError(f"checkpoint of step {step}: {part / missing[0]} was written and is not seen from "
+                                  f"{node_name()}; is {root} one folder on all nodes?")
+        with _naming(part / RECORD, step):
+            write_record(part / RECORD, record)
+            part.rename(final)
+            _sync_folder(root)
+
+    together(lambda: finish() if group.RANK == 0 else None)
+    drill.after_save(group.RANK, step, [final / file.name for file in files[group.RANK]])
+    return final, group.gather(record)[0], seconds
+
+
+def read(folder: Path, record: Checkpoint, trainer: Trainer) -> Read:
+    """Parameters, optimizer state and scheduler of the trainer as they were. A collective; the files were checked before."""
+    tensors = state(trainer)
+    for file in record.files:
+        _drop_from_cache(folder / file.name)
+
+    def into_place() -> float:
+        begun = time.perf_counter()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # it warns that one process is one process
+            try:
+                dcp.load(tensors, storage_reader=CarefulReader(str(folder)))
+            except dcp.CheckpointException as error:
+                raise CheckpointError(_own_failure(error, f"{folder} cannot be read")) from None
+        return time.perf_counter() - begun
+
+    seconds = max(together(into_place))
+    scheduler = trainer.lr_scheduler
+    scheduler.load_state_dict(scheduler.state_dict() | record.scheduler)
+    for parameters, rate in zip(trainer.optimizer.param_groups, scheduler.get_last_lr(), strict=True):
+        parameters["lr"] = rate
+    now = fingerprint.of_all(tensors)
+    return Read(seconds, len(now), [name for name, value in now.items() if record.fingerprints.get(name) != value])
+
+
+def read_own(folder: Path, record: Checkpoint) -> tuple[dict[str, torch.Tensor] | None, list[int]]:
+    """(random state of this rank, None when the number of ranks is another; rows that were consumed: every rank a share)."""
+    random, rows = None, []
+    for rank in range(group.RANK, record.world_size, group.WORLD):
+        said = torch.load(folder / f"rank-{rank}.pt", weights_only=True)
+        rows += said["rows"].tolist()
+        if record.world_size == group.WORLD:
+            random = said["random"]
+    return random, rows
+
+
+def damage(folder: Path, record: Checkpoint, *, of_rank: bool) -> list[str]:
+    """What is wrong with its files, one line each. of_rank: those this rank wrote; else a share of them, all over the ranks."""
+    found = []
+    mine = [file for file in record.files if file.rank == group.RANK] if of_rank else record.files[group.RANK :: group.WORLD]
+    for file in mine:
+        path = folder / file.name
+        try:
+            size = path.stat().st_size
+            if size != file.bytes:
+                found.append(f"{path}: {size} bytes, {file.bytes} were written")
+            elif _crc32(path) != file.crc32:
+                found.append(f"{path}: its contents are not what was written (CRC-32)")
+        except OSError as error:
+            found.append(f"{path}: cannot be read from {node_name()}: {error.strerror}")
+    return found
+
+
+def state(trainer: Trainer) -> dict[str, Any]:
+    """Tensors of model and optimizer by name, on a fresh optimizer too. They share memory with the trainer's own."""
+    model, optimizer = trainer.model_wrapped, getattr(trainer.optimizer, "optimizer", trainer.optimizer)
+    tensors = {f"model.{name}": tensor for name, tensor in get_model_state_dict(model).items()}
+    for parameter, kept in get_optimizer_state_dict(model, optimizer)["state"].items():
+        tensors |= {f"optimizer.{parameter}.{name}": value for name, value in kept.items()}
+    plain = [name for name, value in tensors.items() if not isinstance(value, torch.Tensor)]
+    if plain:
+        raise CheckpointError(f"{plain[0]} is no tensor: this optimizer keeps a state that cannot be saved here")
+    return dict(sorted(tensors.items()))
+
+
+def wipe(trainer: Trainer) -> None:
+    """Forget parameters, optimizer state and random state, so that only a checkpoint can bring them back."""
+    with torch.no_grad():
+        for tensor in state(trainer).values():
+            tensor.zero_()
+    random_state.seed(0)
+
+
+def keep_newest(root: Path, count: int) -> None:
+    """Remove all finished checkpoints but the newest; rank 0 only. Renamed first: half a checkpoint must not look like one."""
+    for path in found(root)[0][count:]:
+        remove(path)
+
+
+def remove(path: Path) -> None:
+    going = path.with_name(f".{path.name}.removed")
+    path.rename(going)
+    shutil.rmtree(going, ignore_errors=True)
+
+
+class NamingWriter(dcp.FileSystemWriter):
+    """Says which file could not be written: torch's own message is one of its zip writer, without file and cause."""
+
+    def write_data(self, plan: Any, planner: Any) -> Any:
+        try:
+            return super().write_data(plan, planner)
+        except (OSError, RuntimeError) as error:
+            path = next(iter(sorted(Path(str(self.path)).glob(f"__{group.RANK}_*"))), Path(str(self.path)))
+            raise OSError(_errno(error), f"{path}: rank {group.RANK} on {node_name()} cannot write it: {_cause(error)}") from None
+
+
+class CarefulReader(dcp.FileSystemReader):
+    """Reads .metadata, which is a pickle, as nothing but what torch writes there."""
+
+    def read_metadata(self, *args: Any, **kwargs: Any) -> Any:
+        with (Path(str(self.path)) / METADATA).open("rb") as stream:
+            metadata = _Unpickler(stream).load()
+        metadata.storage_meta = dcp.metadata.StorageMeta()
+        return metadata
+
+
+class _Unpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        allowed = _ALLOWED.get(module, set())
+        if allowed is not None and name not in allowed:
+            raise CheckpointError(f"{METADATA} holds {module}.{name}, which no checkpoint of ours does")
+        return super().find_class(module, name)
+
+
+@contextlib.contextmanager
+def _naming(path: Path, step: int) -> Iterator[None]:
+    """What the operating system says inside becomes a CheckpointError that names step, rank and file."""
+    try:
+        yield
+    except (OSError, RuntimeError, RecordError) as error:
+        raise CheckpointError(f"checkpoint of step {step}: {path}: rank {group.RANK} on {node_name()} cannot write it: "
+                              f"{_cause(error)}") from None
+
+
+def _make(part: Path, final: Path, step: int) -> None:
+    with _naming(part, step):
+        if final.exists():
+            remove(final)
+        shutil.rmtree(part, ignore_errors=True)
+        part.mkdir(parents=True)
+
+
+def _write_tensors(tensors: dict[str, Any], part: Path, step: int) -> None:
+    def write() -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            dcp.save(tensors, storage_writer=NamingWriter(str(part)))
+
+    try:
+        write()
+    except dcp.CheckpointException as error:  # raised on all ranks alike
+        if group.RANK in error.failures:
+            raise CheckpointError(_own_failure(error, f"checkpoint of step {step}")) from None
+        rank, (why, _) = next(iter(error.failures.items()))
+        raise PeerFailedError(f"rank {rank} failed: {_text(why)}") from None
+
+
+def _own_failure(error: dcp.CheckpointException, what: str) -> str:
+    why = error.failures.get(group.RANK) or next(iter(error.failures.values()))
+    return f"{what}: {_text(why[0])}"
+
+
+def _text(error: BaseException) -> str:
+    return (error.strerror if isinstance(error, OSError) and error.strerror else str(error).split("\n")[0]) or type(error).__name__
+
+
+def _errno(error: BaseException) -> int:
+    return error.errno or errno.EIO if isinstance(error, OSError) else errno.EIO
+
+
+def _cause(error: BaseException | None) -> str:
+    """The operating system's words, also behind the exceptions of torch's zip writer."""
+    chain, seen = error, error
+    while chain is not None:
+        if isinstance(chain, OSError) and chain.strerror:
+            return chain.strerror
+        chain = chain.__cause__ or chain.__context__
+    return _text(seen) if seen is not None else "no reason given"
+
+
+def _described(path: Path, rank: int) -> CheckpointFile:
+    return CheckpointFile(name=path.name, rank=rank, bytes=path.stat().st_size, crc32=_crc32(path))
+
+
+def _crc32(path: Path) -> int:
+    value = 0
+    with path.open("rb") as stream:
+        while chunk := stream.read(_CHUNK_BYTES):
+            value = zlib.crc32(chunk, value)
+    return value
+
+
+def _drop_from_cache(path: Path) -> None:
+    """As far as this kernel does it: what was just written should come from the storage and not from memory."""
+    try:
+        handle = os.open(path, os.O_RDONLY)
+    except OSError:
+        return
+    try:
+        os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
+    finally:
+        os.close(handle)
+
+
+def _sync_folder(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _plain(values: dict[str, Any]) -> dict[str, Any]:
+    """What of a scheduler's state is numbers and lists of them."""
+    return {name: value for name, value in values.items()
+            if isinstance(value, int | float) or (isinstance(value, list) and all(isinstance(one, int | float) for one in value))}

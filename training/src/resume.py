@@ -1,0 +1,209 @@
+"""When checkpoints are written and where a run begins: the policy above checkpoint.py.
+
+A rehearsal proves what nobody wants to find out in need: half way through, the state is saved, wiped, and read back; then training
+goes on with what was read. So the losses after it are those of a resumed training, and the gates on them judge the checkpoint too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import checkpoint
+import fingerprint
+import group
+import random_state
+import torch
+from arguments import Args
+from bringup.records import Checkpoint, CheckpointTimes, RecordError, Resumed, RunArgs, read_record
+from checkpoint import Read
+from drill import Drill
+from rank import RankFacts, one_line, say
+from strategy import Refused
+from trajectory import Trajectory
+from transformers import TrainerCallback
+
+GIB = 2**30
+AUTO = "auto"
+
+
+@dataclass(frozen=True)
+class Found:
+    """A checkpoint that is whole, and the newer ones that are not."""
+
+    folder: Path
+    record: Checkpoint
+    passed_over: list[str]
+
+
+class Checkpoints(TrainerCallback):
+    """All checkpoints of one run. The trainer calls save() and load(); `trajectory` is what they carry along."""
+
+    def __init__(self, args: Args, resolved: RunArgs, drill: Drill, facts: RankFacts) -> None:
+        self.args, self.drill, self.facts = args, drill, facts
+        self.run = args.run_dir.resolve().name
+        self.strategy = resolved.strategy
+        self.recipe = {name: value for name, value in resolved if name not in RunArgs.STRATEGY}
+        self.root = self._root(args.run_dir.resolve())
+        self.trajectory = Trajectory()
+        self.rehearse_at = max(1, args.steps // 2) if args.rehearse_resume else 0
+        self.begins_at: Found | None = None
+        self.random: dict[str, torch.Tensor] | None = None
+        self.written = 0
+        self.last: tuple[int, float] | None = None  # bytes, seconds
+        self.reads: list[tuple[int, Read]] = []  # bytes, what came back
+
+    def find(self) -> Found | None:
+        """Where to begin; None: at step 1. A collective. Raises Refused when --resume names a run that cannot be resumed."""
+        if self.args.resume is None:
+            return None
+        first = self.args.run_dir if self.args.resume == AUTO else Path(self.args.resume)
+        folders = group.gather(self._finished(first.resolve()) if group.RANK == 0 else [])[0]
+        passed_over: list[str] = []
+        too_late = 0
+        for folder in folders:
+            try:
+                record = read_record(folder / checkpoint.RECORD, Checkpoint)
+                if record.step >= self.args.steps:
+                    too_late = max(too_late, record.step)
+                    continue
+                damaged = checkpoint.damage(folder, record, of_rank=False)
+            except RecordError as error:
+                damaged = [str(error)]
+            damaged = [line for lines in group.gather(damaged) for line in lines]
+            if not damaged:
+                self._require_same_recipe(folder, record)
+                self.begins_at = Found(folder, record, passed_over)
+                self._tell(f"resuming after step {record.step} from {folder}"
+                           + (f"; passed over: {passed_over[0]}" if passed_over else ""))
+                return self.begins_at
+            passed_over.append(one_line(damaged[0]))
+        why = (f"damaged: {passed_over[0]}" if passed_over else
+               f"the newest is of step {too_late} of --steps {self.args.steps}: nothing is left to train" if too_late else
+               "no finished checkpoint was found")
+        if self.args.resume != AUTO:
+            raise Refused(f"--resume {self.args.resume}: {why}")
+        if len(checkpoint.attempts(self.args.run_dir.resolve())) > 1:  # a requeued job, and nothing to go on from
+            self._tell(f"starting at step 1, not where the attempt before ended: {why}")
+        return None
+
+    def load(self, trainer: Any) -> None:
+        """Called by the trainer when model and optimizer are there. A collective."""
+        if self.begins_at is None:
+            return
+        folder, record = self.begins_at.folder, self.begins_at.record
+        got = checkpoint.read(folder, record, trainer)
+        self.random, rows = checkpoint.read_own(folder, record)
+        self.trajectory.loss, self.trajectory.grad_norm, self.trajectory.rows = list(record.loss), list(record.grad_norm), rows
+        self.reads.append((record.bytes, got))
+        self._report(0, "", len(got.differing), got.differing)
+        if got.differing:
+            raise Refused(f"{folder}: {len(got.differing)} of {got.compared} tensors are not what was saved, "
+                          f"{got.differing[0]} first")
+
+    def put_random_state(self) -> None:
+        """Called by the trainer when the rows before were skipped."""
+        if self.random is not None:
+            random_state.put(self.random)
+            self.random = None
+
+    def save(self, trainer: Any) -> None:
+        """Called by the trainer after the step it is to be of. A collective."""
+        self.trajectory.settle(trainer)
+        folder, record, seconds = checkpoint.save(
+            self.root, self.run, self.strategy, self.recipe, trainer, self.trajectory, self.drill)
+        self.written += 1
+        self.last = (record.bytes, seconds)
+        step = trainer.state.global_step
+        whole = self._rehearse(folder, record, trainer) if step == self.rehearse_at else True
+        if group.RANK == 0:
+            if whole and step == self.rehearse_at and not self.args.save_steps and not trainer.control.should_training_stop:
+                checkpoint.remove(folder)  # it was wanted for the rehearsal alone
+            else:
+                checkpoint.keep_newest(self.root, self.args.keep_checkpoints)
+
+    def _rehearse(self, folder: Path, record: Checkpoint, trainer: Any) -> bool:
+        """Save, wipe, read back, compare. False: a file is damaged already, so nothing was wiped."""
+        damaged = checkpoint.damage(folder, record, of_rank=True)
+        everyone = group.gather(damaged)
+        if any(everyone):
+            self._report(len(damaged), "; ".join(damaged), None, [])
+            culprit = next(rank for rank, lines in enumerate(everyone) if lines)
+            self._tell(f"the checkpoint of step {record.step} is damaged, not read back: {everyone[culprit][0]}")
+            return False
+        before = fingerprint.of_rank(checkpoint.state(trainer)) | fingerprint.of_rank(random_state.get())
+        checkpoint.wipe(trainer)
+        if fingerprint.of_rank(checkpoint.state(trainer)) | fingerprint.of_rank(random_state.get()) == before:
+            raise checkpoint.CheckpointError("the state cannot be wiped: reading it back would prove nothing")
+        got = checkpoint.read(folder, record, trainer)
+        random, _ = checkpoint.read_own(folder, record)
+        random_state.put(random or {})
+        after = fingerprint.of_rank(checkpoint.state(trainer)) | fingerprint.of_rank(random_state.get())
+        differing = sorted(name for name in before if after.get(name) != before[name])
+        self.reads.append((record.bytes, Read(got.seconds, len(before), differing)))
+        self._report(0, "", len(differing), differing)
+        written_s = self.last[1] if self.last else 0
+        self._tell(f"checkpoint of step {record.step}: {record.bytes / GIB:.3f} GiB written in {written_s:.2f} s, state wiped, "
+                   f"read back in {got.seconds:.2f} s; {len(differing)} of {len(before)} tensors differ")
+        return True
+
+    def times(self) -> tuple[CheckpointTimes | None, str | None]:
+        """For metrics.json: (what it cost, None) or (None, why there is nothing). A collective."""
+        differing = sum(group.gather(sum(len(got.differing) for _, got in self.reads)))
+        compared = sum(group.gather(sum(got.compared for _, got in self.reads)))
+        if self.last is None and not self.reads:
+            return None, "no checkpoint was asked for (--save-steps 0, --no-rehearse-resume)"
+        write_bytes, write_s = self.last or (0, None)
+        read_bytes, read_s = (self.reads[-1][0], self.reads[-1][1].seconds) if self.reads else (0, None)
+        return CheckpointTimes(
+            written=self.written, bytes=write_bytes or read_bytes,
+            write_s=write_s, write_gib_per_s=write_bytes / GIB / write_s if write_s else None,
+            read_s=read_s, read_gib_per_s=read_bytes / GIB / read_s if read_s else None,
+            compared=compared if self.reads else None, differing=differing if self.reads else None), None
+
+    def resumed(self) -> Resumed | None:
+        if self.begins_at is None:
+            return None
+        record = self.begins_at.record
+        return Resumed(run=record.run, step=record.step, world_size=record.world_size,
+                       random_state=record.world_size == group.WORLD, passed_over=self.begins_at.passed_over)
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        state.compute_steps(args, state.max_steps)  # a resumed state brings the save_steps of the run before
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if state.global_step == self.rehearse_at:
+            control.should_save = True
+
+    def _finished(self, first: Path) -> list[Path]:
+        """Finished checkpoints of a run and the attempts before it, of the latest step first."""
+        found = []
+        for attempt in checkpoint.attempts(first):
+            finished, unfinished = checkpoint.found(self._root(attempt))
+            found += finished
+            if unfinished:
+                self._tell(f"{self._root(attempt)}: {unfinished[0]} is an unfinished save, which counts as nothing")
+        return sorted(found, key=lambda path: path.name, reverse=True)
+
+    def _root(self, run_dir: Path) -> Path:
+        return run_dir / "checkpoints" if self.args.checkpoint_dir is None else self.args.checkpoint_dir.resolve() / run_dir.name
+
+    def _require_same_recipe(self, folder: Path, record: Checkpoint) -> None:
+        differing = [f"{name} {record.recipe.get(name)} there, {value} here" for name, value in self.recipe.items()
+                     if record.recipe.get(name) != value]
+        if differing:
+            raise Refused(f"--resume: {folder} is of another training: {'; '.join(differing[:4])}")
+
+    def _report(self, damaged: int, which: str, differing: int | None, names: list[str]) -> None:
+        """For the gates: what this rank saw."""
+        at = f"{self.facts.at}/rank{group.RANK}"
+        self.facts.saw("train.checkpoint.damaged", damaged, "count", remark=which or None)
+        if differing is None:
+            self.facts.unknown("train.checkpoint.differing", "count", "not read back: a file of the checkpoint is damaged", at)
+        else:
+            self.facts.saw("train.checkpoint.differing", differing, "count", remark=", ".join(names[:4]) or None)
+
+    def _tell(self, text: str) -> None:
+        if group.RANK == 0:
+            say(text)

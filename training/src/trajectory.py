@@ -1,0 +1,36 @@
+"""What the steps so far produced: loss and gradient norm of the global batch, and the rows this rank trained on.
+
+Tensors of single steps stay on the device until settle() turns them into numbers: at a checkpoint, which carries them, and at the
+end. So a resumed run knows the steps before it, and its metrics tell of all of them.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import finite
+import group
+
+if TYPE_CHECKING:
+    from trainer import RecipeTrainer
+
+
+class Trajectory:
+    """loss, grad_norm: index = step - 1, the same on every rank. rows: of this rank, in order, repeats included."""
+
+    def __init__(self) -> None:
+        self.loss: list[float] = []
+        self.grad_norm: list[float] = []
+        self.rows: list[int] = []
+
+    def settle(self, trainer: RecipeTrainer) -> None:
+        """Take over what the trainer did since the last time. A collective. Raises NotFinite at a loss that is no number."""
+        if not trainer.micro_losses:
+            return
+        mine, norms = trainer.step_losses(), trainer.step_grad_norms()
+        finite.judge(len(self.loss) + 1, mine, norms)
+        self.loss += [math.fsum(step) / len(step) for step in zip(*group.gather(mine), strict=True)]
+        self.grad_norm += norms
+        self.rows += trainer.row_ids()
+        trainer.forget_steps()
