@@ -42,7 +42,7 @@ _EVERY_SECOND = ("table inet drill { set slow { type inet_service; flags dynamic
                  "chain out { type filter hook output priority 0; ip daddr 10.77.1.11 tcp sport 20000-32767 "
                  "tcp flags & (syn|ack) == (syn|ack) numgen inc mod 2 == 0 add @slow { tcp dport }; }; "
                  "chain in { type filter hook input priority 0; ip saddr 10.77.1.11 tcp sport @slow "
-                 "limit rate over 3 mbytes/second burst 256 kbytes drop; }; }")
+                 "limit rate over 2 mbytes/second burst 128 kbytes drop; }; }")
 _NO_DROP = ("on", "n1", "nft", "delete", "table", "inet", "drill")
 _OTHERS = ("n0", "n2", "n3")
 _LINKS = ("n0--n2", "n0--n3", "n2--n3", "n1--n2", "n1--n3")
@@ -111,7 +111,7 @@ COLLECTIVES: tuple[Drill, ...] = (
     Drill(id="slow-pair", fault="one node sends at 50 Mbit/s to one other node only", phase="nccl_pairwise", nodes=4,
           inject=_SLOW_TO_N0, undo=(("on", "n1", *_NORMAL),), silent=(*_OTHERS, "n1", *_LINKS),
           gate="nccl.pair.link", subject="n0--n1", outcome=Outcome.FAIL, says="n1->n0"),
-    Drill(id="unsteady-pair", fault="every second connection from one node to one other node carries 3 MB/s", phase="nccl_pairwise",
+    Drill(id="unsteady-pair", fault="every second connection from one node to one other node carries 2 MB/s", phase="nccl_pairwise",
           nodes=4, inject=(("on", "n0", "nft", _EVERY_SECOND),), undo=(("on", "n0", "nft", "delete", "table", "inet", "drill"),),
           silent=(*_OTHERS, "n1", *_LINKS), gate="nccl.pair.link.steady", subject="n0--n1", outcome=Outcome.WARN,
           says="n1->n0 at 0.0"),
