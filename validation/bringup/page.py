@@ -46,7 +46,7 @@ class Passed:
 
 @dataclass(frozen=True)
 class Next:
-    """One gate that did not pass: what was seen, what to read and to run."""
+    """One gate that did not pass, in any run: what was seen, what to read and to run."""
 
     outcome: Outcome
     gate: str
@@ -87,7 +87,8 @@ def _one_line(value: Any) -> Any:
 
 
 def _view(collection: Collection) -> dict[str, Any]:
-    answers = report.answers(collection.verdicts, [gone.phase for gone in collection.absent])
+    asked = report.answers(collection.verdicts, [gone.phase for gone in collection.absent])
+    answers = {number: (outcome, why) for number, outcome, why in asked}
     nodes = list(dict.fromkeys(node for one in collection.judged for node in one.run.nodes))
     header, rows, note = _training(collection.judged)
     proposed = drain.proposals(collection.judged)
@@ -96,8 +97,8 @@ def _view(collection: Collection) -> dict[str, Any]:
         "nodes": report_names(nodes), "node_count": len(nodes),
         "profiles": ", ".join(dict.fromkeys(one.verdicts.profile for one in collection.judged)),
         "opened": min((one.run.opened_at for one in collection.judged), default="unknown"),
-        "questions": [(number, QUESTIONS[number], outcome, why) for number, outcome, why in answers],
-        "not_asked": [QUESTIONS[number] for number in QUESTIONS if number not in {number for number, _, _ in answers}],
+        "questions": [(number, question, *answers.get(number, (None, "no phase of this report has a gate for it")))
+                      for number, question in QUESTIONS.items()],
         "sections": [_section(one, f"run-{index}") for index, one in enumerate(collection.judged)],
         "seconds": {f"run-{index}": collection.seconds.get(one.folder) for index, one in enumerate(collection.judged)},
         "absent": [(PHASES[gone.phase].title if gone.phase in PHASES else gone.phase, gone.why) for gone in collection.absent],
@@ -158,16 +159,23 @@ def _several(texts: Sequence[str]) -> str:
 
 
 def _next(judged: Iterable[Judged]) -> list[Next]:
-    """Per run and gate, worst first."""
-    found: list[Next] = []
+    """Per gate, worst first; commands are for the first run of those where it did not pass. What was not judged because of another
+    gate is that gate's business."""
+    by_gate: dict[str, list[tuple[Judged, list[Verdict]]]] = {}
     for one in judged:
-        by_gate: dict[str, list[Verdict]] = {}
+        bad: dict[str, list[Verdict]] = {}
         for verdict in report.not_passed(one.verdicts.verdicts):
-            by_gate.setdefault(verdict.gate, []).append(verdict)
-        for gate, several in by_gate.items():
-            commands = explain.next_commands(several, one.folder, one.run.slurm_job_id)
-            subjects = report_names([verdict.subject for verdict in several])
-            found.append(Next(several[0].outcome, gate, subjects, report.sentence(several[0]), several[0].fix, commands))
+            if not (verdict.cause or "").startswith("not judged"):
+                bad.setdefault(verdict.gate, []).append(verdict)
+        for gate, verdicts in bad.items():
+            by_gate.setdefault(gate, []).append((one, verdicts))
+    found = []
+    for gate, runs in by_gate.items():
+        first, several = runs[0]
+        subjects = "; ".join(f"{one.run.phase}: {report_names([verdict.subject for verdict in bad])}" for one, bad in runs)
+        found.append(Next(max((verdict.outcome for _, verdicts in runs for verdict in verdicts), key=lambda outcome: outcome.rank),
+                          gate, subjects, report.sentence(several[0]), several[0].fix,
+                          explain.next_commands(several, first.folder, first.run.slurm_job_id)))
     return sorted(found, key=lambda one: -one.outcome.rank)
 
 
