@@ -5,7 +5,7 @@ from pathlib import Path
 
 from bringup import plan, profile, runs
 from bringup.phases import PHASES
-from bringup.records import Run
+from bringup.records import Closed, Run, read_record, write_record
 
 FIXTURES = Path(__file__).parent / "fixtures"
 HEALTHY_NODES = "".join(
@@ -25,6 +25,13 @@ def discovery(results: Path, monkeypatch, *, close: bool = True, profile_name: s
     (raw / "scontrol-node.txt").write_text(HEALTHY_NODES)
     if close:
         runs.close_run(folder, 0)
+    return folder
+
+
+def reseal(folder: Path) -> Path:
+    """What is in the folder now was there when the run was closed: evidence that was bad, and not tampered with."""
+    closed = read_record(folder / runs.CLOSED, Closed)
+    write_record(folder / runs.CLOSED, closed.model_copy(update={"files": runs.checksums(folder)}), replace=True)
     return folder
 
 

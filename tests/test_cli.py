@@ -139,7 +139,7 @@ def test_the_verbs_that_list_things_list_something(capsys):
     code, out, _ = call(capsys, "gates")
     assert code == 0
     assert len(out.splitlines()) > 30
-    code, out, _ = call(capsys, "drill")
+    code, out, _ = call(capsys, "drill", "--list")
     assert code == 0
     assert len(out.splitlines()) >= 6
 

@@ -9,6 +9,8 @@ import json
 import os
 import socket
 import sys
+import time
+from pathlib import Path
 
 MAX_LINE_BYTES = 1000
 MAX_TEXT = 300  # characters of a text value; what is cut off is replaced by an ellipsis
@@ -37,8 +39,10 @@ class Facts:
         self._write(quantity, subject, None, unit, _bounded(str(why)))
 
     def finish(self):
-        """The probe came to its end and wrote this many facts."""
-        self._line({"probe": self.probe, "at": self.at, "end": self.count})
+        """The probe came to its end and wrote this many facts. Which run they are for, and when: no other's can be taken for them."""
+        run = Path(os.environ.get("RUN_DIR", "")).name
+        utc = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        self._line({"probe": self.probe, "at": self.at, "end": self.count, "run": run, "utc": utc})
 
     def _write(self, quantity, subject, value, unit, why):
         self.count += 1

@@ -1,16 +1,26 @@
 """Declared faults are made on the live cluster, and the declared gate says so on the declared subject.
 
-`make test` performs those below, a fault of every kind; `make drill` performs the whole catalogue.
+`make test` performs those below, a fault of every kind; `make drill` (bringup drill) performs all, by the same code.
 """
 
 import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
-from bringup.drills import DRILLS
+from bringup.drills import DRILLS, campaign, result
 from bringup.drills.drill import Drill
-from bringup.records import Outcome
+from bringup.drills.ground import LocalCluster
+from bringup.drills.perform import perform
+from bringup.records import DrillReport, Outcome, read_record
 from harness import CHECKOUT, Cluster, wait_until
-from playbook import BRINGUP, playbook
+from playbook import playbook
 
 pytestmark = pytest.mark.cluster
 JOB_MUST_END_WITHIN_S = 30
@@ -22,50 +32,61 @@ IN_EVERY_TEST = {
     "rank-killed", "fsdp-not-applied", "results-truncated",
 }
 PERFORMED = DRILLS if os.environ.get("BRINGUP_ALL_DRILLS") else [drill for drill in DRILLS if drill.id in IN_EVERY_TEST]
+BRINGUP = (sys.executable, "-m", "bringup")
 
 
 def test_the_drills_of_every_test_are_in_the_catalogue():
     assert {drill.id for drill in DRILLS} >= IN_EVERY_TEST
 
 
-def perform(cluster: Cluster, commands: tuple[tuple[str, ...], ...]) -> None:
-    for command in commands:
-        done = cluster.run(*(word.replace("{results}", str(CHECKOUT / "validation/results")) for word in command))
-        assert done.returncode == 0, f"{command}: {done.stderr}"
+@pytest.fixture(scope="module")
+def place() -> Iterator[Path]:
+    """Where evidence goes, and with it the healthy runs that drills share."""
+    folder = campaign.DRILLS / f"test-{uuid.uuid4().hex[:8]}"
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.mark.parametrize("drill", PERFORMED, ids=lambda drill: drill.id)
-def test_the_fault_is_found_on_the_right_subject(request: pytest.FixtureRequest, drill: Drill):
+def test_the_fault_is_found_on_the_right_subject(request: pytest.FixtureRequest, place: Path, drill: Drill):
     shape = "unconfined" if drill.unconfined else "cluster" if drill.nodes == 2 else "four_nodes"
     cluster: Cluster = request.getfixturevalue(shape)
-    cluster.wait_idle()
-    with playbook(cluster) as book:
-        try:
-            perform(cluster, drill.inject)
-            if drill.wait_for is not None:
-                node, state = drill.wait_for
-                wait_until(lambda: cluster.node_state(node) == state, f"{node} {state}")
-            done = book.run(drill.phase, env=dict(drill.environment))
-        finally:
-            perform(cluster, drill.undo)
-            cluster.wait_idle()
-        folder = book.folder(drill.phase)
-        if drill.truncate is not None:
-            assert done.returncode == 0, done.stdout
-            cut = folder / drill.truncate
-            cut.write_bytes(cut.read_bytes()[: cut.stat().st_size // 2])
-            done = cluster.sh(BRINGUP, "judge", folder)
-        assert done.returncode == drill.outcome.exit_code, done.stdout + done.stderr
-        verdicts = book.verdicts(drill.phase).verdicts
-        found = next(v for v in verdicts if (v.gate, v.subject) == (drill.gate, drill.subject))
-        assert found.outcome is drill.outcome
-        assert drill.says in f"{found.observed} {found.cause}"
-        also = {(v.gate, v.subject): v.outcome for v in verdicts if (v.gate, v.subject) in drill.also}
-        assert also == dict.fromkeys(drill.also, drill.outcome)
-        assert f"{drill.gate} [{drill.subject}]" in done.stdout
-        quiet = [v for v in verdicts if v.subject in drill.silent]
-        assert {v.outcome for v in quiet} <= {Outcome.PASS}, quiet
-        assert len(quiet) >= len(drill.silent)
+    ground = LocalCluster(cluster.state, campaign.options(campaign.shape_of(drill)), up=True)
+    try:
+        told = perform(drill, ground, place, name=place.name)
+    finally:
+        ground.heal()
+    assert result.mark(told) == "FOUND", result.line(told)
+
+
+def test_a_drill_run_that_is_interrupted_leaves_no_cluster_and_goes_on_where_it_was():
+    def started(*arguments: str) -> subprocess.Popen[str]:
+        return subprocess.Popen([*BRINGUP, "drill", *arguments], cwd=CHECKOUT, env={**os.environ, "BRINGUP_RUN_NAME": name},
+                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
+
+    name = f"test-{uuid.uuid4().hex[:8]}"
+    folder, state = campaign.DRILLS / name, Path(f"/tmp/bringup-drill-{name}")
+    try:
+        first = started("--only", "gpu-missing", "shm-small")
+        wait_until(lambda: (folder / "report.md").exists(), "the first of two drills is done", timeout=90)
+        time.sleep(1)
+        first.send_signal(signal.SIGINT)
+        said = first.communicate(timeout=60)[0]
+        assert f"--resume validation/results/drill/{name}" in said
+        assert first.returncode == 2
+        assert not state.exists()
+        again = started("--resume", str(folder))
+        said = again.communicate(timeout=90)[0]
+        assert again.returncode == 0, said
+        assert "1 performed before" in said
+        assert said.splitlines()[-1].startswith("2 of 2 drills detected; 2 on the right subject; 2 with the right cause; 0 false")
+        done = read_record(folder / campaign.REPORT, DrillReport)
+        assert [one.drill for one in done.results] == done.planned
+        assert not state.exists()
+    finally:
+        subprocess.run([campaign.grounds.CLUSTER, "down"], env={**os.environ, "BRINGUP_CLUSTER": str(state)}, check=True,
+                       capture_output=True)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def test_a_killed_rank_ends_the_job_in_seconds_and_only_the_culprit_fails(cluster: Cluster):

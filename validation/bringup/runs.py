@@ -55,6 +55,16 @@ def folder_of(phase: Phase, name: str) -> Path:
     return REPOSITORY / phase.results / (f"{phase.stem}-{name}" if phase.is_training else name)
 
 
+def attempts(phase: Phase, name: str) -> list[Path]:
+    """Folders of this run that exist, in order: a requeued job wrote into one of its own, -r1."""
+    first = folder_of(phase, name)
+    return [path for path in (first, *sorted(first.parent.glob(f"{first.name}-r[0-9]*"))) if path.is_dir()]
+
+
+def git_commit() -> str | None:
+    return _git("rev-parse", "HEAD")
+
+
 def open_run(phase: Phase, *, nodes: list[str], gpus_per_node: int, ranks_per_node: int, profile: profiles.Profile,
              argv: list[str], results: Path | None = None, name: str | None = None) -> Path:
     """Create the run's folder and write its plan. Raises RunError."""
@@ -73,7 +83,7 @@ def open_run(phase: Phase, *, nodes: list[str], gpus_per_node: int, ranks_per_no
         phase=phase.stem, name=folder.name, nodes=nodes, gpus_per_node=gpus_per_node, ranks_per_node=ranks_per_node,
         profile=profile.name, profile_sha256=_sha256(profiles.dump(profile)),
         planned=planning.plan(phase.stem, nodes, ranks_per_node, {entry.gate for entry in not_applicable}),
-        not_applicable=not_applicable, argv=argv, git_commit=_git("rev-parse", "HEAD"),
+        not_applicable=not_applicable, argv=argv, git_commit=git_commit(),
         git_dirty=None if status is None else bool(status), slurm_job_id=os.environ.get("SLURM_JOB_ID"),
         slurm_restart_count=int(os.environ.get("SLURM_RESTART_COUNT") or 0), opened_at=now())
     try:
@@ -106,9 +116,24 @@ def close_run(folder: Path, exit_code: int) -> None:
     """Raises RunError when it is no open run."""
     load(folder)
     try:
-        write_record(folder / CLOSED, Closed(exit_code=exit_code, closed_at=now()))
+        write_record(folder / CLOSED, Closed(exit_code=exit_code, closed_at=now(), files=checksums(folder)))
     except RecordError as error:
         raise RunError(f"{folder}: already closed") from error
+
+
+def checksums(folder: Path) -> dict[str, str]:
+    """Of everything that verdicts are made of: the plan, raw/, and what training recorded. Of the profile, the plan holds one."""
+    records = [folder / name for name in (RUN, RUN_ARGS, METRICS)]
+    files = [path for path in (*records, *sorted((folder / "raw").rglob("*"))) if path.is_file()]
+    return {path.relative_to(folder).as_posix(): _digest(path) for path in files}
+
+
+def _digest(path: Path) -> str:
+    try:
+        with path.open("rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+    except OSError as error:
+        return f"cannot be read: {error.strerror}"
 
 
 def load(folder: Path) -> Run:

@@ -10,7 +10,9 @@ from rich.theme import Theme
 class _Outcomes(RegexHighlighter):
     base_style = "outcome."
     highlights = [  # noqa: RUF012  # rich's own way to declare them
-        r"^\s*(?P<good>PASS|KEPT)\b", r"^\s*(?P<bad>FAIL)\b", r"^\s*(?P<open>INCOMPLETE|NOT RUN|NOT ASKED|WARN)\b"]
+        r"^\s*(?P<good>PASS|KEPT|FOUND)\b",
+        r"^\s*(?P<bad>FAIL|MISSED|WRONG SUBJECT|WRONG CAUSE|FALSE ALARM)\b",
+        r"^\s*(?P<open>INCOMPLETE|NOT RUN|NOT ASKED|NOT PERFORMED|NOT APPLICABLE|WARN)\b"]
 
 
 def console() -> Console:

@@ -1,6 +1,7 @@
-"""What a drill is: a declared fault, and the gate and subject that must say so. pytest runs them on the live cluster.
+"""What a drill is: a declared fault, and the gate and subject that must say so.
 
-Commands are verbs of infrastructure-validation/local-cluster/cluster; `environment` goes to the phase that is run.
+Commands are verbs of infrastructure-validation/local-cluster/cluster; `environment` goes to the phase that is run. Nodes are called
+n0, n1, … and ranks count as on 2 nodes of 2 GPUs (or 4 nodes of 1): elsewhere.py says it in the names of another cluster.
 """
 
 from __future__ import annotations
@@ -8,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bringup.records import Outcome
+
+Command = tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,13 +22,22 @@ class Drill:
     subject: str
     outcome: Outcome
     says: str  # words that the verdict must hold, as observed or as cause
-    inject: tuple[tuple[str, ...], ...] = ()  # {results}: the folder of all runs
-    undo: tuple[tuple[str, ...], ...] = ()
+    inject: tuple[Command, ...] = ()  # {results}: the folder of all runs
+    during: tuple[Command, ...] = ()  # made when the phase has opened its run, while it works
+    undo: tuple[Command, ...] = ()
     wait_for: tuple[str, str] | None = None  # node and Slurm state, before the phase starts
     environment: tuple[tuple[str, str], ...] = ()
     nodes: int = 2  # of the cluster that it needs
     unconfined: bool = False  # the cluster confines no devices, memory or cores
+    truncate: str | None = None  # a file of a healthy run that loses its second half
+    tamper: str | None = None  # bash, in the folder of a healthy run; $OTHER is the folder of another one
     also: tuple[tuple[str, str], ...] = ()  # further (gate, subject) pairs that must have the same outcome
-    truncate: str | None = None  # a file of the finished run that loses its second half
     silent: tuple[str, ...] = ()  # subjects on which every gate must pass
+    consequences: tuple[tuple[str, str], ...] = ()  # patterns of (gate, subject) that this fault may well make fail besides
     where: str = "local-cluster"  # or anywhere: safe inside a job of one's own on a production cluster
+    needs_expected: tuple[str, str] | None = None  # gate, and a pattern of what the profile must expect: a fabric that is not there
+
+    @property
+    def gpus(self) -> int:
+        """Per node of the cluster whose names it is declared in."""
+        return 2 if self.nodes == 2 else 1

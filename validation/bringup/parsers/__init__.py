@@ -16,6 +16,7 @@ from bringup.parsers import (
     nccl_log,
     nccl_tests,
     pairwise,
+    provenance,
     slurm,
     slurm_audit,
     smoke,
@@ -71,7 +72,7 @@ def read_run(folder: Path, run: Run) -> Parsed:
                                                    subject=scale_name(int(match["nodes"]))))
         elif (match := _STEP.fullmatch(path.name)) and match["kind"] == "rc":
             _read(parsed, path, where, partial(_exit_code, subject=scale_name(int(match["nodes"]))))
-    _closed(parsed, folder)
+    _closed(parsed, folder, run)
     phase = PHASES[run.phase]
     if phase.is_training:
         parsed.add(training.metrics(folder, run, single=phase.strategy == "single"))
@@ -127,7 +128,7 @@ def _step_seconds(folder: Path) -> float | None:
     return None
 
 
-def _closed(parsed: Parsed, folder: Path) -> None:
+def _closed(parsed: Parsed, folder: Path, run: Run) -> None:
     if not (folder / CLOSED).exists():
         return
     try:
@@ -137,6 +138,7 @@ def _closed(parsed: Parsed, folder: Path) -> None:
         return
     parsed.saw("run.closed", "job", True, "flag", CLOSED)
     parsed.saw("run.exit_code", "job", closed.exit_code, "count", f"{CLOSED}:exit_code")
+    provenance.derive(parsed, folder, run, closed)
     if closed.exit_code != 0:
         parsed.problems.append(f"{CLOSED}: a step of the phase script ended with exit code {closed.exit_code}; see raw/*.err")
 

@@ -13,12 +13,15 @@ _LABEL = re.compile(r"^\s*(\d+): ")
 _FACT = {"probe", "at", "subject", "quantity", "value", "unit"}
 
 
+Source = tuple[str, str, str]  # label of srun, node, probe
+
+
 def parse(text: str, where: str) -> Parsed:
     """Facts of any number of tasks in one file. A task without a matching closing line is a problem, and stays unfinished."""
     parsed = Parsed()
-    counted: dict[tuple[str, str, str], int] = {}
-    finished: set[tuple[str, str, str]] = set()
-    sources: list[tuple[str, str, str]] = []  # of each fact, and
+    counted: dict[Source, int] = {}
+    closings: dict[Source, list[tuple[int, str]]] = {}  # the count that each closing line gives, and where it stands
+    sources: list[Source] = []  # of each fact, and
     places: list[int] = []  # where its observation is
     for number, raw in enumerate(text.splitlines(), start=1):
         evidence = f"{where}:{number}"
@@ -32,17 +35,23 @@ def parse(text: str, where: str) -> Parsed:
             continue
         source = (label[1] if label else "", record["at"], record["probe"])
         if "end" in record:
-            if record["end"] == counted.get(source, 0) and source not in finished:
-                finished.add(source)
-                parsed.saw(f"probe.{record['probe']}.finished", record["at"], True, "flag", evidence)
-            else:
-                parsed.problems.append(f"{evidence}: {record['probe']} on {record['at']} wrote {record['end']} facts, "
-                                       f"{counted.get(source, 0)} arrived")
+            closings.setdefault(source, []).append((record["end"], evidence))
+            if "utc" in record:
+                parsed.saw("probe.stamp", record["at"], f"{record['run']} {record['utc']}", "text", evidence)
             continue
         counted[source] = counted.get(source, 0) + 1
         sources.append(source)
         places.append(len(parsed.observations))
         parsed.saw(record["quantity"], record["subject"], record["value"], record["unit"], evidence, record.get("why"))
+    finished = set()
+    for source, ends in closings.items():
+        _, at, probe = source
+        if len(ends) == 1 and ends[0][0] == counted.get(source, 0):
+            finished.add(source)
+            parsed.saw(f"probe.{probe}.finished", at, True, "flag", ends[0][1])
+        else:  # cut off, or there twice
+            told = " and ".join(str(end) for end, _ in ends)
+            parsed.problems.append(f"{ends[-1][1]}: {probe} on {at} wrote {told} facts, {counted.get(source, 0)} arrived")
     unfinished = [source for source in counted if source not in finished]
     for index, source in enumerate(sources):
         if source not in finished:  # what it had said is kept as a remark: half a report is no evidence of health
@@ -64,8 +73,11 @@ def _record(line: str) -> dict[str, Any] | None:
         return None
     if not isinstance(record, dict) or not all(isinstance(record.get(key), str) for key in ("probe", "at")):
         return None
-    if set(record) == {"probe", "at", "end"}:
-        return record if type(record["end"]) is int else None
+    if "end" in record:
+        stamps = set(record) - {"probe", "at", "end"}
+        good = type(record["end"]) is int and stamps in (set(), {"run", "utc"}) and all(
+            isinstance(record[key], str) and _is_text(record[key]) for key in ("probe", "at", *stamps))
+        return record if good else None
     if set(record) - {"why"} != _FACT or not all(isinstance(record[key], str) for key in ("subject", "quantity", "unit")):
         return None
     if not isinstance(record.get("why", ""), str) or (record["value"] is None and not record.get("why")):

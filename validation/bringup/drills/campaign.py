@@ -1,0 +1,193 @@
+"""`bringup drill`: many drills one after the other, on as few clusters as they can share; stopped and continued at any time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from bringup import hostlist, report, runs, slurm, terminal
+from bringup.drills import elsewhere, perform, result
+from bringup.drills import ground as grounds
+from bringup.drills.drill import Drill
+from bringup.drills.ground import Here, LocalCluster
+from bringup.gates.discovery import USABLE_STATES
+from bringup.launch import progress
+from bringup.phases import PHASES
+from bringup.profile import Profile
+from bringup.records import DrillReport, DrillResult, read_record, write_record, write_text
+
+REPORT = "drill.json"
+DRILLS = grounds.RESULTS / "drill"
+
+Shape = tuple[int, bool]  # nodes, unconfined
+_PAIR: Shape = (2, False)
+_FLEET: Shape = (4, False)
+HEALTHY_STAGES: tuple[tuple[Shape, tuple[str, ...]], ...] = (
+    (_PAIR, tuple(PHASES)), (_FLEET, ("discovery", "smoke", "nccl_pairwise")))  # comparisons of a fleet need more than two nodes
+
+
+class CampaignError(ValueError):
+    """Nothing could be started. One line: what, and what to do."""
+
+
+@dataclass(frozen=True)
+class Request:
+    drills: Sequence[Drill]
+    healthy: int = 0
+    anywhere: bool = False
+    profile: Profile | None = None  # of the cluster, for anywhere
+    resume: Path | None = None
+
+
+def run(request: Request) -> int:
+    """Perform, tell, write. Exit code: 0 all found, 1 one was not, 2 we could not tell."""
+    folder, done = _begin(request)
+    console = terminal.console()
+    catalogue = {drill.id: drill for drill in request.drills}
+    kept = {one.drill for one in done.results}
+    console.print(f"drills: {len(done.planned)} planned{f', {len(kept)} performed before' if kept else ''}"
+                  f"{f', {done.healthy_planned} healthy rounds' if done.healthy_planned else ''}; {report.shown_path(folder)}")
+    waiting = [catalogue[name] for name in done.planned if name not in kept]
+    try:
+        results = _anywhere(request, waiting, folder, console) if request.anywhere else _on_local_clusters(waiting, folder, console)
+        for one in results:
+            done = _add(done, folder, results=[*done.results, one])
+            console.print(result.line(one))
+        if len(done.healthy) < done.healthy_planned:
+            with _clusters(folder) as clusters:
+                for number in range(len(done.healthy) + 1, done.healthy_planned + 1):
+                    with progress(console, f"healthy round {number}") as tell:
+                        tell("running all phases")
+                        stages = [(clusters.of(shape), stems) for shape, stems in HEALTHY_STAGES]
+                        one_round = perform.healthy_round(number, stages, folder, name=done.name)
+                    done = _add(done, folder, healthy=[*done.healthy, one_round])
+                    console.print(f"{'FALSE ALARM' if one_round.false_alarms else 'PASS':<14} healthy round {number}: "
+                                  f"{one_round.verdicts} verdicts ({one_round.seconds:.0f} s)")
+                    for alarm in one_round.false_alarms:
+                        console.print(f"{'':<14} {report.plain(alarm)}")
+    except KeyboardInterrupt:
+        console.print(f"{'STOPPED':<14} next: bringup drill {'--anywhere ' if request.anywhere else ''}"
+                      f"--resume {report.shown_path(folder)}")
+        raise
+    console.print(f"\nreport: {report.shown_path(folder / 'report.md')}, report.html")
+    console.print(result.totals(done))
+    return result.exit_code(done)
+
+
+def _begin(request: Request) -> tuple[Path, DrillReport]:
+    if request.resume is not None:
+        done = read_record(request.resume / REPORT, DrillReport)
+        if (done.place == "anywhere") is not request.anywhere:
+            raise CampaignError(f"--resume {request.resume}: that run was {done.place}; "
+                                f"call it {'without' if request.anywhere else 'with'} --anywhere")
+        known = {drill.id for drill in request.drills}
+        # what could not be performed is tried again
+        results = [one for one in done.results if one.performed and one.drill in known]
+        done = done.model_copy(update={"results": results, "planned": [name for name in done.planned if name in known]})
+        return request.resume.resolve(), done
+    name = runs.default_name()
+    folder = DRILLS / name
+    folder.mkdir(parents=True)
+    done = DrillReport(
+        name=name, place="anywhere" if request.anywhere else "local-cluster",
+        profile=request.profile.name if request.profile else None,
+        git_commit=runs.git_commit(), opened_at=runs.now(), planned=[drill.id for drill in _in_order(request.drills)],
+        healthy_planned=request.healthy, results=[], healthy=[])
+    write_record(folder / REPORT, done)
+    return folder, done
+
+
+def _add(done: DrillReport, folder: Path, **change: object) -> DrillReport:
+    done = done.model_copy(update=change)
+    write_record(folder / REPORT, done, replace=True)
+    write_text(folder / "report.md", result.markdown(done), replace=True)
+    write_text(folder / "report.html", result.page(done), replace=True)
+    return done
+
+
+def shape_of(drill: Drill) -> Shape:
+    return drill.nodes, drill.unconfined
+
+
+def options(shape: Shape) -> tuple[str, ...]:
+    """Of `cluster up`."""
+    nodes, unconfined = shape
+    return ("--nodes", str(nodes), "--gpus", "2" if nodes == 2 else "1", *(("--unconfined",) if unconfined else ()))
+
+
+def _in_order(drills: Sequence[Drill]) -> list[Drill]:
+    """Those of one shape together; in the order of the phases inside."""
+    phases = list(PHASES)
+    return sorted(drills, key=lambda drill: (drill.unconfined, drill.nodes, phases.index(drill.phase)))
+
+
+class _Clusters:
+    """One cluster at a time: two would share the cores."""
+
+    def __init__(self, folder: Path) -> None:
+        # /tmp by name: a deeper folder would be too long for munge's socket. Named after the run: --resume ends what is left
+        self._state = Path("/tmp") / f"bringup-drill-{folder.name}"
+        self._up: dict[Shape, LocalCluster] = {}
+
+    def of(self, shape: Shape) -> LocalCluster:
+        if shape not in self._up:
+            self.end()
+            self._up[shape] = LocalCluster(self._state, options(shape))
+        self._up[shape].start()
+        return self._up[shape]
+
+    def end(self) -> None:
+        for cluster in self._up.values():
+            cluster.end()
+        self._up.clear()
+
+
+@contextmanager
+def _clusters(folder: Path) -> Iterator[_Clusters]:
+    clusters = _Clusters(folder)
+    try:
+        yield clusters
+    finally:
+        clusters.end()
+
+
+def _on_local_clusters(drills: Sequence[Drill], folder: Path, console: Console) -> Iterator[DrillResult]:
+    with _clusters(folder) as clusters:
+        for drill in drills:
+            with progress(console, drill.id) as tell:
+                tell(drill.fault)
+                try:
+                    cluster = clusters.of(shape_of(drill))
+                    one = perform.perform(drill, cluster, folder, name=folder.name)
+                    ill = cluster.heal()
+                except grounds.GroundError as error:
+                    one, ill = perform.not_performed(drill, str(error)), None
+            if ill:
+                console.print(f"{'':<14} a new cluster after {drill.id}: {report.plain(ill)}")
+            yield one
+
+
+def _anywhere(request: Request, drills: Sequence[Drill], folder: Path, console: Console) -> Iterator[DrillResult]:
+    assert request.profile is not None
+    try:
+        names = slurm.partition_nodes(None)
+        states, gpus = slurm.node_facts()
+    except slurm.SlurmError as error:
+        raise CampaignError(str(error)) from error
+    usable = tuple(name for name in names if states.get(name) in USABLE_STATES)
+    if not usable:
+        raise CampaignError(f"none of {hostlist.expand(','.join(names))[:4]} can be used; sinfo -N -l says why")
+    for drill in drills:
+        why = elsewhere.why_not(drill, request.profile, len(usable), min(gpus.get(name, 0) for name in usable[: drill.nodes]))
+        if why is not None:
+            yield perform.not_performed(drill, why, applicable=False)
+            continue
+        there = elsewhere.on_nodes(drill, usable, min(gpus.get(name, 0) for name in usable[: drill.nodes]))
+        with progress(console, drill.id) as tell:
+            tell(drill.fault)
+            one = perform.perform(there, Here(usable), folder, name=folder.name)
+        yield one

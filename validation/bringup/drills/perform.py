@@ -1,0 +1,216 @@
+"""Perform one drill: make the fault, run the phase, undo the fault, and compare the verdicts with what was declared."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from bringup import judge, report, runs
+from bringup.drills import ground as grounds
+from bringup.drills.drill import Drill
+from bringup.drills.ground import Ended, Ground, GroundError
+from bringup.phases import PHASES
+from bringup.records import DrillResult, HealthyRound, Outcome, RecordError, Verdict
+
+REFERENCE = "run_1gpu"
+BEGINS_WITHIN_S = 120
+
+
+def perform(drill: Drill, ground: Ground, place: Path, *, name: str) -> DrillResult:
+    """Evidence goes to `place`/<drill>, a folder of the drill run called `name`. The fault is undone whatever happens."""
+    begun = time.monotonic()
+    folder = place / drill.id
+    run_name = f"{name}-{drill.id}"
+    try:
+        healthy = _healthy_runs(drill, ground, place, name)
+        if drill.tamper is not None or drill.truncate is not None:
+            in_place, done, evidence = _tamper(drill, ground, healthy, folder)
+        else:
+            reference = {"BRINGUP_REFERENCE": str(healthy[0])} if healthy else {}
+            in_place, done = _run_with_fault(drill, ground, run_name, reference)
+            evidence = _last_attempt(drill.phase, run_name)
+        verdicts = judge.judge_folder(evidence)[1].verdicts
+        detected_s = time.monotonic() - in_place
+    except (GroundError, runs.RunError, RecordError, OSError) as error:
+        return not_performed(drill, str(error), seconds=_since(begun))
+    finally:
+        grounds.keep(run_name, (drill.phase,), folder)
+    detected, right_subject, right_cause, observed = compare(drill, verdicts, done.said)
+    return DrillResult(
+        drill=drill.id, fault=drill.fault, phase=drill.phase, gate=drill.gate, subject=drill.subject, outcome=drill.outcome,
+        performed=True, detected=detected, right_subject=right_subject, right_cause=right_cause,
+        observed=observed, seconds_to_detect=round(detected_s, 1), seconds=_since(begun),
+        false_alarms=false_alarms(drill, verdicts), evidence=f"{place.name}/{drill.id}/{evidence.name}")
+
+
+def _run_with_fault(drill: Drill, ground: Ground, run_name: str, reference: dict[str, str]) -> tuple[float, Ended]:
+    """(when the fault was in place, how the phase ended)."""
+    environment = {**reference, "BRINGUP_RUN_NAME": run_name, **dict(drill.environment)}
+    try:
+        ground.make(drill.inject)
+        in_place = time.monotonic()
+        if drill.wait_for is not None:
+            ground.wait_for(*drill.wait_for)
+
+        def meanwhile() -> None:
+            nonlocal in_place
+            if drill.during:
+                _wait_for_run(drill, run_name)
+                in_place = time.monotonic()
+                ground.make(drill.during)
+
+        done = ground.bringup("run", drill.phase, *_chosen(ground, drill), environment=environment, meanwhile=meanwhile)
+    except BaseException:
+        _undo(drill, ground)
+        raise
+    _undo(drill, ground)
+    return in_place, done
+
+
+def _last_attempt(stem: str, run_name: str) -> Path:
+    attempts = runs.attempts(PHASES[stem], run_name)
+    if not attempts:
+        raise GroundError(f"{stem} left no run called {run_name}")
+    return attempts[-1]
+
+
+def _undo(drill: Drill, ground: Ground) -> None:
+    """Every command, also when an earlier one fails: what stays makes the cluster ill, and an ill one is replaced."""
+    for command in drill.undo:
+        try:
+            ground.make((command,))
+        except GroundError:
+            continue
+
+
+def _wait_for_run(drill: Drill, run_name: str) -> None:
+    deadline = time.monotonic() + BEGINS_WITHIN_S
+    while not any((folder / runs.RUN).exists() for folder in runs.attempts(PHASES[drill.phase], run_name)):
+        if time.monotonic() > deadline:
+            raise GroundError(f"{drill.phase} opened no run in {BEGINS_WITHIN_S} s")
+        time.sleep(grounds.POLL_S)
+
+
+def _healthy_runs(drill: Drill, ground: Ground, place: Path, name: str) -> list[Path]:
+    """What the drill takes for granted: runs of its phase to tamper with, or the one-GPU run that losses are compared with."""
+    if drill.truncate is not None or drill.tamper is not None:
+        return [healthy_run(drill, drill.phase, ground, place, name, number) for number in (1, 2)[: 1 if drill.truncate else 2]]
+    if PHASES[drill.phase].is_training and not PHASES[drill.phase].one_gpu:
+        return [healthy_run(drill, REFERENCE, ground, place, name, 1)]
+    return []
+
+
+def healthy_run(drill: Drill, stem: str, ground: Ground, place: Path, name: str, number: int) -> Path:
+    """Made when first asked for, and shared by all drills of one shape."""
+    run_name = f"{name}-healthy-{drill.nodes}-{number}"
+    folder = place / "healthy" / f"{stem}-{drill.nodes}-{number}" / runs.folder_of(PHASES[stem], run_name).name
+    if not (folder / runs.CLOSED).exists():
+        try:
+            done = ground.bringup("run", stem, *_chosen(ground, drill), environment={"BRINGUP_RUN_NAME": run_name})
+        finally:
+            grounds.keep(run_name, (stem,), folder.parent)
+        if not (folder / runs.CLOSED).exists():
+            raise GroundError(f"no healthy {stem} to begin with: {_last_word(done)}")
+    bad = [_said(verdict) for verdict in judge.judge_folder(folder)[1].verdicts if verdict.outcome is not Outcome.PASS]
+    if bad:
+        raise GroundError(f"no healthy {stem} to begin with: {bad[0]}")
+    return folder
+
+
+def _chosen(ground: Ground, drill: Drill) -> tuple[str, ...]:
+    nodes = ground.nodes_of(drill)
+    return ("--nodelist", ",".join(nodes)) if nodes else ()
+
+
+def _last_word(done: Ended) -> str:
+    said = (done.complained or done.said).strip().splitlines()
+    return said[-1] if said else "it said nothing"
+
+
+def _tamper(drill: Drill, ground: Ground, healthy: Sequence[Path], place: Path) -> tuple[float, Ended, Path]:
+    """On a copy; then it is judged again."""
+    copy = place / healthy[0].name
+    if copy.exists():
+        shutil.rmtree(copy)
+    shutil.copytree(healthy[0], copy)
+    if drill.truncate is not None:
+        cut = copy / drill.truncate
+        cut.write_bytes(cut.read_bytes()[: cut.stat().st_size // 2])
+    else:
+        done = grounds.execute(["bash", "-c", f"set -euo pipefail; {drill.tamper}"], environment={"OTHER": str(healthy[1])},
+                               folder=copy, limit_s=60)
+        if done.code != 0:
+            raise GroundError(f"tampering ended with {done.code}: {done.complained.strip()}")
+    in_place = time.monotonic()
+    return in_place, ground.bringup("judge", str(copy), environment={}), copy
+
+
+def compare(drill: Drill, verdicts: Sequence[Verdict], screen: str) -> tuple[bool, bool, bool, str | None]:
+    """(detected, right subject, right cause, what the verdict says)."""
+    hits = {v.subject: v for v in verdicts if v.gate == drill.gate and v.outcome is drill.outcome}
+    detected = bool(hits) and any(f"{drill.gate} [{subject}]" in screen for subject in hits)
+    declared = [(drill.gate, drill.subject), *drill.also]
+    outcomes = {(v.gate, v.subject): v.outcome for v in verdicts}
+    expected = {subject for gate, subject in declared if gate == drill.gate}
+    right_subject = (drill.subject in hits and all(outcomes.get(pair) is drill.outcome for pair in declared)
+                     and all(subject in expected or _is_consequence(drill, drill.gate, subject) for subject in hits))
+    found = hits.get(drill.subject)
+    observed = None if found is None else found.observed
+    if found is not None and found.cause and found.cause not in found.observed:
+        observed = f"{found.observed} ({found.cause})"
+    # a victim of the same fault may be named too, but not in place of the culprit
+    right_cause = found is not None and drill.says in f"{found.observed} {found.cause}"
+    return detected, right_subject, right_cause, observed
+
+
+def false_alarms(drill: Drill, verdicts: Sequence[Verdict]) -> list[str]:
+    """Verdicts that accuse what this fault does not concern, and subjects that should have passed and did not."""
+    declared = {(drill.gate, drill.subject), *drill.also}
+    alarms = [_said(v) for v in verdicts
+              if v.outcome in (Outcome.FAIL, Outcome.WARN) and (v.gate, v.subject) not in declared
+              and not _is_consequence(drill, v.gate, v.subject)]
+    heard = {v.subject for v in verdicts}
+    alarms += [f"nothing was said about {subject}" for subject in drill.silent if subject not in heard]
+    alarms += [_said(v) for v in verdicts if v.subject in drill.silent and v.outcome is Outcome.INCOMPLETE]
+    return alarms
+
+
+def _is_consequence(drill: Drill, gate: str, subject: str) -> bool:
+    return any(fnmatchcase(gate, gates) and fnmatchcase(subject, subjects) for gates, subjects in drill.consequences)
+
+
+def _said(verdict: Verdict) -> str:
+    return f"{verdict.gate} [{verdict.subject}] {verdict.outcome}: {verdict.observed}"[:200]
+
+
+def healthy_round(number: int, stages: Sequence[tuple[Ground, tuple[str, ...]]], place: Path, *, name: str) -> HealthyRound:
+    """`bringup run` of these phases on each ground. Raises GroundError when a phase left no run at all."""
+    begun, alarms, counted, evidence = time.monotonic(), [], 0, []
+    for index, (ground, stems) in enumerate(stages, start=1):
+        run_name = f"{name}-round-{number}-{index}"
+        folder = place / f"round-{number}-{index}"
+        try:
+            done = ground.bringup("run", *stems, environment={"BRINGUP_RUN_NAME": run_name})
+            for stem in stems:
+                if not runs.attempts(PHASES[stem], run_name):
+                    alarms.append(f"{stem} did not run: {_last_word(done)}"[:200])
+                    continue
+                verdicts = judge.judge_folder(_last_attempt(stem, run_name))[1].verdicts
+                counted += len(verdicts)
+                alarms += [f"{stem}: {_said(v)}" for v in verdicts if v.outcome is not Outcome.PASS]
+        finally:
+            grounds.keep(run_name, stems, folder)
+        evidence.append(f"{place.name}/{folder.name}")
+    return HealthyRound(number=number, verdicts=counted, false_alarms=alarms, seconds=_since(begun), evidence=evidence)
+
+
+def not_performed(drill: Drill, why: str, *, applicable: bool = True, seconds: float = 0) -> DrillResult:
+    return DrillResult(drill=drill.id, fault=drill.fault, phase=drill.phase, gate=drill.gate, subject=drill.subject,
+                       outcome=drill.outcome, performed=False, applicable=applicable, why=report.plain(why), seconds=seconds)
+
+
+def _since(begun: float) -> float:
+    return round(time.monotonic() - begun, 1)
