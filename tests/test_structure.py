@@ -18,7 +18,9 @@ PACKAGE = ROOT / "validation/bringup"
 LAYERS = [
     {"records", "hostlist", "tournament", "terminal"},
     {"gates.rules", "pending", "phases"},
-    {"profile", "gates.gate"},
+    {"profile", "gates.gate", "models"},
+    {"memory"},
+    {"traffic"},
     {"gates.discovery", "gates.gpu_health", "gates.fabric", "gates.slurm_audit", "gates.smoke", "gates.collectives",
      "gates.training"},
     {"gates"},
@@ -30,6 +32,8 @@ LAYERS = [
     {"parsers.smoke"},
     {"parsers"},
     {"judge", "slurm"},
+    {"bandwidth"},
+    {"advise", "advice_text"},
     {"report", "figures", "compare", "noise", "profiling", "drills.drill"},
     {"regression", "figures_training"},
     {"drills.discovery", "drills.smoke", "drills.collectives", "drills.training"},
@@ -42,7 +46,7 @@ LAYERS = [
     {"page"},
     {"pipeline", "drills.campaign"},
     {"verbs.verb"},
-    {"verbs.drill", "verbs.judgement", "verbs.measured", "verbs.playbook", "verbs.reporting", "verbs.schema", "verbs.scripts", "verbs.training"},
+    {"verbs.advise", "verbs.drill", "verbs.judgement", "verbs.measured", "verbs.playbook", "verbs.reporting", "verbs.schema", "verbs.scripts", "verbs.training"},
     {"verbs"},
     {"cli"},
     {"__main__"},
@@ -114,11 +118,11 @@ def test_probes_start_with_the_standard_library_alone():
         assert not roots(path) - set(sys.stdlib_module_names) - own - allowed.get(path.stem, set()), path
 
 
-def test_training_reads_records_and_nothing_else_of_the_judge():
+def test_training_reads_records_and_the_memory_formula_and_nothing_else_of_the_judge():
     sources = list((ROOT / "training/src").glob("*.py"))
     assert len(sources) >= 7
     for path in sources:
-        assert imports(path, "bringup") <= {"records"}, path
+        assert imports(path, "bringup") <= {"records", "models", "memory"}, path
 
 
 SBATCH = sorted(ROOT.glob("infrastructure-validation/scripts/*.sbatch")) + sorted(ROOT.glob("training/slurm/*.sbatch"))

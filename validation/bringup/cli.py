@@ -13,7 +13,7 @@ from typing import NoReturn
 from bringup import compare, pipeline, report, runs
 from bringup import profile as profiles
 from bringup.records import RecordError
-from bringup.verbs import drill, explain, judgement, measured, playbook, reporting, schema, scripts, training
+from bringup.verbs import advise, drill, explain, judgement, measured, playbook, reporting, schema, scripts, training
 from bringup.verbs.verb import CANNOT_TELL
 
 
@@ -52,6 +52,6 @@ def _stop(number: int, frame: object) -> NoReturn:
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="bringup", description=__doc__)
     added = parser.add_subparsers(required=True, metavar="VERB", parser_class=_Parser)
-    for verb in (playbook, judgement, explain, reporting, training, measured, drill, schema, scripts):
+    for verb in (playbook, judgement, explain, reporting, training, advise, measured, drill, schema, scripts):
         verb.add(added)
     return parser

@@ -50,6 +50,21 @@ class Expectation(Record):
         return getattr(self, self.rule)
 
 
+class Sourced(Record):
+    """A number that nothing is judged by, and where it comes from."""
+
+    value: float = Field(gt=0)
+    source: str = Field(min_length=3)
+
+
+class Machine(Record):
+    """What `bringup advise` has to know of a GPU. Absent: what depends on it is unknown."""
+
+    gpu_memory_gib: Sourced | None = None  # what PyTorch can allocate from, context included
+    peak_bf16_tflops: Sourced | None = None  # dense
+    mfu: Sourced | None = None  # assumed, full-attention convention
+
+
 class Profile(Record):
     """`validation/profiles/<name>.yaml`. `extends` names a profile whose entries this one adds to or replaces."""
 
@@ -59,6 +74,7 @@ class Profile(Record):
     extends: str | None = None
     expect: dict[str, Expectation] = Field(default_factory=dict)  # gate id -> expectation
     not_applicable: list[NotApplicable] = Field(default_factory=list)
+    machine: Machine = Machine()
 
     def reason_not_applicable(self, gate: str) -> str | None:
         return next((entry.reason for entry in self.not_applicable if entry.gate == gate), None)
@@ -123,6 +139,7 @@ def _resolve(path: Path, seen: tuple[str, ...]) -> Profile:
         "expect": {gate: e for gate, e in base.expect.items() if gate not in own} | profile.expect,
         "not_applicable": [*(entry for entry in base.not_applicable if entry.gate not in own | set(profile.expect)),
                            *profile.not_applicable],
+        "machine": base.machine.model_copy(update={name: known for name, known in profile.machine if known is not None}),
     })
 
 

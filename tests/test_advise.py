@@ -1,0 +1,328 @@
+"""What is predicted before anything runs: held against the real model and the real fully_shard, and never made up."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bringup import advice_text, advise, bandwidth, cli, memory, models, traffic
+from bringup import profile as profiles
+from bringup.models import Job, ModelError, Shape
+from bringup.profile import Machine, Profile, Sourced
+from bringup.records import Advice, Observation, Outcome, PredictedStrategy, Verdict
+from runs_for_tests import FIXTURES
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.append(str(ROOT / "training/src"))
+sys.path.append(str(ROOT / "infrastructure-validation/probes"))
+
+# what training/src/predict.py printed with torch 2.13 (a line per run): the real model and the real fully_shard on fake tensors
+COMPUTED = [json.loads(line) for line in (FIXTURES / "training/predicted.jsonl").read_text().splitlines()]
+TOLERANCE = 0.05  # of the peak; the gate allows 0.15
+
+
+def job_of(line: dict[str, Any]) -> Job:
+    return Job(line["strategy"], line["nodes"], line["gpus_per_node"], line["sequence_length"], line["rows"], line["accumulation"],
+               compute_bytes=2 if line["bf16"] else 4, reduce_bytes=4 if line["reduce_dtype"] == "float32" else 2,
+               activation_checkpointing=line["activation_checkpointing"], eager_attention=line["attention"] == "eager")
+
+
+def name_of(line: dict[str, Any]) -> str:
+    return f"{line['model']}-{line['strategy']}-{line['world']}x{line['sequence_length']}"
+
+
+@pytest.mark.parametrize("line", COMPUTED, ids=name_of)
+def test_the_formulae_agree_with_the_real_model_and_the_real_fully_shard(line: dict[str, Any]) -> None:
+    shape, job = models.load(line["model"]), job_of(line)
+    assert shape.parameters == line["parameters"]
+    states = memory.states(shape, job.shards)
+    held = line["states_bytes"]
+    assert (states.parameters, states.gradients) == (held["parameters"], held["gradients"])
+    assert states.optimizer == pytest.approx(held["optimizer"], rel=1e-3)  # a step counter of 4 bytes per tensor is left out
+    peak = memory.peak(shape, job).total - memory.WORKSPACE  # there is no cuBLAS under fake tensors
+    assert peak == pytest.approx(line["peak_bytes"]["total"], rel=TOLERANCE)
+    called = {(one["operation"], one["group_size"]): (one["calls"], one["bytes"]) for one in line["collectives"]}
+    assert {(one.operation, one.ranks): (one.calls, one.size) for one in traffic.collectives(shape, job)} == called
+
+
+def test_the_computed_runs_span_what_is_advised_on() -> None:
+    assert {line["strategy"] for line in COMPUTED} == {"single", "fsdp", "zero2", "hsdp"}  # DDP does not run on fake collectives
+    assert {line["world"] for line in COMPUTED if line["model"] == "llama3-8b"} >= {16, 128, 1024}
+    assert {line["activation_checkpointing"] for line in COMPUTED} == {True, False}
+    assert max(line["accumulation"] for line in COMPUTED) > 1
+
+
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize(("bf16", "sharded"), [(True, True), (True, False), (False, False)])
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+def test_what_a_block_saves_is_what_autograd_saves(bf16: bool, sharded: bool, attention: str) -> None:
+    """Exactly, of real tensors: the difference that one more block makes. sharded: bfloat16 weights, else autocast."""
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    sizes = {"hidden_size": 64, "intermediate_size": 160, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 512}
+    rows, tokens = 2, 32
+
+    def saved(layers: int) -> int:
+        config = LlamaConfig(**sizes, num_hidden_layers=layers)
+        dtype = torch.bfloat16 if bf16 and sharded else torch.float32
+        model = LlamaForCausalLM._from_config(config, dtype=dtype, attn_implementation=attention)
+        weights = {p.untyped_storage().data_ptr() for p in model.parameters()}
+        kept: dict[int, torch.Tensor] = {}
+
+        def note(tensor: torch.Tensor) -> torch.Tensor:
+            if tensor.untyped_storage().data_ptr() not in weights:
+                kept[tensor.untyped_storage().data_ptr()] = tensor
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor), \
+                torch.autocast("cpu", torch.bfloat16, enabled=bf16 and not sharded):
+            model.model(input_ids=torch.zeros(rows, tokens, dtype=torch.long), use_cache=False)
+        return sum(tensor.untyped_storage().nbytes() for tensor in kept.values())
+
+    shape = Shape("small", 1, 64, 4, 2, 16, 160, 512, tied=False)
+    job = Job("fsdp" if sharded else "single", 1, 2, tokens, rows, compute_bytes=2 if bf16 else 4,
+              eager_attention=attention == "eager")
+    expected = memory.one_block(shape, job)
+    if bf16 and sharded:
+        expected -= job.tokens * 4 * shape.head_size  # of rotary angles; fully_shard makes one per block
+    if bf16 and not sharded:
+        expected += 2 * (models.elements(shape.block) - 2 * shape.hidden)  # autocast's copies of the weights are counted elsewhere
+    assert saved(3) - saved(2) == expected
+
+
+def test_parameters_and_flops_are_those_of_the_training_programs() -> None:
+    import flops
+    from transformers import AutoConfig
+
+    for path in models.MODELS.glob("*.json"):
+        config = AutoConfig.for_model(**json.loads(path.read_text()))
+        counted = flops.flops_per_token(config, 8192)
+        assert counted is not None
+        assert models.load(path.stem).flops_per_token(8192) == counted.full
+        assert models.shape_of(config.to_dict(), path.stem) == models.load(path.stem)
+
+
+def test_a_model_without_a_formula_is_refused_and_never_guessed(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "mixtral", "hidden_size": 64}))
+    with pytest.raises(ModelError, match="no formula for model type 'mixtral'"):
+        models.load(str(tmp_path))
+    with pytest.raises(ModelError, match="no model named 'gpt'; there are llama3-8b"):
+        models.load("gpt")
+    biased = json.loads((models.MODELS / "tiny.json").read_text()) | {"attention_bias": True}
+    with pytest.raises(ModelError, match="attention_bias"):
+        models.shape_of(biased, "tiny")
+    with pytest.raises(ModelError, match="has no vocab_size"):
+        models.shape_of({key: value for key, value in biased.items() if key not in ("attention_bias", "vocab_size")}, "tiny")
+    (tmp_path / "broken.json").write_text("[")
+    with pytest.raises(ModelError, match="cannot be read"):
+        models.load(str(tmp_path / "broken.json"))
+
+
+LLAMA = models.load("llama3-8b")
+
+
+def test_zero_3_moves_half_as_much_again_as_zero_2() -> None:
+    """With equal data types and but for the tail, which both gather once (ZeRO, section 7)."""
+    sent = {kind: sum(one.sent for one in traffic.collectives(LLAMA, Job(kind, 2, 8, 512, reduce_bytes=2)))
+            for kind in ("zero2", "fsdp")}
+    assert sent["fsdp"] / sent["zero2"] == pytest.approx(1.5, abs=0.04)
+
+
+def test_ddp_sends_eight_bytes_per_parameter_at_most() -> None:
+    (one,) = traffic.collectives(LLAMA, Job("ddp", 16, 8, 512))
+    assert one.sent == pytest.approx(8 * LLAMA.parameters, rel=0.01)
+    assert traffic.leaving_node([one], Job("ddp", 1, 8, 512)) == 0
+
+
+def test_hsdp_keeps_the_gathers_in_the_node_however_many_micro_steps_there_are() -> None:
+    for accumulation in (1, 8):
+        leaving = {kind: traffic.leaving_node(traffic.collectives(LLAMA, job), job) / 8e9
+                   for kind in ("fsdp", "hsdp") for job in [Job(kind, 16, 8, 512, accumulation=accumulation)]}
+        assert leaving["hsdp"] == pytest.approx(7.53, abs=0.01)  # GB per NIC: 2 x 15/16 x 4 bytes x P / 8
+        assert leaving["fsdp"] == pytest.approx({1: 7.84, 8: 34.81}[accumulation], abs=0.01)  # gathers repeat, the reduction does not
+
+
+def test_states_shrink_with_the_shards_and_padding_is_counted() -> None:
+    assert memory.states(LLAMA, 1).total == 16 * LLAMA.parameters
+    assert memory.states(LLAMA, 16).total == LLAMA.parameters
+    tiny = models.load("tiny")
+    assert memory.states(tiny, 1024).total > 16 * tiny.parameters / 1024  # a row cannot be cut
+
+
+H100 = profiles.load("h100-8x400g")
+
+
+def question(**changes: Any) -> advise.Question:
+    asked = advise.Question(LLAMA, 2, 8, 4096, 1, 16, float32=False, reduce_bytes=4, activation_checkpointing=False)
+    return replace(asked, **changes)
+
+
+def advice(profile: Profile = H100, **changes: Any) -> Advice:
+    return advise.advise(question(**changes), advise.known(profile, [], None))
+
+
+def by_name(answer: Advice) -> dict[str, PredictedStrategy]:
+    return {one.strategy: one for one in answer.strategies}
+
+
+def test_what_does_not_fit_on_one_gpu_is_not_advised() -> None:
+    answer = advice()
+    found = by_name(answer)
+    assert [name for name, one in found.items() if not one.fits] == ["single", "ddp"]
+    assert found["single"].peak_gib > 16 * LLAMA.parameters / 2**30
+    assert answer.use in ("zero2", "fsdp", "hsdp")
+    assert "--model llama3-8b --sequence-length 4096 --global-batch 16" in (answer.command or "")
+
+
+def test_the_range_of_a_step_is_from_all_overlaps_to_nothing_does() -> None:
+    for one in advice().strategies:
+        assert one.compute_s is not None
+        assert one.communication_s is not None
+        assert one.step_s == [max(one.compute_s, one.communication_s), one.compute_s + one.communication_s]
+        assert one.tokens_per_s == [16 * 4096 / one.step_s[1], 16 * 4096 / one.step_s[0]]
+
+
+def test_compute_time_follows_from_peak_mfu_and_flops() -> None:
+    (single,) = [one for one in advice().strategies if one.strategy == "single"]
+    assert single.compute_s == pytest.approx(LLAMA.flops_per_token(4096) * 16 * 4096 / (989.4e12 * 0.4))
+    assert single.communication_s == 0
+    recomputed = by_name(advice(activation_checkpointing=True))["single"]
+    assert recomputed.compute_s == pytest.approx(4 / 3 * (single.compute_s or 0))
+
+
+def test_an_undeclared_number_is_unknown_and_no_default() -> None:
+    answer = advice(profiles.load("generic"))
+    for one in answer.strategies:
+        assert (one.fits, one.compute_s, one.step_s, one.tokens_per_s) == (None, None, None, None)
+        assert one.communication_s is None or one.strategy == "single"
+    assert (answer.use, answer.command) == (None, None)
+    text = advice_text.screen(answer)
+    assert "unknown: whether it fits: profile generic declares no machine.gpu_memory_gib\n" in text
+    assert "unknown: communication: profile generic declares no nccl.all_gather.busbw" in text
+    assert not re.search(r"\d", next(line for line in text.splitlines() if line.startswith("  compute")))
+
+
+def test_float32_has_no_bf16_peak_to_be_held_against() -> None:
+    assert all(one.compute_s is None for one in advice(float32=True).strategies)
+
+
+def test_nothing_fits_says_what_would() -> None:
+    answer = advice(sequence_length=65536)
+    assert answer.use is None
+    assert "none fits; with --activation-checkpointing" in answer.why or "take more nodes" in answer.why
+
+
+def test_a_batch_that_no_strategy_can_divide_is_one_line() -> None:
+    with pytest.raises(ValueError, match="no multiple of 16 GPUs x 4 row"):
+        advice(global_batch=3, rows=4)
+    assert [one.strategy for one in advice(global_batch=3).strategies] == ["single"]  # one GPU can, 16 cannot
+
+
+def test_micro_steps_follow_from_the_global_batch() -> None:
+    found = by_name(advice(global_batch=64))
+    assert {name: one.accumulation for name, one in found.items()} == {"single": 64, "ddp": 4, "zero2": 4, "fsdp": 4, "hsdp": 4}
+    assert by_name(advice(nodes=1, global_batch=8)).keys() == {"single", "ddp", "zero2", "fsdp"}  # one node has no replicas
+
+
+def candidate(strategy: Any, seconds: float | None, *, fits: bool | None = True, leaving: float = 1.0) -> PredictedStrategy:
+    found = next(one for one in advice().strategies if one.strategy == strategy)
+    return found.model_copy(update={"fits": fits, "step_s": None if seconds is None else [seconds, seconds],
+                                    "leaving_node_gb": leaving})
+
+
+@pytest.mark.parametrize(("found", "use"), [
+    ([candidate("ddp", 1.0), candidate("fsdp", 0.97)], "ddp"),  # within 5 %: the simpler one
+    ([candidate("ddp", 1.2), candidate("fsdp", 1.0)], "fsdp"),
+    ([candidate("ddp", 1.0, fits=False), candidate("fsdp", 2.0)], "fsdp"),
+    ([candidate("fsdp", None, leaving=2.0), candidate("hsdp", None, leaving=1.0)], "hsdp"),
+    ([candidate("single", 0.1), candidate("ddp", 1.0)], "ddp"),
+    ([candidate("single", 1.0)], "single"),
+    ([candidate("ddp", 1.0, fits=False)], None),
+    ([candidate("ddp", 1.0, fits=None), candidate("fsdp", 1.0)], None),
+])
+def test_the_choice(found: list[PredictedStrategy], use: str | None) -> None:
+    assert advise.choose(found)[0] == use
+
+
+def seen(operation: str, at: str, scale: str, gbps: float) -> Observation:
+    return Observation(quantity=f"nccl.{operation}.busbw@{at}", subject=scale, value=gbps, unit="GB/s", evidence="raw/x:1")
+
+
+CURVE = [seen(name, at, scale, gbps)
+         for name in ("all_reduce", "all_gather", "reduce_scatter")
+         for scale, speeds in (("1-node", (40.0, 340.0, 460.0)), ("2-nodes", (10.0, 80.0, 160.0)))
+         for at, gbps in zip(("1MiB", "64MiB", "1GiB"), speeds, strict=True)]
+
+
+def test_measured_bandwidth_is_of_the_nearest_size_and_the_same_number_of_nodes() -> None:
+    source = bandwidth.Measured([("run-7", CURVE, [])])
+    speed = source.bus("all_reduce", 2, 25 * 2**20)
+    assert isinstance(speed, bandwidth.Speed)
+    assert (speed.gbps, speed.source) == (80.0, "all_reduce 80 GB/s at 64MiB on 2-nodes (run-7), for messages of 25 MiB")
+    assert source.bus("all_reduce", 4, 2**30) == "run-7 measured no all_reduce on 4-nodes"
+
+
+def test_bandwidth_among_the_wrong_ranks_is_unknown() -> None:
+    need = bandwidth.GATES["nccl.all_reduce.busbw"].needs[0]
+    wrong = Verdict(gate=need, subject="2-nodes", outcome=Outcome.FAIL, observed="1", expected="4", evidence="e", fix="f")
+    source = bandwidth.Measured([("run-7", CURVE, [wrong])])
+    assert source.bus("all_reduce", 2, 2**30) == f"{need} did not pass on 2-nodes in run-7"
+    assert isinstance(source.bus("all_reduce", 1, 2**30), bandwidth.Speed)
+
+
+def test_a_slow_fabric_makes_hsdp_the_advice() -> None:
+    facts = advise.Known("measured", H100.machine, bandwidth.Measured([("run-7", CURVE, [])]))
+    answer = advise.advise(question(global_batch=64), facts)
+    found = by_name(answer)
+    assert answer.use == "hsdp"
+    assert (found["hsdp"].communication_s or 0) < (found["fsdp"].communication_s or 0)
+    replicas = next(one for one in traffic.collectives(LLAMA, Job("hsdp", 2, 8, 4096, accumulation=4)) if one.over == "replicas")
+    told = bandwidth.seconds(replicas, facts.source, 2, 8)
+    assert told[0] == pytest.approx(replicas.sent / (160e9 / 8))  # a GPU's part of what leaves a node
+
+
+def test_a_training_run_without_an_mfu_is_no_source(tmp_path: Path) -> None:
+    from bringup.records import RecordError
+
+    with pytest.raises(RecordError, match="has no MFU"):
+        advise.known(H100, [FIXTURES / "training/run_1gpu"], None)
+
+
+def test_the_verb_prints_one_screen_or_the_record(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["advise", "--model", "llama3-8b", "--nodes", "2", "--gpus-per-node", "8", "--profile", "h100-8x400g"]
+    assert cli.main(words) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) < 50
+    assert max(map(len, lines)) <= 160
+    assert cli.main([*words, "--json"]) == 0
+    assert Advice.model_validate_json(capsys.readouterr().out).use is not None
+    assert cli.main(["advise", "--model", "nope", "--nodes", "2", "--gpus-per-node", "8"]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_the_advised_command_has_only_options_that_the_programs_know() -> None:
+    known = (ROOT / "training/src/arguments.py").read_text()
+    for changes in ({}, {"global_batch": 64, "activation_checkpointing": True, "reduce_bytes": 2}, {"nodes": 1, "global_batch": 8}):
+        command = advice(**changes).command or ""
+        script = next(word for word in command.split() if word.endswith(".sbatch"))
+        assert (ROOT / script).is_file()
+        options = re.findall(r"--[a-z-]+", command.partition(script)[2])
+        assert options
+        assert all(f'"{option}"' in known for option in options), command
+
+
+def test_a_profile_extends_the_machine_of_its_base(tmp_path: Path) -> None:
+    path = tmp_path / "ours.yaml"
+    path.write_text("schema_version: 1\nname: ours\ndescription: ours\nextends: h100-8x400g\n"
+                    "machine:\n  mfu: {value: 0.45, source: measured by us}\n")
+    ours = profiles.load(str(path)).machine
+    assert ours.mfu == Sourced(value=0.45, source="measured by us")
+    assert ours.peak_bf16_tflops == H100.machine.peak_bf16_tflops
+    assert profiles.parse(profiles.dump(profiles.load(str(path))), "dumped").machine == ours
+    assert Machine() == profiles.load("generic").machine
