@@ -29,7 +29,7 @@ def draw(observations: Sequence[Observation], nodes: Sequence[str], into: Path) 
     figure = Figure(figsize=(side + 1.4, side), dpi=DPI, layout="constrained")
     axis = figure.subplots()
     most = max(known.values())
-    axis.set_facecolor("#DDDDDD")  # not measured
+    axis.set_facecolor("white")  # not measured; no colour of the scale comes near
     image = axis.imshow(cells, cmap="cividis", vmin=0, vmax=most or 1.0, interpolation="nearest")
     figure.colorbar(image, ax=axis, label="GB/s, best of its measurements", shrink=0.85)
     if len(nodes) <= MAX_NUMBERS:
@@ -42,6 +42,6 @@ def draw(observations: Sequence[Observation], nodes: Sequence[str], into: Path) 
         axis.set_yticks(range(len(nodes)), named)
     possible = len(nodes) * (len(nodes) - 1)
     axis.set(xlabel="receives", ylabel="sends", title=f"Bandwidth between nodes: {len(known)} of {possible} directions measured\n"
-                                                      "(grey: not measured)")
+                                                      "(white: not measured)")
     figure.savefig(into / HEAT_MAP)
     return [("Bandwidth between nodes", HEAT_MAP)]

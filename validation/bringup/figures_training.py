@@ -194,17 +194,16 @@ def _predicted(axis: Axes, entries: Sequence[Entry], names: Sequence[str]) -> No
     for row, (kind, values) in enumerate(kinds):
         for index, (measured, predicted) in enumerate(values):
             y = len(entries) - 1 - index + (len(kinds) / 2 - row - 0.5) * height
-            first = index == 0
             if measured is not None:
-                axis.barh(y, measured / size_of, height=0.9 * height, color=COLOURS[row], alpha=0.75,
-                          label=f"measured {kind}" if first else None)
+                axis.barh(y, measured / size_of, height=0.9 * height, color=COLOURS[row], alpha=0.75)
             if predicted is not None and measured is not None:
-                axis.plot([predicted / size_of] * 2, [y - height / 2, y + height / 2], color="black", linewidth=2.5,
-                          label="predicted" if first and row == 0 else None)
+                axis.plot([predicted / size_of] * 2, [y - height / 2, y + height / 2], color="black", linewidth=2.5)
+        axis.plot([], [], color=COLOURS[row], linewidth=7, alpha=0.75, label=f"measured {kind}")
+    axis.plot([], [], color="black", linewidth=2.5, label="predicted")
     axis.set_yticks(range(len(entries)), [_short(name) for name in reversed(names)], fontsize="small")
+    axis.set_ylim(-0.6, len(entries) - 0.1)
     axis.set_xlim(left=0)
-    axis.margins(y=0.16)
-    _finish(axis, "Memory of a rank, measured and predicted", unit, "", legend="lower right")
+    _finish(axis, "Memory of a rank, measured and predicted", unit, "")
 
 
 PREDICTED = "memory-predicted"
@@ -219,18 +218,21 @@ def draw_ranks(entry: Entry, into: Path) -> list[tuple[str, str]]:
     if times is None:
         return []
     ranks = range(entry.metrics.world_size)
+    edges = [rank - 0.5 for rank in range(entry.metrics.world_size + 1)]  # stairs: one shape, however many ranks
     low, high, slowest = ([second * 1e3 for second in series] for series in (times.step_p50, times.step_p95, times.step_max))
     figure, (steps, own) = _figure(1, 2, (12, 4.2))
-    steps.bar(ranks, [b - a for a, b in zip(low, high, strict=True)], bottom=low, color=COLOURS[5], label="p50 to p95", width=0.8)
-    steps.plot(ranks, low, "_", color=COLOURS[0], markersize=10, markeredgewidth=2, label="p50")
-    steps.plot(ranks, slowest, "x", color=COLOURS[3], markersize=5, label="slowest step")
+    steps.stairs(high, edges, baseline=low, fill=True, color=COLOURS[5], label="p50 to p95")
+    steps.stairs(low, edges, baseline=None, color=COLOURS[0], linewidth=2, label="p50")
+    steps.plot(ranks, slowest, "x", color=COLOURS[3], markersize=5 if len(ranks) <= 64 else 2, label="slowest step")
     bottom = [0.0] * len(low)
-    for index, (part, hatch) in enumerate((("fetch", "//"), ("forward", ""), ("optimizer", ".."))):
-        values = [second * 1e3 for second in getattr(times, part)]
-        own.bar(ranks, values, bottom=bottom, color=COLOURS[index], hatch=hatch, edgecolor="white", label=part, width=0.8)
-        bottom = [a + b for a, b in zip(bottom, values, strict=True)]
-    for axis, title in ((steps, "Step time per rank, steady window"), (own, "A rank's own work in a step, medians")):
-        axis.set_ylim(bottom=0)
+    for index, part in enumerate(("fetch", "forward", "optimizer")):
+        top = [base + second * 1e3 for base, second in zip(bottom, getattr(times, part), strict=True)]
+        own.stairs(top, edges, baseline=bottom, fill=True, color=COLOURS[index], label=part)
+        bottom = top
+    straggler = entry.metrics.straggler
+    slow = "" if straggler is None else f"\nmost: rank {straggler.rank}, {straggler.slowdown:.2f} × the median, in {straggler.part}"
+    for axis, title in ((steps, "Step time per rank, steady window"), (own, f"A rank's own work in a step, medians{slow}")):
+        axis.set_ylim(0, 1.2 * axis.get_ylim()[1])  # room for the legend
         _whole_steps(axis)
         _finish(axis, title, "rank", "milliseconds")
     figure.savefig(into / RANKS)
