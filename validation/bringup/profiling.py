@@ -1,9 +1,9 @@
 """A profile from finished runs: what a cluster without published numbers showed when it was healthy, as expectations for later.
 
 Only speeds become numbers: the worst one seen, divided by 1 + the spread of measurements of the same thing, and by 1.1 at least.
-Where nothing was measured twice no spread is known, and half of what was seen is expected. Everything that the runs met and
-that is no speed (ratios between peers, shares, seconds to wait) stays as it was declared: it is a limit, and a quiet hour would
-make it a false alarm. Every entry says what was seen, its spread, by which runs, and when.
+What differs between runs (placement, neighbours, the hour) cannot be seen inside one, so one run alone is divided by 2 at least.
+Everything that the runs met and that is no speed (ratios between peers, shares, seconds to wait) stays as it was declared: it is a
+limit, and a quiet hour would make it a false alarm. Every entry says what was seen, its spread, by which runs, and when.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from bringup.profile import Expectation, Profile
 from bringup.records import Observation, Run, Value
 
 LEAST_SPREAD = 0.1  # no cluster repeats itself better on another day
-UNKNOWN_SPREAD = 1.0  # of something that was measured once: a factor of two
+ONE_RUN_SPREAD = 1.0  # between runs, where there is only one: a factor of two
 SPEEDS = ("GB/s", "TFLOP/s", "1/s")  # units
 EQUALS = ("node", "rank", "pair", "link")  # what of one run is meant to be as fast as its peers; scales and jobs are not
 _UNITS = {"Gb/s": 1, "B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
@@ -105,8 +105,11 @@ def _expectation(gate: Gate, several: list[Seen], declared: Expectation | None) 
     if rule == "at_least" and gate.unit in SPEEDS:
         if min(_numbers(values), default=0) <= 0:
             return None  # a floor of 0 cannot fail
-        limit = _rounded(min(_numbers(values)) / (1 + max(LEAST_SPREAD, UNKNOWN_SPREAD if spread is None else spread)))
-        source += "; nothing was measured twice: half of it" if spread is None else f"; the same thing differed by {spread:.0%}"
+        repeated = _repeated(several)
+        part = 1 + max(LEAST_SPREAD if repeated else ONE_RUN_SPREAD, spread)
+        why = "" if repeated else ", in one run, which does not tell how runs differ"
+        limit = _rounded(min(_numbers(values)) / part)
+        source += f"; the same thing differed by {spread:.0%}{why}: the lowest by {part:.3g}"
     elif declared is not None:
         limit, source = declared.expected, f"{declared.source}; {source}"
     else:
@@ -117,8 +120,14 @@ def _expectation(gate: Gate, several: list[Seen], declared: Expectation | None) 
     return Expectation.model_validate({rule: limit, "at": at, "unit": gate.unit, "source": source})
 
 
-def _spread(gate: Gate, several: Sequence[Seen]) -> float | None:
-    """By how much measurements of the same thing differed: the largest over the smallest, less 1. None: nothing was repeated.
+def _repeated(several: Sequence[Seen]) -> bool:
+    """Whether one subject was measured in two runs."""
+    subjects = [subject for seen in several for subject in {one.subject for one in seen.observations}]
+    return len(set(subjects)) < len(subjects)
+
+
+def _spread(gate: Gate, several: Sequence[Seen]) -> float:
+    """By how much measurements of the same thing differed: the largest over the smallest, less 1.
 
     The same thing: one subject in several runs; the peers of a run; the repetitions inside a run.
     """
@@ -128,7 +137,7 @@ def _spread(gate: Gate, several: Sequence[Seen]) -> float | None:
             group = groups.setdefault(gate.per if gate.per in EQUALS else one.subject, [])
             group += _numbers([one.value] if one.value is not None else [])
     known = [max(group) / min(group) - 1 for group in groups.values() if len(group) > 1 and min(group) > 0]
-    return max([*known, *(seen.inside for seen in several if seen.inside is not None)], default=None)
+    return max([*known, *(seen.inside for seen in several if seen.inside is not None)], default=0.0)
 
 
 def _as_seen(rule: str, values: list[Value]) -> object | None:

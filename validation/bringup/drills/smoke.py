@@ -6,15 +6,32 @@ unit test shows each failing on bad evidence.
 
 from __future__ import annotations
 
-from bringup.drills.drill import Drill
+from bringup.drills.drill import Command, Drill
 from bringup.records import Outcome
 
 _UMOUNT = (("on", "n1", "umount", "{results}"),)
+
+
+def _own_file(drill: str, name: str, text: str) -> tuple[Command, ...]:
+    """n1 sees a file of its own under the name that n0 writes to, as soon as the folder is there and before n0 does."""
+    return (("on", "n1", "bash", "-euc", f"""until folder=$(ls -dt {{results}}/smoke/*-{drill}*/raw/shared_fs | head -n 1)
+        [[ -n $folder ]]; do sleep 0.05; done 2>/dev/null
+        touch "$folder/{name}"
+        printf '{text}' >/tmp/{name} && touch -d '1 hour ago' /tmp/{name}
+        mount --bind /tmp/{name} "$folder/{name}\""""),)
+
+
+_NO_OWN_FILE = (("on", "n1", "bash", "-euc", "awk '$2 ~ \"/raw/shared_fs/\" { print $2 }' /proc/mounts | xargs -r umount"),)
+# a first controller that is not there: no slurmctld listens on n0. The daemons have read their configuration, and stay
+_FIRST_CONTROLLER_DOWN = (("sh", "bash", "-c", 'cp "$SLURM_CONF" "$SLURM_CONF.good" && '
+                           'sed -i "s/^SlurmctldHost=/SlurmctldHost=n0(10.77.1.10)\\n&/" "$SLURM_CONF"'),)
+_CONTROLLER_BACK = (("sh", "bash", "-c", 'mv "$SLURM_CONF.good" "$SLURM_CONF"'),)
 
 # the other parts of the phase are left out, and incomplete
 _BINDING = (("BRINGUP_SMOKE_PARTS", "binding"),)
 _JOBS = (("BRINGUP_SMOKE_PARTS", "jobs"),)
 _NO_JOBS = (("BRINGUP_SMOKE_PARTS", "binding folder compute storage"),)
+_FOLDER = (("BRINGUP_SMOKE_PARTS", "folder"),)
 _COMPUTE = (("BRINGUP_SMOKE_PARTS", "compute"),)
 _STORAGE = (("BRINGUP_SMOKE_PARTS", "storage"), ("BRINGUP_STORAGE_MIB", "8"))
 
@@ -41,6 +58,19 @@ SMOKE: tuple[Drill, ...] = (
                    "overlay", "{results}")), undo=_UMOUNT, environment=_NO_JOBS,
           gate="smoke.fs.pair.late_lookup", subject="n0->n1", outcome=Outcome.FAIL, says="5", silent=("n0",),
           also=(("smoke.fs.pair.rename", "n0->n1"), ("smoke.fs.pair.unlink", "n0->n1"), ("smoke.fs.pair.exclusive", "n0->n1"))),
+    Drill(id="stale-copy", fault="one node keeps an old copy of a file", phase="smoke", environment=_FOLDER,
+          during=_own_file("stale-copy", "n0.data", r"first\n"), undo=_NO_OWN_FILE,
+          gate="smoke.fs.pair.attributes", subject="n0->n1", outcome=Outcome.FAIL, says="no",
+          also=(("smoke.fs.pair.append", "n0->n1"),)),
+    Drill(id="local-locks", fault="the locks of one node are its own", phase="smoke", environment=_FOLDER,
+          during=_own_file("local-locks", "n0.lock", ""), undo=_NO_OWN_FILE,
+          gate="smoke.fs.pair.lock_refused", subject="n0->n1", outcome=Outcome.FAIL, says="no"),
+    Drill(id="looked-late", fault="the nodes look for a file when it is there already", phase="smoke", where="anywhere",
+          environment=(("BRINGUP_DRILL", "looked-late"), *_FOLDER),
+          gate="smoke.fs.looked", subject="n1", outcome=Outcome.FAIL, says="no", also=(("smoke.fs.looked", "n0"),)),
+    Drill(id="controller-down", fault="the first controller is down, and another one answers", phase="smoke", environment=_FOLDER,
+          inject=_FIRST_CONTROLLER_DOWN, undo=_CONTROLLER_BACK,
+          gate="smoke.controller", subject="job", outcome=Outcome.FAIL, says="DOWN"),
     Drill(id="two-tasks-one-gpu", fault="all tasks of a node are bound to one GPU", phase="smoke",
           environment=(("BRINGUP_DRILL", "two-tasks-one-gpu"), *_BINDING), where="anywhere",
           gate="smoke.gpu.bound", subject="n1", outcome=Outcome.FAIL, says="1 (", also=(("smoke.gpu.bound", "n0"),)),
@@ -84,6 +114,11 @@ SMOKE: tuple[Drill, ...] = (
     Drill(id="slow-matmul", fault="one node of four computes slowly", phase="smoke", nodes=4,
           environment=(("BRINGUP_DRILL", "slow-matmul:n1"), *_COMPUTE), where="anywhere",
           gate="smoke.compute.peers", subject="n1", outcome=Outcome.FAIL, says="median", also=(("smoke.compute.tflops", "n1"),)),
+    # 4 % of a core: torch takes most of a minute to start there, and the products are those of a node that is throttled to nothing
+    Drill(id="cpu-throttled", fault="the kernel gives one node of four a fraction of a core", phase="smoke", nodes=4,
+          inject=(("throttle", "n1", "4"),), undo=(("throttle", "n1", "off"),), environment=_COMPUTE,
+          gate="smoke.compute.peers", subject="n1", outcome=Outcome.FAIL, says="median",
+          consequences=(("smoke.compute.tflops", "n1"),)),
     Drill(id="slow-storage", fault="one node reads and writes slowly", phase="smoke",
           environment=(("BRINGUP_DRILL", "slow-storage:n0"), *_STORAGE), where="anywhere",
           gate="smoke.storage.files", subject="n0", outcome=Outcome.FAIL, says="1/s",
