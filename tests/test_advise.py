@@ -145,7 +145,7 @@ def test_hsdp_keeps_the_gathers_in_the_node_however_many_micro_steps_there_are()
         leaving = {kind: traffic.leaving_node(traffic.collectives(LLAMA, job), job) / 8e9
                    for kind in ("fsdp", "hsdp") for job in [Job(kind, 16, 8, 512, accumulation=accumulation)]}
         assert leaving["hsdp"] == pytest.approx(7.53, abs=0.01)  # GB per NIC: 2 x 15/16 x 4 bytes x P / 8
-        assert leaving["fsdp"] == pytest.approx({1: 7.84, 8: 34.81}[accumulation], abs=0.01)  # gathers repeat, the reduction does not
+        assert leaving["fsdp"] == pytest.approx({1: 7.84, 8: 34.81}[accumulation], abs=0.01)  # only gathers repeat
 
 
 def test_states_shrink_with_the_shards_and_padding_is_counted() -> None:

@@ -3,6 +3,7 @@
 BRINGUP_DRILL=no-fsdp                  FSDP is not handed to the Trainer: an FSDP entrypoint has to refuse
 BRINGUP_DRILL=no-checkpointing         --activation-checkpointing is not handed to the Trainer
 BRINGUP_DRILL=wide-shards              HSDP whose shard groups span two hosts
+BRINGUP_DRILL=unsharded-optimizer      the optimizer of every rank keeps whole copies of parameters that are sharded
 BRINGUP_DRILL=sum-gradients            gradients are summed over the ranks, not averaged, as torch 2.7 and 2.8 did on gloo
 BRINGUP_DRILL=same-rows:R              rank R reads the rows of rank 0 (of rank 1, if it is rank 0)
 BRINGUP_DRILL=flip-gradient:R@STEP     an exponent bit flips in what rank R holds of the last gradient, after the reduction
@@ -25,7 +26,7 @@ import time
 from dataclasses import dataclass
 
 VARIABLE = "BRINGUP_DRILL"
-PLAIN = ("no-fsdp", "no-checkpointing", "wide-shards", "sum-gradients")
+PLAIN = ("no-fsdp", "no-checkpointing", "wide-shards", "unsharded-optimizer", "sum-gradients")
 OF_A_RANK = ("same-rows",)
 AT_A_STEP = ("flip-gradient", "kill-rank", "hang-rank", "raise-rank", "kill-in-save", "cut-checkpoint", "flip-checkpoint")
 FLIPPED_BIT = 256.0  # bit 3 of an exponent, flipped from 0 to 1, multiplies by 2**8

@@ -12,7 +12,9 @@ import meter
 import torch
 import transformers
 from arguments import Args
-from bringup.records import ObservedStrategy, RunArgs, Startup, TrainMetrics
+from bringup import memory as predicted
+from bringup.models import ModelError, job_of, shape_of
+from bringup.records import MemoryCheck, ObservedStrategy, RunArgs, Startup, TrainMetrics
 from strategy import Expected
 
 MAX_GRAD_NORM = 1.0
@@ -25,6 +27,7 @@ class RankResult:
 
     step_times_s: list[float]  # per optimizer step
     memory_gib: tuple[float, float | None, float | None]  # peaks: host, device allocated, device reserved
+    states_bytes: int  # parameters, gradients and optimizer held after the first step
     startup_s: tuple[float, float, float, float, float]  # in the order of records.Startup
     checksum: float  # sum over the parameters the rank stores
     rows: list[int]  # dataset rows it trained on, repeats included
@@ -116,4 +119,25 @@ def train_metrics(
         flops_per_token=efficiency.flops_per_token,
         peak_tflops=efficiency.peak_tflops,
         peak_source=efficiency.peak_source,
+        memory_check=memory_check(resolved, config, ranks),
+    )
+
+
+def memory_check(resolved: RunArgs, config: Any, ranks: list[RankResult]) -> MemoryCheck:
+    """Prediction and measurement side by side, of the rank that holds most."""
+    states = [rank.states_bytes for rank in ranks]
+    allocated = [rank.memory_gib[1] for rank in ranks if rank.memory_gib[1] is not None]
+    states_predicted = peak_predicted = reason = None
+    try:
+        shape, job = shape_of(config.to_dict(), resolved.model), job_of(resolved)
+        states_predicted, peak_predicted = predicted.states(shape, job.shards).total, predicted.peak(shape, job).total
+    except ModelError as error:
+        reason = str(error)
+    return MemoryCheck(
+        states_measured_bytes=max(states),
+        states_predicted_bytes=states_predicted,
+        states_rank=states.index(max(states)),
+        peak_measured_bytes=int(max(allocated) * meter.GIB) if allocated else None,
+        peak_predicted_bytes=peak_predicted,
+        reason=reason,
     )

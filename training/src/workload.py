@@ -25,6 +25,7 @@ from arguments import Args
 from bringup.records import ObservedStrategy, write_record
 from drill import Drill
 from facts import node_name
+from held import HeldStates
 from prepare import prepare
 from rank import RankFacts, one_line
 from strategy import Expected, Refused
@@ -116,13 +117,14 @@ def train(args: Args, expected: Expected, drill: Drill, facts: RankFacts, say: S
         drill.after_step(group.RANK, step)
 
     clock = meter.Meter(after_step)
+    states = HeldStates(drill)
     first_step = observe.FirstStep(around_first_step)
     trainer = RecipeTrainer(
         model=model,
         args=training_arguments(args, expected, drill, hosts, bf16),
         train_dataset=rows,
         data_collator=torch.utils.data.default_collate,
-        callbacks=[first_step, clock],
+        callbacks=[first_step, clock, states],
         reduce_dtype=getattr(torch, args.reduce_dtype),
         cpu_offload=args.cpu_offload,
         drill=drill,
@@ -138,6 +140,7 @@ def train(args: Args, expected: Expected, drill: Drill, facts: RankFacts, say: S
     ranks = group.gather(results.RankResult(
         step_times_s=step_times_s,
         memory_gib=meter.rank_memory_gib(),
+        states_bytes=states.total,
         startup_s=(import_s, process_group_s, first_collective_s, load_s, step_times_s[0]),
         checksum=trainer.parameter_checksum(),
         rows=trainer.row_ids(),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from bringup.models import NAMES
 from bringup.records import Advice, PredictedStrategy
 
-NAMES = {"single": "single", "ddp": "DDP", "zero2": "ZeRO-2", "fsdp": "FSDP", "hsdp": "HSDP"}
 PARTS = {"parameters": "parameters", "gradients": "gradients", "optimizer": "optimizer", "gathered": "copies to compute with",
          "reduction": "gradients on their way", "activations": "activations", "logits": "logits and loss", "workspace": "workspace"}
 UNKNOWN = "unknown"

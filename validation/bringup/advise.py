@@ -11,13 +11,12 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from bringup import bandwidth, memory, traffic
-from bringup.models import KINDS, Job, Shape
+from bringup.models import KINDS, NAMES, Job, Kind, Shape
 from bringup.profile import Machine, Profile, Sourced
 from bringup.records import Advice, PredictedStrategy, RecordError, TrainMetrics, read_record
 from bringup.runs import METRICS
 
 GB = 1e9
-SIMPLEST = ("single", "ddp", "zero2", "fsdp", "hsdp")
 NEARLY = 1.05  # times within 5 % are not told apart: the simpler strategy is taken
 SCRIPTS = {"single": ("run_1gpu", "run_1gpu"), "ddp": ("run_ddp_1node", "run_ddp_2node"),
            "zero2": ("run_fsdp_1node", "run_fsdp_2node"), "fsdp": ("run_fsdp_1node", "run_fsdp_2node"),
@@ -153,7 +152,7 @@ def advise(question: Question, facts: Known) -> Advice:
         strategies=found, use=use, why=why, command=None if use is None else _command(question, _named(found, use)))
 
 
-def choose(found: Sequence[PredictedStrategy]) -> tuple[str | None, str]:
+def choose(found: Sequence[PredictedStrategy]) -> tuple[Kind | None, str]:
     """(strategy or None, why). Of those that fit the one with the shortest step when nothing overlaps; times within 5 % are equal,
     and then the simpler one. Without times: the one that sends least out of a node, then least inside.
 
@@ -162,10 +161,10 @@ def choose(found: Sequence[PredictedStrategy]) -> tuple[str | None, str]:
     parallel = [one for one in found if one.strategy != "single"] or list(found)
     if any(one.fits is None for one in parallel):
         return None, "what fits is unknown"
-    fitting = sorted((one for one in parallel if one.fits), key=lambda one: SIMPLEST.index(one.strategy))
+    fitting = sorted((one for one in parallel if one.fits), key=lambda one: KINDS.index(one.strategy))
     if not fitting:
         return None, "none fits"
-    refused = [one.strategy for one in parallel if not one.fits]
+    refused = [NAMES[one.strategy] for one in parallel if not one.fits]
     beside = f" ({', '.join(refused)} {'does' if len(refused) == 1 else 'do'} not fit)" if refused else ""
     if len(fitting) == 1:
         return fitting[0].strategy, f"the only one that fits{beside}"
@@ -187,7 +186,7 @@ def _what_would_fit(question: Question, facts: Known) -> str:
         if changed != question:
             fitting = [one for one in (predict(question.shape, job, facts) for job in jobs(changed)) if one.fits]
             if fitting:
-                named = ", ".join(f"{one.strategy} ({one.peak_gib + one.outside_gib:.0f} GiB)" for one in fitting)
+                named = ", ".join(f"{NAMES[one.strategy]} ({one.peak_gib + one.outside_gib:.0f} GiB)" for one in fitting)
                 return f"with {words} these do: {named}"
     return "take more nodes, shorter sequences, or bfloat16 gradients on the wire"
 

@@ -19,7 +19,8 @@ MODELS = REPOSITORY / "training/models"
 DENSE_DECODERS = frozenset({"llama", "mistral", "smollm3"})  # q, k, v, o; gate, up, down; two norms; one LM head; no biases
 
 Kind = Literal["single", "ddp", "zero2", "fsdp", "hsdp"]
-KINDS: tuple[Kind, ...] = ("single", "ddp", "zero2", "fsdp", "hsdp")
+NAMES: dict[Kind, str] = {"single": "single", "ddp": "DDP", "zero2": "ZeRO-2", "fsdp": "FSDP", "hsdp": "HSDP"}  # simplest first
+KINDS: tuple[Kind, ...] = tuple(NAMES)
 Tensor = tuple[int, int]  # rows and columns; FSDP cuts rows. A vector of n is (n, 1)
 
 
@@ -164,9 +165,7 @@ class Job:
 
 
 def job_of(args: RunArgs) -> Job:
-    """The layout that the arguments of a run ask for. Raises ModelError for one that no formula covers."""
-    if args.compile:
-        raise ModelError("no formula for a compiled model: the compiler decides what is kept")
+    """The layout that the arguments of a run ask for."""
     bf16 = args.compute_dtype == "bfloat16"
     return Job(
         kind="zero2" if args.strategy == "fsdp" and args.reshard_after_forward is False else args.strategy,

@@ -563,7 +563,7 @@ class Advice(Versioned):
     mfu: NonNegative | None
     assumptions: list[str]  # each number that went in, with its source
     strategies: list[PredictedStrategy]
-    use: str | None  # a strategy, or null when none can be named
+    use: Literal["single", "ddp", "zero2", "fsdp", "hsdp"] | None  # null: none can be named
     why: str
     command: str | None
 

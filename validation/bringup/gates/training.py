@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bringup.gates.gate import Fixed, FromProfile, Gate, Requested
 from bringup.phases import PHASES
+from bringup.records import Outcome
 
 _ALL = tuple(phase.stem for phase in PHASES.values() if phase.is_training)
 _PARALLEL = tuple(stem for stem in _ALL if PHASES[stem].strategy != "single")
@@ -56,6 +57,13 @@ TRAINING = (
          proves="no rank holds more of the parameters than its share",
          quantity="train.shard.excess", unit="ratio", rule="at_most", expect=FromProfile(),
          needs=("train.strategy",), fix=_FSDP + "shard-size"),
+    Gate(id="train.memory.states", phases=_ALL, question=5, per="job",
+         proves="parameters, gradients and optimizer take the memory that was predicted for this strategy",
+         quantity="train.memory.states", unit="ratio", rule="between", expect=Fixed([0.85, 1.15]), fix=_FSDP + "memory-states"),
+    Gate(id="train.memory.peak", phases=_ALL, question=5, per="job",
+         proves="PyTorch's peak of device memory is the predicted one",
+         quantity="train.memory.peak", unit="ratio", rule="between", expect=Fixed([0.85, 1.15]), severity=Outcome.WARN,
+         needs=("train.memory.states",), fix=_FSDP + "memory-peak"),
     Gate(id="train.shard.inside_node", phases=("run_hsdp_2node",), question=5, per="job",
          proves="every shard group sits inside one host",
          quantity="train.shard.groups_across_hosts", unit="count", rule="equals", expect=Fixed(0),

@@ -7,10 +7,11 @@ from pathlib import Path
 
 from bringup.parsers.result import Parsed
 from bringup.plan import rank_subjects
-from bringup.records import ObservedStrategy, RecordError, Run, RunArgs, TrainMetrics, read_record
+from bringup.records import MemoryCheck, ObservedStrategy, RecordError, Run, RunArgs, TrainMetrics, read_record
 from bringup.runs import METRICS, REFERENCE_ARGS, REFERENCE_METRICS, RUN_ARGS
 
 _JOB = "job"
+_GIB = 2**30
 
 
 def differing_fields(one: RunArgs, other: RunArgs) -> list[str]:
@@ -42,6 +43,7 @@ def _own(parsed: Parsed, args: RunArgs, found: TrainMetrics) -> None:
     parsed.saw("train.variant.differences", _JOB, len(different), "count", f"{METRICS}:observed, {RUN_ARGS}",
                "; ".join(different) or None)
     parsed.saw("train.tokens_per_s", _JOB, found.tokens_per_s, "tokens/s", f"{METRICS}:tokens_per_s")
+    _memory(parsed, args, found.memory_check)
     wanted = args.global_batch * args.steps
     short = None if found.sample_count == wanted else f"{found.sample_count} rows were consumed, {wanted} asked for"
     parsed.saw("train.samples.repeated", _JOB, None if short else found.sample_count - found.sample_distinct, "count",
@@ -61,6 +63,32 @@ def _own(parsed: Parsed, args: RunArgs, found: TrainMetrics) -> None:
     if found.observed.kind == "hsdp" and found.observed.mesh is not None:
         across = [row for row in found.observed.mesh if len({found.observed.hosts[rank] for rank in row}) > 1]
         parsed.saw("train.shard.groups_across_hosts", _JOB, len(across), "count", f"{METRICS}:observed.mesh,hosts")
+
+
+def _memory(parsed: Parsed, args: RunArgs, check: MemoryCheck | None) -> None:
+    """train.memory.states and .peak: measured / predicted. Below 1 GiB no peak is told from another: the rest is workspaces.
+
+    Fused kernels and compilers keep less than the plain operations that are predicted: then only more than that is a deviation.
+    """
+    states, peak, where = "train.memory.states", "train.memory.peak", f"{METRICS}:memory_check"
+    if check is None or check.states_predicted_bytes is None or check.peak_predicted_bytes is None:
+        why = "this run is older than the prediction" if check is None else check.reason
+        parsed.saw(states, _JOB, None, "ratio", where, why)
+        parsed.saw(peak, _JOB, None, "ratio", where, why)
+        return
+    parsed.saw(states, _JOB, check.states_measured_bytes / check.states_predicted_bytes, "ratio", where,
+               f"{_mib(check.states_measured_bytes)} on rank {check.states_rank}, predicted {_mib(check.states_predicted_bytes)}")
+    if check.peak_measured_bytes is None:
+        parsed.saw(peak, _JOB, None, "ratio", where, "without a GPU no allocator counts")
+        return
+    fused = args.compile
+    ratio = max(check.peak_measured_bytes, _GIB) / max(check.peak_predicted_bytes, _GIB)
+    parsed.saw(peak, _JOB, max(1.0, ratio) if fused else ratio, "ratio", where,
+               f"{_mib(check.peak_measured_bytes)}, predicted {_mib(check.peak_predicted_bytes)}{' unfused' if fused else ''}")
+
+
+def _mib(size: int) -> str:
+    return f"{size / 2**20:,.1f} MiB"
 
 
 def shard_count(observed: ObservedStrategy) -> int | None:

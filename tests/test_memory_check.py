@@ -1,0 +1,123 @@
+"""Predicted memory against measured: what is counted, what fails, and what stays unknown."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bringup import judge, memory, models, profile, runs, traffic
+from bringup.models import Job, job_of
+from bringup.phases import PHASES
+from bringup.records import Outcome, RunArgs, Verdict, read_record
+from runs_for_tests import FIXTURES
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCE = ROOT / "training/src"
+sys.path.append(str(SOURCE))
+sys.path.append(str(ROOT / "infrastructure-validation/probes"))
+
+GIB = 2**30
+HEALTHY = {"states_measured_bytes": 1_708_700, "states_predicted_bytes": 1_708_544, "states_rank": 0,
+           "peak_measured_bytes": None, "peak_predicted_bytes": 47_468_160, "reason": None}  # of a run of the tiny model on 2 ranks
+ON_GPU = HEALTHY | {"peak_measured_bytes": 40 * GIB, "peak_predicted_bytes": 41 * GIB}
+
+
+def verdicts(results: Path, check: dict[str, Any] | None, *, profile_name: str = "local-cpu", **args: Any) -> dict[str, Verdict]:
+    """Of the two gates, on a run with this memory_check in metrics.json."""
+    folder = runs.open_run(PHASES["run_fsdp_1node"], nodes=["n0"], gpus_per_node=2, ranks_per_node=2,
+                           profile=profile.load(profile_name), argv=[], results=results)
+    shutil.copyfile(FIXTURES / "training/run_fsdp_1node/run_args.json", folder / "run_args.json")
+    for file, changes in (("metrics.json", {"memory_check": check}), ("run_args.json", args)):
+        text = (FIXTURES / "training/run_fsdp_1node" / file).read_text()
+        (folder / file).write_text(json.dumps(json.loads(text) | changes))
+    runs.close_run(folder, 0)
+    return {one.gate: one for one in judge.judge_folder(folder)[1].verdicts if one.gate.startswith("train.memory.")}
+
+
+def test_states_as_predicted_pass_and_the_verdict_holds_both_numbers(tmp_path: Path) -> None:
+    found = verdicts(tmp_path, HEALTHY)
+    assert found["train.memory.states"].outcome is Outcome.PASS
+    assert "1.6 MiB on rank 0, predicted 1.6 MiB" in found["train.memory.states"].observed
+    assert "train.memory.peak" not in found  # not applicable without a GPU
+
+
+@pytest.mark.parametrize("factor", [0.5, 0.84, 1.16, 1.5, 2.0, 16.0])
+def test_states_that_are_not_the_predicted_ones_fail(tmp_path: Path, factor: float) -> None:
+    check = HEALTHY | {"states_measured_bytes": int(factor * 1_708_544)}
+    verdict = verdicts(tmp_path, check)["train.memory.states"]
+    assert verdict.outcome is Outcome.FAIL
+    assert "predicted 1.6 MiB" in (verdict.cause or "")
+
+
+@pytest.mark.parametrize(("check", "says"), [
+    (None, "older than the prediction"),
+    (HEALTHY | {"states_predicted_bytes": None, "peak_predicted_bytes": None, "reason": "no formula for type 'x'"}, "no formula"),
+])
+def test_without_a_prediction_it_is_incomplete(tmp_path: Path, check: dict[str, Any] | None, says: str) -> None:
+    verdict = verdicts(tmp_path, check)["train.memory.states"]
+    assert verdict.outcome is Outcome.INCOMPLETE
+    assert says in (verdict.cause or "")
+
+
+@pytest.mark.parametrize(("changes", "args", "outcome"), [
+    ({}, {}, Outcome.PASS),
+    ({"peak_measured_bytes": 60 * GIB}, {}, Outcome.WARN),
+    ({"peak_measured_bytes": 20 * GIB}, {}, Outcome.WARN),
+    ({"peak_measured_bytes": 20 * GIB}, {"compile": True}, Outcome.PASS),  # fused kernels keep less
+    ({"peak_measured_bytes": 60 * GIB}, {"compile": True}, Outcome.WARN),
+    ({"peak_measured_bytes": 2**20, "peak_predicted_bytes": 2**25}, {}, Outcome.PASS),  # both below 1 GiB
+    ({"peak_measured_bytes": None}, {}, Outcome.INCOMPLETE),
+    ({"states_measured_bytes": 2**40}, {}, Outcome.INCOMPLETE),  # judged after the states
+])
+def test_the_peak_on_a_gpu(tmp_path: Path, changes: dict[str, Any], args: dict[str, Any], outcome: Outcome) -> None:
+    found = verdicts(tmp_path, ON_GPU | changes, profile_name="generic", **args)
+    assert found["train.memory.peak"].outcome is outcome
+
+
+def test_the_layout_follows_from_the_arguments_of_a_run() -> None:
+    def job(stem: str, **changes: Any) -> Job:
+        return job_of(read_record(FIXTURES / "training" / stem / "run_args.json", RunArgs).model_copy(update=changes))
+
+    assert job("run_fsdp_2node") == Job("fsdp", 2, 2, 128, 16, 1, compute_bytes=4)
+    assert job("run_fsdp_2node", reshard_after_forward=False).kind == "zero2"
+    assert job("run_hsdp_2node").shards == 2
+    bf16 = job("run_ddp_1node", compute_dtype="bfloat16", reduce_dtype="float32", attention="eager")
+    assert (bf16.compute_bytes, bf16.reduce_bytes, bf16.eager_attention) == (2, 4, True)
+    assert job("run_fsdp_1node", compute_dtype="bfloat16", reduce_dtype="bfloat16", cpu_offload=True).reduce_bytes == 2
+
+
+@pytest.mark.filterwarnings("default")
+def test_states_are_the_storages_behind_the_tensors_each_once() -> None:
+    import held
+    import torch
+
+    model = torch.nn.Linear(8, 4, bias=False)
+    optimizer = torch.optim.AdamW(model.parameters())
+    model(torch.ones(1, 8)).sum().backward()
+    optimizer.step()
+    found = held.states_bytes(model, optimizer)
+    assert found == {"parameters": 128, "gradients": 128, "optimizer": 2 * 128 + 4}  # and a step counter
+    buffer = torch.zeros(1000)
+    model.weight.grad = buffer[:32].view(4, 8)  # a view keeps all of its buffer alive
+    assert held.states_bytes(model, optimizer)["gradients"] == 4000
+    optimizer.zero_grad()
+    assert held.states_bytes(model, optimizer)["gradients"] == 0
+
+
+def test_one_fake_rank_of_a_thousand_agrees_with_the_formulae() -> None:
+    """The real Llama and the real fully_shard, here and now: 128 nodes of 8, HSDP."""
+    done = subprocess.run(
+        [sys.executable, SOURCE / "predict.py", "--model", "tiny", "--strategy", "hsdp", "--nodes", "128", "--gpus-per-node", "8"],
+        capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    shape, job = models.load("tiny"), Job("hsdp", 128, 8, 128)
+    assert sum(found["states_bytes"].values()) == pytest.approx(memory.states(shape, 8).total, rel=2e-3)
+    assert found["peak_bytes"]["total"] == pytest.approx(memory.peak(shape, job).total - memory.WORKSPACE, rel=0.05)
+    assert {(one["operation"], one["group_size"], one["calls"], one["bytes"]) for one in found["collectives"]} == {
+        (one.operation, one.ranks, one.calls, one.size) for one in traffic.collectives(shape, job)}
