@@ -64,7 +64,7 @@ def test_the_largest_size_counts_and_one_run_gives_half(tmp_path):
                              ("nccl.all_reduce.busbw@1GiB", "2-nodes", 400.0), ("nccl.all_reduce.busbw@1GiB", "1-node", 440.0)))
     assert (made.at, made.at_least, made.unit) == ("1GiB", 200.0, "GB/s")
     assert "400 to 440" in made.source
-    assert "one run, which does not tell how runs differ: the lowest by 2" in made.source
+    assert "one run does not tell how runs differ; the lowest, divided by 2" in made.source
 
 
 @pytest.mark.parametrize(("again", "floor", "says"), [
@@ -90,6 +90,13 @@ def test_nodes_are_peers_and_their_spread_counts(tmp_path):
     runs_of_two = [seen(tmp_path, gate, (gate.quantity, "n0", 1000.0), (gate.quantity, "n1", 1500.0)) for _ in range(2)]
     assert entry(gate, *runs_of_two).at_least == 667.0
     assert entry(gate, runs_of_two[0]).at_least == 500.0
+
+
+def test_a_floor_that_was_declared_and_met_is_not_given_up(tmp_path):
+    declared = Expectation(at_least=300.0, at="1GiB", unit="GB/s", source="the vendor's protocol")
+    made = entry(BUSBW, seen(tmp_path, BUSBW, ("nccl.all_reduce.busbw@1GiB", "2-nodes", 400.0)), declared=declared)
+    assert made.at_least == 300.0
+    assert made.source.startswith("the vendor's protocol; measured by nccl_scaling")
 
 
 def test_a_speed_of_nothing_becomes_no_floor(tmp_path):
