@@ -260,11 +260,20 @@ CURVE = [seen(name, at, scale, gbps)
          for at, gbps in zip(("1MiB", "64MiB", "1GiB"), speeds, strict=True)]
 
 
-def test_measured_bandwidth_is_of_the_nearest_size_and_the_same_number_of_nodes() -> None:
+def test_measured_bandwidth_is_of_the_size_of_the_message_and_the_same_number_of_nodes() -> None:
     source = bandwidth.Measured([("run-7", CURVE, [])])
-    speed = source.bus("all_reduce", 2, 25 * 2**20)
-    assert isinstance(speed, bandwidth.Speed)
-    assert (speed.gbps, speed.source) == (80.0, "all_reduce 80 GB/s at 64MiB on 2-nodes (run-7), for messages of 25 MiB")
+
+    def bus(message: float) -> bandwidth.Speed:
+        found = source.bus("all_reduce", 2, message)
+        assert isinstance(found, bandwidth.Speed)
+        return found
+
+    assert bus(64 * 2**20) == bandwidth.Speed(80.0, "all_reduce 80 GB/s at 64MiB on 2-nodes (run-7), for messages of 64 MiB")
+    time_25 = 2**20 / 10 + 24 / 63 * (2**26 / 80 - 2**20 / 10)  # time is linear between 1 and 64 MiB
+    assert bus(25 * 2**20).gbps == pytest.approx(25 * 2**20 / time_25)
+    assert "from 10 at 1MiB on 2-nodes (run-7) and 80 at 64MiB" in bus(25 * 2**20).source
+    assert bus(2**19).gbps == 5.0  # as long as the smallest that was measured
+    assert bus(2**34).gbps == 160.0
     assert source.bus("all_reduce", 4, 2**30) == "run-7 measured no all_reduce on 4-nodes"
 
 
@@ -284,7 +293,9 @@ def test_a_slow_fabric_makes_hsdp_the_advice() -> None:
     assert (found["hsdp"].communication_s or 0) < (found["fsdp"].communication_s or 0)
     replicas = next(one for one in traffic.collectives(LLAMA, Job("hsdp", 2, 8, 4096, accumulation=4)) if one.over == "replicas")
     told = bandwidth.seconds(replicas, facts.source, 2, 8)
-    assert told[0] == pytest.approx(replicas.sent / (160e9 / 8))  # a GPU's part of what leaves a node
+    whole = facts.source.bus("all_gather", 2, replicas.message * 8)
+    assert isinstance(whole, bandwidth.Speed)
+    assert told[0] == pytest.approx(replicas.sent / (whole.gbps * 1e9 / 8))  # a GPU's part of what leaves a node
 
 
 def test_a_training_run_without_an_mfu_is_no_source(tmp_path: Path) -> None:
@@ -304,6 +315,15 @@ def test_the_verb_prints_one_screen_or_the_record(capsys: pytest.CaptureFixture[
     assert Advice.model_validate_json(capsys.readouterr().out).use is not None
     assert cli.main(["advise", "--model", "nope", "--nodes", "2", "--gpus-per-node", "8"]) == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_the_documented_answer_is_what_is_answered_today() -> None:
+    page = (ROOT / "docs/reading-the-numbers.md").read_text()
+    text, _, _ = advice_text.screen(advice()).partition("\nmemory    states")
+    assert f"```\n{text.strip()}\n```\n" in page
+    eight = by_name(advice(global_batch=128))
+    assert (eight["zero2"].fits, eight["fsdp"].fits, round(eight["fsdp"].leaving_node_gb), round(eight["hsdp"].leaving_node_gb)) == (
+        False, True, 263, 32)
 
 
 def test_the_advised_command_has_only_options_that_the_programs_know() -> None:

@@ -37,8 +37,8 @@ def screen(advice: Advice) -> str:
         _row(f"  fits in {UNKNOWN if advice.gpu_memory_gib is None else f'{advice.gpu_memory_gib:g}'}",
              [{True: "yes", False: "no", None: UNKNOWN}[one.fits] for one in found]),
         "traffic per step, GB",
-        _row("  a GPU sends, inside its node", [f"{one.sent_inside_gb:.2f}" for one in found]),
-        _row("  leaves a node", [f"{one.leaving_node_gb:.2f}" for one in found]),
+        _row("  a GPU sends, inside its node", [_gigabytes(one.sent_inside_gb) for one in found]),
+        _row("  leaves a node", [_gigabytes(one.leaving_node_gb) for one in found]),
         "time per step, s",
         _row("  compute", [_number(one.compute_s, 2) for one in found]),
         _row("  communication", [_number(one.communication_s, 3) for one in found]),
@@ -67,6 +67,10 @@ def _gib(value: float) -> str:
 
 def _at(values: list[float] | None, index: int) -> float | None:
     return None if values is None else values[index]
+
+
+def _gigabytes(value: float) -> str:
+    return f"{value:.2f}" if value >= 0.01 else f"{value:.2g}" if value else "0"
 
 
 def _number(value: float | None, digits: int) -> str:

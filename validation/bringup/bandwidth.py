@@ -6,7 +6,6 @@ unknown. A run answers for the numbers of nodes that it measured; a profile's fl
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,13 +61,25 @@ class Measured:
                         (size, speed, f"at {one.quantity.partition('@')[2]} on {scale} ({run})") for size, speed, one in points)
 
     def bus(self, operation: Operation, nodes: int, message: float) -> Speed | str:
-        """Of the measured size that is nearest to the message, as a ratio."""
+        """At this size of message: time grows linearly between the measured sizes next to it (latency + size / rate; Hockney 1994).
+
+        A smaller message than measured takes as long as the smallest that was, a larger one has the rate of the largest.
+        """
         scale = scale_name(nodes)
-        points = [point for point in self.found.get((operation, scale), []) if point[1] > 0]
+        points = sorted({size: (size, speed, where) for size, speed, where in self.found.get((operation, scale), [])
+                         if speed > 0}.values())
         if not points:
             return self.distrusted.get((operation, scale), f"{self.names} measured no {operation} on {scale}")
-        _, speed, where = min(points, key=lambda point: (abs(math.log(point[0] / message)), point[1]))
-        return Speed(speed, f"{operation} {speed:.4g} GB/s {where}, for messages of {_size(message)}")
+        below = [point for point in points if point[0] <= message] or points[:1]
+        above = [point for point in points if point[0] >= message] or points[-1:]
+        low, high = below[-1], above[0]
+        if low[0] == high[0]:  # the same point: measured, or at an end of what was
+            speed = low[1] * min(1.0, message / low[0])
+            return Speed(speed, f"{operation} {low[1]:.4g} GB/s {low[2]}, for messages of {_size(message)}")
+        share = (message - low[0]) / (high[0] - low[0])
+        time = (1 - share) * low[0] / low[1] + share * high[0] / high[1]
+        return Speed(message / time, f"{operation} {message / time:.4g} GB/s for messages of {_size(message)}, from {low[1]:.4g} "
+                                     f"{low[2]} and {high[1]:.4g} at {high[2].split()[1]}")
 
 
 def measured(folders: Sequence[Path]) -> Measured:
