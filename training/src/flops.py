@@ -1,8 +1,11 @@
 """Model FLOPs per token and the peak they are held against: the two numbers that make an MFU.
 
-Convention: full attention (PaLM appendix B; torchtitan and MosaicML use it too). Forward and backward, 2 FLOPs per
-multiply-add, attention counted over the whole S x S square although the mask is causal, the LM head counted, the embedding
-look-up and recomputation not. Causal counting gives 11 to 14 % less at 8k tokens; an MFU without its convention says nothing.
+Three conventions are in use, and an MFU without its convention says nothing. All count forward and backward, 2 FLOPs per
+multiply-add, the LM head, and neither the embedding look-up nor recomputation:
+full      attention over the whole S x S square although the mask is causal (PaLM appendix B; torchtitan, MosaicML). Ours
+causal    half of that square (NVIDIA's Megatron-Bridge): 11 to 14 % less at 8k tokens
+linear    no attention: 6 x the parameters that are matrices
+A sliding window is a mask too: full and causal count as if there were none.
 """
 
 from __future__ import annotations
@@ -36,11 +39,21 @@ PEAKS_BF16_TFLOPS = (
 DENSE_DECODERS = frozenset({"llama", "mistral", "smollm3"})  # q, k, v, o; gate, up, down; one LM head
 
 
-def flops_per_token(config: Any, sequence_length: int) -> float | None:
-    """Training FLOPs per token of a dense Llama-shaped decoder; None for a model type whose matmuls are not known here.
+@dataclass(frozen=True)
+class Flops:
+    """Training FLOPs per token in the three conventions."""
 
-    6 (L (2 h H d + 2 h K d + 3 h f) + h V) + 12 L H d S: L layers, h hidden, H heads, K key-value heads, d head size,
-    f feed-forward, V vocabulary, S sequence. It equals torch's FlopCounterMode with eager attention exactly.
+    full: float
+    causal: float
+    linear: float
+
+
+def flops_per_token(config: Any, sequence_length: int) -> Flops | None:
+    """Of a dense Llama-shaped decoder; None for a model type whose matmuls are not known here.
+
+    linear = 6 (L (2 h H d + 2 h K d + 3 h f) + h V), full = linear + 12 L H d S, causal = linear + 6 L H d S: L layers, h hidden,
+    H heads, K key-value heads, d head size, f feed-forward, V vocabulary, S sequence. `full` equals what torch's
+    FlopCounterMode counts in a step with eager attention, exactly.
     """
     if config.model_type not in DENSE_DECODERS:
         return None
@@ -48,8 +61,9 @@ def flops_per_token(config: Any, sequence_length: int) -> float | None:
     head = getattr(config, "head_dim", None) or hidden // heads
     projections = 2 * hidden * heads * head + 2 * hidden * config.num_key_value_heads * head
     feed_forward = 3 * hidden * config.intermediate_size
-    weights = layers * (projections + feed_forward) + hidden * config.vocab_size
-    return float(6 * weights + 12 * layers * heads * head * sequence_length)
+    linear = float(6 * (layers * (projections + feed_forward) + hidden * config.vocab_size))
+    square = float(12 * layers * heads * head * sequence_length)
+    return Flops(full=linear + square, causal=linear + square / 2, linear=linear)
 
 
 def peak_bf16_tflops(device_name: str) -> tuple[float, str] | None:
@@ -67,13 +81,14 @@ def peak_bf16_tflops(device_name: str) -> tuple[float, str] | None:
 
 @dataclass(frozen=True)
 class Efficiency:
-    """An MFU with everything it was computed from: mfu = flops_per_token x tokens/s of one rank / (peak_tflops x 10^12)."""
+    """An MFU with everything it was computed from: mfu = FLOPs per token x tokens/s of one rank / (peak_tflops x 10^12)."""
 
-    flops_per_token: float | None
+    flops: Flops | None
     peak_tflops: float | None
     peak_source: str | None
-    mfu: float | None
-    mfu_reason: str | None  # why it is None
+    mfu: float | None  # full convention
+    mfu_causal: float | None
+    mfu_reason: str | None  # why they are None
 
 
 def efficiency(
@@ -93,5 +108,6 @@ def efficiency(
     elif compute_dtype != "bfloat16":
         reason = f"the peak is for bfloat16, this run computed in {compute_dtype}"
     if reason is not None or per_token is None or tflops is None:
-        return Efficiency(per_token, tflops, source, None, reason)
-    return Efficiency(per_token, tflops, source, per_token * tokens_per_s_per_rank / (tflops * 1e12), None)
+        return Efficiency(per_token, tflops, source, None, None, reason)
+    share = tokens_per_s_per_rank / (tflops * 1e12)
+    return Efficiency(per_token, tflops, source, per_token.full * share, per_token.causal * share, None)

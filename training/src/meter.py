@@ -2,8 +2,12 @@
 
 A step runs from the end of the step before to its own end: a clock that starts when the batch is there would hide data
 loading. On a CPU the ends are read from the wall clock. On a GPU they are CUDA events on the compute stream: exact on the
-device, and no step waits for the host to read one; they are read after training. So no synchronisation falls into the timed
-window. The steady window starts after the warm-up steps; start-up is reported apart and is never inside a throughput number.
+device, and no step waits for the host to read one; they are read when they have passed. So no synchronisation falls into the
+timed window. The steady window starts after the warm-up steps; start-up is reported apart and is never inside a throughput.
+
+Every rank of a synchronous training takes as long as the slowest: step times do not say who that is. So a rank's own work is
+timed apart, where it waits for nobody: fetching rows, the forward pass inside some of the model's blocks (no strategy
+communicates there: FSDP gathers before a block), and the optimizer's update.
 """
 
 from __future__ import annotations
@@ -12,46 +16,121 @@ import math
 import resource
 import statistics
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import group
 import torch
-from bringup.records import Memory, StepTime
+from bringup.records import Memory, RankTimes, StepTime, Straggler
+from observe import decoder_layers
 from transformers import TrainerCallback
 
 GIB = 2**30
+PARTS = ("fetch", "forward", "optimizer")
+TIMED_BLOCKS = 4  # of the model: enough to see a slow device, few enough to cost nothing
+
+
+def now(device: bool = True) -> Any:
+    """A point in time: on the device's compute stream, or of the host."""
+    if not (device and group.CUDA):
+        return time.perf_counter()
+    event = torch.cuda.Event(enable_timing=True)
+    event.record()
+    return event
+
+
+def seconds(start: Any, stop: Any) -> float:
+    """Between two points of the same kind. On a GPU both have passed already."""
+    return float(stop - start if isinstance(start, float) else start.elapsed_time(stop) / 1000)
 
 
 class Meter(TrainerCallback):
-    """Marks the ends of steps, then calls `after_step(step)` on every rank, step = 1, 2, ..."""
+    """Times the steps of this rank and its own work in them, then calls `after_step(step)`, step = 1, 2, ..."""
 
-    def __init__(self, after_step: Callable[[int], None]) -> None:
+    def __init__(self, after_step: Callable[[int], None], inside_block: Callable[[], None] = lambda: None) -> None:
         self.after_step = after_step
-        self.ends: list[Any] = []  # end of step i at index i; index 0 is the start of training
-
-    def mark(self) -> None:
-        if group.CUDA:
-            event = torch.cuda.Event(enable_timing=True)
-            event.record()
-            self.ends.append(event)
-        else:
-            self.ends.append(time.perf_counter())
+        self.inside_block = inside_block  # called at the start of each timed block: a drill slows a rank there
+        self.end: Any = None  # of the last step; before the first, the start of training
+        self.begun: dict[str, Any] = {}
+        self.spans: list[tuple[str, Any, Any]] = []  # (part, start, stop) of the running step
+        self.unread: deque[tuple[Any, Any, list[tuple[str, Any, Any]]]] = deque()  # steps whose events may not have passed yet
+        self.steps: list[float] = []
+        self.own: dict[str, list[float]] = {part: [] for part in PARTS}
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self.mark()
+        self.end = now()
+        self.spans.clear()
+
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self.start("optimizer")
+
+    def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self.stop("optimizer")
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self.mark()
+        end = now()
+        self.unread.append((self.end, end, self.spans))
+        self.end, self.spans = end, []
+        self._read_passed()
         self.after_step(state.global_step)
 
+    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self.end = now()  # a checkpoint is no part of the step after it: its own seconds are in metrics.checkpoint
+
+    def start(self, part: str, key: str = "") -> None:
+        self.begun[part + key] = now(device=part != "fetch")
+
+    def stop(self, part: str, key: str = "") -> None:
+        start = self.begun.pop(part + key, None)
+        if start is not None:  # activation checkpointing leaves a block in the middle when it has recomputed what it needs
+            self.spans.append((part, start, now(device=part != "fetch")))
+
+    def timed(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """The same batches; the time to get each counts as fetch."""
+        while True:
+            self.start("fetch")
+            try:
+                batch = next(batches)
+            except StopIteration:
+                return
+            self.stop("fetch")
+            yield batch
+
+    def time_blocks(self, model: Any) -> None:
+        """Before the model is wrapped, so that FSDP's hooks, which gather the parameters, stay outside."""
+        layers = decoder_layers(model)
+        for block in layers[:: max(1, math.ceil(len(layers) / TIMED_BLOCKS))]:
+            block.register_forward_pre_hook(self._before_block)
+            block.register_forward_hook(self._after_block)
+
+    @torch.compiler.disable  # a compiled block has its hooks inside
+    def _before_block(self, block: torch.nn.Module, inputs: Any) -> None:
+        self.start("forward", str(id(block)))
+        self.inside_block()
+
+    @torch.compiler.disable
+    def _after_block(self, block: torch.nn.Module, inputs: Any, output: Any) -> None:
+        self.stop("forward", str(id(block)))
+
+    def _read_passed(self) -> None:
+        while self.unread and (not group.CUDA or self.unread[0][1].query()):
+            start, end, spans = self.unread.popleft()
+            self.steps.append(seconds(start, end))
+            for part in PARTS:
+                self.own[part].append(math.fsum(seconds(a, b) for name, a, b in spans if name == part))
+
     def step_times_s(self) -> list[float]:
-        """Seconds per optimizer step of this rank."""
+        """Seconds per optimizer step of this rank. After training: on a GPU it waits for what is still running."""
         if group.CUDA:
             torch.cuda.synchronize()
-            return [a.elapsed_time(b) / 1000 for a, b in zip(self.ends, self.ends[1:], strict=False)]
-        return [b - a for a, b in zip(self.ends, self.ends[1:], strict=False)]
+        self._read_passed()
+        return self.steps
+
+    def own_times_s(self) -> dict[str, list[float]]:
+        """Seconds per optimizer step in each of PARTS, of this rank. After step_times_s()."""
+        return self.own
 
 
 @dataclass(frozen=True)
@@ -60,6 +139,7 @@ class Steady:
 
     step_time_s: StepTime
     tokens_per_s: float  # all ranks together
+    steps_s: list[float]  # each step, until its last rank
 
 
 def steady_window(step_times_s: list[list[float]], nodes: list[str], warmup_steps: int, tokens_per_step: int) -> Steady:
@@ -78,13 +158,46 @@ def steady_window(step_times_s: list[list[float]], nodes: list[str], warmup_step
     slowest = medians.index(max(medians))
     step_time = StepTime(
         p50=statistics.median(ordered),
-        p95=ordered[math.ceil(0.95 * len(ordered)) - 1],
+        p95=percentile_95(ordered),
         max=ordered[-1],
         window_steps=len(slowest_per_step),
         slowest_rank=slowest,
         slowest_rank_node=nodes[slowest],
     )
-    return Steady(step_time, tokens_per_step * len(slowest_per_step) / sum(slowest_per_step))
+    return Steady(step_time, tokens_per_step * len(slowest_per_step) / sum(slowest_per_step), slowest_per_step)
+
+
+def percentile_95(ordered: list[float]) -> float:
+    """Nearest rank: the smallest value that 95 % of the sorted values do not exceed."""
+    return ordered[math.ceil(0.95 * len(ordered)) - 1]
+
+
+def rank_times(ranks: list[tuple[list[float], dict[str, list[float]]]], warmup_steps: int) -> RankTimes:
+    """Of (step times, own times by part) per rank, after warm-up."""
+    steps = [sorted(step_times_s[warmup_steps:]) for step_times_s, _ in ranks]
+    own = {part: [statistics.median(parts[part][warmup_steps:]) for _, parts in ranks] for part in PARTS}
+    return RankTimes(
+        step_p50=[statistics.median(window) for window in steps],
+        step_p95=[percentile_95(window) for window in steps],
+        step_max=[window[-1] for window in steps],
+        **own,
+    )
+
+
+def straggler(times: RankTimes, nodes: list[str]) -> Straggler | None:
+    """The rank whose own work takes longest, against the lower median of all ranks (of two ranks: against the other one).
+
+    None with one rank, or when no own work was timed.
+    """
+    parts = {part: getattr(times, part) for part in PARTS}
+    own = [math.fsum(values) for values in zip(*parts.values(), strict=True)]
+    median = statistics.median_low(own)
+    if len(own) < 2 or median <= 0:
+        return None
+    slowest = own.index(max(own))
+    excess = {part: values[slowest] - statistics.median_low(values) for part, values in parts.items()}
+    return Straggler(rank=slowest, node=nodes[slowest], slowdown=own[slowest] / median,
+                     part=max(excess, key=excess.__getitem__))  # type: ignore[arg-type]  # PARTS are its literals
 
 
 def forget_peaks() -> None:

@@ -1,0 +1,198 @@
+"""Of many ranks that end, the culprit is named, and the victims are not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from bringup.records import Outcome
+from test_training_records import bad, change, rank_said, run_of
+
+LOST = "RuntimeError: [unbound_buffer.cc:129] Timed out waiting 8000ms for send operation to complete"
+
+# as faulthandler wrote it, paths shortened
+STACK = """\
+Timeout (0:00:04)!
+Thread 0x00007f9197fff6c0 (most recent call first):
+  File "/usr/lib/python3.11/threading.py", line 331 in wait
+  File "/work/training/src/watch.py", line 84 in _look
+
+Thread 0x00007f91cc073b80 (most recent call first):
+  File "{file}", line {line} in {function}
+  File "/work/training/src/meter.py", line 77 in on_step_end
+  File "/work/training/src/train_fsdp_single_node.py", line 21 in <module>
+"""
+HUNG = {"file": "/work/training/src/drill.py", "line": 96, "function": "after_step"}
+WAITING = {"file": "/venv/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py", "line": 4287, "function": "all_gather"}
+
+
+def stalled(folder: Path, rank: int, stack: dict[str, object], entered: int | None) -> None:
+    stacks = folder / "raw/stacks"
+    stacks.mkdir(exist_ok=True)
+    (stacks / f"rank{rank}.txt").write_text(STACK.format(**stack))
+    if entered is not None:
+        record = {"node": "n0", "rank": rank, "step": 3, "quiet_s": 4.1, "entered": entered, "last": "gloo:all_gather"}
+        (stacks / f"rank{rank}.json").write_text(json.dumps(record))
+
+
+def ended(tmp_path: Path, stem: str = "run_ddp_2node") -> Path:
+    folder = run_of(stem, tmp_path)
+    (folder / "metrics.json").unlink()
+    (folder / "closed.json").write_text((folder / "closed.json").read_text().replace('"exit_code": 0', '"exit_code": 1'))
+    return folder
+
+
+def finished(folder: Path) -> dict[str, tuple[Outcome, str]]:
+    return {subject: (v.outcome, f"{v.observed} {v.cause}") for (gate, subject), v in bad(folder).items()
+            if gate == "train.rank.finished"}
+
+
+def test_the_hung_rank_is_who_began_fewer_collectives_and_its_frame_is_said(tmp_path: Path) -> None:
+    folder = ended(tmp_path)
+    rank_said(folder, "n0", 0, state="raised", error=LOST)
+    for rank in (1, 2, 3):  # ended by the launcher before they could say a word
+        (folder / f"raw/rank{rank}.jsonl").write_text("")
+    for rank in (0, 1, 3):
+        stalled(folder, rank, WAITING, 74)
+    stalled(folder, 2, HUNG, 73)
+    found = finished(folder)
+    assert found.pop("n1/rank2") == (Outcome.FAIL, pytest.approx(found.get("n1/rank2", ""))) or True
+    verdict = bad(folder)["train.rank.finished", "n1/rank2"]
+    assert verdict.outcome is Outcome.FAIL
+    assert "hung after step 3 in after_step (training/src/drill.py:96): it had begun 73 collectives, others 74" in verdict.observed
+    assert verdict.evidence == "raw/stacks/rank2.txt:7"
+    assert {outcome for outcome, _ in found.values()} == {Outcome.INCOMPLETE}
+    assert "waited after step 3 in all_gather (torch/distributed/distributed_c10d.py:4287)" in found["n1/rank3"][1]
+    assert "n1/rank2 hung" in bad(folder)["train.exit_code", "job"].observed
+
+
+def test_where_nobody_is_behind_nobody_is_named(tmp_path: Path) -> None:
+    folder = ended(tmp_path)
+    for rank in range(4):
+        (folder / f"raw/rank{rank}.jsonl").write_text("")
+        stalled(folder, rank, WAITING, 74)
+    assert {outcome for outcome, _ in finished(folder).values()} == {Outcome.INCOMPLETE}
+
+
+def test_a_stack_without_progress_accuses_nobody(tmp_path: Path) -> None:
+    folder = ended(tmp_path)
+    (folder / "raw/rank2.jsonl").write_text("")
+    stalled(folder, 2, HUNG, None)
+    outcome, words = finished(folder)["n1/rank2"]
+    assert outcome is Outcome.INCOMPLETE
+    assert "how far it was is not known" in words
+
+
+@pytest.mark.parametrize("text", ["", "Timeout (0:00:04)!\n", "Thread 0x00 (most recent call first):\n", "\x00\xff"])
+def test_a_stack_file_without_a_stack_is_no_evidence(tmp_path: Path, text: str) -> None:
+    folder = ended(tmp_path)
+    (folder / "raw/rank2.jsonl").write_text("")
+    stalled(folder, 2, HUNG, 73)
+    (folder / "raw/stacks/rank2.txt").write_text(text)
+    assert "no evidence" in finished(folder)["n1/rank2"][1]
+
+
+def test_a_rank_that_was_healthy_to_its_end_is_not_accused_by_an_early_stack(tmp_path: Path) -> None:
+    folder = run_of("run_ddp_2node", tmp_path)
+    stalled(folder, 2, HUNG, 3)
+    stalled(folder, 1, WAITING, 4)
+    assert finished(folder) == {}
+
+
+def test_the_loss_that_was_nan_first_fails_and_the_norms_it_spoilt_do_not(tmp_path: Path) -> None:
+    folder = ended(tmp_path)
+    for rank, node in enumerate(("n0", "n0", "n1")):
+        rank_said(folder, node, rank, state="raised",
+                  error="NotFinite: step 4: the gradient norm is nan, the loss of this rank was finite")
+    rank_said(folder, "n1", 3, state="raised", error="NotFinite: step 4: the loss of this rank is nan; a faulty GPU or bad rows")
+    found = finished(folder)
+    assert found.pop("n1/rank3")[0] is Outcome.FAIL
+    assert {outcome for outcome, _ in found.values()} == {Outcome.INCOMPLETE}
+
+
+def failures_of(ranks: dict[int, int]) -> str:
+    return "".join(f"1:   rank      : {rank} (local_rank: {rank % 2})\n1:   exitcode  : {code} (pid: 7{rank})\n"
+                   for rank, code in ranks.items())
+
+
+def test_a_rank_killed_for_memory_says_so_with_its_node(tmp_path: Path) -> None:
+    folder = ended(tmp_path)
+    (folder / "raw/rank3.jsonl").write_text("")
+    (folder / "raw/launch.log").write_text(
+        failures_of({3: -9}) + "slurmstepd-n1: error: Detected 1 oom_kill event in StepId=7.0. Some of the step tasks have been "
+        "OOM Killed.\nsrun: error: n1: task 1: Out Of Memory\n")
+    outcome, words = finished(folder)["n1/rank3"]
+    assert outcome is Outcome.FAIL
+    assert "killed by signal 9" in words
+    assert "out of memory on n1" in words
+    assert "n1/rank3 killed by signal 9 (out of memory on n1" in bad(folder)["train.exit_code", "job"].observed
+
+
+def test_a_rank_killed_on_one_node_is_not_blamed_on_the_memory_of_another(tmp_path: Path) -> None:
+    folder = ended(tmp_path)
+    (folder / "raw/rank3.jsonl").write_text("")
+    (folder / "raw/launch.log").write_text(failures_of({3: -9}) + "srun: error: n0: task 0: Out Of Memory\n")
+    assert "out of memory" not in finished(folder)["n1/rank3"][1]
+
+
+# the words of torch 2.6, from a public report (LlamaFactory issue 7396), shortened
+WATCHDOG = ("1: [rank2]:[E321 02:07:08.408271257 ProcessGroupNCCL.cpp:607] [Rank 2] Watchdog caught collective operation timeout: "
+            "WorkNCCL(SeqNum=1580, OpType=ALLREDUCE, NumelIn=4, NumelOut=4, Timeout(ms)=60000) ran for 60004 milliseconds before "
+            "timing out.\n")
+
+
+def test_a_rank_that_nccls_watchdog_ended_is_a_victim(tmp_path: Path) -> None:
+    folder = ended(tmp_path)
+    for rank in (2, 3):
+        (folder / f"raw/rank{rank}.jsonl").write_text("")
+    (folder / "raw/launch.log").write_text(WATCHDOG + failures_of({2: -6, 3: -6}))
+    found = finished(folder)
+    assert found["n1/rank2"][0] is Outcome.INCOMPLETE
+    assert "Watchdog caught collective operation timeout" in found["n1/rank2"][1]
+    assert found["n1/rank3"][0] is Outcome.FAIL  # an abort that nothing explains
+
+
+def test_the_ranks_of_a_lost_node_are_lost_with_it(tmp_path: Path) -> None:
+    folder = ended(tmp_path)
+    for rank in (2, 3):
+        (folder / f"raw/rank{rank}.jsonl").write_text("")
+    (folder / "raw/launch.log").write_text("srun: error: Node failure on n1\n")
+    found = finished(folder)
+    assert {subject for subject, (outcome, _) in found.items() if outcome is Outcome.FAIL} == {"n1/rank2", "n1/rank3"}
+    assert "lost with its node" in found["n1/rank2"][1]
+
+
+def test_the_first_of_those_that_raised_is_said_with_its_time(tmp_path: Path) -> None:
+    folder = ended(tmp_path)
+    for rank, second in ((1, 1795287798), (3, 1795287790)):
+        file = f"raw/torchrun/none_x/attempt_0/{rank}/error.json"
+        (folder / file).parent.mkdir(parents=True)
+        (folder / file).write_text(json.dumps({"message": {"message": "x", "extraInfo": {"timestamp": str(second)}}}))
+        rank_said(folder, "n0" if rank < 2 else "n1", rank, error_file=file, state="raised", error=f"ValueError: of rank {rank}")
+    words = bad(folder)["train.exit_code", "job"].observed
+    assert "n1/rank3 raised (ValueError: of rank 3) at 19:03:10 UTC; and 1 more rank(s)" in words
+
+
+@pytest.mark.parametrize("file", ["../../../etc/passwd", "/etc/passwd", "raw/torchrun/none", "raw/rank0.jsonl"])
+def test_an_error_file_that_is_none_or_elsewhere_gives_no_time(tmp_path: Path, file: str) -> None:
+    folder = ended(tmp_path)
+    rank_said(folder, "n0", 0, error_file=file, state="raised", error="ValueError: x")
+    assert bad(folder)["train.exit_code", "job"].observed.endswith("n0/rank0 raised (ValueError: x))")
+
+
+def test_a_rank_that_works_much_longer_than_its_peers_fails_and_says_in_what(tmp_path: Path) -> None:
+    folder = run_of("run_ddp_2node", tmp_path)
+    change(folder, "metrics.json", rank_times_s={
+        "step_p50": [1.0] * 4, "step_p95": [1.0] * 4, "step_max": [1.0] * 4, "fetch": [0.001] * 4,
+        "forward": [0.01, 0.01, 0.4, 0.01], "optimizer": [0.002] * 4})
+    found = {subject: v for (gate, subject), v in bad(folder).items() if gate == "train.straggler"}
+    assert set(found) == {"n1/rank2"}
+    assert found["n1/rank2"].outcome is Outcome.FAIL
+    assert "forward 0.4 s, the median is 0.01 s" in found["n1/rank2"].observed
+
+
+def test_ranks_whose_own_work_was_not_timed_are_incomplete(tmp_path: Path) -> None:
+    folder = run_of("run_ddp_2node", tmp_path)
+    change(folder, "metrics.json", rank_times_s=None)
+    assert {v.outcome for (gate, _), v in bad(folder).items() if gate == "train.straggler"} == {Outcome.INCOMPLETE}

@@ -1,0 +1,155 @@
+"""FLOPs against torch's own count, a rank's own time and the straggler, numbers that are none, and what --recipe fast chooses."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.append(str(ROOT / "training" / "src"))
+sys.path.append(str(ROOT / "infrastructure-validation" / "probes"))
+
+pytestmark = pytest.mark.filterwarnings("default")
+MODELS = sorted(path.stem for path in (ROOT / "training" / "models").glob("*.json"))
+
+
+@pytest.mark.parametrize("stem", MODELS)
+def test_flops_per_token_of_every_model_are_what_torch_counts_on_meta_tensors(stem: str) -> None:
+    import flops
+    import torch
+    from torch.utils.flop_counter import FlopCounterMode
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    config = AutoConfig.for_model(**json.loads((ROOT / "training" / "models" / f"{stem}.json").read_text()))
+    length = 2048
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=torch.float32)
+        # a mask and positions that are there need no look at values, which meta tensors do not have
+        given = {"attention_mask": torch.zeros(1, 1, length, length), "position_ids": torch.arange(length)[None], "use_cache": False}
+        with FlopCounterMode(display=False) as counter:
+            model(input_ids=torch.zeros(1, length, dtype=torch.long), **given).logits.sum().backward()
+    found = flops.flops_per_token(config, length)
+    assert found is not None
+    assert counter.get_total_flops() == pytest.approx(found.full * length, rel=0.01)
+    assert found.linear < found.causal < found.full
+    assert found.full - found.causal == found.causal - found.linear
+
+
+def times(**own: list[float]) -> Any:
+    from bringup.records import RankTimes
+
+    step = [1.0] * len(own["forward"])
+    return RankTimes(step_p50=step, step_p95=step, step_max=step, **own)
+
+
+def test_the_straggler_is_who_works_longest_where_all_steps_are_equally_long() -> None:
+    import meter
+
+    found = meter.straggler(times(fetch=[0.01] * 4, forward=[0.1, 0.1, 0.32, 0.1], optimizer=[0.01] * 4), ["n0", "n0", "n1", "n1"])
+    assert found is not None
+    assert (found.rank, found.node, found.part) == (2, "n1", "forward")
+    assert found.slowdown == pytest.approx(0.34 / 0.12)
+
+
+def test_of_two_ranks_the_slow_one_is_held_against_the_other() -> None:
+    import meter
+
+    found = meter.straggler(times(fetch=[0.3, 0.0], forward=[0.1, 0.1], optimizer=[0.0, 0.0]), ["n0", "n0"])
+    assert found is not None
+    assert (found.rank, found.part, found.slowdown) == (0, "fetch", pytest.approx(4.0))
+
+
+def test_one_rank_is_no_straggler() -> None:
+    import meter
+
+    assert meter.straggler(times(fetch=[0.1], forward=[0.1], optimizer=[0.1]), ["n0"]) is None
+
+
+def test_own_time_is_counted_in_the_step_it_falls_into() -> None:
+    import meter
+
+    clock = meter.Meter(lambda step: None)
+    state = type("State", (), {"global_step": 1})
+    clock.on_train_begin(None, state, None)
+    batches = clock.timed(iter([1, 2]))
+    for step in (1, 2):
+        state.global_step = step
+        assert next(batches) == step
+        for part in ("forward", "forward", "optimizer"):
+            clock.start(part)
+            clock.stop(part)
+        clock.on_step_end(None, state, None)
+    assert list(batches) == []
+    assert len(clock.step_times_s()) == 2
+    assert {part: len(values) for part, values in clock.own_times_s().items()} == {"fetch": 2, "forward": 2, "optimizer": 2}
+    assert all(math.fsum(own) <= step for *own, step in zip(*clock.own_times_s().values(), clock.step_times_s(), strict=True))
+
+
+def test_a_block_that_was_left_in_the_middle_is_not_counted() -> None:
+    import meter
+
+    clock = meter.Meter(lambda step: None)
+    clock.start("forward", "a")
+    clock.start("forward", "a")
+    clock.stop("forward", "a")
+    clock.stop("forward", "a")
+    assert len(clock.spans) == 1
+
+
+@pytest.mark.parametrize(("losses", "norms", "says"), [
+    ([1.0, math.nan], [1.0, math.nan], "step 12: the loss of this rank is nan"),
+    ([1.0, 1.0, math.inf], [1.0, math.nan, 1.0], "step 12: the gradient norm is nan, the loss of this rank was finite"),
+])
+def test_what_is_no_number_names_its_step_and_whether_it_began_here(losses: list[float], norms: list[float], says: str) -> None:
+    import finite
+
+    with pytest.raises(finite.NotFinite, match=says):
+        finite.judge(11, losses, norms)
+
+
+def test_finite_numbers_pass() -> None:
+    import finite
+
+    finite.judge(1, [1.0, 2.0], [0.5, 0.0])
+
+
+def test_a_nan_is_noticed_at_the_next_look_and_not_before() -> None:
+    import finite
+    import torch
+
+    check = finite.FiniteCheck()
+    values = [1.0] * 6 + [math.nan] * 14
+    state = type("State", (), {"global_step": 0})
+
+    class Trainer:
+        def recent_steps(self, most: int) -> Any:
+            kept = values[max(0, state.global_step - most) : state.global_step]
+            return torch.tensor(kept), [torch.tensor(1.0)] * len(kept)
+
+    check.trainer = Trainer()
+    for step in range(1, 10):
+        state.global_step = step
+        check.on_step_end(None, state, None)
+    state.global_step = 10
+    with pytest.raises(finite.NotFinite, match="step 7: the loss of this rank is nan"):
+        check.on_step_end(None, state, None)
+
+
+def test_plain_chooses_nothing_and_fast_says_why_for_each() -> None:
+    import fast
+    from arguments import Args
+
+    fields = dict.fromkeys(Args.__dataclass_fields__) | {"attention": "sdpa", "dataloader_workers": 0}
+    plain = Args(**fields | {"recipe": "plain"})
+    assert fast.choose(plain) == (plain, [])
+    args, tuning = fast.choose(Args(**fields | {"recipe": "fast"}))
+    assert {one.what for one in tuning} >= {fast.COMPILE, fast.LIGER, "attention sdpa", "fused AdamW", "no NaN filter"}
+    assert all(one.why for one in tuning)
+    assert not fast.on(tuning, fast.LIGER)  # a CPU
+    assert args.attention == "sdpa"
+    assert "use_liger_kernel" not in fast.trainer_arguments(args, tuning)

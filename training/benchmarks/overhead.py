@@ -1,0 +1,70 @@
+#!/usr/bin/env python3
+"""What Trainer costs: its entrypoint against a bare loop of the same model, rows, precision and optimizer, on one device.
+
+Alternating pairs, because a machine is not equally fast all the time; each pair starts with the other program. Prints per pair the
+tokens/s of both (steady window) and their ratio, then the median ratio and its spread. Exit code 1: the median is below --least.
+Run:  python training/benchmarks/overhead.py [--pairs 5] [--least 0.97] [options of train_single_gpu.py]
+The defaults take 100 ms and more per step on a CPU core: a step of 20 ms would measure Python.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+TRAINING = Path(__file__).resolve().parent.parent
+DEFAULTS = ["--steps", "22", "--warmup-steps", "4", "--sequence-length", "512", "--global-batch", "8",
+            "--no-rehearse-resume"]
+STEP_FLOOR_S = 0.1
+
+
+def run(program: Path, options: list[str]) -> dict[str, float]:
+    """One run in a folder of its own. Raises CalledProcessError with what the program said."""
+    with tempfile.TemporaryDirectory(prefix="bringup-overhead-") as name:
+        folder = Path(name)
+        (folder / "raw").mkdir()
+        command = [sys.executable, str(program), "--run-dir", name, *options]
+        environment = {"OMP_NUM_THREADS": "1"} | dict(os.environ)
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            sys.exit(f"overhead: {program.name} ended with {done.returncode}: {done.stderr.strip()[-500:]}")
+        if not (folder / "metrics.json").is_file():
+            return dict(json.loads(done.stdout.splitlines()[-1]))
+        metrics = json.loads((folder / "metrics.json").read_text())
+        return {"tokens_per_s": metrics["tokens_per_s"], "step_p50_s": metrics["step_time_s"]["p50"],
+                "first_loss": metrics["loss"][0], "last_loss": metrics["loss"][-1]}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)
+    parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--least", type=float, default=0.97, help="smallest median ratio that is good (default: %(default)s)")
+    given, options = parser.parse_known_args()
+    options = [*DEFAULTS, *options]
+    programs = {"Trainer": TRAINING / "src" / "train_single_gpu.py", "bare loop": TRAINING / "benchmarks" / "bare_loop.py"}
+    ratios, slowest_s = [], []
+    for pair in range(given.pairs):
+        order = list(programs) if pair % 2 == 0 else list(programs)[::-1]
+        seen = {name: run(programs[name], options) for name in order}
+        trainer, bare = seen["Trainer"], seen["bare loop"]
+        ratios.append(trainer["tokens_per_s"] / bare["tokens_per_s"])
+        slowest_s.append(bare["step_p50_s"])
+        print(f"pair {pair + 1}: Trainer {trainer['tokens_per_s']:,.0f} tokens/s, bare loop {bare['tokens_per_s']:,.0f}, ratio "
+              f"{ratios[-1]:.3f}; step {trainer['step_p50_s'] * 1e3:.0f} and {bare['step_p50_s'] * 1e3:.0f} ms; first loss "
+              f"{trainer['first_loss']:.4f} and {bare['first_loss']:.4f}", flush=True)
+    median = statistics.median(ratios)
+    short = min(slowest_s) < STEP_FLOOR_S
+    print(f"Trainer / bare loop: median {median:.3f}, {min(ratios):.3f} to {max(ratios):.3f} over {len(ratios)} pairs"
+          + (f"; a step of the bare loop took {min(slowest_s) * 1e3:.0f} ms: below {STEP_FLOOR_S * 1e3:.0f} this measures Python"
+             if short else ""))
+    return 0 if median >= given.least else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

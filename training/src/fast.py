@@ -1,0 +1,134 @@
+"""--recipe fast: what makes one GPU faster without changing what is learnt, each with its reason; what is not there says why.
+
+plain is Trainer as people start it. fast keeps model, data, precision, optimizer and seed, and changes how the same numbers are
+computed, so the losses agree within the tolerance of the data type. compare refuses to mix the two: `recipe` is recorded.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib.util
+import json
+import shutil
+from dataclasses import replace
+from typing import Any
+
+import group
+import torch
+from arguments import Args
+from bringup.records import Tuning
+from observe import decoder_layers
+from transformers import TrainerCallback
+
+WORKERS = 4
+COLLECT_EVERY = 1000  # steps
+COMPILE, LIGER = "compile per block", "liger kernels"
+
+
+def choose(args: Args) -> tuple[Args, list[Tuning]]:
+    """(the arguments as they will be used, what was chosen and why). Nothing is chosen for --recipe plain."""
+    if args.recipe == "plain":
+        return args, []
+    attention, why_attention = _attention(args)
+    workers = max(args.dataloader_workers, WORKERS) if group.CUDA else args.dataloader_workers
+    compiled = _compile()
+    tuning = [
+        compiled,
+        _liger(args, compiled.on),
+        Tuning(what=f"attention {attention}", on=attention != "sdpa", why=why_attention),
+        Tuning(what="fused AdamW", on=True, why="one kernel for all parameters, no float32 copy of them; plain has it too"),
+        Tuning(what="no NaN filter", on=True, why="Trainer's own reads every loss from the device; plain leaves it out too"),
+        Tuning(what=f"{workers} data-loader workers", on=workers > 0,
+               why="rows are collated beside the training thread" if workers else "without a GPU they would take its cores"),
+        Tuning(what="garbage collection on schedule", on=True,
+               why=f"a collection of the heap stops a rank in some step, and with it all others; now every {COLLECT_EVERY} steps"),
+    ]
+    return replace(args, attention=attention, dataloader_workers=workers), tuning
+
+
+def _compile() -> Tuning:
+    why = "fuses elementwise kernels; per block it takes seconds, not minutes, and every block reuses the first one's code"
+    if not group.CUDA and shutil.which("g++") is None:
+        return Tuning(what=COMPILE, on=False, why="needs g++ on a CPU, and there is none")
+    if group.CUDA and importlib.util.find_spec("triton") is None:
+        return Tuning(what=COMPILE, on=False, why="needs triton, which is not installed")
+    return Tuning(what=COMPILE, on=True, why=why)
+
+
+def _liger(args: Args, compiled: bool) -> Tuning:
+    """Beside compiled blocks only its fused LM head and loss: the rest is what compile fuses already."""
+    if not group.CUDA:
+        return Tuning(what=LIGER, on=False, why="they are Triton kernels: they need a GPU")
+    if importlib.util.find_spec("liger_kernel") is None:
+        return Tuning(what=LIGER, on=False, why="liger_kernel is not installed (pip install liger-kernel)")
+    from liger_kernel.transformers.monkey_patch import MODEL_TYPE_TO_APPLY_LIGER_FN
+
+    model_type = _model_type(args)
+    if model_type not in MODEL_TYPE_TO_APPLY_LIGER_FN:
+        return Tuning(what=LIGER, on=False, why=f"the installed version has none for model type {model_type}")
+    part = "LM head and loss in one, so that the logits are never stored whole"
+    return Tuning(what=LIGER, on=True, why=part if compiled else f"{part}; RMSNorm, RoPE and SwiGLU fused")
+
+
+def _model_type(args: Args) -> str:
+    if args.model_config is not None:
+        return str(json.loads(args.model_config.read_text())["model_type"])
+    from transformers import AutoConfig
+
+    return str(AutoConfig.from_pretrained(args.model).model_type)
+
+
+def _attention(args: Args) -> tuple[str, str]:
+    """(implementation, why). What was asked for stays."""
+    if args.attention != "sdpa":
+        return args.attention, "asked for"
+    if not group.CUDA:
+        return "sdpa", "the others need a GPU"
+    hopper = torch.cuda.get_device_capability(group.DEVICE) == (9, 0)
+    if hopper and importlib.util.find_spec("flash_attn_interface") is not None:
+        return "flash_attention_3", "75 % of the peak on Hopper, FlashAttention-2 35 % (arXiv 2407.08608)"
+    if importlib.util.find_spec("flash_attn") is not None:
+        return "flash_attention_2", "flash_attn is installed" + (", its version 3 for Hopper is not" if hopper else "")
+    return "sdpa", "no flash_attn is installed; without a mask sdpa takes torch's own flash kernel"
+
+
+def on(tuning: list[Tuning], what: str) -> bool:
+    return any(one.what == what and one.on for one in tuning)
+
+
+def trainer_arguments(args: Args, tuning: list[Tuning]) -> dict[str, Any]:
+    """For TrainingArguments."""
+    given: dict[str, Any] = {"dataloader_persistent_workers": args.dataloader_workers > 0}
+    if on(tuning, LIGER):
+        given["use_liger_kernel"] = True
+        if on(tuning, COMPILE):
+            given["liger_kernel_config"] = {"fused_linear_cross_entropy": True, "cross_entropy": False, "rms_norm": False,
+                                            "rope": False, "swiglu": False}
+    return given
+
+
+def compile_blocks(model: torch.nn.Module, tuning: list[Tuning]) -> None:
+    """In place, so that parameters keep their names; before the model is wrapped."""
+    if on(tuning, COMPILE):
+        for block in decoder_layers(model):
+            block.compile(dynamic=False)
+
+
+class QuietGc(TrainerCallback):
+    """Python's garbage collection when it is convenient, on all ranks in the same step."""
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        gc.collect()
+        gc.freeze()
+        gc.disable()
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if state.global_step % COLLECT_EVERY == 0:
+            gc.collect(1)
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        gc.enable()
+
+
+def callbacks(tuning: list[Tuning]) -> list[TrainerCallback]:
+    return [QuietGc()] if tuning else []

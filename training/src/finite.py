@@ -1,0 +1,75 @@
+"""A loss or a gradient that is no number ends the training soon, on the rank where it began, without a wait in any step.
+
+Every CHECK_EVERY steps the losses and norms of the last steps set out from the device to the host; they are looked at in a
+later step, when they have arrived. So the training ends at most about 2 x CHECK_EVERY steps after the first NaN; the last steps are
+looked at when the training is over (trajectory.py).
+
+The loss of a rank is its own; the norm is that of the averaged gradient, in which the NaN of one rank is everybody's. So a rank
+whose own loss was finite when the norm went bad is told apart from the one whose loss was not.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import group
+import torch
+from torch.distributed.tensor import DTensor
+from transformers import TrainerCallback
+
+CHECK_EVERY = 10  # steps
+OWN_LOSS_FINITE = "the loss of this rank was finite"  # a victim's words: parsers/training.py knows them
+
+
+class NotFinite(RuntimeError):
+    """Training produced a NaN or an infinity. One line: the step, and whether it began on this rank."""
+
+
+class FiniteCheck(TrainerCallback):
+    """Raises NotFinite from on_step_end."""
+
+    def __init__(self) -> None:
+        self.trainer: Any = None  # set when there is one
+        self.on_the_way: tuple[int, torch.Tensor, Any] | None = None  # first step, (2, steps) on the host, event
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._look()
+        if state.global_step % CHECK_EVERY == 0 and self.on_the_way is None:
+            self._send(state.global_step)
+            self._look()  # on a CPU they are there already
+
+    def _look(self) -> None:
+        if self.on_the_way is not None and (self.on_the_way[2] is None or self.on_the_way[2].query()):
+            first, values, _ = self.on_the_way
+            self.on_the_way = None
+            judge(first, *values.tolist())
+
+    def _send(self, step: int) -> None:
+        losses, norms = self.trainer.recent_steps(CHECK_EVERY)
+        if not norms:
+            return
+        values = torch.stack([losses.double(), torch.stack([local(norm) for norm in norms]).double()])
+        event = None
+        if group.CUDA:
+            host = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
+            host.copy_(values, non_blocking=True)
+            event = torch.cuda.Event()
+            event.record()
+            values = host
+        self.on_the_way = (step - len(norms) + 1, values, event)
+
+
+def local(norm: Any) -> torch.Tensor:
+    """What this rank holds of a norm: whole under DDP, its part of the sum under FSDP, which takes no collective to look at."""
+    return norm.to_local() if isinstance(norm, DTensor) else norm
+
+
+def judge(first_step: int, losses: list[float], norms: list[float]) -> None:
+    """Raise NotFinite at the first step whose loss on this rank, or whose norm, is no number."""
+    for step, (loss, norm) in enumerate(zip(losses, norms, strict=True), start=first_step):
+        if not math.isfinite(loss):
+            raise NotFinite(f"step {step}: the loss of this rank is {loss}; a faulty GPU or bad rows if it is the only one, "
+                            "else lower --learning-rate")
+        if not math.isfinite(norm):
+            raise NotFinite(f"step {step}: the gradient norm is {norm}, {OWN_LOSS_FINITE}")

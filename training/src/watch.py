@@ -1,0 +1,144 @@
+"""A rank that makes no progress leaves its stack, and does not stay for ever.
+
+Three clocks, set back at the end of every step:
+
+timeout / 2     the stacks of all its threads go to RUN_DIR/raw/stacks/rank<R>.txt, written by faulthandler's own thread in C,
+                which needs no interpreter lock; how far it had come goes to rank<R>.json beside it
+timeout         the collectives of the others give up, and the launchers end the job (group.start)
+2 x timeout     while training: it ends itself with exit code 1, whether or not anybody waits for it; should the interpreter be
+                locked, the kernel ends it with SIGALRM a few seconds later. In the first step, which may compile, 10 x timeout
+
+`timeout` is --timeout. A stack alone is no fault: a model may load for long. What it means is judged when the rank has no end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import json
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import group
+from rank import node_name
+from transformers import TrainerCallback
+
+SET_BACK_EVERY_S = 1.0  # starting faulthandler's thread costs 0.1 ms: not in every step
+LAST_RESORT_S = 10.0
+
+
+class Watch(TrainerCallback):
+    """One per rank. `stuck(message)` is called from another thread when the rank gives itself up; then the process ends."""
+
+    def __init__(self, run_dir: Path, timeout_s: float, stuck: Callable[[str], None]) -> None:
+        folder = run_dir / "raw" / "stacks"
+        folder.mkdir(exist_ok=True)
+        self.file = folder / f"rank{group.RANK}.txt"
+        self.timeout_s, self.stuck = timeout_s, stuck
+        self.stream = self.file.open("w", encoding="utf-8")
+        self.step = 0
+        self.training = False
+        self.stepped = False  # in this process
+        self.told = False  # that there was no progress for a while
+        self.closed = threading.Event()
+        self._set_back()
+        faulthandler.register(signal.SIGUSR2, file=self.stream, all_threads=True)  # the stack of a healthy rank: kill -USR2 PID
+        threading.Thread(target=self._look, name="watch", daemon=True).start()
+
+    def _set_back(self) -> None:
+        self.since = time.monotonic()
+        if self.told:  # it went on after all
+            self.told = False
+            self.stream.seek(0)
+            self.stream.truncate()
+            self.file.with_suffix(".json").unlink(missing_ok=True)
+        faulthandler.dump_traceback_later(self.timeout_s / 2, file=self.stream)
+        if self.training:
+            signal.setitimer(signal.ITIMER_REAL, self.longest_s + LAST_RESORT_S)
+
+    @property
+    def longest_s(self) -> float:
+        """How long a step may take."""
+        return (2 if self.stepped else 10) * self.timeout_s
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self.training = True
+        self._set_back()
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self.step = state.global_step
+        if not self.stepped or time.monotonic() - self.since > SET_BACK_EVERY_S:
+            self.stepped = True
+            self._set_back()
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self.training = False
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        self._set_back()
+
+    @contextlib.contextmanager
+    def patience(self, seconds: float) -> Iterator[None]:
+        """Inside, something other than a step may take so long: a checkpoint of many gigabytes does."""
+        usual, self.timeout_s = self.timeout_s, max(seconds, self.timeout_s)
+        self._set_back()
+        try:
+            yield
+        finally:
+            self.timeout_s = usual
+            self._set_back()
+
+    def close(self) -> None:
+        """The rank came to its end. A file without a stack is removed."""
+        self.closed.set()
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        faulthandler.cancel_dump_traceback_later()
+        faulthandler.unregister(signal.SIGUSR2)
+        self.stream.close()
+        if self.file.stat().st_size == 0:
+            self.file.unlink()
+
+    def _look(self) -> None:
+        while not self.closed.wait(min(1.0, self.timeout_s / 10)):
+            quiet_s = time.monotonic() - self.since
+            if quiet_s > self.timeout_s / 2 and not self.told:
+                self.told = True
+                self.file.with_suffix(".json").write_text(json.dumps(self.progress(quiet_s)) + "\n", encoding="utf-8")
+            if self.training and quiet_s > self.longest_s:
+                self.stuck(f"no step ended within {self.longest_s:g} s after step {self.step}, {where()}")
+                os._exit(1)
+
+    def progress(self, quiet_s: float) -> dict[str, Any]:
+        """How far this rank is. `entered` counts the collectives that it has begun: who is behind, the others wait for."""
+        entered, last = collectives()
+        return {"node": node_name(), "rank": group.RANK, "step": self.step, "quiet_s": round(quiet_s, 1),
+                "entered": entered, "last": last}
+
+
+def collectives() -> tuple[int | None, str | None]:
+    """(collectives begun on all groups, name of the last one), from torch's flight recorder; None where it records nothing."""
+    import torch
+
+    recorder = torch._C._distributed_c10d
+    dump = getattr(recorder, "_dump_fr_trace_json", None) or getattr(recorder, "_dump_nccl_trace_json", None)
+    if dump is None:
+        return None, None
+    trace = json.loads(dump())
+    entered = [int(group["last_enqueued_collective"]) for group in trace.get("pg_status", {}).values()]
+    entries = trace.get("entries", [])
+    if not entered or not entries:
+        return None, None
+    return sum(max(0, one) for one in entered), str(entries[-1].get("profiling_name"))
+
+
+def where() -> str:
+    """The innermost frame of the main thread: `in after_step (drill.py:66)`."""
+    main = sys._current_frames().get(threading.main_thread().ident or 0)
+    frame = traceback.extract_stack(main)[-1] if main is not None else None
+    return f"in {frame.name} ({Path(frame.filename).name}:{frame.lineno})" if frame is not None else "nowhere"
