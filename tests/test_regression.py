@@ -110,6 +110,15 @@ def test_noise_that_hides_the_question_is_cannot_tell_with_the_repetitions_that_
     assert "runs on each side" in finding.why
 
 
+def test_two_wild_runs_on_each_side_say_that_nothing_is_known(tmp_path):
+    old, new = sides(tmp_path, 2, 2, speed=0.6, level=0.2, seed=9)
+    finding = said(regression.check(new, old), "tokens")
+    assert finding.said == "cannot tell"
+    assert "> +1000 %]" in finding.change
+    quiet, again = sides(tmp_path, 2, 2, speed=1, level=0.002, seed=10)
+    assert "take about 3 runs" in said(regression.check(again, quiet), "tokens").why  # more than there are
+
+
 def test_a_difference_too_small_to_matter_is_none_however_certain(tmp_path):
     old, new = sides(tmp_path, 5, 5, speed=0.995, level=0.0001, seed=6)
     assert said(regression.check(new, old), "tokens").said == "within noise"

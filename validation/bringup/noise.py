@@ -98,12 +98,12 @@ def error_inside(series: Sequence[float]) -> float | None:
     return max(errors) / fmean(series)
 
 
-def repetitions(deviation: float, size: float, confidence: float) -> int | None:
+def repetitions(deviation: float, size: float, confidence: float, more_than: int) -> int | None:
     """Runs on each side for an interval of +- 0.8 x `size` (the rest is for where its middle falls); None: more than are sensible.
 
-    deviation: relative standard deviation between runs.
+    deviation: relative standard deviation between runs. more_than: as many did not suffice.
     """
-    for count in range(2, MOST_REPETITIONS + 1):
+    for count in range(more_than + 1, MOST_REPETITIONS + 1):
         if t_quantile(confidence, 2 * count - 2) * deviation * math.sqrt(2 / count) <= 0.8 * size:
             return count
     return None

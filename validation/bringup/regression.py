@@ -28,6 +28,7 @@ from bringup.records import Outcome, TrainMetrics, worst
 FALSE_ALARMS = 0.01
 ENVIRONMENT = ("torch", "transformers", "accelerate")
 """Fields of the arguments in which the two sides may differ: what they run on is what a regression check is about."""
+_MOST_SHOWN = 10.0  # of an upper bound: beyond it a number says no more than that nothing is known
 _NO_MATTER = {"schema_version", "timeout_s", *ENVIRONMENT}
 
 
@@ -215,7 +216,8 @@ def _one_each(change: float, inside: Sequence[float]) -> str:
 
 def _decided(measure: Measure, name: str, shown: tuple[str, str], values: Sequence[Sequence[float]], found: noise.Interval,
              confidence: float) -> Finding:
-    change = f"{found.change:+.1%} [{found.low:+.1%}, {found.high:+.1%}]".replace("%", " %")
+    high = f"{found.high:+.1%}" if found.high <= _MOST_SHOWN else f"> {_MOST_SHOWN:+.0%}"
+    change = f"{found.change:+.1%} [{found.low:+.1%}, {high}]".replace("%", " %")
     least, most = (found.low, found.high) if measure.better > 0 else (-found.high, -found.low)
     large = abs(found.change) > measure.ignore
     if most < 0 and large:
@@ -226,7 +228,7 @@ def _decided(measure: Measure, name: str, shown: tuple[str, str], values: Sequen
         return Finding(name, *shown, change, "within noise", f"{measure.exclude:.0%} worse is excluded".replace("%", " %"),
                        Outcome.PASS)
     spread = max(noise.spread(side) for side in values)
-    needed = noise.repetitions(spread, measure.exclude, confidence)
+    needed = noise.repetitions(spread, measure.exclude, confidence, more_than=min(map(len, values)))
     advice = f"about {needed} runs on each side" if needed else f"more than {noise.MOST_REPETITIONS} runs on each side; quieten it"
     return Finding(name, *shown, change, "cannot tell",
                    f"{measure.exclude:.0%} worse is not excluded: the spread is {spread:.1%}, take {advice}".replace("%", " %"),
