@@ -96,6 +96,9 @@ def _gaps(axis: Axes, entries: Sequence[Entry], names: Sequence[str]) -> None:
         if entry is not base and steps:
             axis.plot([step for step, _ in steps], [gap for _, gap in steps], marker=MARKERS[entry.metrics.observed.kind],
                       markersize=4, linewidth=1.2, label=_short(name), **_style(index))
+    if not axis.lines:
+        axis.text(0.5, 0.4, "no step differs", ha="center", transform=axis.transAxes)
+        axis.set_xlim(0, max(1, len(base.metrics.loss)))
     tolerance = LOSS_TOLERANCE_NATS.get(base.args.compute_dtype)
     if tolerance is not None:
         axis.axhline(tolerance, color="black", linewidth=1, linestyle="--", label=f"tolerance, {base.args.compute_dtype}")
@@ -201,7 +204,7 @@ def _predicted(axis: Axes, entries: Sequence[Entry], names: Sequence[str]) -> No
         axis.plot([], [], color=COLOURS[row], linewidth=7, alpha=0.75, label=f"measured {kind}")
     axis.plot([], [], color="black", linewidth=2.5, label="predicted")
     axis.set_yticks(range(len(entries)), [_short(name) for name in reversed(names)], fontsize="small")
-    axis.set_ylim(-0.6, len(entries) - 0.1)
+    axis.set_ylim(-0.6, len(entries) + 0.1)
     axis.set_xlim(left=0)
     _finish(axis, "Memory of a rank, measured and predicted", unit, "")
 
