@@ -185,9 +185,10 @@ def _loss(before: Sequence[Entry], after: Sequence[Entry]) -> Finding:
 
 def _finding(measure: Measure, before: Sequence[Entry], after: Sequence[Entry], confidence: float) -> Finding:
     sides = [[measure.read(entry.metrics) for entry in side] for side in (before, after)]
-    values = [[max(value, measure.resolution) for value in side if value is not None] for side in sides]
     name = f"{measure.name}, {measure.unit}"
-    shown = [_shown([value for value in side if value is not None]) for side in sides]
+    old, new = ([value for value in side if value is not None] for side in sides)
+    shown = (_shown(old), _shown(new))
+    values = [[max(value, measure.resolution) for value in side] for side in (old, new)]
     if any(None in side for side in sides):
         return Finding(name, *shown, "", "cannot tell", "not recorded in all runs", Outcome.INCOMPLETE)
     inside = [noise.error_inside(steps) for entry in [*before, *after] if (steps := steps_of(entry))] if measure.steps else []
@@ -213,7 +214,7 @@ def _one_each(change: float, inside: Sequence[float]) -> str:
     return f"{than} than the steps inside the runs explain (±{error:.1%}); {words}".replace("%", " %")
 
 
-def _decided(measure: Measure, name: str, shown: Sequence[str], values: Sequence[Sequence[float]], found: noise.Interval,
+def _decided(measure: Measure, name: str, shown: tuple[str, str], values: Sequence[Sequence[float]], found: noise.Interval,
              confidence: float) -> Finding:
     high = f"{found.high:+.1%}" if found.high <= _MOST_SHOWN else f"> {_MOST_SHOWN:+.0%}"
     change = f"{found.change:+.1%} [{found.low:+.1%}, {high}]".replace("%", " %")
