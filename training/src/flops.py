@@ -13,6 +13,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from bringup.models import ModelError, shape_of
+
 SOURCES = {
     "A100": "NVIDIA A100 data sheet",
     "H100": "NVIDIA H100 data sheet, without sparsity",
@@ -36,8 +38,6 @@ PEAKS_BF16_TFLOPS = (
     ("A100", 312.0, "A100"),
 )
 
-DENSE_DECODERS = frozenset({"llama", "mistral", "smollm3"})  # q, k, v, o; gate, up, down; one LM head
-
 
 @dataclass(frozen=True)
 class Flops:
@@ -51,18 +51,13 @@ class Flops:
 def flops_per_token(config: Any, sequence_length: int) -> Flops | None:
     """Of a dense Llama-shaped decoder; None for a model type whose matmuls are not known here.
 
-    linear = 6 (L (2 h H d + 2 h K d + 3 h f) + h V), full = linear + 12 L H d S, causal = linear + 6 L H d S: L layers, h hidden,
-    H heads, K key-value heads, d head size, f feed-forward, V vocabulary, S sequence. `full` equals what torch's
-    FlopCounterMode counts in a step with eager attention, exactly.
+    The formula is that of `bringup advise`: bringup.models.Shape.
     """
-    if config.model_type not in DENSE_DECODERS:
+    try:
+        shape = shape_of(config.to_dict(), config.model_type)
+    except ModelError:
         return None
-    layers, hidden, heads = config.num_hidden_layers, config.hidden_size, config.num_attention_heads
-    head = getattr(config, "head_dim", None) or hidden // heads
-    projections = 2 * hidden * heads * head + 2 * hidden * config.num_key_value_heads * head
-    feed_forward = 3 * hidden * config.intermediate_size
-    linear = float(6 * (layers * (projections + feed_forward) + hidden * config.vocab_size))
-    square = float(12 * layers * heads * head * sequence_length)
+    linear, square = shape.linear_flops, shape.attention_flops(sequence_length)
     return Flops(full=linear + square, causal=linear + square / 2, linear=linear)
 
 

@@ -71,9 +71,19 @@ class Shape:
     def flops_per_token(self, sequence_length: int) -> float:
         """Training FLOPs per token, full-attention convention (PaLM, arXiv 2204.02311, appendix B): 6 W + 12 L H d S.
 
-        W: weights of linear layers. Recomputation is not counted.
+        W: weights of linear layers, L layers, H heads, d head size, S sequence; recomputation is not counted. It equals what
+        torch's FlopCounterMode counts in a step with eager attention, exactly.
         """
-        return 6.0 * self.matmul_parameters + 12.0 * self.layers * self.heads * self.head_size * sequence_length
+        return self.linear_flops + self.attention_flops(sequence_length)
+
+    @property
+    def linear_flops(self) -> float:
+        """Per token, of the linear layers alone."""
+        return 6.0 * self.matmul_parameters
+
+    def attention_flops(self, sequence_length: int) -> float:
+        """Per token, of the whole S x S square."""
+        return 12.0 * self.layers * self.heads * self.head_size * sequence_length
 
 
 def elements(tensors: tuple[Tensor, ...]) -> int:
