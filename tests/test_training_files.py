@@ -46,7 +46,9 @@ def test_script_launches_the_entrypoint_of_its_name_and_judges(stem: str) -> Non
     assert f"training/src/{LAUNCHES[stem]}.py --run-dir" in text
     assert ("--hsdp" in text) == (stem == "run_hsdp_2node")
     assert "--kill-on-bad-exit=1" in text
-    assert text.rstrip().endswith('run_end "$rc"')
+    assert text.rstrip().endswith('end_attempt "$rc"')
+    assert '--stop-file "$RUN_DIR/stop" --resume auto' in text
+    assert {"#SBATCH --requeue", "#SBATCH --signal=B:USR1@120"} <= {line.split("  ")[0] for line in text.splitlines()}
 
 
 @pytest.mark.parametrize("stem", LAUNCHES)
@@ -59,7 +61,7 @@ def test_submitting_from_elsewhere_is_one_line_and_exit_code_2(stem: str, tmp_pa
 
 
 def test_shellcheck_finds_nothing() -> None:
-    scripts = [TRAINING / "env.sh", *sorted((TRAINING / "slurm").glob("*.sbatch"))]
+    scripts = [TRAINING / "env.sh", TRAINING / "slurm/attempt.sh", *sorted((TRAINING / "slurm").glob("*.sbatch"))]
     done = subprocess.run(["shellcheck", "-x", *scripts], cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "")
 

@@ -32,9 +32,10 @@ need_repository() {
 # Slurm (before 23.02) does not create the folder of --output and fails the job without a word when it is missing. So the
 # scripts write to the submission directory, where an error is seen, and move the log once they know where they are.
 keep_log() {
-  local log="$SLURM_JOB_NAME-$SLURM_JOB_ID.out"
+  local log="$SLURM_JOB_NAME-$SLURM_JOB_ID.out" attempt=""
+  ((${SLURM_RESTART_COUNT:-0} == 0)) || attempt=-r$SLURM_RESTART_COUNT
   mkdir -p slurm-logs
-  [[ ! -f $log ]] || mv -- "$log" slurm-logs/
+  [[ ! -f $log ]] || mv -- "$log" "slurm-logs/${log%.out}$attempt.out"
 }
 
 choose_nodes() { # [--nodes N | --nodelist LIST]

@@ -42,8 +42,15 @@ class Args:
     cpu_offload: bool
     activation_checkpointing: bool
     attention: str
+    recipe: str  # plain or fast
     dataloader_workers: int
-    save_steps: int  # 0: no checkpoint
+    save_steps: int  # 0: no checkpoint but those of a rehearsal and of a stop
+    keep_checkpoints: int
+    checkpoint_dir: Path | None  # None: in the run's folder
+    rehearse_resume: bool  # half way through: save, wipe, read back, go on
+    resume: str | None  # a run's folder; auto: what the attempt before left, if this is a requeued job
+    checkpoint_timeout_s: int  # that ranks may wait for one another in one
+    stop_file: Path | None  # when it appears: save and end
     timeout_s: int
 
     @property
@@ -72,6 +79,11 @@ def parse(doc: str, *, takes_hsdp: bool, sharded: bool) -> tuple[Args, bool]:
     if not (given.run_dir / "raw").is_dir():
         complain(f"--run-dir {given.run_dir}: no such run folder (it must have raw/), seen from {node_name()}; "
                  "`bringup open` makes one")
+    if given.resume not in (None, "auto") and not Path(given.resume).is_dir():
+        complain(f"--resume {given.resume}: no such folder, seen from {node_name()}; give the folder of a run, or auto")
+    if given.checkpoint_dir is not None and not given.checkpoint_dir.is_dir():
+        complain(f"--checkpoint-dir {given.checkpoint_dir}: no such folder, seen from {node_name()}; it has to be one folder on "
+                 "all nodes")
     rows_at_once = WORLD * given.gradient_accumulation
     if given.global_batch % rows_at_once:
         complain(f"--global-batch {given.global_batch} is not divisible by {WORLD} rank(s) x {given.gradient_accumulation} "
@@ -86,6 +98,7 @@ def parse(doc: str, *, takes_hsdp: bool, sharded: bool) -> tuple[Args, bool]:
         "entrypoint": Path(sys.argv[0]).stem,
         "per_device_batch": given.global_batch // rows_at_once,
         "timeout_s": given.timeout,
+        "checkpoint_timeout_s": given.checkpoint_timeout,
     }
     return Args(**{name: fields[name] for name in Args.__dataclass_fields__}), getattr(given, "hsdp", False)
 
@@ -114,10 +127,22 @@ def _parser(doc: str, takes_hsdp: bool) -> argparse.ArgumentParser:
         help="FSDP: keep parameters gathered from forward to backward (less traffic, more memory)")
     add("--cpu-offload", action="store_true", help="FSDP: parameters, gradients and optimizer states live in host memory")
     add("--activation-checkpointing", action="store_true", help="recompute activations in the backward pass")
+    add("--recipe", choices=("plain", "fast"), default="plain", help="fast: fused kernels, compiled blocks and the like, where they "
+                                                                     "are there (default: %(default)s)")
     add("--attention", choices=("eager", "sdpa", "flash_attention_2", "flash_attention_3"), default="sdpa",
         help="attention implementation (default: %(default)s)")
     add("--dataloader-workers", type=_count, default=0, help="processes per rank (default: %(default)s)")
-    add("--save-steps", type=_count, default=0, help="a checkpoint every so many steps in RUN_DIR/checkpoints; 0: none")
+    add("--save-steps", type=_count, default=0, help="a checkpoint every so many steps and at the end; 0: none (default: 0)")
+    add("--keep-checkpoints", type=_natural, default=2, help="of the newest, so many stay (default: %(default)s)")
+    add("--checkpoint-dir", type=Path, help="write them to a folder of the run's name in here (default: RUN_DIR/checkpoints)")
+    add("--rehearse-resume", action=argparse.BooleanOptionalAction, default=True,
+        help="half way through, save a checkpoint, wipe the state, read it back, compare, go on; the checkpoint is removed again "
+             "(default: yes)")
+    add("--resume", metavar="RUN_DIR|auto",
+        help="go on from the newest whole checkpoint of a run; auto: of the attempts before, if Slurm requeued this job")
+    add("--checkpoint-timeout", type=_natural, default=1800,
+        help="seconds that ranks may wait for one another while a checkpoint is written or read (default: %(default)s)")
+    add("--stop-file", type=Path, help="when this file appears: write a checkpoint and end (the batch scripts make it in time)")
     add("--timeout", type=_natural, default=60, help="seconds a collective may wait, on every process group "
                                                      "(default: %(default)s)")
     if takes_hsdp:

@@ -4,7 +4,6 @@
         __0_0.distcp …      parameters and optimizer state, every rank its part (torch.distributed.checkpoint)
         .metadata           which tensor lies where
         rank-0.pt …         random state and the rows consumed, per rank
-        trainer_state.json  for the Trainer: its step
         checkpoint.json     the record, written last: step, files with size and CRC-32, loss so far, fingerprints of all tensors
 
 A save goes to .step-00000006.part and gets its name when the record is in it: what a killed save leaves counts as nothing. A tensor
@@ -18,7 +17,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import json
 import os
 import pickle
 import shutil
@@ -48,7 +46,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 RECORD = "checkpoint.json"
-TRAINER_STATE = "trainer_state.json"
 METADATA = ".metadata"
 _CHUNK_BYTES = 16 * 2**20
 _ALLOWED = {  # what a .metadata of ours is made of
@@ -133,15 +130,11 @@ def save(root: Path, run: str, strategy: str, recipe: dict[str, Any], trainer: T
             torch.save({"random": random_state.get(), "rows": torch.tensor(so_far.rows, dtype=torch.int64)}, stream)
             stream.flush()
             os.fsync(stream.fileno())
-        if group.RANK == 0:
-            with _naming(part / TRAINER_STATE, step):  # nothing of the run's own options: the next one has its own
-                others = dict.fromkeys(("logging_steps", "eval_steps", "save_steps", "train_batch_size"))
-                (part / TRAINER_STATE).write_text(json.dumps({"global_step": step, "epoch": trainer.state.epoch} | others) + "\n")
         return [_described(path, group.RANK) for path in (*sorted(part.glob(f"__{group.RANK}_*")), own)]
 
     files = together(own_part)
     seconds = max(group.gather(time.perf_counter() - begun))
-    shared = [_described(part / name, 0) for name in (METADATA, TRAINER_STATE)] if group.RANK == 0 else []
+    shared = [_described(part / METADATA, 0)] if group.RANK == 0 else []
     record = Checkpoint(
         run=run, step=step, world_size=group.WORLD, strategy=strategy, recipe=recipe,
         files=[*shared, *(file for per_rank in files for file in per_rank)], fingerprints=fingerprint.of_all(tensors),
@@ -160,7 +153,7 @@ def save(root: Path, run: str, strategy: str, recipe: dict[str, Any], trainer: T
 
     together(lambda: finish() if group.RANK == 0 else None)
     drill.after_save(group.RANK, step, [final / file.name for file in files[group.RANK]])
-    return final, group.gather(record)[0], seconds
+    return final, group.from_first(record), seconds
 
 
 def read(folder: Path, record: Checkpoint, trainer: Trainer) -> Read:
@@ -282,6 +275,8 @@ def _naming(path: Path, step: int) -> Iterator[None]:
     """What the operating system says inside becomes a CheckpointError that names step, rank and file."""
     try:
         yield
+    except CheckpointError:
+        raise
     except (OSError, RuntimeError, RecordError) as error:
         raise CheckpointError(f"checkpoint of step {step}: {path}: rank {group.RANK} on {node_name()} cannot write it: "
                               f"{_cause(error)}") from None
@@ -290,7 +285,7 @@ def _naming(path: Path, step: int) -> Iterator[None]:
 def _make(part: Path, final: Path, step: int) -> None:
     with _naming(part, step):
         if final.exists():
-            remove(final)
+            raise CheckpointError(f"{final} exists: a checkpoint is never written over another")
         shutil.rmtree(part, ignore_errors=True)
         part.mkdir(parents=True)
 

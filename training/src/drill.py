@@ -2,7 +2,6 @@
 
 BRINGUP_DRILL=no-fsdp                  FSDP is not handed to the Trainer: an FSDP entrypoint has to refuse
 BRINGUP_DRILL=no-checkpointing         --activation-checkpointing is not handed to the Trainer
-BRINGUP_DRILL=wide-shards              HSDP whose shard groups span two hosts
 BRINGUP_DRILL=unsharded-optimizer      the optimizer of every rank keeps whole copies of parameters that are sharded
 BRINGUP_DRILL=sum-gradients            gradients are summed over the ranks, not averaged, as torch 2.7 and 2.8 did on gloo
 BRINGUP_DRILL=same-rows:R              rank R reads the rows of rank 0 (of rank 1, if it is rank 0)
@@ -10,25 +9,37 @@ BRINGUP_DRILL=flip-gradient:R@STEP     an exponent bit flips in what rank R hold
 BRINGUP_DRILL=kill-rank:R@STEP         rank R kills itself with SIGKILL after STEP optimizer steps
 BRINGUP_DRILL=hang-rank:R@STEP         rank R stops taking part
 BRINGUP_DRILL=raise-rank:R@STEP        rank R raises an exception
+BRINGUP_DRILL=slow-rank:R              rank R pauses in the forward pass, as a slow device does
+BRINGUP_DRILL=nan-rank:R@STEP          the loss of rank R is NaN in STEP
+BRINGUP_DRILL=oom-rank:R@STEP          rank R takes host memory until it is stopped, at most its job's limit and a tenth more
+BRINGUP_DRILL=device-oom:R@STEP        rank R raises what torch raises when the device memory is full
+BRINGUP_DRILL=separate-groups          the ranks of each node form a group of their own, as a wrong launcher makes them
 BRINGUP_DRILL=kill-in-save:R@STEP      rank R kills itself with SIGKILL in the middle of writing the checkpoint of STEP
 BRINGUP_DRILL=cut-checkpoint:R@STEP    rank R cuts its file of the checkpoint of STEP in half when it is complete
 BRINGUP_DRILL=flip-checkpoint:R@STEP   rank R turns over one byte of that file
+BRINGUP_DRILL=forget-tensor:R@STEP     rank R loses a tensor of its optimizer when the checkpoint of STEP was read back
 
 Unset, this module does nothing. It never touches another process.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import signal
 import time
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 VARIABLE = "BRINGUP_DRILL"
-PLAIN = ("no-fsdp", "no-checkpointing", "wide-shards", "unsharded-optimizer", "sum-gradients")
-OF_A_RANK = ("same-rows",)
-AT_A_STEP = ("flip-gradient", "kill-rank", "hang-rank", "raise-rank", "kill-in-save", "cut-checkpoint", "flip-checkpoint")
+PLAIN = ("no-fsdp", "no-checkpointing", "unsharded-optimizer", "sum-gradients", "separate-groups")
+OF_A_RANK = ("same-rows", "slow-rank")
+AT_A_STEP = ("flip-gradient", "kill-rank", "hang-rank", "raise-rank", "nan-rank", "oom-rank", "device-oom",
+             "kill-in-save", "cut-checkpoint", "flip-checkpoint", "forget-tensor")
+MIB = 2**20
+PAUSE_S = 0.1
 FLIPPED_BIT = 256.0  # bit 3 of an exponent, flipped from 0 to 1, multiplies by 2**8
 
 
@@ -53,6 +64,35 @@ class Drill:
             return float(world)
         return FLIPPED_BIT if self.kind == "flip-gradient" and last and (rank, step) == (self.rank, self.step) else 1.0
 
+    def during_save(self, rank: int, step: int) -> None:
+        """Called on every rank when its tensors of the checkpoint of `step` are written, and nothing else is."""
+        if self.kind == "kill-in-save" and (rank, step) == (self.rank, self.step):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def after_save(self, rank: int, step: int, files: list[Path]) -> None:
+        """Called on every rank when the checkpoint of `step` is complete. files: those of this rank."""
+        if (rank, step) != (self.rank, self.step) or self.kind not in ("cut-checkpoint", "flip-checkpoint"):
+            return
+        whole = files[0].read_bytes()
+        half = len(whole) // 2
+        rest = b"" if self.kind == "cut-checkpoint" else bytes([whole[half] ^ 0xFF]) + whole[half + 1 :]
+        files[0].write_bytes(whole[:half] + rest)
+
+    def after_read(self, rank: int, step: int, tensors: dict[str, Any]) -> None:
+        """Called on every rank when the checkpoint of `step` was read back. tensors: by name, as the trainer holds them."""
+        if self.kind == "forget-tensor" and (rank, step) == (self.rank, self.step):
+            lost = next(tensor for name, tensor in tensors.items() if name.endswith(".exp_avg"))
+            getattr(lost, "to_local", lambda: lost)().zero_()
+
+    def loss_factor(self, rank: int, step: int) -> float:
+        """By what this rank's loss of `step` (1, 2, ...) is multiplied."""
+        return math.nan if self.kind == "nan-rank" and (rank, step) == (self.rank, self.step) else 1.0
+
+    def inside_block(self, rank: int) -> None:
+        """Called at the start of the forward pass of each timed block."""
+        if self.kind == "slow-rank" and rank == self.rank:
+            time.sleep(PAUSE_S)
+
     def after_step(self, rank: int, step: int) -> None:
         """Called on every rank after each optimizer step (1, 2, ...)."""
         if (rank, step) != (self.rank, self.step):
@@ -64,6 +104,36 @@ class Drill:
                 time.sleep(60)
         elif self.kind == "raise-rank":
             raise RuntimeError(f"injected by {VARIABLE} on rank {rank} after step {step}")
+        elif self.kind == "oom-rank":
+            take_all_memory()
+        elif self.kind == "device-oom":
+            import torch  # here: what is asked for is known before torch is imported
+
+            raise torch.OutOfMemoryError(f"CUDA out of memory. Injected by {VARIABLE} on rank {rank} after step {step}")
+
+
+def take_all_memory() -> None:
+    """Touch memory in pieces, up to 1.1 x the limit of this process's cgroup. RuntimeError when nothing stopped it before."""
+    limit = memory_limit()
+    if limit is None:
+        raise RuntimeError(f"{VARIABLE}=oom-rank: no cgroup limits the memory of this process, so nothing would stop it")
+    hoard = [b"x" * (16 * MIB) for _ in range(int(1.1 * limit) // (16 * MIB))]
+    raise RuntimeError(f"took {len(hoard) * 16} MiB, {limit // MIB} MiB are the limit, and nothing stopped it")
+
+
+def memory_limit() -> int | None:
+    """Bytes, of the innermost cgroup of this process that has a limit (v1 or v2); None without one."""
+    for line in Path("/proc/self/cgroup").read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        v1 = controllers == "memory"
+        root, file = ("/sys/fs/cgroup/memory", "memory.limit_in_bytes") if v1 else ("/sys/fs/cgroup", "memory.max")
+        if controllers not in ("memory", ""):
+            continue
+        for folder in (Path(root + path), *Path(root + path).parents):
+            text = (folder / file).read_text().strip() if (folder / file).is_file() else "max"
+            if text.isdigit() and int(text) < 2**60:  # v1 writes a number near 2**63 for none
+                return int(text)
+    return None
 
 
 def from_environment(world: int, steps: int) -> Drill:

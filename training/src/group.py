@@ -11,6 +11,7 @@ import datetime
 import os
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TypeVar
 
 import torch
@@ -30,14 +31,40 @@ class GroupError(RuntimeError):
     """The process group does not do what training needs of it."""
 
 
-def start(timeout_s: int, *, tensors_on_host: bool = False) -> None:
+def record_flight(raw: Path) -> None:
+    """Before start(), for nccl: torch keeps this rank's last collectives, and writes them to raw/flight when one times out.
+
+    And one rank per node writes NCCL's log, which names the transport, to raw/nccl-<nodes>. What is set stays, but for
+    NCCL_DEBUG=WARN, which env.sh sets.
+    """
+    kept = {}
+    if CUDA:
+        (raw / "flight").mkdir(exist_ok=True)
+        kept = {"TORCH_NCCL_DUMP_ON_TIMEOUT": "1"}
+        # new names, and those before torch 2.9
+        kept |= dict.fromkeys(("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE"), "2000")
+        kept |= dict.fromkeys(("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE"), f"{raw}/flight/rank_")
+        if LOCAL_RANK == 0 and WORLD > 1 and os.environ.get("NCCL_DEBUG", "WARN") == "WARN":
+            logs = raw / f"nccl-{WORLD // LOCAL_WORLD}"
+            logs.mkdir(exist_ok=True)
+            os.environ["NCCL_DEBUG"] = "INFO"
+            kept |= {"NCCL_DEBUG_SUBSYS": "INIT,NET,GRAPH", "NCCL_DEBUG_FILE": f"{logs}/nccl.%h.%p.log"}
+    for name, value in kept.items():
+        os.environ.setdefault(name, value)
+
+
+def start(timeout_s: int, *, tensors_on_host: bool = False, apart: bool = False) -> None:
     """Join the group. Before TrainingArguments exist: with use_cpu=True transformers drops ddp_timeout, 30 minutes stay.
 
+    `apart`: in a drill, the ranks of each node among themselves.
     `tensors_on_host`: with parameters offloaded, the norm of their gradients is reduced on the CPU, which nccl cannot do.
     """
     if CUDA:
         torch.cuda.set_device(DEVICE)
     if WORLD == 1:
+        return
+    if apart:
+        _start_apart(timeout_s)
         return
     timeout = datetime.timedelta(seconds=timeout_s)
     if CUDA:
@@ -45,6 +72,20 @@ def start(timeout_s: int, *, tensors_on_host: bool = False) -> None:
         dist.init_process_group(backends, timeout=timeout, device_id=DEVICE)
     else:
         dist.init_process_group("gloo", timeout=timeout)
+
+
+def _start_apart(timeout_s: int) -> None:
+    name = f"drill-{RANK // LOCAL_WORLD}"
+    store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)
+    dist.init_process_group("nccl" if CUDA else "gloo", store=dist.PrefixStore(name, store), rank=LOCAL_RANK,
+                            world_size=LOCAL_WORLD, timeout=datetime.timedelta(seconds=timeout_s))
+
+
+def collectives_begun() -> int:
+    """On all groups of this rank. Who has begun fewer than the others is the one that they wait for."""
+    if not dist.is_initialized():
+        return 0
+    return sum(group._get_sequence_number_for_group() for group in list(dist.distributed_c10d._world.pg_map))
 
 
 def backend() -> str:
@@ -103,6 +144,15 @@ def gather(value: T) -> list[T]:
     values: list[T | None] = [None] * dist.get_world_size()
     dist.all_gather_object(values, value)
     return values  # type: ignore[return-value]  # all_gather_object filled every place
+
+
+def from_first(value: T) -> T:
+    """Rank 0's value, on every rank."""
+    if not dist.is_initialized():
+        return value
+    values = [value]
+    dist.broadcast_object_list(values)
+    return values[0]
 
 
 def close() -> None:

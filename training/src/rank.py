@@ -23,8 +23,8 @@ WORLD = int(os.environ.get("WORLD_SIZE", "1"))
 class RankFacts(Facts):  # type: ignore[misc]
     """Facts whose subject is this rank unless another is named."""
 
-    def saw(self, quantity: str, value: object, unit: str, subject: str | None = None) -> None:
-        super().saw(quantity, value, unit, subject or f"{self.at}/rank{RANK}")
+    def saw(self, quantity: str, value: object, unit: str, subject: str | None = None, remark: str | None = None) -> None:
+        super().saw(quantity, value, unit, subject or f"{self.at}/rank{RANK}", remark)
 
 
 def open_facts(run_dir: Path) -> RankFacts:
@@ -41,7 +41,17 @@ def open_facts(run_dir: Path) -> RankFacts:
     facts.saw("train.rank.started", True, "bool")
     facts.saw("train.rank.pid", os.getpid(), "count")
     facts.saw("train.rank.host", socket.gethostname(), "text")
+    error_file = os.environ.get("TORCHELASTIC_ERROR_FILE", "")
+    if Path(error_file).is_relative_to(run_dir.absolute()):  # torchrun's, when the script keeps its logs in raw/
+        facts.saw("train.rank.error_file", str(Path(error_file).relative_to(run_dir.absolute())), "text")
     return facts
+
+
+def raised(facts: RankFacts, state: str, message: str) -> None:
+    """The last facts of a rank that does not finish: `state` raised or hung, and why."""
+    facts.saw("train.rank.state", state, "text")
+    facts.saw("train.rank.error", one_line(message), "text")
+    facts.finish()
 
 
 def say(text: str, *, stream: TextIO | None = None) -> None:

@@ -6,6 +6,7 @@ Exit codes of a rank: 0 trained to the end; 1 an error while training; 2 refused
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import time
@@ -15,7 +16,7 @@ from typing import NoReturn
 
 import arguments
 import drill
-from rank import WORLD, complain, one_line, open_facts, say
+from rank import WORLD, complain, one_line, open_facts, raised, say
 from strategy import Expected
 
 STARTED_S = time.perf_counter()
@@ -37,10 +38,9 @@ def main(expected: Expected, doc: str, *, expected_hsdp: Expected | None = None)
         code = int(workload.run(args, expected, injected, facts, say, STARTED_S))  # type: ignore[arg-type]  # @record: optional
     except Exception as error:  # noqa: BLE001  # the last word of a rank: whatever it was, it is recorded, and the rank ends
         message = one_line(f"{type(error).__name__}: {error}")
-        facts.saw("train.rank.state", "raised", "text")
-        facts.saw("train.rank.error", message, "text")
-        facts.finish()
         say(f"raised {message}", stream=sys.stderr)
+        with contextlib.suppress(OSError):  # a disk that is full was the reason, perhaps; torchrun's error file says it too
+            raised(facts, "raised", message)
         if not Path(os.environ.get("TORCHELASTIC_ERROR_FILE", "")).is_file():  # otherwise torchrun prints what is in there
             traceback.print_exc()
         code = 1

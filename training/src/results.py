@@ -6,15 +6,17 @@ from dataclasses import dataclass
 from typing import Any
 
 import accelerate
+import fast
 import flops
 import group
 import meter
 import torch
 import transformers
+import transport as bytes_sent
 from arguments import Args
 from bringup import memory as predicted
 from bringup.models import ModelError, job_of, shape_of
-from bringup.records import MemoryCheck, ObservedStrategy, RunArgs, Startup, TrainMetrics
+from bringup.records import CheckpointTimes, MemoryCheck, ObservedStrategy, Resumed, RunArgs, Startup, TrainMetrics, Tuning
 from strategy import Expected
 
 MAX_GRAD_NORM = 1.0
@@ -26,14 +28,16 @@ class RankResult:
     """What one rank brings to the end of a run."""
 
     step_times_s: list[float]  # per optimizer step
+    own_times_s: dict[str, list[float]]  # fetch, forward, optimizer: per optimizer step
     memory_gib: tuple[float, float | None, float | None]  # peaks: host, device allocated, device reserved
     states_bytes: int  # parameters, gradients and optimizer held after the first step
     startup_s: tuple[float, float, float, float, float]  # in the order of records.Startup
     checksum: float  # sum over the parameters the rank stores
     rows: list[int]  # dataset rows it trained on, repeats included
+    padding: list[int]  # tokens of padding in its rows, per optimizer step
 
 
-def run_args(args: Args, expected: Expected, hosts: list[str], bf16: bool) -> RunArgs:
+def run_args(args: Args, expected: Expected, hosts: list[str], bf16: bool, tuning: list[Tuning]) -> RunArgs:
     """The resolved arguments as they go to disk: an allow-list, nothing from the environment. `hosts`: index = rank."""
     return RunArgs(
         entrypoint=args.entrypoint,
@@ -58,18 +62,31 @@ def run_args(args: Args, expected: Expected, hosts: list[str], bf16: bool) -> Ru
         compute_dtype="bfloat16" if bf16 else "float32",
         reduce_dtype=args.reduce_dtype,
         attention=args.attention,
-        compile=False,
+        compile=fast.on(tuning, fast.COMPILE),
+        recipe="fast" if args.recipe == "fast" else "plain",
+        tuning=tuning,
         dataloader_workers=args.dataloader_workers,
         reshard_after_forward=args.reshard_after_forward if expected.sharded else None,
         cpu_offload=args.cpu_offload,
         activation_checkpointing=args.activation_checkpointing,
         save_steps=args.save_steps,
+        rehearse_resume=args.rehearse_resume,
         timeout_s=args.timeout_s,
         device="cuda" if group.CUDA else "cpu",
         torch=torch.__version__,
         transformers=transformers.__version__,
         accelerate=accelerate.__version__,
     )
+
+
+def transport_of(observed: ObservedStrategy, sent: list[dict[str, int]], steps: int) -> tuple[str | None, str | None]:
+    """(what carried the gradients between hosts, None) or (None, why it is not known). `sent`: bytes per interface, index = rank.
+
+    Every strategy sends at least a byte per parameter and step out of a host.
+    """
+    if observed.backend != "gloo":
+        return None, "one rank sends nothing" if observed.backend == "none" else "NCCL's log in raw/ names it"
+    return bytes_sent.carriers(sent, 0 if len(set(observed.hosts)) == 1 else observed.parameters * steps)
 
 
 def train_metrics(
@@ -80,14 +97,27 @@ def train_metrics(
     losses: list[float],
     grad_norms: list[float],
     wall_time_s: float,
+    transport: tuple[str | None, str | None],
+    checkpoint: tuple[CheckpointTimes | None, str | None],
+    resumed: Resumed | None,
 ) -> TrainMetrics:
-    """metrics.json. `ranks`: index = rank; `losses`, `grad_norms`: per optimizer step, of the global batch."""
+    """metrics.json. `ranks`: index = rank; `losses`, `grad_norms`: per optimizer step, of the global batch.
+
+    `transport`: (name, None) or (None, why it is not known); `checkpoint` likewise. After a resume `losses` and rows hold the steps
+    before it too; times are of this run's own steps, and the warm-up is shortened when fewer are left.
+    """
     world = len(ranks)
     gpu = torch.cuda.get_device_name(group.DEVICE) if group.CUDA else None
     tokens_per_step = resolved.global_batch * resolved.sequence_length
-    tokens_per_rank = len(losses) * tokens_per_step // world
-    steady = meter.steady_window([rank.step_times_s for rank in ranks], observed.hosts, resolved.warmup_steps, tokens_per_step)
-    efficiency = flops.efficiency(config, resolved.sequence_length, steady.tokens_per_s / world, gpu, resolved.compute_dtype)
+    own_steps = len(ranks[0].step_times_s)
+    warmup_steps = min(resolved.warmup_steps, own_steps - 1)
+    tokens_per_rank = own_steps * tokens_per_step // world
+    steady = meter.steady_window([rank.step_times_s for rank in ranks], observed.hosts, warmup_steps, tokens_per_step)
+    window = own_steps - warmup_steps
+    padded = sum(sum(rank.padding[warmup_steps:]) for rank in ranks) / (window * tokens_per_step)  # share of all tokens
+    tokens_per_s = steady.tokens_per_s * (1 - padded)
+    rank_times = meter.rank_times([(rank.step_times_s, rank.own_times_s) for rank in ranks], warmup_steps)
+    efficiency = flops.efficiency(config, resolved.sequence_length, tokens_per_s / world, gpu, resolved.compute_dtype)
     slowest_startup_s = [max(part) for part in zip(*(rank.startup_s for rank in ranks), strict=True)]
     rows = [row for rank in ranks for row in rank.rows]
     return TrainMetrics(
@@ -103,8 +133,9 @@ def train_metrics(
         bf16=resolved.compute_dtype == "bfloat16",
         observed=observed,
         tokens_per_step=tokens_per_step,
-        tokens_per_s=steady.tokens_per_s,
-        tokens_per_s_per_rank=steady.tokens_per_s / world,
+        tokens_per_s=tokens_per_s,
+        tokens_per_s_per_rank=tokens_per_s / world,
+        padded_tokens_per_s=steady.tokens_per_s * padded,
         step_time_s=steady.step_time_s,
         startup=Startup(**dict(zip(Startup.model_fields, slowest_startup_s, strict=True))),
         memory=meter.memory([rank.memory_gib for rank in ranks]),
@@ -116,9 +147,20 @@ def train_metrics(
         sample_distinct=len(set(rows)),
         mfu=efficiency.mfu,
         mfu_reason=efficiency.mfu_reason,
-        flops_per_token=efficiency.flops_per_token,
+        flops_per_token=efficiency.flops.full if efficiency.flops else None,
         peak_tflops=efficiency.peak_tflops,
         peak_source=efficiency.peak_source,
+        flops_per_token_causal=efficiency.flops.causal if efficiency.flops else None,
+        flops_per_token_linear=efficiency.flops.linear if efficiency.flops else None,
+        mfu_causal=efficiency.mfu_causal,
+        steps_s=steady.steps_s,
+        rank_times_s=rank_times,
+        straggler=meter.straggler(rank_times, observed.hosts),
+        transport=transport[0],
+        transport_reason=transport[1],
+        checkpoint=checkpoint[0],
+        checkpoint_reason=checkpoint[1],
+        resumed=resumed,
         memory_check=memory_check(resolved, config, ranks),
     )
 

@@ -6,6 +6,10 @@ goes on with what was read. So the losses after it are those of a resumed traini
 
 from __future__ import annotations
 
+import contextlib
+import json
+import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +27,7 @@ from rank import RankFacts, one_line, say
 from strategy import Refused
 from trajectory import Trajectory
 from transformers import TrainerCallback
+from watch import Watch
 
 GIB = 2**30
 AUTO = "auto"
@@ -40,8 +45,8 @@ class Found:
 class Checkpoints(TrainerCallback):
     """All checkpoints of one run. The trainer calls save() and load(); `trajectory` is what they carry along."""
 
-    def __init__(self, args: Args, resolved: RunArgs, drill: Drill, facts: RankFacts) -> None:
-        self.args, self.drill, self.facts = args, drill, facts
+    def __init__(self, args: Args, resolved: RunArgs, drill: Drill, facts: RankFacts, watch: Watch) -> None:
+        self.args, self.drill, self.facts, self.watch = args, drill, facts, watch
         self.run = args.run_dir.resolve().name
         self.strategy = resolved.strategy
         self.recipe = {name: value for name, value in resolved if name not in RunArgs.STRATEGY}
@@ -54,46 +59,57 @@ class Checkpoints(TrainerCallback):
         self.last: tuple[int, float] | None = None  # bytes, seconds
         self.reads: list[tuple[int, Read]] = []  # bytes, what came back
 
-    def find(self) -> Found | None:
-        """Where to begin; None: at step 1. A collective. Raises Refused when --resume names a run that cannot be resumed."""
-        if self.args.resume is None:
-            return None
-        first = self.args.run_dir if self.args.resume == AUTO else Path(self.args.resume)
-        folders = group.gather(self._finished(first.resolve()) if group.RANK == 0 else [])[0]
+    def find(self) -> None:
+        """Where to begin. A collective. Raises Refused when --resume names a run that cannot be resumed."""
+        if self.args.resume is not None:
+            with self._patience():
+                self.begins_at = self._find()
+
+    def _find(self) -> Found | None:
+        first = (self.args.run_dir if self.args.resume == AUTO else Path(str(self.args.resume))).resolve()
+        # one rank looks and all follow: a folder may be seen by one node a little before another one sees it
+        candidates, requeued = group.from_first(self._candidates(first) if group.RANK == 0 else None)
         passed_over: list[str] = []
         too_late = 0
-        for folder in folders:
-            try:
-                record = read_record(folder / checkpoint.RECORD, Checkpoint)
-                if record.step >= self.args.steps:
-                    too_late = max(too_late, record.step)
-                    continue
-                damaged = checkpoint.damage(folder, record, of_rank=False)
-            except RecordError as error:
-                damaged = [str(error)]
-            damaged = [line for lines in group.gather(damaged) for line in lines]
-            if not damaged:
+        for folder, record, unreadable in candidates:
+            if record is not None and record.step >= self.args.steps:
+                too_late = max(too_late, record.step)
+                continue
+            mine = [unreadable] if record is None else checkpoint.damage(folder, record, of_rank=False)
+            damaged = [line for lines in group.gather(mine) for line in lines]
+            if record is not None and not damaged:
                 self._require_same_recipe(folder, record)
-                self.begins_at = Found(folder, record, passed_over)
                 self._tell(f"resuming after step {record.step} from {folder}"
                            + (f"; passed over: {passed_over[0]}" if passed_over else ""))
-                return self.begins_at
+                return Found(folder, record, passed_over)
             passed_over.append(one_line(damaged[0]))
         why = (f"damaged: {passed_over[0]}" if passed_over else
                f"the newest is of step {too_late} of --steps {self.args.steps}: nothing is left to train" if too_late else
                "no finished checkpoint was found")
         if self.args.resume != AUTO:
             raise Refused(f"--resume {self.args.resume}: {why}")
-        if len(checkpoint.attempts(self.args.run_dir.resolve())) > 1:  # a requeued job, and nothing to go on from
+        if requeued:
             self._tell(f"starting at step 1, not where the attempt before ended: {why}")
         return None
+
+    def train(self, trainer: Any) -> None:
+        """The trainer's own training, from where it begins. Of its own files it wants one, which says how far it is."""
+        if self.begins_at is None:
+            trainer.train()
+            return
+        own = {name: getattr(trainer.args, name) for name in ("logging_steps", "eval_steps", "save_steps")}
+        state = own | {"global_step": self.begins_at.record.step, "train_batch_size": trainer.args.per_device_train_batch_size}
+        with tempfile.TemporaryDirectory(prefix="bringup-resume-") as folder:
+            Path(folder, "trainer_state.json").write_text(json.dumps(state), encoding="utf-8")
+            trainer.train(resume_from_checkpoint=folder)
 
     def load(self, trainer: Any) -> None:
         """Called by the trainer when model and optimizer are there. A collective."""
         if self.begins_at is None:
             return
         folder, record = self.begins_at.folder, self.begins_at.record
-        got = checkpoint.read(folder, record, trainer)
+        with self._patience():
+            got = checkpoint.read(folder, record, trainer)
         self.random, rows = checkpoint.read_own(folder, record)
         self.trajectory.loss, self.trajectory.grad_norm, self.trajectory.rows = list(record.loss), list(record.grad_norm), rows
         self.reads.append((record.bytes, got))
@@ -111,6 +127,10 @@ class Checkpoints(TrainerCallback):
     def save(self, trainer: Any) -> None:
         """Called by the trainer after the step it is to be of. A collective."""
         self.trajectory.settle(trainer)
+        with self._patience():
+            self._save(trainer)
+
+    def _save(self, trainer: Any) -> None:
         folder, record, seconds = checkpoint.save(
             self.root, self.run, self.strategy, self.recipe, trainer, self.trajectory, self.drill)
         self.written += 1
@@ -139,6 +159,7 @@ class Checkpoints(TrainerCallback):
         got = checkpoint.read(folder, record, trainer)
         random, _ = checkpoint.read_own(folder, record)
         random_state.put(random or {})
+        self.drill.after_read(group.RANK, record.step, checkpoint.state(trainer))
         after = fingerprint.of_rank(checkpoint.state(trainer)) | fingerprint.of_rank(random_state.get())
         differing = sorted(name for name in before if after.get(name) != before[name])
         self.reads.append((record.bytes, Read(got.seconds, len(before), differing)))
@@ -169,22 +190,36 @@ class Checkpoints(TrainerCallback):
         return Resumed(run=record.run, step=record.step, world_size=record.world_size,
                        random_state=record.world_size == group.WORLD, passed_over=self.begins_at.passed_over)
 
-    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        state.compute_steps(args, state.max_steps)  # a resumed state brings the save_steps of the run before
-
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if state.global_step == self.rehearse_at:
             control.should_save = True
 
-    def _finished(self, first: Path) -> list[Path]:
-        """Finished checkpoints of a run and the attempts before it, of the latest step first."""
-        found = []
-        for attempt in checkpoint.attempts(first):
+    @contextlib.contextmanager
+    def _patience(self) -> Iterator[None]:
+        """Gigabytes take longer than a step: neither the groups nor the watch over this rank lose patience."""
+        seconds = self.args.checkpoint_timeout_s
+        with group.patience(seconds, self.args.timeout_s), self.watch.patience(seconds):
+            yield
+
+    def _candidates(self, first: Path) -> tuple[list[tuple[Path, Checkpoint | None, str]], bool]:
+        """(finished checkpoints of a run and of the attempts before it, of the latest step first; were there such attempts).
+
+        A checkpoint whose record cannot be read has the reason in its place.
+        """
+        attempts = checkpoint.attempts(first)
+        folders = []
+        for attempt in attempts:
             finished, unfinished = checkpoint.found(self._root(attempt))
-            found += finished
+            folders += finished
             if unfinished:
                 self._tell(f"{self._root(attempt)}: {unfinished[0]} is an unfinished save, which counts as nothing")
-        return sorted(found, key=lambda path: path.name, reverse=True)
+        found: list[tuple[Path, Checkpoint | None, str]] = []
+        for folder in sorted(folders, key=lambda path: path.name, reverse=True):
+            try:
+                found.append((folder, read_record(folder / checkpoint.RECORD, Checkpoint), ""))
+            except RecordError as error:
+                found.append((folder, None, str(error)))
+        return found, len(attempts) > 1
 
     def _root(self, run_dir: Path) -> Path:
         return run_dir / "checkpoints" if self.args.checkpoint_dir is None else self.args.checkpoint_dir.resolve() / run_dir.name

@@ -102,8 +102,8 @@ def require(observed: ObservedStrategy, expected: Expected, asked: RunArgs) -> N
                           f"{ADVICE['hsdp']}", ("train.shard.groups_across_hosts", len(split), "count"))
     different = observed.differs_from(asked)
     if different:
-        raise Refused(f"expected the {expected.kind} variant that was asked for, {'; '.join(different)}: the installed torch, "
-                      "transformers and accelerate do not apply it; leave the option out, or use the pinned versions",
+        raise Refused(f"expected the {expected.kind} variant that was asked for, {'; '.join(different)}: does a configuration of "
+                      "accelerate launch say otherwise, or do the installed torch, transformers and accelerate not apply it?",
                       ("train.variant.differences", len(different), "count"))
 
 

@@ -13,8 +13,10 @@ import torch
 from accelerate.state import PartialState
 from accelerate.utils import DistributedType
 from drill import Drill
+from meter import Meter
+from resume import Checkpoints
 from strategy import Refused
-from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy
+from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy
 from torch.distributed.tensor import DTensor
 from transformers import Trainer
 
@@ -22,14 +24,18 @@ from transformers import Trainer
 class RecipeTrainer(Trainer):
     """Keeps loss, gradient norm and row ids of every step as tensors on the device, so that no step waits to read one."""
 
-    def __init__(self, *args: Any, reduce_dtype: torch.dtype, cpu_offload: bool, drill: Drill, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, reduce_dtype: torch.dtype, cpu_offload: bool, drill: Drill, checkpoints: Checkpoints,
+                 clock: Meter, **kwargs: Any) -> None:
         self.reduce_dtype = reduce_dtype
+        self.checkpoints = checkpoints
         self.cpu_offload = cpu_offload
         self.drill = drill
+        self.clock = clock
         self.micro_losses: list[torch.Tensor] = []
         self.grad_norms: list[torch.Tensor] = []
         self.consumed_rows: list[torch.Tensor] = []
         self.consumed_padding: list[torch.Tensor] = []
+        self.forgotten_dtype: torch.dtype | None = None
         super().__init__(*args, **kwargs)
 
     def create_accelerator_and_postprocess(self) -> None:
@@ -47,19 +53,28 @@ class RecipeTrainer(Trainer):
                               "start it with torchrun, 2 ranks or more")
             shared["distributed_type"] = DistributedType.MULTI_XPU
         super().create_accelerator_and_postprocess()
-        if self.is_fsdp_enabled and self.args.bf16:
-            # accelerate would make the output bf16 too: the loss then moves in steps of 1/32 and agrees with nothing
-            self.accelerator.state.fsdp_plugin.mixed_precision_policy = MixedPrecisionPolicy(
-                param_dtype=torch.bfloat16, reduce_dtype=self.reduce_dtype, output_dtype=torch.float32)
-        if self.is_fsdp_enabled and self.cpu_offload:
-            # said here and not in fsdp_config, which pins memory always: there is none to pin for without a GPU
-            self.accelerator.state.fsdp_plugin.cpu_offload = CPUOffloadPolicy(pin_memory=group.CUDA)
+        if self.is_fsdp_enabled:
+            plugin = self.accelerator.state.fsdp_plugin
+            # All of it is said here: what is left out, accelerate takes from the environment of `accelerate launch`. And its own
+            # policy makes the output bf16 too: the loss then moves in steps of 1/32 and agrees with nothing.
+            bf16 = {"param_dtype": torch.bfloat16, "reduce_dtype": self.reduce_dtype, "output_dtype": torch.float32}
+            plugin.mixed_precision_policy = MixedPrecisionPolicy(**bf16 if self.args.bf16 else {})
+            # pinned memory lets copies overlap with computing; without a GPU there is nothing to pin it for, and torch refuses
+            plugin.cpu_offload = CPUOffloadPolicy(pin_memory=group.CUDA) if self.cpu_offload else OffloadPolicy()
 
     def get_train_dataloader(self) -> Any:
         loader = super().get_train_dataloader()
         if self.drill.rows_of(group.RANK) != group.RANK:
             loader.batch_sampler.process_index = self.drill.rows_of(group.RANK)
         return loader
+
+    def get_batch_samples(self, epoch_iterator: Any, num_batches: int, device: Any) -> Any:
+        return super().get_batch_samples(self.clock.timed(epoch_iterator), num_batches, device)
+
+    def compute_loss(self, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        loss = super().compute_loss(model, inputs, *args, **kwargs)
+        factor = self.drill.loss_factor(group.RANK, self.state.global_step + 1)
+        return loss if factor == 1 else loss * factor
 
     def training_step(self, model: Any, inputs: dict[str, Any], num_items_in_batch: Any = None) -> torch.Tensor:
         self.consumed_rows.append(inputs.pop("row"))
@@ -83,9 +98,34 @@ class RecipeTrainer(Trainer):
                 local = parameter.grad.to_local() if isinstance(parameter.grad, DTensor) else parameter.grad
                 local.mul_(factor)
 
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        self.checkpoints.save(self)
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+        """Nothing yet: model and optimizer are read in one go, when both are there."""
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        self.checkpoints.load(self)
+
+    def _load_rng_state(self, checkpoint: str | None) -> None:  # called after the rows before were skipped
+        self.checkpoints.put_random_state()
+
+    def forget_steps(self) -> None:
+        """What the steps so far left here was taken over."""
+        self.forgotten_dtype = self.loss_dtype()
+        for kept in (self.micro_losses, self.grad_norms, self.consumed_rows, self.consumed_padding):
+            kept.clear()
+
     def loss_dtype(self) -> torch.dtype | None:
         """Of the losses as training returned them; None before the first."""
-        return self.micro_losses[-1].dtype if self.micro_losses else None
+        return self.micro_losses[-1].dtype if self.micro_losses else self.forgotten_dtype
+
+    def recent_steps(self, most: int) -> tuple[torch.Tensor, list[Any]]:
+        """(this rank's share of the loss, gradient norms) of the last steps that are kept, at most `most`; on the device."""
+        norms, per_step = self.grad_norms[-most:], self.args.gradient_accumulation_steps
+        if not norms:
+            return torch.empty(0), []
+        return torch.stack(self.micro_losses[-len(norms) * per_step :]).view(-1, per_step).sum(dim=1), norms
 
     def last_loss(self) -> float:
         """This rank's share of the loss of the last optimizer step. On a GPU the caller waits for the device."""
@@ -102,6 +142,11 @@ class RecipeTrainer(Trainer):
         whole = [norm.full_tensor() if isinstance(norm, DTensor) else norm for norm in self.grad_norms]
         of_ranks = group.gather(torch.stack(whole).double().cpu())
         return torch.stack(of_ranks).amax(dim=0).tolist()  # equal, unless a rank has gradients of its own; NaN stays NaN
+
+    def step_padding(self) -> list[int]:
+        """Tokens of padding in this rank's rows, per optimizer step."""
+        padding = torch.stack(self.consumed_padding).cpu()
+        return padding.view(-1, self.args.gradient_accumulation_steps).sum(dim=1).tolist()
 
     def row_ids(self) -> list[int]:
         """Rows of the dataset this rank trained on, in order, repeats included."""

@@ -17,12 +17,16 @@ if TYPE_CHECKING:
 
 
 class Trajectory:
-    """loss, grad_norm: index = step - 1, the same on every rank. rows: of this rank, in order, repeats included."""
+    """loss, grad_norm: index = step - 1, the same on every rank. rows: of this rank, in order, repeats included.
+
+    padding: tokens of padding per step, of this rank, and of this process's steps only, as are step times.
+    """
 
     def __init__(self) -> None:
         self.loss: list[float] = []
         self.grad_norm: list[float] = []
         self.rows: list[int] = []
+        self.padding: list[int] = []
 
     def settle(self, trainer: RecipeTrainer) -> None:
         """Take over what the trainer did since the last time. A collective. Raises NotFinite at a loss that is no number."""
@@ -33,4 +37,5 @@ class Trajectory:
         self.loss += [math.fsum(step) / len(step) for step in zip(*group.gather(mine), strict=True)]
         self.grad_norm += norms
         self.rows += trainer.row_ids()
+        self.padding += trainer.step_padding()
         trainer.forget_steps()

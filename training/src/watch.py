@@ -116,25 +116,8 @@ class Watch(TrainerCallback):
 
     def progress(self, quiet_s: float) -> dict[str, Any]:
         """How far this rank is. `entered` counts the collectives that it has begun: who is behind, the others wait for."""
-        entered, last = collectives()
         return {"node": node_name(), "rank": group.RANK, "step": self.step, "quiet_s": round(quiet_s, 1),
-                "entered": entered, "last": last}
-
-
-def collectives() -> tuple[int | None, str | None]:
-    """(collectives begun on all groups, name of the last one), from torch's flight recorder; None where it records nothing."""
-    import torch
-
-    recorder = torch._C._distributed_c10d
-    dump = getattr(recorder, "_dump_fr_trace_json", None) or getattr(recorder, "_dump_nccl_trace_json", None)
-    if dump is None:
-        return None, None
-    trace = json.loads(dump())
-    entered = [int(group["last_enqueued_collective"]) for group in trace.get("pg_status", {}).values()]
-    entries = trace.get("entries", [])
-    if not entered or not entries:
-        return None, None
-    return sum(max(0, one) for one in entered), str(entries[-1].get("profiling_name"))
+                "entered": group.collectives_begun()}
 
 
 def where() -> str:

@@ -5,8 +5,6 @@ Imported after the arguments were accepted, because its imports take seconds. ru
 
 from __future__ import annotations
 
-import math
-import platform
 import sys
 import time
 import warnings
@@ -14,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 import accelerate
+import fast
 import group
 import meter
 import observe
@@ -21,25 +20,27 @@ import results
 import strategy
 import torch
 import transformers
+import transport
 from arguments import Args
 from bringup.records import ObservedStrategy, write_record
 from drill import Drill
 from facts import node_name
+from finite import FiniteCheck
 from held import HeldStates
+from oom import memory_by_part
 from prepare import prepare
-from rank import RankFacts, one_line
+from rank import RankFacts, one_line, raised
+from resume import Checkpoints
+from stopping import StopOnRequest
 from strategy import Expected, Refused
 from torch.distributed.elastic.multiprocessing.errors import record
 from trainer import RecipeTrainer
 from transformers import PrinterCallback, TrainingArguments
+from watch import Watch
 
 OLDEST_TORCH = (2, 10)  # older ones average gradients wrongly, or report a wrong norm, under FSDP2 on gloo
 
 Say = Callable[..., None]
-
-
-class TrainingError(RuntimeError):
-    """Training went wrong in a way that is no exception of its own."""
 
 
 @record  # torchrun finds the exception of a rank in the file this writes
@@ -47,27 +48,36 @@ def run(args: Args, expected: Expected, drill: Drill, facts: RankFacts, say: Say
     """Train, and write run_args.json and metrics.json (rank 0). Returns the exit code: 0, or 2 when it refuses to train."""
     import_s = time.perf_counter() - started_s
     transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
     warnings.simplefilter("ignore")  # of libraries, N ranks times; what matters here is checked and raised
+    watch = Watch(args.run_dir, args.timeout_s, lambda message: raised(facts, "hung", message))
     try:
-        steps = train(args, expected, drill, facts, say, started_s, import_s)
+        steps = train(args, expected, drill, facts, say, started_s, import_s, watch)
     except Refused as refused:  # every rank is here: all of them judged the same gathered facts
         if group.RANK == 0:
             say(f"refused: {refused}", stream=sys.stderr)
             for quantity, value, unit in refused.seen:
-                facts.saw(quantity, value, unit, "job")
+                facts.saw(quantity, value, unit, "job", one_line(str(refused)))
         facts.saw("train.rank.state", "refused", "text")
         facts.saw("train.rank.error", one_line(str(refused)), "text")
         facts.finish()
         group.close()  # together, so that every rank leaves with this exit code
+        watch.close()
         return 2
     group.close()
-    facts.saw("train.rank.state", "finished", "text")
+    watch.close()
+    if steps < args.steps:  # no end and no fault: the run goes on elsewhere
+        facts.unknown("train.rank.state", "text", f"stopped on request after step {steps} of {args.steps}, with a checkpoint",
+                      f"{facts.at}/rank{group.RANK}")
+    else:
+        facts.saw("train.rank.state", "finished", "text")
     facts.saw("train.rank.steps", steps, "count")
     facts.finish()
     return 0
 
 
-def train(args: Args, expected: Expected, drill: Drill, facts: RankFacts, say: Say, started_s: float, import_s: float) -> int:
+def train(args: Args, expected: Expected, drill: Drill, facts: RankFacts, say: Say, started_s: float, import_s: float,
+          watch: Watch) -> int:
     """The run between the imports and the end of the group. Returns the number of optimizer steps done."""
     require_versions()
     bf16 = group.CUDA if args.bf16 is None else args.bf16
@@ -75,17 +85,25 @@ def train(args: Args, expected: Expected, drill: Drill, facts: RankFacts, say: S
         raise Refused("--reduce-dtype bfloat16 needs --bf16, which is off by default on a CPU")
 
     begun = time.perf_counter()
-    group.start(args.timeout_s, tensors_on_host=args.cpu_offload)
+    group.record_flight(args.run_dir / "raw")
+    group.start(args.timeout_s, tensors_on_host=args.cpu_offload, apart=drill.is_on("separate-groups"))
     process_group_s = time.perf_counter() - begun
     facts.saw("train.rank.device", observe.device_name(), "text")
     begun = time.perf_counter()
     members = group.count_members()
     first_collective_s = time.perf_counter() - begun
     facts.saw("train.rank.world_size", members, "count")
+    if group.RANK == 0 and group.CUDA:
+        nodes = group.WORLD // group.LOCAL_WORLD  # of NCCL's log, as the collectives phases name it
+        facts.saw("nccl.backend", group.backend(), "text", "1-node" if nodes == 1 else f"{nodes}-nodes")
+    if members != group.WORLD:
+        raise Refused(f"expected {group.WORLD} ranks in one group, observed {members}: do all nodes get the same MASTER_ADDR "
+                      "and MASTER_PORT?", ("train.world_size", members, "count"))
     group.require_average()
     hosts = group.gather(node_name())
     strategy.require_places(expected, hosts)
-    resolved = results.run_args(args, expected, hosts, bf16)
+    args, tuning = fast.choose(args)
+    resolved = results.run_args(args, expected, hosts, bf16, tuning)
     if group.RANK == 0:
         write_record(args.run_dir / "run_args.json", resolved)
 
@@ -116,37 +134,58 @@ def train(args: Args, expected: Expected, drill: Drill, facts: RankFacts, say: S
             say(f"step {step}/{args.steps}{loss}")
         drill.after_step(group.RANK, step)
 
-    clock = meter.Meter(after_step)
+    checkpoints = Checkpoints(args, resolved, drill, facts, watch)
+    checkpoints.find()
+    stop = StopOnRequest(args.stop_file)
+    clock = meter.Meter(after_step, lambda: drill.inside_block(group.RANK))
+    clock.time_blocks(model)
+    fast.compile_blocks(model, tuning)
+    finite_check = FiniteCheck()
     states = HeldStates(drill)
     first_step = observe.FirstStep(around_first_step)
     trainer = RecipeTrainer(
         model=model,
-        args=training_arguments(args, expected, drill, hosts, bf16),
+        args=training_arguments(args, expected, drill, hosts, bf16, fast.trainer_arguments(args, tuning)),
         train_dataset=rows,
         data_collator=torch.utils.data.default_collate,
-        callbacks=[first_step, clock, states],
+        callbacks=[first_step, watch, clock, states, finite_check, checkpoints, stop, *fast.callbacks(tuning)],
         reduce_dtype=getattr(torch, args.reduce_dtype),
         cpu_offload=args.cpu_offload,
         drill=drill,
+        checkpoints=checkpoints,
+        clock=clock,
     )
+    finite_check.trainer = trainer
     trainer.remove_callback(PrinterCallback)
     group.set_timeouts(args.timeout_s)
-    trainer.train()
+    sent_before = transport.interface_bytes()
+    with memory_by_part(trainer):
+        checkpoints.train(trainer)
     step_times_s = clock.step_times_s()  # first: on a GPU it waits until everything is done
     wall_time_s = time.perf_counter() - started_s
 
+    checkpoints.trajectory.settle(trainer)
+    if stop.step is not None and stop.step < args.steps:
+        if group.RANK == 0:
+            say(f"stopped on request after step {stop.step} of {args.steps}; its checkpoint is complete")
+        return stop.step
     trained = observed()
-    losses, grad_norms = global_trajectory(trainer)
+    losses, grad_norms = checkpoints.trajectory.loss, checkpoints.trajectory.grad_norm
+    checkpoint_times = checkpoints.times()
+    carried = results.transport_of(trained, group.gather(transport.sent_since(sent_before)), args.steps)
     ranks = group.gather(results.RankResult(
         step_times_s=step_times_s,
+        own_times_s=clock.own_times_s(),
         memory_gib=meter.rank_memory_gib(),
         states_bytes=states.total,
         startup_s=(import_s, process_group_s, first_collective_s, load_s, step_times_s[0]),
         checksum=trainer.parameter_checksum(),
-        rows=trainer.row_ids(),
+        rows=checkpoints.trajectory.rows,
+        padding=checkpoints.trajectory.padding,
     ))
     if group.RANK == 0:
-        metrics = results.train_metrics(resolved, trained, model.config, ranks, losses, grad_norms, wall_time_s)
+        metrics = results.train_metrics(resolved, trained, model.config, ranks, losses, grad_norms, wall_time_s, carried,
+                                        checkpoint=checkpoint_times, resumed=checkpoints.resumed())
         write_record(args.run_dir / "metrics.json", metrics)
         say(f"{metrics.tokens_per_s:.0f} tokens/s over all ranks, step p50 {metrics.step_time_s.p50 * 1000:.1f} ms, "
             f"loss {losses[0]:.4f} -> {losses[-1]:.4f} in {len(losses)} steps")
@@ -161,7 +200,8 @@ def require_versions() -> None:
                       "gradients instead of averaging them (2.7, 2.8) or report a wrong norm (2.9); run `make setup`")
 
 
-def training_arguments(args: Args, expected: Expected, drill: Drill, hosts: list[str], bf16: bool) -> TrainingArguments:
+def training_arguments(args: Args, expected: Expected, drill: Drill, hosts: list[str], bf16: bool, tuned: dict[str, Any]
+                       ) -> TrainingArguments:
     """Trainer's arguments. Equal in every strategy down to the line that says otherwise."""
     differs: dict[str, Any] = {"ddp_backend": group.backend()} if group.WORLD > 1 else {}
     if expected.sharded and not drill.is_on("no-fsdp"):
@@ -189,6 +229,7 @@ def training_arguments(args: Args, expected: Expected, drill: Drill, hosts: list
         save_steps=args.save_steps or 500,
         report_to=[],
         disable_tqdm=True,
+        **tuned,
         # from here on: what a strategy changes
         per_device_train_batch_size=args.per_device_batch,
         gradient_accumulation_steps=args.gradient_accumulation,
@@ -225,19 +266,7 @@ def sharding(args: Args, expected: Expected, drill: Drill, hosts: list[str]) -> 
         if per_host == {1} or len(per_host) > 1:
             raise Refused(f"expected hsdp with the same number of ranks, 2 or more, on each host, observed {sorted(per_host)}: "
                           f"{strategy.ADVICE['hsdp']}")
-        shards = per_host.pop() * (2 if drill.is_on("wide-shards") else 1)
+        shards = per_host.pop()
         keywords["parallelism_config"] = accelerate.ParallelismConfig(
             dp_replicate_size=len(hosts) // shards, dp_shard_size=shards)
     return keywords
-
-
-def global_trajectory(trainer: RecipeTrainer) -> tuple[list[float], list[float]]:
-    """(loss, gradient norm) of every optimizer step of the global batch. Raises TrainingError at the first that is no number."""
-    shares = group.gather(trainer.step_losses())
-    losses = [math.fsum(step) / len(step) for step in zip(*shares, strict=True)]
-    norms = trainer.step_grad_norms()
-    for step, (loss, norm) in enumerate(zip(losses, norms, strict=True), start=1):
-        if not (math.isfinite(loss) and math.isfinite(norm)):
-            raise TrainingError(f"step {step} of {len(losses)} has loss {loss} and gradient norm {norm}, expected finite numbers; "
-                                f"lower --learning-rate, or look for a faulty GPU ({platform.node()})")
-    return losses, norms

@@ -278,6 +278,8 @@ class RunArgs(Versioned):
     compute_dtype: str
     reduce_dtype: str
     attention: str
+    recipe: Literal["plain", "fast"] = "plain"  # fast: the same training, computed faster (training/src/fast.py)
+    tuning: list[Tuning] = []  # what fast chose
     compile: bool
     dataloader_workers: int = Field(ge=0)
     reshard_after_forward: bool | None
@@ -500,6 +502,7 @@ class TrainMetrics(Versioned):
     flops_per_token: NonNegative | None  # training, full-attention convention; null for an unknown model type
     peak_tflops: NonNegative | None  # dense bf16 of one device; null when unknown
     peak_source: str | None
+    padded_tokens_per_s: NonNegative = 0.0  # of padding, which is in no other number of tokens per second
     flops_per_token_causal: NonNegative | None = None  # half of the attention square
     flops_per_token_linear: NonNegative | None = None  # no attention
     mfu_causal: NonNegative | None = None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import glob
 import hashlib
 import os
 import secrets
@@ -13,11 +15,13 @@ from pathlib import Path
 from bringup import plan as planning
 from bringup import profile as profiles
 from bringup.phases import PHASES, REPOSITORY, Phase
-from bringup.records import Closed, Observations, RecordError, Run, Verdicts, read_record, write_record, write_text
+from bringup.records import Closed, Continued, Observations, RecordError, Run, Verdicts, read_record, write_record, write_text
 
 RUN, CLOSED, PROFILE = "run.json", "closed.json", "profile.yaml"
 OBSERVATIONS, VERDICTS, REPORT = "observations.json", "verdicts.json", "report.md"
 RUN_ARGS, METRICS = "run_args.json", "metrics.json"
+CONTINUED = "continued.json"
+JOB_AFTER = "raw/scontrol-job.txt"  # only of a run that was not closed
 REFERENCE_ARGS, REFERENCE_METRICS = "raw/reference.run_args.json", "raw/reference.metrics.json"
 
 
@@ -78,6 +82,7 @@ def open_run(phase: Phase, *, nodes: list[str], gpus_per_node: int, ranks_per_no
     if results is not None:
         folder = results / folder.name
     not_applicable = planning.excluded_here(phase.stem, profile.not_applicable)
+    before = _attempt_before(folder.parent, phase)
     status = _git("status", "--porcelain")
     run = Run(
         phase=phase.stem, name=folder.name, nodes=nodes, gpus_per_node=gpus_per_node, ranks_per_node=ranks_per_node,
@@ -85,7 +90,8 @@ def open_run(phase: Phase, *, nodes: list[str], gpus_per_node: int, ranks_per_no
         planned=planning.plan(phase.stem, nodes, ranks_per_node, {entry.gate for entry in not_applicable}),
         not_applicable=not_applicable, argv=argv, git_commit=git_commit(),
         git_dirty=None if status is None else bool(status), slurm_job_id=os.environ.get("SLURM_JOB_ID"),
-        slurm_restart_count=int(os.environ.get("SLURM_RESTART_COUNT") or 0), opened_at=now())
+        slurm_restart_count=int(os.environ.get("SLURM_RESTART_COUNT") or 0), opened_at=now(),
+        continues=None if before is None else before.name)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         folder.mkdir()
@@ -95,9 +101,27 @@ def open_run(phase: Phase, *, nodes: list[str], gpus_per_node: int, ranks_per_no
         raise RunError(f"{where}: cannot be created ({error.strerror}); a run has a folder of its own") from error
     write_text(folder / PROFILE, profiles.dump(profile))
     write_record(folder / RUN, run)
+    if before is not None and not (before / CONTINUED).exists():
+        with contextlib.suppress(OSError, RecordError):  # a link for readers; the attempt before may be read-only by now
+            write_record(before / CONTINUED, Continued(run=folder.name))
     if phase.is_training and phase.strategy != "single":
         _keep_reference(folder)
     return folder
+
+
+def _attempt_before(results: Path, phase: Phase) -> Path | None:
+    """The folder that this Slurm job wrote before it was requeued, the newest one. None: it is the first attempt."""
+    job, restarts = os.environ.get("SLURM_JOB_ID"), int(os.environ.get("SLURM_RESTART_COUNT") or 0)
+    if job is None or restarts == 0:
+        return None
+    prefix = f"{phase.stem}-" if phase.is_training else ""
+    found: list[tuple[str, int, Path]] = []
+    for path in results.glob(f"{prefix}{glob.escape(os.environ.get('BRINGUP_RUN_NAME', ''))}*/{RUN}"):
+        with contextlib.suppress(RecordError):
+            run = read_record(path, Run)
+            if (run.phase, run.slurm_job_id) == (phase.stem, job) and run.slurm_restart_count < restarts:
+                found.append((run.opened_at, run.slurm_restart_count, path.parent))
+    return max(found)[2] if found else None
 
 
 def _keep_reference(folder: Path) -> None:

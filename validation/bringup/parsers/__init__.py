@@ -8,10 +8,12 @@ from functools import partial
 from pathlib import Path
 
 from bringup.parsers import (
+    attempts,
     curve,
     discovery,
     fabric,
     facts,
+    failures,
     monitor,
     nccl_log,
     nccl_tests,
@@ -27,7 +29,8 @@ from bringup.parsers.result import Parsed
 from bringup.phases import PHASES
 from bringup.plan import scale_name
 from bringup.records import Closed, RecordError, Run, read_record
-from bringup.runs import CLOSED
+from bringup.runs import CLOSED, JOB_AFTER, RUN
+from bringup.signatures import EXIT_CODES
 
 Reader = Callable[[str, str], Parsed]
 
@@ -45,6 +48,7 @@ _READERS: dict[str, Reader] = {
 }
 _NCCL_TESTS = re.compile(r"(?P<binary>[a-z_]+_perf)-(?P<nodes>\d+)\.(?P<kind>json|txt)")
 _TOPOLOGY = re.compile(r"nvidia-smi-topo-(?P<node>.+)\.txt")
+_JOB_STATE = re.compile(r"\bJobState=(?P<state>\S+) Reason=(?P<reason>\S+)")
 _STEP = re.compile(r"(?P<what>[a-z_]+)-(?P<nodes>\d+)\.(?P<kind>rc|seconds)")
 
 
@@ -60,7 +64,7 @@ def read_run(folder: Path, run: Run) -> Parsed:
         elif path.suffix == ".err":
             _read(parsed, path, where, slurm.launch_errors)
         elif path.name == "launch.log":
-            _read(parsed, path, where, partial(training.launcher_log, run=run))
+            _read(parsed, path, where, partial(failures.launcher_log, run=run))
         elif path.name == "monitor.csv":
             _read(parsed, path, where, partial(monitor.parse, duration_s=_step_seconds(folder)))
         elif match := _TOPOLOGY.fullmatch(path.name):
@@ -73,6 +77,7 @@ def read_run(folder: Path, run: Run) -> Parsed:
         elif (match := _STEP.fullmatch(path.name)) and match["kind"] == "rc":
             _read(parsed, path, where, partial(_exit_code, subject=scale_name(int(match["nodes"]))))
     _closed(parsed, folder, run)
+    parsed.saw("run.restarts", "job", run.slurm_restart_count, "count", f"{RUN}:slurm_restart_count")
     phase = PHASES[run.phase]
     if phase.is_training:
         parsed.add(training.metrics(folder, run, single=phase.strategy == "single"))
@@ -80,13 +85,19 @@ def read_run(folder: Path, run: Run) -> Parsed:
     parsed.add(nccl_log.bypassed(parsed))
     parsed.add(curve.judge_shapes(parsed))
     parsed.add(pairwise.derive(parsed, run.nodes))
-    training.excuse_victims(parsed)
+    if phase.is_training:
+        failures.excuse_victims(parsed)
+        failures.say_who_was_killed(parsed)
+        failures.name_the_hung(parsed, folder, run)
+        failures.say_who_was_first(parsed, folder)
     smoke.derive(parsed, run)
     fabric.derive(parsed)
     discovery.derive(parsed)
     monitor.derive(parsed)
     slurm_audit.derive(parsed)
     _say_who_could_not_start(parsed)
+    if phase.is_training:
+        attempts.derive(parsed, folder, run)
     return parsed
 
 
@@ -130,6 +141,7 @@ def _step_seconds(folder: Path) -> float | None:
 
 def _closed(parsed: Parsed, folder: Path, run: Run) -> None:
     if not (folder / CLOSED).exists():
+        _ended_by_slurm(parsed, folder / JOB_AFTER)
         return
     try:
         closed = read_record(folder / CLOSED, Closed)
@@ -140,14 +152,23 @@ def _closed(parsed: Parsed, folder: Path, run: Run) -> None:
     parsed.saw("run.exit_code", "job", closed.exit_code, "count", f"{CLOSED}:exit_code")
     provenance.derive(parsed, folder, run, closed)
     if closed.exit_code != 0:
-        parsed.problems.append(f"{CLOSED}: a step of the phase script ended with exit code {closed.exit_code}; see raw/*.err")
+        known = EXIT_CODES.get(closed.exit_code)
+        meaning = f" ({known})" if known is not None else ""
+        parsed.problems.append(f"{CLOSED}: a step of the phase script ended with exit code {closed.exit_code}{meaning}; "
+                               "see raw/*.err")
+
+
+def _ended_by_slurm(parsed: Parsed, path: Path) -> None:
+    """What Slurm says about a job whose script did not come to its end, kept by `bringup run`."""
+    match = _JOB_STATE.search(path.read_text(encoding="utf-8", errors="replace")) if path.is_file() else None
+    if match is not None:
+        parsed.saw("run.closed", "job", None, "flag", f"raw/{path.name}",
+                   f"Slurm says that the job ended {match['state']}, reason {match['reason']}")
 
 
 def _say_who_could_not_start(parsed: Parsed) -> None:
-    """A node that srun could not reach, or a rank that was killed, is a seen fault and not just missing evidence."""
+    """A node that srun could not reach is a seen fault and not just missing evidence."""
     seen = {(one.quantity, one.subject) for one in parsed.observations}
     for one in list(parsed.observations):
         if one.quantity == "slurm.launch.error" and ("probe.inventory.finished", one.subject) not in seen:
             parsed.saw("probe.inventory.finished", one.subject, False, "flag", one.evidence, str(one.value))
-        if one.quantity == "train.rank.killed" and ("train.rank.state", one.subject) not in seen:
-            parsed.saw("train.rank.state", one.subject, one.value, "text", one.evidence)

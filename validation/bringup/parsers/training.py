@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import re
+import math
+import statistics
 from pathlib import Path
 
 from bringup.parsers.result import Parsed
@@ -44,6 +45,7 @@ def _own(parsed: Parsed, args: RunArgs, found: TrainMetrics) -> None:
                "; ".join(different) or None)
     parsed.saw("train.tokens_per_s", _JOB, found.tokens_per_s, "tokens/s", f"{METRICS}:tokens_per_s")
     _memory(parsed, args, found.memory_check)
+    _slowdowns(parsed, found)
     wanted = args.global_batch * args.steps
     short = None if found.sample_count == wanted else f"{found.sample_count} rows were consumed, {wanted} asked for"
     parsed.saw("train.samples.repeated", _JOB, None if short else found.sample_count - found.sample_distinct, "count",
@@ -65,6 +67,22 @@ def _own(parsed: Parsed, args: RunArgs, found: TrainMetrics) -> None:
         parsed.saw("train.shard.groups_across_hosts", _JOB, len(across), "count", f"{METRICS}:observed.mesh,hosts")
 
 
+def _slowdowns(parsed: Parsed, found: TrainMetrics) -> None:
+    """train.rank.slowdown: a rank's own work over the lower median of all ranks' (of two ranks: over the other's)."""
+    times = found.rank_times_s
+    if times is None or found.world_size == 1:
+        return
+    parts = {"fetch": times.fetch, "forward": times.forward, "optimizer": times.optimizer}
+    own = [math.fsum(values) for values in zip(*parts.values(), strict=True)]
+    usual, usual_of = statistics.median_low(own), {part: statistics.median_low(values) for part, values in parts.items()}
+    for rank, (host, mine) in enumerate(zip(found.observed.hosts, own, strict=True)):
+        excess = {part: values[rank] - usual_of[part] for part, values in parts.items()}
+        part = max(excess, key=excess.__getitem__)
+        parsed.saw("train.rank.slowdown", f"{host}/rank{rank}", mine / usual if usual > 0 else None, "ratio",
+                   f"{METRICS}:rank_times_s", f"{part} {parts[part][rank]:.4g} s, the median is {usual_of[part]:.4g} s"
+                   if usual > 0 else "no own work was timed")
+
+
 def _memory(parsed: Parsed, args: RunArgs, check: MemoryCheck | None) -> None:
     """train.memory.states and .peak: measured / predicted. Below 1 GiB no peak is told from another: the rest is workspaces.
 
@@ -81,7 +99,7 @@ def _memory(parsed: Parsed, args: RunArgs, check: MemoryCheck | None) -> None:
     if check.peak_measured_bytes is None:
         parsed.saw(peak, _JOB, None, "ratio", where, "without a GPU no allocator counts")
         return
-    fused = args.compile
+    fused = args.compile or args.recipe == "fast"
     ratio = max(check.peak_measured_bytes, _GIB) / max(check.peak_predicted_bytes, _GIB)
     parsed.saw(peak, _JOB, max(1.0, ratio) if fused else ratio, "ratio", where,
                f"{_mib(check.peak_measured_bytes)}, predicted {_mib(check.peak_predicted_bytes)}{' unfused' if fused else ''}")
@@ -162,39 +180,3 @@ def _planned_places(parsed: Parsed, run: Run, found: TrainMetrics) -> None:
     if seen != planned:
         parsed.saw("train.world_size", _JOB, None, "count", f"{METRICS}:observed.hosts", "ranks sat on other nodes than planned")
         parsed.problems.append(f"{METRICS}:observed.hosts: ranks sat on {', '.join(seen)}; planned were {', '.join(planned)}")
-
-
-_LOST_PEERS = re.compile(r"Connection closed|Connection reset|Read error|Timed out waiting|wait timeout|Broken pipe")
-"""What gloo and c10d say on a rank whose peer is gone: a victim's words, not a culprit's."""
-
-
-def excuse_victims(parsed: Parsed) -> None:
-    """A rank that raised because it lost its peers did not finish, but it is not the fault: incomplete, with its own words."""
-    errors = {one.subject: one for one in parsed.observations if one.quantity == "train.rank.error"}
-    for index, one in enumerate(parsed.observations):
-        error = errors.get(one.subject)
-        if one.quantity == "train.rank.state" and one.value == "raised" and error is not None:
-            lost = _LOST_PEERS.search(str(error.value)) is not None
-            parsed.observations[index] = one.model_copy(update={
-                "value": None if lost else "raised", "why": f"lost its peers: {error.value}" if lost else str(error.value)})
-
-
-_FAILED_RANK = re.compile(r"rank\s*:\s*(\d+) \(local_rank: \d+\)")
-_EXIT_CODE = re.compile(r"exitcode\s*:\s*(-?\d+) \(pid: \d+\)")
-_TERMINATED = -15  # torchrun ends the others so: a victim, not a culprit
-
-
-def launcher_log(text: str, where: str, run: Run) -> Parsed:
-    """torchrun's failure summary: which rank ended by itself, and how. Ranks that torchrun ended are not named."""
-    parsed = Parsed()
-    places = rank_subjects(run.nodes, run.ranks_per_node)
-    rank: int | None = None
-    for number, line in enumerate(text.splitlines(), start=1):
-        if match := _FAILED_RANK.search(line):
-            rank = int(match[1])
-        elif (match := _EXIT_CODE.search(line)) and rank is not None:
-            code = int(match[1])
-            if code < 0 and code != _TERMINATED and rank < len(places):
-                parsed.saw("train.rank.killed", places[rank], f"killed by signal {-code}", "text", f"{where}:{number}")
-            rank = None
-    return parsed

@@ -1,0 +1,63 @@
+"""A training job that Slurm warns before its time limit goes on by itself, with the losses of one that was not stopped."""
+
+import re
+from pathlib import Path
+
+import pytest
+from bringup import judge
+from bringup.records import Outcome, Run, TrainMetrics, read_record
+from harness import CHECKOUT, Cluster, wait_until
+from playbook import playbook
+
+pytestmark = pytest.mark.cluster
+SCRIPT = "training/slurm/run_fsdp_1node.sbatch"
+OPTIONS = ("--steps", "16", "--global-batch", "16", "--sequence-length", "64", "--no-rehearse-resume")
+STOP_AFTER = 3  # steps
+
+
+def submit(cluster: Cluster, name: str) -> str:
+    done = cluster.sh("sbatch", "--parsable", SCRIPT, *OPTIONS, env={"BRINGUP_RUN_NAME": name})
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def folder(name: str) -> Path:
+    return CHECKOUT / f"training/results/run_fsdp_1node-{name}"
+
+
+def steps_done(run: Path) -> int:
+    log = run / "raw/launch.log"
+    return max((int(step) for step in re.findall(r"step (\d+)/", log.read_text())), default=0) if log.exists() else 0
+
+
+def test_a_job_that_slurm_warns_is_requeued_and_goes_on_where_it_was(cluster: Cluster):
+    with playbook(cluster) as book:
+        whole, cut = f"{book.name}-whole", f"{book.name}-cut"
+        submit(cluster, whole)
+        job = submit(cluster, cut)
+        first, second = folder(cut), folder(f"{cut}-r1")
+        wait_until(lambda: steps_done(first) >= STOP_AFTER, "some steps", timeout=120)
+        assert cluster.sh("scancel", "--batch", "--signal=USR1", job).returncode == 0
+        wait_until((second / "closed.json").exists, "the second attempt is closed", timeout=150)
+        wait_until((folder(whole) / "closed.json").exists, "the uninterrupted run is closed", timeout=60)
+
+        expected = read_record(folder(whole) / "metrics.json", TrainMetrics)
+        found = read_record(second / "metrics.json", TrainMetrics)
+        assert found.resumed is not None
+        assert found.resumed.run == first.name
+        assert STOP_AFTER <= found.resumed.step < 16
+        assert (found.loss, found.grad_norm) == (expected.loss, expected.grad_norm)
+        assert found.parameter_checksums == expected.parameter_checksums
+        assert found.sample_distinct == found.sample_count == 16 * 16
+
+        assert not (first / "metrics.json").exists()
+        assert read_record(second / "run.json", Run).continues == first.name
+        stopped = judge.judge_folder(first)[1]
+        assert stopped.outcome is Outcome.INCOMPLETE
+        assert any(f"it went on in {second.name}" in note for note in stopped.notes)
+        said = f"stopped on request after step {found.resumed.step} of 16"
+        assert any(said in str(verdict.cause) for verdict in stopped.verdicts)
+        bad = {v.gate for v in judge.judge_folder(second)[1].verdicts if v.outcome in (Outcome.INCOMPLETE, Outcome.FAIL)}
+        assert bad <= {"train.loss.agrees", "train.grad_norm.agrees"}  # no one-GPU run of this recipe was made here
+        for log in CHECKOUT.glob(f"slurm-logs/run_fsdp_1node-{job}*.out"):
+            log.unlink()

@@ -1,0 +1,243 @@
+"""Checkpoints on one and two gloo ranks: what was saved comes back, on any number of ranks; what is not whole counts as nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bringup.records import Checkpoint, TrainMetrics, read_record
+from test_training_runs import SOURCE, STEPS, Finished, one_node
+
+sys.path.append(str(SOURCE))
+sys.path.append(str(SOURCE.parents[1] / "infrastructure-validation" / "probes"))
+pytestmark = pytest.mark.filterwarnings("default")
+
+SINGLE, FSDP, DDP = "train_single_gpu", "train_fsdp_single_node", "train_ddp_single_node"
+SMALL = ["--sequence-length", "32", "--no-rehearse-resume"]  # and 6 steps
+
+
+def one_process(folder: Path, *options: str, drill: str = "", under: tuple[str, ...] = ()) -> Finished:
+    (folder / "raw").mkdir(parents=True)
+    done = subprocess.run(
+        [*under, sys.executable, str(SOURCE / f"{SINGLE}.py"), *SMALL, *STEPS, "--run-dir", str(folder), *options],
+        env=os.environ | {"SLURMD_NODENAME": "n0", "OMP_NUM_THREADS": "1", "BRINGUP_DRILL": drill},
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120, check=False)
+    return Finished(folder, [done.returncode], done.stdout, 0.0)
+
+
+def two_ranks(folder: Path, entrypoint: str, *options: str, drill: str = "") -> Finished:
+    return one_node(folder, entrypoint, *SMALL, *options, drill=drill)
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    """FSDP on two ranks, uninterrupted, with checkpoints after steps 2, 4 and 6."""
+    run = two_ranks(tmp_path_factory.mktemp("runs") / "saved", FSDP, "--save-steps", "2", "--keep-checkpoints", "3")
+    assert run.codes == [0], run.output
+    return run
+
+
+@pytest.fixture
+def copied(tmp_path: Path, saved: Finished) -> Path:
+    return Path(shutil.copytree(saved.folder, tmp_path / "earlier"))
+
+
+def step(folder: Path, number: int) -> Path:
+    return folder / "checkpoints" / f"step-{number:08d}"
+
+
+def trained(metrics: TrainMetrics) -> tuple[Any, ...]:
+    return metrics.loss, metrics.grad_norm, metrics.sample_count, metrics.sample_distinct
+
+
+def test_a_checkpoint_names_all_its_files_and_none_is_left_in_parts(saved: Finished) -> None:
+    assert sorted(path.name for path in (saved.folder / "checkpoints").iterdir()) == [step(Path(), n).name for n in (2, 4, 6)]
+    record = read_record(step(saved.folder, 4) / "checkpoint.json", Checkpoint)
+    assert (record.step, record.world_size, record.strategy, len(record.loss)) == (4, 2, "fsdp", 4)
+    there = {path.name for path in step(saved.folder, 4).iterdir()} - {"checkpoint.json"}
+    assert {file.name for file in record.files} == there >= {"__0_0.distcp", "__1_0.distcp", ".metadata", "rank-1.pt"}
+    times = saved.metrics().checkpoint
+    assert times is not None
+    assert (times.written, times.bytes, times.read_s) == (3, pytest.approx(record.bytes, rel=0.01), None)
+    assert times.write_s is not None
+    assert times.write_gib_per_s == pytest.approx(times.bytes / 2**30 / times.write_s)
+
+
+def test_the_same_ranks_continue_bit_for_bit_and_pass_over_a_save_that_was_killed(tmp_path: Path, copied: Path) -> None:
+    (copied / "checkpoints" / ".step-00000005.part").mkdir()
+    run = two_ranks(tmp_path / "again", FSDP, "--resume", str(copied))
+    assert run.codes == [0], run.output
+    whole = read_record(copied / "metrics.json", TrainMetrics)
+    found = run.metrics()
+    assert trained(found) == trained(whole)
+    assert found.parameter_checksums == whole.parameter_checksums
+    assert found.resumed is not None
+    assert (found.resumed.run, found.resumed.step, found.resumed.random_state) == ("saved", 4, True)  # as its record says, wherever it was copied to
+    assert found.checkpoint is not None
+    assert (found.checkpoint.differing, found.checkpoint.written) == (0, 0)
+    assert "step-00000005.part is an unfinished save" in run.output
+    assert [run.value(rank, "train.checkpoint.differing") for rank in (0, 1)] == [0, 0]
+
+
+def test_one_process_continues_what_two_ranks_saved_under_fsdp_and_ddp_continues_that(tmp_path: Path, saved: Finished) -> None:
+    alone = one_process(tmp_path / "alone", "--resume", str(saved.folder), "--save-steps", "5")
+    assert alone.codes == [0], alone.output
+    ddp = two_ranks(tmp_path / "ddp", DDP, "--resume", str(alone.folder))
+    assert ddp.codes == [0], ddp.output
+    whole = saved.metrics()
+    for run, begun, ranks in ((alone, 4, 2), (ddp, 5, 1)):
+        found = run.metrics()
+        assert found.loss == pytest.approx(whole.loss, abs=1e-5)
+        assert (found.sample_count, found.sample_distinct) == (48, 48)
+        assert found.resumed is not None
+        assert (found.resumed.step, found.resumed.world_size, found.resumed.random_state) == (begun, ranks, False)
+    assert found.loss[:4] == whole.loss[:4]
+
+
+def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(tmp_path: Path, copied: Path) -> None:
+    damaged = step(copied, 4) / "__1_0.distcp"
+    content = damaged.read_bytes()
+    damaged.write_bytes(content[:5000] + bytes([content[5000] ^ 1]) + content[5001:])  # the size stays
+    run = one_process(tmp_path / "run", "--resume", str(copied))
+    assert run.codes == [0], run.output
+    resumed = run.metrics().resumed
+    assert resumed is not None
+    assert resumed.step == 2
+    assert resumed.passed_over == [f"{damaged}: its contents are not what was written (CRC-32)"]
+
+
+def refusal(run: Finished) -> str:
+    assert run.codes == [2], run.output
+    lines = [line for line in run.output.splitlines() if "refused:" in line]
+    assert len(lines) == 1, run.output
+    return lines[0]
+
+
+def test_when_none_is_whole_it_is_refused_and_the_file_named(tmp_path: Path, copied: Path) -> None:
+    shutil.rmtree(step(copied, 2))
+    cut = step(copied, 4) / ".metadata"
+    cut.write_bytes(cut.read_bytes()[:100])
+    said = refusal(one_process(tmp_path / "run", "--resume", str(copied)))
+    assert f"{cut}: 100 bytes, " in said
+
+
+def test_another_recipe_is_refused_with_the_field(tmp_path: Path, saved: Finished) -> None:
+    said = refusal(one_process(tmp_path / "run", "--resume", str(saved.folder), "--learning-rate", "0.01"))
+    assert "is of another training: learning_rate 0.001 there, 0.01 here" in said
+
+
+def test_a_rank_killed_in_a_save_leaves_the_checkpoint_before_and_a_requeued_job_finds_it(tmp_path: Path, saved: Finished) -> None:
+    first = tmp_path / "job"
+    killed = one_process(first, "--save-steps", "2", drill="kill-in-save:0@4")
+    assert killed.codes == [-9], killed.output
+    names = sorted(path.name for path in (first / "checkpoints").iterdir())
+    assert names == [".step-00000004.part", "step-00000002"]
+    again = tmp_path / "job-r1"
+    plan = {"schema_version": 1, "phase": "run_1gpu", "name": "job", "nodes": ["n0"], "gpus_per_node": 1, "ranks_per_node": 1,
+            "profile": "x", "profile_sha256": "", "planned": {}, "not_applicable": [], "argv": [], "git_commit": None,
+            "git_dirty": None, "slurm_job_id": "7", "slurm_restart_count": 1, "opened_at": "", "continues": "job"}
+
+    again.mkdir()
+    (again / "run.json").write_text(json.dumps(plan))
+    run = one_process(again, "--resume", "auto")
+    assert run.codes == [0], run.output
+    found = run.metrics()
+    assert found.resumed is not None
+    assert (found.resumed.run, found.resumed.step) == ("job", 2)
+    assert found.loss == pytest.approx(saved.metrics().loss, abs=1e-5)
+
+
+def test_a_stop_file_ends_all_ranks_after_the_same_step_with_a_checkpoint(tmp_path: Path, saved: Finished) -> None:
+    asked = tmp_path / "stop"
+    asked.touch()
+    stopped = two_ranks(tmp_path / "stopped", FSDP, "--stop-file", str(asked))
+    assert stopped.codes == [0], stopped.output
+    assert not (stopped.folder / "metrics.json").exists()
+    states = [stopped.facts(rank)["train.rank.state"] for rank in (0, 1)]
+    assert {state["value"] for state in states} == {None}
+    assert len({state["why"] for state in states}) == 1
+    assert "stopped on request after step 2 of 6, with a checkpoint" in states[0]["why"]
+    rest = two_ranks(tmp_path / "rest", FSDP, "--resume", str(stopped.folder))
+    assert trained(rest.metrics()) == trained(saved.metrics())
+
+
+def test_a_rehearsal_wipes_and_brings_back_everything_and_removes_its_checkpoint(tmp_path: Path, saved: Finished) -> None:
+    run = one_node(tmp_path / "run", FSDP, "--sequence-length", "32")
+    assert run.codes == [0], run.output
+    assert trained(run.metrics()) == trained(saved.metrics())
+    for rank in (0, 1):
+        assert run.value(rank, "train.checkpoint.damaged") == 0
+        assert run.value(rank, "train.checkpoint.differing") == 0
+    times = run.metrics().checkpoint
+    assert times is not None
+    assert times.compared is not None
+    assert times.compared > 2 * 150
+    assert list((run.folder / "checkpoints").iterdir()) == []
+
+
+def test_a_file_that_does_not_read_back_is_told_of_the_rank_that_wrote_it(tmp_path: Path) -> None:
+    run = one_node(tmp_path / "run", FSDP, "--sequence-length", "32", drill="flip-checkpoint:1@3")
+    assert run.codes == [0], run.output
+    assert [run.value(rank, "train.checkpoint.damaged") for rank in (0, 1)] == [0, 1]
+    assert "__1_0.distcp" in run.facts(1)["train.checkpoint.damaged"]["why"]
+    assert run.value(0, "train.checkpoint.differing") is None
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small filesystem needs root")
+def test_a_full_disk_names_rank_file_and_cause_and_leaves_the_checkpoint_before(tmp_path: Path) -> None:
+    small = tmp_path / "small"
+    small.mkdir()
+    # room for one checkpoint of 2.8 MB and not for two
+    mounted = ("unshare", "-m", "bash", "-c", f'mount -t tmpfs -o size=4m tmpfs "{small}" && exec "$0" "$@"')
+    run = one_process(tmp_path / "run", "--save-steps", "2", "--checkpoint-dir", str(small), under=mounted)
+    assert run.codes == [1], run.output
+    said = run.value(0, "train.rank.error")
+    assert "checkpoint of step 4" in said
+    assert f"{small}/run/.step-00000004.part/__0_0.distcp: rank 0 on n0 cannot write it: No space left on device" in said
+
+
+def test_fingerprints_see_one_bit_and_rows_that_changed_places() -> None:
+    import fingerprint
+    import torch
+
+    tensor = torch.arange(12.0).reshape(4, 3)
+    whole = fingerprint.of_all({"a": tensor})["a"]
+    bit = tensor.clone()
+    bit.view(torch.int32)[2, 1] ^= 1
+    assert fingerprint.of_all({"a": bit})["a"] != whole
+    assert fingerprint.of_all({"a": tensor[[1, 0, 2, 3]]})["a"] != whole
+    assert fingerprint.of_all({"a": tensor.to(torch.bfloat16), "b": torch.tensor(1.0), "c": torch.empty(0)})["c"] == 0
+
+
+def test_the_random_state_comes_back() -> None:
+    import random
+
+    import numpy
+    import random_state
+    import torch
+
+    before = random_state.get()
+    drawn = (random.random(), numpy.random.rand(), torch.rand(1).item())
+    random_state.seed(1)
+    random_state.put(before)
+    assert (random.random(), numpy.random.rand(), torch.rand(1).item()) == drawn
+
+
+def test_a_metadata_pickle_of_somebody_else_is_not_executed(tmp_path: Path) -> None:
+    import pickle
+
+    import checkpoint
+
+    class Evil:
+        def __reduce__(self) -> tuple[Any, ...]:
+            return os.system, ("touch executed",)
+
+    (tmp_path / ".metadata").write_bytes(pickle.dumps(Evil()))
+    with pytest.raises(checkpoint.CheckpointError, match=r"holds posix\.system"):
+        checkpoint.CarefulReader(str(tmp_path)).read_metadata()

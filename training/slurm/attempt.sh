@@ -1,0 +1,39 @@
+# shellcheck shell=bash
+# One attempt of a training job that Slurm may end before its work is done. Sourced by the batch scripts, after job.sh.
+#
+#   wait_for_step PID   wait for the step, and hear USR1 meanwhile (#SBATCH --signal=B:USR1@120: two minutes before the time
+#                       limit, or sent by hand: scancel --batch --signal=USR1 JOBID): the ranks then write a checkpoint and end
+#   end_attempt RC      close the run and judge it; when it was stopped so, requeue the job, which goes on from its checkpoint
+#
+# The step runs in the background because bash hears a signal only between commands, and while it waits.
+# BRINGUP_REQUEUE=0: a job that was stopped ends there.
+
+stop_step() {
+  heard=yes
+  printf '%s: the time limit is near; the ranks are asked for a checkpoint\n' "$SLURM_JOB_NAME"
+  touch -- "$RUN_DIR/stop"
+}
+
+wait_for_step() { # process id
+  local rc heard
+  trap stop_step USR1
+  while :; do
+    heard=no rc=0
+    wait "$1" || rc=$?
+    [[ $heard == yes ]] || break # otherwise it was the signal that ended the waiting, not the step
+  done
+  trap '' USR1 # nothing is left to stop
+  return "$rc"
+}
+
+end_attempt() { # exit code of the step
+  local verdict=0
+  run_end "$1" || verdict=$?
+  [[ $1 == 0 && -e $RUN_DIR/stop && ! -e $RUN_DIR/metrics.json ]] || return "$verdict"
+  if [[ ${BRINGUP_REQUEUE:-1} == 1 ]] && scontrol requeue "$SLURM_JOB_ID"; then
+    printf '%s: stopped with a checkpoint and requeued\n' "$SLURM_JOB_NAME"
+    sleep 120 # Slurm ends this script; the next attempt is another one
+  fi
+  printf '%s: stopped with a checkpoint; go on with: sbatch … --resume %q\n' "$SLURM_JOB_NAME" "$RUN_DIR"
+  return "$verdict"
+}
