@@ -49,7 +49,7 @@ class Checkpoints(TrainerCallback):
         self.args, self.drill, self.facts, self.watch = args, drill, facts, watch
         self.run = args.run_dir.resolve().name
         self.strategy = resolved.strategy
-        self.recipe = {name: value for name, value in resolved if name not in RunArgs.STRATEGY}
+        self.recipe = {name: value for name, value in resolved.model_dump(mode="json").items() if name not in RunArgs.STRATEGY}
         self.root = self._root(args.run_dir.resolve())
         self.trajectory = Trajectory()
         self.rehearse_at = max(1, args.steps // 2) if args.rehearse_resume else 0
