@@ -152,7 +152,7 @@ def test_trainings_are_compared_on_the_page_and_unlike_ones_refused_in_words(tmp
     runs = [Judged(tmp_path / one.run.name, one.run, one.profile, one.observations, one.verdicts) for one in runs]
     found = Page(page.render(gathered(*runs)))
     assert "tokens/s/rank" in found.words
-    assert len([1 for tag, attributes in found.tags if tag == "img" and "Training runs" in (attributes["alt"] or "")]) == 6
+    assert len([1 for tag, attributes in found.tags if tag == "img" and "Training runs" in (attributes["alt"] or "")]) >= 6
     file = tmp_path / names[1] / "run_args.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"seed": 99}))
     assert "not comparable: seed" in Page(page.render(gathered(*runs))).words
