@@ -129,7 +129,10 @@ def memory_limit() -> int | None:
         root, file = ("/sys/fs/cgroup/memory", "memory.limit_in_bytes") if v1 else ("/sys/fs/cgroup", "memory.max")
         if controllers not in ("memory", ""):
             continue
-        for folder in (Path(root + path), *Path(root + path).parents):
+        parts = Path(path.lstrip("/")).parts
+        # in a container the mount begins somewhere below the path's first part
+        visible = next((Path(root, *parts[cut:]) for cut in range(len(parts)) if Path(root, *parts[cut:]).is_dir()), Path(root))
+        for folder in (visible, *visible.parents):
             text = (folder / file).read_text().strip() if (folder / file).is_file() else "max"
             if text.isdigit() and int(text) < 2**60:  # v1 writes a number near 2**63 for none
                 return int(text)

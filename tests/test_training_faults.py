@@ -1,0 +1,99 @@
+"""Faults in real trainings on CPU, what they leave behind, and when they end; the fast recipe; the benchmark of Trainer's cost."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from test_training_runs import ROOT, SOURCE, STEPS, Finished, launch, one_node
+
+SINGLE = [sys.executable, str(SOURCE / "train_single_gpu.py")]
+
+
+def progress(run: Finished, rank: int) -> dict[str, int]:
+    return dict(json.loads((run.folder / f"raw/stacks/rank{rank}.json").read_text()))
+
+
+def test_a_hung_rank_leaves_its_stack_and_is_behind_the_others(tmp_path: Path) -> None:
+    run = one_node(tmp_path / "hung", "train_fsdp_single_node", "--timeout", "6", drill="hang-rank:1@3")
+    assert run.codes == [1]
+    assert run.seconds < 90
+    hung, waiting = progress(run, 1), progress(run, 0)
+    assert hung["step"] == waiting["step"] == 3
+    assert hung["entered"] < waiting["entered"]
+    stack = (run.folder / "raw/stacks/rank1.txt").read_text()
+    main = stack[stack.rindex("Thread 0x") :].splitlines()
+    assert "training/src/drill.py" in main[1]
+    assert main[1].endswith("in after_step")
+
+
+def test_a_hang_that_nobody_waits_for_ends_by_itself_and_says_where(tmp_path: Path) -> None:
+    run = launch(tmp_path / "alone", [[*SINGLE, *STEPS, "--timeout", "3", "--no-rehearse-resume"]], "hang-rank:0@3")
+    assert run.codes == [1]
+    assert run.seconds < 90
+    assert run.value(0, "train.rank.state") == "hung"
+    assert run.value(0, "train.rank.error").startswith("no step ended within 6 s after step 3, in after_step (drill.py:")
+    assert "end" in run.facts(0)
+
+
+def test_a_nan_is_said_by_the_rank_whose_loss_it_was(tmp_path: Path) -> None:
+    run = one_node(tmp_path / "nan", "train_ddp_single_node", "--no-rehearse-resume", drill="nan-rank:1@3")
+    assert run.codes == [1]
+    assert "step 3: the loss of this rank is nan" in run.value(1, "train.rank.error")
+    assert "step 3: the gradient norm is nan, the loss of this rank was finite" in run.value(0, "train.rank.error")
+    assert not (run.folder / "metrics.json").exists()
+
+
+def test_a_full_device_says_what_filled_it(tmp_path: Path) -> None:
+    run = launch(tmp_path / "full", [[*SINGLE, *STEPS, "--no-rehearse-resume"]], "device-oom:0@3")
+    assert run.codes == [1]
+    error = run.value(0, "train.rank.error")
+    assert error.startswith("OutOfMemory: out of device memory on n0 (cpu): parameters 0.00 GiB, gradients ")
+    assert "optimizer 0.00 GiB" in error
+
+
+@pytest.fixture(scope="module")
+def plain_and_fast(tmp_path_factory: pytest.TempPathFactory) -> tuple[Finished, Finished]:
+    folder = tmp_path_factory.mktemp("recipes")
+    command = [*SINGLE, *STEPS, "--no-rehearse-resume"]
+    return launch(folder / "plain", [command]), launch(folder / "fast", [[*command, "--recipe", "fast"]])
+
+
+def test_fast_computes_the_same_losses(plain_and_fast: tuple[Finished, Finished]) -> None:
+    plain, fast = plain_and_fast
+    assert fast.codes == [0], fast.output
+    assert fast.metrics().loss == pytest.approx(plain.metrics().loss, abs=1e-5)
+    assert fast.metrics().grad_norm == pytest.approx(plain.metrics().grad_norm, rel=1e-4)
+
+
+def test_fast_is_recorded_and_not_compared_with_plain(plain_and_fast: tuple[Finished, Finished]) -> None:
+    from bringup.compare import NotComparable, table
+
+    plain, fast = plain_and_fast
+    assert (plain.args().recipe, plain.args().tuning, plain.args().compile) == ("plain", [], False)
+    assert fast.args().compile
+    assert {one.what for one in fast.args().tuning if one.on} >= {"compile per block", "fused AdamW"}
+    with pytest.raises(NotComparable, match="recipe plain vs fast"):
+        table([plain.folder, fast.folder])
+
+
+def test_own_work_of_every_rank_is_timed_in_each_strategy(plain_and_fast: tuple[Finished, Finished]) -> None:
+    for run in plain_and_fast:
+        times = run.metrics().rank_times_s
+        assert times is not None
+        assert all(0 < value < step for part in (times.fetch, times.forward, times.optimizer)
+                   for value, step in zip(part, times.step_p50, strict=True))
+
+
+def test_the_benchmark_of_trainer_trains_the_same_twice_and_prints_a_ratio() -> None:
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "training/benchmarks/overhead.py"), "--pairs", "1", "--least", "0", *STEPS,
+         "--warmup-steps", "1", "--sequence-length", "64"], capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == 0, done.stderr
+    first = next(part.partition("first loss ")[2].split(" and ") for part in done.stdout.splitlines() if "first loss" in part)
+    assert float(first[0]) == pytest.approx(float(first[1]), abs=1e-4)
+    assert "Trainer / bare loop: median" in done.stdout
+    assert "below 100 this measures Python" in done.stdout
