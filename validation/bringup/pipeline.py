@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from dataclasses import dataclass, replace
@@ -142,6 +143,7 @@ def _one_phase(phase: Phase, names: list[str], gpus: int, request: Request, play
         said = said or f"{phase.script} ended before it opened a run; see {where}"
     if not (run_folder / runs.CLOSED).exists():
         _keep_node_states(run_folder)
+        _keep_job(run_folder)
     observations, verdicts = judge.judge_folder(run_folder)
     if said is not None:
         verdicts = verdicts.model_copy(update={"notes": [said, *verdicts.notes]})
@@ -162,6 +164,14 @@ def _keep_node_states(run_folder: Path) -> None:
             write_text(path, slurm.show_nodes())
         except slurm.SlurmError as error:
             write_text(run_folder / "raw/scontrol-node.unavailable.txt", f"{error}\n")
+
+
+def _keep_job(run_folder: Path) -> None:
+    """How Slurm says that the job ended whose script did not come to its end."""
+    job_id = runs.load(run_folder).slurm_job_id
+    if job_id is not None and not (run_folder / runs.JOB_AFTER).exists():
+        with contextlib.suppress(slurm.SlurmError):  # forgotten by now: then nobody knows
+            write_text(run_folder / runs.JOB_AFTER, slurm.ask("scontrol", "--oneliner", "show", "job", job_id))
 
 
 def _conclude(playbook: Playbook, profile: Profile, folder: Path, console: Console) -> int:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from bringup.drills.collectives import COLLECTIVES
 from bringup.drills.discovery import DISCOVERY
 from bringup.drills.drill import Drill
+from bringup.drills.evidence import EVIDENCE
+from bringup.drills.scheduler import SCHEDULER
 from bringup.drills.smoke import SMOKE
 from bringup.drills.training import TRAINING
 
-DRILLS: tuple[Drill, ...] = (*DISCOVERY, *SMOKE, *COLLECTIVES, *TRAINING)
+DRILLS: tuple[Drill, ...] = (*DISCOVERY, *SCHEDULER, *SMOKE, *COLLECTIVES, *TRAINING, *EVIDENCE)
 
 
 def listed() -> str:

@@ -23,6 +23,8 @@ from bringup.records import DrillReport, DrillResult, read_record, write_record,
 REPORT = "drill.json"
 DRILLS = grounds.RESULTS / "drill"
 
+NEEDED = "fabric that this is about: InfiniBand, NVLink"
+
 Shape = tuple[int, bool]  # nodes, unconfined
 _PAIR: Shape = (2, False)
 _FLEET: Shape = (4, False)
@@ -158,6 +160,9 @@ def _clusters(folder: Path) -> Iterator[_Clusters]:
 def _on_local_clusters(drills: Sequence[Drill], folder: Path, console: Console) -> Iterator[DrillResult]:
     with _clusters(folder) as clusters:
         for drill in drills:
+            if drill.needs_expected is not None:
+                yield perform.not_performed(drill, f"no local cluster has the {NEEDED}", applicable=False)
+                continue
             with progress(console, drill.id) as tell:
                 tell(drill.fault)
                 try:

@@ -23,8 +23,12 @@ EVIDENCE = Gate(id="run.evidence", phases=tuple(PHASES), question=6, per="job", 
                 quantity="run.evidence.objection", unit="text", rule="equals", expect=Fixed("none"),
                 fix="docs/06-failure-modes.md#evidence")
 
+RESTARTS = Gate(id="run.restarts", phases=tuple(PHASES), question=6, per="job", severity=Outcome.WARN,
+                proves="Slurm began the job once: no node was lost under it, and nobody requeued or preempted it",
+                quantity="run.restarts", unit="count", rule="equals", expect=Fixed(0), fix="docs/06-failure-modes.md#restarts")
+
 GATES: dict[str, Gate] = {gate.id: gate for gate in (
-    CLOSED, EVIDENCE, *DISCOVERY, *GPU_HEALTH, *FABRIC, *SLURM_AUDIT, *SMOKE, *COLLECTIVES, *TRAINING)}
+    CLOSED, EVIDENCE, RESTARTS, *DISCOVERY, *GPU_HEALTH, *FABRIC, *SLURM_AUDIT, *SMOKE, *COLLECTIVES, *TRAINING)}
 
 
 def of_phase(stem: str) -> list[Gate]:

@@ -52,6 +52,8 @@ def parse(text: str, where: str) -> Parsed:
         else:  # cut off, or there twice
             told = " and ".join(str(end) for end, _ in ends)
             parsed.problems.append(f"{ends[-1][1]}: {probe} on {at} wrote {told} facts, {counted.get(source, 0)} arrived")
+            parsed.saw(f"probe.{probe}.finished", at, None, "flag", ends[-1][1],
+                       f"{probe} says that it wrote {told} facts, and {counted.get(source, 0)} are there")
     unfinished = [source for source in counted if source not in finished]
     for index, source in enumerate(sources):
         if source not in finished:  # what it had said is kept as a remark: half a report is no evidence of health

@@ -1,0 +1,291 @@
+"""Drills without a cluster: what counts as found, what as a false alarm, and what is told about it."""
+
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bringup import drills, gates, judge, profile, runs
+from bringup.drills import campaign, elsewhere, ground, perform, result
+from bringup.drills.drill import Drill
+from bringup.drills.without import WITHOUT
+from bringup.parsers.result import Parsed
+from bringup.phases import PHASES
+from bringup.records import DrillReport, DrillResult, HealthyRound, Outcome, RecordError, Verdict, read_record, write_record
+from pydantic import ValidationError
+from runs_for_tests import discovery, reseal
+
+TESTS = Path(__file__).parent
+DRILL = Drill(id="d", fault="f", phase="discovery", gate="discovery.gpu.count", subject="n1", outcome=Outcome.FAIL, says="1",
+              silent=("n0",), consequences=(("discovery.slurm.*", "n1"),))
+
+
+def verdict(gate: str = DRILL.gate, subject: str = "n1", outcome: Outcome = Outcome.FAIL, observed: str = "1") -> Verdict:
+    return Verdict(gate=gate, subject=subject, outcome=outcome, observed=observed, expected="2", evidence="e", fix="docs/x#y")
+
+
+HEALTHY = [verdict(subject="n0", outcome=Outcome.PASS)]
+SCREEN = "FAIL discovery.gpu.count [n1]: observed 1"
+
+
+def told(**change: Any) -> DrillResult:
+    return DrillResult(**{"drill": "d", "fault": "f", "phase": "discovery", "gate": "g", "subject": "n1", "outcome": Outcome.FAIL,
+                          "performed": True, "detected": True, "right_subject": True, "right_cause": True, "observed": "1",
+                          "seconds_to_detect": 2.0, "seconds": 3.0, **change})
+
+
+def report_of(*results: DrillResult, **change: Any) -> DrillReport:
+    return DrillReport(**{"name": "r", "place": "local-cluster", "profile": None, "git_commit": None, "opened_at": "now",
+                          "planned": [one.drill for one in results], "healthy_planned": 0, "results": list(results), "healthy": [],
+                          **change})
+
+
+# ---- the catalogue
+
+def drilled() -> set[str]:
+    """Those that need a fabric have been performed by nobody yet: their gates need a reason too."""
+    here = [drill for drill in drills.DRILLS if drill.needs_expected is None]
+    return {gate for drill in here for gate in (drill.gate, *(gate for gate, _ in drill.also))}
+
+
+def test_every_gate_is_seen_to_fail_by_a_drill_or_says_why_not_and_where_else():
+    listed = [gate for entry in WITHOUT for gate in entry.gates]
+    assert set(gates.GATES) - drilled() - set(listed) == set(), "neither a drill nor a reason"
+    assert drilled() & set(listed) == set(), "a drill and a reason why there is none"
+    assert set(listed) <= set(gates.GATES)
+    assert len(listed) == len(set(listed))
+    for entry in WITHOUT:
+        text = (TESTS / entry.test).read_text()
+        unnamed = [gate for gate in entry.gates
+                   if not any(name.rpartition(".")[2] in text for name in (gate, gates.GATES[gate].quantity))]
+        assert unnamed == [], entry.test
+
+
+def test_a_lookup_that_comes_too_late_fails_on_its_node(tmp_path):
+    """smoke.fs.late_lookup, which has no drill."""
+    local = profile.load("local-cpu")
+    run = runs.load(runs.open_run(PHASES["smoke"], nodes=["n0", "n1"], gpus_per_node=2, ranks_per_node=2, profile=local, argv=[],
+                                  results=tmp_path))
+    parsed = Parsed()
+    for node, seconds in (("n0", 0.1), ("n1", 4.9)):
+        parsed.saw("smoke.fs.looked", node, True, "flag", "e")
+        parsed.saw("smoke.fs.late_lookup_s", node, seconds, "s", "e")
+    outcomes = {v.subject: v.outcome for v in judge.judge(run, local, parsed).verdicts if v.gate == "smoke.fs.late_lookup"}
+    assert outcomes == {"n0": Outcome.PASS, "n1": Outcome.FAIL}
+
+
+def test_there_are_eighty_drills_over_all_six_questions():
+    assert len(drills.DRILLS) >= 80
+    assert {gates.GATES[drill.gate].question for drill in drills.DRILLS} == {1, 2, 3, 4, 5, 6}
+
+
+@pytest.mark.parametrize("drill", drills.DRILLS, ids=lambda drill: drill.id)
+def test_a_drill_is_declared_whole(drill: Drill):
+    assert drill.where in ("anywhere", "local-cluster")
+    assert drill.nodes in (2, 4)
+    if drill.where == "anywhere":
+        assert {command[0] for command in (*drill.inject, *drill.during, *drill.undo)} <= {"sh"}
+        assert not drill.unconfined
+    makes = (drill.inject, drill.during, drill.environment, drill.tamper, drill.truncate, drill.unconfined)
+    assert any(makes), "it makes no fault"
+    assert not (drill.tamper and drill.truncate)
+    for gate, _ in drill.also:
+        assert drill.phase in gates.GATES[gate].phases
+
+
+# ---- what counts as found
+
+def test_the_declared_verdict_is_found():
+    assert perform.compare(DRILL, [*HEALTHY, verdict()], SCREEN) == (True, True, True, "1")
+
+
+def test_a_verdict_that_the_screen_does_not_show_is_not_noticed():
+    assert perform.compare(DRILL, [verdict()], "all is well")[0] is False
+
+
+def test_the_wrong_subject_is_no_success():
+    detected, right_subject, right_cause, observed = perform.compare(
+        DRILL, [verdict(subject="n0")], "discovery.gpu.count [n0]")
+    assert (detected, right_subject, right_cause, observed) == (True, False, False, None)
+
+
+def test_accusing_an_innocent_beside_the_culprit_is_the_wrong_subject():
+    assert perform.compare(DRILL, [verdict(), verdict(subject="n0")], SCREEN)[1] is False
+
+
+def test_another_outcome_is_not_the_declared_one():
+    assert perform.compare(DRILL, [verdict(outcome=Outcome.INCOMPLETE)], SCREEN)[:2] == (False, False)
+
+
+def test_a_verdict_without_the_declared_words_has_the_wrong_cause():
+    assert perform.compare(DRILL, [verdict(observed="0")], SCREEN)[:3] == (True, True, False)
+
+
+def test_a_fault_that_is_survived_must_be_said_and_pass():
+    drill = Drill(id="d", fault="f", phase="discovery", gate="run.closed", subject="job", outcome=Outcome.PASS, says="no answer")
+    passed = [verdict("run.closed", "job", Outcome.PASS)]
+    assert perform.compare(drill, passed, "… job 1: no answer") == (True, True, True, "… job 1: no answer")
+    assert perform.compare(drill, passed, "silence")[0] is False
+    assert perform.compare(drill, [verdict("run.closed", "job")], "no answer")[1] is False
+
+
+# ---- false alarms
+
+def test_a_failure_that_the_fault_does_not_explain_is_a_false_alarm():
+    assert perform.false_alarms(DRILL, [*HEALTHY, verdict()]) == []
+    alarms = perform.false_alarms(
+        DRILL, [*HEALTHY, verdict(), verdict("discovery.shm"), verdict("discovery.nofile", "n1", Outcome.WARN)])
+    assert [alarm.split(":")[0] for alarm in alarms] == ["discovery.shm [n1] fail", "discovery.nofile [n1] warn"]
+
+
+def test_a_declared_consequence_is_none():
+    assert perform.false_alarms(DRILL, [*HEALTHY, verdict(), verdict("discovery.slurm.gres", "n1")]) == []
+    assert perform.false_alarms(DRILL, [*HEALTHY, verdict(), verdict("discovery.slurm.gres", "n0")]) != []
+
+
+def test_a_subject_that_must_be_silent_has_to_pass_and_to_be_heard_of():
+    assert perform.false_alarms(DRILL, [verdict()]) == ["nothing was said about n0"]
+    assert len(perform.false_alarms(DRILL, [verdict(), verdict("discovery.shm", "n0", Outcome.INCOMPLETE)])) == 1
+
+
+# ---- what is told
+
+def test_exit_codes():
+    assert result.exit_code(report_of(told())) == 0
+    assert result.exit_code(report_of(told(right_subject=False))) == 1
+    assert result.exit_code(report_of(told(false_alarms=["x"]))) == 1
+    not_done = perform.not_performed(DRILL, "no cluster")
+    assert result.exit_code(report_of(told(), not_done)) == 2
+    assert result.exit_code(report_of(told(detected=False), not_done)) == 1
+    assert result.exit_code(report_of(told(), perform.not_performed(DRILL, "no fabric", applicable=False))) == 0
+    assert result.exit_code(report_of(perform.not_performed(DRILL, "no fabric", applicable=False))) == 2
+    assert result.exit_code(report_of(told(), planned=["d", "e"])) == 2
+    assert result.exit_code(report_of()) == 2
+
+
+def test_a_healthy_round_with_an_alarm_is_a_failure():
+    quiet = HealthyRound(number=1, verdicts=200, false_alarms=[], seconds=1, evidence=[])
+    assert result.exit_code(report_of(healthy=[quiet], healthy_planned=1)) == 0
+    assert result.exit_code(report_of(healthy=[quiet], healthy_planned=2)) == 2
+    assert result.exit_code(report_of(healthy=[quiet.model_copy(update={"false_alarms": ["x"]})], healthy_planned=1)) == 1
+
+
+def test_totals_count_what_was_performed_and_say_what_was_not():
+    done = report_of(told(), told(drill="e", right_cause=False, seconds_to_detect=4.0), perform.not_performed(DRILL, "w"))
+    assert result.totals(done) == (
+        "2 of 2 drills detected; 2 on the right subject; 1 with the right cause; 0 false alarms elsewhere; "
+        "median 3 s to detect; 1 not performed")
+
+
+def test_what_a_log_says_is_no_markup_in_the_reports():
+    done = report_of(told(observed="<script>alert(1)</script> | `x`", false_alarms=["<img src=x>"]))
+    assert "<script" not in result.page(done)
+    assert "<img" not in result.page(done)
+    assert "<script" not in result.markdown(done)
+    assert "\\|" in result.markdown(done)
+
+
+def test_a_result_without_what_was_seen_or_why_not_is_refused():
+    with pytest.raises(ValidationError, match="needs what was seen"):
+        told(detected=None)
+    with pytest.raises(ValidationError, match="why it was not"):
+        told(performed=False, detected=None, right_subject=None, right_cause=None, seconds_to_detect=None)
+
+
+def test_the_record_is_strict(tmp_path):
+    write_record(tmp_path / "drill.json", report_of(told()))
+    assert read_record(tmp_path / "drill.json", DrillReport) == report_of(told())
+    text = json.loads((tmp_path / "drill.json").read_text())
+    (tmp_path / "drill.json").write_text(json.dumps(text | {"extra": 1}))
+    with pytest.raises(RecordError, match="extra"):
+        read_record(tmp_path / "drill.json", DrillReport)
+
+
+def test_drills_of_one_shape_are_performed_together():
+    shapes = [campaign.shape_of(drill) for drill in campaign._in_order(drills.DRILLS)]
+    changes = sum(one != other for one, other in itertools.pairwise(shapes))
+    assert changes == len(set(shapes)) - 1 == 2
+
+
+# ---- elsewhere
+
+def test_ranks_and_nodes_are_called_as_the_cluster_calls_them():
+    drill = next(drill for drill in drills.DRILLS if drill.id == "wrong-value")
+    there = elsewhere.on_nodes(drill, ("gpu01", "gpu02"), 8)
+    assert there.subject == "gpu02/rank8"
+    assert dict(there.environment)["BRINGUP_DRILL"] == "wrong-value:8"
+    assert there.silent == ("gpu01/rank0", "gpu01/rank1", "gpu02/rank9")
+
+
+def test_what_is_no_rank_and_no_node_stays():
+    drill = next(drill for drill in drills.DRILLS if drill.id == "curve-dip")
+    there = elsewhere.on_nodes(drill, ("a", "b"), 8)
+    assert there.environment == drill.environment
+    assert there.subject == "2-nodes"
+
+
+def test_a_step_is_kept_with_its_rank():
+    drill = next(drill for drill in drills.DRILLS if drill.id == "rank-killed")
+    assert dict(elsewhere.on_nodes(drill, ("a", "b"), 4).environment)["BRINGUP_DRILL"] == "kill-rank:5@4"
+
+
+def test_a_drill_that_would_mean_nothing_says_why():
+    generic, local = profile.load("generic"), profile.load("local-cpu")
+    by_id = {drill.id: drill for drill in drills.DRILLS}
+    assert "local cluster only" in str(elsewhere.why_not(by_id["node-off"], local, 4, 2))
+    assert "4 nodes" in str(elsewhere.why_not(by_id["slow-matmul"], local, 2, 2))
+    assert "declares no" in str(elsewhere.why_not(by_id["latency"], generic, 2, 2))
+    assert "not applicable" in str(elsewhere.why_not(by_id["nic-left-out"], local, 2, 2))
+    assert "of nccl.transport" in str(elsewhere.why_not(by_id["infiniband-left-out"], local, 2, 2))
+    h100 = profile.load("h100-8x400g")
+    assert elsewhere.why_not(by_id["infiniband-left-out"], h100, 2, 8) is None
+    assert elsewhere.why_not(by_id["wrong-value"], local, 2, 2) is None
+
+
+def test_nothing_but_commands_of_the_login_host_is_made_on_a_real_cluster():
+    here = ground.Here(("a", "b"))
+    here.make((("sh", "true"),))
+    with pytest.raises(ground.GroundError, match="local one only"):
+        here.make((("on", "n1", "true"),))
+
+
+# ---- whose evidence it is
+
+@pytest.mark.parametrize(("change", "says"), [
+    (lambda folder: (folder / "raw/clock.jsonl").unlink(), "raw/clock.jsonl is gone"),
+    (lambda folder: (folder / "raw/clock.jsonl").write_text("{}\n"), "raw/clock.jsonl was changed after"),
+    (lambda folder: (folder / "raw/more.jsonl").write_text("{}\n"), "raw/more.jsonl came after"),
+])
+def test_evidence_that_is_not_as_it_was_when_the_run_was_closed_is_incomplete(tmp_path, monkeypatch, change, says):
+    folder = discovery(tmp_path, monkeypatch)
+    change(folder)
+    found = next(v for v in judge.judge_folder(folder)[1].verdicts if v.gate == "run.evidence")
+    assert found.outcome is Outcome.INCOMPLETE
+    assert says in found.observed
+
+
+@pytest.mark.parametrize(("stamp", "says"), [
+    ({"run": "another", "utc": None}, "wrote it for run another"),
+    ({"run": None, "utc": "2031-01-01T00:00:00Z"}, "wrote it at 2031"),
+    ({"run": None, "utc": "yesterday"}, "wrote it at yesterday"),
+])
+def test_a_stamp_of_another_run_or_time_is_said(tmp_path, monkeypatch, stamp, says):
+    folder = discovery(tmp_path, monkeypatch)
+    opened = json.loads((folder / "run.json").read_text())
+    closing = {"run": stamp["run"] or opened["name"], "utc": stamp["utc"] or opened["opened_at"]}
+    facts = folder / "raw/inventory.jsonl"
+    facts.write_text(facts.read_text().replace('"end": ', f'{json.dumps(closing)[1:-1]}, "end": '))
+    found = next(v for v in judge.judge_folder(reseal(folder))[1].verdicts if v.gate == "run.evidence")
+    assert found.outcome is Outcome.INCOMPLETE
+    assert says in found.observed
+
+
+def test_a_run_that_was_closed_without_checksums_says_so(tmp_path, monkeypatch):
+    folder = discovery(tmp_path, monkeypatch)
+    closed = json.loads((folder / "closed.json").read_text())
+    del closed["files"]
+    (folder / "closed.json").write_text(json.dumps(closed))
+    found = next(v for v in judge.judge_folder(folder)[1].verdicts if v.gate == "run.evidence")
+    assert found.outcome is Outcome.INCOMPLETE
+    assert "kept no checksums" in str(found.cause)

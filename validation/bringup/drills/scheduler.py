@@ -1,0 +1,116 @@
+"""Faults of Slurm, its daemons and the jobs themselves, in whatever phase shows them soonest. Data only.
+
+Outcome.PASS: the fault is survived. Then the words of `says` must be on the screen while the phase waits, and nothing may fail.
+"""
+
+from __future__ import annotations
+
+from bringup.drills.drill import Command, Drill
+from bringup.records import Outcome
+
+_JOB = "$(squeue --noheader --states=running --name={phase} --format=%i)"
+
+
+def _login(script: str) -> Command:
+    return ("sh", "bash", "-euc", script)
+
+
+def _slurmctld(seconds: int) -> Command:
+    """Away for so long, and started again as the cluster starts it: by its own name."""
+    return _login('pid=$(<"$BRINGUP_CLUSTER/run/slurmctld.pid"); kill "$pid"; '
+                  'while kill -0 "$pid" 2>/dev/null; do sleep 0.1; done; '
+                  f"sleep {seconds}; setsid slurmctld >/dev/null 2>&1 </dev/null")
+
+
+# partition `urgent` preempts; slurmctld reads that at its start only
+_PREEMPTION = ('cp "$SLURM_CONF" "$SLURM_CONF.good"; printf "%s\\n" PreemptType=preempt/partition_prio PreemptMode=REQUEUE '
+               '"PartitionName=urgent Nodes=ALL PriorityTier=10 OverSubscribe=NO" >>"$SLURM_CONF"')
+_NO_PREEMPTION = 'mv "$SLURM_CONF.good" "$SLURM_CONF"'
+
+_OTHER_KEY = ("mkdir -m 700 /tmp/m && head -c 1024 /dev/urandom >/tmp/m/key && chmod 600 /tmp/m/key && "
+              "munged --force --socket=/tmp/m/s --key-file=/tmp/m/key --pid-file=/tmp/m/pid --log-file=/tmp/m/log "
+              '--seed-file=/tmp/m/seed && mount --bind /tmp/m/s "$BRINGUP_CLUSTER/run/munge.sock"')
+_FEWER_GPUS = ("sed 's/\\[0-1\\]$/0/' \"$BRINGUP_CLUSTER/gres.conf\" >/tmp/gres.conf && "
+               'mount --bind /tmp/gres.conf "$BRINGUP_CLUSTER/gres.conf"')
+
+SCHEDULER: tuple[Drill, ...] = (
+    Drill(id="node-drained", fault="one node is drained", phase="discovery",
+          inject=(_login("scontrol update NodeName=n1 State=DRAIN Reason=drill"),),
+          undo=(_login("scontrol update NodeName=n1 State=RESUME"),),
+          wait_for=("n1", "drained"),
+          gate="discovery.node.state", subject="n1", outcome=Outcome.FAIL, says="DRAIN", silent=("n0",)),
+    Drill(id="slurmd-hangs", fault="slurmd of one node is stopped (SIGSTOP), and Slurm has noticed", phase="discovery",
+          inject=(("slurmd", "n1", "pause"),), undo=(("slurmd", "n1", "cont"),), wait_for=("n1", "down*"),
+          gate="discovery.node.state", subject="n1", outcome=Outcome.FAIL, says="NOT_RESPONDING", silent=("n0",)),
+    Drill(id="slurmd-gone", fault="slurmd of one node has ended, and Slurm still calls the node idle", phase="discovery",
+          inject=(("slurmd", "n1", "kill"),), undo=(("slurmd", "n1", "start"),),
+          gate="discovery.node.answered", subject="n1", outcome=Outcome.FAIL, says="Communication connection failure",
+          consequences=(("discovery.node.state", "n1"),)),
+    Drill(id="munge-key", fault="one node has another munge key", phase="discovery",
+          inject=(("on", "n1", "bash", "-c", _OTHER_KEY),),
+          undo=(("on", "n1", "bash", "-c", 'umount "$BRINGUP_CLUSTER/run/munge.sock"; kill "$(</tmp/m/pid)"; rm -r /tmp/m'),),
+          gate="discovery.node.answered", subject="n1", outcome=Outcome.FAIL, says="Zero Bytes",
+          consequences=(("discovery.node.state", "n1"),)),  # slurmctld cannot reach it either
+    Drill(id="gres-mismatch", fault="slurmd of one node reports a GPU fewer than slurm.conf says", phase="discovery",
+          inject=(("on", "n1", "bash", "-c", _FEWER_GPUS), ("slurmd", "n1", "stop"), ("slurmd", "n1", "start")),
+          wait_for=("n1", "inval"),
+          undo=(("on", "n1", "bash", "-c", 'umount "$BRINGUP_CLUSTER/gres.conf"'),
+                ("slurmd", "n1", "stop"), ("slurmd", "n1", "start"), _login("scontrol update NodeName=n1 State=RESUME")),
+          gate="discovery.node.state", subject="n1", outcome=Outcome.FAIL, says="INVALID_REG", silent=("n0",)),
+    Drill(id="node-flaps", fault="one node goes down in the middle of a job and comes back", phase="nccl_pairwise",
+          during=(("off", "n1"), ("boot", "n1")),
+          gate="run.restarts", subject="job", outcome=Outcome.WARN, says="1"),
+    Drill(id="job-requeued", fault="the job is requeued while it runs", phase="nccl_pairwise",
+          during=(_login(f"scontrol requeue {_JOB}"),), where="anywhere",
+          gate="run.restarts", subject="job", outcome=Outcome.WARN, says="1"),
+    Drill(id="job-preempted", fault="a job of another partition takes the nodes away", phase="nccl_pairwise",
+          inject=(_login(_PREEMPTION), _slurmctld(0)),
+          during=(_login("srun --partition=urgent --nodes=2 --exclusive --mem=0 true"),),
+          undo=(_login(_NO_PREEMPTION), _slurmctld(0)),
+          gate="run.restarts", subject="job", outcome=Outcome.WARN, says="1"),
+    Drill(id="job-cancelled", fault="the job is cancelled while it runs", phase="nccl_pairwise",
+          during=(_login(f"scancel {_JOB}"),), where="anywhere",
+          gate="run.closed", subject="job", outcome=Outcome.INCOMPLETE, says="CANCELLED"),
+    Drill(id="job-out-of-time", fault="the time of the job is over while it runs", phase="run_1gpu",
+          environment=(("BRINGUP_DRILL", "hang-rank:0@2"),),
+          during=(_login(f"scontrol update JobId={_JOB} EndTime=now+1"),), where="anywhere",
+          gate="run.closed", subject="job", outcome=Outcome.INCOMPLETE, says="TIMEOUT"),
+    Drill(id="job-out-of-memory", fault="the job was granted too little memory", phase="run_1gpu",
+          environment=(("SBATCH_MEM_PER_NODE", "200M"),),
+          gate="train.exit_code", subject="job", outcome=Outcome.FAIL, says=""),
+    Drill(id="controller-restarts", fault="slurmctld is restarted while a job runs", phase="nccl_pairwise",
+          during=(_slurmctld(0),), gate="run.closed", subject="job", outcome=Outcome.PASS, says="nccl_pairwise"),
+    Drill(id="controller-away", fault="slurmctld is away for 40 s while a job runs", phase="nccl_pairwise",
+          during=(_slurmctld(40),), gate="run.closed", subject="job", outcome=Outcome.PASS, says="no answer"),
+    Drill(id="name-leads-elsewhere", fault="on one node the name of another one has a wrong address",
+          phase="nccl_pairwise", nodes=4,
+          inject=(("on", "n1", "bash", "-c",
+                   "sed 's/^10.77.1.10 /10.77.1.99 /' /etc/hosts >/tmp/hosts && mount --bind /tmp/hosts /etc/hosts"),),
+          undo=(("on", "n1", "umount", "/etc/hosts"),),
+          gate="nccl.pair.link", subject="n0--n1", outcome=Outcome.FAIL, says="no answer"),
+    Drill(id="one-way-loss", fault="one node loses 15 of 100 packets that it sends, and none that it gets",
+          phase="nccl_pairwise", nodes=4,
+          inject=(("on", "n1", "nft", "table inet drill { chain out { type filter hook output priority 0; "
+                                      "oif \"eth0\" numgen random mod 100 < 15 drop; }; }"),),
+          undo=(("on", "n1", "nft", "delete", "table", "inet", "drill"),),
+          gate="nccl.pair.node.latency", subject="n1", outcome=Outcome.FAIL, says="us",
+          consequences=(("nccl.pair.node", "n1"), ("nccl.pair.slowest", "job"), ("nccl.pair.link*", "*n1*"))),
+    Drill(id="path-full", fault="the results folder is full for one node", phase="smoke",
+          inject=(("on", "n1", "bash", "-euc", "mkdir -p /tmp/full && mount -t tmpfs -o size=64k,nr_inodes=64 tmpfs /tmp/full && "
+                   "mkdir /tmp/full/upper /tmp/full/work && { head -c 1M /dev/zero >/tmp/full/upper/fill || true; } 2>/dev/null && "
+                   "mount -t overlay -o lowerdir={results},upperdir=/tmp/full/upper,workdir=/tmp/full/work overlay {results}"),),
+          undo=(("on", "n1", "umount", "{results}"), ("on", "n1", "umount", "/tmp/full")),
+          environment=(("BRINGUP_SMOKE_PARTS", "folder"),),
+          gate="smoke.fs.writes", subject="n1", outcome=Outcome.FAIL, says="No space left"),
+    # with a fabric: seen nowhere yet, there was none
+    Drill(id="infiniband-left-out", fault="NCCL is told to leave InfiniBand alone", phase="nccl_scaling", where="anywhere",
+          environment=(("NCCL_IB_DISABLE", "1"),), needs_expected=("nccl.transport", "IB"),
+          gate="nccl.transport", subject="2-nodes", outcome=Outcome.FAIL, says="Socket", consequences=(("nccl.*", "*"),)),
+    Drill(id="nvlink-left-out", fault="NCCL is told to leave the direct way between GPUs alone",
+          phase="nccl_scaling", where="anywhere",
+          environment=(("NCCL_P2P_DISABLE", "1"),), needs_expected=("discovery.gpu.nvlinks", "[1-9]"),
+          gate="nccl.all_reduce.busbw", subject="1-node", outcome=Outcome.FAIL, says="GB/s", consequences=(("nccl.*", "*"),)),
+    Drill(id="nic-left-out", fault="NCCL is told to leave one NIC alone", phase="nccl_scaling", where="anywhere",
+          environment=(("NCCL_IB_HCA", "^=mlx5_0"),), needs_expected=("nccl.transport", "IB"),
+          gate="nccl.nics", subject="2-nodes", outcome=Outcome.FAIL, says="", consequences=(("nccl.*", "2-nodes"),)),
+)
