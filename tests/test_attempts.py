@@ -64,6 +64,7 @@ def test_what_kill_on_bad_exit_cancels_was_not_ended_by_slurm(tmp_path: Path) ->
 
 @pytest.mark.parametrize("line", [
     "1: train_ddp_multi_node.py: --run-dir /x/run: no such run folder (it must have raw/), seen from n1; `bringup open` makes one",
+    "1: /x/run: run folder cannot be written, seen from n1; is it on a filesystem that all nodes share?",
     "1: train_ddp_multi_node.py: /x/run/raw/rank2.jsonl cannot be written: Read-only file system; --run-dir must be a folder made "
     "by `bringup open`, shared by all nodes (seen from n1)",
 ])

@@ -78,7 +78,7 @@ def test_the_same_ranks_continue_bit_for_bit_and_pass_over_a_save_that_was_kille
     assert trained(found) == trained(whole)
     assert found.parameter_checksums == whole.parameter_checksums
     assert found.resumed is not None
-    assert (found.resumed.run, found.resumed.step, found.resumed.random_state) == ("saved", 4, True)  # as its record says, wherever it was copied to
+    assert (found.resumed.run, found.resumed.step, found.resumed.random_state) == ("saved", 4, True)
     assert found.checkpoint is not None
     assert (found.checkpoint.differing, found.checkpoint.written) == (0, 0)
     assert "step-00000005.part is an unfinished save" in run.output
@@ -200,6 +200,19 @@ def test_a_full_disk_names_rank_file_and_cause_and_leaves_the_checkpoint_before(
     said = run.value(0, "train.rank.error")
     assert "checkpoint of step 4" in said
     assert f"{small}/run/.step-00000004.part/__0_0.distcp: rank 0 on n0 cannot write it: No space left on device" in said
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small filesystem needs root")
+def test_a_full_disk_at_the_end_names_the_file_and_leaves_no_half_metrics(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    kept = tmp_path / "kept"
+    # two pages of 4 KiB are left: one for the rank's facts, one for run_args.json, none for metrics.json
+    fill = ('mount -t tmpfs -o size=64k tmpfs "$0" && mkdir "$0/raw" && head -c 57344 /dev/zero >"$0/filler"; '
+            '"${@:2}"; rc=$?; cp -r "$0/." "$1"; exit $rc')
+    run = one_process(folder, under=("unshare", "-m", "bash", "-c", fill, str(folder), str(kept)))
+    assert run.codes == [1], run.output
+    assert f"OSError: [Errno 28] cannot be written: No space left on device: '{folder}/metrics.json'" in run.output
+    assert {path.name for path in kept.iterdir()} == {"raw", "filler", "run_args.json"}
 
 
 def test_fingerprints_see_one_bit_and_rows_that_changed_places() -> None:

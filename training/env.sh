@@ -22,6 +22,17 @@ unset NCCL_DEBUG_FILE # srun labels what comes from where; files per rank would 
 
 export OMP_NUM_THREADS TOKENIZERS_PARALLELISM PYTHONUNBUFFERED HF_HUB_OFFLINE NCCL_DEBUG TORCH_CPP_LOG_LEVEL
 
+# Before torchrun makes raw/ by itself: where the folder of results is another one, the ranks would write into that.
+if [[ -n ${RUN_DIR:-} && -n ${SLURM_PROCID:-} && -n ${MASTER_ADDR:-} ]]; then
+  fault=
+  [[ -w $RUN_DIR/raw ]] || fault='run folder cannot be written'
+  [[ -e $RUN_DIR/run.json ]] || fault='no such run folder'
+  if [[ -n $fault ]]; then
+    printf '%s: %s, seen from %s; is it on a filesystem that all nodes share?\n' "$RUN_DIR" "$fault" "${SLURMD_NODENAME:-$HOSTNAME}" >&2
+    exit 2
+  fi
+fi
+
 # The interface that leads to the master; on the master, the one that has its address. Empty when it cannot be said.
 interface_to() { # host name or address
   local address own

@@ -141,16 +141,21 @@ def save(root: Path, run: str, strategy: str, recipe: dict[str, Any], trainer: T
         scheduler=_plain(trainer.lr_scheduler.state_dict()), loss=so_far.loss, grad_norm=so_far.grad_norm,
         written_at=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
 
+    unseen = {file.rank: file.name for file in record.files if not (part / file.name).is_file()} if group.RANK == 0 else {}
+    unseen = group.from_first(unseen)
+
+    def all_seen() -> None:
+        if group.RANK in unseen:
+            raise CheckpointError(f"checkpoint of step {step}: {part / unseen[group.RANK]} was written on {node_name()} and is not "
+                                  f"seen by rank 0; is {root} one folder on all nodes?")
+
     def finish() -> None:
-        missing = [file.name for file in record.files if not (part / file.name).is_file()]
-        if missing:
-            raise CheckpointError(f"checkpoint of step {step}: {part / missing[0]} was written and is not seen from "
-                                  f"{node_name()}; is {root} one folder on all nodes?")
         with _naming(part / RECORD, step):
             write_record(part / RECORD, record)
             part.rename(final)
             _sync_folder(root)
 
+    together(all_seen)
     together(lambda: finish() if group.RANK == 0 else None)
     drill.after_save(group.RANK, step, [final / file.name for file in files[group.RANK]])
     return final, group.from_first(record), seconds

@@ -597,17 +597,19 @@ def write_record(path: Path, record: Record, *, replace: bool = False) -> None:
 def write_text(path: Path, text: str, *, replace: bool = False) -> None:
     """Write atomically; a reader sees the old file, the new file, or none, never half of one."""
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    with part.open("w", encoding="utf-8") as stream:
-        stream.write(text)
-        stream.flush()
-        os.fsync(stream.fileno())
     try:
+        with part.open("w", encoding="utf-8") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
         if replace:
             part.replace(path)
         else:
             os.link(part, path)  # atomic on NFS too, and fails when the name is taken
     except FileExistsError as error:
         raise RecordError(f"{path}: already written; a record is never overwritten") from error
+    except OSError as error:  # of a full disk Python does not say which file it was
+        raise OSError(error.errno, f"cannot be written: {error.strerror}", str(path)) from error
     finally:
         part.unlink(missing_ok=True)
 

@@ -13,8 +13,9 @@ from bringup.runs import CONTINUED, METRICS, RUN, RUN_ARGS
 LAUNCH_LOG = "raw/launch.log"
 # without a reason it is what --kill-on-bad-exit does when a rank failed: then the rank is the story
 _ENDED = re.compile(r"\*\*\* (?:JOB|STEP) \S+ ON (?P<node>\S+) CANCELLED AT \S+ DUE TO (?P<why>[A-Z ]+?) \*\*\*")
-_NO_RESULTS = re.compile(  # training/src: rank.py and arguments.py
-    r"(?P<what>(?:raw/rank\d+\.jsonl cannot be written: [^;]+|no such run folder))\b.*seen from (?P<node>[\w.-]+)")
+_NO_RESULTS = re.compile(  # training: env.sh; src/rank.py and src/arguments.py
+    r"(?P<what>raw/rank\d+\.jsonl cannot be written: [^;]+|run folder cannot be written|no such run folder)\b"
+    r".*seen from (?P<node>[\w.-]+)")
 _SPEEDS = ("train.tokens_per_s", "train.scaling.efficiency")
 
 
