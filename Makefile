@@ -39,7 +39,7 @@ test: setup lint ## lint, unit tests, and the integration tests on a local clust
 	$(PY) -m pytest tests
 
 drill: setup ## the whole catalogue of faults, made and found on a local cluster
-	BRINGUP_ALL_DRILLS=1 $(PY) -m pytest tests/cluster/test_drills.py
+	.venv/bin/bringup drill
 
 lint: setup ## ruff, mypy --strict, shellcheck
 	$(PY) -m ruff check .

@@ -10,7 +10,7 @@ batch() { # NAME OPTIONS… COMMAND: a job of one task; prints its id, nothing w
 
 # Submitted first and looked at last.
 submit_jobs() {
-  local delay=() dependency=() failing=() requeue=(--requeue) failure='exit 7'
+  local delay=() dependency=() failing=() failure='exit 7'
   ! drilled exit-code-lost || failure='exit 7 | true'
   array_last=3
   ! drilled slow-queue || delay=(--begin=now+40)
@@ -24,6 +24,13 @@ submit_jobs() {
   drilled no-dependency || { dependency=(--dependency="afterok:$before_job") failing=(--dependency="afterok:$exit_job"); }
   after_job=$(batch after "${dependency[@]}" true)
   never_job=$(batch never "${failing[@]}" --kill-on-invalid-dep=yes true)
+}
+
+# Begins a second time when Slurm allows it: two minutes later by default (cred_expire).
+submit_requeue_job() {
+  local requeue=(--requeue)
+  ! drilled no-requeue || requeue=(--no-requeue)
+  requeue_job=$(batch requeue "${requeue[@]}" --output="$raw/requeue.txt" "exec python3 $probes/scheduler.py attempt")
 }
 
 # The signal comes with Slurm's next look at time limits, half a minute at most. Submitted when no step needs all cores any more.

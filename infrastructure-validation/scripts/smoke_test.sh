@@ -5,7 +5,7 @@
 # Does not prove: what happens under load of others, or after an hour; that a training step works.
 # Usage:          bash infrastructure-validation/scripts/smoke_test.sh [--nodes N | --nodelist n[0-3]]
 #                 (on a login host; default: all nodes of the default partition)
-# Environment:    BRINGUP_SMOKE_PARTS: which parts run (default: jobs binding folder
+# Environment:    BRINGUP_SMOKE_PARTS: which parts run (default: jobs warning requeue binding folder
 #                 compute storage); what is left out is incomplete. BRINGUP_STORAGE_MIB: size of the
 #                 file that each node writes (default 64)
 set -euo pipefail
@@ -23,16 +23,19 @@ probes=infrastructure-validation/probes
 raw=$RUN_DIR/raw
 where=(--nodes="$USABLE_COUNT" --nodelist="$USABLE" --immediate="$BRINGUP_WAIT_S")
 rc=0
-parts=" ${BRINGUP_SMOKE_PARTS:-jobs binding folder compute storage} "
+parts=" ${BRINGUP_SMOKE_PARTS:-jobs warning requeue binding folder compute storage} "
 wanted() { [[ $parts == *" $1 "* ]]; }
 
 save ping.txt scontrol ping
 save scontrol-node.txt scontrol --oneliner show node
+! wanted requeue || submit_requeue_job
 ! wanted jobs || submit_jobs
 ! wanted binding || look_at_binding
-! wanted jobs || submit_warning_job
+! wanted warning || submit_warning_job
 ! wanted folder || look_at_folder
 ! wanted compute || look_at_compute
 ! wanted storage || look_at_storage
 ! wanted jobs || collect_jobs
+! wanted warning || save_ended_job job-warning.txt "$warning_job"
+! wanted requeue || save_ended_job job-requeue.txt "$requeue_job" 180
 run_end "$rc"

@@ -30,6 +30,8 @@ _CONTROLLER_BACK = (("sh", "bash", "-c", 'mv "$SLURM_CONF.good" "$SLURM_CONF"'),
 # the other parts of the phase are left out, and incomplete
 _BINDING = (("BRINGUP_SMOKE_PARTS", "binding"),)
 _JOBS = (("BRINGUP_SMOKE_PARTS", "jobs"),)
+_WARNING = (("BRINGUP_SMOKE_PARTS", "warning"),)
+_REQUEUE = (("BRINGUP_SMOKE_PARTS", "requeue"),)
 _NO_JOBS = (("BRINGUP_SMOKE_PARTS", "binding folder compute storage"),)
 _FOLDER = (("BRINGUP_SMOKE_PARTS", "folder"),)
 _COMPUTE = (("BRINGUP_SMOKE_PARTS", "compute"),)
@@ -84,10 +86,10 @@ SMOKE: tuple[Drill, ...] = (
           environment=(("BRINGUP_DRILL", "no-dependency"), *_JOBS), where="anywhere",
           gate="smoke.dependency.waits", subject="job", outcome=Outcome.FAIL, says="-", also=(("smoke.dependency.never", "job"),)),
     Drill(id="no-warning", fault="a job is not warned before its time limit", phase="smoke",
-          environment=(("BRINGUP_DRILL", "no-warning"), *_JOBS), where="anywhere",
+          environment=(("BRINGUP_DRILL", "no-warning"), *_WARNING), where="anywhere",
           gate="smoke.time_limit.warned", subject="job", outcome=Outcome.FAIL, says="no"),
     Drill(id="no-requeue", fault="requeueing is refused", phase="smoke",
-          environment=(("BRINGUP_DRILL", "no-requeue"), *_JOBS), where="anywhere",
+          environment=(("BRINGUP_DRILL", "no-requeue"), *_REQUEUE), where="anywhere",
           gate="smoke.requeue", subject="job", outcome=Outcome.FAIL, says="0"),
     Drill(id="no-devices-confined", fault="the kernel keeps no job from another's GPU", phase="smoke", unconfined=True,
           environment=(("BRINGUP_PROFILE", "local-cpu"), *_BINDING),
@@ -105,8 +107,10 @@ SMOKE: tuple[Drill, ...] = (
           gate="smoke.node.ran_tasks", subject="n1", outcome=Outcome.FAIL, says="1", also=(("smoke.node.ran_tasks", "n0"),)),
     Drill(id="exit-code-lost", fault="the exit code of a failing job is swallowed", phase="smoke",
           environment=(("BRINGUP_DRILL", "exit-code-lost"), *_JOBS), where="anywhere",
-          gate="smoke.exit_code", subject="job", outcome=Outcome.FAIL, says="0:0"),
-    Drill(id="slow-queue", fault="a job waits 40 s on free nodes", phase="smoke", environment=(("BRINGUP_DRILL", "slow-queue"),),
+          gate="smoke.exit_code", subject="job", outcome=Outcome.FAIL, says="0:0",
+          consequences=(("smoke.dependency.never", "job"),)),  # it waits for that job to fail
+    Drill(id="slow-queue", fault="a job waits 40 s on free nodes", phase="smoke", where="anywhere",
+          environment=(("BRINGUP_DRILL", "slow-queue"), *_JOBS),
           gate="smoke.queue.latency", subject="job", outcome=Outcome.WARN, says="s"),
     Drill(id="wrong-matmul", fault="one element of a product is wrong on one node", phase="smoke",
           environment=(("BRINGUP_DRILL", "wrong-matmul:n1"), *_COMPUTE), where="anywhere",
