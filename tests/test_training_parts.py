@@ -50,7 +50,7 @@ def test_flops_per_token_equals_a_sum_by_hand() -> None:
     # tiny: h 64, 4 heads of 16, 2 kv heads, f 128, 4 layers, V 512, S 128
     layer = 64 * 64 + 2 * 64 * 32 + 64 * 64 + 3 * 64 * 128  # q, k + v, o, feed-forward
     attention = 2 * 64 * 128  # scores and values, per token and layer: H x d = 64, S = 128
-    assert flops.flops_per_token(config_of("tiny"), 128) == 3 * 2 * (4 * (layer + attention) + 64 * 512)
+    assert flops.flops_per_token(config_of("tiny"), 128).full == 3 * 2 * (4 * (layer + attention) + 64 * 512)
 
 
 def test_flops_per_token_equals_torch_counting_an_eager_step() -> None:
@@ -63,14 +63,14 @@ def test_flops_per_token_equals_torch_counting_an_eager_step() -> None:
     ids = torch.zeros(2, 128, dtype=torch.long)
     with FlopCounterMode(display=False) as counter:
         model(input_ids=ids, labels=ids).loss.backward()
-    assert counter.get_total_flops() == flops.flops_per_token(model.config, 128) * ids.numel()
+    assert counter.get_total_flops() == flops.flops_per_token(model.config, 128).full * ids.numel()
 
 
 @pytest.mark.parametrize(("stem", "gflops"), [("llama3-8b", 57.91), ("smollm3-3b", 25.70)])
 def test_flops_per_token_at_8k_are_the_known_ones(stem: str, gflops: float) -> None:
     import flops
 
-    assert flops.flops_per_token(config_of(stem), 8192) / 1e9 == pytest.approx(gflops, abs=0.01)
+    assert flops.flops_per_token(config_of(stem), 8192).full / 1e9 == pytest.approx(gflops, abs=0.01)
 
 
 @pytest.mark.parametrize(("name", "tflops"), [
@@ -214,6 +214,7 @@ def test_steady_window_judges_the_slowest_rank_of_each_step() -> None:
 
     steady = meter.steady_window([[9.0, 1.0, 1.0], [9.0, 2.0, 2.0]], ["n0", "n1"], warmup_steps=1, tokens_per_step=100)
     assert steady.tokens_per_s == 100 * 2 / 4.0
+    assert steady.steps_s == [2.0, 2.0]
     assert (steady.step_time_s.p50, steady.step_time_s.p95, steady.step_time_s.max) == (1.5, 2.0, 2.0)
     assert (steady.step_time_s.slowest_rank, steady.step_time_s.slowest_rank_node) == (1, "n1")
 

@@ -19,7 +19,10 @@ from bringup.records import RunArgs, TrainMetrics, read_record
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "training" / "src"
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run"]
-STEPS = ["--steps", "6"]
+STEPS = ["--steps", "6"]  # of a test that compares no trajectory
+TWENTY = ("--steps", "20")
+ACCELERATE = [sys.executable, "-m", "accelerate.commands.launch", "--config_file"]
+BF16_GAP, BF16_NORM_GAP = 0.02, 0.1  # nats, and a share; 0.0016 and 0.042 were seen over these 20 steps
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,7 @@ def launch(folder: Path, commands: list[list[str]], drill: str = "") -> Finished
     started = time.monotonic()
     launchers = [
         subprocess.Popen(
-            [*command, "--run-dir", str(folder), *STEPS], env=environment | {"SLURMD_NODENAME": f"n{node}"}, text=True,
+            [*command, "--run-dir", str(folder)], env=environment | {"SLURMD_NODENAME": f"n{node}"}, text=True,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         for node, command in enumerate(commands)
     ]
@@ -66,24 +69,47 @@ def launch(folder: Path, commands: list[list[str]], drill: str = "") -> Finished
     return Finished(folder, [launcher.returncode for launcher in launchers], output, time.monotonic() - started)
 
 
-def one_node(folder: Path, entrypoint: str, *options: str, drill: str = "") -> Finished:
-    command = [*TORCHRUN, "--standalone", "--nproc-per-node", "2", str(SOURCE / f"{entrypoint}.py"), *options]
-    return launch(folder, [command], drill)
+def one_node(folder: Path, entrypoint: str, *options: str, drill: str = "", launcher: list[str] | None = None) -> Finished:
+    launcher = launcher or [*TORCHRUN, "--standalone", "--nproc-per-node", "2"]
+    return launch(folder, [[*launcher, str(SOURCE / f"{entrypoint}.py"), *STEPS, *options]], drill)
 
 
-def two_nodes(folder: Path, ranks_per_node: int, entrypoint: str, *options: str, drill: str = "") -> Finished:
+def two_nodes(folder: Path, ranks_per_node: int, entrypoint: str, *options: str, drill: str = "", config: str | None = None
+              ) -> Finished:
+    """Two launchers: torchrun's, or accelerate's with a configuration of training/accelerate."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])
-    return launch(folder, [
-        [*TORCHRUN, "--nnodes", "2", "--node-rank", node, "--nproc-per-node", str(ranks_per_node), "--master-addr",
-         "127.0.0.1", "--master-port", port, str(SOURCE / f"{entrypoint}.py"), *options]
-        for node in ("0", "1")], drill)
+
+    def launcher(node: str) -> list[str]:
+        if config is not None:
+            return [*ACCELERATE, str(ROOT / f"training/accelerate/{config}.yaml"), "--num_processes", str(2 * ranks_per_node),
+                    "--machine_rank", node, "--main_process_ip", "127.0.0.1", "--main_process_port", port,
+                    "--parallelism_config_dp_shard_size", str(ranks_per_node)]
+        return [*TORCHRUN, "--nnodes", "2", "--node-rank", node, "--nproc-per-node", str(ranks_per_node), "--master-addr",
+                "127.0.0.1", "--master-port", port]
+
+    return launch(folder, [[*launcher(node), str(SOURCE / f"{entrypoint}.py"), *STEPS, *options] for node in ("0", "1")], drill)
 
 
 @pytest.fixture(scope="module")
 def single(tmp_path_factory: pytest.TempPathFactory) -> Finished:
-    return launch(tmp_path_factory.mktemp("runs") / "single", [[sys.executable, str(SOURCE / "train_single_gpu.py")]])
+    return launch(tmp_path_factory.mktemp("runs") / "single", [[sys.executable, str(SOURCE / "train_single_gpu.py"), *TWENTY]])
+
+
+@pytest.fixture(scope="module")
+def ddp(tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    return one_node(tmp_path_factory.mktemp("runs") / "ddp", "train_ddp_single_node", *TWENTY, "--gradient-accumulation", "2")
+
+
+@pytest.fixture(scope="module")
+def fsdp(tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    return one_node(tmp_path_factory.mktemp("runs") / "fsdp", "train_fsdp_single_node", *TWENTY)
+
+
+@pytest.fixture(scope="module")
+def hsdp(tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    return two_nodes(tmp_path_factory.mktemp("runs") / "hsdp", 2, "train_fsdp_multi_node", *TWENTY, "--hsdp")
 
 
 def require_same_training(run: Finished, single: Finished) -> None:
@@ -92,17 +118,25 @@ def require_same_training(run: Finished, single: Finished) -> None:
     ours, reference = run.metrics(), single.metrics()
     assert ours.loss == pytest.approx(reference.loss, abs=1e-5)
     assert ours.grad_norm == pytest.approx(reference.grad_norm, rel=1e-5)
-    assert (ours.sample_count, ours.sample_distinct) == (6 * 8, 6 * 8)
+    assert len(ours.loss) == 20
+    assert (ours.sample_count, ours.sample_distinct) == (20 * 8, 20 * 8)
     assert ours.tokens_per_step == reference.tokens_per_step == 8 * 128
+    assert ours.padded_tokens_per_s == 0
     assert ours.tokens_per_s == pytest.approx(ours.tokens_per_s_per_rank * ours.world_size)
     assert (ours.mfu, ours.mfu_reason) == (None, "no peak is known for cpu")
     changed = {name for name, value in run.args() if value != getattr(single.args(), name)}
     assert changed <= RunArgs.STRATEGY
+    assert ours.observed.differs_from(run.args()) == []
     for rank in range(ours.world_size):
         assert run.value(rank, "train.rank.world_size") == ours.world_size
         assert run.value(rank, "train.rank.state") == "finished"
-        assert run.value(rank, "train.rank.steps") == 6
+        assert run.value(rank, "train.rank.steps") == 20
         assert "end" in run.facts(rank)
+
+
+def documents_tokenized(run: Finished) -> list[int]:
+    """By each rank."""
+    return [run.value(rank, "train.rank.tokenized_documents") for rank in range(run.metrics().world_size)]
 
 
 def test_one_process_trains_and_the_loss_falls(single: Finished) -> None:
@@ -110,46 +144,104 @@ def test_one_process_trains_and_the_loss_falls(single: Finished) -> None:
     metrics = single.metrics()
     assert metrics.observed.kind == "single"
     assert metrics.loss[-1] < metrics.loss[0] - 0.3
-    assert metrics.step_time_s.window_steps == 4
+    assert metrics.step_time_s.window_steps == 18
     assert sum(metrics.startup.model_dump().values()) < metrics.wall_time_s
-    assert "6 steps" in single.output
+    assert "20 steps" in single.output
     assert "warn" not in single.output.lower()
 
 
-def test_ddp_is_one_training_on_two_ranks(tmp_path: Path, single: Finished) -> None:
-    run = one_node(tmp_path / "ddp", "train_ddp_single_node", "--gradient-accumulation", "2")
+def test_accumulation_and_recomputation_change_nothing_in_one_process(tmp_path: Path, single: Finished) -> None:
+    run = launch(tmp_path / "recomputed", [[sys.executable, str(SOURCE / "train_single_gpu.py"), *TWENTY, "--gradient-accumulation",
+                                            "4", "--activation-checkpointing"]])
     require_same_training(run, single)
-    observed = run.metrics().observed
+    assert (run.metrics().observed.recomputed_layers, run.metrics().observed.decoder_layers) == (4, 4)
+    assert single.metrics().observed.recomputed_layers == 0
+
+
+def test_ddp_is_one_training_on_two_ranks(ddp: Finished, single: Finished) -> None:
+    require_same_training(ddp, single)
+    observed = ddp.metrics().observed
     assert (observed.kind, observed.wrapper, observed.hosts) == ("ddp", "DistributedDataParallel", ["n0", "n0"])
-    assert len(set(run.metrics().parameter_checksums)) == 1
+    assert len(set(ddp.metrics().parameter_checksums)) == 1
 
 
 def test_ddp_across_two_nodes(tmp_path: Path, single: Finished) -> None:
-    run = two_nodes(tmp_path / "ddp2", 1, "train_ddp_multi_node")
+    run = two_nodes(tmp_path / "ddp2", 1, "train_ddp_multi_node", *TWENTY)
     require_same_training(run, single)
     assert run.metrics().observed.hosts == ["n0", "n1"]
     assert run.args().nodes == 2
 
 
-def test_fsdp_holds_half_of_the_parameters_per_rank(tmp_path: Path, single: Finished) -> None:
-    run = one_node(tmp_path / "fsdp", "train_fsdp_single_node", "--save-steps", "6")
-    require_same_training(run, single)
-    observed = run.metrics().observed
+def test_fsdp_holds_half_of_the_parameters_per_rank(fsdp: Finished, single: Finished) -> None:
+    require_same_training(fsdp, single)
+    observed = fsdp.metrics().observed
     assert (observed.kind, observed.placements, observed.mesh) == ("fsdp", ["(Shard(dim=0),)"], [[0, 1]])
+    assert observed.reshard_after_forward is True
     assert observed.parameters_local_max * 2 == observed.parameters
-    assert run.value(0, "train.strategy.kind") == "fsdp"
-    assert (run.folder / "checkpoints" / "checkpoint-6" / "pytorch_model_fsdp_0" / ".metadata").is_file()
+    assert fsdp.value(0, "train.strategy.kind") == "fsdp"
 
 
-def test_hsdp_shards_inside_a_node_and_replicates_across(tmp_path: Path, single: Finished) -> None:
-    run = two_nodes(tmp_path / "hsdp", 2, "train_fsdp_multi_node", "--hsdp")
+@pytest.mark.parametrize(("options", "seen"), [
+    (("--no-reshard-after-forward", "--activation-checkpointing"),
+     {"reshard_after_forward": False, "recomputed_layers": 4, "cpu_offload": False}),
+    (("--cpu-offload", "--gradient-accumulation", "2"),
+     {"reshard_after_forward": True, "recomputed_layers": 0, "cpu_offload": True}),
+], ids=["zero2-recomputed", "offloaded-accumulated"])
+def test_variants_of_fsdp_are_seen_and_train_the_same(
+    tmp_path: Path, single: Finished, options: tuple[str, ...], seen: dict[str, Any]
+) -> None:
+    run = one_node(tmp_path / "variant", "train_fsdp_single_node", *TWENTY, *options)
     require_same_training(run, single)
     observed = run.metrics().observed
+    assert {name: getattr(observed, name) for name in seen} == seen
+
+
+def test_bf16_is_compute_only_and_the_loss_stays_float32(tmp_path: Path, single: Finished) -> None:
+    run = one_node(tmp_path / "bf16", "train_fsdp_single_node", *TWENTY, "--bf16", "--reduce-dtype", "bfloat16")
+    assert run.codes == [0], run.output
+    observed = run.metrics().observed
+    assert (observed.master_dtype, observed.compute_dtype, observed.reduce_dtype, observed.loss_dtype) == (
+        "float32", "bfloat16", "bfloat16", "float32")
+    assert run.metrics().loss == pytest.approx(single.metrics().loss, abs=BF16_GAP)
+    assert run.metrics().grad_norm == pytest.approx(single.metrics().grad_norm, rel=BF16_NORM_GAP)
+    assert len({loss * 32 % 1 for loss in run.metrics().loss}) > 10  # a bf16 loss near 6 moves in steps of 1/32
+
+
+def test_hsdp_shards_inside_a_node_and_replicates_across(hsdp: Finished, single: Finished) -> None:
+    require_same_training(hsdp, single)
+    observed = hsdp.metrics().observed
     assert (observed.kind, observed.mesh) == ("hsdp", [[0, 1], [2, 3]])
     assert observed.placements == ["(Replicate(), Shard(dim=0))"]
     assert observed.hosts == ["n0", "n0", "n1", "n1"]
-    sums = run.metrics().parameter_checksums
+    sums = hsdp.metrics().parameter_checksums
     assert (sums[0], sums[1]) == (sums[2], sums[3])
+
+
+def test_rows_are_tokenized_by_one_rank_of_each_node(fsdp: Finished, hsdp: Finished) -> None:
+    assert [count > 0 for count in documents_tokenized(fsdp)] == [True, False]
+    assert [count > 0 for count in documents_tokenized(hsdp)] == [True, False, True, False]
+
+
+@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
+def test_accelerate_launch_trains_what_torchrun_trains(request: pytest.FixtureRequest, tmp_path: Path, kind: str) -> None:
+    """With its bf16 and, for FSDP, its environment for resharding turned round: the program's word counts."""
+    theirs: Finished = request.getfixturevalue(kind)
+    launcher = [*ACCELERATE, str(ROOT / f"training/accelerate/{kind}_1node_8gpu.yaml"), "--num_processes", "2"]
+    if kind == "fsdp":
+        launcher += ["--fsdp_reshard_after_forward", "false", "--fsdp_offload_params", "true"]
+    accumulation = ("--gradient-accumulation", "2") if kind == "ddp" else ()
+    run = one_node(tmp_path / "accelerate", f"train_{kind}_single_node", *TWENTY, *accumulation, launcher=launcher)
+    assert run.codes == [0], run.output
+    assert run.metrics().observed == theirs.metrics().observed
+    assert run.args() == theirs.args()
+    assert run.metrics().loss == pytest.approx(theirs.metrics().loss, abs=1e-5)
+
+
+def test_accelerate_launch_makes_the_mesh_of_torchrun(tmp_path: Path, hsdp: Finished) -> None:
+    run = two_nodes(tmp_path / "accelerate", 2, "train_fsdp_multi_node", *TWENTY, "--hsdp", config="hsdp_2node_16gpu")
+    assert set(run.codes) == {0}, run.output
+    assert run.metrics().observed == hsdp.metrics().observed
+    assert run.metrics().loss == pytest.approx(hsdp.metrics().loss, abs=1e-5)
 
 
 def require_refused(run: Finished, message: str) -> None:
@@ -170,6 +262,31 @@ def test_fsdp_entrypoint_refuses_to_train_as_ddp(tmp_path: Path) -> None:
     require_refused(run, "expected fsdp, observed ddp (MULTI_CPU, DistributedDataParallel, plain)")
     assert run.value(0, "train.strategy.kind") == "ddp"
     assert "step 1/" not in run.output
+
+
+def test_recomputation_that_was_asked_for_and_is_not_there_is_refused_after_one_step(tmp_path: Path) -> None:
+    run = one_node(tmp_path / "refused", "train_fsdp_single_node", "--activation-checkpointing", drill="no-checkpointing")
+    require_refused(run, "recomputed layers of 4: asked 4, observed 0")
+    assert run.value(0, "train.variant.differences") == 1
+
+
+def test_gradients_that_are_summed_show_in_the_norm_and_not_in_the_loss(tmp_path: Path, single: Finished) -> None:
+    run = one_node(tmp_path / "summed", "train_fsdp_single_node", *TWENTY, drill="sum-gradients")
+    assert run.metrics().loss == pytest.approx(single.metrics().loss, abs=1e-4)
+    assert run.metrics().grad_norm == pytest.approx([2 * norm for norm in single.metrics().grad_norm], rel=1e-3)
+
+
+def test_a_gradient_that_is_damaged_on_one_rank_parts_the_replicas(tmp_path: Path) -> None:
+    run = one_node(tmp_path / "flipped", "train_ddp_single_node", drill="flip-gradient:1@5")
+    sums = run.metrics().parameter_checksums
+    assert sums[0] != sums[1]
+    norms = run.metrics().grad_norm
+    assert norms[4] > 10 * norms[3]  # of rank 1: the highest counts
+
+
+def test_a_rank_that_reads_the_rows_of_another_is_seen(tmp_path: Path) -> None:
+    metrics = one_node(tmp_path / "same-rows", "train_ddp_single_node", drill="same-rows:1").metrics()
+    assert (metrics.sample_count, metrics.sample_distinct) == (6 * 8, 6 * 8 // 2)
 
 
 def test_multi_node_entrypoint_refuses_one_host(tmp_path: Path) -> None:

@@ -206,7 +206,7 @@ def training_arguments(args: Args, expected: Expected, drill: Drill, hosts: list
     differs: dict[str, Any] = {"ddp_backend": group.backend()} if group.WORLD > 1 else {}
     if expected.sharded and not drill.is_on("no-fsdp"):
         differs |= sharding(args, expected, drill, hosts)
-    return TrainingArguments(
+    arguments = TrainingArguments(
         output_dir=str(args.run_dir / "checkpoints" if args.save_steps else args.run_dir),
         max_steps=args.steps,
         seed=args.seed,
@@ -238,6 +238,8 @@ def training_arguments(args: Args, expected: Expected, drill: Drill, hosts: list
         ddp_timeout=args.timeout_s,
         **differs,
     )
+    arguments.mixed_precision = "bf16" if bf16 else "no"  # with bf16=False it is what `accelerate launch` put into the environment
+    return arguments
 
 
 def recomputation(wanted: bool) -> dict[str, bool]:
