@@ -95,5 +95,5 @@ def test_the_benchmark_of_trainer_trains_the_same_twice_and_prints_a_ratio() -> 
     assert done.returncode == 0, done.stderr
     first = next(part.partition("first loss ")[2].split(" and ") for part in done.stdout.splitlines() if "first loss" in part)
     assert float(first[0]) == pytest.approx(float(first[1]), abs=1e-4)
-    assert "Trainer / bare loop: median" in done.stdout
-    assert "below 100 this measures Python" in done.stdout
+    assert "Trainer / bare loop, tokens/s: median" in done.stdout
+    assert "below 100 ms this measures Python" in done.stdout

@@ -1,7 +1,7 @@
 """The same training without Trainer: model, rows, precision, optimizer and clipping of the recipe in a plain loop, on one device.
 
 It is what Trainer is held against (overhead.py), and the shortest statement of what the recipe computes. Prints one JSON line:
-tokens_per_s in the steady window, step_p50_s, first and last loss. Options are those of train_single_gpu.py.
+tokens_per_s in the steady window, step_p50_s, fastest_step_s, first and last loss. Options are those of train_single_gpu.py.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def main() -> None:
     steps = [meter.seconds(a, b) for a, b in itertools.pairwise(ends)]
     steady = meter.steady_window([steps], ["here"], args.warmup_steps, args.global_batch * args.sequence_length)
     print(json.dumps({"tokens_per_s": steady.tokens_per_s, "step_p50_s": steady.step_time_s.p50,
-                      "first_loss": losses[0].item(), "last_loss": losses[-1].item()}))
+                      "fastest_step_s": min(steady.steps_s), "first_loss": losses[0].item(), "last_loss": losses[-1].item()}))
 
 
 if __name__ == "__main__":

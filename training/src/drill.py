@@ -39,7 +39,7 @@ OF_A_RANK = ("same-rows", "slow-rank")
 AT_A_STEP = ("flip-gradient", "kill-rank", "hang-rank", "raise-rank", "nan-rank", "oom-rank", "device-oom",
              "kill-in-save", "cut-checkpoint", "flip-checkpoint", "forget-tensor")
 MIB = 2**20
-PAUSE_S = 0.1
+PAUSE_S = 0.3
 FLIPPED_BIT = 256.0  # bit 3 of an exponent, flipped from 0 to 1, multiplies by 2**8
 
 

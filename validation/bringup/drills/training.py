@@ -39,7 +39,7 @@ TRAINING: tuple[Drill, ...] = (
           environment=(("BRINGUP_DRILL", "separate-groups"),), where="anywhere",
           gate="train.world_size", subject="job", outcome=Outcome.FAIL, says="2",
           consequences=(("train.exit_code", "job"), ("train.rank.finished", "*"))),
-    Drill(id="node-lost", fault="a node is powered off while it trains", phase="run_ddp_2node",
+    Drill(id="node-lost", fault="a node is powered off as its training starts", phase="run_ddp_2node",
           environment=(("BRINGUP_TRAIN_ARGS", "--global-batch 64 --steps 400 --timeout 20"),),
           during=(("off", "n1"),), undo=(("boot", "n1"),),
           gate="train.rank.finished", subject="n1/rank3", outcome=Outcome.FAIL, says="lost with its node",
