@@ -127,8 +127,8 @@ def _parser(doc: str, takes_hsdp: bool) -> argparse.ArgumentParser:
         help="FSDP: keep parameters gathered from forward to backward (less traffic, more memory)")
     add("--cpu-offload", action="store_true", help="FSDP: parameters, gradients and optimizer states live in host memory")
     add("--activation-checkpointing", action="store_true", help="recompute activations in the backward pass")
-    add("--recipe", choices=("plain", "fast"), default="plain", help="fast: fused kernels, compiled blocks and the like, where they "
-                                                                     "are there (default: %(default)s)")
+    add("--recipe", choices=("plain", "fast"), default="plain",
+        help="fast: fused kernels, compiled blocks and the like, where they are there (default: %(default)s)")
     add("--attention", choices=("eager", "sdpa", "flash_attention_2", "flash_attention_3"), default="sdpa",
         help="attention implementation (default: %(default)s)")
     add("--dataloader-workers", type=_count, default=0, help="processes per rank (default: %(default)s)")
