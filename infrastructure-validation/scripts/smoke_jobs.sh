@@ -14,9 +14,7 @@ submit_jobs() {
   ! drilled exit-code-lost || failure='exit 7 | true'
   array_last=3
   ! drilled slow-queue || delay=(--begin=now+40)
-  ! drilled no-requeue || requeue=(--no-requeue)
   ! drilled array-task-lost || array_last=2
-  requeue_job=$(batch requeue "${requeue[@]}" --output="$raw/requeue.txt" "exec python3 $probes/scheduler.py attempt")
   exit_job=$(batch exit-code "${delay[@]}" "$failure")
   memory_job=$(batch memory --mem=100M "exec python3 $probes/take_memory.py 300")
   array_job=$(batch array --array="0-$array_last" --output="$raw/array-%a.jsonl" "exec python3 $probes/scheduler.py array")
@@ -37,7 +35,7 @@ submit_requeue_job() {
 submit_warning_job() {
   local signal=(--signal=B:USR1@55)
   ! drilled no-warning || signal=()
-  warning_job=$(batch warning --time=1 "${signal[@]}" --output="$raw/warning.jsonl" "exec python3 $probes/scheduler.py warning")
+  warning_job=$(batch warning --time=1 "${signal[@]}" --output="$raw/warning.jsonl" --error="$raw/warning.err" "exec python3 $probes/scheduler.py warning")
 }
 
 collect_jobs() {
@@ -47,6 +45,4 @@ collect_jobs() {
   save_ended_job job-after.txt "$after_job"
   save_ended_job job-never.txt "$never_job"
   save_ended_job job-array.txt "${array_job:+${array_job}_$array_last}"
-  save_ended_job job-warning.txt "$warning_job"
-  save_ended_job job-requeue.txt "$requeue_job" 180 # Slurm holds a requeued job back for two minutes by default
 }
