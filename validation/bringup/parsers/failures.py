@@ -19,7 +19,7 @@ from bringup.records import Run
 STATE = "train.rank.state"
 
 _LOST_PEERS = re.compile(
-    r"Connection closed|Connection reset|Read error|Timed out waiting|wait timeout|Broken pipe|PeerFailedError"  # gloo, c10d
+    r"Connection closed|Connection reset|Read error|Timed out waiting|wait timeout|Broken pipe|PeerFailedError|caused pair closure"
     r"|Watchdog caught collective operation timeout|NCCL communicator was aborted|ncclRemoteError|remote process exited"
     r"|the loss of this rank was finite")  # training/src/finite.py
 """What is said on a rank whose peer is gone or brought in a NaN: a victim's words, not a culprit's."""
