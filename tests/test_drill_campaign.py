@@ -104,6 +104,13 @@ def test_a_verdict_that_the_screen_does_not_show_is_not_noticed():
     assert perform.compare(DRILL, [verdict()], "all is well")[0] is False
 
 
+def test_a_screen_that_tells_several_together_or_leaves_them_to_the_report_has_told_them():
+    one = verdict().model_copy(update={"cause": "no evidence arrived"})
+    assert perform.compare(DRILL, [one], "[n1]: no evidence arrived (9 gates: …)")[0] is True
+    assert perform.compare(DRILL, [one], "  … and 4 more in the report")[0] is True
+    assert perform.compare(DRILL, [one], "[n0]: no evidence arrived (9 gates: …)")[0] is False
+
+
 def test_the_wrong_subject_is_no_success():
     detected, right_subject, right_cause, observed = perform.compare(
         DRILL, [verdict(subject="n0")], "discovery.gpu.count [n0]")
