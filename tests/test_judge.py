@@ -70,7 +70,8 @@ def test_a_node_that_did_not_answer_is_incomplete_and_named(tmp_path, monkeypatc
     inventory.write_text("".join(line for line in inventory.read_text().splitlines(True) if line.startswith("0: ")))
     verdicts = judged(folder)
     assert outcome(verdicts, "discovery.node.answered", "n1") is Outcome.INCOMPLETE
-    assert failing_subjects(verdicts) == {"n1"}
+    alone = {v.cause for v in verdicts.verdicts if v.outcome is not Outcome.PASS and v.subject != "n1"}
+    assert alone == {"compared with too few: 1 of 2 are known"}  # nothing else is held against n0
 
 
 def test_a_file_cut_off_in_the_middle_is_incomplete_where_it_is_cut(tmp_path, monkeypatch):
@@ -329,13 +330,33 @@ def test_the_rule_of_a_number_is_the_profiles_own():
 
 
 def test_any_speed_can_be_held_against_its_peers():
-    run, generic = nccl_run(), profile.load("generic")
-    run = run.model_copy(update={"planned": {"nccl.all_reduce.busbw": ["1-node", "2-nodes"]}})
+    scales, generic = ["1-node", "2-nodes", "4-nodes"], profile.load("generic")
+    run = nccl_run().model_copy(update={"nodes": ["n0", "n1", "n2", "n3"], "planned": {"nccl.all_reduce.busbw": scales}})
     declared = profile.Expectation.model_validate({"near_peers": 0.1, "at": "1GiB", "unit": "GB/s", "source": "a test"})
     parsed = Parsed()
-    for scale, speed in (("1-node", 400.0), ("2-nodes", 400.0)):
+    for scale, speed in zip(scales, (400.0, 400.0, 300.0), strict=True):
         for need, value, unit in (("nccl.ranks", int(scale[0]) * 2, "count"), ("nccl.hosts", int(scale[0]), "count"),
                                   ("nccl.wrong_values", 0, "count"), ("nccl.all_reduce.busbw@1GiB", speed, "GB/s")):
             parsed.saw(need, scale, value, unit, "e")
     verdicts = judge.judge(run, generic.model_copy(update={"expect": {"nccl.all_reduce.busbw": declared}}), parsed)
-    assert outcome(verdicts, "nccl.all_reduce.busbw", "2-nodes") is Outcome.PASS
+    assert [outcome(verdicts, "nccl.all_reduce.busbw", scale) for scale in scales] == [Outcome.PASS, Outcome.PASS, Outcome.FAIL]
+
+
+def test_a_node_that_was_compared_with_nobody_is_not_equal_to_its_peers(tmp_path, monkeypatch):
+    folder = discovery(tmp_path, monkeypatch)
+    inventory = folder / "raw/inventory.jsonl"
+    inventory.write_text("".join(line for line in inventory.read_text().splitlines(True) if line.startswith("0: ")))
+    node = json.loads(inventory.read_text().splitlines()[0].partition(" ")[2])["at"]
+    verdicts = judged(folder)
+    for gate in ("discovery.kernel", "discovery.node.distinct", "discovery.rdma.same"):
+        found = next(v for v in verdicts.verdicts if (v.gate, v.subject) == (gate, node))
+        assert (found.outcome, found.cause) == (Outcome.INCOMPLETE, "compared with too few: 1 of 2 are known")
+
+
+def test_of_three_peers_two_that_are_known_cannot_say_who_is_slow():
+    nodes, parsed = ["n0", "n1", "n2"], Parsed()
+    for node, speed in (("n0", 100.0), ("n1", 10.0)):
+        parsed.saw("smoke.compute.tflops", node, speed, "TFLOP/s", "e")
+    run = nccl_run().model_copy(update={"phase": "smoke", "nodes": nodes, "planned": {"smoke.compute.peers": nodes}})
+    verdicts = judge.judge(run, profile.load("generic"), parsed)
+    assert {outcome(verdicts, "smoke.compute.peers", node) for node in nodes} == {Outcome.INCOMPLETE}

@@ -11,7 +11,7 @@ from bringup import gates as catalogue
 from bringup import plan as planning
 from bringup import runs, signs
 from bringup.gates.gate import Fixed, Fleet, FromProfile, Gate, Requested
-from bringup.gates.rules import UNSAID, Expected, RuleError, holds, in_words, odd_ones
+from bringup.gates.rules import FEWEST_PEERS, UNSAID, Expected, RuleError, holds, in_words, odd_ones
 from bringup.parsers import read_run
 from bringup.parsers.result import Parsed
 from bringup.phases import PHASES
@@ -167,6 +167,7 @@ def _judge_fleet(gate: Gate, subjects: list[str], seen: Seen, expected: Expected
         said = sorted({_shown(one.value, gate.unit, None) for one in several if one.value is not None})
         if len(said) > 1:
             odd[subject] = f"says both {' and '.join(said)}"
+    alone = f"compared with too few: {len(values)} of {len(subjects)} are known" if len(values) < _fewest(gate) else None
     verdicts = []
     for subject in subjects:
         if subject not in first:
@@ -176,11 +177,19 @@ def _judge_fleet(gate: Gate, subjects: list[str], seen: Seen, expected: Expected
             verdicts.append(_incomplete(gate, subject, words, why, first[subject].evidence))
         elif subject not in values:
             verdicts.append(_incomplete(gate, subject, words, f"not found out: {first[subject].why}", first[subject].evidence))
+        elif alone and subject not in odd:
+            verdicts.append(_incomplete(gate, subject, words, alone, first[subject].evidence))
         else:
             verdicts.append(Verdict(gate=gate.id, subject=subject, outcome=gate.severity if subject in odd else Outcome.PASS,
                                     observed=_shown(values[subject], gate.unit, odd.get(subject)), expected=words,
                                     evidence=first[subject].evidence, cause=odd.get(subject), fix=gate.fix))
     return verdicts
+
+
+def _fewest(gate: Gate) -> int:
+    """Values that a comparison needs before a pass says anything: one alone is equal to itself. A gate that is planned for a
+    single node, too, compares what is inside it."""
+    return FEWEST_PEERS if gate.rule == "near_peers" else min(gate.min_nodes, 2)
 
 
 def _incomplete(gate: Gate, subject: str, expected: str, cause: str | None, evidence: str = "none") -> Verdict:

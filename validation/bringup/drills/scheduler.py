@@ -8,6 +8,7 @@ from __future__ import annotations
 from bringup.drills.drill import Command, Drill
 from bringup.records import Outcome
 
+_OTHERS = ("n0", "n2", "n3")  # of two nodes, the other one would have nobody to be compared with
 _JOB = "$(squeue --noheader --states=running --name={phase} --format=%i)"
 
 
@@ -34,14 +35,14 @@ _FEWER_GPUS = ("sed 's/\\[0-1\\]$/0/' \"$BRINGUP_CLUSTER/gres.conf\" >/tmp/gres.
                'mount --bind /tmp/gres.conf "$BRINGUP_CLUSTER/gres.conf"')
 
 SCHEDULER: tuple[Drill, ...] = (
-    Drill(id="node-drained", fault="one node is drained", phase="discovery",
+    Drill(id="node-drained", fault="one node is drained", phase="discovery", nodes=4,
           inject=(_login("scontrol update NodeName=n1 State=DRAIN Reason=drill"),),
           undo=(_login("scontrol update NodeName=n1 State=RESUME"),),
           wait_for=("n1", "drained"),
-          gate="discovery.node.state", subject="n1", outcome=Outcome.FAIL, says="DRAIN", silent=("n0",)),
-    Drill(id="slurmd-hangs", fault="slurmd of one node is stopped (SIGSTOP), and Slurm has noticed", phase="discovery",
+          gate="discovery.node.state", subject="n1", outcome=Outcome.FAIL, says="DRAIN", silent=_OTHERS),
+    Drill(id="slurmd-hangs", fault="slurmd of one node is stopped (SIGSTOP), and Slurm has noticed", phase="discovery", nodes=4,
           inject=(("slurmd", "n1", "pause"),), undo=(("slurmd", "n1", "cont"),), wait_for=("n1", "down*"),
-          gate="discovery.node.state", subject="n1", outcome=Outcome.FAIL, says="NOT_RESPONDING", silent=("n0",)),
+          gate="discovery.node.state", subject="n1", outcome=Outcome.FAIL, says="NOT_RESPONDING", silent=_OTHERS),
     Drill(id="slurmd-gone", fault="slurmd of one node has ended, and Slurm still calls the node idle", phase="discovery",
           inject=(("slurmd", "n1", "kill"),), undo=(("slurmd", "n1", "start"),),
           gate="discovery.node.answered", subject="n1", outcome=Outcome.FAIL, says="Communication connection failure",
@@ -51,12 +52,12 @@ SCHEDULER: tuple[Drill, ...] = (
           undo=(("on", "n1", "bash", "-c", 'umount "$BRINGUP_CLUSTER/run/munge.sock"; kill "$(</tmp/m/pid)"; rm -r /tmp/m'),),
           gate="discovery.node.answered", subject="n1", outcome=Outcome.FAIL, says="Zero Bytes",
           consequences=(("discovery.node.state", "n1"),)),  # slurmctld cannot reach it either
-    Drill(id="gres-mismatch", fault="slurmd of one node reports a GPU fewer than slurm.conf says", phase="discovery",
+    Drill(id="gres-mismatch", fault="slurmd of one node reports a GPU fewer than slurm.conf says", phase="discovery", nodes=4,
           inject=(("on", "n1", "bash", "-c", _FEWER_GPUS), ("slurmd", "n1", "stop"), ("slurmd", "n1", "start")),
           wait_for=("n1", "inval"),
           undo=(("on", "n1", "bash", "-c", 'umount "$BRINGUP_CLUSTER/gres.conf"'),
                 ("slurmd", "n1", "stop"), ("slurmd", "n1", "start"), _login("scontrol update NodeName=n1 State=RESUME")),
-          gate="discovery.node.state", subject="n1", outcome=Outcome.FAIL, says="INVALID_REG", silent=("n0",)),
+          gate="discovery.node.state", subject="n1", outcome=Outcome.FAIL, says="INVALID_REG", silent=_OTHERS),
     Drill(id="node-flaps", fault="one node goes down in the middle of a job and comes back", phase="nccl_pairwise",
           during=(("off", "n1"), ("boot", "n1")),
           gate="run.restarts", subject="job", outcome=Outcome.WARN, says="1"),

@@ -23,7 +23,7 @@ EVIDENCE = Gate(id="run.evidence", phases=tuple(PHASES), question=6, per="job", 
                 quantity="run.evidence.objection", unit="text", rule="equals", expect=Fixed("none"),
                 fix="docs/06-failure-modes.md#evidence")
 
-RESTARTS = Gate(id="run.restarts", phases=tuple(PHASES), question=6, per="job", severity=Outcome.WARN,
+RESTARTS = Gate(id="run.restarts", phases=tuple(PHASES), question=6, per="job", severity=Outcome.WARN, needs=("run.closed",),
                 proves="Slurm began the job once: no node was lost under it, and nobody requeued or preempted it",
                 quantity="run.restarts", unit="count", rule="equals", expect=Fixed(0), fix="docs/06-failure-modes.md#restarts")
 

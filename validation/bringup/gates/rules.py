@@ -24,6 +24,9 @@ DECLARABLE: tuple[str, ...] = (*VALUE_RULES, "near_peers")
 PEER_DEVIATIONS = 5.0
 """A value is odd only beyond so many median absolute deviations of its fleet: where all scatter, none is odd."""
 
+FEWEST_PEERS = 3
+"""Of two values neither can be odd: their median lies between them, as far from both as their deviation."""
+
 Expected = bool | int | float | str | list[float] | list[str]
 
 
