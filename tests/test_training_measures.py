@@ -30,7 +30,8 @@ def test_flops_per_token_of_every_model_are_what_torch_counts_on_meta_tensors(st
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=torch.float32)
         # a mask and positions that are there need no look at values, which meta tensors do not have
-        given = {"attention_mask": torch.zeros(1, 1, length, length), "position_ids": torch.arange(length)[None], "use_cache": False}
+        given = {"attention_mask": torch.zeros(1, 1, length, length), "position_ids": torch.arange(length)[None],
+                 "use_cache": False}
         with FlopCounterMode(display=False) as counter:
             model(input_ids=torch.zeros(1, length, dtype=torch.long), **given).logits.sum().backward()
     found = flops.flops_per_token(config, length)
