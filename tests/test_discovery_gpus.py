@@ -277,6 +277,20 @@ def test_a_cut_off_or_empty_answer_is_never_all_gpus(damage):
     assert found["discovery.gpu.ecc"] is Outcome.INCOMPLETE
 
 
+@pytest.mark.parametrize(("query", "gate"), [
+    ("slowdown", "discovery.gpu.slowdown"), ("fabric", "discovery.gpu.fabric"), ("remapped", "discovery.gpu.remap_failed")])
+def test_a_gpu_that_one_answer_leaves_out_is_incomplete_there_and_not_as_well_as_the_others(query, gate):
+    whole = SMI["healthy"][query].splitlines(True)
+    found = outcomes(through_smi({**SMI["healthy"], query: "".join(whole[:-1])}))
+    assert found[gate] is Outcome.INCOMPLETE
+    assert found["discovery.gpu.ecc"] is Outcome.PASS
+
+
+@pytest.mark.parametrize("answer", ["GPU-b", "[GPU requires reset], 4711\n", "Unable to determine the processes\n"])
+def test_a_list_of_processes_that_cannot_be_read_is_not_a_free_gpu(answer):
+    assert outcomes(through_smi({**SMI["healthy"], "processes": answer}))["discovery.gpu.free"] is Outcome.INCOMPLETE
+
+
 def test_a_tool_that_is_absent_leaves_everything_unknown():
     found = outcomes(through_smi(dict.fromkeys(SMI["healthy"])))
     assert found.pop("discovery.gpu.count") is Outcome.PASS

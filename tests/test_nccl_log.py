@@ -57,6 +57,15 @@ def test_no_evidence_is_said_with_its_reason(files, debug, why):
     assert all(why in str(one.why) for one in parsed.observations)
 
 
+def test_a_rank_whose_log_is_missing_leaves_everything_unknown():
+    files = {"a.log": (LOGS / "log-ib-gdr.log").read_text(), "b.log": ""}
+    parsed = nccl_log.parse(files, "raw/nccl-2", "2-nodes", "INFO", ranks=2)
+    assert {one.value for one in parsed.observations} == {None}
+    assert {one.why for one in parsed.observations} == {"1 of 2 ranks left a log in raw/nccl-2"}
+    alone = nccl_log.parse({"a.log": files["a.log"]}, "raw/nccl-2", "2-nodes", "INFO", ranks=1)
+    assert alone.observations[0].value == "IB"
+
+
 def bypassed(transport: str | None, active: list[str]) -> object:
     parsed = Parsed()
     parsed.saw("nccl.transport", "2-nodes", transport, "text", "e", None if transport else "unknown")

@@ -39,7 +39,7 @@ class Facts:
         self._write(quantity, subject, None, unit, _bounded(str(why)))
 
     def finish(self):
-        """The probe came to its end and wrote this many facts. Which run they are for, and when: no other's can be taken for them."""
+        """The probe came to its end and wrote this many facts. For which run, and when: no other's can be taken for them."""
         run = Path(os.environ.get("RUN_DIR", "")).name
         utc = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         self._line({"probe": self.probe, "at": self.at, "end": self.count, "run": run, "utc": utc})

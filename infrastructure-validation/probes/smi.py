@@ -81,6 +81,10 @@ def read(facts, keep, run=subprocess.run):
         if name == "gpu":
             uuids = [cells[0] for cells in rows]
             facts.saw("discovery.gpu.answering", len(uuids), "count", remark="nvidia-smi")
+        for uuid in uuids:  # a GPU that one answer leaves out would not be missed beside the others
+            if uuid not in [cells[0] for cells in rows]:
+                for quantity, unit, _ in fields.values():
+                    facts.unknown(quantity, unit, f"nvidia-smi's answer about {name} leaves this GPU out", f"{facts.at}/{uuid}")
     _processes(facts, uuids, keep, run)
 
 
@@ -140,5 +144,11 @@ def _processes(facts, uuids, keep, run):
         return
     keep("processes", answer)
     owners = [cells[0] for cells in _rows(answer, 2)]
+    lines = [line for line in answer.splitlines() if line.strip()]
+    if len(lines) != len(owners):  # cut off, or a message: nobody can say that nothing runs
+        why = f"nvidia-smi's list of processes holds {len(lines) - len(owners)} lines that name no GPU"
+        for uuid in uuids:
+            facts.unknown(quantity, "count", why, f"{facts.at}/{uuid}")
+        return
     for uuid in uuids:
         facts.saw(quantity, owners.count(uuid), "count", f"{facts.at}/{uuid}")

@@ -27,6 +27,9 @@ def software(facts):
     known = linker_cache()
     for soname, name in LIBRARIES.items():
         path = bundled_nccl() if soname == "libnccl.so.2" else None
+        if path is None and known is None:
+            facts.unknown(f"discovery.library.{name}", "text", "ldconfig gave no answer about what is installed")
+            continue
         path = path or known.get(soname)
         try:
             facts.saw(f"discovery.library.{name}", identity(path) if path else ABSENT, "text")
@@ -46,18 +49,18 @@ def os_release():
 
 
 def linker_cache():
-    """{soname: path} as the dynamic linker would choose: of several, the first."""
-    found = {}
+    """{soname: path} as the dynamic linker would choose: of several, the first. None when nobody can be asked."""
     for ldconfig in ("/sbin/ldconfig", "/usr/sbin/ldconfig"):
         try:
             answer = subprocess.run((ldconfig, "-p"), capture_output=True, text=True, timeout=10, check=True).stdout
         except (OSError, subprocess.SubprocessError):
             continue
+        found = {}
         for line in answer.splitlines():
             if match := re.match(r"\s+(\S+) \(.*\) => (\S+)", line):
                 found.setdefault(match[1], match[2])
-        break
-    return found
+        return found or None  # a list without a single library is no list
+    return None
 
 
 def bundled_nccl():

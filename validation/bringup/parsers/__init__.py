@@ -123,11 +123,14 @@ def _nccl_logs(parsed: Parsed, folder: Path) -> None:
     """NCCL's own log files, a folder per scale; gloo writes none."""
     said = {(one.quantity, one.subject): str(one.value) for one in parsed.observations
             if one.quantity in ("nccl.backend", "nccl.debug")}
+    # nccl-tests count their ranks as well, and write no log here
+    ranks = {one.subject: one.value for one in parsed.observations
+             if one.quantity == "nccl.ranks" and one.why is None and isinstance(one.value, int)}
     for logs in sorted((folder / "raw").glob("nccl-[0-9]*")):
         scale = scale_name(int(logs.name.removeprefix("nccl-")))
         if said.get(("nccl.backend", scale)) == "nccl":
             files = {path.name: path.read_text(encoding="utf-8", errors="replace") for path in sorted(logs.glob("*.log"))}
-            parsed.add(nccl_log.parse(files, f"raw/{logs.name}", scale, said.get(("nccl.debug", scale))))
+            parsed.add(nccl_log.parse(files, f"raw/{logs.name}", scale, said.get(("nccl.debug", scale)), ranks.get(scale)))
 
 
 def _step_seconds(folder: Path) -> float | None:

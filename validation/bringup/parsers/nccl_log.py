@@ -18,12 +18,16 @@ _COMPLETE = re.compile(r"comm \S+ rank (\d+) nranks (\d+) .*Init COMPLETE")
 _NO_INFO = "the log holds no INFO line"
 
 
-def parse(files: Mapping[str, str], folder: str, subject: str, debug: str | None = None) -> Parsed:
-    """The log files of one step. debug: NCCL_DEBUG as the ranks saw it. What the log does not say is unknown, with the reason."""
+def parse(files: Mapping[str, str], folder: str, subject: str, debug: str | None = None, ranks: int | None = None) -> Parsed:
+    """The log files of one step, one per rank. debug: NCCL_DEBUG as the ranks saw it; ranks: how many there were. What the log does
+    not say is unknown, with the reason; so is everything where the log of a rank is missing: it may be the one on sockets."""
     parsed = Parsed()
     text = "\n".join(files.values())
-    if "NCCL INFO" not in text:
+    telling = sum("NCCL INFO" in words for words in files.values())
+    if telling == 0 or (ranks is not None and telling < ranks):
         why = f"NCCL wrote no log into {folder}" if not text.strip() else _NO_INFO
+        if telling:
+            why = f"{telling} of {ranks} ranks left a log in {folder}"
         if debug is not None and debug.upper() not in ("INFO", "TRACE"):
             why += f": NCCL_DEBUG={debug} was set by the user, INFO is needed"
         for quantity, unit in (("transport", "text"), ("gdr", "share"), ("nics", "count"), ("nvls", "flag"), ("intranode", "text")):
