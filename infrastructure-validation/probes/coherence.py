@@ -200,7 +200,8 @@ def main():
     if facts.at not in nodes:
         sys.exit(f"coherence.py: {facts.at} is none of {sys.argv[3]}")
     ring = Ring(facts, sys.argv[2], nodes, usable)
-    if len(nodes) > 1 and (ring.last_runs or sys.argv[1] in ("write", "change")):
+    alone = len(nodes) == 1  # it has no neighbour, and says whether it can write
+    if sys.argv[1] == "write" or (not alone and (ring.last_runs or sys.argv[1] == "change")):
         ROUNDS[sys.argv[1]](ring)
     facts.finish()
 
