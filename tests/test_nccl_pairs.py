@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from bringup import judge, plan, profile, tournament
+from bringup.cli import main
 from bringup.parsers import curve, pairwise
 from bringup.parsers.result import Parsed
 from bringup.records import Outcome, Run
@@ -195,3 +196,20 @@ def test_pairs_that_ran_all_reduce_are_judged_by_its_largest_and_its_smallest_si
     assert set(scores(parsed, "nccl.pair.link").values()) == {1.0}
     assert scores(parsed, "nccl.pair.node.latency")["n0"] == 50.0
     assert curve.curves(parsed.observations) == {}
+
+
+def test_pairs_that_never_met_are_listed_and_so_is_the_node_that_sat_out():
+    parsed = Parsed()
+    for source, target in (("n0", "n1"), ("n1", "n0"), ("n2", "n3"), ("n3", "n2")):
+        parsed.saw("pair.bandwidth", f"{source}->{target}", 1.0, "GB/s", "e")
+    assert pairwise.derive(parsed, ["n0", "n1", "n2", "n3", "n4"]).problems == [
+        "2 of 10 pairs of nodes were exercised; not: n0--n2, n0--n3, n0--n4, n1--n2, n1--n3, n1--n4, n2--n4, n3--n4; "
+        "without any partner: n4"]
+    assert pairwise.derive(parsed, ["n0", "n1"]).problems == []
+
+
+def test_before_the_rounds_the_pairs_with_a_node_that_is_not_there_count_as_not_exercised(capsys):
+    assert main(["pairs", "--nodes", "n[0-3]", "--here", "n0,n2,n3"]) == 0
+    out, err = capsys.readouterr()
+    assert "n1" not in out
+    assert err.startswith("3 round(s), 3 of 6 pairs; not exercised: 3 (not there: n1)")

@@ -196,6 +196,16 @@ def test_two_nodes_are_not_peers_enough(tmp_path):
     assert speeds(tmp_path, n0=700.0, n1=100.0) == {}
 
 
+def test_the_spread_of_all_gpus_names_the_slowest_and_the_fastest():
+    parsed = Parsed()
+    for subject, speed in (("n0/GPU-a", 700.0), ("n0/GPU-b", 690.0), ("n1/GPU-c", 500.0), ("n1/GPU-d", 710.0)):
+        parsed.saw("smoke.compute.gpu.tflops", subject, speed, "TFLOP/s", "f")
+    smoke.spread_of_gpus(parsed)
+    spread = parsed.observations[-1]
+    assert (spread.quantity, spread.subject, spread.value) == ("smoke.compute.spread", "job", 0.3022)
+    assert spread.why == "4 devices: n1/GPU-c 500, median 695, n1/GPU-d 710 TFLOP/s"
+
+
 def test_facts_of_compute_are_bounded_lines():
     text = json.dumps({"devices": [f"NVIDIA H100 80GB HBM3 GPU-{index:032x}" for index in range(8)]})
     assert len(text) < 1000 - 200

@@ -35,23 +35,31 @@ def main():
     devices = [torch.device("cuda", index) for index in range(torch.cuda.device_count())] or [torch.device("cpu")]
     results = [multiply(torch, device, facts) for device in devices]
     facts.saw("smoke.compute.devices", [name(torch, device) for device in devices], "text")
+    who = [label(torch, device) for device in devices]
+    for each, (wrong, tflops, spread) in zip(who, results, strict=True):
+        facts.saw("smoke.compute.gpu.wrong_values", wrong, "count", f"{facts.at}/{each}")
+        facts.saw("smoke.compute.gpu.tflops", round(tflops, 4), "TFLOP/s", f"{facts.at}/{each}", spread)
+    bad = [each for each, (wrong, _, _) in zip(who, results, strict=True) if wrong]
     facts.saw("smoke.compute.wrong_values", sum(wrong for wrong, _, _ in results), "count",
-              remark=where([wrong for wrong, _, _ in results], "wrong values on"))
+              remark=f"wrong values on {', '.join(bad)}" if bad else None)
     # the slowest one counts: a job waits for it
     slowest = min(range(len(devices)), key=lambda index: results[index][1])
     facts.saw("smoke.compute.tflops", round(results[slowest][1], 4), "TFLOP/s",
-              remark=f"{devices[slowest]}, {results[slowest][2]}")
+              remark=f"{who[slowest]}, {results[slowest][2]}")
     if devices[0].type == "cuda":
-        copies(torch, devices, facts)
+        copies(torch, devices, who, facts)
     else:
         for quantity in ("smoke.compute.host_to_device", "smoke.compute.device_to_device"):
             facts.unknown(quantity, "GB/s", "torch sees no GPU")
     facts.finish()
 
 
-def where(counts, what):
-    bad = [str(index) for index, count in enumerate(counts) if count]
-    return f"{what} device {', '.join(bad)}" if bad else None
+def label(torch, device):
+    """Which one, in the subject of a fact: the UUID where torch tells it, never an index that depends on what is visible."""
+    if device.type == "cpu":
+        return "cpu"
+    uuid = getattr(torch.cuda.get_device_properties(device), "uuid", None)
+    return f"gpu{device.index}" if uuid is None else f"GPU-{str(uuid).removeprefix('GPU-')}"
 
 
 def name(torch, device):
@@ -105,18 +113,21 @@ def clock(torch, device):
     return time.perf_counter()
 
 
-def copies(torch, devices, facts):
+def copies(torch, devices, who, facts):
     """From pinned host memory to each GPU; from each GPU to the next one, or within the only one. The slowest counts."""
     host = torch.empty(COPY_BYTES, dtype=torch.uint8, pin_memory=True)
     buffers = [torch.empty(COPY_BYTES, dtype=torch.uint8, device=device) for device in devices]
-    spare = torch.empty_like(buffers[0]) if len(devices) == 1 else None
+    alone = len(devices) == 1
+    targets = [torch.empty_like(buffers[0])] if alone else [*buffers[1:], buffers[0]]
     inward = [copy_gbps(torch, host, buffer) for buffer in buffers]
-    facts.saw("smoke.compute.host_to_device", round(min(inward), 2), "GB/s", remark=f"GPU {inward.index(min(inward))}")
-    targets = [spare] if spare is not None else [*buffers[1:], buffers[0]]
     across = [copy_gbps(torch, source, target) for source, target in zip(buffers, targets, strict=True)]
-    way = "within one GPU" if spare is not None else "to the next GPU"
-    facts.saw("smoke.compute.device_to_device", round(min(across), 2), "GB/s",
-              remark=f"from GPU {across.index(min(across))}, {way}")
+    for quantity, speeds, way in (("host_to_device", inward, "to"), ("device_to_device", across, "from")):
+        for each, speed in zip(who, speeds, strict=True):
+            facts.saw(f"smoke.compute.gpu.{quantity}", round(speed, 2), "GB/s", f"{facts.at}/{each}")
+        remark = f"{way} {who[speeds.index(min(speeds))]}"
+        if way == "from":
+            remark += ", within one GPU" if alone else ", to the next GPU"
+        facts.saw(f"smoke.compute.{quantity}", round(min(speeds), 2), "GB/s", remark=remark)
 
 
 def copy_gbps(torch, source, target):

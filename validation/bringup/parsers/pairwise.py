@@ -12,6 +12,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations, islice
 from statistics import median, median_high, median_low
 
 from bringup.parsers.curve import size_bytes
@@ -22,6 +23,7 @@ from bringup.tournament import Pair, link_name
 BANDWIDTH, LATENCY = "pair.bandwidth", "pair.latency_p95"
 SUSPECT_RATIO = 0.5  # only for what is measured again and how it is worded; the gates' numbers are the profile's
 SUSPECT_LATENCY_FACTOR = 10
+LISTED = 12  # pairs that were not exercised, by name
 LEAST_PARTNERS = 2  # with one partner a node cannot be told from its link
 
 
@@ -145,9 +147,11 @@ def node_latencies(links: Links) -> dict[str, tuple[float, int]]:
 
 
 def derive(parsed: Parsed, names: Sequence[str]) -> Parsed:
-    """Scores of nodes and links as observations, and the pairs on which nothing was measured."""
+    """Scores of nodes and links as observations; as a note, the pairs on which nothing was measured."""
     directions, links = measured(parsed.observations)
     scores = Parsed()
+    if directions:
+        scores.problems += _not_exercised(directions, names)
     for node, score in node_scores(directions).items():
         scores.saw("nccl.pair.node", node, round(score.worst, 4), "ratio", "raw/pairs-*.jsonl", _node_words(score))
     for link, by_direction in link_scores(directions, names).items():
@@ -170,6 +174,21 @@ def derive(parsed: Parsed, names: Sequence[str]) -> Parsed:
         scores.saw("nccl.pair.link.latency", link_name((first, second)), round(max(0.0, one.best - explained), 1), "us",
                    one.evidence, f"{one.best:.0f} us, of which {explained:.0f} us are usual for its nodes")
     return scores
+
+
+def _not_exercised(directions: Directions, names: Sequence[str]) -> list[str]:
+    """What no verdict is about: nodes that met nobody, and the first of the pairs that never met."""
+    met = {frozenset(pair) for pair in directions if set(pair) <= set(names)}
+    possible = len(names) * (len(names) - 1) // 2
+    if len(met) == possible:
+        return []
+    strangers = (link_name(pair) for pair in combinations(names, 2) if frozenset(pair) not in met)
+    listed = list(islice(strangers, LISTED))
+    more = possible - len(met) - len(listed)
+    alone = sorted(set(names) - {node for pair in met for node in pair})
+    words = f"{len(met)} of {possible} pairs of nodes were exercised; not: {', '.join(listed)}"
+    words += f" and {more} more" if more else ""
+    return [words + (f"; without any partner: {', '.join(alone[:LISTED])}" if alone else "")]
 
 
 def _steadiness(scores: Parsed, link: Pair, measurements: Directions) -> None:

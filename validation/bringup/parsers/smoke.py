@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import statistics
 from datetime import datetime
 
 from bringup.parsers import slurm
@@ -18,6 +19,7 @@ def derive(parsed: Parsed, run: Run) -> None:
     two_jobs_at_once(parsed)
     array_indices(parsed)
     dependency_and_latency(parsed)
+    spread_of_gpus(parsed)
 
 
 def ended_job(text: str, where: str, *, name: str) -> Parsed:
@@ -120,6 +122,18 @@ def two_jobs_at_once(parsed: Parsed) -> None:
 def _common(one: Observation | None, other: Observation | None) -> set[str]:
     sets = [set(o.value) if o is not None and isinstance(o.value, list) else set() for o in (one, other)]
     return sets[0] & sets[1]
+
+
+def spread_of_gpus(parsed: Parsed) -> None:
+    """smoke.compute.spread: from the slowest GPU of all nodes to the fastest, as a share of their median; both are named."""
+    told = [(float(one.value), one) for several in by_subject(parsed, "smoke.compute.gpu.tflops").values() for one in several
+            if isinstance(one.value, int | float)]
+    if len(told) < 2:
+        return
+    (low, slowest), (high, fastest) = min(told, key=lambda item: item[0]), max(told, key=lambda item: item[0])
+    middle = statistics.median(speed for speed, _ in told)
+    parsed.saw("smoke.compute.spread", "job", round((high - low) / middle, 4) if middle > 0 else None, "share", slowest.evidence,
+               f"{len(told)} devices: {slowest.subject} {low:.4g}, median {middle:.4g}, {fastest.subject} {high:.4g} TFLOP/s")
 
 
 def array_indices(parsed: Parsed) -> None:

@@ -71,11 +71,13 @@ def _pairs(arguments: argparse.Namespace) -> int:
     nodes = hostlist.expand(arguments.nodes)
     here = set(hostlist.expand(arguments.here)) if arguments.here else set(nodes)
     planned = tournament.rounds(nodes, plan.pair_rounds(nodes))
-    for met in planned:
-        print(tournament.say([pair for pair in met if here.issuperset(pair)]))
-    exercised, possible = sum(map(len, planned)), len(nodes) * (len(nodes) - 1) // 2
+    played = [[pair for pair in met if here.issuperset(pair)] for met in planned]
+    for met in played:
+        print(tournament.say(met))
+    exercised, possible = sum(map(len, played)), len(nodes) * (len(nodes) - 1) // 2
     print(f"{len(planned)} round(s), {exercised} of {possible} pairs; not exercised: {possible - exercised} "
-          "(BRINGUP_PAIR_ROUNDS=all measures every pair)", file=sys.stderr)
+          + ("(BRINGUP_PAIR_ROUNDS=all measures every pair)" if here.issuperset(nodes)
+             else f"(not there: {', '.join(sorted(set(nodes) - here))})"), file=sys.stderr)
     return 0
 
 
