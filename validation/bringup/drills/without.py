@@ -35,7 +35,7 @@ WITHOUT: tuple[Without, ...] = (
              "discovery.slurm.epilog"), "profile local-cpu calls it not applicable", "test_discovery.py"),
     Without(("smoke.compute.host_to_device", "smoke.compute.device_to_device"), "it needs a GPU", "test_smoke.py"),
     Without(("smoke.fs.late_lookup",), "no filesystem here is that late and still comes: smoke.fs.pair.late_lookup has the drill",
-            "test_drills.py"),
+            "test_drill_campaign.py"),
     Without(("nccl.gdr", "nccl.nics", "nccl.nvls"), "no InfiniBand and no NVSwitch here; on a cluster that has them, "
             "bringup drill --anywhere", "test_nccl_log.py"),
     Without(("train.scaling",), "all ranks share the same few cores", "test_training_records.py"),
