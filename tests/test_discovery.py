@@ -119,7 +119,7 @@ def test_a_reference_that_is_not_there_is_unknown_within_the_deadline(monkeypatc
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert lines[0]["value"] is None
     assert "nothing was measured against 127.0.0.1" in lines[0]["why"]
-    assert lines[-1]["end"] == 1
+    assert lines[-1]["end"] == 2  # the last one is what the probe cost
 
 
 def test_a_reference_that_nobody_asked_says_so(monkeypatch):
@@ -213,6 +213,9 @@ def test_the_whole_inventory_ends_and_counts_its_facts(capsys, monkeypatch, tmp_
     inventory.main()
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert lines[-1]["end"] == len(lines) - 1 > 30
+    cost = lines[-2]
+    assert (cost["quantity"], cost["unit"]) == ("probe.inventory.cpu_s", "s")
+    assert cost["value"] > 0
     assert max(len(json.dumps(line)) for line in lines) < 1000
 
 

@@ -28,6 +28,7 @@ class Facts:
         self.probe = probe
         self.at = node_name()
         self.count = 0
+        self.begun = time.monotonic()
         self.stream = sys.stdout if stream is None else stream
 
     def saw(self, quantity, value, unit, subject=None, remark=None):
@@ -40,6 +41,9 @@ class Facts:
 
     def finish(self):
         """The probe came to its end and wrote this many facts. For which run, and when: no other's can be taken for them."""
+        cost = os.times()
+        self.saw(f"probe.{self.probe}.cpu_s", round(sum(cost[:4]), 2), "s",  # the tools that it started too
+                 remark=f"what the probe itself took of one core, in {time.monotonic() - self.begun:.1f} s")
         run = Path(os.environ.get("RUN_DIR", "")).name
         utc = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         self._line({"probe": self.probe, "at": self.at, "end": self.count, "run": run, "utc": utc})

@@ -10,7 +10,6 @@ import os
 import platform
 import re
 import resource
-import time
 from pathlib import Path
 
 import gpus
@@ -30,7 +29,6 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--raw", type=Path, help="where raw answers of tools are kept, a file per node and tool")
     arguments = parser.parse_args()
-    begun = time.monotonic()
     facts = Facts("inventory")
     for question in (software, host, limits, kernel_log, fabric):
         try:
@@ -38,7 +36,6 @@ def main():
         except OSError as error:  # what one question cannot read must not hide the answers to the others
             facts.unknown(f"discovery.{question.__name__}", "text", f"ended early: {error}")
     gpu(facts, arguments.raw)
-    facts.saw("discovery.probe.seconds", round(time.monotonic() - begun, 3), "s")
     facts.finish()
 
 
