@@ -47,6 +47,14 @@ def test_gpus_are_counted_in_every_spelling_of_gres(gres, count):
     assert gpus_of(gres) == count
 
 
+@pytest.mark.parametrize("after", ["State=IDLE", "Gres=gpu:h100:4", "NodeName=n0"])
+def test_a_node_line_that_is_cut_off_says_no_state(after):
+    line = "NodeName=n0 Arch=x86_64 Gres=gpu:h100:4 NodeAddr=10.77.1.10 State=IDLE+DRAIN ThreadsPerCore=1"
+    parsed = slurm.nodes(line[: line.index(after) + len(after)], "f")
+    assert parsed.observations == []
+    assert "not a line" in parsed.problems[0]
+
+
 @pytest.mark.parametrize("parser", [slurm.nodes, slurm.config, slurm.ping, facts.parse])
 def test_an_empty_answer_is_a_problem_and_no_observation(parser):
     parsed = parser("", "f")
