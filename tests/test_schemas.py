@@ -19,7 +19,7 @@ TRAININGS = sorted(path for path in FIXTURES.iterdir() if path.is_dir())
 
 def test_the_committed_schemas_do_not_lag_behind_the_records():
     committed = {path.name: path.read_text() for path in schemas.FOLDER.iterdir()}
-    assert committed == schemas.texts(), "records.py changed: bringup schema, and commit validation/schemas"
+    assert committed == schemas.texts(), "the records changed: bringup schema, and commit validation/schemas"
     assert {"run_args.schema.json", "metrics.schema.json", "run.schema.json", "verdicts.schema.json"} <= committed.keys()
 
 

@@ -16,6 +16,8 @@ PACKAGE = ROOT / "validation/bringup"
 
 # who may import whom; a module may also import what those may import
 LAYERS = [
+    {"records.base"},
+    {"records.run", "records.drill", "records.training", "records.advice"},
     {"records", "hostlist", "tournament", "terminal", "signatures"},
     {"gates.rules", "pending", "phases"},
     {"profile", "gates.gate", "models"},

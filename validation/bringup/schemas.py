@@ -1,4 +1,4 @@
-"""JSON Schema (draft 2020-12) of every file that a record is, made from records.py for readers that are not this package.
+"""JSON Schema (draft 2020-12) of every file that a record is, made from bringup.records for readers that are not this package.
 
 The record stays the authority: what one field says about another (ranks counted twice, a mesh that is no grid) has no JSON Schema.
 """

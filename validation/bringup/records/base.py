@@ -1,0 +1,105 @@
+"""What a record is, what a judgement can be, and the only code that reads or writes files of records."""
+
+from __future__ import annotations
+
+import json
+import os
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+SCHEMA_VERSION: Literal[1] = 1
+
+Value = bool | int | float | str | list[str]
+"""What can be observed. None is not among them: an unknown is written as value null with a reason."""
+
+NonNegative = Annotated[float, Field(ge=0)]
+
+
+class RecordError(Exception):
+    """A file that is not the record it should be. The message is one line: file, field, what is wrong."""
+
+
+class Record(BaseModel):
+    """Base of all records. Frozen, closed, and without NaN or infinity."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+
+class Versioned(Record):
+    """A record that is a file of its own."""
+
+    schema_version: Literal[1] = SCHEMA_VERSION
+
+
+class Outcome(StrEnum):
+    """Worst last. A known fault is actionable, so fail outranks incomplete; reports print both counts."""
+
+    PASS = "pass"  # noqa: S105  # an outcome, not a password
+    WARN = "warn"
+    INCOMPLETE = "incomplete"
+    FAIL = "fail"
+
+    @property
+    def rank(self) -> int:
+        return list(Outcome).index(self)
+
+    @property
+    def exit_code(self) -> int:
+        """0 pass (and warn), 1 the cluster failed a gate, 2 we could not tell."""
+        return {Outcome.PASS: 0, Outcome.WARN: 0, Outcome.INCOMPLETE: 2, Outcome.FAIL: 1}[self]
+
+
+def worst(outcomes: list[Outcome]) -> Outcome:
+    """The worst of the outcomes. Nothing to judge is incomplete, never a pass."""
+    return max(outcomes, key=lambda outcome: outcome.rank, default=Outcome.INCOMPLETE)
+
+
+R = TypeVar("R", bound=Record)
+
+
+def read_record(path: Path, kind: type[R]) -> R:
+    """Read `path` as `kind`. Raises RecordError (one line) when it is missing, cut off, or not that record."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise RecordError(f"{path}: cannot be read as {kind.__name__}: {error}") from error
+    try:
+        return kind.model_validate_json(text)
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(str(part) for part in first["loc"]) or "the file"
+        raise RecordError(f"{path}: not a valid {kind.__name__}: {field}: {first['msg']}") from error
+
+
+def write_record(path: Path, record: Record, *, replace: bool = False) -> None:
+    """Write atomically. Without `replace` an existing file is a RecordError: evidence is never overwritten."""
+    text = json.dumps(record.model_dump(mode="json"), indent=1, allow_nan=False) + "\n"
+    write_text(path, text, replace=replace)
+
+
+def write_text(path: Path, text: str, *, replace: bool = False) -> None:
+    """Write atomically; a reader sees the old file, the new file, or none, never half of one."""
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with part.open("w", encoding="utf-8") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        if replace:
+            part.replace(path)
+        else:
+            os.link(part, path)  # atomic on NFS too, and fails when the name is taken
+    except FileExistsError as error:
+        raise RecordError(f"{path}: already written; a record is never overwritten") from error
+    except OSError as error:  # of a full disk Python does not say which file it was
+        raise OSError(error.errno, f"cannot be written: {error.strerror}", str(path)) from error
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def as_json(record: Record) -> dict[str, Any]:
+    """The record as plain data."""
+    return record.model_dump(mode="json")

@@ -1,0 +1,66 @@
+"""What the drills found."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from bringup.records.base import NonNegative, Outcome, Record, Versioned
+
+
+class DrillResult(Record):
+    """One fault that was made on purpose, and what the judge said about it. null: it was not performed, and `why` says so."""
+
+    drill: str
+    fault: str
+    phase: str
+    gate: str  # that must say so
+    subject: str
+    outcome: Outcome  # that it must give
+    performed: bool
+    applicable: bool = True  # false: it would mean nothing on this cluster
+    why: str | None = None
+    detected: bool | None = None  # the gate gave that outcome on some subject, and the screen said so
+    right_subject: bool | None = None  # on the declared subjects, and on no other
+    right_cause: bool | None = None  # with the declared words
+    observed: str | None = None  # as the verdict says it
+    seconds_to_detect: NonNegative | None = None  # from the fault in place to the verdict
+    seconds: NonNegative  # all of it: making it, undoing it, waiting until the cluster is well
+    false_alarms: list[str] = Field(default_factory=list)  # verdicts that failed and that this fault does not explain
+    evidence: str | None = None  # folder of the run, beside drill.json
+
+    @model_validator(mode="after")
+    def _told_or_why(self) -> DrillResult:
+        told = None not in (self.detected, self.right_subject, self.right_cause, self.seconds_to_detect)
+        if self.performed is not told or (not self.performed and not self.why):
+            raise ValueError(f"drill {self.drill} needs what was seen when performed, and otherwise why it was not")
+        return self
+
+    @property
+    def found(self) -> bool:
+        return bool(self.detected and self.right_subject and self.right_cause)
+
+
+class HealthyRound(Record):
+    """All phases on a cluster without a fault. Whatever does not pass is a false alarm."""
+
+    number: int = Field(ge=1)
+    verdicts: int = Field(ge=0)
+    false_alarms: list[str]
+    seconds: NonNegative
+    evidence: list[str]
+
+
+class DrillReport(Versioned):
+    """`drill.json`: what `bringup drill` did, rewritten after every drill."""
+
+    name: str
+    place: Literal["local-cluster", "anywhere"]
+    profile: str | None  # anywhere: of the cluster; on the local cluster each run names its own
+    git_commit: str | None
+    opened_at: str
+    planned: list[str]  # drills
+    healthy_planned: int = Field(ge=0)
+    results: list[DrillResult]
+    healthy: list[HealthyRound]

@@ -1,0 +1,124 @@
+"""A run: its plan, its end, what was seen, how it was judged, and the playbook that it belongs to."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from bringup.records.base import NonNegative, Outcome, Record, Value, Versioned
+
+
+class NotApplicable(Record):
+    """A gate that this profile declares meaningless here. The report prints it: a skip is never silent."""
+
+    gate: str
+    reason: str = Field(min_length=1)
+
+
+class Run(Versioned):
+    """`run.json`, written before anything runs: what will be judged, from what was REQUESTED."""
+
+    phase: str
+    name: str
+    nodes: list[str] = Field(min_length=1)
+    gpus_per_node: int = Field(ge=1)
+    ranks_per_node: int = Field(ge=1)
+    profile: str
+    profile_sha256: str  # of profile.yaml beside it
+    planned: dict[str, list[str]]  # gate -> subjects
+    not_applicable: list[NotApplicable]
+    argv: list[str]
+    git_commit: str | None
+    git_dirty: bool | None
+    slurm_job_id: str | None
+    slurm_restart_count: int = Field(ge=0)
+    opened_at: str  # UTC, ISO 8601
+    continues: str | None = None  # the folder beside this one in which the same job began, before Slurm requeued it
+
+
+class Closed(Versioned):
+    """`closed.json`: the phase script came to its end. A run without it (SIGKILL, node lost, time limit) is incomplete."""
+
+    exit_code: int
+    closed_at: str
+    files: dict[str, str] | None = None  # SHA-256 of all that is evidence then; null: closed by an older version
+
+
+class Continued(Versioned):
+    """`continued.json`, in the folder of an attempt that Slurm requeued: where the job went on."""
+
+    run: str
+
+
+class Observation(Record):
+    """One thing seen. `value` null means looked for and not found out; then `why` says so. Beside a value, why is a remark."""
+
+    quantity: str  # discovery.gpu.count
+    subject: str  # job, n0, n0/gpu1, n0/rank1, n0->n1
+    value: Value | None
+    unit: str
+    evidence: str  # raw/inventory.out:12
+    why: str | None = None
+
+
+class Observations(Versioned):
+    """`observations.json`, derived from raw/."""
+
+    observations: list[Observation]
+    problems: list[str]  # raw files that could not be read as what they should be
+
+
+class Verdict(Record):
+    """One planned (gate, subject) pair, judged."""
+
+    gate: str
+    subject: str
+    outcome: Outcome
+    observed: str  # as a reader would say it; "nothing" when no evidence arrived
+    expected: str
+    evidence: str
+    cause: str | None = None
+    fix: str
+
+
+class Sign(Record):
+    """A line in a log that bears the signature of a known fault. It decides nothing; it says where to look."""
+
+    signature: str  # id in signatures.py
+    evidence: str  # raw/launch.log:6, its first line
+    line: str
+    count: int = Field(ge=1)
+
+
+class Verdicts(Versioned):
+    """`verdicts.json`, derived: safe to delete and rebuild."""
+
+    phase: str
+    run: str
+    profile: str  # that it was judged against
+    outcome: Outcome
+    verdicts: list[Verdict]
+    not_applicable: list[NotApplicable]
+    notes: list[str]
+    signs: list[Sign] = Field(default_factory=list)
+
+
+class Step(Record):
+    """One phase of a playbook run."""
+
+    phase: str
+    folder: str | None  # of its run, from the repository root; null when it did not run
+    outcome: Outcome
+    blocks: bool  # whether phases that need this one would mean nothing
+    why_not_run: str | None = None
+    seconds: NonNegative
+
+
+class Playbook(Versioned):
+    """`playbook.json`: what `bringup run` did, rewritten after every phase."""
+
+    name: str
+    nodes: list[str]
+    profile: str
+    planned: list[str]  # phases
+    left_out: list[str]  # phases that these nodes cannot run, with the reason
+    steps: list[Step]
