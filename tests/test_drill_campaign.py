@@ -1,5 +1,6 @@
 """Drills without a cluster: what counts as found, what as a false alarm, and what is told about it."""
 
+import dataclasses
 import itertools
 import json
 from pathlib import Path
@@ -127,6 +128,12 @@ def test_another_outcome_is_not_the_declared_one():
 
 def test_a_verdict_without_the_declared_words_has_the_wrong_cause():
     assert perform.compare(DRILL, [verdict(observed="0")], SCREEN)[:3] == (True, True, False)
+
+
+def test_a_sign_in_a_log_is_a_cause_too():
+    drill = dataclasses.replace(DRILL, says="slurm.out-of-memory")
+    assert perform.compare(drill, [verdict()], SCREEN)[2] is False
+    assert perform.compare(drill, [verdict()], SCREEN, ["slurm.out-of-memory"])[2] is True
 
 
 def test_a_fault_that_is_survived_must_be_said_and_pass():

@@ -73,7 +73,8 @@ DISCOVERY: tuple[Drill, ...] = (
           gate="discovery.node.state", subject="n1", outcome=Outcome.FAIL, says="NOT_RESPONDING", silent=_ALL),
     Drill(id="node-off-unnoticed", fault="one node is powered off, and Slurm still calls it idle", phase="discovery",
           inject=(("off", "n1"),), undo=(("boot", "n1"),),
-          gate="discovery.node.answered", subject="n1", outcome=Outcome.FAIL, says="no"),
+          gate="discovery.node.answered", subject="n1", outcome=Outcome.FAIL, says="Communication connection failure",
+          consequences=(("discovery.node.state", "n1"),)),  # which Slurm finds out in these seconds
     Drill(id="gpu-missing", fault="one node has a GPU fewer than configured", phase="discovery",
           inject=(("on", "n1", "rm", "/dev/nvidia1"),), undo=(("on", "n1", "mknod", "-m", "666", "/dev/nvidia1", "c", "195", "1"),),
           gate="discovery.gpu.count", subject="n1", outcome=Outcome.FAIL, says="1", also=(("discovery.slurm.gres", "n1"),),

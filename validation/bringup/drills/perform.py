@@ -34,13 +34,14 @@ def perform(drill: Drill, ground: Ground, place: Path, *, name: str) -> DrillRes
             reference = {"BRINGUP_REFERENCE": str(healthy[0])} if healthy else {}
             in_place, done = _run_with_fault(drill, ground, run_name, reference)
             evidence = _last_attempt(drill.phase, run_name)
-        verdicts = judge.judge_folder(evidence)[1].verdicts
+        judged = judge.judge_folder(evidence)[1]
+        verdicts, signs = judged.verdicts, [sign.signature for sign in judged.signs]
         detected_s = time.monotonic() - in_place
     except (GroundError, runs.RunError, RecordError, OSError) as error:
         return not_performed(drill, str(error), seconds=_since(begun))
     finally:
         grounds.keep(run_name, (drill.phase,), folder)
-    detected, right_subject, right_cause, observed = compare(drill, verdicts, done.said)
+    detected, right_subject, right_cause, observed = compare(drill, verdicts, done.said, signs)
     return DrillResult(
         drill=drill.id, fault=drill.fault, phase=drill.phase, gate=drill.gate, subject=drill.subject, outcome=drill.outcome,
         performed=True, detected=detected, right_subject=right_subject, right_cause=right_cause,
@@ -154,13 +155,13 @@ def _tamper(drill: Drill, ground: Ground, healthy: Sequence[Path], place: Path) 
     return in_place, ground.bringup("judge", str(copy), environment={}), copy
 
 
-def compare(drill: Drill, verdicts: Sequence[Verdict], screen: str) -> tuple[bool, bool, bool, str | None]:
-    """(detected, right subject, right cause, what the verdict says)."""
+def compare(drill: Drill, verdicts: Sequence[Verdict], screen: str,
+            signs: Sequence[str] = ()) -> tuple[bool, bool, bool, str | None]:
+    """(detected, right subject, right cause, what the verdict says). A cause stands in a verdict, or is a sign found in a log."""
     if drill.outcome is Outcome.PASS:
         return _survived(drill, verdicts, screen)
     hits = {v.subject: v for v in verdicts if v.gate == drill.gate and v.outcome is drill.outcome}
-    # a screen that cannot list all of them says so, and names the report
-    detected = bool(hits) and (_MORE in screen or any(f"{drill.gate} [{subject}]" in screen for subject in hits))
+    detected = any(_is_on(screen, hit) for hit in hits.values())
     declared = [(drill.gate, drill.subject), *drill.also]
     outcomes = {(v.gate, v.subject): v.outcome for v in verdicts}
     expected = {subject for gate, subject in declared if gate == drill.gate}
@@ -171,8 +172,14 @@ def compare(drill: Drill, verdicts: Sequence[Verdict], screen: str) -> tuple[boo
     if found is not None and found.cause and found.cause not in found.observed:
         observed = f"{found.observed} ({found.cause})"
     # a victim of the same fault may be named too, but not in place of the culprit
-    right_cause = found is not None and drill.says in f"{found.observed} {found.cause}"
+    right_cause = found is not None and (drill.says in f"{found.observed} {found.cause}" or drill.says in signs)
     return detected, right_subject, right_cause, observed
+
+
+def _is_on(screen: str, verdict: Verdict) -> bool:
+    """By itself, among those of one subject or of one gate, or among those that the screen leaves to the report, saying so."""
+    together = (f"[{verdict.subject}]: {verdict.cause}", f"{verdict.gate}: {verdict.cause}")
+    return any(text in screen for text in (_MORE, f"{verdict.gate} [{verdict.subject}]", *together))
 
 
 def _survived(drill: Drill, verdicts: Sequence[Verdict], screen: str) -> tuple[bool, bool, bool, str | None]:

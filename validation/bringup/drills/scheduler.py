@@ -28,6 +28,8 @@ _PREEMPTION = ('cp "$SLURM_CONF" "$SLURM_CONF.good"; printf "%s\\n" PreemptType=
                '"PartitionName=urgent Nodes=ALL PriorityTier=10 OverSubscribe=NO" >>"$SLURM_CONF"')
 _NO_PREEMPTION = 'mv "$SLURM_CONF.good" "$SLURM_CONF"'
 
+_ALL_IDLE = _login("until [[ $(sinfo --noheader --states=idle --format=%D) == 2 ]]; do sleep 0.2; done")
+
 _OTHER_KEY = ("mkdir -m 700 /tmp/m && head -c 1024 /dev/urandom >/tmp/m/key && chmod 600 /tmp/m/key && "
               "munged --force --socket=/tmp/m/s --key-file=/tmp/m/key --pid-file=/tmp/m/pid --log-file=/tmp/m/log "
               '--seed-file=/tmp/m/seed && mount --bind /tmp/m/s "$BRINGUP_CLUSTER/run/munge.sock"')
@@ -43,10 +45,6 @@ SCHEDULER: tuple[Drill, ...] = (
     Drill(id="slurmd-hangs", fault="slurmd of one node is stopped (SIGSTOP), and Slurm has noticed", phase="discovery", nodes=4,
           inject=(("slurmd", "n1", "pause"),), undo=(("slurmd", "n1", "cont"),), wait_for=("n1", "down*"),
           gate="discovery.node.state", subject="n1", outcome=Outcome.FAIL, says="NOT_RESPONDING", silent=_OTHERS),
-    Drill(id="slurmd-gone", fault="slurmd of one node has ended, and Slurm still calls the node idle", phase="discovery",
-          inject=(("slurmd", "n1", "kill"),), undo=(("slurmd", "n1", "start"),),
-          gate="discovery.node.answered", subject="n1", outcome=Outcome.FAIL, says="Communication connection failure",
-          consequences=(("discovery.node.state", "n1"),)),
     Drill(id="munge-key", fault="one node has another munge key", phase="discovery",
           inject=(("on", "n1", "bash", "-c", _OTHER_KEY),),
           undo=(("on", "n1", "bash", "-c", 'umount "$BRINGUP_CLUSTER/run/munge.sock"; kill "$(</tmp/m/pid)"; rm -r /tmp/m'),),
@@ -58,14 +56,16 @@ SCHEDULER: tuple[Drill, ...] = (
           undo=(("on", "n1", "bash", "-c", 'umount "$BRINGUP_CLUSTER/gres.conf"'),
                 ("slurmd", "n1", "stop"), ("slurmd", "n1", "start"), _login("scontrol update NodeName=n1 State=RESUME")),
           gate="discovery.node.state", subject="n1", outcome=Outcome.FAIL, says="INVALID_REG", silent=_OTHERS),
-    Drill(id="node-flaps", fault="one node goes down in the middle of a job and comes back", phase="nccl_pairwise",
-          during=(("off", "n1"), ("boot", "n1")),
+    Drill(id="node-flaps", fault="Slurm takes one node for down in the middle of a job, and for up again at once",
+          phase="run_ddp_2node",
+          during=(_login("scontrol update NodeName=n1 State=DOWN Reason=drill"),
+                  _login("scontrol update NodeName=n1 State=RESUME")),
           gate="run.restarts", subject="job", outcome=Outcome.WARN, says="1"),
     Drill(id="job-requeued", fault="the job is requeued while it runs", phase="nccl_pairwise",
           during=(_login(f"scontrol requeue {_JOB}"),), where="anywhere",
           gate="run.restarts", subject="job", outcome=Outcome.WARN, says="1"),
-    Drill(id="job-preempted", fault="a job of another partition takes the nodes away", phase="nccl_pairwise",
-          inject=(_login(_PREEMPTION), _slurmctld(0)),
+    Drill(id="job-preempted", fault="a job of another partition takes the nodes away", phase="run_1gpu",
+          inject=(_login(_PREEMPTION), _slurmctld(0), _ALL_IDLE),
           during=(_login("srun --partition=urgent --nodes=2 --exclusive --mem=0 true"),),
           undo=(_login(_NO_PREEMPTION), _slurmctld(0)),
           gate="run.restarts", subject="job", outcome=Outcome.WARN, says="1"),
@@ -76,11 +76,11 @@ SCHEDULER: tuple[Drill, ...] = (
           environment=(("BRINGUP_DRILL", "hang-rank:0@2"),),
           during=(_login(f"scontrol update JobId={_JOB} EndTime=now+1"),), where="anywhere",
           gate="run.closed", subject="job", outcome=Outcome.INCOMPLETE, says="TIMEOUT"),
-    Drill(id="job-out-of-memory", fault="the job was granted too little memory", phase="run_1gpu",
+    Drill(id="job-out-of-memory", fault="the job was granted too little memory", phase="run_1gpu", where="anywhere",
           environment=(("SBATCH_MEM_PER_NODE", "200M"),),
-          gate="train.exit_code", subject="job", outcome=Outcome.FAIL, says=""),
+          gate="train.exit_code", subject="job", outcome=Outcome.FAIL, says="slurm.out-of-memory"),
     Drill(id="controller-restarts", fault="slurmctld is restarted while a job runs", phase="nccl_pairwise",
-          during=(_slurmctld(0),), gate="run.closed", subject="job", outcome=Outcome.PASS, says="nccl_pairwise"),
+          during=(_slurmctld(0),), gate="run.closed", subject="job", outcome=Outcome.PASS, says="PASS"),
     Drill(id="controller-away", fault="slurmctld is away for 40 s while a job runs", phase="nccl_pairwise",
           during=(_slurmctld(40),), gate="run.closed", subject="job", outcome=Outcome.PASS, says="no answer"),
     Drill(id="name-leads-elsewhere", fault="on one node the name of another one has a wrong address",
@@ -88,7 +88,8 @@ SCHEDULER: tuple[Drill, ...] = (
           inject=(("on", "n1", "bash", "-c",
                    "sed 's/^10.77.1.10 /10.77.1.99 /' /etc/hosts >/tmp/hosts && mount --bind /tmp/hosts /etc/hosts"),),
           undo=(("on", "n1", "umount", "/etc/hosts"),),
-          gate="nccl.pair.link", subject="n0--n1", outcome=Outcome.FAIL, says="no answer"),
+          gate="nccl.pair.link", subject="n0--n1", outcome=Outcome.FAIL, says="no answer",
+          consequences=(("nccl.pair.slowest", "job"),)),
     Drill(id="one-way-loss", fault="one node loses 15 of 100 packets that it sends, and none that it gets",
           phase="nccl_pairwise", nodes=4,
           inject=(("on", "n1", "nft", "table inet drill { chain out { type filter hook output priority 0; "
@@ -102,7 +103,9 @@ SCHEDULER: tuple[Drill, ...] = (
                    "mount -t overlay -o lowerdir={results},upperdir=/tmp/full/upper,workdir=/tmp/full/work overlay {results}"),),
           undo=(("on", "n1", "umount", "{results}"), ("on", "n1", "umount", "/tmp/full")),
           environment=(("BRINGUP_SMOKE_PARTS", "folder"),),
-          gate="smoke.fs.writes", subject="n1", outcome=Outcome.FAIL, says="No space left"),
+          # nothing of its own is seen by others; and the overlay, which stands for a full filesystem, keeps what it once looked up
+          gate="smoke.fs.writes", subject="n1", outcome=Outcome.FAIL, says="No space left",
+          consequences=(("smoke.fs.*", "n1"), ("smoke.fs.pair.*", "n?->n?"))),
     # with a fabric: seen nowhere yet, there was none
     Drill(id="infiniband-left-out", fault="NCCL is told to leave InfiniBand alone", phase="nccl_scaling", where="anywhere",
           environment=(("NCCL_IB_DISABLE", "1"),), needs_expected=("nccl.transport", "IB"),
