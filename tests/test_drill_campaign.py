@@ -153,6 +153,13 @@ def test_a_failure_that_the_fault_does_not_explain_is_a_false_alarm():
     assert [alarm.split(":")[0] for alarm in alarms] == ["discovery.shm [n1] fail", "discovery.nofile [n1] warn"]
 
 
+def test_what_failed_before_the_fault_is_no_alarm():
+    known = frozenset({("discovery.shm", "n1"), ("discovery.nofile", "n0")})
+    verdicts = [*HEALTHY, verdict(), verdict("discovery.shm"), verdict("discovery.nofile", "n0", Outcome.INCOMPLETE)]
+    assert len(perform.false_alarms(DRILL, verdicts)) == 2
+    assert perform.false_alarms(DRILL, verdicts, known) == []
+
+
 def test_a_declared_consequence_is_none():
     assert perform.false_alarms(DRILL, [*HEALTHY, verdict(), verdict("discovery.slurm.gres", "n1")]) == []
     assert perform.false_alarms(DRILL, [*HEALTHY, verdict(), verdict("discovery.slurm.gres", "n0")]) != []
@@ -230,6 +237,13 @@ def test_ranks_and_nodes_are_called_as_the_cluster_calls_them():
     assert there.subject == "gpu02/rank8"
     assert dict(there.environment)["BRINGUP_DRILL"] == "wrong-value:8"
     assert there.silent == ("gpu01/rank0", "gpu01/rank1", "gpu02/rank9")
+
+
+def test_a_count_of_the_declared_cluster_is_not_asked_of_another():
+    drill = next(drill for drill in drills.DRILLS if drill.id == "task-lost")
+    assert drill.says == "1"
+    assert elsewhere.on_nodes(drill, ("a", "b"), 8).says == ""
+    assert elsewhere.on_nodes(drill, ("a", "b"), 2).says == "1"
 
 
 def test_what_is_no_rank_and_no_node_stays():

@@ -34,7 +34,9 @@ def on_nodes(drill: Drill, names: tuple[str, ...], gpus: int) -> Drill:
         return tuple((gate, text(subject)) for gate, subject in declared)
 
     environment = tuple((name, asked(value) if name == "BRINGUP_DRILL" else value) for name, value in drill.environment)
-    return replace(drill, environment=environment, subject=text(drill.subject), says=text(drill.says), also=pairs(drill.also),
+    # a number that stands first is a count of the declared cluster's GPUs or ranks
+    says = "" if gpus != drill.gpus and drill.says[:1].isdigit() else text(drill.says)
+    return replace(drill, environment=environment, subject=text(drill.subject), says=says, also=pairs(drill.also),
                    consequences=pairs(drill.consequences), silent=tuple(text(subject) for subject in drill.silent))
 
 

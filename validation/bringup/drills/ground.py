@@ -46,6 +46,8 @@ class Ended:
 class Ground(Protocol):
     """What performing a drill needs."""
 
+    is_well: bool  # without a fault of ours everything passes; otherwise that is looked at first
+
     def make(self, commands: tuple[Command, ...]) -> None: ...
 
     def wait_for(self, node: str, state: str) -> None: ...
@@ -94,6 +96,7 @@ class LocalCluster:
     replaced: int = 0
     up: bool = False
     environment: dict[str, str] = field(default_factory=dict)
+    is_well: bool = True
 
     def verb(self, *words: str, environment: Mapping[str, str] | None = None, limit_s: float = VERB_LIMIT_S,
              meanwhile: Callable[[], None] | None = None) -> Ended:
@@ -156,6 +159,7 @@ class Here:
     """The cluster that the user is on, from its login host. No fault but those that a job of one's own can make."""
 
     names: tuple[str, ...]  # nodes that may be used
+    is_well: bool = False
 
     def make(self, commands: tuple[Command, ...]) -> None:
         for command in commands:

@@ -16,6 +16,8 @@ from bringup.drills.ground import Ended, Ground, GroundError
 from bringup.phases import PHASES
 from bringup.records import DrillResult, HealthyRound, Outcome, RecordError, Verdict
 
+Pair = tuple[str, str]  # gate, subject
+
 REFERENCE = "run_1gpu"
 BEGINS_WITHIN_S = 120
 _MORE = " more in the report"
@@ -28,6 +30,7 @@ def perform(drill: Drill, ground: Ground, place: Path, *, name: str) -> DrillRes
     run_name = f"{name}-{drill.id}"
     try:
         healthy = _healthy_runs(drill, ground, place, name)
+        before = frozenset[Pair]() if ground.is_well else _failing_before(drill, ground, place, name)
         if drill.tamper is not None or drill.truncate is not None:
             in_place, done, evidence = _tamper(drill, ground, healthy, folder)
         else:
@@ -46,7 +49,7 @@ def perform(drill: Drill, ground: Ground, place: Path, *, name: str) -> DrillRes
         drill=drill.id, fault=drill.fault, phase=drill.phase, gate=drill.gate, subject=drill.subject, outcome=drill.outcome,
         performed=True, detected=detected, right_subject=right_subject, right_cause=right_cause,
         observed=observed, seconds_to_detect=round(detected_s, 1), seconds=_since(begun),
-        false_alarms=false_alarms(drill, verdicts), evidence=f"{place.name}/{drill.id}/{evidence.name}")
+        false_alarms=false_alarms(drill, verdicts, before), evidence=f"{place.name}/{drill.id}/{evidence.name}")
 
 
 def _run_with_fault(drill: Drill, ground: Ground, run_name: str, reference: dict[str, str]) -> tuple[float, Ended]:
@@ -122,9 +125,18 @@ def healthy_run(drill: Drill, stem: str, ground: Ground, place: Path, name: str,
         if not (folder / runs.CLOSED).exists():
             raise GroundError(f"no healthy {stem} to begin with: {_last_word(done)}")
     bad = [_said(verdict) for verdict in judge.judge_folder(folder)[1].verdicts if verdict.outcome is not Outcome.PASS]
-    if bad:
+    if bad and ground.is_well:
         raise GroundError(f"no healthy {stem} to begin with: {bad[0]}")
     return folder
+
+
+def _failing_before(drill: Drill, ground: Ground, place: Path, name: str) -> frozenset[Pair]:
+    """A cluster that is not ours may have faults of its own. Raises GroundError when the drill's verdict is among them."""
+    verdicts = judge.judge_folder(healthy_run(drill, drill.phase, ground, place, name, 1))[1].verdicts
+    for verdict in verdicts:
+        if (verdict.gate, verdict.subject, verdict.outcome) == (drill.gate, drill.subject, drill.outcome):
+            raise GroundError(f"here it is so without the fault: {_said(verdict)}")
+    return frozenset((verdict.gate, verdict.subject) for verdict in verdicts if verdict.outcome is not Outcome.PASS)
 
 
 def _chosen(ground: Ground, drill: Drill) -> tuple[str, ...]:
@@ -189,15 +201,19 @@ def _survived(drill: Drill, verdicts: Sequence[Verdict], screen: str) -> tuple[b
     return line is not None, passed, line is not None, line
 
 
-def false_alarms(drill: Drill, verdicts: Sequence[Verdict]) -> list[str]:
-    """Verdicts that accuse what this fault does not concern, and subjects that should have passed and did not."""
-    declared = {(drill.gate, drill.subject), *drill.also}
+def false_alarms(drill: Drill, verdicts: Sequence[Verdict], before: frozenset[Pair] = frozenset()) -> list[str]:
+    """Verdicts that accuse what this fault does not concern, and subjects that should have passed and did not.
+
+    before: what did not pass without the fault either.
+    """
+    declared = {(drill.gate, drill.subject), *drill.also, *before}
     alarms = [_said(v) for v in verdicts
               if v.outcome in (Outcome.FAIL, Outcome.WARN) and (v.gate, v.subject) not in declared
               and not _is_consequence(drill, v.gate, v.subject)]
     heard = {v.subject for v in verdicts}
     alarms += [f"nothing was said about {subject}" for subject in drill.silent if subject not in heard]
-    alarms += [_said(v) for v in verdicts if v.subject in drill.silent and v.outcome is Outcome.INCOMPLETE]
+    alarms += [_said(v) for v in verdicts
+               if v.subject in drill.silent and v.outcome is Outcome.INCOMPLETE and (v.gate, v.subject) not in before]
     return alarms
 
 
