@@ -45,6 +45,7 @@ _EVERY_SECOND = ("table inet drill { set slow { type inet_service; flags dynamic
                  "limit rate over 2 mbytes/second burst 128 kbytes drop; }; }")
 _NO_DROP = ("on", "n1", "nft", "delete", "table", "inet", "drill")
 _OTHERS = ("n0", "n2", "n3")
+_SLOWEST = (("nccl.pair.slowest", "job"),)  # the fleet's slowest pair is this one
 _LINKS = ("n0--n2", "n0--n3", "n2--n3", "n1--n2", "n1--n3")
 
 # a frame forwarder between n1's end of the cable and the bridge: the kernel may have no netem
@@ -60,7 +61,8 @@ COLLECTIVES: tuple[Drill, ...] = (
                 ("nccl.all_to_all.busbw", "2-nodes"))),
     Drill(id="separate-communicators", fault="the ranks of each node form a communicator of their own", phase="nccl_scaling",
           environment=(("BRINGUP_DRILL", "separate-communicators"),), where="anywhere",
-          gate="nccl.ranks", subject="2-nodes", outcome=Outcome.FAIL, says="2", also=(("nccl.hosts", "2-nodes"),)),
+          gate="nccl.ranks", subject="2-nodes", outcome=Outcome.FAIL, says="2",
+          also=(("nccl.hosts", "2-nodes"), ("nccl.devices", "2-nodes"))),
     Drill(id="ranks-share-gpu", fault="one node has a GPU fewer than ranks, so that two of them take the same one",
           phase="nccl_monitoring", inject=(("on", "n1", "rm", "/dev/nvidia1"),),
           undo=(("on", "n1", "mknod", "-m", "666", "/dev/nvidia1", "c", "195", "1"),),
@@ -110,21 +112,24 @@ COLLECTIVES: tuple[Drill, ...] = (
           gate="nccl.pair.node", subject="n1", outcome=Outcome.FAIL, says="receives at 0.0", also=(("nccl.pair.slowest", "job"),)),
     Drill(id="slow-pair", fault="one node sends at 50 Mbit/s to one other node only", phase="nccl_pairwise", nodes=4,
           inject=_SLOW_TO_N0, undo=(("on", "n1", *_NORMAL),), silent=(*_OTHERS, "n1", *_LINKS),
-          gate="nccl.pair.link", subject="n0--n1", outcome=Outcome.FAIL, says="n1->n0"),
+          gate="nccl.pair.link", subject="n0--n1", outcome=Outcome.FAIL, says="n1->n0", also=_SLOWEST),
     Drill(id="unsteady-pair", fault="every second connection from one node to one other node carries 2 MB/s", phase="nccl_pairwise",
           nodes=4, inject=(("on", "n0", "nft", _EVERY_SECOND),), undo=(("on", "n0", "nft", "delete", "table", "inet", "drill"),),
           silent=(*_OTHERS, "n1", *_LINKS), gate="nccl.pair.link.steady", subject="n0--n1", outcome=Outcome.WARN,
-          says="n1->n0 at 0.0"),
+          says="n1->n0 at 0.0", consequences=_SLOWEST),
     Drill(id="dead-pair", fault="two nodes cannot reach each other", phase="nccl_pairwise", nodes=4,
           inject=(_drop("ip saddr 10.77.1.10 tcp sport 20000-39999"),), undo=(_NO_DROP,), silent=(*_OTHERS, "n1", *_LINKS),
-          gate="nccl.pair.link", subject="n0--n1", outcome=Outcome.FAIL, says="no answer"),
+          gate="nccl.pair.link", subject="n0--n1", outcome=Outcome.FAIL, says="no answer", consequences=_SLOWEST),
     Drill(id="slow-delay", fault="what one node sends and gets takes 120 ms longer", phase="nccl_pairwise", nodes=4,
           inject=(("sh", "bash", "-c", _DELAY),), undo=(("sh", "bash", "-c", "ip link del dl0; ip link set vn1 master br0"),),
-          gate="nccl.pair.node.latency", subject="n1", outcome=Outcome.FAIL, says="us"),
+          gate="nccl.pair.node.latency", subject="n1", outcome=Outcome.FAIL, says="us",
+          consequences=(*_SLOWEST, ("nccl.pair.node", "n1"), ("nccl.pair.link*", "*n1*"))),
     Drill(id="packet-loss", fault="one node loses 15 of 100 packets", phase="nccl_pairwise", nodes=4,
           inject=(_drop('iif "eth0" numgen random mod 100 < 15'),), undo=(_NO_DROP,), silent=(*_OTHERS, "n2--n3", "n0--n2"),
-          gate="nccl.pair.node.latency", subject="n1", outcome=Outcome.FAIL, says="us", also=(("nccl.pair.node", "n1"),)),
+          gate="nccl.pair.node.latency", subject="n1", outcome=Outcome.FAIL, says="us", also=(("nccl.pair.node", "n1"),),
+          consequences=(*_SLOWEST, ("nccl.pair.link*", "*n1*"))),
     Drill(id="slow-pair-latency", fault="one node loses 15 of 100 packets from one other node only", phase="nccl_pairwise", nodes=4,
           inject=(_drop("ip saddr 10.77.1.10 numgen random mod 100 < 15"),), undo=(_NO_DROP,), silent=("n2", "n3", *_LINKS),
-          gate="nccl.pair.link.latency", subject="n0--n1", outcome=Outcome.FAIL, says="us"),
+          gate="nccl.pair.link.latency", subject="n0--n1", outcome=Outcome.FAIL, says="us",
+          consequences=(*_SLOWEST, ("nccl.pair.link*", "n0--n1"))),
 )
