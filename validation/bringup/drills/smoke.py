@@ -39,8 +39,8 @@ _STORAGE = (("BRINGUP_SMOKE_PARTS", "storage"), ("BRINGUP_STORAGE_MIB", "8"))
 
 SMOKE: tuple[Drill, ...] = (
     Drill(id="path-not-shared", fault="the results folder is not shared on one node", phase="smoke",
-          inject=(("on", "n1", "mount", "-t", "tmpfs", "tmpfs", "{results}"),), undo=_UMOUNT, environment=_NO_JOBS,
-          gate="smoke.fs.reads_submit_host", subject="n1", outcome=Outcome.FAIL, says="no", silent=("n0",),
+          inject=(("on", "n1", "mount", "-t", "tmpfs", "tmpfs", "{results}"),), undo=_UMOUNT, environment=_FOLDER,
+          gate="smoke.fs.reads_submit_host", subject="n1", outcome=Outcome.FAIL, says="no",
           # on two nodes both pairs hold the bad node
           also=(("smoke.fs.seen_by_submit_host", "n1"), ("smoke.fs.writes", "n1"), ("smoke.fs.pair.write", "n0->n1"),
                 ("smoke.fs.pair.write", "n1->n0"), ("smoke.fs.pair.same_type", "n0->n1"), ("smoke.fs.pair.same_type", "n1->n0"))),
@@ -50,15 +50,16 @@ SMOKE: tuple[Drill, ...] = (
           silent=("n0", "n2", "n3", "n2->n3", "n3->n0")),
     Drill(id="path-read-only", fault="the results folder is mounted read-only on one node", phase="smoke",
           inject=(("on", "n1", "mount", "--bind", "{results}", "{results}"),
-                  ("on", "n1", "mount", "-o", "remount,bind,ro", "{results}")), undo=_UMOUNT, environment=_NO_JOBS,
-          gate="smoke.fs.writes", subject="n1", outcome=Outcome.FAIL, says="Read-only", silent=("n0",)),
+                  ("on", "n1", "mount", "-o", "remount,bind,ro", "{results}")), undo=_UMOUNT, environment=_FOLDER,
+          gate="smoke.fs.writes", subject="n1", outcome=Outcome.FAIL, says="Read-only",
+          consequences=(("smoke.fs.seen_by_submit_host", "n1"), ("smoke.fs.pair.write", "n1->n0"))),
     # An overlay over the folder shows what was there, and keeps what it once looked up, as a stale attribute cache does: changes
     # that n0 makes stay unseen on n1, and what n1 makes stays there.
     Drill(id="stale-lookups", fault="one node keeps what it once looked up", phase="smoke",
           inject=(("on", "n1", "mkdir", "-p", "/tmp/upper", "/tmp/work"),
                   ("on", "n1", "mount", "-t", "overlay", "-o", "lowerdir={results},upperdir=/tmp/upper,workdir=/tmp/work",
-                   "overlay", "{results}")), undo=_UMOUNT, environment=_NO_JOBS,
-          gate="smoke.fs.pair.late_lookup", subject="n0->n1", outcome=Outcome.FAIL, says="5", silent=("n0",),
+                   "overlay", "{results}")), undo=_UMOUNT, environment=_FOLDER,
+          gate="smoke.fs.pair.late_lookup", subject="n0->n1", outcome=Outcome.FAIL, says="5",
           also=(("smoke.fs.pair.rename", "n0->n1"), ("smoke.fs.pair.unlink", "n0->n1"), ("smoke.fs.pair.exclusive", "n0->n1")),
           consequences=(("smoke.fs.reads_submit_host", "n1"), ("smoke.fs.seen_by_submit_host", "n1"), ("smoke.fs.pair.*", "n*"))),
     Drill(id="stale-copy", fault="one node keeps an old copy of a file", phase="smoke", environment=_FOLDER,
