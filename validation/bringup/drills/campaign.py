@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import queue
+import threading
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,8 +24,6 @@ from bringup.records import DrillReport, DrillResult, read_record, write_record,
 
 REPORT = "drill.json"
 DRILLS = grounds.RESULTS / "drill"
-
-NEEDED = "fabric that this is about: InfiniBand, NVLink"
 
 Shape = tuple[int, bool]  # nodes, unconfined
 _PAIR: Shape = (2, False)
@@ -56,11 +56,12 @@ def run(request: Request) -> int:
     waiting = [catalogue[name] for name in done.planned if name not in kept]
     try:
         results = _anywhere(request, waiting, folder, console) if request.anywhere else _on_local_clusters(waiting, folder, console)
-        for one in results:
-            done = _add(done, folder, results=[*done.results, one])
-            console.print(result.line(one))
+        with closing(results):
+            for one in results:
+                done = _add(done, folder, results=[*done.results, one])
+                console.print(result.line(one))
         if len(done.healthy) < done.healthy_planned:
-            with _clusters(folder) as clusters:
+            with _clusters(folder, "healthy") as clusters:
                 for number in range(len(done.healthy) + 1, done.healthy_planned + 1):
                     with progress(console, f"healthy round {number}") as tell:
                         tell("running all phases")
@@ -128,11 +129,11 @@ def _in_order(drills: Sequence[Drill]) -> list[Drill]:
 
 
 class _Clusters:
-    """One cluster at a time: two would share the cores."""
+    """One cluster at a time, of the shape that is asked for."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, lane: str) -> None:
         # /tmp by name: a deeper folder would be too long for munge's socket. Named after the run: --resume ends what is left
-        self._state = Path("/tmp") / f"bringup-drill-{folder.name}"
+        self._state = Path("/tmp") / f"bringup-drill-{folder.name}-{lane}"
         self._up: dict[Shape, LocalCluster] = {}
 
     def of(self, shape: Shape) -> LocalCluster:
@@ -149,34 +150,84 @@ class _Clusters:
 
 
 @contextmanager
-def _clusters(folder: Path) -> Iterator[_Clusters]:
-    clusters = _Clusters(folder)
+def _clusters(folder: Path, lane: str) -> Iterator[_Clusters]:
+    clusters = _Clusters(folder, lane)
     try:
         yield clusters
     finally:
         clusters.end()
 
 
-def _on_local_clusters(drills: Sequence[Drill], folder: Path, console: Console) -> Iterator[DrillResult]:
-    with _clusters(folder) as clusters:
-        for drill in drills:
-            if drill.needs_expected is not None:
-                yield perform.not_performed(drill, f"no local cluster has the {NEEDED}", applicable=False)
-                continue
-            with progress(console, drill.id) as tell:
-                tell(drill.fault)
+@dataclass(frozen=True)
+class _Told:
+    """By a lane: which drill begins, how one ended, or (neither) that the lane has ended."""
+
+    lane: str
+    begun: Drill | None = None
+    result: DrillResult | None = None
+    ill: str | None = None  # what the drill left, so that the cluster was replaced
+    error: Exception | None = None
+
+
+def _on_local_clusters(drills: Sequence[Drill], folder: Path, console: Console) -> Generator[DrillResult]:
+    """Two lanes, each with a cluster of its own: drills that work, and beside them those that wait most of the time."""
+    lanes = {name: lane for name, lane in (("works", [drill for drill in drills if not drill.waits]),
+                                           ("waits", [drill for drill in drills if drill.waits])) if lane}
+    told: queue.Queue[_Told] = queue.Queue()
+    threads = [threading.Thread(target=_lane, args=(name, lane, folder, told)) for name, lane in lanes.items()]
+    for thread in threads:
+        thread.start()
+    try:
+        with progress(console, "now") as tell:
+            now: dict[str, str] = {}
+            while lanes:
+                event = told.get()
+                if event.error is not None:
+                    raise event.error
+                if event.begun is not None:
+                    now[event.lane] = f"{event.begun.id}: {event.begun.fault}"
+                elif event.result is not None:
+                    if event.ill:
+                        console.print(f"{'':<14} a new cluster after {event.result.drill}: {report.plain(event.ill)}")
+                    yield event.result
+                else:
+                    del lanes[event.lane]
+                    now.pop(event.lane, None)
+                tell("; ".join(now.values()))
+    except BaseException:
+        grounds.interrupt()
+        raise
+    finally:
+        for thread in threads:
+            thread.join()
+
+
+def _lane(lane: str, drills: Sequence[Drill], folder: Path, told: queue.Queue[_Told]) -> None:
+    """One thread: these drills, one after the other."""
+    try:
+        with _clusters(folder, lane) as clusters:
+            for drill in drills:
+                if drill.needs_expected is not None:
+                    why = "it is about InfiniBand or NVLink, which no local cluster has"
+                    told.put(_Told(lane, result=perform.not_performed(drill, why, applicable=False)))
+                    continue
+                told.put(_Told(lane, begun=drill))
+                ill = None
                 try:
                     cluster = clusters.of(shape_of(drill))
                     one = perform.perform(drill, cluster, folder, name=folder.name)
+                    if grounds.INTERRUPTED.is_set():
+                        return
                     ill = cluster.heal()
                 except grounds.GroundError as error:
-                    one, ill = perform.not_performed(drill, str(error)), None
-            if ill:
-                console.print(f"{'':<14} a new cluster after {drill.id}: {report.plain(ill)}")
-            yield one
+                    one = perform.not_performed(drill, str(error))
+                told.put(_Told(lane, result=one, ill=ill))
+        told.put(_Told(lane))
+    except Exception as error:  # noqa: BLE001  # raised again by the thread that waits for this one
+        told.put(_Told(lane, error=error))
 
 
-def _anywhere(request: Request, drills: Sequence[Drill], folder: Path, console: Console) -> Iterator[DrillResult]:
+def _anywhere(request: Request, drills: Sequence[Drill], folder: Path, console: Console) -> Generator[DrillResult]:
     assert request.profile is not None
     try:
         names = slurm.partition_nodes(None)

@@ -68,10 +68,10 @@ _FAKE_RDMA = ("rm -rf /tmp/class && mkdir /tmp/class && cp -a /sys/class/net /tm
               "echo InfiniBand >$port/link_layer && echo 0 >$hca/device/numa_node && mount --bind /tmp/class /sys/class")
 
 DISCOVERY: tuple[Drill, ...] = (
-    Drill(id="node-off", fault="one node is powered off, and Slurm has noticed", phase="discovery", nodes=4,
+    Drill(id="node-off", waits=True, fault="one node is powered off, and Slurm has noticed", phase="discovery", nodes=4,
           inject=(("off", "n1"),), undo=(("boot", "n1"),), wait_for=("n1", "down*"),
           gate="discovery.node.state", subject="n1", outcome=Outcome.FAIL, says="NOT_RESPONDING", silent=_ALL),
-    Drill(id="node-off-unnoticed", fault="one node is powered off, and Slurm still calls it idle", phase="discovery",
+    Drill(id="node-off-unnoticed", waits=True, fault="one node is powered off, and Slurm still calls it idle", phase="discovery",
           inject=(("off", "n1"),), undo=(("boot", "n1"),),
           gate="discovery.node.answered", subject="n1", outcome=Outcome.FAIL, says="Communication connection failure",
           consequences=(("discovery.node.state", "n1"),)),  # which Slurm finds out in these seconds

@@ -35,6 +35,7 @@ class Drill:
     silent: tuple[str, ...] = ()  # subjects on which every gate must pass
     consequences: tuple[tuple[str, str], ...] = ()  # patterns of (gate, subject) that this fault may well make fail besides
     where: str = "local-cluster"  # or anywhere: safe inside a job of one's own on a production cluster
+    waits: bool = False  # most of the time, so that other drills are performed beside it, on another cluster
     needs_expected: tuple[str, str] | None = None  # gate, and a pattern of what the profile must expect: a fabric that is not there
 
     @property

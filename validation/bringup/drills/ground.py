@@ -5,11 +5,13 @@ The local cluster is a program of its own, called by its verbs; nothing of it is
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -28,6 +30,10 @@ VERB_LIMIT_S = 120
 PHASE_LIMIT_S = 420
 WELL_AGAIN_S = 20  # a cluster that a drill left ill for longer is replaced: a new one takes a second or two
 POLL_S = 0.1
+
+
+INTERRUPTED = threading.Event()
+_PHASES: set[subprocess.Popen[str]] = set()
 
 
 class GroundError(ValueError):
@@ -58,10 +64,12 @@ class Ground(Protocol):
 
 
 def execute(command: list[str], *, environment: Mapping[str, str] | None = None, limit_s: float, folder: Path = REPOSITORY,
-            meanwhile: Callable[[], None] | None = None) -> Ended:
+            meanwhile: Callable[[], None] | None = None, phase: bool = False) -> Ended:
     """Run to the end. In a session of its own, so that Ctrl-C reaches us first; then the command is told, and waited for."""
     child = subprocess.Popen(command, cwd=folder, env={**os.environ, **(environment or {})}, stdin=subprocess.DEVNULL,
                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace", start_new_session=True)
+    if phase:
+        _PHASES.add(child)
     try:
         if meanwhile is not None:
             meanwhile()
@@ -71,7 +79,23 @@ def execute(command: list[str], *, environment: Mapping[str, str] | None = None,
         if isinstance(reason, subprocess.TimeoutExpired):
             raise GroundError(f"no end after {limit_s:.0f} s: {' '.join(command[-4:])}") from reason
         raise
+    finally:
+        _PHASES.discard(child)
     return Ended(child.returncode, out, err)
+
+
+def interrupt() -> None:
+    """From another thread: phases are told to end, and nobody waits any longer for what may never come. Undoing goes on."""
+    INTERRUPTED.set()
+    for child in list(_PHASES):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGTERM)
+
+
+def pause() -> None:
+    """Between two looks at something. Raises GroundError once all is interrupted."""
+    if INTERRUPTED.wait(POLL_S):
+        raise GroundError("interrupted")
 
 
 def _end(child: subprocess.Popen[str]) -> None:
@@ -99,9 +123,9 @@ class LocalCluster:
     is_well: bool = True
 
     def verb(self, *words: str, environment: Mapping[str, str] | None = None, limit_s: float = VERB_LIMIT_S,
-             meanwhile: Callable[[], None] | None = None) -> Ended:
+             meanwhile: Callable[[], None] | None = None, phase: bool = False) -> Ended:
         own = {"BRINGUP_CLUSTER": str(self.state), **self.environment, **(environment or {})}
-        return execute([str(CLUSTER), *words], environment=own, limit_s=limit_s, meanwhile=meanwhile)
+        return execute([str(CLUSTER), *words], environment=own, limit_s=limit_s, meanwhile=meanwhile, phase=phase)
 
     def start(self) -> None:
         """What an earlier attempt left in this folder is ended first. Raises GroundError."""
@@ -122,7 +146,7 @@ class LocalCluster:
             states = self.verb("sh", "sinfo", "-h", "-N", "-o", "%N %T").said
             if states and all(line.endswith(" idle") for line in states.splitlines()):
                 return None
-            time.sleep(POLL_S)
+            pause()
         self.end()
         self.start()
         self.replaced += 1
@@ -138,11 +162,11 @@ class LocalCluster:
         while (seen := self.verb("sh", "sinfo", "-h", "-N", "-n", node, "-o", "%T").said.strip()) != state:
             if time.monotonic() > deadline:
                 raise GroundError(f"{node} is {seen or 'not told'}, and was to become {state}")
-            time.sleep(POLL_S)
+            pause()
 
     def bringup(self, *arguments: str, environment: Mapping[str, str], meanwhile: Callable[[], None] | None = None) -> Ended:
         return self.verb("sh", sys.executable, "-m", "bringup", *arguments, environment=environment, limit_s=PHASE_LIMIT_S,
-                         meanwhile=meanwhile)
+                         meanwhile=meanwhile, phase=True)
 
     def nodes_of(self, drill: Drill) -> tuple[str, ...]:
         return ()  # all of them: the shape was chosen for the drill
@@ -174,7 +198,7 @@ class Here:
 
     def bringup(self, *arguments: str, environment: Mapping[str, str], meanwhile: Callable[[], None] | None = None) -> Ended:
         return execute([sys.executable, "-m", "bringup", *arguments], environment=environment, limit_s=10 * PHASE_LIMIT_S,
-                       meanwhile=meanwhile)
+                       meanwhile=meanwhile, phase=True)
 
     def nodes_of(self, drill: Drill) -> tuple[str, ...]:
         return self.names[: drill.nodes]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
@@ -15,6 +16,8 @@ from bringup.drills.drill import Command, Drill
 from bringup.drills.ground import Ended, Ground, GroundError
 from bringup.phases import PHASES
 from bringup.records import DrillResult, HealthyRound, Outcome, RecordError, Verdict
+
+_ONE_AT_A_TIME = threading.Lock()
 
 Pair = tuple[str, str]  # gate, subject
 
@@ -101,7 +104,7 @@ def _wait_for_run(drill: Drill, run_name: str) -> None:
     while not any((folder / runs.RUN).exists() for folder in runs.attempts(PHASES[drill.phase], run_name)):
         if time.monotonic() > deadline:
             raise GroundError(f"{drill.phase} opened no run in {BEGINS_WITHIN_S} s")
-        time.sleep(grounds.POLL_S)
+        grounds.pause()
 
 
 def _healthy_runs(drill: Drill, ground: Ground, place: Path, name: str) -> list[Path]:
@@ -115,6 +118,11 @@ def _healthy_runs(drill: Drill, ground: Ground, place: Path, name: str) -> list[
 
 def healthy_run(drill: Drill, stem: str, ground: Ground, place: Path, name: str, number: int) -> Path:
     """Made when first asked for, and shared by all drills of one shape."""
+    with _ONE_AT_A_TIME:
+        return _healthy_run(drill, stem, ground, place, name, number)
+
+
+def _healthy_run(drill: Drill, stem: str, ground: Ground, place: Path, name: str, number: int) -> Path:
     run_name = f"{name}-healthy-{drill.nodes}-{number}"
     folder = place / "healthy" / f"{stem}-{drill.nodes}-{number}" / runs.folder_of(PHASES[stem], run_name).name
     if not (folder / runs.CLOSED).exists():

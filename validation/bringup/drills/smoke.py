@@ -38,7 +38,7 @@ _COMPUTE = (("BRINGUP_SMOKE_PARTS", "compute"),)
 _STORAGE = (("BRINGUP_SMOKE_PARTS", "storage"), ("BRINGUP_STORAGE_MIB", "8"))
 
 SMOKE: tuple[Drill, ...] = (
-    Drill(id="path-not-shared", fault="the results folder is not shared on one node", phase="smoke",
+    Drill(id="path-not-shared", waits=True, fault="the results folder is not shared on one node", phase="smoke",
           inject=(("on", "n1", "mount", "-t", "tmpfs", "tmpfs", "{results}"),), undo=_UMOUNT, environment=_FOLDER,
           gate="smoke.fs.reads_submit_host", subject="n1", outcome=Outcome.FAIL, says="no",
           # on two nodes both pairs hold the bad node
@@ -48,14 +48,14 @@ SMOKE: tuple[Drill, ...] = (
           inject=(("on", "n1", "mount", "-t", "tmpfs", "tmpfs", "{results}"),), undo=_UMOUNT, environment=_NO_JOBS,
           gate="smoke.fs.pair.write", subject="n1->n2", outcome=Outcome.FAIL, says="no", also=(("smoke.fs.pair.write", "n0->n1"),),
           silent=("n0", "n2", "n3", "n2->n3", "n3->n0")),
-    Drill(id="path-read-only", fault="the results folder is mounted read-only on one node", phase="smoke",
+    Drill(id="path-read-only", waits=True, fault="the results folder is mounted read-only on one node", phase="smoke",
           inject=(("on", "n1", "mount", "--bind", "{results}", "{results}"),
                   ("on", "n1", "mount", "-o", "remount,bind,ro", "{results}")), undo=_UMOUNT, environment=_FOLDER,
           gate="smoke.fs.writes", subject="n1", outcome=Outcome.FAIL, says="Read-only",
           consequences=(("smoke.fs.seen_by_submit_host", "n1"), ("smoke.fs.pair.write", "n1->n0"))),
     # An overlay over the folder shows what was there, and keeps what it once looked up, as a stale attribute cache does: changes
     # that n0 makes stay unseen on n1, and what n1 makes stays there.
-    Drill(id="stale-lookups", fault="one node keeps what it once looked up", phase="smoke",
+    Drill(id="stale-lookups", waits=True, fault="one node keeps what it once looked up", phase="smoke",
           inject=(("on", "n1", "mkdir", "-p", "/tmp/upper", "/tmp/work"),
                   ("on", "n1", "mount", "-t", "overlay", "-o", "lowerdir={results},upperdir=/tmp/upper,workdir=/tmp/work",
                    "overlay", "{results}")), undo=_UMOUNT, environment=_FOLDER,
@@ -87,10 +87,10 @@ SMOKE: tuple[Drill, ...] = (
     Drill(id="no-dependency", fault="dependencies of jobs are dropped", phase="smoke",
           environment=(("BRINGUP_DRILL", "no-dependency"), *_JOBS), where="anywhere",
           gate="smoke.dependency.waits", subject="job", outcome=Outcome.FAIL, says="-", also=(("smoke.dependency.never", "job"),)),
-    Drill(id="no-warning", fault="a job is not warned before its time limit", phase="smoke",
+    Drill(id="no-warning", waits=True, fault="a job is not warned before its time limit", phase="smoke",
           environment=(("BRINGUP_DRILL", "no-warning"), *_WARNING), where="anywhere",
           gate="smoke.time_limit.warned", subject="job", outcome=Outcome.FAIL, says="no"),
-    Drill(id="no-requeue", fault="requeueing is refused", phase="smoke",
+    Drill(id="no-requeue", waits=True, fault="requeueing is refused", phase="smoke",
           environment=(("BRINGUP_DRILL", "no-requeue"), *_REQUEUE), where="anywhere",
           gate="smoke.requeue", subject="job", outcome=Outcome.FAIL, says="0"),
     Drill(id="no-devices-confined", fault="the kernel keeps no job from another's GPU", phase="smoke", unconfined=True,
@@ -112,7 +112,7 @@ SMOKE: tuple[Drill, ...] = (
           environment=(("BRINGUP_DRILL", "exit-code-lost"), *_JOBS), where="anywhere",
           gate="smoke.exit_code", subject="job", outcome=Outcome.FAIL, says="0:0",
           consequences=(("smoke.dependency.never", "job"),)),  # it waits for that job to fail
-    Drill(id="slow-queue", fault="a job waits 40 s on free nodes", phase="smoke", where="anywhere",
+    Drill(id="slow-queue", waits=True, fault="a job waits 40 s on free nodes", phase="smoke", where="anywhere",
           environment=(("BRINGUP_DRILL", "slow-queue"), *_JOBS),
           gate="smoke.queue.latency", subject="job", outcome=Outcome.WARN, says="s"),
     Drill(id="wrong-matmul", fault="one element of a product is wrong on one node", phase="smoke",
