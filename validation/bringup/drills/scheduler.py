@@ -33,8 +33,7 @@ _ALL_IDLE = _login("until [[ $(sinfo --noheader --states=idle --format=%D) == 2 
 _OTHER_KEY = ("mkdir -m 700 /tmp/m && head -c 1024 /dev/urandom >/tmp/m/key && chmod 600 /tmp/m/key && "
               "munged --force --socket=/tmp/m/s --key-file=/tmp/m/key --pid-file=/tmp/m/pid --log-file=/tmp/m/log "
               '--seed-file=/tmp/m/seed && mount --bind /tmp/m/s "$BRINGUP_CLUSTER/run/munge.sock"')
-_FEWER_GPUS = ("sed 's/\\[0-1\\]$/0/' \"$BRINGUP_CLUSTER/gres.conf\" >/tmp/gres.conf && "
-               'mount --bind /tmp/gres.conf "$BRINGUP_CLUSTER/gres.conf"')
+_NO_GPU = ': >/tmp/gres.conf && mount --bind /tmp/gres.conf "$BRINGUP_CLUSTER/gres.conf"'
 
 SCHEDULER: tuple[Drill, ...] = (
     Drill(id="node-drained", fault="one node is drained", phase="discovery", nodes=4,
@@ -51,8 +50,8 @@ SCHEDULER: tuple[Drill, ...] = (
           undo=(("on", "n1", "bash", "-c", 'umount "$BRINGUP_CLUSTER/run/munge.sock"; kill "$(</tmp/m/pid)"; rm -r /tmp/m'),),
           gate="discovery.node.answered", subject="n1", outcome=Outcome.FAIL, says="Zero Bytes",
           consequences=(("discovery.node.state", "n1"),)),  # slurmctld cannot reach it either
-    Drill(id="gres-mismatch", fault="slurmd of one node reports a GPU fewer than slurm.conf says", phase="discovery", nodes=4,
-          inject=(("on", "n1", "bash", "-c", _FEWER_GPUS), ("slurmd", "n1", "stop"), ("slurmd", "n1", "start")),
+    Drill(id="gres-mismatch", fault="slurmd of one node reports no GPU, and slurm.conf says one", phase="discovery", nodes=4,
+          inject=(("on", "n1", "bash", "-c", _NO_GPU), ("slurmd", "n1", "stop"), ("slurmd", "n1", "start")),
           wait_for=("n1", "inval"),
           undo=(("on", "n1", "bash", "-c", 'umount "$BRINGUP_CLUSTER/gres.conf"'),
                 ("slurmd", "n1", "stop"), ("slurmd", "n1", "start"), _login("scontrol update NodeName=n1 State=RESUME")),
