@@ -79,7 +79,7 @@ def test_without_fio_plain_io_is_timed_and_says_so(tmp_path):
 
 
 def test_with_fio_its_figures_count_and_its_answers_are_kept(tmp_path):
-    said = probe(tmp_path, f'case "$*" in *--rw=write*) exec /bin/cat {REAL}/write.json;; *) exec /bin/cat {REAL}/read.json;; esac')
+    said = probe(tmp_path, f'case "$*" in *--rw=write*) exec /bin/cat "{REAL}/write.json";; *) exec /bin/cat "{REAL}/read.json";; esac')
     assert (said["together.write"]["value"], said["together.read"]["value"]) == (0.9321, 1.3696)
     assert said["together.write"]["why"] == "64 MiB from n0 by fio-3.33, 99 of 100 blocks within 4.42 ms"
     assert {path.name for path in (tmp_path / "work").iterdir()} == {"n0.together.write.fio.json", "n0.together.read.fio.json"}
@@ -88,7 +88,7 @@ def test_with_fio_its_figures_count_and_its_answers_are_kept(tmp_path):
 @pytest.mark.parametrize(("tool", "says"), [
     ("echo 'fio: engine psync not loadable' >&2; exit 1", "engine psync not loadable"),
     ("kill -9 $$", "fio ended with -9"),
-    (f"/bin/cat {REAL}/no-space.json; exit 1", "No space left on device"),
+    (f"/bin/cat '{REAL}/no-space.json'; exit 1", "No space left on device"),
 ])
 def test_a_fio_that_fails_leaves_the_speeds_unknown_and_no_plain_io_hides_it(tmp_path, tool, says):
     said = probe(tmp_path, tool, how="alone")

@@ -137,6 +137,7 @@ class Checkpoints(TrainerCallback):
         self.last = (record.bytes, seconds)
         step = trainer.state.global_step
         whole = self._rehearse(folder, record, trainer) if step == self.rehearse_at else True
+        group.gather(step)  # until the last rank has read its own file: rank 0 removes them all
         if group.RANK == 0:
             if whole and step == self.rehearse_at and not self.args.save_steps and not trainer.control.should_training_stop:
                 checkpoint.remove(folder)  # it was wanted for the rehearsal alone
