@@ -79,7 +79,8 @@ def test_without_fio_plain_io_is_timed_and_says_so(tmp_path):
 
 
 def test_with_fio_its_figures_count_and_its_answers_are_kept(tmp_path):
-    said = probe(tmp_path, f'case "$*" in *--rw=write*) exec /bin/cat "{REAL}/write.json";; *) exec /bin/cat "{REAL}/read.json";; esac')
+    answer = f'case "$*" in *--rw=write*) exec /bin/cat "{REAL}/write.json";; *) exec /bin/cat "{REAL}/read.json";; esac'
+    said = probe(tmp_path, answer)
     assert (said["together.write"]["value"], said["together.read"]["value"]) == (0.9321, 1.3696)
     assert said["together.write"]["why"] == "64 MiB from n0 by fio-3.33, 99 of 100 blocks within 4.42 ms"
     assert {path.name for path in (tmp_path / "work").iterdir()} == {"n0.together.write.fio.json", "n0.together.read.fio.json"}
