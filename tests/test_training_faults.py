@@ -74,8 +74,11 @@ def test_fast_is_recorded_and_not_compared_with_plain(plain_and_fast: tuple[Fini
 
     plain, fast = plain_and_fast
     assert (plain.args().recipe, plain.args().tuning, plain.args().compile) == ("plain", [], False)
-    assert fast.args().compile
-    assert {one.what for one in fast.args().tuning if one.on} >= {"compile per block", "fused AdamW"}
+    linkable = " " not in sys.prefix
+    assert fast.args().compile == linkable
+    on = {one.what for one in fast.args().tuning if one.on}
+    assert "fused AdamW" in on
+    assert ("compile per block" in on) == linkable
     with pytest.raises(NotComparable, match="recipe plain vs fast"):
         table([plain.folder, fast.folder])
 

@@ -10,6 +10,7 @@ import gc
 import importlib.util
 import json
 import shutil
+import sys
 from dataclasses import replace
 from typing import Any
 
@@ -50,6 +51,8 @@ def _compile() -> Tuning:
     why = "fuses elementwise kernels; per block it takes seconds, not minutes, and every block reuses the first one's code"
     if not group.CUDA and shutil.which("g++") is None:
         return Tuning(what=COMPILE, on=False, why="needs g++ on a CPU, and there is none")
+    if not group.CUDA and " " in sys.prefix:
+        return Tuning(what=COMPILE, on=False, why="torch links its CPU kernels by a path, and breaks it at the space in this one")
     if group.CUDA and importlib.util.find_spec("triton") is None:
         return Tuning(what=COMPILE, on=False, why="needs triton, which is not installed")
     return Tuning(what=COMPILE, on=True, why=why)
