@@ -181,6 +181,36 @@ def test_cpus_online():
     assert [inventory.cpus_online(text) for text in ("0", "0-3", "0-3,8-11\n")] == [1, 4, 8]
 
 
+@pytest.mark.parametrize(("text", "model"), [
+    ("processor\t: 0\nmodel name\t: AMD EPYC 9654\n", "AMD EPYC 9654"),
+    ("processor\t: 0\nCPU implementer\t: 0x41\nCPU part\t: 0xd4f\n", "implementer 0x41 part 0xd4f"),
+    ("processor\t: 0\nmodel name\t: \n", None), ("processor\t: 0\nCPU impl", None), ("", None)],
+    ids=["x86", "arm", "without a name", "cut off", "empty"])
+def test_a_cpu_that_nobody_names_is_unknown_and_equals_no_other(text, model):
+    found = inventory.cpu_model(text)
+    assert found is None if model is None else model in str(found)
+
+
+def test_a_system_without_a_name_is_unknown(tmp_path, monkeypatch):
+    monkeypatch.setattr(software, "OS_RELEASE", tmp_path / "os-release")
+    software.OS_RELEASE.write_text("ID=debian\n")
+    assert "names no release" in str(seen(software.software)["n0", "discovery.os"])
+
+
+def test_sockets_cores_and_threads_are_those_of_the_placed_cpus(tmp_path):
+    for number, (socket_id, core) in enumerate([(0, 0), (0, 0), (0, 1), (1, 0)]):
+        folder = tmp_path / f"cpu/cpu{number}/topology"
+        folder.mkdir(parents=True)
+        (folder / "physical_package_id").write_text(f"{socket_id}\n")
+        (folder / "core_id").write_text(f"{core}\n")
+    (tmp_path / "cpu/cpu4").mkdir()  # offline
+    for number in range(2):
+        (tmp_path / f"numa/node{number}").mkdir(parents=True)
+    assert inventory.cpu_topology(tmp_path / "cpu", tmp_path / "numa") == "sockets 2, cores 3, threads 4, NUMA nodes 2"
+    with pytest.raises(ValueError, match="no CPU has a topology"):
+        inventory.cpu_topology(tmp_path / "numa", tmp_path / "numa")
+
+
 def test_rdma_ports_and_numa_nodes_are_read_from_sysfs(tmp_path):
     port = tmp_path / "ib/mlx5_0/ports/1"
     port.mkdir(parents=True)

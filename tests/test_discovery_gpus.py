@@ -20,7 +20,7 @@ import smi
 from facts import Facts
 
 HEALTHY = {"ecc": 0, "pending": 0, "failed": 0, "width": 16, "links": 18, "fabric": 3, "status": 0, "reasons": 0x1, "processes": 0,
-           "recoveries": 0, "replays": 0, "crc": 0, "persistence": 1, "name": b"NVIDIA H100 80GB HBM3"}
+           "mig": 0, "memory": 80, "recoveries": 0, "replays": 0, "crc": 0, "persistence": 1, "name": b"NVIDIA H100 80GB HBM3"}
 GPUS = ("GPU-a", "GPU-b")
 
 
@@ -83,10 +83,10 @@ class FakeNvml:
         return [0, 0, self._of(gpu, "pending"), gpu["failed"]]
 
     def nvmlDeviceGetMigMode(self, gpu):
-        return [0, 0]
+        return [self._of(gpu, "mig"), 0]
 
     def nvmlDeviceGetMemoryInfo(self, gpu):
-        return SimpleNamespace(total=80 * 2**30)
+        return SimpleNamespace(total=self._of(gpu, "memory") * 2**30)
 
     def nvmlDeviceGetPciInfo(self, gpu):
         return SimpleNamespace(busId=b"00000000:18:00.0")
@@ -143,14 +143,15 @@ def test_healthy_gpus_pass_every_gate():
     ({"failed": 1}, "discovery.gpu.remap_failed"),
     ({"width": 8}, "discovery.gpu.pcie"), ({"links": 17}, "discovery.gpu.nvlinks"), ({"fabric": 2}, "discovery.gpu.fabric"),
     ({"status": 1}, "discovery.gpu.fabric"), ({"reasons": 0x48}, "discovery.gpu.slowdown"),
-    ({"recoveries": 1}, "discovery.gpu.nvlink_recoveries"),
+    ({"recoveries": 1}, "discovery.gpu.nvlink_recoveries"), ({"mig": 1}, "discovery.gpu.mig"),
+    ({"memory": 79}, "discovery.gpu.memory"),
     ({"processes": 1}, "discovery.gpu.free"), ({"name": "NVIDIA H200"}, "discovery.gpu.model")])
 def test_one_sick_gpu_fails_its_gate_alone_and_is_named(changes, gate):
     parsed = through_nvml(**changes)
     assert {name for name, outcome in outcomes(parsed).items() if outcome is not Outcome.PASS} == {gate}
     verdict = next(v for v in judge.judge(*gpu_run(), parsed).verdicts if v.gate == gate)
     assert verdict.outcome is Outcome.FAIL
-    assert "GPU-b" in verdict.observed or gate == "discovery.gpu.model"
+    assert "GPU-b" in verdict.observed or gate in ("discovery.gpu.model", "discovery.gpu.memory")
 
 
 def test_a_driver_that_is_not_kept_loaded_is_a_warning():
@@ -255,6 +256,7 @@ def test_nvidia_smi_says_the_same_as_nvml():
 
 
 @pytest.mark.parametrize(("query", "old", "new", "gate"), [
+    ("gpu", "Disabled", "Enabled", "discovery.gpu.mig"), ("gpu", "81920", "40960", "discovery.gpu.memory"),
     ("gpu", "0, 3, 16, 16", "7, 3, 16, 16", "discovery.gpu.ecc"), ("gpu", "3, 16, 16", "3, 8, 16", "discovery.gpu.pcie"),
     ("slowdown", "0x0000000000000001", "0x0000000000000080", "discovery.gpu.slowdown"),
     ("fabric", "Completed", "In Progress", "discovery.gpu.fabric"), ("remapped", ", 0, 0", ", 1, 0", "discovery.gpu.remap_pending"),

@@ -1,8 +1,8 @@
 """Drills without a cluster: what counts as found, what as a false alarm, and what is told about it."""
 
 import dataclasses
-import itertools
 import json
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +96,14 @@ def test_a_drill_is_declared_whole(drill: Drill):
 
 
 # ---- what counts as found
+
+@pytest.mark.parametrize("drill", drills.DRILLS, ids=[drill.id for drill in drills.DRILLS])
+def test_the_folder_of_all_runs_is_a_word_of_its_own_and_no_part_of_a_script(drill: Drill):
+    """A path with a space broke the scripts of path-full and stale-copy."""
+    for command in (*drill.inject, *drill.during, *drill.undo):
+        scripts = [script for option, script in pairwise(command) if option in ("-c", "-euc")]
+        assert not any("{results}" in script for script in scripts)
+
 
 def test_the_declared_verdict_is_found():
     assert perform.compare(DRILL, [*HEALTHY, verdict()], SCREEN) == (True, True, True, "1")
@@ -225,7 +233,7 @@ def test_the_record_is_strict(tmp_path):
 
 def test_drills_of_one_shape_are_performed_together():
     shapes = [campaign.shape_of(drill) for drill in campaign._in_order(drills.DRILLS)]
-    changes = sum(one != other for one, other in itertools.pairwise(shapes))
+    changes = sum(one != other for one, other in pairwise(shapes))
     assert changes == len(set(shapes)) - 1 == 2
 
 

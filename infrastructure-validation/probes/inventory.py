@@ -22,7 +22,10 @@ from software import software
 
 GIB = 2**30
 LIMITS = {"memlock": resource.RLIMIT_MEMLOCK, "nproc": resource.RLIMIT_NPROC, "stack": resource.RLIMIT_STACK}  # may be unlimited
-ONLINE = Path("/sys/devices/system/cpu/online")
+CPUS = Path("/sys/devices/system/cpu")
+ONLINE = CPUS / "online"
+NUMA = Path("/sys/devices/system/node")
+CPUINFO = Path("/proc/cpuinfo")
 
 
 def main():
@@ -41,18 +44,40 @@ def main():
 
 def host(facts):
     total = next(line for line in Path("/proc/meminfo").read_text().splitlines() if line.startswith("MemTotal"))
-    facts.saw("discovery.cpu.model", cpu_model(), "text")
+    model = cpu_model(CPUINFO.read_text())
+    if model is None:
+        facts.unknown("discovery.cpu.model", "text", f"{CPUINFO} names none")
+    else:
+        facts.saw("discovery.cpu.model", model, "text")
     facts.saw("discovery.cpu.count", cpus_online(ONLINE.read_text()), "count")
+    try:
+        facts.saw("discovery.cpu.topology", cpu_topology(CPUS, NUMA), "text")
+    except (OSError, ValueError) as error:
+        facts.unknown("discovery.cpu.topology", "text", f"{CPUS}: {error}")
     facts.saw("discovery.cpu.allowed", len(os.sched_getaffinity(0)), "count")
     facts.saw("discovery.memory", round(int(total.split()[1]) * 1024 / GIB, 3), "GiB")
-    facts.saw("discovery.numa_nodes", len(list(Path("/sys/devices/system/node").glob("node[0-9]*"))), "count")
+    facts.saw("discovery.numa_nodes", len(list(NUMA.glob("node[0-9]*"))), "count")
 
 
-def cpu_model():
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.machine()
+def cpu_model(cpuinfo):
+    """Its name; an Arm kernel gives numbers instead, of the maker and of the part. None when the text has neither."""
+    lines = (line.partition(":") for line in cpuinfo.splitlines())
+    known = {name.strip(): value.strip() for name, _, value in lines if value.strip()}
+    if "model name" in known:
+        return known["model name"]
+    if {"CPU implementer", "CPU part"} <= known.keys():
+        return f"{platform.machine()} implementer {known['CPU implementer']} part {known['CPU part']}"
+    return None
+
+
+def cpu_topology(cpus, numa):
+    """What firmware settings change: SMT, and NUMA nodes per socket. Of the CPUs that the kernel placed (offline ones are not)."""
+    placed = [path / "topology" for path in sorted(cpus.glob("cpu[0-9]*")) if (path / "topology").is_dir()]
+    if not placed:
+        raise ValueError("no CPU has a topology")
+    cores = [((path / "physical_package_id").read_text().strip(), (path / "core_id").read_text().strip()) for path in placed]
+    sockets, nodes = len({socket for socket, _ in cores}), len(list(numa.glob("node[0-9]*")))
+    return f"sockets {sockets}, cores {len(set(cores))}, threads {len(cores)}, NUMA nodes {nodes}"
 
 
 def cpus_online(text):

@@ -13,6 +13,7 @@ from pathlib import Path
 LIBRARIES = {"libc.so.6": "libc", "libcuda.so.1": "libcuda", "libnccl.so.2": "libnccl", "libibverbs.so.1": "libibverbs",
              "libmunge.so.2": "libmunge"}
 HASHED_BYTES = 16 * 2**20  # of each end; libcuda and libnccl hold hundreds of MB
+OS_RELEASE = Path("/etc/os-release")
 ABSENT = "absent"  # looked for and not there: an observation like any other, and it must be the same on all nodes
 # they differ between healthy clients of one server
 OWN_TO_A_CLIENT = re.compile(r"^(clientaddr|addr|mountaddr|port|mountport)=")
@@ -22,7 +23,11 @@ def software(facts):
     facts.saw("discovery.hostname", socket.gethostname(), "text")
     facts.saw("discovery.boot_id", Path("/proc/sys/kernel/random/boot_id").read_text().strip(), "text")
     facts.saw("discovery.kernel", Path("/proc/sys/kernel/osrelease").read_text().strip(), "text")
-    facts.saw("discovery.os", os_release(), "text")
+    release = os_release(OS_RELEASE.read_text(errors="replace"))
+    if release is None:
+        facts.unknown("discovery.os", "text", f"{OS_RELEASE} names no release")
+    else:
+        facts.saw("discovery.os", release, "text")
     facts.saw("discovery.python", f"{platform.python_implementation()} {platform.python_version()}", "text")
     known = linker_cache()
     for soname, name in LIBRARIES.items():
@@ -41,11 +46,11 @@ def software(facts):
         facts.unknown("discovery.mount", "text", f"the mount of the working directory: {error.strerror}")
 
 
-def os_release():
-    for line in Path("/etc/os-release").read_text(errors="replace").splitlines():
+def os_release(text):
+    for line in text.splitlines():
         if line.startswith("PRETTY_NAME="):
-            return line.partition("=")[2].strip('"')
-    return "unnamed"
+            return line.partition("=")[2].strip().strip("\"'") or None
+    return None
 
 
 def linker_cache():

@@ -118,6 +118,8 @@ DISCOVERY: tuple[Drill, ...] = (
            "3 of 4 have"),
     _drift("cpu-drift", "one node has fewer CPUs online", "discovery.cpu.count", "/sys/devices/system/cpu/online",
            "echo 0 >/tmp/altered", "3 of 4 have"),
+    _drift("sockets-drift", "one node has its cores on one socket more", "discovery.cpu.topology",
+           "/sys/devices/system/cpu/cpu0/topology/physical_package_id", "echo 9 >/tmp/altered", "3 of 4 have"),
     _drift("memory-drift", "one node has half the memory", "discovery.memory", "/proc/meminfo",
            "awk '/^MemTotal/ { $2 = int($2 / 2) } { print }' /proc/meminfo >/tmp/altered", "the median is"),
     Drill(id="mount-drift", fault="one node has mounted the checkout with another option", phase="discovery", nodes=4,

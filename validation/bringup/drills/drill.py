@@ -22,7 +22,7 @@ class Drill:
     subject: str
     outcome: Outcome
     says: str  # words that the verdict must hold, as observed or as cause; or a signature that must be found in the logs
-    inject: tuple[Command, ...] = ()  # {results}: the folder of all runs; {phase}: the phase, which is the name of its job
+    inject: tuple[Command, ...] = ()  # {results}, a word of its own: the folder of all runs; {phase}: the name of its job
     during: tuple[Command, ...] = ()  # made when the phase has opened its run, while it works
     undo: tuple[Command, ...] = ()
     wait_for: tuple[str, str] | None = None  # node and Slurm state, before the phase starts

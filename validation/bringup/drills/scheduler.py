@@ -100,7 +100,7 @@ SCHEDULER: tuple[Drill, ...] = (
     Drill(id="path-full", waits=True, fault="the results folder is full for one node", phase="smoke",
           inject=(("on", "n1", "bash", "-euc", "mkdir -p /tmp/full && mount -t tmpfs -o size=64k,nr_inodes=64 tmpfs /tmp/full && "
                    "mkdir /tmp/full/upper /tmp/full/work && { head -c 1M /dev/zero >/tmp/full/upper/fill || true; } 2>/dev/null && "
-                   "mount -t overlay -o lowerdir={results},upperdir=/tmp/full/upper,workdir=/tmp/full/work overlay {results}"),),
+                   'mount -t overlay -o "lowerdir=$0,upperdir=/tmp/full/upper,workdir=/tmp/full/work" overlay "$0"', "{results}"),),
           undo=(("on", "n1", "umount", "{results}"), ("on", "n1", "umount", "/tmp/full")),
           environment=(("BRINGUP_SMOKE_PARTS", "folder"),),
           # nothing of its own is seen by others; and the overlay, which stands for a full filesystem, keeps what it once looked up

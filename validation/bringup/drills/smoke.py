@@ -14,14 +14,15 @@ _UMOUNT = (("on", "n1", "umount", "{results}"),)
 
 def _own_file(drill: str, name: str, text: str) -> tuple[Command, ...]:
     """n1 sees a file of its own under the name that n0 writes to, as soon as the folder is there and before n0 does."""
-    return (("on", "n1", "bash", "-euc", f"""until folder=$(ls -dt {{results}}/smoke/*-{drill}*/raw/shared_fs | head -n 1)
+    return (("on", "n1", "bash", "-euc", f"""until folder=$(ls -dt "$0"/smoke/*-{drill}*/raw/shared_fs | head -n 1)
         [[ -n $folder ]]; do sleep 0.05; done 2>/dev/null
         touch "$folder/{name}"
         printf '{text}' >/tmp/{name} && touch -d '1 hour ago' /tmp/{name}
-        mount --bind /tmp/{name} "$folder/{name}\""""),)
+        mount --bind /tmp/{name} "$folder/{name}\"""", "{results}"),)
 
 
-_NO_OWN_FILE = (("on", "n1", "bash", "-euc", "awk '$2 ~ \"/raw/shared_fs/\" { print $2 }' /proc/mounts | xargs -r umount"),)
+_NO_OWN_FILE = (("on", "n1", "bash", "-euc", """awk '$2 ~ "/raw/shared_fs/" { print $2 }' /proc/mounts |
+        while read -r point; do umount "$(printf %b "$point")"; done"""),)  # a space is written \040 there
 # a first controller that is not there: no slurmctld listens on n0. The daemons have read their configuration, and stay
 _FIRST_CONTROLLER_DOWN = (("sh", "bash", "-c", 'cp "$SLURM_CONF" "$SLURM_CONF.good" && '
                            'sed -i "s/^SlurmctldHost=/SlurmctldHost=n0(10.77.1.10)\\n&/" "$SLURM_CONF"'),)

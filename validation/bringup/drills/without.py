@@ -20,8 +20,9 @@ _NO_DRIVER = "the local cluster has no GPU driver"
 
 WITHOUT: tuple[Without, ...] = (
     Without(tuple(f"discovery.gpu.{name}" for name in (
-        "answering", "driver", "model", "distinct", "ecc", "remap_pending", "remap_failed", "slowdown", "pcie", "nvlinks",
-        "nvlink_recoveries", "nvlink_replays", "nvlink_crc_errors", "fabric", "free", "persistence")), _NO_DRIVER, _GPU_TESTS),
+        "answering", "driver", "model", "memory", "mig", "distinct", "ecc", "remap_pending", "remap_failed", "slowdown", "pcie",
+        "nvlinks", "nvlink_recoveries", "nvlink_replays", "nvlink_crc_errors", "fabric", "free",
+        "persistence")), _NO_DRIVER, _GPU_TESTS),
     Without(("discovery.rdma.active", "discovery.numa.gpu", "discovery.topology", "discovery.topology.nic", "smoke.cpu.near_gpu"),
             "no RDMA device, no NUMA node of a GPU and no nvidia-smi here", "test_fabric.py"),
     Without(("discovery.python", "discovery.slurm.version"), "no second interpreter and no second Slurm here", "test_discovery.py"),

@@ -15,6 +15,7 @@ _SAME = (  # gate, quantity, "all nodes ..."
     ("discovery.os", "discovery.os", "run one release of the system"),
     ("discovery.python", "discovery.python", "start one version of Python"),
     ("discovery.cpu.model", "discovery.cpu.model", "have one model of CPU"),
+    ("discovery.cpu.topology", "discovery.cpu.topology", "have as many sockets, cores, threads of a core, and NUMA nodes"),
     ("discovery.mount", "discovery.mount", "have mounted the checkout from one place with the same options"),
     ("discovery.library.libc", "discovery.library.libc", "load one libc, byte for byte at both ends"),
     ("discovery.library.libcuda", "discovery.library.libcuda", "load one libcuda, byte for byte at both ends"),
