@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from bringup import gates, judge, plan, profile, report, runs
 from bringup.parsers.result import Parsed
-from bringup.records import Outcome, Run, Verdict, Verdicts
+from bringup.records import Observation, Outcome, Run, Verdict, Verdicts
 from runs_for_tests import HEALTHY_NODES, discovery, reseal
 
 
@@ -251,6 +251,17 @@ def test_a_report_names_the_profile_it_was_judged_against(tmp_path, monkeypatch)
     other = profile.load("generic")
     verdicts = judge.judge_folder(folder, other)[1]
     assert "profile generic (the run was opened with local-cpu)" in report.markdown(runs.load(folder), verdicts)
+
+
+def test_the_report_tells_what_the_probes_took_and_where_it_was_most(tmp_path, monkeypatch):
+    folder = discovery(tmp_path, monkeypatch)
+    observations, verdicts = judge.judge_folder(folder)
+    for node, seconds in (("n0", 0.2), ("n1", 0.4)):
+        observations.observations.append(Observation(quantity="probe.inventory.cpu_s", subject=node, value=seconds, unit="s",
+                                                     evidence="raw/inventory.jsonl:1"))
+    written = report.markdown(runs.load(folder), verdicts, observations.observations)
+    assert "| inventory | 2 node(s) | 0.30 | 0.40 | n1 |" in written
+    assert "took" not in report.markdown(runs.load(folder), verdicts)
 
 
 FACT = '{"probe": "inventory", "at": "n1", "subject": "n1", "quantity": "discovery.gpu.count", "unit": "count", "value": '

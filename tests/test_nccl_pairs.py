@@ -1,7 +1,7 @@
 """Tournaments, and who is to blame for slow pairs; shapes of curves; who gave a wrong value."""
 
 import sys
-from itertools import combinations
+from itertools import combinations, permutations
 from pathlib import Path
 
 import pytest
@@ -152,6 +152,17 @@ def test_slow_links_are_measured_again_and_slow_nodes_with_a_stranger():
     parsed = fleet(FOUR, slow_node="n1")
     parsed.observations = [one for one in parsed.observations if one.subject not in ("n1->n3", "n3->n1", "n1--n3")]
     assert ("n1", "n3") in pairwise.suspects(parsed.observations)
+
+
+def test_a_link_of_which_one_direction_was_measured_is_unknown_and_names_the_other():
+    parsed = Parsed()
+    for first, second in permutations(("n0", "n1", "n2"), 2):
+        if (first, second) != ("n2", "n1"):
+            parsed.saw("pair.bandwidth", f"{first}->{second}", 10.0, "GB/s", "f:1")
+    scores = pairwise.derive(parsed, ["n0", "n1", "n2"])
+    links = {one.subject: one for one in scores.observations if one.quantity == "nccl.pair.link"}
+    assert {link for link, one in links.items() if one.value is None} == {"n1--n2"}
+    assert links["n1--n2"].why == "n2->n1 was not measured, only n1->n2"
 
 
 def test_no_measurement_gives_no_score():

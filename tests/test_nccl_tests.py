@@ -46,8 +46,18 @@ def test_unchecked_is_not_right(name):
 
 
 @pytest.mark.parametrize("name", ["tests-truncated.json", "tests-truncated.txt"])
-def test_what_is_cut_off_is_a_problem(name):
+def test_what_is_cut_off_is_a_problem_and_proves_no_right_results(name):
     assert read(name).problems
+    assert value(read(name), "nccl.wrong_values") is None
+
+
+@pytest.mark.parametrize("name", ["tests-wrong.json", "tests-wrong.txt"])
+def test_wrong_values_before_the_cut_stay_wrong(name):
+    text = (FOLDER / name).read_text()
+    text = text.replace('"end_time"', '"later"') if name.endswith("json") else text.partition("# Out of bounds")[0]
+    parsed = nccl_tests.parse(text, name, "all_reduce_perf", "2-nodes")
+    assert int(str(value(parsed, "nccl.wrong_values"))) > 0
+    assert "did not come to its end" in " ".join(parsed.problems)
 
 
 def test_several_ranks_zero_are_several_communicators():
@@ -56,11 +66,13 @@ def test_several_ranks_zero_are_several_communicators():
     assert "4 communicators" in str(parsed.observations[0].why)
 
 
-@pytest.mark.parametrize("text", ["", "{", "{}", "command not found", '{"version": 3, "config": {"devices": []}, "results": [{}]}'])
+@pytest.mark.parametrize("text", ["", "{", "{}", "bash: all_reduce_perf: command not found\n",
+                                  '{"version": 3, "config": {"devices": []}, "results": [{}]}'])
 def test_something_else_is_a_problem(text):
     parsed = nccl_tests.parse(text, "f", "all_reduce_perf", "2-nodes")
     assert parsed.problems
     assert not [one for one in parsed.observations if one.value is not None]
+    assert value(parsed, "nccl.wrong_values") is None  # unknown, and said so: beside our own right results it is incomplete
 
 
 def test_nan_is_no_measurement():

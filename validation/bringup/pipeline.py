@@ -149,7 +149,8 @@ def _one_phase(phase: Phase, names: list[str], gpus: int, request: Request, play
         verdicts = verdicts.model_copy(update={"notes": [said, *verdicts.notes]})
     described = runs.load(run_folder)
     drawn = figures.draw(run_folder, observations.observations, request.profile)
-    runs.save_judgement(run_folder, observations, verdicts, report.markdown(described, verdicts) + figures.markdown(drawn))
+    written = report.markdown(described, verdicts, observations.observations) + figures.markdown(drawn)
+    runs.save_judgement(run_folder, observations, verdicts, written)
     seconds = time.monotonic() - begun
     console.print(f"{report.screen(run_folder, described, verdicts)}  ({seconds:.0f} s)")
     blocks = any(judge.is_fault_or_gap(verdict, request.profile) for verdict in verdicts.verdicts)

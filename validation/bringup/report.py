@@ -10,12 +10,14 @@ import shlex
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from statistics import median
 
 from bringup import gates as catalogue
 from bringup.phases import PHASES, QUESTIONS, REPOSITORY
-from bringup.records import Outcome, Playbook, Run, Verdict, Verdicts, worst
+from bringup.records import Observation, Outcome, Playbook, Run, Verdict, Verdicts, worst
 from bringup.signatures import SIGNATURES
 
+_COST = re.compile(r"probe\.(\w+)\.cpu_s")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 _MARKDOWN = re.compile(r"([\\`*\[\]<>|&])")
 MARK = {Outcome.PASS: "PASS", Outcome.WARN: "WARN", Outcome.INCOMPLETE: "INCOMPLETE", Outcome.FAIL: "FAIL"}
@@ -116,8 +118,8 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     return lines + ["| " + " | ".join(escaped(cell) for cell in row) + " |" for row in rows]
 
 
-def markdown(run: Run, verdicts: Verdicts) -> str:
-    """report.md of one run."""
+def markdown(run: Run, verdicts: Verdicts, observations: Sequence[Observation] = ()) -> str:
+    """report.md of one run. observations: for what the probes themselves took."""
     phase = PHASES[run.phase]
     dirty = "" if not run.git_dirty else ", with local changes"
     lines = [
@@ -149,10 +151,29 @@ def markdown(run: Run, verdicts: Verdicts) -> str:
         lines += table(("sign", "cause", "line", "evidence", "next"), (
             (one.signature, _cause(one.signature), one.line, one.evidence, _next(one.signature)) for one in verdicts.signs))
         lines.append("")
+    costs = _costs(observations)
+    if costs:
+        lines += ["## What the probes themselves took", ""]
+        lines += [*table(("probe", "on", "median, s of one core", "most, s of one core", "where"), costs), ""]
     if verdicts.notes:
         lines += ["## Notes on the evidence", "", *(f"- {escaped(note)}" for note in verdicts.notes), ""]
     lines += ["Evidence is relative to this folder. `bringup judge` on a copy of it gives the same verdicts.", ""]
     return "\n".join(lines)
+
+
+def _costs(observations: Iterable[Observation]) -> list[tuple[str, ...]]:
+    """A row per probe that told its cost (probe.NAME.cpu_s)."""
+    told: dict[str, list[tuple[float, str]]] = {}
+    for one in observations:
+        name = _COST.fullmatch(one.quantity)
+        if name and isinstance(one.value, int | float):
+            told.setdefault(name[1], []).append((float(one.value), one.subject))
+    rows = []
+    for probe, costs in sorted(told.items()):
+        most, where = max(costs)
+        nodes = len({where for _, where in costs})
+        rows.append((probe, f"{nodes} node(s)", f"{median(cost for cost, _ in costs):.2f}", f"{most:.2f}", where))
+    return rows
 
 
 def _cause(signature: str) -> str:

@@ -38,7 +38,7 @@ _READERS: dict[str, Reader] = {
     "scontrol-node.txt": slurm.nodes,
     "scontrol-node-after.txt": slurm.nodes,
     "scontrol-config.txt": slurm.config,
-    "cgroup.conf": slurm.config,
+    "cgroup.conf": slurm.cgroup_conf,
     "mpi-list.txt": slurm_audit.mpi_list,
     "ping.txt": slurm.ping,
     **{f"job-{name}.txt": partial(smoke.ended_job, name=name.replace("-", "_"))

@@ -17,6 +17,7 @@ from bringup.parsers.result import Parsed
 BINARIES = {"all_reduce_perf": "all_reduce", "all_gather_perf": "all_gather", "reduce_scatter_perf": "reduce_scatter",
             "alltoall_perf": "all_to_all", "broadcast_perf": "broadcast", "sendrecv_perf": "sendrecv"}
 UNCHECKED = "the results were not checked (-c 0)"
+CUT_OFF = "the test did not come to its end"
 
 
 def named(size: int) -> str:
@@ -27,13 +28,17 @@ def named(size: int) -> str:
 
 
 def parse(text: str, where: str, binary: str, subject: str) -> Parsed:
-    """Either format. What is neither is a problem."""
+    """Either format. What is neither is a problem, and leaves the results of this scale unchecked: the test was asked for."""
     name = BINARIES.get(binary)
     if name is None:
         return Parsed(problems=[f"{where}: no binary of nccl-tests that is known: {binary}"])
     if not text.strip():
-        return Parsed(problems=[f"{where}: empty; {binary} wrote nothing"])
-    return _json(text, where, name, subject) if text.lstrip().startswith("{") else _text(text, where, name, subject)
+        parsed = Parsed(problems=[f"{where}: empty; {binary} wrote nothing"])
+    else:
+        parsed = _json(text, where, name, subject) if text.lstrip().startswith("{") else _text(text, where, name, subject)
+    if not any(one.quantity == "nccl.wrong_values" for one in parsed.observations):
+        parsed.saw("nccl.wrong_values", subject, None, "count", where, parsed.problems[0])
+    return parsed
 
 
 def _row(parsed: Parsed, name: str, subject: str, size: int, halves: Sequence[tuple[float, float]], evidence: str,
@@ -46,11 +51,14 @@ def _row(parsed: Parsed, name: str, subject: str, size: int, halves: Sequence[tu
         parsed.saw(f"nccl.{name}.busbw@{named(size)}", subject, min(speed for _, speed in halves), "GB/s", evidence, "nccl-tests")
 
 
-def _wrong(parsed: Parsed, subject: str, counts: Sequence[int | None], evidence: str) -> None:
-    """Wrong values found over all sizes. A size that was not checked leaves the whole test unchecked, unless one was wrong."""
+def _wrong(parsed: Parsed, subject: str, counts: Sequence[int | None], evidence: str, ended: bool) -> None:
+    """Wrong values found over all sizes. A size that was not checked, or not reached, leaves the whole test unchecked, unless one
+    was wrong."""
     found = sum(count for count in counts if count is not None)
     if not counts:
         parsed.saw("nccl.wrong_values", subject, None, "count", evidence, "no size was measured")
+    elif found == 0 and not ended:
+        parsed.saw("nccl.wrong_values", subject, None, "count", evidence, CUT_OFF)
     elif found == 0 and None in counts:
         parsed.saw("nccl.wrong_values", subject, None, "count", evidence, UNCHECKED)
     else:
@@ -87,15 +95,16 @@ def _json(text: str, where: str, name: str, subject: str) -> Parsed:
             continue
         _row(parsed, name, subject, size, numbers, evidence, len(devices) == 1)
         counts += wrong
-    _wrong(parsed, subject, counts, where)
+    ended = "end_time" in document
+    _wrong(parsed, subject, counts, where, ended)
     bounds = document.get("out_of_bounds")
     if isinstance(bounds, Mapping) and bounds.get("okay") == "false":  # a text, not a boolean; "unchecked" says nothing
         parsed.saw("nccl.wrong_values", subject, max(1, _count(bounds.get("count"))), "count", f"{where}:out_of_bounds",
                    "nccl-tests")
     if document.get("errors"):
         parsed.problems.append(f"{where}: nccl-tests says: {str(document['errors'])[:160]}")
-    if "end_time" not in document:
-        parsed.problems.append(f"{where}: no end_time; the test did not come to its end")
+    if not ended:
+        parsed.problems.append(f"{where}: no end_time; {CUT_OFF}")
     return parsed
 
 
@@ -143,10 +152,10 @@ def _text(text: str, where: str, name: str, subject: str) -> Parsed:
             continue
         _row(parsed, name, subject, int(cells[0]), halves, f"{where}:{number}", len(devices) == 1)
         counts += wrong
-    _wrong(parsed, subject, counts, where)
     bounds = _BOUNDS.search(text)
+    _wrong(parsed, subject, counts, where, bounds is not None)
     if bounds is None:
-        parsed.problems.append(f"{where}: no 'Out of bounds values' line; the test did not come to its end")
+        parsed.problems.append(f"{where}: no 'Out of bounds values' line; {CUT_OFF}")
     elif bounds[2] == "FAILED":
         parsed.saw("nccl.wrong_values", subject, max(1, int(bounds[1])), "count", where, "out of bounds, nccl-tests")
     return parsed

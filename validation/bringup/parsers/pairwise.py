@@ -155,6 +155,11 @@ def derive(parsed: Parsed, names: Sequence[str]) -> Parsed:
     for node, score in node_scores(directions).items():
         scores.saw("nccl.pair.node", node, round(score.worst, 4), "ratio", "raw/pairs-*.jsonl", _node_words(score))
     for link, by_direction in link_scores(directions, names).items():
+        if len(by_direction) < 2:
+            (source, target), = by_direction
+            scores.saw("nccl.pair.link", link_name(link), None, "ratio", directions[source, target].evidence,
+                       f"{target}->{source} was not measured, only {source}->{target}")
+            continue
         source, target = min(by_direction, key=lambda direction: by_direction[direction])
         one = directions[source, target]
         words = f"{source}->{target} at {one.best:.3g} GB/s" + (" (no answer)" if one.best == 0 else "")

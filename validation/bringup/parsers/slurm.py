@@ -55,7 +55,14 @@ def nodes(text: str, where: str) -> Parsed:
 
 
 def config(text: str, where: str) -> Parsed:
-    """`scontrol show config`, with its cgroup section (and cgroup.conf lines appended by the script): Key = value."""
+    """`scontrol show config`, with its cgroup section: Key = value."""
+    parsed = Parsed()
+    parsed.add(cgroup_conf("\n".join(parsed.whole_lines(text, where)), where))
+    return parsed
+
+
+def cgroup_conf(text: str, where: str) -> Parsed:
+    """The same by hand: a file that an administrator wrote may end without a line feed."""
     parsed = Parsed()
     for number, line in enumerate(text.splitlines(), start=1):
         match = re.match(r"^\s*([A-Za-z][A-Za-z0-9_]*)\s*=\s*(.*?)\s*$", line)
@@ -70,7 +77,8 @@ def config(text: str, where: str) -> Parsed:
 def ping(text: str, where: str) -> Parsed:
     """`scontrol ping`: is the primary controller up?"""
     parsed = Parsed()
-    match = re.search(r"^Slurmctld\(primary\) at \S+ is (\w+)", text, re.MULTILINE)
+    text = "\n".join(parsed.whole_lines(text, where))
+    match = re.search(r"^Slurmctld\(primary\) at \S+ is (\w+)$", text, re.MULTILINE)
     if match is None:
         parsed.problems.append(f"{where}: not an answer of `scontrol ping`: {text[:60]!r}")
     else:
@@ -81,7 +89,8 @@ def ping(text: str, where: str) -> Parsed:
 def job(text: str, where: str, *, quantity: str, field: str) -> Parsed:
     """One field of one `scontrol -o show job` line."""
     parsed = Parsed()
-    value = _field(text.strip(), field) if text.startswith("JobId=") else None
+    lines = parsed.whole_lines(text, where)
+    value = _field(lines[0], field) if lines and lines[0].startswith("JobId=") else None
     if value is None:
         parsed.problems.append(f"{where}: not a line of `scontrol -o show job`: {text[:60]!r}")
     else:

@@ -49,7 +49,7 @@ def derive(parsed: Parsed) -> None:
 def mpi_list(text: str, where: str) -> Parsed:
     """`srun --mpi=list`: a plugin per line behind a headline, with srun's prefix in some versions."""
     parsed = Parsed()
-    lines = [line.removeprefix("srun:").strip() for line in text.splitlines()]
+    lines = [line.removeprefix("srun:").strip() for line in parsed.whole_lines(text, where)]
     plugins = [line for line in lines if re.fullmatch(r"[a-z][a-z0-9_]*", line)]
     if plugins and any("MPI" in line for line in lines):
         parsed.saw("slurm.mpi.plugins", "job", plugins, "text", f"{where}:1")

@@ -33,7 +33,8 @@ def judge_and_show(folder: Path, profile: profiles.Profile | None) -> int:
     print(report.screen(folder, run, verdicts))
     try:
         drawn = figures.draw(folder, observations.observations, runs.load_profile(folder) if profile is None else profile)
-        runs.save_judgement(folder, observations, verdicts, report.markdown(run, verdicts) + figures.markdown(drawn))
+        written = report.markdown(run, verdicts, observations.observations) + figures.markdown(drawn)
+        runs.save_judgement(folder, observations, verdicts, written)
     except OSError as error:  # a read-only copy: the verdict stands, and it is said that no report was written
         print(f"bringup: {folder}: no report was written: {error.strerror}", file=sys.stderr)
     return verdicts.outcome.exit_code

@@ -1,0 +1,65 @@
+"""What Slurm's commands answer: healthy, degraded, cut off, empty, refused, and no such command. Only whole answers count."""
+
+from functools import partial
+
+import pytest
+from bringup.parsers import slurm, slurm_audit
+from runs_for_tests import FIXTURES
+
+SLURM = FIXTURES / "slurm"
+exit_code = partial(slurm.job, quantity="q", field="ExitCode")
+
+
+def read(name):
+    return (SLURM / name).read_text()
+
+
+def value(parser, text, quantity):
+    """What the parser saw, None when it saw nothing."""
+    found = [one.value for one in parser(text, "f").observations if one.quantity == quantity]
+    assert len(found) <= 1
+    return found[0] if found else None
+
+
+@pytest.mark.parametrize(("parser", "file", "quantity", "says"), [
+    (slurm.ping, "ping.txt", "slurm.controller.primary", "UP"),
+    (slurm.config, "config.txt", "slurm.config.SlurmdTimeout", "12 sec"),
+    (exit_code, "job-exit-code.txt", "q", "7:0"),
+    (slurm_audit.mpi_list, "mpi-list.txt", "slurm.mpi.plugins", ["pmix", "none", "cray_shasta", "pmi2"])])
+class TestAnAnswer:
+    def test_that_is_whole_is_read(self, parser, file, quantity, says):
+        assert value(parser, read(file), quantity) == says
+        assert parser(read(file), "f").problems == []
+
+    def test_that_was_cut_off_says_the_same_or_nothing_and_is_a_problem(self, parser, file, quantity, says):
+        text = read(file).rstrip() + "\n"
+        step = max(1, len(text) // 200)
+        for end in range(1, len(text) - 1, step):
+            parsed = parser(text[:end], "f")
+            seen = value(parser, text[:end], quantity)
+            assert seen in (None, says) or (isinstance(seen, list) and set(seen) < set(says))  # whole plugins, the last are missing
+            assert parsed.problems or text[:end].endswith("\n")
+
+    @pytest.mark.parametrize("text", ["", "\n", "slurm_load_ctl_conf error: Unable to contact slurm controller (connect failure)\n",
+                                      "bash: line 1: scontrol: command not found\n"],
+                             ids=["empty", "a blank line", "refused", "tool absent"])
+    def test_that_is_none_is_a_problem_and_no_observation(self, parser, file, quantity, says, text):
+        parsed = parser(text, "f")
+        assert parsed.observations == []
+        assert parsed.problems != []
+
+
+@pytest.mark.parametrize(("parser", "file", "old", "new", "quantity", "says"), [
+    (slurm.ping, "ping.txt", "UP", "DOWN", "slurm.controller.primary", "DOWN"),
+    (slurm.config, "config.txt", "Devices        = yes", "Devices        = No", "slurm.config.ConstrainDevices", "no"),
+    (exit_code, "job-exit-code.txt", "ExitCode=7:0", "ExitCode=0:9", "q", "0:9"),
+    (slurm_audit.mpi_list, "mpi-list.txt", "\tpmix\n", "", "slurm.mpi.plugins", ["none", "cray_shasta", "pmi2"])])
+def test_a_degraded_answer_is_read_as_it_is(parser, file, old, new, quantity, says):
+    text = read(file)
+    assert old in text
+    assert value(parser, text.replace(old, new, 1), quantity) == says
+
+
+def test_a_file_of_an_administrator_may_end_without_a_line_feed():
+    text = "CgroupPlugin=autodetect\n# nothing\nConstrainDevices=yes"
+    assert value(slurm.cgroup_conf, text, "slurm.config.ConstrainDevices") == "yes"
