@@ -168,7 +168,7 @@ def _costs(observations: Iterable[Observation]) -> list[tuple[str, ...]]:
         name = _COST.fullmatch(one.quantity)
         if name and isinstance(one.value, int | float):
             told.setdefault(name[1], []).append((float(one.value), one.subject))
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for probe, costs in sorted(told.items()):
         most, where = max(costs)
         nodes = len({where for _, where in costs})
