@@ -120,6 +120,13 @@ def test_a_screen_that_tells_several_together_or_leaves_them_to_the_report_has_t
     assert perform.compare(DRILL, [one], "[n0]: no evidence arrived (9 gates: …)")[0] is False
 
 
+def test_a_pair_that_the_screen_tells_with_others_is_told():
+    one = verdict("smoke.fs.pair.write", "n1->n2", observed="no")
+    told = "smoke.fs.pair.write [n0->n1]: observed no, expected yes (6 pairs, all with n1: n0->n1, n0->n3, …)"
+    assert perform._is_on(told, one)
+    assert not perform._is_on(told, one.model_copy(update={"gate": "smoke.fs.pair.append"}))
+
+
 def test_the_wrong_subject_is_no_success():
     detected, right_subject, right_cause, observed = perform.compare(
         DRILL, [verdict(subject="n0")], "discovery.gpu.count [n0]")

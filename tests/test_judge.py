@@ -304,6 +304,19 @@ def test_one_undeclared_number_is_one_line_for_all_its_subjects_and_a_fault_keep
     assert "INCOMPLETE nccl.ranks [4-nodes]" in screen
 
 
+def test_pairs_that_failed_alike_are_one_line_that_names_what_they_have_in_common():
+    def screen(*pairs: str) -> str:
+        verdicts = [Verdict(gate="smoke.fs.pair.write", subject=pair, outcome=Outcome.FAIL, observed="no", expected="yes",
+                            evidence="raw/a:1", cause=None, fix="docs/a.md#b") for pair in pairs]
+        return report.screen(Path("/x"), nccl_run(), Verdicts(phase="smoke", run="x", profile="p", outcome=Outcome.FAIL,
+                                                              verdicts=verdicts, not_applicable=[], notes=[]))
+
+    assert ("FAIL       smoke.fs.pair.write [n0->n1]: observed no, expected yes (4 pairs, all with n1: n0->n1, n1->n0, n1->n2, …)"
+            in screen("n0->n1", "n1->n0", "n1->n2", "n2->n1"))
+    assert "(3 pairs: n0->n1, n1->n2, n2->n0)" in screen("n0->n1", "n1->n2", "n2->n0")
+    assert "smoke.fs.pair.write [n1->n0]: observed no, expected yes\n" in screen("n0->n1", "n1->n0")  # two stand alone
+
+
 def test_who_lacks_what_a_fleet_gate_needs_is_not_judged_and_has_no_vote():
     parsed = Parsed()
     for node, answering, model in (("n0", 2, "H100"), ("n1", 1, "H200"), ("n2", 2, "H100"), ("n3", 1, "H200"), ("n4", 1, "H200")):

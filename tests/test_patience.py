@@ -46,6 +46,25 @@ def test_another_error_is_not_waited_for(sinfo):
         slurm.patiently(lambda: slurm.partition_nodes("gpu"), lambda text: pytest.fail(text))
 
 
+@pytest.mark.parametrize(("states", "ends"), [
+    (["IDLE+NOT_RESPONDING", "IDLE"], True),  # a node that comes back: a waiting job was once given up for it
+    (["IDLE+NOT_RESPONDING"] * 30, False)])
+def test_a_waiting_job_is_given_up_for_a_node_that_stays_away_and_not_for_one_that_comes_back(monkeypatch, states, ends):
+    monkeypatch.setattr(launch, "POLL_S", 0.01)
+    monkeypatch.setattr(launch, "LOST_S", 0.1)
+    told, cancelled = list(states), list[str]()
+
+    def job(job_id):
+        return slurm.Job(state="PENDING", reason="BeginTime") if told else None  # it has ended
+
+    monkeypatch.setattr(slurm, "job", job)
+    monkeypatch.setattr(slurm, "node_facts", lambda: ({"n0": "IDLE", "n1": told.pop(0)}, {}))
+    monkeypatch.setattr(slurm, "in_words", lambda state: "it waits")
+    monkeypatch.setattr(slurm, "cancel", cancelled.append)
+    assert launch._wait("7", ["n0", "n1"], lambda text: None) is ends
+    assert cancelled == ([] if ends else ["7"])
+
+
 def test_a_script_of_a_killed_run_is_waited_for(tmp_path, monkeypatch):
     monkeypatch.setattr(launch, "POLL_S", 0.01)
     lock = tmp_path / "smoke.lock"

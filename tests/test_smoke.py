@@ -1,10 +1,11 @@
 """What the smoke phase's files say when they are good, bad, cut off, and not there."""
 
 import json
+from collections import Counter
 from pathlib import Path
 
 import pytest
-from bringup import profile, runs
+from bringup import profile, runs, tournament
 from bringup.gates import GATES, of_phase
 from bringup.judge import judge
 from bringup.parsers import smoke
@@ -46,14 +47,15 @@ def test_both_nodes_of_a_pair_must_say_who_made_the_file(run, answers, winners):
     assert values(parsed, "smoke.fs.pair.winners") == {"n0->n1": winners}
 
 
-def test_neighbours_are_compared_by_type_of_filesystem(run):
+def test_nodes_are_compared_in_pairs_by_type_of_filesystem(run):
     parsed = derived(run, ("smoke.fs.type", "n0", "nfs4"), ("smoke.fs.type", "n1", "nfs4"), ("smoke.fs.type", "n2", "tmpfs"))
-    assert values(parsed, "smoke.fs.pair.same_type") == {"n0->n1": True, "n1->n2": False, "n2->n0": False}
+    assert values(parsed, "smoke.fs.pair.same_type") == {
+        "n0->n1": True, "n1->n0": True, "n1->n2": False, "n2->n1": False, "n2->n0": False, "n0->n2": False}
 
 
 def test_a_node_that_says_no_type_leaves_its_pairs_without_evidence(run):
     parsed = derived(run, ("smoke.fs.type", "n0", "nfs4"), ("smoke.fs.type", "n1", "nfs4"))
-    assert values(parsed, "smoke.fs.pair.same_type") == {"n0->n1": True}
+    assert values(parsed, "smoke.fs.pair.same_type") == {"n0->n1": True, "n1->n0": True}
 
 
 def jobs(first_gpu, second_gpu, *, outlasted=True,
@@ -160,9 +162,14 @@ def test_without_evidence_nothing_of_the_phase_passes(tmp_path):
     assert {verdict.outcome for verdict in verdicts} == {Outcome.INCOMPLETE}
 
 
-def test_pairs_grow_with_the_nodes_and_not_with_their_square(tmp_path):
-    run = run_of(tmp_path, *(f"n{index}" for index in range(50)))
-    assert len(run.planned["smoke.fs.pair.write"]) == 50
+@pytest.mark.parametrize(("nodes", "pairs"), [(1, 0), (2, 2), (4, 12), (16, 240), (50, 250), (1000, 1000)])
+def test_every_ordered_pair_of_a_small_fleet_is_planned_and_a_bounded_number_of_a_large_one(nodes, pairs):
+    names = [f"n{index}" for index in range(nodes)]
+    found = tournament.ordered_pairs(names)
+    assert len(found) == len(set(found)) == pairs
+    assert not any(writer == reader for writer, reader in found)
+    if nodes > 1:  # each node writes as often as it reads
+        assert len({Counter(side)[name] for side in zip(*found, strict=True) for name in names}) == 1
 
 
 def test_two_jobs_are_not_planned_where_a_node_has_one_gpu(tmp_path):

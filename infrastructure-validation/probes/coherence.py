@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Does a node see what its neighbour does to a file? Each node writes for the next one of the ring and reads from the last one.
+"""Does a node see what another one does to a file? In round s each node writes for the s-th node behind it in the list.
 
-Rounds, each a job step, so that each is a barrier for the next:
-  write    make files for the next node; look for a file of the last one that is not there yet (a cached "no" must go away)
-  read     see the last node's files, so that they are cached; both nodes of a pair create one name exclusively
-  change   append, rename over, remove; make the file that was looked for; hold a lock until the next node has tried it
+Steps, each a barrier for the next, and each for all rounds at once (a node writes its files once, for all of its readers):
+  write    make files for the readers; look for a file of each writer that is not there yet (a cached "no" must go away)
+  read     see the writers' files, so that they are cached; both nodes of a pair create one name exclusively
+  change   append, rename over, remove; make the file that was looked for; hold a lock until the readers have tried it
   see      see the changes
-A fact's subject is the ordered pair, writer->reader. Does not prove: what happens between nodes that are no neighbours.
-Run: srun --label --ntasks-per-node=1 python3 coherence.py ROUND FOLDER NODE,… USABLE,…
+A fact's subject is the ordered pair, writer->reader. Does not prove: what happens between nodes that are no pair of these rounds.
+Run: srun --label --ntasks-per-node=1 python3 coherence.py STEP FOLDER NODE,… USABLE,… ROUND,…
 """
 
 import fcntl
@@ -23,132 +23,162 @@ POLL_S = 0.02
 FIRST, MORE, OLD, NEW = "first\n", "more\n", "old\n", "new\n"
 
 
-class Ring:
-    """This node, the one it writes for, the one it reads from. NODES is the planned list, so that subjects are planned ones."""
+class Circle:
+    """This node, those it writes for, those it reads from. NODES is the planned list, so that subjects are planned ones."""
 
-    def __init__(self, facts, folder, nodes, usable):
+    def __init__(self, facts, folder, nodes, usable, rounds):
         self.facts, self.folder, self.me = facts, Path(folder), facts.at
         place = nodes.index(self.me)
-        self.next, self.last = nodes[(place + 1) % len(nodes)], nodes[place - 1]
-        self.outgoing, self.incoming = f"{self.me}->{self.next}", f"{self.last}->{self.me}"
-        self.next_runs, self.last_runs = self.next in usable, self.last in usable
+        self.readers = [nodes[(place + number) % len(nodes)] for number in rounds]
+        self.writers = [nodes[(place - number) % len(nodes)] for number in rounds]
+        self.usable = usable
 
-    def own(self, name):
-        return self.folder / f"{self.me}.{name}"
+    def running(self, nodes):
+        return [node for node in nodes if node in self.usable]
 
-    def theirs(self, name):
-        return self.folder / f"{self.last}.{name}"
+    def file(self, node, name):
+        return self.folder / f"{node}.{name}"
+
+    def files(self, nodes, name):
+        return {node: self.file(node, name) for node in nodes}
+
+    def outgoing(self, reader):
+        return f"{self.me}->{reader}"
+
+    def incoming(self, writer):
+        return f"{writer}->{self.me}"
 
 
-def write_round(ring):
-    ring.facts.saw("smoke.fs.type", mount_type(ring.folder), "text")
+def write_step(circle):
+    kind = mount_type(circle.folder)
+    if kind is None:
+        circle.facts.unknown("smoke.fs.type", "text", f"{circle.folder} is below no mount")
+    else:
+        circle.facts.saw("smoke.fs.type", kind, "text")
     error = "none"
+    data = circle.file(circle.me, "data")
     try:
-        put(ring.own("data"), FIRST)
-        put(ring.own("swap"), OLD)
-        put(ring.own("gone"), OLD)
-        status = ring.own("data").stat()
-        put(ring.own("stat"), f"{status.st_size} {status.st_mtime_ns}")
+        put(data, FIRST)
+        put(circle.file(circle.me, "swap"), OLD)
+        put(circle.file(circle.me, "gone"), OLD)
+        status = data.stat()
+        put(circle.file(circle.me, "stat"), f"{status.st_size} {status.st_mtime_ns}")
     except OSError as failure:
         error = failure.strerror
-    ring.facts.saw("smoke.fs.write_error", error, "text")
-    ring.theirs("late").exists()
+    circle.facts.saw("smoke.fs.write_error", error, "text")
+    for writer in circle.writers:
+        circle.file(writer, "late").exists()
 
 
-def read_round(ring):
-    seconds, text = wait_for(ring.theirs("data"), FIRST)
-    ring.facts.saw("smoke.fs.pair.write", text == FIRST, "flag", ring.incoming)
-    if text == FIRST:
-        ring.facts.saw("smoke.fs.pair.write_s", round(seconds, 3), "s", ring.incoming)
-        ring.facts.saw("smoke.fs.pair.attributes", same_attributes(ring), "flag", ring.incoming)
-        wait_for(ring.theirs("swap"), OLD)
-        ring.theirs("gone").exists()
-    if ring.next_runs:
-        exclusive(ring, ring.outgoing)
-    exclusive(ring, ring.incoming)
+def read_step(circle):
+    writers = circle.running(circle.writers)
+    found = wait_for(circle.files(writers, "data"), FIRST)
+    readable = [writer for writer in writers if found[writer][1] == FIRST]
+    told = wait_for(circle.files(readable, "stat"))
+    wait_for(circle.files(readable, "swap"), OLD)
+    for writer in writers:
+        pair, (seconds, text) = circle.incoming(writer), found[writer]
+        circle.facts.saw("smoke.fs.pair.write", text == FIRST, "flag", pair)
+        if text == FIRST:
+            circle.facts.saw("smoke.fs.pair.write_s", round(seconds, 3), "s", pair)
+            same = same_attributes(circle.file(writer, "data"), told[writer][1])
+            circle.facts.saw("smoke.fs.pair.attributes", same, "flag", pair)
+            circle.file(writer, "gone").exists()
+    for reader in circle.running(circle.readers):
+        exclusive(circle, circle.outgoing(reader))
+    for writer in writers:
+        exclusive(circle, circle.incoming(writer))
 
 
-def change_round(ring):
+def change_step(circle):
     try:
-        with ring.own("data").open("a") as stream:
+        with circle.file(circle.me, "data").open("a") as stream:
             stream.write(MORE)
             stream.flush()
             os.fsync(stream.fileno())
-        put(ring.own("swap.part"), NEW)
-        ring.own("swap.part").replace(ring.own("swap"))
-        ring.own("gone").unlink()
-        put(ring.own("late"), NEW)
-        locks(ring)
-    except OSError as failure:  # said by the round before, and by the reader, who does not see it
-        ring.facts.unknown("smoke.fs.changed", "flag", failure.strerror or str(failure))
+        put(circle.file(circle.me, "swap.part"), NEW)
+        circle.file(circle.me, "swap.part").replace(circle.file(circle.me, "swap"))
+        circle.file(circle.me, "gone").unlink()
+        put(circle.file(circle.me, "late"), NEW)
+        locks(circle)
+    except OSError as failure:  # said by the step before, and by the readers, who do not see it
+        circle.facts.unknown("smoke.fs.changed", "flag", failure.strerror or str(failure))
     else:
-        ring.facts.saw("smoke.fs.changed", True, "flag")
+        circle.facts.saw("smoke.fs.changed", True, "flag")
 
 
-def see_round(ring):
-    if not ring.theirs("stat").exists():  # the round `read` has waited for it
-        for case in ("append", "rename", "unlink"):
-            ring.facts.unknown(f"smoke.fs.pair.{case}", "flag", f"no file of {ring.last} is seen here", ring.incoming)
-        ring.facts.unknown("smoke.fs.pair.late_lookup_s", "s", f"no file of {ring.last} is seen here", ring.incoming)
-        return
-    ring.facts.saw("smoke.fs.pair.append", wait_for(ring.theirs("data"), FIRST + MORE)[1] == FIRST + MORE, "flag", ring.incoming)
-    ring.facts.saw("smoke.fs.pair.rename", wait_for(ring.theirs("swap"), NEW)[1] == NEW, "flag", ring.incoming)
-    ring.facts.saw("smoke.fs.pair.unlink", wait_until(lambda: not ring.theirs("gone").exists()), "flag", ring.incoming)
-    # a file that never came is reported with the time it was waited for
-    seconds, _ = wait_for(ring.theirs("late"), NEW)
-    ring.facts.saw("smoke.fs.pair.late_lookup_s", round(seconds, 3), "s", ring.incoming)
+def see_step(circle):
+    writers = []
+    for writer in circle.running(circle.writers):
+        if circle.file(writer, "stat").exists():  # the step `read` has waited for it
+            writers.append(writer)
+            continue
+        for quantity, unit in (("append", "flag"), ("rename", "flag"), ("unlink", "flag"), ("late_lookup_s", "s")):
+            circle.facts.unknown(f"smoke.fs.pair.{quantity}", unit, f"no file of {writer} is seen here", circle.incoming(writer))
+    appended = wait_for(circle.files(writers, "data"), FIRST + MORE)
+    renamed = wait_for(circle.files(writers, "swap"), NEW)
+    gone = wait_until(circle.files(writers, "gone"), lambda path, _: not path.exists())
+    late = wait_for(circle.files(writers, "late"), NEW)
+    for writer in writers:
+        pair = circle.incoming(writer)
+        circle.facts.saw("smoke.fs.pair.append", appended[writer][1] == FIRST + MORE, "flag", pair)
+        circle.facts.saw("smoke.fs.pair.rename", renamed[writer][1] == NEW, "flag", pair)
+        circle.facts.saw("smoke.fs.pair.unlink", gone[writer][1], "flag", pair)
+        # a file that never came is reported with the time it was waited for
+        circle.facts.saw("smoke.fs.pair.late_lookup_s", round(late[writer][0], 3), "s", pair)
 
 
-def same_attributes(ring):
+def same_attributes(path, told):
     """Size and mtime as the writer saw them. A tick may be cut off on the way (NFSv3, some parallel filesystems)."""
-    size, mtime_ns = (int(word) for word in (wait_for(ring.theirs("stat"))[1] or "-1 0").split())
-    here = ring.theirs("data").stat()
+    size, mtime_ns = (int(word) for word in (told or "-1 0").split())
+    here = path.stat()
     return here.st_size == size and abs(here.st_mtime_ns - mtime_ns) < 1e6
 
 
-def exclusive(ring, pair):
+def exclusive(circle, pair):
     """Both nodes of the pair come here; the judge counts how many of them made the file."""
     try:
-        os.close(os.open(ring.folder / f"{pair.replace('->', '.')}.exclusive", os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+        os.close(os.open(circle.folder / f"{pair.replace('->', '.')}.exclusive", os.O_CREAT | os.O_EXCL | os.O_WRONLY))
     except FileExistsError:
-        ring.facts.saw("smoke.fs.pair.created", False, "flag", pair)
+        circle.facts.saw("smoke.fs.pair.created", False, "flag", pair)
     except OSError as failure:
-        ring.facts.unknown("smoke.fs.pair.created", "flag", f"{ring.me}: {failure.strerror}", pair)
+        circle.facts.unknown("smoke.fs.pair.created", "flag", f"{circle.me}: {failure.strerror}", pair)
     else:
-        ring.facts.saw("smoke.fs.pair.created", True, "flag", pair)
+        circle.facts.saw("smoke.fs.pair.created", True, "flag", pair)
 
 
-def locks(ring):
-    """Hold a lock, try the last node's, keep the own one until the next node has tried it."""
-    with ring.own("lock").open("w") as own:
+def locks(circle):
+    """Hold a lock, try the writers', keep the own one until the readers have tried it."""
+    with circle.file(circle.me, "lock").open("w") as own:
         fcntl.flock(own, fcntl.LOCK_EX)
-        put(ring.own("held"), NEW)
-        if ring.last_runs:
-            try_lock(ring)
-        put(ring.own("tried"), NEW)
-        if ring.next_runs:
-            wait_for(ring.folder / f"{ring.next}.tried")
+        put(circle.file(circle.me, "held"), NEW)
+        writers = circle.running(circle.writers)
+        held = wait_for(circle.files(writers, "held"))
+        for writer in writers:
+            try_lock(circle, writer, held[writer][1] is not None)
+        put(circle.file(circle.me, "tried"), NEW)
+        wait_for(circle.files(circle.running(circle.readers), "tried"))
 
 
-def try_lock(ring):
-    quantity = "smoke.fs.pair.lock_refused"
-    if wait_for(ring.theirs("held"))[1] is None:
-        ring.facts.unknown(quantity, "flag", f"{ring.last} is not seen to hold a lock", ring.incoming)
+def try_lock(circle, writer, held):
+    quantity, pair = "smoke.fs.pair.lock_refused", circle.incoming(writer)
+    if not held:
+        circle.facts.unknown(quantity, "flag", f"{writer} is not seen to hold a lock", pair)
         return
     try:
-        with ring.theirs("lock").open("r+") as theirs:
+        with circle.file(writer, "lock").open("r+") as theirs:
             fcntl.flock(theirs, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        ring.facts.saw(quantity, True, "flag", ring.incoming)
+        circle.facts.saw(quantity, True, "flag", pair)
     except OSError as failure:
-        ring.facts.unknown(quantity, "flag", failure.strerror or str(failure), ring.incoming)
+        circle.facts.unknown(quantity, "flag", failure.strerror or str(failure), pair)
     else:
-        ring.facts.saw(quantity, False, "flag", ring.incoming)
+        circle.facts.saw(quantity, False, "flag", pair)
 
 
 def mount_type(folder):
-    """Type of the mounted filesystem that holds `folder`: of the longest mount point above it, the last one mounted."""
-    best = ("", "unknown")
+    """Type of the mounted filesystem that holds `folder`: of the longest mount point above it, the last one mounted. Or None."""
+    best = ("", None)
     for line in Path("/proc/mounts").read_text().splitlines():
         _, point, kind = line.split()[:3]
         point = point.encode().decode("unicode_escape")
@@ -164,45 +194,50 @@ def put(path, text):
         os.fsync(stream.fileno())
 
 
-def wait_for(path, text=None):
-    """(seconds it took, last text read): until the file is there and holds `text` (None: anything), or PATIENCE_S."""
-    begun, found = time.monotonic(), None
+def wait_for(paths, text=None):
+    """{node: (seconds it took, last text read)}: until each file is there and holds `text` (None: anything)."""
+    found = dict.fromkeys(paths)
 
-    def there():
-        nonlocal found
+    def there(path, node):
         try:
-            found = path.read_text()
+            found[node] = path.read_text()
         except OSError:
             return False
-        return text is None or found == text
+        return text is None or found[node] == text
 
-    wait_until(there)
-    return time.monotonic() - begun, found
-
-
-def wait_until(condition):
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(POLL_S)
-    return True
+    waited = wait_until(paths, there)
+    return {node: (waited[node][0], found[node]) for node in paths}
 
 
-ROUNDS = {"write": write_round, "read": read_round, "change": change_round, "see": see_round}
+def wait_until(paths, condition):
+    """{node: (seconds it took, whether it came to hold)}. All are waited for together, PATIENCE_S in all: one node that nobody
+    sees must not cost each of its partners that time anew."""
+    begun, waited, left = time.monotonic(), {}, dict(paths)
+    while left:
+        late = time.monotonic() - begun > PATIENCE_S
+        for node in [node for node, path in left.items() if condition(path, node)]:
+            waited[node] = (time.monotonic() - begun, True)
+            del left[node]
+        if late:
+            waited.update(dict.fromkeys(left, (time.monotonic() - begun, False)))
+            break
+        if left:
+            time.sleep(POLL_S)
+    return waited
+
+
+STEPS = {"write": write_step, "read": read_step, "change": change_step, "see": see_step}
 
 
 def main():
-    if len(sys.argv) != 5 or sys.argv[1] not in ROUNDS:
-        sys.exit(f"usage: coherence.py {'|'.join(ROUNDS)} FOLDER NODE,… USABLE,…")
+    if len(sys.argv) != 6 or sys.argv[1] not in STEPS:
+        sys.exit(f"usage: coherence.py {'|'.join(STEPS)} FOLDER NODE,… USABLE,… ROUND,…")
     facts = Facts(f"coherence_{sys.argv[1]}")
     nodes, usable = sys.argv[3].split(","), sys.argv[4].split(",")
     if facts.at not in nodes:
         sys.exit(f"coherence.py: {facts.at} is none of {sys.argv[3]}")
-    ring = Ring(facts, sys.argv[2], nodes, usable)
-    alone = len(nodes) == 1  # it has no neighbour, and says whether it can write
-    if sys.argv[1] == "write" or (not alone and (ring.last_runs or sys.argv[1] == "change")):
-        ROUNDS[sys.argv[1]](ring)
+    rounds = [int(number) for number in sys.argv[5].split(",") if number]  # none: one node, which says whether it can write
+    STEPS[sys.argv[1]](Circle(facts, sys.argv[2], nodes, usable, rounds))
     facts.finish()
 
 

@@ -47,7 +47,7 @@ two_jobs_at_once() { # the first holds its GPUs until its standard input ends
 
 # The results folder, looked at from every node and from here; each step is the barrier for the next.
 look_at_folder() {
-  local folder=$raw/shared_fs token round
+  local folder=$raw/shared_fs token part rounds
   token=$(tr -d - </proc/sys/kernel/random/uuid)
   mkdir "$folder"
   ! drilled looked-late || : >"$folder/reference"
@@ -55,9 +55,10 @@ look_at_folder() {
   python3 "$probes/shared_fs.py" reference "$folder" "$token" >"$raw/fs-reference.jsonl"
   step fs-node 1 python3 "$probes/shared_fs.py" node "$folder" "$token"
   python3 "$probes/shared_fs.py" check "$folder" "$token" "$USABLE" >"$raw/fs-check.jsonl"
-  # ... and from node to node, around the ring
-  for round in write read change see; do
-    step "coherence-$round" 1 python3 "$probes/coherence.py" "$round" "$folder" "$NODES" "$USABLE"
+  # ... and from node to node
+  rounds=$("$PYTHON" -m bringup pairs --files --nodes "$NODES")
+  for part in write read change see; do
+    step "coherence-$part" 1 python3 "$probes/coherence.py" "$part" "$folder" "$NODES" "$USABLE" "$rounds"
   done
 }
 

@@ -56,8 +56,8 @@ def run(args: Args, expected: Expected, drill: Drill, facts: RankFacts, say: Say
     except Refused as refused:  # every rank is here: all of them judged the same gathered facts
         if group.RANK == 0:
             say(f"refused: {refused}", stream=sys.stderr)
-            for quantity, value, unit in refused.seen:
-                facts.saw(quantity, value, unit, "job", one_line(str(refused)))
+        for quantity, value, unit in refused.seen:  # by all: where groups are apart, Slurm may end rank 0's before it comes here
+            facts.saw(quantity, value, unit, "job", one_line(str(refused)))
         facts.saw("train.rank.state", "refused", "text")
         facts.saw("train.rank.error", one_line(str(refused)), "text")
         facts.finish()

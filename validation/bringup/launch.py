@@ -23,6 +23,7 @@ from bringup.phases import REPOSITORY, Phase
 from bringup.records import write_text
 
 POLL_S = 0.5
+LOST_S = 15  # a node that comes back is not responding for some seconds: no reason to give a waiting job up
 
 
 class Tell:
@@ -119,6 +120,7 @@ def wait_for_earlier(phase: Phase, folder: Path, tell: Tell) -> None:
 
 def _wait(job_id: str, nodes: list[str], tell: Tell) -> bool:
     """True when the job has ended. False when it cannot start because one of its nodes became unusable; then it is cancelled."""
+    well = time.monotonic()  # when its nodes were last seen usable, or it did not wait for them
     try:
         while True:
             try:
@@ -133,12 +135,15 @@ def _wait(job_id: str, nodes: list[str], tell: Tell) -> bool:
                 return True
             if pending:
                 lost = [name for name in nodes if states.get(name) not in USABLE_STATES]
-                if lost:
+                if not lost:
+                    well = time.monotonic()
+                elif time.monotonic() - well > LOST_S:
                     slurm.cancel(job_id)
                     return False
                 why = slurm.in_words(state)
                 tell(f"job {job_id} pending" + (f": {why}" if why else ""))
             else:
+                well = time.monotonic()
                 tell(f"job {job_id} {state.state.lower()}")
             time.sleep(POLL_S)
     except BaseException:  # Ctrl-C too: no job of ours is left behind

@@ -45,8 +45,8 @@ def subjects(per: Per, phase: str, nodes: list[str], ranks_per_node: int, min_no
             return rank_subjects(nodes, ranks_per_node)
         case "scale":
             return [scale_name(count) for count in counts if count >= min_nodes]
-        case "pair":  # a ring: every node is once the first and once the second, in as many pairs as there are nodes
-            return [f"{node}->{nodes[(index + 1) % len(nodes)]}" for index, node in enumerate(nodes)] if len(nodes) > 1 else []
+        case "pair":
+            return [f"{writer}->{reader}" for writer, reader in tournament.ordered_pairs(nodes)]
         case "link":
             return [tournament.link_name(pair) for met in tournament.rounds(nodes, pair_rounds(nodes)) for pair in met]
         case "wide_scale":  # one rank has no bus: the busbw factor is 0 there

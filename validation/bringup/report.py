@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from statistics import median
 
@@ -82,16 +82,24 @@ def screen(folder: Path, run: Run, verdicts: Verdicts) -> str:
     return "\n".join(lines)
 
 
+_Key = tuple[str | None, ...]
+_ALIKE: tuple[Callable[[Verdict], _Key | None], ...] = (  # tried in turn; None: not of this kind
+    lambda v: (v.subject, v.cause) if v.outcome is Outcome.INCOMPLETE else None,  # a dead node
+    lambda v: (v.gate, v.cause) if v.outcome is Outcome.INCOMPLETE else None,  # a number that nobody declared
+    lambda v: (v.gate, v.outcome) if "->" in v.subject else None,  # pairs, which may well have one node in common
+)
+
+
 def _alike(bad: Sequence[Verdict]) -> list[list[Verdict]]:
-    """What is missing for one reason, together: on one subject (a dead node) first, then of one gate (a number that nobody
-    declared). All others alone. In the order of `bad`."""
+    """What is missing for one reason, or failed between pairs of nodes, together; all others alone. In the order of `bad`."""
     order = {id(verdict): number for number, verdict in enumerate(bad)}
     left, groups = list(bad), list[list[Verdict]]()
-    for field in ("subject", "gate"):
-        together: dict[tuple[str, str | None], list[Verdict]] = {}
+    for key_of in _ALIKE:
+        together: dict[_Key, list[Verdict]] = {}
         for verdict in left:
-            if verdict.outcome is Outcome.INCOMPLETE:
-                together.setdefault((getattr(verdict, field), verdict.cause), []).append(verdict)
+            key = key_of(verdict)
+            if key is not None:
+                together.setdefault(key, []).append(verdict)
         groups += [group for group in together.values() if len(group) >= MIN_ALIKE]
         taken = {id(verdict) for group in groups for verdict in group}
         left = [verdict for verdict in left if id(verdict) not in taken]
@@ -107,9 +115,14 @@ def _shown_together(group: Sequence[Verdict]) -> list[str]:
     """Two lines for all of them; the report has a row for each."""
     first, one_subject = group[0], group[0].subject == group[1].subject
     names = [verdict.gate if one_subject else verdict.subject for verdict in group]
-    who, of = (f"[{first.subject}]", "gates") if one_subject else (first.gate, "subjects")
     shown = ", ".join(names[:MIN_ALIKE]) + (", …" if len(names) > MIN_ALIKE else "")
-    return [f"  {MARK[first.outcome]:<10} {plain(f'{who}: {first.cause} ({len(group)} {of}: {shown})')}",
+    who, of = (f"[{first.subject}]", "gates") if one_subject else (first.gate, "subjects")
+    what = first.cause
+    if first.outcome is not Outcome.INCOMPLETE:
+        common = set.intersection(*({*name.split("->")} for name in names))
+        of = f"pairs, all with {common.pop()}" if len(common) == 1 else "pairs"
+        who, what = f"{first.gate} [{first.subject}]", sentence(first)
+    return [f"  {MARK[first.outcome]:<10} {plain(f'{who}: {what} ({len(group)} {of}: {shown})')}",
             f"  {'':<10} all are in the report; what to do first: {first.fix}"]
 
 

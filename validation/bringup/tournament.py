@@ -8,6 +8,8 @@ from collections.abc import Sequence
 Pair = tuple[str, str]
 LEAST_ROUNDS = 7  # up to 8 nodes that is every pair; above, enough partners to tell a bad node from a bad partner
 
+MOST_ORDERED_PAIRS = 256  # of files: up to 16 nodes that is every pair; what a pair of mounts does wrong shows with any partner
+
 
 def link_name(pair: Pair) -> str:
     return f"{pair[0]}--{pair[1]}"
@@ -33,6 +35,19 @@ def rounds(nodes: Sequence[str], number: int) -> list[list[Pair]]:
         found.append(sorted(met, key=lambda pair: order[pair[0]]))
         places = [places[0], places[-1], *places[1:-1]]
     return found
+
+
+def circle_rounds(nodes: Sequence[str]) -> list[int]:
+    """Rounds for ordered pairs: in round s each node is paired with the s-th one behind it in the list. Every pair as long as
+    they are few; above, rounds whose numbers are powers of two come first, so that a node's partners are spread over the list."""
+    count = len(nodes)
+    powers = [2**number for number in range(count.bit_length()) if 2**number < count]
+    order = [*powers, *(number for number in range(1, count) if number not in powers)]
+    return sorted(order[: max(1, MOST_ORDERED_PAIRS // max(1, count))])
+
+
+def ordered_pairs(nodes: Sequence[str]) -> list[Pair]:
+    return [(node, nodes[(place + number) % len(nodes)]) for number in circle_rounds(nodes) for place, node in enumerate(nodes)]
 
 
 def in_rounds(pairs: Sequence[Pair]) -> list[list[Pair]]:

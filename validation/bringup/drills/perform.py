@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 import threading
@@ -197,7 +198,9 @@ def compare(drill: Drill, verdicts: Sequence[Verdict], screen: str,
 
 
 def _is_on(screen: str, verdict: Verdict) -> bool:
-    """By itself, among those of one subject or of one gate, or among those that the screen leaves to the report, saying so."""
+    """By itself, among those of one subject, gate or kind of pairs, or among those that the screen leaves to the report."""
+    if "->" in verdict.subject and re.search(rf"{re.escape(verdict.gate)} \[\S+\]: .* \(\d+ pairs", screen):
+        return True
     together = (f"[{verdict.subject}]: {verdict.cause}", f"{verdict.gate}: {verdict.cause}")
     return any(text in screen for text in (_MORE, f"{verdict.gate} [{verdict.subject}]", *together))
 

@@ -9,9 +9,8 @@ from bringup.gates.rules import Expected, Rule
 from bringup.records import Outcome
 
 Per = Literal["job", "node", "pair", "link", "rank", "scale", "wide_scale"]
-"""What one verdict is about: the whole job, a node, an ordered pair of nodes (n0->n1, the ring of the node list), a link
-(n0--n1, in the rounds of the tournament), a rank, or a
-number of nodes (wide_scale: more than one rank)."""
+"""What one verdict is about: the whole job, a node, an ordered pair of nodes (n0->n1, in the rounds of the circle), a link
+(n0--n1, in the rounds of the tournament), a rank, or a number of nodes (wide_scale: more than one rank)."""
 
 
 @dataclass(frozen=True)

@@ -91,11 +91,11 @@ def exclusive_winners(parsed: Parsed) -> None:
 
 
 def same_type(parsed: Parsed, run: Run) -> None:
-    """Neighbours of the ring are compared, not all nodes: with two nodes there would be no majority to be right."""
+    """Pairs are compared, not all nodes: with two nodes there would be no majority to be right."""
     types = {node: told[0] for node, told in by_subject(parsed, "smoke.fs.type").items()}
-    for index, writer in enumerate(run.nodes):
-        reader = run.nodes[(index + 1) % len(run.nodes)]
-        if writer != reader and writer in types and reader in types:
+    for pair in run.planned.get("smoke.fs.pair.same_type", []):
+        writer, _, reader = pair.partition("->")
+        if writer in types and reader in types:
             one, other = types[writer], types[reader]
             known = one.value is not None and other.value is not None  # two unknowns are not one type
             parsed.saw("smoke.fs.pair.same_type", f"{writer}->{reader}", one.value == other.value if known else None, "flag",

@@ -25,6 +25,7 @@ def add(verbs: Verbs) -> None:
     one = verbs.add_parser("pairs", help="(phase scripts) which pairs of nodes to measure: a round per line")
     one.add_argument("--nodes", default="")
     one.add_argument("--here", help="nodes that are there now; pairs with others are left out")
+    one.add_argument("--files", action="store_true", help="instead: the rounds of the file coherence, as coherence.py reads them")
     one.add_argument("--again", type=Path, help="instead: the pairs of this run that should be measured once more")
     one.set_defaults(verb=_pairs)
 
@@ -69,6 +70,9 @@ def _pairs(arguments: argparse.Namespace) -> int:
             print(tournament.say(met))
         return 0
     nodes = hostlist.expand(arguments.nodes)
+    if arguments.files:
+        print(",".join(str(number) for number in tournament.circle_rounds(nodes)))
+        return 0
     here = set(hostlist.expand(arguments.here)) if arguments.here else set(nodes)
     planned = tournament.rounds(nodes, plan.pair_rounds(nodes))
     played = [[pair for pair in met if here.issuperset(pair)] for met in planned]
