@@ -8,6 +8,7 @@ from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from rich.console import Console
 
@@ -25,11 +26,17 @@ from bringup.records import DrillReport, DrillResult, read_record, write_record,
 REPORT = "drill.json"
 DRILLS = grounds.RESULTS / "drill"
 
-Shape = tuple[int, bool]  # nodes, unconfined
-_PAIR: Shape = (2, False)
-_FLEET: Shape = (4, False)
-HEALTHY_STAGES: tuple[tuple[Shape, tuple[str, ...]], ...] = (
-    (_PAIR, tuple(PHASES)), (_FLEET, ("discovery", "smoke", "nccl_pairwise")))  # comparisons of a fleet need more than two nodes
+
+
+class Shape(NamedTuple):
+    """Of a local cluster."""
+
+    nodes: int
+    gpus_per_node: int
+    unconfined: bool = False
+
+
+HEALTHY = Shape(4, 2)  # comparisons of a fleet need more than two nodes, and ranks of one node more than one GPU
 
 
 class CampaignError(ValueError):
@@ -65,8 +72,7 @@ def run(request: Request) -> int:
                 for number in range(len(done.healthy) + 1, done.healthy_planned + 1):
                     with progress(console, f"healthy round {number}") as tell:
                         tell("running all phases")
-                        stages = [(clusters.of(shape), stems) for shape, stems in HEALTHY_STAGES]
-                        one_round = perform.healthy_round(number, stages, folder, name=done.name)
+                        one_round = perform.healthy_round(number, clusters.of(HEALTHY), folder, name=done.name)
                     done = _add(done, folder, healthy=[*done.healthy, one_round])
                     console.print(f"{'FALSE ALARM' if one_round.false_alarms else 'PASS':<14} healthy round {number}: "
                                   f"{one_round.verdicts} verdicts ({one_round.seconds:.0f} s)")
@@ -113,13 +119,12 @@ def _add(done: DrillReport, folder: Path, **change: object) -> DrillReport:
 
 
 def shape_of(drill: Drill) -> Shape:
-    return drill.nodes, drill.unconfined
+    return Shape(drill.nodes, 2 if drill.nodes == 2 else 1, drill.unconfined)
 
 
 def options(shape: Shape) -> tuple[str, ...]:
     """Of `cluster up`."""
-    nodes, unconfined = shape
-    return ("--nodes", str(nodes), "--gpus", "2" if nodes == 2 else "1", *(("--unconfined",) if unconfined else ()))
+    return ("--nodes", str(shape.nodes), "--gpus", str(shape.gpus_per_node), *(("--unconfined",) if shape.unconfined else ()))
 
 
 def _in_order(drills: Sequence[Drill]) -> list[Drill]:

@@ -58,7 +58,8 @@ class Ground(Protocol):
 
     def wait_for(self, node: str, state: str) -> None: ...
 
-    def bringup(self, *arguments: str, environment: Mapping[str, str], meanwhile: Callable[[], None] | None = None) -> Ended: ...
+    def bringup(self, *arguments: str, environment: Mapping[str, str], meanwhile: Callable[[], None] | None = None,
+                phases: int = 1) -> Ended: ...
 
     def nodes_of(self, drill: Drill) -> tuple[str, ...]: ...
 
@@ -164,8 +165,9 @@ class LocalCluster:
                 raise GroundError(f"{node} is {seen or 'not told'}, and was to become {state}")
             pause()
 
-    def bringup(self, *arguments: str, environment: Mapping[str, str], meanwhile: Callable[[], None] | None = None) -> Ended:
-        return self.verb("sh", sys.executable, "-m", "bringup", *arguments, environment=environment, limit_s=PHASE_LIMIT_S,
+    def bringup(self, *arguments: str, environment: Mapping[str, str], meanwhile: Callable[[], None] | None = None,
+                phases: int = 1) -> Ended:
+        return self.verb("sh", sys.executable, "-m", "bringup", *arguments, environment=environment, limit_s=phases * PHASE_LIMIT_S,
                          meanwhile=meanwhile, phase=True)
 
     def nodes_of(self, drill: Drill) -> tuple[str, ...]:
@@ -196,8 +198,9 @@ class Here:
     def wait_for(self, node: str, state: str) -> None:
         raise GroundError("it waits for a state of a node, which nobody brings about here")
 
-    def bringup(self, *arguments: str, environment: Mapping[str, str], meanwhile: Callable[[], None] | None = None) -> Ended:
-        return execute([sys.executable, "-m", "bringup", *arguments], environment=environment, limit_s=10 * PHASE_LIMIT_S,
+    def bringup(self, *arguments: str, environment: Mapping[str, str], meanwhile: Callable[[], None] | None = None,
+                phases: int = 1) -> Ended:
+        return execute([sys.executable, "-m", "bringup", *arguments], environment=environment, limit_s=10 * phases * PHASE_LIMIT_S,
                        meanwhile=meanwhile, phase=True)
 
     def nodes_of(self, drill: Drill) -> tuple[str, ...]:

@@ -236,25 +236,23 @@ def _said(verdict: Verdict) -> str:
     return f"{verdict.gate} [{verdict.subject}] {verdict.outcome}: {verdict.observed}"[:200]
 
 
-def healthy_round(number: int, stages: Sequence[tuple[Ground, tuple[str, ...]]], place: Path, *, name: str) -> HealthyRound:
-    """`bringup run` of these phases on each ground. Raises GroundError when a phase left no run at all."""
-    begun, alarms, counted, evidence = time.monotonic(), [], 0, []
-    for index, (ground, stems) in enumerate(stages, start=1):
-        run_name = f"{name}-round-{number}-{index}"
-        folder = place / f"round-{number}-{index}"
-        try:
-            done = ground.bringup("run", *stems, environment={"BRINGUP_RUN_NAME": run_name})
-            for stem in stems:
-                if not runs.attempts(PHASES[stem], run_name):
-                    alarms.append(f"{stem} did not run: {_last_word(done)}"[:200])
-                    continue
-                verdicts = judge.judge_folder(_last_attempt(stem, run_name))[1].verdicts
-                counted += len(verdicts)
-                alarms += [f"{stem}: {_said(v)}" for v in verdicts if v.outcome is not Outcome.PASS]
-        finally:
-            grounds.keep(run_name, stems, folder)
-        evidence.append(f"{place.name}/{folder.name}")
-    return HealthyRound(number=number, verdicts=counted, false_alarms=alarms, seconds=_since(begun), evidence=evidence)
+def healthy_round(number: int, ground: Ground, place: Path, *, name: str) -> HealthyRound:
+    """`bringup run` of all phases. What left no run, or a verdict that is no pass, is a false alarm."""
+    begun, alarms, counted = time.monotonic(), [], 0
+    run_name, folder = f"{name}-round-{number}", place / f"round-{number}"
+    try:
+        done = ground.bringup("run", environment={"BRINGUP_RUN_NAME": run_name}, phases=len(PHASES))
+        for stem in PHASES:
+            if not runs.attempts(PHASES[stem], run_name):
+                alarms.append(f"{stem} did not run: {_last_word(done)}"[:200])
+                continue
+            verdicts = judge.judge_folder(_last_attempt(stem, run_name))[1].verdicts
+            counted += len(verdicts)
+            alarms += [f"{stem}: {_said(v)}" for v in verdicts if v.outcome is not Outcome.PASS]
+    finally:
+        grounds.keep(run_name, tuple(PHASES), folder)
+    return HealthyRound(number=number, verdicts=counted, false_alarms=alarms, seconds=_since(begun),
+                        evidence=[f"{place.name}/{folder.name}"])
 
 
 def not_performed(drill: Drill, why: str, *, applicable: bool = True, seconds: float = 0) -> DrillResult:

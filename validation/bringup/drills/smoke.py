@@ -48,7 +48,7 @@ SMOKE: tuple[Drill, ...] = (
     Drill(id="path-not-shared-of-four", fault="the results folder is not shared on one node of four", phase="smoke", nodes=4,
           inject=(("on", "n1", "mount", "-t", "tmpfs", "tmpfs", "{results}"),), undo=_UMOUNT, environment=_NO_JOBS,
           gate="smoke.fs.pair.write", subject="n1->n2", outcome=Outcome.FAIL, says="no", also=(("smoke.fs.pair.write", "n0->n1"),),
-          consequences=(("smoke.fs.pair.*", "*n1*"),),
+          consequences=(("smoke.fs.*", "n1"), ("smoke.fs.pair.*", "*n1*")),
           silent=("n0", "n2", "n3", "n2->n3", "n3->n0", "n0->n2", "n3->n2")),
     Drill(id="path-read-only", waits=True, fault="the results folder is mounted read-only on one node", phase="smoke",
           inject=(("on", "n1", "mount", "--bind", "{results}", "{results}"),

@@ -21,7 +21,7 @@ def add(verbs: Verbs) -> None:
     one.add_argument("--anywhere", action="store_true",
                      help="on the cluster you are on: those that stay inside your own jobs, and no other")
     one.add_argument("--healthy", type=natural, default=0, metavar="N",
-                     help="no fault: N rounds of all phases on healthy local clusters, in which everything has to pass")
+                     help="no fault: N rounds of all phases on a healthy local cluster, in which everything has to pass")
     one.add_argument("--resume", type=Path, metavar="FOLDER", help="continue an earlier drill run")
     one.add_argument("--profile", default=profiles.from_environment(),
                      help="with --anywhere: of this cluster (default: $BRINGUP_PROFILE, here %(default)s)")
