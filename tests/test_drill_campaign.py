@@ -88,6 +88,7 @@ def test_a_drill_is_declared_whole(drill: Drill):
     if drill.where == "anywhere":
         assert {command[0] for command in (*drill.inject, *drill.during, *drill.undo)} <= {"sh"}
         assert not drill.unconfined
+    assert drill.says or drill.between is not None
     makes = (drill.inject, drill.during, drill.environment, drill.tamper, drill.truncate, drill.unconfined)
     assert any(makes), "it makes no fault"
     assert not (drill.tamper and drill.truncate)
@@ -143,6 +144,20 @@ def test_another_outcome_is_not_the_declared_one():
 
 def test_a_verdict_without_the_declared_words_has_the_wrong_cause():
     assert perform.compare(DRILL, [verdict(observed="0")], SCREEN)[:3] == (True, True, False)
+
+
+@pytest.mark.parametrize(("says", "observed", "right"), [
+    ("1", "16521216", False), ("1", "1 (nvidia0)", True), ("at 0.0", "at 0.04 GB/s", False), ("at 0.0…", "at 0.04 GB/s", True),
+    ("no", "none", False)])
+def test_declared_words_are_whole_words(says, observed, right):
+    drill = dataclasses.replace(DRILL, says=says)
+    assert perform.compare(drill, [verdict(observed=observed)], SCREEN)[2] is right
+
+
+@pytest.mark.parametrize(("observed", "right"), [("2.1e+05 us", True), ("35 us", False), ("-2e+05 us", False), ("late", False)])
+def test_a_number_has_the_size_of_the_fault(observed, right):
+    drill = dataclasses.replace(DRILL, says="", between=(1e5, 1e6))
+    assert perform.compare(drill, [verdict(observed=observed)], SCREEN)[2] is right
 
 
 def test_a_sign_in_a_log_is_a_cause_too():

@@ -235,9 +235,11 @@ def test_a_folder_without_metrics_is_refused(tmp_path):
 
 def test_replicas_are_compared_inside_their_groups_only():
     observed = read_record(RECORDS / "run_hsdp_2node/metrics.json", TrainMetrics).observed
-    assert training.replica_difference(observed, [1.0, 2.0, 1.0, 2.0]) == 0
-    assert training.replica_difference(observed, [1.0, 1.0, 2.0, 2.0]) == 1
-    assert training.replica_difference(observed, [1.0, 1.0]) is None
+    low, high = training.farthest_replicas(observed, [1.0, 2.0, 1.0, 2.0])
+    assert high % 2 == low % 2  # of one column
+    assert training.farthest_replicas(observed, [1.0, 1.0, 1.0, 2.0]) == (1, 3)
+    assert training.farthest_replicas(observed, [2.0, 1.0, 1.0, 1.0]) == (2, 0)
+    assert training.farthest_replicas(observed, [1.0, 1.0]) is None
     assert training.shard_count(observed) == 2
 
 

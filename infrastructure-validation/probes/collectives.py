@@ -60,7 +60,7 @@ def main():
     sizes = GPU_SIZES if cuda else CPU_SIZES
     if only:
         sizes = (sizes[0], 1 * GIB if cuda else 16 * MIB)
-    parts, sums = [], []  # results whose origin is known, and sums over all ranks
+    parts, sums, names = [], [], []  # results whose origin is known, sums over all ranks, and of which collective
     for number, collective in enumerate([one for one in bench.collectives() if not only or one.__name__ in only]):
         if number == 1 and hits("exit-rank", bench.rank):
             os._exit(3)
@@ -68,10 +68,11 @@ def main():
             results = measure(bench, collective, size, facts, scale)
             parts.append([{origin: count for origin, count in wrong.items() if origin is not None} for wrong in results])
             sums.append([wrong.get(None, 0) for wrong in results])
+            names.append(collective.__name__)
     moved = bench.gather(transport.sent_since(before))
     local_s = bench.gather(bench.local_seconds(sizes[-1]))
     if facts is not None:
-        say_wrong(facts, scale, members, parts, sums)
+        say_wrong(facts, scale, members, parts, sums, names)
         for (host, number, _, _), seconds in zip(members, local_s, strict=True):
             facts.saw("nccl.rank.local_time", round(seconds / statistics.median(local_s), 3), "ratio", f"{host}/rank{number}")
         if not cuda:  # a ring crosses each host once: the least that one host sends in all timed all_reduces
@@ -132,10 +133,16 @@ def measure(bench, collective, size, facts, scale):
     return wrong
 
 
-def say_wrong(facts, scale, members, parts, sums):
-    """All wrong values, and those of each rank. A sum that is wrong on every rank does not tell who gave the wrong value."""
-    total = sum(map(sum, sums)) + sum(count for step in parts for origins in step for count in origins.values())
-    facts.saw("nccl.wrong_values", total, "count", scale)
+def say_wrong(facts, scale, members, parts, sums, names):
+    """All wrong values, and those of each rank. A sum that is wrong on every rank does not tell who gave the wrong value.
+
+    names: the collective of each step of parts and sums.
+    """
+    per_step = [sum(added) + sum(count for origins in step for count in origins.values())
+                for step, added in zip(parts, sums, strict=True)]
+    total, where = sum(per_step), dict.fromkeys(name for name, count in zip(names, per_step, strict=True) if count)
+    remark = f"in {', '.join(where)}" if where else None
+    facts.saw("nccl.wrong_values", total, "count", scale, remark)
     # over all collectives: all_to_all shows who is wrong with everybody, where a ring of sendrecv alone leaves it open
     blamed = blame([sum(map(Counter, steps), start=Counter()) for steps in zip(*parts, strict=True)])
     for step in sums:
@@ -146,7 +153,7 @@ def say_wrong(facts, scale, members, parts, sums):
         if untold:
             facts.unknown("nccl.rank.wrong_values", "count", "only sums are wrong, and on every rank", f"{host}/rank{number}")
         else:
-            facts.saw("nccl.rank.wrong_values", blamed[rank], "count", f"{host}/rank{number}")
+            facts.saw("nccl.rank.wrong_values", blamed[rank], "count", f"{host}/rank{number}", remark if blamed[rank] else None)
 
 
 if __name__ == "__main__":

@@ -103,7 +103,7 @@ DISCOVERY: tuple[Drill, ...] = (
     Drill(id="shm-small", fault="/dev/shm of one node has 64 MiB", phase="discovery",
           inject=(("on", "n1", "mount", "-o", "remount,size=64m", "/dev/shm"),),
           undo=(("on", "n1", "mount", "-o", "remount,size=2g", "/dev/shm"),),
-          gate="discovery.shm", subject="n1", outcome=Outcome.FAIL, says="0.06", silent=("n0",)),
+          gate="discovery.shm", subject="n1", outcome=Outcome.FAIL, says="GiB", between=(0.06, 0.065), silent=("n0",)),
     Drill(id="nofile-low", fault="slurmd of one node lets tasks open 256 files", phase="discovery",
           inject=(("on", "n1", "bash", "-c", 'prlimit --nofile=256 --pid "$(<"$BRINGUP_CLUSTER/run/slurmd.n1.pid")"'),),
           undo=(("slurmd", "n1", "stop"), ("slurmd", "n1", "start")),

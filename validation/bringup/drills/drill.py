@@ -21,7 +21,8 @@ class Drill:
     gate: str
     subject: str
     outcome: Outcome
-    says: str  # words that the verdict must hold, as observed or as cause; or a signature that must be found in the logs
+    says: str  # whole words (… behind them: or their beginning) of the verdict, observed or cause; or a signature found in the logs
+    between: tuple[float, float] | None = None  # and the observed number: the size of the fault that was made
     inject: tuple[Command, ...] = ()  # {results}, a word of its own: the folder of all runs; {phase}: the name of its job
     during: tuple[Command, ...] = ()  # made when the phase has opened its run, while it works
     undo: tuple[Command, ...] = ()

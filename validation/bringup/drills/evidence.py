@@ -29,7 +29,7 @@ EVIDENCE: tuple[Drill, ...] = (
               f'cp "$OTHER/{_INVENTORY}" raw/{_CLOSE_AGAIN}',
               "run.evidence", "job", "wrote it for run"),
     _evidence("evidence-from-the-future", "what the nodes said bears a date that has not come",
-              f"sed -i 's/\"utc\": \"2/\"utc\": \"9/' {_INVENTORY}{_CLOSE_AGAIN}", "run.evidence", "job", "wrote it at 9"),
+              f"sed -i 's/\"utc\": \"2/\"utc\": \"9/' {_INVENTORY}{_CLOSE_AGAIN}", "run.evidence", "job", "wrote it at 9…"),
     _evidence("evidence-edited", "a number is mended after the run", f"sed -i 's/\"value\": 2,/\"value\": 3,/' {_INVENTORY}",
               "run.evidence", "job", "inventory.jsonl was changed after the run was closed",
               consequences=(("discovery.gpu.count", "*"), ("discovery.slurm.gres", "*"), ("discovery.*", "*"))),

@@ -96,6 +96,7 @@ def read_run(folder: Path, run: Run) -> Parsed:
     monitor.derive(parsed)
     slurm_audit.derive(parsed)
     _say_who_could_not_start(parsed)
+    _say_who_ended_a_step(parsed)
     if phase.is_training:
         attempts.derive(parsed, folder, run)
     return parsed
@@ -175,3 +176,16 @@ def _say_who_could_not_start(parsed: Parsed) -> None:
     for one in list(parsed.observations):
         if one.quantity == "slurm.launch.error" and ("probe.inventory.finished", one.subject) not in seen:
             parsed.saw("probe.inventory.finished", one.subject, False, "flag", one.evidence, str(one.value))
+
+
+def _say_who_ended_a_step(parsed: Parsed) -> None:
+    """The exit code of a step of collectives is that of its victims, too: beside it, the task that srun named first."""
+    for place, one in enumerate(parsed.observations):
+        if one.quantity != "nccl.step.exit_code" or one.value == 0:
+            continue
+        errors = one.evidence.removesuffix(".rc") + ".err:"
+        first = next((said for said in parsed.observations
+                      if said.quantity == "slurm.launch.error" and said.evidence.startswith(errors)), None)
+        if first is not None:
+            who = f"{first.subject}: {first.why}" if first.why else first.subject
+            parsed.observations[place] = one.model_copy(update={"why": f"first {who}: {first.value}"})

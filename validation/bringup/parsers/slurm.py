@@ -100,7 +100,7 @@ def job(text: str, where: str, *, quantity: str, field: str) -> Parsed:
 
 _LAUNCH = (
     re.compile(r"Task launch for (?:StepId=)?\S+ failed on node (?P<node>[^\s:]+): (?P<why>.*)"),
-    re.compile(r"srun: error: (?P<node>[^\s:]+): task \d+: (?P<why>.*)"),
+    re.compile(r"srun: error: (?P<node>[^\s:]+): (?P<task>task \d+): (?P<why>.*)"),
     re.compile(r"Node failure on (?P<node>[^\s:]+)(?P<why>.*)"),
 )
 
@@ -112,6 +112,6 @@ def launch_errors(text: str, where: str) -> Parsed:
         for pattern in _LAUNCH:
             if match := pattern.search(line):
                 parsed.saw("slurm.launch.error", match["node"], match["why"].strip() or "node failure", "text",
-                           f"{where}:{number}")
+                           f"{where}:{number}", match.groupdict().get("task"))
                 break
     return parsed

@@ -55,9 +55,11 @@ def _own(parsed: Parsed, args: RunArgs, found: TrainMetrics) -> None:
         parsed.saw("train.loss.drop", _JOB, None, "nats", f"{METRICS}:loss", f"{len(found.loss)} of {args.steps} losses")
     else:
         parsed.saw("train.loss.drop", _JOB, found.loss[0] - found.loss[-1], "nats", f"{METRICS}:loss")
-    difference = replica_difference(found.observed, found.parameter_checksums)
-    if difference is not None:
-        parsed.saw("train.replicas.difference", _JOB, difference, "sum", f"{METRICS}:parameter_checksums")
+    apart = farthest_replicas(found.observed, found.parameter_checksums)
+    if apart is not None:
+        low, high = (found.parameter_checksums[rank] for rank in apart)
+        parsed.saw("train.replicas.difference", _JOB, high - low, "sum", f"{METRICS}:parameter_checksums",
+                   f"rank {apart[0]} has {low!r}, rank {apart[1]} has {high!r}" if high != low else None)
     shards = shard_count(found.observed)
     if shards is not None:
         excess = found.observed.parameters_local_max * shards / found.observed.parameters
@@ -116,8 +118,8 @@ def shard_count(observed: ObservedStrategy) -> int | None:
     return len(observed.mesh[0])
 
 
-def replica_difference(observed: ObservedStrategy, checksums: list[float]) -> float | None:
-    """Largest difference of parameter checksums inside a replica group; None where there are no replicas.
+def farthest_replicas(observed: ObservedStrategy, checksums: list[float]) -> tuple[int, int] | None:
+    """Ranks of one replica group whose parameter checksums differ most, the lower one first; None where there are no replicas.
 
     Replica groups: all ranks under DDP, the columns of the mesh under HSDP.
     """
@@ -129,7 +131,8 @@ def replica_difference(observed: ObservedStrategy, checksums: list[float]) -> fl
         groups = [list(column) for column in zip(*observed.mesh, strict=True)]
     else:
         return None
-    return max(max(checksums[rank] for rank in group) - min(checksums[rank] for rank in group) for group in groups)
+    ends = [(min(group, key=checksums.__getitem__), max(group, key=checksums.__getitem__)) for group in groups]
+    return max(ends, key=lambda pair: checksums[pair[1]] - checksums[pair[0]])
 
 
 def _against_reference(parsed: Parsed, folder: Path, args: RunArgs, found: TrainMetrics) -> None:
