@@ -17,6 +17,7 @@ import time
 from pathlib import Path
 
 from facts import Facts
+from faults import take_room
 
 PATIENCE_S = 5.0  # NFS attribute caches hold 3 s by default
 POLL_S = 0.02
@@ -233,6 +234,7 @@ def main():
     if len(sys.argv) != 6 or sys.argv[1] not in STEPS:
         sys.exit(f"usage: coherence.py {'|'.join(STEPS)} FOLDER NODE,… USABLE,… ROUND,…")
     facts = Facts(f"coherence_{sys.argv[1]}")
+    take_room(facts.at)
     nodes, usable = sys.argv[3].split(","), sys.argv[4].split(",")
     if facts.at not in nodes:
         sys.exit(f"coherence.py: {facts.at} is none of {sys.argv[3]}")

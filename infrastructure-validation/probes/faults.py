@@ -11,11 +11,13 @@ BRINGUP_DRILL=busy-monitor:NODE       the monitor of this node keeps a core busy
 BRINGUP_DRILL=wrong-matmul:NODE       one element of a product is wrong on this node
 BRINGUP_DRILL=slow-matmul:NODE        every product takes 3 s longer on this node
 BRINGUP_DRILL=slow-storage:NODE       this node waits between the blocks and the files that it writes and reads
+BRINGUP_DRILL=no-room:NODE            this node can put no byte into a file (RLIMIT_FSIZE), as where a quota is used up
 
 Unset, this module does nothing. It never touches another process.
 """
 
 import os
+import resource
 
 SLOW_RANK_S = 1.0
 SLOW_SIZE_S = 2.0
@@ -30,3 +32,9 @@ def asked(kind):
 def hits(kind, who):
     """Whether this fault is asked for on `who`: a rank, a node, a size."""
     return asked(kind) == str(who)
+
+
+def take_room(node):
+    """Before the probe of `node` writes. Python ignores SIGXFSZ, so that a write raises `File too large`."""
+    if hits("no-room", node):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))

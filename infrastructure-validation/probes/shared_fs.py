@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 
 from facts import Facts
+from faults import take_room
 
 PATIENCE_S = 5.0  # NFS attribute caches hold 3 s by default; a file that takes longer is reported with this lower bound
 POLL_S = 0.02
@@ -78,6 +79,7 @@ def main():
     if step is None or len(sys.argv) != 2 + count:
         sys.exit("usage: shared_fs.py look DIR | reference DIR TOKEN | node DIR TOKEN | check DIR TOKEN NODE,…")
     facts = Facts(f"shared_fs_{sys.argv[1]}")
+    take_room(facts.at)
     step(facts, Path(sys.argv[2]), *sys.argv[3:])
     facts.finish()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import signal
 import sys
@@ -33,7 +34,10 @@ def main(argv: list[str] | None = None) -> int:
     except (profiles.ProfileError, runs.RunError, RecordError, compare.NotComparable, pipeline.PipelineError, ValueError) as error:
         print(f"bringup: {report.plain(str(error))}", file=sys.stderr)
     except OSError as error:
-        print(f"bringup: {report.plain(str(error))}", file=sys.stderr)
+        said = f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error)
+        if error.errno == errno.ENOSPC:
+            said += "; free some space there, then start it again (run --resume keeps what had passed)"
+        print(f"bringup: {report.plain(said)}", file=sys.stderr)
     except KeyboardInterrupt:
         print("bringup: interrupted", file=sys.stderr)
     except Exception as error:  # a fault of ours must not read as exit code 1, "the cluster failed a gate"

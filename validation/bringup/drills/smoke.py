@@ -55,6 +55,10 @@ SMOKE: tuple[Drill, ...] = (
                   ("on", "n1", "mount", "-o", "remount,bind,ro", "{results}")), undo=_UMOUNT, environment=_FOLDER,
           gate="smoke.fs.writes", subject="n1", outcome=Outcome.FAIL, says="Read-only",
           consequences=(("smoke.fs.seen_by_submit_host", "n1"), ("smoke.fs.pair.write", "n1->n0"))),
+    Drill(id="no-room", fault="one node can put no byte into its files", phase="smoke", where="anywhere",
+          environment=(("BRINGUP_DRILL", "no-room:n1"), *_FOLDER),
+          gate="smoke.fs.writes", subject="n1", outcome=Outcome.FAIL, says="File too large",
+          consequences=(("smoke.fs.*", "n1"), ("smoke.fs.pair.*", "*n1*"))),
     # An overlay over the folder shows what was there, and keeps what it once looked up, as a stale attribute cache does: changes
     # that n0 makes stay unseen on n1, and what n1 makes stays there.
     Drill(id="stale-lookups", waits=True, fault="one node keeps what it once looked up", phase="smoke",
