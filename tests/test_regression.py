@@ -198,3 +198,11 @@ def test_several_kinds_of_runs_find_their_own_baseline(tmp_path):
     new = [make_run(tmp_path / f"new-{kind}", like=kind) for kind in kinds]
     compared = regression.check(new, old)
     assert [one.title.split(",")[0] for one in compared] == ["train_ddp_multi_node", "train_fsdp_multi_node"]
+
+
+def test_a_run_that_was_resumed_is_no_repetition_of_one_that_was_not(tmp_path):
+    resumed = {"resumed": {"run": "first", "step": 12, "world_size": 4, "random_state": True, "passed_over": []}}
+    whole, rest = make_run(tmp_path / "whole"), make_run(tmp_path / "rest", metrics=resumed)
+    for now, baseline in ((whole, rest), (rest, whole)):
+        with pytest.raises(NotComparable, match="rest was resumed at step 12"):
+            regression.check([now], [baseline])

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What a batch job sees of the promises that Slurm made it. Started by smoke_scheduling.sh, one job per question.
+"""What a batch job sees of the promises that Slurm made it. Started by smoke_jobs.sh, one job per question.
 
   array      this task's index, as the environment says it
   bad-exit   task 0 ends with code 3; any other task that is still there SURVIVE_S later says so

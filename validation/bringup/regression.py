@@ -93,12 +93,16 @@ def check(now: Sequence[Path], baseline: Sequence[Path]) -> list[Comparison]:
     """Every run of `now` against those of the baseline that have its arguments.
 
     Raises RecordError, or NotComparable: no run of the baseline has these arguments (the fields are named), a side mixes versions
-    or GPU types, or a run is on both sides.
+    or GPU types, a run is on both sides, or one was resumed.
     """
     both = {folder.resolve() for folder in now} & {folder.resolve() for folder in baseline}
     if both:
         raise NotComparable(f"{sorted(both)[0].name} is on both sides: a run is no evidence about itself")
     earlier, later = [load(folder) for folder in dict.fromkeys(baseline)], [load(folder) for folder in dict.fromkeys(now)]
+    for entry in [*earlier, *later]:
+        if entry.metrics.resumed is not None:
+            raise NotComparable(f"{entry.folder.name} was resumed at step {entry.metrics.resumed.step}: its window of steady steps is "
+                                "another one; take runs that began at step 1")
     groups: dict[str, tuple[list[Entry], list[Entry]]] = {}
     for entry in later:
         like = [one for one in earlier if not _unlike(one, entry)]
