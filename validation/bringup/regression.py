@@ -101,8 +101,8 @@ def check(now: Sequence[Path], baseline: Sequence[Path]) -> list[Comparison]:
     earlier, later = [load(folder) for folder in dict.fromkeys(baseline)], [load(folder) for folder in dict.fromkeys(now)]
     for entry in [*earlier, *later]:
         if entry.metrics.resumed is not None:
-            raise NotComparable(f"{entry.folder.name} was resumed at step {entry.metrics.resumed.step}: its window of steady steps is "
-                                "another one; take runs that began at step 1")
+            raise NotComparable(f"{entry.folder.name} was resumed at step {entry.metrics.resumed.step}: its window of steady steps "
+                                "is another one; take runs that began at step 1")
     groups: dict[str, tuple[list[Entry], list[Entry]]] = {}
     for entry in later:
         like = [one for one in earlier if not _unlike(one, entry)]
