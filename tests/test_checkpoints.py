@@ -109,7 +109,7 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(tmp_path: Path, 
     resumed = run.metrics().resumed
     assert resumed is not None
     assert resumed.step == 2
-    assert resumed.passed_over == [f"{damaged}: its contents are not what was written (CRC-32)"]
+    assert resumed.passed_over == [f"{damaged.parent.name}/{damaged.name}: its contents are not what was written (CRC-32)"]
 
 
 def refusal(run: Finished) -> str:
@@ -124,7 +124,7 @@ def test_when_none_is_whole_it_is_refused_and_the_file_named(tmp_path: Path, cop
     cut = step(copied, 4) / ".metadata"
     cut.write_bytes(cut.read_bytes()[:100])
     said = refusal(one_process(tmp_path / "run", "--resume", str(copied)))
-    assert f"{cut}: 100 bytes, " in said
+    assert f"{cut.parent.name}/{cut.name}: 100 bytes, " in said
 
 
 def test_another_recipe_is_refused_with_the_field(tmp_path: Path, saved: Finished) -> None:

@@ -206,11 +206,11 @@ def damage(folder: Path, record: Checkpoint, *, of_rank: bool) -> list[str]:
         try:
             size = path.stat().st_size
             if size != file.bytes:
-                found.append(f"{path}: {size} bytes, {file.bytes} were written")
+                found.append(f"{folder.name}/{path.name}: {size} bytes, {file.bytes} were written")
             elif _crc32(path) != file.crc32:
-                found.append(f"{path}: its contents are not what was written (CRC-32)")
+                found.append(f"{folder.name}/{path.name}: its contents are not what was written (CRC-32)")
         except OSError as error:
-            found.append(f"{path}: cannot be read from {node_name()}: {error.strerror}")
+            found.append(f"{folder.name}/{path.name}: cannot be read from {node_name()}: {error.strerror}")
     return found
 
 
