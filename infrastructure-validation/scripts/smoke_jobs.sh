@@ -1,11 +1,15 @@
 # shellcheck shell=bash disable=SC2034,SC2154  # variables of and for smoke_test.sh
 # Batch jobs that say by how they end what Slurm promises. Sourced by smoke_test.sh, after smoke_parts.sh.
 
+anywhere_else() { # the nodes that were not asked for, n2,n3: sbatch has no option for "any of these", so they are excluded
+  sinfo --noheader --Node --format=%N | sort -u | { grep -vxF -f <(tr , '\n' <<<"$USABLE") || true; } | paste -sd, -
+}
+
 batch() { # NAME OPTIONS… COMMAND: a job of one task; prints its id, nothing when it was refused
   local name=$1
   shift
-  sbatch --parsable --job-name="smoke-$name" --output="$raw/job-$name.log" --open-mode=append --time=2 --mem=50M \
-    "${@:1:$#-1}" --wrap "${!#}" 2>>"$raw/jobs.err" || true # without a job its gates are incomplete
+  sbatch --parsable --job-name="smoke-$name" ${others:+--exclude="$others"} --output="$raw/job-$name.log" --open-mode=append \
+    --time=2 --mem=50M "${@:1:$#-1}" --wrap "${!#}" 2>>"$raw/jobs.err" || true # without a job its gates are incomplete
 }
 
 # Submitted first and looked at last.

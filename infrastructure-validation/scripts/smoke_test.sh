@@ -22,6 +22,7 @@ run_begin smoke --nodes "$NODES" --gpus-per-node "$GPUS"
 probes=infrastructure-validation/probes
 raw=$RUN_DIR/raw
 where=(--nodes="$USABLE_COUNT" --nodelist="$USABLE" --immediate="$BRINGUP_WAIT_S")
+others=$(anywhere_else)
 rc=0
 parts=" ${BRINGUP_SMOKE_PARTS:-jobs warning requeue binding folder compute storage} "
 wanted() { [[ $parts == *" $1 "* ]]; }
