@@ -38,7 +38,8 @@ def told(**change: Any) -> DrillResult:
 
 def report_of(*results: DrillResult, **change: Any) -> DrillReport:
     return DrillReport(**{"name": "r", "place": "local-cluster", "profile": None, "git_commit": None, "opened_at": "now",
-                          "planned": [one.drill for one in results], "healthy_planned": 0, "results": list(results), "healthy": [],
+                          "planned": [one.drill for one in results], "healthy_planned": 0, "healthy_phases": [],
+                          "results": list(results), "healthy": [],
                           **change})
 
 

@@ -47,6 +47,7 @@ class CampaignError(ValueError):
 class Request:
     drills: Sequence[Drill]
     healthy: int = 0
+    phases: Sequence[str] = tuple(PHASES)  # of the healthy rounds
     anywhere: bool = False
     profile: Profile | None = None  # of the cluster, for anywhere
     resume: Path | None = None
@@ -71,8 +72,8 @@ def run(request: Request) -> int:
             with _clusters(folder, "healthy") as clusters:
                 for number in range(len(done.healthy) + 1, done.healthy_planned + 1):
                     with progress(console, f"healthy round {number}") as tell:
-                        tell("running all phases")
-                        one_round = perform.healthy_round(number, clusters.of(HEALTHY), folder, name=done.name)
+                        tell(f"running {', '.join(done.healthy_phases)}")
+                        one_round = perform.healthy_round(number, done.healthy_phases, clusters.of(HEALTHY), folder, name=done.name)
                     done = _add(done, folder, healthy=[*done.healthy, one_round])
                     console.print(f"{'FALSE ALARM' if one_round.false_alarms else 'PASS':<14} healthy round {number}: "
                                   f"{one_round.verdicts} verdicts ({one_round.seconds:.0f} s)")
@@ -105,7 +106,7 @@ def _begin(request: Request) -> tuple[Path, DrillReport]:
         name=name, place="anywhere" if request.anywhere else "local-cluster",
         profile=request.profile.name if request.profile else None,
         git_commit=runs.git_commit(), opened_at=runs.now(), planned=[drill.id for drill in _in_order(request.drills)],
-        healthy_planned=request.healthy, results=[], healthy=[])
+        healthy_planned=request.healthy, healthy_phases=list(request.phases) if request.healthy else [], results=[], healthy=[])
     write_record(folder / REPORT, done)
     return folder, done
 

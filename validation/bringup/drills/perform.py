@@ -248,13 +248,13 @@ def _said(verdict: Verdict) -> str:
     return f"{verdict.gate} [{verdict.subject}] {verdict.outcome}: {verdict.observed}"[:200]
 
 
-def healthy_round(number: int, ground: Ground, place: Path, *, name: str) -> HealthyRound:
-    """`bringup run` of all phases. What left no run, or a verdict that is no pass, is a false alarm."""
+def healthy_round(number: int, stems: Sequence[str], ground: Ground, place: Path, *, name: str) -> HealthyRound:
+    """`bringup run` of these phases. What left no run, or a verdict that is no pass, is a false alarm."""
     begun, alarms, counted = time.monotonic(), [], 0
     run_name, folder = f"{name}-round-{number}", place / f"round-{number}"
     try:
-        done = ground.bringup("run", environment={"BRINGUP_RUN_NAME": run_name}, phases=len(PHASES))
-        for stem in PHASES:
+        done = ground.bringup("run", *stems, environment={"BRINGUP_RUN_NAME": run_name}, phases=len(stems))
+        for stem in stems:
             if not runs.attempts(PHASES[stem], run_name):
                 alarms.append(f"{stem} did not run: {_last_word(done)}"[:200])
                 continue
@@ -262,7 +262,7 @@ def healthy_round(number: int, ground: Ground, place: Path, *, name: str) -> Hea
             counted += len(verdicts)
             alarms += [f"{stem}: {_said(v)}" for v in verdicts if v.outcome is not Outcome.PASS]
     finally:
-        grounds.keep(run_name, tuple(PHASES), folder)
+        grounds.keep(run_name, tuple(stems), folder)
     return HealthyRound(number=number, verdicts=counted, false_alarms=alarms, seconds=_since(begun),
                         evidence=[f"{place.name}/{folder.name}"])
 

@@ -105,7 +105,7 @@ def markdown(done: DrillReport) -> str:
     if done.results:
         lines += [*report.table(HEADER, _rows(done)), "", _NOTE, ""]
     if done.healthy:
-        lines += [*report.table(_HEALTHY, _healthy_rows(done)), ""]
+        lines += [f"Each round: {', '.join(done.healthy_phases)}.", "", *report.table(_HEALTHY, _healthy_rows(done)), ""]
     return "\n".join(lines)
 
 

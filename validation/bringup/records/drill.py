@@ -43,7 +43,7 @@ class DrillResult(Record):
 
 
 class HealthyRound(Record):
-    """All phases on a cluster without a fault. Whatever does not pass is a false alarm."""
+    """Phases on a cluster without a fault. Whatever does not pass is a false alarm."""
 
     number: int = Field(ge=1)
     verdicts: int = Field(ge=0)
@@ -62,5 +62,6 @@ class DrillReport(Versioned):
     opened_at: str
     planned: list[str]  # drills
     healthy_planned: int = Field(ge=0)
+    healthy_phases: list[str]  # of each healthy round
     results: list[DrillResult]
     healthy: list[HealthyRound]

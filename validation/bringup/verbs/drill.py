@@ -8,6 +8,7 @@ from pathlib import Path
 from bringup import drills
 from bringup import profile as profiles
 from bringup.drills import campaign
+from bringup.phases import PHASES
 from bringup.verbs.verb import Verbs, load_profile, natural
 
 
@@ -21,7 +22,9 @@ def add(verbs: Verbs) -> None:
     one.add_argument("--anywhere", action="store_true",
                      help="on the cluster you are on: those that stay inside your own jobs, and no other")
     one.add_argument("--healthy", type=natural, default=0, metavar="N",
-                     help="no fault: N rounds of all phases on a healthy local cluster, in which everything has to pass")
+                     help="no fault: N rounds on a healthy local cluster of 4 nodes, in which everything has to pass")
+    one.add_argument("--phases", nargs="+", metavar="PHASE", choices=list(PHASES), default=list(PHASES),
+                     help="with --healthy: of each round (default: all)")
     one.add_argument("--resume", type=Path, metavar="FOLDER", help="continue an earlier drill run")
     one.add_argument("--profile", default=profiles.from_environment(),
                      help="with --anywhere: of this cluster (default: $BRINGUP_PROFILE, here %(default)s)")
@@ -46,4 +49,5 @@ def _drill(arguments: argparse.Namespace) -> int:
     profile = load_profile(arguments.profile) if arguments.anywhere else None
     # a run that is continued knows what it had planned
     return campaign.run(campaign.Request(drills=[] if arguments.healthy else chosen, healthy=arguments.healthy,
+                                         phases=arguments.phases,
                                          anywhere=arguments.anywhere, profile=profile, resume=arguments.resume))
