@@ -3,7 +3,7 @@
 # network known). Whatever is already set stays; change it on the command line: NCCL_DEBUG=INFO sbatch training/slurm/….
 
 # The workload of all six scripts. Options after the script's name come later and win. The batch divides by 1 to 64 ranks in
-# powers of two, so that runs at every scale can be compared; the rest are the defaults of training/src/recipe.py.
+# powers of two, so that runs at every scale can be compared; the rest are the defaults of training/src/arguments.py.
 : "${BRINGUP_TRAIN_ARGS:=--global-batch 64}"
 
 : "${OMP_NUM_THREADS:=1}" # ranks share the cores; without a value torchrun sets 1 as well, and warns
