@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from bringup import explain, failure_modes, judge, report, runs, signs
+from bringup import explain, failure_modes, gates, judge, report, runs, signs
 from bringup.cli import main
 from bringup.records import Outcome
 from bringup.signatures import SIGNATURES
@@ -110,3 +110,11 @@ def test_the_page_of_failure_modes_is_what_the_catalogues_say():
     page = failure_modes.PAGE.read_text()
     assert failure_modes.rewritten(page) == page, "run `make generated`"
     assert SIGNATURES["nccl.duplicate-gpu"].cause in page
+
+
+@pytest.mark.parametrize("gate", sorted(gates.GATES), ids=str)
+def test_every_gate_has_something_to_do_next(gate):
+    page, _, anchor = gates.GATES[gate].fix.partition("#")
+    lines = explain._next_block((Path(__file__).parents[1] / page).read_text(), anchor)
+    assert lines, f"{page}#{anchor} says nothing behind **Next**"
+    assert not any(line.startswith(("#", "**")) for line in lines if not line.startswith("# "))

@@ -87,23 +87,27 @@ def next_commands(several: Sequence[Verdict], folder: Path, job_id: str | None) 
 
 
 def _next_block(text: str, anchor: str) -> list[str]:
-    """Lines of the first fenced block after **Next** in the section whose heading has this anchor."""
-    inside = False
-    after_next = False
-    fenced: list[str] | None = None
+    """What stands behind **Next** in the section whose heading has this anchor: its first fenced block, else its own lines."""
+    inside, fenced, paragraph = False, False, False
+    said: list[str] | None = None  # the paragraph of **Next** itself
+    block: list[str] = []
     for line in text.splitlines():
-        if fenced is not None:
+        if fenced:
             if line.startswith("```"):
-                return fenced
-            fenced.append(line)
+                return block
+            block.append(line)
         elif line.startswith("#"):
+            if said is not None:
+                break
             inside = re.sub(r"[^a-z0-9 -]", "", line.lstrip("#").strip().lower()).replace(" ", "-") == anchor
-            after_next = False
         elif inside and line.startswith("**Next**"):
-            after_next = True
-        elif inside and after_next and line.startswith("```"):
-            fenced = []
-    return []
+            said, paragraph = [line.removeprefix("**Next**").strip()], True
+        elif said is not None and line.startswith("```"):
+            fenced = True
+        elif said is not None:
+            paragraph = paragraph and bool(line.strip())
+            said += [line.strip()] if paragraph else []
+    return [line for line in said or [] if line]
 
 
 def _batch_log(opened: Run) -> list[Sign]:

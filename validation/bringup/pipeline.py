@@ -78,8 +78,7 @@ def run(request: Request) -> int:
 
 def requested_nodes(count: int | None, nodelist: str | None) -> list[str]:
     """Names: of the list, else of the partition; with a count, the first usable ones, and unusable ones when too few are usable."""
-    partition = os.environ.get("SBATCH_PARTITION") or os.environ.get("SLURM_PARTITION")
-    names = hostlist.expand(nodelist) if nodelist else slurm.partition_nodes(partition)
+    names = hostlist.expand(nodelist) if nodelist else slurm.partition_nodes(slurm.chosen_partition())
     states, _ = slurm.node_facts()
     unknown = [name for name in names if name not in states]
     if unknown:

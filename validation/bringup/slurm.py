@@ -73,6 +73,11 @@ def patiently(question: Callable[[], T], tell: Callable[[str], None]) -> T:
             time.sleep(_AGAIN_S)
 
 
+def chosen_partition() -> str | None:
+    """As Slurm's own commands read it; None: the default one."""
+    return os.environ.get("SBATCH_PARTITION") or os.environ.get("SLURM_PARTITION")
+
+
 def partition_nodes(partition: str | None) -> list[str]:
     """Names of all nodes of a partition (None: the default one), in Slurm's order. Raises SlurmError."""
     names: list[str] = []

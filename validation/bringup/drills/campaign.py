@@ -236,7 +236,7 @@ def _lane(lane: str, drills: Sequence[Drill], folder: Path, told: queue.Queue[_T
 def _anywhere(request: Request, drills: Sequence[Drill], folder: Path, console: Console) -> Generator[DrillResult]:
     assert request.profile is not None
     try:
-        names = slurm.partition_nodes(None)
+        names = slurm.partition_nodes(slurm.chosen_partition())
         states, gpus = slurm.node_facts()
     except slurm.SlurmError as error:
         raise CampaignError(str(error)) from error
