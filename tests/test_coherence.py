@@ -1,9 +1,13 @@
 """What nodes see of each other's files: the probe itself, a process per node, on folders of this machine."""
 
+import importlib
+import io
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from bringup import tournament
@@ -15,12 +19,14 @@ STEPS = ("write", "read", "change", "see")
 FLAGS = ("write", "attributes", "lock_refused", "append", "rename", "unlink")
 
 
-def performed(folders: dict[str, Path], usable: list[str] | None = None) -> Parsed:
-    """All steps, each on all usable nodes at once. folders: what each node takes for the shared one."""
+def performed(folders: dict[str, Path], usable: list[str] | None = None,
+              between: dict[str, Callable[[], object]] | None = None) -> Parsed:
+    """All steps, each on all usable nodes at once. folders: what each node takes for the shared one. between: before a step."""
     names, parsed = list(folders), Parsed()
     usable = usable or names
     rounds = ",".join(str(number) for number in tournament.circle_rounds(names))
     for step in STEPS:
+        (between or {}).get(step, lambda: None)()
         running = [subprocess.Popen([sys.executable, PROBE, step, folders[node], ",".join(names), ",".join(usable), rounds],
                                     env={**os.environ, "SLURMD_NODENAME": node}, stdout=subprocess.PIPE, text=True)
                    for node in usable]
@@ -55,6 +61,30 @@ def test_a_node_with_a_folder_of_its_own_fails_with_all_of_its_partners_and_no_o
     bad = {pair for pair, seen in flags(parsed, "write").items() if seen is not True}
     assert bad == {"n0->n1", "n2->n1", "n1->n0", "n1->n2"}
     assert {pair for pair, seen in flags(parsed, "append").items() if seen is True} == {"n0->n2", "n2->n0"}
+
+
+def test_a_file_that_cannot_be_read_costs_its_pair_and_no_other(tmp_path):
+    """Bytes that are no text, and a name that leads nowhere, once ended all answers of a node."""
+    names = ["n0", "n1", "n2"]
+    parsed = performed(dict.fromkeys(names, tmp_path), between={"read": lambda: (tmp_path / "n1.data").write_bytes(b"\xff\xfe")})
+    wrong = {pair for pair, seen in flags(parsed, "write").items() if seen is not True}
+    assert wrong == {"n1->n0", "n1->n2"}
+    assert {flags(parsed, "append")[pair] for pair in ("n0->n2", "n2->n0", "n0->n1")} == {True}
+
+
+def test_a_slow_starter_gets_no_lock_that_was_let_go(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(PROBE.parent))
+    coherence = importlib.import_module("coherence")
+    stream = io.StringIO()
+    circle = coherence.Circle(SimpleNamespace(at="n0", saw=lambda *fact: stream.write(f"{fact[0]} {fact[1]}\n"),
+                                              unknown=lambda quantity, *fact: stream.write(f"{quantity} unknown: {fact[1]}\n")),
+                              tmp_path, ["n0", "n1"], ["n0", "n1"], [1])
+    (tmp_path / "n1.lock").touch()
+    coherence.try_lock(circle, "n1", tmp_path / "n1.held")  # it has ended: held is gone
+    assert stream.getvalue() == "smoke.fs.pair.lock_refused unknown: n1 had let go of its lock\n"
+    (tmp_path / "n1.held").touch()
+    coherence.try_lock(circle, "n1", tmp_path / "n1.held")
+    assert stream.getvalue().endswith("smoke.fs.pair.lock_refused False\n")
 
 
 def test_a_node_that_does_not_run_leaves_its_pairs_without_evidence(tmp_path):

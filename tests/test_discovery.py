@@ -184,8 +184,10 @@ def test_cpus_online():
 @pytest.mark.parametrize(("text", "model"), [
     ("processor\t: 0\nmodel name\t: AMD EPYC 9654\n", "AMD EPYC 9654"),
     ("processor\t: 0\nCPU implementer\t: 0x41\nCPU part\t: 0xd4f\n", "implementer 0x41 part 0xd4f"),
-    ("processor\t: 0\nmodel name\t: \n", None), ("processor\t: 0\nCPU impl", None), ("", None)],
-    ids=["x86", "arm", "without a name", "cut off", "empty"])
+    ("processor\t: 0\ncpu\t\t: POWER9, altivec supported\n", "POWER9"),
+    ("processor\t: 0\nmodel name\t: unknown\n", None), ("processor\t: 0\nmodel name\t: \n", None),
+    ("processor\t: 0\nCPU impl", None), ("", None)],
+    ids=["x86", "arm", "power", "unknown to the kernel", "without a name", "cut off", "empty"])
 def test_a_cpu_that_nobody_names_is_unknown_and_equals_no_other(text, model):
     found = inventory.cpu_model(text)
     assert found is None if model is None else model in str(found)

@@ -233,8 +233,8 @@ SMI = json.loads((FIXTURES / "nvidia-smi.json").read_text())
 
 def through_smi(answers, kept=None) -> Parsed:
     def run(command, **_):
-        name = "processes" if "compute-apps" in command[1] else "remapped" if "remapped" in command[1] else \
-            "fabric" if "fabric" in command[1] else "slowdown" if "clocks" in command[1] else "gpu"
+        words = {"compute-apps": "processes", "remapped": "remapped", "mig": "mig", "fabric": "fabric", "clocks": "slowdown"}
+        name = next((name for word, name in words.items() if word in command[1]), "gpu")
         answer = answers[name]
         if answer is None:
             raise FileNotFoundError("nvidia-smi")
@@ -256,7 +256,7 @@ def test_nvidia_smi_says_the_same_as_nvml():
 
 
 @pytest.mark.parametrize(("query", "old", "new", "gate"), [
-    ("gpu", "Disabled", "Enabled", "discovery.gpu.mig"), ("gpu", "81920", "40960", "discovery.gpu.memory"),
+    ("mig", "Disabled", "Enabled", "discovery.gpu.mig"), ("gpu", "81920", "40960", "discovery.gpu.memory"),
     ("gpu", "0, 3, 16, 16", "7, 3, 16, 16", "discovery.gpu.ecc"), ("gpu", "3, 16, 16", "3, 8, 16", "discovery.gpu.pcie"),
     ("slowdown", "0x0000000000000001", "0x0000000000000080", "discovery.gpu.slowdown"),
     ("fabric", "Completed", "In Progress", "discovery.gpu.fabric"), ("remapped", ", 0, 0", ", 1, 0", "discovery.gpu.remap_pending"),
@@ -297,6 +297,21 @@ def test_a_tool_that_is_absent_leaves_everything_unknown():
     found = outcomes(through_smi(dict.fromkeys(SMI["healthy"])))
     assert found.pop("discovery.gpu.count") is Outcome.PASS
     assert set(found.values()) == {Outcome.INCOMPLETE}
+
+
+@pytest.mark.parametrize(("query", "gate", "whole"), [
+    ("mig", "discovery.gpu.mig", "Disabled"), ("fabric", "discovery.gpu.fabric", "Completed")])
+def test_what_a_gpu_has_not_got_is_an_answer_and_a_gpu_that_does_not_answer_is_none(query, gate, whole):
+    for word, outcome in (("[N/A]", Outcome.PASS), ("[Not Supported]", Outcome.PASS), ("[GPU requires reset]", Outcome.INCOMPLETE),
+                          ("[Unknown Error]", Outcome.INCOMPLETE), ("ERR!", Outcome.INCOMPLETE)):
+        found = outcomes(through_smi({**SMI["healthy"], query: SMI["healthy"][query].replace(whole, word, 1)}))
+        assert found[gate] is outcome, word
+
+
+def test_mig_fails_even_where_slurm_counts_its_slices():
+    found = outcomes(seen(lambda probe: nvml.read(probe, FakeNvml({**HEALTHY, "mig": 1}))))
+    assert found["discovery.gpu.answering"] is Outcome.FAIL  # one GPU, and Slurm says two
+    assert found["discovery.gpu.mig"] is Outcome.FAIL
 
 
 def test_a_field_that_this_version_does_not_know_leaves_the_others():

@@ -149,7 +149,7 @@ def test_a_verdict_without_the_declared_words_has_the_wrong_cause():
 
 @pytest.mark.parametrize(("says", "observed", "right"), [
     ("1", "16521216", False), ("1", "1 (nvidia0)", True), ("at 0.0", "at 0.04 GB/s", False), ("at 0.0…", "at 0.04 GB/s", True),
-    ("no", "none", False)])
+    ("no", "none", False), ("1", "0.1 x", False), ("1", "0 (char 195:1)", False), ("None", "7", False)])
 def test_declared_words_are_whole_words(says, observed, right):
     drill = dataclasses.replace(DRILL, says=says)
     assert perform.compare(drill, [verdict(observed=observed)], SCREEN)[2] is right

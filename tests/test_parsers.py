@@ -97,6 +97,12 @@ def test_srun_names_the_node_that_could_not_be_reached():
     assert slurm.launch_errors("", "f").observations == []
 
 
+def test_several_tasks_that_srun_names_together_are_named():
+    said = slurm.launch_errors("srun: error: n1: tasks 2-3: Killed\nsrun: error: n0: task 0: Exited with exit code 1\n", "f")
+    assert [(one.subject, one.why, one.value) for one in said.observations] == [
+        ("n1", "tasks 2-3", "Killed"), ("n0", "task 0", "Exited with exit code 1")]
+
+
 def test_facts_of_two_labelled_nodes_are_read():
     parsed = facts.parse((FIXTURES / "inventory-two-nodes.jsonl").read_text(), "f")
     assert values(parsed, "discovery.gpu.count") == {"n0": 2, "n1": 2}

@@ -65,6 +65,26 @@ def test_a_waiting_job_is_given_up_for_a_node_that_stays_away_and_not_for_one_th
     assert cancelled == ([] if ends else ["7"])
 
 
+def test_after_an_outage_nodes_have_their_moment_too(monkeypatch):
+    monkeypatch.setattr(launch, "POLL_S", 0.2)
+    monkeypatch.setattr(launch, "LOST_S", 0.3)
+    answers = iter(["ok", "away", "away", "bad", "ok", "ended"])
+
+    def job(job_id):
+        nonlocal answer
+        answer = next(answers)
+        if answer == "away":
+            raise slurm.SlurmError("connect failure")
+        return None if answer == "ended" else slurm.Job(state="PENDING", reason="Resources")
+
+    answer = ""
+    monkeypatch.setattr(slurm, "job", job)
+    monkeypatch.setattr(slurm, "node_facts", lambda: ({"n0": "DOWN" if answer == "bad" else "IDLE"}, {}))
+    monkeypatch.setattr(slurm, "in_words", lambda state: "it waits")
+    monkeypatch.setattr(slurm, "cancel", lambda job_id: pytest.fail("it was given up"))
+    assert launch._wait("7", ["n0"], lambda text: None) is True
+
+
 def test_a_script_of_a_killed_run_is_waited_for(tmp_path, monkeypatch):
     monkeypatch.setattr(launch, "POLL_S", 0.01)
     lock = tmp_path / "smoke.lock"

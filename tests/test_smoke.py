@@ -162,6 +162,12 @@ def test_without_evidence_nothing_of_the_phase_passes(tmp_path):
     assert {verdict.outcome for verdict in verdicts} == {Outcome.INCOMPLETE}
 
 
+@pytest.mark.parametrize(("code", "told", "warned"), [("0:10", (), [True]), ("0:0", (), []), ("0:10", (False,), [False])])
+def test_a_signal_that_ended_a_script_before_it_began_had_come(run, code, told, warned):
+    parsed = derived(run, ("smoke.warning.ExitCode", "job", code), *(("smoke.time_limit.warned", "job", value) for value in told))
+    assert [one.value for one in parsed.observations if one.quantity == "smoke.time_limit.warned"] == warned
+
+
 @pytest.mark.parametrize(("nodes", "pairs"), [(1, 0), (2, 2), (4, 12), (16, 240), (50, 250), (1000, 1000)])
 def test_every_ordered_pair_of_a_small_fleet_is_planned_and_a_bounded_number_of_a_large_one(nodes, pairs):
     names = [f"n{index}" for index in range(nodes)]

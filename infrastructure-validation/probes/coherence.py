@@ -21,6 +21,7 @@ from faults import take_room
 
 PATIENCE_S = 5.0  # NFS attribute caches hold 3 s by default
 POLL_S = 0.02
+REFUSED = "smoke.fs.pair.lock_refused"
 FIRST, MORE, OLD, NEW = "first\n", "more\n", "old\n", "new\n"
 
 
@@ -68,7 +69,7 @@ def write_step(circle):
         error = failure.strerror
     circle.facts.saw("smoke.fs.write_error", error, "text")
     for writer in circle.writers:
-        circle.file(writer, "late").exists()
+        is_there(circle.file(writer, "late"))
 
 
 def read_step(circle):
@@ -82,9 +83,8 @@ def read_step(circle):
         circle.facts.saw("smoke.fs.pair.write", text == FIRST, "flag", pair)
         if text == FIRST:
             circle.facts.saw("smoke.fs.pair.write_s", round(seconds, 3), "s", pair)
-            same = same_attributes(circle.file(writer, "data"), told[writer][1])
-            circle.facts.saw("smoke.fs.pair.attributes", same, "flag", pair)
-            circle.file(writer, "gone").exists()
+            attributes(circle, writer, told[writer][1])
+            is_there(circle.file(writer, "gone"))
     for reader in circle.running(circle.readers):
         exclusive(circle, circle.outgoing(reader))
     for writer in writers:
@@ -111,15 +111,15 @@ def change_step(circle):
 def see_step(circle):
     writers = []
     for writer in circle.running(circle.writers):
-        if circle.file(writer, "stat").exists():  # the step `read` has waited for it
+        if is_there(circle.file(writer, "stat")):  # the step `read` has waited for it
             writers.append(writer)
             continue
         for quantity, unit in (("append", "flag"), ("rename", "flag"), ("unlink", "flag"), ("late_lookup_s", "s")):
             circle.facts.unknown(f"smoke.fs.pair.{quantity}", unit, f"no file of {writer} is seen here", circle.incoming(writer))
+    late = wait_for(circle.files(writers, "late"), NEW)  # first: it is timed, and all are waited for together
     appended = wait_for(circle.files(writers, "data"), FIRST + MORE)
     renamed = wait_for(circle.files(writers, "swap"), NEW)
-    gone = wait_until(circle.files(writers, "gone"), lambda path, _: not path.exists())
-    late = wait_for(circle.files(writers, "late"), NEW)
+    gone = wait_until(circle.files(writers, "gone"), lambda path, _: is_gone(path))
     for writer in writers:
         pair = circle.incoming(writer)
         circle.facts.saw("smoke.fs.pair.append", appended[writer][1] == FIRST + MORE, "flag", pair)
@@ -129,11 +129,35 @@ def see_step(circle):
         circle.facts.saw("smoke.fs.pair.late_lookup_s", round(late[writer][0], 3), "s", pair)
 
 
-def same_attributes(path, told):
+def attributes(circle, writer, told):
     """Size and mtime as the writer saw them. A tick may be cut off on the way (NFSv3, some parallel filesystems)."""
-    size, mtime_ns = (int(word) for word in (told or "-1 0").split())
-    here = path.stat()
-    return here.st_size == size and abs(here.st_mtime_ns - mtime_ns) < 1e6
+    quantity, pair = "smoke.fs.pair.attributes", circle.incoming(writer)
+    try:
+        size, mtime_ns = (int(word) for word in (told or "-1 0").split())
+        here = circle.file(writer, "data").stat()
+    except (OSError, ValueError) as failure:
+        circle.facts.unknown(quantity, "flag", str(failure), pair)
+    else:
+        circle.facts.saw(quantity, here.st_size == size and abs(here.st_mtime_ns - mtime_ns) < 1e6, "flag", pair)
+
+
+def is_there(path):
+    """Path.exists raises on a stale handle, which must not end the answers about other nodes' files."""
+    try:
+        path.stat()
+    except OSError:
+        return False
+    return True
+
+
+def is_gone(path):
+    try:
+        path.stat()
+    except FileNotFoundError:
+        return True
+    except OSError:  # a stale handle: the name still leads somewhere
+        return False
+    return False
 
 
 def exclusive(circle, pair):
@@ -153,19 +177,24 @@ def locks(circle):
     with circle.file(circle.me, "lock").open("w") as own:
         fcntl.flock(own, fcntl.LOCK_EX)
         put(circle.file(circle.me, "held"), NEW)
-        writers = circle.running(circle.writers)
-        held = wait_for(circle.files(writers, "held"))
-        for writer in writers:
-            try_lock(circle, writer, held[writer][1] is not None)
+
+        def tried(held, writer):  # as soon as it is held: who waited for a slower writer first would come after its end
+            if not is_there(held):
+                return False
+            try_lock(circle, writer, held)
+            return True
+
+        waited = wait_until(circle.files(circle.running(circle.writers), "held"), tried)
+        for writer, (_, came) in waited.items():
+            if not came:
+                circle.facts.unknown(REFUSED, "flag", f"{writer} is not seen to hold a lock", circle.incoming(writer))
         put(circle.file(circle.me, "tried"), NEW)
         wait_for(circle.files(circle.running(circle.readers), "tried"))
+        circle.file(circle.me, "held").unlink()
 
 
 def try_lock(circle, writer, held):
-    quantity, pair = "smoke.fs.pair.lock_refused", circle.incoming(writer)
-    if not held:
-        circle.facts.unknown(quantity, "flag", f"{writer} is not seen to hold a lock", pair)
-        return
+    quantity, pair = REFUSED, circle.incoming(writer)
     try:
         with circle.file(writer, "lock").open("r+") as theirs:
             fcntl.flock(theirs, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -174,7 +203,10 @@ def try_lock(circle, writer, held):
     except OSError as failure:
         circle.facts.unknown(quantity, "flag", failure.strerror or str(failure), pair)
     else:
-        circle.facts.saw(quantity, False, "flag", pair)
+        if is_there(held):
+            circle.facts.saw(quantity, False, "flag", pair)
+        else:
+            circle.facts.unknown(quantity, "flag", f"{writer} had let go of its lock", pair)
 
 
 def mount_type(folder):
@@ -202,7 +234,7 @@ def wait_for(paths, text=None):
     def there(path, node):
         try:
             found[node] = path.read_text()
-        except OSError:
+        except (OSError, UnicodeDecodeError):
             return False
         return text is None or found[node] == text
 

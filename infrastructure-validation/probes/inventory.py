@@ -62,9 +62,10 @@ def host(facts):
 def cpu_model(cpuinfo):
     """Its name; an Arm kernel gives numbers instead, of the maker and of the part. None when the text has neither."""
     lines = (line.partition(":") for line in cpuinfo.splitlines())
-    known = {name.strip(): value.strip() for name, _, value in lines if value.strip()}
-    if "model name" in known:
-        return known["model name"]
+    known = {name.strip(): value.strip() for name, _, value in lines if value.strip() not in ("", "unknown")}
+    for name in ("model name", "cpu"):  # "cpu": POWER
+        if name in known:
+            return known[name]
     if {"CPU implementer", "CPU part"} <= known.keys():
         return f"{platform.machine()} implementer {known['CPU implementer']} part {known['CPU part']}"
     return None

@@ -5,6 +5,7 @@ A field that this nvidia-smi does not know fails the whole query, so that fields
 
 import subprocess
 
+NOT_THERE = ("[N/A]", "N/A", "[Not Supported]")  # the GPU has no such thing; the other words say that it did not answer
 UNSAID = ("", "[N/A]", "N/A", "[Not Supported]", "[Unknown Error]", "[GPU requires reset]", "ERR!")
 HEALTH_BITS = {0x8: "hardware slowdown", 0x40: "hardware thermal", 0x80: "hardware power brake"}
 
@@ -31,7 +32,6 @@ BASE = {
     "memory.total": ("discovery.gpu.memory", "GiB", _mib),
     "driver_version": ("discovery.gpu.driver", "text", str),
     "pci.bus_id": ("discovery.gpu.pci", "text", str),
-    "mig.mode.current": ("discovery.gpu.mig", "text", _mig),
     "persistence_mode": ("discovery.gpu.persistence", "flag", _flag),
     "ecc.errors.uncorrected.volatile.total": ("discovery.gpu.ecc_uncorrected", "count", int),
     "ecc.errors.corrected.volatile.total": ("discovery.gpu.ecc_corrected", "count", int),
@@ -42,7 +42,8 @@ BASE = {
 QUERIES = (  # (name, what nvidia-smi is asked, its fields without the leading uuid, what an unsaid value means)
     ("gpu", "--query-gpu=uuid,", BASE, None),
     ("slowdown", "--query-gpu=uuid,", {"clocks_event_reasons.active": ("discovery.gpu.slowdown", "text", _slowdown)}, None),
-    # a GPU without a fabric says N/A
+    # a GPU without MIG, and one without a fabric, says N/A
+    ("mig", "--query-gpu=uuid,", {"mig.mode.current": ("discovery.gpu.mig", "text", _mig)}, "not supported"),
     ("fabric", "--query-gpu=uuid,", {"fabric.state": ("discovery.gpu.fabric", "text", str.lower)}, "not supported"),
     ("remapped", "--query-remapped-rows=gpu_uuid,", {
         "remapped_rows.pending": ("discovery.gpu.remap_pending", "flag", lambda text: bool(int(text))),
@@ -121,12 +122,12 @@ def _row(facts, cells, fields, absent):
     for (name, (quantity, unit, convert)), text in zip(fields.items(), cells[1:], strict=True):
         where = facts.at if quantity in NODE_WIDE else subject
         try:
-            value = absent if text in UNSAID and absent else convert(text)
+            value = absent if text in NOT_THERE and absent else convert(text)
         except (ValueError, KeyError):
             value = None
         if quantity in ("width", "width_max"):
             widths[quantity] = value
-        elif value is None or (text in UNSAID and not absent):
+        elif value is None or (text in UNSAID and not (absent and text in NOT_THERE)):
             facts.unknown(quantity, unit, f"nvidia-smi says {text!r} for {name}", where)
         else:
             facts.saw(quantity, value, unit, where)

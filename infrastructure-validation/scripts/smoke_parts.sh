@@ -12,8 +12,8 @@ drilled() { [[ $BRINGUP_DRILL == "$1" ]]; }
 step() { # NAME TASKS_PER_NODE OPTIONS… COMMAND…
   local name=$1 tasks=$2
   shift 2
-  srun --label --job-name="smoke-$name" "${where[@]}" --ntasks="$((USABLE_COUNT * tasks))" --ntasks-per-node="$tasks" \
-    --mem-per-cpu=50M --time=2 "$@" >"$raw/$name.jsonl" 2>"$raw/$name.err" || rc=$?
+  srun --label --kill-on-bad-exit=0 --job-name="smoke-$name" "${where[@]}" --ntasks="$((USABLE_COUNT * tasks))" \
+    --ntasks-per-node="$tasks" --mem-per-cpu=50M --time=2 "$@" >"$raw/$name.jsonl" 2>"$raw/$name.err" || rc=$?
 }
 
 # What tasks get: a GPU and a core each; without asking for one, no GPU; two jobs at once, different ones.
@@ -47,7 +47,7 @@ two_jobs_at_once() { # the first holds its GPUs until its standard input ends
 
 # The results folder, looked at from every node and from here; each step is the barrier for the next.
 look_at_folder() {
-  local folder=$raw/shared_fs token part rounds
+  local folder=$raw/shared_fs token part
   token=$(tr -d - </proc/sys/kernel/random/uuid)
   mkdir "$folder"
   ! drilled looked-late || : >"$folder/reference"
@@ -56,7 +56,6 @@ look_at_folder() {
   step fs-node 1 python3 "$probes/shared_fs.py" node "$folder" "$token"
   python3 "$probes/shared_fs.py" check "$folder" "$token" "$USABLE" >"$raw/fs-check.jsonl"
   # ... and from node to node
-  rounds=$("$PYTHON" -m bringup pairs --files --nodes "$NODES")
   for part in write read change see; do
     step "coherence-$part" 1 python3 "$probes/coherence.py" "$part" "$folder" "$NODES" "$USABLE" "$rounds"
   done

@@ -18,11 +18,12 @@ source infrastructure-validation/scripts/smoke_parts.sh
 source infrastructure-validation/scripts/smoke_jobs.sh
 need_repository
 choose_nodes "$@"
+others=$(anywhere_else) || die "sinfo gave no list of nodes"
+rounds=$("$PYTHON" -m bringup pairs --files --nodes "$NODES") || exit 2
 run_begin smoke --nodes "$NODES" --gpus-per-node "$GPUS"
 probes=infrastructure-validation/probes
 raw=$RUN_DIR/raw
 where=(--nodes="$USABLE_COUNT" --nodelist="$USABLE" --immediate="$BRINGUP_WAIT_S")
-others=$(anywhere_else)
 rc=0
 parts=" ${BRINGUP_SMOKE_PARTS:-jobs warning requeue binding folder compute storage} "
 wanted() { [[ $parts == *" $1 "* ]]; }

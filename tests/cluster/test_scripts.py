@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import time
@@ -80,6 +81,9 @@ def test_smoke_can_be_started_by_itself_and_works_on_no_node_that_was_not_asked_
                  for path in (book.folder("smoke") / "raw").glob("*.jsonl") for line in path.read_text().splitlines()]
         assert len(facts) > 50
         assert {fact["at"] for fact in facts} == {"n1", "ctl"}  # the login host looks at the folder too
+        ended = {path.name: path.read_text() for path in (book.folder("smoke") / "raw").glob("job-*.txt")}
+        assert len(ended) >= 6
+        assert {name for name, text in ended.items() if not re.search(r" NodeList=(n1|\(null\)) ", text)} == set()
 
 
 @pytest.mark.parametrize("options", [("--nodes", "9"), ("--nodes", "x"), ("--nodelist", "n[0-9]"), ("--no-such-flag",)])

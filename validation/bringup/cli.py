@@ -35,8 +35,9 @@ def main(argv: list[str] | None = None) -> int:
         print(f"bringup: {report.plain(str(error))}", file=sys.stderr)
     except OSError as error:
         said = f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error)
-        if error.errno == errno.ENOSPC:
-            said += "; free some space there, then start it again (run --resume keeps what had passed)"
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            said += "; free some space there, then start it again"
+            said += " (--resume keeps what had passed)" if hasattr(arguments, "resume") else ""
         print(f"bringup: {report.plain(said)}", file=sys.stderr)
     except KeyboardInterrupt:
         print("bringup: interrupted", file=sys.stderr)

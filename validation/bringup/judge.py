@@ -44,8 +44,8 @@ def judge(run: Run, profile: Profile, parsed: Parsed) -> Verdicts:
     # gates that are newer than the run are judged too, on the run's own nodes
     planned = planning.plan(run.phase, run.nodes, run.ranks_per_node, excluded)
     for gate, subjects in run.planned.items():
-        # how many links are met was the run's own choice; what concerns a node or a rank concerns all that were requested
-        chosen = gate in catalogue.GATES and catalogue.GATES[gate].per == "link"
+        # how many links and pairs are met was the run's own choice; what concerns a node or a rank concerns all that were requested
+        chosen = gate in catalogue.GATES and catalogue.GATES[gate].per in ("link", "pair")
         if gate not in excluded:
             planned[gate] = list(dict.fromkeys([*subjects, *([] if chosen else planned.get(gate, []))]))
     outcomes: dict[tuple[str, str], Outcome] = {}

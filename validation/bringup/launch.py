@@ -120,7 +120,7 @@ def wait_for_earlier(phase: Phase, folder: Path, tell: Tell) -> None:
 
 def _wait(job_id: str, nodes: list[str], tell: Tell) -> bool:
     """True when the job has ended. False when it cannot start because one of its nodes became unusable; then it is cancelled."""
-    well = time.monotonic()  # when its nodes were last seen usable, or it did not wait for them
+    lost_since: float | None = None  # since when one of its nodes was seen unusable at every look
     try:
         while True:
             try:
@@ -128,6 +128,7 @@ def _wait(job_id: str, nodes: list[str], tell: Tell) -> bool:
                 pending = state is not None and state.state == "PENDING"
                 states = slurm.node_facts()[0] if pending else {}
             except slurm.SlurmError as error:
+                lost_since = None  # after an outage nodes need a moment, too
                 tell(f"job {job_id}: no answer ({error}); still waiting")
                 time.sleep(POLL_S)
                 continue
@@ -135,15 +136,14 @@ def _wait(job_id: str, nodes: list[str], tell: Tell) -> bool:
                 return True
             if pending:
                 lost = [name for name in nodes if states.get(name) not in USABLE_STATES]
-                if not lost:
-                    well = time.monotonic()
-                elif time.monotonic() - well > LOST_S:
+                lost_since = (lost_since or time.monotonic()) if lost else None
+                if lost_since is not None and time.monotonic() - lost_since > LOST_S:
                     slurm.cancel(job_id)
                     return False
                 why = slurm.in_words(state)
                 tell(f"job {job_id} pending" + (f": {why}" if why else ""))
             else:
-                well = time.monotonic()
+                lost_since = None
                 tell(f"job {job_id} {state.state.lower()}")
             time.sleep(POLL_S)
     except BaseException:  # Ctrl-C too: no job of ours is left behind

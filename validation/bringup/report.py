@@ -86,7 +86,7 @@ _Key = tuple[str | None, ...]
 _ALIKE: tuple[Callable[[Verdict], _Key | None], ...] = (  # tried in turn; None: not of this kind
     lambda v: (v.subject, v.cause) if v.outcome is Outcome.INCOMPLETE else None,  # a dead node
     lambda v: (v.gate, v.cause) if v.outcome is Outcome.INCOMPLETE else None,  # a number that nobody declared
-    lambda v: (v.gate, v.outcome) if "->" in v.subject else None,  # pairs, which may well have one node in common
+    lambda v: (v.gate, v.outcome) if "->" in v.subject and v.outcome is not Outcome.INCOMPLETE else None,  # pairs of one node
 )
 
 

@@ -103,7 +103,7 @@ COLLECTIVES: tuple[Drill, ...] = (
           gate="nccl.monitor.coverage", subject="n1", outcome=Outcome.FAIL, says="2 samples"),
     Drill(id="monitor-busy", fault="the sampler of one node takes half a core", phase="nccl_monitoring",
           environment=(("BRINGUP_DRILL", "busy-monitor:n1"),), where="anywhere", silent=("n0",),
-          gate="nccl.monitor.overhead", subject="n1", outcome=Outcome.FAIL, says="of one core", between=(10, 100),
+          gate="nccl.monitor.overhead", subject="n1", outcome=Outcome.FAIL, says="of one core", between=(5, 100),
           consequences=(("nccl.monitor.coverage", "n1"),)),
     Drill(id="slow-sender", fault="one node sends at 50 Mbit/s", phase="nccl_pairwise", nodes=4,
           inject=(("on", "n1", *_slow("50mbit")),), undo=(("on", "n1", *_NORMAL),), silent=(*_OTHERS, *_LINKS, "n0--n1"),

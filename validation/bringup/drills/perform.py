@@ -194,7 +194,7 @@ def compare(drill: Drill, verdicts: Sequence[Verdict], screen: str,
     if found is not None and found.cause and found.cause not in found.observed:
         observed = f"{found.observed} ({found.cause})"
     # a victim of the same fault may be named too, but not in place of the culprit
-    right_cause = found is not None and (_is_said(drill.says, f"{found.observed} {found.cause}") or drill.says in signs)
+    right_cause = found is not None and (_is_said(drill.says, f"{found.observed} {found.cause or ''}") or drill.says in signs)
     if found is not None and drill.between is not None:
         number = _NUMBER.match(found.observed)
         right_cause = right_cause and number is not None and drill.between[0] <= float(number[0]) <= drill.between[1]
@@ -205,6 +205,9 @@ def _is_said(words: str, text: str) -> bool:
     """Whole words: a 1 that is expected is no 16. Where … ends them they may go on. No words: the number alone is declared."""
     if not words:
         return True
+    if words.isdigit():
+        number = _NUMBER.match(text)
+        return number is not None and float(number[0]) == float(words)
     end = "" if words.endswith("…") else r"(?!\w)"
     return re.search(rf"(?<!\w){re.escape(words.removesuffix('…'))}{end}", text) is not None
 

@@ -125,7 +125,7 @@ SMOKE: tuple[Drill, ...] = (
           gate="smoke.queue.latency", subject="job", outcome=Outcome.WARN, says="s", between=(38, 90)),
     Drill(id="wrong-matmul", fault="one element of a product is wrong on one node", phase="smoke",
           environment=(("BRINGUP_DRILL", "wrong-matmul:n1"), *_COMPUTE), where="anywhere",
-          gate="smoke.compute.wrong_values", subject="n1", outcome=Outcome.FAIL, says="wrong values on", between=(1, 1)),
+          gate="smoke.compute.wrong_values", subject="n1", outcome=Outcome.FAIL, says="wrong values on", between=(1, 64)),
     Drill(id="slow-matmul", fault="one node of four computes slowly", phase="smoke", nodes=4,
           environment=(("BRINGUP_DRILL", "slow-matmul:n1"), *_COMPUTE), where="anywhere",
           gate="smoke.compute.peers", subject="n1", outcome=Outcome.FAIL, says="the median of",

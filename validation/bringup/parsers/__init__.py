@@ -42,7 +42,7 @@ _READERS: dict[str, Reader] = {
     "mpi-list.txt": slurm_audit.mpi_list,
     "ping.txt": slurm.ping,
     **{f"job-{name}.txt": partial(smoke.ended_job, name=name.replace("-", "_"))
-       for name in ("exit-code", "memory", "before", "after", "never", "requeue")},
+       for name in ("exit-code", "memory", "before", "after", "never", "requeue", "warning")},
     "bad-exit.txt": smoke.bad_exit,
     "requeue.txt": smoke.requeue,
 }

@@ -100,7 +100,7 @@ def job(text: str, where: str, *, quantity: str, field: str) -> Parsed:
 
 _LAUNCH = (
     re.compile(r"Task launch for (?:StepId=)?\S+ failed on node (?P<node>[^\s:]+): (?P<why>.*)"),
-    re.compile(r"srun: error: (?P<node>[^\s:]+): (?P<task>task \d+): (?P<why>.*)"),
+    re.compile(r"srun: error: (?P<node>[^\s:]+): (?P<task>tasks? [\d,-]+): (?P<why>.*)"),
     re.compile(r"Node failure on (?P<node>[^\s:]+)(?P<why>.*)"),
 )
 

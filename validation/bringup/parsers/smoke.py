@@ -19,6 +19,7 @@ def derive(parsed: Parsed, run: Run) -> None:
     two_jobs_at_once(parsed)
     array_indices(parsed)
     dependency_and_latency(parsed)
+    warned_before_it_began(parsed)
     spread_of_gpus(parsed)
 
 
@@ -93,7 +94,8 @@ def exclusive_winners(parsed: Parsed) -> None:
 def same_type(parsed: Parsed, run: Run) -> None:
     """Pairs are compared, not all nodes: with two nodes there would be no majority to be right."""
     types = {node: told[0] for node, told in by_subject(parsed, "smoke.fs.type").items()}
-    for pair in run.planned.get("smoke.fs.pair.same_type", []):
+    planned = (pair for gate, pairs in run.planned.items() if gate.startswith("smoke.fs.pair.") for pair in pairs)
+    for pair in dict.fromkeys(planned):
         writer, _, reader = pair.partition("->")
         if writer in types and reader in types:
             one, other = types[writer], types[reader]
@@ -134,6 +136,14 @@ def spread_of_gpus(parsed: Parsed) -> None:
     middle = statistics.median(speed for speed, _ in told)
     parsed.saw("smoke.compute.spread", "job", round((high - low) / middle, 4) if middle > 0 else None, "share", slowest.evidence,
                f"{len(told)} devices: {slowest.subject} {low:.4g}, median {middle:.4g}, {fastest.subject} {high:.4g} TFLOP/s")
+
+
+def warned_before_it_began(parsed: Parsed) -> None:
+    """Slurm may send the signal a minute early. A script that had not begun is ended by it: Slurm names signal 10 (USR1)."""
+    ended = next(iter(by_subject(parsed, "smoke.warning.ExitCode").get("job", [])), None)
+    told = any(one.value is not None for one in by_subject(parsed, "smoke.time_limit.warned").get("job", []))
+    if ended is not None and ended.value == "0:10" and not told:
+        parsed.saw("smoke.time_limit.warned", "job", True, "flag", ended.evidence, "the signal came before the script had begun")
 
 
 def array_indices(parsed: Parsed) -> None:
