@@ -4,6 +4,7 @@ import dataclasses
 import json
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -221,6 +222,22 @@ def test_a_healthy_round_with_an_alarm_is_a_failure():
     assert result.exit_code(report_of(healthy=[quiet], healthy_planned=1)) == 0
     assert result.exit_code(report_of(healthy=[quiet], healthy_planned=2)) == 2
     assert result.exit_code(report_of(healthy=[quiet.model_copy(update={"false_alarms": ["x"]})], healthy_planned=1)) == 1
+
+
+def test_a_healthy_round_keeps_the_evidence_of_every_phase(tmp_path, monkeypatch):
+    """The phases 1 to 3 of one playbook have one name: kept in one folder, each replaced the one before."""
+    stems = ("discovery", "smoke")
+    homes = {stem: tmp_path / "results" / stem / "d-round-1" for stem in stems}
+    for home in homes.values():
+        home.mkdir(parents=True)
+    monkeypatch.setattr(ground, "PLAYBOOKS", tmp_path / "playbooks")
+    monkeypatch.setattr(runs, "attempts", lambda phase, name: [homes[phase.stem]])
+    monkeypatch.setattr(perform, "_last_attempt", lambda stem, name: homes[stem])
+    monkeypatch.setattr(judge, "judge_folder", lambda folder: (None, SimpleNamespace(verdicts=[verdict(outcome=Outcome.PASS)])))
+    here = SimpleNamespace(bringup=lambda *words, environment, phases: ground.Ended(0, "", ""))
+    one = perform.healthy_round(1, stems, here, tmp_path / "kept", name="d")
+    assert (one.verdicts, one.false_alarms) == (2, [])
+    assert all((tmp_path / "kept/round-1" / stem / "d-round-1").is_dir() for stem in stems)
 
 
 def test_totals_count_what_was_performed_and_say_what_was_not():

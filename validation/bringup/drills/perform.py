@@ -265,7 +265,9 @@ def healthy_round(number: int, stems: Sequence[str], ground: Ground, place: Path
             counted += len(verdicts)
             alarms += [f"{stem}: {_said(v)}" for v in verdicts if v.outcome is not Outcome.PASS]
     finally:
-        grounds.keep(run_name, tuple(stems), folder)
+        grounds.keep(run_name, (), folder)  # the playbook
+        for stem in stems:  # a folder each: phases 1 to 3 call their runs by one name
+            grounds.keep(run_name, (stem,), folder / stem)
     return HealthyRound(number=number, verdicts=counted, false_alarms=alarms, seconds=_since(begun),
                         evidence=[f"{place.name}/{folder.name}"])
 
