@@ -1,5 +1,6 @@
 """The local cluster is what it claims to be: separate hosts, real confinement, and nothing left behind."""
 
+import contextlib
 import hashlib
 import json
 import os
@@ -58,13 +59,16 @@ def alive(pid: int) -> bool:
 def descendants(pid: int) -> set[int]:
     found = {pid}
     for children in Path(f"/proc/{pid}/task").glob("*/children"):
-        for child in children.read_text().split():
-            found |= descendants(int(child))
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # a start makes many that live for a moment
+            for child in children.read_text().split():
+                found |= descendants(int(child))
     return found
 
 
 def recorded_pid(folder: Path, name: str) -> int:
-    return int((folder / "run" / name).read_text().split()[0])
+    path = folder / "run" / name
+    wait_until(lambda: path.read_text().split(), f"{name} was written, and not only made", poll=0.002)
+    return int(path.read_text().split()[0])
 
 
 def traces(folder: Path) -> dict[str, set[str]]:
