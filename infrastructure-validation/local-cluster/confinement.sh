@@ -65,13 +65,15 @@ private_sys() {  # CONFINED
   fi
 }
 
-# On a node, before anything starts there: all that it will run is in a cgroup of its own.
+# On a node, before its daemon starts: all that it will run is in a cgroup of its own.
 own_cpu_time() {  # NODE
-  local at=/sys/fs/cgroup/$CPU_TIME/$1
   [ -w /sys/fs/cgroup/$CPU_TIME ] || return 0
-  mkdir -p "$at"
-  echo -1 >"$at/cpu.cfs_quota_us"  # a node that was powered off was perhaps throttled
-  echo $$ >"$at/cgroup.procs"
+  mkdir -p "/sys/fs/cgroup/$CPU_TIME/$1"
+  echo $$ >"/sys/fs/cgroup/$CPU_TIME/$1/cgroup.procs"
+}
+
+full_cpu_time() {  # NODE: one that was powered off was perhaps throttled
+  [ ! -w "/sys/fs/cgroup/$CPU_TIME/$1/cpu.cfs_quota_us" ] || echo -1 >"/sys/fs/cgroup/$CPU_TIME/$1/cpu.cfs_quota_us"
 }
 
 inner_throttle() {  # NODE PERCENT|off: on the login host

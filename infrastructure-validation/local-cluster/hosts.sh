@@ -97,6 +97,7 @@ node_host() {  # NAME GPUS CONFINED; slurmd is a child, so "slurmd died" and "th
   local node=$1
   private_sys "$3"
   own_cpu_time "$node"
+  full_cpu_time "$node"
   until ip link show eth0 >/dev/null 2>&1; do sleep 0.01; done
   ip addr add "$(address "${node#n}")/16" dev eth0
   ip link set eth0 up
@@ -195,6 +196,7 @@ inner_daemon() {  # NODE VERB: on the node itself, where the number in slurmd's 
   pid=$(cat "$file" 2>/dev/null) && [ "$(cat "/proc/$pid/comm" 2>/dev/null)" = slurmd ] || pid=''
   if [ "$2" = start ]; then
     [ -z "$pid" ] || die "slurmd runs already on $1"
+    own_cpu_time "$1"  # whoever starts it again comes from outside
     clean_environment clean
     "${clean[@]}" slurmd -N "$1" -d "$STATE/bin/slurmstepd"
     return

@@ -67,7 +67,7 @@ def descendants(pid: int) -> set[int]:
 
 def recorded_pid(folder: Path, name: str) -> int:
     path = folder / "run" / name
-    wait_until(lambda: path.read_text().split(), f"{name} was written, and not only made", poll=0.002)
+    wait_until(lambda: path.exists() and path.read_text().split(), f"{name} was written, and not only made", poll=0.002)
     return int(path.read_text().split()[0])
 
 
@@ -218,22 +218,30 @@ def test_a_node_powered_off_is_noticed_and_boots_again(cluster: Cluster) -> None
     assert cluster.sh("srun", "-N2", "--gpus-per-node=2", "true").returncode == 0
 
 
-def test_a_throttled_node_is_held_back_and_no_other_one(cluster: Cluster) -> None:
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_throttled_node_is_held_back_and_no_other_one(cluster: Cluster, restarted: bool) -> None:
+    """A slurmd that was started again once stood outside of the node's share of CPU time, and its jobs with it."""
+    if restarted:
+        cluster.slurmd("n1", "stop")
+        cluster.slurmd("n1", "start")
+        cluster.wait_idle()
+
     def held_back() -> list[int]:
         counted = cluster.sh("awk", "/^nr_throttled/ { print $2 }", *(f"/sys/fs/cgroup/cpu/n{i}/cpu.stat" for i in (0, 1)))
         return [int(line) for line in counted.stdout.split()]
 
     work = ("srun", "-N2", "python3", "-c", "sum(range(3_000_000))")
+    before = held_back()
     assert cluster.sh(*work).returncode == 0
-    assert held_back() == [0, 0]
+    assert held_back() == before
     assert cluster.run("throttle", "n1", "10").returncode == 0
     assert cluster.sh(*work).returncode == 0
     assert cluster.run("throttle", "n1", "off").returncode == 0
     n0, n1 = held_back()
-    assert n0 == 0
-    assert n1 > 0
+    assert n0 == before[0]
+    assert n1 > before[1]
     assert cluster.sh(*work).returncode == 0
-    assert held_back() == [0, n1]
+    assert held_back() == [n0, n1]
 
 
 def test_up_again_changes_nothing_and_another_shape_is_refused(cluster: Cluster) -> None:
