@@ -63,3 +63,29 @@ def test_a_degraded_answer_is_read_as_it_is(parser, file, old, new, quantity, sa
 def test_a_file_of_an_administrator_may_end_without_a_line_feed():
     text = "CgroupPlugin=autodetect\n# nothing\nConstrainDevices=yes"
     assert value(slurm.cgroup_conf, text, "slurm.config.ConstrainDevices") == "yes"
+
+
+class TestPrologsOfNewerVersions:
+    """They are numbered there, and none is no line at all."""
+
+    def audit(self, *, prolog):
+        lines = [line for line in read("config.txt").splitlines() if not line.startswith(("Prolog  ", "Epilog  "))]
+        at = next(number for number, line in enumerate(lines) if line.startswith("PrologEpilogTimeout"))
+        parsed = slurm.config("\n".join([*lines[:at], *prolog, *lines[at:], ""]), "f")
+        slurm_audit.derive(parsed)
+        return {one.quantity: one.value for one in parsed.observations}
+
+    def test_a_numbered_one_is_read_and_the_first_stands_for_all(self):
+        said = self.audit(prolog=["Prolog[0]               = /etc/slurm/prolog.d/*", "Prolog[1]               = /etc/slurm/second"])
+        assert said["slurm.config.Prolog"] == "/etc/slurm/prolog.d/*"
+        assert said["slurm.audit.prolog"] is True
+
+    def test_none_is_none_and_no_missing_answer(self):
+        said = self.audit(prolog=[])
+        assert said["slurm.audit.prolog"] is False
+        assert said["slurm.audit.epilog"] is False
+
+    def test_an_answer_without_that_part_says_nothing(self):
+        parsed = slurm.config("ClusterName = x\n", "f")
+        slurm_audit.derive(parsed)
+        assert [one for one in parsed.observations if "audit" in one.quantity] == []

@@ -65,6 +65,14 @@ def is_fault_or_gap(verdict: Verdict, profile: Profile) -> bool:
     return verdict.outcome is Outcome.FAIL or (verdict.outcome is Outcome.INCOMPLETE and not undeclared)
 
 
+def stops(verdict: Verdict, profile: Profile) -> bool:
+    """Whether the phases that need this one would mean nothing. What could warn at worst is no such ground when it is missing."""
+    gate = catalogue.GATES.get(verdict.gate)
+    if gate is not None and (verdict.outcome not in gate.stops or gate.severity is Outcome.WARN):
+        return False
+    return is_fault_or_gap(verdict, profile)
+
+
 def _needs_first(planned: Mapping[str, list[str]]) -> list[str]:
     """Gates in the catalogue's order, those that are needed before those that need them; unknown ones last."""
     order: list[str] = []

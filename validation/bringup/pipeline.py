@@ -152,7 +152,7 @@ def _one_phase(phase: Phase, names: list[str], gpus: int, request: Request, play
     runs.save_judgement(run_folder, observations, verdicts, written)
     seconds = time.monotonic() - begun
     console.print(f"{report.screen(run_folder, described, verdicts)}  ({seconds:.0f} s)")
-    blocks = any(judge.is_fault_or_gap(verdict, request.profile) for verdict in verdicts.verdicts)
+    blocks = any(judge.stops(verdict, request.profile) for verdict in verdicts.verdicts)
     return Step(phase=phase.stem, folder=report.shown_path(run_folder), outcome=verdicts.outcome, blocks=blocks,
                 seconds=round(seconds, 1))
 

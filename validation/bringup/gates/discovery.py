@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bringup.gates.gate import Fixed, Fleet, FromProfile, Gate
+from bringup.records import Outcome
 
 _ENV = "docs/01-environment.md#"
 _ONLY = ("discovery",)
@@ -52,7 +53,7 @@ DISCOVERY = (
     Gate(id="discovery.kernel_log.xid", phases=_ONLY, question=1, per="node",
          proves="the kernel log was read, and holds no Xid that asks for action",
          quantity="discovery.kernel_log.xids_to_act_on", unit="count", rule="equals", expect=Fixed(0),
-         fix=_ENV + "kernel-log"),
+         stops=(Outcome.FAIL,), fix=_ENV + "kernel-log"),  # many sites keep it from users, whose phases may run all the same
     Gate(id="discovery.shm", phases=_ONLY, question=5, per="node",
          proves="shared memory (/dev/shm) is large enough for the ranks of a node",
          quantity="discovery.shm", unit="GiB", rule="at_least", expect=FromProfile(), fix=_ENV + "limits"),

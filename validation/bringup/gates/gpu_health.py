@@ -61,7 +61,7 @@ GPU_HEALTH = (
     Gate(id="discovery.gpu.nvlink_recoveries", phases=("discovery",), question=4, per="node",
          proves="no NVLink went down and had to be trained again since the driver was loaded",
          quantity="discovery.gpu.nvlink_recoveries", unit="count", rule="equals", expect=Fixed(0), needs=_ANSWERED,
-         fix=_ENV + "gpu-nvlink-errors"),
+         stops=(Outcome.FAIL,), fix=_ENV + "gpu-nvlink-errors"),  # the newest NVLinks count otherwise, and PCIe cards have none
     *(Gate(id=f"discovery.gpu.{kind}", phases=("discovery",), question=4, per="node", severity=Outcome.WARN,
            proves=f"no NVLink {did} since the driver was loaded",
            quantity=f"discovery.gpu.{kind}", unit="count", rule="equals", expect=Fixed(0), needs=_ANSWERED,

@@ -65,7 +65,8 @@ def cgroup_conf(text: str, where: str) -> Parsed:
     """The same by hand: a file that an administrator wrote may end without a line feed."""
     parsed = Parsed()
     for number, line in enumerate(text.splitlines(), start=1):
-        match = re.match(r"^\s*([A-Za-z][A-Za-z0-9_]*)\s*=\s*(.*?)\s*$", line)
+        # newer versions number what may be given several times: Prolog[0]
+        match = re.match(r"^\s*([A-Za-z][A-Za-z0-9_]*)(?:\[0\])?\s*=\s*(.*?)\s*$", line)
         if match and match[2]:
             value = match[2].lower() if match[1].startswith("Constrain") else match[2]
             parsed.saw(f"slurm.config.{match[1]}", "job", value, "text", f"{where}:{number}")

@@ -33,6 +33,9 @@ _AUDIT: dict[str, tuple[str, str, Callable[[str], Value | None]]] = {  # key -> 
     "Epilog": ("slurm.audit.epilog", "flag", _set),
     "SlurmdTimeout": ("slurm.audit.slurmd_timeout", "s", _seconds),
 }
+# Versions that number prologs (Prolog[0] = ...) print no line for none. The line that every answer has close to it shows that
+# this part of the answer was read.
+_UNPRINTED = {"Prolog": "PrologFlags", "Epilog": "EpilogMsgTime"}
 
 
 def derive(parsed: Parsed) -> None:
@@ -43,6 +46,8 @@ def derive(parsed: Parsed) -> None:
         if key in config:
             one = config[key]
             parsed.saw(quantity, "job", reading(str(one.value)), unit, one.evidence, f"{key} = {one.value}")
+        elif (beside := config.get(_UNPRINTED.get(key, ""))) is not None:
+            parsed.saw(quantity, "job", reading(""), unit, beside.evidence, f"no line {key} beside {_UNPRINTED[key]}")
     _mpi(parsed, config.get("MpiDefault"))
 
 
