@@ -384,3 +384,15 @@ def test_of_three_peers_two_that_are_known_cannot_say_who_is_slow():
     run = nccl_run().model_copy(update={"phase": "smoke", "nodes": nodes, "planned": {"smoke.compute.peers": nodes}})
     verdicts = judge.judge(run, profile.load("generic"), parsed)
     assert {outcome(verdicts, "smoke.compute.peers", node) for node in nodes} == {Outcome.INCOMPLETE}
+
+
+@pytest.mark.parametrize(("gate", "outcome", "stops"), [
+    ("discovery.gpu.count", Outcome.FAIL, True), ("discovery.gpu.count", Outcome.INCOMPLETE, True),
+    ("discovery.kernel_log.xid", Outcome.FAIL, True), ("discovery.kernel_log.xid", Outcome.INCOMPLETE, False),
+    ("discovery.slurm.prolog", Outcome.WARN, False), ("discovery.slurm.prolog", Outcome.INCOMPLETE, False),
+    ("train.scaling", Outcome.FAIL, False), ("run.closed", Outcome.INCOMPLETE, True),
+    ("nccl.all_reduce.busbw", Outcome.FAIL, True), ("nccl.all_reduce.busbw", Outcome.INCOMPLETE, False),  # generic has no number
+    ("of.a.newer.version", Outcome.INCOMPLETE, True)])
+def test_later_phases_are_stopped_by_what_they_build_on_and_by_nothing_else(gate, outcome, stops):
+    verdict = Verdict(gate=gate, subject="n0", outcome=outcome, observed="x", expected="y", evidence="none", fix="")
+    assert judge.stops(verdict, profile.load("generic")) is stops
