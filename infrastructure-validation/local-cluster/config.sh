@@ -99,6 +99,8 @@ MessageTimeout=5
 ReturnToService=1
 # there is no accounting database: finished jobs stay visible for an hour instead
 MinJobAge=3600
+# the numbers of jobs name files in the checkout, where a further cluster writes, too
+FirstJobId=$(($(cksum <<<"$STATE" | cut -d ' ' -f 1) % 1000 * 1000 + 1))
 SchedulerType=sched/backfill
 SchedulerParameters=batch_sched_delay=0,sched_min_interval=0,sched_interval=1,bf_interval=1,nohold_on_prolog_fail
 CONF

@@ -14,6 +14,7 @@ from bringup.drills.drill import Drill
 from bringup.records import Outcome
 
 Command = tuple[str, ...]
+_REREAD = {"slurm.conf": "scontrol reconfigure"}  # cgroup.conf is read by every step
 _FAKETIME = "/usr/lib/$(uname -m)-linux-gnu/faketime/libfaketime.so.1"  # where Debian's package faketime puts it
 _ALL = ("n0", "n2", "n3")  # the healthy ones of four nodes
 
@@ -35,13 +36,19 @@ def _drift(id: str, fault: str, gate: str, path: str, edit: str, says: str) -> D
                  gate=gate, subject="n1", outcome=Outcome.FAIL, says=says, silent=_ALL)
 
 
+def _edit(edit: str, file: str = "slurm.conf") -> Command:
+    path = f'"$(dirname "$SLURM_CONF")/{file}"'
+    return "sh", "bash", "-c", f"cp {path} {path}.good && sed -i '{edit}' {path} && {_REREAD.get(file, 'true')}"
+
+
+def _put_back(file: str = "slurm.conf") -> Command:
+    path = f'"$(dirname "$SLURM_CONF")/{file}"'
+    return "sh", "bash", "-c", f"mv {path}.good {path} && {_REREAD.get(file, 'true')}"
+
+
 def _configured(id: str, fault: str, edit: str, file: str, gate: str, outcome: Outcome, says: str) -> Drill:
     """A line of Slurm's configuration is other than it should be, and is put back."""
-    path = f'"$(dirname "$SLURM_CONF")/{file}"'
-    reread = "scontrol reconfigure" if file == "slurm.conf" else "true"
-    return Drill(id=id, fault=fault, phase="discovery",
-                 inject=(("sh", "bash", "-c", f"cp {path} {path}.good && sed -i '{edit}' {path} && {reread}"),),
-                 undo=(("sh", "bash", "-c", f"mv {path}.good {path} && {reread}"),),
+    return Drill(id=id, fault=fault, phase="discovery", inject=(_edit(edit, file),), undo=(_put_back(file),),
                  gate=gate, subject="job", outcome=outcome, says=says)
 
 
@@ -72,7 +79,9 @@ DISCOVERY: tuple[Drill, ...] = (
           inject=(("off", "n1"),), undo=(("boot", "n1"),), wait_for=("n1", "down*"),
           gate="discovery.node.state", subject="n1", outcome=Outcome.FAIL, says="NOT_RESPONDING", silent=_ALL),
     Drill(id="node-off-unnoticed", waits=True, fault="one node is powered off, and Slurm still calls it idle", phase="discovery",
-          inject=(("off", "n1"),), undo=(("boot", "n1"),),
+          # after 12 s, as here, Slurm calls a node dead about when srun gives up; sites wait for minutes
+          inject=(_edit("s/^SlurmdTimeout=.*/SlurmdTimeout=30/"), ("off", "n1")),
+          undo=(("boot", "n1"), _put_back()),
           gate="discovery.node.answered", subject="n1", outcome=Outcome.FAIL, says="Communication connection failure",
           consequences=(("discovery.node.state", "n1"),)),  # which Slurm finds out in these seconds
     Drill(id="gpu-missing", fault="one node has a GPU fewer than configured", phase="discovery",
