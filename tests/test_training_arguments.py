@@ -35,6 +35,7 @@ def run_dir(tmp_path: Path) -> Path:
     (("--steps", "many"), "invalid int value: 'many'"),
     (("--learning-rate", "nan"), "nan is not more than 0"),
     (("--steps", "2"), "--warmup-steps 2 leaves nothing to measure"),
+    (("--recipe", "fast", "--warmup-steps", "1"), "--recipe fast compiles in its second step: --warmup-steps 1 would measure that"),
     (("--model", "gpt"), "expected one of llama3-8b, mistral-7b, smollm3-3b, tiny"),
     (("--dataset", "alpaca"), "--dataset alpaca: expected generated"),
     (("--global-batch", "7"), "not divisible by 2 rank(s) x 1 accumulation step(s); the nearest that is: 8"),

@@ -16,6 +16,7 @@ from typing import NoReturn
 from rank import TRAINING, WORLD, complain, node_name
 
 MODELS = TRAINING / "models"
+FAST_WARMUP = 2  # steps: the first, which is observed, and the one that compiles
 
 
 @dataclass(frozen=True)
@@ -90,6 +91,9 @@ def parse(doc: str, *, takes_hsdp: bool, sharded: bool) -> tuple[Args, bool]:
                  f"accumulation step(s); the nearest that is: {math.ceil(given.global_batch / rows_at_once) * rows_at_once}")
     if given.warmup_steps >= given.steps:
         complain(f"--warmup-steps {given.warmup_steps} leaves nothing to measure of --steps {given.steps}; lower it")
+    if given.recipe == "fast" and given.warmup_steps < FAST_WARMUP:
+        complain(f"--recipe fast compiles in its second step: --warmup-steps {given.warmup_steps} would measure that; give "
+                 f"{FAST_WARMUP} or more")
     if not sharded and (given.reduce_dtype != "float32" or not given.reshard_after_forward or given.cpu_offload):
         complain("--reduce-dtype, --no-reshard-after-forward and --cpu-offload mean something under FSDP only; leave them out")
     if given.reduce_dtype == "bfloat16" and given.bf16 is False:

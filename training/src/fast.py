@@ -48,7 +48,7 @@ def choose(args: Args) -> tuple[Args, list[Tuning]]:
 
 
 def _compile() -> Tuning:
-    why = "fuses elementwise kernels; per block it takes seconds, not minutes, and every block reuses the first one's code"
+    why = "fuses elementwise kernels; in the second step, once for all blocks: seconds, not minutes"
     if not group.CUDA and shutil.which("g++") is None:
         return Tuning(what=COMPILE, on=False, why="needs g++ on a CPU, and there is none")
     if not group.CUDA and " " in sys.prefix:
@@ -110,11 +110,21 @@ def trainer_arguments(args: Args, tuning: list[Tuning]) -> dict[str, Any]:
     return given
 
 
-def compile_blocks(model: torch.nn.Module, tuning: list[Tuning]) -> None:
-    """In place, so that parameters keep their names; before the model is wrapped."""
-    if on(tuning, COMPILE):
-        for block in decoder_layers(model):
-            block.compile(dynamic=False)
+class CompileBlocks(TrainerCallback):
+    """Compiles when the first step is over, in place, so that parameters keep their names.
+
+    During the first step something is hooked into every block that differs from block to block (observe.FirstStep). Dynamo would
+    compile each of them anew, up to its limit of eight, and then leave all of them uncompiled for good.
+    """
+
+    def __init__(self) -> None:
+        self.compiled = False
+
+    def on_step_end(self, args: Any, state: Any, control: Any, *, model: Any, **kwargs: Any) -> None:
+        if not self.compiled:
+            self.compiled = True
+            for block in decoder_layers(model):
+                block.compile(dynamic=False)
 
 
 class QuietGc(TrainerCallback):
@@ -134,4 +144,5 @@ class QuietGc(TrainerCallback):
 
 
 def callbacks(tuning: list[Tuning]) -> list[TrainerCallback]:
-    return [QuietGc()] if tuning else []
+    """After observe.FirstStep in the trainer's list: it has to have let go of the blocks."""
+    return [*([CompileBlocks()] if on(tuning, COMPILE) else []), *([QuietGc()] if tuning else [])]

@@ -31,7 +31,7 @@ class FiniteCheck(TrainerCallback):
 
     def __init__(self) -> None:
         self.trainer: Any = None  # set when there is one
-        self.on_the_way: tuple[int, torch.Tensor, Any] | None = None  # first step, (2, steps) on the host, event
+        self.on_the_way: tuple[int, torch.Tensor, torch.Tensor, Any] | None = None  # first step, losses, norms, event
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._look()
@@ -40,24 +40,30 @@ class FiniteCheck(TrainerCallback):
             self._look()  # on a CPU they are there already
 
     def _look(self) -> None:
-        if self.on_the_way is not None and (self.on_the_way[2] is None or self.on_the_way[2].query()):
-            first, values, _ = self.on_the_way
+        if self.on_the_way is not None and (self.on_the_way[3] is None or self.on_the_way[3].query()):
+            first, losses, norms, _ = self.on_the_way
             self.on_the_way = None
-            judge(first, *values.tolist())
+            judge(first, losses.tolist(), norms.tolist())
 
     def _send(self, step: int) -> None:
         losses, norms = self.trainer.recent_steps(CHECK_EVERY)
         if not norms:
             return
-        values = torch.stack([losses.double(), torch.stack([local(norm) for norm in norms]).double()])
+        # each by itself: with parameters offloaded the norms are on the host already, and the losses are not
+        sent = to_host(losses.double()), to_host(torch.stack([local(norm) for norm in norms]).double())
         event = None
         if group.CUDA:
-            host = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
-            host.copy_(values, non_blocking=True)
             event = torch.cuda.Event()
             event.record()
-            values = host
-        self.on_the_way = (step - len(norms) + 1, values, event)
+        self.on_the_way = (step - len(norms) + 1, *sent, event)
+
+
+def to_host(values: torch.Tensor) -> torch.Tensor:
+    """On the host, when what the device has to do until now is done: nobody waits here."""
+    if not values.is_cuda:
+        return values
+    host = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
+    return host.copy_(values, non_blocking=True)
 
 
 def local(norm: Any) -> torch.Tensor:

@@ -3,7 +3,8 @@
 A step runs from the end of the step before to its own end: a clock that starts when the batch is there would hide data
 loading. On a CPU the ends are read from the wall clock. On a GPU they are CUDA events on the compute stream: exact on the
 device, and no step waits for the host to read one; they are read when they have passed. So no synchronisation falls into the
-timed window. The steady window starts after the warm-up steps; start-up is reported apart and is never inside a throughput.
+timed window: those of the libraries are gone round (nowait.py), but for --cpu-offload, where gradients are waited for on the host.
+The steady window starts after the warm-up steps; start-up is reported apart and is never inside a throughput.
 
 Every rank of a synchronous training takes as long as the slowest: step times do not say who that is. So a rank's own work is
 timed apart, where it waits for nobody: fetching rows, the forward pass inside some of the model's blocks (no strategy

@@ -6,7 +6,7 @@ timeout / 2     the stacks of all its threads go to RUN_DIR/raw/stacks/rank<R>.t
                 which needs no interpreter lock; how far it had come goes to rank<R>.json beside it
 timeout         the collectives of the others give up, and the launchers end the job (group.start)
 2 x timeout     while training: it ends itself with exit code 1, whether or not anybody waits for it; should the interpreter be
-                locked, the kernel ends it with SIGALRM a few seconds later. In the first step, which may compile, 10 x timeout
+                locked, the kernel ends it with SIGALRM a few seconds later. In the first two steps, which may compile, 10 x
 
 `timeout` is --timeout. A stack alone is no fault: a model may load for long. What it means is judged when the rank has no end.
 """
@@ -32,6 +32,7 @@ from transformers import TrainerCallback
 
 SET_BACK_EVERY_S = 1.0  # starting faulthandler's thread costs 0.1 ms: not in every step
 LAST_RESORT_S = 10.0
+SLOW_STEPS = 2  # the first loads and builds what is made on demand, in the second --recipe fast compiles
 
 
 class Watch(TrainerCallback):
@@ -45,7 +46,7 @@ class Watch(TrainerCallback):
         self.stream = self.file.open("w", encoding="utf-8")
         self.step = 0
         self.training = False
-        self.stepped = False  # in this process
+        self.steps = 0  # that ended in this process, as far as SLOW_STEPS
         self.told = False  # that there was no progress for a while
         self.closed = threading.Event()
         self._set_back()
@@ -66,7 +67,7 @@ class Watch(TrainerCallback):
     @property
     def longest_s(self) -> float:
         """How long a step may take."""
-        return (2 if self.stepped else 10) * self.timeout_s
+        return (2 if self.steps == SLOW_STEPS else 10) * self.timeout_s
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self.training = True
@@ -74,8 +75,8 @@ class Watch(TrainerCallback):
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self.step = state.global_step
-        if not self.stepped or time.monotonic() - self.since > SET_BACK_EVERY_S:
-            self.stepped = True
+        if self.steps < SLOW_STEPS or time.monotonic() - self.since > SET_BACK_EVERY_S:
+            self.steps = min(self.steps + 1, SLOW_STEPS)
             self._set_back()
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:

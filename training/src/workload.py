@@ -27,6 +27,7 @@ from drill import Drill
 from facts import node_name
 from finite import FiniteCheck
 from held import HeldStates
+from nowait import without_waits
 from oom import memory_by_part
 from prepare import prepare
 from rank import RankFacts, one_line, raised
@@ -139,7 +140,6 @@ def train(args: Args, expected: Expected, drill: Drill, facts: RankFacts, say: S
     stop = StopOnRequest(args.stop_file)
     clock = meter.Meter(after_step, lambda: drill.inside_block(group.RANK))
     clock.time_blocks(model)
-    fast.compile_blocks(model, tuning)
     finite_check = FiniteCheck()
     states = HeldStates(drill)
     first_step = observe.FirstStep(around_first_step)
@@ -159,7 +159,7 @@ def train(args: Args, expected: Expected, drill: Drill, facts: RankFacts, say: S
     trainer.remove_callback(PrinterCallback)
     group.set_timeouts(args.timeout_s)
     sent_before = transport.interface_bytes()
-    with memory_by_part(trainer):
+    with memory_by_part(trainer), without_waits():
         checkpoints.train(trainer)
     step_times_s = clock.step_times_s()  # first: on a GPU it waits until everything is done
     wall_time_s = time.perf_counter() - started_s
@@ -172,7 +172,7 @@ def train(args: Args, expected: Expected, drill: Drill, facts: RankFacts, say: S
     trained = observed()
     losses, grad_norms = checkpoints.trajectory.loss, checkpoints.trajectory.grad_norm
     checkpoint_times = checkpoints.times()
-    carried = results.transport_of(trained, group.gather(transport.sent_since(sent_before)), args.steps)
+    carried = results.transport_of(trained, group.gather(transport.sent_since(sent_before)), len(step_times_s))  # of this run's own
     ranks = group.gather(results.RankResult(
         step_times_s=step_times_s,
         own_times_s=clock.own_times_s(),
@@ -221,6 +221,7 @@ def training_arguments(args: Args, expected: Expected, drill: Drill, hosts: list
         dataloader_drop_last=True,
         dataloader_num_workers=args.dataloader_workers,
         dataloader_pin_memory=group.CUDA,
+        accelerator_config={"non_blocking": True},  # the default waits for the device in next(), and calls that fetching
         remove_unused_columns=False,  # the row ids travel with the batch
         logging_strategy="no",  # logging reads the loss from the device; recorded and told elsewhere
         logging_nan_inf_filter=False,  # it would put a mean in the place of a NaN

@@ -1,0 +1,183 @@
+"""Nothing lets a step wait for the device, blocks compile once, and what differs on a GPU: as far as a CPU shows it."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCE = ROOT / "training" / "src"
+sys.path.append(str(SOURCE))
+sys.path.append(str(ROOT / "infrastructure-validation" / "probes"))
+
+pytestmark = pytest.mark.filterwarnings("default")
+
+# a training in which a look at position ids is an error, and every copy of a batch says whether it is waited for
+WATCHED = """
+import json, runpy, sys
+import accelerate.data_loader as loading
+import transformers.masking_utils, transformers.modeling_flash_attention_utils
+
+def looked_at(*args, **kwargs):
+    raise AssertionError("position ids were read back from the device")
+
+transformers.masking_utils.find_packed_sequence_indices = looked_at
+transformers.modeling_flash_attention_utils._is_packed_sequence = looked_at
+send, copies = loading.send_to_device, []
+
+def watched(batch, device, non_blocking=False, **kwargs):
+    copies.append(non_blocking)
+    return send(batch, device, non_blocking=non_blocking, **kwargs)
+
+loading.send_to_device = watched
+sys.argv = sys.argv[1:]
+sys.path.insert(0, sys.argv[0].rpartition("/")[0])
+try:
+    runpy.run_path(sys.argv[0], run_name="__main__")
+finally:
+    print("copies", json.dumps(copies))
+"""
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[subprocess.CompletedProcess[str]]:
+    folder = tmp_path_factory.mktemp("watched")
+    (folder / "raw").mkdir()
+    yield subprocess.run(
+        [sys.executable, "-c", WATCHED, str(SOURCE / "train_single_gpu.py"), "--run-dir", str(folder), "--steps", "3"],
+        capture_output=True, text=True, timeout=120, check=False, env=os.environ | {"OMP_NUM_THREADS": "1"})
+
+
+def test_no_step_of_a_training_looks_at_position_ids(watched: subprocess.CompletedProcess[str]) -> None:
+    assert watched.returncode == 0, watched.stdout + watched.stderr
+
+
+def test_no_copy_of_a_batch_is_waited_for(watched: subprocess.CompletedProcess[str]) -> None:
+    copies = json.loads(watched.stdout.partition("copies ")[2])
+    assert len(copies) >= 3
+    assert set(copies) == {True}
+
+
+def test_what_is_replaced_in_the_libraries_is_there_again_afterwards() -> None:
+    import nowait
+    from transformers import masking_utils, modeling_flash_attention_utils
+
+    before = masking_utils.find_packed_sequence_indices, modeling_flash_attention_utils._is_packed_sequence
+    with nowait.without_waits():
+        assert masking_utils.find_packed_sequence_indices("positions") is None
+        assert modeling_flash_attention_utils._is_packed_sequence("positions", batch_size=1) is False
+    assert (masking_utils.find_packed_sequence_indices, modeling_flash_attention_utils._is_packed_sequence) == before
+
+
+def test_names_that_another_version_does_not_have_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    import nowait
+    from transformers import masking_utils
+
+    monkeypatch.setattr(nowait, "REPLACED", (("transformers.no_such_module", "f", nowait._copies_as_before),
+                                             ("transformers.masking_utils", "no_such_name", nowait._copies_as_before),
+                                             *nowait.REPLACED[:1]))
+    with nowait.without_waits():
+        assert not hasattr(masking_utils, "no_such_name")
+        assert masking_utils.find_packed_sequence_indices("positions") is None
+
+
+def test_a_resumed_training_does_not_wait_for_its_copies_either() -> None:
+    import nowait
+    import transformers.trainer
+    from accelerate.data_loader import DataLoaderShard
+
+    loader = DataLoaderShard([1, 2, 3], _non_blocking=True)
+    with nowait.without_waits():
+        shortened = transformers.trainer.skip_first_batches(loader, 1)
+    assert shortened._non_blocking is True
+    assert len(list(shortened)) == 2
+
+
+def model_of(layers: int) -> Any:
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    config = json.loads((ROOT / "training/models/tiny.json").read_text()) | {"num_hidden_layers": layers, "use_cache": False}
+    torch.manual_seed(0)
+    return AutoModelForCausalLM.from_config(AutoConfig.for_model(**config)).train()
+
+
+def test_many_blocks_are_compiled_once_after_the_hooks_of_the_first_step_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    import fast
+    import meter
+    import observe
+    import torch
+    from bringup.records import Tuning
+    from torch._dynamo.utils import counters
+
+    compiling = torch.nn.Module.compile
+    monkeypatch.setattr(torch.nn.Module, "compile", lambda self, **options: compiling(self, backend="eager", **options))
+    torch._dynamo.reset()
+    counters.clear()
+    layers, accumulation = 12, 2  # Dynamo compiles one code eight times at most
+    model = model_of(layers)
+    first_step, clock = observe.FirstStep(lambda: None), meter.Meter(lambda step: None)
+    clock.time_blocks(model)
+    callbacks = [first_step, clock, *fast.callbacks([Tuning(what=fast.COMPILE, on=True, why="")])]
+    ids = torch.zeros(1, 32, dtype=torch.long)
+
+    def each(event: str, step: int) -> None:
+        for callback in callbacks:
+            getattr(callback, event)(None, SimpleNamespace(global_step=step), None, model=model)
+
+    each("on_train_begin", 0)
+    try:
+        with torch._dynamo.config.patch(error_on_recompile=True):
+            for step in (1, 2, 3):
+                for _ in range(accumulation):
+                    model(input_ids=ids, labels=ids).loss.backward()
+                each("on_step_end", step)
+                assert counters["stats"]["unique_graphs"] == (0 if step == 1 else 1)
+    finally:
+        each("on_train_end", 3)
+        torch._dynamo.reset()
+    assert first_step.forwards == [accumulation] * layers
+
+
+def test_norms_on_the_host_and_losses_on_the_device_are_looked_at_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with offloaded parameters on a GPU; the device is `meta` here, and a copy from it is made up."""
+    import finite
+    import torch
+
+    monkeypatch.setattr(finite, "to_host", lambda values: torch.full(values.shape, 1.0) if values.is_meta else values)
+    check = finite.FiniteCheck()
+    check.trainer = SimpleNamespace(recent_steps=lambda most: (torch.empty(most, device="meta"),
+                                                               [torch.tensor(1.0)] * (most - 1) + [torch.tensor(math.nan)]))
+    with pytest.raises(finite.NotFinite, match=f"step {finite.CHECK_EVERY}: the gradient norm is nan"):
+        check.on_step_end(None, SimpleNamespace(global_step=finite.CHECK_EVERY), None)
+
+
+def averages(ranks: int) -> set[float]:
+    """Of 1..ranks as NCCL computes it, a float32 of 1/ranks times each, for a ring that begins at any rank."""
+    import torch
+
+    share = torch.tensor(1 / ranks, dtype=torch.float32)
+    parts = [torch.tensor(float(rank)) * share for rank in range(1, ranks + 1)]
+    return {sum(parts[first:] + parts[:first], start=torch.zeros(())).item() for first in range(ranks)}
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 6, 7, 12, 24, 96])
+def test_an_average_may_be_rounded_as_nccl_rounds_it_and_a_sum_is_none(ranks: int) -> None:
+    import group
+
+    assert all(group.is_average(found, ranks) for found in averages(ranks))
+    assert not group.is_average(ranks * (ranks + 1) / 2, ranks)
+    assert not group.is_average(math.nan, ranks)
+
+
+def test_six_ranks_do_round() -> None:
+    assert averages(6) > {3.5}

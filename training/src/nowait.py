@@ -1,0 +1,57 @@
+"""Where transformers and accelerate let the host wait for the GPU in every step, and how a training goes past it.
+
+In every forward pass, and with FlashAttention and one row at a time in every layer, transformers reads position ids back from the
+device to find out whether several sequences share a row ("packed" in its sense). In our rows positions count from 0 to the end: a
+document that follows another in a row is one sequence with it. And the loader of a resumed training forgets that nobody has to wait
+for its copies.
+
+Private names: one that another version does not have is left alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+
+def _never_packed(answer: Any) -> Callable[[Any], Callable[..., Any]]:
+    """Instead of a question about position ids: its answer for a row that is one sequence."""
+    def instead_of(question: Any) -> Callable[..., Any]:
+        def one_sequence(*args: Any, **kwargs: Any) -> Any:
+            return answer
+        return one_sequence
+    return instead_of
+
+
+def _copies_as_before(skip: Callable[..., Any]) -> Callable[..., Any]:
+    """accelerate's skip_first_batches makes another loader, which waits for its copies even if the given one does not."""
+    @functools.wraps(skip)
+    def skip_and_keep(loader: Any, *args: Any, **kwargs: Any) -> Any:
+        shortened = skip(loader, *args, **kwargs)
+        if hasattr(loader, "_non_blocking"):
+            shortened._non_blocking = loader._non_blocking
+        return shortened
+    return skip_and_keep
+
+
+REPLACED: tuple[tuple[str, str, Callable[[Any], Any]], ...] = (
+    ("transformers.masking_utils", "find_packed_sequence_indices", _never_packed(None)),
+    ("transformers.modeling_flash_attention_utils", "_is_packed_sequence", _never_packed(False)),
+    ("transformers.trainer", "skip_first_batches", _copies_as_before),
+)
+
+
+@contextlib.contextmanager
+def without_waits() -> Iterator[None]:
+    """Inside, none of these waits. For models that are given rows of one sequence each, without position ids."""
+    with contextlib.ExitStack() as undo:
+        for module_name, name, replacement in REPLACED:
+            with contextlib.suppress(ImportError, AttributeError):
+                module = importlib.import_module(module_name)
+                original = getattr(module, name)
+                undo.callback(setattr, module, name, original)
+                setattr(module, name, replacement(original))
+        yield
