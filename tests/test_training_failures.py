@@ -202,6 +202,14 @@ def test_a_rank_that_works_much_longer_than_its_peers_fails_and_says_in_what(tmp
     assert "forward 0.4 s, the median is 0.01 s" in found["n1/rank2"].observed
 
 
+def test_less_than_a_millisecond_more_is_no_slowdown(tmp_path: Path) -> None:
+    folder = run_of("run_ddp_2node", tmp_path)
+    change(folder, "metrics.json", rank_times_s={
+        "step_p50": [0.01] * 4, "step_p95": [0.01] * 4, "step_max": [0.01] * 4, "fetch": [0.0001] * 4,
+        "forward": [0.0004, 0.0004, 0.0009, 0.0004], "optimizer": [0.0001] * 4})
+    assert "train.straggler" not in {gate for gate, _ in bad(folder)}
+
+
 def test_ranks_whose_own_work_was_not_timed_are_incomplete(tmp_path: Path) -> None:
     folder = run_of("run_ddp_2node", tmp_path)
     change(folder, "metrics.json", rank_times_s=None)

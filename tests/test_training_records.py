@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from bringup import compare, judge, profile, runs
+from bringup import compare, judge, plan, profile, runs
 from bringup.compare import NotComparable
 from bringup.parsers import training
 from bringup.phases import PHASES
@@ -26,6 +26,8 @@ def run_of(stem: str, results: Path, *, reference: bool = True) -> Path:
                            argv=[], results=results)
     for file in ("run_args.json", "metrics.json"):
         shutil.copyfile(RECORDS / stem / file, folder / file)
+    if len(nodes) > 1:  # the records are of one machine, on whose loopback nothing is counted
+        change(folder, "metrics.json", transport="tcp:eth0", transport_reason=None)
     for index, node in enumerate(nodes):
         for rank in range(index * ranks, (index + 1) * ranks):
             rank_said(folder, node, rank, state="finished", checkpoint=(0, 0))
@@ -66,6 +68,7 @@ def test_a_healthy_run_of_every_strategy_passes(tmp_path, stem):
     ("run_1gpu", {"loss": [5.0] * 12}, "train.loss.fell"),
     ("run_ddp_2node", {"world_size": 3, "parameter_checksums": [1.0] * 3, "observed_hosts": ["n0", "n0", "n1"],
                        "observed_devices": ["cpu"] * 3, "rank_times_s": None}, "train.world_size"),
+    ("run_ddp_2node", {"transport": "tcp:eth0+tcp:eth9"}, "train.transport"),
     ("run_ddp_2node", {"observed_kind": "single"}, "train.strategy"),
     ("run_ddp_2node", {"sample_distinct": 700}, "train.samples.repeated"),
     ("run_ddp_2node", {"parameter_checksums": [1.0, 1.0, 1.0, 1.5]}, "train.replicas.difference"),
@@ -80,6 +83,46 @@ def test_every_training_gate_can_fail(tmp_path, stem, fields, gate):
     folder = run_of(stem, tmp_path)
     change(folder, "metrics.json", **fields)
     assert bad(folder)[gate, "job"].outcome is Outcome.FAIL
+
+
+def test_training_across_nodes_whose_transport_is_not_known_is_incomplete(tmp_path):
+    folder = run_of("run_fsdp_2node", tmp_path)
+    change(folder, "metrics.json", transport=None, transport_reason="no interface carried 9 bytes on 1 ranks' hosts")
+    verdict = bad(folder)["train.transport", "job"]
+    assert verdict.outcome is Outcome.INCOMPLETE
+    assert "no interface carried 9 bytes" in (verdict.cause or "")
+
+
+def under_nccl(results: Path, *networks: str) -> Path:
+    """A run on GPUs of two nodes, with a log of NCCL per network that a node named."""
+    folder = run_of("run_ddp_2node", results)
+    change(folder, "metrics.json", transport=None, transport_reason="NCCL's log in raw/ names it", observed_backend="nccl")
+    said = {"probe": "train", "at": "n0", "subject": "2-nodes", "quantity": "nccl.backend", "value": "nccl", "unit": "text"}
+    (folder / "raw/backend.jsonl").write_text(f"{json.dumps(said)}\n{json.dumps({'probe': 'train', 'at': 'n0', 'end': 1})}\n")
+    (folder / "raw/nccl-2").mkdir()
+    for node, network in enumerate(networks):
+        (folder / f"raw/nccl-2/nccl.n{node}.40.log").write_text(f"n{node}:40:41 [0] NCCL INFO Using network {network}\n")
+    return folder
+
+
+@pytest.mark.parametrize(("networks", "outcome", "says"), [
+    (("IB", "IB"), Outcome.PASS, "IB"),
+    (("Socket", "Socket"), Outcome.FAIL, "Socket"),
+    (("IB", "Socket"), Outcome.FAIL, "IB+Socket"),
+    (("IB",), Outcome.INCOMPLETE, "1 of 2 nodes left a log of NCCL"),
+    ((), Outcome.INCOMPLETE, "0 of 2 nodes left a log of NCCL"),
+])
+def test_under_nccl_the_log_of_every_node_says_what_carried_training(tmp_path, networks, outcome, says):
+    folder = under_nccl(tmp_path, *networks)
+    verdict = next(v for v in judge.judge_folder(folder, profile.load("h100-8x400g"))[1].verdicts if v.gate == "train.transport")
+    assert verdict.outcome is outcome
+    assert says in f"{verdict.observed} {verdict.cause}"
+
+
+def test_one_node_has_no_transport_to_judge():
+    for stem in STEMS:
+        nodes = ["n0", "n1"] if PHASES[stem].min_nodes == 2 else ["n0"]
+        assert ("train.transport" in plan.plan(stem, nodes, 2, set())) is (len(nodes) == 2)
 
 
 def test_a_loss_that_drifts_from_the_reference_fails(tmp_path):

@@ -9,6 +9,7 @@ from bringup.records import Outcome
 _ALL = tuple(phase.stem for phase in PHASES.values() if phase.is_training)
 _PARALLEL = tuple(stem for stem in _ALL if PHASES[stem].strategy != "single")
 _SHARDED = tuple(stem for stem in _ALL if PHASES[stem].strategy in ("fsdp", "hsdp"))
+_ACROSS = tuple(stem for stem in _ALL if PHASES[stem].min_nodes > 1)
 _REPLICATED = tuple(stem for stem in _ALL if PHASES[stem].strategy in ("ddp", "hsdp"))
 _ONE = "docs/03-training-single-node.md#"
 _DDP = "docs/04-training-ddp-design.md#"
@@ -24,6 +25,10 @@ TRAINING = (
     Gate(id="train.world_size", phases=_ALL, question=5, per="job",
          proves="that many ranks trained together (counted inside the process group)",
          quantity="train.world_size", unit="count", rule="equals", expect=Requested("world_size"), fix=_DDP + "world-size"),
+    Gate(id="train.transport", phases=_ACROSS, question=5, per="job", min_nodes=2,
+         proves="training's own bytes between nodes went over the interconnect that the profile names",
+         quantity="train.transport", unit="text", rule="one_of", expect=FromProfile(), needs=("train.world_size",),
+         stops=(), fix=_DDP + "transport"),  # slow is not wrong
     Gate(id="train.strategy", phases=_ALL, question=5, per="job",
          proves="what trained is what the name says, read from the model",
          quantity="train.strategy.kind", unit="text", rule="equals", expect=Requested("strategy"), fix=_FSDP + "strategy"),
@@ -56,10 +61,10 @@ TRAINING = (
     Gate(id="train.scaling", phases=_PARALLEL, question=5, per="job",
          proves="tokens/s per rank stay near those of the one-GPU run",
          quantity="train.scaling.efficiency", unit="share", rule="at_least", expect=FromProfile(),
-         needs=("train.world_size", "train.strategy"), fix=_DDP + "scaling"),
+         needs=("train.world_size", "train.strategy"), stops=(), fix=_DDP + "scaling"),  # slow is not wrong
     Gate(id="train.straggler", phases=_PARALLEL, question=6, per="rank",
          proves="the rank's own work, in which it waits for nobody, takes no longer than that of its peers",
-         quantity="train.rank.slowdown", unit="ratio", rule="at_most", expect=FromProfile(), fix=_DDP + "straggler"),
+         quantity="train.rank.slowdown", unit="ratio", rule="at_most", expect=FromProfile(), stops=(), fix=_DDP + "straggler"),
     Gate(id="train.replicas.difference", phases=_REPLICATED, question=5, per="job",
          proves="the replicas hold the same parameters at the end",
          quantity="train.replicas.difference", unit="sum", rule="equals", expect=Fixed(0.0), fix=_DDP + "replicas"),

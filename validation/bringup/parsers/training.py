@@ -7,12 +7,14 @@ import statistics
 from pathlib import Path
 
 from bringup.parsers.result import Parsed
-from bringup.plan import rank_subjects
+from bringup.plan import rank_subjects, scale_name
 from bringup.records import MemoryCheck, ObservedStrategy, RecordError, Run, RunArgs, TrainMetrics, read_record
 from bringup.runs import METRICS, REFERENCE_ARGS, REFERENCE_METRICS, RUN_ARGS
 
 _JOB = "job"
 _GIB = 2**30
+NOISE_S = 0.001  # of a rank's own work in a step: what scheduling on a busy host takes; GPUs do the default model's work in less
+SHORTEST_STEP_S = 0.1  # of a perfect division of the work: below, launches and latencies are measured, which no rank takes over
 
 
 def differing_fields(one: RunArgs, other: RunArgs) -> list[str]:
@@ -44,6 +46,8 @@ def _own(parsed: Parsed, args: RunArgs, found: TrainMetrics) -> None:
     parsed.saw("train.variant.differences", _JOB, len(different), "count", f"{METRICS}:observed, {RUN_ARGS}",
                "; ".join(different) or None)
     parsed.saw("train.tokens_per_s", _JOB, found.tokens_per_s, "tokens/s", f"{METRICS}:tokens_per_s")
+    if found.observed.backend == "gloo":
+        parsed.saw("train.transport", _JOB, found.transport, "text", f"{METRICS}:transport", found.transport_reason)
     _memory(parsed, args, found.memory_check)
     _slowdowns(parsed, found)
     wanted = args.global_batch * args.steps
@@ -69,8 +73,27 @@ def _own(parsed: Parsed, args: RunArgs, found: TrainMetrics) -> None:
         parsed.saw("train.shard.groups_across_hosts", _JOB, len(across), "count", f"{METRICS}:observed.mesh,hosts")
 
 
+def transport(parsed: Parsed, folder: Path, run: Run) -> None:
+    """train.transport under nccl: its own words, when one process of every node left a log. To be called when those were read."""
+    nodes, scale = len(run.nodes), scale_name(len(run.nodes))
+    if not any(one.quantity == "nccl.backend" and (one.subject, one.value) == (scale, "nccl") for one in parsed.observations):
+        return
+    where = f"raw/nccl-{nodes}"
+    logs = [path.read_text(encoding="utf-8", errors="replace") for path in (folder / where).glob("*.log")]
+    telling = sum("NCCL INFO" in text for text in logs)
+    said = [one for one in parsed.observations if (one.quantity, one.subject) == ("nccl.transport", scale)]
+    if telling < nodes or not said:
+        parsed.saw("train.transport", _JOB, None, "text", where,
+                   f"{telling} of {nodes} nodes left a log of NCCL; an NCCL_DEBUG that was set by hand suppresses it")
+        return
+    parsed.saw("train.transport", _JOB, said[-1].value, "text", said[-1].evidence, said[-1].why)
+
+
 def _slowdowns(parsed: Parsed, found: TrainMetrics) -> None:
-    """train.rank.slowdown: a rank's own work over the lower median of all ranks' (of two ranks: over the other's)."""
+    """train.rank.slowdown: a rank's own work over the lower median of all ranks' (of two ranks: over the other's).
+
+    What exceeds it by less than NOISE_S is no slowdown.
+    """
     times = found.rank_times_s
     if times is None or found.world_size == 1:
         return
@@ -80,7 +103,8 @@ def _slowdowns(parsed: Parsed, found: TrainMetrics) -> None:
     for rank, (host, mine) in enumerate(zip(found.observed.hosts, own, strict=True)):
         excess = {part: values[rank] - usual_of[part] for part, values in parts.items()}
         part = max(excess, key=excess.__getitem__)
-        parsed.saw("train.rank.slowdown", f"{host}/rank{rank}", mine / usual if usual > 0 else None, "ratio",
+        slowdown = None if usual <= 0 else mine / usual if mine - usual > NOISE_S else min(1.0, mine / usual)
+        parsed.saw("train.rank.slowdown", f"{host}/rank{rank}", slowdown, "ratio",
                    f"{METRICS}:rank_times_s", f"{part} {parts[part][rank]:.4g} s, the median is {usual_of[part]:.4g} s"
                    if usual > 0 else "no own work was timed")
 
@@ -158,10 +182,19 @@ def _against_reference(parsed: Parsed, folder: Path, args: RunArgs, found: Train
         parsed.saw(norm_gap, _JOB, None, "ratio", RUN_ARGS, why)
         parsed.saw(efficiency, _JOB, None, "share", RUN_ARGS, why)
         return
-    parsed.saw(efficiency, _JOB, found.tokens_per_s_per_rank / reference.tokens_per_s_per_rank, "share",
-               f"{METRICS}:tokens_per_s_per_rank, {REFERENCE_METRICS}")
+    _scaling(parsed, efficiency, found, reference)
     _step_by_step(parsed, gap, "nats", "loss", found.loss, reference.loss, relative=False)
     _step_by_step(parsed, norm_gap, "ratio", "grad_norm", found.grad_norm, reference.grad_norm, relative=True)
+
+
+def _scaling(parsed: Parsed, quantity: str, found: TrainMetrics, reference: TrainMetrics) -> None:
+    evidence, ideal_s = f"{METRICS}:tokens_per_s_per_rank, {REFERENCE_METRICS}", reference.step_time_s.p50 / found.world_size
+    if ideal_s < SHORTEST_STEP_S:
+        parsed.saw(quantity, _JOB, None, "share", evidence,
+                   f"a perfect step would take {1000 * ideal_s:.3g} ms on {found.world_size} ranks, too little work to tell below "
+                   f"{1000 * SHORTEST_STEP_S:.0f} ms; set BRINGUP_TRAIN_ARGS to a real workload (training/README.md)")
+        return
+    parsed.saw(quantity, _JOB, found.tokens_per_s_per_rank / reference.tokens_per_s_per_rank, "share", evidence)
 
 
 def _step_by_step(parsed: Parsed, quantity: str, unit: str, field: str, ours: list[float], reference: list[float], *,

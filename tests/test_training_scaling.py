@@ -1,0 +1,45 @@
+"""Whether more ranks were as fast, each: told from a workload that is large enough, and from no other."""
+
+import json
+from pathlib import Path
+
+import pytest
+from bringup import judge, profile, runs
+from bringup.phases import PHASES
+from bringup.records import Outcome, Verdict
+from runs_for_tests import FIXTURES
+
+RECORDS = FIXTURES / "training"
+
+
+def scaling(results: Path, *, reference_step_s: float, share: float) -> Verdict:
+    """Of a DDP run on two ranks, each of which made `share` of the tokens/s of the one-GPU run."""
+    folder = runs.open_run(PHASES["run_ddp_1node"], nodes=["n0"], gpus_per_node=2, ranks_per_node=2,
+                           profile=profile.load("generic"), argv=[], results=results)
+    for stem, names in (("run_1gpu", (runs.REFERENCE_ARGS, runs.REFERENCE_METRICS)),
+                        ("run_ddp_1node", (runs.RUN_ARGS, runs.METRICS))):
+        for source, name in zip((runs.RUN_ARGS, runs.METRICS), names, strict=True):
+            (folder / name).parent.mkdir(exist_ok=True)
+            (folder / name).write_text((RECORDS / stem / source).read_text())
+    reference = json.loads((folder / runs.REFERENCE_METRICS).read_text())
+    reference["step_time_s"] |= {"p50": reference_step_s}
+    (folder / runs.REFERENCE_METRICS).write_text(json.dumps(reference))
+    found = json.loads((folder / runs.METRICS).read_text())
+    found["tokens_per_s_per_rank"] = share * reference["tokens_per_s_per_rank"]
+    found["tokens_per_s"] = 2 * found["tokens_per_s_per_rank"]
+    (folder / runs.METRICS).write_text(json.dumps(found))
+    return next(one for one in judge.judge_folder(folder)[1].verdicts if one.gate == "train.scaling")
+
+
+@pytest.mark.parametrize(("share", "outcome"), [(0.97, Outcome.PASS), (0.6, Outcome.FAIL)])
+def test_ranks_that_became_slower_together_fail_where_a_step_is_work(tmp_path, share, outcome):
+    verdict = scaling(tmp_path, reference_step_s=2.0, share=share)
+    assert verdict.outcome is outcome
+    assert verdict.observed.startswith(str(share))
+
+
+def test_a_step_of_launches_says_nothing_about_scaling_in_either_direction(tmp_path):
+    for share in (0.97, 0.2):
+        verdict = scaling(tmp_path / str(share), reference_step_s=0.02, share=share)
+        assert verdict.outcome is Outcome.INCOMPLETE
+        assert "10 ms on 2 ranks" in (verdict.cause or "")
