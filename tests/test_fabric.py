@@ -170,6 +170,35 @@ def test_a_placeholder_and_an_unknown_gpu_are_unknown():
     assert binding.cpus("0-2,8\n") == {0, 1, 2, 8}
 
 
+# ---- which GPU an index means
+
+def bound_to(tmp_path: Path, monkeypatch, visible: str, addresses: dict[int, str], minors: int = 4) -> object:
+    """The GPU that a task with this CUDA_VISIBLE_DEVICES would compute on. addresses: minor -> PCI address, as the driver tells."""
+    for minor, address in addresses.items():
+        write(tmp_path / f"driver/{address}/information", f"GPU UUID: \t GPU-{minor}\nDevice Minor: \t {minor}")
+    for minor in range(minors):
+        write(tmp_path / f"nvidia{minor}", "")
+    monkeypatch.setattr(gpus, "DRIVER", tmp_path / "driver")
+    monkeypatch.setattr(gpus, "devices", lambda: {minor: tmp_path / f"nvidia{minor}" for minor in range(minors)})
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    parsed = said(lambda probe: binding.bound(probe, "n0/task0", gpus.openable()[0]), "n0")
+    return next(one.value for one in parsed.observations if one.quantity == "smoke.binding.gpu")
+
+
+CROSSED = {0: "0000:c8:00.0", 1: "0001:18:00.0", 2: "0000:18:00.0", 3: "0000:9a:00.0"}
+
+
+@pytest.mark.parametrize(("visible", "gpu"), [("0", "GPU-2"), ("1", "GPU-3"), ("2", "GPU-0"), ("3", "GPU-1"), ("GPU-1", "GPU-1")])
+def test_an_index_counts_gpus_by_pci_address_as_cuda_does_and_not_by_minor(tmp_path, monkeypatch, visible, gpu):
+    assert bound_to(tmp_path, monkeypatch, visible, CROSSED) == gpu
+
+
+def test_gpus_of_which_the_driver_does_not_tell_every_address_are_counted_by_minor(tmp_path, monkeypatch):
+    told = {minor: address for minor, address in CROSSED.items() if minor != 3}
+    assert bound_to(tmp_path, monkeypatch, "0", told) == "GPU-0"
+    assert bound_to(tmp_path / "other", monkeypatch, "0", {0: "not-an-address", 1: "0000:18:00.0"}, minors=2) == "GPU-0"
+
+
 # ---- nvidia-smi topo -m
 
 TEXTS = {path.stem.removeprefix("topo-"): path.read_text() for path in FIXTURES.glob("nvidia-smi/topo-*.txt")}

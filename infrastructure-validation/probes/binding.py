@@ -53,7 +53,7 @@ def bound(facts, task, allowed, quantity="smoke.binding.gpu"):
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
     gpu = None
     if re.fullmatch(r"\d+", visible) and int(visible) < len(allowed):
-        # an index counts among the devices that can be opened, with and without confinement
+        # an index counts among the devices that can be opened, in CUDA's order, with and without confinement
         gpu = allowed[int(visible)]
     elif visible in allowed:
         gpu = visible

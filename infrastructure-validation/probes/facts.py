@@ -1,7 +1,8 @@
 """How a probe reports: one fact, one JSON line on standard output; after the last one, a line that counts them.
 
 srun carries the lines to the batch host, so a node whose filesystem is broken can still say so. A line stays under 1,000
-bytes because srun cuts longer ones when it labels them. A missing count line means that the probe did not finish.
+bytes because srun cuts longer ones when it labels them: a text is cut, and a list that does not fit is unknown, for half a list
+is no answer. A missing count line means that the probe did not finish.
 Standard library only: a probe must start when the venv is broken.
 """
 
@@ -13,7 +14,8 @@ import time
 from pathlib import Path
 
 MAX_LINE_BYTES = 1000
-MAX_TEXT = 300  # characters of a text value; what is cut off is replaced by an ellipsis
+MAX_TEXT = 300  # of a text value, as JSON writes it; what is cut off is replaced by an ellipsis
+MAX_NAME = 100  # of what a fact is about
 
 
 def node_name():
@@ -33,11 +35,11 @@ class Facts:
 
     def saw(self, quantity, value, unit, subject=None, remark=None):
         """A fact. value: bool, int, float, str or list of str; unit: GiB, count, s, text, ...; remark: for the reader."""
-        self._write(quantity, subject, _bounded(value), unit, None if remark is None else _bounded(str(remark)))
+        self._write(quantity, subject, value, unit, None if remark is None else str(remark))
 
     def unknown(self, quantity, unit, why, subject=None):
         """Looked for and not found out. Absence is never health, so it is said, with the reason."""
-        self._write(quantity, subject, None, unit, _bounded(str(why)))
+        self._write(quantity, subject, None, unit, str(why))
 
     def finish(self):
         """The probe came to its end and wrote this many facts. For which run, and when: no other's can be taken for them."""
@@ -46,25 +48,36 @@ class Facts:
                  remark=f"what the probe itself took of one core, in {time.monotonic() - self.begun:.1f} s")
         run = Path(os.environ.get("RUN_DIR", "")).name
         utc = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        self._line({"probe": self.probe, "at": self.at, "end": self.count, "run": run, "utc": utc})
+        self._line({"probe": self.probe, "at": _bounded(self.at, MAX_NAME), "end": self.count, "run": run, "utc": utc})
 
     def _write(self, quantity, subject, value, unit, why):
+        """A fact that is too long is told as far as it fits, and never kills the probe: others would be lost with it."""
         self.count += 1
-        fact = {"probe": self.probe, "at": self.at, "subject": subject or self.at, "quantity": quantity,
-                "value": value, "unit": unit}
+        fact = {"probe": self.probe, "at": _bounded(self.at, MAX_NAME), "subject": _bounded(subject or self.at, MAX_NAME),
+                "quantity": _bounded(quantity, MAX_NAME), "value": _bounded(value) if isinstance(value, str) else value,
+                "unit": unit}
         if why is not None:
-            fact["why"] = why
+            fact["why"] = _bounded(why)
+        if len(json.dumps(fact)) > MAX_LINE_BYTES:
+            fact |= {"value": None, "why": _bounded(_does_not_fit(value))}
         self._line(fact)
 
     def _line(self, record):
-        line = json.dumps(record, allow_nan=False)
-        if len(line) > MAX_LINE_BYTES:
-            raise ValueError(f"{self.probe}: a fact of {len(line)} bytes, at most {MAX_LINE_BYTES}: {line[:80]}")
-        self.stream.write(line + "\n")
+        self.stream.write(json.dumps(record, allow_nan=False) + "\n")
         self.stream.flush()
 
 
-def _bounded(value):
-    if isinstance(value, str) and len(value) > MAX_TEXT:
-        return value[: MAX_TEXT - 1] + "…"
-    return value
+def _does_not_fit(value):
+    if isinstance(value, list):
+        return f"{len(value)} entries do not fit on one line: {', '.join(map(str, value))}"
+    return f"does not fit on one line: {value}"
+
+
+def _bounded(text, most=MAX_TEXT):
+    """At most so many bytes as JSON writes them: a letter outside ASCII takes 6 or 12, and so does the ellipsis."""
+    if len(json.dumps(text)) - 2 <= most:
+        return text
+    text = text[:most] + "…"
+    while len(json.dumps(text)) - 2 > most:
+        text = text[:-2] + "…"
+    return text

@@ -27,13 +27,31 @@ def devices():
 
 def uuids():
     """{minor: GPU UUID} as the driver tells; empty without a driver."""
-    names = {}
+    return _of_each(lambda path, text: re.search(r"GPU UUID:\s*(\S+)", text))
+
+
+def addresses():
+    """{minor: PCI address} as the driver tells: [domain, bus, device, function]; empty without a driver."""
+    found = _of_each(lambda path, text: re.fullmatch(r"([0-9a-fA-F]+(?:[:.][0-9a-fA-F]+){3})", path.parent.name))
+    return {minor: [int(part, 16) for part in re.split("[:.]", address)] for minor, address in found.items()}
+
+
+def _of_each(question):
+    """{minor: what `question` finds of the GPU}, of those whose minor and answer the driver tells."""
+    found = {}
     for path in DRIVER.glob("*/information"):
         text = path.read_text(errors="replace")
-        minor, uuid = re.search(r"Device Minor:\s*(\d+)", text), re.search(r"GPU UUID:\s*(\S+)", text)
-        if minor and uuid:
-            names[int(minor[1])] = uuid[1]
-    return names
+        minor, answer = re.search(r"Device Minor:\s*(\d+)", text), question(path, text)
+        if minor and answer:
+            found[int(minor[1])] = answer[1]
+    return found
+
+
+def in_cuda_order(found):
+    """[(minor, path)] as CUDA counts GPUs of one model: by PCI address, which minors need not follow. By minor where an address is
+    not told."""
+    at = addresses()
+    return sorted(found.items(), key=(lambda item: at[item[0]]) if found.keys() <= at.keys() else None)
 
 
 def numa_node(uuid, driver=DRIVER, pci=PCI):
@@ -54,9 +72,10 @@ def identity(minor, path, names):
 
 
 def openable():
-    """Identities this process may open: (allowed, denied). ENXIO is allowed: the kernel let us through to no driver."""
+    """Identities this process may open: (allowed, denied), each in CUDA's order. ENXIO is allowed: the kernel let us through to no
+    driver."""
     names, allowed, denied = uuids(), [], []
-    for minor, path in devices().items():
+    for minor, path in in_cuda_order(devices()):
         try:
             os.close(os.open(path, os.O_RDWR | os.O_NONBLOCK))
         except OSError as error:

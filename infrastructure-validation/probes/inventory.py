@@ -36,8 +36,8 @@ def main():
     for question in (software, host, limits, kernel_log, fabric):
         try:
             question(facts)
-        except OSError as error:  # what one question cannot read must not hide the answers to the others
-            facts.unknown(f"discovery.{question.__name__}", "text", f"ended early: {error}")
+        except Exception as error:  # noqa: BLE001  # what one question cannot read must not hide the answers to the others
+            facts.unknown(f"discovery.{question.__name__}", "text", f"ended early: {type(error).__name__}: {error}")
     gpu(facts, arguments.raw)
     facts.finish()
 

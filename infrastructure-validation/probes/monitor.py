@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Sample this node once a second until SIGTERM: CPU, memory, network bytes, and GPU where NVML answers. CSV to stdout.
+"""Sample this node once a second until SIGTERM: CPU, memory, bytes over the network and over RDMA ports, and GPU where NVML
+answers. CSV to stdout.
 
 Columns are in parsers/monitor.py; a cell that cannot be measured here is empty, never 0.
 Run: srun --label --overlap python3 monitor.py &
 """
 
+import math
 import signal
 import threading
 import time
@@ -12,9 +14,10 @@ from pathlib import Path
 
 from facts import node_name
 from faults import hits
+from transport import rdma_reader
 
 PERIOD_S = 1.0
-DRILL_SAMPLES = 2
+DRILL_SAMPLES = 1
 KIB_PER_GIB = 2**20
 
 
@@ -64,13 +67,19 @@ def gpu_reader():
     return read if handles else lambda: ("", "", "")
 
 
+def after(due, now):
+    """The moment to sample at, after `due`. What a slow reading has overrun is left out, and nothing shifts what is to come."""
+    return due + PERIOD_S * max(1, math.ceil((now - due) / PERIOD_S))
+
+
 def main():
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    node, gpu, before = node_name(), gpu_reader(), cpu_times()
+    node, gpu, rdma, before = node_name(), gpu_reader(), rdma_reader(), cpu_times()
     begun, own_before, samples = time.monotonic(), time.process_time(), 0
-    while not stop.wait(PERIOD_S):
+    due = begun + PERIOD_S
+    while not stop.wait(max(0.0, due - time.monotonic())):
         if hits("stop-monitor", node) and samples == DRILL_SAMPLES:
             return
         until = time.monotonic() + (PERIOD_S / 2 if hits("busy-monitor", node) else 0)
@@ -81,10 +90,12 @@ def main():
         busy = 100 * (now[0] - before[0]) / max(1, now[1] - before[1])
         before = now
         sent, received = network_bytes()
+        over_rdma = ["" if count is None else count for count in rdma()]
         gpus = gpu()
         own = 100 * (time.process_time() - own_before) / max(PERIOD_S, time.monotonic() - begun)
         print(node, f"{time.time():.3f}", f"{busy:.1f}", f"{memory_used_gib():.2f}", sent, received, *gpus, f"{own:.2f}",
-              sep=",", flush=True)
+              *over_rdma, sep=",", flush=True)
+        due = after(due, time.monotonic())
 
 
 if __name__ == "__main__":

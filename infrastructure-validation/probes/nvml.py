@@ -5,7 +5,8 @@
 
 # health bits of the clock event reasons: the hardware protects itself. The others (idle, power cap, user's clocks) are normal
 HARDWARE_SLOWDOWNS = {0x8: "hardware slowdown", 0x40: "hardware thermal", 0x80: "hardware power brake"}
-FABRIC = {0: "not supported", 1: "not started", 2: "in progress", 3: "completed"}
+COMPLETED = 3
+FABRIC = {0: "not supported", 1: "not started", 2: "in progress", COMPLETED: "completed"}
 GIB = 2**30
 
 
@@ -119,9 +120,9 @@ def _fabric(nvml, gpu):
         nvml.nvmlDeviceGetGpuFabricInfoV(gpu, nvml.byref(info))
     except nvml.NVMLError_NotSupported:
         return FABRIC[0]
-    # completed with an error is not completed
-    status = "" if info.status == 0 else f" with status {info.status}"
-    return FABRIC.get(info.state, f"state {info.state}") + status
+    state = FABRIC.get(info.state, f"state {info.state}")
+    # completed with an error is not completed; before that, NVML leaves the status undefined
+    return f"{state} with status {info.status}" if info.state == COMPLETED and info.status != 0 else state
 
 
 def _slowdown(nvml, gpu):

@@ -3,6 +3,8 @@
 from pathlib import Path
 
 RDMA = Path("/sys/class/infiniband")
+# bytes per count, sent, received: InfiniBand and RoCE count words of 4 bytes; EFA counts bytes
+COUNTERS = ((4, "counters/port_xmit_data", "counters/port_rcv_data"), (1, "hw_counters/tx_bytes", "hw_counters/rx_bytes"))
 
 
 def interface_bytes():
@@ -20,6 +22,36 @@ def active_rdma_devices():
     """Names of the RDMA devices of this host that have an active port: mlx5_0."""
     states = sorted(RDMA.glob("*/ports/*/state"))  # 4: ACTIVE
     return sorted({path.parts[-4] for path in states if "ACTIVE" in path.read_text(errors="replace")})
+
+
+def rdma_reader(rdma=RDMA):
+    """A function that returns (sent, received): bytes over all active RDMA ports, which /proc/net/dev does not see. (None, None)
+    where there is none, or one does not count: a sum without one of them would be a wrong number."""
+    active = [path.parent for path in sorted(rdma.glob("*/ports/*/state")) if "ACTIVE" in path.read_text(errors="replace")]
+    counters = [_counters(port) for port in active]
+    if not counters or None in counters:
+        return lambda: (None, None)
+
+    def read():
+        try:
+            return (sum(unit * int(sent.read_text()) for unit, sent, _ in counters),
+                    sum(unit * int(received.read_text()) for unit, _, received in counters))
+        except (OSError, ValueError):
+            return None, None
+
+    return read
+
+
+def _counters(port):
+    """(bytes per count, file of what was sent, of what was received) of a port; None when it counts no bytes."""
+    for unit, *names in COUNTERS:
+        files = [port / name for name in names]
+        try:
+            [int(path.read_text()) for path in files]  # a port that cannot count says `N/A (no PMA)`
+        except (OSError, ValueError):
+            continue
+        return unit, *files
+    return None
 
 
 def carriers(moved, least_bytes):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
 CURVES, TIMELINES = "curves.png", "timelines.png"
 MAX_NAMED = 8  # lines in one legend
 DPI = 110
+_SAMPLED = tuple((title, monitor.COLUMNS.index(column), column.endswith("_bytes")) for title, column in (
+    ("CPU, %", "cpu_percent"), ("memory used, GiB", "memory_used_gib"), ("busiest GPU, %", "gpu_percent"),
+    ("sent over network interfaces, MB/s", "tx_bytes"), ("sent over RDMA, MB/s", "rdma_tx_bytes"),
+    ("all GPUs, W", "gpu_power_w")))  # title, column, whether it counts
 
 
 def draw(folder: Path, observations: Sequence[Observation], profile: profiles.Profile,
@@ -86,16 +91,10 @@ def _timelines(path: Path, samples: Mapping[str, Sequence[Sequence[str]]], shift
     """One panel per quantity, one line per node, all against the fleet's clock as far as the nodes' own were compared with it."""
     placed = {node: monitor.times(rows, shifts.get(node)) for node, rows in sorted(samples.items())}
     began = min(min(times) for times in placed.values())
-    figure, panels = _panels(2, 2, (12, 6.4))
-    cells = {"CPU, %": 2, "memory used, GiB": 3, "busiest GPU, %": 6}
-    for panel, title in zip(panels, [*cells, "sent, MB/s"], strict=True):
+    figure, panels = _panels(2, 3, (16, 6.4))
+    for panel, (title, column, counts) in zip(panels, _SAMPLED, strict=True):
         for node, unix in placed.items():
-            rows, times = samples[node], [moment - began for moment in unix]
-            if title in cells:
-                line = [(time, float(row[cells[title]])) for time, row in zip(times, rows, strict=True) if row[cells[title]]]
-            else:
-                line = [(later, (int(b[4]) - int(a[4])) / max(1e-9, later - time) / 1e6)
-                        for time, later, a, b in zip(times, times[1:], rows, rows[1:], strict=False)]
+            line = _line([moment - began for moment in unix], samples[node], column, counts)
             if line:
                 panel.plot([time for time, _ in line], [number for _, number in line], label=_moved(node, shifts.get(node)),
                            linewidth=1.3)
@@ -110,6 +109,14 @@ def _timelines(path: Path, samples: Mapping[str, Sequence[Sequence[str]]], shift
     start = datetime.fromtimestamp(began, tz=UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     figure.suptitle(f"second 0 is {start} (unix {began:.0f}); {_clocks(placed, shifts)}", fontsize="medium")
     figure.savefig(path)
+
+
+def _line(times: Sequence[float], rows: Sequence[Sequence[str]], column: int, counts: bool) -> list[tuple[float, float]]:
+    """(second, number) of what was measured; where the cells count bytes, MB/s since the sample before."""
+    told = [(time, number) for time, row in zip(times, rows, strict=True) if (number := monitor.cell(row, column)) is not None]
+    if not counts:
+        return told
+    return [(later, (b - a) / max(1e-9, later - time) / 1e6) for (time, a), (later, b) in pairwise(told)]
 
 
 def _moved(node: str, shift: clock.Shift | None) -> str:

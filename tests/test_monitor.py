@@ -1,0 +1,198 @@
+"""The monitor: what it reads of RDMA ports, when it samples, how its samples are counted, and samples of older runs."""
+
+import sys
+from pathlib import Path
+
+import pytest
+from bringup import figures, judge, plan, profile
+from bringup.drills import DRILLS
+from bringup.parsers import monitor
+from bringup.records import Outcome, Run
+from runs_for_tests import FIXTURES
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "infrastructure-validation/probes"))
+import transport
+
+ROW = "0: n0,{at:.3f},1.0,1.00,{sent},0,,,"
+
+
+@pytest.fixture
+def sampler(monkeypatch):
+    """The probe, which has the name of its parser."""
+    monkeypatch.syspath_prepend(FIXTURES.parents[1] / "infrastructure-validation/probes")
+    monkeypatch.delitem(sys.modules, "monitor", raising=False)
+    import monitor as probe
+
+    return probe
+
+
+def port(root: Path, device: str, state: str = "4: ACTIVE", **files: object) -> Path:
+    """A port of an RDMA device in a made-up sysfs; counters__x is counters/x."""
+    folder = root / device / "ports/1"
+    for name, text in {"state": state, **files}.items():
+        path = folder / name.replace("__", "/")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"{text}\n")
+    return folder
+
+
+def words(sent: object, received: object) -> dict[str, object]:
+    return {"counters__port_xmit_data": sent, "counters__port_rcv_data": received}
+
+
+def efa(sent: object, received: object) -> dict[str, object]:
+    return {"hw_counters__tx_bytes": sent, "hw_counters__rx_bytes": received}
+
+
+# ---- RDMA ports
+
+def test_infiniband_counts_words_of_four_bytes_and_efa_counts_bytes(tmp_path):
+    port(tmp_path, "mlx5_0", **words(100, 10))
+    port(tmp_path, "mlx5_1", **words(200, 20))
+    assert transport.rdma_reader(tmp_path)() == (1200, 120)
+    port(tmp_path, "rdmap113s0", **efa(7, 5))
+    assert transport.rdma_reader(tmp_path)() == (1207, 125)
+
+
+def test_a_port_that_cannot_count_words_is_read_in_bytes(tmp_path):
+    port(tmp_path, "rdmap113s0", **words("N/A (no PMA)", "N/A (no PMA)"), **efa(7, 5))
+    assert transport.rdma_reader(tmp_path)() == (7, 5)
+
+
+def test_without_an_rdma_device_there_is_nothing_to_count(tmp_path):
+    assert transport.rdma_reader(tmp_path / "nowhere")() == (None, None)
+    port(tmp_path, "mlx5_0", state="1: DOWN", **words(100, 10))
+    assert transport.rdma_reader(tmp_path)() == (None, None)
+
+
+def test_a_sum_that_lacks_one_active_port_is_no_sum(tmp_path):
+    port(tmp_path, "mlx5_0", **words(100, 10))
+    port(tmp_path, "rxe0")
+    assert transport.rdma_reader(tmp_path)() == (None, None)
+
+
+def test_a_counter_that_goes_away_later_empties_the_cells_and_ends_nothing(tmp_path):
+    folder = port(tmp_path, "mlx5_0", **words(100, 10))
+    read = transport.rdma_reader(tmp_path)
+    (folder / "counters/port_rcv_data").unlink()
+    assert read() == (None, None)
+
+
+# ---- when it samples
+
+def moments(sampler, reading_s: float, until_s: float) -> list[float]:
+    """Of the samples, where each reading takes so long."""
+    due, taken = 1.0, []
+    while due < until_s:
+        taken.append(due)
+        due = sampler.after(due, due + reading_s)
+    return taken
+
+
+def test_a_slow_reading_does_not_shift_the_samples_that_follow(sampler):
+    assert moments(sampler, 0.7, 60) == [float(second) for second in range(1, 60)]
+
+
+def test_moments_that_a_reading_overran_are_left_out_and_not_made_up_for(sampler):
+    assert moments(sampler, 2.5, 12) == [1.0, 4.0, 7.0, 10.0]
+    assert sampler.after(5.0, 4.999) == 6.0  # woken a moment early
+
+
+def test_the_columns_are_those_that_the_parser_reads(sampler, monkeypatch, capsys):
+    monkeypatch.setattr(sampler, "PERIOD_S", 0.01)
+    monkeypatch.setattr(sampler, "rdma_reader", lambda: lambda: (8, 4))
+    monkeypatch.setenv("SLURMD_NODENAME", "n0")
+    monkeypatch.setenv("BRINGUP_DRILL", "stop-monitor:n0")
+    sampler.main()
+    rows, problems = monitor.samples(capsys.readouterr().out, "f")
+    assert problems == []
+    assert [len(row) for row in rows["n0"]] == [len(monitor.COLUMNS)]
+    assert rows["n0"][0][monitor.RDMA_SENT:] == ["8", "4"]
+    assert monitor.cell(rows["n0"][0], monitor.OWN) is not None
+
+
+# ---- how completely a node was sampled
+
+def sampled(count: int, *, first: float = 100.0, tail: str = "", sent: int = 0) -> str:
+    return "".join(ROW.format(at=first + second, sent=sent * second) + tail + "\n" for second in range(count))
+
+
+def judged(text: str, duration_s: float) -> Outcome:
+    run = Run(phase="nccl_monitoring", name="x", profile_sha256="", nodes=["n0"], gpus_per_node=2, ranks_per_node=2,
+              profile="generic", planned=plan.plan("nccl_monitoring", ["n0"], 2, set()), not_applicable=[], argv=[],
+              git_commit=None, git_dirty=None, slurm_job_id=None, slurm_restart_count=0, opened_at="now")
+    verdicts = judge.judge(run, profile.load("generic"), monitor.parse(text, "f", duration_s)).verdicts
+    return next(v.outcome for v in verdicts if v.gate == "nccl.monitor.coverage")
+
+
+@pytest.mark.parametrize(("count", "duration_s", "outcome"), [
+    (3, 4.0, Outcome.PASS), (10, 20.0, Outcome.FAIL), (1, 1.0, Outcome.PASS), (1, 4.0, Outcome.FAIL), (16, 20.0, Outcome.PASS),
+    (15, 20.0, Outcome.FAIL), (240, 300.0, Outcome.PASS), (239, 300.0, Outcome.FAIL)])
+def test_three_samples_in_four_seconds_are_enough_and_ten_in_twenty_are_not(count, duration_s, outcome):
+    assert judged(sampled(count), duration_s) is outcome
+
+
+def test_samples_around_the_turn_of_a_second_are_each_counted():
+    """At 1.999, 3.001, 3.999 and 5.001 two fall into one second of the clock, and one second has none."""
+    text = "".join(ROW.format(at=100 + second + (0.999 if second % 2 else 0.001), sent=0) + "\n" for second in range(20))
+    uneven = "".join(ROW.format(at=second + (-0.001 if second % 2 else 0.001), sent=0) + "\n" for second in range(100, 120))
+    assert judged(text, 20.0) is Outcome.FAIL  # every second pair is one sample, taken twice
+    assert judged(uneven, 20.0) is Outcome.PASS
+
+
+def test_a_sample_repeated_is_no_second_sample():
+    assert judged(sampled(10) * 2, 20.0) is Outcome.FAIL
+
+
+# ---- what was sent
+
+def values(text: str, quantity: str) -> tuple[object, str | None]:
+    return next((one.value, one.why) for one in monitor.parse(text, "f", 9.0).observations if one.quantity == quantity)
+
+
+def test_what_rdma_carried_is_told_beside_what_the_network_carried():
+    text = "".join(ROW.format(at=100 + second, sent=second * 10**6) + f",0.10,{second * 10**9},{second}\n" for second in range(6))
+    assert values(text, "monitor.rdma_sent") == (5.0, "over all active RDMA ports")
+    assert values(text, "monitor.sent")[0] == 0.005
+    assert values(text, "monitor.overhead")[0] == 0.1
+
+
+@pytest.mark.parametrize(("tail", "why"), [
+    (",0.10,,", "no active RDMA port counted its bytes"), (",0.10", "the sampler did not look at RDMA ports"),
+    ("", "the sampler did not look at RDMA ports")])
+def test_samples_of_older_runs_are_read_and_what_they_lack_is_said(tail, why):
+    assert monitor.samples(sampled(3, tail=tail), "f")[1] == []
+    assert values(sampled(3, tail=tail), "monitor.rdma_sent") == (None, why)
+    assert values(sampled(3, tail=tail), "monitor.overhead")[0] == (0.1 if tail else None)
+
+
+def test_a_counter_that_went_back_sent_nothing_that_is_known():
+    text = sampled(1, tail=",0.10,500,0") + sampled(1, first=101.0, tail=",0.10,20,0")
+    assert values(text, "monitor.rdma_sent") == (None, "the counter went back, from 500 to 20 bytes")
+
+
+def test_a_row_of_another_length_is_no_sample():
+    assert len(monitor.samples(sampled(1, tail=",0.10,5") + sampled(1, tail=",0.10,5,5,5"), "f")[1]) == 3
+
+
+@pytest.mark.parametrize("digits", ["9" * 400, "9" * 5000, "\u0663", "nan", "inf"])
+def test_a_number_that_nobody_could_have_counted_is_none(digits):
+    assert values(sampled(2, tail=f",0.10,{digits},0"), "monitor.rdma_sent")[0] is None
+    assert values(sampled(2, tail=f",{digits},0,0"), "monitor.overhead")[0] is None
+    assert len(monitor.samples(ROW.format(at=100.0, sent=digits), "f")[1]) == 2
+
+
+def test_every_column_that_is_drawn_is_drawn_from_its_own_cells():
+    rows, _ = monitor.samples("".join(ROW.format(at=100 + second, sent=second * 10**6) + f",0.10,{second * 10**7},\n"
+                                      for second in range(3)), "f")
+    lines = {title: figures._line([0.0, 1.0, 2.0], rows["n0"], column, counts) for title, column, counts in figures._SAMPLED}
+    assert lines == {"CPU, %": [(0.0, 1.0), (1.0, 1.0), (2.0, 1.0)], "memory used, GiB": [(0.0, 1.0), (1.0, 1.0), (2.0, 1.0)],
+                     "busiest GPU, %": [], "all GPUs, W": [], "sent over network interfaces, MB/s": [(1.0, 1.0), (2.0, 1.0)],
+                     "sent over RDMA, MB/s": [(1.0, 10.0), (2.0, 10.0)]}
+
+
+def test_the_drill_of_a_sampler_that_ends_is_found_in_a_step_of_three_seconds(sampler):
+    drill = next(drill for drill in DRILLS if drill.id == "monitor-stops")
+    text = sampled(sampler.DRILL_SAMPLES)
+    assert judged(text, 3.0) is Outcome.FAIL
+    assert drill.says in str(values(text, "monitor.coverage")[1])
