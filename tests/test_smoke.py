@@ -156,7 +156,7 @@ def test_gates_without_a_drill_fail_on_bad_evidence(tmp_path, gate, value):
 
 
 def test_without_evidence_nothing_of_the_phase_passes(tmp_path):
-    run = run_of(tmp_path, "n0", "n1", "n2")
+    run = run_of(tmp_path, "n0", "n1", "n2", gpus=3)
     verdicts = judge(run, profile.load("generic"), Parsed()).verdicts
     assert {verdict.gate for verdict in verdicts} == {gate.id for gate in of_phase("smoke")}
     assert {verdict.outcome for verdict in verdicts} == {Outcome.INCOMPLETE}
@@ -219,6 +219,53 @@ def test_the_spread_of_all_gpus_names_the_slowest_and_the_fastest():
     assert spread.why == "4 devices: n1/GPU-c 500, median 695, n1/GPU-d 710 TFLOP/s"
 
 
+def gpus(tmp_path, gpus_per_node: int = 4, **nodes: list[float | None]) -> dict[str, tuple[Outcome, str]]:
+    """What is judged of nodes whose GPUs multiply at these speeds."""
+    run = run_of(tmp_path, *nodes, gpus=gpus_per_node)
+    parsed = Parsed()
+    for node, several in nodes.items():
+        for index, speed in enumerate(several):
+            parsed.saw("smoke.compute.gpu.tflops", f"{node}/GPU-{index}", speed, "TFLOP/s", "f", "why" if speed is None else None)
+    smoke.slowest_of_nodes(parsed, run)
+    return {v.subject: (v.outcome, f"{v.observed} {v.cause}") for v in judge(run, profile.load("generic"), parsed).verdicts
+            if v.gate == "smoke.compute.gpu_peers"}
+
+
+def test_one_gpu_of_eight_that_is_a_third_slower_fails_on_a_single_node_and_is_named(tmp_path):
+    healthy = [700.0, 705.0, 690.0, 710.0, 695.0, 700.0, 702.0]
+    found = gpus(tmp_path, gpus_per_node=8, n0=[*healthy[:3], 490.0, *healthy[3:]])
+    assert found["n0"][0] is Outcome.FAIL
+    assert "0.7 (GPU-3 490, the median of 8 GPUs is 700 TFLOP/s)" in found["n0"][1]
+    assert gpus(tmp_path / "healthy", gpus_per_node=8, n0=[*healthy, 680.0])["n0"][0] is Outcome.PASS
+
+
+def test_of_two_nodes_the_one_with_the_slow_gpu_is_named_and_so_is_one_that_is_slow_as_a_whole(tmp_path):
+    fast = [700.0, 705.0, 690.0, 710.0]
+    found = gpus(tmp_path, n0=fast, n1=[700.0, 690.0, 490.0, 710.0])
+    assert {node: outcome for node, (outcome, _) in found.items()} == {"n0": Outcome.PASS, "n1": Outcome.FAIL}
+    found = gpus(tmp_path / "whole", n0=fast, n1=[490.0] * 4)
+    assert {node: outcome for node, (outcome, _) in found.items()} == {"n0": Outcome.PASS, "n1": Outcome.FAIL}
+
+
+@pytest.mark.parametrize("silent", [[700.0, 690.0, 705.0], [700.0, 690.0, 705.0, None]])
+def test_a_node_of_which_a_gpu_says_nothing_is_incomplete_and_not_as_fast_as_the_rest(tmp_path, silent):
+    found = gpus(tmp_path, n0=[700.0] * 4, n1=silent)
+    assert (found["n0"][0], found["n1"][0]) == (Outcome.PASS, Outcome.INCOMPLETE)
+    assert "3 of 4 GPUs told their speed" in found["n1"][1]
+
+
+def test_a_node_that_computed_on_its_cpu_has_no_slowest_gpu(tmp_path):
+    parsed = Parsed()
+    parsed.saw("smoke.compute.gpu.tflops", "n0/cpu", 0.2, "TFLOP/s", "f")
+    smoke.slowest_of_nodes(parsed, run_of(tmp_path, "n0", gpus=4))
+    assert [(one.value, one.why) for one in parsed.observations[1:]] == [(None, "0 of 4 GPUs told their speed")]
+
+
+def test_gpus_are_compared_where_a_node_has_peers_enough_and_not_where_there_is_no_gpu(tmp_path):
+    assert gpus(tmp_path, gpus_per_node=2, n0=[700.0, 490.0]) == {}
+    assert profile.load("local-cpu").reason_not_applicable("smoke.compute.gpu_peers") is not None
+
+
 def test_facts_of_compute_are_bounded_lines():
     text = json.dumps({"devices": [f"NVIDIA H100 80GB HBM3 GPU-{index:032x}" for index in range(8)]})
     assert len(text) < 1000 - 200
@@ -246,6 +293,17 @@ def test_sums_stay_exact_in_float32_and_every_position_matters(compute):
         assert size % 112 == 0
         assert size * 9 < 2**24
     assert len({value for row in compute.factors(7)[2] for value in row}) > 3
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
+def test_the_wrong_element_of_a_drill_is_seen_in_every_dtype(compute, dtype):
+    """One more was lost in bf16, whose neighbours are 64 apart where the sums of a GPU's product lie."""
+    import torch
+
+    table = torch.tensor(compute.factors(compute.SIZE["cuda"])[2], dtype=torch.float64).to(getattr(torch, dtype))
+    product = table.clone()
+    compute.spoil(product)
+    assert int((product != table).sum()) == 1
 
 
 def test_two_unknown_filesystem_types_are_not_one_type(tmp_path):

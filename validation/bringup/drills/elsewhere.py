@@ -12,6 +12,7 @@ from bringup.profile import Profile
 
 _NODE = re.compile(r"\bn([0-3])\b")
 _RANK = re.compile(r"\bn([0-3])/rank(\d+)\b")
+_SIZE = re.compile(r"(?<= at) \d+[KMG]iB$")  # of a message: which ones are measured depends on the engine
 _ASKED = re.compile(r"(?<=:)(\d+)(?=@|$)")  # of BRINGUP_DRILL=kill-rank:3@4: a number after the colon is a rank
 
 
@@ -35,7 +36,7 @@ def on_nodes(drill: Drill, names: tuple[str, ...], gpus: int) -> Drill:
 
     environment = tuple((name, asked(value) if name == "BRINGUP_DRILL" else value) for name, value in drill.environment)
     # a number that stands first is a count of the declared cluster's GPUs or ranks
-    says = "" if gpus != drill.gpus and drill.says[:1].isdigit() else text(drill.says)
+    says = "" if gpus != drill.gpus and drill.says[:1].isdigit() else text(_SIZE.sub("", drill.says))
     return replace(drill, environment=environment, subject=text(drill.subject), says=says, also=pairs(drill.also),
                    consequences=pairs(drill.consequences), silent=tuple(text(subject) for subject in drill.silent))
 

@@ -1,7 +1,7 @@
 """Faults of the smoke phase. Data only.
 
-Without a drill: smoke.compute.host_to_device and .device_to_device need GPUs, smoke.cpu.near_gpu a GPU at a NUMA node; a
-unit test shows each failing on bad evidence.
+Without a drill: smoke.compute.host_to_device, .device_to_device and .gpu_peers need GPUs, smoke.cpu.near_gpu a GPU at a NUMA
+node; a unit test shows each failing on bad evidence.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ SMOKE: tuple[Drill, ...] = (
     Drill(id="slow-matmul", fault="one node of four computes slowly", phase="smoke", nodes=4,
           environment=(("BRINGUP_DRILL", "slow-matmul:n1"), *_COMPUTE), where="anywhere",
           gate="smoke.compute.peers", subject="n1", outcome=Outcome.FAIL, says="the median of",
-          also=(("smoke.compute.tflops", "n1"),)),
+          also=(("smoke.compute.tflops", "n1"),), consequences=(("smoke.compute.gpu_peers", "n1"),)),
     # 4 % of a core: torch takes most of a minute to start there, and the products are those of a node that is throttled to nothing
     Drill(id="cpu-throttled", fault="the kernel gives one node of four a fraction of a core", phase="smoke", nodes=4,
           inject=(("throttle", "n1", "4"),), undo=(("throttle", "n1", "off"),), environment=_COMPUTE,

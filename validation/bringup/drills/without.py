@@ -34,7 +34,8 @@ WITHOUT: tuple[Without, ...] = (
             "a Slurm in which it is wrong does not start, or has no such plugin", "test_discovery.py"),
     Without(("discovery.memlock", "discovery.slurm.kill_on_bad_exit", "discovery.slurm.health_check", "discovery.slurm.prolog",
              "discovery.slurm.epilog"), "profile local-cpu calls it not applicable", "test_discovery.py"),
-    Without(("smoke.compute.host_to_device", "smoke.compute.device_to_device"), "it needs a GPU", "test_smoke.py"),
+    Without(("smoke.compute.host_to_device", "smoke.compute.device_to_device", "smoke.compute.gpu_peers"), "it needs a GPU",
+            "test_smoke.py"),
     Without(("smoke.fs.late_lookup",), "no filesystem here is that late and still comes: smoke.fs.pair.late_lookup has the drill",
             "test_drill_campaign.py"),
     Without(("nccl.gdr", "nccl.nics", "nccl.nvls"), "no InfiniBand and no NVSwitch here; on a cluster that has them, "

@@ -21,6 +21,7 @@ def derive(parsed: Parsed, run: Run) -> None:
     dependency_and_latency(parsed)
     warned_before_it_began(parsed)
     spread_of_gpus(parsed)
+    slowest_of_nodes(parsed, run)
 
 
 def ended_job(text: str, where: str, *, name: str) -> Parsed:
@@ -136,6 +137,29 @@ def spread_of_gpus(parsed: Parsed) -> None:
     middle = statistics.median(speed for speed, _ in told)
     parsed.saw("smoke.compute.spread", "job", round((high - low) / middle, 4) if middle > 0 else None, "share", slowest.evidence,
                f"{len(told)} devices: {slowest.subject} {low:.4g}, median {middle:.4g}, {fastest.subject} {high:.4g} TFLOP/s")
+
+
+def slowest_of_nodes(parsed: Parsed, run: Run) -> None:
+    """smoke.compute.gpu_of_median per node: its slowest GPU against the median of all GPUs of all nodes; the GPU is named. Unknown
+    for a node of which a GPU said nothing: that one may be the slowest."""
+    told: dict[str, dict[str, float]] = {}
+    evidence: dict[str, str] = {}
+    for subject, several in by_subject(parsed, "smoke.compute.gpu.tflops").items():
+        node, _, device = subject.partition("/")
+        gpus = told.setdefault(node, {})
+        evidence.setdefault(node, several[0].evidence)
+        speeds = [float(one.value) for one in several if isinstance(one.value, int | float)]
+        if device != "cpu" and len(speeds) == len(several):
+            gpus[device] = min(speeds)
+    everyone = [speed for gpus in told.values() for speed in gpus.values()]
+    middle = statistics.median(everyone) if everyone else 0.0
+    for node, gpus in told.items():
+        value, why = None, f"{len(gpus)} of {run.gpus_per_node} GPUs told their speed"
+        if len(gpus) >= run.gpus_per_node and middle > 0:
+            slowest = min(gpus, key=lambda gpu: gpus[gpu])
+            value = round(gpus[slowest] / middle, 4)
+            why = f"{slowest} {gpus[slowest]:.4g}, the median of {len(everyone)} GPUs is {middle:.4g} TFLOP/s"
+        parsed.saw("smoke.compute.gpu_of_median", node, value, "ratio", evidence[node], why)
 
 
 def warned_before_it_began(parsed: Parsed) -> None:
