@@ -4,6 +4,7 @@ Bounded: so many bytes, or LIMIT_S. The same two quantities as plain I/O gives, 
 """
 
 import json
+import math
 import os
 import shutil
 import subprocess
@@ -48,10 +49,14 @@ def figures(text, direction, said=""):
         done, error, version = job[direction], int(job["error"]), str(record["fio version"])
         speed, moved = done["bw_bytes"] / 1e9, round(done["io_bytes"] / 2**20)
         slowest = done["clat_ns"].get("percentile", {}).get("99.000000")
-    except (ValueError, LookupError, TypeError, AttributeError) as problem:
+        blocks = "" if slowest is None else f", 99 of 100 blocks within {float(slowest) / 1e6:.3g} ms"
+        why = os.strerror(error)
+        if not math.isfinite(speed):
+            raise ValueError(f"{speed} GB/s")
+    except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError) as problem:
         raise NoFigure(f"fio's output cannot be read ({type(problem).__name__}); {said or 'it said nothing'}") from problem
     if error:
-        raise NoFigure(f"fio: {os.strerror(error)}")
+        raise NoFigure(f"fio: {why}")
     if speed <= 0:
         raise NoFigure(f"fio moved {moved} MiB, too little to be timed; {said}")
-    return round(speed, 4), moved, version if slowest is None else f"{version}, 99 of 100 blocks within {slowest / 1e6:.3g} ms"
+    return round(speed, 4), moved, f"{version}{blocks}"

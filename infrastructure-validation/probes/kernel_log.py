@@ -49,7 +49,7 @@ def read_log():
         raise OSError(errno.ENODATA, f"{KMSG} is empty")
     # "6,339,5140900,-;message": the third number is microseconds since boot
     first = records[0].partition(";")[0].split(",")
-    seconds = int(first[2]) / 1e6 if len(first) > 2 and first[2].isdigit() else None
+    seconds = int(first[2]) / 1e6 if len(first) > 2 and re.fullmatch("[0-9]{1,18}", first[2]) else None
     return records, "reaches back to the boot" if seconds == 0 else f"reaches back to {seconds} s after the boot"
 
 

@@ -66,8 +66,8 @@ def gather(folders: Sequence[Path], profile: Profile | None = None) -> Collectio
             if step.folder is None:
                 absent.append(Absent(step.phase, step.why_not_run or "did not run"))
                 continue
-            path = _found(step.folder, folder)
             try:
+                path = _found(step.folder, folder)
                 judged[path] = _judged(path, profile)
                 seconds[path] = step.seconds
             except (runs.RunError, ProfileError, RecordError) as error:
@@ -83,8 +83,11 @@ def gather(folders: Sequence[Path], profile: Profile | None = None) -> Collectio
 def _found(recorded: str, playbook: Path) -> Path:
     """A step's folder, which is recorded from the repository's root: in the tree that the playbook lies in, which may be a copy."""
     root = playbook.resolve().parents[3:4]  # validation/results/playbook/<name>
-    return next((path for path in ((base / recorded).resolve() for base in [*root, REPOSITORY]) if path.is_dir()),
-                REPOSITORY / recorded)
+    try:
+        return next((path for path in ((base / recorded).resolve() for base in [*root, REPOSITORY]) if path.is_dir()),
+                    REPOSITORY / recorded)
+    except (OSError, ValueError) as error:  # too long a name, or a NUL in it
+        raise runs.RunError(f"{recorded[:60]!r} is no folder: {error.args[-1]}") from error
 
 
 def _judged(folder: Path, profile: Profile | None) -> Judged:

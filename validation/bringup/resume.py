@@ -42,10 +42,8 @@ def kept(folder: Path, playbook: Playbook, planned: list[str], profile: Profile,
 
 
 def newest_attempt(phase: Phase, name: str) -> Path | None:
-    """A requeued job wrote into a folder of its own, -r1."""
-    first = runs.folder_of(phase, name)
-    attempts = sorted(first.parent.glob(f"{first.name}-r[0-9]*"))
-    return attempts[-1] if attempts else first if first.exists() else None
+    """None when the run never came to open a folder."""
+    return next(reversed(runs.attempts(phase, name)), None)
 
 
 def _unseen(phase: Phase, folder: Path, name: str, console: Console) -> Step | None:

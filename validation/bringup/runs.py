@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import contextlib
 import glob
 import hashlib
@@ -60,9 +61,11 @@ def folder_of(phase: Phase, name: str) -> Path:
 
 
 def attempts(phase: Phase, name: str) -> list[Path]:
-    """Folders of this run that exist, in order: a requeued job wrote into one of its own, -r1."""
+    """Folders of this run that exist, in order: a requeued job wrote into one of its own, -r1, and by the tenth time -r10."""
     first = folder_of(phase, name)
-    return [path for path in (first, *sorted(first.parent.glob(f"{first.name}-r[0-9]*"))) if path.is_dir()]
+    again = {path.name.removeprefix(f"{first.name}-r"): path for path in first.parent.glob(f"{glob.escape(first.name)}-r[0-9]*")}
+    in_order = sorted((number for number in again if number.isdecimal()), key=int)
+    return [path for path in (first, *(again[number] for number in in_order)) if path.is_dir()]
 
 
 def git_commit() -> str | None:

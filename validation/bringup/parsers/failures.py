@@ -186,11 +186,13 @@ def _error_times(parsed: Parsed, folder: Path) -> dict[str, int]:
         if one.quantity != "train.rank.error_file":
             continue
         path = folder / str(one.value or (one.why or "").rpartition("it had said ")[2])
-        if not path.resolve().is_relative_to((folder / "raw").resolve()):
-            continue
-        try:
+        try:  # a name may hold a NUL, be too long, or lead out of the folder; and the file is whatever a rank left
+            if not path.resolve().is_relative_to((folder / "raw").resolve()):
+                continue
             record = json.loads(path.read_text(encoding="utf-8"))
-            times[one.subject] = int(record["message"]["extraInfo"]["timestamp"])
-        except (OSError, ValueError, KeyError, TypeError):
+            second = int(record["message"]["extraInfo"]["timestamp"])
+            datetime.fromtimestamp(second, UTC)  # refuses what is no date
+            times[one.subject] = second
+        except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
             continue  # it did not raise, or was cut off: then there is no time, and its state says what is known
     return times

@@ -39,12 +39,11 @@ def parse(text: str, where: str, node: str) -> Parsed:
     evidence = f"{where}:{header + 1}"
     lost = [name for name in names if name not in paths] or [nic for nic in nics if nic not in legend]
     if lost:
-        why = f"cut off: nothing about {', '.join(lost[:3])}"
-        parsed.problems.append(f"{where}: {why}")
-        for quantity in ("discovery.topology", "discovery.topology.nic"):
-            parsed.saw(quantity, node, None, "text", evidence, why)
-        return parsed
+        return _unreadable(parsed, where, node, evidence, f"cut off: nothing about {', '.join(lost[:3])}")
     between = sorted({paths[one][other] for one in gpus for other in gpus if one != other})
+    unlikely = [f"{gpu} to {nic}: {paths[gpu][nic]}" for gpu in gpus for nic in nics if paths[gpu][nic] not in NEAR_FIRST]
+    if unlikely or not gpus:
+        return _unreadable(parsed, where, node, evidence, f"no path between a GPU and a NIC: {', '.join(unlikely[:3]) or 'no GPU'}")
     nearest = {gpu: min((paths[gpu][nic] for nic in nics), key=NEAR_FIRST.index, default=None) for gpu in gpus}
     beside = [f"{gpu} {' '.join(legend[nic] for nic in nics if paths[gpu][nic] == path)} {path}"
               for gpu, path in nearest.items() if path]
@@ -55,4 +54,11 @@ def parse(text: str, where: str, node: str) -> Parsed:
         parsed.saw("discovery.topology.nic", node, nearest[worst], "text", evidence, worst)
     else:
         parsed.saw("discovery.topology.nic", node, None, "text", evidence, "nvidia-smi knows no NIC of this node")
+    return parsed
+
+
+def _unreadable(parsed: Parsed, where: str, node: str, evidence: str, why: str) -> Parsed:
+    parsed.problems.append(f"{where}: {why}")
+    for quantity in ("discovery.topology", "discovery.topology.nic"):
+        parsed.saw(quantity, node, None, "text", evidence, why)
     return parsed
