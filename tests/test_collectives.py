@@ -5,10 +5,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from bringup import judge, plan, profile
-from bringup.parsers import facts
+from bringup import figures, judge, plan, profile, runs
+from bringup.parsers import curve, facts
 from bringup.parsers.result import Parsed
+from bringup.phases import PHASES
 from bringup.records import Outcome, Run, Verdict
+from runs_for_tests import FIXTURES
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "infrastructure-validation/probes"))
 import collectives
@@ -72,3 +74,85 @@ def test_a_rank_without_a_gpu_is_incomplete_and_no_device_of_its_own():
 def test_ranks_take_devices_in_turn_and_wrap_around_where_there_are_fewer(monkeypatch, allowed, taken):
     monkeypatch.setattr(gpus, "openable", lambda: (allowed, []))
     assert [collectives.placeholder(local) for local in (0, 1)] == taken
+
+
+# --- one GPU alone ----------------------------------------------------------------------------------------------------------
+
+# of a node with several GPUs; the last line is what a rank that has no peer can only say
+ALONE = """\
+0: {"probe": "collectives", "at": "n0", "subject": "1-gpu", "quantity": "nccl.ranks", "value": 1, "unit": "count"}
+0: {"probe": "collectives", "at": "n0", "subject": "1-gpu", "quantity": "nccl.hosts", "value": 1, "unit": "count"}
+0: {"probe": "collectives", "at": "n0", "subject": "1-gpu", "quantity": "nccl.devices", "value": 1, "unit": "count"}
+0: {"probe": "collectives", "at": "n0", "subject": "1-gpu", "quantity": "nccl.all_reduce.time@8KiB", "value": 23.9, "unit": "us"}
+0: {"probe": "collectives", "at": "n0", "subject": "1-gpu", "quantity": "nccl.wrong_values", "value": 0, "unit": "count"}
+0: {"probe": "collectives", "at": "n0", "subject": "n0/rank0", "quantity": "nccl.rank.wrong_values", "value": 0, "unit": "count"}
+0: {"probe": "collectives", "at": "n0", "subject": "n0/rank0", "quantity": "nccl.rank.local_time", "value": 1.0, "unit": "ratio"}
+0: {"probe": "collectives", "at": "n0", "end": 7}
+"""
+ONE_RANK = {"nccl.step", "nccl.ranks", "nccl.hosts", "nccl.devices", "nccl.wrong_values"}
+
+
+def scaling(results: Path, gpus_per_node: int = 2) -> Path:
+    return runs.open_run(PHASES["nccl_scaling"], nodes=["n0", "n1"], gpus_per_node=gpus_per_node, ranks_per_node=gpus_per_node,
+                         profile=profile.load("local-cpu"), argv=[], results=results)
+
+
+def test_one_gpu_is_the_first_scale_and_is_planned_for_no_speed_and_no_network():
+    planned = plan.plan("nccl_scaling", ["n0", "n1"], 2, set())
+    assert planned["nccl.step"] == ["1-gpu", "1-node", "2-nodes"]
+    assert {gate for gate, subjects in planned.items() if "1-gpu" in subjects} == ONE_RANK
+
+
+@pytest.mark.parametrize(("phase", "gpus_per_node", "scales"), [
+    ("nccl_scaling", 1, ["1-node", "2-nodes"]), ("nccl_monitoring", 2, ["2-nodes"]), ("nccl_monitoring", 1, ["2-nodes"])])
+def test_one_gpu_is_no_scale_where_it_is_all_of_a_node_or_all_nodes_run_at_once(phase, gpus_per_node, scales):
+    assert plan.plan(phase, ["n0", "n1"], gpus_per_node, set())["nccl.ranks"] == scales
+
+
+def test_one_gpu_that_computes_rightly_passes_and_says_nothing_of_its_rank_among_others(tmp_path):
+    folder = scaling(tmp_path)
+    (folder / "raw/collectives-1gpu.jsonl").write_text(ALONE)
+    (folder / "raw/collectives-1gpu.rc").write_text("0\n")
+    judged = judge.judge_folder(folder)[1].verdicts
+    assert {one.gate for one in judged if one.subject == "1-gpu" and one.outcome is Outcome.PASS} == ONE_RANK
+    assert {one.outcome for one in judged if one.subject == "n0/rank0"} == {Outcome.INCOMPLETE}
+
+
+def test_one_gpu_that_computes_wrongly_or_ends_badly_fails(tmp_path):
+    folder = scaling(tmp_path)
+    (folder / "raw/collectives-1gpu.jsonl").write_text(ALONE.replace('wrong_values", "value": 0', 'wrong_values", "value": 3'))
+    (folder / "raw/collectives-1gpu.rc").write_text("134\n")
+    judged = {(one.gate, one.subject): one for one in judge.judge_folder(folder)[1].verdicts}
+    assert judged["nccl.wrong_values", "1-gpu"].outcome is judged["nccl.step", "1-gpu"].outcome is Outcome.FAIL
+
+
+def test_the_bandwidth_that_nccl_tests_print_for_one_gpu_is_no_point_of_any_curve(tmp_path):
+    folder = scaling(tmp_path)
+    rows = "".join(f"{size:12} {size // 4:10} float sum -1  5.1 1.6 0.00 0  5.0 1.6 0.00 0\n" for size in (8192, 2**30))
+    table = (FIXTURES / "nccl/tests-healthy.txt").read_text()
+    columns = next(line for line in table.splitlines() if "busbw" in line)
+    device = "#  Rank  0 Group  0 Pid  81 on n0 device  0 [0000:19:00] NVIDIA H100 80GB HBM3\n"
+    for listed in (device, ""):  # with the list of devices cut out one rank cannot be told from many
+        (folder / "raw/all_reduce_perf-1gpu.txt").write_text(f"{listed}{columns}\n{rows}# Out of bounds values : 0 OK\n")
+        seen, verdicts = judge.judge_folder(folder)
+        assert {one.subject for one in seen.observations if one.quantity == "nccl.all_reduce.time@1GiB"} == {"1-gpu"}
+        assert curve.curves(seen.observations) == {}
+        assert figures.draw(folder, seen.observations, profile.load("local-cpu")) == []
+        assert not [one for one in seen.observations if one.quantity.startswith("nccl.curve")]
+        assert next(one for one in verdicts.verdicts if (one.gate, one.subject) == ("nccl.wrong_values", "1-gpu")).outcome \
+            is Outcome.PASS
+
+
+def test_no_folder_among_the_evidence_is_taken_for_that_of_a_scale_by_mistake(tmp_path):
+    folder = scaling(tmp_path)
+    for name in ("nccl-1x", "nccl-0", "nccl-", "nccl-1gpu2"):
+        (folder / "raw" / name).mkdir()
+        (folder / "raw" / name / "n0.log").write_text("x")
+    (folder / "raw/collectives-0.rc").write_text("0\n")
+    assert {one.quantity for one in judge.judge_folder(folder)[0].observations} == {"run.restarts"}
+
+
+@pytest.mark.parametrize(("name", "size"), [("16MiB", 2**24), ("8B", 8), *((name, None) for name in (
+    "MiB", "²KiB", "1.5GiB", "-1B", "9" * 5000 + "B"))], ids=lambda value: str(value)[:8])
+def test_a_size_is_whole_and_of_ordinary_digits_or_none(name, size):
+    assert curve.size_bytes(name) == size

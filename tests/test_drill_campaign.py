@@ -301,6 +301,29 @@ def test_what_is_no_rank_and_no_node_stays():
     assert there.subject == "2-nodes"
 
 
+def test_a_size_is_asked_for_by_its_place_and_is_another_one_on_gpus(monkeypatch):
+    """4MiB is not measured on GPUs, and 16MiB is not the largest there."""
+    monkeypatch.syspath_prepend(TESTS.parent / "infrastructure-validation/probes")
+    import bench
+    import collectives
+
+    engines = {"here": collectives.CPU_SIZES, "on GPUs": collectives.GPU_SIZES}
+    found = {}
+    for drill in (one for one in drills.DRILLS if dict(one.environment).get("BRINGUP_DRILL", "").startswith("slow-size")):
+        monkeypatch.setenv("BRINGUP_DRILL", dict(drill.environment)["BRINGUP_DRILL"])
+        found[drill.id] = {engine: bench.slowed(sizes) for engine, sizes in engines.items()}
+        there = elsewhere.on_nodes(drill, ("a", "b"), 8)
+        assert there.environment == drill.environment
+        name, _, size = str(found[drill.id]["here"]).partition("@")
+        if drill.id != "latency":
+            assert (drill.says, there.says) == (f"{name} at {size}", f"{name} at")
+    assert found == {"curve-dip": {"here": "all_reduce@4MiB", "on GPUs": "all_reduce@64MiB"},
+                     "curve-falls": {"here": "broadcast@16MiB", "on GPUs": "broadcast@8GiB"},
+                     "latency": {"here": "all_reduce@8KiB", "on GPUs": "all_reduce@8KiB"}}
+    monkeypatch.setenv("BRINGUP_DRILL", "slow-rank:1")
+    assert bench.slowed(collectives.CPU_SIZES) is None
+
+
 def test_a_step_is_kept_with_its_rank():
     drill = next(drill for drill in drills.DRILLS if drill.id == "rank-killed")
     assert dict(elsewhere.on_nodes(drill, ("a", "b"), 4).environment)["BRINGUP_DRILL"] == "kill-rank:5@4"

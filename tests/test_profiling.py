@@ -67,6 +67,12 @@ def test_the_largest_size_counts_and_one_run_gives_half(tmp_path):
     assert "one run does not tell how runs differ; the lowest, divided by 2" in made.source
 
 
+def test_one_gpu_alone_sets_no_floor(tmp_path):
+    made = entry(BUSBW, seen(tmp_path, BUSBW, ("nccl.all_reduce.busbw@1GiB", "2-nodes", 400.0),
+                             ("nccl.all_reduce.busbw@1GiB", "1-gpu", 0.0), ("nccl.all_reduce.time_spread@1GiB", "1-gpu", 9.0)))
+    assert made.at_least == 200.0
+
+
 @pytest.mark.parametrize(("again", "floor", "says"), [
     (404.0, 364.0, "differed by 1%"),  # 10 % at least
     (600.0, 267.0, "differed by 50%"),

@@ -6,7 +6,7 @@ torch and torch.distributed are handed in: this file is imported before they are
 import time
 from collections import Counter
 
-from faults import SLOW_RANK_S, SLOW_SIZE_S, hits
+from faults import SLOW_RANK_S, SLOW_SIZE_S, asked, hits
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 WARMUP, REPETITIONS = 2, 7
@@ -19,6 +19,14 @@ def named(size):
         if size % factor == 0:
             return f"{size // factor}{unit}"
     return f"{size}B"
+
+
+def slowed(sizes):
+    """The collective and which of `sizes`, ascending, a drill slows down: all_reduce@4MiB; None without that drill. It asks for a
+    place, for sizes are others on GPUs than on CPUs."""
+    name, _, place = (asked("slow-size") or "").partition("@")
+    places = {"smallest": sizes[0], "middle": sizes[len(sizes) // 2], "largest": sizes[-1]}
+    return f"{name}@{named(places[place])}" if name else None
 
 
 class Operation:
@@ -39,6 +47,7 @@ class Bench:
 
     def __init__(self, torch, dist, device, rank, world):
         self.torch, self.dist, self.device, self.rank, self.world = torch, dist, device, rank, world
+        self.slow = None  # NAME@SIZE that a drill slows down
         # torch 2.13 names them so; older ones only know the second name
         self._gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
         self._scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
@@ -145,7 +154,7 @@ class Bench:
             begun = time.perf_counter()
             operation.run()
             self.synchronize()
-            if hits("slow-size", label):
+            if label == self.slow:
                 time.sleep(SLOW_SIZE_S)
             seconds.append(time.perf_counter() - begun)
         return seconds[WARMUP:], operation.wrong()

@@ -5,7 +5,8 @@ NCCL where every rank has a GPU, gloo where there is none. Rank and world size c
 Proves: that these ranks, on these hosts, formed one communicator and that it computes rightly at this speed.
 Does not prove: anything about a rank that did not take part; nccl-tests go deeper into NCCL itself.
 Run: srun --label --ntasks=4 --ntasks-per-node=2 python collectives.py SCALE NCCL_LOG_FOLDER [COLLECTIVE]
-     (MASTER_ADDR, MASTER_PORT set; with COLLECTIVE that one alone, at the smallest size and at 16MiB or 1GiB)
+     (MASTER_ADDR, MASTER_PORT set; with COLLECTIVE that one alone; that, and one rank, only at the smallest size and at
+     16MiB or 1GiB)
 """
 
 import datetime
@@ -17,13 +18,14 @@ from collections import Counter
 
 import gpus
 import transport
-from bench import GIB, KIB, MIB, REPETITIONS, Bench, blame, named
+from bench import GIB, KIB, MIB, REPETITIONS, Bench, blame, named, slowed
 from facts import Facts, node_name
 from faults import asked, hits
 
 CPU_SIZES = (8 * KIB, 1 * MIB, 4 * MIB, 16 * MIB)
 GPU_SIZES = (8 * KIB, 1 * MIB, 16 * MIB, 64 * MIB, 256 * MIB, 1 * GIB, 8 * GIB)
 TIMEOUT = datetime.timedelta(seconds=120)
+MAX_NAMED = 8  # RDMA devices of one host
 
 
 def main():
@@ -58,7 +60,8 @@ def main():
         facts.saw("nccl.debug", os.environ["NCCL_DEBUG"], "text", scale)
     before = transport.interface_bytes()
     sizes = GPU_SIZES if cuda else CPU_SIZES
-    if only:
+    bench.slow = slowed(sizes)
+    if only or bench.world == 1:  # one rank has no curve
         sizes = (sizes[0], 1 * GIB if cuda else 16 * MIB)
     parts, sums, names = [], [], []  # results whose origin is known, sums over all ranks, and of which collective
     for number, collective in enumerate([one for one in bench.collectives() if not only or one.__name__ in only]):
@@ -115,8 +118,16 @@ def say_members(facts, scale, members, rdma):
         shared = [f"{count} ranks have {name} of {host}" for (host, name), count in held.items() if count > 1]
         facts.saw("nccl.devices", len(held), "count", scale, "; ".join(shared) or None)
     facts.saw("nccl.members", [f"{host} pid {pid} {name}" for host, _, pid, name in members][:8], "text", scale)
-    have = sorted({f"{host}: {' '.join(devices)}" for host, devices in rdma if devices})
-    facts.saw("nccl.rdma.active", have[:8], "text", scale)
+    have = sorted({f"{host}: {some_of(devices)}" for host, devices in rdma if devices})
+    for host in have:  # each its own line: of a fleet with 32 devices per host they do not fit on one
+        facts.saw("nccl.rdma.active", [host], "text", scale)
+    if not have:
+        facts.saw("nccl.rdma.active", [], "text", scale)
+
+
+def some_of(devices):
+    left = len(devices) - MAX_NAMED
+    return " ".join(devices[:MAX_NAMED]) + (f" and {left} more" if left > 0 else "")
 
 
 def measure(bench, collective, size, facts, scale):

@@ -3,12 +3,12 @@
 BRINGUP_DRILL=separate-communicators  the ranks of each node form a group of their own, as a wrong launcher makes them
 BRINGUP_DRILL=wrong-value:RANK        this rank contributes wrong values to every collective
 BRINGUP_DRILL=slow-rank:RANK          this rank's own work takes 1 s longer
-BRINGUP_DRILL=slow-size:NAME@SIZE     this collective (all_reduce@4MiB) takes 2 s longer at this size
+BRINGUP_DRILL=slow-size:NAME@PLACE    this collective (all_reduce@middle) takes 2 s longer at the smallest, middle or largest size
 BRINGUP_DRILL=exit-rank:RANK          this rank ends in the middle, without a word
-BRINGUP_DRILL=stop-monitor:NODE       the monitor of this node ends after 2 samples
+BRINGUP_DRILL=stop-monitor:NODE       the monitor of this node ends after its first sample
 BRINGUP_DRILL=clock-deaf:NODE         this node asks for the time at a port where nobody answers
 BRINGUP_DRILL=busy-monitor:NODE       the monitor of this node keeps a core busy for half of the time
-BRINGUP_DRILL=wrong-matmul:NODE       one element of a product is wrong on this node
+BRINGUP_DRILL=wrong-matmul:NODE       one element of a product has the wrong sign on each GPU of this node
 BRINGUP_DRILL=slow-matmul:NODE        every product takes 3 s longer on this node
 BRINGUP_DRILL=slow-storage:NODE       this node waits between the blocks and the files that it writes and reads
 BRINGUP_DRILL=no-room:NODE            this node can put no byte into a file (RLIMIT_FSIZE), as where a quota is used up

@@ -1,42 +1,130 @@
 """bringup run itself: killed, started twice, and with secrets in its environment."""
 
+import contextlib
 import os
 import signal
 import subprocess
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
 import pytest
-from bringup.records import Playbook, read_record
+from bringup import records
+from bringup.records import read_record
 from harness import CHECKOUT, Cluster, wait_until
-from playbook import BRINGUP, playbook
+from playbook import BRINGUP, Playbook, playbook
 
 pytestmark = pytest.mark.cluster
 PLAYBOOKS = CHECKOUT / "validation/results/playbook"
 SECRETS = ("HF_TOKEN", "WANDB_API_KEY", "AWS_SECRET_ACCESS_KEY", "MY_PASSWORD")
 
 
-def start(cluster: Cluster, name: str, *phases: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(cluster.command("sh", BRINGUP, "run", *phases), env=cluster.environment({"BRINGUP_RUN_NAME": name}),
+def start(cluster: Cluster, name: str, *phases: str, env: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
+    return subprocess.Popen(cluster.command("sh", BRINGUP, "run", *phases),
+                            env=cluster.environment({"BRINGUP_RUN_NAME": name, **(env or {})}),
                             cwd=CHECKOUT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
 
 
-def test_a_run_that_is_killed_and_resumed_loses_nothing_and_repeats_nothing_that_had_finished(cluster: Cluster):
-    cluster.wait_idle()
-    with playbook(cluster) as killed, playbook(cluster) as resumed:
-        first = start(cluster, killed.name, "discovery", "nccl_pairwise")
-        wait_until((PLAYBOOKS / killed.name / "nccl_pairwise.job").is_file, "the second phase was submitted")
-        os.killpg(first.pid, signal.SIGKILL)
-        first.communicate()
-        half = read_record(PLAYBOOKS / killed.name / "playbook.json", Playbook)
-        assert [step.phase for step in half.steps] == ["discovery"]
-        done = resumed.run("--resume", str(PLAYBOOKS / killed.name))
+class Killed:
+    """A `bringup run` that is killed at the sign of a moment, resumed under another name, and leaves nothing behind."""
+
+    def __init__(self, cluster: Cluster, killed: Playbook, resumed: Playbook) -> None:
+        self.cluster, self.killed, self.resumed = cluster, killed, resumed
+        self.place = PLAYBOOKS / killed.name
+
+    def at(self, sign: Callable[[], object], what: str, *phases: str, env: Mapping[str, str] | None = None) -> list[str]:
+        """The phases that it had recorded as done."""
+        process = start(self.cluster, self.killed.name, *phases, env=env)
+        try:
+            wait_until(sign, what, poll=0.05)
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+        return [step.phase for step in read_record(self.place / "playbook.json", records.Playbook).steps]
+
+    def go_on(self, *, kept: tuple[str, ...], again: tuple[str, ...] = ()) -> None:
+        """Every phase passes in the end: `kept` once, in the killed run; `again` once, in the resumed one."""
+        done = self.resumed.run("--resume", str(self.place))
         assert done.returncode == 0, done.stdout + done.stderr
-        assert done.stdout.count("KEPT") == 2, done.stdout
-        assert not resumed.folder("discovery").exists()
-        assert not resumed.folder("nccl_pairwise").exists()
+        assert done.stdout.count("KEPT") == len(kept), done.stdout
+        for phases, held, other in ((kept, self.killed, self.resumed), (again, self.resumed, self.killed)):
+            for phase in phases:
+                folder = held.folder(phase)
+                assert [path.name for path in folder.parent.glob(f"{folder.name}*")] == [folder.name]
+                assert held.verdicts(phase).outcome.exit_code == 0
+                assert not other.folder(phase).exists()
+        self.cluster.wait_idle()  # and no job is left
+
+
+@pytest.fixture
+def killed(cluster: Cluster) -> Iterator[Killed]:
+    cluster.wait_idle()
+    with playbook(cluster) as one, playbook(cluster) as other:
+        yield Killed(cluster, one, other)
+
+
+def state_of(cluster: Cluster, job: str) -> str:
+    return cluster.sh("squeue", "--noheader", f"--jobs={job}", "--format=%T").stdout.strip()
+
+
+@contextlib.contextmanager
+def busy(cluster: Cluster) -> Iterator[None]:
+    """All nodes, for somebody else."""
+    job = cluster.sh("sbatch", "--parsable", "--nodes=2", "--exclusive", "--output=/dev/null", "--wrap=sleep 600").stdout.strip()
+    try:
+        wait_until(lambda: state_of(cluster, job) == "RUNNING", "all nodes are taken")
+        yield
+    finally:
+        cluster.sh("scancel", job)
+
+
+def test_a_run_that_is_killed_while_its_job_is_pending_finds_the_job_again(killed: Killed):
+    noted = killed.place / "discovery.job"
+
+    def pending() -> bool:
+        return noted.is_file() and state_of(killed.cluster, noted.read_text().strip()) == "PENDING"
+
+    with busy(killed.cluster):
+        assert killed.at(pending, "the discovery job is pending", "discovery", "nccl_pairwise") == []
+        assert pending()
+    killed.go_on(kept=("discovery",), again=("nccl_pairwise",))
+
+
+def test_a_run_that_is_killed_while_its_job_runs_finds_what_the_job_found(killed: Killed):
+    folder = killed.killed.folder("discovery")
+    killed.cluster.slurmd("n1", "pause")  # the job cannot end before the kill
+    try:
+        assert killed.at((folder / "run.json").is_file, "the discovery job has begun", "discovery") == []
+        assert not (folder / "closed.json").exists()
+    finally:
+        killed.cluster.slurmd("n1", "cont")
+    killed.go_on(kept=("discovery",))
+
+
+def test_a_run_that_is_killed_between_two_phases_runs_the_second_one_only(killed: Killed):
+    programs = killed.cluster.shared / killed.killed.name  # here sbatch never comes back with the second phase
+    programs.mkdir()
+    sbatch, sign = programs / "sbatch", programs / "asked"
+    sbatch.write_text(f'#!/bin/bash\n[[ "$*" != *pairwise* ]] || {{ touch {sign}; sleep 600; }}\nexec /usr/bin/sbatch "$@"\n')
+    sbatch.chmod(0o755)
+    done = killed.at(sign.is_file, "the second phase is about to be submitted", "discovery", "nccl_pairwise",
+                     env={"PATH": f"{programs}:{os.environ['PATH']}"})
+    assert done == ["discovery"]
+    killed.go_on(kept=("discovery",), again=("nccl_pairwise",))
+
+
+def test_a_run_that_is_killed_when_its_second_phase_was_submitted_repeats_neither(killed: Killed):
+    noted = killed.place / "nccl_pairwise.job"
+    assert killed.at(noted.is_file, "the second phase was submitted", "discovery", "nccl_pairwise") == ["discovery"]
+    killed.go_on(kept=("discovery", "nccl_pairwise"))
+
+
+def test_a_run_that_is_killed_while_the_script_of_a_phase_runs_waits_for_the_script(killed: Killed):
+    folder = killed.killed.folder("smoke")
+    assert killed.at((folder / "run.json").is_file, "smoke has begun", "smoke") == []
+    assert not (folder / "closed.json").exists()
+    killed.go_on(kept=("smoke",))
 
 
 def test_two_runs_at_once_do_not_meet(cluster: Cluster):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import NamedTuple
 
 from bringup import tournament
 from bringup.gates import of_phase
@@ -10,22 +11,45 @@ from bringup.gates.gate import Gate, Per
 from bringup.records import NotApplicable, Run
 
 JOB = "job"
+ONE_GPU = "1-gpu"  # a scale: one rank alone; where a node has one GPU, `1-node` is the same
 
 
-def scales(nodes: int) -> list[int]:
-    """Node counts at which collectives run: 1, 2, 4, ... and all of them."""
+class Scale(NamedTuple):
+    """How many nodes and ranks the collectives run on at once."""
+
+    name: str
+    nodes: int
+    ranks: int
+
+
+def scales(nodes: int, ranks_per_node: int) -> list[Scale]:
+    """One GPU, where a node has more; then 1, 2, 4, ... and all nodes, with all of their GPUs."""
     counts = [1]
     while counts[-1] * 2 < nodes:
         counts.append(counts[-1] * 2)
-    return counts if nodes == 1 else [*counts, nodes]
+    alone = [Scale(ONE_GPU, 1, 1)] if ranks_per_node > 1 else []
+    return [*alone, *(full_scale(count, ranks_per_node) for count in (counts if nodes == 1 else [*counts, nodes]))]
+
+
+def full_scale(nodes: int, ranks_per_node: int) -> Scale:
+    return Scale(scale_name(nodes), nodes, nodes * ranks_per_node)
 
 
 def scale_name(nodes: int) -> str:
     return "1-node" if nodes == 1 else f"{nodes}-nodes"
 
 
+def scale_of_file(suffix: str) -> str:
+    """As the phase scripts name what a step leaves: `collectives-1gpu.rc`, `collectives-4.rc`."""
+    return ONE_GPU if suffix == "1gpu" else scale_name(int(suffix))
+
+
 def scale_nodes(subject: str) -> int:
     return int(subject.split("-")[0])
+
+
+def scale_ranks(subject: str, ranks_per_node: int) -> int:
+    return 1 if subject == ONE_GPU else scale_nodes(subject) * ranks_per_node
 
 
 def rank_subjects(nodes: list[str], ranks_per_node: int) -> list[str]:
@@ -35,7 +59,8 @@ def rank_subjects(nodes: list[str], ranks_per_node: int) -> list[str]:
 
 
 def subjects(per: Per, phase: str, nodes: list[str], ranks_per_node: int, min_nodes: int = 1) -> list[str]:
-    counts = [len(nodes)] if phase == "nccl_monitoring" else scales(len(nodes))
+    wide = phase == "nccl_monitoring"
+    steps = [full_scale(len(nodes), ranks_per_node)] if wide else scales(len(nodes), ranks_per_node)
     match per:
         case "job":
             return [JOB]
@@ -44,13 +69,13 @@ def subjects(per: Per, phase: str, nodes: list[str], ranks_per_node: int, min_no
         case "rank":
             return rank_subjects(nodes, ranks_per_node)
         case "scale":
-            return [scale_name(count) for count in counts if count >= min_nodes]
+            return [step.name for step in steps if step.nodes >= min_nodes]
         case "pair":
             return [f"{writer}->{reader}" for writer, reader in tournament.ordered_pairs(nodes)]
         case "link":
             return [tournament.link_name(pair) for met in tournament.rounds(nodes, pair_rounds(nodes)) for pair in met]
         case "wide_scale":  # one rank has no bus: the busbw factor is 0 there
-            return [scale_name(count) for count in counts if count * ranks_per_node > 1]
+            return [step.name for step in steps if step.ranks > 1]
 
 
 def pair_rounds(nodes: list[str]) -> int:
@@ -87,7 +112,7 @@ def requested(run: Run, gate: Gate, subject: str, field: str, strategy: str | No
         case "scale_nodes":
             return scale_nodes(subject)
         case "scale_ranks":
-            return scale_nodes(subject) * run.ranks_per_node
+            return scale_ranks(subject, run.ranks_per_node)
         case "strategy":
             return strategy
     raise ValueError(f"gate {gate.id}: no request is called {field!r}")

@@ -10,7 +10,7 @@ from bringup.records import Outcome
 
 Per = Literal["job", "node", "pair", "link", "rank", "scale", "wide_scale"]
 """What one verdict is about: the whole job, a node, an ordered pair of nodes (n0->n1, in the rounds of the circle), a link
-(n0--n1, in the rounds of the tournament), a rank, or a number of nodes (wide_scale: more than one rank)."""
+(n0--n1, in the rounds of the tournament), a rank, or a number of nodes, before that one GPU (wide_scale: more than one rank)."""
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from bringup.parsers import (
 )
 from bringup.parsers.result import Parsed
 from bringup.phases import PHASES
-from bringup.plan import scale_name
+from bringup.plan import ONE_GPU, scale_of_file
 from bringup.records import Closed, RecordError, Run, read_record
 from bringup.runs import CLOSED, JOB_AFTER, RUN
 from bringup.signatures import EXIT_CODES
@@ -46,10 +46,13 @@ _READERS: dict[str, Reader] = {
     "bad-exit.txt": smoke.bad_exit,
     "requeue.txt": smoke.requeue,
 }
-_NCCL_TESTS = re.compile(r"(?P<binary>[a-z_]+_perf)-(?P<nodes>\d+)\.(?P<kind>json|txt)")
+_SCALE = r"(?P<scale>1gpu|[1-9]\d{0,5})"  # as the phase scripts name it; see plan.scale_of_file
+_NCCL_TESTS = re.compile(rf"(?P<binary>[a-z_]+_perf)-{_SCALE}\.(?P<kind>json|txt)")
+_COLLECTIVES = re.compile(rf"collectives-{_SCALE}\.jsonl")
+_NCCL_LOGS = re.compile(rf"nccl-{_SCALE}")
 _TOPOLOGY = re.compile(r"nvidia-smi-topo-(?P<node>.+)\.txt")
 _JOB_STATE = re.compile(r"\bJobState=(?P<state>\S+) Reason=(?P<reason>\S+)")
-_STEP = re.compile(r"(?P<what>[a-z_]+)-(?P<nodes>\d+)\.(?P<kind>rc|seconds)")
+_STEP = re.compile(rf"(?P<what>[a-z_]+)-{_SCALE}\.rc")
 
 
 def read_run(folder: Path, run: Run) -> Parsed:
@@ -59,6 +62,8 @@ def read_run(folder: Path, run: Run) -> Parsed:
         where = path.relative_to(folder).as_posix()
         if path.name in _READERS:
             _read(parsed, path, where, _READERS[path.name])
+        elif (match := _COLLECTIVES.fullmatch(path.name)) and scale_of_file(match["scale"]) == ONE_GPU:
+            _read(parsed, path, where, _facts_of_one_rank)
         elif path.suffix == ".jsonl":
             _read(parsed, path, where, facts.parse)
         elif path.suffix == ".err":
@@ -73,15 +78,17 @@ def read_run(folder: Path, run: Run) -> Parsed:
             # the same table; the text counts only where a build too old for -J left no JSON
             if match["kind"] == "json" or not path.with_suffix(".json").exists():
                 _read(parsed, path, where, partial(nccl_tests.parse, binary=match["binary"],
-                                                   subject=scale_name(int(match["nodes"]))))
-        elif (match := _STEP.fullmatch(path.name)) and match["kind"] == "rc":
-            _read(parsed, path, where, partial(_exit_code, subject=scale_name(int(match["nodes"]))))
+                                                   subject=scale_of_file(match["scale"])))
+        elif match := _STEP.fullmatch(path.name):
+            _read(parsed, path, where, partial(_exit_code, subject=scale_of_file(match["scale"])))
     _closed(parsed, folder, run)
     parsed.saw("run.restarts", "job", run.slurm_restart_count, "count", f"{RUN}:slurm_restart_count")
     phase = PHASES[run.phase]
     if phase.is_training:
         parsed.add(training.metrics(folder, run, single=phase.strategy == "single"))
     _nccl_logs(parsed, folder)
+    if phase.is_training:
+        training.transport(parsed, folder, run)
     parsed.add(nccl_log.bypassed(parsed))
     parsed.add(curve.judge_shapes(parsed))
     parsed.add(pairwise.derive(parsed, run.nodes))
@@ -111,6 +118,13 @@ def _read(parsed: Parsed, path: Path, where: str, reader: Reader) -> None:
     parsed.add(reader(text, where))
 
 
+def _facts_of_one_rank(text: str, where: str) -> Parsed:
+    """Without what is said of the rank among its peers: alone it is never slower than the others, and nobody sends to it."""
+    parsed = facts.parse(text, where)
+    kept = [one for one in parsed.observations if not one.quantity.startswith("nccl.rank.")]
+    return Parsed(observations=kept, problems=parsed.problems)
+
+
 def _exit_code(text: str, where: str, *, subject: str) -> Parsed:
     parsed = Parsed()
     if re.fullmatch(r"\d+\s*", text):
@@ -127,8 +141,9 @@ def _nccl_logs(parsed: Parsed, folder: Path) -> None:
     # nccl-tests count their ranks as well, and write no log here
     ranks = {one.subject: one.value for one in parsed.observations
              if one.quantity == "nccl.ranks" and one.why is None and isinstance(one.value, int)}
-    for logs in sorted((folder / "raw").glob("nccl-[0-9]*")):
-        scale = scale_name(int(logs.name.removeprefix("nccl-")))
+    for logs in sorted((folder / "raw").glob("nccl-*")):
+        match = _NCCL_LOGS.fullmatch(logs.name)
+        scale = scale_of_file(match["scale"]) if match is not None else ""
         if said.get(("nccl.backend", scale)) == "nccl":
             files = {path.name: path.read_text(encoding="utf-8", errors="replace") for path in sorted(logs.glob("*.log"))}
             parsed.add(nccl_log.parse(files, f"raw/{logs.name}", scale, said.get(("nccl.debug", scale)), ranks.get(scale)))
