@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import contextlib
 import glob
 import hashlib
