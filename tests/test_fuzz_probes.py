@@ -1,0 +1,101 @@
+"""What probes read on a node, damaged: what they write is whole, and what is no answer is no figure."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from bringup.parsers import facts
+from bringup.parsers.result import Parsed
+from damage_for_tests import FEW, MANY, NASTY, damaged, inside, places
+from hypothesis import given
+from hypothesis import strategies as st
+from runs_for_tests import FIXTURES
+from test_discovery import LOG as KERNEL_LOG
+from test_discovery_gpus import SMI
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "infrastructure-validation/probes"))
+import fio
+import kernel_log
+import smi
+from facts import Facts
+
+FIO = (FIXTURES / "fio/write.json").read_text()
+
+
+def facts_of(look: Callable[[Facts], object]) -> Parsed:
+    """What a probe writes is whole and can be read, whatever it was told."""
+    stream = io.StringIO()
+    probe = Facts("x", stream)
+    look(probe)
+    probe.finish()
+    parsed = facts.parse(stream.getvalue(), "raw/x.jsonl")
+    assert parsed.problems == []
+    return parsed
+
+
+@pytest.mark.parametrize("query", sorted(SMI["healthy"]))
+@FEW
+@given(data=st.data())
+def test_no_answer_of_nvidia_smi_makes_the_probe_raise_or_write_what_is_no_fact(query, data):
+    answers = SMI["healthy"] | {query: data.draw(damaged(SMI["healthy"][query]))}
+
+    def run(command: Sequence[str], **_: object) -> SimpleNamespace:
+        words = {"compute-apps": "processes", "remapped": "remapped", "mig": "mig", "fabric": "fabric", "clocks": "slowdown"}
+        return SimpleNamespace(stdout=answers[next((name for word, name in words.items() if word in command[1]), "gpu")])
+
+    facts_of(lambda probe: smi.read(probe, lambda _name, _text: None, run))
+
+
+def in_kernel_log(text: str) -> Parsed:
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        path = Path(folder) / "kmsg"
+        path.write_text(text, errors="surrogatepass")
+        patch.setattr(kernel_log, "KMSG", str(path))
+        patch.setattr(kernel_log, "JOURNAL", ("false",))
+        return facts_of(kernel_log.kernel_log)
+
+
+@FEW
+@given(data=st.data())
+def test_no_kernel_log_makes_the_probe_raise_and_none_without_a_record_is_clean(data):
+    text = data.draw(damaged(KERNEL_LOG))
+    told = {one.quantity: one.value for one in in_kernel_log(text).observations}
+    assert told["discovery.kernel_log.xids"] is not None or not text.strip()
+
+
+@pytest.mark.parametrize("stamp", ["", "-1", "²", "9" * 400, "9" * 5000], ids=len)
+def test_no_time_in_the_kernel_log_makes_the_probe_raise(stamp):
+    in_kernel_log(f"6,339,{stamp},-;message\n{KERNEL_LOG}")
+
+
+def figured(text: str) -> None:
+    try:
+        speed, moved, _ = fio.figures(text, "write")
+    except fio.NoFigure as error:
+        assert "\n" not in str(error)
+    else:
+        assert speed > 0
+        assert moved >= 0
+
+
+@MANY
+@given(data=st.data())
+def test_what_fio_printed_is_a_figure_or_refused_in_one_line(data):
+    figured(data.draw(damaged(FIO)))
+
+
+@pytest.mark.parametrize("value", [*NASTY, float("inf"), float("nan")], ids=lambda value: repr(value)[:14])
+def test_no_value_that_fio_never_printed_makes_the_probe_raise(value):
+    begun = FIO.index("{\n")
+    for *parents, last in places(json.loads(FIO[begun:])):
+        if [*parents, last][:2] != ["jobs", 0] or (*parents, last, "")[2] in ("", "write", "error"):
+            record = json.loads(FIO[begun:])
+            inside(record, parents)[last] = value
+            figured(FIO[:begun] + json.dumps(record, indent=1))

@@ -1,0 +1,150 @@
+"""Records, profiles, node lists and words of Slurm with anything in them: read, or refused in one line by name."""
+
+from __future__ import annotations
+
+import json
+import string
+from pathlib import Path
+
+import pytest
+import yaml
+from bringup import collection, hostlist, pending, report
+from bringup import profile as profiles
+from bringup.drills import result
+from bringup.phases import REPOSITORY
+from bringup.profile import ProfileError
+from bringup.records import (
+    Checkpoint,
+    CheckpointFile,
+    Closed,
+    Continued,
+    DrillReport,
+    HealthyRound,
+    Observation,
+    Observations,
+    Outcome,
+    Playbook,
+    Record,
+    RecordError,
+    Sign,
+    Step,
+    Verdicts,
+    as_json,
+    read_record,
+)
+from damage_for_tests import JSON, MANY, NASTY, damaged, everywhere, inside, places
+from hypothesis import given
+from hypothesis import strategies as st
+from test_advise import advice
+from test_drill_campaign import report_of, verdict
+from test_drill_campaign import told as drill_told
+
+LOCAL_PROFILE = REPOSITORY / "validation/profiles/local-cpu.yaml"
+
+PLAYBOOK = Playbook(name="p", nodes=["n0"], profile="local-cpu", planned=["discovery", "smoke"], left_out=["too few nodes"], steps=[
+    Step(phase="discovery", folder="validation/results/discovery/gone", outcome=Outcome.PASS, blocks=False, seconds=1)])
+DRILLS = report_of(drill_told(false_alarms=["a"]), healthy_planned=1, healthy=[
+    HealthyRound(number=1, verdicts=3, false_alarms=[], seconds=1.0, evidence=["validation/results/smoke/x"])])
+CHECKPOINT = Checkpoint(run="x", step=6, world_size=2, strategy="fsdp", recipe={"seed": 1}, fingerprints={"w": 7},
+                        files=[CheckpointFile(name="__0_0.distcp", rank=0, bytes=10, crc32=1)], scheduler={"last_epoch": 6},
+                        loss=[2.5], grad_norm=[1.0], written_at="now")
+VERDICTS = Verdicts(phase="smoke", run="x", profile="generic", outcome=Outcome.FAIL, not_applicable=[], notes=["n"], verdicts=[
+    verdict()], signs=[Sign(signature="s", evidence="raw/launch.log:1", line="l", count=1)])
+OBSERVATIONS = Observations(problems=["p"], observations=[
+    Observation(quantity="q", subject="n0", value=["a"], unit="text", evidence="e")])
+CLOSED = Closed(exit_code=0, closed_at="now", files={"raw/a": "b"})
+RECORDS = {type(record).__name__: record for record in (
+    PLAYBOOK, DRILLS, CHECKPOINT, VERDICTS, OBSERVATIONS, CLOSED, Continued(run="x"))}
+
+
+def used(folder: Path, record: Record) -> None:
+    """What is done with a record that could be read."""
+    if isinstance(record, Playbook):
+        collection.gather([folder])
+    elif isinstance(record, DrillReport):
+        result.markdown(record)
+        result.page(record)
+        result.totals(record)
+
+
+def read_or_refused(path: Path, kind: type[Record]) -> None:
+    try:
+        record = read_record(path, kind)
+    except RecordError as error:
+        assert str(path) in str(error)
+        assert "\n" not in str(error)
+        return
+    assert kind.model_validate_json(record.model_dump_json()) == record
+    used(path.parent, record)
+
+
+@pytest.mark.parametrize("name", [*RECORDS, "Advice"])
+@MANY
+@given(data=st.data())
+def test_any_record_with_any_value_in_any_place_is_read_or_refused_by_name(tmp_path, name, data):
+    record = RECORDS[name] if name in RECORDS else advice()
+    path = tmp_path / ("playbook.json" if name == "Playbook" else "record.json")
+    path.write_text(data.draw(damaged(json.dumps(as_json(record)))), errors="surrogatepass")
+    read_or_refused(path, type(record))
+
+
+@pytest.mark.parametrize("name", [*RECORDS, "Advice"])
+@pytest.mark.parametrize("value", NASTY, ids=lambda value: repr(value)[:14])
+def test_no_value_that_nobody_wrote_makes_the_reader_of_a_record_raise(tmp_path, name, value):
+    record = RECORDS[name] if name in RECORDS else advice()
+    path = tmp_path / ("playbook.json" if name == "Playbook" else "record.json")
+    for text in everywhere(json.dumps(as_json(record)), value):
+        path.write_text(text)
+        read_or_refused(path, type(record))
+
+
+def test_a_record_whose_key_holds_a_line_feed_is_refused_in_one_line(tmp_path):
+    (tmp_path / "closed.json").write_text(CLOSED.model_dump_json().replace('"raw/a":"b"', '"raw/a\\n":null'))
+    read_or_refused(tmp_path / "closed.json", Closed)
+
+
+HOST = st.text(string.ascii_lowercase, min_size=1, max_size=4)
+
+
+@MANY
+@given(text=st.text(string.ascii_lowercase + string.digits + "[],-. ", max_size=30))
+def test_a_node_list_is_expanded_or_refused_and_never_long(text):
+    try:
+        names = hostlist.expand(text)
+    except ValueError as error:
+        assert "\n" not in str(error)
+        return
+    assert 0 < len(names) == len(set(names)) <= hostlist.MAX_NODES
+
+
+@MANY
+@given(prefix=HOST, first=st.integers(0, 500), count=st.integers(1, 40))
+def test_a_range_names_each_node_once_in_order(prefix, first, count):
+    assert hostlist.expand(f"{prefix}[{first}-{first + count - 1}]") == [f"{prefix}{first + n}" for n in range(count)]
+
+
+@MANY
+@given(data=st.data())
+def test_a_profile_with_any_value_in_any_place_is_read_or_refused_in_one_line(data):
+    content = yaml.safe_load(LOCAL_PROFILE.read_text())
+    *parents, last = data.draw(st.sampled_from(places(content)))
+    inside(content, parents)[last] = data.draw(JSON)
+    try:
+        profiles.parse(yaml.safe_dump(content), "here.yaml")
+    except ProfileError as error:
+        assert str(error).startswith("here.yaml")
+        assert "\n" not in str(error)
+
+
+@MANY
+@given(reason=st.text(max_size=40))
+def test_any_reason_of_slurm_is_one_line(reason):
+    assert "\n" not in report.plain(pending.explain(reason, {}))
+
+
+@MANY
+@given(text=st.text(max_size=80))
+def test_text_from_a_cluster_reaches_a_report_without_markup_or_control_characters(text):
+    shown = report.escaped(text)
+    assert not set(shown) & set("<>\x1b\n\r\x00")
+    assert "|" not in shown.replace("\\|", "")
