@@ -119,6 +119,14 @@ def test_under_nccl_the_log_of_every_node_says_what_carried_training(tmp_path, n
     assert says in f"{verdict.observed} {verdict.cause}"
 
 
+def test_two_logs_of_one_node_say_nothing_of_the_other(tmp_path):
+    folder = under_nccl(tmp_path, "IB")
+    (folder / "raw/nccl-2/nccl.n0.77.log").write_text("n0:77:78 [0] NCCL INFO Using network IB\n")
+    verdict = next(v for v in judge.judge_folder(folder, profile.load("h100-8x400g"))[1].verdicts if v.gate == "train.transport")
+    assert verdict.outcome is Outcome.INCOMPLETE
+    assert "1 of 2 nodes left a log of NCCL" in (verdict.cause or "")
+
+
 def test_one_node_has_no_transport_to_judge():
     for stem in STEMS:
         nodes = ["n0", "n1"] if PHASES[stem].min_nodes == 2 else ["n0"]

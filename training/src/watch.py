@@ -27,12 +27,13 @@ from pathlib import Path
 from typing import Any
 
 import group
+from arguments import FAST_WARMUP
 from rank import node_name
 from transformers import TrainerCallback
 
 SET_BACK_EVERY_S = 1.0  # starting faulthandler's thread costs 0.1 ms: not in every step
 LAST_RESORT_S = 10.0
-SLOW_STEPS = 2  # the first loads and builds what is made on demand, in the second --recipe fast compiles
+SLOW_STEPS = FAST_WARMUP  # the first also loads and builds what is made on demand
 
 
 class Watch(TrainerCallback):

@@ -10,11 +10,9 @@ tests/test_discovery_gpus.py, tests/test_fabric.py and tests/test_discovery.py.
 
 from __future__ import annotations
 
-from bringup.drills.drill import Drill
+from bringup.drills.drill import Command, Drill
 from bringup.records import Outcome
 
-Command = tuple[str, ...]
-_REREAD = {"slurm.conf": "scontrol reconfigure"}  # cgroup.conf is read by every step
 _FAKETIME = "/usr/lib/$(uname -m)-linux-gnu/faketime/libfaketime.so.1"  # where Debian's package faketime puts it
 _ALL = ("n0", "n2", "n3")  # the healthy ones of four nodes
 
@@ -36,14 +34,18 @@ def _drift(id: str, fault: str, gate: str, path: str, edit: str, says: str) -> D
                  gate=gate, subject="n1", outcome=Outcome.FAIL, says=says, silent=_ALL)
 
 
+def _reread(file: str, how: str) -> Command:
+    """`how`: bash that changes "$file" of Slurm's configuration. cgroup.conf is read by every step anyway."""
+    then = "scontrol reconfigure" if file == "slurm.conf" else "true"
+    return "sh", "bash", "-c", f'file="$(dirname "$SLURM_CONF")/{file}"; {how} && {then}'
+
+
 def _edit(edit: str, file: str = "slurm.conf") -> Command:
-    path = f'"$(dirname "$SLURM_CONF")/{file}"'
-    return "sh", "bash", "-c", f"cp {path} {path}.good && sed -i '{edit}' {path} && {_REREAD.get(file, 'true')}"
+    return _reread(file, f'cp "$file" "$file.good" && sed -i "{edit}" "$file"')
 
 
 def _put_back(file: str = "slurm.conf") -> Command:
-    path = f'"$(dirname "$SLURM_CONF")/{file}"'
-    return "sh", "bash", "-c", f"mv {path}.good {path} && {_REREAD.get(file, 'true')}"
+    return _reread(file, 'mv "$file.good" "$file"')
 
 
 def _configured(id: str, fault: str, edit: str, file: str, gate: str, outcome: Outcome, says: str) -> Drill:

@@ -79,8 +79,9 @@ def transport(parsed: Parsed, folder: Path, run: Run) -> None:
     if not any(one.quantity == "nccl.backend" and (one.subject, one.value) == (scale, "nccl") for one in parsed.observations):
         return
     where = f"raw/nccl-{nodes}"
-    logs = [path.read_text(encoding="utf-8", errors="replace") for path in (folder / where).glob("*.log")]
-    telling = sum("NCCL INFO" in text for text in logs)
+    # nccl.HOST.PID.log: two processes of one node are one node
+    telling = len({path.stem.rpartition(".")[0] for path in (folder / where).glob("*.log")
+                   if "NCCL INFO" in path.read_text(encoding="utf-8", errors="replace")})
     said = [one for one in parsed.observations if (one.quantity, one.subject) == ("nccl.transport", scale)]
     if telling < nodes or not said:
         parsed.saw("train.transport", _JOB, None, "text", where,
