@@ -41,7 +41,8 @@ test: setup lint ## lint, unit tests, and the integration tests on a local clust
 drill: setup ## the whole catalogue of faults, made and found on a local cluster
 	.venv/bin/bringup drill
 
-lint: setup ## ruff, mypy --strict, shellcheck
+lint: setup ## ruff (format and check), mypy --strict, shellcheck
+	$(PY) -m ruff format --check .
 	$(PY) -m ruff check .
 	$(PY) -m mypy
 	git ls-files -z -- '*.sh' '*.sbatch' .ci/run infrastructure-validation/local-cluster/cluster \

@@ -15,9 +15,11 @@ MANY = settings(FEW, max_examples=200)
 
 # what is valid JSON and no value that anybody thought of: no path, no digit of ours, no number that fits a float or a date
 NASTY = ["\x00", "../..", "x" * 5000, "²KiB", "nccl.all_reduce.busbw@²KiB", "**x", -1, 10**17, 10**400]
-JSON = st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8) | st.sampled_from(NASTY),
-                    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
-                    max_leaves=6)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8) | st.sampled_from(NASTY),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=6,
+)
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
@@ -40,7 +42,11 @@ def damaged_json(draw: st.DrawFn, text: str) -> str:
         lines = text.splitlines(keepends=True)
         number = draw(st.sampled_from([number for number, line in enumerate(lines) if "{" in line]))
         label, brace, rest = lines[number].partition("{")
-        before, after, record = "".join(lines[:number]) + label, "".join(["\n", *lines[number + 1:]]), json.loads(brace + rest)
+        before, after, record = (
+            "".join(lines[:number]) + label,
+            "".join(["\n", *lines[number + 1 :]]),
+            json.loads(brace + rest),
+        )
     *parents, last = draw(st.sampled_from(places(record)))
     inside(record, parents)[last] = draw(JSON)
     return f"{before}{json.dumps(record)}{after}"
@@ -57,14 +63,17 @@ def damaged(draw: st.DrawFn, text: str) -> str:
     """The text cut off, with lines lost, doubled or swapped, two words swapped, or with something else written into it."""
     lines = text.splitlines(keepends=True)
     where = draw(st.integers(0, max(0, len(text) - 1)))
-    kind = draw(st.sampled_from(("cut", "lost", "doubled", "swapped", "words", "written", "other",
-                                  *(["json"] * 4 if "{" in text else []))))
+    kind = draw(
+        st.sampled_from(
+            ("cut", "lost", "doubled", "swapped", "words", "written", "other", *(["json"] * 4 if "{" in text else []))
+        )
+    )
     if kind == "json":
         return draw(damaged_json(text))
     if kind == "cut":
         return text[:where]
     if kind == "written":
-        return text[:where] + draw(st.text(max_size=30)) + text[where + draw(st.integers(0, 40)):]
+        return text[:where] + draw(st.text(max_size=30)) + text[where + draw(st.integers(0, 40)) :]
     if kind == "words":
         words = re.split(r"(\s+)", text)
         one, two = (2 * draw(st.integers(0, len(words) // 2)) for _ in range(2))
@@ -74,7 +83,7 @@ def damaged(draw: st.DrawFn, text: str) -> str:
         return draw(st.text(max_size=300))
     one, two = draw(st.integers(0, len(lines) - 1)), draw(st.integers(0, len(lines) - 1))
     if kind == "lost":
-        return "".join(lines[:min(one, two)] + lines[max(one, two):])
+        return "".join(lines[: min(one, two)] + lines[max(one, two) :])
     if kind == "doubled":
         return "".join([*lines, lines[one]])
     lines[one], lines[two] = lines[two], lines[one]
@@ -88,4 +97,4 @@ def everywhere(text: str, value: object) -> Iterator[str]:
         for *parents, last in places(json.loads(line)):
             record = json.loads(line)
             inside(record, parents)[last] = value
-            yield "\n".join([*whole[:number], json.dumps(record), *whole[number + 1:], ""])
+            yield "\n".join([*whole[:number], json.dumps(record), *whole[number + 1 :], ""])

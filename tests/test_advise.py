@@ -27,9 +27,18 @@ TOLERANCE = 0.05  # of the peak; the gate allows 0.15
 
 
 def job_of(line: dict[str, Any]) -> Job:
-    return Job(line["strategy"], line["nodes"], line["gpus_per_node"], line["sequence_length"], line["rows"], line["accumulation"],
-               compute_bytes=2 if line["bf16"] else 4, reduce_bytes=4 if line["reduce_dtype"] == "float32" else 2,
-               activation_checkpointing=line["activation_checkpointing"], eager_attention=line["attention"] == "eager")
+    return Job(
+        line["strategy"],
+        line["nodes"],
+        line["gpus_per_node"],
+        line["sequence_length"],
+        line["rows"],
+        line["accumulation"],
+        compute_bytes=2 if line["bf16"] else 4,
+        reduce_bytes=4 if line["reduce_dtype"] == "float32" else 2,
+        activation_checkpointing=line["activation_checkpointing"],
+        eager_attention=line["attention"] == "eager",
+    )
 
 
 def name_of(line: dict[str, Any]) -> str:
@@ -43,7 +52,9 @@ def test_the_formulae_agree_with_the_real_model_and_the_real_fully_shard(line: d
     states = memory.states(shape, job.shards)
     held = line["states_bytes"]
     assert (states.parameters, states.gradients) == (held["parameters"], held["gradients"])
-    assert states.optimizer == pytest.approx(held["optimizer"], rel=1e-3)  # a step counter of 4 bytes per tensor is left out
+    assert states.optimizer == pytest.approx(
+        held["optimizer"], rel=1e-3
+    )  # a step counter of 4 bytes per tensor is left out
     peak = memory.peak(shape, job).total - memory.WORKSPACE  # there is no cuBLAS under fake tensors
     assert peak == pytest.approx(line["peak_bytes"]["total"], rel=TOLERANCE)
     called = {(one["operation"], one["group_size"]): (one["calls"], one["bytes"]) for one in line["collectives"]}
@@ -51,7 +62,12 @@ def test_the_formulae_agree_with_the_real_model_and_the_real_fully_shard(line: d
 
 
 def test_the_computed_runs_span_what_is_advised_on() -> None:
-    assert {line["strategy"] for line in COMPUTED} == {"single", "fsdp", "zero2", "hsdp"}  # DDP does not run on fake collectives
+    assert {line["strategy"] for line in COMPUTED} == {
+        "single",
+        "fsdp",
+        "zero2",
+        "hsdp",
+    }  # DDP does not run on fake collectives
     assert {line["world"] for line in COMPUTED if line["model"] == "llama3-8b"} >= {16, 128, 1024}
     assert {line["activation_checkpointing"] for line in COMPUTED} == {True, False}
     assert max(line["accumulation"] for line in COMPUTED) > 1
@@ -65,7 +81,13 @@ def test_what_a_block_saves_is_what_autograd_saves(bf16: bool, sharded: bool, at
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    sizes = {"hidden_size": 64, "intermediate_size": 160, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 512}
+    sizes = {
+        "hidden_size": 64,
+        "intermediate_size": 160,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "vocab_size": 512,
+    }
     rows, tokens = 2, 32
 
     def saved(layers: int) -> int:
@@ -80,19 +102,30 @@ def test_what_a_block_saves_is_what_autograd_saves(bf16: bool, sharded: bool, at
                 kept[tensor.untyped_storage().data_ptr()] = tensor
             return tensor
 
-        with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor), \
-                torch.autocast("cpu", torch.bfloat16, enabled=bf16 and not sharded):
+        with (
+            torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor),
+            torch.autocast("cpu", torch.bfloat16, enabled=bf16 and not sharded),
+        ):
             model.model(input_ids=torch.zeros(rows, tokens, dtype=torch.long), use_cache=False)
         return sum(tensor.untyped_storage().nbytes() for tensor in kept.values())
 
     shape = Shape("small", 1, 64, 4, 2, 16, 160, 512, tied=False)
-    job = Job("fsdp" if sharded else "single", 1, 2, tokens, rows, compute_bytes=2 if bf16 else 4,
-              eager_attention=attention == "eager")
+    job = Job(
+        "fsdp" if sharded else "single",
+        1,
+        2,
+        tokens,
+        rows,
+        compute_bytes=2 if bf16 else 4,
+        eager_attention=attention == "eager",
+    )
     expected = memory.one_block(shape, job)
     if bf16 and sharded:
         expected -= job.tokens * 4 * shape.head_size  # of rotary angles; fully_shard makes one per block
     if bf16 and not sharded:
-        expected += 2 * (models.elements(shape.block) - 2 * shape.hidden)  # autocast's copies of the weights are counted elsewhere
+        expected += 2 * (
+            models.elements(shape.block) - 2 * shape.hidden
+        )  # autocast's copies of the weights are counted elsewhere
     assert saved(3) - saved(2) == expected
 
 
@@ -118,7 +151,9 @@ def test_a_model_without_a_formula_is_refused_and_never_guessed(tmp_path: Path) 
     with pytest.raises(ModelError, match="attention_bias"):
         models.shape_of(biased, "tiny")
     with pytest.raises(ModelError, match="has no vocab_size"):
-        models.shape_of({key: value for key, value in biased.items() if key not in ("attention_bias", "vocab_size")}, "tiny")
+        models.shape_of(
+            {key: value for key, value in biased.items() if key not in ("attention_bias", "vocab_size")}, "tiny"
+        )
     (tmp_path / "broken.json").write_text("[")
     with pytest.raises(ModelError, match="cannot be read"):
         models.load(str(tmp_path / "broken.json"))
@@ -129,8 +164,10 @@ LLAMA = models.load("llama3-8b")
 
 def test_zero_3_moves_half_as_much_again_as_zero_2() -> None:
     """With equal data types and but for the tail, which both gather once (ZeRO, section 7)."""
-    sent = {kind: sum(one.sent for one in traffic.collectives(LLAMA, Job(kind, 2, 8, 512, reduce_bytes=2)))
-            for kind in ("zero2", "fsdp")}
+    sent = {
+        kind: sum(one.sent for one in traffic.collectives(LLAMA, Job(kind, 2, 8, 512, reduce_bytes=2)))
+        for kind in ("zero2", "fsdp")
+    }
     assert sent["fsdp"] / sent["zero2"] == pytest.approx(1.5, abs=0.04)
 
 
@@ -142,8 +179,11 @@ def test_ddp_sends_eight_bytes_per_parameter_at_most() -> None:
 
 def test_hsdp_keeps_the_gathers_in_the_node_however_many_micro_steps_there_are() -> None:
     for accumulation in (1, 8):
-        leaving = {kind: traffic.leaving_node(traffic.collectives(LLAMA, job), job) / 8e9
-                   for kind in ("fsdp", "hsdp") for job in [Job(kind, 16, 8, 512, accumulation=accumulation)]}
+        leaving = {
+            kind: traffic.leaving_node(traffic.collectives(LLAMA, job), job) / 8e9
+            for kind in ("fsdp", "hsdp")
+            for job in [Job(kind, 16, 8, 512, accumulation=accumulation)]
+        }
         assert leaving["hsdp"] == pytest.approx(7.53, abs=0.01)  # GB per NIC: 2 x 15/16 x 4 bytes x P / 8
         assert leaving["fsdp"] == pytest.approx({1: 7.84, 8: 34.81}[accumulation], abs=0.01)  # only gathers repeat
 
@@ -226,38 +266,59 @@ def test_a_batch_that_no_strategy_can_divide_is_one_line() -> None:
 
 def test_micro_steps_follow_from_the_global_batch() -> None:
     found = by_name(advice(global_batch=64))
-    assert {name: one.accumulation for name, one in found.items()} == {"single": 64, "ddp": 4, "zero2": 4, "fsdp": 4, "hsdp": 4}
-    assert by_name(advice(nodes=1, global_batch=8)).keys() == {"single", "ddp", "zero2", "fsdp"}  # one node has no replicas
+    assert {name: one.accumulation for name, one in found.items()} == {
+        "single": 64,
+        "ddp": 4,
+        "zero2": 4,
+        "fsdp": 4,
+        "hsdp": 4,
+    }
+    assert by_name(advice(nodes=1, global_batch=8)).keys() == {
+        "single",
+        "ddp",
+        "zero2",
+        "fsdp",
+    }  # one node has no replicas
 
 
-def candidate(strategy: Any, seconds: float | None, *, fits: bool | None = True, leaving: float = 1.0) -> PredictedStrategy:
+def candidate(
+    strategy: Any, seconds: float | None, *, fits: bool | None = True, leaving: float = 1.0
+) -> PredictedStrategy:
     found = next(one for one in advice().strategies if one.strategy == strategy)
-    return found.model_copy(update={"fits": fits, "step_s": None if seconds is None else [seconds, seconds],
-                                    "leaving_node_gb": leaving})
+    return found.model_copy(
+        update={"fits": fits, "step_s": None if seconds is None else [seconds, seconds], "leaving_node_gb": leaving}
+    )
 
 
-@pytest.mark.parametrize(("found", "use"), [
-    ([candidate("ddp", 1.0), candidate("fsdp", 0.97)], "ddp"),  # within 5 %: the simpler one
-    ([candidate("ddp", 1.2), candidate("fsdp", 1.0)], "fsdp"),
-    ([candidate("ddp", 1.0, fits=False), candidate("fsdp", 2.0)], "fsdp"),
-    ([candidate("fsdp", None, leaving=2.0), candidate("hsdp", None, leaving=1.0)], "hsdp"),
-    ([candidate("single", 0.1), candidate("ddp", 1.0)], "ddp"),
-    ([candidate("single", 1.0)], "single"),
-    ([candidate("ddp", 1.0, fits=False)], None),
-    ([candidate("ddp", 1.0, fits=None), candidate("fsdp", 1.0)], None),
-])
+@pytest.mark.parametrize(
+    ("found", "use"),
+    [
+        ([candidate("ddp", 1.0), candidate("fsdp", 0.97)], "ddp"),  # within 5 %: the simpler one
+        ([candidate("ddp", 1.2), candidate("fsdp", 1.0)], "fsdp"),
+        ([candidate("ddp", 1.0, fits=False), candidate("fsdp", 2.0)], "fsdp"),
+        ([candidate("fsdp", None, leaving=2.0), candidate("hsdp", None, leaving=1.0)], "hsdp"),
+        ([candidate("single", 0.1), candidate("ddp", 1.0)], "ddp"),
+        ([candidate("single", 1.0)], "single"),
+        ([candidate("ddp", 1.0, fits=False)], None),
+        ([candidate("ddp", 1.0, fits=None), candidate("fsdp", 1.0)], None),
+    ],
+)
 def test_the_choice(found: list[PredictedStrategy], use: str | None) -> None:
     assert advise.choose(found)[0] == use
 
 
 def seen(operation: str, at: str, scale: str, gbps: float) -> Observation:
-    return Observation(quantity=f"nccl.{operation}.busbw@{at}", subject=scale, value=gbps, unit="GB/s", evidence="raw/x:1")
+    return Observation(
+        quantity=f"nccl.{operation}.busbw@{at}", subject=scale, value=gbps, unit="GB/s", evidence="raw/x:1"
+    )
 
 
-CURVE = [seen(name, at, scale, gbps)
-         for name in ("all_reduce", "all_gather", "reduce_scatter")
-         for scale, speeds in (("1-node", (40.0, 340.0, 460.0)), ("2-nodes", (10.0, 80.0, 160.0)))
-         for at, gbps in zip(("1MiB", "64MiB", "1GiB"), speeds, strict=True)]
+CURVE = [
+    seen(name, at, scale, gbps)
+    for name in ("all_reduce", "all_gather", "reduce_scatter")
+    for scale, speeds in (("1-node", (40.0, 340.0, 460.0)), ("2-nodes", (10.0, 80.0, 160.0)))
+    for at, gbps in zip(("1MiB", "64MiB", "1GiB"), speeds, strict=True)
+]
 
 
 def test_measured_bandwidth_is_of_the_size_of_the_message_and_the_same_number_of_nodes() -> None:
@@ -268,7 +329,9 @@ def test_measured_bandwidth_is_of_the_size_of_the_message_and_the_same_number_of
         assert isinstance(found, bandwidth.Speed)
         return found
 
-    assert bus(64 * 2**20) == bandwidth.Speed(80.0, "all_reduce 80 GB/s at 64MiB on 2-nodes (run-7), for messages of 64 MiB")
+    assert bus(64 * 2**20) == bandwidth.Speed(
+        80.0, "all_reduce 80 GB/s at 64MiB on 2-nodes (run-7), for messages of 64 MiB"
+    )
     time_25 = 2**20 / 10 + 24 / 63 * (2**26 / 80 - 2**20 / 10)  # time is linear between 1 and 64 MiB
     assert bus(25 * 2**20).gbps == pytest.approx(25 * 2**20 / time_25)
     assert "from 10 at 1MiB on 2-nodes (run-7) and 80 at 64MiB" in bus(25 * 2**20).source
@@ -279,7 +342,9 @@ def test_measured_bandwidth_is_of_the_size_of_the_message_and_the_same_number_of
 
 def test_bandwidth_among_the_wrong_ranks_is_unknown() -> None:
     need = bandwidth.GATES["nccl.all_reduce.busbw"].needs[0]
-    wrong = Verdict(gate=need, subject="2-nodes", outcome=Outcome.FAIL, observed="1", expected="4", evidence="e", fix="f")
+    wrong = Verdict(
+        gate=need, subject="2-nodes", outcome=Outcome.FAIL, observed="1", expected="4", evidence="e", fix="f"
+    )
     source = bandwidth.Measured([("run-7", CURVE, [wrong])])
     assert source.bus("all_reduce", 2, 2**30) == f"{need} did not pass on 2-nodes in run-7"
     assert isinstance(source.bus("all_reduce", 1, 2**30), bandwidth.Speed)
@@ -291,7 +356,9 @@ def test_a_slow_fabric_makes_hsdp_the_advice() -> None:
     found = by_name(answer)
     assert answer.use == "hsdp"
     assert (found["hsdp"].communication_s or 0) < (found["fsdp"].communication_s or 0)
-    replicas = next(one for one in traffic.collectives(LLAMA, Job("hsdp", 2, 8, 4096, accumulation=4)) if one.over == "replicas")
+    replicas = next(
+        one for one in traffic.collectives(LLAMA, Job("hsdp", 2, 8, 4096, accumulation=4)) if one.over == "replicas"
+    )
     told = bandwidth.seconds(replicas, facts.source, 2, 8)
     whole = facts.source.bus("all_gather", 2, replicas.message * 8)
     assert isinstance(whole, bandwidth.Speed)
@@ -328,7 +395,11 @@ def test_the_documented_answer_is_what_is_answered_today() -> None:
 
 def test_the_advised_command_has_only_options_that_the_programs_know() -> None:
     known = (ROOT / "training/src/arguments.py").read_text()
-    for changes in ({}, {"global_batch": 64, "activation_checkpointing": True, "reduce_bytes": 2}, {"nodes": 1, "global_batch": 8}):
+    for changes in (
+        {},
+        {"global_batch": 64, "activation_checkpointing": True, "reduce_bytes": 2},
+        {"nodes": 1, "global_batch": 8},
+    ):
         command = advice(**changes).command or ""
         script = next(word for word in command.split() if word.endswith(".sbatch"))
         assert (ROOT / script).is_file()
@@ -339,8 +410,10 @@ def test_the_advised_command_has_only_options_that_the_programs_know() -> None:
 
 def test_a_profile_extends_the_machine_of_its_base(tmp_path: Path) -> None:
     path = tmp_path / "ours.yaml"
-    path.write_text("schema_version: 1\nname: ours\ndescription: ours\nextends: h100-8x400g\n"
-                    "machine:\n  mfu: {value: 0.45, source: measured by us}\n")
+    path.write_text(
+        "schema_version: 1\nname: ours\ndescription: ours\nextends: h100-8x400g\n"
+        "machine:\n  mfu: {value: 0.45, source: measured by us}\n"
+    )
     ours = profiles.load(str(path)).machine
     assert ours.mfu == Sourced(value=0.45, source="measured by us")
     assert ours.peak_bf16_tflops == H100.machine.peak_bf16_tflops

@@ -12,18 +12,30 @@ from runs_for_tests import FIXTURES
 from test_training_records import change, run_of
 
 
-def attempt(results: Path, monkeypatch: pytest.MonkeyPatch, job: str, restart: int, *, name: str, phase: str = "run_1gpu") -> Path:
+def attempt(
+    results: Path, monkeypatch: pytest.MonkeyPatch, job: str, restart: int, *, name: str, phase: str = "run_1gpu"
+) -> Path:
     monkeypatch.setenv("SLURM_JOB_ID", job)
     monkeypatch.setenv("SLURM_RESTART_COUNT", str(restart))
-    return runs.open_run(PHASES[phase], nodes=["n0"], gpus_per_node=1, ranks_per_node=1, profile=profile.load("local-cpu"),
-                         argv=[], results=results, name=name)
+    return runs.open_run(
+        PHASES[phase],
+        nodes=["n0"],
+        gpus_per_node=1,
+        ranks_per_node=1,
+        profile=profile.load("local-cpu"),
+        argv=[],
+        results=results,
+        name=name,
+    )
 
 
 def verdict(folder: Path, gate: str, subject: str) -> Verdict:
     return next(v for v in judge.judge_folder(folder)[1].verdicts if (v.gate, v.subject) == (gate, subject))
 
 
-def test_a_requeued_job_names_its_attempt_before_and_is_named_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_requeued_job_names_its_attempt_before_and_is_named_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("BRINGUP_RUN_NAME", raising=False)
     attempt(tmp_path, monkeypatch, "6", 0, name="another-job")
     first = attempt(tmp_path, monkeypatch, "7", 0, name="a")
@@ -36,10 +48,15 @@ def test_a_requeued_job_names_its_attempt_before_and_is_named_there(tmp_path: Pa
     assert read_record(first / "continued.json", Continued).run == second.name
     assert not (third / "continued.json").exists()
     assert f"continued.json: Slurm requeued the job; it went on in {second.name}" in judge.judge_folder(first)[1].notes
-    assert f"run.json:continues: Slurm requeued the job; its attempt before is {first.name}" in judge.judge_folder(second)[1].notes
+    assert (
+        f"run.json:continues: Slurm requeued the job; its attempt before is {first.name}"
+        in judge.judge_folder(second)[1].notes
+    )
 
 
-def test_an_attempt_that_opened_no_run_is_not_replaced_by_a_stranger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_attempt_that_opened_no_run_is_not_replaced_by_a_stranger(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("BRINGUP_RUN_NAME", "mine")  # as bringup run sets it; the same job number on another cluster
     attempt(tmp_path, monkeypatch, "7", 0, name="theirs")
     assert read_record(attempt(tmp_path, monkeypatch, "7", 1, name="mine-r1") / "run.json", Run).continues is None
@@ -58,16 +75,21 @@ def test_a_time_limit_is_named_and_is_nobodys_fault(tmp_path: Path) -> None:
 def test_what_kill_on_bad_exit_cancels_was_not_ended_by_slurm(tmp_path: Path) -> None:
     folder = run_of("run_1gpu", tmp_path)
     (folder / "raw/rank0.jsonl").unlink()
-    (folder / "raw/launch.log").write_text("0: slurmstepd-n0: error: *** STEP 1.0 ON n0 CANCELLED AT 2026-11-20T09:52:38 ***\n")
+    (folder / "raw/launch.log").write_text(
+        "0: slurmstepd-n0: error: *** STEP 1.0 ON n0 CANCELLED AT 2026-11-20T09:52:38 ***\n"
+    )
     assert verdict(folder, "train.rank.finished", "n0/rank0").cause == "no evidence arrived"
 
 
-@pytest.mark.parametrize("line", [
-    "1: train_ddp_multi_node.py: --run-dir /x/run: no such run folder (it must have raw/), seen from n1; `bringup open` makes one",
-    "1: /x/run: run folder cannot be written, seen from n1; is it on a filesystem that all nodes share?",
-    "1: train_ddp_multi_node.py: /x/run/raw/rank2.jsonl cannot be written: Read-only file system; --run-dir must be a folder made "
-    "by `bringup open`, shared by all nodes (seen from n1)",
-])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "1: train_ddp_multi_node.py: --run-dir /x/run: no such run folder (it must have raw/), seen from n1; `bringup open` makes one",
+        "1: /x/run: run folder cannot be written, seen from n1; is it on a filesystem that all nodes share?",
+        "1: train_ddp_multi_node.py: /x/run/raw/rank2.jsonl cannot be written: Read-only file system; --run-dir must be a folder made "
+        "by `bringup open`, shared by all nodes (seen from n1)",
+    ],
+)
 def test_a_node_that_cannot_write_results_fails_with_all_its_ranks(tmp_path: Path, line: str) -> None:
     folder = run_of("run_ddp_2node", tmp_path)
     for rank in (2, 3):
@@ -82,7 +104,13 @@ def test_a_node_that_cannot_write_results_fails_with_all_its_ranks(tmp_path: Pat
 
 def resumed(folder: Path, step: int, *passed_over: str) -> None:
     data = json.loads((folder / "metrics.json").read_text())
-    data["resumed"] = {"run": "earlier", "step": step, "world_size": 2, "random_state": True, "passed_over": list(passed_over)}
+    data["resumed"] = {
+        "run": "earlier",
+        "step": step,
+        "world_size": 2,
+        "random_state": True,
+        "passed_over": list(passed_over),
+    }
     (folder / "metrics.json").write_text(json.dumps(data))
 
 
@@ -91,7 +119,10 @@ def test_a_resumed_run_says_where_it_began_and_what_it_passed_over(tmp_path: Pat
     resumed(folder, 6, "step-8/__0_0.distcp: 10 bytes, 20 were written")
     notes = judge.judge_folder(folder)[1].notes
     assert "metrics.json:resumed: it began after step 6, with a checkpoint of earlier" in notes
-    assert "metrics.json:resumed: passed over a damaged checkpoint: step-8/__0_0.distcp: 10 bytes, 20 were written" in notes
+    assert (
+        "metrics.json:resumed: passed over a damaged checkpoint: step-8/__0_0.distcp: 10 bytes, 20 were written"
+        in notes
+    )
 
 
 def test_without_a_step_after_the_warm_up_a_resumed_run_has_no_speed(tmp_path: Path) -> None:
@@ -102,8 +133,9 @@ def test_without_a_step_after_the_warm_up_a_resumed_run_has_no_speed(tmp_path: P
     assert "no step is left after the warm-up" in str(speeds[0].why)
 
 
-@pytest.mark.parametrize(("damaged", "differing", "gate"), [
-    (1, 0, "train.checkpoint.intact"), (0, 2, "train.checkpoint.resumable")])
+@pytest.mark.parametrize(
+    ("damaged", "differing", "gate"), [(1, 0, "train.checkpoint.intact"), (0, 2, "train.checkpoint.resumable")]
+)
 def test_the_checkpoint_gates_fail_on_the_rank(tmp_path: Path, damaged: int, differing: int, gate: str) -> None:
     folder = run_of("run_ddp_1node", tmp_path)
     path = folder / "raw/rank1.jsonl"
@@ -119,8 +151,10 @@ def test_the_checkpoint_gates_fail_on_the_rank(tmp_path: Path, damaged: int, dif
 def test_without_a_rehearsal_nothing_is_said_of_checkpoints(tmp_path: Path) -> None:
     folder = run_of("run_1gpu", tmp_path)
     path = folder / "raw/rank0.jsonl"
-    path.write_text('{"probe": "train", "at": "n0", "subject": "n0/rank0", "quantity": "train.rank.state", "value": "finished", '
-                    '"unit": "text"}\n{"probe": "train", "at": "n0", "end": 1}\n')
+    path.write_text(
+        '{"probe": "train", "at": "n0", "subject": "n0/rank0", "quantity": "train.rank.state", "value": "finished", '
+        '"unit": "text"}\n{"probe": "train", "at": "n0", "end": 1}\n'
+    )
     change(folder, "metrics.json", steps_done=12)
     for gate in ("train.checkpoint.intact", "train.checkpoint.resumable"):
         assert verdict(folder, gate, "n0/rank0").outcome is Outcome.INCOMPLETE

@@ -27,7 +27,12 @@ def one_process(folder: Path, *options: str, drill: str = "", under: tuple[str, 
     done = subprocess.run(
         [*under, sys.executable, str(SOURCE / f"{SINGLE}.py"), *SMALL, *STEPS, "--run-dir", str(folder), *options],
         env=os.environ | {"SLURMD_NODENAME": "n0", "OMP_NUM_THREADS": "1", "BRINGUP_DRILL": drill},
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120, check=False)
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=120,
+        check=False,
+    )
     return Finished(folder, [done.returncode], done.stdout, 0.0)
 
 
@@ -57,7 +62,9 @@ def trained(metrics: TrainMetrics) -> tuple[Any, ...]:
 
 
 def test_a_checkpoint_names_all_its_files_and_none_is_left_in_parts(saved: Finished) -> None:
-    assert sorted(path.name for path in (saved.folder / "checkpoints").iterdir()) == [step(Path(), n).name for n in (2, 4, 6)]
+    assert sorted(path.name for path in (saved.folder / "checkpoints").iterdir()) == [
+        step(Path(), n).name for n in (2, 4, 6)
+    ]
     record = read_record(step(saved.folder, 4) / "checkpoint.json", Checkpoint)
     assert (record.step, record.world_size, record.strategy, len(record.loss)) == (4, 2, "fsdp", 4)
     there = {path.name for path in step(saved.folder, 4).iterdir()} - {"checkpoint.json"}
@@ -85,7 +92,9 @@ def test_the_same_ranks_continue_bit_for_bit_and_pass_over_a_save_that_was_kille
     assert [run.value(rank, "train.checkpoint.differing") for rank in (0, 1)] == [0, 0]
 
 
-def test_one_process_continues_what_two_ranks_saved_under_fsdp_and_ddp_continues_that(tmp_path: Path, saved: Finished) -> None:
+def test_one_process_continues_what_two_ranks_saved_under_fsdp_and_ddp_continues_that(
+    tmp_path: Path, saved: Finished
+) -> None:
     alone = one_process(tmp_path / "alone", "--resume", str(saved.folder), "--save-steps", "5")
     assert alone.codes == [0], alone.output
     ddp = two_ranks(tmp_path / "ddp", DDP, "--resume", str(alone.folder))
@@ -109,7 +118,9 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(tmp_path: Path, 
     resumed = run.metrics().resumed
     assert resumed is not None
     assert resumed.step == 2
-    assert resumed.passed_over == [f"{damaged.parent.name}/{damaged.name}: its contents are not what was written (CRC-32)"]
+    assert resumed.passed_over == [
+        f"{damaged.parent.name}/{damaged.name}: its contents are not what was written (CRC-32)"
+    ]
 
 
 def refusal(run: Finished) -> str:
@@ -132,16 +143,34 @@ def test_another_recipe_is_refused_with_the_field(tmp_path: Path, saved: Finishe
     assert "is of another training: learning_rate 0.001 there, 0.01 here" in said
 
 
-def test_a_rank_killed_in_a_save_leaves_the_checkpoint_before_and_a_requeued_job_finds_it(tmp_path: Path, saved: Finished) -> None:
+def test_a_rank_killed_in_a_save_leaves_the_checkpoint_before_and_a_requeued_job_finds_it(
+    tmp_path: Path, saved: Finished
+) -> None:
     first = tmp_path / "job"
     killed = one_process(first, "--save-steps", "2", drill="kill-in-save:0@4")
     assert killed.codes == [-9], killed.output
     names = sorted(path.name for path in (first / "checkpoints").iterdir())
     assert names == [".step-00000004.part", "step-00000002"]
     again = tmp_path / "job-r1"
-    plan = {"schema_version": 1, "phase": "run_1gpu", "name": "job", "nodes": ["n0"], "gpus_per_node": 1, "ranks_per_node": 1,
-            "profile": "x", "profile_sha256": "", "planned": {}, "not_applicable": [], "argv": [], "git_commit": None,
-            "git_dirty": None, "slurm_job_id": "7", "slurm_restart_count": 1, "opened_at": "", "continues": "job"}
+    plan = {
+        "schema_version": 1,
+        "phase": "run_1gpu",
+        "name": "job",
+        "nodes": ["n0"],
+        "gpus_per_node": 1,
+        "ranks_per_node": 1,
+        "profile": "x",
+        "profile_sha256": "",
+        "planned": {},
+        "not_applicable": [],
+        "argv": [],
+        "git_commit": None,
+        "git_dirty": None,
+        "slurm_job_id": "7",
+        "slurm_restart_count": 1,
+        "opened_at": "",
+        "continues": "job",
+    }
 
     again.mkdir()
     (again / "run.json").write_text(json.dumps(plan))
@@ -167,7 +196,9 @@ def test_a_stop_file_ends_all_ranks_after_the_same_step_with_a_checkpoint(tmp_pa
     assert trained(rest.metrics()) == trained(saved.metrics())
 
 
-def test_a_rehearsal_wipes_and_brings_back_everything_and_removes_its_checkpoint(tmp_path: Path, saved: Finished) -> None:
+def test_a_rehearsal_wipes_and_brings_back_everything_and_removes_its_checkpoint(
+    tmp_path: Path, saved: Finished
+) -> None:
     run = one_node(tmp_path / "run", FSDP, "--sequence-length", "32")
     assert run.codes == [0], run.output
     assert trained(run.metrics()) == trained(saved.metrics())
@@ -199,7 +230,9 @@ def test_a_full_disk_names_rank_file_and_cause_and_leaves_the_checkpoint_before(
     assert run.codes == [1], run.output
     said = run.value(0, "train.rank.error")
     assert "checkpoint of step 4" in said
-    assert f"{small}/run/.step-00000004.part/__0_0.distcp: rank 0 on n0 cannot write it: No space left on device" in said
+    assert (
+        f"{small}/run/.step-00000004.part/__0_0.distcp: rank 0 on n0 cannot write it: No space left on device" in said
+    )
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small filesystem needs root")
@@ -207,8 +240,10 @@ def test_a_full_disk_at_the_end_names_the_file_and_leaves_no_half_metrics(tmp_pa
     folder = tmp_path / "run"
     kept = tmp_path / "kept"
     # two pages of 4 KiB are left: one for the rank's facts, one for run_args.json, none for metrics.json
-    fill = ('mount -t tmpfs -o size=64k tmpfs "$0" && mkdir "$0/raw" && head -c 57344 /dev/zero >"$0/filler"; '
-            '"${@:2}"; rc=$?; cp -r "$0/." "$1"; exit $rc')
+    fill = (
+        'mount -t tmpfs -o size=64k tmpfs "$0" && mkdir "$0/raw" && head -c 57344 /dev/zero >"$0/filler"; '
+        '"${@:2}"; rc=$?; cp -r "$0/." "$1"; exit $rc'
+    )
     run = one_process(folder, under=("unshare", "-m", "bash", "-c", fill, str(folder), str(kept)))
     assert run.codes == [1], run.output
     assert f"OSError: [Errno 28] cannot be written: No space left on device: '{folder}/metrics.json'" in run.output

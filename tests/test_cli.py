@@ -19,23 +19,26 @@ def call(capsys, *arguments: str) -> tuple[int, str, str]:
     return code, out, err
 
 
-@pytest.mark.parametrize("arguments", [
-    ("judge", "nowhere"),
-    ("judge", "a folder with 'quotes' and spaces"),
-    ("judge",),
-    ("judge", "--no-such-flag", "x"),
-    ("no-such-verb",),
-    ("compare", "one"),
-    ("compare", "nowhere", "neither"),
-    ("open", "discovery", "--nodes", "n[", "--gpus-per-node", "2"),
-    ("open", "nonsense", "--nodes", "n0", "--gpus-per-node", "2"),
-    ("open", "discovery", "--nodes", "n0", "--gpus-per-node", "two"),
-    ("open", "discovery", "--nodes", "n0", "--gpus-per-node", "2", "--profile", "nowhere"),
-    ("open", "run_ddp_2node", "--nodes", "n0", "--gpus-per-node", "2"),
-    ("open", "run_1gpu", "--nodes", "n[0-1]", "--gpus-per-node", "2"),
-    ("close", "nowhere", "--exit-code", "0"),
-    ("run", "no_such_phase"),
-])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("judge", "nowhere"),
+        ("judge", "a folder with 'quotes' and spaces"),
+        ("judge",),
+        ("judge", "--no-such-flag", "x"),
+        ("no-such-verb",),
+        ("compare", "one"),
+        ("compare", "nowhere", "neither"),
+        ("open", "discovery", "--nodes", "n[", "--gpus-per-node", "2"),
+        ("open", "nonsense", "--nodes", "n0", "--gpus-per-node", "2"),
+        ("open", "discovery", "--nodes", "n0", "--gpus-per-node", "two"),
+        ("open", "discovery", "--nodes", "n0", "--gpus-per-node", "2", "--profile", "nowhere"),
+        ("open", "run_ddp_2node", "--nodes", "n0", "--gpus-per-node", "2"),
+        ("open", "run_1gpu", "--nodes", "n[0-1]", "--gpus-per-node", "2"),
+        ("close", "nowhere", "--exit-code", "0"),
+        ("run", "no_such_phase"),
+    ],
+)
 def test_bad_input_is_one_line_and_exit_code_2(capsys, arguments):
     code, out, err = call(capsys, *arguments)
     assert code == 2
@@ -101,7 +104,18 @@ def test_a_run_cannot_be_closed_twice(tmp_path, monkeypatch, capsys):
 
 def test_a_requeued_job_writes_into_a_folder_of_its_own(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("BRINGUP_RUN_NAME", "again")
-    options = ("open", "discovery", "--nodes", "n0", "--gpus-per-node", "2", "--profile", "local-cpu", "--results", str(tmp_path))
+    options = (
+        "open",
+        "discovery",
+        "--nodes",
+        "n0",
+        "--gpus-per-node",
+        "2",
+        "--profile",
+        "local-cpu",
+        "--results",
+        str(tmp_path),
+    )
     assert call(capsys, *options)[0] == 0
     assert call(capsys, *options)[0] == 2  # the same attempt must not write there again
     monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
@@ -113,10 +127,17 @@ def test_judging_needs_neither_torch_nor_slurm(tmp_path, monkeypatch):
     folder = discovery(tmp_path, monkeypatch)
     copy = tmp_path / "copy"
     shutil.move(folder, copy)
-    program = ("import sys\nfor name in ('torch', 'transformers', 'accelerate', 'psutil', 'pynvml'): sys.modules[name] = None\n"
-               f"from bringup.cli import main\nsys.exit(main(['judge', {str(copy)!r}]))")
-    done = subprocess.run([sys.executable, "-c", program], env=os.environ | {"PATH": "/nonexistent"}, capture_output=True,
-                          text=True, check=False)
+    program = (
+        "import sys\nfor name in ('torch', 'transformers', 'accelerate', 'psutil', 'pynvml'): sys.modules[name] = None\n"
+        f"from bringup.cli import main\nsys.exit(main(['judge', {str(copy)!r}]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=os.environ | {"PATH": "/nonexistent"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("PASS")
 
@@ -125,7 +146,8 @@ def test_markup_and_control_characters_from_a_log_reach_neither_terminal_nor_rep
     folder = discovery(tmp_path, monkeypatch)
     evil = "<script>alert(1)</script> | [x](http://x) \x1b[31mred"
     (folder / "raw/scontrol-node.txt").write_text(
-        f"NodeName=n0 State=IDLE\nNodeName=n1 State=DOWN Reason={evil} [root@2026-01-01T00:00:00]\n")
+        f"NodeName=n0 State=IDLE\nNodeName=n1 State=DOWN Reason={evil} [root@2026-01-01T00:00:00]\n"
+    )
     code, out, _ = call(capsys, "judge", str(folder))
     assert code == 1
     assert "\x1b" not in out

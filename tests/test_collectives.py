@@ -38,9 +38,23 @@ def told(members) -> Parsed:
 
 
 def verdict(parsed: Parsed, gate: str) -> Verdict:
-    run = Run(phase="nccl_monitoring", name="x", profile_sha256="", nodes=["n0", "n1"], gpus_per_node=2, ranks_per_node=2,
-              profile="generic", planned=plan.plan("nccl_monitoring", ["n0", "n1"], 2, set()), not_applicable=[], argv=[],
-              git_commit=None, git_dirty=None, slurm_job_id=None, slurm_restart_count=0, opened_at="now")
+    run = Run(
+        phase="nccl_monitoring",
+        name="x",
+        profile_sha256="",
+        nodes=["n0", "n1"],
+        gpus_per_node=2,
+        ranks_per_node=2,
+        profile="generic",
+        planned=plan.plan("nccl_monitoring", ["n0", "n1"], 2, set()),
+        not_applicable=[],
+        argv=[],
+        git_commit=None,
+        git_dirty=None,
+        slurm_job_id=None,
+        slurm_restart_count=0,
+        opened_at="now",
+    )
     return next(v for v in judge.judge(run, profile.load("generic"), parsed).verdicts if v.gate == gate)
 
 
@@ -93,8 +107,15 @@ ONE_RANK = {"nccl.step", "nccl.ranks", "nccl.hosts", "nccl.devices", "nccl.wrong
 
 
 def scaling(results: Path, gpus_per_node: int = 2) -> Path:
-    return runs.open_run(PHASES["nccl_scaling"], nodes=["n0", "n1"], gpus_per_node=gpus_per_node, ranks_per_node=gpus_per_node,
-                         profile=profile.load("local-cpu"), argv=[], results=results)
+    return runs.open_run(
+        PHASES["nccl_scaling"],
+        nodes=["n0", "n1"],
+        gpus_per_node=gpus_per_node,
+        ranks_per_node=gpus_per_node,
+        profile=profile.load("local-cpu"),
+        argv=[],
+        results=results,
+    )
 
 
 def test_one_gpu_is_the_first_scale_and_is_planned_for_no_speed_and_no_network():
@@ -103,8 +124,14 @@ def test_one_gpu_is_the_first_scale_and_is_planned_for_no_speed_and_no_network()
     assert {gate for gate, subjects in planned.items() if "1-gpu" in subjects} == ONE_RANK
 
 
-@pytest.mark.parametrize(("phase", "gpus_per_node", "scales"), [
-    ("nccl_scaling", 1, ["1-node", "2-nodes"]), ("nccl_monitoring", 2, ["2-nodes"]), ("nccl_monitoring", 1, ["2-nodes"])])
+@pytest.mark.parametrize(
+    ("phase", "gpus_per_node", "scales"),
+    [
+        ("nccl_scaling", 1, ["1-node", "2-nodes"]),
+        ("nccl_monitoring", 2, ["2-nodes"]),
+        ("nccl_monitoring", 1, ["2-nodes"]),
+    ],
+)
 def test_one_gpu_is_no_scale_where_it_is_all_of_a_node_or_all_nodes_run_at_once(phase, gpus_per_node, scales):
     assert plan.plan(phase, ["n0", "n1"], gpus_per_node, set())["nccl.ranks"] == scales
 
@@ -120,7 +147,9 @@ def test_one_gpu_that_computes_rightly_passes_and_says_nothing_of_its_rank_among
 
 def test_one_gpu_that_computes_wrongly_or_ends_badly_fails(tmp_path):
     folder = scaling(tmp_path)
-    (folder / "raw/collectives-1gpu.jsonl").write_text(ALONE.replace('wrong_values", "value": 0', 'wrong_values", "value": 3'))
+    (folder / "raw/collectives-1gpu.jsonl").write_text(
+        ALONE.replace('wrong_values", "value": 0', 'wrong_values", "value": 3')
+    )
     (folder / "raw/collectives-1gpu.rc").write_text("134\n")
     judged = {(one.gate, one.subject): one for one in judge.judge_folder(folder)[1].verdicts}
     assert judged["nccl.wrong_values", "1-gpu"].outcome is judged["nccl.step", "1-gpu"].outcome is Outcome.FAIL
@@ -133,14 +162,18 @@ def test_the_bandwidth_that_nccl_tests_print_for_one_gpu_is_no_point_of_any_curv
     columns = next(line for line in table.splitlines() if "busbw" in line)
     device = "#  Rank  0 Group  0 Pid  81 on n0 device  0 [0000:19:00] NVIDIA H100 80GB HBM3\n"
     for listed in (device, ""):  # with the list of devices cut out one rank cannot be told from many
-        (folder / "raw/all_reduce_perf-1gpu.txt").write_text(f"{listed}{columns}\n{rows}# Out of bounds values : 0 OK\n")
+        (folder / "raw/all_reduce_perf-1gpu.txt").write_text(
+            f"{listed}{columns}\n{rows}# Out of bounds values : 0 OK\n"
+        )
         seen, verdicts = judge.judge_folder(folder)
         assert {one.subject for one in seen.observations if one.quantity == "nccl.all_reduce.time@1GiB"} == {"1-gpu"}
         assert curve.curves(seen.observations) == {}
         assert figures.draw(folder, seen.observations, profile.load("local-cpu")) == []
         assert not [one for one in seen.observations if one.quantity.startswith("nccl.curve")]
-        assert next(one for one in verdicts.verdicts if (one.gate, one.subject) == ("nccl.wrong_values", "1-gpu")).outcome \
+        assert (
+            next(one for one in verdicts.verdicts if (one.gate, one.subject) == ("nccl.wrong_values", "1-gpu")).outcome
             is Outcome.PASS
+        )
 
 
 def test_no_folder_among_the_evidence_is_taken_for_that_of_a_scale_by_mistake(tmp_path):
@@ -152,7 +185,10 @@ def test_no_folder_among_the_evidence_is_taken_for_that_of_a_scale_by_mistake(tm
     assert {one.quantity for one in judge.judge_folder(folder)[0].observations} == {"run.restarts"}
 
 
-@pytest.mark.parametrize(("name", "size"), [("16MiB", 2**24), ("8B", 8), *((name, None) for name in (
-    "MiB", "²KiB", "1.5GiB", "-1B", "9" * 5000 + "B"))], ids=lambda value: str(value)[:8])
+@pytest.mark.parametrize(
+    ("name", "size"),
+    [("16MiB", 2**24), ("8B", 8), *((name, None) for name in ("MiB", "²KiB", "1.5GiB", "-1B", "9" * 5000 + "B"))],
+    ids=lambda value: str(value)[:8],
+)
 def test_a_size_is_whole_and_of_ordinary_digits_or_none(name, size):
     assert curve.size_bytes(name) == size

@@ -30,7 +30,10 @@ def seen(question, *arguments) -> dict[tuple[str, str], object]:
     probe.at = "n0"
     question(probe, *arguments)
     lines = [json.loads(line) for line in stream.getvalue().splitlines()]
-    return {(line["subject"], line["quantity"]): line.get("why") if line["value"] is None else line["value"] for line in lines}
+    return {
+        (line["subject"], line["quantity"]): line.get("why") if line["value"] is None else line["value"]
+        for line in lines
+    }
 
 
 # ---- kernel log
@@ -96,6 +99,7 @@ def test_classes_of_xids():
 
 # ---- clock
 
+
 def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         return listening.getsockname()[1]
@@ -132,7 +136,9 @@ def test_a_reference_that_nobody_asked_says_so(monkeypatch):
 def offsets(**behind: float | None) -> dict[str, object]:
     parsed = Parsed()
     for node, value in behind.items():
-        parsed.saw("discovery.clock.behind_reference", node, value, "s", "f:1", None if value is not None else "unreachable")
+        parsed.saw(
+            "discovery.clock.behind_reference", node, value, "s", "f:1", None if value is not None else "unreachable"
+        )
         if value is not None:
             parsed.saw("discovery.clock.uncertainty", node, 0.001, "s", "f:2")
     discovery.derive(parsed)
@@ -148,6 +154,7 @@ def test_a_reference_that_is_off_is_named_and_the_others_are_not():
 
 # ---- software, fabric
 
+
 def test_two_files_differ_by_content_at_either_end(tmp_path, monkeypatch):
     monkeypatch.setattr(software, "HASHED_BYTES", 4)
     path = tmp_path / "lib.so.1"
@@ -158,11 +165,17 @@ def test_two_files_differ_by_content_at_either_end(tmp_path, monkeypatch):
     assert len(said) == 4
 
 
-@pytest.mark.parametrize(("answer", "says"), [
-    ("1 libs found in cache `/etc/ld.so.cache'\n\tlibc.so.6 (libc6,x86-64) => /proc/self/exe\n", " bytes "),
-    ("1 libs found in cache `/etc/ld.so.cache'\n\tlibother.so.1 (libc6,x86-64) => /proc/self/exe\n", "absent"),
-    ("9 libs found in cache `/etc/ld.so.cache'\n\tlibc.so.6 (lib", "gave no answer"), ("", "gave no answer"),
-    (None, "gave no answer")], ids=["healthy", "degraded", "cut off", "empty", "no ldconfig"])
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        ("1 libs found in cache `/etc/ld.so.cache'\n\tlibc.so.6 (libc6,x86-64) => /proc/self/exe\n", " bytes "),
+        ("1 libs found in cache `/etc/ld.so.cache'\n\tlibother.so.1 (libc6,x86-64) => /proc/self/exe\n", "absent"),
+        ("9 libs found in cache `/etc/ld.so.cache'\n\tlibc.so.6 (lib", "gave no answer"),
+        ("", "gave no answer"),
+        (None, "gave no answer"),
+    ],
+    ids=["healthy", "degraded", "cut off", "empty", "no ldconfig"],
+)
 def test_a_library_is_absent_only_where_the_linker_was_asked(monkeypatch, answer, says):
     def run(*_, **__):
         if answer is None:
@@ -181,13 +194,19 @@ def test_cpus_online():
     assert [inventory.cpus_online(text) for text in ("0", "0-3", "0-3,8-11\n")] == [1, 4, 8]
 
 
-@pytest.mark.parametrize(("text", "model"), [
-    ("processor\t: 0\nmodel name\t: AMD EPYC 9654\n", "AMD EPYC 9654"),
-    ("processor\t: 0\nCPU implementer\t: 0x41\nCPU part\t: 0xd4f\n", "implementer 0x41 part 0xd4f"),
-    ("processor\t: 0\ncpu\t\t: POWER9, altivec supported\n", "POWER9"),
-    ("processor\t: 0\nmodel name\t: unknown\n", None), ("processor\t: 0\nmodel name\t: \n", None),
-    ("processor\t: 0\nCPU impl", None), ("", None)],
-    ids=["x86", "arm", "power", "unknown to the kernel", "without a name", "cut off", "empty"])
+@pytest.mark.parametrize(
+    ("text", "model"),
+    [
+        ("processor\t: 0\nmodel name\t: AMD EPYC 9654\n", "AMD EPYC 9654"),
+        ("processor\t: 0\nCPU implementer\t: 0x41\nCPU part\t: 0xd4f\n", "implementer 0x41 part 0xd4f"),
+        ("processor\t: 0\ncpu\t\t: POWER9, altivec supported\n", "POWER9"),
+        ("processor\t: 0\nmodel name\t: unknown\n", None),
+        ("processor\t: 0\nmodel name\t: \n", None),
+        ("processor\t: 0\nCPU impl", None),
+        ("", None),
+    ],
+    ids=["x86", "arm", "power", "unknown to the kernel", "without a name", "cut off", "empty"],
+)
 def test_a_cpu_that_nobody_names_is_unknown_and_equals_no_other(text, model):
     found = inventory.cpu_model(text)
     assert found is None if model is None else model in str(found)
@@ -253,6 +272,7 @@ def test_the_whole_inventory_ends_and_counts_its_facts(capsys, monkeypatch, tmp_
 
 # ---- Slurm's configuration
 
+
 @pytest.mark.parametrize("text", ["", "srun: error: Invalid MPI type\n"])
 def test_an_answer_without_plugins_is_a_problem(text):
     parsed = slurm_audit.mpi_list(text, "f")
@@ -260,8 +280,13 @@ def test_an_answer_without_plugins_is_a_problem(text):
     assert parsed.problems
 
 
-@pytest.mark.parametrize("text", ["srun: MPI types are...\nsrun: none\nsrun: pmix_v3\nsrun: pmix\n",
-                                  "MPI plugin types are...\n\tpmix\n\tnone\nspecific pmix plugin versions available: pmix_v4\n"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "srun: MPI types are...\nsrun: none\nsrun: pmix_v3\nsrun: pmix\n",
+        "MPI plugin types are...\n\tpmix\n\tnone\nspecific pmix plugin versions available: pmix_v4\n",
+    ],
+)
 def test_both_spellings_of_the_list_are_read(text):
     plugins = slurm_audit.mpi_list(text, "f").observations[0].value
     assert isinstance(plugins, list)
@@ -275,11 +300,29 @@ CONFIG, INVENTORY, NODES, MPI = "scontrol-config.txt", "inventory.jsonl", "scont
 NEGATIVE = [
     ("discovery.python", INVENTORY, "CPython 3", "CPython 2", FAIL),
     ("discovery.cpu.model", INVENTORY, '"AMD EPYC"', '"Intel Xeon"', FAIL),
-    ("discovery.library.libcuda", INVENTORY, 'libcuda", "value": "absent"', 'libcuda", "value": "libcuda.so.1 1 bytes a"', FAIL),
-    ("discovery.library.libnccl", INVENTORY, 'libnccl", "value": "absent"', 'libnccl", "value": "libnccl.so.2 1 bytes a"', FAIL),
-    ("discovery.library.libibverbs", INVENTORY, 'libibverbs", "value": "absent"', 'libibverbs", "value": "1 bytes a"', FAIL),
+    (
+        "discovery.library.libcuda",
+        INVENTORY,
+        'libcuda", "value": "absent"',
+        'libcuda", "value": "libcuda.so.1 1 bytes a"',
+        FAIL,
+    ),
+    (
+        "discovery.library.libnccl",
+        INVENTORY,
+        'libnccl", "value": "absent"',
+        'libnccl", "value": "libnccl.so.2 1 bytes a"',
+        FAIL,
+    ),
+    (
+        "discovery.library.libibverbs",
+        INVENTORY,
+        'libibverbs", "value": "absent"',
+        'libibverbs", "value": "1 bytes a"',
+        FAIL,
+    ),
     ("discovery.gpu.driver", INVENTORY, 'gpu.driver", "value": null', 'gpu.driver", "value": "550"', FAIL),
-    ("discovery.memlock", INVENTORY, '', '', FAIL),
+    ("discovery.memlock", INVENTORY, "", "", FAIL),
     ("discovery.slurm.version", NODES, "Version=22.05.8", "Version=21.08.1", WARN),
     ("discovery.slurm.gres_types", CONFIG, "GresTypes               = gpu", "GresTypes               = nic", FAIL),
     ("discovery.slurm.mpi_default", CONFIG, "MpiDefault              = none", "MpiDefault              = pmi9", FAIL),
@@ -308,10 +351,15 @@ def test_a_gate_without_a_drill_is_seen_to_fail_on_evidence(tmp_path, monkeypatc
 def test_every_gate_of_the_discovery_has_a_drill_or_a_negative_test():
     drilled = {name for drill in drills.DRILLS for name in (drill.gate, *(gate for gate, _ in drill.also))}
     # test_discovery_gpus.py, test_fabric.py
-    gpus = {gate.id for gate in gates.of_phase("discovery")
-            if gate.id.startswith(("discovery.gpu.", "discovery.rdma.", "discovery.numa.", "discovery.topology"))}
+    gpus = {
+        gate.id
+        for gate in gates.of_phase("discovery")
+        if gate.id.startswith(("discovery.gpu.", "discovery.rdma.", "discovery.numa.", "discovery.topology"))
+    }
     of_a_run = {"run.closed", "run.evidence"}
-    missing = {gate.id for gate in gates.of_phase("discovery")} - drilled - gpus - {row[0] for row in NEGATIVE} - of_a_run
+    missing = (
+        {gate.id for gate in gates.of_phase("discovery")} - drilled - gpus - {row[0] for row in NEGATIVE} - of_a_run
+    )
     assert missing == set()
 
 

@@ -19,8 +19,24 @@ import nvml
 import smi
 from facts import Facts
 
-HEALTHY = {"ecc": 0, "pending": 0, "failed": 0, "width": 16, "links": 18, "fabric": 3, "status": 0, "reasons": 0x1, "processes": 0,
-           "mig": 0, "memory": 80, "recoveries": 0, "replays": 0, "crc": 0, "persistence": 1, "name": b"NVIDIA H100 80GB HBM3"}
+HEALTHY = {
+    "ecc": 0,
+    "pending": 0,
+    "failed": 0,
+    "width": 16,
+    "links": 18,
+    "fabric": 3,
+    "status": 0,
+    "reasons": 0x1,
+    "processes": 0,
+    "mig": 0,
+    "memory": 80,
+    "recoveries": 0,
+    "replays": 0,
+    "crc": 0,
+    "persistence": 1,
+    "name": b"NVIDIA H100 80GB HBM3",
+}
 GPUS = ("GPU-a", "GPU-b")
 
 
@@ -98,8 +114,12 @@ class FakeNvml:
         return [None] * self._of(gpu, "processes")
 
     def __getattr__(self, function):
-        answers = {"nvmlDeviceGetName": "name", "nvmlDeviceGetPersistenceMode": "persistence",
-                   "nvmlDeviceGetCurrPcieLinkWidth": "width", "nvmlDeviceGetCurrentClocksEventReasons": "reasons"}
+        answers = {
+            "nvmlDeviceGetName": "name",
+            "nvmlDeviceGetPersistenceMode": "persistence",
+            "nvmlDeviceGetCurrPcieLinkWidth": "width",
+            "nvmlDeviceGetCurrentClocksEventReasons": "reasons",
+        }
         constants = {"nvmlDeviceGetMaxPcieLinkWidth": 16, "nvmlDeviceGetCurrPcieLinkGeneration": 5}
         if function in answers:
             return lambda gpu: self._of(gpu, answers[function])
@@ -138,14 +158,24 @@ def test_healthy_gpus_pass_every_gate():
     assert set(found.values()) == {Outcome.PASS}
 
 
-@pytest.mark.parametrize(("changes", "gate"), [
-    ({"ecc": 2}, "discovery.gpu.ecc"), ({"pending": 1}, "discovery.gpu.remap_pending"),
-    ({"failed": 1}, "discovery.gpu.remap_failed"),
-    ({"width": 8}, "discovery.gpu.pcie"), ({"links": 17}, "discovery.gpu.nvlinks"), ({"fabric": 2}, "discovery.gpu.fabric"),
-    ({"status": 1}, "discovery.gpu.fabric"), ({"reasons": 0x48}, "discovery.gpu.slowdown"),
-    ({"recoveries": 1}, "discovery.gpu.nvlink_recoveries"), ({"mig": 1}, "discovery.gpu.mig"),
-    ({"memory": 79}, "discovery.gpu.memory"),
-    ({"processes": 1}, "discovery.gpu.free"), ({"name": "NVIDIA H200"}, "discovery.gpu.model")])
+@pytest.mark.parametrize(
+    ("changes", "gate"),
+    [
+        ({"ecc": 2}, "discovery.gpu.ecc"),
+        ({"pending": 1}, "discovery.gpu.remap_pending"),
+        ({"failed": 1}, "discovery.gpu.remap_failed"),
+        ({"width": 8}, "discovery.gpu.pcie"),
+        ({"links": 17}, "discovery.gpu.nvlinks"),
+        ({"fabric": 2}, "discovery.gpu.fabric"),
+        ({"status": 1}, "discovery.gpu.fabric"),
+        ({"reasons": 0x48}, "discovery.gpu.slowdown"),
+        ({"recoveries": 1}, "discovery.gpu.nvlink_recoveries"),
+        ({"mig": 1}, "discovery.gpu.mig"),
+        ({"memory": 79}, "discovery.gpu.memory"),
+        ({"processes": 1}, "discovery.gpu.free"),
+        ({"name": "NVIDIA H200"}, "discovery.gpu.model"),
+    ],
+)
 def test_one_sick_gpu_fails_its_gate_alone_and_is_named(changes, gate):
     parsed = through_nvml(**changes)
     assert {name for name, outcome in outcomes(parsed).items() if outcome is not Outcome.PASS} == {gate}
@@ -158,8 +188,10 @@ def test_a_driver_that_is_not_kept_loaded_is_a_warning():
     assert outcomes(through_nvml(persistence=0))["discovery.gpu.persistence"] is Outcome.WARN
 
 
-@pytest.mark.parametrize(("changes", "gate"), [({"replays": 3}, "discovery.gpu.nvlink_replays"),
-                                               ({"crc": 2}, "discovery.gpu.nvlink_crc_errors")])
+@pytest.mark.parametrize(
+    ("changes", "gate"),
+    [({"replays": 3}, "discovery.gpu.nvlink_replays"), ({"crc": 2}, "discovery.gpu.nvlink_crc_errors")],
+)
 def test_errors_that_an_nvlink_mended_itself_are_a_warning(changes, gate):
     found = outcomes(through_nvml(**changes))
     assert {name: outcome for name, outcome in found.items() if outcome is not Outcome.PASS} == {gate: Outcome.WARN}
@@ -168,14 +200,19 @@ def test_errors_that_an_nvlink_mended_itself_are_a_warning(changes, gate):
 def test_a_counter_that_this_generation_has_not_got_is_unknown_and_not_zero():
     parsed = through_nvml(recoveries=FakeNvml.NVMLError_NotSupported("Not Supported"))
     found = outcomes(parsed)
-    assert {gate for gate, outcome in found.items() if outcome is not Outcome.PASS} == {"discovery.gpu.nvlink_recoveries"}
+    assert {gate for gate, outcome in found.items() if outcome is not Outcome.PASS} == {
+        "discovery.gpu.nvlink_recoveries"
+    }
     assert found["discovery.gpu.nvlink_recoveries"] is Outcome.INCOMPLETE
 
 
 def test_links_that_are_down_count_no_errors_and_that_is_no_health():
     parsed = through_nvml(links=0)
-    errors = {one.quantity: (one.value, one.why) for one in parsed.observations
-              if one.subject == "n0/GPU-b" and one.quantity.startswith("discovery.gpu.nvlink_")}
+    errors = {
+        one.quantity: (one.value, one.why)
+        for one in parsed.observations
+        if one.subject == "n0/GPU-b" and one.quantity.startswith("discovery.gpu.nvlink_")
+    }
     assert set(errors.values()) == {(None, "no NVLink is up, so that none counts errors")}
     assert len(errors) == 3
 
@@ -192,9 +229,17 @@ def test_a_gpu_without_a_fabric_or_nvlink_says_so():
     assert (values["discovery.gpu.fabric"], values["discovery.gpu.nvlinks"]) == ("not supported", 0)
 
 
-@pytest.mark.parametrize(("state", "status", "said"), [
-    (0, 999, "not supported"), (1, 999, "not started"), (2, 999, "in progress"), (3, 0, "completed"),
-    (3, 999, "completed with status 999"), (7, 999, "state 7")])
+@pytest.mark.parametrize(
+    ("state", "status", "said"),
+    [
+        (0, 999, "not supported"),
+        (1, 999, "not started"),
+        (2, 999, "in progress"),
+        (3, 0, "completed"),
+        (3, 999, "completed with status 999"),
+        (7, 999, "state 7"),
+    ],
+)
 def test_the_status_of_a_fabric_says_nothing_before_its_state_is_completed(state, status, said):
     values = {one.quantity: one.value for one in through_nvml(fabric=state, status=status).observations}
     assert values["discovery.gpu.fabric"] == said
@@ -241,7 +286,13 @@ SMI = json.loads((FIXTURES / "nvidia-smi.json").read_text())
 
 def through_smi(answers, kept=None) -> Parsed:
     def run(command, **_):
-        words = {"compute-apps": "processes", "remapped": "remapped", "mig": "mig", "fabric": "fabric", "clocks": "slowdown"}
+        words = {
+            "compute-apps": "processes",
+            "remapped": "remapped",
+            "mig": "mig",
+            "fabric": "fabric",
+            "clocks": "slowdown",
+        }
         name = next((name for word, name in words.items() if word in command[1]), "gpu")
         answer = answers[name]
         if answer is None:
@@ -250,27 +301,42 @@ def through_smi(answers, kept=None) -> Parsed:
             raise subprocess.CalledProcessError(2, command, output=answer)
         return SimpleNamespace(stdout=answer)
 
-    return seen(lambda probe: smi.read(probe, lambda name, text: (kept if kept is not None else {}).update({name: text}), run))
+    return seen(
+        lambda probe: smi.read(probe, lambda name, text: (kept if kept is not None else {}).update({name: text}), run)
+    )
 
 
 def test_nvidia_smi_says_the_same_as_nvml():
     kept: dict[str, str] = {}
     by_smi = {(one.subject, one.quantity): one.value for one in through_smi(SMI["healthy"], kept).observations}
     by_nvml = {(one.subject, one.quantity): one.value for one in through_nvml().observations}
-    only_nvml = {"discovery.gpu.nvlinks", "discovery.gpu.cuda", "discovery.gpu.nvlink_recoveries",
-                 "discovery.gpu.nvlink_replays", "discovery.gpu.nvlink_crc_errors"}
+    only_nvml = {
+        "discovery.gpu.nvlinks",
+        "discovery.gpu.cuda",
+        "discovery.gpu.nvlink_recoveries",
+        "discovery.gpu.nvlink_replays",
+        "discovery.gpu.nvlink_crc_errors",
+    }
     cost = {"probe.inventory.cpu_s"}  # of this process, which goes on
-    assert ({key: value for key, value in by_nvml.items() if key[1] not in only_nvml | cost}
-            == {key: value for key, value in by_smi.items() if key[1] not in cost})
+    assert {key: value for key, value in by_nvml.items() if key[1] not in only_nvml | cost} == {
+        key: value for key, value in by_smi.items() if key[1] not in cost
+    }
     assert kept == SMI["healthy"]
 
 
-@pytest.mark.parametrize(("query", "old", "new", "gate"), [
-    ("mig", "Disabled", "Enabled", "discovery.gpu.mig"), ("gpu", "81920", "40960", "discovery.gpu.memory"),
-    ("gpu", "0, 3, 16, 16", "7, 3, 16, 16", "discovery.gpu.ecc"), ("gpu", "3, 16, 16", "3, 8, 16", "discovery.gpu.pcie"),
-    ("slowdown", "0x0000000000000001", "0x0000000000000080", "discovery.gpu.slowdown"),
-    ("fabric", "Completed", "In Progress", "discovery.gpu.fabric"), ("remapped", ", 0, 0", ", 1, 0", "discovery.gpu.remap_pending"),
-    ("remapped", ", 0, 0", ", 0, 1", "discovery.gpu.remap_failed")])
+@pytest.mark.parametrize(
+    ("query", "old", "new", "gate"),
+    [
+        ("mig", "Disabled", "Enabled", "discovery.gpu.mig"),
+        ("gpu", "81920", "40960", "discovery.gpu.memory"),
+        ("gpu", "0, 3, 16, 16", "7, 3, 16, 16", "discovery.gpu.ecc"),
+        ("gpu", "3, 16, 16", "3, 8, 16", "discovery.gpu.pcie"),
+        ("slowdown", "0x0000000000000001", "0x0000000000000080", "discovery.gpu.slowdown"),
+        ("fabric", "Completed", "In Progress", "discovery.gpu.fabric"),
+        ("remapped", ", 0, 0", ", 1, 0", "discovery.gpu.remap_pending"),
+        ("remapped", ", 0, 0", ", 0, 1", "discovery.gpu.remap_failed"),
+    ],
+)
 def test_a_degraded_answer_fails_its_gate(query, old, new, gate):
     answers = {**SMI["healthy"], query: SMI["healthy"][query].replace(old, new, 1)}
     assert answers != SMI["healthy"]
@@ -281,16 +347,23 @@ def test_a_foreign_process_is_found():
     assert outcomes(through_smi({**SMI["healthy"], "processes": "GPU-b, 4711\n"}))["discovery.gpu.free"] is Outcome.FAIL
 
 
-@pytest.mark.parametrize("damage", [lambda text: "", lambda text: text[: len(text) * 2 // 3],
-                                    lambda text: "No devices were found\n"])
+@pytest.mark.parametrize(
+    "damage", [lambda text: "", lambda text: text[: len(text) * 2 // 3], lambda text: "No devices were found\n"]
+)
 def test_a_cut_off_or_empty_answer_is_never_all_gpus(damage):
     found = outcomes(through_smi({**SMI["healthy"], "gpu": damage(SMI["healthy"]["gpu"])}))
     assert found["discovery.gpu.answering"] is Outcome.FAIL
     assert found["discovery.gpu.ecc"] is Outcome.INCOMPLETE
 
 
-@pytest.mark.parametrize(("query", "gate"), [
-    ("slowdown", "discovery.gpu.slowdown"), ("fabric", "discovery.gpu.fabric"), ("remapped", "discovery.gpu.remap_failed")])
+@pytest.mark.parametrize(
+    ("query", "gate"),
+    [
+        ("slowdown", "discovery.gpu.slowdown"),
+        ("fabric", "discovery.gpu.fabric"),
+        ("remapped", "discovery.gpu.remap_failed"),
+    ],
+)
 def test_a_gpu_that_one_answer_leaves_out_is_incomplete_there_and_not_as_well_as_the_others(query, gate):
     whole = SMI["healthy"][query].splitlines(True)
     found = outcomes(through_smi({**SMI["healthy"], query: "".join(whole[:-1])}))
@@ -309,11 +382,18 @@ def test_a_tool_that_is_absent_leaves_everything_unknown():
     assert set(found.values()) == {Outcome.INCOMPLETE}
 
 
-@pytest.mark.parametrize(("query", "gate", "whole"), [
-    ("mig", "discovery.gpu.mig", "Disabled"), ("fabric", "discovery.gpu.fabric", "Completed")])
+@pytest.mark.parametrize(
+    ("query", "gate", "whole"),
+    [("mig", "discovery.gpu.mig", "Disabled"), ("fabric", "discovery.gpu.fabric", "Completed")],
+)
 def test_what_a_gpu_has_not_got_is_an_answer_and_a_gpu_that_does_not_answer_is_none(query, gate, whole):
-    for word, outcome in (("[N/A]", Outcome.PASS), ("[Not Supported]", Outcome.PASS), ("[GPU requires reset]", Outcome.INCOMPLETE),
-                          ("[Unknown Error]", Outcome.INCOMPLETE), ("ERR!", Outcome.INCOMPLETE)):
+    for word, outcome in (
+        ("[N/A]", Outcome.PASS),
+        ("[Not Supported]", Outcome.PASS),
+        ("[GPU requires reset]", Outcome.INCOMPLETE),
+        ("[Unknown Error]", Outcome.INCOMPLETE),
+        ("ERR!", Outcome.INCOMPLETE),
+    ):
         found = outcomes(through_smi({**SMI["healthy"], query: SMI["healthy"][query].replace(whole, word, 1)}))
         assert found[gate] is outcome, word
 

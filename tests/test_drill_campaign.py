@@ -14,17 +14,39 @@ from bringup.drills.drill import Drill
 from bringup.drills.without import WITHOUT
 from bringup.parsers.result import Parsed
 from bringup.phases import PHASES
-from bringup.records import DrillReport, DrillResult, HealthyRound, Outcome, RecordError, Verdict, read_record, write_record
+from bringup.records import (
+    DrillReport,
+    DrillResult,
+    HealthyRound,
+    Outcome,
+    RecordError,
+    Verdict,
+    read_record,
+    write_record,
+)
 from pydantic import ValidationError
 from runs_for_tests import discovery, reseal
 
 TESTS = Path(__file__).parent
-DRILL = Drill(id="d", fault="f", phase="discovery", gate="discovery.gpu.count", subject="n1", outcome=Outcome.FAIL, says="1",
-              silent=("n0",), consequences=(("discovery.slurm.*", "n1"),))
+DRILL = Drill(
+    id="d",
+    fault="f",
+    phase="discovery",
+    gate="discovery.gpu.count",
+    subject="n1",
+    outcome=Outcome.FAIL,
+    says="1",
+    silent=("n0",),
+    consequences=(("discovery.slurm.*", "n1"),),
+)
 
 
-def verdict(gate: str = DRILL.gate, subject: str = "n1", outcome: Outcome = Outcome.FAIL, observed: str = "1") -> Verdict:
-    return Verdict(gate=gate, subject=subject, outcome=outcome, observed=observed, expected="2", evidence="e", fix="docs/x#y")
+def verdict(
+    gate: str = DRILL.gate, subject: str = "n1", outcome: Outcome = Outcome.FAIL, observed: str = "1"
+) -> Verdict:
+    return Verdict(
+        gate=gate, subject=subject, outcome=outcome, observed=observed, expected="2", evidence="e", fix="docs/x#y"
+    )
 
 
 HEALTHY = [verdict(subject="n0", outcome=Outcome.PASS)]
@@ -32,19 +54,46 @@ SCREEN = "FAIL discovery.gpu.count [n1]: observed 1"
 
 
 def told(**change: Any) -> DrillResult:
-    return DrillResult(**{"drill": "d", "fault": "f", "phase": "discovery", "gate": "g", "subject": "n1", "outcome": Outcome.FAIL,
-                          "performed": True, "detected": True, "right_subject": True, "right_cause": True, "observed": "1",
-                          "seconds_to_detect": 2.0, "seconds": 3.0, **change})
+    return DrillResult(
+        **{
+            "drill": "d",
+            "fault": "f",
+            "phase": "discovery",
+            "gate": "g",
+            "subject": "n1",
+            "outcome": Outcome.FAIL,
+            "performed": True,
+            "detected": True,
+            "right_subject": True,
+            "right_cause": True,
+            "observed": "1",
+            "seconds_to_detect": 2.0,
+            "seconds": 3.0,
+            **change,
+        }
+    )
 
 
 def report_of(*results: DrillResult, **change: Any) -> DrillReport:
-    return DrillReport(**{"name": "r", "place": "local-cluster", "profile": None, "git_commit": None, "opened_at": "now",
-                          "planned": [one.drill for one in results], "healthy_planned": 0, "healthy_phases": [],
-                          "results": list(results), "healthy": [],
-                          **change})
+    return DrillReport(
+        **{
+            "name": "r",
+            "place": "local-cluster",
+            "profile": None,
+            "git_commit": None,
+            "opened_at": "now",
+            "planned": [one.drill for one in results],
+            "healthy_planned": 0,
+            "healthy_phases": [],
+            "results": list(results),
+            "healthy": [],
+            **change,
+        }
+    )
 
 
 # ---- the catalogue
+
 
 def drilled() -> set[str]:
     """Those that need a fabric have been performed by nobody yet: their gates need a reason too."""
@@ -60,21 +109,35 @@ def test_every_gate_is_seen_to_fail_by_a_drill_or_says_why_not_and_where_else():
     assert len(listed) == len(set(listed))
     for entry in WITHOUT:
         text = (TESTS / entry.test).read_text()
-        unnamed = [gate for gate in entry.gates
-                   if not any(name.rpartition(".")[2] in text for name in (gate, gates.GATES[gate].quantity))]
+        unnamed = [
+            gate
+            for gate in entry.gates
+            if not any(name.rpartition(".")[2] in text for name in (gate, gates.GATES[gate].quantity))
+        ]
         assert unnamed == [], entry.test
 
 
 def test_a_lookup_that_comes_too_late_fails_on_its_node(tmp_path):
     """smoke.fs.late_lookup, which has no drill."""
     local = profile.load("local-cpu")
-    run = runs.load(runs.open_run(PHASES["smoke"], nodes=["n0", "n1"], gpus_per_node=2, ranks_per_node=2, profile=local, argv=[],
-                                  results=tmp_path))
+    run = runs.load(
+        runs.open_run(
+            PHASES["smoke"],
+            nodes=["n0", "n1"],
+            gpus_per_node=2,
+            ranks_per_node=2,
+            profile=local,
+            argv=[],
+            results=tmp_path,
+        )
+    )
     parsed = Parsed()
     for node, seconds in (("n0", 0.1), ("n1", 4.9)):
         parsed.saw("smoke.fs.looked", node, True, "flag", "e")
         parsed.saw("smoke.fs.late_lookup_s", node, seconds, "s", "e")
-    outcomes = {v.subject: v.outcome for v in judge.judge(run, local, parsed).verdicts if v.gate == "smoke.fs.late_lookup"}
+    outcomes = {
+        v.subject: v.outcome for v in judge.judge(run, local, parsed).verdicts if v.gate == "smoke.fs.late_lookup"
+    }
     assert outcomes == {"n0": Outcome.PASS, "n1": Outcome.FAIL}
 
 
@@ -99,6 +162,7 @@ def test_a_drill_is_declared_whole(drill: Drill):
 
 
 # ---- what counts as found
+
 
 @pytest.mark.parametrize("drill", drills.DRILLS, ids=[drill.id for drill in drills.DRILLS])
 def test_the_folder_of_all_runs_is_a_word_of_its_own_and_no_part_of_a_script(drill: Drill):
@@ -132,7 +196,8 @@ def test_a_pair_that_the_screen_tells_with_others_is_told():
 
 def test_the_wrong_subject_is_no_success():
     detected, right_subject, right_cause, observed = perform.compare(
-        DRILL, [verdict(subject="n0")], "discovery.gpu.count [n0]")
+        DRILL, [verdict(subject="n0")], "discovery.gpu.count [n0]"
+    )
     assert (detected, right_subject, right_cause, observed) == (True, False, False, None)
 
 
@@ -148,15 +213,27 @@ def test_a_verdict_without_the_declared_words_has_the_wrong_cause():
     assert perform.compare(DRILL, [verdict(observed="0")], SCREEN)[:3] == (True, True, False)
 
 
-@pytest.mark.parametrize(("says", "observed", "right"), [
-    ("1", "16521216", False), ("1", "1 (nvidia0)", True), ("at 0.0", "at 0.04 GB/s", False), ("at 0.0…", "at 0.04 GB/s", True),
-    ("no", "none", False), ("1", "0.1 x", False), ("1", "0 (char 195:1)", False), ("None", "7", False)])
+@pytest.mark.parametrize(
+    ("says", "observed", "right"),
+    [
+        ("1", "16521216", False),
+        ("1", "1 (nvidia0)", True),
+        ("at 0.0", "at 0.04 GB/s", False),
+        ("at 0.0…", "at 0.04 GB/s", True),
+        ("no", "none", False),
+        ("1", "0.1 x", False),
+        ("1", "0 (char 195:1)", False),
+        ("None", "7", False),
+    ],
+)
 def test_declared_words_are_whole_words(says, observed, right):
     drill = dataclasses.replace(DRILL, says=says)
     assert perform.compare(drill, [verdict(observed=observed)], SCREEN)[2] is right
 
 
-@pytest.mark.parametrize(("observed", "right"), [("2.1e+05 us", True), ("35 us", False), ("-2e+05 us", False), ("late", False)])
+@pytest.mark.parametrize(
+    ("observed", "right"), [("2.1e+05 us", True), ("35 us", False), ("-2e+05 us", False), ("late", False)]
+)
 def test_a_number_has_the_size_of_the_fault(observed, right):
     drill = dataclasses.replace(DRILL, says="", between=(1e5, 1e6))
     assert perform.compare(drill, [verdict(observed=observed)], SCREEN)[2] is right
@@ -169,7 +246,9 @@ def test_a_sign_in_a_log_is_a_cause_too():
 
 
 def test_a_fault_that_is_survived_must_be_said_and_pass():
-    drill = Drill(id="d", fault="f", phase="discovery", gate="run.closed", subject="job", outcome=Outcome.PASS, says="no answer")
+    drill = Drill(
+        id="d", fault="f", phase="discovery", gate="run.closed", subject="job", outcome=Outcome.PASS, says="no answer"
+    )
     passed = [verdict("run.closed", "job", Outcome.PASS)]
     assert perform.compare(drill, passed, "… job 1: no answer") == (True, True, True, "… job 1: no answer")
     assert perform.compare(drill, passed, "silence")[0] is False
@@ -178,10 +257,12 @@ def test_a_fault_that_is_survived_must_be_said_and_pass():
 
 # ---- false alarms
 
+
 def test_a_failure_that_the_fault_does_not_explain_is_a_false_alarm():
     assert perform.false_alarms(DRILL, [*HEALTHY, verdict()]) == []
     alarms = perform.false_alarms(
-        DRILL, [*HEALTHY, verdict(), verdict("discovery.shm"), verdict("discovery.nofile", "n1", Outcome.WARN)])
+        DRILL, [*HEALTHY, verdict(), verdict("discovery.shm"), verdict("discovery.nofile", "n1", Outcome.WARN)]
+    )
     assert [alarm.split(":")[0] for alarm in alarms] == ["discovery.shm [n1] fail", "discovery.nofile [n1] warn"]
 
 
@@ -204,6 +285,7 @@ def test_a_subject_that_must_be_silent_has_to_pass_and_to_be_heard_of():
 
 # ---- what is told
 
+
 def test_exit_codes():
     assert result.exit_code(report_of(told())) == 0
     assert result.exit_code(report_of(told(right_subject=False))) == 1
@@ -221,7 +303,9 @@ def test_a_healthy_round_with_an_alarm_is_a_failure():
     quiet = HealthyRound(number=1, verdicts=200, false_alarms=[], seconds=1, evidence=[])
     assert result.exit_code(report_of(healthy=[quiet], healthy_planned=1)) == 0
     assert result.exit_code(report_of(healthy=[quiet], healthy_planned=2)) == 2
-    assert result.exit_code(report_of(healthy=[quiet.model_copy(update={"false_alarms": ["x"]})], healthy_planned=1)) == 1
+    assert (
+        result.exit_code(report_of(healthy=[quiet.model_copy(update={"false_alarms": ["x"]})], healthy_planned=1)) == 1
+    )
 
 
 def test_a_healthy_round_keeps_the_evidence_of_every_phase(tmp_path, monkeypatch):
@@ -233,7 +317,9 @@ def test_a_healthy_round_keeps_the_evidence_of_every_phase(tmp_path, monkeypatch
     monkeypatch.setattr(ground, "PLAYBOOKS", tmp_path / "playbooks")
     monkeypatch.setattr(runs, "attempts", lambda phase, name: [homes[phase.stem]])
     monkeypatch.setattr(perform, "_last_attempt", lambda stem, name: homes[stem])
-    monkeypatch.setattr(judge, "judge_folder", lambda folder: (None, SimpleNamespace(verdicts=[verdict(outcome=Outcome.PASS)])))
+    monkeypatch.setattr(
+        judge, "judge_folder", lambda folder: (None, SimpleNamespace(verdicts=[verdict(outcome=Outcome.PASS)]))
+    )
     here = SimpleNamespace(bringup=lambda *words, environment, phases: ground.Ended(0, "", ""))
     one = perform.healthy_round(1, stems, here, tmp_path / "kept", name="d")
     assert (one.verdicts, one.false_alarms) == (2, [])
@@ -241,10 +327,13 @@ def test_a_healthy_round_keeps_the_evidence_of_every_phase(tmp_path, monkeypatch
 
 
 def test_totals_count_what_was_performed_and_say_what_was_not():
-    done = report_of(told(), told(drill="e", right_cause=False, seconds_to_detect=4.0), perform.not_performed(DRILL, "w"))
+    done = report_of(
+        told(), told(drill="e", right_cause=False, seconds_to_detect=4.0), perform.not_performed(DRILL, "w")
+    )
     assert result.totals(done) == (
         "2 of 2 drills detected; 2 on the right subject; 1 with the right cause; 0 false alarms elsewhere; "
-        "median 3 s to detect; 1 not performed")
+        "median 3 s to detect; 1 not performed"
+    )
 
 
 def test_what_a_log_says_is_no_markup_in_the_reports():
@@ -279,6 +368,7 @@ def test_drills_of_one_shape_are_performed_together():
 
 # ---- elsewhere
 
+
 def test_ranks_and_nodes_are_called_as_the_cluster_calls_them():
     drill = next(drill for drill in drills.DRILLS if drill.id == "wrong-value")
     there = elsewhere.on_nodes(drill, ("gpu01", "gpu02"), 8)
@@ -309,7 +399,9 @@ def test_a_size_is_asked_for_by_its_place_and_is_another_one_on_gpus(monkeypatch
 
     engines = {"here": collectives.CPU_SIZES, "on GPUs": collectives.GPU_SIZES}
     found = {}
-    for drill in (one for one in drills.DRILLS if dict(one.environment).get("BRINGUP_DRILL", "").startswith("slow-size")):
+    for drill in (
+        one for one in drills.DRILLS if dict(one.environment).get("BRINGUP_DRILL", "").startswith("slow-size")
+    ):
         monkeypatch.setenv("BRINGUP_DRILL", dict(drill.environment)["BRINGUP_DRILL"])
         found[drill.id] = {engine: bench.slowed(sizes) for engine, sizes in engines.items()}
         there = elsewhere.on_nodes(drill, ("a", "b"), 8)
@@ -317,9 +409,11 @@ def test_a_size_is_asked_for_by_its_place_and_is_another_one_on_gpus(monkeypatch
         name, _, size = str(found[drill.id]["here"]).partition("@")
         if drill.id != "latency":
             assert (drill.says, there.says) == (f"{name} at {size}", f"{name} at")
-    assert found == {"curve-dip": {"here": "all_reduce@4MiB", "on GPUs": "all_reduce@64MiB"},
-                     "curve-falls": {"here": "broadcast@16MiB", "on GPUs": "broadcast@8GiB"},
-                     "latency": {"here": "all_reduce@8KiB", "on GPUs": "all_reduce@8KiB"}}
+    assert found == {
+        "curve-dip": {"here": "all_reduce@4MiB", "on GPUs": "all_reduce@64MiB"},
+        "curve-falls": {"here": "broadcast@16MiB", "on GPUs": "broadcast@8GiB"},
+        "latency": {"here": "all_reduce@8KiB", "on GPUs": "all_reduce@8KiB"},
+    }
     monkeypatch.setenv("BRINGUP_DRILL", "slow-rank:1")
     assert bench.slowed(collectives.CPU_SIZES) is None
 
@@ -351,11 +445,15 @@ def test_nothing_but_commands_of_the_login_host_is_made_on_a_real_cluster():
 
 # ---- whose evidence it is
 
-@pytest.mark.parametrize(("change", "says"), [
-    (lambda folder: (folder / "raw/clock.jsonl").unlink(), "raw/clock.jsonl is gone"),
-    (lambda folder: (folder / "raw/clock.jsonl").write_text("{}\n"), "raw/clock.jsonl was changed after"),
-    (lambda folder: (folder / "raw/more.jsonl").write_text("{}\n"), "raw/more.jsonl came after"),
-])
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda folder: (folder / "raw/clock.jsonl").unlink(), "raw/clock.jsonl is gone"),
+        (lambda folder: (folder / "raw/clock.jsonl").write_text("{}\n"), "raw/clock.jsonl was changed after"),
+        (lambda folder: (folder / "raw/more.jsonl").write_text("{}\n"), "raw/more.jsonl came after"),
+    ],
+)
 def test_evidence_that_is_not_as_it_was_when_the_run_was_closed_is_incomplete(tmp_path, monkeypatch, change, says):
     folder = discovery(tmp_path, monkeypatch)
     change(folder)
@@ -364,11 +462,14 @@ def test_evidence_that_is_not_as_it_was_when_the_run_was_closed_is_incomplete(tm
     assert says in found.observed
 
 
-@pytest.mark.parametrize(("stamp", "says"), [
-    ({"run": "another", "utc": None}, "wrote it for run another"),
-    ({"run": None, "utc": "2031-01-01T00:00:00Z"}, "wrote it at 2031"),
-    ({"run": None, "utc": "yesterday"}, "wrote it at yesterday"),
-])
+@pytest.mark.parametrize(
+    ("stamp", "says"),
+    [
+        ({"run": "another", "utc": None}, "wrote it for run another"),
+        ({"run": None, "utc": "2031-01-01T00:00:00Z"}, "wrote it at 2031"),
+        ({"run": None, "utc": "yesterday"}, "wrote it at yesterday"),
+    ],
+)
 def test_a_stamp_of_another_run_or_time_is_said(tmp_path, monkeypatch, stamp, says):
     folder = discovery(tmp_path, monkeypatch)
     opened = json.loads((folder / "run.json").read_text())

@@ -67,9 +67,23 @@ def seen(trees: dict[str, Path], numa_nodes: int = 2) -> Parsed:
 
 
 def verdicts(parsed: Parsed, gate: str, phase: str = "discovery", nodes: list[str] = NODES) -> dict[str, Verdict]:
-    run = Run(phase=phase, name="x", profile_sha256="", nodes=nodes, gpus_per_node=4, ranks_per_node=4, profile="h100-8x400g",
-              planned=plan.plan(phase, nodes, 4, set()), not_applicable=[], argv=[], git_commit=None, git_dirty=None,
-              slurm_job_id=None, slurm_restart_count=0, opened_at="now")
+    run = Run(
+        phase=phase,
+        name="x",
+        profile_sha256="",
+        nodes=nodes,
+        gpus_per_node=4,
+        ranks_per_node=4,
+        profile="h100-8x400g",
+        planned=plan.plan(phase, nodes, 4, set()),
+        not_applicable=[],
+        argv=[],
+        git_commit=None,
+        git_dirty=None,
+        slurm_job_id=None,
+        slurm_restart_count=0,
+        opened_at="now",
+    )
     return {v.subject: v for v in judge.judge(run, profile.load("h100-8x400g"), parsed).verdicts if v.gate == gate}
 
 
@@ -87,9 +101,15 @@ def test_eight_active_ports_at_the_rate_pass_beside_a_slower_one_for_storage(tmp
     assert outcomes(parsed, "discovery.rdma.active") == ALL_PASS
 
 
-@pytest.mark.parametrize(("port", "says"), [
-    (DOWN, "mlx5_7:1 is DOWN, Polling"), ({**UP, "state": "2: INIT"}, "mlx5_7:1 is INIT, LinkUp"),
-    ({**UP, "rate": "200 Gb/sec (4X HDR)"}, "mlx5_7:1 runs at 200 Gb/s"), ({**UP, "rate": "none"}, "does not say its rate")])
+@pytest.mark.parametrize(
+    ("port", "says"),
+    [
+        (DOWN, "mlx5_7:1 is DOWN, Polling"),
+        ({**UP, "state": "2: INIT"}, "mlx5_7:1 is INIT, LinkUp"),
+        ({**UP, "rate": "200 Gb/sec (4X HDR)"}, "mlx5_7:1 runs at 200 Gb/s"),
+        ({**UP, "rate": "none"}, "does not say its rate"),
+    ],
+)
 def test_a_port_that_is_down_or_slow_fails_its_node_alone_and_is_named(tmp_path, port, says):
     parsed = seen({node: sysfs(tmp_path / node, [UP] * 7 + [port if node == "n1" else UP]) for node in NODES})
     for gate in ("discovery.rdma.active", "discovery.rdma.same"):
@@ -119,6 +139,7 @@ def test_a_port_that_cannot_be_read_is_incomplete_and_not_down(tmp_path):
 
 # ---- NUMA
 
+
 def test_gpus_at_the_same_numa_nodes_everywhere_pass_and_the_odd_node_is_named(tmp_path):
     healthy = {node: sysfs(tmp_path / node, []) for node in NODES}
     assert outcomes(seen(healthy), "discovery.numa.gpu") == ALL_PASS
@@ -131,8 +152,11 @@ def test_a_numa_node_that_the_firmware_does_not_tell_is_unknown_where_there_are_
     assert outcomes(seen(trees), "discovery.numa.gpu")["n1"] is Outcome.INCOMPLETE
     single = {node: sysfs(tmp_path / "single" / node, [], ("-1",) * 4) for node in NODES}
     assert outcomes(seen(single, numa_nodes=1), "discovery.numa.gpu") == ALL_PASS
-    assert set(outcomes(seen({node: sysfs(tmp_path / "no gpu" / node, [], ()) for node in NODES}),
-                        "discovery.numa.gpu").values()) == {Outcome.INCOMPLETE}
+    assert set(
+        outcomes(
+            seen({node: sysfs(tmp_path / "no gpu" / node, [], ()) for node in NODES}), "discovery.numa.gpu"
+        ).values()
+    ) == {Outcome.INCOMPLETE}
 
 
 def near(tmp_path: Path, monkeypatch, at: str, mask: set[int], nodes: int = 2) -> Verdict:
@@ -172,6 +196,7 @@ def test_a_placeholder_and_an_unknown_gpu_are_unknown():
 
 # ---- which GPU an index means
 
+
 def bound_to(tmp_path: Path, monkeypatch, visible: str, addresses: dict[int, str], minors: int = 4) -> object:
     """The GPU that a task with this CUDA_VISIBLE_DEVICES would compute on. addresses: minor -> PCI address, as the driver tells."""
     for minor, address in addresses.items():
@@ -188,7 +213,9 @@ def bound_to(tmp_path: Path, monkeypatch, visible: str, addresses: dict[int, str
 CROSSED = {0: "0000:c8:00.0", 1: "0001:18:00.0", 2: "0000:18:00.0", 3: "0000:9a:00.0"}
 
 
-@pytest.mark.parametrize(("visible", "gpu"), [("0", "GPU-2"), ("1", "GPU-3"), ("2", "GPU-0"), ("3", "GPU-1"), ("GPU-1", "GPU-1")])
+@pytest.mark.parametrize(
+    ("visible", "gpu"), [("0", "GPU-2"), ("1", "GPU-3"), ("2", "GPU-0"), ("3", "GPU-1"), ("GPU-1", "GPU-1")]
+)
 def test_an_index_counts_gpus_by_pci_address_as_cuda_does_and_not_by_minor(tmp_path, monkeypatch, visible, gpu):
     assert bound_to(tmp_path, monkeypatch, visible, CROSSED) == gpu
 
@@ -232,7 +259,9 @@ def test_a_node_with_a_link_or_a_nic_less_is_the_odd_one():
         assert outcomes(parsed, "discovery.topology") == {**ALL_PASS, "n1": Outcome.FAIL}, new
 
 
-@pytest.mark.parametrize("text", [TEXTS["h100-8"][: len(TEXTS["h100-8"]) // 3], TEXTS["h100-8"].partition("NIC Legend")[0]])
+@pytest.mark.parametrize(
+    "text", [TEXTS["h100-8"][: len(TEXTS["h100-8"]) // 3], TEXTS["h100-8"].partition("NIC Legend")[0]]
+)
 def test_half_a_table_is_incomplete_and_said(text):
     parsed = topo({**dict.fromkeys(NODES, TEXTS["h100-8"]), "n1": text})
     assert "cut off" in parsed.problems[0]
@@ -263,7 +292,8 @@ def test_texts_of_nvidia_smi_are_kept_whole_and_an_absent_tool_is_said():
     parsed = said(lambda probe: smi.keep_texts(probe, lambda name, text: kept.update({name: text}), run), "n0")
     assert kept == {"topo": TEXTS["pcie"]}
     assert [(one.quantity, one.why) for one in parsed.observations if one.value is None] == [
-        ("discovery.nvidia_smi.q", "nvidia-smi: NVIDIA-SMI has failed")]
+        ("discovery.nvidia_smi.q", "nvidia-smi: NVIDIA-SMI has failed")
+    ]
 
     def absent(command, **_):
         raise FileNotFoundError(command[0])
@@ -273,8 +303,11 @@ def test_texts_of_nvidia_smi_are_kept_whole_and_an_absent_tool_is_said():
 
 
 def test_every_gate_of_the_fabric_is_seen_to_fail_here():
-    mine = {gate.id for gate in gates.of_phase("discovery")
-            if gate.id.startswith(("discovery.rdma", "discovery.numa", "discovery.topo"))}
+    mine = {
+        gate.id
+        for gate in gates.of_phase("discovery")
+        if gate.id.startswith(("discovery.rdma", "discovery.numa", "discovery.topo"))
+    }
     text = Path(__file__).read_text()
     assert len(mine) == 5
     assert all(f'"{gate}"' in text for gate in mine)

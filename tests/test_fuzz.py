@@ -33,21 +33,35 @@ from test_training_records import rank_said, run_of
 
 # a file of a run's folder -> real output that such a file held
 SEEDS = {
-    "raw/inventory.jsonl": "inventory-two-nodes.jsonl", "raw/clock.jsonl": "clock-two-nodes.jsonl",
+    "raw/inventory.jsonl": "inventory-two-nodes.jsonl",
+    "raw/clock.jsonl": "clock-two-nodes.jsonl",
     "raw/binding.jsonl": "binding.jsonl",
-    "raw/monitor.csv": "monitor.csv", "raw/scontrol-node.txt": "slurm/nodes-six-states.txt",
-    "raw/scontrol-config.txt": "slurm/config.txt", "raw/mpi-list.txt": "slurm/mpi-list.txt", "raw/ping.txt": "slurm/ping.txt",
-    "raw/job-memory.txt": "slurm/job-out-of-memory.txt", "raw/job-exit-code.txt": "slurm/job-exit-code.txt",
-    "raw/bad-exit.txt": "slurm/rank-killed.txt", "raw/requeue.txt": "slurm/job-failed.txt",
-    "raw/launch.log": "slurm/rank-killed.txt", "raw/inventory.err": "slurm/node-off-launch.txt",
-    "raw/all_reduce_perf-2.json": "nccl/tests-healthy.json", "raw/all_reduce_perf-1.txt": "nccl/tests-healthy.txt",
-    "raw/nccl-2/n0.log": "nccl/log-ib-gdr.log", "closed.json": None, "raw/all_reduce-2.rc": None,
-    "raw/nvidia-smi-topo-n0.txt": "nvidia-smi/topo-h100-8.txt", "raw/pairs-1-1.jsonl": "pairs.jsonl",
-    "raw/coherence-see.jsonl": "coherence-see.jsonl", "raw/compute.jsonl": "compute.jsonl",
+    "raw/monitor.csv": "monitor.csv",
+    "raw/scontrol-node.txt": "slurm/nodes-six-states.txt",
+    "raw/scontrol-config.txt": "slurm/config.txt",
+    "raw/mpi-list.txt": "slurm/mpi-list.txt",
+    "raw/ping.txt": "slurm/ping.txt",
+    "raw/job-memory.txt": "slurm/job-out-of-memory.txt",
+    "raw/job-exit-code.txt": "slurm/job-exit-code.txt",
+    "raw/bad-exit.txt": "slurm/rank-killed.txt",
+    "raw/requeue.txt": "slurm/job-failed.txt",
+    "raw/launch.log": "slurm/rank-killed.txt",
+    "raw/inventory.err": "slurm/node-off-launch.txt",
+    "raw/all_reduce_perf-2.json": "nccl/tests-healthy.json",
+    "raw/all_reduce_perf-1.txt": "nccl/tests-healthy.txt",
+    "raw/nccl-2/n0.log": "nccl/log-ib-gdr.log",
+    "closed.json": None,
+    "raw/all_reduce-2.rc": None,
+    "raw/nvidia-smi-topo-n0.txt": "nvidia-smi/topo-h100-8.txt",
+    "raw/pairs-1-1.jsonl": "pairs.jsonl",
+    "raw/coherence-see.jsonl": "coherence-see.jsonl",
+    "raw/compute.jsonl": "compute.jsonl",
 }
 ERROR_FILE = "raw/torchrun/none_x/attempt_0/3/error.json"
-CONTENT = {name: (FIXTURES / seed).read_text() if seed else '{"schema_version": 1, "exit_code": 0, "closed_at": "x"}'
-           for name, seed in SEEDS.items()}
+CONTENT = {
+    name: (FIXTURES / seed).read_text() if seed else '{"schema_version": 1, "exit_code": 0, "closed_at": "x"}'
+    for name, seed in SEEDS.items()
+}
 
 
 @pytest.fixture(scope="module")
@@ -108,12 +122,16 @@ def broken() -> Iterator[Path]:
         stalled(folder, 2, HUNG, 74)  # not behind: who raised is the first
         (folder / ERROR_FILE).parent.mkdir(parents=True)
         shutil.copyfile(FIXTURES / "training/error.json", folder / ERROR_FILE)
-        rank_said(folder, "n1", 3, error_file=ERROR_FILE, state="raised", error="ValueError: step 4: the row is not there")
+        rank_said(
+            folder, "n1", 3, error_file=ERROR_FILE, state="raised", error="ValueError: step 4: the row is not there"
+        )
         (folder / "raw/launch.log").write_text((FIXTURES / "slurm/rank-killed.txt").read_text())
         yield folder
 
 
-@pytest.mark.parametrize("name", ["raw/stacks/rank2.json", "raw/stacks/rank2.txt", "raw/rank3.jsonl", "raw/launch.log", ERROR_FILE])
+@pytest.mark.parametrize(
+    "name", ["raw/stacks/rank2.json", "raw/stacks/rank2.txt", "raw/rank3.jsonl", "raw/launch.log", ERROR_FILE]
+)
 @FEW
 @given(data=st.data())
 def test_whatever_a_rank_left_that_did_not_finish_its_training_does_not_pass(broken, name, data):
@@ -125,8 +143,10 @@ def not_passed(folder: Path) -> set[tuple[str, str]]:
     return {(v.gate, v.subject) for v in judge.judge_folder(folder)[1].verdicts if v.outcome is not Outcome.PASS}
 
 
-@pytest.mark.parametrize("name", ["raw/inventory.jsonl", "raw/clock.jsonl", "raw/scontrol-node.txt", "raw/scontrol-config.txt",
-                                  "raw/mpi-list.txt"])
+@pytest.mark.parametrize(
+    "name",
+    ["raw/inventory.jsonl", "raw/clock.jsonl", "raw/scontrol-node.txt", "raw/scontrol-config.txt", "raw/mpi-list.txt"],
+)
 @FEW
 @given(data=st.data())
 def test_lines_that_are_lost_never_turn_anything_into_a_pass(finished, name, data):
@@ -158,7 +178,9 @@ def trained() -> Iterator[Path]:
         yield run_of("run_hsdp_2node", Path(results))
 
 
-@pytest.mark.parametrize(("file", "kind"), [("run.json", Run), ("run_args.json", RunArgs), ("metrics.json", TrainMetrics)])
+@pytest.mark.parametrize(
+    ("file", "kind"), [("run.json", Run), ("run_args.json", RunArgs), ("metrics.json", TrainMetrics)]
+)
 @MANY
 @given(data=st.data())
 def test_a_record_with_any_value_in_any_place_is_read_or_refused_by_name(trained, file, kind, data):
@@ -193,7 +215,7 @@ def test_a_record_with_any_value_in_any_place_is_read_or_refused_by_name(trained
 def test_a_training_file_cut_off_anywhere_makes_nothing_pass_that_had_not(trained, file, share):
     path = trained / file
     whole = path.read_bytes()
-    path.write_bytes(whole[:int(len(whole) * share)])
+    path.write_bytes(whole[: int(len(whole) * share)])
     try:
         assert not_passed(trained)
     finally:
@@ -215,8 +237,8 @@ def test_no_word_in_any_cell_of_the_topology_makes_the_judge_raise(word):
     lines = CONTENT["raw/nvidia-smi-topo-n0.txt"].splitlines()
     for number, cells in enumerate(line.split("\t") for line in lines):
         for cell in range(len(cells)):
-            changed = "\t".join([*cells[:cell], word, *cells[cell + 1:]])
-            topology.parse("\n".join([*lines[:number], changed, *lines[number + 1:]]), "raw/x.txt", "n0")
+            changed = "\t".join([*cells[:cell], word, *cells[cell + 1 :]])
+            topology.parse("\n".join([*lines[:number], changed, *lines[number + 1 :]]), "raw/x.txt", "n0")
 
 
 def test_the_run_of_these_tests_is_healthy(trained, finished, tmp_path):

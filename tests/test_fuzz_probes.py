@@ -47,8 +47,16 @@ def test_no_answer_of_nvidia_smi_makes_the_probe_raise_or_write_what_is_no_fact(
     answers = SMI["healthy"] | {query: data.draw(damaged(SMI["healthy"][query]))}
 
     def run(command: Sequence[str], **_: object) -> SimpleNamespace:
-        words = {"compute-apps": "processes", "remapped": "remapped", "mig": "mig", "fabric": "fabric", "clocks": "slowdown"}
-        return SimpleNamespace(stdout=answers[next((name for word, name in words.items() if word in command[1]), "gpu")])
+        words = {
+            "compute-apps": "processes",
+            "remapped": "remapped",
+            "mig": "mig",
+            "fabric": "fabric",
+            "clocks": "slowdown",
+        }
+        return SimpleNamespace(
+            stdout=answers[next((name for word, name in words.items() if word in command[1]), "gpu")]
+        )
 
     facts_of(lambda probe: smi.read(probe, lambda _name, _text: None, run))
 

@@ -41,20 +41,54 @@ from test_drill_campaign import told as drill_told
 
 LOCAL_PROFILE = REPOSITORY / "validation/profiles/local-cpu.yaml"
 
-PLAYBOOK = Playbook(name="p", nodes=["n0"], profile="local-cpu", planned=["discovery", "smoke"], left_out=["too few nodes"], steps=[
-    Step(phase="discovery", folder="validation/results/discovery/gone", outcome=Outcome.PASS, blocks=False, seconds=1)])
-DRILLS = report_of(drill_told(false_alarms=["a"]), healthy_planned=1, healthy=[
-    HealthyRound(number=1, verdicts=3, false_alarms=[], seconds=1.0, evidence=["validation/results/smoke/x"])])
-CHECKPOINT = Checkpoint(run="x", step=6, world_size=2, strategy="fsdp", recipe={"seed": 1}, fingerprints={"w": 7},
-                        files=[CheckpointFile(name="__0_0.distcp", rank=0, bytes=10, crc32=1)], scheduler={"last_epoch": 6},
-                        loss=[2.5], grad_norm=[1.0], written_at="now")
-VERDICTS = Verdicts(phase="smoke", run="x", profile="generic", outcome=Outcome.FAIL, not_applicable=[], notes=["n"], verdicts=[
-    verdict()], signs=[Sign(signature="s", evidence="raw/launch.log:1", line="l", count=1)])
-OBSERVATIONS = Observations(problems=["p"], observations=[
-    Observation(quantity="q", subject="n0", value=["a"], unit="text", evidence="e")])
+PLAYBOOK = Playbook(
+    name="p",
+    nodes=["n0"],
+    profile="local-cpu",
+    planned=["discovery", "smoke"],
+    left_out=["too few nodes"],
+    steps=[
+        Step(
+            phase="discovery", folder="validation/results/discovery/gone", outcome=Outcome.PASS, blocks=False, seconds=1
+        )
+    ],
+)
+DRILLS = report_of(
+    drill_told(false_alarms=["a"]),
+    healthy_planned=1,
+    healthy=[HealthyRound(number=1, verdicts=3, false_alarms=[], seconds=1.0, evidence=["validation/results/smoke/x"])],
+)
+CHECKPOINT = Checkpoint(
+    run="x",
+    step=6,
+    world_size=2,
+    strategy="fsdp",
+    recipe={"seed": 1},
+    fingerprints={"w": 7},
+    files=[CheckpointFile(name="__0_0.distcp", rank=0, bytes=10, crc32=1)],
+    scheduler={"last_epoch": 6},
+    loss=[2.5],
+    grad_norm=[1.0],
+    written_at="now",
+)
+VERDICTS = Verdicts(
+    phase="smoke",
+    run="x",
+    profile="generic",
+    outcome=Outcome.FAIL,
+    not_applicable=[],
+    notes=["n"],
+    verdicts=[verdict()],
+    signs=[Sign(signature="s", evidence="raw/launch.log:1", line="l", count=1)],
+)
+OBSERVATIONS = Observations(
+    problems=["p"], observations=[Observation(quantity="q", subject="n0", value=["a"], unit="text", evidence="e")]
+)
 CLOSED = Closed(exit_code=0, closed_at="now", files={"raw/a": "b"})
-RECORDS = {type(record).__name__: record for record in (
-    PLAYBOOK, DRILLS, CHECKPOINT, VERDICTS, OBSERVATIONS, CLOSED, Continued(run="x"))}
+RECORDS = {
+    type(record).__name__: record
+    for record in (PLAYBOOK, DRILLS, CHECKPOINT, VERDICTS, OBSERVATIONS, CLOSED, Continued(run="x"))
+}
 
 
 def used(folder: Path, record: Record) -> None:

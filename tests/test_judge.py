@@ -27,7 +27,9 @@ def test_a_healthy_run_passes_on_every_planned_pair(tmp_path, monkeypatch):
     verdicts = judged(discovery(tmp_path, monkeypatch))
     assert verdicts.outcome is Outcome.PASS
     planned = runs.load(next(tmp_path.iterdir())).planned
-    assert {(v.gate, v.subject) for v in verdicts.verdicts} == {(g, s) for g, subjects in planned.items() for s in subjects}
+    assert {(v.gate, v.subject) for v in verdicts.verdicts} == {
+        (g, s) for g, subjects in planned.items() for s in subjects
+    }
     assert len(verdicts.verdicts) > 50
 
 
@@ -49,12 +51,26 @@ def test_a_run_without_any_evidence_is_incomplete(tmp_path, monkeypatch):
 
 
 def test_nothing_planned_is_incomplete():
-    run = Run(phase="discovery", name="x", profile_sha256="",
-              nodes=["n0"], gpus_per_node=1, ranks_per_node=1, profile="p", planned={},
-              not_applicable=[], argv=[], git_commit=None, git_dirty=None, slurm_job_id=None, slurm_restart_count=0,
-              opened_at="now")
-    everything_excluded = profile.load("local-cpu").model_copy(update={"not_applicable": [
-        profile.NotApplicable(gate=gate, reason="all") for gate in gates.GATES]})
+    run = Run(
+        phase="discovery",
+        name="x",
+        profile_sha256="",
+        nodes=["n0"],
+        gpus_per_node=1,
+        ranks_per_node=1,
+        profile="p",
+        planned={},
+        not_applicable=[],
+        argv=[],
+        git_commit=None,
+        git_dirty=None,
+        slurm_job_id=None,
+        slurm_restart_count=0,
+        opened_at="now",
+    )
+    everything_excluded = profile.load("local-cpu").model_copy(
+        update={"not_applicable": [profile.NotApplicable(gate=gate, reason="all") for gate in gates.GATES]}
+    )
     assert judge.judge(run, everything_excluded, Parsed()).outcome is Outcome.INCOMPLETE
 
 
@@ -93,17 +109,22 @@ def test_a_missing_gpu_fails_on_its_node_alone(tmp_path, monkeypatch):
     verdicts = judged(folder)
     bad = [v for v in verdicts.verdicts if v.outcome is not Outcome.PASS]
     assert [(v.gate, v.subject, v.observed, v.expected) for v in bad] == [
-        ("discovery.gpu.count", "n1", "1", "2"), ("discovery.slurm.gres", "n1", "1 (Gres says 2, 1 devices were found)", "0")]
+        ("discovery.gpu.count", "n1", "1", "2"),
+        ("discovery.slurm.gres", "n1", "1 (Gres says 2, 1 devices were found)", "0"),
+    ]
     assert bad[0].evidence.startswith("raw/inventory.jsonl:")
     assert verdicts.outcome is Outcome.FAIL
 
 
 def test_a_node_that_slurm_calls_down_fails_with_slurms_reason(tmp_path, monkeypatch):
     folder = discovery(tmp_path, monkeypatch)
-    (folder / "raw/scontrol-node.txt").write_text(HEALTHY_NODES.replace(
-        "NodeName=n1 Arch=x86_64 Gres=gpu:placeholder:2 Version=22.05.8 State=IDLE Partitions=main Reason=none",
-        "NodeName=n1 Arch=x86_64 Gres=gpu:placeholder:2 State=DOWN+NOT_RESPONDING Partitions=main "
-        "Reason=Not responding [root@2026-11-20T11:06:56]"))
+    (folder / "raw/scontrol-node.txt").write_text(
+        HEALTHY_NODES.replace(
+            "NodeName=n1 Arch=x86_64 Gres=gpu:placeholder:2 Version=22.05.8 State=IDLE Partitions=main Reason=none",
+            "NodeName=n1 Arch=x86_64 Gres=gpu:placeholder:2 State=DOWN+NOT_RESPONDING Partitions=main "
+            "Reason=Not responding [root@2026-11-20T11:06:56]",
+        )
+    )
     verdict = next(v for v in judged(folder).verdicts if v.gate == "discovery.node.state" and v.subject == "n1")
     assert verdict.outcome is Outcome.FAIL
     assert verdict.observed == "DOWN+NOT_RESPONDING (Not responding)"
@@ -114,7 +135,8 @@ def test_a_launch_that_failed_is_a_fault_and_not_only_missing_evidence(tmp_path,
     inventory = folder / "raw/inventory.jsonl"
     inventory.write_text("".join(line for line in inventory.read_text().splitlines(True) if line.startswith("0: ")))
     (folder / "raw/inventory.err").write_text(
-        "srun: error: Task launch for StepId=13.0 failed on node n1: Communication connection failure\n")
+        "srun: error: Task launch for StepId=13.0 failed on node n1: Communication connection failure\n"
+    )
     assert outcome(judged(folder), "discovery.node.answered", "n1") is Outcome.FAIL
 
 
@@ -130,10 +152,23 @@ def test_two_node_names_for_one_machine_fail_on_both(tmp_path, monkeypatch):
 
 
 def nccl_run() -> Run:
-    return Run(phase="nccl_scaling", name="x", profile_sha256="",
-               nodes=["n0", "n1"], gpus_per_node=2, ranks_per_node=2, profile="generic",
-               planned=plan.plan("nccl_scaling", ["n0", "n1"], 2, set()), not_applicable=[], argv=[], git_commit=None,
-               git_dirty=None, slurm_job_id=None, slurm_restart_count=0, opened_at="now")
+    return Run(
+        phase="nccl_scaling",
+        name="x",
+        profile_sha256="",
+        nodes=["n0", "n1"],
+        gpus_per_node=2,
+        ranks_per_node=2,
+        profile="generic",
+        planned=plan.plan("nccl_scaling", ["n0", "n1"], 2, set()),
+        not_applicable=[],
+        argv=[],
+        git_commit=None,
+        git_dirty=None,
+        slurm_job_id=None,
+        slurm_restart_count=0,
+        opened_at="now",
+    )
 
 
 def test_a_gate_without_a_number_in_the_profile_is_incomplete_and_says_which():
@@ -144,10 +179,23 @@ def test_a_gate_without_a_number_in_the_profile_is_incomplete_and_says_which():
 
 
 def collectives(ranks: int, busbw: float, wrong: int = 0) -> Verdicts:
-    run = Run(phase="nccl_monitoring", name="x", profile_sha256="",
-              nodes=["n0", "n1"], gpus_per_node=2, ranks_per_node=2, profile="local-cpu",
-              planned=plan.plan("nccl_monitoring", ["n0", "n1"], 2, set()), not_applicable=[], argv=[], git_commit=None,
-              git_dirty=None, slurm_job_id=None, slurm_restart_count=0, opened_at="now")
+    run = Run(
+        phase="nccl_monitoring",
+        name="x",
+        profile_sha256="",
+        nodes=["n0", "n1"],
+        gpus_per_node=2,
+        ranks_per_node=2,
+        profile="local-cpu",
+        planned=plan.plan("nccl_monitoring", ["n0", "n1"], 2, set()),
+        not_applicable=[],
+        argv=[],
+        git_commit=None,
+        git_dirty=None,
+        slurm_job_id=None,
+        slurm_restart_count=0,
+        opened_at="now",
+    )
     parsed = Parsed()
     parsed.saw("nccl.ranks", "2-nodes", ranks, "count", "f:1")
     parsed.saw("nccl.hosts", "2-nodes", 2, "count", "f:2")
@@ -156,12 +204,15 @@ def collectives(ranks: int, busbw: float, wrong: int = 0) -> Verdicts:
     return judge.judge(run, profile.load("local-cpu"), parsed)
 
 
-@pytest.mark.parametrize(("ranks", "busbw", "wrong", "expected"), [
-    (4, 0.5, 0, Outcome.PASS),
-    (4, 0.01, 0, Outcome.FAIL),
-    (2, 9.9, 0, Outcome.INCOMPLETE),
-    (4, 9.9, 3, Outcome.INCOMPLETE),
-])
+@pytest.mark.parametrize(
+    ("ranks", "busbw", "wrong", "expected"),
+    [
+        (4, 0.5, 0, Outcome.PASS),
+        (4, 0.01, 0, Outcome.FAIL),
+        (2, 9.9, 0, Outcome.INCOMPLETE),
+        (4, 9.9, 3, Outcome.INCOMPLETE),
+    ],
+)
 def test_bandwidth_is_judged_only_on_the_right_ranks_and_results(ranks, busbw, wrong, expected):
     assert outcome(collectives(ranks, busbw, wrong), "nccl.all_reduce.busbw", "2-nodes") is expected
 
@@ -175,7 +226,8 @@ def test_of_two_observations_the_worse_one_counts(tmp_path, monkeypatch):
     folder = discovery(tmp_path, monkeypatch)
     (folder / "raw/again.jsonl").write_text(
         '{"probe": "inventory", "at": "n1", "subject": "n1", "quantity": "discovery.gpu.count", "value": 1, "unit": "count"}\n'
-        '{"probe": "inventory", "at": "n1", "end": 1}\n')
+        '{"probe": "inventory", "at": "n1", "end": 1}\n'
+    )
     assert outcome(judged(folder), "discovery.gpu.count", "n1") is Outcome.FAIL
 
 
@@ -183,7 +235,8 @@ def test_evidence_about_a_node_that_was_not_requested_is_said(tmp_path, monkeypa
     folder = discovery(tmp_path, monkeypatch)
     (folder / "raw/other.jsonl").write_text(
         '{"probe": "inventory", "at": "n7", "subject": "n7", "quantity": "discovery.gpu.count", "value": 2, "unit": "count"}\n'
-        '{"probe": "inventory", "at": "n7", "end": 1}\n')
+        '{"probe": "inventory", "at": "n7", "end": 1}\n'
+    )
     assert any("n7" in note for note in judged(folder).notes)
 
 
@@ -204,7 +257,8 @@ def test_a_node_that_says_two_things_is_odd(tmp_path, monkeypatch):
     folder = discovery(tmp_path, monkeypatch)
     (folder / "raw/again.jsonl").write_text(
         '{"probe": "inventory", "at": "n1", "subject": "n1", "quantity": "discovery.kernel", "value": "5.15", "unit": "text"}\n'
-        '{"probe": "inventory", "at": "n1", "end": 1}\n')
+        '{"probe": "inventory", "at": "n1", "end": 1}\n'
+    )
     verdict = next(v for v in judged(folder).verdicts if (v.gate, v.subject) == ("discovery.kernel", "n1"))
     assert verdict.outcome is Outcome.FAIL
     assert "says both 5.15 and 6.18.44" in (verdict.cause or "")
@@ -229,8 +283,11 @@ def test_half_a_report_is_no_evidence_of_health(tmp_path, monkeypatch):
 def test_a_value_in_another_unit_is_not_compared(tmp_path, monkeypatch):
     folder = discovery(tmp_path, monkeypatch)
     inventory = folder / "raw/inventory.jsonl"
-    inventory.write_text(inventory.read_text().replace('"discovery.gpu.count", "value": 2, "unit": "count"',
-                                                       '"discovery.gpu.count", "value": 2, "unit": "dozen"'))
+    inventory.write_text(
+        inventory.read_text().replace(
+            '"discovery.gpu.count", "value": 2, "unit": "count"', '"discovery.gpu.count", "value": 2, "unit": "dozen"'
+        )
+    )
     verdict = next(v for v in judged(folder).verdicts if v.gate == "discovery.gpu.count")
     assert verdict.outcome is Outcome.INCOMPLETE
     assert verdict.cause == "observed in dozen, the gate is in count"
@@ -239,7 +296,9 @@ def test_a_value_in_another_unit_is_not_compared(tmp_path, monkeypatch):
 def test_a_plan_that_lost_a_node_is_judged_on_all_requested_nodes(tmp_path, monkeypatch):
     folder = discovery(tmp_path, monkeypatch)
     run = json.loads((folder / "run.json").read_text())
-    run["planned"] = {gate: [subject for subject in subjects if subject != "n1"] for gate, subjects in run["planned"].items()}
+    run["planned"] = {
+        gate: [subject for subject in subjects if subject != "n1"] for gate, subjects in run["planned"].items()
+    }
     (folder / "run.json").write_text(json.dumps(run))
     inventory = folder / "raw/inventory.jsonl"
     inventory.write_text("".join(line for line in inventory.read_text().splitlines(True) if line.startswith("0: ")))
@@ -257,14 +316,23 @@ def test_the_report_tells_what_the_probes_took_and_where_it_was_most(tmp_path, m
     folder = discovery(tmp_path, monkeypatch)
     observations, verdicts = judge.judge_folder(folder)
     for node, seconds in (("n0", 0.2), ("n1", 0.4)):
-        observations.observations.append(Observation(quantity="probe.inventory.cpu_s", subject=node, value=seconds, unit="s",
-                                                     evidence="raw/inventory.jsonl:1"))
+        observations.observations.append(
+            Observation(
+                quantity="probe.inventory.cpu_s",
+                subject=node,
+                value=seconds,
+                unit="s",
+                evidence="raw/inventory.jsonl:1",
+            )
+        )
     written = report.markdown(runs.load(folder), verdicts, observations.observations)
     assert "| inventory | 2 node(s) | 0.30 | 0.40 | n1 |" in written
     assert "took" not in report.markdown(runs.load(folder), verdicts)
 
 
-FACT = '{"probe": "inventory", "at": "n1", "subject": "n1", "quantity": "discovery.gpu.count", "unit": "count", "value": '
+FACT = (
+    '{"probe": "inventory", "at": "n1", "subject": "n1", "quantity": "discovery.gpu.count", "unit": "count", "value": '
+)
 EVIL = [f"{FACT}{value}}}" for value in ("9" * 400, "1e999", '"\\ud800"', "-1", "[]", "[1]", "{}")]
 
 
@@ -292,13 +360,36 @@ def test_the_screen_tells_a_dead_node_once_and_the_report_tells_all_that_is_miss
 
 
 def test_one_undeclared_number_is_one_line_for_all_its_subjects_and_a_fault_keeps_its_own():
-    verdicts = [Verdict(gate=gate, subject=subject, outcome=outcome, observed="nothing", expected="e", evidence="none", cause=cause,
-                        fix="docs/a.md#b")
-                for gate, subject, outcome, cause in [
-                    *(("nccl.transport", f"{number}-nodes", Outcome.INCOMPLETE, "declares no") for number in (2, 4, 8, 16)),
-                    ("nccl.step", "2-nodes", Outcome.FAIL, "declares no"), ("nccl.ranks", "4-nodes", Outcome.INCOMPLETE, "other")]]
-    screen = report.screen(Path("/x"), nccl_run(), Verdicts(
-        phase="nccl_scaling", run="x", profile="p", outcome=Outcome.FAIL, verdicts=verdicts, not_applicable=[], notes=[]))
+    verdicts = [
+        Verdict(
+            gate=gate,
+            subject=subject,
+            outcome=outcome,
+            observed="nothing",
+            expected="e",
+            evidence="none",
+            cause=cause,
+            fix="docs/a.md#b",
+        )
+        for gate, subject, outcome, cause in [
+            *(("nccl.transport", f"{number}-nodes", Outcome.INCOMPLETE, "declares no") for number in (2, 4, 8, 16)),
+            ("nccl.step", "2-nodes", Outcome.FAIL, "declares no"),
+            ("nccl.ranks", "4-nodes", Outcome.INCOMPLETE, "other"),
+        ]
+    ]
+    screen = report.screen(
+        Path("/x"),
+        nccl_run(),
+        Verdicts(
+            phase="nccl_scaling",
+            run="x",
+            profile="p",
+            outcome=Outcome.FAIL,
+            verdicts=verdicts,
+            not_applicable=[],
+            notes=[],
+        ),
+    )
     assert "nccl.transport: declares no (4 subjects: 2-nodes, 4-nodes, 8-nodes, …)" in screen
     assert "FAIL       nccl.step [2-nodes]" in screen
     assert "INCOMPLETE nccl.ranks [4-nodes]" in screen
@@ -306,28 +397,72 @@ def test_one_undeclared_number_is_one_line_for_all_its_subjects_and_a_fault_keep
 
 def test_pairs_that_failed_alike_are_one_line_that_names_what_they_have_in_common():
     def screen(*pairs: str) -> str:
-        verdicts = [Verdict(gate="smoke.fs.pair.write", subject=pair, outcome=Outcome.FAIL, observed="no", expected="yes",
-                            evidence="raw/a:1", cause=None, fix="docs/a.md#b") for pair in pairs]
-        return report.screen(Path("/x"), nccl_run(), Verdicts(phase="smoke", run="x", profile="p", outcome=Outcome.FAIL,
-                                                              verdicts=verdicts, not_applicable=[], notes=[]))
+        verdicts = [
+            Verdict(
+                gate="smoke.fs.pair.write",
+                subject=pair,
+                outcome=Outcome.FAIL,
+                observed="no",
+                expected="yes",
+                evidence="raw/a:1",
+                cause=None,
+                fix="docs/a.md#b",
+            )
+            for pair in pairs
+        ]
+        return report.screen(
+            Path("/x"),
+            nccl_run(),
+            Verdicts(
+                phase="smoke",
+                run="x",
+                profile="p",
+                outcome=Outcome.FAIL,
+                verdicts=verdicts,
+                not_applicable=[],
+                notes=[],
+            ),
+        )
 
-    assert ("FAIL       smoke.fs.pair.write [n0->n1]: observed no, expected yes (4 pairs, all with n1: n0->n1, n1->n0, n1->n2, …)"
-            in screen("n0->n1", "n1->n0", "n1->n2", "n2->n1"))
+    assert (
+        "FAIL       smoke.fs.pair.write [n0->n1]: observed no, expected yes (4 pairs, all with n1: n0->n1, n1->n0, n1->n2, …)"
+        in screen("n0->n1", "n1->n0", "n1->n2", "n2->n1")
+    )
     assert "(3 pairs: n0->n1, n1->n2, n2->n0)" in screen("n0->n1", "n1->n2", "n2->n0")
     assert "smoke.fs.pair.write [n1->n0]: observed no, expected yes\n" in screen("n0->n1", "n1->n0")  # two stand alone
 
 
 def test_who_lacks_what_a_fleet_gate_needs_is_not_judged_and_has_no_vote():
     parsed = Parsed()
-    for node, answering, model in (("n0", 2, "H100"), ("n1", 1, "H200"), ("n2", 2, "H100"), ("n3", 1, "H200"), ("n4", 1, "H200")):
+    for node, answering, model in (
+        ("n0", 2, "H100"),
+        ("n1", 1, "H200"),
+        ("n2", 2, "H100"),
+        ("n3", 1, "H200"),
+        ("n4", 1, "H200"),
+    ):
         parsed.saw("discovery.gpu.answering", node, answering, "count", "e")
         parsed.saw("discovery.gpu.model", node, model, "text", "e")
     nodes = ["n0", "n1", "n2", "n3", "n4"]
-    run = nccl_run().model_copy(update={"phase": "discovery", "nodes": nodes,
-                                        "planned": {"discovery.gpu.model": nodes, "discovery.gpu.answering": nodes}})
-    found = {v.subject: v for v in judge.judge(run, profile.load("generic"), parsed).verdicts if v.gate == "discovery.gpu.model"}
+    run = nccl_run().model_copy(
+        update={
+            "phase": "discovery",
+            "nodes": nodes,
+            "planned": {"discovery.gpu.model": nodes, "discovery.gpu.answering": nodes},
+        }
+    )
+    found = {
+        v.subject: v
+        for v in judge.judge(run, profile.load("generic"), parsed).verdicts
+        if v.gate == "discovery.gpu.model"
+    }
     assert {node: v.outcome for node, v in found.items()} == {
-        "n0": Outcome.PASS, "n1": Outcome.INCOMPLETE, "n2": Outcome.PASS, "n3": Outcome.INCOMPLETE, "n4": Outcome.INCOMPLETE}
+        "n0": Outcome.PASS,
+        "n1": Outcome.INCOMPLETE,
+        "n2": Outcome.PASS,
+        "n3": Outcome.INCOMPLETE,
+        "n4": Outcome.INCOMPLETE,
+    }
     assert found["n1"].cause == "not judged: discovery.gpu.answering did not pass"
 
 
@@ -341,7 +476,9 @@ def speeds(entry: dict[str, object], of_n1: float) -> dict[str, Verdict]:
     run = nccl_run().model_copy(update={"phase": "smoke", "nodes": nodes, "planned": {gate: nodes}})
     generic = profile.load("generic")
     declared = profile.Expectation.model_validate({"unit": "TFLOP/s", "source": "a test", **entry})
-    verdicts = judge.judge(run, generic.model_copy(update={"expect": {**generic.expect, gate: declared}}), parsed).verdicts
+    verdicts = judge.judge(
+        run, generic.model_copy(update={"expect": {**generic.expect, gate: declared}}), parsed
+    ).verdicts
     return {v.subject: v for v in verdicts if v.gate == gate}
 
 
@@ -355,15 +492,25 @@ def test_the_rule_of_a_number_is_the_profiles_own():
 
 def test_any_speed_can_be_held_against_its_peers():
     scales, generic = ["1-node", "2-nodes", "4-nodes"], profile.load("generic")
-    run = nccl_run().model_copy(update={"nodes": ["n0", "n1", "n2", "n3"], "planned": {"nccl.all_reduce.busbw": scales}})
+    run = nccl_run().model_copy(
+        update={"nodes": ["n0", "n1", "n2", "n3"], "planned": {"nccl.all_reduce.busbw": scales}}
+    )
     declared = profile.Expectation.model_validate({"near_peers": 0.1, "at": "1GiB", "unit": "GB/s", "source": "a test"})
     parsed = Parsed()
     for scale, speed in zip(scales, (400.0, 400.0, 300.0), strict=True):
-        for need, value, unit in (("nccl.ranks", int(scale[0]) * 2, "count"), ("nccl.hosts", int(scale[0]), "count"),
-                                  ("nccl.wrong_values", 0, "count"), ("nccl.all_reduce.busbw@1GiB", speed, "GB/s")):
+        for need, value, unit in (
+            ("nccl.ranks", int(scale[0]) * 2, "count"),
+            ("nccl.hosts", int(scale[0]), "count"),
+            ("nccl.wrong_values", 0, "count"),
+            ("nccl.all_reduce.busbw@1GiB", speed, "GB/s"),
+        ):
             parsed.saw(need, scale, value, unit, "e")
     verdicts = judge.judge(run, generic.model_copy(update={"expect": {"nccl.all_reduce.busbw": declared}}), parsed)
-    assert [outcome(verdicts, "nccl.all_reduce.busbw", scale) for scale in scales] == [Outcome.PASS, Outcome.PASS, Outcome.FAIL]
+    assert [outcome(verdicts, "nccl.all_reduce.busbw", scale) for scale in scales] == [
+        Outcome.PASS,
+        Outcome.PASS,
+        Outcome.FAIL,
+    ]
 
 
 def test_a_node_that_was_compared_with_nobody_is_not_equal_to_its_peers(tmp_path, monkeypatch):
@@ -386,13 +533,22 @@ def test_of_three_peers_two_that_are_known_cannot_say_who_is_slow():
     assert {outcome(verdicts, "smoke.compute.peers", node) for node in nodes} == {Outcome.INCOMPLETE}
 
 
-@pytest.mark.parametrize(("gate", "outcome", "stops"), [
-    ("discovery.gpu.count", Outcome.FAIL, True), ("discovery.gpu.count", Outcome.INCOMPLETE, True),
-    ("discovery.kernel_log.xid", Outcome.FAIL, True), ("discovery.kernel_log.xid", Outcome.INCOMPLETE, False),
-    ("discovery.slurm.prolog", Outcome.WARN, False), ("discovery.slurm.prolog", Outcome.INCOMPLETE, False),
-    ("train.scaling", Outcome.FAIL, False), ("run.closed", Outcome.INCOMPLETE, True),
-    ("nccl.all_reduce.busbw", Outcome.FAIL, True), ("nccl.all_reduce.busbw", Outcome.INCOMPLETE, False),  # generic has no number
-    ("of.a.newer.version", Outcome.INCOMPLETE, True)])
+@pytest.mark.parametrize(
+    ("gate", "outcome", "stops"),
+    [
+        ("discovery.gpu.count", Outcome.FAIL, True),
+        ("discovery.gpu.count", Outcome.INCOMPLETE, True),
+        ("discovery.kernel_log.xid", Outcome.FAIL, True),
+        ("discovery.kernel_log.xid", Outcome.INCOMPLETE, False),
+        ("discovery.slurm.prolog", Outcome.WARN, False),
+        ("discovery.slurm.prolog", Outcome.INCOMPLETE, False),
+        ("train.scaling", Outcome.FAIL, False),
+        ("run.closed", Outcome.INCOMPLETE, True),
+        ("nccl.all_reduce.busbw", Outcome.FAIL, True),
+        ("nccl.all_reduce.busbw", Outcome.INCOMPLETE, False),  # generic has no number
+        ("of.a.newer.version", Outcome.INCOMPLETE, True),
+    ],
+)
 def test_later_phases_are_stopped_by_what_they_build_on_and_by_nothing_else(gate, outcome, stops):
     verdict = Verdict(gate=gate, subject="n0", outcome=outcome, observed="x", expected="y", evidence="none", fix="")
     assert judge.stops(verdict, profile.load("generic")) is stops

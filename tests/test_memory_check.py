@@ -22,15 +22,30 @@ sys.path.append(str(SOURCE))
 sys.path.append(str(ROOT / "infrastructure-validation/probes"))
 
 GIB = 2**30
-HEALTHY = {"states_measured_bytes": 1_708_700, "states_predicted_bytes": 1_708_544, "states_rank": 0,
-           "peak_measured_bytes": None, "peak_predicted_bytes": 47_468_160, "reason": None}  # of a run of the tiny model on 2 ranks
+HEALTHY = {
+    "states_measured_bytes": 1_708_700,
+    "states_predicted_bytes": 1_708_544,
+    "states_rank": 0,
+    "peak_measured_bytes": None,
+    "peak_predicted_bytes": 47_468_160,
+    "reason": None,
+}  # of a run of the tiny model on 2 ranks
 ON_GPU = HEALTHY | {"peak_measured_bytes": 40 * GIB, "peak_predicted_bytes": 41 * GIB}
 
 
-def verdicts(results: Path, check: dict[str, Any] | None, *, profile_name: str = "local-cpu", **args: Any) -> dict[str, Verdict]:
+def verdicts(
+    results: Path, check: dict[str, Any] | None, *, profile_name: str = "local-cpu", **args: Any
+) -> dict[str, Verdict]:
     """Of the two gates, on a run with this memory_check in metrics.json."""
-    folder = runs.open_run(PHASES["run_fsdp_1node"], nodes=["n0"], gpus_per_node=2, ranks_per_node=2,
-                           profile=profile.load(profile_name), argv=[], results=results)
+    folder = runs.open_run(
+        PHASES["run_fsdp_1node"],
+        nodes=["n0"],
+        gpus_per_node=2,
+        ranks_per_node=2,
+        profile=profile.load(profile_name),
+        argv=[],
+        results=results,
+    )
     shutil.copyfile(FIXTURES / "training/run_fsdp_1node/run_args.json", folder / "run_args.json")
     for file, changes in (("metrics.json", {"memory_check": check}), ("run_args.json", args)):
         text = (FIXTURES / "training/run_fsdp_1node" / file).read_text()
@@ -54,26 +69,36 @@ def test_states_that_are_not_the_predicted_ones_fail(tmp_path: Path, factor: flo
     assert "predicted 1.6 MiB" in (verdict.cause or "")
 
 
-@pytest.mark.parametrize(("check", "says"), [
-    (None, "older than the prediction"),
-    (HEALTHY | {"states_predicted_bytes": None, "peak_predicted_bytes": None, "reason": "no formula for type 'x'"}, "no formula"),
-])
+@pytest.mark.parametrize(
+    ("check", "says"),
+    [
+        (None, "older than the prediction"),
+        (
+            HEALTHY
+            | {"states_predicted_bytes": None, "peak_predicted_bytes": None, "reason": "no formula for type 'x'"},
+            "no formula",
+        ),
+    ],
+)
 def test_without_a_prediction_it_is_incomplete(tmp_path: Path, check: dict[str, Any] | None, says: str) -> None:
     verdict = verdicts(tmp_path, check)["train.memory.states"]
     assert verdict.outcome is Outcome.INCOMPLETE
     assert says in (verdict.cause or "")
 
 
-@pytest.mark.parametrize(("changes", "args", "outcome"), [
-    ({}, {}, Outcome.PASS),
-    ({"peak_measured_bytes": 60 * GIB}, {}, Outcome.WARN),
-    ({"peak_measured_bytes": 20 * GIB}, {}, Outcome.WARN),
-    ({"peak_measured_bytes": 20 * GIB}, {"compile": True}, Outcome.PASS),  # fused kernels keep less
-    ({"peak_measured_bytes": 60 * GIB}, {"compile": True}, Outcome.WARN),
-    ({"peak_measured_bytes": 2**20, "peak_predicted_bytes": 2**25}, {}, Outcome.PASS),  # both below 1 GiB
-    ({"peak_measured_bytes": None}, {}, Outcome.INCOMPLETE),
-    ({"states_measured_bytes": 2**40}, {}, Outcome.INCOMPLETE),  # judged after the states
-])
+@pytest.mark.parametrize(
+    ("changes", "args", "outcome"),
+    [
+        ({}, {}, Outcome.PASS),
+        ({"peak_measured_bytes": 60 * GIB}, {}, Outcome.WARN),
+        ({"peak_measured_bytes": 20 * GIB}, {}, Outcome.WARN),
+        ({"peak_measured_bytes": 20 * GIB}, {"compile": True}, Outcome.PASS),  # fused kernels keep less
+        ({"peak_measured_bytes": 60 * GIB}, {"compile": True}, Outcome.WARN),
+        ({"peak_measured_bytes": 2**20, "peak_predicted_bytes": 2**25}, {}, Outcome.PASS),  # both below 1 GiB
+        ({"peak_measured_bytes": None}, {}, Outcome.INCOMPLETE),
+        ({"states_measured_bytes": 2**40}, {}, Outcome.INCOMPLETE),  # judged after the states
+    ],
+)
 def test_the_peak_on_a_gpu(tmp_path: Path, changes: dict[str, Any], args: dict[str, Any], outcome: Outcome) -> None:
     found = verdicts(tmp_path, ON_GPU | changes, profile_name="generic", **args)
     assert found["train.memory.peak"].outcome is outcome
@@ -112,12 +137,28 @@ def test_states_are_the_storages_behind_the_tensors_each_once() -> None:
 def test_one_fake_rank_of_a_thousand_agrees_with_the_formulae() -> None:
     """The real Llama and the real fully_shard, here and now: 128 nodes of 8, HSDP."""
     done = subprocess.run(
-        [sys.executable, SOURCE / "predict.py", "--model", "tiny", "--strategy", "hsdp", "--nodes", "128", "--gpus-per-node", "8"],
-        capture_output=True, text=True, timeout=120, check=False)
+        [
+            sys.executable,
+            SOURCE / "predict.py",
+            "--model",
+            "tiny",
+            "--strategy",
+            "hsdp",
+            "--nodes",
+            "128",
+            "--gpus-per-node",
+            "8",
+        ],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     shape, job = models.load("tiny"), Job("hsdp", 128, 8, 128)
     assert sum(found["states_bytes"].values()) == pytest.approx(memory.states(shape, 8).total, rel=2e-3)
     assert found["peak_bytes"]["total"] == pytest.approx(memory.peak(shape, job).total - memory.WORKSPACE, rel=0.05)
     assert {(one["operation"], one["group_size"], one["calls"], one["bytes"]) for one in found["collectives"]} == {
-        (one.operation, one.ranks, one.calls, one.size) for one in traffic.collectives(shape, job)}
+        (one.operation, one.ranks, one.calls, one.size) for one in traffic.collectives(shape, job)
+    }

@@ -46,6 +46,7 @@ def efa(sent: object, received: object) -> dict[str, object]:
 
 # ---- RDMA ports
 
+
 def test_infiniband_counts_words_of_four_bytes_and_efa_counts_bytes(tmp_path):
     port(tmp_path, "mlx5_0", **words(100, 10))
     port(tmp_path, "mlx5_1", **words(200, 20))
@@ -80,6 +81,7 @@ def test_a_counter_that_goes_away_later_empties_the_cells_and_ends_nothing(tmp_p
 
 # ---- when it samples
 
+
 def moments(sampler, reading_s: float, until_s: float) -> list[float]:
     """Of the samples, where each reading takes so long."""
     due, taken = 1.0, []
@@ -107,35 +109,64 @@ def test_the_columns_are_those_that_the_parser_reads(sampler, monkeypatch, capsy
     rows, problems = monitor.samples(capsys.readouterr().out, "f")
     assert problems == []
     assert [len(row) for row in rows["n0"]] == [len(monitor.COLUMNS)]
-    assert rows["n0"][0][monitor.RDMA_SENT:] == ["8", "4"]
+    assert rows["n0"][0][monitor.RDMA_SENT :] == ["8", "4"]
     assert monitor.cell(rows["n0"][0], monitor.OWN) is not None
 
 
 # ---- how completely a node was sampled
+
 
 def sampled(count: int, *, first: float = 100.0, tail: str = "", sent: int = 0) -> str:
     return "".join(ROW.format(at=first + second, sent=sent * second) + tail + "\n" for second in range(count))
 
 
 def judged(text: str, duration_s: float) -> Outcome:
-    run = Run(phase="nccl_monitoring", name="x", profile_sha256="", nodes=["n0"], gpus_per_node=2, ranks_per_node=2,
-              profile="generic", planned=plan.plan("nccl_monitoring", ["n0"], 2, set()), not_applicable=[], argv=[],
-              git_commit=None, git_dirty=None, slurm_job_id=None, slurm_restart_count=0, opened_at="now")
+    run = Run(
+        phase="nccl_monitoring",
+        name="x",
+        profile_sha256="",
+        nodes=["n0"],
+        gpus_per_node=2,
+        ranks_per_node=2,
+        profile="generic",
+        planned=plan.plan("nccl_monitoring", ["n0"], 2, set()),
+        not_applicable=[],
+        argv=[],
+        git_commit=None,
+        git_dirty=None,
+        slurm_job_id=None,
+        slurm_restart_count=0,
+        opened_at="now",
+    )
     verdicts = judge.judge(run, profile.load("generic"), monitor.parse(text, "f", duration_s)).verdicts
     return next(v.outcome for v in verdicts if v.gate == "nccl.monitor.coverage")
 
 
-@pytest.mark.parametrize(("count", "duration_s", "outcome"), [
-    (3, 4.0, Outcome.PASS), (10, 20.0, Outcome.FAIL), (1, 1.0, Outcome.PASS), (1, 4.0, Outcome.FAIL), (16, 20.0, Outcome.PASS),
-    (15, 20.0, Outcome.FAIL), (240, 300.0, Outcome.PASS), (239, 300.0, Outcome.FAIL)])
+@pytest.mark.parametrize(
+    ("count", "duration_s", "outcome"),
+    [
+        (3, 4.0, Outcome.PASS),
+        (10, 20.0, Outcome.FAIL),
+        (1, 1.0, Outcome.PASS),
+        (1, 4.0, Outcome.FAIL),
+        (16, 20.0, Outcome.PASS),
+        (15, 20.0, Outcome.FAIL),
+        (240, 300.0, Outcome.PASS),
+        (239, 300.0, Outcome.FAIL),
+    ],
+)
 def test_three_samples_in_four_seconds_are_enough_and_ten_in_twenty_are_not(count, duration_s, outcome):
     assert judged(sampled(count), duration_s) is outcome
 
 
 def test_samples_around_the_turn_of_a_second_are_each_counted():
     """At 1.999, 3.001, 3.999 and 5.001 two fall into one second of the clock, and one second has none."""
-    text = "".join(ROW.format(at=100 + second + (0.999 if second % 2 else 0.001), sent=0) + "\n" for second in range(20))
-    uneven = "".join(ROW.format(at=second + (-0.001 if second % 2 else 0.001), sent=0) + "\n" for second in range(100, 120))
+    text = "".join(
+        ROW.format(at=100 + second + (0.999 if second % 2 else 0.001), sent=0) + "\n" for second in range(20)
+    )
+    uneven = "".join(
+        ROW.format(at=second + (-0.001 if second % 2 else 0.001), sent=0) + "\n" for second in range(100, 120)
+    )
     assert judged(text, 20.0) is Outcome.FAIL  # every second pair is one sample, taken twice
     assert judged(uneven, 20.0) is Outcome.PASS
 
@@ -146,20 +177,28 @@ def test_a_sample_repeated_is_no_second_sample():
 
 # ---- what was sent
 
+
 def values(text: str, quantity: str) -> tuple[object, str | None]:
     return next((one.value, one.why) for one in monitor.parse(text, "f", 9.0).observations if one.quantity == quantity)
 
 
 def test_what_rdma_carried_is_told_beside_what_the_network_carried():
-    text = "".join(ROW.format(at=100 + second, sent=second * 10**6) + f",0.10,{second * 10**9},{second}\n" for second in range(6))
+    text = "".join(
+        ROW.format(at=100 + second, sent=second * 10**6) + f",0.10,{second * 10**9},{second}\n" for second in range(6)
+    )
     assert values(text, "monitor.rdma_sent") == (5.0, "over all active RDMA ports")
     assert values(text, "monitor.sent")[0] == 0.005
     assert values(text, "monitor.overhead")[0] == 0.1
 
 
-@pytest.mark.parametrize(("tail", "why"), [
-    (",0.10,,", "no active RDMA port counted its bytes"), (",0.10", "the sampler did not look at RDMA ports"),
-    ("", "the sampler did not look at RDMA ports")])
+@pytest.mark.parametrize(
+    ("tail", "why"),
+    [
+        (",0.10,,", "no active RDMA port counted its bytes"),
+        (",0.10", "the sampler did not look at RDMA ports"),
+        ("", "the sampler did not look at RDMA ports"),
+    ],
+)
 def test_samples_of_older_runs_are_read_and_what_they_lack_is_said(tail, why):
     assert monitor.samples(sampled(3, tail=tail), "f")[1] == []
     assert values(sampled(3, tail=tail), "monitor.rdma_sent") == (None, why)
@@ -183,12 +222,21 @@ def test_a_number_that_nobody_could_have_counted_is_none(digits):
 
 
 def test_every_column_that_is_drawn_is_drawn_from_its_own_cells():
-    rows, _ = monitor.samples("".join(ROW.format(at=100 + second, sent=second * 10**6) + f",0.10,{second * 10**7},\n"
-                                      for second in range(3)), "f")
-    lines = {title: figures._line([0.0, 1.0, 2.0], rows["n0"], column, counts) for title, column, counts in figures._SAMPLED}
-    assert lines == {"CPU, %": [(0.0, 1.0), (1.0, 1.0), (2.0, 1.0)], "memory used, GiB": [(0.0, 1.0), (1.0, 1.0), (2.0, 1.0)],
-                     "busiest GPU, %": [], "all GPUs, W": [], "sent over network interfaces, MB/s": [(1.0, 1.0), (2.0, 1.0)],
-                     "sent over RDMA, MB/s": [(1.0, 10.0), (2.0, 10.0)]}
+    rows, _ = monitor.samples(
+        "".join(ROW.format(at=100 + second, sent=second * 10**6) + f",0.10,{second * 10**7},\n" for second in range(3)),
+        "f",
+    )
+    lines = {
+        title: figures._line([0.0, 1.0, 2.0], rows["n0"], column, counts) for title, column, counts in figures._SAMPLED
+    }
+    assert lines == {
+        "CPU, %": [(0.0, 1.0), (1.0, 1.0), (2.0, 1.0)],
+        "memory used, GiB": [(0.0, 1.0), (1.0, 1.0), (2.0, 1.0)],
+        "busiest GPU, %": [],
+        "all GPUs, W": [],
+        "sent over network interfaces, MB/s": [(1.0, 1.0), (2.0, 1.0)],
+        "sent over RDMA, MB/s": [(1.0, 10.0), (2.0, 10.0)],
+    }
 
 
 def test_the_drill_of_a_sampler_that_ends_is_found_in_a_step_of_three_seconds(sampler):

@@ -13,8 +13,12 @@ BURST_AT = 1_000_010.0  # when all nodes become busy together, on the reference'
 
 def samples() -> str:
     """What the monitor wrote: each node stamps with its own clock."""
-    return "".join(f"0: {node},{1_000_000.0 + second - BEHIND_S[node]:.3f},{100.0 if 1_000_000.0 + second >= BURST_AT else 1.0},"
-                   f"1.00,{second}000000,0,,,,0.10\n" for second in range(20) for node in NODES)
+    return "".join(
+        f"0: {node},{1_000_000.0 + second - BEHIND_S[node]:.3f},{100.0 if 1_000_000.0 + second >= BURST_AT else 1.0},"
+        f"1.00,{second}000000,0,,,,0.10\n"
+        for second in range(20)
+        for node in NODES
+    )
 
 
 def compared(*nodes: str) -> Parsed:
@@ -23,7 +27,9 @@ def compared(*nodes: str) -> Parsed:
         parsed.saw(clock.BEHIND, node, BEHIND_S[node], "s", "raw/clock.jsonl:1")
         parsed.saw(clock.UNCERTAINTY, node, 0.0001 if node != "n0" else 0.0, "s", "raw/clock.jsonl:2")
     for node in set(NODES) - set(nodes):
-        parsed.saw(clock.BEHIND, node, None, "s", "raw/clock.jsonl:3", "nothing was measured against n0: Connection refused")
+        parsed.saw(
+            clock.BEHIND, node, None, "s", "raw/clock.jsonl:3", "nothing was measured against n0: Connection refused"
+        )
     monitor.derive(parsed)
     return parsed
 
@@ -32,16 +38,39 @@ def bursts(parsed: Parsed) -> dict[str, float]:
     """Node -> when its CPU became busy, as it is plotted."""
     rows, _ = monitor.samples(samples(), "f")
     shifts = clock.shifts(parsed.observations)
-    return {node: next(time for time, row in zip(monitor.times(rows[node], shifts.get(node)), rows[node], strict=True)
-                       if float(row[2]) > 50) for node in NODES}
+    return {
+        node: next(
+            time
+            for time, row in zip(monitor.times(rows[node], shifts.get(node)), rows[node], strict=True)
+            if float(row[2]) > 50
+        )
+        for node in NODES
+    }
 
 
 def verdicts(parsed: Parsed) -> dict[str, tuple[Outcome, str]]:
-    run = Run(phase="nccl_monitoring", name="x", profile_sha256="", nodes=NODES, gpus_per_node=2, ranks_per_node=2,
-              profile="local-cpu", planned=plan.plan("nccl_monitoring", NODES, 2, set()), not_applicable=[], argv=[],
-              git_commit=None, git_dirty=None, slurm_job_id=None, slurm_restart_count=0, opened_at="now")
-    return {v.subject: (v.outcome, f"{v.observed} {v.cause}") for v in judge.judge(run, profile.load("local-cpu"), parsed).verdicts
-            if v.gate == "nccl.monitor.clock"}
+    run = Run(
+        phase="nccl_monitoring",
+        name="x",
+        profile_sha256="",
+        nodes=NODES,
+        gpus_per_node=2,
+        ranks_per_node=2,
+        profile="local-cpu",
+        planned=plan.plan("nccl_monitoring", NODES, 2, set()),
+        not_applicable=[],
+        argv=[],
+        git_commit=None,
+        git_dirty=None,
+        slurm_job_id=None,
+        slurm_restart_count=0,
+        opened_at="now",
+    )
+    return {
+        v.subject: (v.outcome, f"{v.observed} {v.cause}")
+        for v in judge.judge(run, profile.load("local-cpu"), parsed).verdicts
+        if v.gate == "nccl.monitor.clock"
+    }
 
 
 def test_what_happened_at_one_moment_is_plotted_at_one_moment_though_a_clock_is_off():
@@ -64,7 +93,9 @@ def test_a_node_whose_clock_was_not_compared_is_incomplete_alone_with_the_reason
 
 def test_a_comparison_as_coarse_as_the_sampling_is_none():
     parsed = compared("n0", "n2")
-    parsed.observations = [one for one in parsed.observations if one.subject != "n1" or one.quantity == "monitor.coverage"]
+    parsed.observations = [
+        one for one in parsed.observations if one.subject != "n1" or one.quantity == "monitor.coverage"
+    ]
     parsed.observations = [one for one in parsed.observations if one.quantity != "monitor.clock_uncertainty"]
     parsed.saw(clock.BEHIND, "n1", 2.0, "s", "e")
     parsed.saw(clock.UNCERTAINTY, "n1", 0.7, "s", "e")
@@ -75,9 +106,13 @@ def test_a_comparison_as_coarse_as_the_sampling_is_none():
 def test_a_picture_says_which_clocks_were_put_right(tmp_path):
     rows, _ = monitor.samples(samples(), "f")
     assert figures._clocks(rows, clock.shifts(compared(*NODES).observations)) == "clocks put right to ± 0.0001 s"
-    assert figures._clocks(rows, clock.shifts(compared("n0", "n2").observations)) == "clocks put right to ± 0.0001 s, but not of n1"
+    assert (
+        figures._clocks(rows, clock.shifts(compared("n0", "n2").observations))
+        == "clocks put right to ± 0.0001 s, but not of n1"
+    )
     assert figures._clocks(rows, {}) == "times are the nodes' own"
     (tmp_path / "raw").mkdir()
     (tmp_path / "raw/monitor.csv").write_text(samples())
     assert figures.draw(tmp_path, compared(*NODES).observations, profile.load("local-cpu")) == [
-        ("What the monitor sampled", figures.TIMELINES)]
+        ("What the monitor sampled", figures.TIMELINES)
+    ]

@@ -13,15 +13,23 @@ def read(*names: str, debug: str | None = "INFO") -> dict[str, object]:
     return {one.quantity: one.value for one in nccl_log.parse(files, "raw/nccl-2", "2-nodes", debug).observations}
 
 
-@pytest.mark.parametrize(("log", "transport", "nics", "gdr", "nvls"), [
-    ("log-ib-gdr.log", "IB", 8, 1.0, True),
-    ("log-ib.log", "IB", 8, 0.0, True),
-    ("log-socket.log", "Socket", 0, 0.0, False),
-    ("log-efa.log", "AWS Libfabric", 32, 1.0, True),
-])
+@pytest.mark.parametrize(
+    ("log", "transport", "nics", "gdr", "nvls"),
+    [
+        ("log-ib-gdr.log", "IB", 8, 1.0, True),
+        ("log-ib.log", "IB", 8, 0.0, True),
+        ("log-socket.log", "Socket", 0, 0.0, False),
+        ("log-efa.log", "AWS Libfabric", 32, 1.0, True),
+    ],
+)
 def test_what_carries_the_bytes_between_hosts_is_read(log, transport, nics, gdr, nvls):
     seen = read(log)
-    assert (seen["nccl.transport"], seen["nccl.nics"], seen["nccl.gdr"], seen["nccl.nvls"]) == (transport, nics, gdr, nvls)
+    assert (seen["nccl.transport"], seen["nccl.nics"], seen["nccl.gdr"], seen["nccl.nvls"]) == (
+        transport,
+        nics,
+        gdr,
+        nvls,
+    )
     assert seen["nccl.log.ranks"] == 1
 
 
@@ -47,10 +55,14 @@ def test_a_rank_that_did_not_say_its_network_leaves_it_unknown():
     assert "log-truncated.log" in str(transport.why)
 
 
-@pytest.mark.parametrize(("files", "debug", "why"), [
-    ({}, "INFO", "wrote no log"), ({"a.log": ""}, "INFO", "wrote no log"),
-    ({"a.log": (LOGS / "log-warn-only.log").read_text()}, "WARN", "NCCL_DEBUG=WARN was set by the user"),
-])
+@pytest.mark.parametrize(
+    ("files", "debug", "why"),
+    [
+        ({}, "INFO", "wrote no log"),
+        ({"a.log": ""}, "INFO", "wrote no log"),
+        ({"a.log": (LOGS / "log-warn-only.log").read_text()}, "WARN", "NCCL_DEBUG=WARN was set by the user"),
+    ],
+)
 def test_no_evidence_is_said_with_its_reason(files, debug, why):
     parsed = nccl_log.parse(files, "raw/nccl-2", "2-nodes", debug)
     assert {one.value for one in parsed.observations} == {None}

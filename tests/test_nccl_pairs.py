@@ -37,8 +37,14 @@ def test_pairs_that_are_measured_again_are_put_into_rounds():
     assert tournament.in_rounds([("a", "b"), ("a", "c"), ("c", "d")]) == [[("a", "b"), ("c", "d")], [("a", "c")]]
 
 
-def fleet(nodes: list[str], *, slow_node: str = "", slow_pair: tuple[str, str] = ("", ""), lossy: str = "",
-          value: float = 0.01) -> Parsed:
+def fleet(
+    nodes: list[str],
+    *,
+    slow_node: str = "",
+    slow_pair: tuple[str, str] = ("", ""),
+    lossy: str = "",
+    value: float = 0.01,
+) -> Parsed:
     """Every pair measured; faults are in one direction: out of the node, from the first to the second."""
     parsed = Parsed()
     for first, second in combinations(nodes, 2):
@@ -98,8 +104,11 @@ def test_a_lossy_node_explains_its_links():
 def test_the_best_of_repeated_measurements_counts_and_all_are_shown():
     parsed = fleet(FOUR, slow_pair=("n1", "n0"))
     parsed.saw(pairwise.BANDWIDTH, "n1->n0", 0.9, "GB/s", "later")
-    link = next(one for one in pairwise.derive(parsed, FOUR).observations
-                if (one.quantity, one.subject) == ("nccl.pair.link", "n0--n1"))
+    link = next(
+        one
+        for one in pairwise.derive(parsed, FOUR).observations
+        if (one.quantity, one.subject) == ("nccl.pair.link", "n0--n1")
+    )
     assert (link.value, link.evidence) == (0.9, "later")
     assert "0.01, 0.9" in str(link.why)
 
@@ -115,11 +124,27 @@ def repeated(*speeds: float, nodes: list[str] = FOUR, direction: str = "n1->n0")
 
 def warned(parsed: Parsed) -> dict[str, str]:
     """Link -> what is said of it, of the links that warn; links are judged as on an unknown GPU cluster."""
-    run = Run(phase="nccl_pairwise", name="x", profile_sha256="", nodes=FOUR, gpus_per_node=1, ranks_per_node=1, profile="generic",
-              planned=plan.plan("nccl_pairwise", FOUR, 1, set()), not_applicable=[], argv=[], git_commit=None, git_dirty=None,
-              slurm_job_id=None, slurm_restart_count=0, opened_at="now")
+    run = Run(
+        phase="nccl_pairwise",
+        name="x",
+        profile_sha256="",
+        nodes=FOUR,
+        gpus_per_node=1,
+        ranks_per_node=1,
+        profile="generic",
+        planned=plan.plan("nccl_pairwise", FOUR, 1, set()),
+        not_applicable=[],
+        argv=[],
+        git_commit=None,
+        git_dirty=None,
+        slurm_job_id=None,
+        slurm_restart_count=0,
+        opened_at="now",
+    )
     parsed.add(pairwise.derive(parsed, FOUR))
-    verdicts = [v for v in judge.judge(run, profile.load("generic"), parsed).verdicts if v.gate == "nccl.pair.link.steady"]
+    verdicts = [
+        v for v in judge.judge(run, profile.load("generic"), parsed).verdicts if v.gate == "nccl.pair.link.steady"
+    ]
     assert len(verdicts) == 6
     return {v.subject: f"{v.outcome}: {v.observed} {v.cause}" for v in verdicts if v.outcome is not Outcome.PASS}
 
@@ -215,7 +240,8 @@ def test_pairs_that_never_met_are_listed_and_so_is_the_node_that_sat_out():
         parsed.saw("pair.bandwidth", f"{source}->{target}", 1.0, "GB/s", "e")
     assert pairwise.derive(parsed, ["n0", "n1", "n2", "n3", "n4"]).problems == [
         "2 of 10 pairs of nodes were exercised; not: n0--n2, n0--n3, n0--n4, n1--n2, n1--n3, n1--n4, n2--n4, n3--n4; "
-        "without any partner: n4"]
+        "without any partner: n4"
+    ]
     assert pairwise.derive(parsed, ["n0", "n1"]).problems == []
 
 

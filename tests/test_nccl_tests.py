@@ -66,13 +66,23 @@ def test_several_ranks_zero_are_several_communicators():
     assert "4 communicators" in str(parsed.observations[0].why)
 
 
-@pytest.mark.parametrize("text", ["", "{", "{}", "bash: all_reduce_perf: command not found\n",
-                                  '{"version": 3, "config": {"devices": []}, "results": [{}]}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "{}",
+        "bash: all_reduce_perf: command not found\n",
+        '{"version": 3, "config": {"devices": []}, "results": [{}]}',
+    ],
+)
 def test_something_else_is_a_problem(text):
     parsed = nccl_tests.parse(text, "f", "all_reduce_perf", "2-nodes")
     assert parsed.problems
     assert not [one for one in parsed.observations if one.value is not None]
-    assert value(parsed, "nccl.wrong_values") is None  # unknown, and said so: beside our own right results it is incomplete
+    assert (
+        value(parsed, "nccl.wrong_values") is None
+    )  # unknown, and said so: beside our own right results it is incomplete
 
 
 def test_nan_is_no_measurement():

@@ -18,8 +18,13 @@ def values(parsed: Parsed, quantity: str) -> dict[str, object]:
 def test_six_node_states_are_read_with_their_harmful_flags():
     parsed = slurm.nodes((SLURM / "nodes-six-states.txt").read_text(), "f")
     assert values(parsed, "slurm.node.state") == {
-        "n0": "MIXED", "n1": "MIXED+DRAIN", "n2": "IDLE+DRAIN", "n3": "DOWN+NOT_RESPONDING", "n4": "IDLE+DRAIN+INVALID_REG",
-        "n5": "IDLE"}
+        "n0": "MIXED",
+        "n1": "MIXED+DRAIN",
+        "n2": "IDLE+DRAIN",
+        "n3": "DOWN+NOT_RESPONDING",
+        "n4": "IDLE+DRAIN+INVALID_REG",
+        "n5": "IDLE",
+    }
     assert set(values(parsed, "slurm.node.gpus").values()) == {4}
     assert parsed.problems == []
 
@@ -41,9 +46,19 @@ def test_completing_is_no_fault():
     assert values(parsed, "slurm.node.state") == {"n0": "IDLE"}
 
 
-@pytest.mark.parametrize(("gres", "count"), [
-    ("gpu:8", 8), ("gpu:h100:8", 8), ("gpu:h100:8(S:0-1)", 8), ("gpu:a100:4(S:0,1),shard:16", 4), ("(null)", 0),
-    (None, 0), ("nic:2", 0), ("gpu:a:1,gpu:b:2", 3)])
+@pytest.mark.parametrize(
+    ("gres", "count"),
+    [
+        ("gpu:8", 8),
+        ("gpu:h100:8", 8),
+        ("gpu:h100:8(S:0-1)", 8),
+        ("gpu:a100:4(S:0,1),shard:16", 4),
+        ("(null)", 0),
+        (None, 0),
+        ("nic:2", 0),
+        ("gpu:a:1,gpu:b:2", 3),
+    ],
+)
 def test_gpus_are_counted_in_every_spelling_of_gres(gres, count):
     assert gpus_of(gres) == count
 
@@ -81,9 +96,14 @@ def test_the_cgroup_section_of_the_configuration_is_read():
     assert values(parsed, "slurm.config.ConstrainDevices") == {"job": "yes"}
 
 
-@pytest.mark.parametrize(("file", "field", "value"), [
-    ("job-exit-code.txt", "ExitCode", "7:0"), ("job-out-of-memory.txt", "JobState", "OUT_OF_MEMORY"),
-    ("job-failed.txt", "JobState", "FAILED")])
+@pytest.mark.parametrize(
+    ("file", "field", "value"),
+    [
+        ("job-exit-code.txt", "ExitCode", "7:0"),
+        ("job-out-of-memory.txt", "JobState", "OUT_OF_MEMORY"),
+        ("job-failed.txt", "JobState", "FAILED"),
+    ],
+)
 def test_one_field_of_a_job_is_read(file, field, value):
     parsed = slurm.job((SLURM / file).read_text(), "f", quantity="q", field=field)
     assert values(parsed, "q") == {"job": value}
@@ -91,16 +111,21 @@ def test_one_field_of_a_job_is_read(file, field, value):
 
 def test_srun_names_the_node_that_could_not_be_reached():
     assert values(slurm.launch_errors((SLURM / "node-off-launch.txt").read_text(), "f"), "slurm.launch.error") == {
-        "n3": "Communication connection failure"}
+        "n3": "Communication connection failure"
+    }
     killed = slurm.launch_errors((SLURM / "rank-killed.txt").read_text(), "f").observations
     assert ("n1", "Killed") in {(one.subject, one.value) for one in killed}
     assert slurm.launch_errors("", "f").observations == []
 
 
 def test_several_tasks_that_srun_names_together_are_named():
-    said = slurm.launch_errors("srun: error: n1: tasks 2-3: Killed\nsrun: error: n0: task 0: Exited with exit code 1\n", "f")
+    said = slurm.launch_errors(
+        "srun: error: n1: tasks 2-3: Killed\nsrun: error: n0: task 0: Exited with exit code 1\n", "f"
+    )
     assert [(one.subject, one.why, one.value) for one in said.observations] == [
-        ("n1", "tasks 2-3", "Killed"), ("n0", "task 0", "Exited with exit code 1")]
+        ("n1", "tasks 2-3", "Killed"),
+        ("n0", "task 0", "Exited with exit code 1"),
+    ]
 
 
 def test_facts_of_two_labelled_nodes_are_read():
@@ -120,10 +145,21 @@ def test_an_unknown_keeps_its_reason():
 FACT = {"probe": "p", "at": "n0", "subject": "n0", "quantity": "q", "value": 1, "unit": "count"}
 
 
-@pytest.mark.parametrize("line", [
-    "not json", "[]", '{"probe": "p"}', json.dumps(FACT | {"value": None}), json.dumps(FACT | {"value": {"a": 1}}),
-    json.dumps(FACT | {"more": 1}), json.dumps(FACT | {"subject": 3}), json.dumps(FACT).replace(": 1", ": NaN"),
-    json.dumps(FACT | {"value": [1]}), '{"probe": "p", "at": "n0", "end": "1"}'])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "not json",
+        "[]",
+        '{"probe": "p"}',
+        json.dumps(FACT | {"value": None}),
+        json.dumps(FACT | {"value": {"a": 1}}),
+        json.dumps(FACT | {"more": 1}),
+        json.dumps(FACT | {"subject": 3}),
+        json.dumps(FACT).replace(": 1", ": NaN"),
+        json.dumps(FACT | {"value": [1]}),
+        '{"probe": "p", "at": "n0", "end": "1"}',
+    ],
+)
 def test_a_line_that_is_no_fact_is_a_problem(line):
     parsed = facts.parse(line + "\n", "f")
     assert parsed.observations == []
@@ -133,7 +169,7 @@ def test_a_line_that_is_no_fact_is_a_problem(line):
 def test_a_task_that_lost_a_line_has_not_finished():
     lines = [json.dumps(FACT), json.dumps({"probe": "p", "at": "n0", "end": 2})]
     parsed = facts.parse("\n".join(lines), "f")
-    finished, = (one for one in parsed.observations if one.quantity == "probe.p.finished")
+    (finished,) = (one for one in parsed.observations if one.quantity == "probe.p.finished")
     assert finished.value is None
     assert "wrote 2 facts, 1 arrived" in parsed.problems[0]
 

@@ -46,10 +46,16 @@ def test_another_error_is_not_waited_for(sinfo):
         slurm.patiently(lambda: slurm.partition_nodes("gpu"), lambda text: pytest.fail(text))
 
 
-@pytest.mark.parametrize(("states", "ends"), [
-    (["IDLE+NOT_RESPONDING", "IDLE"], True),  # a node that comes back: a waiting job was once given up for it
-    (["IDLE+NOT_RESPONDING"] * 30, False)])
-def test_a_waiting_job_is_given_up_for_a_node_that_stays_away_and_not_for_one_that_comes_back(monkeypatch, states, ends):
+@pytest.mark.parametrize(
+    ("states", "ends"),
+    [
+        (["IDLE+NOT_RESPONDING", "IDLE"], True),  # a node that comes back: a waiting job was once given up for it
+        (["IDLE+NOT_RESPONDING"] * 30, False),
+    ],
+)
+def test_a_waiting_job_is_given_up_for_a_node_that_stays_away_and_not_for_one_that_comes_back(
+    monkeypatch, states, ends
+):
     monkeypatch.setattr(launch, "POLL_S", 0.01)
     monkeypatch.setattr(launch, "LOST_S", 0.1)
     told, cancelled = list(states), list[str]()
@@ -89,9 +95,17 @@ def test_a_script_of_a_killed_run_is_waited_for(tmp_path, monkeypatch):
     monkeypatch.setattr(launch, "POLL_S", 0.01)
     lock = tmp_path / "smoke.lock"
     holder = subprocess.Popen(
-        [sys.executable, "-c", "import fcntl, sys; stream = open(sys.argv[1], 'w'); fcntl.flock(stream, fcntl.LOCK_EX); "
-                               "print('held', flush=True); sys.stdin.read()", lock],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        [
+            sys.executable,
+            "-c",
+            "import fcntl, sys; stream = open(sys.argv[1], 'w'); fcntl.flock(stream, fcntl.LOCK_EX); "
+            "print('held', flush=True); sys.stdin.read()",
+            lock,
+        ],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     assert holder.stdin is not None
     assert holder.stdout is not None
     assert holder.stdout.readline() == "held\n"

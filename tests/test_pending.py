@@ -40,22 +40,37 @@ def test_a_node_that_slurm_does_not_know_is_said_so():
 
 
 def test_without_names_the_nodes_that_cannot_take_jobs_are_listed():
-    text = explain("Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions", nodes())
+    text = explain(
+        "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions", nodes()
+    )
     assert "n3: " in text
     assert "n5" not in text
 
 
 def test_scontrol_writes_blanks_as_underscores():
-    assert cause_of("Nodes_required_for_job_are_DOWN,_DRAINED_or_reserved_for_jobs_in_higher_priority_partitions") is CAUSES[0]
+    assert (
+        cause_of("Nodes_required_for_job_are_DOWN,_DRAINED_or_reserved_for_jobs_in_higher_priority_partitions")
+        is CAUSES[0]
+    )
     assert named_nodes("ReqNodeNotAvail,_UnavailableNodes:n3") == ["n3"]
 
 
-@pytest.mark.parametrize(("reason", "words"), [
-    ("Resources", "busy"), ("Priority", "higher priority"),
-    ("Dependency", "end of another job"), ("BeginTime", "may not begin yet"),
-    ("DependencyNeverSatisfied", "never begin"), ("PartitionNodeLimit", "too many nodes"), ("JobHeldUser", "owner holds it"),
-    ("QOSMaxGRESPerUser", "account or QOS"), ("AssocGrpGRES", "account or QOS"), ("MaxGRESPerAccount", "account or QOS"),
-    ("launch failed requeued held", "could not start it")])
+@pytest.mark.parametrize(
+    ("reason", "words"),
+    [
+        ("Resources", "busy"),
+        ("Priority", "higher priority"),
+        ("Dependency", "end of another job"),
+        ("BeginTime", "may not begin yet"),
+        ("DependencyNeverSatisfied", "never begin"),
+        ("PartitionNodeLimit", "too many nodes"),
+        ("JobHeldUser", "owner holds it"),
+        ("QOSMaxGRESPerUser", "account or QOS"),
+        ("AssocGrpGRES", "account or QOS"),
+        ("MaxGRESPerAccount", "account or QOS"),
+        ("launch failed requeued held", "could not start it"),
+    ],
+)
 def test_reasons_in_plain_words(reason, words):
     assert words in explain(reason, nodes())
 

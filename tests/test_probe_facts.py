@@ -39,9 +39,23 @@ def bypassed(hosts: list[tuple[str, list[str]]]) -> Verdict:
     parsed = told(lambda probe: collectives.say_members(probe, "8-nodes", members, hosts), HOSTS[0])
     parsed.saw("nccl.transport", "8-nodes", "Socket", "text", "e")
     parsed.add(nccl_log.bypassed(parsed))
-    run = Run(phase="nccl_monitoring", name="x", profile_sha256="", nodes=HOSTS, gpus_per_node=1, ranks_per_node=1,
-              profile="generic", planned=plan.plan("nccl_monitoring", HOSTS, 1, set()), not_applicable=[], argv=[],
-              git_commit=None, git_dirty=None, slurm_job_id=None, slurm_restart_count=0, opened_at="now")
+    run = Run(
+        phase="nccl_monitoring",
+        name="x",
+        profile_sha256="",
+        nodes=HOSTS,
+        gpus_per_node=1,
+        ranks_per_node=1,
+        profile="generic",
+        planned=plan.plan("nccl_monitoring", HOSTS, 1, set()),
+        not_applicable=[],
+        argv=[],
+        git_commit=None,
+        git_dirty=None,
+        slurm_job_id=None,
+        slurm_restart_count=0,
+        opened_at="now",
+    )
     return next(v for v in judge.judge(run, profile.load("generic"), parsed).verdicts if v.gate == "nccl.rdma.bypassed")
 
 

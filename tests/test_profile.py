@@ -35,17 +35,20 @@ def test_every_shipped_number_is_in_the_unit_of_its_gate():
     assert checked > 10
 
 
-@pytest.mark.parametrize(("text", "says"), [
-    ("name: [", "not valid YAML"),
-    ("just text", "the file"),
-    (GOOD.replace('source: "a test"', ""), "source"),
-    (GOOD.replace("unit: text, ", ""), "unit"),
-    (GOOD.replace("one_of: [IB]", "one_of: [IB], at_least: 3"), "exactly one"),
-    (GOOD.replace("one_of: [IB], ", ""), "exactly one"),
-    (GOOD.replace("one_of: [IB]", "one_off: [IB]"), "one_off"),
-    (GOOD.replace("schema_version: 1", "schema_version: 9"), "schema_version"),
-    (GOOD + "not_applicable: [{gate: ib.rate}]", "reason"),
-])
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("name: [", "not valid YAML"),
+        ("just text", "the file"),
+        (GOOD.replace('source: "a test"', ""), "source"),
+        (GOOD.replace("unit: text, ", ""), "unit"),
+        (GOOD.replace("one_of: [IB]", "one_of: [IB], at_least: 3"), "exactly one"),
+        (GOOD.replace("one_of: [IB], ", ""), "exactly one"),
+        (GOOD.replace("one_of: [IB]", "one_off: [IB]"), "one_off"),
+        (GOOD.replace("schema_version: 1", "schema_version: 9"), "schema_version"),
+        (GOOD + "not_applicable: [{gate: ib.rate}]", "reason"),
+    ],
+)
 def test_a_profile_that_cannot_be_used_is_refused_with_the_key(text, says):
     with pytest.raises(ProfileError, match=says) as error:
         parse(text, "here.yaml")
@@ -76,8 +79,11 @@ def test_extends_adds_and_replaces(tmp_path):
 
 def test_what_a_profile_expects_again_is_applicable_again(tmp_path):
     path = tmp_path / "site.yaml"
-    path.write_text(GOOD.replace("name: here", "name: here\nextends: local-cpu").replace(
-        "expect:", 'expect:\n  train.scaling: {at_least: 0.9, unit: share, source: "a test"}'))
+    path.write_text(
+        GOOD.replace("name: here", "name: here\nextends: local-cpu").replace(
+            "expect:", 'expect:\n  train.scaling: {at_least: 0.9, unit: share, source: "a test"}'
+        )
+    )
     assert load(str(path)).reason_not_applicable("train.scaling") is None
     assert load("local-cpu").reason_not_applicable("train.scaling") is not None
 
@@ -90,10 +96,23 @@ def test_a_number_in_the_wrong_unit_is_refused_before_anything_runs(tmp_path):
 
 
 def test_a_wrong_unit_in_an_old_run_is_incomplete_and_never_compared():
-    run = Run(phase="nccl_scaling", name="x", profile_sha256="",
-              nodes=["n0", "n1"], gpus_per_node=2, ranks_per_node=2, profile="here",
-              planned=plan.plan("nccl_scaling", ["n0", "n1"], 2, set()), not_applicable=[], argv=[], git_commit=None,
-              git_dirty=None, slurm_job_id=None, slurm_restart_count=0, opened_at="now")
+    run = Run(
+        phase="nccl_scaling",
+        name="x",
+        profile_sha256="",
+        nodes=["n0", "n1"],
+        gpus_per_node=2,
+        ranks_per_node=2,
+        profile="here",
+        planned=plan.plan("nccl_scaling", ["n0", "n1"], 2, set()),
+        not_applicable=[],
+        argv=[],
+        git_commit=None,
+        git_dirty=None,
+        slurm_job_id=None,
+        slurm_restart_count=0,
+        opened_at="now",
+    )
     parsed = Parsed()
     parsed.saw("nccl.transport", "2-nodes", "IB", "text", "f:1")
     parsed.saw("nccl.ranks", "2-nodes", 4, "count", "f:2")

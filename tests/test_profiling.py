@@ -17,8 +17,15 @@ BUSBW = gates.GATES["nccl.all_reduce.busbw"]
 
 def seen(results: Path, gate: Gate, *facts: tuple[str, str, float | str], declared: str = "generic") -> profiling.Seen:
     """What (quantity, subject, value) give of a run of two nodes."""
-    folder = runs.open_run(PHASES[gate.phases[0]], nodes=["n0", "n1"], gpus_per_node=2, ranks_per_node=2,
-                           profile=profile.load(declared), argv=[], results=results)
+    folder = runs.open_run(
+        PHASES[gate.phases[0]],
+        nodes=["n0", "n1"],
+        gpus_per_node=2,
+        ranks_per_node=2,
+        profile=profile.load(declared),
+        argv=[],
+        results=results,
+    )
     parsed = Parsed()
     for quantity, subject, value in facts:
         parsed.saw(quantity, subject, value, gate.unit if quantity.startswith(gate.quantity) else "share", "f:1")
@@ -60,34 +67,58 @@ def test_a_profile_is_not_made_of_a_run_that_failed(tmp_path, monkeypatch, capsy
 
 
 def test_the_largest_size_counts_and_one_run_gives_half(tmp_path):
-    made = entry(BUSBW, seen(tmp_path, BUSBW, ("nccl.all_reduce.busbw@8MiB", "2-nodes", 100.0),
-                             ("nccl.all_reduce.busbw@1GiB", "2-nodes", 400.0), ("nccl.all_reduce.busbw@1GiB", "1-node", 440.0)))
+    made = entry(
+        BUSBW,
+        seen(
+            tmp_path,
+            BUSBW,
+            ("nccl.all_reduce.busbw@8MiB", "2-nodes", 100.0),
+            ("nccl.all_reduce.busbw@1GiB", "2-nodes", 400.0),
+            ("nccl.all_reduce.busbw@1GiB", "1-node", 440.0),
+        ),
+    )
     assert (made.at, made.at_least, made.unit) == ("1GiB", 200.0, "GB/s")
     assert "400 to 440" in made.source
     assert "one run does not tell how runs differ; the lowest, divided by 2" in made.source
 
 
 def test_one_gpu_alone_sets_no_floor(tmp_path):
-    made = entry(BUSBW, seen(tmp_path, BUSBW, ("nccl.all_reduce.busbw@1GiB", "2-nodes", 400.0),
-                             ("nccl.all_reduce.busbw@1GiB", "1-gpu", 0.0), ("nccl.all_reduce.time_spread@1GiB", "1-gpu", 9.0)))
+    made = entry(
+        BUSBW,
+        seen(
+            tmp_path,
+            BUSBW,
+            ("nccl.all_reduce.busbw@1GiB", "2-nodes", 400.0),
+            ("nccl.all_reduce.busbw@1GiB", "1-gpu", 0.0),
+            ("nccl.all_reduce.time_spread@1GiB", "1-gpu", 9.0),
+        ),
+    )
     assert made.at_least == 200.0
 
 
-@pytest.mark.parametrize(("again", "floor", "says"), [
-    (404.0, 364.0, "differed by 1%"),  # 10 % at least
-    (600.0, 267.0, "differed by 50%"),
-])
+@pytest.mark.parametrize(
+    ("again", "floor", "says"),
+    [
+        (404.0, 364.0, "differed by 1%"),  # 10 % at least
+        (600.0, 267.0, "differed by 50%"),
+    ],
+)
 def test_the_same_scale_in_two_runs_gives_the_spread(tmp_path, again, floor, says):
     speed = "nccl.all_reduce.busbw@1GiB"
-    made = entry(BUSBW, seen(tmp_path, BUSBW, (speed, "2-nodes", 400.0)), seen(tmp_path, BUSBW, (speed, "2-nodes", again)))
+    made = entry(
+        BUSBW, seen(tmp_path, BUSBW, (speed, "2-nodes", 400.0)), seen(tmp_path, BUSBW, (speed, "2-nodes", again))
+    )
     assert made.at_least == floor
     assert says in made.source
 
 
 @pytest.mark.parametrize(("count", "inside", "floor"), [(2, 0.6, 250.0), (1, 0.6, 200.0), (1, 3.0, 100.0)])
 def test_the_repetitions_inside_a_run_say_how_small_the_spread_cannot_be(tmp_path, count, inside, floor):
-    facts = (("nccl.all_reduce.busbw@1GiB", "2-nodes", 400.0), ("nccl.all_reduce.time_spread@1GiB", "2-nodes", inside),
-             ("nccl.all_reduce.time_spread@8MiB", "2-nodes", 9.0))
+    facts = (
+        ("nccl.all_reduce.busbw@1GiB", "2-nodes", 400.0),
+        ("nccl.all_reduce.time_spread@1GiB", "2-nodes", inside),
+        ("nccl.all_reduce.time_spread@8MiB", "2-nodes", 9.0),
+    )
     assert entry(BUSBW, *(seen(tmp_path, BUSBW, *facts) for _ in range(count))).at_least == floor
 
 
@@ -106,7 +137,10 @@ def test_a_floor_that_was_declared_and_met_is_not_given_up(tmp_path):
 
 
 def test_a_speed_of_nothing_becomes_no_floor(tmp_path):
-    assert profiling._expectation(BUSBW, [seen(tmp_path, BUSBW, ("nccl.all_reduce.busbw@1GiB", "2-nodes", 0.0))], None) is None
+    assert (
+        profiling._expectation(BUSBW, [seen(tmp_path, BUSBW, ("nccl.all_reduce.busbw@1GiB", "2-nodes", 0.0))], None)
+        is None
+    )
     assert profiling._expectation(BUSBW, [seen(tmp_path, BUSBW)], None) is None
 
 
@@ -117,7 +151,9 @@ def test_what_nobody_has_declared_and_is_no_speed_is_expected_as_it_was_seen(tmp
 
 
 def test_runs_of_two_profiles_are_not_mixed(tmp_path, monkeypatch, capsys):
-    folders = [discovery(tmp_path / name, monkeypatch, profile_name=name) for name in ("local-cpu", "local-cpu-unconfined")]
+    folders = [
+        discovery(tmp_path / name, monkeypatch, profile_name=name) for name in ("local-cpu", "local-cpu-unconfined")
+    ]
     assert main(["profile", "--from", *map(str, folders)]) == 2
     assert "give runs of one profile" in capsys.readouterr().err
 
@@ -126,8 +162,18 @@ PORTS = gates.GATES["discovery.rdma.active"]
 
 
 def test_ports_are_counted_at_the_highest_rate_that_any_has_and_no_ports_give_no_floor(tmp_path):
-    made = entry(PORTS, seen(tmp_path, PORTS, *((f"discovery.rdma.active@{rate}Gb/s", node, count)
-                                                for node in ("n0", "n1") for rate, count in ((100, 10), (400, 8), (800, 0)))))
+    made = entry(
+        PORTS,
+        seen(
+            tmp_path,
+            PORTS,
+            *(
+                (f"discovery.rdma.active@{rate}Gb/s", node, count)
+                for node in ("n0", "n1")
+                for rate, count in ((100, 10), (400, 8), (800, 0))
+            ),
+        ),
+    )
     assert (made.at, made.at_least, made.unit) == ("400Gb/s", 8.0, "count")
     (tmp_path / "none").mkdir()
     nothing = seen(tmp_path / "none", PORTS, ("discovery.rdma.active@100Gb/s", "n0", 0))

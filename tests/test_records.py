@@ -21,13 +21,16 @@ def test_a_record_is_never_overwritten(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["closed.json"]
 
 
-@pytest.mark.parametrize(("damage", "says"), [
-    ({"surprise": 1}, "surprise"),
-    ({"exit_code": None}, "exit_code"),
-    ({"exit_code": "0"}, "exit_code"),
-    ({"schema_version": 2}, "schema_version"),
-    ({"closed_at": 7}, "closed_at"),
-])
+@pytest.mark.parametrize(
+    ("damage", "says"),
+    [
+        ({"surprise": 1}, "surprise"),
+        ({"exit_code": None}, "exit_code"),
+        ({"exit_code": "0"}, "exit_code"),
+        ({"schema_version": 2}, "schema_version"),
+        ({"closed_at": 7}, "closed_at"),
+    ],
+)
 def test_a_damaged_record_is_refused_with_the_field(tmp_path, damage, says):
     path = tmp_path / "closed.json"
     path.write_text(json.dumps(CLOSED.model_dump(mode="json") | damage))
@@ -56,4 +59,9 @@ def test_fail_outranks_incomplete_and_nothing_is_incomplete():
 
 
 def test_exit_codes_are_0_pass_1_fail_2_cannot_tell():
-    assert [(outcome.value, outcome.exit_code) for outcome in Outcome] == [("pass", 0), ("warn", 0), ("incomplete", 2), ("fail", 1)]
+    assert [(outcome.value, outcome.exit_code) for outcome in Outcome] == [
+        ("pass", 0),
+        ("warn", 0),
+        ("incomplete", 2),
+        ("fail", 1),
+    ]

@@ -15,9 +15,18 @@ FIXTURES = Path(__file__).parent / "fixtures/training"
 STARTUP = ("import_s", "process_group_s", "first_collective_s", "load_s", "first_step_s")
 
 
-def make_run(folder: Path, *, speed: float = 1.0, wander: random.Random | None = None, noise_level: float = 0.0,
-             args: dict | None = None, metrics: dict | None = None, like: str = "run_ddp_2node") -> Path:
+def make_run(
+    folder: Path,
+    *,
+    speed: float = 1.0,
+    wander: random.Random | None = None,
+    noise_level: float = 0.0,
+    args: dict | None = None,
+    metrics: dict | None = None,
+    like: str = "run_ddp_2node",
+) -> Path:
     """A run like the fixture, `speed` times as fast; every number of it disturbed by normal noise of the given relative size."""
+
     def disturbed(value: float) -> float:
         return value * (1 + noise_level * wander.gauss(0, 1)) if wander else value
 
@@ -41,19 +50,35 @@ def make_run(folder: Path, *, speed: float = 1.0, wander: random.Random | None =
     return folder
 
 
-def sides(tmp_path: Path, before: int, after: int, *, speed: float, level: float, seed: int) -> tuple[list[Path], list[Path]]:
+def sides(
+    tmp_path: Path, before: int, after: int, *, speed: float, level: float, seed: int
+) -> tuple[list[Path], list[Path]]:
     wander = random.Random(seed)
-    return ([make_run(tmp_path / f"{seed}-old{index}", wander=wander, noise_level=level) for index in range(before)],
-            [make_run(tmp_path / f"{seed}-new{index}", speed=speed, wander=wander, noise_level=level) for index in range(after)])
+    return (
+        [make_run(tmp_path / f"{seed}-old{index}", wander=wander, noise_level=level) for index in range(before)],
+        [
+            make_run(tmp_path / f"{seed}-new{index}", speed=speed, wander=wander, noise_level=level)
+            for index in range(after)
+        ],
+    )
 
 
 def said(compared: list[regression.Comparison], measure: str) -> regression.Finding:
     return next(finding for one in compared for finding in one.findings if finding.measure.startswith(measure))
 
 
-@pytest.mark.parametrize(("confidence", "freedom", "expected"), [
-    (0.95, 1, 12.706), (0.95, 2, 4.303), (0.95, 4, 2.776), (0.99, 8, 3.355), (0.999, 5, 6.869), (0.95, 30, 2.042),
-    (0.99, 3, 5.841)])
+@pytest.mark.parametrize(
+    ("confidence", "freedom", "expected"),
+    [
+        (0.95, 1, 12.706),
+        (0.95, 2, 4.303),
+        (0.95, 4, 2.776),
+        (0.99, 8, 3.355),
+        (0.999, 5, 6.869),
+        (0.95, 30, 2.042),
+        (0.99, 3, 5.841),
+    ],
+)
 def test_quantiles_are_those_of_the_printed_tables(confidence, freedom, expected):
     assert noise.t_quantile(confidence, freedom) == pytest.approx(expected, abs=6e-4)
 
@@ -84,15 +109,19 @@ def test_steps_that_depend_on_each_other_give_a_larger_error_than_their_plain_on
 
 
 def test_the_unchanged_is_called_a_regression_in_no_more_checks_than_is_said(tmp_path):
-    outcomes = [regression.overall(regression.check(*reversed(sides(tmp_path, 5, 5, speed=1.0, level=0.01, seed=seed))))
-                for seed in range(300)]
+    outcomes = [
+        regression.overall(regression.check(*reversed(sides(tmp_path, 5, 5, speed=1.0, level=0.01, seed=seed))))
+        for seed in range(300)
+    ]
     assert outcomes.count("fail") <= 6  # at most 1 % is promised: 3, and what chance adds to it
     assert outcomes.count("pass") > 240  # and it is not won by never deciding
 
 
 def test_five_percent_slower_is_found_with_five_repetitions_at_one_percent_of_noise(tmp_path):
-    found = [said(regression.check(*reversed(sides(tmp_path, 5, 5, speed=0.95, level=0.01, seed=seed))), "tokens").said
-             for seed in range(100)]
+    found = [
+        said(regression.check(*reversed(sides(tmp_path, 5, 5, speed=0.95, level=0.01, seed=seed))), "tokens").said
+        for seed in range(100)
+    ]
     assert found.count("REGRESSION") >= 90
     assert "improvement" not in found
     assert found.count("within noise") <= 2
@@ -133,7 +162,9 @@ def test_one_run_each_tells_only_whether_the_losses_agree(tmp_path, capsys):
     assert "the spread between runs is not known" in shown
     assert "REGRESSION" not in shown
     assert said(regression.check([new], [old]), "loss").said == "agrees"
-    assert said(regression.check([new], [old]), "start-up: process group").said == "within noise"  # both far below a second
+    assert (
+        said(regression.check([new], [old]), "start-up: process group").said == "within noise"
+    )  # both far below a second
 
 
 def test_one_new_run_is_held_against_the_spread_of_a_repeated_baseline(tmp_path):
@@ -154,8 +185,10 @@ def test_another_loss_is_a_failure_with_a_single_run(tmp_path):
 def test_more_memory_is_a_regression_even_when_it_never_varies(tmp_path):
     memory = json.loads((FIXTURES / "run_ddp_2node/metrics.json").read_text())["memory"]
     old = [make_run(tmp_path / f"old{index}") for index in range(2)]
-    new = [make_run(tmp_path / f"new{index}", metrics={"memory": memory | {"host_rss_gib": 1.2 * memory["host_rss_gib"]}})
-           for index in range(2)]
+    new = [
+        make_run(tmp_path / f"new{index}", metrics={"memory": memory | {"host_rss_gib": 1.2 * memory["host_rss_gib"]}})
+        for index in range(2)
+    ]
     assert said(regression.check(new, old), "host memory").said == "REGRESSION"
 
 
@@ -169,7 +202,10 @@ def test_unlike_runs_are_refused_with_the_field(tmp_path, capsys):
 
 
 def test_another_environment_is_named_between_the_sides_and_refused_inside_one(tmp_path, capsys):
-    old, new = make_run(tmp_path / "old"), make_run(tmp_path / "new", args={"torch": "2.99.0"}, metrics={"gpu0": "NVIDIA H200"})
+    old, new = (
+        make_run(tmp_path / "old"),
+        make_run(tmp_path / "new", args={"torch": "2.99.0"}, metrics={"gpu0": "NVIDIA H200"}),
+    )
     main(["compare", str(new), "--baseline", str(old)])
     shown = capsys.readouterr().out
     assert "torch 2.13.0+cpu → 2.99.0" in shown

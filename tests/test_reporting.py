@@ -18,7 +18,18 @@ from bringup import collection, drain, exports, page, profile
 from bringup.cli import main
 from bringup.collection import Absent, Collection, Judged
 from bringup.gates import GATES
-from bringup.records import NotApplicable, Observation, Outcome, Playbook, Run, Step, Verdict, Verdicts, worst, write_record
+from bringup.records import (
+    NotApplicable,
+    Observation,
+    Outcome,
+    Playbook,
+    Run,
+    Step,
+    Verdict,
+    Verdicts,
+    worst,
+    write_record,
+)
 from runs_for_tests import discovery
 
 EVIL = """<script>alert(1)</script> & "double" 'single' `tick` $(reboot) ; rm -rf / {{ 7*7 }} \x1b[31m \x00 \ud83d"""
@@ -26,18 +37,59 @@ FIXTURES = Path(__file__).parent / "fixtures"
 
 
 def verdict(gate: str, subject: str, outcome: Outcome = Outcome.FAIL, observed: str = "1") -> Verdict:
-    return Verdict(gate=gate, subject=subject, outcome=outcome, observed=observed, expected="2", evidence="raw/inventory.jsonl:1",
-                   cause=observed, fix=GATES[gate].fix if gate in GATES else "docs/06-failure-modes.md#unknown-gate")
+    return Verdict(
+        gate=gate,
+        subject=subject,
+        outcome=outcome,
+        observed=observed,
+        expected="2",
+        evidence="raw/inventory.jsonl:1",
+        cause=observed,
+        fix=GATES[gate].fix if gate in GATES else "docs/06-failure-modes.md#unknown-gate",
+    )
 
 
-def judged(*verdicts: Verdict, nodes: tuple[str, ...] = ("n0", "n1", "n2", "n3"), name: str = "run", notes: tuple[str, ...] = (),
-           observations: tuple[Observation, ...] = (), phase: str = "discovery", reason: str = "no GPU") -> Judged:
-    run = Run(phase=phase, name=name, nodes=list(nodes), gpus_per_node=2, ranks_per_node=2, profile="local-cpu", profile_sha256="",
-              planned={}, not_applicable=[], argv=[], git_commit=None, git_dirty=None, slurm_job_id=None, slurm_restart_count=0,
-              opened_at="2026-01-01T00:00:00Z")
-    return Judged(Path("/nowhere"), run, profile.load("local-cpu"), list(observations), Verdicts(
-        phase=phase, run=name, profile="local-cpu", outcome=worst([one.outcome for one in verdicts]), verdicts=list(verdicts),
-        not_applicable=[NotApplicable(gate="discovery.gpu.ecc", reason=reason)], notes=list(notes)))
+def judged(
+    *verdicts: Verdict,
+    nodes: tuple[str, ...] = ("n0", "n1", "n2", "n3"),
+    name: str = "run",
+    notes: tuple[str, ...] = (),
+    observations: tuple[Observation, ...] = (),
+    phase: str = "discovery",
+    reason: str = "no GPU",
+) -> Judged:
+    run = Run(
+        phase=phase,
+        name=name,
+        nodes=list(nodes),
+        gpus_per_node=2,
+        ranks_per_node=2,
+        profile="local-cpu",
+        profile_sha256="",
+        planned={},
+        not_applicable=[],
+        argv=[],
+        git_commit=None,
+        git_dirty=None,
+        slurm_job_id=None,
+        slurm_restart_count=0,
+        opened_at="2026-01-01T00:00:00Z",
+    )
+    return Judged(
+        Path("/nowhere"),
+        run,
+        profile.load("local-cpu"),
+        list(observations),
+        Verdicts(
+            phase=phase,
+            run=name,
+            profile="local-cpu",
+            outcome=worst([one.outcome for one in verdicts]),
+            verdicts=list(verdicts),
+            not_applicable=[NotApplicable(gate="discovery.gpu.ecc", reason=reason)],
+            notes=list(notes),
+        ),
+    )
 
 
 def gathered(*runs: Judged, absent: tuple[Absent, ...] = ()) -> Collection:
@@ -69,15 +121,52 @@ class Page(html.parser.HTMLParser):
 
 def test_markup_in_any_text_of_a_record_is_text_on_the_page():
     evil = EVIL.replace("\ud83d", "")
-    text = page.render(gathered(judged(verdict("discovery.gpu.count", f"n1 {evil}", observed=evil), nodes=("n0", evil), name=evil,
-                                       notes=(evil,), reason=evil), absent=(Absent("smoke", evil),)))
+    text = page.render(
+        gathered(
+            judged(
+                verdict("discovery.gpu.count", f"n1 {evil}", observed=evil),
+                nodes=("n0", evil),
+                name=evil,
+                notes=(evil,),
+                reason=evil,
+            ),
+            absent=(Absent("smoke", evil),),
+        )
+    )
     found = Page(text)
     assert {tag for tag, _ in found.tags} <= {
-        "html", "head", "meta", "title", "style", "body", "h1", "h2", "h3", "p", "span", "div", "table", "tr", "th", "td", "a",
-        "pre", "code", "details", "summary", "figure", "figcaption", "img", "ul", "li"}
+        "html",
+        "head",
+        "meta",
+        "title",
+        "style",
+        "body",
+        "h1",
+        "h2",
+        "h3",
+        "p",
+        "span",
+        "div",
+        "table",
+        "tr",
+        "th",
+        "td",
+        "a",
+        "pre",
+        "code",
+        "details",
+        "summary",
+        "figure",
+        "figcaption",
+        "img",
+        "ul",
+        "li",
+    }
     assert "<script" not in text
     assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f]", text)
-    assert found.words.count("<script>alert(1)</script> & \"double\" 'single' `tick` $(reboot)") >= 6  # shown, as what it is
+    assert (
+        found.words.count("<script>alert(1)</script> & \"double\" 'single' `tick` $(reboot)") >= 6
+    )  # shown, as what it is
     assert "{{ 7*7 }}" in found.words
     assert "49" not in found.words
     for tag, attributes in found.tags:
@@ -85,8 +174,14 @@ def test_markup_in_any_text_of_a_record_is_text_on_the_page():
 
 
 def test_the_page_asks_nobody_for_anything():
-    observed = (Observation(quantity="pair.bandwidth", subject="n0->n1", value=1.5, unit="GB/s", evidence="raw/pairs-0.jsonl:1"),)
-    found = Page(page.render(gathered(judged(verdict("nccl.pair.link", "n0--n1"), phase="nccl_pairwise", observations=observed))))
+    observed = (
+        Observation(
+            quantity="pair.bandwidth", subject="n0->n1", value=1.5, unit="GB/s", evidence="raw/pairs-0.jsonl:1"
+        ),
+    )
+    found = Page(
+        page.render(gathered(judged(verdict("nccl.pair.link", "n0--n1"), phase="nccl_pairwise", observations=observed)))
+    )
     pictures = [attributes["src"] for tag, attributes in found.tags if tag == "img"]
     assert len(pictures) == 1
     assert all(source.startswith("data:image/png;base64,iVBOR") for source in pictures)
@@ -103,12 +198,25 @@ def test_nothing_in_the_template_or_the_code_goes_around_the_escaping():
 
 
 def test_what_was_not_run_is_said_and_makes_the_report_incomplete(tmp_path, capsys):
-    playbook = Playbook(name="p", nodes=["n0"], profile="local-cpu", planned=["discovery", "smoke", "run_1gpu"],
-                        left_out=["too few nodes"],
-                        steps=[Step(phase="discovery", folder="validation/results/discovery/gone", outcome=Outcome.PASS,
-                                    blocks=False, seconds=1),
-                               Step(phase="smoke", folder=None, outcome=Outcome.INCOMPLETE, blocks=True, why_not_run="needs more",
-                                    seconds=0)])
+    playbook = Playbook(
+        name="p",
+        nodes=["n0"],
+        profile="local-cpu",
+        planned=["discovery", "smoke", "run_1gpu"],
+        left_out=["too few nodes"],
+        steps=[
+            Step(
+                phase="discovery",
+                folder="validation/results/discovery/gone",
+                outcome=Outcome.PASS,
+                blocks=False,
+                seconds=1,
+            ),
+            Step(
+                phase="smoke", folder=None, outcome=Outcome.INCOMPLETE, blocks=True, why_not_run="needs more", seconds=0
+            ),
+        ],
+    )
     write_record(tmp_path / "playbook.json", playbook)
     assert main(["report", str(tmp_path)]) == 2
     words = Page((tmp_path / "report.html").read_text()).words
@@ -134,10 +242,25 @@ def test_a_playbook_that_was_copied_with_its_runs_is_found_beside_it(tmp_path, m
     run = discovery(tmp_path / "copy/validation/results/discovery", monkeypatch)
     folder = tmp_path / "copy/validation/results/playbook/p"
     folder.mkdir(parents=True)
-    write_record(folder / "playbook.json", Playbook(
-        name="p", nodes=["n0", "n1"], profile="local-cpu", planned=["discovery"], left_out=[],
-        steps=[Step(phase="discovery", folder=f"validation/results/discovery/{run.name}", outcome=Outcome.PASS, blocks=False,
-                    seconds=3)]))
+    write_record(
+        folder / "playbook.json",
+        Playbook(
+            name="p",
+            nodes=["n0", "n1"],
+            profile="local-cpu",
+            planned=["discovery"],
+            left_out=[],
+            steps=[
+                Step(
+                    phase="discovery",
+                    folder=f"validation/results/discovery/{run.name}",
+                    outcome=Outcome.PASS,
+                    blocks=False,
+                    seconds=3,
+                )
+            ],
+        ),
+    )
     found = collection.gather([folder])
     assert found.absent == []
     assert [one.folder for one in found.judged] == [run.resolve()]
@@ -152,21 +275,35 @@ def test_trainings_are_compared_on_the_page_and_unlike_ones_refused_in_words(tmp
     runs = [Judged(tmp_path / one.run.name, one.run, one.profile, one.observations, one.verdicts) for one in runs]
     found = Page(page.render(gathered(*runs)))
     assert "tokens/s/rank" in found.words
-    assert len([1 for tag, attributes in found.tags if tag == "img" and "Training runs" in (attributes["alt"] or "")]) >= 6
+    assert (
+        len([1 for tag, attributes in found.tags if tag == "img" and "Training runs" in (attributes["alt"] or "")]) >= 6
+    )
     file = tmp_path / names[1] / "run_args.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"seed": 99}))
     assert "not comparable: seed" in Page(page.render(gathered(*runs))).words
 
 
 def test_junit_counts_failures_errors_and_skips_apart_and_takes_any_text():
-    text = exports.junit(gathered(judged(
-        verdict("discovery.gpu.count", "n1", observed=EVIL), verdict("discovery.kernel", "n1", Outcome.INCOMPLETE),
-        verdict("discovery.kernel", "n0", Outcome.PASS), verdict("discovery.gpu.persistence", "n0", Outcome.WARN), name=EVIL),
-        absent=(Absent("smoke", EVIL),)))
+    text = exports.junit(
+        gathered(
+            judged(
+                verdict("discovery.gpu.count", "n1", observed=EVIL),
+                verdict("discovery.kernel", "n1", Outcome.INCOMPLETE),
+                verdict("discovery.kernel", "n0", Outcome.PASS),
+                verdict("discovery.gpu.persistence", "n0", Outcome.WARN),
+                name=EVIL,
+            ),
+            absent=(Absent("smoke", EVIL),),
+        )
+    )
     suites = ElementTree.fromstring(text.encode("utf-8"))
     suite, missing = suites.findall("testsuite")
     assert {name: suite.get(name) for name in ("tests", "failures", "errors", "skipped")} == {
-        "tests": "5", "failures": "1", "errors": "1", "skipped": "1"}
+        "tests": "5",
+        "failures": "1",
+        "errors": "1",
+        "skipped": "1",
+    }
     assert len(suite.findall("testcase")) == 5
     assert "<script>" in suite.find("testcase/failure").get("message")
     assert suite.find("testcase/error") is not None
@@ -179,8 +316,13 @@ SERIES = re.compile(r'[a-z_]+\{(?:[a-z_]+="(?:[^"\\\n]|\\["\\n])*",?)+\} [0-9.e+
 def test_prometheus_lines_are_well_formed_and_none_comes_twice():
     evil = EVIL.replace("\ud83d", "") + '\\ "x\ny'
     bad = verdict("discovery.gpu.count", evil)
-    text = exports.prometheus(gathered(judged(bad, bad, verdict("discovery.kernel", "n0", Outcome.PASS)),
-                                       judged(bad, name="again"), absent=(Absent("smoke", "x"),)))
+    text = exports.prometheus(
+        gathered(
+            judged(bad, bad, verdict("discovery.kernel", "n0", Outcome.PASS)),
+            judged(bad, name="again"),
+            absent=(Absent("smoke", "x"),),
+        )
+    )
     assert text.endswith("\n")
     lines = [line for line in text.splitlines() if not line.startswith("#")]
     assert all(SERIES.fullmatch(line) for line in lines)
@@ -192,21 +334,36 @@ def test_prometheus_lines_are_well_formed_and_none_comes_twice():
 
 
 def test_a_node_that_failed_is_drained_with_its_gates_as_the_reason():
-    (one,) = drain.proposals([judged(verdict("discovery.gpu.count", "n1"), verdict("discovery.kernel", "n1"),
-                                     verdict("discovery.gpu.count", "n0", Outcome.PASS))])
-    assert one.command == ["scontrol", "update", "NodeName=n1", "State=DRAIN",
-                           "Reason=discovery.gpu.count discovery.kernel - bringup run"]
+    (one,) = drain.proposals(
+        [
+            judged(
+                verdict("discovery.gpu.count", "n1"),
+                verdict("discovery.kernel", "n1"),
+                verdict("discovery.gpu.count", "n0", Outcome.PASS),
+            )
+        ]
+    )
+    assert one.command == [
+        "scontrol",
+        "update",
+        "NodeName=n1",
+        "State=DRAIN",
+        "Reason=discovery.gpu.count discovery.kernel - bringup run",
+    ]
     assert shlex.split(one.line) == one.command
 
 
-@pytest.mark.parametrize("verdicts", [
-    [verdict("discovery.gpu.count", "n1", Outcome.INCOMPLETE)],  # absence condemns nobody
-    [verdict("discovery.gpu.persistence", "n1", Outcome.WARN)],
-    [verdict("train.rank.finished", "n1/rank3")],  # perhaps the program
-    [verdict("nccl.pair.link", "n0--n1")],  # which of the two?
-    [verdict("discovery.slurm.proctrack", "job")],
-    [verdict("discovery.gpu.count", "stranger")],  # not a node of this run
-])
+@pytest.mark.parametrize(
+    "verdicts",
+    [
+        [verdict("discovery.gpu.count", "n1", Outcome.INCOMPLETE)],  # absence condemns nobody
+        [verdict("discovery.gpu.persistence", "n1", Outcome.WARN)],
+        [verdict("train.rank.finished", "n1/rank3")],  # perhaps the program
+        [verdict("nccl.pair.link", "n0--n1")],  # which of the two?
+        [verdict("discovery.slurm.proctrack", "job")],
+        [verdict("discovery.gpu.count", "stranger")],  # not a node of this run
+    ],
+)
 def test_nobody_is_drained_for_what_is_not_a_fault_of_a_node(verdicts):
     assert drain.proposals([judged(*verdicts)]) == []
 
@@ -256,8 +413,10 @@ def broken(tmp_path: Path, monkeypatch) -> Path:
     folder = discovery(tmp_path / "runs", monkeypatch)
     inventory = folder / "raw/inventory.jsonl"
     lines = inventory.read_text().splitlines(keepends=True)
-    changed = [line.replace('"value": 2', '"value": 1') if "discovery.gpu.count" in line and '"n1"' in line else line
-               for line in lines]
+    changed = [
+        line.replace('"value": 2', '"value": 1') if "discovery.gpu.count" in line and '"n1"' in line else line
+        for line in lines
+    ]
     assert changed != lines
     inventory.write_text("".join(changed))
     return folder
@@ -287,15 +446,37 @@ def test_several_folders_need_a_place_for_the_page(tmp_path, monkeypatch, capsys
     folder = discovery(tmp_path, monkeypatch)
     assert main(["report", str(folder), str(folder)]) == 2
     assert "-o FILE.html" in capsys.readouterr().err
-    assert main(["report", str(folder), "-o", str(tmp_path / "p.html"), "--junit", str(tmp_path / "j.xml"),
-                 "--prometheus", str(tmp_path / "b.prom")]) == 0
+    assert (
+        main(
+            [
+                "report",
+                str(folder),
+                "-o",
+                str(tmp_path / "p.html"),
+                "--junit",
+                str(tmp_path / "j.xml"),
+                "--prometheus",
+                str(tmp_path / "b.prom"),
+            ]
+        )
+        == 0
+    )
     assert ElementTree.parse(tmp_path / "j.xml").getroot().tag == "testsuites"
     assert "bringup_verdicts{" in (tmp_path / "b.prom").read_text()
 
 
 def test_a_thousand_nodes_make_a_page_that_can_be_read():
     nodes = tuple(f"node{number:04d}" for number in range(1024))
-    text = page.render(gathered(judged(*(verdict("discovery.kernel", node, Outcome.PASS if number else Outcome.FAIL)
-                                         for number, node in enumerate(nodes)), nodes=nodes)))
+    text = page.render(
+        gathered(
+            judged(
+                *(
+                    verdict("discovery.kernel", node, Outcome.PASS if number else Outcome.FAIL)
+                    for number, node in enumerate(nodes)
+                ),
+                nodes=nodes,
+            )
+        )
+    )
     assert len(text) < 100_000
     assert "node0000" in text

@@ -4,21 +4,38 @@ import pytest
 from bringup.gates.rules import RuleError, holds, in_words, odd_ones
 
 
-@pytest.mark.parametrize(("rule", "value", "expected", "good"), [
-    ("equals", 0, 0, True), ("equals", 1, 0, False), ("equals", "7:0", "7:0", True), ("equals", True, True, True),
-    ("at_least", 380.0, 380, True), ("at_least", 379.9, 380, False),
-    ("at_most", 0.0, 1e-5, True), ("at_most", 2e-5, 1e-5, False),
-    ("between", 2, [1, 3], True), ("between", 4, [1, 3], False),
-    ("one_of", "IDLE", ["IDLE", "MIXED"], True), ("one_of", "IDLE+DRAIN", ["IDLE", "MIXED"], False),
-])
+@pytest.mark.parametrize(
+    ("rule", "value", "expected", "good"),
+    [
+        ("equals", 0, 0, True),
+        ("equals", 1, 0, False),
+        ("equals", "7:0", "7:0", True),
+        ("equals", True, True, True),
+        ("at_least", 380.0, 380, True),
+        ("at_least", 379.9, 380, False),
+        ("at_most", 0.0, 1e-5, True),
+        ("at_most", 2e-5, 1e-5, False),
+        ("between", 2, [1, 3], True),
+        ("between", 4, [1, 3], False),
+        ("one_of", "IDLE", ["IDLE", "MIXED"], True),
+        ("one_of", "IDLE+DRAIN", ["IDLE", "MIXED"], False),
+    ],
+)
 def test_a_rule_can_hold_and_can_fail(rule, value, expected, good):
     assert holds(rule, value, expected) is good
 
 
-@pytest.mark.parametrize(("rule", "value", "expected"), [
-    ("at_least", "380", 380), ("at_least", True, 1), ("equals", True, 1), ("equals", "0", 0), ("between", 1, [1]),
-    ("one_of", 1, []),
-])
+@pytest.mark.parametrize(
+    ("rule", "value", "expected"),
+    [
+        ("at_least", "380", 380),
+        ("at_least", True, 1),
+        ("equals", True, 1),
+        ("equals", "0", 0),
+        ("between", 1, [1]),
+        ("one_of", 1, []),
+    ],
+)
 def test_what_cannot_be_compared_is_not_guessed(rule, value, expected):
     with pytest.raises(RuleError):
         holds(rule, value, expected)

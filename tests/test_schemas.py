@@ -20,7 +20,12 @@ TRAININGS = sorted(path for path in FIXTURES.iterdir() if path.is_dir())
 def test_the_committed_schemas_do_not_lag_behind_the_records():
     committed = {path.name: path.read_text() for path in schemas.FOLDER.iterdir()}
     assert committed == schemas.texts(), "the records changed: bringup schema, and commit validation/schemas"
-    assert {"run_args.schema.json", "metrics.schema.json", "run.schema.json", "verdicts.schema.json"} <= committed.keys()
+    assert {
+        "run_args.schema.json",
+        "metrics.schema.json",
+        "run.schema.json",
+        "verdicts.schema.json",
+    } <= committed.keys()
 
 
 @pytest.mark.parametrize("text", schemas.texts().values(), ids=schemas.texts())
@@ -43,9 +48,19 @@ def test_every_record_that_a_run_leaves_is_valid(tmp_path, monkeypatch):
         validate(folder / name)
 
 
-@pytest.mark.parametrize(("field", "value"), [
-    ("tokens_per_s", "fast"), ("tokens_per_s", -1), ("world_size", 0), ("world_size", 2.5), ("loss", [1.0, None]),
-    ("schema_version", 2), ("no_such_field", 1), ("tokens_per_s", None)])
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("tokens_per_s", "fast"),
+        ("tokens_per_s", -1),
+        ("world_size", 0),
+        ("world_size", 2.5),
+        ("loss", [1.0, None]),
+        ("schema_version", 2),
+        ("no_such_field", 1),
+        ("tokens_per_s", None),
+    ],
+)
 def test_what_our_reader_refuses_the_schema_refuses(tmp_path, field, value):
     data: dict[str, Any] = json.loads((TRAININGS[0] / runs.METRICS).read_text()) | {field: value}
     file = tmp_path / runs.METRICS

@@ -33,7 +33,7 @@ def test_every_signature_says_a_cause_a_next_step_and_a_source():
 
 def test_a_sign_is_counted_and_names_its_first_line():
     lines = ["fine", "cat: x: Stale file handle", "fine", "cat: y: Stale file handle"]
-    sign, = signs.in_lines(enumerate(lines, start=1), "raw/a.err")
+    (sign,) = signs.in_lines(enumerate(lines, start=1), "raw/a.err")
     assert (sign.signature, sign.evidence, sign.count) == ("host.stale", "raw/a.err:2", 2)
 
 
@@ -48,7 +48,9 @@ def test_of_a_very_long_log_beginning_and_end_are_searched_with_true_line_number
 
 def test_a_victims_words_come_after_the_cause(tmp_path, monkeypatch):
     folder = discovery(tmp_path, monkeypatch)
-    (folder / "raw/launch.err").write_text("Connection closed by peer [10.9.0.2]:21011\n  exitcode   : -9 (pid: 4711)\n")
+    (folder / "raw/launch.err").write_text(
+        "Connection closed by peer [10.9.0.2]:21011\n  exitcode   : -9 (pid: 4711)\n"
+    )
     assert [sign.signature for sign in signs.in_run(folder, runs.load(folder))] == ["torch.killed", "gloo.remote-gone"]
 
 
@@ -60,7 +62,7 @@ def broken(tmp_path, monkeypatch) -> Path:
     text = facts.read_text()
     healthy = '"subject": "n1", "quantity": "discovery.gpu.count", "value": 2'
     assert healthy in text
-    facts.write_text(text.replace(healthy, healthy.replace("value\": 2", "value\": 1")))
+    facts.write_text(text.replace(healthy, healthy.replace('value": 2', 'value": 1')))
     (folder / "raw/inventory.err").write_text("cat: run.json: Stale file handle <script>\n")
     return folder
 

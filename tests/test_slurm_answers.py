@@ -21,11 +21,15 @@ def value(parser, text, quantity):
     return found[0] if found else None
 
 
-@pytest.mark.parametrize(("parser", "file", "quantity", "says"), [
-    (slurm.ping, "ping.txt", "slurm.controller.primary", "UP"),
-    (slurm.config, "config.txt", "slurm.config.SlurmdTimeout", "12 sec"),
-    (exit_code, "job-exit-code.txt", "q", "7:0"),
-    (slurm_audit.mpi_list, "mpi-list.txt", "slurm.mpi.plugins", ["pmix", "none", "cray_shasta", "pmi2"])])
+@pytest.mark.parametrize(
+    ("parser", "file", "quantity", "says"),
+    [
+        (slurm.ping, "ping.txt", "slurm.controller.primary", "UP"),
+        (slurm.config, "config.txt", "slurm.config.SlurmdTimeout", "12 sec"),
+        (exit_code, "job-exit-code.txt", "q", "7:0"),
+        (slurm_audit.mpi_list, "mpi-list.txt", "slurm.mpi.plugins", ["pmix", "none", "cray_shasta", "pmi2"]),
+    ],
+)
 class TestAnAnswer:
     def test_that_is_whole_is_read(self, parser, file, quantity, says):
         assert value(parser, read(file), quantity) == says
@@ -37,23 +41,43 @@ class TestAnAnswer:
         for end in range(1, len(text) - 1, step):
             parsed = parser(text[:end], "f")
             seen = value(parser, text[:end], quantity)
-            assert seen in (None, says) or (isinstance(seen, list) and set(seen) < set(says))  # whole plugins, the last are missing
+            assert seen in (None, says) or (
+                isinstance(seen, list) and set(seen) < set(says)
+            )  # whole plugins, the last are missing
             assert parsed.problems or text[:end].endswith("\n")
 
-    @pytest.mark.parametrize("text", ["", "\n", "slurm_load_ctl_conf error: Unable to contact slurm controller (connect failure)\n",
-                                      "bash: line 1: scontrol: command not found\n"],
-                             ids=["empty", "a blank line", "refused", "tool absent"])
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "",
+            "\n",
+            "slurm_load_ctl_conf error: Unable to contact slurm controller (connect failure)\n",
+            "bash: line 1: scontrol: command not found\n",
+        ],
+        ids=["empty", "a blank line", "refused", "tool absent"],
+    )
     def test_that_is_none_is_a_problem_and_no_observation(self, parser, file, quantity, says, text):
         parsed = parser(text, "f")
         assert parsed.observations == []
         assert parsed.problems != []
 
 
-@pytest.mark.parametrize(("parser", "file", "old", "new", "quantity", "says"), [
-    (slurm.ping, "ping.txt", "UP", "DOWN", "slurm.controller.primary", "DOWN"),
-    (slurm.config, "config.txt", "Devices        = yes", "Devices        = No", "slurm.config.ConstrainDevices", "no"),
-    (exit_code, "job-exit-code.txt", "ExitCode=7:0", "ExitCode=0:9", "q", "0:9"),
-    (slurm_audit.mpi_list, "mpi-list.txt", "\tpmix\n", "", "slurm.mpi.plugins", ["none", "cray_shasta", "pmi2"])])
+@pytest.mark.parametrize(
+    ("parser", "file", "old", "new", "quantity", "says"),
+    [
+        (slurm.ping, "ping.txt", "UP", "DOWN", "slurm.controller.primary", "DOWN"),
+        (
+            slurm.config,
+            "config.txt",
+            "Devices        = yes",
+            "Devices        = No",
+            "slurm.config.ConstrainDevices",
+            "no",
+        ),
+        (exit_code, "job-exit-code.txt", "ExitCode=7:0", "ExitCode=0:9", "q", "0:9"),
+        (slurm_audit.mpi_list, "mpi-list.txt", "\tpmix\n", "", "slurm.mpi.plugins", ["none", "cray_shasta", "pmi2"]),
+    ],
+)
 def test_a_degraded_answer_is_read_as_it_is(parser, file, old, new, quantity, says):
     text = read(file)
     assert old in text
@@ -76,7 +100,9 @@ class TestPrologsOfNewerVersions:
         return {one.quantity: one.value for one in parsed.observations}
 
     def test_a_numbered_one_is_read_and_the_first_stands_for_all(self):
-        said = self.audit(prolog=["Prolog[0]               = /etc/slurm/prolog.d/*", "Prolog[1]               = /etc/slurm/second"])
+        said = self.audit(
+            prolog=["Prolog[0]               = /etc/slurm/prolog.d/*", "Prolog[1]               = /etc/slurm/second"]
+        )
         assert said["slurm.config.Prolog"] == "/etc/slurm/prolog.d/*"
         assert said["slurm.audit.prolog"] is True
 

@@ -18,8 +18,15 @@ ENDED = (FIXTURES / "slurm/job-exit-code.txt").read_text()
 
 
 def run_of(tmp_path: Path, *nodes: str, gpus: int = 2) -> Run:
-    folder = runs.open_run(PHASES["smoke"], nodes=list(nodes), gpus_per_node=gpus, ranks_per_node=gpus,
-                           profile=profile.load("local-cpu"), argv=["test"], results=tmp_path)
+    folder = runs.open_run(
+        PHASES["smoke"],
+        nodes=list(nodes),
+        gpus_per_node=gpus,
+        ranks_per_node=gpus,
+        profile=profile.load("local-cpu"),
+        argv=["test"],
+        results=tmp_path,
+    )
     return runs.load(folder)
 
 
@@ -40,17 +47,27 @@ def run(tmp_path) -> Run:
     return run_of(tmp_path, "n0", "n1", "n2")
 
 
-@pytest.mark.parametrize(("answers", "winners"), [
-    ((True, False), 1), ((True, True), 2), ((False, False), 0), ((True, None), None), ((True,), None)])
+@pytest.mark.parametrize(
+    ("answers", "winners"),
+    [((True, False), 1), ((True, True), 2), ((False, False), 0), ((True, None), None), ((True,), None)],
+)
 def test_both_nodes_of_a_pair_must_say_who_made_the_file(run, answers, winners):
     parsed = derived(run, *(("smoke.fs.pair.created", "n0->n1", answer) for answer in answers))
     assert values(parsed, "smoke.fs.pair.winners") == {"n0->n1": winners}
 
 
 def test_nodes_are_compared_in_pairs_by_type_of_filesystem(run):
-    parsed = derived(run, ("smoke.fs.type", "n0", "nfs4"), ("smoke.fs.type", "n1", "nfs4"), ("smoke.fs.type", "n2", "tmpfs"))
+    parsed = derived(
+        run, ("smoke.fs.type", "n0", "nfs4"), ("smoke.fs.type", "n1", "nfs4"), ("smoke.fs.type", "n2", "tmpfs")
+    )
     assert values(parsed, "smoke.fs.pair.same_type") == {
-        "n0->n1": True, "n1->n0": True, "n1->n2": False, "n2->n1": False, "n2->n0": False, "n0->n2": False}
+        "n0->n1": True,
+        "n1->n0": True,
+        "n1->n2": False,
+        "n2->n1": False,
+        "n2->n0": False,
+        "n0->n2": False,
+    }
 
 
 def test_a_node_that_says_no_type_leaves_its_pairs_without_evidence(run):
@@ -58,23 +75,39 @@ def test_a_node_that_says_no_type_leaves_its_pairs_without_evidence(run):
     assert values(parsed, "smoke.fs.pair.same_type") == {"n0->n1": True, "n1->n0": True}
 
 
-def jobs(first_gpu, second_gpu, *, outlasted=True,
-         first_denied=("b",), second_denied=("a",), first_open=("a",), second_open=("b",)):
-    facts = [("smoke.first_job.gpu", "n0", first_gpu), ("smoke.first_job.openable", "n0", list(first_open)),
-             ("smoke.first_job.denied", "n0", list(first_denied)), ("smoke.second_job.gpu", "n0", second_gpu),
-             ("smoke.second_job.openable", "n0", list(second_open)), ("smoke.second_job.denied", "n0", list(second_denied))]
+def jobs(
+    first_gpu,
+    second_gpu,
+    *,
+    outlasted=True,
+    first_denied=("b",),
+    second_denied=("a",),
+    first_open=("a",),
+    second_open=("b",),
+):
+    facts = [
+        ("smoke.first_job.gpu", "n0", first_gpu),
+        ("smoke.first_job.openable", "n0", list(first_open)),
+        ("smoke.first_job.denied", "n0", list(first_denied)),
+        ("smoke.second_job.gpu", "n0", second_gpu),
+        ("smoke.second_job.openable", "n0", list(second_open)),
+        ("smoke.second_job.denied", "n0", list(second_denied)),
+    ]
     return [*facts, ("smoke.first_job.outlasted", "n0", True)] if outlasted else facts
 
 
-@pytest.mark.parametrize(("facts", "distinct", "refused"), [
-    (jobs("a", "b"), 2, 2),
-    (jobs("a", "a"), 1, 2),
-    # a device that is not there at all is no refusal
-    (jobs("a", "b", first_denied=(), second_denied=()), 2, 0),
-    (jobs("a", "b", first_open=("a", "b"), second_open=("a", "b"), first_denied=(), second_denied=()), 2, 0),
-    (jobs("a", None), 1, 2),
-    (jobs("a", "b", outlasted=False), None, None),
-])
+@pytest.mark.parametrize(
+    ("facts", "distinct", "refused"),
+    [
+        (jobs("a", "b"), 2, 2),
+        (jobs("a", "a"), 1, 2),
+        # a device that is not there at all is no refusal
+        (jobs("a", "b", first_denied=(), second_denied=()), 2, 0),
+        (jobs("a", "b", first_open=("a", "b"), second_open=("a", "b"), first_denied=(), second_denied=()), 2, 0),
+        (jobs("a", None), 1, 2),
+        (jobs("a", "b", outlasted=False), None, None),
+    ],
+)
 def test_two_jobs_at_once(run, facts, distinct, refused):
     parsed = derived(run, *facts)
     assert values(parsed, "smoke.jobs.distinct_gpus").get("n0") == distinct
@@ -91,9 +124,14 @@ def test_a_lost_task_of_an_array_is_missing_in_the_list(run):
     assert values(derived(run, *facts), "smoke.array.indices") == {"job": "0 1 3"}
 
 
-@pytest.mark.parametrize(("end", "start", "waited"), [
-    ("2026-01-01T00:00:05", "2026-01-01T00:00:06", 1.0), ("2026-01-01T00:00:05", "2026-01-01T00:00:03", -2.0),
-    ("2026-01-01T00:00:05", "Unknown", None)])
+@pytest.mark.parametrize(
+    ("end", "start", "waited"),
+    [
+        ("2026-01-01T00:00:05", "2026-01-01T00:00:06", 1.0),
+        ("2026-01-01T00:00:05", "2026-01-01T00:00:03", -2.0),
+        ("2026-01-01T00:00:05", "Unknown", None),
+    ],
+)
 def test_a_dependent_job_waits_for_the_end_of_the_other(run, end, start, waited):
     parsed = derived(run, ("smoke.before.EndTime", "job", end), ("smoke.after.StartTime", "job", start))
     assert values(parsed, "smoke.dependency.waited_s") == {"job": waited}
@@ -116,16 +154,25 @@ def test_what_is_no_job_is_a_problem_and_no_observation(text):
 BEGAN = "0: n0 began\n1: n0 began\n2: n1 began\n3: n1 began\n"
 
 
-@pytest.mark.parametrize(("text", "survivors"), [
-    (BEGAN, {"n0": 0, "n1": 0}), (BEGAN + "3: n1 survived\n", {"n0": 0, "n1": 1}),
-    ("0: n0 began\n1: n0 began\n2: n1 began\n", {"n0": 0, "n1": None})])
+@pytest.mark.parametrize(
+    ("text", "survivors"),
+    [
+        (BEGAN, {"n0": 0, "n1": 0}),
+        (BEGAN + "3: n1 survived\n", {"n0": 0, "n1": 1}),
+        ("0: n0 began\n1: n0 began\n2: n1 began\n", {"n0": 0, "n1": None}),
+    ],
+)
 def test_tasks_that_outlive_a_failed_one_are_counted_per_node(text, survivors):
     assert values(smoke.bad_exit(text, "f"), "smoke.bad_exit.survivors") == survivors
 
 
-@pytest.mark.parametrize(("text", "restarts"), [
-    ("n0 restarts 0\nslurmstepd-n0: error: *** JOB 47 ON n0 CANCELLED DUE TO JOB REQUEUE ***\nn1 restarts 1\n", 1),
-    ("n0 restarts 0\n", 0)])
+@pytest.mark.parametrize(
+    ("text", "restarts"),
+    [
+        ("n0 restarts 0\nslurmstepd-n0: error: *** JOB 47 ON n0 CANCELLED DUE TO JOB REQUEUE ***\nn1 restarts 1\n", 1),
+        ("n0 restarts 0\n", 0),
+    ],
+)
 def test_a_requeued_job_says_how_often_it_began_again(text, restarts):
     assert values(smoke.requeue(text, "f"), "smoke.requeue.restarts") == {"job": restarts}
 
@@ -139,10 +186,18 @@ def test_a_job_that_said_nothing_is_a_problem(parser, text):
 
 
 # gates that have no drill on the local cluster: shown here to fail
-@pytest.mark.parametrize(("gate", "value"), [
-    ("smoke.fs.pair.append", False), ("smoke.fs.pair.attributes", False), ("smoke.fs.pair.lock_refused", False),
-    ("smoke.fs.looked", False), ("smoke.controller", "DOWN"), ("smoke.compute.host_to_device", 1.0),
-    ("smoke.compute.device_to_device", 30.0)])
+@pytest.mark.parametrize(
+    ("gate", "value"),
+    [
+        ("smoke.fs.pair.append", False),
+        ("smoke.fs.pair.attributes", False),
+        ("smoke.fs.pair.lock_refused", False),
+        ("smoke.fs.looked", False),
+        ("smoke.controller", "DOWN"),
+        ("smoke.compute.host_to_device", 1.0),
+        ("smoke.compute.device_to_device", 30.0),
+    ],
+)
 def test_gates_without_a_drill_fail_on_bad_evidence(tmp_path, gate, value):
     run = run_of(tmp_path, "n0", "n1")
     declared = profile.load("h100-8x400g")
@@ -162,9 +217,13 @@ def test_without_evidence_nothing_of_the_phase_passes(tmp_path):
     assert {verdict.outcome for verdict in verdicts} == {Outcome.INCOMPLETE}
 
 
-@pytest.mark.parametrize(("code", "told", "warned"), [("0:10", (), [True]), ("0:0", (), []), ("0:10", (False,), [False])])
+@pytest.mark.parametrize(
+    ("code", "told", "warned"), [("0:10", (), [True]), ("0:0", (), []), ("0:10", (False,), [False])]
+)
 def test_a_signal_that_ended_a_script_before_it_began_had_come(run, code, told, warned):
-    parsed = derived(run, ("smoke.warning.ExitCode", "job", code), *(("smoke.time_limit.warned", "job", value) for value in told))
+    parsed = derived(
+        run, ("smoke.warning.ExitCode", "job", code), *(("smoke.time_limit.warned", "job", value) for value in told)
+    )
     assert [one.value for one in parsed.observations if one.quantity == "smoke.time_limit.warned"] == warned
 
 
@@ -185,8 +244,13 @@ def test_two_jobs_are_not_planned_where_a_node_has_one_gpu(tmp_path):
 @pytest.mark.parametrize("name", ["local-cpu", "generic"])
 def test_the_number_of_every_gate_is_declared_or_excluded(name):
     here = profile.load(name)
-    open_ones = {gate.id for gate in of_phase("smoke") if type(gate.expect).__name__ == "FromProfile" and gate.id not in here.expect
-                 and here.reason_not_applicable(gate.id) is None}
+    open_ones = {
+        gate.id
+        for gate in of_phase("smoke")
+        if type(gate.expect).__name__ == "FromProfile"
+        and gate.id not in here.expect
+        and here.reason_not_applicable(gate.id) is None
+    }
     # no number holds for GPUs that nobody has named
     assert open_ones == ({"smoke.compute.tflops", "smoke.compute.device_to_device"} if name == "generic" else set())
 
@@ -196,13 +260,20 @@ def speeds(tmp_path, **tflops: float) -> dict[str, Outcome]:
     parsed = Parsed()
     for node, value in tflops.items():
         parsed.saw("smoke.compute.tflops", node, value, "TFLOP/s", "f")
-    return {verdict.subject: verdict.outcome for verdict in judge(run, profile.load("generic"), parsed).verdicts
-            if verdict.gate == "smoke.compute.peers"}
+    return {
+        verdict.subject: verdict.outcome
+        for verdict in judge(run, profile.load("generic"), parsed).verdicts
+        if verdict.gate == "smoke.compute.peers"
+    }
 
 
 def test_a_node_far_below_its_peers_is_named_and_the_others_are_not(tmp_path):
     assert speeds(tmp_path, n0=700.0, n1=500.0, n2=705.0, n3=690.0) == {
-        "n0": Outcome.PASS, "n1": Outcome.FAIL, "n2": Outcome.PASS, "n3": Outcome.PASS}
+        "n0": Outcome.PASS,
+        "n1": Outcome.FAIL,
+        "n2": Outcome.PASS,
+        "n3": Outcome.PASS,
+    }
 
 
 def test_two_nodes_are_not_peers_enough(tmp_path):
@@ -225,10 +296,20 @@ def gpus(tmp_path, gpus_per_node: int = 4, **nodes: list[float | None]) -> dict[
     parsed = Parsed()
     for node, several in nodes.items():
         for index, speed in enumerate(several):
-            parsed.saw("smoke.compute.gpu.tflops", f"{node}/GPU-{index}", speed, "TFLOP/s", "f", "why" if speed is None else None)
+            parsed.saw(
+                "smoke.compute.gpu.tflops",
+                f"{node}/GPU-{index}",
+                speed,
+                "TFLOP/s",
+                "f",
+                "why" if speed is None else None,
+            )
     smoke.slowest_of_nodes(parsed, run)
-    return {v.subject: (v.outcome, f"{v.observed} {v.cause}") for v in judge(run, profile.load("generic"), parsed).verdicts
-            if v.gate == "smoke.compute.gpu_peers"}
+    return {
+        v.subject: (v.outcome, f"{v.observed} {v.cause}")
+        for v in judge(run, profile.load("generic"), parsed).verdicts
+        if v.gate == "smoke.compute.gpu_peers"
+    }
 
 
 def test_one_gpu_of_eight_that_is_a_third_slower_fails_on_a_single_node_and_is_named(tmp_path):

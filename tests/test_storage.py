@@ -29,16 +29,22 @@ def test_a_healthy_answer_gives_the_speed_of_its_direction(fio, direction, speed
         fio.figures((REAL / f"{direction}.json").read_text(), "read" if direction == "write" else "write")
 
 
-@pytest.mark.parametrize(("text", "says"), [
-    ((REAL / "no-space.json").read_text(), "No space left on device"),  # half of the file was written, and has a speed
-    ((REAL / "no-file.json").read_text(), "Invalid argument"),
-    ((REAL / "truncated.json").read_text(), r"cannot be read.*unrecognized option"),
-    ("", r"cannot be read.*unrecognized option"),
-    ("{\n}", r"cannot be read.*KeyError"),
-    ('{\n"jobs": [], "fio version": "fio-3.33"}', "cannot be read"),
-    ('{\n"jobs": [null], "fio version": "fio-3.33"}', "cannot be read"),
-    ((REAL / "write.json").read_text().replace('"bw_bytes" : 932067555', '"bw_bytes" : "fast"'), "cannot be read"),
-])
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (
+            (REAL / "no-space.json").read_text(),
+            "No space left on device",
+        ),  # half of the file was written, and has a speed
+        ((REAL / "no-file.json").read_text(), "Invalid argument"),
+        ((REAL / "truncated.json").read_text(), r"cannot be read.*unrecognized option"),
+        ("", r"cannot be read.*unrecognized option"),
+        ("{\n}", r"cannot be read.*KeyError"),
+        ('{\n"jobs": [], "fio version": "fio-3.33"}', "cannot be read"),
+        ('{\n"jobs": [null], "fio version": "fio-3.33"}', "cannot be read"),
+        ((REAL / "write.json").read_text().replace('"bw_bytes" : 932067555', '"bw_bytes" : "fast"'), "cannot be read"),
+    ],
+)
 def test_what_is_no_figure_is_refused_with_the_reason(fio, text, says):
     with pytest.raises(fio.NoFigure, match=says) as error:
         fio.figures(text, "write", "fio: unrecognized option")
@@ -62,8 +68,13 @@ def probe(folder: Path, tool: str | None, how: str = "together", **env: str) -> 
         (tools / "fio").chmod(0o755)
     work = folder / "work"
     work.mkdir()
-    done = subprocess.run([sys.executable, PROBES / "storage.py", work, "2", how], capture_output=True, text=True, check=True,
-                          env={"PATH": str(tools), "SLURMD_NODENAME": "n0", **env})
+    done = subprocess.run(
+        [sys.executable, PROBES / "storage.py", work, "2", how],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"PATH": str(tools), "SLURMD_NODENAME": "n0", **env},
+    )
     assert not facts.parse(done.stdout, "f").problems
     assert not [path for path in work.iterdir() if not path.name.endswith(".fio.json")]  # it cleans up
     lines = [json.loads(line) for line in done.stdout.splitlines()]
@@ -79,18 +90,26 @@ def test_without_fio_plain_io_is_timed_and_says_so(tmp_path):
 
 
 def test_with_fio_its_figures_count_and_its_answers_are_kept(tmp_path):
-    answer = f'case "$*" in *--rw=write*) exec /bin/cat "{REAL}/write.json";; *) exec /bin/cat "{REAL}/read.json";; esac'
+    answer = (
+        f'case "$*" in *--rw=write*) exec /bin/cat "{REAL}/write.json";; *) exec /bin/cat "{REAL}/read.json";; esac'
+    )
     said = probe(tmp_path, answer)
     assert (said["together.write"]["value"], said["together.read"]["value"]) == (0.9321, 1.3696)
     assert said["together.write"]["why"] == "64 MiB from n0 by fio-3.33, 99 of 100 blocks within 4.42 ms"
-    assert {path.name for path in (tmp_path / "work").iterdir()} == {"n0.together.write.fio.json", "n0.together.read.fio.json"}
+    assert {path.name for path in (tmp_path / "work").iterdir()} == {
+        "n0.together.write.fio.json",
+        "n0.together.read.fio.json",
+    }
 
 
-@pytest.mark.parametrize(("tool", "says"), [
-    ("echo 'fio: engine psync not loadable' >&2; exit 1", "engine psync not loadable"),
-    ("kill -9 $$", "fio ended with -9"),
-    (f"/bin/cat '{REAL}/no-space.json'; exit 1", "No space left on device"),
-])
+@pytest.mark.parametrize(
+    ("tool", "says"),
+    [
+        ("echo 'fio: engine psync not loadable' >&2; exit 1", "engine psync not loadable"),
+        ("kill -9 $$", "fio ended with -9"),
+        (f"/bin/cat '{REAL}/no-space.json'; exit 1", "No space left on device"),
+    ],
+)
 def test_a_fio_that_fails_leaves_the_speeds_unknown_and_no_plain_io_hides_it(tmp_path, tool, says):
     said = probe(tmp_path, tool, how="alone")
     for direction in ("write", "read"):
@@ -105,8 +124,13 @@ def test_the_drill_for_slow_storage_also_slows_fio(tmp_path):
 
 
 def test_a_folder_that_is_not_there_leaves_nothing_known(tmp_path):
-    done = subprocess.run([sys.executable, PROBES / "storage.py", tmp_path / "nowhere", "2", "together"], capture_output=True,
-                          text=True, check=True, env={"PATH": "/nonexistent", "SLURMD_NODENAME": "n0"})
+    done = subprocess.run(
+        [sys.executable, PROBES / "storage.py", tmp_path / "nowhere", "2", "together"],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"PATH": "/nonexistent", "SLURMD_NODENAME": "n0"},
+    )
     said = [json.loads(line) for line in done.stdout.splitlines()][:-2]  # then its cost, and the count
     assert [fact["value"] for fact in said] == [None, None, None]
     assert all("No such file" in fact["why"] for fact in said)

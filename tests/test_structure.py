@@ -23,15 +23,35 @@ LAYERS = [
     {"profile", "gates.gate", "models"},
     {"memory"},
     {"traffic"},
-    {"gates.discovery", "gates.gpu_health", "gates.fabric", "gates.slurm_audit", "gates.smoke", "gates.collectives",
-     "gates.training"},
+    {
+        "gates.discovery",
+        "gates.gpu_health",
+        "gates.fabric",
+        "gates.slurm_audit",
+        "gates.smoke",
+        "gates.collectives",
+        "gates.training",
+    },
     {"gates"},
     {"plan"},
     {"runs", "schemas", "parsers.result", "parsers.xid"},
     {"parsers.curve", "parsers.clock"},
-    {"parsers.attempts", "parsers.discovery", "parsers.fabric", "parsers.topology", "parsers.facts", "parsers.failures",
-     "parsers.monitor", "parsers.nccl_log",
-     "parsers.nccl_tests", "parsers.pairwise", "parsers.provenance", "parsers.slurm", "parsers.slurm_audit", "parsers.training"},
+    {
+        "parsers.attempts",
+        "parsers.discovery",
+        "parsers.fabric",
+        "parsers.topology",
+        "parsers.facts",
+        "parsers.failures",
+        "parsers.monitor",
+        "parsers.nccl_log",
+        "parsers.nccl_tests",
+        "parsers.pairwise",
+        "parsers.provenance",
+        "parsers.slurm",
+        "parsers.slurm_audit",
+        "parsers.training",
+    },
     {"parsers.smoke", "signs"},
     {"parsers"},
     {"judge", "slurm"},
@@ -40,7 +60,14 @@ LAYERS = [
     {"report", "figures", "compare", "noise", "profiling", "drills.drill"},
     {"regression", "figures_training"},
     {"drills.without"},
-    {"drills.discovery", "drills.evidence", "drills.scheduler", "drills.smoke", "drills.collectives", "drills.training"},
+    {
+        "drills.discovery",
+        "drills.evidence",
+        "drills.scheduler",
+        "drills.smoke",
+        "drills.collectives",
+        "drills.training",
+    },
     {"drills"},
     {"drills.ground", "drills.elsewhere", "drills.result"},
     {"drills.perform"},
@@ -51,8 +78,18 @@ LAYERS = [
     {"page"},
     {"pipeline", "drills.campaign"},
     {"verbs.verb"},
-    {"verbs.advise", "verbs.drill", "verbs.explain", "verbs.judgement", "verbs.measured", "verbs.playbook", "verbs.reporting",
-     "verbs.schema", "verbs.scripts", "verbs.training"},
+    {
+        "verbs.advise",
+        "verbs.drill",
+        "verbs.explain",
+        "verbs.judgement",
+        "verbs.measured",
+        "verbs.playbook",
+        "verbs.reporting",
+        "verbs.schema",
+        "verbs.scripts",
+        "verbs.training",
+    },
     {"verbs"},
     {"cli"},
     {"__main__"},
@@ -76,7 +113,9 @@ def imports(path: Path, prefix: str) -> set[str]:
                 names |= {alias.name for alias in node.names}
             elif node.module.startswith(f"{prefix}."):
                 base = node.module.removeprefix(f"{prefix}.")
-                names |= {f"{base}.{alias.name}" if f"{base}.{alias.name}" in modules() else base for alias in node.names}
+                names |= {
+                    f"{base}.{alias.name}" if f"{base}.{alias.name}" in modules() else base for alias in node.names
+                }
         elif isinstance(node, ast.Import):
             names |= {alias.name.removeprefix(f"{prefix}.") for alias in node.names if alias.name.startswith(prefix)}
     return names
@@ -135,9 +174,15 @@ SBATCH = sorted(ROOT.glob("infrastructure-validation/scripts/*.sbatch")) + sorte
 
 
 def test_there_are_scripts_to_look_at():
-    assert {path.name for path in SBATCH} >= {"discover-environment.sbatch", "run_1gpu.sbatch", "run_ddp_1node.sbatch",
-                                              "run_ddp_2node.sbatch", "run_fsdp_1node.sbatch", "run_fsdp_2node.sbatch",
-                                              "run_hsdp_2node.sbatch"}
+    assert {path.name for path in SBATCH} >= {
+        "discover-environment.sbatch",
+        "run_1gpu.sbatch",
+        "run_ddp_1node.sbatch",
+        "run_ddp_2node.sbatch",
+        "run_fsdp_1node.sbatch",
+        "run_fsdp_2node.sbatch",
+        "run_hsdp_2node.sbatch",
+    }
 
 
 @pytest.mark.parametrize("path", SBATCH, ids=lambda path: path.name)
@@ -171,7 +216,9 @@ def test_every_phase_has_its_script_and_every_need_is_a_phase():
 
 
 def test_no_shell_script_forgets_to_stop_on_errors():
-    listed = subprocess.run(["git", "-C", ROOT, "ls-files", "*.sh", "*.sbatch"], capture_output=True, text=True, check=True).stdout
+    listed = subprocess.run(
+        ["git", "-C", ROOT, "ls-files", "*.sh", "*.sbatch"], capture_output=True, text=True, check=True
+    ).stdout
     scripts = [ROOT / name for name in listed.splitlines()]
     started = [path for path in scripts if path.read_text().startswith("#!")]
     assert len(started) >= 8
@@ -240,10 +287,22 @@ def test_drills_name_gates_that_exist_in_their_phase():
 
 
 def test_the_top_level_holds_only_what_belongs_there():
-    listed = subprocess.run(["git", "-C", ROOT, "ls-files"], capture_output=True, text=True, check=True).stdout.splitlines()
+    listed = subprocess.run(
+        ["git", "-C", ROOT, "ls-files"], capture_output=True, text=True, check=True
+    ).stdout.splitlines()
     assert {name.split("/")[0] for name in listed} <= {
-        "docs", "infrastructure-validation", "training", "validation", "slurm-logs", "pyproject.toml", "README.md", ".gitignore",
-        "tests", "Makefile", ".ci"}
+        "docs",
+        "infrastructure-validation",
+        "training",
+        "validation",
+        "slurm-logs",
+        "pyproject.toml",
+        "README.md",
+        ".gitignore",
+        "tests",
+        "Makefile",
+        ".ci",
+    }
 
 
 def test_ci_calls_the_readmes_test_command():

@@ -10,15 +10,22 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).resolve().parent.parent / "training" / "src"
-WITHOUT_TORCH = ("import sys, runpy; sys.modules['torch'] = sys.modules['transformers'] = None; "
-                 "sys.path.insert(0, sys.argv[1]); sys.argv = sys.argv[2:]; runpy.run_path(sys.argv[0], run_name='__main__')")
+WITHOUT_TORCH = (
+    "import sys, runpy; sys.modules['torch'] = sys.modules['transformers'] = None; "
+    "sys.path.insert(0, sys.argv[1]); sys.argv = sys.argv[2:]; runpy.run_path(sys.argv[0], run_name='__main__')"
+)
 
 
 def start(entrypoint: str, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """The entrypoint in a Python in which importing torch or transformers is an error."""
     return subprocess.run(
         [sys.executable, "-c", WITHOUT_TORCH, str(SOURCE), str(SOURCE / f"{entrypoint}.py"), *options],
-        capture_output=True, text=True, timeout=60, env=os.environ | environment, check=False)
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=os.environ | environment,
+        check=False,
+    )
 
 
 @pytest.fixture
@@ -27,22 +34,28 @@ def run_dir(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize(("options", "expected"), [
-    (("--nope",), "unrecognized arguments: --nope"),
-    (("--hsdp",), "unrecognized arguments: --hsdp"),
-    (("--step", "5"), "unrecognized arguments: --step"),
-    (("--steps", "0"), "0 is not 1 or more"),
-    (("--steps", "many"), "invalid int value: 'many'"),
-    (("--learning-rate", "nan"), "nan is not more than 0"),
-    (("--steps", "2"), "--warmup-steps 2 leaves nothing to measure"),
-    (("--recipe", "fast", "--warmup-steps", "1"), "--recipe fast compiles in its second step: --warmup-steps 1 would measure that"),
-    (("--model", "gpt"), "expected one of llama3-8b, mistral-7b, smollm3-3b, tiny"),
-    (("--dataset", "alpaca"), "--dataset alpaca: expected generated"),
-    (("--global-batch", "7"), "not divisible by 2 rank(s) x 1 accumulation step(s); the nearest that is: 8"),
-    (("--no-reshard-after-forward",), "under FSDP only"),
-    (("--cpu-offload",), "under FSDP only"),
-    (("--run-dir", "/nowhere"), "no such run folder"),
-])
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (("--nope",), "unrecognized arguments: --nope"),
+        (("--hsdp",), "unrecognized arguments: --hsdp"),
+        (("--step", "5"), "unrecognized arguments: --step"),
+        (("--steps", "0"), "0 is not 1 or more"),
+        (("--steps", "many"), "invalid int value: 'many'"),
+        (("--learning-rate", "nan"), "nan is not more than 0"),
+        (("--steps", "2"), "--warmup-steps 2 leaves nothing to measure"),
+        (
+            ("--recipe", "fast", "--warmup-steps", "1"),
+            "--recipe fast compiles in its second step: --warmup-steps 1 would measure that",
+        ),
+        (("--model", "gpt"), "expected one of llama3-8b, mistral-7b, smollm3-3b, tiny"),
+        (("--dataset", "alpaca"), "--dataset alpaca: expected generated"),
+        (("--global-batch", "7"), "not divisible by 2 rank(s) x 1 accumulation step(s); the nearest that is: 8"),
+        (("--no-reshard-after-forward",), "under FSDP only"),
+        (("--cpu-offload",), "under FSDP only"),
+        (("--run-dir", "/nowhere"), "no such run folder"),
+    ],
+)
 def test_bad_argument_is_one_line_and_exit_code_2(run_dir: Path, options: tuple[str, ...], expected: str) -> None:
     done = start("train_ddp_single_node", "--run-dir", str(run_dir), *options, WORLD_SIZE="2", RANK="0", LOCAL_RANK="0")
     assert done.returncode == 2
@@ -57,14 +70,17 @@ def test_only_one_rank_per_node_complains_but_all_leave_with_2(run_dir: Path) ->
     assert (done.returncode, done.stderr) == (2, "")
 
 
-@pytest.mark.parametrize(("drill", "expected"), [
-    ("explode", "no-fsdp, no-checkpointing"),
-    ("kill-rank:1", "kill-rank:R@STEP"),
-    ("no-fsdp:1", "no-fsdp, no-checkpointing"),
-    ("same-rows:0", "can never fire with 1 rank(s)"),
-    ("kill-rank:1@3", "can never fire with 1 rank(s)"),
-    ("hang-rank:0@13", "can never fire with 1 rank(s) and 12 step(s)"),
-])
+@pytest.mark.parametrize(
+    ("drill", "expected"),
+    [
+        ("explode", "no-fsdp, no-checkpointing"),
+        ("kill-rank:1", "kill-rank:R@STEP"),
+        ("no-fsdp:1", "no-fsdp, no-checkpointing"),
+        ("same-rows:0", "can never fire with 1 rank(s)"),
+        ("kill-rank:1@3", "can never fire with 1 rank(s)"),
+        ("hang-rank:0@13", "can never fire with 1 rank(s) and 12 step(s)"),
+    ],
+)
 def test_a_drill_that_could_not_fire_is_refused(run_dir: Path, drill: str, expected: str) -> None:
     done = start("train_single_gpu", "--run-dir", str(run_dir), BRINGUP_DRILL=drill)
     assert done.returncode == 2

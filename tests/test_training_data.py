@@ -7,7 +7,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from test_training_runs import SOURCE, TORCHRUN, Finished, documents_tokenized, launch, one_node, require_refused, two_nodes
+from test_training_runs import (
+    SOURCE,
+    TORCHRUN,
+    Finished,
+    documents_tokenized,
+    launch,
+    one_node,
+    require_refused,
+    two_nodes,
+)
 
 pytestmark = pytest.mark.filterwarnings("default")  # torch and transformers warn about their own insides
 SMALL = ("--sequence-length", "256", "--no-rehearse-resume")
@@ -26,7 +35,9 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Alpaca format; documents of very different length."""
     folder = tmp_path_factory.mktemp("data") / "alpaca"
     folder.mkdir()
-    rows = [{"instruction": f"Count to {n}.", "input": "", "output": " ".join(map(str, range(n)))} for n in range(1, 101)]
+    rows = [
+        {"instruction": f"Count to {n}.", "input": "", "output": " ".join(map(str, range(n)))} for n in range(1, 101)
+    ]
     (folder / "train.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     return str(folder)
 
@@ -41,8 +52,12 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
     tokenizer = Tokenizer(models.BPE(unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel()
     letters = pre_tokenizers.ByteLevel.alphabet()
-    tokenizer.train_from_iterator(["Count to the number below: instruction response"] * 3, trainers.BpeTrainer(
-        vocab_size=300, special_tokens=["<unk>", "<eos>"], initial_alphabet=letters, show_progress=False))
+    tokenizer.train_from_iterator(
+        ["Count to the number below: instruction response"] * 3,
+        trainers.BpeTrainer(
+            vocab_size=300, special_tokens=["<unk>", "<eos>"], initial_alphabet=letters, show_progress=False
+        ),
+    )
     PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<eos>", unk_token="<unk>").save_pretrained(folder)
     tiny = json.loads((SOURCE.parent / "models/tiny.json").read_text())
     config = AutoConfig.for_model(**tiny | {"vocab_size": 320, "tie_word_embeddings": True})
@@ -54,7 +69,9 @@ def single(folder: Path, *options: str) -> Finished:
     return launch(folder, [[TORCHRUN[0], str(SOURCE / "train_single_gpu.py"), "--steps", "6", *SMALL, *options]])
 
 
-def test_padded_rows_of_a_hub_dataset_train_the_same_on_one_rank_and_on_two_nodes(tmp_path: Path, model: str, dataset: str) -> None:
+def test_padded_rows_of_a_hub_dataset_train_the_same_on_one_rank_and_on_two_nodes(
+    tmp_path: Path, model: str, dataset: str
+) -> None:
     options = ("--model", model, "--dataset", dataset, "--no-packing", "--data-cache", str(tmp_path / "cache"))
     one = single(tmp_path / "one", *options)
     assert one.codes == [0], one.output
@@ -74,7 +91,9 @@ def test_padded_rows_of_a_hub_dataset_train_the_same_on_one_rank_and_on_two_node
     assert documents_tokenized(two) == [0, 0]  # they were in the folder
 
 
-def test_a_hub_dataset_is_packed_and_tokenized_by_one_rank_of_the_node(tmp_path: Path, model: str, dataset: str) -> None:
+def test_a_hub_dataset_is_packed_and_tokenized_by_one_rank_of_the_node(
+    tmp_path: Path, model: str, dataset: str
+) -> None:
     run = one_node(tmp_path / "fsdp", "train_fsdp_single_node", *SMALL, "--model", model, "--dataset", dataset)
     assert run.codes == [0], run.output
     counts = documents_tokenized(run)
@@ -84,10 +103,13 @@ def test_a_hub_dataset_is_packed_and_tokenized_by_one_rank_of_the_node(tmp_path:
     assert run.output.count("documents tokenised") == 1
 
 
-@pytest.mark.parametrize(("options", "message"), [
-    (("--dataset", "/nowhere/data"), "dataset /nowhere/data cannot be loaded: Couldn't find any data"),
-    (("--model", "nobody/nothing"), "model nobody/nothing cannot be loaded: "),
-])
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--dataset", "/nowhere/data"), "dataset /nowhere/data cannot be loaded: Couldn't find any data"),
+        (("--model", "nobody/nothing"), "model nobody/nothing cannot be loaded: "),
+    ],
+)
 def test_what_cannot_be_had_is_one_line_and_exit_code_2(tmp_path: Path, options: tuple[str, ...], message: str) -> None:
     run = one_node(tmp_path / "missing", "train_ddp_single_node", *options)
     require_refused(run, message)

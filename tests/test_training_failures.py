@@ -24,7 +24,11 @@ Thread 0x00007f91cc073b80 (most recent call first):
   File "/srv/bringup/training/src/train_fsdp_single_node.py", line 21 in <module>
 """
 HUNG = {"file": "/srv/bringup/training/src/drill.py", "line": 96, "function": "after_step"}
-WAITING = {"file": "/venv/lib/site-packages/torch/distributed/distributed_c10d.py", "line": 4287, "function": "all_gather"}
+WAITING = {
+    "file": "/venv/lib/site-packages/torch/distributed/distributed_c10d.py",
+    "line": 4287,
+    "function": "all_gather",
+}
 
 
 def stalled(folder: Path, rank: int, stack: dict[str, object], entered: int | None) -> None:
@@ -39,13 +43,18 @@ def stalled(folder: Path, rank: int, stack: dict[str, object], entered: int | No
 def ended(tmp_path: Path, stem: str = "run_ddp_2node") -> Path:
     folder = run_of(stem, tmp_path)
     (folder / "metrics.json").unlink()
-    (folder / "closed.json").write_text((folder / "closed.json").read_text().replace('"exit_code": 0', '"exit_code": 1'))
+    (folder / "closed.json").write_text(
+        (folder / "closed.json").read_text().replace('"exit_code": 0', '"exit_code": 1')
+    )
     return folder
 
 
 def finished(folder: Path) -> dict[str, tuple[Outcome, str]]:
-    return {subject: (v.outcome, f"{v.observed} {v.cause}") for (gate, subject), v in bad(folder).items()
-            if gate == "train.rank.finished"}
+    return {
+        subject: (v.outcome, f"{v.observed} {v.cause}")
+        for (gate, subject), v in bad(folder).items()
+        if gate == "train.rank.finished"
+    }
 
 
 def test_the_hung_rank_is_who_began_fewer_collectives_and_its_frame_is_said(tmp_path: Path) -> None:
@@ -60,17 +69,25 @@ def test_the_hung_rank_is_who_began_fewer_collectives_and_its_frame_is_said(tmp_
     found.pop("n1/rank2")
     verdict = bad(folder)["train.rank.finished", "n1/rank2"]
     assert verdict.outcome is Outcome.FAIL
-    assert "hung after step 3 in after_step (training/src/drill.py:96): it had begun 73 collectives, others 74" in verdict.observed
+    assert (
+        "hung after step 3 in after_step (training/src/drill.py:96): it had begun 73 collectives, others 74"
+        in verdict.observed
+    )
     assert verdict.evidence == "raw/stacks/rank2.txt:7"
     assert {outcome for outcome, _ in found.values()} == {Outcome.INCOMPLETE}
     assert "waited after step 3 in all_gather (torch/distributed/distributed_c10d.py:4287)" in found["n1/rank3"][1]
     assert "n1/rank2 hung" in bad(folder)["train.exit_code", "job"].observed
 
 
-@pytest.mark.parametrize("words", [  # of gloo, as its ranks said them when a peer had hung or was killed
-    LOST, "RuntimeError: Application timeout caused pair closure",
-    "RuntimeError: Read error [10.77.1.11]:7315: Connection reset by peer",
-    "RuntimeError: Connection closed by peer [10.77.1.10]:59805"])
+@pytest.mark.parametrize(
+    "words",
+    [  # of gloo, as its ranks said them when a peer had hung or was killed
+        LOST,
+        "RuntimeError: Application timeout caused pair closure",
+        "RuntimeError: Read error [10.77.1.11]:7315: Connection reset by peer",
+        "RuntimeError: Connection closed by peer [10.77.1.10]:59805",
+    ],
+)
 def test_who_lost_its_peers_is_no_culprit(tmp_path: Path, words: str) -> None:
     folder = ended(tmp_path)
     rank_said(folder, "n1", 3, state="raised", error=words)
@@ -113,25 +130,40 @@ def test_a_rank_that_was_healthy_to_its_end_is_not_accused_by_an_early_stack(tmp
 def test_the_loss_that_was_nan_first_fails_and_the_norms_it_spoilt_do_not(tmp_path: Path) -> None:
     folder = ended(tmp_path)
     for rank, node in enumerate(("n0", "n0", "n1")):
-        rank_said(folder, node, rank, state="raised",
-                  error="NotFinite: step 4: the gradient norm is nan, the loss of this rank was finite")
-    rank_said(folder, "n1", 3, state="raised", error="NotFinite: step 4: the loss of this rank is nan; a faulty GPU or bad rows")
+        rank_said(
+            folder,
+            node,
+            rank,
+            state="raised",
+            error="NotFinite: step 4: the gradient norm is nan, the loss of this rank was finite",
+        )
+    rank_said(
+        folder,
+        "n1",
+        3,
+        state="raised",
+        error="NotFinite: step 4: the loss of this rank is nan; a faulty GPU or bad rows",
+    )
     found = finished(folder)
     assert found.pop("n1/rank3")[0] is Outcome.FAIL
     assert {outcome for outcome, _ in found.values()} == {Outcome.INCOMPLETE}
 
 
 def failures_of(ranks: dict[int, int]) -> str:
-    return "".join(f"1:   rank      : {rank} (local_rank: {rank % 2})\n1:   exitcode  : {code} (pid: 7{rank})\n"
-                   for rank, code in ranks.items())
+    return "".join(
+        f"1:   rank      : {rank} (local_rank: {rank % 2})\n1:   exitcode  : {code} (pid: 7{rank})\n"
+        for rank, code in ranks.items()
+    )
 
 
 def test_a_rank_killed_for_memory_says_so_with_its_node(tmp_path: Path) -> None:
     folder = ended(tmp_path)
     (folder / "raw/rank3.jsonl").write_text("")
     (folder / "raw/launch.log").write_text(
-        failures_of({3: -9}) + "slurmstepd-n1: error: Detected 1 oom_kill event in StepId=7.0. Some of the step tasks have been "
-        "OOM Killed.\nsrun: error: n1: task 1: Out Of Memory\n")
+        failures_of({3: -9})
+        + "slurmstepd-n1: error: Detected 1 oom_kill event in StepId=7.0. Some of the step tasks have been "
+        "OOM Killed.\nsrun: error: n1: task 1: Out Of Memory\n"
+    )
     outcome, words = finished(folder)["n1/rank3"]
     assert outcome is Outcome.FAIL
     assert "killed by signal 9" in words
@@ -147,9 +179,11 @@ def test_a_rank_killed_on_one_node_is_not_blamed_on_the_memory_of_another(tmp_pa
 
 
 # the words of torch 2.6, from a public report (LlamaFactory issue 7396), shortened
-WATCHDOG = ("1: [rank2]:[E321 02:07:08.408271257 ProcessGroupNCCL.cpp:607] [Rank 2] Watchdog caught collective operation timeout: "
-            "WorkNCCL(SeqNum=1580, OpType=ALLREDUCE, NumelIn=4, NumelOut=4, Timeout(ms)=60000) ran for 60004 milliseconds before "
-            "timing out.\n")
+WATCHDOG = (
+    "1: [rank2]:[E321 02:07:08.408271257 ProcessGroupNCCL.cpp:607] [Rank 2] Watchdog caught collective operation timeout: "
+    "WorkNCCL(SeqNum=1580, OpType=ALLREDUCE, NumelIn=4, NumelOut=4, Timeout(ms)=60000) ran for 60004 milliseconds before "
+    "timing out.\n"
+)
 
 
 def test_a_rank_that_nccls_watchdog_ended_is_a_victim(tmp_path: Path) -> None:
@@ -179,7 +213,14 @@ def test_the_first_of_those_that_raised_is_said_with_its_time(tmp_path: Path) ->
         file = f"raw/torchrun/none_x/attempt_0/{rank}/error.json"
         (folder / file).parent.mkdir(parents=True)
         (folder / file).write_text(json.dumps({"message": {"message": "x", "extraInfo": {"timestamp": str(second)}}}))
-        rank_said(folder, "n0" if rank < 2 else "n1", rank, error_file=file, state="raised", error=f"ValueError: of rank {rank}")
+        rank_said(
+            folder,
+            "n0" if rank < 2 else "n1",
+            rank,
+            error_file=file,
+            state="raised",
+            error=f"ValueError: of rank {rank}",
+        )
     words = bad(folder)["train.exit_code", "job"].observed
     assert "n1/rank3 raised (ValueError: of rank 3) at 19:03:10 UTC; and 1 more rank(s)" in words
 
@@ -193,9 +234,18 @@ def test_an_error_file_that_is_none_or_elsewhere_gives_no_time(tmp_path: Path, f
 
 def test_a_rank_that_works_much_longer_than_its_peers_fails_and_says_in_what(tmp_path: Path) -> None:
     folder = run_of("run_ddp_2node", tmp_path)
-    change(folder, "metrics.json", rank_times_s={
-        "step_p50": [1.0] * 4, "step_p95": [1.0] * 4, "step_max": [1.0] * 4, "fetch": [0.001] * 4,
-        "forward": [0.01, 0.01, 0.4, 0.01], "optimizer": [0.002] * 4})
+    change(
+        folder,
+        "metrics.json",
+        rank_times_s={
+            "step_p50": [1.0] * 4,
+            "step_p95": [1.0] * 4,
+            "step_max": [1.0] * 4,
+            "fetch": [0.001] * 4,
+            "forward": [0.01, 0.01, 0.4, 0.01],
+            "optimizer": [0.002] * 4,
+        },
+    )
     found = {subject: v for (gate, subject), v in bad(folder).items() if gate == "train.straggler"}
     assert set(found) == {"n1/rank2"}
     assert found["n1/rank2"].outcome is Outcome.FAIL
@@ -204,9 +254,18 @@ def test_a_rank_that_works_much_longer_than_its_peers_fails_and_says_in_what(tmp
 
 def test_less_than_a_millisecond_more_is_no_slowdown(tmp_path: Path) -> None:
     folder = run_of("run_ddp_2node", tmp_path)
-    change(folder, "metrics.json", rank_times_s={
-        "step_p50": [0.01] * 4, "step_p95": [0.01] * 4, "step_max": [0.01] * 4, "fetch": [0.0001] * 4,
-        "forward": [0.0004, 0.0004, 0.0009, 0.0004], "optimizer": [0.0001] * 4})
+    change(
+        folder,
+        "metrics.json",
+        rank_times_s={
+            "step_p50": [0.01] * 4,
+            "step_p95": [0.01] * 4,
+            "step_max": [0.01] * 4,
+            "fetch": [0.0001] * 4,
+            "forward": [0.0004, 0.0004, 0.0009, 0.0004],
+            "optimizer": [0.0001] * 4,
+        },
+    )
     assert "train.straggler" not in {gate for gate, _ in bad(folder)}
 
 

@@ -35,7 +35,9 @@ def test_a_hang_that_nobody_waits_for_ends_by_itself_and_says_where(tmp_path: Pa
     assert run.codes == [1]
     assert run.seconds < 90
     assert run.value(0, "train.rank.state") == "hung"
-    assert run.value(0, "train.rank.error").startswith("no step ended within 6 s after step 3, in after_step (drill.py:")
+    assert run.value(0, "train.rank.error").startswith(
+        "no step ended within 6 s after step 3, in after_step (drill.py:"
+    )
     assert "end" in run.facts(0)
 
 
@@ -87,16 +89,37 @@ def test_own_work_of_every_rank_is_timed_in_each_strategy(plain_and_fast: tuple[
     for run in plain_and_fast:
         times = run.metrics().rank_times_s
         assert times is not None
-        assert all(0 < value < step for part in (times.fetch, times.forward, times.optimizer)
-                   for value, step in zip(part, times.step_p50, strict=True))
+        assert all(
+            0 < value < step
+            for part in (times.fetch, times.forward, times.optimizer)
+            for value, step in zip(part, times.step_p50, strict=True)
+        )
 
 
 def test_the_benchmark_of_trainer_trains_the_same_twice_and_prints_a_ratio() -> None:
     done = subprocess.run(
-        [sys.executable, str(ROOT / "training/benchmarks/overhead.py"), "--pairs", "1", "--least", "0", *STEPS,
-         "--warmup-steps", "1", "--sequence-length", "64"], capture_output=True, text=True, timeout=200, check=False)
+        [
+            sys.executable,
+            str(ROOT / "training/benchmarks/overhead.py"),
+            "--pairs",
+            "1",
+            "--least",
+            "0",
+            *STEPS,
+            "--warmup-steps",
+            "1",
+            "--sequence-length",
+            "64",
+        ],
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
-    first = next(part.partition("first loss ")[2].split(" and ") for part in done.stdout.splitlines() if "first loss" in part)
+    first = next(
+        part.partition("first loss ")[2].split(" and ") for part in done.stdout.splitlines() if "first loss" in part
+    )
     assert float(first[0]) == pytest.approx(float(first[1]), abs=1e-4)
     assert "Trainer / bare loop, tokens/s: median" in done.stdout
     assert "below 100 ms this measures Python" in done.stdout

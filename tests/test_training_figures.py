@@ -16,11 +16,27 @@ def entries(*names: str) -> list[compare.Entry]:
     found = []
     for entry in (compare.load(FIXTURES / name) for name in names):
         ranks = [0.1] * entry.metrics.world_size
-        found.append(replace(entry, metrics=entry.metrics.model_copy(update={
-            "rank_times_s": RankTimes(step_p50=ranks, step_p95=ranks, step_max=ranks, fetch=ranks, forward=ranks, optimizer=ranks),
-            "steps_s": [0.1, 0.12],
-            "memory_check": MemoryCheck(states_measured_bytes=2**30, states_predicted_bytes=2**30, states_rank=0,
-                                        peak_measured_bytes=None, peak_predicted_bytes=2**31, reason=None)})))
+        found.append(
+            replace(
+                entry,
+                metrics=entry.metrics.model_copy(
+                    update={
+                        "rank_times_s": RankTimes(
+                            step_p50=ranks, step_p95=ranks, step_max=ranks, fetch=ranks, forward=ranks, optimizer=ranks
+                        ),
+                        "steps_s": [0.1, 0.12],
+                        "memory_check": MemoryCheck(
+                            states_measured_bytes=2**30,
+                            states_predicted_bytes=2**30,
+                            states_rank=0,
+                            peak_measured_bytes=None,
+                            peak_predicted_bytes=2**31,
+                            reason=None,
+                        ),
+                    }
+                ),
+            )
+        )
     return found
 
 
@@ -35,7 +51,9 @@ def test_a_folder_gets_a_picture_each_and_a_file_one_sheet(tmp_path):
 
 def test_what_was_not_recorded_has_no_picture(tmp_path):
     entry = entries("run_1gpu")[0]
-    old = replace(entry, metrics=entry.metrics.model_copy(update={"memory_check": None, "rank_times_s": None, "steps_s": None}))
+    old = replace(
+        entry, metrics=entry.metrics.model_copy(update={"memory_check": None, "rank_times_s": None, "steps_s": None})
+    )
     assert figures_training.PREDICTED not in {path.stem for path in figures_training.draw([old], tmp_path / "pictures")}
     assert figures_training.draw_ranks(old, tmp_path) == []
     assert [name for _, name in figures_training.draw_ranks(entry, tmp_path)] == [figures_training.RANKS]

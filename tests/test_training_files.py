@@ -19,8 +19,11 @@ LAUNCHES = {
     "run_hsdp_2node": "train_fsdp_multi_node",
 }
 YAML = {  # ranks, nodes
-    "ddp_1node_8gpu": (8, 1), "ddp_2node_16gpu": (16, 2),
-    "fsdp_1node_8gpu": (8, 1), "fsdp_2node_16gpu": (16, 2), "hsdp_2node_16gpu": (16, 2),
+    "ddp_1node_8gpu": (8, 1),
+    "ddp_2node_16gpu": (16, 2),
+    "fsdp_1node_8gpu": (8, 1),
+    "fsdp_2node_16gpu": (16, 2),
+    "hsdp_2node_16gpu": (16, 2),
 }
 
 
@@ -54,8 +57,12 @@ def test_script_launches_the_entrypoint_of_its_name_and_judges(stem: str) -> Non
 @pytest.mark.parametrize("stem", LAUNCHES)
 def test_submitting_from_elsewhere_is_one_line_and_exit_code_2(stem: str, tmp_path: Path) -> None:
     done = subprocess.run(
-        ["bash", TRAINING / "slurm" / f"{stem}.sbatch"], capture_output=True, text=True, check=False,
-        env={"PATH": "/usr/bin:/bin", "SLURM_SUBMIT_DIR": str(tmp_path), "SLURM_JOB_NAME": stem})
+        ["bash", TRAINING / "slurm" / f"{stem}.sbatch"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PATH": "/usr/bin:/bin", "SLURM_SUBMIT_DIR": str(tmp_path), "SLURM_JOB_NAME": stem},
+    )
     assert done.returncode == 2
     assert done.stderr == f"{stem}: {tmp_path} is not the root of the bringup repository; cd there and submit again\n"
 
@@ -68,8 +75,13 @@ def test_shellcheck_finds_nothing() -> None:
 
 def sourced(*commands: str, **environment: str) -> str:
     done = subprocess.run(
-        ["bash", "-euc", "\n".join(["source training/env.sh", *commands])], cwd=ROOT, capture_output=True, text=True,
-        check=False, env={"PATH": "/usr/local/sbin:/usr/sbin:/usr/bin:/bin"} | environment)
+        ["bash", "-euc", "\n".join(["source training/env.sh", *commands])],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PATH": "/usr/local/sbin:/usr/sbin:/usr/bin:/bin"} | environment,
+    )
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
 
@@ -94,8 +106,9 @@ def test_accelerate_reads_its_configuration(stem: str) -> None:
     config = load_config_from_file(path)
     assert (config.num_processes, config.num_machines) == YAML[stem]
     # as accelerate launch resolves it: a key it does not know would stay without effect
-    launch, _, _ = _validate_launch_command(launch_command_parser().parse_args(
-        ["--config_file", path, "--main_process_ip", "n0", "program.py"]))
+    launch, _, _ = _validate_launch_command(
+        launch_command_parser().parse_args(["--config_file", path, "--main_process_ip", "n0", "program.py"])
+    )
     strategy = stem.split("_")[0]
     assert launch.use_fsdp == (strategy != "ddp")
     assert launch.multi_gpu == (strategy == "ddp")

@@ -30,8 +30,11 @@ def test_flops_per_token_of_every_model_are_what_torch_counts_on_meta_tensors(st
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=torch.float32)
         # a mask and positions that are there need no look at values, which meta tensors do not have
-        given = {"attention_mask": torch.zeros(1, 1, length, length), "position_ids": torch.arange(length)[None],
-                 "use_cache": False}
+        given = {
+            "attention_mask": torch.zeros(1, 1, length, length),
+            "position_ids": torch.arange(length)[None],
+            "use_cache": False,
+        }
         with FlopCounterMode(display=False) as counter:
             model(input_ids=torch.zeros(1, length, dtype=torch.long), **given).logits.sum().backward()
     found = flops.flops_per_token(config, length)
@@ -51,7 +54,9 @@ def times(**own: list[float]) -> Any:
 def test_the_straggler_is_who_works_longest_where_all_steps_are_equally_long() -> None:
     import meter
 
-    found = meter.straggler(times(fetch=[0.01] * 4, forward=[0.1, 0.1, 0.32, 0.1], optimizer=[0.01] * 4), ["n0", "n0", "n1", "n1"])
+    found = meter.straggler(
+        times(fetch=[0.01] * 4, forward=[0.1, 0.1, 0.32, 0.1], optimizer=[0.01] * 4), ["n0", "n0", "n1", "n1"]
+    )
     assert found is not None
     assert (found.rank, found.node, found.part) == (2, "n1", "forward")
     assert found.slowdown == pytest.approx(0.34 / 0.12)
@@ -87,8 +92,14 @@ def test_own_time_is_counted_in_the_step_it_falls_into() -> None:
         clock.on_step_end(None, state, None)
     assert list(batches) == []
     assert len(clock.step_times_s()) == 2
-    assert {part: len(values) for part, values in clock.own_times_s().items()} == {"fetch": 2, "forward": 2, "optimizer": 2}
-    assert all(math.fsum(own) <= step for *own, step in zip(*clock.own_times_s().values(), clock.step_times_s(), strict=True))
+    assert {part: len(values) for part, values in clock.own_times_s().items()} == {
+        "fetch": 2,
+        "forward": 2,
+        "optimizer": 2,
+    }
+    assert all(
+        math.fsum(own) <= step for *own, step in zip(*clock.own_times_s().values(), clock.step_times_s(), strict=True)
+    )
 
 
 def test_a_block_that_was_left_in_the_middle_is_not_counted() -> None:
@@ -102,11 +113,20 @@ def test_a_block_that_was_left_in_the_middle_is_not_counted() -> None:
     assert len(clock.spans) == 1
 
 
-@pytest.mark.parametrize(("losses", "norms", "says"), [
-    ([1.0, math.nan], [1.0, math.nan], "step 12: the loss of this rank is nan"),
-    ([1.0, 1.0, math.inf], [1.0, math.nan, 1.0], "step 12: the gradient norm is nan, the loss of this rank was finite"),
-])
-def test_what_is_no_number_names_its_step_and_whether_it_began_here(losses: list[float], norms: list[float], says: str) -> None:
+@pytest.mark.parametrize(
+    ("losses", "norms", "says"),
+    [
+        ([1.0, math.nan], [1.0, math.nan], "step 12: the loss of this rank is nan"),
+        (
+            [1.0, 1.0, math.inf],
+            [1.0, math.nan, 1.0],
+            "step 12: the gradient norm is nan, the loss of this rank was finite",
+        ),
+    ],
+)
+def test_what_is_no_number_names_its_step_and_whether_it_began_here(
+    losses: list[float], norms: list[float], says: str
+) -> None:
     import finite
 
     with pytest.raises(finite.NotFinite, match=says):

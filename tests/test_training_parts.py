@@ -64,7 +64,9 @@ def test_flops_per_token_equals_torch_counting_an_eager_step() -> None:
     with FlopCounterMode(display=False) as counter:
         model(input_ids=ids, labels=ids).loss.backward()
     # transformers 5.17 makes the rotary angles by a product of matrices, 2,048 FLOP here, which is no work of the model
-    assert counter.get_total_flops() == pytest.approx(flops.flops_per_token(model.config, 128).full * ids.numel(), rel=1e-4)
+    assert counter.get_total_flops() == pytest.approx(
+        flops.flops_per_token(model.config, 128).full * ids.numel(), rel=1e-4
+    )
 
 
 @pytest.mark.parametrize(("stem", "gflops"), [("llama3-8b", 57.91), ("smollm3-3b", 25.70)])
@@ -74,11 +76,20 @@ def test_flops_per_token_at_8k_are_the_known_ones(stem: str, gflops: float) -> N
     assert flops.flops_per_token(config_of(stem), 8192).full / 1e9 == pytest.approx(gflops, abs=0.01)
 
 
-@pytest.mark.parametrize(("name", "tflops"), [
-    ("NVIDIA A100-SXM4-80GB", 312.0), ("NVIDIA H100 80GB HBM3", 989.4), ("NVIDIA H100 PCIe", 756.0),
-    ("NVIDIA H100 NVL", 835.0), ("NVIDIA H200", 989.4), ("NVIDIA H200 NVL", 836.0), ("NVIDIA GH200 480GB", 989.4),
-    ("NVIDIA B200", 2250.0), ("NVIDIA GB200", 2500.0),
-])
+@pytest.mark.parametrize(
+    ("name", "tflops"),
+    [
+        ("NVIDIA A100-SXM4-80GB", 312.0),
+        ("NVIDIA H100 80GB HBM3", 989.4),
+        ("NVIDIA H100 PCIe", 756.0),
+        ("NVIDIA H100 NVL", 835.0),
+        ("NVIDIA H200", 989.4),
+        ("NVIDIA H200 NVL", 836.0),
+        ("NVIDIA GH200 480GB", 989.4),
+        ("NVIDIA B200", 2250.0),
+        ("NVIDIA GB200", 2500.0),
+    ],
+)
 def test_peak_is_that_of_the_card_and_not_of_its_namesake(name: str, tflops: float) -> None:
     import flops
 
@@ -88,7 +99,9 @@ def test_peak_is_that_of_the_card_and_not_of_its_namesake(name: str, tflops: flo
     assert "data sheet" in peak[1]
 
 
-@pytest.mark.parametrize("name", ["NVIDIA H20", "NVIDIA A10G", "Tesla V100-SXM2-16GB", "NVIDIA H100 80GB HBM3 MIG 1g.10gb"])
+@pytest.mark.parametrize(
+    "name", ["NVIDIA H20", "NVIDIA A10G", "Tesla V100-SXM2-16GB", "NVIDIA H100 80GB HBM3 MIG 1g.10gb"]
+)
 def test_unknown_card_has_no_peak_rather_than_a_wrong_one(name: str) -> None:
     import flops
 
@@ -112,7 +125,9 @@ def test_mfu_is_not_computed_in_float32_nor_on_a_cpu() -> None:
     assert flops.efficiency(config_of("tiny"), 128, 1.0, None, "float32").mfu_reason == "no peak is known for cpu"
 
 
-def made(folder: Path, name: str = "generated", *, rows: int = 4, length: int = 32, packing: bool = True, seed: int = 42) -> Any:
+def made(
+    folder: Path, name: str = "generated", *, rows: int = 4, length: int = 32, packing: bool = True, seed: int = 42
+) -> Any:
     import data
     import texts
 
@@ -176,7 +191,10 @@ def test_a_folder_that_cannot_hold_the_rows_is_one_line(tmp_path: Path) -> None:
         made(tmp_path / "file")
 
 
-ALPACA = [{"instruction": "Add.", "input": "1 1", "output": "2"}, {"instruction": "Stop.", "input": "", "output": "Yes."}]
+ALPACA = [
+    {"instruction": "Add.", "input": "1 1", "output": "2"},
+    {"instruction": "Stop.", "input": "", "output": "Yes."},
+]
 
 
 def hub_folder(folder: Path, rows: list[dict[str, str]]) -> str:
@@ -186,7 +204,9 @@ def hub_folder(folder: Path, rows: list[dict[str, str]]) -> str:
     return str(folder)
 
 
-def test_alpaca_format_and_plain_text_are_read_and_others_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_alpaca_format_and_plain_text_are_read_and_others_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import texts
 
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
@@ -235,17 +255,20 @@ def test_memory_names_the_worst_rank() -> None:
     assert (on_gpu.max_rank, on_gpu.device_allocated_gib, on_gpu.device_reserved_gib) == (0, 9.0, 12.0)
 
 
-@pytest.mark.parametrize(("wrapper", "placements", "mesh", "world", "kind"), [
-    ("", ["plain"], None, 1, "single"),
-    ("", ["plain"], None, 2, "unknown"),
-    ("DataParallel", ["plain"], None, 1, "unknown"),
-    ("DistributedDataParallel", ["plain"], None, 2, "ddp"),
-    ("", ["(Shard(dim=0),)"], [[0, 1]], 2, "fsdp"),
-    ("", ["(Shard(dim=0),)"], [[0, 1]], 4, "unknown"),
-    ("", ["(Shard(dim=0),)", "plain"], [[0, 1]], 2, "unknown"),
-    ("", ["(Replicate(), Shard(dim=0))"], [[0, 1], [2, 3]], 4, "hsdp"),
-    ("", ["(Replicate(), Shard(dim=0))"], [[0], [1]], 2, "unknown"),
-])
+@pytest.mark.parametrize(
+    ("wrapper", "placements", "mesh", "world", "kind"),
+    [
+        ("", ["plain"], None, 1, "single"),
+        ("", ["plain"], None, 2, "unknown"),
+        ("DataParallel", ["plain"], None, 1, "unknown"),
+        ("DistributedDataParallel", ["plain"], None, 2, "ddp"),
+        ("", ["(Shard(dim=0),)"], [[0, 1]], 2, "fsdp"),
+        ("", ["(Shard(dim=0),)"], [[0, 1]], 4, "unknown"),
+        ("", ["(Shard(dim=0),)", "plain"], [[0, 1]], 2, "unknown"),
+        ("", ["(Replicate(), Shard(dim=0))"], [[0, 1], [2, 3]], 4, "hsdp"),
+        ("", ["(Replicate(), Shard(dim=0))"], [[0], [1]], 2, "unknown"),
+    ],
+)
 def test_kind_is_read_from_wrapper_placements_and_mesh(
     wrapper: str, placements: list[str], mesh: list[list[int]] | None, world: int, kind: str
 ) -> None:
@@ -254,12 +277,15 @@ def test_kind_is_read_from_wrapper_placements_and_mesh(
     assert strategy.kind_of(wrapper, placements, mesh, world) == kind
 
 
-@pytest.mark.parametrize(("expected", "hosts", "message"), [
-    (("ddp",), ["a"], "expected ddp on 2 or more ranks, observed 1 rank"),
-    (("fsdp", 2, None), ["a", "a"], "expected fsdp across 2 or more hosts, observed 2 rank(s) on 1 host(s) (a)"),
-    (("ddp",), ["a", "b"], "expected ddp on 1 host(s), observed 2 rank(s) on 2 host(s) (a, b)"),
-    (("single",), ["a", "a"], "expected single, observed 2 rank(s)"),
-])
+@pytest.mark.parametrize(
+    ("expected", "hosts", "message"),
+    [
+        (("ddp",), ["a"], "expected ddp on 2 or more ranks, observed 1 rank"),
+        (("fsdp", 2, None), ["a", "a"], "expected fsdp across 2 or more hosts, observed 2 rank(s) on 1 host(s) (a)"),
+        (("ddp",), ["a", "b"], "expected ddp on 1 host(s), observed 2 rank(s) on 2 host(s) (a, b)"),
+        (("single",), ["a", "a"], "expected single, observed 2 rank(s)"),
+    ],
+)
 def test_wrong_number_of_ranks_or_hosts_for_the_name_is_refused(
     expected: tuple[Any, ...], hosts: list[str], message: str
 ) -> None:
@@ -273,13 +299,30 @@ def test_wrong_number_of_ranks_or_hosts_for_the_name_is_refused(
 def seen(**different: Any) -> Any:
     from bringup.records import ObservedStrategy
 
-    return ObservedStrategy(**{
-        "kind": "hsdp", "distributed_type": "FSDP", "wrapper": "FSDPLlamaForCausalLM",
-        "placements": ["(Replicate(), Shard(dim=0))"], "mesh": [[0, 1], [2, 3]], "mesh_dims": ["dp_replicate", "dp_shard_cp"],
-        "reshard_after_forward": True,
-        "master_dtype": "float32", "compute_dtype": "float32", "reduce_dtype": "float32", "loss_dtype": "float32",
-        "cpu_offload": False, "decoder_layers": 4, "recomputed_layers": 0, "parameters": 4, "parameters_local_max": 2,
-        "backend": "gloo", "hosts": ["a", "a", "b", "b"], "devices": ["cpu"] * 4, **different})
+    return ObservedStrategy(
+        **{
+            "kind": "hsdp",
+            "distributed_type": "FSDP",
+            "wrapper": "FSDPLlamaForCausalLM",
+            "placements": ["(Replicate(), Shard(dim=0))"],
+            "mesh": [[0, 1], [2, 3]],
+            "mesh_dims": ["dp_replicate", "dp_shard_cp"],
+            "reshard_after_forward": True,
+            "master_dtype": "float32",
+            "compute_dtype": "float32",
+            "reduce_dtype": "float32",
+            "loss_dtype": "float32",
+            "cpu_offload": False,
+            "decoder_layers": 4,
+            "recomputed_layers": 0,
+            "parameters": 4,
+            "parameters_local_max": 2,
+            "backend": "gloo",
+            "hosts": ["a", "a", "b", "b"],
+            "devices": ["cpu"] * 4,
+            **different,
+        }
+    )
 
 
 def asked() -> Any:
@@ -298,16 +341,19 @@ def test_hsdp_whose_shard_group_leaves_its_host_is_refused() -> None:
     assert refused.value.seen == (("train.shard.groups_across_hosts", 2, "count"),)
 
 
-@pytest.mark.parametrize(("different", "says"), [
-    ({"reshard_after_forward": False}, "reshard_after_forward: asked True, observed False"),
-    ({"reshard_after_forward": None}, "reshard_after_forward: asked True, observed None"),
-    ({"master_dtype": "bfloat16"}, "master_dtype: asked float32, observed bfloat16"),
-    ({"compute_dtype": "bfloat16"}, "compute_dtype: asked float32, observed bfloat16"),
-    ({"reduce_dtype": "bfloat16"}, "reduce_dtype: asked float32, observed bfloat16"),
-    ({"loss_dtype": "bfloat16"}, "loss_dtype: asked float32, observed bfloat16"),
-    ({"cpu_offload": True}, "cpu_offload: asked False, observed True"),
-    ({"recomputed_layers": 3}, "recomputed layers of 4: asked 0, observed 3"),
-])
+@pytest.mark.parametrize(
+    ("different", "says"),
+    [
+        ({"reshard_after_forward": False}, "reshard_after_forward: asked True, observed False"),
+        ({"reshard_after_forward": None}, "reshard_after_forward: asked True, observed None"),
+        ({"master_dtype": "bfloat16"}, "master_dtype: asked float32, observed bfloat16"),
+        ({"compute_dtype": "bfloat16"}, "compute_dtype: asked float32, observed bfloat16"),
+        ({"reduce_dtype": "bfloat16"}, "reduce_dtype: asked float32, observed bfloat16"),
+        ({"loss_dtype": "bfloat16"}, "loss_dtype: asked float32, observed bfloat16"),
+        ({"cpu_offload": True}, "cpu_offload: asked False, observed True"),
+        ({"recomputed_layers": 3}, "recomputed layers of 4: asked 0, observed 3"),
+    ],
+)
 def test_another_variant_than_asked_for_is_refused(different: dict[str, Any], says: str) -> None:
     import strategy
 

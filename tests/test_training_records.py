@@ -22,8 +22,15 @@ def run_of(stem: str, results: Path, *, reference: bool = True) -> Path:
     ranks = 1 if PHASES[stem].one_gpu else 2
     if reference:
         shutil.copytree(RECORDS / "run_1gpu", results / "run_1gpu-earlier")
-    folder = runs.open_run(PHASES[stem], nodes=nodes, gpus_per_node=2, ranks_per_node=ranks, profile=profile.load("local-cpu"),
-                           argv=[], results=results)
+    folder = runs.open_run(
+        PHASES[stem],
+        nodes=nodes,
+        gpus_per_node=2,
+        ranks_per_node=ranks,
+        profile=profile.load("local-cpu"),
+        argv=[],
+        results=results,
+    )
     for file in ("run_args.json", "metrics.json"):
         shutil.copyfile(RECORDS / stem / file, folder / file)
     if len(nodes) > 1:  # the records are of one machine, on whose loopback nothing is counted
@@ -49,7 +56,9 @@ def change(folder: Path, file: str, **fields: object) -> None:
     path = folder / file
     data = json.loads(path.read_text())
     for name, value in fields.items():
-        target, key = (data["observed"], name.removeprefix("observed_")) if name.startswith("observed_") else (data, name)
+        target, key = (
+            (data["observed"], name.removeprefix("observed_")) if name.startswith("observed_") else (data, name)
+        )
         assert key in target
         target[key] = value
     path.write_text(json.dumps(data))
@@ -64,21 +73,37 @@ def test_a_healthy_run_of_every_strategy_passes(tmp_path, stem):
     assert bad(run_of(stem, tmp_path)) == {}
 
 
-@pytest.mark.parametrize(("stem", "fields", "gate"), [
-    ("run_1gpu", {"loss": [5.0] * 12}, "train.loss.fell"),
-    ("run_ddp_2node", {"world_size": 3, "parameter_checksums": [1.0] * 3, "observed_hosts": ["n0", "n0", "n1"],
-                       "observed_devices": ["cpu"] * 3, "rank_times_s": None}, "train.world_size"),
-    ("run_ddp_2node", {"transport": "tcp:eth0+tcp:eth9"}, "train.transport"),
-    ("run_ddp_2node", {"observed_kind": "single"}, "train.strategy"),
-    ("run_ddp_2node", {"sample_distinct": 700}, "train.samples.repeated"),
-    ("run_ddp_2node", {"parameter_checksums": [1.0, 1.0, 1.0, 1.5]}, "train.replicas.difference"),
-    ("run_hsdp_2node", {"parameter_checksums": [1.0, 2.0, 1.0, 2.5]}, "train.replicas.difference"),
-    ("run_fsdp_2node", {"observed_parameters_local_max": 213568}, "train.shard.size"),
-    ("run_hsdp_2node", {"observed_mesh": [[0, 2], [1, 3]], "parameter_checksums": [1.0] * 4}, "train.shard.inside_node"),
-    ("run_fsdp_2node", {"observed_kind": "ddp"}, "train.strategy"),
-    ("run_fsdp_2node", {"observed_recomputed_layers": 4}, "train.variant"),
-    ("run_ddp_1node", {"observed_loss_dtype": "bfloat16"}, "train.variant"),
-])
+@pytest.mark.parametrize(
+    ("stem", "fields", "gate"),
+    [
+        ("run_1gpu", {"loss": [5.0] * 12}, "train.loss.fell"),
+        (
+            "run_ddp_2node",
+            {
+                "world_size": 3,
+                "parameter_checksums": [1.0] * 3,
+                "observed_hosts": ["n0", "n0", "n1"],
+                "observed_devices": ["cpu"] * 3,
+                "rank_times_s": None,
+            },
+            "train.world_size",
+        ),
+        ("run_ddp_2node", {"transport": "tcp:eth0+tcp:eth9"}, "train.transport"),
+        ("run_ddp_2node", {"observed_kind": "single"}, "train.strategy"),
+        ("run_ddp_2node", {"sample_distinct": 700}, "train.samples.repeated"),
+        ("run_ddp_2node", {"parameter_checksums": [1.0, 1.0, 1.0, 1.5]}, "train.replicas.difference"),
+        ("run_hsdp_2node", {"parameter_checksums": [1.0, 2.0, 1.0, 2.5]}, "train.replicas.difference"),
+        ("run_fsdp_2node", {"observed_parameters_local_max": 213568}, "train.shard.size"),
+        (
+            "run_hsdp_2node",
+            {"observed_mesh": [[0, 2], [1, 3]], "parameter_checksums": [1.0] * 4},
+            "train.shard.inside_node",
+        ),
+        ("run_fsdp_2node", {"observed_kind": "ddp"}, "train.strategy"),
+        ("run_fsdp_2node", {"observed_recomputed_layers": 4}, "train.variant"),
+        ("run_ddp_1node", {"observed_loss_dtype": "bfloat16"}, "train.variant"),
+    ],
+)
 def test_every_training_gate_can_fail(tmp_path, stem, fields, gate):
     folder = run_of(stem, tmp_path)
     change(folder, "metrics.json", **fields)
@@ -96,25 +121,43 @@ def test_training_across_nodes_whose_transport_is_not_known_is_incomplete(tmp_pa
 def under_nccl(results: Path, *networks: str) -> Path:
     """A run on GPUs of two nodes, with a log of NCCL per network that a node named."""
     folder = run_of("run_ddp_2node", results)
-    change(folder, "metrics.json", transport=None, transport_reason="NCCL's log in raw/ names it", observed_backend="nccl")
-    said = {"probe": "train", "at": "n0", "subject": "2-nodes", "quantity": "nccl.backend", "value": "nccl", "unit": "text"}
-    (folder / "raw/backend.jsonl").write_text(f"{json.dumps(said)}\n{json.dumps({'probe': 'train', 'at': 'n0', 'end': 1})}\n")
+    change(
+        folder, "metrics.json", transport=None, transport_reason="NCCL's log in raw/ names it", observed_backend="nccl"
+    )
+    said = {
+        "probe": "train",
+        "at": "n0",
+        "subject": "2-nodes",
+        "quantity": "nccl.backend",
+        "value": "nccl",
+        "unit": "text",
+    }
+    (folder / "raw/backend.jsonl").write_text(
+        f"{json.dumps(said)}\n{json.dumps({'probe': 'train', 'at': 'n0', 'end': 1})}\n"
+    )
     (folder / "raw/nccl-2").mkdir()
     for node, network in enumerate(networks):
-        (folder / f"raw/nccl-2/nccl.n{node}.40.log").write_text(f"n{node}:40:41 [0] NCCL INFO Using network {network}\n")
+        (folder / f"raw/nccl-2/nccl.n{node}.40.log").write_text(
+            f"n{node}:40:41 [0] NCCL INFO Using network {network}\n"
+        )
     return folder
 
 
-@pytest.mark.parametrize(("networks", "outcome", "says"), [
-    (("IB", "IB"), Outcome.PASS, "IB"),
-    (("Socket", "Socket"), Outcome.FAIL, "Socket"),
-    (("IB", "Socket"), Outcome.FAIL, "IB+Socket"),
-    (("IB",), Outcome.INCOMPLETE, "1 of 2 nodes left a log of NCCL"),
-    ((), Outcome.INCOMPLETE, "0 of 2 nodes left a log of NCCL"),
-])
+@pytest.mark.parametrize(
+    ("networks", "outcome", "says"),
+    [
+        (("IB", "IB"), Outcome.PASS, "IB"),
+        (("Socket", "Socket"), Outcome.FAIL, "Socket"),
+        (("IB", "Socket"), Outcome.FAIL, "IB+Socket"),
+        (("IB",), Outcome.INCOMPLETE, "1 of 2 nodes left a log of NCCL"),
+        ((), Outcome.INCOMPLETE, "0 of 2 nodes left a log of NCCL"),
+    ],
+)
 def test_under_nccl_the_log_of_every_node_says_what_carried_training(tmp_path, networks, outcome, says):
     folder = under_nccl(tmp_path, *networks)
-    verdict = next(v for v in judge.judge_folder(folder, profile.load("h100-8x400g"))[1].verdicts if v.gate == "train.transport")
+    verdict = next(
+        v for v in judge.judge_folder(folder, profile.load("h100-8x400g"))[1].verdicts if v.gate == "train.transport"
+    )
     assert verdict.outcome is outcome
     assert says in f"{verdict.observed} {verdict.cause}"
 
@@ -122,7 +165,9 @@ def test_under_nccl_the_log_of_every_node_says_what_carried_training(tmp_path, n
 def test_two_logs_of_one_node_say_nothing_of_the_other(tmp_path):
     folder = under_nccl(tmp_path, "IB")
     (folder / "raw/nccl-2/nccl.n0.77.log").write_text("n0:77:78 [0] NCCL INFO Using network IB\n")
-    verdict = next(v for v in judge.judge_folder(folder, profile.load("h100-8x400g"))[1].verdicts if v.gate == "train.transport")
+    verdict = next(
+        v for v in judge.judge_folder(folder, profile.load("h100-8x400g"))[1].verdicts if v.gate == "train.transport"
+    )
     assert verdict.outcome is Outcome.INCOMPLETE
     assert "1 of 2 nodes left a log of NCCL" in (verdict.cause or "")
 
@@ -147,7 +192,10 @@ def test_a_gradient_of_another_scale_fails_though_the_loss_agrees(tmp_path):
     norms = read_record(folder / "metrics.json", TrainMetrics).grad_norm
     change(folder, "metrics.json", grad_norm=[2 * norm for norm in norms])
     found = bad(folder)
-    assert set(found) == {("train.grad_norm.agrees", "job"), ("run.evidence", "job")}  # the record was changed after it was sealed
+    assert set(found) == {
+        ("train.grad_norm.agrees", "job"),
+        ("run.evidence", "job"),
+    }  # the record was changed after it was sealed
     assert found["train.grad_norm.agrees", "job"].outcome is Outcome.FAIL
     assert found["train.grad_norm.agrees", "job"].observed.startswith("1 (at step ")
 
@@ -217,7 +265,11 @@ def test_the_killed_rank_is_the_culprit_and_those_that_lost_it_are_not(tmp_path)
         rank_said(folder, node, rank, state="raised", error=lost)
     found = {subject: v for (gate, subject), v in bad(folder).items() if gate == "train.rank.finished"}
     assert {subject: v.outcome for subject, v in found.items()} == {
-        "n0/rank0": Outcome.INCOMPLETE, "n0/rank1": Outcome.INCOMPLETE, "n1/rank2": Outcome.INCOMPLETE, "n1/rank3": Outcome.FAIL}
+        "n0/rank0": Outcome.INCOMPLETE,
+        "n0/rank1": Outcome.INCOMPLETE,
+        "n1/rank2": Outcome.INCOMPLETE,
+        "n1/rank3": Outcome.FAIL,
+    }
     assert found["n1/rank3"].observed == "killed by signal 9"
     assert "lost its peers" in (found["n0/rank0"].cause or "")
 
@@ -252,13 +304,16 @@ def test_speed_is_computed_from_the_records_fields(tmp_path):
         assert metrics.step_time_s.window_steps == 10
 
 
-@pytest.mark.parametrize(("field", "value", "says"), [
-    ("learning_rate", 0.01, "learning_rate 0.001 vs 0.01"),
-    ("global_batch", 128, "global_batch 64 vs 128"),
-    ("dataloader_workers", 4, "dataloader_workers 0 vs 4"),
-    ("compute_dtype", "bfloat16", "compute_dtype float32 vs bfloat16"),
-    ("torch", "2.11.0", "torch 2.13.0"),
-])
+@pytest.mark.parametrize(
+    ("field", "value", "says"),
+    [
+        ("learning_rate", 0.01, "learning_rate 0.001 vs 0.01"),
+        ("global_batch", 128, "global_batch 64 vs 128"),
+        ("dataloader_workers", 4, "dataloader_workers 0 vs 4"),
+        ("compute_dtype", "bfloat16", "compute_dtype float32 vs bfloat16"),
+        ("torch", "2.11.0", "torch 2.13.0"),
+    ],
+)
 def test_unlike_runs_are_refused_with_the_field(tmp_path, field, value, says):
     folders = copies(tmp_path)
     change(folders[-1], "run_args.json", **{field: value})
@@ -298,8 +353,12 @@ def test_an_undeclared_number_does_not_stop_the_phases_that_follow(tmp_path):
     folder = run_of("run_ddp_1node", tmp_path)
     bare = profile.load("local-cpu").model_copy(update={"expect": {}})
     verdicts = judge.judge_folder(folder, bare)[1].verdicts
-    assert {v.gate for v in verdicts if v.outcome is Outcome.INCOMPLETE} == {"train.loss.fell", "train.loss.agrees",
-                                                                                        "train.grad_norm.agrees", "train.straggler"}
+    assert {v.gate for v in verdicts if v.outcome is Outcome.INCOMPLETE} == {
+        "train.loss.fell",
+        "train.loss.agrees",
+        "train.grad_norm.agrees",
+        "train.straggler",
+    }
     assert not any(judge.is_fault_or_gap(v, bare) for v in verdicts)
     change(folder, "metrics.json", observed_kind="single")
     assert any(judge.is_fault_or_gap(v, bare) for v in judge.judge_folder(folder, bare)[1].verdicts)

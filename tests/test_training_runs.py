@@ -57,8 +57,12 @@ def launch(folder: Path, commands: list[list[str]], drill: str = "") -> Finished
     started = time.monotonic()
     launchers = [
         subprocess.Popen(
-            [*command, "--run-dir", str(folder)], env=environment | {"SLURMD_NODENAME": f"n{node}"}, text=True,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+            [*command, "--run-dir", str(folder)],
+            env=environment | {"SLURMD_NODENAME": f"n{node}"},
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
         for node, command in enumerate(commands)
     ]
     try:
@@ -69,13 +73,16 @@ def launch(folder: Path, commands: list[list[str]], drill: str = "") -> Finished
     return Finished(folder, [launcher.returncode for launcher in launchers], output, time.monotonic() - started)
 
 
-def one_node(folder: Path, entrypoint: str, *options: str, drill: str = "", launcher: list[str] | None = None) -> Finished:
+def one_node(
+    folder: Path, entrypoint: str, *options: str, drill: str = "", launcher: list[str] | None = None
+) -> Finished:
     launcher = launcher or [*TORCHRUN, "--standalone", "--nproc-per-node", "2"]
     return launch(folder, [[*launcher, str(SOURCE / f"{entrypoint}.py"), *STEPS, *options]], drill)
 
 
-def two_nodes(folder: Path, ranks_per_node: int, entrypoint: str, *options: str, drill: str = "", config: str | None = None
-              ) -> Finished:
+def two_nodes(
+    folder: Path, ranks_per_node: int, entrypoint: str, *options: str, drill: str = "", config: str | None = None
+) -> Finished:
     """Two launchers: torchrun's, or accelerate's with a configuration of training/accelerate."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -83,23 +90,51 @@ def two_nodes(folder: Path, ranks_per_node: int, entrypoint: str, *options: str,
 
     def launcher(node: str) -> list[str]:
         if config is not None:
-            return [*ACCELERATE, str(ROOT / f"training/accelerate/{config}.yaml"), "--num_processes", str(2 * ranks_per_node),
-                    "--machine_rank", node, "--main_process_ip", "127.0.0.1", "--main_process_port", port,
-                    "--parallelism_config_dp_shard_size", str(ranks_per_node)]
-        return [*TORCHRUN, "--nnodes", "2", "--node-rank", node, "--nproc-per-node", str(ranks_per_node), "--master-addr",
-                "127.0.0.1", "--master-port", port]
+            return [
+                *ACCELERATE,
+                str(ROOT / f"training/accelerate/{config}.yaml"),
+                "--num_processes",
+                str(2 * ranks_per_node),
+                "--machine_rank",
+                node,
+                "--main_process_ip",
+                "127.0.0.1",
+                "--main_process_port",
+                port,
+                "--parallelism_config_dp_shard_size",
+                str(ranks_per_node),
+            ]
+        return [
+            *TORCHRUN,
+            "--nnodes",
+            "2",
+            "--node-rank",
+            node,
+            "--nproc-per-node",
+            str(ranks_per_node),
+            "--master-addr",
+            "127.0.0.1",
+            "--master-port",
+            port,
+        ]
 
-    return launch(folder, [[*launcher(node), str(SOURCE / f"{entrypoint}.py"), *STEPS, *options] for node in ("0", "1")], drill)
+    return launch(
+        folder, [[*launcher(node), str(SOURCE / f"{entrypoint}.py"), *STEPS, *options] for node in ("0", "1")], drill
+    )
 
 
 @pytest.fixture(scope="module")
 def single(tmp_path_factory: pytest.TempPathFactory) -> Finished:
-    return launch(tmp_path_factory.mktemp("runs") / "single", [[sys.executable, str(SOURCE / "train_single_gpu.py"), *TWENTY]])
+    return launch(
+        tmp_path_factory.mktemp("runs") / "single", [[sys.executable, str(SOURCE / "train_single_gpu.py"), *TWENTY]]
+    )
 
 
 @pytest.fixture(scope="module")
 def ddp(tmp_path_factory: pytest.TempPathFactory) -> Finished:
-    return one_node(tmp_path_factory.mktemp("runs") / "ddp", "train_ddp_single_node", *TWENTY, "--gradient-accumulation", "2")
+    return one_node(
+        tmp_path_factory.mktemp("runs") / "ddp", "train_ddp_single_node", *TWENTY, "--gradient-accumulation", "2"
+    )
 
 
 @pytest.fixture(scope="module")
@@ -151,8 +186,19 @@ def test_one_process_trains_and_the_loss_falls(single: Finished) -> None:
 
 
 def test_accumulation_and_recomputation_change_nothing_in_one_process(tmp_path: Path, single: Finished) -> None:
-    run = launch(tmp_path / "recomputed", [[sys.executable, str(SOURCE / "train_single_gpu.py"), *TWENTY, "--gradient-accumulation",
-                                            "4", "--activation-checkpointing"]])
+    run = launch(
+        tmp_path / "recomputed",
+        [
+            [
+                sys.executable,
+                str(SOURCE / "train_single_gpu.py"),
+                *TWENTY,
+                "--gradient-accumulation",
+                "4",
+                "--activation-checkpointing",
+            ]
+        ],
+    )
     require_same_training(run, single)
     assert (run.metrics().observed.recomputed_layers, run.metrics().observed.decoder_layers) == (4, 4)
     assert single.metrics().observed.recomputed_layers == 0
@@ -181,12 +227,20 @@ def test_fsdp_holds_half_of_the_parameters_per_rank(fsdp: Finished, single: Fini
     assert fsdp.value(0, "train.strategy.kind") == "fsdp"
 
 
-@pytest.mark.parametrize(("options", "seen"), [
-    (("--no-reshard-after-forward", "--activation-checkpointing"),
-     {"reshard_after_forward": False, "recomputed_layers": 4, "cpu_offload": False}),
-    (("--cpu-offload", "--gradient-accumulation", "2"),
-     {"reshard_after_forward": True, "recomputed_layers": 0, "cpu_offload": True}),
-], ids=["zero2-recomputed", "offloaded-accumulated"])
+@pytest.mark.parametrize(
+    ("options", "seen"),
+    [
+        (
+            ("--no-reshard-after-forward", "--activation-checkpointing"),
+            {"reshard_after_forward": False, "recomputed_layers": 4, "cpu_offload": False},
+        ),
+        (
+            ("--cpu-offload", "--gradient-accumulation", "2"),
+            {"reshard_after_forward": True, "recomputed_layers": 0, "cpu_offload": True},
+        ),
+    ],
+    ids=["zero2-recomputed", "offloaded-accumulated"],
+)
 def test_variants_of_fsdp_are_seen_and_train_the_same(
     tmp_path: Path, single: Finished, options: tuple[str, ...], seen: dict[str, Any]
 ) -> None:
@@ -201,7 +255,11 @@ def test_bf16_is_compute_only_and_the_loss_stays_float32(tmp_path: Path, single:
     assert run.codes == [0], run.output
     observed = run.metrics().observed
     assert (observed.master_dtype, observed.compute_dtype, observed.reduce_dtype, observed.loss_dtype) == (
-        "float32", "bfloat16", "bfloat16", "float32")
+        "float32",
+        "bfloat16",
+        "bfloat16",
+        "float32",
+    )
     assert run.metrics().loss == pytest.approx(single.metrics().loss, abs=BF16_GAP)
     assert run.metrics().grad_norm == pytest.approx(single.metrics().grad_norm, rel=BF16_NORM_GAP)
     assert len({loss * 32 % 1 for loss in run.metrics().loss}) > 10  # a bf16 loss near 6 moves in steps of 1/32
@@ -223,7 +281,9 @@ def test_rows_are_tokenized_by_one_rank_of_each_node(fsdp: Finished, hsdp: Finis
 
 
 @pytest.mark.parametrize("kind", ["ddp", "fsdp"])
-def test_accelerate_launch_trains_what_torchrun_trains(request: pytest.FixtureRequest, tmp_path: Path, kind: str) -> None:
+def test_accelerate_launch_trains_what_torchrun_trains(
+    request: pytest.FixtureRequest, tmp_path: Path, kind: str
+) -> None:
     """With its bf16 and, for FSDP, its environment for resharding turned round: the program's word counts."""
     theirs: Finished = request.getfixturevalue(kind)
     launcher = [*ACCELERATE, str(ROOT / f"training/accelerate/{kind}_1node_8gpu.yaml"), "--num_processes", "2"]
@@ -265,7 +325,9 @@ def test_fsdp_entrypoint_refuses_to_train_as_ddp(tmp_path: Path) -> None:
 
 
 def test_recomputation_that_was_asked_for_and_is_not_there_is_refused_after_one_step(tmp_path: Path) -> None:
-    run = one_node(tmp_path / "refused", "train_fsdp_single_node", "--activation-checkpointing", drill="no-checkpointing")
+    run = one_node(
+        tmp_path / "refused", "train_fsdp_single_node", "--activation-checkpointing", drill="no-checkpointing"
+    )
     require_refused(run, "recomputed layers of 4: asked 4, observed 0")
     assert run.value(0, "train.variant.differences") == 1
 

@@ -14,10 +14,19 @@ RECORDS = FIXTURES / "training"
 
 def scaling(results: Path, *, reference_step_s: float, share: float) -> Verdict:
     """Of a DDP run on two ranks, each of which made `share` of the tokens/s of the one-GPU run."""
-    folder = runs.open_run(PHASES["run_ddp_1node"], nodes=["n0"], gpus_per_node=2, ranks_per_node=2,
-                           profile=profile.load("generic"), argv=[], results=results)
-    for stem, names in (("run_1gpu", (runs.REFERENCE_ARGS, runs.REFERENCE_METRICS)),
-                        ("run_ddp_1node", (runs.RUN_ARGS, runs.METRICS))):
+    folder = runs.open_run(
+        PHASES["run_ddp_1node"],
+        nodes=["n0"],
+        gpus_per_node=2,
+        ranks_per_node=2,
+        profile=profile.load("generic"),
+        argv=[],
+        results=results,
+    )
+    for stem, names in (
+        ("run_1gpu", (runs.REFERENCE_ARGS, runs.REFERENCE_METRICS)),
+        ("run_ddp_1node", (runs.RUN_ARGS, runs.METRICS)),
+    ):
         for source, name in zip((runs.RUN_ARGS, runs.METRICS), names, strict=True):
             (folder / name).parent.mkdir(exist_ok=True)
             (folder / name).write_text((RECORDS / stem / source).read_text())

@@ -54,7 +54,12 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[subprocess.Com
     (folder / "raw").mkdir()
     yield subprocess.run(
         [sys.executable, "-c", WATCHED, str(SOURCE / "train_single_gpu.py"), "--run-dir", str(folder), "--steps", "3"],
-        capture_output=True, text=True, timeout=120, check=False, env=os.environ | {"OMP_NUM_THREADS": "1"})
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
 
 
 def test_no_step_of_a_training_looks_at_position_ids(watched: subprocess.CompletedProcess[str]) -> None:
@@ -82,9 +87,15 @@ def test_names_that_another_version_does_not_have_are_left_alone(monkeypatch: py
     import nowait
     from transformers import masking_utils
 
-    monkeypatch.setattr(nowait, "REPLACED", (("transformers.no_such_module", "f", nowait._copies_as_before),
-                                             ("transformers.masking_utils", "no_such_name", nowait._copies_as_before),
-                                             *nowait.REPLACED[:1]))
+    monkeypatch.setattr(
+        nowait,
+        "REPLACED",
+        (
+            ("transformers.no_such_module", "f", nowait._copies_as_before),
+            ("transformers.masking_utils", "no_such_name", nowait._copies_as_before),
+            *nowait.REPLACED[:1],
+        ),
+    )
     with nowait.without_waits():
         assert not hasattr(masking_utils, "no_such_name")
         assert masking_utils.find_packed_sequence_indices("positions") is None
@@ -106,12 +117,17 @@ def model_of(layers: int) -> Any:
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    config = json.loads((ROOT / "training/models/tiny.json").read_text()) | {"num_hidden_layers": layers, "use_cache": False}
+    config = json.loads((ROOT / "training/models/tiny.json").read_text()) | {
+        "num_hidden_layers": layers,
+        "use_cache": False,
+    }
     torch.manual_seed(0)
     return AutoModelForCausalLM.from_config(AutoConfig.for_model(**config)).train()
 
 
-def test_many_blocks_are_compiled_once_after_the_hooks_of_the_first_step_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_blocks_are_compiled_once_after_the_hooks_of_the_first_step_are_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     import fast
     import meter
     import observe
@@ -155,8 +171,12 @@ def test_norms_on_the_host_and_losses_on_the_device_are_looked_at_together(monke
 
     monkeypatch.setattr(finite, "to_host", lambda values: torch.full(values.shape, 1.0) if values.is_meta else values)
     check = finite.FiniteCheck()
-    check.trainer = SimpleNamespace(recent_steps=lambda most: (torch.empty(most, device="meta"),
-                                                               [torch.tensor(1.0)] * (most - 1) + [torch.tensor(math.nan)]))
+    check.trainer = SimpleNamespace(
+        recent_steps=lambda most: (
+            torch.empty(most, device="meta"),
+            [torch.tensor(1.0)] * (most - 1) + [torch.tensor(math.nan)],
+        )
+    )
     with pytest.raises(finite.NotFinite, match=f"step {finite.CHECK_EVERY}: the gradient norm is nan"):
         check.on_step_end(None, SimpleNamespace(global_step=finite.CHECK_EVERY), None)
 

@@ -84,9 +84,15 @@ class Bench:
         source = self.pattern(count)
         mine = self.given(source * self.weight(self.rank))
         buffer = self.torch.empty_like(source)
-        return Operation(nbytes=count * 4, prepare=lambda: buffer.copy_(mine), run=lambda: self.dist.all_reduce(buffer),
-                         result=lambda: buffer, expected=source * self.weights(), origin=[None],
-                         factor=2 * (self.world - 1) / self.world)
+        return Operation(
+            nbytes=count * 4,
+            prepare=lambda: buffer.copy_(mine),
+            run=lambda: self.dist.all_reduce(buffer),
+            result=lambda: buffer,
+            expected=source * self.weights(),
+            origin=[None],
+            factor=2 * (self.world - 1) / self.world,
+        )
 
     def all_gather(self, size):
         """size = bytes of the gathered result."""
@@ -94,9 +100,15 @@ class Bench:
         mine = self.given(self.pattern(count) * (self.rank + 1))
         result = self.torch.empty(count * self.world, device=self.device)
         expected = self.torch.cat([self.pattern(count) * (rank + 1) for rank in range(self.world)])
-        return Operation(nbytes=count * self.world * 4, prepare=result.zero_, run=lambda: self._gather(result, mine),
-                         result=lambda: result, expected=expected, origin=list(range(self.world)),
-                         factor=(self.world - 1) / self.world)
+        return Operation(
+            nbytes=count * self.world * 4,
+            prepare=result.zero_,
+            run=lambda: self._gather(result, mine),
+            result=lambda: result,
+            expected=expected,
+            origin=list(range(self.world)),
+            factor=(self.world - 1) / self.world,
+        )
 
     def reduce_scatter(self, size):
         """size = bytes of the whole input."""
@@ -104,26 +116,48 @@ class Bench:
         whole = self.given(self.pattern(count * self.world) * self.weight(self.rank))
         result = self.torch.empty(count, device=self.device)
         expected = self.pattern(count, offset=count * self.rank) * self.weights()
-        return Operation(nbytes=count * self.world * 4, prepare=result.zero_, run=lambda: self._scatter(result, whole),
-                         result=lambda: result, expected=expected, origin=[None], factor=(self.world - 1) / self.world)
+        return Operation(
+            nbytes=count * self.world * 4,
+            prepare=result.zero_,
+            run=lambda: self._scatter(result, whole),
+            result=lambda: result,
+            expected=expected,
+            origin=[None],
+            factor=(self.world - 1) / self.world,
+        )
 
     def all_to_all(self, size):
         """size = bytes that each rank sends, its own part included. The part for rank d starts its pattern at d."""
         count = size // 4 // self.world
-        mine = self.given(self.torch.cat([self.pattern(count, offset=to) for to in range(self.world)]) * (self.rank + 1))
+        mine = self.given(
+            self.torch.cat([self.pattern(count, offset=to) for to in range(self.world)]) * (self.rank + 1)
+        )
         result = self.torch.empty_like(mine)
         expected = self.torch.cat([self.pattern(count, offset=self.rank) * (rank + 1) for rank in range(self.world)])
-        return Operation(nbytes=count * self.world * 4, prepare=result.zero_,
-                         run=lambda: self.dist.all_to_all_single(result, mine), result=lambda: result, expected=expected,
-                         origin=list(range(self.world)), factor=(self.world - 1) / self.world)
+        return Operation(
+            nbytes=count * self.world * 4,
+            prepare=result.zero_,
+            run=lambda: self.dist.all_to_all_single(result, mine),
+            result=lambda: result,
+            expected=expected,
+            origin=list(range(self.world)),
+            factor=(self.world - 1) / self.world,
+        )
 
     def broadcast(self, size):
         """From rank 0; size = bytes of the buffer."""
         count = size // 4
         buffer = self.torch.empty(count, device=self.device)
         mine = self.given(self.pattern(count)) if self.rank == 0 else self.torch.zeros(count, device=self.device)
-        return Operation(nbytes=count * 4, prepare=lambda: buffer.copy_(mine), run=lambda: self.dist.broadcast(buffer, src=0),
-                         result=lambda: buffer, expected=self.pattern(count), origin=[0], factor=1)
+        return Operation(
+            nbytes=count * 4,
+            prepare=lambda: buffer.copy_(mine),
+            run=lambda: self.dist.broadcast(buffer, src=0),
+            result=lambda: buffer,
+            expected=self.pattern(count),
+            origin=[0],
+            factor=1,
+        )
 
     def sendrecv(self, size):
         """Each rank to the next and from the one before, all at once; size = bytes sent by a rank."""
@@ -137,8 +171,15 @@ class Bench:
             for work in self.dist.batch_isend_irecv(p2p):
                 work.wait()
 
-        return Operation(nbytes=count * 4, prepare=result.zero_, run=run, result=lambda: result,
-                         expected=self.pattern(count) * (before + 1), origin=[before], factor=1)
+        return Operation(
+            nbytes=count * 4,
+            prepare=result.zero_,
+            run=run,
+            result=lambda: result,
+            expected=self.pattern(count) * (before + 1),
+            origin=[before],
+            factor=1,
+        )
 
     def synchronize(self):
         if self.device.type == "cuda":

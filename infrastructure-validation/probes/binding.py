@@ -76,13 +76,21 @@ def near_gpu(facts, gpu, numa=NUMA):
         return
     allowed = os.sched_getaffinity(0)
     near = allowed & cpus((numa / f"node{at}" / "cpulist").read_text())
-    facts.saw(quantity, len(near) / len(allowed), "share",
-              remark=f"{gpu} sits at NUMA node {at}, {len(near)} of {len(allowed)} CPUs too")
+    facts.saw(
+        quantity,
+        len(near) / len(allowed),
+        "share",
+        remark=f"{gpu} sits at NUMA node {at}, {len(near)} of {len(allowed)} CPUs too",
+    )
 
 
 def cpus(text):
-    """"0-2,8" -> {0, 1, 2, 8}"""
-    return {cpu for first, last in re.findall(r"(\d+)(?:-(\d+))?", text) for cpu in range(int(first), int(last or first) + 1)}
+    """ "0-2,8" -> {0, 1, 2, 8}"""
+    return {
+        cpu
+        for first, last in re.findall(r"(\d+)(?:-(\d+))?", text)
+        for cpu in range(int(first), int(last or first) + 1)
+    }
 
 
 def cores():

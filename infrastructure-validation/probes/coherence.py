@@ -115,7 +115,9 @@ def see_step(circle):
             writers.append(writer)
             continue
         for quantity, unit in (("append", "flag"), ("rename", "flag"), ("unlink", "flag"), ("late_lookup_s", "s")):
-            circle.facts.unknown(f"smoke.fs.pair.{quantity}", unit, f"no file of {writer} is seen here", circle.incoming(writer))
+            circle.facts.unknown(
+                f"smoke.fs.pair.{quantity}", unit, f"no file of {writer} is seen here", circle.incoming(writer)
+            )
     late = wait_for(circle.files(writers, "late"), NEW)  # first: it is timed, and all are waited for together
     appended = wait_for(circle.files(writers, "data"), FIRST + MORE)
     renamed = wait_for(circle.files(writers, "swap"), NEW)
@@ -270,7 +272,9 @@ def main():
     nodes, usable = sys.argv[3].split(","), sys.argv[4].split(",")
     if facts.at not in nodes:
         sys.exit(f"coherence.py: {facts.at} is none of {sys.argv[3]}")
-    rounds = [int(number) for number in sys.argv[5].split(",") if number]  # none: one node, which says whether it can write
+    rounds = [
+        int(number) for number in sys.argv[5].split(",") if number
+    ]  # none: one node, which says whether it can write
     STEPS[sys.argv[1]](Circle(facts, sys.argv[2], nodes, usable, rounds))
     facts.finish()
 

@@ -69,7 +69,9 @@ def main():
             os._exit(3)
         for size in sizes:
             results = measure(bench, collective, size, facts, scale)
-            parts.append([{origin: count for origin, count in wrong.items() if origin is not None} for wrong in results])
+            parts.append(
+                [{origin: count for origin, count in wrong.items() if origin is not None} for wrong in results]
+            )
             sums.append([wrong.get(None, 0) for wrong in results])
             names.append(collective.__name__)
     moved = bench.gather(transport.sent_since(before))
@@ -77,7 +79,9 @@ def main():
     if facts is not None:
         say_wrong(facts, scale, members, parts, sums, names)
         for (host, number, _, _), seconds in zip(members, local_s, strict=True):
-            facts.saw("nccl.rank.local_time", round(seconds / statistics.median(local_s), 3), "ratio", f"{host}/rank{number}")
+            facts.saw(
+                "nccl.rank.local_time", round(seconds / statistics.median(local_s), 3), "ratio", f"{host}/rank{number}"
+            )
         if not cuda:  # a ring crosses each host once: the least that one host sends in all timed all_reduces
             least = 0 if len({host for host, *_ in members}) == 1 else REPETITIONS * sum(sizes)
             carried, why = transport.carriers(moved, least)
@@ -95,8 +99,9 @@ def main():
 def join(task):
     """Who this rank is, for torch: what Slurm says, except in a drill."""
     if asked("separate-communicators") is not None:
-        os.environ.update(RANK=os.environ["SLURM_LOCALID"], WORLD_SIZE=os.environ["SLURM_NTASKS_PER_NODE"],
-                          MASTER_ADDR="127.0.0.1")
+        os.environ.update(
+            RANK=os.environ["SLURM_LOCALID"], WORLD_SIZE=os.environ["SLURM_NTASKS_PER_NODE"], MASTER_ADDR="127.0.0.1"
+        )
     else:
         os.environ.update(RANK=str(task), WORLD_SIZE=os.environ["SLURM_NTASKS"])
 
@@ -140,7 +145,12 @@ def measure(bench, collective, size, facts, scale):
         facts.saw(f"nccl.{name}.time@{at}", round(median * 1e6, 1), "us", scale)
         facts.saw(f"nccl.{name}.time_spread@{at}", round((max(slowest) - min(slowest)) / median, 3), "share", scale)
         if bench.world > 1:
-            facts.saw(f"nccl.{name}.busbw@{at}", float(f"{operation.nbytes / median * operation.factor / 1e9:.4g}"), "GB/s", scale)
+            facts.saw(
+                f"nccl.{name}.busbw@{at}",
+                float(f"{operation.nbytes / median * operation.factor / 1e9:.4g}"),
+                "GB/s",
+                scale,
+            )
     return wrong
 
 
@@ -149,8 +159,10 @@ def say_wrong(facts, scale, members, parts, sums, names):
 
     names: the collective of each step of parts and sums.
     """
-    per_step = [sum(added) + sum(count for origins in step for count in origins.values())
-                for step, added in zip(parts, sums, strict=True)]
+    per_step = [
+        sum(added) + sum(count for origins in step for count in origins.values())
+        for step, added in zip(parts, sums, strict=True)
+    ]
     total, where = sum(per_step), dict.fromkeys(name for name, count in zip(names, per_step, strict=True) if count)
     remark = f"in {', '.join(where)}" if where else None
     facts.saw("nccl.wrong_values", total, "count", scale, remark)
@@ -162,9 +174,17 @@ def say_wrong(facts, scale, members, parts, sums, names):
     untold = total > 0 and not any(blamed.values())
     for rank, (host, number, _, _) in enumerate(members):
         if untold:
-            facts.unknown("nccl.rank.wrong_values", "count", "only sums are wrong, and on every rank", f"{host}/rank{number}")
+            facts.unknown(
+                "nccl.rank.wrong_values", "count", "only sums are wrong, and on every rank", f"{host}/rank{number}"
+            )
         else:
-            facts.saw("nccl.rank.wrong_values", blamed[rank], "count", f"{host}/rank{number}", remark if blamed[rank] else None)
+            facts.saw(
+                "nccl.rank.wrong_values",
+                blamed[rank],
+                "count",
+                f"{host}/rank{number}",
+                remark if blamed[rank] else None,
+            )
 
 
 if __name__ == "__main__":

@@ -40,12 +40,20 @@ def main():
         facts.saw("smoke.compute.gpu.wrong_values", wrong, "count", f"{facts.at}/{each}")
         facts.saw("smoke.compute.gpu.tflops", round(tflops, 4), "TFLOP/s", f"{facts.at}/{each}", spread)
     bad = [each for each, (wrong, _, _) in zip(who, results, strict=True) if wrong]
-    facts.saw("smoke.compute.wrong_values", sum(wrong for wrong, _, _ in results), "count",
-              remark=f"wrong values on {', '.join(bad)}" if bad else None)
+    facts.saw(
+        "smoke.compute.wrong_values",
+        sum(wrong for wrong, _, _ in results),
+        "count",
+        remark=f"wrong values on {', '.join(bad)}" if bad else None,
+    )
     # the slowest one counts: a job waits for it
     slowest = min(range(len(devices)), key=lambda index: results[index][1])
-    facts.saw("smoke.compute.tflops", round(results[slowest][1], 4), "TFLOP/s",
-              remark=f"{who[slowest]}, {results[slowest][2]}")
+    facts.saw(
+        "smoke.compute.tflops",
+        round(results[slowest][1], 4),
+        "TFLOP/s",
+        remark=f"{who[slowest]}, {results[slowest][2]}",
+    )
     if devices[0].type == "cuda":
         copies(torch, devices, who, facts)
     else:
@@ -73,8 +81,13 @@ def factors(size):
     """Two sequences of small whole numbers, and the 7 x 7 table of what their product must be."""
     left, right = [index - 3 for index in range(PERIOD)], [(2 * index) % PERIOD - 3 for index in range(PERIOD)]
     turns = size // PERIOD
-    table = [[turns * sum(left[(row + k) % PERIOD] * right[(k + column) % PERIOD] for k in range(PERIOD))
-              for column in range(PERIOD)] for row in range(PERIOD)]
+    table = [
+        [
+            turns * sum(left[(row + k) % PERIOD] * right[(k + column) % PERIOD] for k in range(PERIOD))
+            for column in range(PERIOD)
+        ]
+        for row in range(PERIOD)
+    ]
     return left, right, table
 
 

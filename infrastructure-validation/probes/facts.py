@@ -44,8 +44,12 @@ class Facts:
     def finish(self):
         """The probe came to its end and wrote this many facts. For which run, and when: no other's can be taken for them."""
         cost = os.times()
-        self.saw(f"probe.{self.probe}.cpu_s", round(sum(cost[:4]), 2), "s",  # the tools that it started too
-                 remark=f"what the probe itself took of one core, in {time.monotonic() - self.begun:.1f} s")
+        self.saw(
+            f"probe.{self.probe}.cpu_s",
+            round(sum(cost[:4]), 2),
+            "s",  # the tools that it started too
+            remark=f"what the probe itself took of one core, in {time.monotonic() - self.begun:.1f} s",
+        )
         run = Path(os.environ.get("RUN_DIR", "")).name
         utc = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         self._line({"probe": self.probe, "at": _bounded(self.at, MAX_NAME), "end": self.count, "run": run, "utc": utc})
@@ -53,9 +57,14 @@ class Facts:
     def _write(self, quantity, subject, value, unit, why):
         """A fact that is too long is told as far as it fits, and never kills the probe: others would be lost with it."""
         self.count += 1
-        fact = {"probe": self.probe, "at": _bounded(self.at, MAX_NAME), "subject": _bounded(subject or self.at, MAX_NAME),
-                "quantity": _bounded(quantity, MAX_NAME), "value": _bounded(value) if isinstance(value, str) else value,
-                "unit": unit}
+        fact = {
+            "probe": self.probe,
+            "at": _bounded(self.at, MAX_NAME),
+            "subject": _bounded(subject or self.at, MAX_NAME),
+            "quantity": _bounded(quantity, MAX_NAME),
+            "value": _bounded(value) if isinstance(value, str) else value,
+            "unit": unit,
+        }
         if why is not None:
             fact["why"] = _bounded(why)
         if len(json.dumps(fact)) > MAX_LINE_BYTES:

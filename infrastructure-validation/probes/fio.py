@@ -26,15 +26,34 @@ def command(file, direction, mib, rate_mib=None):
     """For a run in the folder of `file`: fio takes colons in a path for separators."""
     what = [f"--size={mib}M", "--end_fsync=1"] if direction == "write" else ["--invalidate=1"]
     slowed = [] if rate_mib is None else [f"--rate={rate_mib}m"]
-    return ["fio", f"--name={direction}", f"--rw={direction}", f"--filename={file.name}", "--bs=1M", "--ioengine=psync", "--thread",
-            "--fallocate=none", f"--runtime={LIMIT_S}", "--output-format=json", *what, *slowed]
+    return [
+        "fio",
+        f"--name={direction}",
+        f"--rw={direction}",
+        f"--filename={file.name}",
+        "--bs=1M",
+        "--ioengine=psync",
+        "--thread",
+        "--fallocate=none",
+        f"--runtime={LIMIT_S}",
+        "--output-format=json",
+        *what,
+        *slowed,
+    ]
 
 
 def run(file, direction, mib, rate_mib=None):
     """(GB/s, MiB moved, by what in words). The JSON is kept beside the file. Raises NoFigure."""
     try:
-        done = subprocess.run(command(file, direction, mib, rate_mib), cwd=str(file.parent), capture_output=True, text=True,
-                              timeout=LIMIT_S + PATIENCE_S, stdin=subprocess.DEVNULL, check=False)
+        done = subprocess.run(
+            command(file, direction, mib, rate_mib),
+            cwd=str(file.parent),
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_S + PATIENCE_S,
+            stdin=subprocess.DEVNULL,
+            check=False,
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise NoFigure(f"fio: {error}") from error
     file.with_suffix(f".{direction}.fio.json").write_text(done.stdout)
@@ -54,7 +73,9 @@ def figures(text, direction, said=""):
         if not math.isfinite(speed):
             raise ValueError(f"{speed} GB/s")
     except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError) as problem:
-        raise NoFigure(f"fio's output cannot be read ({type(problem).__name__}); {said or 'it said nothing'}") from problem
+        raise NoFigure(
+            f"fio's output cannot be read ({type(problem).__name__}); {said or 'it said nothing'}"
+        ) from problem
     if error:
         raise NoFigure(f"fio: {why}")
     if speed <= 0:

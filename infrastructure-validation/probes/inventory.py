@@ -21,7 +21,11 @@ from kernel_log import kernel_log
 from software import software
 
 GIB = 2**30
-LIMITS = {"memlock": resource.RLIMIT_MEMLOCK, "nproc": resource.RLIMIT_NPROC, "stack": resource.RLIMIT_STACK}  # may be unlimited
+LIMITS = {
+    "memlock": resource.RLIMIT_MEMLOCK,
+    "nproc": resource.RLIMIT_NPROC,
+    "stack": resource.RLIMIT_STACK,
+}  # may be unlimited
 CPUS = Path("/sys/devices/system/cpu")
 ONLINE = CPUS / "online"
 NUMA = Path("/sys/devices/system/node")
@@ -76,13 +80,15 @@ def cpu_topology(cpus, numa):
     placed = [path / "topology" for path in sorted(cpus.glob("cpu[0-9]*")) if (path / "topology").is_dir()]
     if not placed:
         raise ValueError("no CPU has a topology")
-    cores = [((path / "physical_package_id").read_text().strip(), (path / "core_id").read_text().strip()) for path in placed]
+    cores = [
+        ((path / "physical_package_id").read_text().strip(), (path / "core_id").read_text().strip()) for path in placed
+    ]
     sockets, nodes = len({socket for socket, _ in cores}), len(list(numa.glob("node[0-9]*")))
     return f"sockets {sockets}, cores {len(set(cores))}, threads {len(cores)}, NUMA nodes {nodes}"
 
 
 def cpus_online(text):
-    """"0-3,8" -> 5."""
+    """ "0-3,8" -> 5."""
     return sum(int(last or first) - int(first) + 1 for first, last in re.findall(r"(\d+)(?:-(\d+))?", text))
 
 
@@ -98,7 +104,9 @@ def limits(facts):
 def gpu(facts, raw):
     devices, names = gpus.devices(), gpus.uuids()
     facts.saw("discovery.gpu.count", len(devices), "count")
-    facts.saw("discovery.gpu.identities", [gpus.identity(minor, path, names) for minor, path in devices.items()], "text")
+    facts.saw(
+        "discovery.gpu.identities", [gpus.identity(minor, path, names) for minor, path in devices.items()], "text"
+    )
     library, why_not = nvml.library()
     if library is not None:
         nvml.read(facts, library)

@@ -71,11 +71,15 @@ def read_kmsg(path):
     finally:
         os.close(fd)
     # a line that begins with a blank belongs to the record before it
-    return [line for line in b"".join(records).decode(errors="replace").splitlines() if line and not line.startswith(" ")]
+    return [
+        line for line in b"".join(records).decode(errors="replace").splitlines() if line and not line.startswith(" ")
+    ]
 
 
 def read_journal():
-    answer = subprocess.run(JOURNAL, capture_output=True, text=True, errors="replace", timeout=10, check=True).stdout.splitlines()
+    answer = subprocess.run(
+        JOURNAL, capture_output=True, text=True, errors="replace", timeout=10, check=True
+    ).stdout.splitlines()
     if not any(line.startswith("Linux version") for line in answer):
         raise OSError(errno.ENODATA, "the journal does not hold this boot's first message")
     return answer

@@ -60,9 +60,11 @@ def gpu_reader():
             return ""
 
     def read():
-        return (over_all(max, lambda handle: pynvml.nvmlDeviceGetUtilizationRates(handle).gpu, "{}"),
-                over_all(sum, lambda handle: pynvml.nvmlDeviceGetPowerUsage(handle) / 1000, "{:.0f}"),
-                over_all(max, lambda handle: pynvml.nvmlDeviceGetTemperature(handle, pynvml.NVML_TEMPERATURE_GPU), "{}"))
+        return (
+            over_all(max, lambda handle: pynvml.nvmlDeviceGetUtilizationRates(handle).gpu, "{}"),
+            over_all(sum, lambda handle: pynvml.nvmlDeviceGetPowerUsage(handle) / 1000, "{:.0f}"),
+            over_all(max, lambda handle: pynvml.nvmlDeviceGetTemperature(handle, pynvml.NVML_TEMPERATURE_GPU), "{}"),
+        )
 
     return read if handles else lambda: ("", "", "")
 
@@ -93,8 +95,19 @@ def main():
         over_rdma = ["" if count is None else count for count in rdma()]
         gpus = gpu()
         own = 100 * (time.process_time() - own_before) / max(PERIOD_S, time.monotonic() - begun)
-        print(node, f"{time.time():.3f}", f"{busy:.1f}", f"{memory_used_gib():.2f}", sent, received, *gpus, f"{own:.2f}",
-              *over_rdma, sep=",", flush=True)
+        print(
+            node,
+            f"{time.time():.3f}",
+            f"{busy:.1f}",
+            f"{memory_used_gib():.2f}",
+            sent,
+            received,
+            *gpus,
+            f"{own:.2f}",
+            *over_rdma,
+            sep=",",
+            flush=True,
+        )
         due = after(due, time.monotonic())
 
 

@@ -105,6 +105,7 @@ def _nvlink_errors(counter):
 
     A generation that does not count this kind says NotSupported (NVLink 5 has other counters): unknown, not 0.
     """
+
     def ask(nvml, gpu):
         links = _links_up(nvml, gpu)
         if not links:
@@ -145,8 +146,11 @@ QUESTIONS = (
     ("discovery.gpu.ecc_corrected", "count", _corrected),
     ("discovery.gpu.remap_pending", "flag", lambda nvml, gpu: bool(nvml.nvmlDeviceGetRemappedRows(gpu)[2])),
     ("discovery.gpu.remap_failed", "flag", lambda nvml, gpu: bool(nvml.nvmlDeviceGetRemappedRows(gpu)[3])),
-    ("discovery.gpu.pcie_lanes_lost", "count",
-     lambda nvml, gpu: nvml.nvmlDeviceGetMaxPcieLinkWidth(gpu) - nvml.nvmlDeviceGetCurrPcieLinkWidth(gpu)),
+    (
+        "discovery.gpu.pcie_lanes_lost",
+        "count",
+        lambda nvml, gpu: nvml.nvmlDeviceGetMaxPcieLinkWidth(gpu) - nvml.nvmlDeviceGetCurrPcieLinkWidth(gpu),
+    ),
     # an idle GPU lowers it to save power, so that it is no verdict
     ("discovery.gpu.pcie_generation", "count", lambda nvml, gpu: nvml.nvmlDeviceGetCurrPcieLinkGeneration(gpu)),
     ("discovery.gpu.nvlinks", "count", _nvlinks),

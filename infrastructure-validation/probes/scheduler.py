@@ -52,7 +52,9 @@ def attempt(facts):
     count = int(os.environ.get("SLURM_RESTART_COUNT", "0"))
     print(f"{facts.at} restarts {count}", flush=True)
     if count == 0:
-        done = subprocess.run(["scontrol", "requeue", os.environ["SLURM_JOB_ID"]], capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            ["scontrol", "requeue", os.environ["SLURM_JOB_ID"]], capture_output=True, text=True, check=False
+        )
         if done.returncode != 0:
             sys.exit(f"scontrol requeue: {done.stderr.strip()}")
         time.sleep(ATTEMPT_PATIENCE_S)  # Slurm ends us

@@ -41,13 +41,24 @@ BASE = {
 }
 QUERIES = (  # (name, what nvidia-smi is asked, its fields without the leading uuid, what an unsaid value means)
     ("gpu", "--query-gpu=uuid,", BASE, None),
-    ("slowdown", "--query-gpu=uuid,", {"clocks_event_reasons.active": ("discovery.gpu.slowdown", "text", _slowdown)}, None),
+    (
+        "slowdown",
+        "--query-gpu=uuid,",
+        {"clocks_event_reasons.active": ("discovery.gpu.slowdown", "text", _slowdown)},
+        None,
+    ),
     # a GPU without MIG, and one without a fabric, says N/A
     ("mig", "--query-gpu=uuid,", {"mig.mode.current": ("discovery.gpu.mig", "text", _mig)}, "not supported"),
     ("fabric", "--query-gpu=uuid,", {"fabric.state": ("discovery.gpu.fabric", "text", str.lower)}, "not supported"),
-    ("remapped", "--query-remapped-rows=gpu_uuid,", {
-        "remapped_rows.pending": ("discovery.gpu.remap_pending", "flag", lambda text: bool(int(text))),
-        "remapped_rows.failure": ("discovery.gpu.remap_failed", "flag", lambda text: bool(int(text)))}, None),
+    (
+        "remapped",
+        "--query-remapped-rows=gpu_uuid,",
+        {
+            "remapped_rows.pending": ("discovery.gpu.remap_pending", "flag", lambda text: bool(int(text))),
+            "remapped_rows.failure": ("discovery.gpu.remap_failed", "flag", lambda text: bool(int(text))),
+        },
+        None,
+    ),
 )
 NODE_WIDE = ("discovery.gpu.driver",)
 TEXTS = (("q", ("-q",)), ("topo", ("topo", "-m")))  # for people, and for parsers/topology.py
@@ -85,7 +96,9 @@ def read(facts, keep, run=subprocess.run):
         for uuid in uuids:  # a GPU that one answer leaves out would not be missed beside the others
             if uuid not in [cells[0] for cells in rows]:
                 for quantity, unit, _ in fields.values():
-                    facts.unknown(quantity, unit, f"nvidia-smi's answer about {name} leaves this GPU out", f"{facts.at}/{uuid}")
+                    facts.unknown(
+                        quantity, unit, f"nvidia-smi's answer about {name} leaves this GPU out", f"{facts.at}/{uuid}"
+                    )
     _processes(facts, uuids, keep, run)
 
 
@@ -133,7 +146,9 @@ def _row(facts, cells, fields, absent):
             facts.saw(quantity, value, unit, where)
     if widths:
         if None in widths.values():
-            facts.unknown("discovery.gpu.pcie_lanes_lost", "count", "nvidia-smi does not say the width of the link", subject)
+            facts.unknown(
+                "discovery.gpu.pcie_lanes_lost", "count", "nvidia-smi does not say the width of the link", subject
+            )
         else:
             facts.saw("discovery.gpu.pcie_lanes_lost", widths["width_max"] - widths["width"], "count", subject)
 

@@ -10,8 +10,13 @@ import sys
 from pathlib import Path
 
 # what a launch or a collective loads from the node itself; soname -> short name
-LIBRARIES = {"libc.so.6": "libc", "libcuda.so.1": "libcuda", "libnccl.so.2": "libnccl", "libibverbs.so.1": "libibverbs",
-             "libmunge.so.2": "libmunge"}
+LIBRARIES = {
+    "libc.so.6": "libc",
+    "libcuda.so.1": "libcuda",
+    "libnccl.so.2": "libnccl",
+    "libibverbs.so.1": "libibverbs",
+    "libmunge.so.2": "libmunge",
+}
 HASHED_BYTES = 16 * 2**20  # of each end; libcuda and libnccl hold hundreds of MB
 OS_RELEASE = Path("/etc/os-release")
 ABSENT = "absent"  # looked for and not there: an observation like any other, and it must be the same on all nodes

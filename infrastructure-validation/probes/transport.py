@@ -4,14 +4,20 @@ from pathlib import Path
 
 RDMA = Path("/sys/class/infiniband")
 # bytes per count, sent, received: InfiniBand and RoCE count words of 4 bytes; EFA counts bytes
-COUNTERS = ((4, "counters/port_xmit_data", "counters/port_rcv_data"), (1, "hw_counters/tx_bytes", "hw_counters/rx_bytes"))
+COUNTERS = (
+    (4, "counters/port_xmit_data", "counters/port_rcv_data"),
+    (1, "hw_counters/tx_bytes", "hw_counters/rx_bytes"),
+)
 
 
 def interface_bytes():
     """{interface: bytes sent}, without the loopback."""
     lines = Path("/proc/net/dev").read_text().splitlines()[2:]
-    return {name.strip(): int(cells.split()[8])
-            for name, _, cells in (line.partition(":") for line in lines) if name.strip() != "lo"}
+    return {
+        name.strip(): int(cells.split()[8])
+        for name, _, cells in (line.partition(":") for line in lines)
+        if name.strip() != "lo"
+    }
 
 
 def sent_since(before):
@@ -27,15 +33,19 @@ def active_rdma_devices():
 def rdma_reader(rdma=RDMA):
     """A function that returns (sent, received): bytes over all active RDMA ports, which /proc/net/dev does not see. (None, None)
     where there is none, or one does not count: a sum without one of them would be a wrong number."""
-    active = [path.parent for path in sorted(rdma.glob("*/ports/*/state")) if "ACTIVE" in path.read_text(errors="replace")]
+    active = [
+        path.parent for path in sorted(rdma.glob("*/ports/*/state")) if "ACTIVE" in path.read_text(errors="replace")
+    ]
     counters = [_counters(port) for port in active]
     if not counters or None in counters:
         return lambda: (None, None)
 
     def read():
         try:
-            return (sum(unit * int(sent.read_text()) for unit, sent, _ in counters),
-                    sum(unit * int(received.read_text()) for unit, _, received in counters))
+            return (
+                sum(unit * int(sent.read_text()) for unit, sent, _ in counters),
+                sum(unit * int(received.read_text()) for unit, _, received in counters),
+            )
         except (OSError, ValueError):
             return None, None
 

@@ -24,10 +24,19 @@ from playbook import playbook
 pytestmark = pytest.mark.cluster
 JOB_MUST_END_WITHIN_S = 30
 IN_EVERY_TEST = {
-    "node-off-unnoticed", "gpu-missing", "clock-off", "kernel-log-unreadable",
-    "path-not-shared", "two-tasks-one-gpu", "no-devices-confined", "wrong-matmul",
-    "separate-communicators", "slow-pair",
-    "rank-killed", "fsdp-not-applied", "results-truncated",
+    "node-off-unnoticed",
+    "gpu-missing",
+    "clock-off",
+    "kernel-log-unreadable",
+    "path-not-shared",
+    "two-tasks-one-gpu",
+    "no-devices-confined",
+    "wrong-matmul",
+    "separate-communicators",
+    "slow-pair",
+    "rank-killed",
+    "fsdp-not-applied",
+    "results-truncated",
 }
 HERE = [drill for drill in DRILLS if drill.needs_expected is None]
 PERFORMED = HERE if os.environ.get("BRINGUP_ALL_DRILLS") else [drill for drill in HERE if drill.id in IN_EVERY_TEST]
@@ -60,10 +69,18 @@ def test_the_fault_is_found_on_the_right_subject(request: pytest.FixtureRequest,
 
 def test_a_drill_run_that_is_interrupted_leaves_no_cluster_and_goes_on_where_it_was():
     def started(*arguments: str) -> subprocess.Popen[str]:
-        return subprocess.Popen([*BRINGUP, "drill", *arguments], cwd=CHECKOUT, env={**os.environ, "BRINGUP_RUN_NAME": name},
-                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
+        return subprocess.Popen(
+            [*BRINGUP, "drill", *arguments],
+            cwd=CHECKOUT,
+            env={**os.environ, "BRINGUP_RUN_NAME": name},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
 
     name = f"test-{uuid.uuid4().hex[:8]}"
+
     def clusters() -> list[Path]:
         return list(Path("/tmp").glob(f"bringup-drill-{name}-*"))
 
@@ -81,14 +98,20 @@ def test_a_drill_run_that_is_interrupted_leaves_no_cluster_and_goes_on_where_it_
         said = again.communicate(timeout=90)[0]
         assert again.returncode == 0, said
         assert "1 performed before" in said
-        assert said.splitlines()[-1].startswith("2 of 2 drills detected; 2 on the right subject; 2 with the right cause; 0 false")
+        assert said.splitlines()[-1].startswith(
+            "2 of 2 drills detected; 2 on the right subject; 2 with the right cause; 0 false"
+        )
         done = read_record(folder / campaign.REPORT, DrillReport)
         assert {one.drill for one in done.results} == set(done.planned)
         assert clusters() == []
     finally:
         for state in clusters():
-            subprocess.run([campaign.grounds.CLUSTER, "down"], env={**os.environ, "BRINGUP_CLUSTER": str(state)}, check=True,
-                           capture_output=True)
+            subprocess.run(
+                [campaign.grounds.CLUSTER, "down"],
+                env={**os.environ, "BRINGUP_CLUSTER": str(state)},
+                check=True,
+                capture_output=True,
+            )
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -98,7 +121,9 @@ def test_a_killed_rank_ends_the_job_in_seconds_and_only_the_culprit_fails(cluste
         folder = book.folder("run_ddp_2node")
         died = (folder / "raw/rank3.jsonl").stat().st_mtime  # its last word: the start of training, a few steps earlier
         assert (folder / "closed.json").stat().st_mtime - died < JOB_MUST_END_WITHIN_S
-        ranks = {v.subject: v.outcome for v in book.verdicts("run_ddp_2node").verdicts if v.gate == "train.rank.finished"}
+        ranks = {
+            v.subject: v.outcome for v in book.verdicts("run_ddp_2node").verdicts if v.gate == "train.rank.finished"
+        }
         assert ranks.pop("n1/rank3") is Outcome.FAIL
         assert Outcome.FAIL not in ranks.values()
         assert Outcome.PASS not in ranks.values()

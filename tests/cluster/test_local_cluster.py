@@ -86,7 +86,9 @@ def traces(folder: Path) -> dict[str, set[str]]:
 def confined(cluster: Cluster) -> Cluster:
     profile = cluster.sh("printenv", "BRINGUP_PROFILE").stdout.strip()
     if profile != "local-cpu":
-        pytest.fail("confinement can only be tested as root on a machine with cgroup v1; this one has not both", pytrace=False)
+        pytest.fail(
+            "confinement can only be tested as root on a machine with cgroup v1; this one has not both", pytrace=False
+        )
     return cluster
 
 
@@ -111,7 +113,9 @@ def readable_copy() -> Iterator[Path]:
 
 
 def test_each_node_is_a_host_of_its_own(cluster: Cluster) -> None:
-    facts = 'hostname; hostname -I; cat /proc/sys/kernel/random/boot_id; ls /sys/class/net; touch "/tmp/$0" "/dev/shm/$0"'
+    facts = (
+        'hostname; hostname -I; cat /proc/sys/kernel/random/boot_id; ls /sys/class/net; touch "/tmp/$0" "/dev/shm/$0"'
+    )
     n0 = cluster.on("n0", "bash", "-c", facts, "mine").stdout.split()
     n1 = cluster.on("n1", "bash", "-c", facts, "yours").stdout.split()
     assert n0[:2] == ["n0", "10.77.1.10"]
@@ -170,7 +174,9 @@ def test_a_job_that_asks_for_no_gpu_can_open_none(confined: Cluster) -> None:
 
 def test_a_step_of_an_exclusive_job_gets_the_gpus_that_it_asks_for(confined: Cluster) -> None:
     script = 'srun python3 -c "$0"; srun --gpus-per-node=$SLURM_GPUS_ON_NODE python3 -c "$0"'
-    done = confined.sh("salloc", "-Q", "-N1", "--exclusive", "--mem=0", "--gpus-per-node=2", "bash", "-c", script, PROBE)
+    done = confined.sh(
+        "salloc", "-Q", "-N1", "--exclusive", "--mem=0", "--gpus-per-node=2", "bash", "-c", script, PROBE
+    )
     for line in done.stdout.splitlines():
         assert json.loads(line)["gpus"] == {"0": "ENXIO", "1": "ENXIO"}
     assert len(done.stdout.splitlines()) == 2, done.stderr
@@ -227,7 +233,9 @@ def test_a_throttled_node_is_held_back_and_no_other_one(cluster: Cluster, restar
         cluster.wait_idle()
 
     def held_back() -> list[int]:
-        counted = cluster.sh("awk", "/^nr_throttled/ { print $2 }", *(f"/sys/fs/cgroup/cpu/n{i}/cpu.stat" for i in (0, 1)))
+        counted = cluster.sh(
+            "awk", "/^nr_throttled/ { print $2 }", *(f"/sys/fs/cgroup/cpu/n{i}/cpu.stat" for i in (0, 1))
+        )
         return [int(line) for line in counted.stdout.split()]
 
     work = ("srun", "-N2", "python3", "-c", "sum(range(3_000_000))")

@@ -53,8 +53,13 @@ def test_a_copied_run_is_judged_the_same_without_slurm(everything, tmp_path):
     for phase in PHASES:
         copy = tmp_path / phase
         shutil.copytree(everything[0].folder(phase), copy)
-        done = subprocess.run([sys.executable, "-m", "bringup", "judge", copy], env={"PATH": "/nonexistent"}, capture_output=True,
-                              text=True, check=False)
+        done = subprocess.run(
+            [sys.executable, "-m", "bringup", "judge", copy],
+            env={"PATH": "/nonexistent"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         assert done.returncode == 0, done.stdout + done.stderr
         assert (copy / "verdicts.json").read_text() == (everything[0].folder(phase) / "verdicts.json").read_text()
 

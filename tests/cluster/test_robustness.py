@@ -21,9 +21,15 @@ SECRETS = ("HF_TOKEN", "WANDB_API_KEY", "AWS_SECRET_ACCESS_KEY", "MY_PASSWORD")
 
 
 def start(cluster: Cluster, name: str, *phases: str, env: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
-    return subprocess.Popen(cluster.command("sh", BRINGUP, "run", *phases),
-                            env=cluster.environment({"BRINGUP_RUN_NAME": name, **(env or {})}),
-                            cwd=CHECKOUT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
+    return subprocess.Popen(
+        cluster.command("sh", BRINGUP, "run", *phases),
+        env=cluster.environment({"BRINGUP_RUN_NAME": name, **(env or {})}),
+        cwd=CHECKOUT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
 
 
 class Killed:
@@ -33,7 +39,9 @@ class Killed:
         self.cluster, self.killed, self.resumed = cluster, killed, resumed
         self.place = PLAYBOOKS / killed.name
 
-    def at(self, sign: Callable[[], object], what: str, *phases: str, env: Mapping[str, str] | None = None) -> list[str]:
+    def at(
+        self, sign: Callable[[], object], what: str, *phases: str, env: Mapping[str, str] | None = None
+    ) -> list[str]:
         """The phases that it had recorded as done."""
         process = start(self.cluster, self.killed.name, *phases, env=env)
         try:
@@ -71,7 +79,9 @@ def state_of(cluster: Cluster, job: str) -> str:
 @contextlib.contextmanager
 def busy(cluster: Cluster) -> Iterator[None]:
     """All nodes, for somebody else."""
-    job = cluster.sh("sbatch", "--parsable", "--nodes=2", "--exclusive", "--output=/dev/null", "--wrap=sleep 600").stdout.strip()
+    job = cluster.sh(
+        "sbatch", "--parsable", "--nodes=2", "--exclusive", "--output=/dev/null", "--wrap=sleep 600"
+    ).stdout.strip()
     try:
         wait_until(lambda: state_of(cluster, job) == "RUNNING", "all nodes are taken")
         yield
@@ -106,10 +116,17 @@ def test_a_run_that_is_killed_between_two_phases_runs_the_second_one_only(killed
     programs = killed.cluster.shared / killed.killed.name  # here sbatch never comes back with the second phase
     programs.mkdir()
     sbatch, sign = programs / "sbatch", programs / "asked"
-    sbatch.write_text(f'#!/bin/bash\n[[ "$*" != *pairwise* ]] || {{ touch {sign}; sleep 600; }}\nexec /usr/bin/sbatch "$@"\n')
+    sbatch.write_text(
+        f'#!/bin/bash\n[[ "$*" != *pairwise* ]] || {{ touch {sign}; sleep 600; }}\nexec /usr/bin/sbatch "$@"\n'
+    )
     sbatch.chmod(0o755)
-    done = killed.at(sign.is_file, "the second phase is about to be submitted", "discovery", "nccl_pairwise",
-                     env={"PATH": f"{programs}:{os.environ['PATH']}"})
+    done = killed.at(
+        sign.is_file,
+        "the second phase is about to be submitted",
+        "discovery",
+        "nccl_pairwise",
+        env={"PATH": f"{programs}:{os.environ['PATH']}"},
+    )
     assert done == ["discovery"]
     killed.go_on(kept=("discovery",), again=("nccl_pairwise",))
 
@@ -169,8 +186,10 @@ def small_disk(cluster: Cluster, tmp_path: Path) -> Iterator[None]:
 @pytest.mark.parametrize("left_kib", [0, 60])
 @pytest.mark.usefixtures("small_disk")
 def test_a_full_disk_is_said_and_when_there_is_space_again_the_run_goes_on(cluster: Cluster, left_kib: int):
-    fill = ('free=$(df --output=avail -k validation/results | tail -n 1) && '
-            f'head -c "$(((free - {left_kib}) * 1024))" /dev/zero >validation/results/fill || true')
+    fill = (
+        "free=$(df --output=avail -k validation/results | tail -n 1) && "
+        f'head -c "$(((free - {left_kib}) * 1024))" /dev/zero >validation/results/fill || true'
+    )
     cluster.wait_idle()
     assert cluster.sh("mkdir", "validation/results/discovery", "validation/results/playbook").returncode == 0
     cluster.sh("bash", "-c", fill)
@@ -194,8 +213,13 @@ def test_no_secret_of_the_environment_is_in_anything_that_is_left(cluster: Clust
     with playbook(cluster) as book:
         done = book.run("discovery", "nccl_pairwise", "run_1gpu", env=dict.fromkeys(SECRETS, secret))
         assert done.returncode == 0, done.stdout + done.stderr
-        left = [path for results in ("validation/results", "training/results")
-                for folder in (CHECKOUT / results).rglob(f"*{book.name}*") for path in folder.rglob("*") if path.is_file()]
+        left = [
+            path
+            for results in ("validation/results", "training/results")
+            for folder in (CHECKOUT / results).rglob(f"*{book.name}*")
+            for path in folder.rglob("*")
+            if path.is_file()
+        ]
         logs = [path for path in (CHECKOUT / "slurm-logs").glob("*.out") if begun.get(path) != path.stat().st_mtime_ns]
         assert len(left) > 20
         assert len(logs) >= 3

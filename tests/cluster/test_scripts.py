@@ -32,8 +32,11 @@ def submit(cluster: Cluster, folder: Path, script: Path, **env: str) -> tuple[st
 
     wait_until(ended, f"job {job} ended", timeout=90)
     # job numbers start again with every cluster: older logs of the checkout are not this job's
-    logs = [path for path in (*folder.glob(f"*-{job}.out"), *folder.glob(f"slurm-logs/*-{job}.out"))
-            if path.stat().st_mtime >= begun]
+    logs = [
+        path
+        for path in (*folder.glob(f"*-{job}.out"), *folder.glob(f"slurm-logs/*-{job}.out"))
+        if path.stat().st_mtime >= begun
+    ]
     assert len(logs) == 1
     text = logs[0].read_text()
     logs[0].unlink()
@@ -73,12 +76,21 @@ def test_discovery_can_be_submitted_by_itself(cluster: Cluster):
 
 def test_smoke_can_be_started_by_itself_and_works_on_no_node_that_was_not_asked_for(cluster: Cluster):
     with playbook(cluster) as book:
-        done = cluster.sh("bash", "infrastructure-validation/scripts/smoke_test.sh", "--nodelist", "n1",
-                          env={"BRINGUP_RUN_NAME": book.name}, timeout=120)
+        done = cluster.sh(
+            "bash",
+            "infrastructure-validation/scripts/smoke_test.sh",
+            "--nodelist",
+            "n1",
+            env={"BRINGUP_RUN_NAME": book.name},
+            timeout=120,
+        )
         assert done.returncode == 0, done.stdout + done.stderr
         assert (book.folder("smoke") / "report.md").is_file()
-        facts = [json.loads(line.partition(": ")[2] if line[0].isspace() or line[0].isdigit() else line)
-                 for path in (book.folder("smoke") / "raw").glob("*.jsonl") for line in path.read_text().splitlines()]
+        facts = [
+            json.loads(line.partition(": ")[2] if line[0].isspace() or line[0].isdigit() else line)
+            for path in (book.folder("smoke") / "raw").glob("*.jsonl")
+            for line in path.read_text().splitlines()
+        ]
         assert len(facts) > 50
         assert {fact["at"] for fact in facts} == {"n1", "ctl"}  # the login host looks at the folder too
         ended = {path.name: path.read_text() for path in (book.folder("smoke") / "raw").glob("job-*.txt")}
@@ -97,9 +109,13 @@ def test_a_script_with_bad_options_is_one_line_and_exit_code_2(cluster: Cluster,
 @pytest.mark.timeout(300)
 def test_it_runs_in_a_path_with_spaces_and_quotes(tmp_path_factory, monkeypatch):
     """The checkout's files in such a path, with this venv; its own package, results and logs."""
-    place = tmp_path_factory.mktemp("it's a \"path\"") / "bring up"
-    listed = subprocess.run(["git", "-C", CHECKOUT, "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-                            capture_output=True, text=True, check=True).stdout
+    place = tmp_path_factory.mktemp('it\'s a "path"') / "bring up"
+    listed = subprocess.run(
+        ["git", "-C", CHECKOUT, "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
     for name in filter(None, listed.split("\0")):
         if (CHECKOUT / name).is_file():
             (place / name).parent.mkdir(parents=True, exist_ok=True)
@@ -107,8 +123,18 @@ def test_it_runs_in_a_path_with_spaces_and_quotes(tmp_path_factory, monkeypatch)
     venv = Path(os.environ.get("BRINGUP_VENV", CHECKOUT / ".venv"))
     monkeypatch.setenv("BRINGUP_VENV", str(venv))  # so that the nodes see it, also where this checkout lies in /tmp
     with running_cluster("--nodes", "2", "--gpus", "2", checkout=place) as cluster:
-        done = cluster.sh(venv / "bin/python", "-m", "bringup", "run", "discovery", "smoke", "run_ddp_2node", timeout=240,
-                          cwd=place, env={"PYTHONPATH": str(place / "validation")})
+        done = cluster.sh(
+            venv / "bin/python",
+            "-m",
+            "bringup",
+            "run",
+            "discovery",
+            "smoke",
+            "run_ddp_2node",
+            timeout=240,
+            cwd=place,
+            env={"PYTHONPATH": str(place / "validation")},
+        )
     assert done.stdout.count("report: ") >= 3, done.stdout + done.stderr
     # no one-GPU run to compare with was made here: that is said, and nothing else is missing
     assert done.returncode == 2, done.stdout + done.stderr

@@ -29,9 +29,16 @@ def main() -> None:
 
     model, rows = prepare.prepare(args, [node_name()], RankFacts("bare", io.StringIO()), lambda *_, **__: None)
     model = model.to(group.DEVICE).train()
-    order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(args.seed)).tolist()  # that of accelerate's sampler
-    loader = torch.utils.data.DataLoader(torch.utils.data.Subset(rows, order), batch_size=args.per_device_batch, drop_last=True,
-                                         num_workers=args.dataloader_workers, pin_memory=group.CUDA)
+    order = torch.randperm(
+        len(rows), generator=torch.Generator().manual_seed(args.seed)
+    ).tolist()  # that of accelerate's sampler
+    loader = torch.utils.data.DataLoader(
+        torch.utils.data.Subset(rows, order),
+        batch_size=args.per_device_batch,
+        drop_last=True,
+        num_workers=args.dataloader_workers,
+        pin_memory=group.CUDA,
+    )
     optimizer = torch.optim.AdamW(model.parameters(), lr=args.learning_rate, weight_decay=0.0, fused=True)
     bf16 = group.CUDA if args.bf16 is None else args.bf16
     batches = iter(loader)
@@ -55,8 +62,17 @@ def main() -> None:
         torch.cuda.synchronize()
     steps = [meter.seconds(a, b) for a, b in itertools.pairwise(ends)]
     steady = meter.steady_window([steps], ["here"], args.warmup_steps, args.global_batch * args.sequence_length)
-    print(json.dumps({"tokens_per_s": steady.tokens_per_s, "step_p50_s": steady.step_time_s.p50,
-                      "fastest_step_s": min(steady.steps_s), "first_loss": losses[0].item(), "last_loss": losses[-1].item()}))
+    print(
+        json.dumps(
+            {
+                "tokens_per_s": steady.tokens_per_s,
+                "step_p50_s": steady.step_time_s.p50,
+                "fastest_step_s": min(steady.steps_s),
+                "first_loss": losses[0].item(),
+                "last_loss": losses[-1].item(),
+            }
+        )
+    )
 
 
 if __name__ == "__main__":

@@ -20,8 +20,17 @@ import tempfile
 from pathlib import Path
 
 TRAINING = Path(__file__).resolve().parent.parent
-DEFAULTS = ["--steps", "22", "--warmup-steps", "4", "--sequence-length", "512", "--global-batch", "8",
-            "--no-rehearse-resume"]
+DEFAULTS = [
+    "--steps",
+    "22",
+    "--warmup-steps",
+    "4",
+    "--sequence-length",
+    "512",
+    "--global-batch",
+    "8",
+    "--no-rehearse-resume",
+]
 STEP_FLOOR_S = 0.1
 
 
@@ -38,18 +47,29 @@ def run(program: Path, options: list[str]) -> dict[str, float]:
         if not (folder / "metrics.json").is_file():
             return dict(json.loads(done.stdout.splitlines()[-1]))
         metrics = json.loads((folder / "metrics.json").read_text())
-        return {"tokens_per_s": metrics["tokens_per_s"], "step_p50_s": metrics["step_time_s"]["p50"],
-                "fastest_step_s": min(metrics["steps_s"]),
-                "first_loss": metrics["loss"][0], "last_loss": metrics["loss"][-1]}
+        return {
+            "tokens_per_s": metrics["tokens_per_s"],
+            "step_p50_s": metrics["step_time_s"]["p50"],
+            "fastest_step_s": min(metrics["steps_s"]),
+            "first_loss": metrics["loss"][0],
+            "last_loss": metrics["loss"][-1],
+        }
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
     parser.add_argument("--pairs", type=int, default=5)
-    parser.add_argument("--least", type=float, default=0.97, help="smallest median ratio that is good (default: %(default)s)")
+    parser.add_argument(
+        "--least", type=float, default=0.97, help="smallest median ratio that is good (default: %(default)s)"
+    )
     given, options = parser.parse_known_args()
     options = [*DEFAULTS, *options]
-    programs = {"Trainer": TRAINING / "src" / "train_single_gpu.py", "bare loop": TRAINING / "benchmarks" / "bare_loop.py"}
+    programs = {
+        "Trainer": TRAINING / "src" / "train_single_gpu.py",
+        "bare loop": TRAINING / "benchmarks" / "bare_loop.py",
+    }
     ratios: list[float] = []
     fastest_s: dict[str, list[float]] = {name: [] for name in programs}
     for pair in range(given.pairs):
@@ -59,14 +79,21 @@ def main() -> int:
         ratios.append(trainer["tokens_per_s"] / bare["tokens_per_s"])
         for name, one in seen.items():
             fastest_s[name].append(one["fastest_step_s"])
-        print(f"pair {pair + 1}: Trainer {trainer['tokens_per_s']:,.0f} tokens/s, bare loop {bare['tokens_per_s']:,.0f}, ratio "
-              f"{ratios[-1]:.3f}; step {trainer['step_p50_s'] * 1e3:.0f} and {bare['step_p50_s'] * 1e3:.0f} ms; first loss "
-              f"{trainer['first_loss']:.4f} and {bare['first_loss']:.4f}", flush=True)
+        print(
+            f"pair {pair + 1}: Trainer {trainer['tokens_per_s']:,.0f} tokens/s, bare loop {bare['tokens_per_s']:,.0f}, ratio "
+            f"{ratios[-1]:.3f}; step {trainer['step_p50_s'] * 1e3:.0f} and {bare['step_p50_s'] * 1e3:.0f} ms; first loss "
+            f"{trainer['first_loss']:.4f} and {bare['first_loss']:.4f}",
+            flush=True,
+        )
     median, best = statistics.median(ratios), {name: min(values) for name, values in fastest_s.items()}
-    print(f"Trainer / bare loop, tokens/s: median {median:.3f}, {min(ratios):.3f} to {max(ratios):.3f} over {len(ratios)} pairs")
-    print(f"fastest step of all: {best['Trainer'] * 1e3:.1f} and {best['bare loop'] * 1e3:.1f} ms, ratio "
-          f"{best['bare loop'] / best['Trainer']:.3f}: what other load on the machine disturbs least"
-          + ("" if best["bare loop"] >= STEP_FLOOR_S else f"; below {STEP_FLOOR_S * 1e3:.0f} ms this measures Python"))
+    print(
+        f"Trainer / bare loop, tokens/s: median {median:.3f}, {min(ratios):.3f} to {max(ratios):.3f} over {len(ratios)} pairs"
+    )
+    print(
+        f"fastest step of all: {best['Trainer'] * 1e3:.1f} and {best['bare loop'] * 1e3:.1f} ms, ratio "
+        f"{best['bare loop'] / best['Trainer']:.3f}: what other load on the machine disturbs least"
+        + ("" if best["bare loop"] >= STEP_FLOOR_S else f"; below {STEP_FLOOR_S * 1e3:.0f} ms this measures Python")
+    )
     return 0 if median >= given.least else 1
 
 

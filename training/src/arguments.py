@@ -27,7 +27,9 @@ class Args:
     run_dir: Path
     model: str
     dataset: str
-    data_cache: Path | None  # where tokenised rows are kept; None: in a temporary folder of the node, until they are open
+    data_cache: (
+        Path | None
+    )  # where tokenised rows are kept; None: in a temporary folder of the node, until they are open
     packing: bool  # documents end to end; without it one document per row, padded
     sequence_length: int  # tokens per row
     global_batch: int  # rows per optimizer step, over all ranks
@@ -78,24 +80,34 @@ def parse(doc: str, *, takes_hsdp: bool, sharded: bool) -> tuple[Args, bool]:
     if given.dataset != "generated" and "/" not in given.dataset:
         complain(f"--dataset {given.dataset}: expected generated, a hub name like owner/name, or a folder")
     if not (given.run_dir / "raw").is_dir():
-        complain(f"--run-dir {given.run_dir}: no such run folder (it must have raw/), seen from {node_name()}; "
-                 "`bringup open` makes one")
+        complain(
+            f"--run-dir {given.run_dir}: no such run folder (it must have raw/), seen from {node_name()}; "
+            "`bringup open` makes one"
+        )
     if given.resume not in (None, "auto") and not Path(given.resume).is_dir():
         complain(f"--resume {given.resume}: no such folder, seen from {node_name()}; give the folder of a run, or auto")
     if given.checkpoint_dir is not None and not given.checkpoint_dir.is_dir():
-        complain(f"--checkpoint-dir {given.checkpoint_dir}: no such folder, seen from {node_name()}; it has to be one folder on "
-                 "all nodes")
+        complain(
+            f"--checkpoint-dir {given.checkpoint_dir}: no such folder, seen from {node_name()}; it has to be one folder on "
+            "all nodes"
+        )
     rows_at_once = WORLD * given.gradient_accumulation
     if given.global_batch % rows_at_once:
-        complain(f"--global-batch {given.global_batch} is not divisible by {WORLD} rank(s) x {given.gradient_accumulation} "
-                 f"accumulation step(s); the nearest that is: {math.ceil(given.global_batch / rows_at_once) * rows_at_once}")
+        complain(
+            f"--global-batch {given.global_batch} is not divisible by {WORLD} rank(s) x {given.gradient_accumulation} "
+            f"accumulation step(s); the nearest that is: {math.ceil(given.global_batch / rows_at_once) * rows_at_once}"
+        )
     if given.warmup_steps >= given.steps:
         complain(f"--warmup-steps {given.warmup_steps} leaves nothing to measure of --steps {given.steps}; lower it")
     if given.recipe == "fast" and given.warmup_steps < FAST_WARMUP:
-        complain(f"--recipe fast compiles in its second step: --warmup-steps {given.warmup_steps} would measure that; give "
-                 f"{FAST_WARMUP} or more")
+        complain(
+            f"--recipe fast compiles in its second step: --warmup-steps {given.warmup_steps} would measure that; give "
+            f"{FAST_WARMUP} or more"
+        )
     if not sharded and (given.reduce_dtype != "float32" or not given.reshard_after_forward or given.cpu_offload):
-        complain("--reduce-dtype, --no-reshard-after-forward and --cpu-offload mean something under FSDP only; leave them out")
+        complain(
+            "--reduce-dtype, --no-reshard-after-forward and --cpu-offload mean something under FSDP only; leave them out"
+        )
     if given.reduce_dtype == "bfloat16" and given.bf16 is False:
         complain("--reduce-dtype bfloat16 needs --bf16")
     fields = vars(given) | {
@@ -111,44 +123,123 @@ def _parser(doc: str, takes_hsdp: bool) -> argparse.ArgumentParser:
     parser = OneLineParser(description=doc, allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("--run-dir", type=Path, required=True, help="folder of this run, made by `bringup open`, shared by all nodes")
-    add("--model", default="tiny", help="stem of training/models/*.json (random weights) or a hub name (default: %(default)s)")
+    add(
+        "--model",
+        default="tiny",
+        help="stem of training/models/*.json (random weights) or a hub name (default: %(default)s)",
+    )
     add("--dataset", default="generated", help="generated (no network), a hub name, or a folder (default: %(default)s)")
-    add("--data-cache", type=Path, help="keep tokenised rows in this folder, of the node or shared, for later runs "
-                                        "(default: a temporary folder of the node)")
-    add("--no-packing", dest="packing", action="store_false", help="one document per row, cut or padded; padding is no token")
+    add(
+        "--data-cache",
+        type=Path,
+        help="keep tokenised rows in this folder, of the node or shared, for later runs "
+        "(default: a temporary folder of the node)",
+    )
+    add(
+        "--no-packing",
+        dest="packing",
+        action="store_false",
+        help="one document per row, cut or padded; padding is no token",
+    )
     add("--sequence-length", type=_natural, default=128, help="tokens per row (default: %(default)s)")
-    add("--global-batch", type=_natural, default=8, help="rows per optimizer step, over all ranks (default: %(default)s)")
-    add("--gradient-accumulation", type=_natural, default=1, help="micro-steps per optimizer step (default: %(default)s)")
+    add(
+        "--global-batch",
+        type=_natural,
+        default=8,
+        help="rows per optimizer step, over all ranks (default: %(default)s)",
+    )
+    add(
+        "--gradient-accumulation",
+        type=_natural,
+        default=1,
+        help="micro-steps per optimizer step (default: %(default)s)",
+    )
     add("--steps", type=_natural, default=12, help="optimizer steps (default: %(default)s)")
-    add("--warmup-steps", type=_count, default=2, help="first steps left out of the steady window (default: %(default)s)")
+    add(
+        "--warmup-steps",
+        type=_count,
+        default=2,
+        help="first steps left out of the steady window (default: %(default)s)",
+    )
     add("--learning-rate", type=_positive, default=1e-3, help="constant (default: %(default)s)")
     add("--seed", type=_count, default=42, help="of weights, data and their order (default: %(default)s)")
-    add("--bf16", action=argparse.BooleanOptionalAction, help="bfloat16 compute over float32 master weights "
-                                                              "(default: on a GPU yes, on a CPU no)")
-    add("--reduce-dtype", choices=("float32", "bfloat16"), default="float32", help="gradients on the wire, FSDP with bf16; "
-                                                                                   "float32 sends twice the bytes")
-    add("--no-reshard-after-forward", dest="reshard_after_forward", action="store_false",
-        help="FSDP: keep parameters gathered from forward to backward (less traffic, more memory)")
-    add("--cpu-offload", action="store_true", help="FSDP: parameters, gradients and optimizer states live in host memory")
+    add(
+        "--bf16",
+        action=argparse.BooleanOptionalAction,
+        help="bfloat16 compute over float32 master weights (default: on a GPU yes, on a CPU no)",
+    )
+    add(
+        "--reduce-dtype",
+        choices=("float32", "bfloat16"),
+        default="float32",
+        help="gradients on the wire, FSDP with bf16; float32 sends twice the bytes",
+    )
+    add(
+        "--no-reshard-after-forward",
+        dest="reshard_after_forward",
+        action="store_false",
+        help="FSDP: keep parameters gathered from forward to backward (less traffic, more memory)",
+    )
+    add(
+        "--cpu-offload",
+        action="store_true",
+        help="FSDP: parameters, gradients and optimizer states live in host memory",
+    )
     add("--activation-checkpointing", action="store_true", help="recompute activations in the backward pass")
-    add("--recipe", choices=("plain", "fast"), default="plain",
-        help="fast: fused kernels, compiled blocks and the like, where they are there (default: %(default)s)")
-    add("--attention", choices=("eager", "sdpa", "flash_attention_2", "flash_attention_3"), default="sdpa",
-        help="attention implementation (default: %(default)s)")
+    add(
+        "--recipe",
+        choices=("plain", "fast"),
+        default="plain",
+        help="fast: fused kernels, compiled blocks and the like, where they are there (default: %(default)s)",
+    )
+    add(
+        "--attention",
+        choices=("eager", "sdpa", "flash_attention_2", "flash_attention_3"),
+        default="sdpa",
+        help="attention implementation (default: %(default)s)",
+    )
     add("--dataloader-workers", type=_count, default=0, help="processes per rank (default: %(default)s)")
-    add("--save-steps", type=_count, default=0, help="a checkpoint every so many steps and at the end; 0: none (default: 0)")
+    add(
+        "--save-steps",
+        type=_count,
+        default=0,
+        help="a checkpoint every so many steps and at the end; 0: none (default: 0)",
+    )
     add("--keep-checkpoints", type=_natural, default=2, help="of the newest, so many stay (default: %(default)s)")
-    add("--checkpoint-dir", type=Path, help="write them to a folder of the run's name in here (default: RUN_DIR/checkpoints)")
-    add("--rehearse-resume", action=argparse.BooleanOptionalAction, default=True,
+    add(
+        "--checkpoint-dir",
+        type=Path,
+        help="write them to a folder of the run's name in here (default: RUN_DIR/checkpoints)",
+    )
+    add(
+        "--rehearse-resume",
+        action=argparse.BooleanOptionalAction,
+        default=True,
         help="half way through, save a checkpoint, wipe the state, read it back, compare, go on; the checkpoint is removed again "
-             "(default: yes)")
-    add("--resume", metavar="RUN_DIR|auto",
-        help="go on from the newest whole checkpoint of a run; auto: of the attempts before, if Slurm requeued this job")
-    add("--checkpoint-timeout", type=_natural, default=1800,
-        help="seconds that ranks may wait for one another while a checkpoint is written or read (default: %(default)s)")
-    add("--stop-file", type=Path, help="when this file appears: write a checkpoint and end (the batch scripts make it in time)")
-    add("--timeout", type=_natural, default=60, help="seconds a collective may wait, on every process group "
-                                                     "(default: %(default)s)")
+        "(default: yes)",
+    )
+    add(
+        "--resume",
+        metavar="RUN_DIR|auto",
+        help="go on from the newest whole checkpoint of a run; auto: of the attempts before, if Slurm requeued this job",
+    )
+    add(
+        "--checkpoint-timeout",
+        type=_natural,
+        default=1800,
+        help="seconds that ranks may wait for one another while a checkpoint is written or read (default: %(default)s)",
+    )
+    add(
+        "--stop-file",
+        type=Path,
+        help="when this file appears: write a checkpoint and end (the batch scripts make it in time)",
+    )
+    add(
+        "--timeout",
+        type=_natural,
+        default=60,
+        help="seconds a collective may wait, on every process group (default: %(default)s)",
+    )
     if takes_hsdp:
         add("--hsdp", action="store_true", help="shard inside the node, replicate across nodes")
     return parser

@@ -49,10 +49,25 @@ RECORD = "checkpoint.json"
 METADATA = ".metadata"
 _CHUNK_BYTES = 16 * 2**20
 _ALLOWED = {  # what a .metadata of ours is made of
-    "torch.distributed.checkpoint.metadata": None, "torch.distributed.checkpoint.filesystem": {"_StorageInfo"},
-    "torch": {"Size", "float32", "float64", "float16", "bfloat16", "int64", "int32", "uint8", "strided", "contiguous_format"},
-    "torch.serialization": {"_get_layout"}, "collections": {"OrderedDict"}, "builtins": {"set"},
-    "pathlib": {"PosixPath", "Path"}, "pathlib._local": {"PosixPath", "Path"},
+    "torch.distributed.checkpoint.metadata": None,
+    "torch.distributed.checkpoint.filesystem": {"_StorageInfo"},
+    "torch": {
+        "Size",
+        "float32",
+        "float64",
+        "float16",
+        "bfloat16",
+        "int64",
+        "int32",
+        "uint8",
+        "strided",
+        "contiguous_format",
+    },
+    "torch.serialization": {"_get_layout"},
+    "collections": {"OrderedDict"},
+    "builtins": {"set"},
+    "pathlib": {"PosixPath", "Path"},
+    "pathlib._local": {"PosixPath", "Path"},
 }
 
 
@@ -82,8 +97,10 @@ def found(root: Path) -> tuple[list[Path], list[str]]:
     if not root.is_dir():
         return [], []
     names = sorted((path for path in root.iterdir() if path.is_dir()), reverse=True)
-    return ([path for path in names if path.name.startswith("step-") and (path / RECORD).is_file()],
-            [path.name for path in names if path.name.endswith(".part")])
+    return (
+        [path for path in names if path.name.startswith("step-") and (path / RECORD).is_file()],
+        [path.name for path in names if path.name.endswith(".part")],
+    )
 
 
 def attempts(run_dir: Path) -> list[Path]:
@@ -113,8 +130,15 @@ def together(action: Callable[[], T]) -> list[T]:
     return [result for result, _ in everyone]  # type: ignore[misc]  # none failed
 
 
-def save(root: Path, run: str, strategy: str, recipe: dict[str, Any], trainer: Trainer, so_far: Trajectory, drill: Drill,
-         ) -> tuple[Path, Checkpoint, float]:
+def save(
+    root: Path,
+    run: str,
+    strategy: str,
+    recipe: dict[str, Any],
+    trainer: Trainer,
+    so_far: Trajectory,
+    drill: Drill,
+) -> tuple[Path, Checkpoint, float]:
     """Write the checkpoint of the trainer's step: (its folder, its record, seconds of the slowest rank). A collective."""
     step = trainer.state.global_step
     part, final = root / f".{folder_of(step)}.part", root / folder_of(step)
@@ -136,18 +160,30 @@ def save(root: Path, run: str, strategy: str, recipe: dict[str, Any], trainer: T
     seconds = max(group.gather(time.perf_counter() - begun))
     shared = [_described(part / METADATA, 0)] if group.RANK == 0 else []
     record = Checkpoint(
-        run=run, step=step, world_size=group.WORLD, strategy=strategy, recipe=recipe,
-        files=[*shared, *(file for per_rank in files for file in per_rank)], fingerprints=fingerprint.of_all(tensors),
-        scheduler=_plain(trainer.lr_scheduler.state_dict()), loss=so_far.loss, grad_norm=so_far.grad_norm,
-        written_at=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
+        run=run,
+        step=step,
+        world_size=group.WORLD,
+        strategy=strategy,
+        recipe=recipe,
+        files=[*shared, *(file for per_rank in files for file in per_rank)],
+        fingerprints=fingerprint.of_all(tensors),
+        scheduler=_plain(trainer.lr_scheduler.state_dict()),
+        loss=so_far.loss,
+        grad_norm=so_far.grad_norm,
+        written_at=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+    )
 
-    unseen = {file.rank: file.name for file in record.files if not (part / file.name).is_file()} if group.RANK == 0 else {}
+    unseen = (
+        {file.rank: file.name for file in record.files if not (part / file.name).is_file()} if group.RANK == 0 else {}
+    )
     unseen = group.from_first(unseen)
 
     def all_seen() -> None:
         if group.RANK in unseen:
-            raise CheckpointError(f"checkpoint of step {step}: {part / unseen[group.RANK]} was written on {node_name()} and is not "
-                                  f"seen by rank 0; is {root} one folder on all nodes?")
+            raise CheckpointError(
+                f"checkpoint of step {step}: {part / unseen[group.RANK]} was written on {node_name()} and is not "
+                f"seen by rank 0; is {root} one folder on all nodes?"
+            )
 
     def finish() -> None:
         with _naming(part / RECORD, step):
@@ -200,7 +236,11 @@ def read_own(folder: Path, record: Checkpoint) -> tuple[dict[str, torch.Tensor] 
 def damage(folder: Path, record: Checkpoint, *, of_rank: bool) -> list[str]:
     """What is wrong with its files, one line each. of_rank: those this rank wrote; else a share of them, all over the ranks."""
     found = []
-    mine = [file for file in record.files if file.rank == group.RANK] if of_rank else record.files[group.RANK :: group.WORLD]
+    mine = (
+        [file for file in record.files if file.rank == group.RANK]
+        if of_rank
+        else record.files[group.RANK :: group.WORLD]
+    )
     for file in mine:
         path = folder / file.name
         try:
@@ -254,7 +294,9 @@ class NamingWriter(dcp.FileSystemWriter):
             return super().write_data(plan, planner)
         except (OSError, RuntimeError) as error:
             path = next(iter(sorted(Path(str(self.path)).glob(f"__{group.RANK}_*"))), Path(str(self.path)))
-            raise OSError(_errno(error), f"{path}: rank {group.RANK} on {node_name()} cannot write it: {_cause(error)}") from None
+            raise OSError(
+                _errno(error), f"{path}: rank {group.RANK} on {node_name()} cannot write it: {_cause(error)}"
+            ) from None
 
 
 class CarefulReader(dcp.FileSystemReader):
@@ -283,8 +325,9 @@ def _naming(path: Path, step: int) -> Iterator[None]:
     except CheckpointError:
         raise
     except (OSError, RuntimeError, RecordError) as error:
-        raise CheckpointError(f"checkpoint of step {step}: {path}: rank {group.RANK} on {node_name()} cannot write it: "
-                              f"{_cause(error)}") from None
+        raise CheckpointError(
+            f"checkpoint of step {step}: {path}: rank {group.RANK} on {node_name()} cannot write it: {_cause(error)}"
+        ) from None
 
 
 def _make(part: Path, final: Path, step: int) -> None:
@@ -316,7 +359,9 @@ def _own_failure(error: dcp.CheckpointException, what: str) -> str:
 
 
 def _text(error: BaseException) -> str:
-    return (error.strerror if isinstance(error, OSError) and error.strerror else str(error).split("\n")[0]) or type(error).__name__
+    return (error.strerror if isinstance(error, OSError) and error.strerror else str(error).split("\n")[0]) or type(
+        error
+    ).__name__
 
 
 def _errno(error: BaseException) -> int:
@@ -367,5 +412,9 @@ def _sync_folder(path: Path) -> None:
 
 def _plain(values: dict[str, Any]) -> dict[str, Any]:
     """What of a scheduler's state is numbers and lists of them."""
-    return {name: value for name, value in values.items()
-            if isinstance(value, int | float) or (isinstance(value, list) and all(isinstance(one, int | float) for one in value))}
+    return {
+        name: value
+        for name, value in values.items()
+        if isinstance(value, int | float)
+        or (isinstance(value, list) and all(isinstance(one, int | float) for one in value))
+    }

@@ -41,7 +41,9 @@ class Encoder:
 
 def byte_encoder() -> Encoder:
     """UTF-8 bytes as ids: a tokenizer without a file that ranks could race on."""
-    return Encoder(lambda some: [[*(FIRST_BYTE + byte for byte in text.encode()), END_OF_TEXT] for text in some], "bytes")
+    return Encoder(
+        lambda some: [[*(FIRST_BYTE + byte for byte in text.encode()), END_OF_TEXT] for text in some], "bytes"
+    )
 
 
 def tokenizer_encoder(tokenizer: Any) -> Encoder:
@@ -71,8 +73,12 @@ class Rows(torch.utils.data.Dataset):  # type: ignore[type-arg]
         """
         ids = torch.from_numpy(self.ids[index].astype(np.int64))
         real = ids != PADDING
-        return {"input_ids": ids.clamp(min=0), "labels": ids.where(real, IGNORED), "row": index,
-                "padding": int(len(ids) - real.sum())}
+        return {
+            "input_ids": ids.clamp(min=0),
+            "labels": ids.where(real, IGNORED),
+            "row": index,
+            "padding": int(len(ids) - real.sum()),
+        }
 
 
 @dataclass(frozen=True)
@@ -83,7 +89,9 @@ class Made:
     documents: int
 
 
-def make_rows(folder: Path, source: Source, encoder: Encoder, rows: int, sequence_length: int, *, packing: bool) -> Made:
+def make_rows(
+    folder: Path, source: Source, encoder: Encoder, rows: int, sequence_length: int, *, packing: bool
+) -> Made:
     """The file of these rows in `folder`, made if it is not there. Its name is its content, so it is never out of date.
 
     Two jobs, or two nodes with one folder, may make the same file at the same time: each writes a part of its own, and the
@@ -102,8 +110,10 @@ def make_rows(folder: Path, source: Source, encoder: Encoder, rows: int, sequenc
         file.flush()
         part.replace(path)
     except OSError as error:
-        raise DataError(f"{folder} cannot hold the tokenised rows ({rows} x {sequence_length} x 4 bytes): {error.strerror}; "
-                        "give another folder with --data-cache, or set TMPDIR") from error
+        raise DataError(
+            f"{folder} cannot hold the tokenised rows ({rows} x {sequence_length} x 4 bytes): {error.strerror}; "
+            "give another folder with --data-cache, or set TMPDIR"
+        ) from error
     finally:
         with contextlib.suppress(OSError):  # of a folder that is none
             part.unlink(missing_ok=True)
@@ -142,8 +152,10 @@ def _pad(file: Any, documents: Iterator[list[int]]) -> int:
 
 def _too_little(filled: int, file: Any) -> DataError:
     rows, length = file.shape
-    return DataError(f"the dataset fills {filled} rows of {length} tokens, the run needs {rows} (steps x global batch): "
-                     "lower --steps, --global-batch or --sequence-length, or take more data")
+    return DataError(
+        f"the dataset fills {filled} rows of {length} tokens, the run needs {rows} (steps x global batch): "
+        "lower --steps, --global-batch or --sequence-length, or take more data"
+    )
 
 
 def fingerprint(rows: Rows, samples: int = 16) -> str:

@@ -36,8 +36,19 @@ from typing import Any
 VARIABLE = "BRINGUP_DRILL"
 PLAIN = ("no-fsdp", "no-checkpointing", "unsharded-optimizer", "sum-gradients", "separate-groups")
 OF_A_RANK = ("same-rows", "slow-rank")
-AT_A_STEP = ("flip-gradient", "kill-rank", "hang-rank", "raise-rank", "nan-rank", "oom-rank", "device-oom",
-             "kill-in-save", "cut-checkpoint", "flip-checkpoint", "forget-tensor")
+AT_A_STEP = (
+    "flip-gradient",
+    "kill-rank",
+    "hang-rank",
+    "raise-rank",
+    "nan-rank",
+    "oom-rank",
+    "device-oom",
+    "kill-in-save",
+    "cut-checkpoint",
+    "flip-checkpoint",
+    "forget-tensor",
+)
 MIB = 2**20
 PAUSE_S = 0.3
 FLIPPED_BIT = 256.0  # bit 3 of an exponent, flipped from 0 to 1, multiplies by 2**8
@@ -116,7 +127,9 @@ def take_all_memory() -> None:
     """Touch memory in pieces, up to 1.1 x the limit of this process's cgroup. RuntimeError when nothing stopped it before."""
     limit = memory_limit()
     if limit is None:
-        raise RuntimeError(f"{VARIABLE}=oom-rank: no cgroup limits the memory of this process, so nothing would stop it")
+        raise RuntimeError(
+            f"{VARIABLE}=oom-rank: no cgroup limits the memory of this process, so nothing would stop it"
+        )
     hoard = [b"x" * (16 * MIB) for _ in range(int(1.1 * limit) // (16 * MIB))]
     raise RuntimeError(f"took {len(hoard) * 16} MiB, {limit // MIB} MiB are the limit, and nothing stopped it")
 
@@ -131,7 +144,9 @@ def memory_limit() -> int | None:
             continue
         parts = Path(path.lstrip("/")).parts
         # in a container the mount begins somewhere below the path's first part
-        visible = next((Path(root, *parts[cut:]) for cut in range(len(parts)) if Path(root, *parts[cut:]).is_dir()), Path(root))
+        visible = next(
+            (Path(root, *parts[cut:]) for cut in range(len(parts)) if Path(root, *parts[cut:]).is_dir()), Path(root)
+        )
         for folder in (visible, *visible.parents):
             text = (folder / file).read_text().strip() if (folder / file).is_file() else "max"
             if text.isdigit() and int(text) < 2**60:  # v1 writes a number near 2**63 for none
@@ -146,11 +161,19 @@ def from_environment(world: int, steps: int) -> Drill:
         return Drill()
     match = re.fullmatch(r"([a-z-]+)(?::(\d+))?(?:@(\d+))?", text)
     shape = (match[2] is not None, match[3] is not None) if match else None
-    shapes = dict.fromkeys(PLAIN, (False, False)) | dict.fromkeys(OF_A_RANK, (True, False)) | dict.fromkeys(AT_A_STEP, (True, True))
+    shapes = (
+        dict.fromkeys(PLAIN, (False, False))
+        | dict.fromkeys(OF_A_RANK, (True, False))
+        | dict.fromkeys(AT_A_STEP, (True, True))
+    )
     if match is None or shapes.get(match[1]) != shape:
         known = [*PLAIN, *(f"{kind}:R" for kind in OF_A_RANK), *(f"{kind}:R@STEP" for kind in AT_A_STEP)]
         raise ValueError(f"{VARIABLE}={text}: expected {', '.join(known)}")
     drill = Drill(match[1], int(match[2] or 0), int(match[3] or 0))
-    if (match[2] and drill.rank >= world) or (match[3] and not 1 <= drill.step <= steps) or (match[1] == "same-rows" and world < 2):
+    if (
+        (match[2] and drill.rank >= world)
+        or (match[3] and not 1 <= drill.step <= steps)
+        or (match[1] == "same-rows" and world < 2)
+    ):
         raise ValueError(f"{VARIABLE}={text}: can never fire with {world} rank(s) and {steps} step(s)")
     return drill

@@ -37,12 +37,24 @@ def choose(args: Args) -> tuple[Args, list[Tuning]]:
         compiled,
         _liger(args, compiled.on),
         Tuning(what=f"attention {attention}", on=attention != "sdpa", why=why_attention),
-        Tuning(what="fused AdamW", on=True, why="one kernel for all parameters, no float32 copy of them; plain has it too"),
-        Tuning(what="no NaN filter", on=True, why="Trainer's own reads every loss from the device; plain leaves it out too"),
-        Tuning(what=f"{workers} data-loader workers", on=workers > 0,
-               why="rows are collated beside the training thread" if workers else "without a GPU they would take its cores"),
-        Tuning(what="garbage collection on schedule", on=True,
-               why=f"a collection of the heap stops a rank in some step, and with it all others; now every {COLLECT_EVERY} steps"),
+        Tuning(
+            what="fused AdamW", on=True, why="one kernel for all parameters, no float32 copy of them; plain has it too"
+        ),
+        Tuning(
+            what="no NaN filter", on=True, why="Trainer's own reads every loss from the device; plain leaves it out too"
+        ),
+        Tuning(
+            what=f"{workers} data-loader workers",
+            on=workers > 0,
+            why="rows are collated beside the training thread"
+            if workers
+            else "without a GPU they would take its cores",
+        ),
+        Tuning(
+            what="garbage collection on schedule",
+            on=True,
+            why=f"a collection of the heap stops a rank in some step, and with it all others; now every {COLLECT_EVERY} steps",
+        ),
     ]
     return replace(args, attention=attention, dataloader_workers=workers), tuning
 
@@ -52,7 +64,9 @@ def _compile() -> Tuning:
     if not group.CUDA and shutil.which("g++") is None:
         return Tuning(what=COMPILE, on=False, why="needs g++ on a CPU, and there is none")
     if not group.CUDA and " " in sys.prefix:
-        return Tuning(what=COMPILE, on=False, why="torch links its CPU kernels by a path, and breaks it at the space in this one")
+        return Tuning(
+            what=COMPILE, on=False, why="torch links its CPU kernels by a path, and breaks it at the space in this one"
+        )
     if group.CUDA and importlib.util.find_spec("triton") is None:
         return Tuning(what=COMPILE, on=False, why="needs triton, which is not installed")
     return Tuning(what=COMPILE, on=True, why=why)
@@ -105,8 +119,13 @@ def trainer_arguments(args: Args, tuning: list[Tuning]) -> dict[str, Any]:
     if on(tuning, LIGER):
         given["use_liger_kernel"] = True
         if on(tuning, COMPILE):
-            given["liger_kernel_config"] = {"fused_linear_cross_entropy": True, "cross_entropy": False, "rms_norm": False,
-                                            "rope": False, "swiglu": False}
+            given["liger_kernel_config"] = {
+                "fused_linear_cross_entropy": True,
+                "cross_entropy": False,
+                "rms_norm": False,
+                "rope": False,
+                "swiglu": False,
+            }
     return given
 
 

@@ -51,6 +51,8 @@ def _local(tensor: torch.Tensor) -> torch.Tensor:
     tensor = tensor.detach()
     if tensor.numel() == 0:
         return torch.zeros((), dtype=torch.int64, device=tensor.device)
-    bits = tensor.contiguous().reshape(tensor.shape[0] if tensor.dim() else 1, -1).view(_INTEGERS[tensor.element_size()])
+    bits = (
+        tensor.contiguous().reshape(tensor.shape[0] if tensor.dim() else 1, -1).view(_INTEGERS[tensor.element_size()])
+    )
     rows = bits.sum(dim=1, dtype=torch.int64)
     return (rows * torch.arange(first_row + 1, first_row + 1 + len(rows), device=rows.device)).sum()

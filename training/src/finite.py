@@ -75,7 +75,9 @@ def judge(first_step: int, losses: list[float], norms: list[float]) -> None:
     """Raise NotFinite at the first step whose loss on this rank, or whose norm, is no number."""
     for step, (loss, norm) in enumerate(zip(losses, norms, strict=True), start=first_step):
         if not math.isfinite(loss):
-            raise NotFinite(f"step {step}: the loss of this rank is {loss}; a faulty GPU or bad rows if it is the only one, "
-                            "else lower --learning-rate")
+            raise NotFinite(
+                f"step {step}: the loss of this rank is {loss}; a faulty GPU or bad rows if it is the only one, "
+                "else lower --learning-rate"
+            )
         if not math.isfinite(norm):
             raise NotFinite(f"step {step}: the gradient norm is {norm}, {OWN_LOSS_FINITE}")

@@ -79,8 +79,13 @@ def start(timeout_s: int, *, tensors_on_host: bool = False, apart: bool = False)
 def _start_apart(timeout_s: int) -> None:
     name = f"drill-{RANK // LOCAL_WORLD}"
     store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)
-    dist.init_process_group("nccl" if CUDA else "gloo", store=dist.PrefixStore(name, store), rank=LOCAL_RANK,
-                            world_size=LOCAL_WORLD, timeout=datetime.timedelta(seconds=timeout_s))
+    dist.init_process_group(
+        "nccl" if CUDA else "gloo",
+        store=dist.PrefixStore(name, store),
+        rank=LOCAL_RANK,
+        world_size=LOCAL_WORLD,
+        timeout=datetime.timedelta(seconds=timeout_s),
+    )
 
 
 def collectives_begun() -> int:
@@ -135,8 +140,10 @@ def require_average() -> None:
     out = torch.zeros(1, device=DEVICE)
     scatter(out, torch.full((WORLD,), float(RANK + 1), device=DEVICE), op=dist.ReduceOp.AVG)
     if not is_average(out.item(), WORLD):
-        raise GroupError(f"reduce_scatter AVG of 1..{WORLD} gave {out.item()}, expected {(WORLD + 1) / 2} "
-                         f"({backend()}, torch {torch.__version__}): gradients would be wrong; use another torch")
+        raise GroupError(
+            f"reduce_scatter AVG of 1..{WORLD} gave {out.item()}, expected {(WORLD + 1) / 2} "
+            f"({backend()}, torch {torch.__version__}): gradients would be wrong; use another torch"
+        )
 
 
 def is_average(found: float, ranks: int) -> bool:

@@ -22,12 +22,16 @@ class HeldStates(TrainerCallback):
         self.drill = drill
         self.total = 0
 
-    def on_optimizer_step(self, args: Any, state: Any, control: Any, *, model: Any, optimizer: Any, **kwargs: Any) -> None:
+    def on_optimizer_step(
+        self, args: Any, state: Any, control: Any, *, model: Any, optimizer: Any, **kwargs: Any
+    ) -> None:
         if self.total:
             return
         if self.drill.is_on("unsharded-optimizer"):
             for parameter, values in _states(optimizer).items():
-                values["whole"] = parameter.full_tensor() if isinstance(parameter, DTensor) else parameter.detach().clone()
+                values["whole"] = (
+                    parameter.full_tensor() if isinstance(parameter, DTensor) else parameter.detach().clone()
+                )
         self.total = sum(states_bytes(model, optimizer).values())
 
 
@@ -41,7 +45,9 @@ def states_bytes(model: torch.nn.Module, optimizer: Any) -> dict[str, int]:
     groups: dict[str, Iterable[Any]] = {
         "parameters": parameters,
         "gradients": [p.grad for p in parameters if p.grad is not None],
-        "optimizer": [value for state in _states(optimizer).values() for value in state.values() if torch.is_tensor(value)],
+        "optimizer": [
+            value for state in _states(optimizer).values() for value in state.values() if torch.is_tensor(value)
+        ],
     }
     seen: set[int] = set()
     return {name: sum(_new_bytes(tensor, seen) for tensor in tensors) for name, tensors in groups.items()}

@@ -56,7 +56,9 @@ class Meter(TrainerCallback):
         self.end: Any = None  # of the last step; before the first, the start of training
         self.begun: dict[str, Any] = {}
         self.spans: list[tuple[str, Any, Any]] = []  # (part, start, stop) of the running step
-        self.unread: deque[tuple[Any, Any, list[tuple[str, Any, Any]]]] = deque()  # steps whose events may not have passed yet
+        self.unread: deque[tuple[Any, Any, list[tuple[str, Any, Any]]]] = (
+            deque()
+        )  # steps whose events may not have passed yet
         self.steps: list[float] = []
         self.own: dict[str, list[float]] = {part: [] for part in PARTS}
 
@@ -85,7 +87,9 @@ class Meter(TrainerCallback):
 
     def stop(self, part: str, key: str = "") -> None:
         start = self.begun.pop(part + key, None)
-        if start is not None:  # activation checkpointing leaves a block in the middle when it has recomputed what it needs
+        if (
+            start is not None
+        ):  # activation checkpointing leaves a block in the middle when it has recomputed what it needs
             self.spans.append((part, start, now(device=part != "fetch")))
 
     def timed(self, batches: Iterator[Any]) -> Iterator[Any]:
@@ -197,8 +201,9 @@ def straggler(times: RankTimes, nodes: list[str]) -> Straggler | None:
         return None
     slowest = own.index(max(own))
     excess = {part: values[slowest] - statistics.median_low(values) for part, values in parts.items()}
-    return Straggler(rank=slowest, node=nodes[slowest], slowdown=own[slowest] / median,
-                     part=max(excess, key=excess.__getitem__))  # type: ignore[arg-type]  # PARTS are its literals
+    return Straggler(
+        rank=slowest, node=nodes[slowest], slowdown=own[slowest] / median, part=max(excess, key=excess.__getitem__)
+    )  # type: ignore[arg-type]  # PARTS are its literals
 
 
 def forget_peaks() -> None:

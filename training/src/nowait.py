@@ -19,21 +19,26 @@ from typing import Any
 
 def _never_packed(answer: Any) -> Callable[[Any], Callable[..., Any]]:
     """Instead of a question about position ids: its answer for a row that is one sequence."""
+
     def instead_of(question: Any) -> Callable[..., Any]:
         def one_sequence(*args: Any, **kwargs: Any) -> Any:
             return answer
+
         return one_sequence
+
     return instead_of
 
 
 def _copies_as_before(skip: Callable[..., Any]) -> Callable[..., Any]:
     """accelerate's skip_first_batches makes another loader, which waits for its copies even if the given one does not."""
+
     @functools.wraps(skip)
     def skip_and_keep(loader: Any, *args: Any, **kwargs: Any) -> Any:
         shortened = skip(loader, *args, **kwargs)
         if hasattr(loader, "_non_blocking"):
             shortened._non_blocking = loader._non_blocking
         return shortened
+
     return skip_and_keep
 
 

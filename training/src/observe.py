@@ -73,6 +73,7 @@ class FirstStep(TrainerCallback):
         def note(module: Any, inputs: Any, output: torch.Tensor) -> None:
             self.forwards[index] += 1
             self.compute_dtypes.add(name_of(output.dtype))
+
         return note
 
 
@@ -130,8 +131,11 @@ def _policies(model: torch.nn.Module) -> dict[str, Any]:
         gradients = {name_of(p.dtype) for p in model.parameters()}  # a gradient has the type of its parameter
         return {"reshard_after_forward": None, "reduce_dtype": _only(gradients), "cpu_offload": False}
     reshard = {one.post_forward_mesh_info is not None for one in layers}
-    reduce = {one.mp_policy.reduce_dtype or one.mp_policy.param_dtype or param.sharded_param.dtype
-              for one in groups for param in one.fsdp_params}
+    reduce = {
+        one.mp_policy.reduce_dtype or one.mp_policy.param_dtype or param.sharded_param.dtype
+        for one in groups
+        for param in one.fsdp_params
+    }
     on_host = all(p.device.type == "cpu" for p in model.parameters())
     return {
         "reshard_after_forward": reshard.pop() if len(reshard) == 1 else None,

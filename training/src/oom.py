@@ -25,12 +25,14 @@ def memory_by_part(trainer: Any) -> Iterator[None]:
     try:
         yield
     except torch.OutOfMemoryError as error:
-        raise OutOfMemory(f"out of device memory on {node_name()} ({group.DEVICE}): {parts(trainer)}; "
-                          f"{one_line(str(error))}") from error
+        raise OutOfMemory(
+            f"out of device memory on {node_name()} ({group.DEVICE}): {parts(trainer)}; {one_line(str(error))}"
+        ) from error
     except MemoryError as error:
         resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-        raise OutOfMemory(f"out of host memory on {node_name()}: this rank held {resident:.1f} GiB at most, of it "
-                          f"{parts(trainer)}") from error
+        raise OutOfMemory(
+            f"out of host memory on {node_name()}: this rank held {resident:.1f} GiB at most, of it {parts(trainer)}"
+        ) from error
 
 
 def parts(trainer: Any) -> str:

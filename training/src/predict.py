@@ -83,10 +83,14 @@ def computed(step: Step) -> dict[str, Any]:
             peak = tracker.get_tracker_snapshot("peak")
         device = max(peak, key=lambda one: peak[one].get("Total", 0))
         return {
-            **asdict(step), "world": step.world, "torch": torch.__version__,
+            **asdict(step),
+            "world": step.world,
+            "torch": torch.__version__,
             "parameters": sum(p.numel() for p in model.parameters()),
             "states_bytes": states,
-            "peak_bytes": {str(getattr(part, "value", part)).lower(): size for part, size in peak[device].items() if size},
+            "peak_bytes": {
+                str(getattr(part, "value", part)).lower(): size for part, size in peak[device].items() if size
+            },
             "collectives": traffic.rows(),
             "seconds": round(time.perf_counter() - started, 1),
         }
@@ -119,14 +123,29 @@ def _model(step: Step, mesh: DeviceMesh | None) -> Any:
 
 
 def _sharded(step: Step, model: Any, mesh: DeviceMesh) -> Any:
-    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=getattr(torch, step.reduce_dtype),
-                                  output_dtype=torch.float32) if step.bf16 else MixedPrecisionPolicy()
+    policy = (
+        MixedPrecisionPolicy(
+            param_dtype=torch.bfloat16, reduce_dtype=getattr(torch, step.reduce_dtype), output_dtype=torch.float32
+        )
+        if step.bf16
+        else MixedPrecisionPolicy()
+    )
     plugin = FullyShardedDataParallelPlugin(
-        fsdp_version=2, reshard_after_forward=step.strategy != "zero2", auto_wrap_policy="transformer_based_wrap",
-        activation_checkpointing=step.activation_checkpointing, cpu_ram_efficient_loading=False, mixed_precision_policy=policy)
+        fsdp_version=2,
+        reshard_after_forward=step.strategy != "zero2",
+        auto_wrap_policy="transformer_based_wrap",
+        activation_checkpointing=step.activation_checkpointing,
+        cpu_ram_efficient_loading=False,
+        mixed_precision_policy=policy,
+    )
     accelerator: Any = SimpleNamespace(  # as much of an Accelerator as the two functions read
-        state=SimpleNamespace(fsdp_plugin=plugin), torch_device_mesh=mesh, mixed_precision="bf16" if step.bf16 else "no",
-        parallelism_config=SimpleNamespace(fsdp_dim_names=mesh.mesh_dim_names), is_main_process=False, device=torch.device("cpu"))
+        state=SimpleNamespace(fsdp_plugin=plugin),
+        torch_device_mesh=mesh,
+        mixed_precision="bf16" if step.bf16 else "no",
+        parallelism_config=SimpleNamespace(fsdp_dim_names=mesh.mesh_dim_names),
+        is_main_process=False,
+        device=torch.device("cpu"),
+    )
     plugin.set_auto_wrap_policy(model)
     if step.activation_checkpointing:
         model = fsdp2_apply_ac(accelerator, model)
@@ -141,7 +160,9 @@ def _step(step: Step, model: Any, optimizer: Any) -> Callable[..., None]:
     """An optimizer step as Trainer makes it; `before_zero_grad` is called while the gradients are still there."""
     ids = torch.randint(0, model.config.vocab_size, (step.rows, step.sequence_length))
 
-    def one_step(before_zero_grad: Callable[[], None] = _nothing, after_backward: Callable[[], None] = _nothing) -> None:
+    def one_step(
+        before_zero_grad: Callable[[], None] = _nothing, after_backward: Callable[[], None] = _nothing
+    ) -> None:
         for micro in range(step.accumulation):
             if step.accumulation > 1 and step.strategy != "single":
                 model.set_requires_gradient_sync(micro == step.accumulation - 1)
@@ -178,7 +199,9 @@ class CollectiveBytes(TorchDispatchMode):
         out = func(*args, **(kwargs or {}))
         if func._schema.name in self.FULL_TENSOR_AND_GROUP:
             operation, tensors, group = self.FULL_TENSOR_AND_GROUP[func._schema.name]
-            members = args[group].size() if hasattr(args[group], "size") else dist.ProcessGroup.unbox(args[group]).size()
+            members = (
+                args[group].size() if hasattr(args[group], "size") else dist.ProcessGroup.unbox(args[group]).size()
+            )
             for tensor in args[tensors] if isinstance(args[tensors], list | tuple) else [args[tensors]]:
                 key = (operation, members, str(tensor.dtype).removeprefix("torch."))
                 self.calls[key] += 1
@@ -186,8 +209,10 @@ class CollectiveBytes(TorchDispatchMode):
         return out
 
     def rows(self) -> list[dict[str, Any]]:
-        return [{"operation": key[0], "group_size": key[1], "dtype": key[2], "calls": calls, "bytes": self.bytes[key]}
-                for key, calls in self.calls.items()]
+        return [
+            {"operation": key[0], "group_size": key[1], "dtype": key[2], "calls": calls, "bytes": self.bytes[key]}
+            for key, calls in self.calls.items()
+        ]
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -20,7 +20,9 @@ from strategy import Refused
 from texts import DataError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
-PATIENCE_S = 3600  # ranks wait while one of their node tokenises, or all load; torchrun ends them sooner if that one dies
+PATIENCE_S = (
+    3600  # ranks wait while one of their node tokenises, or all load; torchrun ends them sooner if that one dies
+)
 
 T = TypeVar("T")
 
@@ -33,7 +35,9 @@ def prepare(args: Args, hosts: list[str], facts: RankFacts, say: Callable[..., N
     """The model and its rows. Raises Refused, on every rank alike, when one of them cannot be had. `hosts`: index = rank."""
     with group.patience(PATIENCE_S, args.timeout_s):
         model = together(lambda: build_model(args))
-        temporary = None if args.data_cache else Path(tempfile.mkdtemp(prefix="bringup-rows-")) if is_first(hosts) else None
+        temporary = (
+            None if args.data_cache else Path(tempfile.mkdtemp(prefix="bringup-rows-")) if is_first(hosts) else None
+        )
         try:
             rows = open_rows(args, model.config, args.data_cache or temporary, hosts, facts, say)
             require_same_start(model, rows)  # every rank has opened its file when this returns
@@ -90,25 +94,40 @@ def from_hub(load: Callable[[], T], name: str) -> T:
     except torch.OutOfMemoryError:
         raise  # a model that is there and does not fit
     except Exception as error:  # whatever a library and a network say: without the model there is no run
-        raise DataError(f"model {name} cannot be loaded: {texts.first_line(error)}; fetch it once where there is a network "
-                        f"(hf download {name}), or use one of training/models") from error
+        raise DataError(
+            f"model {name} cannot be loaded: {texts.first_line(error)}; fetch it once where there is a network "
+            f"(hf download {name}), or use one of training/models"
+        ) from error
 
 
-def open_rows(args: Args, config: Any, folder: Path | None, hosts: list[str], facts: RankFacts, say: Callable[..., None]
-              ) -> data.Rows:
+def open_rows(
+    args: Args, config: Any, folder: Path | None, hosts: list[str], facts: RankFacts, say: Callable[..., None]
+) -> data.Rows:
     """As many rows as the run consumes, tokenised by the first rank of each node. `folder`: None on the others."""
+
     def make() -> data.Made | None:
         if not is_first(hosts) or folder is None:
             return None
         begun = time.perf_counter()
-        made = data.make_rows(folder, texts.open_source(args.dataset, args.seed), build_encoder(args),
-                              args.steps * args.global_batch, args.sequence_length, packing=args.packing)
+        made = data.make_rows(
+            folder,
+            texts.open_source(args.dataset, args.seed),
+            build_encoder(args),
+            args.steps * args.global_batch,
+            args.sequence_length,
+            packing=args.packing,
+        )
         highest = int(data.Rows(made.path).ids.max())
         if highest >= config.vocab_size:
-            raise DataError(f"token {highest} is beyond the {config.vocab_size} tokens of model {args.model}: its tokenizer or its "
-                            "vocab_size is that of another model")
-        say(f"{made.documents} documents tokenised in {time.perf_counter() - begun:.1f} s" if made.documents
-            else f"tokenised rows were there: {made.path}")
+            raise DataError(
+                f"token {highest} is beyond the {config.vocab_size} tokens of model {args.model}: its tokenizer or its "
+                "vocab_size is that of another model"
+            )
+        say(
+            f"{made.documents} documents tokenised in {time.perf_counter() - begun:.1f} s"
+            if made.documents
+            else f"tokenised rows were there: {made.path}"
+        )
         return made
 
     made = together(make)
@@ -126,5 +145,7 @@ def require_same_start(model: Any, rows: data.Rows) -> None:
     everyone = group.gather(mine)
     odd = [rank for rank, theirs in enumerate(everyone) if theirs != everyone[0]]
     if odd:
-        raise DifferentStart(f"ranks {odd[:8]} start from other weights or data than rank 0: {everyone[odd[0]]} against "
-                             f"{everyone[0]}; same files, same versions, same GPU model on every node?")
+        raise DifferentStart(
+            f"ranks {odd[:8]} start from other weights or data than rank 0: {everyone[odd[0]]} against "
+            f"{everyone[0]}; same files, same versions, same GPU model on every node?"
+        )

@@ -37,7 +37,8 @@ def put(states: dict[str, torch.Tensor]) -> None:
 
         *key, position, has_gauss = states["numpy"].tolist()
         numpy.random.set_state(
-            ("MT19937", numpy.array(key, dtype="uint32"), position, has_gauss, states["numpy_gauss"].item()))
+            ("MT19937", numpy.array(key, dtype="uint32"), position, has_gauss, states["numpy_gauss"].item())
+        )
     if group.CUDA and "cuda" in states:
         torch.cuda.set_rng_state(states["cuda"])
 

@@ -23,7 +23,9 @@ WORLD = int(os.environ.get("WORLD_SIZE", "1"))
 class RankFacts(Facts):  # type: ignore[misc]
     """Facts whose subject is this rank unless another is named."""
 
-    def saw(self, quantity: str, value: object, unit: str, subject: str | None = None, remark: str | None = None) -> None:
+    def saw(
+        self, quantity: str, value: object, unit: str, subject: str | None = None, remark: str | None = None
+    ) -> None:
         super().saw(quantity, value, unit, subject or f"{self.at}/rank{RANK}", remark)
 
 
@@ -35,8 +37,10 @@ def open_facts(run_dir: Path) -> RankFacts:
     except FileExistsError:
         complain(f"{path} exists: a run never writes over another; make a new folder with `bringup open`")
     except OSError as error:
-        complain(f"{path} cannot be written: {error.strerror}; --run-dir must be a folder made by `bringup open`, "
-                 f"shared by all nodes (seen from {node_name()})")
+        complain(
+            f"{path} cannot be written: {error.strerror}; --run-dir must be a folder made by `bringup open`, "
+            f"shared by all nodes (seen from {node_name()})"
+        )
     facts = RankFacts("train", stream)
     facts.saw("train.rank.started", True, "bool")
     facts.saw("train.rank.pid", os.getpid(), "count")

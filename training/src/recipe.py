@@ -39,9 +39,13 @@ def main(expected: Expected, doc: str, *, expected_hsdp: Expected | None = None)
     except Exception as error:  # noqa: BLE001  # the last word of a rank: whatever it was, it is recorded, and the rank ends
         message = one_line(f"{type(error).__name__}: {error}")
         say(f"raised {message}", stream=sys.stderr)
-        with contextlib.suppress(OSError):  # a disk that is full was the reason, perhaps; torchrun's error file says it too
+        with contextlib.suppress(
+            OSError
+        ):  # a disk that is full was the reason, perhaps; torchrun's error file says it too
             raised(facts, "raised", message)
-        if not Path(os.environ.get("TORCHELASTIC_ERROR_FILE", "")).is_file():  # otherwise torchrun prints what is in there
+        if not Path(
+            os.environ.get("TORCHELASTIC_ERROR_FILE", "")
+        ).is_file():  # otherwise torchrun prints what is in there
             traceback.print_exc()
         code = 1
     if code == 0:

@@ -16,7 +16,16 @@ import transport as bytes_sent
 from arguments import Args
 from bringup import memory as predicted
 from bringup.models import ModelError, job_of, shape_of
-from bringup.records import CheckpointTimes, MemoryCheck, ObservedStrategy, Resumed, RunArgs, Startup, TrainMetrics, Tuning
+from bringup.records import (
+    CheckpointTimes,
+    MemoryCheck,
+    ObservedStrategy,
+    Resumed,
+    RunArgs,
+    Startup,
+    TrainMetrics,
+    Tuning,
+)
 from strategy import Expected
 
 MAX_GRAD_NORM = 1.0

@@ -49,7 +49,9 @@ class Checkpoints(TrainerCallback):
         self.args, self.drill, self.facts, self.watch = args, drill, facts, watch
         self.run = args.run_dir.resolve().name
         self.strategy = resolved.strategy
-        self.recipe = {name: value for name, value in resolved.model_dump(mode="json").items() if name not in RunArgs.STRATEGY}
+        self.recipe = {
+            name: value for name, value in resolved.model_dump(mode="json").items() if name not in RunArgs.STRATEGY
+        }
         self.root = self._root(args.run_dir.resolve())
         self.trajectory = Trajectory()
         self.rehearse_at = max(1, args.steps // 2) if args.rehearse_resume else 0
@@ -79,13 +81,19 @@ class Checkpoints(TrainerCallback):
             damaged = [line for lines in group.gather(mine) for line in lines]
             if record is not None and not damaged:
                 self._require_same_recipe(folder, record)
-                self._tell(f"resuming after step {record.step} from {folder}"
-                           + (f"; passed over: {passed_over[0]}" if passed_over else ""))
+                self._tell(
+                    f"resuming after step {record.step} from {folder}"
+                    + (f"; passed over: {passed_over[0]}" if passed_over else "")
+                )
                 return Found(folder, record, passed_over)
             passed_over.append(one_line(damaged[0]))
-        why = (f"damaged: {passed_over[0]}" if passed_over else
-               f"the newest is of step {too_late} of --steps {self.args.steps}: nothing is left to train" if too_late else
-               "no finished checkpoint was found")
+        why = (
+            f"damaged: {passed_over[0]}"
+            if passed_over
+            else f"the newest is of step {too_late} of --steps {self.args.steps}: nothing is left to train"
+            if too_late
+            else "no finished checkpoint was found"
+        )
         if self.args.resume != AUTO:
             raise Refused(f"--resume {self.args.resume}: {why}")
         if requeued:
@@ -98,7 +106,10 @@ class Checkpoints(TrainerCallback):
             trainer.train()
             return
         own = {name: getattr(trainer.args, name) for name in ("logging_steps", "eval_steps", "save_steps")}
-        state = own | {"global_step": self.begins_at.record.step, "train_batch_size": trainer.args.per_device_train_batch_size}
+        state = own | {
+            "global_step": self.begins_at.record.step,
+            "train_batch_size": trainer.args.per_device_train_batch_size,
+        }
         with tempfile.TemporaryDirectory(prefix="bringup-resume-") as folder:
             Path(folder, "trainer_state.json").write_text(json.dumps(state), encoding="utf-8")
             trainer.train(resume_from_checkpoint=folder)
@@ -111,12 +122,18 @@ class Checkpoints(TrainerCallback):
         with self._patience():
             got = checkpoint.read(folder, record, trainer)
         self.random, rows = checkpoint.read_own(folder, record)
-        self.trajectory.loss, self.trajectory.grad_norm, self.trajectory.rows = list(record.loss), list(record.grad_norm), rows
+        self.trajectory.loss, self.trajectory.grad_norm, self.trajectory.rows = (
+            list(record.loss),
+            list(record.grad_norm),
+            rows,
+        )
         self.reads.append((record.bytes, got))
         self._report(0, "", len(got.differing), got.differing)
         if got.differing:
-            raise Refused(f"{folder}: {len(got.differing)} of {got.compared} tensors are not what was saved, "
-                          f"{got.differing[0]} first")
+            raise Refused(
+                f"{folder}: {len(got.differing)} of {got.compared} tensors are not what was saved, "
+                f"{got.differing[0]} first"
+            )
 
     def put_random_state(self) -> None:
         """Called by the trainer when the rows before were skipped."""
@@ -132,14 +149,20 @@ class Checkpoints(TrainerCallback):
 
     def _save(self, trainer: Any) -> None:
         folder, record, seconds = checkpoint.save(
-            self.root, self.run, self.strategy, self.recipe, trainer, self.trajectory, self.drill)
+            self.root, self.run, self.strategy, self.recipe, trainer, self.trajectory, self.drill
+        )
         self.written += 1
         self.last = (record.bytes, seconds)
         step = trainer.state.global_step
         whole = self._rehearse(folder, record, trainer) if step == self.rehearse_at else True
         group.gather(step)  # until the last rank has read its own file: rank 0 removes them all
         if group.RANK == 0:
-            if whole and step == self.rehearse_at and not self.args.save_steps and not trainer.control.should_training_stop:
+            if (
+                whole
+                and step == self.rehearse_at
+                and not self.args.save_steps
+                and not trainer.control.should_training_stop
+            ):
                 checkpoint.remove(folder)  # it was wanted for the rehearsal alone
             else:
                 checkpoint.keep_newest(self.root, self.args.keep_checkpoints)
@@ -166,8 +189,10 @@ class Checkpoints(TrainerCallback):
         self.reads.append((record.bytes, Read(got.seconds, len(before), differing)))
         self._report(0, "", len(differing), differing)
         written_s = self.last[1] if self.last else 0
-        self._tell(f"checkpoint of step {record.step}: {record.bytes / GIB:.3f} GiB written in {written_s:.2f} s, state wiped, "
-                   f"read back in {got.seconds:.2f} s; {len(differing)} of {len(before)} tensors differ")
+        self._tell(
+            f"checkpoint of step {record.step}: {record.bytes / GIB:.3f} GiB written in {written_s:.2f} s, state wiped, "
+            f"read back in {got.seconds:.2f} s; {len(differing)} of {len(before)} tensors differ"
+        )
         return True
 
     def times(self) -> tuple[CheckpointTimes | None, str | None]:
@@ -179,17 +204,27 @@ class Checkpoints(TrainerCallback):
         write_bytes, write_s = self.last or (0, None)
         read_bytes, read_s = (self.reads[-1][0], self.reads[-1][1].seconds) if self.reads else (0, None)
         return CheckpointTimes(
-            written=self.written, bytes=write_bytes or read_bytes,
-            write_s=write_s, write_gib_per_s=write_bytes / GIB / write_s if write_s else None,
-            read_s=read_s, read_gib_per_s=read_bytes / GIB / read_s if read_s else None,
-            compared=compared if self.reads else None, differing=differing if self.reads else None), None
+            written=self.written,
+            bytes=write_bytes or read_bytes,
+            write_s=write_s,
+            write_gib_per_s=write_bytes / GIB / write_s if write_s else None,
+            read_s=read_s,
+            read_gib_per_s=read_bytes / GIB / read_s if read_s else None,
+            compared=compared if self.reads else None,
+            differing=differing if self.reads else None,
+        ), None
 
     def resumed(self) -> Resumed | None:
         if self.begins_at is None:
             return None
         record = self.begins_at.record
-        return Resumed(run=record.run, step=record.step, world_size=record.world_size,
-                       random_state=record.world_size == group.WORLD, passed_over=self.begins_at.passed_over)
+        return Resumed(
+            run=record.run,
+            step=record.step,
+            world_size=record.world_size,
+            random_state=record.world_size == group.WORLD,
+            passed_over=self.begins_at.passed_over,
+        )
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if state.global_step == self.rehearse_at:
@@ -223,11 +258,18 @@ class Checkpoints(TrainerCallback):
         return found, len(attempts) > 1
 
     def _root(self, run_dir: Path) -> Path:
-        return run_dir / "checkpoints" if self.args.checkpoint_dir is None else self.args.checkpoint_dir.resolve() / run_dir.name
+        return (
+            run_dir / "checkpoints"
+            if self.args.checkpoint_dir is None
+            else self.args.checkpoint_dir.resolve() / run_dir.name
+        )
 
     def _require_same_recipe(self, folder: Path, record: Checkpoint) -> None:
-        differing = [f"{name} {record.recipe.get(name)} there, {value} here" for name, value in self.recipe.items()
-                     if record.recipe.get(name) != value]
+        differing = [
+            f"{name} {record.recipe.get(name)} there, {value} here"
+            for name, value in self.recipe.items()
+            if record.recipe.get(name) != value
+        ]
         if differing:
             raise Refused(f"--resume: {folder} is of another training: {'; '.join(differing[:4])}")
 
@@ -236,7 +278,9 @@ class Checkpoints(TrainerCallback):
         at = f"{self.facts.at}/rank{group.RANK}"
         self.facts.saw("train.checkpoint.damaged", damaged, "count", remark=which or None)
         if differing is None:
-            self.facts.unknown("train.checkpoint.differing", "count", "not read back: a file of the checkpoint is damaged", at)
+            self.facts.unknown(
+                "train.checkpoint.differing", "count", "not read back: a file of the checkpoint is damaged", at
+            )
         else:
             self.facts.saw("train.checkpoint.differing", differing, "count", remark=", ".join(names[:4]) or None)
 

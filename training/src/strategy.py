@@ -63,14 +63,20 @@ def require_places(expected: Expected, hosts: list[str]) -> None:
     distinct = sorted(set(hosts))
     where = f"{len(hosts)} rank(s) on {len(distinct)} host(s) ({_short(distinct)})"
     if len(hosts) < expected.min_ranks:
-        raise Refused(f"expected {expected.kind} on {expected.min_ranks} or more ranks, observed {where}: "
-                      f"{ADVICE[expected.kind]}", saw_kind("single"))
+        raise Refused(
+            f"expected {expected.kind} on {expected.min_ranks} or more ranks, observed {where}: "
+            f"{ADVICE[expected.kind]}",
+            saw_kind("single"),
+        )
     if len(distinct) < expected.min_hosts:
-        raise Refused(f"expected {expected.kind} across {expected.min_hosts} or more hosts, observed {where}: "
-                      "use the single-node entrypoint, or sbatch --nodes=2 or more")
+        raise Refused(
+            f"expected {expected.kind} across {expected.min_hosts} or more hosts, observed {where}: "
+            "use the single-node entrypoint, or sbatch --nodes=2 or more"
+        )
     if expected.max_hosts is not None and len(distinct) > expected.max_hosts:
-        raise Refused(f"expected {expected.kind} on {expected.max_hosts} host(s), observed {where}: "
-                      "use the multi-node entrypoint")
+        raise Refused(
+            f"expected {expected.kind} on {expected.max_hosts} host(s), observed {where}: use the multi-node entrypoint"
+        )
     if expected.kind == "single" and len(hosts) > 1:
         raise Refused(f"expected single, observed {where}: {ADVICE['single']}")
 
@@ -92,19 +98,26 @@ def require(observed: ObservedStrategy, expected: Expected, asked: RunArgs) -> N
     """Refuse anything but the declared kind, an HSDP shard group that leaves its host, or another variant than asked for."""
     if observed.kind != expected.kind:
         seen = ", ".join([observed.distributed_type, observed.wrapper, *observed.placements])
-        raise Refused(f"expected {expected.kind}, observed {observed.kind} ({seen}): {ADVICE[expected.kind]}",
-                      saw_kind(observed.kind))
+        raise Refused(
+            f"expected {expected.kind}, observed {observed.kind} ({seen}): {ADVICE[expected.kind]}",
+            saw_kind(observed.kind),
+        )
     if observed.kind == "hsdp" and observed.mesh is not None:
         split = [row for row in observed.mesh if len({observed.hosts[rank] for rank in row}) > 1]
         if split:
             hosts = sorted({observed.hosts[rank] for rank in split[0]})
-            raise Refused(f"expected hsdp with every shard group inside one host, observed group {split[0]} on {_short(hosts)}: "
-                          f"{ADVICE['hsdp']}", ("train.shard.groups_across_hosts", len(split), "count"))
+            raise Refused(
+                f"expected hsdp with every shard group inside one host, observed group {split[0]} on {_short(hosts)}: "
+                f"{ADVICE['hsdp']}",
+                ("train.shard.groups_across_hosts", len(split), "count"),
+            )
     different = observed.differs_from(asked)
     if different:
-        raise Refused(f"expected the {expected.kind} variant that was asked for, {'; '.join(different)}: does a configuration of "
-                      "accelerate launch say otherwise, or do the installed torch, transformers and accelerate not apply it?",
-                      ("train.variant.differences", len(different), "count"))
+        raise Refused(
+            f"expected the {expected.kind} variant that was asked for, {'; '.join(different)}: does a configuration of "
+            "accelerate launch say otherwise, or do the installed torch, transformers and accelerate not apply it?",
+            ("train.variant.differences", len(different), "count"),
+        )
 
 
 def _short(names: list[str], limit: int = 4) -> str:

@@ -18,8 +18,10 @@ STORY = (
 WORDS = STORY.split()
 GENERATED = "generated"
 
-ALPACA = ("Below is an instruction that describes a task. Write a response that completes the request.\n\n"
-          "### Instruction:\n{instruction}\n\n{input}### Response:\n{output}")
+ALPACA = (
+    "Below is an instruction that describes a task. Write a response that completes the request.\n\n"
+    "### Instruction:\n{instruction}\n\n{input}### Response:\n{output}"
+)
 
 
 class DataError(RuntimeError):
@@ -44,8 +46,10 @@ def open_source(name: str, seed: int) -> Source:
     try:
         dataset = datasets.load_dataset(name, split="train")
     except Exception as error:  # whatever a library and a network say: without the dataset there is no run
-        raise DataError(f"dataset {name} cannot be loaded: {first_line(error)}; fetch it once where there is a network "
-                        f"(hf download --repo-type dataset {name}), or use --dataset generated") from error
+        raise DataError(
+            f"dataset {name} cannot be loaded: {first_line(error)}; fetch it once where there is a network "
+            f"(hf download --repo-type dataset {name}), or use --dataset generated"
+        ) from error
     return Source(of_dataset(dataset), f"{name} {dataset._fingerprint}")
 
 
@@ -60,11 +64,19 @@ def of_dataset(dataset: Any) -> Iterator[str]:
     """Plain text of a dataset in alpaca format (instruction, input, output) or with a column `text`. Raises DataError."""
     columns = set(dataset.column_names)
     if {"instruction", "output"} <= columns:
-        return (ALPACA.format(instruction=item["instruction"], output=item["output"],
-                              input=f"### Input:\n{item['input']}\n\n" if item.get("input") else "") for item in dataset)
+        return (
+            ALPACA.format(
+                instruction=item["instruction"],
+                output=item["output"],
+                input=f"### Input:\n{item['input']}\n\n" if item.get("input") else "",
+            )
+            for item in dataset
+        )
     if "text" in columns:
         return (item["text"] for item in dataset)
-    raise DataError(f"the dataset has columns {sorted(columns)}, expected text, or instruction and output (alpaca format)")
+    raise DataError(
+        f"the dataset has columns {sorted(columns)}, expected text, or instruction and output (alpaca format)"
+    )
 
 
 def first_line(error: BaseException) -> str:

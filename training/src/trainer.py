@@ -24,8 +24,16 @@ from transformers import Trainer
 class RecipeTrainer(Trainer):
     """Keeps loss, gradient norm and row ids of every step as tensors on the device, so that no step waits to read one."""
 
-    def __init__(self, *args: Any, reduce_dtype: torch.dtype, cpu_offload: bool, drill: Drill, checkpoints: Checkpoints,
-                 clock: Meter, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        reduce_dtype: torch.dtype,
+        cpu_offload: bool,
+        drill: Drill,
+        checkpoints: Checkpoints,
+        clock: Meter,
+        **kwargs: Any,
+    ) -> None:
         self.reduce_dtype = reduce_dtype
         self.checkpoints = checkpoints
         self.cpu_offload = cpu_offload
@@ -49,8 +57,10 @@ class RecipeTrainer(Trainer):
         if wanted and self.args.device.type == "cpu":
             shared = PartialState._shared_state
             if shared.get("distributed_type") != DistributedType.MULTI_CPU:
-                raise Refused(f"expected fsdp over the ranks of torchrun, observed {shared.get('distributed_type')}: "
-                              "start it with torchrun, 2 ranks or more")
+                raise Refused(
+                    f"expected fsdp over the ranks of torchrun, observed {shared.get('distributed_type')}: "
+                    "start it with torchrun, 2 ranks or more"
+                )
             shared["distributed_type"] = DistributedType.MULTI_XPU
         super().create_accelerator_and_postprocess()
         if self.is_fsdp_enabled:
@@ -141,7 +151,9 @@ class RecipeTrainer(Trainer):
         """Norm of the averaged gradient before clipping, per optimizer step; of the rank where it is highest. A collective."""
         whole = [norm.full_tensor() if isinstance(norm, DTensor) else norm for norm in self.grad_norms]
         of_ranks = group.gather(torch.stack(whole).double().cpu())
-        return torch.stack(of_ranks).amax(dim=0).tolist()  # equal, unless a rank has gradients of its own; NaN stays NaN
+        return (
+            torch.stack(of_ranks).amax(dim=0).tolist()
+        )  # equal, unless a rank has gradients of its own; NaN stays NaN
 
     def step_padding(self) -> list[int]:
         """Tokens of padding in this rank's rows, per optimizer step."""

@@ -51,7 +51,9 @@ class Watch(TrainerCallback):
         self.told = False  # that there was no progress for a while
         self.closed = threading.Event()
         self._set_back()
-        faulthandler.register(signal.SIGUSR2, file=self.stream, all_threads=True)  # the stack of a healthy rank: kill -USR2 PID
+        faulthandler.register(
+            signal.SIGUSR2, file=self.stream, all_threads=True
+        )  # the stack of a healthy rank: kill -USR2 PID
         threading.Thread(target=self._look, name="watch", daemon=True).start()
 
     def _set_back(self) -> None:
@@ -118,8 +120,13 @@ class Watch(TrainerCallback):
 
     def progress(self, quiet_s: float) -> dict[str, Any]:
         """How far this rank is. `entered` counts the collectives that it has begun: who is behind, the others wait for."""
-        return {"node": node_name(), "rank": group.RANK, "step": self.step, "quiet_s": round(quiet_s, 1),
-                "entered": group.collectives_begun()}
+        return {
+            "node": node_name(),
+            "rank": group.RANK,
+            "step": self.step,
+            "quiet_s": round(quiet_s, 1),
+            "entered": group.collectives_begun(),
+        }
 
 
 def where() -> str:

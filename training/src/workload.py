@@ -57,7 +57,11 @@ def run(args: Args, expected: Expected, drill: Drill, facts: RankFacts, say: Say
     except Refused as refused:  # every rank is here: all of them judged the same gathered facts
         if group.RANK == 0:
             say(f"refused: {refused}", stream=sys.stderr)
-        for quantity, value, unit in refused.seen:  # by all: where groups are apart, Slurm may end rank 0's before it comes here
+        for (
+            quantity,
+            value,
+            unit,
+        ) in refused.seen:  # by all: where groups are apart, Slurm may end rank 0's before it comes here
             facts.saw(quantity, value, unit, "job", one_line(str(refused)))
         facts.saw("train.rank.state", "refused", "text")
         facts.saw("train.rank.error", one_line(str(refused)), "text")
@@ -68,8 +72,12 @@ def run(args: Args, expected: Expected, drill: Drill, facts: RankFacts, say: Say
     group.close()
     watch.close()
     if steps < args.steps:  # no end and no fault: the run goes on elsewhere
-        facts.unknown("train.rank.state", "text", f"stopped on request after step {steps} of {args.steps}, with a checkpoint",
-                      f"{facts.at}/rank{group.RANK}")
+        facts.unknown(
+            "train.rank.state",
+            "text",
+            f"stopped on request after step {steps} of {args.steps}, with a checkpoint",
+            f"{facts.at}/rank{group.RANK}",
+        )
     else:
         facts.saw("train.rank.state", "finished", "text")
     facts.saw("train.rank.steps", steps, "count")
@@ -77,8 +85,16 @@ def run(args: Args, expected: Expected, drill: Drill, facts: RankFacts, say: Say
     return 0
 
 
-def train(args: Args, expected: Expected, drill: Drill, facts: RankFacts, say: Say, started_s: float, import_s: float,
-          watch: Watch) -> int:
+def train(
+    args: Args,
+    expected: Expected,
+    drill: Drill,
+    facts: RankFacts,
+    say: Say,
+    started_s: float,
+    import_s: float,
+    watch: Watch,
+) -> int:
     """The run between the imports and the end of the group. Returns the number of optimizer steps done."""
     require_versions()
     bf16 = group.CUDA if args.bf16 is None else args.bf16
@@ -98,8 +114,11 @@ def train(args: Args, expected: Expected, drill: Drill, facts: RankFacts, say: S
         nodes = group.WORLD // group.LOCAL_WORLD  # of NCCL's log, as the collectives phases name it
         facts.saw("nccl.backend", group.backend(), "text", "1-node" if nodes == 1 else f"{nodes}-nodes")
     if members != group.WORLD:
-        raise Refused(f"expected {group.WORLD} ranks in one group, observed {members}: do all nodes get the same MASTER_ADDR "
-                      "and MASTER_PORT?", ("train.world_size", members, "count"))
+        raise Refused(
+            f"expected {group.WORLD} ranks in one group, observed {members}: do all nodes get the same MASTER_ADDR "
+            "and MASTER_PORT?",
+            ("train.world_size", members, "count"),
+        )
     group.require_average()
     hosts = group.gather(node_name())
     strategy.require_places(expected, hosts)
@@ -125,8 +144,10 @@ def train(args: Args, expected: Expected, drill: Drill, facts: RankFacts, say: S
         meter.forget_peaks()
         if group.RANK == 0:
             facts.saw("train.strategy.kind", seen.kind, "text", "job")
-            say(f"{seen.kind} on {members} rank(s), {len(set(hosts))} host(s), {seen.backend}; {seen.wrapper} "
-                f"{' '.join(seen.placements)}; {seen.parameters_local_max} of {seen.parameters} parameters per rank")
+            say(
+                f"{seen.kind} on {members} rank(s), {len(set(hosts))} host(s), {seen.backend}; {seen.wrapper} "
+                f"{' '.join(seen.placements)}; {seen.parameters_local_max} of {seen.parameters} parameters per rank"
+            )
 
     def after_step(step: int) -> None:
         if group.RANK == 0 and step % max(1, args.steps // 10) == 0:
@@ -172,23 +193,39 @@ def train(args: Args, expected: Expected, drill: Drill, facts: RankFacts, say: S
     trained = observed()
     losses, grad_norms = checkpoints.trajectory.loss, checkpoints.trajectory.grad_norm
     checkpoint_times = checkpoints.times()
-    carried = results.transport_of(trained, group.gather(transport.sent_since(sent_before)), len(step_times_s))  # of this run's own
-    ranks = group.gather(results.RankResult(
-        step_times_s=step_times_s,
-        own_times_s=clock.own_times_s(),
-        memory_gib=meter.rank_memory_gib(),
-        states_bytes=states.total,
-        startup_s=(import_s, process_group_s, first_collective_s, load_s, step_times_s[0]),
-        checksum=trainer.parameter_checksum(),
-        rows=checkpoints.trajectory.rows,
-        padding=checkpoints.trajectory.padding,
-    ))
+    carried = results.transport_of(
+        trained, group.gather(transport.sent_since(sent_before)), len(step_times_s)
+    )  # of this run's own
+    ranks = group.gather(
+        results.RankResult(
+            step_times_s=step_times_s,
+            own_times_s=clock.own_times_s(),
+            memory_gib=meter.rank_memory_gib(),
+            states_bytes=states.total,
+            startup_s=(import_s, process_group_s, first_collective_s, load_s, step_times_s[0]),
+            checksum=trainer.parameter_checksum(),
+            rows=checkpoints.trajectory.rows,
+            padding=checkpoints.trajectory.padding,
+        )
+    )
     if group.RANK == 0:
-        metrics = results.train_metrics(resolved, trained, model.config, ranks, losses, grad_norms, wall_time_s, carried,
-                                        checkpoint=checkpoint_times, resumed=checkpoints.resumed())
+        metrics = results.train_metrics(
+            resolved,
+            trained,
+            model.config,
+            ranks,
+            losses,
+            grad_norms,
+            wall_time_s,
+            carried,
+            checkpoint=checkpoint_times,
+            resumed=checkpoints.resumed(),
+        )
         write_record(args.run_dir / "metrics.json", metrics)
-        say(f"{metrics.tokens_per_s:.0f} tokens/s over all ranks, step p50 {metrics.step_time_s.p50 * 1000:.1f} ms, "
-            f"loss {losses[0]:.4f} -> {losses[-1]:.4f} in {len(losses)} steps")
+        say(
+            f"{metrics.tokens_per_s:.0f} tokens/s over all ranks, step p50 {metrics.step_time_s.p50 * 1000:.1f} ms, "
+            f"loss {losses[0]:.4f} -> {losses[-1]:.4f} in {len(losses)} steps"
+        )
     return len(losses)
 
 
@@ -196,12 +233,15 @@ def require_versions() -> None:
     """Refuse a torch whose FSDP2 is known to be wrong."""
     have = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
     if have < OLDEST_TORCH:
-        raise Refused(f"expected torch {'.'.join(map(str, OLDEST_TORCH))} or newer, observed {torch.__version__}: older ones sum "
-                      "gradients instead of averaging them (2.7, 2.8) or report a wrong norm (2.9); run `make setup`")
+        raise Refused(
+            f"expected torch {'.'.join(map(str, OLDEST_TORCH))} or newer, observed {torch.__version__}: older ones sum "
+            "gradients instead of averaging them (2.7, 2.8) or report a wrong norm (2.9); run `make setup`"
+        )
 
 
-def training_arguments(args: Args, expected: Expected, drill: Drill, hosts: list[str], bf16: bool, tuned: dict[str, Any]
-                       ) -> TrainingArguments:
+def training_arguments(
+    args: Args, expected: Expected, drill: Drill, hosts: list[str], bf16: bool, tuned: dict[str, Any]
+) -> TrainingArguments:
     """Trainer's arguments. Equal in every strategy down to the line that says otherwise."""
     differs: dict[str, Any] = {"ddp_backend": group.backend()} if group.WORLD > 1 else {}
     if expected.sharded and not drill.is_on("no-fsdp"):
@@ -221,7 +261,9 @@ def training_arguments(args: Args, expected: Expected, drill: Drill, hosts: list
         dataloader_drop_last=True,
         dataloader_num_workers=args.dataloader_workers,
         dataloader_pin_memory=group.CUDA,
-        accelerator_config={"non_blocking": True},  # the default waits for the device in next(), and calls that fetching
+        accelerator_config={
+            "non_blocking": True
+        },  # the default waits for the device in next(), and calls that fetching
         remove_unused_columns=False,  # the row ids travel with the batch
         logging_strategy="no",  # logging reads the loss from the device; recorded and told elsewhere
         logging_nan_inf_filter=False,  # it would put a mean in the place of a NaN
@@ -239,7 +281,9 @@ def training_arguments(args: Args, expected: Expected, drill: Drill, hosts: list
         ddp_timeout=args.timeout_s,
         **differs,
     )
-    arguments.mixed_precision = "bf16" if bf16 else "no"  # with bf16=False it is what `accelerate launch` put into the environment
+    arguments.mixed_precision = (
+        "bf16" if bf16 else "no"
+    )  # with bf16=False it is what `accelerate launch` put into the environment
     return arguments
 
 
@@ -267,9 +311,12 @@ def sharding(args: Args, expected: Expected, drill: Drill, hosts: list[str]) -> 
     if expected.kind == "hsdp":
         per_host = {hosts.count(host) for host in hosts}
         if per_host == {1} or len(per_host) > 1:
-            raise Refused(f"expected hsdp with the same number of ranks, 2 or more, on each host, observed {sorted(per_host)}: "
-                          f"{strategy.ADVICE['hsdp']}")
+            raise Refused(
+                f"expected hsdp with the same number of ranks, 2 or more, on each host, observed {sorted(per_host)}: "
+                f"{strategy.ADVICE['hsdp']}"
+            )
         shards = per_host.pop()
         keywords["parallelism_config"] = accelerate.ParallelismConfig(
-            dp_replicate_size=len(hosts) // shards, dp_shard_size=shards)
+            dp_replicate_size=len(hosts) // shards, dp_shard_size=shards
+        )
     return keywords

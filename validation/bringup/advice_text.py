@@ -7,8 +7,16 @@ from collections.abc import Callable
 from bringup.models import NAMES
 from bringup.records import Advice, PredictedStrategy
 
-PARTS = {"parameters": "parameters", "gradients": "gradients", "optimizer": "optimizer", "gathered": "copies to compute with",
-         "reduction": "gradients on their way", "activations": "activations", "logits": "logits and loss", "workspace": "workspace"}
+PARTS = {
+    "parameters": "parameters",
+    "gradients": "gradients",
+    "optimizer": "optimizer",
+    "gathered": "copies to compute with",
+    "reduction": "gradients on their way",
+    "activations": "activations",
+    "logits": "logits and loss",
+    "workspace": "workspace",
+}
 UNKNOWN = "unknown"
 WIDTH = 11
 VISIBLE = 0.001  # of the peak: a part that is less for every strategy has no line
@@ -25,17 +33,24 @@ def screen(advice: Advice) -> str:
         f"{advice.model}: {advice.parameters / 1e9:.2f} billion parameters on {advice.nodes} node(s) of {advice.gpus_per_node} GPUs"
         f", {advice.sequence_length} tokens per row, {advice.global_batch} rows per step",
         f"{advice.compute_dtype} over float32 weights, AdamW, {advice.reduce_dtype} gradients between sharded ranks"
-        + (", activations recomputed" if advice.activation_checkpointing else "") + f"; profile {advice.profile}",
-        "computed, not measured", "",
+        + (", activations recomputed" if advice.activation_checkpointing else "")
+        + f"; profile {advice.profile}",
+        "computed, not measured",
+        "",
         _row("", [NAMES[one.strategy] for one in found]),
         _row("rows per GPU x micro-steps", [f"{one.rows} x {one.accumulation}" for one in found]),
         "memory per GPU at the peak, GiB",
-        *(_row(f"  {words}", [_gib(one.peak_parts_gib[part]) for one in found]) for part, words in PARTS.items()
-          if any(one.peak_parts_gib[part] >= VISIBLE * one.peak_gib for one in found)),
+        *(
+            _row(f"  {words}", [_gib(one.peak_parts_gib[part]) for one in found])
+            for part, words in PARTS.items()
+            if any(one.peak_parts_gib[part] >= VISIBLE * one.peak_gib for one in found)
+        ),
         _row("  PyTorch allocates", [_gib(one.peak_gib) for one in found]),
         _row("  context, NCCL (left for)", [_gib(one.outside_gib) for one in found]),
-        _row(f"  fits in {UNKNOWN if advice.gpu_memory_gib is None else f'{advice.gpu_memory_gib:g}'}",
-             [{True: "yes", False: "no", None: UNKNOWN}[one.fits] for one in found]),
+        _row(
+            f"  fits in {UNKNOWN if advice.gpu_memory_gib is None else f'{advice.gpu_memory_gib:g}'}",
+            [{True: "yes", False: "no", None: UNKNOWN}[one.fits] for one in found],
+        ),
         "traffic per step, GB",
         _row("  a GPU sends, inside its node", [_gigabytes(one.sent_inside_gb) for one in found]),
         _row("  leaves a node", [_gigabytes(one.leaving_node_gb) for one in found]),

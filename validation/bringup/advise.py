@@ -18,9 +18,13 @@ from bringup.runs import METRICS
 
 GB = 1e9
 NEARLY = 1.05  # times within 5 % are not told apart: the simpler strategy is taken
-SCRIPTS = {"single": ("run_1gpu", "run_1gpu"), "ddp": ("run_ddp_1node", "run_ddp_2node"),
-           "zero2": ("run_fsdp_1node", "run_fsdp_2node"), "fsdp": ("run_fsdp_1node", "run_fsdp_2node"),
-           "hsdp": ("run_hsdp_2node", "run_hsdp_2node")}
+SCRIPTS = {
+    "single": ("run_1gpu", "run_1gpu"),
+    "ddp": ("run_ddp_1node", "run_ddp_2node"),
+    "zero2": ("run_fsdp_1node", "run_fsdp_2node"),
+    "fsdp": ("run_fsdp_1node", "run_fsdp_2node"),
+    "hsdp": ("run_hsdp_2node", "run_hsdp_2node"),
+}
 
 
 @dataclass(frozen=True)
@@ -56,7 +60,9 @@ def known(profile: Profile, folders: Sequence[Path], mfu: float | None) -> Known
         metrics = read_record(folder / METRICS, TrainMetrics)
         if metrics.mfu is None:
             raise RecordError(f"{folder}: has no MFU ({metrics.mfu_reason}); leave it out of --from")
-        measured = Sourced(value=metrics.mfu, source=f"measured by {folder.name} ({metrics.observed.kind}, {metrics.model})")
+        measured = Sourced(
+            value=metrics.mfu, source=f"measured by {folder.name} ({metrics.observed.kind}, {metrics.model})"
+        )
         machine = machine.model_copy(update={"mfu": measured})
     if mfu is not None:
         machine = machine.model_copy(update={"mfu": Sourced(value=mfu, source="assumed on the command line (--mfu)")})
@@ -67,9 +73,16 @@ def jobs(question: Question) -> list[Job]:
     """The layouts that this machine and batch allow: a strategy gets as many micro-steps as the global batch needs."""
     found = []
     for kind in KINDS:
-        job = Job(kind, question.nodes, question.gpus_per_node, question.sequence_length, question.rows,
-                  compute_bytes=4 if question.float32 else 2, reduce_bytes=question.reduce_bytes,
-                  activation_checkpointing=question.activation_checkpointing)
+        job = Job(
+            kind,
+            question.nodes,
+            question.gpus_per_node,
+            question.sequence_length,
+            question.rows,
+            compute_bytes=4 if question.float32 else 2,
+            reduce_bytes=question.reduce_bytes,
+            activation_checkpointing=question.activation_checkpointing,
+        )
         parallel = kind == "single" or job.ranks > 1
         hybrid = kind != "hsdp" or (question.nodes > 1 and question.gpus_per_node > 1)
         if parallel and hybrid and question.global_batch % (job.ranks * question.rows) == 0:
@@ -102,14 +115,24 @@ def predict(shape: Shape, job: Job, facts: Known) -> PredictedStrategy:
         step = [max(compute, communication), compute + communication]
         tokens = [job.global_batch * job.sequence_length / seconds for seconds in reversed(step)]
     return PredictedStrategy(
-        strategy=job.kind, ranks=job.ranks, rows=job.rows, accumulation=job.accumulation,
+        strategy=job.kind,
+        ranks=job.ranks,
+        rows=job.rows,
+        accumulation=job.accumulation,
         peak_parts_gib={field.name: getattr(parts, field.name) / memory.GIB for field in fields(parts)},
-        peak_gib=parts.total / memory.GIB, states_gib=memory.states(shape, job.shards).total / memory.GIB,
+        peak_gib=parts.total / memory.GIB,
+        states_gib=memory.states(shape, job.shards).total / memory.GIB,
         outside_gib=outside / memory.GIB,
         fits=None if room is None else parts.total + outside <= room.value * memory.GIB,
-        sent_inside_gb=traffic.sent_inside(found, job) / GB, leaving_node_gb=traffic.leaving_node(found, job) / GB,
-        compute_s=compute, communication_s=communication, step_s=step, tokens_per_s=tokens,
-        sources=list(dict.fromkeys(sources)), unknown=list(dict.fromkeys(unknown)))
+        sent_inside_gb=traffic.sent_inside(found, job) / GB,
+        leaving_node_gb=traffic.leaving_node(found, job) / GB,
+        compute_s=compute,
+        communication_s=communication,
+        step_s=step,
+        tokens_per_s=tokens,
+        sources=list(dict.fromkeys(sources)),
+        unknown=list(dict.fromkeys(unknown)),
+    )
 
 
 def _compute_s(shape: Shape, job: Job, facts: Known, unknown: list[str]) -> float | None:
@@ -120,7 +143,9 @@ def _compute_s(shape: Shape, job: Job, facts: Known, unknown: list[str]) -> floa
     elif peak is None:
         unknown.append(f"compute time: profile {facts.profile} declares no machine.peak_bf16_tflops")
     elif mfu is None:
-        unknown.append(f"compute time: no MFU; give --mfu, or --from a training run (profile {facts.profile} assumes none)")
+        unknown.append(
+            f"compute time: no MFU; give --mfu, or --from a training run (profile {facts.profile} assumes none)"
+        )
     else:
         flops = shape.flops_per_token(job.sequence_length) * job.tokens * job.accumulation
         return flops * (4 / 3 if job.activation_checkpointing else 1) / (peak.value * 1e12 * mfu.value)
@@ -132,24 +157,41 @@ def advise(question: Question, facts: Known) -> Advice:
     shape, layouts = question.shape, jobs(question)
     if not layouts:
         world = question.nodes * question.gpus_per_node
-        raise ValueError(f"--global-batch {question.global_batch} is no multiple of {world} GPUs x {question.rows} row(s)")
+        raise ValueError(
+            f"--global-batch {question.global_batch} is no multiple of {world} GPUs x {question.rows} row(s)"
+        )
     found = [predict(shape, job, facts) for job in layouts]
     use, why = choose(found)
     if use is None and any(one.fits is False for one in found):
         why += f"; {_what_would_fit(question, facts)}"
     machine = facts.machine
     return Advice(
-        model=shape.name, parameters=shape.parameters, nodes=question.nodes, gpus_per_node=question.gpus_per_node,
-        sequence_length=question.sequence_length, global_batch=question.global_batch,
+        model=shape.name,
+        parameters=shape.parameters,
+        nodes=question.nodes,
+        gpus_per_node=question.gpus_per_node,
+        sequence_length=question.sequence_length,
+        global_batch=question.global_batch,
         compute_dtype="float32" if question.float32 else "bfloat16",
         reduce_dtype="float32" if question.reduce_bytes == memory.MASTER else "bfloat16",
-        activation_checkpointing=question.activation_checkpointing, profile=facts.profile,
+        activation_checkpointing=question.activation_checkpointing,
+        profile=facts.profile,
         gpu_memory_gib=machine.gpu_memory_gib.value if machine.gpu_memory_gib else None,
         mfu=machine.mfu.value if machine.mfu else None,
-        assumptions=[f"{name} {entry.value:g}: {entry.source}" for name, entry in
-                     (("GPU memory, GiB", machine.gpu_memory_gib), ("peak, TFLOP/s", machine.peak_bf16_tflops),
-                      ("MFU", machine.mfu)) if entry is not None],
-        strategies=found, use=use, why=why, command=None if use is None else _command(question, _named(found, use)))
+        assumptions=[
+            f"{name} {entry.value:g}: {entry.source}"
+            for name, entry in (
+                ("GPU memory, GiB", machine.gpu_memory_gib),
+                ("peak, TFLOP/s", machine.peak_bf16_tflops),
+                ("MFU", machine.mfu),
+            )
+            if entry is not None
+        ],
+        strategies=found,
+        use=use,
+        why=why,
+        command=None if use is None else _command(question, _named(found, use)),
+    )
 
 
 def choose(found: Sequence[PredictedStrategy]) -> tuple[Kind | None, str]:
@@ -186,7 +228,9 @@ def _what_would_fit(question: Question, facts: Known) -> str:
         if changed != question:
             fitting = [one for one in (predict(question.shape, job, facts) for job in jobs(changed)) if one.fits]
             if fitting:
-                named = ", ".join(f"{NAMES[one.strategy]} ({one.peak_gib + one.outside_gib:.0f} GiB)" for one in fitting)
+                named = ", ".join(
+                    f"{NAMES[one.strategy]} ({one.peak_gib + one.outside_gib:.0f} GiB)" for one in fitting
+                )
                 return f"with {words} these do: {named}"
     return "take more nodes, shorter sequences, or bfloat16 gradients on the wire"
 
@@ -197,9 +241,17 @@ def _named(found: Sequence[PredictedStrategy], strategy: str) -> PredictedStrate
 
 def _command(question: Question, chosen: PredictedStrategy) -> str:
     """A run of what was advised."""
-    words = ["sbatch", f"--nodes={question.nodes}" if chosen.strategy != "single" else "--nodes=1",
-             f"training/slurm/{SCRIPTS[chosen.strategy][question.nodes > 1]}.sbatch", "--model", question.shape.name,
-             "--sequence-length", str(question.sequence_length), "--global-batch", str(question.global_batch)]
+    words = [
+        "sbatch",
+        f"--nodes={question.nodes}" if chosen.strategy != "single" else "--nodes=1",
+        f"training/slurm/{SCRIPTS[chosen.strategy][question.nodes > 1]}.sbatch",
+        "--model",
+        question.shape.name,
+        "--sequence-length",
+        str(question.sequence_length),
+        "--global-batch",
+        str(question.global_batch),
+    ]
     if chosen.accumulation > 1:
         words += ["--gradient-accumulation", str(chosen.accumulation)]
     if question.activation_checkpointing:

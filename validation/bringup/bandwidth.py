@@ -36,8 +36,11 @@ class Promised:
         if entry is None or entry.at_least is None:
             return f"profile {self.profile.name} declares no nccl.{operation}.busbw; measure it and give --from RUN"
         at = f" at {entry.at}" if entry.at else ""
-        return Speed(entry.at_least, f"{operation} ≥ {entry.at_least:g} GB/s{at} (floor of {self.profile.name}), "
-                                     f"for messages of {_size(message)}")
+        return Speed(
+            entry.at_least,
+            f"{operation} ≥ {entry.at_least:g} GB/s{at} (floor of {self.profile.name}), "
+            f"for messages of {_size(message)}",
+        )
 
 
 class Measured:
@@ -58,7 +61,9 @@ class Measured:
                         self.distrusted[name, scale] = f"{', '.join(unmet)} did not pass on {scale} in {run}"
                         continue
                     self.found.setdefault((name, scale), []).extend(
-                        (size, speed, f"at {one.quantity.partition('@')[2]} on {scale} ({run})") for size, speed, one in points)
+                        (size, speed, f"at {one.quantity.partition('@')[2]} on {scale} ({run})")
+                        for size, speed, one in points
+                    )
 
     def bus(self, operation: Operation, nodes: int, message: float) -> Speed | str:
         """At this size of message: time grows linearly between the measured sizes next to it (latency + size / rate; Hockney 1994).
@@ -66,8 +71,11 @@ class Measured:
         A smaller message than measured takes as long as the smallest that was, a larger one has the rate of the largest.
         """
         scale = scale_name(nodes)
-        points = sorted({size: (size, speed, where) for size, speed, where in self.found.get((operation, scale), [])
-                         if speed > 0}.values())
+        points = sorted(
+            {
+                size: (size, speed, where) for size, speed, where in self.found.get((operation, scale), []) if speed > 0
+            }.values()
+        )
         if not points:
             return self.distrusted.get((operation, scale), f"{self.names} measured no {operation} on {scale}")
         below = [point for point in points if point[0] <= message] or points[:1]
@@ -78,8 +86,11 @@ class Measured:
             return Speed(speed, f"{operation} {low[1]:.4g} GB/s {low[2]}, for messages of {_size(message)}")
         share = (message - low[0]) / (high[0] - low[0])
         time = (1 - share) * low[0] / low[1] + share * high[0] / high[1]
-        return Speed(message / time, f"{operation} {message / time:.4g} GB/s for messages of {_size(message)}, from {low[1]:.4g} "
-                                     f"{low[2]} and {high[1]:.4g} at {high[2].split()[1]}")
+        return Speed(
+            message / time,
+            f"{operation} {message / time:.4g} GB/s for messages of {_size(message)}, from {low[1]:.4g} "
+            f"{low[2]} and {high[1]:.4g} at {high[2].split()[1]}",
+        )
 
 
 def measured(folders: Sequence[Path]) -> Measured:
@@ -105,6 +116,8 @@ def seconds(one: Collective, source: Promised | Measured, nodes: int, gpus_per_n
         speed = source.bus("all_gather", nodes, one.message * gpus_per_node)
         if isinstance(speed, str):
             return speed
-        return one.sent / (speed.gbps * 1e9 / gpus_per_node), f"{speed.source}, / {gpus_per_node} GPUs for a replica's ring"
+        return one.sent / (
+            speed.gbps * 1e9 / gpus_per_node
+        ), f"{speed.source}, / {gpus_per_node} GPUs for a replica's ring"
     speed = source.bus(one.operation, 1 if one.over == "node" else nodes, one.message)
     return speed if isinstance(speed, str) else (one.sent / (speed.gbps * 1e9), speed.source)

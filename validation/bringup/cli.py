@@ -31,7 +31,14 @@ def main(argv: list[str] | None = None) -> int:
     try:
         verb: Callable[[argparse.Namespace], int] = arguments.verb
         return verb(arguments)
-    except (profiles.ProfileError, runs.RunError, RecordError, compare.NotComparable, pipeline.PipelineError, ValueError) as error:
+    except (
+        profiles.ProfileError,
+        runs.RunError,
+        RecordError,
+        compare.NotComparable,
+        pipeline.PipelineError,
+        ValueError,
+    ) as error:
         print(f"bringup: {report.plain(str(error))}", file=sys.stderr)
     except OSError as error:
         said = f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error)
@@ -44,8 +51,11 @@ def main(argv: list[str] | None = None) -> int:
     except Exception as error:  # a fault of ours must not read as exit code 1, "the cluster failed a gate"
         if os.environ.get("BRINGUP_TRACEBACK"):
             raise
-        print(f"bringup: a fault of bringup itself: {report.plain(f'{type(error).__name__}: {error}')[:200]}; "
-              "BRINGUP_TRACEBACK=1 shows where", file=sys.stderr)
+        print(
+            f"bringup: a fault of bringup itself: {report.plain(f'{type(error).__name__}: {error}')[:200]}; "
+            "BRINGUP_TRACEBACK=1 shows where",
+            file=sys.stderr,
+        )
     return CANNOT_TELL
 
 

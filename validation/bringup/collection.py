@@ -61,7 +61,9 @@ def gather(folders: Sequence[Path], profile: Profile | None = None) -> Collectio
         playbook = read_record(folder / PLAYBOOK, Playbook)
         left_out += playbook.left_out
         reached = {step.phase for step in playbook.steps}
-        absent += [Absent(stem, "the playbook was interrupted before it") for stem in playbook.planned if stem not in reached]
+        absent += [
+            Absent(stem, "the playbook was interrupted before it") for stem in playbook.planned if stem not in reached
+        ]
         for step in playbook.steps:
             if step.folder is None:
                 absent.append(Absent(step.phase, step.why_not_run or "did not run"))
@@ -84,13 +86,20 @@ def _found(recorded: str, playbook: Path) -> Path:
     """A step's folder, which is recorded from the repository's root: in the tree that the playbook lies in, which may be a copy."""
     root = playbook.resolve().parents[3:4]  # validation/results/playbook/<name>
     try:
-        return next((path for path in ((base / recorded).resolve() for base in [*root, REPOSITORY]) if path.is_dir()),
-                    REPOSITORY / recorded)
+        return next(
+            (path for path in ((base / recorded).resolve() for base in [*root, REPOSITORY]) if path.is_dir()),
+            REPOSITORY / recorded,
+        )
     except (OSError, ValueError) as error:  # too long a name, or a NUL in it
         raise runs.RunError(f"{recorded[:60]!r} is no folder: {error.args[-1]}") from error
 
 
 def _judged(folder: Path, profile: Profile | None) -> Judged:
     observations, verdicts = judge.judge_folder(folder, profile)
-    return Judged(folder, runs.load(folder), runs.load_profile(folder) if profile is None else profile,
-                  observations.observations, verdicts)
+    return Judged(
+        folder,
+        runs.load(folder),
+        runs.load_profile(folder) if profile is None else profile,
+        observations.observations,
+        verdicts,
+    )

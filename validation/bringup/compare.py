@@ -36,8 +36,21 @@ def steps_of(entry: Entry) -> list[float]:
     return entry.metrics.steps_s or []
 
 
-HEADER = ("run", "strategy", "ranks", "hosts", "tokens/s", "tokens/s/rank", "scaling", "step p50 ms", "step p95 ms",
-          "host GiB", "device GiB", "loss first → last", "loss gap")
+HEADER = (
+    "run",
+    "strategy",
+    "ranks",
+    "hosts",
+    "tokens/s",
+    "tokens/s/rank",
+    "scaling",
+    "step p50 ms",
+    "step p95 ms",
+    "host GiB",
+    "device GiB",
+    "loss first → last",
+    "loss gap",
+)
 
 
 def table(folders: list[Path]) -> tuple[list[str], list[list[str]], str]:
@@ -50,15 +63,23 @@ def table(folders: list[Path]) -> tuple[list[str], list[list[str]], str]:
     for entry in entries:
         differing = differing_fields(base.args, entry.args)
         if differing:
-            raise NotComparable(f"{base.folder.name} and {entry.folder.name} are not comparable: {'; '.join(differing)}")
+            raise NotComparable(
+                f"{base.folder.name} and {entry.folder.name} are not comparable: {'; '.join(differing)}"
+            )
         if len(entry.metrics.loss) != len(base.metrics.loss):
-            raise NotComparable(f"{base.folder.name} and {entry.folder.name} are not comparable: "
-                                f"{len(base.metrics.loss)} vs {len(entry.metrics.loss)} losses")
+            raise NotComparable(
+                f"{base.folder.name} and {entry.folder.name} are not comparable: "
+                f"{len(base.metrics.loss)} vs {len(entry.metrics.loss)} losses"
+            )
     tolerance = LOSS_TOLERANCE_NATS.get(base.args.compute_dtype)
     entries.sort(key=lambda entry: entry.metrics.world_size)
     names = short_names([entry.folder.name for entry in entries])
     rows = [_row(entry, base, tolerance, name) for entry, name in zip(entries, names, strict=True)]
-    kept = "unknown dtype, no tolerance" if tolerance is None else f"agree within {tolerance:g} ({base.args.compute_dtype})"
+    kept = (
+        "unknown dtype, no tolerance"
+        if tolerance is None
+        else f"agree within {tolerance:g} ({base.args.compute_dtype})"
+    )
     note = f"scaling and loss gap: against {base.folder.name}; losses must {kept}; tokens/s: all ranks, steady window"
     return list(HEADER), rows, note
 
@@ -73,21 +94,35 @@ def short_names(names: list[str]) -> list[str]:
 def _row(entry: Entry, base: Entry, tolerance: float | None, name: str) -> list[str]:
     metrics = entry.metrics
     gap = max((abs(a - b) for a, b in zip(metrics.loss, base.metrics.loss, strict=True)), default=None)
-    agreed = "no losses" if gap is None else f"{gap:.1e}" + ("" if tolerance is not None and gap <= tolerance else " DISAGREES")
+    agreed = (
+        "no losses"
+        if gap is None
+        else f"{gap:.1e}" + ("" if tolerance is not None and gap <= tolerance else " DISAGREES")
+    )
     device = metrics.memory.device_allocated_gib
     return [
-        name, metrics.observed.kind, str(metrics.world_size), str(len(set(metrics.observed.hosts))),
-        f"{metrics.tokens_per_s:,.0f}", f"{metrics.tokens_per_s_per_rank:,.0f}",
+        name,
+        metrics.observed.kind,
+        str(metrics.world_size),
+        str(len(set(metrics.observed.hosts))),
+        f"{metrics.tokens_per_s:,.0f}",
+        f"{metrics.tokens_per_s_per_rank:,.0f}",
         f"{metrics.tokens_per_s_per_rank / base.metrics.tokens_per_s_per_rank:.2f}",
-        f"{metrics.step_time_s.p50 * 1e3:.1f}", f"{metrics.step_time_s.p95 * 1e3:.1f}",
-        f"{metrics.memory.host_rss_gib:.2f}", "none" if device is None else f"{device:.2f}",
-        f"{metrics.loss[0]:.4f} → {metrics.loss[-1]:.4f}" if metrics.loss else "none", agreed,
+        f"{metrics.step_time_s.p50 * 1e3:.1f}",
+        f"{metrics.step_time_s.p95 * 1e3:.1f}",
+        f"{metrics.memory.host_rss_gib:.2f}",
+        "none" if device is None else f"{device:.2f}",
+        f"{metrics.loss[0]:.4f} → {metrics.loss[-1]:.4f}" if metrics.loss else "none",
+        agreed,
     ]
 
 
 def as_text(header: list[str], rows: list[list[str]]) -> str:
     widths = [max(len(row[column]) for row in [header, *rows]) for column in range(len(header))]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in [header, *rows]]
+    lines = [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in [header, *rows]
+    ]
     return "\n".join([lines[0], "  ".join("-" * width for width in widths), *lines[1:]])
 
 

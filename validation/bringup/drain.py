@@ -48,8 +48,14 @@ def proposals(judged: Sequence[Judged]) -> list[Proposal]:
         for gate, nodes in _failed_nodes(one).items():
             if len(one.run.nodes) > 1 and len(nodes) > len(one.run.nodes) / 2:
                 where = f"{len(nodes)} of {len(one.run.nodes)} nodes of {one.run.name}"
-                everywhere.append(Proposal("", f"{gate} failed on {where}: a fault of the cluster or of the expectation; no node "
-                                               "is drained for it", None))
+                everywhere.append(
+                    Proposal(
+                        "",
+                        f"{gate} failed on {where}: a fault of the cluster or of the expectation; no node "
+                        "is drained for it",
+                        None,
+                    )
+                )
                 continue
             for node in nodes:
                 against[node].append(gate)
@@ -62,7 +68,12 @@ def _failed_nodes(one: Judged) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for verdict in one.verdicts.verdicts:
         gate = catalogue.GATES.get(verdict.gate)
-        if verdict.outcome is not Outcome.FAIL or gate is None or gate.per not in ("node", "rank") or gate.id.startswith("train."):
+        if (
+            verdict.outcome is not Outcome.FAIL
+            or gate is None
+            or gate.per not in ("node", "rank")
+            or gate.id.startswith("train.")
+        ):
             continue
         node = verdict.subject.partition("/")[0]
         if node in one.run.nodes and node not in found.setdefault(gate.id, []):

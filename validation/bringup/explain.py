@@ -24,15 +24,23 @@ def run(folder: Path) -> tuple[str, Outcome]:
     """The explanation of one results folder, and its outcome. Raises RunError or ProfileError."""
     opened = runs.load(folder)
     _, verdicts = judge.judge_folder(folder)
-    lines = [f"{MARK[verdicts.outcome]:<10} {PHASES[opened.phase].title}: {counted(verdicts.verdicts)}  ({shown_path(folder)})"]
+    lines = [
+        f"{MARK[verdicts.outcome]:<10} {PHASES[opened.phase].title}: {counted(verdicts.verdicts)}  ({shown_path(folder)})"
+    ]
     if verdicts.outcome is Outcome.PASS:
         return "\n".join([*lines, "nothing to explain: every planned pair passed"]), verdicts.outcome
     first, shadows = _roots(verdicts)
-    gates = [[verdict for verdict in first if verdict.gate == gate] for gate in dict.fromkeys(verdict.gate for verdict in first)]
+    gates = [
+        [verdict for verdict in first if verdict.gate == gate]
+        for gate in dict.fromkeys(verdict.gate for verdict in first)
+    ]
     for several in gates[:_SHOWN]:
         lines += ["", *_told(several, folder, opened)]
     if len(gates) > _SHOWN:
-        lines += ["", f"… and {len(gates) - _SHOWN} more: {_gates([one for several in gates[_SHOWN:] for one in several])}"]
+        lines += [
+            "",
+            f"… and {len(gates) - _SHOWN} more: {_gates([one for several in gates[_SHOWN:] for one in several])}",
+        ]
     lines += _signs([*verdicts.signs, *_batch_log(opened)])
     if shadows:
         lines += ["", f"not proven because of that ({len(shadows)}): {_gates(shadows)}"]
@@ -46,9 +54,13 @@ def _roots(verdicts: Verdicts) -> tuple[list[Verdict], list[Verdict]]:
     failed = [verdict for verdict in bad if verdict.outcome is Outcome.FAIL]
     if failed:
         return failed + [verdict for verdict in bad if verdict.outcome is Outcome.WARN], [
-            verdict for verdict in bad if verdict.outcome is Outcome.INCOMPLETE]
-    told = [verdict for verdict in bad if verdict.cause != "no evidence arrived"
-            and not (verdict.cause or "").startswith("not judged")]
+            verdict for verdict in bad if verdict.outcome is Outcome.INCOMPLETE
+        ]
+    told = [
+        verdict
+        for verdict in bad
+        if verdict.cause != "no evidence arrived" and not (verdict.cause or "").startswith("not judged")
+    ]
     first = told or bad
     return first, [verdict for verdict in bad if verdict not in first]
 
@@ -59,14 +71,20 @@ def _told(several: Sequence[Verdict], folder: Path, opened: Run) -> list[str]:
     for verdict in several[:_SHOWN]:
         cause = f" ({verdict.cause})" if verdict.cause and verdict.cause not in verdict.observed else ""
         evidence = "" if verdict.evidence == "none" else f"; {verdict.evidence}"
-        lines.append(f"{MARK[verdict.outcome]} {verdict.gate} [{verdict.subject}]: "
-                     + plain(f"observed {verdict.observed}, expected {verdict.expected}{cause}{evidence}"))
+        lines.append(
+            f"{MARK[verdict.outcome]} {verdict.gate} [{verdict.subject}]: "
+            + plain(f"observed {verdict.observed}, expected {verdict.expected}{cause}{evidence}")
+        )
     if len(several) > _SHOWN:
-        lines.append(f"  … and on {', '.join(verdict.subject for verdict in several[_SHOWN:2 * _SHOWN])}"
-                     + (", …" if len(several) > 2 * _SHOWN else ""))
+        lines.append(
+            f"  … and on {', '.join(verdict.subject for verdict in several[_SHOWN : 2 * _SHOWN])}"
+            + (", …" if len(several) > 2 * _SHOWN else "")
+        )
     lines.append(f"  read  {several[0].fix}")
-    return lines + [f"  next  {line}" if number == 0 else f"        {line}"
-                    for number, line in enumerate(next_commands(several, folder, opened.slurm_job_id))]
+    return lines + [
+        f"  next  {line}" if number == 0 else f"        {line}"
+        for number, line in enumerate(next_commands(several, folder, opened.slurm_job_id))
+    ]
 
 
 def next_commands(several: Sequence[Verdict], folder: Path, job_id: str | None) -> list[str]:
@@ -82,8 +100,10 @@ def next_commands(several: Sequence[Verdict], folder: Path, job_id: str | None) 
     nodes = {verdict.subject.split("/")[0] for verdict in several}
     if len(nodes) == 1 and not any(mark in "".join(nodes) for mark in ("--", "->", "-node")) and nodes != {"job"}:
         words["NODE"] = nodes.pop()
-    return [plain(re.sub(r"\b(RUN|NODE|JOBID)\b", lambda found: shlex.quote(words.get(found[0], found[0])), line))
-            for line in _next_block(text, anchor)]
+    return [
+        plain(re.sub(r"\b(RUN|NODE|JOBID)\b", lambda found: shlex.quote(words.get(found[0], found[0])), line))
+        for line in _next_block(text, anchor)
+    ]
 
 
 def _next_block(text: str, anchor: str) -> list[str]:
@@ -133,8 +153,11 @@ def _signs(found: Sequence[Sign]) -> list[str]:
     for sign in known:
         signature = SIGNATURES[sign.signature]
         times = f", {sign.count} lines" if sign.count > 1 else ""
-        lines += [f"  {sign.signature}: {signature.cause}", f"    {sign.evidence}{times}: {plain(sign.line)}",
-                  f"    next: {signature.do}"]
+        lines += [
+            f"  {sign.signature}: {signature.cause}",
+            f"    {sign.evidence}{times}: {plain(sign.line)}",
+            f"    next: {signature.do}",
+        ]
     return lines
 
 

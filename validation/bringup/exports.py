@@ -25,8 +25,15 @@ def junit(collection: Collection) -> str:
     for one in collection.judged:
         suites.append(_suite(one))
     if collection.absent:
-        suite = xml.SubElement(suites, "testsuite", name="not run", tests=str(len(collection.absent)),
-                               errors=str(len(collection.absent)), failures="0", skipped="0")
+        suite = xml.SubElement(
+            suites,
+            "testsuite",
+            name="not run",
+            tests=str(len(collection.absent)),
+            errors=str(len(collection.absent)),
+            failures="0",
+            skipped="0",
+        )
         for gone in collection.absent:
             _problem(_case(suite, gone.phase, "the phase"), "error", gone.why)
     xml.indent(suites)
@@ -36,9 +43,15 @@ def junit(collection: Collection) -> str:
 def _suite(one: Judged) -> xml.Element:
     counts = Counter(verdict.outcome for verdict in one.verdicts.verdicts)
     skipped = one.verdicts.not_applicable
-    suite = xml.Element("testsuite", name=_text(f"{one.run.phase} {one.run.name}"), timestamp=one.run.opened_at.rstrip("Z"),
-                        tests=str(counts.total() + len(skipped)), failures=str(counts[Outcome.FAIL]),
-                        errors=str(counts[Outcome.INCOMPLETE]), skipped=str(len(skipped)))
+    suite = xml.Element(
+        "testsuite",
+        name=_text(f"{one.run.phase} {one.run.name}"),
+        timestamp=one.run.opened_at.rstrip("Z"),
+        tests=str(counts.total() + len(skipped)),
+        failures=str(counts[Outcome.FAIL]),
+        errors=str(counts[Outcome.INCOMPLETE]),
+        skipped=str(len(skipped)),
+    )
     for verdict in one.verdicts.verdicts:
         case = _case(suite, f"{one.run.phase}.{verdict.gate}", verdict.subject)
         if verdict.outcome is Outcome.FAIL:
@@ -48,7 +61,9 @@ def _suite(one: Judged) -> xml.Element:
         elif verdict.outcome is Outcome.WARN:
             xml.SubElement(case, "system-out").text = _text(f"warning: {sentence(verdict)}; {verdict.fix}")
     for entry in skipped:
-        xml.SubElement(_case(suite, f"{one.run.phase}.{entry.gate}", "not applicable"), "skipped", message=_text(entry.reason))
+        xml.SubElement(
+            _case(suite, f"{one.run.phase}.{entry.gate}", "not applicable"), "skipped", message=_text(entry.reason)
+        )
     return suite
 
 
@@ -71,8 +86,11 @@ def prometheus(collection: Collection) -> str:
     """
     verdicts = [(one.run.phase, verdict) for one in collection.judged for verdict in one.verdicts.verdicts]
     counts = Counter((phase, verdict.gate, str(verdict.outcome)) for phase, verdict in verdicts)
-    bad = {(phase, verdict.gate, verdict.subject, str(verdict.outcome)): 1
-           for phase, verdict in verdicts if verdict.outcome is not Outcome.PASS}
+    bad = {
+        (phase, verdict.gate, verdict.subject, str(verdict.outcome)): 1
+        for phase, verdict in verdicts
+        if verdict.outcome is not Outcome.PASS
+    }
     codes: dict[str, list[Outcome]] = {}
     opened: dict[str, float] = {}
     for one in collection.judged:
@@ -83,12 +101,22 @@ def prometheus(collection: Collection) -> str:
         codes.setdefault(gone.phase, []).append(Outcome.INCOMPLETE)
     exit_codes = {(phase,): worst(outcomes).exit_code for phase, outcomes in codes.items()}
     lines = [
-        *_gauge("bringup_verdicts", "verdicts by phase, gate and outcome", ("phase", "gate", "outcome"), counts.items()),
-        *_gauge("bringup_verdict_not_passed", "1 for every verdict that is not a pass", ("phase", "gate", "subject", "outcome"),
-                bad.items()),
+        *_gauge(
+            "bringup_verdicts", "verdicts by phase, gate and outcome", ("phase", "gate", "outcome"), counts.items()
+        ),
+        *_gauge(
+            "bringup_verdict_not_passed",
+            "1 for every verdict that is not a pass",
+            ("phase", "gate", "subject", "outcome"),
+            bad.items(),
+        ),
         *_gauge("bringup_phase_exit_code", "0 pass, 1 fail, 2 could not tell", ("phase",), exit_codes.items()),
-        *_gauge("bringup_phase_opened_timestamp_seconds", "when the latest run was opened, unix time", ("phase",),
-                (((phase,), when) for phase, when in opened.items())),
+        *_gauge(
+            "bringup_phase_opened_timestamp_seconds",
+            "when the latest run was opened, unix time",
+            ("phase",),
+            (((phase,), when) for phase, when in opened.items()),
+        ),
     ]
     return "\n".join(lines) + "\n"
 

@@ -24,8 +24,13 @@ def _signatures() -> list[str]:
     lines: list[str] = []
     for area, several in groupby(SIGNATURES.values(), key=lambda one: one.area):
         lines += [f"**{area}**", ""]
-        lines += table(("sign", "a line as it is printed", "cause", "next"),
-                       ((one.id, one.example, one.cause + (" (a victim's word)" if one.victim else ""), one.do) for one in several))
+        lines += table(
+            ("sign", "a line as it is printed", "cause", "next"),
+            (
+                (one.id, one.example, one.cause + (" (a victim's word)" if one.victim else ""), one.do)
+                for one in several
+            ),
+        )
         lines.append("")
     return lines[:-1]
 
@@ -39,16 +44,24 @@ def _pending() -> list[str]:
 
 
 def _xids() -> list[str]:
-    return table(("Xid", "what it asks for"), ((", ".join(map(str, numbers)), words) for words, numbers in xid.classes()))
+    return table(
+        ("Xid", "what it asks for"), ((", ".join(map(str, numbers)), words) for words, numbers in xid.classes())
+    )
 
 
 def _drills() -> list[str]:
-    return table(("drill", "where", "fault", "phase", "found by", "outcome"), (
-        (one.id, one.where, one.fault, one.phase, f"{one.gate} [{one.subject}]", str(one.outcome)) for one in DRILLS))
+    return table(
+        ("drill", "where", "fault", "phase", "found by", "outcome"),
+        ((one.id, one.where, one.fault, one.phase, f"{one.gate} [{one.subject}]", str(one.outcome)) for one in DRILLS),
+    )
 
 
 TABLES: dict[str, Callable[[], list[str]]] = {
-    "signatures": _signatures, "exit-codes": _exit_codes, "pending": _pending, "xids": _xids, "drills": _drills,
+    "signatures": _signatures,
+    "exit-codes": _exit_codes,
+    "pending": _pending,
+    "xids": _xids,
+    "drills": _drills,
 }
 
 

@@ -22,14 +22,22 @@ if TYPE_CHECKING:
 CURVES, TIMELINES = "curves.png", "timelines.png"
 MAX_NAMED = 8  # lines in one legend
 DPI = 110
-_SAMPLED = tuple((title, monitor.COLUMNS.index(column), column.endswith("_bytes")) for title, column in (
-    ("CPU, %", "cpu_percent"), ("memory used, GiB", "memory_used_gib"), ("busiest GPU, %", "gpu_percent"),
-    ("sent over network interfaces, MB/s", "tx_bytes"), ("sent over RDMA, MB/s", "rdma_tx_bytes"),
-    ("all GPUs, W", "gpu_power_w")))  # title, column, whether it counts
+_SAMPLED = tuple(
+    (title, monitor.COLUMNS.index(column), column.endswith("_bytes"))
+    for title, column in (
+        ("CPU, %", "cpu_percent"),
+        ("memory used, GiB", "memory_used_gib"),
+        ("busiest GPU, %", "gpu_percent"),
+        ("sent over network interfaces, MB/s", "tx_bytes"),
+        ("sent over RDMA, MB/s", "rdma_tx_bytes"),
+        ("all GPUs, W", "gpu_power_w"),
+    )
+)  # title, column, whether it counts
 
 
-def draw(folder: Path, observations: Sequence[Observation], profile: profiles.Profile,
-         into: Path | None = None) -> list[tuple[str, str]]:
+def draw(
+    folder: Path, observations: Sequence[Observation], profile: profiles.Profile, into: Path | None = None
+) -> list[tuple[str, str]]:
     """(title, file name) of the pictures drawn into the run's folder, or another; none when there is nothing to draw."""
     drawn = []
     into = folder if into is None else into
@@ -64,20 +72,30 @@ def _curves(path: Path, by_scale: Mapping[str, Mapping[str, Sequence[curve.Point
     columns = min(3, len(names))
     rows = -(-len(names) // columns)
     figure, panels = _panels(rows, columns, (4.6 * columns, 3.6 * rows))
-    for panel in panels[len(names):]:
+    for panel in panels[len(names) :]:
         panel.set_visible(False)
     for name, panel in zip(names, panels, strict=False):
         sizes: dict[int, str] = {}
         for scale in sorted(by_scale, key=scale_nodes):
             points = by_scale[scale].get(name, [])
             if points:
-                panel.plot([size for size, _, _ in points], [speed for _, speed, _ in points], marker="o", markersize=4,
-                           label=scale)
+                panel.plot(
+                    [size for size, _, _ in points],
+                    [speed for _, speed, _ in points],
+                    marker="o",
+                    markersize=4,
+                    label=scale,
+                )
                 sizes |= {size: one.quantity.partition("@")[2] for size, _, one in points}
         expected = profile.expect.get(f"nccl.{name}.busbw")
         if expected is not None and isinstance(expected.expected, int | float) and expected.at is not None:
-            panel.axhline(float(expected.expected), linestyle="--", color="black", linewidth=1,
-                          label=f"expected ≥ {expected.expected:g} at {expected.at}")
+            panel.axhline(
+                float(expected.expected),
+                linestyle="--",
+                color="black",
+                linewidth=1,
+                label=f"expected ≥ {expected.expected:g} at {expected.at}",
+            )
         panel.set(title=name, xscale="log", yscale="log", xlabel="size", ylabel="bus bandwidth, GB/s")
         shown = sorted(sizes)[:: -(-len(sizes) // 7)]
         panel.set_xticks(shown, [sizes[size] for size in shown], rotation=30)
@@ -96,8 +114,12 @@ def _timelines(path: Path, samples: Mapping[str, Sequence[Sequence[str]]], shift
         for node, unix in placed.items():
             line = _line([moment - began for moment in unix], samples[node], column, counts)
             if line:
-                panel.plot([time for time, _ in line], [number for _, number in line], label=_moved(node, shifts.get(node)),
-                           linewidth=1.3)
+                panel.plot(
+                    [time for time, _ in line],
+                    [number for _, number in line],
+                    label=_moved(node, shifts.get(node)),
+                    linewidth=1.3,
+                )
         if panel.lines:
             panel.set_ylim(bottom=0)
             if len(samples) <= MAX_NAMED:
@@ -111,9 +133,15 @@ def _timelines(path: Path, samples: Mapping[str, Sequence[Sequence[str]]], shift
     figure.savefig(path)
 
 
-def _line(times: Sequence[float], rows: Sequence[Sequence[str]], column: int, counts: bool) -> list[tuple[float, float]]:
+def _line(
+    times: Sequence[float], rows: Sequence[Sequence[str]], column: int, counts: bool
+) -> list[tuple[float, float]]:
     """(second, number) of what was measured; where the cells count bytes, MB/s since the sample before."""
-    told = [(time, number) for time, row in zip(times, rows, strict=True) if (number := monitor.cell(row, column)) is not None]
+    told = [
+        (time, number)
+        for time, row in zip(times, rows, strict=True)
+        if (number := monitor.cell(row, column)) is not None
+    ]
     if not counts:
         return told
     return [(later, (b - a) / max(1e-9, later - time) / 1e6) for (time, a), (later, b) in pairwise(told)]

@@ -34,14 +34,24 @@ def draw(observations: Sequence[Observation], nodes: Sequence[str], into: Path) 
     figure.colorbar(image, ax=axis, label="GB/s, best of its measurements", shrink=0.85)
     if len(nodes) <= MAX_NUMBERS:
         for (source, target), gbps in known.items():
-            axis.text(index[target], index[source], f"{gbps:.3g}", ha="center", va="center", fontsize="small",
-                      color="black" if gbps > 0.55 * most else "white")
+            axis.text(
+                index[target],
+                index[source],
+                f"{gbps:.3g}",
+                ha="center",
+                va="center",
+                fontsize="small",
+                color="black" if gbps > 0.55 * most else "white",
+            )
     if len(nodes) <= MAX_NAMES:
         named = [node.replace("$", r"\$") for node in nodes]
         axis.set_xticks(range(len(nodes)), named, rotation=90 if len(nodes) > 8 else 0)
         axis.set_yticks(range(len(nodes)), named)
     possible = len(nodes) * (len(nodes) - 1)
-    axis.set(xlabel="receives", ylabel="sends", title=f"Bandwidth between nodes: {len(known)} of {possible} directions measured\n"
-                                                      "(white: not measured)")
+    axis.set(
+        xlabel="receives",
+        ylabel="sends",
+        title=f"Bandwidth between nodes: {len(known)} of {possible} directions measured\n(white: not measured)",
+    )
     figure.savefig(into / HEAT_MAP)
     return [("Bandwidth between nodes", HEAT_MAP)]

@@ -54,8 +54,15 @@ def judge(run: Run, profile: Profile, parsed: Parsed) -> Verdicts:
         for verdict in _judge_gate(gate_id, planned[gate_id], run, profile, seen, outcomes):
             outcomes[verdict.gate, verdict.subject] = verdict.outcome
             verdicts.append(verdict)
-    return Verdicts(phase=run.phase, run=run.name, profile=profile.name, outcome=worst([verdict.outcome for verdict in verdicts]),
-                    verdicts=verdicts, not_applicable=not_applicable, notes=[*parsed.problems, *_strangers(run, parsed)])
+    return Verdicts(
+        phase=run.phase,
+        run=run.name,
+        profile=profile.name,
+        outcome=worst([verdict.outcome for verdict in verdicts]),
+        verdicts=verdicts,
+        not_applicable=not_applicable,
+        notes=[*parsed.problems, *_strangers(run, parsed)],
+    )
 
 
 def is_fault_or_gap(verdict: Verdict, profile: Profile) -> bool:
@@ -90,18 +97,31 @@ def _needs_first(planned: Mapping[str, list[str]]) -> list[str]:
     return order
 
 
-def _judge_gate(gate_id: str, subjects: list[str], run: Run, profile: Profile, seen: Seen, outcomes: Outcomes) -> list[Verdict]:
+def _judge_gate(
+    gate_id: str, subjects: list[str], run: Run, profile: Profile, seen: Seen, outcomes: Outcomes
+) -> list[Verdict]:
     gate = catalogue.GATES.get(gate_id)
     if gate is None:
-        return [Verdict(gate=gate_id, subject=subject, outcome=Outcome.INCOMPLETE, observed=NOTHING,
-                        expected="a gate that this version knows", evidence=runs.RUN,
-                        fix="docs/06-failure-modes.md#unknown-gate") for subject in subjects]
+        return [
+            Verdict(
+                gate=gate_id,
+                subject=subject,
+                outcome=Outcome.INCOMPLETE,
+                observed=NOTHING,
+                expected="a gate that this version knows",
+                evidence=runs.RUN,
+                fix="docs/06-failure-modes.md#unknown-gate",
+            )
+            for subject in subjects
+        ]
     if isinstance(gate.expect, Fleet):
         return _judge_fleet(gate, subjects, seen, None, outcomes)
     entry = profile.expect.get(gate.id) if isinstance(gate.expect, FromProfile) else None
     if entry is not None and entry.rule == "near_peers" and entry.unit == gate.unit:  # the profile chooses the rule
         quantity = gate.quantity if entry.at is None else f"{gate.quantity}@{entry.at}"
-        return _judge_fleet(replace(gate, rule="near_peers", quantity=quantity), subjects, seen, entry.expected, outcomes)
+        return _judge_fleet(
+            replace(gate, rule="near_peers", quantity=quantity), subjects, seen, entry.expected, outcomes
+        )
     return [_judge_value(gate, subject, run, profile, seen, outcomes) for subject in subjects]
 
 
@@ -114,10 +134,16 @@ def _judge_value(gate: Gate, subject: str, run: Run, profile: Profile, seen: See
     else:
         entry = profile.expect.get(gate.id)
         if entry is None:
-            return _incomplete(gate, subject, "a number in the profile", f"profile {profile.name} declares no {gate.id}")
+            return _incomplete(
+                gate, subject, "a number in the profile", f"profile {profile.name} declares no {gate.id}"
+            )
         if entry.unit != gate.unit:
-            return _incomplete(gate, subject, "a number in the profile",
-                               f"profile {profile.name} declares {gate.id} in {entry.unit}, the gate is in {gate.unit}")
+            return _incomplete(
+                gate,
+                subject,
+                "a number in the profile",
+                f"profile {profile.name} declares {gate.id} in {entry.unit}, the gate is in {gate.unit}",
+            )
         rule, expected = entry.rule, entry.expected
         quantity = quantity if entry.at is None else f"{quantity}@{entry.at}"
     words = in_words(rule, expected, gate.unit) + (f" at {quantity.partition('@')[2]}" if "@" in quantity else "")
@@ -133,7 +159,9 @@ def _judge_value(gate: Gate, subject: str, run: Run, profile: Profile, seen: See
 
 def _unmet(gate: Gate, subject: str, outcomes: Outcomes) -> str | None:
     """Why this subject cannot be judged: gates that have to pass first."""
-    unmet = [need for need in gate.needs if _need_outcome(need, subject, outcomes) not in (Outcome.PASS, Outcome.WARN, None)]
+    unmet = [
+        need for need in gate.needs if _need_outcome(need, subject, outcomes) not in (Outcome.PASS, Outcome.WARN, None)
+    ]
     return f"not judged: {', '.join(unmet)} did not pass" if unmet else None
 
 
@@ -146,26 +174,42 @@ def _compare(gate: Gate, rule: str, expected: Expected | None, words: str, one: 
     if one.value is None:
         return _incomplete(gate, one.subject, words, f"not found out: {one.why}", one.evidence)
     if one.unit != gate.unit:
-        return _incomplete(gate, one.subject, words, f"observed in {one.unit}, the gate is in {gate.unit}", one.evidence)
+        return _incomplete(
+            gate, one.subject, words, f"observed in {one.unit}, the gate is in {gate.unit}", one.evidence
+        )
     if expected is None:
         return _incomplete(gate, one.subject, words, "this run requested nothing to compare with", one.evidence)
     try:
         good = holds(rule, one.value, expected)
     except RuleError as error:
         return _incomplete(gate, one.subject, words, str(error), one.evidence)
-    return Verdict(gate=gate.id, subject=one.subject, outcome=Outcome.PASS if good else gate.severity,
-                   observed=_shown(one.value, gate.unit, one.why), expected=words, evidence=one.evidence,
-                   cause=None if good else one.why, fix=gate.fix)
+    return Verdict(
+        gate=gate.id,
+        subject=one.subject,
+        outcome=Outcome.PASS if good else gate.severity,
+        observed=_shown(one.value, gate.unit, one.why),
+        expected=words,
+        evidence=one.evidence,
+        cause=None if good else one.why,
+        fix=gate.fix,
+    )
 
 
-def _judge_fleet(gate: Gate, subjects: list[str], seen: Seen, expected: Expected | None, outcomes: Outcomes) -> list[Verdict]:
+def _judge_fleet(
+    gate: Gate, subjects: list[str], seen: Seen, expected: Expected | None, outcomes: Outcomes
+) -> list[Verdict]:
     words = in_words(gate.rule, expected, gate.unit)
     unmet = {subject: why for subject in subjects if (why := _unmet(gate, subject, outcomes))}
     # who cannot be judged has no vote on what is usual either
-    found = {subject: seen[gate.quantity, subject] for subject in subjects
-             if subject not in unmet and seen.get((gate.quantity, subject))}
+    found = {
+        subject: seen[gate.quantity, subject]
+        for subject in subjects
+        if subject not in unmet and seen.get((gate.quantity, subject))
+    }
     # an unknown beside a value counts: half of what should be known is not known
-    first = {subject: next((one for one in several if one.value is None), several[0]) for subject, several in found.items()}
+    first = {
+        subject: next((one for one in several if one.value is None), several[0]) for subject, several in found.items()
+    }
     values: dict[str, Value] = {subject: one.value for subject, one in first.items() if one.value is not None}
     try:
         odd = odd_ones(gate.rule, values, expected) if values else {}
@@ -175,7 +219,9 @@ def _judge_fleet(gate: Gate, subjects: list[str], seen: Seen, expected: Expected
         said = sorted({_shown(one.value, gate.unit, None) for one in several if one.value is not None})
         if len(said) > 1:
             odd[subject] = f"says both {' and '.join(said)}"
-    alone = f"compared with too few: {len(values)} of {len(subjects)} are known" if len(values) < _fewest(gate) else None
+    alone = (
+        f"compared with too few: {len(values)} of {len(subjects)} are known" if len(values) < _fewest(gate) else None
+    )
     verdicts = []
     for subject in subjects:
         if subject not in first:
@@ -184,13 +230,24 @@ def _judge_fleet(gate: Gate, subjects: list[str], seen: Seen, expected: Expected
             why = f"observed in {first[subject].unit}, the gate is in {gate.unit}"
             verdicts.append(_incomplete(gate, subject, words, why, first[subject].evidence))
         elif subject not in values:
-            verdicts.append(_incomplete(gate, subject, words, f"not found out: {first[subject].why}", first[subject].evidence))
+            verdicts.append(
+                _incomplete(gate, subject, words, f"not found out: {first[subject].why}", first[subject].evidence)
+            )
         elif alone and subject not in odd:
             verdicts.append(_incomplete(gate, subject, words, alone, first[subject].evidence))
         else:
-            verdicts.append(Verdict(gate=gate.id, subject=subject, outcome=gate.severity if subject in odd else Outcome.PASS,
-                                    observed=_shown(values[subject], gate.unit, odd.get(subject)), expected=words,
-                                    evidence=first[subject].evidence, cause=odd.get(subject), fix=gate.fix))
+            verdicts.append(
+                Verdict(
+                    gate=gate.id,
+                    subject=subject,
+                    outcome=gate.severity if subject in odd else Outcome.PASS,
+                    observed=_shown(values[subject], gate.unit, odd.get(subject)),
+                    expected=words,
+                    evidence=first[subject].evidence,
+                    cause=odd.get(subject),
+                    fix=gate.fix,
+                )
+            )
     return verdicts
 
 
@@ -201,8 +258,16 @@ def _fewest(gate: Gate) -> int:
 
 
 def _incomplete(gate: Gate, subject: str, expected: str, cause: str | None, evidence: str = "none") -> Verdict:
-    return Verdict(gate=gate.id, subject=subject, outcome=Outcome.INCOMPLETE, observed=NOTHING, expected=expected,
-                   evidence=evidence, cause=cause or "no evidence arrived", fix=gate.fix)
+    return Verdict(
+        gate=gate.id,
+        subject=subject,
+        outcome=Outcome.INCOMPLETE,
+        observed=NOTHING,
+        expected=expected,
+        evidence=evidence,
+        cause=cause or "no evidence arrived",
+        fix=gate.fix,
+    )
 
 
 def _shown(value: Value, unit: str, remark: str | None) -> str:
@@ -221,7 +286,13 @@ def _shown(value: Value, unit: str, remark: str | None) -> str:
 def _strangers(run: Run, parsed: Parsed) -> list[str]:
     """Evidence about nodes that were not requested: from another run, perhaps. Slurm's own tables name all nodes."""
     known = {*run.nodes, planning.JOB, *(subject for subjects in run.planned.values() for subject in subjects)}
-    strange = sorted({one.subject for one in parsed.observations
-                      if one.subject not in known and not one.quantity.startswith(("slurm.", "probe.", "pair."))
-                      and one.subject.split("/")[0] not in known})
+    strange = sorted(
+        {
+            one.subject
+            for one in parsed.observations
+            if one.subject not in known
+            and not one.quantity.startswith(("slurm.", "probe.", "pair."))
+            and one.subject.split("/")[0] not in known
+        }
+    )
     return [f"evidence about {', '.join(strange)}, which this run did not request"] if strange else []

@@ -67,8 +67,16 @@ def bash_and_wait(phase: Phase, nodes: list[str], environment: dict[str, str], f
     command = ["bash", phase.script, "--nodelist", ",".join(nodes)]
     with log_of(phase, folder).open("wb") as stream, (folder / f"{phase.stem}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        script = subprocess.Popen(command, cwd=REPOSITORY, env=environment, stdout=stream, stderr=subprocess.STDOUT,
-                                  stdin=subprocess.DEVNULL, start_new_session=True, pass_fds=(lock.fileno(),))
+        script = subprocess.Popen(
+            command,
+            cwd=REPOSITORY,
+            env=environment,
+            stdout=stream,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+            pass_fds=(lock.fileno(),),
+        )
         try:
             script.wait()
         except BaseException:  # Ctrl-C: the script's own srun and salloc end with it, and their jobs with them
@@ -89,7 +97,10 @@ def submit_and_wait(phase: Phase, nodes: list[str], environment: dict[str, str],
     waiting, name = list(nodes), environment["BRINGUP_RUN_NAME"]
     for attempt in itertools.count():
         # an attempt that Slurm ended before it was done may have opened its run: the next one writes a folder of its own
-        own = environment | {"BRINGUP_NODES": ",".join(nodes), "BRINGUP_RUN_NAME": f"{name}-r{attempt}" if attempt else name}
+        own = environment | {
+            "BRINGUP_NODES": ",".join(nodes),
+            "BRINGUP_RUN_NAME": f"{name}-r{attempt}" if attempt else name,
+        }
         states, _ = slurm.patiently(slurm.node_facts, tell)
         usable = [name for name in waiting if states.get(name) in USABLE_STATES]
         if len(usable) < len(nodes) and (phase.max_nodes is not None or phase.is_training or not usable):

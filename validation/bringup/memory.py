@@ -83,17 +83,31 @@ def moments(shape: Shape, job: Job) -> dict[str, Parts]:
         early = 0
     else:
         gathered_at_loss = gathered_in_head = compute * shape.matmul_parameters if compute != MASTER else 0
-        waiting = MASTER * shape.parameters if job.kind == "ddp" else 0  # buckets: gradient_as_bucket_view is off by default
+        waiting = (
+            MASTER * shape.parameters if job.kind == "ddp" else 0
+        )  # buckets: gradient_as_bucket_view is off by default
         in_head = waiting + compute * tail
         at_end = waiting + compute * block
         early = own.gradients if later else 0
     common = {"parameters": resident.parameters, "optimizer": resident.optimizer, "workspace": WORKSPACE}
     logits = tokens * shape.vocabulary
     return {
-        "loss": Parts(**common, gradients=early, gathered=gathered_at_loss, reduction=waiting, activations=kept,
-                      logits=12 * logits),  # float32: log-softmax, its gradient, the gradient of the logits
-        "head": Parts(**common, gradients=early, gathered=gathered_in_head, reduction=in_head, activations=kept,
-                      logits=0 if job.sharded else compute * logits),
+        "loss": Parts(
+            **common,
+            gradients=early,
+            gathered=gathered_at_loss,
+            reduction=waiting,
+            activations=kept,
+            logits=12 * logits,
+        ),  # float32: log-softmax, its gradient, the gradient of the logits
+        "head": Parts(
+            **common,
+            gradients=early,
+            gathered=gathered_in_head,
+            reduction=in_head,
+            activations=kept,
+            logits=0 if job.sharded else compute * logits,
+        ),
         "end of backward": Parts(**common, gradients=resident.gradients, reduction=at_end),
     }
 
@@ -122,7 +136,9 @@ def one_block(shape: Shape, job: Job) -> int:
     if job.compute_bytes == MASTER:
         per_token = 24 * h + 8 * a + 8 * k + 16 * f
     elif job.sharded:
-        per_token = 16 * h + 4 * a + 4 * k + 8 * f + 4 * shape.head_size  # its own bfloat16 copy of the rotary cosines and sines
+        per_token = (
+            16 * h + 4 * a + 4 * k + 8 * f + 4 * shape.head_size
+        )  # its own bfloat16 copy of the rotary cosines and sines
     else:
         per_token = 26 * h + 4 * a + 4 * k + 8 * f
     per_token += 8 + 4 * shape.heads
@@ -131,5 +147,7 @@ def one_block(shape: Shape, job: Job) -> int:
         per_token += job.compute_bytes * (job.sequence_length + 2 * (a - k))
     if job.eager_attention:  # scores after softmax (float32, and bfloat16 when mixed); keys and values once per head
         width = job.compute_bytes
-        per_token += shape.heads * job.sequence_length * (4 if width == MASTER else 6) + 2 * width * (a - k) - 4 * shape.heads
+        per_token += (
+            shape.heads * job.sequence_length * (4 if width == MASTER else 6) + 2 * width * (a - k) - 4 * shape.heads
+        )
     return job.tokens * per_token

@@ -16,10 +16,18 @@ from bringup.phases import REPOSITORY
 from bringup.records import RunArgs
 
 MODELS = REPOSITORY / "training/models"
-DENSE_DECODERS = frozenset({"llama", "mistral", "smollm3"})  # q, k, v, o; gate, up, down; two norms; one LM head; no biases
+DENSE_DECODERS = frozenset(
+    {"llama", "mistral", "smollm3"}
+)  # q, k, v, o; gate, up, down; two norms; one LM head; no biases
 
 Kind = Literal["single", "ddp", "zero2", "fsdp", "hsdp"]
-NAMES: dict[Kind, str] = {"single": "single", "ddp": "DDP", "zero2": "ZeRO-2", "fsdp": "FSDP", "hsdp": "HSDP"}  # simplest first
+NAMES: dict[Kind, str] = {
+    "single": "single",
+    "ddp": "DDP",
+    "zero2": "ZeRO-2",
+    "fsdp": "FSDP",
+    "hsdp": "HSDP",
+}  # simplest first
 KINDS: tuple[Kind, ...] = tuple(NAMES)
 Tensor = tuple[int, int]  # rows and columns; FSDP cuts rows. A vector of n is (n, 1)
 
@@ -99,19 +107,27 @@ def shape_of(config: Mapping[str, Any], name: str) -> Shape:
     """From a Hugging Face configuration as a mapping. Raises ModelError for a model whose tensors are not known here."""
     kind = config.get("model_type")
     if kind not in DENSE_DECODERS:
-        raise ModelError(f"model {name}: no formula for model type {kind!r}; there are {', '.join(sorted(DENSE_DECODERS))}; "
-                         "training/src/predict.py computes others")
+        raise ModelError(
+            f"model {name}: no formula for model type {kind!r}; there are {', '.join(sorted(DENSE_DECODERS))}; "
+            "training/src/predict.py computes others"
+        )
     biased = [field for field in ("attention_bias", "mlp_bias") if config.get(field)]
     if biased:
         raise ModelError(f"model {name}: {biased[0]} is true, and the formulae count no biases")
     try:
         hidden, heads = int(config["hidden_size"]), int(config["num_attention_heads"])
         return Shape(
-            name=name, layers=int(config["num_hidden_layers"]), hidden=hidden, heads=heads,
-            kv_heads=int(config.get("num_key_value_heads") or heads), head_size=int(config.get("head_dim") or hidden // heads),
-            feed_forward=int(config["intermediate_size"]), vocabulary=int(config["vocab_size"]),
+            name=name,
+            layers=int(config["num_hidden_layers"]),
+            hidden=hidden,
+            heads=heads,
+            kv_heads=int(config.get("num_key_value_heads") or heads),
+            head_size=int(config.get("head_dim") or hidden // heads),
+            feed_forward=int(config["intermediate_size"]),
+            vocabulary=int(config["vocab_size"]),
             tied=bool(config.get("tie_word_embeddings", False)),
-            window=config.get("sliding_window") if config.get("use_sliding_window", True) else None)
+            window=config.get("sliding_window") if config.get("use_sliding_window", True) else None,
+        )
     except KeyError as error:
         raise ModelError(f"model {name}: its configuration has no {error.args[0]}") from error
 
@@ -179,8 +195,14 @@ def job_of(args: RunArgs) -> Job:
     bf16 = args.compute_dtype == "bfloat16"
     return Job(
         kind="zero2" if args.strategy == "fsdp" and args.reshard_after_forward is False else args.strategy,
-        nodes=args.nodes, gpus_per_node=args.ranks_per_node, sequence_length=args.sequence_length, rows=args.per_device_batch,
-        accumulation=args.gradient_accumulation, compute_bytes=2 if bf16 else 4,
+        nodes=args.nodes,
+        gpus_per_node=args.ranks_per_node,
+        sequence_length=args.sequence_length,
+        rows=args.per_device_batch,
+        accumulation=args.gradient_accumulation,
+        compute_bytes=2 if bf16 else 4,
         reduce_bytes=2 if bf16 and args.reduce_dtype == "bfloat16" else 4,
-        activation_checkpointing=args.activation_checkpointing, eager_attention=args.attention == "eager",
-        offload=args.cpu_offload)
+        activation_checkpointing=args.activation_checkpointing,
+        eager_attention=args.attention == "eager",
+        offload=args.cpu_offload,
+    )

@@ -65,7 +65,11 @@ def interval(before: Sequence[float], after: Sequence[float], confidence: float,
     if len(variances) == 2:
         parts = [variance / count for variance, count in zip(variances, counts, strict=True)]
         error2 = sum(parts)
-        welch = error2**2 / sum(part**2 / (count - 1) for part, count in zip(parts, counts, strict=True)) if error2 > 0 else 1.0
+        welch = (
+            error2**2 / sum(part**2 / (count - 1) for part, count in zip(parts, counts, strict=True))
+            if error2 > 0
+            else 1.0
+        )
         freedom = max(1, math.floor(welch))
     else:
         error2 = variances[0] * sum(1 / count for count in counts)

@@ -76,8 +76,14 @@ class Section:
 
 def render(collection: Collection) -> str:
     """The page."""
-    environment = jinja2.Environment(loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, undefined=jinja2.StrictUndefined,
-                                     trim_blocks=True, lstrip_blocks=True, finalize=_one_line)
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_one_line,
+    )
     return environment.get_template("page.html.j2").render(_view(collection))
 
 
@@ -93,20 +99,30 @@ def _view(collection: Collection) -> dict[str, Any]:
     header, rows, note = _training(collection.judged)
     proposed = drain.proposals(collection.judged)
     return {
-        "outcome": collection.outcome, "mark": report.MARK, "counted": report.counted(collection.verdicts),
-        "nodes": report_names(nodes), "node_count": len(nodes),
+        "outcome": collection.outcome,
+        "mark": report.MARK,
+        "counted": report.counted(collection.verdicts),
+        "nodes": report_names(nodes),
+        "node_count": len(nodes),
         "profiles": ", ".join(dict.fromkeys(one.verdicts.profile for one in collection.judged)),
         "opened": min((one.run.opened_at for one in collection.judged), default="unknown"),
-        "questions": [(number, question, *answers.get(number, (None, "no phase of this report has a gate for it")))
-                      for number, question in QUESTIONS.items()],
+        "questions": [
+            (number, question, *answers.get(number, (None, "no phase of this report has a gate for it")))
+            for number, question in QUESTIONS.items()
+        ],
         "sections": [_section(one, f"run-{index}") for index, one in enumerate(collection.judged)],
         "seconds": {f"run-{index}": collection.seconds.get(one.folder) for index, one in enumerate(collection.judged)},
-        "absent": [(PHASES[gone.phase].title if gone.phase in PHASES else gone.phase, gone.why) for gone in collection.absent],
+        "absent": [
+            (PHASES[gone.phase].title if gone.phase in PHASES else gone.phase, gone.why) for gone in collection.absent
+        ],
         "left_out": collection.left_out,
-        "next": _next(collection.judged), "max_next": MAX_NEXT,
+        "next": _next(collection.judged),
+        "max_next": MAX_NEXT,
         "drains": [one.line for one in proposed],
         "commands": _commands(collection),
-        "training_header": header, "training_rows": rows, "training_note": note,
+        "training_header": header,
+        "training_rows": rows,
+        "training_note": note,
         "training_pictures": _training_pictures(collection.judged) if rows else [],
     }
 
@@ -126,20 +142,33 @@ def _section(one: Judged, anchor: str) -> Section:
         by_reason.setdefault(entry.reason, []).append(entry.gate)
     dirty = ", with local changes" if run.git_dirty else ""
     facts = [
-        ("folder", report.shown_path(one.folder)), ("opened", run.opened_at),
+        ("folder", report.shown_path(one.folder)),
+        ("opened", run.opened_at),
         ("nodes", f"{report_names(run.nodes)} × {run.gpus_per_node} GPUs, {run.ranks_per_node} rank(s) each"),
-        ("profile", verdicts.profile if verdicts.profile == run.profile else
-         f"{verdicts.profile} (the run was opened with {run.profile})"),
+        (
+            "profile",
+            verdicts.profile
+            if verdicts.profile == run.profile
+            else f"{verdicts.profile} (the run was opened with {run.profile})",
+        ),
         ("bringup commit", f"{(run.git_commit or 'unknown')[:12]}{dirty}"),
         ("Slurm job", run.slurm_job_id or "none (started on the login host)"),
         ("planned before the run", f"{sum(map(len, run.planned.values()))} verdicts"),
     ]
     return Section(
-        anchor=anchor, title=PHASES[run.phase].title, outcome=verdicts.outcome, counted=report.counted(verdicts.verdicts),
-        facts=facts, bad=bad[:MAX_BAD], hidden=max(0, len(bad) - MAX_BAD), passed=_passed(verdicts.verdicts),
+        anchor=anchor,
+        title=PHASES[run.phase].title,
+        outcome=verdicts.outcome,
+        counted=report.counted(verdicts.verdicts),
+        facts=facts,
+        bad=bad[:MAX_BAD],
+        hidden=max(0, len(bad) - MAX_BAD),
+        passed=_passed(verdicts.verdicts),
         not_applicable=[(reason, ", ".join(gates)) for reason, gates in by_reason.items()],
-        signs=[(sign.signature, sign.line, sign.evidence) for sign in verdicts.signs], notes=list(verdicts.notes),
-        pictures=_pictures(one))
+        signs=[(sign.signature, sign.line, sign.evidence) for sign in verdicts.signs],
+        notes=list(verdicts.notes),
+        pictures=_pictures(one),
+    )
 
 
 def _passed(verdicts: Iterable[Verdict]) -> list[Passed]:
@@ -147,9 +176,16 @@ def _passed(verdicts: Iterable[Verdict]) -> list[Passed]:
     for verdict in verdicts:
         if verdict.outcome is Outcome.PASS:
             by_gate.setdefault(verdict.gate, []).append(verdict)
-    return [Passed(gate, catalogue.GATES[gate].proves if gate in catalogue.GATES else "",
-                   report_names([verdict.subject for verdict in several]), _several([verdict.observed for verdict in several]),
-                   _several([verdict.expected for verdict in several])) for gate, several in by_gate.items()]
+    return [
+        Passed(
+            gate,
+            catalogue.GATES[gate].proves if gate in catalogue.GATES else "",
+            report_names([verdict.subject for verdict in several]),
+            _several([verdict.observed for verdict in several]),
+            _several([verdict.expected for verdict in several]),
+        )
+        for gate, several in by_gate.items()
+    ]
 
 
 def _several(texts: Sequence[str]) -> str:
@@ -172,10 +208,21 @@ def _next(judged: Iterable[Judged]) -> list[Next]:
     found = []
     for gate, runs in by_gate.items():
         first, several = runs[0]
-        subjects = "; ".join(f"{one.run.phase}: {report_names([verdict.subject for verdict in bad])}" for one, bad in runs)
-        found.append(Next(max((verdict.outcome for _, verdicts in runs for verdict in verdicts), key=lambda outcome: outcome.rank),
-                          gate, subjects, report.sentence(several[0]), several[0].fix,
-                          explain.next_commands(several, first.folder, first.run.slurm_job_id)))
+        subjects = "; ".join(
+            f"{one.run.phase}: {report_names([verdict.subject for verdict in bad])}" for one, bad in runs
+        )
+        found.append(
+            Next(
+                max(
+                    (verdict.outcome for _, verdicts in runs for verdict in verdicts), key=lambda outcome: outcome.rank
+                ),
+                gate,
+                subjects,
+                report.sentence(several[0]),
+                several[0].fix,
+                explain.next_commands(several, first.folder, first.run.slurm_job_id),
+            )
+        )
     return sorted(found, key=lambda one: -one.outcome.rank)
 
 
@@ -188,7 +235,9 @@ def _commands(collection: Collection) -> list[str]:
         commands += [f"bringup explain {folder}" for folder in bad[:3]]
         commands += [f"bringup run --resume {report.shown_path(folder)}" for folder in collection.playbooks]
     elif folders:
-        commands.append(f"bringup profile --from {' '.join(folders[:4])}{' …' if len(folders) > 4 else ''} -o measured.yaml")
+        commands.append(
+            f"bringup profile --from {' '.join(folders[:4])}{' …' if len(folders) > 4 else ''} -o measured.yaml"
+        )
     return commands
 
 
@@ -221,7 +270,11 @@ def _training(judged: Sequence[Judged]) -> tuple[list[str], list[list[str]], str
     """Table and note of `bringup compare`; no rows, and why, where it refuses."""
     folders = [one.folder for one in judged if _entry(one) is not None]
     if not folders:
-        return [], [], "" if not any(PHASES[one.run.phase].is_training for one in judged) else "no training came to its end"
+        return (
+            [],
+            [],
+            "" if not any(PHASES[one.run.phase].is_training for one in judged) else "no training came to its end",
+        )
     try:
         return compare.table(folders)
     except compare.NotComparable as error:
@@ -231,4 +284,7 @@ def _training(judged: Sequence[Judged]) -> tuple[list[str], list[list[str]], str
 def _training_pictures(judged: Sequence[Judged]) -> list[Picture]:
     entries = [entry for one in judged if (entry := _entry(one)) is not None]
     with tempfile.TemporaryDirectory(prefix="bringup-report-") as folder:
-        return [Picture(f"Training runs: {path.stem}", _data_uri(path)) for path in figures_training.draw(entries, Path(folder))]
+        return [
+            Picture(f"Training runs: {path.stem}", _data_uri(path))
+            for path in figures_training.draw(entries, Path(folder))
+        ]

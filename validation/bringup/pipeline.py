@@ -39,8 +39,11 @@ def run(request: Request) -> int:
     """Exit code: the worst outcome over the planned phases."""
     if request.resume is not None:  # what is not said again is as it was
         earlier = resume.earlier(request.resume)
-        request = replace(request, phases=request.phases or earlier.planned,
-                          nodelist=request.nodelist or (None if request.nodes else ",".join(earlier.nodes)))
+        request = replace(
+            request,
+            phases=request.phases or earlier.planned,
+            nodelist=request.nodelist or (None if request.nodes else ",".join(earlier.nodes)),
+        )
     console = terminal.console()
     try:
         with progress(console, "Slurm") as tell:
@@ -50,8 +53,10 @@ def run(request: Request) -> int:
         raise PipelineError(str(error)) from error
     playbook, kept = _begin(request, names, console)
     folder = PLAYBOOKS / playbook.name
-    console.print(f"bringup: {len(playbook.planned)} phase(s) on {len(names)} node(s): {', '.join(names)}; "
-                  f"profile {request.profile.name}")
+    console.print(
+        f"bringup: {len(playbook.planned)} phase(s) on {len(names)} node(s): {', '.join(names)}; "
+        f"profile {request.profile.name}"
+    )
     steps: list[Step] = []
     try:
         for stem in playbook.planned:
@@ -63,10 +68,14 @@ def run(request: Request) -> int:
                 console.print(f"{'KEPT':<10} {phase.title}: passed before, {step.folder}")
             elif blocking:
                 why = f"needs {', '.join(blocking)}, which did not pass"
-                step = Step(phase=stem, folder=None, outcome=Outcome.INCOMPLETE, blocks=True, why_not_run=why, seconds=0)
+                step = Step(
+                    phase=stem, folder=None, outcome=Outcome.INCOMPLETE, blocks=True, why_not_run=why, seconds=0
+                )
                 console.print(f"{'NOT RUN':<10} {phase.title}: {why}; not proven")
             else:
-                step = _one_phase(phase, names, max(gpus[name] for name in names), request, playbook.name, folder, console)
+                step = _one_phase(
+                    phase, names, max(gpus[name] for name in names), request, playbook.name, folder, console
+                )
             steps.append(step)
             playbook = playbook.model_copy(update={"steps": steps})
             write_record(folder / PLAYBOOK, playbook, replace=True)
@@ -99,25 +108,34 @@ def _begin(request: Request, names: list[str], console: Console) -> tuple[Playbo
         raise PipelineError(f"no phase is called {', '.join(unknown)}; there are {', '.join(PHASES)}")
     wanted = [stem for stem in PHASES if stem in (request.phases or PHASES)]
     planned = [stem for stem in wanted if PHASES[stem].min_nodes <= len(names)]
-    left_out = [f"{stem}: needs {PHASES[stem].min_nodes} nodes, {len(names)} requested" for stem in wanted if stem not in planned]
+    left_out = [
+        f"{stem}: needs {PHASES[stem].min_nodes} nodes, {len(names)} requested"
+        for stem in wanted
+        if stem not in planned
+    ]
     if not planned:
         raise PipelineError(f"nothing to run: {'; '.join(left_out)}")
     kept: dict[str, Step] = {}
     if request.resume is not None:
         earlier = resume.earlier(request.resume)
         if earlier.nodes != names:
-            raise PipelineError(f"--resume {request.resume}: that run was on {', '.join(earlier.nodes)}, "
-                                f"this one on {', '.join(names)}")
+            raise PipelineError(
+                f"--resume {request.resume}: that run was on {', '.join(earlier.nodes)}, this one on {', '.join(names)}"
+            )
         kept = resume.kept(request.resume, earlier, planned, request.profile, console)
     name = runs.default_name()
     folder = PLAYBOOKS / name
     folder.mkdir(parents=True)
-    playbook = Playbook(name=name, nodes=names, profile=request.profile.name, planned=planned, left_out=left_out, steps=[])
+    playbook = Playbook(
+        name=name, nodes=names, profile=request.profile.name, planned=planned, left_out=left_out, steps=[]
+    )
     write_record(folder / PLAYBOOK, playbook)
     return playbook, kept
 
 
-def _one_phase(phase: Phase, names: list[str], gpus: int, request: Request, playbook: str, folder: Path, console: Console) -> Step:
+def _one_phase(
+    phase: Phase, names: list[str], gpus: int, request: Request, playbook: str, folder: Path, console: Console
+) -> Step:
     begun = time.monotonic()
     nodes = names[: phase.max_nodes] if phase.max_nodes is not None else names
     environment = os.environ | {"BRINGUP_RUN_NAME": playbook, "BRINGUP_PROFILE": request.profile_name}
@@ -135,8 +153,15 @@ def _one_phase(phase: Phase, names: list[str], gpus: int, request: Request, play
             said = str(error)
     run_folder = newest_attempt(phase, playbook)
     if run_folder is None:  # the script never came to open its run: plan it here, so that it is judged as incomplete
-        run_folder = runs.open_run(phase, nodes=nodes, gpus_per_node=gpus, ranks_per_node=1 if phase.one_gpu else gpus,
-                                   profile=request.profile, argv=["bringup", "run", phase.stem], name=playbook)
+        run_folder = runs.open_run(
+            phase,
+            nodes=nodes,
+            gpus_per_node=gpus,
+            ranks_per_node=1 if phase.one_gpu else gpus,
+            profile=request.profile,
+            argv=["bringup", "run", phase.stem],
+            name=playbook,
+        )
         batch_log = f"{phase.stem}-*.out"
         where = f"slurm-logs/{batch_log} and {batch_log}" if phase.submit else report.shown_path(log_of(phase, folder))
         said = said or f"{phase.script} ended before it opened a run; see {where}"
@@ -153,8 +178,13 @@ def _one_phase(phase: Phase, names: list[str], gpus: int, request: Request, play
     seconds = time.monotonic() - begun
     console.print(f"{report.screen(run_folder, described, verdicts)}  ({seconds:.0f} s)")
     blocks = any(judge.stops(verdict, request.profile) for verdict in verdicts.verdicts)
-    return Step(phase=phase.stem, folder=report.shown_path(run_folder), outcome=verdicts.outcome, blocks=blocks,
-                seconds=round(seconds, 1))
+    return Step(
+        phase=phase.stem,
+        folder=report.shown_path(run_folder),
+        outcome=verdicts.outcome,
+        blocks=blocks,
+        seconds=round(seconds, 1),
+    )
 
 
 def _keep_node_states(run_folder: Path) -> None:
@@ -188,9 +218,14 @@ def _conclude(playbook: Playbook, profile: Profile, folder: Path, console: Conso
     for number, answer, why in answers:
         console.print(f"{report.MARK[answer]:<10} {number}. {QUESTIONS[number]}  {report.plain(why)}")
     asked = [number for number, _, _ in answers]
-    for reason in [*(f"{number}. {QUESTIONS[number]}" for number in QUESTIONS if number not in asked), *playbook.left_out]:
+    for reason in [
+        *(f"{number}. {QUESTIONS[number]}" for number in QUESTIONS if number not in asked),
+        *playbook.left_out,
+    ]:
         console.print(f"{'NOT ASKED':<10} {reason}")
-    console.print(f"\n{report.MARK[outcome]}: {report.counted(verdicts)}; report: {report.shown_path(folder / 'report.md')}")
+    console.print(
+        f"\n{report.MARK[outcome]}: {report.counted(verdicts)}; report: {report.shown_path(folder / 'report.md')}"
+    )
     trained = [step.folder for step in playbook.steps if step.folder is not None and PHASES[step.phase].is_training]
     if len(trained) > 1 and outcome is Outcome.PASS:
         console.print(f"next: bringup compare training/results/run_*-{playbook.name}")

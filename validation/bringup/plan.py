@@ -54,8 +54,11 @@ def scale_ranks(subject: str, ranks_per_node: int) -> int:
 
 def rank_subjects(nodes: list[str], ranks_per_node: int) -> list[str]:
     """`n1/rank3`: ranks follow the node list, as SLURM_NODEID does."""
-    return [f"{node}/rank{index * ranks_per_node + local}"
-            for index, node in enumerate(nodes) for local in range(ranks_per_node)]
+    return [
+        f"{node}/rank{index * ranks_per_node + local}"
+        for index, node in enumerate(nodes)
+        for local in range(ranks_per_node)
+    ]
 
 
 def subjects(per: Per, phase: str, nodes: list[str], ranks_per_node: int, min_nodes: int = 1) -> list[str]:
@@ -90,9 +93,11 @@ def pair_rounds(nodes: list[str]) -> int:
 
 def plan(phase: str, nodes: list[str], ranks_per_node: int, excluded: set[str]) -> dict[str, list[str]]:
     """gate -> subjects, without the gates in `excluded` and those that need more nodes than there are."""
-    planned = {gate.id: subjects(gate.per, phase, nodes, ranks_per_node, gate.min_nodes)
-               for gate in of_phase(phase)
-               if gate.id not in excluded and len(nodes) >= gate.min_nodes and ranks_per_node >= gate.min_ranks_per_node}
+    planned = {
+        gate.id: subjects(gate.per, phase, nodes, ranks_per_node, gate.min_nodes)
+        for gate in of_phase(phase)
+        if gate.id not in excluded and len(nodes) >= gate.min_nodes and ranks_per_node >= gate.min_ranks_per_node
+    }
     return {gate: listed for gate, listed in planned.items() if listed}
 
 

@@ -29,7 +29,9 @@ class Expectation(Record):
     at_most: float | None = None
     between: list[float] | None = Field(default=None, min_length=2, max_length=2)
     one_of: list[str] | None = Field(default=None, min_length=1)
-    near_peers: float | None = Field(default=None, gt=0, lt=1)  # share of the fleet's median that a subject may lie below it
+    near_peers: float | None = Field(
+        default=None, gt=0, lt=1
+    )  # share of the fleet's median that a subject may lie below it
     at: str | None = None  # the named size this holds for: 16MiB
     unit: str
     source: str = Field(min_length=3)
@@ -133,14 +135,20 @@ def _resolve(path: Path, seen: tuple[str, ...]) -> Profile:
     extends = profile.extends if not profile.extends.endswith((".yaml", ".yml")) else str(path.parent / profile.extends)
     base = _resolve(find(extends), (*seen, profile.name))
     own = {entry.gate for entry in profile.not_applicable}
-    return profile.model_copy(update={
-        "extends": None,
-        # what this profile expects again is applicable again
-        "expect": {gate: e for gate, e in base.expect.items() if gate not in own} | profile.expect,
-        "not_applicable": [*(entry for entry in base.not_applicable if entry.gate not in own | set(profile.expect)),
-                           *profile.not_applicable],
-        "machine": base.machine.model_copy(update={name: known for name, known in profile.machine if known is not None}),
-    })
+    return profile.model_copy(
+        update={
+            "extends": None,
+            # what this profile expects again is applicable again
+            "expect": {gate: e for gate, e in base.expect.items() if gate not in own} | profile.expect,
+            "not_applicable": [
+                *(entry for entry in base.not_applicable if entry.gate not in own | set(profile.expect)),
+                *profile.not_applicable,
+            ],
+            "machine": base.machine.model_copy(
+                update={name: known for name, known in profile.machine if known is not None}
+            ),
+        }
+    )
 
 
 def dump(profile: Profile) -> str:
@@ -157,7 +165,11 @@ def check_units(profile: Profile, units: Mapping[str, str]) -> None:
     """Refuse a gate that does not exist, and a number in another unit than its gate's. units: gate id -> unit."""
     unknown = sorted({*profile.expect, *(entry.gate for entry in profile.not_applicable)} - set(units))
     if unknown:
-        raise ProfileError(f"profile {profile.name}: no gate is called {', '.join(unknown)}; `bringup gates` lists them")
+        raise ProfileError(
+            f"profile {profile.name}: no gate is called {', '.join(unknown)}; `bringup gates` lists them"
+        )
     for gate, expectation in profile.expect.items():
         if expectation.unit != units[gate]:
-            raise ProfileError(f"profile {profile.name}: {gate} is declared in {expectation.unit}, the gate is in {units[gate]}")
+            raise ProfileError(
+                f"profile {profile.name}: {gate} is declared in {expectation.unit}, the gate is in {units[gate]}"
+            )

@@ -23,7 +23,12 @@ from bringup.records import Observation, Run, Value
 LEAST_SPREAD = 0.1  # no cluster repeats itself better on another day
 ONE_RUN_SPREAD = 1.0  # between runs, where there is only one: a factor of two
 SPEEDS = ("GB/s", "TFLOP/s", "1/s")  # units
-EQUALS = ("node", "rank", "pair", "link")  # what of one run is meant to be as fast as its peers; scales and jobs are not
+EQUALS = (
+    "node",
+    "rank",
+    "pair",
+    "link",
+)  # what of one run is meant to be as fast as its peers; scales and jobs are not
 _UNITS = {"Gb/s": 1, "B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 
 
@@ -39,13 +44,17 @@ def measured(folders: Sequence[Path], name: str) -> Profile:
     for folder in folders:
         run, profile = runs.load(folder), runs.load_profile(folder)
         if profile.name != base.name:
-            raise NotHealthy(f"{folder}: judged against {profile.name}, {folders[0]} against {base.name}; give runs of one profile")
+            raise NotHealthy(
+                f"{folder}: judged against {profile.name}, {folders[0]} against {base.name}; give runs of one profile"
+            )
         expect |= profile.expect
         observations, verdicts = judge.judge_folder(folder)
         bad = [verdict for verdict in verdicts.verdicts if judge.is_fault_or_gap(verdict, profile)]
         if bad:
-            raise NotHealthy(f"{folder}: {bad[0].gate} [{bad[0].subject}] is {bad[0].outcome} ({len(bad)} such verdicts); "
-                             "a profile is made of runs that passed")
+            raise NotHealthy(
+                f"{folder}: {bad[0].gate} [{bad[0].subject}] is {bad[0].outcome} ({len(bad)} such verdicts); "
+                "a profile is made of runs that passed"
+            )
         for gate in of_phase(run.phase):
             if isinstance(gate.expect, FromProfile) and profile.reason_not_applicable(gate.id) is None:
                 found.setdefault(gate.id, []).append(_seen(gate, run, profile, observations.observations))
@@ -54,8 +63,14 @@ def measured(folders: Sequence[Path], name: str) -> Profile:
         if entry is not None:
             expect[gate_id] = entry
     names = ", ".join(dict.fromkeys(seen.run.name for several in found.values() for seen in several))
-    return base.model_copy(update={"name": name, "extends": None, "expect": expect,
-                                   "description": f"measured by {names}; before that they had passed {base.name}"})
+    return base.model_copy(
+        update={
+            "name": name,
+            "extends": None,
+            "expect": expect,
+            "description": f"measured by {names}; before that they had passed {base.name}",
+        }
+    )
 
 
 @dataclass(frozen=True)
@@ -71,8 +86,11 @@ def _seen(gate: Gate, run: Run, profile: Profile, observations: Sequence[Observa
     """The gate's quantity on the planned subjects, at the declared size or else the largest one."""
     declared = profile.expect.get(gate.id)
     planned = set(run.planned.get(gate.id, []))
-    named = [one for one in observations if one.subject in planned and one.value is not None
-             and one.quantity.partition("@")[0] == gate.quantity]
+    named = [
+        one
+        for one in observations
+        if one.subject in planned and one.value is not None and one.quantity.partition("@")[0] == gate.quantity
+    ]
     sizes = {one.quantity.partition("@")[2] for one in named}
     if sizes <= {""} or not named:
         return Seen(run, named, None)
@@ -80,8 +98,11 @@ def _seen(gate: Gate, run: Run, profile: Profile, observations: Sequence[Observa
     reached = sorted({one.quantity.partition("@")[2] for one in named if one.value}) or sorted(sizes)
     at = declared.at if declared is not None else max(reached, key=_magnitude)
     spread = f"{gate.quantity.rpartition('.')[0]}.time_spread@{at}"
-    inside = [float(one.value) for one in observations
-              if one.quantity == spread and one.subject in planned and isinstance(one.value, int | float)]
+    inside = [
+        float(one.value)
+        for one in observations
+        if one.quantity == spread and one.subject in planned and isinstance(one.value, int | float)
+    ]
     return Seen(run, [one for one in named if one.quantity == f"{gate.quantity}@{at}"], max(inside, default=None))
 
 
@@ -98,7 +119,9 @@ def _expectation(gate: Gate, several: list[Seen], declared: Expectation | None) 
         return None
     rule = declared.rule if declared is not None else str(gate.rule)
     values = [one.value for one in observed if one.value is not None]
-    by = ", ".join(f"{seen.run.phase} {seen.run.name} on {seen.run.opened_at[:10]}" for seen in several if seen.observations)
+    by = ", ".join(
+        f"{seen.run.phase} {seen.run.name} on {seen.run.opened_at[:10]}" for seen in several if seen.observations
+    )
     source = f"measured by {by}: {_range(values)}"
     spread = _spread(gate, several)
     limit: object

@@ -46,8 +46,15 @@ class Measure:
 
 def _startup(part: str) -> Measure:
     """Reads from disks and waits for others: noisy, and not worth a second."""
-    return Measure(f"start-up: {part.removesuffix('_s').replace('_', ' ')}", "s", -1, 0.10, 0.50,
-                   lambda metrics: float(getattr(metrics.startup, part)), resolution=1.0)
+    return Measure(
+        f"start-up: {part.removesuffix('_s').replace('_', ' ')}",
+        "s",
+        -1,
+        0.10,
+        0.50,
+        lambda metrics: float(getattr(metrics.startup, part)),
+        resolution=1.0,
+    )
 
 
 MEASURES = (
@@ -55,14 +62,49 @@ MEASURES = (
     Measure("step p50", "s", -1, 0.01, 0.05, lambda metrics: metrics.step_time_s.p50, steps=True),
     Measure("step p95", "s", -1, 0.03, 0.15, lambda metrics: metrics.step_time_s.p95),
     Measure("host memory", "GiB", -1, 0.02, 0.10, lambda metrics: metrics.memory.host_rss_gib, resolution=0.1),
-    Measure("device memory allocated", "GiB", -1, 0.02, 0.05, lambda metrics: metrics.memory.device_allocated_gib, resolution=0.1),
-    Measure("device memory reserved", "GiB", -1, 0.02, 0.10, lambda metrics: metrics.memory.device_reserved_gib, resolution=0.1),
-    Measure("memory of the states", "MiB", -1, 0.01, 0.05,
-            lambda metrics: metrics.memory_check.states_measured_bytes / 2**20 if metrics.memory_check else None, resolution=0.1),
-    Measure("checkpoint write", "GiB/s", 1, 0.10, 0.30,
-            lambda metrics: metrics.checkpoint.write_gib_per_s if metrics.checkpoint else None),
-    Measure("checkpoint read", "GiB/s", 1, 0.10, 0.30,
-            lambda metrics: metrics.checkpoint.read_gib_per_s if metrics.checkpoint else None),
+    Measure(
+        "device memory allocated",
+        "GiB",
+        -1,
+        0.02,
+        0.05,
+        lambda metrics: metrics.memory.device_allocated_gib,
+        resolution=0.1,
+    ),
+    Measure(
+        "device memory reserved",
+        "GiB",
+        -1,
+        0.02,
+        0.10,
+        lambda metrics: metrics.memory.device_reserved_gib,
+        resolution=0.1,
+    ),
+    Measure(
+        "memory of the states",
+        "MiB",
+        -1,
+        0.01,
+        0.05,
+        lambda metrics: metrics.memory_check.states_measured_bytes / 2**20 if metrics.memory_check else None,
+        resolution=0.1,
+    ),
+    Measure(
+        "checkpoint write",
+        "GiB/s",
+        1,
+        0.10,
+        0.30,
+        lambda metrics: metrics.checkpoint.write_gib_per_s if metrics.checkpoint else None,
+    ),
+    Measure(
+        "checkpoint read",
+        "GiB/s",
+        1,
+        0.10,
+        0.30,
+        lambda metrics: metrics.checkpoint.read_gib_per_s if metrics.checkpoint else None,
+    ),
     *(_startup(part) for part in ("import_s", "process_group_s", "first_collective_s", "load_s", "first_step_s")),
 )
 
@@ -98,18 +140,25 @@ def check(now: Sequence[Path], baseline: Sequence[Path]) -> list[Comparison]:
     both = {folder.resolve() for folder in now} & {folder.resolve() for folder in baseline}
     if both:
         raise NotComparable(f"{sorted(both)[0].name} is on both sides: a run is no evidence about itself")
-    earlier, later = [load(folder) for folder in dict.fromkeys(baseline)], [load(folder) for folder in dict.fromkeys(now)]
+    earlier, later = (
+        [load(folder) for folder in dict.fromkeys(baseline)],
+        [load(folder) for folder in dict.fromkeys(now)],
+    )
     for entry in [*earlier, *later]:
         if entry.metrics.resumed is not None:
-            raise NotComparable(f"{entry.folder.name} was resumed at step {entry.metrics.resumed.step}: its window of steady steps "
-                                "is another one; take runs that began at step 1")
+            raise NotComparable(
+                f"{entry.folder.name} was resumed at step {entry.metrics.resumed.step}: its window of steady steps "
+                "is another one; take runs that began at step 1"
+            )
     groups: dict[str, tuple[list[Entry], list[Entry]]] = {}
     for entry in later:
         like = [one for one in earlier if not _unlike(one, entry)]
         if not like:
             nearest = min(earlier, key=lambda one: len(_unlike(one, entry)))
-            raise NotComparable(f"{entry.folder.name} has no like run in the baseline; nearest is {nearest.folder.name}: "
-                                f"{'; '.join(_unlike(nearest, entry))}")
+            raise NotComparable(
+                f"{entry.folder.name} has no like run in the baseline; nearest is {nearest.folder.name}: "
+                f"{'; '.join(_unlike(nearest, entry))}"
+            )
         groups.setdefault(like[0].folder.name, (like, []))[1].append(entry)
     # every comparison is one of several: the chance of a false alarm is shared by all of them
     compared = sum(1 for sides in groups.values() for measure in MEASURES if _recorded(measure, sides))
@@ -119,7 +168,9 @@ def check(now: Sequence[Path], baseline: Sequence[Path]) -> list[Comparison]:
 
 def _unlike(one: Entry, other: Entry) -> list[str]:
     left, right = one.args.model_dump(), other.args.model_dump()
-    return [f"{name} {left[name]} vs {right[name]}" for name in left if name not in _NO_MATTER and left[name] != right[name]]
+    return [
+        f"{name} {left[name]} vs {right[name]}" for name in left if name not in _NO_MATTER and left[name] != right[name]
+    ]
 
 
 def _recorded(measure: Measure, sides: tuple[Sequence[Entry], Sequence[Entry]]) -> bool:
@@ -130,10 +181,14 @@ def _compare(before: Sequence[Entry], after: Sequence[Entry], confidence: float)
     _one_environment("the baseline", before)
     _one_environment("the runs", after)
     args = after[0].args
-    title = (f"{args.entrypoint}, {args.model}, {args.world_size} rank(s) on {args.nodes} node(s): "
-             f"{len(after)} run(s) against {len(before)}")
+    title = (
+        f"{args.entrypoint}, {args.model}, {args.world_size} rank(s) on {args.nodes} node(s): "
+        f"{len(after)} run(s) against {len(before)}"
+    )
     findings = [_loss(before, after)]
-    findings += [_finding(measure, before, after, confidence) for measure in MEASURES if _recorded(measure, (before, after))]
+    findings += [
+        _finding(measure, before, after, confidence) for measure in MEASURES if _recorded(measure, (before, after))
+    ]
     return Comparison(title, _environment_changes(before, after), findings)
 
 
@@ -147,8 +202,10 @@ def _one_environment(side: str, entries: Sequence[Entry]) -> None:
     for entry in entries[1:]:
         for name, value in _surroundings(entry).items():
             if value != first[name]:
-                raise NotComparable(f"{side}: {name} {first[name]} in {entries[0].folder.name}, {value} in {entry.folder.name}: "
-                                    "repetitions must be of one environment; compare them apart")
+                raise NotComparable(
+                    f"{side}: {name} {first[name]} in {entries[0].folder.name}, {value} in {entry.folder.name}: "
+                    "repetitions must be of one environment; compare them apart"
+                )
 
 
 def _hosts(entries: Iterable[Entry]) -> list[str]:
@@ -171,18 +228,32 @@ def _loss(before: Sequence[Entry], after: Sequence[Entry]) -> Finding:
     trajectories = [entry.metrics.loss for entry in [*before, *after]]
     lengths = {len(losses) for losses in trajectories}
     if lengths != {args.steps}:
-        return Finding(name, "", "", "", "cannot tell", f"{args.steps} steps, and {min(lengths)} losses in one of the runs",
-                       Outcome.INCOMPLETE)
+        return Finding(
+            name,
+            "",
+            "",
+            "",
+            "cannot tell",
+            f"{args.steps} steps, and {min(lengths)} losses in one of the runs",
+            Outcome.INCOMPLETE,
+        )
     middle = [median(losses) for losses in zip(*trajectories[: len(before)], strict=True)]
     gaps = [max(abs(loss - usual) for loss, usual in zip(losses, middle, strict=True)) for losses in trajectories]
     own, gap = max(gaps[: len(before)]), max(gaps[len(before) :])
     shown = (f"{middle[-1]:.4f}", f"{fmean(entry.metrics.loss[-1] for entry in after):.4f}", f"gap {gap:.1e}")
     if tolerance is None:
-        return Finding(name, *shown, "cannot tell", f"no tolerance is known for {args.compute_dtype}", Outcome.INCOMPLETE)
+        return Finding(
+            name, *shown, "cannot tell", f"no tolerance is known for {args.compute_dtype}", Outcome.INCOMPLETE
+        )
     allowed = max(tolerance, own)
     if gap > allowed:
-        return Finding(name, *shown, "DISAGREES", f"tolerance {allowed:.1e}: another computation, its speed means nothing yet",
-                       Outcome.FAIL)
+        return Finding(
+            name,
+            *shown,
+            "DISAGREES",
+            f"tolerance {allowed:.1e}: another computation, its speed means nothing yet",
+            Outcome.FAIL,
+        )
     unsteady = f"; the baseline itself differs by {own:.1e}, more than {tolerance:.0e}" if own > tolerance else ""
     return Finding(name, *shown, "agrees", f"tolerance {allowed:.1e}{unsteady}", Outcome.PASS)
 
@@ -195,16 +266,28 @@ def _finding(measure: Measure, before: Sequence[Entry], after: Sequence[Entry], 
     values = [[max(value, measure.resolution) for value in side] for side in (old, new)]
     if any(None in side for side in sides):
         return Finding(name, *shown, "", "cannot tell", "not recorded in all runs", Outcome.INCOMPLETE)
-    inside = [noise.error_inside(steps) for entry in [*before, *after] if (steps := steps_of(entry))] if measure.steps else []
+    inside = (
+        [noise.error_inside(steps) for entry in [*before, *after] if (steps := steps_of(entry))]
+        if measure.steps
+        else []
+    )
     known = [error for error in inside if error is not None]
     floor = (fmean(error**2 for error in known)) ** 0.5 if known else 0.0
     found = noise.interval(values[0], values[1], confidence, floor)
     if found is None:
         if values[0] == values[1] == [measure.resolution]:
-            return Finding(name, *shown, "", "within noise", f"both below {measure.resolution:g} {measure.unit}", Outcome.PASS)
+            return Finding(
+                name, *shown, "", "within noise", f"both below {measure.resolution:g} {measure.unit}", Outcome.PASS
+            )
         change = values[1][0] / values[0][0] - 1
-        return Finding(name, *shown, f"{change:+.1%}".replace("%", " %"), "cannot tell", _one_each(change, known),
-                       Outcome.INCOMPLETE)
+        return Finding(
+            name,
+            *shown,
+            f"{change:+.1%}".replace("%", " %"),
+            "cannot tell",
+            _one_each(change, known),
+            Outcome.INCOMPLETE,
+        )
     return _decided(measure, name, shown, values, found, confidence)
 
 
@@ -218,8 +301,14 @@ def _one_each(change: float, inside: Sequence[float]) -> str:
     return f"{than} than the steps inside the runs explain (±{error:.1%}); {words}".replace("%", " %")
 
 
-def _decided(measure: Measure, name: str, shown: tuple[str, str], values: Sequence[Sequence[float]], found: noise.Interval,
-             confidence: float) -> Finding:
+def _decided(
+    measure: Measure,
+    name: str,
+    shown: tuple[str, str],
+    values: Sequence[Sequence[float]],
+    found: noise.Interval,
+    confidence: float,
+) -> Finding:
     high = f"{found.high:+.1%}" if found.high <= _MOST_SHOWN else f"> {_MOST_SHOWN:+.0%}"
     change = f"{found.change:+.1%} [{found.low:+.1%}, {high}]".replace("%", " %")
     least, most = (found.low, found.high) if measure.better > 0 else (-found.high, -found.low)
@@ -229,14 +318,29 @@ def _decided(measure: Measure, name: str, shown: tuple[str, str], values: Sequen
     if least > 0 and large:
         return Finding(name, *shown, change, "improvement", "", Outcome.PASS)
     if least > -measure.exclude:
-        return Finding(name, *shown, change, "within noise", f"{measure.exclude:.0%} worse is excluded".replace("%", " %"),
-                       Outcome.PASS)
+        return Finding(
+            name,
+            *shown,
+            change,
+            "within noise",
+            f"{measure.exclude:.0%} worse is excluded".replace("%", " %"),
+            Outcome.PASS,
+        )
     spread = max(noise.spread(side) for side in values)
     needed = noise.repetitions(spread, measure.exclude, confidence, more_than=min(map(len, values)))
-    advice = f"about {needed} runs on each side" if needed else f"more than {noise.MOST_REPETITIONS} runs on each side; quieten it"
-    return Finding(name, *shown, change, "cannot tell",
-                   f"{measure.exclude:.0%} worse is not excluded: the spread is {spread:.1%}, take {advice}".replace("%", " %"),
-                   Outcome.INCOMPLETE)
+    advice = (
+        f"about {needed} runs on each side"
+        if needed
+        else f"more than {noise.MOST_REPETITIONS} runs on each side; quieten it"
+    )
+    return Finding(
+        name,
+        *shown,
+        change,
+        "cannot tell",
+        f"{measure.exclude:.0%} worse is not excluded: the spread is {spread:.1%}, take {advice}".replace("%", " %"),
+        Outcome.INCOMPLETE,
+    )
 
 
 def _shown(values: Sequence[float]) -> str:

@@ -45,7 +45,9 @@ def shown_path(path: Path) -> str:
 def counted(verdicts: Iterable[Verdict]) -> str:
     """`14 pass, 1 fail`: worst last, zeros left out but for pass."""
     counts = Counter(verdict.outcome for verdict in verdicts)
-    return ", ".join(f"{counts[outcome]} {outcome}" for outcome in Outcome if counts[outcome] or outcome is Outcome.PASS)
+    return ", ".join(
+        f"{counts[outcome]} {outcome}" for outcome in Outcome if counts[outcome] or outcome is Outcome.PASS
+    )
 
 
 def not_passed(verdicts: Iterable[Verdict]) -> list[Verdict]:
@@ -67,14 +69,20 @@ def sentence(verdict: Verdict) -> str:
 
 def screen(folder: Path, run: Run, verdicts: Verdicts) -> str:
     """One phase on one screen: outcome, what failed and where, what is not proven, where the report is."""
-    lines = [f"{MARK[verdicts.outcome]:<10} {PHASES[run.phase].title} on {len(run.nodes)} node(s): {counted(verdicts.verdicts)}"]
+    lines = [
+        f"{MARK[verdicts.outcome]:<10} {PHASES[run.phase].title} on {len(run.nodes)} node(s): {counted(verdicts.verdicts)}"
+    ]
     groups = _alike(not_passed(verdicts.verdicts))
     for group in groups[:MAX_LISTED]:
         lines += _shown_alone(group[0]) if len(group) == 1 else _shown_together(group)
     if len(groups) > MAX_LISTED:
         lines.append(f"  … and {sum(map(len, groups[MAX_LISTED:]))} more in the report")
-    lines += [f"  not applicable: {plain(reason)}: {', '.join(gates)}" for reason, gates in _by_reason(verdicts).items()]
-    lines += [f"  sign: {sign.signature}: {_cause(sign.signature)} ({sign.evidence})" for sign in verdicts.signs[:MAX_SIGNS]]
+    lines += [
+        f"  not applicable: {plain(reason)}: {', '.join(gates)}" for reason, gates in _by_reason(verdicts).items()
+    ]
+    lines += [
+        f"  sign: {sign.signature}: {_cause(sign.signature)} ({sign.evidence})" for sign in verdicts.signs[:MAX_SIGNS]
+    ]
     lines += [f"  note: {plain(note)}" for note in verdicts.notes[:MAX_LISTED]]
     if verdicts.outcome is not Outcome.PASS:
         lines.append(f"  why: bringup explain {shlex.quote(shown_path(folder))}")
@@ -86,7 +94,9 @@ _Key = tuple[str | None, ...]
 _ALIKE: tuple[Callable[[Verdict], _Key | None], ...] = (  # tried in turn; None: not of this kind
     lambda v: (v.subject, v.cause) if v.outcome is Outcome.INCOMPLETE else None,  # a dead node
     lambda v: (v.gate, v.cause) if v.outcome is Outcome.INCOMPLETE else None,  # a number that nobody declared
-    lambda v: (v.gate, v.outcome) if "->" in v.subject and v.outcome is not Outcome.INCOMPLETE else None,  # pairs of one node
+    lambda v: (
+        (v.gate, v.outcome) if "->" in v.subject and v.outcome is not Outcome.INCOMPLETE else None
+    ),  # pairs of one node
 )
 
 
@@ -107,8 +117,10 @@ def _alike(bad: Sequence[Verdict]) -> list[list[Verdict]]:
 
 
 def _shown_alone(verdict: Verdict) -> list[str]:
-    return [f"  {MARK[verdict.outcome]:<10} {verdict.gate} [{verdict.subject}]: {plain(sentence(verdict))}",
-            f"  {'':<10} evidence {verdict.evidence}; what to do: {verdict.fix}"]
+    return [
+        f"  {MARK[verdict.outcome]:<10} {verdict.gate} [{verdict.subject}]: {plain(sentence(verdict))}",
+        f"  {'':<10} evidence {verdict.evidence}; what to do: {verdict.fix}",
+    ]
 
 
 def _shown_together(group: Sequence[Verdict]) -> list[str]:
@@ -122,8 +134,10 @@ def _shown_together(group: Sequence[Verdict]) -> list[str]:
         common = set.intersection(*({*name.split("->")} for name in names))
         of = f"pairs, all with {common.pop()}" if len(common) == 1 else "pairs"
         who, what = f"{first.gate} [{first.subject}]", sentence(first)
-    return [f"  {MARK[first.outcome]:<10} {plain(f'{who}: {what} ({len(group)} {of}: {shown})')}",
-            f"  {'':<10} all are in the report; what to do first: {first.fix}"]
+    return [
+        f"  {MARK[first.outcome]:<10} {plain(f'{who}: {what} ({len(group)} {of}: {shown})')}",
+        f"  {'':<10} all are in the report; what to do first: {first.fix}",
+    ]
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
@@ -136,24 +150,33 @@ def markdown(run: Run, verdicts: Verdicts, observations: Sequence[Observation] =
     phase = PHASES[run.phase]
     dirty = "" if not run.git_dirty else ", with local changes"
     lines = [
-        f"# {phase.title}: {MARK[verdicts.outcome]}", "",
+        f"# {phase.title}: {MARK[verdicts.outcome]}",
+        "",
         f"Run {escaped(run.name)}, opened {run.opened_at}, nodes {escaped(', '.join(run.nodes))} × {run.gpus_per_node} GPUs, "
         f"profile {_profile(run, verdicts)}, bringup commit {(run.git_commit or 'unknown')[:12]}{dirty}, "
-        f"Slurm job {run.slurm_job_id or 'none (started on the login host)'}.", "",
-        f"{counted(verdicts.verdicts)}. Planned before the run: {sum(map(len, run.planned.values()))} verdicts.", "",
+        f"Slurm job {run.slurm_job_id or 'none (started on the login host)'}.",
+        "",
+        f"{counted(verdicts.verdicts)}. Planned before the run: {sum(map(len, run.planned.values()))} verdicts.",
+        "",
     ]
     bad = not_passed(verdicts.verdicts)
     if bad:
         lines += ["## What failed, and what is not proven", ""]
-        lines += table(("outcome", "gate", "subject", "observed", "expected", "cause", "evidence", "what to do"),
-                       ((MARK[v.outcome], v.gate, v.subject, v.observed, v.expected, v.cause or "", v.evidence, v.fix)
-                        for v in bad))
+        lines += table(
+            ("outcome", "gate", "subject", "observed", "expected", "cause", "evidence", "what to do"),
+            (
+                (MARK[v.outcome], v.gate, v.subject, v.observed, v.expected, v.cause or "", v.evidence, v.fix)
+                for v in bad
+            ),
+        )
         lines.append("")
     passed = [v for v in verdicts.verdicts if v.outcome is Outcome.PASS]
     if passed:
         lines += ["## What was proven", ""]
-        lines += table(("gate", "it was seen that", "subject", "observed", "expected", "evidence"),
-                        ((v.gate, _proves(v.gate), v.subject, v.observed, v.expected, v.evidence) for v in passed))
+        lines += table(
+            ("gate", "it was seen that", "subject", "observed", "expected", "evidence"),
+            ((v.gate, _proves(v.gate), v.subject, v.observed, v.expected, v.evidence) for v in passed),
+        )
         lines.append("")
     if verdicts.not_applicable:
         lines += ["## Not applicable here, by the profile", ""]
@@ -161,8 +184,13 @@ def markdown(run: Run, verdicts: Verdicts, observations: Sequence[Observation] =
         lines.append("")
     if verdicts.signs:
         lines += ["## Signs of known faults in the logs", "", "They decide nothing; they say where to look.", ""]
-        lines += table(("sign", "cause", "line", "evidence", "next"), (
-            (one.signature, _cause(one.signature), one.line, one.evidence, _next(one.signature)) for one in verdicts.signs))
+        lines += table(
+            ("sign", "cause", "line", "evidence", "next"),
+            (
+                (one.signature, _cause(one.signature), one.line, one.evidence, _next(one.signature))
+                for one in verdicts.signs
+            ),
+        )
         lines.append("")
     costs = _costs(observations)
     if costs:
@@ -231,14 +259,31 @@ def answers(verdicts: Sequence[Verdict], not_run: Sequence[str]) -> list[tuple[i
 
 def playbook_markdown(playbook: Playbook, answered: Sequence[tuple[int, Outcome, str]], outcome: Outcome) -> str:
     """report.md of a whole playbook run: the six questions, then the phases."""
-    lines = [f"# Bring-up of {len(playbook.nodes)} node(s): {MARK[outcome]}", "",
-             f"Nodes {escaped(', '.join(playbook.nodes))}, profile {escaped(playbook.profile)}.", "", "## The six questions", ""]
-    lines += table(("question", "answer", "why"),
-                    ((f"{number}. {QUESTIONS[number]}", MARK[answer], why) for number, answer, why in answered))
+    lines = [
+        f"# Bring-up of {len(playbook.nodes)} node(s): {MARK[outcome]}",
+        "",
+        f"Nodes {escaped(', '.join(playbook.nodes))}, profile {escaped(playbook.profile)}.",
+        "",
+        "## The six questions",
+        "",
+    ]
+    lines += table(
+        ("question", "answer", "why"),
+        ((f"{number}. {QUESTIONS[number]}", MARK[answer], why) for number, answer, why in answered),
+    )
     lines += ["", "## Phases", ""]
-    lines += table(("phase", "outcome", "seconds", "report"), (
-        (PHASES[step.phase].title, MARK[step.outcome] if step.folder else "NOT RUN, not proven", f"{step.seconds:.0f}",
-         f"{step.folder}/report.md" if step.folder else step.why_not_run or "") for step in playbook.steps))
+    lines += table(
+        ("phase", "outcome", "seconds", "report"),
+        (
+            (
+                PHASES[step.phase].title,
+                MARK[step.outcome] if step.folder else "NOT RUN, not proven",
+                f"{step.seconds:.0f}",
+                f"{step.folder}/report.md" if step.folder else step.why_not_run or "",
+            )
+            for step in playbook.steps
+        ),
+    )
     if playbook.left_out:
         lines += ["", "## Not asked of these nodes", "", *(f"- {escaped(reason)}" for reason in playbook.left_out)]
     return "\n".join([*lines, ""])

@@ -52,7 +52,9 @@ def _unseen(phase: Phase, folder: Path, name: str, console: Console) -> Step | N
     found = newest_attempt(phase, name)
     if found is None or not (found / runs.CLOSED).exists():
         return None
-    return Step(phase=phase.stem, folder=shown_path(found), outcome=Outcome.PASS, blocks=False, seconds=0)  # judged by the caller
+    return Step(
+        phase=phase.stem, folder=shown_path(found), outcome=Outcome.PASS, blocks=False, seconds=0
+    )  # judged by the caller
 
 
 def _still_passes(step: Step, profile: Profile) -> bool:

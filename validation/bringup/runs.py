@@ -15,7 +15,17 @@ from pathlib import Path
 from bringup import plan as planning
 from bringup import profile as profiles
 from bringup.phases import PHASES, REPOSITORY, Phase
-from bringup.records import Closed, Continued, Observations, RecordError, Run, Verdicts, read_record, write_record, write_text
+from bringup.records import (
+    Closed,
+    Continued,
+    Observations,
+    RecordError,
+    Run,
+    Verdicts,
+    read_record,
+    write_record,
+    write_text,
+)
 
 RUN, CLOSED, PROFILE = "run.json", "closed.json", "profile.yaml"
 OBSERVATIONS, VERDICTS, REPORT = "observations.json", "verdicts.json", "report.md"
@@ -35,8 +45,9 @@ def now() -> str:
 
 def _git(*arguments: str) -> str | None:
     try:
-        result = subprocess.run(["git", "-C", str(REPOSITORY), *arguments], capture_output=True, text=True, timeout=10,
-                                check=False)
+        result = subprocess.run(
+            ["git", "-C", str(REPOSITORY), *arguments], capture_output=True, text=True, timeout=10, check=False
+        )
     except (OSError, subprocess.TimeoutExpired):
         return None
     return result.stdout.strip() if result.returncode == 0 else None
@@ -62,7 +73,10 @@ def folder_of(phase: Phase, name: str) -> Path:
 def attempts(phase: Phase, name: str) -> list[Path]:
     """Folders of this run that exist, in order: a requeued job wrote into one of its own, -r1, and by the tenth time -r10."""
     first = folder_of(phase, name)
-    again = {path.name.removeprefix(f"{first.name}-r"): path for path in first.parent.glob(f"{glob.escape(first.name)}-r[0-9]*")}
+    again = {
+        path.name.removeprefix(f"{first.name}-r"): path
+        for path in first.parent.glob(f"{glob.escape(first.name)}-r[0-9]*")
+    }
     in_order = sorted((number for number in again if number.isdecimal()), key=int)
     return [path for path in (first, *(again[number] for number in in_order)) if path.is_dir()]
 
@@ -71,15 +85,28 @@ def git_commit() -> str | None:
     return _git("rev-parse", "HEAD")
 
 
-def open_run(phase: Phase, *, nodes: list[str], gpus_per_node: int, ranks_per_node: int, profile: profiles.Profile,
-             argv: list[str], results: Path | None = None, name: str | None = None) -> Path:
+def open_run(
+    phase: Phase,
+    *,
+    nodes: list[str],
+    gpus_per_node: int,
+    ranks_per_node: int,
+    profile: profiles.Profile,
+    argv: list[str],
+    results: Path | None = None,
+    name: str | None = None,
+) -> Path:
     """Create the run's folder and write its plan. Raises RunError."""
     if len(nodes) < phase.min_nodes:
-        raise RunError(f"{phase.stem} needs at least {phase.min_nodes} nodes, {len(nodes)} requested; "
-                       f"sbatch --nodes={phase.min_nodes} {phase.script}")
+        raise RunError(
+            f"{phase.stem} needs at least {phase.min_nodes} nodes, {len(nodes)} requested; "
+            f"sbatch --nodes={phase.min_nodes} {phase.script}"
+        )
     if phase.max_nodes is not None and len(nodes) > phase.max_nodes:
-        raise RunError(f"{phase.stem} runs on {phase.max_nodes} node, {len(nodes)} requested; "
-                       f"sbatch --nodes={phase.max_nodes} {phase.script}")
+        raise RunError(
+            f"{phase.stem} runs on {phase.max_nodes} node, {len(nodes)} requested; "
+            f"sbatch --nodes={phase.max_nodes} {phase.script}"
+        )
     folder = folder_of(phase, name or default_name())
     if results is not None:
         folder = results / folder.name
@@ -87,13 +114,23 @@ def open_run(phase: Phase, *, nodes: list[str], gpus_per_node: int, ranks_per_no
     before = _attempt_before(folder.parent, phase)
     status = _git("status", "--porcelain")
     run = Run(
-        phase=phase.stem, name=folder.name, nodes=nodes, gpus_per_node=gpus_per_node, ranks_per_node=ranks_per_node,
-        profile=profile.name, profile_sha256=_sha256(profiles.dump(profile)),
+        phase=phase.stem,
+        name=folder.name,
+        nodes=nodes,
+        gpus_per_node=gpus_per_node,
+        ranks_per_node=ranks_per_node,
+        profile=profile.name,
+        profile_sha256=_sha256(profiles.dump(profile)),
         planned=planning.plan(phase.stem, nodes, ranks_per_node, {entry.gate for entry in not_applicable}),
-        not_applicable=not_applicable, argv=argv, git_commit=git_commit(),
-        git_dirty=None if status is None else bool(status), slurm_job_id=os.environ.get("SLURM_JOB_ID"),
-        slurm_restart_count=int(os.environ.get("SLURM_RESTART_COUNT") or 0), opened_at=now(),
-        continues=None if before is None else before.name)
+        not_applicable=not_applicable,
+        argv=argv,
+        git_commit=git_commit(),
+        git_dirty=None if status is None else bool(status),
+        slurm_job_id=os.environ.get("SLURM_JOB_ID"),
+        slurm_restart_count=int(os.environ.get("SLURM_RESTART_COUNT") or 0),
+        opened_at=now(),
+        continues=None if before is None else before.name,
+    )
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         folder.mkdir()
@@ -104,7 +141,9 @@ def open_run(phase: Phase, *, nodes: list[str], gpus_per_node: int, ranks_per_no
     write_text(folder / PROFILE, profiles.dump(profile))
     write_record(folder / RUN, run)
     if before is not None and not (before / CONTINUED).exists():
-        with contextlib.suppress(OSError, RecordError):  # a link for readers; the attempt before may be read-only by now
+        with contextlib.suppress(
+            OSError, RecordError
+        ):  # a link for readers; the attempt before may be read-only by now
             write_record(before / CONTINUED, Continued(run=folder.name))
     if phase.is_training and phase.strategy != "single":
         _keep_reference(folder)
@@ -131,7 +170,9 @@ def _keep_reference(folder: Path) -> None:
     given = os.environ.get("BRINGUP_REFERENCE")
     if given and not (Path(given) / METRICS).is_file():
         raise RunError(f"BRINGUP_REFERENCE={given}: no {METRICS} there; give the folder of a finished run_1gpu run")
-    candidates = [Path(given)] if given else sorted(folder.parent.glob("run_1gpu-*"), key=lambda path: path.stat().st_mtime)
+    candidates = (
+        [Path(given)] if given else sorted(folder.parent.glob("run_1gpu-*"), key=lambda path: path.stat().st_mtime)
+    )
     complete = [path for path in candidates if (path / METRICS).is_file() and (path / RUN_ARGS).is_file()]
     if complete:
         shutil.copyfile(complete[-1] / METRICS, folder / REFERENCE_METRICS)

@@ -23,7 +23,9 @@ def kinds() -> dict[str, type[Versioned]]:
     for kind in Versioned.__subclasses__():
         match = _FILE.search(kind.__doc__ or "")
         if match is None:
-            raise ValueError(f"records.{kind.__name__}: its docstring must begin with the name of its file, `name.json`")
+            raise ValueError(
+                f"records.{kind.__name__}: its docstring must begin with the name of its file, `name.json`"
+            )
         found[match[1]] = kind
     return dict(sorted(found.items()))
 
@@ -37,7 +39,10 @@ def schema(kind: type[Versioned]) -> dict[str, Any]:
 
 def texts() -> dict[str, str]:
     """File name -> content."""
-    return {f"{stem}.schema.json": json.dumps(schema(kind), indent=1, ensure_ascii=False) + "\n" for stem, kind in kinds().items()}
+    return {
+        f"{stem}.schema.json": json.dumps(schema(kind), indent=1, ensure_ascii=False) + "\n"
+        for stem, kind in kinds().items()
+    }
 
 
 def write(folder: Path = FOLDER) -> list[Path]:

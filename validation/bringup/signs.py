@@ -38,8 +38,10 @@ def in_lines(lines: Iterable[tuple[int, str]], where: str) -> list[Sign]:
         if found is not None:
             first.setdefault(found.id, (number, line.strip()[:_SHOWN]))
             count[found.id] = count.get(found.id, 0) + 1
-    return [Sign(signature=name, evidence=f"{where}:{number}", line=line, count=count[name])
-            for name, (number, line) in first.items()]
+    return [
+        Sign(signature=name, evidence=f"{where}:{number}", line=line, count=count[name])
+        for name, (number, line) in first.items()
+    ]
 
 
 def in_run(folder: Path, run: Run) -> list[Sign]:
@@ -50,7 +52,9 @@ def in_run(folder: Path, run: Run) -> list[Sign]:
             continue
         for sign in in_lines(_lines(path), path.relative_to(folder).as_posix()):
             known = signs.get(sign.signature)
-            signs[sign.signature] = sign if known is None else known.model_copy(update={"count": known.count + sign.count})
+            signs[sign.signature] = (
+                sign if known is None else known.model_copy(update={"count": known.count + sign.count})
+            )
     victims = {one.id for one in SIGNATURES.values() if one.victim}
     return sorted(signs.values(), key=lambda sign: sign.signature in victims)
 

@@ -16,7 +16,17 @@ from bringup.parsers import slurm as answers
 from bringup.phases import REPOSITORY
 
 SEPARATOR = "\x1f"  # free text may hold every printable delimiter
-ENDED = {"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE", "PREEMPTED"}
+ENDED = {
+    "COMPLETED",
+    "FAILED",
+    "CANCELLED",
+    "TIMEOUT",
+    "NODE_FAIL",
+    "OUT_OF_MEMORY",
+    "BOOT_FAIL",
+    "DEADLINE",
+    "PREEMPTED",
+}
 
 
 class SlurmError(Exception):
@@ -38,14 +48,19 @@ class Job:
     reason: str
 
 
-def ask(*command: str, timeout_s: float = 60, environment: dict[str, str] | None = None, folder: Path | None = None) -> str:
+def ask(
+    *command: str, timeout_s: float = 60, environment: dict[str, str] | None = None, folder: Path | None = None
+) -> str:
     """Standard output of a Slurm command. Raises SlurmError with its own words."""
     try:
-        result = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False,
-                                env=environment, cwd=folder)
+        result = subprocess.run(
+            command, capture_output=True, text=True, timeout=timeout_s, check=False, env=environment, cwd=folder
+        )
     except FileNotFoundError as error:
-        raise SlurmError(f"{command[0]} is not on the PATH: run this on a login host of the cluster "
-                         "(`make cluster` starts a local one)") from error
+        raise SlurmError(
+            f"{command[0]} is not on the PATH: run this on a login host of the cluster "
+            "(`make cluster` starts a local one)"
+        ) from error
     except subprocess.TimeoutExpired as error:
         raise SlurmError(f"{command[0]} gave no answer in {timeout_s:.0f} s") from error
     if result.returncode != 0:
@@ -86,8 +101,11 @@ def partition_nodes(partition: str | None) -> list[str]:
         if name.rstrip("*") == partition or (partition is None and name.endswith("*")):
             names += [node for node in hostlist.expand(nodes) if node not in names]
     if not names:
-        raise SlurmError(f"no partition {partition!r} with nodes" if partition else
-                         "no default partition; name one: export SBATCH_PARTITION=… SLURM_PARTITION=…")
+        raise SlurmError(
+            f"no partition {partition!r} with nodes"
+            if partition
+            else "no default partition; name one: export SBATCH_PARTITION=… SLURM_PARTITION=…"
+        )
     return names
 
 
@@ -111,7 +129,9 @@ def why(job_id: str) -> str:
     """State of a job, and in plain words why it waits or how it ended. Raises SlurmError."""
     one = job(job_id)
     if one is None:
-        raise SlurmError(f"Slurm does not know job {job_id}; a job that ended is forgotten after MinJobAge; try sacct -j {job_id}")
+        raise SlurmError(
+            f"Slurm does not know job {job_id}; a job that ended is forgotten after MinJobAge; try sacct -j {job_id}"
+        )
     words = in_words(one)
     return f"job {job_id} {one.state.lower()}" + (f": {words}" if words else "")
 
@@ -131,8 +151,15 @@ def in_words(one: Job) -> str:
 
 def submit(script: str, nodes: list[str], environment: dict[str, str]) -> str:
     """Job id of `script`, a path from the repository root. Raises SlurmError with sbatch's words."""
-    answer = ask("sbatch", "--parsable", f"--nodes={len(nodes)}", f"--nodelist={','.join(nodes)}", script,
-                 environment=environment, folder=REPOSITORY)
+    answer = ask(
+        "sbatch",
+        "--parsable",
+        f"--nodes={len(nodes)}",
+        f"--nodelist={','.join(nodes)}",
+        script,
+        environment=environment,
+        folder=REPOSITORY,
+    )
     return answer.strip().split(";")[0]
 
 

@@ -8,7 +8,9 @@ from collections.abc import Sequence
 Pair = tuple[str, str]
 LEAST_ROUNDS = 7  # up to 8 nodes that is every pair; above, enough partners to tell a bad node from a bad partner
 
-MOST_ORDERED_PAIRS = 256  # of files: up to 16 nodes that is every pair; what a pair of mounts does wrong shows with any partner
+MOST_ORDERED_PAIRS = (
+    256  # of files: up to 16 nodes that is every pair; what a pair of mounts does wrong shows with any partner
+)
 
 
 def link_name(pair: Pair) -> str:
@@ -30,7 +32,7 @@ def rounds(nodes: Sequence[str], number: int) -> list[list[Pair]]:
     order = {node: index for index, node in enumerate(nodes)}
     found = []
     for _ in range(min(number, all_rounds(nodes))):
-        facing = zip(places[: len(places) // 2], reversed(places[len(places) // 2:]), strict=True)
+        facing = zip(places[: len(places) // 2], reversed(places[len(places) // 2 :]), strict=True)
         met = [(a, b) if order[a] < order[b] else (b, a) for a, b in facing if a is not None and b is not None]
         found.append(sorted(met, key=lambda pair: order[pair[0]]))
         places = [places[0], places[-1], *places[1:-1]]
@@ -47,7 +49,11 @@ def circle_rounds(nodes: Sequence[str]) -> list[int]:
 
 
 def ordered_pairs(nodes: Sequence[str]) -> list[Pair]:
-    return [(node, nodes[(place + number) % len(nodes)]) for number in circle_rounds(nodes) for place, node in enumerate(nodes)]
+    return [
+        (node, nodes[(place + number) % len(nodes)])
+        for number in circle_rounds(nodes)
+        for place, node in enumerate(nodes)
+    ]
 
 
 def in_rounds(pairs: Sequence[Pair]) -> list[list[Pair]]:

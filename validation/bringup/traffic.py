@@ -53,8 +53,10 @@ def collectives(shape: Shape, job: Job) -> list[Collective]:
     again = job.kind != "zero2"  # for the backward pass; the tail stays gathered between the two
     gathers = job.accumulation * (2 * calls - 1 if again else calls)
     gathered = job.accumulation * job.compute_bytes * (2 * whole - job.shards * shard[shape.tail] if again else whole)
-    found = [Collective("all_gather", over, job.shards, gathers, gathered),
-             Collective("reduce_scatter", over, job.shards, calls, job.reduce_bytes * whole)]
+    found = [
+        Collective("all_gather", over, job.shards, gathers, gathered),
+        Collective("reduce_scatter", over, job.shards, calls, job.reduce_bytes * whole),
+    ]
     if job.kind == "hsdp" and job.nodes > 1:
         found.append(Collective("all_reduce", "replicas", job.nodes, calls, job.reduce_bytes * whole // job.shards))
     return found

@@ -16,5 +16,8 @@ DRILLS: tuple[Drill, ...] = (*DISCOVERY, *SCHEDULER, *SMOKE, *COLLECTIVES, *TRAI
 def listed() -> str:
     """The catalogue, a line each."""
     width = max(len(drill.id) for drill in DRILLS)
-    return "\n".join(f"{drill.id:<{width}}  {drill.where:<13}  {drill.phase}: {drill.fault} -> "
-                     f"{drill.gate} [{drill.subject}] {drill.outcome}" for drill in DRILLS)
+    return "\n".join(
+        f"{drill.id:<{width}}  {drill.where:<13}  {drill.phase}: {drill.fault} -> "
+        f"{drill.gate} [{drill.subject}] {drill.outcome}"
+        for drill in DRILLS
+    )

@@ -27,7 +27,6 @@ REPORT = "drill.json"
 DRILLS = grounds.RESULTS / "drill"
 
 
-
 class Shape(NamedTuple):
     """Of a local cluster."""
 
@@ -59,11 +58,17 @@ def run(request: Request) -> int:
     console = terminal.console()
     catalogue = {drill.id: drill for drill in request.drills}
     kept = {one.drill for one in done.results}
-    console.print(f"drills: {len(done.planned)} planned{f', {len(kept)} performed before' if kept else ''}"
-                  f"{f', {done.healthy_planned} healthy rounds' if done.healthy_planned else ''}; {report.shown_path(folder)}")
+    console.print(
+        f"drills: {len(done.planned)} planned{f', {len(kept)} performed before' if kept else ''}"
+        f"{f', {done.healthy_planned} healthy rounds' if done.healthy_planned else ''}; {report.shown_path(folder)}"
+    )
     waiting = [catalogue[name] for name in done.planned if name not in kept]
     try:
-        results = _anywhere(request, waiting, folder, console) if request.anywhere else _on_local_clusters(waiting, folder, console)
+        results = (
+            _anywhere(request, waiting, folder, console)
+            if request.anywhere
+            else _on_local_clusters(waiting, folder, console)
+        )
         with closing(results):
             for one in results:
                 done = _add(done, folder, results=[*done.results, one])
@@ -73,15 +78,21 @@ def run(request: Request) -> int:
                 for number in range(len(done.healthy) + 1, done.healthy_planned + 1):
                     with progress(console, f"healthy round {number}") as tell:
                         tell(f"running {', '.join(done.healthy_phases)}")
-                        one_round = perform.healthy_round(number, done.healthy_phases, clusters.of(HEALTHY), folder, name=done.name)
+                        one_round = perform.healthy_round(
+                            number, done.healthy_phases, clusters.of(HEALTHY), folder, name=done.name
+                        )
                     done = _add(done, folder, healthy=[*done.healthy, one_round])
-                    console.print(f"{'FALSE ALARM' if one_round.false_alarms else 'PASS':<14} healthy round {number}: "
-                                  f"{one_round.verdicts} verdicts ({one_round.seconds:.0f} s)")
+                    console.print(
+                        f"{'FALSE ALARM' if one_round.false_alarms else 'PASS':<14} healthy round {number}: "
+                        f"{one_round.verdicts} verdicts ({one_round.seconds:.0f} s)"
+                    )
                     for alarm in one_round.false_alarms:
                         console.print(f"{'':<14} {report.plain(alarm)}")
     except KeyboardInterrupt:
-        console.print(f"{'STOPPED':<14} next: bringup drill {'--anywhere ' if request.anywhere else ''}"
-                      f"--resume {report.shown_path(folder)}")
+        console.print(
+            f"{'STOPPED':<14} next: bringup drill {'--anywhere ' if request.anywhere else ''}"
+            f"--resume {report.shown_path(folder)}"
+        )
         raise
     console.print(f"\nreport: {report.shown_path(folder / 'report.md')}, report.html")
     console.print(result.totals(done))
@@ -92,8 +103,10 @@ def _begin(request: Request) -> tuple[Path, DrillReport]:
     if request.resume is not None:
         done = read_record(request.resume / REPORT, DrillReport)
         if (done.place == "anywhere") is not request.anywhere:
-            raise CampaignError(f"--resume {request.resume}: that run was {done.place}; "
-                                f"call it {'without' if request.anywhere else 'with'} --anywhere")
+            raise CampaignError(
+                f"--resume {request.resume}: that run was {done.place}; "
+                f"call it {'without' if request.anywhere else 'with'} --anywhere"
+            )
         known = {drill.id for drill in request.drills}
         # what could not be performed is tried again
         results = [one for one in done.results if one.performed and one.drill in known]
@@ -103,10 +116,17 @@ def _begin(request: Request) -> tuple[Path, DrillReport]:
     folder = DRILLS / name
     folder.mkdir(parents=True)
     done = DrillReport(
-        name=name, place="anywhere" if request.anywhere else "local-cluster",
+        name=name,
+        place="anywhere" if request.anywhere else "local-cluster",
         profile=request.profile.name if request.profile else None,
-        git_commit=runs.git_commit(), opened_at=runs.now(), planned=[drill.id for drill in _in_order(request.drills)],
-        healthy_planned=request.healthy, healthy_phases=list(request.phases) if request.healthy else [], results=[], healthy=[])
+        git_commit=runs.git_commit(),
+        opened_at=runs.now(),
+        planned=[drill.id for drill in _in_order(request.drills)],
+        healthy_planned=request.healthy,
+        healthy_phases=list(request.phases) if request.healthy else [],
+        results=[],
+        healthy=[],
+    )
     write_record(folder / REPORT, done)
     return folder, done
 
@@ -125,7 +145,13 @@ def shape_of(drill: Drill) -> Shape:
 
 def options(shape: Shape) -> tuple[str, ...]:
     """Of `cluster up`."""
-    return ("--nodes", str(shape.nodes), "--gpus", str(shape.gpus_per_node), *(("--unconfined",) if shape.unconfined else ()))
+    return (
+        "--nodes",
+        str(shape.nodes),
+        "--gpus",
+        str(shape.gpus_per_node),
+        *(("--unconfined",) if shape.unconfined else ()),
+    )
 
 
 def _in_order(drills: Sequence[Drill]) -> list[Drill]:
@@ -177,8 +203,14 @@ class _Told:
 
 def _on_local_clusters(drills: Sequence[Drill], folder: Path, console: Console) -> Generator[DrillResult]:
     """Two lanes, each with a cluster of its own: drills that work, and beside them those that wait most of the time."""
-    lanes = {name: lane for name, lane in (("works", [drill for drill in drills if not drill.waits]),
-                                           ("waits", [drill for drill in drills if drill.waits])) if lane}
+    lanes = {
+        name: lane
+        for name, lane in (
+            ("works", [drill for drill in drills if not drill.waits]),
+            ("waits", [drill for drill in drills if drill.waits]),
+        )
+        if lane
+    }
     told: queue.Queue[_Told] = queue.Queue()
     threads = [threading.Thread(target=_lane, args=(name, lane, folder, told)) for name, lane in lanes.items()]
     for thread in threads:
@@ -244,7 +276,9 @@ def _anywhere(request: Request, drills: Sequence[Drill], folder: Path, console: 
     if not usable:
         raise CampaignError(f"none of {hostlist.expand(','.join(names))[:4]} can be used; sinfo -N -l says why")
     for drill in drills:
-        why = elsewhere.why_not(drill, request.profile, len(usable), min(gpus.get(name, 0) for name in usable[: drill.nodes]))
+        why = elsewhere.why_not(
+            drill, request.profile, len(usable), min(gpus.get(name, 0) for name in usable[: drill.nodes])
+        )
         if why is not None:
             yield perform.not_performed(drill, why, applicable=False)
             continue

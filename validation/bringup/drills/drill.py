@@ -23,7 +23,9 @@ class Drill:
     outcome: Outcome
     says: str  # whole words (… behind them: or their beginning) of the verdict, observed or cause; or a signature found in the logs
     between: tuple[float, float] | None = None  # and the observed number: the size of the fault that was made
-    inject: tuple[Command, ...] = ()  # {results}, a word of its own: the folder of all runs; {phase}: the name of its job
+    inject: tuple[
+        Command, ...
+    ] = ()  # {results}, a word of its own: the folder of all runs; {phase}: the name of its job
     during: tuple[Command, ...] = ()  # made when the phase has opened its run, while it works
     undo: tuple[Command, ...] = ()
     wait_for: tuple[str, str] | None = None  # node and Slurm state, before the phase starts
@@ -34,10 +36,14 @@ class Drill:
     tamper: str | None = None  # bash, in the folder of a healthy run; $OTHER is the folder of another one
     also: tuple[tuple[str, str], ...] = ()  # further (gate, subject) pairs that must have the same outcome
     silent: tuple[str, ...] = ()  # subjects on which every gate must pass
-    consequences: tuple[tuple[str, str], ...] = ()  # patterns of (gate, subject) that this fault may well make fail besides
+    consequences: tuple[
+        tuple[str, str], ...
+    ] = ()  # patterns of (gate, subject) that this fault may well make fail besides
     where: str = "local-cluster"  # or anywhere: safe inside a job of one's own on a production cluster
     waits: bool = False  # most of the time, so that other drills are performed beside it, on another cluster
-    needs_expected: tuple[str, str] | None = None  # gate, and a pattern of what the profile must expect: a fabric that is not there
+    needs_expected: tuple[str, str] | None = (
+        None  # gate, and a pattern of what the profile must expect: a fabric that is not there
+    )
 
     @property
     def gpus(self) -> int:

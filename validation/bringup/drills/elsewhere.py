@@ -21,6 +21,7 @@ def on_nodes(drill: Drill, names: tuple[str, ...], gpus: int) -> Drill:
 
     names: at least `drill.nodes` of them.
     """
+
     def rank_there(node: int, rank: int) -> int:
         return node * gpus + min(rank - node * drill.gpus, gpus - 1)
 
@@ -37,8 +38,15 @@ def on_nodes(drill: Drill, names: tuple[str, ...], gpus: int) -> Drill:
     environment = tuple((name, asked(value) if name == "BRINGUP_DRILL" else value) for name, value in drill.environment)
     # a number that stands first is a count of the declared cluster's GPUs or ranks
     says = "" if gpus != drill.gpus and drill.says[:1].isdigit() else text(_SIZE.sub("", drill.says))
-    return replace(drill, environment=environment, subject=text(drill.subject), says=says, also=pairs(drill.also),
-                   consequences=pairs(drill.consequences), silent=tuple(text(subject) for subject in drill.silent))
+    return replace(
+        drill,
+        environment=environment,
+        subject=text(drill.subject),
+        says=says,
+        also=pairs(drill.also),
+        consequences=pairs(drill.consequences),
+        silent=tuple(text(subject) for subject in drill.silent),
+    )
 
 
 def why_not(drill: Drill, profile: Profile, nodes: int, gpus: int) -> str | None:
@@ -47,7 +55,9 @@ def why_not(drill: Drill, profile: Profile, nodes: int, gpus: int) -> str | None
         return "it changes the cluster itself: on a local cluster only"
     if nodes < drill.nodes:
         return f"it needs {drill.nodes} nodes, {nodes} can be used"
-    if gpus < 2 and (drill.gpus > 1 and "rank" in f"{drill.subject} {dict(drill.environment).get('BRINGUP_DRILL', '')}"):
+    if gpus < 2 and (
+        drill.gpus > 1 and "rank" in f"{drill.subject} {dict(drill.environment).get('BRINGUP_DRILL', '')}"
+    ):
         return f"it tells two ranks of one node apart, and the nodes have {gpus} GPU"
     excluded = profile.reason_not_applicable(drill.gate)
     if excluded is not None:

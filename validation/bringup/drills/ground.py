@@ -58,17 +58,38 @@ class Ground(Protocol):
 
     def wait_for(self, node: str, state: str) -> None: ...
 
-    def bringup(self, *arguments: str, environment: Mapping[str, str], meanwhile: Callable[[], None] | None = None,
-                phases: int = 1) -> Ended: ...
+    def bringup(
+        self,
+        *arguments: str,
+        environment: Mapping[str, str],
+        meanwhile: Callable[[], None] | None = None,
+        phases: int = 1,
+    ) -> Ended: ...
 
     def nodes_of(self, drill: Drill) -> tuple[str, ...]: ...
 
 
-def execute(command: list[str], *, environment: Mapping[str, str] | None = None, limit_s: float, folder: Path = REPOSITORY,
-            meanwhile: Callable[[], None] | None = None, phase: bool = False) -> Ended:
+def execute(
+    command: list[str],
+    *,
+    environment: Mapping[str, str] | None = None,
+    limit_s: float,
+    folder: Path = REPOSITORY,
+    meanwhile: Callable[[], None] | None = None,
+    phase: bool = False,
+) -> Ended:
     """Run to the end. In a session of its own, so that Ctrl-C reaches us first; then the command is told, and waited for."""
-    child = subprocess.Popen(command, cwd=folder, env={**os.environ, **(environment or {})}, stdin=subprocess.DEVNULL,
-                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace", start_new_session=True)
+    child = subprocess.Popen(
+        command,
+        cwd=folder,
+        env={**os.environ, **(environment or {})},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+    )
     if phase:
         _PHASES.add(child)
     try:
@@ -123,8 +144,14 @@ class LocalCluster:
     environment: dict[str, str] = field(default_factory=dict)
     is_well: bool = True
 
-    def verb(self, *words: str, environment: Mapping[str, str] | None = None, limit_s: float = VERB_LIMIT_S,
-             meanwhile: Callable[[], None] | None = None, phase: bool = False) -> Ended:
+    def verb(
+        self,
+        *words: str,
+        environment: Mapping[str, str] | None = None,
+        limit_s: float = VERB_LIMIT_S,
+        meanwhile: Callable[[], None] | None = None,
+        phase: bool = False,
+    ) -> Ended:
         own = {"BRINGUP_CLUSTER": str(self.state), **self.environment, **(environment or {})}
         return execute([str(CLUSTER), *words], environment=own, limit_s=limit_s, meanwhile=meanwhile, phase=phase)
 
@@ -151,7 +178,10 @@ class LocalCluster:
         self.end()
         self.start()
         self.replaced += 1
-        return ", ".join(line for line in states.splitlines() if not line.endswith(" idle")) or "the controller did not answer"
+        return (
+            ", ".join(line for line in states.splitlines() if not line.endswith(" idle"))
+            or "the controller did not answer"
+        )
 
     def make(self, commands: tuple[Command, ...]) -> None:
         """Raises GroundError with the command's own words."""
@@ -165,10 +195,24 @@ class LocalCluster:
                 raise GroundError(f"{node} is {seen or 'not told'}, and was to become {state}")
             pause()
 
-    def bringup(self, *arguments: str, environment: Mapping[str, str], meanwhile: Callable[[], None] | None = None,
-                phases: int = 1) -> Ended:
-        return self.verb("sh", sys.executable, "-m", "bringup", *arguments, environment=environment, limit_s=phases * PHASE_LIMIT_S,
-                         meanwhile=meanwhile, phase=True)
+    def bringup(
+        self,
+        *arguments: str,
+        environment: Mapping[str, str],
+        meanwhile: Callable[[], None] | None = None,
+        phases: int = 1,
+    ) -> Ended:
+        return self.verb(
+            "sh",
+            sys.executable,
+            "-m",
+            "bringup",
+            *arguments,
+            environment=environment,
+            limit_s=phases * PHASE_LIMIT_S,
+            meanwhile=meanwhile,
+            phase=True,
+        )
 
     def nodes_of(self, drill: Drill) -> tuple[str, ...]:
         return ()  # all of them: the shape was chosen for the drill
@@ -177,7 +221,9 @@ class LocalCluster:
         done = self.verb(*words)
         if done.code != 0:
             said = (done.complained or done.said).strip().splitlines()
-            raise GroundError(f"'cluster {' '.join(words)[:80]}' ended with {done.code}: {said[-1] if said else 'without a word'}")
+            raise GroundError(
+                f"'cluster {' '.join(words)[:80]}' ended with {done.code}: {said[-1] if said else 'without a word'}"
+            )
 
 
 @dataclass
@@ -198,10 +244,20 @@ class Here:
     def wait_for(self, node: str, state: str) -> None:
         raise GroundError("it waits for a state of a node, which nobody brings about here")
 
-    def bringup(self, *arguments: str, environment: Mapping[str, str], meanwhile: Callable[[], None] | None = None,
-                phases: int = 1) -> Ended:
-        return execute([sys.executable, "-m", "bringup", *arguments], environment=environment, limit_s=10 * phases * PHASE_LIMIT_S,
-                       meanwhile=meanwhile, phase=True)
+    def bringup(
+        self,
+        *arguments: str,
+        environment: Mapping[str, str],
+        meanwhile: Callable[[], None] | None = None,
+        phases: int = 1,
+    ) -> Ended:
+        return execute(
+            [sys.executable, "-m", "bringup", *arguments],
+            environment=environment,
+            limit_s=10 * phases * PHASE_LIMIT_S,
+            meanwhile=meanwhile,
+            phase=True,
+        )
 
     def nodes_of(self, drill: Drill) -> tuple[str, ...]:
         return self.names[: drill.nodes]

@@ -51,10 +51,22 @@ def perform(drill: Drill, ground: Ground, place: Path, *, name: str) -> DrillRes
         grounds.keep(run_name, (drill.phase,), folder)
     detected, right_subject, right_cause, observed = compare(drill, verdicts, done.said, signs)
     return DrillResult(
-        drill=drill.id, fault=drill.fault, phase=drill.phase, gate=drill.gate, subject=drill.subject, outcome=drill.outcome,
-        performed=True, detected=detected, right_subject=right_subject, right_cause=right_cause,
-        observed=observed, seconds_to_detect=round(detected_s, 1), seconds=_since(begun),
-        false_alarms=false_alarms(drill, verdicts, before), evidence=f"{place.name}/{drill.id}/{evidence.name}")
+        drill=drill.id,
+        fault=drill.fault,
+        phase=drill.phase,
+        gate=drill.gate,
+        subject=drill.subject,
+        outcome=drill.outcome,
+        performed=True,
+        detected=detected,
+        right_subject=right_subject,
+        right_cause=right_cause,
+        observed=observed,
+        seconds_to_detect=round(detected_s, 1),
+        seconds=_since(begun),
+        false_alarms=false_alarms(drill, verdicts, before),
+        evidence=f"{place.name}/{drill.id}/{evidence.name}",
+    )
 
 
 def _run_with_fault(drill: Drill, ground: Ground, run_name: str, reference: dict[str, str]) -> tuple[float, Ended]:
@@ -112,7 +124,10 @@ def _wait_for_run(drill: Drill, run_name: str) -> None:
 def _healthy_runs(drill: Drill, ground: Ground, place: Path, name: str) -> list[Path]:
     """What the drill takes for granted: runs of its phase to tamper with, or the one-GPU run that losses are compared with."""
     if drill.truncate is not None or drill.tamper is not None:
-        return [healthy_run(drill, drill.phase, ground, place, name, number) for number in (1, 2)[: 1 if drill.truncate else 2]]
+        return [
+            healthy_run(drill, drill.phase, ground, place, name, number)
+            for number in (1, 2)[: 1 if drill.truncate else 2]
+        ]
     if PHASES[drill.phase].is_training and not PHASES[drill.phase].one_gpu:
         return [healthy_run(drill, REFERENCE, ground, place, name, 1)]
     return []
@@ -169,16 +184,21 @@ def _tamper(drill: Drill, ground: Ground, healthy: Sequence[Path], place: Path) 
         cut = copy / drill.truncate
         cut.write_bytes(cut.read_bytes()[: cut.stat().st_size // 2])
     else:
-        done = grounds.execute(["bash", "-c", f"set -euo pipefail; {drill.tamper}"], folder=copy, limit_s=60,
-                               environment={"OTHER": str(healthy[1]), "PYTHON": sys.executable})
+        done = grounds.execute(
+            ["bash", "-c", f"set -euo pipefail; {drill.tamper}"],
+            folder=copy,
+            limit_s=60,
+            environment={"OTHER": str(healthy[1]), "PYTHON": sys.executable},
+        )
         if done.code != 0:
             raise GroundError(f"tampering ended with {done.code}: {done.complained.strip()}")
     in_place = time.monotonic()
     return in_place, ground.bringup("judge", str(copy), environment={}), copy
 
 
-def compare(drill: Drill, verdicts: Sequence[Verdict], screen: str,
-            signs: Sequence[str] = ()) -> tuple[bool, bool, bool, str | None]:
+def compare(
+    drill: Drill, verdicts: Sequence[Verdict], screen: str, signs: Sequence[str] = ()
+) -> tuple[bool, bool, bool, str | None]:
     """(detected, right subject, right cause, what the verdict says). A cause stands in a verdict, or is a sign found in a log."""
     if drill.outcome is Outcome.PASS:
         return _survived(drill, verdicts, screen)
@@ -187,14 +207,19 @@ def compare(drill: Drill, verdicts: Sequence[Verdict], screen: str,
     declared = [(drill.gate, drill.subject), *drill.also]
     outcomes = {(v.gate, v.subject): v.outcome for v in verdicts}
     expected = {subject for gate, subject in declared if gate == drill.gate}
-    right_subject = (drill.subject in hits and all(outcomes.get(pair) is drill.outcome for pair in declared)
-                     and all(subject in expected or _is_consequence(drill, drill.gate, subject) for subject in hits))
+    right_subject = (
+        drill.subject in hits
+        and all(outcomes.get(pair) is drill.outcome for pair in declared)
+        and all(subject in expected or _is_consequence(drill, drill.gate, subject) for subject in hits)
+    )
     found = hits.get(drill.subject)
     observed = None if found is None else found.observed
     if found is not None and found.cause and found.cause not in found.observed:
         observed = f"{found.observed} ({found.cause})"
     # a victim of the same fault may be named too, but not in place of the culprit
-    right_cause = found is not None and (_is_said(drill.says, f"{found.observed} {found.cause or ''}") or drill.says in signs)
+    right_cause = found is not None and (
+        _is_said(drill.says, f"{found.observed} {found.cause or ''}") or drill.says in signs
+    )
     if found is not None and drill.between is not None:
         number = _NUMBER.match(found.observed)
         right_cause = right_cause and number is not None and drill.between[0] <= float(number[0]) <= drill.between[1]
@@ -233,13 +258,20 @@ def false_alarms(drill: Drill, verdicts: Sequence[Verdict], before: frozenset[Pa
     before: what did not pass without the fault either.
     """
     declared = {(drill.gate, drill.subject), *drill.also, *before}
-    alarms = [_said(v) for v in verdicts
-              if v.outcome in (Outcome.FAIL, Outcome.WARN) and (v.gate, v.subject) not in declared
-              and not _is_consequence(drill, v.gate, v.subject)]
+    alarms = [
+        _said(v)
+        for v in verdicts
+        if v.outcome in (Outcome.FAIL, Outcome.WARN)
+        and (v.gate, v.subject) not in declared
+        and not _is_consequence(drill, v.gate, v.subject)
+    ]
     heard = {v.subject for v in verdicts}
     alarms += [f"nothing was said about {subject}" for subject in drill.silent if subject not in heard]
-    alarms += [_said(v) for v in verdicts
-               if v.subject in drill.silent and v.outcome is Outcome.INCOMPLETE and (v.gate, v.subject) not in before]
+    alarms += [
+        _said(v)
+        for v in verdicts
+        if v.subject in drill.silent and v.outcome is Outcome.INCOMPLETE and (v.gate, v.subject) not in before
+    ]
     return alarms
 
 
@@ -268,13 +300,28 @@ def healthy_round(number: int, stems: Sequence[str], ground: Ground, place: Path
         grounds.keep(run_name, (), folder)  # the playbook
         for stem in stems:  # a folder each: phases 1 to 3 call their runs by one name
             grounds.keep(run_name, (stem,), folder / stem)
-    return HealthyRound(number=number, verdicts=counted, false_alarms=alarms, seconds=_since(begun),
-                        evidence=[f"{place.name}/{folder.name}"])
+    return HealthyRound(
+        number=number,
+        verdicts=counted,
+        false_alarms=alarms,
+        seconds=_since(begun),
+        evidence=[f"{place.name}/{folder.name}"],
+    )
 
 
 def not_performed(drill: Drill, why: str, *, applicable: bool = True, seconds: float = 0) -> DrillResult:
-    return DrillResult(drill=drill.id, fault=drill.fault, phase=drill.phase, gate=drill.gate, subject=drill.subject,
-                       outcome=drill.outcome, performed=False, applicable=applicable, why=report.plain(why), seconds=seconds)
+    return DrillResult(
+        drill=drill.id,
+        fault=drill.fault,
+        phase=drill.phase,
+        gate=drill.gate,
+        subject=drill.subject,
+        outcome=drill.outcome,
+        performed=False,
+        applicable=applicable,
+        why=report.plain(why),
+        seconds=seconds,
+    )
 
 
 def _since(begun: float) -> float:

@@ -9,8 +9,17 @@ from collections.abc import Iterable
 from bringup import report
 from bringup.records import DrillReport, DrillResult
 
-HEADER = ("drill", "fault", "must be found by", "detected", "right subject", "right cause", "seconds", "false alarms elsewhere",
-          "what the verdict says")
+HEADER = (
+    "drill",
+    "fault",
+    "must be found by",
+    "detected",
+    "right subject",
+    "right cause",
+    "seconds",
+    "false alarms elsewhere",
+    "what the verdict says",
+)
 
 
 def mark(result: DrillResult) -> str:
@@ -43,20 +52,29 @@ def totals(done: DrillReport) -> str:
     told: list[str] = []
     if done.planned:
         count = len(performed)
-        told = [f"{sum(bool(r.detected) for r in performed)} of {count} drills detected",
-                f"{sum(bool(r.right_subject) for r in performed)} on the right subject",
-                f"{sum(bool(r.right_cause) for r in performed)} with the right cause",
-                f"{sum(len(r.false_alarms) for r in performed)} false alarms elsewhere"]
+        told = [
+            f"{sum(bool(r.detected) for r in performed)} of {count} drills detected",
+            f"{sum(bool(r.right_subject) for r in performed)} on the right subject",
+            f"{sum(bool(r.right_cause) for r in performed)} with the right cause",
+            f"{sum(len(r.false_alarms) for r in performed)} false alarms elsewhere",
+        ]
         times = [r.seconds_to_detect for r in performed if r.seconds_to_detect is not None]
         if times:
             told.append(f"median {statistics.median(times):.0f} s to detect")
-        told += [f"{number} {what}" for what, number in (
-            ("not performed", sum(not r.performed and r.applicable for r in done.results)),
-            ("not applicable", sum(not r.applicable for r in done.results)),
-            ("not reached", len(done.planned) - len(done.results))) if number]
+        told += [
+            f"{number} {what}"
+            for what, number in (
+                ("not performed", sum(not r.performed and r.applicable for r in done.results)),
+                ("not applicable", sum(not r.applicable for r in done.results)),
+                ("not reached", len(done.planned) - len(done.results)),
+            )
+            if number
+        ]
     if done.healthy_planned:
-        told.append(f"{sum(len(one.false_alarms) for one in done.healthy)} false alarms in {len(done.healthy)} healthy rounds "
-                    f"({sum(one.verdicts for one in done.healthy)} verdicts)")
+        told.append(
+            f"{sum(len(one.false_alarms) for one in done.healthy)} false alarms in {len(done.healthy)} healthy rounds "
+            f"({sum(one.verdicts for one in done.healthy)} verdicts)"
+        )
         if len(done.healthy) < done.healthy_planned:
             told.append(f"{done.healthy_planned - len(done.healthy)} rounds not reached")
     return "; ".join(told)
@@ -65,7 +83,9 @@ def totals(done: DrillReport) -> str:
 def exit_code(done: DrillReport) -> int:
     """0 all found, 1 one was not (or something else was accused), 2 we could not tell."""
     performed = [result for result in done.results if result.performed]
-    if any(not result.found or result.false_alarms for result in performed) or any(one.false_alarms for one in done.healthy):
+    if any(not result.found or result.false_alarms for result in performed) or any(
+        one.false_alarms for one in done.healthy
+    ):
         return 1
     open_ends = [result for result in done.results if not result.performed and result.applicable]
     nothing = not performed and not done.healthy
@@ -79,10 +99,17 @@ def _yes(flag: bool | None) -> str:
 
 def _rows(done: DrillReport) -> Iterable[tuple[str, ...]]:
     for r in done.results:
-        yield (r.drill, r.fault, f"{r.gate} [{r.subject}] {r.outcome}",
-               _yes(r.detected), _yes(r.right_subject), _yes(r.right_cause),
-               "-" if r.seconds_to_detect is None else f"{r.seconds_to_detect:.1f}",
-               "; ".join(r.false_alarms) or ("none" if r.performed else "-"), r.observed or f"{mark(r).lower()}: {r.why or '-'}")
+        yield (
+            r.drill,
+            r.fault,
+            f"{r.gate} [{r.subject}] {r.outcome}",
+            _yes(r.detected),
+            _yes(r.right_subject),
+            _yes(r.right_cause),
+            "-" if r.seconds_to_detect is None else f"{r.seconds_to_detect:.1f}",
+            "; ".join(r.false_alarms) or ("none" if r.performed else "-"),
+            r.observed or f"{mark(r).lower()}: {r.why or '-'}",
+        )
 
 
 def _healthy_rows(done: DrillReport) -> Iterable[tuple[str, ...]]:
@@ -91,8 +118,10 @@ def _healthy_rows(done: DrillReport) -> Iterable[tuple[str, ...]]:
 
 
 _HEALTHY = ("healthy round", "verdicts", "seconds", "false alarms")
-_NOTE = ("seconds: from the fault in place to the verdict. False alarms elsewhere: verdicts that failed or warned and that the "
-         "fault does not explain.")
+_NOTE = (
+    "seconds: from the fault in place to the verdict. False alarms elsewhere: verdicts that failed or warned and that the "
+    "fault does not explain."
+)
 
 
 def _heading(done: DrillReport) -> str:
@@ -101,34 +130,58 @@ def _heading(done: DrillReport) -> str:
 
 
 def markdown(done: DrillReport) -> str:
-    lines = [f"# Drills {report.escaped(done.name)}", "", f"{report.escaped(_heading(done))}.", "", f"**{totals(done)}**", ""]
+    lines = [
+        f"# Drills {report.escaped(done.name)}",
+        "",
+        f"{report.escaped(_heading(done))}.",
+        "",
+        f"**{totals(done)}**",
+        "",
+    ]
     if done.results:
         lines += [*report.table(HEADER, _rows(done)), "", _NOTE, ""]
     if done.healthy:
-        lines += [f"Each round: {', '.join(done.healthy_phases)}.", "", *report.table(_HEALTHY, _healthy_rows(done)), ""]
+        lines += [
+            f"Each round: {', '.join(done.healthy_phases)}.",
+            "",
+            *report.table(_HEALTHY, _healthy_rows(done)),
+            "",
+        ]
     return "\n".join(lines)
 
 
 def page(done: DrillReport) -> str:
     """One file, without scripts and without anything from elsewhere; every text is escaped."""
-    bodies = [_html_table(header, rows) for header, rows, there in (
-        (HEADER, _rows(done), done.results), (_HEALTHY, _healthy_rows(done), done.healthy)) if there]
+    bodies = [
+        _html_table(header, rows)
+        for header, rows, there in ((HEADER, _rows(done), done.results), (_HEALTHY, _healthy_rows(done), done.healthy))
+        if there
+    ]
     return (
         '<!doctype html><html lang="en"><meta charset="utf-8">'
         f"<title>Drills {html.escape(done.name)}</title><style>{_STYLE}</style>\n"
         f"<h1>Drills {html.escape(done.name)}</h1><p>{html.escape(_heading(done))}</p>\n"
-        f"<p class=totals>{html.escape(totals(done))}</p>\n" + "\n".join(bodies) + f"\n<p>{html.escape(_NOTE)}</p></html>\n")
+        f"<p class=totals>{html.escape(totals(done))}</p>\n"
+        + "\n".join(bodies)
+        + f"\n<p>{html.escape(_NOTE)}</p></html>\n"
+    )
 
 
 def _html_table(header: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
     head = "".join(f"<th>{html.escape(cell)}</th>" for cell in header)
-    body = "\n".join("<tr>" + "".join(f"<td{' class=bad' if cell == 'NO' else ''}>{html.escape(report.plain(cell))}</td>"
-                                     for cell in row) + "</tr>" for row in rows)
+    body = "\n".join(
+        "<tr>"
+        + "".join(f"<td{' class=bad' if cell == 'NO' else ''}>{html.escape(report.plain(cell))}</td>" for cell in row)
+        + "</tr>"
+        for row in rows
+    )
     return f"<table><thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table>"
 
 
-_STYLE = ("body{font:15px/1.45 system-ui,sans-serif;margin:2rem;color:#222}table{border-collapse:collapse;margin:1rem 0}"
-          "td,th{border:1px solid #ccc;padding:.25rem .5rem;text-align:left;vertical-align:top}th{background:#f2f2f2}"
-          ".bad{background:#fdd;font-weight:600}.totals{font-size:1.1rem;font-weight:600}"
-          "@media(prefers-color-scheme:dark){body{background:#161616;color:#ddd}td,th{border-color:#444}th{background:#262626}"
-          ".bad{background:#622}}")
+_STYLE = (
+    "body{font:15px/1.45 system-ui,sans-serif;margin:2rem;color:#222}table{border-collapse:collapse;margin:1rem 0}"
+    "td,th{border:1px solid #ccc;padding:.25rem .5rem;text-align:left;vertical-align:top}th{background:#f2f2f2}"
+    ".bad{background:#fdd;font-weight:600}.totals{font-size:1.1rem;font-weight:600}"
+    "@media(prefers-color-scheme:dark){body{background:#161616;color:#ddd}td,th{border-color:#444}th{background:#262626}"
+    ".bad{background:#622}}"
+)

@@ -19,29 +19,95 @@ _GPU_TESTS = "test_discovery_gpus.py"
 _NO_DRIVER = "the local cluster has no GPU driver"
 
 WITHOUT: tuple[Without, ...] = (
-    Without(tuple(f"discovery.gpu.{name}" for name in (
-        "answering", "driver", "model", "memory", "mig", "distinct", "ecc", "remap_pending", "remap_failed", "slowdown", "pcie",
-        "nvlinks", "nvlink_recoveries", "nvlink_replays", "nvlink_crc_errors", "fabric", "free",
-        "persistence")), _NO_DRIVER, _GPU_TESTS),
-    Without(("discovery.rdma.active", "discovery.numa.gpu", "discovery.topology", "discovery.topology.nic", "smoke.cpu.near_gpu"),
-            "no RDMA device, no NUMA node of a GPU and no nvidia-smi here", "test_fabric.py"),
-    Without(("discovery.python", "discovery.slurm.version"), "no second interpreter and no second Slurm here", "test_discovery.py"),
-    Without(("discovery.cpu.model",), "one machine is behind all nodes, and its text would be a copy of the drill for memory",
-            "test_discovery.py"),
-    Without(("discovery.library.libcuda", "discovery.library.libnccl", "discovery.library.libibverbs"),
-            "not installed here; the drills for libc and libmunge take the same path", "test_discovery.py"),
-    Without(("discovery.slurm.gres_types", "discovery.slurm.mpi_default", "discovery.slurm.pmix"),
-            "a Slurm in which it is wrong does not start, or has no such plugin", "test_discovery.py"),
-    Without(("discovery.memlock", "discovery.slurm.kill_on_bad_exit", "discovery.slurm.health_check", "discovery.slurm.prolog",
-             "discovery.slurm.epilog"), "profile local-cpu calls it not applicable", "test_discovery.py"),
-    Without(("smoke.compute.host_to_device", "smoke.compute.device_to_device", "smoke.compute.gpu_peers"), "it needs a GPU",
-            "test_smoke.py"),
-    Without(("smoke.fs.late_lookup",), "no filesystem here is that late and still comes: smoke.fs.pair.late_lookup has the drill",
-            "test_drill_campaign.py"),
-    Without(("nccl.gdr", "nccl.nics", "nccl.nvls"), "no InfiniBand and no NVSwitch here; on a cluster that has them, "
-            "bringup drill --anywhere", "test_nccl_log.py"),
+    Without(
+        tuple(
+            f"discovery.gpu.{name}"
+            for name in (
+                "answering",
+                "driver",
+                "model",
+                "memory",
+                "mig",
+                "distinct",
+                "ecc",
+                "remap_pending",
+                "remap_failed",
+                "slowdown",
+                "pcie",
+                "nvlinks",
+                "nvlink_recoveries",
+                "nvlink_replays",
+                "nvlink_crc_errors",
+                "fabric",
+                "free",
+                "persistence",
+            )
+        ),
+        _NO_DRIVER,
+        _GPU_TESTS,
+    ),
+    Without(
+        (
+            "discovery.rdma.active",
+            "discovery.numa.gpu",
+            "discovery.topology",
+            "discovery.topology.nic",
+            "smoke.cpu.near_gpu",
+        ),
+        "no RDMA device, no NUMA node of a GPU and no nvidia-smi here",
+        "test_fabric.py",
+    ),
+    Without(
+        ("discovery.python", "discovery.slurm.version"),
+        "no second interpreter and no second Slurm here",
+        "test_discovery.py",
+    ),
+    Without(
+        ("discovery.cpu.model",),
+        "one machine is behind all nodes, and its text would be a copy of the drill for memory",
+        "test_discovery.py",
+    ),
+    Without(
+        ("discovery.library.libcuda", "discovery.library.libnccl", "discovery.library.libibverbs"),
+        "not installed here; the drills for libc and libmunge take the same path",
+        "test_discovery.py",
+    ),
+    Without(
+        ("discovery.slurm.gres_types", "discovery.slurm.mpi_default", "discovery.slurm.pmix"),
+        "a Slurm in which it is wrong does not start, or has no such plugin",
+        "test_discovery.py",
+    ),
+    Without(
+        (
+            "discovery.memlock",
+            "discovery.slurm.kill_on_bad_exit",
+            "discovery.slurm.health_check",
+            "discovery.slurm.prolog",
+            "discovery.slurm.epilog",
+        ),
+        "profile local-cpu calls it not applicable",
+        "test_discovery.py",
+    ),
+    Without(
+        ("smoke.compute.host_to_device", "smoke.compute.device_to_device", "smoke.compute.gpu_peers"),
+        "it needs a GPU",
+        "test_smoke.py",
+    ),
+    Without(
+        ("smoke.fs.late_lookup",),
+        "no filesystem here is that late and still comes: smoke.fs.pair.late_lookup has the drill",
+        "test_drill_campaign.py",
+    ),
+    Without(
+        ("nccl.gdr", "nccl.nics", "nccl.nvls"),
+        "no InfiniBand and no NVSwitch here; on a cluster that has them, bringup drill --anywhere",
+        "test_nccl_log.py",
+    ),
     Without(("train.scaling",), "all ranks share the same few cores", "test_training_records.py"),
-    Without(("train.shard.size", "train.shard.inside_node"), "a strategy that shards less is refused before it trains",
-            "test_training_records.py"),
+    Without(
+        ("train.shard.size", "train.shard.inside_node"),
+        "a strategy that shards less is refused before it trains",
+        "test_training_records.py",
+    ),
     Without(("train.memory.peak",), "the allocator of a GPU counts it", "test_memory_check.py"),
 )

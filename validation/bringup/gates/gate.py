@@ -51,6 +51,9 @@ class Gate:
     fix: str  # anchor in docs/
     needs: tuple[str, ...] = ()  # gates that must pass first: speed is not judged on the wrong rank count
     severity: Outcome = Outcome.FAIL  # WARN: worth mending, and no reason to stop
-    stops: tuple[Outcome, ...] = (Outcome.FAIL, Outcome.INCOMPLETE)  # phases that need this one would mean nothing after these
+    stops: tuple[Outcome, ...] = (
+        Outcome.FAIL,
+        Outcome.INCOMPLETE,
+    )  # phases that need this one would mean nothing after these
     min_nodes: int = 1  # planned only for runs of at least this many nodes
     min_ranks_per_node: int = 1  # ... and nodes with at least this many GPUs

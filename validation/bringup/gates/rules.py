@@ -93,7 +93,11 @@ def in_words(rule: str, expected: Expected | None, unit: str) -> str:
     if rule == "equals" and isinstance(expected, bool):
         return "yes" if expected else "no"
     if rule == "near_peers":
-        return "near the median of the fleet" if expected is None else f"no more than {expected:.0%} below the median of the fleet"
+        return (
+            "near the median of the fleet"
+            if expected is None
+            else f"no more than {expected:.0%} below the median of the fleet"
+        )
     sign = {"equals": "", "at_least": "≥ ", "at_most": "≤ "}.get(rule)
     if sign is not None:
         return f"{sign}{expected}{tail}"
@@ -103,12 +107,17 @@ def in_words(rule: str, expected: Expected | None, unit: str) -> str:
 def odd_ones(rule: str, values: Mapping[str, Value], expected: Expected | None = None) -> dict[str, str]:
     """Subject -> why it is odd, over a fleet. Without a majority every subject is odd: we cannot say who is right."""
     if rule == "near_peers":
-        return _far_below({subject: _number(value, "observed") for subject, value in values.items()}, _number(expected, "expected"))
+        return _far_below(
+            {subject: _number(value, "observed") for subject, value in values.items()}, _number(expected, "expected")
+        )
     keys = {subject: _key(value) for subject, value in values.items()}
     counts = Counter(keys.values())
     if rule == "all_distinct":
-        return {subject: f"shared by {', '.join(s for s in keys if keys[s] == key)}"
-                for subject, key in keys.items() if counts[key] > 1}
+        return {
+            subject: f"shared by {', '.join(s for s in keys if keys[s] == key)}"
+            for subject, key in keys.items()
+            if counts[key] > 1
+        }
     common, number = counts.most_common(1)[0]
     if number * 2 <= len(keys) and len(counts) > 1:
         return dict.fromkeys(keys, f"{len(counts)} different values and no majority")
@@ -120,8 +129,11 @@ def _far_below(values: Mapping[str, float], share: float) -> dict[str, str]:
     median = statistics.median(values.values())
     spread = statistics.median(abs(value - median) for value in values.values())
     allowed = max(PEER_DEVIATIONS * spread, share * abs(median))
-    return {subject: f"the median of {len(values)} is {median:.4g}"
-            for subject, value in values.items() if median - value > allowed}
+    return {
+        subject: f"the median of {len(values)} is {median:.4g}"
+        for subject, value in values.items()
+        if median - value > allowed
+    }
 
 
 def _key(value: Value) -> str:

@@ -41,8 +41,10 @@ _READERS: dict[str, Reader] = {
     "cgroup.conf": slurm.cgroup_conf,
     "mpi-list.txt": slurm_audit.mpi_list,
     "ping.txt": slurm.ping,
-    **{f"job-{name}.txt": partial(smoke.ended_job, name=name.replace("-", "_"))
-       for name in ("exit-code", "memory", "before", "after", "never", "requeue", "warning")},
+    **{
+        f"job-{name}.txt": partial(smoke.ended_job, name=name.replace("-", "_"))
+        for name in ("exit-code", "memory", "before", "after", "never", "requeue", "warning")
+    },
     "bad-exit.txt": smoke.bad_exit,
     "requeue.txt": smoke.requeue,
 }
@@ -77,8 +79,12 @@ def read_run(folder: Path, run: Run) -> Parsed:
         elif match := _NCCL_TESTS.fullmatch(path.name):
             # the same table; the text counts only where a build too old for -J left no JSON
             if match["kind"] == "json" or not path.with_suffix(".json").exists():
-                _read(parsed, path, where, partial(nccl_tests.parse, binary=match["binary"],
-                                                   subject=scale_of_file(match["scale"])))
+                _read(
+                    parsed,
+                    path,
+                    where,
+                    partial(nccl_tests.parse, binary=match["binary"], subject=scale_of_file(match["scale"])),
+                )
         elif match := _STEP.fullmatch(path.name):
             _read(parsed, path, where, partial(_exit_code, subject=scale_of_file(match["scale"])))
     _closed(parsed, folder, run)
@@ -136,17 +142,27 @@ def _exit_code(text: str, where: str, *, subject: str) -> Parsed:
 
 def _nccl_logs(parsed: Parsed, folder: Path) -> None:
     """NCCL's own log files, a folder per scale; gloo writes none."""
-    said = {(one.quantity, one.subject): str(one.value) for one in parsed.observations
-            if one.quantity in ("nccl.backend", "nccl.debug")}
+    said = {
+        (one.quantity, one.subject): str(one.value)
+        for one in parsed.observations
+        if one.quantity in ("nccl.backend", "nccl.debug")
+    }
     # nccl-tests count their ranks as well, and write no log here
-    ranks = {one.subject: one.value for one in parsed.observations
-             if one.quantity == "nccl.ranks" and one.why is None and isinstance(one.value, int)}
+    ranks = {
+        one.subject: one.value
+        for one in parsed.observations
+        if one.quantity == "nccl.ranks" and one.why is None and isinstance(one.value, int)
+    }
     for logs in sorted((folder / "raw").glob("nccl-*")):
         match = _NCCL_LOGS.fullmatch(logs.name)
         scale = scale_of_file(match["scale"]) if match is not None else ""
         if said.get(("nccl.backend", scale)) == "nccl":
-            files = {path.name: path.read_text(encoding="utf-8", errors="replace") for path in sorted(logs.glob("*.log"))}
-            parsed.add(nccl_log.parse(files, f"raw/{logs.name}", scale, said.get(("nccl.debug", scale)), ranks.get(scale)))
+            files = {
+                path.name: path.read_text(encoding="utf-8", errors="replace") for path in sorted(logs.glob("*.log"))
+            }
+            parsed.add(
+                nccl_log.parse(files, f"raw/{logs.name}", scale, said.get(("nccl.debug", scale)), ranks.get(scale))
+            )
 
 
 def _step_seconds(folder: Path) -> float | None:
@@ -173,16 +189,23 @@ def _closed(parsed: Parsed, folder: Path, run: Run) -> None:
     if closed.exit_code != 0:
         known = EXIT_CODES.get(closed.exit_code)
         meaning = f" ({known})" if known is not None else ""
-        parsed.problems.append(f"{CLOSED}: a step of the phase script ended with exit code {closed.exit_code}{meaning}; "
-                               "see raw/*.err")
+        parsed.problems.append(
+            f"{CLOSED}: a step of the phase script ended with exit code {closed.exit_code}{meaning}; see raw/*.err"
+        )
 
 
 def _ended_by_slurm(parsed: Parsed, path: Path) -> None:
     """What Slurm says about a job whose script did not come to its end, kept by `bringup run`."""
     match = _JOB_STATE.search(path.read_text(encoding="utf-8", errors="replace")) if path.is_file() else None
     if match is not None:
-        parsed.saw("run.closed", "job", None, "flag", f"raw/{path.name}",
-                   f"Slurm says that the job ended {match['state']}, reason {match['reason']}")
+        parsed.saw(
+            "run.closed",
+            "job",
+            None,
+            "flag",
+            f"raw/{path.name}",
+            f"Slurm says that the job ended {match['state']}, reason {match['reason']}",
+        )
 
 
 def _say_who_could_not_start(parsed: Parsed) -> None:
@@ -199,8 +222,14 @@ def _say_who_ended_a_step(parsed: Parsed) -> None:
         if one.quantity != "nccl.step.exit_code" or one.value == 0:
             continue
         errors = one.evidence.removesuffix(".rc") + ".err:"
-        first = next((said for said in parsed.observations
-                      if said.quantity == "slurm.launch.error" and said.evidence.startswith(errors)), None)
+        first = next(
+            (
+                said
+                for said in parsed.observations
+                if said.quantity == "slurm.launch.error" and said.evidence.startswith(errors)
+            ),
+            None,
+        )
         if first is not None:
             who = f"{first.subject}: {first.why}" if first.why else first.subject
             parsed.observations[place] = one.model_copy(update={"why": f"first {who}: {first.value}"})

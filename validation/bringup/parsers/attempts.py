@@ -15,7 +15,8 @@ LAUNCH_LOG = "raw/launch.log"
 _ENDED = re.compile(r"\*\*\* (?:JOB|STEP) \S+ ON (?P<node>\S+) CANCELLED AT \S+ DUE TO (?P<why>[A-Z ]+?) \*\*\*")
 _NO_RESULTS = re.compile(  # training: env.sh; src/rank.py and src/arguments.py
     r"(?P<what>raw/rank\d+\.jsonl cannot be written: [^;]+|run folder cannot be written|no such run folder)\b"
-    r".*seen from (?P<node>[\w.-]+)")
+    r".*seen from (?P<node>[\w.-]+)"
+)
 _SPEEDS = ("train.tokens_per_s", "train.scaling.efficiency")
 
 

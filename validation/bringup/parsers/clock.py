@@ -34,7 +34,11 @@ def shifts(observations: Iterable[Observation]) -> dict[str, Shift]:
     behind: dict[str, float] = {}
     error: dict[str, float] = {}
     for one in observations:
-        if one.quantity in (BEHIND, UNCERTAINTY) and isinstance(one.value, int | float) and not isinstance(one.value, bool):
+        if (
+            one.quantity in (BEHIND, UNCERTAINTY)
+            and isinstance(one.value, int | float)
+            and not isinstance(one.value, bool)
+        ):
             (behind if one.quantity == BEHIND else error)[one.subject] = float(one.value)
     # the reference itself may be the one that is off
     median = statistics.median(behind.values()) if behind else 0.0

@@ -35,8 +35,10 @@ def curves(observations: list[Observation]) -> dict[str, dict[str, list[Point]]]
             points = found[one.subject][name.removeprefix("nccl.").removesuffix(".busbw")]
             if size not in points or one.value < points[size][1]:
                 points[size] = (size, float(one.value), one)
-    return {scale: {name: sorted(points.values(), key=lambda point: point[0]) for name, points in by_name.items()}
-            for scale, by_name in found.items()}
+    return {
+        scale: {name: sorted(points.values(), key=lambda point: point[0]) for name, points in by_name.items()}
+        for scale, by_name in found.items()
+    }
 
 
 def judge_shapes(parsed: Parsed) -> Parsed:
@@ -44,15 +46,28 @@ def judge_shapes(parsed: Parsed) -> Parsed:
     fastest. Of all collectives the worst, by name."""
     shapes = Parsed()
     for scale, by_name in curves(parsed.observations).items():
-        dips = [(min(1.0, here[1] / min(before[1], after[1])), name, here) for name, points in by_name.items()
-                for before, here, after in zip(points, points[1:], points[2:], strict=False) if min(before[1], after[1]) > 0]
-        ends = [(points[-1][1] / best, name, points[-1]) for name, points in by_name.items()
-                if len(points) > 1 and (best := max(point[1] for point in points)) > 0]
+        dips = [
+            (min(1.0, here[1] / min(before[1], after[1])), name, here)
+            for name, points in by_name.items()
+            for before, here, after in zip(points, points[1:], points[2:], strict=False)
+            if min(before[1], after[1]) > 0
+        ]
+        ends = [
+            (points[-1][1] / best, name, points[-1])
+            for name, points in by_name.items()
+            if len(points) > 1 and (best := max(point[1] for point in points)) > 0
+        ]
         for quantity, found in (("nccl.curve.dip", dips), ("nccl.curve.plateau", ends)):
             if found:
                 ratio, name, (_, speed, one) = min(found, key=lambda item: item[0])
-                shapes.saw(quantity, scale, round(ratio, 3), "ratio", one.evidence,
-                           f"{name} at {one.quantity.partition('@')[2]}: {speed:.4g} GB/s")
+                shapes.saw(
+                    quantity,
+                    scale,
+                    round(ratio, 3),
+                    "ratio",
+                    one.evidence,
+                    f"{name} at {one.quantity.partition('@')[2]}: {speed:.4g} GB/s",
+                )
             else:
                 shapes.saw(quantity, scale, None, "ratio", "raw/", "too few sizes were measured to see a shape")
     return shapes

@@ -44,7 +44,9 @@ def _gpus_of_a_node(parsed: Parsed, by_quantity: dict[str, list[Observation]]) -
             names = [one.subject.split("/")[1] for one in same]
             who = ", ".join(names) if len(names) <= 2 else f"{len(names)} GPUs, the first is {names[0]}"
             first = same[0]
-            parsed.saw(quantity, node, first.value, first.unit, first.evidence, f"{who}: {first.why}" if first.why else who)
+            parsed.saw(
+                quantity, node, first.value, first.unit, first.evidence, f"{who}: {first.why}" if first.why else who
+            )
 
 
 def _shared_gpus(parsed: Parsed, models: list[Observation]) -> None:
@@ -67,9 +69,23 @@ def _clock(parsed: Parsed, by_quantity: dict[str, list[Observation]]) -> None:
     for one in by_quantity[clock.BEHIND]:
         shift = measured.get(one.subject)
         if shift is None:
-            parsed.saw("discovery.clock.offset", one.subject, None, "s", one.evidence, one.why or "its uncertainty did not arrive")
+            parsed.saw(
+                "discovery.clock.offset",
+                one.subject,
+                None,
+                "s",
+                one.evidence,
+                one.why or "its uncertainty did not arrive",
+            )
         else:
-            parsed.saw("discovery.clock.offset", one.subject, abs(shift.seconds) + shift.uncertainty, "s", one.evidence, str(shift))
+            parsed.saw(
+                "discovery.clock.offset",
+                one.subject,
+                abs(shift.seconds) + shift.uncertainty,
+                "s",
+                one.evidence,
+                str(shift),
+            )
 
 
 def _memory(parsed: Parsed, several: list[Observation]) -> None:
@@ -78,8 +94,14 @@ def _memory(parsed: Parsed, several: list[Observation]) -> None:
     median = statistics.median(sizes.values()) if sizes else 0.0
     for one in several:
         if one.subject in sizes and median > 0:
-            parsed.saw("discovery.memory.of_median", one.subject, sizes[one.subject] / median, "share", one.evidence,
-                       f"{sizes[one.subject]:.1f} GiB, the median is {median:.1f} GiB")
+            parsed.saw(
+                "discovery.memory.of_median",
+                one.subject,
+                sizes[one.subject] / median,
+                "share",
+                one.evidence,
+                f"{sizes[one.subject]:.1f} GiB, the median is {median:.1f} GiB",
+            )
 
 
 def _xids(parsed: Parsed, by_quantity: dict[str, list[Observation]]) -> None:
@@ -97,8 +119,14 @@ def _xids(parsed: Parsed, by_quantity: dict[str, list[Observation]]) -> None:
     for one in by_quantity["discovery.kernel_log.xids"]:
         bad = found[one.subject]
         value = None if one.value is None else sum(count for count, _ in bad)
-        parsed.saw("discovery.kernel_log.xids_to_act_on", one.subject, value, "count", one.evidence,
-                   "; ".join(words for _, words in bad) or one.why)
+        parsed.saw(
+            "discovery.kernel_log.xids_to_act_on",
+            one.subject,
+            value,
+            "count",
+            one.evidence,
+            "; ".join(words for _, words in bad) or one.why,
+        )
 
 
 def _devices_behind_gres(parsed: Parsed, by_quantity: dict[str, list[Observation]]) -> None:
@@ -107,8 +135,14 @@ def _devices_behind_gres(parsed: Parsed, by_quantity: dict[str, list[Observation
     for one in {one.subject: one for one in by_quantity["slurm.node.gpus"]}.values():
         node = one.subject
         if node in there and node in promised:
-            parsed.saw("slurm.gres.surplus", node, int(promised[node] - there[node]), "count", one.evidence,
-                       f"Gres says {promised[node]:.0f}, {there[node]:.0f} devices were found")
+            parsed.saw(
+                "slurm.gres.surplus",
+                node,
+                int(promised[node] - there[node]),
+                "count",
+                one.evidence,
+                f"Gres says {promised[node]:.0f}, {there[node]:.0f} devices were found",
+            )
 
 
 def _numbers(several: list[Observation]) -> dict[str, float]:

@@ -15,7 +15,9 @@ _UP = ("4: ACTIVE", "5: LinkUp")
 
 
 def derive(parsed: Parsed) -> None:
-    ports: dict[str, dict[str, dict[str, Observation]]] = defaultdict(lambda: defaultdict(dict))  # node -> port -> field -> fact
+    ports: dict[str, dict[str, dict[str, Observation]]] = defaultdict(
+        lambda: defaultdict(dict)
+    )  # node -> port -> field -> fact
     for one in parsed.observations:
         match, (node, _, port) = _PORT.fullmatch(one.quantity), one.subject.partition("/")
         if match and port:
@@ -29,8 +31,12 @@ def _ports(parsed: Parsed, count: Observation, ports: dict[str, dict[str, Observ
     """discovery.rdma.same: all ports in one text, for comparison over the fleet. discovery.rdma.active@RATE: ports that are up and
     at least that fast."""
     node, where = count.subject, count.evidence
-    unknown = [f"{port}: {facts[field].why if field in facts else f'its {field} did not arrive'}"
-               for port, facts in ports.items() for field in FIELDS if field not in facts or facts[field].value is None]
+    unknown = [
+        f"{port}: {facts[field].why if field in facts else f'its {field} did not arrive'}"
+        for port, facts in ports.items()
+        for field in FIELDS
+        if field not in facts or facts[field].value is None
+    ]
     if count.value != len(ports):
         unknown.append(f"{len(ports)} of {count.value} ports are described")
     if unknown:
@@ -42,12 +48,23 @@ def _ports(parsed: Parsed, count: Observation, ports: dict[str, dict[str, Observ
     for port, facts in sorted(ports.items()):
         state, phys, speed, layer, numa = (str(facts[field].value) for field in FIELDS)
         alike[f"{_word(state)} {_word(phys)} {speed} {layer} NUMA {numa}"].append(port)
-    parsed.saw("discovery.rdma.same", node, "; ".join(f"{' '.join(names)}: {what}" for what, names in alike.items()) or "none",
-               "text", where)
+    parsed.saw(
+        "discovery.rdma.same",
+        node,
+        "; ".join(f"{' '.join(names)}: {what}" for what, names in alike.items()) or "none",
+        "text",
+        where,
+    )
     for rate in RATES_GBPS:
         idle = {port: _idle(facts, rate) for port, facts in sorted(ports.items())}
-        parsed.saw(f"discovery.rdma.active@{rate}Gb/s", node, sum(why is None for why in idle.values()), "count", where,
-                   "; ".join(f"{port} {why}" for port, why in idle.items() if why) or None)
+        parsed.saw(
+            f"discovery.rdma.active@{rate}Gb/s",
+            node,
+            sum(why is None for why in idle.values()),
+            "count",
+            where,
+            "; ".join(f"{port} {why}" for port, why in idle.items() if why) or None,
+        )
 
 
 def _idle(facts: dict[str, Observation], rate: int) -> str | None:
@@ -80,5 +97,10 @@ def _gpus(parsed: Parsed) -> None:
             why = f"{untold[0].subject.partition('/')[2]}: {untold[0].why or 'the firmware does not say (-1)'}"
             parsed.saw("discovery.gpu.numa", node, None, "text", untold[0].evidence, why)
         else:
-            parsed.saw("discovery.gpu.numa", node, " ".join(str(one.value) for one in sorted(gpus, key=lambda one: one.subject)),
-                       "text", gpus[0].evidence)
+            parsed.saw(
+                "discovery.gpu.numa",
+                node,
+                " ".join(str(one.value) for one in sorted(gpus, key=lambda one: one.subject)),
+                "text",
+                gpus[0].evidence,
+            )

@@ -26,7 +26,7 @@ def parse(text: str, where: str) -> Parsed:
     for number, raw in enumerate(text.splitlines(), start=1):
         evidence = f"{where}:{number}"
         label = _LABEL.match(raw)
-        line = raw[label.end():] if label else raw
+        line = raw[label.end() :] if label else raw
         if not line.strip():
             continue
         record = _record(line)
@@ -51,17 +51,28 @@ def parse(text: str, where: str) -> Parsed:
             parsed.saw(f"probe.{probe}.finished", at, True, "flag", ends[0][1])
         else:  # cut off, or there twice
             told = " and ".join(str(end) for end, _ in ends)
-            parsed.problems.append(f"{ends[-1][1]}: {probe} on {at} wrote {told} facts, {counted.get(source, 0)} arrived")
-            parsed.saw(f"probe.{probe}.finished", at, None, "flag", ends[-1][1],
-                       f"{probe} says that it wrote {told} facts, and {counted.get(source, 0)} are there")
+            parsed.problems.append(
+                f"{ends[-1][1]}: {probe} on {at} wrote {told} facts, {counted.get(source, 0)} arrived"
+            )
+            parsed.saw(
+                f"probe.{probe}.finished",
+                at,
+                None,
+                "flag",
+                ends[-1][1],
+                f"{probe} says that it wrote {told} facts, and {counted.get(source, 0)} are there",
+            )
     unfinished = [source for source in counted if source not in finished]
     for index, source in enumerate(sources):
         if source not in finished:  # what it had said is kept as a remark: half a report is no evidence of health
             one = parsed.observations[places[index]]
-            parsed.observations[places[index]] = one.model_copy(update={
-                "value": None, "why": f"{source[2]} did not finish; it had said {one.value}"})
-    parsed.problems += [f"{where}: {probe} on {at} did not finish: {counted[label, at, probe]} facts and no closing line"
-                        for label, at, probe in unfinished]
+            parsed.observations[places[index]] = one.model_copy(
+                update={"value": None, "why": f"{source[2]} did not finish; it had said {one.value}"}
+            )
+    parsed.problems += [
+        f"{where}: {probe} on {at} did not finish: {counted[label, at, probe]} facts and no closing line"
+        for label, at, probe in unfinished
+    ]
     if not counted and not parsed.problems:
         parsed.problems.append(f"{where}: holds no fact")
     return parsed
@@ -77,10 +88,15 @@ def _record(line: str) -> dict[str, Any] | None:
         return None
     if "end" in record:
         stamps = set(record) - {"probe", "at", "end"}
-        good = type(record["end"]) is int and stamps in (set(), {"run", "utc"}) and all(
-            isinstance(record[key], str) and _is_text(record[key]) for key in ("probe", "at", *stamps))
+        good = (
+            type(record["end"]) is int
+            and stamps in (set(), {"run", "utc"})
+            and all(isinstance(record[key], str) and _is_text(record[key]) for key in ("probe", "at", *stamps))
+        )
         return record if good else None
-    if set(record) - {"why"} != _FACT or not all(isinstance(record[key], str) for key in ("subject", "quantity", "unit")):
+    if set(record) - {"why"} != _FACT or not all(
+        isinstance(record[key], str) for key in ("subject", "quantity", "unit")
+    ):
         return None
     if not isinstance(record.get("why", ""), str) or (record["value"] is None and not record.get("why")):
         return None

@@ -21,7 +21,8 @@ STATE = "train.rank.state"
 _LOST_PEERS = re.compile(
     r"Connection closed|Connection reset|Read error|Timed out waiting|wait timeout|Broken pipe|PeerFailedError|caused pair closure"
     r"|Watchdog caught collective operation timeout|NCCL communicator was aborted|ncclRemoteError|remote process exited"
-    r"|the loss of this rank was finite")  # training/src/finite.py
+    r"|the loss of this rank was finite"
+)  # training/src/finite.py
 """What is said on a rank whose peer is gone or brought in a NaN: a victim's words, not a culprit's."""
 
 
@@ -32,8 +33,12 @@ def excuse_victims(parsed: Parsed) -> None:
         error = errors.get(one.subject)
         if one.quantity == STATE and one.value in ("raised", "hung") and error is not None:
             lost = _LOST_PEERS.search(str(error.value)) is not None
-            parsed.observations[index] = one.model_copy(update={
-                "value": None if lost else one.value, "why": f"lost its peers: {error.value}" if lost else str(error.value)})
+            parsed.observations[index] = one.model_copy(
+                update={
+                    "value": None if lost else one.value,
+                    "why": f"lost its peers: {error.value}" if lost else str(error.value),
+                }
+            )
 
 
 _FAILED_RANK = re.compile(r"rank\s*:\s*(\d+) \(local_rank: \d+\)")
@@ -68,13 +73,26 @@ def launcher_log(text: str, where: str, run: Run) -> Parsed:
             elif rank < len(places) and code < 0 and code != _TERMINATED:
                 node = places[rank].split("/")[0]
                 out = code == -9 and (node in short_of_memory or (somewhere and not short_of_memory))
-                parsed.saw("train.rank.killed", places[rank], f"killed by signal {-code}", "text", evidence,
-                           f"out of memory on {node}: the limit of the job's cgroup was reached" if out else None)
+                parsed.saw(
+                    "train.rank.killed",
+                    places[rank],
+                    f"killed by signal {-code}",
+                    "text",
+                    evidence,
+                    f"out of memory on {node}: the limit of the job's cgroup was reached" if out else None,
+                )
             rank = None
         elif match := _NODE_LOST.search(line):
             for place in places:
                 if place.split("/")[0] == (match[1] or match[2]).strip(",.;:"):
-                    parsed.saw("train.rank.killed", place, "lost with its node", "text", f"{where}:{number}", line.strip()[:200])
+                    parsed.saw(
+                        "train.rank.killed",
+                        place,
+                        "lost with its node",
+                        "text",
+                        f"{where}:{number}",
+                        line.strip()[:200],
+                    )
     return parsed
 
 
@@ -110,8 +128,9 @@ def stalls(folder: Path, run: Run) -> dict[str, Stall]:
         stack = _innermost(path.read_text(encoding="utf-8", errors="replace"))
         if stack is not None:
             progress = _progress(path.with_suffix(".json"))
-            found[places[int(number)]] = Stall(stack[0], f"raw/stacks/{path.name}:{stack[1]}", progress.get("step"),
-                                               progress.get("entered"))
+            found[places[int(number)]] = Stall(
+                stack[0], f"raw/stacks/{path.name}:{stack[1]}", progress.get("step"), progress.get("entered")
+            )
     return found
 
 
@@ -126,7 +145,7 @@ def _innermost(text: str) -> tuple[str, int] | None:
         return None
     file = match[1].rpartition("site-packages/")[2]
     at = file.find("training/src/")
-    return f"{match[3]} ({file[max(at, 0):]}:{match[2]})", heads[-1] + 2
+    return f"{match[3]} ({file[max(at, 0) :]}:{match[2]})", heads[-1] + 2
 
 
 def _progress(path: Path) -> dict[str, int]:
@@ -134,7 +153,9 @@ def _progress(path: Path) -> dict[str, int]:
         record = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return {key: record[key] for key in ("step", "entered") if isinstance(record, dict) and type(record.get(key)) is int}
+    return {
+        key: record[key] for key in ("step", "entered") if isinstance(record, dict) and type(record.get(key)) is int
+    }
 
 
 def name_the_hung(parsed: Parsed, folder: Path, run: Run) -> None:
@@ -151,10 +172,23 @@ def name_the_hung(parsed: Parsed, folder: Path, run: Run) -> None:
             continue
         done = "" if one.step is None else f" after step {one.step}"
         if one.entered is None:
-            parsed.saw(STATE, subject, None, "text", one.evidence, f"no progress{done} in {one.place}; how far it was is not known")
+            parsed.saw(
+                STATE,
+                subject,
+                None,
+                "text",
+                one.evidence,
+                f"no progress{done} in {one.place}; how far it was is not known",
+            )
         elif one.entered == min(counts) < max(counts):
-            parsed.saw(STATE, subject, "hung", "text", one.evidence,
-                       f"hung{done} in {one.place}: it had begun {one.entered} collectives, others {max(counts)}")
+            parsed.saw(
+                STATE,
+                subject,
+                "hung",
+                "text",
+                one.evidence,
+                f"hung{done} in {one.place}: it had begun {one.entered} collectives, others {max(counts)}",
+            )
         else:
             parsed.saw(STATE, subject, None, "text", one.evidence, f"waited{done} in {one.place}, and was not behind")
 

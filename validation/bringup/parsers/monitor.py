@@ -14,8 +14,20 @@ from collections.abc import Sequence
 from bringup.parsers import clock
 from bringup.parsers.result import Parsed
 
-COLUMNS = ("node", "unix_s", "cpu_percent", "memory_used_gib", "tx_bytes", "rx_bytes", "gpu_percent", "gpu_power_w", "gpu_temp_c",
-           "own_cpu_percent", "rdma_tx_bytes", "rdma_rx_bytes")
+COLUMNS = (
+    "node",
+    "unix_s",
+    "cpu_percent",
+    "memory_used_gib",
+    "tx_bytes",
+    "rx_bytes",
+    "gpu_percent",
+    "gpu_power_w",
+    "gpu_temp_c",
+    "own_cpu_percent",
+    "rdma_tx_bytes",
+    "rdma_rx_bytes",
+)
 OWN, RDMA_SENT = COLUMNS.index("own_cpu_percent"), COLUMNS.index("rdma_tx_bytes")
 _LENGTHS = (OWN, OWN + 1, len(COLUMNS))  # as they were first, with the sampler's own share, and today
 PERIOD_S = 1.0
@@ -50,11 +62,19 @@ def parse(text: str, where: str, duration_s: float | None) -> Parsed:
         _coverage(parsed, node, rows, where, duration_s)
         parsed.saw("monitor.cpu_percent_max", node, max(float(row[2]) for row in rows), "%", where)
         sent = (int(rows[-1][4]) - int(rows[0][4])) / 1e9
-        parsed.saw("monitor.sent", node, sent, "GB", where, "over network interfaces; what RDMA carries is not among it")
+        parsed.saw(
+            "monitor.sent", node, sent, "GB", where, "over network interfaces; what RDMA carries is not among it"
+        )
         _rdma_sent(parsed, node, rows, where)
         own = cell(rows[-1], OWN)
-        parsed.saw("monitor.overhead", node, own, "%", where,
-                   "the sampler did not count its own time" if own is None else "of one core, over the whole run")
+        parsed.saw(
+            "monitor.overhead",
+            node,
+            own,
+            "%",
+            where,
+            "the sampler did not count its own time" if own is None else "of one core, over the whole run",
+        )
     return parsed
 
 
@@ -70,7 +90,9 @@ def _coverage(parsed: Parsed, node: str, rows: Sequence[Sequence[str]], where: s
         parsed.saw("monitor.coverage", node, None, "share", where, "the watched step left no duration")
         return
     seen, wanted = _apart([float(row[1]) for row in rows]), max(1.0, duration_s / PERIOD_S - 1)
-    parsed.saw("monitor.coverage", node, min(1.0, seen / wanted), "share", where, f"{seen} samples in {duration_s:.0f} s")
+    parsed.saw(
+        "monitor.coverage", node, min(1.0, seen / wanted), "share", where, f"{seen} samples in {duration_s:.0f} s"
+    )
 
 
 def _apart(moments: Sequence[float]) -> int:
@@ -86,10 +108,16 @@ def _rdma_sent(parsed: Parsed, node: str, rows: Sequence[Sequence[str]], where: 
     counts = [cell(row, RDMA_SENT) for row in rows]
     first, last = counts[0], counts[-1]
     if first is None or last is None:
-        why = "no active RDMA port counted its bytes" if len(rows[-1]) == len(COLUMNS) else "the sampler did not look at RDMA ports"
+        why = (
+            "no active RDMA port counted its bytes"
+            if len(rows[-1]) == len(COLUMNS)
+            else "the sampler did not look at RDMA ports"
+        )
         parsed.saw("monitor.rdma_sent", node, None, "GB", where, why)
     elif last < first:
-        parsed.saw("monitor.rdma_sent", node, None, "GB", where, f"the counter went back, from {first:.0f} to {last:.0f} bytes")
+        parsed.saw(
+            "monitor.rdma_sent", node, None, "GB", where, f"the counter went back, from {first:.0f} to {last:.0f} bytes"
+        )
     else:
         parsed.saw("monitor.rdma_sent", node, (last - first) / 1e9, "GB", where, "over all active RDMA ports")
 
@@ -102,11 +130,23 @@ def derive(parsed: Parsed) -> None:
         shift = measured.get(one.subject)
         if shift is None:
             reason = why.get(one.subject, "nothing arrived")
-            parsed.saw("monitor.clock_uncertainty", one.subject, None, "s", one.evidence,
-                       f"its clock was not compared, and its samples stand at its own time: {reason}")
+            parsed.saw(
+                "monitor.clock_uncertainty",
+                one.subject,
+                None,
+                "s",
+                one.evidence,
+                f"its clock was not compared, and its samples stand at its own time: {reason}",
+            )
         else:
-            parsed.saw("monitor.clock_uncertainty", one.subject, shift.uncertainty, "s", one.evidence,
-                       f"{shift}; its samples are moved by {shift.moved}")
+            parsed.saw(
+                "monitor.clock_uncertainty",
+                one.subject,
+                shift.uncertainty,
+                "s",
+                one.evidence,
+                f"{shift}; its samples are moved by {shift.moved}",
+            )
 
 
 def times(rows: Sequence[Sequence[str]], shift: clock.Shift | None) -> list[float]:

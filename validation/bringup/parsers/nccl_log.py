@@ -18,7 +18,9 @@ _COMPLETE = re.compile(r"comm \S+ rank (\d+) nranks (\d+) .*Init COMPLETE")
 _NO_INFO = "the log holds no INFO line"
 
 
-def parse(files: Mapping[str, str], folder: str, subject: str, debug: str | None = None, ranks: int | None = None) -> Parsed:
+def parse(
+    files: Mapping[str, str], folder: str, subject: str, debug: str | None = None, ranks: int | None = None
+) -> Parsed:
     """The log files of one step, one per rank. debug: NCCL_DEBUG as the ranks saw it; ranks: how many there were. What the log does
     not say is unknown, with the reason; so is everything where the log of a rank is missing: it may be the one on sockets."""
     parsed = Parsed()
@@ -30,7 +32,13 @@ def parse(files: Mapping[str, str], folder: str, subject: str, debug: str | None
             why = f"{telling} of {ranks} ranks left a log in {folder}"
         if debug is not None and debug.upper() not in ("INFO", "TRACE"):
             why += f": NCCL_DEBUG={debug} was set by the user, INFO is needed"
-        for quantity, unit in (("transport", "text"), ("gdr", "share"), ("nics", "count"), ("nvls", "flag"), ("intranode", "text")):
+        for quantity, unit in (
+            ("transport", "text"),
+            ("gdr", "share"),
+            ("nics", "count"),
+            ("nvls", "flag"),
+            ("intranode", "text"),
+        ):
             parsed.saw(f"nccl.{quantity}", subject, None, unit, folder, why)
         return parsed
     _network(parsed, files, text, folder, subject)
@@ -55,8 +63,14 @@ def _network(parsed: Parsed, files: Mapping[str, str], text: str, folder: str, s
     if networks and not silent:
         parsed.saw("nccl.transport", subject, "+".join(networks), "text", _evidence(files, folder, "Using network"))
     else:
-        parsed.saw("nccl.transport", subject, None, "text", folder,
-                   f"{len(silent)} of {len(files)} ranks wrote no 'Using network' line, {silent[0]} for one")
+        parsed.saw(
+            "nccl.transport",
+            subject,
+            None,
+            "text",
+            folder,
+            f"{len(silent)} of {len(files)} ranks wrote no 'Using network' line, {silent[0]} for one",
+        )
     nics = [len(set(_NIC.findall(match[1]))) for words in files.values() for match in _NICS.finditer(words)]
     nics += [int(match[1]) for words in files.values() for match in _OFI.finditer(words)]
     if nics:  # health: the host with the fewest
@@ -74,8 +88,14 @@ def _channels(parsed: Parsed, files: Mapping[str, str], text: str, folder: str, 
     inside = sorted({"/".join(way.split("/")[:2]) for way in ways if not way.startswith("NET/")})
     if outside:
         direct = sum(way.endswith("/GDRDMA") or "/GDRDMA/" in way for way in outside)
-        parsed.saw("nccl.gdr", subject, round(direct / len(outside), 3), "share", _evidence(files, folder, "via NET/"),
-                   f"{direct} of {len(outside)} channels between hosts")
+        parsed.saw(
+            "nccl.gdr",
+            subject,
+            round(direct / len(outside), 3),
+            "share",
+            _evidence(files, folder, "via NET/"),
+            f"{direct} of {len(outside)} channels between hosts",
+        )
     else:
         parsed.saw("nccl.gdr", subject, None, "share", folder, "the log shows no channel between hosts")
     if inside:
@@ -89,8 +109,14 @@ def _nvls(parsed: Parsed, text: str, folder: str, subject: str) -> None:
     counts = [int(number) for number in _NVLS_CHANNELS.findall(text)]
     refused = any(match[1] for match in _NVLS.finditer(text))
     if counts or refused:
-        parsed.saw("nccl.nvls", subject, bool(counts) and min(counts) > 0 and not refused, "flag", folder,
-                   "NVLS multicast support is not available" if refused else f"{min(counts)} nvls channels")
+        parsed.saw(
+            "nccl.nvls",
+            subject,
+            bool(counts) and min(counts) > 0 and not refused,
+            "flag",
+            folder,
+            "NVLS multicast support is not available" if refused else f"{min(counts)} nvls channels",
+        )
     else:
         parsed.saw("nccl.nvls", subject, None, "flag", folder, "the log says nothing about NVLS")
 

@@ -14,8 +14,14 @@ from typing import Any
 
 from bringup.parsers.result import Parsed
 
-BINARIES = {"all_reduce_perf": "all_reduce", "all_gather_perf": "all_gather", "reduce_scatter_perf": "reduce_scatter",
-            "alltoall_perf": "all_to_all", "broadcast_perf": "broadcast", "sendrecv_perf": "sendrecv"}
+BINARIES = {
+    "all_reduce_perf": "all_reduce",
+    "all_gather_perf": "all_gather",
+    "reduce_scatter_perf": "reduce_scatter",
+    "alltoall_perf": "all_to_all",
+    "broadcast_perf": "broadcast",
+    "sendrecv_perf": "sendrecv",
+}
 UNCHECKED = "the results were not checked (-c 0)"
 CUT_OFF = "the test did not come to its end"
 
@@ -35,20 +41,36 @@ def parse(text: str, where: str, binary: str, subject: str) -> Parsed:
     if not text.strip():
         parsed = Parsed(problems=[f"{where}: empty; {binary} wrote nothing"])
     else:
-        parsed = _json(text, where, name, subject) if text.lstrip().startswith("{") else _text(text, where, name, subject)
+        parsed = (
+            _json(text, where, name, subject) if text.lstrip().startswith("{") else _text(text, where, name, subject)
+        )
     if not any(one.quantity == "nccl.wrong_values" for one in parsed.observations):
         parsed.saw("nccl.wrong_values", subject, None, "count", where, parsed.problems[0])
     return parsed
 
 
-def _row(parsed: Parsed, name: str, subject: str, size: int, halves: Sequence[tuple[float, float]], evidence: str,
-         alone: bool) -> None:
+def _row(
+    parsed: Parsed,
+    name: str,
+    subject: str,
+    size: int,
+    halves: Sequence[tuple[float, float]],
+    evidence: str,
+    alone: bool,
+) -> None:
     """One size. halves: (us, GB/s) out of place and in place; the slower one counts. One rank has no bus."""
     if size <= 0:
         return
     parsed.saw(f"nccl.{name}.time@{named(size)}", subject, max(us for us, _ in halves), "us", evidence, "nccl-tests")
     if not alone:
-        parsed.saw(f"nccl.{name}.busbw@{named(size)}", subject, min(speed for _, speed in halves), "GB/s", evidence, "nccl-tests")
+        parsed.saw(
+            f"nccl.{name}.busbw@{named(size)}",
+            subject,
+            min(speed for _, speed in halves),
+            "GB/s",
+            evidence,
+            "nccl-tests",
+        )
 
 
 def _wrong(parsed: Parsed, subject: str, counts: Sequence[int | None], evidence: str, ended: bool) -> None:
@@ -72,11 +94,15 @@ def _json(text: str, where: str, name: str, subject: str) -> Parsed:
     parsed = Parsed()
     try:
         document = json.loads(text)
-        devices = [(str(one["hostname"]), int(one["pid"]), int(one["rank"]), str(one["device_hex"]))
-                   for one in document["config"]["devices"]]
+        devices = [
+            (str(one["hostname"]), int(one["pid"]), int(one["rank"]), str(one["device_hex"]))
+            for one in document["config"]["devices"]
+        ]
         results = list(document["results"])
     except (ValueError, KeyError, TypeError) as error:
-        return Parsed(problems=[f"{where}: not the JSON of nccl-tests, or cut off: {type(error).__name__}: {str(error)[:80]}"])
+        return Parsed(
+            problems=[f"{where}: not the JSON of nccl-tests, or cut off: {type(error).__name__}: {str(error)[:80]}"]
+        )
     if document.get("version") != 3:
         parsed.problems.append(f"{where}: format version {document.get('version')!r}, 3 is known")
     _members(parsed, subject, [(host, rank, device) for host, _, rank, device in devices], f"{where}:config.devices")
@@ -99,8 +125,14 @@ def _json(text: str, where: str, name: str, subject: str) -> Parsed:
     _wrong(parsed, subject, counts, where, ended)
     bounds = document.get("out_of_bounds")
     if isinstance(bounds, Mapping) and bounds.get("okay") == "false":  # a text, not a boolean; "unchecked" says nothing
-        parsed.saw("nccl.wrong_values", subject, max(1, _count(bounds.get("count"))), "count", f"{where}:out_of_bounds",
-                   "nccl-tests")
+        parsed.saw(
+            "nccl.wrong_values",
+            subject,
+            max(1, _count(bounds.get("count"))),
+            "count",
+            f"{where}:out_of_bounds",
+            "nccl-tests",
+        )
     if document.get("errors"):
         parsed.problems.append(f"{where}: nccl-tests says: {str(document['errors'])[:160]}")
     if not ended:
@@ -125,7 +157,9 @@ def _count(value: Any) -> int:
 # --- text -------------------------------------------------------------------------------------------------------------------
 
 _DEVICE = re.compile(r"#\s+Rank\s+(\d+)\s+(?:Group\s+\d+\s+)?Pid\s+(\d+) on\s+(\S+) device\s+\d+ \[([^\]]+)\]")
-_COLUMNS = re.compile(r"#\s+size\s+count\s+type\s+redop\s+root\s+time\s+algbw\s+busbw\s+#?wrong\s+time\s+algbw\s+busbw\s+#?wrong")
+_COLUMNS = re.compile(
+    r"#\s+size\s+count\s+type\s+redop\s+root\s+time\s+algbw\s+busbw\s+#?wrong\s+time\s+algbw\s+busbw\s+#?wrong"
+)
 _BOUNDS = re.compile(r"# Out of bounds values : (\d+) (OK|FAILED)")
 _FIELDS = 13  # size count type redop root, then twice time algbw busbw #wrong; -I 1 adds more behind them
 
@@ -168,7 +202,9 @@ def _members(parsed: Parsed, subject: str, devices: Sequence[tuple[str, int, str
         return
     groups = sum(rank == 0 for _, rank, _ in devices)
     ranks = len({rank for _, rank, _ in devices})
-    remark = "nccl-tests" if groups <= 1 else f"nccl-tests: {groups} communicators (built without MPI, or a wrong --mpi)"
+    remark = (
+        "nccl-tests" if groups <= 1 else f"nccl-tests: {groups} communicators (built without MPI, or a wrong --mpi)"
+    )
     parsed.saw("nccl.ranks", subject, ranks, "count", evidence, remark)
     hosts = len({host for host, _, _ in devices}) if groups <= 1 else 1
     parsed.saw("nccl.hosts", subject, hosts, "count", evidence, remark)

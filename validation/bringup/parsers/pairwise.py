@@ -44,8 +44,10 @@ def from_collectives(observations: Iterable[Observation]) -> list[Observation]:
         first, _, second = link.partition("--")
         chosen = (max if what == "busbw" else min)(sized, key=lambda item: item[0])[1]
         if what == "busbw":
-            result += [chosen.model_copy(update={"quantity": BANDWIDTH, "subject": direction})
-                       for direction in (f"{first}->{second}", f"{second}->{first}")]
+            result += [
+                chosen.model_copy(update={"quantity": BANDWIDTH, "subject": direction})
+                for direction in (f"{first}->{second}", f"{second}->{first}")
+            ]
         else:
             result.append(chosen.model_copy(update={"quantity": LATENCY}))
     return result
@@ -56,7 +58,6 @@ class Measured:
     best: float
     evidence: str
     all: list[float]
-
 
     @property
     def steady(self) -> float | None:
@@ -118,8 +119,11 @@ def node_scores(directions: Directions) -> dict[str, NodeScore]:
         share = one.best / normal if normal > 0 else 0.0
         out[source].append(share)
         into[target].append(share)
-    return {node: NodeScore(median_high(out[node]), median_high(into[node]), min(len(out[node]), len(into[node])))
-            for node in sorted(out.keys() & into.keys()) if min(len(out[node]), len(into[node])) >= LEAST_PARTNERS}
+    return {
+        node: NodeScore(median_high(out[node]), median_high(into[node]), min(len(out[node]), len(into[node])))
+        for node in sorted(out.keys() & into.keys())
+        if min(len(out[node]), len(into[node])) >= LEAST_PARTNERS
+    }
 
 
 def link_scores(directions: Directions, names: Sequence[str]) -> dict[Pair, dict[Pair, float]]:
@@ -143,7 +147,11 @@ def node_latencies(links: Links) -> dict[str, tuple[float, int]]:
     for pair, one in links.items():
         for node in pair:
             found[node].append(one.best)
-    return {node: (median_low(values), len(values)) for node, values in sorted(found.items()) if len(values) >= LEAST_PARTNERS}
+    return {
+        node: (median_low(values), len(values))
+        for node, values in sorted(found.items())
+        if len(values) >= LEAST_PARTNERS
+    }
 
 
 def derive(parsed: Parsed, names: Sequence[str]) -> Parsed:
@@ -156,28 +164,55 @@ def derive(parsed: Parsed, names: Sequence[str]) -> Parsed:
         scores.saw("nccl.pair.node", node, round(score.worst, 4), "ratio", "raw/pairs-*.jsonl", _node_words(score))
     for link, by_direction in link_scores(directions, names).items():
         if len(by_direction) < 2:
-            (source, target), = by_direction
-            scores.saw("nccl.pair.link", link_name(link), None, "ratio", directions[source, target].evidence,
-                       f"{target}->{source} was not measured, only {source}->{target}")
+            ((source, target),) = by_direction
+            scores.saw(
+                "nccl.pair.link",
+                link_name(link),
+                None,
+                "ratio",
+                directions[source, target].evidence,
+                f"{target}->{source} was not measured, only {source}->{target}",
+            )
             continue
         source, target = min(by_direction, key=lambda direction: by_direction[direction])
         one = directions[source, target]
         words = f"{source}->{target} at {one.best:.3g} GB/s" + (" (no answer)" if one.best == 0 else "")
         if len(one.all) > 1:
             words += f", the best of {len(one.all)}: {', '.join(f'{value:.3g}' for value in one.all)}"
-        scores.saw("nccl.pair.link", link_name(link), round(by_direction[source, target], 4), "ratio", one.evidence, words)
+        scores.saw(
+            "nccl.pair.link", link_name(link), round(by_direction[source, target], 4), "ratio", one.evidence, words
+        )
         _steadiness(scores, link, {pair: directions[pair] for pair in by_direction})
     if directions:
         (source, target), slowest = min(directions.items(), key=lambda item: item[1].best)
-        scores.saw("nccl.pair.slowest", "job", slowest.best, "GB/s", slowest.evidence,
-                   f"{source}->{target}; a healthy direction of this fleet has {reference(directions):.3g} GB/s")
+        scores.saw(
+            "nccl.pair.slowest",
+            "job",
+            slowest.best,
+            "GB/s",
+            slowest.evidence,
+            f"{source}->{target}; a healthy direction of this fleet has {reference(directions):.3g} GB/s",
+        )
     nodes = node_latencies(links)
     for node, (latency_us, partners) in nodes.items():
-        scores.saw("nccl.pair.node.latency", node, latency_us, "us", "raw/pairs-*.jsonl", f"the middle one of {partners} partners")
+        scores.saw(
+            "nccl.pair.node.latency",
+            node,
+            latency_us,
+            "us",
+            "raw/pairs-*.jsonl",
+            f"the middle one of {partners} partners",
+        )
     for (first, second), one in links.items():
         explained = max((nodes[node][0] for node in (first, second) if node in nodes), default=0.0)
-        scores.saw("nccl.pair.link.latency", link_name((first, second)), round(max(0.0, one.best - explained), 1), "us",
-                   one.evidence, f"{one.best:.0f} us, of which {explained:.0f} us are usual for its nodes")
+        scores.saw(
+            "nccl.pair.link.latency",
+            link_name((first, second)),
+            round(max(0.0, one.best - explained), 1),
+            "us",
+            one.evidence,
+            f"{one.best:.0f} us, of which {explained:.0f} us are usual for its nodes",
+        )
     return scores
 
 
@@ -201,18 +236,32 @@ def _steadiness(scores: Parsed, link: Pair, measurements: Directions) -> None:
     shares = {pair: one.steady for pair, one in measurements.items()}
     known = {pair: share for pair, share in shares.items() if share is not None}
     if len(known) < len(shares):
-        scores.saw("nccl.pair.link.steady", link_name(link), None, "ratio", next(iter(measurements.values())).evidence,
-                   "measured once: a link that is slow at times cannot be told from a good one")
+        scores.saw(
+            "nccl.pair.link.steady",
+            link_name(link),
+            None,
+            "ratio",
+            next(iter(measurements.values())).evidence,
+            "measured once: a link that is slow at times cannot be told from a good one",
+        )
         return
     source, target = min(known, key=lambda pair: known[pair])
     one = measurements[source, target]
-    scores.saw("nccl.pair.link.steady", link_name(link), round(known[source, target], 4), "ratio", one.evidence,
-               f"{source}->{target} at {', '.join(f'{value:.3g}' for value in one.all)} GB/s, one after the other")
+    scores.saw(
+        "nccl.pair.link.steady",
+        link_name(link),
+        round(known[source, target], 4),
+        "ratio",
+        one.evidence,
+        f"{source}->{target} at {', '.join(f'{value:.3g}' for value in one.all)} GB/s, one after the other",
+    )
 
 
 def _node_words(score: NodeScore) -> str:
-    words = (f"sends at {score.out:.2f} and receives at {score.into:.2f} of the fleet's, "
-             f"by the middle one of {score.partners} partners")
+    words = (
+        f"sends at {score.out:.2f} and receives at {score.into:.2f} of the fleet's, "
+        f"by the middle one of {score.partners} partners"
+    )
     return words + ("; two partners leave room for two bad links" if score.partners == LEAST_PARTNERS else "")
 
 

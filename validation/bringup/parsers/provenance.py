@@ -35,8 +35,11 @@ def _changes(folder: Path, closed: Closed) -> list[str]:
         return []
     here = checksums(folder)
     told = [f"{name} is gone" for name in closed.files if name not in here]
-    told += [f"{name} was changed after the run was closed" for name, digest in closed.files.items()
-             if here.get(name, digest) != digest]
+    told += [
+        f"{name} was changed after the run was closed"
+        for name, digest in closed.files.items()
+        if here.get(name, digest) != digest
+    ]
     return told + [f"{name} came after the run was closed" for name in here if name not in closed.files]
 
 
@@ -54,8 +57,10 @@ def _stamps(parsed: Parsed, run: Run, closed: Closed) -> list[str]:
             told.append(f"{one.evidence}: {one.subject} wrote it for run {match['run']}")
         at = moment(match["utc"])
         if at is None or begun is None or ended is None or not begun - CLOCKS_DIFFER <= at <= ended + CLOCKS_DIFFER:
-            told.append(f"{one.evidence}: {one.subject} wrote it at {match['utc']}, and the run lasted from {run.opened_at} to "
-                        f"{closed.closed_at}")
+            told.append(
+                f"{one.evidence}: {one.subject} wrote it at {match['utc']}, and the run lasted from {run.opened_at} to "
+                f"{closed.closed_at}"
+            )
     return told
 
 

@@ -12,9 +12,12 @@ class Parsed:
     observations: list[Observation] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
-    def saw(self, quantity: str, subject: str, value: Value | None, unit: str, evidence: str, why: str | None = None) -> None:
+    def saw(
+        self, quantity: str, subject: str, value: Value | None, unit: str, evidence: str, why: str | None = None
+    ) -> None:
         self.observations.append(
-            Observation(quantity=quantity, subject=subject, value=value, unit=unit, evidence=evidence, why=why))
+            Observation(quantity=quantity, subject=subject, value=value, unit=unit, evidence=evidence, why=why)
+        )
 
     def whole_lines(self, text: str, where: str) -> list[str]:
         """The lines that a tool wrote to the end. A last one without its line feed was cut off (30 of 300), and is a problem."""

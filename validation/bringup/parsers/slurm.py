@@ -40,10 +40,14 @@ def nodes(text: str, where: str) -> Parsed:
         match, state = _NODE.match(fields), _field(fields, "State")
         if not line.strip():
             continue
-        if match is None or not state or line.endswith(f" State={state}"):  # cut off there: IDLE may have been IDLE+DRAIN
+        if (
+            match is None or not state or line.endswith(f" State={state}")
+        ):  # cut off there: IDLE may have been IDLE+DRAIN
             parsed.problems.append(f"{where}:{number}: not a line of `scontrol -o show node`: {line[:60]!r}")
             continue
-        flags = [part for part in state.replace("*", "+NOT_RESPONDING").split("+") if part not in _HARMLESS or part == state]
+        flags = [
+            part for part in state.replace("*", "+NOT_RESPONDING").split("+") if part not in _HARMLESS or part == state
+        ]
         parsed.saw("slurm.node.state", match[1], "+".join(flags), "text", f"{where}:{number}", reason or None)
         version = _field(fields, "Version")
         if version:  # a node that never registered has none
@@ -83,7 +87,9 @@ def ping(text: str, where: str) -> Parsed:
     if match is None:
         parsed.problems.append(f"{where}: not an answer of `scontrol ping`: {text[:60]!r}")
     else:
-        parsed.saw("slurm.controller.primary", "job", match[1], "text", f"{where}:{text[:match.start()].count(chr(10)) + 1}")
+        parsed.saw(
+            "slurm.controller.primary", "job", match[1], "text", f"{where}:{text[: match.start()].count(chr(10)) + 1}"
+        )
     return parsed
 
 
@@ -112,7 +118,13 @@ def launch_errors(text: str, where: str) -> Parsed:
     for number, line in enumerate(text.splitlines(), start=1):
         for pattern in _LAUNCH:
             if match := pattern.search(line):
-                parsed.saw("slurm.launch.error", match["node"], match["why"].strip() or "node failure", "text",
-                           f"{where}:{number}", match.groupdict().get("task"))
+                parsed.saw(
+                    "slurm.launch.error",
+                    match["node"],
+                    match["why"].strip() or "node failure",
+                    "text",
+                    f"{where}:{number}",
+                    match.groupdict().get("task"),
+                )
                 break
     return parsed

@@ -40,8 +40,11 @@ _UNPRINTED = {"Prolog": "PrologFlags", "Epilog": "EpilogMsgTime"}
 
 def derive(parsed: Parsed) -> None:
     """Adds slurm.audit.* to `parsed`."""
-    config = {one.quantity.removeprefix("slurm.config."): one for one in parsed.observations
-              if one.quantity.startswith("slurm.config.")}
+    config = {
+        one.quantity.removeprefix("slurm.config."): one
+        for one in parsed.observations
+        if one.quantity.startswith("slurm.config.")
+    }
     for key, (quantity, unit, reading) in _AUDIT.items():
         if key in config:
             one = config[key]
@@ -68,7 +71,19 @@ def _mpi(parsed: Parsed, default: Observation | None) -> None:
     there = next((one for one in parsed.observations if one.quantity == "slurm.mpi.plugins"), None)
     if default is None or there is None or not isinstance(there.value, list):
         return
-    parsed.saw("slurm.audit.mpi_default_there", "job", str(default.value) in there.value, "flag", there.evidence,
-               f"MpiDefault = {default.value}; there are {', '.join(there.value)}")
-    parsed.saw("slurm.audit.pmix", "job", any(plugin.startswith("pmix") for plugin in there.value), "flag", there.evidence,
-               f"there are {', '.join(there.value)}")
+    parsed.saw(
+        "slurm.audit.mpi_default_there",
+        "job",
+        str(default.value) in there.value,
+        "flag",
+        there.evidence,
+        f"MpiDefault = {default.value}; there are {', '.join(there.value)}",
+    )
+    parsed.saw(
+        "slurm.audit.pmix",
+        "job",
+        any(plugin.startswith("pmix") for plugin in there.value),
+        "flag",
+        there.evidence,
+        f"there are {', '.join(there.value)}",
+    )

@@ -101,8 +101,14 @@ def same_type(parsed: Parsed, run: Run) -> None:
         if writer in types and reader in types:
             one, other = types[writer], types[reader]
             known = one.value is not None and other.value is not None  # two unknowns are not one type
-            parsed.saw("smoke.fs.pair.same_type", f"{writer}->{reader}", one.value == other.value if known else None, "flag",
-                       f"{one.evidence}, {other.evidence}", f"{one.value} and {other.value}")
+            parsed.saw(
+                "smoke.fs.pair.same_type",
+                f"{writer}->{reader}",
+                one.value == other.value if known else None,
+                "flag",
+                f"{one.evidence}, {other.evidence}",
+                f"{one.value} and {other.value}",
+            )
 
 
 def two_jobs_at_once(parsed: Parsed) -> None:
@@ -110,16 +116,28 @@ def two_jobs_at_once(parsed: Parsed) -> None:
     seen = {(one.quantity.removeprefix("smoke."), one.subject): one for one in parsed.observations}
     for node in by_subject(parsed, "smoke.second_job.openable"):
         if ("first_job.outlasted", node) not in seen:
-            parsed.saw("smoke.jobs.distinct_gpus", node, None, "count", seen["second_job.openable", node].evidence,
-                       "the first job was not there until the second had ended")
+            parsed.saw(
+                "smoke.jobs.distinct_gpus",
+                node,
+                None,
+                "count",
+                seen["second_job.openable", node].evidence,
+                "the first job was not there until the second had ended",
+            )
             continue
-        first, second = ({what: seen.get((f"{job}_job.{what}", node)) for what in ("gpu", "openable", "denied")}
-                         for job in ("first", "second"))
+        first, second = (
+            {what: seen.get((f"{job}_job.{what}", node)) for what in ("gpu", "openable", "denied")}
+            for job in ("first", "second")
+        )
         evidence = ", ".join(one.evidence for one in (first["gpu"], second["gpu"]) if one is not None)
-        gpus = sorted({str(one.value) for one in (first["gpu"], second["gpu"]) if one is not None and one.value is not None})
+        gpus = sorted(
+            {str(one.value) for one in (first["gpu"], second["gpu"]) if one is not None and one.value is not None}
+        )
         parsed.saw("smoke.jobs.distinct_gpus", node, len(gpus), "count", evidence, ", ".join(gpus) or "none")
         refused = _common(first["openable"], second["denied"]) | _common(second["openable"], first["denied"])
-        parsed.saw("smoke.jobs.refused_gpus", node, len(refused), "count", evidence, ", ".join(sorted(refused)) or "none")
+        parsed.saw(
+            "smoke.jobs.refused_gpus", node, len(refused), "count", evidence, ", ".join(sorted(refused)) or "none"
+        )
 
 
 def _common(one: Observation | None, other: Observation | None) -> set[str]:
@@ -129,14 +147,24 @@ def _common(one: Observation | None, other: Observation | None) -> set[str]:
 
 def spread_of_gpus(parsed: Parsed) -> None:
     """smoke.compute.spread: from the slowest GPU of all nodes to the fastest, as a share of their median; both are named."""
-    told = [(float(one.value), one) for several in by_subject(parsed, "smoke.compute.gpu.tflops").values() for one in several
-            if isinstance(one.value, int | float)]
+    told = [
+        (float(one.value), one)
+        for several in by_subject(parsed, "smoke.compute.gpu.tflops").values()
+        for one in several
+        if isinstance(one.value, int | float)
+    ]
     if len(told) < 2:
         return
     (low, slowest), (high, fastest) = min(told, key=lambda item: item[0]), max(told, key=lambda item: item[0])
     middle = statistics.median(speed for speed, _ in told)
-    parsed.saw("smoke.compute.spread", "job", round((high - low) / middle, 4) if middle > 0 else None, "share", slowest.evidence,
-               f"{len(told)} devices: {slowest.subject} {low:.4g}, median {middle:.4g}, {fastest.subject} {high:.4g} TFLOP/s")
+    parsed.saw(
+        "smoke.compute.spread",
+        "job",
+        round((high - low) / middle, 4) if middle > 0 else None,
+        "share",
+        slowest.evidence,
+        f"{len(told)} devices: {slowest.subject} {low:.4g}, median {middle:.4g}, {fastest.subject} {high:.4g} TFLOP/s",
+    )
 
 
 def slowest_of_nodes(parsed: Parsed, run: Run) -> None:
@@ -167,14 +195,23 @@ def warned_before_it_began(parsed: Parsed) -> None:
     ended = next(iter(by_subject(parsed, "smoke.warning.ExitCode").get("job", [])), None)
     told = any(one.value is not None for one in by_subject(parsed, "smoke.time_limit.warned").get("job", []))
     if ended is not None and ended.value == "0:10" and not told:
-        parsed.saw("smoke.time_limit.warned", "job", True, "flag", ended.evidence, "the signal came before the script had begun")
+        parsed.saw(
+            "smoke.time_limit.warned",
+            "job",
+            True,
+            "flag",
+            ended.evidence,
+            "the signal came before the script had begun",
+        )
 
 
 def array_indices(parsed: Parsed) -> None:
     told = by_subject(parsed, "smoke.array.index").get("job", [])
     if told:
         indices = sorted(str(one.value) for one in told)
-        parsed.saw("smoke.array.indices", "job", " ".join(indices), "text", f"{told[0].evidence} to {told[-1].evidence}")
+        parsed.saw(
+            "smoke.array.indices", "job", " ".join(indices), "text", f"{told[0].evidence} to {told[-1].evidence}"
+        )
 
 
 def dependency_and_latency(parsed: Parsed) -> None:

@@ -30,7 +30,7 @@ def parse(text: str, where: str, node: str) -> Parsed:
         return parsed
     names = [cell for cell in lines[header].split() if _NAME.fullmatch(cell)]
     paths: dict[str, dict[str, str]] = {}
-    for line in lines[header + 1:]:
+    for line in lines[header + 1 :]:
         row, *cells = line.split() or [""]
         if row in names and len(cells) >= len(names) and all(_PATH.fullmatch(cell) for cell in cells[: len(names)]):
             paths[row] = dict(zip(names, cells, strict=False))
@@ -41,14 +41,26 @@ def parse(text: str, where: str, node: str) -> Parsed:
     if lost:
         return _unreadable(parsed, where, node, evidence, f"cut off: nothing about {', '.join(lost[:3])}")
     between = sorted({paths[one][other] for one in gpus for other in gpus if one != other})
-    unlikely = [f"{gpu} to {nic}: {paths[gpu][nic]}" for gpu in gpus for nic in nics if paths[gpu][nic] not in NEAR_FIRST]
+    unlikely = [
+        f"{gpu} to {nic}: {paths[gpu][nic]}" for gpu in gpus for nic in nics if paths[gpu][nic] not in NEAR_FIRST
+    ]
     if unlikely or not gpus:
-        return _unreadable(parsed, where, node, evidence, f"no path between a GPU and a NIC: {', '.join(unlikely[:3]) or 'no GPU'}")
+        return _unreadable(
+            parsed, where, node, evidence, f"no path between a GPU and a NIC: {', '.join(unlikely[:3]) or 'no GPU'}"
+        )
     nearest = {gpu: min((paths[gpu][nic] for nic in nics), key=NEAR_FIRST.index, default=None) for gpu in gpus}
-    beside = [f"{gpu} {' '.join(legend[nic] for nic in nics if paths[gpu][nic] == path)} {path}"
-              for gpu, path in nearest.items() if path]
-    parsed.saw("discovery.topology", node, f"{len(gpus)} GPUs, {'/'.join(between) or 'alone'} between them; nearest NICs: "
-               f"{', '.join(beside) or 'none'}", "text", evidence)
+    beside = [
+        f"{gpu} {' '.join(legend[nic] for nic in nics if paths[gpu][nic] == path)} {path}"
+        for gpu, path in nearest.items()
+        if path
+    ]
+    parsed.saw(
+        "discovery.topology",
+        node,
+        f"{len(gpus)} GPUs, {'/'.join(between) or 'alone'} between them; nearest NICs: {', '.join(beside) or 'none'}",
+        "text",
+        evidence,
+    )
     worst = max(nearest, key=lambda gpu: NEAR_FIRST.index(nearest[gpu] or "SYS"))
     if nics:
         parsed.saw("discovery.topology.nic", node, nearest[worst], "text", evidence, worst)

@@ -24,5 +24,9 @@ def action(number: int) -> str | None:
 
 def classes() -> list[tuple[str, tuple[int, ...]]]:
     """(what it asks for, its Xids), for the documentation."""
-    return [*_ACTIONS.items(), ("nothing for the node: the program that caused it fails", _RESTART_APPLICATION),
-            ("nothing", _IGNORE), ("nothing: it follows an earlier one", _FOLLOWER)]
+    return [
+        *_ACTIONS.items(),
+        ("nothing for the node: the program that caused it fails", _RESTART_APPLICATION),
+        ("nothing", _IGNORE),
+        ("nothing: it follows an earlier one", _FOLLOWER),
+    ]

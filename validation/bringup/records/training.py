@@ -24,9 +24,23 @@ class RunArgs(Versioned):
     """
 
     STRATEGY: ClassVar[frozenset[str]] = frozenset(
-        {"schema_version", "entrypoint", "strategy", "nodes", "ranks_per_node", "world_size", "per_device_batch",
-         "gradient_accumulation", "reshard_after_forward", "reduce_dtype", "cpu_offload", "activation_checkpointing", "save_steps",
-         "rehearse_resume", "timeout_s"}
+        {
+            "schema_version",
+            "entrypoint",
+            "strategy",
+            "nodes",
+            "ranks_per_node",
+            "world_size",
+            "per_device_batch",
+            "gradient_accumulation",
+            "reshard_after_forward",
+            "reduce_dtype",
+            "cpu_offload",
+            "activation_checkpointing",
+            "save_steps",
+            "rehearse_resume",
+            "timeout_s",
+        }
     )
 
     entrypoint: str
@@ -131,7 +145,9 @@ class ObservedStrategy(Record):
     placements: list[str]
     mesh: list[list[int]] | None  # rows are shard groups, columns replicate
     mesh_dims: list[str] | None
-    reshard_after_forward: bool | None  # of the decoder layers' groups; null where none is sharded, or where they differ
+    reshard_after_forward: (
+        bool | None
+    )  # of the decoder layers' groups; null where none is sharded, or where they differ
     master_dtype: str  # of the parameters as stored
     compute_dtype: str | None  # what the first linear layer gave out in the first step; null: no step was made
     reduce_dtype: str  # of gradients between ranks
@@ -164,9 +180,11 @@ class ObservedStrategy(Record):
         pairs = [(name, getattr(asked, name), getattr(self, name)) for name in names]
         if self.recomputed_layers is not None:
             wanted = self.decoder_layers if asked.activation_checkpointing else 0
-            pairs += [("compute_dtype", asked.compute_dtype, self.compute_dtype),
-                      ("loss_dtype", "float32", self.loss_dtype),
-                      (f"recomputed layers of {self.decoder_layers}", wanted, self.recomputed_layers)]
+            pairs += [
+                ("compute_dtype", asked.compute_dtype, self.compute_dtype),
+                ("loss_dtype", "float32", self.loss_dtype),
+                (f"recomputed layers of {self.decoder_layers}", wanted, self.recomputed_layers),
+            ]
         return [f"{name}: asked {wanted}, observed {seen}" for name, wanted, seen in pairs if wanted != seen]
 
 
@@ -188,7 +206,9 @@ class Checkpoint(Versioned):
     strategy: str
     recipe: dict[str, Any]  # RunArgs without what may differ between strategies: who resumes has to have the same
     files: list[CheckpointFile]
-    fingerprints: dict[str, int]  # parameter or optimizer tensor -> its bits, summed so that sharding makes no difference
+    fingerprints: dict[
+        str, int
+    ]  # parameter or optimizer tensor -> its bits, summed so that sharding makes no difference
     scheduler: dict[str, Any]
     loss: list[float]  # of every step so far
     grad_norm: list[float]
@@ -211,7 +231,9 @@ class CheckpointTimes(Record):
     write_gib_per_s: float | None
     read_s: float | None  # null when none was read
     read_gib_per_s: float | None
-    compared: int | None = Field(ge=0)  # tensors that were compared with what was saved, over all ranks; null when none was read
+    compared: int | None = Field(
+        ge=0
+    )  # tensors that were compared with what was saved, over all ranks; null when none was read
     differing: int | None = Field(ge=0)
 
 
@@ -279,7 +301,9 @@ class TrainMetrics(Versioned):
     flops_per_token_causal: NonNegative | None = None  # half of the attention square
     flops_per_token_linear: NonNegative | None = None  # no attention
     mfu_causal: NonNegative | None = None
-    steps_s: list[float] | None = None  # each step of the steady window, until its last rank; null: older than the measurement
+    steps_s: list[float] | None = (
+        None  # each step of the steady window, until its last rank; null: older than the measurement
+    )
     rank_times_s: RankTimes | None = None
     straggler: Straggler | None = None  # null with one rank
     transport: str | None = None  # between hosts, by the bytes that left them: tcp:eth0; under nccl its own log says it
@@ -291,8 +315,11 @@ class TrainMetrics(Versioned):
 
     @model_validator(mode="after")
     def _one_value_per_rank(self) -> TrainMetrics:
-        ranks = {"world_size": self.world_size, "observed.hosts": len(self.observed.hosts),
-                 "parameter_checksums": len(self.parameter_checksums)}
+        ranks = {
+            "world_size": self.world_size,
+            "observed.hosts": len(self.observed.hosts),
+            "parameter_checksums": len(self.parameter_checksums),
+        }
         if self.rank_times_s is not None:
             ranks |= {f"rank_times_s.{name}": len(values) for name, values in self.rank_times_s}
         if len(set(ranks.values())) != 1:

@@ -12,8 +12,12 @@ from bringup.verbs.verb import Verbs
 
 
 def add(verbs: Verbs) -> None:
-    one = verbs.add_parser("explain", help="what went wrong in a run: first causes, signs in the logs, what to run next")
-    one.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="results folders, of a phase or of a whole playbook")
+    one = verbs.add_parser(
+        "explain", help="what went wrong in a run: first causes, signs in the logs, what to run next"
+    )
+    one.add_argument(
+        "runs", nargs="+", type=Path, metavar="RUN", help="results folders, of a phase or of a whole playbook"
+    )
     one.set_defaults(verb=_explain)
 
 

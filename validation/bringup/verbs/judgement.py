@@ -29,7 +29,11 @@ def _judge(arguments: argparse.Namespace) -> int:
         profile = None if arguments.profile is None else load_profile(arguments.profile)
         try:
             code = judge_and_show(folder, profile)
-        except (profiles.ProfileError, runs.RunError, RecordError) as error:  # the other folders are judged all the same
+        except (
+            profiles.ProfileError,
+            runs.RunError,
+            RecordError,
+        ) as error:  # the other folders are judged all the same
             print(f"bringup: {report.plain(str(error))}", file=sys.stderr)
             code = CANNOT_TELL
         worst = 1 if 1 in (worst, code) else max(worst, code)

@@ -17,9 +17,12 @@ def add(verbs: Verbs) -> None:
     one.add_argument("phases", nargs="*", metavar="PHASE", help=f"default: all ({', '.join(PHASES)})")
     one.add_argument("--nodes", type=int, help="how many nodes (default: all nodes of the default partition)")
     one.add_argument("--nodelist", help="which nodes: n[0-3]")
-    one.add_argument("--profile", default=from_environment(),
-                     help="name or .yaml path (default: $BRINGUP_PROFILE, here %(default)s)")
-    one.add_argument("--resume", type=Path, metavar="FOLDER", help="continue an earlier playbook run: what passed is not repeated")
+    one.add_argument(
+        "--profile", default=from_environment(), help="name or .yaml path (default: $BRINGUP_PROFILE, here %(default)s)"
+    )
+    one.add_argument(
+        "--resume", type=Path, metavar="FOLDER", help="continue an earlier playbook run: what passed is not repeated"
+    )
     one.set_defaults(verb=_run)
 
     one = verbs.add_parser("why", help="why a job waits, or how it ended, in plain words")
@@ -28,9 +31,16 @@ def add(verbs: Verbs) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    return pipeline.run(pipeline.Request(
-        nodes=arguments.nodes, nodelist=arguments.nodelist, profile=load_profile(arguments.profile),
-        profile_name=profiles.portable(arguments.profile), phases=arguments.phases, resume=arguments.resume))
+    return pipeline.run(
+        pipeline.Request(
+            nodes=arguments.nodes,
+            nodelist=arguments.nodelist,
+            profile=load_profile(arguments.profile),
+            profile_name=profiles.portable(arguments.profile),
+            phases=arguments.phases,
+            resume=arguments.resume,
+        )
+    )
 
 
 def _why(arguments: argparse.Namespace) -> int:

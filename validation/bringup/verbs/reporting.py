@@ -16,11 +16,17 @@ NAME = "report.html"
 def add(verbs: Verbs) -> None:
     one = verbs.add_parser("report", help="one HTML page of a playbook or of runs; JUnit, Prometheus, drain commands")
     one.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="a playbook's folder, or folders of runs")
-    one.add_argument("-o", "--output", type=Path, metavar="FILE", help=f"the page (default: {NAME} in the folder, when it is one)")
+    one.add_argument(
+        "-o", "--output", type=Path, metavar="FILE", help=f"the page (default: {NAME} in the folder, when it is one)"
+    )
     one.add_argument("--junit", type=Path, metavar="FILE", help="also JUnit XML, a test case per verdict")
-    one.add_argument("--prometheus", type=Path, metavar="FILE", help="also gauges for node_exporter's textfile collector (.prom)")
+    one.add_argument(
+        "--prometheus", type=Path, metavar="FILE", help="also gauges for node_exporter's textfile collector (.prom)"
+    )
     one.add_argument("--profile", help="judge against this profile instead of the one that each run was opened with")
-    one.add_argument("--apply", action="store_true", help="run the printed scontrol commands: drain the nodes that failed")
+    one.add_argument(
+        "--apply", action="store_true", help="run the printed scontrol commands: drain the nodes that failed"
+    )
     one.set_defaults(verb=_report)
 
 
@@ -40,8 +46,10 @@ def _report(arguments: argparse.Namespace) -> int:
     proposed = drain.proposals(gathered.judged)
     for one in proposed:
         print(one.line)
-    print(f"{report.MARK[gathered.outcome]}: {report.counted(gathered.verdicts)}"
-          + (f"; not run: {', '.join(gone.phase for gone in gathered.absent)}" if gathered.absent else ""))
+    print(
+        f"{report.MARK[gathered.outcome]}: {report.counted(gathered.verdicts)}"
+        + (f"; not run: {', '.join(gone.phase for gone in gathered.absent)}" if gathered.absent else "")
+    )
     if arguments.apply and not _applied(proposed):
         return CANNOT_TELL
     return gathered.outcome.exit_code

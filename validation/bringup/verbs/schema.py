@@ -11,7 +11,9 @@ from bringup.verbs.verb import Verbs
 
 def add(verbs: Verbs) -> None:
     one = verbs.add_parser("schema", help="write the JSON Schema of every record, for other readers of results")
-    one.add_argument("folder", nargs="?", type=Path, default=schemas.FOLDER, metavar="FOLDER", help="default: validation/schemas")
+    one.add_argument(
+        "folder", nargs="?", type=Path, default=schemas.FOLDER, metavar="FOLDER", help="default: validation/schemas"
+    )
     one.set_defaults(verb=_schema)
 
 

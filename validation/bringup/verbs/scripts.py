@@ -25,7 +25,9 @@ def add(verbs: Verbs) -> None:
     one = verbs.add_parser("pairs", help="(phase scripts) which pairs of nodes to measure: a round per line")
     one.add_argument("--nodes", default="")
     one.add_argument("--here", help="nodes that are there now; pairs with others are left out")
-    one.add_argument("--files", action="store_true", help="instead: the rounds of the file coherence, as coherence.py reads them")
+    one.add_argument(
+        "--files", action="store_true", help="instead: the rounds of the file coherence, as coherence.py reads them"
+    )
     one.add_argument("--again", type=Path, help="instead: the pairs of this run that should be measured once more")
     one.set_defaults(verb=_pairs)
 
@@ -36,7 +38,9 @@ def add(verbs: Verbs) -> None:
     one.add_argument("--ranks-per-node", type=natural, help="default: one per GPU")
     one.add_argument("--profile", default=from_environment())
     one.add_argument("--results", type=Path, help="folder of the runs (default: the phase's own)")
-    one.add_argument("--argv", nargs=argparse.REMAINDER, default=[], help="last: the script's own arguments, to be recorded")
+    one.add_argument(
+        "--argv", nargs=argparse.REMAINDER, default=[], help="last: the script's own arguments, to be recorded"
+    )
     one.set_defaults(verb=_open)
 
     one = verbs.add_parser("close", help="(phase scripts) close a run, judge it, write report.md")
@@ -79,9 +83,15 @@ def _pairs(arguments: argparse.Namespace) -> int:
     for met in played:
         print(tournament.say(met))
     exercised, possible = sum(map(len, played)), len(nodes) * (len(nodes) - 1) // 2
-    print(f"{len(planned)} round(s), {exercised} of {possible} pairs; not exercised: {possible - exercised} "
-          + ("(BRINGUP_PAIR_ROUNDS=all measures every pair)" if here.issuperset(nodes)
-             else f"(not there: {', '.join(sorted(set(nodes) - here))})"), file=sys.stderr)
+    print(
+        f"{len(planned)} round(s), {exercised} of {possible} pairs; not exercised: {possible - exercised} "
+        + (
+            "(BRINGUP_PAIR_ROUNDS=all measures every pair)"
+            if here.issuperset(nodes)
+            else f"(not there: {', '.join(sorted(set(nodes) - here))})"
+        ),
+        file=sys.stderr,
+    )
     return 0
 
 
@@ -89,9 +99,14 @@ def _open(arguments: argparse.Namespace) -> int:
     if arguments.phase not in PHASES:
         raise ValueError(f"no phase is called {arguments.phase!r}; there are {', '.join(PHASES)}")
     folder = runs.open_run(
-        PHASES[arguments.phase], nodes=hostlist.expand(arguments.nodes), gpus_per_node=arguments.gpus_per_node,
+        PHASES[arguments.phase],
+        nodes=hostlist.expand(arguments.nodes),
+        gpus_per_node=arguments.gpus_per_node,
         ranks_per_node=arguments.gpus_per_node if arguments.ranks_per_node is None else arguments.ranks_per_node,
-        profile=load_profile(arguments.profile), argv=[PHASES[arguments.phase].script, *arguments.argv], results=arguments.results)
+        profile=load_profile(arguments.profile),
+        argv=[PHASES[arguments.phase].script, *arguments.argv],
+        results=arguments.results,
+    )
     print(folder)
     return 0
 

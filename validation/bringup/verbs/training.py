@@ -12,11 +12,20 @@ from bringup.verbs.verb import Verbs
 
 
 def add(verbs: Verbs) -> None:
-    one = verbs.add_parser("compare", help="training runs side by side; refuses unlike ones; --baseline: is it slower than it was?")
+    one = verbs.add_parser(
+        "compare", help="training runs side by side; refuses unlike ones; --baseline: is it slower than it was?"
+    )
     one.add_argument("runs", nargs="*", type=Path, metavar="RUN")
-    one.add_argument("--baseline", nargs="+", type=Path, metavar="RUN",
-                     help="earlier runs with the same arguments, best 5 of each: regression (exit 1), none (0), cannot tell (2)")
-    one.add_argument("--plot", type=Path, metavar="PATH", help="draw: a new folder of pictures, or one sheet (.png, .svg, .pdf)")
+    one.add_argument(
+        "--baseline",
+        nargs="+",
+        type=Path,
+        metavar="RUN",
+        help="earlier runs with the same arguments, best 5 of each: regression (exit 1), none (0), cannot tell (2)",
+    )
+    one.add_argument(
+        "--plot", type=Path, metavar="PATH", help="draw: a new folder of pictures, or one sheet (.png, .svg, .pdf)"
+    )
     one.add_argument("--markdown", action="store_true", help="a Markdown table")
     one.set_defaults(verb=_compare)
 
@@ -31,8 +40,10 @@ def _compare(arguments: argparse.Namespace) -> int:
     _plot(arguments, arguments.runs)
     wrong = compare.disagreements(rows)
     if wrong:
-        print(f"bringup: the losses of {', '.join(wrong)} do not agree with the base run's: their speed means nothing yet",
-              file=sys.stderr)
+        print(
+            f"bringup: the losses of {', '.join(wrong)} do not agree with the base run's: their speed means nothing yet",
+            file=sys.stderr,
+        )
     return Outcome.FAIL.exit_code if wrong else 0
 
 

@@ -32,7 +32,9 @@ def judge_and_show(folder: Path, profile: profiles.Profile | None) -> int:
     run = runs.load(folder)
     print(report.screen(folder, run, verdicts))
     try:
-        drawn = figures.draw(folder, observations.observations, runs.load_profile(folder) if profile is None else profile)
+        drawn = figures.draw(
+            folder, observations.observations, runs.load_profile(folder) if profile is None else profile
+        )
         written = report.markdown(run, verdicts, observations.observations) + figures.markdown(drawn)
         runs.save_judgement(folder, observations, verdicts, written)
     except OSError as error:  # a read-only copy: the verdict stands, and it is said that no report was written
