@@ -45,6 +45,36 @@ def test_unchecked_is_not_right(name):
     assert value(read(name), "nccl.wrong_values") is None
 
 
+HALF_CHECKED = ["tests-alltoall.txt", "tests-alltoall.json"]
+
+
+@pytest.mark.parametrize("name", HALF_CHECKED)
+def test_a_half_in_place_that_is_never_checked_leaves_the_checked_half_its_word(name):
+    parsed = read(name, "alltoall_perf")
+    assert parsed.problems == []
+    assert [value(parsed, f"nccl.{what}") for what in ("ranks", "hosts", "devices", "wrong_values")] == [8, 1, 8, 0]
+    assert value(parsed, "nccl.all_to_all.busbw@4MiB") == pytest.approx(61.84)
+    assert value(read(name, "sendrecv_perf"), "nccl.wrong_values") == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "checked", "instead", "found"),
+    [
+        ("tests-alltoall.txt", " 31.14       0", " 31.14    N/A", None),  # one of three sizes: neither half
+        ("tests-alltoall.json", '31.14, "nwrong": 0', '31.14, "nwrong": null', None),
+        ("tests-alltoall.txt", " 31.14       0", " 31.14     12", 12),
+        ("tests-alltoall.json", '31.14, "nwrong": 0', '31.14, "nwrong": 12', 12),
+    ],
+)
+def test_a_size_of_which_no_half_was_checked_is_unchecked_and_a_wrong_checked_half_is_wrong(
+    name, checked, instead, found
+):
+    text = (FOLDER / name).read_text()
+    assert text.count(checked) == 1
+    parsed = nccl_tests.parse(text.replace(checked, instead), name, "alltoall_perf", "1-node")
+    assert value(parsed, "nccl.wrong_values") == found
+
+
 @pytest.mark.parametrize("name", ["tests-truncated.json", "tests-truncated.txt"])
 def test_what_is_cut_off_is_a_problem_and_proves_no_right_results(name):
     assert read(name).problems

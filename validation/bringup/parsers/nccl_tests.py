@@ -73,9 +73,16 @@ def _row(
         )
 
 
+def _of_size(halves: Sequence[int | None]) -> int | None:
+    """Wrong values of one size; None when neither half was checked. alltoall_perf and sendrecv_perf never check the half in place,
+    and print N/A (JSON: null) for it."""
+    checked = [count for count in halves if count is not None]
+    return sum(checked) if checked else None
+
+
 def _wrong(parsed: Parsed, subject: str, counts: Sequence[int | None], evidence: str, ended: bool) -> None:
-    """Wrong values found over all sizes. A size that was not checked, or not reached, leaves the whole test unchecked, unless one
-    was wrong."""
+    """Wrong values found, a count per size. A size that was not checked, or not reached, leaves the whole test unchecked, unless
+    one was wrong."""
     found = sum(count for count in counts if count is not None)
     if not counts:
         parsed.saw("nccl.wrong_values", subject, None, "count", evidence, "no size was measured")
@@ -120,7 +127,7 @@ def _json(text: str, where: str, name: str, subject: str) -> Parsed:
             parsed.problems.append(f"{evidence}: not a result: {type(error).__name__}: {str(error)[:80]}")
             continue
         _row(parsed, name, subject, size, numbers, evidence, len(devices) == 1)
-        counts += wrong
+        counts.append(_of_size(wrong))
     ended = "end_time" in document
     _wrong(parsed, subject, counts, where, ended)
     bounds = document.get("out_of_bounds")
@@ -185,7 +192,7 @@ def _text(text: str, where: str, name: str, subject: str) -> Parsed:
             parsed.problems.append(f"{where}:{number}: not a row of nccl-tests: {error}")
             continue
         _row(parsed, name, subject, int(cells[0]), halves, f"{where}:{number}", len(devices) == 1)
-        counts += wrong
+        counts.append(_of_size(wrong))
     bounds = _BOUNDS.search(text)
     _wrong(parsed, subject, counts, where, bounds is not None)
     if bounds is None:
