@@ -27,7 +27,7 @@ def value(parser, text, quantity):
         (slurm.ping, "ping.txt", "slurm.controller.primary", "UP"),
         (slurm.config, "config.txt", "slurm.config.SlurmdTimeout", "12 sec"),
         (exit_code, "job-exit-code.txt", "q", "7:0"),
-        (slurm_audit.mpi_list, "mpi-list.txt", "slurm.mpi.plugins", ["pmix", "none", "cray_shasta", "pmi2"]),
+        (slurm_audit.mpi_list, "mpi-list.txt", "slurm.mpi.plugins", ["pmix", "none", "cray_shasta", "pmi2", "pmix_v4"]),
     ],
 )
 class TestAnAnswer:
@@ -75,7 +75,14 @@ class TestAnAnswer:
             "no",
         ),
         (exit_code, "job-exit-code.txt", "ExitCode=7:0", "ExitCode=0:9", "q", "0:9"),
-        (slurm_audit.mpi_list, "mpi-list.txt", "\tpmix\n", "", "slurm.mpi.plugins", ["none", "cray_shasta", "pmi2"]),
+        (
+            slurm_audit.mpi_list,
+            "mpi-list.txt",
+            "\tpmix\n",
+            "",
+            "slurm.mpi.plugins",
+            ["none", "cray_shasta", "pmi2", "pmix_v4"],
+        ),
     ],
 )
 def test_a_degraded_answer_is_read_as_it_is(parser, file, old, new, quantity, says):
@@ -115,3 +122,15 @@ class TestPrologsOfNewerVersions:
         parsed = slurm.config("ClusterName = x\n", "f")
         slurm_audit.derive(parsed)
         assert [one for one in parsed.observations if "audit" in one.quantity] == []
+
+
+@pytest.mark.parametrize(
+    ("default", "is_there"),
+    [("none", True), ("(null)", True), ("pmix", True), ("pmix_v4", True), ("pmix_v5", False), ("pmi9", False)],
+)
+def test_a_default_mpi_plugin_is_there_when_it_is_listed_or_a_version_of_pmix_or_no_plugin(default, is_there):
+    """Slurm 23.11 and later print (null) for none; versions of pmix stand on a line of their own."""
+    parsed = slurm.config(f"MpiDefault              = {default}\n", "f")
+    parsed.add(slurm_audit.mpi_list(read("mpi-list.txt"), "g"))
+    slurm_audit.derive(parsed)
+    assert {one.quantity: one.value for one in parsed.observations}["slurm.audit.mpi_default_there"] is is_there

@@ -336,7 +336,7 @@ DISCOVERY: tuple[Drill, ...] = (
         gate="discovery.slurm.task_plugin",
         subject="job",
         outcome=Outcome.FAIL,
-        says="task/none",
+        says="TaskPlugin = ",  # task/none; Slurm 24.11 and later print (null) for it
         also=(("discovery.slurm.proctrack", "job"),),
     ),
     _configured(

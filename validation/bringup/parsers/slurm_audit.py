@@ -8,7 +8,8 @@ from collections.abc import Callable
 from bringup.parsers.result import Parsed
 from bringup.records import Observation, Value
 
-_UNSET = ("(null)", "none", "")
+_UNSET = ("(null)", "none", "")  # Slurm 23.11 and later print (null) where earlier versions print none
+_PMIX_VERSIONS = re.compile(r"specific pmix plugin versions available: (\S+)")
 
 
 def _set(value: str) -> bool:
@@ -55,10 +56,13 @@ def derive(parsed: Parsed) -> None:
 
 
 def mpi_list(text: str, where: str) -> Parsed:
-    """`srun --mpi=list`: a plugin per line behind a headline, with srun's prefix in some versions."""
+    """`srun --mpi=list`: a headline, then a plugin per line, then the versions of pmix; srun's prefix in some versions."""
     parsed = Parsed()
     lines = [line.removeprefix("srun:").strip() for line in parsed.whole_lines(text, where)]
     plugins = [line for line in lines if re.fullmatch(r"[a-z][a-z0-9_]*", line)]
+    for line in lines:
+        if match := _PMIX_VERSIONS.match(line):
+            plugins += [version for version in match[1].split(",") if version]
     if plugins and any("MPI" in line for line in lines):
         parsed.saw("slurm.mpi.plugins", "job", plugins, "text", f"{where}:1")
     else:
@@ -67,14 +71,14 @@ def mpi_list(text: str, where: str) -> Parsed:
 
 
 def _mpi(parsed: Parsed, default: Observation | None) -> None:
-    """The default plugin must be among those that are there: a job that says nothing gets it."""
+    """The default plugin must be among those that are there: a job that says nothing gets it. No default needs no plugin."""
     there = next((one for one in parsed.observations if one.quantity == "slurm.mpi.plugins"), None)
     if default is None or there is None or not isinstance(there.value, list):
         return
     parsed.saw(
         "slurm.audit.mpi_default_there",
         "job",
-        str(default.value) in there.value,
+        not _set(str(default.value)) or str(default.value) in there.value,
         "flag",
         there.evidence,
         f"MpiDefault = {default.value}; there are {', '.join(there.value)}",
