@@ -35,6 +35,31 @@ def test_model_file_has_the_published_number_of_parameters(stem: str) -> None:
     assert model.num_parameters() == MODELS[stem]
 
 
+@pytest.mark.parametrize("cuda", [False, True], ids=["cpu", "gpu"])
+@pytest.mark.parametrize("lacking", ["nothing", "compiler", "headers"])
+def test_blocks_are_compiled_only_where_a_compiler_and_the_headers_of_python_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cuda: bool, lacking: str
+) -> None:
+    import fast
+
+    for name in () if lacking == "compiler" else ("g++", "gcc"):
+        (tmp_path / name).touch(mode=0o755)
+    (tmp_path / "include").mkdir()
+    if lacking != "headers":
+        (tmp_path / "include/Python.h").touch()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.setattr("sysconfig.get_path", lambda name: str(tmp_path / name))
+    monkeypatch.setattr("sys.prefix", "/plain/path")
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: object())  # triton is there
+    monkeypatch.setattr(fast.group, "CUDA", cuda)
+    chosen = fast._compile()
+    assert chosen.on == (lacking == "nothing")
+    words = {"nothing": "fuses", "compiler": "gcc or clang" if cuda else "g++", "headers": "Python.h"}
+    assert words[lacking] in chosen.why
+
+
 def test_every_model_file_is_tested() -> None:
     assert {path.stem for path in (ROOT / "training" / "models").glob("*.json")} == set(MODELS)
 

@@ -9,9 +9,12 @@ from __future__ import annotations
 import gc
 import importlib.util
 import json
+import os
 import shutil
 import sys
+import sysconfig
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import group
@@ -61,15 +64,27 @@ def choose(args: Args) -> tuple[Args, list[Tuning]]:
 
 def _compile() -> Tuning:
     why = "fuses elementwise kernels; in the second step, once for all blocks: seconds, not minutes"
-    if not group.CUDA and shutil.which("g++") is None:
-        return Tuning(what=COMPILE, on=False, why="needs g++ on a CPU, and there is none")
+    lacking = _not_installed()
+    if lacking is not None:
+        return Tuning(what=COMPILE, on=False, why=lacking)
     if not group.CUDA and " " in sys.prefix:
         return Tuning(
             what=COMPILE, on=False, why="torch links its CPU kernels by a path, and breaks it at the space in this one"
         )
-    if group.CUDA and importlib.util.find_spec("triton") is None:
-        return Tuning(what=COMPILE, on=False, why="needs triton, which is not installed")
     return Tuning(what=COMPILE, on=True, why=why)
+
+
+def _not_installed() -> str | None:
+    """What compiling needs and this node has not: a compiler and Python.h on a CPU and, for the stubs of Triton, on a GPU too."""
+    if group.CUDA and importlib.util.find_spec("triton") is None:
+        return "needs triton, which is not installed"
+    compilers = ("gcc", "clang") if group.CUDA else ("g++",)
+    if not os.environ.get("CC" if group.CUDA else "CXX") and not any(map(shutil.which, compilers)):
+        return f"needs {' or '.join(compilers)}, and there is none on this node"
+    header = Path(sysconfig.get_path("include")) / "Python.h"
+    if not header.is_file():
+        return f"needs {header}, and there is none on this node (package python3-dev or python3-devel)"
+    return None
 
 
 def _liger(args: Args, compiled: bool) -> Tuning:
