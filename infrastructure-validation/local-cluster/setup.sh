@@ -1,8 +1,10 @@
 #!/bin/bash
-# Installs what the local cluster needs on Debian 12. Does nothing when all of it is there.
+# Installs what the local cluster needs on Debian (12 and later) and Ubuntu (24.04; from universe). Does nothing when all of it
+# is there. On other systems it installs nothing, and says what is not there.
 set -euo pipefail
 
 PACKAGES=(slurmctld slurmd slurm-client munge iproute2 nftables util-linux python3-venv shellcheck faketime)
+COMMANDS=(slurmctld slurmd sinfo munged ip nft unshare flock shellcheck faketime) # what they bring, where there is no dpkg
 DAEMONS=(slurmctld slurmd munge)
 POLICY=/usr/sbin/policy-rc.d
 
@@ -10,7 +12,13 @@ say() { echo "setup: $*" >&2; }
 installed() { [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" = installed ]; }
 
 if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
-  say "this is no Debian system; install Slurm (slurmctld, slurmd, clients), munge, iproute2, nftables, shellcheck and faketime by hand"
+  lacking=()
+  for command in "${COMMANDS[@]}"; do
+    PATH=$PATH:/usr/sbin:/sbin command -v "$command" >/dev/null || lacking+=("$command")
+  done
+  [ ${#lacking[@]} -gt 0 ] || exit 0
+  say "not found: ${lacking[*]}; this is not a Debian system: install Slurm (slurmctld, slurmd, clients), munge, iproute2, nftables," \
+    "util-linux, shellcheck and faketime by hand"
   exit 2
 fi
 

@@ -372,8 +372,9 @@ def test_it_runs_from_a_path_with_a_space(readable_copy: Path) -> None:
 
 
 def test_it_runs_without_root(readable_copy: Path) -> None:
-    nobody = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "env", "HOME=/nonexistent")
-    cluster = Cluster(None, readable_copy, nobody if os.geteuid() == 0 else ())
+    # not the user nobody: Slurm 26.05 refuses it as SlurmUser
+    somebody = ("setpriv", "--reuid=1", "--regid=1", "--clear-groups", "env", "HOME=/nonexistent")
+    cluster = Cluster(None, readable_copy, somebody if os.geteuid() == 0 else ())
     try:
         assert "are not confined: not run by root" in cluster.up().stdout
         assert cluster.sh("printenv", "BRINGUP_PROFILE").stdout == "local-cpu-unconfined\n"
