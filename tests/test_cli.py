@@ -174,3 +174,20 @@ def test_a_profile_that_was_changed_since_the_run_was_opened_is_refused(tmp_path
     assert code == 2
     assert "changed since the run was opened" in err
     assert call(capsys, "judge", str(folder), "--profile", "local-cpu")[0] == 0
+
+
+@pytest.mark.parametrize(("shell", "code"), [("", 2), ("trap '' HUP; ", 0)], ids=["a terminal", "nohup"])
+def test_a_closed_terminal_ends_a_run_unless_it_was_started_with_nohup(tmp_path, shell, code):
+    """The verb closes its own terminal (SIGHUP) while it works."""
+    script = (
+        "import os, signal, sys\n"
+        "from bringup import cli, drills\n"
+        "drills.listed = lambda: os.kill(os.getpid(), signal.SIGHUP) or 'done'\n"
+        "sys.exit(cli.main(['drill', '--list']))\n"
+    )
+    done = subprocess.run(
+        ["bash", "-c", f'{shell}exec "$0" -c "$1"', sys.executable, script], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (
+        (0, "done\n", "") if code == 0 else (2, "", "bringup: interrupted\n")
+    )

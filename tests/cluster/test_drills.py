@@ -70,7 +70,8 @@ def test_the_fault_is_found_on_the_right_subject(request: pytest.FixtureRequest,
 def test_a_drill_run_that_is_interrupted_leaves_no_cluster_and_goes_on_where_it_was():
     def started(*arguments: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [*BRINGUP, "drill", *arguments],
+            # env: a pytest that was started with nohup or in the background ignores SIGINT, and so would its children
+            ["env", "--default-signal=INT", *BRINGUP, "drill", *arguments],
             cwd=CHECKOUT,
             env={**os.environ, "BRINGUP_RUN_NAME": name},
             stdout=subprocess.PIPE,

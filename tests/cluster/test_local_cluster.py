@@ -143,10 +143,17 @@ def test_sh_keeps_the_folder_the_exit_code_and_the_input(cluster: Cluster) -> No
 
 
 def test_a_step_can_have_a_terminal(cluster: Cluster) -> None:
-    done = subprocess.run(
-        ["script", "-qec", "./cluster sh srun --pty tty", "/dev/null"],
-        cwd=(CHECKOUT / PROGRAM).parent, env=cluster.environment(), capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+    # a standard input that stays open: at its end script(1) types an end of file into the terminal, which may echo it
+    reader, writer = os.pipe()
+    try:
+        done = subprocess.run(
+            ["script", "-qec", "./cluster sh srun --pty tty", "/dev/null"],
+            cwd=(CHECKOUT / PROGRAM).parent, env=cluster.environment(), stdin=reader, capture_output=True, text=True,
+            timeout=60, check=False,
+        )  # fmt: skip
+    finally:
+        os.close(reader)
+        os.close(writer)
     assert done.stdout.strip() == "/dev/pts/0"
 
 

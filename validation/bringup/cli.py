@@ -27,7 +27,10 @@ def main(argv: list[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, _stop)
+            if (
+                signal.getsignal(number) is not signal.SIG_IGN
+            ):  # nohup: whoever ignores a signal for us wants it ignored
+                signal.signal(number, _stop)
     try:
         verb: Callable[[argparse.Namespace], int] = arguments.verb
         return verb(arguments)
