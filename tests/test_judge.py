@@ -80,6 +80,18 @@ def test_a_run_that_was_never_closed_is_incomplete_however_good_the_rest_is(tmp_
     assert failing_subjects(verdicts) == {"job"}
 
 
+def test_why_a_script_opened_no_run_is_said_where_the_run_is_judged_again(tmp_path, monkeypatch):
+    folder = discovery(tmp_path, monkeypatch, close=False)
+    (folder / runs.NOT_OPENED).write_text(
+        "discovery.sbatch ended before it opened a run: no Python environment at /x\n"
+    )
+    verdicts = judged(folder)
+    assert verdicts.outcome is Outcome.INCOMPLETE
+    closed = next(v for v in verdicts.verdicts if v.gate == "run.closed")
+    assert "no Python environment at /x" in (closed.cause or "")
+    assert closed.evidence == f"{runs.NOT_OPENED}:1"
+
+
 def test_a_node_that_did_not_answer_is_incomplete_and_named(tmp_path, monkeypatch):
     folder = discovery(tmp_path, monkeypatch)
     inventory = folder / "raw/inventory.jsonl"

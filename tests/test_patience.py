@@ -125,3 +125,19 @@ def test_a_script_of_a_killed_run_is_waited_for(tmp_path, monkeypatch):
 
 def test_nothing_left_behind_is_not_waited_for(tmp_path: Path):
     launch.wait_for_earlier(PHASES["smoke"], tmp_path, lambda text: pytest.fail(text))
+
+
+def test_a_script_that_opened_no_run_is_quoted(tmp_path, monkeypatch):
+    """Its last line is the first cause: without it the user has to find the log by himself."""
+    monkeypatch.setattr(launch, "REPOSITORY", tmp_path)
+    phase = PHASES["run_ddp_2node"]
+    assert launch.last_words(phase, tmp_path) == "it left no log; slurmd.log of its first node may say why"
+    (tmp_path / "run_ddp_2node.job").write_text("12\n")
+    log = tmp_path / "run_ddp_2node-12.out"
+    log.write_text("one\nrun_ddp_2node: no Python environment at /x\n\n")
+    assert launch.last_words(phase, tmp_path).startswith("run_ddp_2node: no Python environment at /x; see ")
+    (tmp_path / "slurm-logs").mkdir()
+    log.rename(tmp_path / "slurm-logs" / log.name)
+    assert launch.last_words(phase, tmp_path).startswith("run_ddp_2node: no Python environment at /x; see ")
+    (tmp_path / "smoke.log").write_text("smoke: sinfo gave no list of nodes\n")
+    assert launch.last_words(PHASES["smoke"], tmp_path).startswith("smoke: sinfo gave no list of nodes; see ")

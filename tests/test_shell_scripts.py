@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -33,3 +34,96 @@ def test_setup_looks_for_the_commands_where_there_is_no_dpkg(tmp_path: Path, lac
         assert done.returncode == 2
         assert done.stderr.startswith(f"setup: not found: {lacking}; ")
         assert done.stderr.count("\n") == 1
+
+
+TRAININGS = sorted((ROOT / "training/slurm").glob("*.sbatch"))
+JOB = {
+    "SLURM_JOB_NAME": "training",
+    "SLURM_JOB_ID": "7",
+    "SLURM_JOB_NODELIST": "n[0-2]",
+    "SLURM_JOB_NUM_NODES": "3",
+    "SLURM_GPUS_ON_NODE": "2",
+    "SLURM_CPUS_ON_NODE": "2",
+    "SLURM_SUBMIT_DIR": str(ROOT),
+    "BRINGUP_VENV": str(Path(sys.executable).parent.parent),
+}
+
+
+def bash(script: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "BRINGUP_"))}
+    return subprocess.run(
+        ["bash", "-c", script, "bash", *arguments],
+        cwd=ROOT,
+        env=inherited | JOB | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+def chosen(ranks: int, *options: str, most: int | None = None, given: str = "") -> subprocess.CompletedProcess[str]:
+    """The workload that a training script would pass on."""
+    script = """set -euo pipefail
+        source infrastructure-validation/scripts/job.sh
+        need_repository
+        source training/env.sh
+        choose_workload training/src/train_ddp_multi_node.py "$@"
+        printf '%s\\n' "${workload[*]}" """
+    environment = {"BRINGUP_TRAIN_ARGS": given} | ({} if most is None else {"BRINGUP_TRAIN_RANKS": str(most)})
+    return bash(script, str(ranks), *options, **environment)
+
+
+@pytest.mark.parametrize(("nodes", "gpus"), [(1, 1), (2, 2), (3, 2), (5, 8), (6, 8), (12, 8), (16, 8), (32, 8)])
+def test_the_default_batch_suits_any_number_of_ranks_and_all_runs_of_a_playbook_have_the_same(
+    nodes: int, gpus: int
+) -> None:
+    said = {chosen(ranks, most=nodes * gpus).stdout.strip() for ranks in (1, gpus, nodes * gpus)}
+    assert len(said) == 1
+    option, batch = said.pop().split()
+    assert option == "--global-batch"
+    assert 64 <= int(batch) < 64 + nodes * gpus
+    assert int(batch) % (nodes * gpus) == 0
+
+
+def test_a_script_by_itself_takes_a_batch_for_its_own_ranks_and_a_batch_that_is_given_wins() -> None:
+    assert chosen(6).stdout == "--global-batch 66\n"
+    assert chosen(6, given="--global-batch 12 --steps 5").stdout == "--global-batch 66 --global-batch 12 --steps 5\n"
+    assert chosen(6, "--global-batch", "12").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("ranks", "options", "says"),
+    [
+        (6, ("--global-batch", "64"), "not divisible by 6 rank(s) x 1 accumulation step(s); the nearest that is: 66"),
+        (6, ("--global-batch", "61"), "the nearest that is: 60"),
+        (6, ("--global-batch", "2"), "the nearest that is: 6"),
+        (4, ("--gradient-accumulation", "32"), "divisible by 4 rank(s) x 32 accumulation step(s); the nearest that is: 128"),
+        (4, ("--no-such-option",), "unrecognized arguments: --no-such-option"),
+    ],
+)  # fmt: skip
+def test_a_workload_that_cannot_work_is_one_line_and_exit_code_2(
+    ranks: int, options: tuple[str, ...], says: str
+) -> None:
+    done = chosen(ranks, *options)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert says in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("script", TRAININGS, ids=lambda path: path.stem)
+def test_a_training_that_cannot_work_is_refused_before_srun_and_leaves_no_run(tmp_path: Path, script: Path) -> None:
+    (tmp_path / "srun").write_text(f"#!/bin/sh\ntouch {tmp_path}/started\n")
+    (tmp_path / "srun").chmod(0o755)
+    done = bash(
+        'exec bash "$@"',
+        str(script),
+        "--steps",
+        "none",
+        BRINGUP_PROFILE="generic",
+        PATH=f"{tmp_path}:{os.environ['PATH']}",
+    )
+    assert (done.returncode, done.stdout) == (2, "")  # run_begin would have printed the folder
+    assert "argument --steps: invalid int value: 'none'" in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not (tmp_path / "started").exists()

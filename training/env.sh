@@ -2,9 +2,21 @@
 # The environment of a training job. Sourced twice: by the batch script, and by each task (only there is the node's own
 # network known). Whatever is already set stays; change it on the command line: NCCL_DEBUG=INFO sbatch training/slurm/….
 
-# The workload of all six scripts. Options after the script's name come later and win. The batch divides by 1 to 64 ranks in
-# powers of two, so that runs at every scale can be compared; the rest are the defaults of training/src/arguments.py.
-: "${BRINGUP_TRAIN_ARGS:=--global-batch 64}"
+# The workload of all six scripts: the defaults of training/src/arguments.py, then a batch that suits the ranks, then
+# BRINGUP_TRAIN_ARGS, then the options after the script's name; the later ones win.
+: "${BRINGUP_TRAIN_ARGS:=}"
+
+# The batch is the smallest multiple of the ranks from 64 rows on: 64 for 1 to 64 ranks in powers of two, 66 for 6, 80 for 40.
+# Runs whose losses are compared need the same batch, so BRINGUP_TRAIN_RANKS names the ranks of the largest of them (`bringup run`
+# sets it); without it, each script counts its own. What cannot work is refused here, before any rank is started.
+choose_workload() { # entrypoint, ranks, options of the script; sets `workload`; ends the script with exit code 2 and one line
+  local entrypoint=$1 ranks=$2 most=${BRINGUP_TRAIN_RANKS:-$2} batch
+  shift 2
+  [[ $most =~ ^[1-9][0-9]{0,5}$ ]] || die "BRINGUP_TRAIN_RANKS=$most: expected a number of ranks"
+  batch=$(((63 + most) / most * most))
+  read -r -a workload <<<"--global-batch $batch $BRINGUP_TRAIN_ARGS"
+  WORLD_SIZE=$ranks "$PYTHON" "$entrypoint" --check "${workload[@]}" "$@" || exit 2
+}
 
 : "${OMP_NUM_THREADS:=1}" # ranks share the cores; without a value torchrun sets 1 as well, and warns
 : "${TOKENIZERS_PARALLELISM:=false}" # it warns in every data-loader worker, and the ranks are parallelism enough

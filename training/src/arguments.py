@@ -24,6 +24,7 @@ class Args:
     """The workload, resolved as far as it can be without torch."""
 
     entrypoint: str
+    check: bool  # judge the arguments, and end
     run_dir: Path
     model: str
     dataset: str
@@ -79,7 +80,7 @@ def parse(doc: str, *, takes_hsdp: bool, sharded: bool) -> tuple[Args, bool]:
         complain(f"--model {given.model}: expected one of {', '.join(known)}, a hub name like owner/name, or a folder")
     if given.dataset != "generated" and "/" not in given.dataset:
         complain(f"--dataset {given.dataset}: expected generated, a hub name like owner/name, or a folder")
-    if not (given.run_dir / "raw").is_dir():
+    if not given.check and not (given.run_dir / "raw").is_dir():
         complain(
             f"--run-dir {given.run_dir}: no such run folder (it must have raw/), seen from {node_name()}; "
             "`bringup open` makes one"
@@ -93,9 +94,10 @@ def parse(doc: str, *, takes_hsdp: bool, sharded: bool) -> tuple[Args, bool]:
         )
     rows_at_once = WORLD * given.gradient_accumulation
     if given.global_batch % rows_at_once:
+        nearest = max(1, round(given.global_batch / rows_at_once)) * rows_at_once
         complain(
             f"--global-batch {given.global_batch} is not divisible by {WORLD} rank(s) x {given.gradient_accumulation} "
-            f"accumulation step(s); the nearest that is: {math.ceil(given.global_batch / rows_at_once) * rows_at_once}"
+            f"accumulation step(s); the nearest that is: {nearest}"
         )
     if given.warmup_steps >= given.steps:
         complain(f"--warmup-steps {given.warmup_steps} leaves nothing to measure of --steps {given.steps}; lower it")
@@ -122,7 +124,17 @@ def parse(doc: str, *, takes_hsdp: bool, sharded: bool) -> tuple[Args, bool]:
 def _parser(doc: str, takes_hsdp: bool) -> argparse.ArgumentParser:
     parser = OneLineParser(description=doc, allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
-    add("--run-dir", type=Path, required=True, help="folder of this run, made by `bringup open`, shared by all nodes")
+    add(
+        "--run-dir",
+        type=Path,
+        default=Path(),
+        help="folder of this run, made by `bringup open`, shared by all nodes (default: this folder)",
+    )
+    add(
+        "--check",
+        action="store_true",
+        help="judge the arguments and end: exit code 0, or 2 and one line; ranks: $WORLD_SIZE",
+    )
     add(
         "--model",
         default="tiny",

@@ -89,6 +89,20 @@ def log_of(phase: Phase, folder: Path) -> Path:
     return folder / f"{phase.stem}.log"
 
 
+def last_words(phase: Phase, folder: Path) -> str:
+    """The last line that a phase's script printed, and where it stands. `folder`: the playbook's."""
+    logs = [log_of(phase, folder)]
+    if phase.submit:
+        noted = folder / f"{phase.stem}.job"
+        log = f"{phase.stem}-{noted.read_text().strip()}.out" if noted.is_file() else ""
+        logs = [REPOSITORY / "slurm-logs" / log, REPOSITORY / log]  # the script moves it, once it has come so far
+    for path in filter(Path.is_file, logs):
+        lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
+        said = next((line.strip() for line in reversed(lines) if line.strip()), "it printed nothing")
+        return f"{said}; see {report.shown_path(path)}"
+    return "it left no log; slurmd.log of its first node may say why"
+
+
 def submit_and_wait(phase: Phase, nodes: list[str], environment: dict[str, str], folder: Path, tell: Tell) -> None:
     """Submit on the nodes that are usable now; the plan still holds all of them. Raises SlurmError when none is.
 

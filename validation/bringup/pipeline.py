@@ -12,7 +12,7 @@ from rich.console import Console
 
 from bringup import figures, hostlist, judge, report, resume, runs, slurm, terminal
 from bringup.gates.discovery import USABLE_STATES
-from bringup.launch import bash_and_wait, log_of, progress, submit_and_wait
+from bringup.launch import bash_and_wait, last_words, progress, submit_and_wait
 from bringup.phases import PHASES, QUESTIONS, REPOSITORY, Phase
 from bringup.profile import Profile
 from bringup.records import Outcome, Playbook, Step, Verdict, worst, write_record, write_text
@@ -138,7 +138,9 @@ def _one_phase(
 ) -> Step:
     begun = time.monotonic()
     nodes = names[: phase.max_nodes] if phase.max_nodes is not None else names
-    environment = os.environ | {"BRINGUP_RUN_NAME": playbook, "BRINGUP_PROFILE": request.profile_name}
+    # losses are compared only at the same batch: every training gets one that suits the ranks of the largest
+    ranks = {"BRINGUP_TRAIN_RANKS": str(len(names) * gpus)}
+    environment = ranks | os.environ | {"BRINGUP_RUN_NAME": playbook, "BRINGUP_PROFILE": request.profile_name}
     reference = runs.folder_of(PHASES["run_1gpu"], playbook)
     if (reference / runs.METRICS).is_file():  # this playbook's own, not the newest of anybody's
         environment["BRINGUP_REFERENCE"] = str(reference)
@@ -162,9 +164,8 @@ def _one_phase(
             argv=["bringup", "run", phase.stem],
             name=playbook,
         )
-        batch_log = f"{phase.stem}-*.out"
-        where = f"slurm-logs/{batch_log} and {batch_log}" if phase.submit else report.shown_path(log_of(phase, folder))
-        said = said or f"{phase.script} ended before it opened a run; see {where}"
+        said = said or f"{phase.script} ended before it opened a run: {last_words(phase, folder)}"
+        write_text(run_folder / runs.NOT_OPENED, f"{said}\n")
     if not (run_folder / runs.CLOSED).exists():
         _keep_node_states(run_folder)
         _keep_job(run_folder)

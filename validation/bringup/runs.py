@@ -32,6 +32,7 @@ OBSERVATIONS, VERDICTS, REPORT = "observations.json", "verdicts.json", "report.m
 RUN_ARGS, METRICS = "run_args.json", "metrics.json"
 CONTINUED = "continued.json"
 JOB_AFTER = "raw/scontrol-job.txt"  # only of a run that was not closed
+NOT_OPENED = "raw/not-opened.txt"  # only of a run that its script did not open: why, in one line
 REFERENCE_ARGS, REFERENCE_METRICS = "raw/reference.run_args.json", "raw/reference.metrics.json"
 
 

@@ -34,6 +34,14 @@ from bringup.signatures import EXIT_CODES
 
 Reader = Callable[[str, str], Parsed]
 
+
+def _not_opened(text: str, where: str) -> Parsed:
+    """Why the script of this run never came to open it, as `bringup run` kept it."""
+    parsed = Parsed()
+    parsed.saw("run.closed", "job", None, "flag", f"{where}:1", text.strip() or "its script did not open it")
+    return parsed
+
+
 _READERS: dict[str, Reader] = {
     "scontrol-node.txt": slurm.nodes,
     "scontrol-node-after.txt": slurm.nodes,
@@ -47,6 +55,7 @@ _READERS: dict[str, Reader] = {
     },
     "bad-exit.txt": smoke.bad_exit,
     "requeue.txt": smoke.requeue,
+    "not-opened.txt": _not_opened,
 }
 _SCALE = r"(?P<scale>1gpu|[1-9]\d{0,5})"  # as the phase scripts name it; see plan.scale_of_file
 _NCCL_TESTS = re.compile(rf"(?P<binary>[a-z_]+_perf)-{_SCALE}\.(?P<kind>json|txt)")
