@@ -41,10 +41,11 @@ test: setup lint ## lint, unit tests, and the integration tests on a local clust
 drill: setup ## the whole catalogue of faults, made and found on a local cluster
 	.venv/bin/bringup drill
 
-lint: setup ## ruff (format and check), mypy --strict, shellcheck
+lint: setup ## ruff (format and check), mypy --strict, import arrows, shellcheck
 	$(PY) -m ruff format --check .
 	$(PY) -m ruff check .
 	$(PY) -m mypy
+	.venv/bin/lint-imports --no-cache
 	git ls-files -z -- '*.sh' '*.sbatch' .ci/run infrastructure-validation/local-cluster/cluster \
 	  infrastructure-validation/local-cluster/playbook | xargs -0 shellcheck -x
 
@@ -52,7 +53,7 @@ unit: setup ## the tests that need no cluster
 	$(PY) -m pytest tests -m 'not cluster'
 
 generated: venv ## make anew what is made from catalogues: the tables of docs/06-failure-modes.md
-	$(PY) -m bringup.failure_modes
+	$(PY) -m bringup.generated
 
 clean: cluster-down ## remove results, logs and caches; .venv stays
 	rm -rf validation/results/* training/results/* slurm-logs/*.out .pytest_cache .mypy_cache .ruff_cache

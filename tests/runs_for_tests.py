@@ -3,9 +3,14 @@
 import shutil
 from pathlib import Path
 
-from bringup import plan, profile, runs
-from bringup.phases import PHASES
+from bringup import results as runs
+from bringup.checks import planned as plan
+from bringup.checks.reading import DERIVATIONS
+from bringup.evidence.parsed import Parsed, Seen
+from bringup.plan import profile
+from bringup.plan.phases import PHASES
 from bringup.records import Closed, Run, read_record, write_record
+from bringup.run import open as opening
 
 FIXTURES = Path(__file__).parent / "fixtures"
 HEALTHY_NODES = "".join(
@@ -16,7 +21,7 @@ HEALTHY_NODES = "".join(
 
 def discovery(results: Path, monkeypatch, *, close: bool = True, profile_name: str = "local-cpu") -> Path:
     monkeypatch.delenv("SLURM_RESTART_COUNT", raising=False)
-    folder = runs.open_run(
+    folder = opening.open_run(
         PHASES["discovery"],
         nodes=["n0", "n1"],
         gpus_per_node=2,
@@ -32,7 +37,7 @@ def discovery(results: Path, monkeypatch, *, close: bool = True, profile_name: s
     shutil.copyfile(FIXTURES / "slurm/config.txt", raw / "scontrol-config.txt")
     (raw / "scontrol-node.txt").write_text(HEALTHY_NODES)
     if close:
-        runs.close_run(folder, 0)
+        opening.close_run(folder, 0)
     return folder
 
 
@@ -41,6 +46,14 @@ def reseal(folder: Path) -> Path:
     closed = read_record(folder / runs.CLOSED, Closed)
     write_record(folder / runs.CLOSED, closed.model_copy(update={"files": runs.checksums(folder)}), replace=True)
     return folder
+
+
+def add_derived(parsed: Parsed, run: Run | None = None) -> Parsed:
+    """What follows from what was read, in all rooms, is added."""
+    seen = Seen(parsed.observations)
+    for derive in DERIVATIONS:
+        parsed.add(derive(seen, gpu_run()[0] if run is None else run))
+    return parsed
 
 
 def gpu_run() -> tuple[Run, profile.Profile]:

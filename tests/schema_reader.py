@@ -4,10 +4,10 @@ import json
 from pathlib import Path
 
 import jsonschema
-from bringup import schemas
+from bringup import generated
 
 
 def validate(file: Path) -> None:
     """Raises jsonschema.ValidationError."""
-    schema = json.loads((schemas.FOLDER / f"{file.stem}.schema.json").read_text())
+    schema = json.loads((generated.SCHEMAS / f"{file.stem}.schema.json").read_text())
     jsonschema.Draft202012Validator(schema).validate(json.loads(file.read_text()))

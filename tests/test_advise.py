@@ -10,10 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bringup import advice_text, advise, bandwidth, cli, memory, models, traffic
-from bringup import profile as profiles
-from bringup.models import Job, ModelError, Shape
-from bringup.profile import Machine, Profile, Sourced
+from bringup import cli
+from bringup.advise import answer as advise
+from bringup.advise import bandwidth
+from bringup.advise import text as advice_text
+from bringup.errors import ModelError, UsageError
+from bringup.formulae import memory, models, traffic
+from bringup.formulae.models import Job, Shape
+from bringup.plan import profile as profiles
+from bringup.plan.profile import Machine, Profile, Sourced
 from bringup.records import Advice, Observation, Outcome, PredictedStrategy, Verdict
 from runs_for_tests import FIXTURES
 
@@ -259,7 +264,7 @@ def test_nothing_fits_says_what_would() -> None:
 
 
 def test_a_batch_that_no_strategy_can_divide_is_one_line() -> None:
-    with pytest.raises(ValueError, match="no multiple of 16 GPUs x 4 row"):
+    with pytest.raises(UsageError, match="no multiple of 16 GPUs x 4 row"):
         advice(global_batch=3, rows=4)
     assert [one.strategy for one in advice(global_batch=3).strategies] == ["single"]  # one GPU can, 16 cannot
 
@@ -366,7 +371,7 @@ def test_a_slow_fabric_makes_hsdp_the_advice() -> None:
 
 
 def test_a_training_run_without_an_mfu_is_no_source(tmp_path: Path) -> None:
-    from bringup.records import RecordError
+    from bringup.errors import RecordError
 
     with pytest.raises(RecordError, match="has no MFU"):
         advise.known(H100, [FIXTURES / "training/run_1gpu"], None)

@@ -5,9 +5,11 @@ import shutil
 from pathlib import Path
 
 import pytest
-from bringup import judge, profile, runs
-from bringup.phases import PHASES
+from bringup import judge
+from bringup.plan import profile
+from bringup.plan.phases import PHASES
 from bringup.records import Continued, Outcome, Run, Verdict, read_record
+from bringup.run import open as opening
 from runs_for_tests import FIXTURES
 from test_training_records import change, run_of
 
@@ -17,7 +19,7 @@ def attempt(
 ) -> Path:
     monkeypatch.setenv("SLURM_JOB_ID", job)
     monkeypatch.setenv("SLURM_RESTART_COUNT", str(restart))
-    return runs.open_run(
+    return opening.open_run(
         PHASES[phase],
         nodes=["n0"],
         gpus_per_node=1,
@@ -84,9 +86,11 @@ def test_what_kill_on_bad_exit_cancels_was_not_ended_by_slurm(tmp_path: Path) ->
 @pytest.mark.parametrize(
     "line",
     [
-        "1: train_ddp_multi_node.py: --run-dir /x/run: no such run folder (it must have raw/), seen from n1; `bringup open` makes one",
+        "1: train_ddp_multi_node.py: --run-dir /x/run: no such run folder (it must have raw/), seen from n1; "
+        "`bringup open` makes one",
         "1: /x/run: run folder cannot be written, seen from n1; is it on a filesystem that all nodes share?",
-        "1: train_ddp_multi_node.py: /x/run/raw/rank2.jsonl cannot be written: Read-only file system; --run-dir must be a folder made "
+        "1: train_ddp_multi_node.py: /x/run/raw/rank2.jsonl cannot be written: Read-only file system; "
+        "--run-dir must be a folder made "
         "by `bringup open`, shared by all nodes (seen from n1)",
     ],
 )

@@ -10,9 +10,9 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from bringup import tournament
-from bringup.parsers import facts
-from bringup.parsers.result import Parsed
+from bringup.evidence import facts
+from bringup.evidence.parsed import Parsed
+from bringup.plan import rounds as tournament
 
 PROBE = Path(__file__).resolve().parents[1] / "infrastructure-validation/probes/coherence.py"
 STEPS = ("write", "read", "change", "see")

@@ -5,11 +5,15 @@ import sys
 from pathlib import Path
 
 import pytest
-from bringup import figures, judge, plan, profile, runs
-from bringup.parsers import curve, facts
-from bringup.parsers.result import Parsed
-from bringup.phases import PHASES
+from bringup import judge
+from bringup.checks import planned as plan
+from bringup.evidence import curve, facts
+from bringup.evidence.parsed import Parsed
+from bringup.plan import profile
+from bringup.plan.phases import PHASES
 from bringup.records import Outcome, Run, Verdict
+from bringup.report import figures
+from bringup.run import open as opening
 from runs_for_tests import FIXTURES
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "infrastructure-validation/probes"))
@@ -107,7 +111,7 @@ ONE_RANK = {"nccl.step", "nccl.ranks", "nccl.hosts", "nccl.devices", "nccl.wrong
 
 
 def scaling(results: Path, gpus_per_node: int = 2) -> Path:
-    return runs.open_run(
+    return opening.open_run(
         PHASES["nccl_scaling"],
         nodes=["n0", "n1"],
         gpus_per_node=gpus_per_node,

@@ -9,10 +9,14 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from bringup import drills, gates, judge, profile
-from bringup.parsers import discovery, slurm_audit, xid
-from bringup.parsers.result import Parsed
+from bringup import judge
+from bringup.checks import catalogue as gates
+from bringup.evidence import slurm as slurm_audit
+from bringup.evidence.parsed import Parsed
+from bringup.known_faults import xid
+from bringup.plan import profile
 from bringup.records import Outcome
+from runs_for_tests import add_derived
 from runs_for_tests import discovery as discovery_run
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "infrastructure-validation/probes"))
@@ -84,7 +88,7 @@ def test_only_xids_that_ask_for_action_count_and_unknown_ones_do():
     parsed.saw("discovery.kernel_log.xid_79", "n0/PCI:a", 2, "count", "f:2")
     parsed.saw("discovery.kernel_log.xid_13", "n0/PCI:a", 1, "count", "f:3")
     parsed.saw("discovery.kernel_log.xid_999", "n0/PCI:b", 1, "count", "f:4")
-    discovery.derive(parsed)
+    add_derived(parsed)
     one = next(one for one in parsed.observations if one.quantity == "discovery.kernel_log.xids_to_act_on")
     assert one.value == 3
     assert "2 × Xid 79 on PCI:a: reboot the node" in str(one.why)
@@ -141,7 +145,7 @@ def offsets(**behind: float | None) -> dict[str, object]:
         )
         if value is not None:
             parsed.saw("discovery.clock.uncertainty", node, 0.001, "s", "f:2")
-    discovery.derive(parsed)
+    add_derived(parsed)
     return {one.subject: one.value for one in parsed.observations if one.quantity == "discovery.clock.offset"}
 
 
@@ -355,7 +359,7 @@ def test_a_gate_without_a_drill_is_seen_to_fail_on_evidence(tmp_path, monkeypatc
 
 
 def test_every_gate_of_the_discovery_has_a_drill_or_a_negative_test():
-    drilled = {name for drill in drills.DRILLS for name in (drill.gate, *(gate for gate, _ in drill.also))}
+    drilled = {name for drill in gates.DRILLS for name in (drill.gate, *(gate for gate, _ in drill.also))}
     # test_discovery_gpus.py, test_fabric.py
     gpus = {
         gate.id

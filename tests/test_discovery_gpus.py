@@ -9,10 +9,10 @@ from types import SimpleNamespace
 
 import pytest
 from bringup import judge
-from bringup.parsers import discovery, facts
-from bringup.parsers.result import Parsed
+from bringup.evidence import facts
+from bringup.evidence.parsed import Parsed
 from bringup.records import Outcome
-from runs_for_tests import FIXTURES, gpu_run
+from runs_for_tests import FIXTURES, add_derived, gpu_run
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "infrastructure-validation/probes"))
 import nvml
@@ -137,7 +137,7 @@ def seen(read) -> Parsed:
     probe.finish()
     parsed = facts.parse(stream.getvalue(), "raw/inventory.jsonl")
     assert parsed.problems == []
-    discovery.derive(parsed)
+    add_derived(parsed)
     return parsed
 
 
@@ -274,7 +274,7 @@ def test_a_uuid_on_two_nodes_fails_on_both():
     parsed = Parsed()
     for node, gpu in (("n0", "GPU-a"), ("n1", "GPU-a"), ("n1", "GPU-b"), ("n2", "GPU-c")):
         parsed.saw("discovery.gpu.model", f"{node}/{gpu}", "H100", "text", "f:1")
-    discovery.derive(parsed)
+    add_derived(parsed)
     shared = {one.subject: one.value for one in parsed.observations if one.quantity == "discovery.gpu.shared_uuids"}
     assert shared == {"n0": 1, "n1": 1, "n2": 0}
 

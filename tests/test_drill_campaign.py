@@ -8,22 +8,20 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from bringup import drills, gates, judge, profile, runs
-from bringup.drills import campaign, elsewhere, ground, perform, result
-from bringup.drills.drill import Drill
-from bringup.drills.without import WITHOUT
-from bringup.parsers.result import Parsed
-from bringup.phases import PHASES
-from bringup.records import (
-    DrillReport,
-    DrillResult,
-    HealthyRound,
-    Outcome,
-    RecordError,
-    Verdict,
-    read_record,
-    write_record,
-)
+from bringup import judge
+from bringup import results as runs
+from bringup.checks import catalogue as gates
+from bringup.checks.without import WITHOUT
+from bringup.drill import elsewhere, perform, result
+from bringup.drill import environment as ground
+from bringup.drill import suite as campaign
+from bringup.errors import DrillError, RecordError
+from bringup.evidence.parsed import Parsed
+from bringup.plan import profile
+from bringup.plan.drill import Drill
+from bringup.plan.phases import PHASES
+from bringup.records import DrillReport, DrillResult, HealthyRound, Outcome, Verdict, read_record, write_record
+from bringup.run import open as opening
 from pydantic import ValidationError
 from runs_for_tests import discovery, reseal
 
@@ -97,7 +95,7 @@ def report_of(*results: DrillResult, **change: Any) -> DrillReport:
 
 def drilled() -> set[str]:
     """Those that need a fabric have been performed by nobody yet: their gates need a reason too."""
-    here = [drill for drill in drills.DRILLS if drill.needs_expected is None]
+    here = [drill for drill in gates.DRILLS if drill.needs_expected is None]
     return {gate for drill in here for gate in (drill.gate, *(gate for gate, _ in drill.also))}
 
 
@@ -121,7 +119,7 @@ def test_a_lookup_that_comes_too_late_fails_on_its_node(tmp_path):
     """smoke.fs.late_lookup, which has no drill."""
     local = profile.load("local-cpu")
     run = runs.load(
-        runs.open_run(
+        opening.open_run(
             PHASES["smoke"],
             nodes=["n0", "n1"],
             gpus_per_node=2,
@@ -142,11 +140,11 @@ def test_a_lookup_that_comes_too_late_fails_on_its_node(tmp_path):
 
 
 def test_there_are_eighty_drills_over_all_six_questions():
-    assert len(drills.DRILLS) >= 80
-    assert {gates.GATES[drill.gate].question for drill in drills.DRILLS} == {1, 2, 3, 4, 5, 6}
+    assert len(gates.DRILLS) >= 80
+    assert {gates.GATES[drill.gate].question for drill in gates.DRILLS} == {1, 2, 3, 4, 5, 6}
 
 
-@pytest.mark.parametrize("drill", drills.DRILLS, ids=lambda drill: drill.id)
+@pytest.mark.parametrize("drill", gates.DRILLS, ids=lambda drill: drill.id)
 def test_a_drill_is_declared_whole(drill: Drill):
     assert drill.where in ("anywhere", "local-cluster")
     assert drill.nodes in (2, 4)
@@ -164,7 +162,7 @@ def test_a_drill_is_declared_whole(drill: Drill):
 # ---- what counts as found
 
 
-@pytest.mark.parametrize("drill", drills.DRILLS, ids=[drill.id for drill in drills.DRILLS])
+@pytest.mark.parametrize("drill", gates.DRILLS, ids=[drill.id for drill in gates.DRILLS])
 def test_the_folder_of_all_runs_is_a_word_of_its_own_and_no_part_of_a_script(drill: Drill):
     """A path with a space broke the scripts of path-full and stale-copy."""
     for command in (*drill.inject, *drill.during, *drill.undo):
@@ -361,7 +359,7 @@ def test_the_record_is_strict(tmp_path):
 
 
 def test_drills_of_one_shape_are_performed_together():
-    shapes = [campaign.shape_of(drill) for drill in campaign._in_order(drills.DRILLS)]
+    shapes = [campaign.shape_of(drill) for drill in campaign._in_order(gates.DRILLS)]
     changes = sum(one != other for one, other in pairwise(shapes))
     assert changes == len(set(shapes)) - 1 == 2
 
@@ -370,7 +368,7 @@ def test_drills_of_one_shape_are_performed_together():
 
 
 def test_ranks_and_nodes_are_called_as_the_cluster_calls_them():
-    drill = next(drill for drill in drills.DRILLS if drill.id == "wrong-value")
+    drill = next(drill for drill in gates.DRILLS if drill.id == "wrong-value")
     there = elsewhere.on_nodes(drill, ("gpu01", "gpu02"), 8)
     assert there.subject == "gpu02/rank8"
     assert dict(there.environment)["BRINGUP_DRILL"] == "wrong-value:8"
@@ -378,14 +376,14 @@ def test_ranks_and_nodes_are_called_as_the_cluster_calls_them():
 
 
 def test_a_count_of_the_declared_cluster_is_not_asked_of_another():
-    drill = next(drill for drill in drills.DRILLS if drill.id == "task-lost")
+    drill = next(drill for drill in gates.DRILLS if drill.id == "task-lost")
     assert drill.says == "1"
     assert elsewhere.on_nodes(drill, ("a", "b"), 8).says == ""
     assert elsewhere.on_nodes(drill, ("a", "b"), 2).says == "1"
 
 
 def test_what_is_no_rank_and_no_node_stays():
-    drill = next(drill for drill in drills.DRILLS if drill.id == "curve-dip")
+    drill = next(drill for drill in gates.DRILLS if drill.id == "curve-dip")
     there = elsewhere.on_nodes(drill, ("a", "b"), 8)
     assert there.environment == drill.environment
     assert there.subject == "2-nodes"
@@ -400,7 +398,7 @@ def test_a_size_is_asked_for_by_its_place_and_is_another_one_on_gpus(monkeypatch
     engines = {"here": collectives.CPU_SIZES, "on GPUs": collectives.GPU_SIZES}
     found = {}
     for drill in (
-        one for one in drills.DRILLS if dict(one.environment).get("BRINGUP_DRILL", "").startswith("slow-size")
+        one for one in gates.DRILLS if dict(one.environment).get("BRINGUP_DRILL", "").startswith("slow-size")
     ):
         monkeypatch.setenv("BRINGUP_DRILL", dict(drill.environment)["BRINGUP_DRILL"])
         found[drill.id] = {engine: bench.slowed(sizes) for engine, sizes in engines.items()}
@@ -419,13 +417,13 @@ def test_a_size_is_asked_for_by_its_place_and_is_another_one_on_gpus(monkeypatch
 
 
 def test_a_step_is_kept_with_its_rank():
-    drill = next(drill for drill in drills.DRILLS if drill.id == "rank-killed")
+    drill = next(drill for drill in gates.DRILLS if drill.id == "rank-killed")
     assert dict(elsewhere.on_nodes(drill, ("a", "b"), 4).environment)["BRINGUP_DRILL"] == "kill-rank:5@4"
 
 
 def test_a_drill_that_would_mean_nothing_says_why():
     generic, local = profile.load("generic"), profile.load("local-cpu")
-    by_id = {drill.id: drill for drill in drills.DRILLS}
+    by_id = {drill.id: drill for drill in gates.DRILLS}
     assert "local cluster only" in str(elsewhere.why_not(by_id["node-off"], local, 4, 2))
     assert "4 nodes" in str(elsewhere.why_not(by_id["slow-matmul"], local, 2, 2))
     assert "declares no" in str(elsewhere.why_not(by_id["latency"], generic, 2, 2))
@@ -439,7 +437,7 @@ def test_a_drill_that_would_mean_nothing_says_why():
 def test_nothing_but_commands_of_the_login_host_is_made_on_a_real_cluster():
     here = ground.Here(("a", "b"))
     here.make((("sh", "true"),))
-    with pytest.raises(ground.GroundError, match="local one only"):
+    with pytest.raises(DrillError, match="local one only"):
         here.make((("on", "n1", "true"),))
 
 

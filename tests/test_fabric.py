@@ -8,12 +8,14 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from bringup import gates, judge, plan, profile
-from bringup.parsers import fabric as ports
-from bringup.parsers import facts, topology
-from bringup.parsers.result import Parsed
+from bringup import judge
+from bringup.checks import catalogue as gates
+from bringup.checks import planned as plan
+from bringup.evidence import facts, topology
+from bringup.evidence.parsed import Parsed
+from bringup.plan import profile
 from bringup.records import Outcome, Run, Verdict
-from runs_for_tests import FIXTURES
+from runs_for_tests import FIXTURES, add_derived
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "infrastructure-validation/probes"))
 import binding
@@ -62,7 +64,7 @@ def seen(trees: dict[str, Path], numa_nodes: int = 2) -> Parsed:
     for node, root in trees.items():
         parsed.add(said(lambda probe, root=root: fabric(probe, root / "net", root / "ib", root / "pci"), node))
         parsed.saw("discovery.numa_nodes", node, numa_nodes, "count", "e")
-    ports.derive(parsed)
+    add_derived(parsed)
     return parsed
 
 

@@ -12,18 +12,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from bringup import judge, report, runs, signs
-from bringup.parsers import read_run, topology
-from bringup.profile import ProfileError
-from bringup.records import (
-    Outcome,
-    RecordError,
-    Run,
-    RunArgs,
-    TrainMetrics,
-    read_record,
-)
-from bringup.runs import RunError
+from bringup import judge
+from bringup import results as runs
+from bringup.checks.reading import read_run
+from bringup.errors import ProfileError, RecordError, RunError
+from bringup.evidence import topology
+from bringup.known_faults import signs
+from bringup.records import Outcome, Run, RunArgs, TrainMetrics, read_record
+from bringup.report import text as report
 from damage_for_tests import FEW, JSON, MANY, NASTY, damaged, everywhere, inside, places
 from hypothesis import given
 from hypothesis import strategies as st

@@ -11,8 +11,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from bringup.parsers import facts
-from bringup.parsers.result import Parsed
+from bringup.evidence import facts
+from bringup.evidence.parsed import Parsed
 from damage_for_tests import FEW, MANY, NASTY, damaged, inside, places
 from hypothesis import given
 from hypothesis import strategies as st

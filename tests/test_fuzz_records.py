@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 import yaml
-from bringup import collection, hostlist, pending, report
-from bringup import profile as profiles
-from bringup.drills import result
-from bringup.phases import REPOSITORY
-from bringup.profile import ProfileError
+from bringup.drill import result
+from bringup.errors import ProfileError, RecordError, UsageError
+from bringup.evidence import hostlist
+from bringup.known_faults import pending
+from bringup.plan import profile as profiles
 from bringup.records import (
     Checkpoint,
     CheckpointFile,
@@ -25,13 +25,15 @@ from bringup.records import (
     Outcome,
     Playbook,
     Record,
-    RecordError,
     Sign,
     Step,
     Verdicts,
     as_json,
     read_record,
 )
+from bringup.report import collection
+from bringup.report import text as report
+from bringup.results import REPOSITORY
 from damage_for_tests import JSON, MANY, NASTY, damaged, everywhere, inside, places
 from hypothesis import given
 from hypothesis import strategies as st
@@ -145,7 +147,7 @@ HOST = st.text(string.ascii_lowercase, min_size=1, max_size=4)
 def test_a_node_list_is_expanded_or_refused_and_never_long(text):
     try:
         names = hostlist.expand(text)
-    except ValueError as error:
+    except UsageError as error:
         assert "\n" not in str(error)
         return
     assert 0 < len(names) == len(set(names)) <= hostlist.MAX_NODES

@@ -1,7 +1,8 @@
 """Slurm's node lists."""
 
 import pytest
-from bringup.hostlist import expand
+from bringup.errors import UsageError
+from bringup.evidence.hostlist import expand
 
 
 @pytest.mark.parametrize(
@@ -22,6 +23,6 @@ def test_node_lists_are_expanded_in_order(text, names):
     "text", ["", "n[", "n[2-1]", "n[a-b]", "[0-1]", "n0,n0", "n0; rm -rf x", "$(id)", "n[0-999999999]", "n 0"]
 )
 def test_what_is_no_node_list_is_refused_in_one_line(text):
-    with pytest.raises(ValueError, match=r"\S") as error:
+    with pytest.raises(UsageError, match=r"\S") as error:
         expand(text)
     assert "\n" not in str(error.value)

@@ -5,9 +5,15 @@ import shutil
 from pathlib import Path
 
 import pytest
-from bringup import gates, judge, plan, profile, report, runs
-from bringup.parsers.result import Parsed
+from bringup import judge
+from bringup import results as runs
+from bringup.checks import catalogue as gates
+from bringup.checks import planned as plan
+from bringup.evidence.parsed import Parsed
+from bringup.plan import profile
 from bringup.records import Observation, Outcome, Run, Verdict, Verdicts
+from bringup.report import text as report
+from bringup.run import open as opening
 from runs_for_tests import HEALTHY_NODES, discovery, reseal
 
 
@@ -278,7 +284,7 @@ def test_a_node_that_says_two_things_is_odd(tmp_path, monkeypatch):
 
 def test_a_step_that_ended_badly_is_said_even_when_all_evidence_is_there(tmp_path, monkeypatch):
     folder = discovery(tmp_path, monkeypatch, close=False)
-    runs.close_run(folder, 143)
+    opening.close_run(folder, 143)
     assert any("exit code 143" in note for note in judged(folder).notes)
 
 

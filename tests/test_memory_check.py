@@ -10,10 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bringup import judge, memory, models, profile, runs, traffic
-from bringup.models import Job, job_of
-from bringup.phases import PHASES
+from bringup import judge
+from bringup.formulae import memory, models, traffic
+from bringup.formulae.models import Job, job_of
+from bringup.plan import profile
+from bringup.plan.phases import PHASES
 from bringup.records import Outcome, RunArgs, Verdict, read_record
+from bringup.run import open as opening
 from runs_for_tests import FIXTURES
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -37,7 +40,7 @@ def verdicts(
     results: Path, check: dict[str, Any] | None, *, profile_name: str = "local-cpu", **args: Any
 ) -> dict[str, Verdict]:
     """Of the two gates, on a run with this memory_check in metrics.json."""
-    folder = runs.open_run(
+    folder = opening.open_run(
         PHASES["run_fsdp_1node"],
         nodes=["n0"],
         gpus_per_node=2,
@@ -50,7 +53,7 @@ def verdicts(
     for file, changes in (("metrics.json", {"memory_check": check}), ("run_args.json", args)):
         text = (FIXTURES / "training/run_fsdp_1node" / file).read_text()
         (folder / file).write_text(json.dumps(json.loads(text) | changes))
-    runs.close_run(folder, 0)
+    opening.close_run(folder, 0)
     return {one.gate: one for one in judge.judge_folder(folder)[1].verdicts if one.gate.startswith("train.memory.")}
 
 

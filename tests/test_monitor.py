@@ -4,10 +4,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from bringup import figures, judge, plan, profile
-from bringup.drills import DRILLS
-from bringup.parsers import monitor
+from bringup import judge
+from bringup.checks import planned as plan
+from bringup.checks.catalogue import DRILLS
+from bringup.evidence import monitor
+from bringup.plan import profile
 from bringup.records import Outcome, Run
+from bringup.report import figures
 from runs_for_tests import FIXTURES
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "infrastructure-validation/probes"))

@@ -1,10 +1,14 @@
 """Samples of all nodes stand on one time axis: each node's clock was compared with the others'."""
 
 import pytest
-from bringup import figures, judge, plan, profile
-from bringup.parsers import clock, monitor
-from bringup.parsers.result import Parsed
+from bringup import judge
+from bringup.checks import planned as plan
+from bringup.evidence import clock, monitor
+from bringup.evidence.parsed import Parsed
+from bringup.plan import profile
 from bringup.records import Outcome, Run
+from bringup.report import figures
+from runs_for_tests import add_derived
 
 NODES = ["n0", "n1", "n2"]
 BEHIND_S = {"n0": 0.0, "n1": 2.0, "n2": 0.0}  # n1's clock is 2 s behind
@@ -30,7 +34,7 @@ def compared(*nodes: str) -> Parsed:
         parsed.saw(
             clock.BEHIND, node, None, "s", "raw/clock.jsonl:3", "nothing was measured against n0: Connection refused"
         )
-    monitor.derive(parsed)
+    add_derived(parsed)
     return parsed
 
 
@@ -99,7 +103,7 @@ def test_a_comparison_as_coarse_as_the_sampling_is_none():
     parsed.observations = [one for one in parsed.observations if one.quantity != "monitor.clock_uncertainty"]
     parsed.saw(clock.BEHIND, "n1", 2.0, "s", "e")
     parsed.saw(clock.UNCERTAINTY, "n1", 0.7, "s", "e")
-    monitor.derive(parsed)
+    add_derived(parsed)
     assert verdicts(parsed)["n1"][0] is Outcome.FAIL
 
 

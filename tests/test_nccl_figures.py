@@ -1,7 +1,8 @@
 """Pictures are drawn from what is there, and nothing is drawn from nothing."""
 
-from bringup import figures, profile
+from bringup.plan import profile
 from bringup.records import Observation
+from bringup.report import figures
 from runs_for_tests import FIXTURES
 
 PNG = b"\x89PNG\r\n"

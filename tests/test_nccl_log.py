@@ -1,9 +1,9 @@
 """NCCL's own log: which network, how many NICs, GPUDirect, NVLS, and the ways inside a host."""
 
 import pytest
-from bringup.parsers import nccl_log
-from bringup.parsers.result import Parsed
-from runs_for_tests import FIXTURES
+from bringup.evidence import nccl_log
+from bringup.evidence.parsed import Parsed
+from runs_for_tests import FIXTURES, add_derived
 
 LOGS = FIXTURES / "nccl"
 
@@ -82,7 +82,7 @@ def bypassed(transport: str | None, active: list[str]) -> object:
     parsed = Parsed()
     parsed.saw("nccl.transport", "2-nodes", transport, "text", "e", None if transport else "unknown")
     parsed.saw("nccl.rdma.active", "2-nodes", active, "text", "e")
-    return nccl_log.bypassed(parsed).observations[0].value
+    return next(one.value for one in add_derived(parsed).observations if one.quantity == "nccl.rdma.bypassed")
 
 
 def test_a_socket_beside_an_rdma_device_is_a_bypass():

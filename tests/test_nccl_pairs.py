@@ -5,11 +5,16 @@ from itertools import combinations, permutations
 from pathlib import Path
 
 import pytest
-from bringup import judge, plan, profile, tournament
+from bringup import judge
+from bringup.checks import planned as plan
+from bringup.checks.nccl import pairs as pairwise
 from bringup.cli import main
-from bringup.parsers import curve, pairwise
-from bringup.parsers.result import Parsed
+from bringup.evidence import curve
+from bringup.evidence.parsed import Parsed
+from bringup.plan import profile
+from bringup.plan import rounds as tournament
 from bringup.records import Outcome, Run
+from runs_for_tests import add_derived
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "infrastructure-validation/probes"))
 import bench
@@ -56,7 +61,11 @@ def fleet(
 
 
 def scores(parsed: Parsed, quantity: str, nodes: list[str] = FOUR) -> dict[str, object]:
-    return {one.subject: one.value for one in pairwise.derive(parsed, nodes).observations if one.quantity == quantity}
+    return {
+        one.subject: one.value
+        for one in pairwise.derive(parsed.observations, nodes).observations
+        if one.quantity == quantity
+    }
 
 
 @pytest.mark.parametrize("nodes", [FOUR[:3], FOUR, [f"n{number}" for number in range(8)]])
@@ -106,7 +115,7 @@ def test_the_best_of_repeated_measurements_counts_and_all_are_shown():
     parsed.saw(pairwise.BANDWIDTH, "n1->n0", 0.9, "GB/s", "later")
     link = next(
         one
-        for one in pairwise.derive(parsed, FOUR).observations
+        for one in pairwise.derive(parsed.observations, FOUR).observations
         if (one.quantity, one.subject) == ("nccl.pair.link", "n0--n1")
     )
     assert (link.value, link.evidence) == (0.9, "later")
@@ -141,7 +150,7 @@ def warned(parsed: Parsed) -> dict[str, str]:
         slurm_restart_count=0,
         opened_at="now",
     )
-    parsed.add(pairwise.derive(parsed, FOUR))
+    parsed.add(pairwise.derive(parsed.observations, FOUR))
     verdicts = [
         v for v in judge.judge(run, profile.load("generic"), parsed).verdicts if v.gate == "nccl.pair.link.steady"
     ]
@@ -184,24 +193,24 @@ def test_a_link_of_which_one_direction_was_measured_is_unknown_and_names_the_oth
     for first, second in permutations(("n0", "n1", "n2"), 2):
         if (first, second) != ("n2", "n1"):
             parsed.saw("pair.bandwidth", f"{first}->{second}", 10.0, "GB/s", "f:1")
-    scores = pairwise.derive(parsed, ["n0", "n1", "n2"])
+    scores = pairwise.derive(parsed.observations, ["n0", "n1", "n2"])
     links = {one.subject: one for one in scores.observations if one.quantity == "nccl.pair.link"}
     assert {link for link, one in links.items() if one.value is None} == {"n1--n2"}
     assert links["n1--n2"].why == "n2->n1 was not measured, only n1->n2"
 
 
 def test_no_measurement_gives_no_score():
-    assert pairwise.derive(Parsed(), FOUR).observations == []
+    assert pairwise.derive([], FOUR).observations == []
     parsed = Parsed()
     parsed.saw(pairwise.BANDWIDTH, "n0->n1", None, "GB/s", "e", "not measured")
-    assert pairwise.derive(parsed, FOUR).observations == []
+    assert pairwise.derive(parsed.observations, FOUR).observations == []
 
 
 def shape(speeds: dict[str, float], quantity: str) -> object:
     parsed = Parsed()
     for size, speed in speeds.items():
         parsed.saw(f"nccl.all_reduce.busbw@{size}", "2-nodes", speed, "GB/s", "e")
-    return next(one.value for one in curve.judge_shapes(parsed).observations if one.quantity == quantity)
+    return next(one.value for one in add_derived(parsed).observations if one.quantity == quantity)
 
 
 def test_a_dip_and_a_fall_are_seen_in_the_order_of_sizes():
@@ -238,11 +247,11 @@ def test_pairs_that_never_met_are_listed_and_so_is_the_node_that_sat_out():
     parsed = Parsed()
     for source, target in (("n0", "n1"), ("n1", "n0"), ("n2", "n3"), ("n3", "n2")):
         parsed.saw("pair.bandwidth", f"{source}->{target}", 1.0, "GB/s", "e")
-    assert pairwise.derive(parsed, ["n0", "n1", "n2", "n3", "n4"]).problems == [
+    assert pairwise.derive(parsed.observations, ["n0", "n1", "n2", "n3", "n4"]).problems == [
         "2 of 10 pairs of nodes were exercised; not: n0--n2, n0--n3, n0--n4, n1--n2, n1--n3, n1--n4, n2--n4, n3--n4; "
         "without any partner: n4"
     ]
-    assert pairwise.derive(parsed, ["n0", "n1"]).problems == []
+    assert pairwise.derive(parsed.observations, ["n0", "n1"]).problems == []
 
 
 def test_before_the_rounds_the_pairs_with_a_node_that_is_not_there_count_as_not_exercised(capsys):

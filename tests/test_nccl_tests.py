@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from bringup.parsers import nccl_tests
-from bringup.parsers.result import Parsed
+from bringup.evidence import nccl_tests
+from bringup.evidence.parsed import Parsed
 from runs_for_tests import FIXTURES
 
 FOLDER = FIXTURES / "nccl"

@@ -3,9 +3,9 @@
 import json
 
 import pytest
-from bringup.parsers import facts, monitor, slurm
-from bringup.parsers.result import Parsed
-from bringup.parsers.slurm import gpus_of
+from bringup.evidence import facts, monitor, slurm
+from bringup.evidence.parsed import Parsed
+from bringup.evidence.slurm import gpus_of
 from runs_for_tests import FIXTURES
 
 SLURM = FIXTURES / "slurm"

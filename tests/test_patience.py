@@ -5,8 +5,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from bringup import launch, slurm
-from bringup.phases import PHASES
+from bringup.errors import ControllerAway, SlurmError
+from bringup.plan.phases import PHASES
+from bringup.run import launch, slurm
 
 AWAY = "slurm_load_partitions: Unable to contact slurm controller (connect failure)"
 
@@ -36,13 +37,13 @@ def test_a_controller_that_is_away_is_waited_for_and_that_is_said(sinfo):
 
 def test_one_that_stays_away_is_an_error_with_slurms_own_words(sinfo, monkeypatch):
     monkeypatch.setenv("BRINGUP_WAIT_S", "0")
-    with pytest.raises(slurm.ControllerAway, match="connect failure"):
+    with pytest.raises(ControllerAway, match="connect failure"):
         slurm.patiently(lambda: slurm.partition_nodes(None), lambda text: None)
 
 
 def test_another_error_is_not_waited_for(sinfo):
     sinfo.write_text("call\ncall\n")
-    with pytest.raises(slurm.SlurmError, match="no partition 'gpu'"):
+    with pytest.raises(SlurmError, match="no partition 'gpu'"):
         slurm.patiently(lambda: slurm.partition_nodes("gpu"), lambda text: pytest.fail(text))
 
 
@@ -80,7 +81,7 @@ def test_after_an_outage_nodes_have_their_moment_too(monkeypatch):
         nonlocal answer
         answer = next(answers)
         if answer == "away":
-            raise slurm.SlurmError("connect failure")
+            raise SlurmError("connect failure")
         return None if answer == "ended" else slurm.Job(state="PENDING", reason="Resources")
 
     answer = ""

@@ -1,8 +1,8 @@
 """Why a job waits, in plain words; on real answers of squeue."""
 
 import pytest
-from bringup.parsers import slurm
-from bringup.pending import CAUSES, Node, cause_of, explain, named_nodes
+from bringup.evidence import slurm
+from bringup.known_faults.pending import CAUSES, Node, cause_of, explain, named_nodes
 from runs_for_tests import FIXTURES
 
 SQUEUE = (FIXTURES / "slurm/squeue-states.txt").read_text().splitlines()[1:]

@@ -6,10 +6,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from bringup import judge, plan, profile
-from bringup.parsers import facts, nccl_log
-from bringup.parsers.result import Parsed
+from bringup import judge
+from bringup.checks import planned as plan
+from bringup.evidence import facts
+from bringup.evidence.parsed import Parsed
+from bringup.plan import profile
 from bringup.records import Outcome, Run, Verdict
+from runs_for_tests import add_derived
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "infrastructure-validation/probes"))
 import collectives
@@ -38,7 +41,7 @@ def bypassed(hosts: list[tuple[str, list[str]]]) -> Verdict:
     members = [(host, rank, 1_000_000 + rank, f"GPU-{rank:036}") for rank, (host, _) in enumerate(hosts)]
     parsed = told(lambda probe: collectives.say_members(probe, "8-nodes", members, hosts), HOSTS[0])
     parsed.saw("nccl.transport", "8-nodes", "Socket", "text", "e")
-    parsed.add(nccl_log.bypassed(parsed))
+    add_derived(parsed)
     run = Run(
         phase="nccl_monitoring",
         name="x",

@@ -1,10 +1,14 @@
 """Profiles: expected numbers with unit and source."""
 
 import pytest
-from bringup import gates, judge, plan, profile
-from bringup.gates.gate import FromProfile
-from bringup.parsers.result import Parsed
-from bringup.profile import PROFILES, ProfileError, load, parse
+from bringup import judge
+from bringup.checks import catalogue as gates
+from bringup.checks import planned as plan
+from bringup.errors import ProfileError
+from bringup.evidence.parsed import Parsed
+from bringup.plan import profile
+from bringup.plan.gate import FromProfile
+from bringup.plan.profile import PROFILES, load, parse
 from bringup.records import Outcome, Run
 
 GOOD = """

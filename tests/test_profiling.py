@@ -3,13 +3,18 @@
 from pathlib import Path
 
 import pytest
-from bringup import gates, judge, profile, profiling, runs
+from bringup import judge
+from bringup import learn as profiling
+from bringup import results as runs
+from bringup.checks import catalogue as gates
 from bringup.cli import main
-from bringup.gates.gate import Gate
-from bringup.parsers.result import Parsed
-from bringup.phases import PHASES
-from bringup.profile import Expectation
+from bringup.evidence.parsed import Parsed
+from bringup.plan import profile
+from bringup.plan.gate import Gate
+from bringup.plan.phases import PHASES
+from bringup.plan.profile import Expectation
 from bringup.records import Outcome
+from bringup.run import open as opening
 from runs_for_tests import discovery
 
 BUSBW = gates.GATES["nccl.all_reduce.busbw"]
@@ -17,7 +22,7 @@ BUSBW = gates.GATES["nccl.all_reduce.busbw"]
 
 def seen(results: Path, gate: Gate, *facts: tuple[str, str, float | str], declared: str = "generic") -> profiling.Seen:
     """What (quantity, subject, value) give of a run of two nodes."""
-    folder = runs.open_run(
+    folder = opening.open_run(
         PHASES[gate.phases[0]],
         nodes=["n0", "n1"],
         gpus_per_node=2,

@@ -3,7 +3,8 @@
 import json
 
 import pytest
-from bringup.records import Closed, Outcome, RecordError, read_record, worst, write_record
+from bringup.errors import RecordError
+from bringup.records import Closed, Outcome, read_record, worst, write_record
 
 CLOSED = Closed(exit_code=0, closed_at="2026-01-01T00:00:00Z")
 

@@ -7,9 +7,9 @@ import random
 from pathlib import Path
 
 import pytest
-from bringup import noise, regression
 from bringup.cli import main
-from bringup.compare import NotComparable
+from bringup.compare import noise, regression
+from bringup.errors import NotComparable
 
 FIXTURES = Path(__file__).parent / "fixtures/training"
 STARTUP = ("import_s", "process_group_s", "first_collective_s", "load_s", "first_step_s")

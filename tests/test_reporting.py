@@ -14,10 +14,9 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from bringup import collection, drain, exports, page, profile
+from bringup.checks.catalogue import GATES
 from bringup.cli import main
-from bringup.collection import Absent, Collection, Judged
-from bringup.gates import GATES
+from bringup.plan import profile
 from bringup.records import (
     NotApplicable,
     Observation,
@@ -30,6 +29,8 @@ from bringup.records import (
     worst,
     write_record,
 )
+from bringup.report import collection, drain, exports, page
+from bringup.report.collection import Absent, Collection, Judged
 from runs_for_tests import discovery
 
 EVIL = """<script>alert(1)</script> & "double" 'single' `tick` $(reboot) ; rm -rf / {{ 7*7 }} \x1b[31m \x00 \ud83d"""

@@ -2,8 +2,9 @@
 
 from dataclasses import replace
 
-from bringup import resume, runs
-from bringup.phases import PHASES
+from bringup import results as runs
+from bringup.plan.phases import PHASES
+from bringup.run import resume
 
 
 def test_the_tenth_attempt_is_newer_than_the_ninth_and_a_name_is_no_pattern(tmp_path, monkeypatch):

@@ -1,7 +1,8 @@
 """The closed set of comparisons."""
 
 import pytest
-from bringup.gates.rules import RuleError, holds, in_words, odd_ones
+from bringup.errors import RuleError
+from bringup.plan.rules import holds, in_words, odd_ones
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,11 @@ from typing import Any
 
 import jsonschema
 import pytest
-from bringup import runs, schemas
+from bringup import generated
+from bringup import results as runs
 from bringup.cli import main
-from bringup.records import RecordError, RunArgs, TrainMetrics, read_record
+from bringup.errors import RecordError
+from bringup.records import RunArgs, TrainMetrics, read_record
 from runs_for_tests import discovery
 from schema_reader import validate
 
@@ -18,8 +20,8 @@ TRAININGS = sorted(path for path in FIXTURES.iterdir() if path.is_dir())
 
 
 def test_the_committed_schemas_do_not_lag_behind_the_records():
-    committed = {path.name: path.read_text() for path in schemas.FOLDER.iterdir()}
-    assert committed == schemas.texts(), "the records changed: bringup schema, and commit validation/schemas"
+    committed = {path.name: path.read_text() for path in generated.SCHEMAS.iterdir()}
+    assert committed == generated.schemas(), "the records changed: bringup schema, and commit validation/schemas"
     assert {
         "run_args.schema.json",
         "metrics.schema.json",
@@ -28,7 +30,7 @@ def test_the_committed_schemas_do_not_lag_behind_the_records():
     } <= committed.keys()
 
 
-@pytest.mark.parametrize("text", schemas.texts().values(), ids=schemas.texts())
+@pytest.mark.parametrize("text", generated.schemas().values(), ids=generated.schemas())
 def test_every_schema_is_one(text):
     jsonschema.Draft202012Validator.check_schema(json.loads(text))
 
@@ -85,4 +87,6 @@ def test_a_field_that_is_gone_is_refused_by_both(tmp_path):
 
 def test_schemas_can_be_written_elsewhere(tmp_path, capsys):
     assert main(["schema", str(tmp_path / "new")]) == 0
-    assert len(capsys.readouterr().out.splitlines()) == len(list((tmp_path / "new").iterdir())) == len(schemas.kinds())
+    assert (
+        len(capsys.readouterr().out.splitlines()) == len(list((tmp_path / "new").iterdir())) == len(generated.kinds())
+    )

@@ -4,10 +4,16 @@ import re
 from pathlib import Path
 
 import pytest
-from bringup import explain, failure_modes, gates, judge, report, runs, signs
+from bringup import generated as failure_modes
+from bringup import judge
+from bringup import results as runs
+from bringup.checks import catalogue as gates
 from bringup.cli import main
+from bringup.known_faults import signs
+from bringup.known_faults.signatures import SIGNATURES
 from bringup.records import Outcome
-from bringup.signatures import SIGNATURES
+from bringup.report import explain
+from bringup.report import text as report
 from runs_for_tests import discovery
 
 FIXTURES = Path(__file__).parent / "fixtures"

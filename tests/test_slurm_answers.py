@@ -3,8 +3,8 @@
 from functools import partial
 
 import pytest
-from bringup.parsers import slurm, slurm_audit
-from runs_for_tests import FIXTURES
+from bringup.evidence import slurm
+from runs_for_tests import FIXTURES, add_derived
 
 SLURM = FIXTURES / "slurm"
 exit_code = partial(slurm.job, quantity="q", field="ExitCode")
@@ -27,7 +27,7 @@ def value(parser, text, quantity):
         (slurm.ping, "ping.txt", "slurm.controller.primary", "UP"),
         (slurm.config, "config.txt", "slurm.config.SlurmdTimeout", "12 sec"),
         (exit_code, "job-exit-code.txt", "q", "7:0"),
-        (slurm_audit.mpi_list, "mpi-list.txt", "slurm.mpi.plugins", ["pmix", "none", "cray_shasta", "pmi2", "pmix_v4"]),
+        (slurm.mpi_list, "mpi-list.txt", "slurm.mpi.plugins", ["pmix", "none", "cray_shasta", "pmi2", "pmix_v4"]),
     ],
 )
 class TestAnAnswer:
@@ -76,7 +76,7 @@ class TestAnAnswer:
         ),
         (exit_code, "job-exit-code.txt", "ExitCode=7:0", "ExitCode=0:9", "q", "0:9"),
         (
-            slurm_audit.mpi_list,
+            slurm.mpi_list,
             "mpi-list.txt",
             "\tpmix\n",
             "",
@@ -103,7 +103,7 @@ class TestPrologsOfNewerVersions:
         lines = [line for line in read("config.txt").splitlines() if not line.startswith(("Prolog  ", "Epilog  "))]
         at = next(number for number, line in enumerate(lines) if line.startswith("PrologEpilogTimeout"))
         parsed = slurm.config("\n".join([*lines[:at], *prolog, *lines[at:], ""]), "f")
-        slurm_audit.derive(parsed)
+        add_derived(parsed)
         return {one.quantity: one.value for one in parsed.observations}
 
     def test_a_numbered_one_is_read_and_the_first_stands_for_all(self):
@@ -120,7 +120,7 @@ class TestPrologsOfNewerVersions:
 
     def test_an_answer_without_that_part_says_nothing(self):
         parsed = slurm.config("ClusterName = x\n", "f")
-        slurm_audit.derive(parsed)
+        add_derived(parsed)
         assert [one for one in parsed.observations if "audit" in one.quantity] == []
 
 
@@ -131,6 +131,6 @@ class TestPrologsOfNewerVersions:
 def test_a_default_mpi_plugin_is_there_when_it_is_listed_or_a_version_of_pmix_or_no_plugin(default, is_there):
     """Slurm 23.11 and later print (null) for none; versions of pmix stand on a line of their own."""
     parsed = slurm.config(f"MpiDefault              = {default}\n", "f")
-    parsed.add(slurm_audit.mpi_list(read("mpi-list.txt"), "g"))
-    slurm_audit.derive(parsed)
+    parsed.add(slurm.mpi_list(read("mpi-list.txt"), "g"))
+    add_derived(parsed)
     assert {one.quantity: one.value for one in parsed.observations}["slurm.audit.mpi_default_there"] is is_there

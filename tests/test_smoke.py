@@ -5,20 +5,23 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from bringup import profile, runs, tournament
-from bringup.gates import GATES, of_phase
+from bringup import results as runs
+from bringup.checks.catalogue import GATES, of_phase
+from bringup.evidence import jobs as jobs_left
+from bringup.evidence.parsed import Parsed
 from bringup.judge import judge
-from bringup.parsers import smoke
-from bringup.parsers.result import Parsed
-from bringup.phases import PHASES
+from bringup.plan import profile
+from bringup.plan import rounds as tournament
+from bringup.plan.phases import PHASES
 from bringup.records import Outcome, Run
-from runs_for_tests import FIXTURES
+from bringup.run import open as opening
+from runs_for_tests import FIXTURES, add_derived
 
 ENDED = (FIXTURES / "slurm/job-exit-code.txt").read_text()
 
 
 def run_of(tmp_path: Path, *nodes: str, gpus: int = 2) -> Run:
-    folder = runs.open_run(
+    folder = opening.open_run(
         PHASES["smoke"],
         nodes=list(nodes),
         gpus_per_node=gpus,
@@ -34,7 +37,7 @@ def derived(run: Run, *facts: tuple) -> Parsed:
     parsed = Parsed()
     for index, (quantity, subject, value) in enumerate(facts):
         parsed.saw(quantity, subject, value, "count", f"f:{index}", "said" if value is None else None)
-    smoke.derive(parsed, run)
+    add_derived(parsed, run)
     return parsed
 
 
@@ -138,7 +141,7 @@ def test_a_dependent_job_waits_for_the_end_of_the_other(run, end, start, waited)
 
 
 def test_a_job_that_has_ended_gives_state_code_and_times():
-    parsed = smoke.ended_job(ENDED, "f", name="exit_code")
+    parsed = jobs_left.ended_job(ENDED, "f", name="exit_code")
     assert values(parsed, "smoke.exit_code.ExitCode") == {"job": "7:0"}
     assert values(parsed, "smoke.exit_code.state") == {"job": "FAILED"}
     assert "T" in str(values(parsed, "smoke.exit_code.StartTime")["job"])
@@ -146,7 +149,7 @@ def test_a_job_that_has_ended_gives_state_code_and_times():
 
 @pytest.mark.parametrize("text", ["", "slurm_load_jobs error: Invalid job id specified\n", ENDED[:20]])
 def test_what_is_no_job_is_a_problem_and_no_observation(text):
-    parsed = smoke.ended_job(text, "f", name="exit_code")
+    parsed = jobs_left.ended_job(text, "f", name="exit_code")
     assert parsed.problems
     assert values(parsed, "smoke.exit_code.ExitCode") == {}
 
@@ -163,7 +166,7 @@ BEGAN = "0: n0 began\n1: n0 began\n2: n1 began\n3: n1 began\n"
     ],
 )
 def test_tasks_that_outlive_a_failed_one_are_counted_per_node(text, survivors):
-    assert values(smoke.bad_exit(text, "f"), "smoke.bad_exit.survivors") == survivors
+    assert values(jobs_left.bad_exit(text, "f"), "smoke.bad_exit.survivors") == survivors
 
 
 @pytest.mark.parametrize(
@@ -174,10 +177,10 @@ def test_tasks_that_outlive_a_failed_one_are_counted_per_node(text, survivors):
     ],
 )
 def test_a_requeued_job_says_how_often_it_began_again(text, restarts):
-    assert values(smoke.requeue(text, "f"), "smoke.requeue.restarts") == {"job": restarts}
+    assert values(jobs_left.requeue(text, "f"), "smoke.requeue.restarts") == {"job": restarts}
 
 
-@pytest.mark.parametrize("parser", [smoke.bad_exit, smoke.requeue])
+@pytest.mark.parametrize("parser", [jobs_left.bad_exit, jobs_left.requeue])
 @pytest.mark.parametrize("text", ["", "bash: python3: command not found\n"])
 def test_a_job_that_said_nothing_is_a_problem(parser, text):
     parsed = parser(text, "f")
@@ -284,8 +287,8 @@ def test_the_spread_of_all_gpus_names_the_slowest_and_the_fastest():
     parsed = Parsed()
     for subject, speed in (("n0/GPU-a", 700.0), ("n0/GPU-b", 690.0), ("n1/GPU-c", 500.0), ("n1/GPU-d", 710.0)):
         parsed.saw("smoke.compute.gpu.tflops", subject, speed, "TFLOP/s", "f")
-    smoke.spread_of_gpus(parsed)
-    spread = parsed.observations[-1]
+    add_derived(parsed)
+    spread = next(one for one in parsed.observations if one.quantity == "smoke.compute.spread")
     assert (spread.quantity, spread.subject, spread.value) == ("smoke.compute.spread", "job", 0.3022)
     assert spread.why == "4 devices: n1/GPU-c 500, median 695, n1/GPU-d 710 TFLOP/s"
 
@@ -304,7 +307,7 @@ def gpus(tmp_path, gpus_per_node: int = 4, **nodes: list[float | None]) -> dict[
                 "f",
                 "why" if speed is None else None,
             )
-    smoke.slowest_of_nodes(parsed, run)
+    add_derived(parsed, run)
     return {
         v.subject: (v.outcome, f"{v.observed} {v.cause}")
         for v in judge(run, profile.load("generic"), parsed).verdicts
@@ -338,8 +341,10 @@ def test_a_node_of_which_a_gpu_says_nothing_is_incomplete_and_not_as_fast_as_the
 def test_a_node_that_computed_on_its_cpu_has_no_slowest_gpu(tmp_path):
     parsed = Parsed()
     parsed.saw("smoke.compute.gpu.tflops", "n0/cpu", 0.2, "TFLOP/s", "f")
-    smoke.slowest_of_nodes(parsed, run_of(tmp_path, "n0", gpus=4))
-    assert [(one.value, one.why) for one in parsed.observations[1:]] == [(None, "0 of 4 GPUs told their speed")]
+    add_derived(parsed, run_of(tmp_path, "n0", gpus=4))
+    assert [(one.value, one.why) for one in parsed.observations if one.quantity == "smoke.compute.gpu_of_median"] == [
+        (None, "0 of 4 GPUs told their speed")
+    ]
 
 
 def test_gpus_are_compared_where_a_node_has_peers_enough_and_not_where_there_is_no_gpu(tmp_path):
@@ -391,6 +396,6 @@ def test_two_unknown_filesystem_types_are_not_one_type(tmp_path):
     parsed = Parsed()
     for node in ("n0", "n1"):
         parsed.saw("smoke.fs.type", node, None, "text", "f:1", "stat failed")
-    smoke.same_type(parsed, run_of(tmp_path, "n0", "n1"))
+    add_derived(parsed, run_of(tmp_path, "n0", "n1"))
     told = [one for one in parsed.observations if one.quantity == "smoke.fs.pair.same_type"]
     assert [(one.subject, one.value) for one in told] == [("n0->n1", None), ("n1->n0", None)]

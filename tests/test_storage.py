@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from bringup.parsers import facts
+from bringup.evidence import facts
 from runs_for_tests import FIXTURES
 
 PROBES = FIXTURES.parents[1] / "infrastructure-validation/probes"

@@ -74,7 +74,7 @@ def test_fast_computes_the_same_losses(plain_and_fast: tuple[Finished, Finished]
 
 
 def test_fast_is_recorded_and_not_compared_with_plain(plain_and_fast: tuple[Finished, Finished]) -> None:
-    from bringup.compare import NotComparable, table
+    from bringup.compare.sidebyside import NotComparable, table
 
     plain, fast = plain_and_fast
     assert (plain.args().recipe, plain.args().tuning, plain.args().compile) == ("plain", [], False)

@@ -5,8 +5,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from bringup import compare, figures_training
+from bringup.compare import sidebyside as compare
 from bringup.records import MemoryCheck, RankTimes
+from bringup.report import figures_training
 
 FIXTURES = Path(__file__).parent / "fixtures/training"
 

@@ -5,11 +5,15 @@ import shutil
 from pathlib import Path
 
 import pytest
-from bringup import compare, judge, plan, profile, runs
-from bringup.compare import NotComparable
-from bringup.parsers import training
-from bringup.phases import PHASES
-from bringup.records import Outcome, RecordError, TrainMetrics, Verdict, read_record
+from bringup import judge
+from bringup.checks import planned as plan
+from bringup.checks.training import derive as training
+from bringup.compare import sidebyside as compare
+from bringup.errors import NotComparable, RecordError
+from bringup.plan import profile
+from bringup.plan.phases import PHASES
+from bringup.records import Outcome, TrainMetrics, Verdict, read_record
+from bringup.run import open as opening
 from runs_for_tests import FIXTURES
 
 STEMS = [stem for stem in PHASES if PHASES[stem].is_training]
@@ -22,7 +26,7 @@ def run_of(stem: str, results: Path, *, reference: bool = True) -> Path:
     ranks = 1 if PHASES[stem].one_gpu else 2
     if reference:
         shutil.copytree(RECORDS / "run_1gpu", results / "run_1gpu-earlier")
-    folder = runs.open_run(
+    folder = opening.open_run(
         PHASES[stem],
         nodes=nodes,
         gpus_per_node=2,
@@ -38,7 +42,7 @@ def run_of(stem: str, results: Path, *, reference: bool = True) -> Path:
     for index, node in enumerate(nodes):
         for rank in range(index * ranks, (index + 1) * ranks):
             rank_said(folder, node, rank, state="finished", checkpoint=(0, 0))
-    runs.close_run(folder, 0)
+    opening.close_run(folder, 0)
     return folder
 
 

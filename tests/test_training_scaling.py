@@ -4,9 +4,12 @@ import json
 from pathlib import Path
 
 import pytest
-from bringup import judge, profile, runs
-from bringup.phases import PHASES
+from bringup import judge
+from bringup import results as runs
+from bringup.plan import profile
+from bringup.plan.phases import PHASES
 from bringup.records import Outcome, Verdict
+from bringup.run import open as opening
 from runs_for_tests import FIXTURES
 
 RECORDS = FIXTURES / "training"
@@ -14,7 +17,7 @@ RECORDS = FIXTURES / "training"
 
 def scaling(results: Path, *, reference_step_s: float, share: float) -> Verdict:
     """Of a DDP run on two ranks, each of which made `share` of the tokens/s of the one-GPU run."""
-    folder = runs.open_run(
+    folder = opening.open_run(
         PHASES["run_ddp_1node"],
         nodes=["n0"],
         gpus_per_node=2,

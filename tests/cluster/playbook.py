@@ -6,8 +6,9 @@ import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from bringup import judge, runs
-from bringup.phases import PHASES
+from bringup import judge
+from bringup import results as runs
+from bringup.plan.phases import PHASES
 from bringup.records import Verdicts
 from harness import CHECKOUT, Cluster, Completed
 

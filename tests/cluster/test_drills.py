@@ -13,10 +13,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from bringup.drills import DRILLS, campaign, result
-from bringup.drills.drill import Drill
-from bringup.drills.ground import LocalCluster
-from bringup.drills.perform import perform
+from bringup.checks.catalogue import DRILLS
+from bringup.drill import result
+from bringup.drill import suite as campaign
+from bringup.drill.environment import LocalCluster
+from bringup.drill.perform import perform
+from bringup.plan.drill import Drill
 from bringup.records import DrillReport, Outcome, read_record
 from harness import CHECKOUT, Cluster, wait_until
 from playbook import playbook

@@ -34,7 +34,8 @@ import group
 import random_state
 import torch
 import torch.distributed.checkpoint as dcp
-from bringup.records import Checkpoint, CheckpointFile, RecordError, Run, read_record, write_record
+from bringup.errors import RecordError
+from bringup.records import Checkpoint, CheckpointFile, Run, read_record, write_record
 from drill import Drill
 from rank import node_name
 from torch.distributed.checkpoint.state_dict import get_model_state_dict, get_optimizer_state_dict

@@ -19,7 +19,7 @@ from torch.distributed.tensor import DTensor
 from transformers import TrainerCallback
 
 CHECK_EVERY = 10  # steps
-OWN_LOSS_FINITE = "the loss of this rank was finite"  # a victim's words: parsers/training.py knows them
+OWN_LOSS_FINITE = "the loss of this rank was finite"  # a victim's words: bringup.checks.training.failures knows them
 
 
 class NotFinite(RuntimeError):

@@ -13,7 +13,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from bringup.models import ModelError, shape_of
+from bringup.errors import ModelError
+from bringup.formulae.models import shape_of
 
 SOURCES = {
     "A100": "NVIDIA A100 data sheet",
@@ -51,7 +52,7 @@ class Flops:
 def flops_per_token(config: Any, sequence_length: int) -> Flops | None:
     """Of a dense Llama-shaped decoder; None for a model type whose matmuls are not known here.
 
-    The formula is that of `bringup advise`: bringup.models.Shape.
+    The formula is that of `bringup advise`: bringup.formulae.models.Shape.
     """
     try:
         shape = shape_of(config.to_dict(), config.model_type)

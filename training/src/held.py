@@ -1,7 +1,7 @@
 """States: parameters, gradients and optimizer tensors that this rank holds, in bytes, counted from the live tensors.
 
 No peak: activations, gathered copies and buffers are not in it. It is the part of a rank's memory that sharding divides, it is
-the same on a CPU and on a GPU, and it can be predicted exactly (bringup.memory.states).
+the same on a CPU and on a GPU, and it can be predicted exactly (bringup.formulae.memory.states).
 """
 
 from __future__ import annotations

@@ -14,8 +14,9 @@ import torch
 import transformers
 import transport as bytes_sent
 from arguments import Args
-from bringup import memory as predicted
-from bringup.models import ModelError, job_of, shape_of
+from bringup.errors import ModelError
+from bringup.formulae import memory as predicted
+from bringup.formulae.models import job_of, shape_of
 from bringup.records import (
     CheckpointTimes,
     MemoryCheck,

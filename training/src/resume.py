@@ -20,7 +20,8 @@ import group
 import random_state
 import torch
 from arguments import Args
-from bringup.records import Checkpoint, CheckpointTimes, RecordError, Resumed, RunArgs, read_record
+from bringup.errors import RecordError
+from bringup.records import Checkpoint, CheckpointTimes, Resumed, RunArgs, read_record
 from checkpoint import Read
 from drill import Drill
 from rank import RankFacts, one_line, say

@@ -4,18 +4,40 @@ from __future__ import annotations
 
 import argparse
 import errno
+import json
+import math
 import os
 import signal
 import sys
 import threading
 from collections.abc import Callable
-from typing import NoReturn
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
 
-from bringup import compare, pipeline, report, runs
-from bringup import profile as profiles
-from bringup.records import RecordError
-from bringup.verbs import advise, drill, explain, judgement, measured, playbook, reporting, schema, scripts, training
-from bringup.verbs.verb import CANNOT_TELL
+from bringup import generated, judge, learn
+from bringup.advise import answer as advising
+from bringup.advise import text as advice_text
+from bringup.checks import catalogue
+from bringup.checks.nccl import pairs
+from bringup.compare import regression, sidebyside
+from bringup.drill import result as drill_result
+from bringup.drill import suite
+from bringup.errors import BringupError, SlurmError, UsageError
+from bringup.evidence import hostlist
+from bringup.evidence.slurm import USABLE_STATES
+from bringup.formulae import models
+from bringup.plan import profile as profiles
+from bringup.plan import rounds, subjects
+from bringup.plan.phases import PHASES
+from bringup.records import Outcome, as_json, write_text
+from bringup.report import collection, drain, explain, exports, figures_training, page, text, write
+from bringup.run import open as opening
+from bringup.run import playbook, slurm
+
+if TYPE_CHECKING:
+    Verbs = argparse._SubParsersAction["_Parser"]
+
+CANNOT_TELL = 2
 
 
 class _Parser(argparse.ArgumentParser):
@@ -24,41 +46,29 @@ class _Parser(argparse.ArgumentParser):
 
 
 def main(argv: list[str] | None = None) -> int:
-    arguments = _parser().parse_args(argv)
+    arguments = parser().parse_args(argv)
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGTERM, signal.SIGHUP):
-            if (
-                signal.getsignal(number) is not signal.SIG_IGN
-            ):  # nohup: whoever ignores a signal for us wants it ignored
+            if signal.getsignal(number) is not signal.SIG_IGN:  # nohup ignores one on purpose
                 signal.signal(number, _stop)
     try:
         verb: Callable[[argparse.Namespace], int] = arguments.verb
         return verb(arguments)
-    except (
-        profiles.ProfileError,
-        runs.RunError,
-        RecordError,
-        compare.NotComparable,
-        pipeline.PipelineError,
-        ValueError,
-    ) as error:
-        print(f"bringup: {report.plain(str(error))}", file=sys.stderr)
+    except BringupError as error:
+        _complain(str(error))
     except OSError as error:
         said = f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error)
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             said += "; free some space there, then start it again"
             said += " (--resume keeps what had passed)" if hasattr(arguments, "resume") else ""
-        print(f"bringup: {report.plain(said)}", file=sys.stderr)
+        _complain(said)
     except KeyboardInterrupt:
-        print("bringup: interrupted", file=sys.stderr)
+        _complain("interrupted")
     except Exception as error:  # a fault of ours must not read as exit code 1, "the cluster failed a gate"
         if os.environ.get("BRINGUP_TRACEBACK"):
             raise
-        print(
-            f"bringup: a fault of bringup itself: {report.plain(f'{type(error).__name__}: {error}')[:200]}; "
-            "BRINGUP_TRACEBACK=1 shows where",
-            file=sys.stderr,
-        )
+        said = text.plain(f"{type(error).__name__}: {error}")[:200]
+        _complain(f"a fault of bringup itself: {said}; BRINGUP_TRACEBACK=1 shows where")
     return CANNOT_TELL
 
 
@@ -67,9 +77,502 @@ def _stop(number: int, frame: object) -> NoReturn:
     raise KeyboardInterrupt
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="bringup", description=__doc__)
-    added = parser.add_subparsers(required=True, metavar="VERB", parser_class=_Parser)
-    for verb in (playbook, judgement, explain, reporting, training, advise, measured, drill, schema, scripts):
-        verb.add(added)
-    return parser
+def _complain(said: str) -> None:
+    print(f"bringup: {text.plain(said)}", file=sys.stderr)
+
+
+# --- what every verb takes ---------------------------------------------------------------------------------------------
+
+
+def parser() -> argparse.ArgumentParser:
+    whole = _Parser(prog="bringup", description=__doc__)
+    verbs = whole.add_subparsers(required=True, metavar="VERB", parser_class=_Parser)
+    for add in (_add_run, _add_reading, _add_training, _add_drill, _add_lists, _add_scripts):
+        add(verbs)
+    return whole
+
+
+def _add_run(verbs: Verbs) -> None:
+    one = verbs.add_parser("run", help="all phases, one after the other, with progress; or some of them")
+    one.add_argument("phases", nargs="*", metavar="PHASE", help=f"default: all ({', '.join(PHASES)})")
+    one.add_argument("--nodes", type=int, help="how many nodes (default: all nodes of the default partition)")
+    one.add_argument("--nodelist", help="which nodes: n[0-3]")
+    _profile_of_the_environment(one, "name or .yaml path")
+    one.add_argument(
+        "--resume", type=Path, metavar="FOLDER", help="continue an earlier playbook run: what passed is not repeated"
+    )
+    one.set_defaults(verb=_run)
+
+    one = verbs.add_parser("why", help="why a job waits, or how it ended, in plain words")
+    one.add_argument("job", metavar="JOBID")
+    one.set_defaults(verb=_why)
+
+
+def _add_reading(verbs: Verbs) -> None:
+    one = verbs.add_parser("judge", help="judge results folders again, here or on a copy; needs no Slurm and no torch")
+    one.add_argument("runs", nargs="+", type=Path, metavar="RUN")
+    one.add_argument("--profile", help="judge against this profile instead of the one the run was opened with")
+    one.set_defaults(verb=_judge)
+
+    one = verbs.add_parser(
+        "explain", help="what went wrong in a run: first causes, signs in the logs, what to run next"
+    )
+    one.add_argument(
+        "runs", nargs="+", type=Path, metavar="RUN", help="results folders, of a phase or of a whole playbook"
+    )
+    one.set_defaults(verb=_explain)
+
+    one = verbs.add_parser("report", help="one HTML page of a playbook or of runs; JUnit, Prometheus, drain commands")
+    one.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="a playbook's folder, or folders of runs")
+    one.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        metavar="FILE",
+        help=f"the page (default: {PAGE} in the folder, when it is one)",
+    )
+    one.add_argument("--junit", type=Path, metavar="FILE", help="also JUnit XML, a test case per verdict")
+    one.add_argument(
+        "--prometheus", type=Path, metavar="FILE", help="also gauges for node_exporter's textfile collector (.prom)"
+    )
+    one.add_argument("--profile", help="judge against this profile instead of the one that each run was opened with")
+    one.add_argument(
+        "--apply", action="store_true", help="run the printed scontrol commands: drain the nodes that failed"
+    )
+    one.set_defaults(verb=_report)
+
+    one = verbs.add_parser("profile", help="write a profile from runs that passed: numbers with spread and source")
+    one.add_argument("--from", dest="runs", nargs="+", type=Path, required=True, metavar="RUN", help="folders of runs")
+    one.add_argument("--name", default="measured", help="of the profile (default: %(default)s)")
+    one.add_argument("-o", "--output", type=Path, metavar="FILE", help="a new .yaml file (default: standard output)")
+    one.set_defaults(verb=_profile_from)
+
+
+def _add_training(verbs: Verbs) -> None:
+    one = verbs.add_parser(
+        "compare", help="training runs side by side; refuses unlike ones; --baseline: is it slower than it was?"
+    )
+    one.add_argument("runs", nargs="*", type=Path, metavar="RUN")
+    one.add_argument(
+        "--baseline",
+        nargs="+",
+        type=Path,
+        metavar="RUN",
+        help="earlier runs with the same arguments, best 5 of each: regression (exit 1), none (0), cannot tell (2)",
+    )
+    one.add_argument(
+        "--plot", type=Path, metavar="PATH", help="draw: a new folder of pictures, or one sheet (.png, .svg, .pdf)"
+    )
+    one.add_argument("--markdown", action="store_true", help="a Markdown table")
+    one.set_defaults(verb=_compare)
+
+    one = verbs.add_parser(
+        "advise", help="does it fit, what does it send, how long does a step take: per strategy, computed"
+    )
+    one.add_argument("--model", required=True, help="a name in training/models, or the path of a config.json")
+    one.add_argument("--nodes", type=_natural, required=True)
+    one.add_argument("--gpus-per-node", type=_natural, required=True)
+    _profile_of_the_environment(one, "of the cluster")
+    one.add_argument(
+        "--from",
+        dest="runs",
+        nargs="+",
+        type=Path,
+        default=[],
+        metavar="RUN",
+        help="measured here: a run of nccl_scaling for the bandwidth, a training run for the MFU",
+    )
+    one.add_argument("--sequence-length", type=_natural, default=4096, help="tokens per row (default: %(default)s)")
+    one.add_argument("--rows", type=_natural, default=1, help="per GPU and micro-step (default: %(default)s)")
+    one.add_argument("--global-batch", type=_natural, help="rows per step over all GPUs (default: GPUs x --rows)")
+    one.add_argument(
+        "--mfu", type=_share, help="of the compute alone (default: the profile's, or that of a training run)"
+    )
+    one.add_argument(
+        "--float32", action="store_true", help="compute in float32 (default: bfloat16 over float32 weights)"
+    )
+    one.add_argument(
+        "--reduce-dtype", choices=("float32", "bfloat16"), default="float32", help="gradients between sharded ranks"
+    )
+    one.add_argument("--activation-checkpointing", action="store_true", help="recompute activations")
+    one.add_argument("--json", action="store_true", help="the record instead of the screen")
+    one.set_defaults(verb=_advise)
+
+
+def _add_drill(verbs: Verbs) -> None:
+    one = verbs.add_parser(
+        "drill",
+        help="make the declared faults, and see whether the declared gates say so on the declared subjects",
+        description="The whole catalogue, on a local cluster that is started and ended for it. "
+        "Exit code: 0 all found, 1 a fault was missed or something else accused, 2 we could not tell.",
+    )
+    one.add_argument("--list", action="store_true", help="print the catalogue and make nothing")
+    one.add_argument("--only", nargs="+", metavar="ID", default=[], help="these drills")
+    one.add_argument(
+        "--anywhere",
+        action="store_true",
+        help="on the cluster you are on: those that stay inside your own jobs, and no other",
+    )
+    one.add_argument(
+        "--healthy",
+        type=_natural,
+        default=0,
+        metavar="N",
+        help="no fault: N rounds on a healthy local cluster of 4 nodes, in which everything has to pass",
+    )
+    one.add_argument(
+        "--phases",
+        nargs="+",
+        metavar="PHASE",
+        choices=list(PHASES),
+        default=list(PHASES),
+        help="with --healthy: of each round (default: all)",
+    )
+    one.add_argument("--resume", type=Path, metavar="FOLDER", help="continue an earlier drill run")
+    _profile_of_the_environment(one, "with --anywhere: of this cluster")
+    one.set_defaults(verb=_drill)
+
+
+def _add_lists(verbs: Verbs) -> None:
+    one = verbs.add_parser("gates", help="list the gates, with what a pass says")
+    one.set_defaults(verb=_gates)
+
+    one = verbs.add_parser("schema", help="write the JSON Schema of every record, for other readers of results")
+    one.add_argument(
+        "folder",
+        nargs="?",
+        type=Path,
+        default=generated.SCHEMAS,
+        metavar="FOLDER",
+        help="default: validation/schemas",
+    )
+    one.set_defaults(verb=_schema)
+
+
+def _add_scripts(verbs: Verbs) -> None:
+    """Verbs that the phase scripts call."""
+    one = verbs.add_parser("nodes", help="(phase scripts) which nodes were asked for")
+    one.add_argument("--nodes", type=int)
+    one.add_argument("--nodelist")
+    one.add_argument("--usable", action="store_true", help="only those that Slurm would use now")
+    one.add_argument("--gpus", action="store_true", help="GPUs per node that Slurm has configured, instead of names")
+    one.set_defaults(verb=_nodes)
+
+    one = verbs.add_parser("pairs", help="(phase scripts) which pairs of nodes to measure: a round per line")
+    one.add_argument("--nodes", default="")
+    one.add_argument("--here", help="nodes that are there now; pairs with others are left out")
+    one.add_argument(
+        "--files", action="store_true", help="instead: the rounds of the file coherence, as coherence.py reads them"
+    )
+    one.add_argument("--again", type=Path, help="instead: the pairs of this run that should be measured once more")
+    one.set_defaults(verb=_pairs)
+
+    one = verbs.add_parser("open", help="(phase scripts) create a run folder with its plan; prints its path")
+    one.add_argument("phase")
+    one.add_argument("--nodes", required=True, help="node list: n0,n1 or n[0-1]")
+    one.add_argument("--gpus-per-node", type=_natural, required=True)
+    one.add_argument("--ranks-per-node", type=_natural, help="default: one per GPU")
+    one.add_argument("--profile", default=profiles.from_environment())
+    one.add_argument("--results", type=Path, help="folder of the runs (default: the phase's own)")
+    one.add_argument(
+        "--argv", nargs=argparse.REMAINDER, default=[], help="last: the script's own arguments, to be recorded"
+    )
+    one.set_defaults(verb=_open)
+
+    one = verbs.add_parser("close", help="(phase scripts) close a run, judge it, write report.md")
+    one.add_argument("run", type=Path)
+    one.add_argument("--exit-code", type=int, required=True)
+    one.set_defaults(verb=_close)
+
+
+def _profile_of_the_environment(one: argparse.ArgumentParser, what: str) -> None:
+    default = profiles.from_environment()
+    one.add_argument("--profile", default=default, help=f"{what} (default: $BRINGUP_PROFILE, here %(default)s)")
+
+
+def _natural(said: str) -> int:
+    if not said.isdecimal() or int(said) < 1:
+        raise argparse.ArgumentTypeError(f"{said!r} is not 1 or more")
+    return int(said)
+
+
+def _share(said: str) -> float:
+    try:
+        value = float(said)
+    except ValueError:
+        value = math.nan
+    if not 0 < value <= 1:
+        raise argparse.ArgumentTypeError(f"{said!r} is not a share: more than 0, at most 1")
+    return value
+
+
+# --- what every verb does ----------------------------------------------------------------------------------------------
+
+PAGE = "report.html"
+
+
+def _load_profile(name: str) -> profiles.Profile:
+    """Loaded and checked against the gates there are, before anything runs."""
+    profile = profiles.load(name)
+    catalogue.check(profile)
+    return profile
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    return playbook.run(
+        playbook.Request(
+            nodes=arguments.nodes,
+            nodelist=arguments.nodelist,
+            profile=_load_profile(arguments.profile),
+            profile_name=profiles.portable(arguments.profile),
+            phases=arguments.phases,
+            resume=arguments.resume,
+        )
+    )
+
+
+def _why(arguments: argparse.Namespace) -> int:
+    print(text.plain(slurm.why(arguments.job)))
+    return 0
+
+
+def _judge(arguments: argparse.Namespace) -> int:
+    codes = []
+    for folder in arguments.runs:
+        profile = None if arguments.profile is None else _load_profile(arguments.profile)
+        try:
+            codes.append(write.judge_and_show(folder, profile))
+        except BringupError as error:  # the other folders are judged all the same
+            _complain(str(error))
+            codes.append(CANNOT_TELL)
+    return _worst(codes)
+
+
+def _worst(codes: list[int]) -> int:
+    return 1 if 1 in codes else max(codes, default=CANNOT_TELL)
+
+
+def _explain(arguments: argparse.Namespace) -> int:
+    codes = []
+    for folder in arguments.runs:
+        for run_folder in collection.phases_of(folder):
+            said, outcome = explain.run(run_folder)
+            print(said, end="\n\n")
+            codes.append(outcome.exit_code)
+    return _worst(codes)
+
+
+def _report(arguments: argparse.Namespace) -> int:
+    if arguments.output is None and len(arguments.runs) > 1:
+        raise UsageError("report of several folders: say where to write the page, -o FILE.html")
+    profile = None if arguments.profile is None else _load_profile(arguments.profile)
+    gathered = collection.gather(arguments.runs, profile)
+    texts = {arguments.output or arguments.runs[0] / PAGE: page.render(gathered)}
+    if arguments.junit is not None:
+        texts[arguments.junit] = exports.junit(gathered)
+    if arguments.prometheus is not None:
+        texts[arguments.prometheus] = exports.prometheus(gathered)
+    for path, content in texts.items():
+        write_text(path, content, replace=True)
+        print(f"written: {text.shown_path(path)}")
+    proposed = drain.proposals(gathered.judged)
+    for proposal in proposed:
+        print(proposal.line)
+    not_run = f"; not run: {', '.join(gone.phase for gone in gathered.absent)}" if gathered.absent else ""
+    print(f"{text.MARK[gathered.outcome]}: {text.counted(gathered.verdicts)}{not_run}")
+    if arguments.apply and not _applied(proposed):
+        return CANNOT_TELL
+    return gathered.outcome.exit_code
+
+
+def _applied(proposed: list[drain.Proposal]) -> bool:
+    """Drain them; a node that Slurm keeps out by now keeps its reason. True when all that was to be done is done."""
+    todo = [proposal for proposal in proposed if proposal.command is not None]
+    if not todo:
+        print("nothing to apply")
+        return True
+    states, _ = slurm.node_facts()
+    done = True
+    for proposal in todo:
+        state = states.get(proposal.node)
+        if state is None or "DRAIN" in state or "DOWN" in state:
+            print(f"left as it is: {proposal.node}: {'Slurm knows no such node' if state is None else state}")
+            done = done and state is not None
+            continue
+        try:
+            slurm.ask(*(proposal.command or []))
+            print(f"drained: {proposal.node}")
+        except SlurmError as error:
+            _complain(f"{proposal.node}: {error}")
+            done = False
+    return done
+
+
+def _profile_from(arguments: argparse.Namespace) -> int:
+    profile = learn.measured(arguments.runs, arguments.name)
+    catalogue.check(profile)
+    if arguments.output is None:
+        print(profiles.dump(profile), end="")
+    else:
+        write_text(arguments.output, profiles.dump(profile))
+        print(f"{arguments.output}: {len(profile.expect)} expectations; use it with --profile or BRINGUP_PROFILE")
+    return 0
+
+
+def _compare(arguments: argparse.Namespace) -> int:
+    if arguments.baseline is not None:
+        return _against_baseline(arguments)
+    if len(arguments.runs) < 2:
+        raise UsageError("compare needs at least two training runs (training/results/…)")
+    header, rows, note = sidebyside.table(arguments.runs)
+    print(f"{_table(arguments, header, rows)}\n\n{note}")
+    _plot(arguments, arguments.runs)
+    wrong = sidebyside.disagreements(rows)
+    if wrong:
+        _complain(f"the losses of {', '.join(wrong)} do not agree with the base run's: their speed means nothing yet")
+    return Outcome.FAIL.exit_code if wrong else 0
+
+
+def _against_baseline(arguments: argparse.Namespace) -> int:
+    if not arguments.runs:
+        raise UsageError("compare --baseline needs runs to hold against it: bringup compare RUN… --baseline RUN…")
+    compared = regression.check(arguments.runs, arguments.baseline)
+    for one in compared:
+        print(one.title)
+        for change in one.environment:
+            print(f"differs: {text.plain(change)}")
+        header, rows = regression.table(one)
+        print(f"{_table(arguments, header, rows)}\n")
+    _plot(arguments, [*arguments.baseline, *arguments.runs])
+    outcome = regression.overall(compared)
+    print(f"{text.MARK[outcome]}: {regression.in_words(compared)}")
+    return outcome.exit_code
+
+
+def _table(arguments: argparse.Namespace, header: list[str], rows: list[list[str]]) -> str:
+    return "\n".join(text.table(header, rows)) if arguments.markdown else sidebyside.as_text(header, rows)
+
+
+def _plot(arguments: argparse.Namespace, folders: list[Path]) -> None:
+    if arguments.plot is not None:
+        for path in figures_training.draw([sidebyside.load(folder) for folder in folders], arguments.plot):
+            print(f"drawn: {text.shown_path(path)}")
+
+
+def _advise(arguments: argparse.Namespace) -> int:
+    if arguments.float32 and arguments.reduce_dtype == "bfloat16":
+        raise UsageError("--reduce-dtype bfloat16 means something with bfloat16 compute only; leave out --float32")
+    question = advising.Question(
+        models.load(arguments.model),
+        arguments.nodes,
+        arguments.gpus_per_node,
+        arguments.sequence_length,
+        arguments.rows,
+        arguments.global_batch or arguments.nodes * arguments.gpus_per_node * arguments.rows,
+        arguments.float32,
+        2 if arguments.reduce_dtype == "bfloat16" else 4,
+        arguments.activation_checkpointing,
+    )
+    known = advising.known(_load_profile(arguments.profile), arguments.runs, arguments.mfu)
+    advice = advising.advise(question, known)
+    print(json.dumps(as_json(advice), indent=1) if arguments.json else advice_text.screen(advice))
+    return 0
+
+
+def _drill(arguments: argparse.Namespace) -> int:
+    if arguments.list:
+        print(drill_result.listed(catalogue.DRILLS))
+        return 0
+    unknown = [name for name in arguments.only if name not in {drill.id for drill in catalogue.DRILLS}]
+    if unknown:
+        raise UsageError(f"no drill is called {', '.join(unknown)}; bringup drill --list shows all")
+    if arguments.healthy and (arguments.anywhere or arguments.only):
+        raise UsageError("--healthy makes no fault and runs on local clusters: without --anywhere and --only")
+    if arguments.resume is not None and (arguments.only or arguments.healthy):
+        raise UsageError("--resume goes on with what was planned: without --only and --healthy")
+    chosen = [drill for drill in catalogue.DRILLS if not arguments.only or drill.id in arguments.only]
+    if arguments.anywhere and not arguments.only and arguments.resume is None:
+        chosen = [drill for drill in chosen if drill.where == "anywhere"]
+    return suite.run(
+        suite.Request(
+            drills=[] if arguments.healthy else chosen,
+            healthy=arguments.healthy,
+            phases=arguments.phases,
+            anywhere=arguments.anywhere,
+            # a run that is continued knows what it had planned
+            profile=_load_profile(arguments.profile) if arguments.anywhere else None,
+            resume=arguments.resume,
+        )
+    )
+
+
+def _gates(arguments: argparse.Namespace) -> int:
+    for gate in catalogue.GATES.values():
+        print(f"{gate.id:<32} per {gate.per:<10} {gate.rule:<12} {gate.unit:<6} {gate.proves}")
+    return 0
+
+
+def _schema(arguments: argparse.Namespace) -> int:
+    for path in generated.write_schemas(arguments.folder):
+        print(text.shown_path(path))
+    return 0
+
+
+def _nodes(arguments: argparse.Namespace) -> int:
+    names = slurm.patiently(lambda: playbook.requested_nodes(arguments.nodes, arguments.nodelist), _complain)
+    states, gpus = slurm.patiently(slurm.node_facts, _complain)
+    if arguments.gpus:
+        print(max(gpus.get(name, 0) for name in names))
+    else:
+        print(",".join(name for name in names if not arguments.usable or states.get(name) in USABLE_STATES))
+    return 0
+
+
+def _pairs(arguments: argparse.Namespace) -> int:
+    """A round per line. To standard error: what is not exercised."""
+    if arguments.again is not None:
+        observations, _ = judge.judge_folder(arguments.again)
+        for met in rounds.in_rounds(pairs.suspects(observations.observations)):
+            print(rounds.say(met))
+        return 0
+    nodes = hostlist.expand(arguments.nodes)
+    if arguments.files:
+        print(",".join(str(number) for number in rounds.circle_rounds(nodes)))
+        return 0
+    here = set(hostlist.expand(arguments.here)) if arguments.here else set(nodes)
+    planned = rounds.rounds(nodes, subjects.pair_rounds(nodes, opening.asked_pair_rounds()))
+    played = [[pair for pair in met if here.issuperset(pair)] for met in planned]
+    for met in played:
+        print(rounds.say(met))
+    exercised, possible = sum(map(len, played)), len(nodes) * (len(nodes) - 1) // 2
+    print(
+        f"{len(planned)} round(s), {exercised} of {possible} pairs; not exercised: {possible - exercised} "
+        + (
+            "(BRINGUP_PAIR_ROUNDS=all measures every pair)"
+            if here.issuperset(nodes)
+            else f"(not there: {', '.join(sorted(set(nodes) - here))})"
+        ),
+        file=sys.stderr,
+    )
+    return 0
+
+
+def _open(arguments: argparse.Namespace) -> int:
+    if arguments.phase not in PHASES:
+        raise UsageError(f"no phase is called {arguments.phase!r}; there are {', '.join(PHASES)}")
+    folder = opening.open_run(
+        PHASES[arguments.phase],
+        nodes=hostlist.expand(arguments.nodes),
+        gpus_per_node=arguments.gpus_per_node,
+        ranks_per_node=arguments.gpus_per_node if arguments.ranks_per_node is None else arguments.ranks_per_node,
+        profile=_load_profile(arguments.profile),
+        argv=[PHASES[arguments.phase].script, *arguments.argv],
+        results=arguments.results,
+    )
+    print(folder)
+    return 0
+
+
+def _close(arguments: argparse.Namespace) -> int:
+    opening.close_run(arguments.run, arguments.exit_code)
+    return write.judge_and_show(arguments.run, None)

@@ -7,15 +7,18 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from bringup import gates as catalogue
-from bringup import plan as planning
-from bringup import runs, signs
-from bringup.gates.gate import Fixed, Fleet, FromProfile, Gate, Requested
-from bringup.gates.rules import FEWEST_PEERS, UNSAID, Expected, RuleError, holds, in_words, odd_ones
-from bringup.parsers import read_run
-from bringup.parsers.result import Parsed
-from bringup.phases import PHASES
-from bringup.profile import Profile
+from bringup import results as runs
+from bringup.checks import catalogue
+from bringup.checks import planned as planning
+from bringup.checks.reading import read_run
+from bringup.errors import RuleError
+from bringup.evidence.parsed import Parsed
+from bringup.known_faults import signs
+from bringup.plan import subjects
+from bringup.plan.gate import Fixed, Fleet, FromProfile, Gate, Per, Requested
+from bringup.plan.phases import PHASES
+from bringup.plan.profile import Profile
+from bringup.plan.rules import FEWEST_PEERS, UNSAID, Expected, holds, in_words, odd_ones
 from bringup.records import Observation, Observations, Outcome, Run, Value, Verdict, Verdicts, worst
 
 Seen = Mapping[tuple[str, str], list[Observation]]
@@ -43,11 +46,19 @@ def judge(run: Run, profile: Profile, parsed: Parsed) -> Verdicts:
     excluded = {entry.gate for entry in not_applicable}
     # gates that are newer than the run are judged too, on the run's own nodes
     planned = planning.plan(run.phase, run.nodes, run.ranks_per_node, excluded)
-    for gate, subjects in run.planned.items():
-        # how many links and pairs are met was the run's own choice; what concerns a node or a rank concerns all that were requested
-        chosen = gate in catalogue.GATES and catalogue.GATES[gate].per in ("link", "pair")
-        if gate not in excluded:
-            planned[gate] = list(dict.fromkeys([*subjects, *([] if chosen else planned.get(gate, []))]))
+    chosen: dict[Per, list[str]] = {}  # how many links and pairs are met was the run's own choice
+    for gate_id, listed in run.planned.items():
+        gate = catalogue.GATES.get(gate_id)
+        if gate is not None and gate.per in ("link", "pair"):
+            chosen.setdefault(gate.per, listed)
+            planned[gate_id] = listed
+        elif gate_id not in excluded:  # what concerns a node or a rank concerns all that were requested
+            planned[gate_id] = list(dict.fromkeys([*listed, *planned.get(gate_id, [])]))
+    for gate_id in planned:
+        per = catalogue.GATES[gate_id].per if gate_id in catalogue.GATES else None
+        if per in chosen and gate_id not in run.planned:
+            planned[gate_id] = chosen[per]
+    planned = {gate_id: listed for gate_id, listed in planned.items() if gate_id not in excluded}
     outcomes: dict[tuple[str, str], Outcome] = {}
     verdicts: list[Verdict] = []
     for gate_id in _needs_first(planned):
@@ -130,7 +141,7 @@ def _judge_value(gate: Gate, subject: str, run: Run, profile: Profile, seen: See
     if isinstance(gate.expect, Fixed):
         expected = gate.expect.value
     elif isinstance(gate.expect, Requested):
-        expected = planning.requested(run, gate, subject, gate.expect.field, PHASES[run.phase].strategy)
+        expected = subjects.requested(run, gate, subject, gate.expect.field, PHASES[run.phase].strategy)
     else:
         entry = profile.expect.get(gate.id)
         if entry is None:
@@ -167,7 +178,7 @@ def _unmet(gate: Gate, subject: str, outcomes: Outcomes) -> str | None:
 
 def _need_outcome(need: str, subject: str, outcomes: Outcomes) -> Outcome | None:
     """Of the same subject, or of the job. None: the gate was not planned here (not applicable, say)."""
-    return outcomes.get((need, subject), outcomes.get((need, planning.JOB)))
+    return outcomes.get((need, subject), outcomes.get((need, subjects.JOB)))
 
 
 def _compare(gate: Gate, rule: str, expected: Expected | None, words: str, one: Observation) -> Verdict:
@@ -285,7 +296,7 @@ def _shown(value: Value, unit: str, remark: str | None) -> str:
 
 def _strangers(run: Run, parsed: Parsed) -> list[str]:
     """Evidence about nodes that were not requested: from another run, perhaps. Slurm's own tables name all nodes."""
-    known = {*run.nodes, planning.JOB, *(subject for subjects in run.planned.values() for subject in subjects)}
+    known = {*run.nodes, subjects.JOB, *(subject for subjects in run.planned.values() for subject in subjects)}
     strange = sorted(
         {
             one.subject

@@ -10,16 +10,14 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from bringup.errors import RecordError
+
 SCHEMA_VERSION: Literal[1] = 1
 
 Value = bool | int | float | str | list[str]
 """What can be observed. None is not among them: an unknown is written as value null with a reason."""
 
 NonNegative = Annotated[float, Field(ge=0)]
-
-
-class RecordError(Exception):
-    """A file that is not the record it should be. The message is one line: file, field, what is wrong."""
 
 
 class Record(BaseModel):

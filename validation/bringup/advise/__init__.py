@@ -1,0 +1,1 @@
+"""Memory, traffic and time of every strategy, computed before anything runs."""

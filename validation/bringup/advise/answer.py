@@ -1,0 +1,265 @@
+"""Which strategy to train with: memory, traffic and step time of each, computed before anything runs. Pure arithmetic.
+
+Formulae: memory.py, traffic.py, models.py (each names its sources). Step time: everything overlaps = max(compute, communication),
+nothing does = their sum; the truth lies between, and data loading, the optimizer's update and clipping come on top.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+
+from bringup.advise import bandwidth
+from bringup.errors import RecordError, UsageError
+from bringup.formulae import memory, traffic
+from bringup.formulae.models import KINDS, NAMES, Job, Kind, Shape
+from bringup.plan.profile import Machine, Profile, Sourced
+from bringup.records import Advice, PredictedStrategy, TrainMetrics, read_record
+from bringup.results import METRICS
+
+GB = 1e9
+NEARLY = 1.05  # times within 5 % are not told apart: the simpler strategy is taken
+SCRIPTS = {
+    "single": ("run_1gpu", "run_1gpu"),
+    "ddp": ("run_ddp_1node", "run_ddp_2node"),
+    "zero2": ("run_fsdp_1node", "run_fsdp_2node"),
+    "fsdp": ("run_fsdp_1node", "run_fsdp_2node"),
+    "hsdp": ("run_hsdp_2node", "run_hsdp_2node"),
+}
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is to be trained on what. rows: per GPU and micro-step; global_batch: rows per optimizer step over all GPUs."""
+
+    shape: Shape
+    nodes: int
+    gpus_per_node: int
+    sequence_length: int
+    rows: int
+    global_batch: int
+    float32: bool
+    reduce_bytes: int
+    activation_checkpointing: bool
+
+
+@dataclass(frozen=True)
+class Known:
+    """What is known of the cluster."""
+
+    profile: str
+    machine: Machine
+    source: bandwidth.Promised | bandwidth.Measured
+
+
+def known(profile: Profile, folders: Sequence[Path], mfu: float | None) -> Known:
+    """From a profile and runs: of training runs the MFU, of the others the bandwidth. Raises RecordError, RunError."""
+    machine = profile.machine
+    trained = [folder for folder in folders if (folder / METRICS).is_file()]
+    others = [folder for folder in folders if folder not in trained]
+    for folder in trained:
+        metrics = read_record(folder / METRICS, TrainMetrics)
+        if metrics.mfu is None:
+            raise RecordError(f"{folder}: has no MFU ({metrics.mfu_reason}); leave it out of --from")
+        measured = Sourced(
+            value=metrics.mfu, source=f"measured by {folder.name} ({metrics.observed.kind}, {metrics.model})"
+        )
+        machine = machine.model_copy(update={"mfu": measured})
+    if mfu is not None:
+        machine = machine.model_copy(update={"mfu": Sourced(value=mfu, source="assumed on the command line (--mfu)")})
+    return Known(profile.name, machine, bandwidth.measured(others) if others else bandwidth.Promised(profile))
+
+
+def jobs(question: Question) -> list[Job]:
+    """The layouts that this machine and batch allow: a strategy gets as many micro-steps as the global batch needs."""
+    found = []
+    for kind in KINDS:
+        job = Job(
+            kind,
+            question.nodes,
+            question.gpus_per_node,
+            question.sequence_length,
+            question.rows,
+            compute_bytes=4 if question.float32 else 2,
+            reduce_bytes=question.reduce_bytes,
+            activation_checkpointing=question.activation_checkpointing,
+        )
+        parallel = kind == "single" or job.ranks > 1
+        hybrid = kind != "hsdp" or (question.nodes > 1 and question.gpus_per_node > 1)
+        if parallel and hybrid and question.global_batch % (job.ranks * question.rows) == 0:
+            found.append(replace(job, accumulation=question.global_batch // (job.ranks * question.rows)))
+    return found
+
+
+def predict(shape: Shape, job: Job, facts: Known) -> PredictedStrategy:
+    """Memory, traffic and time of one strategy; what cannot be known is null and named."""
+    parts = memory.peak(shape, job)
+    outside = memory.OUTSIDE[min(job.ranks, 2)]
+    found = traffic.collectives(shape, job)
+    unknown: list[str] = []
+    room = facts.machine.gpu_memory_gib
+    if room is None:
+        unknown.append(f"whether it fits: profile {facts.profile} declares no machine.gpu_memory_gib")
+    compute = _compute_s(shape, job, facts, unknown)
+    communication: float | None = 0.0
+    sources = []
+    for one in found:
+        told = bandwidth.seconds(one, facts.source, job.nodes, job.gpus_per_node)
+        if isinstance(told, str):
+            unknown.append(f"communication: {told}")
+            communication = None
+        else:
+            sources.append(told[1])
+            communication = None if communication is None else communication + told[0]
+    step = tokens = None
+    if compute is not None and communication is not None:
+        step = [max(compute, communication), compute + communication]
+        tokens = [job.global_batch * job.sequence_length / seconds for seconds in reversed(step)]
+    return PredictedStrategy(
+        strategy=job.kind,
+        ranks=job.ranks,
+        rows=job.rows,
+        accumulation=job.accumulation,
+        peak_parts_gib={field.name: getattr(parts, field.name) / memory.GIB for field in fields(parts)},
+        peak_gib=parts.total / memory.GIB,
+        states_gib=memory.states(shape, job.shards).total / memory.GIB,
+        outside_gib=outside / memory.GIB,
+        fits=None if room is None else parts.total + outside <= room.value * memory.GIB,
+        sent_inside_gb=traffic.sent_inside(found, job) / GB,
+        leaving_node_gb=traffic.leaving_node(found, job) / GB,
+        compute_s=compute,
+        communication_s=communication,
+        step_s=step,
+        tokens_per_s=tokens,
+        sources=list(dict.fromkeys(sources)),
+        unknown=list(dict.fromkeys(unknown)),
+    )
+
+
+def _compute_s(shape: Shape, job: Job, facts: Known, unknown: list[str]) -> float | None:
+    """FLOPs of a rank's step / (peak x MFU). Recomputation repeats the forward pass, a third of the FLOPs of a step."""
+    peak, mfu = facts.machine.peak_bf16_tflops, facts.machine.mfu
+    if job.compute_bytes == memory.MASTER:
+        unknown.append("compute time: the peak is for bfloat16, this is float32")
+    elif peak is None:
+        unknown.append(f"compute time: profile {facts.profile} declares no machine.peak_bf16_tflops")
+    elif mfu is None:
+        unknown.append(
+            f"compute time: no MFU; give --mfu, or --from a training run (profile {facts.profile} assumes none)"
+        )
+    else:
+        flops = shape.flops_per_token(job.sequence_length) * job.tokens * job.accumulation
+        return flops * (4 / 3 if job.activation_checkpointing else 1) / (peak.value * 1e12 * mfu.value)
+    return None
+
+
+def advise(question: Question, facts: Known) -> Advice:
+    """Raises UsageError when no strategy can divide the global batch."""
+    shape, layouts = question.shape, jobs(question)
+    if not layouts:
+        world = question.nodes * question.gpus_per_node
+        raise UsageError(
+            f"--global-batch {question.global_batch} is no multiple of {world} GPUs x {question.rows} row(s)"
+        )
+    found = [predict(shape, job, facts) for job in layouts]
+    use, why = choose(found)
+    if use is None and any(one.fits is False for one in found):
+        why += f"; {_what_would_fit(question, facts)}"
+    machine = facts.machine
+    return Advice(
+        model=shape.name,
+        parameters=shape.parameters,
+        nodes=question.nodes,
+        gpus_per_node=question.gpus_per_node,
+        sequence_length=question.sequence_length,
+        global_batch=question.global_batch,
+        compute_dtype="float32" if question.float32 else "bfloat16",
+        reduce_dtype="float32" if question.reduce_bytes == memory.MASTER else "bfloat16",
+        activation_checkpointing=question.activation_checkpointing,
+        profile=facts.profile,
+        gpu_memory_gib=machine.gpu_memory_gib.value if machine.gpu_memory_gib else None,
+        mfu=machine.mfu.value if machine.mfu else None,
+        assumptions=[
+            f"{name} {entry.value:g}: {entry.source}"
+            for name, entry in (
+                ("GPU memory, GiB", machine.gpu_memory_gib),
+                ("peak, TFLOP/s", machine.peak_bf16_tflops),
+                ("MFU", machine.mfu),
+            )
+            if entry is not None
+        ],
+        strategies=found,
+        use=use,
+        why=why,
+        command=None if use is None else _command(question, _named(found, use)),
+    )
+
+
+def choose(found: Sequence[PredictedStrategy]) -> tuple[Kind | None, str]:
+    """(strategy or None, why). Of those that fit the one with the shortest step when nothing overlaps; times within 5 % are equal,
+    and then the simpler one. Without times: the one that sends least out of a node, then least inside.
+
+    One GPU is only named where there is no other: it is the reference, and no answer to what N GPUs should do.
+    """
+    parallel = [one for one in found if one.strategy != "single"] or list(found)
+    if any(one.fits is None for one in parallel):
+        return None, "what fits is unknown"
+    fitting = sorted((one for one in parallel if one.fits), key=lambda one: KINDS.index(one.strategy))
+    if not fitting:
+        return None, "none fits"
+    refused = [NAMES[one.strategy] for one in parallel if not one.fits]
+    beside = f" ({', '.join(refused)} {'does' if len(refused) == 1 else 'do'} not fit)" if refused else ""
+    if len(fitting) == 1:
+        return fitting[0].strategy, f"the only one that fits{beside}"
+    times = [one.step_s[1] if one.step_s else None for one in fitting]
+    if None in times:
+        best = min(fitting, key=lambda one: (one.leaving_node_gb, one.sent_inside_gb))
+        return best.strategy, f"it fits and sends least, between nodes first{beside}; step times are unknown"
+    least = min(time for time in times if time is not None)
+    best = next(one for one, time in zip(fitting, times, strict=True) if time is not None and time <= least * NEARLY)
+    return best.strategy, f"the shortest step if nothing overlaps, or within 5 % of it and simpler{beside}"
+
+
+def _what_would_fit(question: Question, facts: Known) -> str:
+    """The first change, from cheap to dear, with which a strategy fits."""
+    for words, changed in (
+        ("--activation-checkpointing", replace(question, activation_checkpointing=True)),
+        ("--activation-checkpointing and --rows 1", replace(question, activation_checkpointing=True, rows=1)),
+    ):
+        if changed != question:
+            fitting = [one for one in (predict(question.shape, job, facts) for job in jobs(changed)) if one.fits]
+            if fitting:
+                named = ", ".join(
+                    f"{NAMES[one.strategy]} ({one.peak_gib + one.outside_gib:.0f} GiB)" for one in fitting
+                )
+                return f"with {words} these do: {named}"
+    return "take more nodes, shorter sequences, or bfloat16 gradients on the wire"
+
+
+def _named(found: Sequence[PredictedStrategy], strategy: str) -> PredictedStrategy:
+    return next(one for one in found if one.strategy == strategy)
+
+
+def _command(question: Question, chosen: PredictedStrategy) -> str:
+    """A run of what was advised."""
+    words = [
+        "sbatch",
+        f"--nodes={question.nodes}" if chosen.strategy != "single" else "--nodes=1",
+        f"training/slurm/{SCRIPTS[chosen.strategy][question.nodes > 1]}.sbatch",
+        "--model",
+        question.shape.name,
+        "--sequence-length",
+        str(question.sequence_length),
+        "--global-batch",
+        str(question.global_batch),
+    ]
+    if chosen.accumulation > 1:
+        words += ["--gradient-accumulation", str(chosen.accumulation)]
+    if question.activation_checkpointing:
+        words.append("--activation-checkpointing")
+    if chosen.strategy == "zero2":
+        words.append("--no-reshard-after-forward")
+    if question.reduce_bytes != memory.MASTER and chosen.strategy in ("zero2", "fsdp", "hsdp"):
+        words += ["--reduce-dtype", "bfloat16"]
+    return " ".join(words)

@@ -1,0 +1,123 @@
+"""How fast this cluster's collectives are: measured by a run, or promised by a profile. Never a default.
+
+Answers are bus bandwidths as nccl-tests defines them (bytes that a rank sends / time, in GB/s), or a text that says why it is
+unknown. A run answers for the numbers of nodes that it measured; a profile's floor holds for every number of nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bringup import judge
+from bringup.checks.catalogue import GATES
+from bringup.evidence import curve
+from bringup.formulae.traffic import Collective, Operation
+from bringup.plan.profile import Profile
+from bringup.plan.subjects import scale_name
+from bringup.records import Observation, Outcome, Verdict
+
+
+@dataclass(frozen=True)
+class Speed:
+    gbps: float  # bus bandwidth, GB/s
+    source: str
+
+
+class Promised:
+    """The floors of a profile: what a healthy cluster reaches at least, so that times become upper bounds."""
+
+    def __init__(self, profile: Profile) -> None:
+        self.profile = profile
+
+    def bus(self, operation: Operation, nodes: int, message: float) -> Speed | str:
+        entry = self.profile.expect.get(f"nccl.{operation}.busbw")
+        if entry is None or entry.at_least is None:
+            return f"profile {self.profile.name} declares no nccl.{operation}.busbw; measure it and give --from RUN"
+        at = f" at {entry.at}" if entry.at else ""
+        return Speed(
+            entry.at_least,
+            f"{operation} ≥ {entry.at_least:g} GB/s{at} (floor of {self.profile.name}), "
+            f"for messages of {_size(message)}",
+        )
+
+
+class Measured:
+    """The curves of runs of nccl_scaling: of each size and number of nodes the slowest measurement."""
+
+    def __init__(self, judged: Sequence[tuple[str, Sequence[Observation], Sequence[Verdict]]]) -> None:
+        """(name of the run, its observations, its verdicts)."""
+        self.names = ", ".join(name for name, _, _ in judged)
+        self.found: dict[tuple[str, str], list[tuple[int, float, str]]] = {}
+        self.distrusted: dict[tuple[str, str], str] = {}
+        for run, observations, verdicts in judged:
+            bad = {(one.gate, one.subject) for one in verdicts if one.outcome in (Outcome.INCOMPLETE, Outcome.FAIL)}
+            for scale, by_name in curve.curves(list(observations)).items():
+                for name, points in by_name.items():
+                    gate = GATES.get(f"nccl.{name}.busbw")
+                    unmet = [need for need in (gate.needs if gate else ()) if (need, scale) in bad]
+                    if unmet:  # a bandwidth among other ranks than planned is none of this cluster
+                        self.distrusted[name, scale] = f"{', '.join(unmet)} did not pass on {scale} in {run}"
+                        continue
+                    self.found.setdefault((name, scale), []).extend(
+                        (size, speed, f"at {one.quantity.partition('@')[2]} on {scale} ({run})")
+                        for size, speed, one in points
+                    )
+
+    def bus(self, operation: Operation, nodes: int, message: float) -> Speed | str:
+        """At this size of message: time grows linearly between the measured sizes next to it (latency + size / rate; Hockney 1994).
+
+        A smaller message than measured takes as long as the smallest that was, a larger one has the rate of the largest.
+        """
+        scale = scale_name(nodes)
+        points = sorted(
+            {
+                size: (size, speed, where) for size, speed, where in self.found.get((operation, scale), []) if speed > 0
+            }.values()
+        )
+        if not points:
+            return self.distrusted.get((operation, scale), f"{self.names} measured no {operation} on {scale}")
+        below = [point for point in points if point[0] <= message] or points[:1]
+        above = [point for point in points if point[0] >= message] or points[-1:]
+        low, high = below[-1], above[0]
+        if low[0] == high[0]:  # the same point: measured, or at an end of what was
+            speed = low[1] * min(1.0, message / low[0])
+            return Speed(speed, f"{operation} {low[1]:.4g} GB/s {low[2]}, for messages of {_size(message)}")
+        share = (message - low[0]) / (high[0] - low[0])
+        time = (1 - share) * low[0] / low[1] + share * high[0] / high[1]
+        return Speed(
+            message / time,
+            f"{operation} {message / time:.4g} GB/s for messages of {_size(message)}, from {low[1]:.4g} "
+            f"{low[2]} and {high[1]:.4g} at {high[2].split()[1]}",
+        )
+
+
+def measured(folders: Sequence[Path]) -> Measured:
+    """Of runs' folders, judged today. Raises RunError when one is none."""
+    judged = [(folder.name, judge.judge_folder(folder)) for folder in folders]
+    return Measured([(name, observations.observations, verdicts.verdicts) for name, (observations, verdicts) in judged])
+
+
+def _size(message: float) -> str:
+    for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if message >= size:
+            return f"{message / size:.3g} {unit}"
+    return f"{message:.0f} B"
+
+
+def seconds(one: Collective, source: Promised | Measured, nodes: int, gpus_per_node: int) -> tuple[float, str] | str:
+    """(time of all calls of a step, source) or why it is unknown: bytes that a rank sends / bus bandwidth.
+
+    Replicas talk rank to rank, all ranks of a node at once: each has its part of what leaves a node in a ring of all ranks, which
+    is the all_gather's bus bandwidth over those nodes / GPUs per node.
+    """
+    if one.over == "replicas":
+        speed = source.bus("all_gather", nodes, one.message * gpus_per_node)
+        if isinstance(speed, str):
+            return speed
+        return one.sent / (
+            speed.gbps * 1e9 / gpus_per_node
+        ), f"{speed.source}, / {gpus_per_node} GPUs for a replica's ring"
+    speed = source.bus(one.operation, 1 if one.over == "node" else nodes, one.message)
+    return speed if isinstance(speed, str) else (one.sent / (speed.gbps * 1e9), speed.source)

@@ -1,0 +1,62 @@
+"""The catalogue: gates and drills of all rooms. One more gate is one more entry in a room."""
+
+from __future__ import annotations
+
+from bringup.checks.fabric import drills as fabric_drills
+from bringup.checks.fabric import gates as fabric_gates
+from bringup.checks.filesystem import drills as filesystem_drills
+from bringup.checks.filesystem import gates as filesystem_gates
+from bringup.checks.gpu import drills as gpu_drills
+from bringup.checks.gpu import gates as gpu_gates
+from bringup.checks.nccl import drills as nccl_drills
+from bringup.checks.nccl import gates as nccl_gates
+from bringup.checks.node import drills as node_drills
+from bringup.checks.node import gates as node_gates
+from bringup.checks.run import drills as run_drills
+from bringup.checks.run import gates as run_gates
+from bringup.checks.slurm import drills as slurm_drills
+from bringup.checks.slurm import gates as slurm_gates
+from bringup.checks.training import drills as training_drills
+from bringup.checks.training import gates as training_gates
+from bringup.plan import profile as profiles
+from bringup.plan.drill import Drill
+from bringup.plan.gate import Gate
+
+GATES: dict[str, Gate] = {
+    gate.id: gate
+    for room in (
+        run_gates,
+        node_gates,
+        gpu_gates,
+        fabric_gates,
+        slurm_gates,
+        filesystem_gates,
+        nccl_gates,
+        training_gates,
+    )
+    for gate in room.GATES
+}
+
+DRILLS: tuple[Drill, ...] = tuple(
+    drill
+    for room in (
+        run_drills,
+        node_drills,
+        gpu_drills,
+        fabric_drills,
+        slurm_drills,
+        filesystem_drills,
+        nccl_drills,
+        training_drills,
+    )
+    for drill in room.DRILLS
+)
+
+
+def of_phase(stem: str) -> list[Gate]:
+    return [gate for gate in GATES.values() if stem in gate.phases]
+
+
+def check(profile: profiles.Profile) -> None:
+    """Refuse what the profile says of a gate that does not exist, or in another unit. Raises ProfileError."""
+    profiles.check_units(profile, {gate.id: gate.unit for gate in GATES.values()})

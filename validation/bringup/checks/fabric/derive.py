@@ -1,0 +1,108 @@
+"""RDMA ports and the NUMA nodes of GPUs, from single facts of sysfs to what a node is judged by."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+
+from bringup.evidence.parsed import Parsed, Seen
+from bringup.records import Observation, Run
+
+RATES_GBPS = (10, 25, 40, 50, 56, 100, 200, 400, 800)
+FIELDS = ("state", "phys_state", "rate", "layer", "numa")
+_UP = ("4: ACTIVE", "5: LinkUp")
+
+
+def derive(seen: Seen, run: Run) -> Parsed:
+    found = Parsed()
+    ports: dict[str, dict[str, dict[str, Observation]]] = defaultdict(
+        lambda: defaultdict(dict)
+    )  # node -> port -> field -> fact
+    for field in FIELDS:
+        for fact in seen.of(f"discovery.rdma.{field}"):
+            node, _, port = fact.subject.partition("/")
+            if port:
+                ports[node][port][field] = fact
+    for count in seen.of("discovery.rdma.ports"):
+        _ports(found, count, ports[count.subject])
+    _gpus(found, seen)
+    return found
+
+
+def _ports(found: Parsed, count: Observation, ports: dict[str, dict[str, Observation]]) -> None:
+    """discovery.rdma.same: all ports in one text, for comparison over the fleet. discovery.rdma.active@RATE: ports that are up and
+    at least that fast."""
+    node, where = count.subject, count.evidence
+    unknown = [
+        f"{port}: {facts[field].why if field in facts else f'its {field} did not arrive'}"
+        for port, facts in ports.items()
+        for field in FIELDS
+        if field not in facts or facts[field].value is None
+    ]
+    if count.value != len(ports):
+        unknown.append(f"{len(ports)} of {count.value} ports are described")
+    if unknown:
+        found.saw("discovery.rdma.same", node, None, "text", where, unknown[0])
+        for rate in RATES_GBPS:
+            found.saw(f"discovery.rdma.active@{rate}Gb/s", node, None, "count", where, unknown[0])
+        return
+    alike: dict[str, list[str]] = defaultdict(list)
+    for port, facts in sorted(ports.items()):
+        state, phys, speed, layer, numa = (str(facts[field].value) for field in FIELDS)
+        alike[f"{_word(state)} {_word(phys)} {speed} {layer} NUMA {numa}"].append(port)
+    found.saw(
+        "discovery.rdma.same",
+        node,
+        "; ".join(f"{' '.join(names)}: {what}" for what, names in alike.items()) or "none",
+        "text",
+        where,
+    )
+    for rate in RATES_GBPS:
+        idle = {port: _idle(facts, rate) for port, facts in sorted(ports.items())}
+        found.saw(
+            f"discovery.rdma.active@{rate}Gb/s",
+            node,
+            sum(why is None for why in idle.values()),
+            "count",
+            where,
+            "; ".join(f"{port} {why}" for port, why in idle.items() if why) or None,
+        )
+
+
+def _idle(facts: dict[str, Observation], rate: int) -> str | None:
+    """Why this port does not count; None when it does."""
+    state, phys, speed = (str(facts[field].value) for field in FIELDS[:3])
+    if (state, phys) != _UP:
+        return f"is {_word(state)}, {_word(phys)}"
+    match = re.match(r"([\d.]+) Gb/sec", speed)  # 400 Gb/sec (4X NDR)
+    if match is None:
+        return f"does not say its rate: {speed}"
+    return None if float(match[1]) >= rate else f"runs at {match[1]} Gb/s"
+
+
+def _word(state: str) -> str:
+    """`4: ACTIVE` -> `ACTIVE`"""
+    return state.partition(": ")[2] or state
+
+
+def _gpus(found: Parsed, seen: Seen) -> None:
+    """NUMA nodes of a node's GPUs in the order of their PCI addresses: `0 0 1 1`. -1, which means that the firmware does not
+    say, is an answer only where there is no more than one NUMA node."""
+    nodes = {one.subject: one.value for one in seen.of("discovery.numa_nodes")}
+    told: dict[str, list[Observation]] = defaultdict(list)
+    for one in seen.of("discovery.gpu.numa"):
+        if "/" in one.subject:
+            told[one.subject.partition("/")[0]].append(one)
+    for node, gpus in told.items():
+        untold = [one for one in gpus if one.value is None or (one.value == "-1" and nodes.get(node) != 1)]
+        if untold:
+            why = f"{untold[0].subject.partition('/')[2]}: {untold[0].why or 'the firmware does not say (-1)'}"
+            found.saw("discovery.gpu.numa", node, None, "text", untold[0].evidence, why)
+        else:
+            found.saw(
+                "discovery.gpu.numa",
+                node,
+                " ".join(str(one.value) for one in sorted(gpus, key=lambda one: one.subject)),
+                "text",
+                gpus[0].evidence,
+            )

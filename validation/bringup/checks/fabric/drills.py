@@ -1,0 +1,32 @@
+"""Faults of links between GPUs, NICs and nodes. Data only."""
+
+from __future__ import annotations
+
+from bringup.checks.faults import ALL
+from bringup.plan.drill import Drill
+from bringup.records import Outcome
+
+# the kernel's own links to interfaces, and a device beside them
+_FAKE_RDMA = (
+    "rm -rf /tmp/class && mkdir /tmp/class && cp -a /sys/class/net /tmp/class && hca=/tmp/class/infiniband/mlx5_0 && "
+    "port=$hca/ports/1 && mkdir -p $port $hca/device && echo '4: ACTIVE' >$port/state && "
+    "echo '5: LinkUp' >$port/phys_state && echo '400 Gb/sec (4X NDR)' >$port/rate && "
+    "echo InfiniBand >$port/link_layer && echo 0 >$hca/device/numa_node && mount --bind /tmp/class /sys/class"
+)
+
+
+DRILLS: tuple[Drill, ...] = (
+    Drill(
+        id="rdma-port-extra",
+        fault="one node has an RDMA port that the others have not",
+        phase="discovery",
+        nodes=4,
+        inject=(("on", "n1", "bash", "-c", _FAKE_RDMA),),
+        undo=(("on", "n1", "umount", "/sys/class"),),
+        gate="discovery.rdma.same",
+        subject="n1",
+        outcome=Outcome.FAIL,
+        says="mlx5_0:1: ACTIVE LinkUp 400 Gb/sec",
+        silent=ALL,
+    ),
+)

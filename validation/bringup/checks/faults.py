@@ -1,0 +1,66 @@
+"""Ways to make a fault on the local cluster, and to undo it, that drills of several rooms use."""
+
+from __future__ import annotations
+
+from bringup.plan.drill import Command, Drill
+from bringup.records import Outcome
+
+ALL = ("n0", "n2", "n3")  # the healthy ones of four nodes
+
+
+def reread(file: str, how: str) -> Command:
+    """`how`: bash that changes "$file" of Slurm's configuration. cgroup.conf is read by every step anyway."""
+    then = "scontrol reconfigure" if file == "slurm.conf" else "true"
+    return "sh", "bash", "-c", f'file="$(dirname "$SLURM_CONF")/{file}"; {how} && {then}'
+
+
+def edited(edit: str, file: str = "slurm.conf") -> Command:
+    return reread(file, f'cp "$file" "$file.good" && sed -i "{edit}" "$file"')
+
+
+def put_back(file: str = "slurm.conf") -> Command:
+    return reread(file, 'mv "$file.good" "$file"')
+
+
+def login(script: str) -> Command:
+    return ("sh", "bash", "-euc", script)
+
+
+# the other parts of the phase are left out, and incomplete
+BINDING = (("BRINGUP_SMOKE_PARTS", "binding"),)
+
+
+FOLDER = (("BRINGUP_SMOKE_PARTS", "folder"),)
+
+
+# as if it had been so when the run was closed: the checksums are right, and only what the files say can tell
+CLOSE_AGAIN = ' && rm closed.json && { "$PYTHON" -m bringup close . --exit-code 0 >closed.log || true; }'
+
+
+INVENTORY = "raw/inventory.jsonl"
+
+
+def evidence(
+    id: str,
+    fault: str,
+    tamper: str,
+    gate: str,
+    subject: str,
+    says: str,
+    *,
+    also: tuple[tuple[str, str], ...] = (),
+    consequences: tuple[tuple[str, str], ...] = (),
+) -> Drill:
+    return Drill(
+        id=id,
+        fault=fault,
+        phase="discovery",
+        where="anywhere",
+        tamper=tamper,
+        gate=gate,
+        subject=subject,
+        outcome=Outcome.INCOMPLETE,
+        says=says,
+        also=also,
+        consequences=consequences,
+    )

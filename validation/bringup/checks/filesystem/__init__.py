@@ -1,0 +1,1 @@
+"""The shared filesystem: what one node writes, the others see; and how fast it is."""

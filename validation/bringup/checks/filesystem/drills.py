@@ -1,0 +1,231 @@
+"""Faults of the shared filesystem. Data only."""
+
+from __future__ import annotations
+
+from bringup.checks.faults import FOLDER
+from bringup.plan.drill import Command, Drill
+from bringup.records import Outcome
+
+_UMOUNT = (("on", "n1", "umount", "{results}"),)
+
+
+def _own_file(drill: str, name: str, text: str) -> tuple[Command, ...]:
+    """n1 sees a file of its own under the name that n0 writes to, as soon as the folder is there and before n0 does."""
+    return (
+        (
+            "on",
+            "n1",
+            "bash",
+            "-euc",
+            f"""until folder=$(ls -dt "$0"/smoke/*-{drill}*/raw/shared_fs | head -n 1)
+        [[ -n $folder ]]; do sleep 0.05; done 2>/dev/null
+        touch "$folder/{name}"
+        printf '{text}' >/tmp/{name} && touch -d '1 hour ago' /tmp/{name}
+        mount --bind /tmp/{name} "$folder/{name}\"""",
+            "{results}",
+        ),
+    )
+
+
+_NO_OWN_FILE = (
+    (
+        "on",
+        "n1",
+        "bash",
+        "-euc",
+        """awk '$2 ~ "/raw/shared_fs/" { print $2 }' /proc/mounts |
+        while read -r point; do umount "$(printf %b "$point")"; done""",
+    ),
+)  # a space is written \040 there
+
+
+_NO_JOBS = (("BRINGUP_SMOKE_PARTS", "binding folder compute storage"),)
+
+
+_STORAGE = (("BRINGUP_SMOKE_PARTS", "storage"), ("BRINGUP_STORAGE_MIB", "8"))
+
+
+DRILLS: tuple[Drill, ...] = (
+    Drill(
+        id="path-full",
+        waits=True,
+        fault="the results folder is full for one node",
+        phase="smoke",
+        inject=(
+            (
+                "on",
+                "n1",
+                "bash",
+                "-euc",
+                "mkdir -p /tmp/full && mount -t tmpfs -o size=64k,nr_inodes=64 tmpfs /tmp/full && "
+                "mkdir /tmp/full/upper /tmp/full/work && { head -c 1M /dev/zero >/tmp/full/upper/fill || true; } 2>/dev/null && "
+                'mount -t overlay -o "lowerdir=$0,upperdir=/tmp/full/upper,workdir=/tmp/full/work" overlay "$0"',
+                "{results}",
+            ),
+        ),
+        undo=(("on", "n1", "umount", "{results}"), ("on", "n1", "umount", "/tmp/full")),
+        environment=(("BRINGUP_SMOKE_PARTS", "folder"),),
+        # nothing of its own is seen by others; and the overlay, which stands for a full filesystem, keeps what it once looked up
+        gate="smoke.fs.writes",
+        subject="n1",
+        outcome=Outcome.FAIL,
+        says="No space left",
+        consequences=(("smoke.fs.*", "n1"), ("smoke.fs.pair.*", "n?->n?")),
+    ),
+    Drill(
+        id="path-not-shared",
+        waits=True,
+        fault="the results folder is not shared on one node",
+        phase="smoke",
+        inject=(("on", "n1", "mount", "-t", "tmpfs", "tmpfs", "{results}"),),
+        undo=_UMOUNT,
+        environment=FOLDER,
+        gate="smoke.fs.reads_submit_host",
+        subject="n1",
+        outcome=Outcome.FAIL,
+        says="no",
+        # on two nodes both pairs hold the bad node
+        also=(
+            ("smoke.fs.seen_by_submit_host", "n1"),
+            ("smoke.fs.writes", "n1"),
+            ("smoke.fs.pair.write", "n0->n1"),
+            ("smoke.fs.pair.write", "n1->n0"),
+            ("smoke.fs.pair.same_type", "n0->n1"),
+            ("smoke.fs.pair.same_type", "n1->n0"),
+        ),
+    ),
+    Drill(
+        id="path-not-shared-of-four",
+        fault="the results folder is not shared on one node of four",
+        phase="smoke",
+        nodes=4,
+        inject=(("on", "n1", "mount", "-t", "tmpfs", "tmpfs", "{results}"),),
+        undo=_UMOUNT,
+        environment=_NO_JOBS,
+        gate="smoke.fs.pair.write",
+        subject="n1->n2",
+        outcome=Outcome.FAIL,
+        says="no",
+        also=(("smoke.fs.pair.write", "n0->n1"),),
+        consequences=(("smoke.fs.*", "n1"), ("smoke.fs.pair.*", "*n1*")),
+        silent=("n0", "n2", "n3", "n2->n3", "n3->n0", "n0->n2", "n3->n2"),
+    ),
+    Drill(
+        id="path-read-only",
+        waits=True,
+        fault="the results folder is mounted read-only on one node",
+        phase="smoke",
+        inject=(
+            ("on", "n1", "mount", "--bind", "{results}", "{results}"),
+            ("on", "n1", "mount", "-o", "remount,bind,ro", "{results}"),
+        ),
+        undo=_UMOUNT,
+        environment=FOLDER,
+        gate="smoke.fs.writes",
+        subject="n1",
+        outcome=Outcome.FAIL,
+        says="Read-only",
+        consequences=(("smoke.fs.seen_by_submit_host", "n1"), ("smoke.fs.pair.write", "n1->n0")),
+    ),
+    Drill(
+        id="no-room",
+        fault="one node can put no byte into its files",
+        phase="smoke",
+        where="anywhere",
+        environment=(("BRINGUP_DRILL", "no-room:n1"), *FOLDER),
+        gate="smoke.fs.writes",
+        subject="n1",
+        outcome=Outcome.FAIL,
+        says="File too large",
+        consequences=(("smoke.fs.*", "n1"), ("smoke.fs.pair.*", "*n1*")),
+    ),
+    # An overlay over the folder shows what was there, and keeps what it once looked up, as a stale attribute cache does: changes
+    # that n0 makes stay unseen on n1, and what n1 makes stays there.
+    Drill(
+        id="stale-lookups",
+        waits=True,
+        fault="one node keeps what it once looked up",
+        phase="smoke",
+        inject=(
+            ("on", "n1", "mkdir", "-p", "/tmp/upper", "/tmp/work"),
+            (
+                "on",
+                "n1",
+                "mount",
+                "-t",
+                "overlay",
+                "-o",
+                "lowerdir={results},upperdir=/tmp/upper,workdir=/tmp/work",
+                "overlay",
+                "{results}",
+            ),
+        ),
+        undo=_UMOUNT,
+        environment=FOLDER,
+        gate="smoke.fs.pair.late_lookup",
+        subject="n0->n1",
+        outcome=Outcome.FAIL,
+        says="s",
+        between=(5, 6),
+        also=(
+            ("smoke.fs.pair.rename", "n0->n1"),
+            ("smoke.fs.pair.unlink", "n0->n1"),
+            ("smoke.fs.pair.exclusive", "n0->n1"),
+        ),
+        consequences=(
+            ("smoke.fs.reads_submit_host", "n1"),
+            ("smoke.fs.seen_by_submit_host", "n1"),
+            ("smoke.fs.pair.*", "n*"),
+        ),
+    ),
+    Drill(
+        id="stale-copy",
+        fault="one node keeps an old copy of a file",
+        phase="smoke",
+        environment=FOLDER,
+        during=_own_file("stale-copy", "n0.data", r"first\n"),
+        undo=_NO_OWN_FILE,
+        gate="smoke.fs.pair.attributes",
+        subject="n0->n1",
+        outcome=Outcome.FAIL,
+        says="no",
+        also=(("smoke.fs.pair.append", "n0->n1"),),
+    ),
+    Drill(
+        id="local-locks",
+        fault="the locks of one node are its own",
+        phase="smoke",
+        environment=FOLDER,
+        during=_own_file("local-locks", "n0.lock", ""),
+        undo=_NO_OWN_FILE,
+        gate="smoke.fs.pair.lock_refused",
+        subject="n0->n1",
+        outcome=Outcome.FAIL,
+        says="no",
+    ),
+    Drill(
+        id="looked-late",
+        fault="the nodes look for a file when it is there already",
+        phase="smoke",
+        where="anywhere",
+        environment=(("BRINGUP_DRILL", "looked-late"), *FOLDER),
+        gate="smoke.fs.looked",
+        subject="n1",
+        outcome=Outcome.FAIL,
+        says="no",
+        also=(("smoke.fs.looked", "n0"),),
+    ),
+    Drill(
+        id="slow-storage",
+        fault="one node reads and writes slowly",
+        phase="smoke",
+        environment=(("BRINGUP_DRILL", "slow-storage:n0"), *_STORAGE),
+        where="anywhere",
+        gate="smoke.storage.files",
+        subject="n0",
+        outcome=Outcome.FAIL,
+        says="1/s",
+        between=(4, 11),
+        also=(("smoke.storage.write_together", "n0"), ("smoke.storage.write", "job"), ("smoke.storage.read", "job")),
+    ),
+)

@@ -1,0 +1,1 @@
+"""GPUs: present, healthy, bound to tasks, isolated, and fast enough."""

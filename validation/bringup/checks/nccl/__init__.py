@@ -1,0 +1,1 @@
+"""Collectives: one communicator, the right transport, bandwidth, latency, and slow nodes or links."""

@@ -1,0 +1,290 @@
+"""What single pairs of nodes measured -> which node, or which link between two nodes, is slow. Pure, and without a threshold.
+
+A node is compared with the fleet by the middle one of its partners, so that one bad link does not accuse it. A link is compared
+with what its two nodes do elsewhere, so that a bad node does not accuse all of its links. Every pair is measured more than once.
+How fast it is says the best of them: another process on a node can slow one of them down, and nothing can speed one up. A link
+that is slow at times shows in the worst of them, beside the best.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations, islice
+from statistics import median, median_high, median_low
+
+from bringup.evidence.curve import size_bytes
+from bringup.evidence.parsed import Parsed
+from bringup.plan.rounds import Pair, link_name
+from bringup.records import Observation
+
+BANDWIDTH, LATENCY = "pair.bandwidth", "pair.latency_p95"
+SUSPECT_RATIO = 0.5  # only for what is measured again and how it is worded; the gates' numbers are the profile's
+SUSPECT_LATENCY_FACTOR = 10
+LISTED = 12  # pairs that were not exercised, by name
+LEAST_PARTNERS = 2  # with one partner a node cannot be told from its link
+
+
+_COLLECTIVE = re.compile(r"nccl\.all_reduce\.(?P<what>busbw|time)@(?P<size>\w+)")
+
+
+def from_collectives(observations: Iterable[Observation]) -> list[Observation]:
+    """Where GPUs are, pairs run all_reduce (subject n0--n1): the largest size is their bandwidth, one number for both directions,
+    and the time of the smallest one their latency."""
+    found: dict[tuple[str, str], list[tuple[int, Observation]]] = defaultdict(list)
+    for one in observations:
+        match = _COLLECTIVE.fullmatch(one.quantity)
+        size = size_bytes(match["size"]) if match else None
+        if match and size is not None and "--" in one.subject:
+            found[one.subject, match["what"]].append((size, one))
+    result = []
+    for (link, what), sized in found.items():
+        first, _, second = link.partition("--")
+        chosen = (max if what == "busbw" else min)(sized, key=lambda item: item[0])[1]
+        if what == "busbw":
+            result += [
+                chosen.model_copy(update={"quantity": BANDWIDTH, "subject": direction})
+                for direction in (f"{first}->{second}", f"{second}->{first}")
+            ]
+        else:
+            result.append(chosen.model_copy(update={"quantity": LATENCY}))
+    return result
+
+
+@dataclass
+class Measured:
+    best: float
+    evidence: str
+    all: list[float]
+
+    @property
+    def steady(self) -> float | None:
+        """The worst as a share of the best; None when it was measured once. Nothing at all every time is steady."""
+        if len(self.all) < 2:
+            return None
+        return min(self.all) / max(self.all) if max(self.all) > 0 else 1.0
+
+
+Directions = Mapping[Pair, Measured]  # (from, to) -> GB/s
+Links = Mapping[Pair, Measured]  # (first, second) -> us
+
+
+def measured(observations: Iterable[Observation]) -> tuple[Directions, Links]:
+    directions: dict[Pair, Measured] = {}
+    links: dict[Pair, Measured] = {}
+    seen = list(observations)
+    for one in [*seen, *from_collectives(seen)]:
+        if not isinstance(one.value, int | float) or one.quantity not in (BANDWIDTH, LATENCY):
+            continue
+        first, _, second = one.subject.partition("->" if one.quantity == BANDWIDTH else "--")
+        table, better = (directions, max) if one.quantity == BANDWIDTH else (links, min)
+        known = table.get((first, second))
+        value = float(one.value)
+        if known is None:
+            table[first, second] = Measured(value, one.evidence, [value])
+        else:
+            known.all.append(value)
+            if value == better(value, known.best) != known.best:
+                known.best, known.evidence = value, one.evidence
+    return directions, links
+
+
+def reference(directions: Directions) -> float:
+    """GB/s of a healthy direction: the middle of the faster half, which is healthy even when half of the directions are not."""
+    speeds = sorted((one.best for one in directions.values()), reverse=True)
+    return median(speeds[: (len(speeds) + 1) // 2]) if speeds else 0.0
+
+
+@dataclass(frozen=True)
+class NodeScore:
+    """Shares of the reference: what the node reaches with the middle one of its partners."""
+
+    out: float
+    into: float
+    partners: int
+
+    @property
+    def worst(self) -> float:
+        return min(self.out, self.into)
+
+
+def node_scores(directions: Directions) -> dict[str, NodeScore]:
+    """Nodes with enough partners to be judged. The better one of two middles: with two partners one may be the bad one."""
+    normal = reference(directions)
+    out: dict[str, list[float]] = defaultdict(list)
+    into: dict[str, list[float]] = defaultdict(list)
+    for (source, target), one in directions.items():
+        share = one.best / normal if normal > 0 else 0.0
+        out[source].append(share)
+        into[target].append(share)
+    return {
+        node: NodeScore(median_high(out[node]), median_high(into[node]), min(len(out[node]), len(into[node])))
+        for node in sorted(out.keys() & into.keys())
+        if min(len(out[node]), len(into[node])) >= LEAST_PARTNERS
+    }
+
+
+def link_scores(directions: Directions, names: Sequence[str]) -> dict[Pair, dict[Pair, float]]:
+    """link (its nodes in the order of `names`) -> direction -> share of what its two nodes let expect."""
+    normal, nodes = reference(directions), node_scores(directions)
+    order = {node: index for index, node in enumerate(names)}
+    found: dict[Pair, dict[Pair, float]] = defaultdict(dict)
+    for (source, target), one in directions.items():
+        sends = min(1.0, nodes[source].out) if source in nodes else 1.0
+        gets = min(1.0, nodes[target].into) if target in nodes else 1.0
+        expected = normal * min(sends, gets)
+        link = (source, target) if order.get(source, 0) < order.get(target, 0) else (target, source)
+        # two nodes without any network both score 0: their link cannot be blamed beyond that
+        found[link][source, target] = one.best / expected if expected > 0 else (1.0 if normal > 0 else 0.0)
+    return found
+
+
+def node_latencies(links: Links) -> dict[str, tuple[float, int]]:
+    """Node -> the middle one of its links' latencies (the lower of two), and how many there are."""
+    found: dict[str, list[float]] = defaultdict(list)
+    for pair, one in links.items():
+        for node in pair:
+            found[node].append(one.best)
+    return {
+        node: (median_low(values), len(values))
+        for node, values in sorted(found.items())
+        if len(values) >= LEAST_PARTNERS
+    }
+
+
+def derive(observations: Sequence[Observation], names: Sequence[str]) -> Parsed:
+    """Scores of nodes and links as observations; as a note, the pairs on which nothing was measured."""
+    directions, links = measured(observations)
+    scores = Parsed()
+    if directions:
+        scores.problems += _not_exercised(directions, names)
+    for node, score in node_scores(directions).items():
+        scores.saw("nccl.pair.node", node, round(score.worst, 4), "ratio", "raw/pairs-*.jsonl", _node_words(score))
+    for link, by_direction in link_scores(directions, names).items():
+        if len(by_direction) < 2:
+            ((source, target),) = by_direction
+            scores.saw(
+                "nccl.pair.link",
+                link_name(link),
+                None,
+                "ratio",
+                directions[source, target].evidence,
+                f"{target}->{source} was not measured, only {source}->{target}",
+            )
+            continue
+        source, target = min(by_direction, key=lambda direction: by_direction[direction])
+        one = directions[source, target]
+        words = f"{source}->{target} at {one.best:.3g} GB/s" + (" (no answer)" if one.best == 0 else "")
+        if len(one.all) > 1:
+            words += f", the best of {len(one.all)}: {', '.join(f'{value:.3g}' for value in one.all)}"
+        scores.saw(
+            "nccl.pair.link", link_name(link), round(by_direction[source, target], 4), "ratio", one.evidence, words
+        )
+        _steadiness(scores, link, {pair: directions[pair] for pair in by_direction})
+    if directions:
+        (source, target), slowest = min(directions.items(), key=lambda item: item[1].best)
+        scores.saw(
+            "nccl.pair.slowest",
+            "job",
+            slowest.best,
+            "GB/s",
+            slowest.evidence,
+            f"{source}->{target}; a healthy direction of this fleet has {reference(directions):.3g} GB/s",
+        )
+    nodes = node_latencies(links)
+    for node, (latency_us, partners) in nodes.items():
+        scores.saw(
+            "nccl.pair.node.latency",
+            node,
+            latency_us,
+            "us",
+            "raw/pairs-*.jsonl",
+            f"the middle one of {partners} partners",
+        )
+    for (first, second), one in links.items():
+        explained = max((nodes[node][0] for node in (first, second) if node in nodes), default=0.0)
+        scores.saw(
+            "nccl.pair.link.latency",
+            link_name((first, second)),
+            round(max(0.0, one.best - explained), 1),
+            "us",
+            one.evidence,
+            f"{one.best:.0f} us, of which {explained:.0f} us are usual for its nodes",
+        )
+    return scores
+
+
+def _not_exercised(directions: Directions, names: Sequence[str]) -> list[str]:
+    """What no verdict is about: nodes that met nobody, and the first of the pairs that never met."""
+    met = {frozenset(pair) for pair in directions if set(pair) <= set(names)}
+    possible = len(names) * (len(names) - 1) // 2
+    if len(met) == possible:
+        return []
+    strangers = (link_name(pair) for pair in combinations(names, 2) if frozenset(pair) not in met)
+    listed = list(islice(strangers, LISTED))
+    more = possible - len(met) - len(listed)
+    alone = sorted(set(names) - {node for pair in met for node in pair})
+    words = f"{len(met)} of {possible} pairs of nodes were exercised; not: {', '.join(listed)}"
+    words += f" and {more} more" if more else ""
+    return [words + (f"; without any partner: {', '.join(alone[:LISTED])}" if alone else "")]
+
+
+def _steadiness(scores: Parsed, link: Pair, measurements: Directions) -> None:
+    """nccl.pair.link.steady: of the less steady direction, the worst measurement as a share of the best."""
+    shares = {pair: one.steady for pair, one in measurements.items()}
+    known = {pair: share for pair, share in shares.items() if share is not None}
+    if len(known) < len(shares):
+        scores.saw(
+            "nccl.pair.link.steady",
+            link_name(link),
+            None,
+            "ratio",
+            next(iter(measurements.values())).evidence,
+            "measured once: a link that is slow at times cannot be told from a good one",
+        )
+        return
+    source, target = min(known, key=lambda pair: known[pair])
+    one = measurements[source, target]
+    scores.saw(
+        "nccl.pair.link.steady",
+        link_name(link),
+        round(known[source, target], 4),
+        "ratio",
+        one.evidence,
+        f"{source}->{target} at {', '.join(f'{value:.3g}' for value in one.all)} GB/s, one after the other",
+    )
+
+
+def _node_words(score: NodeScore) -> str:
+    words = (
+        f"sends at {score.out:.2f} and receives at {score.into:.2f} of the fleet's, "
+        f"by the middle one of {score.partners} partners"
+    )
+    return words + ("; two partners leave room for two bad links" if score.partners == LEAST_PARTNERS else "")
+
+
+def suspects(observations: Iterable[Observation]) -> list[Pair]:
+    """Pairs to measure again: slow and unsteady links once more, and slow nodes with a good partner that they have not met yet."""
+    directions, links = measured(observations)
+    nodes = node_scores(directions)
+    slow = {node for node, score in nodes.items() if score.worst < SUSPECT_RATIO}
+    usual_us = median([one.best for one in links.values()]) if links else 0.0
+    normal = reference(directions)
+    met = {*directions, *((second, first) for first, second in directions)}
+    chosen: list[Pair] = []
+    for (first, second), one in links.items():
+        both = [directions[pair] for pair in ((first, second), (second, first)) if pair in directions]
+        unsteady = any(way.steady is not None and way.steady < SUSPECT_RATIO for way in both)
+        slow_link = min((way.best for way in both), default=0.0) < SUSPECT_RATIO * normal
+        if slow_link or unsteady or one.best > SUSPECT_LATENCY_FACTOR * usual_us:
+            chosen.append((first, second))
+    for first, second in directions:  # no latency was measured: no answer
+        if {(first, second), (second, first)}.isdisjoint(links) and (second, first) not in chosen:
+            chosen.append((first, second))
+    for node in sorted(slow):
+        good = next((other for other in nodes if other not in slow and (node, other) not in met), None)
+        if good is not None:
+            chosen.append((node, good))
+    return chosen

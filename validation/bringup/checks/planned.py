@@ -1,0 +1,28 @@
+"""Which (gate, subject) pairs a run will be judged on: from the requested nodes and ranks, before anything runs."""
+
+from __future__ import annotations
+
+from bringup.checks.catalogue import of_phase
+from bringup.plan.subjects import subjects
+from bringup.records import NotApplicable
+
+
+def plan(
+    phase: str, nodes: list[str], ranks_per_node: int, excluded: set[str], pair_rounds: int | None = None
+) -> dict[str, list[str]]:
+    """gate -> subjects, without the gates in `excluded` and those that need more nodes than there are.
+
+    pair_rounds: of the pairwise phase; None: the default.
+    """
+    planned = {
+        gate.id: subjects(gate.per, phase, nodes, ranks_per_node, gate.min_nodes, pair_rounds)
+        for gate in of_phase(phase)
+        if gate.id not in excluded and len(nodes) >= gate.min_nodes and ranks_per_node >= gate.min_ranks_per_node
+    }
+    return {gate: listed for gate, listed in planned.items() if listed}
+
+
+def excluded_here(phase: str, not_applicable: list[NotApplicable]) -> list[NotApplicable]:
+    """The profile's exclusions that concern this phase."""
+    here = {gate.id for gate in of_phase(phase)}
+    return [entry for entry in not_applicable if entry.gate in here]

@@ -1,0 +1,1 @@
+"""The run itself: it was closed, and its evidence is its own."""

@@ -1,0 +1,50 @@
+"""Gates of every run: it was closed, its evidence is its own, and it ran once. Data only."""
+
+from __future__ import annotations
+
+from bringup.plan.gate import Fixed, Gate
+from bringup.plan.phases import PHASES
+from bringup.records import Outcome
+
+GATES: tuple[Gate, ...] = (
+    Gate(
+        id="run.closed",
+        phases=tuple(PHASES),
+        question=6,
+        per="job",
+        proves="the phase script came to its end",
+        quantity="run.closed",
+        unit="flag",
+        rule="equals",
+        expect=Fixed(True),
+        fix="docs/06-failure-modes.md#not-closed",
+    ),
+    Gate(
+        id="run.evidence",
+        phases=tuple(PHASES),
+        question=6,
+        per="job",
+        severity=Outcome.INCOMPLETE,
+        needs=("run.closed",),
+        proves="the evidence is this run's own: unchanged since it was closed, and no probe names another run or time",
+        quantity="run.evidence.objection",
+        unit="text",
+        rule="equals",
+        expect=Fixed("none"),
+        fix="docs/06-failure-modes.md#evidence",
+    ),
+    Gate(
+        id="run.restarts",
+        phases=tuple(PHASES),
+        question=6,
+        per="job",
+        severity=Outcome.WARN,
+        needs=("run.closed",),
+        proves="Slurm began the job once: no node was lost under it, and nobody requeued or preempted it",
+        quantity="run.restarts",
+        unit="count",
+        rule="equals",
+        expect=Fixed(0),
+        fix="docs/06-failure-modes.md#restarts",
+    ),
+)

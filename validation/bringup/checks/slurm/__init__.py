@@ -1,0 +1,1 @@
+"""Slurm: its configuration, and what it does with jobs."""

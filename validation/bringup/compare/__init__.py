@@ -1,0 +1,1 @@
+"""Training runs beside each other, and against a baseline."""

@@ -1,0 +1,1 @@
+"""Faults made on purpose, and what the gates said about them."""

@@ -1,0 +1,278 @@
+"""Where drills are performed: a local cluster that is started for them, or the cluster that the user is on.
+
+The local cluster is a program of its own, called by its verbs; nothing of it is imported.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from bringup import results as runs
+from bringup.errors import DrillError
+from bringup.plan.drill import Command, Drill
+from bringup.plan.phases import PHASES
+from bringup.results import REPOSITORY
+
+CLUSTER = REPOSITORY / "infrastructure-validation/local-cluster/cluster"
+RESULTS = REPOSITORY / "validation/results"
+PLAYBOOKS = RESULTS / "playbook"
+
+VERB_LIMIT_S = 120
+PHASE_LIMIT_S = 420
+WELL_AGAIN_S = 20  # a cluster that a drill left ill for longer is replaced: a new one takes a second or two
+POLL_S = 0.1
+
+
+INTERRUPTED = threading.Event()
+_PHASES: set[subprocess.Popen[str]] = set()
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A command that came to its end."""
+
+    code: int
+    said: str  # standard output
+    complained: str  # standard error
+
+
+class Ground(Protocol):
+    """What performing a drill needs."""
+
+    is_well: bool  # without a fault of ours everything passes; otherwise that is looked at first
+
+    def make(self, commands: tuple[Command, ...]) -> None: ...
+
+    def wait_for(self, node: str, state: str) -> None: ...
+
+    def bringup(
+        self,
+        *arguments: str,
+        environment: Mapping[str, str],
+        meanwhile: Callable[[], None] | None = None,
+        phases: int = 1,
+    ) -> Ended: ...
+
+    def nodes_of(self, drill: Drill) -> tuple[str, ...]: ...
+
+
+def execute(
+    command: list[str],
+    *,
+    environment: Mapping[str, str] | None = None,
+    limit_s: float,
+    folder: Path = REPOSITORY,
+    meanwhile: Callable[[], None] | None = None,
+    phase: bool = False,
+) -> Ended:
+    """Run to the end. In a session of its own, so that Ctrl-C reaches us first; then the command is told, and waited for."""
+    child = subprocess.Popen(
+        command,
+        cwd=folder,
+        env={**os.environ, **(environment or {})},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+    )
+    if phase:
+        _PHASES.add(child)
+    try:
+        if meanwhile is not None:
+            meanwhile()
+        out, err = child.communicate(timeout=limit_s)
+    except BaseException as reason:
+        _end(child)
+        if isinstance(reason, subprocess.TimeoutExpired):
+            raise DrillError(f"no end after {limit_s:.0f} s: {' '.join(command[-4:])}") from reason
+        raise
+    finally:
+        _PHASES.discard(child)
+    return Ended(child.returncode, out, err)
+
+
+def interrupt() -> None:
+    """From another thread: phases are told to end, and nobody waits any longer for what may never come. Undoing goes on."""
+    INTERRUPTED.set()
+    for child in list(_PHASES):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGTERM)
+
+
+def pause() -> None:
+    """Between two looks at something. Raises DrillError once all is interrupted."""
+    if INTERRUPTED.wait(POLL_S):
+        raise DrillError("interrupted")
+
+
+def _end(child: subprocess.Popen[str]) -> None:
+    """TERM first: `bringup run` cancels its job. What stays is killed."""
+    for number, patience_s in ((signal.SIGTERM, 20), (signal.SIGKILL, 5)):
+        try:
+            os.killpg(child.pid, number)
+            child.communicate(timeout=patience_s)
+            return
+        except ProcessLookupError:
+            return
+        except subprocess.TimeoutExpired:
+            continue
+
+
+@dataclass
+class LocalCluster:
+    """A cluster of one shape, in a state folder of its own. Up when first needed, replaced when a drill left it ill."""
+
+    state: Path
+    shape: tuple[str, ...]
+    replaced: int = 0
+    up: bool = False
+    environment: dict[str, str] = field(default_factory=dict)
+    is_well: bool = True
+
+    def verb(
+        self,
+        *words: str,
+        environment: Mapping[str, str] | None = None,
+        limit_s: float = VERB_LIMIT_S,
+        meanwhile: Callable[[], None] | None = None,
+        phase: bool = False,
+    ) -> Ended:
+        own = {"BRINGUP_CLUSTER": str(self.state), **self.environment, **(environment or {})}
+        return execute([str(CLUSTER), *words], environment=own, limit_s=limit_s, meanwhile=meanwhile, phase=phase)
+
+    def start(self) -> None:
+        """What an earlier attempt left in this folder is ended first. Raises DrillError."""
+        if self.up:
+            return
+        self.end()
+        self._must("up", *self.shape)
+        self.up = True
+
+    def end(self) -> None:
+        self.up = False
+        self._must("down")
+
+    def heal(self) -> str | None:
+        """Wait until all nodes are idle. What stays ill is replaced; then what was ill is returned."""
+        deadline, states = time.monotonic() + WELL_AGAIN_S, ""
+        while time.monotonic() < deadline:
+            states = self.verb("sh", "sinfo", "-h", "-N", "-o", "%N %T").said
+            if states and all(line.endswith(" idle") for line in states.splitlines()):
+                return None
+            pause()
+        self.end()
+        self.start()
+        self.replaced += 1
+        return (
+            ", ".join(line for line in states.splitlines() if not line.endswith(" idle"))
+            or "the controller did not answer"
+        )
+
+    def make(self, commands: tuple[Command, ...]) -> None:
+        """Raises DrillError with the command's own words."""
+        for command in commands:
+            self._must(*(word.replace("{results}", str(RESULTS)) for word in command))
+
+    def wait_for(self, node: str, state: str) -> None:
+        deadline = time.monotonic() + 90
+        while (seen := self.verb("sh", "sinfo", "-h", "-N", "-n", node, "-o", "%T").said.strip()) != state:
+            if time.monotonic() > deadline:
+                raise DrillError(f"{node} is {seen or 'not told'}, and was to become {state}")
+            pause()
+
+    def bringup(
+        self,
+        *arguments: str,
+        environment: Mapping[str, str],
+        meanwhile: Callable[[], None] | None = None,
+        phases: int = 1,
+    ) -> Ended:
+        return self.verb(
+            "sh",
+            sys.executable,
+            "-m",
+            "bringup",
+            *arguments,
+            environment=environment,
+            limit_s=phases * PHASE_LIMIT_S,
+            meanwhile=meanwhile,
+            phase=True,
+        )
+
+    def nodes_of(self, drill: Drill) -> tuple[str, ...]:
+        return ()  # all of them: the shape was chosen for the drill
+
+    def _must(self, *words: str) -> None:
+        done = self.verb(*words)
+        if done.code != 0:
+            said = (done.complained or done.said).strip().splitlines()
+            raise DrillError(
+                f"'cluster {' '.join(words)[:80]}' ended with {done.code}: {said[-1] if said else 'without a word'}"
+            )
+
+
+@dataclass
+class Here:
+    """The cluster that the user is on, from its login host. No fault but those that a job of one's own can make."""
+
+    names: tuple[str, ...]  # nodes that may be used
+    is_well: bool = False
+
+    def make(self, commands: tuple[Command, ...]) -> None:
+        for command in commands:
+            if command[0] != "sh":
+                raise DrillError("it changes the cluster itself, which is done on a local one only")
+            done = execute(list(command[1:]), limit_s=VERB_LIMIT_S)
+            if done.code != 0:
+                raise DrillError(f"ended with {done.code}: {done.complained.strip()[:200]}")
+
+    def wait_for(self, node: str, state: str) -> None:
+        raise DrillError("it waits for a state of a node, which nobody brings about here")
+
+    def bringup(
+        self,
+        *arguments: str,
+        environment: Mapping[str, str],
+        meanwhile: Callable[[], None] | None = None,
+        phases: int = 1,
+    ) -> Ended:
+        return execute(
+            [sys.executable, "-m", "bringup", *arguments],
+            environment=environment,
+            limit_s=10 * phases * PHASE_LIMIT_S,
+            meanwhile=meanwhile,
+            phase=True,
+        )
+
+    def nodes_of(self, drill: Drill) -> tuple[str, ...]:
+        return self.names[: drill.nodes]
+
+
+def keep(name: str, stems: tuple[str, ...], place: Path) -> None:
+    """Move what a run left among the results to the drill's own folder: nobody takes it for a run of the cluster."""
+    for stem in stems:
+        for folder in runs.attempts(PHASES[stem], name):
+            _move(folder, place / folder.name)
+    _move(PLAYBOOKS / name, place / "playbook")
+
+
+def _move(source: Path, target: Path) -> None:
+    if not source.is_dir():
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if target.exists():  # of an attempt that was interrupted
+        shutil.rmtree(target)
+    shutil.move(source, target)

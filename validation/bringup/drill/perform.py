@@ -1,0 +1,331 @@
+"""Perform one drill: make the fault, run the phase, undo the fault, and compare the verdicts with what was declared."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from bringup import judge
+from bringup import results as runs
+from bringup.drill import environment as grounds
+from bringup.drill.environment import Ended, Ground
+from bringup.errors import DrillError, RecordError, RunError
+from bringup.plan.drill import Command, Drill
+from bringup.plan.phases import PHASES
+from bringup.records import DrillResult, HealthyRound, Outcome, Verdict
+from bringup.report import text as report
+
+_ONE_AT_A_TIME = threading.Lock()
+
+Pair = tuple[str, str]  # gate, subject
+
+REFERENCE = "run_1gpu"
+BEGINS_WITHIN_S = 120
+_NUMBER = re.compile(r"-?\d+(\.\d+)?(e[-+]?\d+)?")
+_MORE = " more in the report"
+
+
+def perform(drill: Drill, ground: Ground, place: Path, *, name: str) -> DrillResult:
+    """Evidence goes to `place`/<drill>, a folder of the drill run called `name`. The fault is undone whatever happens."""
+    begun = time.monotonic()
+    folder = place / drill.id
+    run_name = f"{name}-{drill.id}"
+    try:
+        healthy = _healthy_runs(drill, ground, place, name)
+        before = frozenset[Pair]() if ground.is_well else _failing_before(drill, ground, place, name)
+        if drill.tamper is not None or drill.truncate is not None:
+            in_place, done, evidence = _tamper(drill, ground, healthy, folder)
+        else:
+            reference = {"BRINGUP_REFERENCE": str(healthy[0])} if healthy else {}
+            in_place, done = _run_with_fault(drill, ground, run_name, reference)
+            evidence = _last_attempt(drill.phase, run_name)
+        judged = judge.judge_folder(evidence)[1]
+        verdicts, signs = judged.verdicts, [sign.signature for sign in judged.signs]
+        detected_s = time.monotonic() - in_place
+    except (DrillError, RunError, RecordError, OSError) as error:
+        return not_performed(drill, str(error), seconds=_since(begun))
+    finally:
+        grounds.keep(run_name, (drill.phase,), folder)
+    detected, right_subject, right_cause, observed = compare(drill, verdicts, done.said, signs)
+    return DrillResult(
+        drill=drill.id,
+        fault=drill.fault,
+        phase=drill.phase,
+        gate=drill.gate,
+        subject=drill.subject,
+        outcome=drill.outcome,
+        performed=True,
+        detected=detected,
+        right_subject=right_subject,
+        right_cause=right_cause,
+        observed=observed,
+        seconds_to_detect=round(detected_s, 1),
+        seconds=_since(begun),
+        false_alarms=false_alarms(drill, verdicts, before),
+        evidence=f"{place.name}/{drill.id}/{evidence.name}",
+    )
+
+
+def _run_with_fault(drill: Drill, ground: Ground, run_name: str, reference: dict[str, str]) -> tuple[float, Ended]:
+    """(when the fault was in place, how the phase ended)."""
+    environment = {**reference, "BRINGUP_RUN_NAME": run_name, **dict(drill.environment)}
+    try:
+        ground.make(_named(drill, drill.inject))
+        in_place = time.monotonic()
+        if drill.wait_for is not None:
+            ground.wait_for(*drill.wait_for)
+
+        def meanwhile() -> None:
+            nonlocal in_place
+            if drill.during:
+                _wait_for_run(drill, run_name)
+                in_place = time.monotonic()
+                ground.make(_named(drill, drill.during))
+
+        done = ground.bringup("run", drill.phase, *_chosen(ground, drill), environment=environment, meanwhile=meanwhile)
+    except BaseException:
+        _undo(drill, ground)
+        raise
+    _undo(drill, ground)
+    return in_place, done
+
+
+def _last_attempt(stem: str, run_name: str) -> Path:
+    attempts = runs.attempts(PHASES[stem], run_name)
+    if not attempts:
+        raise DrillError(f"{stem} left no run called {run_name}")
+    return attempts[-1]
+
+
+def _named(drill: Drill, commands: tuple[Command, ...]) -> tuple[Command, ...]:
+    return tuple(tuple(word.replace("{phase}", drill.phase) for word in command) for command in commands)
+
+
+def _undo(drill: Drill, ground: Ground) -> None:
+    """Every command, also when an earlier one fails: what stays makes the cluster ill, and an ill one is replaced."""
+    for command in drill.undo:
+        try:
+            ground.make(_named(drill, (command,)))
+        except DrillError:
+            continue
+
+
+def _wait_for_run(drill: Drill, run_name: str) -> None:
+    deadline = time.monotonic() + BEGINS_WITHIN_S
+    while not any((folder / runs.RUN).exists() for folder in runs.attempts(PHASES[drill.phase], run_name)):
+        if time.monotonic() > deadline:
+            raise DrillError(f"{drill.phase} opened no run in {BEGINS_WITHIN_S} s")
+        grounds.pause()
+
+
+def _healthy_runs(drill: Drill, ground: Ground, place: Path, name: str) -> list[Path]:
+    """What the drill takes for granted: runs of its phase to tamper with, or the one-GPU run that losses are compared with."""
+    if drill.truncate is not None or drill.tamper is not None:
+        return [
+            healthy_run(drill, drill.phase, ground, place, name, number)
+            for number in (1, 2)[: 1 if drill.truncate else 2]
+        ]
+    if PHASES[drill.phase].is_training and not PHASES[drill.phase].one_gpu:
+        return [healthy_run(drill, REFERENCE, ground, place, name, 1)]
+    return []
+
+
+def healthy_run(drill: Drill, stem: str, ground: Ground, place: Path, name: str, number: int) -> Path:
+    """Made when first asked for, and shared by all drills of one shape."""
+    with _ONE_AT_A_TIME:
+        return _healthy_run(drill, stem, ground, place, name, number)
+
+
+def _healthy_run(drill: Drill, stem: str, ground: Ground, place: Path, name: str, number: int) -> Path:
+    run_name = f"{name}-healthy-{drill.nodes}-{number}"
+    folder = place / "healthy" / f"{stem}-{drill.nodes}-{number}" / runs.folder_of(PHASES[stem], run_name).name
+    if not (folder / runs.CLOSED).exists():
+        try:
+            done = ground.bringup("run", stem, *_chosen(ground, drill), environment={"BRINGUP_RUN_NAME": run_name})
+        finally:
+            grounds.keep(run_name, (stem,), folder.parent)
+        if not (folder / runs.CLOSED).exists():
+            raise DrillError(f"no healthy {stem} to begin with: {_last_word(done)}")
+    bad = [_said(verdict) for verdict in judge.judge_folder(folder)[1].verdicts if verdict.outcome is not Outcome.PASS]
+    if bad and ground.is_well:
+        raise DrillError(f"no healthy {stem} to begin with: {bad[0]}")
+    return folder
+
+
+def _failing_before(drill: Drill, ground: Ground, place: Path, name: str) -> frozenset[Pair]:
+    """A cluster that is not ours may have faults of its own. Raises DrillError when the drill's verdict is among them."""
+    verdicts = judge.judge_folder(healthy_run(drill, drill.phase, ground, place, name, 1))[1].verdicts
+    for verdict in verdicts:
+        if (verdict.gate, verdict.subject, verdict.outcome) == (drill.gate, drill.subject, drill.outcome):
+            raise DrillError(f"here it is so without the fault: {_said(verdict)}")
+    return frozenset((verdict.gate, verdict.subject) for verdict in verdicts if verdict.outcome is not Outcome.PASS)
+
+
+def _chosen(ground: Ground, drill: Drill) -> tuple[str, ...]:
+    nodes = ground.nodes_of(drill)
+    return ("--nodelist", ",".join(nodes)) if nodes else ()
+
+
+def _last_word(done: Ended) -> str:
+    said = (done.complained or done.said).strip().splitlines()
+    return said[-1] if said else "it said nothing"
+
+
+def _tamper(drill: Drill, ground: Ground, healthy: Sequence[Path], place: Path) -> tuple[float, Ended, Path]:
+    """On a copy; then it is judged again."""
+    copy = place / healthy[0].name
+    if copy.exists():
+        shutil.rmtree(copy)
+    shutil.copytree(healthy[0], copy)
+    if drill.truncate is not None:
+        cut = copy / drill.truncate
+        cut.write_bytes(cut.read_bytes()[: cut.stat().st_size // 2])
+    else:
+        done = grounds.execute(
+            ["bash", "-c", f"set -euo pipefail; {drill.tamper}"],
+            folder=copy,
+            limit_s=60,
+            environment={"OTHER": str(healthy[1]), "PYTHON": sys.executable},
+        )
+        if done.code != 0:
+            raise DrillError(f"tampering ended with {done.code}: {done.complained.strip()}")
+    in_place = time.monotonic()
+    return in_place, ground.bringup("judge", str(copy), environment={}), copy
+
+
+def compare(
+    drill: Drill, verdicts: Sequence[Verdict], screen: str, signs: Sequence[str] = ()
+) -> tuple[bool, bool, bool, str | None]:
+    """(detected, right subject, right cause, what the verdict says). A cause stands in a verdict, or is a sign found in a log."""
+    if drill.outcome is Outcome.PASS:
+        return _survived(drill, verdicts, screen)
+    hits = {v.subject: v for v in verdicts if v.gate == drill.gate and v.outcome is drill.outcome}
+    detected = any(_is_on(screen, hit) for hit in hits.values())
+    declared = [(drill.gate, drill.subject), *drill.also]
+    outcomes = {(v.gate, v.subject): v.outcome for v in verdicts}
+    expected = {subject for gate, subject in declared if gate == drill.gate}
+    right_subject = (
+        drill.subject in hits
+        and all(outcomes.get(pair) is drill.outcome for pair in declared)
+        and all(subject in expected or _is_consequence(drill, drill.gate, subject) for subject in hits)
+    )
+    found = hits.get(drill.subject)
+    observed = None if found is None else found.observed
+    if found is not None and found.cause and found.cause not in found.observed:
+        observed = f"{found.observed} ({found.cause})"
+    # a victim of the same fault may be named too, but not in place of the culprit
+    right_cause = found is not None and (
+        _is_said(drill.says, f"{found.observed} {found.cause or ''}") or drill.says in signs
+    )
+    if found is not None and drill.between is not None:
+        number = _NUMBER.match(found.observed)
+        right_cause = right_cause and number is not None and drill.between[0] <= float(number[0]) <= drill.between[1]
+    return detected, right_subject, right_cause, observed
+
+
+def _is_said(words: str, text: str) -> bool:
+    """Whole words: a 1 that is expected is no 16. Where … ends them they may go on. No words: the number alone is declared."""
+    if not words:
+        return True
+    if words.isdigit():
+        number = _NUMBER.match(text)
+        return number is not None and float(number[0]) == float(words)
+    end = "" if words.endswith("…") else r"(?!\w)"
+    return re.search(rf"(?<!\w){re.escape(words.removesuffix('…'))}{end}", text) is not None
+
+
+def _is_on(screen: str, verdict: Verdict) -> bool:
+    """By itself, among those of one subject, gate or kind of pairs, or among those that the screen leaves to the report."""
+    if "->" in verdict.subject and re.search(rf"{re.escape(verdict.gate)} \[\S+\]: .* \(\d+ pairs", screen):
+        return True
+    together = (f"[{verdict.subject}]: {verdict.cause}", f"{verdict.gate}: {verdict.cause}")
+    return any(text in screen for text in (_MORE, f"{verdict.gate} [{verdict.subject}]", *together))
+
+
+def _survived(drill: Drill, verdicts: Sequence[Verdict], screen: str) -> tuple[bool, bool, bool, str | None]:
+    """A fault that nothing fails of: it is said while it lasts, and the declared verdict passes."""
+    line = next((line for line in screen.splitlines() if drill.says in line), None)
+    passed = any((v.gate, v.subject, v.outcome) == (drill.gate, drill.subject, Outcome.PASS) for v in verdicts)
+    return line is not None, passed, line is not None, line
+
+
+def false_alarms(drill: Drill, verdicts: Sequence[Verdict], before: frozenset[Pair] = frozenset()) -> list[str]:
+    """Verdicts that accuse what this fault does not concern, and subjects that should have passed and did not.
+
+    before: what did not pass without the fault either.
+    """
+    declared = {(drill.gate, drill.subject), *drill.also, *before}
+    alarms = [
+        _said(v)
+        for v in verdicts
+        if v.outcome in (Outcome.FAIL, Outcome.WARN)
+        and (v.gate, v.subject) not in declared
+        and not _is_consequence(drill, v.gate, v.subject)
+    ]
+    heard = {v.subject for v in verdicts}
+    alarms += [f"nothing was said about {subject}" for subject in drill.silent if subject not in heard]
+    alarms += [
+        _said(v)
+        for v in verdicts
+        if v.subject in drill.silent and v.outcome is Outcome.INCOMPLETE and (v.gate, v.subject) not in before
+    ]
+    return alarms
+
+
+def _is_consequence(drill: Drill, gate: str, subject: str) -> bool:
+    return any(fnmatchcase(gate, gates) and fnmatchcase(subject, subjects) for gates, subjects in drill.consequences)
+
+
+def _said(verdict: Verdict) -> str:
+    return f"{verdict.gate} [{verdict.subject}] {verdict.outcome}: {verdict.observed}"[:200]
+
+
+def healthy_round(number: int, stems: Sequence[str], ground: Ground, place: Path, *, name: str) -> HealthyRound:
+    """`bringup run` of these phases. What left no run, or a verdict that is no pass, is a false alarm."""
+    begun, alarms, counted = time.monotonic(), [], 0
+    run_name, folder = f"{name}-round-{number}", place / f"round-{number}"
+    try:
+        done = ground.bringup("run", *stems, environment={"BRINGUP_RUN_NAME": run_name}, phases=len(stems))
+        for stem in stems:
+            if not runs.attempts(PHASES[stem], run_name):
+                alarms.append(f"{stem} did not run: {_last_word(done)}"[:200])
+                continue
+            verdicts = judge.judge_folder(_last_attempt(stem, run_name))[1].verdicts
+            counted += len(verdicts)
+            alarms += [f"{stem}: {_said(v)}" for v in verdicts if v.outcome is not Outcome.PASS]
+    finally:
+        grounds.keep(run_name, (), folder)  # the playbook
+        for stem in stems:  # a folder each: phases 1 to 3 call their runs by one name
+            grounds.keep(run_name, (stem,), folder / stem)
+    return HealthyRound(
+        number=number,
+        verdicts=counted,
+        false_alarms=alarms,
+        seconds=_since(begun),
+        evidence=[f"{place.name}/{folder.name}"],
+    )
+
+
+def not_performed(drill: Drill, why: str, *, applicable: bool = True, seconds: float = 0) -> DrillResult:
+    return DrillResult(
+        drill=drill.id,
+        fault=drill.fault,
+        phase=drill.phase,
+        gate=drill.gate,
+        subject=drill.subject,
+        outcome=drill.outcome,
+        performed=False,
+        applicable=applicable,
+        why=report.plain(why),
+        seconds=seconds,
+    )
+
+
+def _since(begun: float) -> float:
+    return round(time.monotonic() - begun, 1)

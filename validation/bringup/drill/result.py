@@ -1,0 +1,198 @@
+"""What a drill run showed: a line each, the totals, and the table as Markdown and HTML."""
+
+from __future__ import annotations
+
+import html
+import statistics
+from collections.abc import Iterable, Sequence
+
+from bringup.plan.drill import Drill
+from bringup.records import DrillReport, DrillResult
+from bringup.report import text as report
+
+HEADER = (
+    "drill",
+    "fault",
+    "must be found by",
+    "detected",
+    "right subject",
+    "right cause",
+    "seconds",
+    "false alarms elsewhere",
+    "what the verdict says",
+)
+
+
+def listed(drills: Sequence[Drill]) -> str:
+    """The catalogue, a line each."""
+    width = max(len(drill.id) for drill in drills)
+    return "\n".join(
+        f"{drill.id:<{width}}  {drill.where:<13}  {drill.phase}: {drill.fault} -> "
+        f"{drill.gate} [{drill.subject}] {drill.outcome}"
+        for drill in drills
+    )
+
+
+def mark(result: DrillResult) -> str:
+    """One word: what came of it."""
+    if not result.performed:
+        return "NOT PERFORMED" if result.applicable else "NOT APPLICABLE"
+    if not result.detected:
+        return "MISSED"
+    if not result.right_subject:
+        return "WRONG SUBJECT"
+    if not result.right_cause:
+        return "WRONG CAUSE"
+    return "FALSE ALARM" if result.false_alarms else "FOUND"
+
+
+def line(result: DrillResult) -> str:
+    """For the terminal."""
+    text = f"{mark(result):<14} {result.drill}: "
+    if not result.performed:
+        return text + report.plain(result.why or "")
+    text += f"{result.gate} [{result.subject}] {result.outcome}"
+    text += f": {report.plain(result.observed)[:100]}" if result.observed else ""
+    text += f" ({result.seconds_to_detect:.1f} s)"
+    return "\n".join([text, *(f"{'':<14} false alarm: {report.plain(alarm)}" for alarm in result.false_alarms)])
+
+
+def totals(done: DrillReport) -> str:
+    """The last line."""
+    performed = [result for result in done.results if result.performed]
+    told: list[str] = []
+    if done.planned:
+        count = len(performed)
+        told = [
+            f"{sum(bool(r.detected) for r in performed)} of {count} drills detected",
+            f"{sum(bool(r.right_subject) for r in performed)} on the right subject",
+            f"{sum(bool(r.right_cause) for r in performed)} with the right cause",
+            f"{sum(len(r.false_alarms) for r in performed)} false alarms elsewhere",
+        ]
+        times = [r.seconds_to_detect for r in performed if r.seconds_to_detect is not None]
+        if times:
+            told.append(f"median {statistics.median(times):.0f} s to detect")
+        told += [
+            f"{number} {what}"
+            for what, number in (
+                ("not performed", sum(not r.performed and r.applicable for r in done.results)),
+                ("not applicable", sum(not r.applicable for r in done.results)),
+                ("not reached", len(done.planned) - len(done.results)),
+            )
+            if number
+        ]
+    if done.healthy_planned:
+        told.append(
+            f"{sum(len(one.false_alarms) for one in done.healthy)} false alarms in {len(done.healthy)} healthy rounds "
+            f"({sum(one.verdicts for one in done.healthy)} verdicts)"
+        )
+        if len(done.healthy) < done.healthy_planned:
+            told.append(f"{done.healthy_planned - len(done.healthy)} rounds not reached")
+    return "; ".join(told)
+
+
+def exit_code(done: DrillReport) -> int:
+    """0 all found, 1 one was not (or something else was accused), 2 we could not tell."""
+    performed = [result for result in done.results if result.performed]
+    if any(not result.found or result.false_alarms for result in performed) or any(
+        one.false_alarms for one in done.healthy
+    ):
+        return 1
+    open_ends = [result for result in done.results if not result.performed and result.applicable]
+    nothing = not performed and not done.healthy
+    unfinished = len(done.results) < len(done.planned) or len(done.healthy) < done.healthy_planned
+    return 2 if open_ends or nothing or unfinished else 0
+
+
+def _yes(flag: bool | None) -> str:
+    return "-" if flag is None else "yes" if flag else "NO"
+
+
+def _rows(done: DrillReport) -> Iterable[tuple[str, ...]]:
+    for r in done.results:
+        yield (
+            r.drill,
+            r.fault,
+            f"{r.gate} [{r.subject}] {r.outcome}",
+            _yes(r.detected),
+            _yes(r.right_subject),
+            _yes(r.right_cause),
+            "-" if r.seconds_to_detect is None else f"{r.seconds_to_detect:.1f}",
+            "; ".join(r.false_alarms) or ("none" if r.performed else "-"),
+            r.observed or f"{mark(r).lower()}: {r.why or '-'}",
+        )
+
+
+def _healthy_rows(done: DrillReport) -> Iterable[tuple[str, ...]]:
+    for one in done.healthy:
+        yield (str(one.number), str(one.verdicts), f"{one.seconds:.0f}", "; ".join(one.false_alarms) or "none")
+
+
+_HEALTHY = ("healthy round", "verdicts", "seconds", "false alarms")
+_NOTE = (
+    "seconds: from the fault in place to the verdict. False alarms elsewhere: verdicts that failed or warned and that the "
+    "fault does not explain."
+)
+
+
+def _heading(done: DrillReport) -> str:
+    where = "on a local cluster" if done.place == "local-cluster" else f"on this cluster, profile {done.profile}"
+    return f"{where}, begun {done.opened_at}, bringup commit {(done.git_commit or 'unknown')[:12]}"
+
+
+def markdown(done: DrillReport) -> str:
+    lines = [
+        f"# Drills {report.escaped(done.name)}",
+        "",
+        f"{report.escaped(_heading(done))}.",
+        "",
+        f"**{totals(done)}**",
+        "",
+    ]
+    if done.results:
+        lines += [*report.table(HEADER, _rows(done)), "", _NOTE, ""]
+    if done.healthy:
+        lines += [
+            f"Each round: {', '.join(done.healthy_phases)}.",
+            "",
+            *report.table(_HEALTHY, _healthy_rows(done)),
+            "",
+        ]
+    return "\n".join(lines)
+
+
+def page(done: DrillReport) -> str:
+    """One file, without scripts and without anything from elsewhere; every text is escaped."""
+    bodies = [
+        _html_table(header, rows)
+        for header, rows, there in ((HEADER, _rows(done), done.results), (_HEALTHY, _healthy_rows(done), done.healthy))
+        if there
+    ]
+    return (
+        '<!doctype html><html lang="en"><meta charset="utf-8">'
+        f"<title>Drills {html.escape(done.name)}</title><style>{_STYLE}</style>\n"
+        f"<h1>Drills {html.escape(done.name)}</h1><p>{html.escape(_heading(done))}</p>\n"
+        f"<p class=totals>{html.escape(totals(done))}</p>\n"
+        + "\n".join(bodies)
+        + f"\n<p>{html.escape(_NOTE)}</p></html>\n"
+    )
+
+
+def _html_table(header: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    head = "".join(f"<th>{html.escape(cell)}</th>" for cell in header)
+    body = "\n".join(
+        "<tr>"
+        + "".join(f"<td{' class=bad' if cell == 'NO' else ''}>{html.escape(report.plain(cell))}</td>" for cell in row)
+        + "</tr>"
+        for row in rows
+    )
+    return f"<table><thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table>"
+
+
+_STYLE = (
+    "body{font:15px/1.45 system-ui,sans-serif;margin:2rem;color:#222}table{border-collapse:collapse;margin:1rem 0}"
+    "td,th{border:1px solid #ccc;padding:.25rem .5rem;text-align:left;vertical-align:top}th{background:#f2f2f2}"
+    ".bad{background:#fdd;font-weight:600}.totals{font-size:1.1rem;font-weight:600}"
+    "@media(prefers-color-scheme:dark){body{background:#161616;color:#ddd}td,th{border-color:#444}th{background:#262626}"
+    ".bad{background:#622}}"
+)

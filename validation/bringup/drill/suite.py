@@ -1,0 +1,290 @@
+"""`bringup drill`: many drills one after the other, on as few clusters as they can share; stopped and continued at any time."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from rich.console import Console
+
+from bringup.drill import elsewhere, perform, result
+from bringup.drill import environment as grounds
+from bringup.drill.environment import Here, LocalCluster
+from bringup.errors import CannotStart, DrillError, SlurmError
+from bringup.evidence import hostlist
+from bringup.evidence.slurm import USABLE_STATES
+from bringup.plan.drill import Drill
+from bringup.plan.phases import PHASES
+from bringup.plan.profile import Profile
+from bringup.records import DrillReport, DrillResult, read_record, write_record, write_text
+from bringup.report import terminal
+from bringup.report import text as report
+from bringup.run import open as opening
+from bringup.run import slurm
+from bringup.run.launch import progress
+
+REPORT = "drill.json"
+DRILLS = grounds.RESULTS / "drill"
+
+
+class Shape(NamedTuple):
+    """Of a local cluster."""
+
+    nodes: int
+    gpus_per_node: int
+    unconfined: bool = False
+
+
+HEALTHY = Shape(4, 2)  # comparisons of a fleet need more than two nodes, and ranks of one node more than one GPU
+
+
+@dataclass(frozen=True)
+class Request:
+    drills: Sequence[Drill]
+    healthy: int = 0
+    phases: Sequence[str] = tuple(PHASES)  # of the healthy rounds
+    anywhere: bool = False
+    profile: Profile | None = None  # of the cluster, for anywhere
+    resume: Path | None = None
+
+
+def run(request: Request) -> int:
+    """Perform, tell, write. Exit code: 0 all found, 1 one was not, 2 we could not tell."""
+    folder, done = _begin(request)
+    console = terminal.console()
+    catalogue = {drill.id: drill for drill in request.drills}
+    kept = {one.drill for one in done.results}
+    console.print(
+        f"drills: {len(done.planned)} planned{f', {len(kept)} performed before' if kept else ''}"
+        f"{f', {done.healthy_planned} healthy rounds' if done.healthy_planned else ''}; {report.shown_path(folder)}"
+    )
+    waiting = [catalogue[name] for name in done.planned if name not in kept]
+    try:
+        results = (
+            _anywhere(request, waiting, folder, console)
+            if request.anywhere
+            else _on_local_clusters(waiting, folder, console)
+        )
+        with closing(results):
+            for one in results:
+                done = _add(done, folder, results=[*done.results, one])
+                console.print(result.line(one))
+        if len(done.healthy) < done.healthy_planned:
+            with _clusters(folder, "healthy") as clusters:
+                for number in range(len(done.healthy) + 1, done.healthy_planned + 1):
+                    with progress(console, f"healthy round {number}") as tell:
+                        tell(f"running {', '.join(done.healthy_phases)}")
+                        one_round = perform.healthy_round(
+                            number, done.healthy_phases, clusters.of(HEALTHY), folder, name=done.name
+                        )
+                    done = _add(done, folder, healthy=[*done.healthy, one_round])
+                    console.print(
+                        f"{'FALSE ALARM' if one_round.false_alarms else 'PASS':<14} healthy round {number}: "
+                        f"{one_round.verdicts} verdicts ({one_round.seconds:.0f} s)"
+                    )
+                    for alarm in one_round.false_alarms:
+                        console.print(f"{'':<14} {report.plain(alarm)}")
+    except KeyboardInterrupt:
+        console.print(
+            f"{'STOPPED':<14} next: bringup drill {'--anywhere ' if request.anywhere else ''}"
+            f"--resume {report.shown_path(folder)}"
+        )
+        raise
+    console.print(f"\nreport: {report.shown_path(folder / 'report.md')}, report.html")
+    console.print(result.totals(done))
+    return result.exit_code(done)
+
+
+def _begin(request: Request) -> tuple[Path, DrillReport]:
+    if request.resume is not None:
+        done = read_record(request.resume / REPORT, DrillReport)
+        if (done.place == "anywhere") is not request.anywhere:
+            raise CannotStart(
+                f"--resume {request.resume}: that run was {done.place}; "
+                f"call it {'without' if request.anywhere else 'with'} --anywhere"
+            )
+        known = {drill.id for drill in request.drills}
+        # what could not be performed is tried again
+        results = [one for one in done.results if one.performed and one.drill in known]
+        done = done.model_copy(update={"results": results, "planned": [name for name in done.planned if name in known]})
+        return request.resume.resolve(), done
+    name = opening.default_name()
+    folder = DRILLS / name
+    folder.mkdir(parents=True)
+    done = DrillReport(
+        name=name,
+        place="anywhere" if request.anywhere else "local-cluster",
+        profile=request.profile.name if request.profile else None,
+        git_commit=opening.git_commit(),
+        opened_at=opening.now(),
+        planned=[drill.id for drill in _in_order(request.drills)],
+        healthy_planned=request.healthy,
+        healthy_phases=list(request.phases) if request.healthy else [],
+        results=[],
+        healthy=[],
+    )
+    write_record(folder / REPORT, done)
+    return folder, done
+
+
+def _add(done: DrillReport, folder: Path, **change: object) -> DrillReport:
+    done = done.model_copy(update=change)
+    write_record(folder / REPORT, done, replace=True)
+    write_text(folder / "report.md", result.markdown(done), replace=True)
+    write_text(folder / "report.html", result.page(done), replace=True)
+    return done
+
+
+def shape_of(drill: Drill) -> Shape:
+    return Shape(drill.nodes, 2 if drill.nodes == 2 else 1, drill.unconfined)
+
+
+def options(shape: Shape) -> tuple[str, ...]:
+    """Of `cluster up`."""
+    return (
+        "--nodes",
+        str(shape.nodes),
+        "--gpus",
+        str(shape.gpus_per_node),
+        *(("--unconfined",) if shape.unconfined else ()),
+    )
+
+
+def _in_order(drills: Sequence[Drill]) -> list[Drill]:
+    """Those of one shape together; in the order of the phases inside."""
+    phases = list(PHASES)
+    return sorted(drills, key=lambda drill: (drill.unconfined, drill.nodes, phases.index(drill.phase)))
+
+
+class _Clusters:
+    """One cluster at a time, of the shape that is asked for."""
+
+    def __init__(self, folder: Path, lane: str) -> None:
+        # /tmp by name: a deeper folder would be too long for munge's socket. Named after the run: --resume ends what is left
+        self._state = Path("/tmp") / f"bringup-drill-{folder.name}-{lane}"
+        self._up: dict[Shape, LocalCluster] = {}
+
+    def of(self, shape: Shape) -> LocalCluster:
+        if shape not in self._up:
+            self.end()
+            self._up[shape] = LocalCluster(self._state, options(shape))
+        self._up[shape].start()
+        return self._up[shape]
+
+    def end(self) -> None:
+        for cluster in self._up.values():
+            cluster.end()
+        self._up.clear()
+
+
+@contextmanager
+def _clusters(folder: Path, lane: str) -> Iterator[_Clusters]:
+    clusters = _Clusters(folder, lane)
+    try:
+        yield clusters
+    finally:
+        clusters.end()
+
+
+@dataclass(frozen=True)
+class _Told:
+    """By a lane: which drill begins, how one ended, or (neither) that the lane has ended."""
+
+    lane: str
+    begun: Drill | None = None
+    result: DrillResult | None = None
+    ill: str | None = None  # what the drill left, so that the cluster was replaced
+    error: Exception | None = None
+
+
+def _on_local_clusters(drills: Sequence[Drill], folder: Path, console: Console) -> Generator[DrillResult]:
+    """Two lanes, each with a cluster of its own: drills that work, and beside them those that wait most of the time."""
+    lanes = {
+        name: lane
+        for name, lane in (
+            ("works", [drill for drill in drills if not drill.waits]),
+            ("waits", [drill for drill in drills if drill.waits]),
+        )
+        if lane
+    }
+    told: queue.Queue[_Told] = queue.Queue()
+    threads = [threading.Thread(target=_lane, args=(name, lane, folder, told)) for name, lane in lanes.items()]
+    for thread in threads:
+        thread.start()
+    try:
+        with progress(console, "now") as tell:
+            now: dict[str, str] = {}
+            while lanes:
+                event = told.get()
+                if event.error is not None:
+                    raise event.error
+                if event.begun is not None:
+                    now[event.lane] = f"{event.begun.id}: {event.begun.fault}"
+                elif event.result is not None:
+                    if event.ill:
+                        console.print(f"{'':<14} a new cluster after {event.result.drill}: {report.plain(event.ill)}")
+                    yield event.result
+                else:
+                    del lanes[event.lane]
+                    now.pop(event.lane, None)
+                tell("; ".join(now.values()))
+    except BaseException:
+        grounds.interrupt()
+        raise
+    finally:
+        for thread in threads:
+            thread.join()
+
+
+def _lane(lane: str, drills: Sequence[Drill], folder: Path, told: queue.Queue[_Told]) -> None:
+    """One thread: these drills, one after the other."""
+    try:
+        with _clusters(folder, lane) as clusters:
+            for drill in drills:
+                if drill.needs_expected is not None:
+                    why = "it is about InfiniBand or NVLink, which no local cluster has"
+                    told.put(_Told(lane, result=perform.not_performed(drill, why, applicable=False)))
+                    continue
+                told.put(_Told(lane, begun=drill))
+                ill = None
+                try:
+                    cluster = clusters.of(shape_of(drill))
+                    one = perform.perform(drill, cluster, folder, name=folder.name)
+                    if grounds.INTERRUPTED.is_set():
+                        return
+                    ill = cluster.heal()
+                except DrillError as error:
+                    one = perform.not_performed(drill, str(error))
+                told.put(_Told(lane, result=one, ill=ill))
+        told.put(_Told(lane))
+    except Exception as error:  # noqa: BLE001  # raised again by the thread that waits for this one
+        told.put(_Told(lane, error=error))
+
+
+def _anywhere(request: Request, drills: Sequence[Drill], folder: Path, console: Console) -> Generator[DrillResult]:
+    assert request.profile is not None
+    try:
+        names = slurm.partition_nodes(slurm.chosen_partition())
+        states, gpus = slurm.node_facts()
+    except SlurmError as error:
+        raise CannotStart(str(error)) from error
+    usable = tuple(name for name in names if states.get(name) in USABLE_STATES)
+    if not usable:
+        raise CannotStart(f"none of {hostlist.expand(','.join(names))[:4]} can be used; sinfo -N -l says why")
+    for drill in drills:
+        why = elsewhere.why_not(
+            drill, request.profile, len(usable), min(gpus.get(name, 0) for name in usable[: drill.nodes])
+        )
+        if why is not None:
+            yield perform.not_performed(drill, why, applicable=False)
+            continue
+        there = elsewhere.on_nodes(drill, usable, min(gpus.get(name, 0) for name in usable[: drill.nodes]))
+        with progress(console, drill.id) as tell:
+            tell(drill.fault)
+            one = perform.perform(there, Here(usable), folder, name=folder.name)
+        yield one

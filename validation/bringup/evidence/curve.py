@@ -1,0 +1,40 @@
+"""The shape of the curve of bus bandwidth over size, per collective and scale. Never an average over sizes."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+
+from bringup.plan.subjects import ONE_GPU
+from bringup.records import Observation
+
+UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+_SIZE = re.compile(r"(?P<number>[0-9]{1,12})(?P<unit>KiB|MiB|GiB|B)")
+Point = tuple[int, float, Observation]  # bytes, GB/s, the observation itself
+
+
+def size_bytes(name: str) -> int | None:
+    """`16MiB` -> 16777216; None when it is no size."""
+    match = _SIZE.fullmatch(name)
+    return int(match["number"]) * UNITS[match["unit"]] if match else None
+
+
+def curves(observations: list[Observation]) -> dict[str, dict[str, list[Point]]]:
+    """scale -> collective -> points, ordered by size. Of several measurements of one size the slowest counts. One rank has no bus:
+    nccl-tests print 0.00 for it, or for broadcast the speed of a copy."""
+    found: dict[str, dict[str, dict[int, Point]]] = defaultdict(lambda: defaultdict(dict))
+    for one in observations:
+        name, _, at = one.quantity.partition("@")
+        size = size_bytes(at)
+        if not (name.startswith("nccl.") and name.endswith(".busbw")) or size is None:
+            continue
+        if one.subject == ONE_GPU or "--" in one.subject:  # of the others: links of the pairwise phase
+            continue
+        if isinstance(one.value, int | float):
+            points = found[one.subject][name.removeprefix("nccl.").removesuffix(".busbw")]
+            if size not in points or one.value < points[size][1]:
+                points[size] = (size, float(one.value), one)
+    return {
+        scale: {name: sorted(points.values(), key=lambda point: point[0]) for name, points in by_name.items()}
+        for scale, by_name in found.items()
+    }

@@ -1,0 +1,50 @@
+"""Slurm's short form of node lists: `n[0-3,7],login` and back to names."""
+
+from __future__ import annotations
+
+import re
+
+from bringup.errors import UsageError
+
+_PART = re.compile(r"(?P<prefix>[^\[\],]+)?(?:\[(?P<ranges>[^\]]*)\])?(?P<suffix>[^\[\],]*)")
+_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
+MAX_NODES = 100_000
+
+
+def expand(text: str) -> list[str]:
+    """`n[08-10],m1` -> [n08, n09, n10, m1], in order. Raises UsageError (one line) for anything that is no node list."""
+    names: list[str] = []
+    for part in _split(text):
+        match = _PART.fullmatch(part)
+        if match is None or not match["prefix"]:
+            raise UsageError(f"{part!r} is not a Slurm node list")
+        if match["ranges"] is None:
+            names.append(part)
+        else:
+            names += [f"{match['prefix']}{number}{match['suffix']}" for number in _numbers(match["ranges"], part)]
+        if len(names) > MAX_NODES:
+            raise UsageError(f"{text[:40]!r} names more than {MAX_NODES} nodes")
+    bad = [name for name in names if not _NAME.fullmatch(name)]
+    if bad or not names:
+        raise UsageError(f"{bad[0] if bad else text!r} is not a node name")
+    if len(set(names)) != len(names):
+        raise UsageError(f"{text!r} names a node twice")
+    return names
+
+
+def _split(text: str) -> list[str]:
+    """At commas outside brackets."""
+    return [part for part in re.split(r",(?![^\[]*\])", text.strip()) if part]
+
+
+def _numbers(ranges: str, part: str) -> list[str]:
+    numbers: list[str] = []
+    for piece in ranges.split(","):
+        match = re.fullmatch(r"(\d+)(?:-(\d+))?", piece)
+        if match is None:
+            raise UsageError(f"{part!r} is not a Slurm node list")
+        first, last = match[1], match[2] or match[1]
+        if not 0 <= int(last) - int(first) < MAX_NODES:
+            raise UsageError(f"{part!r}: the range {piece} is empty or too long")
+        numbers += [f"{number:0{len(first)}d}" for number in range(int(first), int(last) + 1)]
+    return numbers

@@ -1,0 +1,43 @@
+"""What jobs of the smoke phase left: `scontrol show job` of those that ended, and what their tasks wrote."""
+
+from __future__ import annotations
+
+import re
+
+from bringup.evidence import slurm
+from bringup.evidence.parsed import Parsed
+
+
+def ended_job(text: str, where: str, *, name: str) -> Parsed:
+    """What `scontrol show job` says of a job that has ended; times are Slurm's, to the second."""
+    parsed = slurm.job(text, where, quantity=f"smoke.{name}.state", field="JobState")
+    for field in ("ExitCode", "SubmitTime", "StartTime", "EndTime"):
+        if parsed.observations:
+            parsed.observations += slurm.job(text, where, quantity=f"smoke.{name}.{field}", field=field).observations
+    return parsed
+
+
+def bad_exit(text: str, where: str) -> Parsed:
+    """`n0 began`, and `n0 survived` from a task that outlived the one that failed. Two tasks per node must have begun."""
+    parsed = Parsed()
+    said = re.findall(r"^(?:\s*\d+: )?(\S+) (began|survived)$", text, re.MULTILINE)
+    if not said:
+        parsed.problems.append(f"{where}: no task began")
+    for node in sorted({node for node, _ in said}):
+        began, survived = said.count((node, "began")), said.count((node, "survived"))
+        if began < 2:
+            parsed.saw("smoke.bad_exit.survivors", node, None, "count", where, f"{began} of 2 tasks began")
+        else:
+            parsed.saw("smoke.bad_exit.survivors", node, survived, "count", where)
+    return parsed
+
+
+def requeue(text: str, where: str) -> Parsed:
+    """`n0 restarts 0` from the first attempt, `n1 restarts 1` from the next one."""
+    parsed = Parsed()
+    counts = [int(count) for count in re.findall(r"^\S+ restarts (\d+)$", text, re.MULTILINE)]
+    if counts:
+        parsed.saw("smoke.requeue.restarts", "job", max(counts), "count", where)
+    else:
+        parsed.problems.append(f"{where}: no attempt began")
+    return parsed

@@ -1,0 +1,127 @@
+"""The monitor's samples:
+`node,unix_s,cpu_percent,memory_used_gib,tx_bytes,rx_bytes,gpu_percent,gpu_power_w,gpu_temp_c,own_cpu_percent,rdma_tx_bytes,
+rdma_rx_bytes`.
+
+own_cpu_percent is the sampler's own share of one core since it began. Samples of older runs end before it, or before the bytes over
+RDMA. unix_s is the node's own time: `derive` says how far that can be put right.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from bringup.evidence import clock
+from bringup.evidence.parsed import Parsed
+
+COLUMNS = (
+    "node",
+    "unix_s",
+    "cpu_percent",
+    "memory_used_gib",
+    "tx_bytes",
+    "rx_bytes",
+    "gpu_percent",
+    "gpu_power_w",
+    "gpu_temp_c",
+    "own_cpu_percent",
+    "rdma_tx_bytes",
+    "rdma_rx_bytes",
+)
+OWN, RDMA_SENT = COLUMNS.index("own_cpu_percent"), COLUMNS.index("rdma_tx_bytes")
+_LENGTHS = (OWN, OWN + 1, len(COLUMNS))  # as they were first, with the sampler's own share, and today
+PERIOD_S = 1.0
+_DECIMAL, _COUNT = r"[0-9]{1,12}\.[0-9]{1,12}", r"[0-9]{1,20}"
+_SAMPLE = re.compile(rf"{_DECIMAL},{_DECIMAL},{_DECIMAL},{_COUNT},{_COUNT}")  # the cells that every node can measure
+_LABEL = re.compile(r"^\s*\d+: ")
+_NUMBER = re.compile(rf"{_COUNT}|{_DECIMAL}")
+
+
+def samples(text: str, where: str) -> tuple[dict[str, list[list[str]]], list[str]]:
+    """Cells per node, in the order of arrival; and what is no sample."""
+    found: dict[str, list[list[str]]] = {}
+    problems: list[str] = []
+    for number, raw in enumerate(text.splitlines(), start=1):
+        cells = _LABEL.sub("", raw).split(",")
+        if tuple(cells) == COLUMNS or raw == "":
+            continue
+        if len(cells) not in _LENGTHS or not _SAMPLE.fullmatch(",".join(cells[1:6])):
+            problems.append(f"{where}:{number}: not a sample: {raw[:60]!r}")
+            continue
+        found.setdefault(cells[0], []).append(cells)
+    if not found:
+        problems.append(f"{where}: holds no sample")
+    return found, problems
+
+
+def parse(text: str, where: str, duration_s: float | None) -> Parsed:
+    """What was sampled of each node, how completely, and at what cost. duration_s: of the watched step."""
+    found, problems = samples(text, where)
+    parsed = Parsed(problems=problems)
+    for node, rows in found.items():
+        _coverage(parsed, node, rows, where, duration_s)
+        parsed.saw("monitor.cpu_percent_max", node, max(float(row[2]) for row in rows), "%", where)
+        sent = (int(rows[-1][4]) - int(rows[0][4])) / 1e9
+        parsed.saw(
+            "monitor.sent", node, sent, "GB", where, "over network interfaces; what RDMA carries is not among it"
+        )
+        _rdma_sent(parsed, node, rows, where)
+        own = cell(rows[-1], OWN)
+        parsed.saw(
+            "monitor.overhead",
+            node,
+            own,
+            "%",
+            where,
+            "the sampler did not count its own time" if own is None else "of one core, over the whole run",
+        )
+    return parsed
+
+
+def cell(row: Sequence[str], column: int) -> float | None:
+    """None where it was not measured, or is newer than the run."""
+    return float(row[column]) if len(row) > column and _NUMBER.fullmatch(row[column]) else None
+
+
+def _coverage(parsed: Parsed, node: str, rows: Sequence[Sequence[str]], where: str, duration_s: float | None) -> None:
+    """monitor.coverage: samples seen / samples that the watched step asks for, less one: its time begins before the sampler does,
+    whose first sample comes a period later."""
+    if not duration_s:
+        parsed.saw("monitor.coverage", node, None, "share", where, "the watched step left no duration")
+        return
+    seen, wanted = _apart([float(row[1]) for row in rows]), max(1.0, duration_s / PERIOD_S - 1)
+    parsed.saw(
+        "monitor.coverage", node, min(1.0, seen / wanted), "share", where, f"{seen} samples in {duration_s:.0f} s"
+    )
+
+
+def _apart(moments: Sequence[float]) -> int:
+    """How many lie half a period or more after the one before: a sample repeated is no second sample."""
+    count, last = 0, float("-inf")
+    for moment in sorted(moments):
+        if moment - last >= PERIOD_S / 2:
+            count, last = count + 1, moment
+    return count
+
+
+def _rdma_sent(parsed: Parsed, node: str, rows: Sequence[Sequence[str]], where: str) -> None:
+    counts = [cell(row, RDMA_SENT) for row in rows]
+    first, last = counts[0], counts[-1]
+    if first is None or last is None:
+        why = (
+            "no active RDMA port counted its bytes"
+            if len(rows[-1]) == len(COLUMNS)
+            else "the sampler did not look at RDMA ports"
+        )
+        parsed.saw("monitor.rdma_sent", node, None, "GB", where, why)
+    elif last < first:
+        parsed.saw(
+            "monitor.rdma_sent", node, None, "GB", where, f"the counter went back, from {first:.0f} to {last:.0f} bytes"
+        )
+    else:
+        parsed.saw("monitor.rdma_sent", node, (last - first) / 1e9, "GB", where, "over all active RDMA ports")
+
+
+def times(rows: Sequence[Sequence[str]], shift: clock.Shift | None) -> list[float]:
+    """When the samples were taken, unix s on the fleet's clock; on the node's own where the two were not compared."""
+    return [float(row[1]) + (shift.seconds if shift else 0.0) for row in rows]

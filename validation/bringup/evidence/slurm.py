@@ -1,0 +1,151 @@
+"""Answers of Slurm's own commands. Output of 22.05 and later; no --json, which changes with every release."""
+
+from __future__ import annotations
+
+import re
+
+from bringup.evidence.parsed import Parsed
+
+# what a healthy node's state is made of; anything else (DOWN, DRAIN, NOT_RESPONDING, INVALID_REG, ...) is a fault
+USABLE_STATES: list[float] | list[str] = ["IDLE", "MIXED", "ALLOCATED", "COMPLETING"]
+
+# flags that say nothing about health
+_HARMLESS = {"CLOUD", "DYNAMIC_NORM", "PLANNED", "RESERVED", "COMPLETING", "PERFCTRS"}
+_NODE = re.compile(r"^NodeName=(\S+) ")
+
+
+def _field(line: str, name: str) -> str | None:
+    """`Name=value` of one `scontrol -o` line; only for values without blanks."""
+    match = re.search(rf"(?:^| ){re.escape(name)}=(\S*)", line)
+    return match[1] if match else None
+
+
+def _split_reason(line: str) -> tuple[str, str]:
+    """A node line and its Reason: free text that stands last and may hold what looks like fields."""
+    head, _, tail = line.partition(" Reason=")
+    match = re.match(r"(.*?)(?: \[\S+@\S+\])?(?: Comment=.*)?\s*$", tail)
+    return head, match[1].strip() if match else ""
+
+
+def gpus_of(gres: str | None) -> int:
+    """GPUs in a Gres string: `gpu:h100:8(S:0-1),shard:16` -> 8. None and (null) are 0."""
+    if not gres or gres == "(null)":
+        return 0
+    counts = [re.fullmatch(r"gpu(?::[^:()]+)*?:(\d+)(?:\(.*\))?", item) for item in re.split(r",(?![^(]*\))", gres)]
+    return sum(int(match[1]) for match in counts if match)
+
+
+def nodes(text: str, where: str) -> Parsed:
+    """`scontrol --oneliner show node`: state with its harmful flags and the reason, GPUs configured."""
+    parsed = Parsed()
+    for number, line in enumerate(text.splitlines(), start=1):
+        fields, reason = _split_reason(line)
+        match, state = _NODE.match(fields), _field(fields, "State")
+        if not line.strip():
+            continue
+        if (
+            match is None or not state or line.endswith(f" State={state}")
+        ):  # cut off there: IDLE may have been IDLE+DRAIN
+            parsed.problems.append(f"{where}:{number}: not a line of `scontrol -o show node`: {line[:60]!r}")
+            continue
+        flags = [
+            part for part in state.replace("*", "+NOT_RESPONDING").split("+") if part not in _HARMLESS or part == state
+        ]
+        parsed.saw("slurm.node.state", match[1], "+".join(flags), "text", f"{where}:{number}", reason or None)
+        version = _field(fields, "Version")
+        if version:  # a node that never registered has none
+            parsed.saw("slurm.node.version", match[1], version, "text", f"{where}:{number}")
+        parsed.saw("slurm.node.gpus", match[1], gpus_of(_field(fields, "Gres")), "count", f"{where}:{number}")
+    if not parsed.observations and not parsed.problems:
+        parsed.problems.append(f"{where}: names no node")
+    return parsed
+
+
+def config(text: str, where: str) -> Parsed:
+    """`scontrol show config`, with its cgroup section: Key = value."""
+    parsed = Parsed()
+    parsed.add(cgroup_conf("\n".join(parsed.whole_lines(text, where)), where))
+    return parsed
+
+
+def cgroup_conf(text: str, where: str) -> Parsed:
+    """The same by hand: a file that an administrator wrote may end without a line feed."""
+    parsed = Parsed()
+    for number, line in enumerate(text.splitlines(), start=1):
+        # newer versions number what may be given several times: Prolog[0]
+        match = re.match(r"^\s*([A-Za-z][A-Za-z0-9_]*)(?:\[0\])?\s*=\s*(.*?)\s*$", line)
+        if match and match[2]:
+            value = match[2].lower() if match[1].startswith("Constrain") else match[2]
+            parsed.saw(f"slurm.config.{match[1]}", "job", value, "text", f"{where}:{number}")
+    if not parsed.observations:
+        parsed.problems.append(f"{where}: holds no configuration")
+    return parsed
+
+
+def ping(text: str, where: str) -> Parsed:
+    """`scontrol ping`: is the primary controller up?"""
+    parsed = Parsed()
+    text = "\n".join(parsed.whole_lines(text, where))
+    match = re.search(r"^Slurmctld\(primary\) at \S+ is (\w+)$", text, re.MULTILINE)
+    if match is None:
+        parsed.problems.append(f"{where}: not an answer of `scontrol ping`: {text[:60]!r}")
+    else:
+        parsed.saw(
+            "slurm.controller.primary", "job", match[1], "text", f"{where}:{text[: match.start()].count(chr(10)) + 1}"
+        )
+    return parsed
+
+
+def job(text: str, where: str, *, quantity: str, field: str) -> Parsed:
+    """One field of one `scontrol -o show job` line."""
+    parsed = Parsed()
+    lines = parsed.whole_lines(text, where)
+    value = _field(lines[0], field) if lines and lines[0].startswith("JobId=") else None
+    if value is None:
+        parsed.problems.append(f"{where}: not a line of `scontrol -o show job`: {text[:60]!r}")
+    else:
+        parsed.saw(quantity, "job", value, "text", f"{where}:1")
+    return parsed
+
+
+_LAUNCH = (
+    re.compile(r"Task launch for (?:StepId=)?\S+ failed on node (?P<node>[^\s:]+): (?P<why>.*)"),
+    re.compile(r"srun: error: (?P<node>[^\s:]+): (?P<task>tasks? [\d,-]+): (?P<why>.*)"),
+    re.compile(r"Node failure on (?P<node>[^\s:]+)(?P<why>.*)"),
+)
+
+
+def launch_errors(text: str, where: str) -> Parsed:
+    """What srun said on standard error about single nodes. An empty file is good news and holds nothing."""
+    parsed = Parsed()
+    for number, line in enumerate(text.splitlines(), start=1):
+        for pattern in _LAUNCH:
+            if match := pattern.search(line):
+                parsed.saw(
+                    "slurm.launch.error",
+                    match["node"],
+                    match["why"].strip() or "node failure",
+                    "text",
+                    f"{where}:{number}",
+                    match.groupdict().get("task"),
+                )
+                break
+    return parsed
+
+
+_PMIX_VERSIONS = re.compile(r"specific pmix plugin versions available: (\S+)")
+
+
+def mpi_list(text: str, where: str) -> Parsed:
+    """`srun --mpi=list`: a headline, then a plugin per line, then the versions of pmix; srun's prefix in some versions."""
+    parsed = Parsed()
+    lines = [line.removeprefix("srun:").strip() for line in parsed.whole_lines(text, where)]
+    plugins = [line for line in lines if re.fullmatch(r"[a-z][a-z0-9_]*", line)]
+    for line in lines:
+        if match := _PMIX_VERSIONS.match(line):
+            plugins += [version for version in match[1].split(",") if version]
+    if plugins and any("MPI" in line for line in lines):
+        parsed.saw("slurm.mpi.plugins", "job", plugins, "text", f"{where}:1")
+    else:
+        parsed.problems.append(f"{where}: not an answer of `srun --mpi=list`: {text[:60]!r}")
+    return parsed

@@ -1,0 +1,76 @@
+"""`nvidia-smi topo -m`: how GPUs and NICs of one node are connected.
+
+A table: a column per GPU and NIC (and columns of affinity behind them, whose number changes with the version), a row for each.
+Its first line is underlined with terminal codes. A legend names the NICs. GPUs are numbered in the order of their PCI addresses.
+"""
+
+from __future__ import annotations
+
+import re
+
+from bringup.evidence.parsed import Parsed
+
+NEAR_FIRST = ("PIX", "PXB", "PHB", "NODE", "SYS")
+"""From one PCIe bridge between two devices to the link between sockets (the legend of the table itself)."""
+
+_CODES = re.compile(r"\x1b\[[0-9;]*m")
+_NAME = re.compile(r"(?:GPU|NIC)\d+")
+_PATH = re.compile(r"X|NV\d+|" + "|".join(NEAR_FIRST))
+_LEGEND = re.compile(r"\s*(NIC\d+): (\S+)\s*")
+
+
+def parse(text: str, where: str, node: str) -> Parsed:
+    """discovery.topology: the whole in one line, for comparison over the fleet. discovery.topology.nic: the path to its nearest NIC
+    of the GPU that is worst off."""
+    parsed = Parsed()
+    lines = _CODES.sub("", text).splitlines()
+    header = next((number for number, line in enumerate(lines) if line.split()[:1] == ["GPU0"]), None)
+    if header is None:
+        parsed.problems.append(f"{where}: holds no table of GPUs")
+        return parsed
+    names = [cell for cell in lines[header].split() if _NAME.fullmatch(cell)]
+    paths: dict[str, dict[str, str]] = {}
+    for line in lines[header + 1 :]:
+        row, *cells = line.split() or [""]
+        if row in names and len(cells) >= len(names) and all(_PATH.fullmatch(cell) for cell in cells[: len(names)]):
+            paths[row] = dict(zip(names, cells, strict=False))
+    legend = {match[1]: match[2] for line in lines if (match := _LEGEND.fullmatch(line))}
+    gpus, nics = [name for name in names if name.startswith("GPU")], [name for name in names if name.startswith("NIC")]
+    evidence = f"{where}:{header + 1}"
+    lost = [name for name in names if name not in paths] or [nic for nic in nics if nic not in legend]
+    if lost:
+        return _unreadable(parsed, where, node, evidence, f"cut off: nothing about {', '.join(lost[:3])}")
+    between = sorted({paths[one][other] for one in gpus for other in gpus if one != other})
+    unlikely = [
+        f"{gpu} to {nic}: {paths[gpu][nic]}" for gpu in gpus for nic in nics if paths[gpu][nic] not in NEAR_FIRST
+    ]
+    if unlikely or not gpus:
+        return _unreadable(
+            parsed, where, node, evidence, f"no path between a GPU and a NIC: {', '.join(unlikely[:3]) or 'no GPU'}"
+        )
+    nearest = {gpu: min((paths[gpu][nic] for nic in nics), key=NEAR_FIRST.index, default=None) for gpu in gpus}
+    beside = [
+        f"{gpu} {' '.join(legend[nic] for nic in nics if paths[gpu][nic] == path)} {path}"
+        for gpu, path in nearest.items()
+        if path
+    ]
+    parsed.saw(
+        "discovery.topology",
+        node,
+        f"{len(gpus)} GPUs, {'/'.join(between) or 'alone'} between them; nearest NICs: {', '.join(beside) or 'none'}",
+        "text",
+        evidence,
+    )
+    worst = max(nearest, key=lambda gpu: NEAR_FIRST.index(nearest[gpu] or "SYS"))
+    if nics:
+        parsed.saw("discovery.topology.nic", node, nearest[worst], "text", evidence, worst)
+    else:
+        parsed.saw("discovery.topology.nic", node, None, "text", evidence, "nvidia-smi knows no NIC of this node")
+    return parsed
+
+
+def _unreadable(parsed: Parsed, where: str, node: str, evidence: str, why: str) -> Parsed:
+    parsed.problems.append(f"{where}: {why}")
+    for quantity in ("discovery.topology", "discovery.topology.nic"):
+        parsed.saw(quantity, node, None, "text", evidence, why)
+    return parsed

@@ -1,0 +1,1 @@
+"""Arithmetic with sources: shapes of models, memory and traffic of a training step. Shared with training/."""

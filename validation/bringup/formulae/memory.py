@@ -1,0 +1,153 @@
+"""Memory of one rank, predicted from the shape of the model and the layout of the job. Bytes; the rank that holds most.
+
+Two quantities that must not be confused:
+  states  parameters, gradients and optimizer between optimizer.step() and zero_grad(): what sharding divides. Exact.
+  peak    the most that PyTorch allocates during a step (max_memory_allocated). An estimate; a test holds it within 15 % of
+          torch's MemTracker on the real model with the real fully_shard (training/src/predict.py).
+Neither contains the CUDA context, NCCL's buffers or fragmentation: OUTSIDE is what to leave for those.
+
+Sources: 16 bytes per parameter and its division, ZeRO (arXiv 1910.02054, section 3). What autograd saves per layer was derived
+from the operations of transformers' Llama and is held to torch.autograd.graph.saved_tensors_hooks by a test. What FSDP gathers
+and when: torch.distributed.fsdp, and the groups that accelerate makes (fsdp2_prepare_model).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from bringup.formulae.models import Job, Shape, Tensor, elements, padded
+
+GIB = 2**30
+MASTER = 4  # float32 weights and gradients
+ADAM = 8  # two float32 moments
+WORKSPACE = 32 * 2**20  # cuBLAS on Hopper: CUBLAS_WORKSPACE_CONFIG's default there, allocated through PyTorch
+OUTSIDE = {1: int(1.0 * GIB), 2: int(3.0 * GIB)}
+"""Context 0.5-0.9 GiB; with several ranks NCCL 1-2 GiB more (stas00/ml-engineering, training/performance). Key 2: 2 or more."""
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Bytes by what they are for."""
+
+    parameters: int = 0
+    gradients: int = 0
+    optimizer: int = 0
+    gathered: int = 0  # copies to compute with: gathered blocks, autocast's bfloat16 weights
+    reduction: int = 0  # gradients on their way: unsharded ones, reduce-scatter buffers, DDP's buckets
+    activations: int = 0
+    logits: int = 0  # and the loss
+    workspace: int = 0
+
+    @property
+    def total(self) -> int:
+        return sum(getattr(self, field.name) for field in fields(self))
+
+
+def states(shape: Shape, shards: int) -> Parts:
+    """Float32 master weights, float32 gradients, AdamW, of the rank that holds most of them."""
+    held = sum(count * padded(group, shards) for count, group in groups(shape))
+    return Parts(parameters=MASTER * held, gradients=MASTER * held, optimizer=ADAM * held)
+
+
+def groups(shape: Shape) -> tuple[tuple[int, tuple[Tensor, ...]], ...]:
+    """(how many, tensors of one): what is gathered and reduced together."""
+    embedding = ((1, shape.embedding),) if shape.embedding else ()
+    return (*embedding, (shape.layers, shape.block), (1, shape.tail))
+
+
+def peak(shape: Shape, job: Job) -> Parts:
+    """The largest of the moments of a step."""
+    return max(moments(shape, job).values(), key=lambda parts: parts.total)
+
+
+def moments(shape: Shape, job: Job) -> dict[str, Parts]:
+    """loss: all activations and the logits are there. head: the LM head's gradient. end of backward: all gradients.
+
+    Activations fall while gradients grow, both layer by layer, so that the largest is at one of the ends.
+    """
+    own = states(shape, job.shards)
+    resident = Parts() if job.offload else own
+    kept = activations(shape, job)
+    block, tail, embedding = (elements(group) for group in (shape.block, shape.tail, shape.embedding))
+    largest = max(embedding, elements(shape.tail) if shape.tied else 0)
+    compute, wire, tokens = job.compute_bytes, job.reduce_bytes, job.tokens
+    later = job.accumulation > 1  # gradients of earlier micro-steps are there from the start of a later one
+    if job.sharded:
+        everything = compute * shape.parameters if job.kind == "zero2" else 0
+        gathered_at_loss = everything or compute * tail
+        # a group is freed before its gradient travels; the next one is gathered by then
+        gathered_in_head = everything - compute * tail if everything else compute * block
+        waiting = wire * shape.parameters if later else 0  # accelerate's no_sync keeps gradients unsharded
+        in_head = waiting or (compute + wire) * max(tail, block) + resident.gradients * tail // shape.parameters
+        at_end = waiting or (compute + wire) * largest
+        early = 0
+    else:
+        gathered_at_loss = gathered_in_head = compute * shape.matmul_parameters if compute != MASTER else 0
+        waiting = (
+            MASTER * shape.parameters if job.kind == "ddp" else 0
+        )  # buckets: gradient_as_bucket_view is off by default
+        in_head = waiting + compute * tail
+        at_end = waiting + compute * block
+        early = own.gradients if later else 0
+    common = {"parameters": resident.parameters, "optimizer": resident.optimizer, "workspace": WORKSPACE}
+    logits = tokens * shape.vocabulary
+    return {
+        "loss": Parts(
+            **common,
+            gradients=early,
+            gathered=gathered_at_loss,
+            reduction=waiting,
+            activations=kept,
+            logits=12 * logits,
+        ),  # float32: log-softmax, its gradient, the gradient of the logits
+        "head": Parts(
+            **common,
+            gradients=early,
+            gathered=gathered_in_head,
+            reduction=in_head,
+            activations=kept,
+            logits=0 if job.sharded else compute * logits,
+        ),
+        "end of backward": Parts(**common, gradients=resident.gradients, reduction=at_end),
+    }
+
+
+def activations(shape: Shape, job: Job) -> int:
+    """Saved for the backward pass, all layers. With checkpointing: the input of every block, and one block recomputed."""
+    tokens, hidden = job.tokens, shape.hidden
+    mixed = job.compute_bytes != MASTER
+    # final norm: its input and the normalised one in float32 (autocast: both; FSDP: the latter in bfloat16); the head's input
+    final = tokens * hidden * ((8 if job.sharded else 10) if mixed else 12)
+    if not job.activation_checkpointing:
+        return shape.layers * one_block(shape, job) + final
+    inputs = tokens * hidden * (job.compute_bytes if job.sharded else MASTER)
+    return shape.layers * inputs + final
+
+
+def one_block(shape: Shape, job: Job) -> int:
+    """Saved by one block for its backward pass. h hidden, a and k: width of queries and of keys, f feed-forward, H heads.
+
+    Per token, bfloat16: norms 2 (4 + 2) h, inputs of q/k/v and of gate/up 2 x 2h, q and attention's output 4a, k and v 4k,
+    gate, silu, up, product 8f. Under autocast the residual stream is float32 and every linear casts its own input: 26 h in the
+    place of 16 h. In float32: 24 h + 8a + 8k + 16f. Besides: two rsqrt, the log-sum-exp of each head.
+    """
+    h, f = shape.hidden, shape.feed_forward
+    a, k = shape.heads * shape.head_size, shape.kv_heads * shape.head_size
+    if job.compute_bytes == MASTER:
+        per_token = 24 * h + 8 * a + 8 * k + 16 * f
+    elif job.sharded:
+        per_token = (
+            16 * h + 4 * a + 4 * k + 8 * f + 4 * shape.head_size
+        )  # its own bfloat16 copy of the rotary cosines and sines
+    else:
+        per_token = 26 * h + 4 * a + 4 * k + 8 * f
+    per_token += 8 + 4 * shape.heads
+    if shape.window is not None and job.sequence_length >= shape.window and not job.eager_attention:
+        # a window needs a mask, which every layer keeps, and with a mask sdpa gets keys and values once per head
+        per_token += job.compute_bytes * (job.sequence_length + 2 * (a - k))
+    if job.eager_attention:  # scores after softmax (float32, and bfloat16 when mixed); keys and values once per head
+        width = job.compute_bytes
+        per_token += (
+            shape.heads * job.sequence_length * (4 if width == MASTER else 6) + 2 * width * (a - k) - 4 * shape.heads
+        )
+    return job.tokens * per_token

@@ -1,0 +1,205 @@
+"""What is trained: the shape of a dense Llama-shaped decoder, read from its configuration, and how it is spread over ranks.
+
+Arithmetic on numbers of a JSON file; no torch, no transformers. Counts of elements; bytes are named so.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from bringup.errors import ModelError
+from bringup.records import RunArgs
+from bringup.results import REPOSITORY
+
+MODELS = REPOSITORY / "training/models"
+DENSE_DECODERS = frozenset(
+    {"llama", "mistral", "smollm3"}
+)  # q, k, v, o; gate, up, down; two norms; one LM head; no biases
+
+Kind = Literal["single", "ddp", "zero2", "fsdp", "hsdp"]
+NAMES: dict[Kind, str] = {
+    "single": "single",
+    "ddp": "DDP",
+    "zero2": "ZeRO-2",
+    "fsdp": "FSDP",
+    "hsdp": "HSDP",
+}  # simplest first
+KINDS: tuple[Kind, ...] = tuple(NAMES)
+Tensor = tuple[int, int]  # rows and columns; FSDP cuts rows. A vector of n is (n, 1)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A decoder: `layers` blocks between an embedding and [final norm, LM head]."""
+
+    name: str
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    head_size: int
+    feed_forward: int
+    vocabulary: int
+    tied: bool  # the LM head is the embedding
+    window: int | None = None  # tokens a position looks back; None: all
+
+    @property
+    def block(self) -> tuple[Tensor, ...]:
+        """The tensors of one block, as they are stored."""
+        h, a, k, f = self.hidden, self.heads * self.head_size, self.kv_heads * self.head_size, self.feed_forward
+        return ((a, h), (k, h), (k, h), (h, a), (f, h), (f, h), (h, f), (h, 1), (h, 1))
+
+    @property
+    def embedding(self) -> tuple[Tensor, ...]:
+        """Empty when it is tied: then it is in the tail."""
+        return () if self.tied else ((self.vocabulary, self.hidden),)
+
+    @property
+    def tail(self) -> tuple[Tensor, ...]:
+        """Final norm and LM head, which accelerate shards together and keeps gathered until backward."""
+        return ((self.hidden, 1), (self.vocabulary, self.hidden))
+
+    @property
+    def parameters(self) -> int:
+        return elements(self.embedding) + self.layers * elements(self.block) + elements(self.tail)
+
+    @property
+    def matmul_parameters(self) -> int:
+        """Weights of linear layers, the LM head among them, tied or not; without norms and the embedding look-up."""
+        return self.layers * (elements(self.block) - 2 * self.hidden) + self.vocabulary * self.hidden
+
+    def flops_per_token(self, sequence_length: int) -> float:
+        """Training FLOPs per token, full-attention convention (PaLM, arXiv 2204.02311, appendix B): 6 W + 12 L H d S.
+
+        W: weights of linear layers, L layers, H heads, d head size, S sequence; recomputation is not counted. It equals what
+        torch's FlopCounterMode counts in a step with eager attention, exactly.
+        """
+        return self.linear_flops + self.attention_flops(sequence_length)
+
+    @property
+    def linear_flops(self) -> float:
+        """Per token, of the linear layers alone."""
+        return 6.0 * self.matmul_parameters
+
+    def attention_flops(self, sequence_length: int) -> float:
+        """Per token, of the whole S x S square."""
+        return 12.0 * self.layers * self.heads * self.head_size * sequence_length
+
+
+def elements(tensors: tuple[Tensor, ...]) -> int:
+    return sum(rows * columns for rows, columns in tensors)
+
+
+def padded(tensors: tuple[Tensor, ...], ranks: int) -> int:
+    """Elements of one rank's shard: fully_shard cuts rows into equal pieces and pads the last ones."""
+    return sum(math.ceil(rows / ranks) * columns for rows, columns in tensors)
+
+
+def shape_of(config: Mapping[str, Any], name: str) -> Shape:
+    """From a Hugging Face configuration as a mapping. Raises ModelError for a model whose tensors are not known here."""
+    kind = config.get("model_type")
+    if kind not in DENSE_DECODERS:
+        raise ModelError(
+            f"model {name}: no formula for model type {kind!r}; there are {', '.join(sorted(DENSE_DECODERS))}; "
+            "training/src/predict.py computes others"
+        )
+    biased = [field for field in ("attention_bias", "mlp_bias") if config.get(field)]
+    if biased:
+        raise ModelError(f"model {name}: {biased[0]} is true, and the formulae count no biases")
+    try:
+        hidden, heads = int(config["hidden_size"]), int(config["num_attention_heads"])
+        return Shape(
+            name=name,
+            layers=int(config["num_hidden_layers"]),
+            hidden=hidden,
+            heads=heads,
+            kv_heads=int(config.get("num_key_value_heads") or heads),
+            head_size=int(config.get("head_dim") or hidden // heads),
+            feed_forward=int(config["intermediate_size"]),
+            vocabulary=int(config["vocab_size"]),
+            tied=bool(config.get("tie_word_embeddings", False)),
+            window=config.get("sliding_window") if config.get("use_sliding_window", True) else None,
+        )
+    except KeyError as error:
+        raise ModelError(f"model {name}: its configuration has no {error.args[0]}") from error
+
+
+def load(name_or_path: str) -> Shape:
+    """A stem of training/models, or the path of a config.json or of the folder that holds one. Raises ModelError."""
+    path = Path(name_or_path)
+    if path.is_dir():
+        path /= "config.json"
+    elif path.suffix != ".json":
+        path = MODELS / f"{name_or_path}.json"
+        if "/" in name_or_path or not path.is_file():
+            known = ", ".join(sorted(file.stem for file in MODELS.glob("*.json")))
+            raise ModelError(f"no model named {name_or_path!r}; there are {known}; or give the path of a config.json")
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise ModelError(f"{path}: cannot be read as a model configuration: {error}") from error
+    if not isinstance(config, dict):
+        raise ModelError(f"{path}: a model configuration is a mapping, this is not")
+    return shape_of(config, path.parent.name if path.name == "config.json" else path.stem)
+
+
+@dataclass(frozen=True)
+class Job:
+    """One training step's layout. `rows` are per rank and micro-step; a rank has a GPU."""
+
+    kind: Kind
+    nodes: int
+    gpus_per_node: int
+    sequence_length: int
+    rows: int = 1
+    accumulation: int = 1
+    compute_bytes: int = 2  # 2: bfloat16 over float32 master weights; 4: float32
+    reduce_bytes: int = 4  # a gradient on the wire, sharded strategies; DDP reduces float32
+    activation_checkpointing: bool = False
+    eager_attention: bool = False  # keeps the S x S scores; sdpa and flash do not
+    offload: bool = False  # sharded states live in host memory
+
+    @property
+    def ranks(self) -> int:
+        return 1 if self.kind == "single" else self.nodes * self.gpus_per_node
+
+    @property
+    def shards(self) -> int:
+        """Ranks that share one copy of the states."""
+        return {"single": 1, "ddp": 1, "hsdp": self.gpus_per_node}.get(self.kind, self.ranks)
+
+    @property
+    def sharded(self) -> bool:
+        return self.kind in ("zero2", "fsdp", "hsdp")
+
+    @property
+    def tokens(self) -> int:
+        """Per rank and micro-step."""
+        return self.rows * self.sequence_length
+
+    @property
+    def global_batch(self) -> int:
+        return self.ranks * self.rows * self.accumulation
+
+
+def job_of(args: RunArgs) -> Job:
+    """The layout that the arguments of a run ask for."""
+    bf16 = args.compute_dtype == "bfloat16"
+    return Job(
+        kind="zero2" if args.strategy == "fsdp" and args.reshard_after_forward is False else args.strategy,
+        nodes=args.nodes,
+        gpus_per_node=args.ranks_per_node,
+        sequence_length=args.sequence_length,
+        rows=args.per_device_batch,
+        accumulation=args.gradient_accumulation,
+        compute_bytes=2 if bf16 else 4,
+        reduce_bytes=2 if bf16 and args.reduce_dtype == "bfloat16" else 4,
+        activation_checkpointing=args.activation_checkpointing,
+        eager_attention=args.attention == "eager",
+        offload=args.cpu_offload,
+    )

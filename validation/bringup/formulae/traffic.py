@@ -1,0 +1,74 @@
+"""What one training step sends, computed from the shape of the model and the layout of the job. Bytes, per optimizer step.
+
+A collective's bytes are those of the full tensor, as nccl-tests counts them (doc/PERFORMANCE.md there). In a ring of n each rank
+sends (n-1)/n of that for all_gather and reduce_scatter and twice as much for all_reduce; all formulae here assume rings. Calls and
+bytes are held by a test to what fully_shard really calls (training/src/predict.py).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from bringup.formulae.memory import MASTER, groups
+from bringup.formulae.models import Job, Shape, padded
+
+Operation = Literal["all_reduce", "all_gather", "reduce_scatter"]
+BUCKET = 25 * 2**20  # DistributedDataParallel's bucket_cap_mb
+
+
+@dataclass(frozen=True)
+class Collective:
+    """One kind of call in a step. `over`: ranks of a node, the same rank of every node, or all ranks."""
+
+    operation: Operation
+    over: Literal["node", "replicas", "all"]
+    ranks: int  # in a group
+    calls: int
+    size: int  # bytes of the full tensors, all calls together
+
+    @property
+    def sent(self) -> float:
+        """Bytes that one rank sends."""
+        return self.size * (self.ranks - 1) / self.ranks * (2 if self.operation == "all_reduce" else 1)
+
+    @property
+    def message(self) -> float:
+        """Mean bytes of a call."""
+        return self.size / self.calls
+
+
+def collectives(shape: Shape, job: Job) -> list[Collective]:
+    """Of one optimizer step. Norms, losses and barriers are some bytes and left out."""
+    if job.ranks == 1:
+        return []
+    if job.kind == "ddp":
+        size = MASTER * shape.parameters
+        return [Collective("all_reduce", "all", job.ranks, math.ceil(size / BUCKET), size)]
+    over: Literal["node", "all"] = "node" if job.kind == "hsdp" else "all"
+    shard = {tensors: padded(tensors, job.shards) for _, tensors in groups(shape)}
+    calls = sum(count for count, _ in groups(shape))
+    whole = job.shards * sum(count * shard[tensors] for count, tensors in groups(shape))
+    again = job.kind != "zero2"  # for the backward pass; the tail stays gathered between the two
+    gathers = job.accumulation * (2 * calls - 1 if again else calls)
+    gathered = job.accumulation * job.compute_bytes * (2 * whole - job.shards * shard[shape.tail] if again else whole)
+    found = [
+        Collective("all_gather", over, job.shards, gathers, gathered),
+        Collective("reduce_scatter", over, job.shards, calls, job.reduce_bytes * whole),
+    ]
+    if job.kind == "hsdp" and job.nodes > 1:
+        found.append(Collective("all_reduce", "replicas", job.nodes, calls, job.reduce_bytes * whole // job.shards))
+    return found
+
+
+def sent_inside(found: list[Collective], job: Job) -> float:
+    """Bytes that one rank sends to its neighbour in the node."""
+    return 0.0 if job.gpus_per_node == 1 else sum(one.sent for one in found if one.over != "replicas")
+
+
+def leaving_node(found: list[Collective], job: Job) -> float:
+    """Bytes that leave one node. A ring of all ranks passes each node's border once; replicas talk rank to rank."""
+    if job.nodes == 1:
+        return 0.0
+    return sum(one.sent * (job.gpus_per_node if one.over == "replicas" else 1) for one in found if one.over != "node")

@@ -1,0 +1,131 @@
+"""Everything in docs and schemas that is made from data: `make generated` writes it, and one test says what lags.
+
+Tables of docs/06-failure-modes.md, from the catalogues. JSON Schema (draft 2020-12) of every file that a record is, for readers
+that are not this package; the record stays the authority: a rule between two fields has no JSON Schema.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from bringup.checks.catalogue import DRILLS
+from bringup.known_faults import xid
+from bringup.known_faults.pending import CAUSES
+from bringup.known_faults.signatures import EXIT_CODES, SIGNATURES
+from bringup.records import Versioned, write_text
+from bringup.report.text import table
+from bringup.results import REPOSITORY
+
+PAGE = REPOSITORY / "docs/06-failure-modes.md"
+SCHEMAS = REPOSITORY / "validation/schemas"
+_FILE = re.compile(r"`(\w+)\.json`")
+
+
+def _signatures() -> list[str]:
+    lines: list[str] = []
+    for area, several in groupby(SIGNATURES.values(), key=lambda one: one.area):
+        lines += [f"**{area}**", ""]
+        lines += table(
+            ("sign", "a line as it is printed", "cause", "next"),
+            (
+                (one.id, one.example, one.cause + (" (a victim's word)" if one.victim else ""), one.do)
+                for one in several
+            ),
+        )
+        lines.append("")
+    return lines[:-1]
+
+
+def _exit_codes() -> list[str]:
+    return table(("exit code", "meaning"), ((str(code), meaning) for code, meaning in EXIT_CODES.items()))
+
+
+def _pending() -> list[str]:
+    return table(("Slurm's reason", "meaning", "next"), ((one.reason, one.says, one.do) for one in CAUSES))
+
+
+def _xids() -> list[str]:
+    return table(
+        ("Xid", "what it asks for"), ((", ".join(map(str, numbers)), words) for words, numbers in xid.classes())
+    )
+
+
+def _drills() -> list[str]:
+    return table(
+        ("drill", "where", "fault", "phase", "found by", "outcome"),
+        ((one.id, one.where, one.fault, one.phase, f"{one.gate} [{one.subject}]", str(one.outcome)) for one in DRILLS),
+    )
+
+
+TABLES: dict[str, Callable[[], list[str]]] = {
+    "signatures": _signatures,
+    "exit-codes": _exit_codes,
+    "pending": _pending,
+    "xids": _xids,
+    "drills": _drills,
+}
+
+
+def rewritten(page: str) -> str:
+    """The page with every table between its markers made anew. Raises ValueError when a marker is missing."""
+    for name, make in TABLES.items():
+        page = _replaced(page, name, make())
+    return page
+
+
+def _replaced(page: str, name: str, lines: Sequence[str]) -> str:
+    begin, end = f"<!-- made from the catalogue: {name} -->", f"<!-- end: {name} -->"
+    pattern = re.compile(f"{re.escape(begin)}.*?{re.escape(end)}", re.DOTALL)
+    if len(pattern.findall(page)) != 1:
+        raise ValueError(f"{PAGE}: expected {begin} and {end} once")
+    return pattern.sub(lambda _: "\n".join([begin, "", *lines, "", end]), page)
+
+
+def kinds() -> dict[str, type[Versioned]]:
+    """Stem of the file -> its record, for all of them. The name is the first that the record's docstring gives."""
+    found: dict[str, type[Versioned]] = {}
+    for kind in Versioned.__subclasses__():
+        match = _FILE.search(kind.__doc__ or "")
+        if match is None:
+            raise ValueError(
+                f"records.{kind.__name__}: its docstring must begin with the name of its file, `name.json`"
+            )
+        found[match[1]] = kind
+    return dict(sorted(found.items()))
+
+
+def schema(kind: type[Versioned]) -> dict[str, Any]:
+    """What `read_record` accepts, but for rules between fields; and the version must be there."""
+    made = kind.model_json_schema()
+    made["required"] = sorted({*made.get("required", []), "schema_version"})
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema"} | made
+
+
+def schemas() -> dict[str, str]:
+    """File name -> content."""
+    return {
+        f"{stem}.schema.json": json.dumps(schema(kind), indent=1, ensure_ascii=False) + "\n"
+        for stem, kind in kinds().items()
+    }
+
+
+def write_schemas(folder: Path = SCHEMAS) -> list[Path]:
+    """Replace them all. A schema whose record is gone stays; `git rm` it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in schemas().items():
+        write_text(folder / name, text, replace=True)
+    return [folder / name for name in schemas()]
+
+
+def main() -> None:
+    write_schemas()
+    write_text(PAGE, rewritten(PAGE.read_text(encoding="utf-8")), replace=True)
+
+
+if __name__ == "__main__":
+    main()

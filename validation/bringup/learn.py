@@ -1,0 +1,197 @@
+"""A profile from finished runs: what a cluster without published numbers showed when it was healthy, as expectations for later.
+
+Only speeds become numbers: the worst one seen, divided by 1 + the spread of measurements of the same thing, and by 1.1 at least.
+What differs between runs (placement, neighbours, the hour) cannot be seen inside one, so one run alone is divided by 2 at least.
+Everything that the runs met and that is no speed (ratios between peers, shares, seconds to wait) stays as it was declared: it is a
+limit, and a quiet hour would make it a false alarm. Every entry says what was seen, its spread, by which runs, and when.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+from bringup import judge
+from bringup import results as runs
+from bringup.checks.catalogue import GATES, of_phase
+from bringup.errors import NotHealthy
+from bringup.plan.gate import FromProfile, Gate
+from bringup.plan.profile import Expectation, Profile
+from bringup.records import Observation, Run, Value
+
+LEAST_SPREAD = 0.1  # no cluster repeats itself better on another day
+ONE_RUN_SPREAD = 1.0  # between runs, where there is only one: a factor of two
+SPEEDS = ("GB/s", "TFLOP/s", "1/s")  # units
+EQUALS = (
+    "node",
+    "rank",
+    "pair",
+    "link",
+)  # what of one run is meant to be as fast as its peers; scales and jobs are not
+_UNITS = {"Gb/s": 1, "B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+
+
+def measured(folders: Sequence[Path], name: str) -> Profile:
+    """The runs' own profile with a number for every FromProfile gate that they observed. Raises NotHealthy."""
+    base = runs.load_profile(folders[0])
+    expect: dict[str, Expectation] = {}
+    found: dict[str, list[Seen]] = {}
+    for folder in folders:
+        run, profile = runs.load(folder), runs.load_profile(folder)
+        if profile.name != base.name:
+            raise NotHealthy(
+                f"{folder}: judged against {profile.name}, {folders[0]} against {base.name}; give runs of one profile"
+            )
+        expect |= profile.expect
+        observations, verdicts = judge.judge_folder(folder)
+        bad = [verdict for verdict in verdicts.verdicts if judge.is_fault_or_gap(verdict, profile)]
+        if bad:
+            raise NotHealthy(
+                f"{folder}: {bad[0].gate} [{bad[0].subject}] is {bad[0].outcome} ({len(bad)} such verdicts); "
+                "a profile is made of runs that passed"
+            )
+        for gate in of_phase(run.phase):
+            if isinstance(gate.expect, FromProfile) and profile.reason_not_applicable(gate.id) is None:
+                found.setdefault(gate.id, []).append(_seen(gate, run, profile, observations.observations))
+    for gate_id, several in found.items():
+        entry = _expectation(GATES[gate_id], several, expect.get(gate_id))
+        if entry is not None:
+            expect[gate_id] = entry
+    names = ", ".join(dict.fromkeys(seen.run.name for several in found.values() for seen in several))
+    return base.model_copy(
+        update={
+            "name": name,
+            "extends": None,
+            "expect": expect,
+            "description": f"measured by {names}; before that they had passed {base.name}",
+        }
+    )
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a gate would judge of one run, and by how much the repetitions inside the run differed (share; None: not known)."""
+
+    run: Run
+    observations: list[Observation]
+    inside: float | None
+
+
+def _seen(gate: Gate, run: Run, profile: Profile, observations: Sequence[Observation]) -> Seen:
+    """The gate's quantity on the planned subjects, at the declared size or else the largest one."""
+    declared = profile.expect.get(gate.id)
+    planned = set(run.planned.get(gate.id, []))
+    named = [
+        one
+        for one in observations
+        if one.subject in planned and one.value is not None and one.quantity.partition("@")[0] == gate.quantity
+    ]
+    sizes = {one.quantity.partition("@")[2] for one in named}
+    if sizes <= {""} or not named:
+        return Seen(run, named, None)
+    # of ports counted by rate: the highest rate at which there are any
+    reached = sorted({one.quantity.partition("@")[2] for one in named if one.value}) or sorted(sizes)
+    at = declared.at if declared is not None else max(reached, key=_magnitude)
+    spread = f"{gate.quantity.rpartition('.')[0]}.time_spread@{at}"
+    inside = [
+        float(one.value)
+        for one in observations
+        if one.quantity == spread and one.subject in planned and isinstance(one.value, int | float)
+    ]
+    return Seen(run, [one for one in named if one.quantity == f"{gate.quantity}@{at}"], max(inside, default=None))
+
+
+def _magnitude(at: str) -> float:
+    """Of a size, or of the rate of a port: `8GiB`, `400Gb/s`."""
+    match = re.fullmatch(r"([\d.]+)([KMG]?i?B|Gb/s)", at)
+    return float(match[1]) * _UNITS.get(match[2], 0) if match else 0.0
+
+
+def _expectation(gate: Gate, several: list[Seen], declared: Expectation | None) -> Expectation | None:
+    """None where nothing was seen, or where what was seen cannot become one expectation."""
+    observed = [one for seen in several for one in seen.observations]
+    if not observed:
+        return None
+    rule = declared.rule if declared is not None else str(gate.rule)
+    values = [one.value for one in observed if one.value is not None]
+    by = ", ".join(
+        f"{seen.run.phase} {seen.run.name} on {seen.run.opened_at[:10]}" for seen in several if seen.observations
+    )
+    source = f"measured by {by}: {_range(values)}"
+    spread = _spread(gate, several)
+    limit: object
+    if rule == "at_least" and gate.unit in SPEEDS:
+        if min(_numbers(values), default=0) <= 0:
+            return None  # a floor of 0 cannot fail
+        repeated = _repeated(several)
+        part = 1 + max(LEAST_SPREAD if repeated else ONE_RUN_SPREAD, spread or 0)
+        limit = _rounded(min(_numbers(values)) / part)
+        source += "" if spread is None else f"; the same thing differed by {spread:.0%}"
+        source += "" if repeated else "; one run does not tell how runs differ"
+        source += f"; the lowest, divided by {part:.3g}"
+        if declared is not None and declared.expected >= limit:  # what was asked for and met is not given up
+            limit, source = declared.expected, f"{declared.source}; {source}, is no more"
+    elif declared is not None:
+        limit, source = declared.expected, f"{declared.source}; {source}"
+    else:
+        limit = _as_seen(rule, values)
+    if limit is None:
+        return None
+    at = observed[0].quantity.partition("@")[2] or None
+    return Expectation.model_validate({rule: limit, "at": at, "unit": gate.unit, "source": source})
+
+
+def _repeated(several: Sequence[Seen]) -> bool:
+    """Whether one subject was measured in two runs."""
+    subjects = [subject for seen in several for subject in {one.subject for one in seen.observations}]
+    return len(set(subjects)) < len(subjects)
+
+
+def _spread(gate: Gate, several: Sequence[Seen]) -> float | None:
+    """By how much measurements of the same thing differed: the largest over the smallest, less 1. None: nothing was repeated.
+
+    The same thing: one subject in several runs; the peers of a run; the repetitions inside a run.
+    """
+    groups: dict[str, list[float]] = {}
+    for seen in several:
+        for one in seen.observations:
+            group = groups.setdefault(gate.per if gate.per in EQUALS else one.subject, [])
+            group += _numbers([one.value] if one.value is not None else [])
+    known = [max(group) / min(group) - 1 for group in groups.values() if len(group) > 1 and min(group) > 0]
+    return max([*known, *(seen.inside for seen in several if seen.inside is not None)], default=None)
+
+
+def _as_seen(rule: str, values: list[Value]) -> object | None:
+    """Of what nobody has declared and is no speed: exactly what was seen."""
+    numbers, texts = _numbers(values), sorted({str(value) for value in values})
+    match rule:
+        case "at_least" if numbers:
+            return min(numbers) if min(numbers) > 0 else None  # a floor of 0 cannot fail
+        case "at_most" if numbers:
+            return max(numbers) * (1 + LEAST_SPREAD)
+        case "between" if numbers:
+            return [min(numbers), max(numbers)]
+        case "equals" if len(texts) == 1:
+            return values[0]
+        case "one_of":
+            return texts
+    return None
+
+
+def _numbers(values: Sequence[Value]) -> list[float]:
+    return [float(value) for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
+
+
+def _rounded(number: float) -> float:
+    """Three digits: more would pretend to a precision that a few runs do not have. The margin is wider than the rounding."""
+    return float(f"{number:.3g}")
+
+
+def _range(values: list[Value]) -> str:
+    numbers = _numbers(values)
+    if numbers and len(numbers) == len(values):
+        return f"{min(numbers):.6g} to {max(numbers):.6g}, median {median(numbers):.6g} of {len(numbers)}"
+    return f"{', '.join(sorted({str(value) for value in values}))} in {len(values)} observations"

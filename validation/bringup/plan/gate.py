@@ -1,0 +1,59 @@
+"""What a gate is. It says in code WHAT is checked; where the expected value comes from is one of three sources."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from bringup.plan.rules import Expected, Rule
+from bringup.records import Outcome
+
+Per = Literal["job", "node", "pair", "link", "rank", "scale", "wide_scale"]
+"""What one verdict is about: the whole job, a node, an ordered pair of nodes (n0->n1, in the rounds of the circle), a link
+(n0--n1, in the rounds of the tournament), a rank, or a number of nodes, before that one GPU (wide_scale: more than one rank)."""
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """The same on every cluster: zero wrong values, an exit code that arrives."""
+
+    value: Expected
+
+
+@dataclass(frozen=True)
+class Requested:
+    """What this run asked for, from run.json."""
+
+    field: Literal["gpus_per_node", "world_size", "scale_ranks", "scale_nodes", "strategy"]
+
+
+@dataclass(frozen=True)
+class FromProfile:
+    """What the profile expects of this cluster. Undeclared there: incomplete, never a pass."""
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """No number: the nodes are compared with each other."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gate:
+    id: str
+    phases: tuple[str, ...]
+    question: int
+    proves: str  # what a pass says, as the end of "it was seen that ..."
+    per: Per
+    quantity: str  # of the observation that is judged
+    unit: str
+    rule: Rule
+    expect: Fixed | Requested | FromProfile | Fleet
+    fix: str  # anchor in docs/
+    needs: tuple[str, ...] = ()  # gates that must pass first: speed is not judged on the wrong rank count
+    severity: Outcome = Outcome.FAIL  # WARN: worth mending, and no reason to stop
+    stops: tuple[Outcome, ...] = (
+        Outcome.FAIL,
+        Outcome.INCOMPLETE,
+    )  # phases that need this one would mean nothing after these
+    min_nodes: int = 1  # planned only for runs of at least this many nodes
+    min_ranks_per_node: int = 1  # ... and nodes with at least this many GPUs

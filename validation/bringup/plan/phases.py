@@ -1,0 +1,93 @@
+"""The phases: one stem for the script, the results folder and the report. Data only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+QUESTIONS = {
+    1: "Are GPUs visible, correctly bound, and isolated per task?",
+    2: "Does Slurm schedule GPUs, CPUs and memory correctly?",
+    3: "Is the shared filesystem truly shared across nodes?",
+    4: "Does NCCL really use the interconnect, at full speed?",
+    5: "Can PyTorch train on 1 GPU, on one node, and across nodes, and how well does it scale?",
+    6: "Are failure modes observable and diagnosable?",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Phase:
+    stem: str
+    number: int
+    title: str
+    script: str  # from the repository root
+    submit: bool  # sbatch it; otherwise bash it on the login host
+    results: str  # folder of the runs, from the repository root
+    strategy: str | None = None  # training only: what the name promises
+    min_nodes: int = 1
+    max_nodes: int | None = None  # None: takes any --nodes
+    one_gpu: bool = False
+    needs: tuple[str, ...] = ()  # phases without whose pass this one would mean nothing
+
+    @property
+    def is_training(self) -> bool:
+        return self.strategy is not None
+
+
+def _training(
+    stem: str, number: int, title: str, strategy: str, needs: tuple[str, ...], *, nodes: int, one_gpu: bool = False
+) -> Phase:
+    return Phase(
+        stem=stem,
+        number=number,
+        title=title,
+        script=f"training/slurm/{stem}.sbatch",
+        submit=True,
+        results="training/results",
+        strategy=strategy,
+        min_nodes=nodes,
+        max_nodes=1 if nodes == 1 else None,
+        one_gpu=one_gpu,
+        needs=needs,
+    )
+
+
+def _validation(
+    stem: str, number: int, title: str, script: str, needs: tuple[str, ...] = (), *, nodes: int = 1
+) -> Phase:
+    return Phase(
+        stem=stem,
+        number=number,
+        title=title,
+        script=f"infrastructure-validation/scripts/{script}",
+        submit=script.endswith(".sbatch"),
+        results=f"validation/results/{stem}",
+        needs=needs,
+        min_nodes=nodes,
+    )
+
+
+PHASES: dict[str, Phase] = {
+    phase.stem: phase
+    for phase in (
+        _validation("discovery", 1, "Discovery: what is there", "discover-environment.sbatch"),
+        _validation("smoke", 2, "Smoke: scheduling, binding, shared filesystem", "smoke_test.sh", ("discovery",)),
+        _validation("nccl_scaling", 3, "Collectives at every scale", "nccl_scaling.sh", ("smoke",)),
+        _validation(
+            "nccl_monitoring", 3, "Collectives, watched on every node", "nccl_run_with_monitoring.sh", ("nccl_scaling",)
+        ),
+        _validation(
+            "nccl_pairwise",
+            3,
+            "Pairs of nodes: which one, or which link, is slow",
+            "nccl_pairwise.sbatch",
+            ("nccl_scaling",),
+            nodes=2,
+        ),
+        _training("run_1gpu", 4, "Training on one GPU", "single", ("smoke",), nodes=1, one_gpu=True),
+        _training("run_ddp_1node", 5, "DDP on one node", "ddp", ("run_1gpu",), nodes=1),
+        _training("run_ddp_2node", 5, "DDP across nodes", "ddp", ("nccl_scaling", "run_ddp_1node"), nodes=2),
+        _training("run_fsdp_1node", 6, "FSDP on one node", "fsdp", ("run_1gpu",), nodes=1),
+        _training("run_fsdp_2node", 6, "FSDP across nodes", "fsdp", ("nccl_scaling", "run_fsdp_1node"), nodes=2),
+        _training("run_hsdp_2node", 6, "HSDP across nodes", "hsdp", ("nccl_scaling", "run_fsdp_1node"), nodes=2),
+    )
+}

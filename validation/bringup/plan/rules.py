@@ -1,0 +1,137 @@
+"""The closed set of comparisons between what was observed and what is expected. No lambdas, nothing from YAML is code.
+
+A rule either judges one value, or the values of a whole fleet and then says which subjects are odd.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Literal, get_args
+
+from bringup.errors import RuleError
+from bringup.records import Value
+
+ValueRule = Literal["equals", "at_least", "at_most", "between", "one_of"]
+FleetRule = Literal["all_equal", "all_distinct", "near_peers"]
+Rule = Literal["equals", "at_least", "at_most", "between", "one_of", "all_equal", "all_distinct", "near_peers"]
+
+VALUE_RULES: tuple[str, ...] = get_args(ValueRule)
+FLEET_RULES: tuple[str, ...] = get_args(FleetRule)
+DECLARABLE: tuple[str, ...] = (*VALUE_RULES, "near_peers")
+"""Rules that a profile may give a number for."""
+
+PEER_DEVIATIONS = 5.0
+"""A value is odd only beyond so many median absolute deviations of its fleet: where all scatter, none is odd."""
+
+FEWEST_PEERS = 3
+"""Of two values neither can be odd: their median lies between them, as far from both as their deviation."""
+
+Expected = bool | int | float | str | list[float] | list[str]
+
+
+UNSAID = ("text", "count", "flag", "share", "ratio", "sum")
+"""Units that a reader does not need to see behind a value."""
+
+
+def _number(value: object, what: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise RuleError(f"{what} {value!r} is not a number")
+    try:
+        return float(value)
+    except OverflowError:
+        raise RuleError(f"{what} has {len(str(value))} digits") from None
+
+
+def _equals(value: Value, expected: Expected) -> bool:
+    # True == 1 in Python; a flag that reads 1 is not the flag that was asked for
+    if isinstance(value, bool) is not isinstance(expected, bool):
+        raise RuleError(f"observed {value!r} and expected {expected!r} are not of one kind")
+    if isinstance(value, str) is not isinstance(expected, str):
+        raise RuleError(f"observed {value!r} and expected {expected!r} are not of one kind")
+    return value == expected
+
+
+def _between(value: Value, expected: Expected) -> bool:
+    if not isinstance(expected, list) or len(expected) != 2:
+        raise RuleError(f"between needs [low, high], not {expected!r}")
+    low, high = (_number(bound, "bound") for bound in expected)
+    return low <= _number(value, "observed") <= high
+
+
+def _one_of(value: Value, expected: Expected) -> bool:
+    if not isinstance(expected, list) or not expected:
+        raise RuleError(f"one_of needs a list, not {expected!r}")
+    return value in expected
+
+
+_VALUE: dict[str, Callable[[Value, Expected], bool]] = {
+    "equals": _equals,
+    "at_least": lambda value, expected: _number(value, "observed") >= _number(expected, "expected"),
+    "at_most": lambda value, expected: _number(value, "observed") <= _number(expected, "expected"),
+    "between": _between,
+    "one_of": _one_of,
+}
+
+
+def holds(rule: str, value: Value, expected: Expected) -> bool:
+    """Whether `value` meets `expected`. Raises RuleError when the two cannot be compared."""
+    return _VALUE[rule](value, expected)
+
+
+def in_words(rule: str, expected: Expected | None, unit: str) -> str:
+    """The expectation as a reader would say it: `≥ 440 GB/s`."""
+    tail = "" if unit in UNSAID else f" {unit}"
+    if rule == "between" and isinstance(expected, list):
+        return f"{expected[0]} to {expected[1]}{tail}"
+    if rule == "one_of" and isinstance(expected, list):
+        return "one of " + ", ".join(str(item) for item in expected)
+    if rule == "equals" and isinstance(expected, bool):
+        return "yes" if expected else "no"
+    if rule == "near_peers":
+        return (
+            "near the median of the fleet"
+            if expected is None
+            else f"no more than {expected:.0%} below the median of the fleet"
+        )
+    sign = {"equals": "", "at_least": "≥ ", "at_most": "≤ "}.get(rule)
+    if sign is not None:
+        return f"{sign}{expected}{tail}"
+    return {"all_equal": "the same on all nodes", "all_distinct": "different on every node"}[rule]
+
+
+def odd_ones(rule: str, values: Mapping[str, Value], expected: Expected | None = None) -> dict[str, str]:
+    """Subject -> why it is odd, over a fleet. Without a majority every subject is odd: we cannot say who is right."""
+    if rule == "near_peers":
+        return _far_below(
+            {subject: _number(value, "observed") for subject, value in values.items()}, _number(expected, "expected")
+        )
+    keys = {subject: _key(value) for subject, value in values.items()}
+    counts = Counter(keys.values())
+    if rule == "all_distinct":
+        return {
+            subject: f"shared by {', '.join(s for s in keys if keys[s] == key)}"
+            for subject, key in keys.items()
+            if counts[key] > 1
+        }
+    common, number = counts.most_common(1)[0]
+    if number * 2 <= len(keys) and len(counts) > 1:
+        return dict.fromkeys(keys, f"{len(counts)} different values and no majority")
+    return {subject: f"{number} of {len(keys)} have {common}" for subject, key in keys.items() if key != common}
+
+
+def _far_below(values: Mapping[str, float], share: float) -> dict[str, str]:
+    """Robust: one bad subject moves neither the median nor the deviation. Speeds: only too low is odd."""
+    median = statistics.median(values.values())
+    spread = statistics.median(abs(value - median) for value in values.values())
+    allowed = max(PEER_DEVIATIONS * spread, share * abs(median))
+    return {
+        subject: f"the median of {len(values)} is {median:.4g}"
+        for subject, value in values.items()
+        if median - value > allowed
+    }
+
+
+def _key(value: Value) -> str:
+    return ", ".join(value) if isinstance(value, list) else str(value)

@@ -1,0 +1,108 @@
+"""What a verdict is about: the job, nodes, ranks, pairs and links of nodes, and numbers of nodes (scales)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from bringup.errors import UsageError
+from bringup.plan import rounds
+from bringup.plan.gate import Gate, Per
+from bringup.records import Run
+
+JOB = "job"
+ONE_GPU = "1-gpu"  # a scale: one rank alone; where a node has one GPU, `1-node` is the same
+
+
+class Scale(NamedTuple):
+    """How many nodes and ranks the collectives run on at once."""
+
+    name: str
+    nodes: int
+    ranks: int
+
+
+def scales(nodes: int, ranks_per_node: int) -> list[Scale]:
+    """One GPU, where a node has more; then 1, 2, 4, ... and all nodes, with all of their GPUs."""
+    counts = [1]
+    while counts[-1] * 2 < nodes:
+        counts.append(counts[-1] * 2)
+    alone = [Scale(ONE_GPU, 1, 1)] if ranks_per_node > 1 else []
+    return [*alone, *(full_scale(count, ranks_per_node) for count in (counts if nodes == 1 else [*counts, nodes]))]
+
+
+def full_scale(nodes: int, ranks_per_node: int) -> Scale:
+    return Scale(scale_name(nodes), nodes, nodes * ranks_per_node)
+
+
+def scale_name(nodes: int) -> str:
+    return "1-node" if nodes == 1 else f"{nodes}-nodes"
+
+
+def scale_of_file(suffix: str) -> str:
+    """As the phase scripts name what a step leaves: `collectives-1gpu.rc`, `collectives-4.rc`."""
+    return ONE_GPU if suffix == "1gpu" else scale_name(int(suffix))
+
+
+def scale_nodes(subject: str) -> int:
+    return int(subject.split("-")[0])
+
+
+def scale_ranks(subject: str, ranks_per_node: int) -> int:
+    return 1 if subject == ONE_GPU else scale_nodes(subject) * ranks_per_node
+
+
+def rank_subjects(nodes: list[str], ranks_per_node: int) -> list[str]:
+    """`n1/rank3`: ranks follow the node list, as SLURM_NODEID does."""
+    return [
+        f"{node}/rank{index * ranks_per_node + local}"
+        for index, node in enumerate(nodes)
+        for local in range(ranks_per_node)
+    ]
+
+
+def subjects(
+    per: Per, phase: str, nodes: list[str], ranks_per_node: int, min_nodes: int = 1, pair_rounds: int | None = None
+) -> list[str]:
+    wide = phase == "nccl_monitoring"
+    steps = [full_scale(len(nodes), ranks_per_node)] if wide else scales(len(nodes), ranks_per_node)
+    match per:
+        case "job":
+            return [JOB]
+        case "node":
+            return list(nodes)
+        case "rank":
+            return rank_subjects(nodes, ranks_per_node)
+        case "scale":
+            return [step.name for step in steps if step.nodes >= min_nodes]
+        case "pair":
+            return [f"{writer}->{reader}" for writer, reader in rounds.ordered_pairs(nodes)]
+        case "link":
+            number = rounds.default_rounds(nodes) if pair_rounds is None else pair_rounds
+            return [rounds.link_name(pair) for met in rounds.rounds(nodes, number) for pair in met]
+        case "wide_scale":  # one rank has no bus: the busbw factor is 0 there
+            return [step.name for step in steps if step.ranks > 1]
+
+
+def pair_rounds(nodes: list[str], asked: str) -> int:
+    """Rounds of pairs to measure: `all`, a number, or, when nothing is asked, enough to tell a node from a link. UsageError."""
+    if asked == "all":
+        return rounds.all_rounds(nodes)
+    if asked and not (asked.isdigit() and int(asked) > 0):
+        raise UsageError(f"BRINGUP_PAIR_ROUNDS={asked}: expected `all` or a number of rounds")
+    return int(asked) if asked else rounds.default_rounds(nodes)
+
+
+def requested(run: Run, gate: Gate, subject: str, field: str, strategy: str | None) -> int | str | None:
+    """The value that this run asked for, for Requested(field)."""
+    match field:
+        case "gpus_per_node":
+            return run.gpus_per_node
+        case "world_size":
+            return len(run.nodes) * run.ranks_per_node
+        case "scale_nodes":
+            return scale_nodes(subject)
+        case "scale_ranks":
+            return scale_ranks(subject, run.ranks_per_node)
+        case "strategy":
+            return strategy
+    raise UsageError(f"gate {gate.id}: no request is called {field!r}")

@@ -1,0 +1,91 @@
+"""Which nodes the evidence speaks against, and the commands that keep jobs away from them.
+
+A line is proposed only where a node is to blame: a gate that judges single nodes (or their ranks, outside of training, where the
+program may be at fault) failed on it, and did not fail on most nodes of that run, which would be a fault of the cluster or of the
+expectation. What is incomplete condemns nobody. A node that Slurm keeps out already keeps the reason that somebody gave.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from bringup.checks import catalogue
+from bringup.records import Outcome
+from bringup.report.collection import Judged
+from bringup.report.text import plain
+
+_NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_NOT_IN_REASON = re.compile(r"[^A-Za-z0-9 ._:/-]+")
+STATE_GATE = "discovery.node.state"
+MAX_REASON = 200
+_NAMED = 3
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """`command` is an argument list, for no shell; None: nothing to do, and `why` says so."""
+
+    node: str
+    why: str
+    command: list[str] | None
+
+    @property
+    def line(self) -> str:
+        """To be read, or pasted into a shell."""
+        return f"# {plain(self.why)}" if self.command is None else shlex.join(self.command)
+
+
+def proposals(judged: Sequence[Judged]) -> list[Proposal]:
+    """One per node that failed a gate of its own, in the order of the names; then one per gate that failed on most nodes."""
+    against: dict[str, list[str]] = defaultdict(list)
+    everywhere: list[Proposal] = []
+    runs: dict[str, str] = {}
+    for one in judged:
+        for gate, nodes in _failed_nodes(one).items():
+            if len(one.run.nodes) > 1 and len(nodes) > len(one.run.nodes) / 2:
+                where = f"{len(nodes)} of {len(one.run.nodes)} nodes of {one.run.name}"
+                everywhere.append(
+                    Proposal(
+                        "",
+                        f"{gate} failed on {where}: a fault of the cluster or of the expectation; no node "
+                        "is drained for it",
+                        None,
+                    )
+                )
+                continue
+            for node in nodes:
+                against[node].append(gate)
+                runs.setdefault(node, one.run.name)
+    return [_proposal(node, list(dict.fromkeys(against[node])), runs[node]) for node in sorted(against)] + everywhere
+
+
+def _failed_nodes(one: Judged) -> dict[str, list[str]]:
+    """Gate -> nodes of this run on which it failed."""
+    found: dict[str, list[str]] = {}
+    for verdict in one.verdicts.verdicts:
+        gate = catalogue.GATES.get(verdict.gate)
+        if (
+            verdict.outcome is not Outcome.FAIL
+            or gate is None
+            or gate.per not in ("node", "rank")
+            or gate.id.startswith("train.")
+        ):
+            continue
+        node = verdict.subject.partition("/")[0]
+        if node in one.run.nodes and node not in found.setdefault(gate.id, []):
+            found[gate.id].append(node)
+    return found
+
+
+def _proposal(node: str, gates: list[str], run: str) -> Proposal:
+    if _NODE.fullmatch(node) is None:
+        return Proposal(node, f"{node!r} is no name of a node; nothing is drained for it", None)
+    named = " ".join(gates[:_NAMED]) + (f" and {len(gates) - _NAMED} more" if len(gates) > _NAMED else "")
+    if STATE_GATE in gates:
+        return Proposal(node, f"{node}: Slurm keeps it out already ({named} failed); its reason is left as it is", None)
+    reason = _NOT_IN_REASON.sub("_", f"{named} - bringup {run}")[:MAX_REASON]  # sinfo -R shows 20 of it
+    return Proposal(node, reason, ["scontrol", "update", f"NodeName={node}", "State=DRAIN", f"Reason={reason}"])

@@ -1,0 +1,133 @@
+"""Verdicts for other programs: JUnit XML for CI systems, a text file for Prometheus' node_exporter."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from xml.etree import ElementTree as xml
+
+from bringup.records import Outcome, worst
+from bringup.report.collection import Collection, Judged
+from bringup.report.text import plain, sentence
+
+_NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""What XML 1.0 has no way to write, not even escaped (section 2.2)."""
+
+
+def junit(collection: Collection) -> str:
+    """One suite per run, one case per verdict. fail: failure; incomplete: error (we could not tell); not applicable: skipped.
+
+    A warning passes, with its words in system-out. The elements are those that Jenkins' and GitLab's readers share.
+    """
+    suites = xml.Element("testsuites", name="bringup")
+    for one in collection.judged:
+        suites.append(_suite(one))
+    if collection.absent:
+        suite = xml.SubElement(
+            suites,
+            "testsuite",
+            name="not run",
+            tests=str(len(collection.absent)),
+            errors=str(len(collection.absent)),
+            failures="0",
+            skipped="0",
+        )
+        for gone in collection.absent:
+            _problem(_case(suite, gone.phase, "the phase"), "error", gone.why)
+    xml.indent(suites)
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + xml.tostring(suites, encoding="unicode") + "\n"
+
+
+def _suite(one: Judged) -> xml.Element:
+    counts = Counter(verdict.outcome for verdict in one.verdicts.verdicts)
+    skipped = one.verdicts.not_applicable
+    suite = xml.Element(
+        "testsuite",
+        name=_text(f"{one.run.phase} {one.run.name}"),
+        timestamp=one.run.opened_at.rstrip("Z"),
+        tests=str(counts.total() + len(skipped)),
+        failures=str(counts[Outcome.FAIL]),
+        errors=str(counts[Outcome.INCOMPLETE]),
+        skipped=str(len(skipped)),
+    )
+    for verdict in one.verdicts.verdicts:
+        case = _case(suite, f"{one.run.phase}.{verdict.gate}", verdict.subject)
+        if verdict.outcome is Outcome.FAIL:
+            _problem(case, "failure", sentence(verdict), f"{verdict.evidence}; {verdict.fix}")
+        elif verdict.outcome is Outcome.INCOMPLETE:
+            _problem(case, "error", sentence(verdict), f"{verdict.evidence}; {verdict.fix}")
+        elif verdict.outcome is Outcome.WARN:
+            xml.SubElement(case, "system-out").text = _text(f"warning: {sentence(verdict)}; {verdict.fix}")
+    for entry in skipped:
+        xml.SubElement(
+            _case(suite, f"{one.run.phase}.{entry.gate}", "not applicable"), "skipped", message=_text(entry.reason)
+        )
+    return suite
+
+
+def _case(suite: xml.Element, group: str, name: str) -> xml.Element:
+    return xml.SubElement(suite, "testcase", classname=_text(group), name=_text(name))
+
+
+def _problem(case: xml.Element, kind: str, message: str, more: str = "") -> None:
+    xml.SubElement(case, kind, message=_text(message), type=kind).text = _text(more) or None
+
+
+def _text(text: str) -> str:
+    return _NOT_XML.sub("\ufffd", plain(text))
+
+
+def prometheus(collection: Collection) -> str:
+    """Gauges for the textfile collector, none given twice: it would refuse the whole file.
+
+    One series per gate and outcome, and one per verdict that is not a pass, so that a healthy fleet of any size stays small.
+    """
+    verdicts = [(one.run.phase, verdict) for one in collection.judged for verdict in one.verdicts.verdicts]
+    counts = Counter((phase, verdict.gate, str(verdict.outcome)) for phase, verdict in verdicts)
+    bad = {
+        (phase, verdict.gate, verdict.subject, str(verdict.outcome)): 1
+        for phase, verdict in verdicts
+        if verdict.outcome is not Outcome.PASS
+    }
+    codes: dict[str, list[Outcome]] = {}
+    opened: dict[str, float] = {}
+    for one in collection.judged:
+        codes.setdefault(one.run.phase, []).append(one.verdicts.outcome)
+        when = datetime.fromisoformat(one.run.opened_at).timestamp()
+        opened[one.run.phase] = max(when, opened.get(one.run.phase, when))
+    for gone in collection.absent:
+        codes.setdefault(gone.phase, []).append(Outcome.INCOMPLETE)
+    exit_codes = {(phase,): worst(outcomes).exit_code for phase, outcomes in codes.items()}
+    lines = [
+        *_gauge(
+            "bringup_verdicts", "verdicts by phase, gate and outcome", ("phase", "gate", "outcome"), counts.items()
+        ),
+        *_gauge(
+            "bringup_verdict_not_passed",
+            "1 for every verdict that is not a pass",
+            ("phase", "gate", "subject", "outcome"),
+            bad.items(),
+        ),
+        *_gauge("bringup_phase_exit_code", "0 pass, 1 fail, 2 could not tell", ("phase",), exit_codes.items()),
+        *_gauge(
+            "bringup_phase_opened_timestamp_seconds",
+            "when the latest run was opened, unix time",
+            ("phase",),
+            (((phase,), when) for phase, when in opened.items()),
+        ),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _gauge(name: str, says: str, labels: Sequence[str], samples: Iterable[tuple[tuple[str, ...], float]]) -> list[str]:
+    lines = [f"# HELP {name} {says}", f"# TYPE {name} gauge"]
+    for values, number in samples:
+        series = ",".join(f'{label}="{_label(value)}"' for label, value in zip(labels, values, strict=True))
+        lines.append(f"{name}{{{series}}} {number:.15g}")
+    return lines
+
+
+def _label(text: str) -> str:
+    return plain(text).replace("\\", r"\\").replace('"', r"\"")

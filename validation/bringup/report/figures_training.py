@@ -1,0 +1,331 @@
+"""Pictures of training runs for a reader: losses, step times, scaling, memory. They judge nothing.
+
+Colours are those of Okabe and Ito, which people with any kind of colour vision tell apart; markers and dashes say the same again.
+Axes of quantities begin at 0, except those of losses, which have no natural zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from bringup.compare.sidebyside import LOSS_TOLERANCE_NATS, Entry, short_names, steps_of
+from bringup.errors import UsageError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#000000", "#999999")
+DASHES = ("-", "--", "-.", ":")
+MARKERS = {"single": "o", "ddp": "s", "fsdp": "^", "hsdp": "D", "unknown": "x"}
+SHEETS = (".png", ".svg", ".pdf")
+RANKS = "ranks.png"
+DPI = 110
+_TITLE_CHARACTERS = 34  # of a run's name in a legend
+
+
+def draw(entries: Sequence[Entry], target: Path) -> list[Path]:
+    """One sheet if `target` is a .png, .svg or .pdf, else a folder with a picture each. Returns what was written.
+
+    UsageError when there is no run, or `target` has another suffix.
+    """
+    if not entries:
+        raise UsageError("no run to draw")
+    entries = sorted(entries, key=lambda entry: (entry.metrics.world_size, entry.folder.name))
+    names = short_names([entry.folder.name for entry in entries])
+    panels = {stem: panel for stem, panel in PANELS.items() if stem != PREDICTED or any(map(_checked, entries))}
+    if target.suffix in SHEETS:
+        rows = -(-len(panels) // 3)
+        figure, axes = _figure(rows, 3, (16.5, 4.6 * rows))
+        for panel, axis in zip(panels.values(), axes, strict=False):
+            panel(axis, entries, names)
+        for axis in axes[len(panels) :]:
+            axis.set_visible(False)
+        figure.savefig(target)
+        return [target]
+    if target.suffix:
+        raise UsageError(f"--plot {target}: give a folder, or a file that ends in {', '.join(SHEETS)}")
+    target.mkdir(parents=True, exist_ok=True)
+    written = []
+    for stem, panel in panels.items():
+        figure, axes = _figure(1, 1, (7.4, 4.6))
+        panel(axes[0], entries, names)
+        written.append(target / f"{stem}.png")
+        figure.savefig(written[-1])
+    return written
+
+
+def _figure(rows: int, columns: int, size: tuple[float, float]) -> tuple[Any, list[Axes]]:
+    from matplotlib.figure import Figure  # no pyplot: nothing global, no window
+
+    figure = Figure(figsize=size, dpi=DPI, layout="constrained")
+    return figure, list(figure.subplots(rows, columns, squeeze=False).flat)
+
+
+def _style(index: int) -> dict[str, Any]:
+    return {"color": COLOURS[index % len(COLOURS)], "linestyle": DASHES[index % len(DASHES)]}
+
+
+def _short(name: str) -> str:
+    """A run's name as it fits, without what matplotlib reads in it: mathematics between dollars, a first underscore as `hide`."""
+    name = name if len(name) <= _TITLE_CHARACTERS else f"{name[: _TITLE_CHARACTERS - 1]}…"
+    return name.replace("$", r"\$") if not name.startswith("_") else f" {name}".replace("$", r"\$")
+
+
+def _finish(
+    axis: Axes, title: str, xlabel: str, ylabel: str, *, legend: Literal["best", "lower right"] = "best"
+) -> None:
+    axis.set(title=title, xlabel=xlabel, ylabel=ylabel)
+    axis.grid(alpha=0.3)
+    if axis.get_legend_handles_labels()[0]:
+        axis.legend(fontsize="x-small", loc=legend, markerscale=0.6)
+
+
+def _losses(axis: Axes, entries: Sequence[Entry], names: Sequence[str]) -> None:
+    """Thick below thin, so that lines which coincide are all seen."""
+    for index, (entry, name) in enumerate(zip(entries, names, strict=True)):
+        losses = entry.metrics.loss
+        axis.plot(
+            range(1, len(losses) + 1),
+            losses,
+            label=_short(name),
+            linewidth=max(1.2, 5.0 - index * 0.8),
+            **_style(index),
+        )
+    _finish(axis, "Loss", "optimizer step", "loss, nats per token")
+    _whole_steps(axis)
+
+
+def _gaps(axis: Axes, entries: Sequence[Entry], names: Sequence[str]) -> None:
+    base = entries[0]
+    for index, (entry, name) in enumerate(zip(entries, names, strict=True)):
+        steps = [
+            (step, abs(a - b))
+            for step, (a, b) in enumerate(zip(entry.metrics.loss, base.metrics.loss, strict=False), start=1)
+            if a != b
+        ]
+        if entry is not base and steps:
+            axis.plot(
+                [step for step, _ in steps],
+                [gap for _, gap in steps],
+                marker=MARKERS[entry.metrics.observed.kind],
+                markersize=4,
+                linewidth=1.2,
+                label=_short(name),
+                **_style(index),
+            )
+    if not axis.lines:
+        axis.text(0.5, 0.4, "no step differs", ha="center", transform=axis.transAxes)
+        axis.set_xlim(0, max(1, len(base.metrics.loss)))
+    tolerance = LOSS_TOLERANCE_NATS.get(base.args.compute_dtype)
+    if tolerance is not None:
+        axis.axhline(
+            tolerance, color="black", linewidth=1, linestyle="--", label=f"tolerance, {base.args.compute_dtype}"
+        )
+    axis.set_yscale("log")
+    _finish(axis, f"Loss gap to {_short(names[0])} (equal steps not shown)", "optimizer step", "gap, nats per token")
+    _whole_steps(axis)
+
+
+def _whole_steps(axis: Axes) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+
+
+def _steps(axis: Axes, entries: Sequence[Entry], names: Sequence[str]) -> None:
+    """A row per run: the band from p50 to p95 and the slowest step; the single steps where they were recorded."""
+    for index, entry in enumerate(entries):
+        time_s, colour, y = entry.metrics.step_time_s, COLOURS[index % len(COLOURS)], len(entries) - 1 - index
+        recorded = [second * 1e3 for second in steps_of(entry)]
+        if recorded:
+            axis.plot(recorded, [y - 0.24] * len(recorded), "|", color=colour, markersize=7, alpha=0.5)
+        axis.barh(
+            y,
+            (time_s.p95 - time_s.p50) * 1e3,
+            left=time_s.p50 * 1e3,
+            height=0.3,
+            color=colour,
+            alpha=0.55,
+            label="p50 to p95" if index == 0 else None,
+        )
+        axis.plot(
+            time_s.p50 * 1e3,
+            y,
+            "|",
+            color=colour,
+            markersize=20,
+            markeredgewidth=3,
+            label="p50" if index == 0 else None,
+        )
+        axis.plot(time_s.max * 1e3, y, "x", color=colour, markersize=6, label="slowest step" if index == 0 else None)
+    axis.set_yticks(range(len(entries)), [_short(name) for name in reversed(names)], fontsize="small")
+    axis.set_ylim(-0.6, len(entries) - 0.4)
+    axis.set_xlim(left=0)
+    _finish(axis, "Step time in the steady window, all ranks", "milliseconds", "")
+
+
+def _speed(axis: Axes, entries: Sequence[Entry], names: Sequence[str]) -> None:
+    for kind in MARKERS:
+        of_kind = [entry for entry in entries if entry.metrics.observed.kind == kind]
+        if of_kind:
+            axis.plot(
+                [entry.metrics.world_size for entry in of_kind],
+                [entry.metrics.tokens_per_s for entry in of_kind],
+                MARKERS[kind],
+                color=COLOURS[list(MARKERS).index(kind)],
+                markersize=8,
+                label=kind,
+                alpha=0.8,
+            )
+    base, most = entries[0].metrics, max(entry.metrics.world_size for entry in entries)
+    axis.plot(
+        [0, most],
+        [0, base.tokens_per_s_per_rank * most],
+        color="black",
+        linewidth=1,
+        linestyle="--",
+        label=f"ideal: {base.tokens_per_s_per_rank:,.0f} per rank, of {_short(names[0])}",
+    )
+    axis.set_xlim(0, most * 1.08)
+    axis.set_ylim(bottom=0)
+    _whole_steps(axis)
+    _finish(axis, "Throughput", "ranks", "tokens per second, all ranks")
+
+
+def _efficiency(axis: Axes, entries: Sequence[Entry], names: Sequence[str]) -> None:
+    base = entries[0].metrics
+    for index, entry in enumerate(entries):
+        share, y = entry.metrics.tokens_per_s_per_rank / base.tokens_per_s_per_rank, len(entries) - 1 - index
+        axis.barh(
+            y, 100 * share, height=0.55, color=COLOURS[list(MARKERS).index(entry.metrics.observed.kind)], alpha=0.75
+        )
+        axis.annotate(
+            f"{100 * share:.0f} %",
+            (100 * share, y),
+            xytext=(4, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize="small",
+        )
+    axis.axvline(100, color="black", linewidth=1, linestyle="--", label="ideal")
+    axis.set_yticks(
+        range(len(entries)),
+        [
+            f"{_short(name)} ({entry.metrics.world_size})"
+            for name, entry in reversed(list(zip(names, entries, strict=True)))
+        ],
+        fontsize="small",
+    )
+    axis.margins(x=0.12)
+    axis.set_xlim(left=0)
+    _finish(axis, "Scaling efficiency", f"tokens/s per rank, % of {_short(names[0])}'s", "", legend="lower right")
+
+
+def _memory(axis: Axes, entries: Sequence[Entry], names: Sequence[str]) -> None:
+    kinds: dict[str, Callable[[Entry], float | None]] = {
+        "host, resident": lambda entry: entry.metrics.memory.host_rss_gib,
+        "device, allocated": lambda entry: entry.metrics.memory.device_allocated_gib,
+        "device, reserved": lambda entry: entry.metrics.memory.device_reserved_gib,
+    }
+    measured = {kind: read for kind, read in kinds.items() if any(read(entry) is not None for entry in entries)}
+    height = 0.7 / len(measured)
+    for row, (kind, read) in enumerate(measured.items()):
+        values = [
+            (len(entries) - 1 - index + (len(measured) / 2 - row - 0.5) * height, read(entry))
+            for index, entry in enumerate(entries)
+        ]
+        axis.barh(
+            [y for y, gib in values if gib is not None],
+            [gib for _, gib in values if gib is not None],
+            height=height,
+            color=COLOURS[row],
+            alpha=0.75,
+            label=kind,
+        )
+    axis.set_yticks(range(len(entries)), [_short(name) for name in reversed(names)], fontsize="small")
+    axis.set_xlim(left=0)
+    _finish(axis, "Peak memory of the rank with most", "GiB", "")
+
+
+def _checked(entry: Entry) -> bool:
+    return entry.metrics.memory_check is not None and entry.metrics.memory_check.states_predicted_bytes is not None
+
+
+def _predicted(axis: Axes, entries: Sequence[Entry], names: Sequence[str]) -> None:
+    """Measured as bars, predicted as lines across them."""
+    found = [entry.metrics.memory_check for entry in entries]
+    sizes: dict[str, list[tuple[int | None, int | None]]] = {
+        "states (parameters, gradients, optimizer)": [
+            (check.states_measured_bytes, check.states_predicted_bytes) if check else (None, None) for check in found
+        ],
+        "peak of the device's allocator": [
+            (check.peak_measured_bytes, check.peak_predicted_bytes) if check else (None, None) for check in found
+        ],
+    }
+    kinds = [(kind, values) for kind, values in sizes.items() if any(measured is not None for measured, _ in values)]
+    most = max(size or 0 for _, values in kinds for pair in values for size in pair)
+    unit, size_of = ("GiB", 2**30) if most >= 2**30 else ("MiB", 2**20)
+    height = 0.7 / len(kinds)
+    for row, (kind, values) in enumerate(kinds):
+        for index, (measured, predicted) in enumerate(values):
+            y = len(entries) - 1 - index + (len(kinds) / 2 - row - 0.5) * height
+            if measured is not None:
+                axis.barh(y, measured / size_of, height=0.9 * height, color=COLOURS[row], alpha=0.75)
+            if predicted is not None and measured is not None:
+                axis.plot([predicted / size_of] * 2, [y - height / 2, y + height / 2], color="black", linewidth=2.5)
+        axis.plot([], [], color=COLOURS[row], linewidth=7, alpha=0.75, label=f"measured {kind}")
+    axis.plot([], [], color="black", linewidth=2.5, label="predicted")
+    axis.set_yticks(range(len(entries)), [_short(name) for name in reversed(names)], fontsize="small")
+    axis.set_ylim(-0.6, len(entries) + 0.1)
+    axis.set_xlim(left=0)
+    _finish(axis, "Memory of a rank, measured and predicted", unit, "")
+
+
+PREDICTED = "memory-predicted"
+PANELS: dict[str, Callable[[Axes, Sequence[Entry], Sequence[str]], None]] = {
+    "loss": _losses,
+    "loss-gap": _gaps,
+    "step-time": _steps,
+    "throughput": _speed,
+    "scaling": _efficiency,
+    "memory": _memory,
+    PREDICTED: _predicted,
+}
+
+
+def draw_ranks(entry: Entry, into: Path) -> list[tuple[str, str]]:
+    """(title, file name) of the step times of each rank; none where the run did not record them."""
+    times = entry.metrics.rank_times_s
+    if times is None:
+        return []
+    ranks = range(entry.metrics.world_size)
+    edges = [rank - 0.5 for rank in range(entry.metrics.world_size + 1)]  # stairs: one shape, however many ranks
+    low, high, slowest = (
+        [second * 1e3 for second in series] for series in (times.step_p50, times.step_p95, times.step_max)
+    )
+    figure, (steps, own) = _figure(1, 2, (12, 4.2))
+    steps.stairs(high, edges, baseline=low, fill=True, color=COLOURS[5], label="p50 to p95")
+    steps.stairs(low, edges, baseline=None, color=COLOURS[0], linewidth=2, label="p50")
+    steps.plot(ranks, slowest, "x", color=COLOURS[3], markersize=5 if len(ranks) <= 64 else 2, label="slowest step")
+    bottom = [0.0] * len(low)
+    for index, part in enumerate(("fetch", "forward", "optimizer")):
+        top = [base + second * 1e3 for base, second in zip(bottom, getattr(times, part), strict=True)]
+        own.stairs(top, edges, baseline=bottom, fill=True, color=COLOURS[index], label=part)
+        bottom = top
+    straggler = entry.metrics.straggler
+    slow = (
+        ""
+        if straggler is None
+        else f"\nmost: rank {straggler.rank}, {straggler.slowdown:.2f} × the median, in {straggler.part}"
+    )
+    for axis, title in (
+        (steps, "Step time per rank, steady window"),
+        (own, f"A rank's own work in a step, medians{slow}"),
+    ):
+        axis.set_ylim(0, 1.2 * axis.get_ylim()[1])  # room for the legend
+        _whole_steps(axis)
+        _finish(axis, title, "rank", "milliseconds")
+    figure.savefig(into / RANKS)
+    return [("Step times per rank", RANKS)]

@@ -1,0 +1,290 @@
+"""Verdicts for people: the one screen in the terminal, and report.md. Everything shown comes from records.
+
+Texts in records may come from logs and host names: control characters are removed and Markdown is escaped.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from statistics import median
+
+from bringup.checks import catalogue
+from bringup.known_faults.signatures import SIGNATURES
+from bringup.plan.phases import PHASES, QUESTIONS
+from bringup.records import Observation, Outcome, Playbook, Run, Verdict, Verdicts, worst
+from bringup.results import REPOSITORY
+
+_COST = re.compile(r"probe\.(\w+)\.cpu_s")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
+_MARKDOWN = re.compile(r"([\\`*\[\]<>|&])")
+MARK = {Outcome.PASS: "PASS", Outcome.WARN: "WARN", Outcome.INCOMPLETE: "INCOMPLETE", Outcome.FAIL: "FAIL"}
+MAX_LISTED = 12  # on the screen; the report lists all
+MIN_ALIKE = 3  # verdicts of one reason share their lines on the screen from so many on
+MAX_SIGNS = 3
+
+
+def plain(text: str) -> str:
+    """Safe for a terminal: one line, no control characters."""
+    return _CONTROL.sub(" ", text).strip()
+
+
+def escaped(text: str) -> str:
+    """Safe for Markdown and the HTML made from it."""
+    return _MARKDOWN.sub(r"\\\1", plain(text)).replace("\\<", "&lt;").replace("\\>", "&gt;").replace("\\&", "&amp;")
+
+
+def shown_path(path: Path) -> str:
+    """From the repository root when inside it."""
+    resolved = path.resolve()
+    return str(resolved.relative_to(REPOSITORY)) if resolved.is_relative_to(REPOSITORY) else str(resolved)
+
+
+def counted(verdicts: Iterable[Verdict]) -> str:
+    """`14 pass, 1 fail`: worst last, zeros left out but for pass."""
+    counts = Counter(verdict.outcome for verdict in verdicts)
+    return ", ".join(
+        f"{counts[outcome]} {outcome}" for outcome in Outcome if counts[outcome] or outcome is Outcome.PASS
+    )
+
+
+def not_passed(verdicts: Iterable[Verdict]) -> list[Verdict]:
+    return sorted((v for v in verdicts if v.outcome is not Outcome.PASS), key=lambda v: -v.outcome.rank)
+
+
+def _by_reason(verdicts: Verdicts) -> dict[str, list[str]]:
+    """Reason -> gates that the profile excludes for it."""
+    grouped: dict[str, list[str]] = {}
+    for entry in verdicts.not_applicable:
+        grouped.setdefault(entry.reason, []).append(entry.gate)
+    return grouped
+
+
+def sentence(verdict: Verdict) -> str:
+    cause = f" ({verdict.cause})" if verdict.cause and verdict.cause not in verdict.observed else ""
+    return f"observed {verdict.observed}, expected {verdict.expected}{cause}"
+
+
+def screen(folder: Path, run: Run, verdicts: Verdicts) -> str:
+    """One phase on one screen: outcome, what failed and where, what is not proven, where the report is."""
+    lines = [
+        f"{MARK[verdicts.outcome]:<10} {PHASES[run.phase].title} on {len(run.nodes)} node(s): {counted(verdicts.verdicts)}"
+    ]
+    groups = _alike(not_passed(verdicts.verdicts))
+    for group in groups[:MAX_LISTED]:
+        lines += _shown_alone(group[0]) if len(group) == 1 else _shown_together(group)
+    if len(groups) > MAX_LISTED:
+        lines.append(f"  … and {sum(map(len, groups[MAX_LISTED:]))} more in the report")
+    lines += [
+        f"  not applicable: {plain(reason)}: {', '.join(gates)}" for reason, gates in _by_reason(verdicts).items()
+    ]
+    lines += [
+        f"  sign: {sign.signature}: {_cause(sign.signature)} ({sign.evidence})" for sign in verdicts.signs[:MAX_SIGNS]
+    ]
+    lines += [f"  note: {plain(note)}" for note in verdicts.notes[:MAX_LISTED]]
+    if verdicts.outcome is not Outcome.PASS:
+        lines.append(f"  why: bringup explain {shlex.quote(shown_path(folder))}")
+    lines.append(f"  report: {shown_path(folder / 'report.md')}")
+    return "\n".join(lines)
+
+
+_Key = tuple[str | None, ...]
+_ALIKE: tuple[Callable[[Verdict], _Key | None], ...] = (  # tried in turn; None: not of this kind
+    lambda v: (v.subject, v.cause) if v.outcome is Outcome.INCOMPLETE else None,  # a dead node
+    lambda v: (v.gate, v.cause) if v.outcome is Outcome.INCOMPLETE else None,  # a number that nobody declared
+    lambda v: (
+        (v.gate, v.outcome) if "->" in v.subject and v.outcome is not Outcome.INCOMPLETE else None
+    ),  # pairs of one node
+)
+
+
+def _alike(bad: Sequence[Verdict]) -> list[list[Verdict]]:
+    """What is missing for one reason, or failed between pairs of nodes, together; all others alone. In the order of `bad`."""
+    order = {id(verdict): number for number, verdict in enumerate(bad)}
+    left, groups = list(bad), list[list[Verdict]]()
+    for key_of in _ALIKE:
+        together: dict[_Key, list[Verdict]] = {}
+        for verdict in left:
+            key = key_of(verdict)
+            if key is not None:
+                together.setdefault(key, []).append(verdict)
+        groups += [group for group in together.values() if len(group) >= MIN_ALIKE]
+        taken = {id(verdict) for group in groups for verdict in group}
+        left = [verdict for verdict in left if id(verdict) not in taken]
+    return sorted([*groups, *([verdict] for verdict in left)], key=lambda group: order[id(group[0])])
+
+
+def _shown_alone(verdict: Verdict) -> list[str]:
+    return [
+        f"  {MARK[verdict.outcome]:<10} {verdict.gate} [{verdict.subject}]: {plain(sentence(verdict))}",
+        f"  {'':<10} evidence {verdict.evidence}; what to do: {verdict.fix}",
+    ]
+
+
+def _shown_together(group: Sequence[Verdict]) -> list[str]:
+    """Two lines for all of them; the report has a row for each."""
+    first, one_subject = group[0], group[0].subject == group[1].subject
+    names = [verdict.gate if one_subject else verdict.subject for verdict in group]
+    shown = ", ".join(names[:MIN_ALIKE]) + (", …" if len(names) > MIN_ALIKE else "")
+    who, of = (f"[{first.subject}]", "gates") if one_subject else (first.gate, "subjects")
+    what = first.cause
+    if first.outcome is not Outcome.INCOMPLETE:
+        common = set.intersection(*({*name.split("->")} for name in names))
+        of = f"pairs, all with {common.pop()}" if len(common) == 1 else "pairs"
+        who, what = f"{first.gate} [{first.subject}]", sentence(first)
+    return [
+        f"  {MARK[first.outcome]:<10} {plain(f'{who}: {what} ({len(group)} {of}: {shown})')}",
+        f"  {'':<10} all are in the report; what to do first: {first.fix}",
+    ]
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    lines = ["| " + " | ".join(header) + " |", "|" + " --- |" * len(header)]
+    return lines + ["| " + " | ".join(escaped(cell) for cell in row) + " |" for row in rows]
+
+
+def markdown(run: Run, verdicts: Verdicts, observations: Sequence[Observation] = ()) -> str:
+    """report.md of one run. observations: for what the probes themselves took."""
+    phase = PHASES[run.phase]
+    dirty = "" if not run.git_dirty else ", with local changes"
+    lines = [
+        f"# {phase.title}: {MARK[verdicts.outcome]}",
+        "",
+        f"Run {escaped(run.name)}, opened {run.opened_at}, nodes {escaped(', '.join(run.nodes))} × {run.gpus_per_node} GPUs, "
+        f"profile {_profile(run, verdicts)}, bringup commit {(run.git_commit or 'unknown')[:12]}{dirty}, "
+        f"Slurm job {run.slurm_job_id or 'none (started on the login host)'}.",
+        "",
+        f"{counted(verdicts.verdicts)}. Planned before the run: {sum(map(len, run.planned.values()))} verdicts.",
+        "",
+    ]
+    bad = not_passed(verdicts.verdicts)
+    if bad:
+        lines += ["## What failed, and what is not proven", ""]
+        lines += table(
+            ("outcome", "gate", "subject", "observed", "expected", "cause", "evidence", "what to do"),
+            (
+                (MARK[v.outcome], v.gate, v.subject, v.observed, v.expected, v.cause or "", v.evidence, v.fix)
+                for v in bad
+            ),
+        )
+        lines.append("")
+    passed = [v for v in verdicts.verdicts if v.outcome is Outcome.PASS]
+    if passed:
+        lines += ["## What was proven", ""]
+        lines += table(
+            ("gate", "it was seen that", "subject", "observed", "expected", "evidence"),
+            ((v.gate, _proves(v.gate), v.subject, v.observed, v.expected, v.evidence) for v in passed),
+        )
+        lines.append("")
+    if verdicts.not_applicable:
+        lines += ["## Not applicable here, by the profile", ""]
+        lines += table(("gate", "reason"), ((entry.gate, entry.reason) for entry in verdicts.not_applicable))
+        lines.append("")
+    if verdicts.signs:
+        lines += ["## Signs of known faults in the logs", "", "They decide nothing; they say where to look.", ""]
+        lines += table(
+            ("sign", "cause", "line", "evidence", "next"),
+            (
+                (one.signature, _cause(one.signature), one.line, one.evidence, _next(one.signature))
+                for one in verdicts.signs
+            ),
+        )
+        lines.append("")
+    costs = _costs(observations)
+    if costs:
+        lines += ["## What the probes themselves took", ""]
+        lines += [*table(("probe", "on", "median, s of one core", "most, s of one core", "where"), costs), ""]
+    if verdicts.notes:
+        lines += ["## Notes on the evidence", "", *(f"- {escaped(note)}" for note in verdicts.notes), ""]
+    lines += ["Evidence is relative to this folder. `bringup judge` on a copy of it gives the same verdicts.", ""]
+    return "\n".join(lines)
+
+
+def _costs(observations: Iterable[Observation]) -> list[tuple[str, ...]]:
+    """A row per probe that told its cost (probe.NAME.cpu_s)."""
+    told: dict[str, list[tuple[float, str]]] = {}
+    for one in observations:
+        name = _COST.fullmatch(one.quantity)
+        if name and isinstance(one.value, int | float):
+            told.setdefault(name[1], []).append((float(one.value), one.subject))
+    rows: list[tuple[str, ...]] = []
+    for probe, costs in sorted(told.items()):
+        most, where = max(costs)
+        nodes = len({where for _, where in costs})
+        rows.append((probe, f"{nodes} node(s)", f"{median(cost for cost, _ in costs):.2f}", f"{most:.2f}", where))
+    return rows
+
+
+def _cause(signature: str) -> str:
+    return SIGNATURES[signature].cause if signature in SIGNATURES else "unknown to this version"
+
+
+def _next(signature: str) -> str:
+    return SIGNATURES[signature].do if signature in SIGNATURES else ""
+
+
+def _profile(run: Run, verdicts: Verdicts) -> str:
+    if verdicts.profile == run.profile:
+        return escaped(run.profile)
+    return f"{escaped(verdicts.profile)} (the run was opened with {escaped(run.profile)})"
+
+
+def _proves(gate: str) -> str:
+    return catalogue.GATES[gate].proves if gate in catalogue.GATES else ""
+
+
+def answers(verdicts: Sequence[Verdict], not_run: Sequence[str]) -> list[tuple[int, Outcome, str]]:
+    """Per question that was asked: its outcome and, in one line, why.
+
+    not_run: phases that were planned and did not run; their gates count as incomplete. A question on which no planned
+    phase has a gate is left out; the caller says so.
+    """
+    result = []
+    for number in QUESTIONS:
+        ids = {gate.id for gate in catalogue.GATES.values() if gate.question == number}
+        judged = [verdict for verdict in verdicts if verdict.gate in ids]
+        missing = [stem for stem in not_run if any(gate.id in ids for gate in catalogue.of_phase(stem))]
+        if not judged and not missing:
+            continue
+        outcome = worst([*(verdict.outcome for verdict in judged), *(Outcome.INCOMPLETE for _ in missing)])
+        bad = not_passed(judged)
+        why = [f"{v.gate} [{v.subject}]" for v in bad[:3]] + (["…"] if len(bad) > 3 else [])
+        if missing:
+            why.append(f"not run: {', '.join(missing)}")
+        result.append((number, outcome, "; ".join(why) or f"all {len(judged)} verdicts pass"))
+    return result
+
+
+def playbook_markdown(playbook: Playbook, answered: Sequence[tuple[int, Outcome, str]], outcome: Outcome) -> str:
+    """report.md of a whole playbook run: the six questions, then the phases."""
+    lines = [
+        f"# Bring-up of {len(playbook.nodes)} node(s): {MARK[outcome]}",
+        "",
+        f"Nodes {escaped(', '.join(playbook.nodes))}, profile {escaped(playbook.profile)}.",
+        "",
+        "## The six questions",
+        "",
+    ]
+    lines += table(
+        ("question", "answer", "why"),
+        ((f"{number}. {QUESTIONS[number]}", MARK[answer], why) for number, answer, why in answered),
+    )
+    lines += ["", "## Phases", ""]
+    lines += table(
+        ("phase", "outcome", "seconds", "report"),
+        (
+            (
+                PHASES[step.phase].title,
+                MARK[step.outcome] if step.folder else "NOT RUN, not proven",
+                f"{step.seconds:.0f}",
+                f"{step.folder}/report.md" if step.folder else step.why_not_run or "",
+            )
+            for step in playbook.steps
+        ),
+    )
+    if playbook.left_out:
+        lines += ["", "## Not asked of these nodes", "", *(f"- {escaped(reason)}" for reason in playbook.left_out)]
+    return "\n".join([*lines, ""])

@@ -1,0 +1,178 @@
+"""Opening and closing a run: the plan is written before anything runs, and the exit code when the script comes to its end."""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import os
+import secrets
+import shutil
+import subprocess
+from datetime import UTC, datetime
+from pathlib import Path
+
+from bringup.checks import planned
+from bringup.errors import RecordError, RunError
+from bringup.plan import profile as profiles
+from bringup.plan import subjects
+from bringup.plan.phases import Phase
+from bringup.records import Closed, Continued, Run, read_record, write_record, write_text
+from bringup.results import (
+    CLOSED,
+    CONTINUED,
+    METRICS,
+    PROFILE,
+    REFERENCE_ARGS,
+    REFERENCE_METRICS,
+    REPOSITORY,
+    RUN,
+    RUN_ARGS,
+    checksums,
+    folder_of,
+    load,
+    sha256,
+)
+
+
+def now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _git(*arguments: str) -> str | None:
+    try:
+        result = subprocess.run(
+            ["git", "-C", str(REPOSITORY), *arguments], capture_output=True, text=True, timeout=10, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return result.stdout.strip() if result.returncode == 0 else None
+
+
+def git_commit() -> str | None:
+    return _git("rev-parse", "HEAD")
+
+
+def default_name() -> str:
+    """Time, job id (or chance), and -rN for a requeued job, which must not write into its first attempt's folder.
+
+    Not the pid: in a namespace of its own it is small, and two clusters of one second would meet.
+    """
+    stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+    restarts = os.environ.get("SLURM_RESTART_COUNT", "0")
+    job = os.environ.get("SLURM_JOB_ID")
+    name = os.environ.get("BRINGUP_RUN_NAME") or f"{stamp}-{f'job{job}' if job else secrets.token_hex(3)}"
+    return f"{name}-r{restarts}" if restarts not in ("", "0") else name
+
+
+def asked_pair_rounds() -> str:
+    """$BRINGUP_PAIR_ROUNDS; what was planned is in run.json."""
+    return os.environ.get("BRINGUP_PAIR_ROUNDS", "")
+
+
+def open_run(
+    phase: Phase,
+    *,
+    nodes: list[str],
+    gpus_per_node: int,
+    ranks_per_node: int,
+    profile: profiles.Profile,
+    argv: list[str],
+    results: Path | None = None,
+    name: str | None = None,
+) -> Path:
+    """Create the run's folder and write its plan. Raises RunError."""
+    if len(nodes) < phase.min_nodes:
+        raise RunError(
+            f"{phase.stem} needs at least {phase.min_nodes} nodes, {len(nodes)} requested; "
+            f"sbatch --nodes={phase.min_nodes} {phase.script}"
+        )
+    if phase.max_nodes is not None and len(nodes) > phase.max_nodes:
+        raise RunError(
+            f"{phase.stem} runs on {phase.max_nodes} node, {len(nodes)} requested; "
+            f"sbatch --nodes={phase.max_nodes} {phase.script}"
+        )
+    folder = folder_of(phase, name or default_name())
+    if results is not None:
+        folder = results / folder.name
+    not_applicable = planned.excluded_here(phase.stem, profile.not_applicable)
+    before = _attempt_before(folder.parent, phase)
+    status = _git("status", "--porcelain")
+    run = Run(
+        phase=phase.stem,
+        name=folder.name,
+        nodes=nodes,
+        gpus_per_node=gpus_per_node,
+        ranks_per_node=ranks_per_node,
+        profile=profile.name,
+        profile_sha256=sha256(profiles.dump(profile)),
+        planned=planned.plan(
+            phase.stem,
+            nodes,
+            ranks_per_node,
+            {entry.gate for entry in not_applicable},
+            subjects.pair_rounds(nodes, asked_pair_rounds()),
+        ),
+        not_applicable=not_applicable,
+        argv=argv,
+        git_commit=git_commit(),
+        git_dirty=None if status is None else bool(status),
+        slurm_job_id=os.environ.get("SLURM_JOB_ID"),
+        slurm_restart_count=int(os.environ.get("SLURM_RESTART_COUNT") or 0),
+        opened_at=now(),
+        continues=None if before is None else before.name,
+    )
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        folder.mkdir()
+        (folder / "raw").mkdir()
+    except OSError as error:
+        where = error.filename or folder
+        raise RunError(f"{where}: cannot be created ({error.strerror}); a run has a folder of its own") from error
+    write_text(folder / PROFILE, profiles.dump(profile))
+    write_record(folder / RUN, run)
+    if before is not None and not (before / CONTINUED).exists():
+        with contextlib.suppress(
+            OSError, RecordError
+        ):  # a link for readers; the attempt before may be read-only by now
+            write_record(before / CONTINUED, Continued(run=folder.name))
+    if phase.is_training and phase.strategy != "single":
+        _keep_reference(folder)
+    return folder
+
+
+def _attempt_before(results: Path, phase: Phase) -> Path | None:
+    """The folder that this Slurm job wrote before it was requeued, the newest one. None: it is the first attempt."""
+    job, restarts = os.environ.get("SLURM_JOB_ID"), int(os.environ.get("SLURM_RESTART_COUNT") or 0)
+    if job is None or restarts == 0:
+        return None
+    prefix = f"{phase.stem}-" if phase.is_training else ""
+    found: list[tuple[str, int, Path]] = []
+    for path in results.glob(f"{prefix}{glob.escape(os.environ.get('BRINGUP_RUN_NAME', ''))}*/{RUN}"):
+        with contextlib.suppress(RecordError):
+            run = read_record(path, Run)
+            if (run.phase, run.slurm_job_id) == (phase.stem, job) and run.slurm_restart_count < restarts:
+                found.append((run.opened_at, run.slurm_restart_count, path.parent))
+    return max(found)[2] if found else None
+
+
+def _keep_reference(folder: Path) -> None:
+    """Copy the newest one-GPU run's records into raw/, so that the copied folder can be judged anywhere."""
+    given = os.environ.get("BRINGUP_REFERENCE")
+    if given and not (Path(given) / METRICS).is_file():
+        raise RunError(f"BRINGUP_REFERENCE={given}: no {METRICS} there; give the folder of a finished run_1gpu run")
+    candidates = (
+        [Path(given)] if given else sorted(folder.parent.glob("run_1gpu-*"), key=lambda path: path.stat().st_mtime)
+    )
+    complete = [path for path in candidates if (path / METRICS).is_file() and (path / RUN_ARGS).is_file()]
+    if complete:
+        shutil.copyfile(complete[-1] / METRICS, folder / REFERENCE_METRICS)
+        shutil.copyfile(complete[-1] / RUN_ARGS, folder / REFERENCE_ARGS)
+
+
+def close_run(folder: Path, exit_code: int) -> None:
+    """Raises RunError when it is no open run."""
+    load(folder)
+    try:
+        write_record(folder / CLOSED, Closed(exit_code=exit_code, closed_at=now(), files=checksums(folder)))
+    except RecordError as error:
+        raise RunError(f"{folder}: already closed") from error

@@ -1,0 +1,239 @@
+"""`bringup run`: every phase through its own script, one after the other; what did not run is said to be not proven."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from rich.console import Console
+
+from bringup import judge
+from bringup import results as runs
+from bringup.errors import CannotStart, SlurmError
+from bringup.evidence import hostlist
+from bringup.evidence.slurm import USABLE_STATES
+from bringup.plan.phases import PHASES, QUESTIONS, Phase
+from bringup.plan.profile import Profile
+from bringup.records import Outcome, Playbook, Step, Verdict, worst, write_record, write_text
+from bringup.report import figures, terminal
+from bringup.report import text as report
+from bringup.results import REPOSITORY
+from bringup.run import open as opening
+from bringup.run import resume, slurm
+from bringup.run.launch import bash_and_wait, last_words, progress, submit_and_wait
+from bringup.run.resume import PLAYBOOK, newest_attempt
+
+PLAYBOOKS = REPOSITORY / "validation/results/playbook"
+
+
+@dataclass(frozen=True)
+class Request:
+    nodes: int | None
+    nodelist: str | None
+    profile: Profile
+    profile_name: str
+    phases: list[str]
+    resume: Path | None
+
+
+def run(request: Request) -> int:
+    """Exit code: the worst outcome over the planned phases."""
+    if request.resume is not None:  # what is not said again is as it was
+        earlier = resume.earlier(request.resume)
+        request = replace(
+            request,
+            phases=request.phases or earlier.planned,
+            nodelist=request.nodelist or (None if request.nodes else ",".join(earlier.nodes)),
+        )
+    console = terminal.console()
+    try:
+        with progress(console, "Slurm") as tell:
+            names = slurm.patiently(lambda: requested_nodes(request.nodes, request.nodelist), tell)
+            _, gpus = slurm.patiently(slurm.node_facts, tell)
+    except SlurmError as error:
+        raise CannotStart(str(error)) from error
+    playbook, kept = _begin(request, names, console)
+    folder = PLAYBOOKS / playbook.name
+    console.print(
+        f"bringup: {len(playbook.planned)} phase(s) on {len(names)} node(s): {', '.join(names)}; "
+        f"profile {request.profile.name}"
+    )
+    steps: list[Step] = []
+    try:
+        for stem in playbook.planned:
+            phase = PHASES[stem]
+            # a needed phase that the user left out does not block: they asked for this one alone
+            blocking = [step.phase for step in steps if step.phase in phase.needs and step.blocks]
+            if stem in kept:
+                step = kept[stem]
+                console.print(f"{'KEPT':<10} {phase.title}: passed before, {step.folder}")
+            elif blocking:
+                why = f"needs {', '.join(blocking)}, which did not pass"
+                step = Step(
+                    phase=stem, folder=None, outcome=Outcome.INCOMPLETE, blocks=True, why_not_run=why, seconds=0
+                )
+                console.print(f"{'NOT RUN':<10} {phase.title}: {why}; not proven")
+            else:
+                step = _one_phase(
+                    phase, names, max(gpus[name] for name in names), request, playbook.name, folder, console
+                )
+            steps.append(step)
+            playbook = playbook.model_copy(update={"steps": steps})
+            write_record(folder / PLAYBOOK, playbook, replace=True)
+    except KeyboardInterrupt:
+        console.print(f"{'STOPPED':<10} interrupted; next: bringup run --resume {report.shown_path(folder)}")
+        raise
+    return _conclude(playbook, request.profile, folder, console)
+
+
+def requested_nodes(count: int | None, nodelist: str | None) -> list[str]:
+    """Names: of the list, else of the partition; with a count, the first usable ones, and unusable ones when too few are usable."""
+    names = hostlist.expand(nodelist) if nodelist else slurm.partition_nodes(slurm.chosen_partition())
+    states, _ = slurm.node_facts()
+    unknown = [name for name in names if name not in states]
+    if unknown:
+        raise CannotStart(f"Slurm knows no node {', '.join(unknown[:8])}; it knows {', '.join(sorted(states)[:8])}")
+    if count is None:
+        return names
+    if not 1 <= count <= len(names):
+        raise CannotStart(f"--nodes {count}: there are {len(names)} nodes ({', '.join(names[:8])})")
+    usable = [name for name in names if states.get(name) in USABLE_STATES]
+    chosen = [*usable, *(name for name in names if name not in usable)][:count]
+    return [name for name in names if name in chosen]
+
+
+def _begin(request: Request, names: list[str], console: Console) -> tuple[Playbook, dict[str, Step]]:
+    """The plan, and the steps of an earlier run that passed and are kept."""
+    unknown = [stem for stem in request.phases if stem not in PHASES]
+    if unknown:
+        raise CannotStart(f"no phase is called {', '.join(unknown)}; there are {', '.join(PHASES)}")
+    wanted = [stem for stem in PHASES if stem in (request.phases or PHASES)]
+    planned = [stem for stem in wanted if PHASES[stem].min_nodes <= len(names)]
+    left_out = [
+        f"{stem}: needs {PHASES[stem].min_nodes} nodes, {len(names)} requested"
+        for stem in wanted
+        if stem not in planned
+    ]
+    if not planned:
+        raise CannotStart(f"nothing to run: {'; '.join(left_out)}")
+    kept: dict[str, Step] = {}
+    if request.resume is not None:
+        earlier = resume.earlier(request.resume)
+        if earlier.nodes != names:
+            raise CannotStart(
+                f"--resume {request.resume}: that run was on {', '.join(earlier.nodes)}, this one on {', '.join(names)}"
+            )
+        kept = resume.kept(request.resume, earlier, planned, request.profile, console)
+    name = opening.default_name()
+    folder = PLAYBOOKS / name
+    folder.mkdir(parents=True)
+    playbook = Playbook(
+        name=name, nodes=names, profile=request.profile.name, planned=planned, left_out=left_out, steps=[]
+    )
+    write_record(folder / PLAYBOOK, playbook)
+    return playbook, kept
+
+
+def _one_phase(
+    phase: Phase, names: list[str], gpus: int, request: Request, playbook: str, folder: Path, console: Console
+) -> Step:
+    begun = time.monotonic()
+    nodes = names[: phase.max_nodes] if phase.max_nodes is not None else names
+    # losses are compared only at the same batch: every training gets one that suits the ranks of the largest
+    ranks = {"BRINGUP_TRAIN_RANKS": str(len(names) * gpus)}
+    environment = ranks | os.environ | {"BRINGUP_RUN_NAME": playbook, "BRINGUP_PROFILE": request.profile_name}
+    reference = runs.folder_of(PHASES["run_1gpu"], playbook)
+    if (reference / runs.METRICS).is_file():  # this playbook's own, not the newest of anybody's
+        environment["BRINGUP_REFERENCE"] = str(reference)
+    said = None
+    with progress(console, phase.title) as tell:
+        try:
+            if phase.submit:
+                submit_and_wait(phase, nodes, environment, folder, tell)
+            else:
+                bash_and_wait(phase, nodes, environment, folder, tell)
+        except SlurmError as error:
+            said = str(error)
+    run_folder = newest_attempt(phase, playbook)
+    if run_folder is None:  # the script never came to open its run: plan it here, so that it is judged as incomplete
+        run_folder = opening.open_run(
+            phase,
+            nodes=nodes,
+            gpus_per_node=gpus,
+            ranks_per_node=1 if phase.one_gpu else gpus,
+            profile=request.profile,
+            argv=["bringup", "run", phase.stem],
+            name=playbook,
+        )
+        said = said or f"{phase.script} ended before it opened a run: {last_words(phase, folder)}"
+        write_text(run_folder / runs.NOT_OPENED, f"{said}\n")
+    if not (run_folder / runs.CLOSED).exists():
+        _keep_node_states(run_folder)
+        _keep_job(run_folder)
+    observations, verdicts = judge.judge_folder(run_folder)
+    if said is not None:
+        verdicts = verdicts.model_copy(update={"notes": [said, *verdicts.notes]})
+    described = runs.load(run_folder)
+    drawn = figures.draw(run_folder, observations.observations, request.profile)
+    written = report.markdown(described, verdicts, observations.observations) + figures.markdown(drawn)
+    runs.save_judgement(run_folder, observations, verdicts, written)
+    seconds = time.monotonic() - begun
+    console.print(f"{report.screen(run_folder, described, verdicts)}  ({seconds:.0f} s)")
+    blocks = any(judge.stops(verdict, request.profile) for verdict in verdicts.verdicts)
+    return Step(
+        phase=phase.stem,
+        folder=report.shown_path(run_folder),
+        outcome=verdicts.outcome,
+        blocks=blocks,
+        seconds=round(seconds, 1),
+    )
+
+
+def _keep_node_states(run_folder: Path) -> None:
+    path = run_folder / "raw/scontrol-node.txt"
+    if not path.exists():
+        try:
+            write_text(path, slurm.show_nodes())
+        except SlurmError as error:
+            write_text(run_folder / "raw/scontrol-node.unavailable.txt", f"{error}\n")
+
+
+def _keep_job(run_folder: Path) -> None:
+    """How Slurm says that the job ended whose script did not come to its end."""
+    job_id = runs.load(run_folder).slurm_job_id
+    if job_id is not None and not (run_folder / runs.JOB_AFTER).exists():
+        with contextlib.suppress(SlurmError):  # forgotten by now: then nobody knows
+            write_text(run_folder / runs.JOB_AFTER, slurm.ask("scontrol", "--oneliner", "show", "job", job_id))
+
+
+def _conclude(playbook: Playbook, profile: Profile, folder: Path, console: Console) -> int:
+    """The six questions, and what to do next."""
+    verdicts: list[Verdict] = []
+    for step in playbook.steps:
+        if step.folder is not None:
+            verdicts += judge.judge_folder(REPOSITORY / step.folder, profile)[1].verdicts
+    not_run = [step.phase for step in playbook.steps if step.folder is None]
+    answers = report.answers(verdicts, not_run)
+    outcome = worst([*(step.outcome for step in playbook.steps), *(verdict.outcome for verdict in verdicts)])
+    write_text(folder / "report.md", report.playbook_markdown(playbook, answers, outcome), replace=True)
+    console.print()
+    for number, answer, why in answers:
+        console.print(f"{report.MARK[answer]:<10} {number}. {QUESTIONS[number]}  {report.plain(why)}")
+    asked = [number for number, _, _ in answers]
+    for reason in [
+        *(f"{number}. {QUESTIONS[number]}" for number in QUESTIONS if number not in asked),
+        *playbook.left_out,
+    ]:
+        console.print(f"{'NOT ASKED':<10} {reason}")
+    console.print(
+        f"\n{report.MARK[outcome]}: {report.counted(verdicts)}; report: {report.shown_path(folder / 'report.md')}"
+    )
+    trained = [step.folder for step in playbook.steps if step.folder is not None and PHASES[step.phase].is_training]
+    if len(trained) > 1 and outcome is Outcome.PASS:
+        console.print(f"next: bringup compare training/results/run_*-{playbook.name}")
+    elif outcome is not Outcome.PASS:
+        console.print(f"next: mend what failed, then bringup run --resume {report.shown_path(folder)}")
+    return outcome.exit_code

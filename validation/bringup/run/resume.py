@@ -1,0 +1,70 @@
+"""`bringup run --resume`: what an earlier run finished is kept, also what it did not live to see finish."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.console import Console
+
+from bringup import judge
+from bringup import results as runs
+from bringup.errors import RecordError, RunError
+from bringup.plan.phases import PHASES, Phase
+from bringup.plan.profile import Profile
+from bringup.records import Outcome, Playbook, Step, read_record
+from bringup.report.text import shown_path
+from bringup.results import REPOSITORY
+from bringup.run.launch import progress, wait_for_earlier
+
+PLAYBOOK = "playbook.json"
+
+
+def earlier(folder: Path) -> Playbook:
+    """Raises RecordError when there is none to continue."""
+    try:
+        return read_record(folder / PLAYBOOK, Playbook)
+    except RecordError as error:
+        raise RecordError(f"--resume: {error}") from error
+
+
+def kept(folder: Path, playbook: Playbook, planned: list[str], profile: Profile, console: Console) -> dict[str, Step]:
+    """The phases of the earlier playbook in `folder` that need not run again.
+
+    A phase without a step was under way when that run was killed: its job or script may have finished unseen, or is still
+    at work, and then it is waited for.
+    """
+    recorded = {step.phase: step for step in playbook.steps}
+    steps: dict[str, Step] = {}
+    for stem in planned:
+        step = recorded.get(stem)
+        if step is None:
+            step = _unseen(PHASES[stem], folder, playbook.name, console)
+        if step is not None and _still_passes(step, profile):
+            steps[stem] = step
+    return steps
+
+
+def newest_attempt(phase: Phase, name: str) -> Path | None:
+    """None when the run never came to open a folder."""
+    return next(reversed(runs.attempts(phase, name)), None)
+
+
+def _unseen(phase: Phase, folder: Path, name: str, console: Console) -> Step | None:
+    with progress(console, phase.title) as tell:
+        wait_for_earlier(phase, folder, tell)
+    found = newest_attempt(phase, name)
+    if found is None or not (found / runs.CLOSED).exists():
+        return None
+    return Step(
+        phase=phase.stem, folder=shown_path(found), outcome=Outcome.PASS, blocks=False, seconds=0
+    )  # judged by the caller
+
+
+def _still_passes(step: Step, profile: Profile) -> bool:
+    """Judged again, from its evidence, with today's gates and this run's profile: what was said then is no evidence."""
+    if step.folder is None or step.outcome is not Outcome.PASS:
+        return False
+    try:
+        return judge.judge_folder(REPOSITORY / step.folder, profile)[1].outcome is Outcome.PASS
+    except (RunError, RecordError):
+        return False  # gone or damaged: it runs again
