@@ -181,8 +181,9 @@ def test_a_closed_terminal_ends_a_run_unless_it_was_started_with_nohup(tmp_path,
     """The verb closes its own terminal (SIGHUP) while it works."""
     script = (
         "import os, signal, sys\n"
-        "from bringup import cli, drills\n"
-        "drills.listed = lambda: os.kill(os.getpid(), signal.SIGHUP) or 'done'\n"
+        "from bringup import cli\n"
+        "from bringup.drill import result\n"
+        "result.listed = lambda drills: os.kill(os.getpid(), signal.SIGHUP) or 'done'\n"
         "sys.exit(cli.main(['drill', '--list']))\n"
     )
     done = subprocess.run(
