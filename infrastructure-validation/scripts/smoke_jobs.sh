@@ -6,10 +6,11 @@ anywhere_else() { # the nodes that were not asked for, n2,n3: sbatch has no opti
 }
 
 batch() { # NAME OPTIONS… COMMAND: a job of one task; prints its id, nothing when it was refused
-  local name=$1
+  local name=$1 memory
   shift
+  ask_memory 50 --mem
   sbatch --parsable --job-name="smoke-$name" ${others:+--exclude="$others"} --output="$raw/job-$name.log" --open-mode=append \
-    --time=2 --mem=50M "${@:1:$#-1}" --wrap "${!#}" 2>>"$raw/jobs.err" || true # without a job its gates are incomplete
+    --time=2 "${memory[@]}" "${@:1:$#-1}" --wrap "${!#}" 2>>"$raw/jobs.err" || true # without a job its gates are incomplete
 }
 
 # Submitted first and looked at last.

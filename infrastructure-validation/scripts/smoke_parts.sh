@@ -8,12 +8,24 @@
 
 drilled() { [[ $BRINGUP_DRILL == "$1" ]]; }
 
+least_memory() { # MiB that Slurm has configured for the smallest of the usable nodes
+  sinfo --noheader --Node --nodes="$USABLE" --format=%m | awk 'NR == 1 || $1 + 0 < least { least = $1 + 0 } END { print least + 0 }'
+}
+
+# Sets `memory`, the options that ask for it: never more than three quarters of the smallest node, and nothing where RealMemory is
+# not configured: Slurm then calls it 1, does not count memory, and refuses whoever asks for more.
+ask_memory() { # MiB, option (--mem, --mem-per-cpu)
+  local most=$((node_mib * 3 / 4))
+  memory=()
+  ((node_mib <= 1)) || memory=("$2=$(($1 < most ? $1 : most))M")
+}
+
 # A step on all usable nodes; facts to raw/NAME.jsonl. An option that is given twice counts the second time.
 step() { # NAME TASKS_PER_NODE OPTIONS… COMMAND…
   local name=$1 tasks=$2
   shift 2
   srun --label --kill-on-bad-exit=0 --job-name="smoke-$name" "${where[@]}" --ntasks="$((USABLE_COUNT * tasks))" \
-    --ntasks-per-node="$tasks" --mem-per-cpu=50M --time=2 "$@" >"$raw/$name.jsonl" 2>"$raw/$name.err" || rc=$?
+    --ntasks-per-node="$tasks" "${memory[@]}" --time=2 "$@" >"$raw/$name.jsonl" 2>"$raw/$name.err" || rc=$?
 }
 
 # What tasks get: a GPU and a core each; without asking for one, no GPU; two jobs at once, different ones.
@@ -27,7 +39,7 @@ look_at_binding() {
   ((GPUS < 2)) || two_jobs_at_once # with one GPU per node the second would wait for the first
   # task 0 ends with 3, and the others must not outlive it
   srun --label --job-name=smoke-bad-exit "${where[@]}" --ntasks="$((USABLE_COUNT * 2))" --ntasks-per-node=2 --overcommit \
-    --mem-per-cpu=50M --time=2 --kill-on-bad-exit="$kill" python3 "$probes/scheduler.py" bad-exit \
+    "${memory[@]}" --time=2 --kill-on-bad-exit="$kill" python3 "$probes/scheduler.py" bad-exit \
     >"$raw/bad-exit.txt" 2>"$raw/bad-exit.stderr" || true
 }
 
@@ -62,13 +74,15 @@ look_at_folder() {
 }
 
 look_at_compute() {
-  step compute 1 --time=5 --gpus-per-node="$GPUS" --cpus-per-task=1 --mem-per-cpu="$((1000 + 500 * GPUS))M" "$PYTHON" "$probes/compute.py"
+  local memory
+  ask_memory "$((1000 + 500 * GPUS))" --mem # torch, and for each GPU a context
+  step compute 1 --time=5 --gpus-per-node="$GPUS" --cpus-per-task=1 "$PYTHON" "$probes/compute.py"
 }
 
 look_at_storage() {
   local folder=$raw/storage mib=${BRINGUP_STORAGE_MIB:-64}
   mkdir "$folder"
-  srun --label --job-name=smoke-storage --nodes=1 --ntasks=1 --nodelist="${USABLE%%,*}" --immediate="$BRINGUP_WAIT_S" --mem-per-cpu=50M \
+  srun --label --job-name=smoke-storage --nodes=1 --ntasks=1 --nodelist="${USABLE%%,*}" --immediate="$BRINGUP_WAIT_S" "${memory[@]}" \
     --time=5 python3 "$probes/storage.py" "$folder" "$mib" alone >"$raw/storage-alone.jsonl" 2>"$raw/storage-alone.err" || rc=$?
   step storage-together 1 --time=5 python3 "$probes/storage.py" "$folder" "$mib" together
   rmdir --ignore-fail-on-non-empty "$folder"

@@ -19,6 +19,8 @@ source infrastructure-validation/scripts/smoke_jobs.sh
 need_repository
 choose_nodes "$@"
 others=$(anywhere_else) || die "sinfo gave no list of nodes"
+node_mib=$(least_memory) || die "sinfo gave no memory of $USABLE"
+ask_memory 50 --mem-per-cpu # of every step that does not say otherwise
 rounds=$("$PYTHON" -m bringup pairs --files --nodes "$NODES") || exit 2
 run_begin smoke --nodes "$NODES" --gpus-per-node "$GPUS"
 probes=infrastructure-validation/probes
