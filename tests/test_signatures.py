@@ -26,6 +26,35 @@ def test_a_line_as_the_program_prints_it_bears_the_signature(signature):
     assert found.id == signature.id
 
 
+@pytest.mark.parametrize(
+    ("line", "signature"),
+    [
+        ("srun: error: Unable to allocate resources: Requested nodes are busy", "slurm.busy"),
+        ("salloc: error: Job submit/allocate failed: Requested nodes are busy", "slurm.busy"),
+        ("srun: error: Memory specification can not be satisfied", "slurm.not-placeable"),
+        ("srun: error: Unable to create step for job 7: Memory required by task is not available", "slurm.not-placeable"),
+        ("srun: error: Unable to create step for job 7: Invalid generic resource (gres) specification", "slurm.not-placeable"),
+        ("sbatch: error: Batch job submission failed: Invalid partition name specified", "slurm.refused"),
+        (
+            "sbatch: error: Batch job submission failed: Job violates accounting/QOS policy (job submit limit, user's size "
+            "and/or time limits)",
+            "slurm.refused",
+        ),
+        ("srun: error: Task launch for StepId=5.0 failed on node n1: Job credential expired", "slurm.munge"),
+        ("srun: error: Task launch for StepId=5.0 failed on node n1: Communication connection failure", "slurm.node-unreachable"),
+        ("srun: error: Unable to allocate resources: Zero Bytes were transmitted or received", "slurm.not-started"),
+    ],
+)  # fmt: skip
+def test_the_reason_counts_and_not_the_frame_in_which_slurm_says_it(line, signature):
+    found = signs.match(line)
+    assert found is not None
+    assert found.id == signature
+
+
+def test_a_step_that_waits_for_the_one_before_it_is_no_fault():
+    assert signs.match("srun: Job 3 step creation temporarily disabled, retrying (Requested nodes are busy)") is None
+
+
 @pytest.mark.parametrize("path", sorted((FIXTURES / "nccl").glob("log-[eiost]*.log")), ids=lambda path: path.name)
 def test_a_healthy_log_bears_none(path):
     assert signs.in_lines(enumerate(path.read_text().splitlines(), start=1), path.name) == []
