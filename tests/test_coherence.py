@@ -1,5 +1,6 @@
 """What nodes see of each other's files: the probe itself, a process per node, on folders of this machine."""
 
+import errno
 import importlib
 import io
 import os
@@ -31,7 +32,12 @@ def performed(
         running = [
             subprocess.Popen(
                 [sys.executable, PROBE, step, folders[node], ",".join(names), ",".join(usable), rounds],
-                env={**os.environ, "SLURMD_NODENAME": node},
+                env={
+                    **os.environ,
+                    "SLURMD_NODENAME": node,
+                    "SHARED": str(folders[node]),
+                    "KEPT": str(folders[node].with_name(f"kept-{node}")),
+                },
                 stdout=subprocess.PIPE,
                 text=True,
             )
@@ -97,11 +103,133 @@ def test_a_slow_starter_gets_no_lock_that_was_let_go(tmp_path, monkeypatch):
         [1],
     )
     (tmp_path / "n1.lock").touch()
-    coherence.try_lock(circle, "n1", tmp_path / "n1.held")  # it has ended: held is gone
+    held = tmp_path / "n1.held"
+    held.write_text(coherence.NOT_YET)
+    assert not coherence.try_lock(circle, "n1", held)
+    assert stream.getvalue() == ""
+    held.write_text(coherence.OVER)
+    assert coherence.try_lock(circle, "n1", held)
     assert stream.getvalue() == "smoke.fs.pair.lock_refused unknown: n1 had let go of its lock\n"
-    (tmp_path / "n1.held").touch()
-    coherence.try_lock(circle, "n1", tmp_path / "n1.held")
+    held.write_text(coherence.HELD)
+    assert coherence.try_lock(circle, "n1", held)
     assert stream.getvalue().endswith("smoke.fs.pair.lock_refused False\n")
+
+
+# A client that keeps what it found missing, as NFS does: for KEEP_S, for all processes of one node.
+KEEP_S = 8  # longer than a probe waits for what is there; stock NFS keeps it for 30
+CACHING_CLIENT = f"""
+import io, os, time
+from pathlib import Path
+
+kept = Path(os.environ["KEPT"])
+kept.mkdir(exist_ok=True)
+folder = os.environ["SHARED"]
+stat, open_file = os.stat, io.open
+
+
+def asked(call, path, making, *arguments, **options):
+    if making or not isinstance(path, (str, os.PathLike)) or os.path.dirname(os.fspath(path)) != folder:
+        return call(path, *arguments, **options)
+    note = str(kept / os.path.basename(os.fspath(path)))
+    try:
+        if time.time() - stat(note).st_mtime < {KEEP_S}:
+            raise FileNotFoundError(2, "kept as missing", os.fspath(path))
+    except FileNotFoundError as missing:
+        if missing.strerror == "kept as missing":
+            raise
+    try:
+        return call(path, *arguments, **options)
+    except FileNotFoundError:
+        open_file(note, "w").close()
+        raise
+
+
+os.stat = lambda path, *a, **o: asked(stat, path, False, *a, **o)
+io.open = lambda path, mode="r", *a, **o: asked(open_file, path, "r" not in mode, mode, *a, **o)
+"""
+
+
+@pytest.fixture
+def caching_client(tmp_path_factory, monkeypatch) -> None:
+    site = tmp_path_factory.mktemp("site")
+    (site / "sitecustomize.py").write_text(CACHING_CLIENT)
+    monkeypatch.setenv("PYTHONPATH", str(site))
+
+
+def one_folder(folder: Path, seen: Path, tmp_path: Path) -> dict[str, object]:
+    """The steps of shared_fs.py: the submit host works in `folder`, the node n0 in `seen`."""
+
+    def step(name: str, place: Path, *arguments: str, node: str = "submit") -> str:
+        own = {"SLURMD_NODENAME": node, "SHARED": str(place), "KEPT": str(tmp_path / f"kept-{node}")}
+        command = [sys.executable, PROBE.with_name("shared_fs.py"), name, place, *arguments]
+        return subprocess.run(command, env={**os.environ, **own}, check=True, stdout=subprocess.PIPE, text=True).stdout
+
+    said = step("look", seen, node="n0") + step("reference", folder, "token")
+    said += step("node", seen, "token", node="n0") + step("check", folder, "token", "n0")
+    return {one.quantity: one.value for one in facts.parse(said, "f").observations}
+
+
+def test_a_client_that_keeps_missing_names_reads_the_shared_folder_and_sees_the_late_name_later(
+    tmp_path, caching_client
+):
+    folder = tmp_path / "shared"
+    folder.mkdir()
+    seen = one_folder(folder, folder, tmp_path)
+    assert (seen["smoke.fs.looked"], seen["smoke.fs.read_reference"], seen["smoke.fs.seen_by_reference"]) == (True,) * 3
+    assert KEEP_S - 3 < float(str(seen["smoke.fs.late_lookup_s"])) < KEEP_S + 3
+
+
+def test_a_folder_that_is_not_shared_is_found_with_and_without_a_cache(tmp_path, caching_client):
+    folder, own = tmp_path / "shared", tmp_path / "own"
+    folder.mkdir()
+    own.mkdir()
+    seen = one_folder(folder, own, tmp_path)
+    assert (seen["smoke.fs.read_reference"], seen["smoke.fs.seen_by_reference"]) == (False, False)
+    assert seen["smoke.fs.late_lookup_s"] is None
+
+
+def test_nodes_that_keep_missing_names_hold_and_try_locks_and_see_every_change(tmp_path, caching_client):
+    folder = tmp_path / "shared"
+    folder.mkdir()
+    parsed = performed(dict.fromkeys(("n0", "n1", "n2"), folder))
+    for case in FLAGS:
+        assert set(flags(parsed, case).values()) == {True}, case
+    assert all(1 < float(str(seconds)) < KEEP_S + 3 for seconds in flags(parsed, "late_lookup_s").values())
+
+
+def test_a_filesystem_without_locks_does_not_refuse_them_and_says_why(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(PROBE.parent))
+    coherence = importlib.import_module("coherence")
+
+    def refused(*_):
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr(coherence.fcntl, "flock", refused)
+    with (tmp_path / "n1.lock").open("w") as stream:
+        said = coherence.take_lock(stream)
+    (tmp_path / "n1.held").write_text(said)
+    seen: list[object] = []
+    circle = SimpleNamespace(
+        facts=SimpleNamespace(saw=lambda *fact: seen.extend(fact)), incoming=lambda writer: f"{writer}->n0"
+    )
+    assert coherence.try_lock(circle, "n1", tmp_path / "n1.held")
+    assert seen[1] is False
+    assert "n1: no lock: Function not implemented" in str(seen[-1])
+
+
+def test_the_mount_and_its_caches_are_named(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(PROBE.parent))
+    shared_files = importlib.import_module("shared_files")
+    table = tmp_path / "mounts"
+    table.write_text(
+        "rootfs / ext4 rw 0 0\n"
+        "fs:/home /home nfs4 rw,vers=4.2,acdirmin=1,lookupcache=none,addr=10.0.0.9 0 0\n"
+        "fs:/data /home/my\\040data nfs rw,vers=3,addr=10.0.0.9 0 0\n"
+    )
+    monkeypatch.setattr(shared_files, "MOUNTS", table)
+    assert shared_files.caches(Path("/home/x")) == "nfs4, acdirmin=1,lookupcache=none"
+    assert shared_files.caches(Path("/home/my data/x")) == "nfs, no option for its caches"
+    assert shared_files.mounted(Path("/tmp"))[0] == "ext4"
 
 
 def test_a_node_that_does_not_run_leaves_its_pairs_without_evidence(tmp_path):

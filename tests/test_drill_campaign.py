@@ -115,8 +115,8 @@ def test_every_gate_is_seen_to_fail_by_a_drill_or_says_why_not_and_where_else():
         assert unnamed == [], entry.test
 
 
-def test_a_lookup_that_comes_too_late_fails_on_its_node(tmp_path):
-    """smoke.fs.late_lookup, which has no drill."""
+def test_a_lookup_that_comes_too_late_is_a_warning_on_its_node_and_for_its_pair(tmp_path):
+    """smoke.fs.late_lookup and smoke.fs.pair.late_lookup, which have no drill. Stock NFS takes 30 s."""
     local = profile.load("local-cpu")
     run = runs.load(
         opening.open_run(
@@ -130,13 +130,14 @@ def test_a_lookup_that_comes_too_late_fails_on_its_node(tmp_path):
         )
     )
     parsed = Parsed()
-    for node, seconds in (("n0", 0.1), ("n1", 4.9)):
+    for node, other, seconds in (("n0", "n1", 30.2), ("n1", "n0", 65.1)):
         parsed.saw("smoke.fs.looked", node, True, "flag", "e")
+        parsed.saw("smoke.fs.read_reference", node, True, "flag", "e")
         parsed.saw("smoke.fs.late_lookup_s", node, seconds, "s", "e")
-    outcomes = {
-        v.subject: v.outcome for v in judge.judge(run, local, parsed).verdicts if v.gate == "smoke.fs.late_lookup"
-    }
-    assert outcomes == {"n0": Outcome.PASS, "n1": Outcome.FAIL}
+        parsed.saw("smoke.fs.pair.write", f"{other}->{node}", True, "flag", "e")
+        parsed.saw("smoke.fs.pair.late_lookup_s", f"{other}->{node}", seconds, "s", "e")
+    outcomes = {v.subject: v.outcome for v in judge.judge(run, local, parsed).verdicts if "late_lookup" in v.gate}
+    assert outcomes == {"n0": Outcome.PASS, "n1": Outcome.WARN, "n1->n0": Outcome.PASS, "n0->n1": Outcome.WARN}
 
 
 def test_there_are_eighty_drills_over_all_six_questions():

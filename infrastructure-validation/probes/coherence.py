@@ -10,19 +10,34 @@ A fact's subject is the ordered pair, writer->reader. Does not prove: what happe
 Run: srun --label --ntasks-per-node=1 python3 coherence.py STEP FOLDER NODE,… USABLE,… ROUND,…
 """
 
+import errno
 import fcntl
 import os
 import sys
-import time
 from pathlib import Path
 
 from facts import Facts
 from faults import take_room
+from shared_files import CACHED_S, SOON_S, caches, is_gone, is_there, mounted, put, text_of, wait_for, wait_until
 
-PATIENCE_S = 5.0  # NFS attribute caches hold 3 s by default
-POLL_S = 0.02
+LOCKS_S = 30.0  # a step may start so much later on a partner, and locks are tried and held in one step
 REFUSED = "smoke.fs.pair.lock_refused"
+NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)  # Lustre without -o flock; NFS without a lock daemon
 FIRST, MORE, OLD, NEW = "first\n", "more\n", "old\n", "new\n"
+NOT_YET, HELD, OVER, NO_LOCK, TRIED = (
+    "not yet\n",
+    "held\n",
+    "over\n",
+    "no lock: ",
+    "tried\n",
+)  # said by a node about its lock
+# what is looked at after the change: the file, whether the change is seen there, and how long that may take
+CHANGES = {
+    "append": ("data", lambda path: text_of(path) == FIRST + MORE, SOON_S),
+    "rename": ("swap", lambda path: text_of(path) == NEW, SOON_S),
+    "unlink": ("gone", is_gone, CACHED_S),
+    "late": ("late", lambda path: text_of(path) == NEW, CACHED_S),
+}
 
 
 class Circle:
@@ -52,17 +67,19 @@ class Circle:
 
 
 def write_step(circle):
-    kind = mount_type(circle.folder)
-    if kind is None:
+    mount = mounted(circle.folder)
+    if mount is None:
         circle.facts.unknown("smoke.fs.type", "text", f"{circle.folder} is below no mount")
     else:
-        circle.facts.saw("smoke.fs.type", kind, "text")
+        circle.facts.saw("smoke.fs.type", mount[0], "text")
     error = "none"
     data = circle.file(circle.me, "data")
     try:
         put(data, FIRST)
         put(circle.file(circle.me, "swap"), OLD)
         put(circle.file(circle.me, "gone"), OLD)
+        put(circle.file(circle.me, "held"), NOT_YET)
+        put(circle.file(circle.me, "tried"), NOT_YET)
         status = data.stat()
         put(circle.file(circle.me, "stat"), f"{status.st_size} {status.st_mtime_ns}")
     except OSError as failure:
@@ -118,17 +135,16 @@ def see_step(circle):
             circle.facts.unknown(
                 f"smoke.fs.pair.{quantity}", unit, f"no file of {writer} is seen here", circle.incoming(writer)
             )
-    late = wait_for(circle.files(writers, "late"), NEW)  # first: it is timed, and all are waited for together
-    appended = wait_for(circle.files(writers, "data"), FIRST + MORE)
-    renamed = wait_for(circle.files(writers, "swap"), NEW)
-    gone = wait_until(circle.files(writers, "gone"), lambda path, _: is_gone(path))
-    for writer in writers:
-        pair = circle.incoming(writer)
-        circle.facts.saw("smoke.fs.pair.append", appended[writer][1] == FIRST + MORE, "flag", pair)
-        circle.facts.saw("smoke.fs.pair.rename", renamed[writer][1] == NEW, "flag", pair)
-        circle.facts.saw("smoke.fs.pair.unlink", gone[writer][1], "flag", pair)
-        # a file that never came is reported with the time it was waited for
-        circle.facts.saw("smoke.fs.pair.late_lookup_s", round(late[writer][0], 3), "s", pair)
+    files = {(case, writer): circle.file(writer, CHANGES[case][0]) for case in CHANGES for writer in writers}
+    waited = wait_until(files, lambda path, key: CHANGES[key[0]][1](path), lambda key: CHANGES[key[0]][2])
+    mount = caches(circle.folder)
+    for (case, writer), (seconds, came) in waited.items():
+        pair, remark = circle.incoming(writer), f"after {seconds:.1f} s; {mount}" if seconds > 1 else None
+        if case == "late":  # one that never came is reported with the time it was waited for
+            remark = mount if came else f"still not there after {CACHED_S:.0f} s; {mount}"
+            circle.facts.saw("smoke.fs.pair.late_lookup_s", round(seconds, 3), "s", pair, remark)
+        else:
+            circle.facts.saw(f"smoke.fs.pair.{case}", came, "flag", pair, remark)
 
 
 def attributes(circle, writer, told):
@@ -141,25 +157,6 @@ def attributes(circle, writer, told):
         circle.facts.unknown(quantity, "flag", str(failure), pair)
     else:
         circle.facts.saw(quantity, here.st_size == size and abs(here.st_mtime_ns - mtime_ns) < 1e6, "flag", pair)
-
-
-def is_there(path):
-    """Path.exists raises on a stale handle, which must not end the answers about other nodes' files."""
-    try:
-        path.stat()
-    except OSError:
-        return False
-    return True
-
-
-def is_gone(path):
-    try:
-        path.stat()
-    except FileNotFoundError:
-        return True
-    except OSError:  # a stale handle: the name still leads somewhere
-        return False
-    return False
 
 
 def exclusive(circle, pair):
@@ -175,28 +172,40 @@ def exclusive(circle, pair):
 
 
 def locks(circle):
-    """Hold a lock, try the writers', keep the own one until the readers have tried it."""
+    """Hold a lock, try the writers', keep the own one until the readers have tried it. Nobody waits for a partner that is not seen."""
+    writers = [node for node in circle.running(circle.writers) if is_there(circle.file(node, "held"))]
+    readers = [node for node in circle.running(circle.readers) if is_there(circle.file(node, "tried"))]
     with circle.file(circle.me, "lock").open("w") as own:
-        fcntl.flock(own, fcntl.LOCK_EX)
-        put(circle.file(circle.me, "held"), NEW)
-
-        def tried(held, writer):  # as soon as it is held: who waited for a slower writer first would come after its end
-            if not is_there(held):
-                return False
-            try_lock(circle, writer, held)
-            return True
-
-        waited = wait_until(circle.files(circle.running(circle.writers), "held"), tried)
-        for writer, (_, came) in waited.items():
-            if not came:
+        put(circle.file(circle.me, "held"), take_lock(own))
+        # tried as soon as it is held: who waited for a slower writer first would come after its end
+        waited = wait_until(circle.files(writers, "held"), lambda held, node: try_lock(circle, node, held), LOCKS_S)
+        for writer in circle.running(circle.writers):
+            if not waited.get(writer, (0, False))[1]:
                 circle.facts.unknown(REFUSED, "flag", f"{writer} is not seen to hold a lock", circle.incoming(writer))
-        put(circle.file(circle.me, "tried"), NEW)
-        wait_for(circle.files(circle.running(circle.readers), "tried"))
-        circle.file(circle.me, "held").unlink()
+        put(circle.file(circle.me, "tried"), TRIED)
+        wait_for(circle.files(readers, "tried"), TRIED, LOCKS_S)
+        put(circle.file(circle.me, "held"), OVER)
+
+
+def take_lock(stream):
+    """What this node says about its lock."""
+    try:
+        fcntl.flock(stream, fcntl.LOCK_EX)
+    except OSError as failure:
+        if failure.errno in NO_LOCKS:
+            return NO_LOCK + os.strerror(failure.errno)
+        raise
+    return HELD
 
 
 def try_lock(circle, writer, held):
-    quantity, pair = REFUSED, circle.incoming(writer)
+    """Whether the writer has said anything about its lock; then the fact is written."""
+    quantity, pair, said = REFUSED, circle.incoming(writer), text_of(held)
+    if said is None or not said.startswith((HELD, OVER, NO_LOCK)):
+        return False
+    if said.startswith(NO_LOCK):
+        circle.facts.saw(quantity, False, "flag", pair, f"{writer}: {said}")
+        return True
     try:
         with circle.file(writer, "lock").open("r+") as theirs:
             fcntl.flock(theirs, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -205,60 +214,11 @@ def try_lock(circle, writer, held):
     except OSError as failure:
         circle.facts.unknown(quantity, "flag", failure.strerror or str(failure), pair)
     else:
-        if is_there(held):
+        if text_of(held) == HELD:
             circle.facts.saw(quantity, False, "flag", pair)
         else:
             circle.facts.unknown(quantity, "flag", f"{writer} had let go of its lock", pair)
-
-
-def mount_type(folder):
-    """Type of the mounted filesystem that holds `folder`: of the longest mount point above it, the last one mounted. Or None."""
-    best = ("", None)
-    for line in Path("/proc/mounts").read_text().splitlines():
-        _, point, kind = line.split()[:3]
-        point = point.encode().decode("unicode_escape")
-        if len(point) >= len(best[0]) and (point == "/" or folder == Path(point) or Path(point) in folder.parents):
-            best = (point, kind)
-    return best[1]
-
-
-def put(path, text):
-    with path.open("w") as stream:
-        stream.write(text)
-        stream.flush()
-        os.fsync(stream.fileno())
-
-
-def wait_for(paths, text=None):
-    """{node: (seconds it took, last text read)}: until each file is there and holds `text` (None: anything)."""
-    found = dict.fromkeys(paths)
-
-    def there(path, node):
-        try:
-            found[node] = path.read_text()
-        except (OSError, UnicodeDecodeError):
-            return False
-        return text is None or found[node] == text
-
-    waited = wait_until(paths, there)
-    return {node: (waited[node][0], found[node]) for node in paths}
-
-
-def wait_until(paths, condition):
-    """{node: (seconds it took, whether it came to hold)}. All are waited for together, PATIENCE_S in all: one node that nobody
-    sees must not cost each of its partners that time anew."""
-    begun, waited, left = time.monotonic(), {}, dict(paths)
-    while left:
-        late = time.monotonic() - begun > PATIENCE_S
-        for node in [node for node, path in left.items() if condition(path, node)]:
-            waited[node] = (time.monotonic() - begun, True)
-            del left[node]
-        if late:
-            waited.update(dict.fromkeys(left, (time.monotonic() - begun, False)))
-            break
-        if left:
-            time.sleep(POLL_S)
-    return waited
+    return True
 
 
 STEPS = {"write": write_step, "read": read_step, "change": change_step, "see": see_step}

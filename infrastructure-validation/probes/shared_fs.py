@@ -2,43 +2,42 @@
 """Is this folder one folder on all nodes? Asked from the nodes and from the submit host, where results are read.
 
 Steps, each a job step or a call on the submit host, so that each is a barrier for the next:
-  look DIR            (nodes)        the reference file is not there yet, and this node has looked: a cached "no" must go away
-  reference DIR TOKEN (submit host)  write the reference file
-  node DIR TOKEN      (nodes)        read the reference file; write one of this node's own
+  look DIR            (nodes)        look for the file `late`, which is not there yet: a cached "no" must go away later
+  reference DIR TOKEN (submit host)  write the files `reference`, which nobody has looked for, and `late`
+  node DIR TOKEN      (nodes)        read `reference`, then wait for `late`; write a file of this node's own
   check DIR TOKEN NODE[,NODE…] (submit host)  read every node's file
 Does not prove: throughput, locking, coherence of a file that changes.
 """
 
-import os
 import sys
-import time
 from pathlib import Path
 
 from facts import Facts
 from faults import take_room
-
-PATIENCE_S = 5.0  # NFS attribute caches hold 3 s by default; a file that takes longer is reported with this lower bound
-POLL_S = 0.02
+from shared_files import CACHED_S, SOON_S, caches, is_there, put, text_of, wait_for, wait_until
 
 
 def look(facts, folder):
-    facts.saw("smoke.fs.looked", not (folder / "reference").exists(), "flag")
+    facts.saw("smoke.fs.looked", not is_there(folder / "late"), "flag")
 
 
 def reference(facts, folder, token):
-    write(folder / "reference", token)
+    put(folder / "reference", token)
+    put(folder / "late", token)
     facts.saw("smoke.fs.reference_written", True, "flag", "job")
 
 
 def node(facts, folder, token):
-    seconds, text = wait_for(folder / "reference")
-    facts.saw("smoke.fs.read_reference", text == token, "flag")
-    if text is None:
-        facts.unknown("smoke.fs.late_lookup_s", "s", f"{folder / 'reference'} was not there after {PATIENCE_S:.0f} s")
+    shared = wait_for({"reference": folder / "reference"}, token)["reference"][1] == token
+    facts.saw("smoke.fs.read_reference", shared, "flag")
+    if shared:
+        seconds, text = wait_for({"late": folder / "late"}, token, CACHED_S)["late"]
+        came = "" if text == token else f"still not there after {CACHED_S:.0f} s; "
+        facts.saw("smoke.fs.late_lookup_s", round(seconds, 3), "s", remark=came + caches(folder))
     else:
-        facts.saw("smoke.fs.late_lookup_s", round(seconds, 3), "s")
+        facts.unknown("smoke.fs.late_lookup_s", "s", f"{folder / 'reference'} was not there after {SOON_S:.0f} s")
     try:
-        write(folder / f"{facts.at}.node", f"{token} {facts.at}")
+        put(folder / f"{facts.at}.node", f"{token} {facts.at}")
     except OSError as error:
         facts.unknown("smoke.fs.wrote", "flag", f"{folder}: {error.strerror}")
     else:
@@ -46,29 +45,10 @@ def node(facts, folder, token):
 
 
 def check(facts, folder, token, nodes):
-    for name in nodes.split(","):
-        text = wait_for(folder / f"{name}.node")[1]
-        facts.saw("smoke.fs.seen_by_reference", text == f"{token} {name}", "flag", name)
-
-
-def write(path, text):
-    with path.open("w") as stream:
-        stream.write(text)
-        stream.flush()
-        os.fsync(stream.fileno())
-
-
-def wait_for(path):
-    """(seconds it took, text), text None when it did not come in PATIENCE_S."""
-    begun = time.monotonic()
-    while True:
-        waited = time.monotonic() - begun
-        try:
-            return waited, path.read_text()
-        except OSError:
-            if waited > PATIENCE_S:
-                return waited, None
-            time.sleep(POLL_S)
+    files = {name: folder / f"{name}.node" for name in nodes.split(",")}
+    waited = wait_until(files, lambda path, name: text_of(path) == f"{token} {name}", SOON_S)
+    for name, (_, came) in waited.items():
+        facts.saw("smoke.fs.seen_by_reference", came, "flag", name)
 
 
 STEPS = {"look": (look, 1), "reference": (reference, 2), "node": (node, 2), "check": (check, 3)}

@@ -62,7 +62,7 @@ look_at_folder() {
   local folder=$raw/shared_fs token part
   token=$(tr -d - </proc/sys/kernel/random/uuid)
   mkdir "$folder"
-  ! drilled looked-late || : >"$folder/reference"
+  ! drilled looked-late || : >"$folder/late"
   step fs-look 1 python3 "$probes/shared_fs.py" look "$folder"
   python3 "$probes/shared_fs.py" reference "$folder" "$token" >"$raw/fs-reference.jsonl"
   step fs-node 1 python3 "$probes/shared_fs.py" node "$folder" "$token"

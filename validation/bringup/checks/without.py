@@ -94,8 +94,8 @@ WITHOUT: tuple[Without, ...] = (
         "test_smoke.py",
     ),
     Without(
-        ("smoke.fs.late_lookup",),
-        "no filesystem here is that late and still comes: smoke.fs.pair.late_lookup has the drill",
+        ("smoke.fs.late_lookup", "smoke.fs.pair.late_lookup"),
+        "no filesystem here is that late and still comes; stale-lookups, where names never come, warns of both beside its failures",
         "test_drill_campaign.py",
     ),
     Without(
