@@ -3,7 +3,7 @@
 # is there. On other systems it installs nothing, and says what is not there.
 set -euo pipefail
 
-PACKAGES=(slurmctld slurmd slurm-client munge iproute2 nftables util-linux python3-venv shellcheck faketime)
+PACKAGES=(slurmctld slurmd slurm-client munge iproute2 nftables util-linux python3-venv shellcheck faketime bindfs)
 COMMANDS=(slurmctld slurmd sinfo munged ip nft unshare flock shellcheck faketime) # what they bring, where there is no dpkg
 DAEMONS=(slurmctld slurmd munge)
 POLICY=/usr/sbin/policy-rc.d

@@ -172,7 +172,7 @@ def exclusive(circle, pair):
 
 
 def locks(circle):
-    """Hold a lock, try the writers', keep the own one until the readers have tried it. Nobody waits for a partner that is not seen."""
+    """Hold a lock, try the writers', keep the own one until the readers have tried it. Nobody waits for an unseen partner."""
     writers = [node for node in circle.running(circle.writers) if is_there(circle.file(node, "held"))]
     readers = [node for node in circle.running(circle.readers) if is_there(circle.file(node, "tried"))]
     with circle.file(circle.me, "lock").open("w") as own:
