@@ -16,10 +16,10 @@ def read(*names: str, debug: str | None = "INFO") -> dict[str, object]:
 @pytest.mark.parametrize(
     ("log", "transport", "nics", "gdr", "nvls"),
     [
-        ("log-ib-gdr.log", "IB", 8, 1.0, True),
-        ("log-ib.log", "IB", 8, 0.0, True),
-        ("log-socket.log", "Socket", 0, 0.0, False),
-        ("log-efa.log", "AWS Libfabric", 32, 1.0, True),
+        ("log-ib-gdr.log", "rdma-verbs", 8, 1.0, True),
+        ("log-ib.log", "rdma-verbs", 8, 0.0, True),
+        ("log-socket.log", "sockets", 0, 0.0, False),
+        ("log-efa.log", "efa", 32, 1.0, True),
     ],
 )
 def test_what_carries_the_bytes_between_hosts_is_read(log, transport, nics, gdr, nvls):
@@ -42,7 +42,7 @@ def test_inside_one_host_there_are_no_channels_to_judge_between_hosts():
 
 def test_one_rank_on_sockets_among_ranks_on_infiniband_is_seen():
     seen = read("log-ib-gdr.log", "log-socket.log")
-    assert seen["nccl.transport"] == "IB+Socket"
+    assert seen["nccl.transport"] == "rdma-verbs+sockets"
     assert seen["nccl.gdr"] == 0.5
     assert seen["nccl.nvls"] is False
 
@@ -75,20 +75,129 @@ def test_a_rank_whose_log_is_missing_leaves_everything_unknown():
     assert {one.value for one in parsed.observations} == {None}
     assert {one.why for one in parsed.observations} == {"1 of 2 ranks left a log in raw/nccl-2"}
     alone = nccl_log.parse({"a.log": files["a.log"]}, "raw/nccl-2", "2-nodes", "INFO", ranks=1)
-    assert alone.observations[0].value == "IB"
+    assert (alone.observations[0].value, alone.observations[0].why) == ("rdma-verbs", "IB")
 
 
 def bypassed(transport: str | None, active: list[str]) -> object:
     parsed = Parsed()
     parsed.saw("nccl.transport", "2-nodes", transport, "text", "e", None if transport else "unknown")
     parsed.saw("nccl.rdma.active", "2-nodes", active, "text", "e")
+    return bypassed_of(parsed)
+
+
+def bypassed_of(parsed: Parsed) -> object:
     return next(one.value for one in add_derived(parsed).observations if one.quantity == "nccl.rdma.bypassed")
 
 
 def test_a_socket_beside_an_rdma_device_is_a_bypass():
-    assert bypassed("Socket", ["n0: mlx5_0"]) is True
-    assert bypassed("IB+Socket", ["n0: mlx5_0"]) is True
+    assert bypassed("sockets", ["n0: mlx5_0"]) is True
+    assert bypassed("rdma-verbs+sockets", ["n0: mlx5_0"]) is True
     assert bypassed("tcp:eth0", ["n0: mlx5_0"]) is True
-    assert bypassed("IB", ["n0: mlx5_0"]) is False
-    assert bypassed("Socket", []) is False
+    assert bypassed("rdma-verbs", ["n0: mlx5_0"]) is False
+    assert bypassed("nvlink", ["n0: mlx5_0"]) is False
+    assert bypassed("sockets", []) is False
     assert bypassed(None, ["n0: mlx5_0"]) is None
+
+
+@pytest.mark.parametrize(
+    ("network", "family"),
+    [
+        *((name, "rdma-verbs") for name in ("IB", "IBext", "IBext_v8", "IBext_v9", "IBext_v10", "IBext_v11")),
+        *((name, "rdma-verbs") for name in ("NCCL RDMA Plugin", "NCCL RDMA Plugin v8", "NCCL RDMA Plugin v11", "UCX")),
+        *((name, "efa") for name in ("AWS Libfabric", "Libfabric", "OFI")),
+        *((name, "gcp") for name in ("gIB", "FasTrak", "GPUDirectTCPX_v7", "GPUDirectTCPX")),
+        *((name, "sockets") for name in ("Socket", "FastSocket")),
+        ("Mesh", "Mesh"),
+        ("IBM", "IBM"),
+    ],
+)
+def test_plugins_are_known_by_what_carries_the_bytes(network, family):
+    text = f"node00:606:642 [6] NCCL INFO Using network {network}\n"
+    parsed = nccl_log.parse({"a.log": text}, "raw/nccl-2", "2-nodes")
+    seen = next(one for one in parsed.observations if one.quantity == "nccl.transport")
+    assert (seen.value, seen.why) == (family, network)
+
+
+HPCX = """node00:300:310 [3] NCCL INFO NET/Plugin: Loaded net plugin NCCL RDMA Plugin v10 (v10)
+node00:300:310 [3] NCCL INFO NET/IB : Using [0]mlx5_0:1/IB/SHARP [1]mlx5_1:1/IB/SHARP [2]mlx5_4:1/IB/SHARP [RO]; OOB ib0:10.0.0.1<0>
+node00:300:310 [3] NCCL INFO Using network IBext_v10
+node00:300:310 [3] NCCL INFO NET/IBext_v10 : GPU Direct RDMA Enabled for HCA 0 'mlx5_0'
+node00:300:310 [3] NCCL INFO Channel 00/0 : 11[3] -> 3[3] [receive] via NET/IBext_v10/3/GDRDMA
+node00:300:310 [3] NCCL INFO Channel 01/0 : 3[3] -> 11[3] [send] via NET/IBext_v10/3(2)/GDRDMA/Shared
+"""
+EFA = """node00:6831:6840 [0] NCCL INFO NET/Plugin: Loaded net plugin Libfabric (v10)
+node00:6831:6840 [0] NCCL INFO NET/OFI Selected Provider is efa (found 16 nics)
+node00:6831:6840 [0] NCCL INFO NET/OFI Skipping NCCL_PROTO checks on P5en + RDMA
+node00:6831:6840 [0] NCCL INFO Using network Libfabric
+node00:6831:6840 [0] NCCL INFO Channel 00/0 : 8[0] -> 0[0] [receive] via NET/Libfabric/0/GDRDMA
+node00:6831:6840 [0] NCCL INFO Channel 01/0 : 0[0] -> 8[0] [send] via NET/Libfabric/0/GDRDMA/Shared
+"""
+GIB = """node00:606:642 [6] NCCL INFO NET/gIB : Initializing gIB v1.0.5
+node00:606:642 [6] NCCL INFO Using network gIB
+node00:606:642 [6] NCCL INFO NET/gIB : GPU Direct RDMA Enabled for HCA 0 'mlx5_0'
+node00:606:642 [6] NCCL INFO NET/gIB : GPU Direct RDMA Enabled for HCA 1 'mlx5_1'
+node00:606:642 [6] NCCL INFO Channel 00/0 : 14[6] -> 6[6] [receive] via NET/gIB/1/GDRDMA
+"""
+GRACE = """node00:77:90 [0] NCCL INFO Using network IB
+node00:77:90 [0] NCCL INFO NET/IB : GPU Direct RDMA Enabled for HCA 0 'mlx5_0+mlx5_1'
+node00:77:90 [0] NCCL INFO Channel 00/0 : 4[0] -> 0[0] [receive] via NET/IB/0/GDRDMA(PCI)
+node00:77:90 [0] NCCL INFO Channel 01/0 : 0[0] -> 4[0] [send] via NET/IB/0/GDRDMA(PCI)/Shared
+"""
+FAST_SOCKET = """node00:14492:14605 [0] NCCL INFO NET/FastSocket : Using [0]eth0:10.0.0.6<0> [1]eth1:10.0.1.4<0>
+node00:14492:14605 [0] NCCL INFO Using network FastSocket
+node00:14492:14605 [0] NCCL INFO NET/FastSocket : GPU Direct RDMA Disabled for HCA 0 'eth0'
+node00:14492:14605 [0] NCCL INFO Channel 00/0 : 8[0] -> 0[0] [receive] via NET/FastSocket/0
+"""
+
+
+@pytest.mark.parametrize(
+    ("log", "transport", "nics", "gdr"),
+    [
+        (HPCX, "rdma-verbs", 3, 1.0),
+        (EFA, "efa", 16, 1.0),
+        (GIB, "gcp", 2, 1.0),
+        (GRACE, "rdma-verbs", 2, 1.0),
+        (FAST_SOCKET, "sockets", 0, 0.0),
+        (
+            HPCX.replace("IBext_v10", "Socket").replace("/GDRDMA", ""),
+            "sockets",
+            0,
+            0.0,
+        ),  # NCCL_NET=Socket: NICs that are not used
+    ],
+)
+def test_logs_of_other_fabrics_give_transport_nics_and_gpudirect(log, transport, nics, gdr):
+    parsed = nccl_log.parse({"a.log": log}, "raw/nccl-2", "2-nodes")
+    seen = {one.quantity: one.value for one in parsed.observations}
+    assert (seen["nccl.transport"], seen["nccl.nics"], seen["nccl.gdr"]) == (transport, nics, gdr)
+
+
+MNNVL = """node00:900:950 [0] NCCL INFO MNNVL busId 0x1801000 fabric UUID 814d.b5b7 cliqueId 0x7ffe state 3 healthMask 0x0
+node00:900:950 [0] NCCL INFO NET/Socket : Using [0]eth0:10.0.0.1<0>
+node00:900:950 [0] NCCL INFO Using network Socket
+node00:900:950 [0] NCCL INFO NET/Socket : GPU Direct RDMA Disabled for HCA 0 'eth0'
+node00:900:950 [0] NCCL INFO MNNVL 1 cliqueId 7ffe cliqueSize 8 cliqueRank 0 nvlDomainSize 8
+node00:900:950 [0] NCCL INFO comm 0x55d0c0 rank 0 nRanks 8 nNodes 1 localRanks 8 localRank 0 MNNVL 1
+node00:900:950 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/MNNVL
+node00:900:950 [0] NCCL INFO Channel 01/0 : 0[0] -> 7[3] via P2P/MNNVL
+"""
+
+
+def test_one_nvlink_domain_over_several_hosts_is_no_socket_and_no_bypass():
+    parsed = nccl_log.parse({"a.log": MNNVL}, "raw/nccl-2", "2-nodes")
+    seen = {one.quantity: one for one in parsed.observations}
+    assert seen["nccl.transport"].value == "nvlink"
+    assert "Socket" in str(seen["nccl.transport"].why)
+    assert (seen["nccl.gdr"].value, seen["nccl.nics"].value) == (None, None)
+    assert "NVLink" in str(seen["nccl.gdr"].why)
+    parsed.saw("nccl.rdma.active", "2-nodes", ["n0: mlx5_0"], "text", "e")
+    assert bypassed_of(parsed) is False
+
+
+def test_two_nvlink_domains_that_meet_over_sockets_are_a_bypass():
+    text = MNNVL.replace("nNodes 1", "nNodes 2")
+    text += "node00:900:950 [0] NCCL INFO Channel 02/0 : 0[0] -> 8[0] [send] via NET/Socket/0\n"
+    parsed = nccl_log.parse({"a.log": text}, "raw/nccl-4", "4-nodes")
+    assert parsed.observations[0].value == "sockets"
+    parsed.saw("nccl.rdma.active", "4-nodes", ["n0: mlx5_0"], "text", "e")
+    assert bypassed_of(parsed) is True

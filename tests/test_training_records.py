@@ -151,6 +151,9 @@ def under_nccl(results: Path, *networks: str) -> Path:
     ("networks", "outcome", "says"),
     [
         (("IB", "IB"), Outcome.PASS, "IB"),
+        (("IBext_v10", "IBext_v10"), Outcome.PASS, "IBext_v10"),  # HPC-X
+        (("Libfabric", "Libfabric"), Outcome.PASS, "Libfabric"),  # EFA
+        (("FastSocket", "FastSocket"), Outcome.FAIL, "FastSocket"),
         (("Socket", "Socket"), Outcome.FAIL, "Socket"),
         (("IB", "Socket"), Outcome.FAIL, "IB+Socket"),
         (("IB",), Outcome.INCOMPLETE, "1 of 2 nodes left a log of NCCL"),

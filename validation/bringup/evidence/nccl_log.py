@@ -7,11 +7,27 @@ from collections.abc import Mapping
 
 from bringup.evidence.parsed import Parsed
 
+# What NCCL's "Using network" line names, by what carries it. Spellings of NCCL itself, of HPC-X (nccl-rdma-sharp-plugins), of
+# aws-ofi-nccl (AWS Libfabric up to 1.11) and of Google's plugins. A plugin that is not listed is a family of its own, by its name.
+FAMILIES = {
+    "rdma-verbs": re.compile(r"IB|IBext(_v\d+)?|NCCL RDMA Plugin( v\d+)?|UCX([-_]\w+)?"),
+    "efa": re.compile(r"(AWS )?Libfabric|OFI"),
+    "gcp": re.compile(r"gIB|FasTrak|GPUDirectTCPX\w*"),
+    "sockets": re.compile(r"Socket|FastSocket|tcp\w*", re.IGNORECASE),
+}
+NVLINK = "nvlink"  # one NVLink domain over several hosts (MNNVL): no network is used, whichever was assigned
 _NETWORK = re.compile(r"Using network (\S.*?)\s*$", re.MULTILINE)
 _NICS = re.compile(r"NET/(?:IB|IBext\w*) : Using (.*)")  # [0]mlx5_0:1/IB [1]mlx5_1:1/RoCE [RO]; OOB eth0:10.0.0.1<0>
 _NIC = re.compile(r"\[\d+\]([^\s/]+)/(?:IB|RoCE)")
+_HCA = re.compile(
+    r"NET/(\S.*?) : GPU Direct RDMA (?:Enabled|Disabled) for HCA \d+ '([^']+)'"
+)  # any plugin; NICs in one: a+b
 _OFI = re.compile(r"NET/OFI .*found (\d+) nics", re.IGNORECASE)
 _CHANNEL = re.compile(r"Channel \d+(?:/\d+)? : \d+\[\w+\] -> \d+\[\w+\](?: \[\w+\])? via (.+?)\s*$", re.MULTILINE)
+_GDR = re.compile(r"/GDRDMA(\(PCI\))?(/|$)")
+_DOMAINS = re.compile(
+    r"nRanks \d+ nNodes (\d+) localRanks \d+ localRank \d+ MNNVL 1"
+)  # hosts in one NVLink domain are one "node"
 _NVLS_CHANNELS = re.compile(r"(\d+) nvls channels")
 _NVLS = re.compile(r"NVLS multicast support is (not )?available")
 _COMPLETE = re.compile(r"comm \S+ rank (\d+) nranks (\d+) .*Init COMPLETE")
@@ -60,8 +76,16 @@ def _evidence(files: Mapping[str, str], folder: str, wanted: str) -> str:
 def _network(parsed: Parsed, files: Mapping[str, str], text: str, folder: str, subject: str) -> None:
     silent = sorted(name for name, words in files.items() if not _NETWORK.search(words))
     networks = sorted(set(_NETWORK.findall(text)))
+    used = {_carrier(words, name) for words in files.values() for name in _NETWORK.findall(words)}
     if networks and not silent:
-        parsed.saw("nccl.transport", subject, "+".join(networks), "text", _evidence(files, folder, "Using network"))
+        parsed.saw(
+            "nccl.transport",
+            subject,
+            "+".join(sorted(used)),
+            "text",
+            _evidence(files, folder, "Using network"),
+            "+".join(networks) + (", and every channel over NVLink (P2P/MNNVL)" if used == {NVLINK} else ""),
+        )
     else:
         parsed.saw(
             "nccl.transport",
@@ -71,14 +95,39 @@ def _network(parsed: Parsed, files: Mapping[str, str], text: str, folder: str, s
             folder,
             f"{len(silent)} of {len(files)} ranks wrote no 'Using network' line, {silent[0]} for one",
         )
-    nics = [len(set(_NIC.findall(match[1]))) for words in files.values() for match in _NICS.finditer(words)]
-    nics += [int(match[1]) for words in files.values() for match in _OFI.finditer(words)]
-    if nics:  # health: the host with the fewest
-        parsed.saw("nccl.nics", subject, min(nics), "count", _evidence(files, folder, "NET/"))
-    elif networks == ["Socket"]:
+    nics = [number for words in files.values() for number in _nics(words)]
+    if used == {NVLINK}:
+        parsed.saw(
+            "nccl.nics", subject, None, "count", folder, "no NIC is used: every channel is over NVLink (P2P/MNNVL)"
+        )
+    elif used == {"sockets"}:
         parsed.saw("nccl.nics", subject, 0, "count", _evidence(files, folder, "Using network"), "sockets only")
+    elif nics:  # health: the host with the fewest
+        parsed.saw("nccl.nics", subject, min(nics), "count", _evidence(files, folder, "NET/"))
     else:
         parsed.saw("nccl.nics", subject, None, "count", folder, "the log names no NIC")
+
+
+def family(network: str) -> str:
+    """IBext_v10 -> rdma-verbs."""
+    return next((name for name, spelling in FAMILIES.items() if spelling.fullmatch(network)), network)
+
+
+def _carrier(words: str, network: str) -> str:
+    """What carries the bytes of one rank. In one NVLink domain a network is assigned as well, and not used."""
+    ways = [match[1] for match in _CHANNEL.finditer(words)]
+    domains = [int(match[1]) for match in _DOMAINS.finditer(words)]
+    inside = any(way.startswith("P2P/MNNVL") for way in ways) and not any(way.startswith("NET/") for way in ways)
+    return NVLINK if inside and max(domains, default=1) == 1 else family(network)
+
+
+def _nics(words: str) -> list[int]:
+    """NICs of one rank's host, as often as its log counts them. The line that every plugin's NICs have is asked last: it shows
+    groups of NICs where a plugin makes one of several, and names the interfaces of sockets too, which are no NICs here."""
+    found = [len(set(_NIC.findall(match[1]))) for match in _NICS.finditer(words)]
+    found += [int(match[1]) for match in _OFI.finditer(words)]
+    named = {nic for match in _HCA.finditer(words) if family(match[1]) != "sockets" for nic in match[2].split("+")}
+    return found or ([len(named)] if named else [])
 
 
 def _channels(parsed: Parsed, files: Mapping[str, str], text: str, folder: str, subject: str) -> None:
@@ -87,7 +136,7 @@ def _channels(parsed: Parsed, files: Mapping[str, str], text: str, folder: str, 
     outside = [way for way in ways if way.startswith("NET/")]
     inside = sorted({"/".join(way.split("/")[:2]) for way in ways if not way.startswith("NET/")})
     if outside:
-        direct = sum(way.endswith("/GDRDMA") or "/GDRDMA/" in way for way in outside)
+        direct = sum(_GDR.search(way) is not None for way in outside)
         parsed.saw(
             "nccl.gdr",
             subject,
@@ -97,7 +146,12 @@ def _channels(parsed: Parsed, files: Mapping[str, str], text: str, folder: str, 
             f"{direct} of {len(outside)} channels between hosts",
         )
     else:
-        parsed.saw("nccl.gdr", subject, None, "share", folder, "the log shows no channel between hosts")
+        why = (
+            "no channel between hosts leaves NVLink (P2P/MNNVL)"
+            if "P2P/MNNVL" in inside
+            else "the log shows no channel between hosts"
+        )
+        parsed.saw("nccl.gdr", subject, None, "share", folder, why)
     if inside:
         parsed.saw("nccl.intranode", subject, "+".join(inside), "text", _evidence(files, folder, f"via {inside[0]}"))
     else:

@@ -29,8 +29,8 @@ def _bypassed(found: Parsed, seen: Seen) -> None:
             why = "which network was used is not known" + (f": {used.why}" if used is not None else "")
             found.saw("nccl.rdma.bypassed", one.subject, None, "flag", one.evidence, why)
         else:
-            socket = any(word == "Socket" or word.startswith("tcp:") for word in str(used.value).split("+"))
-            remark = f"{'; '.join(one.value) or 'no RDMA device is active'}; used {used.value}"
+            socket = any(word == "sockets" or word.startswith("tcp:") for word in str(used.value).split("+"))
+            remark = f"{'; '.join(one.value) or 'no RDMA device is active'}; used {used.why or used.value}"
             found.saw("nccl.rdma.bypassed", one.subject, socket and bool(one.value), "flag", one.evidence, remark)
 
 
