@@ -52,7 +52,7 @@ lint: setup ## ruff (format and check), mypy --strict, import arrows, shellcheck
 unit: setup ## the tests that need no cluster
 	$(PY) -m pytest tests -m 'not cluster'
 
-generated: venv ## make anew what is made from catalogues: the tables of docs/06-failure-modes.md
+generated: venv ## everything in docs and schemas that is made from data
 	$(PY) -m bringup.generated
 
 clean: cluster-down ## remove results, logs and caches; .venv stays

@@ -19,7 +19,8 @@ from bringup.formulae import memory, models, traffic
 from bringup.formulae.models import Job, Shape
 from bringup.plan import profile as profiles
 from bringup.plan.profile import Machine, Profile, Sourced
-from bringup.records import Advice, Observation, Outcome, PredictedStrategy, Verdict
+from bringup.records import Advice, Observation, Outcome, PredictedStrategy
+from factory import a_verdict
 from runs_for_tests import FIXTURES
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -347,9 +348,7 @@ def test_measured_bandwidth_is_of_the_size_of_the_message_and_the_same_number_of
 
 def test_bandwidth_among_the_wrong_ranks_is_unknown() -> None:
     need = bandwidth.GATES["nccl.all_reduce.busbw"].needs[0]
-    wrong = Verdict(
-        gate=need, subject="2-nodes", outcome=Outcome.FAIL, observed="1", expected="4", evidence="e", fix="f"
-    )
+    wrong = a_verdict(need, "2-nodes", Outcome.FAIL)
     source = bandwidth.Measured([("run-7", CURVE, [wrong])])
     assert source.bus("all_reduce", 2, 2**30) == f"{need} did not pass on 2-nodes in run-7"
     assert isinstance(source.bus("all_reduce", 1, 2**30), bandwidth.Speed)

@@ -32,7 +32,7 @@ def attempt(
 
 
 def verdict(folder: Path, gate: str, subject: str) -> Verdict:
-    return next(v for v in judge.judge_folder(folder)[1].verdicts if (v.gate, v.subject) == (gate, subject))
+    return next(v for v in judge.judge_folder(folder).verdicts.verdicts if (v.gate, v.subject) == (gate, subject))
 
 
 def test_a_requeued_job_names_its_attempt_before_and_is_named_there(
@@ -49,10 +49,13 @@ def test_a_requeued_job_names_its_attempt_before_and_is_named_there(
     assert read_record(third / "run.json", Run).continues == second.name
     assert read_record(first / "continued.json", Continued).run == second.name
     assert not (third / "continued.json").exists()
-    assert f"continued.json: Slurm requeued the job; it went on in {second.name}" in judge.judge_folder(first)[1].notes
+    assert (
+        f"continued.json: Slurm requeued the job; it went on in {second.name}"
+        in judge.judge_folder(first).verdicts.notes
+    )
     assert (
         f"run.json:continues: Slurm requeued the job; its attempt before is {first.name}"
-        in judge.judge_folder(second)[1].notes
+        in judge.judge_folder(second).verdicts.notes
     )
 
 
@@ -121,7 +124,7 @@ def resumed(folder: Path, step: int, *passed_over: str) -> None:
 def test_a_resumed_run_says_where_it_began_and_what_it_passed_over(tmp_path: Path) -> None:
     folder = run_of("run_ddp_1node", tmp_path)
     resumed(folder, 6, "step-8/__0_0.distcp: 10 bytes, 20 were written")
-    notes = judge.judge_folder(folder)[1].notes
+    notes = judge.judge_folder(folder).verdicts.notes
     assert "metrics.json:resumed: it began after step 6, with a checkpoint of earlier" in notes
     assert (
         "metrics.json:resumed: passed over a damaged checkpoint: step-8/__0_0.distcp: 10 bytes, 20 were written"
@@ -132,7 +135,7 @@ def test_a_resumed_run_says_where_it_began_and_what_it_passed_over(tmp_path: Pat
 def test_without_a_step_after_the_warm_up_a_resumed_run_has_no_speed(tmp_path: Path) -> None:
     folder = run_of("run_ddp_1node", tmp_path)
     resumed(folder, 11)
-    speeds = [one for one in judge.judge_folder(folder)[0].observations if one.quantity == "train.tokens_per_s"]
+    speeds = [one for one in judge.judge_folder(folder).observations if one.quantity == "train.tokens_per_s"]
     assert [one.value for one in speeds] == [None]
     assert "no step is left after the warm-up" in str(speeds[0].why)
 

@@ -144,7 +144,7 @@ def test_one_gpu_that_computes_rightly_passes_and_says_nothing_of_its_rank_among
     folder = scaling(tmp_path)
     (folder / "raw/collectives-1gpu.jsonl").write_text(ALONE)
     (folder / "raw/collectives-1gpu.rc").write_text("0\n")
-    judged = judge.judge_folder(folder)[1].verdicts
+    judged = judge.judge_folder(folder).verdicts.verdicts
     assert {one.gate for one in judged if one.subject == "1-gpu" and one.outcome is Outcome.PASS} == ONE_RANK
     assert {one.outcome for one in judged if one.subject == "n0/rank0"} == {Outcome.INCOMPLETE}
 
@@ -155,7 +155,7 @@ def test_one_gpu_that_computes_wrongly_or_ends_badly_fails(tmp_path):
         ALONE.replace('wrong_values", "value": 0', 'wrong_values", "value": 3')
     )
     (folder / "raw/collectives-1gpu.rc").write_text("134\n")
-    judged = {(one.gate, one.subject): one for one in judge.judge_folder(folder)[1].verdicts}
+    judged = {(one.gate, one.subject): one for one in judge.judge_folder(folder).verdicts.verdicts}
     assert judged["nccl.wrong_values", "1-gpu"].outcome is judged["nccl.step", "1-gpu"].outcome is Outcome.FAIL
 
 
@@ -169,13 +169,15 @@ def test_the_bandwidth_that_nccl_tests_print_for_one_gpu_is_no_point_of_any_curv
         (folder / "raw/all_reduce_perf-1gpu.txt").write_text(
             f"{listed}{columns}\n{rows}# Out of bounds values : 0 OK\n"
         )
-        seen, verdicts = judge.judge_folder(folder)
-        assert {one.subject for one in seen.observations if one.quantity == "nccl.all_reduce.time@1GiB"} == {"1-gpu"}
-        assert curve.curves(seen.observations) == {}
-        assert figures.draw(folder, seen.observations, profile.load("local-cpu")) == []
-        assert not [one for one in seen.observations if one.quantity.startswith("nccl.curve")]
+        judged = judge.judge_folder(folder)
+        assert {one.subject for one in judged.observations if one.quantity == "nccl.all_reduce.time@1GiB"} == {"1-gpu"}
+        assert curve.curves(judged.observations) == {}
+        assert figures.draw(folder, judged.observations, profile.load("local-cpu")) == []
+        assert not [one for one in judged.observations if one.quantity.startswith("nccl.curve")]
         assert (
-            next(one for one in verdicts.verdicts if (one.gate, one.subject) == ("nccl.wrong_values", "1-gpu")).outcome
+            next(
+                one for one in judged.verdicts.verdicts if (one.gate, one.subject) == ("nccl.wrong_values", "1-gpu")
+            ).outcome
             is Outcome.PASS
         )
 
@@ -186,7 +188,7 @@ def test_no_folder_among_the_evidence_is_taken_for_that_of_a_scale_by_mistake(tm
         (folder / "raw" / name).mkdir()
         (folder / "raw" / name / "n0.log").write_text("x")
     (folder / "raw/collectives-0.rc").write_text("0\n")
-    assert {one.quantity for one in judge.judge_folder(folder)[0].observations} == {"run.restarts"}
+    assert {one.quantity for one in judge.judge_folder(folder).observations} == {"run.restarts"}
 
 
 @pytest.mark.parametrize(

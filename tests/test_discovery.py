@@ -354,7 +354,7 @@ def test_a_gate_without_a_drill_is_seen_to_fail_on_evidence(tmp_path, monkeypatc
     if gate == "discovery.gpu.driver":  # the other node runs another one
         path.write_text(path.read_text().replace('gpu.driver", "value": null', 'gpu.driver", "value": "570"', 1))
     everything = profile.load("generic")
-    verdicts = [v for v in judge.judge_folder(folder, everything)[1].verdicts if v.gate == gate]
+    verdicts = [v for v in judge.judge_folder(folder, everything).verdicts.verdicts if v.gate == gate]
     assert outcome in {v.outcome for v in verdicts}
 
 
@@ -374,6 +374,6 @@ def test_every_gate_of_the_discovery_has_a_drill_or_a_negative_test():
 
 
 def test_a_healthy_run_of_the_fixture_has_all_facts_that_the_gates_want(tmp_path, monkeypatch):
-    verdicts = judge.judge_folder(discovery_run(tmp_path, monkeypatch))[1].verdicts
+    verdicts = judge.judge_folder(discovery_run(tmp_path, monkeypatch)).verdicts.verdicts
     assert {v.outcome for v in verdicts} == {Outcome.PASS}
     assert {v.fix.partition("#")[0] for v in verdicts} == {"docs/01-environment.md", "docs/06-failure-modes.md"}

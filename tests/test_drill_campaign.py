@@ -22,6 +22,7 @@ from bringup.plan.drill import Drill
 from bringup.plan.phases import PHASES
 from bringup.records import DrillReport, DrillResult, HealthyRound, Outcome, Verdict, read_record, write_record
 from bringup.run import open as opening
+from factory import a_verdict, judged_of
 from pydantic import ValidationError
 from runs_for_tests import discovery, reseal
 
@@ -42,9 +43,7 @@ DRILL = Drill(
 def verdict(
     gate: str = DRILL.gate, subject: str = "n1", outcome: Outcome = Outcome.FAIL, observed: str = "1"
 ) -> Verdict:
-    return Verdict(
-        gate=gate, subject=subject, outcome=outcome, observed=observed, expected="2", evidence="e", fix="docs/x#y"
-    )
+    return a_verdict(gate, subject, outcome, observed)
 
 
 HEALTHY = [verdict(subject="n0", outcome=Outcome.PASS)]
@@ -316,9 +315,7 @@ def test_a_healthy_round_keeps_the_evidence_of_every_phase(tmp_path, monkeypatch
     monkeypatch.setattr(ground, "PLAYBOOKS", tmp_path / "playbooks")
     monkeypatch.setattr(runs, "attempts", lambda phase, name: [homes[phase.stem]])
     monkeypatch.setattr(perform, "_last_attempt", lambda stem, name: homes[stem])
-    monkeypatch.setattr(
-        judge, "judge_folder", lambda folder: (None, SimpleNamespace(verdicts=[verdict(outcome=Outcome.PASS)]))
-    )
+    monkeypatch.setattr(judge, "judge_folder", lambda folder: judged_of(verdict(outcome=Outcome.PASS)))
     here = SimpleNamespace(bringup=lambda *words, environment, phases: ground.Ended(0, "", ""))
     one = perform.healthy_round(1, stems, here, tmp_path / "kept", name="d")
     assert (one.verdicts, one.false_alarms) == (2, [])
@@ -456,7 +453,7 @@ def test_nothing_but_commands_of_the_login_host_is_made_on_a_real_cluster():
 def test_evidence_that_is_not_as_it_was_when_the_run_was_closed_is_incomplete(tmp_path, monkeypatch, change, says):
     folder = discovery(tmp_path, monkeypatch)
     change(folder)
-    found = next(v for v in judge.judge_folder(folder)[1].verdicts if v.gate == "run.evidence")
+    found = next(v for v in judge.judge_folder(folder).verdicts.verdicts if v.gate == "run.evidence")
     assert found.outcome is Outcome.INCOMPLETE
     assert says in found.observed
 
@@ -475,7 +472,7 @@ def test_a_stamp_of_another_run_or_time_is_said(tmp_path, monkeypatch, stamp, sa
     closing = {"run": stamp["run"] or opened["name"], "utc": stamp["utc"] or opened["opened_at"]}
     facts = folder / "raw/inventory.jsonl"
     facts.write_text(facts.read_text().replace('"end": ', f'{json.dumps(closing)[1:-1]}, "end": '))
-    found = next(v for v in judge.judge_folder(reseal(folder))[1].verdicts if v.gate == "run.evidence")
+    found = next(v for v in judge.judge_folder(reseal(folder)).verdicts.verdicts if v.gate == "run.evidence")
     assert found.outcome is Outcome.INCOMPLETE
     assert says in found.observed
 
@@ -485,6 +482,6 @@ def test_a_run_that_was_closed_without_checksums_says_so(tmp_path, monkeypatch):
     closed = json.loads((folder / "closed.json").read_text())
     del closed["files"]
     (folder / "closed.json").write_text(json.dumps(closed))
-    found = next(v for v in judge.judge_folder(folder)[1].verdicts if v.gate == "run.evidence")
+    found = next(v for v in judge.judge_folder(folder).verdicts.verdicts if v.gate == "run.evidence")
     assert found.outcome is Outcome.INCOMPLETE
     assert "kept no checksums" in str(found.cause)

@@ -81,7 +81,7 @@ def told(folder: Path, name: str, text: str) -> Outcome:
     path.parent.mkdir(exist_ok=True)
     path.write_text(text, errors="surrogatepass")
     try:
-        verdicts = judge.judge_folder(folder)[1]
+        verdicts = judge.judge_folder(folder).verdicts
         run = runs.load(folder)
         assert "\x1b" not in report.screen(folder, run, verdicts)
         assert "<script" not in report.markdown(run, verdicts)
@@ -136,7 +136,7 @@ def test_whatever_a_rank_left_that_did_not_finish_its_training_does_not_pass(bro
 
 
 def not_passed(folder: Path) -> set[tuple[str, str]]:
-    return {(v.gate, v.subject) for v in judge.judge_folder(folder)[1].verdicts if v.outcome is not Outcome.PASS}
+    return {(v.gate, v.subject) for v in judge.judge_folder(folder).verdicts.verdicts if v.outcome is not Outcome.PASS}
 
 
 @pytest.mark.parametrize(

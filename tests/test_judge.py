@@ -11,14 +11,15 @@ from bringup.checks import catalogue as gates
 from bringup.checks import planned as plan
 from bringup.evidence.parsed import Parsed
 from bringup.plan import profile
-from bringup.records import Observation, Outcome, Run, Verdict, Verdicts
+from bringup.records import Kind, Observation, Observations, Outcome, Run, Verdict, Verdicts
 from bringup.report import text as report
 from bringup.run import open as opening
+from factory import a_verdict
 from runs_for_tests import HEALTHY_NODES, discovery, reseal
 
 
 def judged(folder) -> Verdicts:
-    return judge.judge_folder(reseal(folder) if (folder / runs.CLOSED).exists() else folder)[1]
+    return judge.judge_folder(reseal(folder) if (folder / runs.CLOSED).exists() else folder).verdicts
 
 
 def outcome(verdicts: Verdicts, gate: str, subject: str) -> Outcome:
@@ -196,6 +197,18 @@ def test_a_gate_without_a_number_in_the_profile_is_incomplete_and_says_which():
     assert transport.cause == "profile generic declares no nccl.transport"
 
 
+def test_what_was_observed_is_shown_also_where_the_profile_has_no_number():
+    """It said "observed nothing", and the newcomer saw none of the values that a profile needs."""
+    parsed = Parsed()
+    parsed.saw("nccl.transport", "2-nodes", "Socket", "text", "raw/nccl-2:1")
+    for size, speed in (("1MiB", 3.5), ("16MiB", 9.25)):
+        parsed.saw(f"nccl.all_reduce.busbw@{size}", "2-nodes", speed, "GB/s", "raw/collectives-2.jsonl:1")
+    said = {(v.gate, v.subject): v for v in judge.judge(nccl_run(), profile.load("generic"), parsed).verdicts}
+    transport, busbw = said["nccl.transport", "2-nodes"], said["nccl.all_reduce.busbw", "2-nodes"]
+    assert (transport.kind, transport.value, transport.observed) == (Kind.UNDECLARED, "Socket", "Socket")
+    assert (busbw.outcome, busbw.observed) == (Outcome.INCOMPLETE, "3.5 GB/s (1MiB); 9.25 GB/s (16MiB)")
+
+
 def collectives(ranks: int, busbw: float, wrong: int = 0) -> Verdicts:
     run = Run(
         phase="nccl_monitoring",
@@ -326,15 +339,16 @@ def test_a_plan_that_lost_a_node_is_judged_on_all_requested_nodes(tmp_path, monk
 def test_a_report_names_the_profile_it_was_judged_against(tmp_path, monkeypatch):
     folder = discovery(tmp_path, monkeypatch)
     other = profile.load("generic")
-    verdicts = judge.judge_folder(folder, other)[1]
+    verdicts = judge.judge_folder(folder, other).verdicts
     assert "profile generic (the run was opened with local-cpu)" in report.markdown(runs.load(folder), verdicts)
 
 
 def test_the_report_tells_what_the_probes_took_and_where_it_was_most(tmp_path, monkeypatch):
     folder = discovery(tmp_path, monkeypatch)
-    observations, verdicts = judge.judge_folder(folder)
+    judged = judge.judge_folder(folder)
+    verdicts = judged.verdicts
     for node, seconds in (("n0", 0.2), ("n1", 0.4)):
-        observations.observations.append(
+        judged.observations.append(
             Observation(
                 quantity="probe.inventory.cpu_s",
                 subject=node,
@@ -343,7 +357,7 @@ def test_the_report_tells_what_the_probes_took_and_where_it_was_most(tmp_path, m
                 evidence="raw/inventory.jsonl:1",
             )
         )
-    written = report.markdown(runs.load(folder), verdicts, observations.observations)
+    written = report.markdown(runs.load(folder), verdicts, judged.observations)
     assert "| inventory | 2 node(s) | 0.30 | 0.40 | n1 |" in written
     assert "took" not in report.markdown(runs.load(folder), verdicts)
 
@@ -358,7 +372,8 @@ EVIL = [f"{FACT}{value}}}" for value in ("9" * 400, "1e999", '"\\ud800"', "-1", 
 def test_evil_evidence_is_neither_a_pass_nor_a_crash(tmp_path, monkeypatch, line):
     folder = discovery(tmp_path, monkeypatch)
     (folder / "raw/evil.jsonl").write_text(line + "\n")
-    observations, verdicts = judge.judge_folder(folder)
+    judged = judge.judge_folder(folder)
+    verdicts, observations = judged.verdicts, Observations(observations=judged.observations, problems=judged.problems)
     runs.save_judgement(folder, observations, verdicts, report.markdown(runs.load(folder), verdicts))
     assert verdicts.outcome is not Outcome.PASS or verdicts.notes
 
@@ -379,16 +394,7 @@ def test_the_screen_tells_a_dead_node_once_and_the_report_tells_all_that_is_miss
 
 def test_one_undeclared_number_is_one_line_for_all_its_subjects_and_a_fault_keeps_its_own():
     verdicts = [
-        Verdict(
-            gate=gate,
-            subject=subject,
-            outcome=outcome,
-            observed="nothing",
-            expected="e",
-            evidence="none",
-            cause=cause,
-            fix="docs/a.md#b",
-        )
+        a_verdict(gate, subject, outcome, "nothing", cause=cause, evidence="none")
         for gate, subject, outcome, cause in [
             *(("nccl.transport", f"{number}-nodes", Outcome.INCOMPLETE, "declares no") for number in (2, 4, 8, 16)),
             ("nccl.step", "2-nodes", Outcome.FAIL, "declares no"),
@@ -415,19 +421,7 @@ def test_one_undeclared_number_is_one_line_for_all_its_subjects_and_a_fault_keep
 
 def test_pairs_that_failed_alike_are_one_line_that_names_what_they_have_in_common():
     def screen(*pairs: str) -> str:
-        verdicts = [
-            Verdict(
-                gate="smoke.fs.pair.write",
-                subject=pair,
-                outcome=Outcome.FAIL,
-                observed="no",
-                expected="yes",
-                evidence="raw/a:1",
-                cause=None,
-                fix="docs/a.md#b",
-            )
-            for pair in pairs
-        ]
+        verdicts = [a_verdict("smoke.fs.pair.write", pair, Outcome.FAIL, "no", expected="yes") for pair in pairs]
         return report.screen(
             Path("/x"),
             nccl_run(),
@@ -500,11 +494,14 @@ def speeds(entry: dict[str, object], of_n1: float) -> dict[str, Verdict]:
     return {v.subject: v for v in verdicts if v.gate == gate}
 
 
-def test_the_rule_of_a_number_is_the_profiles_own():
+def test_a_profile_gives_the_number_and_never_the_direction():
+    """1 GB/s passed a floor that a profile had turned into a ceiling."""
     assert speeds({"near_peers": 0.1}, 50.0)["n1"].outcome is Outcome.FAIL
-    by_number = speeds({"at_least": 60}, 50.0)
-    assert (by_number["n1"].outcome, by_number["n1"].expected) == (Outcome.FAIL, "≥ 60.0 TFLOP/s")
-    assert by_number["n0"].outcome is Outcome.PASS
+    for rule in ("at_most", "at_least"):  # the gate compares peers
+        wrong = speeds({rule: 60}, 50.0)["n1"]
+        assert (wrong.outcome, wrong.kind) == (Outcome.INCOMPLETE, Kind.UNDECLARED)
+        assert f"as {rule}, the gate is near_peers" in (wrong.cause or "")
+        assert wrong.observed == "50 TFLOP/s"
     assert speeds({"near_peers": 0.1, "unit": "GB/s"}, 50.0)["n1"].outcome is Outcome.INCOMPLETE
 
 
@@ -568,5 +565,5 @@ def test_of_three_peers_two_that_are_known_cannot_say_who_is_slow():
     ],
 )
 def test_later_phases_are_stopped_by_what_they_build_on_and_by_nothing_else(gate, outcome, stops):
-    verdict = Verdict(gate=gate, subject="n0", outcome=outcome, observed="x", expected="y", evidence="none", fix="")
-    assert judge.stops(verdict, profile.load("generic")) is stops
+    undeclared = gate == "nccl.all_reduce.busbw" and outcome is Outcome.INCOMPLETE  # generic has no number
+    assert judge.stops(a_verdict(gate, "n0", outcome, kind=Kind.UNDECLARED if undeclared else None)) is stops

@@ -54,7 +54,9 @@ def verdicts(
         text = (FIXTURES / "training/run_fsdp_1node" / file).read_text()
         (folder / file).write_text(json.dumps(json.loads(text) | changes))
     opening.close_run(folder, 0)
-    return {one.gate: one for one in judge.judge_folder(folder)[1].verdicts if one.gate.startswith("train.memory.")}
+    return {
+        one.gate: one for one in judge.judge_folder(folder).verdicts.verdicts if one.gate.startswith("train.memory.")
+    }
 
 
 def test_states_as_predicted_pass_and_the_verdict_holds_both_numbers(tmp_path: Path) -> None:

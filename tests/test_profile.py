@@ -96,7 +96,28 @@ def test_a_number_in_the_wrong_unit_is_refused_before_anything_runs(tmp_path):
     path = tmp_path / "site.yaml"
     path.write_text(GOOD.replace("unit: text", "unit: Gb/s"))
     with pytest.raises(ProfileError, match=r"nccl.transport.*Gb/s.*text"):
-        profile.check_units(load(str(path)), {gate.id: gate.unit for gate in gates.GATES.values()})
+        gates.check(load(str(path)))
+
+
+def test_a_floor_that_a_profile_turns_into_a_ceiling_is_refused_when_it_is_loaded(tmp_path):
+    path = tmp_path / "site.yaml"
+    path.write_text(
+        GOOD.replace(
+            "expect:", 'expect:\n  nccl.all_reduce.busbw: {at_most: 380, at: 8GiB, unit: GB/s, source: "a test"}'
+        )
+    )
+    with pytest.raises(ProfileError, match=r"all_reduce.busbw is declared as at_most, the gate is at_least"):
+        gates.check(load(str(path)))
+
+
+@pytest.mark.parametrize("name", ["generic", "local-cpu", "local-cpu-unconfined", "h100-8x400g"])
+def test_every_profile_that_is_shipped_keeps_to_the_gates(name):
+    gates.check(load(name))
+
+
+@pytest.mark.parametrize(("nodes", "floor"), [(2, 380), (8, 380), (16, 345), (31, 345), (32, 336), (512, 326)])
+def test_a_floor_depends_on_the_number_of_nodes(nodes, floor):
+    assert load("h100-8x400g").expect["nccl.all_reduce.busbw"].limit(nodes) == floor
 
 
 def test_a_wrong_unit_in_an_old_run_is_incomplete_and_never_compared():

@@ -57,7 +57,7 @@ def test_a_profile_made_of_a_run_loads_and_the_run_passes_it(tmp_path, monkeypat
     for limit in ("discovery.shm", "discovery.clock.offset"):  # they were met, and are no speeds
         assert loaded.expect[limit].expected == profile.load("local-cpu").expect[limit].expected
         assert "measured by discovery" in loaded.expect[limit].source
-    assert judge.judge_folder(folder, loaded)[1].outcome is Outcome.PASS
+    assert judge.judge_folder(folder, loaded).verdicts.outcome is Outcome.PASS
     assert main(["profile", "--from", str(folder), "-o", str(made)]) == 2  # what is written stays
     assert "already written" in capsys.readouterr().err
 

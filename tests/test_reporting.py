@@ -10,27 +10,25 @@ import shlex
 import shutil
 import stat
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from bringup.checks.catalogue import GATES
 from bringup.cli import main
-from bringup.plan import profile
+from bringup.judge import Judged
 from bringup.records import (
     NotApplicable,
     Observation,
     Outcome,
     Playbook,
-    Run,
     Step,
     Verdict,
-    Verdicts,
-    worst,
     write_record,
 )
 from bringup.report import collection, drain, exports, page
-from bringup.report.collection import Absent, Collection, Judged
+from bringup.report.collection import Absent, Collection
+from factory import a_run, a_verdict, judged_of
 from runs_for_tests import discovery
 
 EVIL = """<script>alert(1)</script> & "double" 'single' `tick` $(reboot) ; rm -rf / {{ 7*7 }} \x1b[31m \x00 \ud83d"""
@@ -38,16 +36,7 @@ FIXTURES = Path(__file__).parent / "fixtures"
 
 
 def verdict(gate: str, subject: str, outcome: Outcome = Outcome.FAIL, observed: str = "1") -> Verdict:
-    return Verdict(
-        gate=gate,
-        subject=subject,
-        outcome=outcome,
-        observed=observed,
-        expected="2",
-        evidence="raw/inventory.jsonl:1",
-        cause=observed,
-        fix=GATES[gate].fix if gate in GATES else "docs/06-failure-modes.md#unknown-gate",
-    )
+    return a_verdict(gate, subject, outcome, observed, cause=observed)
 
 
 def judged(
@@ -59,37 +48,12 @@ def judged(
     phase: str = "discovery",
     reason: str = "no GPU",
 ) -> Judged:
-    run = Run(
-        phase=phase,
-        name=name,
-        nodes=list(nodes),
-        gpus_per_node=2,
-        ranks_per_node=2,
-        profile="local-cpu",
-        profile_sha256="",
-        planned={},
-        not_applicable=[],
-        argv=[],
-        git_commit=None,
-        git_dirty=None,
-        slurm_job_id=None,
-        slurm_restart_count=0,
-        opened_at="2026-01-01T00:00:00Z",
-    )
-    return Judged(
-        Path("/nowhere"),
-        run,
-        profile.load("local-cpu"),
-        list(observations),
-        Verdicts(
-            phase=phase,
-            run=name,
-            profile="local-cpu",
-            outcome=worst([one.outcome for one in verdicts]),
-            verdicts=list(verdicts),
-            not_applicable=[NotApplicable(gate="discovery.gpu.ecc", reason=reason)],
-            notes=list(notes),
-        ),
+    return judged_of(
+        *verdicts,
+        run=a_run(phase, nodes, name=name, plan={}),
+        notes=notes,
+        observations=observations,
+        not_applicable=(NotApplicable(gate="discovery.gpu.ecc", reason=reason),),
     )
 
 
@@ -273,7 +237,7 @@ def test_trainings_are_compared_on_the_page_and_unlike_ones_refused_in_words(tmp
     for name in names:
         shutil.copytree(FIXTURES / "training" / name, tmp_path / name)
     runs = [judged(verdict("train.strategy", "job", Outcome.PASS), phase=name, name=name) for name in names]
-    runs = [Judged(tmp_path / one.run.name, one.run, one.profile, one.observations, one.verdicts) for one in runs]
+    runs = [replace(one, folder=tmp_path / one.run.name) for one in runs]
     found = Page(page.render(gathered(*runs)))
     assert "tokens/s/rank" in found.words
     assert (

@@ -144,7 +144,9 @@ def slug(heading: str) -> str:
 
 
 def anchors(path: Path) -> set[str]:
-    return {slug(line.lstrip("#")) for line in path.read_text().splitlines() if re.match(r"#{1,6} ", line)}
+    text = path.read_text()
+    headings = {slug(line.lstrip("#")) for line in text.splitlines() if re.match(r"#{1,6} ", line)}
+    return headings | set(re.findall(r'<a id="([^"]+)"></a>', text))
 
 
 def test_every_gate_has_a_section_that_says_what_to_do():

@@ -69,7 +69,9 @@ def change(folder: Path, file: str, **fields: object) -> None:
 
 
 def bad(folder: Path) -> dict[tuple[str, str], Verdict]:
-    return {(v.gate, v.subject): v for v in judge.judge_folder(folder)[1].verdicts if v.outcome is not Outcome.PASS}
+    return {
+        (v.gate, v.subject): v for v in judge.judge_folder(folder).verdicts.verdicts if v.outcome is not Outcome.PASS
+    }
 
 
 @pytest.mark.parametrize("stem", STEMS)
@@ -163,7 +165,9 @@ def under_nccl(results: Path, *networks: str) -> Path:
 def test_under_nccl_the_log_of_every_node_says_what_carried_training(tmp_path, networks, outcome, says):
     folder = under_nccl(tmp_path, *networks)
     verdict = next(
-        v for v in judge.judge_folder(folder, profile.load("h100-8x400g"))[1].verdicts if v.gate == "train.transport"
+        v
+        for v in judge.judge_folder(folder, profile.load("h100-8x400g")).verdicts.verdicts
+        if v.gate == "train.transport"
     )
     assert verdict.outcome is outcome
     assert says in f"{verdict.observed} {verdict.cause}"
@@ -173,7 +177,9 @@ def test_two_logs_of_one_node_say_nothing_of_the_other(tmp_path):
     folder = under_nccl(tmp_path, "IB")
     (folder / "raw/nccl-2/nccl.n0.77.log").write_text("n0:77:78 [0] NCCL INFO Using network IB\n")
     verdict = next(
-        v for v in judge.judge_folder(folder, profile.load("h100-8x400g"))[1].verdicts if v.gate == "train.transport"
+        v
+        for v in judge.judge_folder(folder, profile.load("h100-8x400g")).verdicts.verdicts
+        if v.gate == "train.transport"
     )
     assert verdict.outcome is Outcome.INCOMPLETE
     assert "1 of 2 nodes left a log of NCCL" in (verdict.cause or "")
@@ -359,16 +365,16 @@ def test_replicas_are_compared_inside_their_groups_only():
 def test_an_undeclared_number_does_not_stop_the_phases_that_follow(tmp_path):
     folder = run_of("run_ddp_1node", tmp_path)
     bare = profile.load("local-cpu").model_copy(update={"expect": {}})
-    verdicts = judge.judge_folder(folder, bare)[1].verdicts
+    verdicts = judge.judge_folder(folder, bare).verdicts.verdicts
     assert {v.gate for v in verdicts if v.outcome is Outcome.INCOMPLETE} == {
         "train.loss.fell",
         "train.loss.agrees",
         "train.grad_norm.agrees",
         "train.straggler",
     }
-    assert not any(judge.is_fault_or_gap(v, bare) for v in verdicts)
+    assert not any(judge.is_fault_or_gap(v) for v in verdicts)
     change(folder, "metrics.json", observed_kind="single")
-    assert any(judge.is_fault_or_gap(v, bare) for v in judge.judge_folder(folder, bare)[1].verdicts)
+    assert any(judge.is_fault_or_gap(v) for v in judge.judge_folder(folder, bare).verdicts.verdicts)
 
 
 @pytest.mark.parametrize("mesh", [[[0, 1], [2, 9]], [], [[]], [[0, 1], [2]], [[0, 1], [1, 2]]])

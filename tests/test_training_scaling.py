@@ -40,7 +40,7 @@ def scaling(results: Path, *, reference_step_s: float, share: float) -> Verdict:
     found["tokens_per_s_per_rank"] = share * reference["tokens_per_s_per_rank"]
     found["tokens_per_s"] = 2 * found["tokens_per_s_per_rank"]
     (folder / runs.METRICS).write_text(json.dumps(found))
-    return next(one for one in judge.judge_folder(folder)[1].verdicts if one.gate == "train.scaling")
+    return next(one for one in judge.judge_folder(folder).verdicts.verdicts if one.gate == "train.scaling")
 
 
 @pytest.mark.parametrize(("share", "outcome"), [(0.97, Outcome.PASS), (0.6, Outcome.FAIL)])

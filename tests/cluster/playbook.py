@@ -30,7 +30,7 @@ class Playbook:
         return self.checkout / runs.folder_of(PHASES[phase], self.name).relative_to(runs.REPOSITORY)
 
     def verdicts(self, phase: str) -> Verdicts:
-        return judge.judge_folder(self.folder(phase))[1]
+        return judge.judge_folder(self.folder(phase)).verdicts
 
 
 @contextlib.contextmanager

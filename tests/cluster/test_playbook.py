@@ -71,7 +71,7 @@ def test_the_run_passes_the_profile_that_is_made_of_it(everything):
     for gate in ("smoke.storage.files", "smoke.compute.tflops", "nccl.all_reduce.busbw", "nccl.pair.slowest"):
         assert made.expect[gate].source.startswith("measured by ")
     for folder in folders:
-        assert judge.judge_folder(folder, made)[1].outcome is Outcome.PASS
+        assert judge.judge_folder(folder, made).verdicts.outcome is Outcome.PASS
 
 
 @pytest.mark.parametrize("phase", [stem for stem in PHASES if PHASES[stem].is_training])

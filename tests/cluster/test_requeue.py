@@ -52,13 +52,15 @@ def test_a_job_that_slurm_warns_is_requeued_and_goes_on_where_it_was(cluster: Cl
 
         assert not (first / "metrics.json").exists()
         assert read_record(second / "run.json", Run).continues == first.name
-        stopped = judge.judge_folder(first)[1]
+        stopped = judge.judge_folder(first).verdicts
         assert stopped.outcome is Outcome.INCOMPLETE
         assert any(f"it went on in {second.name}" in note for note in stopped.notes)
         said = f"stopped on request after step {found.resumed.step} of 16"
         assert any(said in str(verdict.cause) for verdict in stopped.verdicts)
         bad = {
-            v.gate for v in judge.judge_folder(second)[1].verdicts if v.outcome in (Outcome.INCOMPLETE, Outcome.FAIL)
+            v.gate
+            for v in judge.judge_folder(second).verdicts.verdicts
+            if v.outcome in (Outcome.INCOMPLETE, Outcome.FAIL)
         }
         assert bad <= {"train.loss.agrees", "train.grad_norm.agrees"}  # no one-GPU run of this recipe was made here
         for log in CHECKOUT.glob(f"slurm-logs/run_fsdp_1node-{job}*.out"):

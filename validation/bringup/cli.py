@@ -531,8 +531,8 @@ def _nodes(arguments: argparse.Namespace) -> int:
 def _pairs(arguments: argparse.Namespace) -> int:
     """A round per line. To standard error: what is not exercised."""
     if arguments.again is not None:
-        observations, _ = judge.judge_folder(arguments.again)
-        for met in rounds.in_rounds(pairs.suspects(observations.observations)):
+        judged = judge.judge_folder(arguments.again)
+        for met in rounds.in_rounds(pairs.suspects(judged.observations)):
             print(rounds.say(met))
         return 0
     nodes = hostlist.expand(arguments.nodes)

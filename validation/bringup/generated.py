@@ -13,11 +13,13 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from bringup.checks.catalogue import DRILLS
+from bringup.checks.catalogue import DRILLS, GATES
 from bringup.known_faults import xid
 from bringup.known_faults.pending import CAUSES
 from bringup.known_faults.signatures import EXIT_CODES, SIGNATURES
-from bringup.records import Versioned, write_text
+from bringup.plan.gate import Gate
+from bringup.plan.guide import PLACES, Guide
+from bringup.records import Outcome, Versioned, write_text
 from bringup.report.text import table
 from bringup.results import REPOSITORY
 
@@ -86,6 +88,47 @@ def _replaced(page: str, name: str, lines: Sequence[str]) -> str:
     return pattern.sub(lambda _: "\n".join([begin, "", *lines, "", end]), page)
 
 
+def gate_sections(page: str) -> list[str]:
+    """The sections of all guides of a page, in the catalogue's order."""
+    lines: list[str] = []
+    guides: dict[Guide, list[Gate]] = {}
+    for gate in GATES.values():
+        if gate.guide is not None and gate.guide.page == page:
+            guides.setdefault(gate.guide, []).append(gate)
+    for guide, gates in guides.items():
+        lines += [*(f'<a id="{gate.id}"></a>' for gate in gates), "", f"### {guide.title}", ""]
+        lines += table(
+            ("gate", "per", "a pass says"), ((f"`{gate.id}`", gate.per, _with_severity(gate)) for gate in gates)
+        )
+        lines += ["", f"**Observes.** {guide.observes}", "", f"**Why it matters.** {guide.why}", ""]
+        lines += [f"**A failure usually means.** {guide.usually_means}", ""]
+        if guide.next:
+            lines += ["**Next.**", "", "```", *(_readable(command) for command in guide.next), "```", ""]
+        if guide.by_hand:
+            lines += [guide.by_hand, ""]
+    return lines[:-1]
+
+
+def _with_severity(gate: Gate) -> str:
+    warns = gate.severity is Outcome.WARN
+    return gate.proves + (" (a miss only warns)" if warns else "")
+
+
+def _readable(command: str) -> str:
+    """`{node}` -> `NODE`: a page knows no run."""
+    return re.sub(r"\{(" + "|".join(PLACES) + r")\}", lambda match: match[1].upper(), command)
+
+
+def pages() -> dict[Path, str]:
+    """Every page that holds a generated part -> its text as it should be."""
+    texts = {PAGE: rewritten(PAGE.read_text(encoding="utf-8"))}
+    for page in dict.fromkeys(gate.guide.page for gate in GATES.values() if gate.guide is not None):
+        path = REPOSITORY / "docs" / f"{page}.md"
+        text = texts.get(path) or path.read_text(encoding="utf-8")
+        texts[path] = _replaced(text, "gates", gate_sections(page))
+    return texts
+
+
 def kinds() -> dict[str, type[Versioned]]:
     """Stem of the file -> its record, for all of them. The name is the first that the record's docstring gives."""
     found: dict[str, type[Versioned]] = {}
@@ -124,7 +167,8 @@ def write_schemas(folder: Path = SCHEMAS) -> list[Path]:
 
 def main() -> None:
     write_schemas()
-    write_text(PAGE, rewritten(PAGE.read_text(encoding="utf-8")), replace=True)
+    for path, text in pages().items():
+        write_text(path, text, replace=True)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,6 @@ from pathlib import Path
 from statistics import median
 
 from bringup import judge
-from bringup import results as runs
 from bringup.checks.catalogue import GATES, of_phase
 from bringup.errors import NotHealthy
 from bringup.plan.gate import FromProfile, Gate
@@ -36,18 +35,18 @@ _UNITS = {"Gb/s": 1, "B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 
 def measured(folders: Sequence[Path], name: str) -> Profile:
     """The runs' own profile with a number for every FromProfile gate that they observed. Raises NotHealthy."""
-    base = runs.load_profile(folders[0])
     expect: dict[str, Expectation] = {}
     found: dict[str, list[Seen]] = {}
-    for folder in folders:
-        run, profile = runs.load(folder), runs.load_profile(folder)
+    judgements = [judge.judge_folder(folder) for folder in folders]
+    base = judgements[0].profile
+    for folder, judged in zip(folders, judgements, strict=True):
+        run, profile = judged.run, judged.profile
         if profile.name != base.name:
             raise NotHealthy(
                 f"{folder}: judged against {profile.name}, {folders[0]} against {base.name}; give runs of one profile"
             )
         expect |= profile.expect
-        observations, verdicts = judge.judge_folder(folder)
-        bad = [verdict for verdict in verdicts.verdicts if judge.is_fault_or_gap(verdict, profile)]
+        bad = [verdict for verdict in judged.verdicts.verdicts if judge.is_fault_or_gap(verdict)]
         if bad:
             raise NotHealthy(
                 f"{folder}: {bad[0].gate} [{bad[0].subject}] is {bad[0].outcome} ({len(bad)} such verdicts); "
@@ -55,7 +54,7 @@ def measured(folders: Sequence[Path], name: str) -> Profile:
             )
         for gate in of_phase(run.phase):
             if isinstance(gate.expect, FromProfile) and profile.reason_not_applicable(gate.id) is None:
-                found.setdefault(gate.id, []).append(_seen(gate, run, profile, observations.observations))
+                found.setdefault(gate.id, []).append(_seen(gate, run, profile, judged.observations))
     for gate_id, several in found.items():
         entry = _expectation(GATES[gate_id], several, expect.get(gate_id))
         if entry is not None:

@@ -66,14 +66,14 @@ def load(folder: Path) -> Run:
     return run
 
 
-def load_profile(folder: Path) -> profiles.Profile:
+def load_profile(folder: Path, run: Run | None = None) -> profiles.Profile:
     """The expectations the run was opened with. Raises ProfileError."""
     path = folder / PROFILE
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ProfileError(f"{path}: cannot be read ({error}); judge it with --profile NAME") from error
-    if sha256(text) != load(folder).profile_sha256:
+    if sha256(text) != (load(folder) if run is None else run).profile_sha256:
         raise ProfileError(f"{path}: changed since the run was opened; judge it with --profile NAME")
     return profiles.parse(text, str(path))
 

@@ -95,8 +95,8 @@ class Measured:
 
 def measured(folders: Sequence[Path]) -> Measured:
     """Of runs' folders, judged today. Raises RunError when one is none."""
-    judged = [(folder.name, judge.judge_folder(folder)) for folder in folders]
-    return Measured([(name, observations.observations, verdicts.verdicts) for name, (observations, verdicts) in judged])
+    judged = [judge.judge_folder(folder) for folder in folders]
+    return Measured([(one.folder.name, one.observations, one.verdicts.verdicts) for one in judged])
 
 
 def _size(message: float) -> str:

@@ -45,7 +45,7 @@ def perform(drill: Drill, ground: Ground, place: Path, *, name: str) -> DrillRes
             reference = {"BRINGUP_REFERENCE": str(healthy[0])} if healthy else {}
             in_place, done = _run_with_fault(drill, ground, run_name, reference)
             evidence = _last_attempt(drill.phase, run_name)
-        judged = judge.judge_folder(evidence)[1]
+        judged = judge.judge_folder(evidence).verdicts
         verdicts, signs = judged.verdicts, [sign.signature for sign in judged.signs]
         detected_s = time.monotonic() - in_place
     except (DrillError, RunError, RecordError, OSError) as error:
@@ -152,7 +152,11 @@ def _healthy_run(drill: Drill, stem: str, ground: Ground, place: Path, name: str
             grounds.keep(run_name, (stem,), folder.parent)
         if not (folder / runs.CLOSED).exists():
             raise DrillError(f"no healthy {stem} to begin with: {_last_word(done)}")
-    bad = [_said(verdict) for verdict in judge.judge_folder(folder)[1].verdicts if verdict.outcome is not Outcome.PASS]
+    bad = [
+        _said(verdict)
+        for verdict in judge.judge_folder(folder).verdicts.verdicts
+        if verdict.outcome is not Outcome.PASS
+    ]
     if bad and ground.is_well:
         raise DrillError(f"no healthy {stem} to begin with: {bad[0]}")
     return folder
@@ -160,7 +164,7 @@ def _healthy_run(drill: Drill, stem: str, ground: Ground, place: Path, name: str
 
 def _failing_before(drill: Drill, ground: Ground, place: Path, name: str) -> frozenset[Pair]:
     """A cluster that is not ours may have faults of its own. Raises DrillError when the drill's verdict is among them."""
-    verdicts = judge.judge_folder(healthy_run(drill, drill.phase, ground, place, name, 1))[1].verdicts
+    verdicts = judge.judge_folder(healthy_run(drill, drill.phase, ground, place, name, 1)).verdicts.verdicts
     for verdict in verdicts:
         if (verdict.gate, verdict.subject, verdict.outcome) == (drill.gate, drill.subject, drill.outcome):
             raise DrillError(f"here it is so without the fault: {_said(verdict)}")
@@ -296,7 +300,7 @@ def healthy_round(number: int, stems: Sequence[str], ground: Ground, place: Path
             if not runs.attempts(PHASES[stem], run_name):
                 alarms.append(f"{stem} did not run: {_last_word(done)}"[:200])
                 continue
-            verdicts = judge.judge_folder(_last_attempt(stem, run_name))[1].verdicts
+            verdicts = judge.judge_folder(_last_attempt(stem, run_name)).verdicts.verdicts
             counted += len(verdicts)
             alarms += [f"{stem}: {_said(v)}" for v in verdicts if v.outcome is not Outcome.PASS]
     finally:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from bringup.plan.rules import Expected, Rule
-from bringup.records import Outcome
+from bringup.plan.guide import Guide
+from bringup.plan.rules import Rule
+from bringup.records import Limit, Outcome
 
 Per = Literal["job", "node", "pair", "link", "rank", "scale", "wide_scale"]
 """What one verdict is about: the whole job, a node, an ordered pair of nodes (n0->n1, in the rounds of the circle), a link
@@ -17,7 +18,7 @@ Per = Literal["job", "node", "pair", "link", "rank", "scale", "wide_scale"]
 class Fixed:
     """The same on every cluster: zero wrong values, an exit code that arrives."""
 
-    value: Expected
+    value: Limit
 
 
 @dataclass(frozen=True)
@@ -44,11 +45,12 @@ class Gate:
     question: int
     proves: str  # what a pass says, as the end of "it was seen that ..."
     per: Per
-    quantity: str  # of the observation that is judged
+    quantity: str = ""  # of the observation that is judged; being removed: it is the id
     unit: str
     rule: Rule
     expect: Fixed | Requested | FromProfile | Fleet
-    fix: str  # anchor in docs/
+    guide: Guide | None = None  # being filled in
+    fix: str = ""  # anchor in docs/; being removed: made from the guide
     needs: tuple[str, ...] = ()  # gates that must pass first: speed is not judged on the wrong rank count
     severity: Outcome = Outcome.FAIL  # WARN: worth mending, and no reason to stop
     stops: tuple[Outcome, ...] = (
@@ -57,3 +59,9 @@ class Gate:
     )  # phases that need this one would mean nothing after these
     min_nodes: int = 1  # planned only for runs of at least this many nodes
     min_ranks_per_node: int = 1  # ... and nodes with at least this many GPUs
+
+    def __post_init__(self) -> None:
+        if not self.quantity:
+            object.__setattr__(self, "quantity", self.id)
+        if not self.fix and self.guide is not None:
+            object.__setattr__(self, "fix", f"docs/{self.guide.page}.md#{self.id}")

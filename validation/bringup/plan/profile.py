@@ -11,7 +11,8 @@ import yaml
 from pydantic import Field, ValidationError, model_validator
 
 from bringup.errors import ProfileError
-from bringup.plan.rules import DECLARABLE
+from bringup.plan.gate import FromProfile, Gate
+from bringup.plan.rules import DECLARABLE, allowed
 from bringup.records import NotApplicable, Record
 
 PROFILES = Path(__file__).resolve().parents[2] / "profiles"
@@ -30,6 +31,7 @@ class Expectation(Record):
         default=None, gt=0, lt=1
     )  # share of the fleet's median that a subject may lie below it
     at: str | None = None  # the named size this holds for: 16MiB
+    from_nodes: dict[int, float] = Field(default_factory=dict)  # from so many nodes on, this floor or ceiling instead
     unit: str
     source: str = Field(min_length=3)
 
@@ -38,6 +40,10 @@ class Expectation(Record):
         named = [rule for rule in DECLARABLE if getattr(self, rule) is not None]
         if len(named) != 1:
             raise ValueError(f"needs exactly one of {', '.join(DECLARABLE)}; found {', '.join(named) or 'none'}")
+        if self.from_nodes and named[0] not in ("at_least", "at_most"):
+            raise ValueError(f"from_nodes goes with at_least or at_most, not with {named[0]}")
+        if self.between is not None and self.between[0] > self.between[1]:
+            raise ValueError(f"between: {self.between[0]:g} is more than {self.between[1]:g}; give [low, high]")
         return self
 
     @property
@@ -46,7 +52,13 @@ class Expectation(Record):
 
     @property
     def expected(self) -> Any:
+        """For any number of nodes; see `limit`."""
         return getattr(self, self.rule)
+
+    def limit(self, nodes: int) -> Any:
+        """For this number of nodes."""
+        reached = [count for count in self.from_nodes if count <= nodes]
+        return self.from_nodes[max(reached)] if reached else self.expected
 
 
 class Sourced(Record):
@@ -158,15 +170,24 @@ def from_environment() -> str:
     return os.environ.get("BRINGUP_PROFILE") or DEFAULT
 
 
-def check_units(profile: Profile, units: Mapping[str, str]) -> None:
-    """Refuse a gate that does not exist, and a number in another unit than its gate's. units: gate id -> unit."""
-    unknown = sorted({*profile.expect, *(entry.gate for entry in profile.not_applicable)} - set(units))
+def check(profile: Profile, gates: Mapping[str, Gate]) -> None:
+    """Refuse what it says of a gate that does not exist, in another unit than the gate's, or in another direction. A profile
+    gives numbers, never rules. Raises ProfileError."""
+    unknown = sorted({*profile.expect, *(entry.gate for entry in profile.not_applicable)} - set(gates))
     if unknown:
         raise ProfileError(
             f"profile {profile.name}: no gate is called {', '.join(unknown)}; `bringup gates` lists them"
         )
-    for gate, expectation in profile.expect.items():
-        if expectation.unit != units[gate]:
+    for gate_id, entry in profile.expect.items():
+        gate = gates[gate_id]
+        if entry.unit != gate.unit:
             raise ProfileError(
-                f"profile {profile.name}: {gate} is declared in {expectation.unit}, the gate is in {units[gate]}"
+                f"profile {profile.name}: {gate_id} is declared in {entry.unit}, the gate is in {gate.unit}"
+            )
+        if not isinstance(gate.expect, FromProfile):
+            raise ProfileError(f"profile {profile.name}: {gate_id} takes no number from a profile; remove it")
+        if not allowed(gate.rule, entry.rule):
+            raise ProfileError(
+                f"profile {profile.name}: {gate_id} is declared as {entry.rule}, the gate is {gate.rule}: "
+                "a profile gives the number, the gate gives the direction"
             )

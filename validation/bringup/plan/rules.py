@@ -11,14 +11,14 @@ from collections.abc import Callable, Mapping
 from typing import Literal, get_args
 
 from bringup.errors import RuleError
-from bringup.records import Value
+from bringup.records import Limit, Value
 
 ValueRule = Literal["equals", "at_least", "at_most", "between", "one_of"]
 FleetRule = Literal["all_equal", "all_distinct", "near_peers"]
-Rule = Literal["equals", "at_least", "at_most", "between", "one_of", "all_equal", "all_distinct", "near_peers"]
+Rule = ValueRule | FleetRule
 
+FLEET: tuple[str, ...] = get_args(FleetRule)
 VALUE_RULES: tuple[str, ...] = get_args(ValueRule)
-FLEET_RULES: tuple[str, ...] = get_args(FleetRule)
 DECLARABLE: tuple[str, ...] = (*VALUE_RULES, "near_peers")
 """Rules that a profile may give a number for."""
 
@@ -27,8 +27,6 @@ PEER_DEVIATIONS = 5.0
 
 FEWEST_PEERS = 3
 """Of two values neither can be odd: their median lies between them, as far from both as their deviation."""
-
-Expected = bool | int | float | str | list[float] | list[str]
 
 
 UNSAID = ("text", "count", "flag", "share", "ratio", "sum")
@@ -44,7 +42,7 @@ def _number(value: object, what: str) -> float:
         raise RuleError(f"{what} has {len(str(value))} digits") from None
 
 
-def _equals(value: Value, expected: Expected) -> bool:
+def _equals(value: Value, expected: Limit) -> bool:
     # True == 1 in Python; a flag that reads 1 is not the flag that was asked for
     if isinstance(value, bool) is not isinstance(expected, bool):
         raise RuleError(f"observed {value!r} and expected {expected!r} are not of one kind")
@@ -53,20 +51,20 @@ def _equals(value: Value, expected: Expected) -> bool:
     return value == expected
 
 
-def _between(value: Value, expected: Expected) -> bool:
+def _between(value: Value, expected: Limit) -> bool:
     if not isinstance(expected, list) or len(expected) != 2:
         raise RuleError(f"between needs [low, high], not {expected!r}")
     low, high = (_number(bound, "bound") for bound in expected)
     return low <= _number(value, "observed") <= high
 
 
-def _one_of(value: Value, expected: Expected) -> bool:
+def _one_of(value: Value, expected: Limit) -> bool:
     if not isinstance(expected, list) or not expected:
         raise RuleError(f"one_of needs a list, not {expected!r}")
     return value in expected
 
 
-_VALUE: dict[str, Callable[[Value, Expected], bool]] = {
+_VALUE: dict[str, Callable[[Value, Limit], bool]] = {
     "equals": _equals,
     "at_least": lambda value, expected: _number(value, "observed") >= _number(expected, "expected"),
     "at_most": lambda value, expected: _number(value, "observed") <= _number(expected, "expected"),
@@ -75,12 +73,18 @@ _VALUE: dict[str, Callable[[Value, Expected], bool]] = {
 }
 
 
-def holds(rule: str, value: Value, expected: Expected) -> bool:
+def allowed(gate_rule: str, profile_rule: str) -> bool:
+    """Whether a profile may use this rule for a gate: a profile gives numbers, never another direction. A floor may also be given
+    relative to the peers."""
+    return profile_rule == gate_rule or (gate_rule == "at_least" and profile_rule == "near_peers")
+
+
+def holds(rule: str, value: Value, expected: Limit) -> bool:
     """Whether `value` meets `expected`. Raises RuleError when the two cannot be compared."""
     return _VALUE[rule](value, expected)
 
 
-def in_words(rule: str, expected: Expected | None, unit: str) -> str:
+def in_words(rule: str, expected: Limit | None, unit: str) -> str:
     """The expectation as a reader would say it: `≥ 440 GB/s`."""
     tail = "" if unit in UNSAID else f" {unit}"
     if rule == "between" and isinstance(expected, list):
@@ -101,7 +105,7 @@ def in_words(rule: str, expected: Expected | None, unit: str) -> str:
     return {"all_equal": "the same on all nodes", "all_distinct": "different on every node"}[rule]
 
 
-def odd_ones(rule: str, values: Mapping[str, Value], expected: Expected | None = None) -> dict[str, str]:
+def odd_ones(rule: str, values: Mapping[str, Value], expected: Limit | None = None) -> dict[str, str]:
     """Subject -> why it is odd, over a fleet. Without a majority every subject is odd: we cannot say who is right."""
     if rule == "near_peers":
         return _far_below(

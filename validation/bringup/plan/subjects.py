@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 from bringup.errors import UsageError
@@ -58,6 +59,11 @@ def rank_subjects(nodes: list[str], ranks_per_node: int) -> list[str]:
         for index, node in enumerate(nodes)
         for local in range(ranks_per_node)
     ]
+
+
+def nodes_of(subject: str) -> list[str]:
+    """Nodes that a subject names: of `n1/rank3` n1, of a pair or link both."""
+    return [part.partition("/")[0] for part in re.split(r"->|--", subject)]
 
 
 def subjects(

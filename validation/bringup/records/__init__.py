@@ -10,6 +10,7 @@ base: what a record is, reading, writing · run: a run and its verdicts · train
 from bringup.records.advice import Advice, PredictedStrategy
 from bringup.records.base import (
     SCHEMA_VERSION,
+    Limit,
     NonNegative,
     Outcome,
     Record,
@@ -25,6 +26,7 @@ from bringup.records.drill import DrillReport, DrillResult, HealthyRound
 from bringup.records.run import (
     Closed,
     Continued,
+    Kind,
     NotApplicable,
     Observation,
     Observations,
@@ -63,6 +65,8 @@ __all__ = [
     "DrillReport",
     "DrillResult",
     "HealthyRound",
+    "Kind",
+    "Limit",
     "Memory",
     "MemoryCheck",
     "NonNegative",

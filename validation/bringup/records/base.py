@@ -17,6 +17,9 @@ SCHEMA_VERSION: Literal[1] = 1
 Value = bool | int | float | str | list[str]
 """What can be observed. None is not among them: an unknown is written as value null with a reason."""
 
+Limit = bool | int | float | str | list[float] | list[str]
+"""What a value is compared with."""
+
 NonNegative = Annotated[float, Field(ge=0)]
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 from pydantic import Field
 
-from bringup.records.base import NonNegative, Outcome, Record, Value, Versioned
+from bringup.records.base import Limit, NonNegative, Outcome, Record, Value, Versioned
 
 
 class NotApplicable(Record):
@@ -67,17 +69,34 @@ class Observations(Versioned):
     problems: list[str]  # raw files that could not be read as what they should be
 
 
+class Kind(StrEnum):
+    """How a verdict came about."""
+
+    JUDGED = "judged"  # a value was compared with a limit
+    ABSENT = "absent"  # no evidence arrived
+    UNKNOWN = "unknown"  # evidence arrived, and says that it could not be found out, or cannot be compared
+    BLOCKED = "blocked"  # a gate that has to pass first did not
+    UNDECLARED = "undeclared"  # the profile has no limit for it
+
+
 class Verdict(Record):
-    """One planned (gate, subject) pair, judged."""
+    """One planned (gate, subject) pair, judged. The fields are the verdict; `observed` and `expected` are words made from them."""
 
     gate: str
     subject: str
     outcome: Outcome
-    observed: str  # as a reader would say it; "nothing" when no evidence arrived
+    kind: Kind
+    value: Value | None  # null: nothing was found out
+    unit: str
+    rule: str
+    limit: Limit | None  # null: none was declared, or the nodes were compared with each other
+    at: str | None = None  # the size of a message that value and limit hold for: 16MiB
+    blocked_by: list[str] = Field(default_factory=list)  # gates
+    observed: str  # "nothing" when nothing was found out
     expected: str
     evidence: str
-    cause: str | None = None
-    fix: str
+    cause: str | None = None  # why it did not pass, as far as the evidence says
+    fix: str  # the section of docs/ that says what to do
 
 
 class Sign(Record):

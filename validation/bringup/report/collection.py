@@ -6,24 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bringup import judge
 from bringup import results as runs
 from bringup.errors import ProfileError, RecordError, RunError
+from bringup.judge import Judged, judge_folder
 from bringup.plan.phases import PHASES
 from bringup.plan.profile import Profile
-from bringup.records import Observation, Outcome, Playbook, Run, Verdict, Verdicts, read_record, worst
+from bringup.records import Outcome, Playbook, Verdict, read_record, worst
 from bringup.results import REPOSITORY
 
 PLAYBOOK = "playbook.json"
-
-
-@dataclass(frozen=True)
-class Judged:
-    folder: Path
-    run: Run
-    profile: Profile
-    observations: list[Observation]
-    verdicts: Verdicts
 
 
 @dataclass(frozen=True)
@@ -73,13 +64,13 @@ def gather(folders: Sequence[Path], profile: Profile | None = None) -> Collectio
                 continue
             try:
                 path = _found(step.folder, folder)
-                judged[path] = _judged(path, profile)
+                judged[path] = judge_folder(path, profile)
                 seconds[path] = step.seconds
             except (RunError, ProfileError, RecordError) as error:
                 absent.append(Absent(step.phase, f"{step.folder}: {error}"))
     for folder in folders:
         if folder not in playbooks:
-            judged.setdefault(folder.resolve(), _judged(folder, profile))
+            judged.setdefault(folder.resolve(), judge_folder(folder, profile))
     order = list(PHASES)
     ordered = sorted(judged.values(), key=lambda one: (order.index(one.run.phase), one.run.opened_at, one.run.name))
     return Collection(ordered, absent, left_out, playbooks, seconds)
@@ -95,17 +86,6 @@ def _found(recorded: str, playbook: Path) -> Path:
         )
     except (OSError, ValueError) as error:  # too long a name, or a NUL in it
         raise RunError(f"{recorded[:60]!r} is no folder: {error.args[-1]}") from error
-
-
-def _judged(folder: Path, profile: Profile | None) -> Judged:
-    observations, verdicts = judge.judge_folder(folder, profile)
-    return Judged(
-        folder,
-        runs.load(folder),
-        runs.load_profile(folder) if profile is None else profile,
-        observations.observations,
-        verdicts,
-    )
 
 
 def phases_of(folder: Path) -> list[Path]:

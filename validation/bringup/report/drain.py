@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bringup.checks import catalogue
+from bringup.judge import Judged
 from bringup.records import Outcome
-from bringup.report.collection import Judged
 from bringup.report.text import plain
 
 _NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")

@@ -12,11 +12,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bringup import judge
-from bringup import results as runs
 from bringup.known_faults import signs
 from bringup.known_faults.signatures import SIGNATURES
 from bringup.plan.phases import PHASES
-from bringup.records import Outcome, Run, Sign, Verdict, Verdicts
+from bringup.records import Kind, Outcome, Run, Sign, Verdict, Verdicts
 from bringup.report.text import MARK, counted, plain, shown_path
 from bringup.results import REPOSITORY
 
@@ -25,8 +24,8 @@ _SHOWN = 6
 
 def run(folder: Path) -> tuple[str, Outcome]:
     """The explanation of one results folder, and its outcome. Raises RunError or ProfileError."""
-    opened = runs.load(folder)
-    _, verdicts = judge.judge_folder(folder)
+    judged = judge.judge_folder(folder)
+    opened, verdicts = judged.run, judged.verdicts
     lines = [
         f"{MARK[verdicts.outcome]:<10} {PHASES[opened.phase].title}: {counted(verdicts.verdicts)}  ({shown_path(folder)})"
     ]
@@ -59,11 +58,7 @@ def _roots(verdicts: Verdicts) -> tuple[list[Verdict], list[Verdict]]:
         return failed + [verdict for verdict in bad if verdict.outcome is Outcome.WARN], [
             verdict for verdict in bad if verdict.outcome is Outcome.INCOMPLETE
         ]
-    told = [
-        verdict
-        for verdict in bad
-        if verdict.cause != "no evidence arrived" and not (verdict.cause or "").startswith("not judged")
-    ]
+    told = [verdict for verdict in bad if verdict.kind not in (Kind.ABSENT, Kind.BLOCKED)]
     first = told or bad
     return first, [verdict for verdict in bad if verdict not in first]
 

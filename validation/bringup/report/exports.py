@@ -8,8 +8,9 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from xml.etree import ElementTree as xml
 
+from bringup.judge import Judged
 from bringup.records import Outcome, worst
-from bringup.report.collection import Collection, Judged
+from bringup.report.collection import Collection
 from bringup.report.text import plain, sentence
 
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")

@@ -18,11 +18,12 @@ import jinja2
 from bringup.checks import catalogue
 from bringup.compare import sidebyside as compare
 from bringup.errors import NotComparable, RecordError
+from bringup.judge import Judged
 from bringup.plan.phases import PHASES, QUESTIONS
-from bringup.records import Outcome, Verdict
+from bringup.records import Kind, Outcome, Verdict
 from bringup.report import drain, explain, figures, figures_pairs, figures_training
 from bringup.report import text as report
-from bringup.report.collection import Collection, Judged
+from bringup.report.collection import Collection
 
 TEMPLATES = Path(__file__).parent / "templates"
 MAX_BAD = 200  # verdicts of one run in its table; the run's own report.md has them all
@@ -204,7 +205,7 @@ def _next(judged: Iterable[Judged]) -> list[Next]:
     for one in judged:
         bad: dict[str, list[Verdict]] = {}
         for verdict in report.not_passed(one.verdicts.verdicts):
-            if not (verdict.cause or "").startswith("not judged"):
+            if verdict.kind is not Kind.BLOCKED:
                 bad.setdefault(verdict.gate, []).append(verdict)
         for gate, verdicts in bad.items():
             by_gate.setdefault(gate, []).append((one, verdicts))

@@ -3,32 +3,30 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 from bringup import judge, results
+from bringup.judge import Judged
 from bringup.plan.profile import Profile
-from bringup.records import Run, Verdicts
+from bringup.records import Observations
 from bringup.report import figures, text
 
 
-def judge_and_save(folder: Path, profile: Profile | None = None, notes: Sequence[str] = ()) -> tuple[Run, Verdicts]:
+def judge_and_save(folder: Path, profile: Profile | None = None) -> Judged:
     """Writes observations.json, verdicts.json, report.md and its pictures; what cannot be written is said."""
-    observations, verdicts = judge.judge_folder(folder, profile)
-    verdicts = verdicts.model_copy(update={"notes": [*notes, *verdicts.notes]})
-    run = results.load(folder)
-    used = results.load_profile(folder) if profile is None else profile
+    judged = judge.judge_folder(folder, profile)
     try:
-        drawn = figures.draw(folder, observations.observations, used)
-        written = text.markdown(run, verdicts, observations.observations) + figures.markdown(drawn)
-        results.save_judgement(folder, observations, verdicts, written)
+        drawn = figures.draw(folder, judged.observations, judged.profile)
+        written = text.markdown(judged.run, judged.verdicts, judged.observations) + figures.markdown(drawn)
+        observations = Observations(observations=judged.observations, problems=judged.problems)
+        results.save_judgement(folder, observations, judged.verdicts, written)
     except OSError as error:  # a read-only copy: the verdict stands
         print(f"bringup: {folder}: no report was written: {error.strerror}", file=sys.stderr)
-    return run, verdicts
+    return judged
 
 
 def judge_and_show(folder: Path, profile: Profile | None) -> int:
     """The same, and one screen. Returns the exit code."""
-    run, verdicts = judge_and_save(folder, profile)
-    print(text.screen(folder, run, verdicts))
-    return verdicts.outcome.exit_code
+    judged = judge_and_save(folder, profile)
+    print(text.screen(folder, judged.run, judged.verdicts))
+    return judged.verdicts.outcome.exit_code

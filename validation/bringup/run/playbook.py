@@ -18,7 +18,7 @@ from bringup.evidence.slurm import USABLE_STATES
 from bringup.plan.phases import PHASES, QUESTIONS, Phase
 from bringup.plan.profile import Profile
 from bringup.records import Outcome, Playbook, Step, Verdict, worst, write_record, write_text
-from bringup.report import figures, terminal
+from bringup.report import terminal, write
 from bringup.report import text as report
 from bringup.results import REPOSITORY
 from bringup.run import open as opening
@@ -169,20 +169,16 @@ def _one_phase(
             name=playbook,
         )
         said = said or f"{phase.script} ended before it opened a run: {last_words(phase, folder)}"
-        write_text(run_folder / runs.NOT_OPENED, f"{said}\n")
     if not (run_folder / runs.CLOSED).exists():
         _keep_node_states(run_folder)
         _keep_job(run_folder)
-    observations, verdicts = judge.judge_folder(run_folder)
-    if said is not None:
-        verdicts = verdicts.model_copy(update={"notes": [said, *verdicts.notes]})
-    described = runs.load(run_folder)
-    drawn = figures.draw(run_folder, observations.observations, request.profile)
-    written = report.markdown(described, verdicts, observations.observations) + figures.markdown(drawn)
-    runs.save_judgement(run_folder, observations, verdicts, written)
+        if said is not None:
+            write_text(run_folder / runs.NOT_OPENED, f"{said}\n")
+    judged = write.judge_and_save(run_folder)
+    verdicts = judged.verdicts
     seconds = time.monotonic() - begun
-    console.print(f"{report.screen(run_folder, described, verdicts)}  ({seconds:.0f} s)")
-    blocks = any(judge.stops(verdict, request.profile) for verdict in verdicts.verdicts)
+    console.print(f"{report.screen(run_folder, judged.run, verdicts)}  ({seconds:.0f} s)")
+    blocks = any(judge.stops(verdict) for verdict in verdicts.verdicts)
     return Step(
         phase=phase.stem,
         folder=report.shown_path(run_folder),
@@ -214,7 +210,7 @@ def _conclude(playbook: Playbook, profile: Profile, folder: Path, console: Conso
     verdicts: list[Verdict] = []
     for step in playbook.steps:
         if step.folder is not None:
-            verdicts += judge.judge_folder(REPOSITORY / step.folder, profile)[1].verdicts
+            verdicts += judge.judge_folder(REPOSITORY / step.folder, profile).verdicts.verdicts
     not_run = [step.phase for step in playbook.steps if step.folder is None]
     answers = report.answers(verdicts, not_run)
     outcome = worst([*(step.outcome for step in playbook.steps), *(verdict.outcome for verdict in verdicts)])

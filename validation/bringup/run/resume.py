@@ -65,6 +65,6 @@ def _still_passes(step: Step, profile: Profile) -> bool:
     if step.folder is None or step.outcome is not Outcome.PASS:
         return False
     try:
-        return judge.judge_folder(REPOSITORY / step.folder, profile)[1].outcome is Outcome.PASS
+        return judge.judge_folder(REPOSITORY / step.folder, profile).verdicts.outcome is Outcome.PASS
     except (RunError, RecordError):
         return False  # gone or damaged: it runs again

@@ -1,0 +1,103 @@
+"""Records for tests: a run, a verdict, a judged folder, each with what a test does not care about filled in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bringup.checks import planned
+from bringup.checks.catalogue import GATES
+from bringup.judge import Judged
+from bringup.plan import profile as profiles
+from bringup.records import Kind, Limit, NotApplicable, Observation, Outcome, Run, Value, Verdict, Verdicts, worst
+
+
+def a_run(
+    phase: str = "discovery",
+    nodes: tuple[str, ...] | list[str] = ("n0", "n1"),
+    *,
+    gpus: int = 2,
+    ranks: int | None = None,
+    name: str = "run",
+    profile: str = "local-cpu",
+    plan: dict[str, list[str]] | None = None,
+) -> Run:
+    """Planned as `bringup open` plans it, without exclusions, unless a plan is given."""
+    ranks = gpus if ranks is None else ranks
+    return Run(
+        phase=phase,
+        name=name,
+        nodes=list(nodes),
+        gpus_per_node=gpus,
+        ranks_per_node=ranks,
+        profile=profile,
+        profile_sha256="",
+        planned=planned.plan(phase, list(nodes), ranks, set()) if plan is None else plan,
+        not_applicable=[],
+        argv=[],
+        git_commit=None,
+        git_dirty=None,
+        slurm_job_id=None,
+        slurm_restart_count=0,
+        opened_at="2026-01-01T00:00:00Z",
+    )
+
+
+def a_verdict(
+    gate: str = "discovery.gpu.count",
+    subject: str = "n1",
+    outcome: Outcome = Outcome.FAIL,
+    observed: str = "1",
+    *,
+    expected: str = "2",
+    cause: str | None = None,
+    kind: Kind | None = None,
+    value: Value | None = None,
+    limit: Limit | None = None,
+    evidence: str = "raw/inventory.jsonl:1",
+) -> Verdict:
+    known = GATES.get(gate)
+    if kind is None:
+        kind = Kind.ABSENT if outcome is Outcome.INCOMPLETE else Kind.JUDGED
+    return Verdict(
+        gate=gate,
+        subject=subject,
+        outcome=outcome,
+        kind=kind,
+        value=value,
+        unit="count" if known is None else known.unit,
+        rule="equals" if known is None else known.rule,
+        limit=limit,
+        observed=observed,
+        expected=expected,
+        evidence=evidence,
+        cause=cause,
+        fix="docs/06-failure-modes.md#unknown-gate" if known is None else known.fix,
+    )
+
+
+def judged_of(
+    *verdicts: Verdict,
+    run: Run | None = None,
+    notes: tuple[str, ...] = (),
+    observations: tuple[Observation, ...] = (),
+    not_applicable: tuple[NotApplicable, ...] = (),
+    profile: str = "local-cpu",
+) -> Judged:
+    """A judged folder with these verdicts, which is nowhere."""
+    run = a_run(plan={}) if run is None else run
+    return Judged(
+        Path("/nowhere"),
+        run,
+        profiles.load(profile),
+        list(observations),
+        [],
+        Verdicts(
+            phase=run.phase,
+            run=run.name,
+            profile=profile,
+            outcome=worst([verdict.outcome for verdict in verdicts]),
+            verdicts=list(verdicts),
+            not_applicable=list(not_applicable),
+            notes=list(notes),
+        ),
+    )
