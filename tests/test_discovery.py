@@ -18,6 +18,7 @@ from bringup.plan import profile
 from bringup.records import Outcome
 from runs_for_tests import add_derived
 from runs_for_tests import discovery as discovery_run
+from showing import shows_failing
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "infrastructure-validation/probes"))
 import clock
@@ -344,7 +345,10 @@ NEGATIVE = [
 ]
 
 
-@pytest.mark.parametrize(("gate", "file", "good", "bad", "outcome"), NEGATIVE, ids=[row[0] for row in NEGATIVE])
+@pytest.mark.parametrize(
+    ("gate", "file", "good", "bad", "outcome"),
+    [pytest.param(*row, marks=shows_failing(row[0]), id=row[0]) for row in NEGATIVE],
+)
 def test_a_gate_without_a_drill_is_seen_to_fail_on_evidence(tmp_path, monkeypatch, gate, file, good, bad, outcome):
     folder = discovery_run(tmp_path, monkeypatch)
     path = folder / "raw" / file

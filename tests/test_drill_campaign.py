@@ -25,6 +25,7 @@ from bringup.run import open as opening
 from factory import a_verdict, judged_of
 from pydantic import ValidationError
 from runs_for_tests import discovery, reseal
+from showing import gates_shown_failing
 
 TESTS = Path(__file__).parent
 DRILL = Drill(
@@ -99,11 +100,21 @@ def drilled() -> set[str]:
 
 
 def test_every_gate_is_seen_to_fail_by_a_drill_or_says_why_not_and_where_else():
-    listed = [gate for entry in WITHOUT for gate in entry.gates]
+    listed = [gate for entry in (*gates.NO_DRILL, *WITHOUT) for gate in entry.gates]
     assert set(gates.GATES) - drilled() - set(listed) == set(), "neither a drill nor a reason"
     assert drilled() & set(listed) == set(), "a drill and a reason why there is none"
     assert set(listed) <= set(gates.GATES)
     assert len(listed) == len(set(listed))
+
+
+@pytest.mark.parametrize("test", sorted({entry.test for entry in gates.NO_DRILL}))
+def test_a_gate_without_a_drill_is_shown_failing_by_the_test_that_it_names(test):
+    """Each test that names a gate is held to it by conftest.py."""
+    listed = {gate for entry in gates.NO_DRILL if entry.test == test for gate in entry.gates}
+    assert listed - gates_shown_failing(TESTS / test) == set()
+
+
+def test_what_is_not_moved_to_its_room_yet_is_named_in_a_test():
     for entry in WITHOUT:
         text = (TESTS / entry.test).read_text()
         unnamed = [

@@ -19,38 +19,33 @@ from bringup.checks.slurm import gates as slurm_gates
 from bringup.checks.training import drills as training_drills
 from bringup.checks.training import gates as training_gates
 from bringup.plan import profile as profiles
-from bringup.plan.drill import Drill
+from bringup.plan.drill import Drill, NoDrill
 from bringup.plan.gate import Gate
 
-GATES: dict[str, Gate] = {
-    gate.id: gate
-    for room in (
-        run_gates,
-        node_gates,
-        gpu_gates,
-        fabric_gates,
-        slurm_gates,
-        filesystem_gates,
-        nccl_gates,
-        training_gates,
-    )
-    for gate in room.GATES
-}
-
-DRILLS: tuple[Drill, ...] = tuple(
-    drill
-    for room in (
-        run_drills,
-        node_drills,
-        gpu_drills,
-        fabric_drills,
-        slurm_drills,
-        filesystem_drills,
-        nccl_drills,
-        training_drills,
-    )
-    for drill in room.DRILLS
+_GATES = (
+    run_gates,
+    node_gates,
+    gpu_gates,
+    fabric_gates,
+    slurm_gates,
+    filesystem_gates,
+    nccl_gates,
+    training_gates,
 )
+_DRILLS = (
+    run_drills,
+    node_drills,
+    gpu_drills,
+    fabric_drills,
+    slurm_drills,
+    filesystem_drills,
+    nccl_drills,
+    training_drills,
+)
+
+GATES: dict[str, Gate] = {gate.id: gate for room in _GATES for gate in room.GATES}
+DRILLS: tuple[Drill, ...] = tuple(drill for room in _DRILLS for drill in room.DRILLS)
+NO_DRILL: tuple[NoDrill, ...] = tuple(entry for room in _DRILLS for entry in getattr(room, "NO_DRILL", ()))
 
 
 def of_phase(stem: str) -> list[Gate]:

@@ -58,33 +58,7 @@ WITHOUT: tuple[Without, ...] = (
         "test_fabric.py",
     ),
     Without(
-        ("discovery.python", "discovery.slurm.version"),
-        "no second interpreter and no second Slurm here",
-        "test_discovery.py",
-    ),
-    Without(
-        ("discovery.cpu.model",),
-        "one machine is behind all nodes, and its text would be a copy of the drill for memory",
-        "test_discovery.py",
-    ),
-    Without(
-        ("discovery.library.libcuda", "discovery.library.libnccl", "discovery.library.libibverbs"),
-        "not installed here; the drills for libc and libmunge take the same path",
-        "test_discovery.py",
-    ),
-    Without(
-        ("discovery.slurm.gres_types", "discovery.slurm.mpi_default", "discovery.slurm.pmix"),
-        "a Slurm in which it is wrong does not start, or has no such plugin",
-        "test_discovery.py",
-    ),
-    Without(
-        (
-            "discovery.memlock",
-            "discovery.slurm.kill_on_bad_exit",
-            "discovery.slurm.health_check",
-            "discovery.slurm.prolog",
-            "discovery.slurm.epilog",
-        ),
+        ("discovery.memlock",),
         "profile local-cpu calls it not applicable",
         "test_discovery.py",
     ),

@@ -1,4 +1,4 @@
-"""What a drill is: a declared fault, and the gate and subject that must say so.
+"""What a drill is: a declared fault, and the gate and subject that must say so; and gates without one.
 
 Commands are verbs of infrastructure-validation/local-cluster/cluster; `environment` goes to the phase that is run. Nodes are called
 n0, n1, … and ranks count as on 2 nodes of 2 GPUs (or 4 nodes of 1): elsewhere.py says it in the names of another cluster.
@@ -49,3 +49,12 @@ class Drill:
     def gpus(self) -> int:
         """Per node of the cluster whose names it is declared in."""
         return 2 if self.nodes == 2 else 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoDrill:
+    """Gates that no drill makes fail: why not, and the test that shows them failing on evidence instead."""
+
+    gates: tuple[str, ...]
+    reason: str
+    test: str  # file in tests/; it marks the tests in question with shows_failing

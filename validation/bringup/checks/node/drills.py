@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bringup.checks.faults import ALL, CLOSE_AGAIN, INVENTORY, edited, evidence, login, put_back
-from bringup.plan.drill import Command, Drill
+from bringup.plan.drill import Command, Drill, NoDrill
 from bringup.records import Outcome
 
 _FAKETIME = "/usr/lib/$(uname -m)-linux-gnu/faketime/libfaketime.so.1"  # where Debian's package faketime puts it
@@ -327,5 +327,24 @@ DRILLS: tuple[Drill, ...] = (
         "n1",
         "facts, and",
         also=(("discovery.node.answered", "n0"),),
+    ),
+)
+
+_TEST = "test_discovery.py"
+NO_DRILL: tuple[NoDrill, ...] = (
+    NoDrill(
+        gates=("discovery.python",),
+        reason="there is no second interpreter here",
+        test=_TEST,
+    ),
+    NoDrill(
+        gates=("discovery.cpu.model",),
+        reason="one machine is behind all nodes, and /proc/cpuinfo would be altered as the drill for memory alters meminfo",
+        test=_TEST,
+    ),
+    NoDrill(
+        gates=("discovery.library.libcuda", "discovery.library.libnccl", "discovery.library.libibverbs"),
+        reason="these are not installed here; the drills for libc and libmunge take the same path",
+        test=_TEST,
     ),
 )

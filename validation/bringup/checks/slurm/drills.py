@@ -7,7 +7,7 @@ nothing may fail. Data only.
 from __future__ import annotations
 
 from bringup.checks.faults import BINDING, FOLDER, edited, put_back
-from bringup.plan.drill import Drill
+from bringup.plan.drill import Drill, NoDrill
 from bringup.records import Outcome
 
 
@@ -227,5 +227,25 @@ DRILLS: tuple[Drill, ...] = (
         outcome=Outcome.WARN,
         says="s",
         between=(38, 90),
+    ),
+)
+
+_TEST = "test_discovery.py"
+NO_DRILL: tuple[NoDrill, ...] = (
+    NoDrill(gates=("discovery.slurm.version",), reason="there is no second Slurm here", test=_TEST),
+    NoDrill(
+        gates=("discovery.slurm.gres_types", "discovery.slurm.mpi_default", "discovery.slurm.pmix"),
+        reason="a Slurm in which it is wrong does not start, or has no such plugin",
+        test=_TEST,
+    ),
+    NoDrill(
+        gates=(
+            "discovery.slurm.kill_on_bad_exit",
+            "discovery.slurm.health_check",
+            "discovery.slurm.prolog",
+            "discovery.slurm.epilog",
+        ),
+        reason="profile local-cpu says that they are not applicable",
+        test=_TEST,
     ),
 )

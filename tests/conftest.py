@@ -1,0 +1,35 @@
+"""What all tests share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from bringup import judge
+from bringup.checks.catalogue import GATES
+from bringup.records import Kind, Outcome
+from showing import MARK
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Iterator[None]:
+    """A test that says which gates it shows failing (showing.py) has to judge each of them so, or it fails itself."""
+    named = {gate for mark in pyfuncitem.iter_markers(MARK) for gate in mark.args}
+    if not named:
+        return (yield)
+    judged: dict[str, set[Outcome]] = {}
+    original = judge.judge
+
+    def watched(*arguments, **options):
+        verdicts = original(*arguments, **options)
+        for verdict in verdicts.verdicts:
+            if verdict.kind is Kind.JUDGED:
+                judged.setdefault(verdict.gate, set()).add(verdict.outcome)
+        return verdicts
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(judge, "judge", watched)
+        result = yield
+    silent = {gate for gate in named if GATES[gate].severity not in judged.get(gate, set())}
+    assert silent == set(), f"this test says that it shows {', '.join(sorted(silent))} failing, and no verdict said so"
+    return result

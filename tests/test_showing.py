@@ -1,0 +1,57 @@
+"""A test that names a gate is held to it (showing.py, conftest.py)."""
+
+from pathlib import Path
+
+import pytest
+from bringup import judge
+from bringup.evidence.parsed import Parsed
+from bringup.plan import profile
+from factory import a_run
+from showing import gates_shown_failing, shows_failing
+
+
+def judged_as(gate: str, value: object) -> None:
+    parsed = Parsed()
+    parsed.saw(gate, "job", value, "flag", "e")
+    judge.judge(a_run(plan={gate: ["job"]}), profile.load("local-cpu"), parsed)
+
+
+@shows_failing("run.closed")
+def test_a_gate_that_failed_was_shown_failing():
+    judged_as("run.closed", False)
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="nothing was judged")
+@shows_failing("run.closed")
+def test_a_test_that_judges_nothing_fails():
+    pass
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="it passed")
+@shows_failing("run.closed")
+def test_a_gate_that_passed_was_not_shown_failing():
+    judged_as("run.closed", True)
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="incomplete is not failing")
+@shows_failing("run.closed")
+def test_evidence_that_is_missing_does_not_count():
+    judged_as("run.closed", None)
+
+
+def test_what_a_file_names_is_read_from_tests_methods_and_single_rows(tmp_path: Path):
+    (tmp_path / "test_x.py").write_text(
+        "import pytest\n"
+        "from showing import shows_failing\n"
+        '@shows_failing("a", "b")\n'
+        "def test_x(): ...\n"
+        "class TestY:\n"
+        '    @shows_failing("c")\n'
+        "    def test_y(self): ...\n"
+        '@pytest.mark.parametrize("gate", ["plain", pytest.param("d", marks=shows_failing("d")),\n'
+        '    pytest.param("e", marks=[shows_failing("e"), pytest.mark.cluster])])\n'
+        "def test_z(gate): ...\n"
+        '@shows_failing("f")\n'
+        "def not_a_test(): ...\n"
+    )
+    assert gates_shown_failing(tmp_path / "test_x.py") == {"a", "b", "c", "d", "e"}
