@@ -11,6 +11,7 @@ from faults import SLOW_RANK_S, SLOW_SIZE_S, asked, hits
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 WARMUP, REPETITIONS = 2, 7
 PERIOD = 7
+ROUNDED = 0.01  # of a size: as much may be lost when it is divided among the ranks
 
 
 def named(size):
@@ -19,6 +20,12 @@ def named(size):
         if size % factor == 0:
             return f"{size // factor}{unit}"
     return f"{size}B"
+
+
+def label_of(size, nbytes):
+    """The size that was requested names a measurement. Where ranks do not divide it, the bytes are a little fewer; where many ranks
+    share few bytes they are others altogether, and then the name is theirs."""
+    return named(size if abs(nbytes - size) <= ROUNDED * size else nbytes)
 
 
 def slowed(sizes):
@@ -71,6 +78,10 @@ class Bench:
         """What this rank contributes: `values`, except in a drill."""
         return values + 1 if hits("wrong-value", self.rank) else values
 
+    def part(self, size):
+        """Elements of one rank when `size` bytes are divided among all. At least one: no element would be no measurement."""
+        return max(1, size // 4 // self.world)
+
     def weight(self, rank):
         """Of a rank in a sum. At most 7, so that sums over 300,000 ranks stay below 2^24, exact in fp32."""
         return rank % PERIOD + 1
@@ -96,7 +107,7 @@ class Bench:
 
     def all_gather(self, size):
         """size = bytes of the gathered result."""
-        count = size // 4 // self.world
+        count = self.part(size)
         mine = self.given(self.pattern(count) * (self.rank + 1))
         result = self.torch.empty(count * self.world, device=self.device)
         expected = self.torch.cat([self.pattern(count) * (rank + 1) for rank in range(self.world)])
@@ -112,7 +123,7 @@ class Bench:
 
     def reduce_scatter(self, size):
         """size = bytes of the whole input."""
-        count = size // 4 // self.world
+        count = self.part(size)
         whole = self.given(self.pattern(count * self.world) * self.weight(self.rank))
         result = self.torch.empty(count, device=self.device)
         expected = self.pattern(count, offset=count * self.rank) * self.weights()
@@ -128,7 +139,7 @@ class Bench:
 
     def all_to_all(self, size):
         """size = bytes that each rank sends, its own part included. The part for rank d starts its pattern at d."""
-        count = size // 4 // self.world
+        count = self.part(size)
         mine = self.given(
             self.torch.cat([self.pattern(count, offset=to) for to in range(self.world)]) * (self.rank + 1)
         )
@@ -185,8 +196,8 @@ class Bench:
         if self.device.type == "cuda":
             self.torch.cuda.synchronize()
 
-    def measure(self, operation, label):
-        """Of this rank: its seconds per repetition, and the wrong values of the last one with their origin."""
+    def measure(self, operation, slow):
+        """Of this rank: its seconds per repetition, and the wrong values of the last one with their origin. slow: a drill."""
         seconds = []
         for _ in range(WARMUP + REPETITIONS):
             operation.prepare()
@@ -195,7 +206,7 @@ class Bench:
             begun = time.perf_counter()
             operation.run()
             self.synchronize()
-            if label == self.slow:
+            if slow:
                 time.sleep(SLOW_SIZE_S)
             seconds.append(time.perf_counter() - begun)
         return seconds[WARMUP:], operation.wrong()

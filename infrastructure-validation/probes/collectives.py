@@ -18,7 +18,7 @@ from collections import Counter
 
 import gpus
 import transport
-from bench import GIB, KIB, MIB, REPETITIONS, Bench, blame, named, slowed
+from bench import GIB, KIB, MIB, REPETITIONS, Bench, blame, label_of, named, slowed
 from facts import Facts, node_name
 from faults import asked, hits
 
@@ -137,11 +137,12 @@ def some_of(devices):
 
 def measure(bench, collective, size, facts, scale):
     """Wrong values of every rank. Rank 0 reports the median of the slowest rank's times, and the spread."""
-    operation, label = collective(size), f"{collective.__name__}@{named(size)}"
-    times, wrong = zip(*bench.gather(bench.measure(operation, label)), strict=True)
+    operation, name = collective(size), collective.__name__
+    at, slow = label_of(size, operation.nbytes), f"{name}@{named(size)}" == bench.slow
+    times, wrong = zip(*bench.gather(bench.measure(operation, slow)), strict=True)
     slowest = [max(repetition) for repetition in zip(*times, strict=True)]
     if facts is not None:
-        (name, at), median = label.split("@"), statistics.median(slowest)
+        median = statistics.median(slowest)
         facts.saw(f"nccl.{name}.time@{at}", round(median * 1e6, 1), "us", scale)
         facts.saw(f"nccl.{name}.time_spread@{at}", round((max(slowest) - min(slowest)) / median, 3), "share", scale)
         if bench.world > 1:

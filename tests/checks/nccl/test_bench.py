@@ -1,0 +1,54 @@
+"""Sizes of the collectives among many ranks: there is always something to measure, and its name is its size."""
+
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+sys.path.append(str(Path(__file__).resolve().parents[3] / "infrastructure-validation/probes"))
+from bench import KIB, MIB, Bench, label_of
+
+DIVIDED = ("all_gather", "reduce_scatter", "all_to_all")
+
+
+def bench_of(world: int, rank: int = 0) -> Bench:
+    """One rank of so many, which has nobody to talk to."""
+    dist = SimpleNamespace(all_gather_single=print, reduce_scatter_single=print)
+    return Bench(torch, dist, "cpu", rank, world)
+
+
+@pytest.mark.parametrize("name", DIVIDED)
+@pytest.mark.parametrize("world", [2, 3, 24, 2048, 2049, 2056])
+def test_every_rank_has_a_part_of_the_smallest_size(name, world):
+    operation = getattr(bench_of(world), name)(8 * KIB)
+    assert operation.result().numel() >= 1
+    assert operation.expected.numel() == operation.result().numel()
+    assert operation.nbytes >= 4 * world
+
+
+@pytest.mark.parametrize("name", DIVIDED)
+def test_a_wrong_value_is_counted_where_a_size_has_fewer_elements_than_ranks(name):
+    operation = getattr(bench_of(2056), name)(8 * KIB)
+    operation.prepare()
+    operation.result().copy_(operation.expected)
+    assert operation.wrong() == {}
+    operation.result()[0] += 1
+    assert operation.wrong() == {operation.origin[0]: 1}
+
+
+@pytest.mark.parametrize(
+    ("world", "size", "label"),
+    [
+        (2, 8 * KIB, "8KiB"),
+        (3, 8 * KIB, "8KiB"),  # 8,184 B
+        (24, 16 * MIB, "16MiB"),
+        (2048, 8 * KIB, "8KiB"),
+        (1500, 8 * KIB, "6000B"),
+        (4096, 8 * KIB, "16KiB"),
+        (8192, 8 * KIB, "32KiB"),
+    ],
+)
+def test_a_measurement_is_named_after_the_bytes_that_were_moved(world, size, label):
+    assert label_of(size, bench_of(world).all_gather(size).nbytes) == label
