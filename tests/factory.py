@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from bringup.checks import planned
 from bringup.checks.catalogue import GATES
 from bringup.judge import Judged
 from bringup.plan import profile as profiles
-from bringup.records import Kind, Limit, NotApplicable, Observation, Outcome, Run, Value, Verdict, Verdicts, worst
+from bringup.records import (
+    DrillResult,
+    Kind,
+    Limit,
+    NotApplicable,
+    Observation,
+    Outcome,
+    Run,
+    Value,
+    Verdict,
+    Verdicts,
+    worst,
+)
 
 
 def a_run(
@@ -100,4 +113,26 @@ def judged_of(
             not_applicable=list(not_applicable),
             notes=list(notes),
         ),
+    )
+
+
+def a_drill_result(**change: Any) -> DrillResult:
+    """A drill that was performed and found."""
+    return DrillResult(
+        **{
+            "drill": "gpu-missing",
+            "fault": "f",
+            "phase": "discovery",
+            "gate": "discovery.gpu.count",
+            "subject": "n1",
+            "outcome": Outcome.FAIL,
+            "performed": True,
+            "detected": True,
+            "right_subject": True,
+            "right_cause": True,
+            "observed": "1",
+            "seconds_to_detect": 2.0,
+            "seconds": 3.0,
+        }
+        | change
     )

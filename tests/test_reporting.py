@@ -262,7 +262,8 @@ def test_junit_counts_failures_errors_and_skips_apart_and_takes_any_text():
         )
     )
     suites = ElementTree.fromstring(text.encode("utf-8"))
-    suite, missing = suites.findall("testsuite")
+    suite, missing, questions = suites.findall("testsuite")
+    assert questions.get("name") == "the six questions"
     assert {name: suite.get(name) for name in ("tests", "failures", "errors", "skipped")} == {
         "tests": "5",
         "failures": "1",

@@ -38,8 +38,11 @@ def test_all_phases_pass_on_a_healthy_cluster(everything, screen):
 
 
 def test_the_screen_answers_all_six_questions(screen):
-    answered = [line for line in screen.stdout.splitlines() if line.startswith("PASS ") and "?" in line]
-    assert [line.split()[1] for line in answered] == ["1.", "2.", "3.", "4.", "5.", "6."]
+    """Placeholder GPUs, gloo over TCP and a CPU rehearse questions 1, 4 and 5; no drill was made for question 6."""
+    answered = [line.split()[:2] for line in screen.stdout.splitlines() if line.endswith("?")]
+    assert answered == [
+        ["REHEARSED", "1."], ["PASS", "2."], ["PASS", "3."], ["REHEARSED", "4."], ["REHEARSED", "5."], ["PARTLY", "6."],
+    ]  # fmt: skip
     assert "report: validation/results/playbook/" in screen.stdout
 
 

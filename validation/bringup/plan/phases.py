@@ -4,15 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-QUESTIONS = {
-    1: "Are GPUs visible, correctly bound, and isolated per task?",
-    2: "Does Slurm schedule GPUs, CPUs and memory correctly?",
-    3: "Is the shared filesystem truly shared across nodes?",
-    4: "Does NCCL really use the interconnect, at full speed?",
-    5: "Can PyTorch train on 1 GPU, on one node, and across nodes, and how well does it scale?",
-    6: "Are failure modes observable and diagnosable?",
-}
-
 
 @dataclass(frozen=True, kw_only=True)
 class Phase:

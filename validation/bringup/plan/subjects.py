@@ -48,6 +48,12 @@ def scale_nodes(subject: str) -> int:
     return int(subject.split("-")[0])
 
 
+def nodes_of_scale(subject: str) -> int | None:
+    """Of `4-nodes` 4, of `1-gpu` 1; None when the subject is not a scale."""
+    match = re.fullmatch(r"(\d+)-(?:nodes?|gpu)", subject)
+    return int(match[1]) if match else None
+
+
 def scale_ranks(subject: str, ranks_per_node: int) -> int:
     return 1 if subject == ONE_GPU else scale_nodes(subject) * ranks_per_node
 

@@ -24,9 +24,12 @@ from bringup.records.base import (
 )
 from bringup.records.drill import DrillReport, DrillResult, HealthyRound
 from bringup.records.run import (
+    Answer,
+    ClaimAnswer,
     Closed,
     Continued,
     Kind,
+    Mark,
     NotApplicable,
     Observation,
     Observations,
@@ -57,9 +60,11 @@ from bringup.records.training import (
 __all__ = [
     "SCHEMA_VERSION",
     "Advice",
+    "Answer",
     "Checkpoint",
     "CheckpointFile",
     "CheckpointTimes",
+    "ClaimAnswer",
     "Closed",
     "Continued",
     "DrillReport",
@@ -67,6 +72,7 @@ __all__ = [
     "HealthyRound",
     "Kind",
     "Limit",
+    "Mark",
     "Memory",
     "MemoryCheck",
     "NonNegative",

@@ -121,6 +121,37 @@ class Verdicts(Versioned):
     signs: list[Sign] = Field(default_factory=list)
 
 
+class Mark(StrEnum):
+    """What became of a claim or a question."""
+
+    PASS = "pass"  # noqa: S105
+    WARN = "warn"
+    REHEARSED = "rehearsed"  # it held, on a stand-in: a placeholder GPU, gloo, TCP
+    PARTLY = "partly"  # what was asked held; not all was asked
+    NOT_ASKED = "not asked"
+    INCOMPLETE = "incomplete"
+    FAIL = "fail"
+
+
+class ClaimAnswer(Record):
+    """One claim (plan/claims.py), with its number and scope in one line."""
+
+    claim: str
+    says: str
+    mark: Mark
+    line: str
+    nodes: list[str]  # that took part
+
+
+class Answer(Record):
+    """One of the six questions."""
+
+    question: int = Field(ge=1, le=6)
+    mark: Mark
+    line: str
+    claims: list[ClaimAnswer]
+
+
 class Step(Record):
     """One phase of a playbook run."""
 
@@ -141,3 +172,4 @@ class Playbook(Versioned):
     planned: list[str]  # phases
     left_out: list[str]  # phases that these nodes cannot run, with the reason
     steps: list[Step]
+    answers: list[Answer] = Field(default_factory=list)  # of the six questions; empty until the end

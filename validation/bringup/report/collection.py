@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 from bringup import results as runs
+from bringup.answers import answers
 from bringup.errors import ProfileError, RecordError, RunError
 from bringup.judge import Judged, judge_folder
 from bringup.plan.phases import PHASES
 from bringup.plan.profile import Profile
-from bringup.records import Outcome, Playbook, Verdict, read_record, worst
+from bringup.records import Answer, DrillReport, Outcome, Playbook, Verdict, read_record, worst
 from bringup.results import REPOSITORY
 
 PLAYBOOK = "playbook.json"
+DRILLS = "drill.json"
 
 
 @dataclass(frozen=True)
@@ -32,10 +35,16 @@ class Collection:
     left_out: list[str]  # phases that the nodes could not be asked for, with the reason
     playbooks: list[Path]
     seconds: dict[Path, float]  # what a playbook's phases took
+    drills: list[DrillReport] = field(default_factory=list)
 
     @property
     def verdicts(self) -> list[Verdict]:
         return [verdict for one in self.judged for verdict in one.verdicts.verdicts]
+
+    @cached_property
+    def answers(self) -> list[Answer]:
+        """Of the six questions."""
+        return answers(self.judged, [gone.phase for gone in self.absent], self.drills)
 
     @property
     def outcome(self) -> Outcome:
@@ -68,12 +77,13 @@ def gather(folders: Sequence[Path], profile: Profile | None = None) -> Collectio
                 seconds[path] = step.seconds
             except (RunError, ProfileError, RecordError) as error:
                 absent.append(Absent(step.phase, f"{step.folder}: {error}"))
+    drills = [read_record(folder / DRILLS, DrillReport) for folder in folders if (folder / DRILLS).is_file()]
     for folder in folders:
-        if folder not in playbooks:
+        if folder not in playbooks and not (folder / DRILLS).is_file():
             judged.setdefault(folder.resolve(), judge_folder(folder, profile))
     order = list(PHASES)
     ordered = sorted(judged.values(), key=lambda one: (order.index(one.run.phase), one.run.opened_at, one.run.name))
-    return Collection(ordered, absent, left_out, playbooks, seconds)
+    return Collection(ordered, absent, left_out, playbooks, seconds, drills)
 
 
 def _found(recorded: str, playbook: Path) -> Path:

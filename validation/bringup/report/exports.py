@@ -9,7 +9,7 @@ from datetime import datetime
 from xml.etree import ElementTree as xml
 
 from bringup.judge import Judged
-from bringup.records import Outcome, worst
+from bringup.records import Mark, Outcome, worst
 from bringup.report.collection import Collection
 from bringup.report.text import plain, sentence
 
@@ -37,8 +37,35 @@ def junit(collection: Collection) -> str:
         )
         for gone in collection.absent:
             _problem(_case(suite, gone.phase, "the phase"), "error", gone.why)
+    suites.append(_answers(collection))
     xml.indent(suites)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + xml.tostring(suites, encoding="unicode") + "\n"
+
+
+def _answers(collection: Collection) -> xml.Element:
+    """A case per claim of the six questions: what was not asked, or only rehearsed, is skipped and not passed."""
+    claims = [(answer, claim) for answer in collection.answers for claim in answer.claims]
+    counts = Counter(claim.mark for _, claim in claims)
+    open_ends = (Mark.REHEARSED, Mark.PARTLY, Mark.NOT_ASKED)
+    suite = xml.Element(
+        "testsuite",
+        name="the six questions",
+        tests=str(len(claims)),
+        failures=str(counts[Mark.FAIL]),
+        errors=str(counts[Mark.INCOMPLETE]),
+        skipped=str(sum(counts[mark] for mark in open_ends)),
+    )
+    for answer, claim in claims:
+        case = _case(suite, f"question {answer.question}", claim.says)
+        if claim.mark is Mark.FAIL:
+            _problem(case, "failure", claim.line)
+        elif claim.mark is Mark.INCOMPLETE:
+            _problem(case, "error", claim.line)
+        elif claim.mark in open_ends:
+            xml.SubElement(case, "skipped", message=_text(f"{claim.mark}: {claim.line}"))
+        else:
+            xml.SubElement(case, "system-out").text = _text(claim.line)
+    return suite
 
 
 def _suite(one: Judged) -> xml.Element:

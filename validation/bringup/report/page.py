@@ -19,7 +19,8 @@ from bringup.checks import catalogue
 from bringup.compare import sidebyside as compare
 from bringup.errors import NotComparable, RecordError
 from bringup.judge import Judged
-from bringup.plan.phases import PHASES, QUESTIONS
+from bringup.plan.claims import QUESTIONS
+from bringup.plan.phases import PHASES
 from bringup.records import Kind, Outcome, Verdict
 from bringup.report import drain, explain, figures, figures_pairs, figures_training
 from bringup.report import text as report
@@ -97,8 +98,6 @@ def _one_line(value: Any) -> Any:
 
 
 def _view(collection: Collection) -> dict[str, Any]:
-    asked = report.answers(collection.verdicts, [gone.phase for gone in collection.absent])
-    answers = {number: (outcome, why) for number, outcome, why in asked}
     nodes = list(dict.fromkeys(node for one in collection.judged for node in one.run.nodes))
     header, rows, note = _training(collection.judged)
     proposed = drain.proposals(collection.judged)
@@ -110,10 +109,8 @@ def _view(collection: Collection) -> dict[str, Any]:
         "node_count": len(nodes),
         "profiles": ", ".join(dict.fromkeys(one.verdicts.profile for one in collection.judged)),
         "opened": min((one.run.opened_at for one in collection.judged), default="unknown"),
-        "questions": [
-            (number, question, *answers.get(number, (None, "no phase of this report has a gate for it")))
-            for number, question in QUESTIONS.items()
-        ],
+        "questions": [(answer, QUESTIONS[answer.question]) for answer in collection.answers],
+        "marked": report.marked,
         "sections": [_section(one, f"run-{index}") for index, one in enumerate(collection.judged)],
         "seconds": {f"run-{index}": collection.seconds.get(one.folder) for index, one in enumerate(collection.judged)},
         "absent": [

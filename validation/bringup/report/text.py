@@ -14,8 +14,9 @@ from statistics import median
 
 from bringup.checks import catalogue
 from bringup.known_faults.signatures import SIGNATURES
-from bringup.plan.phases import PHASES, QUESTIONS
-from bringup.records import Observation, Outcome, Playbook, Run, Verdict, Verdicts, worst
+from bringup.plan.claims import QUESTIONS
+from bringup.plan.phases import PHASES
+from bringup.records import Answer, Mark, Observation, Outcome, Playbook, Run, Verdict, Verdicts
 from bringup.results import REPOSITORY
 
 _COST = re.compile(r"probe\.(\w+)\.cpu_s")
@@ -236,29 +237,33 @@ def _proves(gate: str) -> str:
     return catalogue.GATES[gate].proves if gate in catalogue.GATES else ""
 
 
-def answers(verdicts: Sequence[Verdict], not_run: Sequence[str]) -> list[tuple[int, Outcome, str]]:
-    """Per question that was asked: its outcome and, in one line, why.
-
-    not_run: phases that were planned and did not run; their gates count as incomplete. A question on which no planned
-    phase has a gate is left out; the caller says so.
-    """
-    result = []
-    for number in QUESTIONS:
-        ids = {gate.id for gate in catalogue.GATES.values() if gate.question == number}
-        judged = [verdict for verdict in verdicts if verdict.gate in ids]
-        missing = [stem for stem in not_run if any(gate.id in ids for gate in catalogue.of_phase(stem))]
-        if not judged and not missing:
-            continue
-        outcome = worst([*(verdict.outcome for verdict in judged), *(Outcome.INCOMPLETE for _ in missing)])
-        bad = not_passed(judged)
-        why = [f"{v.gate} [{v.subject}]" for v in bad[:3]] + (["…"] if len(bad) > 3 else [])
-        if missing:
-            why.append(f"not run: {', '.join(missing)}")
-        result.append((number, outcome, "; ".join(why) or f"all {len(judged)} verdicts pass"))
-    return result
+def marked(mark: Mark) -> str:
+    return mark.upper()
 
 
-def playbook_markdown(playbook: Playbook, answered: Sequence[tuple[int, Outcome, str]], outcome: Outcome) -> str:
+def answered(answer: Answer) -> str:
+    """A question on the screen: its answer, and under it the claims that are not simply proven."""
+    lines = [
+        f"{marked(answer.mark):<10} {answer.question}. {QUESTIONS[answer.question]}",
+        f"{'':<10} {plain(answer.line)}",
+    ]
+    return "\n".join(lines)
+
+
+def answers_markdown(answers: Sequence[Answer]) -> list[str]:
+    """The six questions, then every claim with its number and scope."""
+    lines = table(
+        ("question", "answer", "in one line"),
+        ((f"{one.question}. {QUESTIONS[one.question]}", marked(one.mark), one.line) for one in answers),
+    )
+    lines += ["", "What each answer claims:", ""]
+    return lines + table(
+        ("question", "claim", "answer", "number and scope"),
+        ((str(one.question), claim.says, marked(claim.mark), claim.line) for one in answers for claim in one.claims),
+    )
+
+
+def playbook_markdown(playbook: Playbook, outcome: Outcome) -> str:
     """report.md of a whole playbook run: the six questions, then the phases."""
     lines = [
         f"# Bring-up of {len(playbook.nodes)} node(s): {MARK[outcome]}",
@@ -268,10 +273,7 @@ def playbook_markdown(playbook: Playbook, answered: Sequence[tuple[int, Outcome,
         "## The six questions",
         "",
     ]
-    lines += table(
-        ("question", "answer", "why"),
-        ((f"{number}. {QUESTIONS[number]}", MARK[answer], why) for number, answer, why in answered),
-    )
+    lines += answers_markdown(playbook.answers)
     lines += ["", "## Phases", ""]
     lines += table(
         ("phase", "outcome", "seconds", "report"),

@@ -12,12 +12,14 @@ from rich.console import Console
 
 from bringup import judge
 from bringup import results as runs
+from bringup.answers import answers
 from bringup.errors import CannotStart, SlurmError
 from bringup.evidence import hostlist
 from bringup.evidence.slurm import USABLE_STATES
-from bringup.plan.phases import PHASES, QUESTIONS, Phase
+from bringup.judge import Judged
+from bringup.plan.phases import PHASES, Phase
 from bringup.plan.profile import Profile
-from bringup.records import Outcome, Playbook, Step, Verdict, worst, write_record, write_text
+from bringup.records import Outcome, Playbook, Step, worst, write_record, write_text
 from bringup.report import terminal, write
 from bringup.report import text as report
 from bringup.results import REPOSITORY
@@ -62,13 +64,15 @@ def run(request: Request) -> int:
         f"profile {request.profile.name}"
     )
     steps: list[Step] = []
+    judged: list[Judged] = []
     try:
         for stem in playbook.planned:
             phase = PHASES[stem]
             # a needed phase that the user left out does not block: they asked for this one alone
             blocking = [step.phase for step in steps if step.phase in phase.needs and step.blocks]
             if stem in kept:
-                step = kept[stem]
+                step, found = kept[stem]
+                judged.append(found)
                 console.print(f"{'KEPT':<10} {phase.title}: passed before, {step.folder}")
             elif blocking:
                 why = f"needs {', '.join(blocking)}, which did not pass"
@@ -77,16 +81,17 @@ def run(request: Request) -> int:
                 )
                 console.print(f"{'NOT RUN':<10} {phase.title}: {why}; not proven")
             else:
-                step = _one_phase(
+                step, found = _one_phase(
                     phase, names, max(gpus[name] for name in names), request, playbook.name, folder, console
                 )
+                judged.append(found)
             steps.append(step)
             playbook = playbook.model_copy(update={"steps": steps})
             write_record(folder / PLAYBOOK, playbook, replace=True)
     except KeyboardInterrupt:
         console.print(f"{'STOPPED':<10} interrupted; next: bringup run --resume {report.shown_path(folder)}")
         raise
-    return _conclude(playbook, request.profile, folder, console)
+    return _conclude(playbook, judged, folder, console)
 
 
 def requested_nodes(count: int | None, nodelist: str | None) -> list[str]:
@@ -105,7 +110,7 @@ def requested_nodes(count: int | None, nodelist: str | None) -> list[str]:
     return [name for name in names if name in chosen]
 
 
-def _begin(request: Request, names: list[str], console: Console) -> tuple[Playbook, dict[str, Step]]:
+def _begin(request: Request, names: list[str], console: Console) -> tuple[Playbook, dict[str, tuple[Step, Judged]]]:
     """The plan, and the steps of an earlier run that passed and are kept."""
     unknown = [stem for stem in request.phases if stem not in PHASES]
     if unknown:
@@ -119,7 +124,7 @@ def _begin(request: Request, names: list[str], console: Console) -> tuple[Playbo
     ]
     if not planned:
         raise CannotStart(f"nothing to run: {'; '.join(left_out)}")
-    kept: dict[str, Step] = {}
+    kept: dict[str, tuple[Step, Judged]] = {}
     if request.resume is not None:
         earlier = resume.earlier(request.resume)
         if earlier.nodes != names:
@@ -139,7 +144,7 @@ def _begin(request: Request, names: list[str], console: Console) -> tuple[Playbo
 
 def _one_phase(
     phase: Phase, names: list[str], gpus: int, request: Request, playbook: str, folder: Path, console: Console
-) -> Step:
+) -> tuple[Step, Judged]:
     begun = time.monotonic()
     nodes = names[: phase.max_nodes] if phase.max_nodes is not None else names
     # losses are compared only at the same batch: every training gets one that suits the ranks of the largest
@@ -179,13 +184,14 @@ def _one_phase(
     seconds = time.monotonic() - begun
     console.print(f"{report.screen(run_folder, judged.run, verdicts)}  ({seconds:.0f} s)")
     blocks = any(judge.stops(verdict) for verdict in verdicts.verdicts)
-    return Step(
+    step = Step(
         phase=phase.stem,
         folder=report.shown_path(run_folder),
         outcome=verdicts.outcome,
         blocks=blocks,
         seconds=round(seconds, 1),
     )
+    return step, judged
 
 
 def _keep_node_states(run_folder: Path) -> None:
@@ -205,24 +211,18 @@ def _keep_job(run_folder: Path) -> None:
             write_text(run_folder / runs.JOB_AFTER, slurm.ask("scontrol", "--oneliner", "show", "job", job_id))
 
 
-def _conclude(playbook: Playbook, profile: Profile, folder: Path, console: Console) -> int:
+def _conclude(playbook: Playbook, judged: list[Judged], folder: Path, console: Console) -> int:
     """The six questions, and what to do next."""
-    verdicts: list[Verdict] = []
-    for step in playbook.steps:
-        if step.folder is not None:
-            verdicts += judge.judge_folder(REPOSITORY / step.folder, profile).verdicts.verdicts
     not_run = [step.phase for step in playbook.steps if step.folder is None]
-    answers = report.answers(verdicts, not_run)
+    playbook = playbook.model_copy(update={"answers": answers(judged, not_run)})
+    write_record(folder / PLAYBOOK, playbook, replace=True)
+    verdicts = [verdict for one in judged for verdict in one.verdicts.verdicts]
     outcome = worst([*(step.outcome for step in playbook.steps), *(verdict.outcome for verdict in verdicts)])
-    write_text(folder / "report.md", report.playbook_markdown(playbook, answers, outcome), replace=True)
+    write_text(folder / "report.md", report.playbook_markdown(playbook, outcome), replace=True)
     console.print()
-    for number, answer, why in answers:
-        console.print(f"{report.MARK[answer]:<10} {number}. {QUESTIONS[number]}  {report.plain(why)}")
-    asked = [number for number, _, _ in answers]
-    for reason in [
-        *(f"{number}. {QUESTIONS[number]}" for number in QUESTIONS if number not in asked),
-        *playbook.left_out,
-    ]:
+    for answer in playbook.answers:
+        console.print(report.answered(answer))
+    for reason in playbook.left_out:
         console.print(f"{'NOT ASKED':<10} {reason}")
     console.print(
         f"\n{report.MARK[outcome]}: {report.counted(verdicts)}; report: {report.shown_path(folder / 'report.md')}"
@@ -230,6 +230,6 @@ def _conclude(playbook: Playbook, profile: Profile, folder: Path, console: Conso
     trained = [step.folder for step in playbook.steps if step.folder is not None and PHASES[step.phase].is_training]
     if len(trained) > 1 and outcome is Outcome.PASS:
         console.print(f"next: bringup compare training/results/run_*-{playbook.name}")
-    elif outcome is not Outcome.PASS:
-        console.print(f"next: mend what failed, then bringup run --resume {report.shown_path(folder)}")
+    elif outcome not in (Outcome.PASS, Outcome.WARN):
+        console.print(f"next: fix what failed, then bringup run --resume {report.shown_path(folder)}")
     return outcome.exit_code

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bringup import judge
 from bringup import results as runs
 from bringup.errors import RecordError, RunError
+from bringup.judge import Judged, judge_folder
 from bringup.plan.phases import PHASES, Phase
 from bringup.plan.profile import Profile
 from bringup.records import Outcome, Playbook, Step, read_record
@@ -27,20 +27,23 @@ def earlier(folder: Path) -> Playbook:
         raise RecordError(f"--resume: {error}") from error
 
 
-def kept(folder: Path, playbook: Playbook, planned: list[str], profile: Profile, console: Console) -> dict[str, Step]:
-    """The phases of the earlier playbook in `folder` that need not run again.
+def kept(
+    folder: Path, playbook: Playbook, planned: list[str], profile: Profile, console: Console
+) -> dict[str, tuple[Step, Judged]]:
+    """The phases of the earlier playbook in `folder` that need not run again, judged again.
 
     A phase without a step was under way when that run was killed: its job or script may have finished unseen, or is still
     at work, and then it is waited for.
     """
     recorded = {step.phase: step for step in playbook.steps}
-    steps: dict[str, Step] = {}
+    steps: dict[str, tuple[Step, Judged]] = {}
     for stem in planned:
         step = recorded.get(stem)
         if step is None:
             step = _unseen(PHASES[stem], folder, playbook.name, console)
-        if step is not None and _still_passes(step, profile):
-            steps[stem] = step
+        judged = None if step is None else _still_passes(step, profile)
+        if step is not None and judged is not None:
+            steps[stem] = step, judged
     return steps
 
 
@@ -60,11 +63,12 @@ def _unseen(phase: Phase, folder: Path, name: str, console: Console) -> Step | N
     )  # judged by the caller
 
 
-def _still_passes(step: Step, profile: Profile) -> bool:
+def _still_passes(step: Step, profile: Profile) -> Judged | None:
     """Judged again, from its evidence, with today's gates and this run's profile: what was said then is no evidence."""
     if step.folder is None or step.outcome is not Outcome.PASS:
-        return False
+        return None
     try:
-        return judge.judge_folder(REPOSITORY / step.folder, profile).verdicts.outcome is Outcome.PASS
+        judged = judge_folder(REPOSITORY / step.folder, profile)
     except (RunError, RecordError):
-        return False  # gone or damaged: it runs again
+        return None  # gone or damaged: it runs again
+    return judged if judged.verdicts.outcome is Outcome.PASS else None

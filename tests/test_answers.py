@@ -1,0 +1,202 @@
+"""An answer claims what was asked, where it was asked, and on what it was asked."""
+
+from __future__ import annotations
+
+import pytest
+from bringup.answers import answers
+from bringup.checks import planned
+from bringup.checks.catalogue import GATES
+from bringup.judge import Judged
+from bringup.plan import profile as profiles
+from bringup.plan.claims import CLAIMS, QUESTIONS
+from bringup.plan.phases import PHASES
+from bringup.records import Answer, DrillReport, Mark, Observation, Outcome
+from factory import a_drill_result, a_run, a_verdict, judged_of
+
+GPU_CLUSTER = {  # quantity -> value: what a run shows of real GPUs, NCCL and a fabric
+    "discovery": {"discovery.gpu.driver": "580.95"},
+    "smoke": {"smoke.binding.gpu": "GPU-1234"},
+    "nccl": {"nccl.backend": "nccl", "nccl.transport": "rdma-verbs"},
+    "run_": {"train.device": "cuda", "train.transport": "rdma-verbs"},
+}
+LOCAL_CLUSTER = {
+    "smoke": {"smoke.binding.gpu": "nvidia0"},
+    "nccl": {"nccl.backend": "gloo", "nccl.transport": "tcp:eth0"},
+    "run_": {"train.device": "cpu", "train.transport": "tcp:eth0"},
+}
+
+
+def healthy(phase: str, nodes: int, shows: dict[str, dict[str, str]], profile: str = "generic") -> Judged:
+    """A run of this phase in which all that was planned passed."""
+    names = [f"n{number}" for number in range(nodes)]
+    used = profiles.load(profile)
+    excluded = planned.excluded_here(phase, used.not_applicable)
+    plan = planned.plan(phase, names, 2, {entry.gate for entry in excluded})
+    facts = next((facts for prefix, facts in shows.items() if phase.startswith(prefix)), {})
+    return judged_of(
+        *(
+            a_verdict(gate, subject, Outcome.PASS, "1", value=392.0 if gate.endswith("busbw") else 1)
+            for gate, subjects in plan.items()
+            for subject in subjects
+        ),
+        run=a_run(phase, names, plan=plan),
+        observations=tuple(
+            Observation(quantity=quantity, subject="job", value=value, unit="text", evidence="e")
+            for quantity, value in facts.items()
+        ),
+        not_applicable=tuple(excluded),
+        profile=profile,
+    )
+
+
+def playbook(nodes: int, shows: dict[str, dict[str, str]], profile: str = "generic") -> list[Judged]:
+    return [healthy(stem, nodes, shows, profile) for stem, phase in PHASES.items() if phase.min_nodes <= nodes]
+
+
+def marks(found: list[Answer]) -> dict[int, Mark]:
+    return {answer.question: answer.mark for answer in found}
+
+
+def claim(found: list[Answer], name: str):
+    return next(claim for answer in found for claim in answer.claims if claim.claim == name)
+
+
+# --- the table ---------------------------------------------------------------------------------------------------------
+
+
+def test_every_gate_bears_on_the_claims_of_one_question():
+    questions: dict[str, set[int]] = {}
+    for claim in CLAIMS:
+        for gate in (*claim.gates, *claim.also):
+            questions.setdefault(gate, set()).add(claim.question)
+    assert {gate: len(numbers) for gate, numbers in questions.items() if len(numbers) != 1} == {}
+    assert set(questions) == set(GATES)
+    assert {claim.question for claim in CLAIMS} == set(QUESTIONS)
+    assert len({claim.id for claim in CLAIMS}) == len(CLAIMS)
+
+
+# --- what was asked ----------------------------------------------------------------------------------------------------
+
+
+def test_a_whole_healthy_gpu_cluster_passes_all_questions_but_the_drills():
+    found = answers(playbook(4, GPU_CLUSTER))
+    assert marks(found) == {1: Mark.PASS, 2: Mark.PASS, 3: Mark.PASS, 4: Mark.PASS, 5: Mark.PASS, 6: Mark.PARTLY}
+    assert claim(found, "diagnosable").mark is Mark.NOT_ASKED
+
+
+def test_one_node_says_nothing_of_a_shared_filesystem_nor_of_links_between_nodes():
+    found = answers(playbook(1, GPU_CLUSTER))
+    assert marks(found)[3] is Mark.NOT_ASKED
+    assert claim(found, "one-folder").line == "it needs 2 nodes, 1 took part"
+    for name in ("over-the-fabric", "speed-between", "trains-across", "nodes-alike"):
+        assert claim(found, name).mark is Mark.NOT_ASKED, name
+    assert marks(found)[4] is Mark.PARTLY
+    assert marks(found)[5] is Mark.PARTLY
+    assert "DDP, FSDP and HSDP train across nodes" in found[4].line.partition("Not asked")[2]
+
+
+def test_discovery_and_smoke_alone_do_not_answer_for_nccl_or_training():
+    found = answers([healthy("discovery", 2, GPU_CLUSTER), healthy("smoke", 2, GPU_CLUSTER)])
+    assert marks(found) | {1: None, 6: None} == {
+        1: None, 2: Mark.PASS, 3: Mark.PASS, 4: Mark.NOT_ASKED, 5: Mark.NOT_ASKED, 6: None,
+    }  # fmt: skip
+
+
+def test_pairs_alone_are_part_of_an_answer():
+    """The page said PASS to "does NCCL really use the interconnect, at full speed"."""
+    found = answers([healthy("nccl_pairwise", 4, GPU_CLUSTER)])
+    assert marks(found)[4] is Mark.PARTLY
+    assert claim(found, "no-slow-link").mark is Mark.PASS
+    assert marks(answers([healthy("nccl_pairwise", 4, LOCAL_CLUSTER)]))[4] is Mark.REHEARSED
+
+
+def test_what_did_not_run_is_incomplete():
+    found = answers([healthy("discovery", 2, GPU_CLUSTER)], not_run=["smoke"])
+    assert (marks(found)[3], claim(found, "one-folder").line) == (Mark.INCOMPLETE, "not run: smoke")
+
+
+def test_a_claim_whose_gates_are_all_not_applicable_is_not_asked_and_says_the_reason():
+    found = answers(playbook(2, LOCAL_CLUSTER, "local-cpu"))
+    healthy_gpus = claim(found, "gpus-healthy")
+    assert (healthy_gpus.mark, healthy_gpus.line) == (Mark.NOT_ASKED, "placeholder GPUs have no driver")
+
+
+# --- on what it was asked ----------------------------------------------------------------------------------------------
+
+
+def test_placeholders_gloo_and_tcp_rehearse_an_answer():
+    found = answers(playbook(2, LOCAL_CLUSTER, "local-cpu"))
+    assert (marks(found)[1], marks(found)[4], marks(found)[5]) == (Mark.REHEARSED,) * 3
+    assert (marks(found)[2], marks(found)[3]) == (Mark.PASS, Mark.PASS)
+    assert "no NCCL was seen at work" in claim(found, "one-communicator").line
+    assert claim(found, "gpus-present").mark is Mark.REHEARSED
+
+
+@pytest.mark.parametrize("phase", ["discovery", "smoke", "nccl_scaling", "run_1gpu"])
+def test_a_run_that_shows_no_gpu_at_all_proves_nothing_about_one(phase):
+    found = answers([healthy(phase, 2, {})])
+    assert Mark.PASS not in {claim.mark for answer in found for claim in answer.claims if answer.question in (1, 4, 5)}
+
+
+def test_sockets_between_nodes_rehearse_the_fabric_and_prove_the_communicator():
+    shows = GPU_CLUSTER | {"nccl": {"nccl.backend": "nccl", "nccl.transport": "sockets"}}
+    found = answers([healthy("nccl_scaling", 2, shows)])
+    assert claim(found, "one-communicator").mark is Mark.PASS
+    assert claim(found, "speed-between").mark is Mark.REHEARSED
+
+
+# --- number and scope --------------------------------------------------------------------------------------------------
+
+
+def test_an_answer_carries_its_number_at_the_widest_scale_and_its_scope():
+    run = healthy("nccl_scaling", 4, GPU_CLUSTER)
+    verdicts = [
+        verdict.model_copy(
+            update={"value": 300.0 if "4-" in verdict.subject else 400.0, "at": "8GiB", "expected": "≥ 280 GB/s"}
+        )
+        if verdict.gate == "nccl.all_reduce.busbw"
+        else verdict
+        for verdict in run.verdicts.verdicts
+    ]
+    found = answers([judged_of(*verdicts, run=run.run, observations=tuple(run.observations))])
+    line = claim(found, "speed-between").line
+    assert line.startswith("all_reduce.busbw 300 GB/s at 8GiB on 4-nodes (≥ 280 GB/s); ")
+    assert line.endswith("verdicts on 4 node(s) x 2 GPU(s)")
+    assert "on 1-node" in claim(found, "speed-inside").line
+
+
+def test_what_failed_is_named_and_what_is_only_missing_is_not():
+    run = a_run("discovery")
+    found = answers(
+        [
+            judged_of(
+                a_verdict("discovery.gpu.count", "n1", Outcome.FAIL),
+                a_verdict("discovery.gpu.count", "n0", Outcome.INCOMPLETE),
+                run=run,
+            )
+        ]
+    )
+    assert (found[0].mark, found[0].line) == (Mark.FAIL, "discovery.gpu.count [n1]")
+
+
+# --- drills ------------------------------------------------------------------------------------------------------------
+
+
+def drilled(**change) -> DrillReport:
+    return DrillReport(
+        name="d", place="local-cluster", profile=None, git_commit=None, opened_at="2026-01-01T00:00:00Z",
+        planned=["gpu-missing"], healthy_planned=0, healthy_phases=[], results=[a_drill_result(**change)], healthy=[],
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("change", "mark", "line"),
+    [
+        ({}, Mark.PASS, "1 of 1 drills found"),
+        ({"right_subject": False}, Mark.FAIL, "0 of 1 drills found; not: gpu-missing"),
+        ({"false_alarms": ["x"]}, Mark.FAIL, "0 of 1 drills found; not: gpu-missing"),
+    ],
+)
+def test_faults_count_as_diagnosable_when_drills_of_this_report_found_them(change, mark, line):
+    found = claim(answers(playbook(2, GPU_CLUSTER), drills=[drilled(**change)]), "diagnosable")
+    assert (found.mark, found.line) == (mark, line)

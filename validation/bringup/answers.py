@@ -1,0 +1,253 @@
+"""The six questions, answered from judged runs: a claim says what was asked, where it was asked, and on what.
+
+A question passes when all of its claims do. A claim of which nothing was judged is not asked. Evidence from a stand-in rehearses a
+claim and does not prove it; what is a stand-in is observed, and what was not observed to be real is a stand-in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from bringup.checks.catalogue import of_phase
+from bringup.evidence.parsed import Seen
+from bringup.judge import Judged
+from bringup.plan import subjects
+from bringup.plan.claims import CLAIMS, QUESTIONS, Claim, Real
+from bringup.plan.phases import PHASES
+from bringup.records import Answer, ClaimAnswer, DrillReport, Mark, Outcome, Verdict
+
+NAMED = 3
+
+
+def answers(judged: Sequence[Judged], not_run: Sequence[str] = (), drills: Sequence[DrillReport] = ()) -> list[Answer]:
+    """One per question. not_run: phases that were planned and did not run; what they would have asked is incomplete."""
+    runs = [_RunEvidence.of(one) for one in judged]
+    return [
+        _question(number, [_claim(claim, runs, not_run, drills) for claim in CLAIMS if claim.question == number])
+        for number in QUESTIONS
+    ]
+
+
+# --- what is real ------------------------------------------------------------------------------------------------------
+
+_Test = Callable[[Seen], bool]
+
+
+def _value(seen: Seen, quantity: str, test: Callable[[object], bool]) -> bool:
+    found = [observation.value for observation in seen.of(quantity) if observation.value is not None]
+    return bool(found) and all(test(value) for value in found)
+
+
+def _nccl_tests(seen: Seen) -> bool:
+    return any((observation.why or "").startswith("nccl-tests") for observation in seen.of("nccl.ranks"))
+
+
+def _nccl(seen: Seen) -> bool:
+    return _nccl_tests(seen) or _value(seen, "nccl.backend", lambda value: value == "nccl")
+
+
+def _trained_on_gpus(seen: Seen) -> bool:
+    return _value(seen, "train.device", lambda value: value == "cuda")
+
+
+def _no_sockets(seen: Seen) -> bool:
+    """Bytes between hosts were seen to go over something that is not TCP."""
+    told = [*seen.of("nccl.transport"), *seen.of("train.transport")]
+    return bool(told) and not any("socket" in str(one.value).lower() or "tcp:" in str(one.value) for one in told)
+
+
+_REAL: dict[Real, tuple[_Test, ...]] = {  # any of them
+    "gpu": (
+        lambda seen: _value(seen, "discovery.gpu.driver", lambda value: True),
+        lambda seen: _value(seen, "smoke.binding.gpu", lambda value: str(value).startswith(("GPU-", "MIG-"))),
+        _nccl,
+        _trained_on_gpus,
+    ),
+    "nccl": (_nccl,),
+    "fabric": (_no_sockets,),
+}
+_STAND_IN: dict[Real, str] = {
+    "gpu": "no GPU was seen at work",
+    "nccl": "no NCCL was seen at work",
+    "fabric": "no fabric was seen at work",
+}
+
+
+@dataclass(frozen=True)
+class _RunEvidence:
+    judged: Judged
+    real: frozenset[Real]
+
+    @classmethod
+    def of(cls, judged: Judged) -> _RunEvidence:
+        seen = Seen(judged.observations)
+        return cls(judged, frozenset(kind for kind, tests in _REAL.items() if any(test(seen) for test in tests)))
+
+
+# --- claims ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Evidence:
+    """A verdict that bears on a claim, and the run it is from."""
+
+    run: _RunEvidence
+    verdict: Verdict
+
+
+def _claim(
+    claim: Claim, runs: Sequence[_RunEvidence], not_run: Sequence[str], drills: Sequence[DrillReport]
+) -> ClaimAnswer:
+    if claim.drills:
+        return _diagnosable(claim, drills)
+    found = [evidence for run in runs for evidence in _evidence(claim, run)]
+    essential = [one for one in found if one.verdict.gate in claim.gates]
+    failed = _named(found, Outcome.FAIL)
+    missing = [stem for stem in not_run if _would_ask(claim, stem)]
+    open_ = _named(found, Outcome.INCOMPLETE)
+    nodes = list(dict.fromkeys(node for one in found for node in one.run.judged.run.nodes))
+
+    def answer(mark: Mark, line: str) -> ClaimAnswer:
+        return ClaimAnswer(claim=claim.id, says=claim.says, mark=mark, line=line, nodes=nodes)
+
+    if failed:
+        return answer(Mark.FAIL, failed)
+    if missing:
+        return answer(Mark.INCOMPLETE, f"not run: {', '.join(missing)}")
+    if not essential:
+        return answer(Mark.NOT_ASKED, _why_not_asked(claim, runs))
+    if open_:
+        return answer(Mark.INCOMPLETE, open_)
+    line = _numbers(claim, found)
+    fakes = list(dict.fromkeys(_STAND_IN[kind] for one in essential for kind in claim.real if kind not in one.run.real))
+    if fakes:
+        return answer(Mark.REHEARSED, f"{'; '.join(fakes)}: {line}")
+    if warned := _named(found, Outcome.WARN):
+        return answer(Mark.WARN, warned)
+    unasked = [gate for gate in claim.gates if gate not in {one.verdict.gate for one in found} | _excluded(runs)]
+    if unasked:
+        return answer(Mark.PARTLY, f"{line}; not asked: {', '.join(unasked)}")
+    return answer(Mark.PASS, line)
+
+
+def _evidence(claim: Claim, run: _RunEvidence) -> Iterable[_Evidence]:
+    phase = run.judged.run.phase
+    if len(run.judged.run.nodes) < claim.least_nodes:
+        return
+    for verdict in run.judged.verdicts.verdicts:
+        bears = verdict.gate in claim.gates or verdict.gate in claim.also
+        elsewhere = bool(claim.phases) and PHASES[phase].is_training and phase not in claim.phases
+        if bears and not elsewhere and _in_scope(claim, verdict.subject):
+            yield _Evidence(run, verdict)
+
+
+def _in_scope(claim: Claim, subject: str) -> bool:
+    nodes = subjects.nodes_of_scale(subject)
+    if nodes is None:
+        return True
+    return claim.least_nodes <= nodes <= (claim.most_nodes or nodes)
+
+
+def _would_ask(claim: Claim, stem: str) -> bool:
+    here = not claim.phases or stem in claim.phases
+    return here and any(gate.id in claim.gates for gate in of_phase(stem))
+
+
+def _excluded(runs: Sequence[_RunEvidence]) -> set[str]:
+    return {entry.gate for run in runs for entry in run.judged.verdicts.not_applicable}
+
+
+def _why_not_asked(claim: Claim, runs: Sequence[_RunEvidence]) -> str:
+    reasons = {entry.gate: entry.reason for run in runs for entry in run.judged.verdicts.not_applicable}
+    if all(gate in reasons for gate in claim.gates):
+        return reasons[claim.gates[0]]
+    widest = max((len(run.judged.run.nodes) for run in runs), default=0)
+    if widest < claim.least_nodes:
+        return f"it needs {claim.least_nodes} nodes, {widest} took part"
+    return "no phase of this report asks it"
+
+
+def _named(found: Iterable[_Evidence], outcome: Outcome) -> str:
+    """`nccl.transport [2-nodes]; … and 3 more`, or nothing."""
+    named = list(
+        dict.fromkeys(f"{one.verdict.gate} [{one.verdict.subject}]" for one in found if one.verdict.outcome is outcome)
+    )
+    more = f"; and {len(named) - NAMED} more" if len(named) > NAMED else ""
+    return "; ".join(named[:NAMED]) + more
+
+
+def _numbers(claim: Claim, found: Sequence[_Evidence]) -> str:
+    """What was measured, with its limit, then how much was judged and where."""
+    told = [number for gate in claim.shows if (number := _number([one for one in found if one.verdict.gate == gate]))]
+    nodes = {node for one in found for node in one.run.judged.run.nodes}
+    gpus = max((one.run.judged.run.gpus_per_node for one in found), default=0)
+    return "; ".join([*told, f"{len(found)} verdicts on {len(nodes)} node(s) x {gpus} GPU(s)"])
+
+
+def _number(found: Sequence[_Evidence]) -> str:
+    """Of the largest scale; of nodes, pairs and ranks the worst, which is the nearest to its limit."""
+    values = [one for one in found if one.verdict.value is not None]
+    if not values:
+        return ""
+    widest = max((subjects.nodes_of_scale(one.verdict.subject) or 0 for one in values), default=0)
+    values = [one for one in values if (subjects.nodes_of_scale(one.verdict.subject) or 0) == widest]
+    numbers = [one for one in values if isinstance(one.verdict.value, int | float)]
+    floor = values[0].verdict.rule == "at_least"
+    chosen = (
+        (min if floor else max)(numbers, key=lambda one: float(one.verdict.value))  # type: ignore[arg-type]
+        if numbers
+        else values[0]
+    ).verdict
+    name = chosen.gate.partition(".")[2]
+    where = f" on {chosen.subject}" if chosen.subject != subjects.JOB else ""
+    return f"{name} {_short(chosen)}{f' at {chosen.at}' if chosen.at else ''}{where} ({chosen.expected})"
+
+
+def _short(verdict: Verdict) -> str:
+    value = verdict.value
+    if isinstance(value, float):
+        value = f"{value:.4g}"
+    return f"{value} {verdict.unit}" if verdict.unit not in ("text", "share", "count", "flag", "ratio") else str(value)
+
+
+def _diagnosable(claim: Claim, drills: Sequence[DrillReport]) -> ClaimAnswer:
+    results = [result for report in drills for result in report.results if result.performed]
+    found = [result for result in results if result.found and not result.false_alarms]
+    if not results:
+        mark, line = Mark.NOT_ASKED, "no fault was made on purpose: bringup drill --anywhere"
+    elif len(found) < len(results):
+        missed = [result.drill for result in results if result not in found]
+        mark, line = Mark.FAIL, f"{len(found)} of {len(results)} drills found; not: {', '.join(missed[:NAMED])}"
+    else:
+        mark, line = Mark.PASS, f"{len(found)} of {len(results)} drills found"
+    return ClaimAnswer(claim=claim.id, says=claim.says, mark=mark, line=line, nodes=[])
+
+
+# --- questions ---------------------------------------------------------------------------------------------------------
+
+
+def _question(number: int, claims: Sequence[ClaimAnswer]) -> Answer:
+    marks = [claim.mark for claim in claims]
+    if Mark.FAIL in marks or Mark.INCOMPLETE in marks:
+        mark = Mark.FAIL if Mark.FAIL in marks else Mark.INCOMPLETE
+    elif all(mark is Mark.NOT_ASKED for mark in marks):
+        mark = Mark.NOT_ASKED
+    elif Mark.REHEARSED in marks:
+        mark = Mark.REHEARSED
+    elif Mark.NOT_ASKED in marks or Mark.PARTLY in marks:
+        mark = Mark.PARTLY
+    else:
+        mark = Mark.WARN if Mark.WARN in marks else Mark.PASS
+    return Answer(question=number, mark=mark, line=_line(mark, claims), claims=list(claims))
+
+
+def _line(mark: Mark, claims: Sequence[ClaimAnswer]) -> str:
+    """The answer in one line: of what failed or is open its reason, else the numbers, and what was not asked."""
+    if mark in (Mark.FAIL, Mark.INCOMPLETE, Mark.WARN):
+        return "; ".join(dict.fromkeys(claim.line for claim in claims if claim.mark is mark))
+    proven = [claim for claim in claims if claim.mark not in (Mark.NOT_ASKED,)]
+    told = list(dict.fromkeys(claim.line for claim in proven if claim.line))
+    unasked = [claim.says for claim in claims if claim.mark is Mark.NOT_ASKED]
+    asked = f"{len(proven)} of {len(claims)} claims"
+    return f"{asked}: {'; '.join(told)}" + (f". Not asked: {'; '.join(unasked)}" if unasked else "")
