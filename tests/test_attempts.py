@@ -11,7 +11,7 @@ from bringup.plan.phases import PHASES
 from bringup.records import Continued, Outcome, Run, Verdict, read_record
 from bringup.run import open as opening
 from runs_for_tests import FIXTURES
-from test_training_records import change, run_of
+from trained_runs import change, run_of
 
 
 def attempt(

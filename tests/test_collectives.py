@@ -101,13 +101,23 @@ ALONE = """\
 0: {"probe": "collectives", "at": "n0", "subject": "1-gpu", "quantity": "nccl.ranks", "value": 1, "unit": "count"}
 0: {"probe": "collectives", "at": "n0", "subject": "1-gpu", "quantity": "nccl.hosts", "value": 1, "unit": "count"}
 0: {"probe": "collectives", "at": "n0", "subject": "1-gpu", "quantity": "nccl.devices", "value": 1, "unit": "count"}
+0: {"probe": "collectives", "at": "n0", "subject": "1-gpu", "quantity": "nccl.device", "value": "cpu", "unit": "text"}
+0: {"probe": "collectives", "at": "n0", "subject": "1-gpu", "quantity": "nccl.device.fallback", "value": 0, "unit": "count"}
 0: {"probe": "collectives", "at": "n0", "subject": "1-gpu", "quantity": "nccl.all_reduce.time@8KiB", "value": 23.9, "unit": "us"}
 0: {"probe": "collectives", "at": "n0", "subject": "1-gpu", "quantity": "nccl.wrong_values", "value": 0, "unit": "count"}
 0: {"probe": "collectives", "at": "n0", "subject": "n0/rank0", "quantity": "nccl.rank.wrong_values", "value": 0, "unit": "count"}
 0: {"probe": "collectives", "at": "n0", "subject": "n0/rank0", "quantity": "nccl.rank.local_time", "value": 1.0, "unit": "ratio"}
-0: {"probe": "collectives", "at": "n0", "end": 7}
+0: {"probe": "collectives", "at": "n0", "end": 9}
 """
-ONE_RANK = {"nccl.step", "nccl.ranks", "nccl.hosts", "nccl.devices", "nccl.wrong_values"}
+ONE_RANK = {
+    "nccl.step",
+    "nccl.ranks",
+    "nccl.hosts",
+    "nccl.devices",
+    "nccl.device",
+    "nccl.device.fallback",
+    "nccl.wrong_values",
+}
 
 
 def scaling(results: Path, gpus_per_node: int = 2) -> Path:

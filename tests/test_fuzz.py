@@ -25,7 +25,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from runs_for_tests import FIXTURES, discovery
 from test_training_failures import HUNG, WAITING, ended, stalled
-from test_training_records import rank_said, run_of
+from trained_runs import rank_said, run_of
 
 # a file of a run's folder -> real output that such a file held
 SEEDS = {

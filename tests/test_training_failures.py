@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from bringup.records import Outcome
-from test_training_records import bad, change, rank_said, run_of
+from trained_runs import bad, change, rank_said, run_of
 
 LOST = "RuntimeError: [unbound_buffer.cc:129] Timed out waiting 8000ms for send operation to complete"
 

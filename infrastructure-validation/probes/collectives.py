@@ -53,8 +53,10 @@ def main():
     name = str(torch.cuda.get_device_properties(device).uuid) if cuda else placeholder(local)
     members = bench.gather((node_name(), task, os.getpid(), name))
     rdma = bench.gather((node_name(), transport.active_rdma_devices()))
+    used = bench.gather((node_name(), device.type, gpus.driver_count()))
     if facts is not None:
         say_members(facts, scale, members, rdma)
+        say_devices(facts, scale, used)
         facts.saw("nccl.init_s", round(init_s, 3), "s", scale)
         facts.saw("nccl.backend", dist.get_backend(), "text", scale)
         facts.saw("nccl.debug", os.environ["NCCL_DEBUG"], "text", scale)
@@ -107,7 +109,10 @@ def join(task):
 
 
 def placeholder(local):
-    """The GPU that this rank would take if there were one behind the device files; None where there are no such files either."""
+    """The GPU that this rank would take if there were one behind the device files. None without such files, and where a driver
+    lists GPUs: they are real, and this rank computes on the CPU."""
+    if gpus.driver_count():
+        return None
     allowed, _ = gpus.openable()
     return allowed[local % len(allowed)] if allowed else None
 
@@ -128,6 +133,17 @@ def say_members(facts, scale, members, rdma):
         facts.saw("nccl.rdma.active", [host], "text", scale)
     if not have:
         facts.saw("nccl.rdma.active", [], "text", scale)
+
+
+def say_devices(facts, scale, used):
+    """used: (host, type of the device that the rank computes on, GPUs that the driver of the host lists), index = rank."""
+    facts.saw("nccl.device", " and ".join(sorted({kind for _, kind, _ in used})), "text", scale)
+    fell_back = [(rank, host, listed) for rank, (host, kind, listed) in enumerate(used) if kind == "cpu" and listed]
+    remark = None
+    if fell_back:
+        rank, host, listed = fell_back[0]
+        remark = f"first rank {rank} on {host}: the driver lists {listed} GPUs, torch sees none"
+    facts.saw("nccl.device.fallback", len(fell_back), "count", scale, remark)
 
 
 def some_of(devices):

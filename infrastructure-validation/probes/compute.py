@@ -12,6 +12,7 @@ import statistics
 import time
 
 import faults
+import gpus
 from facts import Facts
 
 PERIOD = 7
@@ -33,6 +34,7 @@ def main():
     # sums across parts of a product may not be rounded on the way: the result has to be exact
     torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
     devices = [torch.device("cuda", index) for index in range(torch.cuda.device_count())] or [torch.device("cpu")]
+    say_device(facts, devices[0].type, gpus.driver_count())
     results = [multiply(torch, device, facts) for device in devices]
     facts.saw("smoke.compute.devices", [name(torch, device) for device in devices], "text")
     who = [label(torch, device) for device in devices]
@@ -60,6 +62,14 @@ def main():
         for quantity in ("smoke.compute.host_to_device", "smoke.compute.device_to_device"):
             facts.unknown(quantity, "GB/s", "torch sees no GPU")
     facts.finish()
+
+
+def say_device(facts, kind, listed):
+    """kind: the type of the device that is used; listed: GPUs that the driver of this node lists."""
+    facts.saw("smoke.compute.device", kind, "text")
+    bypassed = listed if kind == "cpu" else 0
+    remark = f"the driver lists {listed} GPUs, torch sees none" if bypassed else None
+    facts.saw("smoke.compute.device.fallback", bypassed, "count", remark=remark)
 
 
 def label(torch, device):

@@ -25,6 +25,11 @@ def devices():
     return dict(sorted(found.items()))
 
 
+def driver_count(driver=DRIVER):
+    """GPUs that the driver of this node lists, whatever this process may open; 0 without a driver."""
+    return len(list(driver.glob("*")))
+
+
 def uuids():
     """{minor: GPU UUID} as the driver tells; empty without a driver."""
     return _of_each(lambda path, text: re.search(r"GPU UUID:\s*(\S+)", text))

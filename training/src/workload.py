@@ -13,6 +13,7 @@ from typing import Any
 
 import accelerate
 import fast
+import gpus
 import group
 import meter
 import observe
@@ -106,6 +107,7 @@ def train(
     group.start(args.timeout_s, tensors_on_host=args.cpu_offload, apart=drill.is_on("separate-groups"))
     process_group_s = time.perf_counter() - begun
     facts.saw("train.rank.device", observe.device_name(), "text")
+    facts.saw("train.rank.driver_gpus", gpus.driver_count(), "count")
     begun = time.perf_counter()
     members = group.count_members()
     first_collective_s = time.perf_counter() - begun

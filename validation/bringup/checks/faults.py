@@ -37,6 +37,14 @@ FOLDER = (("BRINGUP_SMOKE_PARTS", "folder"),)
 CLOSE_AGAIN = ' && rm closed.json && { "$PYTHON" -m bringup close . --exit-code 0 >closed.log || true; }'
 
 
+# a driver that lists one GPU, for one node: no process of it can see that GPU
+DRIVER_OF_N1 = (
+    ("on", "n1", "mount", "-t", "tmpfs", "tmpfs", "/proc/driver"),
+    ("on", "n1", "mkdir", "-p", "/proc/driver/nvidia/gpus/0000:1b:00.0"),
+)
+NO_DRIVER_ON_N1 = (("on", "n1", "umount", "/proc/driver"),)
+
+
 INVENTORY = "raw/inventory.jsonl"
 
 

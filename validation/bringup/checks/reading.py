@@ -58,6 +58,7 @@ DERIVATIONS: tuple[Derivation, ...] = (  # each sees what was read, and nothing 
     slurm_checks.derive,
     filesystem.derive,
     nccl.derive,
+    training.derive,
 )
 _SCALE = r"(?P<scale>1gpu|[1-9]\d{0,5})"  # as the phase scripts name it; see plan.scale_of_file
 _NCCL_TESTS = re.compile(rf"(?P<binary>[a-z_]+_perf)-{_SCALE}\.(?P<kind>json|txt)")

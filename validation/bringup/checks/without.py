@@ -77,6 +77,11 @@ WITHOUT: tuple[Without, ...] = (
         "no InfiniBand and no NVSwitch here; on a cluster that has them, bringup drill --anywhere",
         "test_nccl_log.py",
     ),
+    Without(
+        ("train.device", "nccl.device", "smoke.compute.device"),
+        "a cluster here has one type of device, and its profile names it",
+        "test_devices.py",
+    ),
     Without(("train.scaling",), "all ranks share the same few cores", "test_training_records.py"),
     Without(
         ("train.shard.size", "train.shard.inside_node"),

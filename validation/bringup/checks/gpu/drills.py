@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bringup.checks.faults import BINDING
+from bringup.checks.faults import BINDING, DRIVER_OF_N1, NO_DRIVER_ON_N1
 from bringup.plan.drill import Drill
 from bringup.records import Outcome
 
@@ -110,6 +110,18 @@ DRILLS: tuple[Drill, ...] = (
         outcome=Outcome.FAIL,
         says="wrong values on",
         between=(1, 64),
+    ),
+    Drill(
+        id="compute-on-cpu",
+        fault="one node has a driver that lists a GPU, and torch sees none",
+        phase="smoke",
+        inject=DRIVER_OF_N1,
+        undo=NO_DRIVER_ON_N1,
+        environment=_COMPUTE,
+        gate="smoke.compute.device.fallback",
+        subject="n1",
+        outcome=Outcome.FAIL,
+        says="the driver lists 1 GPUs",
     ),
     Drill(
         id="slow-matmul",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bringup.checks import device
 from bringup.plan.gate import Fixed, Fleet, FromProfile, Gate, Per, Requested
 from bringup.records import Outcome
 
@@ -288,6 +289,7 @@ GATES: tuple[Gate, ...] = (
         min_ranks_per_node=2,
         fix=_INFRA + "jobs-at-once",
     ),
+    *device.gates("smoke.compute", ("smoke",), question=1, per="node"),
     Gate(
         id="smoke.compute.wrong_values",
         phases=("smoke",),

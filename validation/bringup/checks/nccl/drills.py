@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bringup.checks.faults import DRIVER_OF_N1, NO_DRIVER_ON_N1
 from bringup.plan.drill import Drill
 from bringup.records import Outcome
 
@@ -249,6 +250,18 @@ DRILLS: tuple[Drill, ...] = (
         subject="n1",
         outcome=Outcome.INCOMPLETE,
         says="Connection refused",
+    ),
+    Drill(
+        id="collectives-on-cpu",
+        fault="one node has a driver that lists a GPU, and torch sees none",
+        phase="nccl_monitoring",
+        inject=DRIVER_OF_N1,
+        undo=NO_DRIVER_ON_N1,
+        gate="nccl.device.fallback",
+        subject="2-nodes",
+        outcome=Outcome.FAIL,
+        says="first rank 2 on n1",
+        consequences=(("nccl.devices", "2-nodes"), ("nccl.monitor.*", "n1")),
     ),
     Drill(
         id="wrong-value",

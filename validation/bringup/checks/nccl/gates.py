@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bringup.checks import device
 from bringup.plan.gate import Fixed, FromProfile, Gate, Requested
 from bringup.records import Outcome
 
@@ -57,6 +58,7 @@ GATES: tuple[Gate, ...] = (
         expect=Requested("scale_ranks"),
         fix=_INFRA + "nccl-ranks",
     ),
+    *device.gates("nccl", _NCCL, question=4, per="scale"),
     Gate(
         id="nccl.wrong_values",
         phases=_NCCL,

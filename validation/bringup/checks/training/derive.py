@@ -7,9 +7,10 @@ import statistics
 from pathlib import Path
 
 from bringup.errors import RecordError
-from bringup.evidence.parsed import Parsed
+from bringup.evidence.parsed import Parsed, Seen, is_number
+from bringup.plan.phases import PHASES
 from bringup.plan.subjects import rank_subjects, scale_name
-from bringup.records import MemoryCheck, ObservedStrategy, Run, RunArgs, TrainMetrics, read_record
+from bringup.records import MemoryCheck, Observation, ObservedStrategy, Run, RunArgs, TrainMetrics, read_record
 from bringup.results import METRICS, REFERENCE_ARGS, REFERENCE_METRICS, RUN_ARGS
 
 _JOB = "job"
@@ -18,6 +19,50 @@ NOISE_S = 0.001  # of a rank's own work in a step: what scheduling on a busy hos
 SHORTEST_STEP_S = (
     0.1  # of a perfect division of the work: below, launches and latencies are measured, which no rank takes over
 )
+
+
+def derive(seen: Seen, run: Run) -> Parsed:
+    parsed = Parsed()
+    if PHASES[run.phase].is_training:
+        _devices(parsed, seen, run)
+    return parsed
+
+
+def _devices(parsed: Parsed, seen: Seen, run: Run) -> None:
+    """train.device, what all ranks computed on; train.device.fallback, ranks on the CPU of a node whose driver lists GPUs."""
+    places = rank_subjects(run.nodes, run.ranks_per_node)
+    devices = {device.subject: device for device in seen.of("train.rank.device")}
+    listed = {count.subject: count for count in seen.of("train.rank.driver_gpus")}
+    if not devices:
+        return
+    where = next(iter(devices.values())).evidence
+    unsaid = [place for place in places if place not in devices or devices[place].value is None]
+    kinds = sorted(
+        {"cpu" if device.value == "cpu" else "cuda" for device in devices.values() if device.value is not None}
+    )
+    why = f"{len(unsaid)} of {len(places)} ranks did not say their device, first {unsaid[0]}" if unsaid else None
+    parsed.saw("train.device", _JOB, None if unsaid else " and ".join(kinds), "text", where, why)
+    bypassed = [
+        place
+        for place in places
+        if place in devices and devices[place].value == "cpu" and _is_positive(listed.get(place))
+    ]
+    uncounted = [place for place in places if place not in listed or listed[place].value is None]
+    if bypassed:
+        count = listed[bypassed[0]]
+        remark = f"first {bypassed[0]}: the driver lists {count.value} GPUs, torch sees none"
+        parsed.saw("train.device.fallback", _JOB, len(bypassed), "count", count.evidence, remark)
+    elif unsaid or uncounted:
+        first = (unsaid or uncounted)[0]
+        parsed.saw(
+            "train.device.fallback", _JOB, None, "count", where, f"{first} did not say its device and its driver's GPUs"
+        )
+    else:
+        parsed.saw("train.device.fallback", _JOB, 0, "count", where)
+
+
+def _is_positive(observation: Observation | None) -> bool:
+    return observation is not None and is_number(observation.value) and observation.value > 0
 
 
 def differing_fields(one: RunArgs, other: RunArgs) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bringup.checks.faults import DRIVER_OF_N1, NO_DRIVER_ON_N1
 from bringup.plan.drill import Drill
 from bringup.records import Outcome
 
@@ -65,6 +66,17 @@ DRILLS: tuple[Drill, ...] = (
         subject="job",
         outcome=Outcome.FAIL,
         says="tcp:eth9",
+    ),
+    Drill(
+        id="training-on-cpu",
+        fault="one node has a driver that lists a GPU, and torch sees none",
+        phase="run_ddp_2node",
+        inject=DRIVER_OF_N1,
+        undo=NO_DRIVER_ON_N1,
+        gate="train.device.fallback",
+        subject="job",
+        outcome=Outcome.FAIL,
+        says="first n1/rank2",
     ),
     Drill(
         id="loss-nan",

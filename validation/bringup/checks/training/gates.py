@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bringup.checks import device
 from bringup.plan.gate import Fixed, FromProfile, Gate, Requested
 from bringup.plan.phases import PHASES
 from bringup.records import Outcome
@@ -52,6 +53,7 @@ GATES: tuple[Gate, ...] = (
         expect=Requested("world_size"),
         fix=_DDP + "world-size",
     ),
+    *device.gates("train", _ALL, question=5, per="job"),
     Gate(
         id="train.transport",
         phases=_ACROSS,

@@ -1,0 +1,135 @@
+"""A cluster whose GPUs torch cannot see computes on the CPU, rightly, with exit code 0: that is a failure."""
+
+from __future__ import annotations
+
+import io
+import sys
+from pathlib import Path
+
+import pytest
+from bringup import judge
+from bringup.checks import planned
+from bringup.checks.catalogue import GATES
+from bringup.evidence import facts
+from bringup.evidence.parsed import Parsed
+from bringup.plan import profile
+from bringup.records import Outcome, Verdict
+from factory import a_run
+from trained_runs import rank_said, run_of
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "infrastructure-validation/probes"))
+import collectives
+import compute
+import gpus
+from facts import Facts
+
+
+def told(say, *arguments: object) -> Parsed:
+    """What a probe's function says, as read from its output."""
+    stream = io.StringIO()
+    printed = Facts("probe", stream)
+    printed.at = "n0"
+    say(printed, *arguments)
+    printed.finish()
+    return facts.parse(stream.getvalue(), "raw/x.jsonl")
+
+
+def verdict(phase: str, parsed: Parsed, gate: str, subject: str, profile_name: str) -> Verdict:
+    judged = judge.judge(a_run(phase, gpus=2), profile.load(profile_name), parsed)
+    return next(v for v in judged.verdicts if (v.gate, v.subject) == (gate, subject))
+
+
+def test_the_driver_counts_the_gpus_that_it_lists_and_none_without_one(tmp_path: Path) -> None:
+    assert gpus.driver_count(tmp_path / "none") == 0
+    for address in ("0000:1b:00.0", "0000:43:00.0"):
+        (tmp_path / address).mkdir()
+    assert gpus.driver_count(tmp_path) == 2
+
+
+@pytest.mark.parametrize(
+    ("kinds", "listed", "expected", "device", "fallback"),
+    [
+        (("cuda", "cuda"), (8, 8), "h100-8x400g", Outcome.PASS, Outcome.PASS),
+        (("cpu", "cpu"), (8, 8), "h100-8x400g", Outcome.FAIL, Outcome.FAIL),
+        (("cpu", "cpu"), (0, 0), "h100-8x400g", Outcome.FAIL, Outcome.PASS),
+        (("cuda", "cpu"), (8, 8), "h100-8x400g", Outcome.FAIL, Outcome.FAIL),
+        (("cpu", "cpu"), (0, 0), "local-cpu", Outcome.PASS, Outcome.PASS),
+        (("cpu", "cpu"), (8, 8), "generic", Outcome.INCOMPLETE, Outcome.FAIL),
+        (("cuda", "cuda"), (8, 8), "generic", Outcome.INCOMPLETE, Outcome.PASS),
+    ],
+)
+def test_collectives_on_the_cpu_of_a_node_with_gpus_fail(kinds, listed, expected, device, fallback) -> None:
+    """nccl.device, nccl.device.fallback"""
+    used = [("n0", kind, count) for kind, count in zip(kinds, listed, strict=True)]
+    parsed = told(collectives.say_devices, "2-nodes", used)
+    assert verdict("nccl_scaling", parsed, "nccl.device", "2-nodes", expected).outcome is device
+    assert verdict("nccl_scaling", parsed, "nccl.device.fallback", "2-nodes", expected).outcome is fallback
+
+
+def test_a_rank_that_fell_back_is_named_and_holds_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed = told(collectives.say_devices, "2-nodes", [("n0", "cuda", 8), ("n1", "cpu", 8)])
+    found = verdict("nccl_scaling", parsed, "nccl.device.fallback", "2-nodes", "h100-8x400g")
+    assert found.observed == "1 (first rank 1 on n1: the driver lists 8 GPUs, torch sees none)"
+    monkeypatch.setattr(gpus, "driver_count", lambda: 8)
+    monkeypatch.setattr(gpus, "openable", lambda: (["GPU-a"], []))
+    assert collectives.placeholder(0) is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "listed", "expected", "device", "fallback"),
+    [
+        ("cuda", 8, "h100-8x400g", Outcome.PASS, Outcome.PASS),
+        ("cpu", 8, "h100-8x400g", Outcome.FAIL, Outcome.FAIL),
+        ("cpu", 8, "generic", Outcome.INCOMPLETE, Outcome.FAIL),
+        ("cpu", 0, "local-cpu", Outcome.PASS, Outcome.PASS),
+    ],
+)
+def test_products_on_the_cpu_of_a_node_with_gpus_fail(kind, listed, expected, device, fallback) -> None:
+    """smoke.compute.device, smoke.compute.device.fallback"""
+    parsed = told(lambda printed: compute.say_device(printed, kind, listed))
+    assert verdict("smoke", parsed, "smoke.compute.device", "n0", expected).outcome is device
+    assert verdict("smoke", parsed, "smoke.compute.device.fallback", "n0", expected).outcome is fallback
+
+
+def trained(tmp_path: Path, device: str, listed: int | None) -> Path:
+    folder = run_of("run_ddp_2node", tmp_path)
+    for rank, node in enumerate(("n0", "n0", "n1", "n1")):
+        known = {} if listed is None else {"driver_gpus": listed}
+        rank_said(folder, node, rank, state="finished", device=device, **known)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("device", "listed", "expected", "outcomes"),
+    [
+        ("GPU-1", 8, "h100-8x400g", (Outcome.PASS, Outcome.PASS)),
+        ("cpu", 8, "h100-8x400g", (Outcome.FAIL, Outcome.FAIL)),
+        ("cpu", 0, "h100-8x400g", (Outcome.FAIL, Outcome.PASS)),
+        ("cpu", 8, "generic", (Outcome.INCOMPLETE, Outcome.FAIL)),
+        ("cpu", 0, "local-cpu", (Outcome.PASS, Outcome.PASS)),
+        ("cpu", None, "local-cpu", (Outcome.PASS, Outcome.INCOMPLETE)),
+    ],
+)
+def test_training_on_the_cpu_of_a_node_with_gpus_fails(tmp_path, device, listed, expected, outcomes) -> None:
+    """train.device, train.device.fallback"""
+    judged = judge.judge_folder(trained(tmp_path, device, listed), profile.load(expected)).verdicts.verdicts
+    found = {v.gate: v.outcome for v in judged if v.gate.startswith("train.device")}
+    assert (found["train.device"], found["train.device.fallback"]) == outcomes
+
+
+def test_one_rank_that_fell_back_is_named_and_one_that_says_nothing_is_not_health(tmp_path: Path) -> None:
+    folder = trained(tmp_path, "GPU-1", 8)
+    rank_said(folder, "n1", 3, state="finished", device="cpu", driver_gpus=8)
+    judged = {v.gate: v for v in judge.judge_folder(folder, profile.load("h100-8x400g")).verdicts.verdicts}
+    assert judged["train.device"].observed == "cpu and cuda"
+    assert judged["train.device.fallback"].observed == "1 (first n1/rank3: the driver lists 8 GPUs, torch sees none)"
+    (folder / "raw/rank3.jsonl").write_text("")
+    judged = {v.gate: v for v in judge.judge_folder(folder, profile.load("h100-8x400g")).verdicts.verdicts}
+    assert judged["train.device"].outcome is judged["train.device.fallback"].outcome is Outcome.INCOMPLETE
+    assert "first n1/rank3" in str(judged["train.device"].cause)
+
+
+def test_the_gates_of_all_three_programs_share_one_guide() -> None:
+    ids = {f"{prefix}.device{end}" for prefix in ("train", "nccl", "smoke.compute") for end in ("", ".fallback")}
+    assert len({GATES[gate].guide for gate in ids}) == 1
+    assert "train.device.fallback" in planned.plan("run_1gpu", ["n0"], 1, set())
