@@ -15,6 +15,7 @@ from bringup.evidence.parsed import Parsed
 from bringup.plan import profile
 from bringup.records import Outcome, Verdict
 from factory import a_run
+from showing import shows_failing
 from trained_runs import rank_said, run_of
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "infrastructure-validation/probes"))
@@ -50,7 +51,14 @@ def test_the_driver_counts_the_gpus_that_it_lists_and_none_without_one(tmp_path:
     ("kinds", "listed", "expected", "device", "fallback"),
     [
         (("cuda", "cuda"), (8, 8), "h100-8x400g", Outcome.PASS, Outcome.PASS),
-        (("cpu", "cpu"), (8, 8), "h100-8x400g", Outcome.FAIL, Outcome.FAIL),
+        pytest.param(
+            ("cpu", "cpu"),
+            (8, 8),
+            "h100-8x400g",
+            Outcome.FAIL,
+            Outcome.FAIL,
+            marks=shows_failing("nccl.device", "nccl.device.fallback"),
+        ),
         (("cpu", "cpu"), (0, 0), "h100-8x400g", Outcome.FAIL, Outcome.PASS),
         (("cuda", "cpu"), (8, 8), "h100-8x400g", Outcome.FAIL, Outcome.FAIL),
         (("cpu", "cpu"), (0, 0), "local-cpu", Outcome.PASS, Outcome.PASS),
@@ -59,7 +67,6 @@ def test_the_driver_counts_the_gpus_that_it_lists_and_none_without_one(tmp_path:
     ],
 )
 def test_collectives_on_the_cpu_of_a_node_with_gpus_fail(kinds, listed, expected, device, fallback) -> None:
-    """nccl.device, nccl.device.fallback"""
     used = [("n0", kind, count) for kind, count in zip(kinds, listed, strict=True)]
     parsed = told(collectives.say_devices, "2-nodes", used)
     assert verdict("nccl_scaling", parsed, "nccl.device", "2-nodes", expected).outcome is device
@@ -79,13 +86,19 @@ def test_a_rank_that_fell_back_is_named_and_holds_no_gpu(monkeypatch: pytest.Mon
     ("kind", "listed", "expected", "device", "fallback"),
     [
         ("cuda", 8, "h100-8x400g", Outcome.PASS, Outcome.PASS),
-        ("cpu", 8, "h100-8x400g", Outcome.FAIL, Outcome.FAIL),
+        pytest.param(
+            "cpu",
+            8,
+            "h100-8x400g",
+            Outcome.FAIL,
+            Outcome.FAIL,
+            marks=shows_failing("smoke.compute.device", "smoke.compute.device.fallback"),
+        ),
         ("cpu", 8, "generic", Outcome.INCOMPLETE, Outcome.FAIL),
         ("cpu", 0, "local-cpu", Outcome.PASS, Outcome.PASS),
     ],
 )
 def test_products_on_the_cpu_of_a_node_with_gpus_fail(kind, listed, expected, device, fallback) -> None:
-    """smoke.compute.device, smoke.compute.device.fallback"""
     parsed = told(lambda printed: compute.say_device(printed, kind, listed))
     assert verdict("smoke", parsed, "smoke.compute.device", "n0", expected).outcome is device
     assert verdict("smoke", parsed, "smoke.compute.device.fallback", "n0", expected).outcome is fallback
@@ -103,7 +116,13 @@ def trained(tmp_path: Path, device: str, listed: int | None) -> Path:
     ("device", "listed", "expected", "outcomes"),
     [
         ("GPU-1", 8, "h100-8x400g", (Outcome.PASS, Outcome.PASS)),
-        ("cpu", 8, "h100-8x400g", (Outcome.FAIL, Outcome.FAIL)),
+        pytest.param(
+            "cpu",
+            8,
+            "h100-8x400g",
+            (Outcome.FAIL, Outcome.FAIL),
+            marks=shows_failing("train.device", "train.device.fallback"),
+        ),
         ("cpu", 0, "h100-8x400g", (Outcome.FAIL, Outcome.PASS)),
         ("cpu", 8, "generic", (Outcome.INCOMPLETE, Outcome.FAIL)),
         ("cpu", 0, "local-cpu", (Outcome.PASS, Outcome.PASS)),
@@ -111,7 +130,6 @@ def trained(tmp_path: Path, device: str, listed: int | None) -> Path:
     ],
 )
 def test_training_on_the_cpu_of_a_node_with_gpus_fails(tmp_path, device, listed, expected, outcomes) -> None:
-    """train.device, train.device.fallback"""
     judged = judge.judge_folder(trained(tmp_path, device, listed), profile.load(expected)).verdicts.verdicts
     found = {v.gate: v.outcome for v in judged if v.gate.startswith("train.device")}
     assert (found["train.device"], found["train.device.fallback"]) == outcomes

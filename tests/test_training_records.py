@@ -13,6 +13,7 @@ from bringup.errors import NotComparable, RecordError
 from bringup.plan import profile
 from bringup.plan.phases import PHASES
 from bringup.records import Outcome, TrainMetrics, read_record
+from showing import shows_failing
 from trained_runs import RECORDS, STEMS, bad, change, rank_said, run_of
 
 
@@ -41,11 +42,17 @@ def test_a_healthy_run_of_every_strategy_passes(tmp_path, stem):
         ("run_ddp_2node", {"sample_distinct": 700}, "train.samples.repeated"),
         ("run_ddp_2node", {"parameter_checksums": [1.0, 1.0, 1.0, 1.5]}, "train.replicas.difference"),
         ("run_hsdp_2node", {"parameter_checksums": [1.0, 2.0, 1.0, 2.5]}, "train.replicas.difference"),
-        ("run_fsdp_2node", {"observed_parameters_local_max": 213568}, "train.shard.size"),
-        (
+        pytest.param(
+            "run_fsdp_2node",
+            {"observed_parameters_local_max": 213568},
+            "train.shard.size",
+            marks=shows_failing("train.shard.size"),
+        ),
+        pytest.param(
             "run_hsdp_2node",
             {"observed_mesh": [[0, 2], [1, 3]], "parameter_checksums": [1.0] * 4},
             "train.shard.inside_node",
+            marks=shows_failing("train.shard.inside_node"),
         ),
         ("run_fsdp_2node", {"observed_kind": "ddp"}, "train.strategy"),
         ("run_fsdp_2node", {"observed_recomputed_layers": 4}, "train.variant"),

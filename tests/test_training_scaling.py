@@ -11,6 +11,7 @@ from bringup.plan.phases import PHASES
 from bringup.records import Outcome, Verdict
 from bringup.run import open as opening
 from runs_for_tests import FIXTURES
+from showing import shows_failing
 
 RECORDS = FIXTURES / "training"
 
@@ -43,7 +44,10 @@ def scaling(results: Path, *, reference_step_s: float, share: float) -> Verdict:
     return next(one for one in judge.judge_folder(folder).verdicts.verdicts if one.gate == "train.scaling")
 
 
-@pytest.mark.parametrize(("share", "outcome"), [(0.97, Outcome.PASS), (0.6, Outcome.FAIL)])
+@pytest.mark.parametrize(
+    ("share", "outcome"),
+    [(0.97, Outcome.PASS), pytest.param(0.6, Outcome.FAIL, marks=shows_failing("train.scaling"))],
+)
 def test_ranks_that_became_slower_together_fail_where_a_step_is_work(tmp_path, share, outcome):
     verdict = scaling(tmp_path, reference_step_s=2.0, share=share)
     assert verdict.outcome is outcome

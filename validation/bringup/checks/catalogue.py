@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bringup.checks import device
 from bringup.checks.fabric import drills as fabric_drills
 from bringup.checks.fabric import gates as fabric_gates
 from bringup.checks.filesystem import drills as filesystem_drills
@@ -45,7 +46,10 @@ _DRILLS = (
 
 GATES: dict[str, Gate] = {gate.id: gate for room in _GATES for gate in room.GATES}
 DRILLS: tuple[Drill, ...] = tuple(drill for room in _DRILLS for drill in room.DRILLS)
-NO_DRILL: tuple[NoDrill, ...] = tuple(entry for room in _DRILLS for entry in getattr(room, "NO_DRILL", ()))
+NO_DRILL: tuple[NoDrill, ...] = (
+    *device.NO_DRILL,
+    *(entry for room in _DRILLS for entry in getattr(room, "NO_DRILL", ())),
+)
 
 
 def of_phase(stem: str) -> list[Gate]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bringup.plan.drill import NoDrill
 from bringup.plan.gate import Fixed, FromProfile, Gate, Per
 from bringup.plan.guide import Guide
 
@@ -62,3 +63,12 @@ def gates(prefix: str, phases: tuple[str, ...], question: int, per: Per) -> tupl
             guide=GUIDE,
         ),
     )
+
+
+NO_DRILL = (
+    NoDrill(
+        gates=("smoke.compute.device", "nccl.device", "train.device"),
+        reason="a local cluster has one type of device, and its profile names it",
+        test="test_devices.py",
+    ),
+)

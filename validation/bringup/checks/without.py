@@ -77,16 +77,4 @@ WITHOUT: tuple[Without, ...] = (
         "no InfiniBand and no NVSwitch here; on a cluster that has them, bringup drill --anywhere",
         "test_nccl_log.py",
     ),
-    Without(
-        ("train.device", "nccl.device", "smoke.compute.device"),
-        "a cluster here has one type of device, and its profile names it",
-        "test_devices.py",
-    ),
-    Without(("train.scaling",), "all ranks share the same few cores", "test_training_records.py"),
-    Without(
-        ("train.shard.size", "train.shard.inside_node"),
-        "a strategy that shards less is refused before it trains",
-        "test_training_records.py",
-    ),
-    Without(("train.memory.peak",), "the allocator of a GPU counts it", "test_memory_check.py"),
 )

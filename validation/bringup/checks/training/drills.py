@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bringup.checks.faults import DRIVER_OF_N1, NO_DRIVER_ON_N1
-from bringup.plan.drill import Drill
+from bringup.plan.drill import Drill, NoDrill
 from bringup.records import Outcome
 
 DRILLS: tuple[Drill, ...] = (
@@ -342,5 +342,21 @@ DRILLS: tuple[Drill, ...] = (
         subject="job",
         outcome=Outcome.INCOMPLETE,
         says="no evidence",
+    ),
+)
+
+NO_DRILL: tuple[NoDrill, ...] = (
+    NoDrill(
+        gates=("train.scaling",),
+        reason="all ranks of the local cluster share the same few cores",
+        test="test_training_scaling.py",
+    ),
+    NoDrill(
+        gates=("train.shard.size", "train.shard.inside_node"),
+        reason="a program whose strategy shards less refuses to train",
+        test="test_training_records.py",
+    ),
+    NoDrill(
+        gates=("train.memory.peak",), reason="only the allocator of a GPU counts a peak", test="test_memory_check.py"
     ),
 )
