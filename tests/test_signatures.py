@@ -1,6 +1,7 @@
 """Each known fault is told from its line, in a run's logs, in the report, and by `bringup explain`."""
 
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from bringup.known_faults.signatures import SIGNATURES
 from bringup.records import Outcome
 from bringup.report import explain
 from bringup.report import text as report
+from factory import a_verdict
 from runs_for_tests import discovery
 
 FIXTURES = Path(__file__).parent / "fixtures"
@@ -126,7 +128,8 @@ def test_explain_names_the_first_cause_the_sign_and_the_next_command(broken, cap
 def test_a_host_name_with_metacharacters_is_quoted_in_the_commands(broken):
     verdicts = judge.judge_folder(broken).verdicts
     bad = next(verdict for verdict in verdicts.verdicts if verdict.gate == "discovery.gpu.count")
-    commands = explain.next_commands([bad.model_copy(update={"subject": "n1;reboot"})], broken, None)
+    run = runs.load(broken).model_copy(update={"nodes": ["n0", "n1;reboot"]})
+    commands = explain.next_commands([bad.model_copy(update={"subject": "n1;reboot"})], broken, run)
     assert any("'n1;reboot'" in line for line in commands), commands
     assert not any(" n1;reboot" in line for line in commands)
 
@@ -149,9 +152,28 @@ def test_the_page_of_failure_modes_is_what_the_catalogues_say():
     assert SIGNATURES["nccl.duplicate-gpu"].cause in failure_modes.PAGE.read_text()
 
 
-@pytest.mark.parametrize("gate", sorted(gates.GATES), ids=str)
+@pytest.mark.parametrize("gate", [gate.id for gate in gates.GATES.values() if gate.guide is None], ids=str)
 def test_every_gate_has_something_to_do_next(gate):
     page, _, anchor = gates.GATES[gate].fix.partition("#")
     lines = explain._next_block((Path(__file__).parents[1] / page).read_text(), anchor)
     assert lines, f"{page}#{anchor} says nothing behind **Next**"
     assert not any(line.startswith(("#", "**")) for line in lines if not line.startswith("# "))
+
+
+GUIDED = {gate.guide.title: gate for gate in gates.GATES.values() if gate.guide is not None}
+
+
+@pytest.mark.parametrize("title", GUIDED)
+def test_the_commands_of_a_guide_run_as_pasted(title, broken):
+    """The places are filled, the shell can read them, and no command is prose or output."""
+    gate = GUIDED[title]
+    run = runs.load(broken).model_copy(update={"slurm_job_id": "7"})
+    verdict = a_verdict(gate.id, "n1")
+    commands = explain.next_commands([verdict], broken, run)
+    assert len(commands) == len(gate.guide.next)
+    assert commands or gate.guide.by_hand
+    for command in commands:
+        assert not re.search(r"\{(node|nodes|node_count|gpus|run|job|profile)\}|…|\b(NODE|RUN|JOBID)\b", command), (
+            command
+        )
+        subprocess.run(["bash", "-n", "-c", command], check=True)

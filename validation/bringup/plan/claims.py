@@ -41,6 +41,7 @@ _ACROSS = tuple(stem for stem in _TRAINING if PHASES[stem].min_nodes > 1)
 _ONE_NODE = tuple(stem for stem in _TRAINING if stem not in (*_SINGLE, *_ACROSS))
 _RUNS = ("train.exit_code", "train.world_size", "train.strategy", "train.variant", "train.loss.fell")
 _EQUAL = ("train.loss.agrees", "train.grad_norm.agrees", "train.samples.repeated", "train.replicas.difference")
+_DEVICE = ("train.device", "train.device.fallback")
 _MEMORY = ("train.memory.states", "train.memory.peak", "train.shard.size", "train.shard.inside_node")
 _SPEED = (
     "nccl.all_reduce.busbw",
@@ -104,6 +105,8 @@ CLAIMS: tuple[Claim, ...] = (
         says="every GPU computes rightly, and about as fast as its peers",
         gates=("smoke.compute.wrong_values", "smoke.compute.tflops"),
         also=(
+            "smoke.compute.device",
+            "smoke.compute.device.fallback",
             "smoke.compute.peers",
             "smoke.compute.gpu_peers",
             "smoke.compute.host_to_device",
@@ -215,7 +218,7 @@ CLAIMS: tuple[Claim, ...] = (
         question=4,
         says="one communicator spans all ranks and computes rightly",
         gates=("nccl.ranks", "nccl.hosts", "nccl.wrong_values"),
-        also=("nccl.step", "nccl.rank.wrong_values", "nccl.rank.local_time"),
+        also=("nccl.step", "nccl.device", "nccl.device.fallback", "nccl.rank.wrong_values", "nccl.rank.local_time"),
         real=("nccl",),
     ),
     Claim(
@@ -279,7 +282,7 @@ CLAIMS: tuple[Claim, ...] = (
         says="one GPU trains",
         phases=_SINGLE,
         gates=_RUNS,
-        also=("discovery.shm", "discovery.nofile", *_MEMORY),
+        also=("discovery.shm", "discovery.nofile", *_DEVICE, *_MEMORY),
         real=("gpu",),
     ),
     Claim(
@@ -288,7 +291,7 @@ CLAIMS: tuple[Claim, ...] = (
         says="DDP and FSDP train on one node as what they are, with the loss of one GPU",
         phases=_ONE_NODE,
         gates=(*_RUNS, *_EQUAL),
-        also=_MEMORY,
+        also=(*_DEVICE, *_MEMORY),
         real=("gpu",),
     ),
     Claim(
@@ -298,7 +301,7 @@ CLAIMS: tuple[Claim, ...] = (
         phases=_ACROSS,
         least_nodes=2,
         gates=(*_RUNS, *_EQUAL),
-        also=("train.transport", *_MEMORY),
+        also=("train.transport", *_DEVICE, *_MEMORY),
         real=("gpu",),
     ),
     Claim(

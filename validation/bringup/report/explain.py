@@ -12,8 +12,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bringup import judge
+from bringup.checks.catalogue import GATES
 from bringup.known_faults import signs
 from bringup.known_faults.signatures import SIGNATURES
+from bringup.plan import subjects as naming
 from bringup.plan.phases import PHASES
 from bringup.records import Kind, Outcome, Run, Sign, Verdict, Verdicts
 from bringup.report.text import MARK, counted, plain, shown_path
@@ -81,11 +83,32 @@ def _told(several: Sequence[Verdict], folder: Path, opened: Run) -> list[str]:
     lines.append(f"  read  {several[0].fix}")
     return lines + [
         f"  next  {line}" if number == 0 else f"        {line}"
-        for number, line in enumerate(next_commands(several, folder, opened.slurm_job_id))
+        for number, line in enumerate(next_commands(several, folder, opened))
     ]
 
 
-def next_commands(several: Sequence[Verdict], folder: Path, job_id: str | None) -> list[str]:
+def next_commands(several: Sequence[Verdict], folder: Path, opened: Run) -> list[str]:
+    """What the gate's guide says to run next, with this run's folder, nodes, GPUs, job and profile in it; the first node that
+    the verdicts are about."""
+    gate = GATES.get(several[0].gate)
+    if gate is None or gate.guide is None:
+        return _from_the_page(several, folder, opened.slurm_job_id)
+    known = {
+        "nodes": ",".join(opened.nodes),
+        "node_count": str(len(opened.nodes)),
+        "gpus": str(opened.gpus_per_node),
+        "run": shown_path(folder),
+        "profile": opened.profile,
+    }
+    if opened.slurm_job_id is not None:
+        known["job"] = opened.slurm_job_id
+    nodes = [node for verdict in several for node in naming.nodes_of(verdict.subject) if node in opened.nodes]
+    if nodes:
+        known["node"] = nodes[0]
+    return [plain(command) for command in gate.guide.commands(known)]
+
+
+def _from_the_page(several: Sequence[Verdict], folder: Path, job_id: str | None) -> list[str]:
     """The "Next" block of the gate's section in docs/, with RUN, JOBID, and NODE (when it is one) filled in; empty without one."""
     page, _, anchor = several[0].fix.partition("#")
     try:

@@ -221,7 +221,7 @@ def _next(judged: Iterable[Judged]) -> list[Next]:
                 subjects,
                 report.sentence(several[0]),
                 several[0].fix,
-                explain.next_commands(several, first.folder, first.run.slurm_job_id),
+                explain.next_commands(several, first.folder, first.run),
             )
         )
     return sorted(found, key=lambda one: -one.outcome.rank)
