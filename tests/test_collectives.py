@@ -12,7 +12,7 @@ from bringup.evidence.parsed import Parsed
 from bringup.plan import profile
 from bringup.plan.phases import PHASES
 from bringup.records import Outcome, Run, Verdict
-from bringup.report import figures
+from bringup.report.figures import run as figures
 from bringup.run import open as opening
 from runs_for_tests import FIXTURES
 

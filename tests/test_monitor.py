@@ -10,7 +10,7 @@ from bringup.checks.catalogue import DRILLS
 from bringup.evidence import monitor
 from bringup.plan import profile
 from bringup.records import Outcome, Run
-from bringup.report import figures
+from bringup.report.figures import run as figures
 from runs_for_tests import FIXTURES
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "infrastructure-validation/probes"))

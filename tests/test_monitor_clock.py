@@ -7,7 +7,7 @@ from bringup.evidence import clock, monitor
 from bringup.evidence.parsed import Parsed
 from bringup.plan import profile
 from bringup.records import Outcome, Run
-from bringup.report import figures
+from bringup.report.figures import run as figures
 from runs_for_tests import add_derived
 
 NODES = ["n0", "n1", "n2"]

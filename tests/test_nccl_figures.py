@@ -2,7 +2,7 @@
 
 from bringup.plan import profile
 from bringup.records import Observation
-from bringup.report import figures
+from bringup.report.figures import run as figures
 from runs_for_tests import FIXTURES
 
 PNG = b"\x89PNG\r\n"

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 from bringup.compare import sidebyside as compare
+from bringup.errors import UsageError
 from bringup.records import MemoryCheck, RankTimes
-from bringup.report import figures_training
+from bringup.report.figures import canvas
+from bringup.report.figures import training as figures_training
 
 FIXTURES = Path(__file__).parent / "fixtures/training"
 
@@ -61,13 +63,13 @@ def test_what_was_not_recorded_has_no_picture(tmp_path):
 
 
 def test_a_suffix_that_is_no_picture_is_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"\.png, \.svg, \.pdf"):
+    with pytest.raises(UsageError, match=r"\.png, \.svg, \.pdf"):
         figures_training.draw(entries("run_1gpu"), tmp_path / "sheet.txt")
 
 
 @pytest.mark.parametrize("panel", figures_training.PANELS.values())
 def test_every_panel_says_its_units_and_only_losses_leave_out_zero(panel):
-    figure, (axis,) = figures_training._figure(1, 1, (6, 4))
+    figure, (axis,) = canvas.panels(1, 1, (6, 4))
     runs = entries("run_1gpu", "run_ddp_2node", "run_fsdp_2node")
     panel(axis, runs, [entry.folder.name for entry in runs])
     figure.draw_without_rendering()
@@ -82,7 +84,7 @@ def test_a_name_with_dollars_markup_and_a_leading_underscore_is_shown_as_it_is(t
     for name in names:
         shutil.copytree(FIXTURES / "run_1gpu", tmp_path / name)
     runs = [compare.load(tmp_path / name) for name in names]
-    figure, (axis,) = figures_training._figure(1, 1, (6, 4))
+    figure, (axis,) = canvas.panels(1, 1, (6, 4))
     figures_training._losses(axis, runs, list(names))
     figure.draw_without_rendering()
     assert len(axis.get_legend().get_texts()) == 3

@@ -12,7 +12,7 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, TextIO
 
 from bringup import generated, judge, learn
 from bringup.advise import answer as advising
@@ -29,8 +29,9 @@ from bringup.formulae import models
 from bringup.plan import profile as profiles
 from bringup.plan import rounds, subjects
 from bringup.plan.phases import PHASES
-from bringup.records import Outcome, as_json, write_text
-from bringup.report import collection, drain, explain, exports, figures_training, page, text, write
+from bringup.records import Outcome, as_json
+from bringup.report import collection, drain, explain, exports, outputs, page, text, write
+from bringup.report.figures import training as training_figures
 from bringup.run import open as opening
 from bringup.run import playbook, slurm
 
@@ -129,7 +130,7 @@ def _add_reading(verbs: Verbs) -> None:
         "--output",
         type=Path,
         metavar="FILE",
-        help=f"the page (default: {PAGE} in the folder, when it is one)",
+        help=f"the page (default: {PAGE} in the folder, when it is one; -: standard output)",
     )
     one.add_argument("--junit", type=Path, metavar="FILE", help="also JUnit XML, a test case per verdict")
     one.add_argument(
@@ -366,42 +367,49 @@ def _report(arguments: argparse.Namespace) -> int:
     if arguments.output is None and len(arguments.runs) > 1:
         raise UsageError("report of several folders: say where to write the page, -o FILE.html")
     profile = None if arguments.profile is None else _load_profile(arguments.profile)
-    gathered = collection.gather(arguments.runs, profile)
-    texts = {arguments.output or arguments.runs[0] / PAGE: page.render(gathered)}
+    renderers: list[tuple[outputs.Output, Callable[[collection.Collection], str]]] = [
+        (outputs.Output("-o", arguments.output or arguments.runs[0] / PAGE, outputs.PAGE), page.render)
+    ]
     if arguments.junit is not None:
-        texts[arguments.junit] = exports.junit(gathered)
+        renderers.append((outputs.Output("--junit", arguments.junit, outputs.JUNIT), exports.junit))
     if arguments.prometheus is not None:
-        texts[arguments.prometheus] = exports.prometheus(gathered)
-    for path, content in texts.items():
-        write_text(path, content, replace=True)
-        print(f"written: {text.shown_path(path)}")
+        renderers.append((outputs.Output("--prometheus", arguments.prometheus, outputs.PROMETHEUS), exports.prometheus))
+    outputs.check([output for output, _ in renderers])
+    # what is said about the files must not stand between the lines of one of them
+    stream = sys.stderr if any(output.is_standard_output for output, _ in renderers) else sys.stdout
+    gathered = collection.gather(arguments.runs, profile)
+    for output, render in renderers:
+        outputs.write(output, render(gathered))
+        if not output.is_standard_output:
+            print(f"written: {text.shown_path(output.path)}", file=stream)
     proposed = drain.proposals(gathered.judged)
     for proposal in proposed:
-        print(proposal.line)
+        print(proposal.line, file=stream)
     not_run = f"; not run: {', '.join(gone.phase for gone in gathered.absent)}" if gathered.absent else ""
-    print(f"{text.MARK[gathered.outcome]}: {text.counted(gathered.verdicts)}{not_run}")
-    if arguments.apply and not _applied(proposed):
+    print(f"{text.MARK[gathered.outcome]}: {text.counted(gathered.verdicts)}{not_run}", file=stream)
+    if arguments.apply and not _applied(proposed, stream):
         return CANNOT_TELL
     return gathered.outcome.exit_code
 
 
-def _applied(proposed: list[drain.Proposal]) -> bool:
+def _applied(proposed: list[drain.Proposal], stream: TextIO) -> bool:
     """Drain them; a node that Slurm keeps out by now keeps its reason. True when all that was to be done is done."""
     todo = [proposal for proposal in proposed if proposal.command is not None]
     if not todo:
-        print("nothing to apply")
+        print("nothing to apply", file=stream)
         return True
     states, _ = slurm.node_facts()
     done = True
     for proposal in todo:
         state = states.get(proposal.node)
         if state is None or "DRAIN" in state or "DOWN" in state:
-            print(f"left as it is: {proposal.node}: {'Slurm knows no such node' if state is None else state}")
+            why = "Slurm knows no such node" if state is None else state
+            print(f"left as it is: {proposal.node}: {why}", file=stream)
             done = done and state is not None
             continue
         try:
             slurm.ask(*(proposal.command or []))
-            print(f"drained: {proposal.node}")
+            print(f"drained: {proposal.node}", file=stream)
         except SlurmError as error:
             _complain(f"{proposal.node}: {error}")
             done = False
@@ -409,12 +417,12 @@ def _applied(proposed: list[drain.Proposal]) -> bool:
 
 
 def _profile_from(arguments: argparse.Namespace) -> int:
+    output = outputs.Output("-o", arguments.output or Path("-"), outputs.PROFILE)
+    outputs.check([output])
     profile = learn.measured(arguments.runs, arguments.name)
     catalogue.check(profile)
-    if arguments.output is None:
-        print(profiles.dump(profile), end="")
-    else:
-        write_text(arguments.output, profiles.dump(profile))
+    outputs.write(output, profiles.dump(profile))
+    if not output.is_standard_output:
         print(f"{arguments.output}: {len(profile.expect)} expectations; use it with --profile or BRINGUP_PROFILE")
     return 0
 
@@ -455,7 +463,7 @@ def _table(arguments: argparse.Namespace, header: list[str], rows: list[list[str
 
 def _plot(arguments: argparse.Namespace, folders: list[Path]) -> None:
     if arguments.plot is not None:
-        for path in figures_training.draw([sidebyside.load(folder) for folder in folders], arguments.plot):
+        for path in training_figures.draw([sidebyside.load(folder) for folder in folders], arguments.plot):
             print(f"drawn: {text.shown_path(path)}")
 
 
@@ -513,8 +521,11 @@ def _gates(arguments: argparse.Namespace) -> int:
 
 
 def _schema(arguments: argparse.Namespace) -> int:
-    for path in generated.write_schemas(arguments.folder):
-        print(text.shown_path(path))
+    outputs.make_folder("schema", arguments.folder)
+    for name, content in generated.schemas().items():
+        output = outputs.Output("schema", arguments.folder / name, outputs.SCHEMA)
+        outputs.write(output, content)
+        print(text.shown_path(output.path))
     return 0
 
 

@@ -22,9 +22,12 @@ from bringup.judge import Judged
 from bringup.plan.claims import QUESTIONS
 from bringup.plan.phases import PHASES
 from bringup.records import Kind, Outcome, Verdict
-from bringup.report import drain, explain, figures, figures_pairs, figures_training
+from bringup.report import drain, explain
 from bringup.report import text as report
 from bringup.report.collection import Collection
+from bringup.report.figures import pairs as pair_figures
+from bringup.report.figures import run as run_figures
+from bringup.report.figures import training as training_figures
 
 TEMPLATES = Path(__file__).parent / "templates"
 MAX_BAD = 200  # verdicts of one run in its table; the run's own report.md has them all
@@ -250,11 +253,11 @@ def _pictures(one: Judged) -> list[Picture]:
     """Drawn again, into a folder of their own: the run's may be read-only."""
     with tempfile.TemporaryDirectory(prefix="bringup-report-") as folder:
         into = Path(folder)
-        drawn = figures.draw(one.folder, one.observations, one.profile, into)
-        drawn += figures_pairs.draw(one.observations, one.run.nodes, into)
+        drawn = run_figures.draw(one.folder, one.observations, one.profile, into)
+        drawn += pair_figures.draw(one.observations, one.run.nodes, into)
         entry = _entry(one)
         if entry is not None:
-            drawn += figures_training.draw_ranks(entry, into)
+            drawn += training_figures.draw_ranks(entry, into)
         return [Picture(title, _data_uri(into / name)) for title, name in drawn]
 
 
@@ -287,5 +290,5 @@ def _training_pictures(judged: Sequence[Judged]) -> list[Picture]:
     with tempfile.TemporaryDirectory(prefix="bringup-report-") as folder:
         return [
             Picture(f"Training runs: {path.stem}", _data_uri(path))
-            for path in figures_training.draw(entries, Path(folder))
+            for path in training_figures.draw(entries, Path(folder))
         ]

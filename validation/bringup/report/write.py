@@ -9,7 +9,8 @@ from bringup import judge, results
 from bringup.judge import Judged
 from bringup.plan.profile import Profile
 from bringup.records import Observations
-from bringup.report import figures, text
+from bringup.report import text
+from bringup.report.figures import run as figures
 
 
 def judge_and_save(folder: Path, profile: Profile | None = None) -> Judged:

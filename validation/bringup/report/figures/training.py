@@ -1,6 +1,5 @@
-"""Pictures of training runs for a reader: losses, step times, scaling, memory. They judge nothing.
+"""Pictures of training runs: losses, step times, scaling, memory.
 
-Colours are those of Okabe and Ito, which people with any kind of colour vision tell apart; markers and dashes say the same again.
 Axes of quantities begin at 0, except those of losses, which have no natural zero.
 """
 
@@ -12,16 +11,16 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from bringup.compare.sidebyside import LOSS_TOLERANCE_NATS, Entry, short_names, steps_of
 from bringup.errors import UsageError
+from bringup.report import outputs
+from bringup.report.figures import canvas
+from bringup.report.figures.canvas import COLOURS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#000000", "#999999")
 DASHES = ("-", "--", "-.", ":")
 MARKERS = {"single": "o", "ddp": "s", "fsdp": "^", "hsdp": "D", "unknown": "x"}
-SHEETS = (".png", ".svg", ".pdf")
 RANKS = "ranks.png"
-DPI = 110
 _TITLE_CHARACTERS = 34  # of a run's name in a legend
 
 
@@ -35,32 +34,26 @@ def draw(entries: Sequence[Entry], target: Path) -> list[Path]:
     entries = sorted(entries, key=lambda entry: (entry.metrics.world_size, entry.folder.name))
     names = short_names([entry.folder.name for entry in entries])
     panels = {stem: panel for stem, panel in PANELS.items() if stem != PREDICTED or any(map(_checked, entries))}
-    if target.suffix in SHEETS:
+    if target.suffix in canvas.SHEETS:
         rows = -(-len(panels) // 3)
-        figure, axes = _figure(rows, 3, (16.5, 4.6 * rows))
+        outputs.check([outputs.Output("--plot", target, outputs.PICTURE)])
+        figure, axes = canvas.panels(rows, 3, (16.5, 4.6 * rows))
         for panel, axis in zip(panels.values(), axes, strict=False):
             panel(axis, entries, names)
         for axis in axes[len(panels) :]:
             axis.set_visible(False)
-        figure.savefig(target)
+        canvas.save(figure, target)
         return [target]
     if target.suffix:
-        raise UsageError(f"--plot {target}: give a folder, or a file that ends in {', '.join(SHEETS)}")
-    target.mkdir(parents=True, exist_ok=True)
-    written = []
+        raise UsageError(f"--plot {target}: give a folder, or a file that ends in {', '.join(canvas.SHEETS)}")
+    outputs.make_folder("--plot", target)
+    written = {stem: target / f"{stem}.png" for stem in panels}
+    outputs.check([outputs.Output("--plot", path, outputs.PICTURE) for path in written.values()])
     for stem, panel in panels.items():
-        figure, axes = _figure(1, 1, (7.4, 4.6))
+        figure, axes = canvas.panels(1, 1, (7.4, 4.6))
         panel(axes[0], entries, names)
-        written.append(target / f"{stem}.png")
-        figure.savefig(written[-1])
-    return written
-
-
-def _figure(rows: int, columns: int, size: tuple[float, float]) -> tuple[Any, list[Axes]]:
-    from matplotlib.figure import Figure  # no pyplot: nothing global, no window
-
-    figure = Figure(figsize=size, dpi=DPI, layout="constrained")
-    return figure, list(figure.subplots(rows, columns, squeeze=False).flat)
+        canvas.save(figure, written[stem])
+    return list(written.values())
 
 
 def _style(index: int) -> dict[str, Any]:
@@ -68,9 +61,7 @@ def _style(index: int) -> dict[str, Any]:
 
 
 def _short(name: str) -> str:
-    """A run's name as it fits, without what matplotlib reads in it: mathematics between dollars, a first underscore as `hide`."""
-    name = name if len(name) <= _TITLE_CHARACTERS else f"{name[: _TITLE_CHARACTERS - 1]}…"
-    return name.replace("$", r"\$") if not name.startswith("_") else f" {name}".replace("$", r"\$")
+    return canvas.label(name, _TITLE_CHARACTERS)
 
 
 def _finish(
@@ -305,7 +296,7 @@ def draw_ranks(entry: Entry, into: Path) -> list[tuple[str, str]]:
     low, high, slowest = (
         [second * 1e3 for second in series] for series in (times.step_p50, times.step_p95, times.step_max)
     )
-    figure, (steps, own) = _figure(1, 2, (12, 4.2))
+    figure, (steps, own) = canvas.panels(1, 2, (12, 4.2))
     steps.stairs(high, edges, baseline=low, fill=True, color=COLOURS[5], label="p50 to p95")
     steps.stairs(low, edges, baseline=None, color=COLOURS[0], linewidth=2, label="p50")
     steps.plot(ranks, slowest, "x", color=COLOURS[3], markersize=5 if len(ranks) <= 64 else 2, label="slowest step")
@@ -327,5 +318,5 @@ def draw_ranks(entry: Entry, into: Path) -> list[tuple[str, str]]:
         axis.set_ylim(0, 1.2 * axis.get_ylim()[1])  # room for the legend
         _whole_steps(axis)
         _finish(axis, title, "rank", "milliseconds")
-    figure.savefig(into / RANKS)
+    canvas.save(figure, into / RANKS)
     return [("Step times per rank", RANKS)]

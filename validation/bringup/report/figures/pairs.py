@@ -5,29 +5,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from bringup.checks.nccl import pairs as pairwise
+from bringup.checks.nccl import pairs
 from bringup.records import Observation
+from bringup.report.figures import canvas
 
 HEAT_MAP = "pairs.png"
-DPI = 110
 MAX_NUMBERS, MAX_NAMES = 12, 32  # nodes up to which cells hold numbers, axes names
 
 
 def draw(observations: Sequence[Observation], nodes: Sequence[str], into: Path) -> list[tuple[str, str]]:
     """(title, file name) of the heat map; none when no pair was measured. Rows send, columns receive; the scale begins at 0."""
-    directions, _ = pairwise.measured(observations)
+    directions, _ = pairs.measured(observations)
     known = {pair: one.best for pair, one in directions.items() if pair[0] in nodes and pair[1] in nodes}
     if not known:
         return []
-    from matplotlib.figure import Figure  # no pyplot: nothing global, no window
-
     index = {node: number for number, node in enumerate(nodes)}
     cells = [[float("nan")] * len(nodes) for _ in nodes]
     for (source, target), gbps in known.items():
         cells[index[source]][index[target]] = gbps
     side = min(10.0, 3.2 + 0.42 * len(nodes))
-    figure = Figure(figsize=(side + 1.4, side), dpi=DPI, layout="constrained")
-    axis = figure.subplots()
+    figure, [axis] = canvas.panels(1, 1, (side + 1.4, side))
     most = max(known.values())
     axis.set_facecolor("white")  # not measured; no colour of the scale comes near
     image = axis.imshow(cells, cmap="cividis", vmin=0, vmax=most or 1.0, interpolation="nearest")
@@ -44,7 +41,7 @@ def draw(observations: Sequence[Observation], nodes: Sequence[str], into: Path) 
                 color="black" if gbps > 0.55 * most else "white",
             )
     if len(nodes) <= MAX_NAMES:
-        named = [node.replace("$", r"\$") for node in nodes]
+        named = canvas.labels(nodes)
         axis.set_xticks(range(len(nodes)), named, rotation=90 if len(nodes) > 8 else 0)
         axis.set_yticks(range(len(nodes)), named)
     possible = len(nodes) * (len(nodes) - 1)
@@ -53,5 +50,5 @@ def draw(observations: Sequence[Observation], nodes: Sequence[str], into: Path) 
         ylabel="sends",
         title=f"Bandwidth between nodes: {len(known)} of {possible} directions measured\n(white: not measured)",
     )
-    figure.savefig(into / HEAT_MAP)
+    canvas.save(figure, into / HEAT_MAP)
     return [("Bandwidth between nodes", HEAT_MAP)]

@@ -1,7 +1,4 @@
-"""Pictures of raw results for a reader: bandwidth over size, and what the monitor sampled. They judge nothing.
-
-matplotlib is imported only when there is something to draw.
-"""
+"""Pictures of one run: bandwidth over size, and what the monitor sampled."""
 
 from __future__ import annotations
 
@@ -9,19 +6,15 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from bringup.evidence import clock, curve, monitor
 from bringup.plan import profile as profiles
 from bringup.plan.subjects import scale_nodes
 from bringup.records import Observation
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from bringup.report.figures import canvas
 
 CURVES, TIMELINES = "curves.png", "timelines.png"
 MAX_NAMED = 8  # lines in one legend
-DPI = 110
 _SAMPLED = tuple(
     (title, monitor.COLUMNS.index(column), column.endswith("_bytes"))
     for title, column in (
@@ -45,9 +38,9 @@ def draw(
     if any(len(points) > 1 for names in by_scale.values() for points in names.values()):
         _curves(into / CURVES, by_scale, profile)
         drawn.append(("Bus bandwidth over size", CURVES))
-    path = folder / "raw/monitor.csv"
-    if path.exists():
-        samples, _ = monitor.samples(path.read_text(encoding="utf-8", errors="replace"), "")
+    sampled = _text(folder / "raw/monitor.csv")
+    if sampled is not None:
+        samples, _ = monitor.samples(sampled, "")
         samples = {node: rows for node, rows in samples.items() if len(rows) > 1}
         if samples:
             _timelines(into / TIMELINES, samples, clock.shifts(observations))
@@ -55,23 +48,24 @@ def draw(
     return drawn
 
 
+def _text(path: Path) -> str | None:
+    """None where it is not there or cannot be read, which the judge has said in its notes."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+
+
 def markdown(drawn: Sequence[tuple[str, str]]) -> str:
     """The end of report.md."""
     return "".join(f"\n## {title}\n\n![{title}]({name})\n" for title, name in drawn)
-
-
-def _panels(rows: int, columns: int, size: tuple[float, float]) -> tuple[Any, list[Axes]]:
-    from matplotlib.figure import Figure  # no pyplot: nothing global, no window
-
-    figure = Figure(figsize=size, dpi=DPI, layout="constrained")
-    return figure, list(figure.subplots(rows, columns, squeeze=False).flat)
 
 
 def _curves(path: Path, by_scale: Mapping[str, Mapping[str, Sequence[curve.Point]]], profile: profiles.Profile) -> None:
     names = sorted({name for by_name in by_scale.values() for name in by_name})
     columns = min(3, len(names))
     rows = -(-len(names) // columns)
-    figure, panels = _panels(rows, columns, (4.6 * columns, 3.6 * rows))
+    figure, panels = canvas.panels(rows, columns, (4.6 * columns, 3.6 * rows))
     for panel in panels[len(names) :]:
         panel.set_visible(False)
     for name, panel in zip(names, panels, strict=False):
@@ -84,7 +78,7 @@ def _curves(path: Path, by_scale: Mapping[str, Mapping[str, Sequence[curve.Point
                     [speed for _, speed, _ in points],
                     marker="o",
                     markersize=4,
-                    label=scale,
+                    label=canvas.label(scale),
                 )
                 sizes |= {size: one.quantity.partition("@")[2] for size, _, one in points}
         expected = profile.expect.get(f"nccl.{name}.busbw")
@@ -96,20 +90,20 @@ def _curves(path: Path, by_scale: Mapping[str, Mapping[str, Sequence[curve.Point
                 linewidth=1,
                 label=f"expected ≥ {expected.expected:g} at {expected.at}",
             )
-        panel.set(title=name, xscale="log", yscale="log", xlabel="size", ylabel="bus bandwidth, GB/s")
+        panel.set(title=canvas.label(name), xscale="log", yscale="log", xlabel="size", ylabel="bus bandwidth, GB/s")
         shown = sorted(sizes)[:: -(-len(sizes) // 7)]
-        panel.set_xticks(shown, [sizes[size] for size in shown], rotation=30)
+        panel.set_xticks(shown, [canvas.label(sizes[size]) for size in shown], rotation=30)
         panel.minorticks_off()
         panel.grid(alpha=0.3)
         panel.legend(fontsize="x-small")
-    figure.savefig(path)
+    canvas.save(figure, path)
 
 
 def _timelines(path: Path, samples: Mapping[str, Sequence[Sequence[str]]], shifts: Mapping[str, clock.Shift]) -> None:
     """One panel per quantity, one line per node, all against the fleet's clock as far as the nodes' own were compared with it."""
     placed = {node: monitor.times(rows, shifts.get(node)) for node, rows in sorted(samples.items())}
     began = min(min(times) for times in placed.values())
-    figure, panels = _panels(2, 3, (16, 6.4))
+    figure, panels = canvas.panels(2, 3, (16, 6.4))
     for panel, (title, column, counts) in zip(panels, _SAMPLED, strict=True):
         for node, unix in placed.items():
             line = _line([moment - began for moment in unix], samples[node], column, counts)
@@ -117,7 +111,7 @@ def _timelines(path: Path, samples: Mapping[str, Sequence[Sequence[str]]], shift
                 panel.plot(
                     [time for time, _ in line],
                     [number for _, number in line],
-                    label=_moved(node, shifts.get(node)),
+                    label=canvas.label(_moved(node, shifts.get(node))),
                     linewidth=1.3,
                 )
         if panel.lines:
@@ -129,8 +123,9 @@ def _timelines(path: Path, samples: Mapping[str, Sequence[Sequence[str]]], shift
         panel.set(title=title, xlabel="seconds")
         panel.grid(alpha=0.3)
     start = datetime.fromtimestamp(began, tz=UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-    figure.suptitle(f"second 0 is {start} (unix {began:.0f}); {_clocks(placed, shifts)}", fontsize="medium")
-    figure.savefig(path)
+    clocks = canvas.label(_clocks(placed, shifts))
+    figure.suptitle(f"second 0 is {start} (unix {began:.0f}); {clocks}", fontsize="medium")
+    canvas.save(figure, path)
 
 
 def _line(

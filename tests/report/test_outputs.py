@@ -1,0 +1,187 @@
+"""Files that a person names: nothing that is not ours is written over, and nothing is done before that is known."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+from bringup.cli import main
+from bringup.report import outputs
+from bringup.report.figures import canvas
+from runs_for_tests import FIXTURES, discovery
+
+OPTIONS = ("-o", "--junit", "--prometheus")
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch) -> Path:
+    return discovery(tmp_path / "runs", monkeypatch)
+
+
+def refused(capsys, *arguments: object) -> str:
+    """The one line."""
+    assert main([str(argument) for argument in arguments]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert len(err.splitlines()) == 1, err
+    return err
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_a_file_of_somebody_else_is_left_as_it_is(run, tmp_path, capsys, option):
+    notes = tmp_path / "notes.md"
+    notes.write_text("mine\n")
+    said = refused(capsys, "report", run, option, notes)
+    assert "it is left as it is" in said
+    assert notes.read_text() == "mine\n"
+    assert not (run / "report.html").exists()  # nothing was done before that was known
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_what_this_verb_wrote_is_written_again_and_what_another_one_wrote_is_not(run, tmp_path, option):
+    page, own = tmp_path / "page.html", tmp_path / "own"
+    arguments = ["report", str(run), "-o", str(page)]
+    if option == "-o":
+        own = page
+    else:
+        arguments += [option, str(own)]
+    assert main(arguments) == 0
+    before = own.read_bytes()
+    own.chmod(0o640)
+    assert main(arguments) == 0
+    assert own.read_bytes() == before
+    assert stat.S_IMODE(own.stat().st_mode) == 0o640  # who could read it still can
+    other = next(name for name in OPTIONS if name != option)
+    assert main(["report", str(run), other, str(own)]) == 2
+    assert own.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["run.json", "closed.json", "metrics.json", "report.md", "raw/inventory.jsonl", "raw/new.html", "raw/new/x.html"],
+)
+def test_the_evidence_of_a_run_is_neither_replaced_nor_added_to(run, capsys, name):
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    assert "evidence of a run" in refused(capsys, "report", run, "-o", run / name)
+    assert before == {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+
+
+def test_devices_fifos_and_folders_are_refused(run, tmp_path, capsys):
+    fifo, folder = tmp_path / "fifo", tmp_path / "folder"
+    os.mkfifo(fifo)
+    folder.mkdir()
+    assert "no regular file" in refused(capsys, "report", run, "-o", "/dev/null")
+    assert "no regular file" in refused(capsys, "report", run, "--junit", fifo)
+    assert "is a folder" in refused(capsys, "report", run, "--prometheus", folder)
+    assert "there is no folder" in refused(capsys, "report", run, "-o", tmp_path / "gone/page.html")
+    assert stat.S_ISCHR(Path("/dev/null").stat().st_mode)
+    assert stat.S_ISFIFO(fifo.stat().st_mode)
+
+
+def test_a_link_is_followed_and_stays(run, tmp_path):
+    link, page = tmp_path / "link.html", tmp_path / "page.html"
+    link.symlink_to(page)
+    assert main(["report", str(run), "-o", str(link)]) == 0
+    assert link.is_symlink()
+    assert page.read_text().startswith("<!doctype html>")
+    evidence = tmp_path / "evidence.html"
+    evidence.symlink_to(run / "run.json")
+    assert main(["report", str(run), "-o", str(evidence)]) == 2
+
+
+def test_two_options_do_not_share_a_file(run, tmp_path, capsys):
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / "x")
+    assert "--junit and --prometheus both name" in refused(
+        capsys, "report", run, "--junit", tmp_path / "x", "--prometheus", link
+    )
+    assert "both name -" in refused(capsys, "report", run, "-o", "-", "--junit", "-")
+
+
+def test_a_dash_is_standard_output_and_nothing_else_stands_there(run, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["report", str(run), "-o", "-", "--junit", str(tmp_path / "j.xml")]) == 0
+    out, err = capsys.readouterr()
+    assert out.startswith("<!doctype html>")
+    assert out.rstrip().endswith("</html>")
+    assert "j.xml" in err
+    assert "PASS" in err
+    assert not (tmp_path / "-").exists()
+
+
+@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o027, 0o640), (0o077, 0o600)])
+def test_who_may_read_a_new_file_is_the_umasks_business(run, tmp_path, umask, mode):
+    before = os.umask(umask)
+    try:
+        assert main(["report", str(run), "-o", str(tmp_path / "p.html"), "--prometheus", str(tmp_path / "b.prom")]) == 0
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "b.prom").stat().st_mode) == mode
+
+
+def test_a_profile_is_never_written_over_because_people_edit_profiles(run, tmp_path, capsys):
+    profile = tmp_path / "measured.yaml"
+    assert main(["profile", "--from", str(run), "-o", str(profile)]) == 0
+    text = profile.read_text()
+    capsys.readouterr()
+    assert "exists already" in refused(capsys, "profile", "--from", run, "-o", profile)
+    assert profile.read_text() == text
+    assert "evidence of a run" in refused(capsys, "profile", "--from", run, "-o", run / "profile.yaml")
+    assert main(["profile", "--from", str(run), "-o", "-"]) == 0
+    assert capsys.readouterr().out == text
+
+
+@pytest.mark.parametrize("suffix", canvas.SHEETS)
+def test_a_picture_is_drawn_again_over_ours_only(tmp_path, suffix):
+    path = tmp_path / f"sheet{suffix}"
+    figure, [axis] = canvas.panels(1, 1, (3, 2))
+    axis.plot(range(100_000))  # long: the mark of a PDF stands at its end
+    canvas.save(figure, path)
+    outputs.check([outputs.Output("--plot", path, outputs.PICTURE)])
+    figure.savefig(path)  # by somebody else
+    with pytest.raises(outputs.UsageError, match="not a picture of bringup"):
+        outputs.check([outputs.Output("--plot", path, outputs.PICTURE)])
+
+
+def test_names_with_dollars_and_a_leading_underscore_are_drawn_as_they_are(tmp_path):
+    figure, [axis] = canvas.panels(1, 1, (3, 2))
+    for name in ("$x^", "gpu$01$", "_hidden"):
+        axis.plot([1, 2], label=canvas.label(name))
+    axis.legend()
+    canvas.save(figure, tmp_path / "x.png")
+    assert [text.get_text() for text in axis.get_legend().get_texts()] == [r"\$x^", r"gpu\$01\$", " _hidden"]
+
+
+def test_schemas_go_into_a_folder_and_over_schemas_only(tmp_path, capsys):
+    folder, file = tmp_path / "schemas", tmp_path / "file"
+    assert main(["schema", str(folder)]) == main(["schema", str(folder)]) == 0
+    file.write_text("mine\n")
+    capsys.readouterr()
+    assert "no folder can be made there" in refused(capsys, "schema", file)
+    (folder / "run.schema.json").write_text("mine\n")
+    main(["schema", str(folder)])
+    assert (folder / "run.schema.json").read_text() == "mine\n"
+
+
+def test_a_node_called_like_mathematics_and_an_unreadable_monitor_do_not_end_the_judgement(run, monkeypatch, capsys):
+    monitor = run / "raw/monitor.csv"
+    lines = (FIXTURES / "monitor.csv").read_text().replace("n0", "$x^$")
+    monitor.write_text(lines)
+    assert main(["judge", str(run)]) == 2  # it came after the run was closed
+    assert "![" in (run / "report.md").read_text()
+    assert "report:" in capsys.readouterr().out
+    read_text = Path.read_text
+
+    def unreadable(path: Path, *arguments, **options):
+        if path.name == "monitor.csv":
+            raise PermissionError(13, "Permission denied", str(path))
+        return read_text(path, *arguments, **options)
+
+    monkeypatch.setattr(Path, "read_text", unreadable)  # of a file that root may always read
+    assert main(["judge", str(run)]) == 2
+    out = capsys.readouterr().out
+    assert "raw/monitor.csv: cannot be read: Permission denied" in out
+    assert main(["report", str(run)]) == 2
+    assert (run / "report.html").exists()

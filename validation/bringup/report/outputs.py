@@ -1,0 +1,141 @@
+"""Files that a person names: -o, --junit, --prometheus, --plot. Nothing that is not ours is written over.
+
+A file is written where nothing is, or over one that begins as the same verb writes it. `-` is standard output. Devices, fifos,
+folders, other people's files and the evidence of a run are refused before any work is done.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bringup import results
+from bringup.errors import UsageError
+from bringup.records import write_text
+
+_LOOKED_AT = 1024  # bytes at the beginning of a file in which its mark stands; of a picture (PDF) at the end, too
+_OF_A_RUN = {
+    results.RUN,
+    results.CLOSED,
+    results.PROFILE,
+    results.RUN_ARGS,
+    results.METRICS,
+    results.CONTINUED,
+    results.OBSERVATIONS,
+    results.VERDICTS,
+    results.REPORT,
+}
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What is written, and what every file of this kind begins with."""
+
+    name: str
+    mark: str | None  # None: never written over
+
+
+PAGE = Kind("a page of bringup", "<!-- made by bringup -->")
+JUNIT = Kind("JUnit XML of bringup", '<testsuites name="bringup"')
+PROMETHEUS = Kind("gauges of bringup", "# HELP bringup_verdicts ")
+PICTURE = Kind("a picture of bringup", "made by bringup")
+SCHEMA = Kind("a JSON Schema", '"$schema": "https://json-schema.org/draft/2020-12/schema"')
+PROFILE = Kind("a profile", None)  # people edit profiles
+
+
+@dataclass(frozen=True)
+class Output:
+    option: str  # as the user wrote it, for messages
+    path: Path
+    kind: Kind
+
+    @property
+    def is_standard_output(self) -> bool:
+        return str(self.path) == "-"
+
+
+def check(outputs: Sequence[Output]) -> None:
+    """Raises UsageError for the first that cannot be written."""
+    taken: dict[Path, str] = {}
+    for output in outputs:
+        target = output.path if output.is_standard_output else _target(output)
+        if target in taken:
+            raise UsageError(
+                f"{taken[target]} and {output.option} both name {output.path}: give each a file of its own"
+            )
+        taken[target] = output.option
+
+
+def write(output: Output, text: str) -> None:
+    """Raises UsageError when the file may not be written."""
+    if output.is_standard_output:
+        sys.stdout.write(text)
+        return
+    target = _target(output)
+    before = target.stat() if target.exists() else None
+    write_text(target, text, replace=before is not None)
+    if before is not None:  # who could read it still can
+        target.chmod(stat.S_IMODE(before.st_mode))
+
+
+def make_folder(option: str, path: Path) -> None:
+    """A new one, or one that is there. Raises UsageError."""
+    said = f"{option} {path}"
+    _refuse_evidence(Path(os.path.realpath(path)) / "new", said)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"{said}: no folder can be made there ({error.strerror}); name a new one") from error
+
+
+def _target(output: Output) -> Path:
+    """Where it is written: a link is followed."""
+    path, said = output.path, f"{output.option} {output.path}"
+    target = Path(os.path.realpath(path))
+    _refuse_evidence(target, said)
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        if not target.parent.is_dir():
+            raise UsageError(f"{said}: there is no folder {target.parent}; make it first") from None
+        return target
+    except OSError as error:
+        raise UsageError(f"{said}: {error.strerror}; name another file") from error
+    if stat.S_ISDIR(mode):
+        raise UsageError(f"{said}: is a folder; name a file in it")
+    if not stat.S_ISREG(mode):
+        raise UsageError(f"{said}: is no regular file; name a new file, or - for standard output")
+    if output.kind.mark is None or output.kind.mark.encode() not in _ends(target, output.kind, said):
+        was = "exists already" if output.kind.mark is None else f"exists and is not {output.kind.name}"
+        raise UsageError(f"{said}: {was}; it is left as it is: name a new file, or remove this one")
+    return target
+
+
+def _ends(path: Path, kind: Kind, said: str) -> bytes:
+    try:
+        with path.open("rb") as stream:
+            found = stream.read(_LOOKED_AT)
+            if kind is PICTURE:
+                stream.seek(max(0, path.stat().st_size - _LOOKED_AT))
+                found += b"\n" + stream.read()
+            return found
+    except OSError as error:
+        raise UsageError(f"{said}: exists and cannot be read ({error.strerror}); name a new file") from error
+
+
+def _refuse_evidence(target: Path, said: str) -> None:
+    """In a run's folder only derived files may be added, and none that a run itself writes."""
+    for folder in target.parents:
+        if _is_run(folder) and (target.parent != folder or target.name in _OF_A_RUN):
+            raise UsageError(f"{said}: is inside the evidence of a run; name a file outside of {folder}")
+
+
+def _is_run(folder: Path) -> bool:
+    try:
+        return (folder / results.RUN).exists()
+    except OSError:  # a folder that we may not look into
+        return False
