@@ -24,7 +24,6 @@ from bringup.records import DrillReport, DrillResult, HealthyRound, Outcome, Ver
 from bringup.run import open as opening
 from factory import a_verdict, judged_of
 from pydantic import ValidationError
-from runs_for_tests import discovery, reseal
 from showing import gates_shown_failing
 
 TESTS = Path(__file__).parent
@@ -448,51 +447,3 @@ def test_nothing_but_commands_of_the_login_host_is_made_on_a_real_cluster():
     here.make((("sh", "true"),))
     with pytest.raises(DrillError, match="local one only"):
         here.make((("on", "n1", "true"),))
-
-
-# ---- whose evidence it is
-
-
-@pytest.mark.parametrize(
-    ("change", "says"),
-    [
-        (lambda folder: (folder / "raw/clock.jsonl").unlink(), "raw/clock.jsonl is gone"),
-        (lambda folder: (folder / "raw/clock.jsonl").write_text("{}\n"), "raw/clock.jsonl was changed after"),
-        (lambda folder: (folder / "raw/more.jsonl").write_text("{}\n"), "raw/more.jsonl came after"),
-    ],
-)
-def test_evidence_that_is_not_as_it_was_when_the_run_was_closed_is_incomplete(tmp_path, monkeypatch, change, says):
-    folder = discovery(tmp_path, monkeypatch)
-    change(folder)
-    found = next(v for v in judge.judge_folder(folder).verdicts.verdicts if v.gate == "run.evidence")
-    assert found.outcome is Outcome.INCOMPLETE
-    assert says in found.observed
-
-
-@pytest.mark.parametrize(
-    ("stamp", "says"),
-    [
-        ({"run": "another", "utc": None}, "wrote it for run another"),
-        ({"run": None, "utc": "2031-01-01T00:00:00Z"}, "wrote it at 2031"),
-        ({"run": None, "utc": "yesterday"}, "wrote it at yesterday"),
-    ],
-)
-def test_a_stamp_of_another_run_or_time_is_said(tmp_path, monkeypatch, stamp, says):
-    folder = discovery(tmp_path, monkeypatch)
-    opened = json.loads((folder / "run.json").read_text())
-    closing = {"run": stamp["run"] or opened["name"], "utc": stamp["utc"] or opened["opened_at"]}
-    facts = folder / "raw/inventory.jsonl"
-    facts.write_text(facts.read_text().replace('"end": ', f'{json.dumps(closing)[1:-1]}, "end": '))
-    found = next(v for v in judge.judge_folder(reseal(folder)).verdicts.verdicts if v.gate == "run.evidence")
-    assert found.outcome is Outcome.INCOMPLETE
-    assert says in found.observed
-
-
-def test_a_run_that_was_closed_without_checksums_says_so(tmp_path, monkeypatch):
-    folder = discovery(tmp_path, monkeypatch)
-    closed = json.loads((folder / "closed.json").read_text())
-    del closed["files"]
-    (folder / "closed.json").write_text(json.dumps(closed))
-    found = next(v for v in judge.judge_folder(folder).verdicts.verdicts if v.gate == "run.evidence")
-    assert found.outcome is Outcome.INCOMPLETE
-    assert "kept no checksums" in str(found.cause)

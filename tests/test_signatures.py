@@ -154,6 +154,10 @@ def test_the_page_of_failure_modes_is_what_the_catalogues_say():
 
 @pytest.mark.parametrize("gate", [gate.id for gate in gates.GATES.values() if gate.guide is None], ids=str)
 def test_every_gate_has_something_to_do_next(gate):
+    guide = gates.GATES[gate].guide
+    if guide is not None:
+        assert guide.next
+        return
     page, _, anchor = gates.GATES[gate].fix.partition("#")
     lines = explain._next_block((Path(__file__).parents[1] / page).read_text(), anchor)
     assert lines, f"{page}#{anchor} says nothing behind **Next**"

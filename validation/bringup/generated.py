@@ -97,9 +97,7 @@ def gate_sections(page: str) -> list[str]:
             guides.setdefault(gate.guide, []).append(gate)
     for guide, gates in guides.items():
         lines += [*(f'<a id="{gate.id}"></a>' for gate in gates), "", f"### {guide.title}", ""]
-        lines += table(
-            ("gate", "per", "a pass says"), ((f"`{gate.id}`", gate.per, _with_severity(gate)) for gate in gates)
-        )
+        lines += table(("gate", "per", "a pass says"), ((gate.id, gate.per, _with_severity(gate)) for gate in gates))
         lines += ["", f"**Observes.** {guide.observes}", "", f"**Why it matters.** {guide.why}", ""]
         lines += [f"**A failure usually means.** {guide.usually_means}", ""]
         if guide.next:

@@ -21,6 +21,8 @@ JOB_AFTER = "raw/scontrol-job.txt"  # only of a run that was not closed
 NOT_OPENED = "raw/not-opened.txt"  # only of a run that its script did not open: why, in one line
 REFERENCE_ARGS, REFERENCE_METRICS = "raw/reference.run_args.json", "raw/reference.metrics.json"
 
+UNREADABLE = "cannot be read: "  # in the place of a checksum; why follows
+
 
 def folder_of(phase: Phase, name: str) -> Path:
     """Where the run called `name` of this phase lives."""
@@ -39,18 +41,24 @@ def attempts(phase: Phase, name: str) -> list[Path]:
 
 
 def checksums(folder: Path) -> dict[str, str]:
-    """Of everything that verdicts are made of: the plan, raw/, and what training recorded. Of the profile, the plan holds one."""
+    """Of everything that verdicts are made of: the plan, raw/, and what training recorded. Of the profile, the plan holds one.
+    In the place of a digest: UNREADABLE and why."""
     records = [folder / name for name in (RUN, RUN_ARGS, METRICS)]
-    files = [path for path in (*records, *sorted((folder / "raw").rglob("*"))) if path.is_file()]
-    return {path.relative_to(folder).as_posix(): _digest(path) for path in files}
+    found = {
+        path.relative_to(folder).as_posix(): _digest(path) for path in (*records, *sorted((folder / "raw").rglob("*")))
+    }
+    return {name: digest for name, digest in found.items() if digest is not None}
 
 
-def _digest(path: Path) -> str:
+def _digest(path: Path) -> str | None:
+    """None where there is no regular file."""
     try:
+        if not path.is_file():
+            return None
         with path.open("rb") as stream:
             return hashlib.file_digest(stream, "sha256").hexdigest()
     except OSError as error:
-        return f"cannot be read: {error.strerror}"
+        return f"{UNREADABLE}{error.strerror}"
 
 
 def load(folder: Path) -> Run:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 from collections.abc import Callable
 from functools import partial
@@ -96,6 +98,7 @@ def read_run(folder: Path, run: Run) -> Parsed:
 def _raw(folder: Path, run: Run) -> Parsed:
     """Files in raw/, by name."""
     parsed = Parsed()
+    parsed.problems += _unreadable_folders(folder)
     for path in sorted((folder / "raw").rglob("*")):
         where = path.relative_to(folder).as_posix()
         if path.name in READERS:
@@ -124,6 +127,21 @@ def _raw(folder: Path, run: Run) -> Parsed:
         elif match := _STEP.fullmatch(path.name):
             _read(parsed, path, where, partial(_exit_code, subject=scale_of_file(match["scale"])))
     return parsed
+
+
+def _unreadable_folders(folder: Path) -> list[str]:
+    """rglob passes over them without a word."""
+    found: list[str] = []
+    for _ in os.walk(
+        folder / "raw",
+        onerror=lambda error: (
+            found.append(f"{Path(error.filename).relative_to(folder).as_posix()}: cannot be read: {error.strerror}")
+            if error.errno != errno.ENOENT
+            else None
+        ),
+    ):
+        pass
+    return found
 
 
 def _read(parsed: Parsed, path: Path, where: str, reader: Reader) -> None:
@@ -196,7 +214,7 @@ def _closed(parsed: Parsed, folder: Path, run: Run) -> None:
         return
     parsed.saw("run.closed", "job", True, "flag", CLOSED)
     parsed.saw("run.exit_code", "job", closed.exit_code, "count", f"{CLOSED}:exit_code")
-    provenance.derive(parsed, folder, run, closed)
+    parsed.add(provenance.observe(Seen(parsed.observations), folder, run, closed))
     if closed.exit_code != 0:
         known = EXIT_CODES.get(closed.exit_code)
         meaning = f" ({known})" if known is not None else ""

@@ -133,7 +133,7 @@ DRILLS: tuple[Drill, ...] = (
     ),
     evidence(
         "evidence-edited",
-        "a number is mended after the run",
+        "a number is edited after the run",
         f'sed -i \'s/"value": 2,/"value": 3,/\' {INVENTORY}',
         "run.evidence",
         "job",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bringup.checks.run import guides
 from bringup.plan.gate import Fixed, Gate
 from bringup.plan.phases import PHASES
 from bringup.records import Outcome
@@ -13,11 +14,10 @@ GATES: tuple[Gate, ...] = (
         question=6,
         per="job",
         proves="the phase script came to its end",
-        quantity="run.closed",
         unit="flag",
         rule="equals",
         expect=Fixed(True),
-        fix="docs/06-failure-modes.md#not-closed",
+        guide=guides.CLOSED,
     ),
     Gate(
         id="run.evidence",
@@ -27,11 +27,10 @@ GATES: tuple[Gate, ...] = (
         severity=Outcome.INCOMPLETE,
         needs=("run.closed",),
         proves="the evidence is this run's own: unchanged since it was closed, and no probe names another run or time",
-        quantity="run.evidence.objection",
         unit="text",
         rule="equals",
         expect=Fixed("none"),
-        fix="docs/06-failure-modes.md#evidence",
+        guide=guides.EVIDENCE,
     ),
     Gate(
         id="run.restarts",
@@ -40,11 +39,10 @@ GATES: tuple[Gate, ...] = (
         per="job",
         severity=Outcome.WARN,
         needs=("run.closed",),
-        proves="Slurm began the job once: no node was lost under it, and nobody requeued or preempted it",
-        quantity="run.restarts",
+        proves="Slurm started the job once: no node was lost under it, and nobody requeued or preempted it",
         unit="count",
         rule="equals",
         expect=Fixed(0),
-        fix="docs/06-failure-modes.md#restarts",
+        guide=guides.RESTARTS,
     ),
 )
