@@ -16,12 +16,9 @@ from bringup.drill import elsewhere, perform, result
 from bringup.drill import environment as ground
 from bringup.drill import suite as campaign
 from bringup.errors import DrillError, RecordError
-from bringup.evidence.parsed import Parsed
 from bringup.plan import profile
 from bringup.plan.drill import Drill
-from bringup.plan.phases import PHASES
 from bringup.records import DrillReport, DrillResult, HealthyRound, Outcome, Verdict, read_record, write_record
-from bringup.run import open as opening
 from factory import a_verdict, judged_of
 from pydantic import ValidationError
 from showing import gates_shown_failing
@@ -122,31 +119,6 @@ def test_what_is_not_moved_to_its_room_yet_is_named_in_a_test():
             if not any(name.rpartition(".")[2] in text for name in (gate, gates.GATES[gate].quantity))
         ]
         assert unnamed == [], entry.test
-
-
-def test_a_lookup_that_comes_too_late_is_a_warning_on_its_node_and_for_its_pair(tmp_path):
-    """smoke.fs.late_lookup and smoke.fs.pair.late_lookup, which have no drill. Stock NFS takes 30 s."""
-    local = profile.load("local-cpu")
-    run = runs.load(
-        opening.open_run(
-            PHASES["smoke"],
-            nodes=["n0", "n1"],
-            gpus_per_node=2,
-            ranks_per_node=2,
-            profile=local,
-            argv=[],
-            results=tmp_path,
-        )
-    )
-    parsed = Parsed()
-    for node, other, seconds in (("n0", "n1", 30.2), ("n1", "n0", 65.1)):
-        parsed.saw("smoke.fs.looked", node, True, "flag", "e")
-        parsed.saw("smoke.fs.read_reference", node, True, "flag", "e")
-        parsed.saw("smoke.fs.late_lookup_s", node, seconds, "s", "e")
-        parsed.saw("smoke.fs.pair.write", f"{other}->{node}", True, "flag", "e")
-        parsed.saw("smoke.fs.pair.late_lookup_s", f"{other}->{node}", seconds, "s", "e")
-    outcomes = {v.subject: v.outcome for v in judge.judge(run, local, parsed).verdicts if "late_lookup" in v.gate}
-    assert outcomes == {"n0": Outcome.PASS, "n1": Outcome.WARN, "n1->n0": Outcome.PASS, "n0->n1": Outcome.WARN}
 
 
 def test_there_are_eighty_drills_over_all_six_questions():

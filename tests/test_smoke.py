@@ -1,7 +1,6 @@
 """What the smoke phase's files say when they are good, bad, cut off, and not there."""
 
 import json
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,6 @@ from bringup.evidence import jobs as jobs_left
 from bringup.evidence.parsed import Parsed
 from bringup.judge import judge
 from bringup.plan import profile
-from bringup.plan import rounds as tournament
 from bringup.plan.phases import PHASES
 from bringup.records import Outcome, Run
 from bringup.run import open as opening
@@ -48,34 +46,6 @@ def values(parsed: Parsed, quantity: str) -> dict[str, object]:
 @pytest.fixture
 def run(tmp_path) -> Run:
     return run_of(tmp_path, "n0", "n1", "n2")
-
-
-@pytest.mark.parametrize(
-    ("answers", "winners"),
-    [((True, False), 1), ((True, True), 2), ((False, False), 0), ((True, None), None), ((True,), None)],
-)
-def test_both_nodes_of_a_pair_must_say_who_made_the_file(run, answers, winners):
-    parsed = derived(run, *(("smoke.fs.pair.created", "n0->n1", answer) for answer in answers))
-    assert values(parsed, "smoke.fs.pair.winners") == {"n0->n1": winners}
-
-
-def test_nodes_are_compared_in_pairs_by_type_of_filesystem(run):
-    parsed = derived(
-        run, ("smoke.fs.type", "n0", "nfs4"), ("smoke.fs.type", "n1", "nfs4"), ("smoke.fs.type", "n2", "tmpfs")
-    )
-    assert values(parsed, "smoke.fs.pair.same_type") == {
-        "n0->n1": True,
-        "n1->n0": True,
-        "n1->n2": False,
-        "n2->n1": False,
-        "n2->n0": False,
-        "n0->n2": False,
-    }
-
-
-def test_a_node_that_says_no_type_leaves_its_pairs_without_evidence(run):
-    parsed = derived(run, ("smoke.fs.type", "n0", "nfs4"), ("smoke.fs.type", "n1", "nfs4"))
-    assert values(parsed, "smoke.fs.pair.same_type") == {"n0->n1": True, "n1->n0": True}
 
 
 def jobs(
@@ -192,10 +162,6 @@ def test_a_job_that_said_nothing_is_a_problem(parser, text):
 @pytest.mark.parametrize(
     ("gate", "value"),
     [
-        ("smoke.fs.pair.append", False),
-        ("smoke.fs.pair.attributes", False),
-        ("smoke.fs.pair.lock_refused", False),
-        ("smoke.fs.looked", False),
         ("smoke.controller", "DOWN"),
         ("smoke.compute.host_to_device", 1.0),
         ("smoke.compute.device_to_device", 30.0),
@@ -207,7 +173,6 @@ def test_gates_without_a_drill_fail_on_bad_evidence(tmp_path, gate, value):
     parsed = Parsed()
     for subject in run.planned.get(gate) or ["n0", "n1"]:
         parsed.saw(GATES[gate].quantity, subject, value, GATES[gate].unit, "f")
-        parsed.saw("smoke.fs.pair.write", subject, True, "flag", "f")
         parsed.saw("smoke.compute.wrong_values", subject, 0, "count", "f")
     outcomes = {verdict.outcome for verdict in judge(run, declared, parsed).verdicts if verdict.gate == gate}
     assert outcomes == {GATES[gate].severity}
@@ -228,16 +193,6 @@ def test_a_signal_that_ended_a_script_before_it_began_had_come(run, code, told, 
         run, ("smoke.warning.ExitCode", "job", code), *(("smoke.time_limit.warned", "job", value) for value in told)
     )
     assert [one.value for one in parsed.observations if one.quantity == "smoke.time_limit.warned"] == warned
-
-
-@pytest.mark.parametrize(("nodes", "pairs"), [(1, 0), (2, 2), (4, 12), (16, 240), (50, 250), (1000, 1000)])
-def test_every_ordered_pair_of_a_small_fleet_is_planned_and_a_bounded_number_of_a_large_one(nodes, pairs):
-    names = [f"n{index}" for index in range(nodes)]
-    found = tournament.ordered_pairs(names)
-    assert len(found) == len(set(found)) == pairs
-    assert not any(writer == reader for writer, reader in found)
-    if nodes > 1:  # each node writes as often as it reads
-        assert len({Counter(side)[name] for side in zip(*found, strict=True) for name in names}) == 1
 
 
 def test_two_jobs_are_not_planned_where_a_node_has_one_gpu(tmp_path):
@@ -394,12 +349,3 @@ def test_the_wrong_element_of_a_drill_is_seen_in_every_dtype(compute, dtype):
     product = table.clone()
     compute.spoil(product)
     assert int((product != table).sum()) == 1
-
-
-def test_two_unknown_filesystem_types_are_not_one_type(tmp_path):
-    parsed = Parsed()
-    for node in ("n0", "n1"):
-        parsed.saw("smoke.fs.type", node, None, "text", "f:1", "stat failed")
-    add_derived(parsed, run_of(tmp_path, "n0", "n1"))
-    told = [one for one in parsed.observations if one.quantity == "smoke.fs.pair.same_type"]
-    assert [(one.subject, one.value) for one in told] == [("n0->n1", None), ("n1->n0", None)]

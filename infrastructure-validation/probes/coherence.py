@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """Does a node see what another one does to a file? In round s each node writes for the s-th node behind it in the list.
 
-Steps, each a barrier for the next, and each for all rounds at once (a node writes its files once, for all of its readers):
+Steps, each a barrier for the next, and each for all rounds at once (a node writes its files once, for all of its
+readers):
   write    make files for the readers; look for a file of each writer that is not there yet (a cached "no" must go away)
   read     see the writers' files, so that they are cached; both nodes of a pair create one name exclusively
   change   append, rename over, remove; make the file that was looked for; hold a lock until the readers have tried it
   see      see the changes
-A fact's subject is the ordered pair, writer->reader. Does not prove: what happens between nodes that are no pair of these rounds.
+A fact's subject is the ordered pair, writer->reader. Does not prove: what happens between nodes that are no pair of
+these rounds.
 Run: srun --label --ntasks-per-node=1 python3 coherence.py STEP FOLDER NODE,… USABLE,… ROUND,…
 """
 
@@ -41,7 +43,8 @@ CHANGES = {
 
 
 class Circle:
-    """This node, those it writes for, those it reads from. NODES is the planned list, so that subjects are planned ones."""
+    """This node, those it writes for, those it reads from. NODES is the planned list, so that subjects are planned
+    ones."""
 
     def __init__(self, facts, folder, nodes, usable, rounds):
         self.facts, self.folder, self.me = facts, Path(folder), facts.at
@@ -84,7 +87,7 @@ def write_step(circle):
         put(circle.file(circle.me, "stat"), f"{status.st_size} {status.st_mtime_ns}")
     except OSError as failure:
         error = failure.strerror
-    circle.facts.saw("smoke.fs.write_error", error, "text")
+    circle.facts.saw("smoke.fs.writes", error, "text")
     for writer in circle.writers:
         is_there(circle.file(writer, "late"))
 
@@ -131,7 +134,7 @@ def see_step(circle):
         if is_there(circle.file(writer, "stat")):  # the step `read` has waited for it
             writers.append(writer)
             continue
-        for quantity, unit in (("append", "flag"), ("rename", "flag"), ("unlink", "flag"), ("late_lookup_s", "s")):
+        for quantity, unit in (("append", "flag"), ("rename", "flag"), ("unlink", "flag"), ("late_lookup", "s")):
             circle.facts.unknown(
                 f"smoke.fs.pair.{quantity}", unit, f"no file of {writer} is seen here", circle.incoming(writer)
             )
@@ -142,7 +145,7 @@ def see_step(circle):
         pair, remark = circle.incoming(writer), f"after {seconds:.1f} s; {mount}" if seconds > 1 else None
         if case == "late":  # one that never came is reported with the time it was waited for
             remark = mount if came else f"still not there after {CACHED_S:.0f} s; {mount}"
-            circle.facts.saw("smoke.fs.pair.late_lookup_s", round(seconds, 3), "s", pair, remark)
+            circle.facts.saw("smoke.fs.pair.late_lookup", round(seconds, 3), "s", pair, remark)
         else:
             circle.facts.saw(f"smoke.fs.pair.{case}", came, "flag", pair, remark)
 
@@ -172,7 +175,8 @@ def exclusive(circle, pair):
 
 
 def locks(circle):
-    """Hold a lock, try the writers', keep the own one until the readers have tried it. Nobody waits for an unseen partner."""
+    """Hold a lock, try the writers', keep the own one until the readers have tried it. Nobody waits for an unseen
+    partner."""
     writers = [node for node in circle.running(circle.writers) if is_there(circle.file(node, "held"))]
     readers = [node for node in circle.running(circle.readers) if is_there(circle.file(node, "tried"))]
     with circle.file(circle.me, "lock").open("w") as own:

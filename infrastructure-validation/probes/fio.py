@@ -1,6 +1,8 @@
-"""fio, where it is installed: one file written and synced, or dropped from this node's cache and read, in blocks of 1 MiB.
+"""fio, where it is installed: one file written and synced, or dropped from this node's cache and read, in blocks of 1
+MiB.
 
-Bounded: so many bytes, or LIMIT_S. The same two quantities as plain I/O gives, and the time of the slowest blocks besides.
+Bounded: so many bytes, or LIMIT_S. The same two quantities as plain I/O gives, and the time of the slowest blocks
+besides.
 """
 
 import json

@@ -1,8 +1,9 @@
 """Files that several nodes look at: written through to the server, waited for, and what is mounted under them.
 
-A client may keep what it once found missing. A stock NFS client does so while it keeps the folder's attributes, for 30 to 60 s
-(acdirmin, acdirmax in nfs(5)). So whether a folder is shared is asked under names that this node has not looked for before. And
-nodes that wait for each other within a step wait for the content of a file that is there already: opening it asks the server.
+A client may keep what it once found missing. A stock NFS client does so while it keeps the folder's attributes, for 30
+to 60 s (acdirmin, acdirmax in nfs(5)). So whether a folder is shared is asked under names that this node has not looked
+for before. And nodes that wait for each other within a step wait for the content of a file that is there already:
+opening it asks the server.
 """
 
 import os
@@ -52,8 +53,8 @@ def is_gone(path):
 
 
 def wait_until(paths, condition, patience):
-    """{key: (seconds it took, whether it came to hold)}. condition(path, key); patience: seconds, or a function of the key. All are
-    waited for together: one node that nobody sees must not cost each of its partners that time anew."""
+    """{key: (seconds it took, whether it came to hold)}. condition(path, key); patience: seconds, or a function of the
+    key. All are waited for together: one node that nobody sees must not cost each of its partners that time anew."""
     begun, waited, left = time.monotonic(), {}, dict(paths)
     patience_of = patience if callable(patience) else lambda key: patience
     while left:
@@ -84,8 +85,8 @@ def wait_for(paths, text=None, patience=SOON_S):
 
 
 def mounted(folder):
-    """(type, options) of the mounted filesystem that holds `folder`: of the longest mount point above it, the last one mounted. Or
-    None."""
+    """(type, options) of the mounted filesystem that holds `folder`: of the longest mount point above it, the last one
+    mounted. Or None."""
     best = ("", None)
     for line in MOUNTS.read_text().splitlines():
         _, point, kind, options = line.split()[:4]

@@ -29,13 +29,13 @@ def reference(facts, folder, token):
 
 def node(facts, folder, token):
     shared = wait_for({"reference": folder / "reference"}, token)["reference"][1] == token
-    facts.saw("smoke.fs.read_reference", shared, "flag")
+    facts.saw("smoke.fs.reads_submit_host", shared, "flag")
     if shared:
         seconds, text = wait_for({"late": folder / "late"}, token, CACHED_S)["late"]
         came = "" if text == token else f"still not there after {CACHED_S:.0f} s; "
-        facts.saw("smoke.fs.late_lookup_s", round(seconds, 3), "s", remark=came + caches(folder))
+        facts.saw("smoke.fs.late_lookup", round(seconds, 3), "s", remark=came + caches(folder))
     else:
-        facts.unknown("smoke.fs.late_lookup_s", "s", f"{folder / 'reference'} was not there after {SOON_S:.0f} s")
+        facts.unknown("smoke.fs.late_lookup", "s", f"{folder / 'reference'} was not there after {SOON_S:.0f} s")
     try:
         put(folder / f"{facts.at}.node", f"{token} {facts.at}")
     except OSError as error:
@@ -48,7 +48,7 @@ def check(facts, folder, token, nodes):
     files = {name: folder / f"{name}.node" for name in nodes.split(",")}
     waited = wait_until(files, lambda path, name: text_of(path) == f"{token} {name}", SOON_S)
     for name, (_, came) in waited.items():
-        facts.saw("smoke.fs.seen_by_reference", came, "flag", name)
+        facts.saw("smoke.fs.seen_by_submit_host", came, "flag", name)
 
 
 STEPS = {"look": (look, 1), "reference": (reference, 2), "node": (node, 2), "check": (check, 3)}

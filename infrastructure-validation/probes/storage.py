@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """How fast are the results folder's bytes and names from this node? All nodes at once, unless the step has one task.
 
-Bytes: one file, written in blocks and synced, then dropped from this node's cache and read back; by fio where that is installed,
-else by plain I/O, and the fact says by which. Names: files made, looked at and removed, one after the other. Says nothing about
-many clients per node, direct I/O, or a filesystem that is nearly full.
+Bytes: one file, written in blocks and synced, then dropped from this node's cache and read back; by fio where that is
+installed, else by plain I/O, and the fact says by which. Names: files made, looked at and removed, one after the other.
+Says nothing about many clients per node, direct I/O, or a filesystem that is nearly full.
 Run: srun --label --ntasks-per-node=1 python3 storage.py FOLDER MIB alone|together
 """
 
@@ -26,19 +26,20 @@ def main():
     if len(sys.argv) != 4 or not sys.argv[2].isdigit() or sys.argv[3] not in ("alone", "together"):
         sys.exit("usage: storage.py FOLDER MIB alone|together")
     facts = Facts(f"storage_{sys.argv[3]}")
-    folder, mib, prefix = Path(sys.argv[1]), int(sys.argv[2]), f"smoke.storage.{sys.argv[3]}"
-    subject = "job" if sys.argv[3] == "alone" else facts.at
+    folder, mib, alone = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3] == "alone"
+    subject = "job" if alone else facts.at
     slow = faults.hits("slow-storage", facts.at)
     file = folder / f"{facts.at}.{sys.argv[3]}.bytes"
     measure = with_fio if fio.path() else plainly
     try:
         for direction, way in (("write", "from"), ("read", "to")):
+            quantity = f"smoke.storage.{direction}" + ("" if alone else "_together")
             try:
                 speed, moved, by = measure(file, direction, mib, slow)
-                facts.saw(f"{prefix}.{direction}", speed, "GB/s", subject, f"{moved} MiB {way} {facts.at} by {by}")
+                facts.saw(quantity, speed, "GB/s", subject, f"{moved} MiB {way} {facts.at} by {by}")
             except (OSError, fio.NoFigure) as error:
-                facts.unknown(f"{prefix}.{direction}", "GB/s", f"{facts.at}: {error}", subject)
-        if sys.argv[3] == "together":
+                facts.unknown(quantity, "GB/s", f"{facts.at}: {error}", subject)
+        if not alone:
             names(facts, folder, SLOW_S / 2 if slow else 0.0)
     finally:
         file.unlink(missing_ok=True)

@@ -68,11 +68,6 @@ WITHOUT: tuple[Without, ...] = (
         "test_smoke.py",
     ),
     Without(
-        ("smoke.fs.late_lookup", "smoke.fs.pair.late_lookup"),
-        "no filesystem here is that late and still comes; stale-lookups, where names never come, warns of both beside its failures",
-        "test_drill_campaign.py",
-    ),
-    Without(
         ("nccl.gdr", "nccl.nics", "nccl.nvls"),
         "no InfiniBand and no NVSwitch here; on a cluster that has them, bringup drill --anywhere",
         "test_nccl_log.py",

@@ -1,4 +1,4 @@
-"""What two nodes of a pair say of one file, put together."""
+"""What two nodes of a pair observed of one file, put together."""
 
 from __future__ import annotations
 
@@ -9,37 +9,40 @@ from bringup.records import Run
 def derive(seen: Seen, run: Run) -> Parsed:
     """A subject whose facts did not arrive stays without evidence."""
     found = Parsed()
-    _exclusive_winners(found, seen)
+    _exclusive(found, seen)
     _same_type(found, seen, run)
     return found
 
 
-def _exclusive_winners(found: Parsed, seen: Seen) -> None:
-    """Both nodes of a pair say whether they made the file; only both answers together are evidence."""
-    for pair, told in seen.by_subject("smoke.fs.pair.created").items():
-        answers = [one for one in told if one.value is not None]
-        evidence = ", ".join(one.evidence for one in told)
+def _exclusive(found: Parsed, seen: Seen) -> None:
+    """How many nodes of a pair made the file. Each of the two says whether it did; only both answers together are
+    evidence."""
+    for pair, observations in seen.by_subject("smoke.fs.pair.created").items():
+        answers = [observation.value for observation in observations if observation.value is not None]
+        evidence = ", ".join(observation.evidence for observation in observations)
         if len(answers) == 2:
-            found.saw("smoke.fs.pair.winners", pair, sum(one.value is True for one in answers), "count", evidence)
+            made = sum(answer is True for answer in answers)
+            found.saw("smoke.fs.pair.exclusive", pair, made, "count", evidence)
         else:
-            why = next((one.why for one in told if one.value is None), f"{len(told)} of 2 nodes answered")
-            found.saw("smoke.fs.pair.winners", pair, None, "count", evidence, why)
+            unknown = (observation.why for observation in observations if observation.value is None)
+            why = next(unknown, f"{len(observations)} of 2 nodes answered")
+            found.saw("smoke.fs.pair.exclusive", pair, None, "count", evidence, why)
 
 
 def _same_type(found: Parsed, seen: Seen, run: Run) -> None:
     """Pairs are compared, not all nodes: with two nodes there would be no majority to be right."""
-    types = {node: told[0] for node, told in seen.by_subject("smoke.fs.type").items()}
+    types = {node: observations[0] for node, observations in seen.by_subject("smoke.fs.type").items()}
     planned = (pair for gate, pairs in run.planned.items() if gate.startswith("smoke.fs.pair.") for pair in pairs)
     for pair in dict.fromkeys(planned):
         writer, _, reader = pair.partition("->")
         if writer in types and reader in types:
-            one, other = types[writer], types[reader]
-            known = one.value is not None and other.value is not None  # two unknowns are not one type
+            first, second = types[writer], types[reader]
+            known = first.value is not None and second.value is not None  # two unknowns are not one type
             found.saw(
                 "smoke.fs.pair.same_type",
-                f"{writer}->{reader}",
-                one.value == other.value if known else None,
+                pair,
+                first.value == second.value if known else None,
                 "flag",
-                f"{one.evidence}, {other.evidence}",
-                f"{one.value} and {other.value}",
+                f"{first.evidence}, {second.evidence}",
+                f"{first.value} and {second.value}",
             )

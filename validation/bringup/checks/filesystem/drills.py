@@ -3,46 +3,57 @@
 from __future__ import annotations
 
 from bringup.checks.faults import FOLDER
-from bringup.plan.drill import Command, Drill
+from bringup.plan.drill import Command, Drill, NoDrill
 from bringup.records import Outcome
 
-_UMOUNT = (("on", "n1", "umount", "{results}"),)
+_UMOUNT: tuple[Command, ...] = (("on", "n1", "umount", "{results}"),)
+_HIDDEN: tuple[Command, ...] = (("on", "n1", "mount", "-t", "tmpfs", "tmpfs", "{results}"),)
+_NO_JOBS = (("BRINGUP_SMOKE_PARTS", "binding folder compute storage"),)
+_STORAGE = (("BRINGUP_SMOKE_PARTS", "storage"), ("BRINGUP_STORAGE_MIB", "8"))
+
+
+def _bash(script: str) -> Command:
+    """On n1; the folder of all runs is $0."""
+    return ("on", "n1", "bash", "-euc", script, "{results}")
+
+
+# An overlay of 64 KiB, filled up, over the results folder. What n1 writes into it, nobody else sees; and it keeps what
+# it once looked up.
+_FULL = _bash(
+    "mkdir -p /tmp/full && mount -t tmpfs -o size=64k,nr_inodes=64 tmpfs /tmp/full && "
+    "mkdir /tmp/full/upper /tmp/full/work && { head -c 1M /dev/zero >/tmp/full/upper/fill || true; } 2>/dev/null && "
+    'mount -t overlay -o "lowerdir=$0,upperdir=/tmp/full/upper,workdir=/tmp/full/work" overlay "$0"'
+)
+
+# An overlay over the folder shows what was there, and keeps what it once looked up, as a stale attribute cache does:
+# changes that n0 makes stay unseen on n1, and what n1 makes stays there.
+_STALE = _bash(
+    'mkdir -p /tmp/upper /tmp/work && mount -t overlay -o "lowerdir=$0,upperdir=/tmp/upper,workdir=/tmp/work" '
+    'overlay "$0"'
+)
 
 
 def _own_file(drill: str, name: str, text: str) -> tuple[Command, ...]:
     """n1 sees a file of its own under the name that n0 writes to, as soon as the folder is there and before n0 does."""
     return (
-        (
-            "on",
-            "n1",
-            "bash",
-            "-euc",
-            f"""until folder=$(ls -dt "$0"/smoke/*-{drill}*/raw/shared_fs | head -n 1)
+        _bash(f"""until folder=$(ls -dt "$0"/smoke/*-{drill}*/raw/shared_fs | head -n 1)
         [[ -n $folder ]]; do sleep 0.05; done 2>/dev/null
         touch "$folder/{name}"
         printf '{text}' >/tmp/{name} && touch -d '1 hour ago' /tmp/{name}
-        mount --bind /tmp/{name} "$folder/{name}\"""",
-            "{results}",
-        ),
+        mount --bind /tmp/{name} "$folder/{name}\""""),
     )
 
 
-_NO_OWN_FILE = (
+_NO_OWN_FILE: tuple[Command, ...] = (
     (
         "on",
         "n1",
         "bash",
         "-euc",
         """awk '$2 ~ "/raw/shared_fs/" { print $2 }' /proc/mounts |
-        while read -r point; do umount "$(printf %b "$point")"; done""",
+        while read -r point; do umount "$(printf %b "$point")"; done""",  # a space is written \040 there
     ),
-)  # a space is written \040 there
-
-
-_NO_JOBS = (("BRINGUP_SMOKE_PARTS", "binding folder compute storage"),)
-
-
-_STORAGE = (("BRINGUP_SMOKE_PARTS", "storage"), ("BRINGUP_STORAGE_MIB", "8"))
+)
 
 
 DRILLS: tuple[Drill, ...] = (
@@ -51,21 +62,9 @@ DRILLS: tuple[Drill, ...] = (
         waits=True,
         fault="the results folder is full for one node",
         phase="smoke",
-        inject=(
-            (
-                "on",
-                "n1",
-                "bash",
-                "-euc",
-                "mkdir -p /tmp/full && mount -t tmpfs -o size=64k,nr_inodes=64 tmpfs /tmp/full && "
-                "mkdir /tmp/full/upper /tmp/full/work && { head -c 1M /dev/zero >/tmp/full/upper/fill || true; } 2>/dev/null && "
-                'mount -t overlay -o "lowerdir=$0,upperdir=/tmp/full/upper,workdir=/tmp/full/work" overlay "$0"',
-                "{results}",
-            ),
-        ),
+        inject=(_FULL,),
         undo=(("on", "n1", "umount", "{results}"), ("on", "n1", "umount", "/tmp/full")),
         environment=(("BRINGUP_SMOKE_PARTS", "folder"),),
-        # nothing of its own is seen by others; and the overlay, which stands for a full filesystem, keeps what it once looked up
         gate="smoke.fs.writes",
         subject="n1",
         outcome=Outcome.FAIL,
@@ -77,7 +76,7 @@ DRILLS: tuple[Drill, ...] = (
         waits=True,
         fault="the results folder is not shared on one node",
         phase="smoke",
-        inject=(("on", "n1", "mount", "-t", "tmpfs", "tmpfs", "{results}"),),
+        inject=_HIDDEN,
         undo=_UMOUNT,
         environment=FOLDER,
         gate="smoke.fs.reads_submit_host",
@@ -99,7 +98,7 @@ DRILLS: tuple[Drill, ...] = (
         fault="the results folder is not shared on one node of four",
         phase="smoke",
         nodes=4,
-        inject=(("on", "n1", "mount", "-t", "tmpfs", "tmpfs", "{results}"),),
+        inject=_HIDDEN,
         undo=_UMOUNT,
         environment=_NO_JOBS,
         gate="smoke.fs.pair.write",
@@ -139,27 +138,12 @@ DRILLS: tuple[Drill, ...] = (
         says="File too large",
         consequences=(("smoke.fs.*", "n1"), ("smoke.fs.pair.*", "*n1*")),
     ),
-    # An overlay over the folder shows what was there, and keeps what it once looked up, as a stale attribute cache does: changes
-    # that n0 makes stay unseen on n1, and what n1 makes stays there.
     Drill(
         id="stale-lookups",
         waits=True,
         fault="one node keeps what it once looked up",
         phase="smoke",
-        inject=(
-            ("on", "n1", "mkdir", "-p", "/tmp/upper", "/tmp/work"),
-            (
-                "on",
-                "n1",
-                "mount",
-                "-t",
-                "overlay",
-                "-o",
-                "lowerdir={results},upperdir=/tmp/upper,workdir=/tmp/work",
-                "overlay",
-                "{results}",
-            ),
-        ),
+        inject=(_STALE,),
         undo=_UMOUNT,
         environment=FOLDER,
         gate="smoke.fs.pair.rename",
@@ -225,5 +209,16 @@ DRILLS: tuple[Drill, ...] = (
         says="1/s",
         between=(4, 11),
         also=(("smoke.storage.write_together", "n0"), ("smoke.storage.write", "job"), ("smoke.storage.read", "job")),
+    ),
+)
+
+NO_DRILL: tuple[NoDrill, ...] = (
+    NoDrill(
+        gates=("smoke.fs.late_lookup", "smoke.fs.pair.late_lookup"),
+        reason=(
+            "no filesystem here is that late and still comes; where names never come (stale-lookups), both warn "
+            "beside its failures"
+        ),
+        test="checks/filesystem/test_filesystem.py",
     ),
 )

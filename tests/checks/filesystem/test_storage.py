@@ -84,8 +84,8 @@ def probe(folder: Path, tool: str | None, how: str = "together", **env: str) -> 
 def test_without_fio_plain_io_is_timed_and_says_so(tmp_path):
     said = probe(tmp_path, None)
     for direction in ("write", "read"):
-        assert said[f"together.{direction}"]["value"] > 0
-        assert "plain I/O (fio is not installed)" in said[f"together.{direction}"]["why"]
+        assert said[f"{direction}_together"]["value"] > 0
+        assert "plain I/O (fio is not installed)" in said[f"{direction}_together"]["why"]
     assert said["files"]["value"] > 0
 
 
@@ -94,8 +94,8 @@ def test_with_fio_its_figures_count_and_its_answers_are_kept(tmp_path):
         f'case "$*" in *--rw=write*) exec /bin/cat "{REAL}/write.json";; *) exec /bin/cat "{REAL}/read.json";; esac'
     )
     said = probe(tmp_path, answer)
-    assert (said["together.write"]["value"], said["together.read"]["value"]) == (0.9321, 1.3696)
-    assert said["together.write"]["why"] == "64 MiB from n0 by fio-3.33, 99 of 100 blocks within 4.42 ms"
+    assert (said["write_together"]["value"], said["read_together"]["value"]) == (0.9321, 1.3696)
+    assert said["write_together"]["why"] == "64 MiB from n0 by fio-3.33, 99 of 100 blocks within 4.42 ms"
     assert {path.name for path in (tmp_path / "work").iterdir()} == {
         "n0.together.write.fio.json",
         "n0.together.read.fio.json",
@@ -113,14 +113,14 @@ def test_with_fio_its_figures_count_and_its_answers_are_kept(tmp_path):
 def test_a_fio_that_fails_leaves_the_speeds_unknown_and_no_plain_io_hides_it(tmp_path, tool, says):
     said = probe(tmp_path, tool, how="alone")
     for direction in ("write", "read"):
-        assert said[f"alone.{direction}"]["value"] is None
-        assert said[f"alone.{direction}"]["subject"] == "job"
-        assert says in said[f"alone.{direction}"]["why"]
+        assert said[direction]["value"] is None
+        assert said[direction]["subject"] == "job"
+        assert says in said[direction]["why"]
 
 
 def test_the_drill_for_slow_storage_also_slows_fio(tmp_path):
     said = probe(tmp_path, 'echo "$*" >&2', how="alone", BRINGUP_DRILL="slow-storage:n0")
-    assert "--rate=2m" in said["alone.write"]["why"]
+    assert "--rate=2m" in said["write"]["why"]
 
 
 def test_a_folder_that_is_not_there_leaves_nothing_known(tmp_path):

@@ -15,7 +15,7 @@ from bringup.evidence import facts
 from bringup.evidence.parsed import Parsed
 from bringup.plan import rounds as tournament
 
-PROBE = Path(__file__).resolve().parents[1] / "infrastructure-validation/probes/coherence.py"
+PROBE = Path(__file__).resolve().parents[3] / "infrastructure-validation/probes/coherence.py"
 STEPS = ("write", "read", "change", "see")
 FLAGS = ("write", "attributes", "lock_refused", "append", "rename", "unlink")
 
@@ -61,7 +61,7 @@ def test_on_one_folder_every_ordered_pair_sees_everything(tmp_path):
     assert len(pairs) == 6
     for case in FLAGS:
         assert flags(parsed, case) == dict.fromkeys(pairs, True)
-    late = flags(parsed, "late_lookup_s")
+    late = flags(parsed, "late_lookup")
     assert set(late) == pairs
     made = [one.subject for one in parsed.observations if one.quantity == "smoke.fs.pair.created" and one.value is True]
     assert sorted(made) == sorted(pairs)  # of each pair, one
@@ -175,8 +175,10 @@ def test_a_client_that_keeps_missing_names_reads_the_shared_folder_and_sees_the_
     folder = tmp_path / "shared"
     folder.mkdir()
     seen = one_folder(folder, folder, tmp_path)
-    assert (seen["smoke.fs.looked"], seen["smoke.fs.read_reference"], seen["smoke.fs.seen_by_reference"]) == (True,) * 3
-    assert KEEP_S - 3 < float(str(seen["smoke.fs.late_lookup_s"])) < KEEP_S + 3
+    assert (seen["smoke.fs.looked"], seen["smoke.fs.reads_submit_host"], seen["smoke.fs.seen_by_submit_host"]) == (
+        True,
+    ) * 3
+    assert KEEP_S - 3 < float(str(seen["smoke.fs.late_lookup"])) < KEEP_S + 3
 
 
 def test_a_folder_that_is_not_shared_is_found_with_and_without_a_cache(tmp_path, caching_client):
@@ -184,8 +186,8 @@ def test_a_folder_that_is_not_shared_is_found_with_and_without_a_cache(tmp_path,
     folder.mkdir()
     own.mkdir()
     seen = one_folder(folder, own, tmp_path)
-    assert (seen["smoke.fs.read_reference"], seen["smoke.fs.seen_by_reference"]) == (False, False)
-    assert seen["smoke.fs.late_lookup_s"] is None
+    assert (seen["smoke.fs.reads_submit_host"], seen["smoke.fs.seen_by_submit_host"]) == (False, False)
+    assert seen["smoke.fs.late_lookup"] is None
 
 
 def test_nodes_that_keep_missing_names_hold_and_try_locks_and_see_every_change(tmp_path, caching_client):
@@ -194,7 +196,7 @@ def test_nodes_that_keep_missing_names_hold_and_try_locks_and_see_every_change(t
     parsed = performed(dict.fromkeys(("n0", "n1", "n2"), folder))
     for case in FLAGS:
         assert set(flags(parsed, case).values()) == {True}, case
-    assert all(1 < float(str(seconds)) < KEEP_S + 3 for seconds in flags(parsed, "late_lookup_s").values())
+    assert all(1 < float(str(seconds)) < KEEP_S + 3 for seconds in flags(parsed, "late_lookup").values())
 
 
 def test_a_filesystem_without_locks_does_not_refuse_them_and_says_why(tmp_path, monkeypatch):
@@ -241,7 +243,7 @@ def test_a_node_that_does_not_run_leaves_its_pairs_without_evidence(tmp_path):
 def test_one_node_says_that_it_can_write_and_has_no_pair(tmp_path):
     parsed = performed({"n0": tmp_path})
     assert {one.quantity for one in parsed.observations if ".pair." in one.quantity} == set()
-    assert next(one.value for one in parsed.observations if one.quantity == "smoke.fs.write_error") == "none"
+    assert next(one.value for one in parsed.observations if one.quantity == "smoke.fs.writes") == "none"
 
 
 @pytest.mark.parametrize(
