@@ -10,10 +10,8 @@ from types import SimpleNamespace
 
 import pytest
 from bringup import judge
-from bringup.checks import catalogue as gates
 from bringup.evidence import slurm as slurm_audit
 from bringup.evidence.parsed import Parsed
-from bringup.known_faults import xid
 from bringup.plan import profile
 from bringup.records import Outcome
 from runs_for_tests import add_derived
@@ -24,7 +22,6 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "infrastructure-valida
 import clock
 import fabric
 import inventory
-import kernel_log
 import software
 from facts import Facts
 
@@ -39,67 +36,6 @@ def seen(question, *arguments) -> dict[tuple[str, str], object]:
         (line["subject"], line["quantity"]): line.get("why") if line["value"] is None else line["value"]
         for line in lines
     }
-
-
-# ---- kernel log
-
-LOG = """6,0,0,-;Linux version 6.8.0
-6,1,5,-;a device
- SUBSYSTEM=pci
-4,900,61000000,-;NVRM: Xid (PCI:0000:c1:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.
-4,901,62000000,-;NVRM: Xid (PCI:0000:c1:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.
-4,902,63000000,-;NVRM: Xid (PCI:0000:65:00): 13, pid=4711, Graphics Exception
-"""
-
-
-@pytest.fixture
-def log(tmp_path, monkeypatch):
-    path = tmp_path / "kmsg"
-    monkeypatch.setattr(kernel_log, "KMSG", str(path))
-    monkeypatch.setattr(kernel_log, "JOURNAL", ("false",))
-    return path
-
-
-def test_xids_are_counted_by_gpu_and_number(log):
-    log.write_text(LOG)
-    found = seen(kernel_log.kernel_log)
-    assert found["n0/PCI:0000:c1:00", "discovery.kernel_log.xid_79"] == 2
-    assert found["n0/PCI:0000:65:00", "discovery.kernel_log.xid_13"] == 1
-    assert found["n0", "discovery.kernel_log.xids"] == 3
-    assert found["n0", "discovery.kernel_log.records"] == 5
-
-
-@pytest.mark.parametrize("text", [None, ""])
-def test_a_log_that_is_not_there_or_empty_is_unknown_and_not_clean(log, text):
-    if text is not None:
-        log.write_text(text)
-    assert "the kernel log cannot be read" in str(seen(kernel_log.kernel_log)["n0", "discovery.kernel_log.xids"])
-
-
-def test_the_journal_counts_only_when_it_holds_the_whole_boot(log, monkeypatch):
-    monkeypatch.setattr(kernel_log, "JOURNAL", ("printf", "Linux version 6\\nNVRM: Xid (PCI:0000:c1:00): 63, x\\n"))
-    assert seen(kernel_log.kernel_log)["n0", "discovery.kernel_log.xids"] == 1
-    monkeypatch.setattr(kernel_log, "JOURNAL", ("printf", "-- No entries --\\n"))
-    assert "cannot be read" in str(seen(kernel_log.kernel_log)["n0", "discovery.kernel_log.xids"])
-
-
-def test_only_xids_that_ask_for_action_count_and_unknown_ones_do():
-    parsed = Parsed()
-    parsed.saw("discovery.kernel_log.xids", "n0", 4, "count", "f:1")
-    parsed.saw("discovery.kernel_log.xid_79", "n0/PCI:a", 2, "count", "f:2")
-    parsed.saw("discovery.kernel_log.xid_13", "n0/PCI:a", 1, "count", "f:3")
-    parsed.saw("discovery.kernel_log.xid_999", "n0/PCI:b", 1, "count", "f:4")
-    add_derived(parsed)
-    one = next(one for one in parsed.observations if one.quantity == "discovery.kernel_log.xids_to_act_on")
-    assert one.value == 3
-    assert "2 × Xid 79 on PCI:a: reboot the node" in str(one.why)
-    assert "look it up" in str(one.why)
-
-
-def test_classes_of_xids():
-    assert xid.action(31) is xid.action(45) is xid.action(63) is None
-    assert xid.action(95) == "reset the GPU"
-    assert xid.action(145) == "check NVLink"
 
 
 # ---- clock
@@ -250,7 +186,7 @@ def test_rdma_ports_and_numa_nodes_are_read_from_sysfs(tmp_path):
     found = seen(fabric.fabric, tmp_path / "net", tmp_path / "ib", tmp_path / "pci")
     assert found["n0/mlx5_0:1", "discovery.rdma.state"] == "4: ACTIVE"
     assert "cannot be read" in str(found["n0/mlx5_0:1", "discovery.rdma.layer"])
-    assert found["n0/0000:18:00.0", "discovery.gpu.numa"] == "1"
+    assert found["n0/0000:18:00.0", "discovery.numa.gpu"] == "1"
     assert found["n0", "discovery.rdma.ports"] == 1
 
 
@@ -326,8 +262,6 @@ NEGATIVE = [
         'libibverbs", "value": "1 bytes a"',
         FAIL,
     ),
-    ("discovery.gpu.driver", INVENTORY, 'gpu.driver", "value": null', 'gpu.driver", "value": "550"', FAIL),
-    ("discovery.memlock", INVENTORY, "", "", FAIL),
     ("discovery.slurm.version", NODES, "Version=22.05.8", "Version=21.08.1", WARN),
     ("discovery.slurm.gres_types", CONFIG, "GresTypes               = gpu", "GresTypes               = nic", FAIL),
     ("discovery.slurm.mpi_default", CONFIG, "MpiDefault              = none", "MpiDefault              = pmi9", FAIL),
@@ -355,26 +289,9 @@ def test_a_gate_without_a_drill_is_seen_to_fail_on_evidence(tmp_path, monkeypatc
     text = path.read_text()
     assert good in text
     path.write_text(text.replace(good, bad, 1))
-    if gate == "discovery.gpu.driver":  # the other node runs another one
-        path.write_text(path.read_text().replace('gpu.driver", "value": null', 'gpu.driver", "value": "570"', 1))
     everything = profile.load("generic")
     verdicts = [v for v in judge.judge_folder(folder, everything).verdicts.verdicts if v.gate == gate]
     assert outcome in {v.outcome for v in verdicts}
-
-
-def test_every_gate_of_the_discovery_has_a_drill_or_a_negative_test():
-    drilled = {name for drill in gates.DRILLS for name in (drill.gate, *(gate for gate, _ in drill.also))}
-    # test_discovery_gpus.py, test_fabric.py
-    gpus = {
-        gate.id
-        for gate in gates.of_phase("discovery")
-        if gate.id.startswith(("discovery.gpu.", "discovery.rdma.", "discovery.numa.", "discovery.topology"))
-    }
-    of_a_run = {"run.closed", "run.evidence"}
-    missing = (
-        {gate.id for gate in gates.of_phase("discovery")} - drilled - gpus - {row[0] for row in NEGATIVE} - of_a_run
-    )
-    assert missing == set()
 
 
 def test_a_healthy_run_of_the_fixture_has_all_facts_that_the_gates_want(tmp_path, monkeypatch):

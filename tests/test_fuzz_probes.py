@@ -4,28 +4,25 @@ from __future__ import annotations
 
 import io
 import json
-import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
+import fio
+import kernel_log
 import pytest
+import smi
 from bringup.evidence import facts
 from bringup.evidence.parsed import Parsed
 from damage_for_tests import FEW, MANY, NASTY, damaged, inside, places
+from facts import Facts
 from hypothesis import given
 from hypothesis import strategies as st
 from runs_for_tests import FIXTURES
-from test_discovery import LOG as KERNEL_LOG
-from test_discovery_gpus import SMI
 
-sys.path.append(str(Path(__file__).resolve().parents[1] / "infrastructure-validation/probes"))
-import fio
-import kernel_log
-import smi
-from facts import Facts
-
+KERNEL_LOG = (FIXTURES / "kernel-log.txt").read_text()
+SMI = json.loads((FIXTURES / "nvidia-smi.json").read_text())
 FIO = (FIXTURES / "fio/write.json").read_text()
 
 

@@ -483,7 +483,7 @@ def speeds(entry: dict[str, object], of_n1: float) -> dict[str, Verdict]:
     nodes = ["n0", "n1", "n2"]
     parsed = Parsed()
     for node in nodes:
-        parsed.saw("smoke.compute.tflops", node, of_n1 if node == "n1" else 100.0, "TFLOP/s", "e")
+        parsed.saw("smoke.compute.peers", node, of_n1 if node == "n1" else 100.0, "TFLOP/s", "e")
     gate = "smoke.compute.peers"
     run = nccl_run().model_copy(update={"phase": "smoke", "nodes": nodes, "planned": {gate: nodes}})
     generic = profile.load("generic")
@@ -542,7 +542,7 @@ def test_a_node_that_was_compared_with_nobody_is_not_equal_to_its_peers(tmp_path
 def test_of_three_peers_two_that_are_known_cannot_say_who_is_slow():
     nodes, parsed = ["n0", "n1", "n2"], Parsed()
     for node, speed in (("n0", 100.0), ("n1", 10.0)):
-        parsed.saw("smoke.compute.tflops", node, speed, "TFLOP/s", "e")
+        parsed.saw("smoke.compute.peers", node, speed, "TFLOP/s", "e")
     run = nccl_run().model_copy(update={"phase": "smoke", "nodes": nodes, "planned": {"smoke.compute.peers": nodes}})
     verdicts = judge.judge(run, profile.load("generic"), parsed)
     assert {outcome(verdicts, "smoke.compute.peers", node) for node in nodes} == {Outcome.INCOMPLETE}

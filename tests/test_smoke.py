@@ -1,6 +1,5 @@
 """What the smoke phase's files say when they are good, bad, cut off, and not there."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -46,50 +45,6 @@ def values(parsed: Parsed, quantity: str) -> dict[str, object]:
 @pytest.fixture
 def run(tmp_path) -> Run:
     return run_of(tmp_path, "n0", "n1", "n2")
-
-
-def jobs(
-    first_gpu,
-    second_gpu,
-    *,
-    outlasted=True,
-    first_denied=("b",),
-    second_denied=("a",),
-    first_open=("a",),
-    second_open=("b",),
-):
-    facts = [
-        ("smoke.first_job.gpu", "n0", first_gpu),
-        ("smoke.first_job.openable", "n0", list(first_open)),
-        ("smoke.first_job.denied", "n0", list(first_denied)),
-        ("smoke.second_job.gpu", "n0", second_gpu),
-        ("smoke.second_job.openable", "n0", list(second_open)),
-        ("smoke.second_job.denied", "n0", list(second_denied)),
-    ]
-    return [*facts, ("smoke.first_job.outlasted", "n0", True)] if outlasted else facts
-
-
-@pytest.mark.parametrize(
-    ("facts", "distinct", "refused"),
-    [
-        (jobs("a", "b"), 2, 2),
-        (jobs("a", "a"), 1, 2),
-        # a device that is not there at all is no refusal
-        (jobs("a", "b", first_denied=(), second_denied=()), 2, 0),
-        (jobs("a", "b", first_open=("a", "b"), second_open=("a", "b"), first_denied=(), second_denied=()), 2, 0),
-        (jobs("a", None), 1, 2),
-        (jobs("a", "b", outlasted=False), None, None),
-    ],
-)
-def test_two_jobs_at_once(run, facts, distinct, refused):
-    parsed = derived(run, *facts)
-    assert values(parsed, "smoke.jobs.distinct_gpus").get("n0") == distinct
-    assert values(parsed, "smoke.jobs.refused_gpus").get("n0") == refused
-
-
-def test_one_job_alone_is_no_evidence_about_two(run):
-    parsed = derived(run, *[fact for fact in jobs("a", "b") if "second" not in fact[0]])
-    assert values(parsed, "smoke.jobs.distinct_gpus") == {}
 
 
 def test_a_lost_task_of_an_array_is_missing_in_the_list(run):
@@ -163,8 +118,6 @@ def test_a_job_that_said_nothing_is_a_problem(parser, text):
     ("gate", "value"),
     [
         ("smoke.controller", "DOWN"),
-        ("smoke.compute.host_to_device", 1.0),
-        ("smoke.compute.device_to_device", 30.0),
     ],
 )
 def test_gates_without_a_drill_fail_on_bad_evidence(tmp_path, gate, value):
@@ -173,7 +126,6 @@ def test_gates_without_a_drill_fail_on_bad_evidence(tmp_path, gate, value):
     parsed = Parsed()
     for subject in run.planned.get(gate) or ["n0", "n1"]:
         parsed.saw(GATES[gate].quantity, subject, value, GATES[gate].unit, "f")
-        parsed.saw("smoke.compute.wrong_values", subject, 0, "count", "f")
     outcomes = {verdict.outcome for verdict in judge(run, declared, parsed).verdicts if verdict.gate == gate}
     assert outcomes == {GATES[gate].severity}
 
@@ -195,10 +147,6 @@ def test_a_signal_that_ended_a_script_before_it_began_had_come(run, code, told, 
     assert [one.value for one in parsed.observations if one.quantity == "smoke.time_limit.warned"] == warned
 
 
-def test_two_jobs_are_not_planned_where_a_node_has_one_gpu(tmp_path):
-    assert "smoke.jobs.distinct_gpus" not in run_of(tmp_path, "n0", "n1", gpus=1).planned
-
-
 @pytest.mark.parametrize("name", ["local-cpu", "generic"])
 def test_the_number_of_every_gate_is_declared_or_excluded(name):
     here = profile.load(name)
@@ -215,137 +163,3 @@ def test_the_number_of_every_gate_is_declared_or_excluded(name):
         if name == "generic"
         else set()
     )
-
-
-def speeds(tmp_path, **tflops: float) -> dict[str, Outcome]:
-    run = run_of(tmp_path, *tflops)
-    parsed = Parsed()
-    for node, value in tflops.items():
-        parsed.saw("smoke.compute.tflops", node, value, "TFLOP/s", "f")
-    return {
-        verdict.subject: verdict.outcome
-        for verdict in judge(run, profile.load("generic"), parsed).verdicts
-        if verdict.gate == "smoke.compute.peers"
-    }
-
-
-def test_a_node_far_below_its_peers_is_named_and_the_others_are_not(tmp_path):
-    assert speeds(tmp_path, n0=700.0, n1=500.0, n2=705.0, n3=690.0) == {
-        "n0": Outcome.PASS,
-        "n1": Outcome.FAIL,
-        "n2": Outcome.PASS,
-        "n3": Outcome.PASS,
-    }
-
-
-def test_two_nodes_are_not_peers_enough(tmp_path):
-    assert speeds(tmp_path, n0=700.0, n1=100.0) == {}
-
-
-def test_the_spread_of_all_gpus_names_the_slowest_and_the_fastest():
-    parsed = Parsed()
-    for subject, speed in (("n0/GPU-a", 700.0), ("n0/GPU-b", 690.0), ("n1/GPU-c", 500.0), ("n1/GPU-d", 710.0)):
-        parsed.saw("smoke.compute.gpu.tflops", subject, speed, "TFLOP/s", "f")
-    add_derived(parsed)
-    spread = next(one for one in parsed.observations if one.quantity == "smoke.compute.spread")
-    assert (spread.quantity, spread.subject, spread.value) == ("smoke.compute.spread", "job", 0.3022)
-    assert spread.why == "4 devices: n1/GPU-c 500, median 695, n1/GPU-d 710 TFLOP/s"
-
-
-def gpus(tmp_path, gpus_per_node: int = 4, **nodes: list[float | None]) -> dict[str, tuple[Outcome, str]]:
-    """What is judged of nodes whose GPUs multiply at these speeds."""
-    run = run_of(tmp_path, *nodes, gpus=gpus_per_node)
-    parsed = Parsed()
-    for node, several in nodes.items():
-        for index, speed in enumerate(several):
-            parsed.saw(
-                "smoke.compute.gpu.tflops",
-                f"{node}/GPU-{index}",
-                speed,
-                "TFLOP/s",
-                "f",
-                "why" if speed is None else None,
-            )
-    add_derived(parsed, run)
-    return {
-        v.subject: (v.outcome, f"{v.observed} {v.cause}")
-        for v in judge(run, profile.load("generic"), parsed).verdicts
-        if v.gate == "smoke.compute.gpu_peers"
-    }
-
-
-def test_one_gpu_of_eight_that_is_a_third_slower_fails_on_a_single_node_and_is_named(tmp_path):
-    healthy = [700.0, 705.0, 690.0, 710.0, 695.0, 700.0, 702.0]
-    found = gpus(tmp_path, gpus_per_node=8, n0=[*healthy[:3], 490.0, *healthy[3:]])
-    assert found["n0"][0] is Outcome.FAIL
-    assert "0.7 (GPU-3 490, the median of 8 GPUs is 700 TFLOP/s)" in found["n0"][1]
-    assert gpus(tmp_path / "healthy", gpus_per_node=8, n0=[*healthy, 680.0])["n0"][0] is Outcome.PASS
-
-
-def test_of_two_nodes_the_one_with_the_slow_gpu_is_named_and_so_is_one_that_is_slow_as_a_whole(tmp_path):
-    fast = [700.0, 705.0, 690.0, 710.0]
-    found = gpus(tmp_path, n0=fast, n1=[700.0, 690.0, 490.0, 710.0])
-    assert {node: outcome for node, (outcome, _) in found.items()} == {"n0": Outcome.PASS, "n1": Outcome.FAIL}
-    found = gpus(tmp_path / "whole", n0=fast, n1=[490.0] * 4)
-    assert {node: outcome for node, (outcome, _) in found.items()} == {"n0": Outcome.PASS, "n1": Outcome.FAIL}
-
-
-@pytest.mark.parametrize("silent", [[700.0, 690.0, 705.0], [700.0, 690.0, 705.0, None]])
-def test_a_node_of_which_a_gpu_says_nothing_is_incomplete_and_not_as_fast_as_the_rest(tmp_path, silent):
-    found = gpus(tmp_path, n0=[700.0] * 4, n1=silent)
-    assert (found["n0"][0], found["n1"][0]) == (Outcome.PASS, Outcome.INCOMPLETE)
-    assert "3 of 4 GPUs told their speed" in found["n1"][1]
-
-
-def test_a_node_that_computed_on_its_cpu_has_no_slowest_gpu(tmp_path):
-    parsed = Parsed()
-    parsed.saw("smoke.compute.gpu.tflops", "n0/cpu", 0.2, "TFLOP/s", "f")
-    add_derived(parsed, run_of(tmp_path, "n0", gpus=4))
-    assert [(one.value, one.why) for one in parsed.observations if one.quantity == "smoke.compute.gpu_of_median"] == [
-        (None, "0 of 4 GPUs told their speed")
-    ]
-
-
-def test_gpus_are_compared_where_a_node_has_peers_enough_and_not_where_there_is_no_gpu(tmp_path):
-    assert gpus(tmp_path, gpus_per_node=2, n0=[700.0, 490.0]) == {}
-    assert profile.load("local-cpu").reason_not_applicable("smoke.compute.gpu_peers") is not None
-
-
-def test_facts_of_compute_are_bounded_lines():
-    text = json.dumps({"devices": [f"NVIDIA H100 80GB HBM3 GPU-{index:032x}" for index in range(8)]})
-    assert len(text) < 1000 - 200
-
-
-@pytest.fixture
-def compute(monkeypatch):
-    monkeypatch.syspath_prepend(FIXTURES.parents[1] / "infrastructure-validation/probes")
-    import compute
-
-    return compute
-
-
-@pytest.mark.parametrize("size", [7, 14, 35])
-def test_the_product_that_compute_expects_is_the_product(compute, size):
-    left, right, table = compute.factors(size)
-    for row in range(size):
-        for column in range(size):
-            product = sum(left[(row + k) % 7] * right[(k + column) % 7] for k in range(size))
-            assert product == table[row % 7][column % 7]
-
-
-def test_sums_stay_exact_in_float32_and_every_position_matters(compute):
-    for size in compute.SIZE.values():
-        assert size % 112 == 0
-        assert size * 9 < 2**24
-    assert len({value for row in compute.factors(7)[2] for value in row}) > 3
-
-
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
-def test_the_wrong_element_of_a_drill_is_seen_in_every_dtype(compute, dtype):
-    """One more was lost in bf16, whose neighbours are 64 apart where the sums of a GPU's product lie."""
-    import torch
-
-    table = torch.tensor(compute.factors(compute.SIZE["cuda"])[2], dtype=torch.float64).to(getattr(torch, dtype))
-    product = table.clone()
-    compute.spoil(product)
-    assert int((product != table).sum()) == 1

@@ -33,7 +33,7 @@ def main():
     elif sys.argv[1] in ("first", "second"):
         at_once(facts, f"smoke.{sys.argv[1]}_job", allowed, denied)
     else:
-        facts.saw("smoke.isolation.denied_gpus", len(denied), "count")
+        facts.saw("smoke.gpu.isolated", len(denied), "count")
         facts.saw("smoke.isolation.openable", allowed, "text")
     facts.finish()
 

@@ -24,7 +24,7 @@ def fabric(facts, net=NET, hcas=HCAS, pci=PCI):
         _saw(facts, "discovery.rdma.numa", hca / "device/numa_node", subject)
     for device in sorted(pci.iterdir()) if pci.is_dir() else []:
         if _read(device / "vendor") == NVIDIA and (_read(device / "class") or "").startswith(DISPLAY):
-            _saw(facts, "discovery.gpu.numa", device / "numa_node", f"{facts.at}/{device.name}")
+            _saw(facts, "discovery.numa.gpu", device / "numa_node", f"{facts.at}/{device.name}")
 
 
 def _read(path):

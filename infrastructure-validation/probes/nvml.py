@@ -142,12 +142,12 @@ QUESTIONS = (
     ("discovery.gpu.pci", "text", lambda nvml, gpu: _text(nvml.nvmlDeviceGetPciInfo(gpu).busId)),
     ("discovery.gpu.mig", "text", _mig),
     ("discovery.gpu.persistence", "flag", lambda nvml, gpu: bool(nvml.nvmlDeviceGetPersistenceMode(gpu))),
-    ("discovery.gpu.ecc_uncorrected", "count", _uncorrected),
+    ("discovery.gpu.ecc", "count", _uncorrected),
     ("discovery.gpu.ecc_corrected", "count", _corrected),
     ("discovery.gpu.remap_pending", "flag", lambda nvml, gpu: bool(nvml.nvmlDeviceGetRemappedRows(gpu)[2])),
     ("discovery.gpu.remap_failed", "flag", lambda nvml, gpu: bool(nvml.nvmlDeviceGetRemappedRows(gpu)[3])),
     (
-        "discovery.gpu.pcie_lanes_lost",
+        "discovery.gpu.pcie",
         "count",
         lambda nvml, gpu: nvml.nvmlDeviceGetMaxPcieLinkWidth(gpu) - nvml.nvmlDeviceGetCurrPcieLinkWidth(gpu),
     ),
@@ -159,5 +159,5 @@ QUESTIONS = (
     ("discovery.gpu.nvlink_crc_errors", "count", _nvlink_errors("NVML_NVLINK_ERROR_DL_CRC_FLIT")),
     ("discovery.gpu.fabric", "text", _fabric),
     ("discovery.gpu.slowdown", "text", _slowdown),
-    ("discovery.gpu.foreign_processes", "count", _processes),
+    ("discovery.gpu.free", "count", _processes),
 )

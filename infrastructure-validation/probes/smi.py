@@ -14,12 +14,19 @@ def _mib(text):
     return round(float(text) / 1024, 2)
 
 
+FLAGS = {
+    **dict.fromkeys(("1", "yes", "enabled", "active", "on", "true"), True),
+    **dict.fromkeys(("0", "no", "disabled", "not active", "inactive", "off", "false"), False),
+}
+
+
 def _flag(text):
-    return {"enabled": True, "disabled": False, "yes": True, "no": False}[text.lower()]
+    """Every field says it in words of its own, and some change with the version. KeyError for any other word."""
+    return FLAGS[text.lower()]
 
 
 def _mig(text):
-    return {"enabled": "on", "disabled": "off"}[text.lower()]
+    return "on" if _flag(text) else "off"
 
 
 def _slowdown(text):
@@ -33,7 +40,7 @@ BASE = {
     "driver_version": ("discovery.gpu.driver", "text", str),
     "pci.bus_id": ("discovery.gpu.pci", "text", str),
     "persistence_mode": ("discovery.gpu.persistence", "flag", _flag),
-    "ecc.errors.uncorrected.volatile.total": ("discovery.gpu.ecc_uncorrected", "count", int),
+    "ecc.errors.uncorrected.volatile.total": ("discovery.gpu.ecc", "count", int),
     "ecc.errors.corrected.volatile.total": ("discovery.gpu.ecc_corrected", "count", int),
     "pcie.link.width.current": ("width", "count", int),
     "pcie.link.width.max": ("width_max", "count", int),
@@ -54,8 +61,8 @@ QUERIES = (  # (name, what nvidia-smi is asked, its fields without the leading u
         "remapped",
         "--query-remapped-rows=gpu_uuid,",
         {
-            "remapped_rows.pending": ("discovery.gpu.remap_pending", "flag", lambda text: bool(int(text))),
-            "remapped_rows.failure": ("discovery.gpu.remap_failed", "flag", lambda text: bool(int(text))),
+            "remapped_rows.pending": ("discovery.gpu.remap_pending", "flag", _flag),
+            "remapped_rows.failure": ("discovery.gpu.remap_failed", "flag", _flag),
         },
         None,
     ),
@@ -108,7 +115,7 @@ def _answer(facts, options, quantities, run):
         return run(command, capture_output=True, text=True, timeout=60, check=True).stdout
     except (OSError, subprocess.SubprocessError) as error:
         why = _why(error)
-    lost = {"width": "discovery.gpu.pcie_lanes_lost"}
+    lost = {"width": "discovery.gpu.pcie"}
     for quantity, unit in quantities:
         if quantity != "width_max":
             facts.unknown(lost.get(quantity, quantity), unit, why)
@@ -146,15 +153,13 @@ def _row(facts, cells, fields, absent):
             facts.saw(quantity, value, unit, where)
     if widths:
         if None in widths.values():
-            facts.unknown(
-                "discovery.gpu.pcie_lanes_lost", "count", "nvidia-smi does not say the width of the link", subject
-            )
+            facts.unknown("discovery.gpu.pcie", "count", "nvidia-smi does not say the width of the link", subject)
         else:
-            facts.saw("discovery.gpu.pcie_lanes_lost", widths["width_max"] - widths["width"], "count", subject)
+            facts.saw("discovery.gpu.pcie", widths["width_max"] - widths["width"], "count", subject)
 
 
 def _processes(facts, uuids, keep, run):
-    quantity = "discovery.gpu.foreign_processes"
+    quantity = "discovery.gpu.free"
     answer = _answer(facts, ("--query-compute-apps=gpu_uuid,pid",), [(quantity, "count")], run)
     if answer is None:
         return

@@ -52,9 +52,7 @@ def _pending() -> list[str]:
 
 
 def _xids() -> list[str]:
-    return table(
-        ("Xid", "what it asks for"), ((", ".join(map(str, numbers)), words) for words, numbers in xid.classes())
-    )
+    return table(("message", "what it asks for"), ((", ".join(events), asks) for asks, events in xid.classes()))
 
 
 def _drills() -> list[str]:

@@ -1,20 +1,46 @@
-"""What an NVRM Xid asks of the operator. Classes as in NVIDIA's Xid catalogue; the numbers are the driver's."""
+"""What the NVIDIA driver's own messages in the kernel log ask of the operator: NVRM Xids, NVSwitch SXids, a lost GPU.
+
+The classes of Xids are those of NVIDIA's Xid catalogue; the numbers are the driver's. An SXid says itself whether it is fatal.
+The events are named as infrastructure-validation/probes/kernel_log.py names them: xid_79, sxid_24007, sxid_12028_nonfatal.
+"""
 
 from __future__ import annotations
 
-_RESTART_APPLICATION = (8, 13, 31, 32, 68, 69, 80, 94)  # the program's fault: its job fails, the GPU is well
+import re
+from dataclasses import dataclass
+
+_RESTART_APPLICATION = (8, 13, 31, 32, 68, 69, 80, 94)  # a fault of the program: its job fails, the GPU is healthy
 _IGNORE = (43, 63, 92, 93, 121, 137, 141, 157, 160, 161)
-_FOLLOWER = (45,)  # the cleanup after an earlier one, which is counted itself
+_FOLLOWER = (45,)  # the cleanup after an earlier Xid; a cause that it names is counted by the probe
+_NVLINK_5 = tuple(range(144, 151))  # each line says whether it is fatal
 _ACTIONS = {
     "reset the GPU": (46, 62, 64, 95, 109, 110, 119, 120, 136, 140, 143, 155, 156, 158),
     "row remapping: check remapped rows, then reset": (48,),
     "check power and cables": (54,),
     "reboot the node": (79,),
     "restart the virtual machine": (151,),
-    "check NVLink": (74, *range(144, 151)),
+    "check NVLink": (74, *_NVLINK_5),
 }
 _HARMLESS = frozenset((*_RESTART_APPLICATION, *_IGNORE, *_FOLLOWER))
 _ACTION = {number: action for action, numbers in _ACTIONS.items() for number in numbers}
+_SXID_ACTION = (
+    "reset the GPUs of the node together, then restart the fabric manager; replace the switch if it comes again"
+)
+_WITHOUT_A_NUMBER = {
+    "fallen_off_the_bus": ("GPU has fallen off the bus", "reboot the node"),
+    "init_failed": ("GPU could not be initialized", "reboot the node; reseat or replace the GPU if it comes again"),
+    "probe_failed": ("driver could not take a GPU over", "look at lspci and at the lines around it"),
+}
+_NUMBERED = re.compile(r"(?P<kind>xid|sxid)_(?P<number>\d{1,9})(?P<nonfatal>_nonfatal)?")
+
+
+@dataclass(frozen=True)
+class Event:
+    """A message of the driver, as the probe counted it."""
+
+    words: str
+    action: str | None  # None: nothing to do for the node
+    nonfatal: bool = False  # it says so itself
 
 
 def action(number: int) -> str | None:
@@ -22,11 +48,28 @@ def action(number: int) -> str | None:
     return None if number in _HARMLESS else _ACTION.get(number, "look it up in the Xid catalogue")
 
 
-def classes() -> list[tuple[str, tuple[int, ...]]]:
-    """(what it asks for, its Xids), for the documentation."""
+def event(name: str) -> Event | None:
+    """None when this is no name of an event."""
+    if name in _WITHOUT_A_NUMBER:
+        return Event(*_WITHOUT_A_NUMBER[name])
+    match = _NUMBERED.fullmatch(name)
+    if match is None:
+        return None
+    kind, number = match["kind"], int(match["number"])
+    asks = None if match["nonfatal"] else action(number) if kind == "xid" else _SXID_ACTION
+    return Event(f"{'Xid' if kind == 'xid' else 'SXid'} {number}", asks, nonfatal=match["nonfatal"] is not None)
+
+
+def classes() -> list[tuple[str, tuple[str, ...]]]:
+    """(what it asks for, its events), for the documentation."""
     return [
-        *_ACTIONS.items(),
-        ("nothing for the node: the program that caused it fails", _RESTART_APPLICATION),
-        ("nothing", _IGNORE),
-        ("nothing: it follows an earlier one", _FOLLOWER),
+        *((asks, tuple(map(str, numbers))) for asks, numbers in _ACTIONS.items()),
+        ("what its own words say: None, GPU Reset, Node Reboot, Drain; the last word about a GPU counts", ("154",)),
+        ("nothing for the node: the program that caused it fails", tuple(map(str, _RESTART_APPLICATION))),
+        ("nothing", tuple(map(str, _IGNORE))),
+        ("a warning: the line says Nonfatal", tuple(map(str, _NVLINK_5))),
+        ("nothing: it follows an earlier one. A cause that it names is counted", tuple(map(str, _FOLLOWER))),
+        (_SXID_ACTION, ("SXid, Fatal",)),
+        ("a warning", ("SXid, Non-fatal",)),
+        *((asks, (f"no Xid: {words}",)) for words, asks in _WITHOUT_A_NUMBER.values()),
     ]

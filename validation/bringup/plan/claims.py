@@ -96,7 +96,7 @@ CLAIMS: tuple[Claim, ...] = (
             "discovery.gpu.slowdown",
             "discovery.gpu.pcie",
         ),
-        also=("discovery.kernel_log.xid",),
+        also=("discovery.kernel_log.xid", "discovery.kernel_log.nonfatal"),
         real=("gpu",),
     ),
     Claim(

@@ -74,7 +74,7 @@ def _idle(facts: dict[str, Observation], rate: int) -> str | None:
     state, phys, speed = (str(facts[field].value) for field in FIELDS[:3])
     if (state, phys) != _UP:
         return f"is {_word(state)}, {_word(phys)}"
-    match = re.match(r"([\d.]+) Gb/sec", speed)  # 400 Gb/sec (4X NDR)
+    match = re.match(r"(\d{1,6}(?:\.\d{1,6})?) Gb/sec", speed)  # 400 Gb/sec (4X NDR)
     if match is None:
         return f"does not say its rate: {speed}"
     return None if float(match[1]) >= rate else f"runs at {match[1]} Gb/s"
@@ -90,17 +90,17 @@ def _gpus(found: Parsed, seen: Seen) -> None:
     say, is an answer only where there is no more than one NUMA node."""
     nodes = {one.subject: one.value for one in seen.of("discovery.numa_nodes")}
     told: dict[str, list[Observation]] = defaultdict(list)
-    for one in seen.of("discovery.gpu.numa"):
+    for one in seen.of("discovery.numa.gpu"):
         if "/" in one.subject:
             told[one.subject.partition("/")[0]].append(one)
     for node, gpus in told.items():
         untold = [one for one in gpus if one.value is None or (one.value == "-1" and nodes.get(node) != 1)]
         if untold:
             why = f"{untold[0].subject.partition('/')[2]}: {untold[0].why or 'the firmware does not say (-1)'}"
-            found.saw("discovery.gpu.numa", node, None, "text", untold[0].evidence, why)
+            found.saw("discovery.numa.gpu", node, None, "text", untold[0].evidence, why)
         else:
             found.saw(
-                "discovery.gpu.numa",
+                "discovery.numa.gpu",
                 node,
                 " ".join(str(one.value) for one in sorted(gpus, key=lambda one: one.subject)),
                 "text",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bringup.checks.faults import ALL
-from bringup.plan.drill import Drill
+from bringup.plan.drill import Drill, NoDrill
 from bringup.records import Outcome
 
 # the kernel's own links to interfaces, and a device beside them
@@ -28,5 +28,29 @@ DRILLS: tuple[Drill, ...] = (
         outcome=Outcome.FAIL,
         says="mlx5_0:1: ACTIVE LinkUp 400 Gb/sec",
         silent=ALL,
+    ),
+)
+
+NO_DRILL: tuple[NoDrill, ...] = (
+    NoDrill(
+        gates=(
+            "discovery.gpu.nvlinks",
+            "discovery.gpu.nvlink_recoveries",
+            "discovery.gpu.nvlink_replays",
+            "discovery.gpu.nvlink_crc_errors",
+            "discovery.gpu.fabric",
+        ),
+        reason="the local cluster has no GPU driver",
+        test="checks/gpu/test_gpu_health.py",
+    ),
+    NoDrill(
+        gates=("discovery.rdma.active", "discovery.numa.gpu", "discovery.topology", "discovery.topology.nic"),
+        reason="no RDMA device, no NUMA node of a GPU and no nvidia-smi here",
+        test="checks/test_fabric.py",
+    ),
+    NoDrill(
+        gates=("discovery.memlock",),
+        reason="profile local-cpu says that it is not applicable",
+        test="checks/test_fabric.py",
     ),
 )

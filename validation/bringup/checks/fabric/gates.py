@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from bringup.checks.fabric import guides
 from bringup.plan.gate import Fixed, Fleet, FromProfile, Gate
 from bringup.records import Outcome
 
-_ENV = "docs/01-environment.md#"
 _ONLY = ("discovery",)
 _ANSWERED = ("discovery.gpu.answering",)  # a GPU that says nothing would not be missed below
 
@@ -16,11 +16,10 @@ GATES: tuple[Gate, ...] = (
         question=4,
         per="node",
         proves="a task may lock memory, as RDMA needs it",
-        quantity="discovery.memlock",
         unit="text",
         rule="equals",
         expect=FromProfile(),
-        fix=_ENV + "limits",
+        guide=guides.MEMLOCK,
     ),
     Gate(
         id="discovery.gpu.nvlinks",
@@ -28,12 +27,11 @@ GATES: tuple[Gate, ...] = (
         question=4,
         per="node",
         proves="every GPU has as many NVLinks up as the profile says",
-        quantity="discovery.gpu.nvlinks",
         unit="count",
         rule="equals",
         expect=FromProfile(),
         needs=_ANSWERED,
-        fix=_ENV + "gpu-nvlink-and-fabric",
+        guide=guides.NVLINK,
     ),
     Gate(
         id="discovery.gpu.nvlink_recoveries",
@@ -41,13 +39,12 @@ GATES: tuple[Gate, ...] = (
         question=4,
         per="node",
         proves="no NVLink went down and had to be trained again since the driver was loaded",
-        quantity="discovery.gpu.nvlink_recoveries",
         unit="count",
         rule="equals",
         expect=Fixed(0),
         needs=_ANSWERED,
         stops=(Outcome.FAIL,),
-        fix=_ENV + "gpu-nvlink-errors",
+        guide=guides.NVLINK_ERRORS,
     ),  # the newest NVLinks count otherwise, and PCIe cards have none
     *(
         Gate(
@@ -57,12 +54,11 @@ GATES: tuple[Gate, ...] = (
             per="node",
             severity=Outcome.WARN,
             proves=f"no NVLink {did} since the driver was loaded",
-            quantity=f"discovery.gpu.{kind}",
             unit="count",
             rule="equals",
             expect=Fixed(0),
             needs=_ANSWERED,
-            fix=_ENV + "gpu-nvlink-errors",
+            guide=guides.NVLINK_ERRORS,
         )
         for kind, did in (
             ("nvlink_replays", "had to send anything twice"),
@@ -75,12 +71,11 @@ GATES: tuple[Gate, ...] = (
         question=4,
         per="node",
         proves="every GPU that belongs to an NVLink fabric has joined it",
-        quantity="discovery.gpu.fabric",
         unit="text",
         rule="one_of",
         expect=Fixed(["completed", "not supported"]),
         needs=_ANSWERED,
-        fix=_ENV + "gpu-nvlink-and-fabric",
+        guide=guides.NVLINK,
     ),
     Gate(
         id="discovery.rdma.same",
@@ -89,11 +84,10 @@ GATES: tuple[Gate, ...] = (
         per="node",
         min_nodes=2,
         proves="all nodes have the same RDMA ports, in the same state, at the same rate, at the same NUMA nodes",
-        quantity="discovery.rdma.same",
         unit="text",
         rule="all_equal",
         expect=Fleet(),
-        fix=_ENV + "rdma-ports",
+        guide=guides.RDMA_PORTS,
     ),
     Gate(
         id="discovery.rdma.active",
@@ -101,11 +95,10 @@ GATES: tuple[Gate, ...] = (
         question=4,
         per="node",
         proves="as many RDMA ports as the profile says are ACTIVE, have a link, and run at its rate or faster",
-        quantity="discovery.rdma.active",
         unit="count",
         rule="at_least",
         expect=FromProfile(),
-        fix=_ENV + "rdma-ports",
+        guide=guides.RDMA_PORTS,
     ),
     Gate(
         id="discovery.numa.gpu",
@@ -113,11 +106,10 @@ GATES: tuple[Gate, ...] = (
         question=4,
         per="node",
         proves="the NUMA node of every GPU is known, and the same on all nodes",
-        quantity="discovery.gpu.numa",
         unit="text",
         rule="all_equal",
         expect=Fleet(),
-        fix=_ENV + "affinity",
+        guide=guides.AFFINITY,
     ),
     Gate(
         id="discovery.topology",
@@ -126,11 +118,10 @@ GATES: tuple[Gate, ...] = (
         per="node",
         min_nodes=2,
         proves="GPUs and NICs are connected alike on all nodes (nvidia-smi topo -m)",
-        quantity="discovery.topology",
         unit="text",
         rule="all_equal",
         expect=Fleet(),
-        fix=_ENV + "affinity",
+        guide=guides.AFFINITY,
     ),
     Gate(
         id="discovery.topology.nic",
@@ -138,10 +129,9 @@ GATES: tuple[Gate, ...] = (
         question=4,
         per="node",
         proves="every GPU reaches a NIC over a path that the profile allows (nvidia-smi topo -m)",
-        quantity="discovery.topology.nic",
         unit="text",
         rule="one_of",
         expect=FromProfile(),
-        fix=_ENV + "affinity",
+        guide=guides.AFFINITY,
     ),
 )

@@ -1,0 +1,158 @@
+"""Products of GPUs: which GPU or node is slow, and that the expected product is the product."""
+
+import json
+
+import compute
+import pytest
+from bringup import judge
+from bringup.evidence.parsed import Parsed
+from bringup.plan import profile
+from bringup.records import Outcome
+from factory import a_run
+from runs_for_tests import add_derived
+from showing import shows_failing
+
+
+def speeds(**tflops: float) -> dict[str, Outcome]:
+    run = a_run("smoke", list(tflops))
+    parsed = Parsed()
+    for node, value in tflops.items():
+        parsed.saw("smoke.compute.tflops", node, value, "TFLOP/s", "f")
+    add_derived(parsed, run)
+    return {
+        verdict.subject: verdict.outcome
+        for verdict in judge.judge(run, profile.load("generic"), parsed).verdicts
+        if verdict.gate == "smoke.compute.peers"
+    }
+
+
+@shows_failing("smoke.compute.peers")
+def test_a_node_far_below_its_peers_is_named_and_the_others_are_not():
+    assert speeds(n0=700.0, n1=500.0, n2=705.0, n3=690.0) == {
+        "n0": Outcome.PASS,
+        "n1": Outcome.FAIL,
+        "n2": Outcome.PASS,
+        "n3": Outcome.PASS,
+    }
+
+
+def test_two_nodes_are_not_peers_enough():
+    assert speeds(n0=700.0, n1=100.0) == {}
+
+
+def test_the_spread_of_all_gpus_names_the_slowest_and_the_fastest():
+    parsed = Parsed()
+    for subject, speed in (("n0/GPU-a", 700.0), ("n0/GPU-b", 690.0), ("n1/GPU-c", 500.0), ("n1/GPU-d", 710.0)):
+        parsed.saw("smoke.compute.gpu.tflops", subject, speed, "TFLOP/s", "f")
+    add_derived(parsed)
+    spread = next(fact for fact in parsed.observations if fact.quantity == "smoke.compute.spread")
+    assert (spread.quantity, spread.subject, spread.value) == ("smoke.compute.spread", "job", 0.3022)
+    assert spread.why == "4 devices: n1/GPU-c 500, median 695, n1/GPU-d 710 TFLOP/s"
+
+
+def gpus(gpus_per_node: int = 4, **nodes: list[float | None]) -> dict[str, tuple[Outcome, str]]:
+    """What is judged of nodes whose GPUs multiply at these speeds."""
+    run = a_run("smoke", list(nodes), gpus=gpus_per_node)
+    parsed = Parsed()
+    for node, several in nodes.items():
+        for index, speed in enumerate(several):
+            parsed.saw(
+                "smoke.compute.gpu.tflops",
+                f"{node}/GPU-{index}",
+                speed,
+                "TFLOP/s",
+                "f",
+                "why" if speed is None else None,
+            )
+    add_derived(parsed, run)
+    return {
+        v.subject: (v.outcome, f"{v.observed} {v.cause}")
+        for v in judge.judge(run, profile.load("generic"), parsed).verdicts
+        if v.gate == "smoke.compute.gpu_peers"
+    }
+
+
+@shows_failing("smoke.compute.gpu_peers")
+def test_one_gpu_of_eight_that_is_a_third_slower_fails_on_a_single_node_and_is_named():
+    healthy = [700.0, 705.0, 690.0, 710.0, 695.0, 700.0, 702.0]
+    found = gpus(gpus_per_node=8, n0=[*healthy[:3], 490.0, *healthy[3:]])
+    assert found["n0"][0] is Outcome.FAIL
+    assert "0.7 (GPU-3 490, the median of 8 GPUs is 700 TFLOP/s)" in found["n0"][1]
+    assert gpus(gpus_per_node=8, n0=[*healthy, 680.0])["n0"][0] is Outcome.PASS
+
+
+def test_of_two_nodes_the_one_with_the_slow_gpu_is_named_and_so_is_one_that_is_slow_as_a_whole():
+    fast = [700.0, 705.0, 690.0, 710.0]
+    found = gpus(n0=fast, n1=[700.0, 690.0, 490.0, 710.0])
+    assert {node: outcome for node, (outcome, _) in found.items()} == {"n0": Outcome.PASS, "n1": Outcome.FAIL}
+    found = gpus(n0=fast, n1=[490.0] * 4)
+    assert {node: outcome for node, (outcome, _) in found.items()} == {"n0": Outcome.PASS, "n1": Outcome.FAIL}
+
+
+@pytest.mark.parametrize("silent", [[700.0, 690.0, 705.0], [700.0, 690.0, 705.0, None]])
+def test_a_node_of_which_a_gpu_says_nothing_is_incomplete_and_not_as_fast_as_the_rest(silent):
+    found = gpus(n0=[700.0] * 4, n1=silent)
+    assert (found["n0"][0], found["n1"][0]) == (Outcome.PASS, Outcome.INCOMPLETE)
+    assert "3 of 4 GPUs told their speed" in found["n1"][1]
+
+
+def test_a_node_that_computed_on_its_cpu_has_no_slowest_gpu():
+    parsed = Parsed()
+    parsed.saw("smoke.compute.gpu.tflops", "n0/cpu", 0.2, "TFLOP/s", "f")
+    add_derived(parsed, a_run("smoke", ["n0"], gpus=4))
+    assert [(fact.value, fact.why) for fact in parsed.observations if fact.quantity == "smoke.compute.gpu_peers"] == [
+        (None, "0 of 4 GPUs told their speed")
+    ]
+
+
+def test_gpus_are_compared_where_a_node_has_peers_enough_and_not_where_there_is_no_gpu():
+    assert gpus(gpus_per_node=2, n0=[700.0, 490.0]) == {}
+    assert profile.load("local-cpu").reason_not_applicable("smoke.compute.gpu_peers") is not None
+
+
+def test_facts_of_compute_are_bounded_lines():
+    text = json.dumps({"devices": [f"NVIDIA H100 80GB HBM3 GPU-{index:032x}" for index in range(8)]})
+    assert len(text) < 1000 - 200
+
+
+@pytest.mark.parametrize("size", [7, 14, 35])
+def test_the_product_that_compute_expects_is_the_product(size):
+    left, right, table = compute.factors(size)
+    for row in range(size):
+        for column in range(size):
+            product = sum(left[(row + k) % 7] * right[(k + column) % 7] for k in range(size))
+            assert product == table[row % 7][column % 7]
+
+
+def test_sums_stay_exact_in_float32_and_every_position_matters():
+    for size in compute.SIZE.values():
+        assert size % 112 == 0
+        assert size * 9 < 2**24
+    assert len({value for row in compute.factors(7)[2] for value in row}) > 3
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
+def test_the_wrong_element_of_a_drill_is_seen_in_every_dtype(dtype):
+    """One more was lost in bf16, whose neighbours are 64 apart where the sums of a GPU's product lie."""
+    import torch
+
+    table = torch.tensor(compute.factors(compute.SIZE["cuda"])[2], dtype=torch.float64).to(getattr(torch, dtype))
+    product = table.clone()
+    compute.spoil(product)
+    assert int((product != table).sum()) == 1
+
+
+@pytest.mark.parametrize(
+    ("gate", "value"),
+    [
+        pytest.param("smoke.compute.host_to_device", 1.0, marks=shows_failing("smoke.compute.host_to_device")),
+        pytest.param("smoke.compute.device_to_device", 30.0, marks=shows_failing("smoke.compute.device_to_device")),
+    ],
+)
+def test_a_slow_copy_fails(gate, value):
+    run = a_run("smoke", ["n0"], profile="h100-8x400g")
+    parsed = Parsed()
+    parsed.saw(gate, "n0", value, "GB/s", "f")
+    parsed.saw("smoke.compute.wrong_values", "n0", 0, "count", "f")
+    verdicts = judge.judge(run, profile.load("h100-8x400g"), parsed).verdicts
+    assert [verdict.outcome for verdict in verdicts if verdict.gate == gate] == [Outcome.FAIL]

@@ -1,0 +1,24 @@
+"""What a probe tells the judge: its questions are asked here, and its lines are read as the evidence of a run is."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from typing import Any
+
+from bringup.evidence import facts
+from bringup.evidence.parsed import Parsed
+from facts import Facts
+
+
+def told_by(question: Callable[[Any], None], node: str = "n0") -> Parsed:
+    """Every line that this question makes the inventory of a node print. What the probe cost is left out."""
+    stream = io.StringIO()
+    probe = Facts("inventory", stream)
+    probe.at = node
+    question(probe)
+    probe.finish()
+    parsed = facts.parse(stream.getvalue(), "raw/inventory.jsonl")
+    assert parsed.problems == []
+    kept = [observation for observation in parsed.observations if observation.quantity != "probe.inventory.cpu_s"]
+    return Parsed(observations=kept)
