@@ -111,8 +111,9 @@ def test_a_floor_that_a_profile_turns_into_a_ceiling_is_refused_when_it_is_loade
 
 
 @pytest.mark.parametrize("name", ["generic", "local-cpu", "local-cpu-unconfined", "h100-8x400g"])
-def test_every_profile_that_is_shipped_keeps_to_the_gates(name):
+def test_every_profile_that_is_shipped_keeps_to_the_gates_and_is_the_same_in_a_runs_folder(name):
     gates.check(load(name))
+    assert profile.parse(profile.dump(load(name)), "profile.yaml") == load(name)
 
 
 @pytest.mark.parametrize(("nodes", "floor"), [(2, 380), (8, 380), (16, 345), (31, 345), (32, 336), (512, 326)])

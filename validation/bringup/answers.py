@@ -103,10 +103,12 @@ def _claim(
         return _diagnosable(claim, drills)
     found = [evidence for run in runs for evidence in _evidence(claim, run)]
     essential = [one for one in found if one.verdict.gate in claim.gates]
+    asking = {id(one.run): one.run for one in essential}.values()
     failed = _named(found, Outcome.FAIL)
     missing = [stem for stem in not_run if _would_ask(claim, stem)]
     open_ = _named(found, Outcome.INCOMPLETE)
-    nodes = list(dict.fromkeys(node for one in found for node in one.run.judged.run.nodes))
+    taking_part = {id(one.run): one.run for one in found}.values()
+    nodes = list(dict.fromkeys(node for run in taking_part for node in run.judged.run.nodes))
 
     def answer(mark: Mark, line: str) -> ClaimAnswer:
         return ClaimAnswer(claim=claim.id, says=claim.says, mark=mark, line=line, nodes=nodes)
@@ -120,7 +122,7 @@ def _claim(
     if open_:
         return answer(Mark.INCOMPLETE, open_)
     line = _numbers(claim, found)
-    fakes = list(dict.fromkeys(_STAND_IN[kind] for one in essential for kind in claim.real if kind not in one.run.real))
+    fakes = list(dict.fromkeys(_STAND_IN[kind] for run in asking for kind in claim.real if kind not in run.real))
     if fakes:
         return answer(Mark.REHEARSED, f"{'; '.join(fakes)}: {line}")
     if warned := _named(found, Outcome.WARN):
@@ -180,8 +182,9 @@ def _named(found: Iterable[_Evidence], outcome: Outcome) -> str:
 def _numbers(claim: Claim, found: Sequence[_Evidence]) -> str:
     """What was measured, with its limit, then how much was judged and where."""
     told = [number for gate in claim.shows if (number := _number([one for one in found if one.verdict.gate == gate]))]
-    nodes = {node for one in found for node in one.run.judged.run.nodes}
-    gpus = max((one.run.judged.run.gpus_per_node for one in found), default=0)
+    runs = {id(one.run): one.run.judged.run for one in found}.values()
+    nodes = {node for run in runs for node in run.nodes}
+    gpus = max((run.gpus_per_node for run in runs), default=0)
     return "; ".join([*told, f"{len(found)} verdicts on {len(nodes)} node(s) x {gpus} GPU(s)"])
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,11 +43,24 @@ def judge_folder(folder: Path, profile: Profile | None = None) -> Judged:
     """Against the run's own copy of the profile unless another one is given. Raises RunError, ProfileError."""
     run = results.load(folder)
     profile = results.load_profile(folder, run) if profile is None else profile
-    parsed = read_run(folder, run)
-    verdicts = judge(run, profile, parsed)
+    with _no_garbage_collection():
+        parsed = read_run(folder, run)
+        verdicts = judge(run, profile, parsed)
     if verdicts.outcome is not Outcome.PASS:
         verdicts = verdicts.model_copy(update={"signs": signs.in_run(folder, run)})
     return Judged(folder, run, profile, parsed.observations, parsed.problems, verdicts)
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """A fleet's evidence is hundreds of thousands of small objects without a cycle: looking for one takes a third of the time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def judge(run: Run, profile: Profile, parsed: Parsed) -> Verdicts:

@@ -25,8 +25,7 @@ def curves(observations: list[Observation]) -> dict[str, dict[str, list[Point]]]
     found: dict[str, dict[str, dict[int, Point]]] = defaultdict(lambda: defaultdict(dict))
     for one in observations:
         name, _, at = one.quantity.partition("@")
-        size = size_bytes(at)
-        if not (name.startswith("nccl.") and name.endswith(".busbw")) or size is None:
+        if not (at and name.startswith("nccl.") and name.endswith(".busbw")) or (size := size_bytes(at)) is None:
             continue
         if one.subject == ONE_GPU or "--" in one.subject:  # of the others: links of the pairwise phase
             continue

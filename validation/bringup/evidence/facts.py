@@ -9,8 +9,12 @@ from typing import Any
 
 from bringup.evidence.parsed import Parsed
 
+_DECODER = json.JSONDecoder(parse_constant=lambda name: _refuse(name))  # NaN and Infinity are not JSON
 _LABEL = re.compile(r"^\s*(\d+): ")
 _FACT = {"probe", "at", "subject", "quantity", "value", "unit"}
+_EXPLAINED = {*_FACT, "why"}
+_CLOSING = {"probe", "at", "end"}
+_STAMPED = {*_CLOSING, "run", "utc"}
 
 
 Source = tuple[str, str, str]  # label of srun, node, probe
@@ -23,7 +27,7 @@ def parse(text: str, where: str) -> Parsed:
     closings: dict[Source, list[tuple[int, str]]] = {}  # the count that each closing line gives, and where it stands
     sources: list[Source] = []  # of each fact, and
     places: list[int] = []  # where its observation is
-    for number, raw in enumerate(text.splitlines(), start=1):
+    for number, raw in enumerate(text.split("\n"), start=1):
         evidence = f"{where}:{number}"
         label = _LABEL.match(raw)
         line = raw[label.end() :] if label else raw
@@ -79,28 +83,28 @@ def parse(text: str, where: str) -> Parsed:
 
 
 def _record(line: str) -> dict[str, Any] | None:
+    """The fact or closing line; None when it is neither. It is read once per fact of a fleet: no more than it needs."""
     try:
-        # NaN and Infinity are no JSON and no measurement
-        record = json.loads(line, parse_constant=_refuse)
+        record = _DECODER.decode(line)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(record, dict) or not all(isinstance(record.get(key), str) for key in ("probe", "at")):
+    if type(record) is not dict:
         return None
     if "end" in record:
-        stamps = set(record) - {"probe", "at", "end"}
-        good = (
-            type(record["end"]) is int
-            and stamps in (set(), {"run", "utc"})
-            and all(isinstance(record[key], str) and _is_text(record[key]) for key in ("probe", "at", *stamps))
-        )
-        return record if good else None
-    if set(record) - {"why"} != _FACT or not all(
-        isinstance(record[key], str) for key in ("subject", "quantity", "unit")
-    ):
+        known = record.keys() in (_CLOSING, _STAMPED) and type(record["end"]) is int
+        texts = [text for key, text in record.items() if key != "end"]
+    else:
+        known = record.keys() in (_FACT, _EXPLAINED)
+        texts = [text for key, text in record.items() if key != "value"]
+    if not known or not all(type(text) is str for text in texts):
         return None
-    if not isinstance(record.get("why", ""), str) or (record["value"] is None and not record.get("why")):
-        return None
-    if not all(_is_text(text) for text in (*record, *(v for v in record.values() if isinstance(v, str)))):
+    if "\\u" in line or not line.isascii():  # only then can a text hold a lone surrogate
+        texts = [*texts, *record]
+        if not all(_is_text(text) for text in texts):
+            return None
+    if "end" in record:
+        return record
+    if record["value"] is None and not record.get("why"):
         return None
     return record if _is_value(record["value"]) else None
 
@@ -116,7 +120,7 @@ def _is_value(value: object) -> bool:
         return math.isfinite(value)
     if isinstance(value, int):
         return abs(value) < 2**63  # no counter holds more, and no comparison can overflow
-    return value is None or isinstance(value, str)
+    return value is None or (isinstance(value, str) and _is_text(value))
 
 
 def _is_text(text: str) -> bool:

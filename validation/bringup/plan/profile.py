@@ -31,7 +31,7 @@ class Expectation(Record):
         default=None, gt=0, lt=1
     )  # share of the fleet's median that a subject may lie below it
     at: str | None = None  # the named size this holds for: 16MiB
-    from_nodes: dict[int, float] = Field(default_factory=dict)  # from so many nodes on, this floor or ceiling instead
+    from_nodes: dict[int, float] | None = None  # from so many nodes on, this floor or ceiling instead
     unit: str
     source: str = Field(min_length=3)
 
@@ -57,8 +57,8 @@ class Expectation(Record):
 
     def limit(self, nodes: int) -> Any:
         """For this number of nodes."""
-        reached = [count for count in self.from_nodes if count <= nodes]
-        return self.from_nodes[max(reached)] if reached else self.expected
+        reached = {count: limit for count, limit in (self.from_nodes or {}).items() if count <= nodes}
+        return reached[max(reached)] if reached else self.expected
 
 
 class Sourced(Record):
@@ -162,7 +162,7 @@ def _resolve(path: Path, seen: tuple[str, ...]) -> Profile:
 
 def dump(profile: Profile) -> str:
     """The resolved profile as YAML: it goes into the run's folder, so that a copied run is judged the same anywhere."""
-    return yaml.safe_dump(profile.model_dump(mode="json", exclude_none=True), sort_keys=False, allow_unicode=True)
+    return yaml.safe_dump(profile.model_dump(exclude_none=True), sort_keys=False, allow_unicode=True)
 
 
 def from_environment() -> str:

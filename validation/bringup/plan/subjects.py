@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import NamedTuple
 
 from bringup.errors import UsageError
@@ -48,9 +49,13 @@ def scale_nodes(subject: str) -> int:
     return int(subject.split("-")[0])
 
 
+_SCALE = re.compile(r"(\d+)-(?:nodes?|gpu)")
+
+
+@cache
 def nodes_of_scale(subject: str) -> int | None:
     """Of `4-nodes` 4, of `1-gpu` 1; None when the subject is not a scale."""
-    match = re.fullmatch(r"(\d+)-(?:nodes?|gpu)", subject)
+    match = _SCALE.fullmatch(subject)
     return int(match[1]) if match else None
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from enum import StrEnum
 from pathlib import Path
@@ -79,8 +78,7 @@ def read_record(path: Path, kind: type[R]) -> R:
 
 def write_record(path: Path, record: Record, *, replace: bool = False) -> None:
     """Write atomically. Without `replace` an existing file is a RecordError: evidence is never overwritten."""
-    text = json.dumps(record.model_dump(mode="json"), indent=1, allow_nan=False) + "\n"
-    write_text(path, text, replace=replace)
+    write_text(path, record.model_dump_json(indent=1) + "\n", replace=replace)
 
 
 def write_text(path: Path, text: str, *, replace: bool = False) -> None:

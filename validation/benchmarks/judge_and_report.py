@@ -1,0 +1,140 @@
+"""How long judging and reporting take, and what memory they need, by number of nodes.
+
+    python validation/benchmarks/judge_and_report.py            # 64, 256 and 1,024 nodes with 8 GPUs each
+    python validation/benchmarks/judge_and_report.py 512
+
+Evidence of a discovery is made up: what an H100 node with eight NICs says of itself, with one sick GPU in the fleet. Each size is
+judged and reported in a process of its own, as `bringup judge` does it. Seconds are CPU time of that process, imports included.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+SIZES = (64, 256, 1024)
+GPUS = 8
+
+
+def node_facts(node: str, sick: bool) -> list[tuple[str, str, object, str]]:
+    """(quantity, subject, value, unit) of one node."""
+    facts: list[tuple[str, str, object, str]] = [
+        ("discovery.hostname", node, node, "text"),
+        ("discovery.boot_id", node, f"0b3b071d-5a0f-4013-a15f-{node}", "text"),
+        ("discovery.kernel", node, "6.8.0-1021", "text"),
+        ("discovery.os", node, "Ubuntu 24.04.2 LTS", "text"),
+        ("discovery.python", node, "CPython 3.12.3", "text"),
+        *(
+            (f"discovery.library.{name}", node, f"{name} 1926232 bytes 6b4a45352fd0", "text")
+            for name in ("libc", "libcuda", "libnccl", "libibverbs", "libmunge")
+        ),
+        ("discovery.mount", node, "lustre mds@o2ib:/home rw,flock", "text"),
+        ("discovery.cpu.model", node, "Intel(R) Xeon(R) Platinum 8480C", "text"),
+        ("discovery.cpu.count", node, 112, "count"),
+        ("discovery.cpu.topology", node, "sockets 2, cores 112, threads 1, NUMA nodes 2", "text"),
+        ("discovery.memory", node, 2015.3, "GiB"),
+        ("discovery.numa_nodes", node, 2, "count"),
+        ("discovery.shm", node, 1007.0, "GiB"),
+        ("discovery.memlock", node, "unlimited", "text"),
+        ("discovery.nofile", node, 1048576, "count"),
+        ("discovery.kernel_log.xids", node, 0, "count"),
+        ("discovery.rdma.ports", node, GPUS, "count"),
+        ("discovery.gpu.count", node, GPUS, "count"),
+        ("discovery.gpu.answering", node, GPUS, "count"),
+        ("discovery.gpu.driver", node, "570.124.06", "text"),
+        ("discovery.gpu.foreign_processes", node, 0, "count"),
+    ]
+    for index in range(GPUS):
+        gpu = f"{node}/GPU-{node}-{index:04}"
+        port = f"{node}/mlx5_{index}:1"
+        facts += [
+            ("discovery.gpu.model", gpu, "NVIDIA H100 80GB HBM3", "text"),
+            ("discovery.gpu.memory", gpu, 79.65, "GiB"),
+            ("discovery.gpu.mig", gpu, "off", "text"),
+            ("discovery.gpu.ecc", gpu, 2 if sick and index == 3 else 0, "count"),
+            ("discovery.gpu.remap_pending", gpu, False, "flag"),
+            ("discovery.gpu.remap_failed", gpu, False, "flag"),
+            ("discovery.gpu.slowdown", gpu, "none", "text"),
+            ("discovery.gpu.pcie", gpu, 0, "count"),
+            ("discovery.gpu.nvlinks", gpu, 18, "count"),
+            ("discovery.gpu.nvlink_recoveries", gpu, 0, "count"),
+            ("discovery.gpu.nvlink_replays", gpu, 0, "count"),
+            ("discovery.gpu.nvlink_crc_errors", gpu, 0, "count"),
+            ("discovery.gpu.fabric", gpu, "completed", "text"),
+            ("discovery.gpu.persistence", gpu, True, "flag"),
+            ("discovery.rdma.state", port, "4: ACTIVE", "text"),
+            ("discovery.rdma.phys_state", port, "5: LinkUp", "text"),
+            ("discovery.rdma.rate", port, "400 Gb/sec (4X NDR)", "text"),
+            ("discovery.rdma.layer", port, "InfiniBand", "text"),
+            ("discovery.rdma.numa", port, str(index // 4), "text"),
+        ]
+    return facts
+
+
+def write_evidence(raw: Path, nodes: list[str]) -> int:
+    """inventory.jsonl and Slurm's table of nodes. Returns the number of facts."""
+    count = 0
+    with (raw / "inventory.jsonl").open("w") as stream:
+        for number, node in enumerate(nodes):
+            facts = node_facts(node, sick=number == len(nodes) // 2)
+            for quantity, subject, value, unit in facts:
+                fact = {"probe": "inventory", "at": node, "subject": subject, "quantity": quantity}
+                stream.write(f"{number}: {json.dumps(fact | {'value': value, 'unit': unit})}\n")
+            stream.write(f"{number}: {json.dumps({'probe': 'inventory', 'at': node, 'end': len(facts)})}\n")
+            count += len(facts)
+    (raw / "scontrol-node.txt").write_text(
+        "".join(f"NodeName={node} Gres=gpu:h100:{GPUS} Version=24.11.5 State=IDLE Partitions=main\n" for node in nodes)
+    )
+    return count
+
+
+def one_size(nodes: int) -> None:
+    """In a process of its own: prints a row."""
+    from bringup.plan import profile
+    from bringup.plan.phases import PHASES
+    from bringup.report import collection, page, write
+    from bringup.run import open as opening
+
+    names = [f"gpu-{number // 32:02}-{number % 32:02}" for number in range(nodes)]
+    with tempfile.TemporaryDirectory(prefix="bringup-benchmark-") as folder:
+        run = opening.open_run(
+            PHASES["discovery"],
+            nodes=names,
+            gpus_per_node=GPUS,
+            ranks_per_node=GPUS,
+            profile=profile.load("h100-8x400g"),
+            argv=["benchmark"],
+            results=Path(folder),
+        )
+        facts = write_evidence(run / "raw", names)
+        opening.close_run(run, 0)
+        begun = time.process_time()
+        judged = write.judge_and_save(run)
+        saved = time.process_time()
+        page.render(collection.gather([run]))
+        rendered = time.process_time()
+    peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    outcomes = [verdict.outcome for verdict in judged.verdicts.verdicts]
+    print(
+        f"{nodes:>6} {facts:>9,} {len(outcomes):>9,} {outcomes.count('fail'):>6} "
+        f"{saved - begun:>16.2f} {rendered - saved:>16.2f} {peak_mib:>9.0f}"
+    )
+
+
+def main() -> None:
+    if len(sys.argv) == 3 and sys.argv[1] == "--one":
+        one_size(int(sys.argv[2]))
+        return
+    sizes = [int(size) for size in sys.argv[1:]] or list(SIZES)
+    print(f"{'nodes':>6} {'facts':>9} {'verdicts':>9} {'fail':>6} {'judge+report s':>16} {'page s':>16} {'MiB':>9}")
+    for size in sizes:
+        subprocess.run([sys.executable, __file__, "--one", str(size)], check=True)
+
+
+if __name__ == "__main__":
+    main()
