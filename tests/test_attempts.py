@@ -109,6 +109,56 @@ def test_a_node_that_cannot_write_results_fails_with_all_its_ranks(tmp_path: Pat
     assert verdict(folder, "train.rank.finished", "n0/rank1").outcome is Outcome.PASS
 
 
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("1: torchrun: line 2: exec: torchrun: not found", "could not start: torchrun: line 2: exec: torchrun: not found"),
+        (
+            "1: no Python environment at /x/.venv, seen from n1; is it on a filesystem that all nodes share?",
+            "could not start: no Python environment at /x/.venv",
+        ),
+    ],
+)  # fmt: skip
+def test_a_node_whose_launcher_could_not_start_is_the_first_cause(tmp_path: Path, line: str, says: str) -> None:
+    """Its ranks fail and it is named beside the job's exit code, which is that of a cancelled step."""
+    folder = run_of("run_ddp_2node", tmp_path)
+    for path in (*folder.glob("raw/rank*.jsonl"), folder / "metrics.json"):
+        path.unlink()
+    (folder / "closed.json").unlink()
+    (folder / "raw/launch.log").write_text(
+        "srun: error: n1: task 1: Exited with exit code 127\n"
+        "srun: launch/slurm: _step_signal: Terminating StepId=3.0\n"
+        f"{line}\n"
+        "0: slurmstepd-n0: error: *** STEP 3.0 ON n0 CANCELLED AT 2026-11-22T09:24:16 ***\n"
+        "srun: error: n0: task 0: Terminated\n"
+    )
+    opening.close_run(folder, 143)
+    for rank in (2, 3):
+        found = verdict(folder, "train.rank.finished", f"n1/rank{rank}")
+        assert (found.outcome, found.evidence) == (Outcome.FAIL, "raw/launch.log:1")
+        assert says in str(found.cause)
+    assert verdict(folder, "train.rank.finished", "n0/rank0").outcome is Outcome.INCOMPLETE
+    job = verdict(folder, "train.exit_code", "job")
+    assert job.outcome is Outcome.FAIL
+    assert f"n1/rank2 could not begin ({says}); and 1 more rank(s)" in f"{job.observed} {job.cause}"
+    notes = judge.judge_folder(folder)[1].notes
+    assert f"raw/launch.log:1: n1, task 1: Exited with exit code 127; {says}" in notes
+
+
+def test_without_a_word_of_any_rank_the_task_that_srun_named_first_stands_beside_the_exit_code(tmp_path: Path) -> None:
+    """A traceback can be cut off when srun ends the step: the node is known all the same."""
+    folder = run_of("run_ddp_2node", tmp_path)
+    for path in (*folder.glob("raw/rank*.jsonl"), folder / "metrics.json", folder / "closed.json"):
+        path.unlink()
+    (folder / "raw/launch.log").write_text(
+        "1: Traceback (most recent call last):\nsrun: error: n1: task 1: Exited with exit code 1\n"
+        "srun: error: n0: task 0: Terminated\n"
+    )
+    opening.close_run(folder, 143)
+    job = verdict(folder, "train.exit_code", "job")
+    assert "143 (first n1: task 1: Exited with exit code 1)" in job.observed
+
+
 def resumed(folder: Path, step: int, *passed_over: str) -> None:
     data = json.loads((folder / "metrics.json").read_text())
     data["resumed"] = {

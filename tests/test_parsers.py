@@ -128,6 +128,59 @@ def test_several_tasks_that_srun_names_together_are_named():
     ]
 
 
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        (
+            "slurmstepd-n1: error: execve(): /home/u/.venv/bin/python: No such file or directory",
+            "execve(): /home/u/.venv/bin/python: No such file or directory",
+        ),
+        ("torchrun: line 2: exec: torchrun: not found", "torchrun: line 2: exec: torchrun: not found"),
+        (
+            "no Python environment at /home/u/.venv, seen from n1; is it on a filesystem that all nodes share?",
+            "no Python environment at /home/u/.venv",
+        ),
+        ("ModuleNotFoundError: No module named 'torch'", "ModuleNotFoundError: No module named 'torch'"),
+        ("/usr/bin/python3: No module named torch", "/usr/bin/python3: No module named torch"),
+        (
+            "bash: /home/u/.venv/bin/torchrun: /home/u/.venv/bin/python: bad interpreter: No such file or directory",
+            "bash: /home/u/.venv/bin/torchrun: /home/u/.venv/bin/python: bad interpreter: No such file or directory",
+        ),
+        (
+            "/usr/bin/python3: can't open file '/home/u/training/src/a.py': [Errno 2] No such file or directory",
+            "/usr/bin/python3: can't open file '/home/u/training/src/a.py': [Errno 2] No such file or directory",
+        ),
+        (
+            "python: error while loading shared libraries: libpython3.11.so.1.0: cannot open shared object file",
+            "python: error while loading shared libraries: libpython3.11.so.1.0: cannot open shared object file",
+        ),
+    ],
+)
+@pytest.mark.parametrize("label", ["2: ", " 2: "])
+def test_a_task_that_could_not_start_says_why_in_its_own_words(label, line, says):
+    """Lines of a step on a node without a Python environment; srun pads its labels when there are ten tasks or more."""
+    text = (
+        f"{label}{line}\nsrun: error: n1: tasks 2-3: Exited with exit code 2\n"
+        "srun: launch/slurm: _step_signal: Terminating StepId=3.2\n"
+        "0: slurmstepd-n0: error: *** STEP 3.2 ON n0 CANCELLED AT 2026-11-22T09:24:08 ***\n"
+        "srun: error: n0: tasks 0-1: Terminated\n"
+    )
+    assert [(one.subject, one.value) for one in slurm.launch_errors(text, "f").observations] == [
+        ("n1", f"Exited with exit code 2; could not start: {says}"),
+        ("n0", "Terminated"),
+    ]
+
+
+def test_a_task_that_started_and_raised_is_quoted_and_is_not_called_one_that_could_not_start():
+    text = (
+        "1: something: not found, and never mind\n1: ValueError: first\n1: RuntimeError: no good\n0: OSError: another's\n"
+        "srun: error: n1: task 1: Exited with exit code 1\n"
+    )
+    assert values(slurm.launch_errors(text, "f"), "slurm.launch.error") == {
+        "n1": "Exited with exit code 1; RuntimeError: no good"
+    }
+
+
 def test_facts_of_two_labelled_nodes_are_read():
     parsed = facts.parse((FIXTURES / "inventory-two-nodes.jsonl").read_text(), "f")
     assert values(parsed, "discovery.gpu.count") == {"n0": 2, "n1": 2}

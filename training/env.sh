@@ -45,6 +45,26 @@ if [[ -n ${RUN_DIR:-} && -n ${SLURM_PROCID:-} && -n ${MASTER_ADDR:-} ]]; then
   fi
 fi
 
+# One line, before torchrun's traceback of many, whose end is lost when srun ends the step because this task has failed.
+without_environment() { # prints what this node's Python environment lacks; nothing when it lacks nothing
+  local interpreter=$1/bin/python
+  if [[ ! -x $interpreter || ! -x $1/bin/torchrun ]]; then
+    printf 'no Python environment at %s' "$1" # without this check a torchrun of the system would be found
+  elif ! "$interpreter" -c 'import sys; from importlib.util import find_spec
+sys.exit(any(getattr(find_spec(name), "origin", None) is None for name in ("torch", "transformers", "accelerate", "datasets")))' \
+    2>/dev/null; then
+    printf 'no Python environment at %s that can be used (torch or transformers or accelerate or datasets is missing)' "$1"
+  fi
+}
+if [[ -n ${SLURM_PROCID:-} && -n ${MASTER_ADDR:-} ]]; then
+  fault=$(without_environment "${BRINGUP_VENV:-$PWD/.venv}")
+  if [[ -n $fault ]]; then
+    printf "%s, seen from %s; is it on a filesystem that all nodes share? run 'make setup', or set BRINGUP_VENV\n" \
+      "$fault" "${SLURMD_NODENAME:-$HOSTNAME}" >&2
+    exit 2
+  fi
+fi
+
 # The interface that leads to the master; on the master, the one that has its address. Empty when it cannot be said.
 interface_to() { # host name or address
   local address own

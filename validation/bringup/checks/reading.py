@@ -85,13 +85,14 @@ def read_run(folder: Path, run: Run) -> Parsed:
         failures.excuse_victims(parsed)
         failures.say_who_was_killed(parsed)
         failures.name_the_hung(parsed, folder, run)
-        failures.say_who_was_first(parsed, folder)
     seen = Seen(parsed.observations)
     for derive in DERIVATIONS:
         parsed.add(derive(seen, run))
-    _say_who_ended_a_step(parsed)
     if phase.is_training:
         attempts.derive(parsed, folder, run)
+        failures.say_who_was_first(parsed, folder)
+    _say_who_ended_a_step(parsed)
+    _note_what_could_not_start(parsed)
     return parsed
 
 
@@ -111,6 +112,7 @@ def _raw(folder: Path, run: Run) -> Parsed:
             _read(parsed, path, where, slurm.launch_errors)
         elif path.name == "launch.log":
             _read(parsed, path, where, partial(failures.launcher_log, run=run))
+            _read(parsed, path, where, slurm.launch_errors)
         elif path.name == "monitor.csv":
             _read(parsed, path, where, partial(monitor.parse, duration_s=_step_seconds(folder)))
         elif match := _TOPOLOGY.fullmatch(path.name):
@@ -237,12 +239,20 @@ def _ended_by_slurm(parsed: Parsed, path: Path) -> None:
         )
 
 
+def _note_what_could_not_start(parsed: Parsed) -> None:
+    """Node, program and reason: what such a node did not do is missing in other gates, which cannot say why."""
+    for one in parsed.observations:
+        if one.quantity == "slurm.launch.error" and slurm.NOT_STARTED in str(one.value):
+            parsed.problems.append(f"{one.evidence}: {one.subject}, {one.why}: {one.value}")
+
+
 def _say_who_ended_a_step(parsed: Parsed) -> None:
-    """The exit code of a step of collectives is that of its victims, too: beside it, the task that srun named first."""
+    """The exit code of a step is that of its victims, too: beside it, the task that srun named first, unless a rank is known."""
     for place, one in enumerate(parsed.observations):
-        if one.quantity != "nccl.step.exit_code" or one.value == 0:
+        if one.quantity not in ("nccl.step.exit_code", "run.exit_code") or one.value == 0 or one.why:
             continue
-        errors = one.evidence.removesuffix(".rc") + ".err:"
+        job = one.quantity == "run.exit_code"  # of a training: one step, with a log of its own
+        errors = "raw/launch.log:" if job else one.evidence.removesuffix(".rc") + ".err:"
         first = next(
             (
                 said

@@ -113,24 +113,47 @@ _LAUNCH = (
     re.compile(r"srun: error: (?P<node>[^\s:]+): (?P<task>tasks? [\d,-]+): (?P<why>.*)"),
     re.compile(r"Node failure on (?P<node>[^\s:]+)(?P<why>.*)"),
 )
+_LABELLED = re.compile(r" *(?P<task>\d+): (?P<said>.*)")
+_NOT_STARTED = re.compile(
+    r"(?P<what>\bexecve\(\): .+|^no Python environment at [^,;]+"
+    r"|^\S+: (?:line \d+: )?(?:exec: )?\S+: (?:command )?not found$|.*\bbad interpreter: .+|.*\bcan't open file .+"
+    r"|^.+: cannot execute.*"
+    r"|.*\berror while loading shared libraries: .+|^(?:ModuleNotFoundError|ImportError): .+|^\S*python\S*: No module named .+"
+    r"|^(?:\S+: )?(?:line \d+: (?:exec: )?|(?:exec: )?/)\S+: (?:No such file or directory|Permission denied|Exec format error)$)"
+)
+"""A program that did not begin its work: what slurmstepd, a shell, the loader or Python say then."""
+_RAISED = re.compile(r"(?P<what>(?:\w+\.)*\w*(?:Error|Exception): \S.*)$")
+NOT_STARTED = "could not start"
 
 
 def launch_errors(text: str, where: str) -> Parsed:
-    """What srun said on standard error about single nodes. An empty file is good news and holds nothing."""
+    """What srun said on standard error about single nodes, and why by the task's own words. An empty file holds nothing.
+
+    Why: with srun's labels, the line of that task that says why it did not start, else its last exception.
+    """
     parsed = Parsed()
-    for number, line in enumerate(text.splitlines(), start=1):
+    lines = text.splitlines()
+    for number, line in enumerate(lines, start=1):
         for pattern in _LAUNCH:
             if match := pattern.search(line):
-                parsed.saw(
-                    "slurm.launch.error",
-                    match["node"],
-                    match["why"].strip() or "node failure",
-                    "text",
-                    f"{where}:{number}",
-                    match.groupdict().get("task"),
-                )
+                task = match.groupdict().get("task")
+                why = match["why"].strip() or "node failure"
+                if task is not None and why.startswith("Exited with exit code"):
+                    why += _own_words(lines, task)
+                parsed.saw("slurm.launch.error", match["node"], why, "text", f"{where}:{number}", task)
                 break
     return parsed
+
+
+def _own_words(lines: list[str], tasks: str) -> str:
+    """Of the first of these tasks (`task 1`, `tasks 0,2-3`) that said something."""
+    first = re.search(r"\d+", tasks)
+    own = [match["said"] for line in lines if (match := _LABELLED.match(line)) and first and match["task"] == first[0]]
+    for said in own:
+        if match := _NOT_STARTED.search(said):
+            return f"; {NOT_STARTED}: {match['what']}"
+    raised = [match["what"] for said in own if (match := _RAISED.match(said))]
+    return f"; {raised[-1]}" if raised else ""
 
 
 _PMIX_VERSIONS = re.compile(r"specific pmix plugin versions available: (\S+)")

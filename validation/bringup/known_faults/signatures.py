@@ -412,7 +412,8 @@ _CATALOGUE: tuple[Signature, ...] = (
     Signature(
         id="host.not-executable",
         area=_HOST,
-        pattern=r"(execve\(\)|exec).*(No such file or directory|Permission denied)|command not found|bad interpreter",
+        pattern=r"(execve\(\)|exec).*(No such file or directory|Permission denied|not found)|command not found|bad interpreter"
+        r"|no Python environment at|can't open file|error while loading shared libraries",
         cause="a program is not there on this node, or may not be run: a path that is not shared, a mount with noexec",
         do="ls -l PATH on the node that says so; findmnt -T PATH",
         source="slurmstepd; the shell",

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from bringup.errors import RecordError
 from bringup.evidence.parsed import Parsed
+from bringup.evidence.slurm import NOT_STARTED
 from bringup.plan.subjects import rank_subjects
 from bringup.records import Continued, Run, RunArgs, TrainMetrics, read_record
 from bringup.results import CONTINUED, METRICS, RUN, RUN_ARGS
@@ -49,15 +50,23 @@ def _lines(folder: Path) -> list[str]:
 
 
 def _could_not_begin(parsed: Parsed, log: list[str], run: Run) -> None:
-    """One rank per node says that it cannot write where the results go; it holds for all ranks of that node."""
+    """One rank or launcher per node says that it could not start, or not write its results; it holds for all ranks of that node."""
     places = rank_subjects(run.nodes, run.ranks_per_node)
     said = {one.subject for one in parsed.observations if one.quantity == "train.rank.state"}
-    for number, line in enumerate(log, start=1):
-        match = _NO_RESULTS.search(line)
-        for subject in places if match else ():
-            if match and subject.startswith(f"{match['node']}/") and subject not in said:
-                why = f"{match['what']}, seen from {match['node']}"
-                parsed.saw("train.rank.state", subject, "could not begin", "text", f"{LAUNCH_LOG}:{number}", why)
+    found = [
+        (match["node"], f"{match['what']}, seen from {match['node']}", f"{LAUNCH_LOG}:{number}")
+        for number, line in enumerate(log, start=1)
+        if (match := _NO_RESULTS.search(line))
+    ]
+    found += [
+        (one.subject, str(one.value).partition("; ")[2], one.evidence)
+        for one in parsed.observations
+        if one.quantity == "slurm.launch.error" and NOT_STARTED in str(one.value)
+    ]
+    for node, why, evidence in found:
+        for subject in places:
+            if subject.startswith(f"{node}/") and subject not in said:
+                parsed.saw("train.rank.state", subject, "could not begin", "text", evidence, why)
                 said.add(subject)
 
 
