@@ -112,10 +112,10 @@ def test_a_node_that_cannot_write_results_fails_with_all_its_ranks(tmp_path: Pat
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        ("1: torchrun: line 2: exec: torchrun: not found", "could not start: torchrun: line 2: exec: torchrun: not found"),
+        ("1: torchrun: line 2: exec: torchrun: not found", "torchrun: line 2: exec: torchrun: not found"),
         (
             "1: no Python environment at /x/.venv, seen from n1; is it on a filesystem that all nodes share?",
-            "could not start: no Python environment at /x/.venv",
+            "no Python environment at /x/.venv",
         ),
     ],
 )  # fmt: skip
@@ -142,7 +142,7 @@ def test_a_node_whose_launcher_could_not_start_is_the_first_cause(tmp_path: Path
     assert job.outcome is Outcome.FAIL
     assert f"n1/rank2 could not begin ({says}); and 1 more rank(s)" in f"{job.observed} {job.cause}"
     notes = judge.judge_folder(folder)[1].notes
-    assert f"raw/launch.log:1: n1, task 1: Exited with exit code 127; {says}" in notes
+    assert f"raw/launch.log:1: n1, task 1: Exited with exit code 127; could not start: {says}" in notes
 
 
 def test_without_a_word_of_any_rank_the_task_that_srun_named_first_stands_beside_the_exit_code(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from bringup.errors import ControllerAway, SlurmError
 from bringup.plan.phases import PHASES
-from bringup.run import launch, slurm
+from bringup.run import launch, playbook, slurm
 
 AWAY = "slurm_load_partitions: Unable to contact slurm controller (connect failure)"
 
@@ -142,3 +142,12 @@ def test_a_script_that_opened_no_run_is_quoted(tmp_path, monkeypatch):
     assert launch.last_words(phase, tmp_path).startswith("run_ddp_2node: no Python environment at /x; see ")
     (tmp_path / "smoke.log").write_text("smoke: sinfo gave no list of nodes\n")
     assert launch.last_words(PHASES["smoke"], tmp_path).startswith("smoke: sinfo gave no list of nodes; see ")
+
+
+@pytest.mark.parametrize(("count", "nodelist"), [(None, "gpu-12,gpu-3"), (2, "gpu-20,gpu-12,gpu-3"), (None, None)])
+def test_nodes_are_in_slurms_order_whatever_order_they_were_listed_in(monkeypatch, count, nodelist):
+    """Rank 0 is on the first node of Slurm's table, and the first node of ours is the one that the others connect to."""
+    states = dict.fromkeys(("gpu-3", "gpu-12", "gpu-20"), "IDLE")
+    monkeypatch.setattr(slurm, "node_facts", lambda: (states, dict.fromkeys(states, 8)))
+    monkeypatch.setattr(slurm, "partition_nodes", lambda partition: ["gpu-12", "gpu-3"])
+    assert playbook.requested_nodes(count, nodelist) == ["gpu-3", "gpu-12"]

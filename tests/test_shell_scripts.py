@@ -159,3 +159,89 @@ def test_smoke_asks_for_no_more_memory_than_its_smallest_node_has(
     assert (done.returncode, done.stderr) == (0, "")
     asked = [(tmp_path / f"{name}.jsonl").read_text().strip() for name in ("compute", "binding")]
     assert asked == [compute, others]
+
+
+SBATCH = sorted([*TRAININGS, *(ROOT / "infrastructure-validation/scripts").glob("*.sbatch")])
+
+
+@pytest.mark.parametrize("script", SBATCH, ids=lambda path: path.stem)
+@pytest.mark.parametrize("folder", ["elsewhere", "nowhere"])
+def test_a_batch_script_outside_of_the_repository_is_one_line_and_exit_code_2(
+    tmp_path: Path, script: Path, folder: str
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    done = bash('exec bash "$@"', str(script), SLURM_SUBMIT_DIR=str(tmp_path / folder))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"{tmp_path / folder}, seen from " in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("script", SBATCH, ids=lambda path: path.stem)
+def test_a_batch_script_that_was_not_submitted_says_how(script: Path) -> None:
+    done = bash('unset "${!SLURM_@}"; exec bash "$@"', str(script))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "submit it: sbatch " in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_logs_that_cannot_be_kept_are_one_line_and_exit_code_2(tmp_path: Path) -> None:
+    (tmp_path / "slurm-logs").write_text("a file where the folder should be")
+    script = f"""set -euo pipefail
+        source infrastructure-validation/scripts/job.sh
+        cd {tmp_path}
+        keep_log"""
+    done = bash(script)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"training: {tmp_path}/slurm-logs: no folder that can be written, seen from " in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [("mkdir /proc/no", 2), ("no-such-command", 2), ("exit 1", 2), ("exit 2", 2), ("true", 0), ("run_end 0", 1)],
+)
+def test_only_a_verdict_ends_a_phase_script_with_exit_code_1(tmp_path: Path, command: str, code: int) -> None:
+    """1 says that the cluster failed. A command of ours that failed before the verdict says that we cannot tell."""
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\nexit 1\n")  # `bringup close` that judges: FAIL
+    python.chmod(0o755)
+    script = "set -euo pipefail; source infrastructure-validation/scripts/job.sh; eval " + repr(command)
+    assert bash(script, PYTHON=str(python), RUN_DIR=str(tmp_path)).returncode == code
+
+
+def test_what_a_site_keeps_from_jobs_reaches_our_steps() -> None:
+    """SBATCH_EXPORT=NONE puts SLURM_EXPORT_ENV=NONE into a job, and its steps would know nothing of the run."""
+    script = "source infrastructure-validation/scripts/job.sh; echo ${SBATCH_EXPORT-unset} $SLURM_EXPORT_ENV"
+    assert bash(script, SBATCH_EXPORT="NONE", SLURM_EXPORT_ENV="NONE").stdout == "unset ALL\n"
+
+
+@pytest.mark.parametrize("lacking", ["nothing", "all", "torchrun", "torch", "the files of torch"])
+def test_a_node_whose_python_environment_cannot_be_used_says_so_in_one_line(tmp_path: Path, lacking: str) -> None:
+    packages = tmp_path / "packages"
+    for name in ("torch", "transformers", "accelerate", "datasets"):
+        (packages / name).mkdir(parents=True)
+        (packages / name / "__init__.py").touch()
+    if lacking == "torch":
+        shutil.rmtree(packages / "torch")
+    if lacking == "the files of torch":  # an empty folder: something is mounted over it
+        (packages / "torch/__init__.py").unlink()
+    (tmp_path / "bin").mkdir()
+    if lacking != "all":
+        (tmp_path / "bin/python").write_text(f'#!/bin/sh\nPYTHONPATH={packages} exec /usr/bin/env python3 -S "$@"\n')
+        (tmp_path / "bin/python").chmod(0o755)
+        if lacking != "torchrun":
+            (tmp_path / "bin/torchrun").touch(mode=0o755)
+    done = bash(
+        "source training/env.sh || exit 2; echo started",
+        SLURM_PROCID="1",
+        SLURMD_NODENAME="n1",
+        MASTER_ADDR="127.0.0.1",
+        BRINGUP_VENV=str(tmp_path),
+    )
+    if lacking == "nothing":
+        assert (done.returncode, done.stdout, done.stderr) == (0, "started\n", "")
+    else:
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr.startswith(f"no Python environment at {tmp_path}")
+        assert ", seen from n1; " in done.stderr
+        assert done.stderr.count("\n") == 1

@@ -14,6 +14,14 @@
 # BRINGUP_WAIT_S (seconds that a step may wait for busy nodes; default 120).
 : "${BRINGUP_WAIT_S:=120}"
 
+# Where a site sets SBATCH_EXPORT=NONE, sbatch and srun would keep PATH, RUN_DIR and BRINGUP_* from what they start.
+unset SBATCH_EXPORT
+export SLURM_EXPORT_ENV=ALL
+
+# Exit code 1 says that the cluster failed a gate. Only a verdict says that: whatever else ends a script means that we cannot tell.
+concluded=no
+trap 'code=$?; [[ $concluded == yes ]] || ((code == 0 || code > 128)) || exit 2' EXIT
+
 die() { # message…
   printf '%s: %s\n' "${SLURM_JOB_NAME:-${0##*/}}" "$*" >&2
   exit 2
@@ -32,9 +40,12 @@ need_repository() {
 # Slurm (before 23.02) does not create the folder of --output and fails the job without a word when it is missing. So the
 # scripts write to the submission directory, where an error is seen, and move the log once they know where they are.
 keep_log() {
+  [[ -n ${SLURM_JOB_ID:-} ]] || die "this is a batch script; submit it: sbatch $0"
   local log="$SLURM_JOB_NAME-$SLURM_JOB_ID.out" attempt=""
   ((${SLURM_RESTART_COUNT:-0} == 0)) || attempt=-r$SLURM_RESTART_COUNT
-  mkdir -p slurm-logs
+  mkdir -p slurm-logs 2>/dev/null || true
+  [[ -d slurm-logs && -w slurm-logs ]] ||
+    die "$PWD/slurm-logs: no folder that can be written, seen from ${SLURMD_NODENAME:-$HOSTNAME}; the jobs' logs go there"
   [[ ! -f $log ]] || mv -- "$log" "slurm-logs/${log%.out}$attempt.out"
 }
 
@@ -78,6 +89,7 @@ run_begin() { # phase, options of `bringup open`
 
 run_end() { # exit code of the phase's work
   local verdict=0
+  concluded=yes
   "$PYTHON" -m bringup close "$RUN_DIR" --exit-code "$1" || verdict=$?
   return "$verdict"
 }

@@ -95,12 +95,17 @@ def run(request: Request) -> int:
 
 
 def requested_nodes(count: int | None, nodelist: str | None) -> list[str]:
-    """Names: of the list, else of the partition; with a count, the first usable ones, and unusable ones when too few are usable."""
+    """Names: of the list, else of the partition; with a count, the first usable ones, and unusable ones when too few are usable.
+
+    In the order of Slurm's own table, in whatever order they were listed: Slurm places rank 0 on the first of them there.
+    """
     names = hostlist.expand(nodelist) if nodelist else slurm.partition_nodes(slurm.chosen_partition())
     states, _ = slurm.node_facts()
     unknown = [name for name in names if name not in states]
     if unknown:
         raise CannotStart(f"Slurm knows no node {', '.join(unknown[:8])}; it knows {', '.join(sorted(states)[:8])}")
+    listed = set(names)
+    names = [name for name in states if name in listed]
     if count is None:
         return names
     if not 1 <= count <= len(names):

@@ -148,6 +148,7 @@ def submit(script: str, nodes: list[str], environment: dict[str, str]) -> str:
     answer = ask(
         "sbatch",
         "--parsable",
+        "--export=ALL",  # whatever the site's SBATCH_EXPORT is: the script has to know the run's name and nodes
         f"--nodes={len(nodes)}",
         f"--nodelist={','.join(nodes)}",
         script,

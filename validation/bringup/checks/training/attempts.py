@@ -59,7 +59,7 @@ def _could_not_begin(parsed: Parsed, log: list[str], run: Run) -> None:
         if (match := _NO_RESULTS.search(line))
     ]
     found += [
-        (one.subject, str(one.value).partition("; ")[2], one.evidence)
+        (one.subject, str(one.value).partition(f"{NOT_STARTED}: ")[2], one.evidence)
         for one in parsed.observations
         if one.quantity == "slurm.launch.error" and NOT_STARTED in str(one.value)
     ]
