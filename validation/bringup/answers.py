@@ -15,6 +15,7 @@ from bringup.judge import Judged
 from bringup.plan import subjects
 from bringup.plan.claims import CLAIMS, QUESTIONS, Claim, Real
 from bringup.plan.phases import PHASES
+from bringup.plan.rules import UNSAID
 from bringup.records import Answer, ClaimAnswer, DrillReport, Mark, Outcome, Verdict
 
 NAMED = 3
@@ -110,8 +111,21 @@ def _claim(
     taking_part = {id(one.run): one.run for one in found}.values()
     nodes = list(dict.fromkeys(node for run in taking_part for node in run.judged.run.nodes))
 
-    def answer(mark: Mark, line: str) -> ClaimAnswer:
-        return ClaimAnswer(claim=claim.id, says=claim.says, mark=mark, line=line, nodes=nodes)
+    numbers = [
+        number for gate in claim.shows if (number := _number([one for one in found if one.verdict.gate == gate]))
+    ]
+
+    def answer(mark: Mark, why: str | None = None) -> ClaimAnswer:
+        return ClaimAnswer(
+            claim=claim.id,
+            says=claim.says,
+            mark=mark,
+            numbers=numbers,
+            verdicts=len(found),
+            nodes=nodes,
+            gpus_per_node=max((run.judged.run.gpus_per_node for run in taking_part), default=0),
+            why=why,
+        )
 
     if failed:
         return answer(Mark.FAIL, failed)
@@ -121,16 +135,16 @@ def _claim(
         return answer(Mark.NOT_ASKED, _why_not_asked(claim, runs))
     if open_:
         return answer(Mark.INCOMPLETE, open_)
-    line = _numbers(claim, found)
-    fakes = list(dict.fromkeys(_STAND_IN[kind] for run in asking for kind in claim.real if kind not in run.real))
-    if fakes:
-        return answer(Mark.REHEARSED, f"{'; '.join(fakes)}: {line}")
+    stand_ins = dict.fromkeys(_STAND_IN[kind] for run in asking for kind in claim.real if kind not in run.real)
+    if stand_ins:
+        return answer(Mark.REHEARSED, "; ".join(stand_ins))
     if warned := _named(found, Outcome.WARN):
         return answer(Mark.WARN, warned)
-    unasked = [gate for gate in claim.gates if gate not in {one.verdict.gate for one in found} | _excluded(runs)]
+    judged_gates = {one.verdict.gate for one in found}
+    unasked = [gate for gate in claim.gates if gate not in judged_gates | _excluded(runs)]
     if unasked:
-        return answer(Mark.PARTLY, f"{line}; not asked: {', '.join(unasked)}")
-    return answer(Mark.PASS, line)
+        return answer(Mark.PARTLY, f"not asked: {', '.join(unasked)}")
+    return answer(Mark.PASS)
 
 
 def _evidence(claim: Claim, run: _RunEvidence) -> Iterable[_Evidence]:
@@ -179,15 +193,6 @@ def _named(found: Iterable[_Evidence], outcome: Outcome) -> str:
     return "; ".join(named[:NAMED]) + more
 
 
-def _numbers(claim: Claim, found: Sequence[_Evidence]) -> str:
-    """What was measured, with its limit, then how much was judged and where."""
-    told = [number for gate in claim.shows if (number := _number([one for one in found if one.verdict.gate == gate]))]
-    runs = {id(one.run): one.run.judged.run for one in found}.values()
-    nodes = {node for run in runs for node in run.nodes}
-    gpus = max((run.gpus_per_node for run in runs), default=0)
-    return "; ".join([*told, f"{len(found)} verdicts on {len(nodes)} node(s) x {gpus} GPU(s)"])
-
-
 def _number(found: Sequence[_Evidence]) -> str:
     """Of the largest scale; of nodes, pairs and ranks the worst, which is the nearest to its limit."""
     values = [one for one in found if one.verdict.value is not None]
@@ -202,16 +207,19 @@ def _number(found: Sequence[_Evidence]) -> str:
         if numbers
         else values[0]
     ).verdict
-    name = chosen.gate.partition(".")[2]
+    name = chosen.gate.partition(".")[2].removesuffix(".busbw")
+    at = f" at {chosen.at}" if chosen.at else ""
     where = f" on {chosen.subject}" if chosen.subject != subjects.JOB else ""
-    return f"{name} {_short(chosen)}{f' at {chosen.at}' if chosen.at else ''}{where} ({chosen.expected})"
+    sort = {"at_least": "floor", "at_most": "ceiling"}.get(chosen.rule)
+    limit = f", {sort} {chosen.limit:g}" if sort and isinstance(chosen.limit, int | float) else ""
+    return f"{name} {_short(chosen)}{at}{where}{limit}"
 
 
 def _short(verdict: Verdict) -> str:
     value = verdict.value
     if isinstance(value, float):
         value = f"{value:.4g}"
-    return f"{value} {verdict.unit}" if verdict.unit not in ("text", "share", "count", "flag", "ratio") else str(value)
+    return str(value) if verdict.unit in UNSAID else f"{value} {verdict.unit}"
 
 
 def _diagnosable(claim: Claim, drills: Sequence[DrillReport]) -> ClaimAnswer:
@@ -224,7 +232,9 @@ def _diagnosable(claim: Claim, drills: Sequence[DrillReport]) -> ClaimAnswer:
         mark, line = Mark.FAIL, f"{len(found)} of {len(results)} drills found; not: {', '.join(missed[:NAMED])}"
     else:
         mark, line = Mark.PASS, f"{len(found)} of {len(results)} drills found"
-    return ClaimAnswer(claim=claim.id, says=claim.says, mark=mark, line=line, nodes=[])
+    return ClaimAnswer(
+        claim=claim.id, says=claim.says, mark=mark, numbers=[], verdicts=0, nodes=[], gpus_per_node=0, why=line
+    )
 
 
 # --- questions ---------------------------------------------------------------------------------------------------------
@@ -242,15 +252,38 @@ def _question(number: int, claims: Sequence[ClaimAnswer]) -> Answer:
         mark = Mark.PARTLY
     else:
         mark = Mark.WARN if Mark.WARN in marks else Mark.PASS
-    return Answer(question=number, mark=mark, line=_line(mark, claims), claims=list(claims))
+    return Answer(
+        question=number,
+        mark=mark,
+        line=_line(mark, claims),
+        reservations=_reservations(mark, claims),
+        claims=list(claims),
+    )
 
 
 def _line(mark: Mark, claims: Sequence[ClaimAnswer]) -> str:
-    """The answer in one line: of what failed or is open its reason, else the numbers, and what was not asked."""
+    """Number and scope; of what failed or is open, which."""
     if mark in (Mark.FAIL, Mark.INCOMPLETE, Mark.WARN):
-        return "; ".join(dict.fromkeys(claim.line for claim in claims if claim.mark is mark))
-    proven = [claim for claim in claims if claim.mark not in (Mark.NOT_ASKED,)]
-    told = list(dict.fromkeys(claim.line for claim in proven if claim.line))
-    unasked = [claim.says for claim in claims if claim.mark is Mark.NOT_ASKED]
-    asked = f"{len(proven)} of {len(claims)} claims"
-    return f"{asked}: {'; '.join(told)}" + (f". Not asked: {'; '.join(unasked)}" if unasked else "")
+        return "; ".join(dict.fromkeys(claim.why or "" for claim in claims if claim.mark is mark))
+    asked = [claim for claim in claims if claim.mark is not Mark.NOT_ASKED]
+    if not asked:
+        return "; ".join(dict.fromkeys(claim.why or "" for claim in claims))
+    nodes = {node for claim in asked for node in claim.nodes}
+    gpus = max(claim.gpus_per_node for claim in asked)
+    counted = f"{sum(claim.verdicts for claim in asked)} verdicts on {len(nodes)} node(s) x {gpus} GPU(s)"
+    # the same quantity inside a node and between nodes: the wider scale stands last
+    numbers = {number.partition(" ")[0]: number for claim in asked for number in claim.numbers}
+    drilled = [claim.why for claim in asked if claim.why and not claim.verdicts]
+    return "; ".join([*numbers.values(), *drilled, counted])
+
+
+def _reservations(mark: Mark, claims: Sequence[ClaimAnswer]) -> list[str]:
+    """What the answer does not claim."""
+    rehearsed = dict.fromkeys(
+        why for claim in claims if claim.mark is Mark.REHEARSED for why in (claim.why or "").split("; ")
+    )
+    told = [f"rehearsed, not proven: {'; '.join(rehearsed)}"] if rehearsed else []
+    told += [f"partly: {claim.says}: {claim.why}" for claim in claims if claim.mark is Mark.PARTLY]
+    if mark is not Mark.NOT_ASKED:
+        told += [f"not asked: {claim.says} ({claim.why})" for claim in claims if claim.mark is Mark.NOT_ASKED]
+    return told

@@ -148,13 +148,16 @@ class Mark(StrEnum):
 
 
 class ClaimAnswer(Record):
-    """One claim (plan/claims.py), with its number and scope in one line."""
+    """One claim (plan/claims.py), with its numbers and its scope."""
 
     claim: str
     says: str
     mark: Mark
-    line: str
+    numbers: list[str]  # what was measured, with its limit
+    verdicts: int = Field(ge=0)
     nodes: list[str]  # that took part
+    gpus_per_node: int = Field(ge=0)
+    why: str | None  # it is not simply proven
 
 
 class Answer(Record):
@@ -162,7 +165,8 @@ class Answer(Record):
 
     question: int = Field(ge=1, le=6)
     mark: Mark
-    line: str
+    line: str  # number and scope; of what failed or is open, which
+    reservations: list[str]  # what the line does not claim: only rehearsed, not asked
     claims: list[ClaimAnswer]
 
 

@@ -11,7 +11,7 @@ from xml.etree import ElementTree as xml
 from bringup.judge import Judged
 from bringup.records import Mark, Outcome, worst
 from bringup.report.collection import Collection
-from bringup.report.text import plain, sentence
+from bringup.report.text import plain, scope, sentence
 
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """What XML 1.0 has no way to write, not even escaped (section 2.2)."""
@@ -58,13 +58,13 @@ def _answers(collection: Collection) -> xml.Element:
     for answer, claim in claims:
         case = _case(suite, f"question {answer.question}", claim.says)
         if claim.mark is Mark.FAIL:
-            _problem(case, "failure", claim.line)
+            _problem(case, "failure", scope(claim))
         elif claim.mark is Mark.INCOMPLETE:
-            _problem(case, "error", claim.line)
+            _problem(case, "error", scope(claim))
         elif claim.mark in open_ends:
-            xml.SubElement(case, "skipped", message=_text(f"{claim.mark}: {claim.line}"))
+            xml.SubElement(case, "skipped", message=_text(f"{claim.mark}: {scope(claim)}"))
         else:
-            xml.SubElement(case, "system-out").text = _text(claim.line)
+            xml.SubElement(case, "system-out").text = _text(scope(claim))
     return suite
 
 

@@ -114,6 +114,7 @@ def _view(collection: Collection) -> dict[str, Any]:
         "opened": min((one.run.opened_at for one in collection.judged), default="unknown"),
         "questions": [(answer, QUESTIONS[answer.question]) for answer in collection.answers],
         "marked": report.marked,
+        "scope": report.scope,
         "sections": [_section(one, f"run-{index}") for index, one in enumerate(collection.judged)],
         "seconds": {f"run-{index}": collection.seconds.get(one.folder) for index, one in enumerate(collection.judged)},
         "absent": [

@@ -16,7 +16,7 @@ from bringup.checks import catalogue
 from bringup.known_faults.signatures import SIGNATURES
 from bringup.plan.claims import QUESTIONS
 from bringup.plan.phases import PHASES
-from bringup.records import Answer, Mark, Observation, Outcome, Playbook, Run, Verdict, Verdicts
+from bringup.records import Answer, ClaimAnswer, Mark, Observation, Outcome, Playbook, Run, Verdict, Verdicts
 from bringup.results import REPOSITORY
 
 _COST = re.compile(r"probe\.(\w+)\.cpu_s")
@@ -242,24 +242,30 @@ def marked(mark: Mark) -> str:
 
 
 def answered(answer: Answer) -> str:
-    """A question on the screen: its answer, and under it the claims that are not simply proven."""
-    lines = [
-        f"{marked(answer.mark):<10} {answer.question}. {QUESTIONS[answer.question]}",
-        f"{'':<10} {plain(answer.line)}",
-    ]
-    return "\n".join(lines)
+    """A question on the screen: its answer, number and scope in one line, and what that does not claim."""
+    lines = [f"{marked(answer.mark):<10} {answer.question}. {QUESTIONS[answer.question]}"]
+    return "\n".join([*lines, *(f"{'':<10}    {plain(line)}" for line in (answer.line, *answer.reservations))])
+
+
+def scope(claim: ClaimAnswer) -> str:
+    """Number and scope of a claim in one line."""
+    counted = f"{claim.verdicts} verdicts on {len(claim.nodes)} node(s)" if claim.verdicts else ""
+    return "; ".join([text for text in (*claim.numbers, claim.why, counted) if text])
 
 
 def answers_markdown(answers: Sequence[Answer]) -> list[str]:
     """The six questions, then every claim with its number and scope."""
     lines = table(
         ("question", "answer", "in one line"),
-        ((f"{one.question}. {QUESTIONS[one.question]}", marked(one.mark), one.line) for one in answers),
+        (
+            (f"{one.question}. {QUESTIONS[one.question]}", marked(one.mark), "; ".join([one.line, *one.reservations]))
+            for one in answers
+        ),
     )
     lines += ["", "What each answer claims:", ""]
     return lines + table(
         ("question", "claim", "answer", "number and scope"),
-        ((str(one.question), claim.says, marked(claim.mark), claim.line) for one in answers for claim in one.claims),
+        ((str(one.question), claim.says, marked(claim.mark), scope(claim)) for one in answers for claim in one.claims),
     )
 
 
