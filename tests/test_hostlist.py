@@ -20,7 +20,20 @@ def test_node_lists_are_expanded_in_order(text, names):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "n[", "n[2-1]", "n[a-b]", "[0-1]", "n0,n0", "n0; rm -rf x", "$(id)", "n[0-999999999]", "n 0"]
+    "text",
+    [
+        "",
+        "n[",
+        "n[2-1]",
+        "n[a-b]",
+        "[0-1]",
+        "n0,n0",
+        "n0; rm -rf x",
+        "$(id)",
+        "n[0-999999999]",
+        f"n[{'9' * 5000}]",
+        "n 0",
+    ],
 )
 def test_what_is_no_node_list_is_refused_in_one_line(text):
     with pytest.raises(UsageError, match=r"\S") as error:

@@ -163,7 +163,7 @@ def test_two_node_names_for_one_machine_fail_on_both(tmp_path, monkeypatch):
     folder = discovery(tmp_path, monkeypatch)
     inventory = folder / "raw/inventory.jsonl"
     text = inventory.read_text()
-    ids = [line.split('"value": "')[1].split('"')[0] for line in text.splitlines() if "discovery.boot_id" in line]
+    ids = [line.split('"value": "')[1].split('"')[0] for line in text.splitlines() if "discovery.node.distinct" in line]
     inventory.write_text(text.replace(ids[0], ids[1]))
     verdicts = judged(folder)
     assert outcome(verdicts, "discovery.node.distinct", "n0") is Outcome.FAIL

@@ -59,7 +59,7 @@ def host(facts):
     except (OSError, ValueError) as error:
         facts.unknown("discovery.cpu.topology", "text", f"{CPUS}: {error}")
     facts.saw("discovery.cpu.allowed", len(os.sched_getaffinity(0)), "count")
-    facts.saw("discovery.memory", round(int(total.split()[1]) * 1024 / GIB, 3), "GiB")
+    facts.saw("inventory.memory", round(int(total.split()[1]) * 1024 / GIB, 3), "GiB")
     facts.saw("discovery.numa_nodes", len(list(NUMA.glob("node[0-9]*"))), "count")
 
 

@@ -19,14 +19,14 @@ LIBRARIES = {
 }
 HASHED_BYTES = 16 * 2**20  # of each end; libcuda and libnccl hold hundreds of MB
 OS_RELEASE = Path("/etc/os-release")
-ABSENT = "absent"  # looked for and not there: an observation like any other, and it must be the same on all nodes
+ABSENT = "absent"  # looked for and not there: an observation like any other
 # they differ between healthy clients of one server
 OWN_TO_A_CLIENT = re.compile(r"^(clientaddr|addr|mountaddr|port|mountport)=")
 
 
 def software(facts):
-    facts.saw("discovery.hostname", socket.gethostname(), "text")
-    facts.saw("discovery.boot_id", Path("/proc/sys/kernel/random/boot_id").read_text().strip(), "text")
+    facts.saw("discovery.node.hostname", socket.gethostname(), "text")
+    facts.saw("discovery.node.distinct", Path("/proc/sys/kernel/random/boot_id").read_text().strip(), "text")
     facts.saw("discovery.kernel", Path("/proc/sys/kernel/osrelease").read_text().strip(), "text")
     release = os_release(OS_RELEASE.read_text(errors="replace"))
     if release is None:
@@ -38,13 +38,13 @@ def software(facts):
     for soname, name in LIBRARIES.items():
         path = bundled_nccl() if soname == "libnccl.so.2" else None
         if path is None and known is None:
-            facts.unknown(f"discovery.library.{name}", "text", "ldconfig gave no answer about what is installed")
+            facts.unknown(f"inventory.library.{name}", "text", "ldconfig gave no answer about what is installed")
             continue
         path = path or known.get(soname)
         try:
-            facts.saw(f"discovery.library.{name}", identity(path) if path else ABSENT, "text")
+            facts.saw(f"inventory.library.{name}", identity(path) if path else ABSENT, "text")
         except OSError as error:
-            facts.unknown(f"discovery.library.{name}", "text", f"{path}: {error.strerror}")
+            facts.unknown(f"inventory.library.{name}", "text", f"{path}: {error.strerror}")
     try:
         facts.saw("discovery.mount", mount_of(Path.cwd()), "text", remark=str(Path.cwd()))
     except OSError as error:

@@ -12,7 +12,7 @@ MAX_NODES = 100_000
 
 
 def expand(text: str) -> list[str]:
-    """`n[08-10],m1` -> [n08, n09, n10, m1], in order. Raises UsageError (one line) for anything that is no node list."""
+    """`n[08-10],m1` -> [n08, n09, n10, m1], in order. Raises UsageError (one line) for anything that is not a node list."""
     names: list[str] = []
     for part in _split(text):
         match = _PART.fullmatch(part)
@@ -40,7 +40,7 @@ def _split(text: str) -> list[str]:
 def _numbers(ranges: str, part: str) -> list[str]:
     numbers: list[str] = []
     for piece in ranges.split(","):
-        match = re.fullmatch(r"(\d+)(?:-(\d+))?", piece)
+        match = re.fullmatch(r"(\d{1,18})(?:-(\d{1,18}))?", piece)
         if match is None:
             raise UsageError(f"{part!r} is not a Slurm node list")
         first, last = match[1], match[2] or match[1]

@@ -35,7 +35,7 @@ def bad_exit(text: str, where: str) -> Parsed:
 def requeue(text: str, where: str) -> Parsed:
     """`n0 restarts 0` from the first attempt, `n1 restarts 1` from the next one."""
     parsed = Parsed()
-    counts = [int(count) for count in re.findall(r"^\S+ restarts (\d+)$", text, re.MULTILINE)]
+    counts = [int(count) for count in re.findall(r"^\S+ restarts (\d{1,9})$", text, re.MULTILINE)]
     if counts:
         parsed.saw("smoke.requeue.restarts", "job", max(counts), "count", where)
     else:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from bringup.errors import UsageError
+from bringup.evidence.hostlist import expand
 from bringup.evidence.parsed import Parsed
 
 # what a healthy node's state is made of; anything else (DOWN, DRAIN, NOT_RESPONDING, INVALID_REG, ...) is a fault
@@ -31,7 +33,7 @@ def gpus_of(gres: str | None) -> int:
     """GPUs in a Gres string: `gpu:h100:8(S:0-1),shard:16` -> 8. None and (null) are 0."""
     if not gres or gres == "(null)":
         return 0
-    counts = [re.fullmatch(r"gpu(?::[^:()]+)*?:(\d+)(?:\(.*\))?", item) for item in re.split(r",(?![^(]*\))", gres)]
+    counts = [re.fullmatch(r"gpu(?::[^:()]+)*?:(\d{1,9})(?:\(.*\))?", item) for item in re.split(r",(?![^(]*\))", gres)]
     return sum(int(match[1]) for match in counts if match)
 
 
@@ -126,6 +128,14 @@ _RAISED = re.compile(r"(?P<what>(?:\w+\.)*\w*(?:Error|Exception): \S.*)$")
 NOT_STARTED = "could not start"
 
 
+def _each(nodes: str) -> list[str]:
+    """srun names several nodes at once: n[0-1]. What is not a node list stays as it is."""
+    try:
+        return expand(nodes)
+    except UsageError:
+        return [nodes]
+
+
 def launch_errors(text: str, where: str) -> Parsed:
     """What srun said on standard error about single nodes, and why by the task's own words. An empty file holds nothing.
 
@@ -140,7 +150,8 @@ def launch_errors(text: str, where: str) -> Parsed:
                 why = match["why"].strip() or "node failure"
                 if task is not None and why.startswith("Exited with exit code"):
                     why += _own_words(lines, task)
-                parsed.saw("slurm.launch.error", match["node"], why, "text", f"{where}:{number}", task)
+                for node in _each(match["node"]):
+                    parsed.saw("slurm.launch.error", node, why, "text", f"{where}:{number}", task)
                 break
     return parsed
 

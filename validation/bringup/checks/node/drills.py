@@ -330,7 +330,7 @@ DRILLS: tuple[Drill, ...] = (
     ),
 )
 
-_TEST = "test_discovery.py"
+_TEST = "checks/test_node.py"
 NO_DRILL: tuple[NoDrill, ...] = (
     NoDrill(
         gates=("discovery.python",),

@@ -2,29 +2,44 @@
 
 from __future__ import annotations
 
+from bringup.checks.node import guides
 from bringup.evidence.slurm import USABLE_STATES
 from bringup.plan.gate import Fixed, Fleet, FromProfile, Gate
+from bringup.plan.guide import Guide
 
-_ENV = "docs/01-environment.md#"
 _ONLY = ("discovery",)
 
-_SAME = (  # gate, quantity, "all nodes ..."
-    ("discovery.kernel", "discovery.kernel", "run one kernel"),
-    ("discovery.os", "discovery.os", "run one release of the system"),
-    ("discovery.python", "discovery.python", "start one version of Python"),
-    ("discovery.cpu.model", "discovery.cpu.model", "have one model of CPU"),
-    (
-        "discovery.cpu.topology",
-        "discovery.cpu.topology",
-        "have as many sockets, cores, threads of a core, and NUMA nodes",
-    ),
-    ("discovery.mount", "discovery.mount", "have mounted the checkout from one place with the same options"),
-    ("discovery.library.libc", "discovery.library.libc", "load one libc, byte for byte at both ends"),
-    ("discovery.library.libcuda", "discovery.library.libcuda", "load one libcuda, byte for byte at both ends"),
-    ("discovery.library.libnccl", "discovery.library.libnccl", "load one NCCL, byte for byte at both ends"),
-    ("discovery.library.libibverbs", "discovery.library.libibverbs", "load one libibverbs, byte for byte at both ends"),
-    ("discovery.library.libmunge", "discovery.library.libmunge", "load one libmunge, byte for byte at both ends"),
+_SAME = (  # gate, "all nodes ..."
+    ("discovery.kernel", "run one kernel"),
+    ("discovery.os", "run one release of the system"),
+    ("discovery.python", "start one version of Python"),
+    ("discovery.cpu.model", "have one model of CPU"),
+    ("discovery.cpu.topology", "have as many sockets, cores, threads of a core, and NUMA nodes"),
+    ("discovery.mount", "have mounted the checkout from one place with the same options"),
 )
+_LIBRARIES = (  # gate, name
+    ("discovery.library.libc", "libc"),
+    ("discovery.library.libcuda", "libcuda"),
+    ("discovery.library.libnccl", "NCCL"),
+    ("discovery.library.libibverbs", "libibverbs"),
+    ("discovery.library.libmunge", "libmunge"),
+)
+
+
+def _same(id: str, says: str, guide: Guide, unit: str = "text") -> Gate:
+    return Gate(
+        id=id,
+        phases=_ONLY,
+        question=2,
+        per="node",
+        min_nodes=2,
+        proves=f"all nodes {says}",
+        unit=unit,
+        rule="all_equal",
+        expect=Fleet(),
+        guide=guide,
+    )
+
 
 GATES: tuple[Gate, ...] = (
     Gate(
@@ -33,11 +48,10 @@ GATES: tuple[Gate, ...] = (
         question=2,
         per="node",
         proves="Slurm considers the node usable",
-        quantity="slurm.node.state",
         unit="text",
         rule="one_of",
         expect=Fixed(USABLE_STATES),
-        fix=_ENV + "node-state",
+        guide=guides.STATE,
     ),
     Gate(
         id="discovery.node.answered",
@@ -45,11 +59,10 @@ GATES: tuple[Gate, ...] = (
         question=2,
         per="node",
         proves="the node was reached through the scheduler and answered to the end",
-        quantity="probe.inventory.finished",
         unit="flag",
         rule="equals",
         expect=Fixed(True),
-        fix=_ENV + "node-answered",
+        guide=guides.ANSWERED,
     ),
     Gate(
         id="discovery.node.distinct",
@@ -58,11 +71,10 @@ GATES: tuple[Gate, ...] = (
         per="node",
         min_nodes=2,
         proves="two node names are not one machine (boot ids differ)",
-        quantity="discovery.boot_id",
         unit="text",
         rule="all_distinct",
         expect=Fleet(),
-        fix=_ENV + "node-distinct",
+        guide=guides.DISTINCT,
     ),
     Gate(
         id="discovery.node.hostname",
@@ -71,41 +83,14 @@ GATES: tuple[Gate, ...] = (
         per="node",
         min_nodes=2,
         proves="no two nodes call themselves by one name",
-        quantity="discovery.hostname",
         unit="text",
         rule="all_distinct",
         expect=Fleet(),
-        fix=_ENV + "node-distinct",
+        guide=guides.DISTINCT,
     ),
-    *(
-        Gate(
-            id=id,
-            phases=_ONLY,
-            question=2,
-            per="node",
-            min_nodes=2,
-            proves=f"all nodes {says}",
-            quantity=quantity,
-            unit="text",
-            rule="all_equal",
-            expect=Fleet(),
-            fix=_ENV + "drift",
-        )
-        for id, quantity, says in _SAME
-    ),
-    Gate(
-        id="discovery.cpu.count",
-        phases=_ONLY,
-        question=2,
-        per="node",
-        min_nodes=2,
-        proves="all nodes have as many CPUs online",
-        quantity="discovery.cpu.count",
-        unit="count",
-        rule="all_equal",
-        expect=Fleet(),
-        fix=_ENV + "drift",
-    ),
+    *(_same(id, says, guides.DRIFT) for id, says in _SAME),
+    *(_same(id, f"load one {name}, byte for byte at both ends", guides.LIBRARIES) for id, name in _LIBRARIES),
+    _same("discovery.cpu.count", "have as many CPUs online", guides.DRIFT, "count"),
     Gate(
         id="discovery.memory",
         phases=_ONLY,
@@ -113,11 +98,10 @@ GATES: tuple[Gate, ...] = (
         per="node",
         min_nodes=2,
         proves="all nodes have the same memory, to 2 %: what firmware takes differs a little",
-        quantity="discovery.memory.of_median",
         unit="share",
         rule="between",
         expect=Fixed([0.98, 1.02]),
-        fix=_ENV + "drift",
+        guide=guides.DRIFT,
     ),
     Gate(
         id="discovery.clock.offset",
@@ -126,11 +110,10 @@ GATES: tuple[Gate, ...] = (
         per="node",
         min_nodes=2,
         proves="the node's clock is near the fleet's, measured by round trips, uncertainty included",
-        quantity="discovery.clock.offset",
         unit="s",
         rule="at_most",
         expect=FromProfile(),
-        fix=_ENV + "clock-offset",
+        guide=guides.CLOCK,
     ),
     Gate(
         id="discovery.shm",
@@ -138,22 +121,20 @@ GATES: tuple[Gate, ...] = (
         question=5,
         per="node",
         proves="shared memory (/dev/shm) is large enough for the ranks of a node",
-        quantity="discovery.shm",
         unit="GiB",
         rule="at_least",
         expect=FromProfile(),
-        fix=_ENV + "limits",
+        guide=guides.LIMITS,
     ),
     Gate(
         id="discovery.nofile",
         phases=_ONLY,
         question=5,
         per="node",
-        proves="a task may open as many files and sockets as the profile asks for",
-        quantity="discovery.nofile",
+        proves="a task may open as many files and sockets as the profile requests",
         unit="count",
         rule="at_least",
         expect=FromProfile(),
-        fix=_ENV + "limits",
+        guide=guides.LIMITS,
     ),
 )

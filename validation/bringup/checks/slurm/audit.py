@@ -20,7 +20,7 @@ def _lists(item: str) -> Callable[[str], bool]:
 
 
 def _seconds(value: str) -> int | None:
-    match = re.match(r"(\d+)(?: sec)?$", value)
+    match = re.match(r"(\d{1,9})(?: sec)?$", value)
     return int(match[1]) if match else None
 
 
