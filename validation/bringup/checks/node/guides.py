@@ -92,7 +92,7 @@ DRIFT = Guide(
         "in the firmware. *Incomplete*: fewer than two nodes answered, or a node could not find out the value."
     ),
     next=(
-        "grep -hE 'discovery[.](kernel|os|python|cpu|mount)|inventory[.]memory' {run}/raw/inventory.jsonl",
+        "grep -hE 'discovery.(kernel|os|python|cpu|mount)|inventory.memory' {run}/raw/inventory.jsonl",
         _EVERYWHERE + " uname -r",
         _EVERYWHERE + " findmnt -T .",
         _EVERYWHERE + " lscpu",
@@ -119,7 +119,7 @@ LIBRARIES = Guide(
         "the cluster has no use for it."
     ),
     next=(
-        "grep -h 'inventory[.]library' {run}/raw/inventory.jsonl",
+        "grep -h 'inventory.library' {run}/raw/inventory.jsonl",
         _EVERYWHERE + " bash -c 'ldconfig -p | grep -E \"libcuda|nccl|ibverbs|munge\"'",
     ),
     by_hand=(
