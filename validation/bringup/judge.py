@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bringup import results
-from bringup.checks import catalogue, planned
+from bringup.checks import catalogue, planned, verdict
 from bringup.checks.reading import read_run
 from bringup.errors import RuleError
 from bringup.evidence.parsed import Parsed
@@ -19,12 +19,11 @@ from bringup.plan import subjects as naming
 from bringup.plan.gate import Fixed, FromProfile, Gate, Per, Requested
 from bringup.plan.phases import PHASES
 from bringup.plan.profile import Profile
-from bringup.plan.rules import FEWEST_PEERS, FLEET, UNSAID, allowed, holds, in_words, odd_ones
-from bringup.records import Kind, Limit, Observation, Outcome, Run, Value, Verdict, Verdicts, worst
+from bringup.plan.rules import FEWEST_PEERS, FLEET, allowed, odd_ones
+from bringup.records import Kind, Observation, Outcome, Run, Value, Verdict, Verdicts, worst
 
 Seen = Mapping[tuple[str, str], list[Observation]]
 Outcomes = Mapping[tuple[str, str], Outcome]
-NOTHING = "nothing"
 
 
 @dataclass(frozen=True)
@@ -136,20 +135,6 @@ def _needs_first(pairs: Mapping[str, list[str]]) -> list[str]:
 
 
 @dataclass(frozen=True)
-class _Limit:
-    """What a gate's value is compared with here."""
-
-    rule: str
-    value: Limit | None  # None with `undeclared`, and where nodes are compared with each other
-    quantity: str
-    undeclared: str | None = None  # why the profile gives no limit
-
-    @property
-    def at(self) -> str | None:
-        return self.quantity.partition("@")[2] or None
-
-
-@dataclass(frozen=True)
 class _Judging:
     run: Run
     profile: Profile
@@ -160,27 +145,27 @@ class _Judging:
     def gate(self, gate_id: str, subjects: list[str]) -> list[Verdict]:
         gate = catalogue.GATES.get(gate_id)
         if gate is None:
-            return [_unknown_gate(gate_id, subject) for subject in subjects]
-        limits = {subject: self._limit(gate, subject) for subject in subjects}
-        first = limits[subjects[0]]
+            return [verdict.unknown_gate(gate_id, subject) for subject in subjects]
+        required = {subject: self._requirement(gate, subject) for subject in subjects}
+        first = required[subjects[0]]
         if first.rule in FLEET and first.undeclared is None:
             verdicts = self._fleet(gate, first, subjects)
         else:
-            verdicts = [self._value(gate, limits[subject], subject) for subject in subjects]
-        for verdict in verdicts:
-            self.outcomes[verdict.gate, verdict.subject] = verdict.outcome
+            verdicts = [self._value(gate, required[subject], subject) for subject in subjects]
+        for made in verdicts:
+            self.outcomes[made.gate, made.subject] = made.outcome
         return verdicts
 
-    def _limit(self, gate: Gate, subject: str) -> _Limit:
+    def _requirement(self, gate: Gate, subject: str) -> verdict.Requirement:
         if isinstance(gate.expect, Fixed):
-            return _Limit(gate.rule, gate.expect.value, gate.quantity)
+            return verdict.Requirement(gate.rule, gate.expect.value, gate.quantity)
         if isinstance(gate.expect, Requested):
             strategy = PHASES[self.run.phase].strategy
-            return _Limit(
+            return verdict.Requirement(
                 gate.rule, naming.requested(self.run, gate, subject, gate.expect.field, strategy), gate.quantity
             )
         if not isinstance(gate.expect, FromProfile):
-            return _Limit(gate.rule, None, gate.quantity)
+            return verdict.Requirement(gate.rule, None, gate.quantity)
         entry = self.profile.expect.get(gate.id)
         why = None
         if entry is None:
@@ -190,10 +175,10 @@ class _Judging:
         elif not allowed(gate.rule, entry.rule):
             why = f"profile {self.profile.name} declares {gate.id} as {entry.rule}, the gate is {gate.rule}"
         if entry is None or why is not None:
-            return _Limit(gate.rule, None, gate.quantity, why)
+            return verdict.Requirement(gate.rule, None, gate.quantity, why)
         nodes = naming.scale_nodes(subject) if gate.per in ("scale", "wide_scale") else len(self.run.nodes)
         quantity = gate.quantity if entry.at is None else f"{gate.quantity}@{entry.at}"
-        return _Limit(entry.rule, entry.limit(nodes), quantity)
+        return verdict.Requirement(entry.rule, entry.limit(nodes), quantity)
 
     def _unmet(self, gate: Gate, subject: str) -> list[str]:
         """Gates that have to pass first and did not. One that was not planned at all (not applicable, say) does not count; one
@@ -208,16 +193,16 @@ class _Judging:
                 return outcome in (Outcome.PASS, Outcome.WARN)
         return False
 
-    def _value(self, gate: Gate, limit: _Limit, subject: str) -> Verdict:
-        if limit.undeclared is not None:
-            return _undeclared(gate, limit, subject, self._shown_without_limit(gate, subject))
+    def _value(self, gate: Gate, against: verdict.Requirement, subject: str) -> Verdict:
+        if against.undeclared is not None:
+            return verdict.undeclared(gate, against, subject, self._shown_without_limit(gate, subject))
         unmet = self._unmet(gate, subject)
         if unmet:
-            return _blocked(gate, limit, subject, unmet)
-        found = self.seen.get((limit.quantity, subject), [])
+            return verdict.blocked(gate, against, subject, unmet)
+        found = self.seen.get((against.quantity, subject), [])
         if not found:
-            return _incomplete(gate, limit, subject, Kind.ABSENT, "no evidence arrived")
-        judged = [_compare(gate, limit, observation) for observation in found]
+            return verdict.incomplete(gate, against, subject, Kind.ABSENT, "no evidence arrived")
+        judged = [verdict.compared(gate, against, observation) for observation in found]
         return max(judged, key=lambda verdict: verdict.outcome.rank)
 
     def _shown_without_limit(self, gate: Gate, subject: str) -> list[Observation]:
@@ -229,13 +214,13 @@ class _Judging:
                 found += observations
         return [observation for observation in found if observation.value is not None]
 
-    def _fleet(self, gate: Gate, limit: _Limit, subjects: list[str]) -> list[Verdict]:
+    def _fleet(self, gate: Gate, against: verdict.Requirement, subjects: list[str]) -> list[Verdict]:
         unmet = {subject: needs for subject in subjects if (needs := self._unmet(gate, subject))}
         # a subject that cannot be judged does not count in what is usual either
         found = {
-            subject: self.seen[limit.quantity, subject]
+            subject: self.seen[against.quantity, subject]
             for subject in subjects
-            if subject not in unmet and self.seen.get((limit.quantity, subject))
+            if subject not in unmet and self.seen.get((against.quantity, subject))
         }
         # an unknown beside a value counts: half of what should be known is not known
         first = {
@@ -246,30 +231,30 @@ class _Judging:
             subject: observation.value for subject, observation in first.items() if observation.value is not None
         }
         try:
-            odd = odd_ones(limit.rule, values, limit.value) if values else {}
+            odd = odd_ones(against.rule, values, against.value) if values else {}
         except RuleError as error:
-            return [_incomplete(gate, limit, subject, Kind.UNKNOWN, str(error)) for subject in subjects]
+            return [verdict.incomplete(gate, against, subject, Kind.UNKNOWN, str(error)) for subject in subjects]
         for subject, several in found.items():
-            told = sorted({_shown(seen.value, gate.unit, None) for seen in several if seen.value is not None})
+            told = sorted({verdict.shown(seen.value, gate.unit, None) for seen in several if seen.value is not None})
             if len(told) > 1:
                 odd[subject] = f"says both {' and '.join(told)}"
         few = f"compared with too few: {len(values)} of {len(subjects)} are known"
-        alone = len(values) < _fewest(gate, limit.rule)
+        alone = len(values) < _fewest(gate, against.rule)
         verdicts = []
         for subject in subjects:
             observation = first.get(subject)
             if subject in unmet:
-                verdicts.append(_blocked(gate, limit, subject, unmet[subject]))
+                verdicts.append(verdict.blocked(gate, against, subject, unmet[subject]))
             elif observation is None:
-                verdicts.append(_incomplete(gate, limit, subject, Kind.ABSENT, "no evidence arrived"))
+                verdicts.append(verdict.incomplete(gate, against, subject, Kind.ABSENT, "no evidence arrived"))
             elif observation.unit != gate.unit:
-                verdicts.append(_wrong_unit(gate, limit, observation))
+                verdicts.append(verdict.wrong_unit(gate, against, observation))
             elif observation.value is None:
-                verdicts.append(_not_found_out(gate, limit, observation))
+                verdicts.append(verdict.not_found_out(gate, against, observation))
             elif alone and subject not in odd:
-                verdicts.append(_incomplete(gate, limit, subject, Kind.UNKNOWN, few, observation))
+                verdicts.append(verdict.incomplete(gate, against, subject, Kind.UNKNOWN, few, observation))
             else:
-                verdicts.append(_judged(gate, limit, observation, subject not in odd, odd.get(subject)))
+                verdicts.append(verdict.judged(gate, against, observation, subject not in odd, odd.get(subject)))
         return verdicts
 
 
@@ -277,143 +262,6 @@ def _fewest(gate: Gate, rule: str) -> int:
     """Values that a comparison needs before a pass says anything: one alone is equal to itself. A gate that is planned for a
     single node, too, compares what is inside it."""
     return FEWEST_PEERS if rule == "near_peers" else min(gate.min_nodes, 2)
-
-
-def _compare(gate: Gate, limit: _Limit, observation: Observation) -> Verdict:
-    if observation.value is None:
-        return _not_found_out(gate, limit, observation)
-    if observation.unit != gate.unit:
-        return _wrong_unit(gate, limit, observation)
-    subject = observation.subject
-    if limit.value is None:
-        why = "this run requested nothing to compare with"
-        return _incomplete(gate, limit, subject, Kind.UNKNOWN, why, observation)
-    try:
-        good = holds(limit.rule, observation.value, limit.value)
-    except RuleError as error:
-        return _incomplete(gate, limit, subject, Kind.UNKNOWN, str(error), observation)
-    return _judged(gate, limit, observation, good, observation.why)
-
-
-# --- verdicts ----------------------------------------------------------------------------------------------------------
-
-
-def _judged(gate: Gate, limit: _Limit, observation: Observation, good: bool, remark: str | None) -> Verdict:
-    assert observation.value is not None
-    return Verdict(
-        gate=gate.id,
-        subject=observation.subject,
-        outcome=Outcome.PASS if good else gate.severity,
-        kind=Kind.JUDGED,
-        value=observation.value,
-        unit=gate.unit,
-        rule=limit.rule,
-        limit=limit.value,
-        at=limit.at,
-        observed=_shown(observation.value, gate.unit, remark),
-        expected=_expected(gate, limit),
-        evidence=observation.evidence,
-        cause=None if good else remark,
-        fix=gate.fix,
-    )
-
-
-def _incomplete(
-    gate: Gate, limit: _Limit, subject: str, kind: Kind, cause: str, observation: Observation | None = None
-) -> Verdict:
-    return Verdict(
-        gate=gate.id,
-        subject=subject,
-        outcome=Outcome.INCOMPLETE,
-        kind=kind,
-        value=None if observation is None else observation.value,
-        unit=gate.unit,
-        rule=limit.rule,
-        limit=limit.value,
-        at=limit.at,
-        observed=NOTHING
-        if observation is None or observation.value is None
-        else _shown(observation.value, observation.unit, None),
-        expected=_expected(gate, limit),
-        evidence="none" if observation is None else observation.evidence,
-        cause=cause,
-        fix=gate.fix,
-    )
-
-
-def _not_found_out(gate: Gate, limit: _Limit, observation: Observation) -> Verdict:
-    return _incomplete(gate, limit, observation.subject, Kind.UNKNOWN, f"not found out: {observation.why}", observation)
-
-
-def _wrong_unit(gate: Gate, limit: _Limit, observation: Observation) -> Verdict:
-    why = f"observed in {observation.unit}, the gate is in {gate.unit}"
-    return _incomplete(gate, limit, observation.subject, Kind.UNKNOWN, why, observation)
-
-
-def _blocked(gate: Gate, limit: _Limit, subject: str, by: list[str]) -> Verdict:
-    verdict = _incomplete(gate, limit, subject, Kind.BLOCKED, f"not judged: {', '.join(by)} did not pass")
-    return verdict.model_copy(update={"blocked_by": by})
-
-
-def _undeclared(gate: Gate, limit: _Limit, subject: str, seen: list[Observation]) -> Verdict:
-    """With what was observed all the same: it is the number that a profile needs."""
-    verdict = _incomplete(gate, limit, subject, Kind.UNDECLARED, limit.undeclared or "")
-    if not seen:
-        return verdict
-    shown = "; ".join(_shown(one.value, one.unit, _size(one)) for one in seen if one.value is not None)
-    alone = seen[0] if len(seen) == 1 else None
-    return verdict.model_copy(
-        update={
-            "value": None if alone is None else alone.value,
-            "at": None if alone is None else _size(alone),
-            "observed": shown,
-            "evidence": seen[0].evidence,
-        }
-    )
-
-
-def _size(observation: Observation) -> str | None:
-    return observation.quantity.partition("@")[2] or None
-
-
-def _unknown_gate(gate_id: str, subject: str) -> Verdict:
-    return Verdict(
-        gate=gate_id,
-        subject=subject,
-        outcome=Outcome.INCOMPLETE,
-        kind=Kind.UNKNOWN,
-        value=None,
-        unit="text",
-        rule="equals",
-        limit=None,
-        observed=NOTHING,
-        expected="a gate that this version knows",
-        evidence=results.RUN,
-        cause="no gate is called so in this version",
-        fix="docs/06-failure-modes.md#unknown-gate",
-    )
-
-
-# --- words -------------------------------------------------------------------------------------------------------------
-
-
-def _expected(gate: Gate, limit: _Limit) -> str:
-    if limit.undeclared is not None:
-        return "a number in the profile"
-    return in_words(limit.rule, limit.value, gate.unit) + (f" at {limit.at}" if limit.at else "")
-
-
-def _shown(value: Value, unit: str, remark: str | None) -> str:
-    if isinstance(value, bool):
-        text = "yes" if value else "no"
-    elif isinstance(value, list):
-        text = ", ".join(value)
-    elif isinstance(value, float):
-        text = f"{value:.4g}"
-    else:
-        text = str(value)
-    text += "" if unit in UNSAID else f" {unit}"
-    return f"{text} ({remark})" if remark else text
 
 
 def _strangers(run: Run, parsed: Parsed) -> list[str]:

@@ -1,0 +1,163 @@
+"""A verdict from a gate, what its value is compared with, and an observation; the words are made from the data, last."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bringup.errors import RuleError
+from bringup.plan.gate import Gate
+from bringup.plan.rules import UNSAID, holds, in_words
+from bringup.records import Kind, Limit, Observation, Outcome, Value, Verdict
+from bringup.results import RUN
+
+NOTHING = "nothing"
+
+
+@dataclass(frozen=True)
+class Requirement:
+    """What a gate's value is compared with here."""
+
+    rule: str
+    value: Limit | None  # None with `undeclared`, and where nodes are compared with each other
+    quantity: str
+    undeclared: str | None = None  # why the profile gives no limit
+
+    @property
+    def at(self) -> str | None:
+        return self.quantity.partition("@")[2] or None
+
+
+def compared(gate: Gate, against: Requirement, observation: Observation) -> Verdict:
+    if observation.value is None:
+        return not_found_out(gate, against, observation)
+    if observation.unit != gate.unit:
+        return wrong_unit(gate, against, observation)
+    subject = observation.subject
+    if against.value is None:
+        why = "this run requested nothing to compare with"
+        return incomplete(gate, against, subject, Kind.UNKNOWN, why, observation)
+    try:
+        good = holds(against.rule, observation.value, against.value)
+    except RuleError as error:
+        return incomplete(gate, against, subject, Kind.UNKNOWN, str(error), observation)
+    return judged(gate, against, observation, good, observation.why)
+
+
+def judged(gate: Gate, against: Requirement, observation: Observation, good: bool, remark: str | None) -> Verdict:
+    assert observation.value is not None
+    return Verdict(
+        gate=gate.id,
+        subject=observation.subject,
+        outcome=Outcome.PASS if good else gate.severity,
+        kind=Kind.JUDGED,
+        value=observation.value,
+        unit=gate.unit,
+        rule=against.rule,
+        limit=against.value,
+        at=against.at,
+        observed=shown(observation.value, gate.unit, remark),
+        expected=expected(gate, against),
+        evidence=observation.evidence,
+        cause=None if good else remark,
+        fix=gate.fix,
+    )
+
+
+def incomplete(
+    gate: Gate, against: Requirement, subject: str, kind: Kind, cause: str, observation: Observation | None = None
+) -> Verdict:
+    return Verdict(
+        gate=gate.id,
+        subject=subject,
+        outcome=Outcome.INCOMPLETE,
+        kind=kind,
+        value=None if observation is None else observation.value,
+        unit=gate.unit,
+        rule=against.rule,
+        limit=against.value,
+        at=against.at,
+        observed=NOTHING
+        if observation is None or observation.value is None
+        else shown(observation.value, observation.unit, None),
+        expected=expected(gate, against),
+        evidence="none" if observation is None else observation.evidence,
+        cause=cause,
+        fix=gate.fix,
+    )
+
+
+def not_found_out(gate: Gate, against: Requirement, observation: Observation) -> Verdict:
+    return incomplete(
+        gate, against, observation.subject, Kind.UNKNOWN, f"not found out: {observation.why}", observation
+    )
+
+
+def wrong_unit(gate: Gate, against: Requirement, observation: Observation) -> Verdict:
+    why = f"observed in {observation.unit}, the gate is in {gate.unit}"
+    return incomplete(gate, against, observation.subject, Kind.UNKNOWN, why, observation)
+
+
+def blocked(gate: Gate, against: Requirement, subject: str, by: list[str]) -> Verdict:
+    verdict = incomplete(gate, against, subject, Kind.BLOCKED, f"not judged: {', '.join(by)} did not pass")
+    return verdict.model_copy(update={"blocked_by": by})
+
+
+def undeclared(gate: Gate, against: Requirement, subject: str, seen: list[Observation]) -> Verdict:
+    """With what was observed all the same: it is the number that a profile needs."""
+    verdict = incomplete(gate, against, subject, Kind.UNDECLARED, against.undeclared or "")
+    if not seen:
+        return verdict
+    told = "; ".join(shown(each.value, each.unit, _size(each)) for each in seen if each.value is not None)
+    alone = seen[0] if len(seen) == 1 else None
+    return verdict.model_copy(
+        update={
+            "value": None if alone is None else alone.value,
+            "at": None if alone is None else _size(alone),
+            "observed": told,
+            "evidence": seen[0].evidence,
+        }
+    )
+
+
+def _size(observation: Observation) -> str | None:
+    return observation.quantity.partition("@")[2] or None
+
+
+def unknown_gate(gate_id: str, subject: str) -> Verdict:
+    return Verdict(
+        gate=gate_id,
+        subject=subject,
+        outcome=Outcome.INCOMPLETE,
+        kind=Kind.UNKNOWN,
+        value=None,
+        unit="text",
+        rule="equals",
+        limit=None,
+        observed=NOTHING,
+        expected="a gate that this version knows",
+        evidence=RUN,
+        cause="no gate is called so in this version",
+        fix="docs/06-failure-modes.md#unknown-gate",
+    )
+
+
+# --- words -------------------------------------------------------------------------------------------------------------
+
+
+def expected(gate: Gate, against: Requirement) -> str:
+    if against.undeclared is not None:
+        return "a number in the profile"
+    return in_words(against.rule, against.value, gate.unit) + (f" at {against.at}" if against.at else "")
+
+
+def shown(value: Value, unit: str, remark: str | None) -> str:
+    if isinstance(value, bool):
+        text = "yes" if value else "no"
+    elif isinstance(value, list):
+        text = ", ".join(value)
+    elif isinstance(value, float):
+        text = f"{value:.4g}"
+    else:
+        text = str(value)
+    text += "" if unit in UNSAID else f" {unit}"
+    return f"{text} ({remark})" if remark else text
