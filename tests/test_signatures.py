@@ -1,4 +1,4 @@
-"""Each known fault is told from its line, in a run's logs, in the report, and by `bringup explain`."""
+"""Known faults in the report and in `bringup explain`, with the commands to run next. Their lines: known_faults/."""
 
 import re
 import subprocess
@@ -10,85 +10,12 @@ from bringup import judge
 from bringup import results as runs
 from bringup.checks import catalogue as gates
 from bringup.cli import main
-from bringup.known_faults import signs
 from bringup.known_faults.signatures import SIGNATURES
 from bringup.records import Outcome
 from bringup.report import explain
 from bringup.report import text as report
 from factory import a_verdict
 from runs_for_tests import discovery
-
-FIXTURES = Path(__file__).parent / "fixtures"
-
-
-@pytest.mark.parametrize("signature", SIGNATURES.values(), ids=lambda one: one.id)
-def test_a_line_as_the_program_prints_it_bears_the_signature(signature):
-    found = signs.match(signature.example)
-    assert found is not None
-    assert found.id == signature.id
-
-
-@pytest.mark.parametrize(
-    ("line", "signature"),
-    [
-        ("srun: error: Unable to allocate resources: Requested nodes are busy", "slurm.busy"),
-        ("salloc: error: Job submit/allocate failed: Requested nodes are busy", "slurm.busy"),
-        ("srun: error: Memory specification can not be satisfied", "slurm.not-placeable"),
-        ("srun: error: Unable to create step for job 7: Memory required by task is not available", "slurm.not-placeable"),
-        ("srun: error: Unable to create step for job 7: Invalid generic resource (gres) specification", "slurm.not-placeable"),
-        ("sbatch: error: Batch job submission failed: Invalid partition name specified", "slurm.refused"),
-        (
-            "sbatch: error: Batch job submission failed: Job violates accounting/QOS policy (job submit limit, user's size "
-            "and/or time limits)",
-            "slurm.refused",
-        ),
-        ("srun: error: Task launch for StepId=5.0 failed on node n1: Job credential expired", "slurm.munge"),
-        ("srun: error: Task launch for StepId=5.0 failed on node n1: Communication connection failure", "slurm.node-unreachable"),
-        ("srun: error: Unable to allocate resources: Zero Bytes were transmitted or received", "slurm.not-started"),
-    ],
-)  # fmt: skip
-def test_the_reason_counts_and_not_the_frame_in_which_slurm_says_it(line, signature):
-    found = signs.match(line)
-    assert found is not None
-    assert found.id == signature
-
-
-def test_a_step_that_waits_for_the_one_before_it_is_no_fault():
-    assert signs.match("srun: Job 3 step creation temporarily disabled, retrying (Requested nodes are busy)") is None
-
-
-@pytest.mark.parametrize("path", sorted((FIXTURES / "nccl").glob("log-[eiost]*.log")), ids=lambda path: path.name)
-def test_a_healthy_log_bears_none(path):
-    assert signs.in_lines(enumerate(path.read_text().splitlines(), start=1), path.name) == []
-
-
-def test_every_signature_says_a_cause_a_next_step_and_a_source():
-    for one in SIGNATURES.values():
-        assert one.cause and one.do and one.source, one.id
-        assert re.fullmatch(r"[a-z]+\.[a-z0-9-]+", one.id)
-
-
-def test_a_sign_is_counted_and_names_its_first_line():
-    lines = ["fine", "cat: x: Stale file handle", "fine", "cat: y: Stale file handle"]
-    (sign,) = signs.in_lines(enumerate(lines, start=1), "raw/a.err")
-    assert (sign.signature, sign.evidence, sign.count) == ("host.stale", "raw/a.err:2", 2)
-
-
-def test_of_a_very_long_log_beginning_and_end_are_searched_with_true_line_numbers(tmp_path, monkeypatch):
-    monkeypatch.setattr(signs, "_END_BYTES", 200)
-    folder = discovery(tmp_path, monkeypatch)
-    log = folder / "raw/launch.log"
-    log.write_text("No space left on device\n" + "quiet\n" * 1000 + "Input/output error\n")
-    found = {sign.signature: sign.evidence for sign in signs.in_run(folder, runs.load(folder))}
-    assert found == {"host.no-space": "raw/launch.log:1", "host.io-error": "raw/launch.log:1002"}
-
-
-def test_a_victims_words_come_after_the_cause(tmp_path, monkeypatch):
-    folder = discovery(tmp_path, monkeypatch)
-    (folder / "raw/launch.err").write_text(
-        "Connection closed by peer [10.9.0.2]:21011\n  exitcode   : -9 (pid: 4711)\n"
-    )
-    assert [sign.signature for sign in signs.in_run(folder, runs.load(folder))] == ["torch.killed", "gloo.remote-gone"]
 
 
 @pytest.fixture

@@ -28,15 +28,18 @@ SCHEMAS = REPOSITORY / "validation/schemas"
 _FILE = re.compile(r"`(\w+)\.json`")
 
 
+_ROLES = {"root": "", "either": " (a cause, or a consequence)", "consequence": " (a consequence of another fault)"}
+
+
 def _signatures() -> list[str]:
     lines: list[str] = []
-    for area, several in groupby(SIGNATURES.values(), key=lambda one: one.area):
+    for area, several in groupby(SIGNATURES.values(), key=lambda signature: signature.area):
         lines += [f"**{area}**", ""]
         lines += table(
             ("sign", "a line as it is printed", "cause", "next"),
             (
-                (one.id, one.example, one.cause + (" (a victim's word)" if one.victim else ""), one.do)
-                for one in several
+                (signature.id, signature.example, signature.cause + _ROLES[signature.role], signature.do)
+                for signature in several
             ),
         )
         lines.append("")

@@ -8,8 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import BinaryIO
 
-from bringup.known_faults.signatures import SIGNATURES, Signature
+from bringup.known_faults.signature import Signature
+from bringup.known_faults.signatures import IN_ORDER, SIGNATURES
 from bringup.records import Run, Sign
 
 _SEARCHED = {".log", ".err", ".out", ".stderr", ".txt"}
@@ -18,22 +20,26 @@ _PROVOKED = re.compile(r"(job-|bad-exit|requeue|scontrol-|isolation|cgroup\.conf
 
 _END_BYTES = 1 << 20  # of a long file its beginning and its end: the first error and the last word
 _SHOWN = 200
-_PATTERNS = [(one, re.compile(one.pattern)) for one in SIGNATURES.values()]
-_ANY = re.compile("|".join(f"(?:{one.pattern})" for one in SIGNATURES.values()))
+_ROLES = ("root", "either", "consequence")
+_PATTERNS = [(signature, re.compile(signature.pattern)) for signature in IN_ORDER]
+_ANY = re.compile("|".join(f"(?:{signature.pattern})" for signature in IN_ORDER))
+_BESIDE = {signature.id: re.compile(signature.beside) for signature in IN_ORDER if signature.beside is not None}
 
 
 def match(line: str) -> Signature | None:
     """The first signature that this line bears."""
     if _ANY.search(line) is None:
         return None
-    return next(one for one, pattern in _PATTERNS if pattern.search(line))
+    return next(signature for signature, pattern in _PATTERNS if pattern.search(line))
 
 
 def in_lines(lines: Iterable[tuple[int, str]], where: str) -> list[Sign]:
     """One sign per signature: where it stands first, and how often. `lines`: number and text."""
     first: dict[str, tuple[int, str]] = {}
     count: dict[str, int] = {}
+    confirmed: set[str] = set()
     for number, line in lines:
+        confirmed |= {name for name, pattern in _BESIDE.items() if name not in confirmed and pattern.search(line)}
         found = match(line)
         if found is not None:
             first.setdefault(found.id, (number, line.strip()[:_SHOWN]))
@@ -41,39 +47,56 @@ def in_lines(lines: Iterable[tuple[int, str]], where: str) -> list[Sign]:
     return [
         Sign(signature=name, evidence=f"{where}:{number}", line=line, count=count[name])
         for name, (number, line) in first.items()
+        if name not in _BESIDE or name in confirmed
     ]
 
 
 def in_run(folder: Path, run: Run) -> list[Sign]:
-    """Signs in raw/ of a run, of each signature its first file. Those that only speak of a lost peer come last."""
+    """Signs in raw/ of a run, of each signature its first file. First causes come first, consequences last. A file that cannot
+    be read holds none: that it cannot be read is said where evidence is read."""
     signs: dict[str, Sign] = {}
     for path in sorted((folder / "raw").rglob("*")):
         if path.suffix not in _SEARCHED or _PROVOKED.match(path.name) or not path.is_file():
             continue
-        for sign in in_lines(_lines(path), path.relative_to(folder).as_posix()):
+        try:
+            found = in_lines(_lines(path), path.relative_to(folder).as_posix())
+        except OSError:
+            continue
+        for sign in found:
             known = signs.get(sign.signature)
             signs[sign.signature] = (
                 sign if known is None else known.model_copy(update={"count": known.count + sign.count})
             )
-    victims = {one.id for one in SIGNATURES.values() if one.victim}
-    return sorted(signs.values(), key=lambda sign: sign.signature in victims)
+    return sorted(signs.values(), key=lambda sign: _ROLES.index(SIGNATURES[sign.signature].role))
+
+
+def numbered(text: str, start: int = 1) -> Iterator[tuple[int, str]]:
+    """Lines as `grep -n` counts them, by line feeds alone. A progress bar writes many states into one line, with carriage returns
+    between them: each is looked at by itself."""
+    for number, line in enumerate(text.split("\n"), start=start):
+        for state in line.split("\r"):
+            if state:
+                yield number, state
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
     """Numbered lines; of a file longer than two windows the middle is left out."""
     size = path.stat().st_size
     with path.open("rb") as stream:
-        head = stream.read() if size <= 2 * _END_BYTES else stream.read(_END_BYTES)
-        tail = b""
-        skipped = 0
-        if size > 2 * _END_BYTES:
-            left = size - 2 * _END_BYTES
-            while left > 0 and (block := stream.read(min(left, _END_BYTES))):
-                skipped += block.count(b"\n")
-                left -= len(block)
-            tail = stream.read()
-    number = 0
-    for text in head.decode(errors="replace").splitlines():
-        number += 1
-        yield number, text
-    yield from enumerate(tail.decode(errors="replace").splitlines(), start=number + skipped)
+        if size <= 2 * _END_BYTES:
+            yield from numbered(stream.read().decode(errors="replace"))
+            return
+        head = stream.read(_END_BYTES)
+        skipped = _line_feeds(stream, size - 2 * _END_BYTES)
+        tail = stream.read()
+    yield from numbered(head.decode(errors="replace"))
+    yield from numbered(tail.decode(errors="replace"), start=1 + head.count(b"\n") + skipped)
+
+
+def _line_feeds(stream: BinaryIO, left: int) -> int:
+    """In so many bytes from here."""
+    found = 0
+    while left > 0 and (block := stream.read(min(left, _END_BYTES))):
+        found += block.count(b"\n")
+        left -= len(block)
+    return found

@@ -160,7 +160,7 @@ def _batch_log(opened: Run) -> list[Sign]:
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return []
-    return signs.in_lines(enumerate(text.splitlines(), start=1), f"slurm-logs/{path.name}")
+    return signs.in_lines(signs.numbered(text), f"slurm-logs/{path.name}")
 
 
 def _signs(found: Sequence[Sign]) -> list[str]:

@@ -1,0 +1,47 @@
+"""What PyTorch and torchrun print. Data only."""
+
+# ruff: noqa: E501  # log lines stand as they are printed
+from __future__ import annotations
+
+from bringup.known_faults.signature import Signature
+
+_AREA = "PyTorch"
+
+SIGNATURES: tuple[Signature, ...] = (
+    Signature(
+        id="torch.port-in-use",
+        area=_AREA,
+        pattern=r"EADDRINUSE|Address already in use|address already in use",
+        cause="another process has the port: an earlier job's rank that was not cleaned up, or two jobs with one port",
+        do="ss -ltnp | grep PORT on the master; proctrack/cgroup ends left-over processes; choose MASTER_PORT by job id",
+        source="torch TCPStore",
+        example="torch.distributed.DistNetworkError: The server socket has failed to listen on any local network address. port: 29500, useIpv6: false, code: -98, name: EADDRINUSE",
+    ),
+    Signature(
+        id="torch.rendezvous",
+        area=_AREA,
+        pattern=r"RendezvousTimeoutError|RendezvousConnectionError|DistStoreError|The client socket has (timed out|failed)|DistNetworkError",
+        cause="the ranks did not all find the master: a node did not start, the name resolves to another address, or a port is closed",
+        do="getent ahostsv4 MASTER on every node (not 127.0.1.1?); did each node start torchrun? see raw/launch.log",
+        source="torch.distributed",
+        example="torch.distributed.DistNetworkError: The client socket has timed out after 60000ms while trying to connect to (n0, 29500).",
+    ),
+    Signature(
+        id="torch.not-a-number",
+        area=_AREA,
+        pattern=r"has loss (nan|inf|-inf)|has loss .* gradient norm (nan|inf)",
+        cause="the loss or the gradient is no number: learning rate, data, or a GPU that computes wrongly",
+        do="lower --learning-rate; if it stays with one node, run smoke there (smoke.compute.*)",
+        source="training/src",
+        example="TrainingError: step 4 of 12 has loss nan and gradient norm nan, expected finite numbers; lower --learning-rate",
+    ),
+    Signature(
+        id="torch.killed",
+        area=_AREA,
+        pattern=r"exitcode\s*:\s*-(9|11|7|6)\b|Signal (9|11|7|6) \(SIG\w+\) received by PID",
+        cause="a rank was ended by a signal: 9 the kernel's memory killer or a person, 11 and 7 a crash or a full /dev/shm, 6 an abort",
+        do="dmesg -T | grep -iE 'killed process|segfault' on its node; df -h /dev/shm",
+        source="torchelastic",
+        example="  exitcode   : -9 (pid: 4711)",
+    ),
+)
