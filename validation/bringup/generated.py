@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from bringup.checks.catalogue import DRILLS, GATES
 from bringup.known_faults import xid
 from bringup.known_faults.pending import CAUSES
 from bringup.known_faults.signatures import EXIT_CODES, SIGNATURES
+from bringup.plan.claims import CLAIMS, QUESTIONS, Claim
 from bringup.plan.gate import Gate
 from bringup.plan.guide import PLACES, Guide
 from bringup.records import Outcome, Versioned, write_text
@@ -65,27 +67,52 @@ def _drills() -> list[str]:
     )
 
 
-TABLES: dict[str, Callable[[], list[str]]] = {
-    "signatures": _signatures,
-    "exit-codes": _exit_codes,
-    "pending": _pending,
-    "xids": _xids,
-    "drills": _drills,
+def _warnings() -> list[str]:
+    warning = [f"`{gate.id}`" for gate in GATES.values() if gate.severity is Outcome.WARN]
+    return [f"A miss of these only warns: {', '.join(warning)}."]
+
+
+def _claims() -> list[str]:
+    lines: list[str] = []
+    for number, question in QUESTIONS.items():
+        lines += [f"**{number}. {question}**", ""]
+        lines += table(
+            ("claim", "gates that ask it", "gates that speak against it", "it needs"),
+            (
+                (claim.says, ", ".join(claim.gates) or "drills of this report", ", ".join(claim.also), _needs(claim))
+                for claim in CLAIMS
+                if claim.question == number
+            ),
+        )
+        lines.append("")
+    return lines[:-1]
+
+
+def _needs(claim: Claim) -> str:
+    words = {"gpu": "a GPU", "nccl": "NCCL", "fabric": "a fabric between nodes"}
+    nodes = [f"{claim.least_nodes} nodes"] if claim.least_nodes > 1 else []
+    return ", ".join([*nodes, *(words[kind] for kind in claim.real)])
+
+
+PARTS: dict[Path, dict[str, Callable[[], list[str]]]] = {
+    PAGE: {
+        "signatures": _signatures,
+        "exit-codes": _exit_codes,
+        "pending": _pending,
+        "xids": _xids,
+        "drills": _drills,
+    },
+    REPOSITORY / "docs/reading-the-numbers.md": {"claims": _claims},
+    REPOSITORY / "validation/README.md": {"warnings": _warnings},
 }
+"""Page -> its tables by name."""
 
 
-def rewritten(page: str) -> str:
-    """The page with every table between its markers made anew. Raises ValueError when a marker is missing."""
-    for name, make in TABLES.items():
-        page = _replaced(page, name, make())
-    return page
-
-
-def _replaced(page: str, name: str, lines: Sequence[str]) -> str:
+def _replaced(path: Path, page: str, name: str, lines: Sequence[str]) -> str:
     begin, end = f"<!-- made from the catalogue: {name} -->", f"<!-- end: {name} -->"
     pattern = re.compile(f"{re.escape(begin)}.*?{re.escape(end)}", re.DOTALL)
     if len(pattern.findall(page)) != 1:
-        raise ValueError(f"{PAGE}: expected {begin} and {end} once")
+        raise ValueError(f"{path}: expected {begin} and {end} once")
     return pattern.sub(lambda _: "\n".join([begin, "", *lines, "", end]), page)
 
 
@@ -119,12 +146,16 @@ def _readable(command: str) -> str:
 
 
 def pages() -> dict[Path, str]:
-    """Every page that holds a generated part -> its text as it should be."""
-    texts = {PAGE: rewritten(PAGE.read_text(encoding="utf-8"))}
+    """Every page that holds a generated part -> its text as it should be. Raises ValueError when a marker is missing."""
+    parts = {path: dict(tables) for path, tables in PARTS.items()}
     for page in dict.fromkeys(gate.guide.page for gate in GATES.values() if gate.guide is not None):
-        path = REPOSITORY / "docs" / f"{page}.md"
-        text = texts.get(path) or path.read_text(encoding="utf-8")
-        texts[path] = _replaced(text, "gates", gate_sections(page))
+        parts.setdefault(REPOSITORY / "docs" / f"{page}.md", {})["gates"] = partial(gate_sections, page)
+    texts = {}
+    for path, tables in parts.items():
+        text = path.read_text(encoding="utf-8")
+        for name, make in tables.items():
+            text = _replaced(path, text, name, make())
+        texts[path] = text
     return texts
 
 
