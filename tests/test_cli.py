@@ -7,7 +7,7 @@ import sys
 
 import pytest
 from bringup.cli import main
-from runs_for_tests import discovery
+from runs_for_tests import discovery, reseal
 
 
 def call(capsys, *arguments: str) -> tuple[int, str, str]:
@@ -90,9 +90,14 @@ def test_a_failed_gate_is_exit_code_1_and_missing_evidence_2(tmp_path, monkeypat
     inventory = folder / "raw/inventory.jsonl"
     text = inventory.read_text()
     inventory.write_text(text.replace('"discovery.gpu.count", "value": 2', '"discovery.gpu.count", "value": 1'))
-    assert call(capsys, "judge", str(folder))[0] == 1
+    code, out, _ = call(capsys, "judge", str(reseal(folder)))
+    assert (code, "FAIL       discovery.gpu.count" in out) == (1, True)
+    inventory.write_text("".join(line for line in text.splitlines(True) if '"discovery.shm"' not in line))
+    code, out, _ = call(capsys, "judge", str(reseal(folder)))
+    assert (code, "FAIL" in out) == (2, False)
     inventory.unlink()
-    assert call(capsys, "judge", str(folder))[0] == 2
+    code, out, _ = call(capsys, "judge", str(reseal(folder)))
+    assert (code, "no evidence arrived" in out) == (2, True)
 
 
 def test_a_run_cannot_be_closed_twice(tmp_path, monkeypatch, capsys):

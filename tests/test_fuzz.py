@@ -74,7 +74,7 @@ def test_no_file_makes_the_judge_raise(finished, name, data):
     told(finished, name, data.draw(damaged(CONTENT[name])))
 
 
-def told(folder: Path, name: str, text: str) -> Outcome:
+def told(folder: Path, name: str, text: str) -> dict[tuple[str, str], Outcome]:
     """What is said of the run with this in that file; nothing raises."""
     path = folder / name
     before = path.read_bytes() if path.exists() else None
@@ -86,7 +86,7 @@ def told(folder: Path, name: str, text: str) -> Outcome:
         assert "\x1b" not in report.screen(folder, run, verdicts)
         assert "<script" not in report.markdown(run, verdicts)
         signs.in_run(folder, run)
-        return verdicts.outcome
+        return {(verdict.gate, verdict.subject): verdict.outcome for verdict in verdicts.verdicts}
     finally:
         path.unlink() if before is None else path.write_bytes(before)
 
@@ -101,9 +101,9 @@ def unfinished() -> Iterator[Path]:
 @pytest.mark.parametrize("answer", ["job-failed.txt", "job-out-of-memory.txt"])
 @FEW
 @given(data=st.data())
-def test_whatever_slurm_says_of_a_job_that_was_not_closed_it_does_not_pass(unfinished, answer, data):
+def test_whatever_slurm_says_of_a_job_that_was_not_closed_it_is_not_closed(unfinished, answer, data):
     text = (FIXTURES / "slurm" / answer).read_text()
-    assert told(unfinished, runs.JOB_AFTER, data.draw(damaged(text))) is Outcome.INCOMPLETE
+    assert told(unfinished, runs.JOB_AFTER, data.draw(damaged(text)))["run.closed", "job"] is Outcome.INCOMPLETE
 
 
 @pytest.fixture(scope="module")
@@ -130,9 +130,10 @@ def broken() -> Iterator[Path]:
 )
 @FEW
 @given(data=st.data())
-def test_whatever_a_rank_left_that_did_not_finish_its_training_does_not_pass(broken, name, data):
-    text = data.draw(damaged((broken / name).read_text()))
-    assert told(broken, name, text) not in (Outcome.PASS, Outcome.WARN)
+def test_whatever_a_rank_left_that_did_not_finish_it_has_not_finished(broken, name, data):
+    found = told(broken, name, data.draw(damaged((broken / name).read_text())))
+    for rank in ("n0/rank1", "n1/rank2", "n1/rank3"):
+        assert found["train.rank.finished", rank] is not Outcome.PASS, rank
 
 
 def not_passed(folder: Path) -> set[tuple[str, str]]:

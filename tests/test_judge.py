@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -365,17 +366,35 @@ def test_the_report_tells_what_the_probes_took_and_where_it_was_most(tmp_path, m
 FACT = (
     '{"probe": "inventory", "at": "n1", "subject": "n1", "quantity": "discovery.gpu.count", "unit": "count", "value": '
 )
-EVIL = [f"{FACT}{value}}}" for value in ("9" * 400, "1e999", '"\\ud800"', "-1", "[]", "[1]", "{}")]
+NOT_FACTS = [f"{FACT}{value}}}" for value in ("9" * 400, "1e999", '"\\ud800"', "[1]", "{}")]
 
 
-@pytest.mark.parametrize("line", [*EVIL, "[" * 200_000, '{"why": 5}', "\x00\x1b[31m"])
-def test_evil_evidence_is_neither_a_pass_nor_a_crash(tmp_path, monkeypatch, line):
-    folder = discovery(tmp_path, monkeypatch)
+def judged_with(folder: Path, line: str) -> Verdicts:
+    """As if the line had been there when the run was closed: only what it says can speak against it."""
     (folder / "raw/evil.jsonl").write_text(line + "\n")
-    judged = judge.judge_folder(folder)
-    verdicts, observations = judged.verdicts, Observations(observations=judged.observations, problems=judged.problems)
-    runs.save_judgement(folder, observations, verdicts, report.markdown(runs.load(folder), verdicts))
-    assert verdicts.outcome is not Outcome.PASS or verdicts.notes
+    judged = judge.judge_folder(reseal(folder))
+    observations = Observations(observations=judged.observations, problems=judged.problems)
+    runs.save_judgement(folder, observations, judged.verdicts, report.markdown(judged.run, judged.verdicts))
+    return judged.verdicts
+
+
+@pytest.mark.parametrize("line", [*NOT_FACTS, "[" * 200_000, '{"why": 5}', "\x00\x1b[31m"])
+def test_a_line_that_is_not_a_fact_is_a_note_and_changes_no_verdict(tmp_path, monkeypatch, line):
+    folder = discovery(tmp_path, monkeypatch)
+    healthy = judge.judge_folder(folder).verdicts
+    found = judged_with(folder, line)
+    assert any(note.startswith("raw/evil.jsonl:1: not a fact") for note in found.notes)
+    assert [(v.gate, v.subject, v.outcome) for v in found.verdicts] == [
+        (v.gate, v.subject, v.outcome) for v in healthy.verdicts
+    ]
+
+
+@pytest.mark.parametrize("value", ["-1", "[]", "2"])
+def test_half_a_report_beside_a_whole_one_is_no_pass_of_what_it_speaks_of(tmp_path, monkeypatch, value):
+    """A probe that said it again and did not finish: also where it repeats the good value."""
+    found = judged_with(discovery(tmp_path, monkeypatch), f"{FACT}{value}}}")
+    assert outcome(found, "discovery.gpu.count", "n1") is Outcome.INCOMPLETE
+    assert outcome(found, "discovery.gpu.count", "n0") is Outcome.PASS
 
 
 def test_the_screen_tells_a_dead_node_once_and_the_report_tells_all_that_is_missing(tmp_path, monkeypatch):
@@ -567,3 +586,22 @@ def test_of_three_peers_two_that_are_known_cannot_say_who_is_slow():
 def test_later_phases_are_stopped_by_what_they_build_on_and_by_nothing_else(gate, outcome, stops):
     undeclared = gate == "nccl.all_reduce.busbw" and outcome is Outcome.INCOMPLETE  # generic has no number
     assert judge.stops(a_verdict(gate, "n0", outcome, kind=Kind.UNDECLARED if undeclared else None)) is stops
+
+
+def test_a_need_that_has_no_verdict_about_the_subject_is_not_met(monkeypatch):
+    """A rank needed a scale: no outcome was found, and that counted as met."""
+    gate = gates.GATES["nccl.rank.local_time"]
+    monkeypatch.setitem(gates.GATES, gate.id, replace(gate, needs=("nccl.ranks",)))
+    parsed = Parsed()
+    parsed.saw("nccl.ranks", "2-nodes", 1, "count", "e")  # of four
+    parsed.saw(gate.id, "n0/rank0", 1.0, "ratio", "e")
+    found = judge.judge(nccl_run(), profile.load("local-cpu"), parsed)
+    verdict = next(v for v in found.verdicts if (v.gate, v.subject) == (gate.id, "n0/rank0"))
+    assert (verdict.outcome, verdict.kind, verdict.blocked_by) == (Outcome.INCOMPLETE, Kind.BLOCKED, ["nccl.ranks"])
+
+
+def test_every_need_has_a_verdict_about_the_subject_of_the_gate_that_needs_it():
+    above = {"rank": ("rank", "node", "job"), "wide_scale": ("wide_scale", "scale", "job")}
+    for gate in gates.GATES.values():
+        for need in gate.needs:
+            assert gates.GATES[need].per in above.get(gate.per, (gate.per, "job")), f"{gate.id} needs {need}"
