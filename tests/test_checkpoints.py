@@ -89,7 +89,7 @@ def test_the_same_ranks_continue_bit_for_bit_and_pass_over_a_save_that_was_kille
     assert found.checkpoint is not None
     assert (found.checkpoint.differing, found.checkpoint.written) == (0, 0)
     assert "step-00000005.part is an unfinished save" in run.output
-    assert [run.value(rank, "train.checkpoint.differing") for rank in (0, 1)] == [0, 0]
+    assert [run.value(rank, "train.checkpoint.resumable") for rank in (0, 1)] == [0, 0]
 
 
 def test_one_process_continues_what_two_ranks_saved_under_fsdp_and_ddp_continues_that(
@@ -203,8 +203,8 @@ def test_a_rehearsal_wipes_and_brings_back_everything_and_removes_its_checkpoint
     assert run.codes == [0], run.output
     assert trained(run.metrics()) == trained(saved.metrics())
     for rank in (0, 1):
-        assert run.value(rank, "train.checkpoint.damaged") == 0
-        assert run.value(rank, "train.checkpoint.differing") == 0
+        assert run.value(rank, "train.checkpoint.intact") == 0
+        assert run.value(rank, "train.checkpoint.resumable") == 0
     times = run.metrics().checkpoint
     assert times is not None
     assert times.compared is not None
@@ -215,9 +215,9 @@ def test_a_rehearsal_wipes_and_brings_back_everything_and_removes_its_checkpoint
 def test_a_file_that_does_not_read_back_is_told_of_the_rank_that_wrote_it(tmp_path: Path) -> None:
     run = one_node(tmp_path / "run", FSDP, "--sequence-length", "32", drill="flip-checkpoint:1@3")
     assert run.codes == [0], run.output
-    assert [run.value(rank, "train.checkpoint.damaged") for rank in (0, 1)] == [0, 1]
-    assert "__1_0.distcp" in run.facts(1)["train.checkpoint.damaged"]["why"]
-    assert run.value(0, "train.checkpoint.differing") is None
+    assert [run.value(rank, "train.checkpoint.intact") for rank in (0, 1)] == [0, 1]
+    assert "__1_0.distcp" in run.facts(1)["train.checkpoint.intact"]["why"]
+    assert run.value(0, "train.checkpoint.resumable") is None
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small filesystem needs root")

@@ -24,8 +24,7 @@ from damage_for_tests import FEW, JSON, MANY, NASTY, damaged, everywhere, inside
 from hypothesis import given
 from hypothesis import strategies as st
 from runs_for_tests import FIXTURES, discovery
-from test_training_failures import HUNG, WAITING, ended, stalled
-from trained_runs import rank_said, run_of
+from trained_runs import HUNG, WAITING, ended, rank_said, run_of, stalled
 
 # a file of a run's folder -> real output that such a file held
 SEEDS = {

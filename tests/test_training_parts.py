@@ -363,7 +363,7 @@ def test_hsdp_whose_shard_group_leaves_its_host_is_refused() -> None:
     strategy.require(seen(), expected, asked())
     with pytest.raises(strategy.Refused, match=r"observed group \[0, 1\] on a, b") as refused:
         strategy.require(seen(hosts=["a", "b", "a", "b"]), expected, asked())
-    assert refused.value.seen == (("train.shard.groups_across_hosts", 2, "count"),)
+    assert refused.value.seen == (("train.shard.inside_node", 2, "count"),)
 
 
 @pytest.mark.parametrize(
@@ -384,7 +384,7 @@ def test_another_variant_than_asked_for_is_refused(different: dict[str, Any], sa
 
     with pytest.raises(strategy.Refused, match=says) as refused:
         strategy.require(seen(**different), strategy.Expected("hsdp", 2, None), asked())
-    assert refused.value.seen == (("train.variant.differences", 1, "count"),)
+    assert refused.value.seen == (("train.variant", 1, "count"),)
 
 
 def test_before_the_first_step_only_structure_is_held_against_the_arguments() -> None:

@@ -53,7 +53,7 @@ def rank_said(
         | {"quantity": f"train.rank.{name}", "value": value, "unit": "text" if isinstance(value, str) else "count"}
         for name, value in facts.items()
     ]
-    for name, count in zip(("damaged", "differing"), checkpoint or (), strict=False):
+    for name, count in zip(("intact", "resumable"), checkpoint or (), strict=False):
         lines.append(common | {"quantity": f"train.checkpoint.{name}", "value": count, "unit": "count"})
     lines.append({"probe": "train", "at": node, "end": len(lines)})
     (folder / f"raw/rank{rank}.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
@@ -75,3 +75,45 @@ def bad(folder: Path) -> dict[tuple[str, str], Verdict]:
     return {
         (v.gate, v.subject): v for v in judge.judge_folder(folder).verdicts.verdicts if v.outcome is not Outcome.PASS
     }
+
+
+# --- runs that did not come to their end ------------------------------------------------------------------------------
+
+LOST = "RuntimeError: [unbound_buffer.cc:129] Timed out waiting 8000ms for send operation to complete"
+
+# as faulthandler wrote it, paths shortened
+STACK = """\
+Timeout (0:00:04)!
+Thread 0x00007f9197fff6c0 (most recent call first):
+  File "/usr/lib/python3.11/threading.py", line 331 in wait
+  File "/srv/bringup/training/src/watch.py", line 84 in _look
+
+Thread 0x00007f91cc073b80 (most recent call first):
+  File "{file}", line {line} in {function}
+  File "/srv/bringup/training/src/meter.py", line 77 in on_step_end
+  File "/srv/bringup/training/src/train_fsdp_single_node.py", line 21 in <module>
+"""
+HUNG = {"file": "/srv/bringup/training/src/drill.py", "line": 96, "function": "after_step"}
+WAITING = {
+    "file": "/venv/lib/site-packages/torch/distributed/distributed_c10d.py",
+    "line": 4287,
+    "function": "all_gather",
+}
+
+
+def stalled(folder: Path, rank: int, stack: dict[str, object], entered: int | None) -> None:
+    stacks = folder / "raw/stacks"
+    stacks.mkdir(exist_ok=True)
+    (stacks / f"rank{rank}.txt").write_text(STACK.format(**stack))
+    if entered is not None:
+        record = {"node": "n0", "rank": rank, "step": 3, "quiet_s": 4.1, "entered": entered, "last": "gloo:all_gather"}
+        (stacks / f"rank{rank}.json").write_text(json.dumps(record))
+
+
+def ended(tmp_path: Path, stem: str = "run_ddp_2node") -> Path:
+    folder = run_of(stem, tmp_path)
+    (folder / "metrics.json").unlink()
+    (folder / "closed.json").write_text(
+        (folder / "closed.json").read_text().replace('"exit_code": 0', '"exit_code": 1')
+    )
+    return folder

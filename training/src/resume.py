@@ -277,13 +277,13 @@ class Checkpoints(TrainerCallback):
     def _report(self, damaged: int, which: str, differing: int | None, names: list[str]) -> None:
         """For the gates: what this rank saw."""
         at = f"{self.facts.at}/rank{group.RANK}"
-        self.facts.saw("train.checkpoint.damaged", damaged, "count", remark=which or None)
+        self.facts.saw("train.checkpoint.intact", damaged, "count", remark=which or None)
         if differing is None:
             self.facts.unknown(
-                "train.checkpoint.differing", "count", "not read back: a file of the checkpoint is damaged", at
+                "train.checkpoint.resumable", "count", "not read back: a file of the checkpoint is damaged", at
             )
         else:
-            self.facts.saw("train.checkpoint.differing", differing, "count", remark=", ".join(names[:4]) or None)
+            self.facts.saw("train.checkpoint.resumable", differing, "count", remark=", ".join(names[:4]) or None)
 
     def _tell(self, text: str) -> None:
         if group.RANK == 0:

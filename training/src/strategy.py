@@ -38,7 +38,7 @@ class Refused(RuntimeError):
 
 def saw_kind(kind: str) -> Seen:
     """The fact behind a refusal for the wrong kind."""
-    return "train.strategy.kind", kind, "text"
+    return "train.strategy", kind, "text"
 
 
 @dataclass(frozen=True)
@@ -109,14 +109,14 @@ def require(observed: ObservedStrategy, expected: Expected, asked: RunArgs) -> N
             raise Refused(
                 f"expected hsdp with every shard group inside one host, observed group {split[0]} on {_short(hosts)}: "
                 f"{ADVICE['hsdp']}",
-                ("train.shard.groups_across_hosts", len(split), "count"),
+                ("train.shard.inside_node", len(split), "count"),
             )
     different = observed.differs_from(asked)
     if different:
         raise Refused(
             f"expected the {expected.kind} variant that was asked for, {'; '.join(different)}: does a configuration of "
             "accelerate launch say otherwise, or do the installed torch, transformers and accelerate not apply it?",
-            ("train.variant.differences", len(different), "count"),
+            ("train.variant", len(different), "count"),
         )
 
 

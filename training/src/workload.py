@@ -145,7 +145,7 @@ def train(
         group.set_timeouts(args.timeout_s)  # again: the groups of the mesh exist only now
         meter.forget_peaks()
         if group.RANK == 0:
-            facts.saw("train.strategy.kind", seen.kind, "text", "job")
+            facts.saw("train.strategy", seen.kind, "text", "job")
             say(
                 f"{seen.kind} on {members} rank(s), {len(set(hosts))} host(s), {seen.backend}; {seen.wrapper} "
                 f"{' '.join(seen.placements)}; {seen.parameters_local_max} of {seen.parameters} parameters per rank"

@@ -12,8 +12,10 @@ from pathlib import Path
 from bringup import results
 from bringup.checks import catalogue, planned, verdict
 from bringup.checks.reading import read_run
+from bringup.checks.training.blame import blame
 from bringup.errors import RuleError
 from bringup.evidence.parsed import Parsed
+from bringup.evidence.parsed import Seen as Facts
 from bringup.known_faults import signs
 from bringup.plan import subjects as naming
 from bringup.plan.gate import Fixed, FromProfile, Gate, Per, Requested
@@ -44,7 +46,7 @@ def judge_folder(folder: Path, profile: Profile | None = None) -> Judged:
     profile = results.load_profile(folder, run) if profile is None else profile
     with _no_garbage_collection():
         parsed = read_run(folder, run)
-        verdicts = judge(run, profile, parsed)
+        verdicts = blame(judge(run, profile, parsed), Facts(parsed.observations), run)
     if verdicts.outcome is not Outcome.PASS:
         verdicts = verdicts.model_copy(update={"signs": signs.in_run(folder, run)})
     return Judged(folder, run, profile, parsed.observations, parsed.problems, verdicts)

@@ -69,6 +69,6 @@ NO_DRILL = (
     NoDrill(
         gates=("smoke.compute.device", "nccl.device", "train.device"),
         reason="a local cluster has one type of device, and its profile names it",
-        test="test_devices.py",
+        test="checks/test_devices.py",
     ),
 )

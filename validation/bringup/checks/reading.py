@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from bringup.checks.fabric import derive as fabric
 from bringup.checks.filesystem import derive as filesystem
@@ -16,17 +17,18 @@ from bringup.checks.nccl import derive as nccl
 from bringup.checks.node import derive as node
 from bringup.checks.run import provenance
 from bringup.checks.slurm import derive as slurm_checks
-from bringup.checks.training import attempts, failures
 from bringup.checks.training import derive as training
+from bringup.checks.training import measured
 from bringup.errors import RecordError
-from bringup.evidence import facts, jobs, monitor, nccl_log, nccl_tests, slurm, topology
+from bringup.evidence import facts, jobs, launcher, monitor, nccl_log, nccl_tests, slurm, stacks, topology
 from bringup.evidence.parsed import Parsed, Seen
 from bringup.known_faults.signatures import EXIT_CODES
 from bringup.plan.phases import PHASES
-from bringup.plan.subjects import ONE_GPU, scale_of_file
-from bringup.records import Closed, Run, read_record
-from bringup.results import CLOSED, JOB_AFTER, RUN
+from bringup.plan.subjects import ONE_GPU, rank_subjects, scale_of_file
+from bringup.records import Closed, Continued, Run, RunArgs, TrainMetrics, Versioned, read_record
+from bringup.results import CLOSED, CONTINUED, JOB_AFTER, METRICS, REFERENCE_ARGS, REFERENCE_METRICS, RUN, RUN_ARGS
 
+R = TypeVar("R", bound=Versioned)
 Reader = Callable[[str, str], Parsed]
 Derivation = Callable[[Seen, Run], Parsed]
 
@@ -52,6 +54,7 @@ READERS: dict[str, Reader] = {  # by the name of the file
     "bad-exit.txt": jobs.bad_exit,
     "requeue.txt": jobs.requeue,
     "not-opened.txt": _not_opened,
+    "error.json": launcher.error_file,
 }
 DERIVATIONS: tuple[Derivation, ...] = (  # each sees what was read, and nothing that another one derived
     node.derive,
@@ -66,6 +69,7 @@ _SCALE = r"(?P<scale>1gpu|[1-9]\d{0,5})"  # as the phase scripts name it; see pl
 _NCCL_TESTS = re.compile(rf"(?P<binary>[a-z_]+_perf)-{_SCALE}\.(?P<kind>json|txt)")
 _COLLECTIVES = re.compile(rf"collectives-{_SCALE}\.jsonl")
 _NCCL_LOGS = re.compile(rf"nccl-{_SCALE}")
+_STACKS = re.compile(r"raw/stacks/rank(?P<rank>\d{1,9})\.(?P<kind>txt|json)")
 _TOPOLOGY = re.compile(r"nvidia-smi-topo-(?P<node>.+)\.txt")
 _JOB_STATE = re.compile(r"\bJobState=(?P<state>\S+) Reason=(?P<reason>\S+)")
 _STEP = re.compile(rf"(?P<what>[a-z_]+)-{_SCALE}\.rc")
@@ -76,21 +80,13 @@ def read_run(folder: Path, run: Run) -> Parsed:
     parsed = _raw(folder, run)
     _closed(parsed, folder, run)
     parsed.saw("run.restarts", "job", run.slurm_restart_count, "count", f"{RUN}:slurm_restart_count")
-    phase = PHASES[run.phase]
-    if phase.is_training:
-        parsed.add(training.metrics(folder, run, single=phase.strategy == "single"))
+    _attempts(parsed, folder, run)
+    if PHASES[run.phase].is_training:
+        _training_records(parsed, folder, run)
     _nccl_logs(parsed, folder)
-    if phase.is_training:
-        training.transport(parsed, folder, run)
-        failures.excuse_victims(parsed)
-        failures.say_who_was_killed(parsed)
-        failures.name_the_hung(parsed, folder, run)
     seen = Seen(parsed.observations)
     for derive in DERIVATIONS:
         parsed.add(derive(seen, run))
-    if phase.is_training:
-        attempts.derive(parsed, folder, run)
-        failures.say_who_was_first(parsed, folder)
     _say_who_ended_a_step(parsed)
     _note_what_could_not_start(parsed)
     return parsed
@@ -100,6 +96,7 @@ def _raw(folder: Path, run: Run) -> Parsed:
     """Files in raw/, by name."""
     parsed = Parsed()
     parsed.problems += _unreadable_folders(folder)
+    places = rank_subjects(run.nodes, run.ranks_per_node)
     for path in sorted((folder / "raw").rglob("*")):
         where = path.relative_to(folder).as_posix()
         if path.name in READERS:
@@ -111,10 +108,13 @@ def _raw(folder: Path, run: Run) -> Parsed:
         elif path.suffix == ".err":
             _read(parsed, path, where, slurm.launch_errors)
         elif path.name == "launch.log":
-            _read(parsed, path, where, partial(failures.launcher_log, run=run))
+            _read(parsed, path, where, partial(launcher.log, run=run))
             _read(parsed, path, where, slurm.launch_errors)
         elif path.name == "monitor.csv":
             _read(parsed, path, where, partial(monitor.parse, duration_s=_step_seconds(folder)))
+        elif (match := _STACKS.fullmatch(where)) and int(match["rank"]) < len(places):
+            reader = stacks.stack if match["kind"] == "txt" else stacks.progress
+            _read(parsed, path, where, partial(reader, subject=places[int(match["rank"])]))
         elif match := _TOPOLOGY.fullmatch(path.name):
             _read(parsed, path, where, partial(topology.parse, node=match["node"]))
         elif match := _NCCL_TESTS.fullmatch(path.name):
@@ -191,6 +191,9 @@ def _nccl_logs(parsed: Parsed, folder: Path) -> None:
             files = {
                 path.name: path.read_text(encoding="utf-8", errors="replace") for path in sorted(logs.glob("*.log"))
             }
+            # nccl.HOST.PID.log: two processes of one node are one node
+            hosts = {name.rsplit(".", 2)[0] for name, text in files.items() if "NCCL INFO" in text}
+            parsed.saw("nccl.log.hosts", scale, len(hosts), "count", f"raw/{logs.name}")
             parsed.add(
                 nccl_log.parse(files, f"raw/{logs.name}", scale, said.get(("nccl.debug", scale)), ranks.get(scale))
             )
@@ -203,6 +206,45 @@ def _step_seconds(folder: Path) -> float | None:
         if re.fullmatch(r"\d+(\.\d+)?", text):
             return float(text)
     return None
+
+
+def _attempts(parsed: Parsed, folder: Path, run: Run) -> None:
+    """The attempts of a job that Slurm requeued name each other."""
+    if run.continues is not None:
+        parsed.problems.append(f"{RUN}:continues: Slurm requeued the job; its attempt before is {run.continues}")
+    if (folder / CONTINUED).is_file():
+        later = _record(parsed, folder, CONTINUED, Continued)
+        if later is not None:
+            parsed.problems.append(f"{CONTINUED}: Slurm requeued the job; it went on in {later.run}")
+
+
+def _training_records(parsed: Parsed, folder: Path, run: Run) -> None:
+    args, found = _record(parsed, folder, RUN_ARGS, RunArgs), _record(parsed, folder, METRICS, TrainMetrics)
+    if args is not None and found is not None:
+        reference = None if PHASES[run.phase].strategy == "single" else _reference(parsed, folder)
+        parsed.add(measured.of_records(run, args, found, reference))
+
+
+def _reference(parsed: Parsed, folder: Path) -> measured.Reference | str:
+    """The records of the one-GPU run that were copied when this one was opened, or why there is none."""
+    if not (folder / REFERENCE_METRICS).is_file():
+        return (
+            "no finished one-GPU run was there to compare with; sbatch training/slurm/run_1gpu.sbatch, then this again"
+        )
+    args = _record(parsed, folder, REFERENCE_ARGS, RunArgs)
+    metrics = _record(parsed, folder, REFERENCE_METRICS, TrainMetrics)
+    if args is None or metrics is None:
+        return "the records of the one-GPU run cannot be read"
+    return measured.Reference(args, metrics)
+
+
+def _record(parsed: Parsed, folder: Path, name: str, kind: type[R]) -> R | None:
+    """None, and said why, where it is not the record that it should be."""
+    try:
+        return read_record(folder / name, kind)
+    except RecordError as error:
+        parsed.problems.append(str(error).replace(f"{folder}/", ""))
+        return None
 
 
 def _closed(parsed: Parsed, folder: Path, run: Run) -> None:
@@ -247,12 +289,11 @@ def _note_what_could_not_start(parsed: Parsed) -> None:
 
 
 def _say_who_ended_a_step(parsed: Parsed) -> None:
-    """The exit code of a step is that of its victims, too: beside it, the task that srun named first, unless a rank is known."""
+    """The exit code of a step of collectives is that of its victims, too: beside it, the task that srun named first."""
     for place, one in enumerate(parsed.observations):
-        if one.quantity not in ("nccl.step.exit_code", "run.exit_code") or one.value == 0 or one.why:
+        if one.quantity != "nccl.step.exit_code" or one.value == 0:
             continue
-        job = one.quantity == "run.exit_code"  # of a training: one step, with a log of its own
-        errors = "raw/launch.log:" if job else one.evidence.removesuffix(".rc") + ".err:"
+        errors = one.evidence.removesuffix(".rc") + ".err:"
         first = next(
             (
                 said

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from bringup.checks.training.derive import differing_fields
+from bringup.checks.training.measured import differing_fields
 from bringup.errors import NotComparable, RecordError
 from bringup.records import RunArgs, TrainMetrics, read_record
 from bringup.results import METRICS, RUN_ARGS

@@ -349,12 +349,12 @@ NO_DRILL: tuple[NoDrill, ...] = (
     NoDrill(
         gates=("train.scaling",),
         reason="all ranks of the local cluster share the same few cores",
-        test="test_training_scaling.py",
+        test="checks/training/test_training_scaling.py",
     ),
     NoDrill(
         gates=("train.shard.size", "train.shard.inside_node"),
         reason="a program whose strategy shards less refuses to train",
-        test="test_training_records.py",
+        test="checks/training/test_training_records.py",
     ),
     NoDrill(
         gates=("train.memory.peak",), reason="only the allocator of a GPU counts a peak", test="test_memory_check.py"

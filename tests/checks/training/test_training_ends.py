@@ -7,46 +7,7 @@ from pathlib import Path
 
 import pytest
 from bringup.records import Outcome
-from trained_runs import bad, change, rank_said, run_of
-
-LOST = "RuntimeError: [unbound_buffer.cc:129] Timed out waiting 8000ms for send operation to complete"
-
-# as faulthandler wrote it, paths shortened
-STACK = """\
-Timeout (0:00:04)!
-Thread 0x00007f9197fff6c0 (most recent call first):
-  File "/usr/lib/python3.11/threading.py", line 331 in wait
-  File "/srv/bringup/training/src/watch.py", line 84 in _look
-
-Thread 0x00007f91cc073b80 (most recent call first):
-  File "{file}", line {line} in {function}
-  File "/srv/bringup/training/src/meter.py", line 77 in on_step_end
-  File "/srv/bringup/training/src/train_fsdp_single_node.py", line 21 in <module>
-"""
-HUNG = {"file": "/srv/bringup/training/src/drill.py", "line": 96, "function": "after_step"}
-WAITING = {
-    "file": "/venv/lib/site-packages/torch/distributed/distributed_c10d.py",
-    "line": 4287,
-    "function": "all_gather",
-}
-
-
-def stalled(folder: Path, rank: int, stack: dict[str, object], entered: int | None) -> None:
-    stacks = folder / "raw/stacks"
-    stacks.mkdir(exist_ok=True)
-    (stacks / f"rank{rank}.txt").write_text(STACK.format(**stack))
-    if entered is not None:
-        record = {"node": "n0", "rank": rank, "step": 3, "quiet_s": 4.1, "entered": entered, "last": "gloo:all_gather"}
-        (stacks / f"rank{rank}.json").write_text(json.dumps(record))
-
-
-def ended(tmp_path: Path, stem: str = "run_ddp_2node") -> Path:
-    folder = run_of(stem, tmp_path)
-    (folder / "metrics.json").unlink()
-    (folder / "closed.json").write_text(
-        (folder / "closed.json").read_text().replace('"exit_code": 0', '"exit_code": 1')
-    )
-    return folder
+from trained_runs import HUNG, LOST, WAITING, bad, change, ended, rank_said, run_of, stalled
 
 
 def finished(folder: Path) -> dict[str, tuple[Outcome, str]]:
@@ -76,7 +37,7 @@ def test_the_hung_rank_is_who_began_fewer_collectives_and_its_frame_is_said(tmp_
     assert verdict.evidence == "raw/stacks/rank2.txt:7"
     assert {outcome for outcome, _ in found.values()} == {Outcome.INCOMPLETE}
     assert "waited after step 3 in all_gather (torch/distributed/distributed_c10d.py:4287)" in found["n1/rank3"][1]
-    assert "n1/rank2 hung" in bad(folder)["train.exit_code", "job"].observed
+    assert "first n1/rank2 hung" in str(bad(folder)["train.exit_code", "job"].cause)
 
 
 @pytest.mark.parametrize(
@@ -168,7 +129,7 @@ def test_a_rank_killed_for_memory_says_so_with_its_node(tmp_path: Path) -> None:
     assert outcome is Outcome.FAIL
     assert "killed by signal 9" in words
     assert "out of memory on n1" in words
-    assert "n1/rank3 killed by signal 9 (out of memory on n1" in bad(folder)["train.exit_code", "job"].observed
+    assert "first n1/rank3 killed by signal 9 (out of memory on n1" in str(bad(folder)["train.exit_code", "job"].cause)
 
 
 def test_a_rank_killed_on_one_node_is_not_blamed_on_the_memory_of_another(tmp_path: Path) -> None:
@@ -221,15 +182,15 @@ def test_the_first_of_those_that_raised_is_said_with_its_time(tmp_path: Path) ->
             state="raised",
             error=f"ValueError: of rank {rank}",
         )
-    words = bad(folder)["train.exit_code", "job"].observed
-    assert "n1/rank3 raised (ValueError: of rank 3) at 19:03:10 UTC; and 1 more rank(s)" in words
+    words = bad(folder)["train.exit_code", "job"].cause
+    assert words == "first n1/rank3 raised (ValueError: of rank 3) at 19:03:10 UTC; and 1 more rank(s)"
 
 
 @pytest.mark.parametrize("file", ["../../../etc/passwd", "/etc/passwd", "raw/torchrun/none", "raw/rank0.jsonl"])
 def test_an_error_file_that_is_none_or_elsewhere_gives_no_time(tmp_path: Path, file: str) -> None:
     folder = ended(tmp_path)
     rank_said(folder, "n0", 0, error_file=file, state="raised", error="ValueError: x")
-    assert bad(folder)["train.exit_code", "job"].observed.endswith("n0/rank0 raised (ValueError: x))")
+    assert bad(folder)["train.exit_code", "job"].cause == "first n0/rank0 raised (ValueError: x)"
 
 
 def test_a_rank_that_works_much_longer_than_its_peers_fails_and_says_in_what(tmp_path: Path) -> None:

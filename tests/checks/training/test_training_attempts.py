@@ -156,7 +156,7 @@ def test_without_a_word_of_any_rank_the_task_that_srun_named_first_stands_beside
     )
     opening.close_run(folder, 143)
     job = verdict(folder, "train.exit_code", "job")
-    assert "143 (first n1: task 1: Exited with exit code 1)" in job.observed
+    assert job.cause == "first n1: task 1: Exited with exit code 1"
 
 
 def resumed(folder: Path, step: int, *passed_over: str) -> None:
@@ -198,7 +198,7 @@ def test_the_checkpoint_gates_fail_on_the_rank(tmp_path: Path, damaged: int, dif
     path = folder / "raw/rank1.jsonl"
     facts = [json.loads(line) for line in path.read_text().splitlines()]
     for fact in facts:
-        counts = {"train.checkpoint.damaged": damaged, "train.checkpoint.differing": differing}
+        counts = {"train.checkpoint.intact": damaged, "train.checkpoint.resumable": differing}
         fact.update({"value": counts[fact["quantity"]]} if fact.get("quantity") in counts else {})
     path.write_text("".join(f"{json.dumps(fact)}\n" for fact in facts))
     assert verdict(folder, gate, "n0/rank1").outcome is Outcome.FAIL

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from bringup import judge
 from bringup.checks import planned as plan
-from bringup.checks.training import derive as training
+from bringup.checks.training import measured as training
 from bringup.compare import sidebyside as compare
 from bringup.errors import NotComparable, RecordError
 from bringup.plan import profile

@@ -18,7 +18,7 @@ from factory import a_run
 from showing import shows_failing
 from trained_runs import rank_said, run_of
 
-sys.path.append(str(Path(__file__).resolve().parents[1] / "infrastructure-validation/probes"))
+sys.path.append(str(Path(__file__).resolve().parents[2] / "infrastructure-validation/probes"))
 import collectives
 import compute
 import gpus

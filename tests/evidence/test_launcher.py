@@ -1,0 +1,97 @@
+"""What torchrun and Slurm say about the end of a step, and what a rank without progress says about itself, as facts."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from bringup.evidence import launcher, stacks
+from bringup.evidence.parsed import Parsed
+from factory import a_run
+
+RUN = a_run("run_ddp_2node")
+
+
+def told(parsed: Parsed) -> list[tuple[str, str, object, str]]:
+    return [(seen.quantity, seen.subject, seen.value, seen.evidence) for seen in parsed.observations]
+
+
+@pytest.mark.parametrize(
+    ("lines", "facts"),
+    [
+        (
+            "1:   rank      : 3 (local_rank: 1)\n1:   exitcode  : -9 (pid: 76)\n",
+            [("launcher.exit_code", "n1/rank3", -9, "raw/launch.log:2")],
+        ),
+        ("1:   rank      : 9 (local_rank: 1)\n1:   exitcode  : -9 (pid: 76)\n", []),  # a rank that was not planned
+        ("1:   exitcode  : -9 (pid: 76)\n", []),
+        (
+            "slurmstepd-n1: error: Detected 1 oom_kill event in StepId=7.0.\n",
+            [
+                (
+                    "launcher.out_of_memory",
+                    "n1",
+                    "slurmstepd-n1: error: Detected 1 oom_kill event in StepId=7.0.",
+                    "raw/launch.log:1",
+                )
+            ],
+        ),
+        (
+            "Detected 1 oom_kill event\n",
+            [("launcher.out_of_memory", "job", "Detected 1 oom_kill event", "raw/launch.log:1")],
+        ),
+        (
+            "srun: error: Node failure on n1\n",
+            [("launcher.node_lost", "n1", "srun: error: Node failure on n1", "raw/launch.log:1")],
+        ),
+        (
+            "x *** STEP 1.0 ON n0 CANCELLED AT 2026-11-20T09:52:38 DUE TO TIME LIMIT ***\n" * 2,
+            [("launcher.ended_by_slurm", "n0", "time limit", "raw/launch.log:1")],
+        ),
+        ("x *** STEP 1.0 ON n0 CANCELLED AT 2026-11-20T09:52:38 ***\n", []),
+        (
+            "/x/run: run folder cannot be written, seen from n1; is it shared?\n",
+            [("launcher.cannot_write", "n1", "run folder cannot be written", "raw/launch.log:1")],
+        ),
+        (f"rank : {'9' * 5000} (local_rank: 1)\nexitcode : -{'9' * 5000} (pid: 1)\n[Rank {'9' * 5000}] Watchdog", []),
+    ],
+)
+def test_lines_of_the_launch_log(lines, facts):
+    parsed = launcher.log(lines, "raw/launch.log", RUN)
+    assert told(parsed) == facts
+    assert parsed.problems == []
+
+
+def error(timestamp: object) -> str:
+    return json.dumps({"message": {"message": "x", "extraInfo": {"timestamp": timestamp}}})
+
+
+def test_an_error_file_gives_the_second_at_which_a_rank_raised():
+    assert told(launcher.error_file(error("1795287790"), "raw/e")) == [
+        ("launcher.raised_at", "job", 1795287790, "raw/e")
+    ]
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "[" * 9000, error("soon"), error(-1), error("9" * 40), error(None)])
+def test_an_error_file_without_a_time_gives_none(text):
+    assert told(launcher.error_file(text, "raw/e")) == []
+
+
+def test_the_main_thread_of_the_last_dump_counts():
+    dump = (
+        'Thread 0x1 (most recent call first):\n  File "/a.py", line 1 in wait\n\nThread 0x2 (most recent call first):\n'
+    )
+    main = '  File "/srv/x/training/src/meter.py", line 7 in on_step_end\n'
+    assert told(stacks.stack(dump + '  File "/old.py", line 3 in f\n' + dump + main, "s", "n0/rank0")) == [
+        ("train.rank.stack", "n0/rank0", "on_step_end (training/src/meter.py:7)", "s:10")
+    ]
+    assert told(stacks.stack(dump, "s", "n0/rank0")) == []
+
+
+def test_progress_that_cannot_be_read_is_said_and_is_no_number():
+    parsed = stacks.progress('{"step": 3, "entered": true}', "p", "n0/rank0")
+    assert told(parsed) == [("train.rank.step", "n0/rank0", 3, "p")]
+    for text in ("", "{", "[" * 9000):
+        parsed = stacks.progress(text, "p", "n0/rank0")
+        assert parsed.observations == []
+        assert parsed.problems[0].startswith("p: not a record of progress")

@@ -1,0 +1,68 @@
+"""Who was first: the one last step after judging. It adds words to causes, and changes no outcome, value or kind."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from bringup.checks.training.ends import GATE
+from bringup.evidence.parsed import Seen
+from bringup.plan.phases import PHASES
+from bringup.records import Kind, Outcome, Run, Verdict, Verdicts
+
+_JOB_GATE = "train.exit_code"
+_ALL_ALIKE = ("refused",)  # all ranks say it together: nobody is first
+
+
+def blame(verdicts: Verdicts, seen: Seen, run: Run) -> Verdicts:
+    """The first rank that failed is the cause of the job's exit code, and is named beside the end of the ranks that it took
+    along. Where several failed, the one whose error file is oldest; one that left none was ended from outside, and is earlier."""
+    if not PHASES[run.phase].is_training:
+        return verdicts
+    failed = [
+        verdict
+        for verdict in verdicts.verdicts
+        if verdict.gate == GATE and verdict.outcome is Outcome.FAIL and verdict.value not in _ALL_ALIKE
+    ]
+    if not failed:
+        told = _named_by_srun(seen)
+        return verdicts if told is None else _told(verdicts, told, None)
+    raised_at = _raised_at(seen)
+    first = min(failed, key=lambda verdict: (raised_at.get(verdict.subject, 0), verdict.subject))
+    words = f"first {first.subject} {first.value}"
+    told = words + (f" ({first.cause})" if first.cause else "")
+    second = raised_at.get(first.subject)
+    told += f" at {datetime.fromtimestamp(second, UTC):%H:%M:%S} UTC" if second else ""
+    told += f"; and {len(failed) - 1} more rank(s)" if len(failed) > 1 else ""
+    return _told(verdicts, told, words)
+
+
+def _named_by_srun(seen: Seen) -> str | None:
+    """Without a word of any rank: the task of the launcher that srun named first."""
+    for error in seen.of("slurm.launch.error"):
+        if error.evidence.startswith("raw/launch.log:"):
+            return (
+                f"first {error.subject}: {error.why}: {error.value}"
+                if error.why
+                else f"first {error.subject}: {error.value}"
+            )
+    return None
+
+
+def _told(verdicts: Verdicts, told: str, words: str | None) -> Verdicts:
+    return verdicts.model_copy(update={"verdicts": [_with(verdict, told, words) for verdict in verdicts.verdicts]})
+
+
+def _with(verdict: Verdict, told: str, words: str | None) -> Verdict:
+    """told: of the job; words: of a rank that was taken along, None where nobody is known to have taken it."""
+    if verdict.gate == _JOB_GATE and verdict.outcome is Outcome.FAIL:
+        return verdict.model_copy(update={"cause": told})
+    if words is not None and verdict.gate == GATE and verdict.kind in (Kind.UNKNOWN, Kind.ABSENT):
+        return verdict.model_copy(update={"cause": f"{verdict.cause}; {words}"})
+    return verdict
+
+
+def _raised_at(seen: Seen) -> dict[str, int]:
+    """Rank -> second at which it raised. Each rank says which error file is its own."""
+    times = {raised.evidence: raised.value for raised in seen.of("launcher.raised_at")}
+    found = {file.subject: times.get(str(file.value)) for file in seen.of("train.rank.error_file")}
+    return {subject: second for subject, second in found.items() if isinstance(second, int)}

@@ -1,0 +1,136 @@
+"""How each rank ended: train.rank.finished, from what the rank said, the launcher, Slurm, and the stacks. Pure.
+
+What the rank itself said counts first, then who ended it, then where it stood still, then what Slurm said of its node.
+A rank whose peers are gone, or whose collective waited too long, did not finish and is not the fault: its end is unknown, and
+its own words are kept. blame.py says after judging who was first.
+"""
+
+from __future__ import annotations
+
+import re
+
+from bringup.evidence.parsed import Parsed, Seen
+from bringup.evidence.slurm import NOT_STARTED
+from bringup.plan.subjects import JOB, nodes_of, rank_subjects
+from bringup.records import Observation, Run, Value
+
+GATE = "train.rank.finished"
+_TERMINATED = -15  # torchrun ends the peers of a failed rank so
+_KILLED = -9
+_ABORTED = -6  # NCCL's watchdog ends its own rank so when a collective timed out
+_LOST_PEERS = re.compile(
+    r"Connection closed|Connection reset|Read error|Timed out waiting|wait timeout|Broken pipe|PeerFailedError|caused pair closure"
+    r"|Watchdog caught collective operation timeout|NCCL communicator was aborted|ncclRemoteError|remote process exited"
+    r"|the loss of this rank was finite"  # training/src/finite.py
+)
+"""What is said on a rank whose peer is gone or brought in a NaN."""
+
+
+def derive(seen: Seen, run: Run) -> Parsed:
+    parsed = Parsed()
+    for slurm in seen.of("launcher.ended_by_slurm"):
+        parsed.problems.append(f"{slurm.evidence}: Slurm ended the step: {slurm.value} (on {slurm.subject})")
+    facts = _Facts(seen)
+    for place in rank_subjects(run.nodes, run.ranks_per_node):
+        parsed.observations += facts.ends(place)
+    return parsed
+
+
+def _end(place: str, value: Value | None, evidence: str, why: str | None = None) -> Observation:
+    return Observation(quantity=GATE, subject=place, value=value, unit="text", evidence=evidence, why=why)
+
+
+class _Facts:
+    """By rank and node."""
+
+    def __init__(self, seen: Seen) -> None:
+        self.states = seen.by_subject("train.rank.state")
+        self.errors = _last(seen, "train.rank.error")
+        self.codes = _first(seen, "launcher.exit_code")
+        self.watchdogs = _last(seen, "launcher.watchdog")
+        self.short_of_memory = {kill.subject for kill in seen.of("launcher.out_of_memory")}
+        self.lost = _first(seen, "launcher.node_lost")
+        self.stacks = _last(seen, "train.rank.stack")
+        self.steps = _last(seen, "train.rank.step")
+        self.entered = {
+            place: count.value for place, count in _last(seen, "train.rank.entered").items() if place in self.stacks
+        }
+        self.unwritable = _first(seen, "launcher.cannot_write")
+        self.not_started = {
+            error.subject: error for error in seen.of("slurm.launch.error") if NOT_STARTED in str(error.value)
+        }
+        self.slurm = seen.of("launcher.ended_by_slurm")
+
+    def ends(self, place: str) -> list[Observation]:
+        """Empty when nothing at all is known."""
+        if place in self.states:
+            return [self._own_word(place, state) for state in self.states[place]]
+        node = nodes_of(place)[0]
+        for found in (
+            self._ended_by_another(place, node),
+            self._stood_still(place),
+            self._could_not_begin(place, node),
+            self._ended_by_slurm(place),
+        ):
+            if found is not None:
+                return [found]
+        return []
+
+    def _own_word(self, place: str, state: Observation) -> Observation:
+        error = self.errors.get(place)
+        if state.value not in ("raised", "hung") or error is None:
+            return _end(place, state.value, state.evidence, state.why)
+        if _LOST_PEERS.search(str(error.value)):
+            return _end(place, None, state.evidence, f"lost its peers: {error.value}")
+        return _end(place, state.value, state.evidence, str(error.value))
+
+    def _ended_by_another(self, place: str, node: str) -> Observation | None:
+        code = self.codes.get(place)
+        if code is not None and code.value == _ABORTED and place in self.watchdogs:
+            return _end(place, None, code.evidence, f"lost its peers: {self.watchdogs[place].value}")
+        if code is not None and isinstance(code.value, int) and code.value < 0 and code.value != _TERMINATED:
+            # a kill that names no node is of this one only where none was named
+            memory = code.value == _KILLED and (node in self.short_of_memory or self.short_of_memory == {JOB})
+            why = f"out of memory on {node}: the limit of the job's cgroup was reached" if memory else None
+            return _end(place, f"killed by signal {-code.value}", code.evidence, why)
+        lost = self.lost.get(node)
+        return None if lost is None else _end(place, "lost with its node", lost.evidence, str(lost.value))
+
+    def _stood_still(self, place: str) -> Observation | None:
+        """Who hung, among the ranks that left a stack and no other word: who had begun fewer collectives than the others, which
+        wait in one that it never came to. Where all had begun equally many, nobody is named."""
+        stack = self.stacks.get(place)
+        if stack is None:
+            return None
+        done = f" after step {self.steps[place].value}" if place in self.steps else ""
+        entered, counts = self.entered.get(place), [count for count in self.entered.values() if isinstance(count, int)]
+        if not isinstance(entered, int):
+            why = f"no progress{done} in {stack.value}; how far it was is not known"
+            return _end(place, None, stack.evidence, why)
+        if entered == min(counts) < max(counts):
+            why = f"hung{done} in {stack.value}: it had begun {entered} collectives, others {max(counts)}"
+            return _end(place, "hung", stack.evidence, why)
+        return _end(place, None, stack.evidence, f"waited{done} in {stack.value}, and was not behind")
+
+    def _could_not_begin(self, place: str, node: str) -> Observation | None:
+        """One rank or launcher of a node says that it could not start or not write its results; it holds for all ranks there."""
+        if node in self.unwritable:
+            said = self.unwritable[node]
+            return _end(place, "could not begin", said.evidence, f"{said.value}, seen from {node}")
+        if node in self.not_started:
+            said = self.not_started[node]
+            return _end(place, "could not begin", said.evidence, str(said.value).partition(f"{NOT_STARTED}: ")[2])
+        return None
+
+    def _ended_by_slurm(self, place: str) -> Observation | None:
+        if not self.slurm:
+            return None
+        return _end(place, None, self.slurm[0].evidence, f"Slurm ended the step: {self.slurm[0].value}")
+
+
+def _first(seen: Seen, quantity: str) -> dict[str, Observation]:
+    return {subject: several[0] for subject, several in seen.by_subject(quantity).items()}
+
+
+def _last(seen: Seen, quantity: str) -> dict[str, Observation]:
+    return {subject: several[-1] for subject, several in seen.by_subject(quantity).items()}

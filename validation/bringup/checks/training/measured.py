@@ -1,0 +1,285 @@
+"""From the records of a training to observations under the gates' ids: ratios and gaps, from the records' own fields. Pure."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from dataclasses import dataclass
+
+from bringup.evidence.parsed import Parsed
+from bringup.plan.subjects import JOB, rank_subjects
+from bringup.records import MemoryCheck, ObservedStrategy, Run, RunArgs, TrainMetrics
+from bringup.results import METRICS, REFERENCE_METRICS, RUN_ARGS
+
+_GIB = 2**30
+NOISE_S = 0.001  # of a rank's own work in a step: what scheduling on a busy host takes; GPUs do the default model's work in less
+SHORTEST_STEP_S = (
+    0.1  # of a perfect division of the work: below it launches and latencies are measured, which ranks do not share
+)
+
+
+@dataclass(frozen=True)
+class Reference:
+    """The one-GPU run that this one is compared with."""
+
+    args: RunArgs
+    metrics: TrainMetrics
+
+
+def differing_fields(first: RunArgs, second: RunArgs) -> list[str]:
+    """Fields outside the strategy in which two runs differ: `learning_rate 0.001 vs 0.01`. Empty: comparable."""
+    left, right = first.model_dump(), second.model_dump()
+    return [
+        f"{name} {left[name]} vs {right[name]}"
+        for name in left
+        if name not in RunArgs.STRATEGY and left[name] != right[name]
+    ]
+
+
+def of_records(run: Run, args: RunArgs, found: TrainMetrics, reference: Reference | str | None) -> Parsed:
+    """reference: None where none is needed, a reason where there is none."""
+    parsed = Parsed()
+    _own(parsed, run, args, found)
+    if reference is not None:
+        _against_reference(parsed, args, found, reference)
+    if found.resumed is not None:
+        _resumed(parsed, found)
+    return parsed
+
+
+def _own(parsed: Parsed, run: Run, args: RunArgs, found: TrainMetrics) -> None:
+    _world_size(parsed, run, found)
+    parsed.saw("train.strategy", JOB, found.observed.kind, "text", f"{METRICS}:observed.kind")
+    different = found.observed.differs_from(args)
+    parsed.saw(
+        "train.variant",
+        JOB,
+        len(different),
+        "count",
+        f"{METRICS}:observed, {RUN_ARGS}",
+        "; ".join(different) or None,
+    )
+    no_speed = _why_no_speed(args, found)
+    parsed.saw(
+        "train.tokens_per_s",
+        JOB,
+        None if no_speed else found.tokens_per_s,
+        "tokens/s",
+        f"{METRICS}:tokens_per_s",
+        no_speed,
+    )
+    if found.observed.backend == "gloo":
+        parsed.saw("train.transport", JOB, found.transport, "text", f"{METRICS}:transport", found.transport_reason)
+    _memory(parsed, args, found.memory_check)
+    _slowdowns(parsed, found)
+    wanted = args.global_batch * args.steps
+    short = None if found.sample_count == wanted else f"{found.sample_count} rows were consumed, {wanted} requested"
+    parsed.saw(
+        "train.samples.repeated",
+        JOB,
+        None if short else found.sample_count - found.sample_distinct,
+        "count",
+        f"{METRICS}:sample_count,sample_distinct",
+        short,
+    )
+    # an optimizer step that was never logged was not seen
+    if len(found.loss) < args.steps:
+        parsed.saw("train.loss.fell", JOB, None, "nats", f"{METRICS}:loss", f"{len(found.loss)} of {args.steps} losses")
+    else:
+        parsed.saw("train.loss.fell", JOB, found.loss[0] - found.loss[-1], "nats", f"{METRICS}:loss")
+    apart = farthest_replicas(found.observed, found.parameter_checksums)
+    if apart is not None:
+        low, high = (found.parameter_checksums[rank] for rank in apart)
+        parsed.saw(
+            "train.replicas.difference",
+            JOB,
+            high - low,
+            "sum",
+            f"{METRICS}:parameter_checksums",
+            f"rank {apart[0]} has {low!r}, rank {apart[1]} has {high!r}" if high != low else None,
+        )
+    shards = shard_count(found.observed)
+    if shards is not None:
+        excess = found.observed.parameters_local_max * shards / found.observed.parameters
+        parsed.saw("train.shard.size", JOB, excess, "ratio", f"{METRICS}:observed.parameters_local_max")
+    if found.observed.kind == "hsdp" and found.observed.mesh is not None:
+        across = [row for row in found.observed.mesh if len({found.observed.hosts[rank] for rank in row}) > 1]
+        parsed.saw("train.shard.inside_node", JOB, len(across), "count", f"{METRICS}:observed.mesh,hosts")
+
+
+def _world_size(parsed: Parsed, run: Run, found: TrainMetrics) -> None:
+    """Unknown where the ranks sat on other nodes than planned: the plan's subjects name nodes."""
+    planned = rank_subjects(run.nodes, run.ranks_per_node)
+    places = [f"{host}/rank{rank}" for rank, host in enumerate(found.observed.hosts)]
+    elsewhere = places != planned
+    if elsewhere:
+        parsed.problems.append(
+            f"{METRICS}:observed.hosts: ranks sat on {', '.join(places)}; planned were {', '.join(planned)}"
+        )
+    if elsewhere and found.world_size == len(planned):
+        why = "ranks sat on other nodes than planned"
+        parsed.saw("train.world_size", JOB, None, "count", f"{METRICS}:observed.hosts", why)
+    else:
+        parsed.saw("train.world_size", JOB, found.world_size, "count", f"{METRICS}:world_size")
+
+
+def _why_no_speed(args: RunArgs, found: TrainMetrics) -> str | None:
+    if found.resumed is None or found.steps_done - found.resumed.step > args.warmup_steps:
+        return None
+    return f"it was resumed after step {found.resumed.step} of {found.steps_done}: no step is left after the warm-up"
+
+
+def _resumed(parsed: Parsed, found: TrainMetrics) -> None:
+    assert found.resumed is not None
+    where, step = f"{METRICS}:resumed", found.resumed.step
+    parsed.saw("train.resumed.step", JOB, step, "count", where)
+    parsed.problems.append(f"{where}: it began after step {step}, with a checkpoint of {found.resumed.run}")
+    parsed.problems += [f"{where}: passed over a damaged checkpoint: {line}" for line in found.resumed.passed_over]
+
+
+def _slowdowns(parsed: Parsed, found: TrainMetrics) -> None:
+    """train.straggler: a rank's own work over the lower median of all ranks' (of two ranks: over the other's).
+
+    What exceeds it by less than NOISE_S is not a slowdown.
+    """
+    times = found.rank_times_s
+    if times is None or found.world_size == 1:
+        return
+    parts = {"fetch": times.fetch, "forward": times.forward, "optimizer": times.optimizer}
+    own = [math.fsum(values) for values in zip(*parts.values(), strict=True)]
+    usual, usual_of = (
+        statistics.median_low(own),
+        {part: statistics.median_low(values) for part, values in parts.items()},
+    )
+    for rank, (host, mine) in enumerate(zip(found.observed.hosts, own, strict=True)):
+        excess = {part: values[rank] - usual_of[part] for part, values in parts.items()}
+        part = max(excess, key=excess.__getitem__)
+        slowdown = None if usual <= 0 else mine / usual if mine - usual > NOISE_S else min(1.0, mine / usual)
+        parsed.saw(
+            "train.straggler",
+            f"{host}/rank{rank}",
+            slowdown,
+            "ratio",
+            f"{METRICS}:rank_times_s",
+            f"{part} {parts[part][rank]:.4g} s, the median is {usual_of[part]:.4g} s"
+            if usual > 0
+            else "no own work was timed",
+        )
+
+
+def _memory(parsed: Parsed, args: RunArgs, check: MemoryCheck | None) -> None:
+    """train.memory.states and .peak: measured / predicted. Below 1 GiB no peak is told from another: the rest is workspaces.
+
+    Fused kernels and compilers keep less than the plain operations that are predicted: then only more than that is a deviation.
+    """
+    states, peak, where = "train.memory.states", "train.memory.peak", f"{METRICS}:memory_check"
+    if check is None or check.states_predicted_bytes is None or check.peak_predicted_bytes is None:
+        why = "this run is older than the prediction" if check is None else check.reason
+        parsed.saw(states, JOB, None, "ratio", where, why)
+        parsed.saw(peak, JOB, None, "ratio", where, why)
+        return
+    parsed.saw(
+        states,
+        JOB,
+        check.states_measured_bytes / check.states_predicted_bytes,
+        "ratio",
+        where,
+        f"{_mib(check.states_measured_bytes)} on rank {check.states_rank}, predicted {_mib(check.states_predicted_bytes)}",
+    )
+    if check.peak_measured_bytes is None:
+        parsed.saw(peak, JOB, None, "ratio", where, "without a GPU no allocator counts")
+        return
+    fused = args.compile or args.recipe == "fast"
+    ratio = max(check.peak_measured_bytes, _GIB) / max(check.peak_predicted_bytes, _GIB)
+    parsed.saw(
+        peak,
+        JOB,
+        max(1.0, ratio) if fused else ratio,
+        "ratio",
+        where,
+        f"{_mib(check.peak_measured_bytes)}, predicted {_mib(check.peak_predicted_bytes)}{' unfused' if fused else ''}",
+    )
+
+
+def _mib(size: int) -> str:
+    return f"{size / 2**20:,.1f} MiB"
+
+
+def shard_count(observed: ObservedStrategy) -> int | None:
+    """Ranks that share one copy of the parameters; None where nothing is sharded."""
+    if observed.kind not in ("fsdp", "hsdp") or observed.mesh is None:
+        return None
+    return len(observed.mesh[0])
+
+
+def farthest_replicas(observed: ObservedStrategy, checksums: list[float]) -> tuple[int, int] | None:
+    """Ranks of one replica group whose parameter checksums differ most, the lower one first; None where there are no replicas.
+
+    Replica groups: all ranks under DDP, the columns of the mesh under HSDP.
+    """
+    if len(checksums) != len(observed.hosts):
+        return None
+    if observed.kind == "ddp":
+        groups = [list(range(len(checksums)))]
+    elif observed.kind == "hsdp" and observed.mesh is not None:
+        groups = [list(column) for column in zip(*observed.mesh, strict=True)]
+    else:
+        return None
+    ends = [(min(group, key=checksums.__getitem__), max(group, key=checksums.__getitem__)) for group in groups]
+    return max(ends, key=lambda pair: checksums[pair[1]] - checksums[pair[0]])
+
+
+def _against_reference(parsed: Parsed, args: RunArgs, found: TrainMetrics, reference: Reference | str) -> None:
+    why = reference if isinstance(reference, str) else _why_not_comparable(args, reference)
+    if isinstance(reference, str) or why is not None:
+        for gate, unit in (
+            ("train.loss.agrees", "nats"),
+            ("train.grad_norm.agrees", "ratio"),
+            ("train.scaling", "share"),
+        ):
+            parsed.saw(gate, JOB, None, unit, REFERENCE_METRICS, why)
+        return
+    _scaling(parsed, args, found, reference.metrics)
+    losses, norms = (found.loss, reference.metrics.loss), (found.grad_norm, reference.metrics.grad_norm)
+    _step_by_step(parsed, "train.loss.agrees", "nats", "loss", *losses, relative=False)
+    _step_by_step(parsed, "train.grad_norm.agrees", "ratio", "grad_norm", *norms, relative=True)
+
+
+def _why_not_comparable(args: RunArgs, reference: Reference) -> str | None:
+    differing = differing_fields(reference.args, args)
+    if reference.args.strategy != "single" or reference.metrics.world_size != 1:
+        differing.append(f"it is a {reference.args.strategy} run on {reference.metrics.world_size} rank(s)")
+    return f"not comparable with the one-GPU run: {'; '.join(differing)}" if differing else None
+
+
+def _scaling(parsed: Parsed, args: RunArgs, found: TrainMetrics, reference: TrainMetrics) -> None:
+    ideal_s = reference.step_time_s.p50 / found.world_size
+    why = _why_no_speed(args, found)
+    if why is None and ideal_s < SHORTEST_STEP_S:
+        why = (
+            f"a perfect step would take {1000 * ideal_s:.3g} ms on {found.world_size} ranks, too little work to tell below "
+            f"{1000 * SHORTEST_STEP_S:.0f} ms; set BRINGUP_TRAIN_ARGS to a real workload (training/README.md)"
+        )
+    share = None if why else found.tokens_per_s_per_rank / reference.tokens_per_s_per_rank
+    parsed.saw("train.scaling", JOB, share, "share", f"{METRICS}:tokens_per_s_per_rank, {REFERENCE_METRICS}", why)
+
+
+def _step_by_step(
+    parsed: Parsed, quantity: str, unit: str, field: str, ours: list[float], reference: list[float], *, relative: bool
+) -> None:
+    """The largest difference over the steps, absolute or as a share of the reference, and where it was."""
+    if len(ours) != len(reference) or not ours:
+        parsed.saw(
+            quantity, JOB, None, unit, f"{METRICS}:{field}", f"{len(ours)} steps, the reference has {len(reference)}"
+        )
+        return
+    gaps = [abs(a - b) / (abs(b) if relative and b else 1.0) for a, b in zip(ours, reference, strict=True)]
+    step = gaps.index(max(gaps))
+    parsed.saw(
+        quantity,
+        JOB,
+        gaps[step],
+        unit,
+        f"{METRICS}:{field}, {REFERENCE_METRICS}",
+        f"at step {step + 1}: {ours[step]:.6g}, the reference has {reference[step]:.6g}",
+    )

@@ -1,0 +1,75 @@
+"""raw/launch.log and the error files of torchrun -> facts: how ranks ended, and what Slurm said about the nodes of the step.
+
+launcher.exit_code [n1/rank3]   that torchrun gives for a rank which failed; negative: a signal
+launcher.watchdog [n1/rank2]    what NCCL's watchdog said when it ended its own rank
+launcher.out_of_memory [n1]     a memory limit was reached there; [job]: on a node that was not named
+launcher.node_lost [n1]         Slurm's words
+launcher.cannot_write [n1]      no rank of this node could write where the results go
+launcher.ended_by_slurm [n1]    the reason that Slurm gave: time limit
+launcher.raised_at [job]        seconds since 1970 at which a rank raised; the evidence is its error file
+"""
+
+from __future__ import annotations
+
+import json
+import re
+
+from bringup.evidence.parsed import Parsed
+from bringup.plan.subjects import JOB, rank_subjects
+from bringup.records import Run
+
+_FAILED_RANK = re.compile(r"rank\s*:\s*(\d{1,9}) \(local_rank: \d+\)")
+_EXIT_CODE = re.compile(r"exitcode\s*:\s*(-?\d{1,9}) \(pid: \d+\)")
+_WATCHDOG = re.compile(r"\[Rank (\d{1,9})\] (Watchdog caught collective operation timeout: .*?)(?:\.\s|$)")
+_KILLED_FOR_MEMORY = re.compile(r"oom[-_]kill event|: Out Of Memory")
+_OF_NODE = re.compile(r"slurmstepd-(\S+?): error: .*oom|error: (\S+): tasks? \S+: Out Of Memory")
+_NODE_LOST = re.compile(r"[Nn]ode failure on (\S+)|NODE_FAIL.* on (\S+)")
+# without a reason it is what --kill-on-bad-exit does when a rank failed: then the rank is the cause
+_ENDED = re.compile(r"\*\*\* (?:JOB|STEP) \S+ ON (?P<node>\S+) CANCELLED AT \S+ DUE TO (?P<why>[A-Z ]+?) \*\*\*")
+_CANNOT_WRITE = re.compile(  # training: env.sh; src/rank.py and src/arguments.py
+    r"(?P<what>raw/rank\d+\.jsonl cannot be written: [^;]+|run folder cannot be written|no such run folder)\b"
+    r".*seen from (?P<node>[\w.-]+)"
+)
+_LATEST = 2**37  # seconds, in the year 6325: what is beyond is not a time
+
+
+def log(text: str, where: str, run: Run) -> Parsed:
+    parsed = Parsed()
+    places = rank_subjects(run.nodes, run.ranks_per_node)
+    rank: int | None = None
+    ended = False
+    for number, line in enumerate(text.splitlines(), start=1):
+        evidence = f"{where}:{number}"
+        if (match := _WATCHDOG.search(line)) and int(match[1]) < len(places):
+            parsed.saw("launcher.watchdog", places[int(match[1])], match[2], "text", evidence)
+        if match := _OF_NODE.search(line):
+            parsed.saw("launcher.out_of_memory", match[1] or match[2], line.strip()[:200], "text", evidence)
+        elif _KILLED_FOR_MEMORY.search(line):
+            parsed.saw("launcher.out_of_memory", JOB, line.strip()[:200], "text", evidence)
+        if match := _CANNOT_WRITE.search(line):
+            parsed.saw("launcher.cannot_write", match["node"], match["what"], "text", evidence)
+        if (match := _ENDED.search(line)) and not ended:  # every node and step says it again
+            ended = True
+            parsed.saw("launcher.ended_by_slurm", match["node"], match["why"].lower(), "text", evidence)
+        if match := _FAILED_RANK.search(line):
+            rank = int(match[1])
+        elif match := _EXIT_CODE.search(line):
+            if rank is not None and rank < len(places):
+                parsed.saw("launcher.exit_code", places[rank], int(match[1]), "count", evidence)
+            rank = None
+        elif match := _NODE_LOST.search(line):
+            node = (match[1] or match[2]).strip(",.;:")
+            parsed.saw("launcher.node_lost", node, line.strip()[:200], "text", evidence)
+    return parsed
+
+
+def error_file(text: str, where: str) -> Parsed:
+    """torchelastic's error.json of one rank. A file that was cut off has no time."""
+    parsed = Parsed()
+    try:
+        second = int(json.loads(text)["message"]["extraInfo"]["timestamp"])
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
+        return parsed
+    if 0 <= second < _LATEST:
+        parsed.saw("launcher.raised_at", JOB, second, "s", where)
+    return parsed
