@@ -2,12 +2,11 @@
 # Verbs that every phase script sources. It launches nothing on a node: the srun lines stay in the scripts, in plain sight.
 #
 #   need_repository             the working directory is the repository root, with its .venv; sets PYTHON
-#   keep_log                    inside a batch job: move its log to slurm-logs/
+#   keep_log                    inside a batch job: move its log to slurm-logs/; sets SCREEN
 #   choose_nodes [OPTION…]      on a login host: sets NODES, NODE_COUNT, GPUS (per node), and USABLE, USABLE_COUNT
 #   run_begin PHASE OPTION…      write the plan (`bringup open`); sets RUN_DIR
 #   run_end RC                  close the run, judge it, write report.md, print the verdict; returns 0, 1 or 2
 #   save FILE COMMAND…          keep a command's answer in raw/; when it fails, no file: absence is no evidence
-#   save_ended_job FILE ID [S]  wait for a job to end (90 s, or S), keep `scontrol show job`
 #   gpus_on_node                what Slurm granted on this node
 #
 # Environment: BRINGUP_PROFILE (name or path; default generic), BRINGUP_VENV (default .venv), BRINGUP_RUN_NAME,
@@ -46,7 +45,9 @@ keep_log() {
   mkdir -p slurm-logs 2>/dev/null || true
   [[ -d slurm-logs && -w slurm-logs ]] ||
     die "$PWD/slurm-logs: no folder that can be written, seen from ${SLURMD_NODENAME:-$HOSTNAME}; the jobs' logs go there"
-  [[ ! -f $log ]] || mv -- "$log" "slurm-logs/${log%.out}$attempt.out"
+  [[ -f $log ]] || return 0 # --output was another one
+  SCREEN=$PWD/slurm-logs/${log%.out}$attempt.out
+  mv -- "$log" "$SCREEN"
 }
 
 choose_nodes() { # [--nodes N | --nodelist LIST]
@@ -54,29 +55,10 @@ choose_nodes() { # [--nodes N | --nodelist LIST]
     sed -n '/^# Proves/,/^[^#]/{ s/^# \{0,1\}//p }' "$0" # the header, up to the first command
     exit 0
   fi
-  NODES=$("$PYTHON" -m bringup nodes "$@") || exit 2
-  GPUS=$("$PYTHON" -m bringup nodes --gpus --nodelist "$NODES") || exit 2
-  USABLE=$("$PYTHON" -m bringup nodes --usable --nodelist "$NODES") || exit 2
-  ((GPUS > 0)) || die "Slurm has no GPU configured on $NODES; is Gres=gpu:N in slurm.conf? (scontrol show node ${NODES%%,*})"
-  [[ -n $USABLE ]] || die "none of $NODES is usable; sinfo -N -l says why"
-  NODE_COUNT=$(count_names "$NODES")
-  USABLE_COUNT=$(count_names "$USABLE")
+  local assignments
+  assignments=$("$PYTHON" -m bringup nodes "$@") || exit 2
+  eval "$assignments" # quoted by Python
   export NODES NODE_COUNT GPUS USABLE USABLE_COUNT
-}
-
-count_names() { # n0,n1
-  local -a names
-  IFS=, read -r -a names <<<"$1"
-  printf '%s\n' "${#names[@]}"
-}
-
-join_names() {
-  local IFS=,
-  printf '%s\n' "$*"
-}
-
-scale_name() { # node count; as bringup's plan names it
-  if (($1 == 1)); then echo 1-node; else echo "$1-nodes"; fi
 }
 
 run_begin() { # phase, options of `bringup open`
@@ -90,6 +72,7 @@ run_begin() { # phase, options of `bringup open`
 run_end() { # exit code of the phase's work
   local verdict=0
   concluded=yes
+  [[ ! -f ${SCREEN:-} ]] || cp -- "$SCREEN" "$RUN_DIR/raw/batch.log" # the log itself bears a job's number, which comes again
   "$PYTHON" -m bringup close "$RUN_DIR" --exit-code "$1" || verdict=$?
   return "$verdict"
 }
@@ -103,18 +86,6 @@ save() { # file, command…
   else
     rm -f -- "$file.part"
   fi
-}
-
-ENDED='COMPLETED|FAILED|CANCELLED|TIMEOUT|NODE_FAIL|OUT_OF_MEMORY|BOOT_FAIL|DEADLINE|PREEMPTED'
-
-save_ended_job() { # file, job id, seconds
-  local deadline=$((SECONDS + ${3:-90}))
-  [[ -n $2 ]] || return 0
-  until [[ $(squeue --noheader --states=all --jobs="$2" --format=%T 2>/dev/null) =~ ^($ENDED)$ ]]; do
-    ((SECONDS < deadline)) || break # it stays without evidence, and its gate incomplete
-    sleep 0.3
-  done
-  if ((SECONDS < deadline)); then save "$1" scontrol --oneliner show job "$2"; fi
 }
 
 slurm_folder() { # where slurm.conf lies

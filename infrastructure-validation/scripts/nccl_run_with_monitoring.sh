@@ -9,7 +9,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 source infrastructure-validation/scripts/job.sh
 need_repository
 
-watched() { # inside the allocation; NODES, NODE_COUNT, GPUS and RUN_DIR come from outside it
+watched() { # inside the allocation; NODES, NODE_COUNT, GPUS, SCALE and RUN_DIR come from outside it
   local rc=0 begun monitor logs=$RUN_DIR/raw/nccl-$NODE_COUNT
   mkdir -p "$logs"
   # how far the clocks are apart, while nothing else runs: the samples carry each node's own time
@@ -23,7 +23,7 @@ watched() { # inside the allocation; NODES, NODE_COUNT, GPUS and RUN_DIR come fr
   MASTER_ADDR=${NODES%%,*} MASTER_PORT=$(port "$NODE_COUNT") \
     srun --overlap --label --kill-on-bad-exit=1 --nodes="$NODE_COUNT" --ntasks="$((NODE_COUNT * GPUS))" \
     --ntasks-per-node="$GPUS" --gpus-per-node="$GPUS" --cpus-per-task="$(cpus_per_rank "$GPUS")" \
-    "$PYTHON" infrastructure-validation/probes/collectives.py "$(scale_name "$NODE_COUNT")" "$logs" \
+    "$PYTHON" infrastructure-validation/probes/collectives.py "$SCALE" "$logs" \
     >"$RUN_DIR/raw/collectives-$NODE_COUNT.jsonl" 2>"$RUN_DIR/raw/collectives-$NODE_COUNT.err" || rc=$?
   kill -TERM "$monitor" # srun passes it on: the samplers end by themselves
   wait "$monitor" || true
@@ -36,6 +36,9 @@ if [[ ${1:-} == --inside ]]; then
   exit
 fi
 choose_nodes "$@"
+scales=$("$PYTHON" -m bringup scales --whole --nodes "$NODES" --gpus-per-node "$GPUS") || exit 2
+read -r _ SCALE _ <<<"$scales"
+export SCALE
 run_begin nccl_monitoring --nodes "$NODES" --gpus-per-node "$GPUS"
 rc=0
 salloc --quiet --job-name=nccl_monitoring --immediate="$BRINGUP_WAIT_S" --nodes="$NODE_COUNT" --nodelist="$NODES" --exclusive --mem=0 --time=60 \

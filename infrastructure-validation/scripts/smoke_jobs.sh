@@ -43,11 +43,18 @@ submit_warning_job() {
   warning_job=$(batch warning --time=1 "${signal[@]}" --output="$raw/warning.jsonl" --error="$raw/warning.err" "exec python3 $probes/scheduler.py warning")
 }
 
+# One look at the queue for all of them. Slurm holds a requeued job back for two minutes by default.
 collect_jobs() {
-  save_ended_job job-exit-code.txt "$exit_job"
-  save_ended_job job-memory.txt "$memory_job"
-  save_ended_job job-before.txt "$before_job"
-  save_ended_job job-after.txt "$after_job"
-  save_ended_job job-never.txt "$never_job"
-  save_ended_job job-array.txt "${array_job:+${array_job}_$array_last}"
+  local jobs=()
+  ! wanted jobs || jobs+=(
+    "job-exit-code.txt=$exit_job"
+    "job-memory.txt=$memory_job"
+    "job-before.txt=$before_job"
+    "job-after.txt=$after_job"
+    "job-never.txt=$never_job"
+    "job-array.txt=${array_job:+${array_job}_$array_last}"
+  )
+  ! wanted warning || jobs+=("job-warning.txt=$warning_job=120")
+  ! wanted requeue || jobs+=("job-requeue.txt=$requeue_job=240")
+  ((${#jobs[@]} == 0)) || "$PYTHON" -m bringup ended "$RUN_DIR" "${jobs[@]}" || rc=$?
 }

@@ -39,7 +39,5 @@ save scontrol-node.txt scontrol --oneliner show node
 ! wanted folder || look_at_folder
 ! wanted compute || look_at_compute
 ! wanted storage || look_at_storage
-! wanted jobs || collect_jobs
-! wanted warning || save_ended_job job-warning.txt "$warning_job"
-! wanted requeue || save_ended_job job-requeue.txt "$requeue_job" 180 # Slurm holds a requeued job back for two minutes by default
+collect_jobs
 run_end "$rc"

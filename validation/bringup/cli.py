@@ -7,6 +7,8 @@ import errno
 import json
 import math
 import os
+import re
+import shlex
 import signal
 import sys
 import threading
@@ -24,7 +26,6 @@ from bringup.drill import result as drill_result
 from bringup.drill import suite
 from bringup.errors import BringupError, SlurmError, UsageError
 from bringup.evidence import hostlist
-from bringup.evidence.slurm import USABLE_STATES
 from bringup.formulae import models
 from bringup.plan import profile as profiles
 from bringup.plan import rounds, subjects
@@ -33,7 +34,7 @@ from bringup.records import Outcome, as_json
 from bringup.report import collection, drain, explain, exports, outputs, page, text, write
 from bringup.report.figures import training as training_figures
 from bringup.run import open as opening
-from bringup.run import playbook, slurm
+from bringup.run import playbook, slurm, waiting
 
 if TYPE_CHECKING:
     Verbs = argparse._SubParsersAction["_Parser"]
@@ -252,12 +253,23 @@ def _add_lists(verbs: Verbs) -> None:
 
 def _add_scripts(verbs: Verbs) -> None:
     """Verbs that the phase scripts call."""
-    one = verbs.add_parser("nodes", help="(phase scripts) which nodes were asked for")
+    one = verbs.add_parser("nodes", help="(phase scripts) which nodes were requested, as assignments for the shell")
     one.add_argument("--nodes", type=int)
     one.add_argument("--nodelist")
-    one.add_argument("--usable", action="store_true", help="only those that Slurm would use now")
-    one.add_argument("--gpus", action="store_true", help="GPUs per node that Slurm has configured, instead of names")
     one.set_defaults(verb=_nodes)
+
+    one = verbs.add_parser(
+        "scales", help="(phase scripts) at which numbers of nodes collectives are run: a scale per line"
+    )
+    one.add_argument("--nodes", required=True)
+    one.add_argument("--gpus-per-node", type=_natural, required=True)
+    one.add_argument("--whole", action="store_true", help="only that of all nodes")
+    one.set_defaults(verb=_scales)
+
+    one = verbs.add_parser("ended", help="(phase scripts) wait for jobs to end, and keep what Slurm says about them")
+    one.add_argument("run", type=Path)
+    one.add_argument("jobs", nargs="*", type=_awaited, metavar="FILE=JOBID[=SECONDS]", help="default: 90 seconds")
+    one.set_defaults(verb=_ended)
 
     one = verbs.add_parser("pairs", help="(phase scripts) which pairs of nodes to measure: a round per line")
     one.add_argument("--nodes", default="")
@@ -295,6 +307,14 @@ def _natural(said: str) -> int:
     if not said.isdecimal() or int(said) < 1:
         raise argparse.ArgumentTypeError(f"{said!r} is not 1 or more")
     return int(said)
+
+
+def _awaited(said: str) -> waiting.Awaited:
+    """An empty job id: it was refused, and nothing is waited for."""
+    match = re.fullmatch(r"([\w.-]+)=([\d_]*)(?:=(\d+))?", said)
+    if match is None:
+        raise argparse.ArgumentTypeError(f"{said!r} is not FILE=JOBID[=SECONDS]")
+    return waiting.Awaited(match[1], match[2], float(match[3] or 90))
 
 
 def _share(said: str) -> float:
@@ -398,10 +418,10 @@ def _applied(proposed: list[drain.Proposal], stream: TextIO) -> bool:
     if not todo:
         print("nothing to apply", file=stream)
         return True
-    states, _ = slurm.node_facts()
+    nodes = slurm.nodes()
     done = True
     for proposal in todo:
-        state = states.get(proposal.node)
+        state = nodes[proposal.node].state if proposal.node in nodes else None
         if state is None or "DRAIN" in state or "DOWN" in state:
             why = "Slurm knows no such node" if state is None else state
             print(f"left as it is: {proposal.node}: {why}", file=stream)
@@ -530,12 +550,39 @@ def _schema(arguments: argparse.Namespace) -> int:
 
 
 def _nodes(arguments: argparse.Namespace) -> int:
-    names = slurm.patiently(lambda: playbook.requested_nodes(arguments.nodes, arguments.nodelist), _complain)
-    states, gpus = slurm.patiently(slurm.node_facts, _complain)
-    if arguments.gpus:
-        print(max(gpus.get(name, 0) for name in names))
+    """Assignments for the shell, quoted: one call of Python, and one look at the nodes."""
+    nodes = slurm.patiently(lambda: playbook.requested_nodes(arguments.nodes, arguments.nodelist), _complain)
+    gpus, usable = max(node.gpus for node in nodes.values()), [name for name in nodes if nodes[name].is_usable]
+    names = ",".join(nodes)
+    if gpus == 0:
+        raise UsageError(
+            f"Slurm has no GPU configured on {names}; is Gres=gpu:N in slurm.conf? (scontrol show node {names.split(',')[0]})"
+        )
+    if not usable:
+        raise SlurmError(f"none of {names} is usable; sinfo -N -l says why")
+    told = {"NODES": names, "NODE_COUNT": len(nodes), "GPUS": gpus}
+    told |= {"USABLE": ",".join(usable), "USABLE_COUNT": len(usable)}
+    for name, value in told.items():
+        print(f"{name}={shlex.quote(str(value))}")
+    return 0
+
+
+def _scales(arguments: argparse.Namespace) -> int:
+    """A scale per line: ending of its files' names, name, number of nodes, ranks per node, nodes (n0,n1)."""
+    nodes = hostlist.expand(arguments.nodes)
+    if arguments.whole:
+        scales = [subjects.full_scale(len(nodes), arguments.gpus_per_node)]
     else:
-        print(",".join(name for name in names if not arguments.usable or states.get(name) in USABLE_STATES))
+        scales = subjects.scales(len(nodes), arguments.gpus_per_node)
+    for scale in scales:
+        here = ",".join(nodes[: scale.nodes])
+        print(subjects.file_suffix(scale), scale.name, scale.nodes, scale.ranks // scale.nodes, here)
+    return 0
+
+
+def _ended(arguments: argparse.Namespace) -> int:
+    """Exit code 0 also when a job did not end in time: then there is no evidence, and its gate says so."""
+    waiting.keep_ended_jobs(arguments.run, arguments.jobs)
     return 0
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import hashlib
+import re
 from pathlib import Path
 
 from bringup.errors import ProfileError, RecordError, RunError
@@ -18,10 +19,12 @@ OBSERVATIONS, VERDICTS, REPORT = "observations.json", "verdicts.json", "report.m
 RUN_ARGS, METRICS = "run_args.json", "metrics.json"
 CONTINUED = "continued.json"
 JOB_AFTER = "raw/scontrol-job.txt"  # only of a run that was not closed
+BATCH_LOG = "raw/batch.log"  # the screen of the job or script that wrote the run
 NOT_OPENED = "raw/not-opened.txt"  # only of a run that its script did not open: why, in one line
 REFERENCE_ARGS, REFERENCE_METRICS = "raw/reference.run_args.json", "raw/reference.metrics.json"
 
 UNREADABLE = "cannot be read: "  # in the place of a checksum; why follows
+_ATTEMPT = re.compile(r"(?:-s(?P<submission>\d+))?(?:-r(?P<restarts>\d+))?")
 
 
 def folder_of(phase: Phase, name: str) -> Path:
@@ -29,15 +32,25 @@ def folder_of(phase: Phase, name: str) -> Path:
     return REPOSITORY / phase.results / (f"{phase.stem}-{name}" if phase.is_training else name)
 
 
+def submission_name(name: str, number: int) -> str:
+    """Of the run that the `number`-th job of a phase writes: another mark than -r, which a requeued job adds."""
+    return name if number == 1 else f"{name}-s{number}"
+
+
+def requeue_name(name: str, restarts: int) -> str:
+    """Of the attempt that a job writes when Slurm has requeued it so often."""
+    return name if restarts == 0 else f"{name}-r{restarts}"
+
+
 def attempts(phase: Phase, name: str) -> list[Path]:
-    """Folders of this run that exist, in order: a requeued job wrote into one of its own, -r1, and by the tenth time -r10."""
+    """Folders of this run that exist, in order: every submission (-s2, …), and of each its requeues (-r1, … -r10)."""
     first = folder_of(phase, name)
-    again = {
-        path.name.removeprefix(f"{first.name}-r"): path
-        for path in first.parent.glob(f"{glob.escape(first.name)}-r[0-9]*")
-    }
-    in_order = sorted((number for number in again if number.isdecimal()), key=int)
-    return [path for path in (first, *(again[number] for number in in_order)) if path.is_dir()]
+    found: list[tuple[int, int, Path]] = []
+    for path in first.parent.glob(f"{glob.escape(first.name)}*"):
+        mark = _ATTEMPT.fullmatch(path.name.removeprefix(first.name))
+        if mark is not None and path.is_dir():
+            found.append((int(mark["submission"] or 1), int(mark["restarts"] or 0), path))
+    return [path for _, _, path in sorted(found)]
 
 
 def checksums(folder: Path) -> dict[str, str]:

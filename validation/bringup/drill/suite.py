@@ -17,7 +17,6 @@ from bringup.drill import environment as grounds
 from bringup.drill.environment import Here, LocalCluster
 from bringup.errors import CannotStart, DrillError, SlurmError
 from bringup.evidence import hostlist
-from bringup.evidence.slurm import USABLE_STATES
 from bringup.plan.drill import Drill
 from bringup.plan.phases import PHASES
 from bringup.plan.profile import Profile
@@ -270,20 +269,20 @@ def _anywhere(request: Request, drills: Sequence[Drill], folder: Path, console: 
     assert request.profile is not None
     try:
         names = slurm.partition_nodes(slurm.chosen_partition())
-        states, gpus = slurm.node_facts()
+        nodes = slurm.nodes()
     except SlurmError as error:
         raise CannotStart(str(error)) from error
-    usable = tuple(name for name in names if states.get(name) in USABLE_STATES)
+    usable = tuple(name for name in names if name in nodes and nodes[name].is_usable)
     if not usable:
         raise CannotStart(f"none of {hostlist.expand(','.join(names))[:4]} can be used; sinfo -N -l says why")
     for drill in drills:
         why = elsewhere.why_not(
-            drill, request.profile, len(usable), min(gpus.get(name, 0) for name in usable[: drill.nodes])
+            drill, request.profile, len(usable), min(nodes[name].gpus for name in usable[: drill.nodes])
         )
         if why is not None:
             yield perform.not_performed(drill, why, applicable=False)
             continue
-        there = elsewhere.on_nodes(drill, usable, min(gpus.get(name, 0) for name in usable[: drill.nodes]))
+        there = elsewhere.on_nodes(drill, usable, min(nodes[name].gpus for name in usable[: drill.nodes]))
         with progress(console, drill.id) as tell:
             tell(drill.fault)
             one = perform.perform(there, Here(usable), folder, name=folder.name)

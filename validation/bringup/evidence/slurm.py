@@ -13,6 +13,8 @@ USABLE_STATES: list[float] | list[str] = ["IDLE", "MIXED", "ALLOCATED", "COMPLET
 
 # flags that say nothing about health
 _HARMLESS = {"CLOUD", "DYNAMIC_NORM", "PLANNED", "RESERVED", "COMPLETING", "PERFCTRS"}
+# nor do these of a cloud node: Slurm places jobs on one that is off, and powers it up for them. Before 21.08: POWER
+_HARMLESS |= {"POWER", "POWERED_DOWN", "POWERING_UP", "POWER_UP"}
 _NODE = re.compile(r"^NodeName=(\S+) ")
 
 

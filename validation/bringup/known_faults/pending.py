@@ -21,6 +21,7 @@ class Cause:
     reason: str  # a pattern for all of Slurm's word or sentence
     says: str
     do: str
+    nodes: bool = False  # the state of its nodes says more
 
 
 CAUSES: tuple[Cause, ...] = (
@@ -28,11 +29,13 @@ CAUSES: tuple[Cause, ...] = (
         r"ReqNodeNotAvail.*|Nodes required for job are DOWN.*",
         "a node that it asked for cannot take jobs",
         "repair and resume the node (scontrol update NodeName=NODE State=RESUME), or submit without it",
+        nodes=True,
     ),
     Cause(
         r"Resources",
         "the nodes that it fits on are busy; it is next",
         "wait, or ask for less: squeue says who runs there",
+        nodes=True,
     ),
     Cause(
         r"Priority",
@@ -53,6 +56,7 @@ CAUSES: tuple[Cause, ...] = (
         r"BeginTime",
         "it may not begin yet: it was submitted with --begin, or was requeued",
         "wait; a requeued job is held back for two minutes (cred_expire)",
+        nodes=True,
     ),
     Cause(
         r"PartitionNodeLimit|PartitionDown|PartitionInactive|PartitionTimeLimit",
@@ -79,9 +83,10 @@ CAUSES: tuple[Cause, ...] = (
         r"launch failed requeued held|JobLaunchFailure|.*launch.*",
         "a node could not start it: folder, user or prolog is missing there",
         "read slurmd.log on the node; after the repair scontrol release JOB",
+        nodes=True,
     ),
-    Cause(r"Prolog", "its prolog is still running", "wait; if it stays, read slurmd.log on the node"),
-    Cause(r"NodeDown", "a node went down under it", "scontrol show node; submit again"),
+    Cause(r"Prolog", "its prolog is still running", "wait; if it stays, read slurmd.log on the node", nodes=True),
+    Cause(r"NodeDown", "a node went down under it", "scontrol show node; submit again", nodes=True),
     Cause(r"OutOfMemory", "it took more memory than it was granted", "raise --mem"),
     Cause(r"TimeLimit", "its time was over", "raise --time, or resume from a checkpoint"),
     Cause(r"NonZeroExitCode|RaisedSignal.*", "its script ended with an error", "read its log in slurm-logs/"),
@@ -107,6 +112,12 @@ def cause_of(reason: str) -> Cause | None:
     return next(
         (cause for cause in CAUSES if re.fullmatch(cause.reason, spaced) or re.fullmatch(cause.reason, reason)), None
     )
+
+
+def is_about_nodes(reason: str) -> bool:
+    """Whether the state of the job's nodes may be why it waits. A reason that is not known may be about nodes."""
+    cause = cause_of(reason)
+    return cause is None or cause.nodes
 
 
 def named_nodes(reason: str) -> list[str]:

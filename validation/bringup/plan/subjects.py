@@ -40,8 +40,13 @@ def scale_name(nodes: int) -> str:
     return "1-node" if nodes == 1 else f"{nodes}-nodes"
 
 
+def file_suffix(scale: Scale) -> str:
+    """As the phase scripts name what a step of this scale leaves: `collectives-1gpu.rc`, `collectives-4.rc`."""
+    return "1gpu" if scale.name == ONE_GPU else str(scale.nodes)
+
+
 def scale_of_file(suffix: str) -> str:
-    """As the phase scripts name what a step leaves: `collectives-1gpu.rc`, `collectives-4.rc`."""
+    """The way back from `file_suffix`."""
     return ONE_GPU if suffix == "1gpu" else scale_name(int(suffix))
 
 

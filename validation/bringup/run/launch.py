@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -18,14 +18,15 @@ from rich.console import Console
 from rich.text import Text
 
 from bringup.errors import SlurmError
-from bringup.evidence.slurm import USABLE_STATES
+from bringup.known_faults import pending
 from bringup.plan.phases import Phase
 from bringup.records import write_text
 from bringup.report import text as report
-from bringup.results import REPOSITORY
+from bringup.results import CLOSED, REPOSITORY, attempts, submission_name
 from bringup.run import slurm
 
-POLL_S = 0.5
+FILE_LOOK_S = 0.5  # at the run's folder, between two looks at the queue
+CLOCKS_S = 60  # that the clocks of a node and of this host may be apart
 LOST_S = 15  # a node that comes back is not responding for some seconds: no reason to give a waiting job up
 
 
@@ -92,49 +93,118 @@ def log_of(phase: Phase, folder: Path) -> Path:
     return folder / f"{phase.stem}.log"
 
 
-def last_words(phase: Phase, folder: Path) -> str:
-    """The last line that a phase's script printed, and where it stands. `folder`: the playbook's."""
+def screen_of(phase: Phase, folder: Path) -> Path | None:
+    """What the phase's script printed; None: it printed nothing that was kept. `folder`: the playbook's.
+
+    Of a batch job: the job that was submitted last, the newest of its attempts.
+    """
     logs = [log_of(phase, folder)]
     if phase.submit:
-        noted = folder / f"{phase.stem}.job"
-        log = f"{phase.stem}-{noted.read_text().strip()}.out" if noted.is_file() else ""
-        logs = [REPOSITORY / "slurm-logs" / log, REPOSITORY / log]  # the script moves it, once it has come so far
-    for path in filter(Path.is_file, logs):
-        lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
-        said = next((line.strip() for line in reversed(lines) if line.strip()), "it printed nothing")
-        return f"{said}; see {report.shown_path(path)}"
-    return "it left no log; slurmd.log of its first node may say why"
+        submitted = job_ids(phase, folder)
+        stem = f"{phase.stem}-{submitted[-1]}" if submitted else ""
+        moved = sorted((REPOSITORY / "slurm-logs").glob(f"{stem}-r*.out"), key=lambda path: path.stat().st_mtime)
+        # the script moves it, once it has come so far
+        logs = [*reversed(moved), REPOSITORY / f"slurm-logs/{stem}.out", REPOSITORY / f"{stem}.out"] if stem else []
+        noted = note_of(phase, folder).stat().st_mtime if stem else 0
+        # another cluster may have had a job of this number: its log is older than the note
+        logs = [path for path in logs if path.is_file() and path.stat().st_mtime >= noted - CLOCKS_S]
+    return next(filter(Path.is_file, logs), None)
+
+
+def last_words(phase: Phase, folder: Path) -> str:
+    """The last line that a phase's script printed, and where it stands. `folder`: the playbook's."""
+    screen = screen_of(phase, folder)
+    if screen is None:
+        return "it left no log; slurmd.log of its first node may say why"
+    lines = screen.read_text(encoding="utf-8", errors="replace").split("\n")
+    last = next((line.strip() for line in reversed(lines) if line.strip()), "it printed nothing")
+    return f"{last}; see {report.shown_path(screen)}"
+
+
+def note_of(phase: Phase, folder: Path) -> Path:
+    return folder / f"{phase.stem}.job"
+
+
+def job_ids(phase: Phase, folder: Path) -> list[str]:
+    """The jobs that this playbook submitted for the phase, in order."""
+    note = note_of(phase, folder)
+    return [line for line in note.read_text().split() if line.isdecimal()] if note.is_file() else []
 
 
 def submit_and_wait(phase: Phase, nodes: list[str], environment: dict[str, str], folder: Path, tell: Tell) -> None:
     """Submit on the nodes that are usable now; the plan still holds all of them. Raises SlurmError when none is.
 
-    The job's number is noted in `folder`, the playbook's, for a `--resume`.
+    The number of every job is noted in `folder`, the playbook's, for a `--resume`.
     """
     waiting, name = list(nodes), environment["BRINGUP_RUN_NAME"]
-    for attempt in itertools.count():
-        # an attempt that Slurm ended before it was done may have opened its run: the next one writes a folder of its own
+    for number in itertools.count(1):
+        # a job that Slurm ended before it was done may have opened its run: the next one writes a folder of its own
         own = environment | {
             "BRINGUP_NODES": ",".join(nodes),
-            "BRINGUP_RUN_NAME": f"{name}-r{attempt}" if attempt else name,
+            "BRINGUP_RUN_NAME": submission_name(name, number),
         }
-        states, _ = slurm.patiently(slurm.node_facts, tell)
-        usable = [name for name in waiting if states.get(name) in USABLE_STATES]
+        found = slurm.patiently(partial(slurm.nodes, nodes), tell)
+        usable = [node for node in waiting if node in found and found[node].is_usable]
         if len(usable) < len(nodes) and (phase.max_nodes is not None or phase.is_training or not usable):
-            broken = ", ".join(f"{name} {states.get(name, 'unknown')}" for name in nodes if name not in usable)
+            broken = ", ".join(
+                f"{node} {found[node].state if node in found else 'unknown'}" for node in nodes if node not in usable
+            )
             raise SlurmError(f"not submitted: {broken}; scontrol show node {nodes[0]}")
         job_id = slurm.patiently(partial(slurm.submit, phase.script, usable, own), tell)
-        write_text(folder / f"{phase.stem}.job", f"{job_id}\n", replace=True)
-        if _wait(job_id, usable, tell):
-            return
+        with _cancelled_when_interrupted(job_id, tell):
+            submitted = [*job_ids(phase, folder), job_id]
+            write_text(note_of(phase, folder), "\n".join(submitted) + "\n", replace=True)
+            if _wait(job_id, usable, tell, Closed(phase, name)):
+                return
         waiting = usable  # a node was lost while the job was pending: cancelled there, once more without it
 
 
-def wait_for_earlier(phase: Phase, folder: Path, tell: Tell) -> None:
-    """Until what a killed `bringup run` has left at work in this phase has ended. `folder`: that playbook's."""
-    noted, lock = folder / f"{phase.stem}.job", folder / f"{phase.stem}.lock"
-    if noted.is_file() and (job_id := noted.read_text().strip()).isdecimal() and slurm.is_own(job_id, phase.stem):
-        _wait(job_id, [], tell)
+@contextmanager
+def _cancelled_when_interrupted(job_id: str, tell: Tell | Callable[[str], None]) -> Iterator[None]:
+    """Ctrl-C too leaves no job of ours behind, or says which one it had to leave."""
+    try:
+        yield
+    except BaseException as reason:
+        try:
+            slurm.patiently(partial(slurm.cancel, job_id), tell)
+        except (SlurmError, KeyboardInterrupt) as error:  # what ends the run is the interruption, not scancel's failure
+            why = str(error) or "interrupted again"
+            reason.add_note(f"job {job_id} was not cancelled ({why}); next: scancel {job_id}")
+        raise
+
+
+class Closed:
+    """Says once for every attempt of a run that its script has closed it. It asks the filesystem, not Slurm."""
+
+    def __init__(self, phase: Phase, name: str) -> None:
+        self._phase, self._name = phase, name
+        self._known = self._now()
+
+    def _now(self) -> set[Path]:
+        return {path for path in attempts(self._phase, self._name) if (path / CLOSED).exists()}
+
+    def __call__(self) -> bool:
+        new = self._now() - self._known
+        self._known |= new
+        return bool(new)
+
+
+def _pause(pace: slurm.Pace, closed: Callable[[], bool]) -> None:
+    """Until the next look. A run that is closed by its script is about to end: then we look often again."""
+    until = time.monotonic() + pace.seconds()
+    while (left := until - time.monotonic()) > 0:
+        time.sleep(min(left, FILE_LOOK_S))
+        if closed():
+            pace.again()
+            return
+
+
+def wait_for_earlier(phase: Phase, name: str, folder: Path, tell: Tell) -> None:
+    """Until what a killed `bringup run` has left at work in this phase has ended. `folder`: that playbook's, called `name`."""
+    submitted, lock = job_ids(phase, folder), folder / f"{phase.stem}.lock"
+    if submitted and slurm.is_own(submitted[-1], phase.stem):
+        with _cancelled_when_interrupted(submitted[-1], tell):
+            _wait(submitted[-1], [], tell, Closed(phase, name))
     if lock.is_file():
         with lock.open() as stream:
             while True:
@@ -143,37 +213,35 @@ def wait_for_earlier(phase: Phase, folder: Path, tell: Tell) -> None:
                     return
                 except BlockingIOError:
                     tell("an earlier start of it is still running")
-                    time.sleep(POLL_S)
+                    time.sleep(FILE_LOOK_S)
 
 
-def _wait(job_id: str, nodes: list[str], tell: Tell) -> bool:
+def _wait(job_id: str, wanted: list[str], tell: Tell, closed: Callable[[], bool]) -> bool:
     """True when the job has ended. False when it cannot start because one of its nodes became unusable; then it is cancelled."""
     lost_since: float | None = None  # since when one of its nodes was seen unusable at every look
-    try:
-        while True:
-            try:
-                state = slurm.job(job_id)
-                pending = state is not None and state.state == "PENDING"
-                states = slurm.node_facts()[0] if pending else {}
-            except SlurmError as error:
-                lost_since = None  # after an outage nodes need a moment, too
-                tell(f"job {job_id}: no answer ({error}); still waiting")
-                time.sleep(POLL_S)
-                continue
-            if state is None or state.state in slurm.ENDED:
-                return True
-            if pending:
-                lost = [name for name in nodes if states.get(name) not in USABLE_STATES]
-                lost_since = (lost_since or time.monotonic()) if lost else None
-                if lost_since is not None and time.monotonic() - lost_since > LOST_S:
-                    slurm.cancel(job_id)
-                    return False
-                why = slurm.in_words(state)
-                tell(f"job {job_id} pending" + (f": {why}" if why else ""))
-            else:
-                lost_since = None
-                tell(f"job {job_id} {state.state.lower()}")
-            time.sleep(POLL_S)
-    except BaseException:  # Ctrl-C too: no job of ours is left behind
-        slurm.cancel(job_id)
-        raise
+    pace = slurm.Pace()
+    while True:
+        try:
+            job = slurm.job(job_id)
+            is_pending = job is not None and job.state == "PENDING"
+            about_nodes = job is not None and is_pending and bool(wanted) and pending.is_about_nodes(job.reason)
+            nodes = slurm.nodes(wanted) if about_nodes else {}
+        except SlurmError as error:
+            lost_since = None  # after an outage nodes need a moment, too
+            tell(f"job {job_id}: no answer ({error}); still waiting")
+            _pause(pace, closed)
+            continue
+        if job is None or job.state in slurm.ENDED:
+            return True
+        if is_pending:
+            lost = about_nodes and not all(name in nodes and nodes[name].is_usable for name in wanted)
+            lost_since = (lost_since or time.monotonic()) if lost else None
+            if lost_since is not None and time.monotonic() - lost_since > LOST_S:
+                slurm.cancel(job_id)
+                return False
+            why = pending.explain(job.reason, nodes)
+            tell(f"job {job_id} pending" + (f": {why}" if why else ""))
+        else:
+            lost_since = None
+            tell(f"job {job_id} {job.state.lower()}")
+        _pause(pace, closed)

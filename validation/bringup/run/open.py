@@ -30,6 +30,7 @@ from bringup.results import (
     checksums,
     folder_of,
     load,
+    requeue_name,
     sha256,
 )
 
@@ -53,7 +54,7 @@ def git_commit() -> str | None:
 
 
 def default_name() -> str:
-    """Time, job id (or chance), and -rN for a requeued job, which must not write into its first attempt's folder.
+    """Time, job id (or chance), and the mark of a requeued job, which must not write into its first attempt's folder.
 
     Not the pid: in a namespace of its own it is small, and two clusters of one second would meet.
     """
@@ -61,7 +62,7 @@ def default_name() -> str:
     restarts = os.environ.get("SLURM_RESTART_COUNT", "0")
     job = os.environ.get("SLURM_JOB_ID")
     name = os.environ.get("BRINGUP_RUN_NAME") or f"{stamp}-{f'job{job}' if job else secrets.token_hex(3)}"
-    return f"{name}-r{restarts}" if restarts not in ("", "0") else name
+    return requeue_name(name, int(restarts) if restarts.isdecimal() else 0)
 
 
 def asked_pair_rounds() -> str:

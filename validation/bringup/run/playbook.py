@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,7 +16,6 @@ from bringup import results as runs
 from bringup.answers import answers
 from bringup.errors import CannotStart, SlurmError
 from bringup.evidence import hostlist
-from bringup.evidence.slurm import USABLE_STATES
 from bringup.judge import Judged
 from bringup.plan.phases import PHASES, Phase
 from bringup.plan.profile import Profile
@@ -25,8 +25,8 @@ from bringup.report import text as report
 from bringup.results import REPOSITORY
 from bringup.run import open as opening
 from bringup.run import resume, slurm
-from bringup.run.launch import bash_and_wait, last_words, progress, submit_and_wait
-from bringup.run.resume import PLAYBOOK, newest_attempt
+from bringup.run.launch import bash_and_wait, last_words, progress, screen_of, submit_and_wait
+from bringup.run.resume import GOOD, PLAYBOOK, newest_attempt
 
 PLAYBOOKS = REPOSITORY / "validation/results/playbook"
 
@@ -53,10 +53,10 @@ def run(request: Request) -> int:
     console = terminal.console()
     try:
         with progress(console, "Slurm") as tell:
-            names = slurm.patiently(lambda: requested_nodes(request.nodes, request.nodelist), tell)
-            _, gpus = slurm.patiently(slurm.node_facts, tell)
+            nodes = slurm.patiently(lambda: requested_nodes(request.nodes, request.nodelist), tell)
     except SlurmError as error:
         raise CannotStart(str(error)) from error
+    names = list(nodes)
     playbook, kept = _begin(request, names, console)
     folder = PLAYBOOKS / playbook.name
     console.print(
@@ -82,37 +82,36 @@ def run(request: Request) -> int:
                 console.print(f"{'NOT RUN':<10} {phase.title}: {why}; not proven")
             else:
                 step, found = _one_phase(
-                    phase, names, max(gpus[name] for name in names), request, playbook.name, folder, console
+                    phase, names, max(node.gpus for node in nodes.values()), request, playbook.name, folder, console
                 )
                 judged.append(found)
             steps.append(step)
             playbook = playbook.model_copy(update={"steps": steps})
             write_record(folder / PLAYBOOK, playbook, replace=True)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as stop:
+        for note in getattr(stop, "__notes__", ()):
+            console.print(f"{'LEFT':<10} {report.plain(note)}")
         console.print(f"{'STOPPED':<10} interrupted; next: bringup run --resume {report.shown_path(folder)}")
         raise
     return _conclude(playbook, judged, folder, console)
 
 
-def requested_nodes(count: int | None, nodelist: str | None) -> list[str]:
-    """Names: of the list, else of the partition; with a count, the first usable ones, and unusable ones when too few are usable.
+def requested_nodes(count: int | None, nodelist: str | None) -> dict[str, slurm.Node]:
+    """Of the list, else of the partition; with a count, the first usable ones, and unusable ones when too few are usable.
 
     In the order of Slurm's own table, in whatever order they were listed: Slurm places rank 0 on the first of them there.
     """
     names = hostlist.expand(nodelist) if nodelist else slurm.partition_nodes(slurm.chosen_partition())
-    states, _ = slurm.node_facts()
-    unknown = [name for name in names if name not in states]
+    known = slurm.nodes()
+    unknown = [name for name in names if name not in known]
     if unknown:
-        raise CannotStart(f"Slurm knows no node {', '.join(unknown[:8])}; it knows {', '.join(sorted(states)[:8])}")
-    listed = set(names)
-    names = [name for name in states if name in listed]
-    if count is None:
-        return names
-    if not 1 <= count <= len(names):
+        raise CannotStart(f"Slurm knows no node {', '.join(unknown[:8])}; it knows {', '.join(sorted(known)[:8])}")
+    names = [name for name in known if name in set(names)]
+    if count is not None and not 1 <= count <= len(names):
         raise CannotStart(f"--nodes {count}: there are {len(names)} nodes ({', '.join(names[:8])})")
-    usable = [name for name in names if states.get(name) in USABLE_STATES]
-    chosen = [*usable, *(name for name in names if name not in usable)][:count]
-    return [name for name in names if name in chosen]
+    usable_first = sorted(names, key=lambda name: not known[name].is_usable)
+    chosen = set(usable_first[:count])
+    return {name: known[name] for name in names if name in chosen}
 
 
 def _begin(request: Request, names: list[str], console: Console) -> tuple[Playbook, dict[str, tuple[Step, Judged]]]:
@@ -180,6 +179,7 @@ def _one_phase(
         )
         said = said or f"{phase.script} ended before it opened a run: {last_words(phase, folder)}"
     if not (run_folder / runs.CLOSED).exists():
+        _keep_screen(run_folder, screen_of(phase, folder))
         _keep_node_states(run_folder)
         _keep_job(run_folder)
         if said is not None:
@@ -208,6 +208,13 @@ def _keep_node_states(run_folder: Path) -> None:
             write_text(run_folder / "raw/scontrol-node.unavailable.txt", f"{error}\n")
 
 
+def _keep_screen(run_folder: Path, screen: Path | None) -> None:
+    """What the script printed, of a run that it did not close: `run_end` does it otherwise."""
+    target = run_folder / runs.BATCH_LOG
+    if screen is not None and not target.exists():
+        shutil.copyfile(screen, target)
+
+
 def _keep_job(run_folder: Path) -> None:
     """How Slurm says that the job ended whose script did not come to its end."""
     job_id = runs.load(run_folder).slurm_job_id
@@ -233,8 +240,10 @@ def _conclude(playbook: Playbook, judged: list[Judged], folder: Path, console: C
         f"\n{report.MARK[outcome]}: {report.counted(verdicts)}; report: {report.shown_path(folder / 'report.md')}"
     )
     trained = [step.folder for step in playbook.steps if step.folder is not None and PHASES[step.phase].is_training]
-    if len(trained) > 1 and outcome is Outcome.PASS:
+    if len(trained) > 1 and outcome in GOOD:
         console.print(f"next: bringup compare training/results/run_*-{playbook.name}")
-    elif outcome not in (Outcome.PASS, Outcome.WARN):
+    elif outcome is Outcome.WARN:
+        console.print("next: nothing has to be fixed; the report says what the warnings are about")
+    elif outcome is not Outcome.PASS:
         console.print(f"next: fix what failed, then bringup run --resume {report.shown_path(folder)}")
     return outcome.exit_code

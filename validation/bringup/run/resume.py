@@ -17,6 +17,7 @@ from bringup.results import REPOSITORY
 from bringup.run.launch import progress, wait_for_earlier
 
 PLAYBOOK = "playbook.json"
+GOOD = (Outcome.PASS, Outcome.WARN)  # a warning is no reason to run a phase again: it would only be said again
 
 
 def earlier(folder: Path) -> Playbook:
@@ -41,9 +42,9 @@ def kept(
         step = recorded.get(stem)
         if step is None:
             step = _unseen(PHASES[stem], folder, playbook.name, console)
-        judged = None if step is None else _still_passes(step, profile)
+        judged = None if step is None else _judged_now(step, profile)
         if step is not None and judged is not None:
-            steps[stem] = step, judged
+            steps[stem] = step.model_copy(update={"outcome": judged.verdicts.outcome}), judged
     return steps
 
 
@@ -54,7 +55,7 @@ def newest_attempt(phase: Phase, name: str) -> Path | None:
 
 def _unseen(phase: Phase, folder: Path, name: str, console: Console) -> Step | None:
     with progress(console, phase.title) as tell:
-        wait_for_earlier(phase, folder, tell)
+        wait_for_earlier(phase, name, folder, tell)
     found = newest_attempt(phase, name)
     if found is None or not (found / runs.CLOSED).exists():
         return None
@@ -63,12 +64,13 @@ def _unseen(phase: Phase, folder: Path, name: str, console: Console) -> Step | N
     )  # judged by the caller
 
 
-def _still_passes(step: Step, profile: Profile) -> Judged | None:
-    """Judged again, from its evidence, with today's gates and this run's profile: what was said then is no evidence."""
-    if step.folder is None or step.outcome is not Outcome.PASS:
+def _judged_now(step: Step, profile: Profile) -> Judged | None:
+    """Judged again, from its evidence, with today's gates and this run's profile: what was said then is no evidence.
+    None: it runs again."""
+    if step.folder is None or step.outcome not in GOOD:
         return None
     try:
         judged = judge_folder(REPOSITORY / step.folder, profile)
     except (RunError, RecordError):
-        return None  # gone or damaged: it runs again
-    return judged if judged.verdicts.outcome is Outcome.PASS else None
+        return None  # gone or damaged
+    return judged if judged.verdicts.outcome in GOOD else None

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import subprocess
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -29,17 +30,48 @@ ENDED = {
     "DEADLINE",
     "PREEMPTED",
 }
-
-
 _AWAY = re.compile(r"Unable to contact slurm controller|Unable to establish controller machine")
 _AGAIN_S = 2.0
 T = TypeVar("T")
+
+
+class Pace:
+    """When to look at the queue again: soon in the first seconds, seldom later. slurmctld serves everybody.
+
+    The looks are 5 s apart after 20 s and 30 s apart after 2 minutes: an hour takes 130 of them.
+    """
+
+    FIRST_S, GROWTH = 0.5, 1.25
+
+    def __init__(self, longest_s: float = 30) -> None:
+        self._next_s, self._longest_s = self.FIRST_S, longest_s
+
+    def seconds(self) -> float:
+        """Until the next look."""
+        now, self._next_s = self._next_s, min(self._next_s * self.GROWTH, self._longest_s)
+        return now
+
+    def again(self) -> None:
+        """Something is about to happen: soon again."""
+        self._next_s = self.FIRST_S
 
 
 @dataclass(frozen=True)
 class Job:
     state: str
     reason: str
+    nodes: str = ""  # the node list it was submitted with; empty: any nodes
+
+
+@dataclass(frozen=True)
+class Node(pending.Node):
+    """state: with harmless flags removed."""
+
+    gpus: int = 0
+
+    @property
+    def is_usable(self) -> bool:
+        return self.state in answers.USABLE_STATES
 
 
 def ask(
@@ -103,44 +135,36 @@ def partition_nodes(partition: str | None) -> list[str]:
     return names
 
 
-def show_nodes() -> str:
-    return ask("scontrol", "--oneliner", "show", "node")
+def show_nodes(names: Sequence[str] = ()) -> str:
+    """`scontrol show node` of these nodes; of all without names."""
+    return ask("scontrol", "--oneliner", "show", "node", *([",".join(names)] if names else []))
 
 
-def node_facts() -> tuple[dict[str, str], dict[str, int]]:
-    """Per node: its state (harmless flags removed) and the GPUs configured for it."""
-    states: dict[str, str] = {}
+def nodes(names: Sequence[str] = ()) -> dict[str, Node]:
+    """State, reason and configured GPUs of these nodes; of all without names. Raises SlurmError."""
+    found: dict[str, Node] = {}
     gpus: dict[str, int] = {}
-    for one in answers.nodes(show_nodes(), "scontrol").observations:
-        if one.quantity == "slurm.node.state":
-            states[one.subject] = str(one.value)
-        elif one.quantity == "slurm.node.gpus" and isinstance(one.value, int):
-            gpus[one.subject] = one.value
-    return states, gpus
+    for observation in answers.nodes(show_nodes(names), "scontrol").observations:
+        if observation.quantity == "slurm.node.state":
+            found[observation.subject] = Node(str(observation.value), observation.why)
+        elif observation.quantity == "slurm.node.gpus" and isinstance(observation.value, int):
+            gpus[observation.subject] = observation.value
+    return {name: replace(node, gpus=gpus.get(name, 0)) for name, node in found.items()}
 
 
 def why(job_id: str) -> str:
     """State of a job, and in plain words why it waits or how it ended. Raises SlurmError."""
-    one = job(job_id)
-    if one is None:
+    seen = job(job_id)
+    if seen is None:
         raise SlurmError(
             f"Slurm does not know job {job_id}; a job that ended is forgotten after MinJobAge; try sacct -j {job_id}"
         )
-    words = in_words(one)
-    return f"job {job_id} {one.state.lower()}" + (f": {words}" if words else "")
-
-
-def in_words(one: Job) -> str:
-    """Why it waits or how it ended; without the nodes' states while the controller gives no answer."""
-    nodes: dict[str, pending.Node] = {}
-    try:
-        text = show_nodes()
-    except SlurmError:
-        return pending.explain(one.reason, nodes)
-    for seen in answers.nodes(text, "scontrol").observations:
-        if seen.quantity == "slurm.node.state":
-            nodes[seen.subject] = pending.Node(str(seen.value), seen.why)
-    return pending.explain(one.reason, nodes)
+    concerned: dict[str, Node] = {}
+    if pending.is_about_nodes(seen.reason):
+        with contextlib.suppress(SlurmError):  # without their states while the controller gives no answer
+            concerned = nodes(pending.named_nodes(seen.reason) or ([seen.nodes] if seen.nodes else []))
+    words = pending.explain(seen.reason, concerned)
+    return f"job {job_id} {seen.state.lower()}" + (f": {words}" if words else "")
 
 
 def submit(script: str, nodes: list[str], environment: dict[str, str]) -> str:
@@ -161,22 +185,33 @@ def submit(script: str, nodes: list[str], environment: dict[str, str]) -> str:
 def job(job_id: str) -> Job | None:
     """State and reason; None when Slurm no longer knows the job. Raises SlurmError while the controller is away."""
     try:
-        text = ask("squeue", "--noheader", "--states=all", f"--jobs={job_id}", "--format", f"%T{SEPARATOR}%r")
+        text = ask(
+            "squeue", "--noheader", "--states=all", f"--jobs={job_id}", "--format", f"%T{SEPARATOR}%r{SEPARATOR}%n"
+        )
     except SlurmError as error:
         if "Invalid job id" in str(error):
             return None
         raise
-    state, _, reason = text.strip().partition(SEPARATOR)
-    return Job(state, reason) if state else None
+    state, reason, wanted = [*text.strip("\n").split(SEPARATOR), "", ""][:3]
+    return Job(state, reason, wanted) if state else None
+
+
+def states(job_ids: Sequence[str]) -> dict[str, str]:
+    """Of several jobs, in one question; what Slurm no longer knows is left out. Raises SlurmError."""
+    text = ask(
+        "squeue", "--noheader", "--array", "--states=all", f"--jobs={','.join(job_ids)}", "--format", f"%i{SEPARATOR}%T"
+    )
+    found = (line.strip().partition(SEPARATOR) for line in text.splitlines())
+    return {job_id: state for job_id, _, state in found}
 
 
 def is_own(job_id: str, name: str) -> bool:
     """Whether Slurm still knows this job of this user, under this name: numbers begin again on a new cluster."""
     try:
-        told = ask("squeue", "--noheader", "--states=all", "--me", f"--jobs={job_id}", "--format", "%j")
+        name_there = ask("squeue", "--noheader", "--states=all", "--me", f"--jobs={job_id}", "--format", "%j")
     except SlurmError:
         return False
-    return told.strip() == name
+    return name_there.strip() == name
 
 
 def cancel(job_id: str) -> None:
