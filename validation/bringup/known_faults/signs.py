@@ -13,6 +13,7 @@ from typing import BinaryIO
 from bringup.known_faults.signature import Signature
 from bringup.known_faults.signatures import IN_ORDER, SIGNATURES
 from bringup.records import Run, Sign
+from bringup.results import BATCH_LOG
 
 _SEARCHED = {".log", ".err", ".out", ".stderr", ".txt"}
 _PROVOKED = re.compile(r"(job-|bad-exit|requeue|scontrol-|isolation|cgroup\.conf|mpi-list|slurm\.conf|nvidia-smi)")
@@ -55,7 +56,8 @@ def in_run(folder: Path, run: Run) -> list[Sign]:
     """Signs in raw/ of a run, of each signature its first file. First causes come first, consequences last. A file that cannot
     be read holds none: that it cannot be read is said where evidence is read."""
     signs: dict[str, Sign] = {}
-    for path in sorted((folder / "raw").rglob("*")):
+    paths = sorted((folder / "raw").rglob("*"), key=lambda path: (path == folder / BATCH_LOG, path))
+    for path in paths:  # the screen last: it may repeat what a log of a step says
         if path.suffix not in _SEARCHED or _PROVOKED.match(path.name) or not path.is_file():
             continue
         try:
@@ -64,9 +66,10 @@ def in_run(folder: Path, run: Run) -> list[Sign]:
             continue
         for sign in found:
             known = signs.get(sign.signature)
-            signs[sign.signature] = (
-                sign if known is None else known.model_copy(update={"count": known.count + sign.count})
-            )
+            if known is None:
+                signs[sign.signature] = sign
+            elif path != folder / BATCH_LOG:
+                signs[sign.signature] = known.model_copy(update={"count": known.count + sign.count})
     return sorted(signs.values(), key=lambda sign: _ROLES.index(SIGNATURES[sign.signature].role))
 
 

@@ -13,7 +13,6 @@ from pathlib import Path
 
 from bringup import judge
 from bringup.checks.catalogue import GATES
-from bringup.known_faults import signs
 from bringup.known_faults.signatures import SIGNATURES
 from bringup.plan import subjects as naming
 from bringup.plan.phases import PHASES
@@ -45,7 +44,7 @@ def run(folder: Path) -> tuple[str, Outcome]:
             "",
             f"… and {len(gates) - _SHOWN} more: {_gates([one for several in gates[_SHOWN:] for one in several])}",
         ]
-    lines += _signs([*verdicts.signs, *_batch_log(opened)])
+    lines += _signs(verdicts.signs)
     if shadows:
         lines += ["", f"not proven because of that ({len(shadows)}): {_gates(shadows)}"]
     lines += ["", *(f"note: {plain(note)}" for note in verdicts.notes[:_SHOWN])]
@@ -149,18 +148,6 @@ def _next_block(text: str, anchor: str) -> list[str]:
             paragraph = paragraph and bool(line.strip())
             said += [line.strip()] if paragraph else []
     return [line for line in said or [] if line]
-
-
-def _batch_log(opened: Run) -> list[Sign]:
-    """Signs in the batch job's own screen, where Slurm says why it ended a job."""
-    if opened.slurm_job_id is None or not opened.slurm_job_id.isdecimal():
-        return []
-    path = REPOSITORY / "slurm-logs" / f"{opened.phase}-{opened.slurm_job_id}.out"
-    try:
-        text = path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return []
-    return signs.in_lines(signs.numbered(text), f"slurm-logs/{path.name}")
 
 
 def _signs(found: Sequence[Sign]) -> list[str]:

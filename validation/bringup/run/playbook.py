@@ -106,7 +106,8 @@ def requested_nodes(count: int | None, nodelist: str | None) -> dict[str, slurm.
     unknown = [name for name in names if name not in known]
     if unknown:
         raise CannotStart(f"Slurm knows no node {', '.join(unknown[:8])}; it knows {', '.join(sorted(known)[:8])}")
-    names = [name for name in known if name in set(names)]
+    listed = set(names)
+    names = [name for name in known if name in listed]
     if count is not None and not 1 <= count <= len(names):
         raise CannotStart(f"--nodes {count}: there are {len(names)} nodes ({', '.join(names[:8])})")
     usable_first = sorted(names, key=lambda name: not known[name].is_usable)

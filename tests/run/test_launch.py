@@ -1,0 +1,354 @@
+"""bringup run waits for a controller that is away, and for what an earlier run has left at work."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from bringup.errors import ControllerAway, SlurmError
+from bringup.plan.phases import PHASES
+from bringup.run import launch, playbook, slurm, waiting
+
+AWAY = "slurm_load_partitions: Unable to contact slurm controller (connect failure)"
+
+
+@pytest.fixture
+def sinfo(tmp_path, monkeypatch):
+    """A sinfo that reaches no controller for the first two calls, then lists two nodes."""
+    monkeypatch.setattr(slurm, "_AGAIN_S", 0.0)
+    program, calls = tmp_path / "sinfo", tmp_path / "calls"
+    program.write_text(f"""#!/bin/sh
+echo call >>"{calls}"
+if [ "$(wc -l <"{calls}")" -le 2 ]; then echo "{AWAY}" >&2; exit 1; fi
+printf 'main*\\037n[0-1]\\n'
+""")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    return calls
+
+
+def test_a_controller_that_is_away_is_waited_for_and_that_is_said(sinfo):
+    said: list[str] = []
+    assert slurm.patiently(lambda: slurm.partition_nodes(None), said.append) == ["n0", "n1"]
+    assert len(sinfo.read_text().splitlines()) == 3
+    assert len(said) == 2
+    assert "Unable to contact slurm controller" in said[0]
+
+
+def test_one_that_stays_away_is_an_error_with_slurms_own_words(sinfo, monkeypatch):
+    monkeypatch.setenv("BRINGUP_WAIT_S", "0")
+    with pytest.raises(ControllerAway, match="connect failure"):
+        slurm.patiently(lambda: slurm.partition_nodes(None), lambda text: None)
+
+
+def test_another_error_is_not_waited_for(sinfo):
+    sinfo.write_text("call\ncall\n")
+    with pytest.raises(SlurmError, match="no partition 'gpu'"):
+        slurm.patiently(lambda: slurm.partition_nodes("gpu"), lambda text: pytest.fail(text))
+
+
+# ---- how often Slurm is asked
+
+
+class Clock:
+    """Time that passes only while somebody waits."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 1000.0
+        fake = SimpleNamespace(monotonic=lambda: self.now, sleep=self.sleep, time=lambda: self.now)
+        monkeypatch.setattr(launch, "time", fake)
+        monkeypatch.setattr(slurm, "time", fake)
+        monkeypatch.setattr(waiting, "time", fake)
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+class Controller:
+    """Answers squeue, scontrol and scancel of one job on n0 and n1, and notes every question and its time."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, clock: Clock) -> None:
+        self.clock, self.begun = clock, clock.now
+        self.asked: list[tuple[float, tuple[str, ...]]] = []
+        self.state: Callable[[float], tuple[str, str]] = lambda seconds: ("COMPLETED", "None")
+        self.n1: Callable[[float], str] = lambda seconds: "IDLE"
+        self.away: Callable[[float], bool] = lambda seconds: False
+        monkeypatch.setattr(slurm, "ask", self.ask)
+
+    def ask(self, *command: str, **options: object) -> str:
+        seconds = self.clock.now - self.begun
+        self.asked.append((seconds, command))
+        if self.away(seconds):
+            raise ControllerAway(AWAY)
+        if command[0] == "squeue":
+            return slurm.SEPARATOR.join([*self.state(seconds), "n[0-1]"]) + "\n"
+        if command[0] == "scontrol":
+            return "".join(
+                f"NodeName={name} Gres=gpu:2 State={state} Version=23.11\n"
+                for name, state in (("n0", "IDLE"), ("n1", self.n1(seconds)))
+            )
+        return ""
+
+    def commands(self, name: str) -> list[tuple[str, ...]]:
+        return [command for _, command in self.asked if command[0] == name]
+
+
+@pytest.fixture
+def controller(monkeypatch: pytest.MonkeyPatch) -> Controller:
+    return Controller(monkeypatch, Clock(monkeypatch))
+
+
+def wait(*, tell: Callable[[str], None] = lambda text: None, closed: Callable[[], bool] = lambda: False) -> bool:
+    return launch._wait("7", ["n0", "n1"], tell, closed)
+
+
+def test_a_job_that_waits_for_an_hour_costs_slurmctld_few_questions(controller: Controller):
+    """It was squeue and twice all nodes every half second: 21,600 questions."""
+    controller.state = lambda seconds: ("PENDING", "Priority") if seconds < 3600 else ("COMPLETED", "None")
+    assert wait() is True
+    assert len(controller.commands("squeue")) <= 140
+    assert len(controller.asked) == len(controller.commands("squeue")), "its nodes do not matter yet"
+    times = [seconds for seconds, _ in controller.asked]
+    gaps = [after - before for before, after in pairwise(times)]
+    assert max(gaps) <= 30.01
+    assert all(gap >= 5 for time, gap in zip(times, gaps, strict=False) if time > 30)
+
+
+def test_of_the_nodes_only_the_jobs_own_are_asked_for_and_once_at_each_look(controller: Controller):
+    controller.state = lambda seconds: ("PENDING", "Resources") if seconds < 600 else ("COMPLETED", "None")
+    assert wait() is True
+    looks = controller.commands("squeue")
+    assert len(looks) <= 40
+    assert controller.commands("scontrol") == [("scontrol", "--oneliner", "show", "node", "n0,n1")] * (len(looks) - 1)
+
+
+def test_a_job_that_ends_in_seconds_is_noticed_in_seconds(controller: Controller):
+    """The local cluster is not slowed."""
+    controller.state = lambda seconds: ("PENDING", "None") if seconds < 1 else ("RUNNING", "None")
+    ended_at = 8.0
+    running = controller.state
+    controller.state = lambda seconds: running(seconds) if seconds < ended_at else ("COMPLETED", "None")
+    assert wait() is True
+    assert controller.clock.now - controller.begun < ended_at * 1.3
+
+
+def test_a_run_that_its_script_has_closed_is_looked_at_at_once(controller: Controller):
+    """The filesystem says when: nobody waits half a minute for a job that ended, and slurmctld is not asked for it."""
+    ended_at, said = 1801.0, list[str]()
+    controller.state = lambda seconds: ("RUNNING", "None") if seconds < ended_at else ("COMPLETED", "None")
+
+    def closed() -> bool:
+        is_new = controller.clock.now - controller.begun >= ended_at - 1 and not said
+        said.extend(["closed"] * is_new)
+        return is_new
+
+    assert wait(closed=closed) is True
+    assert controller.clock.now - controller.begun < ended_at + 2
+    assert len(controller.commands("squeue")) <= 85
+
+
+def test_jobs_that_smoke_submitted_are_asked_for_together(controller: Controller, tmp_path: Path, monkeypatch):
+    (tmp_path / "raw").mkdir()
+    ends = {"11": 3.0, "12_3": 7.0, "13": 9999.0}
+
+    def ask(*command: str, **options: object) -> str:
+        seconds = controller.clock.now - controller.begun
+        controller.asked.append((seconds, command))
+        if command[0] == "scontrol":
+            return f"JobId={command[-1]} JobState=COMPLETED\n"
+        left = command[4].removeprefix("--jobs=").split(",")
+        return "".join(f"{job}{slurm.SEPARATOR}{'COMPLETED' if seconds >= ends[job] else 'RUNNING'}\n" for job in left)
+
+    monkeypatch.setattr(slurm, "ask", ask)
+    jobs = [
+        waiting.Awaited("job-a.txt", "11", 90),
+        waiting.Awaited("job-b.txt", "12_3", 90),
+        waiting.Awaited("job-c.txt", "13", 60),
+        waiting.Awaited("job-refused.txt", "", 90),
+    ]
+    waiting.keep_ended_jobs(tmp_path, jobs)
+    assert sorted(path.name for path in (tmp_path / "raw").iterdir()) == ["job-a.txt", "job-b.txt"]
+    assert 60 <= controller.clock.now - controller.begun < 70
+    assert len(controller.commands("squeue")) < 30
+    assert len(controller.commands("scontrol")) == 2
+
+
+# ---- a node that is lost while the job waits
+
+
+@pytest.mark.parametrize(("back_after_s", "ends"), [(10, True), (9999, False)])
+def test_a_waiting_job_is_given_up_for_a_node_that_stays_away_and_not_for_one_that_comes_back(
+    controller: Controller, back_after_s: int, ends: bool
+):
+    controller.state = lambda seconds: ("PENDING", "BeginTime") if seconds < 300 else ("COMPLETED", "None")
+    controller.n1 = lambda seconds: "IDLE+NOT_RESPONDING" if seconds < back_after_s else "IDLE"
+    assert wait() is ends
+    assert controller.commands("scancel") == ([] if ends else [("scancel", "7")])
+
+
+def test_after_an_outage_nodes_have_their_moment_too(controller: Controller):
+    controller.state = lambda seconds: ("PENDING", "Resources") if seconds < 300 else ("COMPLETED", "None")
+    controller.away = lambda seconds: 2 <= seconds < 60
+    controller.n1 = lambda seconds: "DOWN" if seconds < 75 else "IDLE"
+    assert wait() is True
+    assert controller.commands("scancel") == []
+
+
+def test_a_cloud_node_that_is_off_is_usable_and_one_that_is_down_is_not(controller: Controller):
+    """Slurm powers it up for the job; nothing was ever submitted to such a cluster."""
+    for state, usable in (
+        ("IDLE+CLOUD+POWERED_DOWN", True),
+        ("IDLE+CLOUD+POWERING_UP", True),
+        ("IDLE+CLOUD+POWER", True),
+        ("DOWN+CLOUD+POWERED_DOWN", False),
+        ("IDLE+CLOUD+POWERING_DOWN", False),
+    ):
+        controller.n1 = lambda seconds, state=state: state
+        assert slurm.nodes(["n0", "n1"])["n1"].is_usable is usable, state
+
+
+# ---- Ctrl-C
+
+
+@pytest.fixture
+def submitted(controller: Controller, monkeypatch, tmp_path: Path) -> Callable[[], None]:
+    """A phase is submitted, and the user presses Ctrl-C at the second look."""
+    monkeypatch.setattr(slurm, "submit", lambda script, nodes, environment: "12")
+
+    def interrupted(seconds: float) -> tuple[str, str]:
+        if seconds > 0:
+            raise KeyboardInterrupt
+        return "PENDING", "Resources"
+
+    controller.state = interrupted
+    return lambda: launch.submit_and_wait(
+        PHASES["discovery"], ["n0", "n1"], {"BRINGUP_RUN_NAME": "x"}, tmp_path, lambda text: None
+    )
+
+
+def test_ctrl_c_cancels_the_job(controller: Controller, submitted):
+    with pytest.raises(KeyboardInterrupt) as stopped:
+        submitted()
+    assert controller.commands("scancel") == [("scancel", "12")]
+    assert not hasattr(stopped.value, "__notes__")
+
+
+def test_ctrl_c_wins_while_slurmctld_is_away_and_the_job_that_stays_is_named(controller: Controller, submitted):
+    """scancel's error took the place of the interruption: the run went on to the next phase, and the job stayed."""
+    controller.away = lambda seconds: any(command[0] == "scancel" for _, command in controller.asked)
+    with pytest.raises(KeyboardInterrupt) as stopped:
+        submitted()
+    assert len(controller.commands("scancel")) > 10, "it was tried with patience"
+    assert "job 12 was not cancelled" in stopped.value.__notes__[0]
+    assert stopped.value.__notes__[0].endswith("next: scancel 12")
+
+
+def test_a_second_ctrl_c_ends_the_patience_and_the_job_is_named_all_the_same(controller, submitted, monkeypatch):
+    def cancel(job_id: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(slurm, "cancel", cancel)
+    with pytest.raises(KeyboardInterrupt) as stopped:
+        submitted()
+    assert stopped.value.__notes__ == ["job 12 was not cancelled (interrupted again); next: scancel 12"]
+
+
+# ---- what is left behind
+
+
+def test_a_script_of_a_killed_run_is_waited_for(tmp_path, monkeypatch):
+    monkeypatch.setattr(launch, "FILE_LOOK_S", 0.01)
+    lock = tmp_path / "smoke.lock"
+    holder = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            "import fcntl, sys; stream = open(sys.argv[1], 'w'); fcntl.flock(stream, fcntl.LOCK_EX); "
+            "print('held', flush=True); sys.stdin.read()",
+            lock,
+        ],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert holder.stdin is not None
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "held\n"
+    said: list[str] = []
+
+    def tell(text: str) -> None:
+        said.append(text)
+        if len(said) == 3:
+            holder.stdin.close()
+
+    with holder:
+        launch.wait_for_earlier(PHASES["smoke"], "x", tmp_path, tell)
+    assert holder.returncode == 0
+    assert len(said) >= 3
+    assert "still running" in said[0]
+
+
+def test_nothing_left_behind_is_not_waited_for(tmp_path: Path):
+    launch.wait_for_earlier(PHASES["smoke"], "x", tmp_path, lambda text: pytest.fail(text))
+
+
+def test_a_script_that_opened_no_run_is_quoted(tmp_path, monkeypatch):
+    """Its last line is the first cause: without it the user has to find the log by himself."""
+    monkeypatch.setattr(launch, "REPOSITORY", tmp_path)
+    phase = PHASES["run_ddp_2node"]
+    assert launch.last_words(phase, tmp_path) == "it left no log; slurmd.log of its first node may say why"
+    (tmp_path / "run_ddp_2node.job").write_text("12\n")
+    log = tmp_path / "run_ddp_2node-12.out"
+    log.write_text("one\nrun_ddp_2node: no Python environment at /x\n\n")
+    assert launch.last_words(phase, tmp_path).startswith("run_ddp_2node: no Python environment at /x; see ")
+    (tmp_path / "slurm-logs").mkdir()
+    log.rename(tmp_path / "slurm-logs" / log.name)
+    assert launch.last_words(phase, tmp_path).startswith("run_ddp_2node: no Python environment at /x; see ")
+    again = tmp_path / "slurm-logs/run_ddp_2node-12-r1.out"
+    again.write_text("the second attempt\n")
+    assert launch.last_words(phase, tmp_path).startswith("the second attempt; see ")
+    (tmp_path / "smoke.log").write_text("smoke: sinfo gave no list of nodes\n")
+    assert launch.last_words(PHASES["smoke"], tmp_path).startswith("smoke: sinfo gave no list of nodes; see ")
+
+
+def test_a_log_of_another_clusters_job_with_the_same_number_is_not_quoted(tmp_path, monkeypatch):
+    monkeypatch.setattr(launch, "REPOSITORY", tmp_path)
+    (tmp_path / "slurm-logs").mkdir()
+    log = tmp_path / "slurm-logs/discovery-5.out"
+    log.write_text("of yesterday\n")
+    os.utime(log, (time.time() - 86400,) * 2)
+    (tmp_path / "discovery.job").write_text("4\n5\n")
+    assert launch.screen_of(PHASES["discovery"], tmp_path) is None
+    log.write_text("of today\n")
+    assert launch.screen_of(PHASES["discovery"], tmp_path) == log
+
+
+def test_every_job_that_was_submitted_for_a_phase_is_noted(controller: Controller, tmp_path: Path, monkeypatch):
+    """And each writes a run of its own: `-s2`, not `-r1`, which is the mark of a requeued job."""
+    names: list[str] = []
+
+    def submit(script: str, nodes: list[str], environment: dict[str, str]) -> str:
+        names.append(environment["BRINGUP_RUN_NAME"])
+        return str(11 + len(names))
+
+    monkeypatch.setattr(slurm, "submit", submit)
+    answers = iter([False, True])
+    monkeypatch.setattr(launch, "_wait", lambda job_id, nodes, tell, closed: next(answers))
+    launch.submit_and_wait(PHASES["discovery"], ["n0", "n1"], {"BRINGUP_RUN_NAME": "x"}, tmp_path, lambda text: None)
+    assert names == ["x", "x-s2"]
+    assert launch.job_ids(PHASES["discovery"], tmp_path) == ["12", "13"]
+
+
+@pytest.mark.parametrize(("count", "nodelist"), [(None, "gpu-12,gpu-3"), (2, "gpu-20,gpu-12,gpu-3"), (None, None)])
+def test_nodes_are_in_slurms_order_whatever_order_they_were_listed_in(monkeypatch, count, nodelist):
+    """Rank 0 is on the first node of Slurm's table, and the first node of ours is the one that the others connect to."""
+    monkeypatch.setattr(
+        slurm, "nodes", lambda: dict.fromkeys(("gpu-3", "gpu-12", "gpu-20"), slurm.Node("IDLE", None, 8))
+    )
+    monkeypatch.setattr(slurm, "partition_nodes", lambda partition: ["gpu-12", "gpu-3"])
+    assert list(playbook.requested_nodes(count, nodelist)) == ["gpu-3", "gpu-12"]

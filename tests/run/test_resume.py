@@ -1,0 +1,64 @@
+"""What `bringup run --resume` keeps, and what a run keeps of the job that wrote it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from bringup.known_faults import signs
+from bringup.plan import profile as profiles
+from bringup.records import Outcome, Playbook, Step
+from bringup.report import explain
+from bringup.results import BATCH_LOG, REPOSITORY, load
+from bringup.run import resume
+from factory import a_verdict, judged_of
+from rich.console import Console
+from runs_for_tests import discovery
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "kept"),
+    [
+        (Outcome.PASS, Outcome.PASS, True),
+        (Outcome.WARN, Outcome.WARN, True),  # it ran again with every --resume, and warned again
+        (Outcome.PASS, Outcome.WARN, True),
+        (Outcome.PASS, Outcome.FAIL, False),
+        (Outcome.INCOMPLETE, Outcome.PASS, False),
+        (Outcome.FAIL, Outcome.FAIL, False),
+    ],
+)
+def test_what_passed_or_only_warned_is_kept_as_it_is_judged_now(tmp_path, monkeypatch, then, now, kept):
+    monkeypatch.setattr(resume, "judge_folder", lambda folder, profile: judged_of(a_verdict(outcome=now)))
+    step = Step(phase="discovery", folder="validation/results/x", outcome=then, blocks=False, seconds=1)
+    playbook = Playbook(name="x", nodes=["n0"], profile="p", planned=["discovery"], left_out=[], steps=[step])
+    found = resume.kept(tmp_path, playbook, ["discovery"], profiles.load("local-cpu"), Console())
+    assert [step.outcome for step, _ in found.values()] == ([now] if kept else [])
+
+
+def test_explain_reads_the_screen_in_the_runs_own_folder_and_no_log_by_a_jobs_number(tmp_path, monkeypatch):
+    """A requeued run was explained by the log of the attempt before it: a node failure of that one."""
+    monkeypatch.setenv("SLURM_JOB_ID", "987654")
+    folder = discovery(tmp_path, monkeypatch, close=False)
+    other = REPOSITORY / "slurm-logs/discovery-987654.out"
+    other.parent.mkdir(exist_ok=True)
+    try:
+        other.write_text(
+            "slurmstepd: error: *** JOB 987654 ON n1 CANCELLED AT 2026 DUE TO NODE FAILURE, SEE SLURMCTLD LOG ***\n"
+        )
+        assert "slurm.node-failure" not in explain.run(folder)[0]
+    finally:
+        other.unlink()
+    (folder / BATCH_LOG).write_text(
+        "slurmstepd: error: *** JOB 987654 ON n1 CANCELLED AT 2026-11-20T10:00:00 DUE TO TIME LIMIT ***\n"
+    )
+    said = explain.run(folder)[0]
+    assert f"{BATCH_LOG}:1" in said
+
+
+def test_what_a_screen_repeats_of_a_steps_log_is_counted_once_and_shown_there(tmp_path: Path, monkeypatch):
+    folder = discovery(tmp_path, monkeypatch, close=False)
+    line = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n"
+    for name in ("raw/launch.log", BATCH_LOG):
+        (folder / name).write_text(line)
+    found = signs.in_run(folder, load(folder))
+    assert [(sign.evidence, sign.count) for sign in found if "memory" in sign.signature] == [("raw/launch.log:1", 1)]
