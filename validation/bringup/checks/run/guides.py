@@ -17,7 +17,7 @@ CLOSED = Guide(
         "running. What was written before is judged as usual."
     ),
     next=(
-        "tail -n 40 slurm-logs/*-{job}.out",
+        "tail -n 40 {run}/raw/batch.log",
         "scontrol show job {job} | grep -E 'JobState|Reason|TimeLimit|NodeList'",
         "sacct -j {job} --format JobID,State,ExitCode,Elapsed,NodeList",
         "ls -l {run} {run}/raw",
