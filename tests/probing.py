@@ -12,7 +12,7 @@ from facts import Facts
 
 
 def told_by(question: Callable[[Any], None], node: str = "n0") -> Parsed:
-    """Every line that this question makes the inventory of a node print. What the probe cost is left out."""
+    """Every line that this question makes the inventory of a node print. What the probe cost, and when, is left out."""
     stream = io.StringIO()
     probe = Facts("inventory", stream)
     probe.at = node
@@ -20,5 +20,9 @@ def told_by(question: Callable[[Any], None], node: str = "n0") -> Parsed:
     probe.finish()
     parsed = facts.parse(stream.getvalue(), "raw/inventory.jsonl")
     assert parsed.problems == []
-    kept = [observation for observation in parsed.observations if observation.quantity != "probe.inventory.cpu_s"]
+    kept = [
+        observation
+        for observation in parsed.observations
+        if observation.quantity not in ("probe.inventory.cpu_s", "probe.stamp")
+    ]
     return Parsed(observations=kept)

@@ -29,7 +29,7 @@ def main():
         near_gpu(facts, bound(facts, task, allowed))
         facts.saw("smoke.binding.openable", allowed, "text", task)
         facts.saw("smoke.binding.denied", denied, "text", task)
-        facts.saw("smoke.cpu.allowed", cores(), "count")
+        facts.saw("smoke.cpu.confined", cores(), "count")
     elif sys.argv[1] in ("first", "second"):
         at_once(facts, f"smoke.{sys.argv[1]}_job", allowed, denied)
     else:

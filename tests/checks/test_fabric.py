@@ -214,3 +214,23 @@ def test_little_locked_memory_fails():
     for node, limit in (("n0", "unlimited"), ("n1", "65536"), ("n2", "unlimited")):
         parsed.saw("discovery.memlock", node, limit, "text", "e")
     assert outcomes(parsed, "discovery.memlock") == {**ALL_PASS, "n1": Outcome.FAIL}
+
+
+def test_rdma_ports_and_numa_nodes_are_read_from_sysfs(tmp_path):
+    port = tmp_path / "ib/mlx5_0/ports/1"
+    port.mkdir(parents=True)
+    (tmp_path / "net/eth0").mkdir(parents=True)
+    for name, text in {"state": "4: ACTIVE", "rate": "400 Gb/sec (4X NDR)"}.items():
+        (port / name).write_text(f"{text}\n")
+    gpu = tmp_path / "pci/0000:18:00.0"
+    gpu.mkdir(parents=True)
+    for name, text in {"vendor": "0x10de", "class": "0x030200", "numa_node": "1"}.items():
+        (gpu / name).write_text(f"{text}\n")
+    told = told_by(lambda facts: fabric(facts, tmp_path / "net", tmp_path / "ib", tmp_path / "pci"))
+    found = {
+        (fact.subject, fact.quantity): fact.why if fact.value is None else fact.value for fact in told.observations
+    }
+    assert found["n0/mlx5_0:1", "discovery.rdma.state"] == "4: ACTIVE"
+    assert "cannot be read" in str(found["n0/mlx5_0:1", "discovery.rdma.layer"])
+    assert found["n0/0000:18:00.0", "discovery.numa.gpu"] == "1"
+    assert found["n0", "discovery.rdma.ports"] == 1

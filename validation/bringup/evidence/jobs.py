@@ -26,9 +26,9 @@ def bad_exit(text: str, where: str) -> Parsed:
     for node in sorted({node for node, _ in said}):
         began, survived = said.count((node, "began")), said.count((node, "survived"))
         if began < 2:
-            parsed.saw("smoke.bad_exit.survivors", node, None, "count", where, f"{began} of 2 tasks began")
+            parsed.saw("smoke.bad_exit", node, None, "count", where, f"{began} of 2 tasks began")
         else:
-            parsed.saw("smoke.bad_exit.survivors", node, survived, "count", where)
+            parsed.saw("smoke.bad_exit", node, survived, "count", where)
     return parsed
 
 
@@ -37,7 +37,7 @@ def requeue(text: str, where: str) -> Parsed:
     parsed = Parsed()
     counts = [int(count) for count in re.findall(r"^\S+ restarts (\d{1,9})$", text, re.MULTILINE)]
     if counts:
-        parsed.saw("smoke.requeue.restarts", "job", max(counts), "count", where)
+        parsed.saw("smoke.requeue", "job", max(counts), "count", where)
     else:
         parsed.problems.append(f"{where}: no attempt began")
     return parsed

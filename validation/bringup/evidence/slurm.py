@@ -94,9 +94,7 @@ def ping(text: str, where: str) -> Parsed:
     if match is None:
         parsed.problems.append(f"{where}: not an answer of `scontrol ping`: {text[:60]!r}")
     else:
-        parsed.saw(
-            "slurm.controller.primary", "job", match[1], "text", f"{where}:{text[: match.start()].count(chr(10)) + 1}"
-        )
+        parsed.saw("smoke.controller", "job", match[1], "text", f"{where}:{text[: match.start()].count(chr(10)) + 1}")
     return parsed
 
 

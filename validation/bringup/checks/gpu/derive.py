@@ -6,7 +6,7 @@ import re
 import statistics
 from collections import defaultdict
 
-from bringup.evidence.parsed import Parsed, Seen, is_number, numbers
+from bringup.evidence.parsed import Parsed, Seen, is_number
 from bringup.known_faults import xid
 from bringup.records import Observation, Run
 
@@ -21,7 +21,6 @@ def derive(seen: Seen, run: Run) -> Parsed:
     _gpus_of_a_node(found, seen)
     _seen_by_another_node(found, seen.of("discovery.gpu.model"))
     _driver_log(found, seen)
-    _devices_behind_gres(found, seen)
     _tasks_per_node(found, seen)
     _two_jobs_at_once(found, seen)
     _slowest_of_each_node(found, seen)
@@ -95,21 +94,6 @@ def _driver_log(found: Parsed, seen: Seen) -> None:
             found.saw(gate, whole.subject, value, "count", whole.evidence, remark)
 
 
-def _devices_behind_gres(found: Parsed, seen: Seen) -> None:
-    """GPUs that slurm.conf promises and the node does not have."""
-    there, promised = numbers(seen.of("discovery.gpu.count")), numbers(seen.of("slurm.node.gpus"))
-    for node, observation in {observation.subject: observation for observation in seen.of("slurm.node.gpus")}.items():
-        if node in there and node in promised:
-            found.saw(
-                "slurm.gres.surplus",
-                node,
-                int(promised[node] - there[node]),
-                "count",
-                observation.evidence,
-                f"Gres says {promised[node]:.0f}, {there[node]:.0f} devices were found",
-            )
-
-
 def _tasks_per_node(found: Parsed, seen: Seen) -> None:
     """What single tasks said about their GPU, counted per node: smoke.gpu.bound is the number of different GPUs."""
     tasks_of: dict[str, list[Observation]] = {}
@@ -118,7 +102,7 @@ def _tasks_per_node(found: Parsed, seen: Seen) -> None:
     for node, tasks in tasks_of.items():
         known = sorted({str(task.value) for task in tasks if task.value is not None})
         evidence = f"{tasks[0].evidence} to {tasks[-1].evidence.rpartition(':')[2]}"
-        found.saw("smoke.binding.tasks", node, len(tasks), "count", evidence)
+        found.saw("smoke.node.ran_tasks", node, len(tasks), "count", evidence)
         remark = next((task.why for task in tasks if task.value is None), ", ".join(known))
         found.saw("smoke.gpu.bound", node, len(known), "count", evidence, remark)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from typing import NamedTuple
 
 from bringup.evidence.parsed import Parsed, Seen
 from bringup.records import Observation, Value
@@ -11,7 +12,13 @@ from bringup.records import Observation, Value
 _UNSET = ("(null)", "none", "")  # Slurm 23.11 and later print (null) where earlier versions print none
 
 
-def _set(value: str) -> bool:
+class _Question(NamedTuple):
+    gate: str
+    unit: str
+    reading: Callable[[str], Value | None]  # of the text behind the key
+
+
+def _is_set(value: str) -> bool:
     return value.lower() not in _UNSET
 
 
@@ -24,14 +31,19 @@ def _seconds(value: str) -> int | None:
     return int(match[1]) if match else None
 
 
-_AUDIT: dict[str, tuple[str, str, Callable[[str], Value | None]]] = {  # key -> quantity, unit, reading
-    "TaskPlugin": ("slurm.audit.task_cgroup", "flag", _lists("task/cgroup")),
-    "GresTypes": ("slurm.audit.gres_gpu", "flag", _lists("gpu")),
-    "KillOnBadExit": ("slurm.audit.kill_on_bad_exit", "flag", lambda value: value == "1"),
-    "HealthCheckProgram": ("slurm.audit.health_check", "flag", _set),
-    "Prolog": ("slurm.audit.prolog", "flag", _set),
-    "Epilog": ("slurm.audit.epilog", "flag", _set),
-    "SlurmdTimeout": ("slurm.audit.slurmd_timeout", "s", _seconds),
+_AUDIT = {
+    "ConstrainDevices": _Question("discovery.slurm.confines_devices", "text", str),
+    "ConstrainCores": _Question("discovery.slurm.confines_cores", "text", str),
+    "ConstrainRAMSpace": _Question("discovery.slurm.confines_memory", "text", str),
+    "TaskPlugin": _Question("discovery.slurm.task_plugin", "flag", _lists("task/cgroup")),
+    "ProctrackType": _Question("discovery.slurm.proctrack", "text", str),
+    "GresTypes": _Question("discovery.slurm.gres_types", "flag", _lists("gpu")),
+    "KillOnBadExit": _Question("discovery.slurm.kill_on_bad_exit", "flag", lambda value: value == "1"),
+    "HealthCheckProgram": _Question("discovery.slurm.health_check", "flag", _is_set),
+    "Prolog": _Question("discovery.slurm.prolog", "flag", _is_set),
+    "Epilog": _Question("discovery.slurm.epilog", "flag", _is_set),
+    "SlurmdTimeout": _Question("discovery.slurm.slurmd_timeout", "s", _seconds),
+    "ReturnToService": _Question("discovery.slurm.return_to_service", "text", str),
 }
 # Versions that number prologs (Prolog[0] = ...) print no line for none. The line that every answer has close to it shows that
 # this part of the answer was read.
@@ -39,39 +51,33 @@ _UNPRINTED = {"Prolog": "PrologFlags", "Epilog": "EpilogMsgTime"}
 
 
 def derive(seen: Seen) -> Parsed:
-    """slurm.audit.*"""
     found = Parsed()
-    config = {
-        quantity.removeprefix("slurm.config."): lines[-1]
-        for quantity, lines in seen.starting_with("slurm.config.").items()
-    }
-    for key, (quantity, unit, reading) in _AUDIT.items():
-        if key in config:
-            one = config[key]
-            found.saw(quantity, "job", reading(str(one.value)), unit, one.evidence, f"{key} = {one.value}")
-        elif (beside := config.get(_UNPRINTED.get(key, ""))) is not None:
-            found.saw(quantity, "job", reading(""), unit, beside.evidence, f"no line {key} beside {_UNPRINTED[key]}")
-    _mpi(found, config.get("MpiDefault"), next(iter(seen.of("slurm.mpi.plugins")), None))
+    for key, (gate, unit, reading) in _AUDIT.items():
+        lines = seen.of(f"slurm.config.{key}")
+        for line in lines:  # cgroup.conf and scontrol may both have it, and both must be right
+            said = None if unit == "text" else f"{key} = {line.value}"
+            found.saw(gate, "job", reading(str(line.value)), unit, line.evidence, said)
+        beside = seen.of(f"slurm.config.{_UNPRINTED.get(key)}")
+        if not lines and beside:
+            found.saw(gate, "job", reading(""), unit, beside[-1].evidence, f"no line {key} beside {_UNPRINTED[key]}")
+    defaults, plugins = seen.of("slurm.config.MpiDefault"), seen.of("slurm.mpi.plugins")
+    if defaults and plugins:
+        _mpi(found, defaults[-1], plugins[0])
     return found
 
 
-def _mpi(found: Parsed, default: Observation | None, there: Observation | None) -> None:
+def _mpi(found: Parsed, default: Observation, plugins: Observation) -> None:
     """The default plugin must be among those that are there: a job that says nothing gets it."""
-    if default is None or there is None or not isinstance(there.value, list):
+    if not isinstance(plugins.value, list):
         return
+    there = f"there are {', '.join(plugins.value)}"
     found.saw(
-        "slurm.audit.mpi_default_there",
+        "discovery.slurm.mpi_default",
         "job",
-        not _set(str(default.value)) or str(default.value) in there.value,
+        not _is_set(str(default.value)) or str(default.value) in plugins.value,
         "flag",
-        there.evidence,
-        f"MpiDefault = {default.value}; there are {', '.join(there.value)}",
+        plugins.evidence,
+        f"MpiDefault = {default.value}; {there}",
     )
-    found.saw(
-        "slurm.audit.pmix",
-        "job",
-        any(plugin.startswith("pmix") for plugin in there.value),
-        "flag",
-        there.evidence,
-        f"there are {', '.join(there.value)}",
-    )
+    has_pmix = any(plugin.startswith("pmix") for plugin in plugins.value)
+    found.saw("discovery.slurm.pmix", "job", has_pmix, "flag", plugins.evidence, there)

@@ -230,7 +230,7 @@ DRILLS: tuple[Drill, ...] = (
     ),
 )
 
-_TEST = "test_discovery.py"
+_TEST = "checks/test_slurm.py"
 NO_DRILL: tuple[NoDrill, ...] = (
     NoDrill(gates=("discovery.slurm.version",), reason="there is no second Slurm here", test=_TEST),
     NoDrill(

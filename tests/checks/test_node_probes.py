@@ -1,6 +1,5 @@
-"""Discovery without a cluster: kernel log, clock, libraries, mounts, what is derived; every gate seen to fail on evidence."""
+"""The inventory and the clock probe on the machine that runs the tests, and on files made for them."""
 
-import io
 import json
 import socket
 import sys
@@ -8,33 +7,19 @@ import threading
 from pathlib import Path
 from types import SimpleNamespace
 
-import pytest
-from bringup import judge
-from bringup.evidence import slurm as slurm_audit
-from bringup.evidence.parsed import Parsed
-from bringup.plan import profile
-from bringup.records import Outcome
-from runs_for_tests import add_derived
-from runs_for_tests import discovery as discovery_run
-from showing import shows_failing
-
-sys.path.append(str(Path(__file__).resolve().parents[1] / "infrastructure-validation/probes"))
 import clock
-import fabric
 import inventory
+import pytest
 import software
-from facts import Facts
+from bringup.evidence.parsed import Parsed
+from probing import told_by
+from runs_for_tests import add_derived
 
 
-def seen(question, *arguments) -> dict[tuple[str, str], object]:
-    stream = io.StringIO()
-    probe = Facts("inventory", stream)
-    probe.at = "n0"
-    question(probe, *arguments)
-    lines = [json.loads(line) for line in stream.getvalue().splitlines()]
+def seen(question) -> dict[tuple[str, str], object]:
     return {
-        (line["subject"], line["quantity"]): line.get("why") if line["value"] is None else line["value"]
-        for line in lines
+        (fact.subject, fact.quantity): fact.why if fact.value is None else fact.value
+        for fact in told_by(question).observations
     }
 
 
@@ -173,23 +158,6 @@ def test_sockets_cores_and_threads_are_those_of_the_placed_cpus(tmp_path):
         inventory.cpu_topology(tmp_path / "numa", tmp_path / "numa")
 
 
-def test_rdma_ports_and_numa_nodes_are_read_from_sysfs(tmp_path):
-    port = tmp_path / "ib/mlx5_0/ports/1"
-    port.mkdir(parents=True)
-    (tmp_path / "net/eth0").mkdir(parents=True)
-    for name, text in {"state": "4: ACTIVE", "rate": "400 Gb/sec (4X NDR)"}.items():
-        (port / name).write_text(f"{text}\n")
-    gpu = tmp_path / "pci/0000:18:00.0"
-    gpu.mkdir(parents=True)
-    for name, text in {"vendor": "0x10de", "class": "0x030200", "numa_node": "1"}.items():
-        (gpu / name).write_text(f"{text}\n")
-    found = seen(fabric.fabric, tmp_path / "net", tmp_path / "ib", tmp_path / "pci")
-    assert found["n0/mlx5_0:1", "discovery.rdma.state"] == "4: ACTIVE"
-    assert "cannot be read" in str(found["n0/mlx5_0:1", "discovery.rdma.layer"])
-    assert found["n0/0000:18:00.0", "discovery.numa.gpu"] == "1"
-    assert found["n0", "discovery.rdma.ports"] == 1
-
-
 def test_a_question_that_cannot_be_read_does_not_hide_the_others(capsys, monkeypatch, tmp_path):
     monkeypatch.setattr(sys, "argv", ["inventory.py"])
     monkeypatch.setattr(inventory, "ONLINE", tmp_path / "nowhere")
@@ -209,69 +177,3 @@ def test_the_whole_inventory_ends_and_counts_its_facts(capsys, monkeypatch, tmp_
     assert (cost["quantity"], cost["unit"]) == ("probe.inventory.cpu_s", "s")
     assert cost["value"] > 0
     assert max(len(json.dumps(line)) for line in lines) < 1000
-
-
-# ---- Slurm's configuration
-
-
-@pytest.mark.parametrize("text", ["", "srun: error: Invalid MPI type\n"])
-def test_an_answer_without_plugins_is_a_problem(text):
-    parsed = slurm_audit.mpi_list(text, "f")
-    assert parsed.observations == []
-    assert parsed.problems
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "srun: MPI types are...\nsrun: none\nsrun: pmix_v3\nsrun: pmix\n",
-        "MPI plugin types are...\n\tpmix\n\tnone\nspecific pmix plugin versions available: pmix_v4\n",
-    ],
-)
-def test_both_spellings_of_the_list_are_read(text):
-    plugins = slurm_audit.mpi_list(text, "f").observations[0].value
-    assert isinstance(plugins, list)
-    assert {"none", "pmix"} <= set(plugins)
-
-
-# ---- every gate fails on evidence: (gate, file, what it says, what it says instead, outcome)
-
-FAIL, WARN, INCOMPLETE = Outcome.FAIL, Outcome.WARN, Outcome.INCOMPLETE
-CONFIG, INVENTORY, NODES, MPI = "scontrol-config.txt", "inventory.jsonl", "scontrol-node.txt", "mpi-list.txt"
-NEGATIVE = [
-    ("discovery.slurm.version", NODES, "Version=22.05.8", "Version=21.08.1", WARN),
-    ("discovery.slurm.gres_types", CONFIG, "GresTypes               = gpu", "GresTypes               = nic", FAIL),
-    ("discovery.slurm.mpi_default", CONFIG, "MpiDefault              = none", "MpiDefault              = pmi9", FAIL),
-    (
-        "discovery.slurm.pmix",
-        MPI,
-        "\tpmix\n\tnone\n\tcray_shasta\n\tpmi2\nspecific pmix plugin versions available: pmix_v4\n",
-        "\tnone\n\tpmi2\n",
-        WARN,
-    ),
-    ("discovery.slurm.kill_on_bad_exit", CONFIG, "", "", WARN),
-    ("discovery.slurm.health_check", CONFIG, "", "", WARN),
-    ("discovery.slurm.prolog", CONFIG, "", "", WARN),
-    ("discovery.slurm.epilog", CONFIG, "", "", WARN),
-]
-
-
-@pytest.mark.parametrize(
-    ("gate", "file", "good", "bad", "outcome"),
-    [pytest.param(*row, marks=shows_failing(row[0]), id=row[0]) for row in NEGATIVE],
-)
-def test_a_gate_without_a_drill_is_seen_to_fail_on_evidence(tmp_path, monkeypatch, gate, file, good, bad, outcome):
-    folder = discovery_run(tmp_path, monkeypatch)
-    path = folder / "raw" / file
-    text = path.read_text()
-    assert good in text
-    path.write_text(text.replace(good, bad, 1))
-    everything = profile.load("generic")
-    verdicts = [v for v in judge.judge_folder(folder, everything).verdicts.verdicts if v.gate == gate]
-    assert outcome in {v.outcome for v in verdicts}
-
-
-def test_a_healthy_run_of_the_fixture_has_all_facts_that_the_gates_want(tmp_path, monkeypatch):
-    verdicts = judge.judge_folder(discovery_run(tmp_path, monkeypatch)).verdicts.verdicts
-    assert {v.outcome for v in verdicts} == {Outcome.PASS}
-    assert {v.fix.partition("#")[0] for v in verdicts} == {"docs/01-environment.md", "docs/06-failure-modes.md"}

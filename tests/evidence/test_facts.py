@@ -1,0 +1,72 @@
+"""Lines that probes print: whole, damaged, cut off, there twice, and not that at all."""
+
+import json
+
+import pytest
+from bringup.evidence import facts
+from bringup.evidence.parsed import Parsed
+from runs_for_tests import FIXTURES
+
+
+def values(parsed: Parsed, quantity: str) -> dict[str, object]:
+    return {one.subject: one.value for one in parsed.observations if one.quantity == quantity}
+
+
+@pytest.mark.parametrize("text", ["", "bash: python3: command not found\n"], ids=["empty", "something else"])
+def test_a_file_without_a_fact_is_a_problem_and_no_observation(text):
+    parsed = facts.parse(text, "f")
+    assert parsed.observations == []
+    assert parsed.problems != []
+
+
+FACT = {"probe": "p", "at": "n0", "subject": "n0", "quantity": "q", "value": 1, "unit": "count"}
+
+
+def test_facts_of_two_labelled_nodes_are_read():
+    parsed = facts.parse((FIXTURES / "inventory-two-nodes.jsonl").read_text(), "f")
+    assert values(parsed, "discovery.gpu.count") == {"n0": 2, "n1": 2}
+    assert values(parsed, "probe.inventory.finished") == {"n0": True, "n1": True}
+    assert parsed.problems == []
+
+
+def test_an_unknown_keeps_its_reason():
+    parsed = facts.parse((FIXTURES / "inventory-two-nodes.jsonl").read_text(), "f")
+    driver = next(one for one in parsed.observations if one.quantity == "discovery.gpu.driver")
+    assert driver.value is None
+    assert driver.why == "nvidia-smi is not installed"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "not json",
+        "[]",
+        '{"probe": "p"}',
+        json.dumps(FACT | {"value": None}),
+        json.dumps(FACT | {"value": {"a": 1}}),
+        json.dumps(FACT | {"more": 1}),
+        json.dumps(FACT | {"subject": 3}),
+        json.dumps(FACT).replace(": 1", ": NaN"),
+        json.dumps(FACT | {"value": [1]}),
+        '{"probe": "p", "at": "n0", "end": "1"}',
+    ],
+)
+def test_a_line_that_is_no_fact_is_a_problem(line):
+    parsed = facts.parse(line + "\n", "f")
+    assert parsed.observations == []
+    assert "not a fact" in parsed.problems[0]
+
+
+def test_a_task_that_lost_a_line_has_not_finished():
+    lines = [json.dumps(FACT), json.dumps({"probe": "p", "at": "n0", "end": 2})]
+    parsed = facts.parse("\n".join(lines), "f")
+    (finished,) = (one for one in parsed.observations if one.quantity == "probe.p.finished")
+    assert finished.value is None
+    assert "wrote 2 facts, 1 arrived" in parsed.problems[0]
+
+
+def test_two_tasks_of_one_node_are_counted_apart():
+    end = json.dumps({"probe": "p", "at": "n0", "end": 1})
+    parsed = facts.parse("\n".join(f"{task}: {line}" for line in (json.dumps(FACT), end) for task in (0, 1)), "f")
+    assert parsed.problems == []
+    assert len([one for one in parsed.observations if one.quantity == "probe.p.finished"]) == 2

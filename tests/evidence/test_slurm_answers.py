@@ -1,0 +1,300 @@
+"""What Slurm's commands answer: healthy, degraded, cut off, empty, refused, and no such command. Only whole answers count."""
+
+from functools import partial
+
+import pytest
+from bringup.evidence import slurm
+from bringup.evidence.parsed import Parsed
+from bringup.evidence.slurm import gpus_of
+from runs_for_tests import FIXTURES
+
+SLURM = FIXTURES / "slurm"
+exit_code = partial(slurm.job, quantity="q", field="ExitCode")
+
+
+def read(name):
+    return (SLURM / name).read_text()
+
+
+def value(parser, text, quantity):
+    """What the parser saw, None when it saw nothing."""
+    found = [one.value for one in parser(text, "f").observations if one.quantity == quantity]
+    assert len(found) <= 1
+    return found[0] if found else None
+
+
+def values(parsed: Parsed, quantity: str) -> dict[str, object]:
+    return {one.subject: one.value for one in parsed.observations if one.quantity == quantity}
+
+
+@pytest.mark.parametrize(
+    ("parser", "file", "quantity", "says"),
+    [
+        (slurm.ping, "ping.txt", "smoke.controller", "UP"),
+        (slurm.config, "config.txt", "slurm.config.SlurmdTimeout", "12 sec"),
+        (exit_code, "job-exit-code.txt", "q", "7:0"),
+        (slurm.mpi_list, "mpi-list.txt", "slurm.mpi.plugins", ["pmix", "none", "cray_shasta", "pmi2", "pmix_v4"]),
+    ],
+)
+class TestAnAnswer:
+    def test_that_is_whole_is_read(self, parser, file, quantity, says):
+        assert value(parser, read(file), quantity) == says
+        assert parser(read(file), "f").problems == []
+
+    def test_that_was_cut_off_says_the_same_or_nothing_and_is_a_problem(self, parser, file, quantity, says):
+        text = read(file).rstrip() + "\n"
+        step = max(1, len(text) // 200)
+        for end in range(1, len(text) - 1, step):
+            parsed = parser(text[:end], "f")
+            seen = value(parser, text[:end], quantity)
+            assert seen in (None, says) or (
+                isinstance(seen, list) and set(seen) < set(says)
+            )  # whole plugins, the last are missing
+            assert parsed.problems or text[:end].endswith("\n")
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "",
+            "\n",
+            "slurm_load_ctl_conf error: Unable to contact slurm controller (connect failure)\n",
+            "bash: line 1: scontrol: command not found\n",
+        ],
+        ids=["empty", "a blank line", "refused", "tool absent"],
+    )
+    def test_that_is_none_is_a_problem_and_no_observation(self, parser, file, quantity, says, text):
+        parsed = parser(text, "f")
+        assert parsed.observations == []
+        assert parsed.problems != []
+
+
+@pytest.mark.parametrize(
+    ("parser", "file", "old", "new", "quantity", "says"),
+    [
+        (slurm.ping, "ping.txt", "UP", "DOWN", "smoke.controller", "DOWN"),
+        (
+            slurm.config,
+            "config.txt",
+            "Devices        = yes",
+            "Devices        = No",
+            "slurm.config.ConstrainDevices",
+            "no",
+        ),
+        (exit_code, "job-exit-code.txt", "ExitCode=7:0", "ExitCode=0:9", "q", "0:9"),
+        (
+            slurm.mpi_list,
+            "mpi-list.txt",
+            "\tpmix\n",
+            "",
+            "slurm.mpi.plugins",
+            ["none", "cray_shasta", "pmi2", "pmix_v4"],
+        ),
+    ],
+)
+def test_a_degraded_answer_is_read_as_it_is(parser, file, old, new, quantity, says):
+    text = read(file)
+    assert old in text
+    assert value(parser, text.replace(old, new, 1), quantity) == says
+
+
+def test_a_file_of_an_administrator_may_end_without_a_line_feed():
+    text = "CgroupPlugin=autodetect\n# nothing\nConstrainDevices=yes"
+    assert value(slurm.cgroup_conf, text, "slurm.config.ConstrainDevices") == "yes"
+
+
+def test_six_node_states_are_read_with_their_harmful_flags():
+    parsed = slurm.nodes((SLURM / "nodes-six-states.txt").read_text(), "f")
+    assert values(parsed, "slurm.node.state") == {
+        "n0": "MIXED",
+        "n1": "MIXED+DRAIN",
+        "n2": "IDLE+DRAIN",
+        "n3": "DOWN+NOT_RESPONDING",
+        "n4": "IDLE+DRAIN+INVALID_REG",
+        "n5": "IDLE",
+    }
+    assert set(values(parsed, "slurm.node.gpus").values()) == {4}
+    assert parsed.problems == []
+
+
+def test_a_reason_with_a_pipe_and_quotes_is_kept_whole():
+    parsed = slurm.nodes((SLURM / "nodes-six-states.txt").read_text(), "f")
+    assert [one.why for one in parsed.observations if one.subject == "n2" and one.why] == ["rack 7, PDU 'b' | pipe"]
+
+
+def test_a_reason_that_looks_like_a_state_changes_nothing():
+    line = "NodeName=n0 Gres=gpu:8 State=DOWN+DRAIN Reason=said State=IDLE Gres=gpu:1 [root@2026-01-01T00:00:00]"
+    parsed = slurm.nodes(line, "f")
+    assert values(parsed, "slurm.node.state") == {"n0": "DOWN+DRAIN"}
+    assert values(parsed, "slurm.node.gpus") == {"n0": 8}
+
+
+def test_completing_is_no_fault():
+    parsed = slurm.nodes("NodeName=n0 State=IDLE+COMPLETING+PLANNED ThreadsPerCore=1", "f")
+    assert values(parsed, "slurm.node.state") == {"n0": "IDLE"}
+
+
+@pytest.mark.parametrize(
+    ("gres", "count"),
+    [
+        ("gpu:8", 8),
+        ("gpu:h100:8", 8),
+        ("gpu:h100:8(S:0-1)", 8),
+        ("gpu:a100:4(S:0,1),shard:16", 4),
+        ("(null)", 0),
+        (None, 0),
+        ("nic:2", 0),
+        ("gpu:a:1,gpu:b:2", 3),
+    ],
+)
+def test_gpus_are_counted_in_every_spelling_of_gres(gres, count):
+    assert gpus_of(gres) == count
+
+
+@pytest.mark.parametrize("after", ["State=IDLE", "Gres=gpu:h100:4", "NodeName=n0"])
+def test_a_node_line_that_is_cut_off_says_no_state(after):
+    line = "NodeName=n0 Arch=x86_64 Gres=gpu:h100:4 NodeAddr=10.77.1.10 State=IDLE+DRAIN ThreadsPerCore=1"
+    parsed = slurm.nodes(line[: line.index(after) + len(after)], "f")
+    assert parsed.observations == []
+    assert "not a line" in parsed.problems[0]
+
+
+def test_the_controller_that_answers_is_up():
+    text = (SLURM / "ping.txt").read_text()
+    assert values(slurm.ping(text, "f"), "smoke.controller") == {"job": "UP"}
+    assert values(slurm.ping(text.replace("UP", "DOWN"), "f"), "smoke.controller") == {"job": "DOWN"}
+
+
+def test_the_cgroup_section_of_the_configuration_is_read():
+    parsed = slurm.config((SLURM / "config.txt").read_text(), "f")
+    assert values(parsed, "slurm.config.ConstrainDevices") == {"job": "yes"}
+
+
+@pytest.mark.parametrize(
+    ("file", "field", "value"),
+    [
+        ("job-exit-code.txt", "ExitCode", "7:0"),
+        ("job-out-of-memory.txt", "JobState", "OUT_OF_MEMORY"),
+        ("job-failed.txt", "JobState", "FAILED"),
+    ],
+)
+def test_one_field_of_a_job_is_read(file, field, value):
+    parsed = slurm.job((SLURM / file).read_text(), "f", quantity="q", field=field)
+    assert values(parsed, "q") == {"job": value}
+
+
+def test_srun_names_the_node_that_could_not_be_reached():
+    assert values(slurm.launch_errors((SLURM / "node-off-launch.txt").read_text(), "f"), "slurm.launch.error") == {
+        "n3": "Communication connection failure"
+    }
+    killed = slurm.launch_errors((SLURM / "rank-killed.txt").read_text(), "f").observations
+    assert ("n1", "Killed") in {(one.subject, one.value) for one in killed}
+    assert slurm.launch_errors("", "f").observations == []
+
+
+def test_several_tasks_that_srun_names_together_are_named():
+    said = slurm.launch_errors(
+        "srun: error: n1: tasks 2-3: Killed\nsrun: error: n0: task 0: Exited with exit code 1\n", "f"
+    )
+    assert [(one.subject, one.why, one.value) for one in said.observations] == [
+        ("n1", "tasks 2-3", "Killed"),
+        ("n0", "task 0", "Exited with exit code 1"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        (
+            "slurmstepd-n1: error: execve(): /home/u/.venv/bin/python: No such file or directory",
+            "execve(): /home/u/.venv/bin/python: No such file or directory",
+        ),
+        ("torchrun: line 2: exec: torchrun: not found", "torchrun: line 2: exec: torchrun: not found"),
+        (
+            "no Python environment at /home/u/.venv, seen from n1; is it on a filesystem that all nodes share?",
+            "no Python environment at /home/u/.venv",
+        ),
+        ("ModuleNotFoundError: No module named 'torch'", "ModuleNotFoundError: No module named 'torch'"),
+        ("/usr/bin/python3: No module named torch", "/usr/bin/python3: No module named torch"),
+        (
+            "bash: /home/u/.venv/bin/torchrun: /home/u/.venv/bin/python: bad interpreter: No such file or directory",
+            "bash: /home/u/.venv/bin/torchrun: /home/u/.venv/bin/python: bad interpreter: No such file or directory",
+        ),
+        (
+            "/usr/bin/python3: can't open file '/home/u/training/src/a.py': [Errno 2] No such file or directory",
+            "/usr/bin/python3: can't open file '/home/u/training/src/a.py': [Errno 2] No such file or directory",
+        ),
+        (
+            "python: error while loading shared libraries: libpython3.11.so.1.0: cannot open shared object file",
+            "python: error while loading shared libraries: libpython3.11.so.1.0: cannot open shared object file",
+        ),
+    ],
+)
+@pytest.mark.parametrize("label", ["2: ", " 2: "])
+def test_a_task_that_could_not_start_says_why_in_its_own_words(label, line, says):
+    """Lines of a step on a node without a Python environment; srun pads its labels when there are ten tasks or more."""
+    text = (
+        f"{label}{line}\nsrun: error: n1: tasks 2-3: Exited with exit code 2\n"
+        "srun: launch/slurm: _step_signal: Terminating StepId=3.2\n"
+        "0: slurmstepd-n0: error: *** STEP 3.2 ON n0 CANCELLED AT 2026-11-22T09:24:08 ***\n"
+        "srun: error: n0: tasks 0-1: Terminated\n"
+    )
+    assert [(one.subject, one.value) for one in slurm.launch_errors(text, "f").observations] == [
+        ("n1", f"Exited with exit code 2; could not start: {says}"),
+        ("n0", "Terminated"),
+    ]
+
+
+def test_a_task_that_started_and_raised_is_quoted_and_is_not_called_one_that_could_not_start():
+    text = (
+        "1: something: not found, and never mind\n1: ValueError: first\n1: RuntimeError: no good\n0: OSError: another's\n"
+        "srun: error: n1: task 1: Exited with exit code 1\n"
+    )
+    assert values(slurm.launch_errors(text, "f"), "slurm.launch.error") == {
+        "n1": "Exited with exit code 1; RuntimeError: no good"
+    }
+
+
+@pytest.mark.parametrize("parser", [slurm.nodes, slurm.config, slurm.ping])
+def test_an_empty_answer_is_a_problem_and_no_observation(parser):
+    parsed = parser("", "f")
+    assert parsed.observations == []
+    assert parsed.problems != []
+
+
+@pytest.mark.parametrize("parser", [slurm.nodes, slurm.ping])
+def test_something_else_is_a_problem_and_no_observation(parser):
+    parsed = parser("slurm_load_node error: Unable to contact slurm controller (connect failure)\n", "f")
+    assert parsed.observations == []
+    assert parsed.problems != []
+
+
+@pytest.mark.parametrize("text", ["", "srun: error: Invalid MPI type\n"])
+def test_an_answer_without_plugins_is_a_problem(text):
+    parsed = slurm.mpi_list(text, "f")
+    assert parsed.observations == []
+    assert parsed.problems
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "srun: MPI types are...\nsrun: none\nsrun: pmix_v3\nsrun: pmix\n",
+        "MPI plugin types are...\n\tpmix\n\tnone\nspecific pmix plugin versions available: pmix_v4\n",
+    ],
+)
+def test_both_spellings_of_the_list_are_read(text):
+    plugins = slurm.mpi_list(text, "f").observations[0].value
+    assert isinstance(plugins, list)
+    assert {"none", "pmix"} <= set(plugins)
+
+
+def test_several_nodes_that_srun_names_together_are_each_named():
+    said = slurm.launch_errors(
+        "srun: error: n[0-1]: tasks 0-1: Exited with exit code 127\nsrun: error: Node failure on n[3-4,7]\n", "f"
+    )
+    assert [error.subject for error in said.observations] == ["n0", "n1", "n3", "n4", "n7"]
+
+
+def test_what_is_not_a_node_list_stays_as_srun_said_it():
+    said = slurm.launch_errors("srun: error: n[0-99999999]: tasks 0-1: Killed\n", "f")
+    assert [error.subject for error in said.observations] == ["n[0-99999999]"]
