@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Does every GPU of this node multiply matrices rightly, and how fast? Without a GPU: the same on the CPU, in float32.
 
-The factors repeat with period 7, so that the product is known exactly from a table of 7 x 7 whole numbers, which is made without
-any matrix product; a single wrong bit in one of the elements is seen. Speed: median of the products of a second, and of
-REPETITIONS at least, after a warm-up: on a busy host the products of a moment are those of one neighbour's pause.
+The factors repeat with period 7, so that the product is known exactly from a table of 7 x 7 whole numbers, which is
+made without any matrix product. A single wrong bit in one element is seen. Speed: the median of the products of a
+second, and of REPETITIONS at least, after a warm-up; a shorter time may hold nothing but a pause of a neighbour.
 Does not prove: that memory is sound beyond what the matrices fill; that speed lasts for longer than a second.
 Run: srun --label --ntasks-per-node=1 --gpus-per-node=8 PYTHON compute.py
 """
@@ -73,7 +73,7 @@ def say_device(facts, kind, listed):
 
 
 def label(torch, device):
-    """Which one, in the subject of a fact: the UUID where torch tells it, never an index that depends on what is visible."""
+    """The device in the subject of a fact: its UUID where torch tells it, never an index of what is visible."""
     if device.type == "cpu":
         return "cpu"
     uuid = getattr(torch.cuda.get_device_properties(device), "uuid", None)
@@ -102,7 +102,7 @@ def factors(size):
 
 
 def multiply(torch, device, facts):
-    """(wrong elements, TFLOP/s, spread in words). Sums stay below 2^24: float32 accumulates them exactly, in any order."""
+    """(wrong elements, TFLOP/s, spread in words). Sums stay below 2^24: float32 adds them exactly, in any order."""
     size = SIZE[device.type]
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
     left, right, table = factors(size)
@@ -143,7 +143,7 @@ def clock(torch, device):
 
 
 def copies(torch, devices, who, facts):
-    """From pinned host memory to each GPU; from each GPU to the next one, or within the only one. The slowest counts."""
+    """From pinned host memory to each GPU; from each GPU to the next, or within the only one. The slowest counts."""
     host = torch.empty(COPY_BYTES, dtype=torch.uint8, pin_memory=True)
     buffers = [torch.empty(COPY_BYTES, dtype=torch.uint8, device=device) for device in devices]
     alone = len(devices) == 1

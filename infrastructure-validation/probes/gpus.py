@@ -1,7 +1,7 @@
 """Which GPUs there are and which of them this process may open. No CUDA, no NVML: devices and the driver's own files.
 
-A GPU is named by its UUID where the driver tells it, else by its device file (a placeholder GPU has no driver). Never by
-index: under confinement a job sees CUDA_VISIBLE_DEVICES=0,1 for physical devices 2,3.
+A GPU is named by its UUID where the driver tells it, else by its device file (a placeholder GPU has no driver). Never
+by index: under confinement a job sees CUDA_VISIBLE_DEVICES=0,1 for physical devices 2,3.
 """
 
 import errno
@@ -53,14 +53,15 @@ def _of_each(question):
 
 
 def in_cuda_order(found):
-    """[(minor, path)] as CUDA counts GPUs of one model: by PCI address, which minors need not follow. By minor where an address is
-    not told."""
+    """[(minor, path)] as CUDA counts GPUs of one model: by PCI address, which minors need not follow. By minor where
+    an address is not told."""
     at = addresses()
     return sorted(found.items(), key=(lambda item: at[item[0]]) if found.keys() <= at.keys() else None)
 
 
 def numa_node(uuid, driver=DRIVER, pci=PCI):
-    """Number of the NUMA node that this GPU sits at, as text ("-1": the firmware does not say); None for what is no PCI device."""
+    """Number of the NUMA node that this GPU sits at, as text ("-1": the firmware does not say); None for what is no
+    PCI device."""
     for path in driver.glob("*/information"):  # the folder is named after the PCI address
         if re.search(rf"GPU UUID:\s*{re.escape(uuid)}\s", path.read_text(errors="replace") + "\n"):
             file = pci / path.parent.name.lower() / "numa_node"
@@ -77,8 +78,8 @@ def identity(minor, path, names):
 
 
 def openable():
-    """Identities this process may open: (allowed, denied), each in CUDA's order. ENXIO is allowed: the kernel let us through to no
-    driver."""
+    """Identities this process may open: (allowed, denied), each in CUDA's order. ENXIO is allowed: the kernel let us
+    through to no driver."""
     names, allowed, denied = uuids(), [], []
     for minor, path in in_cuda_order(devices()):
         try:

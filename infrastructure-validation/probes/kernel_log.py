@@ -1,11 +1,12 @@
-"""What the kernel's log says about GPUs and NVSwitches: the driver's messages by kind and device. Unreadable is unknown, never
-"no message".
+"""What the kernel's log says about GPUs and NVSwitches, by kind and device. Unreadable is unknown, never "no message".
 
-Read are Xids (GPU), SXids (NVSwitch), and three messages without a number: a GPU that fell off the bus, one that could not be
-initialized, and a driver that could not take GPUs over. A fact each: xid_79, xid_145_nonfatal, sxid_24007, fallen_off_the_bus.
+Read are Xids (GPU), SXids (NVSwitch), and three messages without a number: a GPU that fell off the bus, one that
+could not be initialized, and a driver that could not take GPUs over. A fact each: xid_79, xid_145_nonfatal,
+sxid_24007, fallen_off_the_bus.
 
-/dev/kmsg holds the ring buffer: old records are overwritten, so the facts say how far back it reaches. Where it may not be read
-(kernel.dmesg_restrict=1), the journal is asked; it counts only when it holds the first message of this boot.
+/dev/kmsg holds the ring buffer: old records are overwritten, so the facts say how far back it reaches. Where it may
+not be read (kernel.dmesg_restrict=1), the journal is asked; it counts only when it holds the first message of this
+boot.
 """
 
 import errno
@@ -53,7 +54,7 @@ def kernel_log(facts):
 
 
 def events(lines):
-    """({(device as the driver names it, event): how often}, {GPU: the last recovery action that it asked for}, number of Xids)."""
+    """({(device, event): how often}, {GPU: the last recovery action that it asked for}, number of Xids)."""
     counts, causes, recovery, xids = Counter(), set(), {}, 0
     for message in messages(lines):
         xid, sxid = XID.search(message), SXID.search(message)

@@ -1,9 +1,10 @@
-"""What every GPU says about itself, through NVML. What it does not say is written down as unknown, with NVML's own words.
+"""What every GPU says about itself, through NVML. What it does not say is unknown, with NVML's own words.
 
 `nvml` is the module pynvml, or anything with its functions: tests drive this file without a GPU.
 """
 
-# health bits of the clock event reasons: the hardware protects itself. The others (idle, power cap, user's clocks) are normal
+# health bits of the clock event reasons: the hardware protects itself. The others (idle, power cap, user's clocks)
+# are normal
 HARDWARE_SLOWDOWNS = {0x8: "hardware slowdown", 0x40: "hardware thermal", 0x80: "hardware power brake"}
 COMPLETED = 3
 FABRIC = {0: "not supported", 1: "not started", 2: "in progress", COMPLETED: "completed"}
@@ -101,7 +102,8 @@ def _nvlinks(nvml, gpu):
 
 
 def _nvlink_errors(counter):
-    """One kind of error (NVML_NVLINK_ERROR_DL_...), over all links that are up, since the driver was loaded or the GPU was reset.
+    """One kind of error (NVML_NVLINK_ERROR_DL_...), over all links that are up, since the driver was loaded or the
+    GPU was reset.
 
     A generation that does not count this kind says NotSupported (NVLink 5 has other counters): unknown, not 0.
     """
@@ -132,7 +134,7 @@ def _slowdown(nvml, gpu):
 
 
 def _processes(nvml, gpu):
-    """Processes that compute on it. The inventory has no CUDA context, and the job has the node alone: they are foreign."""
+    """Processes that compute on it. The probe has no CUDA context and the job has the node alone: they are foreign."""
     return len(nvml.nvmlDeviceGetComputeRunningProcesses(gpu))
 
 

@@ -184,7 +184,7 @@ def test_an_empty_answer_is_a_problem_and_proves_nothing(text):
 
 def test_gpus_without_any_nic_are_told_as_such():
     parsed = topo({"n0": "\tGPU0\tGPU1\tCPU Affinity\tNUMA Affinity\nGPU0\t X \tPHB\t0-7\t0\nGPU1\tPHB\t X \t0-7\t0\n"})
-    assert [one.value for one in parsed.observations] == ["2 GPUs, PHB between them; nearest NICs: none", None]
+    assert [fact.value for fact in parsed.observations] == ["2 GPUs, PHB between them; nearest NICs: none", None]
 
 
 def test_texts_of_nvidia_smi_are_kept_whole_and_an_absent_tool_is_said():
@@ -197,7 +197,7 @@ def test_texts_of_nvidia_smi_are_kept_whole_and_an_absent_tool_is_said():
 
     parsed = told_by(lambda probe: smi.keep_texts(probe, lambda name, text: kept.update({name: text}), run), "n0")
     assert kept == {"topo": TEXTS["pcie"]}
-    assert [(one.quantity, one.why) for one in parsed.observations if one.value is None] == [
+    assert [(fact.quantity, fact.why) for fact in parsed.observations if fact.value is None] == [
         ("discovery.nvidia_smi.q", "nvidia-smi: NVIDIA-SMI has failed")
     ]
 
@@ -205,7 +205,7 @@ def test_texts_of_nvidia_smi_are_kept_whole_and_an_absent_tool_is_said():
         raise FileNotFoundError(command[0])
 
     parsed = told_by(lambda probe: smi.keep_texts(probe, kept.update, absent), "n0")
-    assert {one.why for one in parsed.observations if one.value is None} == {"nvidia-smi is not installed"}
+    assert {fact.why for fact in parsed.observations if fact.value is None} == {"nvidia-smi is not installed"}
 
 
 @shows_failing("discovery.memlock")

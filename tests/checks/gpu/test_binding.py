@@ -22,7 +22,7 @@ def write(path: Path, text: str) -> None:
 
 
 def near(tmp_path: Path, monkeypatch, at: str, mask: set[int], nodes: int = 2) -> Verdict:
-    """The verdict about a task whose GPU sits at this NUMA node and that may run on these CPUs: 0-3 at node 0, 4-7 at node 1."""
+    """The verdict about a task whose GPU is at this NUMA node and that may run on these CPUs (4 at each node)."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: mask)
     write(tmp_path / "driver/0000:18:00.0/information", "Model: \t H100\nGPU UUID: \t GPU-a\nDevice Minor: \t 0")
     write(tmp_path / "devices/0000:18:00.0/numa_node", at)
@@ -62,7 +62,7 @@ def test_a_placeholder_and_an_unknown_gpu_are_unknown():
 
 
 def bound_to(tmp_path: Path, monkeypatch, visible: str, addresses: dict[int, str], minors: int = 4) -> object:
-    """The GPU that a task with this CUDA_VISIBLE_DEVICES would compute on. addresses: minor -> PCI address, as the driver tells."""
+    """The GPU that a task with this CUDA_VISIBLE_DEVICES would compute on. addresses: minor -> PCI address."""
     for minor, address in addresses.items():
         write(tmp_path / f"driver/{address}/information", f"GPU UUID: \t GPU-{minor}\nDevice Minor: \t {minor}")
     for minor in range(minors):

@@ -1,4 +1,4 @@
-"""What GPUs say about themselves: a fake NVML, and texts of nvidia-smi; healthy, degraded, truncated, empty, tool absent."""
+"""What GPUs say about themselves: a fake NVML, and texts of nvidia-smi; healthy, degraded, cut off, empty, absent."""
 
 import json
 import subprocess
@@ -82,7 +82,7 @@ class FakeNvml:
         return self.gpus[index]
 
     def nvmlDeviceGetUUID(self, gpu):
-        return GPUS[[one is gpu for one in self.gpus].index(True)]
+        return GPUS[[known is gpu for known in self.gpus].index(True)]
 
     def nvmlDeviceGetGpuFabricInfoV(self, gpu, info):
         info.state, info.status = self._of(gpu, "fabric"), gpu["status"]
@@ -193,7 +193,7 @@ def test_a_driver_that_is_not_kept_loaded_is_a_warning():
         ),
     ],
 )
-def test_errors_that_an_nvlink_mended_itself_are_a_warning(changes, gate):
+def test_errors_that_an_nvlink_corrected_itself_are_a_warning(changes, gate):
     found = outcomes(through_nvml(**changes))
     assert {name: outcome for name, outcome in found.items() if outcome is not Outcome.PASS} == {gate: Outcome.WARN}
 
@@ -210,9 +210,9 @@ def test_a_counter_that_this_generation_has_not_got_is_unknown_and_not_zero():
 def test_links_that_are_down_count_no_errors_and_that_is_no_health():
     parsed = through_nvml(links=0)
     errors = {
-        one.quantity: (one.value, one.why)
-        for one in parsed.observations
-        if one.subject == "n0/GPU-b" and one.quantity.startswith("discovery.gpu.nvlink_")
+        fact.quantity: (fact.value, fact.why)
+        for fact in parsed.observations
+        if fact.subject == "n0/GPU-b" and fact.quantity.startswith("discovery.gpu.nvlink_")
     }
     assert set(errors.values()) == {(None, "no NVLink is up, so that none counts errors")}
     assert len(errors) == 3
@@ -226,7 +226,7 @@ def test_what_a_gpu_does_not_say_is_incomplete_and_not_healthy():
 
 def test_a_gpu_without_a_fabric_or_nvlink_says_so():
     parsed = through_nvml(fabric=FakeNvml.NVMLError_NotSupported("no"), links=FakeNvml.NVMLError_NotSupported("no"))
-    values = {one.quantity: one.value for one in parsed.observations if one.subject == "n0/GPU-b"}
+    values = {fact.quantity: fact.value for fact in parsed.observations if fact.subject == "n0/GPU-b"}
     assert (values["discovery.gpu.fabric"], values["discovery.gpu.nvlinks"]) == ("not supported", 0)
 
 
@@ -242,7 +242,7 @@ def test_a_gpu_without_a_fabric_or_nvlink_says_so():
     ],
 )
 def test_the_status_of_a_fabric_says_nothing_before_its_state_is_completed(state, status, said):
-    values = {one.quantity: one.value for one in through_nvml(fabric=state, status=status).observations}
+    values = {fact.quantity: fact.value for fact in through_nvml(fabric=state, status=status).observations}
     assert values["discovery.gpu.fabric"] == said
 
 
@@ -286,7 +286,7 @@ def test_a_uuid_on_two_nodes_fails_on_both():
 
 
 def test_uuids_of_many_nodes_are_compared_in_linear_time():
-    """Each node was held against every GPU of all nodes. Counted in lines of Python, which are the same on every machine."""
+    """Each node was compared with every GPU of all nodes. Counted in lines of Python, not in seconds."""
 
     def lines_run(count: int) -> int:
         parsed = Parsed()
@@ -350,8 +350,8 @@ def through_smi(answers, kept=None) -> Parsed:
 
 def test_nvidia_smi_says_the_same_as_nvml():
     kept: dict[str, str] = {}
-    by_smi = {(one.subject, one.quantity): one.value for one in through_smi(SMI["healthy"], kept).observations}
-    by_nvml = {(one.subject, one.quantity): one.value for one in through_nvml().observations}
+    by_smi = {(fact.subject, fact.quantity): fact.value for fact in through_smi(SMI["healthy"], kept).observations}
+    by_nvml = {(fact.subject, fact.quantity): fact.value for fact in through_nvml().observations}
     only_nvml = {
         "discovery.gpu.nvlinks",
         "discovery.gpu.cuda",

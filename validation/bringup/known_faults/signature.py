@@ -9,8 +9,9 @@ Role = Literal["root", "either", "consequence"]
 """Whether such a line names a first cause, may be one, or only says that something else was lost."""
 
 Breadth = Literal["exact", "program", "errno"]
-"""What the pattern knows: this fault; only the program that speaks (any warning of NCCL, any launch that failed); or only the
-words of an errno, which any program prints for many reasons. The exact ones are tried first, the errno words last."""
+"""What the pattern knows: this fault; only the program that speaks (any warning of NCCL, any launch that failed); or
+only the words of an errno, which any program prints for many reasons. The exact ones are tried first, the errno words
+last."""
 
 
 @dataclass(frozen=True, kw_only=True)

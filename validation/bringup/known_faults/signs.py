@@ -17,7 +17,8 @@ from bringup.results import BATCH_LOG
 
 _SEARCHED = {".log", ".err", ".out", ".stderr", ".txt"}
 _PROVOKED = re.compile(r"(job-|bad-exit|requeue|scontrol-|isolation|cgroup\.conf|mpi-list|slurm\.conf|nvidia-smi)")
-"""Files that hold what a phase provokes on purpose (a job that takes too much memory, a device that must not open) or tables."""
+"""Files that hold what a phase provokes on purpose (a job that takes too much memory, a device that must not open) or
+tables."""
 
 _END_BYTES = 1 << 20  # of a long file its beginning and its end: the first error and the last word
 _SHOWN = 200
@@ -53,8 +54,8 @@ def in_lines(lines: Iterable[tuple[int, str]], where: str) -> list[Sign]:
 
 
 def in_run(folder: Path, run: Run) -> list[Sign]:
-    """Signs in raw/ of a run, of each signature its first file. First causes come first, consequences last. A file that cannot
-    be read holds none: that it cannot be read is said where evidence is read."""
+    """Signs in raw/ of a run, of each signature its first file. First causes come first, consequences last. A file
+    that cannot be read holds none: that it cannot be read is said where evidence is read."""
     signs: dict[str, Sign] = {}
     paths = sorted((folder / "raw").rglob("*"), key=lambda path: (path == folder / BATCH_LOG, path))
     for path in paths:  # the screen last: it may repeat what a log of a step says
@@ -74,8 +75,8 @@ def in_run(folder: Path, run: Run) -> list[Sign]:
 
 
 def numbered(text: str, start: int = 1) -> Iterator[tuple[int, str]]:
-    """Lines as `grep -n` counts them, by line feeds alone. A progress bar writes many states into one line, with carriage returns
-    between them: each is looked at by itself."""
+    """Lines as `grep -n` counts them, by line feeds alone. A progress bar writes many states into one line, with
+    carriage returns between them: each is looked at by itself."""
     for number, line in enumerate(text.split("\n"), start=start):
         for state in line.split("\r"):
             if state:

@@ -1,8 +1,8 @@
 """What the NVIDIA driver's own messages in the kernel log ask of the operator: NVRM Xids, NVSwitch SXids, a lost GPU.
 
-The classes of Xids are those of NVIDIA's Xid catalogue; the numbers are the driver's. An SXid says itself whether it is fatal.
-The events are named as infrastructure-validation/probes/kernel_log.py names them: xid_79, sxid_24007, sxid_12028_nonfatal.
-"""
+The classes of Xids are those of NVIDIA's Xid catalogue; the numbers are the driver's. An SXid says itself whether it
+is fatal. The events are named as infrastructure-validation/probes/kernel_log.py names them: xid_79, sxid_24007,
+sxid_12028_nonfatal."""
 
 from __future__ import annotations
 

@@ -30,8 +30,8 @@ def derive(seen: Seen, run: Run) -> Parsed:
 
 
 def _ports(found: Parsed, count: Observation, ports: dict[str, dict[str, Observation]]) -> None:
-    """discovery.rdma.same: all ports in one text, for comparison over the fleet. discovery.rdma.active@RATE: ports that are up and
-    at least that fast."""
+    """discovery.rdma.same: all ports in one text, for comparison over all nodes. discovery.rdma.active@RATE: ports
+    that are up and at least that fast."""
     node, where = count.subject, count.evidence
     unknown = [
         f"{port}: {facts[field].why if field in facts else f'its {field} did not arrive'}"
@@ -86,23 +86,23 @@ def _word(state: str) -> str:
 
 
 def _gpus(found: Parsed, seen: Seen) -> None:
-    """NUMA nodes of a node's GPUs in the order of their PCI addresses: `0 0 1 1`. -1, which means that the firmware does not
-    say, is an answer only where there is no more than one NUMA node."""
-    nodes = {one.subject: one.value for one in seen.of("discovery.numa_nodes")}
-    told: dict[str, list[Observation]] = defaultdict(list)
-    for one in seen.of("discovery.numa.gpu"):
-        if "/" in one.subject:
-            told[one.subject.partition("/")[0]].append(one)
-    for node, gpus in told.items():
-        untold = [one for one in gpus if one.value is None or (one.value == "-1" and nodes.get(node) != 1)]
-        if untold:
-            why = f"{untold[0].subject.partition('/')[2]}: {untold[0].why or 'the firmware does not say (-1)'}"
-            found.saw("discovery.numa.gpu", node, None, "text", untold[0].evidence, why)
+    """NUMA nodes of a node's GPUs in the order of their PCI addresses: `0 0 1 1`. -1, which means that the firmware
+    does not say, is an answer only where there is no more than one NUMA node."""
+    nodes = {fact.subject: fact.value for fact in seen.of("discovery.numa_nodes")}
+    gpus_of: dict[str, list[Observation]] = defaultdict(list)
+    for fact in seen.of("discovery.numa.gpu"):
+        if "/" in fact.subject:
+            gpus_of[fact.subject.partition("/")[0]].append(fact)
+    for node, gpus in gpus_of.items():
+        unknown = [gpu for gpu in gpus if gpu.value is None or (gpu.value == "-1" and nodes.get(node) != 1)]
+        if unknown:
+            why = f"{unknown[0].subject.partition('/')[2]}: {unknown[0].why or 'the firmware does not say (-1)'}"
+            found.saw("discovery.numa.gpu", node, None, "text", unknown[0].evidence, why)
         else:
             found.saw(
                 "discovery.numa.gpu",
                 node,
-                " ".join(str(one.value) for one in sorted(gpus, key=lambda one: one.subject)),
+                " ".join(str(gpu.value) for gpu in sorted(gpus, key=lambda gpu: gpu.subject)),
                 "text",
                 gpus[0].evidence,
             )

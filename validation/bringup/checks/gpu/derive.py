@@ -1,4 +1,4 @@
-"""What follows from single facts of GPUs: a node says what its worst GPU says; tasks and jobs are compared with each other."""
+"""What follows from single facts of GPUs: what a node says, and tasks, jobs and nodes compared with each other."""
 
 from __future__ import annotations
 
@@ -66,8 +66,8 @@ def _seen_by_another_node(found: Parsed, models: list[Observation]) -> None:
 
 
 def _driver_log(found: Parsed, seen: Seen) -> None:
-    """Messages of the driver per node: discovery.kernel_log.xid, those that ask for action, and discovery.kernel_log.nonfatal.
-    0 only where the log was read."""
+    """Messages of the driver per node: discovery.kernel_log.xid, those that ask for action, and
+    discovery.kernel_log.nonfatal. 0 only where the log was read."""
     asking: dict[str, list[tuple[int, str]]] = defaultdict(list)
     nonfatal: dict[str, list[tuple[int, str]]] = defaultdict(list)
     for quantity, several in seen.starting_with(_KERNEL_LOG).items():
@@ -88,9 +88,9 @@ def _driver_log(found: Parsed, seen: Seen) -> None:
                 )
     for whole in seen.of(f"{_KERNEL_LOG}xids"):
         for gate, messages in ((f"{_KERNEL_LOG}xid", asking), (f"{_KERNEL_LOG}nonfatal", nonfatal)):
-            told = messages.get(whole.subject, [])
-            value = None if whole.value is None else sum(count for count, _ in told)
-            remark = "; ".join(words for _, words in told) or whole.why
+            known = messages.get(whole.subject, [])
+            value = None if whole.value is None else sum(count for count, _ in known)
+            remark = "; ".join(words for _, words in known) or whole.why
             found.saw(gate, whole.subject, value, "count", whole.evidence, remark)
 
 
@@ -147,7 +147,7 @@ def _slowest_of_each_node(found: Parsed, seen: Seen) -> None:
 
 
 def _spread_of_gpus(found: Parsed, seen: Seen) -> None:
-    """smoke.compute.spread: from the slowest GPU of all nodes to the fastest, as a share of their median; both are named."""
+    """smoke.compute.spread: from the slowest to the fastest GPU of all nodes, as a share of their median."""
     speeds = [(float(fact.value), fact) for fact in seen.of("smoke.compute.gpu.tflops") if is_number(fact.value)]
     if len(speeds) < 2:
         return
@@ -159,7 +159,8 @@ def _spread_of_gpus(found: Parsed, seen: Seen) -> None:
         round((high - low) / middle, 4) if middle > 0 else None,
         "share",
         slowest.evidence,
-        f"{len(speeds)} devices: {slowest.subject} {low:.4g}, median {middle:.4g}, {fastest.subject} {high:.4g} TFLOP/s",
+        f"{len(speeds)} devices: {slowest.subject} {low:.4g}, median {middle:.4g}, "
+        f"{fastest.subject} {high:.4g} TFLOP/s",
     )
 
 
@@ -168,8 +169,8 @@ def _first(speed_and_fact: tuple[float, Observation]) -> float:
 
 
 def _slowest_against_all_gpus(found: Parsed, seen: Seen, run: Run) -> None:
-    """smoke.compute.gpu_peers per node: its slowest GPU against the median of all GPUs of all nodes; the GPU is named. Unknown
-    for a node of which a GPU said nothing: that one may be the slowest."""
+    """smoke.compute.gpu_peers per node: its slowest GPU against the median of all GPUs of all nodes; the GPU is
+    named. Unknown for a node of which a GPU said nothing: that one may be the slowest."""
     speeds_of: dict[str, dict[str, float]] = {}
     evidence: dict[str, str] = {}
     for subject, facts in seen.by_subject("smoke.compute.gpu.tflops").items():

@@ -137,7 +137,7 @@ DRILLS: tuple[Drill, ...] = (
         also=(("smoke.compute.tflops", "n1"),),
         consequences=(("smoke.compute.gpu_peers", "n1"),),
     ),
-    # 4 % of a core: torch takes most of a minute to start there, and the products are those of a node that is throttled to nothing
+    # with 4 % of a core torch takes most of a minute to start, and is far slower than on the other nodes
     Drill(
         id="cpu-throttled",
         fault="the kernel gives one node of four a fraction of a core",

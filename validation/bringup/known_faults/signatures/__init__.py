@@ -1,9 +1,9 @@
-"""What known faults leave behind: a line in a log, an exit code -> its cause -> the next command. Data only, a file per area.
+"""What known faults leave behind: a line or an exit code -> its cause -> the next command. Data only, a file per area.
 
-The first match of a line counts. Exact signatures are tried first, in the order of the areas and then of the file; then those
-that know only the program; then errno words. So NCCL's own words explain a line of NCCL, and the subject of a line (shared
-memory, locked memory, a queue pair) comes before the errno at its end. Why a job waits is in pending.py, what a message of the
-driver asks for in xid.py; docs/06-failure-modes.md is made from all three.
+The first match of a line counts. Exact signatures are tried first, in the order of the areas and then of the file;
+then those that know only the program; then errno words. So NCCL's own words explain a line of NCCL, and the subject
+of a line (shared memory, locked memory, a queue pair) comes before the errno at its end. Why a job waits is in
+pending.py, what a message of the driver asks for in xid.py; docs/06-failure-modes.md is made from all three.
 """
 
 from __future__ import annotations
