@@ -15,8 +15,8 @@ MARK = "shows_failing"
 
 
 def shows_failing(*gates: str) -> pytest.MarkDecorator:
-    """On a test, or as `marks` of one `pytest.param`: each of these gates gets the worst outcome that it can have, judged by
-    its value (fail, or warn where a gate only warns). Missing evidence does not count."""
+    """On a test, or as `marks` of one `pytest.param`: each of these gates gets the worst outcome that its value can
+    give it (fail, or warn where a gate only warns). Missing evidence does not count."""
     return getattr(pytest.mark, MARK)(*gates)
 
 

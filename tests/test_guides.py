@@ -1,4 +1,4 @@
-"""What the guides say to run next runs as pasted: no place left open, no prose, bash understands it, and every file is there."""
+"""What the guides say to run next runs as pasted: no place is open, bash understands it, every file is there."""
 
 import re
 import shlex

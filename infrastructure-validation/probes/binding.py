@@ -3,8 +3,9 @@
 
 Proves: binding as the kernel enforces it, not as an environment variable says. Does not prove: that the GPU computes.
 Run: srun --label --gpus-per-task=1 --cpus-per-task=1 python3 binding.py task
-     srun --label python3 binding.py no-gpu      (a job that asked for none)
-     srun --label --gpus-per-node=1 python3 binding.py first|second   (two jobs at once; the first ends when its input ends)
+     srun --label python3 binding.py no-gpu      (a job that requested none)
+     srun --label --gpus-per-node=1 python3 binding.py first|second   (two jobs at once; the first waits for the end
+                                                                      of its input)
 """
 
 import os

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What this node has and runs. One question, answered from the kernel's own files, and by the GPUs where they have a driver.
+"""What this node has and runs, answered from the kernel's own files, and by the GPUs where they have a driver.
 
 Proves: the node was reached and says this about itself. Does not prove: that any of it works.
 Run: srun --label python3 inventory.py [--raw FOLDER]
@@ -76,7 +76,7 @@ def cpu_model(cpuinfo):
 
 
 def cpu_topology(cpus, numa):
-    """What firmware settings change: SMT, and NUMA nodes per socket. Of the CPUs that the kernel placed (offline ones are not)."""
+    """What settings of the firmware change: SMT, and NUMA nodes per socket. Of the CPUs that are online."""
     placed = [path / "topology" for path in sorted(cpus.glob("cpu[0-9]*")) if (path / "topology").is_dir()]
     if not placed:
         raise ValueError("no CPU has a topology")
@@ -118,7 +118,7 @@ def gpu(facts, raw):
 
 
 def keep(facts, folder, name, text):
-    """A raw answer as a file of its own; where that cannot be written (a filesystem that is broken here), the facts stay."""
+    """A raw answer as a file of its own. Where it cannot be written (a broken filesystem), the facts stay."""
     if folder is None:
         return
     try:

@@ -1,4 +1,4 @@
-"""Gates of nodes: who answered, what should be equal, clocks, libraries. Every gate without a drill is shown failing."""
+"""Gates of nodes: who answered, what should be equal, libraries. Every gate without a drill is shown failing."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What Slurm's commands answer: healthy, degraded, cut off, empty, refused, and no such command. Only whole answers count."""
+"""What Slurm's commands answer: healthy, degraded, cut off, empty, refused, and no such command."""
 
 from functools import partial
 
@@ -246,7 +246,8 @@ def test_a_task_that_could_not_start_says_why_in_its_own_words(label, line, says
 
 def test_a_task_that_started_and_raised_is_quoted_and_is_not_called_one_that_could_not_start():
     text = (
-        "1: something: not found, and never mind\n1: ValueError: first\n1: RuntimeError: no good\n0: OSError: another's\n"
+        "1: something: not found, and never mind\n1: ValueError: first\n1: RuntimeError: no good\n"
+        "0: OSError: another's\n"
         "srun: error: n1: task 1: Exited with exit code 1\n"
     )
     assert values(slurm.launch_errors(text, "f"), "slurm.launch.error") == {

@@ -1,5 +1,7 @@
-"""The clocks of the nodes against each other, from what probes/clock.py measured. One place: the discovery judges the distance, the
-monitoring puts samples of all nodes on one axis with it."""
+"""The clocks of the nodes against each other, from what probes/clock.py measured.
+
+Discovery judges the distance; monitoring puts the samples of all nodes on one axis with it.
+"""
 
 from __future__ import annotations
 
@@ -33,13 +35,13 @@ def shifts(observations: Iterable[Observation]) -> dict[str, Shift]:
     """Node -> shift; only nodes whose distance was measured."""
     behind: dict[str, float] = {}
     error: dict[str, float] = {}
-    for one in observations:
+    for measured in observations:
         if (
-            one.quantity in (BEHIND, UNCERTAINTY)
-            and isinstance(one.value, int | float)
-            and not isinstance(one.value, bool)
+            measured.quantity in (BEHIND, UNCERTAINTY)
+            and isinstance(measured.value, int | float)
+            and not isinstance(measured.value, bool)
         ):
-            (behind if one.quantity == BEHIND else error)[one.subject] = float(one.value)
+            (behind if measured.quantity == BEHIND else error)[measured.subject] = float(measured.value)
     # the reference itself may be the one that is off
     median = statistics.median(behind.values()) if behind else 0.0
     return {node: Shift(behind[node] - median, error[node], len(behind)) for node in behind if node in error}

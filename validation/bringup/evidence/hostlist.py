@@ -12,7 +12,7 @@ MAX_NODES = 100_000
 
 
 def expand(text: str) -> list[str]:
-    """`n[08-10],m1` -> [n08, n09, n10, m1], in order. Raises UsageError (one line) for anything that is not a node list."""
+    """`n[08-10],m1` -> [n08, n09, n10, m1], in order. Raises UsageError for anything that is not a node list."""
     names: list[str] = []
     for part in _split(text):
         match = _PART.fullmatch(part)

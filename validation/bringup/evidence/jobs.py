@@ -18,7 +18,7 @@ def ended_job(text: str, where: str, *, name: str) -> Parsed:
 
 
 def bad_exit(text: str, where: str) -> Parsed:
-    """`n0 began`, and `n0 survived` from a task that outlived the one that failed. Two tasks per node must have begun."""
+    """`n0 began`, and `n0 survived` from a task that outlived the failed task. Two tasks per node must have begun."""
     parsed = Parsed()
     said = re.findall(r"^(?:\s*\d+: )?(\S+) (began|survived)$", text, re.MULTILINE)
     if not said:

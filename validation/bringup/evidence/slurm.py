@@ -120,8 +120,10 @@ _NOT_STARTED = re.compile(
     r"(?P<what>\bexecve\(\): .+|^no Python environment at [^,;]+"
     r"|^\S+: (?:line \d+: )?(?:exec: )?\S+: (?:command )?not found$|.*\bbad interpreter: .+|.*\bcan't open file .+"
     r"|^.+: cannot execute.*"
-    r"|.*\berror while loading shared libraries: .+|^(?:ModuleNotFoundError|ImportError): .+|^\S*python\S*: No module named .+"
-    r"|^(?:\S+: )?(?:line \d+: (?:exec: )?|(?:exec: )?/)\S+: (?:No such file or directory|Permission denied|Exec format error)$)"
+    r"|.*\berror while loading shared libraries: .+|^(?:ModuleNotFoundError|ImportError): .+"
+    r"|^\S*python\S*: No module named .+"
+    r"|^(?:\S+: )?(?:line \d+: (?:exec: )?|(?:exec: )?/)\S+: "
+    r"(?:No such file or directory|Permission denied|Exec format error)$)"
 )
 """A program that did not begin its work: what slurmstepd, a shell, the loader or Python say then."""
 _RAISED = re.compile(r"(?P<what>(?:\w+\.)*\w*(?:Error|Exception): \S.*)$")
@@ -137,7 +139,7 @@ def _each(nodes: str) -> list[str]:
 
 
 def launch_errors(text: str, where: str) -> Parsed:
-    """What srun said on standard error about single nodes, and why by the task's own words. An empty file holds nothing.
+    """What srun said on standard error about nodes, and why by the task's own words. An empty file holds nothing.
 
     Why: with srun's labels, the line of that task that says why it did not start, else its last exception.
     """
@@ -171,7 +173,7 @@ _PMIX_VERSIONS = re.compile(r"specific pmix plugin versions available: (\S+)")
 
 
 def mpi_list(text: str, where: str) -> Parsed:
-    """`srun --mpi=list`: a headline, then a plugin per line, then the versions of pmix; srun's prefix in some versions."""
+    """`srun --mpi=list`: a headline, a plugin per line, the versions of pmix; in some versions behind srun's prefix."""
     parsed = Parsed()
     lines = [line.removeprefix("srun:").strip() for line in parsed.whole_lines(text, where)]
     plugins = [line for line in lines if re.fullmatch(r"[a-z][a-z0-9_]*", line)]

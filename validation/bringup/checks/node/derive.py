@@ -69,8 +69,7 @@ def _memory(found: Parsed, several: list[Observation]) -> None:
 
 
 def _library(found: Parsed, name: str, observations: list[Observation]) -> None:
-    """Absence is not equality: a library that all nodes lack was not compared, and one that most nodes lack is on none of them
-    what is usual."""
+    """Absence is not equality. A library that all nodes lack was not compared."""
     known = [library.value for library in observations if library.value is not None]
     lacking = known.count(ABSENT)
     for library in observations:

@@ -339,7 +339,7 @@ NO_DRILL: tuple[NoDrill, ...] = (
     ),
     NoDrill(
         gates=("discovery.cpu.model",),
-        reason="one machine is behind all nodes, and /proc/cpuinfo would be altered as the drill for memory alters meminfo",
+        reason="one machine is behind all nodes; the drill for memory alters a file of /proc in the same way",
         test=_TEST,
     ),
     NoDrill(

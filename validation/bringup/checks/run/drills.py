@@ -1,4 +1,4 @@
-"""Faults of the evidence itself, made in the copy of a healthy run, and of jobs that did not come to their end. Data only."""
+"""Faults of the evidence itself, made in the copy of a healthy run, and of jobs that ended early. Data only."""
 
 from __future__ import annotations
 

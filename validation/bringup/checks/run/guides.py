@@ -10,11 +10,11 @@ CLOSED = Guide(
     title="The run was not closed",
     page=_PAGE,
     observes="The file `closed.json`. A phase script writes it as its last act. Every phase has this gate.",
-    why="A script that ended early may have left part of its evidence out. A run without this file is never a pass.",
+    why=("A script that ended early may have left part of its evidence out. A run without this file is never a pass."),
     usually_means=(
-        "The verdict is incomplete: the script did not come to its end. The time limit was reached, somebody called "
-        "`scancel`, the batch host was lost, the disk was full, or the login session ended. The script may also still be "
-        "running. What was written before is judged as usual."
+        "The verdict is incomplete: the script did not come to its end. The time limit was reached, somebody called"
+        " `scancel`, the batch host was lost, the disk was full, or the login session ended. The script may also "
+        "still be running. What was written before is judged as usual."
     ),
     next=(
         "tail -n 40 {run}/raw/batch.log",
@@ -23,8 +23,8 @@ CLOSED = Guide(
         "ls -l {run} {run}/raw",
     ),
     by_hand=(
-        "`sacct` answers only where accounting is on. Run the phase again. Do not write `closed.json` by hand. A job that "
-        "Slurm requeued writes into a folder of its own, `RUN-r1`; the first attempt stays as it is."
+        "`sacct` answers only where accounting is on. Run the phase again. Do not write `closed.json` by hand. A "
+        "job that Slurm requeued writes into a folder of its own, `RUN-r1`; the first attempt stays as it is."
     ),
 )
 
@@ -32,15 +32,19 @@ EVIDENCE = Guide(
     title="The evidence is not the run's own",
     page=_PAGE,
     observes=(
-        "The SHA-256 of the plan, of the records and of every file in `raw/`, compared with what `closed.json` holds. The "
-        "closing line of each probe says for which run it wrote, and when. Every phase has this gate."
+        "The SHA-256 of the plan, of the records and of every file in `raw/`, compared with what `closed.json` "
+        "holds. The closing line of each probe says for which run it wrote, and when. Every phase has this gate."
     ),
-    why="A verdict is worth as much as its evidence. Evidence of another run, or of another day, says nothing about this one.",
+    why=(
+        "A verdict is worth as much as its evidence. Evidence of another run, or of another day, says nothing about"
+        " this one."
+    ),
     usually_means=(
-        "The verdict is incomplete, with one of three causes. *Changed, gone, or came later*: somebody edited, completed or "
-        "merged the folder, a copy is not whole, or a job of the run went on writing after the run was closed. *Another run "
-        "or time*: a filesystem gave one node the file of another run, or the clock of that node is wrong. *Cannot be read*: "
-        "you lack the permission, or the filesystem failed; this says nothing about the evidence."
+        "The verdict is incomplete, with one of three causes. *Changed, gone, or came later*: somebody edited, "
+        "completed or merged the folder, a copy is not whole, or a job of the run went on writing after the run was"
+        " closed. *Another run or time*: a filesystem gave one node the file of another run, or the clock of that "
+        "node is wrong. *Cannot be read*: you lack the permission, or the filesystem failed; this says nothing "
+        "about the evidence."
     ),
     next=(
         "ls -lan {run} {run}/raw",
@@ -48,8 +52,8 @@ EVIDENCE = Guide(
         "bringup judge {run}",
     ),
     by_hand=(
-        "Where files cannot be read, judge the run as its owner. Otherwise run the phase again: the folder as it was cannot "
-        "be restored from what is there."
+        "Where files cannot be read, judge the run as its owner. Otherwise run the phase again: the folder as it "
+        "was cannot be restored from what is there."
     ),
 )
 
@@ -57,14 +61,17 @@ RESTARTS = Guide(
     title="Slurm started the job more than once",
     page=_PAGE,
     observes=(
-        "How often Slurm had started this job before (`SLURM_RESTART_COUNT`). Each attempt writes a folder of its own; this "
-        "is the last one. Every phase has this gate."
+        "How often Slurm had started this job before (`SLURM_RESTART_COUNT`). Each attempt writes a folder of its "
+        "own; this is the last one. Every phase has this gate."
     ),
-    why="A job that is requeued loses the time since its last checkpoint. A node that is lost now and then ends long trainings.",
+    why=(
+        "A job that is requeued loses the time since its last checkpoint. A node that is lost now and then ends "
+        "long trainings."
+    ),
     usually_means=(
-        "The verdict is a warning: what was measured is right. A node was lost under the job or flaps, a job of higher "
-        "priority preempted it, or somebody requeued it. The folder without `-r` holds what happened before. Incomplete: "
-        "the run was not closed."
+        "The verdict is a warning: what was measured is right. A node was lost under the job or flaps, a job of "
+        "higher priority preempted it, or somebody requeued it. The folder without `-r` holds what happened before."
+        " Incomplete: the run was not closed."
     ),
     next=(
         "sacct -j {job} --duplicates --format JobID,State,Start,End,NodeList",

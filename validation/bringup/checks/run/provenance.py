@@ -1,4 +1,4 @@
-"""Is the evidence this run's own? What was there when it was closed is there unchanged, and no probe names another run or time."""
+"""Is the evidence this run's own? It is unchanged since the run was closed, and no probe names another run or time."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _STAMP = re.compile(r"(?P<run>.*) (?P<utc>\S+)", re.DOTALL)
 
 
 def observe(seen: Seen, folder: Path, run: Run, closed: Closed) -> Parsed:
-    """One observation: `none`, or what speaks against the evidence. Unknown when the run kept no checksums, or when a file
-    cannot be read: that says nothing about the file."""
+    """One observation: `none`, or what speaks against the evidence. Unknown when the run kept no checksums, or
+    when a file cannot be read: that says nothing about the file."""
     found = Parsed()
     changes, unreadable = _compared(folder, closed)
     objections = [*changes, *_stamps(seen, run, closed)]
@@ -90,8 +90,8 @@ def _stamps(seen: Seen, run: Run, closed: Closed) -> list[str]:
         at = moment(match["utc"])
         if at is None or begun is None or ended is None or not begun - CLOCKS_DIFFER <= at <= ended + CLOCKS_DIFFER:
             told.append(
-                f"{stamp.evidence}: {stamp.subject} wrote it at {match['utc']}, and the run lasted from {run.opened_at} "
-                f"to {closed.closed_at}"
+                f"{stamp.evidence}: {stamp.subject} wrote it at {match['utc']}, "
+                f"and the run lasted from {run.opened_at} to {closed.closed_at}"
             )
     return told
 

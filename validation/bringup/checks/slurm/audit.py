@@ -1,4 +1,4 @@
-"""Slurm's configuration as answers to questions that matter for GPU jobs. From observations slurm.config.*, one per line read."""
+"""Slurm's configuration (observations slurm.config.*) as answers to questions that matter for GPU jobs."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ _AUDIT = {
     "SlurmdTimeout": _Question("discovery.slurm.slurmd_timeout", "s", _seconds),
     "ReturnToService": _Question("discovery.slurm.return_to_service", "text", str),
 }
-# Versions that number prologs (Prolog[0] = ...) print no line for none. The line that every answer has close to it shows that
-# this part of the answer was read.
+# Versions that number prologs (Prolog[0] = ...) print no line for none. A line that every answer has close to it shows
+# that this part of the answer was read.
 _UNPRINTED = {"Prolog": "PrologFlags", "Epilog": "EpilogMsgTime"}
 
 

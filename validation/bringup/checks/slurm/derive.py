@@ -1,4 +1,4 @@
-"""What follows from what Slurm says of its nodes, and of the jobs of the smoke phase: arrays, dependencies, signals, requeues."""
+"""What follows from what Slurm says of its nodes, of its configuration, and of the jobs of the smoke phase."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _devices_behind_gres(found: Parsed, seen: Seen) -> None:
 
 
 def _warned_before_it_began(found: Parsed, seen: Seen) -> None:
-    """Slurm may send the signal a minute early. A script that had not begun is ended by it: Slurm names signal 10 (USR1)."""
+    """Slurm may send the signal a minute early. It ends a script that had not begun: Slurm names signal 10 (USR1)."""
     exit_codes = seen.of("smoke.warning.ExitCode")
     told = any(warned.value is not None for warned in seen.of("smoke.time_limit.warned"))
     if exit_codes and exit_codes[0].value == "0:10" and not told:
