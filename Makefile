@@ -5,6 +5,7 @@ PYTHON ?= python3
 NODES ?= 2
 GPUS ?= 2
 PY := .venv/bin/python
+BESIDE := --numprocesses auto --maxprocesses 4 --dist loadgroup
 CLUSTER := infrastructure-validation/local-cluster/cluster
 
 .PHONY: help setup venv local cluster cluster-down test drill lint unit generated clean
@@ -36,7 +37,7 @@ cluster-down: ## end the local cluster; leaves nothing behind
 	@$(CLUSTER) down
 
 test: setup lint ## lint, unit tests, and the integration tests on a local cluster
-	$(PY) -m pytest tests
+	$(PY) -m pytest tests $(BESIDE)
 
 drill: setup ## the whole catalogue of faults, made and found on a local cluster
 	.venv/bin/bringup drill
@@ -50,7 +51,7 @@ lint: setup ## ruff (format and check), mypy --strict, import arrows, shellcheck
 	  infrastructure-validation/local-cluster/playbook | xargs -0 shellcheck -x
 
 unit: setup ## the tests that need no cluster
-	$(PY) -m pytest tests -m 'not cluster'
+	$(PY) -m pytest tests -m 'not cluster' $(BESIDE)
 
 generated: venv ## everything in docs and schemas that is made from data
 	$(PY) -m bringup.generated
