@@ -7,6 +7,7 @@ from typing import Any
 
 from bringup.checks import planned
 from bringup.checks.catalogue import GATES
+from bringup.compare.entries import Entry
 from bringup.judge import Judged
 from bringup.plan import profile as profiles
 from bringup.records import (
@@ -22,6 +23,7 @@ from bringup.records import (
     Verdicts,
     worst,
 )
+from bringup.results import TrainingRecords
 
 
 def a_run(
@@ -95,6 +97,7 @@ def judged_of(
     observations: tuple[Observation, ...] = (),
     not_applicable: tuple[NotApplicable, ...] = (),
     profile: str = "local-cpu",
+    training: TrainingRecords | None = None,
 ) -> Judged:
     """A judged folder with these verdicts, which is nowhere."""
     run = a_run(plan={}) if run is None else run
@@ -113,7 +116,15 @@ def judged_of(
             not_applicable=list(not_applicable),
             notes=list(notes),
         ),
+        training,
     )
+
+
+def an_entry(folder: Path, outcome: Outcome = Outcome.PASS) -> Entry:
+    """Of a folder that holds the records of a training and no evidence for them."""
+    records = TrainingRecords(folder)
+    run = a_run("run_1gpu", ["n0"], name=str(folder), plan={})
+    return Entry(folder, run, outcome, records.args, records.metrics)
 
 
 def a_drill_result(**change: Any) -> DrillResult:

@@ -74,7 +74,8 @@ def test_fast_computes_the_same_losses(plain_and_fast: tuple[Finished, Finished]
 
 
 def test_fast_is_recorded_and_not_compared_with_plain(plain_and_fast: tuple[Finished, Finished]) -> None:
-    from bringup.compare.sidebyside import NotComparable, table
+    from bringup.compare.sidebyside import NotComparable, compare
+    from factory import an_entry
 
     plain, fast = plain_and_fast
     assert (plain.args().recipe, plain.args().tuning, plain.args().compile) == ("plain", [], False)
@@ -85,7 +86,7 @@ def test_fast_is_recorded_and_not_compared_with_plain(plain_and_fast: tuple[Fini
     assert "fused AdamW" in on
     assert ("compile per block" in on) == compiles
     with pytest.raises(NotComparable, match="recipe plain vs fast"):
-        table([plain.folder, fast.folder])
+        compare([an_entry(plain.folder), an_entry(fast.folder)])
 
 
 def test_own_work_of_every_rank_is_timed_in_each_strategy(plain_and_fast: tuple[Finished, Finished]) -> None:

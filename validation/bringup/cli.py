@@ -12,25 +12,25 @@ import shlex
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, TextIO
 
-from bringup import generated, judge, learn
+from bringup import generated, judge, learn, results
 from bringup.advise import answer as advising
 from bringup.advise import text as advice_text
 from bringup.checks import catalogue
 from bringup.checks.nccl import pairs
-from bringup.compare import regression, sidebyside
+from bringup.compare import entries, regression, sidebyside
 from bringup.drill import result as drill_result
 from bringup.drill import suite
-from bringup.errors import BringupError, SlurmError, UsageError
+from bringup.errors import BringupError, NotHealthy, SlurmError, UsageError
 from bringup.evidence import hostlist
 from bringup.formulae import models
 from bringup.plan import profile as profiles
 from bringup.plan import rounds, subjects
 from bringup.plan.phases import PHASES
-from bringup.records import Outcome, as_json
+from bringup.records import Outcome, as_json, worst
 from bringup.report import collection, drain, explain, exports, outputs, page, text, write
 from bringup.report.figures import training as training_figures
 from bringup.run import open as opening
@@ -358,29 +358,43 @@ def _why(arguments: argparse.Namespace) -> int:
 
 
 def _judge(arguments: argparse.Namespace) -> int:
-    codes = []
-    for folder in arguments.runs:
-        profile = None if arguments.profile is None else _load_profile(arguments.profile)
+    profile = None if arguments.profile is None else _load_profile(arguments.profile)
+    found = results.find(arguments.runs)
+    outcomes = [Outcome.INCOMPLETE for _ in _said_absent(found)]
+    for folder in found.once:
         try:
-            codes.append(write.judge_and_show(folder, profile))
+            outcomes.append(write.judge_and_show(folder, profile))
         except BringupError as error:  # the other folders are judged all the same
             _complain(str(error))
-            codes.append(CANNOT_TELL)
-    return _worst(codes)
+            outcomes.append(Outcome.INCOMPLETE)
+    if len(outcomes) > 1:
+        counts = ", ".join(f"{outcomes.count(outcome)} {outcome}" for outcome in Outcome if outcome in outcomes)
+        print(f"{text.MARK[worst(outcomes)]}: {len(outcomes)} runs: {counts}")
+    return worst(outcomes).exit_code
 
 
-def _worst(codes: list[int]) -> int:
-    return 1 if 1 in codes else max(codes, default=CANNOT_TELL)
+def _said_absent(found: results.Found) -> list[results.Absent]:
+    """What a playbook had planned and is not there is said, and counts."""
+    for absent in found.absent:
+        title = PHASES[absent.phase].title if absent.phase in PHASES else absent.phase
+        print(f"{'NOT RUN':<10} {title}: {text.plain(absent.why)}; not proven")
+    return found.absent
 
 
 def _explain(arguments: argparse.Namespace) -> int:
-    codes = []
-    for folder in arguments.runs:
-        for run_folder in collection.phases_of(folder):
-            said, outcome = explain.run(run_folder)
-            print(said, end="\n\n")
-            codes.append(outcome.exit_code)
-    return _worst(codes)
+    """The worst runs first."""
+    found = results.find(arguments.runs)
+    judged, unread = [], 0
+    for folder in found.once:
+        try:
+            judged.append(judge.judge_folder(folder))
+        except BringupError as error:
+            _complain(str(error))
+            unread += 1
+    for one in sorted(judged, key=lambda one: -one.verdicts.outcome.rank):
+        print(explain.screen(one), end="\n\n")
+    outcomes = [one.verdicts.outcome for one in judged] + [Outcome.INCOMPLETE] * (unread + len(_said_absent(found)))
+    return worst(outcomes).exit_code
 
 
 def _report(arguments: argparse.Namespace) -> int:
@@ -439,7 +453,13 @@ def _applied(proposed: list[drain.Proposal], stream: TextIO) -> bool:
 def _profile_from(arguments: argparse.Namespace) -> int:
     output = outputs.Output("-o", arguments.output or Path("-"), outputs.PROFILE)
     outputs.check([output])
-    profile = learn.measured(arguments.runs, arguments.name)
+    found = results.find(arguments.runs)
+    if found.absent:
+        raise NotHealthy(
+            f"{found.playbooks[0]}: {found.absent[0].phase}: {found.absent[0].why}; a profile is made of runs that passed: "
+            "name those"
+        )
+    profile = learn.measured([judge.judge_folder(folder) for folder in found.folders], arguments.name)
     catalogue.check(profile)
     outputs.write(output, profiles.dump(profile))
     if not output.is_standard_output:
@@ -450,40 +470,59 @@ def _profile_from(arguments: argparse.Namespace) -> int:
 def _compare(arguments: argparse.Namespace) -> int:
     if arguments.baseline is not None:
         return _against_baseline(arguments)
-    if len(arguments.runs) < 2:
-        raise UsageError("compare needs at least two training runs (training/results/…)")
-    header, rows, note = sidebyside.table(arguments.runs)
-    print(f"{_table(arguments, header, rows)}\n\n{note}")
-    _plot(arguments, arguments.runs)
-    wrong = sidebyside.disagreements(rows)
-    if wrong:
-        _complain(f"the losses of {', '.join(wrong)} do not agree with the base run's: their speed means nothing yet")
-    return Outcome.FAIL.exit_code if wrong else 0
+    runs = _training_runs(arguments.runs)
+    if len(runs) < 2:
+        raise UsageError("compare needs at least two training runs (training/results/…), or a playbook that has them")
+    compared = sidebyside.compare(runs)
+    _show_table(arguments, sidebyside.HEADER, [row.cells for row in compared.rows])
+    print(f"\n{text.plain(compared.note)}")
+    _plot(arguments, runs)
+    if compared.disagreeing:
+        wrong = ", ".join(row.name for row in compared.disagreeing)
+        _complain(f"the losses of {wrong} do not agree with the base run's: their speed means nothing yet")
+        return Outcome.FAIL.exit_code
+    return 0
+
+
+def _training_runs(folders: list[Path]) -> list[entries.Entry]:
+    """Of a playbook those that trained; what is not there is said."""
+    found = results.find(folders)
+    for absent in found.absent:
+        if absent.phase in PHASES and PHASES[absent.phase].is_training:
+            _complain(f"left out: {absent.phase}: {absent.why}")
+    chosen = [
+        folder for folder in found.folders if folder not in found.steps or PHASES[found.steps[folder].phase].is_training
+    ]
+    return entries.load_all(chosen)
 
 
 def _against_baseline(arguments: argparse.Namespace) -> int:
     if not arguments.runs:
         raise UsageError("compare --baseline needs runs to hold against it: bringup compare RUN… --baseline RUN…")
-    compared = regression.check(arguments.runs, arguments.baseline)
-    for one in compared:
-        print(one.title)
-        for change in one.environment:
+    later, earlier = _training_runs(arguments.runs), _training_runs(arguments.baseline)
+    compared = regression.check(later, earlier)
+    for one in [*earlier, *later]:
+        if one.outcome is not Outcome.PASS:
+            print(f"{text.MARK[one.outcome]}: {text.shown_path(one.folder)} did not pass; bringup explain says why")
+    for comparison in compared:
+        print(comparison.title)
+        for change in comparison.environment:
             print(f"differs: {text.plain(change)}")
-        header, rows = regression.table(one)
-        print(f"{_table(arguments, header, rows)}\n")
-    _plot(arguments, [*arguments.baseline, *arguments.runs])
+        _show_table(arguments, *regression.table(comparison))
+        print()
+    _plot(arguments, [*earlier, *later])
     outcome = regression.overall(compared)
     print(f"{text.MARK[outcome]}: {regression.in_words(compared)}")
     return outcome.exit_code
 
 
-def _table(arguments: argparse.Namespace, header: list[str], rows: list[list[str]]) -> str:
-    return "\n".join(text.table(header, rows)) if arguments.markdown else sidebyside.as_text(header, rows)
+def _show_table(arguments: argparse.Namespace, header: Sequence[str], rows: list[list[str]]) -> None:
+    print("\n".join(text.table(header, rows)) if arguments.markdown else text.columns(header, rows))
 
 
-def _plot(arguments: argparse.Namespace, folders: list[Path]) -> None:
+def _plot(arguments: argparse.Namespace, runs: list[entries.Entry]) -> None:
     if arguments.plot is not None:
-        for path in training_figures.draw([sidebyside.load(folder) for folder in folders], arguments.plot):
+        for path in training_figures.draw(runs, arguments.plot):
             print(f"drawn: {text.shown_path(path)}")
 
 
@@ -501,7 +540,8 @@ def _advise(arguments: argparse.Namespace) -> int:
         2 if arguments.reduce_dtype == "bfloat16" else 4,
         arguments.activation_checkpointing,
     )
-    known = advising.known(_load_profile(arguments.profile), arguments.runs, arguments.mfu)
+    runs = [judge.judge_folder(folder) for folder in arguments.runs]
+    known = advising.known(_load_profile(arguments.profile), runs, arguments.mfu)
     advice = advising.advise(question, known)
     print(json.dumps(as_json(advice), indent=1) if arguments.json else advice_text.screen(advice))
     return 0
@@ -633,4 +673,4 @@ def _open(arguments: argparse.Namespace) -> int:
 
 def _close(arguments: argparse.Namespace) -> int:
     opening.close_run(arguments.run, arguments.exit_code)
-    return write.judge_and_show(arguments.run, None)
+    return write.judge_and_show(arguments.run, None).exit_code

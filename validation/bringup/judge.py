@@ -23,9 +23,11 @@ from bringup.plan.phases import PHASES
 from bringup.plan.profile import Profile
 from bringup.plan.rules import FEWEST_PEERS, FLEET, allowed, odd_ones
 from bringup.records import Kind, Observation, Outcome, Run, Value, Verdict, Verdicts, worst
+from bringup.results import TrainingRecords
 
 Seen = Mapping[tuple[str, str], list[Observation]]
 Outcomes = Mapping[tuple[str, str], Outcome]
+EVIDENCE = ("run.closed", "run.evidence")  # gates without which nothing that a run says counts
 
 
 @dataclass(frozen=True)
@@ -38,18 +40,33 @@ class Judged:
     observations: list[Observation]
     problems: list[str]
     verdicts: Verdicts
+    training: TrainingRecords | None = None  # None: another phase, or it did not come to its end
+
+    @property
+    def objection(self) -> str | None:
+        """Why its numbers must not be used for anything: the evidence does not hold. None: it does."""
+        known = {verdict.gate: verdict for verdict in self.verdicts.verdicts if verdict.gate in EVIDENCE}
+        for gate in EVIDENCE:
+            verdict = known.get(gate)
+            if verdict is None:
+                return f"{gate} was not judged"
+            if verdict.outcome is not Outcome.PASS:
+                return f"{gate}: {verdict.cause or f'observed {verdict.observed}'}"
+        return None
 
 
 def judge_folder(folder: Path, profile: Profile | None = None) -> Judged:
     """Against the run's own copy of the profile unless another one is given. Raises RunError, ProfileError."""
     run = results.load(folder)
     profile = results.load_profile(folder, run) if profile is None else profile
+    records = TrainingRecords(folder)
     with _no_garbage_collection():
-        parsed = read_run(folder, run)
+        parsed = read_run(folder, run, records)
         verdicts = blame(judge(run, profile, parsed), Facts(parsed.observations), run)
     if verdicts.outcome is not Outcome.PASS:
         verdicts = verdicts.model_copy(update={"signs": signs.in_run(folder, run)})
-    return Judged(folder, run, profile, parsed.observations, parsed.problems, verdicts)
+    training = records if PHASES[run.phase].is_training and records.are_whole else None
+    return Judged(folder, run, profile, parsed.observations, parsed.problems, verdicts, training)
 
 
 @contextmanager

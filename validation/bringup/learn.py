@@ -11,12 +11,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import median
 
-from bringup import judge
+from bringup import judge, results
 from bringup.checks.catalogue import GATES, of_phase
 from bringup.errors import NotHealthy
+from bringup.judge import Judged
 from bringup.plan.gate import FromProfile, Gate
 from bringup.plan.profile import Expectation, Profile
 from bringup.records import Observation, Run, Value
@@ -33,17 +33,18 @@ EQUALS = (
 _UNITS = {"Gb/s": 1, "B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 
 
-def measured(folders: Sequence[Path], name: str) -> Profile:
-    """The runs' own profile with a number for every FromProfile gate that they observed. Raises NotHealthy."""
+def measured(judgements: Sequence[Judged], name: str) -> Profile:
+    """The runs' own profile with a number for every FromProfile gate that they observed. Raises NotHealthy, NotComparable."""
+    results.refuse_repeated([(judged.folder, judged.run) for judged in judgements])
     expect: dict[str, Expectation] = {}
     found: dict[str, list[Seen]] = {}
-    judgements = [judge.judge_folder(folder) for folder in folders]
-    base = judgements[0].profile
-    for folder, judged in zip(folders, judgements, strict=True):
-        run, profile = judged.run, judged.profile
+    first = judgements[0]
+    base = first.profile
+    for judged in judgements:
+        folder, run, profile = judged.folder, judged.run, judged.profile
         if profile.name != base.name:
             raise NotHealthy(
-                f"{folder}: judged against {profile.name}, {folders[0]} against {base.name}; give runs of one profile"
+                f"{folder}: judged against {profile.name}, {first.folder} against {base.name}; give runs of one profile"
             )
         expect |= profile.expect
         bad = [verdict for verdict in judged.verdicts.verdicts if judge.is_fault_or_gap(verdict)]

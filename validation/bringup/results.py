@@ -4,13 +4,30 @@ from __future__ import annotations
 
 import glob
 import hashlib
+import os
 import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
+from typing import TypeVar
 
-from bringup.errors import ProfileError, RecordError, RunError
+from bringup.errors import NotComparable, ProfileError, RecordError, RunError
 from bringup.plan import profile as profiles
 from bringup.plan.phases import PHASES, Phase
-from bringup.records import Observations, Run, Verdicts, read_record, write_record, write_text
+from bringup.records import (
+    Observations,
+    Playbook,
+    Record,
+    Run,
+    RunArgs,
+    Step,
+    TrainMetrics,
+    Verdicts,
+    read_record,
+    write_record,
+    write_text,
+)
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -21,6 +38,8 @@ CONTINUED = "continued.json"
 JOB_AFTER = "raw/scontrol-job.txt"  # only of a run that was not closed
 BATCH_LOG = "raw/batch.log"  # the screen of the job or script that wrote the run
 NOT_OPENED = "raw/not-opened.txt"  # only of a run that its script did not open: why, in one line
+PLAYBOOK = "playbook.json"
+PLAYBOOKS = Path("validation/results/playbook")  # from the root of a tree
 REFERENCE_ARGS, REFERENCE_METRICS = "raw/reference.run_args.json", "raw/reference.metrics.json"
 
 UNREADABLE = "cannot be read: "  # in the place of a checksum; why follows
@@ -76,7 +95,11 @@ def _digest(path: Path) -> str | None:
 
 def load(folder: Path) -> Run:
     """Raises RunError when the folder is not a run's."""
-    if not (folder / RUN).is_file():
+    try:
+        is_run = (folder / RUN).is_file()
+    except OSError as error:
+        raise RunError(f"{folder}: cannot be read ({error.strerror}); read it as its owner") from error
+    if not is_run:
         raise RunError(f"{folder}: not a results folder (no {RUN}); give the folder that a phase script printed")
     try:
         run = read_record(folder / RUN, Run)
@@ -101,6 +124,159 @@ def load_profile(folder: Path, run: Run | None = None) -> profiles.Profile:
 
 def sha256(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+# --- a playbook's runs -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Absent:
+    """A phase that was planned, and of which there is nothing to judge."""
+
+    phase: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Found:
+    """The runs that folders stand for: run folders as they are, a playbook's folder for its runs."""
+
+    folders: list[Path] = field(default_factory=list)  # as often as they are named
+    absent: list[Absent] = field(default_factory=list)
+    left_out: list[str] = field(
+        default_factory=list
+    )  # phases that a playbook's nodes could not be asked for, with the reason
+    playbooks: list[Path] = field(default_factory=list)
+    steps: dict[Path, Step] = field(default_factory=dict)  # of the playbooks' runs
+
+    @property
+    def once(self) -> list[Path]:
+        return list({folder.resolve(): folder for folder in reversed(self.folders)}.values())[::-1]
+
+
+def find(folders: Sequence[Path]) -> Found:
+    """Every verb that takes folders takes both kinds. Raises RecordError for a playbook that cannot be read; a run of a playbook
+    that is not there is absent."""
+    found = Found()
+    for folder in folders:
+        if not is_playbook(folder):
+            found.folders.append(folder)
+            continue
+        playbook = read_record(folder / PLAYBOOK, Playbook)
+        found.playbooks.append(folder)
+        found.left_out.extend(playbook.left_out)
+        reached = {step.phase for step in playbook.steps}
+        found.absent.extend(
+            Absent(stem, "the playbook was interrupted before it") for stem in playbook.planned if stem not in reached
+        )
+        for step in playbook.steps:
+            try:
+                path = step_folder(folder, step)
+            except RunError as error:
+                found.absent.append(Absent(step.phase, str(error)))
+                continue
+            found.folders.append(path)
+            found.steps[path] = step
+    return found
+
+
+def is_playbook(folder: Path) -> bool:
+    try:
+        return (folder / PLAYBOOK).is_file() and not (folder / RUN).exists()
+    except OSError:
+        return False  # who reads it as a run's says why it cannot be read
+
+
+def step_folder(playbook: Path, step: Step) -> Path:
+    """Where the run of a step lies: in the tree that the playbook's folder lies in, the repository or a copy of it, and in no
+    other one. Raises RunError when there is none."""
+    if step.folder is None:
+        raise RunError(step.why_not_run or "did not run")
+    tree = _tree_of(playbook)
+    if tree is None:
+        raise RunError(
+            f"{step.folder[:60]!r} cannot be found from {playbook}, which is not in TREE/{PLAYBOOKS}: "
+            "copy its runs with it, each at its place, or name them"
+        )
+    try:
+        path = Path(os.path.normpath(tree / step.folder))
+        if not path.is_relative_to(tree):
+            raise RunError(f"{step.folder[:60]!r} lies outside of {tree}, in which its playbook lies; name it")
+        there = path.is_dir()
+    except (OSError, ValueError) as error:  # too long a name, or a NUL in it
+        raise RunError(f"{step.folder[:60]!r} is no folder: {error.args[-1]}") from error
+    if not there:
+        raise RunError(f"{step.folder} is not in {tree}; it was removed, or not copied with the playbook")
+    return path
+
+
+def _tree_of(playbook: Path) -> Path | None:
+    """The results may be linked from elsewhere, and so may the playbook's folder."""
+    for path in (Path(os.path.normpath(playbook.absolute())), playbook.resolve()):
+        if path.parent.parts[-len(PLAYBOOKS.parts) :] == PLAYBOOKS.parts:
+            return path.parents[len(PLAYBOOKS.parts)]
+    return None
+
+
+def refuse_repeated(runs: Sequence[tuple[Path, Run]]) -> None:
+    """A copy of a run, under whatever name, is the same run: it is no repetition and shows no spread. Raises NotComparable."""
+    known: list[tuple[Path, Run]] = []
+    for folder, run in runs:
+        same = next((other for other, known_run in known if known_run == run), None)
+        if same is not None:
+            where = "named twice" if same.resolve() == folder.resolve() else f"in {same} and in {folder}"
+            raise NotComparable(f"run {run.name}, opened {run.opened_at}, is {where}: a run counts once")
+        known.append((folder, run))
+
+
+# --- records -----------------------------------------------------------------------------------------------------------
+
+
+class TrainingRecords:
+    """What a training run recorded, each file read once. `args` and `metrics` raise RecordError."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @property
+    def args(self) -> RunArgs:
+        return _or_raise(self._args)
+
+    @property
+    def metrics(self) -> TrainMetrics:
+        return _or_raise(self._metrics)
+
+    @property
+    def errors(self) -> list[RecordError]:
+        return [found for found in (self._args, self._metrics) if isinstance(found, RecordError)]
+
+    @property
+    def are_whole(self) -> bool:
+        return not self.errors
+
+    @cached_property
+    def _args(self) -> RunArgs | RecordError:
+        return _read(self.folder / RUN_ARGS, RunArgs)
+
+    @cached_property
+    def _metrics(self) -> TrainMetrics | RecordError:
+        return _read(self.folder / METRICS, TrainMetrics)
+
+
+R = TypeVar("R", bound=Record)
+
+
+def _read(path: Path, kind: type[R]) -> R | RecordError:
+    try:
+        return read_record(path, kind)
+    except RecordError as error:
+        return error
+
+
+def _or_raise(found: R | RecordError) -> R:
+    if isinstance(found, RecordError):
+        raise found
+    return found
 
 
 def save_judgement(folder: Path, observations: Observations, verdicts: Verdicts, report: str) -> None:

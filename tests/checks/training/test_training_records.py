@@ -8,8 +8,6 @@ import pytest
 from bringup import judge
 from bringup.checks import planned as plan
 from bringup.checks.training import measured as training
-from bringup.compare import sidebyside as compare
-from bringup.errors import NotComparable, RecordError
 from bringup.plan import profile
 from bringup.plan.phases import PHASES
 from bringup.records import Outcome, TrainMetrics, read_record
@@ -242,63 +240,6 @@ def test_a_rank_that_raised_by_itself_fails_with_its_own_words(tmp_path):
     verdict = bad(folder)["train.rank.finished", "n0/rank1"]
     assert verdict.outcome is Outcome.FAIL
     assert "ValueError: no data" in verdict.observed
-
-
-def copies(tmp_path: Path) -> list[Path]:
-    for stem in STEMS:
-        shutil.copytree(RECORDS / stem, tmp_path / f"{stem}-x")
-    return [tmp_path / f"{stem}-x" for stem in STEMS]
-
-
-def test_all_strategies_are_compared_with_the_smallest_run(tmp_path):
-    header, rows, note = compare.table(copies(tmp_path))
-    assert rows[0][0] == "run_1gpu"
-    assert {row[header.index("strategy")] for row in rows} == {"single", "ddp", "fsdp", "hsdp"}
-    assert rows[0][header.index("scaling")] == "1.00"
-    assert compare.disagreements(rows) == []
-    assert "1e-05" in note
-
-
-def test_speed_is_computed_from_the_records_fields(tmp_path):
-    for folder in copies(tmp_path):
-        metrics = read_record(folder / "metrics.json", TrainMetrics)
-        assert metrics.tokens_per_s == pytest.approx(metrics.world_size * metrics.tokens_per_s_per_rank)
-        assert metrics.step_time_s.window_steps == 10
-
-
-@pytest.mark.parametrize(
-    ("field", "value", "says"),
-    [
-        ("learning_rate", 0.01, "learning_rate 0.001 vs 0.01"),
-        ("global_batch", 128, "global_batch 64 vs 128"),
-        ("dataloader_workers", 4, "dataloader_workers 0 vs 4"),
-        ("compute_dtype", "bfloat16", "compute_dtype float32 vs bfloat16"),
-        ("torch", "2.11.0", "torch 2.13.0"),
-    ],
-)
-def test_unlike_runs_are_refused_with_the_field(tmp_path, field, value, says):
-    folders = copies(tmp_path)
-    change(folders[-1], "run_args.json", **{field: value})
-    with pytest.raises(NotComparable, match=says):
-        compare.table(folders)
-
-
-def test_a_strategy_field_may_differ(tmp_path):
-    folders = copies(tmp_path)
-    change(folders[-1], "run_args.json", reshard_after_forward=False, timeout_s=600)
-    assert len(compare.table(folders)[1]) == len(STEMS)
-
-
-def test_losses_that_disagree_are_said_before_anybody_looks_at_speed(tmp_path):
-    folders = copies(tmp_path)
-    losses = read_record(folders[-1] / "metrics.json", TrainMetrics).loss
-    change(folders[-1], "metrics.json", loss=[loss + 0.01 for loss in losses])
-    assert compare.disagreements(compare.table(folders)[1]) == ["run_hsdp_2node"]
-
-
-def test_a_folder_without_metrics_is_refused(tmp_path):
-    with pytest.raises(RecordError, match=r"no metrics\.json"):
-        compare.table([tmp_path, tmp_path])
 
 
 def test_replicas_are_compared_inside_their_groups_only():

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from pathlib import Path
 
 from bringup.advise import bandwidth
-from bringup.errors import RecordError, UsageError
+from bringup.errors import NotHealthy, RecordError, UsageError
 from bringup.formulae import memory, traffic
 from bringup.formulae.models import KINDS, NAMES, Job, Kind, Shape
+from bringup.judge import Judged
+from bringup.plan.phases import PHASES
 from bringup.plan.profile import Machine, Profile, Sourced
-from bringup.records import Advice, PredictedStrategy, TrainMetrics, read_record
-from bringup.results import METRICS
+from bringup.records import Advice, PredictedStrategy
 
 GB = 1e9
 NEARLY = 1.05  # times within 5 % are not told apart: the simpler strategy is taken
@@ -53,17 +53,23 @@ class Known:
     source: bandwidth.Promised | bandwidth.Measured
 
 
-def known(profile: Profile, folders: Sequence[Path], mfu: float | None) -> Known:
-    """From a profile and runs: of training runs the MFU, of the others the bandwidth. Raises RecordError, RunError."""
+def known(profile: Profile, judged: Sequence[Judged], mfu: float | None) -> Known:
+    """From a profile and runs: of training runs the MFU, of the others the bandwidth. Raises NotHealthy, RecordError."""
     machine = profile.machine
-    trained = [folder for folder in folders if (folder / METRICS).is_file()]
-    others = [folder for folder in folders if folder not in trained]
-    for folder in trained:
-        metrics = read_record(folder / METRICS, TrainMetrics)
+    others = []
+    for one in judged:
+        if one.objection is not None:
+            raise NotHealthy(f"{one.folder}: {one.objection}; leave it out of --from")
+        if not PHASES[one.run.phase].is_training:
+            others.append(one)
+            continue
+        if one.training is None:
+            raise RecordError(f"{one.folder}: this training did not come to its end; leave it out of --from")
+        metrics = one.training.metrics
         if metrics.mfu is None:
-            raise RecordError(f"{folder}: has no MFU ({metrics.mfu_reason}); leave it out of --from")
+            raise RecordError(f"{one.folder}: has no MFU ({metrics.mfu_reason}); leave it out of --from")
         measured = Sourced(
-            value=metrics.mfu, source=f"measured by {folder.name} ({metrics.observed.kind}, {metrics.model})"
+            value=metrics.mfu, source=f"measured by {one.folder.name} ({metrics.observed.kind}, {metrics.model})"
         )
         machine = machine.model_copy(update={"mfu": measured})
     if mfu is not None:

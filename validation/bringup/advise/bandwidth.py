@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-from bringup import judge
 from bringup.checks.catalogue import GATES
 from bringup.evidence import curve
 from bringup.formulae.traffic import Collective, Operation
+from bringup.judge import Judged
 from bringup.plan.profile import Profile
 from bringup.plan.subjects import scale_name
 from bringup.records import Observation, Outcome, Verdict
@@ -71,11 +70,11 @@ class Measured:
         A smaller message than measured takes as long as the smallest that was, a larger one has the rate of the largest.
         """
         scale = scale_name(nodes)
-        points = sorted(
-            {
-                size: (size, speed, where) for size, speed, where in self.found.get((operation, scale), []) if speed > 0
-            }.values()
-        )
+        slowest: dict[int, tuple[int, float, str]] = {}
+        for size, speed, where in self.found.get((operation, scale), []):
+            if speed > 0 and (size not in slowest or speed < slowest[size][1]):
+                slowest[size] = (size, speed, where)
+        points = sorted(slowest.values())
         if not points:
             return self.distrusted.get((operation, scale), f"{self.names} measured no {operation} on {scale}")
         below = [point for point in points if point[0] <= message] or points[:1]
@@ -93,9 +92,7 @@ class Measured:
         )
 
 
-def measured(folders: Sequence[Path]) -> Measured:
-    """Of runs' folders, judged today. Raises RunError when one is none."""
-    judged = [judge.judge_folder(folder) for folder in folders]
+def measured(judged: Sequence[Judged]) -> Measured:
     return Measured([(one.folder.name, one.observations, one.verdicts.verdicts) for one in judged])
 
 

@@ -26,7 +26,7 @@ from bringup.known_faults.signatures import EXIT_CODES
 from bringup.plan.phases import PHASES
 from bringup.plan.subjects import ONE_GPU, rank_subjects, scale_of_file
 from bringup.records import Closed, Continued, Run, RunArgs, TrainMetrics, Versioned, read_record
-from bringup.results import CLOSED, CONTINUED, JOB_AFTER, METRICS, REFERENCE_ARGS, REFERENCE_METRICS, RUN, RUN_ARGS
+from bringup.results import CLOSED, CONTINUED, JOB_AFTER, REFERENCE_ARGS, REFERENCE_METRICS, RUN, TrainingRecords
 
 R = TypeVar("R", bound=Versioned)
 Reader = Callable[[str, str], Parsed]
@@ -75,14 +75,14 @@ _JOB_STATE = re.compile(r"\bJobState=(?P<state>\S+) Reason=(?P<reason>\S+)")
 _STEP = re.compile(rf"(?P<what>[a-z_]+)-{_SCALE}\.rc")
 
 
-def read_run(folder: Path, run: Run) -> Parsed:
+def read_run(folder: Path, run: Run, records: TrainingRecords) -> Parsed:
     """Everything in raw/, the closing record, the training records, and what follows. Never raises for bad evidence: it says so."""
     parsed = _raw(folder, run)
     _closed(parsed, folder, run)
     parsed.saw("run.restarts", "job", run.slurm_restart_count, "count", f"{RUN}:slurm_restart_count")
     _attempts(parsed, folder, run)
     if PHASES[run.phase].is_training:
-        _training_records(parsed, folder, run)
+        _training_records(parsed, folder, run, records)
     _nccl_logs(parsed, folder)
     seen = Seen(parsed.observations)
     for derive in DERIVATIONS:
@@ -218,11 +218,11 @@ def _attempts(parsed: Parsed, folder: Path, run: Run) -> None:
             parsed.problems.append(f"{CONTINUED}: Slurm requeued the job; it went on in {later.run}")
 
 
-def _training_records(parsed: Parsed, folder: Path, run: Run) -> None:
-    args, found = _record(parsed, folder, RUN_ARGS, RunArgs), _record(parsed, folder, METRICS, TrainMetrics)
-    if args is not None and found is not None:
+def _training_records(parsed: Parsed, folder: Path, run: Run, records: TrainingRecords) -> None:
+    parsed.problems += [str(error).replace(f"{folder}/", "") for error in records.errors]
+    if records.are_whole:
         reference = None if PHASES[run.phase].strategy == "single" else _reference(parsed, folder)
-        parsed.add(measured.of_records(run, args, found, reference))
+        parsed.add(measured.of_records(run, records.args, records.metrics, reference))
 
 
 def _reference(parsed: Parsed, folder: Path) -> measured.Reference | str:

@@ -18,11 +18,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import fmean, median
 
 from bringup.compare import noise
-from bringup.compare.sidebyside import LOSS_TOLERANCE_NATS, Entry, load, steps_of
+from bringup.compare.entries import Entry, refuse_repeated
+from bringup.compare.sidebyside import LOSS_TOLERANCE_NATS
 from bringup.errors import NotComparable
 from bringup.records import Outcome, TrainMetrics, worst
 
@@ -132,19 +132,13 @@ class Comparison:
     findings: list[Finding]
 
 
-def check(now: Sequence[Path], baseline: Sequence[Path]) -> list[Comparison]:
-    """Every run of `now` against those of the baseline that have its arguments.
+def check(later: Sequence[Entry], earlier: Sequence[Entry]) -> list[Comparison]:
+    """Every run of today against those of the baseline that have its arguments.
 
-    Raises RecordError, or NotComparable: no run of the baseline has these arguments (the fields are named), a side mixes versions
-    or GPU types, a run is on both sides, or one was resumed.
+    Raises NotComparable: no run of the baseline has these arguments (the fields are named), a side mixes versions or GPU types, a
+    run is there twice or on both sides, or one was resumed.
     """
-    both = {folder.resolve() for folder in now} & {folder.resolve() for folder in baseline}
-    if both:
-        raise NotComparable(f"{sorted(both)[0].name} is on both sides: a run is no evidence about itself")
-    earlier, later = (
-        [load(folder) for folder in dict.fromkeys(baseline)],
-        [load(folder) for folder in dict.fromkeys(now)],
-    )
+    refuse_repeated([*earlier, *later])
     for entry in [*earlier, *later]:
         if entry.metrics.resumed is not None:
             raise NotComparable(
@@ -268,9 +262,7 @@ def _finding(measure: Measure, before: Sequence[Entry], after: Sequence[Entry], 
     if any(None in side for side in sides):
         return Finding(name, *shown, "", "cannot tell", "not recorded in all runs", Outcome.INCOMPLETE)
     inside = (
-        [noise.error_inside(steps) for entry in [*before, *after] if (steps := steps_of(entry))]
-        if measure.steps
-        else []
+        [noise.error_inside(steps) for entry in [*before, *after] if (steps := entry.steps)] if measure.steps else []
     )
     known = [error for error in inside if error is not None]
     floor = (fmean(error**2 for error in known)) ** 0.5 if known else 0.0

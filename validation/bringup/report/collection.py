@@ -7,25 +7,16 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from bringup import results as runs
+from bringup import results
 from bringup.answers import answers
-from bringup.errors import ProfileError, RecordError, RunError
+from bringup.errors import BringupError
 from bringup.judge import Judged, judge_folder
 from bringup.plan.phases import PHASES
 from bringup.plan.profile import Profile
-from bringup.records import Answer, DrillReport, Outcome, Playbook, Verdict, read_record, worst
-from bringup.results import REPOSITORY
+from bringup.records import Answer, DrillReport, Outcome, Verdict, read_record, worst
+from bringup.results import Absent
 
-PLAYBOOK = "playbook.json"
 DRILLS = "drill.json"
-
-
-@dataclass(frozen=True)
-class Absent:
-    """A phase that was planned, and of which there is nothing to judge."""
-
-    phase: str
-    why: str
 
 
 @dataclass(frozen=True)
@@ -53,58 +44,30 @@ class Collection:
 
 
 def gather(folders: Sequence[Path], profile: Profile | None = None) -> Collection:
-    """Of run folders and playbook folders, in the order of the phases. Raises RunError, ProfileError or RecordError for a named
-    folder that is neither; a playbook's run that is not here is absent, not an error."""
-    judged: dict[Path, Judged] = {}
-    absent: list[Absent] = []
-    left_out: list[str] = []
-    seconds: dict[Path, float] = {}
-    playbooks = [folder for folder in folders if (folder / PLAYBOOK).is_file()]
-    for folder in playbooks:
-        playbook = read_record(folder / PLAYBOOK, Playbook)
-        left_out += playbook.left_out
-        reached = {step.phase for step in playbook.steps}
-        absent += [
-            Absent(stem, "the playbook was interrupted before it") for stem in playbook.planned if stem not in reached
-        ]
-        for step in playbook.steps:
-            if step.folder is None:
-                absent.append(Absent(step.phase, step.why_not_run or "did not run"))
-                continue
-            try:
-                path = _found(step.folder, folder)
-                judged[path] = judge_folder(path, profile)
-                seconds[path] = step.seconds
-            except (RunError, ProfileError, RecordError) as error:
-                absent.append(Absent(step.phase, f"{step.folder}: {error}"))
-    drills = [read_record(folder / DRILLS, DrillReport) for folder in folders if (folder / DRILLS).is_file()]
-    for folder in folders:
-        if folder not in playbooks and not (folder / DRILLS).is_file():
-            judged.setdefault(folder.resolve(), judge_folder(folder, profile))
+    """Of run folders, playbook folders and drill folders, in the order of the phases. A run that cannot be judged is absent, and
+    says why; raises RunError, ProfileError or RecordError only when nothing was left to judge."""
+    drill_folders = [folder for folder in folders if _holds_drills(folder)]
+    drills = [read_record(folder / DRILLS, DrillReport) for folder in drill_folders]
+    found = results.find([folder for folder in folders if folder not in drill_folders])
+    judged: list[Judged] = []
+    unread: list[tuple[Path, BringupError | OSError]] = []
+    for folder in found.once:
+        try:
+            judged.append(judge_folder(folder, profile))
+        except (BringupError, OSError) as error:
+            unread.append((folder, error))
+    if unread and not judged and not found.playbooks and not drills:
+        raise unread[0][1]
+    names = {folder: step.phase for folder, step in found.steps.items()}
+    absent = [*found.absent, *(Absent(names.get(folder, folder.name), str(error)) for folder, error in unread)]
+    seconds = {folder: step.seconds for folder, step in found.steps.items()}
     order = list(PHASES)
-    ordered = sorted(judged.values(), key=lambda one: (order.index(one.run.phase), one.run.opened_at, one.run.name))
-    return Collection(ordered, absent, left_out, playbooks, seconds, drills)
+    judged.sort(key=lambda one: (order.index(one.run.phase), one.run.opened_at, one.run.name))
+    return Collection(judged, absent, found.left_out, found.playbooks, seconds, drills)
 
 
-def _found(recorded: str, playbook: Path) -> Path:
-    """A step's folder, which is recorded from the repository's root: in the tree that the playbook lies in, which may be a copy."""
-    root = playbook.resolve().parents[3:4]  # validation/results/playbook/<name>
+def _holds_drills(folder: Path) -> bool:
     try:
-        return next(
-            (path for path in ((base / recorded).resolve() for base in [*root, REPOSITORY]) if path.is_dir()),
-            REPOSITORY / recorded,
-        )
-    except (OSError, ValueError) as error:  # too long a name, or a NUL in it
-        raise RunError(f"{recorded[:60]!r} is no folder: {error.args[-1]}") from error
-
-
-def phases_of(folder: Path) -> list[Path]:
-    """A playbook's folder stands for those of its phases that ran, where they lie: here or in a copy. Raises RecordError."""
-    path = folder / PLAYBOOK
-    if not path.is_file() or (folder / runs.RUN).exists():
-        return [folder]
-    book = read_record(path, Playbook)
-    ran = [_found(step.folder, folder) for step in book.steps if step.folder is not None]
-    if not ran:
-        raise RecordError(f"{path}: no phase of this playbook ran; its report.md says why")
-    return ran
+        return (folder / DRILLS).is_file()
+    except OSError:
+        return False  # who reads it as a run's says why it cannot be read

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from bringup.checks import catalogue
 from bringup.judge import Judged
+from bringup.plan.phases import PHASES
 from bringup.records import Outcome
 from bringup.report.text import plain
 
@@ -72,7 +73,7 @@ def _failed_nodes(one: Judged) -> dict[str, list[str]]:
             verdict.outcome is not Outcome.FAIL
             or gate is None
             or gate.per not in ("node", "rank")
-            or gate.id.startswith("train.")
+            or all(PHASES[stem].is_training for stem in gate.phases)
         ):
             continue
         node = verdict.subject.partition("/")[0]

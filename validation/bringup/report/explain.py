@@ -1,153 +1,131 @@
-"""`bringup explain RUN`: what went wrong, from the first cause to its shadows, and the commands to run next.
+"""`bringup explain RUN`: what went wrong, from the first cause to what only follows from it, and the commands to run next.
 
-Everything said comes from the verdicts, the signatures and the documentation's own "Next" blocks; nothing is guessed.
+Everything said comes from the verdicts, the signatures and the guides of the gates; nothing is guessed.
 """
 
 from __future__ import annotations
 
-import re
-import shlex
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from bringup import judge
 from bringup.checks.catalogue import GATES
+from bringup.judge import Judged
 from bringup.known_faults.signatures import SIGNATURES
+from bringup.plan import profile as profiles
 from bringup.plan import subjects as naming
 from bringup.plan.phases import PHASES
 from bringup.records import Kind, Outcome, Run, Sign, Verdict, Verdicts
-from bringup.report.text import MARK, counted, plain, shown_path
-from bringup.results import REPOSITORY
+from bringup.report.text import MARK, counted, plain, sentence, shown_path
+from bringup.results import PROFILE
 
 _SHOWN = 6
 
 
-def run(folder: Path) -> tuple[str, Outcome]:
-    """The explanation of one results folder, and its outcome. Raises RunError or ProfileError."""
-    judged = judge.judge_folder(folder)
-    opened, verdicts = judged.run, judged.verdicts
-    lines = [
-        f"{MARK[verdicts.outcome]:<10} {PHASES[opened.phase].title}: {counted(verdicts.verdicts)}  ({shown_path(folder)})"
-    ]
+def screen(judged: Judged) -> str:
+    """The explanation of one run."""
+    run, verdicts = judged.run, judged.verdicts
+    where = shown_path(judged.folder)
+    lines = [f"{MARK[verdicts.outcome]:<10} {PHASES[run.phase].title}: {counted(verdicts.verdicts)}  ({where})"]
     if verdicts.outcome is Outcome.PASS:
-        return "\n".join([*lines, "nothing to explain: every planned pair passed"]), verdicts.outcome
-    first, shadows = _roots(verdicts)
-    gates = [
-        [verdict for verdict in first if verdict.gate == gate]
-        for gate in dict.fromkeys(verdict.gate for verdict in first)
-    ]
-    for several in gates[:_SHOWN]:
-        lines += ["", *_told(several, folder, opened)]
-    if len(gates) > _SHOWN:
-        lines += [
-            "",
-            f"… and {len(gates) - _SHOWN} more: {_gates([one for several in gates[_SHOWN:] for one in several])}",
-        ]
+        return "\n".join([*lines, "nothing to explain: every planned pair passed"])
+    causes = causes_of(verdicts)
+    by_gate: dict[str, list[Verdict]] = {}
+    for verdict in causes.first:
+        by_gate.setdefault(verdict.gate, []).append(verdict)
+    groups = list(by_gate.values())
+    for group in groups[:_SHOWN]:
+        lines += ["", *_told(group, judged.folder, run)]
+    if len(groups) > _SHOWN:
+        rest = [verdict for group in groups[_SHOWN:] for verdict in group]
+        lines += ["", f"… and {len(groups) - _SHOWN} more: {_gates(rest)}"]
     lines += _signs(verdicts.signs)
-    if shadows:
-        lines += ["", f"not proven because of that ({len(shadows)}): {_gates(shadows)}"]
+    if causes.following:
+        lines += ["", f"not proven because of that ({len(causes.following)}): {_gates(causes.following)}"]
+    if causes.undeclared:
+        lines += ["", f"no number in the profile ({len(causes.undeclared)}): {_gates(causes.undeclared)}"]
     lines += ["", *(f"note: {plain(note)}" for note in verdicts.notes[:_SHOWN])]
-    return "\n".join(lines).rstrip(), verdicts.outcome
+    return "\n".join(lines).rstrip()
 
 
-def _roots(verdicts: Verdicts) -> tuple[list[Verdict], list[Verdict]]:
-    """(what failed, or with no fail what is incomplete for a reason of its own; what only follows from missing evidence)."""
+@dataclass(frozen=True)
+class Causes:
+    """The verdicts of a run that are not a pass."""
+
+    first: list[Verdict]  # what failed, or with no fail what is incomplete for a reason of its own; then warnings
+    following: list[Verdict]  # what only follows: it was blocked, or its evidence did not arrive
+    undeclared: list[Verdict]  # of which nobody has said what is expected here
+
+
+_OWN = (  # of what is incomplete: kinds that have a reason of their own before those that follow from something
+    {Kind.UNKNOWN, Kind.JUDGED},
+    {Kind.ABSENT},
+    {Kind.BLOCKED},
+    {Kind.UNDECLARED},
+)
+
+
+def causes_of(verdicts: Verdicts) -> Causes:
     bad = [verdict for verdict in verdicts.verdicts if verdict.outcome is not Outcome.PASS]
-    failed = [verdict for verdict in bad if verdict.outcome is Outcome.FAIL]
-    if failed:
-        return failed + [verdict for verdict in bad if verdict.outcome is Outcome.WARN], [
-            verdict for verdict in bad if verdict.outcome is Outcome.INCOMPLETE
-        ]
-    told = [verdict for verdict in bad if verdict.kind not in (Kind.ABSENT, Kind.BLOCKED)]
-    first = told or bad
-    return first, [verdict for verdict in bad if verdict not in first]
+    first = [verdict for verdict in bad if verdict.outcome is Outcome.FAIL]
+    open_ends = [verdict for verdict in bad if verdict.outcome is Outcome.INCOMPLETE]
+    for kinds in _OWN:
+        first = first or [verdict for verdict in open_ends if verdict.kind in kinds]
+    taken = {id(verdict) for verdict in first}
+    left = [verdict for verdict in open_ends if id(verdict) not in taken]
+    return Causes(
+        first=first + [verdict for verdict in bad if verdict.outcome is Outcome.WARN],
+        following=[verdict for verdict in left if verdict.kind is not Kind.UNDECLARED],
+        undeclared=[verdict for verdict in left if verdict.kind is Kind.UNDECLARED],
+    )
 
 
-def _told(several: Sequence[Verdict], folder: Path, opened: Run) -> list[str]:
+def _told(group: Sequence[Verdict], folder: Path, run: Run) -> list[str]:
     """The verdicts of one gate: a line each, then once what to read and to run."""
     lines = []
-    for verdict in several[:_SHOWN]:
-        cause = f" ({verdict.cause})" if verdict.cause and verdict.cause not in verdict.observed else ""
+    for verdict in group[:_SHOWN]:
         evidence = "" if verdict.evidence == "none" else f"; {verdict.evidence}"
         lines.append(
-            f"{MARK[verdict.outcome]} {verdict.gate} [{verdict.subject}]: "
-            + plain(f"observed {verdict.observed}, expected {verdict.expected}{cause}{evidence}")
+            f"{MARK[verdict.outcome]} {verdict.gate} [{verdict.subject}]: {plain(f'{sentence(verdict)}{evidence}')}"
         )
-    if len(several) > _SHOWN:
+    if len(group) > _SHOWN:
         lines.append(
-            f"  … and on {', '.join(verdict.subject for verdict in several[_SHOWN : 2 * _SHOWN])}"
-            + (", …" if len(several) > 2 * _SHOWN else "")
+            f"  … and on {', '.join(verdict.subject for verdict in group[_SHOWN : 2 * _SHOWN])}"
+            + (", …" if len(group) > 2 * _SHOWN else "")
         )
-    lines.append(f"  read  {several[0].fix}")
+    lines.append(f"  read  {group[0].fix}")
     return lines + [
         f"  next  {line}" if number == 0 else f"        {line}"
-        for number, line in enumerate(next_commands(several, folder, opened))
+        for number, line in enumerate(next_commands(group, folder, run))
     ]
 
 
-def next_commands(several: Sequence[Verdict], folder: Path, opened: Run) -> list[str]:
+def next_commands(group: Sequence[Verdict], folder: Path, run: Run) -> list[str]:
     """What the gate's guide says to run next, with this run's folder, nodes, GPUs, job and profile in it; the first node that
     the verdicts are about."""
-    gate = GATES.get(several[0].gate)
+    gate = GATES.get(group[0].gate)
     if gate is None or gate.guide is None:
-        return _from_the_page(several, folder, opened.slurm_job_id)
+        return []
     known = {
-        "nodes": ",".join(opened.nodes),
-        "node_count": str(len(opened.nodes)),
-        "gpus": str(opened.gpus_per_node),
+        "nodes": ",".join(run.nodes),
+        "node_count": str(len(run.nodes)),
+        "gpus": str(run.gpus_per_node),
         "run": shown_path(folder),
-        "profile": opened.profile,
+        "profile": _profile(folder, run),
     }
-    if opened.slurm_job_id is not None:
-        known["job"] = opened.slurm_job_id
-    nodes = [node for verdict in several for node in naming.nodes_of(verdict.subject) if node in opened.nodes]
+    if run.slurm_job_id is not None:
+        known["job"] = run.slurm_job_id
+    nodes = [node for verdict in group for node in naming.nodes_of(verdict.subject) if node in run.nodes]
     if nodes:
         known["node"] = nodes[0]
     return [plain(command) for command in gate.guide.commands(known)]
 
 
-def _from_the_page(several: Sequence[Verdict], folder: Path, job_id: str | None) -> list[str]:
-    """The "Next" block of the gate's section in docs/, with RUN, JOBID, and NODE (when it is one) filled in; empty without one."""
-    page, _, anchor = several[0].fix.partition("#")
-    try:
-        text = (REPOSITORY / page).read_text(encoding="utf-8")
-    except OSError:
-        return []
-    words = {"RUN": shown_path(folder)}
-    if job_id is not None:
-        words["JOBID"] = job_id
-    nodes = {verdict.subject.split("/")[0] for verdict in several}
-    if len(nodes) == 1 and not any(mark in "".join(nodes) for mark in ("--", "->", "-node")) and nodes != {"job"}:
-        words["NODE"] = nodes.pop()
-    return [
-        plain(re.sub(r"\b(RUN|NODE|JOBID)\b", lambda found: shlex.quote(words.get(found[0], found[0])), line))
-        for line in _next_block(text, anchor)
-    ]
-
-
-def _next_block(text: str, anchor: str) -> list[str]:
-    """What stands behind **Next** in the section whose heading has this anchor: its first fenced block, else its own lines."""
-    inside, fenced, paragraph = False, False, False
-    said: list[str] | None = None  # the paragraph of **Next** itself
-    block: list[str] = []
-    for line in text.splitlines():
-        if fenced:
-            if line.startswith("```"):
-                return block
-            block.append(line)
-        elif line.startswith("#"):
-            if said is not None:
-                break
-            inside = re.sub(r"[^a-z0-9 -]", "", line.lstrip("#").strip().lower()).replace(" ", "-") == anchor
-        elif inside and line.startswith("**Next**"):
-            said, paragraph = [line.removeprefix("**Next**").strip()], True
-        elif said is not None and line.startswith("```"):
-            fenced = True
-        elif said is not None:
-            paragraph = paragraph and bool(line.strip())
-            said += [line.strip()] if paragraph else []
-    return [line for line in said or [] if line]
+def _profile(folder: Path, run: Run) -> str:
+    """As --profile takes it: the name of one that comes with bringup, else the run's own copy."""
+    own = (profiles.PROFILES / f"{run.profile}.yaml").is_file()
+    return run.profile if own else shown_path(folder / PROFILE)
 
 
 def _signs(found: Sequence[Sign]) -> list[str]:

@@ -1,37 +1,35 @@
-"""One self-contained HTML page of everything a set of runs says: `bringup report`. No script, no link to elsewhere, no network.
-
-Every text that comes from a record goes through Jinja2's autoescape; the template marks nothing as safe. Pictures are PNG in data
-URIs, so a host name in a legend is pixels. The page's Content-Security-Policy forbids the browser scripts and requests as well.
-"""
+"""One self-contained HTML page of everything a set of runs says: `bringup report`. Pictures are PNG in data URIs, so a host name in
+a legend is pixels."""
 
 from __future__ import annotations
 
 import base64
+import shlex
 import tempfile
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import jinja2
-
 from bringup.checks import catalogue
-from bringup.compare import sidebyside as compare
+from bringup.compare import entries, sidebyside
+from bringup.compare.entries import Entry
 from bringup.errors import NotComparable, RecordError
 from bringup.judge import Judged
 from bringup.plan.claims import QUESTIONS
 from bringup.plan.phases import PHASES
-from bringup.records import Kind, Outcome, Verdict
-from bringup.report import drain, explain
+from bringup.records import Outcome, Verdict, worst
+from bringup.report import drain, explain, html
 from bringup.report import text as report
 from bringup.report.collection import Collection
 from bringup.report.figures import pairs as pair_figures
 from bringup.report.figures import run as run_figures
 from bringup.report.figures import training as training_figures
+from bringup.results import REPOSITORY
 
-TEMPLATES = Path(__file__).parent / "templates"
 MAX_BAD = 200  # verdicts of one run in its table; the run's own report.md has them all
 MAX_NEXT = 20  # gates with their next commands
+MAX_EXPLAINED = 3  # runs, the worst ones
 MAX_SUBJECTS = 6
 
 
@@ -83,26 +81,11 @@ class Section:
 
 
 def render(collection: Collection) -> str:
-    """The page."""
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        finalize=_one_line,
-    )
-    return environment.get_template("page.html.j2").render(_view(collection))
-
-
-def _one_line(value: Any) -> Any:
-    """No control characters in a record's text; escaping comes after this. What a macro of the template made is escaped already."""
-    return report.plain(value) if type(value) is str else value
+    return html.render("page.html.j2", _view(collection))
 
 
 def _view(collection: Collection) -> dict[str, Any]:
     nodes = list(dict.fromkeys(node for one in collection.judged for node in one.run.nodes))
-    header, rows, note = _training(collection.judged)
     proposed = drain.proposals(collection.judged)
     return {
         "outcome": collection.outcome,
@@ -125,10 +108,7 @@ def _view(collection: Collection) -> dict[str, Any]:
         "max_next": MAX_NEXT,
         "drains": [one.line for one in proposed],
         "commands": _commands(collection),
-        "training_header": header,
-        "training_rows": rows,
-        "training_note": note,
-        "training_pictures": _training_pictures(collection.judged) if rows else [],
+        "training": _training(collection.judged),
     }
 
 
@@ -200,50 +180,59 @@ def _several(texts: Sequence[str]) -> str:
 
 
 def _next(judged: Iterable[Judged]) -> list[Next]:
-    """Per gate, worst first; commands are for the first run of those where it did not pass. What was not judged because of another
-    gate is that gate's business."""
-    by_gate: dict[str, list[tuple[Judged, list[Verdict]]]] = {}
+    """Per gate among the first causes, worst first. A row names the subjects of its outcome alone: one that is only incomplete is
+    not accused. Commands are for the first of its runs, and stand once."""
+    by_gate: dict[str, list[tuple[Judged, Verdict]]] = {}
     for one in judged:
-        bad: dict[str, list[Verdict]] = {}
-        for verdict in report.not_passed(one.verdicts.verdicts):
-            if verdict.kind is not Kind.BLOCKED:
-                bad.setdefault(verdict.gate, []).append(verdict)
-        for gate, verdicts in bad.items():
-            by_gate.setdefault(gate, []).append((one, verdicts))
-    found = []
-    for gate, runs in by_gate.items():
-        first, several = runs[0]
-        subjects = "; ".join(
-            f"{one.run.phase}: {report_names([verdict.subject for verdict in bad])}" for one, bad in runs
-        )
-        found.append(
+        for verdict in explain.causes_of(one.verdicts).first:
+            by_gate.setdefault(verdict.gate, []).append((one, verdict))
+    rows = []
+    for gate, found in by_gate.items():
+        outcome = worst([verdict.outcome for _, verdict in found])
+        named = [(one, verdict) for one, verdict in found if verdict.outcome is outcome]
+        subjects: dict[str, list[str]] = {}
+        for one, verdict in named:
+            subjects.setdefault(one.run.phase, []).append(verdict.subject)
+        first = named[0][0]
+        group = [verdict for one, verdict in named if one is first]
+        rows.append(
             Next(
-                max(
-                    (verdict.outcome for _, verdicts in runs for verdict in verdicts), key=lambda outcome: outcome.rank
-                ),
+                outcome,
                 gate,
-                subjects,
-                report.sentence(several[0]),
-                several[0].fix,
-                explain.next_commands(several, first.folder, first.run),
+                "; ".join(f"{phase}: {report_names(list(dict.fromkeys(on)))}" for phase, on in subjects.items()),
+                report.sentence(group[0]),
+                group[0].fix,
+                explain.next_commands(group, first.folder, first.run),
             )
         )
-    return sorted(found, key=lambda one: -one.outcome.rank)
+    rows.sort(key=lambda row: -row.outcome.rank)
+    return _each_command_once(rows)
+
+
+def _each_command_once(rows: Sequence[Next]) -> list[Next]:
+    shown: set[str] = set()
+    once = []
+    for row in rows:
+        once.append(replace(row, commands=[command for command in row.commands if command not in shown]))
+        shown |= set(row.commands)
+    return once
 
 
 def _commands(collection: Collection) -> list[str]:
-    """What a person would run after reading."""
-    folders = [report.shown_path(one.folder) for one in collection.judged]
-    commands = []
-    if collection.outcome not in (Outcome.PASS, Outcome.WARN):
-        bad = [report.shown_path(one.folder) for one in collection.judged if one.verdicts.outcome is not Outcome.PASS]
-        commands += [f"bringup explain {folder}" for folder in bad[:3]]
-        commands += [f"bringup run --resume {report.shown_path(folder)}" for folder in collection.playbooks]
-    elif folders:
-        commands.append(
-            f"bringup profile --from {' '.join(folders[:4])}{' …' if len(folders) > 4 else ''} -o measured.yaml"
-        )
-    return commands
+    """What a person would run after reading, from the root of the repository."""
+
+    def shown(folders: Iterable[Path]) -> list[str]:
+        return [shlex.quote(report.shown_path(folder)) for folder in folders]
+
+    bad = [one for one in collection.judged if one.verdicts.outcome not in (Outcome.PASS, Outcome.WARN)]
+    bad.sort(key=lambda one: -one.verdicts.outcome.rank)
+    named = [one.folder for one in collection.judged if one.folder not in collection.seconds]
+    whole = [*collection.playbooks, *named]  # a playbook's folder stands for its runs
+    if collection.outcome in (Outcome.PASS, Outcome.WARN):
+        return [f"bringup profile --from {' '.join(shown(whole))} -o measured.yaml"] if whole else []
+    commands = [f"bringup explain {folder}" for folder in shown([one.folder for one in bad][:MAX_EXPLAINED])]
+    ours = [folder for folder in collection.playbooks if folder.resolve().is_relative_to(REPOSITORY)]
+    return commands + [f"bringup run --resume {folder}" for folder in shown(ours)]
 
 
 def _data_uri(path: Path) -> str:
@@ -262,34 +251,46 @@ def _pictures(one: Judged) -> list[Picture]:
         return [Picture(title, _data_uri(into / name)) for title, name in drawn]
 
 
-def _entry(one: Judged) -> compare.Entry | None:
-    if not PHASES[one.run.phase].is_training:
+def _entry(one: Judged) -> Entry | None:
+    """None where there is no training, or its evidence does not hold."""
+    try:
+        return entries.entry(one)
+    except (NotComparable, RecordError):
         return None
-    try:
-        return compare.load(one.folder)
-    except RecordError:
-        return None  # the judge has said so in its notes
 
 
-def _training(judged: Sequence[Judged]) -> tuple[list[str], list[list[str]], str]:
-    """Table and note of `bringup compare`; no rows, and why, where it refuses."""
-    folders = [one.folder for one in judged if _entry(one) is not None]
-    if not folders:
-        return (
-            [],
-            [],
-            "" if not any(PHASES[one.run.phase].is_training for one in judged) else "no training came to its end",
-        )
+@dataclass(frozen=True)
+class Training:
+    """What `bringup compare` says; no rows, and why, where it refuses."""
+
+    header: Sequence[str]
+    rows: list[list[str]]
+    note: str
+    pictures: list[Picture]
+
+
+def _training(judged: Sequence[Judged]) -> Training:
+    trained = [one for one in judged if PHASES[one.run.phase].is_training]
+    known = [entry for one in trained if (entry := _entry(one)) is not None]
+    names = {entry.folder for entry in known}
+    left_out = [one.run.name for one in trained if one.folder not in names]
+    notes = (
+        [f"not here, because it did not end or its evidence does not hold: {', '.join(left_out)}"] if left_out else []
+    )
+    if not known:
+        return Training([], [], "; ".join(notes), [])
     try:
-        return compare.table(folders)
+        entries.refuse_repeated(known)
+        found = sidebyside.compare(known)
     except NotComparable as error:
-        return [], [], str(error)
+        return Training([], [], "; ".join([str(error), *notes]), [])
+    rows = [row.cells for row in found.rows]
+    return Training(sidebyside.HEADER, rows, "; ".join([found.note, *notes]), _training_pictures(known))
 
 
-def _training_pictures(judged: Sequence[Judged]) -> list[Picture]:
-    entries = [entry for one in judged if (entry := _entry(one)) is not None]
+def _training_pictures(known: Sequence[Entry]) -> list[Picture]:
     with tempfile.TemporaryDirectory(prefix="bringup-report-") as folder:
         return [
             Picture(f"Training runs: {path.stem}", _data_uri(path))
-            for path in training_figures.draw(entries, Path(folder))
+            for path in training_figures.draw(known, Path(folder))
         ]

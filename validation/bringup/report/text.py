@@ -5,6 +5,7 @@ Texts in records may come from logs and host names: control characters are remov
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from collections import Counter
@@ -14,6 +15,7 @@ from statistics import median
 
 from bringup.checks import catalogue
 from bringup.known_faults.signatures import SIGNATURES
+from bringup.plan import subjects as naming
 from bringup.plan.claims import QUESTIONS
 from bringup.plan.phases import PHASES
 from bringup.records import Answer, ClaimAnswer, Mark, Observation, Outcome, Playbook, Run, Verdict, Verdicts
@@ -40,8 +42,10 @@ def escaped(text: str) -> str:
 
 def shown_path(path: Path) -> str:
     """From the repository root when inside it."""
-    resolved = path.resolve()
-    return str(resolved.relative_to(REPOSITORY)) if resolved.is_relative_to(REPOSITORY) else str(resolved)
+    for place in (Path(os.path.normpath(path.absolute())), path.resolve()):  # its results may be linked from elsewhere
+        if place.is_relative_to(REPOSITORY):
+            return str(place.relative_to(REPOSITORY))
+    return str(path.resolve())
 
 
 def counted(verdicts: Iterable[Verdict]) -> str:
@@ -92,14 +96,17 @@ def screen(folder: Path, run: Run, verdicts: Verdicts) -> str:
     return "\n".join(lines)
 
 
-_Key = tuple[str | None, ...]
+_Key = tuple[object, ...]
 _ALIKE: tuple[Callable[[Verdict], _Key | None], ...] = (  # tried in turn; None: not of this kind
-    lambda v: (v.subject, v.cause) if v.outcome is Outcome.INCOMPLETE else None,  # a dead node
-    lambda v: (v.gate, v.cause) if v.outcome is Outcome.INCOMPLETE else None,  # a number that nobody declared
-    lambda v: (
-        (v.gate, v.outcome) if "->" in v.subject and v.outcome is not Outcome.INCOMPLETE else None
-    ),  # pairs of one node
+    lambda v: (v.subject, v.kind, v.cause) if v.outcome is Outcome.INCOMPLETE else None,  # a dead node
+    lambda v: (v.gate, v.kind, v.cause) if v.outcome is Outcome.INCOMPLETE else None,  # a number that nobody declared
+    lambda v: (v.gate, v.outcome) if _is_pair(v) and v.outcome is not Outcome.INCOMPLETE else None,  # pairs of one node
 )
+
+
+def _is_pair(verdict: Verdict) -> bool:
+    gate = catalogue.GATES.get(verdict.gate)
+    return gate is not None and gate.per == "pair"
 
 
 def _alike(bad: Sequence[Verdict]) -> list[list[Verdict]]:
@@ -133,7 +140,7 @@ def _shown_together(group: Sequence[Verdict]) -> list[str]:
     who, of = (f"[{first.subject}]", "gates") if one_subject else (first.gate, "subjects")
     what = first.cause
     if first.outcome is not Outcome.INCOMPLETE:
-        common = set.intersection(*({*name.split("->")} for name in names))
+        common = set.intersection(*(set(naming.nodes_of(verdict.subject)) for verdict in group))
         of = f"pairs, all with {common.pop()}" if len(common) == 1 else "pairs"
         who, what = f"{first.gate} [{first.subject}]", sentence(first)
     return [
@@ -142,7 +149,16 @@ def _shown_together(group: Sequence[Verdict]) -> list[str]:
     ]
 
 
+def columns(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table for the terminal. The only printer of one."""
+    cells = [[plain(cell) for cell in row] for row in [header, *rows]]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
+    return "\n".join([lines[0], "  ".join("-" * width for width in widths), *lines[1:]])
+
+
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """The same for Markdown."""
     lines = ["| " + " | ".join(header) + " |", "|" + " --- |" * len(header)]
     return lines + ["| " + " | ".join(escaped(cell) for cell in row) + " |" for row in rows]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from bringup import judge, results
 from bringup.judge import Judged
 from bringup.plan.profile import Profile
-from bringup.records import Observations
+from bringup.records import Observations, Outcome
 from bringup.report import text
 from bringup.report.figures import run as figures
 
@@ -26,8 +26,8 @@ def judge_and_save(folder: Path, profile: Profile | None = None) -> Judged:
     return judged
 
 
-def judge_and_show(folder: Path, profile: Profile | None) -> int:
-    """The same, and one screen. Returns the exit code."""
+def judge_and_show(folder: Path, profile: Profile | None) -> Outcome:
+    """The same, and one screen."""
     judged = judge_and_save(folder, profile)
     print(text.screen(folder, judged.run, judged.verdicts))
-    return judged.verdicts.outcome.exit_code
+    return judged.verdicts.outcome

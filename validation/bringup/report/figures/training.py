@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from bringup.compare.sidebyside import LOSS_TOLERANCE_NATS, Entry, short_names, steps_of
+from bringup.compare.entries import Entry
+from bringup.compare.sidebyside import LOSS_TOLERANCE_NATS, short_names
 from bringup.errors import UsageError
 from bringup.report import outputs
 from bringup.report.figures import canvas
@@ -129,7 +130,7 @@ def _steps(axis: Axes, entries: Sequence[Entry], names: Sequence[str]) -> None:
     """A row per run: the band from p50 to p95 and the slowest step; the single steps where they were recorded."""
     for index, entry in enumerate(entries):
         time_s, colour, y = entry.metrics.step_time_s, COLOURS[index % len(COLOURS)], len(entries) - 1 - index
-        recorded = [second * 1e3 for second in steps_of(entry)]
+        recorded = [second * 1e3 for second in entry.steps]
         if recorded:
             axis.plot(recorded, [y - 0.24] * len(recorded), "|", color=colour, markersize=7, alpha=0.5)
         axis.barh(

@@ -59,7 +59,7 @@ def test_a_profile_made_of_a_run_loads_and_the_run_passes_it(tmp_path, monkeypat
         assert "measured by discovery" in loaded.expect[limit].source
     assert judge.judge_folder(folder, loaded).verdicts.outcome is Outcome.PASS
     assert main(["profile", "--from", str(folder), "-o", str(made)]) == 2  # what is written stays
-    assert "already written" in capsys.readouterr().err
+    assert "exists already" in capsys.readouterr().err
 
 
 def test_a_profile_is_not_made_of_a_run_that_failed(tmp_path, monkeypatch, capsys):

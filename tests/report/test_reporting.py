@@ -27,12 +27,13 @@ from bringup.records import (
     write_record,
 )
 from bringup.report import collection, drain, exports, page
-from bringup.report.collection import Absent, Collection
+from bringup.report import html as html_pages
+from bringup.report.collection import Collection
+from bringup.results import Absent, TrainingRecords
 from factory import a_run, a_verdict, judged_of
-from runs_for_tests import discovery
+from runs_for_tests import FIXTURES, discovery
 
 EVIL = """<script>alert(1)</script> & "double" 'single' `tick` $(reboot) ; rm -rf / {{ 7*7 }} \x1b[31m \x00 \ud83d"""
-FIXTURES = Path(__file__).parent / "fixtures"
 
 
 def verdict(gate: str, subject: str, outcome: Outcome = Outcome.FAIL, observed: str = "1") -> Verdict:
@@ -156,7 +157,7 @@ def test_the_page_asks_nobody_for_anything():
 
 
 def test_nothing_in_the_template_or_the_code_goes_around_the_escaping():
-    sources = [*page.TEMPLATES.iterdir(), Path(page.__file__)]
+    sources = [*html_pages.TEMPLATES.iterdir(), Path(html_pages.__file__)]
     assert len(sources) >= 2
     for source in sources:
         assert not re.search(r"\|\s*safe|Markup|autoescape false|autoescape=False", source.read_text()), source
@@ -236,8 +237,19 @@ def test_trainings_are_compared_on_the_page_and_unlike_ones_refused_in_words(tmp
     names = ("run_1gpu", "run_ddp_2node")
     for name in names:
         shutil.copytree(FIXTURES / "training" / name, tmp_path / name)
-    runs = [judged(verdict("train.strategy", "job", Outcome.PASS), phase=name, name=name) for name in names]
-    runs = [replace(one, folder=tmp_path / one.run.name) for one in runs]
+
+    def trained() -> list[Judged]:
+        whole = [verdict(gate, "job", Outcome.PASS) for gate in ("run.closed", "run.evidence", "train.strategy")]
+        return [
+            replace(
+                judged(*whole, phase=name, name=name),
+                folder=tmp_path / name,
+                training=TrainingRecords(tmp_path / name),
+            )
+            for name in names
+        ]
+
+    runs = trained()
     found = Page(page.render(gathered(*runs)))
     assert "tokens/s/rank" in found.words
     assert (
@@ -245,7 +257,9 @@ def test_trainings_are_compared_on_the_page_and_unlike_ones_refused_in_words(tmp
     )
     file = tmp_path / names[1] / "run_args.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"seed": 99}))
-    assert "not comparable: seed" in Page(page.render(gathered(*runs))).words
+    assert "not comparable: seed" in Page(page.render(gathered(*trained()))).words
+    changed = replace(trained()[1], verdicts=judged(verdict("run.evidence", "job", Outcome.INCOMPLETE)).verdicts)
+    assert "its evidence does not hold: run_ddp_2node" in Page(page.render(gathered(runs[0], changed))).words
 
 
 def test_junit_counts_failures_errors_and_skips_apart_and_takes_any_text():

@@ -14,16 +14,18 @@ from bringup import cli
 from bringup.advise import answer as advise
 from bringup.advise import bandwidth
 from bringup.advise import text as advice_text
-from bringup.errors import ModelError, UsageError
+from bringup.errors import ModelError, NotHealthy, RecordError, UsageError
 from bringup.formulae import memory, models, traffic
 from bringup.formulae.models import Job, Shape
+from bringup.judge import EVIDENCE, Judged
 from bringup.plan import profile as profiles
 from bringup.plan.profile import Machine, Profile, Sourced
 from bringup.records import Advice, Observation, Outcome, PredictedStrategy
-from factory import a_verdict
+from bringup.results import TrainingRecords
+from factory import a_run, a_verdict, judged_of
 from runs_for_tests import FIXTURES
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "training/src"))
 sys.path.append(str(ROOT / "infrastructure-validation/probes"))
 
@@ -369,11 +371,29 @@ def test_a_slow_fabric_makes_hsdp_the_advice() -> None:
     assert told[0] == pytest.approx(replicas.sent / (whole.gbps * 1e9 / 8))  # a GPU's part of what leaves a node
 
 
-def test_a_training_run_without_an_mfu_is_no_source(tmp_path: Path) -> None:
-    from bringup.errors import RecordError
+def trained(*outcomes: Outcome) -> Judged:
+    """A run with recorded numbers, and how it was closed and its evidence were judged."""
+    verdicts = [a_verdict(gate, "job", outcome) for gate, outcome in zip(EVIDENCE, outcomes, strict=True)]
+    run = a_run("run_1gpu", ["n0"], plan={})
+    return judged_of(*verdicts, run=run, training=TrainingRecords(FIXTURES / "training/run_1gpu"))
 
+
+def test_a_training_run_without_an_mfu_is_no_source() -> None:
     with pytest.raises(RecordError, match="has no MFU"):
-        advise.known(H100, [FIXTURES / "training/run_1gpu"], None)
+        advise.known(H100, [trained(Outcome.PASS, Outcome.PASS)], None)
+
+
+def test_a_run_whose_evidence_does_not_hold_is_no_source() -> None:
+    with pytest.raises(NotHealthy, match=r"run\.evidence"):
+        advise.known(H100, [trained(Outcome.PASS, Outcome.INCOMPLETE)], None)
+
+
+def test_of_one_size_the_slowest_run_counts_in_whatever_order_they_are_named() -> None:
+    fast, slow = ([seen("all_reduce", "1GiB", "2-nodes", gbps)] for gbps in (400.0, 100.0))
+    for order in ([("a", fast, []), ("b", slow, [])], [("b", slow, []), ("a", fast, [])]):
+        found = bandwidth.Measured(order).bus("all_reduce", 2, 2**30)
+        assert isinstance(found, bandwidth.Speed)
+        assert found.gbps == 100.0
 
 
 def test_the_verb_prints_one_screen_or_the_record(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,22 +2,23 @@
 
 import shutil
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
-from bringup.compare import sidebyside as compare
+from bringup.compare.entries import Entry
 from bringup.errors import UsageError
 from bringup.records import MemoryCheck, RankTimes
 from bringup.report.figures import canvas
 from bringup.report.figures import training as figures_training
+from factory import an_entry
+from trained_runs import RECORDS
 
-FIXTURES = Path(__file__).parent / "fixtures/training"
+FIXTURES = RECORDS
 
 
-def entries(*names: str) -> list[compare.Entry]:
+def entries(*names: str) -> list[Entry]:
     """Recorded runs, with the measurements that are younger than some of them."""
     found = []
-    for entry in (compare.load(FIXTURES / name) for name in names):
+    for entry in (an_entry(FIXTURES / name) for name in names):
         ranks = [0.1] * entry.metrics.world_size
         found.append(
             replace(
@@ -83,7 +84,7 @@ def test_a_name_with_dollars_markup_and_a_leading_underscore_is_shown_as_it_is(t
     names = ("_hidden", "$\\frac{$ <script>&", "b" * 200)
     for name in names:
         shutil.copytree(FIXTURES / "run_1gpu", tmp_path / name)
-    runs = [compare.load(tmp_path / name) for name in names]
+    runs = [an_entry(tmp_path / name) for name in names]
     figure, (axis,) = canvas.panels(1, 1, (6, 4))
     figures_training._losses(axis, runs, list(names))
     figure.draw_without_rendering()

@@ -9,9 +9,12 @@ from pathlib import Path
 import pytest
 from bringup.cli import main
 from bringup.compare import noise, regression
+from bringup.compare.entries import Entry
 from bringup.errors import NotComparable
+from factory import an_entry
+from trained_runs import RECORDS, run_of
 
-FIXTURES = Path(__file__).parent / "fixtures/training"
+FIXTURES = RECORDS
 STARTUP = ("import_s", "process_group_s", "first_collective_s", "load_s", "first_step_s")
 
 
@@ -24,7 +27,7 @@ def make_run(
     args: dict | None = None,
     metrics: dict | None = None,
     like: str = "run_ddp_2node",
-) -> Path:
+) -> Entry:
     """A run like the fixture, `speed` times as fast; every number of it disturbed by normal noise of the given relative size."""
 
     def disturbed(value: float) -> float:
@@ -47,12 +50,12 @@ def make_run(
     resolved = json.loads((FIXTURES / like / "run_args.json").read_text()) | (args or {})
     (folder / "metrics.json").write_text(json.dumps(found))
     (folder / "run_args.json").write_text(json.dumps(resolved))
-    return folder
+    return an_entry(folder)
 
 
 def sides(
     tmp_path: Path, before: int, after: int, *, speed: float, level: float, seed: int
-) -> tuple[list[Path], list[Path]]:
+) -> tuple[list[Entry], list[Entry]]:
     wander = random.Random(seed)
     return (
         [make_run(tmp_path / f"{seed}-old{index}", wander=wander, noise_level=level) for index in range(before)],
@@ -156,15 +159,14 @@ def test_a_difference_too_small_to_matter_is_none_however_certain(tmp_path):
 
 
 def test_one_run_each_tells_only_whether_the_losses_agree(tmp_path, capsys):
-    old, new = make_run(tmp_path / "old"), make_run(tmp_path / "new", speed=0.7)
+    old, new = run_of("run_ddp_2node", tmp_path / "old"), run_of("run_ddp_2node", tmp_path / "new")
     assert main(["compare", str(new), "--baseline", str(old)]) == 2
     shown = capsys.readouterr().out
     assert "the spread between runs is not known" in shown
     assert "REGRESSION" not in shown
-    assert said(regression.check([new], [old]), "loss").said == "agrees"
-    assert (
-        said(regression.check([new], [old]), "start-up: process group").said == "within noise"
-    )  # both far below a second
+    compared = regression.check([make_run(tmp_path / "slow", speed=0.7)], [make_run(tmp_path / "quick")])
+    assert said(compared, "loss").said == "agrees"
+    assert said(compared, "start-up: process group").said == "within noise"  # both far below a second
 
 
 def test_one_new_run_is_held_against_the_spread_of_a_repeated_baseline(tmp_path):
@@ -175,8 +177,7 @@ def test_one_new_run_is_held_against_the_spread_of_a_repeated_baseline(tmp_path)
 
 def test_another_loss_is_a_failure_with_a_single_run(tmp_path):
     old = make_run(tmp_path / "old")
-    losses = json.loads((old / "metrics.json").read_text())["loss"]
-    new = make_run(tmp_path / "new", metrics={"loss": [*losses[:-1], losses[-1] + 1e-3]})
+    new = make_run(tmp_path / "new", metrics={"loss": [*old.metrics.loss[:-1], old.metrics.loss[-1] + 1e-3]})
     compared = regression.check([new], [old])
     assert said(compared, "loss").said == "DISAGREES"
     assert regression.overall(compared) == "fail"
@@ -192,31 +193,28 @@ def test_more_memory_is_a_regression_even_when_it_never_varies(tmp_path):
     assert said(regression.check(new, old), "host memory").said == "REGRESSION"
 
 
-def test_unlike_runs_are_refused_with_the_field(tmp_path, capsys):
+def test_unlike_runs_are_refused_with_the_field(tmp_path):
     old, new = make_run(tmp_path / "old"), make_run(tmp_path / "new", args={"learning_rate": 0.5})
-    assert main(["compare", str(new), "--baseline", str(old)]) == 2
-    assert "learning_rate" in capsys.readouterr().err
+    with pytest.raises(NotComparable, match="learning_rate"):
+        regression.check([new], [old])
     other = make_run(tmp_path / "other", like="run_fsdp_2node")
     with pytest.raises(NotComparable, match=r"strategy ddp vs fsdp"):
         regression.check([other], [old])
 
 
-def test_another_environment_is_named_between_the_sides_and_refused_inside_one(tmp_path, capsys):
-    old, new = (
-        make_run(tmp_path / "old"),
-        make_run(tmp_path / "new", args={"torch": "2.99.0"}, metrics={"gpu0": "NVIDIA H200"}),
-    )
-    main(["compare", str(new), "--baseline", str(old)])
-    shown = capsys.readouterr().out
-    assert "torch 2.13.0+cpu → 2.99.0" in shown
-    assert "GPU none → NVIDIA H200" in shown
+def test_another_environment_is_named_between_the_sides_and_refused_inside_one(tmp_path):
+    old = make_run(tmp_path / "old")
+    new = make_run(tmp_path / "new", args={"torch": "2.99.0"}, metrics={"gpu0": "NVIDIA H200"})
+    [compared] = regression.check([new], [old])
+    assert "torch 2.13.0+cpu → 2.99.0" in compared.environment
+    assert "GPU none → NVIDIA H200" in compared.environment
     with pytest.raises(NotComparable, match="torch"):
         regression.check([make_run(tmp_path / "third")], [old, new])
 
 
 def test_a_run_is_no_evidence_about_itself(tmp_path):
     one, two = make_run(tmp_path / "one"), make_run(tmp_path / "two")
-    with pytest.raises(NotComparable, match="both sides"):
+    with pytest.raises(NotComparable, match="a run counts once"):
         regression.check([one], [one, two])
 
 

@@ -1,0 +1,134 @@
+"""compare: training runs side by side, each with evidence that holds, none twice."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from bringup.cli import main
+from bringup.compare import sidebyside
+from bringup.errors import NotComparable
+from bringup.records import TrainMetrics, read_record
+from factory import an_entry
+from runs_for_tests import reseal
+from trained_runs import RECORDS, STEMS, change, run_of
+
+
+def beside(folders: list[Path]) -> sidebyside.SideBySide:
+    return sidebyside.compare([an_entry(folder) for folder in folders])
+
+
+def copies(tmp_path: Path) -> list[Path]:
+    for stem in STEMS:
+        shutil.copytree(RECORDS / stem, tmp_path / f"{stem}-x")
+    return [tmp_path / f"{stem}-x" for stem in STEMS]
+
+
+def test_all_strategies_are_compared_with_the_smallest_run(tmp_path):
+    compared = beside(copies(tmp_path))
+    assert compared.rows[0].name == "run_1gpu"
+    assert {row.entry.metrics.observed.kind for row in compared.rows} == {"single", "ddp", "fsdp", "hsdp"}
+    assert compared.rows[0].scaling == 1.0
+    assert compared.disagreeing == []
+    assert "1e-05" in compared.note
+    for row in compared.rows:
+        assert len(row.cells) == len(sidebyside.HEADER)
+
+
+def test_speed_is_computed_from_the_records_fields(tmp_path):
+    for folder in copies(tmp_path):
+        metrics = read_record(folder / "metrics.json", TrainMetrics)
+        assert metrics.tokens_per_s == pytest.approx(metrics.world_size * metrics.tokens_per_s_per_rank)
+        assert metrics.step_time_s.window_steps == 10
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "says"),
+    [
+        ("learning_rate", 0.01, "learning_rate 0.001 vs 0.01"),
+        ("global_batch", 128, "global_batch 64 vs 128"),
+        ("dataloader_workers", 4, "dataloader_workers 0 vs 4"),
+        ("compute_dtype", "bfloat16", "compute_dtype float32 vs bfloat16"),
+        ("torch", "2.11.0", "torch 2.13.0"),
+    ],
+)
+def test_unlike_runs_are_refused_with_the_field(tmp_path, field, value, says):
+    folders = copies(tmp_path)
+    change(folders[-1], "run_args.json", **{field: value})
+    with pytest.raises(NotComparable, match=says):
+        beside(folders)
+
+
+def test_a_strategy_field_may_differ(tmp_path):
+    folders = copies(tmp_path)
+    change(folders[-1], "run_args.json", reshard_after_forward=False, timeout_s=600)
+    assert len(beside(folders).rows) == len(STEMS)
+
+
+def test_losses_that_disagree_are_said_before_anybody_looks_at_speed(tmp_path):
+    folders = copies(tmp_path)
+    losses = read_record(folders[-1] / "metrics.json", TrainMetrics).loss
+    change(folders[-1], "metrics.json", loss=[loss + 0.01 for loss in losses])
+    assert [row.name for row in beside(folders).disagreeing] == ["run_hsdp_2node"]
+
+
+@pytest.fixture
+def two(tmp_path) -> list[Path]:
+    """Two runs of one strategy, closed, with the same arguments."""
+    return [run_of("run_ddp_2node", tmp_path / name) for name in ("first", "second")]
+
+
+def refused(capsys, *arguments: object) -> str:
+    assert main(["compare", *map(str, arguments)]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert len(err.splitlines()) == 1, err
+    return err
+
+
+def test_two_healthy_runs_are_compared_and_their_outcome_is_shown(two, capsys):
+    assert main(["compare", *map(str, two)]) == 0
+    assert capsys.readouterr().out.count("PASS") == 2
+    change(two[1], "metrics.json", tokens_per_s=1.0)  # another number, and evidence of it
+    (two[1] / "raw/rank0.jsonl").unlink()
+    reseal(two[1])
+    main(["compare", *map(str, two)])
+    assert "INCOMPLETE" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("baseline", [False, True])
+def test_a_run_whose_numbers_were_changed_is_refused(two, capsys, baseline):
+    metrics = json.loads((two[1] / "metrics.json").read_text())
+    (two[1] / "metrics.json").write_text(json.dumps(metrics | {"tokens_per_s": 3 * metrics["tokens_per_s"]}))
+    for arguments in ([two[0], "--baseline", two[1]], [two[1], "--baseline", two[0]]) if baseline else ([*two],):
+        said = refused(capsys, *arguments)
+        assert "metrics.json was changed after the run was closed" in said
+        assert "only when its evidence holds" in said
+
+
+def test_a_run_that_was_not_closed_is_refused(two, capsys):
+    (two[1] / "closed.json").unlink()
+    assert "run.closed" in refused(capsys, *two)
+
+
+@pytest.mark.parametrize("baseline", [False, True])
+def test_a_copy_is_the_same_run_and_counts_once(two, tmp_path, capsys, baseline):
+    copy = shutil.copytree(two[0], tmp_path / "elsewhere")
+    arguments = [two[1], "--baseline", two[0], copy] if baseline else [two[0], copy]
+    assert "a run counts once" in refused(capsys, *arguments)
+    arguments = [two[0], copy, "--baseline", two[1]] if baseline else [two[0], two[1], two[0]]
+    assert "a run counts once" in refused(capsys, *arguments)
+
+
+def test_a_run_on_both_sides_is_refused_also_as_a_copy(two, tmp_path, capsys):
+    copy = shutil.copytree(two[0], tmp_path / "elsewhere")
+    assert "a run counts once" in refused(capsys, two[0], "--baseline", copy)
+
+
+def test_a_folder_that_holds_no_training_is_refused_by_name(two, tmp_path, capsys):
+    (two[1] / "metrics.json").unlink()
+    reseal(two[1])
+    assert "did not come to its end" in refused(capsys, *two)
+    assert "not a results folder" in refused(capsys, two[0], tmp_path)

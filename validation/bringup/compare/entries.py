@@ -1,0 +1,57 @@
+"""Training runs that may stand beside each other: their evidence holds, and none is there twice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bringup import results
+from bringup.errors import NotComparable, RecordError
+from bringup.judge import Judged, judge_folder
+from bringup.plan.phases import PHASES
+from bringup.records import Outcome, Run, RunArgs, TrainMetrics
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One finished training run."""
+
+    folder: Path
+    run: Run
+    outcome: Outcome
+    args: RunArgs
+    metrics: TrainMetrics
+
+    @property
+    def steps(self) -> list[float]:
+        """Seconds of each step of the steady window, which ends with its last rank; empty where a run did not record them."""
+        return self.metrics.steps_s or []
+
+
+def load(folder: Path) -> Entry:
+    """Judged from its evidence. Raises NotComparable when that does not hold, RecordError when there is no training in it."""
+    return entry(judge_folder(folder))
+
+
+def load_all(folders: Iterable[Path]) -> list[Entry]:
+    """The same of several. Raises NotComparable when one run is there twice."""
+    entries = [load(folder) for folder in folders]
+    refuse_repeated(entries)
+    return entries
+
+
+def entry(judged: Judged) -> Entry:
+    folder = judged.folder
+    if not PHASES[judged.run.phase].is_training:
+        raise RecordError(f"{folder}: a run of {judged.run.phase}; give folders of training runs (training/results/…)")
+    if judged.training is None:
+        raise RecordError(f"{folder}: no valid {results.METRICS}: this training did not come to its end; leave it out")
+    if judged.objection is not None:
+        raise NotComparable(f"{folder}: {judged.objection}; a run is compared only when its evidence holds")
+    return Entry(folder, judged.run, judged.verdicts.outcome, judged.training.args, judged.training.metrics)
+
+
+def refuse_repeated(several: Sequence[Entry]) -> None:
+    """Raises NotComparable."""
+    results.refuse_repeated([(one.folder, one.run) for one in several])
