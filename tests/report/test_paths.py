@@ -1,0 +1,198 @@
+"""A playbook's folder stands for its runs, for every verb, inside the tree that was named and nowhere else."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from bringup import results
+from bringup.cli import main
+from bringup.records import Outcome, Playbook, Step, write_record
+from bringup.report import collection, text
+from runs_for_tests import discovery, reseal
+from trained_runs import run_of
+
+TRAINED = ("run_ddp_1node", "run_ddp_2node")
+
+
+def tree_of(root: Path, monkeypatch) -> Path:
+    """A tree with a playbook of a discovery and two trainings, all of which passed; returns the playbook's folder."""
+    runs = {"discovery": discovery(root / "validation/results/discovery", monkeypatch)}
+    for stem in TRAINED:
+        # each beside a reference of its own, then at its place
+        made = run_of(stem, root / stem)
+        runs[stem] = root / "training/results" / made.name
+        runs[stem].parent.mkdir(parents=True, exist_ok=True)
+        shutil.move(made, runs[stem])
+    folder = root / results.PLAYBOOKS / "p"
+    folder.mkdir(parents=True)
+    steps = [
+        Step(phase=stem, folder=str(run.relative_to(root)), outcome=Outcome.PASS, blocks=False, seconds=1)
+        for stem, run in runs.items()
+    ]
+    playbook = Playbook(name="p", nodes=["n0", "n1"], profile="local-cpu", planned=list(runs), left_out=[], steps=steps)
+    write_record(folder / "playbook.json", playbook)
+    return folder
+
+
+@pytest.fixture
+def trees(tmp_path, monkeypatch) -> tuple[Path, Path]:
+    """The playbook in the checkout, and in a copy of it."""
+    here = tmp_path / "checkout"
+    playbook = tree_of(here, monkeypatch)
+    shutil.copytree(here, tmp_path / "copy")
+    for module in (results, collection, text):
+        monkeypatch.setattr(module, "REPOSITORY", here, raising=False)
+    return playbook, tmp_path / "copy" / results.PLAYBOOKS / "p"
+
+
+def break_discovery(playbook: Path) -> None:
+    """A GPU is missing on n1, and the evidence holds."""
+    [inventory] = playbook.parents[3].glob("validation/results/discovery/*/raw/inventory.jsonl")
+    changed = inventory.read_text().replace(
+        '"subject": "n1", "quantity": "discovery.gpu.count", "value": 2',
+        '"subject": "n1", "quantity": "discovery.gpu.count", "value": 1',
+    )
+    assert changed != inventory.read_text()
+    inventory.write_text(changed)
+    reseal(inventory.parents[1])
+
+
+@pytest.mark.parametrize("verb", ["judge", "explain", "report"])
+def test_a_copy_that_failed_is_judged_and_not_the_checkout_that_passed(trees, verb, capsys):
+    here, copy = trees
+    break_discovery(copy)
+    assert main([verb, str(copy)]) == 1
+    shown = capsys.readouterr().out
+    assert "FAIL" in shown
+    assert str(here.parents[3]) not in shown
+    assert main([verb, str(here)]) == 0
+
+
+@pytest.mark.parametrize("verb", ["judge", "explain", "report"])
+def test_a_run_that_is_missing_in_a_copy_is_not_taken_from_the_checkout(trees, verb, capsys):
+    _, copy = trees
+    [gone] = copy.parents[3].glob("training/results/run_ddp_2node-*")
+    shutil.rmtree(gone)
+    assert main([verb, str(copy)]) == 2
+    shown = capsys.readouterr().out
+    assert "run_ddp_2node" in shown or "DDP across nodes" in shown
+    if verb == "report":
+        shown = (copy / "report.html").read_text()
+    assert "not copied with the playbook" in shown
+
+
+def test_compare_and_profile_take_a_playbook(trees, tmp_path, capsys):
+    _, copy = trees
+    assert main(["compare", str(copy)]) == 0
+    rows = [line.split()[0] for line in capsys.readouterr().out.splitlines() if line.startswith("run_")]
+    assert len(rows) == len(TRAINED)
+    assert main(["profile", "--from", str(copy), "-o", str(tmp_path / "measured.yaml")]) == 0
+    for run in copy.parents[3].glob("validation/results/discovery/*"):
+        shutil.rmtree(run)
+    assert main(["profile", "--from", str(copy)]) == 2
+    error = capsys.readouterr().err
+    assert "a profile is made of runs that passed" in error
+    assert len(error.splitlines()) == 1
+
+
+def test_a_playbook_and_its_own_run_stand_for_one_run(trees):
+    _, copy = trees
+    [run] = copy.parents[3].glob("validation/results/discovery/*")
+    gathered = collection.gather([copy, run])
+    assert len(gathered.judged) == 1 + len(TRAINED)
+
+
+def test_a_playbook_reached_through_a_link_and_results_linked_from_elsewhere_are_found(trees, tmp_path):
+    _, copy = trees
+    link = tmp_path / "latest"
+    link.symlink_to(copy)
+    assert not collection.gather([link]).absent
+    shutil.move(copy.parents[3] / "training/results", tmp_path / "scratch")
+    (copy.parents[3] / "training/results").symlink_to(tmp_path / "scratch")
+    assert not collection.gather([copy]).absent
+
+
+@pytest.mark.parametrize("recorded", ["/etc", "../../../etc", "x\0y", "a" * 5000, "validation/../.."])
+def test_a_recorded_folder_outside_of_the_tree_is_absent(trees, recorded):
+    _, copy = trees
+    step = Step(phase="discovery", folder=recorded, outcome=Outcome.PASS, blocks=False, seconds=1)
+    with pytest.raises(results.RunError):
+        results.step_folder(copy, step)
+
+
+def test_a_playbook_that_is_in_no_tree_says_what_is_to_be_copied(trees, tmp_path, capsys):
+    _, copy = trees
+    alone = shutil.copytree(copy, tmp_path / "alone")
+    assert main(["explain", str(alone)]) == 2
+    assert "copy its runs with it" in capsys.readouterr().out
+
+
+def test_one_broken_run_does_not_end_the_page(trees, capsys):
+    _, copy = trees
+    [run] = copy.parents[3].glob("validation/results/discovery/*")
+    (run / "run.json").write_text("{")
+    assert main(["report", str(copy)]) == 2
+    assert "not run: discovery" in capsys.readouterr().out
+    assert "not a valid Run" in (copy / "report.html").read_text()
+
+
+def test_a_folder_that_may_not_be_read_is_said_and_the_page_goes_on(trees, monkeypatch, capsys):
+    _, copy = trees
+    [run] = copy.parents[3].glob("validation/results/discovery/*")
+    is_file = Path.is_file
+
+    def unreadable(path: Path) -> bool:
+        if path.parent == run:
+            raise PermissionError(13, "Permission denied", str(path))
+        return is_file(path)
+
+    monkeypatch.setattr(Path, "is_file", unreadable)  # root may read everything
+    assert main(["report", str(copy)]) == 2
+    assert "cannot be read (Permission denied)" in (copy / "report.html").read_text()
+    assert main(["judge", str(run)]) == 2
+    error = capsys.readouterr().err
+    assert "cannot be read (Permission denied)" in error
+    assert len(error.splitlines()) == 1
+
+
+def test_many_runs_end_with_one_line_that_sums_them_up(trees, capsys):
+    _, copy = trees
+    break_discovery(copy)
+    main(["judge", str(copy)])
+    assert capsys.readouterr().out.splitlines()[-1] == "FAIL: 3 runs: 2 pass, 1 fail"
+    main(["explain", str(copy)])
+    assert capsys.readouterr().out.startswith("FAIL")  # the worst first
+
+
+@pytest.mark.parametrize("verb", ["judge", "explain", "report", "compare", "profile"])
+def test_no_record_is_parsed_twice_and_no_run_judged_twice(trees, monkeypatch, verb):
+    _, copy = trees
+    parsed: list[Path] = []
+    judged: list[Path] = []
+    from bringup import judge as judging
+    from bringup.records import base
+
+    def count(module, name: str, into: list[Path]) -> None:
+        """Wherever it was imported to."""
+        import sys
+
+        original = getattr(module, name)
+
+        def counting(path: Path, *rest, **options):
+            into.append(path)
+            return original(path, *rest, **options)
+
+        for other in list(sys.modules.values()):
+            if getattr(other, "__name__", "").startswith("bringup") and getattr(other, name, None) is original:
+                monkeypatch.setattr(other, name, counting)
+
+    count(base, "read_record", parsed)
+    count(judging, "judge_folder", judged)
+    arguments = [verb, "--from", str(copy)] if verb == "profile" else [verb, str(copy)]
+    assert main(arguments) == 0
+    assert judged
+    assert len(judged) == len(set(judged))
+    assert parsed
+    assert sorted(parsed) == sorted(set(parsed))
