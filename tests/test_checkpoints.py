@@ -7,7 +7,9 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -74,6 +76,33 @@ def test_a_checkpoint_names_all_its_files_and_none_is_left_in_parts(saved: Finis
     assert (times.written, times.bytes, times.read_s) == (3, pytest.approx(record.bytes, rel=0.01), None)
     assert times.write_s is not None
     assert times.write_gib_per_s == pytest.approx(times.bytes / 2**30 / times.write_s)
+
+
+def test_the_seconds_of_writing_hold_no_checksum(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import checkpoint
+
+    crc32, slow_s = checkpoint._crc32, 0.5
+
+    def slowly(path: Path) -> int:
+        time.sleep(slow_s)
+        return crc32(path)
+
+    def tensors(state: Any, part: Path, step: int) -> None:
+        (part / "__0_0.distcp").write_bytes(b"x")
+        (part / checkpoint.METADATA).write_bytes(b"x")
+
+    monkeypatch.setattr(checkpoint, "_crc32", slowly)
+    monkeypatch.setattr(checkpoint, "_write_tensors", tensors)
+    monkeypatch.setattr(checkpoint, "state", lambda trainer: {})
+    scheduler = SimpleNamespace(state_dict=dict)
+    trainer = SimpleNamespace(state=SimpleNamespace(global_step=1), lr_scheduler=scheduler)
+    so_far = SimpleNamespace(rows=[0], loss=[1.0], grad_norm=[1.0])
+    drill = SimpleNamespace(during_save=lambda *what: None, after_save=lambda *what: None)
+    begun = time.perf_counter()
+    final, record, seconds = checkpoint.save(tmp_path, "run", "single", {}, trainer, so_far, drill)
+    assert time.perf_counter() - begun > slow_s * len(record.files)
+    assert seconds < slow_s
+    assert {file.name for file in record.files} == {path.name for path in final.iterdir()} - {"checkpoint.json"}
 
 
 def test_the_same_ranks_continue_bit_for_bit_and_pass_over_a_save_that_was_killed(tmp_path: Path, copied: Path) -> None:

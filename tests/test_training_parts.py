@@ -265,6 +265,15 @@ def test_steady_window_judges_the_slowest_rank_of_each_step() -> None:
     assert (steady.step_time_s.slowest_rank, steady.step_time_s.slowest_rank_node) == (1, "n1")
 
 
+def test_a_jitter_of_step_ends_that_ranks_give_back_costs_no_tokens() -> None:
+    """Each rank took 3 s for two steps: one was late in the first step, the other in the second."""
+    import meter
+
+    steady = meter.steady_window([[9.0, 1.0, 2.0], [9.0, 2.0, 1.0]], ["n0", "n1"], warmup_steps=1, tokens_per_step=150)
+    assert steady.tokens_per_s == 100.0
+    assert steady.steps_s == [2.0, 2.0]
+
+
 def test_a_window_without_a_step_is_an_error_and_no_number() -> None:
     import meter
 

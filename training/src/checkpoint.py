@@ -148,17 +148,18 @@ def save(
     begun = time.perf_counter()
     _write_tensors(tensors, part, step)
 
-    def own_part() -> list[CheckpointFile]:
+    def own_part() -> list[Path]:
         drill.during_save(group.RANK, step)
         own = part / f"rank-{group.RANK}.pt"
         with _naming(own, step), own.open("wb") as stream:
             torch.save({"random": random_state.get(), "rows": torch.tensor(so_far.rows, dtype=torch.int64)}, stream)
             stream.flush()
             os.fsync(stream.fileno())
-        return [_described(path, group.RANK) for path in (*sorted(part.glob(f"__{group.RANK}_*")), own)]
+        return [*sorted(part.glob(f"__{group.RANK}_*")), own]
 
-    files = together(own_part)
+    written = together(own_part)
     seconds = max(group.gather(time.perf_counter() - begun))
+    files = together(lambda: [_described(path, group.RANK) for path in written[group.RANK]])
     shared = [_described(part / METADATA, 0)] if group.RANK == 0 else []
     record = Checkpoint(
         run=run,

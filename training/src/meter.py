@@ -150,7 +150,8 @@ class Steady:
 def steady_window(step_times_s: list[list[float]], nodes: list[str], warmup_steps: int, tokens_per_step: int) -> Steady:
     """Reduce step times (index = rank, then step) after warm-up.
 
-    tokens_per_s = tokens_per_step x steps / sum over steps of the slowest rank's time: a global step ends with its last rank.
+    tokens_per_s = tokens_per_step x steps / the longest window of a rank. It is not the sum of each step's slowest rank (steps_s):
+    where the ends of steps jitter, a rank has back in the next step what it lost in this one.
     The percentiles are over all ranks and steps; the slowest rank is the one with the highest median.
     ValueError when no step is left.
     """
@@ -169,7 +170,8 @@ def steady_window(step_times_s: list[list[float]], nodes: list[str], warmup_step
         slowest_rank=slowest,
         slowest_rank_node=nodes[slowest],
     )
-    return Steady(step_time, tokens_per_step * len(slowest_per_step) / sum(slowest_per_step), slowest_per_step)
+    longest_s = max(math.fsum(window) for window in windows)
+    return Steady(step_time, tokens_per_step * len(slowest_per_step) / longest_s, slowest_per_step)
 
 
 def percentile_95(ordered: list[float]) -> float:

@@ -1,6 +1,7 @@
 """From the records of a training run to verdicts and comparisons, on records of real runs of the tiny model."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -164,6 +165,22 @@ def test_without_a_reference_agreement_is_incomplete_and_says_what_to_run(tmp_pa
     verdict = bad(run_of("run_ddp_1node", tmp_path, reference=False))["train.loss.agrees", "job"]
     assert verdict.outcome is Outcome.INCOMPLETE
     assert "sbatch training/slurm/run_1gpu.sbatch" in (verdict.cause or "")
+
+
+def test_the_reference_is_the_newest_run_that_is_comparable(tmp_path):
+    """Somebody else's run of another model, finished later, is passed over; the newest of all is kept where none is like it."""
+    for age, (name, model) in enumerate((("mine", "tiny"), ("older", "tiny"), ("theirs", "llama"))):
+        shutil.copytree(RECORDS / "run_1gpu", tmp_path / f"run_1gpu-{name}")
+        change(tmp_path / f"run_1gpu-{name}", "run_args.json", model=model)
+        change(tmp_path / f"run_1gpu-{name}", "metrics.json", wall_time_s=float(100 + age))
+        os.utime(tmp_path / f"run_1gpu-{name}", (1000 + age, 1000 + age) if name != "older" else (1, 1))
+    folder = run_of("run_ddp_1node", tmp_path, reference=False)
+    assert bad(folder) == {}
+    assert read_record(folder / "raw/reference.metrics.json", TrainMetrics).wall_time_s == 100
+    for name in ("mine", "older"):
+        shutil.rmtree(tmp_path / f"run_1gpu-{name}")
+    alone = bad(run_of("run_ddp_1node", tmp_path, reference=False))["train.loss.agrees", "job"]
+    assert "model tiny vs llama" in str(alone.cause) or "model llama vs tiny" in str(alone.cause)
 
 
 def test_a_reference_of_another_recipe_is_no_reference(tmp_path):

@@ -12,11 +12,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from bringup.checks import planned
+from bringup.checks.training.measured import differing_fields
 from bringup.errors import RecordError, RunError
 from bringup.plan import profile as profiles
 from bringup.plan import subjects
 from bringup.plan.phases import Phase
-from bringup.records import Closed, Continued, Run, read_record, write_record, write_text
+from bringup.records import Closed, Continued, Run, RunArgs, read_record, write_record, write_text
 from bringup.results import (
     CLOSED,
     CONTINUED,
@@ -161,18 +162,48 @@ def _keep_reference(folder: Path) -> None:
     given = os.environ.get("BRINGUP_REFERENCE")
     if given and not (Path(given) / METRICS).is_file():
         raise RunError(f"BRINGUP_REFERENCE={given}: no {METRICS} there; give the folder of a finished run_1gpu run")
-    candidates = (
-        [Path(given)] if given else sorted(folder.parent.glob("run_1gpu-*"), key=lambda path: path.stat().st_mtime)
-    )
-    complete = [path for path in candidates if (path / METRICS).is_file() and (path / RUN_ARGS).is_file()]
-    if complete:
-        shutil.copyfile(complete[-1] / METRICS, folder / REFERENCE_METRICS)
-        shutil.copyfile(complete[-1] / RUN_ARGS, folder / REFERENCE_ARGS)
+    for path in [Path(given)] if given else _one_gpu_runs(folder.parent):
+        _copy_reference(path, folder)
+        return
+
+
+def _prefer_a_comparable_reference(folder: Path) -> None:
+    """Now that the arguments of this run are known: the newest one-GPU run with the same recipe, where there is one."""
+    if (
+        os.environ.get("BRINGUP_REFERENCE")
+        or not (folder / REFERENCE_ARGS).is_file()
+        or not (folder / RUN_ARGS).is_file()
+    ):
+        return
+    with contextlib.suppress(RecordError):
+        args = read_record(folder / RUN_ARGS, RunArgs)
+        kept = read_record(folder / REFERENCE_ARGS, RunArgs)
+        if not differing_fields(kept, args):
+            return
+        for path in _one_gpu_runs(folder.parent):
+            with contextlib.suppress(RecordError):
+                if not differing_fields(read_record(path / RUN_ARGS, RunArgs), args):
+                    _copy_reference(path, folder)
+                    return
+
+
+def _one_gpu_runs(results: Path) -> list[Path]:
+    """Those that finished, the newest first."""
+    found = [path for path in results.glob("run_1gpu-*") if (path / METRICS).is_file() and (path / RUN_ARGS).is_file()]
+    return sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)
+
+
+def _copy_reference(source: Path, folder: Path) -> None:
+    shutil.copyfile(source / METRICS, folder / REFERENCE_METRICS)
+    shutil.copyfile(source / RUN_ARGS, folder / REFERENCE_ARGS)
 
 
 def close_run(folder: Path, exit_code: int) -> None:
     """Raises RunError when it is no open run."""
     load(folder)
+    if (folder / CLOSED).exists():
+        raise RunError(f"{folder}: already closed")
+    _prefer_a_comparable_reference(folder)
     try:
         write_record(folder / CLOSED, Closed(exit_code=exit_code, closed_at=now(), files=checksums(folder)))
     except RecordError as error:
