@@ -140,6 +140,14 @@ def test_every_node_that_a_launch_error_names_fails(tmp_path, monkeypatch):
     assert {verdict.kind for verdict in verdicts.values()} == {Kind.JUDGED}
 
 
+def test_the_evidence_is_the_line_that_grep_gives(tmp_path, monkeypatch):
+    """A progress bar ends its lines with a carriage return."""
+    folder = discovery(tmp_path, monkeypatch)
+    (folder / INVENTORY).unlink()
+    (folder / "raw/inventory.err").write_bytes(b"10%\r20%\r30%\nsrun: error: n1: task 1: Killed\n")
+    assert verdicts_of("discovery.node.answered", reseal(folder))["n1"].evidence == "raw/inventory.err:2"
+
+
 def test_a_state_of_a_node_is_a_gate_of_discovery_alone(tmp_path, monkeypatch):
     observed = {one.quantity for one in judge.judge_folder(discovery(tmp_path, monkeypatch)).observations}
     assert {"discovery.node.state", "discovery.node.answered"} <= observed

@@ -41,6 +41,13 @@ def told(parsed: Parsed) -> list[tuple[str, str, object, str]]:
             [("launcher.out_of_memory", "job", "Detected 1 oom_kill event", "raw/launch.log:1")],
         ),
         (
+            "10%\r20%\nsrun: error: Node failure on n[0-1]\n",  # a progress bar, and two nodes at once
+            [
+                ("launcher.node_lost", node, "srun: error: Node failure on n[0-1]", "raw/launch.log:2")
+                for node in ("n0", "n1")
+            ],
+        ),
+        (
             "srun: error: Node failure on n1\n",
             [("launcher.node_lost", "n1", "srun: error: Node failure on n1", "raw/launch.log:1")],
         ),

@@ -299,3 +299,13 @@ def test_several_nodes_that_srun_names_together_are_each_named():
 def test_what_is_not_a_node_list_stays_as_srun_said_it():
     said = slurm.launch_errors("srun: error: n[0-99999999]: tasks 0-1: Killed\n", "f")
     assert [error.subject for error in said.observations] == ["n[0-99999999]"]
+
+
+@pytest.mark.parametrize("mark", ["\r", "\x0b", "\x0c", "\x1c", "\x85", "\u2028"], ids=repr)
+def test_lines_are_counted_as_grep_counts_them(mark):
+    """A progress bar ends its lines with a carriage return; other marks stand in a Reason that somebody pasted."""
+    error = slurm.launch_errors(f"10%{mark}20%{mark}30%\nsrun: error: n1: task 1: Killed\n", "f").observations[0]
+    assert error.evidence == "f:2"
+    parsed = slurm.nodes(f"NodeName=n0 State=DOWN+DRAIN Reason=rack{mark}7\nNodeName=n1 State=IDLE Reason=none\n", "f")
+    assert {(seen.subject, seen.evidence) for seen in parsed.observations} == {("n0", "f:1"), ("n1", "f:2")}
+    assert parsed.problems == []

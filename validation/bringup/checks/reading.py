@@ -148,7 +148,9 @@ def _unreadable_folders(folder: Path) -> list[str]:
 
 def _read(parsed: Parsed, path: Path, where: str, reader: Reader) -> None:
     try:
-        text = path.read_text(encoding="utf-8", errors="replace")
+        text = path.read_bytes().decode(
+            "utf-8", errors="replace"
+        )  # a carriage return ends no line: grep -n says so too
     except OSError as error:
         parsed.problems.append(f"{where}: cannot be read: {error.strerror}")
         return

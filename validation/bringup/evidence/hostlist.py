@@ -32,6 +32,14 @@ def expand(text: str) -> list[str]:
     return names
 
 
+def named(text: str) -> list[str]:
+    """The nodes that a message of Slurm names, several at once or one. What is not a node list stays as it is."""
+    try:
+        return expand(text)
+    except UsageError:
+        return [text]
+
+
 def _split(text: str) -> list[str]:
     """At commas outside brackets."""
     return [part for part in re.split(r",(?![^\[]*\])", text.strip()) if part]

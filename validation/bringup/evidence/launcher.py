@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import re
 
+from bringup.evidence.hostlist import named
 from bringup.evidence.parsed import Parsed
 from bringup.plan.subjects import JOB, rank_subjects
 from bringup.records import Run
@@ -38,7 +39,7 @@ def log(text: str, where: str, run: Run) -> Parsed:
     places = rank_subjects(run.nodes, run.ranks_per_node)
     rank: int | None = None
     ended = False
-    for number, line in enumerate(text.splitlines(), start=1):
+    for number, line in enumerate(text.split("\n"), start=1):
         evidence = f"{where}:{number}"
         if (match := _WATCHDOG.search(line)) and int(match[1]) < len(places):
             parsed.saw("launcher.watchdog", places[int(match[1])], match[2], "text", evidence)
@@ -58,8 +59,8 @@ def log(text: str, where: str, run: Run) -> Parsed:
                 parsed.saw("launcher.exit_code", places[rank], int(match[1]), "count", evidence)
             rank = None
         elif match := _NODE_LOST.search(line):
-            node = (match[1] or match[2]).strip(",.;:")
-            parsed.saw("launcher.node_lost", node, line.strip()[:200], "text", evidence)
+            for node in named((match[1] or match[2]).strip(",.;:")):
+                parsed.saw("launcher.node_lost", node, line.strip()[:200], "text", evidence)
     return parsed
 
 

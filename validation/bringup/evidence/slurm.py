@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 
-from bringup.errors import UsageError
-from bringup.evidence.hostlist import expand
+from bringup.evidence.hostlist import named
 from bringup.evidence.parsed import Parsed
 
 # what a healthy node's state is made of; anything else (DOWN, DRAIN, NOT_RESPONDING, INVALID_REG, ...) is a fault
@@ -42,7 +41,7 @@ def gpus_of(gres: str | None) -> int:
 def nodes(text: str, where: str) -> Parsed:
     """`scontrol --oneliner show node`: state with its harmful flags and the reason, GPUs configured."""
     parsed = Parsed()
-    for number, line in enumerate(text.splitlines(), start=1):
+    for number, line in enumerate(text.split("\n"), start=1):
         fields, reason = _split_reason(line)
         match, state = _NODE.match(fields), _field(fields, "State")
         if not line.strip():
@@ -75,7 +74,7 @@ def config(text: str, where: str) -> Parsed:
 def cgroup_conf(text: str, where: str) -> Parsed:
     """The same by hand: a file that an administrator wrote may end without a line feed."""
     parsed = Parsed()
-    for number, line in enumerate(text.splitlines(), start=1):
+    for number, line in enumerate(text.split("\n"), start=1):
         # newer versions number what may be given several times: Prolog[0]
         match = re.match(r"^\s*([A-Za-z][A-Za-z0-9_]*)(?:\[0\])?\s*=\s*(.*?)\s*$", line)
         if match and match[2]:
@@ -130,21 +129,13 @@ _RAISED = re.compile(r"(?P<what>(?:\w+\.)*\w*(?:Error|Exception): \S.*)$")
 NOT_STARTED = "could not start"
 
 
-def _each(nodes: str) -> list[str]:
-    """srun names several nodes at once: n[0-1]. What is not a node list stays as it is."""
-    try:
-        return expand(nodes)
-    except UsageError:
-        return [nodes]
-
-
 def launch_errors(text: str, where: str) -> Parsed:
     """What srun said on standard error about nodes, and why by the task's own words. An empty file holds nothing.
 
     Why: with srun's labels, the line of that task that says why it did not start, else its last exception.
     """
     parsed = Parsed()
-    lines = text.splitlines()
+    lines = text.split("\n")
     for number, line in enumerate(lines, start=1):
         for pattern in _LAUNCH:
             if match := pattern.search(line):
@@ -152,7 +143,7 @@ def launch_errors(text: str, where: str) -> Parsed:
                 why = match["why"].strip() or "node failure"
                 if task is not None and why.startswith("Exited with exit code"):
                     why += _own_words(lines, task)
-                for node in _each(match["node"]):
+                for node in named(match["node"]):
                     parsed.saw("slurm.launch.error", node, why, "text", f"{where}:{number}", task)
                 break
     return parsed
