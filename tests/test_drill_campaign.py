@@ -11,7 +11,6 @@ import pytest
 from bringup import judge
 from bringup import results as runs
 from bringup.checks import catalogue as gates
-from bringup.checks.without import WITHOUT
 from bringup.drill import elsewhere, perform, result
 from bringup.drill import environment as ground
 from bringup.drill import suite as campaign
@@ -96,7 +95,7 @@ def drilled() -> set[str]:
 
 
 def test_every_gate_is_seen_to_fail_by_a_drill_or_says_why_not_and_where_else():
-    listed = [gate for entry in (*gates.NO_DRILL, *WITHOUT) for gate in entry.gates]
+    listed = [gate for entry in gates.NO_DRILL for gate in entry.gates]
     assert set(gates.GATES) - drilled() - set(listed) == set(), "neither a drill nor a reason"
     assert drilled() & set(listed) == set(), "a drill and a reason why there is none"
     assert set(listed) <= set(gates.GATES)
@@ -108,17 +107,6 @@ def test_a_gate_without_a_drill_is_shown_failing_by_the_test_that_it_names(test)
     """Each test that names a gate is held to it by conftest.py."""
     listed = {gate for entry in gates.NO_DRILL if entry.test == test for gate in entry.gates}
     assert listed - gates_shown_failing(TESTS / test) == set()
-
-
-def test_what_is_not_moved_to_its_room_yet_is_named_in_a_test():
-    for entry in WITHOUT:
-        text = (TESTS / entry.test).read_text()
-        unnamed = [
-            gate
-            for gate in entry.gates
-            if not any(name.rpartition(".")[2] in text for name in (gate, gates.GATES[gate].quantity))
-        ]
-        assert unnamed == [], entry.test
 
 
 def test_there_are_eighty_drills_over_all_six_questions():

@@ -166,7 +166,7 @@ def _facts_of_one_rank(text: str, where: str) -> Parsed:
 
 def _exit_code(text: str, where: str, *, subject: str) -> Parsed:
     parsed = Parsed()
-    if re.fullmatch(r"\d+\s*", text):
+    if re.fullmatch(r"[0-9]{1,9}\s*", text):
         parsed.saw("nccl.step.exit_code", subject, int(text), "count", where)
     else:
         parsed.problems.append(f"{where}: not an exit code: {text[:40]!r}")
@@ -205,7 +205,7 @@ def _step_seconds(folder: Path) -> float | None:
     """How long the watched step took, written by the phase script."""
     for path in sorted((folder / "raw").glob("*.seconds")):
         text = path.read_text(encoding="utf-8", errors="replace").strip()
-        if re.fullmatch(r"\d+(\.\d+)?", text):
+        if re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", text):
             return float(text)
     return None
 

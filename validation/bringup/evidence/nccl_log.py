@@ -22,15 +22,15 @@ _NIC = re.compile(r"\[\d+\]([^\s/]+)/(?:IB|RoCE)")
 _HCA = re.compile(
     r"NET/(\S.*?) : GPU Direct RDMA (?:Enabled|Disabled) for HCA \d+ '([^']+)'"
 )  # any plugin; NICs in one: a+b
-_OFI = re.compile(r"NET/OFI .*found (\d+) nics", re.IGNORECASE)
+_OFI = re.compile(r"NET/OFI .*found ([0-9]{1,6}) nics", re.IGNORECASE)
 _CHANNEL = re.compile(r"Channel \d+(?:/\d+)? : \d+\[\w+\] -> \d+\[\w+\](?: \[\w+\])? via (.+?)\s*$", re.MULTILINE)
 _GDR = re.compile(r"/GDRDMA(\(PCI\))?(/|$)")
 _DOMAINS = re.compile(
-    r"nRanks \d+ nNodes (\d+) localRanks \d+ localRank \d+ MNNVL 1"
+    r"nRanks \d+ nNodes ([0-9]{1,9}) localRanks \d+ localRank \d+ MNNVL 1"
 )  # hosts in one NVLink domain are one "node"
-_NVLS_CHANNELS = re.compile(r"(\d+) nvls channels")
+_NVLS_CHANNELS = re.compile(r"\b([0-9]{1,6}) nvls channels")
 _NVLS = re.compile(r"NVLS multicast support is (not )?available")
-_COMPLETE = re.compile(r"comm \S+ rank (\d+) nranks (\d+) .*Init COMPLETE")
+_COMPLETE = re.compile(r"comm \S+ rank ([0-9]{1,9}) nranks ([0-9]{1,9}) .*Init COMPLETE")
 _NO_INFO = "the log holds no INFO line"
 
 

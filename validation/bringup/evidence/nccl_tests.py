@@ -24,6 +24,8 @@ BINARIES = {
 }
 UNCHECKED = "the results were not checked (-c 0)"
 CUT_OFF = "the test did not come to its end"
+_NOT_THIS = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
+"""What any text can raise while it is read as the JSON of nccl-tests: numbers of 5,000 digits, infinities, 100,000 brackets."""
 
 
 def named(size: int) -> str:
@@ -44,7 +46,7 @@ def parse(text: str, where: str, binary: str, subject: str) -> Parsed:
         parsed = (
             _json(text, where, name, subject) if text.lstrip().startswith("{") else _text(text, where, name, subject)
         )
-    if not any(one.quantity == "nccl.wrong_values" for one in parsed.observations):
+    if not any(observation.quantity == "nccl.wrong_values" for observation in parsed.observations):
         parsed.saw("nccl.wrong_values", subject, None, "count", where, parsed.problems[0])
     return parsed
 
@@ -102,17 +104,17 @@ def _json(text: str, where: str, name: str, subject: str) -> Parsed:
     try:
         document = json.loads(text)
         devices = [
-            (str(one["hostname"]), int(one["pid"]), int(one["rank"]), str(one["device_hex"]))
-            for one in document["config"]["devices"]
+            (str(device["hostname"]), int(device["rank"]), str(device["device_hex"]))
+            for device in document["config"]["devices"]
         ]
         results = list(document["results"])
-    except (ValueError, KeyError, TypeError) as error:
+    except _NOT_THIS as error:
         return Parsed(
             problems=[f"{where}: not the JSON of nccl-tests, or cut off: {type(error).__name__}: {str(error)[:80]}"]
         )
     if document.get("version") != 3:
         parsed.problems.append(f"{where}: format version {document.get('version')!r}, 3 is known")
-    _members(parsed, subject, [(host, rank, device) for host, _, rank, device in devices], f"{where}:config.devices")
+    _members(parsed, subject, devices, f"{where}:config.devices")
     counts: list[int | None] = []
     for number, result in enumerate(results):
         evidence = f"{where}:results[{number}]"
@@ -123,7 +125,7 @@ def _json(text: str, where: str, name: str, subject: str) -> Parsed:
             size = int(result["size"])
             if not numbers:
                 raise ValueError("neither out of place nor in place")
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except _NOT_THIS as error:
             parsed.problems.append(f"{evidence}: not a result: {type(error).__name__}: {str(error)[:80]}")
             continue
         _row(parsed, name, subject, size, numbers, evidence, len(devices) == 1)
@@ -141,7 +143,7 @@ def _json(text: str, where: str, name: str, subject: str) -> Parsed:
             "nccl-tests",
         )
     if document.get("errors"):
-        parsed.problems.append(f"{where}: nccl-tests says: {str(document['errors'])[:160]}")
+        parsed.problems.append(f"{where}: nccl-tests says: {document['errors']!r:.160}")
     if not ended:
         parsed.problems.append(f"{where}: no end_time; {CUT_OFF}")
     return parsed
@@ -157,23 +159,26 @@ def _number(value: Any) -> float:
 def _count(value: Any) -> int:
     try:
         return int(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return 0
 
 
 # --- text -------------------------------------------------------------------------------------------------------------------
 
-_DEVICE = re.compile(r"#\s+Rank\s+(\d+)\s+(?:Group\s+\d+\s+)?Pid\s+(\d+) on\s+(\S+) device\s+\d+ \[([^\]]+)\]")
+_DEVICE = re.compile(
+    r"#\s+Rank\s+([0-9]{1,9})\s+(?:Group\s+\d+\s+)?Pid\s+\d+ on\s+(?P<host>\S+) device\s+\d+ \[(?P<address>[^\]]+)\]"
+)
 _COLUMNS = re.compile(
     r"#\s+size\s+count\s+type\s+redop\s+root\s+time\s+algbw\s+busbw\s+#?wrong\s+time\s+algbw\s+busbw\s+#?wrong"
 )
 _BOUNDS = re.compile(r"# Out of bounds values : (\d+) (OK|FAILED)")
+_SIZE = re.compile(r"[0-9]{1,18}")
 _FIELDS = 13  # size count type redop root, then twice time algbw busbw #wrong; -I 1 adds more behind them
 
 
 def _text(text: str, where: str, name: str, subject: str) -> Parsed:
     parsed = Parsed()
-    devices = [(match[3], int(match[1]), match[4]) for match in _DEVICE.finditer(text)]
+    devices = [(match["host"], int(match[1]), match["address"]) for match in _DEVICE.finditer(text)]
     _members(parsed, subject, devices, where)
     if not _COLUMNS.search(text):
         parsed.problems.append(f"{where}: holds no table of nccl-tests: {text.strip().splitlines()[0][:60]!r}")
@@ -181,13 +186,13 @@ def _text(text: str, where: str, name: str, subject: str) -> Parsed:
     counts: list[int | None] = []
     for number, line in enumerate(text.splitlines(), start=1):
         cells = line.split()
-        if not cells or not cells[0].isdigit():
+        if not cells or not _SIZE.fullmatch(cells[0]):
             continue
         try:
             if len(cells) < _FIELDS:
                 raise ValueError(f"{len(cells)} fields, {_FIELDS} are expected")
             halves = [(_number(cells[5]), _number(cells[7])), (_number(cells[9]), _number(cells[11]))]
-            wrong = [None if cell == "N/A" else int(float(cell)) for cell in (cells[8], cells[12])]
+            wrong = [None if cell == "N/A" else int(_number(cell)) for cell in (cells[8], cells[12])]
         except ValueError as error:
             parsed.problems.append(f"{where}:{number}: not a row of nccl-tests: {error}")
             continue
@@ -198,7 +203,7 @@ def _text(text: str, where: str, name: str, subject: str) -> Parsed:
     if bounds is None:
         parsed.problems.append(f"{where}: no 'Out of bounds values' line; {CUT_OFF}")
     elif bounds[2] == "FAILED":
-        parsed.saw("nccl.wrong_values", subject, max(1, int(bounds[1])), "count", where, "out of bounds, nccl-tests")
+        parsed.saw("nccl.wrong_values", subject, max(1, _count(bounds[1])), "count", where, "out of bounds, nccl-tests")
     return parsed
 
 

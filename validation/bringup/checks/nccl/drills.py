@@ -1,18 +1,13 @@
-"""Faults of collectives and of links between nodes. Data only."""
+"""Faults of collectives, and of the sampler beside them. Data only. Those of links between nodes: pair_drills.py."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from bringup.checks.faults import DRIVER_OF_N1, NO_DRIVER_ON_N1
-from bringup.plan.drill import Drill
+from bringup.checks.nccl import pair_drills
+from bringup.plan.drill import Drill, NoDrill
 from bringup.records import Outcome
-
-
-def _slow(rate: str) -> tuple[str, ...]:
-    return ("tc", "qdisc", "add", "dev", "eth0", "root", "tbf", "rate", rate, "burst", "64kb", "latency", "50ms")
-
-
-_NORMAL = ("tc", "qdisc", "del", "dev", "eth0", "root")
-
 
 _FAKE_RDMA = (
     "mount -t tmpfs tmpfs /sys/class && mkdir -p /sys/class/infiniband/mlx5_0/ports/1 && "
@@ -21,200 +16,68 @@ _FAKE_RDMA = (
 
 
 def _rename(old: str, new: str) -> tuple[str, ...]:
-    return ("sh", "-c", f"ip link set {old} down && ip link set {old} name {new} && ip link set {new} up")
+    return ("on", "n1", "sh", "-c", f"ip link set {old} down && ip link set {old} name {new} && ip link set {new} up")
 
 
-_TO_N0 = ("ip", "dst", "10.77.1.10/32")
+def _on_all(id: str, fault: str, gate: str, says: str, **rest: Any) -> Drill:
+    """While collectives run on all nodes. A gate of a scale fails on the only scale there is."""
+    settled = {"phase": "nccl_monitoring", "subject": "2-nodes", "outcome": Outcome.FAIL}
+    return Drill(**{**settled, **rest}, id=id, fault=fault, gate=gate, says=says)
 
 
-_SLOW_TO_N0 = (
-    ("on", "n1", "tc", "qdisc", "add", "dev", "eth0", "root", "handle", "1:", "htb", "default", "10"),
-    ("on", "n1", "tc", "class", "add", "dev", "eth0", "parent", "1:", "classid", "1:10", "htb", "rate", "10gbit"),
-    (
-        "on",
-        "n1",
-        "tc",
-        "class",
-        "add",
-        "dev",
-        "eth0",
-        "parent",
-        "1:",
-        "classid",
-        "1:20",
-        "htb",
-        "rate",
-        "50mbit",
-        "burst",
-        "32k",
-    ),
-    (
-        "on",
-        "n1",
-        "tc",
-        "filter",
-        "add",
-        "dev",
-        "eth0",
-        "protocol",
-        "ip",
-        "parent",
-        "1:",
-        "prio",
-        "1",
-        "u32",
-        "match",
-        *_TO_N0,
-        "flowid",
-        "1:20",
-    ),
-)
+def _by_the_program(id: str, fault: str, made: str, gate: str, says: str, **rest: Any) -> Drill:
+    """A fault that the probe itself makes, so that it stays inside one job. made: its name and place in
+    $BRINGUP_DRILL."""
+    return _on_all(id, fault, gate, says, **rest, where="anywhere", environment=(("BRINGUP_DRILL", made),))
 
 
-def _drop(rule: str) -> tuple[str, ...]:
-    """Packets into n1 that match the rule are lost."""
-    return (
-        "on",
-        "n1",
-        "nft",
-        f"table inet drill {{ chain in {{ type filter hook input priority 0; {rule} drop; }}; }}",
+def _left_out(id: str, fault: str, variable: tuple[str, str], gate: str, says: str, **rest: Any) -> Drill:
+    """NCCL is told not to use a part of the fabric. Nobody has performed these yet: no fabric was there."""
+    return Drill(
+        **{"subject": "2-nodes", "outcome": Outcome.FAIL, "consequences": (("nccl.*", "*"),), **rest},
+        id=id,
+        fault=fault,
+        phase="nccl_scaling",
+        where="anywhere",
+        environment=(variable,),
+        gate=gate,
+        says=says,
     )
 
 
-# on n0: whom it lets in (n1, on the ports of the pairs) is slow or not in turn
-_EVERY_SECOND = (
-    "table inet drill { set slow { type inet_service; flags dynamic; }; "
-    "chain out { type filter hook output priority 0; ip daddr 10.77.1.11 tcp sport 20000-32767 "
-    "tcp flags & (syn|ack) == (syn|ack) numgen inc mod 2 == 0 add @slow { tcp dport }; }; "
-    "chain in { type filter hook input priority 0; ip saddr 10.77.1.11 tcp sport @slow "
-    "limit rate over 2 mbytes/second burst 128 kbytes drop; }; }"
-)
+_RDMA = ("nccl.transport", "rdma-verbs")
 
-
-_NO_DROP = ("on", "n1", "nft", "delete", "table", "inet", "drill")
-
-
-_OTHERS = ("n0", "n2", "n3")
-
-
-_SLOWEST = (("nccl.pair.slowest", "job"),)  # the fleet's slowest pair is this one
-
-
-_LINKS = ("n0--n2", "n0--n3", "n2--n3", "n1--n2", "n1--n3")
-
-
-# a frame forwarder between n1's end of the cable and the bridge: the kernel may have no netem
-_DELAY = (
-    "ip link add dl0 type veth peer name dl1 && ip link set dl0 master br0 up && ip link set dl1 up && "
-    "ip link set vn1 nomaster && { setsid python3 infrastructure-validation/local-cluster/delay_link.py vn1 dl1 120 "
-    "</dev/null >/dev/null 2>&1 & }"
-)
-
-
-DRILLS: tuple[Drill, ...] = (
-    Drill(
-        id="name-leads-elsewhere",
-        waits=True,
-        fault="on one node the name of another one has a wrong address",
-        phase="nccl_pairwise",
-        nodes=4,
-        inject=(
-            (
-                "on",
-                "n1",
-                "bash",
-                "-c",
-                "sed 's/^10.77.1.10 /10.77.1.99 /' /etc/hosts >/tmp/hosts && mount --bind /tmp/hosts /etc/hosts",
-            ),
-        ),
-        undo=(("on", "n1", "umount", "/etc/hosts"),),
-        gate="nccl.pair.link",
-        subject="n0--n1",
-        outcome=Outcome.FAIL,
-        says="no answer",
-        consequences=(("nccl.pair.slowest", "job"),),
+_FABRIC = (
+    _left_out(
+        "infiniband-left-out",
+        "NCCL is told not to use InfiniBand",
+        ("NCCL_IB_DISABLE", "1"),
+        "nccl.transport",
+        "Socket",
+        needs_expected=_RDMA,
     ),
-    Drill(
-        id="one-way-loss",
-        waits=True,
-        fault="one node loses 15 of 100 packets that it sends, and none that it gets",
-        phase="nccl_pairwise",
-        nodes=4,
-        inject=(
-            (
-                "on",
-                "n1",
-                "nft",
-                "table inet drill { chain out { type filter hook output priority 0; "
-                'oif "eth0" numgen random mod 100 < 15 drop; }; }',
-            ),
-        ),
-        undo=(("on", "n1", "nft", "delete", "table", "inet", "drill"),),
-        gate="nccl.pair.node.latency",
-        subject="n1",
-        outcome=Outcome.FAIL,
-        says="us",
-        between=(1e5, 2e6),
-        consequences=(("nccl.pair.node", "n1"), ("nccl.pair.slowest", "job"), ("nccl.pair.link*", "*n1*")),
-    ),
-    # with a fabric: seen nowhere yet, there was none
-    Drill(
-        id="infiniband-left-out",
-        fault="NCCL is told to leave InfiniBand alone",
-        phase="nccl_scaling",
-        where="anywhere",
-        environment=(("NCCL_IB_DISABLE", "1"),),
-        needs_expected=("nccl.transport", "rdma-verbs"),
-        gate="nccl.transport",
-        subject="2-nodes",
-        outcome=Outcome.FAIL,
-        says="Socket",
-        consequences=(("nccl.*", "*"),),
-    ),
-    Drill(
-        id="nvlink-left-out",
-        fault="NCCL is told to leave the direct way between GPUs alone",
-        phase="nccl_scaling",
-        where="anywhere",
-        environment=(("NCCL_P2P_DISABLE", "1"),),
-        needs_expected=("discovery.gpu.nvlinks", "[1-9]"),
-        gate="nccl.all_reduce.busbw",
+    _left_out(
+        "nvlink-left-out",
+        "NCCL is told not to use the direct way between GPUs",
+        ("NCCL_P2P_DISABLE", "1"),
+        "nccl.all_reduce.busbw",
+        "GB/s",
         subject="1-node",
-        outcome=Outcome.FAIL,
-        says="GB/s",
-        consequences=(("nccl.*", "*"),),
+        needs_expected=("discovery.gpu.nvlinks", "[1-9]"),
     ),
-    Drill(
-        id="nic-left-out",
-        fault="NCCL is told to leave one NIC alone",
-        phase="nccl_scaling",
-        where="anywhere",
-        environment=(("NCCL_IB_HCA", "^=mlx5_0"),),
-        needs_expected=("nccl.transport", "rdma-verbs"),
-        gate="nccl.nics",
-        subject="2-nodes",
-        outcome=Outcome.FAIL,
-        says="",
+    _left_out(
+        "nic-left-out",
+        "NCCL is told not to use one NIC",
+        ("NCCL_IB_HCA", "^=mlx5_0"),
+        "nccl.nics",
+        "",
         between=(1, 64),
+        needs_expected=_RDMA,
         consequences=(("nccl.*", "2-nodes"),),
     ),
-    Drill(
-        id="slow-link",
-        fault="one node's link carries 100 Mbit/s",
-        phase="nccl_monitoring",
-        inject=(("on", "n1", *_slow("100mbit")),),
-        undo=(("on", "n1", *_NORMAL),),
-        gate="nccl.all_reduce.busbw",
-        subject="2-nodes",
-        outcome=Outcome.FAIL,
-        says="GB/s",
-        between=(0.004, 0.0125),
-        also=(
-            ("nccl.all_gather.busbw", "2-nodes"),
-            ("nccl.reduce_scatter.busbw", "2-nodes"),
-            ("nccl.all_to_all.busbw", "2-nodes"),
-        ),
-    ),
+)
+
+_COMMUNICATOR = (
     Drill(
         id="separate-communicators",
         fault="the ranks of each node form a communicator of their own",
@@ -227,278 +90,163 @@ DRILLS: tuple[Drill, ...] = (
         says="2",
         also=(("nccl.hosts", "2-nodes"), ("nccl.devices", "2-nodes")),
     ),
-    Drill(
-        id="ranks-share-gpu",
-        fault="one node has a GPU fewer than ranks, so that two of them take the same one",
-        phase="nccl_monitoring",
+    _on_all(
+        "ranks-share-gpu",
+        "one node has a GPU fewer than ranks, so that two of them take the same one",
+        "nccl.devices",
+        "2 ranks have nvidia0",
         inject=(("on", "n1", "rm", "/dev/nvidia1"),),
         undo=(("on", "n1", "mknod", "-m", "666", "/dev/nvidia1", "c", "195", "1"),),
-        gate="nccl.devices",
-        subject="2-nodes",
-        outcome=Outcome.FAIL,
-        says="2 ranks have nvidia0",
     ),
-    Drill(
-        id="clock-not-compared",
-        fault="one node cannot ask for the time, so that its samples stand at its own",
-        phase="nccl_monitoring",
-        nodes=4,
-        environment=(("BRINGUP_DRILL", "clock-deaf:n1"),),
-        where="anywhere",
-        silent=("n0", "n2", "n3"),
-        gate="nccl.monitor.clock",
-        subject="n1",
-        outcome=Outcome.INCOMPLETE,
-        says="Connection refused",
-    ),
-    Drill(
-        id="collectives-on-cpu",
-        fault="one node has a driver that lists a GPU, and torch sees none",
-        phase="nccl_monitoring",
+    _on_all(
+        "collectives-on-cpu",
+        "one node has a driver that lists a GPU, and torch sees none",
+        "nccl.device.fallback",
+        "first rank 2 on n1",
         inject=DRIVER_OF_N1,
         undo=NO_DRIVER_ON_N1,
-        gate="nccl.device.fallback",
-        subject="2-nodes",
-        outcome=Outcome.FAIL,
-        says="first rank 2 on n1",
         consequences=(("nccl.devices", "2-nodes"), ("nccl.monitor.*", "n1")),
     ),
-    Drill(
-        id="wrong-value",
-        fault="one rank contributes wrong values",
-        phase="nccl_monitoring",
-        environment=(("BRINGUP_DRILL", "wrong-value:2"),),
-        where="anywhere",
-        silent=("n0/rank0", "n0/rank1", "n1/rank3"),
-        gate="nccl.rank.wrong_values",
+    _by_the_program(
+        "rank-exits",
+        "one rank ends in the middle of the collectives",
+        "exit-rank:3",
+        "nccl.step",
+        "Exited with exit code 3",
+    ),
+)
+
+_RANKS = (
+    _by_the_program(
+        "wrong-value",
+        "one rank contributes wrong values",
+        "wrong-value:2",
+        "nccl.rank.wrong_values",
+        "in all_reduce, all_gather, reduce_scatter, all_to_all",
         subject="n1/rank2",
-        outcome=Outcome.FAIL,
-        says="in all_reduce, all_gather, reduce_scatter, all_to_all",
+        silent=("n0/rank0", "n0/rank1", "n1/rank3"),
         also=(("nccl.wrong_values", "2-nodes"),),
     ),
-    Drill(
-        id="slow-rank",
-        fault="one rank is slow in its own memory",
-        phase="nccl_monitoring",
-        environment=(("BRINGUP_DRILL", "slow-rank:1"),),
-        where="anywhere",
-        silent=("n0/rank0", "n1/rank2", "n1/rank3"),
-        gate="nccl.rank.local_time",
+    _by_the_program(
+        "slow-rank",
+        "one rank is slow in its own memory",
+        "slow-rank:1",
+        "nccl.rank.local_time",
+        "",
         subject="n0/rank1",
-        outcome=Outcome.FAIL,
-        says="",
+        silent=("n0/rank0", "n1/rank2", "n1/rank3"),
         between=(2, 1e6),
     ),
-    Drill(
-        id="rank-exits",
-        fault="one rank ends in the middle of the collectives",
-        phase="nccl_monitoring",
-        environment=(("BRINGUP_DRILL", "exit-rank:3"),),
-        where="anywhere",
-        gate="nccl.step",
-        subject="2-nodes",
-        outcome=Outcome.FAIL,
-        says="Exited with exit code 3",
+)
+
+_SPEED = (
+    _on_all(
+        "slow-link",
+        "one node's link carries 100 Mbit/s",
+        "nccl.all_reduce.busbw",
+        "GB/s",
+        inject=(("on", "n1", *pair_drills.slowed_to("100mbit")),),
+        undo=(("on", "n1", *pair_drills.NORMAL_SPEED),),
+        between=(0.004, 0.0125),
+        also=(
+            ("nccl.all_gather.busbw", "2-nodes"),
+            ("nccl.reduce_scatter.busbw", "2-nodes"),
+            ("nccl.all_to_all.busbw", "2-nodes"),
+        ),
     ),
-    Drill(
-        id="curve-dip",
-        fault="one size in the middle is slow",
-        phase="nccl_monitoring",
-        environment=(("BRINGUP_DRILL", "slow-size:all_reduce@middle"),),
-        where="anywhere",
-        gate="nccl.curve.dip",
-        subject="2-nodes",
+    _by_the_program(
+        "curve-dip",
+        "one size in the middle is slow",
+        "slow-size:all_reduce@middle",
+        "nccl.curve.dip",
+        "all_reduce at 4MiB",
         outcome=Outcome.WARN,
-        says="all_reduce at 4MiB",
     ),
-    Drill(
-        id="curve-falls",
-        fault="the largest size is slow",
-        phase="nccl_monitoring",
-        environment=(("BRINGUP_DRILL", "slow-size:broadcast@largest"),),
-        where="anywhere",
-        gate="nccl.curve.plateau",
-        subject="2-nodes",
+    _by_the_program(
+        "curve-falls",
+        "the largest size is slow",
+        "slow-size:broadcast@largest",
+        "nccl.curve.plateau",
+        "broadcast at 16MiB",
         outcome=Outcome.WARN,
-        says="broadcast at 16MiB",
     ),
-    Drill(
-        id="latency",
-        fault="small messages take two seconds",
-        phase="nccl_monitoring",
-        environment=(("BRINGUP_DRILL", "slow-size:all_reduce@smallest"),),
-        where="anywhere",
-        gate="nccl.all_reduce.latency",
-        subject="2-nodes",
-        outcome=Outcome.FAIL,
-        says="us",
+    _by_the_program(
+        "latency",
+        "small messages take two seconds",
+        "slow-size:all_reduce@smallest",
+        "nccl.all_reduce.latency",
+        "us",
         between=(1.9e6, 2e7),
     ),
-    Drill(
-        id="other-interface",
-        fault="one node's traffic takes an interface that the profile does not name",
-        phase="nccl_monitoring",
-        inject=(("on", "n1", *_rename("eth0", "eth9")),),
-        undo=(("on", "n1", *_rename("eth9", "eth0")),),
-        gate="nccl.transport",
-        subject="2-nodes",
-        outcome=Outcome.FAIL,
-        says="tcp:eth9",
+)
+
+_TRANSPORT = (
+    _on_all(
+        "other-interface",
+        "one node's traffic takes an interface that the profile does not name",
+        "nccl.transport",
+        "tcp:eth9",
+        inject=(_rename("eth0", "eth9"),),
+        undo=(_rename("eth9", "eth0"),),
     ),
-    Drill(
-        id="rdma-bypassed",
-        fault="one node has an active RDMA device that is not used",
-        phase="nccl_monitoring",
+    _on_all(
+        "rdma-bypassed",
+        "one node has an active RDMA device that is not used",
+        "nccl.rdma.bypassed",
+        "n1: mlx5_0",
         inject=(("on", "n1", "sh", "-c", _FAKE_RDMA),),
         undo=(("on", "n1", "umount", "/sys/class"),),
-        gate="nccl.rdma.bypassed",
-        subject="2-nodes",
-        outcome=Outcome.FAIL,
-        says="n1: mlx5_0",
     ),
-    Drill(
-        id="monitor-stops",
-        fault="the sampler of one node ends early",
-        phase="nccl_monitoring",
-        environment=(("BRINGUP_DRILL", "stop-monitor:n1"),),
-        where="anywhere",
-        silent=("n0",),
-        gate="nccl.monitor.coverage",
+)
+
+_MONITOR = (
+    _by_the_program(
+        "monitor-stops",
+        "the sampler of one node ends early",
+        "stop-monitor:n1",
+        "nccl.monitor.coverage",
+        "1 samples",
         subject="n1",
-        outcome=Outcome.FAIL,
-        says="1 samples",
+        silent=("n0",),
     ),
-    Drill(
-        id="monitor-busy",
-        fault="the sampler of one node takes half a core",
-        phase="nccl_monitoring",
-        environment=(("BRINGUP_DRILL", "busy-monitor:n1"),),
-        where="anywhere",
-        silent=("n0",),
-        gate="nccl.monitor.overhead",
+    _by_the_program(
+        "monitor-busy",
+        "the sampler of one node takes half a core",
+        "busy-monitor:n1",
+        "nccl.monitor.overhead",
+        "of one core",
         subject="n1",
-        outcome=Outcome.FAIL,
-        says="of one core",
+        silent=("n0",),
         between=(5, 100),
         consequences=(("nccl.monitor.coverage", "n1"),),
     ),
-    Drill(
-        id="slow-sender",
-        fault="one node sends at 50 Mbit/s",
-        phase="nccl_pairwise",
+    _by_the_program(
+        "clock-not-compared",
+        "one node cannot ask for the time, so that its samples stand at its own",
+        "clock-deaf:n1",
+        "nccl.monitor.clock",
+        "Connection refused",
         nodes=4,
-        inject=(("on", "n1", *_slow("50mbit")),),
-        undo=(("on", "n1", *_NORMAL),),
-        silent=(*_OTHERS, *_LINKS, "n0--n1"),
-        gate="nccl.pair.node",
         subject="n1",
-        outcome=Outcome.FAIL,
-        says="sends at 0.0…",
-        also=(("nccl.pair.slowest", "job"),),
+        silent=("n0", "n2", "n3"),
+        outcome=Outcome.INCOMPLETE,
     ),
-    Drill(
-        id="slow-receiver",
-        fault="one node takes in no more than 6 MB/s",
-        phase="nccl_pairwise",
-        nodes=4,
-        inject=(_drop('iif "eth0" limit rate over 6 mbytes/second burst 512 kbytes'),),
-        undo=(_NO_DROP,),
-        silent=(*_OTHERS, *_LINKS, "n0--n1"),
-        gate="nccl.pair.node",
-        subject="n1",
-        outcome=Outcome.FAIL,
-        says="receives at 0.0…",
-        also=(("nccl.pair.slowest", "job"),),
-    ),
-    Drill(
-        id="slow-pair",
-        fault="one node sends at 50 Mbit/s to one other node only",
-        phase="nccl_pairwise",
-        nodes=4,
-        inject=_SLOW_TO_N0,
-        undo=(("on", "n1", *_NORMAL),),
-        silent=(*_OTHERS, "n1", *_LINKS),
-        gate="nccl.pair.link",
-        subject="n0--n1",
-        outcome=Outcome.FAIL,
-        says="n1->n0",
-        also=_SLOWEST,
-    ),
-    Drill(
-        id="unsteady-pair",
-        fault="every second connection from one node to one other node carries 2 MB/s",
-        phase="nccl_pairwise",
-        nodes=4,
-        inject=(("on", "n0", "nft", _EVERY_SECOND),),
-        undo=(("on", "n0", "nft", "delete", "table", "inet", "drill"),),
-        silent=(*_OTHERS, "n1", *_LINKS),
-        gate="nccl.pair.link.steady",
-        subject="n0--n1",
-        outcome=Outcome.WARN,
-        says="n1->n0 at 0.0…",
-        consequences=_SLOWEST,
-    ),
-    Drill(
-        id="dead-pair",
-        waits=True,
-        fault="two nodes cannot reach each other",
-        phase="nccl_pairwise",
-        nodes=4,
-        inject=(_drop("ip saddr 10.77.1.10 tcp sport 20000-39999"),),
-        undo=(_NO_DROP,),
-        silent=(*_OTHERS, "n1", *_LINKS),
-        gate="nccl.pair.link",
-        subject="n0--n1",
-        outcome=Outcome.FAIL,
-        says="no answer",
-        consequences=_SLOWEST,
-    ),
-    Drill(
-        id="slow-delay",
-        waits=True,
-        fault="what one node sends and gets takes 120 ms longer",
-        phase="nccl_pairwise",
-        nodes=4,
-        inject=(("sh", "bash", "-c", _DELAY),),
-        undo=(("sh", "bash", "-c", "ip link del dl0; ip link set vn1 master br0"),),
-        gate="nccl.pair.node.latency",
-        subject="n1",
-        outcome=Outcome.FAIL,
-        says="us",
-        between=(1e5, 2e6),
-        consequences=(*_SLOWEST, ("nccl.pair.node", "n1"), ("nccl.pair.link*", "*n1*")),
-    ),
-    Drill(
-        id="packet-loss",
-        waits=True,
-        fault="one node loses 15 of 100 packets",
-        phase="nccl_pairwise",
-        nodes=4,
-        inject=(_drop('iif "eth0" numgen random mod 100 < 15'),),
-        undo=(_NO_DROP,),
-        silent=(*_OTHERS, "n2--n3", "n0--n2"),
-        gate="nccl.pair.node.latency",
-        subject="n1",
-        outcome=Outcome.FAIL,
-        says="us",
-        between=(1e5, 2e6),
-        also=(("nccl.pair.node", "n1"),),
-        consequences=(*_SLOWEST, ("nccl.pair.link*", "*n1*")),
-    ),
-    Drill(
-        id="slow-pair-latency",
-        waits=True,
-        fault="one node loses 15 of 100 packets from one other node only",
-        phase="nccl_pairwise",
-        nodes=4,
-        inject=(_drop("ip saddr 10.77.1.10 numgen random mod 100 < 15"),),
-        undo=(_NO_DROP,),
-        silent=("n2", "n3", *_LINKS),
-        gate="nccl.pair.link.latency",
-        subject="n0--n1",
-        outcome=Outcome.FAIL,
-        says="us",
-        between=(1e5, 2e6),
-        consequences=(*_SLOWEST, ("nccl.pair.link*", "n0--n1")),
+)
+
+DRILLS: tuple[Drill, ...] = (
+    *_FABRIC,
+    *_COMMUNICATOR,
+    *_RANKS,
+    *_SPEED,
+    *_TRANSPORT,
+    *_MONITOR,
+    *pair_drills.DRILLS,
+)
+
+NO_DRILL: tuple[NoDrill, ...] = (
+    NoDrill(
+        gates=("nccl.gdr", "nccl.nics", "nccl.nvls"),
+        reason="no InfiniBand and no NVSwitch here; on a cluster that has them, bringup drill --anywhere",
+        test="checks/nccl/test_derive.py",
     ),
 )

@@ -201,3 +201,23 @@ def test_two_nvlink_domains_that_meet_over_sockets_are_a_bypass():
     assert parsed.observations[0].value == "sockets"
     parsed.saw("nccl.rdma.active", "4-nodes", ["n0: mlx5_0"], "text", "e")
     assert bypassed_of(parsed) is True
+
+
+@pytest.mark.parametrize(
+    ("was", "instead"),
+    [("found 16 nics", f"found {'9' * 5000} nics"), ("nNodes 1", f"nNodes {'9' * 5000}")],
+)
+def test_a_number_that_no_log_could_hold_is_read_without_an_error(was, instead):
+    log = EFA if was in EFA else MNNVL
+    assert was in log
+    assert nccl_log.parse({"a.log": log.replace(was, instead)}, "raw/nccl-2", "2-nodes").observations
+
+
+@pytest.mark.parametrize(
+    "line",
+    [f"{'9' * 5000} nvls channels", f"comm 0x1 rank {'9' * 5000} nranks 8 cudaDev 0 - Init COMPLETE"],
+)
+def test_a_line_with_too_many_digits_says_nothing(line):
+    parsed = nccl_log.parse({"a.log": f"{HPCX}node00:300:310 [3] NCCL INFO {line}\n"}, "raw/nccl-2", "2-nodes")
+    seen = {observation.quantity: observation.value for observation in parsed.observations}
+    assert (seen["nccl.nvls"], seen.get("nccl.log.ranks")) == (None, None)

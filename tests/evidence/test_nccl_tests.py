@@ -11,7 +11,7 @@ from bringup.evidence.parsed import Parsed
 from runs_for_tests import FIXTURES
 
 FOLDER = FIXTURES / "nccl"
-SCRIPT = Path(__file__).resolve().parents[1] / "infrastructure-validation/scripts/without_environment.py"
+SCRIPT = Path(__file__).resolve().parents[2] / "infrastructure-validation/scripts/without_environment.py"
 
 
 def read(name: str, binary: str = "all_reduce_perf") -> Parsed:
@@ -133,3 +133,47 @@ def test_the_environment_is_neither_read_nor_kept(tmp_path):
     file.write_text((FOLDER / "tests-truncated.json").read_text())
     assert subprocess.run([sys.executable, SCRIPT, file], check=False, capture_output=True).returncode == 1
     assert not file.exists()
+
+
+HEALTHY_JSON, HEALTHY_TEXT = ((FOLDER / f"tests-healthy.{kind}").read_text() for kind in ("json", "txt"))
+DIGITS = "9" * 5000
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"config": ' + "[" * 100_000,
+        f'{{"version": {DIGITS}}}',
+        HEALTHY_JSON.replace('"rank": 0', '"rank": Infinity', 1),
+        HEALTHY_JSON.replace('"size": 8192', '"size": Infinity'),
+        HEALTHY_JSON.replace('"size": 8192', '"size": "' + DIGITS + '"'),
+        HEALTHY_TEXT.replace("Rank  0", f"Rank  {DIGITS}", 1),
+        HEALTHY_TEXT.replace("\n        8192 ", f"\n {DIGITS} "),
+        HEALTHY_TEXT.replace("\n        8192 ", "\n ² "),
+    ],
+    ids=["depth", "version", "rank", "size", "size text", "rank in text", "size in text", "superscript"],
+)
+def test_numbers_that_no_test_could_have_printed_are_read_without_an_error(text):
+    """What is lost is said, or leaves fewer results; nothing is made up."""
+    assert text not in (HEALTHY_JSON, HEALTHY_TEXT)
+    parsed = nccl_tests.parse(text, "f", "all_reduce_perf", "2-nodes")
+    seen = {observation.quantity: observation.value for observation in parsed.observations}
+    assert parsed.problems or seen["nccl.ranks"] == 15 or "nccl.all_reduce.busbw@8KiB" not in seen
+
+
+def test_wrong_values_without_a_number_that_can_be_read_are_one_at_least():
+    text = HEALTHY_TEXT.replace("# Out of bounds values : 0 OK", f"# Out of bounds values : {DIGITS} FAILED")
+    assert text != HEALTHY_TEXT
+    values = [
+        observation.value
+        for observation in nccl_tests.parse(text, "f", "all_reduce_perf", "2-nodes").observations
+        if observation.quantity == "nccl.wrong_values"
+    ]
+    assert 1 in values
+
+
+def test_what_nccl_tests_said_of_its_errors_can_be_written_down():
+    parsed = nccl_tests.parse(
+        HEALTHY_JSON.replace('"errors": []', '"errors": "\\ud800"'), "f", "all_reduce_perf", "2-nodes"
+    )
+    assert any("nccl-tests says" in problem and problem.isascii() for problem in parsed.problems)

@@ -13,7 +13,7 @@ from bringup.records import Outcome, Run
 from bringup.report.figures import run as figures
 from runs_for_tests import FIXTURES
 
-sys.path.append(str(Path(__file__).resolve().parents[1] / "infrastructure-validation/probes"))
+sys.path.append(str(Path(__file__).resolve().parents[2] / "infrastructure-validation/probes"))
 import transport
 
 ROW = "0: n0,{at:.3f},1.0,1.00,{sent},0,,,"

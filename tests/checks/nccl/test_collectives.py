@@ -16,7 +16,7 @@ from bringup.report.figures import run as figures
 from bringup.run import open as opening
 from runs_for_tests import FIXTURES
 
-sys.path.append(str(Path(__file__).resolve().parents[1] / "infrastructure-validation/probes"))
+sys.path.append(str(Path(__file__).resolve().parents[3] / "infrastructure-validation/probes"))
 import collectives
 import gpus
 from facts import Facts

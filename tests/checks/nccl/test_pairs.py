@@ -16,7 +16,7 @@ from bringup.plan import rounds as tournament
 from bringup.records import Outcome, Run
 from runs_for_tests import add_derived
 
-sys.path.append(str(Path(__file__).resolve().parents[1] / "infrastructure-validation/probes"))
+sys.path.append(str(Path(__file__).resolve().parents[3] / "infrastructure-validation/probes"))
 import bench
 
 FOUR = ["n0", "n1", "n2", "n3"]
