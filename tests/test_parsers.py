@@ -11,9 +11,9 @@ def values(parsed: Parsed, quantity: str) -> dict[str, object]:
 
 def test_the_monitor_is_judged_on_the_samples_that_the_duration_asks_for():
     text = (FIXTURES / "monitor.csv").read_text()
-    assert values(monitor.parse(text, "f", 7.0), "monitor.coverage") == {"n0": 1.0, "n1": 1.0}
-    assert values(monitor.parse(text, "f", 71.0), "monitor.coverage") == {"n0": 0.1, "n1": 0.1}
-    assert values(monitor.parse(text, "f", None), "monitor.coverage") == {"n0": None, "n1": None}
+    assert values(monitor.parse(text, "f", 7.0), "nccl.monitor.coverage") == {"n0": 1.0, "n1": 1.0}
+    assert values(monitor.parse(text, "f", 71.0), "nccl.monitor.coverage") == {"n0": 0.1, "n1": 0.1}
+    assert values(monitor.parse(text, "f", None), "nccl.monitor.coverage") == {"n0": None, "n1": None}
     assert monitor.parse("", "f", 7.0).problems == ["f: holds no sample"]
 
 

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 from bringup import judge
-from bringup.checks import planned as plan
 from bringup.checks.catalogue import DRILLS
 from bringup.evidence import monitor
 from bringup.plan import profile
-from bringup.records import Outcome, Run
+from bringup.records import Outcome
 from bringup.report.figures import run as figures
+from factory import a_run
 from runs_for_tests import FIXTURES
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "infrastructure-validation/probes"))
@@ -124,23 +124,7 @@ def sampled(count: int, *, first: float = 100.0, tail: str = "", sent: int = 0) 
 
 
 def judged(text: str, duration_s: float) -> Outcome:
-    run = Run(
-        phase="nccl_monitoring",
-        name="x",
-        profile_sha256="",
-        nodes=["n0"],
-        gpus_per_node=2,
-        ranks_per_node=2,
-        profile="generic",
-        planned=plan.plan("nccl_monitoring", ["n0"], 2, set()),
-        not_applicable=[],
-        argv=[],
-        git_commit=None,
-        git_dirty=None,
-        slurm_job_id=None,
-        slurm_restart_count=0,
-        opened_at="now",
-    )
+    run = a_run("nccl_monitoring", ["n0"], profile="generic")
     verdicts = judge.judge(run, profile.load("generic"), monitor.parse(text, "f", duration_s)).verdicts
     return next(v.outcome for v in verdicts if v.gate == "nccl.monitor.coverage")
 
@@ -191,7 +175,7 @@ def test_what_rdma_carried_is_told_beside_what_the_network_carried():
     )
     assert values(text, "monitor.rdma_sent") == (5.0, "over all active RDMA ports")
     assert values(text, "monitor.sent")[0] == 0.005
-    assert values(text, "monitor.overhead")[0] == 0.1
+    assert values(text, "nccl.monitor.overhead")[0] == 0.1
 
 
 @pytest.mark.parametrize(
@@ -205,7 +189,7 @@ def test_what_rdma_carried_is_told_beside_what_the_network_carried():
 def test_samples_of_older_runs_are_read_and_what_they_lack_is_said(tail, why):
     assert monitor.samples(sampled(3, tail=tail), "f")[1] == []
     assert values(sampled(3, tail=tail), "monitor.rdma_sent") == (None, why)
-    assert values(sampled(3, tail=tail), "monitor.overhead")[0] == (0.1 if tail else None)
+    assert values(sampled(3, tail=tail), "nccl.monitor.overhead")[0] == (0.1 if tail else None)
 
 
 def test_a_counter_that_went_back_sent_nothing_that_is_known():
@@ -220,7 +204,7 @@ def test_a_row_of_another_length_is_no_sample():
 @pytest.mark.parametrize("digits", ["9" * 400, "9" * 5000, "\u0663", "nan", "inf"])
 def test_a_number_that_nobody_could_have_counted_is_none(digits):
     assert values(sampled(2, tail=f",0.10,{digits},0"), "monitor.rdma_sent")[0] is None
-    assert values(sampled(2, tail=f",{digits},0,0"), "monitor.overhead")[0] is None
+    assert values(sampled(2, tail=f",{digits},0,0"), "nccl.monitor.overhead")[0] is None
     assert len(monitor.samples(ROW.format(at=100.0, sent=digits), "f")[1]) == 2
 
 
@@ -246,4 +230,4 @@ def test_the_drill_of_a_sampler_that_ends_is_found_in_a_step_of_three_seconds(sa
     drill = next(drill for drill in DRILLS if drill.id == "monitor-stops")
     text = sampled(sampler.DRILL_SAMPLES)
     assert judged(text, 3.0) is Outcome.FAIL
-    assert drill.says in str(values(text, "monitor.coverage")[1])
+    assert drill.says in str(values(text, "nccl.monitor.coverage")[1])

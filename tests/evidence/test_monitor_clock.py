@@ -2,12 +2,12 @@
 
 import pytest
 from bringup import judge
-from bringup.checks import planned as plan
 from bringup.evidence import clock, monitor
 from bringup.evidence.parsed import Parsed
 from bringup.plan import profile
-from bringup.records import Outcome, Run
+from bringup.records import Outcome
 from bringup.report.figures import run as figures
+from factory import a_run
 from runs_for_tests import add_derived
 
 NODES = ["n0", "n1", "n2"]
@@ -53,23 +53,7 @@ def bursts(parsed: Parsed) -> dict[str, float]:
 
 
 def verdicts(parsed: Parsed) -> dict[str, tuple[Outcome, str]]:
-    run = Run(
-        phase="nccl_monitoring",
-        name="x",
-        profile_sha256="",
-        nodes=NODES,
-        gpus_per_node=2,
-        ranks_per_node=2,
-        profile="local-cpu",
-        planned=plan.plan("nccl_monitoring", NODES, 2, set()),
-        not_applicable=[],
-        argv=[],
-        git_commit=None,
-        git_dirty=None,
-        slurm_job_id=None,
-        slurm_restart_count=0,
-        opened_at="now",
-    )
+    run = a_run("nccl_monitoring", NODES)
     return {
         v.subject: (v.outcome, f"{v.observed} {v.cause}")
         for v in judge.judge(run, profile.load("local-cpu"), parsed).verdicts
@@ -98,9 +82,9 @@ def test_a_node_whose_clock_was_not_compared_is_incomplete_alone_with_the_reason
 def test_a_comparison_as_coarse_as_the_sampling_is_none():
     parsed = compared("n0", "n2")
     parsed.observations = [
-        one for one in parsed.observations if one.subject != "n1" or one.quantity == "monitor.coverage"
+        one for one in parsed.observations if one.subject != "n1" or one.quantity == "nccl.monitor.coverage"
     ]
-    parsed.observations = [one for one in parsed.observations if one.quantity != "monitor.clock_uncertainty"]
+    parsed.observations = [one for one in parsed.observations if one.quantity != "nccl.monitor.clock"]
     parsed.saw(clock.BEHIND, "n1", 2.0, "s", "e")
     parsed.saw(clock.UNCERTAINTY, "n1", 0.7, "s", "e")
     add_derived(parsed)

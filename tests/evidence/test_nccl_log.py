@@ -2,8 +2,7 @@
 
 import pytest
 from bringup.evidence import nccl_log
-from bringup.evidence.parsed import Parsed
-from runs_for_tests import FIXTURES, add_derived
+from runs_for_tests import FIXTURES
 
 LOGS = FIXTURES / "nccl"
 
@@ -76,27 +75,6 @@ def test_a_rank_whose_log_is_missing_leaves_everything_unknown():
     assert {one.why for one in parsed.observations} == {"1 of 2 ranks left a log in raw/nccl-2"}
     alone = nccl_log.parse({"a.log": files["a.log"]}, "raw/nccl-2", "2-nodes", "INFO", ranks=1)
     assert (alone.observations[0].value, alone.observations[0].why) == ("rdma-verbs", "IB")
-
-
-def bypassed(transport: str | None, active: list[str]) -> object:
-    parsed = Parsed()
-    parsed.saw("nccl.transport", "2-nodes", transport, "text", "e", None if transport else "unknown")
-    parsed.saw("nccl.rdma.active", "2-nodes", active, "text", "e")
-    return bypassed_of(parsed)
-
-
-def bypassed_of(parsed: Parsed) -> object:
-    return next(one.value for one in add_derived(parsed).observations if one.quantity == "nccl.rdma.bypassed")
-
-
-def test_a_socket_beside_an_rdma_device_is_a_bypass():
-    assert bypassed("sockets", ["n0: mlx5_0"]) is True
-    assert bypassed("rdma-verbs+sockets", ["n0: mlx5_0"]) is True
-    assert bypassed("tcp:eth0", ["n0: mlx5_0"]) is True
-    assert bypassed("rdma-verbs", ["n0: mlx5_0"]) is False
-    assert bypassed("nvlink", ["n0: mlx5_0"]) is False
-    assert bypassed("sockets", []) is False
-    assert bypassed(None, ["n0: mlx5_0"]) is None
 
 
 @pytest.mark.parametrize(
@@ -183,24 +161,20 @@ node00:900:950 [0] NCCL INFO Channel 01/0 : 0[0] -> 7[3] via P2P/MNNVL
 """
 
 
-def test_one_nvlink_domain_over_several_hosts_is_no_socket_and_no_bypass():
+def test_one_nvlink_domain_over_several_hosts_is_no_socket():
     parsed = nccl_log.parse({"a.log": MNNVL}, "raw/nccl-2", "2-nodes")
     seen = {one.quantity: one for one in parsed.observations}
     assert seen["nccl.transport"].value == "nvlink"
     assert "Socket" in str(seen["nccl.transport"].why)
     assert (seen["nccl.gdr"].value, seen["nccl.nics"].value) == (None, None)
     assert "NVLink" in str(seen["nccl.gdr"].why)
-    parsed.saw("nccl.rdma.active", "2-nodes", ["n0: mlx5_0"], "text", "e")
-    assert bypassed_of(parsed) is False
 
 
-def test_two_nvlink_domains_that_meet_over_sockets_are_a_bypass():
+def test_two_nvlink_domains_that_meet_over_sockets_use_sockets():
     text = MNNVL.replace("nNodes 1", "nNodes 2")
     text += "node00:900:950 [0] NCCL INFO Channel 02/0 : 0[0] -> 8[0] [send] via NET/Socket/0\n"
     parsed = nccl_log.parse({"a.log": text}, "raw/nccl-4", "4-nodes")
     assert parsed.observations[0].value == "sockets"
-    parsed.saw("nccl.rdma.active", "4-nodes", ["n0: mlx5_0"], "text", "e")
-    assert bypassed_of(parsed) is True
 
 
 @pytest.mark.parametrize(

@@ -177,3 +177,19 @@ def test_what_nccl_tests_said_of_its_errors_can_be_written_down():
         HEALTHY_JSON.replace('"errors": []', '"errors": "\\ud800"'), "f", "all_reduce_perf", "2-nodes"
     )
     assert any("nccl-tests says" in problem and problem.isascii() for problem in parsed.problems)
+
+
+@pytest.mark.parametrize(
+    ("size", "name"),
+    [
+        (8 * 2**30, "8GiB"),
+        (8589934560, "8GiB"),  # 24 ranks do not divide it
+        (8184, "8KiB"),
+        (6000, "6000B"),
+        (3 * 2**20, "3MiB"),
+        (8, "8B"),
+        (1, "1B"),
+    ],
+)
+def test_a_size_that_ranks_do_not_divide_has_the_name_of_the_one_that_was_meant(size, name):
+    assert nccl_tests.named(size) == name

@@ -1,4 +1,4 @@
-"""Sizes of the collectives among many ranks: there is always something to measure, and its name is its size."""
+"""Collectives among many ranks: there is always something to measure, its name is its size, and who was wrong is told."""
 
 import sys
 from pathlib import Path
@@ -8,6 +8,7 @@ import pytest
 import torch
 
 sys.path.append(str(Path(__file__).resolve().parents[3] / "infrastructure-validation/probes"))
+import bench
 from bench import KIB, MIB, Bench, label_of
 
 DIVIDED = ("all_gather", "reduce_scatter", "all_to_all")
@@ -52,3 +53,12 @@ def test_a_wrong_value_is_counted_where_a_size_has_fewer_elements_than_ranks(nam
 )
 def test_a_measurement_is_named_after_the_bytes_that_were_moved(world, size, label):
     assert label_of(size, bench_of(world).all_gather(size).nbytes) == label
+
+
+def test_who_gave_and_who_got_wrong_values_is_told_apart():
+    clean: dict[int, int] = {}
+    gave = [{2: 5}, {2: 5}, {2: 5}, {2: 5}]
+    assert bench.blame(gave) == {2: 20}
+    assert bench.blame([clean, {0: 3, 1: 3, 2: 3, 3: 3}, clean, clean]) == {1: 12}
+    assert bench.blame([clean, {0: 3}, clean, clean]) == {0: 3, 1: 3}  # between two ranks, and nobody knows which
+    assert bench.blame([clean] * 4) == {}

@@ -11,9 +11,10 @@ from bringup.evidence import curve, facts
 from bringup.evidence.parsed import Parsed
 from bringup.plan import profile
 from bringup.plan.phases import PHASES
-from bringup.records import Outcome, Run, Verdict
+from bringup.records import Outcome, Verdict
 from bringup.report.figures import run as figures
 from bringup.run import open as opening
+from factory import a_run
 from runs_for_tests import FIXTURES
 
 sys.path.append(str(Path(__file__).resolve().parents[3] / "infrastructure-validation/probes"))
@@ -42,23 +43,7 @@ def told(members) -> Parsed:
 
 
 def verdict(parsed: Parsed, gate: str) -> Verdict:
-    run = Run(
-        phase="nccl_monitoring",
-        name="x",
-        profile_sha256="",
-        nodes=["n0", "n1"],
-        gpus_per_node=2,
-        ranks_per_node=2,
-        profile="generic",
-        planned=plan.plan("nccl_monitoring", ["n0", "n1"], 2, set()),
-        not_applicable=[],
-        argv=[],
-        git_commit=None,
-        git_dirty=None,
-        slurm_job_id=None,
-        slurm_restart_count=0,
-        opened_at="now",
-    )
+    run = a_run("nccl_monitoring", profile="generic")
     return next(v for v in judge.judge(run, profile.load("generic"), parsed).verdicts if v.gate == gate)
 
 
@@ -208,3 +193,12 @@ def test_no_folder_among_the_evidence_is_taken_for_that_of_a_scale_by_mistake(tm
 )
 def test_a_size_is_whole_and_of_ordinary_digits_or_none(name, size):
     assert curve.size_bytes(name) == size
+
+
+@pytest.mark.parametrize("code", ["9" * 5000, "", "-1", "²", "0x0", "1 2"])
+def test_what_no_step_could_have_ended_with_is_no_exit_code(tmp_path, code):
+    folder = scaling(tmp_path)
+    (folder / "raw/collectives-1gpu.rc").write_text(code)
+    judged = judge.judge_folder(folder)
+    assert not [seen for seen in judged.observations if seen.quantity.startswith("nccl.step")]
+    assert any("not an exit code" in problem for problem in judged.problems)

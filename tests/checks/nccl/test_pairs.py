@@ -1,23 +1,17 @@
-"""Tournaments, and who is to blame for slow pairs; shapes of curves; who gave a wrong value."""
+"""Rounds of pairs, and which node or which link is to blame for slow ones."""
 
-import sys
 from itertools import combinations, permutations
-from pathlib import Path
 
 import pytest
 from bringup import judge
-from bringup.checks import planned as plan
 from bringup.checks.nccl import pairs as pairwise
 from bringup.cli import main
 from bringup.evidence import curve
 from bringup.evidence.parsed import Parsed
 from bringup.plan import profile
 from bringup.plan import rounds as tournament
-from bringup.records import Outcome, Run
-from runs_for_tests import add_derived
-
-sys.path.append(str(Path(__file__).resolve().parents[3] / "infrastructure-validation/probes"))
-import bench
+from bringup.records import Outcome
+from factory import a_run
 
 FOUR = ["n0", "n1", "n2", "n3"]
 
@@ -133,23 +127,7 @@ def repeated(*speeds: float, nodes: list[str] = FOUR, direction: str = "n1->n0")
 
 def warned(parsed: Parsed) -> dict[str, str]:
     """Link -> what is said of it, of the links that warn; links are judged as on an unknown GPU cluster."""
-    run = Run(
-        phase="nccl_pairwise",
-        name="x",
-        profile_sha256="",
-        nodes=FOUR,
-        gpus_per_node=1,
-        ranks_per_node=1,
-        profile="generic",
-        planned=plan.plan("nccl_pairwise", FOUR, 1, set()),
-        not_applicable=[],
-        argv=[],
-        git_commit=None,
-        git_dirty=None,
-        slurm_job_id=None,
-        slurm_restart_count=0,
-        opened_at="now",
-    )
+    run = a_run("nccl_pairwise", FOUR, gpus=1, profile="generic")
     parsed.add(pairwise.derive(parsed.observations, FOUR))
     verdicts = [
         v for v in judge.judge(run, profile.load("generic"), parsed).verdicts if v.gate == "nccl.pair.link.steady"
@@ -206,31 +184,6 @@ def test_no_measurement_gives_no_score():
     assert pairwise.derive(parsed.observations, FOUR).observations == []
 
 
-def shape(speeds: dict[str, float], quantity: str) -> object:
-    parsed = Parsed()
-    for size, speed in speeds.items():
-        parsed.saw(f"nccl.all_reduce.busbw@{size}", "2-nodes", speed, "GB/s", "e")
-    return next(one.value for one in add_derived(parsed).observations if one.quantity == quantity)
-
-
-def test_a_dip_and_a_fall_are_seen_in_the_order_of_sizes():
-    healthy = {"1GiB": 430.0, "8KiB": 0.5, "64MiB": 300.0, "1MiB": 30.0}
-    assert shape(healthy, "nccl.curve.dip") == 1.0
-    assert shape(healthy, "nccl.curve.plateau") == 1.0
-    assert shape(healthy | {"64MiB": 3.0}, "nccl.curve.dip") == 0.1
-    assert shape(healthy | {"1GiB": 150.0}, "nccl.curve.plateau") == 0.5
-    assert shape({"8KiB": 0.5}, "nccl.curve.dip") is None
-
-
-def test_who_gave_and_who_got_wrong_values_is_told_apart():
-    clean: dict[int, int] = {}
-    gave = [{2: 5}, {2: 5}, {2: 5}, {2: 5}]
-    assert bench.blame(gave) == {2: 20}
-    assert bench.blame([clean, {0: 3, 1: 3, 2: 3, 3: 3}, clean, clean]) == {1: 12}
-    assert bench.blame([clean, {0: 3}, clean, clean]) == {0: 3, 1: 3}  # between two ranks, and nobody knows which
-    assert bench.blame([clean] * 4) == {}
-
-
 def test_pairs_that_ran_all_reduce_are_judged_by_its_largest_and_its_smallest_size():
     parsed = Parsed()
     for first, second in combinations(FOUR, 2):
@@ -259,3 +212,24 @@ def test_before_the_rounds_the_pairs_with_a_node_that_is_not_there_count_as_not_
     out, err = capsys.readouterr()
     assert "n1" not in out
     assert err.startswith("3 round(s), 3 of 6 pairs; not exercised: 3 (not there: n1)")
+
+
+def test_a_pair_that_was_measured_again_by_choice_is_no_evidence_about_others():
+    """Above 8 nodes not all pairs meet, and a slow node may then meet a partner that was not planned."""
+    nodes = [f"n{number}" for number in range(20)]
+    run = a_run("nccl_pairwise", nodes, gpus=1)
+    links = run.planned["nccl.pair.link"]
+    chosen = next(pair for pair in combinations(nodes, 2) if tournament.link_name(pair) not in links)
+    parsed = Parsed()
+    for first, second in [link.split("--") for link in links] + [list(chosen)]:
+        for source, target in ((first, second), (second, first)):
+            parsed.saw(pairwise.BANDWIDTH, f"{source}->{target}", 1.0, "GB/s", "e")
+        parsed.saw(pairwise.LATENCY, f"{first}--{second}", 50.0, "us", "e")
+    parsed.add(pairwise.derive(parsed.observations, nodes))
+    notes = judge.judge(run, profile.load("local-cpu"), parsed).notes
+    assert [note for note in notes if "did not request" in note] == []
+    parsed.saw("nccl.pair.link", "n0--n99", 1.0, "ratio", "e")
+    notes = judge.judge(run, profile.load("local-cpu"), parsed).notes
+    assert [note for note in notes if "did not request" in note] == [
+        "evidence about n0--n99, which this run did not request"
+    ]

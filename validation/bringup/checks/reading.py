@@ -87,7 +87,6 @@ def read_run(folder: Path, run: Run, records: TrainingRecords) -> Parsed:
     seen = Seen(parsed.observations)
     for derive in DERIVATIONS:
         parsed.add(derive(seen, run))
-    _say_who_ended_a_step(parsed)
     _note_what_could_not_start(parsed)
     return parsed
 
@@ -288,22 +287,3 @@ def _note_what_could_not_start(parsed: Parsed) -> None:
     for one in parsed.observations:
         if one.quantity == "slurm.launch.error" and slurm.NOT_STARTED in str(one.value):
             parsed.problems.append(f"{one.evidence}: {one.subject}, {one.why}: {one.value}")
-
-
-def _say_who_ended_a_step(parsed: Parsed) -> None:
-    """The exit code of a step of collectives is that of its victims, too: beside it, the task that srun named first."""
-    for place, one in enumerate(parsed.observations):
-        if one.quantity != "nccl.step.exit_code" or one.value == 0:
-            continue
-        errors = one.evidence.removesuffix(".rc") + ".err:"
-        first = next(
-            (
-                said
-                for said in parsed.observations
-                if said.quantity == "slurm.launch.error" and said.evidence.startswith(errors)
-            ),
-            None,
-        )
-        if first is not None:
-            who = f"{first.subject}: {first.why}" if first.why else first.subject
-            parsed.observations[place] = one.model_copy(update={"why": f"first {who}: {first.value}"})

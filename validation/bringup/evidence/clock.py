@@ -9,6 +9,7 @@ import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from bringup.evidence.parsed import is_number
 from bringup.records import Observation
 
 BEHIND, UNCERTAINTY = "discovery.clock.behind_reference", "discovery.clock.uncertainty"
@@ -35,13 +36,9 @@ def shifts(observations: Iterable[Observation]) -> dict[str, Shift]:
     """Node -> shift; only nodes whose distance was measured."""
     behind: dict[str, float] = {}
     error: dict[str, float] = {}
-    for measured in observations:
-        if (
-            measured.quantity in (BEHIND, UNCERTAINTY)
-            and isinstance(measured.value, int | float)
-            and not isinstance(measured.value, bool)
-        ):
-            (behind if measured.quantity == BEHIND else error)[measured.subject] = float(measured.value)
+    for observation in observations:
+        if observation.quantity in (BEHIND, UNCERTAINTY) and is_number(observation.value):
+            (behind if observation.quantity == BEHIND else error)[observation.subject] = float(observation.value)
     # the reference itself may be the one that is off
     median = statistics.median(behind.values()) if behind else 0.0
     return {node: Shift(behind[node] - median, error[node], len(behind)) for node in behind if node in error}

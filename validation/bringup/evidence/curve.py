@@ -20,19 +20,19 @@ def size_bytes(name: str) -> int | None:
 
 
 def curves(observations: list[Observation]) -> dict[str, dict[str, list[Point]]]:
-    """scale -> collective -> points, ordered by size. Of several measurements of one size the slowest counts. One rank has no bus:
-    nccl-tests print 0.00 for it, or for broadcast the speed of a copy."""
+    """scale -> collective -> points, ordered by size. Of several measurements of one size the slowest counts. One rank
+    has no bus: nccl-tests print 0.00 for it, or for broadcast the speed of a copy."""
     found: dict[str, dict[str, dict[int, Point]]] = defaultdict(lambda: defaultdict(dict))
-    for one in observations:
-        name, _, at = one.quantity.partition("@")
+    for observation in observations:
+        name, _, at = observation.quantity.partition("@")
         if not (at and name.startswith("nccl.") and name.endswith(".busbw")) or (size := size_bytes(at)) is None:
             continue
-        if one.subject == ONE_GPU or "--" in one.subject:  # of the others: links of the pairwise phase
+        if observation.subject == ONE_GPU or "--" in observation.subject:  # of the others: links of the pairwise phase
             continue
-        if isinstance(one.value, int | float):
-            points = found[one.subject][name.removeprefix("nccl.").removesuffix(".busbw")]
-            if size not in points or one.value < points[size][1]:
-                points[size] = (size, float(one.value), one)
+        if isinstance(observation.value, int | float):
+            points = found[observation.subject][name.removeprefix("nccl.").removesuffix(".busbw")]
+            if size not in points or observation.value < points[size][1]:
+                points[size] = (size, float(observation.value), observation)
     return {
         scale: {name: sorted(points.values(), key=lambda point: point[0]) for name, points in by_name.items()}
         for scale, by_name in found.items()

@@ -1,9 +1,7 @@
-"""The monitor's samples:
-`node,unix_s,cpu_percent,memory_used_gib,tx_bytes,rx_bytes,gpu_percent,gpu_power_w,gpu_temp_c,own_cpu_percent,rdma_tx_bytes,
-rdma_rx_bytes`.
+"""The monitor's samples: a line a second, with the cells of COLUMNS.
 
-own_cpu_percent is the sampler's own share of one core since it began. Samples of older runs end before it, or before the bytes over
-RDMA. unix_s is the node's own time: `derive` says how far that can be put right.
+own_cpu_percent is the sampler's own share of one core since it began. Samples of older runs end before it, or before
+the bytes over RDMA. unix_s is the node's own time: `derive` says how far that can be put right.
 """
 
 from __future__ import annotations
@@ -68,7 +66,7 @@ def parse(text: str, where: str, duration_s: float | None) -> Parsed:
         _rdma_sent(parsed, node, rows, where)
         own = cell(rows[-1], OWN)
         parsed.saw(
-            "monitor.overhead",
+            "nccl.monitor.overhead",
             node,
             own,
             "%",
@@ -84,14 +82,14 @@ def cell(row: Sequence[str], column: int) -> float | None:
 
 
 def _coverage(parsed: Parsed, node: str, rows: Sequence[Sequence[str]], where: str, duration_s: float | None) -> None:
-    """monitor.coverage: samples seen / samples that the watched step asks for, less one: its time begins before the sampler does,
-    whose first sample comes a period later."""
+    """nccl.monitor.coverage: samples seen / samples that the watched step wants, less one: its time begins before the
+    sampler does, whose first sample comes a period later."""
     if not duration_s:
-        parsed.saw("monitor.coverage", node, None, "share", where, "the watched step left no duration")
+        parsed.saw("nccl.monitor.coverage", node, None, "share", where, "the watched step left no duration")
         return
     seen, wanted = _apart([float(row[1]) for row in rows]), max(1.0, duration_s / PERIOD_S - 1)
     parsed.saw(
-        "monitor.coverage", node, min(1.0, seen / wanted), "share", where, f"{seen} samples in {duration_s:.0f} s"
+        "nccl.monitor.coverage", node, min(1.0, seen / wanted), "share", where, f"{seen} samples in {duration_s:.0f} s"
     )
 
 

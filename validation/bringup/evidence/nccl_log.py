@@ -7,8 +7,9 @@ from collections.abc import Mapping
 
 from bringup.evidence.parsed import Parsed
 
-# What NCCL's "Using network" line names, by what carries it. Spellings of NCCL itself, of HPC-X (nccl-rdma-sharp-plugins), of
-# aws-ofi-nccl (AWS Libfabric up to 1.11) and of Google's plugins. A plugin that is not listed is a family of its own, by its name.
+# What NCCL's "Using network" line names, by what carries it. Spellings of NCCL itself, of HPC-X
+# (nccl-rdma-sharp-plugins), of aws-ofi-nccl (AWS Libfabric up to 1.11) and of Google's plugins. A plugin that is not
+# listed is a family of its own, by its name.
 FAMILIES = {
     "rdma-verbs": re.compile(r"IB|IBext(_v\d+)?|NCCL RDMA Plugin( v\d+)?|UCX([-_]\w+)?"),
     "efa": re.compile(r"(AWS )?Libfabric|OFI"),
@@ -37,8 +38,9 @@ _NO_INFO = "the log holds no INFO line"
 def parse(
     files: Mapping[str, str], folder: str, subject: str, debug: str | None = None, ranks: int | None = None
 ) -> Parsed:
-    """The log files of one step, one per rank. debug: NCCL_DEBUG as the ranks saw it; ranks: how many there were. What the log does
-    not say is unknown, with the reason; so is everything where the log of a rank is missing: it may be the one on sockets."""
+    """The log files of one step, one per rank. debug: NCCL_DEBUG as the ranks saw it; ranks: how many there were. What
+    the log does not say is unknown, with the reason; so is everything where the log of a rank is missing: it may be the
+    one on sockets."""
     parsed = Parsed()
     text = "\n".join(files.values())
     telling = sum("NCCL INFO" in words for words in files.values())
@@ -122,8 +124,9 @@ def _carrier(words: str, network: str) -> str:
 
 
 def _nics(words: str) -> list[int]:
-    """NICs of one rank's host, as often as its log counts them. The line that every plugin's NICs have is asked last: it shows
-    groups of NICs where a plugin makes one of several, and names the interfaces of sockets too, which are no NICs here."""
+    """NICs of one rank's host, as often as its log counts them. The line that every plugin's NICs have is asked last:
+    it shows groups of NICs where a plugin makes one of several, and names the interfaces of sockets too, which are no
+    NICs here."""
     found = [len(set(_NIC.findall(match[1]))) for match in _NICS.finditer(words)]
     found += [int(match[1]) for match in _OFI.finditer(words)]
     named = {nic for match in _HCA.finditer(words) if family(match[1]) != "sockets" for nic in match[2].split("+")}

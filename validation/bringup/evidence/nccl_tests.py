@@ -1,7 +1,7 @@
 """Output of nccl-tests (all_reduce_perf and the others) as the observations that our own collectives make.
 
-JSON (`-J FILE`, format version 3) or text. The average over sizes is never used: it depends on which sizes were asked for. The
-environment that the JSON holds is never read; the phase script takes it out of the file as well.
+JSON (`-J FILE`, format version 3) or text. The average over sizes is never used: it depends on which sizes were asked
+for. The environment that the JSON holds is never read; the phase script takes it out of the file as well.
 """
 
 from __future__ import annotations
@@ -22,13 +22,19 @@ BINARIES = {
     "broadcast_perf": "broadcast",
     "sendrecv_perf": "sendrecv",
 }
+ROUNDED = 0.01  # of a size
 UNCHECKED = "the results were not checked (-c 0)"
 CUT_OFF = "the test did not come to its end"
 _NOT_THIS = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
-"""What any text can raise while it is read as the JSON of nccl-tests: numbers of 5,000 digits, infinities, 100,000 brackets."""
+"""What any text can raise while it is read as the JSON of nccl-tests: numbers of 5,000 digits, infinities, 100,000
+brackets."""
 
 
 def named(size: int) -> str:
+    """The power of two that was meant: where ranks do not divide it, nccl-tests measure and print a few bytes less."""
+    meant = 2 ** round(math.log2(size))
+    if abs(meant - size) <= ROUNDED * size:
+        size = meant
     for unit, factor in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
         if size % factor == 0 and size:
             return f"{size // factor}{unit}"
@@ -36,7 +42,8 @@ def named(size: int) -> str:
 
 
 def parse(text: str, where: str, binary: str, subject: str) -> Parsed:
-    """Either format. What is neither is a problem, and leaves the results of this scale unchecked: the test was asked for."""
+    """Either format. What is neither is a problem, and leaves the results of this scale unchecked: the test was asked
+    for."""
     name = BINARIES.get(binary)
     if name is None:
         return Parsed(problems=[f"{where}: no binary of nccl-tests that is known: {binary}"])
@@ -76,15 +83,15 @@ def _row(
 
 
 def _of_size(halves: Sequence[int | None]) -> int | None:
-    """Wrong values of one size; None when neither half was checked. alltoall_perf and sendrecv_perf never check the half in place,
-    and print N/A (JSON: null) for it."""
+    """Wrong values of one size; None when neither half was checked. alltoall_perf and sendrecv_perf never check the
+    half in place, and print N/A (JSON: null) for it."""
     checked = [count for count in halves if count is not None]
     return sum(checked) if checked else None
 
 
 def _wrong(parsed: Parsed, subject: str, counts: Sequence[int | None], evidence: str, ended: bool) -> None:
-    """Wrong values found, a count per size. A size that was not checked, or not reached, leaves the whole test unchecked, unless
-    one was wrong."""
+    """Wrong values found, a count per size. A size that was not checked, or not reached, leaves the whole test
+    unchecked, unless one was wrong."""
     found = sum(count for count in counts if count is not None)
     if not counts:
         parsed.saw("nccl.wrong_values", subject, None, "count", evidence, "no size was measured")
@@ -96,7 +103,8 @@ def _wrong(parsed: Parsed, subject: str, counts: Sequence[int | None], evidence:
         parsed.saw("nccl.wrong_values", subject, found, "count", evidence, "nccl-tests")
 
 
-# --- JSON -------------------------------------------------------------------------------------------------------------------
+# --- JSON
+# -------------------------------------------------------------------------------------------------------------------
 
 
 def _json(text: str, where: str, name: str, subject: str) -> Parsed:
@@ -163,7 +171,8 @@ def _count(value: Any) -> int:
         return 0
 
 
-# --- text -------------------------------------------------------------------------------------------------------------------
+# --- text
+# -------------------------------------------------------------------------------------------------------------------
 
 _DEVICE = re.compile(
     r"#\s+Rank\s+([0-9]{1,9})\s+(?:Group\s+\d+\s+)?Pid\s+\d+ on\s+(?P<host>\S+) device\s+\d+ \[(?P<address>[^\]]+)\]"

@@ -1,7 +1,8 @@
 """`nvidia-smi topo -m`: how GPUs and NICs of one node are connected.
 
-A table: a column per GPU and NIC (and columns of affinity behind them, whose number changes with the version), a row for each.
-Its first line is underlined with terminal codes. A legend names the NICs. GPUs are numbered in the order of their PCI addresses.
+A table: a column per GPU and NIC (and columns of affinity behind them, whose number changes with the version), a row
+for each. Its first line is underlined with terminal codes. A legend names the NICs. GPUs are numbered in the order of
+their PCI addresses.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ _LEGEND = re.compile(r"\s*(NIC\d+): (\S+)\s*")
 
 
 def parse(text: str, where: str, node: str) -> Parsed:
-    """discovery.topology: the whole in one line, for comparison over the fleet. discovery.topology.nic: the path to its nearest NIC
-    of the GPU that is worst off."""
+    """discovery.topology: the whole in one line, for comparison over the fleet. discovery.topology.nic: the path to its
+    nearest NIC of the GPU that is worst off."""
     parsed = Parsed()
     lines = _CODES.sub("", text).splitlines()
     header = next((number for number, line in enumerate(lines) if line.split()[:1] == ["GPU0"]), None)
@@ -40,7 +41,7 @@ def parse(text: str, where: str, node: str) -> Parsed:
     lost = [name for name in names if name not in paths] or [nic for nic in nics if nic not in legend]
     if lost:
         return _unreadable(parsed, where, node, evidence, f"cut off: nothing about {', '.join(lost[:3])}")
-    between = sorted({paths[one][other] for one in gpus for other in gpus if one != other})
+    between = sorted({paths[gpu][other] for gpu in gpus for other in gpus if gpu != other})
     unlikely = [
         f"{gpu} to {nic}: {paths[gpu][nic]}" for gpu in gpus for nic in nics if paths[gpu][nic] not in NEAR_FIRST
     ]

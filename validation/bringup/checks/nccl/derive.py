@@ -1,16 +1,20 @@
-"""What follows from what collectives measured: shapes of curves, an RDMA device that was bypassed, clocks of samples."""
+"""What follows from what collectives measured, under the ids of the gates that judge it."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from bringup.checks.nccl import pairs
 from bringup.evidence import clock
-from bringup.evidence.curve import curves
+from bringup.evidence.curve import Point, curves
 from bringup.evidence.parsed import Parsed, Seen
-from bringup.records import Run
+from bringup.records import Observation, Run
 
 
 def derive(seen: Seen, run: Run) -> Parsed:
     found = Parsed()
+    _step(found, seen)
+    _latency(found, seen)
     _bypassed(found, seen)
     _shapes(found, seen)
     _clocks_of_samples(found, seen)
@@ -18,74 +22,104 @@ def derive(seen: Seen, run: Run) -> Parsed:
     return found
 
 
+def _step(found: Parsed, seen: Seen) -> None:
+    """nccl.step per scale: the exit code of its step. The code is that of the victims, too, so the task that srun named
+    first stands beside it."""
+    errors = seen.of("slurm.launch.error")
+    for code in seen.of("nccl.step.exit_code"):
+        why = code.why if code.value == 0 else _first_of(errors, code.evidence.removesuffix(".rc") + ".err:")
+        found.saw("nccl.step", code.subject, code.value, "count", code.evidence, why)
+
+
+def _first_of(errors: Iterable[Observation], file: str) -> str | None:
+    first = next((error for error in errors if error.evidence.startswith(file)), None)
+    if first is None:
+        return None
+    return f"first {first.subject}{f': {first.why}' if first.why else ''}: {first.value}"
+
+
+def _latency(found: Parsed, seen: Seen) -> None:
+    """nccl.all_reduce.latency@SIZE: the time of an all_reduce, over several nodes or GPUs (not that of a pair of
+    nodes)."""
+    for quantity, observations in seen.starting_with("nccl.all_reduce.time@").items():
+        size = quantity.partition("@")[2]
+        for time in observations:
+            if "--" not in time.subject:
+                found.saw(
+                    f"nccl.all_reduce.latency@{size}", time.subject, time.value, time.unit, time.evidence, time.why
+                )
+
+
 def _bypassed(found: Parsed, seen: Seen) -> None:
     """nccl.rdma.bypassed per scale: sockets were used between hosts of which one has an active RDMA device."""
-    transports = {one.subject: one for one in seen.of("nccl.transport")}
-    for one in seen.of("nccl.rdma.active"):
-        if not isinstance(one.value, list):
+    transports = {transport.subject: transport for transport in seen.of("nccl.transport")}
+    for active in seen.of("nccl.rdma.active"):
+        if not isinstance(active.value, list):
             continue
-        used = transports.get(one.subject)
+        used = transports.get(active.subject)
         if used is None or used.value is None:
             why = "which network was used is not known" + (f": {used.why}" if used is not None else "")
-            found.saw("nccl.rdma.bypassed", one.subject, None, "flag", one.evidence, why)
+            found.saw("nccl.rdma.bypassed", active.subject, None, "flag", active.evidence, why)
         else:
             socket = any(word == "sockets" or word.startswith("tcp:") for word in str(used.value).split("+"))
-            remark = f"{'; '.join(one.value) or 'no RDMA device is active'}; used {used.why or used.value}"
-            found.saw("nccl.rdma.bypassed", one.subject, socket and bool(one.value), "flag", one.evidence, remark)
+            remark = f"{'; '.join(active.value) or 'no RDMA device is active'}; used {used.why or used.value}"
+            bypassed = socket and bool(active.value)
+            found.saw("nccl.rdma.bypassed", active.subject, bypassed, "flag", active.evidence, remark)
+
+
+Ratio = tuple[float, str, Point]  # of a point of the curve of this collective
 
 
 def _shapes(found: Parsed, seen: Seen) -> None:
-    """nccl.curve.dip: the least ratio of a size to the slower of its neighbours. nccl.curve.plateau: of the largest size to the
-    fastest. Of all collectives the worst, by name."""
+    """nccl.curve.dip: the least ratio of a size to the slower of its neighbours. nccl.curve.plateau: of the largest
+    size to the fastest. Of all collectives the worst, by name."""
     for scale, by_name in curves(list(seen.everything())).items():
-        dips = [
-            (min(1.0, here[1] / min(before[1], after[1])), name, here)
-            for name, points in by_name.items()
-            for before, here, after in zip(points, points[1:], points[2:], strict=False)
-            if min(before[1], after[1]) > 0
-        ]
-        ends = [
-            (points[-1][1] / best, name, points[-1])
-            for name, points in by_name.items()
-            if len(points) > 1 and (best := max(point[1] for point in points)) > 0
-        ]
-        for quantity, ratios in (("nccl.curve.dip", dips), ("nccl.curve.plateau", ends)):
-            if ratios:
-                ratio, name, (_, speed, one) = min(ratios, key=lambda item: item[0])
-                found.saw(
-                    quantity,
-                    scale,
-                    round(ratio, 3),
-                    "ratio",
-                    one.evidence,
-                    f"{name} at {one.quantity.partition('@')[2]}: {speed:.4g} GB/s",
-                )
-            else:
-                found.saw(quantity, scale, None, "ratio", "raw/", "too few sizes were measured to see a shape")
+        _worst(
+            found, "nccl.curve.dip", scale, [ratio for name, points in by_name.items() for ratio in _dips(name, points)]
+        )
+        _worst(
+            found,
+            "nccl.curve.plateau",
+            scale,
+            [ratio for name, points in by_name.items() for ratio in _end(name, points)],
+        )
+
+
+def _dips(name: str, points: list[Point]) -> Iterable[Ratio]:
+    for before, here, after in zip(points, points[1:], points[2:], strict=False):
+        slower = min(before[1], after[1])
+        if slower > 0:
+            yield min(1.0, here[1] / slower), name, here
+
+
+def _end(name: str, points: list[Point]) -> Iterable[Ratio]:
+    best = max(speed for _, speed, _ in points)
+    if len(points) > 1 and best > 0:
+        yield points[-1][1] / best, name, points[-1]
+
+
+def _worst(found: Parsed, quantity: str, scale: str, ratios: list[Ratio]) -> None:
+    if not ratios:
+        found.saw(quantity, scale, None, "ratio", "raw/", "too few sizes were measured to see a shape")
+        return
+    ratio, name, (_, speed, measured) = min(ratios, key=lambda item: item[0])
+    at = measured.quantity.partition("@")[2]
+    found.saw(quantity, scale, round(ratio, 3), "ratio", measured.evidence, f"{name} at {at}: {speed:.4g} GB/s")
 
 
 def _clocks_of_samples(found: Parsed, seen: Seen) -> None:
-    """monitor.clock_uncertainty, s, of every node that was sampled: how well its samples stand on the time axis of all nodes."""
+    """nccl.monitor.clock, s, of every node that was sampled: how well its samples stand on the time axis of all
+    nodes."""
     measured = clock.shifts([*seen.of(clock.BEHIND), *seen.of(clock.UNCERTAINTY)])
-    why = {one.subject: one.why for one in seen.of(clock.BEHIND) if one.value is None}
-    for one in seen.of("monitor.coverage"):
-        shift = measured.get(one.subject)
+    unknown = {behind.subject: behind.why for behind in seen.of(clock.BEHIND) if behind.value is None}
+    for sampled in seen.of("nccl.monitor.coverage"):
+        node, shift = sampled.subject, measured.get(sampled.subject)
         if shift is None:
-            reason = why.get(one.subject, "nothing arrived")
-            found.saw(
-                "monitor.clock_uncertainty",
-                one.subject,
-                None,
-                "s",
-                one.evidence,
-                f"its clock was not compared, and its samples stand at its own time: {reason}",
+            why = (
+                "its clock was not compared, and its samples stand at its own time: "
+                f"{unknown.get(node, 'nothing arrived')}"
             )
+            found.saw("nccl.monitor.clock", node, None, "s", sampled.evidence, why)
         else:
-            found.saw(
-                "monitor.clock_uncertainty",
-                one.subject,
-                shift.uncertainty,
-                "s",
-                one.evidence,
-                f"{shift}; its samples are moved by {shift.moved}",
-            )
+            words = f"{shift}; its samples are moved by {shift.moved}"
+            found.saw("nccl.monitor.clock", node, shift.uncertainty, "s", sampled.evidence, words)

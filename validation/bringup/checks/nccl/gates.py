@@ -1,348 +1,221 @@
-"""Gates of phase 3: collectives. Data only."""
+"""Gates of phase 3: collectives, and the sampler beside them. Data only. Those of pairs of nodes: pair_gates.py."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from bringup.checks import device
+from bringup.checks.nccl import guides, pair_gates
 from bringup.plan.gate import Fixed, FromProfile, Gate, Requested
 from bringup.records import Outcome
 
-_INFRA = "docs/02-infrastructure-validation.md#"
 _NCCL = ("nccl_scaling", "nccl_monitoring")
+_RANKS = ("nccl.ranks",)
+_MEMBERS = ("nccl.ranks", "nccl.hosts")
+_RIGHT = ("nccl.ranks", "nccl.hosts", "nccl.wrong_values")
 
-GATES: tuple[Gate, ...] = (
-    Gate(
-        id="nccl.step",
-        phases=_NCCL,
-        question=4,
-        per="scale",
-        proves="the collective program ended by itself, without an error",
-        quantity="nccl.step.exit_code",
+
+def _gate(id: str, proves: str, **rest: Any) -> Gate:
+    return Gate(id=id, proves=proves, **{"phases": _NCCL, "question": 4, "per": "scale", **rest})
+
+
+_PROGRAM = (
+    _gate(
+        "nccl.step",
+        "the collective program ended by itself, without an error",
         unit="count",
         rule="equals",
         expect=Fixed(0),
-        fix=_INFRA + "nccl-step",
+        guide=guides.STEP,
     ),
-    Gate(
-        id="nccl.ranks",
-        phases=_NCCL,
-        question=4,
-        per="scale",
-        proves="one communicator spanned all ranks (counted inside it)",
-        quantity="nccl.ranks",
+    _gate(
+        "nccl.ranks",
+        "one communicator spanned all ranks (counted inside it)",
         unit="count",
         rule="equals",
         expect=Requested("scale_ranks"),
-        fix=_INFRA + "nccl-ranks",
+        guide=guides.COMMUNICATOR,
     ),
-    Gate(
-        id="nccl.hosts",
-        phases=_NCCL,
-        question=4,
-        per="scale",
-        proves="the ranks sat on that many different hosts",
-        quantity="nccl.hosts",
+    _gate(
+        "nccl.hosts",
+        "the ranks sat on that many different hosts",
         unit="count",
         rule="equals",
         expect=Requested("scale_nodes"),
-        fix=_INFRA + "nccl-ranks",
+        guide=guides.COMMUNICATOR,
     ),
-    Gate(
-        id="nccl.devices",
-        phases=_NCCL,
+    _gate(
+        "nccl.devices",
+        "no two ranks took one GPU (gathered inside the communicator: UUIDs; device files of placeholders)",
         question=1,
-        per="scale",
-        proves="no two ranks took one GPU (gathered inside the communicator: UUIDs; device files of placeholders)",
-        quantity="nccl.devices",
         unit="count",
         rule="equals",
         expect=Requested("scale_ranks"),
-        fix=_INFRA + "nccl-ranks",
+        guide=guides.COMMUNICATOR,
     ),
-    *device.gates("nccl", _NCCL, question=4, per="scale"),
-    Gate(
-        id="nccl.wrong_values",
-        phases=_NCCL,
-        question=4,
-        per="scale",
-        proves="every collective gave the right result at every size",
-        quantity="nccl.wrong_values",
+    *device.gates("nccl", _NCCL, 4, "scale"),
+)
+
+_VALUES = (
+    _gate(
+        "nccl.wrong_values",
+        "every collective gave the right result at every size",
         unit="count",
         rule="equals",
         expect=Fixed(0),
-        fix=_INFRA + "nccl-wrong-values",
+        guide=guides.WRONG_VALUES,
     ),
-    Gate(
-        id="nccl.rank.wrong_values",
-        phases=_NCCL,
-        question=4,
+    _gate(
+        "nccl.rank.wrong_values",
+        "no wrong value came from this rank or arrived at it alone",
         per="rank",
-        proves="no wrong value came from this rank or arrived at it alone",
-        quantity="nccl.rank.wrong_values",
         unit="count",
         rule="equals",
         expect=Fixed(0),
-        fix=_INFRA + "nccl-wrong-values",
+        guide=guides.WRONG_VALUES,
     ),
-    Gate(
-        id="nccl.rank.local_time",
-        phases=_NCCL,
-        question=4,
+    _gate(
+        "nccl.rank.local_time",
+        "a copy inside the rank's own memory took no longer than on the other ranks",
         per="rank",
-        proves="a copy inside the rank's own memory took no longer than on the other ranks",
-        quantity="nccl.rank.local_time",
         unit="ratio",
         rule="at_most",
         expect=FromProfile(),
-        fix=_INFRA + "nccl-slow-rank",
+        guide=guides.SLOW_RANK,
     ),
-    Gate(
-        id="nccl.rdma.bypassed",
-        phases=_NCCL,
-        question=4,
-        per="scale",
+)
+
+_TRANSPORT = (
+    _gate(
+        "nccl.rdma.bypassed",
+        "no TCP socket was used between hosts that have an active RDMA device",
         min_nodes=2,
-        proves="no TCP socket was used between hosts that have an active RDMA device",
-        quantity="nccl.rdma.bypassed",
         unit="flag",
         rule="equals",
         expect=Fixed(False),
-        fix=_INFRA + "nccl-transport",
+        guide=guides.TRANSPORT,
     ),
-    Gate(
-        id="nccl.transport",
-        phases=_NCCL,
-        question=4,
-        per="scale",
+    _gate(
+        "nccl.transport",
+        "the bytes between nodes went over the interconnect that the profile names",
         min_nodes=2,
-        proves="the bytes between nodes went over the interconnect that the profile names",
-        quantity="nccl.transport",
         unit="text",
         rule="one_of",
         expect=FromProfile(),
-        needs=("nccl.ranks",),
-        fix=_INFRA + "nccl-transport",
+        needs=_RANKS,
+        guide=guides.TRANSPORT,
     ),
-    Gate(
-        id="nccl.gdr",
-        phases=_NCCL,
-        question=4,
-        per="scale",
+    _gate(
+        "nccl.gdr",
+        "the NICs read and wrote GPU memory directly, on every channel between hosts (NCCL's log: GDRDMA)",
         min_nodes=2,
-        proves="the NICs read and wrote GPU memory directly, on every channel between hosts (NCCL's log: GDRDMA)",
-        quantity="nccl.gdr",
         unit="share",
         rule="at_least",
         expect=FromProfile(),
-        needs=("nccl.ranks",),
-        fix=_INFRA + "nccl-transport",
+        needs=_RANKS,
+        guide=guides.TRANSPORT,
     ),
-    Gate(
-        id="nccl.nics",
-        phases=_NCCL,
-        question=4,
-        per="scale",
+    _gate(
+        "nccl.nics",
+        "NCCL took all NICs of the host with the fewest (NCCL's log)",
         min_nodes=2,
-        proves="NCCL took all NICs of the host with the fewest (NCCL's log)",
-        quantity="nccl.nics",
         unit="count",
         rule="at_least",
         expect=FromProfile(),
-        needs=("nccl.ranks",),
-        fix=_INFRA + "nccl-transport",
+        needs=_RANKS,
+        guide=guides.TRANSPORT,
     ),
-    Gate(
-        id="nccl.nvls",
-        phases=_NCCL,
-        question=4,
+    _gate(
+        "nccl.nvls",
+        "NCCL reduced inside the NVLink switches (NCCL's log: nvls channels)",
         per="wide_scale",
-        proves="NCCL reduced inside the NVLink switches (NCCL's log: nvls channels)",
-        quantity="nccl.nvls",
         unit="flag",
         rule="equals",
         expect=FromProfile(),
-        needs=("nccl.ranks",),
-        fix=_INFRA + "nccl-transport",
+        needs=_RANKS,
+        guide=guides.TRANSPORT,
     ),
-    Gate(
-        id="nccl.all_reduce.busbw",
-        phases=_NCCL,
-        question=4,
-        per="wide_scale",
-        proves="all_reduce reaches the expected bus bandwidth at the named size",
-        quantity="nccl.all_reduce.busbw",
-        unit="GB/s",
-        rule="at_least",
-        expect=FromProfile(),
-        needs=("nccl.ranks", "nccl.hosts", "nccl.wrong_values"),
-        fix=_INFRA + "nccl-bandwidth",
-    ),
+)
+
+_SPEED = (
     *(
-        Gate(
-            id=f"nccl.{name}.busbw",
-            phases=_NCCL,
-            question=4,
+        _gate(
+            id,
+            f"{id.split('.')[1]} reaches the expected bus bandwidth at the named size",
             per="wide_scale",
-            proves=f"{name} reaches the expected bus bandwidth at the named size",
-            quantity=f"nccl.{name}.busbw",
             unit="GB/s",
             rule="at_least",
             expect=FromProfile(),
-            needs=("nccl.ranks", "nccl.hosts", "nccl.wrong_values"),
-            fix=_INFRA + "nccl-bandwidth",
+            needs=_RIGHT,
+            guide=guides.BANDWIDTH,
         )
-        for name in ("all_gather", "reduce_scatter", "all_to_all")
+        for id in (
+            "nccl.all_reduce.busbw",
+            "nccl.all_gather.busbw",
+            "nccl.reduce_scatter.busbw",
+            "nccl.all_to_all.busbw",
+        )
     ),
-    Gate(
-        id="nccl.all_reduce.latency",
-        phases=_NCCL,
-        question=4,
+    _gate(
+        "nccl.all_reduce.latency",
+        "a small all_reduce ends as soon as expected",
         per="wide_scale",
-        proves="a small all_reduce ends as soon as expected",
-        quantity="nccl.all_reduce.time",
         unit="us",
         rule="at_most",
         expect=FromProfile(),
-        needs=("nccl.ranks", "nccl.hosts"),
-        fix=_INFRA + "nccl-curve",
+        needs=_MEMBERS,
+        guide=guides.CURVE,
     ),
-    Gate(
-        id="nccl.curve.dip",
-        phases=_NCCL,
-        question=4,
+    _gate(
+        "nccl.curve.dip",
+        "no size is much slower than the sizes next to it, in any collective",
         per="wide_scale",
-        proves="no size is much slower than the sizes next to it, in any collective",
-        quantity="nccl.curve.dip",
         unit="ratio",
         rule="at_least",
         expect=FromProfile(),
-        needs=("nccl.ranks", "nccl.hosts"),
+        needs=_MEMBERS,
         severity=Outcome.WARN,
-        fix=_INFRA + "nccl-curve",
+        guide=guides.CURVE,
     ),
-    Gate(
-        id="nccl.curve.plateau",
-        phases=_NCCL,
-        question=4,
+    _gate(
+        "nccl.curve.plateau",
+        "the largest size is about as fast as the fastest, in every collective",
         per="wide_scale",
-        proves="the largest size is about as fast as the fastest, in every collective",
-        quantity="nccl.curve.plateau",
         unit="ratio",
         rule="at_least",
         expect=FromProfile(),
-        needs=("nccl.ranks", "nccl.hosts"),
+        needs=_MEMBERS,
         severity=Outcome.WARN,
-        fix=_INFRA + "nccl-curve",
+        guide=guides.CURVE,
     ),
-    Gate(
-        id="nccl.monitor.overhead",
-        phases=("nccl_monitoring",),
-        question=6,
-        per="node",
-        proves="the sampler itself took next to nothing of the node",
-        quantity="monitor.overhead",
+)
+
+
+def _sampler(name: str, proves: str, **rest: Any) -> Gate:
+    return _gate(
+        f"nccl.monitor.{name}",
+        proves,
+        **{"phases": ("nccl_monitoring",), "question": 6, "per": "node", "guide": guides.MONITOR, **rest},
+    )
+
+
+_MONITOR = (
+    _sampler(
+        "overhead",
+        "the sampler itself took next to nothing of the node",
         unit="%",
         rule="at_most",
         expect=FromProfile(),
-        fix=_INFRA + "monitor",
     ),
-    Gate(
-        id="nccl.monitor.coverage",
-        phases=("nccl_monitoring",),
-        question=6,
-        per="node",
-        proves="the node was sampled during the whole run",
-        quantity="monitor.coverage",
-        unit="share",
-        rule="at_least",
-        expect=Fixed(0.8),
-        fix=_INFRA + "monitor",
-    ),
-    Gate(
-        id="nccl.monitor.clock",
-        phases=("nccl_monitoring",),
-        question=6,
-        per="node",
+    _sampler("coverage", "the node was sampled during the whole run", unit="share", rule="at_least", expect=Fixed(0.8)),
+    _sampler(
+        "clock",
+        "the node's samples stand on the time axis of all nodes, to half of the sampling period (clocks were compared)",
         min_nodes=2,
-        proves="the node's samples stand on the time axis of all nodes, to half of the sampling period (clocks were compared)",
-        quantity="monitor.clock_uncertainty",
         unit="s",
         rule="at_most",
         expect=Fixed(0.5),
-        fix=_INFRA + "monitor",
-    ),
-    Gate(
-        id="nccl.pair.link",
-        phases=("nccl_pairwise",),
-        question=4,
-        per="link",
-        proves="the link is as fast, in both directions, as its two nodes are elsewhere",
-        quantity="nccl.pair.link",
-        unit="ratio",
-        rule="at_least",
-        expect=FromProfile(),
-        fix=_INFRA + "nccl-pairs",
-    ),
-    Gate(
-        id="nccl.pair.link.steady",
-        phases=("nccl_pairwise",),
-        question=4,
-        per="link",
-        severity=Outcome.WARN,
-        proves="the link was about as fast each time it was measured, in both directions",
-        quantity="nccl.pair.link.steady",
-        unit="ratio",
-        rule="at_least",
-        expect=FromProfile(),
-        fix=_INFRA + "nccl-pairs",
-    ),
-    Gate(
-        id="nccl.pair.link.latency",
-        phases=("nccl_pairwise",),
-        question=4,
-        per="link",
-        proves="round trips on the link take no longer than its nodes' usual ones (95 of 100)",
-        quantity="nccl.pair.link.latency",
-        unit="us",
-        rule="at_most",
-        expect=FromProfile(),
-        fix=_INFRA + "nccl-pairs",
-    ),
-    Gate(
-        id="nccl.pair.node",
-        phases=("nccl_pairwise",),
-        question=4,
-        per="node",
-        min_nodes=3,
-        proves="the node sends and receives as fast as the others, with most of its partners",
-        quantity="nccl.pair.node",
-        unit="ratio",
-        rule="at_least",
-        expect=FromProfile(),
-        fix=_INFRA + "nccl-pairs",
-    ),
-    Gate(
-        id="nccl.pair.node.latency",
-        phases=("nccl_pairwise",),
-        question=4,
-        per="node",
-        min_nodes=3,
-        proves="round trips to most of the node's partners are short (95 of 100)",
-        quantity="nccl.pair.node.latency",
-        unit="us",
-        rule="at_most",
-        expect=FromProfile(),
-        fix=_INFRA + "nccl-pairs",
-    ),
-    Gate(
-        id="nccl.pair.slowest",
-        phases=("nccl_pairwise",),
-        question=4,
-        per="job",
-        proves="even the slowest direction between two nodes reaches the expected bandwidth",
-        quantity="nccl.pair.slowest",
-        unit="GB/s",
-        rule="at_least",
-        expect=FromProfile(),
-        fix=_INFRA + "nccl-pairs",
     ),
 )
+
+GATES: tuple[Gate, ...] = (*_PROGRAM, *_VALUES, *_TRANSPORT, *_SPEED, *_MONITOR, *pair_gates.GATES)

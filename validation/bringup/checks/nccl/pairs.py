@@ -1,9 +1,10 @@
-"""What single pairs of nodes measured -> which node, or which link between two nodes, is slow. Pure, and without a threshold.
+"""What single pairs of nodes measured -> which node, or which link between two nodes, is slow. Pure, and without a
+threshold.
 
-A node is compared with the fleet by the middle one of its partners, so that one bad link does not accuse it. A link is compared
-with what its two nodes do elsewhere, so that a bad node does not accuse all of its links. Every pair is measured more than once.
-How fast it is says the best of them: another process on a node can slow one of them down, and nothing can speed one up. A link
-that is slow at times shows in the worst of them, beside the best.
+A node is compared with the fleet by the middle one of its partners, so that one bad link does not accuse it. A link is
+compared with what its two nodes do elsewhere, so that a bad node does not accuse all of its links. Every pair is
+measured more than once. How fast it is says the best of them: another process on a node can slow one of them down, and
+nothing can speed one up. A link that is slow at times shows in the worst of them, beside the best.
 """
 
 from __future__ import annotations
@@ -31,14 +32,14 @@ _COLLECTIVE = re.compile(r"nccl\.all_reduce\.(?P<what>busbw|time)@(?P<size>\w+)"
 
 
 def from_collectives(observations: Iterable[Observation]) -> list[Observation]:
-    """Where GPUs are, pairs run all_reduce (subject n0--n1): the largest size is their bandwidth, one number for both directions,
-    and the time of the smallest one their latency."""
+    """Where GPUs are, pairs run all_reduce (subject n0--n1): the largest size is their bandwidth, one number for both
+    directions, and the time of the smallest one their latency."""
     found: dict[tuple[str, str], list[tuple[int, Observation]]] = defaultdict(list)
-    for one in observations:
-        match = _COLLECTIVE.fullmatch(one.quantity)
+    for observation in observations:
+        match = _COLLECTIVE.fullmatch(observation.quantity)
         size = size_bytes(match["size"]) if match else None
-        if match and size is not None and "--" in one.subject:
-            found[one.subject, match["what"]].append((size, one))
+        if match and size is not None and "--" in observation.subject:
+            found[observation.subject, match["what"]].append((size, observation))
     result = []
     for (link, what), sized in found.items():
         first, _, second = link.partition("--")
@@ -75,25 +76,26 @@ def measured(observations: Iterable[Observation]) -> tuple[Directions, Links]:
     directions: dict[Pair, Measured] = {}
     links: dict[Pair, Measured] = {}
     seen = list(observations)
-    for one in [*seen, *from_collectives(seen)]:
-        if not isinstance(one.value, int | float) or one.quantity not in (BANDWIDTH, LATENCY):
+    for observation in [*seen, *from_collectives(seen)]:
+        if not isinstance(observation.value, int | float) or observation.quantity not in (BANDWIDTH, LATENCY):
             continue
-        first, _, second = one.subject.partition("->" if one.quantity == BANDWIDTH else "--")
-        table, better = (directions, max) if one.quantity == BANDWIDTH else (links, min)
+        first, _, second = observation.subject.partition("->" if observation.quantity == BANDWIDTH else "--")
+        table, better = (directions, max) if observation.quantity == BANDWIDTH else (links, min)
         known = table.get((first, second))
-        value = float(one.value)
+        value = float(observation.value)
         if known is None:
-            table[first, second] = Measured(value, one.evidence, [value])
+            table[first, second] = Measured(value, observation.evidence, [value])
         else:
             known.all.append(value)
             if value == better(value, known.best) != known.best:
-                known.best, known.evidence = value, one.evidence
+                known.best, known.evidence = value, observation.evidence
     return directions, links
 
 
 def reference(directions: Directions) -> float:
-    """GB/s of a healthy direction: the middle of the faster half, which is healthy even when half of the directions are not."""
-    speeds = sorted((one.best for one in directions.values()), reverse=True)
+    """GB/s of a healthy direction: the middle of the faster half, which is healthy even when half of the directions are
+    not."""
+    speeds = sorted((speed.best for speed in directions.values()), reverse=True)
     return median(speeds[: (len(speeds) + 1) // 2]) if speeds else 0.0
 
 
@@ -111,12 +113,13 @@ class NodeScore:
 
 
 def node_scores(directions: Directions) -> dict[str, NodeScore]:
-    """Nodes with enough partners to be judged. The better one of two middles: with two partners one may be the bad one."""
+    """Nodes with enough partners to be judged. The better one of two middles: with two partners one may be the bad
+    one."""
     normal = reference(directions)
     out: dict[str, list[float]] = defaultdict(list)
     into: dict[str, list[float]] = defaultdict(list)
-    for (source, target), one in directions.items():
-        share = one.best / normal if normal > 0 else 0.0
+    for (source, target), speed in directions.items():
+        share = speed.best / normal if normal > 0 else 0.0
         out[source].append(share)
         into[target].append(share)
     return {
@@ -131,22 +134,22 @@ def link_scores(directions: Directions, names: Sequence[str]) -> dict[Pair, dict
     normal, nodes = reference(directions), node_scores(directions)
     order = {node: index for index, node in enumerate(names)}
     found: dict[Pair, dict[Pair, float]] = defaultdict(dict)
-    for (source, target), one in directions.items():
+    for (source, target), speed in directions.items():
         sends = min(1.0, nodes[source].out) if source in nodes else 1.0
         gets = min(1.0, nodes[target].into) if target in nodes else 1.0
         expected = normal * min(sends, gets)
         link = (source, target) if order.get(source, 0) < order.get(target, 0) else (target, source)
         # two nodes without any network both score 0: their link cannot be blamed beyond that
-        found[link][source, target] = one.best / expected if expected > 0 else (1.0 if normal > 0 else 0.0)
+        found[link][source, target] = speed.best / expected if expected > 0 else (1.0 if normal > 0 else 0.0)
     return found
 
 
 def node_latencies(links: Links) -> dict[str, tuple[float, int]]:
     """Node -> the middle one of its links' latencies (the lower of two), and how many there are."""
     found: dict[str, list[float]] = defaultdict(list)
-    for pair, one in links.items():
+    for pair, trips in links.items():
         for node in pair:
-            found[node].append(one.best)
+            found[node].append(trips.best)
     return {
         node: (median_low(values), len(values))
         for node, values in sorted(found.items())
@@ -175,12 +178,12 @@ def derive(observations: Sequence[Observation], names: Sequence[str]) -> Parsed:
             )
             continue
         source, target = min(by_direction, key=lambda direction: by_direction[direction])
-        one = directions[source, target]
-        words = f"{source}->{target} at {one.best:.3g} GB/s" + (" (no answer)" if one.best == 0 else "")
-        if len(one.all) > 1:
-            words += f", the best of {len(one.all)}: {', '.join(f'{value:.3g}' for value in one.all)}"
+        speed = directions[source, target]
+        words = f"{source}->{target} at {speed.best:.3g} GB/s" + (" (no answer)" if speed.best == 0 else "")
+        if len(speed.all) > 1:
+            words += f", the best of {len(speed.all)}: {', '.join(f'{value:.3g}' for value in speed.all)}"
         scores.saw(
-            "nccl.pair.link", link_name(link), round(by_direction[source, target], 4), "ratio", one.evidence, words
+            "nccl.pair.link", link_name(link), round(by_direction[source, target], 4), "ratio", speed.evidence, words
         )
         _steadiness(scores, link, {pair: directions[pair] for pair in by_direction})
     if directions:
@@ -203,15 +206,15 @@ def derive(observations: Sequence[Observation], names: Sequence[str]) -> Parsed:
             "raw/pairs-*.jsonl",
             f"the middle one of {partners} partners",
         )
-    for (first, second), one in links.items():
+    for (first, second), trips in links.items():
         explained = max((nodes[node][0] for node in (first, second) if node in nodes), default=0.0)
         scores.saw(
             "nccl.pair.link.latency",
             link_name((first, second)),
-            round(max(0.0, one.best - explained), 1),
+            round(max(0.0, trips.best - explained), 1),
             "us",
-            one.evidence,
-            f"{one.best:.0f} us, of which {explained:.0f} us are usual for its nodes",
+            trips.evidence,
+            f"{trips.best:.0f} us, of which {explained:.0f} us are usual for its nodes",
         )
     return scores
 
@@ -233,7 +236,7 @@ def _not_exercised(directions: Directions, names: Sequence[str]) -> list[str]:
 
 def _steadiness(scores: Parsed, link: Pair, measurements: Directions) -> None:
     """nccl.pair.link.steady: of the less steady direction, the worst measurement as a share of the best."""
-    shares = {pair: one.steady for pair, one in measurements.items()}
+    shares = {pair: speed.steady for pair, speed in measurements.items()}
     known = {pair: share for pair, share in shares.items() if share is not None}
     if len(known) < len(shares):
         scores.saw(
@@ -246,14 +249,14 @@ def _steadiness(scores: Parsed, link: Pair, measurements: Directions) -> None:
         )
         return
     source, target = min(known, key=lambda pair: known[pair])
-    one = measurements[source, target]
+    speed = measurements[source, target]
     scores.saw(
         "nccl.pair.link.steady",
         link_name(link),
         round(known[source, target], 4),
         "ratio",
-        one.evidence,
-        f"{source}->{target} at {', '.join(f'{value:.3g}' for value in one.all)} GB/s, one after the other",
+        speed.evidence,
+        f"{source}->{target} at {', '.join(f'{value:.3g}' for value in speed.all)} GB/s, one after the other",
     )
 
 
@@ -266,19 +269,20 @@ def _node_words(score: NodeScore) -> str:
 
 
 def suspects(observations: Iterable[Observation]) -> list[Pair]:
-    """Pairs to measure again: slow and unsteady links once more, and slow nodes with a good partner that they have not met yet."""
+    """Pairs to measure again: slow and unsteady links once more, and slow nodes with a good partner that they have not
+    met yet."""
     directions, links = measured(observations)
     nodes = node_scores(directions)
     slow = {node for node, score in nodes.items() if score.worst < SUSPECT_RATIO}
-    usual_us = median([one.best for one in links.values()]) if links else 0.0
+    usual_us = median([trips.best for trips in links.values()]) if links else 0.0
     normal = reference(directions)
     met = {*directions, *((second, first) for first, second in directions)}
     chosen: list[Pair] = []
-    for (first, second), one in links.items():
+    for (first, second), trips in links.items():
         both = [directions[pair] for pair in ((first, second), (second, first)) if pair in directions]
         unsteady = any(way.steady is not None and way.steady < SUSPECT_RATIO for way in both)
         slow_link = min((way.best for way in both), default=0.0) < SUSPECT_RATIO * normal
-        if slow_link or unsteady or one.best > SUSPECT_LATENCY_FACTOR * usual_us:
+        if slow_link or unsteady or trips.best > SUSPECT_LATENCY_FACTOR * usual_us:
             chosen.append((first, second))
     for first, second in directions:  # no latency was measured: no answer
         if {(first, second), (second, first)}.isdisjoint(links) and (second, first) not in chosen:

@@ -1,0 +1,198 @@
+"""What follows from what collectives measured, and that every gate on it can fail."""
+
+import pytest
+from bringup import judge
+from bringup.checks.catalogue import GATES
+from bringup.checks.nccl import derive
+from bringup.evidence.parsed import Parsed, Seen
+from bringup.plan import profile
+from bringup.plan.subjects import scale_nodes, scale_ranks
+from bringup.records import Kind, Observation, Outcome, Value
+from factory import a_run
+from showing import shows_failing
+
+RUN = a_run("nccl_scaling")
+
+
+def derived(parsed: Parsed, quantity: str) -> list[Observation]:
+    seen = derive.derive(Seen(parsed.observations), RUN).observations
+    return [observation for observation in seen if observation.quantity == quantity]
+
+
+# ---- the step
+
+
+def step(code: int, *errors: tuple[str, str, str, str | None]) -> Observation:
+    parsed = Parsed()
+    parsed.saw("nccl.step.exit_code", "2-nodes", code, "count", "raw/collectives-2.rc")
+    for file, subject, said, why in errors:
+        parsed.saw("slurm.launch.error", subject, said, "text", f"raw/{file}:7", why)
+    (found,) = derived(parsed, "nccl.step")
+    assert len(parsed.observations) == 1 + len(errors)  # what was read stays as it was
+    assert parsed.observations[0].why is None
+    return found
+
+
+def test_the_task_that_srun_named_first_stands_beside_the_exit_code():
+    found = step(
+        3,
+        ("collectives-2.err", "n1", "Exited with exit code 3", "task 3"),
+        ("collectives-2.err", "n0", "Killed", "task 0"),
+    )
+    assert (found.value, found.why) == (3, "first n1: task 3: Exited with exit code 3")
+    assert found.evidence == "raw/collectives-2.rc"
+
+
+def test_errors_of_another_step_are_not_taken_for_those_of_this_one():
+    assert (
+        step(3, ("collectives-1.err", "n1", "Killed", None), ("collectives-21.err", "n1", "Killed", None)).why is None
+    )
+
+
+def test_a_step_that_ended_well_has_no_culprit():
+    found = step(0, ("collectives-2.err", "n1", "Killed", None))
+    assert (found.value, found.why) == (0, None)
+
+
+# ---- latency
+
+
+def test_the_time_of_an_all_reduce_is_its_latency_at_every_size_and_not_that_of_a_pair():
+    parsed = Parsed()
+    parsed.saw("nccl.all_reduce.time@8KiB", "2-nodes", 30.0, "us", "e:1", "nccl-tests")
+    parsed.saw("nccl.all_reduce.time@1MiB", "1-node", 90.0, "us", "e:2")
+    parsed.saw("nccl.all_reduce.time@8KiB", "n0--n1", 30.0, "us", "e:3")
+    parsed.saw("nccl.all_gather.time@8KiB", "2-nodes", 30.0, "us", "e:4")
+    parsed.saw("nccl.all_reduce.time_spread@8KiB", "2-nodes", 0.1, "share", "e:5")
+    seen = derive.derive(Seen(parsed.observations), RUN).observations
+    latency = [(one.quantity, one.subject, one.value, one.why) for one in seen if ".latency@" in one.quantity]
+    assert latency == [
+        ("nccl.all_reduce.latency@8KiB", "2-nodes", 30.0, "nccl-tests"),
+        ("nccl.all_reduce.latency@1MiB", "1-node", 90.0, None),
+    ]
+
+
+# ---- bypassed
+
+
+@pytest.mark.parametrize(
+    ("transport", "active", "expected"),
+    [
+        ("sockets", ["n0: mlx5_0"], True),
+        ("rdma-verbs+sockets", ["n0: mlx5_0"], True),
+        ("tcp:eth0", ["n0: mlx5_0"], True),
+        ("rdma-verbs", ["n0: mlx5_0"], False),
+        ("nvlink", ["n0: mlx5_0"], False),
+        ("sockets", [], False),
+        (None, ["n0: mlx5_0"], None),
+    ],
+)
+def test_a_socket_beside_an_rdma_device_is_a_bypass(transport, active, expected):
+    parsed = Parsed()
+    parsed.saw("nccl.transport", "2-nodes", transport, "text", "e", None if transport else "unknown")
+    parsed.saw("nccl.rdma.active", "2-nodes", active, "text", "e")
+    assert [found.value for found in derived(parsed, "nccl.rdma.bypassed")] == [expected]
+
+
+def test_without_any_word_about_the_network_a_bypass_is_unknown():
+    parsed = Parsed()
+    parsed.saw("nccl.rdma.active", "2-nodes", ["n0: mlx5_0"], "text", "e")
+    assert [found.value for found in derived(parsed, "nccl.rdma.bypassed")] == [None]
+
+
+# ---- shapes
+
+
+def shape(speeds: dict[str, float], quantity: str) -> object:
+    parsed = Parsed()
+    for size, speed in speeds.items():
+        parsed.saw(f"nccl.all_reduce.busbw@{size}", "2-nodes", speed, "GB/s", "e")
+    (found,) = derived(parsed, quantity)
+    return found.value
+
+
+def test_a_dip_and_a_fall_are_seen_in_the_order_of_sizes():
+    healthy = {"1GiB": 430.0, "8KiB": 0.5, "64MiB": 300.0, "1MiB": 30.0}
+    assert shape(healthy, "nccl.curve.dip") == 1.0
+    assert shape(healthy, "nccl.curve.plateau") == 1.0
+    assert shape(healthy | {"64MiB": 3.0}, "nccl.curve.dip") == 0.1
+    assert shape(healthy | {"1GiB": 150.0}, "nccl.curve.plateau") == 0.5
+    assert shape({"8KiB": 0.5}, "nccl.curve.dip") is None
+    assert shape({"8KiB": 0.5}, "nccl.curve.plateau") is None
+
+
+def test_the_worst_of_all_collectives_is_named():
+    parsed = Parsed()
+    for name, largest in (("all_reduce", 400.0), ("broadcast", 100.0), ("all_gather", 200.0)):
+        for size, speed in (("8KiB", 1.0), ("64MiB", 400.0), ("1GiB", largest)):
+            parsed.saw(f"nccl.{name}.busbw@{size}", "2-nodes", speed, "GB/s", f"e:{name}")
+    (found,) = derived(parsed, "nccl.curve.plateau")
+    assert (found.value, found.why, found.evidence) == (0.25, "broadcast at 1GiB: 100 GB/s", "e:broadcast")
+
+
+# ---- every gate fails on a bad value
+
+GOOD: dict[str, tuple[Value, Value]] = {  # gate: (good, bad) on eight H100 in a node
+    "nccl.step": (0, 1),
+    "nccl.wrong_values": (0, 4),
+    "nccl.rank.wrong_values": (0, 4),
+    "nccl.rank.local_time": (1.0, 1e4),
+    "nccl.rdma.bypassed": (False, True),
+    "nccl.transport": ("rdma-verbs", "sockets"),
+    "nccl.gdr": (1.0, 0.5),
+    "nccl.nics": (8, 7),
+    "nccl.nvls": (True, False),
+    "nccl.all_reduce.busbw": (1e6, 0.001),
+    "nccl.all_gather.busbw": (1e6, 0.001),
+    "nccl.reduce_scatter.busbw": (1e6, 0.001),
+    "nccl.all_to_all.busbw": (1e6, 0.001),
+    "nccl.all_reduce.latency": (1.0, 1e9),
+    "nccl.curve.dip": (1.0, 0.001),
+    "nccl.curve.plateau": (1.0, 0.001),
+    "nccl.monitor.overhead": (0.1, 99.0),
+    "nccl.monitor.coverage": (1.0, 0.5),
+    "nccl.monitor.clock": (0.001, 0.6),
+    "nccl.pair.link": (1.0, 0.001),
+    "nccl.pair.link.steady": (1.0, 0.001),
+    "nccl.pair.link.latency": (1.0, 1e9),
+    "nccl.pair.node": (1.0, 0.001),
+    "nccl.pair.node.latency": (1.0, 1e9),
+    "nccl.pair.slowest": (1e6, 0.0001),
+}
+COUNTED = ("nccl.ranks", "nccl.hosts", "nccl.devices")  # as many as the scale has
+
+
+def test_every_gate_of_the_room_is_among_those_that_are_shown_failing():
+    here = {gate for gate in GATES if gate.startswith("nccl.") and not gate.startswith("nccl.device.")}
+    assert {*GOOD, *COUNTED} == here - {"nccl.device"}
+
+
+@pytest.mark.parametrize("gate", [pytest.param(gate, marks=shows_failing(gate), id=gate) for gate in (*GOOD, *COUNTED)])
+def test_a_bad_value_fails_its_subject_alone(gate):
+    """A gate that may only warn, warns. Where the profile of H100 nodes gives no number, that of the local cluster does."""
+    h100, local = profile.load("h100-8x400g"), profile.load("local-cpu")
+    expected = h100 if GATES[gate].expect.__class__.__name__ != "FromProfile" or gate in h100.expect else local
+    run = a_run(GATES[gate].phases[0], ("n0", "n1", "n2"), gpus=8)
+    subject, *others = run.planned[gate]
+    size = expected.expect[gate].at if gate in expected.expect else None
+    parsed = Parsed()
+    for each in (subject, *others):
+        for need in GATES[gate].needs:
+            met(parsed, need, each)
+        good, bad = GOOD[gate] if gate in GOOD else (counted(gate, each), counted(gate, each) + 1)
+        value = bad if each == subject else good
+        parsed.saw(gate if size is None else f"{gate}@{size}", each, value, GATES[gate].unit, "e")
+    verdicts = [verdict for verdict in judge.judge(run, expected, parsed).verdicts if verdict.gate == gate]
+    assert {verdict.kind for verdict in verdicts} == {Kind.JUDGED}
+    assert {verdict.subject: verdict.outcome for verdict in verdicts} == {
+        subject: GATES[gate].severity,
+        **dict.fromkeys(others, Outcome.PASS),
+    }
+
+
+def counted(gate: str, scale: str) -> int:
+    return scale_nodes(scale) if gate == "nccl.hosts" else scale_ranks(scale, 8)
+
+
+def met(parsed: Parsed, need: str, scale: str) -> None:
+    parsed.saw(need, scale, counted(need, scale) if need in COUNTED else 0, "count", "e")

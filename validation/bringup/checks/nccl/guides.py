@@ -1,0 +1,290 @@
+"""What a person has to know about the gates of collectives and of pairs of nodes. Data only."""
+
+from __future__ import annotations
+
+from bringup.plan.guide import Guide
+
+_PAGE = "02-infrastructure-validation"
+_ALONE = "bash infrastructure-validation/scripts/nccl_scaling.sh --nodelist {node}"
+
+STEP = Guide(
+    title="The step of the collectives",
+    page=_PAGE,
+    observes=(
+        "The exit code of the step at this number of nodes, as `srun` gave it. Beside it stands the task that "
+        "`srun` named first. The first step has one task and one GPU (`1-gpu`): the library loads, a communicator "
+        "of one rank is made, and all_reduce, all_gather, reduce_scatter, all_to_all and broadcast give back what "
+        "was put in, at a small and at a large size. Where a node has one GPU, `1-node` is that step."
+    ),
+    why=(
+        "A program that ended badly leaves half of its numbers. Nothing else at this scale is worth reading before "
+        "this passes."
+    ),
+    usually_means=(
+        "Not 0: a rank raised an error, was killed, or ran into the timeout of a collective (120 s). Wrong on one "
+        "GPU already: no NCCL that fits this driver, or a GPU that does no work; it says nothing about links. "
+        "Right on one GPU and wrong on one node: the way between the GPUs (NVLink, PCIe, shared memory). "
+        "Incomplete: the allocation was not granted, so that the step never began."
+    ),
+    next=(
+        "tail -n 50 {run}/raw/collectives-*.err",
+        "grep -rhE 'WARN|NET/' {run}/raw --include=*.log | sort | uniq -c",
+        "bringup explain {run}",
+    ),
+)
+
+COMMUNICATOR = Guide(
+    title="One communicator over all ranks",
+    page=_PAGE,
+    observes=(
+        "What the members of the communicator told each other. `nccl.ranks` counts the different (host, process, "
+        "device). `nccl.hosts` counts the hosts among them. `nccl.devices` counts the different GPUs, by UUID; on "
+        "placeholders, the device that the rank would take. Where nccl-tests run as well, all three are also "
+        "counted from the list that the binary prints."
+    ),
+    why=(
+        "Tasks that did not find each other form several small communicators. Each of them works and is fast. Its "
+        "bandwidth is that of something else, so speed is not judged then."
+    ),
+    usually_means=(
+        "Fewer ranks or hosts: several communicators instead of one, or tasks that were placed on fewer nodes. "
+        "With nccl-tests: the binary was built without MPI, so that every rank is a communicator of its own. Fewer "
+        "GPUs than ranks: a node shows fewer GPUs than were requested and two ranks take the same one, or a "
+        "wrapper sets `CUDA_VISIBLE_DEVICES` to the same value for all ranks. The verdict names GPU and host."
+    ),
+    next=(
+        "grep -hE 'nccl.(ranks|hosts|devices|members|backend)' {run}/raw/collectives-*.jsonl",
+        "srun --label --nodes={node_count} --nodelist={nodes} --ntasks-per-node={gpus} hostname",
+        "srun --label --nodes={node_count} --nodelist={nodes} --ntasks-per-node=1 bash -c 'ls /dev/nvidia[0-9]*'",
+    ),
+)
+
+WRONG_VALUES = Guide(
+    title="Wrong values",
+    page=_PAGE,
+    observes=(
+        "Elements that differ from the known result, over all ranks, sizes and collectives. The test values are "
+        "small whole numbers. Sums of them are exact, so any difference is an error. `nccl.rank.wrong_values` "
+        "counts them for each rank: in all_gather, all_to_all, broadcast and sendrecv each part of a result comes "
+        "from one rank. A rank is named when its values are wrong for everybody, or when it gets wrong values from "
+        "everybody. When only sums are wrong, and on every rank, nobody can be named, and that gate is incomplete. "
+        "Results of nccl-tests that were not checked (`-c 0`) leave the gate incomplete."
+    ),
+    why=(
+        "A fast wrong answer trains a wrong model, and no loss curve shows when it began. So values are judged "
+        "before speed."
+    ),
+    usually_means=(
+        "Memory or a link that corrupts data, or a broken NCCL or network plugin. Two ranks that are named "
+        "together share the link or the switch between them."
+    ),
+    next=(
+        _ALONE,
+        "NCCL_ALGO=Ring NCCL_PROTO=Simple bash infrastructure-validation/scripts/nccl_scaling.sh --nodelist {nodes}",
+        "srun --nodes=1 --nodelist={node} nvidia-smi -q -d ECC",
+    ),
+)
+
+SLOW_RANK = Guide(
+    title="A slow rank",
+    page=_PAGE,
+    observes=(
+        "The shortest of 9 copies of the largest buffer inside the own memory of each rank, as a multiple of the "
+        "median rank's. No other rank is waited for."
+    ),
+    why=(
+        "A collective is as fast as its slowest rank, and its time does not say which rank that was. This copy "
+        "does. It is a fault of the GPU or of the host, not of the network."
+    ),
+    usually_means="A throttled or power-capped GPU, another process on it, or ECC trouble.",
+    next=(
+        "grep -h local_time {run}/raw/collectives-*.jsonl",
+        "srun --nodes=1 --nodelist={node} nvidia-smi -q -d CLOCK,PERFORMANCE,TEMPERATURE,POWER",
+    ),
+)
+
+TRANSPORT = Guide(
+    title="What carries the bytes between nodes",
+    page=_PAGE,
+    observes=(
+        "With NCCL: its own log, all ranks together. `nccl.transport` is the text behind `Using network`, as one "
+        "of the [families](../validation/README.md#profiles) that a profile names (`rdma-verbs`, `efa`, `gcp`, "
+        "`sockets`, `nvlink`). `nccl.gdr` is the share of channels between hosts that end in `GDRDMA`. `nccl.nics` "
+        "counts the NICs of the host with the fewest. `nccl.nvls` says whether reductions ran inside the NVLink "
+        "switches. With gloo: `nccl.transport` is the interface that carried at least the bytes that had to leave "
+        "each host. `nccl.rdma.bypassed` needs no profile. It fails when a socket carried bytes between hosts of "
+        "which one has an RDMA device with an active port (`/sys/class/infiniband`)."
+    ),
+    why=(
+        "When a NIC, a driver or a plugin is missing, NCCL uses TCP sockets without an error. All results are "
+        "right, and training across nodes is slower by one or two orders of magnitude."
+    ),
+    usually_means=(
+        "`sockets` on a cluster with RDMA NICs: the NICs are down; the driver, `libibverbs` or the network plugin "
+        "is missing on a node; or `NCCL_IB_DISABLE` or a wrong `NCCL_IB_HCA` is set somewhere. `nccl.gdr` below 1: "
+        "`nvidia_peermem` is not loaded, or a GPU and its NIC are too far apart. Fewer NICs: a port is down, or "
+        "`NCCL_IB_HCA` names fewer. Incomplete: the profile declares no value, the log has no such line, or the "
+        "log of a rank is missing. `NCCL_DEBUG=WARN` in the environment silences the log. Where there is no RDMA "
+        "NIC (`nccl.gdr`, `nccl.nics`) or no NVSwitch (`nccl.nvls`), declare the gate `not_applicable`."
+    ),
+    next=(
+        "grep -rhE 'NET/|Using network|GDRDMA' {run}/raw --include=*.log | sort | uniq -c | sort -rn | head",
+        "srun --label --nodes={node_count} --nodelist={nodes} --ntasks-per-node=1 "
+        "bash -c 'grep -H . /sys/class/infiniband/*/ports/*/state'",
+        "env | grep NCCL_",
+    ),
+)
+
+BANDWIDTH = Guide(
+    title="Bandwidth of collectives",
+    page=_PAGE,
+    observes=(
+        "The bus bandwidth of all_reduce, all_gather, reduce_scatter and all_to_all, a gate for each, at the one "
+        "size that the profile names (`at: 8GiB`). It is the median of 7 repetitions after 2 for warm-up, each "
+        "timed by the slowest rank. Broadcast and sendrecv are measured and have no such gate. The definition is "
+        "in [reading the numbers](reading-the-numbers.md). Measured sizes: 8KiB, 1MiB, 16MiB, 64MiB, 256MiB, 1GiB "
+        "and 8GiB on GPUs; 8KiB, 1MiB, 4MiB and 16MiB on CPUs. More than 2,048 ranks cannot share 8 KiB; each of "
+        "them moves one element then, and the size is named after the bytes that were moved.\n"
+        "\n"
+        "With `NCCL_TESTS_BIN=FOLDER` the binaries of nccl-tests (built with MPI) run as well, from 8 KiB to 8 "
+        "GiB. The same gates judge their numbers, and the worse of the two counts. On one GPU they run at 8 KiB "
+        "and 1 GiB, and only their results are read: the bandwidth that they print there is 0.00, or that of a "
+        "copy. Their average over sizes is never used. Their JSON holds the whole environment with its tokens; it "
+        "is taken out of the file as soon as the binary has ended."
+    ),
+    why=(
+        "Gradients and parameters cross the links in every step. A cluster that reaches a third of its bandwidth "
+        "trains at a fraction of its speed, and nothing else fails."
+    ),
+    usually_means=(
+        "Too low on one node: NVLink or NVSwitch trouble, a throttled GPU, or `NCCL_*` left in the environment. "
+        "Too low only across nodes: some NICs are down, no GPUDirect RDMA, congestion, or a wrong topology. Only "
+        "all_to_all too low: it uses all paths between the nodes at once, so a fabric with too few uplinks shows "
+        "there first. Incomplete: the profile declares no number for this collective or names a size that was not "
+        "measured, or rank count, hosts or values did not pass."
+    ),
+    next=(
+        "grep -hE 'busbw|time_spread' {run}/raw/collectives-*.jsonl",
+        "srun --label --nodes={node_count} --nodelist={nodes} --ntasks-per-node=1 nvidia-smi topo -m",
+        "sbatch --nodes={node_count} --nodelist={nodes} infrastructure-validation/scripts/nccl_pairwise.sbatch",
+    ),
+    by_hand="The last command names the slow node or the slow link.",
+)
+
+CURVE = Guide(
+    title="Latency, and the shape of the curve",
+    page=_PAGE,
+    observes=(
+        "The curve of bus bandwidth over size, for each collective at each number of nodes; the worst collective "
+        "is named. `nccl.curve.dip` is the lowest ratio of a size to the slower of its two neighbours. "
+        "`nccl.curve.plateau` is the largest size against the fastest. `nccl.all_reduce.latency` is the time of an "
+        "all_reduce at the small size that the profile names. No average over sizes is taken: it depends on which "
+        "sizes were measured."
+    ),
+    why=(
+        "A profile has a number for one size. A training uses many sizes, and a curve with a hole is slow at one "
+        "of them. Latency decides how small a message may be before the links idle."
+    ),
+    usually_means=(
+        "A dip: a change of algorithm or protocol at a wrong size (`NCCL_ALGO`, `NCCL_PROTO` or a tuner plugin "
+        "left in the environment), or a rail that comes into use there. A curve that falls at the end: buffers or "
+        "the host's memory are too small, congestion, thermal throttling. High latency at a small size: a slow "
+        "path through the CPU, power saving, or an overcommitted core. Incomplete: the profile declares no number, "
+        "or fewer than two sizes were measured."
+    ),
+    next=(
+        "grep -hE 'busbw|time@' {run}/raw/collectives-*.jsonl",
+        "env | grep NCCL_",
+    ),
+)
+
+PAIRS = Guide(
+    title="Nodes and links, by pairs",
+    page=_PAGE,
+    observes=(
+        "Pairs of nodes, in rounds. In a round every node has one partner, and all pairs run at the same time. Per "
+        "pair: the round-trip time, and the bandwidth in both directions, over one TCP connection. Where the nodes "
+        "have a GPU driver the pair runs all_reduce over all its GPUs instead: the time at 8 KiB and the bus "
+        "bandwidth at 1 GiB. That is one number for both directions, so it does not say which of them is slow. "
+        "`BRINGUP_PAIR_ENGINE=tcp` or `collectives` chooses.\n"
+        "\n"
+        "Up to 8 nodes all pairs meet. Above that each node meets 7 others, or log2 of the number of nodes. "
+        "`BRINGUP_PAIR_ROUNDS=all` measures every pair. All rounds are played twice (`BRINGUP_PAIR_REPEATS`), each "
+        "time over new connections. What looks slow or unsteady is measured once more; slow nodes also meet a good "
+        "partner that they have not met yet. Pairs that never met, and nodes without a partner, are listed in the "
+        "notes of the report. The best measurement of a pair counts, because another process can only slow one "
+        "down; the remark shows all of them. Over TCP, no answer within 8 s is a bandwidth of 0. A pair whose "
+        "all_reduce failed each time is incomplete, with the reason in its `.err`.\n"
+        "\n"
+        "- `nccl.pair.node`: what the node reaches with the *middle* one of its partners, as a share of a healthy "
+        "direction (the middle of the faster half of all). One bad link does not accuse a node.\n"
+        "- `nccl.pair.link`: what the link reaches, as a share of what its two nodes reach elsewhere. A bad node "
+        "does not accuse its links.\n"
+        "- `nccl.pair.link.steady`: the worst measurement of the link as a share of its best, in the less steady "
+        "direction. It shows a link that is slow at times, which the best measurement hides. It only warns: a busy "
+        "node looks the same. A link that was measured once is incomplete.\n"
+        "- `nccl.pair.node.latency`, `nccl.pair.link.latency`: the same for the 95th percentile of round trips. "
+        "There, a lost packet shows as 200 ms. With all_reduce, for its time at 8 KiB.\n"
+        "- `nccl.pair.slowest`: a plain number. It finds a fleet that is slow as a whole, and the only pair of two "
+        "nodes."
+    ),
+    why=(
+        "A collective over all nodes is as slow as the worst node or link, and does not say which one that is. "
+        "Pairs say it, so that one node can be drained and the rest can train."
+    ),
+    usually_means=(
+        "A node: its NIC, its cable or its switch port. The remark says which direction. A link: routing, a bad "
+        "spine port or lane that only this pair uses, or a firewall rule. An unsteady link: one of several equal "
+        "paths (ECMP, adaptive routing) is bad and some connections take it, a cable retrains, or another job uses "
+        "the link. With 2 nodes there is one link, and nobody can say which node it is. With 3 nodes each has two "
+        "partners, and two bad links look like a bad node; the remark says so."
+    ),
+    next=(
+        "grep -h pair. {run}/raw/pairs*.jsonl",
+        "cat {run}/raw/rounds.txt {run}/raw/rounds-again.txt",
+        "srun --label --nodes={node_count} --nodelist={nodes} --ntasks-per-node=1 ip -s link",
+        "BRINGUP_PAIR_ROUNDS=all sbatch --nodes={node_count} --nodelist={nodes} "
+        "infrastructure-validation/scripts/nccl_pairwise.sbatch",
+    ),
+    by_hand=(
+        "On the node, `ethtool -S INTERFACE` shows errors and drops, and `tc -s qdisc show` shows a limit that was "
+        "left there."
+    ),
+)
+
+MONITOR = Guide(
+    title="The sampler beside a run",
+    page=_PAGE,
+    observes=(
+        "`nccl.monitor.coverage`: the samples of the node against the seconds that the watched step took, less one "
+        "(the seconds begin before the sampler does, and its first sample comes a second later). At one sample a "
+        "second, at least 0.8. A sample that takes long delays none after it. `nccl.monitor.overhead`: the CPU "
+        "time that the sampler itself took up to its last sample, as a share of one core.\n"
+        "\n"
+        "The samples carry the node's own time. Before they begin, all clocks are compared with the first node's, "
+        "and the answers stay in `raw/clock.jsonl`. The picture shows all samples on the clock of the fleet's "
+        "median. `nccl.monitor.clock` says by how much the node's samples were moved, and how sure that is: to "
+        "half a second at least. A clock that is off is a fault of [the discovery](01-environment.md); here it is "
+        "put right.\n"
+        "\n"
+        "Columns of `raw/monitor.csv`: node, unix time, CPU %, memory used (GiB), bytes sent, bytes received, "
+        "busiest GPU %, power of all GPUs (W), hottest GPU (°C), share of one core that the sampler itself has "
+        "used (%), bytes sent and received over all active RDMA ports. GPU columns are empty where NVML does not "
+        "answer. RDMA columns are empty where no RDMA port is active, or where one of them counts no bytes. Empty "
+        "means that it was not measured, not 0. What a node sent is in `observations.json`: `monitor.sent` over "
+        "network interfaces, `monitor.rdma_sent` over RDMA ports. The bytes over RDMA are not among the former. On "
+        "InfiniBand and RoCE they are `port_xmit_data` of the ports (words of 4 bytes; TCP over InfiniBand is in "
+        "both), on EFA `hw_counters/tx_bytes`. No gate judges them."
+    ),
+    why=(
+        "When a collective is slow, the samples show which node was busy, hot or idle. A hole in them hides just "
+        "that moment."
+    ),
+    usually_means=(
+        "Fewer samples: the sampler started late or ended early, or the node was too loaded to run it. Too much "
+        "overhead: asking the GPUs costs CPU time here, and the figures of this run were disturbed by the sampler. "
+        "Incomplete: the node sent no sample; or its clock could not be compared (a firewall), and its line in the "
+        "picture stands at its own time."
+    ),
+    next=("cat {run}/raw/monitor.err", "head {run}/raw/monitor.csv", "cat {run}/raw/clock.jsonl"),
+)
