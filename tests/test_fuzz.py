@@ -23,7 +23,7 @@ from bringup.report import text as report
 from damage_for_tests import FEW, JSON, MANY, NASTY, damaged, everywhere, inside, places
 from hypothesis import given
 from hypothesis import strategies as st
-from runs_for_tests import FIXTURES, discovery
+from runs_for_tests import FIXTURES, discovery, reseal
 from trained_runs import HUNG, WAITING, ended, rank_said, run_of, stalled
 
 # a file of a run's folder -> real output that such a file held
@@ -208,14 +208,19 @@ def test_a_record_with_any_value_in_any_place_is_read_or_refused_by_name(trained
 @pytest.mark.parametrize("file", ["metrics.json", "run_args.json", "raw/rank2.jsonl", "raw/reference.metrics.json"])
 @FEW
 @given(share=st.floats(0, 0.999))
-def test_a_training_file_cut_off_anywhere_makes_nothing_pass_that_had_not(trained, file, share):
-    path = trained / file
-    whole = path.read_bytes()
-    path.write_bytes(whole[: int(len(whole) * share)])
+def test_a_training_file_cut_off_anywhere_is_missed(trained, file, share):
+    """As if it had been so when the run was closed: not its checksum speaks against it, but what is not in it."""
+    path, closed = trained / file, trained / runs.CLOSED
+    whole, sealed = path.read_bytes(), closed.read_bytes()
+    cut = whole[: int(len(whole) * share)]
+    path.write_bytes(cut)
     try:
-        assert not_passed(trained)
+        missed = not_passed(reseal(trained))
+        assert ("run.evidence", "job") not in missed
+        assert missed or cut.strip() == whole.strip()
     finally:
         path.write_bytes(whole)
+        closed.write_bytes(sealed)
 
 
 OF_A_RANK = ("raw/stacks/rank2.json", "raw/rank3.jsonl", ERROR_FILE)
@@ -223,9 +228,11 @@ OF_A_RANK = ("raw/stacks/rank2.json", "raw/rank3.jsonl", ERROR_FILE)
 
 @pytest.mark.parametrize("name", OF_A_RANK)
 @pytest.mark.parametrize("value", NASTY, ids=lambda value: repr(value)[:14])
-def test_no_value_that_a_rank_could_not_have_written_makes_the_judge_raise(broken, name, value):
+def test_no_value_that_a_rank_could_not_have_written_makes_the_judge_raise_or_a_rank_finish(broken, name, value):
     for text in everywhere((broken / name).read_text(), value):
-        assert told(broken, name, text) not in (Outcome.PASS, Outcome.WARN)
+        found = told(broken, name, text)
+        for rank in ("n0/rank1", "n1/rank2", "n1/rank3"):
+            assert found["train.rank.finished", rank] is not Outcome.PASS, text
 
 
 @pytest.mark.parametrize("word", ["", "?", "SYS", "GPU0", "NIC0", "NV18", "X"])
