@@ -70,7 +70,7 @@ def near_gpu(facts, gpu, numa=NUMA):
     quantity, nodes = "smoke.cpu.near_gpu", sorted(numa.glob("node[0-9]*"))
     at = None if gpu is None else gpus.numa_node(gpu)
     if at == "-1" and len(nodes) == 1:
-        at = nodes[0].name.removeprefix("node")  # there is only one
+        at = nodes[0].name[len("node") :]  # there is only one
     if at is None or not (numa / f"node{at}").is_dir():
         why = {None: "no PCI device stands behind it"}.get(at, f"its NUMA node reads {at}")
         facts.unknown(quantity, "share", f"{gpu}: {why}" if gpu else "it is not known which GPU the task was given")

@@ -14,6 +14,7 @@ import struct
 import threading
 import time
 
+import listening
 from facts import Facts, node_name
 from faults import hits
 
@@ -60,13 +61,13 @@ def serve(port, others):
     """Answer `others` nodes, a thread each, and return how many were done before the deadline."""
     done = []
     deadline = time.monotonic() + CONNECT_S + REPLY_S
-    with socket.create_server(("", port), backlog=max(others, 1)) as listening:
+    with listening.listen(port, backlog=max(others, 1)) as server:
         threads = []
         while len(threads) < others and time.monotonic() < deadline:
-            listening.settimeout(max(0.01, deadline - time.monotonic()))
+            server.settimeout(max(0.01, deadline - time.monotonic()))
             try:
-                connection, _ = listening.accept()
-            except TimeoutError:
+                connection, _ = server.accept()
+            except listening.TIMED_OUT:
                 break
             threads.append(threading.Thread(target=answer, args=(connection, done), daemon=True))
             threads[-1].start()

@@ -50,8 +50,9 @@ def run(file, direction, mib, rate_mib=None):
         done = subprocess.run(
             command(file, direction, mib, rate_mib),
             cwd=str(file.parent),
-            capture_output=True,
-            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            universal_newlines=True,
             timeout=LIMIT_S + PATIENCE_S,
             stdin=subprocess.DEVNULL,
             check=False,

@@ -138,7 +138,13 @@ def read_kmsg(path):
 
 def read_journal():
     answer = subprocess.run(
-        JOURNAL, capture_output=True, text=True, errors="replace", timeout=10, check=True
+        JOURNAL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        universal_newlines=True,
+        errors="replace",
+        timeout=10,
+        check=True,
     ).stdout.splitlines()
     if not any(line.startswith("Linux version") for line in answer):
         raise OSError(errno.ENODATA, "the journal does not hold this boot's first message")

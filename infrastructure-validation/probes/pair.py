@@ -12,6 +12,7 @@ import struct
 import sys
 import time
 
+import listening
 from facts import Facts, node_name
 
 PATIENCE_S = 8.0  # for the partner's start, and for each answer; then it counts as no answer
@@ -55,7 +56,7 @@ def receive_bulk(connection):
 
 
 def listen(port):
-    with socket.create_server(("", port), backlog=1) as server:
+    with listening.listen(port, backlog=1) as server:
         server.settimeout(PATIENCE_S)
         connection, _ = server.accept()
     with connection:
@@ -72,7 +73,7 @@ def connect(partner, port):
     while True:  # the partner may start a moment later
         try:
             return socket.create_connection((partner, port), timeout=max(0.1, deadline - time.monotonic()))
-        except (ConnectionRefusedError, TimeoutError, socket.gaierror):
+        except (ConnectionRefusedError, *listening.TIMED_OUT, socket.gaierror):
             if time.monotonic() > deadline - 0.2:
                 raise
             time.sleep(0.1)

@@ -53,7 +53,11 @@ def attempt(facts):
     print(f"{facts.at} restarts {count}", flush=True)
     if count == 0:
         done = subprocess.run(
-            ["scontrol", "requeue", os.environ["SLURM_JOB_ID"]], capture_output=True, text=True, check=False
+            ["scontrol", "requeue", os.environ["SLURM_JOB_ID"]],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            universal_newlines=True,
+            check=False,
         )
         if done.returncode != 0:
             sys.exit(f"scontrol requeue: {done.stderr.strip()}")

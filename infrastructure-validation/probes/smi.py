@@ -76,7 +76,14 @@ def keep_texts(facts, keep, run=subprocess.run):
     for name, options in TEXTS:
         quantity = f"discovery.nvidia_smi.{name}"
         try:
-            text = run(("nvidia-smi", *options), capture_output=True, text=True, timeout=60, check=True).stdout
+            text = run(
+                ("nvidia-smi", *options),
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                universal_newlines=True,
+                timeout=60,
+                check=True,
+            ).stdout
         except (OSError, subprocess.SubprocessError) as error:
             facts.unknown(quantity, "count", _why(error))
         else:
@@ -112,7 +119,9 @@ def read(facts, keep, run=subprocess.run):
 def _answer(facts, options, quantities, run):
     command = ("nvidia-smi", *options, "--format=csv,noheader,nounits")
     try:
-        return run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+        return run(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True, timeout=60, check=True
+        ).stdout
     except (OSError, subprocess.SubprocessError) as error:
         why = _why(error)
     lost = {"width": "discovery.gpu.pcie"}
@@ -139,7 +148,7 @@ def _rows(answer, width):
 def _row(facts, cells, fields, absent):
     subject = f"{facts.at}/{cells[0]}"
     widths = {}
-    for (name, (quantity, unit, convert)), text in zip(fields.items(), cells[1:], strict=True):
+    for (name, (quantity, unit, convert)), text in zip(fields.items(), cells[1:]):
         where = facts.at if quantity in NODE_WIDE else subject
         try:
             value = absent if text in NOT_THERE and absent else convert(text)

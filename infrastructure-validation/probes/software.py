@@ -62,12 +62,20 @@ def linker_cache():
     """{soname: path} as the dynamic linker would choose: of several, the first. None when nobody can be asked."""
     for ldconfig in ("/sbin/ldconfig", "/usr/sbin/ldconfig"):
         try:
-            answer = subprocess.run((ldconfig, "-p"), capture_output=True, text=True, timeout=10, check=True).stdout
+            answer = subprocess.run(
+                (ldconfig, "-p"),
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                universal_newlines=True,
+                timeout=10,
+                check=True,
+            ).stdout
         except (OSError, subprocess.SubprocessError):
             continue
         found = {}
         for line in answer.splitlines():
-            if match := re.match(r"\s+(\S+) \(.*\) => (\S+)", line):
+            match = re.match(r"\s+(\S+) \(.*\) => (\S+)", line)
+            if match:
                 found.setdefault(match[1], match[2])
         return found or None  # a list without a single library is no list
     return None
@@ -76,7 +84,8 @@ def linker_cache():
 def bundled_nccl():
     """torch's wheels bring their own NCCL; that one is loaded, whatever the system has."""
     for folder in sys.path:
-        if folder and (path := Path(folder) / "nvidia/nccl/lib/libnccl.so.2").is_file():
+        path = Path(folder) / "nvidia/nccl/lib/libnccl.so.2"
+        if folder and path.is_file():
             return str(path)
     return None
 
@@ -102,7 +111,7 @@ def mount_of(folder):
         fields = left.split()
         point = re.sub(r"\\(\d{3})", lambda match: chr(int(match[1], 8)), fields[4])
         # later lines are mounted over earlier ones
-        if Path(folder).is_relative_to(point) and (best is None or len(point) >= len(best[0])):
+        if Path(point) in (Path(folder), *Path(folder).parents) and (best is None or len(point) >= len(best[0])):
             best = point, fields[5], right
     if best is None:
         raise FileNotFoundError(errno.ENOENT, f"{folder} is below no mount")

@@ -42,7 +42,8 @@ def main():
         if not alone:
             names(facts, folder, SLOW_S / 2 if slow else 0.0)
     finally:
-        file.unlink(missing_ok=True)
+        if file.exists():
+            file.unlink()
     facts.finish()
 
 

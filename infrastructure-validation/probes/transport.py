@@ -60,7 +60,7 @@ def _counters(port):
             [int(path.read_text()) for path in files]  # a port that cannot count says `N/A (no PMA)`
         except (OSError, ValueError):
             continue
-        return unit, *files
+        return (unit, *files)
     return None
 
 

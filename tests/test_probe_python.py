@@ -1,0 +1,115 @@
+"""Probes of a node start under the Python of its system, which is 3.6 on RHEL 8: no syntax and no call is newer than that.
+
+Those that import torch run in the environment of the checkout, and may use what it has.
+"""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+PROBES = Path(__file__).resolve().parents[1] / "infrastructure-validation/probes"
+OLDEST = (3, 6)
+WITH_TORCH = {"bench", "collectives", "compute"}
+OF_THE_SYSTEM = sorted(path for path in PROBES.glob("*.py") if path.stem not in WITH_TORCH)
+NEWER_NAMES = {  # attributes and functions -> the version that brought them
+    "removeprefix": "3.9",
+    "removesuffix": "3.9",
+    "is_relative_to": "3.9",
+    "create_server": "3.8",
+    "quantiles": "3.8",
+    "fmean": "3.8",
+    "prod": "3.8",
+    "dist": "3.8",
+    "cached_property": "3.8",
+    "cache": "3.9",
+    "pairwise": "3.10",
+    "batched": "3.12",
+    "nullcontext": "3.7",
+    "fromisoformat": "3.7",
+    "time_ns": "3.7",
+    "monotonic_ns": "3.7",
+    "perf_counter_ns": "3.7",
+    "is_mount": "3.7",
+    "readlink": "3.9 for a Path; os.readlink is older",
+    "hardlink_to": "3.10",
+    "waitstatus_to_exitcode": "3.9",
+    "randbytes": "3.9",
+}
+NEWER_ARGUMENTS = {
+    "capture_output": "3.7",
+    "text": "3.7",
+    "strict": "3.10",
+    "missing_ok": "3.8",
+    "dirs_exist_ok": "3.8",
+    "delete_on_close": "3.12",
+}
+NEWER_MODULES = {"dataclasses": "3.7", "contextvars": "3.7", "tomllib": "3.11", "graphlib": "3.9", "zoneinfo": "3.9"}
+
+
+def newer_than_the_oldest(source: str) -> list[str]:
+    """What of this source needs a newer Python, with its line."""
+    found = []
+    two_classes = "one class with TimeoutError since 3.10: listening.TIMED_OUT"
+    for node in ast.walk(ast.parse(source, feature_version=OLDEST)):
+        if isinstance(node, ast.Attribute) and node.attr in NEWER_NAMES:
+            on_os = isinstance(node.value, ast.Name) and node.value.id == "os"
+            if not (node.attr == "readlink" and on_os):
+                found.append(f"{node.lineno}: {node.attr}: {NEWER_NAMES[node.attr]}")
+        elif isinstance(node, ast.Call):
+            found += [
+                f"{node.lineno}: {keyword.arg}=: {NEWER_ARGUMENTS[keyword.arg]}"
+                for keyword in node.keywords
+                if keyword.arg in NEWER_ARGUMENTS
+            ]
+        elif isinstance(node, ast.ExceptHandler) and node.type is not None and "TimeoutError" in ast.dump(node.type):
+            found.append(f"{node.lineno}: except TimeoutError: {two_classes}")
+        elif isinstance(node, ast.Return | ast.Yield) and isinstance(node.value, ast.Tuple):
+            bare = ast.get_source_segment(source, node.value)
+            if (
+                bare is not None
+                and not bare.startswith("(")
+                and any(isinstance(x, ast.Starred) for x in node.value.elts)
+            ):
+                found.append(f"{node.lineno}: a star in a tuple without parentheses: 3.8")
+        elif isinstance(node, ast.Import):
+            found += [f"{node.lineno}: {name.name}" for name in node.names if name.name in NEWER_MODULES]
+        elif isinstance(node, ast.ImportFrom):
+            if node.module in NEWER_MODULES:
+                found.append(f"{node.lineno}: {node.module}: {NEWER_MODULES[node.module]}")
+            if node.module == "__future__" and any(name.name == "annotations" for name in node.names):
+                found.append(f"{node.lineno}: postponed annotations: 3.7")
+    return found
+
+
+def test_there_are_probes_to_look_at():
+    assert len(OF_THE_SYSTEM) >= 15
+    assert {path.stem for path in PROBES.glob("*.py")} >= WITH_TORCH
+
+
+@pytest.mark.parametrize("path", OF_THE_SYSTEM, ids=lambda path: path.name)
+def test_a_probe_of_the_system_needs_no_newer_python(path):
+    """zip(strict=True) ended the whole inventory on Python 3.8 and 3.9, in the branch for nodes without pynvml."""
+    assert newer_than_the_oldest(path.read_text()) == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "zip([], [], strict=True)",
+        "subprocess.run(['x'], capture_output=True)",
+        "'a'.removeprefix('b')",
+        "def f(a): return 1, *a",
+        "from __future__ import annotations",
+        "import dataclasses",
+        "try: pass\nexcept TimeoutError: pass",
+    ],
+)
+def test_what_is_newer_is_found(source):
+    assert newer_than_the_oldest(source) != []
+
+
+@pytest.mark.parametrize("source", ["def f(a, /): pass", "if (x := 1): pass"])
+def test_what_the_parser_of_the_oldest_version_refuses_is_found(source):
+    with pytest.raises(SyntaxError):
+        newer_than_the_oldest(source)
