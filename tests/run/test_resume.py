@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from bringup import judge
+from bringup.errors import RunError
 from bringup.known_faults import signs
 from bringup.plan import profile as profiles
-from bringup.records import Outcome, Playbook, Step
+from bringup.records import Outcome, Playbook, Step, write_record
 from bringup.report import explain
-from bringup.results import BATCH_LOG, REPOSITORY, load
+from bringup.results import BATCH_LOG, PLAYBOOK, PLAYBOOKS, REPOSITORY, load
 from bringup.run import resume
 from factory import a_verdict, judged_of
 from rich.console import Console
@@ -29,10 +31,22 @@ from runs_for_tests import discovery
 )
 def test_what_passed_or_only_warned_is_kept_as_it_is_judged_now(tmp_path, monkeypatch, then, now, kept):
     monkeypatch.setattr(resume, "judge_folder", lambda folder, profile: judged_of(a_verdict(outcome=now)))
+    folder = tmp_path / PLAYBOOKS / "x"
+    (tmp_path / "validation/results/x").mkdir(parents=True)
     step = Step(phase="discovery", folder="validation/results/x", outcome=then, blocks=False, seconds=1)
     playbook = Playbook(name="x", nodes=["n0"], profile="p", planned=["discovery"], left_out=[], steps=[step])
-    found = resume.kept(tmp_path, playbook, ["discovery"], profiles.load("local-cpu"), Console())
+    found = resume.kept(folder, playbook, ["discovery"], profiles.load("local-cpu"), Console())
     assert [step.outcome for step, _ in found.values()] == ([now] if kept else [])
+
+
+def test_a_playbook_in_a_copy_is_not_continued(tmp_path):
+    """What runs now would lie in the repository, and what was kept in the copy."""
+    folder = tmp_path / PLAYBOOKS / "x"
+    folder.mkdir(parents=True)
+    playbook = Playbook(name="x", nodes=["n0"], profile="p", planned=["discovery"], left_out=[], steps=[])
+    write_record(folder / PLAYBOOK, playbook)
+    with pytest.raises(RunError, match="is a copy"):
+        resume.earlier(folder)
 
 
 def test_explain_reads_the_screen_in_the_runs_own_folder_and_no_log_by_a_jobs_number(tmp_path, monkeypatch):
@@ -45,13 +59,13 @@ def test_explain_reads_the_screen_in_the_runs_own_folder_and_no_log_by_a_jobs_nu
         other.write_text(
             "slurmstepd: error: *** JOB 987654 ON n1 CANCELLED AT 2026 DUE TO NODE FAILURE, SEE SLURMCTLD LOG ***\n"
         )
-        assert "slurm.node-failure" not in explain.run(folder)[0]
+        assert "slurm.node-failure" not in explain.screen(judge.judge_folder(folder))
     finally:
         other.unlink()
     (folder / BATCH_LOG).write_text(
         "slurmstepd: error: *** JOB 987654 ON n1 CANCELLED AT 2026-11-20T10:00:00 DUE TO TIME LIMIT ***\n"
     )
-    said = explain.run(folder)[0]
+    said = explain.screen(judge.judge_folder(folder))
     assert f"{BATCH_LOG}:1" in said
 
 

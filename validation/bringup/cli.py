@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import errno
+import io
 import json
 import math
 import os
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     Verbs = argparse._SubParsersAction["_Parser"]
 
 CANNOT_TELL = 2
+CLOSED_PIPE = 128 + signal.SIGPIPE
 
 
 class _Parser(argparse.ArgumentParser):
@@ -48,6 +51,21 @@ class _Parser(argparse.ArgumentParser):
 
 
 def main(argv: list[str] | None = None) -> int:
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a locale without ≥ shows ?, and the verdict stands
+            stream.reconfigure(errors="replace")
+    try:
+        try:
+            return _verb(argv)
+        finally:
+            for stream in (sys.stdout, sys.stderr):
+                if stream is not None:  # None: it was closed before we were started
+                    stream.flush()
+    except BrokenPipeError:
+        return _nobody_reads()
+
+
+def _verb(argv: list[str] | None) -> int:
     arguments = parser().parse_args(argv)
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGTERM, signal.SIGHUP):
@@ -56,6 +74,8 @@ def main(argv: list[str] | None = None) -> int:
     try:
         verb: Callable[[argparse.Namespace], int] = arguments.verb
         return verb(arguments)
+    except BrokenPipeError:
+        raise
     except BringupError as error:
         _complain(str(error))
     except OSError as error:
@@ -72,6 +92,15 @@ def main(argv: list[str] | None = None) -> int:
         said = text.plain(f"{type(error).__name__}: {error}")[:200]
         _complain(f"a fault of bringup itself: {said}; BRINGUP_TRACEBACK=1 shows where")
     return CANNOT_TELL
+
+
+def _nobody_reads() -> int:
+    """`bringup … | head -1`: quiet, and as a program that SIGPIPE ended. Never 1, which says that the cluster failed."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError, AttributeError):  # what Python flushes at its end goes nowhere
+            os.dup2(nowhere, stream.fileno())
+    return CLOSED_PIPE
 
 
 def _stop(number: int, frame: object) -> NoReturn:

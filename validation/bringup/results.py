@@ -192,7 +192,7 @@ def step_folder(playbook: Path, step: Step) -> Path:
     other one. Raises RunError when there is none."""
     if step.folder is None:
         raise RunError(step.why_not_run or "did not run")
-    tree = _tree_of(playbook)
+    tree = tree_of(playbook)
     if tree is None:
         raise RunError(
             f"{step.folder[:60]!r} cannot be found from {playbook}, which is not in TREE/{PLAYBOOKS}: "
@@ -210,8 +210,8 @@ def step_folder(playbook: Path, step: Step) -> Path:
     return path
 
 
-def _tree_of(playbook: Path) -> Path | None:
-    """The results may be linked from elsewhere, and so may the playbook's folder."""
+def tree_of(playbook: Path) -> Path | None:
+    """The repository, or the copy of it, that a playbook's folder lies in. None: neither. Either may be reached by links."""
     for path in (Path(os.path.normpath(playbook.absolute())), playbook.resolve()):
         if path.parent.parts[-len(PLAYBOOKS.parts) :] == PLAYBOOKS.parts:
             return path.parents[len(PLAYBOOKS.parts)]

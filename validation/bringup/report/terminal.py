@@ -16,7 +16,13 @@ class _Outcomes(RegexHighlighter):
     ]
 
 
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """rich would end us with exit code 1, which says that the cluster failed."""
+        raise BrokenPipeError
+
+
 def console() -> Console:
     """Wraps nothing and reads no markup: what is printed may come from a log."""
     theme = Theme({"outcome.good": "bold green", "outcome.bad": "bold red", "outcome.open": "bold yellow"})
-    return Console(highlighter=_Outcomes(), markup=False, soft_wrap=True, theme=theme)
+    return _Console(highlighter=_Outcomes(), markup=False, soft_wrap=True, theme=theme)

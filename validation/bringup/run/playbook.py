@@ -22,11 +22,11 @@ from bringup.plan.profile import Profile
 from bringup.records import Outcome, Playbook, Step, worst, write_record, write_text
 from bringup.report import terminal, write
 from bringup.report import text as report
-from bringup.results import REPOSITORY
+from bringup.results import PLAYBOOK, REPOSITORY
 from bringup.run import open as opening
 from bringup.run import resume, slurm
 from bringup.run.launch import bash_and_wait, last_words, progress, screen_of, submit_and_wait
-from bringup.run.resume import GOOD, PLAYBOOK, newest_attempt
+from bringup.run.resume import GOOD, newest_attempt
 
 PLAYBOOKS = REPOSITORY / "validation/results/playbook"
 

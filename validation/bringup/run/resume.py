@@ -13,19 +13,22 @@ from bringup.plan.phases import PHASES, Phase
 from bringup.plan.profile import Profile
 from bringup.records import Outcome, Playbook, Step, read_record
 from bringup.report.text import shown_path
-from bringup.results import REPOSITORY
+from bringup.results import PLAYBOOK
 from bringup.run.launch import progress, wait_for_earlier
 
-PLAYBOOK = "playbook.json"
 GOOD = (Outcome.PASS, Outcome.WARN)  # a warning is no reason to run a phase again: it would only be said again
 
 
 def earlier(folder: Path) -> Playbook:
-    """Raises RecordError when there is none to continue."""
+    """Raises RecordError when there is none to continue, RunError when it lies in a copy of the repository."""
     try:
-        return read_record(folder / PLAYBOOK, Playbook)
+        playbook = read_record(folder / PLAYBOOK, Playbook)
     except RecordError as error:
         raise RecordError(f"--resume: {error}") from error
+    tree = runs.tree_of(folder)
+    if tree is not None and tree.resolve() != runs.REPOSITORY.resolve():
+        raise RunError(f"--resume {folder}: is a copy; name the playbook in {runs.REPOSITORY / runs.PLAYBOOKS}")
+    return playbook
 
 
 def kept(
@@ -42,7 +45,7 @@ def kept(
         step = recorded.get(stem)
         if step is None:
             step = _unseen(PHASES[stem], folder, playbook.name, console)
-        judged = None if step is None else _judged_now(step, profile)
+        judged = None if step is None else _judged_now(folder, step, profile)
         if step is not None and judged is not None:
             steps[stem] = step.model_copy(update={"outcome": judged.verdicts.outcome}), judged
     return steps
@@ -64,13 +67,13 @@ def _unseen(phase: Phase, folder: Path, name: str, console: Console) -> Step | N
     )  # judged by the caller
 
 
-def _judged_now(step: Step, profile: Profile) -> Judged | None:
+def _judged_now(folder: Path, step: Step, profile: Profile) -> Judged | None:
     """Judged again, from its evidence, with today's gates and this run's profile: what was said then is no evidence.
     None: it runs again."""
-    if step.folder is None or step.outcome not in GOOD:
+    if step.outcome not in GOOD:
         return None
     try:
-        judged = judge_folder(REPOSITORY / step.folder, profile)
+        judged = judge_folder(runs.step_folder(folder, step), profile)
     except (RunError, RecordError):
         return None  # gone or damaged
     return judged if judged.verdicts.outcome in GOOD else None

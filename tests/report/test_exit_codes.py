@@ -1,0 +1,90 @@
+"""Exit codes hold whoever reads what is printed, and in whatever locale: 1 says that the cluster failed, and nothing else does."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from bringup.cli import CLOSED_PIPE
+from bringup.report import terminal
+from runs_for_tests import discovery, reseal
+
+BRINGUP = [sys.executable, "-m", "bringup"]
+
+
+@pytest.fixture
+def failed(tmp_path, monkeypatch) -> Path:
+    """A run in which a gate with a ≥ in its words failed."""
+    folder = discovery(tmp_path, monkeypatch)
+    inventory = folder / "raw/inventory.jsonl"
+    text = inventory.read_text()
+    changed = text.replace('"discovery.shm", "value": 2.0', '"discovery.shm", "value": 0.001')
+    assert changed != text
+    inventory.write_text(changed)
+    return reseal(folder)
+
+
+def piped(command: str, *arguments: object) -> tuple[list[int], str, str]:
+    """Exit codes of a pipe line in bash, whose $0 is bringup, and what it printed."""
+    script = f'{command}; codes=("${{PIPESTATUS[@]}}"); echo "codes ${{codes[*]}}"'
+    quoted = 'bringup() { "$0" -m bringup "$@"; }; ' + script
+    done = subprocess.run(
+        ["bash", "-c", quoted, sys.executable, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    *shown, codes = done.stdout.splitlines()
+    return [int(code) for code in codes.removeprefix("codes ").split()], "\n".join(shown), done.stderr
+
+
+@pytest.mark.parametrize("redirect", ["", "2>&1"])
+@pytest.mark.parametrize("verb", ["judge", "explain", "gates", "drill --list", "judge --help"])
+def test_a_reader_who_went_away_is_no_failure_of_the_cluster(failed, verb, redirect):
+    folder = "" if verb in ("gates", "drill --list", "judge --help") else '"$1"'
+    # nobody has ever read: the first line printed already meets a closed pipe
+    codes, _, stderr = piped(f"(sleep 0.2; bringup {verb} {folder} {redirect}) | true", failed)
+    assert codes[0] == CLOSED_PIPE or (codes[0], verb) == (0, "judge --help")  # argparse says 0 of its own help
+    assert stderr == ""
+
+
+def test_a_reader_who_takes_the_first_line_gets_it(failed):
+    codes, shown, stderr = piped("bringup gates | head -1", failed)
+    assert codes[0] in (0, CLOSED_PIPE)  # as much as a pipe holds is written at once
+    assert len(shown.splitlines()) == 1
+    assert stderr == ""
+
+
+def test_rich_does_not_end_us_with_the_code_of_a_failure():
+    with pytest.raises(BrokenPipeError):
+        terminal.console().on_broken_pipe()
+
+
+@pytest.mark.parametrize("verb", ["judge", "explain", "report"])
+@pytest.mark.parametrize("encoding", ["latin-1", "ascii"])
+def test_a_locale_without_the_letters_changes_no_exit_code(failed, verb, encoding):
+    done = subprocess.run(
+        [*BRINGUP, verb, str(failed)],
+        env=os.environ | {"PYTHONIOENCODING": encoding},
+        capture_output=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 1, done.stderr
+    assert b"FAIL" in done.stdout
+    assert done.stderr == b""
+
+
+def test_a_closed_standard_output_does_not_matter(failed):
+    done = subprocess.run(
+        ["bash", "-c", 'exec "$0" -m bringup judge "$1" >&-', sys.executable, str(failed)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert (done.returncode, done.stderr) == (1, "")
