@@ -46,7 +46,7 @@ def run_of(stem: str, results: Path, *, reference: bool = True) -> Path:
 def rank_said(
     folder: Path, node: str, rank: int, *, checkpoint: tuple[int, int] | None = None, **facts: str | int
 ) -> None:
-    """The rank's file with these facts, properly ended. checkpoint: its damaged files, and its tensors that came back different."""
+    """The rank's file with these facts, properly ended. checkpoint: damaged files, tensors that came back different."""
     common = {"probe": "train", "at": node, "subject": f"{node}/rank{rank}", "unit": "text"}
     lines = [
         common

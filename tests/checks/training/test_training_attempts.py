@@ -1,4 +1,4 @@
-"""Attempts of one job: ended by Slurm, requeued, resumed. The launch log is that of a real job that reached its time limit."""
+"""Attempts of one job: ended by Slurm, requeued, resumed. The launch log is of a real job at its time limit."""
 
 import json
 import shutil

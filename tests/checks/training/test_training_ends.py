@@ -141,8 +141,9 @@ def test_a_rank_killed_on_one_node_is_not_blamed_on_the_memory_of_another(tmp_pa
 
 # the words of torch 2.6, from a public report (LlamaFactory issue 7396), shortened
 WATCHDOG = (
-    "1: [rank2]:[E321 02:07:08.408271257 ProcessGroupNCCL.cpp:607] [Rank 2] Watchdog caught collective operation timeout: "
-    "WorkNCCL(SeqNum=1580, OpType=ALLREDUCE, NumelIn=4, NumelOut=4, Timeout(ms)=60000) ran for 60004 milliseconds before "
+    "1: [rank2]:[E321 02:07:08.408271257 ProcessGroupNCCL.cpp:607] [Rank 2] Watchdog caught collective operation "
+    "timeout: WorkNCCL(SeqNum=1580, OpType=ALLREDUCE, NumelIn=4, NumelOut=4, Timeout(ms)=60000) ran for 60004 "
+    "milliseconds before "
     "timing out.\n"
 )
 

@@ -168,7 +168,7 @@ def test_without_a_reference_agreement_is_incomplete_and_says_what_to_run(tmp_pa
 
 
 def test_the_reference_is_the_newest_run_that_is_comparable(tmp_path):
-    """Somebody else's run of another model, finished later, is passed over; the newest of all is kept where none is like it."""
+    """A later run of another model is passed over. Where no run is comparable, the newest of all stays."""
     for age, (name, model) in enumerate((("mine", "tiny"), ("older", "tiny"), ("theirs", "llama"))):
         shutil.copytree(RECORDS / "run_1gpu", tmp_path / f"run_1gpu-{name}")
         change(tmp_path / f"run_1gpu-{name}", "run_args.json", model=model)

@@ -10,29 +10,34 @@ GUIDE = Guide(
     title="The device that was used",
     page="01-environment",
     observes=(
-        "The type of the device that a program computed on, as torch gave it: `cuda` or `cpu`. And how many GPUs the driver of "
-        "the node lists (`/proc/driver/nvidia/gpus`) while the program computed on the CPU. The profile says which type is "
-        "expected. The second gate needs no profile: it fails wherever a driver lists GPUs and torch sees none."
+        "The type of the device that a program computed on, as torch gave it: `cuda` or `cpu`. And how many GPUs "
+        "the driver of the node lists (`/proc/driver/nvidia/gpus`) while the program computed on the CPU. The "
+        "profile says which type is expected. The second gate needs no profile: it fails wherever a driver lists "
+        "GPUs and torch sees none."
     ),
     why=(
-        "Without a GPU that torch can see, every program of this playbook computes on the CPU and talks over gloo. Results are "
-        "right, losses fall, and the exit code is 0. Nothing else in the run shows that no GPU was used."
+        "Without a GPU that torch can see, every program of this playbook computes on the CPU and talks over gloo. "
+        "Results are right, losses fall, and the exit code is 0. Nothing else in the run shows that no GPU was "
+        "used."
     ),
     usually_means=(
-        "The driver is older than the CUDA version that torch was built for, or the CPU build of torch is installed. "
-        "`CUDA_VISIBLE_DEVICES` may be empty in the job, or a container may have been started without its GPUs. A type that is "
-        "not the expected one while the second gate passes: the node has no driver, or the wrong profile was chosen. "
-        "*Incomplete*: the profile declares no type (`generic` does not know the cluster), or the program ended before it said one."
+        "The driver is older than the CUDA version that torch was built for, or the CPU build of torch is "
+        "installed. `CUDA_VISIBLE_DEVICES` may be empty in the job, or a container may have been started without "
+        "its GPUs. A type that is not the expected one while the second gate passes: the node has no driver, or "
+        "the wrong profile was chosen. *Incomplete*: the profile declares no type (`generic` does not know the "
+        "cluster), or the program ended before it said one."
     ),
     next=(
         "srun --nodes=1 --nodelist={node} nvidia-smi --query-gpu=driver_version --format=csv",
-        "srun --nodes=1 --nodelist={node} .venv/bin/python -c 'import torch; print(torch.__version__, torch.version.cuda); "
-        "torch.cuda.init()'",
+        (
+            "srun --nodes=1 --nodelist={node} .venv/bin/python -c 'import torch; print(torch.__version__, "
+            "torch.version.cuda); torch.cuda.init()'"
+        ),
         "srun --nodes=1 --nodelist={node} env | grep -E 'CUDA_VISIBLE|NVIDIA_VISIBLE|SLURM_JOB_GPUS'",
     ),
     by_hand=(
-        "`torch.cuda.init()` says why it fails. Install a driver that fits `torch.version.cuda`, or a torch that was built for an "
-        "older CUDA. A profile of your own declares the type: `one_of: [cuda]`."
+        "`torch.cuda.init()` says why it fails. Install a driver that fits `torch.version.cuda`, or a torch that "
+        "was built for an older CUDA. A profile of your own declares the type: `one_of: [cuda]`."
     ),
 )
 

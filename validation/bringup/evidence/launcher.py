@@ -1,4 +1,4 @@
-"""raw/launch.log and the error files of torchrun -> facts: how ranks ended, and what Slurm said about the nodes of the step.
+"""raw/launch.log and the error files of torchrun -> facts: how ranks ended, and what Slurm said about nodes.
 
 launcher.exit_code [n1/rank3]   that torchrun gives for a rank which failed; negative: a signal
 launcher.watchdog [n1/rank2]    what NCCL's watchdog said when it ended its own rank

@@ -16,7 +16,7 @@ _FRAME = re.compile(r'^  File "(.+)", line (\d+) in (.+)$')
 
 
 def stack(text: str, where: str, subject: str) -> Parsed:
-    """The last dump counts, and in it the main thread, which faulthandler writes last. A file without a stack holds nothing."""
+    """The last dump counts, and in it the main thread, which faulthandler writes last. Without a stack: nothing."""
     parsed = Parsed()
     lines = text.splitlines()
     heads = [number for number, line in enumerate(lines) if line.startswith(("Thread 0x", "Current thread 0x"))]

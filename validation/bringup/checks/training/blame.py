@@ -14,8 +14,9 @@ _ALL_ALIKE = ("refused",)  # all ranks say it together: nobody is first
 
 
 def blame(verdicts: Verdicts, seen: Seen, run: Run) -> Verdicts:
-    """The first rank that failed is the cause of the job's exit code, and is named beside the end of the ranks that it took
-    along. Where several failed, the one whose error file is oldest; one that left none was ended from outside, and is earlier."""
+    """The first rank that failed is the cause of the exit code, and is named beside the end of those it took along.
+
+    Where several failed, the oldest error file is first. A rank that left none was ended from outside, earlier."""
     if not PHASES[run.phase].is_training:
         return verdicts
     failed = [

@@ -1,4 +1,4 @@
-"""What follows from the facts of a training: the job's exit code, devices and transport, and how each rank ended. Pure."""
+"""What follows from the facts of a training: exit code, devices, transport, and how each rank ended. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def derive(seen: Seen, run: Run) -> Parsed:
 
 
 def _transport(parsed: Parsed, seen: Seen, run: Run) -> None:
-    """train.transport under NCCL: what its log says, when one process of every node left a log. Under gloo the record has it."""
+    """train.transport under NCCL: what its log says, when every node left one. Under gloo the record has it."""
     nodes, scale = len(run.nodes), scale_name(len(run.nodes))
     if not any((backend.subject, backend.value) == (scale, "nccl") for backend in seen.of("nccl.backend")):
         return
@@ -36,7 +36,7 @@ def _transport(parsed: Parsed, seen: Seen, run: Run) -> None:
 
 
 def _devices(parsed: Parsed, seen: Seen, run: Run) -> None:
-    """train.device, what all ranks computed on; train.device.fallback, ranks on the CPU of a node whose driver lists GPUs."""
+    """train.device: what all ranks computed on. Its fallback: ranks on the CPU of a node whose driver lists GPUs."""
     places = rank_subjects(run.nodes, run.ranks_per_node)
     devices = {device.subject: device for device in seen.of("train.rank.device")}
     listed = {count.subject: count for count in seen.of("train.rank.driver_gpus")}

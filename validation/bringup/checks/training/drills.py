@@ -152,7 +152,7 @@ DRILLS: tuple[Drill, ...] = (
     ),
     Drill(
         id="recomputation-not-applied",
-        fault="activation checkpointing is asked for and does not happen",
+        fault="activation checkpointing is requested and does not happen",
         phase="run_fsdp_1node",
         environment=(
             ("BRINGUP_DRILL", "no-checkpointing"),

@@ -1,8 +1,8 @@
 """How each rank ended: train.rank.finished, from what the rank said, the launcher, Slurm, and the stacks. Pure.
 
 What the rank itself said counts first, then who ended it, then where it stood still, then what Slurm said of its node.
-A rank whose peers are gone, or whose collective waited too long, did not finish and is not the fault: its end is unknown, and
-its own words are kept. blame.py says after judging who was first.
+A rank whose peers are gone, or whose collective waited too long, did not finish and is not the fault: its end is
+unknown, and its own words are kept. blame.py says after judging who was first.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ _TERMINATED = -15  # torchrun ends the peers of a failed rank so
 _KILLED = -9
 _ABORTED = -6  # NCCL's watchdog ends its own rank so when a collective timed out
 _LOST_PEERS = re.compile(
-    r"Connection closed|Connection reset|Read error|Timed out waiting|wait timeout|Broken pipe|PeerFailedError|caused pair closure"
-    r"|Watchdog caught collective operation timeout|NCCL communicator was aborted|ncclRemoteError|remote process exited"
-    r"|the loss of this rank was finite"  # training/src/finite.py
+    r"Connection closed|Connection reset|Read error|Timed out waiting|wait timeout|Broken pipe|PeerFailedError"
+    r"|caused pair closure|Watchdog caught collective operation timeout|NCCL communicator was aborted|ncclRemoteError"
+    r"|remote process exited|the loss of this rank was finite"  # training/src/finite.py
 )
 """What is said on a rank whose peer is gone or brought in a NaN."""
 
@@ -97,8 +97,8 @@ class _Facts:
         return None if lost is None else _end(place, "lost with its node", lost.evidence, str(lost.value))
 
     def _stood_still(self, place: str) -> Observation | None:
-        """Who hung, among the ranks that left a stack and no other word: who had begun fewer collectives than the others, which
-        wait in one that it never came to. Where all had begun equally many, nobody is named."""
+        """Of the ranks that left a stack and no other word, that one hung which had begun fewer collectives than the
+        others: they wait in one that it never came to. Where all had begun equally many, nobody is named."""
         stack = self.stacks.get(place)
         if stack is None:
             return None
@@ -113,7 +113,7 @@ class _Facts:
         return _end(place, None, stack.evidence, f"waited{done} in {stack.value}, and was not behind")
 
     def _could_not_begin(self, place: str, node: str) -> Observation | None:
-        """One rank or launcher of a node says that it could not start or not write its results; it holds for all ranks there."""
+        """What one rank or launcher of a node says, that it cannot start or cannot write, holds for all ranks there."""
         if node in self.unwritable:
             said = self.unwritable[node]
             return _end(place, "could not begin", said.evidence, f"{said.value}, seen from {node}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bringup.checks import device
+from bringup.checks.training import guides
 from bringup.plan.gate import Fixed, FromProfile, Gate, Requested
 from bringup.plan.phases import PHASES
 from bringup.records import Outcome
@@ -12,9 +13,6 @@ _PARALLEL = tuple(stem for stem in _ALL if PHASES[stem].strategy != "single")
 _SHARDED = tuple(stem for stem in _ALL if PHASES[stem].strategy in ("fsdp", "hsdp"))
 _ACROSS = tuple(stem for stem in _ALL if PHASES[stem].min_nodes > 1)
 _REPLICATED = tuple(stem for stem in _ALL if PHASES[stem].strategy in ("ddp", "hsdp"))
-_ONE = "docs/03-training-single-node.md#"
-_DDP = "docs/04-training-ddp-design.md#"
-_FSDP = "docs/05-training-fsdp-design.md#"
 
 GATES: tuple[Gate, ...] = (
     Gate(
@@ -26,7 +24,7 @@ GATES: tuple[Gate, ...] = (
         unit="count",
         rule="equals",
         expect=Fixed(0),
-        fix=_ONE + "exit-code",
+        guide=guides.EXIT_CODE,
     ),
     Gate(
         id="train.rank.finished",
@@ -37,7 +35,7 @@ GATES: tuple[Gate, ...] = (
         unit="text",
         rule="equals",
         expect=Fixed("finished"),
-        fix=_DDP + "rank-finished",
+        guide=guides.RANK,
     ),
     Gate(
         id="train.world_size",
@@ -48,7 +46,7 @@ GATES: tuple[Gate, ...] = (
         unit="count",
         rule="equals",
         expect=Requested("world_size"),
-        fix=_DDP + "world-size",
+        guide=guides.WORLD,
     ),
     *device.gates("train", _ALL, question=5, per="job"),
     Gate(
@@ -63,7 +61,7 @@ GATES: tuple[Gate, ...] = (
         expect=FromProfile(),
         needs=("train.world_size",),
         stops=(),
-        fix=_DDP + "transport",
+        guide=guides.TRANSPORT,
     ),  # slow is not wrong
     Gate(
         id="train.strategy",
@@ -74,19 +72,19 @@ GATES: tuple[Gate, ...] = (
         unit="text",
         rule="equals",
         expect=Requested("strategy"),
-        fix=_FSDP + "strategy",
+        guide=guides.STRATEGY,
     ),
     Gate(
         id="train.variant",
         phases=_ALL,
         question=5,
         per="job",
-        proves="resharding, data types, offload and recomputation are those that were asked for, read from the model and a step",
+        proves="resharding, data types, offload and recomputation are as requested, read from the model and a step",
         unit="count",
         rule="equals",
         expect=Fixed(0),
         needs=("train.strategy",),
-        fix=_FSDP + "variant",
+        guide=guides.VARIANT,
     ),
     Gate(
         id="train.loss.fell",
@@ -98,7 +96,7 @@ GATES: tuple[Gate, ...] = (
         rule="at_least",
         expect=FromProfile(),
         needs=("train.exit_code",),
-        fix=_ONE + "loss",
+        guide=guides.LOSS,
     ),
     Gate(
         id="train.samples.repeated",
@@ -109,7 +107,7 @@ GATES: tuple[Gate, ...] = (
         unit="count",
         rule="equals",
         expect=Fixed(0),
-        fix=_DDP + "samples",
+        guide=guides.SAMPLES,
     ),
     Gate(
         id="train.checkpoint.intact",
@@ -120,7 +118,7 @@ GATES: tuple[Gate, ...] = (
         unit="count",
         rule="equals",
         expect=Fixed(0),
-        fix=_ONE + "checkpoint-intact",
+        guide=guides.INTACT,
     ),
     Gate(
         id="train.checkpoint.resumable",
@@ -132,7 +130,7 @@ GATES: tuple[Gate, ...] = (
         rule="equals",
         expect=Fixed(0),
         needs=("train.checkpoint.intact",),
-        fix=_ONE + "checkpoint-resumable",
+        guide=guides.RESUMABLE,
     ),
     Gate(
         id="train.loss.agrees",
@@ -144,7 +142,7 @@ GATES: tuple[Gate, ...] = (
         rule="at_most",
         expect=FromProfile(),
         needs=("train.strategy",),
-        fix=_DDP + "loss-agrees",
+        guide=guides.LOSS_AGREES,
     ),
     Gate(
         id="train.grad_norm.agrees",
@@ -156,7 +154,7 @@ GATES: tuple[Gate, ...] = (
         rule="at_most",
         expect=FromProfile(),
         needs=("train.strategy",),
-        fix=_DDP + "gradient-norm-agrees",
+        guide=guides.NORM_AGREES,
     ),
     Gate(
         id="train.scaling",
@@ -169,7 +167,7 @@ GATES: tuple[Gate, ...] = (
         expect=FromProfile(),
         needs=("train.world_size", "train.strategy"),
         stops=(),
-        fix=_DDP + "scaling",
+        guide=guides.SCALING,
     ),  # slow is not wrong
     Gate(
         id="train.straggler",
@@ -181,7 +179,7 @@ GATES: tuple[Gate, ...] = (
         rule="at_most",
         expect=FromProfile(),
         stops=(),
-        fix=_DDP + "straggler",
+        guide=guides.STRAGGLER,
     ),
     Gate(
         id="train.replicas.difference",
@@ -192,7 +190,7 @@ GATES: tuple[Gate, ...] = (
         unit="sum",
         rule="equals",
         expect=Fixed(0.0),
-        fix=_DDP + "replicas",
+        guide=guides.REPLICAS,
     ),
     Gate(
         id="train.shard.size",
@@ -204,7 +202,7 @@ GATES: tuple[Gate, ...] = (
         rule="at_most",
         expect=FromProfile(),
         needs=("train.strategy",),
-        fix=_FSDP + "shard-size",
+        guide=guides.SHARD,
     ),
     Gate(
         id="train.memory.states",
@@ -215,7 +213,7 @@ GATES: tuple[Gate, ...] = (
         unit="ratio",
         rule="between",
         expect=Fixed([0.85, 1.15]),
-        fix=_FSDP + "memory-states",
+        guide=guides.STATES,
     ),
     Gate(
         id="train.memory.peak",
@@ -228,7 +226,7 @@ GATES: tuple[Gate, ...] = (
         expect=Fixed([0.85, 1.15]),
         severity=Outcome.WARN,
         needs=("train.memory.states",),
-        fix=_FSDP + "memory-peak",
+        guide=guides.PEAK,
     ),
     Gate(
         id="train.shard.inside_node",
@@ -240,6 +238,6 @@ GATES: tuple[Gate, ...] = (
         rule="equals",
         expect=Fixed(0),
         needs=("train.strategy",),
-        fix="docs/05-training-fsdp-multiple-node.md#inside-node",
+        guide=guides.INSIDE,
     ),
 )

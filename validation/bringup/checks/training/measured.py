@@ -1,4 +1,4 @@
-"""From the records of a training to observations under the gates' ids: ratios and gaps, from the records' own fields. Pure."""
+"""From the records of a training to observations under the gates' ids: ratios and gaps of their own fields. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bringup.records import MemoryCheck, ObservedStrategy, Run, RunArgs, TrainMe
 from bringup.results import METRICS, REFERENCE_METRICS, RUN_ARGS
 
 _GIB = 2**30
-NOISE_S = 0.001  # of a rank's own work in a step: what scheduling on a busy host takes; GPUs do the default model's work in less
+NOISE_S = 0.001  # of a rank's own work in a step: what scheduling on a busy host takes
 SHORTEST_STEP_S = (
     0.1  # of a perfect division of the work: below it launches and latencies are measured, which ranks do not share
 )
@@ -168,9 +168,9 @@ def _slowdowns(parsed: Parsed, found: TrainMetrics) -> None:
 
 
 def _memory(parsed: Parsed, args: RunArgs, check: MemoryCheck | None) -> None:
-    """train.memory.states and .peak: measured / predicted. Below 1 GiB no peak is told from another: the rest is workspaces.
+    """train.memory.states and .peak: measured / predicted. Below 1 GiB no peak is told from another (workspaces).
 
-    Fused kernels and compilers keep less than the plain operations that are predicted: then only more than that is a deviation.
+    Fused kernels and compilers keep less than the plain operations that are predicted: then only more is a deviation.
     """
     states, peak, where = "train.memory.states", "train.memory.peak", f"{METRICS}:memory_check"
     if check is None or check.states_predicted_bytes is None or check.peak_predicted_bytes is None:
@@ -184,7 +184,8 @@ def _memory(parsed: Parsed, args: RunArgs, check: MemoryCheck | None) -> None:
         check.states_measured_bytes / check.states_predicted_bytes,
         "ratio",
         where,
-        f"{_mib(check.states_measured_bytes)} on rank {check.states_rank}, predicted {_mib(check.states_predicted_bytes)}",
+        f"{_mib(check.states_measured_bytes)} on rank {check.states_rank}, "
+        f"predicted {_mib(check.states_predicted_bytes)}",
     )
     if check.peak_measured_bytes is None:
         parsed.saw(peak, JOB, None, "ratio", where, "without a GPU no allocator counts")
@@ -213,7 +214,7 @@ def shard_count(observed: ObservedStrategy) -> int | None:
 
 
 def farthest_replicas(observed: ObservedStrategy, checksums: list[float]) -> tuple[int, int] | None:
-    """Ranks of one replica group whose parameter checksums differ most, the lower one first; None where there are no replicas.
+    """Ranks of one replica group whose parameter checksums differ most, the lower one first. None without replicas.
 
     Replica groups: all ranks under DDP, the columns of the mesh under HSDP.
     """
@@ -257,8 +258,8 @@ def _scaling(parsed: Parsed, args: RunArgs, found: TrainMetrics, reference: Trai
     why = _why_no_speed(args, found)
     if why is None and ideal_s < SHORTEST_STEP_S:
         why = (
-            f"a perfect step would take {1000 * ideal_s:.3g} ms on {found.world_size} ranks, too little work to tell below "
-            f"{1000 * SHORTEST_STEP_S:.0f} ms; set BRINGUP_TRAIN_ARGS to a real workload (training/README.md)"
+            f"a perfect step would take {1000 * ideal_s:.3g} ms on {found.world_size} ranks, too little work to tell "
+            f"below {1000 * SHORTEST_STEP_S:.0f} ms; set BRINGUP_TRAIN_ARGS to a real workload (training/README.md)"
         )
     share = None if why else found.tokens_per_s_per_rank / reference.tokens_per_s_per_rank
     parsed.saw("train.scaling", JOB, share, "share", f"{METRICS}:tokens_per_s_per_rank, {REFERENCE_METRICS}", why)

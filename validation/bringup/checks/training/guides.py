@@ -1,0 +1,467 @@
+"""What a person has to know about the gates of training. Data only."""
+
+from __future__ import annotations
+
+from bringup.plan.guide import Guide
+
+_ONE = "03-training-single-node"
+_DDP = "04-training-ddp-design"
+_FSDP = "05-training-fsdp-design"
+_ACROSS = "05-training-fsdp-multiple-node"
+_REFUSED = "grep -hE 'refused|rank\\(s\\)' {run}/raw/launch.log"
+_OBSERVED = "grep -A25 '\"observed\"' {run}/metrics.json"
+_ENVIRONMENT = "env | grep -E 'BRINGUP_DRILL|ACCELERATE_|FSDP_'"
+_LOSSES = (
+    'python3 -c \'import json, sys; m = json.load(open(sys.argv[1])); print(m["loss"], m["grad_norm"])\' '
+    "{run}/metrics.json"
+)
+
+EXIT_CODE = Guide(
+    title="Exit code",
+    page=_ONE,
+    observes=(
+        "The exit code with which the phase script closed the run. It is the exit code of the training step. When "
+        "ranks failed, the cause names the first one: rank, node, cause and time."
+    ),
+    why="A training that did not come to its end has proved nothing of what follows.",
+    usually_means=(
+        "2: the program refused to train, and one line says why. 1: an exception, or under torchrun any fault of "
+        "any rank, because torchrun has one code for all. 137 or 143: the step was killed, by a time limit or a "
+        "memory limit. `train.rank.finished` says which rank ended how. Incomplete: the run was never closed."
+    ),
+    next=(
+        "grep -vE ' W[0-9]{4} ' {run}/raw/launch.log | tail -n 40",
+        "grep -hE 'train.rank.(state|error)' {run}/raw/rank*.jsonl",
+        "scontrol show job {job} | grep -E 'JobState|ExitCode|Reason'",
+    ),
+)
+
+LOSS = Guide(
+    title="Loss",
+    page=_ONE,
+    observes=(
+        "The loss of the first step minus the loss of the last step, in nats, of the global batch. Every step must "
+        "have left a loss. The profile says how much it has to fall; `generic` requires 0.1."
+    ),
+    why="A loss that falls shows that gradients arrive at the parameters that compute it.",
+    usually_means=(
+        "The learning rate is 0, far too small, or far too large. Labels are wrong. The optimizer holds other "
+        "parameters than those of the model. A pretrained model, or a run of few steps, falls by less: declare a "
+        "smaller number in the profile. A loss that is not a number ends the run earlier, and the message names "
+        "the step. Incomplete: a step left no loss."
+    ),
+    next=(
+        _LOSSES,
+        "sbatch training/slurm/run_1gpu.sbatch --model tiny --dataset generated",
+    ),
+    by_hand="The second command trains what is known to learn: its loss falls from 6.20 to 4.97 in 12 steps.",
+)
+
+INTACT = Guide(
+    title="Checkpoint intact",
+    page=_ONE,
+    observes=(
+        "On each rank: the number of files of a checkpoint that have another size or CRC-32 when they are read "
+        "again than when the rank wrote them. A resumed run counts its share of the files that it resumed from. "
+        "With a damaged file nothing is wiped, and training goes on without the checkpoint."
+    ),
+    why="A checkpoint that does not read back as it was written is noticed only when it is needed.",
+    usually_means=(
+        "The storage lost or changed what was written: a full quota that a close did not report, a client that "
+        "lost its connection, a failing disk. Incomplete with `not found out`: the rank did not finish. Incomplete "
+        "without evidence: the run had `--no-rehearse-resume`, or fewer steps than the rehearsal needs."
+    ),
+    next=(
+        "grep -h checkpoint {run}/raw/rank*.jsonl {run}/raw/launch.log",
+        "bringup run smoke --nodelist {nodes}",
+    ),
+    by_hand="The second command tests the same storage without training.",
+)
+
+RESUMABLE = Guide(
+    title="Checkpoint resumable",
+    page=_ONE,
+    observes=(
+        "On each rank: the number of tensors of parameters, optimizer state and random state that have other bits "
+        "than before, after they were set to zero and read back. A resumed run counts those that are not what was "
+        "saved. It is not judged on a rank whose files are damaged."
+    ),
+    why="A state that comes back incomplete trains on without an error, and worse.",
+    usually_means=(
+        "A library does not bring back what it saved: other versions of torch, transformers or accelerate than the "
+        "pinned ones, or an optimizer whose state is not all tensors. Incomplete: a file was damaged, or the rank "
+        "did not finish."
+    ),
+    next=(
+        "grep -h train.checkpoint.resumable {run}/raw/rank*.jsonl",
+        '.venv/bin/python -m pip list | grep -E "^(torch|transformers|accelerate) "',
+        "grep -E '^(torch|transformers|accelerate)' training/constraints.txt",
+    ),
+)
+
+RANK = Guide(
+    title="Rank finished",
+    page=_DDP,
+    observes=(
+        "How each planned rank ended. The rank's own last word counts first: `finished`, `raised` (an exception), "
+        "`hung` (it gave itself up) or `refused` (it is not the promised strategy), in `raw/rank<R>.jsonl`. For a "
+        "rank that wrote none, the rest of the run is read: torchrun's failure summary in `raw/launch.log`, where "
+        "a negative exit code is a signal; Slurm's words about memory, lost nodes and programs that did not start; "
+        "and the stacks in `raw/stacks/`.\n"
+        "\n"
+        "A rank that lost its peers did not finish, and it is not the fault. It is *incomplete* with its own "
+        "words, and the first failed rank is named behind them. So are ranks that raised because of a closed "
+        "connection or a timeout, ranks that NCCL's watchdog ended, and ranks whose own loss was finite when the "
+        "averaged gradient was not.\n"
+        "\n"
+        "A rank without progress for half of `--timeout` writes the stacks of all its threads to "
+        "`raw/stacks/rank<R>.txt`, and its steps and the collectives that it has begun to `rank<R>.json`. The rank "
+        "that has begun fewer collectives than the others hung: they wait for it. When all have begun equally "
+        "many, no rank is named."
+    ),
+    why="When one rank ends, all end. The one that began it has to be told from the many that it took along.",
+    usually_means=(
+        "`killed by signal 9`: out of memory when Slurm or the kernel said so, else an administrator. Signal 11 or "
+        "6: a crash in native code. `hung` in `dataloader.py`: storage; in your own code: look at the line. A NaN "
+        "on one rank: bad rows, or a GPU that computes wrongly; on all ranks in one step: the learning rate. "
+        "`could not begin`: the node has no Python environment, or cannot write the results folder. `lost with its "
+        "node`: the node died or lost its network. Incomplete on all ranks: nobody was behind the others, as in a "
+        "network that died; or Slurm ended the step."
+    ),
+    next=(
+        "grep -hE 'train.rank.(state|error)' {run}/raw/rank*.jsonl",
+        "tail -n 20 {run}/raw/stacks/rank*.txt",
+        "grep -h entered {run}/raw/stacks/rank*.json",
+        "srun --nodes=1 --nodelist={node} dmesg -T | grep -iE 'out of memory|xid'",
+    ),
+    by_hand=(
+        "In a stack the main thread is the last one, its innermost frame first. `kill -USR2 PID` writes the stacks "
+        "of a healthy rank. Under NCCL torch's flight recorder writes the last collectives of every rank to "
+        "`raw/flight/` when one times out. NCCL's words were taken from public reports and were not seen here. The "
+        "kernel log may need root."
+    ),
+)
+
+STRAGGLER = Guide(
+    title="Straggler",
+    page=_DDP,
+    observes=(
+        "Per rank: the time of its own work in a step, over the median of all ranks; of two ranks, over the "
+        "other's. Own work is where a rank waits for nobody: it gets its rows, computes the forward pass inside "
+        "four blocks of the model, and updates the parameters. Less than a millisecond more is not a slowdown. The "
+        "profile gives the limit; `generic` allows 1.25."
+    ),
+    why=(
+        "A synchronous step takes all ranks equally long, whoever is late. So step times name nobody, and one slow "
+        "GPU costs the whole job."
+    ),
+    usually_means=(
+        "The verdict names the part. `forward` or `optimizer`: a slow device (clocks, power cap, heat, another job "
+        "on the GPU); on a CPU, a core that is shared. `fetch`: storage, or too few data-loader workers, on that "
+        "node. The backward pass is not timed apart: it is computed by the same device. Incomplete: no own work "
+        "was timed, or the run ended early."
+    ),
+    next=(
+        "grep -A12 rank_times_s {run}/metrics.json",
+        "srun --nodes=1 --nodelist={node} nvidia-smi -q -d CLOCK,POWER,TEMPERATURE,PERFORMANCE",
+        "bash infrastructure-validation/scripts/smoke_test.sh --nodelist {nodes}",
+    ),
+    by_hand="In `rank_times_s` the index is the rank. The last command compares the matrix products of all GPUs.",
+)
+
+WORLD = Guide(
+    title="World size",
+    page=_DDP,
+    observes="How many ranks answered in an all-reduce of ones. Expected: nodes × ranks per node.",
+    why="Separate trainings that do not know of each other each end with exit code 0 and a loss that falls.",
+    usually_means=(
+        "Fewer: the ranks formed several groups, because they did not get the same `MASTER_ADDR` and "
+        "`MASTER_PORT`. Incomplete: the run ended before it wrote `metrics.json`, or the ranks sat on other nodes "
+        "than planned."
+    ),
+    next=(
+        "grep -h train.rank.world_size {run}/raw/rank*.jsonl",
+        "grep -E 'nnodes|nproc|rdzv' {run}/raw/launch.log",
+    ),
+)
+
+TRANSPORT = Guide(
+    title="Transport",
+    page=_DDP,
+    observes=(
+        "Across nodes: what carried training's own bytes. Under NCCL it is the network that one process of every "
+        "node names in `raw/nccl-<nodes>/` (`Using network`). Under gloo it is the interface whose counter grew by "
+        "at least a byte per parameter and step (`transport` in `metrics.json`). Expected: what the profile names."
+    ),
+    why="Training over the wrong network is right, and many times slower.",
+    usually_means=(
+        "Sockets or another interface where phase 3 passed: the environment of this job differs "
+        "(`NCCL_IB_DISABLE`, `NCCL_IB_HCA`, `NCCL_SOCKET_IFNAME`, a container without `/dev/infiniband`), or a "
+        "node has lost its NICs since. Two names joined by `+` are of different nodes. Incomplete: the profile "
+        "declares no `train.transport`; a node left no log, because `NCCL_DEBUG` was set by hand; or "
+        "`train.world_size` did not pass."
+    ),
+    next=(
+        "grep -h 'Using network' {run}/raw/nccl-*/*.log",
+        "grep -A1 '\"transport\"' {run}/metrics.json",
+        "bash infrastructure-validation/scripts/nccl_scaling.sh --nodelist {nodes}",
+    ),
+)
+
+SAMPLES = Guide(
+    title="Samples",
+    page=_DDP,
+    observes="Rows consumed by all ranks, minus different rows among them. Expected: 0.",
+    why="When ranks read the same rows, N GPUs do the work of one, and the loss still falls.",
+    usually_means=(
+        "Ranks read the same part of the data. Or the data has fewer rows than steps × global batch, so that it "
+        "began anew. Incomplete: another number of rows was consumed than requested, or the run ended early."
+    ),
+    next=("grep -E 'sample_(count|distinct)' {run}/metrics.json",),
+)
+
+LOSS_AGREES = Guide(
+    title="Loss agrees",
+    page=_DDP,
+    observes=(
+        "The largest difference over all steps between the loss of this run and the loss of the one-GPU run of the "
+        "same recipe. The profile gives the tolerance: 1e-5 nats in float32 on the local cluster, 0.02 in bfloat16."
+    ),
+    why="A strategy only divides the work. The training has to stay the same.",
+    usually_means=(
+        "Other weights at the start, gradients that are summed and not averaged, uneven token counts, other rows, "
+        "or a GPU that computes wrongly. Incomplete: there was no reference, or the two runs differ in something "
+        "that has to be equal, and the verdict names it (`learning_rate 0.001 vs 0.01`)."
+    ),
+    next=(
+        "sbatch training/slurm/run_1gpu.sbatch",
+        _LOSSES,
+        "ls -dt {run}/../run_1gpu-*",
+    ),
+    by_hand=(
+        "The first command makes a reference; give it the options of this phase, then run this phase again. "
+        "`BRINGUP_REFERENCE=training/results/run_1gpu-RUN` names one. `bringup compare` puts both runs side by "
+        "side."
+    ),
+)
+
+NORM_AGREES = Guide(
+    title="Gradient norm agrees",
+    page=_DDP,
+    observes=(
+        "The gradient norm before clipping, of every step, on the rank where it is highest: the largest relative "
+        "difference to the one-GPU run, and its step. The profile allows 1e-5 on a CPU and 10 % with bfloat16 "
+        "compute."
+    ),
+    why=(
+        "Adam and clipping divide a wrong scale of the gradients away, so that the loss does not show it: torch "
+        "2.7 and 2.8 summed gradients over gloo where they had to average them, and every loss was equal to six "
+        "digits."
+    ),
+    usually_means=(
+        "With a loss that agrees: gradients of the wrong scale. A ratio near the number of ranks minus one is a "
+        "sum in the place of a mean. With a loss that drifts, too: see *Loss agrees*. The norm of one rank alone "
+        "is high in one step: a bit flipped on its device. Incomplete: as for *Loss agrees*."
+    ),
+    next=(
+        "grep -A15 '\"grad_norm\"' {run}/metrics.json {run}/raw/reference.metrics.json",
+        "grep -h refused {run}/raw/launch.log",
+    ),
+)
+
+SCALING = Guide(
+    title="Scaling",
+    page=_DDP,
+    observes=(
+        "Tokens/s per rank in the steady window, over those of the one-GPU run. The profile gives the floor; "
+        "`generic` requires 0.9. Where a perfect division of the one-GPU step would take less than 100 ms, as with "
+        "the default model on GPUs, there is too little work to tell, and the gate is incomplete. It stops no "
+        "later phase."
+    ),
+    why="It is what more GPUs are bought for.",
+    usually_means=(
+        "Low on one node: data loading, too few CPU cores per rank, a slow GPU (`step_time_s.slowest_rank`), or "
+        "too little work per rank. Low only across nodes: the fabric; check that phase 3 passed on these nodes "
+        "first. Incomplete: no comparable reference, too little work, or no step after the warm-up. Give all "
+        "phases [a real workload](../training/README.md#run)."
+    ),
+    next=(
+        "grep -A8 step_time_s {run}/metrics.json",
+        "bash infrastructure-validation/scripts/nccl_scaling.sh --nodelist {nodes}",
+        (
+            "sbatch --nodes={node_count} --nodelist={nodes} training/slurm/run_ddp_2node.sbatch --global-batch 256 "
+            "--dataloader-workers 4"
+        ),
+    ),
+    by_hand=(
+        "Compare `p50` with `p95`. The last command is for two nodes or more, and its reference needs the same options."
+    ),
+)
+
+REPLICAS = Guide(
+    title="Replicas",
+    page=_DDP,
+    observes=(
+        "The sum of all parameters that each rank holds at the end of training: the largest difference inside a "
+        "group of replicas. The groups are all ranks for DDP, and the columns of the mesh for HSDP. Expected: "
+        "exactly 0."
+    ),
+    why="Replicas that drift apart train several models at once. Under HSDP nothing else would show a wrong start.",
+    usually_means=(
+        "Parameters that the reducer does not see, a rank that started from other weights, a step that one rank "
+        "skipped, or memory that changed a bit. Incomplete: the run ended early."
+    ),
+    next=("grep -A9 parameter_checksums {run}/metrics.json",),
+    by_hand="The index is the rank. A GPU whose replica differs again in a second run should be taken out.",
+)
+
+STRATEGY = Guide(
+    title="Strategy",
+    page=_FSDP,
+    observes=(
+        "The kind of the model before the first step, and again after the last one, read from its wrapper and the "
+        "placements of its parameters.\n"
+        "\n"
+        "| kind | placements of all parameters | and |\n"
+        "| --- | --- | --- |\n"
+        "| `single` | plain | nothing wraps the model, one rank |\n"
+        "| `ddp` | plain | the wrapper is `DistributedDataParallel` |\n"
+        "| `fsdp` | `(Shard(dim=0),)` | one mesh row with all ranks |\n"
+        "| `hsdp` | `(Replicate(), Shard(dim=0))` | several mesh rows of several ranks |\n"
+        "| `unknown` | anything else, or ranks that disagree | |\n"
+    ).rstrip("\n")
+    + (
+        "\n"
+        "\n"
+        "The run refuses before it trains when the kind is not the promised one, so that most other gates are "
+        "incomplete."
+    ),
+    why="DDP in the place of FSDP has the same loss and the same exit code, and none of the memory that was saved.",
+    usually_means=(
+        "`ddp` in the place of `fsdp`: accelerate dropped its FSDP plugin without a word (see *The trap* above), "
+        "or a drill is still in the environment. `single`: the program was not started by torchrun. `unknown`: "
+        "some parameters were left out of the sharding. Incomplete: the run never came as far as building the "
+        "model."
+    ),
+    next=(_REFUSED, _OBSERVED, _ENVIRONMENT),
+)
+
+VARIANT = Guide(
+    title="Variant",
+    page=_FSDP,
+    observes=(
+        "In how many points the variant differs from the resolved arguments; the verdict names them. Structure is "
+        "read from the model, behaviour from the first optimizer step.\n"
+        "\n"
+        "| requested by | observed as |\n"
+        "| --- | --- |\n"
+        "| `--no-reshard-after-forward` | what the FSDP group of every decoder layer keeps (embedding and head "
+        "have a rule of their own) |\n"
+        "| `--reduce-dtype`, `--bf16` | the groups' policy; the data type that comes out of the first matrix "
+        "product of a decoder layer; the loss, which is always float32 |\n"
+        "| `--cpu-offload` | the groups' policy, and every parameter between steps in host memory |\n"
+        "| `--activation-checkpointing` | decoder layers that ran a second time in the first backward pass: all, "
+        "or none |\n"
+        "\n"
+        "The program refuses before the first step, or right after it."
+    ),
+    why=(
+        "A run with another precision or without recomputation is not the run that was requested, and its numbers "
+        "mislead."
+    ),
+    usually_means=(
+        "The installed torch, transformers and accelerate ignore the option together (an unknown key of "
+        "`fsdp_config` is not an error), or an environment variable of `accelerate launch` overrides it. "
+        "Incomplete: `train.strategy` did not pass, or the run ended before its first step was done."
+    ),
+    next=(_REFUSED, _OBSERVED, _ENVIRONMENT),
+)
+
+SHARD = Guide(
+    title="Shard size",
+    page=_FSDP,
+    observes=(
+        "Elements on the rank that holds most × ranks per shard group ÷ elements of the whole model. 1 is perfect; "
+        "the profile allows 1.1."
+    ),
+    why="What is not sharded takes the memory that sharding was chosen to save.",
+    usually_means=(
+        "Near the number of ranks: nothing was sharded, whatever it is called. A little above 1: the first "
+        "dimension of some parameters does not divide by the ranks, so that a rank holds more rows. That is normal "
+        "for tiny models on many ranks; say so in the profile. Incomplete: `train.strategy` did not pass, or the "
+        "run ended early."
+    ),
+    next=("grep -E '\"parameters(_local_max)?\"|placements' {run}/metrics.json",),
+)
+
+STATES = Guide(
+    title="Memory states",
+    page=_FSDP,
+    observes=(
+        "The bytes of parameters, gradients and optimizer tensors on a rank after the first optimizer step, before "
+        "its gradients are dropped. They are counted from the tensors (a view counts the buffer that it keeps "
+        "alive), on a CPU as on a GPU. The rank that holds most, divided by the prediction for this strategy: 16 "
+        "bytes per parameter / ranks per shard group, padding included. Expected: 0.85 to 1.15; healthy runs give "
+        "1.000."
+    ),
+    why="It is the part of the memory that a strategy divides, and it decides which models fit.",
+    usually_means=(
+        "More: something is held whole although the parameters are sharded: an optimizer that was made before the "
+        "parameters were cut, a copy of the weights, or a model that only looks sharded. A ratio of the ranks per "
+        "shard group: nothing was sharded. Less: gradients or moments of another type than float32, frozen "
+        "parameters, an optimizer with less state. Incomplete: there is no formula for this model, and the verdict "
+        "names its type."
+    ),
+    next=("grep -A8 '\"memory_check\"' {run}/metrics.json", _OBSERVED),
+    by_hand="`bringup advise --model MODEL --nodes N --gpus-per-node G` shows what the prediction consists of.",
+)
+
+PEAK = Guide(
+    title="Memory peak",
+    page=_FSDP,
+    observes=(
+        "PyTorch's `max_memory_allocated` of the rank with the highest, over the predicted peak: states, gathered "
+        "copies, gradients on their way, activations, logits. It is judged on GPUs only. Below 1 GiB no peak is "
+        "told from another. With `--recipe fast` fused kernels keep less than the plain operations that are "
+        "predicted, so that only more counts. Expected: 0.85 to 1.15. The prediction is compared with torch's own "
+        "accounting on fake tensors in the tests; on a GPU it was not tried."
+    ),
+    why=(
+        "A peak that was not predicted is the model that does not fit next time. It does not make this run wrong, "
+        "so it only warns."
+    ),
+    usually_means=(
+        "More: an attention that keeps its scores, a mask where none is needed, activations that are not "
+        "recomputed, a copy of the logits; or fragmentation, when `device_reserved_gib` is much larger than "
+        "`device_allocated_gib`. Less: fused kernels. When `train.memory.states` passes, sharding is not the "
+        "reason. Incomplete: there is no GPU, or no formula for this model."
+    ),
+    next=("grep -A8 -E '\"memory(_check)?\"' {run}/metrics.json",),
+    by_hand=(
+        "`python training/src/predict.py --help` predicts the peak of a model, a strategy and a sequence length, "
+        "tensor by tensor."
+    ),
+)
+
+INSIDE = Guide(
+    title="Shard groups inside a node",
+    page=_ACROSS,
+    observes=(
+        "The rows of the mesh whose ranks named more than one host inside the communicator. Expected: 0. The "
+        "program checks the same before its first step, and refuses."
+    ),
+    why=(
+        "HSDP keeps the heavy traffic on NVLink. A shard group over two nodes sends it over the network, and still "
+        "trains rightly."
+    ),
+    usually_means=(
+        "Ranks are not consecutive per node: a launcher that places ranks round robin, a c10d rendezvous that "
+        "numbers nodes as they arrive, different numbers of ranks per node, or a shard size that does not fit the "
+        "node. Incomplete: `train.strategy` did not pass, or the run ended early."
+    ),
+    next=(
+        "grep -A25 '\"observed\"' {run}/metrics.json | grep -A12 -E 'mesh|hosts'",
+        _REFUSED,
+        "scontrol show job {job} | grep -E 'NodeList|NumNodes|TRES'",
+    ),
+)
