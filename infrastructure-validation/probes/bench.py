@@ -23,21 +23,22 @@ def named(size):
 
 
 def label_of(size, nbytes):
-    """The size that was requested names a measurement. Where ranks do not divide it, the bytes are a little fewer; where many ranks
-    share few bytes they are others altogether, and then the name is theirs."""
+    """The size that was requested names a measurement. Where ranks do not divide it, the bytes are a little fewer;
+    where many ranks share few bytes they are others altogether, and then the name is theirs."""
     return named(size if abs(nbytes - size) <= ROUNDED * size else nbytes)
 
 
 def slowed(sizes):
-    """The collective and which of `sizes`, ascending, a drill slows down: all_reduce@4MiB; None without that drill. It asks for a
-    place, for sizes are others on GPUs than on CPUs."""
+    """The collective and which of `sizes`, ascending, a drill slows down: all_reduce@4MiB; None without that drill. It
+    asks for a place, for sizes are others on GPUs than on CPUs."""
     name, _, place = (asked("slow-size") or "").partition("@")
     places = {"smallest": sizes[0], "middle": sizes[len(sizes) // 2], "largest": sizes[-1]}
     return f"{name}@{named(places[place])}" if name else None
 
 
 class Operation:
-    """One collective at one size. origin: the ranks whose data the equal parts of the result are; None: a sum over all ranks."""
+    """One collective at one size. origin: the ranks whose data the equal parts of the result are; None: a sum over all
+    ranks."""
 
     def __init__(self, *, nbytes, prepare, run, result, expected, factor, origin):
         self.nbytes, self.prepare, self.run, self.result = nbytes, prepare, run, result
@@ -79,7 +80,8 @@ class Bench:
         return values + 1 if hits("wrong-value", self.rank) else values
 
     def part(self, size):
-        """Elements of one rank when `size` bytes are divided among all. At least one: no element would be no measurement."""
+        """Elements of one rank when `size` bytes are divided among all. At least one: no element would be no
+        measurement."""
         return max(1, size // 4 // self.world)
 
     def weight(self, rank):
@@ -197,7 +199,8 @@ class Bench:
             self.torch.cuda.synchronize()
 
     def measure(self, operation, slow):
-        """Of this rank: its seconds per repetition, and the wrong values of the last one with their origin. slow: a drill."""
+        """Of this rank: its seconds per repetition, and the wrong values of the last one with their origin. slow: a
+        drill."""
         seconds = []
         for _ in range(WARMUP + REPETITIONS):
             operation.prepare()
@@ -212,7 +215,8 @@ class Bench:
         return seconds[WARMUP:], operation.wrong()
 
     def local_seconds(self, size):
-        """A copy inside this rank's own memory, no rank waiting for another: a rank that is slow here slows all of them."""
+        """A copy inside this rank's own memory, no rank waiting for another: a rank that is slow here slows all of
+        them."""
         source = self.pattern(size // 4)
         target = self.torch.empty_like(source)
         seconds = []
@@ -227,9 +231,11 @@ class Bench:
 
 
 def blame(per_receiver):
-    """Counter of wrong values per rank that gave or got them. per_receiver: index = rank; {origin: wrong values it got from there}.
+    """Counter of wrong values per rank that gave or got them. per_receiver: index = rank; {origin: wrong values it got
+    from there}.
 
-    A wrong value between two ranks is counted for the one that has wrong values with more ranks; for both when that is undecided.
+    A wrong value between two ranks is counted for the one that has wrong values with more ranks; for both when that is
+    undecided.
     """
     found = [(got, gave, count) for got, origins in enumerate(per_receiver) for gave, count in origins.items()]
     partners = Counter()  # a rank's own part counts for both, once

@@ -66,7 +66,8 @@ def main():
     if only or bench.world == 1:  # one rank has no curve
         sizes = (sizes[0], 1 * GIB if cuda else 16 * MIB)
     parts, sums, names = [], [], []  # results whose origin is known, sums over all ranks, and of which collective
-    for number, collective in enumerate([one for one in bench.collectives() if not only or one.__name__ in only]):
+    chosen = [collective for collective in bench.collectives() if not only or collective.__name__ in only]
+    for number, collective in enumerate(chosen):
         if number == 1 and hits("exit-rank", bench.rank):
             os._exit(3)
         for size in sizes:
@@ -109,8 +110,8 @@ def join(task):
 
 
 def placeholder(local):
-    """The GPU that this rank would take if there were one behind the device files. None without such files, and where a driver
-    lists GPUs: they are real, and this rank computes on the CPU."""
+    """The GPU that this rank would take if there were one behind the device files. None without such files, and where a
+    driver lists GPUs: they are real, and this rank computes on the CPU."""
     if gpus.driver_count():
         return None
     allowed, _ = gpus.openable()
@@ -136,7 +137,8 @@ def say_members(facts, scale, members, rdma):
 
 
 def say_devices(facts, scale, used):
-    """used: (host, type of the device that the rank computes on, GPUs that the driver of the host lists), index = rank."""
+    """used: (host, type of the device that the rank computes on, GPUs that the driver of the host lists), index =
+    rank."""
     facts.saw("nccl.device", " and ".join(sorted({kind for _, kind, _ in used})), "text", scale)
     fell_back = [(rank, host, listed) for rank, (host, kind, listed) in enumerate(used) if kind == "cpu" and listed]
     remark = None
@@ -172,7 +174,8 @@ def measure(bench, collective, size, facts, scale):
 
 
 def say_wrong(facts, scale, members, parts, sums, names):
-    """All wrong values, and those of each rank. A sum that is wrong on every rank does not tell who gave the wrong value.
+    """All wrong values, and those of each rank. A sum that is wrong on every rank does not tell who gave the wrong
+    value.
 
     names: the collective of each step of parts and sums.
     """

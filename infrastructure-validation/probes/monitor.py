@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Sample this node once a second until SIGTERM: CPU, memory, bytes over the network and over RDMA ports, and GPU where NVML
-answers. CSV to stdout.
+"""Sample this node once a second until SIGTERM: CPU, memory, bytes over the network and over RDMA ports, and GPU where
+NVML answers. CSV to stdout.
 
 Columns are in parsers/monitor.py; a cell that cannot be measured here is empty, never 0.
 Run: srun --label --overlap python3 monitor.py &
@@ -44,7 +44,8 @@ def network_bytes():
 
 
 def gpu_reader():
-    """A function that returns (utilisation % of the busiest, W of all, hottest °C) as texts; empty texts without NVML."""
+    """A function that returns (utilisation % of the busiest, W of all, hottest °C) as texts; empty texts without
+    NVML."""
     try:
         import pynvml
 
@@ -70,7 +71,8 @@ def gpu_reader():
 
 
 def after(due, now):
-    """The moment to sample at, after `due`. What a slow reading has overrun is left out, and nothing shifts what is to come."""
+    """The moment to sample at, after `due`. What a slow reading has overrun is left out, and nothing shifts what is to
+    come."""
     return due + PERIOD_S * max(1, math.ceil((now - due) / PERIOD_S))
 
 

@@ -1,4 +1,5 @@
-"""What carried the bytes between hosts, as the hosts themselves count it. NCCL's own words are read by parsers/nccl_log.py."""
+"""What carried the bytes between hosts, as the hosts themselves count it. NCCL's own words are read by
+evidence/nccl_log.py of the package."""
 
 from pathlib import Path
 
@@ -31,8 +32,8 @@ def active_rdma_devices():
 
 
 def rdma_reader(rdma=RDMA):
-    """A function that returns (sent, received): bytes over all active RDMA ports, which /proc/net/dev does not see. (None, None)
-    where there is none, or one does not count: a sum without one of them would be a wrong number."""
+    """A function that returns (sent, received): bytes over all active RDMA ports, which /proc/net/dev does not see.
+    (None, None) where there is none, or one does not count: a sum without one of them would be a wrong number."""
     active = [
         path.parent for path in sorted(rdma.glob("*/ports/*/state")) if "ACTIVE" in path.read_text(errors="replace")
     ]
@@ -65,7 +66,8 @@ def _counters(port):
 
 
 def carriers(moved, least_bytes):
-    """(interfaces that carried at least `least_bytes` out of a host, joined; None) or (None, why). moved: one dict per rank."""
+    """(interfaces that carried at least `least_bytes` out of a host, joined; None) or (None, why). moved: one dict per
+    rank."""
     if least_bytes == 0:
         return "inside one host", None
     busiest = [max(host.items(), key=lambda item: item[1], default=("none", 0)) for host in moved]

@@ -166,7 +166,11 @@ def test_a_sample_repeated_is_no_second_sample():
 
 
 def values(text: str, quantity: str) -> tuple[object, str | None]:
-    return next((one.value, one.why) for one in monitor.parse(text, "f", 9.0).observations if one.quantity == quantity)
+    return next(
+        (observation.value, observation.why)
+        for observation in monitor.parse(text, "f", 9.0).observations
+        if observation.quantity == quantity
+    )
 
 
 def test_what_rdma_carried_is_told_beside_what_the_network_carried():

@@ -82,9 +82,13 @@ def test_a_node_whose_clock_was_not_compared_is_incomplete_alone_with_the_reason
 def test_a_comparison_as_coarse_as_the_sampling_is_none():
     parsed = compared("n0", "n2")
     parsed.observations = [
-        one for one in parsed.observations if one.subject != "n1" or one.quantity == "nccl.monitor.coverage"
+        observation
+        for observation in parsed.observations
+        if observation.subject != "n1" or observation.quantity == "nccl.monitor.coverage"
     ]
-    parsed.observations = [one for one in parsed.observations if one.quantity != "nccl.monitor.clock"]
+    parsed.observations = [
+        observation for observation in parsed.observations if observation.quantity != "nccl.monitor.clock"
+    ]
     parsed.saw(clock.BEHIND, "n1", 2.0, "s", "e")
     parsed.saw(clock.UNCERTAINTY, "n1", 0.7, "s", "e")
     add_derived(parsed)

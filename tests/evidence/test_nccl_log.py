@@ -9,7 +9,10 @@ LOGS = FIXTURES / "nccl"
 
 def read(*names: str, debug: str | None = "INFO") -> dict[str, object]:
     files = {f"nccl.{number}.log": (LOGS / name).read_text() for number, name in enumerate(names)}
-    return {one.quantity: one.value for one in nccl_log.parse(files, "raw/nccl-2", "2-nodes", debug).observations}
+    return {
+        observation.quantity: observation.value
+        for observation in nccl_log.parse(files, "raw/nccl-2", "2-nodes", debug).observations
+    }
 
 
 @pytest.mark.parametrize(
@@ -49,7 +52,7 @@ def test_one_rank_on_sockets_among_ranks_on_infiniband_is_seen():
 def test_a_rank_that_did_not_say_its_network_leaves_it_unknown():
     files = {name: (LOGS / name).read_text() for name in ("log-ib-gdr.log", "log-truncated.log")}
     parsed = nccl_log.parse(files, "raw/nccl-2", "2-nodes")
-    transport = next(one for one in parsed.observations if one.quantity == "nccl.transport")
+    transport = next(observation for observation in parsed.observations if observation.quantity == "nccl.transport")
     assert transport.value is None
     assert "log-truncated.log" in str(transport.why)
 
@@ -64,15 +67,15 @@ def test_a_rank_that_did_not_say_its_network_leaves_it_unknown():
 )
 def test_no_evidence_is_said_with_its_reason(files, debug, why):
     parsed = nccl_log.parse(files, "raw/nccl-2", "2-nodes", debug)
-    assert {one.value for one in parsed.observations} == {None}
-    assert all(why in str(one.why) for one in parsed.observations)
+    assert {observation.value for observation in parsed.observations} == {None}
+    assert all(why in str(observation.why) for observation in parsed.observations)
 
 
 def test_a_rank_whose_log_is_missing_leaves_everything_unknown():
     files = {"a.log": (LOGS / "log-ib-gdr.log").read_text(), "b.log": ""}
     parsed = nccl_log.parse(files, "raw/nccl-2", "2-nodes", "INFO", ranks=2)
-    assert {one.value for one in parsed.observations} == {None}
-    assert {one.why for one in parsed.observations} == {"1 of 2 ranks left a log in raw/nccl-2"}
+    assert {observation.value for observation in parsed.observations} == {None}
+    assert {observation.why for observation in parsed.observations} == {"1 of 2 ranks left a log in raw/nccl-2"}
     alone = nccl_log.parse({"a.log": files["a.log"]}, "raw/nccl-2", "2-nodes", "INFO", ranks=1)
     assert (alone.observations[0].value, alone.observations[0].why) == ("rdma-verbs", "IB")
 
@@ -92,7 +95,7 @@ def test_a_rank_whose_log_is_missing_leaves_everything_unknown():
 def test_plugins_are_known_by_what_carries_the_bytes(network, family):
     text = f"node00:606:642 [6] NCCL INFO Using network {network}\n"
     parsed = nccl_log.parse({"a.log": text}, "raw/nccl-2", "2-nodes")
-    seen = next(one for one in parsed.observations if one.quantity == "nccl.transport")
+    seen = next(observation for observation in parsed.observations if observation.quantity == "nccl.transport")
     assert (seen.value, seen.why) == (family, network)
 
 
@@ -146,7 +149,7 @@ node00:14492:14605 [0] NCCL INFO Channel 00/0 : 8[0] -> 0[0] [receive] via NET/F
 )
 def test_logs_of_other_fabrics_give_transport_nics_and_gpudirect(log, transport, nics, gdr):
     parsed = nccl_log.parse({"a.log": log}, "raw/nccl-2", "2-nodes")
-    seen = {one.quantity: one.value for one in parsed.observations}
+    seen = {observation.quantity: observation.value for observation in parsed.observations}
     assert (seen["nccl.transport"], seen["nccl.nics"], seen["nccl.gdr"]) == (transport, nics, gdr)
 
 
@@ -163,7 +166,7 @@ node00:900:950 [0] NCCL INFO Channel 01/0 : 0[0] -> 7[3] via P2P/MNNVL
 
 def test_one_nvlink_domain_over_several_hosts_is_no_socket():
     parsed = nccl_log.parse({"a.log": MNNVL}, "raw/nccl-2", "2-nodes")
-    seen = {one.quantity: one for one in parsed.observations}
+    seen = {observation.quantity: observation for observation in parsed.observations}
     assert seen["nccl.transport"].value == "nvlink"
     assert "Socket" in str(seen["nccl.transport"].why)
     assert (seen["nccl.gdr"].value, seen["nccl.nics"].value) == (None, None)

@@ -19,7 +19,7 @@ def read(name: str, binary: str = "all_reduce_perf") -> Parsed:
 
 
 def value(parsed: Parsed, quantity: str) -> object:
-    return next(one.value for one in parsed.observations if one.quantity == quantity)
+    return next(observation.value for observation in parsed.observations if observation.quantity == quantity)
 
 
 @pytest.mark.parametrize("name", ["tests-healthy.json", "tests-healthy.txt", "tests-per-iteration.txt"])
@@ -109,7 +109,7 @@ def test_several_ranks_zero_are_several_communicators():
 def test_something_else_is_a_problem(text):
     parsed = nccl_tests.parse(text, "f", "all_reduce_perf", "2-nodes")
     assert parsed.problems
-    assert not [one for one in parsed.observations if one.value is not None]
+    assert not [observation for observation in parsed.observations if observation.value is not None]
     assert (
         value(parsed, "nccl.wrong_values") is None
     )  # unknown, and said so: beside our own right results it is incomplete
@@ -120,7 +120,7 @@ def test_nan_is_no_measurement():
     document["results"][0]["out_of_place"]["bus_bw"] = "nan"
     parsed = nccl_tests.parse(json.dumps(document), "f", "all_reduce_perf", "2-nodes")
     assert len(parsed.problems) == 1
-    assert "8KiB" not in " ".join(one.quantity for one in parsed.observations)
+    assert "8KiB" not in " ".join(observation.quantity for observation in parsed.observations)
 
 
 def test_the_environment_is_neither_read_nor_kept(tmp_path):

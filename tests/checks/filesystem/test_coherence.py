@@ -23,7 +23,8 @@ FLAGS = ("write", "attributes", "lock_refused", "append", "rename", "unlink")
 def performed(
     folders: dict[str, Path], usable: list[str] | None = None, between: dict[str, Callable[[], object]] | None = None
 ) -> Parsed:
-    """All steps, each on all usable nodes at once. folders: what each node takes for the shared one. between: before a step."""
+    """All steps, each on all usable nodes at once. folders: what each node takes for the shared one. between: before a
+    step."""
     names, parsed = list(folders), Parsed()
     usable = usable or names
     rounds = ",".join(str(number) for number in tournament.circle_rounds(names))
@@ -51,7 +52,11 @@ def performed(
 
 
 def flags(parsed: Parsed, case: str) -> dict[str, object]:
-    return {one.subject: one.value for one in parsed.observations if one.quantity == f"smoke.fs.pair.{case}"}
+    return {
+        observation.subject: observation.value
+        for observation in parsed.observations
+        if observation.quantity == f"smoke.fs.pair.{case}"
+    }
 
 
 def test_on_one_folder_every_ordered_pair_sees_everything(tmp_path):
@@ -63,7 +68,11 @@ def test_on_one_folder_every_ordered_pair_sees_everything(tmp_path):
         assert flags(parsed, case) == dict.fromkeys(pairs, True)
     late = flags(parsed, "late_lookup")
     assert set(late) == pairs
-    made = [one.subject for one in parsed.observations if one.quantity == "smoke.fs.pair.created" and one.value is True]
+    made = [
+        observation.subject
+        for observation in parsed.observations
+        if observation.quantity == "smoke.fs.pair.created" and observation.value is True
+    ]
     assert sorted(made) == sorted(pairs)  # of each pair, one
 
 
@@ -166,7 +175,7 @@ def one_folder(folder: Path, seen: Path, tmp_path: Path) -> dict[str, object]:
 
     said = step("look", seen, node="n0") + step("reference", folder, "token")
     said += step("node", seen, "token", node="n0") + step("check", folder, "token", "n0")
-    return {one.quantity: one.value for one in facts.parse(said, "f").observations}
+    return {observation.quantity: observation.value for observation in facts.parse(said, "f").observations}
 
 
 def test_a_client_that_keeps_missing_names_reads_the_shared_folder_and_sees_the_late_name_later(
@@ -242,8 +251,11 @@ def test_a_node_that_does_not_run_leaves_its_pairs_without_evidence(tmp_path):
 
 def test_one_node_says_that_it_can_write_and_has_no_pair(tmp_path):
     parsed = performed({"n0": tmp_path})
-    assert {one.quantity for one in parsed.observations if ".pair." in one.quantity} == set()
-    assert next(one.value for one in parsed.observations if one.quantity == "smoke.fs.writes") == "none"
+    assert {observation.quantity for observation in parsed.observations if ".pair." in observation.quantity} == set()
+    assert (
+        next(observation.value for observation in parsed.observations if observation.quantity == "smoke.fs.writes")
+        == "none"
+    )
 
 
 @pytest.mark.parametrize(

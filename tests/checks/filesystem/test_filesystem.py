@@ -41,7 +41,7 @@ def test_both_nodes_of_a_pair_must_say_who_made_the_file(answers, winners):
 
 def test_why_a_pair_is_unknown_is_told():
     answers = derived(THREE, "smoke.fs.pair.created", ("n0->n1", True), ("n1->n2", True), ("n1->n2", None))
-    assert {one.subject: one.why for one in answers.observations} == {
+    assert {observation.subject: observation.why for observation in answers.observations} == {
         "n0->n1": "1 of 2 nodes answered",
         "n1->n2": "it said",
     }

@@ -1,4 +1,5 @@
-"""The storage probe with fio and without: tests/fixtures/fio holds what fio 3.33 printed, healthy, failed, and cut in half."""
+"""The storage probe with fio and without: tests/fixtures/fio holds what fio 3.33 printed, healthy, failed, and cut in
+half."""
 
 import json
 import subprocess

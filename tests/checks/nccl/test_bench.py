@@ -1,4 +1,5 @@
-"""Collectives among many ranks: there is always something to measure, its name is its size, and who was wrong is told."""
+"""Collectives among many ranks: there is always something to measure, its name is its size, and who was wrong is
+told."""
 
 import sys
 from pathlib import Path

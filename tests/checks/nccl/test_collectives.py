@@ -1,4 +1,5 @@
-"""Who is in a communicator, as its members tell each other: the facts of probes/collectives.py and the gates that read them."""
+"""Who is in a communicator, as its members tell each other: the facts of probes/collectives.py and the gates that read
+them."""
 
 import io
 import sys
@@ -79,7 +80,8 @@ def test_ranks_take_devices_in_turn_and_wrap_around_where_there_are_fewer(monkey
     assert [collectives.placeholder(local) for local in (0, 1)] == taken
 
 
-# --- one GPU alone ----------------------------------------------------------------------------------------------------------
+# --- one GPU alone
+# ----------------------------------------------------------------------------------------------------------
 
 # of a node with several GPUs; the last line is what a rank that has no peer can only say
 ALONE = """\
@@ -140,8 +142,10 @@ def test_one_gpu_that_computes_rightly_passes_and_says_nothing_of_its_rank_among
     (folder / "raw/collectives-1gpu.jsonl").write_text(ALONE)
     (folder / "raw/collectives-1gpu.rc").write_text("0\n")
     judged = judge.judge_folder(folder).verdicts.verdicts
-    assert {one.gate for one in judged if one.subject == "1-gpu" and one.outcome is Outcome.PASS} == ONE_RANK
-    assert {one.outcome for one in judged if one.subject == "n0/rank0"} == {Outcome.INCOMPLETE}
+    assert {
+        verdict.gate for verdict in judged if verdict.subject == "1-gpu" and verdict.outcome is Outcome.PASS
+    } == ONE_RANK
+    assert {verdict.outcome for verdict in judged if verdict.subject == "n0/rank0"} == {Outcome.INCOMPLETE}
 
 
 def test_one_gpu_that_computes_wrongly_or_ends_badly_fails(tmp_path):
@@ -150,7 +154,7 @@ def test_one_gpu_that_computes_wrongly_or_ends_badly_fails(tmp_path):
         ALONE.replace('wrong_values", "value": 0', 'wrong_values", "value": 3')
     )
     (folder / "raw/collectives-1gpu.rc").write_text("134\n")
-    judged = {(one.gate, one.subject): one for one in judge.judge_folder(folder).verdicts.verdicts}
+    judged = {(verdict.gate, verdict.subject): verdict for verdict in judge.judge_folder(folder).verdicts.verdicts}
     assert judged["nccl.wrong_values", "1-gpu"].outcome is judged["nccl.step", "1-gpu"].outcome is Outcome.FAIL
 
 
@@ -165,13 +169,19 @@ def test_the_bandwidth_that_nccl_tests_print_for_one_gpu_is_no_point_of_any_curv
             f"{listed}{columns}\n{rows}# Out of bounds values : 0 OK\n"
         )
         judged = judge.judge_folder(folder)
-        assert {one.subject for one in judged.observations if one.quantity == "nccl.all_reduce.time@1GiB"} == {"1-gpu"}
+        assert {
+            observation.subject
+            for observation in judged.observations
+            if observation.quantity == "nccl.all_reduce.time@1GiB"
+        } == {"1-gpu"}
         assert curve.curves(judged.observations) == {}
         assert figures.draw(folder, judged.observations, profile.load("local-cpu")) == []
-        assert not [one for one in judged.observations if one.quantity.startswith("nccl.curve")]
+        assert not [observation for observation in judged.observations if observation.quantity.startswith("nccl.curve")]
         assert (
             next(
-                one for one in judged.verdicts.verdicts if (one.gate, one.subject) == ("nccl.wrong_values", "1-gpu")
+                verdict
+                for verdict in judged.verdicts.verdicts
+                if (verdict.gate, verdict.subject) == ("nccl.wrong_values", "1-gpu")
             ).outcome
             is Outcome.PASS
         )
@@ -183,7 +193,7 @@ def test_no_folder_among_the_evidence_is_taken_for_that_of_a_scale_by_mistake(tm
         (folder / "raw" / name).mkdir()
         (folder / "raw" / name / "n0.log").write_text("x")
     (folder / "raw/collectives-0.rc").write_text("0\n")
-    assert {one.quantity for one in judge.judge_folder(folder).observations} == {"run.restarts"}
+    assert {observation.quantity for observation in judge.judge_folder(folder).observations} == {"run.restarts"}
 
 
 @pytest.mark.parametrize(

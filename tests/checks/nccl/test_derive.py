@@ -65,7 +65,11 @@ def test_the_time_of_an_all_reduce_is_its_latency_at_every_size_and_not_that_of_
     parsed.saw("nccl.all_gather.time@8KiB", "2-nodes", 30.0, "us", "e:4")
     parsed.saw("nccl.all_reduce.time_spread@8KiB", "2-nodes", 0.1, "share", "e:5")
     seen = derive.derive(Seen(parsed.observations), RUN).observations
-    latency = [(one.quantity, one.subject, one.value, one.why) for one in seen if ".latency@" in one.quantity]
+    latency = [
+        (observation.quantity, observation.subject, observation.value, observation.why)
+        for observation in seen
+        if ".latency@" in observation.quantity
+    ]
     assert latency == [
         ("nccl.all_reduce.latency@8KiB", "2-nodes", 30.0, "nccl-tests"),
         ("nccl.all_reduce.latency@1MiB", "1-node", 90.0, None),
@@ -169,7 +173,8 @@ def test_every_gate_of_the_room_is_among_those_that_are_shown_failing():
 
 @pytest.mark.parametrize("gate", [pytest.param(gate, marks=shows_failing(gate), id=gate) for gate in (*GOOD, *COUNTED)])
 def test_a_bad_value_fails_its_subject_alone(gate):
-    """A gate that may only warn, warns. Where the profile of H100 nodes gives no number, that of the local cluster does."""
+    """A gate that may only warn, warns. Where the profile of H100 nodes gives no number, that of the local cluster
+    does."""
     h100, local = profile.load("h100-8x400g"), profile.load("local-cpu")
     expected = h100 if GATES[gate].expect.__class__.__name__ != "FromProfile" or gate in h100.expect else local
     run = a_run(GATES[gate].phases[0], ("n0", "n1", "n2"), gpus=8)

@@ -56,9 +56,9 @@ def fleet(
 
 def scores(parsed: Parsed, quantity: str, nodes: list[str] = FOUR) -> dict[str, object]:
     return {
-        one.subject: one.value
-        for one in pairwise.derive(parsed.observations, nodes).observations
-        if one.quantity == quantity
+        observation.subject: observation.value
+        for observation in pairwise.derive(parsed.observations, nodes).observations
+        if observation.quantity == quantity
     }
 
 
@@ -108,9 +108,9 @@ def test_the_best_of_repeated_measurements_counts_and_all_are_shown():
     parsed = fleet(FOUR, slow_pair=("n1", "n0"))
     parsed.saw(pairwise.BANDWIDTH, "n1->n0", 0.9, "GB/s", "later")
     link = next(
-        one
-        for one in pairwise.derive(parsed.observations, FOUR).observations
-        if (one.quantity, one.subject) == ("nccl.pair.link", "n0--n1")
+        observation
+        for observation in pairwise.derive(parsed.observations, FOUR).observations
+        if (observation.quantity, observation.subject) == ("nccl.pair.link", "n0--n1")
     )
     assert (link.value, link.evidence) == (0.9, "later")
     assert "0.01, 0.9" in str(link.why)
@@ -120,8 +120,10 @@ def repeated(*speeds: float, nodes: list[str] = FOUR, direction: str = "n1->n0")
     """A fleet whose every direction was measured that often at 1 GB/s, and this one at these speeds."""
     parsed = Parsed()
     for speed in speeds:
-        for one in fleet(nodes).observations:
-            parsed.observations.append(one.model_copy(update={"value": speed}) if one.subject == direction else one)
+        for observation in fleet(nodes).observations:
+            parsed.observations.append(
+                observation.model_copy(update={"value": speed}) if observation.subject == direction else observation
+            )
     return parsed
 
 
@@ -162,7 +164,9 @@ def test_slow_links_are_measured_again_and_slow_nodes_with_a_stranger():
     assert pairwise.suspects(repeated(1.0, 0.05).observations) == [("n0", "n1")]
     assert pairwise.suspects(fleet(FOUR).observations) == []
     parsed = fleet(FOUR, slow_node="n1")
-    parsed.observations = [one for one in parsed.observations if one.subject not in ("n1->n3", "n3->n1", "n1--n3")]
+    parsed.observations = [
+        observation for observation in parsed.observations if observation.subject not in ("n1->n3", "n3->n1", "n1--n3")
+    ]
     assert ("n1", "n3") in pairwise.suspects(parsed.observations)
 
 
@@ -172,8 +176,12 @@ def test_a_link_of_which_one_direction_was_measured_is_unknown_and_names_the_oth
         if (first, second) != ("n2", "n1"):
             parsed.saw("pair.bandwidth", f"{first}->{second}", 10.0, "GB/s", "f:1")
     scores = pairwise.derive(parsed.observations, ["n0", "n1", "n2"])
-    links = {one.subject: one for one in scores.observations if one.quantity == "nccl.pair.link"}
-    assert {link for link, one in links.items() if one.value is None} == {"n1--n2"}
+    links = {
+        observation.subject: observation
+        for observation in scores.observations
+        if observation.quantity == "nccl.pair.link"
+    }
+    assert {link for link, observation in links.items() if observation.value is None} == {"n1--n2"}
     assert links["n1--n2"].why == "n2->n1 was not measured, only n1->n2"
 
 
