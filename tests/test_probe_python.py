@@ -1,4 +1,4 @@
-"""Probes of a node start under the Python of its system, which is 3.6 on RHEL 8: no syntax and no call is newer than that.
+"""Probes of a node start under the Python of its system (3.6 on RHEL 8): no syntax and no call is newer than that.
 
 Those that import torch run in the environment of the checkout, and may use what it has.
 """

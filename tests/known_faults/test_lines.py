@@ -23,16 +23,26 @@ def test_a_line_as_the_program_prints_it_bears_the_signature(signature):
         ("srun: error: Unable to allocate resources: Requested nodes are busy", "slurm.busy"),
         ("salloc: error: Job submit/allocate failed: Requested nodes are busy", "slurm.busy"),
         ("srun: error: Memory specification can not be satisfied", "slurm.not-placeable"),
-        ("srun: error: Unable to create step for job 7: Memory required by task is not available", "slurm.not-placeable"),
-        ("sbatch: error: Batch job submission failed: Invalid generic resource (gres) specification", "slurm.not-placeable"),
+        (
+            "srun: error: Unable to create step for job 7: Memory required by task is not available",
+            "slurm.not-placeable",
+        ),
+        (
+            "sbatch: error: Batch job submission failed: Invalid generic resource (gres) specification",
+            "slurm.not-placeable",
+        ),
         ("sbatch: error: Batch job submission failed: Invalid partition name specified", "slurm.refused"),
         (
-            "sbatch: error: Batch job submission failed: Job violates accounting/QOS policy (job submit limit, user's size "
+            "sbatch: error: Batch job submission failed: Job violates accounting/QOS policy (job "
+            "submit limit, user's size "
             "and/or time limits)",
             "slurm.refused",
         ),
         ("srun: error: Task launch for StepId=5.0 failed on node n1: Job credential expired", "slurm.munge"),
-        ("srun: error: Task launch for StepId=5.0 failed on node n1: Communication connection failure", "slurm.node-unreachable"),
+        (
+            "srun: error: Task launch for StepId=5.0 failed on node n1: Communication connection failure",
+            "slurm.node-unreachable",
+        ),
         ("srun: error: Unable to allocate resources: Zero Bytes were transmitted or received", "slurm.not-started"),
     ],
 )  # fmt: skip
@@ -91,7 +101,8 @@ REAL = [
         "nccl.remote-gone",
     ),  # NVIDIA/nccl 1610
     (
-        "ubuntu:39964:40044 [0] misc/socket.cc:49 NCCL WARN socketProgress: Connection closed by remote peer node1<57557>",
+        "ubuntu:39964:40044 [0] misc/socket.cc:49 NCCL WARN socketProgress: Connection closed by "
+        "remote peer node1<57557>",
         "nccl.remote-gone",
     ),  # NVIDIA/nccl-tests 166
     (
@@ -121,12 +132,14 @@ REAL = [
     ),
     ("h1:1:9 [0] misc/ibvwrap.cc:99 NCCL WARN Call to ibv_reg_mr_iova2 failed with error Bad address", "nccl.ib-setup"),
     (
-        "h100-28:238:1219 [0] transport/net_ib.cc:2451 NCCL WARN NET/IB: Got completion from peer 172.16.12.34<38081> with "
+        "h100-28:238:1219 [0] transport/net_ib.cc:2451 NCCL WARN NET/IB: Got completion from peer "
+        "172.16.12.34<38081> with "
         "status=4 opcode=0 len=0 vendor err 83 (Send) hca mlx5_ib0",
         "nccl.ib-completion",
     ),  # NVIDIA/nccl 1905
     (
-        "h51:73076:73185 [4] transport/net_ib.cc:1238 NCCL WARN NET/IB : Got completion from peer node48<37948> with error 12",
+        "h51:73076:73185 [4] transport/net_ib.cc:1238 NCCL WARN NET/IB : Got completion from peer "
+        "node48<37948> with error 12",
         "nccl.ib-completion",
     ),  # Lightning-AI/lit-llama 380
     (

@@ -130,7 +130,8 @@ def test_classes_of_xids():
             "1 (1 × driver could not take a GPU over on n0: ",
         ),
         (
-            "3,9,6,-;nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 24007, Fatal, Link 44 sourcetrack timeout error (First)",
+            "3,9,6,-;nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 24007, Fatal, Link 44 sourcetrack "
+            "timeout error (First)",
             "1 (1 × SXid 24007 on nvidia-nvswitch3: ",
         ),
         (
@@ -159,7 +160,8 @@ def test_a_message_that_asks_for_action_fails_and_names_its_device(log, line, sa
     ("line", "says"),
     [
         (
-            "3,9,6,-;nvidia-nvswitch0: SXid (PCI:0000:c3:00.0): 12028, Non-fatal, Link 32 egress non-posted PRIV error (First)",
+            "3,9,6,-;nvidia-nvswitch0: SXid (PCI:0000:c3:00.0): 12028, Non-fatal, Link 32 egress "
+            "non-posted PRIV error (First)",
             "1 (1 × SXid 12028 on nvidia-nvswitch0)",
         ),
         (xid_line(145, "RLW_SRC_TRACK Nonfatal XC0 i0 Link 00 (0x00000000)"), "1 (1 × Xid 145 on PCI:0000:c1:00)"),
@@ -183,7 +185,8 @@ def test_a_message_that_calls_itself_nonfatal_is_a_warning(log, line, says):
             xid_line(154, "GPU recovery action changed from 0x2 (Node Reboot Required) to 0x0 (None)"),
         ),
         (
-            "3,9,6,-;nvidia-nvswitch0: SXid (PCI:0000:c3:00.0): 24007, Severity 1 Engine instance 44 Sub-engine instance 00",
+            "3,9,6,-;nvidia-nvswitch0: SXid (PCI:0000:c3:00.0): 24007, Severity 1 Engine instance 44 "
+            "Sub-engine instance 00",
         ),
         ("3,9,6,-;nvidia-nvswitch0: SXid (PCI:0000:c3:00.0): 24007, Data {0x50610002, 0x10100030}",),
         ("4,9,6,-;NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  570.86.15",),
