@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from bringup.answers import answers
-from bringup.checks import planned
+from bringup.checks import catalogue, planned
 from bringup.checks.catalogue import GATES
 from bringup.judge import Judged
 from bringup.plan import profile as profiles
@@ -64,15 +64,16 @@ def claim(found: list[Answer], name: str):
 # --- the table ---------------------------------------------------------------------------------------------------------
 
 
-def test_every_gate_bears_on_the_claims_of_one_question():
-    questions: dict[str, set[int]] = {}
+def test_every_gate_bears_on_the_claims_of_one_question_and_every_claim_has_gates():
+    questions = {claim.id: claim.question for claim in CLAIMS}
+    assert len(questions) == len(CLAIMS)
+    assert set(questions.values()) == set(QUESTIONS)
+    for gate in GATES.values():
+        assert len({questions[claim] for claim in (*gate.claims, *gate.bears_on)}) == 1, gate.id
+        assert set(gate.claims).isdisjoint(gate.bears_on), gate.id
     for claim in CLAIMS:
-        for gate in (*claim.gates, *claim.also):
-            questions.setdefault(gate, set()).add(claim.question)
-    assert {gate: len(numbers) for gate, numbers in questions.items() if len(numbers) != 1} == {}
-    assert set(questions) == set(GATES)
-    assert {claim.question for claim in CLAIMS} == set(QUESTIONS)
-    assert len({claim.id for claim in CLAIMS}) == len(CLAIMS)
+        assert bool(catalogue.proving(claim.id)) is not claim.drills, claim.id
+        assert set(claim.shows) <= {*catalogue.proving(claim.id), *catalogue.bearing_on(claim.id)}, claim.id
 
 
 # --- what was asked ----------------------------------------------------------------------------------------------------

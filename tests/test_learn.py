@@ -33,7 +33,7 @@ def seen(results: Path, gate: Gate, *facts: tuple[str, str, float | str], declar
     )
     parsed = Parsed()
     for quantity, subject, value in facts:
-        parsed.saw(quantity, subject, value, gate.unit if quantity.startswith(gate.quantity) else "share", "f:1")
+        parsed.saw(quantity, subject, value, gate.unit if quantity.startswith(gate.id) else "share", "f:1")
     return profiling._seen(gate, runs.load(folder), profile.load(declared), parsed.observations)
 
 
@@ -129,7 +129,7 @@ def test_the_repetitions_inside_a_run_say_how_small_the_spread_cannot_be(tmp_pat
 
 def test_nodes_are_peers_and_their_spread_counts(tmp_path):
     gate = gates.GATES["smoke.storage.files"]
-    runs_of_two = [seen(tmp_path, gate, (gate.quantity, "n0", 1000.0), (gate.quantity, "n1", 1500.0)) for _ in range(2)]
+    runs_of_two = [seen(tmp_path, gate, (gate.id, "n0", 1000.0), (gate.id, "n1", 1500.0)) for _ in range(2)]
     assert entry(gate, *runs_of_two).at_least == 667.0
     assert entry(gate, runs_of_two[0]).at_least == 500.0
 

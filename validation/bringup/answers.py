@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from bringup.checks.catalogue import of_phase
+from bringup.checks.catalogue import bearing_on, of_phase, proving
 from bringup.evidence.parsed import Seen
 from bringup.judge import Judged
 from bringup.plan import subjects
@@ -103,7 +103,8 @@ def _claim(
     if claim.drills:
         return _diagnosable(claim, drills)
     found = [evidence for run in runs for evidence in _evidence(claim, run)]
-    essential = [one for one in found if one.verdict.gate in claim.gates]
+    gates = proving(claim.id)
+    essential = [one for one in found if one.verdict.gate in gates]
     asking = {id(one.run): one.run for one in essential}.values()
     failed = _named(found, Outcome.FAIL)
     missing = [stem for stem in not_run if _would_ask(claim, stem)]
@@ -141,7 +142,7 @@ def _claim(
     if warned := _named(found, Outcome.WARN):
         return answer(Mark.WARN, warned)
     judged_gates = {one.verdict.gate for one in found}
-    unasked = [gate for gate in claim.gates if gate not in judged_gates | _excluded(runs)]
+    unasked = [gate for gate in gates if gate not in judged_gates | _excluded(runs)]
     if unasked:
         return answer(Mark.PARTLY, f"not asked: {', '.join(unasked)}")
     return answer(Mark.PASS)
@@ -151,8 +152,9 @@ def _evidence(claim: Claim, run: _RunEvidence) -> Iterable[_Evidence]:
     phase = run.judged.run.phase
     if len(run.judged.run.nodes) < claim.least_nodes:
         return
+    gates = {*proving(claim.id), *bearing_on(claim.id)}
     for verdict in run.judged.verdicts.verdicts:
-        bears = verdict.gate in claim.gates or verdict.gate in claim.also
+        bears = verdict.gate in gates
         elsewhere = bool(claim.phases) and PHASES[phase].is_training and phase not in claim.phases
         if bears and not elsewhere and _in_scope(claim, verdict.subject):
             yield _Evidence(run, verdict)
@@ -167,7 +169,7 @@ def _in_scope(claim: Claim, subject: str) -> bool:
 
 def _would_ask(claim: Claim, stem: str) -> bool:
     here = not claim.phases or stem in claim.phases
-    return here and any(gate.id in claim.gates for gate in of_phase(stem))
+    return here and any(claim.id in gate.claims for gate in of_phase(stem))
 
 
 def _excluded(runs: Sequence[_RunEvidence]) -> set[str]:
@@ -176,8 +178,9 @@ def _excluded(runs: Sequence[_RunEvidence]) -> set[str]:
 
 def _why_not_asked(claim: Claim, runs: Sequence[_RunEvidence]) -> str:
     reasons = {entry.gate: entry.reason for run in runs for entry in run.judged.verdicts.not_applicable}
-    if all(gate in reasons for gate in claim.gates):
-        return reasons[claim.gates[0]]
+    gates = proving(claim.id)
+    if all(gate in reasons for gate in gates):
+        return reasons[gates[0]]
     widest = max((len(run.judged.run.nodes) for run in runs), default=0)
     if widest < claim.least_nodes:
         return f"it needs {claim.least_nodes} nodes, {widest} took part"

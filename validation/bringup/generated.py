@@ -14,7 +14,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from bringup.checks.catalogue import DRILLS, GATES
+from bringup.checks.catalogue import DRILLS, GATES, bearing_on, proving
 from bringup.known_faults import xid
 from bringup.known_faults.pending import CAUSES
 from bringup.known_faults.signatures import EXIT_CODES, SIGNATURES
@@ -79,7 +79,12 @@ def _claims() -> list[str]:
         lines += table(
             ("claim", "gates that ask it", "gates that speak against it", "it needs"),
             (
-                (claim.says, ", ".join(claim.gates) or "drills of this report", ", ".join(claim.also), _needs(claim))
+                (
+                    claim.says,
+                    ", ".join(proving(claim.id)) or "drills of this report",
+                    ", ".join(bearing_on(claim.id)),
+                    _needs(claim),
+                )
                 for claim in CLAIMS
                 if claim.question == number
             ),

@@ -177,14 +177,14 @@ class _Judging:
 
     def _requirement(self, gate: Gate, subject: str) -> verdict.Requirement:
         if isinstance(gate.expect, Fixed):
-            return verdict.Requirement(gate.rule, gate.expect.value, gate.quantity)
+            return verdict.Requirement(gate.rule, gate.expect.value, gate.id)
         if isinstance(gate.expect, Requested):
             strategy = PHASES[self.run.phase].strategy
             return verdict.Requirement(
-                gate.rule, naming.requested(self.run, gate, subject, gate.expect.field, strategy), gate.quantity
+                gate.rule, naming.requested(self.run, gate, subject, gate.expect.field, strategy), gate.id
             )
         if not isinstance(gate.expect, FromProfile):
-            return verdict.Requirement(gate.rule, None, gate.quantity)
+            return verdict.Requirement(gate.rule, None, gate.id)
         entry = self.profile.expect.get(gate.id)
         why = None
         if entry is None:
@@ -194,9 +194,9 @@ class _Judging:
         elif not allowed(gate.rule, entry.rule):
             why = f"profile {self.profile.name} declares {gate.id} as {entry.rule}, the gate is {gate.rule}"
         if entry is None or why is not None:
-            return verdict.Requirement(gate.rule, None, gate.quantity, why)
+            return verdict.Requirement(gate.rule, None, gate.id, why)
         nodes = naming.scale_nodes(subject) if gate.per in ("scale", "wide_scale") else len(self.run.nodes)
-        quantity = gate.quantity if entry.at is None else f"{gate.quantity}@{entry.at}"
+        quantity = gate.id if entry.at is None else f"{gate.id}@{entry.at}"
         return verdict.Requirement(entry.rule, entry.limit(nodes), quantity)
 
     def _unmet(self, gate: Gate, subject: str) -> list[str]:
@@ -226,8 +226,8 @@ class _Judging:
 
     def _shown_without_limit(self, gate: Gate, subject: str) -> list[Observation]:
         """What was observed of a gate that the profile has no number for: at every size that was measured."""
-        prefix = f"{gate.quantity}@"
-        found = list(self.seen.get((gate.quantity, subject), []))
+        prefix = f"{gate.id}@"
+        found = list(self.seen.get((gate.id, subject), []))
         for (quantity, whose), observations in self.seen.items():
             if whose == subject and quantity.startswith(prefix):
                 found += observations

@@ -87,7 +87,7 @@ def _seen(gate: Gate, run: Run, profile: Profile, observations: Sequence[Observa
     named = [
         one
         for one in observations
-        if one.subject in planned and one.value is not None and one.quantity.partition("@")[0] == gate.quantity
+        if one.subject in planned and one.value is not None and one.quantity.partition("@")[0] == gate.id
     ]
     sizes = {one.quantity.partition("@")[2] for one in named}
     if sizes <= {""} or not named:
@@ -95,13 +95,13 @@ def _seen(gate: Gate, run: Run, profile: Profile, observations: Sequence[Observa
     # of ports counted by rate: the highest rate at which there are any
     reached = sorted({one.quantity.partition("@")[2] for one in named if one.value}) or sorted(sizes)
     at = declared.at if declared is not None else max(reached, key=_magnitude)
-    spread = f"{gate.quantity.rpartition('.')[0]}.time_spread@{at}"
+    spread = f"{gate.id.rpartition('.')[0]}.time_spread@{at}"
     inside = [
         float(one.value)
         for one in observations
         if one.quantity == spread and one.subject in planned and isinstance(one.value, int | float)
     ]
-    return Seen(run, [one for one in named if one.quantity == f"{gate.quantity}@{at}"], max(inside, default=None))
+    return Seen(run, [one for one in named if one.quantity == f"{gate.id}@{at}"], max(inside, default=None))
 
 
 def _magnitude(at: str) -> float:

@@ -20,6 +20,7 @@ from bringup.checks.slurm import gates as slurm_gates
 from bringup.checks.training import drills as training_drills
 from bringup.checks.training import gates as training_gates
 from bringup.plan import profile as profiles
+from bringup.plan.claims import CLAIMS
 from bringup.plan.drill import Drill, NoDrill
 from bringup.plan.gate import Gate
 
@@ -54,6 +55,20 @@ NO_DRILL: tuple[NoDrill, ...] = (
 
 def of_phase(stem: str) -> list[Gate]:
     return [gate for gate in GATES.values() if stem in gate.phases]
+
+
+def proving(claim: str) -> list[str]:
+    """Gates that prove a claim: one of which none was judged is not asked."""
+    return [gate.id for gate in GATES.values() if claim in gate.claims]
+
+
+def bearing_on(claim: str) -> list[str]:
+    """Gates of which a miss speaks against a claim."""
+    return [gate.id for gate in GATES.values() if claim in gate.bears_on]
+
+
+def question_of(gate: Gate) -> int:
+    return next(claim.question for claim in CLAIMS if claim.id in (*gate.claims, *gate.bears_on))
 
 
 def check(profile: profiles.Profile) -> None:

@@ -42,13 +42,13 @@ GUIDE = Guide(
 )
 
 
-def gates(prefix: str, phases: tuple[str, ...], question: int, per: Per) -> tuple[Gate, Gate]:
+def gates(prefix: str, phases: tuple[str, ...], bears_on: tuple[str, ...], per: Per) -> tuple[Gate, Gate]:
     """`prefix`.device and `prefix`.device.fallback."""
     return (
         Gate(
             id=f"{prefix}.device",
             phases=phases,
-            question=question,
+            bears_on=bears_on,
             per=per,
             proves="the program computed on the type of device that the profile names",
             unit="text",
@@ -59,7 +59,7 @@ def gates(prefix: str, phases: tuple[str, ...], question: int, per: Per) -> tupl
         Gate(
             id=f"{prefix}.device.fallback",
             phases=phases,
-            question=question,
+            bears_on=bears_on,
             per=per,
             proves="the program did not compute on the CPU of a node whose driver lists GPUs",
             unit="count",

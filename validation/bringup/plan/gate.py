@@ -40,12 +40,12 @@ class Fleet:
 
 @dataclass(frozen=True, kw_only=True)
 class Gate:
-    id: str
+    id: str  # also the quantity of the observation that it judges, and its anchor in docs/
     phases: tuple[str, ...]
-    question: int
+    claims: tuple[str, ...] = ()  # of plan/claims.py that it proves
+    bears_on: tuple[str, ...] = ()  # claims that a miss of it speaks against, and that a pass of it alone does not ask
     proves: str  # what a pass says, as the end of "it was seen that ..."
     per: Per
-    quantity: str = ""  # of the observation that is judged; being removed: it is the id
     unit: str
     rule: Rule
     expect: Fixed | Requested | FromProfile | Fleet
@@ -61,7 +61,5 @@ class Gate:
     min_ranks_per_node: int = 1  # ... and nodes with at least this many GPUs
 
     def __post_init__(self) -> None:
-        if not self.quantity:
-            object.__setattr__(self, "quantity", self.id)
         if not self.fix and self.guide is not None:
             object.__setattr__(self, "fix", f"docs/{self.guide.page}.md#{self.id}")

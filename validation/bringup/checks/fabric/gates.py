@@ -13,7 +13,7 @@ GATES: tuple[Gate, ...] = (
     Gate(
         id="discovery.memlock",
         phases=_ONLY,
-        question=4,
+        bears_on=("over-the-fabric",),
         per="node",
         proves="a task may lock memory, as RDMA needs it",
         unit="text",
@@ -24,7 +24,7 @@ GATES: tuple[Gate, ...] = (
     Gate(
         id="discovery.gpu.nvlinks",
         phases=("discovery",),
-        question=4,
+        bears_on=("speed-inside",),
         per="node",
         proves="every GPU has as many NVLinks up as the profile says",
         unit="count",
@@ -36,7 +36,7 @@ GATES: tuple[Gate, ...] = (
     Gate(
         id="discovery.gpu.nvlink_recoveries",
         phases=("discovery",),
-        question=4,
+        bears_on=("speed-inside",),
         per="node",
         proves="no NVLink went down and had to be trained again since the driver was loaded",
         unit="count",
@@ -50,7 +50,7 @@ GATES: tuple[Gate, ...] = (
         Gate(
             id=f"discovery.gpu.{kind}",
             phases=("discovery",),
-            question=4,
+            bears_on=("speed-inside",),
             per="node",
             severity=Outcome.WARN,
             proves=f"no NVLink {did} since the driver was loaded",
@@ -68,7 +68,7 @@ GATES: tuple[Gate, ...] = (
     Gate(
         id="discovery.gpu.fabric",
         phases=("discovery",),
-        question=4,
+        bears_on=("speed-inside",),
         per="node",
         proves="every GPU that belongs to an NVLink fabric has joined it",
         unit="text",
@@ -80,7 +80,7 @@ GATES: tuple[Gate, ...] = (
     Gate(
         id="discovery.rdma.same",
         phases=("discovery",),
-        question=4,
+        bears_on=("over-the-fabric",),
         per="node",
         min_nodes=2,
         proves="all nodes have the same RDMA ports, in the same state, at the same rate, at the same NUMA nodes",
@@ -92,7 +92,7 @@ GATES: tuple[Gate, ...] = (
     Gate(
         id="discovery.rdma.active",
         phases=("discovery",),
-        question=4,
+        bears_on=("over-the-fabric",),
         per="node",
         proves="as many RDMA ports as the profile says are ACTIVE, have a link, and run at its rate or faster",
         unit="count",
@@ -103,7 +103,7 @@ GATES: tuple[Gate, ...] = (
     Gate(
         id="discovery.numa.gpu",
         phases=("discovery",),
-        question=4,
+        bears_on=("over-the-fabric",),
         per="node",
         proves="the NUMA node of every GPU is known, and the same on all nodes",
         unit="text",
@@ -114,7 +114,7 @@ GATES: tuple[Gate, ...] = (
     Gate(
         id="discovery.topology",
         phases=("discovery",),
-        question=4,
+        bears_on=("over-the-fabric",),
         per="node",
         min_nodes=2,
         proves="GPUs and NICs are connected alike on all nodes (nvidia-smi topo -m)",
@@ -126,7 +126,7 @@ GATES: tuple[Gate, ...] = (
     Gate(
         id="discovery.topology.nic",
         phases=("discovery",),
-        question=4,
+        bears_on=("over-the-fabric",),
         per="node",
         proves="every GPU reaches a NIC over a path that the profile allows (nvidia-smi topo -m)",
         unit="text",

@@ -14,7 +14,7 @@ def _folder(name: str, proves: str, expected: Limit = True, unit: str = "flag") 
     return Gate(
         id=f"smoke.fs.{name}",
         phases=("smoke",),
-        question=3,
+        claims=("coherent" if name == "looked" else "one-folder",),
         per="node",
         proves=proves,
         unit=unit,
@@ -29,7 +29,7 @@ def _pair(case: str, proves: str, expected: Limit = True, unit: str = "flag", se
     return Gate(
         id=f"smoke.fs.pair.{case}",
         phases=("smoke",),
-        question=3,
+        claims=("one-folder" if case == "same_type" else "coherent",),
         per="pair",
         proves=proves,
         unit=unit,
@@ -46,7 +46,7 @@ def _speed(name: str, per: Per, unit: str, proves: str) -> Gate:
     return Gate(
         id=f"smoke.storage.{name}",
         phases=("smoke",),
-        question=3,
+        claims=("storage-fast",),
         per=per,
         proves=proves,
         unit=unit,
@@ -63,7 +63,7 @@ GATES: tuple[Gate, ...] = (
     Gate(
         id="smoke.fs.late_lookup",
         phases=("smoke",),
-        question=3,
+        bears_on=("coherent",),
         per="node",
         severity=Outcome.WARN,
         proves="a file that the node had looked for in vain was seen soon after it existed",
@@ -86,7 +86,7 @@ GATES: tuple[Gate, ...] = (
     Gate(
         id="smoke.fs.pair.late_lookup",
         phases=("smoke",),
-        question=3,
+        bears_on=("coherent",),
         per="pair",
         severity=Outcome.WARN,
         proves="a file that the second node had looked for in vain was seen there soon after the first had made it",

@@ -17,7 +17,8 @@ def _speed(gate: str, unit: str, proves: str) -> Gate:
     return Gate(
         id=gate,
         phases=("smoke",),
-        question=1,
+        claims=("gpus-compute",) if gate == "smoke.compute.tflops" else (),
+        bears_on=() if gate == "smoke.compute.tflops" else ("gpus-compute",),
         per="node",
         proves=proves,
         unit=unit,
@@ -32,7 +33,7 @@ GATES: tuple[Gate, ...] = (
     Gate(
         id="discovery.kernel_log.xid",
         phases=_ONLY,
-        question=1,
+        bears_on=("gpus-healthy",),
         per="node",
         proves="the kernel log was read, and no message of the driver there asks for action (Xid, SXid, a lost GPU)",
         unit="count",
@@ -44,7 +45,7 @@ GATES: tuple[Gate, ...] = (
     Gate(
         id="discovery.kernel_log.nonfatal",
         phases=_ONLY,
-        question=1,
+        bears_on=("gpus-healthy",),
         per="node",
         severity=Outcome.WARN,
         proves="the kernel log was read, and holds no NVLink Xid and no SXid that calls itself nonfatal",
@@ -56,7 +57,7 @@ GATES: tuple[Gate, ...] = (
     Gate(
         id="discovery.gpu.count",
         phases=("discovery",),
-        question=1,
+        claims=("gpus-present",),
         per="node",
         proves="every GPU that Slurm hands out is there",
         unit="count",
@@ -67,7 +68,7 @@ GATES: tuple[Gate, ...] = (
     Gate(
         id="discovery.gpu.answering",
         phases=("discovery",),
-        question=1,
+        claims=("gpus-present",),
         per="node",
         proves="every GPU answered its driver: a device file may outlive a GPU that fell off the bus",
         unit="count",
@@ -78,7 +79,7 @@ GATES: tuple[Gate, ...] = (
     Gate(
         id="discovery.gpu.driver",
         phases=("discovery",),
-        question=1,
+        claims=("gpus-alike",),
         per="node",
         proves="all nodes run one GPU driver",
         unit="text",
@@ -90,7 +91,7 @@ GATES: tuple[Gate, ...] = (
     Gate(
         id="discovery.gpu.model",
         phases=("discovery",),
-        question=1,
+        claims=("gpus-alike",),
         per="node",
         proves="all GPUs of all nodes are of one model",
         unit="text",
@@ -102,7 +103,7 @@ GATES: tuple[Gate, ...] = (
     Gate(
         id="discovery.gpu.memory",
         phases=("discovery",),
-        question=1,
+        claims=("gpus-alike",),
         per="node",
         proves="all GPUs of all nodes have as much memory",
         unit="GiB",
@@ -114,7 +115,7 @@ GATES: tuple[Gate, ...] = (
     Gate(
         id="discovery.gpu.mig",
         phases=("discovery",),
-        question=1,
+        claims=("gpus-alike",),
         per="node",
         proves="no GPU is divided (MIG): ranks on parts of one GPU can neither use NVLink nor NCCL between them",
         unit="text",
@@ -125,7 +126,7 @@ GATES: tuple[Gate, ...] = (
     Gate(
         id="discovery.gpu.distinct",
         phases=("discovery",),
-        question=1,
+        bears_on=("gpus-present",),
         per="node",
         min_nodes=2,
         proves="no GPU is seen by two nodes (UUIDs)",
@@ -138,7 +139,7 @@ GATES: tuple[Gate, ...] = (
     Gate(
         id="discovery.gpu.ecc",
         phases=("discovery",),
-        question=1,
+        claims=("gpus-healthy",),
         per="node",
         proves="no GPU has counted an uncorrected memory error since its driver was loaded",
         unit="count",
@@ -150,7 +151,7 @@ GATES: tuple[Gate, ...] = (
     Gate(
         id="discovery.gpu.remap_pending",
         phases=("discovery",),
-        question=1,
+        claims=("gpus-healthy",),
         per="node",
         proves="no GPU waits for a reset to put a spare row in place of a bad one",
         unit="flag",
@@ -162,7 +163,7 @@ GATES: tuple[Gate, ...] = (
     Gate(
         id="discovery.gpu.remap_failed",
         phases=("discovery",),
-        question=1,
+        claims=("gpus-healthy",),
         per="node",
         proves="no GPU has run out of spare rows",
         unit="flag",
@@ -174,7 +175,7 @@ GATES: tuple[Gate, ...] = (
     Gate(
         id="discovery.gpu.slowdown",
         phases=("discovery",),
-        question=1,
+        claims=("gpus-healthy",),
         per="node",
         proves="no GPU is slowed down by its hardware (heat, power brake)",
         unit="text",
@@ -186,7 +187,7 @@ GATES: tuple[Gate, ...] = (
     Gate(
         id="discovery.gpu.pcie",
         phases=("discovery",),
-        question=1,
+        claims=("gpus-healthy",),
         per="node",
         proves="every GPU uses all PCIe lanes that it and its slot have",
         unit="count",
@@ -198,7 +199,7 @@ GATES: tuple[Gate, ...] = (
     Gate(
         id="discovery.gpu.free",
         phases=("discovery",),
-        question=2,
+        bears_on=("nodes-ran",),
         per="node",
         proves="nothing computes on the GPUs of a node that this job has alone",
         unit="count",
@@ -210,7 +211,7 @@ GATES: tuple[Gate, ...] = (
     Gate(
         id="discovery.gpu.persistence",
         phases=("discovery",),
-        question=1,
+        bears_on=("gpus-alike",),
         per="node",
         severity=Outcome.WARN,
         proves="the driver stays loaded between jobs",
@@ -223,7 +224,7 @@ GATES: tuple[Gate, ...] = (
     Gate(
         id="smoke.gpu.bound",
         phases=("smoke",),
-        question=1,
+        claims=("gpus-bound",),
         per="node",
         proves="each task was given one GPU of its own, and together they were given all",
         unit="count",
@@ -235,7 +236,7 @@ GATES: tuple[Gate, ...] = (
     Gate(
         id="smoke.gpu.isolated",
         phases=("smoke",),
-        question=1,
+        claims=("gpus-isolated",),
         per="node",
         proves="a job that requested no GPU was refused every GPU (EPERM; a device that is not there proves nothing)",
         unit="count",
@@ -246,7 +247,7 @@ GATES: tuple[Gate, ...] = (
     Gate(
         id="smoke.cpu.near_gpu",
         phases=("smoke",),
-        question=1,
+        bears_on=("gpus-bound",),
         per="node",
         severity=Outcome.WARN,
         proves="the CPUs that each task may run on belong to the NUMA node of its GPU",
@@ -258,7 +259,7 @@ GATES: tuple[Gate, ...] = (
     Gate(
         id="smoke.jobs.distinct_gpus",
         phases=("smoke",),
-        question=1,
+        claims=("gpus-bound",),
         per="node",
         proves="two jobs that ran at the same time were given different GPUs",
         unit="count",
@@ -270,7 +271,7 @@ GATES: tuple[Gate, ...] = (
     Gate(
         id="smoke.jobs.refused_gpus",
         phases=("smoke",),
-        question=1,
+        claims=("gpus-isolated",),
         per="node",
         proves="each of two jobs that ran at the same time was refused the other's GPU (EPERM)",
         unit="count",
@@ -279,11 +280,11 @@ GATES: tuple[Gate, ...] = (
         min_ranks_per_node=2,
         guide=guides.JOBS_AT_ONCE,
     ),
-    *device.gates("smoke.compute", ("smoke",), question=1, per="node"),
+    *device.gates("smoke.compute", ("smoke",), bears_on=("gpus-compute",), per="node"),
     Gate(
         id="smoke.compute.wrong_values",
         phases=("smoke",),
-        question=1,
+        claims=("gpus-compute",),
         per="node",
         proves="every GPU multiplied matrices to the exact result",
         unit="count",
@@ -295,7 +296,7 @@ GATES: tuple[Gate, ...] = (
     Gate(
         id="smoke.compute.peers",
         phases=("smoke",),
-        question=1,
+        bears_on=("gpus-compute",),
         per="node",
         proves="the node's slowest GPU is not far slower than those of the other nodes",
         unit="TFLOP/s",
@@ -307,7 +308,7 @@ GATES: tuple[Gate, ...] = (
     Gate(
         id="smoke.compute.gpu_peers",
         phases=("smoke",),
-        question=1,
+        bears_on=("gpus-compute",),
         per="node",
         proves="no GPU of the node is far slower than the GPUs of all nodes",
         unit="ratio",

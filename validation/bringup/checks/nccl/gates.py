@@ -10,19 +10,21 @@ from bringup.plan.gate import Fixed, FromProfile, Gate, Requested
 from bringup.records import Outcome
 
 _NCCL = ("nccl_scaling", "nccl_monitoring")
+_AT_SPEED = ("speed-inside", "speed-between")
 _RANKS = ("nccl.ranks",)
 _MEMBERS = ("nccl.ranks", "nccl.hosts")
 _RIGHT = ("nccl.ranks", "nccl.hosts", "nccl.wrong_values")
 
 
 def _gate(id: str, proves: str, **rest: Any) -> Gate:
-    return Gate(id=id, proves=proves, **{"phases": _NCCL, "question": 4, "per": "scale", **rest})
+    return Gate(id=id, proves=proves, **{"phases": _NCCL, "per": "scale", **rest})
 
 
 _PROGRAM = (
     _gate(
         "nccl.step",
         "the collective program ended by itself, without an error",
+        bears_on=("one-communicator",),
         unit="count",
         rule="equals",
         expect=Fixed(0),
@@ -31,6 +33,7 @@ _PROGRAM = (
     _gate(
         "nccl.ranks",
         "one communicator spanned all ranks (counted inside it)",
+        claims=("one-communicator",),
         unit="count",
         rule="equals",
         expect=Requested("scale_ranks"),
@@ -39,6 +42,7 @@ _PROGRAM = (
     _gate(
         "nccl.hosts",
         "the ranks sat on that many different hosts",
+        claims=("one-communicator",),
         unit="count",
         rule="equals",
         expect=Requested("scale_nodes"),
@@ -47,19 +51,20 @@ _PROGRAM = (
     _gate(
         "nccl.devices",
         "no two ranks took one GPU (gathered inside the communicator: UUIDs; device files of placeholders)",
-        question=1,
+        claims=("gpus-bound",),
         unit="count",
         rule="equals",
         expect=Requested("scale_ranks"),
         guide=guides.COMMUNICATOR,
     ),
-    *device.gates("nccl", _NCCL, 4, "scale"),
+    *device.gates("nccl", _NCCL, ("one-communicator",), "scale"),
 )
 
 _VALUES = (
     _gate(
         "nccl.wrong_values",
         "every collective gave the right result at every size",
+        claims=("one-communicator",),
         unit="count",
         rule="equals",
         expect=Fixed(0),
@@ -68,6 +73,7 @@ _VALUES = (
     _gate(
         "nccl.rank.wrong_values",
         "no wrong value came from this rank or arrived at it alone",
+        bears_on=("one-communicator",),
         per="rank",
         unit="count",
         rule="equals",
@@ -77,6 +83,7 @@ _VALUES = (
     _gate(
         "nccl.rank.local_time",
         "a copy inside the rank's own memory took no longer than on the other ranks",
+        bears_on=("one-communicator",),
         per="rank",
         unit="ratio",
         rule="at_most",
@@ -89,6 +96,7 @@ _TRANSPORT = (
     _gate(
         "nccl.rdma.bypassed",
         "no TCP socket was used between hosts that have an active RDMA device",
+        claims=("over-the-fabric",),
         min_nodes=2,
         unit="flag",
         rule="equals",
@@ -98,6 +106,7 @@ _TRANSPORT = (
     _gate(
         "nccl.transport",
         "the bytes between nodes went over the interconnect that the profile names",
+        claims=("over-the-fabric",),
         min_nodes=2,
         unit="text",
         rule="one_of",
@@ -108,6 +117,7 @@ _TRANSPORT = (
     _gate(
         "nccl.gdr",
         "the NICs read and wrote GPU memory directly, on every channel between hosts (NCCL's log: GDRDMA)",
+        claims=("over-the-fabric",),
         min_nodes=2,
         unit="share",
         rule="at_least",
@@ -118,6 +128,7 @@ _TRANSPORT = (
     _gate(
         "nccl.nics",
         "NCCL took all NICs of the host with the fewest (NCCL's log)",
+        claims=("over-the-fabric",),
         min_nodes=2,
         unit="count",
         rule="at_least",
@@ -128,6 +139,7 @@ _TRANSPORT = (
     _gate(
         "nccl.nvls",
         "NCCL reduced inside the NVLink switches (NCCL's log: nvls channels)",
+        bears_on=("speed-inside",),
         per="wide_scale",
         unit="flag",
         rule="equals",
@@ -142,6 +154,7 @@ _SPEED = (
         _gate(
             id,
             f"{id.split('.')[1]} reaches the expected bus bandwidth at the named size",
+            claims=_AT_SPEED,
             per="wide_scale",
             unit="GB/s",
             rule="at_least",
@@ -159,6 +172,7 @@ _SPEED = (
     _gate(
         "nccl.all_reduce.latency",
         "a small all_reduce ends as soon as expected",
+        claims=_AT_SPEED,
         per="wide_scale",
         unit="us",
         rule="at_most",
@@ -169,6 +183,7 @@ _SPEED = (
     _gate(
         "nccl.curve.dip",
         "no size is much slower than the sizes next to it, in any collective",
+        bears_on=_AT_SPEED,
         per="wide_scale",
         unit="ratio",
         rule="at_least",
@@ -180,6 +195,7 @@ _SPEED = (
     _gate(
         "nccl.curve.plateau",
         "the largest size is about as fast as the fastest, in every collective",
+        bears_on=_AT_SPEED,
         per="wide_scale",
         unit="ratio",
         rule="at_least",
@@ -195,7 +211,7 @@ def _sampler(name: str, proves: str, **rest: Any) -> Gate:
     return _gate(
         f"nccl.monitor.{name}",
         proves,
-        **{"phases": ("nccl_monitoring",), "question": 6, "per": "node", "guide": guides.MONITOR, **rest},
+        **{"phases": ("nccl_monitoring",), "bears_on": ("observable",), "per": "node", "guide": guides.MONITOR, **rest},
     )
 
 

@@ -15,7 +15,7 @@ def _pair(
     return Gate(
         id=f"nccl.pair.{name}",
         phases=("nccl_pairwise",),
-        question=4,
+        claims=("no-slow-link",),
         per=per,
         min_nodes=3 if per == "node" else 1,
         proves=proves,

@@ -30,7 +30,7 @@ def _same(id: str, says: str, guide: Guide, unit: str = "text") -> Gate:
     return Gate(
         id=id,
         phases=_ONLY,
-        question=2,
+        claims=("nodes-alike",),
         per="node",
         min_nodes=2,
         proves=f"all nodes {says}",
@@ -45,7 +45,7 @@ GATES: tuple[Gate, ...] = (
     Gate(
         id="discovery.node.state",
         phases=_ONLY,
-        question=2,
+        bears_on=("nodes-ran",),
         per="node",
         proves="Slurm considers the node usable",
         unit="text",
@@ -56,7 +56,7 @@ GATES: tuple[Gate, ...] = (
     Gate(
         id="discovery.node.answered",
         phases=_ONLY,
-        question=2,
+        claims=("nodes-ran",),
         per="node",
         proves="the node was reached through the scheduler and answered to the end",
         unit="flag",
@@ -67,7 +67,7 @@ GATES: tuple[Gate, ...] = (
     Gate(
         id="discovery.node.distinct",
         phases=_ONLY,
-        question=2,
+        claims=("nodes-alike",),
         per="node",
         min_nodes=2,
         proves="two node names are not one machine (boot ids differ)",
@@ -79,7 +79,7 @@ GATES: tuple[Gate, ...] = (
     Gate(
         id="discovery.node.hostname",
         phases=_ONLY,
-        question=2,
+        claims=("nodes-alike",),
         per="node",
         min_nodes=2,
         proves="no two nodes call themselves by one name",
@@ -94,7 +94,7 @@ GATES: tuple[Gate, ...] = (
     Gate(
         id="discovery.memory",
         phases=_ONLY,
-        question=2,
+        claims=("nodes-alike",),
         per="node",
         min_nodes=2,
         proves="all nodes have the same memory, to 2 %: what firmware takes differs a little",
@@ -106,7 +106,7 @@ GATES: tuple[Gate, ...] = (
     Gate(
         id="discovery.clock.offset",
         phases=_ONLY,
-        question=6,
+        bears_on=("observable",),
         per="node",
         min_nodes=2,
         proves="the node's clock is near the fleet's, measured by round trips, uncertainty included",
@@ -118,7 +118,7 @@ GATES: tuple[Gate, ...] = (
     Gate(
         id="discovery.shm",
         phases=_ONLY,
-        question=5,
+        bears_on=("trains-alone",),
         per="node",
         proves="shared memory (/dev/shm) is large enough for the ranks of a node",
         unit="GiB",
@@ -129,7 +129,7 @@ GATES: tuple[Gate, ...] = (
     Gate(
         id="discovery.nofile",
         phases=_ONLY,
-        question=5,
+        bears_on=("trains-alone",),
         per="node",
         proves="a task may open as many files and sockets as the profile requests",
         unit="count",

@@ -11,7 +11,7 @@ GATES: tuple[Gate, ...] = (
     Gate(
         id="run.closed",
         phases=tuple(PHASES),
-        question=6,
+        claims=("observable",),
         per="job",
         proves="the phase script came to its end",
         unit="flag",
@@ -22,7 +22,7 @@ GATES: tuple[Gate, ...] = (
     Gate(
         id="run.evidence",
         phases=tuple(PHASES),
-        question=6,
+        claims=("observable",),
         per="job",
         severity=Outcome.INCOMPLETE,
         needs=("run.closed",),
@@ -35,7 +35,7 @@ GATES: tuple[Gate, ...] = (
     Gate(
         id="run.restarts",
         phases=tuple(PHASES),
-        question=6,
+        bears_on=("observable",),
         per="job",
         severity=Outcome.WARN,
         needs=("run.closed",),

@@ -12,7 +12,7 @@ GATES: tuple[Gate, ...] = (
     Gate(
         id="discovery.slurm.confines_devices",
         phases=_ONLY,
-        question=1,
+        bears_on=("gpus-isolated",),
         per="job",
         proves="cgroup.conf confines devices to the job that was granted them",
         unit="text",
@@ -23,7 +23,7 @@ GATES: tuple[Gate, ...] = (
     Gate(
         id="discovery.slurm.confines_cores",
         phases=_ONLY,
-        question=2,
+        bears_on=("jobs-confined",),
         per="job",
         severity=Outcome.WARN,
         proves="cgroup.conf confines cores to the job that was granted them",
@@ -35,7 +35,7 @@ GATES: tuple[Gate, ...] = (
     Gate(
         id="discovery.slurm.confines_memory",
         phases=_ONLY,
-        question=2,
+        bears_on=("jobs-confined",),
         per="job",
         severity=Outcome.WARN,
         proves="cgroup.conf confines memory to the job that was granted it",
@@ -47,7 +47,7 @@ GATES: tuple[Gate, ...] = (
     Gate(
         id="discovery.slurm.task_plugin",
         phases=_ONLY,
-        question=1,
+        bears_on=("gpus-isolated",),
         per="job",
         proves="task/cgroup is loaded, without which the Constrain lines do nothing",
         unit="flag",
@@ -58,7 +58,7 @@ GATES: tuple[Gate, ...] = (
     Gate(
         id="discovery.slurm.proctrack",
         phases=_ONLY,
-        question=6,
+        claims=("slurm-notices",),
         per="job",
         proves="processes are tracked by cgroup, so that none outlives its job and keeps a GPU",
         unit="text",
@@ -69,7 +69,7 @@ GATES: tuple[Gate, ...] = (
     Gate(
         id="discovery.slurm.gres_types",
         phases=_ONLY,
-        question=1,
+        bears_on=("gpus-present",),
         per="job",
         proves="GPUs are a resource that Slurm counts",
         unit="flag",
@@ -80,7 +80,7 @@ GATES: tuple[Gate, ...] = (
     Gate(
         id="discovery.slurm.gres",
         phases=_ONLY,
-        question=1,
+        bears_on=("gpus-present",),
         per="node",
         proves="slurm.conf promises no GPU that the node does not have, and hides none",
         unit="count",
@@ -91,7 +91,7 @@ GATES: tuple[Gate, ...] = (
     Gate(
         id="discovery.slurm.version",
         phases=_ONLY,
-        question=2,
+        bears_on=("nodes-alike",),
         per="node",
         min_nodes=2,
         severity=Outcome.WARN,
@@ -104,7 +104,7 @@ GATES: tuple[Gate, ...] = (
     Gate(
         id="discovery.slurm.mpi_default",
         phases=_ONLY,
-        question=2,
+        claims=("slurm-fit",),
         per="job",
         proves="the MPI plugin that a job gets by default is there",
         unit="flag",
@@ -115,7 +115,7 @@ GATES: tuple[Gate, ...] = (
     Gate(
         id="discovery.slurm.pmix",
         phases=_ONLY,
-        question=2,
+        bears_on=("slurm-fit",),
         per="job",
         severity=Outcome.WARN,
         proves="PMIx is there for programs that are launched through MPI",
@@ -127,7 +127,7 @@ GATES: tuple[Gate, ...] = (
     Gate(
         id="discovery.slurm.kill_on_bad_exit",
         phases=_ONLY,
-        question=6,
+        bears_on=("slurm-notices",),
         per="job",
         severity=Outcome.WARN,
         proves="a step ends when one of its tasks fails, also where a user does not request it",
@@ -139,7 +139,7 @@ GATES: tuple[Gate, ...] = (
     Gate(
         id="discovery.slurm.health_check",
         phases=_ONLY,
-        question=6,
+        bears_on=("slurm-notices",),
         per="job",
         severity=Outcome.WARN,
         proves="Slurm runs a health check on its nodes",
@@ -151,7 +151,7 @@ GATES: tuple[Gate, ...] = (
     Gate(
         id="discovery.slurm.prolog",
         phases=_ONLY,
-        question=6,
+        bears_on=("slurm-notices",),
         per="job",
         severity=Outcome.WARN,
         proves="a prolog looks at a node before each job",
@@ -163,7 +163,7 @@ GATES: tuple[Gate, ...] = (
     Gate(
         id="discovery.slurm.epilog",
         phases=_ONLY,
-        question=6,
+        bears_on=("slurm-notices",),
         per="job",
         severity=Outcome.WARN,
         proves="an epilog cleans a node after each job",
@@ -175,7 +175,7 @@ GATES: tuple[Gate, ...] = (
     Gate(
         id="discovery.slurm.slurmd_timeout",
         phases=_ONLY,
-        question=6,
+        claims=("slurm-notices",),
         per="job",
         severity=Outcome.WARN,
         proves="a node that is gone is called DOWN within ten minutes",
@@ -187,7 +187,7 @@ GATES: tuple[Gate, ...] = (
     Gate(
         id="discovery.slurm.return_to_service",
         phases=_ONLY,
-        question=6,
+        claims=("slurm-notices",),
         per="job",
         severity=Outcome.WARN,
         proves="a node that went down for an unknown reason stays down until somebody has looked",
@@ -199,7 +199,7 @@ GATES: tuple[Gate, ...] = (
     Gate(
         id="smoke.controller",
         phases=("smoke",),
-        question=2,
+        bears_on=("nodes-ran",),
         per="job",
         proves="the primary controller answers",
         unit="text",
@@ -210,7 +210,7 @@ GATES: tuple[Gate, ...] = (
     Gate(
         id="smoke.node.ran_tasks",
         phases=("smoke",),
-        question=2,
+        claims=("nodes-ran",),
         per="node",
         proves="the node ran one task per GPU through the scheduler",
         unit="count",
@@ -221,7 +221,7 @@ GATES: tuple[Gate, ...] = (
     Gate(
         id="smoke.cpu.confined",
         phases=("smoke",),
-        question=2,
+        claims=("jobs-confined",),
         per="node",
         proves="a task that requested one CPU could run on no more than one core",
         unit="count",
@@ -232,7 +232,7 @@ GATES: tuple[Gate, ...] = (
     Gate(
         id="smoke.exit_code",
         phases=("smoke",),
-        question=2,
+        claims=("jobs-kept",),
         per="job",
         proves="the exit code of a failing batch job arrives",
         unit="text",
@@ -243,7 +243,7 @@ GATES: tuple[Gate, ...] = (
     Gate(
         id="smoke.memory.enforced",
         phases=("smoke",),
-        question=2,
+        claims=("jobs-confined",),
         per="job",
         proves="a job that takes more memory than it requested is ended for that reason",
         unit="text",
@@ -254,7 +254,7 @@ GATES: tuple[Gate, ...] = (
     Gate(
         id="smoke.bad_exit",
         phases=("smoke",),
-        question=2,
+        claims=("jobs-kept",),
         per="node",
         proves="when one task of a step failed, no other task of it lived on (--kill-on-bad-exit)",
         unit="count",
@@ -265,7 +265,7 @@ GATES: tuple[Gate, ...] = (
     Gate(
         id="smoke.array",
         phases=("smoke",),
-        question=2,
+        claims=("jobs-kept",),
         per="job",
         proves="all tasks of a job array ran, each with its own index",
         unit="text",
@@ -276,7 +276,7 @@ GATES: tuple[Gate, ...] = (
     Gate(
         id="smoke.dependency.waits",
         phases=("smoke",),
-        question=2,
+        claims=("jobs-kept",),
         per="job",
         proves="a job that depends on another (afterok) began after that one had ended",
         unit="s",
@@ -287,7 +287,7 @@ GATES: tuple[Gate, ...] = (
     Gate(
         id="smoke.dependency.never",
         phases=("smoke",),
-        question=2,
+        claims=("jobs-kept",),
         per="job",
         proves="a job whose dependency failed was cancelled and never began (--kill-on-invalid-dep)",
         unit="text",
@@ -298,7 +298,7 @@ GATES: tuple[Gate, ...] = (
     Gate(
         id="smoke.time_limit.warned",
         phases=("smoke",),
-        question=2,
+        claims=("jobs-kept",),
         per="job",
         proves="the signal that a job requested before its time limit arrived",
         unit="flag",
@@ -309,7 +309,7 @@ GATES: tuple[Gate, ...] = (
     Gate(
         id="smoke.requeue",
         phases=("smoke",),
-        question=2,
+        claims=("jobs-kept",),
         per="job",
         proves="a requeued job began once more and could tell (SLURM_RESTART_COUNT)",
         unit="count",
@@ -320,7 +320,7 @@ GATES: tuple[Gate, ...] = (
     Gate(
         id="smoke.queue.latency",
         phases=("smoke",),
-        question=2,
+        bears_on=("nodes-ran",),
         per="job",
         proves="a small job began soon after it was submitted",
         unit="s",

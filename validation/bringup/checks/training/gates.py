@@ -8,6 +8,8 @@ from bringup.plan.gate import Fixed, FromProfile, Gate, Requested
 from bringup.plan.phases import PHASES
 from bringup.records import Outcome
 
+_TRAINS = ("trains-alone", "trains-on-a-node", "trains-across")
+_IN_PARALLEL = ("trains-on-a-node", "trains-across")
 _ALL = tuple(phase.stem for phase in PHASES.values() if phase.is_training)
 _PARALLEL = tuple(stem for stem in _ALL if PHASES[stem].strategy != "single")
 _SHARDED = tuple(stem for stem in _ALL if PHASES[stem].strategy in ("fsdp", "hsdp"))
@@ -18,7 +20,7 @@ GATES: tuple[Gate, ...] = (
     Gate(
         id="train.exit_code",
         phases=_ALL,
-        question=5,
+        claims=_TRAINS,
         per="job",
         proves="the training step ended by itself, without an error",
         unit="count",
@@ -29,7 +31,7 @@ GATES: tuple[Gate, ...] = (
     Gate(
         id="train.rank.finished",
         phases=_ALL,
-        question=6,
+        claims=("observable",),
         per="rank",
         proves="the rank trained to the end, on the node it was planned for",
         unit="text",
@@ -40,7 +42,7 @@ GATES: tuple[Gate, ...] = (
     Gate(
         id="train.world_size",
         phases=_ALL,
-        question=5,
+        claims=_TRAINS,
         per="job",
         proves="that many ranks trained together (counted inside the process group)",
         unit="count",
@@ -48,11 +50,11 @@ GATES: tuple[Gate, ...] = (
         expect=Requested("world_size"),
         guide=guides.WORLD,
     ),
-    *device.gates("train", _ALL, question=5, per="job"),
+    *device.gates("train", _ALL, bears_on=_TRAINS, per="job"),
     Gate(
         id="train.transport",
         phases=_ACROSS,
-        question=5,
+        bears_on=("trains-across",),
         per="job",
         min_nodes=2,
         proves="training's own bytes between nodes went over the interconnect that the profile names",
@@ -66,7 +68,7 @@ GATES: tuple[Gate, ...] = (
     Gate(
         id="train.strategy",
         phases=_ALL,
-        question=5,
+        claims=_TRAINS,
         per="job",
         proves="what trained is what the name says, read from the model",
         unit="text",
@@ -77,7 +79,7 @@ GATES: tuple[Gate, ...] = (
     Gate(
         id="train.variant",
         phases=_ALL,
-        question=5,
+        claims=_TRAINS,
         per="job",
         proves="resharding, data types, offload and recomputation are as requested, read from the model and a step",
         unit="count",
@@ -89,7 +91,7 @@ GATES: tuple[Gate, ...] = (
     Gate(
         id="train.loss.fell",
         phases=_ALL,
-        question=5,
+        claims=_TRAINS,
         per="job",
         proves="the loss fell",
         unit="nats",
@@ -101,7 +103,7 @@ GATES: tuple[Gate, ...] = (
     Gate(
         id="train.samples.repeated",
         phases=_ALL,
-        question=5,
+        claims=_IN_PARALLEL,
         per="job",
         proves="no two ranks trained on the same row",
         unit="count",
@@ -112,7 +114,7 @@ GATES: tuple[Gate, ...] = (
     Gate(
         id="train.checkpoint.intact",
         phases=_ALL,
-        question=5,
+        claims=("checkpoints",),
         per="rank",
         proves="what the rank wrote into a checkpoint reads back as it was written",
         unit="count",
@@ -123,7 +125,7 @@ GATES: tuple[Gate, ...] = (
     Gate(
         id="train.checkpoint.resumable",
         phases=_ALL,
-        question=5,
+        claims=("checkpoints",),
         per="rank",
         proves="parameters, optimizer and random state came back from a checkpoint bit for bit",
         unit="count",
@@ -135,7 +137,7 @@ GATES: tuple[Gate, ...] = (
     Gate(
         id="train.loss.agrees",
         phases=_PARALLEL,
-        question=5,
+        claims=_IN_PARALLEL,
         per="job",
         proves="the loss of every step agrees with the one-GPU run of the same recipe",
         unit="nats",
@@ -147,7 +149,7 @@ GATES: tuple[Gate, ...] = (
     Gate(
         id="train.grad_norm.agrees",
         phases=_PARALLEL,
-        question=5,
+        claims=_IN_PARALLEL,
         per="job",
         proves="the gradient norm of every step agrees with the one-GPU run: a wrong scale that Adam and clipping hide",
         unit="ratio",
@@ -159,7 +161,7 @@ GATES: tuple[Gate, ...] = (
     Gate(
         id="train.scaling",
         phases=_PARALLEL,
-        question=5,
+        claims=("scales",),
         per="job",
         proves="tokens/s per rank stay near those of the one-GPU run",
         unit="share",
@@ -172,7 +174,7 @@ GATES: tuple[Gate, ...] = (
     Gate(
         id="train.straggler",
         phases=_PARALLEL,
-        question=6,
+        bears_on=("observable",),
         per="rank",
         proves="the rank's own work, in which it waits for nobody, takes no longer than that of its peers",
         unit="ratio",
@@ -184,7 +186,7 @@ GATES: tuple[Gate, ...] = (
     Gate(
         id="train.replicas.difference",
         phases=_REPLICATED,
-        question=5,
+        claims=_IN_PARALLEL,
         per="job",
         proves="the replicas hold the same parameters at the end",
         unit="sum",
@@ -195,7 +197,7 @@ GATES: tuple[Gate, ...] = (
     Gate(
         id="train.shard.size",
         phases=_SHARDED,
-        question=5,
+        bears_on=_TRAINS,
         per="job",
         proves="no rank holds more of the parameters than its share",
         unit="ratio",
@@ -207,7 +209,7 @@ GATES: tuple[Gate, ...] = (
     Gate(
         id="train.memory.states",
         phases=_ALL,
-        question=5,
+        bears_on=_TRAINS,
         per="job",
         proves="parameters, gradients and optimizer take the memory that was predicted for this strategy",
         unit="ratio",
@@ -218,7 +220,7 @@ GATES: tuple[Gate, ...] = (
     Gate(
         id="train.memory.peak",
         phases=_ALL,
-        question=5,
+        bears_on=_TRAINS,
         per="job",
         proves="PyTorch's peak of device memory is the predicted one",
         unit="ratio",
@@ -231,7 +233,7 @@ GATES: tuple[Gate, ...] = (
     Gate(
         id="train.shard.inside_node",
         phases=("run_hsdp_2node",),
-        question=5,
+        bears_on=_TRAINS,
         per="job",
         proves="every shard group sits inside one host",
         unit="count",
