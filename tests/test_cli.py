@@ -197,3 +197,31 @@ def test_a_closed_terminal_ends_a_run_unless_it_was_started_with_nohup(tmp_path,
     assert (done.returncode, done.stdout, done.stderr) == (
         (0, "done\n", "") if code == 0 else (2, "", "bringup: interrupted\n")
     )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("run", "nosuchphase"), "no phase is called 'nosuchphase'; there are discovery"),
+        (("why", "abc"), "'abc' is no job's number"),
+        (("pairs",), "--nodes n0,n1"),
+        (("drill", "--list", "--only", "node-flap"), "did you mean node-flaps"),
+    ],
+)
+def test_arguments_are_looked_at_before_slurm_is_asked(capsys, monkeypatch, arguments, says):
+    monkeypatch.setenv("PATH", "/nonexistent")  # where there is no Slurm
+    code, out, err = call(capsys, *arguments)
+    assert (code, out) == (2, "")
+    assert says in err
+
+
+def test_the_list_of_drills_is_of_those_that_are_named(capsys):
+    code, out, _ = call(capsys, "drill", "--list", "--only", "node-flaps")
+    assert code == 0
+    assert [line.split()[0] for line in out.splitlines()] == ["node-flaps"]
+
+
+def test_the_version_is_told(capsys):
+    code, out, _ = call(capsys, "--version")
+    assert code == 0
+    assert out.startswith("bringup 0.")

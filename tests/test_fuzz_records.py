@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from advised import advice
 from bringup.drill import result
 from bringup.errors import ProfileError, RecordError, UsageError
 from bringup.evidence import hostlist
@@ -37,7 +38,6 @@ from bringup.results import REPOSITORY
 from damage_for_tests import JSON, MANY, NASTY, damaged, everywhere, inside, places
 from hypothesis import given
 from hypothesis import strategies as st
-from test_advise import advice
 from test_drill_campaign import report_of, verdict
 from test_drill_campaign import told as drill_told
 

@@ -43,13 +43,33 @@ def test_every_shipped_number_is_in_the_unit_of_its_gate():
     ("text", "says"),
     [
         ("name: [", "not valid YAML"),
-        ("just text", "the file"),
+        ("just text", "the file is a str"),
+        ("", "the file is empty"),
+        ("# a comment alone", "the file is empty"),
+        ("[1, 2]", "the file is a list"),
+        (GOOD + "name: again", r"here.yaml:7: name is given twice, first in line 3"),
+        (GOOD + '  nccl.transport: {one_of: [NET], unit: text, source: "a test"}', "transport is given twice"),
+        (GOOD.replace("one_of: [IB]", "one_of: [IB], one_of: [NET]"), r"here.yaml:6: one_of is given twice"),
+        (
+            GOOD.replace("one_of: [IB]", "at_lest: 3"),
+            r"transport\.at_lest: there is no such key; did you mean at_least\?",
+        ),
+        (GOOD.replace("one_of: [IB]", "at_least: 1e5"), r"at_least: YAML reads 1e5 as a text; write 100000"),
+        (GOOD.replace("one_of: [IB]", "at_least: many"), r"at_least: Input should be a valid number"),
+        (GOOD + "machine: {mfu: {valu: 1, source: abc}}", r"machine\.mfu\.value: is missing|did you mean value"),
+        (GOOD + "machine: {gpu_memory: 80}", "did you mean gpu_memory_gib"),
+        (GOOD + "expects: {}", "did you mean expect"),
+        (GOOD.replace("name: here\n", ""), "name: is missing"),
+        (GOOD + "x: " + "[" * 5000, "not valid YAML"),
         (GOOD.replace('source: "a test"', ""), "source"),
         (GOOD.replace("unit: text, ", ""), "unit"),
         (GOOD.replace("one_of: [IB]", "one_of: [IB], at_least: 3"), "exactly one"),
         (GOOD.replace("one_of: [IB], ", ""), "exactly one"),
         (GOOD.replace("one_of: [IB]", "one_off: [IB]"), "one_off"),
-        (GOOD.replace("schema_version: 1", "schema_version: 9"), "schema_version"),
+        (
+            GOOD.replace("schema_version: 1", "schema_version: 9"),
+            "schema_version: 9 is unknown to this version of bringup, which knows 1",
+        ),
         (GOOD + "not_applicable: [{gate: ib.rate}]", "reason"),
     ],
 )
@@ -58,6 +78,11 @@ def test_a_profile_that_cannot_be_used_is_refused_with_the_key(text, says):
         parse(text, "here.yaml")
     assert "\n" not in str(error.value)
     assert "here.yaml" in str(error.value)
+
+
+def test_a_gate_that_is_misspelled_is_told_from_its_neighbours():
+    with pytest.raises(ProfileError, match=r"did you mean nccl\.transport\?"):
+        gates.check(parse(GOOD.replace("nccl.transport", "nccl.trasport"), "here.yaml"))
 
 
 def test_yaml_that_would_run_code_is_refused():

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import re
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from advised import H100, LLAMA, advice, question
 from bringup import cli
 from bringup.advise import answer as advise
 from bringup.advise import bandwidth
@@ -19,7 +19,7 @@ from bringup.formulae import memory, models, traffic
 from bringup.formulae.models import Job, Shape
 from bringup.judge import EVIDENCE, Judged
 from bringup.plan import profile as profiles
-from bringup.plan.profile import Machine, Profile, Sourced
+from bringup.plan.profile import Machine, Sourced
 from bringup.records import Advice, Observation, Outcome, PredictedStrategy
 from bringup.results import TrainingRecords
 from factory import a_run, a_verdict, judged_of
@@ -167,9 +167,6 @@ def test_a_model_without_a_formula_is_refused_and_never_guessed(tmp_path: Path) 
         models.load(str(tmp_path / "broken.json"))
 
 
-LLAMA = models.load("llama3-8b")
-
-
 def test_zero_3_moves_half_as_much_again_as_zero_2() -> None:
     """With equal data types and but for the tail, which both gather once (ZeRO, section 7)."""
     sent = {
@@ -201,18 +198,6 @@ def test_states_shrink_with_the_shards_and_padding_is_counted() -> None:
     assert memory.states(LLAMA, 16).total == LLAMA.parameters
     tiny = models.load("tiny")
     assert memory.states(tiny, 1024).total > 16 * tiny.parameters / 1024  # a row cannot be cut
-
-
-H100 = profiles.load("h100-8x400g")
-
-
-def question(**changes: Any) -> advise.Question:
-    asked = advise.Question(LLAMA, 2, 8, 4096, 1, 16, float32=False, reduce_bytes=4, activation_checkpointing=False)
-    return replace(asked, **changes)
-
-
-def advice(profile: Profile = H100, **changes: Any) -> Advice:
-    return advise.advise(question(**changes), advise.known(profile, [], None))
 
 
 def by_name(answer: Advice) -> dict[str, PredictedStrategy]:

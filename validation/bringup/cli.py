@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import errno
+import importlib.metadata
 import io
 import json
 import math
@@ -30,7 +31,7 @@ from bringup.errors import BringupError, NotHealthy, SlurmError, UsageError
 from bringup.evidence import hostlist
 from bringup.formulae import models
 from bringup.plan import profile as profiles
-from bringup.plan import rounds, subjects
+from bringup.plan import profile_text, rounds, subjects
 from bringup.plan.phases import PHASES
 from bringup.records import Outcome, as_json, worst
 from bringup.report import collection, drain, explain, exports, outputs, page, text, write
@@ -117,6 +118,7 @@ def _complain(said: str) -> None:
 
 def parser() -> argparse.ArgumentParser:
     whole = _Parser(prog="bringup", description=__doc__)
+    whole.add_argument("--version", action="version", version=f"bringup {importlib.metadata.version('bringup')}")
     verbs = whole.add_subparsers(required=True, metavar="VERB", parser_class=_Parser)
     for add in (_add_run, _add_reading, _add_training, _add_drill, _add_lists, _add_scripts):
         add(verbs)
@@ -369,6 +371,8 @@ def _load_profile(name: str) -> profiles.Profile:
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    for phase in arguments.phases:  # before Slurm is asked for anything
+        _phase(phase)
     return playbook.run(
         playbook.Request(
             nodes=arguments.nodes,
@@ -381,7 +385,14 @@ def _run(arguments: argparse.Namespace) -> int:
     )
 
 
+def _phase(name: str) -> None:
+    if name not in PHASES:
+        raise UsageError(f"no phase is called {name!r}; there are {', '.join(PHASES)}")
+
+
 def _why(arguments: argparse.Namespace) -> int:
+    if not re.fullmatch(r"\d+([_+]\d+)?(\.\w+)?", arguments.job):
+        raise UsageError(f"{arguments.job!r} is no job's number; squeue --me lists yours")
     print(text.plain(slurm.why(arguments.job)))
     return 0
 
@@ -577,12 +588,14 @@ def _advise(arguments: argparse.Namespace) -> int:
 
 
 def _drill(arguments: argparse.Namespace) -> int:
-    if arguments.list:
-        print(drill_result.listed(catalogue.DRILLS))
-        return 0
-    unknown = [name for name in arguments.only if name not in {drill.id for drill in catalogue.DRILLS}]
+    ids = [drill.id for drill in catalogue.DRILLS]
+    unknown = [name for name in arguments.only if name not in ids]
     if unknown:
-        raise UsageError(f"no drill is called {', '.join(unknown)}; bringup drill --list shows all")
+        near = profile_text.meant(unknown[0], ids)
+        raise UsageError(f"no drill is called {', '.join(unknown)}{near}; bringup drill --list shows all")
+    if arguments.list:
+        print(drill_result.listed([one for one in catalogue.DRILLS if not arguments.only or one.id in arguments.only]))
+        return 0
     if arguments.healthy and (arguments.anywhere or arguments.only):
         raise UsageError("--healthy makes no fault and runs on local clusters: without --anywhere and --only")
     if arguments.resume is not None and (arguments.only or arguments.healthy):
@@ -662,6 +675,8 @@ def _pairs(arguments: argparse.Namespace) -> int:
         for met in rounds.in_rounds(pairs.suspects(judged.observations)):
             print(rounds.say(met))
         return 0
+    if not arguments.nodes:
+        raise UsageError("pairs: of which nodes? --nodes n0,n1, or --again RUN")
     nodes = hostlist.expand(arguments.nodes)
     if arguments.files:
         print(",".join(str(number) for number in rounds.circle_rounds(nodes)))
@@ -685,8 +700,7 @@ def _pairs(arguments: argparse.Namespace) -> int:
 
 
 def _open(arguments: argparse.Namespace) -> int:
-    if arguments.phase not in PHASES:
-        raise UsageError(f"no phase is called {arguments.phase!r}; there are {', '.join(PHASES)}")
+    _phase(arguments.phase)
     folder = opening.open_run(
         PHASES[arguments.phase],
         nodes=hostlist.expand(arguments.nodes),

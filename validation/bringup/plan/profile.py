@@ -11,6 +11,7 @@ import yaml
 from pydantic import Field, ValidationError, model_validator
 
 from bringup.errors import ProfileError
+from bringup.plan import profile_text
 from bringup.plan.gate import FromProfile, Gate
 from bringup.plan.rules import DECLARABLE, allowed
 from bringup.records import NotApplicable, Record
@@ -118,16 +119,11 @@ def load(name_or_path: str) -> Profile:
 
 def parse(text: str, where: str) -> Profile:
     """One profile text, `extends` left as it is. Raises ProfileError."""
-    try:
-        data = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ProfileError(f"{where}: not valid YAML: {' '.join(str(error).split())}") from error
+    data = profile_text.read(text, where)
     try:
         return Profile.model_validate(data)
     except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(str(part) for part in first["loc"]) or "the file"
-        raise ProfileError(f"{where}: {field}: {first['msg']}") from error
+        raise ProfileError(f"{where}: {profile_text.in_words(error.errors()[0], Profile)}") from error
 
 
 def _resolve(path: Path, seen: tuple[str, ...]) -> Profile:
@@ -175,8 +171,9 @@ def check(profile: Profile, gates: Mapping[str, Gate]) -> None:
     gives numbers, never rules. Raises ProfileError."""
     unknown = sorted({*profile.expect, *(entry.gate for entry in profile.not_applicable)} - set(gates))
     if unknown:
+        near = profile_text.meant(unknown[0], gates)
         raise ProfileError(
-            f"profile {profile.name}: no gate is called {', '.join(unknown)}; `bringup gates` lists them"
+            f"profile {profile.name}: no gate is called {', '.join(unknown)}{near}; `bringup gates` lists them"
         )
     for gate_id, entry in profile.expect.items():
         gate = gates[gate_id]

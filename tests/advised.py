@@ -1,0 +1,24 @@
+"""What `bringup advise` says of one model on one cluster, for tests to change."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from bringup.advise import answer as advise
+from bringup.formulae import models
+from bringup.plan import profile as profiles
+from bringup.plan.profile import Profile
+from bringup.records import Advice
+
+LLAMA = models.load("llama3-8b")
+H100 = profiles.load("h100-8x400g")
+
+
+def question(**changes: Any) -> advise.Question:
+    asked = advise.Question(LLAMA, 2, 8, 4096, 1, 16, float32=False, reduce_bytes=4, activation_checkpointing=False)
+    return replace(asked, **changes)
+
+
+def advice(profile: Profile = H100, **changes: Any) -> Advice:
+    return advise.advise(question(**changes), advise.known(profile, [], None))
