@@ -235,3 +235,9 @@ def test_the_drill_of_a_sampler_that_ends_is_found_in_a_step_of_three_seconds(sa
     text = sampled(sampler.DRILL_SAMPLES)
     assert judged(text, 3.0) is Outcome.FAIL
     assert drill.says in str(values(text, "nccl.monitor.coverage")[1])
+
+
+def test_a_damaged_sample_is_named_by_the_line_that_grep_gives():
+    text = sampled(2).replace("\n", "\r\n") + "torn\rhere\n" + "torn\n"
+    _, problems = monitor.samples(text, "f")
+    assert [problem.partition(": ")[0] for problem in problems] == ["f:3", "f:4"]

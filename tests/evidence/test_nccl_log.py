@@ -198,3 +198,9 @@ def test_a_line_with_too_many_digits_says_nothing(line):
     parsed = nccl_log.parse({"a.log": f"{HPCX}node00:300:310 [3] NCCL INFO {line}\n"}, "raw/nccl-2", "2-nodes")
     seen = {observation.quantity: observation.value for observation in parsed.observations}
     assert (seen["nccl.nvls"], seen.get("nccl.log.ranks")) == (None, None)
+
+
+def test_evidence_names_the_line_that_grep_gives_behind_a_carriage_return():
+    parsed = nccl_log.parse({"a.log": f"10 %\r20 %\u2028\x0b\n{HPCX}"}, "raw/nccl-2", "2-nodes")
+    places = {observation.quantity: observation.evidence for observation in parsed.observations}
+    assert places["nccl.transport"] == "raw/nccl-2/a.log:4"

@@ -193,3 +193,15 @@ def test_what_nccl_tests_said_of_its_errors_can_be_written_down():
 )
 def test_a_size_that_ranks_do_not_divide_has_the_name_of_the_one_that_was_meant(size, name):
     assert nccl_tests.named(size) == name
+
+
+def test_evidence_names_the_line_that_grep_gives_behind_a_carriage_return():
+    text = HEALTHY_TEXT.replace("\n", "\r\n").replace("# nThread", "at 10 %\rat 20 %\u2028# nThread")
+    parsed = nccl_tests.parse(text, "f", "all_reduce_perf", "2-nodes")
+    first = next(one for one in parsed.observations if one.quantity == "nccl.all_reduce.busbw@8KiB")
+    assert first.evidence == f"f:{HEALTHY_TEXT.splitlines().index(first_row()) + 1}"
+    assert parsed.problems == []
+
+
+def first_row() -> str:
+    return next(line for line in HEALTHY_TEXT.splitlines() if line.split()[:1] == ["8192"])

@@ -2,6 +2,7 @@
 them."""
 
 import io
+import json
 import sys
 from pathlib import Path
 
@@ -212,3 +213,14 @@ def test_what_no_step_could_have_ended_with_is_no_exit_code(tmp_path, code):
     judged = judge.judge_folder(folder)
     assert not [seen for seen in judged.observations if seen.quantity.startswith("nccl.step")]
     assert any("not an exit code" in problem for problem in judged.problems)
+
+
+def test_a_log_of_nccl_that_cannot_be_read_is_a_problem_and_leaves_the_transport_unknown(tmp_path):
+    folder = scaling(tmp_path)
+    fact = {"subject": "1-gpu", "quantity": "nccl.backend", "value": "nccl", "unit": "text"}
+    lines = [json.dumps({"probe": "collectives", "at": "n0", **rest}) for rest in (fact, {"end": 1})]
+    (folder / "raw/collectives-1gpu.jsonl").write_text("".join(f"0: {line}\n" for line in lines))
+    (folder / "raw/nccl-1gpu/nccl.n0.1.log").mkdir(parents=True)  # a folder: what no user can read, root neither
+    judged = judge.judge_folder(folder)
+    assert "raw/nccl-1gpu/nccl.n0.1.log: cannot be read: Is a directory" in judged.problems
+    assert [seen.value for seen in judged.observations if seen.quantity == "nccl.transport"] == [None]

@@ -76,7 +76,8 @@ _STEP = re.compile(rf"(?P<what>[a-z_]+)-{_SCALE}\.rc")
 
 
 def read_run(folder: Path, run: Run, records: TrainingRecords) -> Parsed:
-    """Everything in raw/, the closing record, the training records, and what follows. Never raises for bad evidence: it says so."""
+    """Everything in raw/, the closing record, the training records, and what follows. Never raises for bad evidence: it
+    says so."""
     parsed = _raw(folder, run)
     _closed(parsed, folder, run)
     parsed.saw("run.restarts", "job", run.slurm_restart_count, "count", f"{RUN}:slurm_restart_count")
@@ -110,7 +111,7 @@ def _raw(folder: Path, run: Run) -> Parsed:
             _read(parsed, path, where, partial(launcher.log, run=run))
             _read(parsed, path, where, slurm.launch_errors)
         elif path.name == "monitor.csv":
-            _read(parsed, path, where, partial(monitor.parse, duration_s=_step_seconds(folder)))
+            _read(parsed, path, where, partial(monitor.parse, duration_s=_step_seconds(parsed, folder)))
         elif (match := _STACKS.fullmatch(where)) and int(match["rank"]) < len(places):
             reader = stacks.stack if match["kind"] == "txt" else stacks.progress
             _read(parsed, path, where, partial(reader, subject=places[int(match["rank"])]))
@@ -146,18 +147,24 @@ def _unreadable_folders(folder: Path) -> list[str]:
 
 
 def _read(parsed: Parsed, path: Path, where: str, reader: Reader) -> None:
+    text = _text(parsed, path, where)
+    if text is not None:
+        parsed.add(reader(text, where))
+
+
+def _text(parsed: Parsed, path: Path, where: str) -> str | None:
+    """As it is written: a carriage return ends no line, and grep -n says so too. A file that cannot be read is a
+    problem."""
     try:
-        text = path.read_bytes().decode(
-            "utf-8", errors="replace"
-        )  # a carriage return ends no line: grep -n says so too
+        return path.read_bytes().decode("utf-8", errors="replace")
     except OSError as error:
         parsed.problems.append(f"{where}: cannot be read: {error.strerror}")
-        return
-    parsed.add(reader(text, where))
+        return None
 
 
 def _facts_of_one_rank(text: str, where: str) -> Parsed:
-    """Without what is said of the rank among its peers: alone it is never slower than the others, and nobody sends to it."""
+    """Without what is said of the rank among its peers: alone it is never slower than the others, and nobody sends to
+    it."""
     parsed = facts.parse(text, where)
     kept = [one for one in parsed.observations if not one.quantity.startswith("nccl.rank.")]
     return Parsed(observations=kept, problems=parsed.problems)
@@ -175,22 +182,24 @@ def _exit_code(text: str, where: str, *, subject: str) -> Parsed:
 def _nccl_logs(parsed: Parsed, folder: Path) -> None:
     """NCCL's own log files, a folder per scale; gloo writes none."""
     said = {
-        (one.quantity, one.subject): str(one.value)
-        for one in parsed.observations
-        if one.quantity in ("nccl.backend", "nccl.debug")
+        (observation.quantity, observation.subject): str(observation.value)
+        for observation in parsed.observations
+        if observation.quantity in ("nccl.backend", "nccl.debug")
     }
     # nccl-tests count their ranks as well, and write no log here
     ranks = {
-        one.subject: one.value
-        for one in parsed.observations
-        if one.quantity == "nccl.ranks" and one.why is None and isinstance(one.value, int)
+        counted.subject: counted.value
+        for counted in parsed.observations
+        if counted.quantity == "nccl.ranks" and counted.why is None and isinstance(counted.value, int)
     }
     for logs in sorted((folder / "raw").glob("nccl-*")):
         match = _NCCL_LOGS.fullmatch(logs.name)
         scale = scale_of_file(match["scale"]) if match is not None else ""
         if said.get(("nccl.backend", scale)) == "nccl":
             files = {
-                path.name: path.read_text(encoding="utf-8", errors="replace") for path in sorted(logs.glob("*.log"))
+                path.name: text
+                for path in sorted(logs.glob("*.log"))
+                if (text := _text(parsed, path, f"raw/{logs.name}/{path.name}")) is not None
             }
             # nccl.HOST.PID.log: two processes of one node are one node
             hosts = {name.rsplit(".", 2)[0] for name, text in files.items() if "NCCL INFO" in text}
@@ -200,10 +209,10 @@ def _nccl_logs(parsed: Parsed, folder: Path) -> None:
             )
 
 
-def _step_seconds(folder: Path) -> float | None:
+def _step_seconds(parsed: Parsed, folder: Path) -> float | None:
     """How long the watched step took, written by the phase script."""
     for path in sorted((folder / "raw").glob("*.seconds")):
-        text = path.read_text(encoding="utf-8", errors="replace").strip()
+        text = (_text(parsed, path, f"raw/{path.name}") or "").strip()
         if re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", text):
             return float(text)
     return None

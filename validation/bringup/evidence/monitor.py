@@ -39,9 +39,9 @@ def samples(text: str, where: str) -> tuple[dict[str, list[list[str]]], list[str
     """Cells per node, in the order of arrival; and what is no sample."""
     found: dict[str, list[list[str]]] = {}
     problems: list[str] = []
-    for number, raw in enumerate(text.splitlines(), start=1):
-        cells = _LABEL.sub("", raw).split(",")
-        if tuple(cells) == COLUMNS or raw == "":
+    for number, raw in enumerate(text.split("\n"), start=1):
+        cells = _LABEL.sub("", raw.rstrip("\r")).split(",")
+        if tuple(cells) == COLUMNS or cells == [""]:
             continue
         if len(cells) not in _LENGTHS or not _SAMPLE.fullmatch(",".join(cells[1:6])):
             problems.append(f"{where}:{number}: not a sample: {raw[:60]!r}")

@@ -69,7 +69,7 @@ def parse(
 def _evidence(files: Mapping[str, str], folder: str, wanted: str) -> str:
     """The first line that says it."""
     for name, text in files.items():
-        for number, line in enumerate(text.splitlines(), start=1):
+        for number, line in enumerate(text.split("\n"), start=1):
             if wanted in line:
                 return f"{folder}/{name}:{number}"
     return folder

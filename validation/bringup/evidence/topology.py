@@ -24,7 +24,7 @@ def parse(text: str, where: str, node: str) -> Parsed:
     """discovery.topology: the whole in one line, for comparison over the fleet. discovery.topology.nic: the path to its
     nearest NIC of the GPU that is worst off."""
     parsed = Parsed()
-    lines = _CODES.sub("", text).splitlines()
+    lines = _CODES.sub("", text).split("\n")
     header = next((number for number, line in enumerate(lines) if line.split()[:1] == ["GPU0"]), None)
     if header is None:
         parsed.problems.append(f"{where}: holds no table of GPUs")

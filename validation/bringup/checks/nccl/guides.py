@@ -28,8 +28,7 @@ STEP = Guide(
     ),
     next=(
         "tail -n 50 {run}/raw/collectives-*.err",
-        "grep -rhE 'WARN|NET/' {run}/raw --include=*.log | sort | uniq -c",
-        "bringup explain {run}",
+        "grep -rhE 'WARN|NET/' {run}/raw --include='*.log' | sort | uniq -c",
     ),
 )
 
@@ -128,7 +127,7 @@ TRANSPORT = Guide(
         "NIC (`nccl.gdr`, `nccl.nics`) or no NVSwitch (`nccl.nvls`), declare the gate `not_applicable`."
     ),
     next=(
-        "grep -rhE 'NET/|Using network|GDRDMA' {run}/raw --include=*.log | sort | uniq -c | sort -rn | head",
+        "grep -rhE 'NET/|Using network|GDRDMA' {run}/raw --include='*.log' | sort | uniq -c | sort -rn | head",
         "srun --label --nodes={node_count} --nodelist={nodes} --ntasks-per-node=1 "
         "bash -c 'grep -H . /sys/class/infiniband/*/ports/*/state'",
         "env | grep NCCL_",
