@@ -159,6 +159,38 @@ def test_a_rank_that_nccls_watchdog_ended_is_a_victim(tmp_path: Path) -> None:
     assert found["n1/rank3"][0] is Outcome.FAIL  # an abort that nothing explains
 
 
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        (WATCHDOG.replace("[Rank 2]", "[PG ID 1 PG GUID 3 Rank 0]"), -6),
+        (WATCHDOG.replace("[Rank 2]", "[Rank 0]"), -6),
+        (WATCHDOG.replace("[rank2]:", ""), -6),
+        (
+            "1: [rank2]:[E321 02:07:09.1 ProcessGroupNCCL.cpp:1895] [PG ID 0 PG GUID 0(default_pg) Rank 0] Process group "
+            "watchdog thread terminated with exception: NCCL error: remote process exited or there was a network error\n",
+            -6,
+        ),
+        (
+            "1: [rank2]:[E321 02:07:09.1 ProcessGroupNCCL.cpp:552] [Rank 2] Collective WorkNCCL(SeqNum=9) raised the "
+            "following async exception: NCCL error: ncclRemoteError: A call failed possibly due to a network error\n",
+            -11,
+        ),
+    ],
+)
+def test_a_rank_that_said_it_lost_its_peers_is_a_victim_whatever_its_number_in_a_smaller_group(
+    tmp_path: Path, line: str, code: int
+) -> None:
+    """In front of a line stands the rank of the job; behind it, the rank in the process group, which may be another."""
+    folder = ended(tmp_path, "run_hsdp_2node")
+    for rank in (0, 2):
+        (folder / f"raw/rank{rank}.jsonl").write_text("")
+    (folder / "raw/launch.log").write_text(line + failures_of({2: code}) + failures_of({0: code}))
+    found = finished(folder)
+    assert found["n1/rank2"][0] is Outcome.INCOMPLETE
+    assert "lost its peers" in found["n1/rank2"][1]
+    assert found["n0/rank0"][0] is Outcome.FAIL  # it ended by the same signal, and said nothing of its peers
+
+
 def test_the_ranks_of_a_lost_node_are_lost_with_it(tmp_path: Path) -> None:
     folder = ended(tmp_path)
     for rank in (2, 3):

@@ -1,7 +1,7 @@
 """raw/launch.log and the error files of torchrun -> facts: how ranks ended, and what Slurm said about nodes.
 
 launcher.exit_code [n1/rank3]   that torchrun gives for a rank which failed; negative: a signal
-launcher.watchdog [n1/rank2]    what NCCL's watchdog said when it ended its own rank
+launcher.lost_peers [n1/rank2]  what was said on a rank whose peer is gone, by NCCL's watchdog for example
 launcher.out_of_memory [n1]     a memory limit was reached there; [job]: on a node that was not named
 launcher.node_lost [n1]         Slurm's words
 launcher.cannot_write [n1]      no rank of this node could write where the results go
@@ -21,7 +21,14 @@ from bringup.records import Run
 
 _FAILED_RANK = re.compile(r"rank\s*:\s*(\d{1,9}) \(local_rank: \d+\)")
 _EXIT_CODE = re.compile(r"exitcode\s*:\s*(-?\d{1,9}) \(pid: \d+\)")
-_WATCHDOG = re.compile(r"\[Rank (\d{1,9})\] (Watchdog caught collective operation timeout: .*?)(?:\.\s|$)")
+# torch 2.3 and later put the rank of the job in front; the one behind it is that in the process group, which may be smaller
+_SAID_BY = (re.compile(r"\[rank(\d{1,9})\]:"), re.compile(r"[\[ ]Rank (\d{1,9})\]"))
+LOST_PEERS = re.compile(
+    r"Connection closed|Connection reset|Read error|Timed out waiting|wait timeout|Broken pipe|PeerFailedError"
+    r"|caused pair closure|Watchdog caught collective operation timeout|NCCL communicator was aborted|ncclRemoteError"
+    r"|remote process exited|the loss of this rank was finite"  # training/src/finite.py
+)
+"""What is said on a rank whose peer is gone or brought in a NaN."""
 _KILLED_FOR_MEMORY = re.compile(r"oom[-_]kill event|: Out Of Memory")
 _OF_NODE = re.compile(r"slurmstepd-(\S+?): error: .*oom|error: (\S+): tasks? \S+: Out Of Memory")
 _NODE_LOST = re.compile(r"[Nn]ode failure on (\S+)|NODE_FAIL.* on (\S+)")
@@ -41,8 +48,11 @@ def log(text: str, where: str, run: Run) -> Parsed:
     ended = False
     for number, line in enumerate(text.split("\n"), start=1):
         evidence = f"{where}:{number}"
-        if (match := _WATCHDOG.search(line)) and int(match[1]) < len(places):
-            parsed.saw("launcher.watchdog", places[int(match[1])], match[2], "text", evidence)
+        if match := LOST_PEERS.search(line):
+            speaker = _speaker(line)
+            if speaker is not None and speaker < len(places):
+                words = line[match.start() :].strip()[:200]
+                parsed.saw("launcher.lost_peers", places[speaker], words, "text", evidence)
         if match := _OF_NODE.search(line):
             parsed.saw("launcher.out_of_memory", match[1] or match[2], line.strip()[:200], "text", evidence)
         elif _KILLED_FOR_MEMORY.search(line):
@@ -62,6 +72,14 @@ def log(text: str, where: str, run: Run) -> Parsed:
             for node in named((match[1] or match[2]).strip(",.;:")):
                 parsed.saw("launcher.node_lost", node, line.strip()[:200], "text", evidence)
     return parsed
+
+
+def _speaker(line: str) -> int | None:
+    """The rank that says it; None where the line names none."""
+    for pattern in _SAID_BY:
+        if match := pattern.search(line):
+            return int(match[1])
+    return None
 
 
 def error_file(text: str, where: str) -> Parsed:

@@ -370,6 +370,8 @@ NO_DRILL: tuple[NoDrill, ...] = (
         test="checks/training/test_training_records.py",
     ),
     NoDrill(
-        gates=("train.memory.peak",), reason="only the allocator of a GPU counts a peak", test="test_memory_check.py"
+        gates=("train.memory.peak",),
+        reason="only the allocator of a GPU counts a peak",
+        test="checks/training/test_training_memory.py",
     ),
 )

@@ -7,8 +7,7 @@ unknown, and its own words are kept. blame.py says after judging who was first.
 
 from __future__ import annotations
 
-import re
-
+from bringup.evidence.launcher import LOST_PEERS
 from bringup.evidence.parsed import Parsed, Seen
 from bringup.evidence.slurm import NOT_STARTED
 from bringup.plan.subjects import JOB, nodes_of, rank_subjects
@@ -17,13 +16,7 @@ from bringup.records import Observation, Run, Value
 GATE = "train.rank.finished"
 _TERMINATED = -15  # torchrun ends the peers of a failed rank so
 _KILLED = -9
-_ABORTED = -6  # NCCL's watchdog ends its own rank so when a collective timed out
-_LOST_PEERS = re.compile(
-    r"Connection closed|Connection reset|Read error|Timed out waiting|wait timeout|Broken pipe|PeerFailedError"
-    r"|caused pair closure|Watchdog caught collective operation timeout|NCCL communicator was aborted|ncclRemoteError"
-    r"|remote process exited|the loss of this rank was finite"  # training/src/finite.py
-)
-"""What is said on a rank whose peer is gone or brought in a NaN."""
+_CRASHED = (-6, -11)  # NCCL's threads end their own rank so when a peer is gone or a collective timed out
 
 
 def derive(seen: Seen, run: Run) -> Parsed:
@@ -47,7 +40,7 @@ class _Facts:
         self.states = seen.by_subject("train.rank.state")
         self.errors = _last(seen, "train.rank.error")
         self.codes = _first(seen, "launcher.exit_code")
-        self.watchdogs = _last(seen, "launcher.watchdog")
+        self.lost_peers = _first(seen, "launcher.lost_peers")
         self.short_of_memory = {kill.subject for kill in seen.of("launcher.out_of_memory")}
         self.lost = _first(seen, "launcher.node_lost")
         self.stacks = _last(seen, "train.rank.stack")
@@ -80,14 +73,14 @@ class _Facts:
         error = self.errors.get(place)
         if state.value not in ("raised", "hung") or error is None:
             return _end(place, state.value, state.evidence, state.why)
-        if _LOST_PEERS.search(str(error.value)):
+        if LOST_PEERS.search(str(error.value)):
             return _end(place, None, state.evidence, f"lost its peers: {error.value}")
         return _end(place, state.value, state.evidence, str(error.value))
 
     def _ended_by_another(self, place: str, node: str) -> Observation | None:
         code = self.codes.get(place)
-        if code is not None and code.value == _ABORTED and place in self.watchdogs:
-            return _end(place, None, code.evidence, f"lost its peers: {self.watchdogs[place].value}")
+        if code is not None and code.value in _CRASHED and place in self.lost_peers:
+            return _end(place, None, code.evidence, f"lost its peers: {self.lost_peers[place].value}")
         if code is not None and isinstance(code.value, int) and code.value < 0 and code.value != _TERMINATED:
             # a kill that names no node is of this one only where none was named
             memory = code.value == _KILLED and (node in self.short_of_memory or self.short_of_memory == {JOB})

@@ -20,7 +20,7 @@ from bringup.run import open as opening
 from runs_for_tests import FIXTURES
 from showing import shows_failing
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[3]
 SOURCE = ROOT / "training/src"
 sys.path.append(str(SOURCE))
 sys.path.append(str(ROOT / "infrastructure-validation/probes"))
