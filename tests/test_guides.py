@@ -10,7 +10,7 @@ from bringup.checks.catalogue import GATES
 from bringup.plan.guide import PLACES, Guide
 
 ROOT = Path(__file__).resolve().parents[1]
-GUIDES = list(dict.fromkeys(gate.guide for gate in GATES.values() if gate.guide is not None))
+GUIDES = list(dict.fromkeys(gate.guide for gate in GATES.values()))
 KNOWN = {
     "node": "n1",
     "nodes": "n0,n1",

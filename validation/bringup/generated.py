@@ -126,7 +126,7 @@ def gate_sections(page: str) -> list[str]:
     lines: list[str] = []
     guides: dict[Guide, list[Gate]] = {}
     for gate in GATES.values():
-        if gate.guide is not None and gate.guide.page == page:
+        if gate.guide.page == page:
             guides.setdefault(gate.guide, []).append(gate)
     for guide, gates in guides.items():
         lines += [*(f'<a id="{gate.id}"></a>' for gate in gates), "", f"### {guide.title}", ""]
@@ -153,7 +153,7 @@ def _readable(command: str) -> str:
 def pages() -> dict[Path, str]:
     """Every page that holds a generated part -> its text as it should be. Raises ValueError when a marker is missing."""
     parts = {path: dict(tables) for path, tables in PARTS.items()}
-    for page in dict.fromkeys(gate.guide.page for gate in GATES.values() if gate.guide is not None):
+    for page in dict.fromkeys(gate.guide.page for gate in GATES.values()):
         parts.setdefault(REPOSITORY / "docs" / f"{page}.md", {})["gates"] = partial(gate_sections, page)
     texts = {}
     for path, tables in parts.items():

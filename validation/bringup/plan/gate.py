@@ -49,8 +49,7 @@ class Gate:
     unit: str
     rule: Rule
     expect: Fixed | Requested | FromProfile | Fleet
-    guide: Guide | None = None  # being filled in
-    fix: str = ""  # anchor in docs/; being removed: made from the guide
+    guide: Guide  # what to know about it when it does not pass
     needs: tuple[str, ...] = ()  # gates that must pass first: speed is not judged on the wrong rank count
     severity: Outcome = Outcome.FAIL  # WARN: worth mending, and no reason to stop
     stops: tuple[Outcome, ...] = (
@@ -60,6 +59,7 @@ class Gate:
     min_nodes: int = 1  # planned only for runs of at least this many nodes
     min_ranks_per_node: int = 1  # ... and nodes with at least this many GPUs
 
-    def __post_init__(self) -> None:
-        if not self.fix and self.guide is not None:
-            object.__setattr__(self, "fix", f"docs/{self.guide.page}.md#{self.id}")
+    @property
+    def fix(self) -> str:
+        """Where docs/ says what to do."""
+        return f"docs/{self.guide.page}.md#{self.id}"
