@@ -30,6 +30,7 @@ CPUS = Path("/sys/devices/system/cpu")
 ONLINE = CPUS / "online"
 NUMA = Path("/sys/devices/system/node")
 CPUINFO = Path("/proc/cpuinfo")
+HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")  # always [madvise] never: the one in force is marked
 
 
 def main():
@@ -58,6 +59,11 @@ def host(facts):
         facts.saw("discovery.cpu.topology", cpu_topology(CPUS, NUMA), "text")
     except (OSError, ValueError) as error:
         facts.unknown("discovery.cpu.topology", "text", f"{CPUS}: {error}")
+    try:
+        text = HUGE_PAGES.read_text()
+        facts.saw("discovery.hugepages", text[text.index("[") + 1 : text.index("]")], "text")
+    except (OSError, ValueError) as error:
+        facts.unknown("discovery.hugepages", "text", f"{HUGE_PAGES}: {error}")
     facts.saw("discovery.cpu.allowed", len(os.sched_getaffinity(0)), "count")
     facts.saw("inventory.memory", round(int(total.split()[1]) * 1024 / GIB, 3), "GiB")
     facts.saw("discovery.numa_nodes", len(list(NUMA.glob("node[0-9]*"))), "count")

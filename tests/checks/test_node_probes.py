@@ -144,6 +144,22 @@ def test_a_system_without_a_name_is_unknown(tmp_path, monkeypatch):
     assert "names no release" in str(seen(software.software)["n0", "discovery.os"])
 
 
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("always [madvise] never\n", "madvise"),
+        ("[always] madvise never\n", "always"),
+        ("nothing\n", None),
+        (None, None),
+    ],
+)
+def test_the_huge_pages_in_force_are_the_ones_in_brackets(tmp_path, monkeypatch, text, found):
+    monkeypatch.setattr(inventory, "HUGE_PAGES", tmp_path / "enabled")
+    if text is not None:
+        inventory.HUGE_PAGES.write_text(text)
+    assert found in str(seen(inventory.host)["n0", "discovery.hugepages"])
+
+
 def test_sockets_cores_and_threads_are_those_of_the_placed_cpus(tmp_path):
     for number, (socket_id, core) in enumerate([(0, 0), (0, 0), (0, 1), (1, 0)]):
         folder = tmp_path / f"cpu/cpu{number}/topology"

@@ -187,6 +187,14 @@ DRILLS: tuple[Drill, ...] = (
         "Older",
     ),
     _drift(
+        "hugepages-drift",
+        "one node handles transparent huge pages in another way",
+        "discovery.hugepages",
+        "/sys/kernel/mm/transparent_hugepage/enabled",
+        "echo 'always madvise [never]' >/tmp/altered",
+        "3 of 4 have",
+    ),
+    _drift(
         "munge-drift",
         "one node has another build of libmunge",
         "discovery.library.libmunge",

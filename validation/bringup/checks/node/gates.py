@@ -15,6 +15,7 @@ _SAME = (  # gate, "all nodes ..."
     ("discovery.python", "start one version of Python"),
     ("discovery.cpu.model", "have one model of CPU"),
     ("discovery.cpu.topology", "have as many sockets, cores, threads of a core, and NUMA nodes"),
+    ("discovery.hugepages", "handle transparent huge pages alike"),
     ("discovery.mount", "have mounted the checkout from one place with the same options"),
 )
 _LIBRARIES = (  # gate, name
