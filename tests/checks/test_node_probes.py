@@ -149,8 +149,8 @@ def test_a_system_without_a_name_is_unknown(tmp_path, monkeypatch):
     [
         ("always [madvise] never\n", "madvise"),
         ("[always] madvise never\n", "always"),
-        ("nothing\n", None),
-        (None, None),
+        ("nothing\n", "not found"),
+        (None, "No such file"),
     ],
 )
 def test_the_huge_pages_in_force_are_the_ones_in_brackets(tmp_path, monkeypatch, text, found):
