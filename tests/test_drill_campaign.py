@@ -122,6 +122,7 @@ def test_a_drill_is_declared_whole(drill: Drill):
         assert {command[0] for command in (*drill.inject, *drill.during, *drill.undo)} <= {"sh"}
         assert not drill.unconfined
     assert drill.says or drill.between is not None
+    assert drill.says == drill.says.strip(), "whole words: behind a blank there is always another one"
     makes = (drill.inject, drill.during, drill.environment, drill.tamper, drill.truncate, drill.unconfined)
     assert any(makes), "it makes no fault"
     assert not (drill.tamper and drill.truncate)
@@ -188,6 +189,8 @@ def test_a_verdict_without_the_declared_words_has_the_wrong_cause():
         ("1", "1 (nvidia0)", True),
         ("at 0.0", "at 0.04 GB/s", False),
         ("at 0.0…", "at 0.04 GB/s", True),
+        ("TaskPlugin = …", "no (TaskPlugin = task/none)", True),
+        ("TaskPlugin = …", "no (TaskPlugin = (null))", True),
         ("no", "none", False),
         ("1", "0.1 x", False),
         ("1", "0 (char 195:1)", False),

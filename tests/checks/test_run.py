@@ -40,6 +40,25 @@ def test_a_run_that_was_not_closed_is_incomplete_and_nothing_about_its_evidence_
     assert verdict_of("run.evidence", folder).blocked_by == ["run.closed"]
 
 
+def test_a_closing_record_that_cannot_be_read_is_not_a_missing_one(tmp_path, monkeypatch):
+    folder = discovery(tmp_path, monkeypatch)
+    folder.chmod(0o755)
+    monkeypatch.chdir(folder)
+    (folder / "closed.json").chmod(0o000)
+    with as_somebody_else():
+        closed = verdict_of("run.closed", Path("."))
+    assert (closed.outcome, closed.kind) == (Outcome.INCOMPLETE, Kind.UNKNOWN)
+    assert "Permission denied" in (closed.cause or "")
+
+
+def test_a_closing_record_that_was_cut_off_says_so(tmp_path, monkeypatch):
+    folder = discovery(tmp_path, monkeypatch)
+    (folder / "closed.json").write_text("{")
+    closed = verdict_of("run.closed", folder)
+    assert (closed.outcome, closed.kind) == (Outcome.INCOMPLETE, Kind.UNKNOWN)
+    assert "closed.json: not a valid Closed" in (closed.cause or "")
+
+
 # ---- started once
 
 

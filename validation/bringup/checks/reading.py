@@ -264,7 +264,9 @@ def _closed(parsed: Parsed, folder: Path, run: Run) -> None:
     try:
         closed = read_record(folder / CLOSED, Closed)
     except RecordError as error:
-        parsed.problems.append(str(error).replace(f"{folder}/", ""))
+        why = str(error).replace(f"{folder}/", "")
+        parsed.problems.append(why)
+        parsed.saw("run.closed", "job", None, "flag", CLOSED, why)
         return
     parsed.saw("run.closed", "job", True, "flag", CLOSED)
     parsed.saw("run.exit_code", "job", closed.exit_code, "count", f"{CLOSED}:exit_code")

@@ -60,7 +60,7 @@ DRILLS: tuple[Drill, ...] = (
         gate="discovery.slurm.task_plugin",
         subject="job",
         outcome=Outcome.FAIL,
-        says="TaskPlugin = ",  # task/none; Slurm 24.11 and later print (null) for it
+        says="TaskPlugin = …",  # task/none; Slurm 24.11 and later print (null) for it
         also=(("discovery.slurm.proctrack", "job"),),
     ),
     _configured(
