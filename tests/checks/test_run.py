@@ -46,7 +46,7 @@ def test_a_closing_record_that_cannot_be_read_is_not_a_missing_one(tmp_path, mon
     monkeypatch.chdir(folder)
     (folder / "closed.json").chmod(0o000)
     with as_somebody_else():
-        closed = verdict_of("run.closed", Path("."))
+        closed = verdict_of("run.closed", Path())
     assert (closed.outcome, closed.kind) == (Outcome.INCOMPLETE, Kind.UNKNOWN)
     assert "Permission denied" in (closed.cause or "")
 
