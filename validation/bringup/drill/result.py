@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import html
 import statistics
 from collections.abc import Iterable, Sequence
 
 from bringup.plan.drill import Drill
 from bringup.records import DrillReport, DrillResult
+from bringup.report import html
 from bringup.report import text as report
 
 HEADER = (
@@ -162,37 +162,25 @@ def markdown(done: DrillReport) -> str:
 
 
 def page(done: DrillReport) -> str:
-    """One file, without scripts and without anything from elsewhere; every text is escaped."""
-    bodies = [
-        _html_table(header, rows)
-        for header, rows, there in ((HEADER, _rows(done), done.results), (_HEALTHY, _healthy_rows(done), done.healthy))
-        if there
-    ]
-    return (
-        '<!doctype html><html lang="en"><meta charset="utf-8">'
-        f"<title>Drills {html.escape(done.name)}</title><style>{_STYLE}</style>\n"
-        f"<h1>Drills {html.escape(done.name)}</h1><p>{html.escape(_heading(done))}</p>\n"
-        f"<p class=totals>{html.escape(totals(done))}</p>\n"
-        + "\n".join(bodies)
-        + f"\n<p>{html.escape(_NOTE)}</p></html>\n"
-    )
+    """One file, without scripts and without anything from elsewhere."""
+    tables: list[tuple[Sequence[str], list[list[tuple[str, bool]]]]] = []
+    if done.results:
+        tables.append(
+            (HEADER, [_cells(row, _wrong(result)) for row, result in zip(_rows(done), done.results, strict=True)])
+        )
+    if done.healthy:
+        alarms = [{len(_HEALTHY) - 1} if one.false_alarms else set() for one in done.healthy]
+        tables.append((_HEALTHY, [_cells(row, bad) for row, bad in zip(_healthy_rows(done), alarms, strict=True)]))
+    view = {"name": done.name, "heading": _heading(done), "totals": totals(done), "tables": tables, "note": _NOTE}
+    return html.render("drill.html.j2", view)
 
 
-def _html_table(header: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
-    head = "".join(f"<th>{html.escape(cell)}</th>" for cell in header)
-    body = "\n".join(
-        "<tr>"
-        + "".join(f"<td{' class=bad' if cell == 'NO' else ''}>{html.escape(report.plain(cell))}</td>" for cell in row)
-        + "</tr>"
-        for row in rows
-    )
-    return f"<table><thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table>"
+def _cells(row: Sequence[str], bad: set[int]) -> list[tuple[str, bool]]:
+    return [(cell, column in bad) for column, cell in enumerate(row)]
 
 
-_STYLE = (
-    "body{font:15px/1.45 system-ui,sans-serif;margin:2rem;color:#222}table{border-collapse:collapse;margin:1rem 0}"
-    "td,th{border:1px solid #ccc;padding:.25rem .5rem;text-align:left;vertical-align:top}th{background:#f2f2f2}"
-    ".bad{background:#fdd;font-weight:600}.totals{font-size:1.1rem;font-weight:600}"
-    "@media(prefers-color-scheme:dark){body{background:#161616;color:#ddd}td,th{border-color:#444}th{background:#262626}"
-    ".bad{background:#622}}"
-)
+def _wrong(result: DrillResult) -> set[int]:
+    """Columns of HEADER that say that the drill was not found as declared."""
+    told = {"detected": result.detected, "right subject": result.right_subject, "right cause": result.right_cause}
+    columns = {HEADER.index(name) for name, flag in told.items() if flag is False}
+    return columns | ({HEADER.index("false alarms elsewhere")} if result.false_alarms else set())

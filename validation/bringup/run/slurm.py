@@ -30,6 +30,7 @@ ENDED = {
     "DEADLINE",
     "PREEMPTED",
 }
+_NO_CLUSTER = re.compile(r"Could not establish a configuration source")
 _AWAY = re.compile(r"Unable to contact slurm controller|Unable to establish controller machine")
 _AGAIN_S = 2.0
 T = TypeVar("T")
@@ -91,6 +92,11 @@ def ask(
         raise SlurmError(f"{command[0]} gave no answer in {timeout_s:.0f} s") from error
     if result.returncode != 0:
         words = " ".join(result.stderr.split()) or f"exit code {result.returncode}"
+        if _NO_CLUSTER.search(words):
+            raise SlurmError(
+                f"{command[0]} finds no Slurm cluster from this host: run this on a login host of the cluster "
+                "(`make cluster` starts a local one), or set SLURM_CONF"
+            )
         raise (ControllerAway if _AWAY.search(words) else SlurmError)(f"{command[0]}: {words}")
     return result.stdout
 
