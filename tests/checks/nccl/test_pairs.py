@@ -4,6 +4,7 @@ from itertools import combinations, permutations
 
 import pytest
 from bringup import judge
+from bringup.checks.catalogue import DRILLS
 from bringup.checks.nccl import pairs as pairwise
 from bringup.cli import main
 from bringup.evidence import curve
@@ -241,3 +242,9 @@ def test_a_pair_that_was_measured_again_by_choice_is_no_evidence_about_others():
     assert [note for note in notes if "did not request" in note] == [
         "evidence about n0--n99, which this run did not request"
     ]
+
+
+def test_no_drill_leaves_to_chance_what_it_breaks():
+    for drill in DRILLS:
+        made = " ".join(word for command in (*drill.inject, *drill.during) for word in command)
+        assert not any(word in made for word in ("random", "RANDOM", "shuf ")), drill.id
