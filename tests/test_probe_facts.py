@@ -40,7 +40,7 @@ def told(question, at: str = "n0") -> Parsed:
 def bypassed(hosts: list[tuple[str, list[str]]]) -> Verdict:
     members = [(host, rank, 1_000_000 + rank, f"GPU-{rank:036}") for rank, (host, _) in enumerate(hosts)]
     parsed = told(lambda probe: collectives.say_members(probe, "8-nodes", members, hosts), HOSTS[0])
-    parsed.saw("nccl.transport", "8-nodes", "Socket", "text", "e")
+    parsed.saw("nccl.transport", "8-nodes", "sockets", "text", "e")
     add_derived(parsed)
     run = Run(
         phase="nccl_monitoring",

@@ -172,14 +172,15 @@ def test_a_node_called_like_mathematics_and_an_unreadable_monitor_do_not_end_the
     assert main(["judge", str(run)]) == 2  # it came after the run was closed
     assert "![" in (run / "report.md").read_text()
     assert "report:" in capsys.readouterr().out
-    read_text = Path.read_text
+    for way in ("read_text", "read_bytes"):
+        read = getattr(Path, way)
 
-    def unreadable(path: Path, *arguments, **options):
-        if path.name == "monitor.csv":
-            raise PermissionError(13, "Permission denied", str(path))
-        return read_text(path, *arguments, **options)
+        def unreadable(path: Path, *arguments, read=read, **options):
+            if path.name == "monitor.csv":
+                raise PermissionError(13, "Permission denied", str(path))
+            return read(path, *arguments, **options)
 
-    monkeypatch.setattr(Path, "read_text", unreadable)  # of a file that root may always read
+        monkeypatch.setattr(Path, way, unreadable)  # of a file that root may always read
     assert main(["judge", str(run)]) == 2
     out = capsys.readouterr().out
     assert "raw/monitor.csv: cannot be read: Permission denied" in out
