@@ -133,7 +133,8 @@ def test_judging_needs_neither_torch_nor_slurm(tmp_path, monkeypatch):
     copy = tmp_path / "copy"
     shutil.move(folder, copy)
     program = (
-        "import sys\nfor name in ('torch', 'transformers', 'accelerate', 'psutil', 'pynvml'): sys.modules[name] = None\n"
+        "import sys\n"
+        "for name in ('torch', 'transformers', 'accelerate', 'psutil', 'pynvml'): sys.modules[name] = None\n"
         f"from bringup.cli import main\nsys.exit(main(['judge', {str(copy)!r}]))"
     )
     done = subprocess.run(

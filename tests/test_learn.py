@@ -1,4 +1,5 @@
-"""A profile from runs: speeds become floors with room for the spread that was seen, limits stay, and nothing sick gets in."""
+"""A profile from runs: speeds become floors with room for the spread that was seen, limits stay, and nothing sick
+gets in."""
 
 from pathlib import Path
 

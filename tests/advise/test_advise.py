@@ -29,7 +29,8 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "training/src"))
 sys.path.append(str(ROOT / "infrastructure-validation/probes"))
 
-# what training/src/predict.py printed with torch 2.13 (a line per run): the real model and the real fully_shard on fake tensors
+# what training/src/predict.py printed with torch 2.13 (a line per run): the real model and the real fully_shard on fake
+# tensors
 COMPUTED = [json.loads(line) for line in (FIXTURES / "training/predicted.jsonl").read_text().splitlines()]
 TOLERANCE = 0.05  # of the peak; the gate allows 0.15
 

@@ -1,4 +1,5 @@
-"""compare --baseline: what changed is found, what did not is left alone, and too little evidence is said to be too little."""
+"""compare --baseline: what changed is found, what did not is left alone, and too little evidence is said to be too
+little."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ def make_run(
     metrics: dict | None = None,
     like: str = "run_ddp_2node",
 ) -> Entry:
-    """A run like the fixture, `speed` times as fast; every number of it disturbed by normal noise of the given relative size."""
+    """A run like the fixture, `speed` times as fast; every number of it disturbed by normal noise of the given
+    relative size."""
 
     def disturbed(value: float) -> float:
         return value * (1 + noise_level * wander.gauss(0, 1)) if wander else value

@@ -1,4 +1,5 @@
-"""Exit codes hold whoever reads what is printed, and in whatever locale: 1 says that the cluster failed, and nothing else does."""
+"""Exit codes hold whoever reads what is printed, and in whatever locale: 1 says that the cluster failed, and nothing
+else does."""
 
 from __future__ import annotations
 

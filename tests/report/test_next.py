@@ -1,4 +1,5 @@
-"""What to do next: first causes before what follows, failed subjects only, commands that run as pasted and stand once."""
+"""What to do next: first causes before what follows, failed subjects only, commands that run as pasted and stand
+once."""
 
 from __future__ import annotations
 
@@ -124,3 +125,9 @@ def test_a_playbook_is_continued_where_it_ran_and_not_in_a_copy(tmp_path):
     ours = REPOSITORY / "validation/results/playbook/p"
     found = Collection([run], [Absent("smoke", "x")], [], [ours, tmp_path], {})
     assert page._commands(found)[1:] == ["bringup run --resume validation/results/playbook/p"]
+
+
+def test_a_page_whose_phases_did_not_run_does_not_say_that_nothing_is_open():
+    said = page.render(Collection([], [Absent("smoke", "x")], [], [], {}))
+    assert "nothing is open" not in said
+    assert "is not proven" in said

@@ -1,4 +1,5 @@
-"""bringup report: one page, machine outputs, drain lines; and nothing from a log or a host name gets out of its place."""
+"""bringup report: one page, machine outputs, drain lines; and nothing from a log or a host name gets out of its
+place."""
 
 from __future__ import annotations
 

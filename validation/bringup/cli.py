@@ -1,4 +1,5 @@
-"""The `bringup` command. Exit codes everywhere: 0 pass, 1 the cluster failed a gate, 2 we could not tell (bad input included)."""
+"""The `bringup` command. Exit codes everywhere: 0 pass, 1 the cluster failed a gate, 2 we could not tell (bad input
+included)."""
 
 from __future__ import annotations
 
@@ -96,7 +97,8 @@ def _verb(argv: list[str] | None) -> int:
 
 
 def _nobody_reads() -> int:
-    """`bringup … | head -1`: quiet, and as a program that SIGPIPE ended. Never 1, which says that the cluster failed."""
+    """`bringup … | head -1`: quiet, and as a program that SIGPIPE ended. Never 1, which says that the cluster
+    failed."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError, AttributeError):  # what Python flushes at its end goes nowhere
@@ -113,7 +115,7 @@ def _complain(said: str) -> None:
     print(f"bringup: {text.plain(said)}", file=sys.stderr)
 
 
-# --- what every verb takes ---------------------------------------------------------------------------------------------
+# --- what every verb takes --------------------------------------------------------------------------------------------
 
 
 def parser() -> argparse.ArgumentParser:
@@ -126,87 +128,87 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _add_run(verbs: Verbs) -> None:
-    one = verbs.add_parser("run", help="all phases, one after the other, with progress; or some of them")
-    one.add_argument("phases", nargs="*", metavar="PHASE", help=f"default: all ({', '.join(PHASES)})")
-    one.add_argument("--nodes", type=int, help="how many nodes (default: all nodes of the default partition)")
-    one.add_argument("--nodelist", help="which nodes: n[0-3]")
-    _profile_of_the_environment(one, "name or .yaml path")
-    one.add_argument(
+    verb = verbs.add_parser("run", help="all phases, one after the other, with progress; or some of them")
+    verb.add_argument("phases", nargs="*", metavar="PHASE", help=f"default: all ({', '.join(PHASES)})")
+    verb.add_argument("--nodes", type=int, help="how many nodes (default: all nodes of the default partition)")
+    verb.add_argument("--nodelist", help="which nodes: n[0-3]")
+    _profile_of_the_environment(verb, "name or .yaml path")
+    verb.add_argument(
         "--resume", type=Path, metavar="FOLDER", help="continue an earlier playbook run: what passed is not repeated"
     )
-    one.set_defaults(verb=_run)
+    verb.set_defaults(verb=_run)
 
-    one = verbs.add_parser("why", help="why a job waits, or how it ended, in plain words")
-    one.add_argument("job", metavar="JOBID")
-    one.set_defaults(verb=_why)
+    verb = verbs.add_parser("why", help="why a job waits, or how it ended, in plain words")
+    verb.add_argument("job", metavar="JOBID")
+    verb.set_defaults(verb=_why)
 
 
 def _add_reading(verbs: Verbs) -> None:
-    one = verbs.add_parser("judge", help="judge results folders again, here or on a copy; needs no Slurm and no torch")
-    one.add_argument("runs", nargs="+", type=Path, metavar="RUN")
-    one.add_argument("--profile", help="judge against this profile instead of the one the run was opened with")
-    one.set_defaults(verb=_judge)
+    verb = verbs.add_parser("judge", help="judge results folders again, here or on a copy; needs no Slurm and no torch")
+    verb.add_argument("runs", nargs="+", type=Path, metavar="RUN")
+    verb.add_argument("--profile", help="judge against this profile instead of the one the run was opened with")
+    verb.set_defaults(verb=_judge)
 
-    one = verbs.add_parser(
+    verb = verbs.add_parser(
         "explain", help="what went wrong in a run: first causes, signs in the logs, what to run next"
     )
-    one.add_argument(
+    verb.add_argument(
         "runs", nargs="+", type=Path, metavar="RUN", help="results folders, of a phase or of a whole playbook"
     )
-    one.set_defaults(verb=_explain)
+    verb.set_defaults(verb=_explain)
 
-    one = verbs.add_parser("report", help="one HTML page of a playbook or of runs; JUnit, Prometheus, drain commands")
-    one.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="a playbook's folder, or folders of runs")
-    one.add_argument(
+    verb = verbs.add_parser("report", help="one HTML page of a playbook or of runs; JUnit, Prometheus, drain commands")
+    verb.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="a playbook's folder, or folders of runs")
+    verb.add_argument(
         "-o",
         "--output",
         type=Path,
         metavar="FILE",
         help=f"the page (default: {PAGE} in the folder, when it is one; -: standard output)",
     )
-    one.add_argument("--junit", type=Path, metavar="FILE", help="also JUnit XML, a test case per verdict")
-    one.add_argument(
+    verb.add_argument("--junit", type=Path, metavar="FILE", help="also JUnit XML, a test case per verdict")
+    verb.add_argument(
         "--prometheus", type=Path, metavar="FILE", help="also gauges for node_exporter's textfile collector (.prom)"
     )
-    one.add_argument("--profile", help="judge against this profile instead of the one that each run was opened with")
-    one.add_argument(
+    verb.add_argument("--profile", help="judge against this profile instead of the one that each run was opened with")
+    verb.add_argument(
         "--apply", action="store_true", help="run the printed scontrol commands: drain the nodes that failed"
     )
-    one.set_defaults(verb=_report)
+    verb.set_defaults(verb=_report)
 
-    one = verbs.add_parser("profile", help="write a profile from runs that passed: numbers with spread and source")
-    one.add_argument("--from", dest="runs", nargs="+", type=Path, required=True, metavar="RUN", help="folders of runs")
-    one.add_argument("--name", default="measured", help="of the profile (default: %(default)s)")
-    one.add_argument("-o", "--output", type=Path, metavar="FILE", help="a new .yaml file (default: standard output)")
-    one.set_defaults(verb=_profile_from)
+    verb = verbs.add_parser("profile", help="write a profile from runs that passed: numbers with spread and source")
+    verb.add_argument("--from", dest="runs", nargs="+", type=Path, required=True, metavar="RUN", help="folders of runs")
+    verb.add_argument("--name", default="measured", help="of the profile (default: %(default)s)")
+    verb.add_argument("-o", "--output", type=Path, metavar="FILE", help="a new .yaml file (default: standard output)")
+    verb.set_defaults(verb=_profile_from)
 
 
 def _add_training(verbs: Verbs) -> None:
-    one = verbs.add_parser(
+    verb = verbs.add_parser(
         "compare", help="training runs side by side; refuses unlike ones; --baseline: is it slower than it was?"
     )
-    one.add_argument("runs", nargs="*", type=Path, metavar="RUN")
-    one.add_argument(
+    verb.add_argument("runs", nargs="*", type=Path, metavar="RUN")
+    verb.add_argument(
         "--baseline",
         nargs="+",
         type=Path,
         metavar="RUN",
         help="earlier runs with the same arguments, best 5 of each: regression (exit 1), none (0), cannot tell (2)",
     )
-    one.add_argument(
+    verb.add_argument(
         "--plot", type=Path, metavar="PATH", help="draw: a new folder of pictures, or one sheet (.png, .svg, .pdf)"
     )
-    one.add_argument("--markdown", action="store_true", help="a Markdown table")
-    one.set_defaults(verb=_compare)
+    verb.add_argument("--markdown", action="store_true", help="a Markdown table")
+    verb.set_defaults(verb=_compare)
 
-    one = verbs.add_parser(
+    verb = verbs.add_parser(
         "advise", help="does it fit, what does it send, how long does a step take: per strategy, computed"
     )
-    one.add_argument("--model", required=True, help="a name in training/models, or the path of a config.json")
-    one.add_argument("--nodes", type=_natural, required=True)
-    one.add_argument("--gpus-per-node", type=_natural, required=True)
-    _profile_of_the_environment(one, "of the cluster")
-    one.add_argument(
+    verb.add_argument("--model", required=True, help="a name in training/models, or the path of a config.json")
+    verb.add_argument("--nodes", type=_natural, required=True)
+    verb.add_argument("--gpus-per-node", type=_natural, required=True)
+    _profile_of_the_environment(verb, "of the cluster")
+    verb.add_argument(
         "--from",
         dest="runs",
         nargs="+",
@@ -215,45 +217,45 @@ def _add_training(verbs: Verbs) -> None:
         metavar="RUN",
         help="measured here: a run of nccl_scaling for the bandwidth, a training run for the MFU",
     )
-    one.add_argument("--sequence-length", type=_natural, default=4096, help="tokens per row (default: %(default)s)")
-    one.add_argument("--rows", type=_natural, default=1, help="per GPU and micro-step (default: %(default)s)")
-    one.add_argument("--global-batch", type=_natural, help="rows per step over all GPUs (default: GPUs x --rows)")
-    one.add_argument(
+    verb.add_argument("--sequence-length", type=_natural, default=4096, help="tokens per row (default: %(default)s)")
+    verb.add_argument("--rows", type=_natural, default=1, help="per GPU and micro-step (default: %(default)s)")
+    verb.add_argument("--global-batch", type=_natural, help="rows per step over all GPUs (default: GPUs x --rows)")
+    verb.add_argument(
         "--mfu", type=_share, help="of the compute alone (default: the profile's, or that of a training run)"
     )
-    one.add_argument(
+    verb.add_argument(
         "--float32", action="store_true", help="compute in float32 (default: bfloat16 over float32 weights)"
     )
-    one.add_argument(
+    verb.add_argument(
         "--reduce-dtype", choices=("float32", "bfloat16"), default="float32", help="gradients between sharded ranks"
     )
-    one.add_argument("--activation-checkpointing", action="store_true", help="recompute activations")
-    one.add_argument("--json", action="store_true", help="the record instead of the screen")
-    one.set_defaults(verb=_advise)
+    verb.add_argument("--activation-checkpointing", action="store_true", help="recompute activations")
+    verb.add_argument("--json", action="store_true", help="the record instead of the screen")
+    verb.set_defaults(verb=_advise)
 
 
 def _add_drill(verbs: Verbs) -> None:
-    one = verbs.add_parser(
+    verb = verbs.add_parser(
         "drill",
         help="make the declared faults, and see whether the declared gates say so on the declared subjects",
         description="The whole catalogue, on a local cluster that is started and ended for it. "
         "Exit code: 0 all found, 1 a fault was missed or something else accused, 2 we could not tell.",
     )
-    one.add_argument("--list", action="store_true", help="print the catalogue and make nothing")
-    one.add_argument("--only", nargs="+", metavar="ID", default=[], help="these drills")
-    one.add_argument(
+    verb.add_argument("--list", action="store_true", help="print the catalogue and make nothing")
+    verb.add_argument("--only", nargs="+", metavar="ID", default=[], help="these drills")
+    verb.add_argument(
         "--anywhere",
         action="store_true",
         help="on the cluster you are on: those that stay inside your own jobs, and no other",
     )
-    one.add_argument(
+    verb.add_argument(
         "--healthy",
         type=_natural,
         default=0,
         metavar="N",
         help="no fault: N rounds on a healthy local cluster of 4 nodes, in which everything has to pass",
     )
-    one.add_argument(
+    verb.add_argument(
         "--phases",
         nargs="+",
         metavar="PHASE",
@@ -261,17 +263,17 @@ def _add_drill(verbs: Verbs) -> None:
         default=list(PHASES),
         help="with --healthy: of each round (default: all)",
     )
-    one.add_argument("--resume", type=Path, metavar="FOLDER", help="continue an earlier drill run")
-    _profile_of_the_environment(one, "with --anywhere: of this cluster")
-    one.set_defaults(verb=_drill)
+    verb.add_argument("--resume", type=Path, metavar="FOLDER", help="continue an earlier drill run")
+    _profile_of_the_environment(verb, "with --anywhere: of this cluster")
+    verb.set_defaults(verb=_drill)
 
 
 def _add_lists(verbs: Verbs) -> None:
-    one = verbs.add_parser("gates", help="list the gates, with what a pass says")
-    one.set_defaults(verb=_gates)
+    verb = verbs.add_parser("gates", help="list the gates, with what a pass says")
+    verb.set_defaults(verb=_gates)
 
-    one = verbs.add_parser("schema", help="write the JSON Schema of every record, for other readers of results")
-    one.add_argument(
+    verb = verbs.add_parser("schema", help="write the JSON Schema of every record, for other readers of results")
+    verb.add_argument(
         "folder",
         nargs="?",
         type=Path,
@@ -279,59 +281,59 @@ def _add_lists(verbs: Verbs) -> None:
         metavar="FOLDER",
         help="default: validation/schemas",
     )
-    one.set_defaults(verb=_schema)
+    verb.set_defaults(verb=_schema)
 
 
 def _add_scripts(verbs: Verbs) -> None:
     """Verbs that the phase scripts call."""
-    one = verbs.add_parser("nodes", help="(phase scripts) which nodes were requested, as assignments for the shell")
-    one.add_argument("--nodes", type=int)
-    one.add_argument("--nodelist")
-    one.set_defaults(verb=_nodes)
+    verb = verbs.add_parser("nodes", help="(phase scripts) which nodes were requested, as assignments for the shell")
+    verb.add_argument("--nodes", type=int)
+    verb.add_argument("--nodelist")
+    verb.set_defaults(verb=_nodes)
 
-    one = verbs.add_parser(
+    verb = verbs.add_parser(
         "scales", help="(phase scripts) at which numbers of nodes collectives are run: a scale per line"
     )
-    one.add_argument("--nodes", required=True)
-    one.add_argument("--gpus-per-node", type=_natural, required=True)
-    one.add_argument("--whole", action="store_true", help="only that of all nodes")
-    one.set_defaults(verb=_scales)
+    verb.add_argument("--nodes", required=True)
+    verb.add_argument("--gpus-per-node", type=_natural, required=True)
+    verb.add_argument("--whole", action="store_true", help="only that of all nodes")
+    verb.set_defaults(verb=_scales)
 
-    one = verbs.add_parser("ended", help="(phase scripts) wait for jobs to end, and keep what Slurm says about them")
-    one.add_argument("run", type=Path)
-    one.add_argument("jobs", nargs="*", type=_awaited, metavar="FILE=JOBID[=SECONDS]", help="default: 90 seconds")
-    one.set_defaults(verb=_ended)
+    verb = verbs.add_parser("ended", help="(phase scripts) wait for jobs to end, and keep what Slurm says about them")
+    verb.add_argument("run", type=Path)
+    verb.add_argument("jobs", nargs="*", type=_awaited, metavar="FILE=JOBID[=SECONDS]", help="default: 90 seconds")
+    verb.set_defaults(verb=_ended)
 
-    one = verbs.add_parser("pairs", help="(phase scripts) which pairs of nodes to measure: a round per line")
-    one.add_argument("--nodes", default="")
-    one.add_argument("--here", help="nodes that are there now; pairs with others are left out")
-    one.add_argument(
+    verb = verbs.add_parser("pairs", help="(phase scripts) which pairs of nodes to measure: a round per line")
+    verb.add_argument("--nodes", default="")
+    verb.add_argument("--here", help="nodes that are there now; pairs with others are left out")
+    verb.add_argument(
         "--files", action="store_true", help="instead: the rounds of the file coherence, as coherence.py reads them"
     )
-    one.add_argument("--again", type=Path, help="instead: the pairs of this run that should be measured once more")
-    one.set_defaults(verb=_pairs)
+    verb.add_argument("--again", type=Path, help="instead: the pairs of this run that should be measured once more")
+    verb.set_defaults(verb=_pairs)
 
-    one = verbs.add_parser("open", help="(phase scripts) create a run folder with its plan; prints its path")
-    one.add_argument("phase")
-    one.add_argument("--nodes", required=True, help="node list: n0,n1 or n[0-1]")
-    one.add_argument("--gpus-per-node", type=_natural, required=True)
-    one.add_argument("--ranks-per-node", type=_natural, help="default: one per GPU")
-    one.add_argument("--profile", default=profiles.from_environment())
-    one.add_argument("--results", type=Path, help="folder of the runs (default: the phase's own)")
-    one.add_argument(
+    verb = verbs.add_parser("open", help="(phase scripts) create a run folder with its plan; prints its path")
+    verb.add_argument("phase")
+    verb.add_argument("--nodes", required=True, help="node list: n0,n1 or n[0-1]")
+    verb.add_argument("--gpus-per-node", type=_natural, required=True)
+    verb.add_argument("--ranks-per-node", type=_natural, help="default: one per GPU")
+    verb.add_argument("--profile", default=profiles.from_environment())
+    verb.add_argument("--results", type=Path, help="folder of the runs (default: the phase's own)")
+    verb.add_argument(
         "--argv", nargs=argparse.REMAINDER, default=[], help="last: the script's own arguments, to be recorded"
     )
-    one.set_defaults(verb=_open)
+    verb.set_defaults(verb=_open)
 
-    one = verbs.add_parser("close", help="(phase scripts) close a run, judge it, write report.md")
-    one.add_argument("run", type=Path)
-    one.add_argument("--exit-code", type=int, required=True)
-    one.set_defaults(verb=_close)
+    verb = verbs.add_parser("close", help="(phase scripts) close a run, judge it, write report.md")
+    verb.add_argument("run", type=Path)
+    verb.add_argument("--exit-code", type=int, required=True)
+    verb.set_defaults(verb=_close)
 
 
-def _profile_of_the_environment(one: argparse.ArgumentParser, what: str) -> None:
+def _profile_of_the_environment(verb: argparse.ArgumentParser, what: str) -> None:
     default = profiles.from_environment()
-    one.add_argument("--profile", default=default, help=f"{what} (default: $BRINGUP_PROFILE, here %(default)s)")
+    verb.add_argument("--profile", default=default, help=f"{what} (default: $BRINGUP_PROFILE, here %(default)s)")
 
 
 def _natural(said: str) -> int:
@@ -358,7 +360,7 @@ def _share(said: str) -> float:
     return value
 
 
-# --- what every verb does ----------------------------------------------------------------------------------------------
+# --- what every verb does ---------------------------------------------------------------------------------------------
 
 PAGE = "report.html"
 
@@ -431,9 +433,9 @@ def _explain(arguments: argparse.Namespace) -> int:
         except BringupError as error:
             _complain(str(error))
             unread += 1
-    for one in sorted(judged, key=lambda one: -one.verdicts.outcome.rank):
-        print(explain.screen(one), end="\n\n")
-    outcomes = [one.verdicts.outcome for one in judged] + [Outcome.INCOMPLETE] * (unread + len(_said_absent(found)))
+    for run in sorted(judged, key=lambda run: -run.verdicts.outcome.rank):
+        print(explain.screen(run), end="\n\n")
+    outcomes = [run.verdicts.outcome for run in judged] + [Outcome.INCOMPLETE] * (unread + len(_said_absent(found)))
     return worst(outcomes).exit_code
 
 
@@ -496,8 +498,8 @@ def _profile_from(arguments: argparse.Namespace) -> int:
     found = results.find(arguments.runs)
     if found.absent:
         raise NotHealthy(
-            f"{found.playbooks[0]}: {found.absent[0].phase}: {found.absent[0].why}; a profile is made of runs that passed: "
-            "name those"
+            f"{found.playbooks[0]}: {found.absent[0].phase}: {found.absent[0].why}; "
+            "a profile is made of runs that passed: name those"
         )
     profile = learn.measured([judge.judge_folder(folder) for folder in found.folders], arguments.name)
     catalogue.check(profile)
@@ -541,9 +543,9 @@ def _against_baseline(arguments: argparse.Namespace) -> int:
         raise UsageError("compare --baseline needs runs to hold against it: bringup compare RUN… --baseline RUN…")
     later, earlier = _training_runs(arguments.runs), _training_runs(arguments.baseline)
     compared = regression.check(later, earlier)
-    for one in [*earlier, *later]:
-        if one.outcome is not Outcome.PASS:
-            print(f"{text.MARK[one.outcome]}: {text.shown_path(one.folder)} did not pass; bringup explain says why")
+    for entry in [*earlier, *later]:
+        if entry.outcome is not Outcome.PASS:
+            print(f"{text.MARK[entry.outcome]}: {text.shown_path(entry.folder)} did not pass; bringup explain says why")
     for comparison in compared:
         print(comparison.title)
         for change in comparison.environment:
@@ -594,7 +596,11 @@ def _drill(arguments: argparse.Namespace) -> int:
         near = profile_text.meant(unknown[0], ids)
         raise UsageError(f"no drill is called {', '.join(unknown)}{near}; bringup drill --list shows all")
     if arguments.list:
-        print(drill_result.listed([one for one in catalogue.DRILLS if not arguments.only or one.id in arguments.only]))
+        print(
+            drill_result.listed(
+                [drill for drill in catalogue.DRILLS if not arguments.only or drill.id in arguments.only]
+            )
+        )
         return 0
     if arguments.healthy and (arguments.anywhere or arguments.only):
         raise UsageError("--healthy makes no fault and runs on local clusters: without --anywhere and --only")
@@ -638,13 +644,14 @@ def _nodes(arguments: argparse.Namespace) -> int:
     names = ",".join(nodes)
     if gpus == 0:
         raise UsageError(
-            f"Slurm has no GPU configured on {names}; is Gres=gpu:N in slurm.conf? (scontrol show node {names.split(',')[0]})"
+            f"Slurm has no GPU configured on {names}; is Gres=gpu:N in slurm.conf? "
+            f"(scontrol show node {names.split(',')[0]})"
         )
     if not usable:
         raise SlurmError(f"none of {names} is usable; sinfo -N -l says why")
-    told = {"NODES": names, "NODE_COUNT": len(nodes), "GPUS": gpus}
-    told |= {"USABLE": ",".join(usable), "USABLE_COUNT": len(usable)}
-    for name, value in told.items():
+    assignments = {"NODES": names, "NODE_COUNT": len(nodes), "GPUS": gpus}
+    assignments |= {"USABLE": ",".join(usable), "USABLE_COUNT": len(usable)}
+    for name, value in assignments.items():
         print(f"{name}={shlex.quote(str(value))}")
     return 0
 

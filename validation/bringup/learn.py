@@ -1,9 +1,11 @@
-"""A profile from finished runs: what a cluster without published numbers showed when it was healthy, as expectations for later.
+"""A profile from finished runs: what a cluster without published numbers showed when it was healthy, as expectations
+for later.
 
-Only speeds become numbers: the worst one seen, divided by 1 + the spread of measurements of the same thing, and by 1.1 at least.
-What differs between runs (placement, neighbours, the hour) cannot be seen inside one, so one run alone is divided by 2 at least.
-Everything that the runs met and that is no speed (ratios between peers, shares, seconds to wait) stays as it was declared: it is a
-limit, and a quiet hour would make it a false alarm. Every entry says what was seen, its spread, by which runs, and when.
+Only speeds become numbers: the worst one seen, divided by 1 + the spread of measurements of the same thing, and by
+1.1 at least. What differs between runs (placement, neighbours, the hour) cannot be seen inside one, so one run alone
+is divided by 2 at least. Everything that the runs met and that is no speed (ratios between peers, shares, seconds to
+wait) stays as it was declared: it is a limit, and a quiet hour would make it a false alarm. Every entry says what
+was seen, its spread, by which runs, and when.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ _UNITS = {"Gb/s": 1, "B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 
 
 def measured(judgements: Sequence[Judged], name: str) -> Profile:
-    """The runs' own profile with a number for every FromProfile gate that they observed. Raises NotHealthy, NotComparable."""
+    """The runs' own profile with a number for every FromProfile gate that they observed. Raises NotHealthy,
+    NotComparable."""
     results.refuse_repeated([(judged.folder, judged.run) for judged in judgements])
     expect: dict[str, Expectation] = {}
     found: dict[str, list[Seen]] = {}
@@ -56,11 +59,11 @@ def measured(judgements: Sequence[Judged], name: str) -> Profile:
         for gate in of_phase(run.phase):
             if isinstance(gate.expect, FromProfile) and profile.reason_not_applicable(gate.id) is None:
                 found.setdefault(gate.id, []).append(_seen(gate, run, profile, judged.observations))
-    for gate_id, several in found.items():
-        entry = _expectation(GATES[gate_id], several, expect.get(gate_id))
+    for gate_id, seen_by_runs in found.items():
+        entry = _expectation(GATES[gate_id], seen_by_runs, expect.get(gate_id))
         if entry is not None:
             expect[gate_id] = entry
-    names = ", ".join(dict.fromkeys(seen.run.name for several in found.values() for seen in several))
+    names = ", ".join(dict.fromkeys(seen.run.name for seen_by_runs in found.values() for seen in seen_by_runs))
     return base.model_copy(
         update={
             "name": name,
@@ -73,7 +76,8 @@ def measured(judgements: Sequence[Judged], name: str) -> Profile:
 
 @dataclass(frozen=True)
 class Seen:
-    """What a gate would judge of one run, and by how much the repetitions inside the run differed (share; None: not known)."""
+    """What a gate would judge of one run, and by how much the repetitions inside the run differed (share; None: not
+    known)."""
 
     run: Run
     observations: list[Observation]
@@ -85,23 +89,33 @@ def _seen(gate: Gate, run: Run, profile: Profile, observations: Sequence[Observa
     declared = profile.expect.get(gate.id)
     planned = set(run.planned.get(gate.id, []))
     named = [
-        one
-        for one in observations
-        if one.subject in planned and one.value is not None and one.quantity.partition("@")[0] == gate.id
+        observation
+        for observation in observations
+        if observation.subject in planned
+        and observation.value is not None
+        and observation.quantity.partition("@")[0] == gate.id
     ]
-    sizes = {one.quantity.partition("@")[2] for one in named}
+    sizes = {observation.quantity.partition("@")[2] for observation in named}
     if sizes <= {""} or not named:
         return Seen(run, named, None)
     # of ports counted by rate: the highest rate at which there are any
-    reached = sorted({one.quantity.partition("@")[2] for one in named if one.value}) or sorted(sizes)
+    reached = sorted({observation.quantity.partition("@")[2] for observation in named if observation.value}) or sorted(
+        sizes
+    )
     at = declared.at if declared is not None else max(reached, key=_magnitude)
     spread = f"{gate.id.rpartition('.')[0]}.time_spread@{at}"
     inside = [
-        float(one.value)
-        for one in observations
-        if one.quantity == spread and one.subject in planned and isinstance(one.value, int | float)
+        float(observation.value)
+        for observation in observations
+        if observation.quantity == spread
+        and observation.subject in planned
+        and isinstance(observation.value, int | float)
     ]
-    return Seen(run, [one for one in named if one.quantity == f"{gate.id}@{at}"], max(inside, default=None))
+    return Seen(
+        run,
+        [observation for observation in named if observation.quantity == f"{gate.id}@{at}"],
+        max(inside, default=None),
+    )
 
 
 def _magnitude(at: str) -> float:
@@ -110,23 +124,23 @@ def _magnitude(at: str) -> float:
     return float(match[1]) * _UNITS.get(match[2], 0) if match else 0.0
 
 
-def _expectation(gate: Gate, several: list[Seen], declared: Expectation | None) -> Expectation | None:
+def _expectation(gate: Gate, seen_by_runs: list[Seen], declared: Expectation | None) -> Expectation | None:
     """None where nothing was seen, or where what was seen cannot become one expectation."""
-    observed = [one for seen in several for one in seen.observations]
+    observed = [observation for seen in seen_by_runs for observation in seen.observations]
     if not observed:
         return None
     rule = declared.rule if declared is not None else str(gate.rule)
-    values = [one.value for one in observed if one.value is not None]
+    values = [observation.value for observation in observed if observation.value is not None]
     by = ", ".join(
-        f"{seen.run.phase} {seen.run.name} on {seen.run.opened_at[:10]}" for seen in several if seen.observations
+        f"{seen.run.phase} {seen.run.name} on {seen.run.opened_at[:10]}" for seen in seen_by_runs if seen.observations
     )
     source = f"measured by {by}: {_range(values)}"
-    spread = _spread(gate, several)
+    spread = _spread(gate, seen_by_runs)
     limit: object
     if rule == "at_least" and gate.unit in SPEEDS:
         if min(_numbers(values), default=0) <= 0:
             return None  # a floor of 0 cannot fail
-        repeated = _repeated(several)
+        repeated = _repeated(seen_by_runs)
         part = 1 + max(LEAST_SPREAD if repeated else ONE_RUN_SPREAD, spread or 0)
         limit = _rounded(min(_numbers(values)) / part)
         source += "" if spread is None else f"; the same thing differed by {spread:.0%}"
@@ -144,24 +158,27 @@ def _expectation(gate: Gate, several: list[Seen], declared: Expectation | None) 
     return Expectation.model_validate({rule: limit, "at": at, "unit": gate.unit, "source": source})
 
 
-def _repeated(several: Sequence[Seen]) -> bool:
+def _repeated(seen_by_runs: Sequence[Seen]) -> bool:
     """Whether one subject was measured in two runs."""
-    subjects = [subject for seen in several for subject in {one.subject for one in seen.observations}]
+    subjects = [
+        subject for seen in seen_by_runs for subject in {observation.subject for observation in seen.observations}
+    ]
     return len(set(subjects)) < len(subjects)
 
 
-def _spread(gate: Gate, several: Sequence[Seen]) -> float | None:
-    """By how much measurements of the same thing differed: the largest over the smallest, less 1. None: nothing was repeated.
+def _spread(gate: Gate, seen_by_runs: Sequence[Seen]) -> float | None:
+    """By how much measurements of the same thing differed: the largest over the smallest, less 1. None: nothing was
+    repeated.
 
     The same thing: one subject in several runs; the peers of a run; the repetitions inside a run.
     """
     groups: dict[str, list[float]] = {}
-    for seen in several:
-        for one in seen.observations:
-            group = groups.setdefault(gate.per if gate.per in EQUALS else one.subject, [])
-            group += _numbers([one.value] if one.value is not None else [])
+    for seen in seen_by_runs:
+        for observation in seen.observations:
+            group = groups.setdefault(gate.per if gate.per in EQUALS else observation.subject, [])
+            group += _numbers([observation.value] if observation.value is not None else [])
     known = [max(group) / min(group) - 1 for group in groups.values() if len(group) > 1 and min(group) > 0]
-    return max([*known, *(seen.inside for seen in several if seen.inside is not None)], default=None)
+    return max([*known, *(seen.inside for seen in seen_by_runs if seen.inside is not None)], default=None)
 
 
 def _as_seen(rule: str, values: list[Value]) -> object | None:
@@ -186,7 +203,8 @@ def _numbers(values: Sequence[Value]) -> list[float]:
 
 
 def _rounded(number: float) -> float:
-    """Three digits: more would pretend to a precision that a few runs do not have. The margin is wider than the rounding."""
+    """Three digits: more would pretend to a precision that a few runs do not have. The margin is wider than the
+    rounding."""
     return float(f"{number:.3g}")
 
 

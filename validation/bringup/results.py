@@ -73,8 +73,8 @@ def attempts(phase: Phase, name: str) -> list[Path]:
 
 
 def checksums(folder: Path) -> dict[str, str]:
-    """Of everything that verdicts are made of: the plan, raw/, and what training recorded. Of the profile, the plan holds one.
-    In the place of a digest: UNREADABLE and why."""
+    """Of everything that verdicts are made of: the plan, raw/, and what training recorded. Of the profile, the plan
+    holds one. In the place of a digest: UNREADABLE and why."""
     records = [folder / name for name in (RUN, RUN_ARGS, METRICS)]
     found = {
         path.relative_to(folder).as_posix(): _digest(path) for path in (*records, *sorted((folder / "raw").rglob("*")))
@@ -126,7 +126,7 @@ def sha256(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-# --- a playbook's runs -------------------------------------------------------------------------------------------------
+# --- a playbook's runs ------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -155,8 +155,8 @@ class Found:
 
 
 def find(folders: Sequence[Path]) -> Found:
-    """Every verb that takes folders takes both kinds. Raises RecordError for a playbook that cannot be read; a run of a playbook
-    that is not there is absent."""
+    """Every verb that takes folders takes both kinds. Raises RecordError for a playbook that cannot be read; a run
+    of a playbook that is not there is absent."""
     found = Found()
     for folder in folders:
         if not is_playbook(folder):
@@ -188,8 +188,8 @@ def is_playbook(folder: Path) -> bool:
 
 
 def step_folder(playbook: Path, step: Step) -> Path:
-    """Where the run of a step lies: in the tree that the playbook's folder lies in, the repository or a copy of it, and in no
-    other one. Raises RunError when there is none."""
+    """Where the run of a step lies: in the tree that the playbook's folder lies in, the repository or a copy of it,
+    and in no other one. Raises RunError when there is none."""
     if step.folder is None:
         raise RunError(step.why_not_run or "did not run")
     tree = tree_of(playbook)
@@ -211,7 +211,8 @@ def step_folder(playbook: Path, step: Step) -> Path:
 
 
 def tree_of(playbook: Path) -> Path | None:
-    """The repository, or the copy of it, that a playbook's folder lies in. None: neither. Either may be reached by links."""
+    """The repository, or the copy of it, that a playbook's folder lies in. None: neither. Either may be reached by
+    links."""
     for path in (Path(os.path.normpath(playbook.absolute())), playbook.resolve()):
         if path.parent.parts[-len(PLAYBOOKS.parts) :] == PLAYBOOKS.parts:
             return path.parents[len(PLAYBOOKS.parts)]
@@ -219,7 +220,8 @@ def tree_of(playbook: Path) -> Path | None:
 
 
 def refuse_repeated(runs: Sequence[tuple[Path, Run]]) -> None:
-    """A copy of a run, under whatever name, is the same run: it is no repetition and shows no spread. Raises NotComparable."""
+    """A copy of a run, under whatever name, is the same run: it is no repetition and shows no spread. Raises
+    NotComparable."""
     known: list[tuple[Path, Run]] = []
     for folder, run in runs:
         same = next((other for other, known_run in known if known_run == run), None)
@@ -229,7 +231,7 @@ def refuse_repeated(runs: Sequence[tuple[Path, Run]]) -> None:
         known.append((folder, run))
 
 
-# --- records -----------------------------------------------------------------------------------------------------------
+# --- records ----------------------------------------------------------------------------------------------------------
 
 
 class TrainingRecords:

@@ -1,7 +1,9 @@
-"""Which strategy to train with: memory, traffic and step time of each, computed before anything runs. Pure arithmetic.
+"""Which strategy to train with: memory, traffic and step time of each, computed before anything runs. Pure
+arithmetic.
 
-Formulae: memory.py, traffic.py, models.py (each names its sources). Step time: everything overlaps = max(compute, communication),
-nothing does = their sum; the truth lies between, and data loading, the optimizer's update and clipping come on top.
+Formulae: memory.py, traffic.py, models.py (each names its sources). Step time: everything overlaps = max(compute,
+communication), nothing does = their sum; the truth lies between, and data loading, the optimizer's update and
+clipping come on top.
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ SCRIPTS = {
 
 @dataclass(frozen=True)
 class Question:
-    """What is to be trained on what. rows: per GPU and micro-step; global_batch: rows per optimizer step over all GPUs."""
+    """What is to be trained on what. rows: per GPU and micro-step; global_batch: rows per optimizer step over all
+    GPUs."""
 
     shape: Shape
     nodes: int
@@ -54,22 +57,23 @@ class Known:
 
 
 def known(profile: Profile, judged: Sequence[Judged], mfu: float | None) -> Known:
-    """From a profile and runs: of training runs the MFU, of the others the bandwidth. Raises NotHealthy, RecordError."""
+    """From a profile and runs: of training runs the MFU, of the others the bandwidth. Raises NotHealthy,
+    RecordError."""
     machine = profile.machine
     others = []
-    for one in judged:
-        if one.objection is not None:
-            raise NotHealthy(f"{one.folder}: {one.objection}; leave it out of --from")
-        if not PHASES[one.run.phase].is_training:
-            others.append(one)
+    for run in judged:
+        if run.objection is not None:
+            raise NotHealthy(f"{run.folder}: {run.objection}; leave it out of --from")
+        if not PHASES[run.run.phase].is_training:
+            others.append(run)
             continue
-        if one.training is None:
-            raise RecordError(f"{one.folder}: this training did not come to its end; leave it out of --from")
-        metrics = one.training.metrics
+        if run.training is None:
+            raise RecordError(f"{run.folder}: this training did not come to its end; leave it out of --from")
+        metrics = run.training.metrics
         if metrics.mfu is None:
-            raise RecordError(f"{one.folder}: has no MFU ({metrics.mfu_reason}); leave it out of --from")
+            raise RecordError(f"{run.folder}: has no MFU ({metrics.mfu_reason}); leave it out of --from")
         measured = Sourced(
-            value=metrics.mfu, source=f"measured by {one.folder.name} ({metrics.observed.kind}, {metrics.model})"
+            value=metrics.mfu, source=f"measured by {run.folder.name} ({metrics.observed.kind}, {metrics.model})"
         )
         machine = machine.model_copy(update={"mfu": measured})
     if mfu is not None:
@@ -110,14 +114,14 @@ def predict(shape: Shape, job: Job, facts: Known) -> PredictedStrategy:
     compute = _compute_s(shape, job, facts, unknown)
     communication: float | None = 0.0
     sources = []
-    for one in found:
-        told = bandwidth.seconds(one, facts.source, job.nodes, job.gpus_per_node)
-        if isinstance(told, str):
-            unknown.append(f"communication: {told}")
+    for collective in found:
+        duration = bandwidth.seconds(collective, facts.source, job.nodes, job.gpus_per_node)
+        if isinstance(duration, str):
+            unknown.append(f"communication: {duration}")
             communication = None
         else:
-            sources.append(told[1])
-            communication = None if communication is None else communication + told[0]
+            sources.append(duration[1])
+            communication = None if communication is None else communication + duration[0]
     step = tokens = None
     if compute is not None and communication is not None:
         step = [max(compute, communication), compute + communication]
@@ -170,7 +174,7 @@ def advise(question: Question, facts: Known) -> Advice:
         )
     found = [predict(shape, job, facts) for job in layouts]
     use, why = choose(found)
-    if use is None and any(one.fits is False for one in found):
+    if use is None and any(strategy.fits is False for strategy in found):
         why += f"; {_what_would_fit(question, facts)}"
     machine = facts.machine
     return Advice(
@@ -203,27 +207,32 @@ def advise(question: Question, facts: Known) -> Advice:
 
 
 def choose(found: Sequence[PredictedStrategy]) -> tuple[Kind | None, str]:
-    """(strategy or None, why). Of those that fit the one with the shortest step when nothing overlaps; times within 5 % are equal,
-    and then the simpler one. Without times: the one that sends least out of a node, then least inside.
+    """(strategy or None, why). Of those that fit the one with the shortest step when nothing overlaps; times within
+    5 % are equal, and then the simpler one. Without times: the one that sends least out of a node, then least
+    inside.
 
     One GPU is only named where there is no other: it is the reference, and no answer to what N GPUs should do.
     """
-    parallel = [one for one in found if one.strategy != "single"] or list(found)
-    if any(one.fits is None for one in parallel):
+    parallel = [strategy for strategy in found if strategy.strategy != "single"] or list(found)
+    if any(strategy.fits is None for strategy in parallel):
         return None, "what fits is unknown"
-    fitting = sorted((one for one in parallel if one.fits), key=lambda one: KINDS.index(one.strategy))
+    fitting = sorted(
+        (strategy for strategy in parallel if strategy.fits), key=lambda strategy: KINDS.index(strategy.strategy)
+    )
     if not fitting:
         return None, "none fits"
-    refused = [NAMES[one.strategy] for one in parallel if not one.fits]
+    refused = [NAMES[strategy.strategy] for strategy in parallel if not strategy.fits]
     beside = f" ({', '.join(refused)} {'does' if len(refused) == 1 else 'do'} not fit)" if refused else ""
     if len(fitting) == 1:
         return fitting[0].strategy, f"the only one that fits{beside}"
-    times = [one.step_s[1] if one.step_s else None for one in fitting]
+    times = [strategy.step_s[1] if strategy.step_s else None for strategy in fitting]
     if None in times:
-        best = min(fitting, key=lambda one: (one.leaving_node_gb, one.sent_inside_gb))
+        best = min(fitting, key=lambda strategy: (strategy.leaving_node_gb, strategy.sent_inside_gb))
         return best.strategy, f"it fits and sends least, between nodes first{beside}; step times are unknown"
     least = min(time for time in times if time is not None)
-    best = next(one for one, time in zip(fitting, times, strict=True) if time is not None and time <= least * NEARLY)
+    best = next(
+        strategy for strategy, time in zip(fitting, times, strict=True) if time is not None and time <= least * NEARLY
+    )
     return best.strategy, f"the shortest step if nothing overlaps, or within 5 % of it and simpler{beside}"
 
 
@@ -234,17 +243,20 @@ def _what_would_fit(question: Question, facts: Known) -> str:
         ("--activation-checkpointing and --rows 1", replace(question, activation_checkpointing=True, rows=1)),
     ):
         if changed != question:
-            fitting = [one for one in (predict(question.shape, job, facts) for job in jobs(changed)) if one.fits]
+            fitting = [
+                strategy for strategy in (predict(question.shape, job, facts) for job in jobs(changed)) if strategy.fits
+            ]
             if fitting:
                 named = ", ".join(
-                    f"{NAMES[one.strategy]} ({one.peak_gib + one.outside_gib:.0f} GiB)" for one in fitting
+                    f"{NAMES[strategy.strategy]} ({strategy.peak_gib + strategy.outside_gib:.0f} GiB)"
+                    for strategy in fitting
                 )
                 return f"with {words} these do: {named}"
     return "take more nodes, shorter sequences, or bfloat16 gradients on the wire"
 
 
 def _named(found: Sequence[PredictedStrategy], strategy: str) -> PredictedStrategy:
-    return next(one for one in found if one.strategy == strategy)
+    return next(candidate for candidate in found if candidate.strategy == strategy)
 
 
 def _command(question: Question, chosen: PredictedStrategy) -> str:

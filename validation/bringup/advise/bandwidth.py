@@ -1,7 +1,8 @@
 """How fast this cluster's collectives are: measured by a run, or promised by a profile. Never a default.
 
-Answers are bus bandwidths as nccl-tests defines them (bytes that a rank sends / time, in GB/s), or a text that says why it is
-unknown. A run answers for the numbers of nodes that it measured; a profile's floor holds for every number of nodes.
+Answers are bus bandwidths as nccl-tests defines them (bytes that a rank sends / time, in GB/s), or a text that says
+why it is unknown. A run answers for the numbers of nodes that it measured; a profile's floor holds for every number
+of nodes.
 """
 
 from __future__ import annotations
@@ -51,7 +52,11 @@ class Measured:
         self.found: dict[tuple[str, str], list[tuple[int, float, str]]] = {}
         self.distrusted: dict[tuple[str, str], str] = {}
         for run, observations, verdicts in judged:
-            bad = {(one.gate, one.subject) for one in verdicts if one.outcome in (Outcome.INCOMPLETE, Outcome.FAIL)}
+            bad = {
+                (verdict.gate, verdict.subject)
+                for verdict in verdicts
+                if verdict.outcome in (Outcome.INCOMPLETE, Outcome.FAIL)
+            }
             for scale, by_name in curve.curves(list(observations)).items():
                 for name, points in by_name.items():
                     gate = GATES.get(f"nccl.{name}.busbw")
@@ -60,14 +65,16 @@ class Measured:
                         self.distrusted[name, scale] = f"{', '.join(unmet)} did not pass on {scale} in {run}"
                         continue
                     self.found.setdefault((name, scale), []).extend(
-                        (size, speed, f"at {one.quantity.partition('@')[2]} on {scale} ({run})")
-                        for size, speed, one in points
+                        (size, speed, f"at {observation.quantity.partition('@')[2]} on {scale} ({run})")
+                        for size, speed, observation in points
                     )
 
     def bus(self, operation: Operation, nodes: int, message: float) -> Speed | str:
-        """At this size of message: time grows linearly between the measured sizes next to it (latency + size / rate; Hockney 1994).
+        """At this size of message: time grows linearly between the measured sizes next to it (latency + size / rate;
+        Hockney 1994).
 
-        A smaller message than measured takes as long as the smallest that was, a larger one has the rate of the largest.
+        A smaller message than measured takes as long as the smallest that was, a larger one has the rate of the
+        largest.
         """
         scale = scale_name(nodes)
         slowest: dict[int, tuple[int, float, str]] = {}
@@ -93,7 +100,7 @@ class Measured:
 
 
 def measured(judged: Sequence[Judged]) -> Measured:
-    return Measured([(one.folder.name, one.observations, one.verdicts.verdicts) for one in judged])
+    return Measured([(run.folder.name, run.observations, run.verdicts.verdicts) for run in judged])
 
 
 def _size(message: float) -> str:
@@ -103,18 +110,20 @@ def _size(message: float) -> str:
     return f"{message:.0f} B"
 
 
-def seconds(one: Collective, source: Promised | Measured, nodes: int, gpus_per_node: int) -> tuple[float, str] | str:
+def seconds(
+    collective: Collective, source: Promised | Measured, nodes: int, gpus_per_node: int
+) -> tuple[float, str] | str:
     """(time of all calls of a step, source) or why it is unknown: bytes that a rank sends / bus bandwidth.
 
-    Replicas talk rank to rank, all ranks of a node at once: each has its part of what leaves a node in a ring of all ranks, which
-    is the all_gather's bus bandwidth over those nodes / GPUs per node.
+    Replicas talk rank to rank, all ranks of a node at once: each has its part of what leaves a node in a ring of all
+    ranks, which is the all_gather's bus bandwidth over those nodes / GPUs per node.
     """
-    if one.over == "replicas":
-        speed = source.bus("all_gather", nodes, one.message * gpus_per_node)
+    if collective.over == "replicas":
+        speed = source.bus("all_gather", nodes, collective.message * gpus_per_node)
         if isinstance(speed, str):
             return speed
-        return one.sent / (
+        return collective.sent / (
             speed.gbps * 1e9 / gpus_per_node
         ), f"{speed.source}, / {gpus_per_node} GPUs for a replica's ring"
-    speed = source.bus(one.operation, 1 if one.over == "node" else nodes, one.message)
-    return speed if isinstance(speed, str) else (one.sent / (speed.gbps * 1e9), speed.source)
+    speed = source.bus(collective.operation, 1 if collective.over == "node" else nodes, collective.message)
+    return speed if isinstance(speed, str) else (collective.sent / (speed.gbps * 1e9), speed.source)

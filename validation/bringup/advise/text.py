@@ -21,54 +21,60 @@ UNKNOWN = "unknown"
 WIDTH = 11
 VISIBLE = 0.001  # of the peak: a part that is less for every strategy has no line
 SOURCES = """\
-memory    states 16 bytes per parameter / shards (ZeRO, arXiv 1910.02054 sec. 3); activations: what autograd saves, by operation
-traffic   in a ring of n a rank sends (n-1)/n of an all-gather or reduce-scatter, 2(n-1)/n of an all-reduce (nccl-tests' doc)
-time      compute = (6 W + 12 L H d S) x tokens / (peak x MFU) (PaLM, arXiv 2204.02311 app. B); communication = sent / bus bandwidth
+memory    states 16 bytes per parameter / shards (ZeRO, arXiv 1910.02054 sec. 3); activations: what autograd saves
+traffic   in a ring of n a rank sends (n-1)/n of an all-gather or reduce-scatter, 2(n-1)/n of an all-reduce
+          (nccl-tests' doc)
+time      compute = (6 W + 12 L H d S) x tokens / (peak x MFU) (PaLM, arXiv 2204.02311 app. B)
+          communication = sent / bus bandwidth
           the whole formulae: validation/bringup/formulae; read as: docs/reading-the-numbers.md#advise"""
+
+
+def _parameters(number: int) -> str:
+    return f"{number / 1e9:.2f} billion" if number >= 1e8 else f"{number / 1e6:.2f} million"
 
 
 def screen(advice: Advice) -> str:
     found = advice.strategies
     lines = [
-        f"{advice.model}: {advice.parameters / 1e9:.2f} billion parameters on {advice.nodes} node(s) of {advice.gpus_per_node} GPUs"
-        f", {advice.sequence_length} tokens per row, {advice.global_batch} rows per step",
+        f"{advice.model}: {_parameters(advice.parameters)} parameters on {advice.nodes} node(s) of "
+        f"{advice.gpus_per_node} GPUs, {advice.sequence_length} tokens per row, {advice.global_batch} rows per step",
         f"{advice.compute_dtype} over float32 weights, AdamW, {advice.reduce_dtype} gradients between sharded ranks"
         + (", activations recomputed" if advice.activation_checkpointing else "")
         + f"; profile {advice.profile}",
         "computed, not measured",
         "",
-        _row("", [NAMES[one.strategy] for one in found]),
-        _row("rows per GPU x micro-steps", [f"{one.rows} x {one.accumulation}" for one in found]),
+        _row("", [NAMES[strategy.strategy] for strategy in found]),
+        _row("rows per GPU x micro-steps", [f"{strategy.rows} x {strategy.accumulation}" for strategy in found]),
         "memory per GPU at the peak, GiB",
         *(
-            _row(f"  {words}", [_gib(one.peak_parts_gib[part]) for one in found])
+            _row(f"  {words}", [_gib(strategy.peak_parts_gib[part]) for strategy in found])
             for part, words in PARTS.items()
-            if any(one.peak_parts_gib[part] >= VISIBLE * one.peak_gib for one in found)
+            if any(strategy.peak_parts_gib[part] >= VISIBLE * strategy.peak_gib for strategy in found)
         ),
-        _row("  PyTorch allocates", [_gib(one.peak_gib) for one in found]),
-        _row("  context, NCCL (left for)", [_gib(one.outside_gib) for one in found]),
+        _row("  PyTorch allocates", [_gib(strategy.peak_gib) for strategy in found]),
+        _row("  context, NCCL (left for)", [_gib(strategy.outside_gib) for strategy in found]),
         _row(
             f"  fits in {UNKNOWN if advice.gpu_memory_gib is None else f'{advice.gpu_memory_gib:g}'}",
-            [{True: "yes", False: "no", None: UNKNOWN}[one.fits] for one in found],
+            [{True: "yes", False: "no", None: UNKNOWN}[strategy.fits] for strategy in found],
         ),
         "traffic per step, GB",
-        _row("  a GPU sends, inside its node", [_gigabytes(one.sent_inside_gb) for one in found]),
-        _row("  leaves a node", [_gigabytes(one.leaving_node_gb) for one in found]),
+        _row("  a GPU sends, inside its node", [_gigabytes(strategy.sent_inside_gb) for strategy in found]),
+        _row("  leaves a node", [_gigabytes(strategy.leaving_node_gb) for strategy in found]),
         "time per step, s",
-        _row("  compute", [_number(one.compute_s, 2) for one in found]),
-        _row("  communication", [_number(one.communication_s, 3) for one in found]),
-        _row("  step, all overlaps", [_number(_at(one.step_s, 0), 2) for one in found]),
-        _row("  step, nothing does", [_number(_at(one.step_s, 1), 2) for one in found]),
-        _row("tokens/s, all GPUs, at least", [_number(_at(one.tokens_per_s, 0), 0) for one in found]),
-        _row("tokens/s, all GPUs, at most", [_number(_at(one.tokens_per_s, 1), 0) for one in found]),
+        _row("  compute", [_number(strategy.compute_s, 2) for strategy in found]),
+        _row("  communication", [_number(strategy.communication_s, 3) for strategy in found]),
+        _row("  step, all overlaps", [_number(_at(strategy.step_s, 0), 2) for strategy in found]),
+        _row("  step, nothing does", [_number(_at(strategy.step_s, 1), 2) for strategy in found]),
+        _row("tokens/s, all GPUs, at least", [_number(_at(strategy.tokens_per_s, 0), 0) for strategy in found]),
+        _row("tokens/s, all GPUs, at most", [_number(_at(strategy.tokens_per_s, 1), 0) for strategy in found]),
         "",
         f"use {NAMES[advice.use]}: {advice.why}" if advice.use else f"no strategy is named: {advice.why}",
     ]
     if advice.command:
         lines.append(f"  {advice.command}")
     lines += ["", *advice.assumptions]
-    lines += [f"bandwidth: {text}" for text in _distinct(found, lambda one: one.sources)]
-    lines += [f"unknown: {text}" for text in _distinct(found, lambda one: one.unknown)]
+    lines += [f"bandwidth: {text}" for text in _distinct(found, lambda strategy: strategy.sources)]
+    lines += [f"unknown: {text}" for text in _distinct(found, lambda strategy: strategy.unknown)]
     return "\n".join([*lines, "", SOURCES])
 
 
@@ -95,7 +101,7 @@ def _number(value: float | None, digits: int) -> str:
 def _distinct(found: list[PredictedStrategy], texts: Callable[[PredictedStrategy], list[str]]) -> list[str]:
     """Each text once, with the strategies it is about where it is not about all."""
     about: dict[str, list[str]] = {}
-    for one in found:
-        for text in texts(one):
-            about.setdefault(text, []).append(NAMES[one.strategy])
+    for strategy in found:
+        for text in texts(strategy):
+            about.setdefault(text, []).append(NAMES[strategy.strategy])
     return [text if len(names) == len(found) else f"{text} [{', '.join(names)}]" for text, names in about.items()]

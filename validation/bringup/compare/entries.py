@@ -25,12 +25,14 @@ class Entry:
 
     @property
     def steps(self) -> list[float]:
-        """Seconds of each step of the steady window, which ends with its last rank; empty where a run did not record them."""
+        """Seconds of each step of the steady window, which ends with its last rank; empty where a run did not record
+        them."""
         return self.metrics.steps_s or []
 
 
 def load(folder: Path) -> Entry:
-    """Judged from its evidence. Raises NotComparable when that does not hold, RecordError when there is no training in it."""
+    """Judged from its evidence. Raises NotComparable when that does not hold, RecordError when there is no training
+    in it."""
     return entry(judge_folder(folder))
 
 
@@ -52,6 +54,6 @@ def entry(judged: Judged) -> Entry:
     return Entry(folder, judged.run, judged.verdicts.outcome, judged.training.args, judged.training.metrics)
 
 
-def refuse_repeated(several: Sequence[Entry]) -> None:
+def refuse_repeated(entries: Sequence[Entry]) -> None:
     """Raises NotComparable."""
-    results.refuse_repeated([(one.folder, one.run) for one in several])
+    results.refuse_repeated([(entry.folder, entry.run) for entry in entries])

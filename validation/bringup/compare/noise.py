@@ -1,9 +1,10 @@
 """Is a difference between two sets of repeated measurements more than noise? Standard library, nothing random.
 
-The unit of repetition is the RUN. What differs between runs (placement, clocks, neighbours on the fabric) cannot be seen inside
-one, so the steps of a run are never counted as repetitions; they only say how small the noise cannot be. Intervals instead of
-single numbers: Georges, Buytaert and Eeckhout, Statistically Rigorous Java Performance Evaluation, OOPSLA 2007. Repetition on the
-level where the noise arises: Kalibera and Jones, Rigorous Benchmarking in Reasonable Time, ISMM 2013.
+The unit of repetition is the RUN. What differs between runs (placement, clocks, neighbours on the fabric) cannot be
+seen inside one, so the steps of a run are never counted as repetitions; they only say how small the noise cannot be.
+Intervals instead of single numbers: Georges, Buytaert and Eeckhout, Statistically Rigorous Java Performance
+Evaluation, OOPSLA 2007. Repetition on the level where the noise arises: Kalibera and Jones, Rigorous Benchmarking in
+Reasonable Time, ISMM 2013.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ class Interval:
 
 
 def t_quantile(confidence: float, freedom: int) -> float:
-    """t with P(|T| <= t) = confidence, T Student's with `freedom` >= 1: Abramowitz and Stegun 26.7.3 and 26.7.4, by bisection."""
+    """t with P(|T| <= t) = confidence, T Student's with `freedom` >= 1: Abramowitz and Stegun 26.7.3 and 26.7.4, by
+    bisection."""
     if not 0 < confidence < 1 or freedom < 1:
         raise ValueError(f"no t quantile for confidence {confidence} and {freedom} degrees of freedom")
     low, high = 0.0, math.pi / 2
@@ -50,11 +52,13 @@ def _share_within(angle: float, freedom: int) -> float:
 
 
 def interval(before: Sequence[float], after: Sequence[float], confidence: float, floor: float = 0.0) -> Interval | None:
-    """How much `after` differs from `before`, a value > 0 per run; None when there is one run on either side: nothing repeats.
+    """How much `after` differs from `before`, a value > 0 per run; None when there is one run on either side:
+    nothing repeats.
 
-    The difference of the mean logarithms, so that +5 % and the -4.8 % back are the same distance. Both sides repeated: Welch's
-    interval, degrees of freedom rounded down. One side a single run: Student's with the other side's spread, which supposes that
-    the single run is of the same spread. `floor`: relative standard deviation below which the spread is not believed.
+    The difference of the mean logarithms, so that +5 % and the -4.8 % back are the same distance. Both sides
+    repeated: Welch's interval, degrees of freedom rounded down. One side a single run: Student's with the other
+    side's spread, which supposes that the single run is of the same spread. `floor`: relative standard deviation
+    below which the spread is not believed.
     """
     logs = [[math.log(value) for value in side] for side in (before, after)]
     counts = [len(side) for side in logs]
@@ -84,11 +88,12 @@ def spread(values: Sequence[float]) -> float:
 
 
 def error_inside(series: Sequence[float]) -> float | None:
-    """Relative standard error of the mean of one run's steps, neighbours being alike; None when the series is too short.
+    """Relative standard error of the mean of one run's steps, neighbours being alike; None when the series is too
+    short.
 
-    Means of blocks of 1, 2, 4, ... steps, and the largest error that any of these lengths gives, with at least 8 blocks: steps that
-    follow each other are not independent, and the error of single steps is then too small (Flyvbjerg and Petersen, J. Chem. Phys.
-    91, 461, 1989).
+    Means of blocks of 1, 2, 4, ... steps, and the largest error that any of these lengths gives, with at least 8
+    blocks: steps that follow each other are not independent, and the error of single steps is then too small
+    (Flyvbjerg and Petersen, J. Chem. Phys. 91, 461, 1989).
     """
     if len(series) < LEAST_BLOCKS or fmean(series) <= 0:
         return None
@@ -103,7 +108,8 @@ def error_inside(series: Sequence[float]) -> float | None:
 
 
 def repetitions(deviation: float, size: float, confidence: float, more_than: int) -> int | None:
-    """Runs on each side for an interval of +- 0.8 x `size` (the rest is for where its middle falls); None: more than are sensible.
+    """Runs on each side for an interval of +- 0.8 x `size` (the rest is for where its middle falls); None: more than
+    are sensible.
 
     deviation: relative standard deviation between runs. more_than: as many did not suffice.
     """

@@ -1,17 +1,19 @@
-"""Training runs against a baseline: regression, improvement, or within noise. `bringup compare RUN... --baseline RUN...`
+"""Training runs against a baseline: regression, improvement, or within noise. `bringup compare RUN... --baseline
+RUN...`
 
-Method. Runs with the same arguments are repetitions of each other. Per measure, the interval of the relative change between the two
-sides (noise.interval: Welch on logarithms, run by run) decides:
+Method. Runs with the same arguments are repetitions of each other. Per measure, the interval of the relative change
+between the two sides (noise.interval: Welch on logarithms, run by run) decides:
 
   regression      the whole interval is on the worse side of zero, and the change is larger than the measure's `ignore`
   improvement     the same on the better side
   within noise    the interval excludes a regression as large as the measure's `exclude`: this is what a pass says
   cannot tell     neither; more repetitions are needed, and how many is said
 
-FALSE_ALARMS bounds the chance that anything at all is called a regression when nothing changed: it is divided among the measures
-(Bonferroni). A pass asks for evidence too (two one-sided tests: Schuirmann, J. Pharmacokin. Biopharm. 15, 657, 1987): few or noisy
-runs that merely show no difference are `incomplete`. One run on each side has no spread between runs at all, so it can tell nothing
-but whether the losses agree. The spread inside the runs (noise.error_inside) is a lower bound on that between them.
+FALSE_ALARMS bounds the chance that anything at all is called a regression when nothing changed: it is divided among
+the measures (Bonferroni). A pass asks for evidence too (two one-sided tests: Schuirmann, J. Pharmacokin. Biopharm.
+15, 657, 1987): few or noisy runs that merely show no difference are `incomplete`. One run on each side has no spread
+between runs at all, so it can tell nothing but whether the losses agree. The spread inside the runs
+(noise.error_inside) is a lower bound on that between them.
 """
 
 from __future__ import annotations
@@ -135,8 +137,8 @@ class Comparison:
 def check(later: Sequence[Entry], earlier: Sequence[Entry]) -> list[Comparison]:
     """Every run of today against those of the baseline that have its arguments.
 
-    Raises NotComparable: no run of the baseline has these arguments (the fields are named), a side mixes versions or GPU types, a
-    run is there twice or on both sides, or one was resumed.
+    Raises NotComparable: no run of the baseline has these arguments (the fields are named), a side mixes versions or
+    GPU types, a run is there twice or on both sides, or one was resumed.
     """
     refuse_repeated([*earlier, *later])
     for entry in [*earlier, *later]:
@@ -147,9 +149,9 @@ def check(later: Sequence[Entry], earlier: Sequence[Entry]) -> list[Comparison]:
             )
     groups: dict[str, tuple[list[Entry], list[Entry]]] = {}
     for entry in later:
-        like = [one for one in earlier if not _unlike(one, entry)]
+        like = [candidate for candidate in earlier if not _unlike(candidate, entry)]
         if not like:
-            nearest = min(earlier, key=lambda one: len(_unlike(one, entry)))
+            nearest = min(earlier, key=lambda candidate: len(_unlike(candidate, entry)))
             raise NotComparable(
                 f"{entry.folder.name} has no like run in the baseline; nearest is {nearest.folder.name}: "
                 f"{'; '.join(_unlike(nearest, entry))}"
@@ -161,8 +163,8 @@ def check(later: Sequence[Entry], earlier: Sequence[Entry]) -> list[Comparison]:
     return [_compare(before, after, confidence) for before, after in groups.values()]
 
 
-def _unlike(one: Entry, other: Entry) -> list[str]:
-    left, right = one.args.model_dump(), other.args.model_dump()
+def _unlike(entry: Entry, other: Entry) -> list[str]:
+    left, right = entry.args.model_dump(), other.args.model_dump()
     return [
         f"{name} {left[name]} vs {right[name]}" for name in left if name not in _NO_MATTER and left[name] != right[name]
     ]
@@ -216,7 +218,8 @@ def _environment_changes(before: Sequence[Entry], after: Sequence[Entry]) -> lis
 
 
 def _loss(before: Sequence[Entry], after: Sequence[Entry]) -> Finding:
-    """Losses are no matter of noise: the same arguments and seed give the same trajectory, within the dtype's tolerance."""
+    """Losses are no matter of noise: the same arguments and seed give the same trajectory, within the dtype's
+    tolerance."""
     name = "loss, nats"
     args = after[0].args
     tolerance = LOSS_TOLERANCE_NATS.get(args.compute_dtype)
@@ -289,7 +292,7 @@ def _one_each(change: float, inside: Sequence[float]) -> str:
     words = "one run on each side: the spread between runs is not known; repeat, 5 on each side tell most"
     if not inside:
         return words
-    error = 2 * sum(one**2 for one in inside) ** 0.5
+    error = 2 * sum(relative**2 for relative in inside) ** 0.5
     than = "more" if abs(change) > error else "no more"
     return f"{than} than the steps inside the runs explain (±{error:.1%}); {words}".replace("%", " %")
 
@@ -347,16 +350,19 @@ def _shown(values: Sequence[float]) -> str:
 
 def table(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
     header = ["measure", "baseline", "now", "change [bounds]", "verdict", "why"]
-    return header, [[one.measure, one.before, one.now, one.change, one.said, one.why] for one in comparison.findings]
+    return header, [
+        [finding.measure, finding.before, finding.now, finding.change, finding.said, finding.why]
+        for finding in comparison.findings
+    ]
 
 
 def overall(compared: Sequence[Comparison]) -> Outcome:
-    return worst([finding.outcome for one in compared for finding in one.findings])
+    return worst([finding.outcome for comparison in compared for finding in comparison.findings])
 
 
 def in_words(compared: Sequence[Comparison]) -> str:
     """The last line: what was found, worst first."""
-    findings = [finding for one in compared for finding in one.findings]
+    findings = [finding for comparison in compared for finding in comparison.findings]
     bad = [finding for finding in findings if finding.outcome is Outcome.FAIL]
     open_ = [finding for finding in findings if finding.outcome is Outcome.INCOMPLETE]
     words = [f"{len(bad)} of {len(findings)} measures worse: {_names(bad)}"] if bad else ["no regression was found"]

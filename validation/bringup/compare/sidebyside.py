@@ -1,4 +1,5 @@
-"""Training runs side by side. Unlike runs are refused with the field that differs; losses are compared before speeds."""
+"""Training runs side by side. Unlike runs are refused with the field that differs; losses are compared before
+speeds."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ from bringup.compare.entries import Entry
 from bringup.errors import NotComparable
 
 LOSS_TOLERANCE_NATS = {"float32": 1e-5, "bfloat16": 2e-2}
-"""fp32: strategies differ by rounding order only (seen: 1.4e-6 over 20 steps). bf16: one last place of a loss near 6."""
+"""fp32: strategies differ by rounding order only (seen: 1.4e-6 over 20 steps). bf16: one last place of a loss near
+6."""
 
 HEADER = (
     "run",

@@ -95,7 +95,7 @@ def exit_code(done: DrillReport) -> int:
     """0 all found, 1 one was not (or something else was accused), 2 we could not tell."""
     performed = [result for result in done.results if result.performed]
     if any(not result.found or result.false_alarms for result in performed) or any(
-        one.false_alarms for one in done.healthy
+        healthy_round.false_alarms for healthy_round in done.healthy
     ):
         return 1
     open_ends = [result for result in done.results if not result.performed and result.applicable]
@@ -124,14 +124,19 @@ def _rows(done: DrillReport) -> Iterable[tuple[str, ...]]:
 
 
 def _healthy_rows(done: DrillReport) -> Iterable[tuple[str, ...]]:
-    for one in done.healthy:
-        yield (str(one.number), str(one.verdicts), f"{one.seconds:.0f}", "; ".join(one.false_alarms) or "none")
+    for healthy_round in done.healthy:
+        yield (
+            str(healthy_round.number),
+            str(healthy_round.verdicts),
+            f"{healthy_round.seconds:.0f}",
+            "; ".join(healthy_round.false_alarms) or "none",
+        )
 
 
 _HEALTHY = ("healthy round", "verdicts", "seconds", "false alarms")
 _NOTE = (
-    "seconds: from the fault in place to the verdict. False alarms elsewhere: verdicts that failed or warned and that the "
-    "fault does not explain."
+    "seconds: from the fault in place to the verdict. False alarms elsewhere: verdicts that failed or warned and that "
+    "the fault does not explain."
 )
 
 
@@ -169,7 +174,7 @@ def page(done: DrillReport) -> str:
             (HEADER, [_cells(row, _wrong(result)) for row, result in zip(_rows(done), done.results, strict=True)])
         )
     if done.healthy:
-        alarms = [{len(_HEALTHY) - 1} if one.false_alarms else set() for one in done.healthy]
+        alarms = [{len(_HEALTHY) - 1} if healthy_round.false_alarms else set() for healthy_round in done.healthy]
         tables.append((_HEALTHY, [_cells(row, bad) for row, bad in zip(_healthy_rows(done), alarms, strict=True)]))
     view = {"name": done.name, "heading": _heading(done), "totals": totals(done), "tables": tables, "note": _NOTE}
     return html.render("drill.html.j2", view)
@@ -181,6 +186,6 @@ def _cells(row: Sequence[str], bad: set[int]) -> list[tuple[str, bool]]:
 
 def _wrong(result: DrillResult) -> set[int]:
     """Columns of HEADER that say that the drill was not found as declared."""
-    told = {"detected": result.detected, "right subject": result.right_subject, "right cause": result.right_cause}
-    columns = {HEADER.index(name) for name, flag in told.items() if flag is False}
+    flags = {"detected": result.detected, "right subject": result.right_subject, "right cause": result.right_cause}
+    columns = {HEADER.index(name) for name, flag in flags.items() if flag is False}
     return columns | ({HEADER.index("false alarms elsewhere")} if result.false_alarms else set())

@@ -167,8 +167,8 @@ def from_environment() -> str:
 
 
 def check(profile: Profile, gates: Mapping[str, Gate]) -> None:
-    """Refuse what it says of a gate that does not exist, in another unit than the gate's, or in another direction. A profile
-    gives numbers, never rules. Raises ProfileError."""
+    """Refuse what it says of a gate that does not exist, in another unit than the gate's, or in another direction. A
+    profile gives numbers, never rules. Raises ProfileError."""
     unknown = sorted({*profile.expect, *(entry.gate for entry in profile.not_applicable)} - set(gates))
     if unknown:
         near = profile_text.meant(unknown[0], gates)

@@ -30,7 +30,7 @@ class Collection:
 
     @property
     def verdicts(self) -> list[Verdict]:
-        return [verdict for one in self.judged for verdict in one.verdicts.verdicts]
+        return [verdict for judged in self.judged for verdict in judged.verdicts.verdicts]
 
     @cached_property
     def answers(self) -> list[Answer]:
@@ -40,12 +40,12 @@ class Collection:
     @property
     def outcome(self) -> Outcome:
         """Of everything that was planned: what is absent is incomplete."""
-        return worst([*(one.verdicts.outcome for one in self.judged), *(Outcome.INCOMPLETE for _ in self.absent)])
+        return worst([*(judged.verdicts.outcome for judged in self.judged), *(Outcome.INCOMPLETE for _ in self.absent)])
 
 
 def gather(folders: Sequence[Path], profile: Profile | None = None) -> Collection:
-    """Of run folders, playbook folders and drill folders, in the order of the phases. A run that cannot be judged is absent, and
-    says why; raises RunError, ProfileError or RecordError only when nothing was left to judge."""
+    """Of run folders, playbook folders and drill folders, in the order of the phases. A run that cannot be judged is
+    absent, and says why; raises RunError, ProfileError or RecordError only when nothing was left to judge."""
     drill_folders = [folder for folder in folders if _holds_drills(folder)]
     drills = [read_record(folder / DRILLS, DrillReport) for folder in drill_folders]
     found = results.find([folder for folder in folders if folder not in drill_folders])
@@ -62,7 +62,7 @@ def gather(folders: Sequence[Path], profile: Profile | None = None) -> Collectio
     absent = [*found.absent, *(Absent(names.get(folder, folder.name), str(error)) for folder, error in unread)]
     seconds = {folder: step.seconds for folder, step in found.steps.items()}
     order = list(PHASES)
-    judged.sort(key=lambda one: (order.index(one.run.phase), one.run.opened_at, one.run.name))
+    judged.sort(key=lambda run: (order.index(run.run.phase), run.run.opened_at, run.run.name))
     return Collection(judged, absent, found.left_out, found.playbooks, seconds, drills)
 
 

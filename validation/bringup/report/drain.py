@@ -1,8 +1,9 @@
 """Which nodes the evidence speaks against, and the commands that keep jobs away from them.
 
-A line is proposed only where a node is to blame: a gate that judges single nodes (or their ranks, outside of training, where the
-program may be at fault) failed on it, and did not fail on most nodes of that run, which would be a fault of the cluster or of the
-expectation. What is incomplete condemns nobody. A node that Slurm keeps out already keeps the reason that somebody gave.
+A line is proposed only where a node is to blame: a gate that judges single nodes (or their ranks, outside of
+training, where the program may be at fault) failed on it, and did not fail on most nodes of that run, which would be
+a fault of the cluster or of the expectation. What is incomplete condemns nobody. A node that Slurm keeps out already
+keeps the reason that somebody gave.
 """
 
 from __future__ import annotations
@@ -41,14 +42,15 @@ class Proposal:
 
 
 def proposals(judged: Sequence[Judged]) -> list[Proposal]:
-    """One per node that failed a gate of its own, in the order of the names; then one per gate that failed on most nodes."""
+    """One per node that failed a gate of its own, in the order of the names; then one per gate that failed on most
+    nodes."""
     against: dict[str, list[str]] = defaultdict(list)
     everywhere: list[Proposal] = []
     runs: dict[str, str] = {}
-    for one in judged:
-        for gate, nodes in _failed_nodes(one).items():
-            if len(one.run.nodes) > 1 and len(nodes) > len(one.run.nodes) / 2:
-                where = f"{len(nodes)} of {len(one.run.nodes)} nodes of {one.run.name}"
+    for run in judged:
+        for gate, nodes in _failed_nodes(run).items():
+            if len(run.run.nodes) > 1 and len(nodes) > len(run.run.nodes) / 2:
+                where = f"{len(nodes)} of {len(run.run.nodes)} nodes of {run.run.name}"
                 everywhere.append(
                     Proposal(
                         "",
@@ -60,14 +62,14 @@ def proposals(judged: Sequence[Judged]) -> list[Proposal]:
                 continue
             for node in nodes:
                 against[node].append(gate)
-                runs.setdefault(node, one.run.name)
+                runs.setdefault(node, run.run.name)
     return [_proposal(node, list(dict.fromkeys(against[node])), runs[node]) for node in sorted(against)] + everywhere
 
 
-def _failed_nodes(one: Judged) -> dict[str, list[str]]:
+def _failed_nodes(judged: Judged) -> dict[str, list[str]]:
     """Gate -> nodes of this run on which it failed."""
     found: dict[str, list[str]] = {}
-    for verdict in one.verdicts.verdicts:
+    for verdict in judged.verdicts.verdicts:
         gate = catalogue.GATES.get(verdict.gate)
         if (
             verdict.outcome is not Outcome.FAIL
@@ -77,7 +79,7 @@ def _failed_nodes(one: Judged) -> dict[str, list[str]]:
         ):
             continue
         node = verdict.subject.partition("/")[0]
-        if node in one.run.nodes and node not in found.setdefault(gate.id, []):
+        if node in judged.run.nodes and node not in found.setdefault(gate.id, []):
             found[gate.id].append(node)
     return found
 

@@ -1,4 +1,5 @@
-"""`bringup explain RUN`: what went wrong, from the first cause to what only follows from it, and the commands to run next.
+"""`bringup explain RUN`: what went wrong, from the first cause to what only follows from it, and the commands to run
+next.
 
 Everything said comes from the verdicts, the signatures and the guides of the gates; nothing is guessed.
 """
@@ -102,8 +103,8 @@ def _told(group: Sequence[Verdict], folder: Path, run: Run) -> list[str]:
 
 
 def next_commands(group: Sequence[Verdict], folder: Path, run: Run) -> list[str]:
-    """What the gate's guide says to run next, with this run's folder, nodes, GPUs, job and profile in it; the first node that
-    the verdicts are about."""
+    """What the gate's guide says to run next, with this run's folder, nodes, GPUs, job and profile in it; the first
+    node that the verdicts are about."""
     gate = GATES.get(group[0].gate)
     if gate is None:
         return []

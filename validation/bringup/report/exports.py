@@ -18,13 +18,14 @@ _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def junit(collection: Collection) -> str:
-    """One suite per run, one case per verdict. fail: failure; incomplete: error (we could not tell); not applicable: skipped.
+    """One suite per run, one case per verdict. fail: failure; incomplete: error (we could not tell); not applicable:
+    skipped.
 
     A warning passes, with its words in system-out. The elements are those that Jenkins' and GitLab's readers share.
     """
     suites = xml.Element("testsuites", name="bringup")
-    for one in collection.judged:
-        suites.append(_suite(one))
+    for judged in collection.judged:
+        suites.append(_suite(judged))
     if collection.absent:
         suite = xml.SubElement(
             suites,
@@ -68,20 +69,20 @@ def _answers(collection: Collection) -> xml.Element:
     return suite
 
 
-def _suite(one: Judged) -> xml.Element:
-    counts = Counter(verdict.outcome for verdict in one.verdicts.verdicts)
-    skipped = one.verdicts.not_applicable
+def _suite(judged: Judged) -> xml.Element:
+    counts = Counter(verdict.outcome for verdict in judged.verdicts.verdicts)
+    skipped = judged.verdicts.not_applicable
     suite = xml.Element(
         "testsuite",
-        name=_text(f"{one.run.phase} {one.run.name}"),
-        timestamp=one.run.opened_at.rstrip("Z"),
+        name=_text(f"{judged.run.phase} {judged.run.name}"),
+        timestamp=judged.run.opened_at.rstrip("Z"),
         tests=str(counts.total() + len(skipped)),
         failures=str(counts[Outcome.FAIL]),
         errors=str(counts[Outcome.INCOMPLETE]),
         skipped=str(len(skipped)),
     )
-    for verdict in one.verdicts.verdicts:
-        case = _case(suite, f"{one.run.phase}.{verdict.gate}", verdict.subject)
+    for verdict in judged.verdicts.verdicts:
+        case = _case(suite, f"{judged.run.phase}.{verdict.gate}", verdict.subject)
         if verdict.outcome is Outcome.FAIL:
             _problem(case, "failure", sentence(verdict), f"{verdict.evidence}; {verdict.fix}")
         elif verdict.outcome is Outcome.INCOMPLETE:
@@ -90,7 +91,7 @@ def _suite(one: Judged) -> xml.Element:
             xml.SubElement(case, "system-out").text = _text(f"warning: {sentence(verdict)}; {verdict.fix}")
     for entry in skipped:
         xml.SubElement(
-            _case(suite, f"{one.run.phase}.{entry.gate}", "not applicable"), "skipped", message=_text(entry.reason)
+            _case(suite, f"{judged.run.phase}.{entry.gate}", "not applicable"), "skipped", message=_text(entry.reason)
         )
     return suite
 
@@ -110,9 +111,10 @@ def _text(text: str) -> str:
 def prometheus(collection: Collection) -> str:
     """Gauges for the textfile collector, none given twice: it would refuse the whole file.
 
-    One series per gate and outcome, and one per verdict that is not a pass, so that a healthy fleet of any size stays small.
+    One series per gate and outcome, and one per verdict that is not a pass, so that a healthy fleet of any size
+    stays small.
     """
-    verdicts = [(one.run.phase, verdict) for one in collection.judged for verdict in one.verdicts.verdicts]
+    verdicts = [(judged.run.phase, verdict) for judged in collection.judged for verdict in judged.verdicts.verdicts]
     counts = Counter((phase, verdict.gate, str(verdict.outcome)) for phase, verdict in verdicts)
     bad = {
         (phase, verdict.gate, verdict.subject, str(verdict.outcome)): 1
@@ -121,10 +123,10 @@ def prometheus(collection: Collection) -> str:
     }
     codes: dict[str, list[Outcome]] = {}
     opened: dict[str, float] = {}
-    for one in collection.judged:
-        codes.setdefault(one.run.phase, []).append(one.verdicts.outcome)
-        when = datetime.fromisoformat(one.run.opened_at).timestamp()
-        opened[one.run.phase] = max(when, opened.get(one.run.phase, when))
+    for judged in collection.judged:
+        codes.setdefault(judged.run.phase, []).append(judged.verdicts.outcome)
+        when = datetime.fromisoformat(judged.run.opened_at).timestamp()
+        opened[judged.run.phase] = max(when, opened.get(judged.run.phase, when))
     for gone in collection.absent:
         codes.setdefault(gone.phase, []).append(Outcome.INCOMPLETE)
     exit_codes = {(phase,): worst(outcomes).exit_code for phase, outcomes in codes.items()}

@@ -30,5 +30,6 @@ def render(template: str, view: Mapping[str, Any]) -> str:
 
 
 def _one_line(value: Any) -> Any:
-    """No control characters in a record's text; escaping comes after this. What a macro of a template made is escaped already."""
+    """No control characters in a record's text; escaping comes after this. What a macro of a template made is
+    escaped already."""
     return plain(value) if type(value) is str else value

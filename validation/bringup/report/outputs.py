@@ -1,7 +1,7 @@
 """Files that a person names: -o, --junit, --prometheus, --plot. Nothing that is not ours is written over.
 
-A file is written where nothing is, or over one that begins as the same verb writes it. `-` is standard output. Devices, fifos,
-folders, other people's files and the evidence of a run are refused before any work is done.
+A file is written where nothing is, or over one that begins as the same verb writes it. `-` is standard output.
+Devices, fifos, folders, other people's files and the evidence of a run are refused before any work is done.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""One self-contained HTML page of everything a set of runs says: `bringup report`. Pictures are PNG in data URIs, so a host name in
-a legend is pixels."""
+"""One self-contained HTML page of everything a set of runs says: `bringup report`. Pictures are PNG in data URIs, so
+a host name in a legend is pixels."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def render(collection: Collection) -> str:
 
 
 def _view(collection: Collection) -> dict[str, Any]:
-    nodes = list(dict.fromkeys(node for one in collection.judged for node in one.run.nodes))
+    nodes = list(dict.fromkeys(node for judged in collection.judged for node in judged.run.nodes))
     proposed = drain.proposals(collection.judged)
     return {
         "outcome": collection.outcome,
@@ -93,20 +93,22 @@ def _view(collection: Collection) -> dict[str, Any]:
         "counted": report.counted(collection.verdicts),
         "nodes": report_names(nodes),
         "node_count": len(nodes),
-        "profiles": ", ".join(dict.fromkeys(one.verdicts.profile for one in collection.judged)),
-        "opened": min((one.run.opened_at for one in collection.judged), default="unknown"),
+        "profiles": ", ".join(dict.fromkeys(judged.verdicts.profile for judged in collection.judged)),
+        "opened": min((judged.run.opened_at for judged in collection.judged), default="unknown"),
         "questions": [(answer, QUESTIONS[answer.question]) for answer in collection.answers],
         "marked": report.marked,
         "scope": report.scope,
-        "sections": [_section(one, f"run-{index}") for index, one in enumerate(collection.judged)],
-        "seconds": {f"run-{index}": collection.seconds.get(one.folder) for index, one in enumerate(collection.judged)},
+        "sections": [_section(judged, f"run-{index}") for index, judged in enumerate(collection.judged)],
+        "seconds": {
+            f"run-{index}": collection.seconds.get(judged.folder) for index, judged in enumerate(collection.judged)
+        },
         "absent": [
             (PHASES[gone.phase].title if gone.phase in PHASES else gone.phase, gone.why) for gone in collection.absent
         ],
         "left_out": collection.left_out,
         "next": _next(collection.judged),
         "max_next": MAX_NEXT,
-        "drains": [one.line for one in proposed],
+        "drains": [judged.line for judged in proposed],
         "commands": _commands(collection),
         "training": _training(collection.judged),
     }
@@ -119,15 +121,15 @@ def report_names(nodes: Sequence[str]) -> str:
     return f"{', '.join(nodes[:MAX_SUBJECTS])}, … {nodes[-1]} ({len(nodes)})"
 
 
-def _section(one: Judged, anchor: str) -> Section:
-    run, verdicts = one.run, one.verdicts
+def _section(judged: Judged, anchor: str) -> Section:
+    run, verdicts = judged.run, judged.verdicts
     bad = report.not_passed(verdicts.verdicts)
     by_reason: dict[str, list[str]] = {}
     for entry in verdicts.not_applicable:
         by_reason.setdefault(entry.reason, []).append(entry.gate)
     dirty = ", with local changes" if run.git_dirty else ""
     facts = [
-        ("folder", report.shown_path(one.folder)),
+        ("folder", report.shown_path(judged.folder)),
         ("opened", run.opened_at),
         ("nodes", f"{report_names(run.nodes)} × {run.gpus_per_node} GPUs, {run.ranks_per_node} rank(s) each"),
         (
@@ -152,7 +154,7 @@ def _section(one: Judged, anchor: str) -> Section:
         not_applicable=[(reason, ", ".join(gates)) for reason, gates in by_reason.items()],
         signs=[(sign.signature, sign.line, sign.evidence) for sign in verdicts.signs],
         notes=list(verdicts.notes),
-        pictures=_pictures(one),
+        pictures=_pictures(judged),
     )
 
 
@@ -165,11 +167,11 @@ def _passed(verdicts: Iterable[Verdict]) -> list[Passed]:
         Passed(
             gate,
             catalogue.GATES[gate].proves if gate in catalogue.GATES else "",
-            report_names([verdict.subject for verdict in several]),
-            _several([verdict.observed for verdict in several]),
-            _several([verdict.expected for verdict in several]),
+            report_names([verdict.subject for verdict in alike]),
+            _several([verdict.observed for verdict in alike]),
+            _several([verdict.expected for verdict in alike]),
         )
-        for gate, several in by_gate.items()
+        for gate, alike in by_gate.items()
     ]
 
 
@@ -180,21 +182,21 @@ def _several(texts: Sequence[str]) -> str:
 
 
 def _next(judged: Iterable[Judged]) -> list[Next]:
-    """Per gate among the first causes, worst first. A row names the subjects of its outcome alone: one that is only incomplete is
-    not accused. Commands are for the first of its runs, and stand once."""
+    """Per gate among the first causes, worst first. A row names the subjects of its outcome alone: one that is only
+    incomplete is not accused. Commands are for the first of its runs, and stand once."""
     by_gate: dict[str, list[tuple[Judged, Verdict]]] = {}
-    for one in judged:
-        for verdict in explain.causes_of(one.verdicts).first:
-            by_gate.setdefault(verdict.gate, []).append((one, verdict))
+    for run in judged:
+        for verdict in explain.causes_of(run.verdicts).first:
+            by_gate.setdefault(verdict.gate, []).append((run, verdict))
     rows = []
     for gate, found in by_gate.items():
         outcome = worst([verdict.outcome for _, verdict in found])
-        named = [(one, verdict) for one, verdict in found if verdict.outcome is outcome]
+        named = [(run, verdict) for run, verdict in found if verdict.outcome is outcome]
         subjects: dict[str, list[str]] = {}
-        for one, verdict in named:
-            subjects.setdefault(one.run.phase, []).append(verdict.subject)
+        for run, verdict in named:
+            subjects.setdefault(run.run.phase, []).append(verdict.subject)
         first = named[0][0]
-        group = [verdict for one, verdict in named if one is first]
+        group = [verdict for run, verdict in named if run is first]
         rows.append(
             Next(
                 outcome,
@@ -224,13 +226,13 @@ def _commands(collection: Collection) -> list[str]:
     def shown(folders: Iterable[Path]) -> list[str]:
         return [shlex.quote(report.shown_path(folder)) for folder in folders]
 
-    bad = [one for one in collection.judged if one.verdicts.outcome not in (Outcome.PASS, Outcome.WARN)]
-    bad.sort(key=lambda one: -one.verdicts.outcome.rank)
-    named = [one.folder for one in collection.judged if one.folder not in collection.seconds]
+    bad = [judged for judged in collection.judged if judged.verdicts.outcome not in (Outcome.PASS, Outcome.WARN)]
+    bad.sort(key=lambda judged: -judged.verdicts.outcome.rank)
+    named = [judged.folder for judged in collection.judged if judged.folder not in collection.seconds]
     whole = [*collection.playbooks, *named]  # a playbook's folder stands for its runs
     if collection.outcome in (Outcome.PASS, Outcome.WARN):
         return [f"bringup profile --from {' '.join(shown(whole))} -o measured.yaml"] if whole else []
-    commands = [f"bringup explain {folder}" for folder in shown([one.folder for one in bad][:MAX_EXPLAINED])]
+    commands = [f"bringup explain {folder}" for folder in shown([judged.folder for judged in bad][:MAX_EXPLAINED])]
     ours = [folder for folder in collection.playbooks if folder.resolve().is_relative_to(REPOSITORY)]
     return commands + [f"bringup run --resume {folder}" for folder in shown(ours)]
 
@@ -239,22 +241,22 @@ def _data_uri(path: Path) -> str:
     return "data:image/png;base64," + base64.b64encode(path.read_bytes()).decode("ascii")
 
 
-def _pictures(one: Judged) -> list[Picture]:
+def _pictures(judged: Judged) -> list[Picture]:
     """Drawn again, into a folder of their own: the run's may be read-only."""
     with tempfile.TemporaryDirectory(prefix="bringup-report-") as folder:
         into = Path(folder)
-        drawn = run_figures.draw(one.folder, one.observations, one.profile, into)
-        drawn += pair_figures.draw(one.observations, one.run.nodes, into)
-        entry = _entry(one)
+        drawn = run_figures.draw(judged.folder, judged.observations, judged.profile, into)
+        drawn += pair_figures.draw(judged.observations, judged.run.nodes, into)
+        entry = _entry(judged)
         if entry is not None:
             drawn += training_figures.draw_ranks(entry, into)
         return [Picture(title, _data_uri(into / name)) for title, name in drawn]
 
 
-def _entry(one: Judged) -> Entry | None:
+def _entry(judged: Judged) -> Entry | None:
     """None where there is no training, or its evidence does not hold."""
     try:
-        return entries.entry(one)
+        return entries.entry(judged)
     except (NotComparable, RecordError):
         return None
 
@@ -270,10 +272,10 @@ class Training:
 
 
 def _training(judged: Sequence[Judged]) -> Training:
-    trained = [one for one in judged if PHASES[one.run.phase].is_training]
-    known = [entry for one in trained if (entry := _entry(one)) is not None]
+    trained = [run for run in judged if PHASES[run.run.phase].is_training]
+    known = [entry for run in trained if (entry := _entry(run)) is not None]
     names = {entry.folder for entry in known}
-    left_out = [one.run.name for one in trained if one.folder not in names]
+    left_out = [run.run.name for run in trained if run.folder not in names]
     notes = (
         [f"not here, because it did not end or its evidence does not hold: {', '.join(left_out)}"] if left_out else []
     )

@@ -75,9 +75,8 @@ def sentence(verdict: Verdict) -> str:
 
 def screen(folder: Path, run: Run, verdicts: Verdicts) -> str:
     """One phase on one screen: outcome, what failed and where, what is not proven, where the report is."""
-    lines = [
-        f"{MARK[verdicts.outcome]:<10} {PHASES[run.phase].title} on {len(run.nodes)} node(s): {counted(verdicts.verdicts)}"
-    ]
+    title = f"{PHASES[run.phase].title} on {len(run.nodes)} node(s)"
+    lines = [f"{MARK[verdicts.outcome]:<10} {title}: {counted(verdicts.verdicts)}"]
     groups = _alike(not_passed(verdicts.verdicts))
     for group in groups[:MAX_LISTED]:
         lines += _shown_alone(group[0]) if len(group) == 1 else _shown_together(group)
@@ -110,7 +109,8 @@ def _is_pair(verdict: Verdict) -> bool:
 
 
 def _alike(bad: Sequence[Verdict]) -> list[list[Verdict]]:
-    """What is missing for one reason, or failed between pairs of nodes, together; all others alone. In the order of `bad`."""
+    """What is missing for one reason, or failed between pairs of nodes, together; all others alone. In the order of
+    `bad`."""
     order = {id(verdict): number for number, verdict in enumerate(bad)}
     left, groups = list(bad), list[list[Verdict]]()
     for key_of in _ALIKE:
@@ -170,7 +170,8 @@ def markdown(run: Run, verdicts: Verdicts, observations: Sequence[Observation] =
     lines = [
         f"# {phase.title}: {MARK[verdicts.outcome]}",
         "",
-        f"Run {escaped(run.name)}, opened {run.opened_at}, nodes {escaped(', '.join(run.nodes))} × {run.gpus_per_node} GPUs, "
+        f"Run {escaped(run.name)}, opened {run.opened_at}, nodes {escaped(', '.join(run.nodes))} "
+        f"× {run.gpus_per_node} GPUs, "
         f"profile {_profile(run, verdicts)}, bringup commit {(run.git_commit or 'unknown')[:12]}{dirty}, "
         f"Slurm job {run.slurm_job_id or 'none (started on the login host)'}.",
         "",
@@ -205,8 +206,8 @@ def markdown(run: Run, verdicts: Verdicts, observations: Sequence[Observation] =
         lines += table(
             ("sign", "cause", "line", "evidence", "next"),
             (
-                (one.signature, _cause(one.signature), one.line, one.evidence, _next(one.signature))
-                for one in verdicts.signs
+                (sign.signature, _cause(sign.signature), sign.line, sign.evidence, _next(sign.signature))
+                for sign in verdicts.signs
             ),
         )
         lines.append("")
@@ -222,13 +223,13 @@ def markdown(run: Run, verdicts: Verdicts, observations: Sequence[Observation] =
 
 def _costs(observations: Iterable[Observation]) -> list[tuple[str, ...]]:
     """A row per probe that told its cost (probe.NAME.cpu_s)."""
-    told: dict[str, list[tuple[float, str]]] = {}
-    for one in observations:
-        name = _COST.fullmatch(one.quantity)
-        if name and isinstance(one.value, int | float):
-            told.setdefault(name[1], []).append((float(one.value), one.subject))
+    by_probe: dict[str, list[tuple[float, str]]] = {}
+    for observation in observations:
+        name = _COST.fullmatch(observation.quantity)
+        if name and isinstance(observation.value, int | float):
+            by_probe.setdefault(name[1], []).append((float(observation.value), observation.subject))
     rows: list[tuple[str, ...]] = []
-    for probe, costs in sorted(told.items()):
+    for probe, costs in sorted(by_probe.items()):
         most, where = max(costs)
         nodes = len({where for _, where in costs})
         rows.append((probe, f"{nodes} node(s)", f"{median(cost for cost, _ in costs):.2f}", f"{most:.2f}", where))
@@ -274,14 +275,22 @@ def answers_markdown(answers: Sequence[Answer]) -> list[str]:
     lines = table(
         ("question", "answer", "in one line"),
         (
-            (f"{one.question}. {QUESTIONS[one.question]}", marked(one.mark), "; ".join([one.line, *one.reservations]))
-            for one in answers
+            (
+                f"{answer.question}. {QUESTIONS[answer.question]}",
+                marked(answer.mark),
+                "; ".join([answer.line, *answer.reservations]),
+            )
+            for answer in answers
         ),
     )
     lines += ["", "What each answer claims:", ""]
     return lines + table(
         ("question", "claim", "answer", "number and scope"),
-        ((str(one.question), claim.says, marked(claim.mark), scope(claim)) for one in answers for claim in one.claims),
+        (
+            (str(answer.question), claim.says, marked(claim.mark), scope(claim))
+            for answer in answers
+            for claim in answer.claims
+        ),
     )
 
 

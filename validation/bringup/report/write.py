@@ -1,4 +1,5 @@
-"""Judge a run, show it, and write what is derived beside its evidence. One place for the phase scripts and for `bringup run`."""
+"""Judge a run, show it, and write what is derived beside its evidence. One place for the phase scripts and for
+`bringup run`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""How every picture is drawn: its panels, its resolution, the mark of what is ours, and texts as they stand in a record.
+"""How every picture is drawn: its panels, its resolution, the mark of what is ours, and texts as they stand in a
+record.
 
-matplotlib is imported only when there is something to draw; pyplot never, so that nothing is global and no window opens.
+matplotlib is imported only when there is something to draw; pyplot never, so that nothing is global and no window
+opens.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ if TYPE_CHECKING:
 DPI = 110
 SHEETS = (".png", ".svg", ".pdf")
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#000000", "#999999")
-"""Those of Okabe and Ito, which people with any kind of colour vision tell apart; markers and dashes say the same again."""
+"""Those of Okabe and Ito, which people with any kind of colour vision tell apart; markers and dashes say the same
+again."""
 
 
 def panels(rows: int, columns: int, size: tuple[float, float]) -> tuple[Figure, list[Axes]]:
@@ -29,8 +32,8 @@ def panels(rows: int, columns: int, size: tuple[float, float]) -> tuple[Figure, 
 
 
 def label(text: str, most: int | None = None) -> str:
-    """A text of a record as it is, in at most so many characters. matplotlib reads mathematics between dollars, and hides a line
-    whose label begins with an underscore."""
+    """A text of a record as it is, in at most so many characters. matplotlib reads mathematics between dollars, and
+    hides a line whose label begins with an underscore."""
     shown = text if most is None or len(text) <= most else f"{text[: most - 1]}…"
     shown = shown.replace("$", r"\$")
     return f" {shown}" if shown.startswith("_") else shown

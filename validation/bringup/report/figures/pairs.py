@@ -14,9 +14,10 @@ MAX_NUMBERS, MAX_NAMES = 12, 32  # nodes up to which cells hold numbers, axes na
 
 
 def draw(observations: Sequence[Observation], nodes: Sequence[str], into: Path) -> list[tuple[str, str]]:
-    """(title, file name) of the heat map; none when no pair was measured. Rows send, columns receive; the scale begins at 0."""
+    """(title, file name) of the heat map; none when no pair was measured. Rows send, columns receive; the scale
+    begins at 0."""
     directions, _ = pairs.measured(observations)
-    known = {pair: one.best for pair, one in directions.items() if pair[0] in nodes and pair[1] in nodes}
+    known = {pair: direction.best for pair, direction in directions.items() if pair[0] in nodes and pair[1] in nodes}
     if not known:
         return []
     index = {node: number for number, node in enumerate(nodes)}

@@ -31,7 +31,8 @@ _SAMPLED = tuple(
 def draw(
     folder: Path, observations: Sequence[Observation], profile: profiles.Profile, into: Path | None = None
 ) -> list[tuple[str, str]]:
-    """(title, file name) of the pictures drawn into the run's folder, or another; none when there is nothing to draw."""
+    """(title, file name) of the pictures drawn into the run's folder, or another; none when there is nothing to
+    draw."""
     drawn = []
     into = folder if into is None else into
     by_scale = curve.curves(list(observations))
@@ -80,7 +81,7 @@ def _curves(path: Path, by_scale: Mapping[str, Mapping[str, Sequence[curve.Point
                     markersize=4,
                     label=canvas.label(scale),
                 )
-                sizes |= {size: one.quantity.partition("@")[2] for size, _, one in points}
+                sizes |= {size: observation.quantity.partition("@")[2] for size, _, observation in points}
         expected = profile.expect.get(f"nccl.{name}.busbw")
         if expected is not None and isinstance(expected.expected, int | float) and expected.at is not None:
             panel.axhline(
@@ -100,7 +101,8 @@ def _curves(path: Path, by_scale: Mapping[str, Mapping[str, Sequence[curve.Point
 
 
 def _timelines(path: Path, samples: Mapping[str, Sequence[Sequence[str]]], shifts: Mapping[str, clock.Shift]) -> None:
-    """One panel per quantity, one line per node, all against the fleet's clock as far as the nodes' own were compared with it."""
+    """One panel per quantity, one line per node, all against the fleet's clock as far as the nodes' own were
+    compared with it."""
     placed = {node: monitor.times(rows, shifts.get(node)) for node, rows in sorted(samples.items())}
     began = min(min(times) for times in placed.values())
     figure, panels = canvas.panels(2, 3, (16, 6.4))
@@ -132,14 +134,14 @@ def _line(
     times: Sequence[float], rows: Sequence[Sequence[str]], column: int, counts: bool
 ) -> list[tuple[float, float]]:
     """(second, number) of what was measured; where the cells count bytes, MB/s since the sample before."""
-    told = [
+    measured = [
         (time, number)
         for time, row in zip(times, rows, strict=True)
         if (number := monitor.cell(row, column)) is not None
     ]
     if not counts:
-        return told
-    return [(later, (b - a) / max(1e-9, later - time) / 1e6) for (time, a), (later, b) in pairwise(told)]
+        return measured
+    return [(later, (b - a) / max(1e-9, later - time) / 1e6) for (time, a), (later, b) in pairwise(measured)]
 
 
 def _moved(node: str, shift: clock.Shift | None) -> str:
