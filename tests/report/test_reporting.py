@@ -461,3 +461,18 @@ def test_a_thousand_nodes_make_a_page_that_can_be_read():
     )
     assert len(text) < 100_000
     assert "node0000" in text
+
+
+def test_the_whole_of_a_junit_file_is_counted_and_a_phase_is_named_once():
+    runs = [
+        judged(
+            verdict("discovery.gpu.count", "n1"), verdict("run.closed", "job", Outcome.PASS), phase=phase, name=phase
+        )
+        for phase in ("discovery", "smoke")
+    ]
+    whole = ElementTree.fromstring(exports.junit(gathered(*runs, absent=(Absent("nccl_scaling", "x"),))))
+    for count in ("tests", "failures", "errors", "skipped"):
+        assert int(whole.get(count)) == sum(int(suite.get(count)) for suite in whole)
+    assert int(whole.get("tests")) == len(list(whole.iter("testcase")))
+    names = {case.get("classname") for case in whole.iter("testcase")}
+    assert {"discovery.gpu.count", "discovery.run.closed", "smoke.discovery.gpu.count", "smoke.run.closed"} <= names
