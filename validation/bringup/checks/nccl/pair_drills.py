@@ -11,9 +11,8 @@ from bringup.plan.drill import Command, Drill
 from bringup.records import Outcome
 
 NORMAL_SPEED = ("tc", "qdisc", "del", "dev", "eth0", "root")
-_EVERY_SEVENTH = (
-    "numgen inc mod 7 == 0"  # of 50 round trips 7 wait 200 ms for a packet; the 95th percentile is the third
-)
+# of 50 round trips 7 wait 200 ms for a packet; the 95th percentile is the third
+_EVERY_SEVENTH = "numgen inc mod 7 == 0"
 _HEALTHY = ("n0", "n2", "n3")
 _OTHER_LINKS = ("n0--n2", "n0--n3", "n2--n3", "n1--n2", "n1--n3")
 _SLOWEST = (("nccl.pair.slowest", "job"),)  # the slowest pair of all is this one
