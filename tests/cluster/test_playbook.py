@@ -12,6 +12,7 @@ from bringup.plan.phases import PHASES
 from bringup.records import Outcome, Playbook, RunArgs, TrainMetrics, read_record
 from harness import CHECKOUT, Cluster, Completed
 from playbook import BRINGUP, playbook
+from runs_for_tests import reseal
 from schema_reader import validate
 
 pytestmark = pytest.mark.cluster
@@ -70,7 +71,7 @@ def test_a_copied_run_is_judged_the_same_without_slurm(everything, tmp_path):
 
 def test_the_run_passes_the_profile_that_is_made_of_it(everything):
     folders = [everything[0].folder(stem) for stem in PHASES if not PHASES[stem].is_training]
-    made = profiling.measured(folders, "here")
+    made = profiling.measured([judge.judge_folder(folder) for folder in folders], "here")
     for gate in ("smoke.storage.files", "smoke.compute.tflops", "nccl.all_reduce.busbw", "nccl.pair.slowest"):
         assert made.expect[gate].source.startswith("measured by ")
     for folder in folders:
@@ -127,6 +128,10 @@ def test_runs_are_compared_over_all_strategies_and_unlike_runs_are_refused(every
     shutil.copytree(folders[1], unlike)
     text = (unlike / "run_args.json").read_text()
     (unlike / "run_args.json").write_text(text.replace('"learning_rate": 0.001', '"learning_rate": 0.01'))
+    tampered = cluster.sh(BRINGUP, "compare", folders[0], unlike)
+    assert tampered.returncode == 2
+    assert "run_args.json was changed after the run was closed" in tampered.stderr
+    reseal(unlike)
     refused = cluster.sh(BRINGUP, "compare", folders[0], unlike)
     assert refused.returncode == 2
     assert "learning_rate 0.001 vs 0.01" in refused.stderr
