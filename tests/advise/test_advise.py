@@ -369,6 +369,12 @@ def test_a_training_run_without_an_mfu_is_no_source() -> None:
         advise.known(H100, [trained(Outcome.PASS, Outcome.PASS)], None)
 
 
+def test_a_run_that_measured_no_bandwidth_is_no_source_of_one() -> None:
+    verdicts = [a_verdict(gate, "job", Outcome.PASS) for gate in EVIDENCE]
+    with pytest.raises(RecordError, match="discovery measured no bandwidth"):
+        advise.known(H100, [judged_of(*verdicts)], None)
+
+
 def test_a_run_whose_evidence_does_not_hold_is_no_source() -> None:
     with pytest.raises(NotHealthy, match=r"run\.evidence"):
         advise.known(H100, [trained(Outcome.PASS, Outcome.INCOMPLETE)], None)

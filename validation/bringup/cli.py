@@ -623,8 +623,9 @@ def _drill(arguments: argparse.Namespace) -> int:
 
 
 def _gates(arguments: argparse.Namespace) -> int:
-    for gate in catalogue.GATES.values():
-        print(f"{gate.id:<32} per {gate.per:<10} {gate.rule:<12} {gate.unit:<6} {gate.proves}")
+    header = ("gate", "per", "rule", "unit", "a pass says: it was seen that")
+    rows = [(gate.id, gate.per, gate.rule, gate.unit, gate.proves) for gate in catalogue.GATES.values()]
+    print(text.columns(header, rows))
     return 0
 
 

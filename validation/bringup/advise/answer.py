@@ -13,6 +13,7 @@ from dataclasses import dataclass, fields, replace
 
 from bringup.advise import bandwidth
 from bringup.errors import NotHealthy, RecordError, UsageError
+from bringup.evidence import curve
 from bringup.formulae import memory, traffic
 from bringup.formulae.models import KINDS, NAMES, Job, Kind, Shape
 from bringup.judge import Judged
@@ -65,6 +66,8 @@ def known(profile: Profile, judged: Sequence[Judged], mfu: float | None) -> Know
         if run.objection is not None:
             raise NotHealthy(f"{run.folder}: {run.objection}; leave it out of --from")
         if not PHASES[run.run.phase].is_training:
+            if not curve.curves(run.observations):
+                raise RecordError(f"{run.folder}: {run.run.phase} measured no bandwidth; leave it out of --from")
             others.append(run)
             continue
         if run.training is None:
