@@ -43,7 +43,8 @@ def screen(judged: Judged) -> str:
         lines += ["", f"… and {len(groups) - _SHOWN} more: {_gates(rest)}"]
     lines += _signs(verdicts.signs)
     if causes.following:
-        lines += ["", f"not proven because of that ({len(causes.following)}): {_gates(causes.following)}"]
+        why = "blocked by another gate, or without evidence"
+        lines += ["", f"not proven, {why} ({len(causes.following)}): {_gates(causes.following)}"]
     if causes.undeclared:
         lines += ["", f"no number in the profile ({len(causes.undeclared)}): {_gates(causes.undeclared)}"]
     lines += ["", *(f"note: {plain(note)}" for note in verdicts.notes[:_SHOWN])]
