@@ -12,7 +12,6 @@ import json
 import math
 import os
 import re
-import shlex
 import signal
 import sys
 import threading
@@ -24,7 +23,6 @@ from bringup import generated, judge, learn, results
 from bringup.advise import answer as advising
 from bringup.advise import text as advice_text
 from bringup.checks import catalogue
-from bringup.checks.nccl import pairs
 from bringup.compare import entries, regression, sidebyside
 from bringup.drill import result as drill_result
 from bringup.drill import suite
@@ -32,13 +30,13 @@ from bringup.errors import BringupError, NotHealthy, SlurmError, UsageError
 from bringup.evidence import hostlist
 from bringup.formulae import models
 from bringup.plan import profile as profiles
-from bringup.plan import profile_text, rounds, subjects
+from bringup.plan import profile_text, rounds
 from bringup.plan.phases import PHASES
 from bringup.records import Outcome, as_json, worst
 from bringup.report import collection, drain, explain, exports, outputs, page, text, write
 from bringup.report.figures import training as training_figures
+from bringup.run import for_scripts, playbook, slurm, waiting
 from bringup.run import open as opening
-from bringup.run import playbook, slurm, waiting
 
 if TYPE_CHECKING:
     Verbs = argparse._SubParsersAction["_Parser"]
@@ -639,34 +637,12 @@ def _schema(arguments: argparse.Namespace) -> int:
 
 
 def _nodes(arguments: argparse.Namespace) -> int:
-    """Assignments for the shell, quoted: one call of Python, and one look at the nodes."""
-    nodes = slurm.patiently(lambda: playbook.requested_nodes(arguments.nodes, arguments.nodelist), _complain)
-    gpus, usable = max(node.gpus for node in nodes.values()), [name for name in nodes if nodes[name].is_usable]
-    names = ",".join(nodes)
-    if gpus == 0:
-        raise UsageError(
-            f"Slurm has no GPU configured on {names}; is Gres=gpu:N in slurm.conf? "
-            f"(scontrol show node {names.split(',')[0]})"
-        )
-    if not usable:
-        raise SlurmError(f"none of {names} is usable; sinfo -N -l says why")
-    assignments = {"NODES": names, "NODE_COUNT": len(nodes), "GPUS": gpus}
-    assignments |= {"USABLE": ",".join(usable), "USABLE_COUNT": len(usable)}
-    for name, value in assignments.items():
-        print(f"{name}={shlex.quote(str(value))}")
+    print("\n".join(for_scripts.node_assignments(arguments.nodes, arguments.nodelist, _complain)))
     return 0
 
 
 def _scales(arguments: argparse.Namespace) -> int:
-    """A scale per line: ending of its files' names, name, number of nodes, ranks per node, nodes (n0,n1)."""
-    nodes = hostlist.expand(arguments.nodes)
-    if arguments.whole:
-        scales = [subjects.full_scale(len(nodes), arguments.gpus_per_node)]
-    else:
-        scales = subjects.scales(len(nodes), arguments.gpus_per_node)
-    for scale in scales:
-        here = ",".join(nodes[: scale.nodes])
-        print(subjects.file_suffix(scale), scale.name, scale.nodes, scale.ranks // scale.nodes, here)
+    print("\n".join(for_scripts.scales(hostlist.expand(arguments.nodes), arguments.gpus_per_node, arguments.whole)))
     return 0
 
 
@@ -679,31 +655,18 @@ def _ended(arguments: argparse.Namespace) -> int:
 def _pairs(arguments: argparse.Namespace) -> int:
     """A round per line. To standard error: what is not exercised."""
     if arguments.again is not None:
-        judged = judge.judge_folder(arguments.again)
-        for met in rounds.in_rounds(pairs.suspects(judged.observations)):
-            print(rounds.say(met))
-        return 0
-    if not arguments.nodes:
+        lines, said = for_scripts.pairs_again(arguments.again), None
+    elif not arguments.nodes:
         raise UsageError("pairs: of which nodes? --nodes n0,n1, or --again RUN")
-    nodes = hostlist.expand(arguments.nodes)
-    if arguments.files:
-        print(",".join(str(number) for number in rounds.circle_rounds(nodes)))
-        return 0
-    here = set(hostlist.expand(arguments.here)) if arguments.here else set(nodes)
-    planned = rounds.rounds(nodes, subjects.pair_rounds(nodes, opening.asked_pair_rounds()))
-    played = [[pair for pair in met if here.issuperset(pair)] for met in planned]
-    for met in played:
-        print(rounds.say(met))
-    exercised, possible = sum(map(len, played)), len(nodes) * (len(nodes) - 1) // 2
-    print(
-        f"{len(planned)} round(s), {exercised} of {possible} pairs; not exercised: {possible - exercised} "
-        + (
-            "(BRINGUP_PAIR_ROUNDS=all measures every pair)"
-            if here.issuperset(nodes)
-            else f"(not there: {', '.join(sorted(set(nodes) - here))})"
-        ),
-        file=sys.stderr,
-    )
+    else:
+        nodes = hostlist.expand(arguments.nodes)
+        here = set(hostlist.expand(arguments.here)) if arguments.here else set(nodes)
+        lines, said = for_scripts.pair_rounds(nodes, here)
+        if arguments.files:
+            lines, said = [",".join(str(number) for number in rounds.circle_rounds(nodes))], None
+    print("".join(f"{line}\n" for line in lines), end="")
+    if said is not None:
+        print(said, file=sys.stderr)
     return 0
 
 
