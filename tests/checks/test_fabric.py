@@ -150,6 +150,12 @@ def test_a_healthy_node_of_eight_has_its_nics_beside_its_gpus():
     assert whole.startswith("8 GPUs, NV18 between them; nearest NICs: GPU0 mlx5_0 PXB, GPU1 mlx5_3 PXB, ")
 
 
+def test_evidence_of_a_topology_names_the_line_that_grep_gives():
+    text = "10%\r20%\u2028\x0b\n" + TEXTS["h100-8"]
+    row = 2 + next(number for number, line in enumerate(TEXTS["h100-8"].split("\n")) if "GPU0" in line)
+    assert {observation.evidence for observation in topology.parse(text, "f", "n0").observations} == {f"f:{row}"}
+
+
 @shows_failing("discovery.topology.nic")
 def test_gpus_of_a_machine_with_pcie_alone_reach_their_nic_over_the_host_bridge_or_farther():
     parsed = topo(dict.fromkeys(NODES, TEXTS["pcie"]))

@@ -29,6 +29,12 @@ def test_facts_of_two_labelled_nodes_are_read():
     assert parsed.problems == []
 
 
+def test_evidence_names_the_line_that_grep_gives_behind_a_carriage_return():
+    parsed = facts.parse(f"10%\r20%\u2028\x0b\n{json.dumps(FACT)}\ntorn\rhere\n", "f")
+    assert [observation.evidence for observation in parsed.observations if observation.quantity == "q"] == ["f:2"]
+    assert [problem.partition(": ")[0] for problem in parsed.problems[:2]] == ["f:1", "f:3"]
+
+
 def test_an_unknown_keeps_its_reason():
     parsed = facts.parse((FIXTURES / "inventory-two-nodes.jsonl").read_text(), "f")
     driver = next(one for one in parsed.observations if one.quantity == "discovery.gpu.driver")

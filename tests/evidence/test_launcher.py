@@ -95,6 +95,12 @@ def test_the_main_thread_of_the_last_dump_counts():
     assert told(stacks.stack(dump, "s", "n0/rank0")) == []
 
 
+@pytest.mark.parametrize("mark", ["\r", "\x0b", "\x0c", "\x85", "\u2028"], ids=repr)
+def test_evidence_of_a_stack_names_the_line_that_grep_gives(mark):
+    dump = f'10%{mark}20%\nThread 0x1 (most recent call first):\n  File "/a.py", line 1 in wait\n'
+    assert told(stacks.stack(dump, "s", "n0/rank0")) == [("train.rank.stack", "n0/rank0", "wait (/a.py:1)", "s:3")]
+
+
 def test_progress_that_cannot_be_read_is_said_and_is_no_number():
     parsed = stacks.progress('{"step": 3, "entered": true}', "p", "n0/rank0")
     assert told(parsed) == [("train.rank.step", "n0/rank0", 3, "p")]

@@ -309,3 +309,7 @@ def test_lines_are_counted_as_grep_counts_them(mark):
     parsed = slurm.nodes(f"NodeName=n0 State=DOWN+DRAIN Reason=rack{mark}7\nNodeName=n1 State=IDLE Reason=none\n", "f")
     assert {(seen.subject, seen.evidence) for seen in parsed.observations} == {("n0", "f:1"), ("n1", "f:2")}
     assert parsed.problems == []
+    answer = slurm.ping(f"10%{mark}20%\nSlurmctld(primary) at c0 is UP\n", "f").observations[0]
+    assert answer.evidence == "f:2"
+    setting = slurm.cgroup_conf(f"# old{mark}notes\nConstrainDevices=yes\n", "f").observations[0]
+    assert setting.evidence == "f:2"

@@ -7,7 +7,7 @@ import math
 import re
 from typing import Any
 
-from bringup.evidence.parsed import Parsed
+from bringup.evidence.parsed import Parsed, lines
 
 _DECODER = json.JSONDecoder(parse_constant=lambda name: _refuse(name))  # NaN and Infinity are not JSON
 _LABEL = re.compile(r"^\s*(\d+): ")
@@ -21,13 +21,16 @@ Source = tuple[str, str, str]  # label of srun, node, probe
 
 
 def parse(text: str, where: str) -> Parsed:
-    """Facts of any number of tasks in one file. A task without a matching closing line is a problem, and stays unfinished."""
+    """Facts of any number of tasks in one file.
+
+    A task without a matching closing line is a problem: it has not finished.
+    """
     parsed = Parsed()
     counted: dict[Source, int] = {}
     closings: dict[Source, list[tuple[int, str]]] = {}  # the count that each closing line gives, and where it stands
     sources: list[Source] = []  # of each fact, and
     places: list[int] = []  # where its observation is
-    for number, raw in enumerate(text.split("\n"), start=1):
+    for number, raw in enumerate(lines(text), start=1):
         evidence = f"{where}:{number}"
         label = _LABEL.match(raw)
         line = raw[label.end() :] if label else raw

@@ -15,13 +15,13 @@ import json
 import re
 
 from bringup.evidence.hostlist import named
-from bringup.evidence.parsed import Parsed
+from bringup.evidence.parsed import Parsed, lines
 from bringup.plan.subjects import JOB, rank_subjects
 from bringup.records import Run
 
 _FAILED_RANK = re.compile(r"rank\s*:\s*(\d{1,9}) \(local_rank: \d+\)")
 _EXIT_CODE = re.compile(r"exitcode\s*:\s*(-?\d{1,9}) \(pid: \d+\)")
-# torch 2.3 and later put the rank of the job in front; the one behind it is that in the process group, which may be smaller
+# torch 2.3 and later put the job's rank first. The second number is the rank in the process group: it may be smaller
 _SAID_BY = (re.compile(r"\[rank(\d{1,9})\]:"), re.compile(r"[\[ ]Rank (\d{1,9})\]"))
 LOST_PEERS = re.compile(
     r"Connection closed|Connection reset|Read error|Timed out waiting|wait timeout|Broken pipe|PeerFailedError"
@@ -46,7 +46,7 @@ def log(text: str, where: str, run: Run) -> Parsed:
     places = rank_subjects(run.nodes, run.ranks_per_node)
     rank: int | None = None
     ended = False
-    for number, line in enumerate(text.split("\n"), start=1):
+    for number, line in enumerate(lines(text), start=1):
         evidence = f"{where}:{number}"
         if match := LOST_PEERS.search(line):
             speaker = _speaker(line)

@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 
 from bringup.evidence import clock
-from bringup.evidence.parsed import Parsed
+from bringup.evidence.parsed import Parsed, lines
 
 COLUMNS = (
     "node",
@@ -39,7 +39,7 @@ def samples(text: str, where: str) -> tuple[dict[str, list[list[str]]], list[str
     """Cells per node, in the order of arrival; and what is no sample."""
     found: dict[str, list[list[str]]] = {}
     problems: list[str] = []
-    for number, raw in enumerate(text.split("\n"), start=1):
+    for number, raw in enumerate(lines(text), start=1):
         cells = _LABEL.sub("", raw.rstrip("\r")).split(",")
         if tuple(cells) == COLUMNS or cells == [""]:
             continue

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from bringup.evidence.parsed import Parsed
+from bringup.evidence.parsed import Parsed, lines
 
 # What NCCL's "Using network" line names, by what carries it. Spellings of NCCL itself, of HPC-X
 # (nccl-rdma-sharp-plugins), of aws-ofi-nccl (AWS Libfabric up to 1.11) and of Google's plugins. A plugin that is not
@@ -69,7 +69,7 @@ def parse(
 def _evidence(files: Mapping[str, str], folder: str, wanted: str) -> str:
     """The first line that says it."""
     for name, text in files.items():
-        for number, line in enumerate(text.split("\n"), start=1):
+        for number, line in enumerate(lines(text), start=1):
             if wanted in line:
                 return f"{folder}/{name}:{number}"
     return folder

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bringup.evidence.parsed import Parsed
+from bringup.evidence.parsed import Parsed, lines
 
 BINARIES = {
     "all_reduce_perf": "all_reduce",
@@ -193,7 +193,7 @@ def _text(text: str, where: str, name: str, subject: str) -> Parsed:
         parsed.problems.append(f"{where}: holds no table of nccl-tests: {text.strip().splitlines()[0][:60]!r}")
         return parsed
     counts: list[int | None] = []
-    for number, line in enumerate(text.split("\n"), start=1):
+    for number, line in enumerate(lines(text), start=1):
         cells = line.split()
         if not cells or not _SIZE.fullmatch(cells[0]):
             continue

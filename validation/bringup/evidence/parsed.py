@@ -22,8 +22,8 @@ class Parsed:
         )
 
     def whole_lines(self, text: str, where: str) -> list[str]:
-        """The lines that a tool wrote to the end. A last one without its line feed was cut off (30 of 300), and is a problem."""
-        *whole, rest = text.split("\n")
+        """The lines that a tool wrote to the end. A last line without its line feed was cut off, and is a problem."""
+        *whole, rest = lines(text)
         if rest:
             self.problems.append(f"{where}:{len(whole) + 1}: cut off: {rest[-60:]!r}")
         return whole
@@ -60,9 +60,16 @@ class Seen:
             yield from observations
 
 
-def numbers(several: list[Observation]) -> dict[str, float]:
-    """Subject -> value, of those that were found out and are numbers."""
-    return {one.subject: float(one.value) for one in several if is_number(one.value)}
+def lines(text: str) -> list[str]:
+    """Lines as `grep -n` counts them: a line feed ends one. The carriage return of a progress bar does not."""
+    return text.split("\n")
+
+
+def numbers(observations: list[Observation]) -> dict[str, float]:
+    """Subject -> value, of the observations that are numbers."""
+    return {
+        observation.subject: float(observation.value) for observation in observations if is_number(observation.value)
+    }
 
 
 def is_number(value: object) -> TypeGuard[int | float]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from bringup.evidence.hostlist import named
-from bringup.evidence.parsed import Parsed
+from bringup.evidence.parsed import Parsed, lines
 
 # what a healthy node's state is made of; anything else (DOWN, DRAIN, NOT_RESPONDING, INVALID_REG, ...) is a fault
 USABLE_STATES: list[float] | list[str] = ["IDLE", "MIXED", "ALLOCATED", "COMPLETING"]
@@ -41,7 +41,7 @@ def gpus_of(gres: str | None) -> int:
 def nodes(text: str, where: str) -> Parsed:
     """`scontrol --oneliner show node`: state with its harmful flags and the reason, GPUs configured."""
     parsed = Parsed()
-    for number, line in enumerate(text.split("\n"), start=1):
+    for number, line in enumerate(lines(text), start=1):
         fields, reason = _split_reason(line)
         match, state = _NODE.match(fields), _field(fields, "State")
         if not line.strip():
@@ -74,7 +74,7 @@ def config(text: str, where: str) -> Parsed:
 def cgroup_conf(text: str, where: str) -> Parsed:
     """The same by hand: a file that an administrator wrote may end without a line feed."""
     parsed = Parsed()
-    for number, line in enumerate(text.split("\n"), start=1):
+    for number, line in enumerate(lines(text), start=1):
         # newer versions number what may be given several times: Prolog[0]
         match = re.match(r"^\s*([A-Za-z][A-Za-z0-9_]*)(?:\[0\])?\s*=\s*(.*?)\s*$", line)
         if match and match[2]:
@@ -100,8 +100,8 @@ def ping(text: str, where: str) -> Parsed:
 def job(text: str, where: str, *, quantity: str, field: str) -> Parsed:
     """One field of one `scontrol -o show job` line."""
     parsed = Parsed()
-    lines = parsed.whole_lines(text, where)
-    value = _field(lines[0], field) if lines and lines[0].startswith("JobId=") else None
+    whole = parsed.whole_lines(text, where)
+    value = _field(whole[0], field) if whole and whole[0].startswith("JobId=") else None
     if value is None:
         parsed.problems.append(f"{where}: not a line of `scontrol -o show job`: {text[:60]!r}")
     else:
@@ -135,24 +135,24 @@ def launch_errors(text: str, where: str) -> Parsed:
     Why: with srun's labels, the line of that task that says why it did not start, else its last exception.
     """
     parsed = Parsed()
-    lines = text.split("\n")
-    for number, line in enumerate(lines, start=1):
+    said = lines(text)
+    for number, line in enumerate(said, start=1):
         for pattern in _LAUNCH:
             if match := pattern.search(line):
                 task = match.groupdict().get("task")
                 why = match["why"].strip() or "node failure"
                 if task is not None and why.startswith("Exited with exit code"):
-                    why += _own_words(lines, task)
+                    why += _own_words(said, task)
                 for node in named(match["node"]):
                     parsed.saw("slurm.launch.error", node, why, "text", f"{where}:{number}", task)
                 break
     return parsed
 
 
-def _own_words(lines: list[str], tasks: str) -> str:
+def _own_words(said: list[str], tasks: str) -> str:
     """Of the first of these tasks (`task 1`, `tasks 0,2-3`) that said something."""
     first = re.search(r"\d+", tasks)
-    own = [match["said"] for line in lines if (match := _LABELLED.match(line)) and first and match["task"] == first[0]]
+    own = [match["said"] for line in said if (match := _LABELLED.match(line)) and first and match["task"] == first[0]]
     for said in own:
         if match := _NOT_STARTED.search(said):
             return f"; {NOT_STARTED}: {match['what']}"
@@ -166,12 +166,12 @@ _PMIX_VERSIONS = re.compile(r"specific pmix plugin versions available: (\S+)")
 def mpi_list(text: str, where: str) -> Parsed:
     """`srun --mpi=list`: a headline, a plugin per line, the versions of pmix; in some versions behind srun's prefix."""
     parsed = Parsed()
-    lines = [line.removeprefix("srun:").strip() for line in parsed.whole_lines(text, where)]
-    plugins = [line for line in lines if re.fullmatch(r"[a-z][a-z0-9_]*", line)]
-    for line in lines:
+    answers = [line.removeprefix("srun:").strip() for line in parsed.whole_lines(text, where)]
+    plugins = [line for line in answers if re.fullmatch(r"[a-z][a-z0-9_]*", line)]
+    for line in answers:
         if match := _PMIX_VERSIONS.match(line):
             plugins += [version for version in match[1].split(",") if version]
-    if plugins and any("MPI" in line for line in lines):
+    if plugins and any("MPI" in line for line in answers):
         parsed.saw("slurm.mpi.plugins", "job", plugins, "text", f"{where}:1")
     else:
         parsed.problems.append(f"{where}: not an answer of `srun --mpi=list`: {text[:60]!r}")

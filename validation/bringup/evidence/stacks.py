@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 
-from bringup.evidence.parsed import Parsed
+from bringup.evidence.parsed import Parsed, lines
 
 _FRAME = re.compile(r'^  File "(.+)", line (\d+) in (.+)$')
 
@@ -18,11 +18,11 @@ _FRAME = re.compile(r'^  File "(.+)", line (\d+) in (.+)$')
 def stack(text: str, where: str, subject: str) -> Parsed:
     """The last dump counts, and in it the main thread, which faulthandler writes last. Without a stack: nothing."""
     parsed = Parsed()
-    lines = text.splitlines()
-    heads = [number for number, line in enumerate(lines) if line.startswith(("Thread 0x", "Current thread 0x"))]
-    if not heads or heads[-1] + 1 >= len(lines):
+    rows = lines(text)
+    heads = [number for number, line in enumerate(rows) if line.startswith(("Thread 0x", "Current thread 0x"))]
+    if not heads or heads[-1] + 1 >= len(rows):
         return parsed
-    match = _FRAME.match(lines[heads[-1] + 1])
+    match = _FRAME.match(rows[heads[-1] + 1])
     if match is not None:
         file = match[1].rpartition("site-packages/")[2]
         file = file[max(file.find("training/src/"), 0) :]

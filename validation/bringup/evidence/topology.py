@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from bringup.evidence.parsed import Parsed
+from bringup.evidence.parsed import Parsed, lines
 
 NEAR_FIRST = ("PIX", "PXB", "PHB", "NODE", "SYS")
 """From one PCIe bridge between two devices to the link between sockets (the legend of the table itself)."""
@@ -24,18 +24,18 @@ def parse(text: str, where: str, node: str) -> Parsed:
     """discovery.topology: the whole in one line, for comparison over the fleet. discovery.topology.nic: the path to its
     nearest NIC of the GPU that is worst off."""
     parsed = Parsed()
-    lines = _CODES.sub("", text).split("\n")
-    header = next((number for number, line in enumerate(lines) if line.split()[:1] == ["GPU0"]), None)
+    rows = lines(_CODES.sub("", text))
+    header = next((number for number, line in enumerate(rows) if line.split()[:1] == ["GPU0"]), None)
     if header is None:
         parsed.problems.append(f"{where}: holds no table of GPUs")
         return parsed
-    names = [cell for cell in lines[header].split() if _NAME.fullmatch(cell)]
+    names = [cell for cell in rows[header].split() if _NAME.fullmatch(cell)]
     paths: dict[str, dict[str, str]] = {}
-    for line in lines[header + 1 :]:
+    for line in rows[header + 1 :]:
         row, *cells = line.split() or [""]
         if row in names and len(cells) >= len(names) and all(_PATH.fullmatch(cell) for cell in cells[: len(names)]):
             paths[row] = dict(zip(names, cells, strict=False))
-    legend = {match[1]: match[2] for line in lines if (match := _LEGEND.fullmatch(line))}
+    legend = {match[1]: match[2] for line in rows if (match := _LEGEND.fullmatch(line))}
     gpus, nics = [name for name in names if name.startswith("GPU")], [name for name in names if name.startswith("NIC")]
     evidence = f"{where}:{header + 1}"
     lost = [name for name in names if name not in paths] or [nic for nic in nics if nic not in legend]

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from bringup.evidence.parsed import lines
 from bringup.known_faults.signature import Signature
 from bringup.known_faults.signatures import IN_ORDER, SIGNATURES
 from bringup.records import Run, Sign
@@ -35,12 +36,12 @@ def match(line: str) -> Signature | None:
     return next(signature for signature, pattern in _PATTERNS if pattern.search(line))
 
 
-def in_lines(lines: Iterable[tuple[int, str]], where: str) -> list[Sign]:
+def in_lines(numbered_lines: Iterable[tuple[int, str]], where: str) -> list[Sign]:
     """One sign per signature: where it stands first, and how often. `lines`: number and text."""
     first: dict[str, tuple[int, str]] = {}
     count: dict[str, int] = {}
     confirmed: set[str] = set()
-    for number, line in lines:
+    for number, line in numbered_lines:
         confirmed |= {name for name, pattern in _BESIDE.items() if name not in confirmed and pattern.search(line)}
         found = match(line)
         if found is not None:
@@ -77,7 +78,7 @@ def in_run(folder: Path, run: Run) -> list[Sign]:
 def numbered(text: str, start: int = 1) -> Iterator[tuple[int, str]]:
     """Lines as `grep -n` counts them, by line feeds alone. A progress bar writes many states into one line, with
     carriage returns between them: each is looked at by itself."""
-    for number, line in enumerate(text.split("\n"), start=start):
+    for number, line in enumerate(lines(text), start=start):
         for state in line.split("\r"):
             if state:
                 yield number, state
