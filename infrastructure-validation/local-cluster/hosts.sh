@@ -106,6 +106,8 @@ node_host() {  # NAME GPUS CONFINED; slurmd is a child, so "slurmd died" and "th
   private_folder "$STATE/node/$node/tmp" /tmp 1g
   cat /proc/sys/kernel/random/uuid >"$STATE/node/$node/boot_id"
   mount --bind "$STATE/node/$node/boot_id" /proc/sys/kernel/random/boot_id
+  # the GPUs of the machine itself, where it has some, are not this node's
+  [ ! -d /proc/driver/nvidia ] || mount -t tmpfs -o size=4k,mode=755 tmpfs /proc/driver/nvidia
   slurmd -N "$node" -d "$STATE/bin/slurmstepd"
 }
 
