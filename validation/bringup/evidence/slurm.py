@@ -135,24 +135,24 @@ def launch_errors(text: str, where: str) -> Parsed:
     Why: with srun's labels, the line of that task that says why it did not start, else its last exception.
     """
     parsed = Parsed()
-    said = lines(text)
-    for number, line in enumerate(said, start=1):
+    screen = lines(text)
+    for number, line in enumerate(screen, start=1):
         for pattern in _LAUNCH:
             if match := pattern.search(line):
                 task = match.groupdict().get("task")
                 why = match["why"].strip() or "node failure"
                 if task is not None and why.startswith("Exited with exit code"):
-                    why += _own_words(said, task)
+                    why += _own_words(screen, task)
                 for node in named(match["node"]):
                     parsed.saw("slurm.launch.error", node, why, "text", f"{where}:{number}", task)
                 break
     return parsed
 
 
-def _own_words(said: list[str], tasks: str) -> str:
+def _own_words(screen: list[str], tasks: str) -> str:
     """Of the first of these tasks (`task 1`, `tasks 0,2-3`) that said something."""
     first = re.search(r"\d+", tasks)
-    own = [match["said"] for line in said if (match := _LABELLED.match(line)) and first and match["task"] == first[0]]
+    own = [match["said"] for line in screen if (match := _LABELLED.match(line)) and first and match["task"] == first[0]]
     for said in own:
         if match := _NOT_STARTED.search(said):
             return f"; {NOT_STARTED}: {match['what']}"
