@@ -1,7 +1,8 @@
-"""The same training without Trainer: model, rows, precision, optimizer and clipping of the recipe in a plain loop, on one device.
+"""The same training without Trainer, on one device: model, rows, precision, optimizer and clipping of the recipe.
 
-It is what Trainer is held against (overhead.py), and the shortest statement of what the recipe computes. Prints one JSON line:
-tokens_per_s in the steady window, step_p50_s, fastest_step_s, first and last loss. Options are those of train_single_gpu.py.
+overhead.py compares Trainer with this plain loop. It is also the shortest statement of what the recipe computes.
+It prints one JSON line: tokens_per_s in the steady window, step_p50_s, fastest_step_s, first and last loss.
+The options are those of train_single_gpu.py.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""What Trainer costs: its entrypoint against a bare loop of the same model, rows, precision and optimizer, on one device.
+"""What Trainer costs: its entrypoint against a bare loop. Model, rows, precision, optimizer and device are the same.
 
-Alternating pairs, because a machine is not equally fast all the time; each pair starts with the other program. Prints per pair the
-tokens/s of both (steady window) and their ratio, then the median ratio with its spread, and the ratio of the fastest steps, which
-other load on the machine disturbs least. Exit code 1: the median is below --least.
+The two programs run in pairs, because a machine is not equally fast all the time. Each pair starts with the other
+program. For each pair this prints the tokens/s of both (steady window) and their ratio. At the end it prints the median
+ratio with its spread, and the ratio of the fastest steps, which other load on the machine disturbs least.
+Exit code 1: the median is below --least.
 Run:  python training/benchmarks/overhead.py [--pairs 5] [--least 0.97] [options of train_single_gpu.py]
 The defaults take 100 ms and more per step on a CPU core: a step of 20 ms would measure Python.
 """
@@ -80,14 +81,16 @@ def main() -> int:
         for name, one in seen.items():
             fastest_s[name].append(one["fastest_step_s"])
         print(
-            f"pair {pair + 1}: Trainer {trainer['tokens_per_s']:,.0f} tokens/s, bare loop {bare['tokens_per_s']:,.0f}, ratio "
-            f"{ratios[-1]:.3f}; step {trainer['step_p50_s'] * 1e3:.0f} and {bare['step_p50_s'] * 1e3:.0f} ms; first loss "
-            f"{trainer['first_loss']:.4f} and {bare['first_loss']:.4f}",
+            f"pair {pair + 1}: Trainer {trainer['tokens_per_s']:,.0f} tokens/s, bare loop {bare['tokens_per_s']:,.0f}, "
+            f"ratio {ratios[-1]:.3f}; "
+            f"step {trainer['step_p50_s'] * 1e3:.0f} and {bare['step_p50_s'] * 1e3:.0f} ms; "
+            f"first loss {trainer['first_loss']:.4f} and {bare['first_loss']:.4f}",
             flush=True,
         )
     median, best = statistics.median(ratios), {name: min(values) for name, values in fastest_s.items()}
     print(
-        f"Trainer / bare loop, tokens/s: median {median:.3f}, {min(ratios):.3f} to {max(ratios):.3f} over {len(ratios)} pairs"
+        f"Trainer / bare loop, tokens/s: median {median:.3f}, {min(ratios):.3f} to {max(ratios):.3f} "
+        f"over {len(ratios)} pairs"
     )
     print(
         f"fastest step of all: {best['Trainer'] * 1e3:.1f} and {best['bare loop'] * 1e3:.1f} ms, ratio "

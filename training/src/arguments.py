@@ -89,8 +89,8 @@ def parse(doc: str, *, takes_hsdp: bool, sharded: bool) -> tuple[Args, bool]:
         complain(f"--resume {given.resume}: no such folder, seen from {node_name()}; give the folder of a run, or auto")
     if given.checkpoint_dir is not None and not given.checkpoint_dir.is_dir():
         complain(
-            f"--checkpoint-dir {given.checkpoint_dir}: no such folder, seen from {node_name()}; it has to be one folder on "
-            "all nodes"
+            f"--checkpoint-dir {given.checkpoint_dir}: no such folder, seen from {node_name()}; "
+            "it has to be one folder on all nodes"
         )
     rows_at_once = WORLD * given.gradient_accumulation
     if given.global_batch % rows_at_once:
@@ -108,7 +108,8 @@ def parse(doc: str, *, takes_hsdp: bool, sharded: bool) -> tuple[Args, bool]:
         )
     if not sharded and (given.reduce_dtype != "float32" or not given.reshard_after_forward or given.cpu_offload):
         complain(
-            "--reduce-dtype, --no-reshard-after-forward and --cpu-offload mean something under FSDP only; leave them out"
+            "--reduce-dtype, --no-reshard-after-forward and --cpu-offload mean something under FSDP only; "
+            "leave them out"
         )
     if given.reduce_dtype == "bfloat16" and given.bf16 is False:
         complain("--reduce-dtype bfloat16 needs --bf16")
@@ -227,13 +228,14 @@ def _parser(doc: str, takes_hsdp: bool) -> argparse.ArgumentParser:
         "--rehearse-resume",
         action=argparse.BooleanOptionalAction,
         default=True,
-        help="half way through, save a checkpoint, wipe the state, read it back, compare, go on; the checkpoint is removed again "
-        "(default: yes)",
+        help="half way through, save a checkpoint, wipe the state, read it back, compare, go on; "
+        "the checkpoint is removed again (default: yes)",
     )
     add(
         "--resume",
         metavar="RUN_DIR|auto",
-        help="go on from the newest whole checkpoint of a run; auto: of the attempts before, if Slurm requeued this job",
+        help="go on from the newest whole checkpoint of a run; "
+        "auto: of the attempts before, if Slurm requeued this job",
     )
     add(
         "--checkpoint-timeout",

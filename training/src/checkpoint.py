@@ -4,13 +4,14 @@
         __0_0.distcp …      parameters and optimizer state, every rank its part (torch.distributed.checkpoint)
         .metadata           which tensor lies where
         rank-0.pt …         random state and the rows consumed, per rank
-        checkpoint.json     the record, written last: step, files with size and CRC-32, loss so far, fingerprints of all tensors
+        checkpoint.json     the record, written last: step, files with size and CRC-32, loss so far,
+                            fingerprints of all tensors
 
-A save goes to .step-00000006.part and gets its name when the record is in it: what a killed save leaves counts as nothing. A tensor
-is known by its name and its whole shape, so another number of ranks or another strategy can read it. Parameters and optimizer
-tensors are read in place; that they are what was saved is not assumed: their fingerprints are compared.
+A save goes to .step-00000006.part. It gets its name when the record is in it, so what a killed save leaves is not a
+checkpoint. A tensor is known by its name and its whole shape, so another number of ranks or another strategy can read
+it. Parameters and optimizer tensors are read in place. Their fingerprints are compared with those that were saved.
 
-Everything that is not a method of one rank is a collective: what fails on one rank fails on all, and each knows whose fault it was.
+A function that says so is a collective: what fails on one rank fails on all, and each rank names the one that failed.
 """
 
 from __future__ import annotations
@@ -140,7 +141,7 @@ def save(
     so_far: Trajectory,
     drill: Drill,
 ) -> tuple[Path, Checkpoint, float]:
-    """Write the checkpoint of the trainer's step: (its folder, its record, seconds of the slowest rank). A collective."""
+    """Write the checkpoint of this step: (its folder, its record, seconds of the slowest rank). A collective."""
     step = trainer.state.global_step
     part, final = root / f".{folder_of(step)}.part", root / folder_of(step)
     together(lambda: _make(part, final, step) if group.RANK == 0 else None)
@@ -200,7 +201,7 @@ def save(
 
 
 def read(folder: Path, record: Checkpoint, trainer: Trainer) -> Read:
-    """Parameters, optimizer state and scheduler of the trainer as they were. A collective; the files were checked before."""
+    """Give the trainer its saved parameters, optimizer state and scheduler. A collective. The files were checked."""
     tensors = state(trainer)
     for file in record.files:
         _drop_from_cache(folder / file.name)
@@ -225,7 +226,10 @@ def read(folder: Path, record: Checkpoint, trainer: Trainer) -> Read:
 
 
 def read_own(folder: Path, record: Checkpoint) -> tuple[dict[str, torch.Tensor] | None, list[int]]:
-    """(random state of this rank, None when the number of ranks is another; rows that were consumed: every rank a share)."""
+    """(random state of this rank, rows that were consumed).
+
+    The state is None when the number of ranks changed. Each rank reads a share of the rows.
+    """
     random, rows = None, []
     for rank in range(group.RANK, record.world_size, group.WORLD):
         said = torch.load(folder / f"rank-{rank}.pt", weights_only=True)
@@ -236,7 +240,10 @@ def read_own(folder: Path, record: Checkpoint) -> tuple[dict[str, torch.Tensor] 
 
 
 def damage(folder: Path, record: Checkpoint, *, of_rank: bool) -> list[str]:
-    """What is wrong with its files, one line each. of_rank: those this rank wrote; else a share of them, all over the ranks."""
+    """What is wrong with its files, one line each.
+
+    of_rank: the files that this rank wrote. Otherwise a share of all files: together the ranks look at each of them.
+    """
     found = []
     mine = (
         [file for file in record.files if file.rank == group.RANK]
@@ -277,7 +284,10 @@ def wipe(trainer: Trainer) -> None:
 
 
 def keep_newest(root: Path, count: int) -> None:
-    """Remove all finished checkpoints but the newest; rank 0 only. Renamed first: half a checkpoint must not look like one."""
+    """Remove all finished checkpoints but the newest; rank 0 only.
+
+    Each is renamed first: a half removed checkpoint must not look like a whole one.
+    """
     for path in found(root)[0][count:]:
         remove(path)
 

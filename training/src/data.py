@@ -1,5 +1,7 @@
-"""Rows of tokens: documents are tokenised and packed end to end into full rows, so every token counts and every strategy does
-the same work. Without packing a row is one document, cut or padded on the right; padding is counted apart and has no loss.
+"""Rows of tokens: documents are tokenised and packed end to end into full rows.
+
+So every token counts, and every strategy does the same work. Without packing a row is one document, cut or padded on
+the right. Padding is counted apart and has no loss.
 
 Rows are made once per node, by one rank, into a file that the ranks of the node map into memory.
 """
@@ -69,7 +71,8 @@ class Rows(torch.utils.data.Dataset):  # type: ignore[type-arg]
     def __getitem__(self, index: int) -> dict[str, Any]:
         """One sample. The model shifts the labels itself; `row` and `padding` say later what a rank consumed.
 
-        No attention mask: padding is on the right, where a causal model does not look, and a mask costs the fast kernels.
+        It has no attention mask: padding is on the right, where a causal model does not look, and the fast kernels take
+        no mask.
         """
         ids = torch.from_numpy(self.ids[index].astype(np.int64))
         real = ids != PADDING
@@ -94,8 +97,8 @@ def make_rows(
 ) -> Made:
     """The file of these rows in `folder`, made if it is not there. Its name is its content, so it is never out of date.
 
-    Two jobs, or two nodes with one folder, may make the same file at the same time: each writes a part of its own, and the
-    last one to rename wins with equal content. Raises DataError.
+    Two jobs, or two nodes with one folder, may make the same file at the same time. Each writes a part of its own. The
+    last rename wins, and its content is the same. Raises DataError.
     """
     about = json.dumps([FORMAT, source.identity, encoder.identity, rows, sequence_length, packing])
     path = folder / f"{hashlib.sha256(about.encode()).hexdigest()[:32]}.npy"
@@ -159,7 +162,7 @@ def _too_little(filled: int, file: Any) -> DataError:
 
 
 def fingerprint(rows: Rows, samples: int = 16) -> str:
-    """Number of rows and content of up to `samples` of them spread over the file: equal on every rank, or they differ."""
+    """Number of rows, and content of up to `samples` of them, spread over the file. Equal rows: equal fingerprints."""
     digest = hashlib.sha256(str(rows.ids.shape).encode())
     for index in range(0, len(rows), max(1, len(rows) // samples)):
         digest.update(rows.ids[index].tobytes())

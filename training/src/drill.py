@@ -3,20 +3,20 @@
 BRINGUP_DRILL=no-fsdp                  FSDP is not handed to the Trainer: an FSDP entrypoint has to refuse
 BRINGUP_DRILL=no-checkpointing         --activation-checkpointing is not handed to the Trainer
 BRINGUP_DRILL=unsharded-optimizer      the optimizer of every rank keeps whole copies of parameters that are sharded
-BRINGUP_DRILL=sum-gradients            gradients are summed over the ranks, not averaged, as torch 2.7 and 2.8 did on gloo
+BRINGUP_DRILL=sum-gradients            gradients are summed over the ranks and not averaged (torch 2.7 and 2.8 on gloo)
 BRINGUP_DRILL=same-rows:R              rank R reads the rows of rank 0 (of rank 1, if it is rank 0)
-BRINGUP_DRILL=flip-gradient:R@STEP     an exponent bit flips in what rank R holds of the last gradient, after the reduction
+BRINGUP_DRILL=flip-gradient:R@STEP     after the reduction, an exponent bit flips in rank R's part of the last gradient
 BRINGUP_DRILL=kill-rank:R@STEP         rank R kills itself with SIGKILL after STEP optimizer steps
 BRINGUP_DRILL=hang-rank:R@STEP         rank R stops taking part
 BRINGUP_DRILL=raise-rank:R@STEP        rank R raises an exception
 BRINGUP_DRILL=slow-rank:R              rank R pauses in the forward pass, as a slow device does
 BRINGUP_DRILL=nan-rank:R@STEP          the loss of rank R is NaN in STEP
-BRINGUP_DRILL=oom-rank:R@STEP          rank R takes host memory until it is stopped, at most its job's limit and a tenth more
+BRINGUP_DRILL=oom-rank:R@STEP          rank R takes host memory until it is stopped, at most 1.1 x its job's limit
 BRINGUP_DRILL=device-oom:R@STEP        rank R raises what torch raises when the device memory is full
 BRINGUP_DRILL=separate-groups          the ranks of each node form a group of their own, as a wrong launcher makes them
 BRINGUP_DRILL=kill-in-save:R@STEP      rank R kills itself with SIGKILL in the middle of writing the checkpoint of STEP
 BRINGUP_DRILL=cut-checkpoint:R@STEP    rank R cuts its file of the checkpoint of STEP in half when it is complete
-BRINGUP_DRILL=flip-checkpoint:R@STEP   rank R turns over one byte of that file
+BRINGUP_DRILL=flip-checkpoint:R@STEP   rank R inverts one byte of that file
 BRINGUP_DRILL=forget-tensor:R@STEP     rank R loses a tensor of its optimizer when the checkpoint of STEP was read back
 
 Unset, this module does nothing. It never touches another process.
@@ -70,7 +70,7 @@ class Drill:
         return (1 if rank == 0 else 0) if self.kind == "same-rows" and rank == self.rank else rank
 
     def gradient_factor(self, rank: int, step: int, world: int, *, last: bool) -> float:
-        """By what this rank's part of a reduced gradient of `step` (1, 2, ...) is multiplied. last: of the last parameter."""
+        """The factor on this rank's part of a reduced gradient of `step` (1, 2, ...). last: of the last parameter."""
         if self.kind == "sum-gradients":
             return float(world)
         return FLIPPED_BIT if self.kind == "flip-gradient" and last and (rank, step) == (self.rank, self.step) else 1.0
@@ -90,7 +90,7 @@ class Drill:
         files[0].write_bytes(whole[:half] + rest)
 
     def after_read(self, rank: int, step: int, tensors: dict[str, Any]) -> None:
-        """Called on every rank when the checkpoint of `step` was read back. tensors: by name, as the trainer holds them."""
+        """Called on every rank when the checkpoint of `step` was read. tensors: by name, as the trainer holds them."""
         if self.kind == "forget-tensor" and (rank, step) == (self.rank, self.step):
             lost = next(tensor for name, tensor in tensors.items() if name.endswith(".exp_avg"))
             getattr(lost, "to_local", lambda: lost)().zero_()
@@ -124,7 +124,7 @@ class Drill:
 
 
 def take_all_memory() -> None:
-    """Touch memory in pieces, up to 1.1 x the limit of this process's cgroup. RuntimeError when nothing stopped it before."""
+    """Touch memory in pieces, up to 1.1 x the limit of this process's cgroup. RuntimeError when nothing stopped it."""
     limit = memory_limit()
     if limit is None:
         raise RuntimeError(

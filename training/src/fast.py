@@ -1,7 +1,8 @@
-"""--recipe fast: what makes one GPU faster without changing what is learnt, each with its reason; what is not there says why.
+"""--recipe fast: what makes one GPU faster without changing what is learnt. Each part says why it is on or off.
 
-plain is Trainer as people start it. fast keeps model, data, precision, optimizer and seed, and changes how the same numbers are
-computed, so the losses agree within the tolerance of the data type. compare refuses to mix the two: `recipe` is recorded.
+plain is Trainer as people start it. fast keeps model, data, precision, optimizer and seed. It changes how the same
+numbers are computed, so the losses agree within the tolerance of the data type. `recipe` is recorded, and compare
+refuses to mix the two.
 """
 
 from __future__ import annotations
@@ -56,7 +57,8 @@ def choose(args: Args) -> tuple[Args, list[Tuning]]:
         Tuning(
             what="garbage collection on schedule",
             on=True,
-            why=f"a collection of the heap stops a rank in some step, and with it all others; now every {COLLECT_EVERY} steps",
+            why="a collection of the heap stops a rank in some step, and with it all others; "
+            f"now every {COLLECT_EVERY} steps",
         ),
     ]
     return replace(args, attention=attention, dataloader_workers=workers), tuning
@@ -75,7 +77,7 @@ def _compile() -> Tuning:
 
 
 def _not_installed() -> str | None:
-    """What compiling needs and this node has not: a compiler and Python.h on a CPU and, for the stubs of Triton, on a GPU too."""
+    """What this node lacks for compiling: a compiler or Python.h. A GPU needs them too, for the stubs of Triton."""
     if group.CUDA and importlib.util.find_spec("triton") is None:
         return "needs triton, which is not installed"
     compilers = ("gcc", "clang") if group.CUDA else ("g++",)
@@ -147,8 +149,8 @@ def trainer_arguments(args: Args, tuning: list[Tuning]) -> dict[str, Any]:
 class CompileBlocks(TrainerCallback):
     """Compiles when the first step is over, in place, so that parameters keep their names.
 
-    During the first step something is hooked into every block that differs from block to block (observe.FirstStep). Dynamo would
-    compile each of them anew, up to its limit of eight, and then leave all of them uncompiled for good.
+    During the first step every block has a hook of its own (observe.FirstStep). Dynamo would compile each block anew,
+    up to its limit of eight, and then leave all of them uncompiled for good.
     """
 
     def __init__(self) -> None:

@@ -1,8 +1,9 @@
 """The bits of tensors as one integer each, the same however a tensor is sharded.
 
-fingerprint = sum over rows i (dimension 0) of (i + 1) x (sum of the row's elements, their bits read as integers), modulo 2^64.
-Integers add up in any order to the same sum, so shards add up to the whole; and a row that sits in another place counts another
-time. Equal fingerprints of a million tensors by chance: as good as never. It is no defence against somebody who wants it.
+fingerprint = sum over rows i (dimension 0) of (i + 1) x (sum of the row's elements), modulo 2^64.
+The bits of an element are read as an integer. Integers give the same sum in any order, so shards add up to the whole. A
+row in another place has another factor. Different tensors practically never have equal fingerprints by chance; but this
+does not protect against somebody who makes them equal on purpose.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ def of_rank(tensors: Mapping[str, torch.Tensor]) -> dict[str, int]:
 
 
 def of_all(tensors: Mapping[str, torch.Tensor]) -> dict[str, int]:
-    """Of whole tensors: one copy of each, over all ranks. A collective: every rank has the same names in the same order."""
+    """Of whole tensors: one copy of each, over all ranks. A collective: all ranks give equal names in equal order."""
     sums = torch.zeros(len(tensors), dtype=torch.int64, device=group.DEVICE)
     for index, tensor in enumerate(tensors.values()):
         if _is_first_copy(tensor):

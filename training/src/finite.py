@@ -1,11 +1,11 @@
-"""A loss or a gradient that is no number ends the training soon, on the rank where it began, without a wait in any step.
+"""A loss or a gradient that is not a number ends the training soon, on the rank where it began. No step waits for it.
 
-Every CHECK_EVERY steps the losses and norms of the last steps set out from the device to the host; they are looked at in a
-later step, when they have arrived. So the training ends at most about 2 x CHECK_EVERY steps after the first NaN; the last steps are
-looked at when the training is over (trajectory.py).
+Every CHECK_EVERY steps the losses and norms of the last steps are copied from the device to the host. They are checked
+in a later step, when they have arrived. So the training ends at most about 2 x CHECK_EVERY steps after the first NaN.
+The last steps are checked when the training is over (trajectory.py).
 
-The loss of a rank is its own; the norm is that of the averaged gradient, in which the NaN of one rank is everybody's. So a rank
-whose own loss was finite when the norm went bad is told apart from the one whose loss was not.
+A rank's loss is its own. The norm is that of the averaged gradient, so the NaN of one rank reaches all. This is how a
+rank whose own loss was finite when the norm became NaN is told from the rank whose loss was not.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def to_host(values: torch.Tensor) -> torch.Tensor:
 
 
 def local(norm: Any) -> torch.Tensor:
-    """What this rank holds of a norm: whole under DDP, its part of the sum under FSDP, which takes no collective to look at."""
+    """This rank's part of a norm: all of it under DDP, a part of the sum under FSDP. Reading it needs no collective."""
     return norm.to_local() if isinstance(norm, DTensor) else norm
 
 

@@ -1,8 +1,9 @@
-"""Model FLOPs per token and the peak they are held against: the two numbers that make an MFU.
+"""Model FLOPs per token and the peak of the device: the two numbers that make an MFU.
 
-Three conventions are in use, and an MFU without its convention says nothing. All count forward and backward, 2 FLOPs per
-multiply-add, the LM head, and neither the embedding look-up nor recomputation:
-full      attention over the whole S x S square although the mask is causal (PaLM appendix B; torchtitan, MosaicML). Ours
+Three conventions are in use, and an MFU without its convention says nothing. All count forward and backward, 2 FLOPs
+per multiply-add, and the LM head. None counts the embedding look-up or recomputation:
+full      attention over the whole S x S square although the mask is causal (PaLM appendix B; torchtitan, MosaicML).
+          This project uses it
 causal    half of that square (NVIDIA's Megatron-Bridge): 11 to 14 % less at 8k tokens
 linear    no attention: 6 x the parameters that are matrices
 A sliding window is a mask too: full and causal count as if there were none.
@@ -25,8 +26,8 @@ SOURCES = {
     "GB200": "NVIDIA GB200 NVL72 data sheet / 72, without sparsity",
 }
 
-# Dense bf16 peak, TFLOP/s, by a part of the device name. First match wins, so the longer name comes first: "GB200" holds
-# "B200", "GH200" holds "H200", and both PCIe and NVL cards hold the name of their SXM sibling with another peak.
+# Dense bf16 peak, TFLOP/s, by a part of the device name. The first match wins, so the longer name comes first: "GB200"
+# holds "B200", "GH200" holds "H200". PCIe and NVL cards hold the name of the SXM card, which has another peak.
 PEAKS_BF16_TFLOPS = (
     ("GB200", 2500.0, "GB200"),
     ("B200", 2250.0, "B200"),
@@ -77,7 +78,7 @@ def peak_bf16_tflops(device_name: str) -> tuple[float, str] | None:
 
 @dataclass(frozen=True)
 class Efficiency:
-    """An MFU with everything it was computed from: mfu = FLOPs per token x tokens/s of one rank / (peak_tflops x 10^12)."""
+    """An MFU and what it was computed from: mfu = FLOPs per token x tokens/s of one rank / (peak_tflops x 10^12)."""
 
     flops: Flops | None
     peak_tflops: float | None

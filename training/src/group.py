@@ -1,7 +1,8 @@
 """The process group: start it with a timeout that holds, count its members, prove that it averages, end it cleanly.
 
-torchrun sets RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE; without them a program is the only rank. nccl where there is
-a GPU, gloo where there is none. With one rank there is no group and every function here is a no-op or a list of one.
+torchrun sets RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE; without them a program is the only rank. The backend is
+nccl where there is a GPU, else gloo. With one rank there is no group: every function here does nothing or returns a
+list of one.
 """
 
 from __future__ import annotations
@@ -34,10 +35,10 @@ class GroupError(RuntimeError):
 
 
 def record_flight(raw: Path) -> None:
-    """Before start(), for nccl: torch keeps this rank's last collectives, and writes them to raw/flight when one times out.
+    """Before start(), for nccl: torch keeps this rank's last collectives. They go to raw/flight when one times out.
 
-    And one rank per node writes NCCL's log, which names the transport, to raw/nccl-<nodes>. What is set stays, but for
-    NCCL_DEBUG=WARN, which env.sh sets.
+    One rank per node writes NCCL's log, which names the transport, to raw/nccl-<nodes>. A variable that is set already
+    stays as it is, except NCCL_DEBUG=WARN, which env.sh sets.
     """
     kept = {}
     if CUDA:
@@ -56,10 +57,12 @@ def record_flight(raw: Path) -> None:
 
 
 def start(timeout_s: int, *, tensors_on_host: bool = False, apart: bool = False) -> None:
-    """Join the group. Before TrainingArguments exist: with use_cpu=True transformers drops ddp_timeout, 30 minutes stay.
+    """Join the group. Call it before TrainingArguments exist: with use_cpu=True transformers drops ddp_timeout, and the
+    timeout is 30 minutes.
 
-    `apart`: in a drill, the ranks of each node among themselves.
-    `tensors_on_host`: with parameters offloaded, the norm of their gradients is reduced on the CPU, which nccl cannot do.
+    `apart`: in a drill, the ranks of each node form a group of their own.
+    `tensors_on_host`: when parameters are offloaded, the norm of their gradients is reduced on the CPU. nccl cannot do
+    that.
     """
     if CUDA:
         torch.cuda.set_device(DEVICE)
@@ -103,7 +106,7 @@ def backend() -> str:
 
 
 def set_timeouts(timeout_s: int) -> None:
-    """The same timeout on every group there is: the sub-groups of a device mesh start with 10 (nccl) or 30 (gloo) minutes."""
+    """Give every group the same timeout: the sub-groups of a device mesh start with 10 (nccl) or 30 (gloo) minutes."""
     if dist.is_initialized():
         for group in list(dist.distributed_c10d._world.pg_map):  # torch has no public way
             dist.distributed_c10d._set_pg_timeout(datetime.timedelta(seconds=timeout_s), group)
@@ -111,7 +114,7 @@ def set_timeouts(timeout_s: int) -> None:
 
 @contextlib.contextmanager
 def patience(seconds: int, then_s: int) -> Iterator[None]:
-    """Ranks wait so long for one another inside, and `then_s` afterwards: one rank of a node may work while the others wait."""
+    """Inside, ranks wait `seconds` for one another: one rank of a node may work for the others. Then `then_s`."""
     set_timeouts(seconds)
     try:
         yield
@@ -129,7 +132,7 @@ def count_members() -> int:
 
 
 def require_average() -> None:
-    """reduce_scatter AVG of 1..N is (N + 1) / 2. torch 2.7 and 2.8 SUM on gloo, which Adam and clipping hide in the loss.
+    """reduce_scatter AVG of 1..N is (N + 1) / 2. On gloo torch 2.7 and 2.8 give the sum; Adam and clipping hide that.
 
     Raises GroupError.
     """
@@ -147,12 +150,12 @@ def require_average() -> None:
 
 
 def is_average(found: float, ranks: int) -> bool:
-    """Of 1..ranks, and not their sum. Rounded it may be: NCCL multiplies by a float32 of 1/ranks before it adds."""
+    """Is it the average of 1..ranks, up to rounding? NCCL multiplies by a float32 of 1/ranks before it adds."""
     return math.isclose(found, (ranks + 1) / 2, rel_tol=AVERAGE_TOLERANCE)
 
 
 def gather(value: T) -> list[T]:
-    """One value per rank, index = rank, on every rank. For picklable values of some kilobytes, outside timed windows."""
+    """One value per rank, index = rank, on every rank. For small picklable values, outside timed windows."""
     if not dist.is_initialized():
         return [value]
     values: list[T | None] = [None] * dist.get_world_size()
@@ -172,8 +175,8 @@ def from_first(value: T) -> T:
 def close() -> None:
     """The end of every program with a group.
 
-    The pause is needed: a gloo worker thread that drops its last tensor while the interpreter shuts down aborts the process
-    (SIGABRT after a successful training, about every second time).
+    The pause is needed: a gloo worker thread that drops its last tensor while the interpreter shuts down aborts the
+    process (SIGABRT after a successful training, about every second time).
     """
     if dist.is_initialized():
         dist.barrier()

@@ -1,7 +1,7 @@
 """States: parameters, gradients and optimizer tensors that this rank holds, in bytes, counted from the live tensors.
 
-No peak: activations, gathered copies and buffers are not in it. It is the part of a rank's memory that sharding divides, it is
-the same on a CPU and on a GPU, and it can be predicted exactly (bringup.formulae.memory.states).
+This is not the peak: activations, gathered copies and buffers are not in it. It is the part of a rank's memory that
+sharding divides. It is the same on a CPU and on a GPU. bringup.formulae.memory.states predicts it exactly.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from transformers import TrainerCallback
 
 
 class HeldStates(TrainerCallback):
-    """Counts once, after the first update and before its gradients are dropped: in the warm-up, out of what is timed."""
+    """Counts once, after the first update and before its gradients are dropped: in the warm-up, which is not timed."""
 
     def __init__(self, drill: Drill) -> None:
         self.drill = drill
@@ -38,8 +38,8 @@ class HeldStates(TrainerCallback):
 def states_bytes(model: torch.nn.Module, optimizer: Any) -> dict[str, int]:
     """parameters, gradients, optimizer -> bytes of the storages behind them, each storage once.
 
-    Call it while gradients are there: after optimizer.step(), before zero_grad(). A sharded tensor counts what is here, padding
-    included; a view counts the whole buffer that it keeps alive.
+    Call it while gradients are there: after optimizer.step(), before zero_grad(). Of a sharded tensor it counts the
+    local part with its padding. Of a view it counts the whole buffer that the view keeps alive.
     """
     parameters = list(model.parameters())
     groups: dict[str, Iterable[Any]] = {

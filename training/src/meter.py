@@ -1,14 +1,15 @@
 """What is measured, and how.
 
-A step runs from the end of the step before to its own end: a clock that starts when the batch is there would hide data
-loading. On a CPU the ends are read from the wall clock. On a GPU they are CUDA events on the compute stream: exact on the
-device, and no step waits for the host to read one; they are read when they have passed. So no synchronisation falls into the
-timed window: those of the libraries are gone round (nowait.py), but for --cpu-offload, where gradients are waited for on the host.
-The steady window starts after the warm-up steps; start-up is reported apart and is never inside a throughput.
+A step lasts from the end of the step before to its own end. A clock that starts when the batch is there would hide data
+loading. On a CPU the ends are read from the wall clock. On a GPU they are CUDA events on the compute stream: they are
+exact on the device, and they are read after they have passed, so that no step waits for the host. So the timed window
+holds no synchronisation. Those of the libraries are bypassed (nowait.py). The exception is --cpu-offload, where the
+host waits for gradients. The steady window starts after the warm-up steps. Start-up is reported apart and is never part
+of a throughput.
 
-Every rank of a synchronous training takes as long as the slowest: step times do not say who that is. So a rank's own work is
-timed apart, where it waits for nobody: fetching rows, the forward pass inside some of the model's blocks (no strategy
-communicates there: FSDP gathers before a block), and the optimizer's update.
+In a synchronous training every rank takes as long as the slowest, so step times do not say which rank is slow. So a
+rank's own work is timed apart, where it waits for nobody: fetching rows, the forward pass inside some of the model's
+blocks (no strategy communicates there: FSDP gathers before a block), and the optimizer's update.
 """
 
 from __future__ import annotations
@@ -150,10 +151,9 @@ class Steady:
 def steady_window(step_times_s: list[list[float]], nodes: list[str], warmup_steps: int, tokens_per_step: int) -> Steady:
     """Reduce step times (index = rank, then step) after warm-up.
 
-    tokens_per_s = tokens_per_step x steps / the longest window of a rank. It is not the sum of each step's slowest rank (steps_s):
-    where the ends of steps jitter, a rank has back in the next step what it lost in this one.
-    The percentiles are over all ranks and steps; the slowest rank is the one with the highest median.
-    ValueError when no step is left.
+    tokens_per_s = tokens_per_step x steps / the longest window of a rank. The sum of each step's slowest rank (steps_s)
+    is longer: where the ends of steps jitter, a rank gains in the next step what it lost in this one. The percentiles
+    are over all ranks and steps; the slowest rank is the one with the highest median. ValueError when no step is left.
     """
     windows = [times[warmup_steps:] for times in step_times_s]
     if not windows or not windows[0]:
@@ -192,7 +192,7 @@ def rank_times(ranks: list[tuple[list[float], dict[str, list[float]]]], warmup_s
 
 
 def straggler(times: RankTimes, nodes: list[str]) -> Straggler | None:
-    """The rank whose own work takes longest, against the lower median of all ranks (of two ranks: against the other one).
+    """The rank whose own work takes longest, relative to the lower median of all ranks (of two: to the other rank).
 
     None with one rank, or when no own work was timed.
     """
@@ -209,7 +209,7 @@ def straggler(times: RankTimes, nodes: list[str]) -> Straggler | None:
 
 
 def forget_peaks() -> None:
-    """Before the first step: under FSDP each rank held the whole model while it was built, which is no part of training."""
+    """Before the first step: under FSDP each rank held the whole model while it was built. That is not training."""
     if group.CUDA:
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()

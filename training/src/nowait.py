@@ -1,11 +1,11 @@
-"""Where transformers and accelerate let the host wait for the GPU in every step, and how a training goes past it.
+"""Where transformers and accelerate make the host wait for the GPU in every step, and how a training bypasses it.
 
-In every forward pass, and with FlashAttention and one row at a time in every layer, transformers reads position ids back from the
-device to find out whether several sequences share a row ("packed" in its sense). In our rows positions count from 0 to the end: a
-document that follows another in a row is one sequence with it. And the loader of a resumed training forgets that nobody has to wait
-for its copies.
+In every forward pass transformers reads position ids back from the device, to find out whether several sequences share
+a row ("packed" in its sense). With FlashAttention and one row at a time it does so in every layer. In our rows
+positions count from 0 to the end: the documents of a row are one sequence. And accelerate's loader of a resumed
+training waits for its copies, which nobody needs.
 
-Private names: one that another version does not have is left alone.
+The names are private: a name that another version does not have is left alone.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _never_packed(answer: Any) -> Callable[[Any], Callable[..., Any]]:
 
 
 def _copies_as_before(skip: Callable[..., Any]) -> Callable[..., Any]:
-    """accelerate's skip_first_batches makes another loader, which waits for its copies even if the given one does not."""
+    """accelerate's skip_first_batches makes a new loader, which waits for its copies even if the given one does not."""
 
     @functools.wraps(skip)
     def skip_and_keep(loader: Any, *args: Any, **kwargs: Any) -> Any:

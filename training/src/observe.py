@@ -1,8 +1,8 @@
 """What is really about to train, or has trained: read from the model, its process groups, and its first step.
 
-Two kinds of evidence. Structure (wrapper, placements, mesh, the policies that fully_shard keeps) is there before the first
-step. Behaviour is seen in the first step: the data type that comes out of a matrix product, and which decoder layers run a
-second time in the backward pass; an option says neither.
+There are two kinds of evidence. Structure (wrapper, placements, mesh, the policies that fully_shard keeps) is there
+before the first step. Behaviour is seen in the first step: the data type that comes out of a matrix product, and which
+decoder layers run a second time in the backward pass. An option proves neither.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ def decoder_layers(model: torch.nn.Module) -> list[torch.nn.Module]:
 
 
 class FirstStep(TrainerCallback):
-    """Watches the first linear module of each decoder layer during the first optimizer step, then lets go of them.
+    """Watches the first linear module of each decoder layer during the first optimizer step, then removes its hooks.
 
-    A linear module, because its result has the compute type (the sum around it may not), and because it runs again when a layer
-    is recomputed, wherever the library put the checkpoint. `check` is called on every rank when the model is wrapped and nothing
-    was trained yet, and again after the first step.
+    It is a linear module, because its result has the compute type (the sum around it may not). And it runs again when a
+    layer is recomputed, wherever the library put the checkpoint. `check` is called on every rank when the model is
+    wrapped and before it is trained, and again after the first step.
     """
 
     def __init__(self, check: Callable[[], None]) -> None:

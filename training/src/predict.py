@@ -1,11 +1,13 @@
 """One training step of a model on any number of ranks, computed in one process without a GPU, a cluster or weights.
 
-torch's "fake" process group lets this process be rank 0 of N; fake tensors have shape and type but no storage; the model is cut
-by the code that cuts it in a real run (accelerate's fsdp2_prepare_model, so fully_shard). What is read off is computed, not
-measured: bytes that rank 0 holds after a step, the peak of the step by torch's MemTracker, and every collective with its bytes.
+torch's "fake" process group lets this process be rank 0 of N. Fake tensors have shape and type but no storage. The
+model is sharded by the code of a real run (accelerate's fsdp2_prepare_model, so fully_shard). The results are computed,
+not measured: the bytes that rank 0 holds after a step, the peak of the step by torch's MemTracker, and every collective
+with its bytes.
 
-Not in it: time; the CUDA context and NCCL's buffers; fragmentation; kernels' workspaces; DDP's buckets, because the reducer does
-not run on fake collectives. Where there is no formula for a model (bringup advise), this still answers.
+It does not include: time; the CUDA context and NCCL's buffers; fragmentation; kernels' workspaces; DDP's buckets,
+because the reducer does not run on fake collectives. It also answers for a model that bringup advise has no formula
+for.
 
     python training/src/predict.py --model llama3-8b --strategy fsdp --nodes 2 --gpus-per-node 8 --sequence-length 8192
 """
@@ -179,9 +181,10 @@ def _step(step: Step, model: Any, optimizer: Any) -> Callable[..., None]:
 
 
 class CollectiveBytes(TorchDispatchMode):
-    """Calls and bytes of the collectives of FSDP2, by (operation, group size, dtype). Bytes: the full tensor, as nccl-tests counts.
+    """Calls and bytes of the collectives of FSDP2, by (operation, group size, dtype).
 
-    Norms are reduced by functional collectives of some bytes, which are not counted.
+    Bytes are those of the full tensor, as nccl-tests counts. Norms are reduced by functional collectives of a few
+    bytes, which are not counted.
     """
 
     FULL_TENSOR_AND_GROUP: ClassVar[dict[str, tuple[str, int, int]]] = {

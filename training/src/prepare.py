@@ -1,4 +1,4 @@
-"""What has to be there before the first step: the model, and the rows of tokens. Equal on every rank, or nobody trains."""
+"""What is needed before the first step: the model and the rows of tokens. Equal on every rank, or no rank trains."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class DifferentStart(RuntimeError):
 
 
 def prepare(args: Args, hosts: list[str], facts: RankFacts, say: Callable[..., None]) -> tuple[Any, data.Rows]:
-    """The model and its rows. Raises Refused, on every rank alike, when one of them cannot be had. `hosts`: index = rank."""
+    """The model and its rows. Raises Refused on every rank when one of them is not available. `hosts`: index = rank."""
     with group.patience(PATIENCE_S, args.timeout_s):
         model = together(lambda: build_model(args))
         temporary = (
@@ -53,7 +53,7 @@ def is_first(hosts: list[str]) -> bool:
 
 
 def together(make: Callable[[], T]) -> T:
-    """make() on every rank. When one of them raises DataError, all raise Refused with the words of the first that did."""
+    """make() on every rank. When a rank raises DataError, all raise Refused with the message of the first such rank."""
     made, problem = None, None
     try:
         made = make()
@@ -140,7 +140,10 @@ def open_rows(
 
 
 def require_same_start(model: Any, rows: data.Rows) -> None:
-    """Equal weights and data on every rank. FSDP2 mixes different starts silently, HSDP keeps them apart, DDP hides them."""
+    """Require equal weights and data on every rank.
+
+    Without it FSDP2 mixes different starts, HSDP keeps them apart, and DDP hides them. None of them reports it.
+    """
     mine = (sum(p.detach().abs().sum(dtype=torch.float64).item() for p in model.parameters()), data.fingerprint(rows))
     everyone = group.gather(mine)
     odd = [rank for rank, theirs in enumerate(everyone) if theirs != everyone[0]]

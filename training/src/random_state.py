@@ -1,4 +1,4 @@
-"""The random number generators a training may draw from, as tensors: Python's, numpy's, torch's on the CPU and on this GPU."""
+"""The random number generators of a training, as tensors: Python's, numpy's, torch's on the CPU and on this GPU."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """How a training program begins and ends. Every entrypoint calls main() and adds nothing.
 
 What must be equal between strategies exists once: its arguments in arguments.py, the workload itself in workload.py.
-Exit codes of a rank: 0 trained to the end; 1 an error while training; 2 refused (arguments, or another strategy than promised).
+Exit codes of a rank: 0 trained to the end; 1 an error while training; 2 refused (wrong arguments, or the strategy is
+not the promised one).
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def main(expected: Expected, doc: str, *, expected_hsdp: Expected | None = None)
         import workload  # here: torch and transformers take seconds, and more over a shared filesystem
 
         code = int(workload.run(args, expected, injected, facts, say, STARTED_S))  # type: ignore[arg-type]  # @record: optional
-    except Exception as error:  # noqa: BLE001  # the last word of a rank: whatever it was, it is recorded, and the rank ends
+    except Exception as error:  # noqa: BLE001  # whatever ended this rank is recorded
         message = one_line(f"{type(error).__name__}: {error}")
         say(f"raised {message}", stream=sys.stderr)
         with contextlib.suppress(
@@ -52,8 +53,8 @@ def main(expected: Expected, doc: str, *, expected_hsdp: Expected | None = None)
         code = 1
     if code == 0:
         sys.exit(0)
-    # Not exit(): a gloo thread whose peers are gone can turn it into SIGABRT, which reads like a crash; and a rank that takes
-    # long to shut down is ended by torchrun as soon as another one is out, which hides its own exit code.
+    # Not exit(): a gloo thread whose peers are gone can turn it into SIGABRT, which reads like a crash. And torchrun
+    # ends a rank that takes long to shut down as soon as another rank has ended, which hides its own exit code.
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

@@ -90,9 +90,9 @@ def run_args(args: Args, expected: Expected, hosts: list[str], bf16: bool, tunin
 
 
 def transport_of(observed: ObservedStrategy, sent: list[dict[str, int]], steps: int) -> tuple[str | None, str | None]:
-    """(what carried the gradients between hosts, None) or (None, why it is not known). `sent`: bytes per interface, index = rank.
+    """(what carried the gradients between hosts, None) or (None, why it is not known).
 
-    Every strategy sends at least a byte per parameter and step out of a host.
+    `sent`: bytes per interface, index = rank. Every strategy sends at least a byte per parameter and step from a host.
     """
     if observed.backend != "gloo":
         return None, "one rank sends nothing" if observed.backend == "none" else "NCCL's log in raw/ names it"
@@ -113,8 +113,8 @@ def train_metrics(
 ) -> TrainMetrics:
     """metrics.json. `ranks`: index = rank; `losses`, `grad_norms`: per optimizer step, of the global batch.
 
-    `transport`: (name, None) or (None, why it is not known); `checkpoint` likewise. After a resume `losses` and rows hold the steps
-    before it too; times are of this run's own steps, and the warm-up is shortened when fewer are left.
+    `transport`: (name, None) or (None, why it is not known); `checkpoint` likewise. After a resume `losses` and rows
+    also hold the steps before it. Times are of this run's own steps. The warm-up is shorter when fewer steps are left.
     """
     world = len(ranks)
     gpu = torch.cuda.get_device_name(group.DEVICE) if group.CUDA else None

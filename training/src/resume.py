@@ -1,7 +1,8 @@
 """When checkpoints are written and where a run begins: the policy above checkpoint.py.
 
-A rehearsal proves what nobody wants to find out in need: half way through, the state is saved, wiped, and read back; then training
-goes on with what was read. So the losses after it are those of a resumed training, and the gates on them judge the checkpoint too.
+A rehearsal proves that a checkpoint can be resumed before somebody needs it. Half way through, the state is saved,
+wiped and read back. Then training goes on with what was read. So the later losses are those of a resumed training, and
+the gates on them judge the checkpoint too.
 """
 
 from __future__ import annotations
@@ -191,8 +192,8 @@ class Checkpoints(TrainerCallback):
         self._report(0, "", len(differing), differing)
         written_s = self.last[1] if self.last else 0
         self._tell(
-            f"checkpoint of step {record.step}: {record.bytes / GIB:.3f} GiB written in {written_s:.2f} s, state wiped, "
-            f"read back in {got.seconds:.2f} s; {len(differing)} of {len(before)} tensors differ"
+            f"checkpoint of step {record.step}: {record.bytes / GIB:.3f} GiB written in {written_s:.2f} s, "
+            f"state wiped, read back in {got.seconds:.2f} s; {len(differing)} of {len(before)} tensors differ"
         )
         return True
 
@@ -239,9 +240,9 @@ class Checkpoints(TrainerCallback):
             yield
 
     def _candidates(self, first: Path) -> tuple[list[tuple[Path, Checkpoint | None, str]], bool]:
-        """(finished checkpoints of a run and of the attempts before it, of the latest step first; were there such attempts).
+        """(finished checkpoints of a run and of the attempts before it; were there such attempts).
 
-        A checkpoint whose record cannot be read has the reason in its place.
+        The latest step comes first. A checkpoint whose record cannot be read has the reason in its place.
         """
         attempts = checkpoint.attempts(first)
         folders = []

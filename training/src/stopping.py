@@ -1,8 +1,8 @@
-"""End early, together, with a checkpoint: when a file appears that a batch script makes as Slurm's time limit comes near.
+"""End early, together, with a checkpoint. The signal is a file that a batch script makes shortly before the time limit.
 
-Rank 0 looks for the file; all ranks have to agree on the step, or one of them saves while another trains on. The flag travels in a
-small all_reduce that is begun at the end of a step and read at the end of the next one, so that no step waits for it. Without a
-file to look for nothing is sent.
+Rank 0 looks for the file. All ranks have to agree on the step: otherwise one saves while another trains on. The flag is
+sent in a small all_reduce, which begins at the end of a step and is read at the end of the next, so that no step waits
+for it. When there is no file to look for, nothing is sent.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What an entrypoint promises to be, and the refusal when something else is about to train.
 
-An argument is no evidence: accelerate drops an FSDP plugin without a word where it does not expect one and trains DDP, with
-the loss of FSDP and exit code 0; and a key of fsdp_config that it does not know is ignored. So the kind and its variant are
-read (observe.py) from the model that is about to be trained, after its first step, and from the trained one.
+An argument is not evidence. Where accelerate does not expect an FSDP plugin it drops it silently and trains DDP, with
+the loss of FSDP and exit code 0. It also ignores a key of fsdp_config that it does not know. So the kind and its
+variant are read from the model (observe.py): before it is trained, after its first step, and at the end.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ ADVICE = {
     "single": "start it as one process with one visible GPU (CUDA_VISIBLE_DEVICES=0)",
     "ddp": "start it with torchrun, 2 ranks or more",
     "fsdp": "was FSDP handed to the Trainer (unset BRINGUP_DRILL), and is it started with torchrun, 2 ranks or more?",
-    "hsdp": "was FSDP handed to the Trainer (unset BRINGUP_DRILL), and does one torchrun per node start 2 or more ranks?",
+    "hsdp": "was FSDP handed to the Trainer (unset BRINGUP_DRILL), "
+    "and does one torchrun per node start 2 or more ranks?",
 }
 
 Seen = tuple[str, "str | int", str]  # quantity, value, unit: a fact about the job that explains the refusal
@@ -59,7 +60,7 @@ class Expected:
 
 
 def require_places(expected: Expected, hosts: list[str]) -> None:
-    """Refuse too few ranks, or the wrong number of hosts, for the name. `hosts`: index = rank, as the ranks named theirs."""
+    """Refuse too few ranks or the wrong number of hosts. `hosts`: index = rank, the name that each rank gave."""
     distinct = sorted(set(hosts))
     where = f"{len(hosts)} rank(s) on {len(distinct)} host(s) ({_short(distinct)})"
     if len(hosts) < expected.min_ranks:
@@ -95,7 +96,7 @@ def kind_of(wrapper: str, placements: list[str], mesh: list[list[int]] | None, w
 
 
 def require(observed: ObservedStrategy, expected: Expected, asked: RunArgs) -> None:
-    """Refuse anything but the declared kind, an HSDP shard group that leaves its host, or another variant than asked for."""
+    """Refuse another kind than declared, another variant than requested, an HSDP shard group that leaves its host."""
     if observed.kind != expected.kind:
         seen = ", ".join([observed.distributed_type, observed.wrapper, *observed.placements])
         raise Refused(

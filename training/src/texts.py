@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 STORY = (
-    "a node in the rack lost its link and the job waits for the queue while one switch drops packets every fan holds speed "
-    "two drivers disagree about memory some kernel counts errors no power no fabric the disk fills slowly each gradient "
-    "meets its peers a shard is gathered used freed the loss falls tokens stream past and the next step begins"
+    "a node in the rack lost its link and the job waits for the queue while one switch drops packets every fan holds "
+    "speed two drivers disagree about memory some kernel counts errors no power no fabric the disk fills slowly each "
+    "gradient meets its peers a shard is gathered used freed the loss falls tokens stream past and the next step begins"
 )
 WORDS = STORY.split()
 GENERATED = "generated"
@@ -37,7 +37,7 @@ class Source:
 
 
 def open_source(name: str, seed: int) -> Source:
-    """The documents of a dataset by its hub name or folder, split train, or without end for `generated`. Raises DataError."""
+    """Documents: of a dataset (hub name or folder; split train), or endless ones for `generated`. Raises DataError."""
     if name == GENERATED:
         return Source(generated(seed), f"{GENERATED} {seed}")
     import datasets  # here: 0.7 s that generated text does not need
@@ -61,7 +61,7 @@ def generated(seed: int) -> Iterator[str]:
 
 
 def of_dataset(dataset: Any) -> Iterator[str]:
-    """Plain text of a dataset in alpaca format (instruction, input, output) or with a column `text`. Raises DataError."""
+    """Texts of a dataset with a column `text` or in alpaca format (instruction, input, output). Raises DataError."""
     columns = set(dataset.column_names)
     if {"instruction", "output"} <= columns:
         return (

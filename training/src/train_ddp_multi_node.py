@@ -2,8 +2,9 @@
 
 What each rank holds   everything that a single GPU holds; its rows are 1/N of the global batch
 What moves per step    gradients, 4 bytes per parameter; each node's share crosses the fabric once in each direction
-What it proves         the ranks of 2 or more hosts (counted by the names they gave inside the communicator) train as one
-Does not prove         that the fabric is used at full speed: compare tokens/s per rank with the single-node run for that
+What it proves         ranks of 2 or more hosts train as one; hosts are counted by the names that ranks gave inside the
+                       communicator
+Does not prove         that the fabric is used at full speed: compare tokens/s per rank with the single-node run
 Read it beside         train_ddp_single_node.py (differs in this promise only: 2 or more hosts)
 Launch                 sbatch --nodes=2 training/slurm/run_ddp_2node.sbatch     (any number of nodes from 2)
 """

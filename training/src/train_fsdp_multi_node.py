@@ -7,8 +7,8 @@ Inside the node        its part of the collectives                 all-gather of
 Between nodes          all-gather and reduce-scatter of all of it  all-reduce of gradient shards, nothing else
 Choose it when         the states do not fit into one node         they do, and the fabric is the slower part
 
-What it proves         placements and mesh as promised, read from the model; for HSDP, that no shard group leaves its host, by
-                       the names the ranks gave inside the communicator
+What it proves         placements and mesh are as promised, read from the model; for HSDP, no shard group leaves its
+                       host, by the names that ranks gave inside the communicator
 Does not prove         which of the two is faster here: run both and compare
 Read it beside         train_fsdp_single_node.py (the same without the last two rows), train_ddp_multi_node.py
 Launch                 sbatch --nodes=2 training/slurm/run_fsdp_2node.sbatch     (any number of nodes from 2)

@@ -2,8 +2,8 @@
 
 What it holds          all parameters, gradients and optimizer states, and the whole global batch
 What moves per step    nothing leaves the device
-What it proves         data, model, optimizer and checkpoint work together; its loss is the one every strategy has to reproduce; its
-                       tokens/s are the denominator of every scaling number
+What it proves         data, model, optimizer and checkpoint work together; every strategy has to reproduce its loss;
+                       its tokens/s are the denominator of every scaling number
 Does not prove         anything about a second GPU
 Launch                 sbatch training/slurm/run_1gpu.sbatch
                        python training/src/train_single_gpu.py --run-dir RUN_DIR

@@ -1,7 +1,7 @@
-"""transformers' Trainer with three additions: FSDP2 on CPU and its policies, what each step produced, and the rows it consumed.
+"""transformers' Trainer with three additions: FSDP2 on a CPU and its policies, the results of each step, and its rows.
 
-Why a Trainer at all: it is the loop that people here train with, so its behaviour is the one worth proving. What it adds to a
-bare loop is about a millisecond of Python per step.
+It is a Trainer because people train with it, so its behaviour is the one to prove. It adds about a millisecond of
+Python per step to a bare loop.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from transformers import Trainer
 
 
 class RecipeTrainer(Trainer):
-    """Keeps loss, gradient norm and row ids of every step as tensors on the device, so that no step waits to read one."""
+    """Keeps loss, gradient norm and row ids of every step as tensors on the device: no step waits to read one."""
 
     def __init__(
         self,
@@ -49,9 +49,9 @@ class RecipeTrainer(Trainer):
     def create_accelerator_and_postprocess(self) -> None:
         """Build the Accelerator; on a CPU, so that FSDP2 is not dropped.
 
-        accelerate upgrades MULTI_GPU and its like to FSDP when it is given a plugin, but not MULTI_CPU: there the plugin is
-        lost and DDP trains. fully_shard itself works on a CPU mesh, so MULTI_CPU borrows another name while the Accelerator is
-        built. The device stays cpu. Whether it helped is not assumed: strategy.require looks at the model.
+        Given a plugin, accelerate changes MULTI_GPU and its like to FSDP, but not MULTI_CPU: there the plugin is lost
+        and DDP trains. fully_shard itself works on a CPU mesh. So MULTI_CPU has another name while the Accelerator is
+        built. The device stays cpu. strategy.require looks at the model to see whether it worked.
         """
         wanted = bool(self.args.fsdp)
         if wanted and self.args.device.type == "cpu":
@@ -65,11 +65,11 @@ class RecipeTrainer(Trainer):
         super().create_accelerator_and_postprocess()
         if self.is_fsdp_enabled:
             plugin = self.accelerator.state.fsdp_plugin
-            # All of it is said here: what is left out, accelerate takes from the environment of `accelerate launch`. And its own
-            # policy makes the output bf16 too: the loss then moves in steps of 1/32 and agrees with nothing.
+            # Everything is set here: accelerate takes the rest from the environment of `accelerate launch`. Its own
+            # policy makes the output bf16 too: the loss then moves in steps of 1/32 and agrees with no other run.
             bf16 = {"param_dtype": torch.bfloat16, "reduce_dtype": self.reduce_dtype, "output_dtype": torch.float32}
             plugin.mixed_precision_policy = MixedPrecisionPolicy(**bf16 if self.args.bf16 else {})
-            # pinned memory lets copies overlap with computing; without a GPU there is nothing to pin it for, and torch refuses
+            # with pinned memory copies overlap with computing; without a GPU torch refuses to pin memory
             plugin.cpu_offload = CPUOffloadPolicy(pin_memory=group.CUDA) if self.cpu_offload else OffloadPolicy()
 
     def get_train_dataloader(self) -> Any:
@@ -131,7 +131,7 @@ class RecipeTrainer(Trainer):
         return self.micro_losses[-1].dtype if self.micro_losses else self.forgotten_dtype
 
     def recent_steps(self, most: int) -> tuple[torch.Tensor, list[Any]]:
-        """(this rank's share of the loss, gradient norms) of the last steps that are kept, at most `most`; on the device."""
+        """(this rank's share of the loss, gradient norms) of the last steps kept, at most `most`; on the device."""
         norms, per_step = self.grad_norms[-most:], self.args.gradient_accumulation_steps
         if not norms:
             return torch.empty(0), []
@@ -148,7 +148,7 @@ class RecipeTrainer(Trainer):
         return losses.view(-1, per_step).sum(dim=1).tolist()
 
     def step_grad_norms(self) -> list[float]:
-        """Norm of the averaged gradient before clipping, per optimizer step; of the rank where it is highest. A collective."""
+        """Norm of the averaged gradient before clipping, per optimizer step; the highest of all ranks. A collective."""
         whole = [norm.full_tensor() if isinstance(norm, DTensor) else norm for norm in self.grad_norms]
         of_ranks = group.gather(torch.stack(whole).double().cpu())
         return (

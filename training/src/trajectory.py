@@ -1,7 +1,7 @@
 """What the steps so far produced: loss and gradient norm of the global batch, and the rows this rank trained on.
 
-Tensors of single steps stay on the device until settle() turns them into numbers: at a checkpoint, which carries them, and at the
-end. So a resumed run knows the steps before it, and its metrics tell of all of them.
+Tensors of single steps stay on the device until settle() turns them into numbers: at a checkpoint, which keeps them,
+and at the end. So a resumed run knows the steps before it, and its metrics hold all of them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Trajectory:
         self.padding: list[int] = []
 
     def settle(self, trainer: RecipeTrainer) -> None:
-        """Take over what the trainer did since the last time. A collective. Raises NotFinite at a loss that is no number."""
+        """Take over the steps since the last time. A collective. Raises NotFinite at a loss of NaN or Inf."""
         if not trainer.micro_losses:
             return
         mine, norms = trainer.step_losses(), trainer.step_grad_norms()

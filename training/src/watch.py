@@ -1,14 +1,15 @@
 """A rank that makes no progress leaves its stack, and does not stay for ever.
 
-Three clocks, set back at the end of every step:
+Three clocks, reset at the end of every step:
 
-timeout / 2     the stacks of all its threads go to RUN_DIR/raw/stacks/rank<R>.txt, written by faulthandler's own thread in C,
-                which needs no interpreter lock; how far it had come goes to rank<R>.json beside it
-timeout         the collectives of the others give up, and the launchers end the job (group.start)
-2 x timeout     while training: it ends itself with exit code 1, whether or not anybody waits for it; should the interpreter be
-                locked, the kernel ends it with SIGALRM a few seconds later. In the first two steps, which may compile, 10 x
+timeout / 2     the stacks of all its threads go to RUN_DIR/raw/stacks/rank<R>.txt. faulthandler's own thread in C
+                writes them, without the interpreter lock. Its progress goes to rank<R>.json beside it
+timeout         the collectives of the other ranks give up, and the launchers end the job (group.start)
+2 x timeout     while training: it ends itself with exit code 1, whether or not another rank waits for it. If the
+                interpreter is locked, the kernel ends it with SIGALRM a few seconds later. In the first two steps,
+                which may compile, 10 x
 
-`timeout` is --timeout. A stack alone is no fault: a model may load for long. What it means is judged when the rank has no end.
+`timeout` is --timeout. A stack alone is not a fault: a model may load for long. It is judged when the rank has no end.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ SLOW_STEPS = FAST_WARMUP  # the first also loads and builds what is made on dema
 
 
 class Watch(TrainerCallback):
-    """One per rank. `stuck(message)` is called from another thread when the rank gives itself up; then the process ends."""
+    """One per rank. When the rank gives up, another thread calls `stuck(message)`; then the process ends."""
 
     def __init__(self, run_dir: Path, timeout_s: float, stuck: Callable[[str], None]) -> None:
         folder = run_dir / "raw" / "stacks"
@@ -119,7 +120,7 @@ class Watch(TrainerCallback):
                 os._exit(1)
 
     def progress(self, quiet_s: float) -> dict[str, Any]:
-        """How far this rank is. `entered` counts the collectives that it has begun: who is behind, the others wait for."""
+        """How far this rank is. `entered`: collectives begun. The rank with the fewest is the one the others wait for."""
         return {
             "node": node_name(),
             "rank": group.RANK,

@@ -1,4 +1,4 @@
-"""The one workload: model, precision, data and its order, optimizer, clipping. What differs between strategies is marked.
+"""The one workload: model, precision, data and its order, optimizer, clipping. Differences of strategies are marked.
 
 Imported after the arguments were accepted, because its imports take seconds. run() is the whole life of a rank.
 """
@@ -47,7 +47,7 @@ Say = Callable[..., None]
 
 @record  # torchrun finds the exception of a rank in the file this writes
 def run(args: Args, expected: Expected, drill: Drill, facts: RankFacts, say: Say, started_s: float) -> int:
-    """Train, and write run_args.json and metrics.json (rank 0). Returns the exit code: 0, or 2 when it refuses to train."""
+    """Train, and write run_args.json and metrics.json (rank 0). Returns the exit code: 0, or 2 when it refuses."""
     import_s = time.perf_counter() - started_s
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
@@ -290,7 +290,7 @@ def training_arguments(
 
 
 def recomputation(wanted: bool) -> dict[str, bool]:
-    """The option without FSDP. transformers 5.23 calls it activation_checkpointing, older ones know only the old name."""
+    """The option without FSDP. Its name: activation_checkpointing in transformers 5.23, gradient_checkpointing before."""
     names = TrainingArguments.__dataclass_fields__
     return {"activation_checkpointing" if "activation_checkpointing" in names else "gradient_checkpointing": wanted}
 
