@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import socket
 import subprocess
 from pathlib import Path
 
@@ -64,7 +65,10 @@ def test_submitting_from_elsewhere_is_one_line_and_exit_code_2(stem: str, tmp_pa
         env={"PATH": "/usr/bin:/bin", "SLURM_SUBMIT_DIR": str(tmp_path), "SLURM_JOB_NAME": stem},
     )
     assert done.returncode == 2
-    assert done.stderr == f"{stem}: {tmp_path} is not the root of the bringup repository; cd there and submit again\n"
+    assert done.stderr == (
+        f"{stem}: {tmp_path}, seen from {socket.gethostname()}, is not the root of the bringup repository; "
+        "cd there and submit again\n"
+    )
 
 
 def test_shellcheck_finds_nothing() -> None:

@@ -120,7 +120,7 @@ class Watch(TrainerCallback):
                 os._exit(1)
 
     def progress(self, quiet_s: float) -> dict[str, Any]:
-        """How far this rank is. `entered`: collectives begun. The rank with the fewest is the one the others wait for."""
+        """How far this rank is. `entered`: collectives begun. The others wait for the rank with the fewest."""
         return {
             "node": node_name(),
             "rank": group.RANK,

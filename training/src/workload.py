@@ -290,7 +290,7 @@ def training_arguments(
 
 
 def recomputation(wanted: bool) -> dict[str, bool]:
-    """The option without FSDP. Its name: activation_checkpointing in transformers 5.23, gradient_checkpointing before."""
+    """The option without FSDP: activation_checkpointing in transformers 5.23, gradient_checkpointing in older ones."""
     names = TrainingArguments.__dataclass_fields__
     return {"activation_checkpointing" if "activation_checkpointing" in names else "gradient_checkpointing": wanted}
 
