@@ -1,4 +1,4 @@
-"""What damaged evidence looks like: hypothesis strategies, the same every time (derandomize), and values nobody wrote."""
+"""Damaged evidence: hypothesis strategies, the same every time (derandomize), and values that no program writes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 FEW = settings(max_examples=40, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
 MANY = settings(FEW, max_examples=200)
 
-# what is valid JSON and no value that anybody thought of: no path, no digit of ours, no number that fits a float or a date
+# valid JSON that no reader expects: a bad path, a digit that is not 0-9, numbers that do not fit a float or a date
 NASTY = ["\x00", "../..", "x" * 5000, "²KiB", "nccl.all_reduce.busbw@²KiB", "**x", -1, 10**17, 10**400]
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8) | st.sampled_from(NASTY),
@@ -34,7 +34,7 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 @st.composite
 def damaged_json(draw: st.DrawFn, text: str) -> str:
-    """A file that is one JSON value, or a line of one that has a value on each: whole, and with something else in one place."""
+    """One JSON value, of a file or of a line: it stays valid, and holds something else in one place."""
     begun = text.index("{")
     try:
         before, after, record = text[:begun], "", json.loads(text[begun:])
@@ -60,7 +60,7 @@ def inside(record: Any, path: Sequence[Any]) -> Any:
 
 @st.composite
 def damaged(draw: st.DrawFn, text: str) -> str:
-    """The text cut off, with lines lost, doubled or swapped, two words swapped, or with something else written into it."""
+    """The text cut off, with lines lost, doubled or swapped, with two words swapped, or with something else in it."""
     lines = text.splitlines(keepends=True)
     where = draw(st.integers(0, max(0, len(text) - 1)))
     kind = draw(

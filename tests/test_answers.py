@@ -61,7 +61,7 @@ def claim(found: list[Answer], name: str):
     return next(claim for answer in found for claim in answer.claims if claim.claim == name)
 
 
-# --- the table ---------------------------------------------------------------------------------------------------------
+# --- the table
 
 
 def test_every_gate_bears_on_the_claims_of_one_question_and_every_claim_has_gates():
@@ -76,7 +76,7 @@ def test_every_gate_bears_on_the_claims_of_one_question_and_every_claim_has_gate
         assert set(claim.shows) <= {*catalogue.proving(claim.id), *catalogue.bearing_on(claim.id)}, claim.id
 
 
-# --- what was asked ----------------------------------------------------------------------------------------------------
+# --- what was asked
 
 
 def test_a_whole_healthy_gpu_cluster_passes_all_questions_but_the_drills():
@@ -122,7 +122,7 @@ def test_a_claim_whose_gates_are_all_not_applicable_is_not_asked_and_says_the_re
     assert (healthy_gpus.mark, healthy_gpus.why) == (Mark.NOT_ASKED, "placeholder GPUs have no driver")
 
 
-# --- on what it was asked ----------------------------------------------------------------------------------------------
+# --- on what it was asked
 
 
 def test_placeholders_gloo_and_tcp_rehearse_an_answer():
@@ -146,7 +146,7 @@ def test_sockets_between_nodes_rehearse_the_fabric_and_prove_the_communicator():
     assert claim(found, "speed-between").mark is Mark.REHEARSED
 
 
-# --- number and scope --------------------------------------------------------------------------------------------------
+# --- number and scope
 
 
 def test_an_answer_carries_its_number_at_the_widest_scale_and_its_scope():
@@ -178,7 +178,7 @@ def test_what_failed_is_named_and_what_is_only_missing_is_not():
     assert (found[0].mark, found[0].line) == (Mark.FAIL, "discovery.gpu.count [n1]")
 
 
-# --- drills ------------------------------------------------------------------------------------------------------------
+# --- drills
 
 
 def drilled(**change) -> DrillReport:

@@ -1,4 +1,4 @@
-"""Checkpoints on one and two gloo ranks: what was saved comes back, on any number of ranks; what is not whole counts as nothing."""
+"""Checkpoints on one and two gloo ranks: saved state is read back on any rank count; half a checkpoint is refused."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Whatever arrives in a results folder: nothing raises that is not a typed error, and what is missing never becomes a pass.
+"""Any damage in a results folder raises typed errors only, and missing evidence never becomes a pass.
 
-Random, but the same every time (derandomize): a failure here is a finding, not weather.
+The damage is random, but the same every time (derandomize): a failure here can be repeated.
 """
 
 from __future__ import annotations

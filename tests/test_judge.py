@@ -257,7 +257,8 @@ def test_the_named_size_is_part_of_the_expectation():
 def test_of_two_observations_the_worse_one_counts(tmp_path, monkeypatch):
     folder = discovery(tmp_path, monkeypatch)
     (folder / "raw/again.jsonl").write_text(
-        '{"probe": "inventory", "at": "n1", "subject": "n1", "quantity": "discovery.gpu.count", "value": 1, "unit": "count"}\n'
+        '{"probe": "inventory", "at": "n1", "subject": "n1", '
+        '"quantity": "discovery.gpu.count", "value": 1, "unit": "count"}\n'
         '{"probe": "inventory", "at": "n1", "end": 1}\n'
     )
     assert outcome(judged(folder), "discovery.gpu.count", "n1") is Outcome.FAIL
@@ -266,7 +267,8 @@ def test_of_two_observations_the_worse_one_counts(tmp_path, monkeypatch):
 def test_evidence_about_a_node_that_was_not_requested_is_said(tmp_path, monkeypatch):
     folder = discovery(tmp_path, monkeypatch)
     (folder / "raw/other.jsonl").write_text(
-        '{"probe": "inventory", "at": "n7", "subject": "n7", "quantity": "discovery.gpu.count", "value": 2, "unit": "count"}\n'
+        '{"probe": "inventory", "at": "n7", "subject": "n7", '
+        '"quantity": "discovery.gpu.count", "value": 2, "unit": "count"}\n'
         '{"probe": "inventory", "at": "n7", "end": 1}\n'
     )
     assert any("n7" in note for note in judged(folder).notes)
@@ -288,7 +290,8 @@ def test_every_need_of_a_gate_is_a_gate():
 def test_a_node_that_says_two_things_is_odd(tmp_path, monkeypatch):
     folder = discovery(tmp_path, monkeypatch)
     (folder / "raw/again.jsonl").write_text(
-        '{"probe": "inventory", "at": "n1", "subject": "n1", "quantity": "discovery.kernel", "value": "5.15", "unit": "text"}\n'
+        '{"probe": "inventory", "at": "n1", "subject": "n1", '
+        '"quantity": "discovery.kernel", "value": "5.15", "unit": "text"}\n'
         '{"probe": "inventory", "at": "n1", "end": 1}\n'
     )
     verdict = next(v for v in judged(folder).verdicts if (v.gate, v.subject) == ("discovery.kernel", "n1"))
@@ -456,8 +459,8 @@ def test_pairs_that_failed_alike_are_one_line_that_names_what_they_have_in_commo
         )
 
     assert (
-        "FAIL       smoke.fs.pair.write [n0->n1]: observed no, expected yes (4 pairs, all with n1: n0->n1, n1->n0, n1->n2, …)"
-        in screen("n0->n1", "n1->n0", "n1->n2", "n2->n1")
+        "FAIL       smoke.fs.pair.write [n0->n1]: observed no, expected yes "
+        "(4 pairs, all with n1: n0->n1, n1->n0, n1->n2, …)" in screen("n0->n1", "n1->n0", "n1->n2", "n2->n1")
     )
     assert "(3 pairs: n0->n1, n1->n2, n2->n0)" in screen("n0->n1", "n1->n2", "n2->n0")
     assert "smoke.fs.pair.write [n1->n0]: observed no, expected yes\n" in screen("n0->n1", "n1->n0")  # two stand alone

@@ -1,4 +1,4 @@
-"""How a probe reports: a fact never dies of its size, and what does not fit is no answer that a gate could read as whole."""
+"""How a probe reports: a long fact never ends it, and a gate cannot take a fact that did not fit for a whole one."""
 
 import io
 import json

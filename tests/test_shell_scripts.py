@@ -98,7 +98,11 @@ def test_a_script_by_itself_takes_a_batch_for_its_own_ranks_and_a_batch_that_is_
         (6, ("--global-batch", "64"), "not divisible by 6 rank(s) x 1 accumulation step(s); the nearest that is: 66"),
         (6, ("--global-batch", "61"), "the nearest that is: 60"),
         (6, ("--global-batch", "2"), "the nearest that is: 6"),
-        (4, ("--gradient-accumulation", "32"), "divisible by 4 rank(s) x 32 accumulation step(s); the nearest that is: 128"),
+        (
+            4,
+            ("--gradient-accumulation", "32"),
+            "divisible by 4 rank(s) x 32 accumulation step(s); the nearest that is: 128",
+        ),
         (4, ("--no-such-option",), "unrecognized arguments: --no-such-option"),
     ],
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Models and datasets as the hub gives them, from folders made here: found, tokenised once per node, or refused in one line."""
+"""Models and datasets in the hub's format, in folders: found, tokenised once per node, or refused in one line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Faults in real trainings on CPU, what they leave behind, and when they end; the fast recipe; the benchmark of Trainer's cost."""
+"""Faults in real trainings on CPU, their evidence, and when they end; the fast recipe; the benchmark of Trainer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""FLOPs against torch's own count, a rank's own time and the straggler, numbers that are none, and what --recipe fast chooses."""
+"""FLOPs against torch's own count, a rank's own time and the straggler, NaN, and what --recipe fast chooses."""
 
 from __future__ import annotations
 

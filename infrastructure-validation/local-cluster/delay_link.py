@@ -17,7 +17,7 @@ import socket
 import sys
 import time
 
-# from linux/if_packet.h; frames keep their virtio-net header, so that checksum and segmentation offload on veth stay valid
+# from linux/if_packet.h. Frames keep their virtio-net header: checksum and segmentation offload on veth stay valid
 SOL_PACKET, PACKET_VNET_HDR, PACKET_IGNORE_OUTGOING, ETH_P_ALL = 263, 15, 23, 3
 LARGEST_FRAME = 70_000  # bytes, of a segmentation offload
 RECEIVE_BUFFER = 8 << 20

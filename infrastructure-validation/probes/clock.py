@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """How far this node's clock is from the clock of the reference node, measured: round trips over TCP.
 
-A sample is: my time, the reference's time, my time again. The reference read its clock somewhere between my two readings, so
-that the middle is wrong by at most half the round trip. Of many samples the one with the shortest round trip says most.
-Proves: the difference of two clocks, with its uncertainty. Does not prove: which of the two is right, or that NTP runs.
-Run: srun --ntasks-per-node=1 --label python3 clock.py --reference NODE --port PORT
+A sample is: this node's time, the reference's time, this node's time again. The reference read its clock between the
+two readings here, so their middle is wrong by at most half the round trip. The sample with the shortest round trip is
+used. Proves: the difference of two clocks, with its uncertainty. Does not prove: which of the two is right, or that NTP
+runs. Run: srun --ntasks-per-node=1 --label python3 clock.py --reference NODE --port PORT
 """
 
 import argparse

@@ -1,9 +1,9 @@
 """How a probe reports: one fact, one JSON line on standard output; after the last one, a line that counts them.
 
-srun carries the lines to the batch host, so a node whose filesystem is broken can still say so. A line stays under 1,000
-bytes because srun cuts longer ones when it labels them: a text is cut, and a list that does not fit is unknown, for half a list
-is no answer. A missing count line means that the probe did not finish.
-Standard library only: a probe must start when the venv is broken.
+srun carries the lines to the batch host, so a node whose filesystem is broken can still report it. A line stays under
+1,000 bytes, because srun cuts longer ones when it labels them. A text that does not fit is cut. A list that does not
+fit is unknown: half a list is not an answer. A missing count line means that the probe did not finish. Standard library
+only: a probe must start when the venv is broken.
 """
 
 import json
@@ -34,7 +34,7 @@ class Facts:
         self.stream = sys.stdout if stream is None else stream
 
     def saw(self, quantity, value, unit, subject=None, remark=None):
-        """A fact. value: bool, int, float, str or list of str; unit: GiB, count, s, text, ...; remark: for the reader."""
+        """A fact. value: bool, int, float, str or list of str; unit: GiB, count, s, text; remark: for the reader."""
         self._write(quantity, subject, value, unit, None if remark is None else str(remark))
 
     def unknown(self, quantity, unit, why, subject=None):
@@ -42,7 +42,7 @@ class Facts:
         self._write(quantity, subject, None, unit, str(why))
 
     def finish(self):
-        """The probe came to its end and wrote this many facts. For which run, and when: no other's can be taken for them."""
+        """The closing line: how many facts this probe wrote, for which run, and when. So runs cannot be mixed."""
         cost = os.times()
         self.saw(
             f"probe.{self.probe}.cpu_s",
@@ -55,7 +55,7 @@ class Facts:
         self._line({"probe": self.probe, "at": _bounded(self.at, MAX_NAME), "end": self.count, "run": run, "utc": utc})
 
     def _write(self, quantity, subject, value, unit, why):
-        """A fact that is too long is told as far as it fits, and never kills the probe: others would be lost with it."""
+        """A fact that is too long is cut or unknown. It never ends the probe: the facts after it would be lost."""
         self.count += 1
         fact = {
             "probe": self.probe,

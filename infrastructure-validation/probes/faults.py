@@ -3,15 +3,16 @@
 BRINGUP_DRILL=separate-communicators  the ranks of each node form a group of their own, as a wrong launcher makes them
 BRINGUP_DRILL=wrong-value:RANK        this rank contributes wrong values to every collective
 BRINGUP_DRILL=slow-rank:RANK          this rank's own work takes 1 s longer
-BRINGUP_DRILL=slow-size:NAME@PLACE    this collective (all_reduce@middle) takes 2 s longer at the smallest, middle or largest size
-BRINGUP_DRILL=exit-rank:RANK          this rank ends in the middle, without a word
+BRINGUP_DRILL=slow-size:NAME@PLACE    this collective (all_reduce@middle) takes 2 s longer at one size: smallest, middle
+                                      or largest
+BRINGUP_DRILL=exit-rank:RANK          this rank ends in the middle, without a message
 BRINGUP_DRILL=stop-monitor:NODE       the monitor of this node ends after its first sample
 BRINGUP_DRILL=clock-deaf:NODE         this node asks for the time at a port where nobody answers
 BRINGUP_DRILL=busy-monitor:NODE       the monitor of this node keeps a core busy for half of the time
 BRINGUP_DRILL=wrong-matmul:NODE       one element of a product has the wrong sign on each GPU of this node
 BRINGUP_DRILL=slow-matmul:NODE        every product takes 3 s longer on this node
 BRINGUP_DRILL=slow-storage:NODE       this node waits between the blocks and the files that it writes and reads
-BRINGUP_DRILL=no-room:NODE            this node can put no byte into a file (RLIMIT_FSIZE), as where a quota is used up
+BRINGUP_DRILL=no-room:NODE            this node cannot write a byte to a file (RLIMIT_FSIZE), as under a used up quota
 
 Unset, this module does nothing. It never touches another process.
 """
@@ -24,7 +25,7 @@ SLOW_SIZE_S = 2.0
 
 
 def asked(kind):
-    """What follows `kind:` in BRINGUP_DRILL; an empty text when nothing follows; None when another fault, or none, is asked for."""
+    """The text behind `kind:` in BRINGUP_DRILL, empty when there is none. None when this fault is not requested."""
     name, _, argument = os.environ.get("BRINGUP_DRILL", "").partition(":")
     return argument if name == kind else None
 

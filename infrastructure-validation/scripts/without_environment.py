@@ -1,5 +1,8 @@
 #!/usr/bin/env python3
-"""Take the environment out of the JSON of nccl-tests, which holds all of it, tokens too. In place; what is no JSON is removed.
+"""Remove the environment from the JSON of nccl-tests: it holds every variable, tokens too. A file that is not JSON is
+deleted.
+
+The file is changed in place.
 
 Run: python3 without_environment.py FILE
 """

@@ -7,7 +7,7 @@ from harness import Cluster, ClusterError, running_cluster
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Cluster]:
-    """2 nodes x 2 GPUs, shared by all tests: leave it idle. Without it nothing is proven, so it fails and never skips."""
+    """2 nodes x 2 GPUs, shared by all tests: leave it idle. A test without its cluster fails; it is never skipped."""
     with ExitStack() as stack:
         try:
             running = stack.enter_context(running_cluster("--nodes", "2", "--gpus", "2"))
@@ -18,7 +18,7 @@ def cluster() -> Iterator[Cluster]:
 
 @pytest.fixture(scope="session")
 def four_nodes() -> Iterator[Cluster]:
-    """4 nodes x 1 GPU, for faults that take more than one pair of nodes to be told apart; started when first asked for."""
+    """4 nodes x 1 GPU, for faults that need more than one pair of nodes to locate. Started when first requested."""
     with ExitStack() as stack:
         yield stack.enter_context(running_cluster("--nodes", "4", "--gpus", "1"))
 

@@ -17,7 +17,7 @@ from harness import CHECKOUT, PROGRAM, Cluster, running_cluster, state_folder, w
 
 pytestmark = pytest.mark.cluster
 
-# What a task may do: which GPUs it can open (ENXIO: allowed, there is no driver behind it; EPERM: denied) and its cores.
+# What a task may do: the GPUs that it can open (ENXIO: allowed, there is no driver; EPERM: denied) and its cores.
 PROBE = """
 import errno, glob, json, os, sys
 def attempt(path):
@@ -270,9 +270,9 @@ def test_up_again_changes_nothing_and_another_shape_is_refused(cluster: Cluster)
     "arguments",
     [
         "fly", "up --fast", "up --nodes", "up --nodes 0", "up --nodes two", "up --nodes 65", "up --gpus -1",
-        "on n0", "on n2 true", "on ctl true", "off", "off n0 n1", "boot n07", "boot n0", "slurmd n0", "slurmd n0 explode",
-        "slurmd n0 start", "throttle n0", "throttle n0 0", "throttle n9 5", "throttle n0 5%", "status now", "down please",
-        "nfs-like n0", "nfs-like n0 /no/such/folder",
+        "on n0", "on n2 true", "on ctl true", "off", "off n0 n1", "boot n07", "boot n0", "slurmd n0",
+        "slurmd n0 explode", "slurmd n0 start", "throttle n0", "throttle n0 0", "throttle n9 5", "throttle n0 5%",
+        "status now", "down please", "nfs-like n0", "nfs-like n0 /no/such/folder",
     ],
 )  # fmt: skip
 def test_a_wrong_call_is_one_line_and_code_2(cluster: Cluster, arguments: str) -> None:

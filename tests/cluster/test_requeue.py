@@ -1,4 +1,4 @@
-"""A training job that Slurm warns before its time limit goes on by itself, with the losses of one that was not stopped."""
+"""A training job that Slurm warns before its time limit resumes by itself, with the losses of an unstopped one."""
 
 import re
 from pathlib import Path

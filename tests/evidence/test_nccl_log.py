@@ -100,7 +100,8 @@ def test_plugins_are_known_by_what_carries_the_bytes(network, family):
 
 
 HPCX = """node00:300:310 [3] NCCL INFO NET/Plugin: Loaded net plugin NCCL RDMA Plugin v10 (v10)
-node00:300:310 [3] NCCL INFO NET/IB : Using [0]mlx5_0:1/IB/SHARP [1]mlx5_1:1/IB/SHARP [2]mlx5_4:1/IB/SHARP [RO]; OOB ib0:10.0.0.1<0>
+node00:300:310 [3] NCCL INFO NET/IB : Using [0]mlx5_0:1/IB/SHARP [1]mlx5_1:1/IB/SHARP [2]mlx5_4:1/IB/SHARP \
+[RO]; OOB ib0:10.0.0.1<0>
 node00:300:310 [3] NCCL INFO Using network IBext_v10
 node00:300:310 [3] NCCL INFO NET/IBext_v10 : GPU Direct RDMA Enabled for HCA 0 'mlx5_0'
 node00:300:310 [3] NCCL INFO Channel 00/0 : 11[3] -> 3[3] [receive] via NET/IBext_v10/3/GDRDMA
@@ -153,7 +154,8 @@ def test_logs_of_other_fabrics_give_transport_nics_and_gpudirect(log, transport,
     assert (seen["nccl.transport"], seen["nccl.nics"], seen["nccl.gdr"]) == (transport, nics, gdr)
 
 
-MNNVL = """node00:900:950 [0] NCCL INFO MNNVL busId 0x1801000 fabric UUID 814d.b5b7 cliqueId 0x7ffe state 3 healthMask 0x0
+MNNVL = """node00:900:950 [0] NCCL INFO MNNVL busId 0x1801000 fabric UUID 814d.b5b7 cliqueId 0x7ffe \
+state 3 healthMask 0x0
 node00:900:950 [0] NCCL INFO NET/Socket : Using [0]eth0:10.0.0.1<0>
 node00:900:950 [0] NCCL INFO Using network Socket
 node00:900:950 [0] NCCL INFO NET/Socket : GPU Direct RDMA Disabled for HCA 0 'eth0'

@@ -346,7 +346,7 @@ def test_every_job_that_was_submitted_for_a_phase_is_noted(controller: Controlle
 
 @pytest.mark.parametrize(("count", "nodelist"), [(None, "gpu-12,gpu-3"), (2, "gpu-20,gpu-12,gpu-3"), (None, None)])
 def test_nodes_are_in_slurms_order_whatever_order_they_were_listed_in(monkeypatch, count, nodelist):
-    """Rank 0 is on the first node of Slurm's table, and the first node of ours is the one that the others connect to."""
+    """Rank 0 is on the first of Slurm's table. The first node of our list is the one the others connect to."""
     monkeypatch.setattr(
         slurm, "nodes", lambda: dict.fromkeys(("gpu-3", "gpu-12", "gpu-20"), slurm.Node("IDLE", None, 8))
     )

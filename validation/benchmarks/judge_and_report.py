@@ -3,8 +3,9 @@
     python validation/benchmarks/judge_and_report.py            # 64, 256 and 1,024 nodes with 8 GPUs each
     python validation/benchmarks/judge_and_report.py 512
 
-Evidence of a discovery is made up: what an H100 node with eight NICs says of itself, with one sick GPU in the fleet. Each size is
-judged and reported in a process of its own, as `bringup judge` does it. Seconds are CPU time of that process, imports included.
+The evidence of a discovery is made up: H100 nodes with eight NICs, and one sick GPU in the fleet. Each size is judged
+and reported in a process of its own, as `bringup judge` does it. Seconds are CPU time of that process, imports
+included.
 """
 
 from __future__ import annotations

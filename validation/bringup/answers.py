@@ -1,7 +1,7 @@
 """The six questions, answered from judged runs: a claim says what was asked, where it was asked, and on what.
 
-A question passes when all of its claims do. A claim of which nothing was judged is not asked. Evidence from a stand-in rehearses a
-claim and does not prove it; what is a stand-in is observed, and what was not observed to be real is a stand-in.
+A question passes when all of its claims do. A claim without a judged gate is not asked. Evidence from a stand-in
+rehearses a claim and does not prove it. Hardware counts as a stand-in unless it was observed to be real.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def answers(judged: Sequence[Judged], not_run: Sequence[str] = (), drills: Seque
     ]
 
 
-# --- what is real ------------------------------------------------------------------------------------------------------
+# --- what is real
 
 _Test = Callable[[Seen], bool]
 
@@ -86,7 +86,7 @@ class _RunEvidence:
         return cls(judged, frozenset(kind for kind, tests in _REAL.items() if any(test(seen) for test in tests)))
 
 
-# --- claims ------------------------------------------------------------------------------------------------------------
+# --- claims
 
 
 @dataclass(frozen=True)
@@ -240,7 +240,7 @@ def _diagnosable(claim: Claim, drills: Sequence[DrillReport]) -> ClaimAnswer:
     )
 
 
-# --- questions ---------------------------------------------------------------------------------------------------------
+# --- questions
 
 
 def _question(number: int, claims: Sequence[ClaimAnswer]) -> Answer:

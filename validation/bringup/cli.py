@@ -113,7 +113,7 @@ def _complain(said: str) -> None:
     print(f"bringup: {text.plain(said)}", file=sys.stderr)
 
 
-# --- what every verb takes --------------------------------------------------------------------------------------------
+# --- what every verb takes
 
 
 def parser() -> argparse.ArgumentParser:
@@ -358,7 +358,7 @@ def _share(said: str) -> float:
     return value
 
 
-# --- what every verb does ---------------------------------------------------------------------------------------------
+# --- what every verb does
 
 PAGE = "report.html"
 

@@ -1,7 +1,7 @@
-"""Everything in docs and schemas that is made from data: `make generated` writes it, and one test says what lags.
+"""Everything in docs and schemas that is made from data: `make generated` writes it, and a test names what is outdated.
 
-Tables of docs/06-failure-modes.md, from the catalogues. JSON Schema (draft 2020-12) of every file that a record is, for readers
-that are not this package; the record stays the authority: a rule between two fields has no JSON Schema.
+The tables and sections in docs are made from the catalogues. The JSON Schemas (draft 2020-12) of record files are for
+other programs. The record stays the authority: a rule between two fields has no JSON Schema.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ def _readable(command: str) -> str:
 
 
 def pages() -> dict[Path, str]:
-    """Every page that holds a generated part -> its text as it should be. Raises ValueError when a marker is missing."""
+    """Every page with a generated part -> the text that it should have. ValueError when a marker is missing."""
     parts = {path: dict(tables) for path, tables in PARTS.items()}
     for page in dict.fromkeys(gate.guide.page for gate in GATES.values()):
         parts.setdefault(REPOSITORY / "docs" / f"{page}.md", {})["gates"] = partial(gate_sections, page)

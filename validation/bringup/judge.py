@@ -1,4 +1,4 @@
-"""Planned pairs + observations + profile -> verdicts. Pure: a function of one folder. No Slurm, no GPU, no torch, no clock."""
+"""Planned pairs + observations + profile -> verdicts. A pure function of one folder: no Slurm, GPU, torch or clock."""
 
 from __future__ import annotations
 
@@ -71,7 +71,8 @@ def judge_folder(folder: Path, profile: Profile | None = None) -> Judged:
 
 @contextmanager
 def _no_garbage_collection() -> Iterator[None]:
-    """A fleet's evidence is hundreds of thousands of small objects without a cycle: looking for one takes a third of the time."""
+    """A fleet's evidence is hundreds of thousands of small objects without cycles. The search for cycles takes a third
+    of the time."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -111,7 +112,7 @@ def is_fault_or_gap(verdict: Verdict) -> bool:
 
 
 def stops(verdict: Verdict) -> bool:
-    """Whether the phases that need this one would mean nothing. A gate that can only warn stops nothing when it is missing."""
+    """Whether later phases would mean nothing after this verdict. A gate that only warns does not stop them."""
     gate = catalogue.GATES.get(verdict.gate)
     if gate is not None and (verdict.outcome not in gate.stops or gate.severity is Outcome.WARN):
         return False
@@ -200,8 +201,8 @@ class _Judging:
         return verdict.Requirement(entry.rule, entry.limit(nodes), quantity)
 
     def _unmet(self, gate: Gate, subject: str) -> list[str]:
-        """Gates that have to pass first and did not. One that was not planned at all (not applicable, say) does not count; one
-        that was planned and has no verdict about this subject does."""
+        """Gates that have to pass first and did not. A gate that was not planned (for example: not applicable) does not
+        count. A planned gate without a verdict about this subject does."""
         return [need for need in gate.needs if need in self.planned and not self._passed(need, subject)]
 
     def _passed(self, need: str, subject: str) -> bool:
@@ -278,8 +279,8 @@ class _Judging:
 
 
 def _fewest(gate: Gate, rule: str) -> int:
-    """Values that a comparison needs before a pass says anything: one alone is equal to itself. A gate that is planned for a
-    single node, too, compares what is inside it."""
+    """How many values a comparison needs: a single value is always equal to itself. A gate that is also planned for a
+    single node compares values inside it."""
     return FEWEST_PEERS if rule == "near_peers" else min(gate.min_nodes, 2)
 
 

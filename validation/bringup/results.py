@@ -126,7 +126,7 @@ def sha256(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-# --- a playbook's runs ------------------------------------------------------------------------------------------------
+# --- a playbook's runs
 
 
 @dataclass(frozen=True)
@@ -231,7 +231,7 @@ def refuse_repeated(runs: Sequence[tuple[Path, Run]]) -> None:
         known.append((folder, run))
 
 
-# --- records ----------------------------------------------------------------------------------------------------------
+# --- records
 
 
 class TrainingRecords:

@@ -1,4 +1,4 @@
-"""A verdict from a gate, what its value is compared with, and an observation; the words are made from the data, last."""
+"""A verdict from a gate, an observation and what its value is compared with. Its words are made last, from the data."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def unknown_gate(gate_id: str, subject: str) -> Verdict:
     )
 
 
-# --- words -------------------------------------------------------------------------------------------------------------
+# --- words
 
 
 def expected(gate: Gate, against: Requirement) -> str:

@@ -104,7 +104,6 @@ def _wrong(parsed: Parsed, subject: str, counts: Sequence[int | None], evidence:
 
 
 # --- JSON
-# -------------------------------------------------------------------------------------------------------------------
 
 
 def _json(text: str, where: str, name: str, subject: str) -> Parsed:
@@ -172,7 +171,6 @@ def _count(value: Any) -> int:
 
 
 # --- text
-# -------------------------------------------------------------------------------------------------------------------
 
 _DEVICE = re.compile(
     r"#\s+Rank\s+([0-9]{1,9})\s+(?:Group\s+\d+\s+)?Pid\s+\d+ on\s+(?P<host>\S+) device\s+\d+ \[(?P<address>[^\]]+)\]"

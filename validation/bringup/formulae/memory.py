@@ -1,14 +1,15 @@
-"""Memory of one rank, predicted from the shape of the model and the layout of the job. Bytes; the rank that holds most.
+"""Memory of one rank, predicted from the shape of the model and the layout of the job. Bytes; of the rank with the
+most.
 
 Two quantities that must not be confused:
   states  parameters, gradients and optimizer between optimizer.step() and zero_grad(): what sharding divides. Exact.
-  peak    the most that PyTorch allocates during a step (max_memory_allocated). An estimate; a test holds it within 15 % of
-          torch's MemTracker on the real model with the real fully_shard (training/src/predict.py).
+  peak    the most that PyTorch allocates during a step (max_memory_allocated). An estimate: a test requires that it is
+          within 15 % of torch's MemTracker on the real model with the real fully_shard (training/src/predict.py).
 Neither contains the CUDA context, NCCL's buffers or fragmentation: OUTSIDE is what to leave for those.
 
-Sources: 16 bytes per parameter and its division, ZeRO (arXiv 1910.02054, section 3). What autograd saves per layer was derived
-from the operations of transformers' Llama and is held to torch.autograd.graph.saved_tensors_hooks by a test. What FSDP gathers
-and when: torch.distributed.fsdp, and the groups that accelerate makes (fsdp2_prepare_model).
+Sources: 16 bytes per parameter and its division, ZeRO (arXiv 1910.02054, section 3). What autograd saves per layer was
+derived from the operations of transformers' Llama; a test compares it with torch.autograd.graph.saved_tensors_hooks.
+What FSDP gathers and when: torch.distributed.fsdp, and the groups that accelerate makes (fsdp2_prepare_model).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ MASTER = 4  # float32 weights and gradients
 ADAM = 8  # two float32 moments
 WORKSPACE = 32 * 2**20  # cuBLAS on Hopper: CUBLAS_WORKSPACE_CONFIG's default there, allocated through PyTorch
 OUTSIDE = {1: int(1.0 * GIB), 2: int(3.0 * GIB)}
-"""Context 0.5-0.9 GiB; with several ranks NCCL 1-2 GiB more (stas00/ml-engineering, training/performance). Key 2: 2 or more."""
+"""Context 0.5-0.9 GiB; NCCL 1-2 GiB more (stas00/ml-engineering, training/performance). Key: ranks; 2 is 2 or more."""
 
 
 @dataclass(frozen=True)
@@ -113,10 +114,10 @@ def moments(shape: Shape, job: Job) -> dict[str, Parts]:
 
 
 def activations(shape: Shape, job: Job) -> int:
-    """Saved for the backward pass, all layers. With checkpointing: the input of every block, and one block recomputed."""
+    """Saved for the backward pass, all layers. With checkpointing: every block's input, and one block recomputed."""
     tokens, hidden = job.tokens, shape.hidden
     mixed = job.compute_bytes != MASTER
-    # final norm: its input and the normalised one in float32 (autocast: both; FSDP: the latter in bfloat16); the head's input
+    # final norm: its input and the normalised input in float32 (FSDP: the latter in bfloat16); and the head's input
     final = tokens * hidden * ((8 if job.sharded else 10) if mixed else 12)
     if not job.activation_checkpointing:
         return shape.layers * one_block(shape, job) + final
@@ -125,11 +126,12 @@ def activations(shape: Shape, job: Job) -> int:
 
 
 def one_block(shape: Shape, job: Job) -> int:
-    """Saved by one block for its backward pass. h hidden, a and k: width of queries and of keys, f feed-forward, H heads.
+    """Saved by one block for its backward pass. h hidden, a and k: width of queries and of keys, f feed-forward, H
+    heads.
 
-    Per token, bfloat16: norms 2 (4 + 2) h, inputs of q/k/v and of gate/up 2 x 2h, q and attention's output 4a, k and v 4k,
-    gate, silu, up, product 8f. Under autocast the residual stream is float32 and every linear casts its own input: 26 h in the
-    place of 16 h. In float32: 24 h + 8a + 8k + 16f. Besides: two rsqrt, the log-sum-exp of each head.
+    Per token, bfloat16: norms 2 (4 + 2) h, inputs of q/k/v and of gate/up 2 x 2h, q and attention's output 4a, k and v
+    4k, gate, silu, up, product 8f. Under autocast the residual stream is float32 and every linear casts its own input:
+    26 h instead of 16 h. In float32: 24 h + 8a + 8k + 16f. Also: two rsqrt, the log-sum-exp of each head.
     """
     h, f = shape.hidden, shape.feed_forward
     a, k = shape.heads * shape.head_size, shape.kv_heads * shape.head_size

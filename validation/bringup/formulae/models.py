@@ -1,6 +1,6 @@
-"""What is trained: the shape of a dense Llama-shaped decoder, read from its configuration, and how it is spread over ranks.
+"""What is trained: the shape of a dense Llama-like decoder, read from its configuration, and its layout over ranks.
 
-Arithmetic on numbers of a JSON file; no torch, no transformers. Counts of elements; bytes are named so.
+Arithmetic on numbers of a JSON file; no torch, no transformers. Counts are of elements, unless a name says bytes.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ class Shape:
     def flops_per_token(self, sequence_length: int) -> float:
         """Training FLOPs per token, full-attention convention (PaLM, arXiv 2204.02311, appendix B): 6 W + 12 L H d S.
 
-        W: weights of linear layers, L layers, H heads, d head size, S sequence; recomputation is not counted. It equals what
-        torch's FlopCounterMode counts in a step with eager attention, exactly.
+        W: weights of linear layers, L layers, H heads, d head size, S sequence; recomputation is not counted. It is
+        exactly what torch's FlopCounterMode counts in a step with eager attention.
         """
         return self.linear_flops + self.attention_flops(sequence_length)
 
@@ -101,7 +101,7 @@ def padded(tensors: tuple[Tensor, ...], ranks: int) -> int:
 
 
 def shape_of(config: Mapping[str, Any], name: str) -> Shape:
-    """From a Hugging Face configuration as a mapping. Raises ModelError for a model whose tensors are not known here."""
+    """From a Hugging Face configuration. Raises ModelError for a model whose tensors are not known here."""
     kind = config.get("model_type")
     if kind not in DENSE_DECODERS:
         raise ModelError(

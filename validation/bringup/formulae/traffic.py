@@ -1,8 +1,9 @@
-"""What one training step sends, computed from the shape of the model and the layout of the job. Bytes, per optimizer step.
+"""What one training step sends, computed from the shape of the model and the layout of the job. Bytes per optimizer
+step.
 
-A collective's bytes are those of the full tensor, as nccl-tests counts them (doc/PERFORMANCE.md there). In a ring of n each rank
-sends (n-1)/n of that for all_gather and reduce_scatter and twice as much for all_reduce; all formulae here assume rings. Calls and
-bytes are held by a test to what fully_shard really calls (training/src/predict.py).
+A collective's bytes are those of the full tensor, as nccl-tests counts them (doc/PERFORMANCE.md there). All formulae
+assume rings. In a ring of n each rank sends (n-1)/n of the bytes for all_gather and reduce_scatter, and twice as much
+for all_reduce. A test compares calls and bytes with those of the real fully_shard (training/src/predict.py).
 """
 
 from __future__ import annotations

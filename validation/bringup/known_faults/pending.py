@@ -1,4 +1,4 @@
-"""Why a job waits, or never ran, in plain words. The table is data; Slurm's short words: squeue(1), JOB REASON CODES."""
+"""Why a job waits or never ran, in plain words. The table is data. Slurm's reasons: squeue(1), JOB REASON CODES."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def named_nodes(reason: str) -> list[str]:
 
 
 def explain(reason: str, nodes: Mapping[str, Node]) -> str:
-    """One line: what it waits for, the nodes with their state and reason, what to do. Empty when there is nothing to say."""
+    """One line: what it waits for, the nodes with state and reason, what to do. Empty when there is nothing to say."""
     if reason in ("", "None"):
         return ""
     cause = cause_of(reason)

@@ -1,4 +1,4 @@
-"""What is declared before anything is observed: gates and rules, drills, phases, claims, profiles, subjects of verdicts.
+"""What is declared before anything is observed: gates, rules, drills, phases, claims, profiles, subjects of verdicts.
 
 Data and pure functions. Nothing here reads a run.
 """

@@ -1,7 +1,8 @@
-"""What a drill is: a declared fault, and the gate and subject that must say so; and gates without one.
+"""What a drill is: a declared fault, and the gate and subject that must report it. And gates without a drill.
 
-Commands are verbs of infrastructure-validation/local-cluster/cluster; `environment` goes to the phase that is run. Nodes are called
-n0, n1, … and ranks count as on 2 nodes of 2 GPUs (or 4 nodes of 1): elsewhere.py says it in the names of another cluster.
+Commands are verbs of infrastructure-validation/local-cluster/cluster. `environment` goes to the phase that is run.
+Nodes are called n0, n1, … and ranks count as on 2 nodes of 2 GPUs (or 4 nodes of 1): elsewhere.py translates them to
+the names of another cluster.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ class Drill:
     gate: str
     subject: str
     outcome: Outcome
-    says: str  # whole words (… behind them: or their beginning) of the verdict, observed or cause; or a signature found in the logs
+    # whole words of the verdict, observed or cause (with … behind them: their beginning); or a signature found in the
+    # logs
+    says: str
     between: tuple[float, float] | None = None  # and the observed number: the size of the fault that was made
     inject: tuple[
         Command, ...

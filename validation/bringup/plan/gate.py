@@ -10,8 +10,9 @@ from bringup.plan.rules import Rule
 from bringup.records import Limit, Outcome
 
 Per = Literal["job", "node", "pair", "link", "rank", "scale", "wide_scale"]
-"""What one verdict is about: the whole job, a node, an ordered pair of nodes (n0->n1, in the rounds of the circle), a link
-(n0--n1, in the rounds of the tournament), a rank, or a number of nodes, before that one GPU (wide_scale: more than one rank)."""
+"""What one verdict is about: the whole job, a node, an ordered pair of nodes (n0->n1, in the rounds of the circle), a
+link (n0--n1, in the rounds of the tournament), a rank, or a scale: one GPU, then numbers of nodes (wide_scale: those
+with more than one rank)."""
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 _PLACE = re.compile(r"\{(\w+)\}")
 PLACES = ("node", "nodes", "node_count", "gpus", "run", "job", "profile")
-"""What a command may leave open: one node that failed, all nodes of the run (n0,n1), how many, GPUs per node, the run's folder,
-its Slurm job, its profile."""
+"""What a command may leave open: one node that failed, all nodes of the run (n0,n1), how many, GPUs per node, the run's
+folder, its Slurm job, its profile."""
 
 
 @dataclass(frozen=True, kw_only=True)

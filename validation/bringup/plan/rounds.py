@@ -1,4 +1,4 @@
-"""Which pairs of nodes are measured, and when: rounds of disjoint pairs that run side by side. Pure, and known in advance."""
+"""Which pairs of nodes are measured, and when: rounds of disjoint pairs that run side by side. Known in advance."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def default_rounds(nodes: Sequence[str]) -> int:
 
 
 def rounds(nodes: Sequence[str], number: int) -> list[list[Pair]]:
-    """The circle method: one place is fixed, the others turn by one each round. With an odd number a node sits out in turn."""
+    """The circle method: one place is fixed, the others turn by one each round. Of an odd number one rests in turn."""
     places: list[str | None] = [*nodes, *([None] if len(nodes) % 2 else [])]
     order = {node: index for index, node in enumerate(nodes)}
     found = []
@@ -40,8 +40,11 @@ def rounds(nodes: Sequence[str], number: int) -> list[list[Pair]]:
 
 
 def circle_rounds(nodes: Sequence[str]) -> list[int]:
-    """Rounds for ordered pairs: in round s each node is paired with the s-th one behind it in the list. Every pair as long as
-    they are few; above, rounds whose numbers are powers of two come first, so that a node's partners are spread over the list."""
+    """Rounds for ordered pairs: in round s each node is paired with the s-th node after it in the list.
+
+    Few nodes: every pair. More: rounds whose numbers are powers of two come first, so that a node's partners are spread
+    over the list.
+    """
     count = len(nodes)
     powers = [2**number for number in range(count.bit_length()) if 2**number < count]
     order = [*powers, *(number for number in range(1, count) if number not in powers)]

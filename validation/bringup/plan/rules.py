@@ -74,8 +74,8 @@ _VALUE: dict[str, Callable[[Value, Limit], bool]] = {
 
 
 def allowed(gate_rule: str, profile_rule: str) -> bool:
-    """Whether a profile may use this rule for a gate: a profile gives numbers, never another direction. A floor may also be given
-    relative to the peers."""
+    """Whether a profile may use this rule for a gate. A profile gives numbers, never another direction. A floor may
+    also be relative to the peers."""
     return profile_rule == gate_rule or (gate_rule == "at_least" and profile_rule == "near_peers")
 
 

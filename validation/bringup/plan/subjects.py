@@ -106,7 +106,7 @@ def subjects(
 
 
 def pair_rounds(nodes: list[str], asked: str) -> int:
-    """Rounds of pairs to measure: `all`, a number, or, when nothing is asked, enough to tell a node from a link. UsageError."""
+    """Rounds of pairs to measure: `all`, a number, or, by default, enough to tell a node from a link. UsageError."""
     if asked == "all":
         return rounds.all_rounds(nodes)
     if asked and not (asked.isdigit() and int(asked) > 0):

@@ -10,7 +10,7 @@ from bringup.records.base import NonNegative, Record, Versioned
 
 
 class PredictedStrategy(Record):
-    """What `bringup advise` computed for one strategy. null: unknown, and `unknown` says why. Per rank unless said otherwise."""
+    """What `bringup advise` computed for one strategy, per rank by default. null: not known, and `unknown` says why."""
 
     strategy: Literal["single", "ddp", "zero2", "fsdp", "hsdp"]
     ranks: int = Field(ge=1)

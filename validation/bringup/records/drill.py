@@ -10,7 +10,7 @@ from bringup.records.base import NonNegative, Outcome, Record, Versioned
 
 
 class DrillResult(Record):
-    """One fault that was made on purpose, and what the judge said about it. null: it was not performed, and `why` says so."""
+    """A fault that was made on purpose, and what the judge said about it. null: not performed, and `why` says why."""
 
     drill: str
     fault: str

@@ -41,7 +41,7 @@ class Run(Versioned):
 
 
 class Closed(Versioned):
-    """`closed.json`: the phase script came to its end. A run without it (SIGKILL, node lost, time limit) is incomplete."""
+    """`closed.json`: the phase script ended. Without it (SIGKILL, lost node, time limit) the run is incomplete."""
 
     exit_code: int
     closed_at: str
@@ -56,10 +56,11 @@ class Continued(Versioned):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """One thing seen. `value` null means looked for and not found out; then `why` says so. Beside a value, why is a remark.
+    """One thing seen. `value` null means that it was looked for and is not known: `why` says why. With a value, `why`
+    is a remark.
 
-    A fleet has hundreds of thousands of them: a plain dataclass takes a fifth of the memory of a record. Readers of evidence check
-    what they put in; what is read from disk is checked as strictly as every record.
+    A fleet has hundreds of thousands of them: a plain dataclass takes a fifth of the memory of a record. Readers of
+    evidence check what they put in. What is read from disk is checked as strictly as every record.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
@@ -94,7 +95,7 @@ class Kind(StrEnum):
 
 
 class Verdict(Record):
-    """One planned (gate, subject) pair, judged. The fields are the verdict; `observed` and `expected` are words made from them."""
+    """One planned (gate, subject) pair, judged. `observed` and `expected` are words made from the other fields."""
 
     gate: str
     subject: str

@@ -18,7 +18,7 @@ class Tuning(Record):
 
 
 class RunArgs(Versioned):
-    """`run_args.json`: the resolved arguments of a training run. An allow-list: no environment, no tokens, no home paths.
+    """`run_args.json`: the resolved arguments of a training run. An allow-list without environment, tokens, home paths.
 
     Fields in STRATEGY may differ between two runs that are compared; all the others may not.
     """
@@ -82,7 +82,7 @@ class RunArgs(Versioned):
 
 
 class StepTime(Record):
-    """Seconds per optimizer step in the steady window, over all ranks (end of step to end of step, data loading inside)."""
+    """Seconds per optimizer step in the steady window, over all ranks; from end to end of a step, with data loading."""
 
     p50: float = Field(gt=0)
     p95: float = Field(gt=0)
@@ -95,9 +95,9 @@ class StepTime(Record):
 class RankTimes(Record):
     """Seconds per optimizer step in the steady window; index = rank.
 
-    A synchronous step takes all ranks equally long, so step_* hardly differ. fetch, forward and optimizer are medians of a rank's
-    own work, in which it waits for nobody: getting its rows (host time), the forward pass inside a few of the model's blocks,
-    and the update of the parameters (device time on a GPU).
+    A synchronous step takes all ranks equally long, so step_* hardly differ. fetch, forward and optimizer are medians
+    of a rank's own work, in which it waits for nobody: getting its rows (host time), the forward pass inside a few of
+    the model's blocks, and the update of the parameters (device time on a GPU).
     """
 
     step_p50: list[float]
@@ -198,7 +198,7 @@ class CheckpointFile(Record):
 
 
 class Checkpoint(Versioned):
-    """`checkpoint.json`, the last file of a checkpoint: a folder without it is an unfinished save and counts as nothing."""
+    """`checkpoint.json`, the last file of a checkpoint: a folder without it is an unfinished save, not a checkpoint."""
 
     run: str  # folder name of the run that wrote it
     step: int = Field(ge=1)
@@ -220,9 +220,9 @@ class Checkpoint(Versioned):
 
 
 class CheckpointTimes(Record):
-    """What checkpoints cost this run, and what came back of them. Seconds are those of the slowest rank; bytes of all files.
+    """What checkpoints cost this run, and what was read back. Seconds of the slowest rank; bytes of all files.
 
-    Under DDP every rank reads all of a checkpoint and one copy is written; reading gives the bytes of one copy per second.
+    Under DDP one copy is written and every rank reads all of it; the read rate is the bytes of one copy per second.
     """
 
     written: int = Field(ge=0)  # complete checkpoints
@@ -248,10 +248,12 @@ class Resumed(Record):
 
 
 class MemoryCheck(Record):
-    """Memory of one rank as bringup.memory predicts it from the arguments, and as it was. Two quantities, not to be confused.
+    """Memory of one rank: predicted from the arguments (bringup.formulae.memory), and observed. Two different
+    quantities.
 
-    states: parameters, gradients and optimizer between optimizer.step() and zero_grad(), counted from the tensors of the rank that
-    holds most, on a CPU as on a GPU. peak: PyTorch's max_memory_allocated over the steps, null without a GPU.
+    states: parameters, gradients and optimizer between optimizer.step() and zero_grad(), counted from the tensors of
+    the rank that holds most, on a CPU and on a GPU. peak: PyTorch's max_memory_allocated over the steps, null without a
+    GPU.
     """
 
     states_measured_bytes: int = Field(ge=0)
