@@ -14,10 +14,15 @@ BRINGUP_DRILL=nan-rank:R@STEP          the loss of rank R is NaN in STEP
 BRINGUP_DRILL=oom-rank:R@STEP          rank R takes host memory until it is stopped, at most 1.1 x its job's limit
 BRINGUP_DRILL=device-oom:R@STEP        rank R raises what torch raises when the device memory is full
 BRINGUP_DRILL=separate-groups          the ranks of each node form a group of their own, as a wrong launcher makes them
+BRINGUP_DRILL=kill-at:R@MOMENT         rank R kills itself with SIGKILL when it comes to MOMENT, one of those below
+BRINGUP_DRILL=hold-at:R@MOMENT         rank R writes RUN_DIR/moment there and stays: whoever made the drill does the rest
 BRINGUP_DRILL=kill-in-save:R@STEP      rank R kills itself with SIGKILL in the middle of writing the checkpoint of STEP
 BRINGUP_DRILL=cut-checkpoint:R@STEP    rank R cuts its file of the checkpoint of STEP in half when it is complete
 BRINGUP_DRILL=flip-checkpoint:R@STEP   rank R inverts one byte of that file
 BRINGUP_DRILL=forget-tensor:R@STEP     rank R loses a tensor of its optimizer when the checkpoint of STEP was read back
+
+MOMENT: launch (the program has begun), rendezvous (before it joins the process group), collective (before the first one), step (in
+the middle of step 4), save (while its first checkpoint is written), end (after the last step).
 
 Unset, this module does nothing. It never touches another process.
 """
@@ -31,11 +36,14 @@ import signal
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 VARIABLE = "BRINGUP_DRILL"
 PLAIN = ("no-fsdp", "no-checkpointing", "unsharded-optimizer", "sum-gradients", "separate-groups")
 OF_A_RANK = ("same-rows", "slow-rank")
+AT_A_MOMENT = ("kill-at", "hold-at")
+MOMENTS = ("launch", "rendezvous", "collective", "step", "save", "end")
+STEP_OF_MOMENT = 4
 AT_A_STEP = (
     "flip-gradient",
     "kill-rank",
@@ -61,6 +69,8 @@ class Drill:
     kind: str = "none"
     rank: int = 0
     step: int = 0
+    moment: str = ""
+    run_dir: Path = Path()
 
     def is_on(self, kind: str) -> bool:
         return self.kind == kind
@@ -75,8 +85,19 @@ class Drill:
             return float(world)
         return FLIPPED_BIT if self.kind == "flip-gradient" and last and (rank, step) == (self.rank, self.step) else 1.0
 
+    def at(self, moment: str, rank: int, step: int = STEP_OF_MOMENT) -> None:
+        """Called on every rank at each of MOMENTS."""
+        if (moment, rank, step) != (self.moment, self.rank, STEP_OF_MOMENT):
+            return
+        if self.kind == "kill-at":
+            os.kill(os.getpid(), signal.SIGKILL)
+        elif self.kind == "hold-at":
+            (self.run_dir / "moment").write_text(f"{moment}\n")
+            stay()
+
     def during_save(self, rank: int, step: int) -> None:
         """Called on every rank when its tensors of the checkpoint of `step` are written, and nothing else is."""
+        self.at("save", rank)
         if self.kind == "kill-in-save" and (rank, step) == (self.rank, self.step):
             os.kill(os.getpid(), signal.SIGKILL)
 
@@ -111,8 +132,7 @@ class Drill:
         if self.kind == "kill-rank":
             os.kill(os.getpid(), signal.SIGKILL)
         elif self.kind == "hang-rank":
-            while True:
-                time.sleep(60)
+            stay()
         elif self.kind == "raise-rank":
             raise RuntimeError(f"injected by {VARIABLE} on rank {rank} after step {step}")
         elif self.kind == "oom-rank":
@@ -121,6 +141,11 @@ class Drill:
             import torch  # here: what is asked for is known before torch is imported
 
             raise torch.OutOfMemoryError(f"CUDA out of memory. Injected by {VARIABLE} on rank {rank} after step {step}")
+
+
+def stay() -> NoReturn:
+    while True:
+        time.sleep(60)
 
 
 def take_all_memory() -> None:
@@ -154,26 +179,31 @@ def memory_limit() -> int | None:
     return None
 
 
-def from_environment(world: int, steps: int) -> Drill:
+def from_environment(world: int, steps: int, run_dir: Path) -> Drill:
     """The drill asked for. ValueError (one line) when it is not one, or could never fire."""
     text = os.environ.get(VARIABLE, "")
     if not text:
         return Drill()
-    match = re.fullmatch(r"([a-z-]+)(?::(\d+))?(?:@(\d+))?", text)
-    shape = (match[2] is not None, match[3] is not None) if match else None
+    match = re.fullmatch(r"([a-z-]+)(?::(\d+))?(?:@(?:(\d+)|([a-z]+)))?", text)
+    shape = tuple(part is not None for part in match.groups()[1:]) if match else None
     shapes = (
-        dict.fromkeys(PLAIN, (False, False))
-        | dict.fromkeys(OF_A_RANK, (True, False))
-        | dict.fromkeys(AT_A_STEP, (True, True))
+        dict.fromkeys(PLAIN, (False, False, False))
+        | dict.fromkeys(OF_A_RANK, (True, False, False))
+        | dict.fromkeys(AT_A_STEP, (True, True, False))
+        | dict.fromkeys(AT_A_MOMENT, (True, False, True))
     )
     if match is None or shapes.get(match[1]) != shape:
         known = [*PLAIN, *(f"{kind}:R" for kind in OF_A_RANK), *(f"{kind}:R@STEP" for kind in AT_A_STEP)]
+        known += [f"{kind}:R@MOMENT" for kind in AT_A_MOMENT]
         raise ValueError(f"{VARIABLE}={text}: expected {', '.join(known)}")
-    drill = Drill(match[1], int(match[2] or 0), int(match[3] or 0))
+    drill = Drill(match[1], int(match[2] or 0), int(match[3] or 0), match[4] or "", run_dir)
+    if match[4] and drill.moment not in MOMENTS:
+        raise ValueError(f"{VARIABLE}={text}: there is no such moment; expected {', '.join(MOMENTS)}")
     if (
         (match[2] and drill.rank >= world)
         or (match[3] and not 1 <= drill.step <= steps)
         or (match[1] == "same-rows" and world < 2)
+        or (drill.moment == "step" and steps < STEP_OF_MOMENT)
     ):
         raise ValueError(f"{VARIABLE}={text}: can never fire with {world} rank(s) and {steps} step(s)")
     return drill

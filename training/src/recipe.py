@@ -17,7 +17,7 @@ from typing import NoReturn
 
 import arguments
 import drill
-from rank import WORLD, complain, one_line, open_facts, raised, say
+from rank import RANK, WORLD, complain, one_line, open_facts, raised, say
 from strategy import Expected
 
 STARTED_S = time.perf_counter()
@@ -29,11 +29,12 @@ def main(expected: Expected, doc: str, *, expected_hsdp: Expected | None = None)
     if hsdp and expected_hsdp is not None:
         expected = expected_hsdp
     try:
-        injected = drill.from_environment(WORLD, args.steps)
+        injected = drill.from_environment(WORLD, args.steps, args.run_dir)
     except ValueError as error:
         complain(str(error))
     if args.check:
         sys.exit(0)
+    injected.at("launch", RANK)
     facts = open_facts(args.run_dir)
     try:
         import workload  # here: torch and transformers take seconds, and more over a shared filesystem

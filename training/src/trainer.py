@@ -83,7 +83,9 @@ class RecipeTrainer(Trainer):
 
     def compute_loss(self, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         loss = super().compute_loss(model, inputs, *args, **kwargs)
-        factor = self.drill.loss_factor(group.RANK, self.state.global_step + 1)
+        step = self.state.global_step + 1
+        self.drill.at("step", group.RANK, step)
+        factor = self.drill.loss_factor(group.RANK, step)
         return loss if factor == 1 else loss * factor
 
     def training_step(self, model: Any, inputs: dict[str, Any], num_items_in_batch: Any = None) -> torch.Tensor:

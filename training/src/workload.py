@@ -104,8 +104,10 @@ def train(
 
     begun = time.perf_counter()
     group.record_flight(args.run_dir / "raw")
+    drill.at("rendezvous", group.RANK)
     group.start(args.timeout_s, tensors_on_host=args.cpu_offload, apart=drill.is_on("separate-groups"))
     process_group_s = time.perf_counter() - begun
+    drill.at("collective", group.RANK)
     facts.saw("train.rank.device", observe.device_name(), "text")
     facts.saw("train.rank.driver_gpus", gpus.driver_count(), "count")
     begun = time.perf_counter()
@@ -184,6 +186,7 @@ def train(
     sent_before = transport.interface_bytes()
     with memory_by_part(trainer), without_waits():
         checkpoints.train(trainer)
+    drill.at("end", group.RANK)
     step_times_s = clock.step_times_s()  # first: on a GPU it waits until everything is done
     wall_time_s = time.perf_counter() - started_s
 
