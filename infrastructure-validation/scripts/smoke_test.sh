@@ -22,7 +22,7 @@ others=$(anywhere_else) || die "sinfo gave no list of nodes"
 node_mib=$(least_memory) || die "sinfo gave no memory of $USABLE"
 ask_memory 50 --mem-per-cpu # of every step that does not say otherwise
 rounds=$("$PYTHON" -m bringup pairs --files --nodes "$NODES") || exit 2
-run_begin smoke --nodes "$NODES" --gpus-per-node "$GPUS"
+run_begin smoke --nodes "$NODES" --allocated "$USABLE" --gpus-per-node "$GPUS"
 probes=infrastructure-validation/probes
 raw=$RUN_DIR/raw
 where=(--nodes="$USABLE_COUNT" --nodelist="$USABLE" --immediate="$BRINGUP_WAIT_S")

@@ -36,7 +36,7 @@ import signal
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 VARIABLE = "BRINGUP_DRILL"
 PLAIN = ("no-fsdp", "no-checkpointing", "unsharded-optimizer", "sum-gradients", "separate-groups")
@@ -93,7 +93,8 @@ class Drill:
             os.kill(os.getpid(), signal.SIGKILL)
         elif self.kind == "hold-at":
             (self.run_dir / "moment").write_text(f"{moment}\n")
-            stay()
+            while True:
+                time.sleep(60)
 
     def during_save(self, rank: int, step: int) -> None:
         """Called on every rank when its tensors of the checkpoint of `step` are written, and nothing else is."""
@@ -132,7 +133,8 @@ class Drill:
         if self.kind == "kill-rank":
             os.kill(os.getpid(), signal.SIGKILL)
         elif self.kind == "hang-rank":
-            stay()
+            while True:
+                time.sleep(60)
         elif self.kind == "raise-rank":
             raise RuntimeError(f"injected by {VARIABLE} on rank {rank} after step {step}")
         elif self.kind == "oom-rank":
@@ -141,11 +143,6 @@ class Drill:
             import torch  # here: what is asked for is known before torch is imported
 
             raise torch.OutOfMemoryError(f"CUDA out of memory. Injected by {VARIABLE} on rank {rank} after step {step}")
-
-
-def stay() -> NoReturn:
-    while True:
-        time.sleep(60)
 
 
 def take_all_memory() -> None:

@@ -314,6 +314,11 @@ def _add_scripts(verbs: Verbs) -> None:
     verb = verbs.add_parser("open", help="(phase scripts) create a run folder with its plan; prints its path")
     verb.add_argument("phase")
     verb.add_argument("--nodes", required=True, help="node list: n0,n1 or n[0-1]")
+    verb.add_argument(
+        "--allocated",
+        default=os.environ.get("SLURM_JOB_NODELIST"),
+        help="those of them that the steps run on (default: the job's, all without a job)",
+    )
     verb.add_argument("--gpus-per-node", type=_natural, required=True)
     verb.add_argument("--ranks-per-node", type=_natural, help="default: one per GPU")
     verb.add_argument("--profile", default=profiles.from_environment())
@@ -680,6 +685,7 @@ def _open(arguments: argparse.Namespace) -> int:
         profile=_load_profile(arguments.profile),
         argv=[PHASES[arguments.phase].script, *arguments.argv],
         results=arguments.results,
+        allocated=hostlist.expand(arguments.allocated) if arguments.allocated else None,
     )
     print(folder)
     return 0

@@ -72,6 +72,7 @@ _NCCL_LOGS = re.compile(rf"nccl-{_SCALE}")
 _STACKS = re.compile(r"raw/stacks/rank(?P<rank>\d{1,9})\.(?P<kind>txt|json)")
 _TOPOLOGY = re.compile(r"nvidia-smi-topo-(?P<node>.+)\.txt")
 _JOB_STATE = re.compile(r"\bJobState=(?P<state>\S+) Reason=(?P<reason>\S+)")
+_STEP_OF_SCALE = re.compile(rf"[a-z_]+-{_SCALE}")
 _STEP = re.compile(rf"(?P<what>[a-z_]+)-{_SCALE}\.rc")
 
 
@@ -92,6 +93,16 @@ def read_run(folder: Path, run: Run, records: TrainingRecords) -> Parsed:
     return parsed
 
 
+def _nodes_of_step(stem: str, run: Run) -> list[str]:
+    """Those that the step with this name ran on, in order. Empty: not known, as of pairs, which meet in rounds."""
+    nodes = run.nodes if run.allocated is None else run.allocated
+    if match := _STEP_OF_SCALE.fullmatch(stem):
+        return nodes[: 1 if match["scale"] == "1gpu" else int(match["scale"])]
+    if stem.startswith("inventory-"):
+        return [stem.removeprefix("inventory-")]
+    return [] if stem.startswith("pairs-") else nodes
+
+
 def _raw(folder: Path, run: Run) -> Parsed:
     """Files in raw/, by name."""
     parsed = Parsed()
@@ -106,10 +117,10 @@ def _raw(folder: Path, run: Run) -> Parsed:
         elif path.suffix == ".jsonl":
             _read(parsed, path, where, facts.parse)
         elif path.suffix == ".err":
-            _read(parsed, path, where, slurm.launch_errors)
+            _read(parsed, path, where, partial(slurm.launch_errors, nodes=_nodes_of_step(path.stem, run)))
         elif path.name == "launch.log":
             _read(parsed, path, where, partial(launcher.log, run=run))
-            _read(parsed, path, where, slurm.launch_errors)
+            _read(parsed, path, where, partial(slurm.launch_errors, nodes=_nodes_of_step(path.stem, run)))
         elif path.name == "monitor.csv":
             _read(parsed, path, where, partial(monitor.parse, duration_s=_step_seconds(parsed, folder)))
         elif (match := _STACKS.fullmatch(where)) and int(match["rank"]) < len(places):

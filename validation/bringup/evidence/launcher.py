@@ -16,6 +16,7 @@ import re
 
 from bringup.evidence.hostlist import named
 from bringup.evidence.parsed import Parsed, lines
+from bringup.evidence.slurm import node_by_number
 from bringup.plan.subjects import JOB, rank_subjects
 from bringup.records import Run
 
@@ -71,6 +72,8 @@ def log(text: str, where: str, run: Run) -> Parsed:
         elif match := _NODE_LOST.search(line):
             for node in named((match[1] or match[2]).strip(",.;:")):
                 parsed.saw("launcher.node_lost", node, line.strip()[:200], "text", evidence)
+        elif lost := node_by_number(line, run.allocated or run.nodes):
+            parsed.saw("launcher.node_lost", lost[0], lost[1], "text", evidence)
     return parsed
 
 

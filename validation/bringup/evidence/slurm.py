@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from bringup.evidence.hostlist import named
 from bringup.evidence.parsed import Parsed, lines
@@ -114,6 +115,10 @@ _LAUNCH = (
     re.compile(r"srun: error: (?P<node>[^\s:]+): (?P<task>tasks? [\d,-]+): (?P<why>.*)"),
     re.compile(r"Node failure on (?P<node>[^\s:]+)(?P<why>.*)"),
 )
+# srun counts the nodes of its step here, from 0 and in the order of Slurm's node table
+_BY_NUMBER = re.compile(
+    r"(?P<why>[Aa]borting, [^,]*\bio error\b.*|\bio error with slurmstepd) on node (?P<number>\d{1,6})\b"
+)
 _LABELLED = re.compile(r" *(?P<task>\d+): (?P<said>.*)")
 _NOT_STARTED = re.compile(
     r"(?P<what>\bexecve\(\): .+|^no Python environment at [^,;]+"
@@ -129,7 +134,15 @@ _RAISED = re.compile(r"(?P<what>(?:\w+\.)*\w*(?:Error|Exception): \S.*)$")
 NOT_STARTED = "could not start"
 
 
-def launch_errors(text: str, where: str) -> Parsed:
+def node_by_number(line: str, nodes: Sequence[str]) -> tuple[str, str] | None:
+    """(node, words) of a line in which srun says the number of a node of its step. nodes: those of the step, in order."""
+    match = _BY_NUMBER.search(line)
+    if match is None or int(match["number"]) >= len(nodes):
+        return None
+    return nodes[int(match["number"])], f"{match['why']} (srun calls it node {match['number']})"
+
+
+def launch_errors(text: str, where: str, nodes: Sequence[str] = ()) -> Parsed:
     """What srun said on standard error about nodes, and why by the task's own words. An empty file holds nothing.
 
     Why: with srun's labels, the line of that task that says why it did not start, else its last exception.
@@ -137,6 +150,9 @@ def launch_errors(text: str, where: str) -> Parsed:
     parsed = Parsed()
     screen = lines(text)
     for number, line in enumerate(screen, start=1):
+        if (lost := node_by_number(line, nodes)) is not None:
+            parsed.saw("slurm.launch.error", lost[0], lost[1], "text", f"{where}:{number}")
+            continue
         for pattern in _LAUNCH:
             if match := pattern.search(line):
                 task = match.groupdict().get("task")

@@ -81,8 +81,9 @@ def open_run(
     argv: list[str],
     results: Path | None = None,
     name: str | None = None,
+    allocated: list[str] | None = None,
 ) -> Path:
-    """Create the run's folder and write its plan. Raises RunError."""
+    """Create the run's folder and write its plan. allocated: of `nodes` those that it really has. Raises RunError."""
     if len(nodes) < phase.min_nodes:
         raise RunError(
             f"{phase.stem} needs at least {phase.min_nodes} nodes, {len(nodes)} requested; "
@@ -121,6 +122,7 @@ def open_run(
         slurm_job_id=os.environ.get("SLURM_JOB_ID"),
         slurm_restart_count=int(os.environ.get("SLURM_RESTART_COUNT") or 0),
         opened_at=now(),
+        allocated=None if allocated == nodes else allocated,
         continues=None if before is None else before.name,
     )
     try:

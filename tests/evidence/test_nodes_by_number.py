@@ -1,0 +1,80 @@
+"""srun calls a node of its step by a number when the connection to it breaks; the allocation says which one it is."""
+
+import pytest
+from bringup import judge
+from bringup.checks.reading import _nodes_of_step
+from bringup.evidence import launcher, slurm
+from bringup.plan import profile as profiles
+from bringup.plan.phases import PHASES
+from bringup.records import Outcome
+from bringup.results import load
+from bringup.run import open as opening
+from factory import a_run
+
+LINE = "srun: error: step_launch_notify_io_failure: aborting, io error with slurmstepd on node {}\n"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        LINE.format(1),
+        "srun: error: Aborting, io error and missing step on node 1\n",
+        "srun: error: _server_read: fd 17 error reading header: Connection reset by peer\n" + LINE.format(1),
+    ],
+)
+def test_the_number_is_the_place_in_the_nodes_of_the_step(line):
+    (found,) = slurm.launch_errors(line, "f", ["n4", "n7"]).observations
+    assert (found.quantity, found.subject) == ("slurm.launch.error", "n7")
+    assert "io error" in str(found.value)
+    assert "node 1" in str(found.value)
+
+
+def test_a_number_names_nobody_where_the_nodes_are_not_known_or_too_few():
+    for nodes in ([], ["n0"]):
+        assert slurm.launch_errors(LINE.format(1), "f", nodes).observations == []
+
+
+def test_a_node_that_was_not_allocated_has_no_number():
+    """bringup run leaves out a node that is down: n2 is the second one of the job then, and the third one of the plan."""
+    run = a_run("run_ddp_2node", ["n0", "n1", "n2"]).model_copy(update={"allocated": ["n0", "n2"]})
+    (lost,) = launcher.log(LINE.format(1), "raw/launch.log", run).observations
+    assert (lost.quantity, lost.subject) == ("launcher.node_lost", "n2")
+
+
+@pytest.mark.parametrize(
+    ("stem", "nodes"),
+    [
+        ("inventory", ["n0", "n1", "n2", "n3"]),
+        ("launch", ["n0", "n1", "n2", "n3"]),
+        ("inventory-n2", ["n2"]),
+        ("collectives-2", ["n0", "n1"]),
+        ("collectives-1gpu", ["n0"]),
+        ("all_reduce_perf-4", ["n0", "n1", "n2", "n3"]),
+        ("pairs-1-2", []),
+    ],
+)
+def test_the_nodes_of_a_step_follow_from_its_name(stem, nodes):
+    assert _nodes_of_step(stem, a_run("discovery", ["n0", "n1", "n2", "n3"])) == nodes
+
+
+def test_a_node_that_is_lost_while_srun_launches_is_the_first_cause(tmp_path, monkeypatch):
+    """24 verdicts were incomplete, and nobody was named."""
+    monkeypatch.setenv("SLURM_JOB_NODELIST", "n[0-1]")
+    folder = opening.open_run(
+        PHASES["run_ddp_2node"],
+        nodes=["n0", "n1"],
+        gpus_per_node=2,
+        ranks_per_node=2,
+        profile=profiles.load("local-cpu"),
+        argv=[],
+        results=tmp_path,
+    )
+    (folder / "raw/launch.log").write_text(LINE.format(1) + "srun: Job step aborted: Waiting up to 12 seconds\n")
+    opening.close_run(folder, 1)
+    assert load(folder).allocated is None, "all of them"
+    verdicts = {(v.gate, v.subject): v for v in judge.judge_folder(folder).verdicts.verdicts}
+    for rank in (2, 3):
+        lost = verdicts["train.rank.finished", f"n1/rank{rank}"]
+        assert (lost.outcome, lost.value) == (Outcome.FAIL, "lost with its node")
+    assert verdicts["train.rank.finished", "n0/rank0"].outcome is Outcome.INCOMPLETE
+    assert "first n1/rank2 lost with its node" in str(verdicts["train.exit_code", "job"].cause)
