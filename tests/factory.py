@@ -11,6 +11,7 @@ from bringup.compare.entries import Entry
 from bringup.judge import Judged
 from bringup.plan import profile as profiles
 from bringup.records import (
+    DrillReport,
     DrillResult,
     Kind,
     Limit,
@@ -146,4 +147,22 @@ def a_drill_result(**change: Any) -> DrillResult:
             "seconds": 3.0,
         }
         | change
+    )
+
+
+def a_drill_report(*results: DrillResult, **change: Any) -> DrillReport:
+    return DrillReport(
+        **{
+            "name": "r",
+            "place": "local-cluster",
+            "profile": None,
+            "git_commit": None,
+            "opened_at": "now",
+            "planned": [result.drill for result in results],
+            "healthy_planned": 0,
+            "healthy_phases": [],
+            "results": list(results),
+            "healthy": [],
+            **change,
+        }
     )

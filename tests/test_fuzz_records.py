@@ -36,10 +36,9 @@ from bringup.report import collection
 from bringup.report import text as report
 from bringup.results import REPOSITORY
 from damage_for_tests import JSON, MANY, NASTY, damaged, everywhere, inside, places
+from factory import a_drill_report, a_drill_result, a_verdict
 from hypothesis import given
 from hypothesis import strategies as st
-from test_drill_campaign import report_of, verdict
-from test_drill_campaign import told as drill_told
 
 LOCAL_PROFILE = REPOSITORY / "validation/profiles/local-cpu.yaml"
 
@@ -55,8 +54,8 @@ PLAYBOOK = Playbook(
         )
     ],
 )
-DRILLS = report_of(
-    drill_told(false_alarms=["a"]),
+DRILLS = a_drill_report(
+    a_drill_result(false_alarms=["a"]),
     healthy_planned=1,
     healthy=[HealthyRound(number=1, verdicts=3, false_alarms=[], seconds=1.0, evidence=["validation/results/smoke/x"])],
 )
@@ -80,7 +79,7 @@ VERDICTS = Verdicts(
     outcome=Outcome.FAIL,
     not_applicable=[],
     notes=["n"],
-    verdicts=[verdict()],
+    verdicts=[a_verdict()],
     signs=[Sign(signature="s", evidence="raw/launch.log:1", line="l", count=1)],
 )
 OBSERVATIONS = Observations(

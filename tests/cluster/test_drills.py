@@ -59,9 +59,9 @@ def place() -> Iterator[Path]:
 
 @pytest.mark.parametrize("drill", PERFORMED, ids=lambda drill: drill.id)
 def test_the_fault_is_found_on_the_right_subject(request: pytest.FixtureRequest, place: Path, drill: Drill):
-    shape = "unconfined" if drill.unconfined else "cluster" if drill.nodes == 2 else "four_nodes"
+    shape = "unconfined" if drill.shape.unconfined else "cluster" if drill.shape.nodes == 2 else "four_nodes"
     cluster: Cluster = request.getfixturevalue(shape)
-    ground = LocalCluster(cluster.state, campaign.options(campaign.shape_of(drill)), up=True)
+    ground = LocalCluster(cluster.state, drill.shape, up=True)
     try:
         told = perform(drill, ground, place, name=place.name)
     finally:

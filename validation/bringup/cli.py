@@ -609,7 +609,8 @@ def _drill(arguments: argparse.Namespace) -> int:
         raise UsageError("--healthy makes no fault and runs on local clusters: without --anywhere and --only")
     if arguments.resume is not None and (arguments.only or arguments.healthy):
         raise UsageError("--resume goes on with what was planned: without --only and --healthy")
-    chosen = [drill for drill in catalogue.DRILLS if not arguments.only or drill.id in arguments.only]
+    known = catalogue.DECLARED.values() if arguments.anywhere else catalogue.DRILLS
+    chosen = [drill for drill in known if not arguments.only or drill.id in arguments.only]
     if arguments.anywhere and not arguments.only and arguments.resume is None:
         chosen = [drill for drill in chosen if drill.where == "anywhere"]
     return suite.run(

@@ -46,7 +46,10 @@ _DRILLS = (
 )
 
 GATES: dict[str, Gate] = {gate.id: gate for room in _GATES for gate in room.GATES}
-DRILLS: tuple[Drill, ...] = tuple(drill for room in _DRILLS for drill in room.DRILLS)
+DECLARED: dict[str, Drill] = {drill.id: drill for room in _DRILLS for drill in room.DRILLS}
+DRILLS: tuple[Drill, ...] = tuple(  # on local clusters of their shapes
+    drill.placed(drill.shape.names, drill.shape.gpus_per_node) for drill in DECLARED.values()
+)
 NO_DRILL: tuple[NoDrill, ...] = (
     *device.NO_DRILL,
     *(entry for room in _DRILLS for entry in getattr(room, "NO_DRILL", ())),

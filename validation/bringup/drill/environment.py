@@ -20,7 +20,7 @@ from typing import Protocol
 
 from bringup import results as runs
 from bringup.errors import DrillError
-from bringup.plan.drill import Command, Drill
+from bringup.plan.drill import Command, Drill, Shape
 from bringup.plan.phases import PHASES
 from bringup.results import REPOSITORY
 
@@ -50,6 +50,7 @@ class Ended:
 class Ground(Protocol):
     """What performing a drill needs."""
 
+    is_spoiled: bool  # a fault of ours could not be undone
     is_well: bool  # without a fault of ours everything passes; otherwise that is looked at first
 
     def make(self, commands: tuple[Command, ...]) -> None: ...
@@ -136,11 +137,12 @@ class LocalCluster:
     """A cluster of one shape, in a state folder of its own. Up when first needed, replaced when a drill left it ill."""
 
     state: Path
-    shape: tuple[str, ...]
+    shape: Shape
     replaced: int = 0
     up: bool = False
     environment: dict[str, str] = field(default_factory=dict)
     is_well: bool = True
+    is_spoiled: bool = False
 
     def verb(
         self,
@@ -158,28 +160,37 @@ class LocalCluster:
         if self.up:
             return
         self.end()
-        self._must("up", *self.shape)
-        self.up = True
+        size = ("--nodes", str(self.shape.nodes), "--gpus", str(self.shape.gpus_per_node))
+        self._must("up", *size, *(("--unconfined",) if self.shape.unconfined else ()))
+        self.up, self.is_spoiled = True, False
 
     def end(self) -> None:
         self.up = False
         self._must("down")
 
     def heal(self) -> str | None:
-        """Wait until all nodes are idle. What stays ill is replaced; then what was ill is returned."""
-        deadline, states = time.monotonic() + WELL_AGAIN_S, ""
-        while time.monotonic() < deadline:
-            states = self.verb("sh", "sinfo", "-h", "-N", "-o", "%N %T").said
-            if states and all(line.endswith(" idle") for line in states.splitlines()):
-                return None
+        """Wait until the cluster is idle and whole. What stays ill is replaced; then what was ill is returned."""
+        deadline = time.monotonic() + (0 if self.is_spoiled else WELL_AGAIN_S)
+        while (ill := self._what_is_ill()) is not None and time.monotonic() < deadline:
             pause()
+        if ill is None:
+            return None
         self.end()
         self.start()
         self.replaced += 1
-        return (
-            ", ".join(line for line in states.splitlines() if not line.endswith(" idle"))
-            or "the controller did not answer"
-        )
+        return ill
+
+    def _what_is_ill(self) -> str | None:
+        """None: every node is there and idle, nothing is queued, and every fault was undone."""
+        if self.is_spoiled:
+            return "a fault that was made could not be undone"
+        lines = self.verb("sh", "sinfo", "-h", "-N", "-o", "%N %T").said.splitlines()
+        if not lines:
+            return "the controller did not answer"
+        states = dict(line.split(maxsplit=1) for line in lines if " " in line)
+        queued = self.verb("sh", "squeue", "-h", "-o", "%j %T").said.splitlines()
+        bad = [f"{name} {states.get(name, 'is not there')}" for name in self.shape.names if states.get(name) != "idle"]
+        return ", ".join([*bad, *(f"job {job} is left" for job in queued)]) or None
 
     def make(self, commands: tuple[Command, ...]) -> None:
         """Raises DrillError with the command's own words."""
@@ -230,6 +241,7 @@ class Here:
 
     names: tuple[str, ...]  # nodes that may be used
     is_well: bool = False
+    is_spoiled: bool = False
 
     def make(self, commands: tuple[Command, ...]) -> None:
         for command in commands:
@@ -258,7 +270,7 @@ class Here:
         )
 
     def nodes_of(self, drill: Drill) -> tuple[str, ...]:
-        return self.names[: drill.nodes]
+        return self.names[: drill.shape.nodes]
 
 
 def keep(name: str, stems: tuple[str, ...], place: Path) -> None:

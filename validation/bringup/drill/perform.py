@@ -18,7 +18,7 @@ from bringup.drill.environment import Ended, Ground
 from bringup.errors import DrillError, RecordError, RunError
 from bringup.plan.drill import Command, Drill
 from bringup.plan.phases import PHASES
-from bringup.records import DrillResult, HealthyRound, Outcome, Verdict
+from bringup.records import DrillResult, HealthyRound, Outcome, Value, Verdict, Verdicts, read_record
 from bringup.report import text as report
 
 _ONE_AT_A_TIME = threading.Lock()
@@ -27,8 +27,6 @@ Pair = tuple[str, str]  # gate, subject
 
 REFERENCE = "run_1gpu"
 BEGINS_WITHIN_S = 120
-_NUMBER = re.compile(r"-?\d+(\.\d+)?(e[-+]?\d+)?")
-_MORE = " more in the report"
 
 
 def perform(drill: Drill, ground: Ground, place: Path, *, name: str) -> DrillResult:
@@ -46,13 +44,13 @@ def perform(drill: Drill, ground: Ground, place: Path, *, name: str) -> DrillRes
             in_place, done = _run_with_fault(drill, ground, run_name, reference)
             evidence = _last_attempt(drill.phase, run_name)
         judged = judge.judge_folder(evidence).verdicts
-        verdicts, signs = judged.verdicts, [sign.signature for sign in judged.signs]
+        written = _written(evidence)
         detected_s = time.monotonic() - in_place
     except (DrillError, RunError, RecordError, OSError) as error:
         return not_performed(drill, str(error), seconds=_since(begun))
     finally:
         grounds.keep(run_name, (drill.phase,), folder)
-    detected, right_subject, right_cause, observed = compare(drill, verdicts, done.said, signs)
+    detected, right_subject, right_cause, observed = compare(drill, judged, written, done.said)
     return DrillResult(
         drill=drill.id,
         fault=drill.fault,
@@ -67,7 +65,7 @@ def perform(drill: Drill, ground: Ground, place: Path, *, name: str) -> DrillRes
         observed=observed,
         seconds_to_detect=round(detected_s, 1),
         seconds=_since(begun),
-        false_alarms=false_alarms(drill, verdicts, before),
+        false_alarms=false_alarms(drill, judged.verdicts, before),
         evidence=f"{place.name}/{drill.id}/{evidence.name}",
     )
 
@@ -84,7 +82,7 @@ def _run_with_fault(drill: Drill, ground: Ground, run_name: str, reference: dict
         def meanwhile() -> None:
             nonlocal in_place
             if drill.during:
-                _wait_for_run(drill, run_name)
+                _wait_for_moment(drill, run_name)
                 in_place = time.monotonic()
                 ground.make(_named(drill, drill.during))
 
@@ -103,24 +101,33 @@ def _last_attempt(stem: str, run_name: str) -> Path:
     return attempts[-1]
 
 
+def _written(evidence: Path) -> Verdicts | None:
+    """The verdicts that `bringup run` or `bringup judge` left in the folder. None: it left none that can be read."""
+    try:
+        return read_record(evidence / runs.VERDICTS, Verdicts)
+    except RecordError:
+        return None
+
+
 def _named(drill: Drill, commands: tuple[Command, ...]) -> tuple[Command, ...]:
     return tuple(tuple(word.replace("{phase}", drill.phase) for word in command) for command in commands)
 
 
 def _undo(drill: Drill, ground: Ground) -> None:
-    """Every command, also when an earlier one fails: what stays makes the cluster ill, and an ill one is replaced."""
+    """Every command, also when an earlier one fails: then something stays, and the cluster is replaced before the next drill."""
     for command in drill.undo:
         try:
             ground.make(_named(drill, (command,)))
         except DrillError:
-            continue
+            ground.is_spoiled = True
 
 
-def _wait_for_run(drill: Drill, run_name: str) -> None:
+def _wait_for_moment(drill: Drill, run_name: str) -> None:
+    """The file that the drill names says that it has come: faults are made at a defined moment."""
     deadline = time.monotonic() + BEGINS_WITHIN_S
-    while not any((folder / runs.RUN).exists() for folder in runs.attempts(PHASES[drill.phase], run_name)):
+    while not any((folder / drill.when).exists() for folder in runs.attempts(PHASES[drill.phase], run_name)):
         if time.monotonic() > deadline:
-            raise DrillError(f"{drill.phase} opened no run in {BEGINS_WITHIN_S} s")
+            raise DrillError(f"{drill.phase} left no {drill.when} in {BEGINS_WITHIN_S} s")
         grounds.pause()
 
 
@@ -143,8 +150,8 @@ def healthy_run(drill: Drill, stem: str, ground: Ground, place: Path, name: str,
 
 
 def _healthy_run(drill: Drill, stem: str, ground: Ground, place: Path, name: str, number: int) -> Path:
-    run_name = f"{name}-healthy-{drill.nodes}-{number}"
-    folder = place / "healthy" / f"{stem}-{drill.nodes}-{number}" / runs.folder_of(PHASES[stem], run_name).name
+    run_name = f"{name}-healthy-{drill.shape.nodes}-{number}"
+    folder = place / "healthy" / f"{stem}-{drill.shape.nodes}-{number}" / runs.folder_of(PHASES[stem], run_name).name
     if not (folder / runs.CLOSED).exists():
         try:
             done = ground.bringup("run", stem, *_chosen(ground, drill), environment={"BRINGUP_RUN_NAME": run_name})
@@ -204,15 +211,20 @@ def _tamper(drill: Drill, ground: Ground, healthy: Sequence[Path], place: Path) 
 
 
 def compare(
-    drill: Drill, verdicts: Sequence[Verdict], screen: str, signs: Sequence[str] = ()
+    drill: Drill, judged: Verdicts, written: Verdicts | None = None, screen: str = ""
 ) -> tuple[bool, bool, bool, str | None]:
-    """(detected, right subject, right cause, what the verdict says). A cause stands in a verdict, or is a sign found in a log."""
+    """(detected, right subject, right cause, what the verdict says). written: as the run left its verdicts, for a user who looks.
+
+    A cause stands in a verdict, or is a sign found in a log.
+    """
     if drill.outcome is Outcome.PASS:
-        return _survived(drill, verdicts, screen)
-    hits = {v.subject: v for v in verdicts if v.gate == drill.gate and v.outcome is drill.outcome}
-    detected = any(_is_on(screen, hit) for hit in hits.values())
+        return _survived(drill, judged.verdicts, screen)
+    hits = {v.subject: v for v in judged.verdicts if v.gate == drill.gate and v.outcome is drill.outcome}
+    shown = [] if written is None else [v for group in report.on_screen(written)[0] for v in group]
+    told = {(v.gate, v.subject, v.outcome) for v in shown}
+    detected = any((hit.gate, hit.subject, hit.outcome) in told for hit in hits.values())
     declared = [(drill.gate, drill.subject), *drill.also]
-    outcomes = {(v.gate, v.subject): v.outcome for v in verdicts}
+    outcomes = {(v.gate, v.subject): v.outcome for v in judged.verdicts}
     expected = {subject for gate, subject in declared if gate == drill.gate}
     right_subject = (
         drill.subject in hits
@@ -220,36 +232,36 @@ def compare(
         and all(subject in expected or _is_consequence(drill, drill.gate, subject) for subject in hits)
     )
     found = hits.get(drill.subject)
-    observed = None if found is None else found.observed
-    if found is not None and found.cause and found.cause not in found.observed:
+    if found is None:
+        return detected, right_subject, False, None
+    observed = found.observed
+    if found.cause and found.cause not in found.observed:
         observed = f"{found.observed} ({found.cause})"
     # a victim of the same fault may be named too, but not in place of the culprit
-    right_cause = found is not None and (
-        _is_said(drill.says, f"{found.observed} {found.cause or ''}") or drill.says in signs
-    )
-    if found is not None and drill.between is not None:
-        number = _NUMBER.match(found.observed)
-        right_cause = right_cause and number is not None and drill.between[0] <= float(number[0]) <= drill.between[1]
-    return detected, right_subject, right_cause, observed
+    is_said = _is_said(drill.says, f"{found.observed} {found.cause or ''}")
+    is_sign = drill.says in [sign.signature for sign in judged.signs]
+    return detected, right_subject, _has_size(drill, found.value) and (is_said or is_sign), observed
+
+
+def _has_size(drill: Drill, value: Value | None) -> bool:
+    """The size of the fault that was made: the declared value, and a number in the declared range."""
+    if drill.value is not None and (
+        isinstance(value, bool) is not isinstance(drill.value, bool) or value != drill.value
+    ):
+        return False
+    if drill.between is None:
+        return True
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return drill.between[0] <= value <= drill.between[1]
 
 
 def _is_said(words: str, text: str) -> bool:
-    """Whole words: a 1 that is expected is no 16. Where … ends them they may go on. No words: the number alone is declared."""
+    """Whole words. … ends words that may go on. No words: the value alone is declared."""
     if not words:
         return True
-    if words.isdigit():
-        number = _NUMBER.match(text)
-        return number is not None and float(number[0]) == float(words)
     end = "" if words.endswith("…") else r"(?!\w)"
     return re.search(rf"(?<!\w){re.escape(words.removesuffix('…'))}{end}", text) is not None
-
-
-def _is_on(screen: str, verdict: Verdict) -> bool:
-    """By itself, among those of one subject, gate or kind of pairs, or among those that the screen leaves to the report."""
-    if "->" in verdict.subject and re.search(rf"{re.escape(verdict.gate)} \[\S+\]: .* \(\d+ pairs", screen):
-        return True
-    together = (f"[{verdict.subject}]: {verdict.cause}", f"{verdict.gate}: {verdict.cause}")
-    return any(text in screen for text in (_MORE, f"{verdict.gate} [{verdict.subject}]", *together))
 
 
 def _survived(drill: Drill, verdicts: Sequence[Verdict], screen: str) -> tuple[bool, bool, bool, str | None]:

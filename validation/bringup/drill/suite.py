@@ -8,16 +8,16 @@ from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 from rich.console import Console
 
-from bringup.drill import elsewhere, perform, result
 from bringup.drill import environment as grounds
+from bringup.drill import perform, result
+from bringup.drill.applicable import why_not
 from bringup.drill.environment import Here, LocalCluster
 from bringup.errors import CannotStart, DrillError, SlurmError
 from bringup.evidence import hostlist
-from bringup.plan.drill import Drill
+from bringup.plan.drill import Drill, Shape
 from bringup.plan.phases import PHASES
 from bringup.plan.profile import Profile
 from bringup.records import DrillReport, DrillResult, read_record, write_record, write_text
@@ -29,14 +29,6 @@ from bringup.run.launch import progress
 
 REPORT = "drill.json"
 DRILLS = grounds.RESULTS / "drill"
-
-
-class Shape(NamedTuple):
-    """Of a local cluster."""
-
-    nodes: int
-    gpus_per_node: int
-    unconfined: bool = False
 
 
 HEALTHY = Shape(4, 2)  # comparisons of a fleet need more than two nodes, and ranks of one node more than one GPU
@@ -139,25 +131,10 @@ def _add(done: DrillReport, folder: Path, **change: object) -> DrillReport:
     return done
 
 
-def shape_of(drill: Drill) -> Shape:
-    return Shape(drill.nodes, 2 if drill.nodes == 2 else 1, drill.unconfined)
-
-
-def options(shape: Shape) -> tuple[str, ...]:
-    """Of `cluster up`."""
-    return (
-        "--nodes",
-        str(shape.nodes),
-        "--gpus",
-        str(shape.gpus_per_node),
-        *(("--unconfined",) if shape.unconfined else ()),
-    )
-
-
 def _in_order(drills: Sequence[Drill]) -> list[Drill]:
     """Those of one shape together; in the order of the phases inside."""
     phases = list(PHASES)
-    return sorted(drills, key=lambda drill: (drill.unconfined, drill.nodes, phases.index(drill.phase)))
+    return sorted(drills, key=lambda drill: (drill.shape.unconfined, drill.shape.nodes, phases.index(drill.phase)))
 
 
 class _Clusters:
@@ -171,7 +148,7 @@ class _Clusters:
     def of(self, shape: Shape) -> LocalCluster:
         if shape not in self._up:
             self.end()
-            self._up[shape] = LocalCluster(self._state, options(shape))
+            self._up[shape] = LocalCluster(self._state, shape)
         self._up[shape].start()
         return self._up[shape]
 
@@ -250,13 +227,14 @@ def _lane(lane: str, drills: Sequence[Drill], folder: Path, told: queue.Queue[_T
                     told.put(_Told(lane, result=perform.not_performed(drill, why, applicable=False)))
                     continue
                 told.put(_Told(lane, begun=drill))
-                ill = None
+                ill: str | None = None
                 try:
-                    cluster = clusters.of(shape_of(drill))
+                    cluster = clusters.of(drill.shape)
+                    ill = cluster.heal()  # whatever came before
                     one = perform.perform(drill, cluster, folder, name=folder.name)
                     if grounds.INTERRUPTED.is_set():
                         return
-                    ill = cluster.heal()
+                    ill = cluster.heal() or ill
                 except DrillError as error:
                     one = perform.not_performed(drill, str(error))
                 told.put(_Told(lane, result=one, ill=ill))
@@ -276,14 +254,13 @@ def _anywhere(request: Request, drills: Sequence[Drill], folder: Path, console: 
     if not usable:
         raise CannotStart(f"none of {hostlist.expand(','.join(names))[:4]} can be used; sinfo -N -l says why")
     for drill in drills:
-        why = elsewhere.why_not(
-            drill, request.profile, len(usable), min(nodes[name].gpus for name in usable[: drill.nodes])
-        )
-        if why is not None:
-            yield perform.not_performed(drill, why, applicable=False)
+        gpus = min(nodes[name].gpus for name in usable[: drill.shape.nodes])
+        reason = why_not(drill, request.profile, len(usable), gpus)
+        if reason is not None:
+            home = drill.placed(drill.shape.names, drill.shape.gpus_per_node)
+            yield perform.not_performed(home, reason, applicable=False)
             continue
-        there = elsewhere.on_nodes(drill, usable, min(nodes[name].gpus for name in usable[: drill.nodes]))
         with progress(console, drill.id) as tell:
             tell(drill.fault)
-            one = perform.perform(there, Here(usable), folder, name=folder.name)
-        yield one
+            result_here = perform.perform(drill.placed(usable, gpus), Here(usable), folder, name=folder.name)
+        yield result_here

@@ -1,17 +1,41 @@
 """What a drill is: a declared fault, and the gate and subject that must report it. And gates without a drill.
 
-Commands are verbs of infrastructure-validation/local-cluster/cluster. `environment` goes to the phase that is run.
-Nodes are called n0, n1, … and ranks count as on 2 nodes of 2 GPUs (or 4 nodes of 1): elsewhere.py translates them to
-the names of another cluster.
+Commands are verbs of infrastructure-validation/local-cluster/cluster. Its nodes are called n0, n1, …
+`environment` goes to the phase that is run.
+A drill that can be performed anywhere names no node and no rank of the local cluster. It says {n1} for the second node
+of the cluster, {rank3} for the number of the rank that is rank 3 in the shape that the drill is declared for, and
+{gpus} or {gpus-1} for a count. `Drill.placed` puts the names and numbers of a cluster in.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
-from bringup.records import Outcome
+from bringup.records import Outcome, Value
 
 Command = tuple[str, ...]
+_PLACE = re.compile(r"\{(?:n(?P<node>\d)|rank(?P<rank>\d)|gpus(?P<less>-\d)?)\}")
+
+
+class Shape(NamedTuple):
+    """Of the cluster that a drill needs, and is declared for."""
+
+    nodes: int = 2
+    gpus_per_node: int = 2
+    unconfined: bool = False  # the cluster confines no devices, memory or cores
+
+    @property
+    def names(self) -> list[str]:
+        """Of the nodes of such a local cluster."""
+        return [f"n{number}" for number in range(self.nodes)]
+
+
+TWO_NODES = Shape()
+FOUR_NODES = Shape(4, 1)  # comparisons of a fleet need more than two nodes
+UNCONFINED = Shape(unconfined=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,19 +46,20 @@ class Drill:
     gate: str
     subject: str
     outcome: Outcome
-    # whole words of the verdict, observed or cause (with … behind them: their beginning); or a signature found in the
-    # logs
-    says: str
-    between: tuple[float, float] | None = None  # and the observed number: the size of the fault that was made
+    # What the verdict must say: its value, a number in a range, and whole words (… behind them: their beginning) of
+    # what was observed or of its cause. The words may also be a signature that was found in the logs.
+    value: Value | None = None
+    between: tuple[float, float] | None = None
+    says: str = ""
     inject: tuple[
         Command, ...
     ] = ()  # {results}, a word of its own: the folder of all runs; {phase}: the name of its job
-    during: tuple[Command, ...] = ()  # made when the phase has opened its run, while it works
+    during: tuple[Command, ...] = ()  # made at the moment that `when` tells
+    when: str = "run.json"  # the file of the run that says that the moment has come: it was opened
     undo: tuple[Command, ...] = ()
     wait_for: tuple[str, str] | None = None  # node and Slurm state, before the phase starts
     environment: tuple[tuple[str, str], ...] = ()
-    nodes: int = 2  # of the cluster that it needs
-    unconfined: bool = False  # the cluster confines no devices, memory or cores
+    shape: Shape = TWO_NODES
     truncate: str | None = None  # a file of a healthy run that loses its second half
     tamper: str | None = None  # bash, in the folder of a healthy run; $OTHER is the folder of another one
     also: tuple[tuple[str, str], ...] = ()  # further (gate, subject) pairs that must have the same outcome
@@ -44,14 +69,42 @@ class Drill:
     ] = ()  # patterns of (gate, subject) that this fault may well make fail besides
     where: str = "local-cluster"  # or anywhere: safe inside a job of one's own on a production cluster
     waits: bool = False  # most of the time, so that other drills are performed beside it, on another cluster
-    needs_expected: tuple[str, str] | None = (
-        None  # gate, and a pattern of what the profile must expect: a fabric that is not there
-    )
+    # gate, and a pattern of what the profile must expect: a fabric that is not there
+    needs_expected: tuple[str, str] | None = None
 
-    @property
-    def gpus(self) -> int:
-        """Per node of the cluster whose names it is declared in."""
-        return 2 if self.nodes == 2 else 1
+    def placed(self, names: Sequence[str], gpus: int) -> Drill:
+        """On these nodes, which have `gpus` GPUs each. names: at least as many as the shape has."""
+
+        def text(declared: str) -> str:
+            return _PLACE.sub(lambda match: _at_place(match, self.shape, names, gpus), declared)
+
+        def pairs(declared: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+            return tuple((first, text(second)) for first, second in declared)
+
+        return replace(
+            self,
+            subject=text(self.subject),
+            says=text(self.says),
+            value=_counted(self.value, text),
+            environment=pairs(self.environment),
+            tamper=None if self.tamper is None else text(self.tamper),
+            also=pairs(self.also),
+            consequences=pairs(self.consequences),
+            silent=tuple(text(subject) for subject in self.silent),
+        )
+
+
+def _at_place(match: re.Match[str], shape: Shape, names: Sequence[str], gpus: int) -> str:
+    if match["node"]:
+        return names[int(match["node"])]
+    if match["rank"]:  # it keeps its place on its node
+        node, place = divmod(int(match["rank"]), shape.gpus_per_node)
+        return str(node * gpus + min(place, gpus - 1))
+    return str(gpus + int(match["less"] or 0))
+
+
+def _counted(value: Value | None, text: Callable[[str], str]) -> Value | None:
+    return int(text(value)) if isinstance(value, str) and _PLACE.fullmatch(value) else value
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -77,11 +77,11 @@ def screen(folder: Path, run: Run, verdicts: Verdicts) -> str:
     """One phase on one screen: outcome, what failed and where, what is not proven, where the report is."""
     title = f"{PHASES[run.phase].title} on {len(run.nodes)} node(s)"
     lines = [f"{MARK[verdicts.outcome]:<10} {title}: {counted(verdicts.verdicts)}"]
-    groups = _alike(not_passed(verdicts.verdicts))
-    for group in groups[:MAX_LISTED]:
+    groups, left = on_screen(verdicts)
+    for group in groups:
         lines += _shown_alone(group[0]) if len(group) == 1 else _shown_together(group)
-    if len(groups) > MAX_LISTED:
-        lines.append(f"  … and {sum(map(len, groups[MAX_LISTED:]))} more in the report")
+    if left:
+        lines.append(f"  … and {len(left)} more in the report")
     lines += [
         f"  not applicable: {plain(reason)}: {', '.join(gates)}" for reason, gates in _by_reason(verdicts).items()
     ]
@@ -106,6 +106,12 @@ _ALIKE: tuple[Callable[[Verdict], _Key | None], ...] = (  # tried in turn; None:
 def _is_pair(verdict: Verdict) -> bool:
     gate = catalogue.GATES.get(verdict.gate)
     return gate is not None and gate.per == "pair"
+
+
+def on_screen(verdicts: Verdicts) -> tuple[list[list[Verdict]], list[Verdict]]:
+    """(what the screen shows, those of one reason together; what it leaves to the report)."""
+    groups = _alike(not_passed(verdicts.verdicts))
+    return groups[:MAX_LISTED], [verdict for group in groups[MAX_LISTED:] for verdict in group]
 
 
 def _alike(bad: Sequence[Verdict]) -> list[list[Verdict]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bringup.checks.faults import ALL
-from bringup.plan.drill import Drill, NoDrill
+from bringup.plan.drill import FOUR_NODES, Drill, NoDrill
 from bringup.records import Outcome
 
 # the kernel's own links to interfaces, and a device beside them
@@ -20,7 +20,7 @@ DRILLS: tuple[Drill, ...] = (
         id="rdma-port-extra",
         fault="one node has an RDMA port that the others have not",
         phase="discovery",
-        nodes=4,
+        shape=FOUR_NODES,
         inject=(("on", "n1", "bash", "-c", _FAKE_RDMA),),
         undo=(("on", "n1", "umount", "/sys/class"),),
         gate="discovery.rdma.same",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bringup.checks.faults import FOLDER
-from bringup.plan.drill import Command, Drill, NoDrill
+from bringup.plan.drill import FOUR_NODES, Command, Drill, NoDrill
 from bringup.records import Outcome
 
 _UMOUNT: tuple[Command, ...] = (("on", "n1", "umount", "{results}"),)
@@ -82,7 +82,7 @@ DRILLS: tuple[Drill, ...] = (
         gate="smoke.fs.reads_submit_host",
         subject="n1",
         outcome=Outcome.FAIL,
-        says="no",
+        value=False,
         # on two nodes both pairs hold the bad node
         also=(
             ("smoke.fs.seen_by_submit_host", "n1"),
@@ -97,14 +97,14 @@ DRILLS: tuple[Drill, ...] = (
         id="path-not-shared-of-four",
         fault="the results folder is not shared on one node of four",
         phase="smoke",
-        nodes=4,
+        shape=FOUR_NODES,
         inject=_HIDDEN,
         undo=_UMOUNT,
         environment=_NO_JOBS,
         gate="smoke.fs.pair.write",
         subject="n1->n2",
         outcome=Outcome.FAIL,
-        says="no",
+        value=False,
         also=(("smoke.fs.pair.write", "n0->n1"),),
         consequences=(("smoke.fs.*", "n1"), ("smoke.fs.pair.*", "*n1*")),
         silent=("n0", "n2", "n3", "n2->n3", "n3->n0", "n0->n2", "n3->n2"),
@@ -131,12 +131,12 @@ DRILLS: tuple[Drill, ...] = (
         fault="one node can put no byte into its files",
         phase="smoke",
         where="anywhere",
-        environment=(("BRINGUP_DRILL", "no-room:n1"), *FOLDER),
+        environment=(("BRINGUP_DRILL", "no-room:{n1}"), *FOLDER),
         gate="smoke.fs.writes",
-        subject="n1",
+        subject="{n1}",
         outcome=Outcome.FAIL,
         says="File too large",
-        consequences=(("smoke.fs.*", "n1"), ("smoke.fs.pair.*", "*n1*")),
+        consequences=(("smoke.fs.*", "{n1}"), ("smoke.fs.pair.*", "*{n1}*")),
     ),
     Drill(
         id="stale-lookups",
@@ -149,7 +149,7 @@ DRILLS: tuple[Drill, ...] = (
         gate="smoke.fs.pair.rename",
         subject="n0->n1",
         outcome=Outcome.FAIL,
-        says="no",
+        value=False,
         also=(
             ("smoke.fs.pair.unlink", "n0->n1"),
             ("smoke.fs.pair.exclusive", "n0->n1"),
@@ -170,7 +170,7 @@ DRILLS: tuple[Drill, ...] = (
         gate="smoke.fs.pair.attributes",
         subject="n0->n1",
         outcome=Outcome.FAIL,
-        says="no",
+        value=False,
         also=(("smoke.fs.pair.append", "n0->n1"),),
     ),
     Drill(
@@ -183,7 +183,7 @@ DRILLS: tuple[Drill, ...] = (
         gate="smoke.fs.pair.lock_refused",
         subject="n0->n1",
         outcome=Outcome.WARN,
-        says="no",
+        value=False,
     ),
     Drill(
         id="looked-late",
@@ -192,23 +192,23 @@ DRILLS: tuple[Drill, ...] = (
         where="anywhere",
         environment=(("BRINGUP_DRILL", "looked-late"), *FOLDER),
         gate="smoke.fs.looked",
-        subject="n1",
+        subject="{n1}",
         outcome=Outcome.FAIL,
-        says="no",
-        also=(("smoke.fs.looked", "n0"),),
+        value=False,
+        also=(("smoke.fs.looked", "{n0}"),),
     ),
     Drill(
         id="slow-storage",
         fault="one node reads and writes slowly",
         phase="smoke",
-        environment=(("BRINGUP_DRILL", "slow-storage:n0"), *_STORAGE),
+        environment=(("BRINGUP_DRILL", "slow-storage:{n0}"), *_STORAGE),
         where="anywhere",
         gate="smoke.storage.files",
-        subject="n0",
+        subject="{n0}",
         outcome=Outcome.FAIL,
         says="1/s",
         between=(4, 11),
-        also=(("smoke.storage.write_together", "n0"), ("smoke.storage.write", "job"), ("smoke.storage.read", "job")),
+        also=(("smoke.storage.write_together", "{n0}"), ("smoke.storage.write", "job"), ("smoke.storage.read", "job")),
     ),
 )
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bringup.plan.drill import Command, Drill
+from bringup.plan.drill import FOUR_NODES, Command, Drill
 from bringup.records import Outcome
 
 NORMAL_SPEED = ("tc", "qdisc", "del", "dev", "eth0", "root")
@@ -66,7 +66,7 @@ _DELAY = (
 
 
 def _pairs(id: str, fault: str, gate: str, subject: str, says: str, **rest: Any) -> Drill:
-    settled = {"phase": "nccl_pairwise", "nodes": 4, "outcome": Outcome.FAIL}
+    settled = {"phase": "nccl_pairwise", "shape": FOUR_NODES, "outcome": Outcome.FAIL}
     return Drill(**{**settled, **rest}, id=id, fault=fault, gate=gate, subject=subject, says=says)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bringup.checks.faults import ALL, CLOSE_AGAIN, INVENTORY, edited, evidence, login, put_back
-from bringup.plan.drill import Command, Drill, NoDrill
+from bringup.plan.drill import FOUR_NODES, Command, Drill, NoDrill
 from bringup.records import Outcome
 
 _FAKETIME = "/usr/lib/$(uname -m)-linux-gnu/faketime/libfaketime.so.1"  # where Debian's package faketime puts it
@@ -28,7 +28,7 @@ def _drift(id: str, fault: str, gate: str, path: str, edit: str, says: str) -> D
         id=id,
         fault=fault,
         phase="discovery",
-        nodes=4,
+        shape=FOUR_NODES,
         inject=_altered(path, edit),
         undo=_restored(path),
         gate=gate,
@@ -51,7 +51,7 @@ def _clock_off(id: str, node: str, silent: tuple[str, ...]) -> Drill:
         id=id,
         fault=f"the clock of {node} is 2 s behind",
         phase="discovery",
-        nodes=4,
+        shape=FOUR_NODES,
         inject=(("on", node, "bash", "-c", script),),
         undo=(("on", node, "umount", "/etc/hosts"), ("on", node, "umount", "-l", "/etc")),
         gate="discovery.clock.offset",
@@ -87,7 +87,7 @@ DRILLS: tuple[Drill, ...] = (
         waits=True,
         fault="one node is powered off, and Slurm has noticed",
         phase="discovery",
-        nodes=4,
+        shape=FOUR_NODES,
         inject=(("off", "n1"),),
         undo=(("boot", "n1"),),
         wait_for=("n1", "down*"),
@@ -167,7 +167,7 @@ DRILLS: tuple[Drill, ...] = (
         gate="discovery.nofile",
         subject="n1",
         outcome=Outcome.FAIL,
-        says="256",
+        value=256,
         silent=("n0",),
     ),
     _drift(
@@ -238,7 +238,7 @@ DRILLS: tuple[Drill, ...] = (
         id="mount-drift",
         fault="one node has mounted the checkout with another option",
         phase="discovery",
-        nodes=4,
+        shape=FOUR_NODES,
         inject=(("on", "n1", "bash", "-c", 'mount --bind "$PWD" "$PWD" && mount -o remount,bind,nosuid "$PWD"'),),
         undo=(("on", "n1", "bash", "-c", 'folder=$PWD; cd / && umount -l "$folder"'),),
         gate="discovery.mount",
@@ -251,7 +251,7 @@ DRILLS: tuple[Drill, ...] = (
         id="node-drained",
         fault="one node is drained",
         phase="discovery",
-        nodes=4,
+        shape=FOUR_NODES,
         inject=(login("scontrol update NodeName=n1 State=DRAIN Reason=drill"),),
         undo=(login("scontrol update NodeName=n1 State=RESUME"),),
         wait_for=("n1", "drained"),
@@ -266,7 +266,7 @@ DRILLS: tuple[Drill, ...] = (
         waits=True,
         fault="slurmd of one node is stopped (SIGSTOP), and Slurm has noticed",
         phase="discovery",
-        nodes=4,
+        shape=FOUR_NODES,
         inject=(("slurmd", "n1", "pause"),),
         undo=(("slurmd", "n1", "cont"),),
         wait_for=("n1", "down*"),
@@ -295,7 +295,7 @@ DRILLS: tuple[Drill, ...] = (
         id="gres-mismatch",
         fault="slurmd of one node reports no GPU, and slurm.conf says one",
         phase="discovery",
-        nodes=4,
+        shape=FOUR_NODES,
         inject=(("on", "n1", "bash", "-c", _NO_GPU), ("slurmd", "n1", "stop"), ("slurmd", "n1", "start")),
         wait_for=("n1", "inval"),
         undo=(
@@ -315,16 +315,16 @@ DRILLS: tuple[Drill, ...] = (
         "what the nodes said never arrived",
         f"rm {INVENTORY}{CLOSE_AGAIN}",
         "discovery.node.answered",
-        "n1",
+        "{n1}",
         "no evidence",
-        also=(("discovery.node.answered", "n0"),),
+        also=(("discovery.node.answered", "{n0}"),),
     ),
     evidence(
         "evidence-truncated",
         "what one node said is cut off at the end",
-        f'sed -i \'/"at": "n1", "end"/d\' {INVENTORY}{CLOSE_AGAIN}',
+        f'sed -i \'/"at": "{{n1}}", "end"/d\' {INVENTORY}{CLOSE_AGAIN}',
         "discovery.node.answered",
-        "n1",
+        "{n1}",
         "no evidence",
     ),
     evidence(
@@ -332,9 +332,9 @@ DRILLS: tuple[Drill, ...] = (
         "what the nodes said is there twice",
         f"cat {INVENTORY} {INVENTORY} >raw/twice && mv raw/twice {INVENTORY}{CLOSE_AGAIN}",
         "discovery.node.answered",
-        "n1",
+        "{n1}",
         "facts, and",
-        also=(("discovery.node.answered", "n0"),),
+        also=(("discovery.node.answered", "{n0}"),),
     ),
 )
 

@@ -31,6 +31,9 @@ _NO_PREEMPTION = 'mv "$SLURM_CONF.good" "$SLURM_CONF"'
 _ALL_IDLE = login("until [[ $(sinfo --noheader --states=idle --format=%D) == 2 ]]; do sleep 0.2; done")
 
 
+_PAIRS_BEGIN = "raw/rounds.txt"
+
+
 DRILLS: tuple[Drill, ...] = (
     Drill(
         id="node-flaps",
@@ -40,10 +43,11 @@ DRILLS: tuple[Drill, ...] = (
             login("scontrol update NodeName=n1 State=DOWN Reason=drill"),
             login("scontrol update NodeName=n1 State=RESUME"),
         ),
+        when="raw/rank3.jsonl",
         gate="run.restarts",
         subject="job",
         outcome=Outcome.WARN,
-        says="1",
+        value=1,
     ),
     Drill(
         id="job-requeued",
@@ -51,11 +55,12 @@ DRILLS: tuple[Drill, ...] = (
         fault="the job is requeued while it runs",
         phase="nccl_pairwise",
         during=(login(f"scontrol requeue {_JOB}"),),
+        when=_PAIRS_BEGIN,
         where="anywhere",
         gate="run.restarts",
         subject="job",
         outcome=Outcome.WARN,
-        says="1",
+        value=1,
     ),
     Drill(
         id="job-preempted",
@@ -64,17 +69,19 @@ DRILLS: tuple[Drill, ...] = (
         phase="run_1gpu",
         inject=(login(_PREEMPTION), _slurmctld(0), _ALL_IDLE),
         during=(login("srun --partition=urgent --nodes=2 --exclusive --mem=0 true"),),
+        when="raw/rank0.jsonl",
         undo=(login(_NO_PREEMPTION), _slurmctld(0)),
         gate="run.restarts",
         subject="job",
         outcome=Outcome.WARN,
-        says="1",
+        value=1,
     ),
     Drill(
         id="job-cancelled",
         fault="the job is cancelled while it runs",
         phase="nccl_pairwise",
         during=(login(f"scancel {_JOB}"),),
+        when=_PAIRS_BEGIN,
         where="anywhere",
         gate="run.closed",
         subject="job",
@@ -86,7 +93,8 @@ DRILLS: tuple[Drill, ...] = (
         waits=True,
         fault="the time of the job is over while it runs",
         phase="run_1gpu",
-        environment=(("BRINGUP_DRILL", "hang-rank:0@2"),),
+        environment=(("BRINGUP_DRILL", "hold-at:{rank0}@step"),),
+        when="moment",
         during=(login(f"scontrol update JobId={_JOB} EndTime=now+1"),),
         where="anywhere",
         gate="run.closed",
@@ -99,6 +107,7 @@ DRILLS: tuple[Drill, ...] = (
         fault="slurmctld is restarted while a job runs",
         phase="nccl_pairwise",
         during=(_slurmctld(0),),
+        when=_PAIRS_BEGIN,
         gate="run.closed",
         subject="job",
         outcome=Outcome.PASS,
@@ -110,6 +119,7 @@ DRILLS: tuple[Drill, ...] = (
         fault="slurmctld is away for a minute while a job runs",
         phase="nccl_pairwise",
         during=(_slurmctld(60),),
+        when=_PAIRS_BEGIN,
         gate="run.closed",
         subject="job",
         outcome=Outcome.PASS,

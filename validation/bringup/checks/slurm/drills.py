@@ -7,11 +7,11 @@ nothing may fail. Data only.
 from __future__ import annotations
 
 from bringup.checks.faults import BINDING, FOLDER, edited, put_back
-from bringup.plan.drill import Drill, NoDrill
-from bringup.records import Outcome
+from bringup.plan.drill import UNCONFINED, Drill, NoDrill
+from bringup.records import Outcome, Value
 
 
-def _configured(id: str, fault: str, edit: str, file: str, gate: str, outcome: Outcome, says: str) -> Drill:
+def _configured(id: str, fault: str, edit: str, file: str, gate: str, outcome: Outcome, value: Value) -> Drill:
     """A line of Slurm's configuration is other than it should be, and is put back."""
     return Drill(
         id=id,
@@ -22,7 +22,7 @@ def _configured(id: str, fault: str, edit: str, file: str, gate: str, outcome: O
         gate=gate,
         subject="job",
         outcome=outcome,
-        says=says,
+        value=value,
     )
 
 
@@ -55,7 +55,7 @@ DRILLS: tuple[Drill, ...] = (
         id="task-plugin-missing",
         fault="Slurm runs without task/cgroup and proctrack/cgroup",
         phase="discovery",
-        unconfined=True,
+        shape=UNCONFINED,
         environment=(("BRINGUP_PROFILE", "local-cpu"),),
         gate="discovery.slurm.task_plugin",
         subject="job",
@@ -106,7 +106,7 @@ DRILLS: tuple[Drill, ...] = (
         "slurm.conf",
         "discovery.slurm.slurmd_timeout",
         Outcome.WARN,
-        "3600",
+        3600,
     ),
     Drill(
         id="controller-down",
@@ -127,10 +127,10 @@ DRILLS: tuple[Drill, ...] = (
         environment=(("BRINGUP_DRILL", "bad-exit-ignored"), *BINDING),
         where="anywhere",
         gate="smoke.bad_exit",
-        subject="n1",
+        subject="{n1}",
         outcome=Outcome.FAIL,
-        says="2",
-        also=(("smoke.bad_exit", "n0"),),
+        value=2,
+        also=(("smoke.bad_exit", "{n0}"),),
     ),
     Drill(
         id="array-task-lost",
@@ -166,7 +166,7 @@ DRILLS: tuple[Drill, ...] = (
         gate="smoke.time_limit.warned",
         subject="job",
         outcome=Outcome.FAIL,
-        says="no",
+        value=False,
     ),
     Drill(
         id="no-requeue",
@@ -178,13 +178,13 @@ DRILLS: tuple[Drill, ...] = (
         gate="smoke.requeue",
         subject="job",
         outcome=Outcome.FAIL,
-        says="0",
+        value=0,
     ),
     Drill(
         id="no-memory-confined",
         fault="the kernel ends no job that takes too much memory",
         phase="smoke",
-        unconfined=True,
+        shape=UNCONFINED,
         environment=(("BRINGUP_PROFILE", "local-cpu"), *_JOBS),
         gate="smoke.memory.enforced",
         subject="job",
@@ -198,10 +198,10 @@ DRILLS: tuple[Drill, ...] = (
         environment=(("BRINGUP_DRILL", "task-lost"), *BINDING),
         where="anywhere",
         gate="smoke.node.ran_tasks",
-        subject="n1",
+        subject="{n1}",
         outcome=Outcome.FAIL,
-        says="1",
-        also=(("smoke.node.ran_tasks", "n0"),),
+        value="{gpus-1}",
+        also=(("smoke.node.ran_tasks", "{n0}"),),
     ),
     Drill(
         id="exit-code-lost",

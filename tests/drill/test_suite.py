@@ -1,0 +1,489 @@
+"""Drills without a cluster: what counts as found, what as a false alarm, and what is told about it."""
+
+import dataclasses
+import json
+import re
+from itertools import pairwise
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from bringup import judge
+from bringup import results as runs
+from bringup.checks import catalogue as gates
+from bringup.drill import environment as ground
+from bringup.drill import perform, result
+from bringup.drill import suite as campaign
+from bringup.drill.applicable import why_not
+from bringup.errors import DrillError, RecordError
+from bringup.plan import profile
+from bringup.plan.drill import Drill, Shape
+from bringup.records import (
+    DrillReport,
+    HealthyRound,
+    Outcome,
+    Sign,
+    Value,
+    Verdict,
+    Verdicts,
+    read_record,
+    write_record,
+)
+from bringup.report import text
+from factory import a_drill_report, a_drill_result, a_verdict, judged_of
+from pydantic import ValidationError
+from showing import gates_shown_failing
+
+TESTS = Path(__file__).resolve().parents[1]
+DRILL = Drill(
+    id="d",
+    fault="f",
+    phase="discovery",
+    gate="discovery.gpu.count",
+    subject="n1",
+    outcome=Outcome.FAIL,
+    value=1,
+    silent=("n0",),
+    consequences=(("discovery.slurm.*", "n1"),),
+)
+
+
+def verdict(
+    gate: str = DRILL.gate, subject: str = "n1", outcome: Outcome = Outcome.FAIL, value: Value = 1, **rest: Any
+) -> Verdict:
+    return a_verdict(gate, subject, outcome, rest.pop("observed", str(value)), value=value, **rest)
+
+
+def verdicts_of(*verdicts: Verdict, signs: tuple[str, ...] = ()) -> Verdicts:
+    judged = judged_of(*verdicts).verdicts
+    return judged.model_copy(
+        update={"signs": [Sign(signature=name, evidence="raw/x.log:1", line="x", count=1) for name in signs]}
+    )
+
+
+def found(drill: Drill, *verdicts: Verdict, signs: tuple[str, ...] = ()) -> tuple[bool, bool, bool, str | None]:
+    """The run left these verdicts, and they are those that are judged."""
+    judged = verdicts_of(*verdicts, signs=signs)
+    return perform.compare(drill, judged, judged)
+
+
+HEALTHY = [verdict(subject="n0", outcome=Outcome.PASS)]
+
+
+# ---- the catalogue
+
+
+def drilled() -> set[str]:
+    """Those that need a fabric have been performed by nobody yet: their gates need a reason too."""
+    here = [drill for drill in gates.DRILLS if drill.needs_expected is None]
+    return {gate for drill in here for gate in (drill.gate, *(gate for gate, _ in drill.also))}
+
+
+def test_every_gate_is_seen_to_fail_by_a_drill_or_says_why_not_and_where_else():
+    listed = [gate for entry in gates.NO_DRILL for gate in entry.gates]
+    assert set(gates.GATES) - drilled() - set(listed) == set(), "neither a drill nor a reason"
+    assert drilled() & set(listed) == set(), "a drill and a reason why there is none"
+    assert set(listed) <= set(gates.GATES)
+    assert len(listed) == len(set(listed))
+
+
+@pytest.mark.parametrize("test", sorted({entry.test for entry in gates.NO_DRILL}))
+def test_a_gate_without_a_drill_is_shown_failing_by_the_test_that_it_names(test):
+    """Each test that names a gate is held to it by conftest.py."""
+    listed = {gate for entry in gates.NO_DRILL if entry.test == test for gate in entry.gates}
+    assert listed - gates_shown_failing(TESTS / test) == set()
+
+
+def test_there_are_eighty_drills_over_all_six_questions():
+    assert len(gates.DRILLS) >= 80
+    assert {gates.question_of(gates.GATES[drill.gate]) for drill in gates.DRILLS} == {1, 2, 3, 4, 5, 6}
+
+
+@pytest.mark.parametrize("drill", gates.DRILLS, ids=lambda drill: drill.id)
+def test_a_drill_is_declared_whole(drill: Drill):
+    assert drill.where in ("anywhere", "local-cluster")
+    if drill.where == "anywhere":
+        assert {command[0] for command in (*drill.inject, *drill.during, *drill.undo)} <= {"sh"}
+        assert not drill.shape.unconfined
+    assert drill.says or drill.between is not None or drill.value is not None
+    assert drill.says == drill.says.strip(), "whole words: behind a blank there is always another one"
+    makes = (drill.inject, drill.during, drill.environment, drill.tamper, drill.truncate, drill.shape.unconfined)
+    assert any(makes), "it makes no fault"
+    assert not (drill.tamper and drill.truncate)
+    for gate, _ in drill.also:
+        assert drill.phase in gates.GATES[gate].phases
+
+
+# ---- what counts as found
+
+
+@pytest.mark.parametrize("drill", gates.DRILLS, ids=[drill.id for drill in gates.DRILLS])
+def test_the_folder_of_all_runs_is_a_word_of_its_own_and_no_part_of_a_script(drill: Drill):
+    """A path with a space broke the scripts of path-full and stale-copy."""
+    for command in (*drill.inject, *drill.during, *drill.undo):
+        scripts = [script for option, script in pairwise(command) if option in ("-c", "-euc")]
+        assert not any("{results}" in script for script in scripts)
+
+
+def test_the_declared_verdict_is_found():
+    assert found(DRILL, *HEALTHY, verdict()) == (True, True, True, "1")
+
+
+def test_a_verdict_that_the_run_did_not_leave_for_its_user_is_not_noticed():
+    """It is there when the folder is judged again; nobody who ran the phase saw it."""
+    judged = verdicts_of(verdict())
+    assert perform.compare(DRILL, judged, None)[0] is False
+    assert perform.compare(DRILL, judged, verdicts_of(*HEALTHY))[0] is False
+    assert perform.compare(DRILL, judged, judged)[0] is True
+
+
+def test_a_verdict_that_the_screen_leaves_to_the_report_is_not_noticed():
+    many = [verdict("discovery.shm", f"n{number}", cause=f"{number}") for number in range(2, 2 + text.MAX_LISTED)]
+    assert found(DRILL, verdict(), *many)[0] is True
+    assert found(DRILL, *many, verdict())[0] is False
+
+
+def test_a_verdict_that_the_screen_tells_with_others_is_noticed():
+    gates_of_n1 = ("discovery.shm", "discovery.nofile", "discovery.kernel")
+    drill = dataclasses.replace(DRILL, outcome=Outcome.INCOMPLETE, value=None)
+    missing = [verdict(gate, outcome=Outcome.INCOMPLETE, cause="no evidence arrived") for gate in gates_of_n1]
+    others = [
+        verdict(f"discovery.{number}", "n0", Outcome.INCOMPLETE, cause=f"{number}") for number in range(text.MAX_LISTED)
+    ]
+    culprit = verdict(outcome=Outcome.INCOMPLETE, cause="no evidence arrived")
+    assert found(drill, *missing, *others, culprit)[0] is True
+    assert found(drill, *others, culprit)[0] is False
+
+
+def test_the_wrong_subject_is_no_success():
+    assert found(DRILL, verdict(subject="n0")) == (True, False, False, None)
+
+
+def test_accusing_an_innocent_beside_the_culprit_is_the_wrong_subject():
+    assert found(DRILL, verdict(), verdict(subject="n0"))[1] is False
+
+
+def test_another_outcome_is_not_the_declared_one():
+    assert found(DRILL, verdict(outcome=Outcome.INCOMPLETE))[:2] == (False, False)
+
+
+@pytest.mark.parametrize(
+    ("declared", "value", "right"),
+    [
+        (1, 1, True),
+        (1, 1.0, True),
+        (1, 0, False),
+        (1, True, False),  # a flag is not a count
+        (0, False, False),
+        (False, False, True),
+        (False, "no", False),
+        ("no", "no", True),
+    ],
+)
+def test_the_declared_value_is_that_of_the_verdict(declared, value, right):
+    drill = dataclasses.replace(DRILL, value=declared)
+    assert found(drill, verdict(value=value))[:3] == (True, True, right)
+
+
+@pytest.mark.parametrize(
+    ("says", "observed", "right"),
+    [
+        ("at 0.0", "at 0.04 GB/s", False),
+        ("at 0.0…", "at 0.04 GB/s", True),
+        ("TaskPlugin = …", "no (TaskPlugin = task/none)", True),
+        ("TaskPlugin = …", "no (TaskPlugin = (null))", True),
+        ("no", "none", False),
+        ("None", "7", False),
+    ],
+)
+def test_declared_words_are_whole_words(says, observed, right):
+    drill = dataclasses.replace(DRILL, value=None, says=says)
+    assert found(drill, verdict(observed=observed))[2] is right
+    assert found(drill, verdict(cause=observed))[2] is right
+
+
+@pytest.mark.parametrize(
+    ("value", "right"), [(2.1e5, True), (210000, True), (35, False), (-2e5, False), ("late", False), (True, False)]
+)
+def test_a_number_has_the_size_of_the_fault(value, right):
+    """It was read from the text, which is rounded to four digits."""
+    drill = dataclasses.replace(DRILL, value=None, between=(1e5, 1e6))
+    assert found(drill, verdict(value=value, observed="3e5 us"))[2] is right
+
+
+def test_a_sign_in_a_log_is_a_cause_too():
+    drill = dataclasses.replace(DRILL, says="slurm.out-of-memory")
+    assert found(drill, verdict())[2] is False
+    assert found(drill, verdict(), signs=("slurm.out-of-memory",))[2] is True
+
+
+def test_a_fault_that_is_survived_must_be_said_and_pass():
+    drill = Drill(
+        id="d", fault="f", phase="discovery", gate="run.closed", subject="job", outcome=Outcome.PASS, says="no answer"
+    )
+    passed = verdicts_of(verdict("run.closed", "job", Outcome.PASS))
+    assert perform.compare(drill, passed, passed, "… job 1: no answer") == (True, True, True, "… job 1: no answer")
+    assert perform.compare(drill, passed, passed, "silence")[0] is False
+    failed = verdicts_of(verdict("run.closed", "job"))
+    assert perform.compare(drill, failed, failed, "no answer")[1] is False
+
+
+# ---- the moment, and the cluster
+
+
+def test_a_fault_waits_for_the_file_that_tells_its_moment(tmp_path, monkeypatch):
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "run.json").touch()
+    monkeypatch.setattr(runs, "attempts", lambda phase, name: [run])
+    looks = []
+
+    def pause() -> None:
+        looks.append(1)
+        if len(looks) == 3:
+            (run / "moment").touch()
+
+    monkeypatch.setattr(ground, "pause", pause)
+    perform._wait_for_moment(dataclasses.replace(DRILL, when="moment"), "x")
+    assert len(looks) == 3
+    perform._wait_for_moment(DRILL, "x")
+    assert len(looks) == 3
+
+
+@pytest.mark.parametrize(
+    ("sinfo", "squeue", "spoiled", "ill"),
+    [
+        ("n0 idle\nn1 idle\n", "", False, None),
+        ("n0 idle\nn1 down*\n", "", False, "n1 down*"),
+        ("n0 idle\n", "", False, "n1 is not there"),
+        ("n0 idle\nn1 idle\n", "discovery RUNNING\n", False, "job discovery RUNNING is left"),
+        ("n0 idle\nn1 idle\n", "", True, "a fault that was made could not be undone"),
+        ("", "", False, "the controller did not answer"),
+    ],
+)
+def test_a_cluster_that_is_not_idle_and_whole_is_replaced(tmp_path, monkeypatch, sinfo, squeue, spoiled, ill):
+    """A drill ran on the cluster that the one before had left ill: its false alarm was that one's fault."""
+    cluster = ground.LocalCluster(tmp_path, Shape(), up=True, is_spoiled=spoiled)
+    verbs: list[str] = []
+
+    def verb(*words: str, **options: Any) -> ground.Ended:
+        verbs.append(words[0])
+        return ground.Ended(0, {"sinfo": sinfo, "squeue": squeue}.get(words[1] if len(words) > 1 else "", ""), "")
+
+    monkeypatch.setattr(cluster, "verb", verb)
+    monkeypatch.setattr(ground, "WELL_AGAIN_S", 0)
+    monkeypatch.setattr(ground, "pause", lambda: None)
+    assert cluster.heal() == ill
+    assert [name for name in verbs if name != "sh"] == ([] if ill is None else ["down", "down", "up"])
+    assert cluster.is_spoiled is False
+
+
+def test_an_undo_that_fails_spoils_the_cluster():
+    def make(commands: tuple[tuple[str, ...], ...]) -> None:
+        raise DrillError("no")
+
+    here = SimpleNamespace(make=make, is_spoiled=False)
+    perform._undo(dataclasses.replace(DRILL, undo=(("boot", "n1"),)), here)
+    assert here.is_spoiled
+
+
+# ---- false alarms
+
+
+def test_a_failure_that_the_fault_does_not_explain_is_a_false_alarm():
+    assert perform.false_alarms(DRILL, [*HEALTHY, verdict()]) == []
+    alarms = perform.false_alarms(
+        DRILL, [*HEALTHY, verdict(), verdict("discovery.shm"), verdict("discovery.nofile", "n1", Outcome.WARN)]
+    )
+    assert [alarm.split(":")[0] for alarm in alarms] == ["discovery.shm [n1] fail", "discovery.nofile [n1] warn"]
+
+
+def test_what_failed_before_the_fault_is_no_alarm():
+    known = frozenset({("discovery.shm", "n1"), ("discovery.nofile", "n0")})
+    verdicts = [*HEALTHY, verdict(), verdict("discovery.shm"), verdict("discovery.nofile", "n0", Outcome.INCOMPLETE)]
+    assert len(perform.false_alarms(DRILL, verdicts)) == 2
+    assert perform.false_alarms(DRILL, verdicts, known) == []
+
+
+def test_a_declared_consequence_is_none():
+    assert perform.false_alarms(DRILL, [*HEALTHY, verdict(), verdict("discovery.slurm.gres", "n1")]) == []
+    assert perform.false_alarms(DRILL, [*HEALTHY, verdict(), verdict("discovery.slurm.gres", "n0")]) != []
+
+
+def test_a_subject_that_must_be_silent_has_to_pass_and_to_be_heard_of():
+    assert perform.false_alarms(DRILL, [verdict()]) == ["nothing was said about n0"]
+    assert len(perform.false_alarms(DRILL, [verdict(), verdict("discovery.shm", "n0", Outcome.INCOMPLETE)])) == 1
+
+
+# ---- what is told
+
+
+def test_exit_codes():
+    assert result.exit_code(a_drill_report(a_drill_result())) == 0
+    assert result.exit_code(a_drill_report(a_drill_result(right_subject=False))) == 1
+    assert result.exit_code(a_drill_report(a_drill_result(false_alarms=["x"]))) == 1
+    not_done = perform.not_performed(DRILL, "no cluster")
+    assert result.exit_code(a_drill_report(a_drill_result(), not_done)) == 2
+    assert result.exit_code(a_drill_report(a_drill_result(detected=False), not_done)) == 1
+    assert (
+        result.exit_code(a_drill_report(a_drill_result(), perform.not_performed(DRILL, "no fabric", applicable=False)))
+        == 0
+    )
+    assert result.exit_code(a_drill_report(perform.not_performed(DRILL, "no fabric", applicable=False))) == 2
+    assert result.exit_code(a_drill_report(a_drill_result(), planned=["d", "e"])) == 2
+    assert result.exit_code(a_drill_report()) == 2
+
+
+def test_a_healthy_round_with_an_alarm_is_a_failure():
+    quiet = HealthyRound(number=1, verdicts=200, false_alarms=[], seconds=1, evidence=[])
+    assert result.exit_code(a_drill_report(healthy=[quiet], healthy_planned=1)) == 0
+    assert result.exit_code(a_drill_report(healthy=[quiet], healthy_planned=2)) == 2
+    assert (
+        result.exit_code(a_drill_report(healthy=[quiet.model_copy(update={"false_alarms": ["x"]})], healthy_planned=1))
+        == 1
+    )
+
+
+def test_a_healthy_round_keeps_the_evidence_of_every_phase(tmp_path, monkeypatch):
+    """The phases 1 to 3 of one playbook have one name: kept in one folder, each replaced the one before."""
+    stems = ("discovery", "smoke")
+    homes = {stem: tmp_path / "results" / stem / "d-round-1" for stem in stems}
+    for home in homes.values():
+        home.mkdir(parents=True)
+    monkeypatch.setattr(ground, "PLAYBOOKS", tmp_path / "playbooks")
+    monkeypatch.setattr(runs, "attempts", lambda phase, name: [homes[phase.stem]])
+    monkeypatch.setattr(perform, "_last_attempt", lambda stem, name: homes[stem])
+    monkeypatch.setattr(judge, "judge_folder", lambda folder: judged_of(verdict(outcome=Outcome.PASS)))
+    here = SimpleNamespace(bringup=lambda *words, environment, phases: ground.Ended(0, "", ""))
+    one = perform.healthy_round(1, stems, here, tmp_path / "kept", name="d")
+    assert (one.verdicts, one.false_alarms) == (2, [])
+    assert all((tmp_path / "kept/round-1" / stem / "d-round-1").is_dir() for stem in stems)
+
+
+def test_totals_count_what_was_performed_and_say_what_was_not():
+    done = a_drill_report(
+        a_drill_result(),
+        a_drill_result(drill="e", right_cause=False, seconds_to_detect=4.0),
+        perform.not_performed(DRILL, "w"),
+    )
+    assert result.totals(done) == (
+        "2 of 2 drills detected; 2 on the right subject; 1 with the right cause; 0 false alarms elsewhere; "
+        "median 3 s to detect; 1 not performed"
+    )
+
+
+def test_what_a_log_says_is_no_markup_in_the_reports():
+    done = a_drill_report(a_drill_result(observed="<script>alert(1)</script> | `x`", false_alarms=["<img src=x>"]))
+    assert "<script" not in result.page(done)
+    assert "<img" not in result.page(done)
+    assert "<script" not in result.markdown(done)
+    assert "\\|" in result.markdown(done)
+
+
+def test_a_result_without_what_was_seen_or_why_not_is_refused():
+    with pytest.raises(ValidationError, match="needs what was seen"):
+        a_drill_result(detected=None)
+    with pytest.raises(ValidationError, match="why it was not"):
+        a_drill_result(performed=False, detected=None, right_subject=None, right_cause=None, seconds_to_detect=None)
+
+
+def test_the_record_is_strict(tmp_path):
+    write_record(tmp_path / "drill.json", a_drill_report(a_drill_result()))
+    assert read_record(tmp_path / "drill.json", DrillReport) == a_drill_report(a_drill_result())
+    text = json.loads((tmp_path / "drill.json").read_text())
+    (tmp_path / "drill.json").write_text(json.dumps(text | {"extra": 1}))
+    with pytest.raises(RecordError, match="extra"):
+        read_record(tmp_path / "drill.json", DrillReport)
+
+
+def test_drills_of_one_shape_are_performed_together():
+    shapes = [drill.shape for drill in campaign._in_order(gates.DRILLS)]
+    changes = sum(one != other for one, other in pairwise(shapes))
+    assert changes == len(set(shapes)) - 1 == 2
+
+
+# ---- on another cluster
+
+
+def test_ranks_and_nodes_are_called_as_the_cluster_calls_them():
+    there = gates.DECLARED["wrong-value"].placed(("gpu01", "gpu02"), 8)
+    assert there.subject == "gpu02/rank8"
+    assert dict(there.environment)["BRINGUP_DRILL"] == "wrong-value:8"
+    assert there.silent == ("gpu01/rank0", "gpu01/rank1", "gpu02/rank9")
+
+
+def test_a_count_is_that_of_the_cluster():
+    drill = gates.DECLARED["task-lost"]
+    assert drill.placed(("a", "b"), 8).value == 7
+    assert drill.placed(("a", "b"), 2).value == 1
+
+
+def test_evidence_is_tampered_with_under_the_names_of_the_cluster():
+    """The line of n1 was taken out of evidence that has none; and inventory-n1.jsonl, a file's name, was renamed like a node."""
+    there = gates.DECLARED["evidence-truncated"].placed(("a", "b"), 8)
+    assert '"at": "b", "end"' in str(there.tamper)
+    assert gates.DECLARED["evidence-added"].placed(("a", "b"), 8).says.startswith("inventory-n1.jsonl")
+
+
+@pytest.mark.parametrize("drill", gates.DECLARED.values(), ids=lambda drill: drill.id)
+def test_a_drill_for_anywhere_names_no_node_and_no_rank_of_the_local_cluster(drill: Drill):
+    texts = [drill.subject, *drill.silent, *(value for pair in drill.also + drill.consequences for value in pair)]
+    texts += [value for _, value in drill.environment]
+    if drill.where == "anywhere":
+        plain = [re.sub(r"\{\w+(-1)?\}", "", text) for text in texts]
+        assert [text for text in plain if re.search(r"\bn\d\b|rank\d|-rank:\d", text)] == []
+    placed = drill.placed(("a", "b", "c", "d"), 8)
+    assert "{" not in "".join([placed.subject, *placed.silent, placed.says, *(v for _, v in placed.environment)])
+    assert not drill.says.isdigit(), "a number is a value"
+
+
+def test_a_size_is_asked_for_by_its_place_and_is_another_one_on_gpus(monkeypatch):
+    """4MiB is not measured on GPUs, and 16MiB is not the largest there."""
+    monkeypatch.syspath_prepend(TESTS.parent / "infrastructure-validation/probes")
+    import bench
+    import collectives
+
+    engines = {"here": collectives.CPU_SIZES, "on GPUs": collectives.GPU_SIZES}
+    slowed = {}
+    for drill in gates.DECLARED.values():
+        value = dict(drill.environment).get("BRINGUP_DRILL", "")
+        if not value.startswith("slow-size"):
+            continue
+        monkeypatch.setenv("BRINGUP_DRILL", value)
+        slowed[drill.id] = {engine: bench.slowed(sizes) for engine, sizes in engines.items()}
+        assert drill.placed(("a", "b"), 8).environment == drill.environment
+        if drill.id != "latency":
+            assert drill.says == str(slowed[drill.id]["here"]).partition("@")[0] + " at"
+    assert slowed == {
+        "curve-dip": {"here": "all_reduce@4MiB", "on GPUs": "all_reduce@64MiB"},
+        "curve-falls": {"here": "broadcast@16MiB", "on GPUs": "broadcast@8GiB"},
+        "latency": {"here": "all_reduce@8KiB", "on GPUs": "all_reduce@8KiB"},
+    }
+    monkeypatch.setenv("BRINGUP_DRILL", "slow-rank:1")
+    assert bench.slowed(collectives.CPU_SIZES) is None
+
+
+def test_a_step_and_a_moment_are_kept_with_their_rank():
+    for name, placed in (("rank-killed", "kill-rank:5@4"), ("rank-lost-at-end", "kill-at:5@end")):
+        assert dict(gates.DECLARED[name].placed(("a", "b"), 4).environment)["BRINGUP_DRILL"] == placed
+
+
+def test_a_drill_that_would_mean_nothing_says_why():
+    generic, local = profile.load("generic"), profile.load("local-cpu")
+    by_id = gates.DECLARED
+    assert "local cluster only" in str(why_not(by_id["node-off"], local, 4, 2))
+    assert "4 nodes" in str(why_not(by_id["slow-matmul"], local, 2, 2))
+    assert "declares no" in str(why_not(by_id["latency"], generic, 2, 2))
+    assert "not applicable" in str(why_not(by_id["nic-left-out"], local, 2, 2))
+    assert "of nccl.transport" in str(why_not(by_id["infiniband-left-out"], local, 2, 2))
+    h100 = profile.load("h100-8x400g")
+    assert why_not(by_id["infiniband-left-out"], h100, 2, 8) is None
+    assert why_not(by_id["wrong-value"], local, 2, 2) is None
+
+
+def test_nothing_but_commands_of_the_login_host_is_made_on_a_real_cluster():
+    here = ground.Here(("a", "b"))
+    here.make((("sh", "true"),))
+    with pytest.raises(DrillError, match="local one only"):
+        here.make((("on", "n1", "true"),))
