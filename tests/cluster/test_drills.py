@@ -61,11 +61,11 @@ def place() -> Iterator[Path]:
 def test_the_fault_is_found_on_the_right_subject(request: pytest.FixtureRequest, place: Path, drill: Drill):
     shape = "unconfined" if drill.shape.unconfined else "cluster" if drill.shape.nodes == 2 else "four_nodes"
     cluster: Cluster = request.getfixturevalue(shape)
-    ground = LocalCluster(cluster.state, drill.shape, up=True)
+    local = LocalCluster(cluster.state, drill.shape, up=True)
     try:
-        told = perform(drill, ground, place, name=place.name)
+        told = perform(drill, local, place, name=place.name)
     finally:
-        ground.heal()
+        local.heal()
     assert result.mark(told) == "FOUND", result.line(told)
 
 
@@ -110,7 +110,7 @@ def test_a_drill_run_that_is_interrupted_leaves_no_cluster_and_goes_on_where_it_
     finally:
         for state in clusters():
             subprocess.run(
-                [campaign.grounds.CLUSTER, "down"],
+                [campaign.environments.CLUSTER, "down"],
                 env={**os.environ, "BRINGUP_CLUSTER": str(state)},
                 check=True,
                 capture_output=True,

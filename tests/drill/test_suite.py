@@ -12,8 +12,7 @@ import pytest
 from bringup import judge
 from bringup import results as runs
 from bringup.checks import catalogue as gates
-from bringup.drill import environment as ground
-from bringup.drill import perform, result
+from bringup.drill import environment, perform, result
 from bringup.drill import suite as campaign
 from bringup.drill.applicable import why_not
 from bringup.errors import DrillError, RecordError
@@ -244,7 +243,7 @@ def test_a_fault_waits_for_the_file_that_tells_its_moment(tmp_path, monkeypatch)
         if len(looks) == 3:
             (run / "moment").touch()
 
-    monkeypatch.setattr(ground, "pause", pause)
+    monkeypatch.setattr(environment, "pause", pause)
     perform._wait_for_moment(dataclasses.replace(DRILL, when="moment"), "x")
     assert len(looks) == 3
     perform._wait_for_moment(DRILL, "x")
@@ -264,16 +263,16 @@ def test_a_fault_waits_for_the_file_that_tells_its_moment(tmp_path, monkeypatch)
 )
 def test_a_cluster_that_is_not_idle_and_whole_is_replaced(tmp_path, monkeypatch, sinfo, squeue, spoiled, ill):
     """A drill ran on the cluster that the one before had left ill: its false alarm was that one's fault."""
-    cluster = ground.LocalCluster(tmp_path, Shape(), up=True, is_spoiled=spoiled)
+    cluster = environment.LocalCluster(tmp_path, Shape(), up=True, is_spoiled=spoiled)
     verbs: list[str] = []
 
-    def verb(*words: str, **options: Any) -> ground.Ended:
+    def verb(*words: str, **options: Any) -> environment.Ended:
         verbs.append(words[0])
-        return ground.Ended(0, {"sinfo": sinfo, "squeue": squeue}.get(words[1] if len(words) > 1 else "", ""), "")
+        return environment.Ended(0, {"sinfo": sinfo, "squeue": squeue}.get(words[1] if len(words) > 1 else "", ""), "")
 
     monkeypatch.setattr(cluster, "verb", verb)
-    monkeypatch.setattr(ground, "WELL_AGAIN_S", 0)
-    monkeypatch.setattr(ground, "pause", lambda: None)
+    monkeypatch.setattr(environment, "WELL_AGAIN_S", 0)
+    monkeypatch.setattr(environment, "pause", lambda: None)
     assert cluster.heal() == ill
     assert [name for name in verbs if name != "sh"] == ([] if ill is None else ["down", "down", "up"])
     assert cluster.is_spoiled is False
@@ -351,13 +350,14 @@ def test_a_healthy_round_keeps_the_evidence_of_every_phase(tmp_path, monkeypatch
     homes = {stem: tmp_path / "results" / stem / "d-round-1" for stem in stems}
     for home in homes.values():
         home.mkdir(parents=True)
-    monkeypatch.setattr(ground, "PLAYBOOKS", tmp_path / "playbooks")
+    monkeypatch.setattr(environment, "PLAYBOOKS", tmp_path / "playbooks")
     monkeypatch.setattr(runs, "attempts", lambda phase, name: [homes[phase.stem]])
     monkeypatch.setattr(perform, "_last_attempt", lambda stem, name: homes[stem])
     monkeypatch.setattr(judge, "judge_folder", lambda folder: judged_of(verdict(outcome=Outcome.PASS)))
-    here = SimpleNamespace(bringup=lambda *words, environment, phases: ground.Ended(0, "", ""))
-    one = perform.healthy_round(1, stems, here, tmp_path / "kept", name="d")
-    assert (one.verdicts, one.false_alarms) == (2, [])
+    ended = environment.Ended(0, "", "")
+    here = SimpleNamespace(bringup=lambda *words, environment, phases: ended)
+    healthy = perform.healthy_round(1, stems, here, tmp_path / "kept", name="d")
+    assert (healthy.verdicts, healthy.false_alarms) == (2, [])
     assert all((tmp_path / "kept/round-1" / stem / "d-round-1").is_dir() for stem in stems)
 
 
@@ -483,7 +483,7 @@ def test_a_drill_that_would_mean_nothing_says_why():
 
 
 def test_nothing_but_commands_of_the_login_host_is_made_on_a_real_cluster():
-    here = ground.Here(("a", "b"))
+    here = environment.Here(("a", "b"))
     here.make((("sh", "true"),))
     with pytest.raises(DrillError, match="local one only"):
         here.make((("on", "n1", "true"),))

@@ -47,7 +47,7 @@ class Ended:
     complained: str  # standard error
 
 
-class Ground(Protocol):
+class Environment(Protocol):
     """What performing a drill needs."""
 
     is_spoiled: bool  # a fault of ours could not be undone

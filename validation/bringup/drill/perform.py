@@ -13,8 +13,8 @@ from pathlib import Path
 
 from bringup import judge
 from bringup import results as runs
-from bringup.drill import environment as grounds
-from bringup.drill.environment import Ended, Ground
+from bringup.drill import environment as environments
+from bringup.drill.environment import Ended, Environment
 from bringup.errors import DrillError, RecordError, RunError
 from bringup.plan.drill import Command, Drill
 from bringup.plan.phases import PHASES
@@ -29,19 +29,19 @@ REFERENCE = "run_1gpu"
 BEGINS_WITHIN_S = 120
 
 
-def perform(drill: Drill, ground: Ground, place: Path, *, name: str) -> DrillResult:
+def perform(drill: Drill, cluster: Environment, place: Path, *, name: str) -> DrillResult:
     """Evidence goes to `place`/<drill>, a folder of the drill run called `name`. The fault is undone whatever happens."""
     begun = time.monotonic()
     folder = place / drill.id
     run_name = f"{name}-{drill.id}"
     try:
-        healthy = _healthy_runs(drill, ground, place, name)
-        before = frozenset[Pair]() if ground.is_well else _failing_before(drill, ground, place, name)
+        healthy = _healthy_runs(drill, cluster, place, name)
+        before = frozenset[Pair]() if cluster.is_well else _failing_before(drill, cluster, place, name)
         if drill.tamper is not None or drill.truncate is not None:
-            in_place, done, evidence = _tamper(drill, ground, healthy, folder)
+            in_place, done, evidence = _tamper(drill, cluster, healthy, folder)
         else:
             reference = {"BRINGUP_REFERENCE": str(healthy[0])} if healthy else {}
-            in_place, done = _run_with_fault(drill, ground, run_name, reference)
+            in_place, done = _run_with_fault(drill, cluster, run_name, reference)
             evidence = _last_attempt(drill.phase, run_name)
         judged = judge.judge_folder(evidence).verdicts
         written = _written(evidence)
@@ -49,7 +49,7 @@ def perform(drill: Drill, ground: Ground, place: Path, *, name: str) -> DrillRes
     except (DrillError, RunError, RecordError, OSError) as error:
         return not_performed(drill, str(error), seconds=_since(begun))
     finally:
-        grounds.keep(run_name, (drill.phase,), folder)
+        environments.keep(run_name, (drill.phase,), folder)
     detected, right_subject, right_cause, observed = compare(drill, judged, written, done.said)
     return DrillResult(
         drill=drill.id,
@@ -70,27 +70,31 @@ def perform(drill: Drill, ground: Ground, place: Path, *, name: str) -> DrillRes
     )
 
 
-def _run_with_fault(drill: Drill, ground: Ground, run_name: str, reference: dict[str, str]) -> tuple[float, Ended]:
+def _run_with_fault(
+    drill: Drill, cluster: Environment, run_name: str, reference: dict[str, str]
+) -> tuple[float, Ended]:
     """(when the fault was in place, how the phase ended)."""
     environment = {**reference, "BRINGUP_RUN_NAME": run_name, **dict(drill.environment)}
     try:
-        ground.make(_named(drill, drill.inject))
+        cluster.make(_named(drill, drill.inject))
         in_place = time.monotonic()
         if drill.wait_for is not None:
-            ground.wait_for(*drill.wait_for)
+            cluster.wait_for(*drill.wait_for)
 
         def meanwhile() -> None:
             nonlocal in_place
             if drill.during:
                 _wait_for_moment(drill, run_name)
                 in_place = time.monotonic()
-                ground.make(_named(drill, drill.during))
+                cluster.make(_named(drill, drill.during))
 
-        done = ground.bringup("run", drill.phase, *_chosen(ground, drill), environment=environment, meanwhile=meanwhile)
+        done = cluster.bringup(
+            "run", drill.phase, *_chosen(cluster, drill), environment=environment, meanwhile=meanwhile
+        )
     except BaseException:
-        _undo(drill, ground)
+        _undo(drill, cluster)
         raise
-    _undo(drill, ground)
+    _undo(drill, cluster)
     return in_place, done
 
 
@@ -113,13 +117,13 @@ def _named(drill: Drill, commands: tuple[Command, ...]) -> tuple[Command, ...]:
     return tuple(tuple(word.replace("{phase}", drill.phase) for word in command) for command in commands)
 
 
-def _undo(drill: Drill, ground: Ground) -> None:
+def _undo(drill: Drill, cluster: Environment) -> None:
     """Every command, also when an earlier one fails: then something stays, and the cluster is replaced before the next drill."""
     for command in drill.undo:
         try:
-            ground.make(_named(drill, (command,)))
+            cluster.make(_named(drill, (command,)))
         except DrillError:
-            ground.is_spoiled = True
+            cluster.is_spoiled = True
 
 
 def _wait_for_moment(drill: Drill, run_name: str) -> None:
@@ -128,35 +132,35 @@ def _wait_for_moment(drill: Drill, run_name: str) -> None:
     while not any((folder / drill.when).exists() for folder in runs.attempts(PHASES[drill.phase], run_name)):
         if time.monotonic() > deadline:
             raise DrillError(f"{drill.phase} left no {drill.when} in {BEGINS_WITHIN_S} s")
-        grounds.pause()
+        environments.pause()
 
 
-def _healthy_runs(drill: Drill, ground: Ground, place: Path, name: str) -> list[Path]:
+def _healthy_runs(drill: Drill, cluster: Environment, place: Path, name: str) -> list[Path]:
     """What the drill takes for granted: runs of its phase to tamper with, or the one-GPU run that losses are compared with."""
     if drill.truncate is not None or drill.tamper is not None:
         return [
-            healthy_run(drill, drill.phase, ground, place, name, number)
+            healthy_run(drill, drill.phase, cluster, place, name, number)
             for number in (1, 2)[: 1 if drill.truncate else 2]
         ]
     if PHASES[drill.phase].is_training and not PHASES[drill.phase].one_gpu:
-        return [healthy_run(drill, REFERENCE, ground, place, name, 1)]
+        return [healthy_run(drill, REFERENCE, cluster, place, name, 1)]
     return []
 
 
-def healthy_run(drill: Drill, stem: str, ground: Ground, place: Path, name: str, number: int) -> Path:
+def healthy_run(drill: Drill, stem: str, cluster: Environment, place: Path, name: str, number: int) -> Path:
     """Made when first asked for, and shared by all drills of one shape."""
     with _ONE_AT_A_TIME:
-        return _healthy_run(drill, stem, ground, place, name, number)
+        return _healthy_run(drill, stem, cluster, place, name, number)
 
 
-def _healthy_run(drill: Drill, stem: str, ground: Ground, place: Path, name: str, number: int) -> Path:
+def _healthy_run(drill: Drill, stem: str, cluster: Environment, place: Path, name: str, number: int) -> Path:
     run_name = f"{name}-healthy-{drill.shape.nodes}-{number}"
     folder = place / "healthy" / f"{stem}-{drill.shape.nodes}-{number}" / runs.folder_of(PHASES[stem], run_name).name
     if not (folder / runs.CLOSED).exists():
         try:
-            done = ground.bringup("run", stem, *_chosen(ground, drill), environment={"BRINGUP_RUN_NAME": run_name})
+            done = cluster.bringup("run", stem, *_chosen(cluster, drill), environment={"BRINGUP_RUN_NAME": run_name})
         finally:
-            grounds.keep(run_name, (stem,), folder.parent)
+            environments.keep(run_name, (stem,), folder.parent)
         if not (folder / runs.CLOSED).exists():
             raise DrillError(f"no healthy {stem} to begin with: {_last_word(done)}")
     bad = [
@@ -164,22 +168,22 @@ def _healthy_run(drill: Drill, stem: str, ground: Ground, place: Path, name: str
         for verdict in judge.judge_folder(folder).verdicts.verdicts
         if verdict.outcome is not Outcome.PASS
     ]
-    if bad and ground.is_well:
+    if bad and cluster.is_well:
         raise DrillError(f"no healthy {stem} to begin with: {bad[0]}")
     return folder
 
 
-def _failing_before(drill: Drill, ground: Ground, place: Path, name: str) -> frozenset[Pair]:
+def _failing_before(drill: Drill, cluster: Environment, place: Path, name: str) -> frozenset[Pair]:
     """A cluster that is not ours may have faults of its own. Raises DrillError when the drill's verdict is among them."""
-    verdicts = judge.judge_folder(healthy_run(drill, drill.phase, ground, place, name, 1)).verdicts.verdicts
+    verdicts = judge.judge_folder(healthy_run(drill, drill.phase, cluster, place, name, 1)).verdicts.verdicts
     for verdict in verdicts:
         if (verdict.gate, verdict.subject, verdict.outcome) == (drill.gate, drill.subject, drill.outcome):
             raise DrillError(f"here it is so without the fault: {_said(verdict)}")
     return frozenset((verdict.gate, verdict.subject) for verdict in verdicts if verdict.outcome is not Outcome.PASS)
 
 
-def _chosen(ground: Ground, drill: Drill) -> tuple[str, ...]:
-    nodes = ground.nodes_of(drill)
+def _chosen(cluster: Environment, drill: Drill) -> tuple[str, ...]:
+    nodes = cluster.nodes_of(drill)
     return ("--nodelist", ",".join(nodes)) if nodes else ()
 
 
@@ -188,7 +192,7 @@ def _last_word(done: Ended) -> str:
     return said[-1] if said else "it said nothing"
 
 
-def _tamper(drill: Drill, ground: Ground, healthy: Sequence[Path], place: Path) -> tuple[float, Ended, Path]:
+def _tamper(drill: Drill, cluster: Environment, healthy: Sequence[Path], place: Path) -> tuple[float, Ended, Path]:
     """On a copy; then it is judged again."""
     copy = place / healthy[0].name
     if copy.exists():
@@ -198,7 +202,7 @@ def _tamper(drill: Drill, ground: Ground, healthy: Sequence[Path], place: Path) 
         cut = copy / drill.truncate
         cut.write_bytes(cut.read_bytes()[: cut.stat().st_size // 2])
     else:
-        done = grounds.execute(
+        done = environments.execute(
             ["bash", "-c", f"set -euo pipefail; {drill.tamper}"],
             folder=copy,
             limit_s=60,
@@ -207,7 +211,7 @@ def _tamper(drill: Drill, ground: Ground, healthy: Sequence[Path], place: Path) 
         if done.code != 0:
             raise DrillError(f"tampering ended with {done.code}: {done.complained.strip()}")
     in_place = time.monotonic()
-    return in_place, ground.bringup("judge", str(copy), environment={}), copy
+    return in_place, cluster.bringup("judge", str(copy), environment={}), copy
 
 
 def compare(
@@ -302,12 +306,12 @@ def _said(verdict: Verdict) -> str:
     return f"{verdict.gate} [{verdict.subject}] {verdict.outcome}: {verdict.observed}"[:200]
 
 
-def healthy_round(number: int, stems: Sequence[str], ground: Ground, place: Path, *, name: str) -> HealthyRound:
+def healthy_round(number: int, stems: Sequence[str], cluster: Environment, place: Path, *, name: str) -> HealthyRound:
     """`bringup run` of these phases. What left no run, or a verdict that is no pass, is a false alarm."""
     begun, alarms, counted = time.monotonic(), [], 0
     run_name, folder = f"{name}-round-{number}", place / f"round-{number}"
     try:
-        done = ground.bringup("run", *stems, environment={"BRINGUP_RUN_NAME": run_name}, phases=len(stems))
+        done = cluster.bringup("run", *stems, environment={"BRINGUP_RUN_NAME": run_name}, phases=len(stems))
         for stem in stems:
             if not runs.attempts(PHASES[stem], run_name):
                 alarms.append(f"{stem} did not run: {_last_word(done)}"[:200])
@@ -316,9 +320,9 @@ def healthy_round(number: int, stems: Sequence[str], ground: Ground, place: Path
             counted += len(verdicts)
             alarms += [f"{stem}: {_said(v)}" for v in verdicts if v.outcome is not Outcome.PASS]
     finally:
-        grounds.keep(run_name, (), folder)  # the playbook
+        environments.keep(run_name, (), folder)  # the playbook
         for stem in stems:  # a folder each: phases 1 to 3 call their runs by one name
-            grounds.keep(run_name, (stem,), folder / stem)
+            environments.keep(run_name, (stem,), folder / stem)
     return HealthyRound(
         number=number,
         verdicts=counted,

@@ -83,8 +83,8 @@ def totals(done: DrillReport) -> str:
         ]
     if done.healthy_planned:
         told.append(
-            f"{sum(len(one.false_alarms) for one in done.healthy)} false alarms in {len(done.healthy)} healthy rounds "
-            f"({sum(one.verdicts for one in done.healthy)} verdicts)"
+            f"{sum(len(healthy.false_alarms) for healthy in done.healthy)} false alarms in {len(done.healthy)} healthy rounds "
+            f"({sum(healthy.verdicts for healthy in done.healthy)} verdicts)"
         )
         if len(done.healthy) < done.healthy_planned:
             told.append(f"{done.healthy_planned - len(done.healthy)} rounds not reached")

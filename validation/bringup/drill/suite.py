@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bringup.drill import environment as grounds
+from bringup.drill import environment as environments
 from bringup.drill import perform, result
 from bringup.drill.applicable import why_not
 from bringup.drill.environment import Here, LocalCluster
@@ -28,7 +28,7 @@ from bringup.run import slurm
 from bringup.run.launch import progress
 
 REPORT = "drill.json"
-DRILLS = grounds.RESULTS / "drill"
+DRILLS = environments.RESULTS / "drill"
 
 
 HEALTHY = Shape(4, 2)  # comparisons of a fleet need more than two nodes, and ranks of one node more than one GPU
@@ -49,7 +49,7 @@ def run(request: Request) -> int:
     folder, done = _begin(request)
     console = terminal.console()
     catalogue = {drill.id: drill for drill in request.drills}
-    kept = {one.drill for one in done.results}
+    kept = {found.drill for found in done.results}
     console.print(
         f"drills: {len(done.planned)} planned{f', {len(kept)} performed before' if kept else ''}"
         f"{f', {done.healthy_planned} healthy rounds' if done.healthy_planned else ''}; {report.shown_path(folder)}"
@@ -62,9 +62,9 @@ def run(request: Request) -> int:
             else _on_local_clusters(waiting, folder, console)
         )
         with closing(results):
-            for one in results:
-                done = _add(done, folder, results=[*done.results, one])
-                console.print(result.line(one))
+            for performed in results:
+                done = _add(done, folder, results=[*done.results, performed])
+                console.print(result.line(performed))
         if len(done.healthy) < done.healthy_planned:
             with _clusters(folder, "healthy") as clusters:
                 for number in range(len(done.healthy) + 1, done.healthy_planned + 1):
@@ -101,7 +101,7 @@ def _begin(request: Request) -> tuple[Path, DrillReport]:
             )
         known = {drill.id for drill in request.drills}
         # what could not be performed is tried again
-        results = [one for one in done.results if one.performed and one.drill in known]
+        results = [found for found in done.results if found.performed and found.drill in known]
         done = done.model_copy(update={"results": results, "planned": [name for name in done.planned if name in known]})
         return request.resume.resolve(), done
     name = opening.default_name()
@@ -168,8 +168,8 @@ def _clusters(folder: Path, lane: str) -> Iterator[_Clusters]:
 
 
 @dataclass(frozen=True)
-class _Told:
-    """By a lane: which drill begins, how one ended, or (neither) that the lane has ended."""
+class _Event:
+    """Of a lane: which drill begins, how one ended, or (neither) that the lane has ended."""
 
     lane: str
     begun: Drill | None = None
@@ -188,15 +188,15 @@ def _on_local_clusters(drills: Sequence[Drill], folder: Path, console: Console) 
         )
         if lane
     }
-    told: queue.Queue[_Told] = queue.Queue()
-    threads = [threading.Thread(target=_lane, args=(name, lane, folder, told)) for name, lane in lanes.items()]
+    events: queue.Queue[_Event] = queue.Queue()
+    threads = [threading.Thread(target=_lane, args=(name, lane, folder, events)) for name, lane in lanes.items()]
     for thread in threads:
         thread.start()
     try:
         with progress(console, "now") as tell:
             now: dict[str, str] = {}
             while lanes:
-                event = told.get()
+                event = events.get()
                 if event.error is not None:
                     raise event.error
                 if event.begun is not None:
@@ -210,37 +210,37 @@ def _on_local_clusters(drills: Sequence[Drill], folder: Path, console: Console) 
                     now.pop(event.lane, None)
                 tell("; ".join(now.values()))
     except BaseException:
-        grounds.interrupt()
+        environments.interrupt()
         raise
     finally:
         for thread in threads:
             thread.join()
 
 
-def _lane(lane: str, drills: Sequence[Drill], folder: Path, told: queue.Queue[_Told]) -> None:
+def _lane(lane: str, drills: Sequence[Drill], folder: Path, events: queue.Queue[_Event]) -> None:
     """One thread: these drills, one after the other."""
     try:
         with _clusters(folder, lane) as clusters:
             for drill in drills:
                 if drill.needs_expected is not None:
                     why = "it is about InfiniBand or NVLink, which no local cluster has"
-                    told.put(_Told(lane, result=perform.not_performed(drill, why, applicable=False)))
+                    events.put(_Event(lane, result=perform.not_performed(drill, why, applicable=False)))
                     continue
-                told.put(_Told(lane, begun=drill))
+                events.put(_Event(lane, begun=drill))
                 ill: str | None = None
                 try:
                     cluster = clusters.of(drill.shape)
                     ill = cluster.heal()  # whatever came before
-                    one = perform.perform(drill, cluster, folder, name=folder.name)
-                    if grounds.INTERRUPTED.is_set():
+                    performed = perform.perform(drill, cluster, folder, name=folder.name)
+                    if environments.INTERRUPTED.is_set():
                         return
                     ill = cluster.heal() or ill
                 except DrillError as error:
-                    one = perform.not_performed(drill, str(error))
-                told.put(_Told(lane, result=one, ill=ill))
-        told.put(_Told(lane))
+                    performed = perform.not_performed(drill, str(error))
+                events.put(_Event(lane, result=performed, ill=ill))
+        events.put(_Event(lane))
     except Exception as error:  # noqa: BLE001  # raised again by the thread that waits for this one
-        told.put(_Told(lane, error=error))
+        events.put(_Event(lane, error=error))
 
 
 def _anywhere(request: Request, drills: Sequence[Drill], folder: Path, console: Console) -> Generator[DrillResult]:

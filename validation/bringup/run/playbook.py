@@ -229,7 +229,7 @@ def _conclude(playbook: Playbook, judged: list[Judged], folder: Path, console: C
     not_run = [step.phase for step in playbook.steps if step.folder is None]
     playbook = playbook.model_copy(update={"answers": answers(judged, not_run)})
     write_record(folder / PLAYBOOK, playbook, replace=True)
-    verdicts = [verdict for one in judged for verdict in one.verdicts.verdicts]
+    verdicts = [verdict for phase in judged for verdict in phase.verdicts.verdicts]
     outcome = worst([*(step.outcome for step in playbook.steps), *(verdict.outcome for verdict in verdicts)])
     write_text(folder / "report.md", report.playbook_markdown(playbook, outcome), replace=True)
     console.print()

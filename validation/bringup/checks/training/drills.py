@@ -7,12 +7,12 @@ from bringup.plan.drill import Drill, NoDrill
 from bringup.records import Outcome
 
 _MOMENTS = (
-    ("launch", "when its program has begun"),
-    ("rendezvous", "before it joins the process group"),
-    ("collective", "before its first collective"),
+    ("launch", "as the programs begin"),
+    ("rendezvous", "before the process group is complete"),
+    ("collective", "before the first collective"),
     ("step", "in the middle of a step"),
     ("save", "while a checkpoint is written"),
-    ("end", "after its last step"),
+    ("end", "after the last step"),
 )
 
 
@@ -36,7 +36,7 @@ def _node_lost(moment: str, when: str) -> Drill:
     after 12 s (SlurmdTimeout), long before the other ranks give up; the job is not requeued, so that its own end is judged."""
     return Drill(
         id=f"node-lost-at-{moment}",
-        fault=f"a node is powered off, one of its ranks {when}",
+        fault=f"a node is powered off {when}",
         phase="run_ddp_2node",
         waits=True,
         environment=(
