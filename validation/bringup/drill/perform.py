@@ -224,8 +224,7 @@ def compare(
     if drill.outcome is Outcome.PASS:
         return _survived(drill, judged.verdicts, screen)
     hits = {v.subject: v for v in judged.verdicts if v.gate == drill.gate and v.outcome is drill.outcome}
-    shown = [] if written is None else [v for group in report.on_screen(written)[0] for v in group]
-    told = {(v.gate, v.subject, v.outcome) for v in shown}
+    told = set() if written is None else _on_screen(written)
     detected = any((hit.gate, hit.subject, hit.outcome) in told for hit in hits.values())
     declared = [(drill.gate, drill.subject), *drill.also]
     outcomes = {(v.gate, v.subject): v.outcome for v in judged.verdicts}
@@ -245,6 +244,13 @@ def compare(
     is_said = _is_said(drill.says, f"{found.observed} {found.cause or ''}")
     is_sign = drill.says in [sign.signature for sign in judged.signs]
     return detected, right_subject, _has_size(drill, found.value) and (is_said or is_sign), observed
+
+
+def _on_screen(written: Verdicts) -> set[tuple[str, str, Outcome]]:
+    """What the screen shows, and what it says that the report shows: of a phase of which the drill leaves most parts out, what is
+    incomplete for that reason fills the screen."""
+    groups, left = report.on_screen(written)
+    return {(v.gate, v.subject, v.outcome) for group in (*groups, left) for v in group}
 
 
 def _has_size(drill: Drill, value: Value | None) -> bool:
