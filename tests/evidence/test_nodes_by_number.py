@@ -35,7 +35,7 @@ def test_a_number_names_nobody_where_the_nodes_are_not_known_or_too_few():
 
 
 def test_a_node_that_was_not_allocated_has_no_number():
-    """bringup run leaves out a node that is down: n2 is the second one of the job then, and the third one of the plan."""
+    """bringup run leaves out a node that is down: n2 is the second one of the job then, and the third of the plan."""
     run = a_run("run_ddp_2node", ["n0", "n1", "n2"]).model_copy(update={"allocated": ["n0", "n2"]})
     (lost,) = launcher.log(LINE.format(1), "raw/launch.log", run).observations
     assert (lost.quantity, lost.subject) == ("launcher.node_lost", "n2")

@@ -15,14 +15,14 @@ BRINGUP_DRILL=oom-rank:R@STEP          rank R takes host memory until it is stop
 BRINGUP_DRILL=device-oom:R@STEP        rank R raises what torch raises when the device memory is full
 BRINGUP_DRILL=separate-groups          the ranks of each node form a group of their own, as a wrong launcher makes them
 BRINGUP_DRILL=kill-at:R@MOMENT         rank R kills itself with SIGKILL when it comes to MOMENT, one of those below
-BRINGUP_DRILL=hold-at:R@MOMENT         rank R writes RUN_DIR/moment there and stays: whoever made the drill does the rest
+BRINGUP_DRILL=hold-at:R@MOMENT         rank R writes RUN_DIR/moment there and stays; the drill does the rest
 BRINGUP_DRILL=kill-in-save:R@STEP      rank R kills itself with SIGKILL in the middle of writing the checkpoint of STEP
 BRINGUP_DRILL=cut-checkpoint:R@STEP    rank R cuts its file of the checkpoint of STEP in half when it is complete
 BRINGUP_DRILL=flip-checkpoint:R@STEP   rank R inverts one byte of that file
 BRINGUP_DRILL=forget-tensor:R@STEP     rank R loses a tensor of its optimizer when the checkpoint of STEP was read back
 
-MOMENT: launch (the program has begun), rendezvous (before it joins the process group), collective (before the first one), step (in
-the middle of step 4), save (while its first checkpoint is written), end (after the last step).
+MOMENT: launch (the program has begun), rendezvous (before it joins the process group), collective (before the first
+one), step (in the middle of step 4), save (while its first checkpoint is written), end (after the last step).
 
 Unset, this module does nothing. It never touches another process.
 """

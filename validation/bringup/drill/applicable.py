@@ -27,7 +27,8 @@ def why_not(drill: Drill, profile: Profile, nodes: int, gpus: int) -> str | None
         gate, pattern = drill.needs_expected
         entry = profile.expect.get(gate)
         if entry is None or not re.search(pattern, str(entry.expected)):
-            return f"profile {profile.name} expects {'nothing' if entry is None else entry.expected} of {gate}, not {pattern}"
+            expected = "nothing" if entry is None else entry.expected
+            return f"profile {profile.name} expects {expected} of {gate}, not {pattern}"
     return None
 
 

@@ -77,7 +77,7 @@ def execute(
     meanwhile: Callable[[], None] | None = None,
     phase: bool = False,
 ) -> Ended:
-    """Run to the end. In a session of its own, so that Ctrl-C reaches us first; then the command is told, and waited for."""
+    """Run to the end. In a session of its own, so that Ctrl-C reaches us first; then the command is ended."""
     child = subprocess.Popen(
         command,
         cwd=folder,
@@ -106,7 +106,7 @@ def execute(
 
 
 def interrupt() -> None:
-    """From another thread: phases are told to end, and nobody waits any longer for what may never come. Undoing goes on."""
+    """From another thread: phases are ended, and nobody waits any longer. Faults are still undone."""
     INTERRUPTED.set()
     for child in list(_PHASES):
         with contextlib.suppress(ProcessLookupError):

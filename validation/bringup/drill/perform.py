@@ -30,7 +30,7 @@ BEGINS_WITHIN_S = 120
 
 
 def perform(drill: Drill, cluster: Environment, place: Path, *, name: str) -> DrillResult:
-    """Evidence goes to `place`/<drill>, a folder of the drill run called `name`. The fault is undone whatever happens."""
+    """Evidence goes to `place`/<drill>, a folder of the drill run called `name`. The fault is always undone."""
     begun = time.monotonic()
     folder = place / drill.id
     run_name = f"{name}-{drill.id}"
@@ -118,7 +118,7 @@ def _named(drill: Drill, commands: tuple[Command, ...]) -> tuple[Command, ...]:
 
 
 def _undo(drill: Drill, cluster: Environment) -> None:
-    """Every command, also when an earlier one fails: then something stays, and the cluster is replaced before the next drill."""
+    """Every command, also when an earlier one fails. Then something stays: the cluster is replaced."""
     for command in drill.undo:
         try:
             cluster.make(_named(drill, (command,)))
@@ -136,7 +136,7 @@ def _wait_for_moment(drill: Drill, run_name: str) -> None:
 
 
 def _healthy_runs(drill: Drill, cluster: Environment, place: Path, name: str) -> list[Path]:
-    """What the drill takes for granted: runs of its phase to tamper with, or the one-GPU run that losses are compared with."""
+    """What the drill needs: runs of its phase to tamper with, or the one-GPU run that losses are compared with."""
     if drill.truncate is not None or drill.tamper is not None:
         return [
             healthy_run(drill, drill.phase, cluster, place, name, number)
@@ -174,7 +174,7 @@ def _healthy_run(drill: Drill, stem: str, cluster: Environment, place: Path, nam
 
 
 def _failing_before(drill: Drill, cluster: Environment, place: Path, name: str) -> frozenset[Pair]:
-    """A cluster that is not ours may have faults of its own. Raises DrillError when the drill's verdict is among them."""
+    """A cluster that is not ours may have faults of its own. DrillError: the drill's verdict is among them."""
     verdicts = judge.judge_folder(healthy_run(drill, drill.phase, cluster, place, name, 1)).verdicts.verdicts
     for verdict in verdicts:
         if (verdict.gate, verdict.subject, verdict.outcome) == (drill.gate, drill.subject, drill.outcome):
@@ -217,7 +217,7 @@ def _tamper(drill: Drill, cluster: Environment, healthy: Sequence[Path], place: 
 def compare(
     drill: Drill, judged: Verdicts, written: Verdicts | None = None, screen: str = ""
 ) -> tuple[bool, bool, bool, str | None]:
-    """(detected, right subject, right cause, what the verdict says). written: as the run left its verdicts, for a user who looks.
+    """(detected, right subject, right cause, what the verdict says). written: the verdicts that the run left.
 
     A cause stands in a verdict, or is a sign found in a log.
     """
@@ -247,8 +247,8 @@ def compare(
 
 
 def _on_screen(written: Verdicts) -> set[tuple[str, str, Outcome]]:
-    """What the screen shows, and what it says that the report shows: of a phase of which the drill leaves most parts out, what is
-    incomplete for that reason fills the screen."""
+    """What the screen shows, and what it leaves to the report. A drill that leaves out most parts of a phase fills the
+    screen with what is incomplete for that reason."""
     groups, left = report.on_screen(written)
     return {(v.gate, v.subject, v.outcome) for group in (*groups, left) for v in group}
 

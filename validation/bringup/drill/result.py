@@ -83,7 +83,8 @@ def totals(done: DrillReport) -> str:
         ]
     if done.healthy_planned:
         told.append(
-            f"{sum(len(healthy.false_alarms) for healthy in done.healthy)} false alarms in {len(done.healthy)} healthy rounds "
+            f"{sum(len(healthy.false_alarms) for healthy in done.healthy)} false alarms in "
+            f"{len(done.healthy)} healthy rounds "
             f"({sum(healthy.verdicts for healthy in done.healthy)} verdicts)"
         )
         if len(done.healthy) < done.healthy_planned:

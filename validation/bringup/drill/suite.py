@@ -1,4 +1,4 @@
-"""`bringup drill`: many drills one after the other, on as few clusters as they can share; stopped and continued at any time."""
+"""`bringup drill`: many drills, on as few clusters as they can share. It can be stopped and continued at any time."""
 
 from __future__ import annotations
 
@@ -141,7 +141,8 @@ class _Clusters:
     """One cluster at a time, of the shape that is asked for."""
 
     def __init__(self, folder: Path, lane: str) -> None:
-        # /tmp by name: a deeper folder would be too long for munge's socket. Named after the run: --resume ends what is left
+        # /tmp by name: a deeper folder would be too long for munge's socket.
+        # Named after the run: --resume ends what is left
         self._state = Path("/tmp") / f"bringup-drill-{folder.name}-{lane}"
         self._up: dict[Shape, LocalCluster] = {}
 

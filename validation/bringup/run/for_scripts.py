@@ -32,7 +32,10 @@ def node_assignments(count: int | None, nodelist: str | None, tell: Callable[[st
 
 
 def scales(nodes: list[str], gpus_per_node: int, whole: bool) -> list[str]:
-    """A scale per line: ending of its files' names, name, number of nodes, ranks per node, nodes (n0,n1). whole: all nodes only."""
+    """A scale per line: ending of its files' names, name, number of nodes, ranks per node, nodes (n0,n1).
+
+    whole: that of all nodes alone.
+    """
     found = [subjects.full_scale(len(nodes), gpus_per_node)] if whole else subjects.scales(len(nodes), gpus_per_node)
     return [
         f"{subjects.file_suffix(scale)} {scale.name} {scale.nodes} {scale.ranks // scale.nodes} "

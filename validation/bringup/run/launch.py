@@ -39,7 +39,7 @@ class Tell:
         self.status = console.status(self) if console.is_terminal else None
 
     def __rich__(self) -> Text:
-        """Drawn again at every refresh, so that the seconds run. Text: a pending reason is Slurm's free text, no markup."""
+        """Drawn again at every refresh, so that the seconds run. Text: Slurm's words are not markup."""
         return Text(f"{self._title}: {report.plain(self._text)} ({time.monotonic() - self._begun:.0f} s)")
 
     def __call__(self, text: str) -> None:
@@ -200,7 +200,7 @@ def _pause(pace: slurm.Pace, closed: Callable[[], bool]) -> None:
 
 
 def wait_for_earlier(phase: Phase, name: str, folder: Path, tell: Tell) -> None:
-    """Until what a killed `bringup run` has left at work in this phase has ended. `folder`: that playbook's, called `name`."""
+    """Until what a killed `bringup run` left running in this phase has ended. `folder`: that playbook's, called `name`."""
     submitted, lock = job_ids(phase, folder), folder / f"{phase.stem}.lock"
     if submitted and slurm.is_own(submitted[-1], phase.stem):
         with _cancelled_when_interrupted(submitted[-1], tell):
@@ -217,7 +217,7 @@ def wait_for_earlier(phase: Phase, name: str, folder: Path, tell: Tell) -> None:
 
 
 def _wait(job_id: str, wanted: list[str], tell: Tell, closed: Callable[[], bool]) -> bool:
-    """True when the job has ended. False when it cannot start because one of its nodes became unusable; then it is cancelled."""
+    """True: the job has ended. False: it could not start because one of its nodes became unusable; it is cancelled."""
     lost_since: float | None = None  # since when one of its nodes was seen unusable at every look
     pace = slurm.Pace()
     while True:

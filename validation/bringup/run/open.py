@@ -1,4 +1,4 @@
-"""Opening and closing a run: the plan is written before anything runs, and the exit code when the script comes to its end."""
+"""Opening and closing a run: the plan is written before anything runs, and the exit code at the end of the script."""
 
 from __future__ import annotations
 

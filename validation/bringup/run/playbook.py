@@ -97,9 +97,9 @@ def run(request: Request) -> int:
 
 
 def requested_nodes(count: int | None, nodelist: str | None) -> dict[str, slurm.Node]:
-    """Of the list, else of the partition; with a count, the first usable ones, and unusable ones when too few are usable.
+    """Of the list, else of the partition. With a count: the first usable ones, then unusable ones.
 
-    In the order of Slurm's own table, in whatever order they were listed: Slurm places rank 0 on the first of them there.
+    In the order of Slurm's own table, in whatever order they were listed: Slurm places rank 0 on the first one there.
     """
     names = hostlist.expand(nodelist) if nodelist else slurm.partition_nodes(slurm.chosen_partition())
     known = slurm.nodes()

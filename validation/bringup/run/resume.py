@@ -36,8 +36,8 @@ def kept(
 ) -> dict[str, tuple[Step, Judged]]:
     """The phases of the earlier playbook in `folder` that need not run again, judged again.
 
-    A phase without a step was under way when that run was killed: its job or script may have finished unseen, or is still
-    at work, and then it is waited for.
+    A phase without a step was under way when that run was killed: its job or script may have finished unseen. When it
+    is still running, it is waited for.
     """
     recorded = {step.phase: step for step in playbook.steps}
     steps: dict[str, tuple[Step, Judged]] = {}

@@ -21,7 +21,7 @@ class Awaited:
 
 
 def keep_ended_jobs(run_folder: Path, jobs: Sequence[Awaited]) -> None:
-    """One question about all of them at each look. A job that does not end in time leaves no file: that is no evidence."""
+    """One question about all of them at each look. A job that does not end in time leaves no file: no evidence."""
     begun, pace = time.monotonic(), slurm.Pace(longest_s=5)
     left = [job for job in jobs if job.job_id]
     while left:

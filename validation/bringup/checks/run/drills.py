@@ -33,8 +33,8 @@ _ALL_IDLE = login("until [[ $(sinfo --noheader --states=idle --format=%D) == 2 ]
 
 _PAIRS_BEGIN = "raw/rounds.txt"
 
-# of a training: its step has many seconds before it. One that is created while slurmctld starts can be refused ("Memory required by
-# task is not available"), so whether a phase of many steps survives that is a matter of chance.
+# Of a training: its step is running, and has many seconds before it. Slurm can refuse a step that is created while
+# slurmctld starts ("Memory required by task is not available"): whether a phase of many steps survives it is chance.
 _STEP_RUNS = "raw/rank0.jsonl"
 
 

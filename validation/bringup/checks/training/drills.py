@@ -32,8 +32,9 @@ def _rank_lost(moment: str, when: str) -> Drill:
 
 
 def _node_lost(moment: str, when: str) -> Drill:
-    """One of its ranks tells the moment and stays there, so that the node is off before anything goes on. Slurm finds the node dead
-    after 12 s (SlurmdTimeout), long before the other ranks give up; the job is not requeued, so that its own end is judged."""
+    """One of its ranks tells the moment and stays there, so that the node is off before anything goes on. Slurm finds
+    the node dead after 12 s (SlurmdTimeout), long before the other ranks give up. The job is not requeued, so that its
+    own end is judged."""
     return Drill(
         id=f"node-lost-at-{moment}",
         fault=f"a node is powered off {when}",
