@@ -1,4 +1,4 @@
-"""A test names the gates that it shows failing, and is held to it: conftest.py watches what was judged while it ran."""
+"""A test names the gates that it shows failing. conftest.py watches what is judged while it runs, and checks this."""
 
 from __future__ import annotations
 

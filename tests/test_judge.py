@@ -107,7 +107,7 @@ def test_a_node_that_did_not_answer_is_incomplete_and_named(tmp_path, monkeypatc
     verdicts = judged(folder)
     assert outcome(verdicts, "discovery.node.answered", "n1") is Outcome.INCOMPLETE
     alone = {v.cause for v in verdicts.verdicts if v.outcome is not Outcome.PASS and v.subject != "n1"}
-    assert alone == {"compared with too few: 1 of 2 are known"}  # nothing else is held against n0
+    assert alone == {"compared with too few: 1 of 2 are known"}  # n0 is blamed for nothing else
 
 
 def test_a_file_cut_off_in_the_middle_is_incomplete_where_it_is_cut(tmp_path, monkeypatch):

@@ -1,4 +1,4 @@
-"""A test that names a gate is held to it (showing.py, conftest.py)."""
+"""A test that names a gate must show it failing (showing.py, conftest.py)."""
 
 from pathlib import Path
 

@@ -31,7 +31,7 @@ def asked(kind):
 
 
 def hits(kind, who):
-    """Whether this fault is asked for on `who`: a rank, a node, a size."""
+    """Whether this fault is requested on `who`: a rank, a node, a size."""
     return asked(kind) == str(who)
 
 

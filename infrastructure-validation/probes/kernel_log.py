@@ -54,7 +54,7 @@ def kernel_log(facts):
 
 
 def events(lines):
-    """({(device, event): how often}, {GPU: the last recovery action that it asked for}, number of Xids)."""
+    """({(device, event): how often}, {GPU: the last recovery action that it requested}, number of Xids)."""
     counts, causes, recovery, xids = Counter(), set(), {}, 0
     for message in messages(lines):
         xid, sxid = XID.search(message), SXID.search(message)

@@ -1,6 +1,6 @@
 """What every GPU says about itself, through nvidia-smi's CSV, where NVML cannot be asked. Same quantities as nvml.py.
 
-A field that this nvidia-smi does not know fails the whole query, so that fields of newer drivers are asked for apart.
+A field that this nvidia-smi does not know fails the whole query, so fields of newer drivers have a query of their own.
 """
 
 import subprocess

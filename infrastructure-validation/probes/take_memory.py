@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Take MIB of memory and touch every page. A job that asked for less must be ended before this prints its last line.
+"""Take MIB of memory and touch every page. A job that requested less must be ended before this prints its last line.
 
 Run: sbatch --mem=100M --wrap 'exec python3 take_memory.py 300'
 """

@@ -36,7 +36,7 @@ need_repository() {
   export PATH=$venv/bin:$PATH
 }
 
-# Slurm (before 23.02) does not create the folder of --output and fails the job without a word when it is missing. So the
+# Slurm (before 23.02) does not create the folder of --output and fails the job without a message when it is missing. So the
 # scripts write to the submission directory, where an error is seen, and move the log once they know where they are.
 keep_log() {
   [[ -n ${SLURM_JOB_ID:-} ]] || die "this is a batch script; submit it: sbatch $0"

@@ -1,7 +1,7 @@
 # shellcheck shell=bash disable=SC2034,SC2154  # variables of and for smoke_test.sh
 # Batch jobs that say by how they end what Slurm promises. Sourced by smoke_test.sh, after smoke_parts.sh.
 
-anywhere_else() { # the nodes that were not asked for, n2,n3: sbatch has no option for "any of these", so they are excluded
+anywhere_else() { # the nodes that were not requested, n2,n3: sbatch has no option for "any of these", so they are excluded
   sinfo --noheader --Node --format=%N | sort -u | { grep -vxF -f <(tr , '\n' <<<"$USABLE") || true; } | paste -sd, -
 }
 

@@ -44,7 +44,7 @@ def main() -> None:
     bf16 = group.CUDA if args.bf16 is None else args.bf16
     batches = iter(loader)
     ends, losses = [meter.now()], []
-    with without_waits():  # as the program that it is held against
+    with without_waits():  # like the program that it is compared with
         for _ in range(args.steps):
             total = torch.zeros((), device=group.DEVICE)
             for _ in range(args.gradient_accumulation):

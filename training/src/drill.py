@@ -140,7 +140,7 @@ class Drill:
         elif self.kind == "oom-rank":
             take_all_memory()
         elif self.kind == "device-oom":
-            import torch  # here: what is asked for is known before torch is imported
+            import torch  # here: the request is known before torch is imported
 
             raise torch.OutOfMemoryError(f"CUDA out of memory. Injected by {VARIABLE} on rank {rank} after step {step}")
 
@@ -177,7 +177,7 @@ def memory_limit() -> int | None:
 
 
 def from_environment(world: int, steps: int, run_dir: Path) -> Drill:
-    """The drill asked for. ValueError (one line) when it is not one, or could never fire."""
+    """The requested drill. ValueError (one line) when it is not one, or could never fire."""
     text = os.environ.get(VARIABLE, "")
     if not text:
         return Drill()

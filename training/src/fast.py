@@ -113,9 +113,9 @@ def _model_type(args: Args) -> str:
 
 
 def _attention(args: Args) -> tuple[str, str]:
-    """(implementation, why). What was asked for stays."""
+    """(implementation, why). A requested one stays."""
     if args.attention != "sdpa":
-        return args.attention, "asked for"
+        return args.attention, "requested"
     if not group.CUDA:
         return "sdpa", "the others need a GPU"
     hopper = torch.cuda.get_device_capability(group.DEVICE) == (9, 0)

@@ -202,7 +202,7 @@ class Checkpoints(TrainerCallback):
         differing = sum(group.gather(sum(len(got.differing) for _, got in self.reads)))
         compared = sum(group.gather(sum(got.compared for _, got in self.reads)))
         if self.last is None and not self.reads:
-            return None, "no checkpoint was asked for (--save-steps 0, --no-rehearse-resume)"
+            return None, "no checkpoint was requested (--save-steps 0, --no-rehearse-resume)"
         write_bytes, write_s = self.last or (0, None)
         read_bytes, read_s = (self.reads[-1][0], self.reads[-1][1].seconds) if self.reads else (0, None)
         return CheckpointTimes(

@@ -115,7 +115,7 @@ def require(observed: ObservedStrategy, expected: Expected, asked: RunArgs) -> N
     different = observed.differs_from(asked)
     if different:
         raise Refused(
-            f"expected the {expected.kind} variant that was asked for, {'; '.join(different)}: does a configuration of "
+            f"expected the {expected.kind} variant that was requested, {'; '.join(different)}: does a configuration of "
             "accelerate launch say otherwise, or do the installed torch, transformers and accelerate not apply it?",
             ("train.variant", len(different), "count"),
         )

@@ -376,7 +376,7 @@ def _load_profile(name: str) -> profiles.Profile:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    for phase in arguments.phases:  # before Slurm is asked for anything
+    for phase in arguments.phases:  # before the first request to Slurm
         _phase(phase)
     return playbook.run(
         playbook.Request(

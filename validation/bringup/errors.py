@@ -12,7 +12,7 @@
     ├── CannotStart         phases or drills that could not be started
     ├── DrillError          a drill that could not be performed
     └── SlurmError          a Slurm command that failed or is not there
-        └── ControllerAway  nothing was asked for and nothing done; slurmctld may be back in a minute
+        └── ControllerAway  nothing was requested or done; slurmctld may be back in a minute
 
 An error outside of this tree is a fault of bringup itself.
 """

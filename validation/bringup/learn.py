@@ -146,7 +146,7 @@ def _expectation(gate: Gate, seen_by_runs: list[Seen], declared: Expectation | N
         source += "" if spread is None else f"; the same thing differed by {spread:.0%}"
         source += "" if repeated else "; one run does not tell how runs differ"
         source += f"; the lowest, divided by {part:.3g}"
-        if declared is not None and declared.expected >= limit:  # what was asked for and met is not given up
+        if declared is not None and declared.expected >= limit:  # a declared limit that was met is not lowered
             limit, source = declared.expected, f"{declared.source}; {source}, is no more"
     elif declared is not None:
         limit, source = declared.expected, f"{declared.source}; {source}"

@@ -145,7 +145,7 @@ class Found:
     absent: list[Absent] = field(default_factory=list)
     left_out: list[str] = field(
         default_factory=list
-    )  # phases that a playbook's nodes could not be asked for, with the reason
+    )  # phases that could not be requested for a playbook's nodes, with the reason
     playbooks: list[Path] = field(default_factory=list)
     steps: dict[Path, Step] = field(default_factory=dict)  # of the playbooks' runs
 

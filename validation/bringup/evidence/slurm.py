@@ -135,7 +135,7 @@ NOT_STARTED = "could not start"
 
 
 def node_by_number(line: str, nodes: Sequence[str]) -> tuple[str, str] | None:
-    """(node, words) of a line in which srun says the number of a node of its step. nodes: those of the step, in order."""
+    """(node, words) of a line in which srun gives the number of a node. nodes: those of the step, in order."""
     match = _BY_NUMBER.search(line)
     if match is None or int(match["number"]) >= len(nodes):
         return None

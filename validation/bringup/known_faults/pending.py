@@ -27,7 +27,7 @@ class Cause:
 CAUSES: tuple[Cause, ...] = (
     Cause(
         r"ReqNodeNotAvail.*|Nodes required for job are DOWN.*",
-        "a node that it asked for cannot take jobs",
+        "a node that it requested cannot take jobs",
         "repair and resume the node (scontrol update NodeName=NODE State=RESUME), or submit without it",
         nodes=True,
     ),
@@ -65,7 +65,7 @@ CAUSES: tuple[Cause, ...] = (
     ),
     Cause(
         r"BadConstraints",
-        "no set of nodes has what it asked for",
+        "no set of nodes has what it requested",
         "compare --gpus, --cpus, --mem, --constraint with scontrol show node",
     ),
     Cause(r"JobHeldUser", "its owner holds it", "scontrol release JOB"),
@@ -78,7 +78,7 @@ CAUSES: tuple[Cause, ...] = (
         "a limit of its account or QOS is reached",
         "sacctmgr show qos; sacctmgr show assoc user=$USER; wait for own jobs to end",
     ),
-    Cause(r"Licenses", "the licences it asked for are in use", "scontrol show licenses"),
+    Cause(r"Licenses", "the licences that it requested are in use", "scontrol show licenses"),
     Cause(
         r"launch failed requeued held|JobLaunchFailure|.*launch.*",
         "a node could not start it: folder, user or prolog is missing there",

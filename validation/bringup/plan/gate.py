@@ -24,7 +24,7 @@ class Fixed:
 
 @dataclass(frozen=True)
 class Requested:
-    """What this run asked for, from run.json."""
+    """What this run requested, from run.json."""
 
     field: Literal["gpus_per_node", "world_size", "scale_ranks", "scale_nodes", "strategy"]
 

@@ -43,7 +43,7 @@ def _number(value: object, what: str) -> float:
 
 
 def _equals(value: Value, expected: Limit) -> bool:
-    # True == 1 in Python; a flag that reads 1 is not the flag that was asked for
+    # True == 1 in Python; a flag that reads 1 is not the expected flag
     if isinstance(value, bool) is not isinstance(expected, bool):
         raise RuleError(f"observed {value!r} and expected {expected!r} are not of one kind")
     if isinstance(value, str) is not isinstance(expected, str):

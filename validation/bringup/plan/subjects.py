@@ -115,7 +115,7 @@ def pair_rounds(nodes: list[str], asked: str) -> int:
 
 
 def requested(run: Run, gate: Gate, subject: str, field: str, strategy: str | None) -> int | str | None:
-    """The value that this run asked for, for Requested(field)."""
+    """The value that this run requested, for Requested(field)."""
     match field:
         case "gpus_per_node":
             return run.gpus_per_node

@@ -172,7 +172,7 @@ class ObservedStrategy(Record):
         return self
 
     def differs_from(self, asked: RunArgs) -> list[str]:
-        """Where the variant is not the one that was asked for: `cpu_offload: asked True, observed False`. Empty: it is.
+        """Where the variant is not the requested one: `cpu_offload: asked True, observed False`. Empty: it is.
 
         What only a step can show is left out as long as none was made.
         """

@@ -125,7 +125,7 @@ SIGNATURES: tuple[Signature, ...] = (
         pattern=r"Connection (closed|reset) by peer|Read error \[|Socket closed|Broken pipe|\[gloo\].*Timed out|Timed out waiting \d+ms for",
         role="consequence",
         cause="a peer is gone, or did not answer in time",
-        do="the first rank that ended, or the one without a word, is the one to look at",
+        do="look at the first rank that ended, or at the rank without a message",
         source="gloo tcp/pair.cc",
         example="RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.9.0.2]:21011",
     ),

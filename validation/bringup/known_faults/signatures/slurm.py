@@ -103,7 +103,7 @@ SIGNATURES: tuple[Signature, ...] = (
         id="slurm.node-not-available",
         area=_AREA,
         pattern=r"Required node not available",
-        cause="a node that was asked for is down, drained or reserved",
+        cause="a requested node is down, drained or reserved",
         do="sinfo -R; scontrol show node NODE; after the repair: scontrol update NodeName=NODE State=RESUME",
         source="slurmctld",
         example="srun: error: Unable to allocate resources: Required node not available (down, drained or reserved)",
