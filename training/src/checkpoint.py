@@ -428,5 +428,5 @@ def _plain(values: dict[str, Any]) -> dict[str, Any]:
         name: value
         for name, value in values.items()
         if isinstance(value, int | float)
-        or (isinstance(value, list) and all(isinstance(one, int | float) for one in value))
+        or (isinstance(value, list) and all(isinstance(item, int | float) for item in value))
     }

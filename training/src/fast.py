@@ -127,7 +127,7 @@ def _attention(args: Args) -> tuple[str, str]:
 
 
 def on(tuning: list[Tuning], what: str) -> bool:
-    return any(one.what == what and one.on for one in tuning)
+    return any(part.what == what and part.on for part in tuning)
 
 
 def trainer_arguments(args: Args, tuning: list[Tuning]) -> dict[str, Any]:

@@ -125,22 +125,22 @@ def _policies(model: torch.nn.Module) -> dict[str, Any]:
 
     Only the decoder layers answer for reshard_after_forward: embedding and head are treated otherwise on purpose.
     """
-    groups = [one for module in model.modules() if isinstance(module, FSDPModule) for one in _groups(module)]
-    layers = [one for module in decoder_layers(model) if isinstance(module, FSDPModule) for one in _groups(module)]
+    groups = [unit for module in model.modules() if isinstance(module, FSDPModule) for unit in _groups(module)]
+    layers = [unit for module in decoder_layers(model) if isinstance(module, FSDPModule) for unit in _groups(module)]
     if not groups:
         gradients = {name_of(p.dtype) for p in model.parameters()}  # a gradient has the type of its parameter
         return {"reshard_after_forward": None, "reduce_dtype": _only(gradients), "cpu_offload": False}
-    reshard = {one.post_forward_mesh_info is not None for one in layers}
+    reshard = {unit.post_forward_mesh_info is not None for unit in layers}
     reduce = {
-        one.mp_policy.reduce_dtype or one.mp_policy.param_dtype or param.sharded_param.dtype
-        for one in groups
-        for param in one.fsdp_params
+        unit.mp_policy.reduce_dtype or unit.mp_policy.param_dtype or param.sharded_param.dtype
+        for unit in groups
+        for param in unit.fsdp_params
     }
     on_host = all(p.device.type == "cpu" for p in model.parameters())
     return {
         "reshard_after_forward": reshard.pop() if len(reshard) == 1 else None,
         "reduce_dtype": _only({name_of(dtype) for dtype in reduce}),
-        "cpu_offload": on_host and all(isinstance(one.offload_policy, CPUOffloadPolicy) for one in groups),
+        "cpu_offload": on_host and all(isinstance(unit.offload_policy, CPUOffloadPolicy) for unit in groups),
     }
 
 

@@ -23,7 +23,7 @@ NAMED = 3
 
 def answers(judged: Sequence[Judged], not_run: Sequence[str] = (), drills: Sequence[DrillReport] = ()) -> list[Answer]:
     """One per question. not_run: phases that were planned and did not run; what they would have asked is incomplete."""
-    runs = [_RunEvidence.of(one) for one in judged]
+    runs = [_RunEvidence.of(entry) for entry in judged]
     return [
         _question(number, [_claim(claim, runs, not_run, drills) for claim in CLAIMS if claim.question == number])
         for number in QUESTIONS
@@ -55,7 +55,9 @@ def _trained_on_gpus(seen: Seen) -> bool:
 def _no_sockets(seen: Seen) -> bool:
     """Bytes between hosts were seen to go over something that is not TCP."""
     told = [*seen.of("nccl.transport"), *seen.of("train.transport")]
-    return bool(told) and not any("socket" in str(one.value).lower() or "tcp:" in str(one.value) for one in told)
+    return bool(told) and not any(
+        "socket" in str(observation.value).lower() or "tcp:" in str(observation.value) for observation in told
+    )
 
 
 _REAL: dict[Real, tuple[_Test, ...]] = {  # any of them
@@ -104,16 +106,16 @@ def _claim(
         return _diagnosable(claim, drills)
     found = [evidence for run in runs for evidence in _evidence(claim, run)]
     gates = proving(claim.id)
-    essential = [one for one in found if one.verdict.gate in gates]
-    asking = {id(one.run): one.run for one in essential}.values()
+    essential = [item for item in found if item.verdict.gate in gates]
+    asking = {id(item.run): item.run for item in essential}.values()
     failed = _named(found, Outcome.FAIL)
     missing = [stem for stem in not_run if _would_ask(claim, stem)]
     open_ = _named(found, Outcome.INCOMPLETE)
-    taking_part = {id(one.run): one.run for one in found}.values()
+    taking_part = {id(item.run): item.run for item in found}.values()
     nodes = list(dict.fromkeys(node for run in taking_part for node in run.judged.run.nodes))
 
     numbers = [
-        number for gate in claim.shows if (number := _number([one for one in found if one.verdict.gate == gate]))
+        number for gate in claim.shows if (number := _number([item for item in found if item.verdict.gate == gate]))
     ]
 
     def answer(mark: Mark, why: str | None = None) -> ClaimAnswer:
@@ -141,7 +143,7 @@ def _claim(
         return answer(Mark.REHEARSED, "; ".join(stand_ins))
     if warned := _named(found, Outcome.WARN):
         return answer(Mark.WARN, warned)
-    judged_gates = {one.verdict.gate for one in found}
+    judged_gates = {item.verdict.gate for item in found}
     unasked = [gate for gate in gates if gate not in judged_gates | _excluded(runs)]
     if unasked:
         return answer(Mark.PARTLY, f"not asked: {', '.join(unasked)}")
@@ -190,7 +192,9 @@ def _why_not_asked(claim: Claim, runs: Sequence[_RunEvidence]) -> str:
 def _named(found: Iterable[_Evidence], outcome: Outcome) -> str:
     """`nccl.transport [2-nodes]; … and 3 more`, or nothing."""
     named = list(
-        dict.fromkeys(f"{one.verdict.gate} [{one.verdict.subject}]" for one in found if one.verdict.outcome is outcome)
+        dict.fromkeys(
+            f"{item.verdict.gate} [{item.verdict.subject}]" for item in found if item.verdict.outcome is outcome
+        )
     )
     more = f"; and {len(named) - NAMED} more" if len(named) > NAMED else ""
     return "; ".join(named[:NAMED]) + more
@@ -198,12 +202,12 @@ def _named(found: Iterable[_Evidence], outcome: Outcome) -> str:
 
 def _number(found: Sequence[_Evidence]) -> str:
     """Of the largest scale; of nodes, pairs and ranks the worst, which is the nearest to its limit."""
-    values = [one for one in found if one.verdict.value is not None]
+    values = [item for item in found if item.verdict.value is not None]
     if not values:
         return ""
-    widest = max((subjects.nodes_of_scale(one.verdict.subject) or 0 for one in values), default=0)
-    values = [one for one in values if (subjects.nodes_of_scale(one.verdict.subject) or 0) == widest]
-    numbers = [one for one in values if isinstance(one.verdict.value, int | float)]
+    widest = max((subjects.nodes_of_scale(item.verdict.subject) or 0 for item in values), default=0)
+    values = [item for item in values if (subjects.nodes_of_scale(item.verdict.subject) or 0) == widest]
+    numbers = [item for item in values if isinstance(item.verdict.value, int | float)]
     floor = values[0].verdict.rule == "at_least"
     chosen = (
         (min if floor else max)(numbers, key=lambda one: float(one.verdict.value))  # type: ignore[arg-type]

@@ -53,7 +53,7 @@ def _exit_codes() -> list[str]:
 
 
 def _pending() -> list[str]:
-    return table(("Slurm's reason", "meaning", "next"), ((one.reason, one.says, one.do) for one in CAUSES))
+    return table(("Slurm's reason", "meaning", "next"), ((cause.reason, cause.says, cause.do) for cause in CAUSES))
 
 
 def _xids() -> list[str]:
@@ -63,7 +63,10 @@ def _xids() -> list[str]:
 def _drills() -> list[str]:
     return table(
         ("drill", "where", "fault", "phase", "found by", "outcome"),
-        ((one.id, one.where, one.fault, one.phase, f"{one.gate} [{one.subject}]", str(one.outcome)) for one in DRILLS),
+        (
+            (drill.id, drill.where, drill.fault, drill.phase, f"{drill.gate} [{drill.subject}]", str(drill.outcome))
+            for drill in DRILLS
+        ),
     )
 
 

@@ -65,11 +65,17 @@ def collectives(shape: Shape, job: Job) -> list[Collective]:
 
 def sent_inside(found: list[Collective], job: Job) -> float:
     """Bytes that one rank sends to its neighbour in the node."""
-    return 0.0 if job.gpus_per_node == 1 else sum(one.sent for one in found if one.over != "replicas")
+    return (
+        0.0 if job.gpus_per_node == 1 else sum(collective.sent for collective in found if collective.over != "replicas")
+    )
 
 
 def leaving_node(found: list[Collective], job: Job) -> float:
     """Bytes that leave one node. A ring of all ranks passes each node's border once; replicas talk rank to rank."""
     if job.nodes == 1:
         return 0.0
-    return sum(one.sent * (job.gpus_per_node if one.over == "replicas" else 1) for one in found if one.over != "node")
+    return sum(
+        collective.sent * (job.gpus_per_node if collective.over == "replicas" else 1)
+        for collective in found
+        if collective.over != "node"
+    )
