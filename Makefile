@@ -5,10 +5,9 @@ PYTHON ?= python3
 NODES ?= 2
 GPUS ?= 2
 PY := .venv/bin/python
-BESIDE := --numprocesses auto --maxprocesses 4 --dist loadgroup
 CLUSTER := infrastructure-validation/local-cluster/cluster
 
-.PHONY: help setup venv local cluster cluster-down test drill lint unit generated clean
+.PHONY: help setup venv local cluster cluster-down test drill lint unit live generated clean
 
 help: ## print this
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -37,7 +36,7 @@ cluster-down: ## end the local cluster; leaves nothing behind
 	@$(CLUSTER) down
 
 test: setup lint ## lint, unit tests, and the integration tests on a local cluster
-	$(PY) -m pytest tests $(BESIDE)
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=line unit live
 
 drill: setup ## the whole catalogue of faults, made and found on a local cluster
 	.venv/bin/bringup drill
@@ -51,7 +50,10 @@ lint: setup ## ruff (format and check), mypy --strict, import arrows, shellcheck
 	  infrastructure-validation/local-cluster/playbook | xargs -0 shellcheck -x
 
 unit: setup ## the tests that need no cluster
-	$(PY) -m pytest tests -m 'not cluster' $(BESIDE)
+	$(PY) -m pytest tests -m 'not cluster' -o cache_dir=.pytest_cache/unit
+
+live: setup ## the tests that start local clusters: they mostly wait, so that `make test` runs the others beside them
+	$(PY) -m pytest tests -m cluster
 
 generated: venv ## everything in docs and schemas that is made from data
 	$(PY) -m bringup.generated

@@ -11,13 +11,6 @@ from bringup.records import Kind, Outcome
 from showing import MARK
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests of the live cluster share it: one process runs them all, the others run the rest."""
-    for item in items:
-        if item.get_closest_marker("cluster") is not None:
-            item.add_marker(pytest.mark.xdist_group("cluster"))
-
-
 @pytest.hookimpl(wrapper=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Iterator[None]:
     """A test that says which gates it shows failing (showing.py) has to judge each of them so, or it fails itself."""
