@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 from pathlib import Path
 
@@ -13,16 +14,21 @@ from bringup.records import Observations, Outcome
 from bringup.report import text
 from bringup.report.figures import run as figures
 
+READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
+
 
 def judge_and_save(folder: Path, profile: Profile | None = None) -> Judged:
-    """Writes observations.json, verdicts.json, report.md and its pictures; what cannot be written is said."""
+    """Writes observations.json, verdicts.json, report.md and its pictures. A copy that cannot be written to is judged all
+    the same, and a line says so. Any other failure to write, such as a full disk, is raised as OSError."""
     judged = judge.judge_folder(folder, profile)
     try:
         drawn = figures.draw(folder, judged.observations, judged.profile)
         written = text.markdown(judged.run, judged.verdicts, judged.observations) + figures.markdown(drawn)
         observations = Observations(observations=judged.observations, problems=judged.problems)
         results.save_judgement(folder, observations, judged.verdicts, written)
-    except OSError as error:  # a read-only copy: the verdict stands
+    except OSError as error:
+        if error.errno not in READ_ONLY:
+            raise
         print(f"bringup: {folder}: no report was written: {error.strerror}", file=sys.stderr)
     return judged
 
