@@ -11,8 +11,18 @@ from playbook import playbook
 
 pytestmark = pytest.mark.cluster
 SCRIPT = "training/slurm/run_fsdp_1node.sbatch"
-OPTIONS = ("--steps", "16", "--global-batch", "16", "--sequence-length", "64", "--no-rehearse-resume")
-STOP_AFTER = 3  # steps
+# long enough that the signal arrives before the last step, on a busy machine too
+STEPS, GLOBAL_BATCH = 40, 8
+OPTIONS = (
+    "--steps",
+    str(STEPS),
+    "--global-batch",
+    str(GLOBAL_BATCH),
+    "--sequence-length",
+    "64",
+    "--no-rehearse-resume",
+)
+STOP_AFTER = 1  # steps
 
 
 def submit(cluster: Cluster, name: str) -> str:
@@ -45,17 +55,17 @@ def test_a_job_that_slurm_warns_is_requeued_and_goes_on_where_it_was(cluster: Cl
         found = read_record(second / "metrics.json", TrainMetrics)
         assert found.resumed is not None
         assert found.resumed.run == first.name
-        assert STOP_AFTER <= found.resumed.step < 16
+        assert STOP_AFTER <= found.resumed.step < STEPS
         assert (found.loss, found.grad_norm) == (expected.loss, expected.grad_norm)
         assert found.parameter_checksums == expected.parameter_checksums
-        assert found.sample_distinct == found.sample_count == 16 * 16
+        assert found.sample_distinct == found.sample_count == STEPS * GLOBAL_BATCH
 
         assert not (first / "metrics.json").exists()
         assert read_record(second / "run.json", Run).continues == first.name
         stopped = judge.judge_folder(first).verdicts
         assert stopped.outcome is Outcome.INCOMPLETE
         assert any(f"it went on in {second.name}" in note for note in stopped.notes)
-        said = f"stopped on request after step {found.resumed.step} of 16"
+        said = f"stopped on request after step {found.resumed.step} of {STEPS}"
         assert any(said in str(verdict.cause) for verdict in stopped.verdicts)
         bad = {
             v.gate
