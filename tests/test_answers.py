@@ -41,7 +41,14 @@ def healthy(phase: str, nodes: int, shows: dict[str, dict[str, str]], profile: s
         ),
         run=a_run(phase, names, plan=plan),
         observations=tuple(
-            Observation(quantity=quantity, subject="job", value=value, unit="text", evidence="e")
+            Observation(
+                quantity=quantity,
+                subject="job",
+                value=value,
+                unit="text",
+                evidence="e",
+                why=None if value else "not seen",
+            )
             for quantity, value in facts.items()
         ),
         not_applicable=tuple(excluded),
@@ -139,8 +146,9 @@ def test_a_run_that_shows_no_gpu_at_all_proves_nothing_about_one(phase):
     assert Mark.PASS not in {claim.mark for answer in found for claim in answer.claims if answer.question in (1, 4, 5)}
 
 
-def test_sockets_between_nodes_rehearse_the_fabric_and_prove_the_communicator():
-    shows = GPU_CLUSTER | {"nccl": {"nccl.backend": "nccl", "nccl.transport": "sockets"}}
+@pytest.mark.parametrize("transport", ["sockets", None], ids=["sockets", "a transport that nobody saw"])
+def test_sockets_between_nodes_rehearse_the_fabric_and_prove_the_communicator(transport):
+    shows = GPU_CLUSTER | {"nccl": {"nccl.backend": "nccl", "nccl.transport": transport}}
     found = answers([healthy("nccl_scaling", 2, shows)])
     assert claim(found, "one-communicator").mark is Mark.PASS
     assert claim(found, "speed-between").mark is Mark.REHEARSED

@@ -10,7 +10,7 @@
 
 stop_step() {
   heard=yes
-  printf '%s: the time limit is near; the ranks are asked for a checkpoint\n' "$SLURM_JOB_NAME"
+  printf '%s: the time limit is near; the ranks write a checkpoint and end\n' "$SLURM_JOB_NAME"
   touch -- "$RUN_DIR/stop"
 }
 

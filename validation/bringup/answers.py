@@ -54,9 +54,9 @@ def _trained_on_gpus(seen: Seen) -> bool:
 
 def _no_sockets(seen: Seen) -> bool:
     """Bytes between hosts were seen to go over something that is not TCP."""
-    told = [*seen.of("nccl.transport"), *seen.of("train.transport")]
+    told = [observation.value for name in ("nccl.transport", "train.transport") for observation in seen.of(name)]
     return bool(told) and not any(
-        "socket" in str(observation.value).lower() or "tcp:" in str(observation.value) for observation in told
+        value is None or "socket" in str(value).lower() or "tcp:" in str(value) for value in told
     )
 
 
