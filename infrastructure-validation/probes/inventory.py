@@ -41,7 +41,7 @@ def main():
     for question in (software, host, limits, kernel_log, fabric):
         try:
             question(facts)
-        except Exception as error:  # noqa: BLE001  # what one question cannot read must not hide the answers to the others
+        except Exception as error:  # noqa: BLE001  # one question must not hide the answers to the others
             facts.unknown(f"discovery.{question.__name__}", "text", f"ended early: {type(error).__name__}: {error}")
     gpu(facts, arguments.raw)
     facts.finish()

@@ -50,7 +50,7 @@ def gpu_reader():
         import pynvml
 
         pynvml.nvmlInit()
-    except Exception:  # noqa: BLE001  # not installed, no driver, wrong driver: all mean that it cannot be measured here
+    except Exception:  # noqa: BLE001  # not installed, no driver, wrong driver: it cannot be measured here
         return lambda: ("", "", "")
     handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
 

@@ -416,7 +416,7 @@ def test_a_count_is_that_of_the_cluster():
 
 
 def test_evidence_is_tampered_with_under_the_names_of_the_cluster():
-    """The line of n1 was taken out of evidence that has none. And the file inventory-n1.jsonl was renamed like a node."""
+    """The line of n1 was taken out of evidence that has none. And inventory-n1.jsonl was renamed like a node."""
     there = gates.DECLARED["evidence-truncated"].placed(("a", "b"), 8)
     assert '"at": "b", "end"' in str(there.tamper)
     assert gates.DECLARED["evidence-added"].placed(("a", "b"), 8).says.startswith("inventory-n1.jsonl")

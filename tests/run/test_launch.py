@@ -138,7 +138,7 @@ def test_a_job_that_ends_in_seconds_is_noticed_in_seconds(controller: Controller
 
 
 def test_a_run_that_its_script_has_closed_is_looked_at_at_once(controller: Controller):
-    """The filesystem says when: nobody waits half a minute for a job that ended, and slurmctld is not asked for it."""
+    """The filesystem says when: nobody waits half a minute for a job that ended, and slurmctld gets no question."""
     ended_at, said = 1801.0, list[str]()
     controller.state = lambda seconds: ("RUNNING", "None") if seconds < ended_at else ("COMPLETED", "None")
 

@@ -39,7 +39,8 @@ def main(expected: Expected, doc: str, *, expected_hsdp: Expected | None = None)
     try:
         import workload  # here: torch and transformers take seconds, and more over a shared filesystem
 
-        code = int(workload.run(args, expected, injected, facts, say, STARTED_S))  # type: ignore[arg-type]  # @record: optional
+        # @record makes the return type optional
+        code = int(workload.run(args, expected, injected, facts, say, STARTED_S))  # type: ignore[arg-type]
     except Exception as error:  # noqa: BLE001  # whatever ended this rank is recorded
         message = one_line(f"{type(error).__name__}: {error}")
         say(f"raised {message}", stream=sys.stderr)

@@ -96,7 +96,7 @@ ALONE = """\
 0: {"probe": "collectives", "at": "n0", "subject": "n0/rank0", "quantity": "nccl.rank.wrong_values", "value": 0, "unit": "count"}
 0: {"probe": "collectives", "at": "n0", "subject": "n0/rank0", "quantity": "nccl.rank.local_time", "value": 1.0, "unit": "ratio"}
 0: {"probe": "collectives", "at": "n0", "end": 9}
-"""
+"""  # noqa: E501  # a line of the probe is one line
 ONE_RANK = {
     "nccl.step",
     "nccl.ranks",

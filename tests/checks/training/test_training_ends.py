@@ -166,8 +166,9 @@ def test_a_rank_that_nccls_watchdog_ended_is_a_victim(tmp_path: Path) -> None:
         (WATCHDOG.replace("[Rank 2]", "[Rank 0]"), -6),
         (WATCHDOG.replace("[rank2]:", ""), -6),
         (
-            "1: [rank2]:[E321 02:07:09.1 ProcessGroupNCCL.cpp:1895] [PG ID 0 PG GUID 0(default_pg) Rank 0] Process group "
-            "watchdog thread terminated with exception: NCCL error: remote process exited or there was a network error\n",
+            "1: [rank2]:[E321 02:07:09.1 ProcessGroupNCCL.cpp:1895] [PG ID 0 PG GUID 0(default_pg) Rank 0] "
+            "Process group watchdog thread terminated with exception: NCCL error: remote process exited "
+            "or there was a network error\n",
             -6,
         ),
         (

@@ -20,7 +20,7 @@ MOST_REPETITIONS = 30
 
 @dataclass(frozen=True)
 class Interval:
-    """A relative change (+0.05: 5 % more), and the bounds it lies in with the confidence that was asked for."""
+    """A relative change (+0.05: 5 % more), and the bounds it lies in with the confidence that was requested."""
 
     change: float
     low: float

@@ -148,7 +148,7 @@ def _healthy_runs(drill: Drill, cluster: Environment, place: Path, name: str) ->
 
 
 def healthy_run(drill: Drill, stem: str, cluster: Environment, place: Path, name: str, number: int) -> Path:
-    """Made when first asked for, and shared by all drills of one shape."""
+    """Made when first needed, and shared by all drills of one shape."""
     with _ONE_AT_A_TIME:
         return _healthy_run(drill, stem, cluster, place, name, number)
 

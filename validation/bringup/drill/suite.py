@@ -138,7 +138,7 @@ def _in_order(drills: Sequence[Drill]) -> list[Drill]:
 
 
 class _Clusters:
-    """One cluster at a time, of the shape that is asked for."""
+    """One cluster at a time, of the requested shape."""
 
     def __init__(self, folder: Path, lane: str) -> None:
         # /tmp by name: a deeper folder would be too long for munge's socket.

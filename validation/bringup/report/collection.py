@@ -23,7 +23,7 @@ DRILLS = "drill.json"
 class Collection:
     judged: list[Judged]
     absent: list[Absent]
-    left_out: list[str]  # phases that the nodes could not be asked for, with the reason
+    left_out: list[str]  # phases that could not run on the requested nodes, with the reason
     playbooks: list[Path]
     seconds: dict[Path, float]  # what a playbook's phases took
     drills: list[DrillReport] = field(default_factory=list)

@@ -18,8 +18,11 @@ READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
 
 
 def judge_and_save(folder: Path, profile: Profile | None = None) -> Judged:
-    """Writes observations.json, verdicts.json, report.md and its pictures. A copy that cannot be written to is judged all
-    the same, and a line says so. Any other failure to write, such as a full disk, is raised as OSError."""
+    """Writes observations.json, verdicts.json, report.md and its pictures.
+
+    A read-only copy is judged too, and a line says so. Any other failure to write, such as a full disk, is raised as
+    OSError.
+    """
     judged = judge.judge_folder(folder, profile)
     try:
         drawn = figures.draw(folder, judged.observations, judged.profile)

@@ -200,7 +200,7 @@ def _pause(pace: slurm.Pace, closed: Callable[[], bool]) -> None:
 
 
 def wait_for_earlier(phase: Phase, name: str, folder: Path, tell: Tell) -> None:
-    """Until what a killed `bringup run` left running in this phase has ended. `folder`: that playbook, called `name`."""
+    """Until what a killed `bringup run` left running in this phase has ended. `folder`: that playbook's."""
     submitted, lock = job_ids(phase, folder), folder / f"{phase.stem}.lock"
     if submitted and slurm.is_own(submitted[-1], phase.stem):
         with _cancelled_when_interrupted(submitted[-1], tell):

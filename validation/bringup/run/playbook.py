@@ -68,7 +68,7 @@ def run(request: Request) -> int:
     try:
         for stem in playbook.planned:
             phase = PHASES[stem]
-            # a needed phase that the user left out does not block: they asked for this one alone
+            # a needed phase that the user left out does not block: they requested this one alone
             blocking = [step.phase for step in steps if step.phase in phase.needs and step.blocks]
             if stem in kept:
                 step, found = kept[stem]

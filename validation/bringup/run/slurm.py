@@ -108,7 +108,7 @@ def patience_s() -> float:
 
 
 def patiently(question: Callable[[], T], tell: Callable[[str], None]) -> T:
-    """The answer, asked for again while the controller is away. Raises its SlurmError when it stays away."""
+    """The answer; the question is repeated while the controller is away. Raises its SlurmError when it stays away."""
     deadline = time.monotonic() + patience_s()
     while True:
         try:

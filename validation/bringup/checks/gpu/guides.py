@@ -21,7 +21,7 @@ DRIVER_LOG = Guide(
         "earlier Xid (45) do not count. `discovery.kernel_log.nonfatal` counts the NVLink Xids 144 to 150 that say "
         "Nonfatal and the SXids that say Non-fatal."
     ),
-    why="A GPU or a switch that asked for a reset gives wrong results, hangs, or is lost in the middle of a job.",
+    why="A GPU or a switch that needs a reset gives wrong results, hangs, or is lost in the middle of a job.",
     usually_means=(
         "The verdict names the number, the device and the action. A message stays in the log until the next boot, "
         "also after a reset. *Incomplete*: the log could not be read. With `kernel.dmesg_restrict=1` a job of a "
@@ -207,10 +207,10 @@ BOUND = Guide(
     by_hand="Compare with `gres.conf` on the node, which stands beside `slurm.conf`.",
 )
 ISOLATED = Guide(
-    title="No GPU for a job that asked for none",
+    title="No GPU for a job that requested none",
     page=_INFRASTRUCTURE,
     observes=(
-        "A job that asked for no GPU tries to open every GPU device. The gate counts the devices that the kernel "
+        "A job that requested no GPU tries to open every GPU device. The gate counts the devices that the kernel "
         "refused (`EPERM`). A device that is not there and a file mode (`EACCES`) do not count: they do not prove "
         "that jobs are confined."
     ),
