@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -126,4 +127,7 @@ def test_the_benchmark_of_trainer_trains_the_same_twice_and_prints_a_ratio() -> 
     )
     assert float(first[0]) == pytest.approx(float(first[1]), abs=1e-4)
     assert "Trainer / bare loop, tokens/s: median" in done.stdout
-    assert "below 100 ms this measures Python" in done.stdout
+    fastest_ms = re.search(r"fastest step of all: [\d.]+ and ([\d.]+) ms", done.stdout)
+    assert fastest_ms is not None
+    # a busy machine may take longer than the floor: the warning goes with the number that is printed
+    assert ("below 100 ms this measures Python" in done.stdout) == (float(fastest_ms[1]) < 100)

@@ -10,7 +10,8 @@
 #   gpus_on_node                what Slurm granted on this node
 #
 # Environment: BRINGUP_PROFILE (name or path; default generic), BRINGUP_VENV (default .venv), BRINGUP_RUN_NAME,
-# BRINGUP_WAIT_S (seconds that a step may wait for busy nodes; default 120).
+# BRINGUP_WAIT_S (seconds that a step may wait for busy nodes; default 120), BRINGUP_JUDGE_LATER (`bringup run` sets it: it judges
+# the run itself, when the job has ended).
 : "${BRINGUP_WAIT_S:=120}"
 
 # Where a site sets SBATCH_EXPORT=NONE, sbatch and srun would keep PATH, RUN_DIR and BRINGUP_* from what they start.
@@ -70,10 +71,11 @@ run_begin() { # phase, options of `bringup open`
 }
 
 run_end() { # exit code of the phase's work
-  local verdict=0
+  local verdict=0 only=()
+  [[ -z ${BRINGUP_JUDGE_LATER:-} ]] || only=(--only)
   concluded=yes
   [[ ! -f ${SCREEN:-} ]] || cp -- "$SCREEN" "$RUN_DIR/raw/batch.log" # the log itself bears a job's number, which comes again
-  "$PYTHON" -m bringup close "$RUN_DIR" --exit-code "$1" || verdict=$?
+  "$PYTHON" -m bringup close "$RUN_DIR" --exit-code "$1" "${only[@]}" || verdict=$?
   return "$verdict"
 }
 

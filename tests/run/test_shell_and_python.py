@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from bringup import cli
 from bringup.plan import subjects
+from bringup.run import nodes, slurm
 
 ROOT = Path(__file__).resolve().parents[2]
 NODES = "".join(f"NodeName=n{number} Gres=gpu:2 State={{}} Version=23.11\\n" for number in range(3))
@@ -73,7 +74,7 @@ def test_nodes_without_gpus_or_that_cannot_be_used_end_the_phase_with_one_line(c
 def test_a_name_is_data_for_the_shell_and_not_a_command(monkeypatch, capsys):
     """Slurm allows no such name; what stands in an answer is not run in any case."""
     evil = "n0;touch$IFS/tmp/evil"
-    monkeypatch.setattr(cli.playbook, "requested_nodes", lambda *_: {evil: cli.slurm.Node("IDLE", None, 2)})
+    monkeypatch.setattr(nodes, "requested_nodes", lambda *_: {evil: slurm.Node("IDLE", None, 2)})
     assert cli.main(["nodes"]) == 0
     first = capsys.readouterr().out.splitlines()[0]
     assert shlex.split(first) == [f"NODES={evil}"]

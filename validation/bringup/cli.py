@@ -9,7 +9,6 @@ import errno
 import importlib.metadata
 import io
 import json
-import math
 import os
 import re
 import signal
@@ -19,26 +18,20 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, TextIO
 
-from bringup import generated, judge, learn, results
-from bringup.advise import answer as advising
-from bringup.advise import text as advice_text
-from bringup.checks import catalogue
-from bringup.compare import entries, regression, sidebyside
-from bringup.drill import result as drill_result
-from bringup.drill import suite
 from bringup.errors import BringupError, NotHealthy, SlurmError, UsageError
-from bringup.evidence import hostlist
-from bringup.formulae import models
 from bringup.plan import profile as profiles
-from bringup.plan import profile_text, rounds
 from bringup.plan.phases import PHASES
 from bringup.records import Outcome, as_json, worst
-from bringup.report import collection, drain, explain, exports, outputs, page, text, write
-from bringup.report.figures import training as training_figures
-from bringup.run import for_scripts, playbook, slurm, waiting
-from bringup.run import open as opening
+from bringup.run import for_scripts
+from bringup.run.command_line import complain, natural, phase_called, share
 
+# Each verb imports what it needs when it is called: the phase scripts start `bringup` some 30 times in a run, and the
+# libraries of the report and of the drills would double the time of each start.
 if TYPE_CHECKING:
+    from bringup import results
+    from bringup.compare import entries
+    from bringup.report import drain
+
     Verbs = argparse._SubParsersAction["_Parser"]
 
 CANNOT_TELL = 2
@@ -77,20 +70,20 @@ def _verb(argv: list[str] | None) -> int:
     except BrokenPipeError:
         raise
     except BringupError as error:
-        _complain(str(error))
+        complain(str(error))
     except OSError as error:
         said = f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error)
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             said += "; free some space there, then start it again"
             said += " (--resume keeps what had passed)" if hasattr(arguments, "resume") else ""
-        _complain(said)
+        complain(said)
     except KeyboardInterrupt:
-        _complain("interrupted")
+        complain("interrupted")
     except Exception as error:  # a fault of ours must not read as exit code 1, "the cluster failed a gate"
         if os.environ.get("BRINGUP_TRACEBACK"):
             raise
-        said = text.plain(f"{type(error).__name__}: {error}")[:200]
-        _complain(f"a fault of bringup itself: {said}; BRINGUP_TRACEBACK=1 shows where")
+        said = f"{type(error).__name__}: {error}"[:200]
+        complain(f"a fault of bringup itself: {said}; BRINGUP_TRACEBACK=1 shows where")
     return CANNOT_TELL
 
 
@@ -109,10 +102,6 @@ def _stop(number: int, frame: object) -> NoReturn:
     raise KeyboardInterrupt
 
 
-def _complain(said: str) -> None:
-    print(f"bringup: {text.plain(said)}", file=sys.stderr)
-
-
 # --- what every verb takes
 
 
@@ -120,7 +109,7 @@ def parser() -> argparse.ArgumentParser:
     whole = _Parser(prog="bringup", description=__doc__)
     whole.add_argument("--version", action="version", version=f"bringup {importlib.metadata.version('bringup')}")
     verbs = whole.add_subparsers(required=True, metavar="VERB", parser_class=_Parser)
-    for add in (_add_run, _add_reading, _add_training, _add_drill, _add_lists, _add_scripts):
+    for add in (_add_run, _add_reading, _add_training, _add_drill, _add_lists, for_scripts.add_verbs):
         add(verbs)
     return whole
 
@@ -203,8 +192,8 @@ def _add_training(verbs: Verbs) -> None:
         "advise", help="does it fit, what does it send, how long does a step take: per strategy, computed"
     )
     verb.add_argument("--model", required=True, help="a name in training/models, or the path of a config.json")
-    verb.add_argument("--nodes", type=_natural, required=True)
-    verb.add_argument("--gpus-per-node", type=_natural, required=True)
+    verb.add_argument("--nodes", type=natural, required=True)
+    verb.add_argument("--gpus-per-node", type=natural, required=True)
     _profile_of_the_environment(verb, "of the cluster")
     verb.add_argument(
         "--from",
@@ -215,11 +204,11 @@ def _add_training(verbs: Verbs) -> None:
         metavar="RUN",
         help="measured here: a run of nccl_scaling for the bandwidth, a training run for the MFU",
     )
-    verb.add_argument("--sequence-length", type=_natural, default=4096, help="tokens per row (default: %(default)s)")
-    verb.add_argument("--rows", type=_natural, default=1, help="per GPU and micro-step (default: %(default)s)")
-    verb.add_argument("--global-batch", type=_natural, help="rows per step over all GPUs (default: GPUs x --rows)")
+    verb.add_argument("--sequence-length", type=natural, default=4096, help="tokens per row (default: %(default)s)")
+    verb.add_argument("--rows", type=natural, default=1, help="per GPU and micro-step (default: %(default)s)")
+    verb.add_argument("--global-batch", type=natural, help="rows per step over all GPUs (default: GPUs x --rows)")
     verb.add_argument(
-        "--mfu", type=_share, help="of the compute alone (default: the profile's, or that of a training run)"
+        "--mfu", type=share, help="of the compute alone (default: the profile's, or that of a training run)"
     )
     verb.add_argument(
         "--float32", action="store_true", help="compute in float32 (default: bfloat16 over float32 weights)"
@@ -248,7 +237,7 @@ def _add_drill(verbs: Verbs) -> None:
     )
     verb.add_argument(
         "--healthy",
-        type=_natural,
+        type=natural,
         default=0,
         metavar="N",
         help="no fault: N rounds on a healthy local cluster of 4 nodes, in which everything has to pass",
@@ -275,63 +264,10 @@ def _add_lists(verbs: Verbs) -> None:
         "folder",
         nargs="?",
         type=Path,
-        default=generated.SCHEMAS,
         metavar="FOLDER",
         help="default: validation/schemas",
     )
     verb.set_defaults(verb=_schema)
-
-
-def _add_scripts(verbs: Verbs) -> None:
-    """Verbs that the phase scripts call."""
-    verb = verbs.add_parser("nodes", help="(phase scripts) which nodes were requested, as assignments for the shell")
-    verb.add_argument("--nodes", type=int)
-    verb.add_argument("--nodelist")
-    verb.set_defaults(verb=_nodes)
-
-    verb = verbs.add_parser(
-        "scales", help="(phase scripts) at which numbers of nodes collectives are run: a scale per line"
-    )
-    verb.add_argument("--nodes", required=True)
-    verb.add_argument("--gpus-per-node", type=_natural, required=True)
-    verb.add_argument("--whole", action="store_true", help="only that of all nodes")
-    verb.set_defaults(verb=_scales)
-
-    verb = verbs.add_parser("ended", help="(phase scripts) wait for jobs to end, and keep what Slurm says about them")
-    verb.add_argument("run", type=Path)
-    verb.add_argument("jobs", nargs="*", type=_awaited, metavar="FILE=JOBID[=SECONDS]", help="default: 90 seconds")
-    verb.set_defaults(verb=_ended)
-
-    verb = verbs.add_parser("pairs", help="(phase scripts) which pairs of nodes to measure: a round per line")
-    verb.add_argument("--nodes", default="")
-    verb.add_argument("--here", help="nodes that are there now; pairs with others are left out")
-    verb.add_argument(
-        "--files", action="store_true", help="instead: the rounds of the file coherence, as coherence.py reads them"
-    )
-    verb.add_argument("--again", type=Path, help="instead: the pairs of this run that should be measured once more")
-    verb.set_defaults(verb=_pairs)
-
-    verb = verbs.add_parser("open", help="(phase scripts) create a run folder with its plan; prints its path")
-    verb.add_argument("phase")
-    verb.add_argument("--nodes", required=True, help="node list: n0,n1 or n[0-1]")
-    verb.add_argument(
-        "--allocated",
-        default=os.environ.get("SLURM_JOB_NODELIST"),
-        help="those of them that the steps run on (default: the job's, all without a job)",
-    )
-    verb.add_argument("--gpus-per-node", type=_natural, required=True)
-    verb.add_argument("--ranks-per-node", type=_natural, help="default: one per GPU")
-    verb.add_argument("--profile", default=profiles.from_environment())
-    verb.add_argument("--results", type=Path, help="folder of the runs (default: the phase's own)")
-    verb.add_argument(
-        "--argv", nargs=argparse.REMAINDER, default=[], help="last: the script's own arguments, to be recorded"
-    )
-    verb.set_defaults(verb=_open)
-
-    verb = verbs.add_parser("close", help="(phase scripts) close a run, judge it, write report.md")
-    verb.add_argument("run", type=Path)
-    verb.add_argument("--exit-code", type=int, required=True)
-    verb.set_defaults(verb=_close)
 
 
 def _profile_of_the_environment(verb: argparse.ArgumentParser, what: str) -> None:
@@ -339,50 +275,22 @@ def _profile_of_the_environment(verb: argparse.ArgumentParser, what: str) -> Non
     verb.add_argument("--profile", default=default, help=f"{what} (default: $BRINGUP_PROFILE, here %(default)s)")
 
 
-def _natural(said: str) -> int:
-    if not said.isdecimal() or int(said) < 1:
-        raise argparse.ArgumentTypeError(f"{said!r} is not 1 or more")
-    return int(said)
-
-
-def _awaited(said: str) -> waiting.Awaited:
-    """An empty job id: it was refused, and nothing is waited for."""
-    match = re.fullmatch(r"([\w.-]+)=([\d_]*)(?:=(\d+))?", said)
-    if match is None:
-        raise argparse.ArgumentTypeError(f"{said!r} is not FILE=JOBID[=SECONDS]")
-    return waiting.Awaited(match[1], match[2], float(match[3] or 90))
-
-
-def _share(said: str) -> float:
-    try:
-        value = float(said)
-    except ValueError:
-        value = math.nan
-    if not 0 < value <= 1:
-        raise argparse.ArgumentTypeError(f"{said!r} is not a share: more than 0, at most 1")
-    return value
-
-
 # --- what every verb does
 
 PAGE = "report.html"
 
 
-def _load_profile(name: str) -> profiles.Profile:
-    """Loaded and checked against the gates there are, before anything runs."""
-    profile = profiles.load(name)
-    catalogue.check(profile)
-    return profile
-
-
 def _run(arguments: argparse.Namespace) -> int:
+    from bringup.checks import catalogue
+    from bringup.run import playbook
+
     for phase in arguments.phases:  # before the first request to Slurm
-        _phase(phase)
+        phase_called(phase)
     return playbook.run(
         playbook.Request(
             nodes=arguments.nodes,
             nodelist=arguments.nodelist,
-            profile=_load_profile(arguments.profile),
+            profile=catalogue.load_profile(arguments.profile),
             profile_name=profiles.portable(arguments.profile),
             phases=arguments.phases,
             resume=arguments.resume,
@@ -390,12 +298,10 @@ def _run(arguments: argparse.Namespace) -> int:
     )
 
 
-def _phase(name: str) -> None:
-    if name not in PHASES:
-        raise UsageError(f"no phase is called {name!r}; there are {', '.join(PHASES)}")
-
-
 def _why(arguments: argparse.Namespace) -> int:
+    from bringup.report import text
+    from bringup.run import slurm
+
     if not re.fullmatch(r"\d+([_+]\d+)?(\.\w+)?", arguments.job):
         raise UsageError(f"{arguments.job!r} is no job's number; squeue --me lists yours")
     print(text.plain(slurm.why(arguments.job)))
@@ -403,14 +309,18 @@ def _why(arguments: argparse.Namespace) -> int:
 
 
 def _judge(arguments: argparse.Namespace) -> int:
-    profile = None if arguments.profile is None else _load_profile(arguments.profile)
+    from bringup import results
+    from bringup.checks import catalogue
+    from bringup.report import text, write
+
+    profile = None if arguments.profile is None else catalogue.load_profile(arguments.profile)
     found = results.find(arguments.runs)
     outcomes = [Outcome.INCOMPLETE for _ in _said_absent(found)]
     for folder in found.once:
         try:
             outcomes.append(write.judge_and_show(folder, profile))
         except BringupError as error:  # the other folders are judged all the same
-            _complain(str(error))
+            complain(str(error))
             outcomes.append(Outcome.INCOMPLETE)
     if len(outcomes) > 1:
         counts = ", ".join(f"{outcomes.count(outcome)} {outcome}" for outcome in Outcome if outcome in outcomes)
@@ -420,6 +330,8 @@ def _judge(arguments: argparse.Namespace) -> int:
 
 def _said_absent(found: results.Found) -> list[results.Absent]:
     """What a playbook had planned and is not there is said, and counts."""
+    from bringup.report import text
+
     for absent in found.absent:
         title = PHASES[absent.phase].title if absent.phase in PHASES else absent.phase
         print(f"{'NOT RUN':<10} {title}: {text.plain(absent.why)}; not proven")
@@ -428,13 +340,16 @@ def _said_absent(found: results.Found) -> list[results.Absent]:
 
 def _explain(arguments: argparse.Namespace) -> int:
     """The worst runs first."""
+    from bringup import judge, results
+    from bringup.report import explain
+
     found = results.find(arguments.runs)
     judged, unread = [], 0
     for folder in found.once:
         try:
             judged.append(judge.judge_folder(folder))
         except BringupError as error:
-            _complain(str(error))
+            complain(str(error))
             unread += 1
     for run in sorted(judged, key=lambda run: -run.verdicts.outcome.rank):
         print(explain.screen(run), end="\n\n")
@@ -443,9 +358,12 @@ def _explain(arguments: argparse.Namespace) -> int:
 
 
 def _report(arguments: argparse.Namespace) -> int:
+    from bringup.checks import catalogue
+    from bringup.report import collection, drain, exports, outputs, page, text
+
     if arguments.output is None and len(arguments.runs) > 1:
         raise UsageError("report of several folders: say where to write the page, -o FILE.html")
-    profile = None if arguments.profile is None else _load_profile(arguments.profile)
+    profile = None if arguments.profile is None else catalogue.load_profile(arguments.profile)
     renderers: list[tuple[outputs.Output, Callable[[collection.Collection], str]]] = [
         (outputs.Output("-o", arguments.output or arguments.runs[0] / PAGE, outputs.PAGE), page.render)
     ]
@@ -473,6 +391,8 @@ def _report(arguments: argparse.Namespace) -> int:
 
 def _applied(proposed: list[drain.Proposal], stream: TextIO) -> bool:
     """Drain them; a node that Slurm keeps out by now keeps its reason. True when all that was to be done is done."""
+    from bringup.run import slurm
+
     todo = [proposal for proposal in proposed if proposal.command is not None]
     if not todo:
         print("nothing to apply", file=stream)
@@ -490,12 +410,16 @@ def _applied(proposed: list[drain.Proposal], stream: TextIO) -> bool:
             slurm.ask(*(proposal.command or []))
             print(f"drained: {proposal.node}", file=stream)
         except SlurmError as error:
-            _complain(f"{proposal.node}: {error}")
+            complain(f"{proposal.node}: {error}")
             done = False
     return done
 
 
 def _profile_from(arguments: argparse.Namespace) -> int:
+    from bringup import judge, learn, results
+    from bringup.checks import catalogue
+    from bringup.report import outputs
+
     output = outputs.Output("-o", arguments.output or Path("-"), outputs.PROFILE)
     outputs.check([output])
     found = results.find(arguments.runs)
@@ -513,6 +437,9 @@ def _profile_from(arguments: argparse.Namespace) -> int:
 
 
 def _compare(arguments: argparse.Namespace) -> int:
+    from bringup.compare import sidebyside
+    from bringup.report import text
+
     if arguments.baseline is not None:
         return _against_baseline(arguments)
     runs = _training_runs(arguments.runs)
@@ -524,17 +451,20 @@ def _compare(arguments: argparse.Namespace) -> int:
     _plot(arguments, runs)
     if compared.disagreeing:
         wrong = ", ".join(row.name for row in compared.disagreeing)
-        _complain(f"the losses of {wrong} do not agree with the base run's: their speed means nothing yet")
+        complain(f"the losses of {wrong} do not agree with the base run's: their speed means nothing yet")
         return Outcome.FAIL.exit_code
     return 0
 
 
 def _training_runs(folders: list[Path]) -> list[entries.Entry]:
     """Of a playbook those that trained; what is not there is said."""
+    from bringup import results
+    from bringup.compare import entries
+
     found = results.find(folders)
     for absent in found.absent:
         if absent.phase in PHASES and PHASES[absent.phase].is_training:
-            _complain(f"left out: {absent.phase}: {absent.why}")
+            complain(f"left out: {absent.phase}: {absent.why}")
     chosen = [
         folder for folder in found.folders if folder not in found.steps or PHASES[found.steps[folder].phase].is_training
     ]
@@ -542,6 +472,9 @@ def _training_runs(folders: list[Path]) -> list[entries.Entry]:
 
 
 def _against_baseline(arguments: argparse.Namespace) -> int:
+    from bringup.compare import regression
+    from bringup.report import text
+
     if not arguments.runs:
         raise UsageError("compare --baseline needs runs to hold against it: bringup compare RUN… --baseline RUN…")
     later, earlier = _training_runs(arguments.runs), _training_runs(arguments.baseline)
@@ -562,16 +495,27 @@ def _against_baseline(arguments: argparse.Namespace) -> int:
 
 
 def _show_table(arguments: argparse.Namespace, header: Sequence[str], rows: list[list[str]]) -> None:
+    from bringup.report import text
+
     print("\n".join(text.table(header, rows)) if arguments.markdown else text.columns(header, rows))
 
 
 def _plot(arguments: argparse.Namespace, runs: list[entries.Entry]) -> None:
+    from bringup.report import text
+    from bringup.report.figures import training as training_figures
+
     if arguments.plot is not None:
         for path in training_figures.draw(runs, arguments.plot):
             print(f"drawn: {text.shown_path(path)}")
 
 
 def _advise(arguments: argparse.Namespace) -> int:
+    from bringup import judge
+    from bringup.advise import answer as advising
+    from bringup.advise import text as advice_text
+    from bringup.checks import catalogue
+    from bringup.formulae import models
+
     if arguments.float32 and arguments.reduce_dtype == "bfloat16":
         raise UsageError("--reduce-dtype bfloat16 means something with bfloat16 compute only; leave out --float32")
     question = advising.Question(
@@ -586,13 +530,18 @@ def _advise(arguments: argparse.Namespace) -> int:
         arguments.activation_checkpointing,
     )
     runs = [judge.judge_folder(folder) for folder in arguments.runs]
-    known = advising.known(_load_profile(arguments.profile), runs, arguments.mfu)
+    known = advising.known(catalogue.load_profile(arguments.profile), runs, arguments.mfu)
     advice = advising.advise(question, known)
     print(json.dumps(as_json(advice), indent=1) if arguments.json else advice_text.screen(advice))
     return 0
 
 
 def _drill(arguments: argparse.Namespace) -> int:
+    from bringup.checks import catalogue
+    from bringup.drill import result as drill_result
+    from bringup.drill import suite
+    from bringup.plan import profile_text
+
     ids = [drill.id for drill in catalogue.DRILLS]
     unknown = [name for name in arguments.only if name not in ids]
     if unknown:
@@ -620,13 +569,16 @@ def _drill(arguments: argparse.Namespace) -> int:
             phases=arguments.phases,
             anywhere=arguments.anywhere,
             # a run that is continued knows what it had planned
-            profile=_load_profile(arguments.profile) if arguments.anywhere else None,
+            profile=catalogue.load_profile(arguments.profile) if arguments.anywhere else None,
             resume=arguments.resume,
         )
     )
 
 
 def _gates(arguments: argparse.Namespace) -> int:
+    from bringup.checks import catalogue
+    from bringup.report import text
+
     header = ("gate", "per", "rule", "unit", "a pass says: it was seen that")
     rows = [(gate.id, gate.per, gate.rule, gate.unit, gate.proves) for gate in catalogue.GATES.values()]
     print(text.columns(header, rows))
@@ -634,64 +586,13 @@ def _gates(arguments: argparse.Namespace) -> int:
 
 
 def _schema(arguments: argparse.Namespace) -> int:
-    outputs.make_folder("schema", arguments.folder)
+    from bringup import generated
+    from bringup.report import outputs, text
+
+    folder = arguments.folder or generated.SCHEMAS
+    outputs.make_folder("schema", folder)
     for name, content in generated.schemas().items():
-        output = outputs.Output("schema", arguments.folder / name, outputs.SCHEMA)
+        output = outputs.Output("schema", folder / name, outputs.SCHEMA)
         outputs.write(output, content)
         print(text.shown_path(output.path))
     return 0
-
-
-def _nodes(arguments: argparse.Namespace) -> int:
-    print("\n".join(for_scripts.node_assignments(arguments.nodes, arguments.nodelist, _complain)))
-    return 0
-
-
-def _scales(arguments: argparse.Namespace) -> int:
-    print("\n".join(for_scripts.scales(hostlist.expand(arguments.nodes), arguments.gpus_per_node, arguments.whole)))
-    return 0
-
-
-def _ended(arguments: argparse.Namespace) -> int:
-    """Exit code 0 also when a job did not end in time: then there is no evidence, and its gate says so."""
-    waiting.keep_ended_jobs(arguments.run, arguments.jobs)
-    return 0
-
-
-def _pairs(arguments: argparse.Namespace) -> int:
-    """A round per line. To standard error: what is not exercised."""
-    if arguments.again is not None:
-        lines, said = for_scripts.pairs_again(arguments.again), None
-    elif not arguments.nodes:
-        raise UsageError("pairs: of which nodes? --nodes n0,n1, or --again RUN")
-    else:
-        nodes = hostlist.expand(arguments.nodes)
-        here = set(hostlist.expand(arguments.here)) if arguments.here else set(nodes)
-        lines, said = for_scripts.pair_rounds(nodes, here)
-        if arguments.files:
-            lines, said = [",".join(str(number) for number in rounds.circle_rounds(nodes))], None
-    print("".join(f"{line}\n" for line in lines), end="")
-    if said is not None:
-        print(said, file=sys.stderr)
-    return 0
-
-
-def _open(arguments: argparse.Namespace) -> int:
-    _phase(arguments.phase)
-    folder = opening.open_run(
-        PHASES[arguments.phase],
-        nodes=hostlist.expand(arguments.nodes),
-        gpus_per_node=arguments.gpus_per_node,
-        ranks_per_node=arguments.gpus_per_node if arguments.ranks_per_node is None else arguments.ranks_per_node,
-        profile=_load_profile(arguments.profile),
-        argv=[PHASES[arguments.phase].script, *arguments.argv],
-        results=arguments.results,
-        allocated=hostlist.expand(arguments.allocated) if arguments.allocated else None,
-    )
-    print(folder)
-    return 0
-
-
-def _close(arguments: argparse.Namespace) -> int:
-    opening.close_run(arguments.run, arguments.exit_code)
-    return write.judge_and_show(arguments.run, None).exit_code

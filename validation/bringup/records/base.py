@@ -23,9 +23,12 @@ NonNegative = Annotated[float, Field(ge=0)]
 
 
 class Record(BaseModel):
-    """Base of all records. Frozen, closed, and without NaN or infinity."""
+    """Base of all records. Frozen, closed, and without NaN or infinity.
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+    A model is built when it is first used: most programs use two or three of them.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False, defer_build=True)
 
 
 class Versioned(Record):

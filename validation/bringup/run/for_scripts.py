@@ -1,34 +1,30 @@
-"""What the phase scripts ask: which nodes, which numbers of nodes, which pairs. Lines for the shell."""
+"""Verbs that the phase scripts call: which nodes, which numbers of nodes, which pairs; open and close a run.
+
+They print lines for the shell.
+"""
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Callable
+import argparse
+import os
+import re
+import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from bringup import judge
-from bringup.checks.nccl import pairs
-from bringup.errors import SlurmError, UsageError
+from bringup.errors import UsageError
+from bringup.evidence import hostlist
+from bringup.plan import profile as profiles
 from bringup.plan import rounds, subjects
-from bringup.run import open as opening
-from bringup.run import playbook, slurm
+from bringup.records import Outcome
+from bringup.run import nodes as choice
+from bringup.run import waiting
+from bringup.run.command_line import complain, natural, phase_called
 
+if TYPE_CHECKING:
+    from bringup.run.command_line import Verbs
 
-def node_assignments(count: int | None, nodelist: str | None, tell: Callable[[str], None]) -> list[str]:
-    """`NODES=n0,n1`, quoted: one call of Python, and one look at the nodes. Raises UsageError or SlurmError."""
-    nodes = slurm.patiently(lambda: playbook.requested_nodes(count, nodelist), tell)
-    gpus, usable = max(node.gpus for node in nodes.values()), [name for name in nodes if nodes[name].is_usable]
-    names = ",".join(nodes)
-    if gpus == 0:
-        raise UsageError(
-            f"Slurm has no GPU configured on {names}; is Gres=gpu:N in slurm.conf? "
-            f"(scontrol show node {names.split(',')[0]})"
-        )
-    if not usable:
-        raise SlurmError(f"none of {names} is usable; sinfo -N -l says why")
-    assignments = {"NODES": names, "NODE_COUNT": len(nodes), "GPUS": gpus}
-    assignments |= {"USABLE": ",".join(usable), "USABLE_COUNT": len(usable)}
-    return [f"{name}={shlex.quote(str(value))}" for name, value in assignments.items()]
+# What a verb alone needs is imported when it is called: see cli.py.
 
 
 def scales(nodes: list[str], gpus_per_node: int, whole: bool) -> list[str]:
@@ -46,12 +42,17 @@ def scales(nodes: list[str], gpus_per_node: int, whole: bool) -> list[str]:
 
 def pairs_again(run: Path) -> list[str]:
     """Rounds of the pairs of this run that should be measured once more."""
+    from bringup import judge
+    from bringup.checks.nccl import pairs
+
     suspects = pairs.suspects(judge.judge_folder(run).observations)
     return [rounds.say(met) for met in rounds.in_rounds(suspects)]
 
 
 def pair_rounds(nodes: list[str], here: set[str]) -> tuple[list[str], str]:
     """(a round per line, what is not exercised). here: nodes that are there now; pairs with others are left out."""
+    from bringup.run import open as opening
+
     planned = rounds.rounds(nodes, subjects.pair_rounds(nodes, opening.asked_pair_rounds()))
     played = [[pair for pair in met if here.issuperset(pair)] for met in planned]
     exercised, possible = sum(map(len, played)), len(nodes) * (len(nodes) - 1) // 2
@@ -60,3 +61,131 @@ def pair_rounds(nodes: list[str], here: set[str]) -> tuple[list[str], str]:
         why = f"not there: {', '.join(sorted(set(nodes) - here))}"
     counted = f"{len(planned)} round(s), {exercised} of {possible} pairs"
     return [rounds.say(met) for met in played], f"{counted}; not exercised: {possible - exercised} ({why})"
+
+
+# --- the verbs
+
+
+def add_verbs(verbs: Verbs) -> None:
+    verb = verbs.add_parser("nodes", help="(phase scripts) which nodes were requested, as assignments for the shell")
+    verb.add_argument("--nodes", type=int)
+    verb.add_argument("--nodelist")
+    verb.set_defaults(verb=_nodes)
+
+    verb = verbs.add_parser(
+        "scales", help="(phase scripts) at which numbers of nodes collectives are run: a scale per line"
+    )
+    verb.add_argument("--nodes", required=True)
+    verb.add_argument("--gpus-per-node", type=natural, required=True)
+    verb.add_argument("--whole", action="store_true", help="only that of all nodes")
+    verb.set_defaults(verb=_scales)
+
+    verb = verbs.add_parser("ended", help="(phase scripts) wait for jobs to end, and keep what Slurm says about them")
+    verb.add_argument("run", type=Path)
+    verb.add_argument("jobs", nargs="*", type=_awaited, metavar="FILE=JOBID[=SECONDS]", help="default: 90 seconds")
+    verb.set_defaults(verb=_ended)
+
+    verb = verbs.add_parser("pairs", help="(phase scripts) which pairs of nodes to measure: a round per line")
+    verb.add_argument("--nodes", default="")
+    verb.add_argument("--here", help="nodes that are there now; pairs with others are left out")
+    verb.add_argument(
+        "--files", action="store_true", help="instead: the rounds of the file coherence, as coherence.py reads them"
+    )
+    verb.add_argument("--again", type=Path, help="instead: the pairs of this run that should be measured once more")
+    verb.set_defaults(verb=_pairs)
+
+    verb = verbs.add_parser("open", help="(phase scripts) create a run folder with its plan; prints its path")
+    verb.add_argument("phase")
+    verb.add_argument("--nodes", required=True, help="node list: n0,n1 or n[0-1]")
+    verb.add_argument(
+        "--allocated",
+        default=os.environ.get("SLURM_JOB_NODELIST"),
+        help="those of them that the steps run on (default: the job's, all without a job)",
+    )
+    verb.add_argument("--gpus-per-node", type=natural, required=True)
+    verb.add_argument("--ranks-per-node", type=natural, help="default: one per GPU")
+    verb.add_argument("--profile", default=profiles.from_environment())
+    verb.add_argument("--results", type=Path, help="folder of the runs (default: the phase's own)")
+    verb.add_argument(
+        "--argv", nargs=argparse.REMAINDER, default=[], help="last: the script's own arguments, to be recorded"
+    )
+    verb.set_defaults(verb=_open)
+
+    verb = verbs.add_parser("close", help="(phase scripts) close a run, judge it, write report.md")
+    verb.add_argument("run", type=Path)
+    verb.add_argument("--exit-code", type=int, required=True)
+    verb.add_argument("--only", action="store_true", help="close it; somebody else judges it")
+    verb.set_defaults(verb=_close)
+
+
+def _awaited(said: str) -> waiting.Awaited:
+    """An empty job id: it was refused, and nothing is waited for."""
+    match = re.fullmatch(r"([\w.-]+)=([\d_]*)(?:=(\d+))?", said)
+    if match is None:
+        raise argparse.ArgumentTypeError(f"{said!r} is not FILE=JOBID[=SECONDS]")
+    return waiting.Awaited(match[1], match[2], float(match[3] or 90))
+
+
+def _nodes(arguments: argparse.Namespace) -> int:
+    print("\n".join(choice.node_assignments(arguments.nodes, arguments.nodelist, complain)))
+    return 0
+
+
+def _scales(arguments: argparse.Namespace) -> int:
+    print("\n".join(scales(hostlist.expand(arguments.nodes), arguments.gpus_per_node, arguments.whole)))
+    return 0
+
+
+def _ended(arguments: argparse.Namespace) -> int:
+    """Exit code 0 also when a job did not end in time: then there is no evidence, and its gate says so."""
+    waiting.keep_ended_jobs(arguments.run, arguments.jobs)
+    return 0
+
+
+def _pairs(arguments: argparse.Namespace) -> int:
+    """A round per line. To standard error: what is not exercised."""
+    if arguments.again is not None:
+        lines, said = pairs_again(arguments.again), None
+    elif not arguments.nodes:
+        raise UsageError("pairs: of which nodes? --nodes n0,n1, or --again RUN")
+    else:
+        nodes = hostlist.expand(arguments.nodes)
+        here = set(hostlist.expand(arguments.here)) if arguments.here else set(nodes)
+        lines, said = pair_rounds(nodes, here)
+        if arguments.files:
+            lines, said = [",".join(str(number) for number in rounds.circle_rounds(nodes))], None
+    print("".join(f"{line}\n" for line in lines), end="")
+    if said is not None:
+        print(said, file=sys.stderr)
+    return 0
+
+
+def _open(arguments: argparse.Namespace) -> int:
+    from bringup.checks import catalogue
+    from bringup.run import open as opening
+
+    phase = phase_called(arguments.phase)
+    folder = opening.open_run(
+        phase,
+        nodes=hostlist.expand(arguments.nodes),
+        gpus_per_node=arguments.gpus_per_node,
+        ranks_per_node=arguments.gpus_per_node if arguments.ranks_per_node is None else arguments.ranks_per_node,
+        profile=catalogue.load_profile(arguments.profile),
+        argv=[phase.script, *arguments.argv],
+        results=arguments.results,
+        allocated=hostlist.expand(arguments.allocated) if arguments.allocated else None,
+    )
+    print(folder)
+    return 0
+
+
+def _close(arguments: argparse.Namespace) -> int:
+    from bringup.run import open as opening
+
+    opening.close_run(arguments.run, arguments.exit_code)
+    if arguments.only:
+        print(f"{arguments.run}: closed; `bringup run` judges it")
+        return 0 if arguments.exit_code == 0 else Outcome.INCOMPLETE.exit_code
+    from bringup.report import write
+
+    return write.judge_and_show(arguments.run, None).exit_code

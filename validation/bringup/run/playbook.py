@@ -15,7 +15,6 @@ from bringup import judge
 from bringup import results as runs
 from bringup.answers import answers
 from bringup.errors import CannotStart, SlurmError
-from bringup.evidence import hostlist
 from bringup.judge import Judged
 from bringup.plan.phases import PHASES, Phase
 from bringup.plan.profile import Profile
@@ -26,6 +25,7 @@ from bringup.results import PLAYBOOK, REPOSITORY
 from bringup.run import open as opening
 from bringup.run import resume, slurm
 from bringup.run.launch import bash_and_wait, last_words, progress, screen_of, submit_and_wait
+from bringup.run.nodes import requested_nodes
 from bringup.run.resume import GOOD, newest_attempt
 
 PLAYBOOKS = REPOSITORY / "validation/results/playbook"
@@ -96,25 +96,6 @@ def run(request: Request) -> int:
     return _conclude(playbook, judged, folder, console)
 
 
-def requested_nodes(count: int | None, nodelist: str | None) -> dict[str, slurm.Node]:
-    """Of the list, else of the partition. With a count: the first usable ones, then unusable ones.
-
-    In the order of Slurm's own table, in whatever order they were listed: Slurm places rank 0 on the first one there.
-    """
-    names = hostlist.expand(nodelist) if nodelist else slurm.partition_nodes(slurm.chosen_partition())
-    known = slurm.nodes()
-    unknown = [name for name in names if name not in known]
-    if unknown:
-        raise CannotStart(f"Slurm knows no node {', '.join(unknown[:8])}; it knows {', '.join(sorted(known)[:8])}")
-    listed = set(names)
-    names = [name for name in known if name in listed]
-    if count is not None and not 1 <= count <= len(names):
-        raise CannotStart(f"--nodes {count}: there are {len(names)} nodes ({', '.join(names[:8])})")
-    usable_first = sorted(names, key=lambda name: not known[name].is_usable)
-    chosen = set(usable_first[:count])
-    return {name: known[name] for name in names if name in chosen}
-
-
 def _begin(request: Request, names: list[str], console: Console) -> tuple[Playbook, dict[str, tuple[Step, Judged]]]:
     """The plan, and the steps of an earlier run that passed and are kept."""
     unknown = [stem for stem in request.phases if stem not in PHASES]
@@ -155,6 +136,7 @@ def _one_phase(
     # losses are compared only at the same batch: every training gets one that suits the ranks of the largest
     ranks = {"BRINGUP_TRAIN_RANKS": str(len(names) * gpus)}
     environment = ranks | os.environ | {"BRINGUP_RUN_NAME": playbook, "BRINGUP_PROFILE": request.profile_name}
+    environment["BRINGUP_JUDGE_LATER"] = "1"  # here, once the job has ended: no node waits for a judge
     reference = runs.folder_of(PHASES["run_1gpu"], playbook)
     if (reference / runs.METRICS).is_file():  # this playbook's own, not the newest of anybody's
         environment["BRINGUP_REFERENCE"] = str(reference)

@@ -13,6 +13,7 @@ from bringup.plan.phases import PHASES, Phase
 from bringup.plan.profile import Profile
 from bringup.records import Outcome, Playbook, Step, read_record
 from bringup.report.text import shown_path
+from bringup.report.write import judge_and_save
 from bringup.results import PLAYBOOK
 from bringup.run.launch import progress, wait_for_earlier
 
@@ -73,7 +74,9 @@ def _judged_now(folder: Path, step: Step, profile: Profile) -> Judged | None:
     if step.outcome not in GOOD:
         return None
     try:
-        judged = judge_folder(runs.step_folder(folder, step), profile)
+        run_folder = runs.step_folder(folder, step)
+        # a run that ended after `bringup run` was killed was not judged by anybody
+        judged = (judge_folder if (run_folder / runs.VERDICTS).exists() else judge_and_save)(run_folder, profile)
     except (RunError, RecordError):
         return None  # gone or damaged
     return judged if judged.verdicts.outcome in GOOD else None

@@ -1,0 +1,43 @@
+"""What verbs share: types of arguments, and the line on standard error."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from typing import TYPE_CHECKING, Any
+
+from bringup.errors import UsageError
+from bringup.plan.phases import PHASES, Phase
+
+if TYPE_CHECKING:
+    Verbs = argparse._SubParsersAction[Any]
+
+
+def complain(said: str) -> None:
+    from bringup.report.text import plain  # here: most starts say nothing
+
+    print(f"bringup: {plain(said)}", file=sys.stderr)
+
+
+def natural(said: str) -> int:
+    if not said.isdecimal() or int(said) < 1:
+        raise argparse.ArgumentTypeError(f"{said!r} is not 1 or more")
+    return int(said)
+
+
+def share(said: str) -> float:
+    try:
+        value = float(said)
+    except ValueError:
+        value = math.nan
+    if not 0 < value <= 1:
+        raise argparse.ArgumentTypeError(f"{said!r} is not a share: more than 0, at most 1")
+    return value
+
+
+def phase_called(name: str) -> Phase:
+    """Raises UsageError."""
+    if name not in PHASES:
+        raise UsageError(f"no phase is called {name!r}; there are {', '.join(PHASES)}")
+    return PHASES[name]
