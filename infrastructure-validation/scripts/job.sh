@@ -3,7 +3,8 @@
 #
 #   need_repository             the working directory is the repository root, with its .venv; sets PYTHON
 #   keep_log                    inside a batch job: move its log to slurm-logs/; sets SCREEN
-#   choose_nodes [OPTION…]      on a login host: sets NODES, NODE_COUNT, GPUS (per node), and USABLE, USABLE_COUNT
+#   choose_nodes [OPTION…]      on a login host: sets NODES, NODE_COUNT, GPUS (per node), USABLE, USABLE_COUNT;
+#                               with --sharing also WHOLE_NODES: yes where no two jobs share a node
 #   run_begin PHASE OPTION…      write the plan (`bringup open`); sets RUN_DIR
 #   run_end RC                  close the run, judge it, write report.md, print the verdict; returns 0, 1 or 2
 #   save FILE COMMAND…          keep a command's answer in raw/; when it fails, no file: absence is no evidence

@@ -13,6 +13,22 @@ batch() { # NAME OPTIONS… COMMAND: a job of one task; prints its id, nothing w
     --time=2 "${memory[@]}" "${@:1:$#-1}" --wrap "${!#}" 2>>"$raw/jobs.err" || true # without a job its gates are incomplete
 }
 
+# Slurm forgets a job 5 minutes after its end by default (MinJobAge), and the steps of this phase may take longer: what it says of
+# each job is kept when the job ends. The patience begins when the steps are done: they may keep the jobs waiting.
+watch() { # PATIENCE_S FILE=JOBID…
+  local patience=$1
+  shift
+  "$PYTHON" -m bringup ended "$RUN_DIR" "${@/%/=3600}" 2>/dev/null & # collect_jobs asks again, and shows errors
+  watchers+=("$!") awaited+=("${@/%/=$patience}")
+}
+
+collect_jobs() {
+  ((${#watchers[@]} > 0)) || return 0
+  kill "${watchers[@]}" 2>/dev/null || true # some have seen the end of all their jobs
+  wait "${watchers[@]}" || true
+  "$PYTHON" -m bringup ended "$RUN_DIR" "${awaited[@]}" || rc=$?
+}
+
 # Submitted first and looked at last.
 submit_jobs() {
   local delay=() dependency=() failing=() failure='exit 7'
@@ -27,6 +43,8 @@ submit_jobs() {
   drilled no-dependency || { dependency=(--dependency="afterok:$before_job") failing=(--dependency="afterok:$exit_job"); }
   after_job=$(batch after "${dependency[@]}" true)
   never_job=$(batch never "${failing[@]}" --kill-on-invalid-dep=yes true)
+  watch 90 "job-exit-code.txt=$exit_job" "job-memory.txt=$memory_job" "job-before.txt=$before_job" "job-after.txt=$after_job" \
+    "job-never.txt=$never_job" "job-array.txt=${array_job:+${array_job}_$array_last}"
 }
 
 # Begins a second time when Slurm allows it: two minutes later by default (cred_expire).
@@ -34,6 +52,7 @@ submit_requeue_job() {
   local requeue=(--requeue)
   ! drilled no-requeue || requeue=(--no-requeue)
   requeue_job=$(batch requeue "${requeue[@]}" --output="$raw/requeue.txt" "exec python3 $probes/scheduler.py attempt")
+  watch 240 "job-requeue.txt=$requeue_job" # Slurm holds a requeued job back for two minutes by default
 }
 
 # The signal comes with Slurm's next look at time limits, half a minute at most. Submitted when no step needs all cores any more.
@@ -41,20 +60,5 @@ submit_warning_job() {
   local signal=(--signal=B:USR1@55)
   ! drilled no-warning || signal=()
   warning_job=$(batch warning --time=1 "${signal[@]}" --output="$raw/warning.jsonl" --error="$raw/warning.err" "exec python3 $probes/scheduler.py warning")
-}
-
-# One look at the queue for all of them. Slurm holds a requeued job back for two minutes by default.
-collect_jobs() {
-  local jobs=()
-  ! wanted jobs || jobs+=(
-    "job-exit-code.txt=$exit_job"
-    "job-memory.txt=$memory_job"
-    "job-before.txt=$before_job"
-    "job-after.txt=$after_job"
-    "job-never.txt=$never_job"
-    "job-array.txt=${array_job:+${array_job}_$array_last}"
-  )
-  ! wanted warning || jobs+=("job-warning.txt=$warning_job=120")
-  ! wanted requeue || jobs+=("job-requeue.txt=$requeue_job=240")
-  ((${#jobs[@]} == 0)) || "$PYTHON" -m bringup ended "$RUN_DIR" "${jobs[@]}" || rc=$?
+  watch 120 "job-warning.txt=$warning_job"
 }

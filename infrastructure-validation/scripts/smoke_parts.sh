@@ -36,7 +36,8 @@ look_at_binding() {
   ! drilled bad-exit-ignored || kill=0
   step binding "$tasks" "${gpus[@]}" --cpus-per-task=1 python3 "$probes/binding.py" task
   step isolation 1 --cpus-per-task=1 python3 "$probes/binding.py" no-gpu
-  ((GPUS < 2)) || two_jobs_at_once # with one GPU per node the second would wait for the first
+  # with one GPU per node, or with nodes that no two jobs share, the second would wait for the first
+  [[ $GPUS == 1 || $WHOLE_NODES == yes ]] || two_jobs_at_once
   # task 0 ends with 3, and the others must not outlive it
   srun --label --job-name=smoke-bad-exit "${where[@]}" --ntasks="$((USABLE_COUNT * 2))" --ntasks-per-node=2 --overcommit \
     "${memory[@]}" --time=2 --kill-on-bad-exit="$kill" python3 "$probes/scheduler.py" bad-exit \

@@ -17,21 +17,25 @@ source infrastructure-validation/scripts/smoke_parts.sh
 # shellcheck source=infrastructure-validation/scripts/smoke_jobs.sh
 source infrastructure-validation/scripts/smoke_jobs.sh
 need_repository
-choose_nodes "$@"
+choose_nodes "$@" --sharing
 others=$(anywhere_else) || die "sinfo gave no list of nodes"
 node_mib=$(least_memory) || die "sinfo gave no memory of $USABLE"
 ask_memory 50 --mem-per-cpu # of every step that does not say otherwise
 rounds=$("$PYTHON" -m bringup pairs --files --nodes "$NODES") || exit 2
-run_begin smoke --nodes "$NODES" --allocated "$USABLE" --gpus-per-node "$GPUS"
+whole=()
+[[ $WHOLE_NODES == no ]] || whole=(--whole-nodes)
+run_begin smoke --nodes "$NODES" --allocated "$USABLE" --gpus-per-node "$GPUS" "${whole[@]}"
 probes=infrastructure-validation/probes
 raw=$RUN_DIR/raw
 where=(--nodes="$USABLE_COUNT" --nodelist="$USABLE" --immediate="$BRINGUP_WAIT_S")
 rc=0
+watchers=() awaited=() # processes that wait for the jobs; the jobs
 parts=" ${BRINGUP_SMOKE_PARTS:-jobs warning requeue binding folder compute storage} "
 wanted() { [[ $parts == *" $1 "* ]]; }
 
 save ping.txt scontrol ping
 save scontrol-node.txt scontrol --oneliner show node
+save scontrol-partition.txt scontrol --oneliner show partition
 ! wanted requeue || submit_requeue_job
 ! wanted jobs || submit_jobs
 ! wanted binding || look_at_binding

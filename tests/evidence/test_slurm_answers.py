@@ -175,6 +175,11 @@ def test_the_cgroup_section_of_the_configuration_is_read():
         ("job-exit-code.txt", "ExitCode", "7:0"),
         ("job-out-of-memory.txt", "JobState", "OUT_OF_MEMORY"),
         ("job-failed.txt", "JobState", "FAILED"),
+        ("sacct-out-of-memory.txt", "JobState", "OUT_OF_MEMORY"),
+        ("sacct-out-of-memory.txt", "ExitCode", "0:125"),
+        ("sacct-cancelled.txt", "JobState", "CANCELLED"),
+        ("sacct-cancelled.txt", "SubmitTime", "2026-09-03T11:55:02"),
+        ("sacct-cancelled.txt", "StartTime", "None"),
     ],
 )
 def test_one_field_of_a_job_is_read(file, field, value):

@@ -178,6 +178,40 @@ def test_jobs_that_smoke_submitted_are_asked_for_together(controller: Controller
     assert len(controller.commands("scontrol")) == 2
 
 
+def test_a_job_that_slurm_has_forgotten_is_read_from_the_accounting(
+    controller: Controller, tmp_path: Path, monkeypatch
+):
+    """slurmctld forgets a job MinJobAge seconds after its end, and says so with an error."""
+    (tmp_path / "raw").mkdir()
+    table = (
+        "JobID|State|ExitCode|Submit|Start|End\n11|CANCELLED by 0|0:0|2026-01-02T03:04:05|Unknown|2026-01-02T03:04:09\n"
+    )
+    accounting = {"11": table, "12": "JobID|State|ExitCode|Submit|Start|End\n", "13": None}
+
+    def ask(*command: str, **options: object) -> str:
+        if command[0] == "sacct":
+            said = accounting[command[3].removeprefix("--jobs=")]
+            if said is None:
+                raise SlurmError("sacct: Slurm accounting storage is disabled")
+            return said
+        raise SlurmError(f"{command[0]}: slurm_load_jobs error: Invalid job id specified")
+
+    monkeypatch.setattr(slurm, "ask", ask)
+    for number, patience in (("11", 90), ("12", 30), ("13", 3600)):
+        waiting.keep_ended_jobs(tmp_path, [waiting.Awaited(f"job-{number}.txt", number, patience)])
+    assert (tmp_path / "raw/job-11.txt").read_text() == table
+    assert [path.name for path in (tmp_path / "raw").iterdir()] == ["job-11.txt"]
+    waited = controller.clock.now - controller.begun
+    assert 30 <= waited < 40, "the accounting may be late; where there is none, nobody waits"
+
+
+def test_a_job_whose_end_was_kept_is_not_looked_at_again(controller: Controller, tmp_path: Path, monkeypatch):
+    (tmp_path / "raw").mkdir()
+    (tmp_path / "raw/job-a.txt").write_text("JobId=11 JobState=COMPLETED\n")
+    monkeypatch.setattr(slurm, "ask", lambda *command, **options: pytest.fail(f"asked {command}"))
+    waiting.keep_ended_jobs(tmp_path, [waiting.Awaited("job-a.txt", "11", 90)])
+
+
 # ---- a node that is lost while the job waits
 
 

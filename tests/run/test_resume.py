@@ -33,10 +33,29 @@ def test_what_passed_or_only_warned_is_kept_as_it_is_judged_now(tmp_path, monkey
     monkeypatch.setattr(resume, "judge_folder", lambda folder, profile: judged_of(a_verdict(outcome=now)))
     folder = tmp_path / PLAYBOOKS / "x"
     (tmp_path / "validation/results/x").mkdir(parents=True)
+    (tmp_path / "validation/results/x/verdicts.json").write_text("{}")
     step = Step(phase="discovery", folder="validation/results/x", outcome=then, blocks=False, seconds=1)
     playbook = Playbook(name="x", nodes=["n0"], profile="p", planned=["discovery"], left_out=[], steps=[step])
     found = resume.kept(folder, playbook, ["discovery"], profiles.load("local-cpu"), Console())
     assert [step.outcome for step, _ in found.values()] == ([now] if kept else [])
+
+
+def test_a_phase_that_ended_after_bringup_run_was_killed_is_judged_and_saved(tmp_path, monkeypatch):
+    saved = []
+
+    def judge_and_save(folder, profile):
+        saved.append(folder)
+        return judged_of(a_verdict(outcome=Outcome.PASS))
+
+    monkeypatch.setattr(resume, "judge_and_save", judge_and_save)
+    run = tmp_path / "validation/results/x"
+    run.mkdir(parents=True)
+    step = Step(phase="discovery", folder="validation/results/x", outcome=Outcome.PASS, blocks=False, seconds=1)
+    playbook = Playbook(name="x", nodes=["n0"], profile="p", planned=["discovery"], left_out=[], steps=[step])
+    assert "discovery" in resume.kept(
+        tmp_path / PLAYBOOKS / "x", playbook, ["discovery"], profiles.load("local-cpu"), Console()
+    )
+    assert saved == [run]
 
 
 def test_a_playbook_in_a_copy_is_not_continued(tmp_path):

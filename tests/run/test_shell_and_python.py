@@ -55,6 +55,16 @@ def test_nodes_by_name_need_no_question_about_the_partition(commands: Path):
     assert len(commands.read_text().splitlines()) == 1
 
 
+@pytest.mark.parametrize(("sharing", "whole"), [("EXCLUSIVE", "yes"), ("NO", "no"), ("FORCE:4", "no")])
+def test_smoke_asks_whether_two_jobs_can_share_a_node(commands: Path, sharing, whole):
+    sinfo = commands.parent / "sinfo"
+    shares = f"printf 'main*\\037{sharing}\\nother\\037EXCLUSIVE\\n'"
+    answer = f"case $* in *%h*) {shares};; *) printf 'main*\\037n[0-2]\\n';; esac"
+    sinfo.write_text(f"#!/bin/sh\n{answer}\n")
+    done = sourced('choose_nodes --sharing; echo "$USABLE $WHOLE_NODES"')
+    assert (done.returncode, done.stdout) == (0, f"n0,n2 {whole}\n"), done.stderr
+
+
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [

@@ -87,7 +87,7 @@ def judge(run: Run, profile: Profile, parsed: Parsed) -> Verdicts:
     seen: dict[tuple[str, str], list[Observation]] = defaultdict(list)
     for observation in parsed.observations:
         seen[observation.quantity, observation.subject].append(observation)
-    not_applicable = planned.excluded_here(run.phase, profile.not_applicable)
+    not_applicable = planned.not_applicable(run, profile.not_applicable)
     pairs = _planned(run, {entry.gate for entry in not_applicable})
     judging = _Judging(run, profile, seen, {}, set(pairs))
     verdicts: list[Verdict] = []

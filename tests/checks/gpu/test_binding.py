@@ -9,7 +9,9 @@ import pytest
 from bringup import judge
 from bringup.evidence.parsed import Parsed
 from bringup.plan import profile
+from bringup.plan.phases import PHASES
 from bringup.records import Outcome, Verdict
+from bringup.run import open as opening
 from factory import a_run
 from probing import told_by
 from runs_for_tests import add_derived
@@ -148,3 +150,22 @@ def test_one_job_alone_is_no_evidence_about_two():
 def test_two_jobs_are_not_planned_where_a_node_has_one_gpu():
     assert "smoke.jobs.distinct_gpus" in a_run("smoke").planned
     assert "smoke.jobs.distinct_gpus" not in a_run("smoke", gpus=1).planned
+
+
+def test_two_jobs_are_not_planned_where_no_two_jobs_share_a_node(tmp_path):
+    """OverSubscribe=EXCLUSIVE: the second job would wait for the first. It stays so under another profile."""
+    folder = opening.open_run(
+        PHASES["smoke"],
+        nodes=["n0"],
+        gpus_per_node=2,
+        ranks_per_node=2,
+        profile=profile.load("local-cpu"),
+        argv=[],
+        results=tmp_path,
+        whole_nodes=True,
+    )
+    gates = {"smoke.jobs.distinct_gpus", "smoke.jobs.refused_gpus"}
+    for other in (None, profile.load("generic")):
+        verdicts = judge.judge_folder(folder, other).verdicts
+        assert not gates & {verdict.gate for verdict in verdicts.verdicts}
+        assert gates <= {entry.gate for entry in verdicts.not_applicable if "EXCLUSIVE" in entry.reason}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bringup.checks.catalogue import of_phase
 from bringup.plan.subjects import subjects
-from bringup.records import NotApplicable
+from bringup.records import NotApplicable, Run
 
 
 def plan(
@@ -20,6 +20,22 @@ def plan(
         if gate.id not in excluded and len(nodes) >= gate.min_nodes and ranks_per_node >= gate.min_ranks_per_node
     }
     return {gate: listed for gate, listed in planned.items() if listed}
+
+
+WHOLE_NODES = "the partition gives whole nodes to a job (OverSubscribe=EXCLUSIVE): two jobs never share one"
+
+
+def left_out(phase: str, whole_nodes: bool) -> list[NotApplicable]:
+    """Gates that a setting of the partition makes meaningless, seen when the run is opened."""
+    return [
+        NotApplicable(gate=gate.id, reason=WHOLE_NODES) for gate in of_phase(phase) if whole_nodes and gate.shared_nodes
+    ]
+
+
+def not_applicable(run: Run, declared: list[NotApplicable]) -> list[NotApplicable]:
+    """What the profile declares, and what the partition's settings left out."""
+    found = {entry.gate: entry for entry in [*run.left_out, *excluded_here(run.phase, declared)]}
+    return list(found.values())
 
 
 def excluded_here(phase: str, not_applicable: list[NotApplicable]) -> list[NotApplicable]:

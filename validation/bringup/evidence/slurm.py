@@ -98,15 +98,31 @@ def ping(text: str, where: str) -> Parsed:
     return parsed
 
 
+# field of `scontrol show job` -> column of `sacct`
+ACCOUNTED = {
+    "JobState": "State",
+    "ExitCode": "ExitCode",
+    "SubmitTime": "Submit",
+    "StartTime": "Start",
+    "EndTime": "End",
+}
+
+
 def job(text: str, where: str, *, quantity: str, field: str) -> Parsed:
-    """One field of one `scontrol -o show job` line."""
+    """One field of one `scontrol -o show job` line, or of the table with a header that `sacct -X -P` prints."""
     parsed = Parsed()
     whole = parsed.whole_lines(text, where)
-    value = _field(whole[0], field) if whole and whole[0].startswith("JobId=") else None
+    value, line = None, 1
+    if whole and whole[0].startswith("JobId="):
+        value = _field(whole[0], field)
+    elif len(whole) == 2 and whole[0].startswith("JobID|"):
+        said = dict(zip(whole[0].split("|"), whole[1].split("|"), strict=False))
+        value = said.get(ACCOUNTED[field], "").partition(" ")[0] or None  # CANCELLED by 1000
+        line = 2
     if value is None:
-        parsed.problems.append(f"{where}: not a line of `scontrol -o show job`: {text[:60]!r}")
+        parsed.problems.append(f"{where}: not a job of `scontrol -o show job` or `sacct -X -P`: {text[:60]!r}")
     else:
-        parsed.saw(quantity, "job", value, "text", f"{where}:1")
+        parsed.saw(quantity, "job", value, "text", f"{where}:{line}")
     return parsed
 
 

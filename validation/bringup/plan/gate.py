@@ -52,13 +52,14 @@ class Gate:
     expect: Fixed | Requested | FromProfile | Fleet
     guide: Guide  # what to know about it when it does not pass
     needs: tuple[str, ...] = ()  # gates that must pass first: speed is not judged on the wrong rank count
-    severity: Outcome = Outcome.FAIL  # WARN: worth mending, and no reason to stop
+    severity: Outcome = Outcome.FAIL  # WARN: worth a fix, and no reason to stop
     stops: tuple[Outcome, ...] = (
         Outcome.FAIL,
         Outcome.INCOMPLETE,
     )  # phases that need this one would mean nothing after these
     min_nodes: int = 1  # planned only for runs of at least this many nodes
     min_ranks_per_node: int = 1  # ... and nodes with at least this many GPUs
+    shared_nodes: bool = False  # ... and where two jobs may run on one node at the same time
 
     @property
     def fix(self) -> str:

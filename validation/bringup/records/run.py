@@ -38,6 +38,9 @@ class Run(Versioned):
     slurm_restart_count: int = Field(ge=0)
     opened_at: str  # UTC, ISO 8601
     allocated: list[str] | None = None  # the nodes that its steps ran on, in Slurm's order; null: all of `nodes`
+    left_out: list[NotApplicable] = Field(
+        default_factory=list
+    )  # by a setting of the partition, whatever the profile declares
     continues: str | None = None  # the folder beside this one in which the same job began, before Slurm requeued it
 
 

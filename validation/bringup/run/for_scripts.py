@@ -70,6 +70,7 @@ def add_verbs(verbs: Verbs) -> None:
     verb = verbs.add_parser("nodes", help="(phase scripts) which nodes were requested, as assignments for the shell")
     verb.add_argument("--nodes", type=int)
     verb.add_argument("--nodelist")
+    verb.add_argument("--sharing", action="store_true", help="also: WHOLE_NODES=yes where no two jobs share a node")
     verb.set_defaults(verb=_nodes)
 
     verb = verbs.add_parser(
@@ -104,6 +105,7 @@ def add_verbs(verbs: Verbs) -> None:
     )
     verb.add_argument("--gpus-per-node", type=natural, required=True)
     verb.add_argument("--ranks-per-node", type=natural, help="default: one per GPU")
+    verb.add_argument("--whole-nodes", action="store_true", help="the partition lets no two jobs share a node")
     verb.add_argument("--profile", default=profiles.from_environment())
     verb.add_argument("--results", type=Path, help="folder of the runs (default: the phase's own)")
     verb.add_argument(
@@ -127,7 +129,7 @@ def _awaited(said: str) -> waiting.Awaited:
 
 
 def _nodes(arguments: argparse.Namespace) -> int:
-    print("\n".join(choice.node_assignments(arguments.nodes, arguments.nodelist, complain)))
+    print("\n".join(choice.node_assignments(arguments.nodes, arguments.nodelist, complain, arguments.sharing)))
     return 0
 
 
@@ -174,6 +176,7 @@ def _open(arguments: argparse.Namespace) -> int:
         argv=[phase.script, *arguments.argv],
         results=arguments.results,
         allocated=hostlist.expand(arguments.allocated) if arguments.allocated else None,
+        whole_nodes=arguments.whole_nodes,
     )
     print(folder)
     return 0

@@ -29,8 +29,13 @@ def requested_nodes(count: int | None, nodelist: str | None) -> dict[str, slurm.
     return {name: known[name] for name in names if name in chosen}
 
 
-def node_assignments(count: int | None, nodelist: str | None, tell: Callable[[str], None]) -> list[str]:
-    """`NODES=n0,n1`, quoted: one call of Python, and one look at the nodes. Raises UsageError or SlurmError."""
+def node_assignments(
+    count: int | None, nodelist: str | None, tell: Callable[[str], None], sharing: bool = False
+) -> list[str]:
+    """`NODES=n0,n1`, quoted: one call of Python, and one look at the nodes. Raises UsageError or SlurmError.
+
+    sharing: also WHOLE_NODES=yes where no two jobs share a node.
+    """
     nodes = slurm.patiently(lambda: requested_nodes(count, nodelist), tell)
     gpus, usable = max(node.gpus for node in nodes.values()), [name for name in nodes if nodes[name].is_usable]
     names = ",".join(nodes)
@@ -43,4 +48,7 @@ def node_assignments(count: int | None, nodelist: str | None, tell: Callable[[st
         raise SlurmError(f"none of {names} is usable; sinfo -N -l says why")
     assignments = {"NODES": names, "NODE_COUNT": len(nodes), "GPUS": gpus}
     assignments |= {"USABLE": ",".join(usable), "USABLE_COUNT": len(usable)}
+    if sharing:
+        whole = slurm.patiently(lambda: slurm.gives_whole_nodes(slurm.chosen_partition()), tell)
+        assignments |= {"WHOLE_NODES": "yes" if whole else "no"}
     return [f"{name}={shlex.quote(str(value))}" for name, value in assignments.items()]

@@ -82,8 +82,12 @@ def open_run(
     results: Path | None = None,
     name: str | None = None,
     allocated: list[str] | None = None,
+    whole_nodes: bool = False,
 ) -> Path:
-    """Create the run's folder and write its plan. allocated: of `nodes` those that it really has. Raises RunError."""
+    """Create the run's folder and write its plan. Raises RunError.
+
+    allocated: of `nodes` those that it really has. whole_nodes: the partition lets no two jobs share a node.
+    """
     if len(nodes) < phase.min_nodes:
         raise RunError(
             f"{phase.stem} needs at least {phase.min_nodes} nodes, {len(nodes)} requested; "
@@ -98,6 +102,7 @@ def open_run(
     if results is not None:
         folder = results / folder.name
     not_applicable = planned.excluded_here(phase.stem, profile.not_applicable)
+    left_out = planned.left_out(phase.stem, whole_nodes)
     before = _attempt_before(folder.parent, phase)
     status = _git("status", "--porcelain")
     run = Run(
@@ -112,7 +117,7 @@ def open_run(
             phase.stem,
             nodes,
             ranks_per_node,
-            {entry.gate for entry in not_applicable},
+            {entry.gate for entry in [*not_applicable, *left_out]},
             subjects.pair_rounds(nodes, asked_pair_rounds()),
         ),
         not_applicable=not_applicable,
@@ -123,6 +128,7 @@ def open_run(
         slurm_restart_count=int(os.environ.get("SLURM_RESTART_COUNT") or 0),
         opened_at=now(),
         allocated=None if allocated == nodes else allocated,
+        left_out=left_out,
         continues=None if before is None else before.name,
     )
     try:

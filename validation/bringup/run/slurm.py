@@ -32,6 +32,7 @@ ENDED = {
 }
 _NO_CLUSTER = re.compile(r"Could not establish a configuration source")
 _AWAY = re.compile(r"Unable to contact slurm controller|Unable to establish controller machine")
+_FORGOTTEN = "Invalid job id specified"
 _AGAIN_S = 2.0
 T = TypeVar("T")
 
@@ -141,6 +142,15 @@ def partition_nodes(partition: str | None) -> list[str]:
     return names
 
 
+def gives_whole_nodes(partition: str | None) -> bool:
+    """Whether every job of the partition (None: the default one) gets its nodes for itself. Raises SlurmError."""
+    for line in ask("sinfo", "--noheader", "--format", f"%P{SEPARATOR}%h").splitlines():
+        name, _, sharing = line.partition(SEPARATOR)
+        if name.rstrip("*") == partition or (partition is None and name.endswith("*")):
+            return sharing.strip() == "EXCLUSIVE"
+    return False
+
+
 def show_nodes(names: Sequence[str] = ()) -> str:
     """`scontrol show node` of these nodes; of all without names."""
     return ask("scontrol", "--oneliner", "show", "node", *([",".join(names)] if names else []))
@@ -204,11 +214,38 @@ def job(job_id: str) -> Job | None:
 
 def states(job_ids: Sequence[str]) -> dict[str, str]:
     """Of several jobs, in one question; what Slurm no longer knows is left out. Raises SlurmError."""
-    text = ask(
-        "squeue", "--noheader", "--array", "--states=all", f"--jobs={','.join(job_ids)}", "--format", f"%i{SEPARATOR}%T"
-    )
+    try:
+        text = _states(job_ids)
+    except SlurmError as error:
+        if _FORGOTTEN not in str(error):
+            raise
+        return {}
     found = (line.strip().partition(SEPARATOR) for line in text.splitlines())
     return {job_id: state for job_id, _, state in found}
+
+
+def _states(job_ids: Sequence[str]) -> str:
+    return ask(
+        "squeue", "--noheader", "--array", "--states=all", f"--jobs={','.join(job_ids)}", "--format", f"%i{SEPARATOR}%T"
+    )
+
+
+def ended_job(job_id: str) -> str | None:
+    """What Slurm says of a job that has ended: its own line, or the accounting's when slurmctld has forgotten it
+    (MinJobAge, 5 minutes by default). Empty: there is no accounting. None: the accounting does not know its end yet.
+    """
+    try:
+        return ask("scontrol", "--oneliner", "show", "job", job_id)
+    except SlurmError as error:
+        if _FORGOTTEN not in str(error):
+            raise
+    columns = ",".join(["JobID", *answers.ACCOUNTED.values()])
+    try:
+        table = ask("sacct", "--allocations", "--parsable2", f"--jobs={job_id}", f"--format={columns}")
+    except SlurmError:
+        return ""
+    rows = table.splitlines()
+    return table if len(rows) == 2 and rows[1].split("|")[1].split(" ")[0] in ENDED else None
 
 
 def is_own(job_id: str, name: str) -> bool:

@@ -21,16 +21,21 @@ class Awaited:
 
 
 def keep_ended_jobs(run_folder: Path, jobs: Sequence[Awaited]) -> None:
-    """One question about all of them at each look. A job that does not end in time leaves no file: no evidence."""
+    """One question about all of them at each look. A job that does not end in time leaves no file: no evidence.
+
+    A job whose file is there is not looked at again. One that Slurm has forgotten is read from its accounting.
+    """
     begun, pace = time.monotonic(), slurm.Pace(longest_s=5)
-    left = [job for job in jobs if job.job_id]
+    left = [job for job in jobs if job.job_id and not (run_folder / "raw" / job.file).exists()]
     while left:
         with contextlib.suppress(SlurmError):  # the controller may be back at the next look
             states = slurm.states([job.job_id for job in left])
-            for job in [job for job in left if states.get(job.job_id) in slurm.ENDED]:
-                write_text(
-                    run_folder / "raw" / job.file, slurm.ask("scontrol", "--oneliner", "show", "job", job.job_id)
-                )
+            for job in [job for job in left if states.get(job.job_id) in {None, *slurm.ENDED}]:
+                said = slurm.ended_job(job.job_id)
+                if said is None:
+                    continue
+                if said:
+                    write_text(run_folder / "raw" / job.file, said)
                 left.remove(job)
         left = [job for job in left if time.monotonic() - begun < job.seconds]
         if left:

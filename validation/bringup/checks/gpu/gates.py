@@ -266,6 +266,7 @@ GATES: tuple[Gate, ...] = (
         rule="equals",
         expect=Fixed(2),
         min_ranks_per_node=2,
+        shared_nodes=True,
         guide=guides.JOBS_AT_ONCE,
     ),
     Gate(
@@ -278,6 +279,7 @@ GATES: tuple[Gate, ...] = (
         rule="equals",
         expect=Fixed(2),
         min_ranks_per_node=2,
+        shared_nodes=True,
         guide=guides.JOBS_AT_ONCE,
     ),
     *device.gates("smoke.compute", ("smoke",), bears_on=("gpus-compute",), per="node"),
