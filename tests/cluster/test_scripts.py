@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -74,7 +75,20 @@ def test_discovery_can_be_submitted_by_itself(cluster: Cluster):
         assert (book.folder("discovery") / "report.md").is_file()
 
 
-def test_smoke_can_be_started_by_itself_and_works_on_no_node_that_was_not_asked_for(cluster: Cluster):
+@pytest.fixture
+def whole_nodes(cluster: Cluster) -> Iterator[Cluster]:
+    """Its partition gives whole nodes to every job, as training partitions often do."""
+    try:
+        assert cluster.sh("scontrol", "update", "PartitionName=main", "OverSubscribe=EXCLUSIVE").returncode == 0
+        yield cluster
+    finally:
+        assert cluster.sh("scontrol", "update", "PartitionName=main", "OverSubscribe=NO").returncode == 0
+
+
+def test_smoke_can_be_started_by_itself_on_a_partition_that_gives_whole_nodes_and_works_on_the_requested_node_alone(
+    whole_nodes: Cluster,
+):
+    cluster = whole_nodes
     with playbook(cluster) as book:
         done = cluster.sh(
             "bash",
@@ -82,10 +96,11 @@ def test_smoke_can_be_started_by_itself_and_works_on_no_node_that_was_not_asked_
             "--nodelist",
             "n1",
             env={"BRINGUP_RUN_NAME": book.name},
-            timeout=120,
+            timeout=280,
         )
         assert done.returncode == 0, done.stdout + done.stderr
-        assert (book.folder("smoke") / "report.md").is_file()
+        report = (book.folder("smoke") / "report.md").read_text()
+        assert "smoke.jobs.distinct_gpus | the partition gives whole nodes to a job" in report
         facts = [
             json.loads(line.partition(": ")[2] if line[0].isspace() or line[0].isdigit() else line)
             for path in (book.folder("smoke") / "raw").glob("*.jsonl")
