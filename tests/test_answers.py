@@ -123,6 +123,18 @@ def test_what_did_not_run_is_incomplete():
     assert (marks(found)[3], claim(found, "one-folder").why) == (Mark.INCOMPLETE, "not run: smoke")
 
 
+def test_nothing_is_claimed_for_a_node_that_was_left_out():
+    judged = [healthy("discovery", 4, GPU_CLUSTER), healthy("smoke", 3, GPU_CLUSTER), healthy("nccl_scaling", 3, {})]
+    found = answers(judged, left_out=["n3"])
+    shared = claim(found, "one-folder")
+    assert (shared.mark, shared.why) == (Mark.PARTLY, "not on n3, left out as ill")
+    assert claim(found, "gpus-present").mark is Mark.PASS, "discovery asked n3 too"
+    rehearsed = claim(found, "one-communicator")
+    assert rehearsed.mark is Mark.REHEARSED
+    assert "not on n3, left out as ill" in str(rehearsed.why)
+    assert claim(answers(judged), "one-folder").mark is Mark.PASS
+
+
 def test_a_claim_whose_gates_are_all_not_applicable_is_not_asked_and_says_the_reason():
     found = answers(playbook(2, LOCAL_CLUSTER, "local-cpu"))
     healthy_gpus = claim(found, "gpus-healthy")

@@ -29,6 +29,10 @@ class Playbook:
     def folder(self, phase: str) -> Path:
         return self.checkout / runs.folder_of(PHASES[phase], self.name).relative_to(runs.REPOSITORY)
 
+    @property
+    def own_folder(self) -> Path:
+        return self.checkout / runs.PLAYBOOKS / self.name
+
     def verdicts(self, phase: str) -> Verdicts:
         return judge.judge_folder(self.folder(phase)).verdicts
 

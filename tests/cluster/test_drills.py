@@ -19,7 +19,8 @@ from bringup.drill import suite as campaign
 from bringup.drill.environment import LocalCluster
 from bringup.drill.perform import perform
 from bringup.plan.drill import Drill
-from bringup.records import DrillReport, Outcome, read_record
+from bringup.records import DrillReport, Mark, Outcome, Playbook, read_record
+from bringup.results import PLAYBOOK
 from harness import CHECKOUT, Cluster, wait_until
 from playbook import playbook
 
@@ -132,12 +133,42 @@ def test_a_killed_rank_ends_the_job_in_seconds_and_only_the_culprit_fails(cluste
         assert Outcome.PASS not in ranks.values()
 
 
-def test_a_node_that_is_off_stops_the_phases_that_would_mean_nothing(cluster: Cluster):
+def test_a_node_that_is_off_is_left_out_and_the_healthy_rest_is_asked(four_nodes: Cluster):
+    with playbook(four_nodes) as book:
+        try:
+            four_nodes.off("n2")
+            wait_until(lambda: four_nodes.node_state("n2") == "down*", "n2 down*")
+            done = book.run("discovery", "smoke", "nccl_scaling", timeout=280)
+        finally:
+            four_nodes.boot("n2")
+            four_nodes.wait_idle()
+        assert done.returncode == 1, done.stdout
+        assert "LEFT OUT   n2: discovery.node.state fail" in done.stdout
+        assert "the other 3 of 4 node(s) go on" in done.stdout
+        assert book.verdicts("smoke").outcome is Outcome.PASS
+        assert book.verdicts("nccl_scaling").outcome is Outcome.PASS
+        assert {v.subject for v in book.verdicts("nccl_scaling").verdicts if v.gate == "nccl.ranks"} == {
+            "1-node",
+            "2-nodes",
+            "3-nodes",
+        }
+        claims = {
+            claim.claim: claim
+            for answer in read_record(book.own_folder / PLAYBOOK, Playbook).answers
+            for claim in answer.claims
+        }
+        assert claims["nodes-ran"].mark is Mark.FAIL
+        assert claims["gpus-present"].mark is Mark.INCOMPLETE
+        assert "not on n2, left out as ill" in str(claims["one-folder"].why)
+        assert claims["one-folder"].mark is Mark.PARTLY
+
+
+def test_strictly_a_node_that_is_off_stops_the_phases_that_would_mean_nothing(cluster: Cluster):
     with playbook(cluster) as book:
         try:
             cluster.off("n1")
             wait_until(lambda: cluster.node_state("n1") == "down*", "n1 down*")
-            done = book.run(timeout=120)
+            done = book.run("--strict", timeout=120)
         finally:
             cluster.boot("n1")
             cluster.wait_idle()

@@ -21,11 +21,22 @@ from bringup.records import Answer, ClaimAnswer, DrillReport, Mark, Outcome, Ver
 NAMED = 3
 
 
-def answers(judged: Sequence[Judged], not_run: Sequence[str] = (), drills: Sequence[DrillReport] = ()) -> list[Answer]:
-    """One per question. not_run: phases that were planned and did not run; what they would have asked is incomplete."""
+def answers(
+    judged: Sequence[Judged],
+    not_run: Sequence[str] = (),
+    drills: Sequence[DrillReport] = (),
+    left_out: Sequence[str] = (),
+) -> list[Answer]:
+    """One per question.
+
+    not_run: phases that were planned and did not run; what they would have asked is incomplete. left_out: ill nodes
+    that later phases did without; what was not asked of them is not claimed for them.
+    """
     runs = [_RunEvidence.of(entry) for entry in judged]
     return [
-        _question(number, [_claim(claim, runs, not_run, drills) for claim in CLAIMS if claim.question == number])
+        _question(
+            number, [_claim(claim, runs, not_run, drills, left_out) for claim in CLAIMS if claim.question == number]
+        )
         for number in QUESTIONS
     ]
 
@@ -100,7 +111,11 @@ class _Evidence:
 
 
 def _claim(
-    claim: Claim, runs: Sequence[_RunEvidence], not_run: Sequence[str], drills: Sequence[DrillReport]
+    claim: Claim,
+    runs: Sequence[_RunEvidence],
+    not_run: Sequence[str],
+    drills: Sequence[DrillReport],
+    left_out: Sequence[str],
 ) -> ClaimAnswer:
     if claim.drills:
         return _diagnosable(claim, drills)
@@ -139,14 +154,16 @@ def _claim(
     if open_:
         return answer(Mark.INCOMPLETE, open_)
     stand_ins = dict.fromkeys(_STAND_IN[kind] for run in asking for kind in claim.real if kind not in run.real)
+    without = [node for node in left_out if node not in nodes]
+    not_there = [f"not on {', '.join(without)}, left out as ill"] if without else []
     if stand_ins:
-        return answer(Mark.REHEARSED, "; ".join(stand_ins))
+        return answer(Mark.REHEARSED, "; ".join([*stand_ins, *not_there]))
     if warned := _named(found, Outcome.WARN):
         return answer(Mark.WARN, warned)
     judged_gates = {item.verdict.gate for item in found}
     unasked = [gate for gate in gates if gate not in judged_gates | _excluded(runs)]
-    if unasked:
-        return answer(Mark.PARTLY, f"not asked: {', '.join(unasked)}")
+    if unasked or not_there:
+        return answer(Mark.PARTLY, "; ".join([f"not asked: {', '.join(unasked)}"] * bool(unasked) + not_there))
     return answer(Mark.PASS)
 
 

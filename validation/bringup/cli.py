@@ -123,6 +123,7 @@ def _add_run(verbs: Verbs) -> None:
     verb.add_argument(
         "--resume", type=Path, metavar="FOLDER", help="continue an earlier playbook run: what passed is not repeated"
     )
+    verb.add_argument("--strict", action="store_true", help="stop at any fault; default: ill nodes are left out")
     verb.set_defaults(verb=_run)
 
     verb = verbs.add_parser("why", help="why a job waits, or how it ended, in plain words")
@@ -294,6 +295,7 @@ def _run(arguments: argparse.Namespace) -> int:
             profile_name=profiles.portable(arguments.profile),
             phases=arguments.phases,
             resume=arguments.resume,
+            strict=arguments.strict,
         )
     )
 

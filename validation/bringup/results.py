@@ -16,6 +16,7 @@ from bringup.errors import NotComparable, ProfileError, RecordError, RunError
 from bringup.plan import profile as profiles
 from bringup.plan.phases import PHASES, Phase
 from bringup.records import (
+    LeftOut,
     Observations,
     Playbook,
     Record,
@@ -146,12 +147,17 @@ class Found:
     left_out: list[str] = field(
         default_factory=list
     )  # phases that could not be requested for a playbook's nodes, with the reason
+    ill_nodes: list[str] = field(default_factory=list)  # left out by later phases
     playbooks: list[Path] = field(default_factory=list)
     steps: dict[Path, Step] = field(default_factory=dict)  # of the playbooks' runs
 
     @property
     def once(self) -> list[Path]:
         return list({folder.resolve(): folder for folder in reversed(self.folders)}.values())[::-1]
+
+
+def ill_node(entry: LeftOut) -> str:
+    return f"{entry.node}: left out after {entry.phase}: {entry.why}"
 
 
 def find(folders: Sequence[Path]) -> Found:
@@ -165,6 +171,8 @@ def find(folders: Sequence[Path]) -> Found:
         playbook = read_record(folder / PLAYBOOK, Playbook)
         found.playbooks.append(folder)
         found.left_out.extend(playbook.left_out)
+        found.left_out.extend(ill_node(entry) for entry in playbook.ill_nodes)
+        found.ill_nodes.extend(entry.node for entry in playbook.ill_nodes)
         reached = {step.phase for step in playbook.steps}
         found.absent.extend(
             Absent(stem, "the playbook was interrupted before it") for stem in playbook.planned if stem not in reached

@@ -20,6 +20,11 @@ class Phase:
     needs: tuple[str, ...] = ()  # phases without whose pass this one would mean nothing
 
     @property
+    def screens(self) -> bool:
+        """A node with a fault of its own is left out by the later phases, and the rest goes on."""
+        return self.number <= 2
+
+    @property
     def is_training(self) -> bool:
         return self.strategy is not None
 

@@ -186,6 +186,14 @@ class Step(Record):
     seconds: NonNegative
 
 
+class LeftOut(Record):
+    """A node that later phases of a playbook run do without."""
+
+    node: str
+    phase: str  # that found it ill
+    why: str  # gates, with their outcome
+
+
 class Playbook(Versioned):
     """`playbook.json`: what `bringup run` did, rewritten after every phase."""
 
@@ -194,5 +202,6 @@ class Playbook(Versioned):
     profile: str
     planned: list[str]  # phases
     left_out: list[str]  # phases that these nodes cannot run, with the reason
+    ill_nodes: list[LeftOut] = Field(default_factory=list)  # left out by the phases after the one that found them ill
     steps: list[Step]
     answers: list[Answer] = Field(default_factory=list)  # of the six questions; empty until the end

@@ -26,6 +26,7 @@ class Collection:
     left_out: list[str]  # phases that could not run on the requested nodes, with the reason
     playbooks: list[Path]
     seconds: dict[Path, float]  # what a playbook's phases took
+    ill_nodes: list[str] = field(default_factory=list)  # left out by later phases
     drills: list[DrillReport] = field(default_factory=list)
 
     @property
@@ -35,7 +36,7 @@ class Collection:
     @cached_property
     def answers(self) -> list[Answer]:
         """Of the six questions."""
-        return answers(self.judged, [gone.phase for gone in self.absent], self.drills)
+        return answers(self.judged, [gone.phase for gone in self.absent], self.drills, self.ill_nodes)
 
     @property
     def outcome(self) -> Outcome:
@@ -63,7 +64,7 @@ def gather(folders: Sequence[Path], profile: Profile | None = None) -> Collectio
     seconds = {folder: step.seconds for folder, step in found.steps.items()}
     order = list(PHASES)
     judged.sort(key=lambda run: (order.index(run.run.phase), run.run.opened_at, run.run.name))
-    return Collection(judged, absent, found.left_out, found.playbooks, seconds, drills)
+    return Collection(judged, absent, found.left_out, found.playbooks, seconds, found.ill_nodes, drills)
 
 
 def _holds_drills(folder: Path) -> bool:

@@ -19,7 +19,7 @@ from bringup.plan import subjects as naming
 from bringup.plan.claims import QUESTIONS
 from bringup.plan.phases import PHASES
 from bringup.records import Answer, ClaimAnswer, Mark, Observation, Outcome, Playbook, Run, Verdict, Verdicts
-from bringup.results import REPOSITORY
+from bringup.results import REPOSITORY, ill_node
 
 _COST = re.compile(r"probe\.(\w+)\.cpu_s")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
@@ -324,6 +324,7 @@ def playbook_markdown(playbook: Playbook, outcome: Outcome) -> str:
             for step in playbook.steps
         ),
     )
-    if playbook.left_out:
-        lines += ["", "## Not asked of these nodes", "", *(f"- {escaped(reason)}" for reason in playbook.left_out)]
+    left_out = [*playbook.left_out, *map(ill_node, playbook.ill_nodes)]
+    if left_out:
+        lines += ["", "## Not asked of these nodes", "", *(f"- {escaped(reason)}" for reason in left_out)]
     return "\n".join([*lines, ""])

@@ -18,12 +18,13 @@ from bringup.errors import CannotStart, SlurmError
 from bringup.judge import Judged
 from bringup.plan.phases import PHASES, Phase
 from bringup.plan.profile import Profile
-from bringup.records import Outcome, Playbook, Step, worst, write_record, write_text
+from bringup.records import LeftOut, Outcome, Playbook, Step, worst, write_record, write_text
 from bringup.report import terminal, write
 from bringup.report import text as report
 from bringup.results import PLAYBOOK, REPOSITORY
 from bringup.run import open as opening
 from bringup.run import resume, slurm
+from bringup.run.healthy_rest import ill_nodes
 from bringup.run.launch import bash_and_wait, last_words, progress, screen_of, submit_and_wait
 from bringup.run.nodes import requested_nodes
 from bringup.run.resume import GOOD, newest_attempt
@@ -39,6 +40,7 @@ class Request:
     profile_name: str
     phases: list[str]
     resume: Path | None
+    strict: bool = False  # stop at any fault, also at one of a single node
 
 
 def run(request: Request) -> int:
@@ -65,28 +67,37 @@ def run(request: Request) -> int:
     )
     steps: list[Step] = []
     judged: list[Judged] = []
+    ill: list[LeftOut] = []
     try:
         for stem in playbook.planned:
             phase = PHASES[stem]
             # a needed phase that the user left out does not block: they requested this one alone
             blocking = [step.phase for step in steps if step.phase in phase.needs and step.blocks]
-            if stem in kept:
+            healthy = [name for name in names if name not in {entry.node for entry in ill}]
+            here = healthy[: phase.max_nodes]
+            if stem in kept and kept[stem][1].run.nodes == here:
                 step, found = kept[stem]
                 judged.append(found)
                 console.print(f"{'KEPT':<10} {phase.title}: passed before, {step.folder}")
-            elif blocking:
+            elif blocking or len(here) < phase.min_nodes:
                 why = f"needs {', '.join(blocking)}, which did not pass"
+                if not blocking:
+                    why = f"needs {phase.min_nodes} nodes, {len(here)} of {len(names)} left"
                 step = Step(
                     phase=stem, folder=None, outcome=Outcome.INCOMPLETE, blocks=True, why_not_run=why, seconds=0
                 )
                 console.print(f"{'NOT RUN':<10} {phase.title}: {why}; not proven")
             else:
-                step, found = _one_phase(
-                    phase, names, max(node.gpus for node in nodes.values()), request, playbook.name, folder, console
-                )
+                gpus, ranks = max(nodes[name].gpus for name in names), len(healthy)
+                step, found = _one_phase(phase, here, gpus, ranks * gpus, request, playbook.name, folder, console)
                 judged.append(found)
+                if phase.screens and step.blocks and not request.strict:
+                    new = ill_nodes(found)
+                    step = step.model_copy(update={"blocks": new is None})
+                    ill += new or []
+                    _say_left_out(new or [], len(here), console)
             steps.append(step)
-            playbook = playbook.model_copy(update={"steps": steps})
+            playbook = playbook.model_copy(update={"steps": steps, "ill_nodes": ill})
             write_record(folder / PLAYBOOK, playbook, replace=True)
     except KeyboardInterrupt as stop:
         for note in getattr(stop, "__notes__", ()):
@@ -129,13 +140,22 @@ def _begin(request: Request, names: list[str], console: Console) -> tuple[Playbo
 
 
 def _one_phase(
-    phase: Phase, names: list[str], gpus: int, request: Request, playbook: str, folder: Path, console: Console
+    phase: Phase,
+    nodes: list[str],
+    gpus: int,
+    most_ranks: int,
+    request: Request,
+    playbook: str,
+    folder: Path,
+    console: Console,
 ) -> tuple[Step, Judged]:
     begun = time.monotonic()
-    nodes = names[: phase.max_nodes] if phase.max_nodes is not None else names
     # losses are compared only at the same batch: every training gets one that suits the ranks of the largest
-    ranks = {"BRINGUP_TRAIN_RANKS": str(len(names) * gpus)}
-    environment = ranks | os.environ | {"BRINGUP_RUN_NAME": playbook, "BRINGUP_PROFILE": request.profile_name}
+    environment = (
+        {"BRINGUP_TRAIN_RANKS": str(most_ranks)}
+        | os.environ
+        | {"BRINGUP_RUN_NAME": playbook, "BRINGUP_PROFILE": request.profile_name}
+    )
     environment["BRINGUP_JUDGE_LATER"] = "1"  # here, once the job has ended: no node waits for a judge
     reference = runs.folder_of(PHASES["run_1gpu"], playbook)
     if (reference / runs.METRICS).is_file():  # this playbook's own, not the newest of anybody's
@@ -182,6 +202,12 @@ def _one_phase(
     return step, judged
 
 
+def _say_left_out(new: list[LeftOut], before: int, console: Console) -> None:
+    for entry in new:
+        rest = f"the other {before - len(new)} of {before} node(s) go on"
+        console.print(f"{'LEFT OUT':<10} {entry.node}: {report.plain(entry.why)}; {rest}")
+
+
 def _keep_node_states(run_folder: Path) -> None:
     path = run_folder / "raw/scontrol-node.txt"
     if not path.exists():
@@ -209,7 +235,9 @@ def _keep_job(run_folder: Path) -> None:
 def _conclude(playbook: Playbook, judged: list[Judged], folder: Path, console: Console) -> int:
     """The six questions, and what to do next."""
     not_run = [step.phase for step in playbook.steps if step.folder is None]
-    playbook = playbook.model_copy(update={"answers": answers(judged, not_run)})
+    playbook = playbook.model_copy(
+        update={"answers": answers(judged, not_run, left_out=[entry.node for entry in playbook.ill_nodes])}
+    )
     write_record(folder / PLAYBOOK, playbook, replace=True)
     verdicts = [verdict for phase in judged for verdict in phase.verdicts.verdicts]
     outcome = worst([*(step.outcome for step in playbook.steps), *(verdict.outcome for verdict in verdicts)])

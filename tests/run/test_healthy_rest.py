@@ -1,0 +1,70 @@
+"""Which nodes a run leaves out after discovery and smoke, so that the healthy rest goes on."""
+
+from __future__ import annotations
+
+import pytest
+from bringup.records import Outcome, Verdict
+from bringup.run.healthy_rest import ill_nodes
+from factory import a_run, a_verdict, judged_of
+
+NODES = ("n0", "n1", "n2", "n3")
+
+
+def fault(gate: str, subject: str, outcome: Outcome = Outcome.FAIL) -> Verdict:
+    return a_verdict(gate=gate, subject=subject, outcome=outcome)
+
+
+def left_out(*verdicts: Verdict, nodes: tuple[str, ...] = NODES) -> list[str] | None:
+    found = ill_nodes(judged_of(*verdicts, run=a_run("smoke", nodes)))
+    return None if found is None else [entry.node for entry in found]
+
+
+def test_a_run_in_which_nothing_is_wrong_leaves_nobody_out():
+    assert left_out(fault("smoke.gpu.bound", "n0", Outcome.PASS)) == []
+
+
+def test_a_fault_of_a_node_leaves_that_node_out_and_says_faults_before_gaps():
+    found = ill_nodes(
+        judged_of(
+            fault("smoke.node.ran_tasks", "n2", Outcome.INCOMPLETE),
+            fault("smoke.gpu.bound", "n2"),
+            fault("smoke.gpu.bound", "n0", Outcome.PASS),
+            run=a_run("smoke", NODES),
+        )
+    )
+    assert found is not None
+    assert [(entry.node, entry.phase, entry.why) for entry in found] == [
+        ("n2", "smoke", "smoke.gpu.bound fail; smoke.node.ran_tasks incomplete")
+    ]
+
+
+def test_pairs_that_one_node_explains_leave_that_node_out():
+    """Its files are not seen by anybody: every pair with it fails."""
+    pairs = [fault("smoke.fs.pair.write", f"n1->{other}") for other in ("n0", "n2", "n3")]
+    assert left_out(*pairs) == ["n1"]
+    assert left_out(*pairs, fault("smoke.gpu.bound", "n3")) == ["n1", "n3"]
+    assert left_out(fault("smoke.gpu.bound", "n1"), *pairs) == ["n1"]
+
+
+@pytest.mark.parametrize(
+    "verdicts",
+    [
+        (fault("smoke.exit_code", "job"),),  # Slurm's own promise
+        (fault("smoke.gpu.bound", "n0"), fault("smoke.exit_code", "job")),
+        (fault("smoke.fs.pair.write", "n0->n1"),),  # one of two, and nobody knows which
+        (fault("smoke.fs.pair.write", "n0->n1"), fault("smoke.fs.pair.created", "n2->n3")),
+        tuple(fault("smoke.gpu.bound", node) for node in NODES[:3]),  # most nodes: not the nodes' fault
+        (fault("smoke.gpu.bound", "n9"),),  # a node that took no part
+        (fault("no.such.gate", "n0"),),
+    ],
+)
+def test_what_no_minority_of_nodes_explains_stops_the_run(verdicts):
+    assert left_out(*verdicts) is None
+
+
+def test_half_of_the_nodes_may_go_on():
+    assert left_out(fault("smoke.gpu.bound", "n1"), nodes=("n0", "n1")) == ["n1"]
+
+
+def test_a_warning_leaves_nobody_out():
+    assert left_out(fault("smoke.gpu.bound", "n1", Outcome.WARN)) == []
