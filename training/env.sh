@@ -24,6 +24,13 @@ choose_workload() { # entrypoint, ranks, options of the script; sets `workload`;
 
 : "${TORCH_CPP_LOG_LEVEL:=ERROR}" # otherwise every connection warns on a cluster without reverse DNS
 
+# Seconds that launchers and ranks wait for one another at the start. From a cold shared filesystem, imports take minutes.
+: "${BRINGUP_START_S:=600}"
+if [[ ! $BRINGUP_START_S =~ ^[1-9][0-9]{0,4}$ ]]; then
+  printf 'BRINGUP_START_S=%s: expected a number of seconds\n' "$BRINGUP_START_S" >&2
+  exit 2
+fi
+
 # N ranks must not ask the hub at once, and compute nodes often cannot: fetch first, on a host that can, with
 #   hf download OWNER/MODEL; hf download --repo-type dataset OWNER/DATASET
 # HF_HOME unset means ~/.cache/huggingface. Either way it has to be on a filesystem that all nodes see.
@@ -32,7 +39,7 @@ choose_workload() { # entrypoint, ranks, options of the script; sets `workload`;
 : "${NCCL_DEBUG:=WARN}" # INFO names the transport of every channel
 unset NCCL_DEBUG_FILE # srun labels what comes from where; files per rank would hide it
 
-export OMP_NUM_THREADS TOKENIZERS_PARALLELISM PYTHONUNBUFFERED HF_HUB_OFFLINE NCCL_DEBUG TORCH_CPP_LOG_LEVEL
+export BRINGUP_START_S OMP_NUM_THREADS TOKENIZERS_PARALLELISM PYTHONUNBUFFERED HF_HUB_OFFLINE NCCL_DEBUG TORCH_CPP_LOG_LEVEL
 
 # Before torchrun makes raw/ by itself: where the folder of results is another one, the ranks would write into that.
 if [[ -n ${RUN_DIR:-} && -n ${SLURM_PROCID:-} && -n ${MASTER_ADDR:-} ]]; then
@@ -59,7 +66,7 @@ sys.exit(any(getattr(find_spec(name), "origin", None) is None for name in ("torc
 if [[ -n ${SLURM_PROCID:-} && -n ${MASTER_ADDR:-} ]]; then
   fault=$(without_environment "${BRINGUP_VENV:-$PWD/.venv}")
   if [[ -n $fault ]]; then
-    printf "%s, seen from %s; is it on a filesystem that all nodes share? run 'make setup', or set BRINGUP_VENV\n" \
+    printf "%s, seen from %s; is it on a filesystem that all nodes share? run 'make venv', or set BRINGUP_VENV\n" \
       "$fault" "${SLURMD_NODENAME:-$HOSTNAME}" >&2
     exit 2
   fi

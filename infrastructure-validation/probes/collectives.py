@@ -16,6 +16,7 @@ import sys
 import time
 from collections import Counter
 
+import arrival
 import gpus
 import transport
 from bench import GIB, KIB, MIB, REPETITIONS, Bench, blame, label_of, named, slowed
@@ -24,7 +25,7 @@ from faults import asked, hits
 
 CPU_SIZES = (8 * KIB, 1 * MIB, 4 * MIB, 16 * MIB)
 GPU_SIZES = (8 * KIB, 1 * MIB, 16 * MIB, 64 * MIB, 256 * MIB, 1 * GIB, 8 * GIB)
-TIMEOUT = datetime.timedelta(seconds=120)
+TIMEOUT = datetime.timedelta(seconds=120)  # that a collective may wait; ranks that start late: probes/arrival.py
 MAX_NAMED = 8  # RDMA devices of one host
 
 
@@ -34,6 +35,10 @@ def main():
     scale, logs, *only = sys.argv[1:]
     task = int(os.environ["SLURM_PROCID"])
     join(task)
+    try:
+        arrival.patience_s()
+    except ValueError as error:
+        sys.exit(f"collectives.py: {error}")
     os.environ.setdefault("NCCL_DEBUG", "INFO")
     os.environ.setdefault("NCCL_DEBUG_SUBSYS", "INIT,NET,GRAPH")
     os.environ.setdefault("NCCL_DEBUG_FILE", f"{logs}/nccl.%h.%p.log")
@@ -45,9 +50,7 @@ def main():
     device = torch.device("cuda", local % torch.cuda.device_count()) if cuda else torch.device("cpu")
     if cuda:
         torch.cuda.set_device(device)
-    begun = time.monotonic()
-    dist.init_process_group("nccl" if cuda else "gloo", timeout=TIMEOUT, **({"device_id": device} if cuda else {}))
-    init_s = time.monotonic() - begun
+    init_s = start(dist, device)
     bench = Bench(torch, dist, device, dist.get_rank(), dist.get_world_size())
     facts = Facts("collectives") if bench.rank == 0 else None
     name = str(torch.cuda.get_device_properties(device).uuid) if cuda else placeholder(local)
@@ -107,6 +110,40 @@ def join(task):
         )
     else:
         os.environ.update(RANK=str(task), WORLD_SIZE=os.environ["SLURM_NTASKS"])
+
+
+def start(dist, device):
+    """Join the others. Seconds that it took once all were there. Ends this rank when some do not come."""
+    rank, world, patience = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), arrival.patience_s()
+    per_host = max(1, world // int(os.environ.get("SLURM_STEP_NUM_NODES", "1")))
+    try:
+        store = arrival.meet(dist, rank, world, per_host, node_name(), rank == 0, patience)
+    except arrival.Late as error:
+        say_late(error, rank, patience)
+        os._exit(1)
+    begun, cuda = time.monotonic(), device.type == "cuda"
+    dist.init_process_group(
+        "nccl" if cuda else "gloo",
+        store=store,
+        rank=rank,
+        world_size=world,
+        timeout=datetime.timedelta(seconds=patience),
+        **({"device_id": device} if cuda else {}),
+    )
+    dist.barrier()  # the first collective connects all ranks; who waits longer in a later one is in a hang
+    dist.distributed_c10d._set_pg_timeout(TIMEOUT, dist.group.WORLD)  # torch has no public way
+    store.set_timeout(TIMEOUT)
+    return time.monotonic() - begun
+
+
+def say_late(error, rank, patience):
+    """The rank that looked who is missing says it as facts, and for people. srun may end the step at once after it."""
+    print(f"{node_name()}: rank {rank}: {error}", file=sys.stderr, flush=True)
+    if error.late:
+        facts = Facts("arrival")
+        for late, host in error.late:
+            facts.saw("nccl.rank.late", patience, "s", f"{host or 'unknown'}/rank{late}", str(error))
+        facts.finish()
 
 
 def placeholder(local):

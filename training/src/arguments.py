@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from rank import TRAINING, WORLD, complain, node_name
+from rank import TRAINING, WORLD, complain, node_name, patience_s
 
 MODELS = TRAINING / "models"
 FAST_WARMUP = 2  # steps: the first, which is observed, and the one that compiles
@@ -56,6 +56,7 @@ class Args:
     checkpoint_timeout_s: int  # that ranks may wait for one another in one
     stop_file: Path | None  # when it appears: save and end
     timeout_s: int
+    start_s: int  # that ranks may start apart: BRINGUP_START_S
 
     @property
     def model_config(self) -> Path | None:
@@ -92,6 +93,10 @@ def parse(doc: str, *, takes_hsdp: bool, sharded: bool) -> tuple[Args, bool]:
             f"--checkpoint-dir {given.checkpoint_dir}: no such folder, seen from {node_name()}; "
             "it has to be one folder on all nodes"
         )
+    try:
+        start_s = patience_s()
+    except ValueError as error:
+        complain(str(error))
     rows_at_once = WORLD * given.gradient_accumulation
     if given.global_batch % rows_at_once:
         nearest = max(1, round(given.global_batch / rows_at_once)) * rows_at_once
@@ -117,6 +122,7 @@ def parse(doc: str, *, takes_hsdp: bool, sharded: bool) -> tuple[Args, bool]:
         "entrypoint": Path(sys.argv[0]).stem,
         "per_device_batch": given.global_batch // rows_at_once,
         "timeout_s": given.timeout,
+        "start_s": start_s,
         "checkpoint_timeout_s": given.checkpoint_timeout,
     }
     return Args(**{name: fields[name] for name in Args.__dataclass_fields__}), getattr(given, "hsdp", False)
@@ -252,7 +258,8 @@ def _parser(doc: str, takes_hsdp: bool) -> argparse.ArgumentParser:
         "--timeout",
         type=_natural,
         default=60,
-        help="seconds a collective may wait, on every process group (default: %(default)s)",
+        help="seconds a collective may wait, on every process group (default: %(default)s); at the start "
+        "ranks wait for one another for $BRINGUP_START_S (default: 600)",
     )
     if takes_hsdp:
         add("--hsdp", action="store_true", help="shard inside the node, replicate across nodes")

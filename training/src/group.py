@@ -16,8 +16,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TypeVar
 
+import arrival
 import torch
 import torch.distributed as dist
+from rank import node_name
 
 T = TypeVar("T")
 
@@ -56,10 +58,12 @@ def record_flight(raw: Path) -> None:
         os.environ.setdefault(name, value)
 
 
-def start(timeout_s: int, *, tensors_on_host: bool = False, apart: bool = False) -> None:
-    """Join the group. Call it before TrainingArguments exist: with use_cpu=True transformers drops ddp_timeout, and the
-    timeout is 30 minutes.
+def start(patience_s: int, *, tensors_on_host: bool = False, apart: bool = False) -> None:
+    """Wait until all ranks are there, and join the group. Raises arrival.Late. The first collective has this patience
+    too; afterwards set_timeouts gives the usual one.
 
+    Call it before TrainingArguments exist: with use_cpu=True transformers drops ddp_timeout, and the timeout is 30
+    minutes.
     `apart`: in a drill, the ranks of each node form a group of their own.
     `tensors_on_host`: when parameters are offloaded, the norm of their gradients is reduced on the CPU. nccl cannot do
     that.
@@ -68,26 +72,18 @@ def start(timeout_s: int, *, tensors_on_host: bool = False, apart: bool = False)
         torch.cuda.set_device(DEVICE)
     if WORLD == 1:
         return
-    if apart:
-        _start_apart(timeout_s)
-        return
-    timeout = datetime.timedelta(seconds=timeout_s)
-    if CUDA:
-        backends = "cpu:gloo,cuda:nccl" if tensors_on_host else "nccl"
-        dist.init_process_group(backends, timeout=timeout, device_id=DEVICE)
-    else:
-        dist.init_process_group("gloo", timeout=timeout)
-
-
-def _start_apart(timeout_s: int) -> None:
-    name = f"drill-{RANK // LOCAL_WORLD}"
-    store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)
+    rank, world = (LOCAL_RANK, LOCAL_WORLD) if apart else (RANK, WORLD)
+    listens = RANK == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"  # else torchrun serves the store
+    prefix = f"drill-{RANK // LOCAL_WORLD}" if apart else ""
+    store = arrival.meet(dist, rank, world, LOCAL_WORLD, node_name(), listens, patience_s, prefix)
+    backends = ("cpu:gloo,cuda:nccl" if tensors_on_host else "nccl") if CUDA else "gloo"
     dist.init_process_group(
-        "nccl" if CUDA else "gloo",
-        store=dist.PrefixStore(name, store),
-        rank=LOCAL_RANK,
-        world_size=LOCAL_WORLD,
-        timeout=datetime.timedelta(seconds=timeout_s),
+        backends,
+        store=store,
+        rank=rank,
+        world_size=world,
+        timeout=datetime.timedelta(seconds=patience_s),
+        device_id=DEVICE if CUDA and not apart else None,
     )
 
 
@@ -106,8 +102,10 @@ def backend() -> str:
 
 
 def set_timeouts(timeout_s: int) -> None:
-    """Give every group the same timeout: the sub-groups of a device mesh start with 10 (nccl) or 30 (gloo) minutes."""
+    """Give every group the same timeout: the sub-groups of a device mesh start with 10 (nccl) or 30 (gloo) minutes. And
+    the store, where ranks meet to make such a group."""
     if dist.is_initialized():
+        dist.distributed_c10d._get_default_store().set_timeout(datetime.timedelta(seconds=timeout_s))
         for group in list(dist.distributed_c10d._world.pg_map):  # torch has no public way
             dist.distributed_c10d._set_pg_timeout(datetime.timedelta(seconds=timeout_s), group)
 

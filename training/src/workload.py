@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 import accelerate
+import arrival
 import fast
 import gpus
 import group
@@ -105,7 +106,12 @@ def train(
     begun = time.perf_counter()
     group.record_flight(args.run_dir / "raw")
     drill.at("rendezvous", group.RANK)
-    group.start(args.timeout_s, tensors_on_host=args.cpu_offload, apart=drill.is_on("separate-groups"))
+    try:
+        group.start(args.start_s, tensors_on_host=args.cpu_offload, apart=drill.is_on("separate-groups"))
+    except arrival.Late as error:
+        for late, host in error.late:
+            facts.saw("train.rank.late", args.start_s, "s", f"{host or 'unknown'}/rank{late}", one_line(str(error)))
+        raise
     process_group_s = time.perf_counter() - begun
     drill.at("collective", group.RANK)
     facts.saw("train.rank.device", observe.device_name(), "text")
@@ -114,6 +120,7 @@ def train(
     members = group.count_members()
     first_collective_s = time.perf_counter() - begun
     facts.saw("train.rank.world_size", members, "count")
+    group.set_timeouts(args.timeout_s)  # all are there: from now on, who waits longer is in a hang
     if group.RANK == 0 and group.CUDA:
         nodes = group.WORLD // group.LOCAL_WORLD  # of NCCL's log, as the collectives phases name it
         facts.saw("nccl.backend", group.backend(), "text", "1-node" if nodes == 1 else f"{nodes}-nodes")
@@ -240,7 +247,7 @@ def require_versions() -> None:
     if have < OLDEST_TORCH:
         raise Refused(
             f"expected torch {'.'.join(map(str, OLDEST_TORCH))} or newer, observed {torch.__version__}: older ones sum "
-            "gradients instead of averaging them (2.7, 2.8) or report a wrong norm (2.9); run `make setup`"
+            "gradients instead of averaging them (2.7, 2.8) or report a wrong norm (2.9); run `make venv`"
         )
 
 

@@ -43,6 +43,20 @@ def test_the_task_that_srun_named_first_stands_beside_the_exit_code():
     assert found.evidence == "raw/collectives-2.rc"
 
 
+def test_ranks_that_did_not_come_are_the_cause_and_not_the_rank_that_waited_for_them():
+    words = "1 of 4 ranks did not arrive within 8 s: rank 3 (n1); BRINGUP_START_S sets how long to wait"
+    parsed = Parsed()
+    for file in ("1", "2"):
+        parsed.saw("nccl.step.exit_code", f"{file}-nodes", 1, "count", f"raw/collectives-{file}.rc")
+        parsed.saw(
+            "slurm.launch.error", "n0", "Exited with exit code 1", "text", f"raw/collectives-{file}.err:7", "task 0"
+        )
+    parsed.saw("nccl.rank.late", "n1/rank3", 8, "s", "raw/collectives-2.jsonl:1", words)
+    one, two = derived(parsed, "nccl.step")
+    assert (two.value, two.why) == (1, words)
+    assert one.why == "first n0: task 0: Exited with exit code 1"
+
+
 def test_errors_of_another_step_are_not_taken_for_those_of_this_one():
     assert (
         step(3, ("collectives-1.err", "n1", "Killed", None), ("collectives-21.err", "n1", "Killed", None)).why is None

@@ -47,12 +47,60 @@ def test_the_hung_rank_is_who_began_fewer_collectives_and_its_frame_is_said(tmp_
         "RuntimeError: Application timeout caused pair closure",
         "RuntimeError: Read error [10.77.1.11]:7315: Connection reset by peer",
         "RuntimeError: Connection closed by peer [10.77.1.10]:59805",
+        "Late: 1 of 4 ranks did not arrive within 8 s: rank 2 (n1); BRINGUP_START_S sets how long to wait",
+        "Late: nobody answered within 8 s at n0:20010, the node of rank 0: the client socket has timed out",
     ],
 )
 def test_who_lost_its_peers_is_no_culprit(tmp_path: Path, words: str) -> None:
     folder = ended(tmp_path)
     rank_said(folder, "n1", 3, state="raised", error=words)
     assert finished(folder)["n1/rank3"][0] is Outcome.INCOMPLETE
+
+
+def test_a_rank_that_did_not_arrive_fails_and_not_who_waited_for_it(tmp_path: Path) -> None:
+    """Its node is known to nobody where no rank of the node came; its number is."""
+    folder = ended(tmp_path)
+    words = "2 of 4 ranks did not arrive within 8 s: rank 2 (n1), rank 3 (host unknown); BRINGUP_START_S sets …"
+    for rank in (0, 1):
+        rank_said(folder, "n0", rank, state="raised", error=f"Late: {words}")
+    for rank in (2, 3):
+        (folder / f"raw/rank{rank}.jsonl").write_text("")
+    missed = [
+        {"probe": "train", "at": "n0", "subject": subject, "quantity": "train.rank.late", "value": 8, "unit": "s"}
+        | {"why": words}
+        for subject in ("n1/rank2", "unknown/rank3")
+    ]
+    lines = [*missed, {"quantity": "train.rank.state", "value": "raised", "unit": "text"}]
+    lines += [{"quantity": "train.rank.error", "value": f"Late: {words}", "unit": "text"}]
+    common = {"probe": "train", "at": "n0", "subject": "n0/rank0"}
+    text = "".join(f"{json.dumps(common | line)}\n" for line in lines)
+    (folder / "raw/rank0.jsonl").write_text(text + json.dumps({"probe": "train", "at": "n0", "end": len(lines)}) + "\n")
+    found = finished(folder)
+    assert {subject: outcome for subject, (outcome, _) in found.items()} == {
+        "n0/rank0": Outcome.INCOMPLETE,
+        "n0/rank1": Outcome.INCOMPLETE,
+        "n1/rank2": Outcome.FAIL,
+        "n1/rank3": Outcome.FAIL,
+    }
+    assert "rank 2 (n1), rank 3 (host unknown)" in found["n1/rank3"][1]
+    assert "first n1/rank2 late" in str(bad(folder)["train.exit_code", "job"].cause)
+
+
+def test_ranks_whose_launcher_did_not_start_are_late_and_the_others_are_not_blamed(tmp_path: Path) -> None:
+    folder = ended(tmp_path)
+    for rank in range(4):
+        (folder / f"raw/rank{rank}.jsonl").unlink()
+    said = "1 of 2 launchers did not start in time: n1; BRINGUP_START_S sets how long to wait (Timed out …)"
+    (folder / "raw/launch.log").write_text(f"0: {said}\nsrun: error: n0: task 0: Exited with exit code 1\n")
+    found = finished(folder)
+    assert {subject: outcome for subject, (outcome, _) in found.items()} == {
+        "n0/rank0": Outcome.INCOMPLETE,
+        "n0/rank1": Outcome.INCOMPLETE,
+        "n1/rank2": Outcome.FAIL,
+        "n1/rank3": Outcome.FAIL,
+    }
+    assert said[:60] in found["n1/rank2"][1]
+    assert "first n1/rank2 late" in found["n0/rank0"][1]
 
 
 def test_where_nobody_is_behind_nobody_is_named(tmp_path: Path) -> None:

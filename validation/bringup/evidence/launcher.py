@@ -4,6 +4,7 @@ launcher.exit_code [n1/rank3]   that torchrun gives for a rank which failed; neg
 launcher.lost_peers [n1/rank2]  what was said on a rank whose peer is gone, by NCCL's watchdog for example
 launcher.out_of_memory [n1]     a memory limit was reached there; [job]: on a node that was not named
 launcher.node_lost [n1]         Slurm's words
+launcher.late [n1]              the launcher of this node had not started when the others gave up
 launcher.cannot_write [n1]      no rank of this node could write where the results go
 launcher.ended_by_slurm [n1]    the reason that Slurm gave: time limit
 launcher.raised_at [job]        seconds since 1970 at which a rank raised; the evidence is its error file
@@ -28,6 +29,7 @@ LOST_PEERS = re.compile(
     r"Connection closed|Connection reset|Read error|Timed out waiting|wait timeout|Broken pipe|PeerFailedError"
     r"|caused pair closure|Watchdog caught collective operation timeout|NCCL communicator was aborted|ncclRemoteError"
     r"|remote process exited|the loss of this rank was finite"  # training/src/finite.py
+    r"|ranks did not arrive within|nobody answered within"  # infrastructure-validation/probes/arrival.py
 )
 """What is said on a rank whose peer is gone or brought in a NaN."""
 _KILLED_FOR_MEMORY = re.compile(r"oom[-_]kill event|: Out Of Memory")
@@ -39,6 +41,7 @@ _CANNOT_WRITE = re.compile(  # training: env.sh; src/rank.py and src/arguments.p
     r"(?P<what>raw/rank\d+\.jsonl cannot be written: [^;]+|run folder cannot be written|no such run folder)\b"
     r".*seen from (?P<node>[\w.-]+)"
 )
+_LATE = re.compile(r"launchers did not start in time: (?P<nodes>[\w.-]+(?:, [\w.-]+)*)")  # training/src/launcher.py
 _LATEST = 2**37  # seconds, in the year 6325: what is beyond is not a time
 
 
@@ -60,6 +63,10 @@ def log(text: str, where: str, run: Run) -> Parsed:
             parsed.saw("launcher.out_of_memory", JOB, line.strip()[:200], "text", evidence)
         if match := _CANNOT_WRITE.search(line):
             parsed.saw("launcher.cannot_write", match["node"], match["what"], "text", evidence)
+        if match := _LATE.search(line):
+            words = line[line.rfind(": ", 0, match.start()) + 1 :].strip()[:200]
+            for node in match["nodes"].split(", "):
+                parsed.saw("launcher.late", node, words, "text", evidence)
         if (match := _ENDED.search(line)) and not ended:  # every node and step says it again
             ended = True
             parsed.saw("launcher.ended_by_slurm", match["node"], match["why"].lower(), "text", evidence)

@@ -24,10 +24,12 @@ def derive(seen: Seen, run: Run) -> Parsed:
 
 def _step(found: Parsed, seen: Seen) -> None:
     """nccl.step per scale: the exit code of its step. The code is that of the victims, too, so the task that srun named
-    first stands beside it."""
-    errors = seen.of("slurm.launch.error")
+    first stands beside it; or the ranks that did not come, for srun names those who waited for them."""
+    errors, late = seen.of("slurm.launch.error"), seen.of("nccl.rank.late")
     for code in seen.of("nccl.step.exit_code"):
-        why = code.why if code.value == 0 else _first_of(errors, code.evidence.removesuffix(".rc") + ".err:")
+        files = code.evidence.removesuffix(".rc")
+        missed = next((rank.why for rank in late if rank.evidence.startswith(f"{files}.jsonl:")), None)
+        why = code.why if code.value == 0 else missed or _first_of(errors, f"{files}.err:")
         found.saw("nccl.step", code.subject, code.value, "count", code.evidence, why)
 
 

@@ -21,7 +21,8 @@ STEP = Guide(
         "this passes."
     ),
     usually_means=(
-        "Not 0: a rank raised an error, was killed, or ran into the timeout of a collective (120 s). Wrong on one "
+        "Not 0: a rank raised an error, was killed, did not start within `BRINGUP_START_S` (600 s; the ranks that "
+        "waited name it), or ran into the timeout of a collective (120 s). Wrong on one "
         "GPU already: no NCCL that fits this driver, or a GPU that does no work; it says nothing about links. "
         "Right on one GPU and wrong on one node: the way between the GPUs (NVLink, PCIe, shared memory). "
         "Incomplete: the allocation was not granted, so that the step never began."

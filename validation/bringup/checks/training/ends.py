@@ -1,6 +1,7 @@
 """How each rank ended: train.rank.finished, from what the rank said, the launcher, Slurm, and the stacks. Pure.
 
-What the rank itself said counts first, then who ended it, then where it stood still, then what Slurm said of its node.
+What the rank itself said counts first, then who ended it, then who missed it at the start, then where it stood still,
+then what Slurm said of its node.
 A rank whose peers are gone, or whose collective waited too long, did not finish and is not the fault: its end is
 unknown, and its own words are kept. blame.py says after judging who was first.
 """
@@ -42,6 +43,8 @@ class _Facts:
         self.codes = _first(seen, "launcher.exit_code")
         self.lost_peers = _first(seen, "launcher.lost_peers")
         self.short_of_memory = {kill.subject for kill in seen.of("launcher.out_of_memory")}
+        self.late = {late.subject.rpartition("/rank")[2]: late for late in seen.of("train.rank.late")}
+        self.late_nodes = _first(seen, "launcher.late")
         self.lost = _first(seen, "launcher.node_lost")
         self.stacks = _last(seen, "train.rank.stack")
         self.steps = _last(seen, "train.rank.step")
@@ -61,6 +64,7 @@ class _Facts:
         node = nodes_of(place)[0]
         for found in (
             self._ended_by_another(place, node),
+            self._came_late(place, node),
             self._stood_still(place),
             self._could_not_begin(place, node),
             self._ended_by_slurm(place),
@@ -88,6 +92,15 @@ class _Facts:
             return _end(place, f"killed by signal {-code.value}", code.evidence, why)
         lost = self.lost.get(node)
         return None if lost is None else _end(place, "lost with its node", lost.evidence, str(lost.value))
+
+    def _came_late(self, place: str, node: str) -> Observation | None:
+        """The ranks that were there said so: they know its number, and not always its node. Or its launcher did not
+        start."""
+        late = self.late.get(place.rpartition("/rank")[2])
+        if late is not None:
+            return _end(place, "late", late.evidence, late.why)
+        launcher = self.late_nodes.get(node)
+        return None if launcher is None else _end(place, "late", launcher.evidence, str(launcher.value))
 
     def _stood_still(self, place: str) -> Observation | None:
         """Of the ranks that left a stack and no other word, that one hung which had begun fewer collectives than the

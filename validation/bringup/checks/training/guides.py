@@ -125,7 +125,9 @@ RANK = Guide(
         "6: a crash in native code. `hung` in `dataloader.py`: storage; in your own code: look at the line. A NaN "
         "on one rank: bad rows, or a GPU that computes wrongly; on all ranks in one step: the learning rate. "
         "`could not begin`: the node has no Python environment, or cannot write the results folder. `lost with its "
-        "node`: the node died or lost its network. Incomplete on all ranks: nobody was behind the others, as in a "
+        "node`: the node died or lost its network. `late`: the rank or its launcher did not start within "
+        "`BRINGUP_START_S` (600 s): a slow filesystem under the Python environment, or a node that launches "
+        "nothing. Incomplete on all ranks: nobody was behind the others, as in a "
         "network that died; or Slurm ended the step."
     ),
     next=(

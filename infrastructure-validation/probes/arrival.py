@@ -1,0 +1,110 @@
+"""The start of a process group: ranks wait for the late ones, and say who they are.
+
+Ranks may start minutes apart: 256 of them that import torch from a cold NFS do. So the start has a patience of its own,
+BRINGUP_START_S, apart from the time after which a collective counts as hung.
+
+Each rank writes its host into the store under a key of its own. Whoever gives up first looks which keys are missing, and
+leaves the answer in the store: all ranks that waited end with the same words. torch.distributed is handed in.
+"""
+
+import datetime
+import os
+import subprocess
+import time
+
+DEFAULT_S = 600
+LONGEST_S = 86400
+ANSWER_S = 60  # for the list of who is missing: one question for each rank
+PAUSE_S = (
+    1.0  # of the others: the launcher ends all ranks with the first, and one of them has to write down who was late
+)
+MOST_NAMED = 8
+HERE, COUNT, OUTCOME, GIVEN_UP = "bringup/here/{}", "bringup/count", "bringup/outcome", "bringup/given-up"
+COMPLETE = "complete"
+
+
+class Late(RuntimeError):
+    """Ranks did not arrive in time. `late`: [(rank, its host or None)] on the one rank that looked, else empty."""
+
+    def __init__(self, words, late=()):
+        super().__init__(words)
+        self.late = list(late)
+
+
+def patience_s():
+    """Seconds that ranks wait for one another at the start. Raises ValueError."""
+    text = os.environ.get("BRINGUP_START_S") or str(DEFAULT_S)
+    if not text.isdigit() or not 0 < int(text) <= LONGEST_S:
+        raise ValueError(f"BRINGUP_START_S={text}: expected seconds, from 1 to {LONGEST_S}")
+    return int(text)
+
+
+def meet(dist, rank, world, per_host, host, listens, patience, prefix=""):
+    """The store of these ranks, when all of them are there. Raises Late. listens: this rank serves the store."""
+    begun = time.monotonic()
+    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    seconds = datetime.timedelta(seconds=patience)
+    try:  # without waiting: torch would count who is missing, and not name them
+        store = dist.TCPStore(address, port, is_master=listens, timeout=seconds, wait_for_workers=False)
+    except dist.DistNetworkError as error:
+        if listens:
+            raise
+        words = "{}; BRINGUP_START_S sets how long to wait".format(str(error).split("\n")[0])
+        raise Late(f"nobody answered within {patience} s at {address}:{port}, the node of rank 0: {words}") from None
+    if prefix:
+        store = dist.PrefixStore(prefix, store)
+    store.set(HERE.format(rank), host)
+    if store.add(COUNT, 1) == world:
+        store.compare_set(OUTCOME, "", COMPLETE)
+    try:
+        store.wait([OUTCOME], max(datetime.timedelta(seconds=1), seconds - _since(begun)))
+    except dist.DistStoreError:
+        if store.add(GIVEN_UP, 1) == 1:
+            late = missing(store, world, per_host)
+            words = say(late, world, patience)
+            if late and store.compare_set(OUTCOME, "", words).decode() == words:
+                raise Late(words, late) from None
+        store.wait([OUTCOME], datetime.timedelta(seconds=ANSWER_S))
+    outcome = store.get(OUTCOME).decode()
+    if outcome == COMPLETE:
+        return store
+    time.sleep(PAUSE_S)
+    if _since(begun) < seconds and f"rank {rank} (" in outcome:
+        raise Late(f"rank {rank} on {host} came when the others had given up: they had waited {patience} s for it")
+    raise Late(outcome)
+
+
+def _since(begun):
+    return datetime.timedelta(seconds=time.monotonic() - begun)
+
+
+def missing(store, world, per_host):
+    """[(rank, host or None)] of those that have not come. A host is that of the ranks beside it, else what Slurm says."""
+    here = [store.check([HERE.format(rank)]) for rank in range(world)]
+    late = [rank for rank in range(world) if not here[rank]]
+    hosts = {rank // per_host: rank for rank in range(world) if here[rank]}
+    names = {place: store.get(HERE.format(rank)).decode() for place, rank in hosts.items()}
+    if any(rank // per_host not in names for rank in late):
+        names = {**dict(enumerate(nodes_of_the_step())), **names}
+    return [(rank, names.get(rank // per_host)) for rank in late]
+
+
+def nodes_of_the_step():
+    """In the order in which Slurm numbers them; empty outside of Slurm."""
+    listed = os.environ.get("SLURM_STEP_NODELIST")
+    if not listed:
+        return []
+    command = ("scontrol", "show", "hostnames", listed)
+    try:
+        return subprocess.run(command, stdout=subprocess.PIPE, universal_newlines=True, check=True).stdout.split()
+    except (OSError, subprocess.SubprocessError):
+        return []
+
+
+def say(late, world, patience):
+    named = ", ".join("rank {} ({})".format(rank, host or "host unknown") for rank, host in late[:MOST_NAMED])
+    more = f" and {len(late) - MOST_NAMED} more" if len(late) > MOST_NAMED else ""
+    return (
+        f"{len(late)} of {world} ranks did not arrive within {patience} s: {named}{more}; "
+        "BRINGUP_START_S sets how long to wait"
+    )

@@ -1,0 +1,181 @@
+"""Ranks that start minutes apart meet; one that does not come in time is named, and who waited for it is not.
+
+Ranks are threads here, each with a connection of its own to a real store of torch.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import arrival
+import pytest
+import torch.distributed as dist
+from bringup.evidence import launcher
+from factory import a_run
+
+ROOT = Path(__file__).resolve().parents[1]
+PROBES = ROOT / "infrastructure-validation/probes"
+
+
+@pytest.fixture(autouse=True)
+def master(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        monkeypatch.setenv("MASTER_PORT", str(probe.getsockname()[1]))
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
+
+
+def met(delays: dict[int, float], *, world: int = 4, patience: int = 3) -> dict[int, object]:
+    """What each rank got: a store, or Late. delays: rank -> seconds that it starts late; who is not in it never comes."""
+    got: dict[int, object] = {}
+
+    def rank_of(rank: int) -> None:
+        time.sleep(delays[rank])
+        try:
+            got[rank] = arrival.meet(dist, rank, world, 2, f"n{rank // 2}", rank == 0, patience)
+        except arrival.Late as late:
+            got[rank] = late
+
+    ranks = [threading.Thread(target=rank_of, args=(rank,)) for rank in delays]
+    for thread in ranks:
+        thread.start()
+    for thread in ranks:
+        thread.join()
+    return got
+
+
+def words(got: dict[int, object]) -> dict[int, str]:
+    return {rank: str(end) for rank, end in got.items() if isinstance(end, arrival.Late)}
+
+
+def test_ranks_that_start_apart_meet() -> None:
+    got = met({0: 0.5, 1: 0, 2: 0, 3: 1})
+    assert words(got) == {}
+    assert len(got) == 4
+
+
+def test_all_who_waited_name_the_rank_that_did_not_come_and_its_host() -> None:
+    got = met({0: 0, 1: 0.3, 2: 0.6})
+    said = "1 of 4 ranks did not arrive within 3 s: rank 3 (n1); BRINGUP_START_S sets how long to wait"
+    assert words(got) == dict.fromkeys((0, 1, 2), said)
+    assert [late.late for late in got.values() if late.late] == [[(3, "n1")]]  # one rank tells it
+
+
+def test_a_rank_that_comes_too_late_says_so_of_itself() -> None:
+    got = met({0: 0, 1: 0, 2: 0, 3: 4})
+    assert words(got)[3] == "rank 3 on n1 came when the others had given up: they had waited 3 s for it"
+    assert "rank 3 (n1)" in words(got)[1]
+
+
+def slurm_of_three_nodes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "scontrol").write_text("#!/bin/sh\nprintf 'n0\\nn1\\nn2\\n'\n")
+    (folder / "scontrol").chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder), prepend=":")
+    monkeypatch.setenv("SLURM_STEP_NODELIST", "n[0-2]")
+
+
+def test_where_nobody_of_a_node_came_slurm_says_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    slurm_of_three_nodes(tmp_path, monkeypatch)
+    got = met({0: 0, 1: 0}, world=6, patience=1)
+    assert (
+        "4 of 6 ranks did not arrive within 1 s: rank 2 (n1), rank 3 (n1), rank 4 (n2), rank 5 (n2);" in words(got)[0]
+    )
+
+
+def test_without_slurm_the_name_of_such_a_node_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SLURM_STEP_NODELIST", raising=False)
+    assert "rank 2 (host unknown), rank 3 (host unknown)" in words(met({0: 0, 1: 0}, patience=1))[1]
+
+
+def test_many_late_ranks_are_counted_and_some_of_them_named() -> None:
+    late = [(rank, "n1") for rank in range(8, 40)]
+    assert arrival.say(late, 40, 600).startswith("32 of 40 ranks did not arrive within 600 s: rank 8 (n1), ")
+    assert arrival.say(late, 40, 600).count("rank ") == 8
+    assert "rank 15 (n1) and 24 more;" in arrival.say(late, 40, 600)
+
+
+def test_a_first_rank_that_does_not_come_is_named_too() -> None:
+    got = met({1: 0, 2: 0}, patience=2)
+    assert all("nobody answered within 2 s at 127.0.0.1:" in said for said in words(got).values())
+    assert all("the node of rank 0" in said for said in words(got).values())
+    assert len(words(got)) == 2
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("", 600), ("30", 30)])
+def test_the_patience_is_one_variable(monkeypatch: pytest.MonkeyPatch, text: str, seconds: int) -> None:
+    monkeypatch.setenv("BRINGUP_START_S", text)
+    assert arrival.patience_s() == seconds
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "soon", "1.5", "1e9", "100000"])
+def test_a_patience_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setenv("BRINGUP_START_S", text)
+    with pytest.raises(ValueError, match=f"BRINGUP_START_S={text}: expected seconds"):
+        arrival.patience_s()
+
+
+def test_collectives_end_with_the_names_of_the_ranks_that_did_not_come(tmp_path: Path) -> None:
+    """Of 4 ranks on 2 nodes three start. The rank of n0 that looks tells it; all end."""
+    slurm = {"SLURM_NTASKS": "4", "SLURM_STEP_NUM_NODES": "2", "BRINGUP_START_S": "20"}
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, PROBES / "collectives.py", "2-nodes", tmp_path],
+            env={**os.environ, **slurm, "SLURM_PROCID": f"{rank}", "SLURM_LOCALID": f"{rank % 2}"}
+            | {"SLURMD_NODENAME": f"n{rank // 2}"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in (0, 1, 2)
+    ]
+    answers = [rank.communicate(timeout=200) for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [1, 1, 1]
+    facts = [json.loads(line) for out, _ in answers for line in out.splitlines()]
+    said = next(fact for fact in facts if "value" in fact)
+    assert (said["quantity"], said["subject"]) == ("nccl.rank.late", "n1/rank3")
+    assert all("1 of 4 ranks did not arrive within 20 s: rank 3 (n1); " in err for _, err in answers)
+
+
+def test_collectives_refuse_a_patience_that_is_none(tmp_path: Path) -> None:
+    environment = {**os.environ, "SLURM_PROCID": "0", "SLURM_NTASKS": "1", "BRINGUP_START_S": "soon"}
+    done = subprocess.run(
+        [sys.executable, PROBES / "collectives.py", "1-node", tmp_path],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stderr == "collectives.py: BRINGUP_START_S=soon: expected seconds, from 1 to 86400\n"
+
+
+def test_the_first_launcher_names_the_nodes_whose_launcher_did_not_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """torchrun alone says: Timed out after 3 seconds waiting for clients. 1/3 clients joined."""
+    slurm_of_three_nodes(tmp_path, monkeypatch)
+    (tmp_path / "raw/launchers").mkdir(parents=True)
+    (tmp_path / "raw/launchers/n2").touch()
+    port = os.environ["MASTER_PORT"]
+    command = [sys.executable, ROOT / "training/src/launcher.py", "--nnodes", "3", "--node-rank", "0"]
+    command += ["--master-addr", "127.0.0.1", "--master-port", port, "--rdzv-conf", "timeout=2", "no-program.py"]
+    done = subprocess.run(
+        command,
+        env={**os.environ, "RUN_DIR": str(tmp_path), "SLURMD_NODENAME": "n0"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    line = done.stderr.splitlines()[-1]
+    assert line.startswith("1 of 3 launchers did not start in time: n1; BRINGUP_START_S sets how long to wait (")
+    run = a_run("run_ddp_2node")
+    (seen,) = launcher.log(f"0: {line}\n", "raw/launch.log", run).observations
+    assert (seen.quantity, seen.subject, str(seen.value)[:38]) == ("launcher.late", "n1", line[:38])
