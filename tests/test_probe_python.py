@@ -1,5 +1,8 @@
 """Probes of a node start under the Python of its system (3.6 on RHEL 8): no syntax and no call is newer than that.
 
+vermin knows what came with which version. What depends on the type of a variable it does not see; the names below are
+looked for besides, whatever they are called on.
+
 Those that import torch run in the environment of the checkout, and may use what it has.
 """
 
@@ -7,6 +10,7 @@ import ast
 from pathlib import Path
 
 import pytest
+import vermin
 
 PROBES = Path(__file__).resolve().parents[1] / "infrastructure-validation/probes"
 OLDEST = (3, 6)
@@ -50,6 +54,9 @@ NEWER_MODULES = {"dataclasses": "3.7", "contextvars": "3.7", "tomllib": "3.11", 
 def newer_than_the_oldest(source: str) -> list[str]:
     """What of this source needs a newer Python, with its line."""
     found = []
+    _, needed = vermin.detect(source)
+    if needed is not None and needed > OLDEST:
+        found.append("Python {}.{}, says vermin (vermin -vvv FILE names the line)".format(*needed))
     two_classes = "one class with TimeoutError since 3.10: listening.TIMED_OUT"
     for node in ast.walk(ast.parse(source, feature_version=OLDEST)):
         if isinstance(node, ast.Attribute) and node.attr in NEWER_NAMES:
@@ -103,6 +110,8 @@ def test_a_probe_of_the_system_needs_no_newer_python(path):
         "from __future__ import annotations",
         "import dataclasses",
         "try: pass\nexcept TimeoutError: pass",
+        "fact = {}\nfact |= {'value': None}",
+        "def cut(fact):\n    fact |= {'value': None}",
     ],
 )
 def test_what_is_newer_is_found(source):

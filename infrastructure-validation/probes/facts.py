@@ -68,7 +68,7 @@ class Facts:
         if why is not None:
             fact["why"] = _bounded(why)
         if len(json.dumps(fact)) > MAX_LINE_BYTES:
-            fact |= {"value": None, "why": _bounded(_does_not_fit(value))}
+            fact.update(value=None, why=_bounded(_does_not_fit(value)))
         self._line(fact)
 
     def _line(self, record):
