@@ -249,3 +249,102 @@ def test_a_node_whose_python_environment_cannot_be_used_says_so_in_one_line(tmp_
         assert done.stderr.startswith(f"no Python environment at {tmp_path}")
         assert ", seen from n1; " in done.stderr
         assert done.stderr.count("\n") == 1
+
+
+def in_job_sh(command: str, **environment: str) -> str:
+    done = bash(f"set -euo pipefail; source infrastructure-validation/scripts/job.sh; {command}", **environment)
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+@pytest.mark.parametrize(("listed", "first"), [("n3,n0", "n0"), ("n10,n2", "n2"), ("n2,n10", "n2"), ("n3", "n3")])
+def test_the_node_of_rank_0_is_the_first_in_slurms_order_however_the_nodes_are_listed(
+    tmp_path: Path, listed: str, first: str
+) -> None:
+    """A pair that is measured again may be listed as n3,n0: with n3 as the master, rank 0 on n0 would wait for nobody."""
+    (tmp_path / "scontrol").write_text("#!/bin/sh\nprintf 'n0\\nn2\\nn3\\nn10\\n'\n")
+    (tmp_path / "scontrol").chmod(0o755)
+    assert in_job_sh(f"rank0_of {listed}", PATH=f"{tmp_path}:{os.environ['PATH']}") == f"{first}\n"
+
+
+@pytest.mark.parametrize("script", ["nccl_scaling.sh", "nccl_run_with_monitoring.sh", "nccl_pairwise.sbatch"])
+def test_collectives_meet_at_the_node_of_rank_0(script: str) -> None:
+    text = (ROOT / "infrastructure-validation/scripts" / script).read_text()
+    assert text.count("MASTER_ADDR=") == text.count("MASTER_ADDR=$(rank0_of ") == 1
+
+
+def test_only_nodes_without_a_closing_line_are_asked_again(tmp_path: Path) -> None:
+    closing = '0: {"probe": "inventory", "at": "%s", "end": 33, "run": "r", "utc": "t"}\n'
+    fact = '1: {"probe": "inventory", "at": "n1", "subject": "n1", "quantity": "discovery.cpus", "value": 8, "unit": "count"}\n'
+    file = tmp_path / "inventory.jsonl"
+    file.write_text(closing % "n0" + fact + closing % "n11" + closing.replace("inventory", "clock") % "n2")
+    assert in_job_sh(f"unfinished inventory {file} n0 n1 n2 n11") == "n1\nn2\n"
+    assert in_job_sh(f"unfinished inventory {file} n0 n11") == ""
+
+
+@pytest.mark.parametrize(
+    ("per_node", "ranks", "cores"),
+    [("64(x2),48", 1, 48), ("64(x2),48", 8, 6), ("2", 8, 1), ("24,96(x3),32(x2)", 2, 12)],
+)
+def test_a_rank_gets_the_cores_that_every_node_of_the_job_has(per_node: str, ranks: int, cores: int) -> None:
+    """The batch script sees those of its own node in SLURM_CPUS_ON_NODE; srun refuses a step that asks more of another."""
+    assert (
+        in_job_sh(f"cpus_per_rank {ranks}", SLURM_CPUS_ON_NODE="64", SLURM_JOB_CPUS_PER_NODE=per_node) == f"{cores}\n"
+    )
+    assert in_job_sh(f"cpus_per_rank {ranks}", SLURM_CPUS_ON_NODE="48") == f"{48 // ranks}\n"
+
+
+@pytest.mark.parametrize("job", ["1", "1199", "1200", "1999", "4294967295"])
+def test_ports_are_below_those_that_linux_gives_to_any_connection(job: str) -> None:
+    ports = in_job_sh("port 0; port 9; port 16", SLURM_JOB_ID=job).split()
+    assert all(20000 <= int(port) < 32768 for port in ports)
+
+
+def test_a_gpu_request_for_the_whole_job_is_none_for_its_steps() -> None:
+    """Slurm hands SBATCH_GPUS_PER_NODE on as SLURM_GPUS_PER_NODE, and the step that looks whether GPUs are hidden from whoever
+    requests none would see all of them."""
+    request = {
+        "SLURM_GPUS_PER_NODE": "8",
+        "SLURM_GPUS": "16",
+        "SLURM_GRES": "gpu:8",
+        "SLURM_TRES_PER_TASK": "gres/gpu:1",
+    }
+    shown = "env | awk '/^SLURM_(GPUS|GPUS_PER_NODE|GRES|TRES_PER_TASK)=/ {n++} END {print n + 0}'; gpus_on_node"
+    assert in_job_sh(shown, **request).split() == ["0", "2"]
+    outside = "unset SLURM_JOB_ID; source infrastructure-validation/scripts/job.sh; echo $SLURM_GPUS_PER_NODE"
+    assert bash(outside, **request).stdout == "8\n"  # what a user says to the srun of a login host
+
+
+@pytest.mark.parametrize(
+    "script", sorted((ROOT / "infrastructure-validation/scripts").glob("*.sh")), ids=lambda path: path.stem
+)
+def test_a_sites_time_limit_for_salloc_counts(script: Path) -> None:
+    """An option on the command line would win over SALLOC_TIMELIMIT."""
+    calls = [line for line in script.read_text().splitlines() if line.startswith("salloc ")]
+    assert not [line for line in calls if "--time" in line]
+
+
+def test_the_sampler_ends_with_its_standard_input_and_is_waited_for(tmp_path: Path) -> None:
+    """srun answers SIGTERM with SIGKILL to its tasks."""
+    script = f"""exec {{hold}}> >(exec {sys.executable} infrastructure-validation/probes/monitor.py until-eof >{tmp_path}/samples)
+        sampler=$!
+        sleep 2.5
+        exec {{hold}}>&-
+        end_within 20 "$sampler"
+        echo ended with $?"""
+    assert in_job_sh(script) == "ended with 0\n"
+    assert (tmp_path / "samples").read_text().endswith("\n")
+    assert len((tmp_path / "samples").read_text().splitlines()) in (1, 2)
+
+
+def test_a_sampler_that_does_not_end_is_stopped() -> None:
+    assert in_job_sh("sleep 60 & end_within 1 $! || echo ended with $?") == "ended with 143\n"
+
+
+def test_the_patience_at_the_start_reaches_the_ranks_and_one_that_is_no_number_is_refused() -> None:
+    script = "source training/env.sh; env | grep BRINGUP_START_S"
+    assert bash(script).stdout == "BRINGUP_START_S=600\n"
+    assert bash(script, BRINGUP_START_S="30").stdout == "BRINGUP_START_S=30\n"
+    done = bash(script, BRINGUP_START_S="soon")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "BRINGUP_START_S=soon: expected a number of seconds\n"

@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
-"""Sample this node once a second until SIGTERM: CPU, memory, bytes over the network and over RDMA ports, and GPU where
-NVML answers. CSV to stdout.
+"""Sample this node once a second until SIGTERM, or until the standard input ends: CPU, memory, bytes over the network and
+over RDMA ports, and GPU where NVML answers. CSV to stdout.
 
-Columns are in parsers/monitor.py; a cell that cannot be measured here is empty, never 0.
-Run: srun --label --overlap python3 monitor.py &
+Columns are in validation/bringup/evidence/monitor.py; a cell that cannot be measured here is empty, never 0.
+Run: srun --label --overlap python3 monitor.py until-eof. srun hands its standard input on to all tasks; a SIGTERM that it
+     gets would kill them. Without the word: until SIGTERM.
 """
 
 import math
 import signal
+import sys
 import threading
 import time
 from pathlib import Path
@@ -80,6 +82,8 @@ def main():
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
+    if sys.argv[1:] == ["until-eof"]:
+        threading.Thread(target=lambda: (sys.stdin.read(), stop.set()), daemon=True).start()
     node, gpu, rdma, before = node_name(), gpu_reader(), rdma_reader(), cpu_times()
     begun, own_before, samples = time.monotonic(), time.process_time(), 0
     due = begun + PERIOD_S

@@ -9,15 +9,23 @@
 #   run_end RC                  close the run, judge it, write report.md, print the verdict; returns 0, 1 or 2
 #   save FILE COMMAND…          keep a command's answer in raw/; when it fails, no file: absence is no evidence
 #   gpus_on_node                what Slurm granted on this node
+#   cpus_per_rank RANKS         cores of a rank, where so many share a node
+#   rank0_of LIST               the node of n3,n0 on which Slurm places rank 0
+#   unfinished PROBE FILE NODE… the nodes on which the probe left no closing line
 #
 # Environment: BRINGUP_PROFILE (name or path; default generic), BRINGUP_VENV (default .venv), BRINGUP_RUN_NAME,
 # BRINGUP_WAIT_S (seconds that a step may wait for busy nodes; default 120), BRINGUP_JUDGE_LATER (`bringup run` sets it: it judges
-# the run itself, when the job has ended).
+# the run itself, when the job has ended), BRINGUP_START_S (probes/arrival.py).
 : "${BRINGUP_WAIT_S:=120}"
 
 # Where a site sets SBATCH_EXPORT=NONE, sbatch and srun would keep PATH, RUN_DIR and BRINGUP_* from what they start.
 unset SBATCH_EXPORT
 export SLURM_EXPORT_ENV=ALL
+
+# Where a site wants a GPU request with every job (SBATCH_GPUS_PER_NODE, SALLOC_GPUS_PER_NODE), Slurm hands it on to the steps.
+# Each step here says itself what it needs, and one of them that it needs none.
+[[ -z ${SLURM_JOB_ID:-} ]] ||
+  unset SLURM_GPUS SLURM_GPUS_PER_NODE SLURM_GPUS_PER_SOCKET SLURM_GPUS_PER_TASK SLURM_TRES_PER_TASK SLURM_GRES
 
 # Exit code 1 says that the cluster failed a gate. Only a verdict says that: whatever else ends a script means that we cannot tell.
 concluded=no
@@ -34,7 +42,7 @@ need_repository() {
   local venv=${BRINGUP_VENV:-$PWD/.venv}
   PYTHON=$venv/bin/python
   [[ -x $PYTHON ]] ||
-    die "no Python environment at $venv (seen from ${SLURMD_NODENAME:-$HOSTNAME}); run 'make setup', or set BRINGUP_VENV"
+    die "no Python environment at $venv (seen from ${SLURMD_NODENAME:-$HOSTNAME}); run 'make venv', or set BRINGUP_VENV"
   export PATH=$venv/bin:$PATH
 }
 
@@ -101,13 +109,42 @@ gpus_on_node() { # --exclusive grants all of them
   printf '%s\n' "$SLURM_GPUS_ON_NODE"
 }
 
-cpus_per_rank() { # ranks per node; the node's cores shared out, at least one
-  local cpus=${SLURM_CPUS_ON_NODE:-${SLURM_JOB_CPUS_PER_NODE%%(*}}
-  printf '%s\n' "$((cpus / $1 > 0 ? cpus / $1 : 1))"
+cpus_per_rank() { # ranks per node; the cores of the smallest node of the job shared out, at least one
+  local cpus least granted=${SLURM_JOB_CPUS_PER_NODE:-${SLURM_CPUS_ON_NODE:?Slurm granted no cores}} # 64(x2),48
+  least=${granted%%[(,]*}
+  for cpus in ${granted//,/ }; do
+    cpus=${cpus%%(*}
+    least=$((cpus < least ? cpus : least))
+  done
+  printf '%s\n' "$((least / $1 > 0 ? least / $1 : 1))"
 }
 
-port() { # offset; every job has its own, so that two jobs on one node do not meet
-  printf '%s\n' "$((20000 + SLURM_JOB_ID % 2000 * 10 + $1 % 10))"
+rank0_of() { # n3,n0: whatever the order they are listed in, Slurm places ranks in its own
+  scontrol show hostnames "$SLURM_JOB_NODELIST" | awk -v wanted=",$1," 'index(wanted, "," $1 ",") && !found++'
+}
+
+unfinished() { # probe, file of facts, nodes
+  local probe=$1 file=$2 node
+  shift 2
+  for node; do
+    grep -qF "{\"probe\": \"$probe\", \"at\": \"$node\", \"end\": " -- "$file" || printf '%s\n' "$node"
+  done
+}
+
+# Every job has its own, so that two jobs on one node do not meet. Below 32768, where Linux begins to hand out ports by itself
+# (net.ipv4.ip_local_port_range).
+port() { # offset
+  printf '%s\n' "$((20000 + SLURM_JOB_ID % 1200 * 10 + $1 % 10))"
+}
+
+end_within() { # seconds, process: its exit code; a process that takes longer gets SIGTERM
+  local tenths
+  for ((tenths = 10 * $1; tenths > 0; tenths--)); do
+    kill -0 "$2" 2>/dev/null || break
+    sleep 0.1
+  done
+  kill -TERM "$2" 2>/dev/null || true
+  wait "$2"
 }
 
 elapsed() { # EPOCHREALTIME at the start -> seconds with one decimal

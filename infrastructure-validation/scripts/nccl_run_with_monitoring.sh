@@ -10,23 +10,24 @@ source infrastructure-validation/scripts/job.sh
 need_repository
 
 watched() { # inside the allocation; NODES, NODE_COUNT, GPUS, SCALE and RUN_DIR come from outside it
-  local rc=0 begun monitor logs=$RUN_DIR/raw/nccl-$NODE_COUNT
+  local rc=0 begun monitor hold logs=$RUN_DIR/raw/nccl-$NODE_COUNT
   mkdir -p "$logs"
   # how far the clocks are apart, while nothing else runs: the samples carry each node's own time
   srun --overlap --label --kill-on-bad-exit=0 --nodes="$NODE_COUNT" --ntasks="$NODE_COUNT" --ntasks-per-node=1 \
     python3 infrastructure-validation/probes/clock.py --reference "${NODES%%,*}" --port "$(port 0)" \
     >"$RUN_DIR/raw/clock.jsonl" 2>"$RUN_DIR/raw/clock.err" || true # a node without an answer is incomplete
   begun=$EPOCHREALTIME
-  srun --overlap --label --kill-on-bad-exit=0 --ntasks="$NODE_COUNT" --ntasks-per-node=1 --gpus-per-node="$GPUS" \
-    "$PYTHON" infrastructure-validation/probes/monitor.py >"$RUN_DIR/raw/monitor.csv" 2>"$RUN_DIR/raw/monitor.err" &
+  # a signal would not do: srun sends SIGKILL to the tasks when it gets SIGTERM. The samplers end with their standard input
+  exec {hold}> >(exec srun --overlap --label --kill-on-bad-exit=0 --ntasks="$NODE_COUNT" --ntasks-per-node=1 --gpus-per-node="$GPUS" \
+    "$PYTHON" infrastructure-validation/probes/monitor.py until-eof >"$RUN_DIR/raw/monitor.csv" 2>"$RUN_DIR/raw/monitor.err")
   monitor=$!
-  MASTER_ADDR=${NODES%%,*} MASTER_PORT=$(port "$NODE_COUNT") \
-    srun --overlap --label --kill-on-bad-exit=1 --nodes="$NODE_COUNT" --ntasks="$((NODE_COUNT * GPUS))" \
+  MASTER_ADDR=$(rank0_of "$NODES") MASTER_PORT=$(port "$NODE_COUNT") \
+    srun --overlap --label --cpu-bind=none --kill-on-bad-exit=1 --nodes="$NODE_COUNT" --ntasks="$((NODE_COUNT * GPUS))" \
     --ntasks-per-node="$GPUS" --gpus-per-node="$GPUS" --cpus-per-task="$(cpus_per_rank "$GPUS")" \
     "$PYTHON" infrastructure-validation/probes/collectives.py "$SCALE" "$logs" \
-    >"$RUN_DIR/raw/collectives-$NODE_COUNT.jsonl" 2>"$RUN_DIR/raw/collectives-$NODE_COUNT.err" || rc=$?
-  kill -TERM "$monitor" # srun passes it on: the samplers end by themselves
-  wait "$monitor" || true
+    >"$RUN_DIR/raw/collectives-$NODE_COUNT.jsonl" 2>"$RUN_DIR/raw/collectives-$NODE_COUNT.err" </dev/null || rc=$?
+  exec {hold}>&-
+  end_within 20 "$monitor" || true # what the samplers said until then is there
   printf '%s\n' "$rc" >"$RUN_DIR/raw/collectives-$NODE_COUNT.rc"
   elapsed "$begun" >"$RUN_DIR/raw/collectives-$NODE_COUNT.seconds"
 }
@@ -41,6 +42,7 @@ read -r _ SCALE _ <<<"$scales"
 export SCALE
 run_begin nccl_monitoring --nodes "$NODES" --gpus-per-node "$GPUS"
 rc=0
-salloc --quiet --job-name=nccl_monitoring --immediate="$BRINGUP_WAIT_S" --nodes="$NODE_COUNT" --nodelist="$NODES" --exclusive --mem=0 --time=60 \
+export SALLOC_TIMELIMIT="${SALLOC_TIMELIMIT:-60}" # minutes; a partition with a shorter limit refuses more
+salloc --quiet --job-name=nccl_monitoring --immediate="$BRINGUP_WAIT_S" --nodes="$NODE_COUNT" --nodelist="$NODES" --exclusive --mem=0 \
   bash "${BASH_SOURCE[0]}" --inside </dev/null || rc=$?
 run_end "$rc"

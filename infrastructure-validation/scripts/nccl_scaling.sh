@@ -23,8 +23,9 @@ measure() { # inside the allocation; GPUS, SCALES and RUN_DIR come from outside 
 collectives() { # of the scale that measure has read
   local rc=0 logs=$RUN_DIR/raw/nccl-$files
   mkdir -p "$logs"
-  MASTER_ADDR=${list%%,*} MASTER_PORT=$(port "${files/1gpu/0}") \
-    srun --label --kill-on-bad-exit=1 --nodes="$count" --nodelist="$list" --ntasks="$((count * gpus))" \
+  # Slurm would bind ranks to cores in their order, and half of the GPUs may be on the other socket: NCCL knows which is near
+  MASTER_ADDR=$(rank0_of "$list") MASTER_PORT=$(port "${files/1gpu/0}") \
+    srun --label --cpu-bind=none --kill-on-bad-exit=1 --nodes="$count" --nodelist="$list" --ntasks="$((count * gpus))" \
     --ntasks-per-node="$gpus" --gpus-per-node="$gpus" --cpus-per-task="$(cpus_per_rank "$GPUS")" \
     "$PYTHON" infrastructure-validation/probes/collectives.py "$name" "$logs" \
     >"$RUN_DIR/raw/collectives-$files.jsonl" 2>"$RUN_DIR/raw/collectives-$files.err" </dev/null || rc=$?
@@ -37,7 +38,7 @@ nccl_tests() { # of the scale that measure has read
   ((gpus == GPUS)) || sizes=(-b 8K -e 1G -f 131072) # one GPU has no curve: right at a small and at a large size
   for binary in all_reduce_perf all_gather_perf reduce_scatter_perf alltoall_perf broadcast_perf sendrecv_perf; do
     rc=0 json=$RUN_DIR/raw/$binary-$files.json
-    srun --mpi="${NCCL_TESTS_MPI:-pmix}" --kill-on-bad-exit=1 --nodes="$count" --nodelist="$list" --ntasks="$((count * gpus))" \
+    srun --mpi="${NCCL_TESTS_MPI:-pmix}" --cpu-bind=none --kill-on-bad-exit=1 --nodes="$count" --nodelist="$list" --ntasks="$((count * gpus))" \
       --ntasks-per-node="$gpus" --gpus-per-node="$gpus" --cpus-per-task="$(cpus_per_rank "$GPUS")" \
       "$NCCL_TESTS_BIN/$binary" "${sizes[@]}" -g 1 -c 1 -w 5 -n 20 -J "$json" \
       >"$RUN_DIR/raw/$binary-$files.txt" 2>"$RUN_DIR/raw/$binary-$files.err" </dev/null || rc=$?
@@ -56,6 +57,7 @@ SCALES=$("$PYTHON" -m bringup scales --nodes "$NODES" --gpus-per-node "$GPUS") |
 export SCALES
 run_begin nccl_scaling --nodes "$NODES" --gpus-per-node "$GPUS"
 rc=0
-salloc --quiet --job-name=nccl_scaling --immediate="$BRINGUP_WAIT_S" --nodes="$NODE_COUNT" --nodelist="$NODES" --exclusive --mem=0 --time=60 \
+export SALLOC_TIMELIMIT="${SALLOC_TIMELIMIT:-60}" # minutes; a partition with a shorter limit refuses more
+salloc --quiet --job-name=nccl_scaling --immediate="$BRINGUP_WAIT_S" --nodes="$NODE_COUNT" --nodelist="$NODES" --exclusive --mem=0 \
   bash "${BASH_SOURCE[0]}" --inside </dev/null || rc=$?
 run_end "$rc"

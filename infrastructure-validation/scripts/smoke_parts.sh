@@ -81,7 +81,8 @@ look_at_compute() {
 }
 
 look_at_storage() {
-  local folder=$raw/storage mib=${BRINGUP_STORAGE_MIB:-64}
+  local folder=$raw/storage mib=${BRINGUP_STORAGE_MIB:-64} memory
+  ask_memory "$((500 + 2 * mib))" --mem # the page cache of what is written counts as the job's, and would be reclaimed meanwhile
   mkdir "$folder"
   srun --label --job-name=smoke-storage --nodes=1 --ntasks=1 --nodelist="${USABLE%%,*}" --immediate="$BRINGUP_WAIT_S" "${memory[@]}" \
     --time=5 python3 "$probes/storage.py" "$folder" "$mib" alone >"$raw/storage-alone.jsonl" 2>"$raw/storage-alone.err" || rc=$?

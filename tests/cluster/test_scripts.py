@@ -57,7 +57,7 @@ def test_a_script_without_its_venv_says_so(cluster: Cluster):
     code, text = submit(cluster, CHECKOUT, DISCOVERY, BRINGUP_VENV="/no/such/venv")
     assert code == "2:0"
     assert text.count("\n") == 1
-    assert "run 'make setup'" in text
+    assert "run 'make venv'" in text
 
 
 def test_a_script_with_an_unknown_profile_says_so(cluster: Cluster):

@@ -386,3 +386,25 @@ def test_nodes_are_in_slurms_order_whatever_order_they_were_listed_in(monkeypatc
     )
     monkeypatch.setattr(slurm, "partition_nodes", lambda partition: ["gpu-12", "gpu-3"])
     assert list(playbook.requested_nodes(count, nodelist)) == ["gpu-3", "gpu-12"]
+
+
+@pytest.mark.parametrize(
+    ("said", "given", "hinted"),
+    [
+        ("error: you may not submit a job not requesting GPUs in a GPU partition", {}, True),
+        ("error: Batch job submission failed: Invalid generic resource (gres) specification", {}, True),
+        ("error: you may not submit a job not requesting GPUs", {"SBATCH_GPUS_PER_NODE": "8"}, False),
+        ("error: Batch job submission failed: Invalid partition name specified", {}, False),
+    ],
+)
+def test_a_refusal_that_speaks_of_gpus_tells_how_to_request_them(monkeypatch, said, given, hinted):
+    """The first is what a submit plugin said to a user of NVIDIA/exemplar-performance."""
+
+    def refused(*_command: str, **_options: object) -> str:
+        raise SlurmError(f"sbatch: {said}")
+
+    monkeypatch.setattr(slurm, "ask", refused)
+    with pytest.raises(SlurmError) as raised:
+        slurm.submit("x.sbatch", ["n0"], given)
+    assert str(raised.value).startswith(f"sbatch: {said}")
+    assert ("export SBATCH_GPUS_PER_NODE=N SALLOC_GPUS_PER_NODE=N" in str(raised.value)) is hinted

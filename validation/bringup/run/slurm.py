@@ -33,6 +33,7 @@ ENDED = {
 _NO_CLUSTER = re.compile(r"Could not establish a configuration source")
 _AWAY = re.compile(r"Unable to contact slurm controller|Unable to establish controller machine")
 _FORGOTTEN = "Invalid job id specified"
+_ABOUT_GPUS = re.compile(r"\b(gpus?|gres|tres|job_?submit|QOSMinGRES)\b", re.IGNORECASE)
 _AGAIN_S = 2.0
 T = TypeVar("T")
 
@@ -185,17 +186,29 @@ def why(job_id: str) -> str:
 
 def submit(script: str, nodes: list[str], environment: dict[str, str]) -> str:
     """Job id of `script`, a path from the repository root. Raises SlurmError with sbatch's words."""
-    answer = ask(
-        "sbatch",
-        "--parsable",
-        "--export=ALL",  # whatever the site's SBATCH_EXPORT is: the script has to know the run's name and nodes
-        f"--nodes={len(nodes)}",
-        f"--nodelist={','.join(nodes)}",
-        script,
-        environment=environment,
-        folder=REPOSITORY,
-    )
+    try:
+        answer = ask(
+            "sbatch",
+            "--parsable",
+            "--export=ALL",  # whatever the site's SBATCH_EXPORT is: the script has to know the run's name and nodes
+            f"--nodes={len(nodes)}",
+            f"--nodelist={','.join(nodes)}",
+            script,
+            environment=environment,
+            folder=REPOSITORY,
+        )
+    except ControllerAway:
+        raise
+    except SlurmError as error:
+        raise SlurmError(f"{error}{_request_hint(str(error), environment)}") from error
     return answer.strip().split(";")[0]
+
+
+def _request_hint(words: str, environment: dict[str, str]) -> str:
+    """Our scripts rely on --exclusive; the submit plugins of some sites refuse a job that requests no GPU."""
+    if not _ABOUT_GPUS.search(words) or "SBATCH_GPUS_PER_NODE" in environment:
+        return ""
+    return "; if this site wants a GPU request with every job: export SBATCH_GPUS_PER_NODE=N SALLOC_GPUS_PER_NODE=N"
 
 
 def job(job_id: str) -> Job | None:
