@@ -69,8 +69,8 @@ def test_probes_start_with_the_standard_library_alone():
     probes = list((ROOT / "infrastructure-validation/probes").glob("*.py"))
     assert len(probes) >= 7
     own = {path.stem for path in probes}
-    # the subject of collectives and compute is torch; the monitor asks NVML only where it is there
-    allowed = {"collectives": {"torch"}, "compute": {"torch"}, "monitor": {"pynvml"}, "nvml": {"pynvml"}}
+    # the subject of collectives and compute is torch; NVML is asked only where it is there
+    allowed = {"collectives": {"torch"}, "compute": {"torch"}, "nvml": {"pynvml"}}
     for path in probes:
         assert not roots(path) - set(sys.stdlib_module_names) - own - allowed.get(path.stem, set()), path
 

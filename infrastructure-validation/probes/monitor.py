@@ -2,7 +2,8 @@
 """Sample this node once a second until SIGTERM, or until the standard input ends: CPU, memory, bytes over the network and
 over RDMA ports, and GPU where NVML answers. CSV to stdout.
 
-Columns are in validation/bringup/evidence/monitor.py; a cell that cannot be measured here is empty, never 0.
+After the line of the node comes a line for each of its GPUs. Columns of both are in validation/bringup/evidence/monitor.py;
+a cell that cannot be measured here is empty, never 0.
 Run: srun --label --overlap python3 monitor.py until-eof. srun hands its standard input on to all tasks; a SIGTERM that it
      gets would kill them. Without the word: until SIGTERM.
 """
@@ -16,10 +17,12 @@ from pathlib import Path
 
 from facts import node_name
 from faults import hits
+from nvml import HARDWARE_SLOWDOWNS, library
 from transport import rdma_reader
 
 PERIOD_S = 1.0
 DRILL_SAMPLES = 1
+GPU = "#gpu"  # begins the line of a GPU; no node has such a name
 KIB_PER_GIB = 2**20
 
 
@@ -45,31 +48,49 @@ def network_bytes():
     return sent, received
 
 
-def gpu_reader():
-    """A function that returns (utilisation % of the busiest, W of all, hottest °C) as texts; empty texts without
-    NVML."""
-    try:
-        import pynvml
+def gpu_reader(nvml=None):
+    """A function that returns what the GPUs say now, as texts: [busiest %, W of all, hottest °C], and a list of cells
+    for each GPU. Without NVML the three are empty, and no GPU is listed."""
+    nvml = nvml or library()[0]
+    if nvml is None:
+        return lambda: (["", "", ""], [])
+    count, gpus = nvml.nvmlDeviceGetCount(), {}
+    for index in range(count):
+        try:
+            handle = nvml.nvmlDeviceGetHandleByIndex(index)
+            name = nvml.nvmlDeviceGetUUID(handle)
+        except nvml.NVMLError:  # one that fell off the bus must not end the samples of the others
+            continue
+        gpus[name.decode() if isinstance(name, bytes) else name] = handle
 
-        pynvml.nvmlInit()
-    except Exception:  # noqa: BLE001  # not installed, no driver, wrong driver: it cannot be measured here
-        return lambda: ("", "", "")
-    handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
-
-    def over_all(summary, reading, form):
-        try:  # of all GPUs or of none: a sum without one of them would be a wrong number
-            return form.format(summary([reading(handle) for handle in handles]))
-        except pynvml.NVMLError:
+    def cell(reading, handle, form):
+        try:
+            return form.format(reading(handle))
+        except (nvml.NVMLError, AttributeError):  # the GPU does not say it, or pynvml is older than the question
             return ""
 
-    def read():
-        return (
-            over_all(max, lambda handle: pynvml.nvmlDeviceGetUtilizationRates(handle).gpu, "{}"),
-            over_all(sum, lambda handle: pynvml.nvmlDeviceGetPowerUsage(handle) / 1000, "{:.0f}"),
-            over_all(max, lambda handle: pynvml.nvmlDeviceGetTemperature(handle, pynvml.NVML_TEMPERATURE_GPU), "{}"),
-        )
+    questions = (
+        (lambda handle: nvml.nvmlDeviceGetUtilizationRates(handle).gpu, "{}"),
+        (lambda handle: nvml.nvmlDeviceGetPowerUsage(handle) / 1000, "{:.0f}"),
+        (lambda handle: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU), "{}"),
+        (lambda handle: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM), "{}"),
+        (lambda handle: slowdowns(nvml.nvmlDeviceGetCurrentClocksEventReasons(handle)), "{}"),
+    )
 
-    return read if handles else lambda: ("", "", "")
+    def whole(summary, cells):  # of all GPUs or of none: a sum without one of them would be a wrong number
+        return summary(map(int, cells)) if cells and len(cells) == count and all(cells) else ""
+
+    def read():
+        each = [[name, *(cell(reading, gpu, form) for reading, form in questions)] for name, gpu in gpus.items()]
+        kinds = ((max, 1), (sum, 2), (max, 3))
+        return [whole(summary, [cells[place] for cells in each]) for summary, place in kinds], each
+
+    return read
+
+
+def slowdowns(reasons):
+    """What the hardware does to protect itself: `hardware thermal+hardware power brake`, or none."""
+    return "+".join(name for bit, name in HARDWARE_SLOWDOWNS.items() if reasons & bit) or "none"
 
 
 def after(due, now):
@@ -99,11 +120,12 @@ def main():
         before = now
         sent, received = network_bytes()
         over_rdma = ["" if count is None else count for count in rdma()]
-        gpus = gpu()
+        gpus, each_gpu = gpu()
+        at = f"{time.time():.3f}"
         own = 100 * (time.process_time() - own_before) / max(PERIOD_S, time.monotonic() - begun)
         print(
             node,
-            f"{time.time():.3f}",
+            at,
             f"{busy:.1f}",
             f"{memory_used_gib():.2f}",
             sent,
@@ -114,6 +136,8 @@ def main():
             sep=",",
             flush=True,
         )
+        for cells in each_gpu:
+            print(GPU, node, at, *cells, sep=",", flush=True)
         due = after(due, time.monotonic())
 
 

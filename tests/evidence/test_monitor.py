@@ -2,6 +2,7 @@
 
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from bringup import judge
@@ -241,3 +242,86 @@ def test_a_damaged_sample_is_named_by_the_line_that_grep_gives():
     text = sampled(2).replace("\n", "\r\n") + "torn\rhere\n" + "torn\n"
     _, problems = monitor.samples(text, "f")
     assert [problem.partition(": ")[0] for problem in problems] == ["f:3", "f:4"]
+
+
+# ---- one line for each GPU
+
+
+class Nvml:
+    """What pynvml answers about two GPUs; the second one does not say its power."""
+
+    NVML_TEMPERATURE_GPU, NVML_CLOCK_SM = 0, 1
+
+    class NVMLError(Exception):
+        pass
+
+    def __getattr__(self, name: str):
+        def answer(gpu: int = 0, *_kind: int):
+            if name == "nvmlDeviceGetPowerUsage" and gpu == 1:
+                raise self.NVMLError
+            return {
+                "nvmlDeviceGetCount": 2,
+                "nvmlDeviceGetHandleByIndex": gpu,
+                "nvmlDeviceGetUUID": (b"GPU-a", "GPU-b")[gpu],
+                "nvmlDeviceGetUtilizationRates": SimpleNamespace(gpu=(100, 97)[gpu]),
+                "nvmlDeviceGetPowerUsage": 700_400,
+                "nvmlDeviceGetTemperature": (61, 88)[gpu],
+                "nvmlDeviceGetClockInfo": (1980, 1200)[gpu],
+                "nvmlDeviceGetCurrentClocksEventReasons": (0x4, 0x48)[gpu],
+            }[name]
+
+        return answer
+
+
+def test_each_gpu_is_read_and_a_sum_without_one_of_them_is_no_number(sampler):
+    whole, each = sampler.gpu_reader(Nvml())()
+    assert whole == [100, "", 88]
+    assert each == [
+        ["GPU-a", "100", "700", "61", "1980", "none"],
+        ["GPU-b", "97", "", "88", "1200", "hardware slowdown+hardware thermal"],
+    ]
+
+
+def test_a_gpu_that_is_lost_does_not_end_the_samples_of_the_others(sampler, monkeypatch):
+    nvml = Nvml()
+
+    def handle(index: int) -> int:
+        if index == 1:
+            raise nvml.NVMLError
+        return index
+
+    monkeypatch.setattr(nvml, "nvmlDeviceGetHandleByIndex", handle, raising=False)
+    whole, each = sampler.gpu_reader(nvml)()
+    assert whole == ["", "", ""]
+    assert [cells[0] for cells in each] == ["GPU-a"]
+
+
+def test_without_nvml_no_gpu_is_listed(sampler, monkeypatch):
+    monkeypatch.setattr(sampler, "library", lambda: (None, "not installed"))
+    assert sampler.gpu_reader()() == (["", "", ""], [])
+
+
+def test_a_gpu_that_was_throttled_in_one_sample_is_seen():
+    text = ROW.format(at=1.0, sent=0) + "\n" + ROW.format(at=2.0, sent=0) + "\n"
+    text += "0: #gpu,n0,1.000,GPU-a,100,700,61,1980,none\n0: #gpu,n0,1.000,GPU-b,0,80,40,345,none\n"
+    text += "0: #gpu,n0,2.000,GPU-a,98,500,88,1200,hardware thermal\n0: #gpu,n0,2.000,GPU-b,0,80,40,345,\n"
+    parsed = monitor.parse(text, "raw/monitor.csv", 3.0)
+    assert parsed.problems == []
+    seen = {
+        (found.quantity, found.subject): (found.value, found.why)
+        for found in parsed.observations
+        if found.quantity.startswith("monitor.gpu.")
+    }
+    assert seen == {
+        ("monitor.gpu.slowdown", "n0/GPU-a"): ("hardware thermal", "in 1 of 2 samples"),
+        ("monitor.gpu.clock_min", "n0/GPU-a"): (1200.0, "while at least 50 % busy"),
+        ("monitor.gpu.temp_max", "n0/GPU-a"): (88.0, "while at least 50 % busy"),
+        ("monitor.gpu.slowdown", "n0/GPU-b"): ("none", "in 0 of 1 samples"),
+        ("monitor.gpu.clock_min", "n0/GPU-b"): (None, "in no sample was it 50 % busy"),
+        ("monitor.gpu.temp_max", "n0/GPU-b"): (None, "in no sample was it 50 % busy"),
+    }
+
+
+def test_a_line_of_a_gpu_that_was_cut_off_is_no_sample():
+    parsed = monitor.parse(ROW.format(at=1.0, sent=0) + "\n0: #gpu,n0,1.000,GPU-a,10", "raw/monitor.csv", 3.0)
+    assert parsed.problems == ["raw/monitor.csv:2: not a sample: '0: #gpu,n0,1.000,GPU-a,10'"]

@@ -1,4 +1,4 @@
-"""The monitor's samples: a line a second, with the cells of COLUMNS.
+"""The monitor's samples: a line a second, with the cells of COLUMNS; and after it one for each GPU, with GPU_COLUMNS.
 
 own_cpu_percent is the sampler's own share of one core since it began. Samples of older runs end before it, or before
 the bytes over RDMA. unix_s is the node's own time: `derive` says how far that can be put right.
@@ -7,7 +7,7 @@ the bytes over RDMA. unix_s is the node's own time: `derive` says how far that c
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from bringup.evidence import clock
 from bringup.evidence.parsed import Parsed, lines
@@ -26,6 +26,9 @@ COLUMNS = (
     "rdma_tx_bytes",
     "rdma_rx_bytes",
 )
+GPU = "#gpu"  # begins the line of a GPU
+GPU_COLUMNS = (GPU, "node", "unix_s", "uuid", "percent", "power_w", "temp_c", "sm_mhz", "slowdowns")
+BUSY_PERCENT = 50  # below, a low clock is what an idle GPU has
 OWN, RDMA_SENT = COLUMNS.index("own_cpu_percent"), COLUMNS.index("rdma_tx_bytes")
 _LENGTHS = (OWN, OWN + 1, len(COLUMNS))  # as they were first, with the sampler's own share, and today
 PERIOD_S = 1.0
@@ -41,7 +44,7 @@ def samples(text: str, where: str) -> tuple[dict[str, list[list[str]]], list[str
     problems: list[str] = []
     for number, raw in enumerate(lines(text), start=1):
         cells = _LABEL.sub("", raw.rstrip("\r")).split(",")
-        if tuple(cells) == COLUMNS or cells == [""]:
+        if tuple(cells) == COLUMNS or cells == [""] or (cells[0] == GPU and len(cells) == len(GPU_COLUMNS)):
             continue
         if len(cells) not in _LENGTHS or not _SAMPLE.fullmatch(",".join(cells[1:6])):
             problems.append(f"{where}:{number}: not a sample: {raw[:60]!r}")
@@ -50,6 +53,17 @@ def samples(text: str, where: str) -> tuple[dict[str, list[list[str]]], list[str
     if not found:
         problems.append(f"{where}: holds no sample")
     return found, problems
+
+
+def gpu_samples(text: str) -> dict[str, list[dict[str, str]]]:
+    """Per GPU (`n0/GPU-…`), in the order of arrival."""
+    found: dict[str, list[dict[str, str]]] = {}
+    for raw in lines(text):
+        cells = _LABEL.sub("", raw.rstrip("\r")).split(",")
+        if cells[0] == GPU and len(cells) == len(GPU_COLUMNS):
+            row = dict(zip(GPU_COLUMNS, cells, strict=True))
+            found.setdefault(f"{row['node']}/{row['uuid']}", []).append(row)
+    return found
 
 
 def parse(text: str, where: str, duration_s: float | None) -> Parsed:
@@ -73,7 +87,31 @@ def parse(text: str, where: str, duration_s: float | None) -> Parsed:
             where,
             "the sampler did not count its own time" if own is None else "of one core, over the whole run",
         )
+    for gpu, samples_of in gpu_samples(text).items():
+        _gpu(parsed, gpu, samples_of, where)
     return parsed
+
+
+def _gpu(parsed: Parsed, gpu: str, rows: Sequence[Mapping[str, str]], where: str) -> None:
+    """What the hardware did to protect itself while the node was watched, the lowest clock under load, and the heat."""
+    told = [row["slowdowns"] for row in rows if row["slowdowns"]]
+    kinds = sorted({kind for text in told if text != "none" for kind in text.split("+")})
+    slowed = sum(text != "none" for text in told)
+    if told:
+        words = f"in {slowed} of {len(told)} samples"
+        parsed.saw("monitor.gpu.slowdown", gpu, ", ".join(kinds) or "none", "text", where, words)
+    else:
+        parsed.saw("monitor.gpu.slowdown", gpu, None, "text", where, "NVML did not say it in any sample")
+    for quantity, column, unit, choose in (
+        ("clock_min", "sm_mhz", "MHz", min),
+        ("temp_max", "temp_c", "C", max),
+    ):
+        under_load = [
+            row for row in rows if _NUMBER.fullmatch(row["percent"]) and float(row["percent"]) >= BUSY_PERCENT
+        ]
+        values = [float(row[column]) for row in under_load if _NUMBER.fullmatch(row[column])]
+        why = f"while at least {BUSY_PERCENT} % busy" if values else f"in no sample was it {BUSY_PERCENT} % busy"
+        parsed.saw(f"monitor.gpu.{quantity}", gpu, choose(values) if values else None, unit, where, why)
 
 
 def cell(row: Sequence[str], column: int) -> float | None:
