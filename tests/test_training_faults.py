@@ -37,14 +37,16 @@ def test_a_rank_that_does_not_come_is_named_by_the_one_that_waits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """--timeout is for hangs; the start has a patience of its own, and here it is longer."""
-    monkeypatch.setenv("BRINGUP_START_S", "12")
-    options = ("--timeout", "3", "--no-rehearse-resume")
-    run = one_node(tmp_path / "late", "train_ddp_single_node", *options, drill="hold-at:1@rendezvous")
+    ranks = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
+    for name, value in {**ranks, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0", "BRINGUP_START_S": "4"}.items():
+        monkeypatch.setenv(name, value)
+    command = [sys.executable, str(SOURCE / "train_ddp_single_node.py"), *STEPS, "--timeout", "1"]
+    run = launch(tmp_path / "late", [command])
     assert run.codes == [1]
-    words = "1 of 2 ranks did not arrive within 12 s: rank 1 (n0); BRINGUP_START_S sets how long to wait"
+    words = "1 of 2 ranks did not arrive within 4 s: rank 1 (n0); BRINGUP_START_S sets how long to wait"
     assert run.value(0, "train.rank.error") == f"Late: {words}"
     late = run.facts(0)["train.rank.late"]
-    assert (late["subject"], late["value"], late["why"]) == ("n0/rank1", 12, words)
+    assert (late["subject"], late["value"], late["why"]) == ("n0/rank1", 4, words)
 
 
 def test_a_hang_that_nobody_waits_for_ends_by_itself_and_says_where(tmp_path: Path) -> None:
