@@ -34,7 +34,7 @@ def master(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def met(delays: dict[int, float], *, world: int = 4, patience: int = 3) -> dict[int, object]:
-    """What each rank got: a store, or Late. delays: rank -> seconds that it starts late; who is not in it never comes."""
+    """What each rank got: a store, or Late. delays: seconds that a rank starts late; who is not in it never comes."""
     got: dict[int, object] = {}
 
     def rank_of(rank: int) -> None:

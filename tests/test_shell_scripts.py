@@ -261,7 +261,7 @@ def in_job_sh(command: str, **environment: str) -> str:
 def test_the_node_of_rank_0_is_the_first_in_slurms_order_however_the_nodes_are_listed(
     tmp_path: Path, listed: str, first: str
 ) -> None:
-    """A pair that is measured again may be listed as n3,n0: with n3 as the master, rank 0 on n0 would wait for nobody."""
+    """A pair that is measured again may be listed as n3,n0. With n3 as the master, rank 0 on n0 would meet nobody."""
     (tmp_path / "scontrol").write_text("#!/bin/sh\nprintf 'n0\\nn2\\nn3\\nn10\\n'\n")
     (tmp_path / "scontrol").chmod(0o755)
     assert in_job_sh(f"rank0_of {listed}", PATH=f"{tmp_path}:{os.environ['PATH']}") == f"{first}\n"
@@ -275,7 +275,7 @@ def test_collectives_meet_at_the_node_of_rank_0(script: str) -> None:
 
 def test_only_nodes_without_a_closing_line_are_asked_again(tmp_path: Path) -> None:
     closing = '0: {"probe": "inventory", "at": "%s", "end": 33, "run": "r", "utc": "t"}\n'
-    fact = '1: {"probe": "inventory", "at": "n1", "subject": "n1", "quantity": "discovery.cpus", "value": 8, "unit": "count"}\n'
+    fact = '1: {"probe": "inventory", "at": "n1", "subject": "n1", "quantity": "discovery.cpus", "value": 8}\n'
     file = tmp_path / "inventory.jsonl"
     file.write_text(closing % "n0" + fact + closing % "n11" + closing.replace("inventory", "clock") % "n2")
     assert in_job_sh(f"unfinished inventory {file} n0 n1 n2 n11") == "n1\nn2\n"
@@ -287,7 +287,7 @@ def test_only_nodes_without_a_closing_line_are_asked_again(tmp_path: Path) -> No
     [("64(x2),48", 1, 48), ("64(x2),48", 8, 6), ("2", 8, 1), ("24,96(x3),32(x2)", 2, 12)],
 )
 def test_a_rank_gets_the_cores_that_every_node_of_the_job_has(per_node: str, ranks: int, cores: int) -> None:
-    """The batch script sees those of its own node in SLURM_CPUS_ON_NODE; srun refuses a step that asks more of another."""
+    """SLURM_CPUS_ON_NODE is of the batch script's node; srun refuses a step that requests more of another."""
     assert (
         in_job_sh(f"cpus_per_rank {ranks}", SLURM_CPUS_ON_NODE="64", SLURM_JOB_CPUS_PER_NODE=per_node) == f"{cores}\n"
     )
@@ -301,8 +301,8 @@ def test_ports_are_below_those_that_linux_gives_to_any_connection(job: str) -> N
 
 
 def test_a_gpu_request_for_the_whole_job_is_none_for_its_steps() -> None:
-    """Slurm hands SBATCH_GPUS_PER_NODE on as SLURM_GPUS_PER_NODE, and the step that looks whether GPUs are hidden from whoever
-    requests none would see all of them."""
+    """Slurm hands SBATCH_GPUS_PER_NODE on as SLURM_GPUS_PER_NODE. The step that requests no GPU, and looks whether they
+    are hidden from it, would see all of them."""
     request = {
         "SLURM_GPUS_PER_NODE": "8",
         "SLURM_GPUS": "16",
@@ -326,7 +326,8 @@ def test_a_sites_time_limit_for_salloc_counts(script: Path) -> None:
 
 def test_the_sampler_ends_with_its_standard_input_and_is_waited_for(tmp_path: Path) -> None:
     """srun answers SIGTERM with SIGKILL to its tasks."""
-    script = f"""exec {{hold}}> >(exec {sys.executable} infrastructure-validation/probes/monitor.py until-eof >{tmp_path}/samples)
+    probe = f"{sys.executable} infrastructure-validation/probes/monitor.py until-eof"
+    script = f"""exec {{hold}}> >(exec {probe} >{tmp_path}/samples)
         sampler=$!
         sleep 2.5
         exec {{hold}}>&-

@@ -3,8 +3,8 @@
 Ranks may start minutes apart: 256 of them that import torch from a cold NFS do. So the start has a patience of its own,
 BRINGUP_START_S, apart from the time after which a collective counts as hung.
 
-Each rank writes its host into the store under a key of its own. Whoever gives up first looks which keys are missing, and
-leaves the answer in the store: all ranks that waited end with the same words. torch.distributed is handed in.
+Each rank writes its host into the store under a key of its own. Whoever gives up first looks which keys are missing,
+and leaves the answer in the store: all ranks that waited end with the same words. torch.distributed is handed in.
 """
 
 import datetime
@@ -79,7 +79,7 @@ def _since(begun):
 
 
 def missing(store, world, per_host):
-    """[(rank, host or None)] of those that have not come. A host is that of the ranks beside it, else what Slurm says."""
+    """[(rank, host or None)] of those that have not come. The host is that of ranks beside it, else Slurm says it."""
     here = [store.check([HERE.format(rank)]) for rank in range(world)]
     late = [rank for rank in range(world) if not here[rank]]
     hosts = {rank // per_host: rank for rank in range(world) if here[rank]}

@@ -104,8 +104,8 @@ def main():
 
 
 def writes_log(local, only):
-    """Whether this rank asks NCCL for its log. Every rank's is judged; but of a pair of nodes, one of many, nobody's is,
-    and there one for each node is kept for people: 1,000 nodes with 8 GPUs would leave 160,000 files."""
+    """Whether this rank asks NCCL for its log. Every rank's is judged, but those of pairs of nodes are not: there one
+    for each node is kept for people, because 1,000 nodes with 8 GPUs would leave 160,000 files."""
     return local == 0 or not only
 
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Sample this node once a second until SIGTERM, or until the standard input ends: CPU, memory, bytes over the network and
-over RDMA ports, and GPU where NVML answers. CSV to stdout.
+"""Sample this node once a second until SIGTERM, or until the standard input ends: CPU, memory, bytes over the network
+and over RDMA ports, and GPU where NVML answers. CSV to stdout.
 
-After the line of the node comes a line for each of its GPUs. Columns of both are in validation/bringup/evidence/monitor.py;
-a cell that cannot be measured here is empty, never 0.
-Run: srun --label --overlap python3 monitor.py until-eof. srun hands its standard input on to all tasks; a SIGTERM that it
-     gets would kill them. Without the word: until SIGTERM.
+After the line of the node comes a line for each of its GPUs. Columns: validation/bringup/evidence/monitor.py. A cell
+that cannot be measured here is empty, never 0.
+Run: srun --label --overlap python3 monitor.py until-eof. srun hands its standard input on to all tasks; a SIGTERM that
+     it gets would kill them. Without the word: until SIGTERM.
 """
 
 import math

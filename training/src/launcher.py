@@ -1,8 +1,8 @@
 """torchrun, on several nodes: it says which nodes did not come.
 
-torchrun's rendezvous counts the launchers that joined and names none of them. Here each launcher leaves a file as soon as
-torch is imported, which may take minutes over a shared filesystem. The first one, which waits for the others, names the
-nodes without such a file.
+torchrun's rendezvous counts the launchers that joined and names none of them. Here each launcher leaves a file as soon
+as torch is imported, which may take minutes over a shared filesystem. The first one, which waits for the others, names
+the nodes without such a file.
 
 Run: srun --ntasks-per-node=1 python training/src/launcher.py OPTIONS OF torchrun (RUN_DIR and Slurm's variables set)
 """
