@@ -18,6 +18,15 @@ SIGNATURES: tuple[Signature, ...] = (
         example="torch.distributed.DistNetworkError: The server socket has failed to listen on any local network address. port: 29500, useIpv6: false, code: -98, name: EADDRINUSE",
     ),
     Signature(
+        id="torch.late",
+        area=_AREA,
+        pattern=r"ranks did not arrive within|launchers did not start in time",
+        cause="the ranks or nodes that the line names did not start in time: slow imports from a shared filesystem, or a node that launches nothing",
+        do="srun -w NODE .venv/bin/python -X importtime -c 'import torch' on a node that it names; when it is only slow: export BRINGUP_START_S=1800 (seconds, default 600)",
+        source="infrastructure-validation/probes/arrival.py",
+        example="1 of 256 ranks did not arrive within 600 s: rank 17 (n2); BRINGUP_START_S sets how long to wait",
+    ),
+    Signature(
         id="torch.rendezvous",
         area=_AREA,
         pattern=r"RendezvousTimeoutError|RendezvousConnectionError|DistStoreError|The client socket has (timed out|failed)|DistNetworkError",
