@@ -158,7 +158,9 @@ def test_a_run_that_shows_no_gpu_at_all_proves_nothing_about_one(phase):
     assert Mark.PASS not in {claim.mark for answer in found for claim in answer.claims if answer.question in (1, 4, 5)}
 
 
-@pytest.mark.parametrize("transport", ["sockets", None], ids=["sockets", "a transport that nobody saw"])
+@pytest.mark.parametrize(
+    "transport", ["sockets", "tcp:eth0", "rdma-verbs+sockets", "unknown:Mesh", "rdma-verbs+unknown:Mesh", None]
+)
 def test_sockets_between_nodes_rehearse_the_fabric_and_prove_the_communicator(transport):
     shows = GPU_CLUSTER | {"nccl": {"nccl.backend": "nccl", "nccl.transport": transport}}
     found = answers([healthy("nccl_scaling", 2, shows)])

@@ -20,6 +20,8 @@ from bringup.plan.rules import holds, in_words, odd_ones
         ("between", 4, [1, 3], False),
         ("one_of", "IDLE", ["IDLE", "MIXED"], True),
         ("one_of", "IDLE+DRAIN", ["IDLE", "MIXED"], False),
+        ("one_of", "unknown:Mesh", ["rdma-verbs", "unknown:Mesh"], True),
+        ("one_of", "sockets+unknown:Mesh", ["rdma-verbs"], False),
     ],
 )
 def test_a_rule_can_hold_and_can_fail(rule, value, expected, good):
@@ -35,6 +37,8 @@ def test_a_rule_can_hold_and_can_fail(rule, value, expected, good):
         ("equals", "0", 0),
         ("between", 1, [1]),
         ("one_of", 1, []),
+        ("one_of", "unknown:Mesh", ["rdma-verbs"]),
+        ("one_of", "rdma-verbs+unknown:Mesh", ["rdma-verbs"]),
     ],
 )
 def test_what_cannot_be_compared_is_not_guessed(rule, value, expected):

@@ -2,6 +2,7 @@
 
 import pytest
 from bringup.evidence import nccl_log
+from bringup.records import Observation
 from runs_for_tests import FIXTURES
 
 LOGS = FIXTURES / "nccl"
@@ -81,22 +82,105 @@ def test_a_rank_whose_log_is_missing_leaves_everything_unknown():
 
 
 @pytest.mark.parametrize(
-    ("network", "family"),
+    ("network", "transport"),
     [
         *((name, "rdma-verbs") for name in ("IB", "IBext", "IBext_v8", "IBext_v9", "IBext_v10", "IBext_v11")),
-        *((name, "rdma-verbs") for name in ("NCCL RDMA Plugin", "NCCL RDMA Plugin v8", "NCCL RDMA Plugin v11", "UCX")),
-        *((name, "efa") for name in ("AWS Libfabric", "Libfabric", "OFI")),
+        *((name, "rdma-verbs") for name in ("NCCL RDMA Plugin", "NCCL RDMA Plugin v8", "NCCL RDMA Plugin v11")),
+        *((name, "rdma-verbs") for name in ("UCX", "UCX-RMA")),
         *((name, "gcp") for name in ("gIB", "FasTrak", "GPUDirectTCPX_v7", "GPUDirectTCPX")),
         *((name, "sockets") for name in ("Socket", "FastSocket")),
-        ("Mesh", "Mesh"),
-        ("IBM", "IBM"),
+        ("Mesh", "unknown:Mesh"),
+        ("IBM", "unknown:IBM"),
+        *((name, f"unknown:{name}") for name in ("AWS Libfabric", "Libfabric", "OFI")),  # no provider is named
     ],
 )
-def test_plugins_are_known_by_what_carries_the_bytes(network, family):
+def test_plugins_are_known_by_what_carries_the_bytes(network, transport):
     text = f"node00:606:642 [6] NCCL INFO Using network {network}\n"
+    seen = transport_of(text)
+    assert (seen.value, seen.why) == (transport, network)
+
+
+def transport_of(text: str) -> Observation:
     parsed = nccl_log.parse({"a.log": text}, "raw/nccl-2", "2-nodes")
-    seen = next(observation for observation in parsed.observations if observation.quantity == "nccl.transport")
-    assert (seen.value, seen.why) == (family, network)
+    return next(observation for observation in parsed.observations if observation.quantity == "nccl.transport")
+
+
+@pytest.mark.parametrize("network", ["AWS Libfabric", "Libfabric", "OFI"])
+@pytest.mark.parametrize(
+    ("provider", "transport"),
+    [  # as aws-ofi-nccl prints it: src/nccl_ofi_net.c of 1.5, 1.12 and 1.14
+        ("Provider is efa", "efa"),
+        ("Provider is efa (found 4 nics)", "efa"),
+        ("provider is efa, fabric is efa-direct (found 32 nics)", "efa"),
+        ("provider is cxi, fabric is cxi (found 4 nics)", "slingshot"),
+        ("provider is verbs;ofi_rxm, fabric is IB-0xfe80000000000000 (found 8 nics)", "rdma-verbs"),
+        ("provider is tcp, fabric is 172.31.32.0/20 (found 1 nics)", "sockets"),
+        ("Provider is tcp;ofi_rxm (found 1 nics)", "sockets"),
+        ("Provider is sockets", "sockets"),
+        ("provider is opx, fabric is opx (found 1 nics)", "unknown:NAME/opx"),
+    ],
+)
+def test_libfabric_is_known_by_its_provider(network, provider, transport):
+    text = (
+        f"node00:606:642 [6] NCCL INFO NET/OFI Selected {provider}\n"
+        f"node00:606:642 [6] NCCL INFO Using network {network}\n"
+    )
+    assert transport_of(text).value == transport.replace("NAME", network)
+
+
+def test_one_rank_of_libfabric_on_tcp_is_seen_among_ranks_on_efa():
+    lines = (
+        "h:1:2 [0] NCCL INFO NET/OFI Selected provider is {} (found 1 nics)\nh:1:2 [0] NCCL INFO Using network OFI\n"
+    )
+    files = {f"{name}.log": lines.format(name) for name in ("efa", "tcp")}
+    assert nccl_log.parse(files, "raw/nccl-2", "2-nodes").observations[0].value == "efa+sockets"
+
+
+@pytest.mark.parametrize(
+    ("text", "transport"),
+    [
+        ("Assigned NET plugin IB to comm", "rdma-verbs"),  # NCCL_DEBUG_SUBSYS=NET leaves "Using network" out
+        ("Channel 00/0 : 0[0] -> 8[0] [send] via NET/IBext_v10/3(2)/GDRDMA/Shared", "rdma-verbs"),
+        ("Channel 00/0 : 0[0] -> 8[0] [send] via NET/Socket/0", "sockets"),
+        ("Initialized NET plugin IB", None),  # of a plugin that another one may have been preferred to
+        ("Assigned GIN plugin GIN_IB_GDAKI to comm", None),
+    ],
+)
+def test_the_network_is_known_without_its_own_line(text, transport):
+    assert transport_of(f"node00:606:642 [6] NCCL INFO {text}\n").value == transport
+
+
+def test_channels_over_sockets_are_seen_whatever_network_was_announced():
+    text = (
+        "h:1:2 [0] NCCL INFO Using network IB\n"
+        "h:1:2 [0] NCCL INFO Channel 00/0 : 15[7] -> 0[0] [receive] via NET/Socket/0\n"
+    )
+    assert transport_of(text).value == "rdma-verbs+sockets"
+
+
+@pytest.mark.parametrize(
+    ("log", "transport", "nics"),
+    [
+        ("ib-2.18.log", "rdma-verbs", 1),
+        ("ib-2.28.log", "rdma-verbs", 1),
+        ("ib-2.30.log", "rdma-verbs", 2),
+        ("ibext-2.23.log", "rdma-verbs", 6),
+        ("ibext-gh200.log", "rdma-verbs", 1),
+        ("ucx-2.18.log", "rdma-verbs", 1),
+        ("efa-2.8.log", "efa", None),
+        ("efa-p5en.log", "efa", 16),
+        ("gib.log", "gcp", None),
+        ("socket-2.19.log", "sockets", 0),
+    ],
+)
+def test_logs_that_others_published_are_read(log, transport, nics):
+    seen = read(f"real/{log}")
+    assert (seen["nccl.transport"], seen["nccl.nics"]) == (transport, nics)
+    assert log in (LOGS / "real/README.md").read_text()
+
+
+def test_rccl_says_gpudirect_before_more_words():
+    assert read("real/ucx-2.18.log")["nccl.gdr"] == 1.0
 
 
 HPCX = """node00:300:310 [3] NCCL INFO NET/Plugin: Loaded net plugin NCCL RDMA Plugin v10 (v10)

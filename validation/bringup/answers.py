@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from bringup.checks.catalogue import bearing_on, of_phase, proving
 from bringup.evidence.parsed import Seen
 from bringup.judge import Judged
-from bringup.plan import subjects
+from bringup.plan import subjects, transports
 from bringup.plan.claims import CLAIMS, QUESTIONS, Claim, Real
 from bringup.plan.phases import PHASES
 from bringup.plan.rules import UNSAID
@@ -63,12 +63,10 @@ def _trained_on_gpus(seen: Seen) -> bool:
     return _value(seen, "train.device", lambda value: value == "cuda")
 
 
-def _no_sockets(seen: Seen) -> bool:
-    """Bytes between hosts were seen to go over something that is not TCP."""
-    told = [observation.value for name in ("nccl.transport", "train.transport") for observation in seen.of(name)]
-    return bool(told) and not any(
-        value is None or "socket" in str(value).lower() or "tcp:" in str(value) for value in told
-    )
+def _fabric(seen: Seen) -> bool:
+    """Bytes between hosts were seen to go over something that is known and is not TCP."""
+    told = [observation.value for name in transports.GATES for observation in seen.of(name)]
+    return bool(told) and all(value is not None and transports.is_fabric(str(value)) for value in told)
 
 
 _REAL: dict[Real, tuple[_Test, ...]] = {  # any of them
@@ -79,7 +77,7 @@ _REAL: dict[Real, tuple[_Test, ...]] = {  # any of them
         _trained_on_gpus,
     ),
     "nccl": (_nccl,),
-    "fabric": (_no_sockets,),
+    "fabric": (_fabric,),
 }
 _STAND_IN: dict[Real, str] = {
     "gpu": "no GPU was seen at work",

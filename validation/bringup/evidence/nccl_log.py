@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from bringup.evidence.parsed import Parsed, lines
+from bringup.plan.transports import NVLINK, SOCKETS, of_network
 
-# What NCCL's "Using network" line names, by what carries it. Spellings of NCCL itself, of HPC-X
-# (nccl-rdma-sharp-plugins), of aws-ofi-nccl (AWS Libfabric up to 1.11) and of Google's plugins. A plugin that is not
-# listed is a family of its own, by its name.
-FAMILIES = {
-    "rdma-verbs": re.compile(r"IB|IBext(_v\d+)?|NCCL RDMA Plugin( v\d+)?|UCX([-_]\w+)?"),
-    "efa": re.compile(r"(AWS )?Libfabric|OFI"),
-    "gcp": re.compile(r"gIB|FasTrak|GPUDirectTCPX\w*"),
-    "sockets": re.compile(r"Socket|FastSocket|tcp\w*", re.IGNORECASE),
-}
-NVLINK = "nvlink"  # one NVLink domain over several hosts (MNNVL): no network is used, whichever was assigned
-_NETWORK = re.compile(r"Using network (\S.*?)\s*$", re.MULTILINE)
+# Since 2.18 at the latest each communicator says which network it uses (subsystem INIT). Since 2.28 it says so of the
+# plugin as well (INIT or NET); a plugin that was only initialized may be another one's.
+_NETWORK = re.compile(r"Using network (\S.*?)\s*$|Assigned NET plugin (\S.*?) to comm\s*$", re.MULTILINE)
+_PROVIDER = re.compile(r"NET/OFI Selected [Pp]rovider is ([^\s,]+)")
+_VIA = re.compile(r"NET/(.+?)/\d+")
 _NICS = re.compile(r"NET/(?:IB|IBext\w*) : Using (.*)")  # [0]mlx5_0:1/IB [1]mlx5_1:1/RoCE [RO]; OOB eth0:10.0.0.1<0>
 _NIC = re.compile(r"\[\d+\]([^\s/]+)/(?:IB|RoCE)")
 _HCA = re.compile(
@@ -25,7 +20,7 @@ _HCA = re.compile(
 )  # any plugin; NICs in one: a+b
 _OFI = re.compile(r"NET/OFI .*found ([0-9]{1,6}) nics", re.IGNORECASE)
 _CHANNEL = re.compile(r"Channel \d+(?:/\d+)? : \d+\[\w+\] -> \d+\[\w+\](?: \[\w+\])? via (.+?)\s*$", re.MULTILINE)
-_GDR = re.compile(r"/GDRDMA(\(PCI\))?(/|$)")
+_GDR = re.compile(r"/GDRDMA(\(PCI\))?(/|\s|$)")
 _DOMAINS = re.compile(
     r"nRanks \d+ nNodes ([0-9]{1,9}) localRanks \d+ localRank \d+ MNNVL 1"
 )  # hosts in one NVLink domain are one "node"
@@ -66,27 +61,40 @@ def parse(
     return parsed
 
 
-def _evidence(files: Mapping[str, str], folder: str, wanted: str) -> str:
-    """The first line that says it."""
-    for name, text in files.items():
-        for number, line in enumerate(lines(text), start=1):
-            if wanted in line:
-                return f"{folder}/{name}:{number}"
+_SAID = ("Using network", "Assigned NET plugin", "via NET/")
+
+
+def _evidence(files: Mapping[str, str], folder: str, *wanted: str) -> str:
+    """The first line that says it, by the first of the words that any line has."""
+    for words in wanted:
+        for name, text in files.items():
+            for number, line in enumerate(lines(text), start=1):
+                if words in line:
+                    return f"{folder}/{name}:{number}"
     return folder
 
 
 def _network(parsed: Parsed, files: Mapping[str, str], text: str, folder: str, subject: str) -> None:
-    silent = sorted(name for name, words in files.items() if not _NETWORK.search(words))
-    networks = sorted(set(_NETWORK.findall(text)))
-    used = {_carrier(words, name) for words in files.values() for name in _NETWORK.findall(words)}
+    ways = {name: [match[1] for match in _CHANNEL.finditer(words)] for name, words in files.items()}
+    told = {name: _networks(words, ways[name]) for name, words in files.items()}
+    silent = sorted(name for name, networks in told.items() if not networks)
+    networks = sorted({network for several in told.values() for network in several})
+    everywhere = set(_PROVIDER.findall(text))
+    used: set[str] = set()
+    for name, words in files.items():
+        inside = _inside_one_domain(words, ways[name])
+        providers = set(_PROVIDER.findall(words)) or everywhere
+        used |= {NVLINK} if inside else {each for network in told[name] for each in of_network(network, providers)}
     if networks and not silent:
         parsed.saw(
             "nccl.transport",
             subject,
             "+".join(sorted(used)),
             "text",
-            _evidence(files, folder, "Using network"),
-            "+".join(networks) + (", and every channel over NVLink (P2P/MNNVL)" if used == {NVLINK} else ""),
+            _evidence(files, folder, *_SAID),
+            "+".join(networks)
+            + (f" with the provider {'+'.join(sorted(everywhere))}" if everywhere else "")
+            + (", and every channel over NVLink (P2P/MNNVL)" if used == {NVLINK} else ""),
         )
     else:
         parsed.saw(
@@ -102,25 +110,25 @@ def _network(parsed: Parsed, files: Mapping[str, str], text: str, folder: str, s
         parsed.saw(
             "nccl.nics", subject, None, "count", folder, "no NIC is used: every channel is over NVLink (P2P/MNNVL)"
         )
-    elif used == {"sockets"}:
-        parsed.saw("nccl.nics", subject, 0, "count", _evidence(files, folder, "Using network"), "sockets only")
+    elif used == {SOCKETS}:
+        parsed.saw("nccl.nics", subject, 0, "count", _evidence(files, folder, *_SAID), "sockets only")
     elif nics:  # health: the host with the fewest
         parsed.saw("nccl.nics", subject, min(nics), "count", _evidence(files, folder, "NET/"))
     else:
         parsed.saw("nccl.nics", subject, None, "count", folder, "the log names no NIC")
 
 
-def family(network: str) -> str:
-    """IBext_v10 -> rdma-verbs."""
-    return next((name for name, spelling in FAMILIES.items() if spelling.fullmatch(network)), network)
+def _networks(words: str, ways: Iterable[str]) -> set[str]:
+    """Of one rank, by name: what its communicators say they use, and what its channels between hosts go over."""
+    used = {using or assigned for using, assigned in _NETWORK.findall(words)}
+    return used | {via[1] for via in map(_VIA.match, ways) if via is not None}
 
 
-def _carrier(words: str, network: str) -> str:
-    """What carries the bytes of one rank. In one NVLink domain a network is assigned as well, and not used."""
-    ways = [match[1] for match in _CHANNEL.finditer(words)]
+def _inside_one_domain(words: str, ways: Iterable[str]) -> bool:
+    """In one NVLink domain a network is assigned as well, and not used."""
     domains = [int(match[1]) for match in _DOMAINS.finditer(words)]
     inside = any(way.startswith("P2P/MNNVL") for way in ways) and not any(way.startswith("NET/") for way in ways)
-    return NVLINK if inside and max(domains, default=1) == 1 else family(network)
+    return inside and max(domains, default=1) == 1
 
 
 def _nics(words: str) -> list[int]:
@@ -129,7 +137,9 @@ def _nics(words: str) -> list[int]:
     NICs here."""
     found = [len(set(_NIC.findall(match[1]))) for match in _NICS.finditer(words)]
     found += [int(match[1]) for match in _OFI.finditer(words)]
-    named = {nic for match in _HCA.finditer(words) if family(match[1]) != "sockets" for nic in match[2].split("+")}
+    named = {
+        nic for match in _HCA.finditer(words) if of_network(match[1], set()) != {SOCKETS} for nic in match[2].split("+")
+    }
     return found or ([len(named)] if named else [])
 
 

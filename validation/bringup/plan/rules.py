@@ -29,6 +29,9 @@ FEWEST_PEERS = 3
 """Of two values neither can be odd: their median lies between them, as far from both as their deviation."""
 
 
+UNRECOGNISED = "unknown:"
+"""Begins a text, or a part of one behind a +, that was observed and is none of those that this version knows."""
+
 UNSAID = ("text", "count", "flag", "share", "ratio", "sum")
 """Units that a reader does not need to see behind a value."""
 
@@ -61,7 +64,17 @@ def _between(value: Value, expected: Limit) -> bool:
 def _one_of(value: Value, expected: Limit) -> bool:
     if not isinstance(expected, list) or not expected:
         raise RuleError(f"one_of needs a list, not {expected!r}")
-    return value in expected
+    if value in expected:
+        return True
+    parts = str(value).split("+")
+    strange = [part for part in parts if part.startswith(UNRECOGNISED)]
+    if strange and all(part in expected for part in parts if part not in strange):
+        name = strange[0].removeprefix(UNRECOGNISED)
+        raise RuleError(
+            f"{name} is not known to this version, which cannot say whether it is expected here; "
+            f"a profile that names {strange[0]} accepts it"
+        )
+    return False
 
 
 _VALUE: dict[str, Callable[[Value, Limit], bool]] = {

@@ -8,6 +8,7 @@ from bringup.checks.nccl import pairs
 from bringup.evidence import clock
 from bringup.evidence.curve import Point, curves
 from bringup.evidence.parsed import Parsed, Seen
+from bringup.plan.transports import is_recognised, is_tcp
 from bringup.records import Observation, Run
 
 
@@ -63,9 +64,12 @@ def _bypassed(found: Parsed, seen: Seen) -> None:
             why = "which network was used is not known" + (f": {used.why}" if used is not None else "")
             found.saw("nccl.rdma.bypassed", active.subject, None, "flag", active.evidence, why)
         else:
-            socket = any(word == "sockets" or word.startswith("tcp:") for word in str(used.value).split("+"))
+            bypassed = bool(active.value) and is_tcp(str(used.value))
             remark = f"{'; '.join(active.value) or 'no RDMA device is active'}; used {used.why or used.value}"
-            bypassed = socket and bool(active.value)
+            if active.value and not bypassed and not is_recognised(str(used.value)):
+                why = f"whether {used.value} is TCP is not known; {remark}"
+                found.saw("nccl.rdma.bypassed", active.subject, None, "flag", active.evidence, why)
+                continue
             found.saw("nccl.rdma.bypassed", active.subject, bypassed, "flag", active.evidence, remark)
 
 

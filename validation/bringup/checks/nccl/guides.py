@@ -107,25 +107,29 @@ TRANSPORT = Guide(
     title="What carries the bytes between nodes",
     page=_PAGE,
     observes=(
-        "With NCCL: its own log, all ranks together. `nccl.transport` is the text behind `Using network`, as one "
-        "of the [families](../validation/README.md#profiles) that a profile names (`rdma-verbs`, `efa`, `gcp`, "
-        "`sockets`, `nvlink`). `nccl.gdr` is the share of channels between hosts that end in `GDRDMA`. `nccl.nics` "
-        "counts the NICs of the host with the fewest. `nccl.nvls` says whether reductions ran inside the NVLink "
-        "switches. With gloo: `nccl.transport` is the interface that carried at least the bytes that had to leave "
-        "each host. `nccl.rdma.bypassed` needs no profile. It fails when a socket carried bytes between hosts of "
-        "which one has an RDMA device with an active port (`/sys/class/infiniband`)."
+        "With NCCL: its own log, all ranks together. `nccl.transport` is what it names as its network (`Using "
+        "network`) and what its channels between hosts go over, as one of the "
+        "[classes](../validation/README.md#transports) that a profile names (`rdma-verbs`, `efa`, `slingshot`, "
+        "`gcp`, `nvlink`, `sockets`). Of libfabric the class is that of its provider. `nccl.gdr` is the share of "
+        "channels between hosts that end in `GDRDMA`. `nccl.nics` counts the NICs of the host with the fewest. "
+        "`nccl.nvls` says whether reductions ran inside the NVLink switches. With gloo: `nccl.transport` is the "
+        "interface that carried at least the bytes that had to leave each host. `nccl.rdma.bypassed` needs no "
+        "profile. It fails when a socket carried bytes between hosts of which one has an RDMA device with an active "
+        "port (`/sys/class/infiniband`)."
     ),
     why=(
-        "When a NIC, a driver or a plugin is missing, NCCL uses TCP sockets without an error. All results are "
-        "right, and training across nodes is slower by one or two orders of magnitude."
+        "When a NIC, a driver or a plugin is missing, NCCL uses TCP sockets without an error. All results are right, "
+        "and training across nodes is slower by one or two orders of magnitude."
     ),
     usually_means=(
-        "`sockets` on a cluster with RDMA NICs: the NICs are down; the driver, `libibverbs` or the network plugin "
-        "is missing on a node; or `NCCL_IB_DISABLE` or a wrong `NCCL_IB_HCA` is set somewhere. `nccl.gdr` below 1: "
-        "`nvidia_peermem` is not loaded, or a GPU and its NIC are too far apart. Fewer NICs: a port is down, or "
-        "`NCCL_IB_HCA` names fewer. Incomplete: the profile declares no value, the log has no such line, or the "
-        "log of a rank is missing. `NCCL_DEBUG=WARN` in the environment silences the log. Where there is no RDMA "
-        "NIC (`nccl.gdr`, `nccl.nics`) or no NVSwitch (`nccl.nvls`), declare the gate `not_applicable`."
+        "`sockets` on a cluster with RDMA NICs: the NICs are down; the driver, `libibverbs` or the network plugin is "
+        "missing on a node; or `NCCL_IB_DISABLE` or a wrong `NCCL_IB_HCA` is set somewhere. With `Libfabric` in the "
+        "log, libfabric took its provider `tcp`, because it did not find the devices of the right one. `nccl.gdr` "
+        "below 1: `nvidia_peermem` is not loaded, or a GPU and its NIC are too far apart. Fewer NICs: a port is "
+        "down, or `NCCL_IB_HCA` names fewer. Incomplete: the profile declares no value, the log has no such line, "
+        "the log of a rank is missing, or the network is a plugin that is not known (`unknown:NAME`). "
+        "`NCCL_DEBUG=WARN` in the environment silences the log. Where there is no RDMA NIC (`nccl.gdr`, `nccl.nics`) "
+        "or no NVSwitch (`nccl.nvls`), declare the gate `not_applicable`."
     ),
     next=(
         "grep -rhE 'NET/|Using network|GDRDMA' {run}/raw --include='*.log' | sort | uniq -c | sort -rn | head",

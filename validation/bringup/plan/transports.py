@@ -1,0 +1,133 @@
+"""The classes of transport between nodes, and the names under which NCCL and its network plugins print them.
+
+A profile names classes. What NCCL prints is a plugin's name, and that changes with its version. A name that belongs to
+no class is `unknown:NAME`: it proves no fabric, and no fault either.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from dataclasses import dataclass
+
+from bringup.plan.rules import UNRECOGNISED
+
+GATES = ("nccl.transport", "train.transport")
+"""Their values are what follows here."""
+
+NVLINK = "nvlink"  # one NVLink domain over several hosts (MNNVL): no network is used, whichever was assigned
+SOCKETS = "sockets"
+INTERFACE = "tcp:"  # gloo, with the interface that carried the bytes
+
+
+@dataclass(frozen=True)
+class Transport:
+    name: str
+    says: str
+    prints: str  # for people: what NCCL prints
+    names: re.Pattern[str]  # the same for the reader of logs, whole names
+    also: tuple[str, ...] = ()  # what people call it
+
+
+TRANSPORTS = (
+    Transport(
+        "rdma-verbs",
+        "InfiniBand or RoCE, by verbs",
+        "`IB`; of HPC-X `IBext`, `IBext_v8` and later, `NCCL RDMA Plugin v…`, `UCX`, `UCX-RMA`; "
+        "`Libfabric` with the provider `verbs`",
+        re.compile(r"IB|IBext(_v\d+)?|NCCL RDMA Plugin( v\d+)?|UCX([-_]\w+)*"),
+        ("infiniband", "roce", "rdma", "verbs", "ibverbs"),
+    ),
+    Transport(
+        "efa",
+        "EFA of AWS",
+        "`Libfabric`, `AWS Libfabric` or `OFI` with the provider `efa`",
+        re.compile(r"EFA"),
+        ("libfabric", "aws libfabric", "ofi", "aws"),
+    ),
+    Transport(
+        "slingshot",
+        "Slingshot of HPE",
+        "`AWS Libfabric` or `Libfabric` with the provider `cxi`",
+        re.compile(r"CXI"),
+        ("cxi", "slingshot-11"),
+    ),
+    Transport(
+        "gcp",
+        "gIB (RDMA), FasTrak (TCPXO) and TCPX of Google Cloud, from and to GPU memory",
+        "`gIB`, `FasTrak`, `GPUDirectTCPX…`",
+        re.compile(r"gIB|FasTrak|GPUDirectTCPX\w*"),
+        ("gib", "fastrak", "tcpx", "tcpxo"),
+    ),
+    Transport(
+        NVLINK,
+        "NVLink between hosts (MNNVL)",
+        "anything, when every channel between the hosts is `P2P/MNNVL`",
+        re.compile(r"P2P/MNNVL"),
+        ("mnnvl", "nvl72"),
+    ),
+    Transport(
+        SOCKETS,
+        "TCP through the kernel",
+        "`Socket`, `FastSocket`; `Libfabric` with the provider `tcp` or `sockets`",
+        re.compile(r"Socket|FastSocket|tcp\w*", re.IGNORECASE),
+        ("tcp", "ethernet", "socket"),
+    ),
+)
+NAMES = tuple(transport.name for transport in TRANSPORTS)
+
+LIBFABRIC = re.compile(r"(AWS )?Libfabric|OFI")
+"""One plugin for several fabrics: which one, its provider says. It takes `tcp` without an error where the right one is
+not found, under the same name."""
+
+PROVIDERS = {
+    "efa": "efa",
+    "cxi": "slingshot",
+    "verbs": "rdma-verbs",
+    "tcp": SOCKETS,
+    "sockets": SOCKETS,
+    "net": SOCKETS,
+    "udp": SOCKETS,
+}
+
+
+def of_network(name: str, providers: set[str]) -> set[str]:
+    """Classes of a network by the name that NCCL prints; of libfabric by the providers that it selected."""
+    if LIBFABRIC.fullmatch(name) is None:
+        return {next((each.name for each in TRANSPORTS if each.names.fullmatch(name)), f"{UNRECOGNISED}{name}")}
+    if not providers:
+        return {f"{UNRECOGNISED}{name}"}
+    return {PROVIDERS.get(each.partition(";")[0], f"{UNRECOGNISED}{name}/{each}") for each in providers}
+
+
+def is_fabric(value: str) -> bool:
+    """Whether all bytes went over something that is known and is not TCP through the kernel."""
+    return all(part in NAMES and part != SOCKETS for part in value.split("+"))
+
+
+def is_tcp(value: str) -> bool:
+    """Whether any bytes went over TCP through the kernel."""
+    return any(part == SOCKETS or part.startswith(INTERFACE) for part in value.split("+"))
+
+
+def is_recognised(value: str) -> bool:
+    return UNRECOGNISED not in value
+
+
+def why_not(text: str) -> str | None:
+    """Why a profile cannot name this, with what to write instead. None: it can."""
+    for part in text.split("+"):
+        if part in NAMES or any(part.startswith(begin) and part != begin for begin in (INTERFACE, UNRECOGNISED)):
+            continue
+        known = next(
+            (each.name for each in TRANSPORTS if each.names.fullmatch(part) or part.lower() in each.also), None
+        )
+        if known is not None:
+            return f"a profile names the class of a transport: for {part!r} write {known}"
+        near = difflib.get_close_matches(part, NAMES, n=1)
+        return (
+            f"there is no transport {part!r}"
+            + (f"; did you mean {near[0]}?" if near else f"; there are {', '.join(NAMES)} and {INTERFACE}INTERFACE")
+            + f"; a plugin of no class is written {UNRECOGNISED}NAME"
+        )
+    return None
