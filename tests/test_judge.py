@@ -12,6 +12,7 @@ from bringup.checks import catalogue as gates
 from bringup.checks import planned as plan
 from bringup.evidence.parsed import Parsed
 from bringup.plan import profile
+from bringup.plan.expectation import Expectation
 from bringup.records import Kind, Observation, Observations, Outcome, Run, Verdict, Verdicts
 from bringup.report import text as report
 from bringup.run import open as opening
@@ -509,7 +510,7 @@ def speeds(entry: dict[str, object], of_n1: float) -> dict[str, Verdict]:
     gate = "smoke.compute.peers"
     run = nccl_run().model_copy(update={"phase": "smoke", "nodes": nodes, "planned": {gate: nodes}})
     generic = profile.load("generic")
-    declared = profile.Expectation.model_validate({"unit": "TFLOP/s", "source": "a test", **entry})
+    declared = Expectation.model_validate({"unit": "TFLOP/s", "source": "a test", **entry})
     verdicts = judge.judge(
         run, generic.model_copy(update={"expect": {**generic.expect, gate: declared}}), parsed
     ).verdicts
@@ -532,7 +533,7 @@ def test_any_speed_can_be_held_against_its_peers():
     run = nccl_run().model_copy(
         update={"nodes": ["n0", "n1", "n2", "n3"], "planned": {"nccl.all_reduce.busbw": scales}}
     )
-    declared = profile.Expectation.model_validate({"near_peers": 0.1, "at": "1GiB", "unit": "GB/s", "source": "a test"})
+    declared = Expectation.model_validate({"near_peers": 0.1, "at": "1GiB", "unit": "GB/s", "source": "a test"})
     parsed = Parsed()
     for scale, speed in zip(scales, (400.0, 400.0, 300.0), strict=True):
         for need, value, unit in (

@@ -11,9 +11,9 @@ from bringup.checks import catalogue as gates
 from bringup.cli import main
 from bringup.evidence.parsed import Parsed
 from bringup.plan import profile
+from bringup.plan.expectation import Expectation
 from bringup.plan.gate import Gate
 from bringup.plan.phases import PHASES
-from bringup.plan.profile import Expectation
 from bringup.records import Outcome
 from bringup.run import open as opening
 from runs_for_tests import discovery
@@ -142,6 +142,23 @@ def test_a_floor_that_was_declared_and_met_is_not_given_up(tmp_path):
     assert made.source.startswith("the vendor's protocol; measured by nccl_scaling")
 
 
+@pytest.mark.parametrize("speed", [300.0, 2000.0])
+def test_a_floor_that_was_declared_for_each_number_of_nodes_stays_whole(tmp_path, speed):
+    """One number of these runs would hold for scales that they did not reach as well."""
+    declared = Expectation.model_validate(
+        {
+            "at_least": {"share_of_ceiling": 0.9},
+            "from_nodes": {16: 250.0},
+            "at": "1GiB",
+            "unit": "GB/s",
+            "source": "the vendor's protocol",
+        }
+    )
+    made = entry(BUSBW, seen(tmp_path, BUSBW, ("nccl.all_reduce.busbw@1GiB", "2-nodes", speed)), declared=declared)
+    assert (made.at_least, made.from_nodes) == (declared.at_least, declared.from_nodes)
+    assert made.source.startswith("the vendor's protocol; measured by nccl_scaling")
+
+
 def test_a_speed_of_nothing_becomes_no_floor(tmp_path):
     assert (
         profiling._expectation(BUSBW, [seen(tmp_path, BUSBW, ("nccl.all_reduce.busbw@1GiB", "2-nodes", 0.0))], None)
@@ -153,7 +170,7 @@ def test_a_speed_of_nothing_becomes_no_floor(tmp_path):
 def test_what_nobody_has_declared_and_is_no_speed_is_expected_as_it_was_seen(tmp_path):
     nics, transport = gates.GATES["nccl.nics"], gates.GATES["nccl.transport"]
     assert entry(nics, seen(tmp_path, nics, ("nccl.nics", "2-nodes", 8))).at_least == 8
-    assert entry(transport, seen(tmp_path, transport, ("nccl.transport", "2-nodes", "IB"))).one_of == ["IB"]
+    assert entry(transport, seen(tmp_path, transport, ("nccl.transport", "2-nodes", "efa"))).one_of == ["efa"]
 
 
 def test_runs_of_two_profiles_are_not_mixed(tmp_path, monkeypatch, capsys):

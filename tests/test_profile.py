@@ -1,22 +1,26 @@
 """Profiles: expected numbers with unit and source."""
 
+import json
+
 import pytest
-from bringup import judge
+from bringup import judge, results
 from bringup.checks import catalogue as gates
 from bringup.checks import planned as plan
+from bringup.cli import main
 from bringup.errors import ProfileError
 from bringup.evidence.parsed import Parsed
-from bringup.plan import profile
+from bringup.plan import profile, transports
 from bringup.plan.gate import FromProfile
 from bringup.plan.profile import PROFILES, load, parse
 from bringup.records import Outcome, Run
+from runs_for_tests import discovery
 
 GOOD = """
 schema_version: 1
 name: here
 description: a test
 expect:
-  nccl.transport: {one_of: [IB], unit: text, source: "a test"}
+  nccl.transport: {one_of: [rdma-verbs], unit: text, source: "a test"}
 """
 
 
@@ -49,13 +53,41 @@ def test_every_shipped_number_is_in_the_unit_of_its_gate():
         ("[1, 2]", "the file is a list"),
         (GOOD + "name: again", r"here.yaml:7: name is given twice, first in line 3"),
         (GOOD + '  nccl.transport: {one_of: [NET], unit: text, source: "a test"}', "transport is given twice"),
-        (GOOD.replace("one_of: [IB]", "one_of: [IB], one_of: [NET]"), r"here.yaml:6: one_of is given twice"),
         (
-            GOOD.replace("one_of: [IB]", "at_lest: 3"),
+            GOOD.replace("one_of: [rdma-verbs]", "one_of: [rdma-verbs], one_of: [NET]"),
+            r"here.yaml:6: one_of is given twice",
+        ),
+        (
+            GOOD.replace("one_of: [rdma-verbs]", "at_lest: 3"),
             r"transport\.at_lest: there is no such key; did you mean at_least\?",
         ),
-        (GOOD.replace("one_of: [IB]", "at_least: 1e5"), r"at_least: YAML reads 1e5 as a text; write 100000"),
-        (GOOD.replace("one_of: [IB]", "at_least: many"), r"at_least: Input should be a valid number"),
+        (GOOD.replace("one_of: [rdma-verbs]", "at_least: 1e5"), r"at_least: YAML reads 1e5 as a text; write 100000"),
+        (GOOD.replace("one_of: [rdma-verbs]", "at_least: many"), r"at_least: Input should be a valid number"),
+        (
+            GOOD.replace("one_of: [rdma-verbs]", "at_least: '380'"),
+            r"YAML reads 380 as a text; write 380 without quotes",
+        ),
+        (
+            GOOD.replace("one_of: [rdma-verbs]", "at_least: 3, from_nodes: {'16': 3}"),
+            r"from_nodes\.16: YAML reads 16 as a text; write 16 without quotes",
+        ),
+        (
+            GOOD.replace("one_of: [rdma-verbs]", "at_least: 3, from_nodes: {16: 1e5}"),
+            r"from_nodes\.16: YAML reads 1e5 as a text; write 100000",
+        ),
+        (
+            GOOD.replace("one_of: [rdma-verbs]", "at_least: {share_of_celing: 0.9}"),
+            r"here.yaml:6: expect\.nccl\.transport\.at_least\.share_of_celing: there is no such key; "
+            r"did you mean share_of_ceiling\?",
+        ),
+        (GOOD.replace("one_of: [rdma-verbs]", "at_least: {share_of_ceiling: 90}"), "less than or equal to 1"),
+        (
+            GOOD.replace("one_of: [rdma-verbs]", "at_most: 3, from_nodes: {2: {share_of_ceiling: 0.9}}"),
+            "share_of_ceiling is a floor",
+        ),
+        (GOOD.replace("one_of: [rdma-verbs]", "at_least: 3, at: 8GB"), "'8GB' is no size.*write it as 8GiB"),
+        (GOOD.replace("one_of: [rdma-verbs]", "at_least: 3, from_nodes: {0: 3}"), "greater than or equal to 1"),
+        (GOOD.replace("name: here", "name: here\nextends: []"), "extends"),
         (GOOD + "machine: {mfu: {valu: 1, source: abc}}", r"machine\.mfu\.value: is missing|did you mean value"),
         (GOOD + "machine: {gpu_memory: 80}", "did you mean gpu_memory_gib"),
         (GOOD + "expects: {}", "did you mean expect"),
@@ -63,9 +95,9 @@ def test_every_shipped_number_is_in_the_unit_of_its_gate():
         (GOOD + "x: " + "[" * 5000, "not valid YAML"),
         (GOOD.replace('source: "a test"', ""), "source"),
         (GOOD.replace("unit: text, ", ""), "unit"),
-        (GOOD.replace("one_of: [IB]", "one_of: [IB], at_least: 3"), "exactly one"),
-        (GOOD.replace("one_of: [IB], ", ""), "exactly one"),
-        (GOOD.replace("one_of: [IB]", "one_off: [IB]"), "one_off"),
+        (GOOD.replace("one_of: [rdma-verbs]", "one_of: [rdma-verbs], at_least: 3"), "exactly one"),
+        (GOOD.replace("one_of: [rdma-verbs], ", ""), "exactly one"),
+        (GOOD.replace("one_of: [rdma-verbs]", "one_off: [IB]"), "one_off"),
         (
             GOOD.replace("schema_version: 1", "schema_version: 9"),
             "schema_version: 9 is unknown to this version of bringup, which knows 1",
@@ -80,9 +112,111 @@ def test_a_profile_that_cannot_be_used_is_refused_with_the_key(text, says):
     assert "here.yaml" in str(error.value)
 
 
-def test_a_gate_that_is_misspelled_is_told_from_its_neighbours():
-    with pytest.raises(ProfileError, match=r"did you mean nccl\.transport\?"):
-        gates.check(parse(GOOD.replace("nccl.transport", "nccl.trasport"), "here.yaml"))
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (
+            GOOD.replace("nccl.transport", "nccl.trasport"),
+            r"here.yaml:6: expect\.nccl\.trasport: no gate is called nccl\.trasport; did you mean nccl\.transport\?; "
+            "`bringup gates` lists them",
+        ),
+        (
+            GOOD + "not_applicable:\n  - gate: nccl.gdr\n    reason: a test\n  - gate: nccl.nick\n    reason: a test\n",
+            r"here.yaml:10: not_applicable\.1\.gate: no gate is called nccl\.nick; did you mean nccl\.nics\?",
+        ),
+        (
+            GOOD + '  nccl.all_reduce.busbw:\n    at_least: 3200\n    unit: Gb/s\n    source: "a test"\n',
+            r"here.yaml:9: expect\.nccl\.all_reduce\.busbw\.unit: Gb/s is not the unit of nccl\.all_reduce\.busbw: "
+            "give the number in GB/s and write that",
+        ),
+        (
+            GOOD + '  nccl.all_reduce.busbw: {at_most: 380, unit: GB/s, source: "a test"}\n',
+            r"here.yaml:7: expect\.nccl\.all_reduce\.busbw\.at_most: .* the gate is at_least: a profile gives the number",
+        ),
+        (
+            GOOD + '  nccl.gdr: {at_least: {share_of_ceiling: 0.9}, unit: share, source: "a test"}\n',
+            r"here.yaml:7: expect\.nccl\.gdr: nccl\.gdr has no ceiling; share_of_ceiling goes with nccl\.all_reduce",
+        ),
+        (GOOD + '  nccl.nvls: {equals: "yes", unit: flag, source: "a test"}\n', "'yes' is not true or false"),
+        (GOOD + '  discovery.gpu.nvlinks: {equals: "18", unit: count, source: "a test"}\n', "'18' is not a number"),
+        (GOOD + '  nccl.step: {equals: 0, unit: count, source: "a test"}\n', "takes no number from a profile"),
+    ],
+)
+def test_what_no_gate_can_use_is_refused_with_file_line_and_key(tmp_path, text, says):
+    path = tmp_path / "here.yaml"
+    path.write_text(text)
+    with pytest.raises(ProfileError, match=says) as error:
+        gates.load_profile(str(path))
+    assert "\n" not in str(error.value)
+
+
+def test_what_is_wrong_in_a_profile_that_is_extended_is_told_of_that_file(tmp_path):
+    (tmp_path / "base.yaml").write_text(GOOD.replace("nccl.transport", "nccl.trasport"))
+    (tmp_path / "top.yaml").write_text("schema_version: 1\nname: top\ndescription: a test\nextends: base.yaml\n")
+    with pytest.raises(ProfileError, match=r"base\.yaml:6: expect\.nccl\.trasport"):
+        gates.load_profile(str(tmp_path / "top.yaml"))
+
+
+@pytest.mark.parametrize(
+    ("written", "says"),
+    [
+        *(
+            (name, "write rdma-verbs")
+            for name in ("IB", "IBext_v8", "InfiniBand", "RoCE", "UCX", "NCCL RDMA Plugin v10")
+        ),
+        *((name, "write efa") for name in ("AWS Libfabric", "Libfabric", "OFI", "EFA")),
+        *((name, "write gcp") for name in ("FasTrak", "gIB", "GPUDirectTCPX_v7")),
+        *((name, "write sockets") for name in ("Socket", "TCP", "FastSocket")),
+        ("rdma-verb", r"there is no transport 'rdma-verb'; did you mean rdma-verbs\?"),
+        ("Mesh", "there are rdma-verbs, .*; a plugin of no class is written unknown:NAME"),
+        ("tcp:", "tcp:INTERFACE"),
+    ],
+)
+def test_a_transport_by_the_name_of_a_plugin_is_refused_with_what_to_write(written, says):
+    for gate in transports.GATES:
+        text = GOOD.replace("nccl.transport", gate).replace("[rdma-verbs]", f'["rdma-verbs", "{written}"]')
+        with pytest.raises(ProfileError, match=rf"here.yaml:6: expect\.{gate}\.one_of\.1: .*{says}"):
+            parse(text, "here.yaml")
+
+
+@pytest.mark.parametrize("written", [*transports.NAMES, "tcp:eth0", "unknown:Mesh", "efa+sockets"])
+def test_every_class_of_transport_can_be_named(written):
+    assert parse(GOOD.replace("rdma-verbs", written), "here.yaml").expect["nccl.transport"].one_of == [written]
+
+
+def test_the_values_of_the_transport_gates_are_those_of_the_transports():
+    assert {gates.GATES[gate].unit for gate in transports.GATES} == {"text"}
+    ids = {gate for gate in gates.GATES if gate.endswith(".transport")}
+    assert ids == set(transports.GATES)
+
+
+def test_a_run_that_was_recorded_with_a_plugins_name_is_refused_with_what_to_write(tmp_path, monkeypatch, capsys):
+    """A run of before: its own copy of the profile says `one_of: [IB]`."""
+    folder = discovery(tmp_path, monkeypatch)
+    old = GOOD.replace("rdma-verbs", "IB")
+    (folder / "profile.yaml").write_text(old)
+    record = json.loads((folder / "run.json").read_text()) | {"profile_sha256": results.sha256(old)}
+    (folder / "run.json").write_text(json.dumps(record))
+    assert main(["judge", str(folder)]) == 2
+    says = capsys.readouterr().err
+    assert says.count("\n") == 1
+    assert "profile.yaml:6: expect.nccl.transport.one_of.0: a profile names the class of a transport: for 'IB' " in says
+    assert "write rdma-verbs; judge it with --profile NAME" in says
+
+
+def test_a_profile_may_extend_several(tmp_path):
+    (tmp_path / "one.yaml").write_text(GOOD.replace("name: here", "name: one"))
+    (tmp_path / "two.yaml").write_text(
+        GOOD.replace("name: here", "name: two").replace("rdma-verbs", "efa")
+        + "not_applicable: [{gate: nccl.gdr, reason: a test}]\n"
+    )
+    top = tmp_path / "top.yaml"
+    top.write_text("schema_version: 1\nname: top\ndescription: a test\nextends: [local-cpu, one.yaml, two.yaml]\n")
+    loaded = load(str(top))
+    assert loaded.expect["nccl.transport"].one_of == ["efa"]
+    assert loaded.reason_not_applicable("nccl.gdr") == "a test"
+    assert "nccl.all_reduce.busbw" in loaded.expect
+    assert loaded.name == "top"
 
 
 def test_yaml_that_would_run_code_is_refused():
@@ -101,7 +235,7 @@ def test_extends_adds_and_replaces(tmp_path):
     path = tmp_path / "site one.yaml"
     path.write_text(GOOD.replace("name: here", "name: here\nextends: local-cpu"))
     loaded = load(str(path))
-    assert loaded.expect["nccl.transport"].expected == ["IB"]
+    assert loaded.expect["nccl.transport"].expected == ["rdma-verbs"]
     assert "nccl.all_reduce.busbw" in loaded.expect
     assert profile.parse(profile.dump(loaded), "dumped") == loaded
 
@@ -117,7 +251,7 @@ def test_what_a_profile_expects_again_is_applicable_again(tmp_path):
     assert load("local-cpu").reason_not_applicable("train.scaling") is not None
 
 
-def test_a_number_in_the_wrong_unit_is_refused_before_anything_runs(tmp_path):
+def test_a_number_in_the_wrong_unit_of_a_profile_without_a_file_is_refused_before_anything_runs(tmp_path):
     path = tmp_path / "site.yaml"
     path.write_text(GOOD.replace("unit: text", "unit: Gb/s"))
     with pytest.raises(ProfileError, match=r"nccl.transport.*Gb/s.*text"):
@@ -135,15 +269,38 @@ def test_a_floor_that_a_profile_turns_into_a_ceiling_is_refused_when_it_is_loade
         gates.check(load(str(path)))
 
 
-@pytest.mark.parametrize("name", ["generic", "local-cpu", "local-cpu-unconfined", "h100-8x400g"])
+SHIPPED = sorted(path.stem for path in PROFILES.glob("*.yaml"))
+BASES = {"gpu-nodes", "efa"}  # to be extended by a profile with the facts of a machine
+
+
+@pytest.mark.parametrize("name", SHIPPED)
 def test_every_profile_that_is_shipped_keeps_to_the_gates_and_is_the_same_in_a_runs_folder(name):
-    gates.check(load(name))
+    if name in BASES:
+        with pytest.raises(ProfileError, match=r"share_of_ceiling needs machine\.gpus_per_node"):
+            gates.load_profile(name)
+    else:
+        assert gates.load_profile(name) == load(name)
     assert profile.parse(profile.dump(load(name)), "profile.yaml") == load(name)
 
 
-@pytest.mark.parametrize(("nodes", "floor"), [(2, 380), (8, 380), (16, 345), (31, 345), (32, 336), (512, 326)])
-def test_a_floor_depends_on_the_number_of_nodes(nodes, floor):
-    assert load("h100-8x400g").expect["nccl.all_reduce.busbw"].limit(nodes) == floor
+@pytest.mark.parametrize("name", SHIPPED)
+def test_every_number_that_is_shipped_names_its_source(name):
+    loaded = load(name)
+    sources = [entry.source for entry in loaded.expect.values()]
+    sources += [fact.source for _, fact in loaded.machine if fact is not None]
+    assert all(len(source) > 10 for source in sources)
+
+
+def test_no_gpu_profile_leaves_a_gate_of_the_fabric_open():
+    """Of what `generic` leaves undeclared, each has a number or a reason why it does not apply."""
+    open_in_generic = {gate.id for gate in gates.GATES.values() if isinstance(gate.expect, FromProfile)} - set(
+        load("generic").expect
+    )
+    for name in set(SHIPPED) - BASES - {"generic"}:
+        loaded = load(name)
+        known = set(loaded.expect) | {entry.gate for entry in loaded.not_applicable}
+        left = {"smoke.compute.host_to_device"} if name == "gb200-nvl72" else set()
+        assert open_in_generic - known <= left, name
 
 
 def test_a_wrong_unit_in_an_old_run_is_incomplete_and_never_compared():

@@ -19,7 +19,7 @@ from bringup.formulae import memory, models, traffic
 from bringup.formulae.models import Job, Shape
 from bringup.judge import EVIDENCE, Judged
 from bringup.plan import profile as profiles
-from bringup.plan.profile import Machine, Sourced
+from bringup.plan.machine import Machine, Sourced
 from bringup.records import Advice, Observation, Outcome, PredictedStrategy
 from bringup.results import TrainingRecords
 from factory import a_run, a_verdict, judged_of

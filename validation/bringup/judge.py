@@ -197,8 +197,11 @@ class _Judging:
         if entry is None or why is not None:
             return verdict.Requirement(gate.rule, None, gate.id, why)
         nodes = naming.scale_nodes(subject) if gate.per in ("scale", "wide_scale") else len(self.run.nodes)
+        applied = self.profile.limit(gate.id, nodes, self.run.ranks_per_node)
+        if applied.value is None:
+            return verdict.Requirement(gate.rule, None, gate.id, applied.why)
         quantity = gate.id if entry.at is None else f"{gate.id}@{entry.at}"
-        return verdict.Requirement(entry.rule, entry.limit(nodes), quantity)
+        return verdict.Requirement(entry.rule, applied.value, quantity, basis=applied.why)
 
     def _unmet(self, gate: Gate, subject: str) -> list[str]:
         """Gates that have to pass first and did not. A gate that was not planned (for example: not applicable) does not

@@ -4,8 +4,8 @@ for later.
 Only speeds become numbers: the worst one seen, divided by 1 + the spread of measurements of the same thing, and by
 1.1 at least. What differs between runs (placement, neighbours, the hour) cannot be seen inside one, so one run alone
 is divided by 2 at least. Everything that the runs met and that is no speed (ratios between peers, shares, seconds to
-wait) stays as it was declared: it is a limit, and a quiet hour would make it a false alarm. Every entry says what
-was seen, its spread, by which runs, and when.
+wait) stays as it was declared: it is a limit, and a quiet hour would make it a false alarm. So does a floor that was
+declared for each number of nodes. Every entry says what was seen, its spread, by which runs, and when.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from bringup import judge, results
 from bringup.checks.catalogue import GATES, of_phase
 from bringup.errors import NotHealthy
 from bringup.judge import Judged
+from bringup.plan.expectation import Expectation
 from bringup.plan.gate import FromProfile, Gate
-from bringup.plan.profile import Expectation, Profile
+from bringup.plan.profile import Profile
 from bringup.records import Observation, Run, Value
 
 LEAST_SPREAD = 0.1  # no cluster repeats itself better on another day
@@ -146,10 +147,12 @@ def _expectation(gate: Gate, seen_by_runs: list[Seen], declared: Expectation | N
         source += "" if spread is None else f"; the same thing differed by {spread:.0%}"
         source += "" if repeated else "; one run does not tell how runs differ"
         source += f"; the lowest, divided by {part:.3g}"
+        if declared is not None and declared.depends_on_nodes:  # of scales that these runs did not reach as well
+            return declared.model_copy(update={"source": f"{declared.source}; {source}"})
         if declared is not None and declared.expected >= limit:  # a declared limit that was met is not lowered
-            limit, source = declared.expected, f"{declared.source}; {source}, is no more"
+            return declared.model_copy(update={"source": f"{declared.source}; {source}, is no more"})
     elif declared is not None:
-        limit, source = declared.expected, f"{declared.source}; {source}"
+        return declared.model_copy(update={"source": f"{declared.source}; {source}"})
     else:
         limit = _as_seen(rule, values)
     if limit is None:

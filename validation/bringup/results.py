@@ -120,7 +120,10 @@ def load_profile(folder: Path, run: Run | None = None) -> profiles.Profile:
         raise ProfileError(f"{path}: cannot be read ({error}); judge it with --profile NAME") from error
     if sha256(text) != (load(folder) if run is None else run).profile_sha256:
         raise ProfileError(f"{path}: changed since the run was opened; judge it with --profile NAME")
-    return profiles.parse(text, str(path))
+    try:
+        return profiles.parse(text, str(path))
+    except ProfileError as error:
+        raise ProfileError(f"{error}; judge it with --profile NAME") from error
 
 
 def sha256(text: str) -> str:

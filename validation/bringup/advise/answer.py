@@ -17,8 +17,9 @@ from bringup.evidence import curve
 from bringup.formulae import memory, traffic
 from bringup.formulae.models import KINDS, NAMES, Job, Kind, Shape
 from bringup.judge import Judged
+from bringup.plan.machine import Machine, Sourced
 from bringup.plan.phases import PHASES
-from bringup.plan.profile import Machine, Profile, Sourced
+from bringup.plan.profile import Profile
 from bringup.records import Advice, PredictedStrategy
 
 GB = 1e9

@@ -1,8 +1,8 @@
 """How fast this cluster's collectives are: measured by a run, or promised by a profile. Never a default.
 
 Answers are bus bandwidths as nccl-tests defines them (bytes that a rank sends / time, in GB/s), or a text that says
-why it is unknown. A run answers for the numbers of nodes that it measured; a profile's floor holds for every number
-of nodes.
+why it is unknown. A run answers for the numbers of nodes that it measured; a profile gives its floor for each number of
+nodes.
 """
 
 from __future__ import annotations
@@ -32,13 +32,17 @@ class Promised:
         self.profile = profile
 
     def bus(self, operation: Operation, nodes: int, message: float) -> Speed | str:
-        entry = self.profile.expect.get(f"nccl.{operation}.busbw")
+        gate = f"nccl.{operation}.busbw"
+        entry = self.profile.expect.get(gate)
         if entry is None or entry.at_least is None:
-            return f"profile {self.profile.name} declares no nccl.{operation}.busbw; measure it and give --from RUN"
+            return f"profile {self.profile.name} declares no {gate}; measure it and give --from RUN"
+        floor = self.profile.limit(gate, nodes)
+        if not isinstance(floor.value, int | float):
+            return f"{floor.why}; measure it and give --from RUN"
         at = f" at {entry.at}" if entry.at else ""
         return Speed(
-            entry.at_least,
-            f"{operation} ≥ {entry.at_least:g} GB/s{at} (floor of {self.profile.name}), "
+            floor.value,
+            f"{operation} ≥ {floor.value:g} GB/s{at} on {scale_name(nodes)} (floor of {self.profile.name}), "
             f"for messages of {_size(message)}",
         )
 

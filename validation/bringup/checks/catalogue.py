@@ -75,12 +75,10 @@ def question_of(gate: Gate) -> int:
 
 
 def check(profile: profiles.Profile) -> None:
-    """Raises ProfileError."""
+    """Of a profile that is no file. Raises ProfileError."""
     profiles.check(profile, GATES)
 
 
 def load_profile(name: str) -> profiles.Profile:
     """Loaded and checked against the gates there are, before anything runs. Raises ProfileError."""
-    profile = profiles.load(name)
-    check(profile)
-    return profile
+    return profiles.load(name, GATES)

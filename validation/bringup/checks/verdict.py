@@ -21,6 +21,7 @@ class Requirement:
     value: Limit | None  # None with `undeclared`, and where nodes are compared with each other
     quantity: str
     undeclared: str | None = None  # why the profile gives no limit
+    basis: str | None = None  # how the limit follows from the number of nodes
 
     @property
     def at(self) -> str | None:
@@ -55,6 +56,7 @@ def judged(gate: Gate, against: Requirement, observation: Observation, good: boo
         rule=against.rule,
         limit=against.value,
         at=against.at,
+        basis=against.basis,
         observed=shown(observation.value, gate.unit, remark),
         expected=expected(gate, against),
         evidence=observation.evidence,
@@ -76,6 +78,7 @@ def incomplete(
         rule=against.rule,
         limit=against.value,
         at=against.at,
+        basis=against.basis,
         observed=NOTHING
         if observation is None or observation.value is None
         else shown(observation.value, observation.unit, None),
@@ -147,7 +150,9 @@ def unknown_gate(gate_id: str, subject: str) -> Verdict:
 def expected(gate: Gate, against: Requirement) -> str:
     if against.undeclared is not None:
         return "a number in the profile"
-    return in_words(against.rule, against.value, gate.unit) + (f" at {against.at}" if against.at else "")
+    at = f" at {against.at}" if against.at else ""
+    basis = f" ({against.basis})" if against.basis else ""
+    return in_words(against.rule, against.value, gate.unit) + at + basis
 
 
 def shown(value: Value, unit: str, remark: str | None) -> str:

@@ -3,93 +3,51 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Literal
 
 import yaml
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, ValidationError
 
 from bringup.errors import ProfileError
-from bringup.plan import profile_text
+from bringup.plan import ceiling, profile_text, transports
+from bringup.plan.expectation import Applied, Expectation
 from bringup.plan.gate import FromProfile, Gate
-from bringup.plan.rules import DECLARABLE, allowed
+from bringup.plan.machine import Machine
+from bringup.plan.rules import allowed
 from bringup.records import NotApplicable, Record
 
 PROFILES = Path(__file__).resolve().parents[2] / "profiles"
 DEFAULT = "generic"
 
 
-class Expectation(Record):
-    """Exactly one comparison, its unit, and where the number comes from."""
-
-    equals: bool | int | float | str | None = None
-    at_least: float | None = None
-    at_most: float | None = None
-    between: list[float] | None = Field(default=None, min_length=2, max_length=2)
-    one_of: list[str] | None = Field(default=None, min_length=1)
-    near_peers: float | None = Field(
-        default=None, gt=0, lt=1
-    )  # share of the fleet's median that a subject may lie below it
-    at: str | None = None  # the named size this holds for: 16MiB
-    from_nodes: dict[int, float] | None = None  # from so many nodes on, this floor or ceiling instead
-    unit: str
-    source: str = Field(min_length=3)
-
-    @model_validator(mode="after")
-    def _exactly_one(self) -> Expectation:
-        named = [rule for rule in DECLARABLE if getattr(self, rule) is not None]
-        if len(named) != 1:
-            raise ValueError(f"needs exactly one of {', '.join(DECLARABLE)}; found {', '.join(named) or 'none'}")
-        if self.from_nodes and named[0] not in ("at_least", "at_most"):
-            raise ValueError(f"from_nodes goes with at_least or at_most, not with {named[0]}")
-        if self.between is not None and self.between[0] > self.between[1]:
-            raise ValueError(f"between: {self.between[0]:g} is more than {self.between[1]:g}; give [low, high]")
-        return self
-
-    @property
-    def rule(self) -> str:
-        return next(rule for rule in DECLARABLE if getattr(self, rule) is not None)
-
-    @property
-    def expected(self) -> Any:
-        """For any number of nodes; see `limit`."""
-        return getattr(self, self.rule)
-
-    def limit(self, nodes: int) -> Any:
-        """For this number of nodes."""
-        reached = {count: limit for count, limit in (self.from_nodes or {}).items() if count <= nodes}
-        return reached[max(reached)] if reached else self.expected
-
-
-class Sourced(Record):
-    """A number that nothing is judged by, and where it comes from."""
-
-    value: float = Field(gt=0)
-    source: str = Field(min_length=3)
-
-
-class Machine(Record):
-    """What `bringup advise` has to know of a GPU. Absent: what depends on it is unknown."""
-
-    gpu_memory_gib: Sourced | None = None  # what PyTorch can allocate from, context included
-    peak_bf16_tflops: Sourced | None = None  # dense
-    mfu: Sourced | None = None  # assumed, full-attention convention
-
-
 class Profile(Record):
-    """`validation/profiles/<name>.yaml`. `extends` names a profile whose entries this one adds to or replaces."""
+    """`validation/profiles/<name>.yaml`. `extends` names a profile whose entries this one adds to or replaces; of
+    several, each adds to or replaces those of the ones before it."""
 
     schema_version: Literal[1]
     name: str
     description: str = Field(min_length=1)
-    extends: str | None = None
+    extends: str | Annotated[list[str], Field(min_length=1)] | None = None
     expect: dict[str, Expectation] = Field(default_factory=dict)  # gate id -> expectation
     not_applicable: list[NotApplicable] = Field(default_factory=list)
     machine: Machine = Machine()
 
     def reason_not_applicable(self, gate: str) -> str | None:
         return next((entry.reason for entry in self.not_applicable if entry.gate == gate), None)
+
+    def limit(self, gate: str, nodes: int, gpus_per_node: int | None = None) -> Applied:
+        """What it expects of a gate on this number of nodes, with this number of GPUs in use on each."""
+        entry = self.expect.get(gate)
+        if entry is None:
+            return Applied(None, f"profile {self.name} declares no {gate}")
+        applied = entry.limit(gate, self.machine, nodes, gpus_per_node)
+        if applied.value is None:
+            where = f"{nodes} node{'s' if nodes > 1 else ''}"
+            return Applied(None, f"profile {self.name} gives no {gate} on {where}: {applied.why}")
+        return applied
 
 
 def find(name_or_path: str) -> Path:
@@ -112,33 +70,52 @@ def portable(name_or_path: str) -> str:
     return name_or_path if path.parent == PROFILES and path.stem == name_or_path else str(path.resolve())
 
 
-def load(name_or_path: str) -> Profile:
-    """The profile with everything it extends merged in. Raises ProfileError."""
-    return _resolve(find(name_or_path), ())
+def load(name_or_path: str, gates: Mapping[str, Gate] | None = None) -> Profile:
+    """The profile with everything it extends merged in; checked against the gates, where they are given. Raises
+    ProfileError."""
+    path = find(name_or_path)
+    profile = _resolve(path, (), gates)
+    lacking = None if gates is None else _without_a_ceiling(profile)
+    if lacking is not None:
+        raise ProfileError(f"{path}: {lacking}")
+    return profile
 
 
-def parse(text: str, where: str) -> Profile:
-    """One profile text, `extends` left as it is. Raises ProfileError."""
+def parse(text: str, where: str, gates: Mapping[str, Gate] | None = None) -> Profile:
+    """One profile text, `extends` left as it is. Raises ProfileError: file, line, key, and what was meant."""
     data = profile_text.read(text, where)
     try:
-        return Profile.model_validate(data)
+        profile = Profile.model_validate(data)
     except ValidationError as error:
-        raise ProfileError(f"{where}: {profile_text.in_words(error.errors()[0], Profile)}") from error
+        # a key that is misspelled is missing as well
+        first = next((each for each in error.errors() if each["type"] == "extra_forbidden"), error.errors()[0])
+        line = profile_text.line_of(text, first["loc"])
+        raise ProfileError(f"{where}:{line}: {profile_text.in_words(first, Profile)}") from error
+    for wrong in [*_wrong_words(profile), *(() if gates is None else _against(profile, gates))]:
+        raise ProfileError(f"{where}:{profile_text.line_of(text, wrong.at)}: {wrong}")
+    return profile
 
 
-def _resolve(path: Path, seen: tuple[str, ...]) -> Profile:
+def _resolve(path: Path, seen: tuple[str, ...], gates: Mapping[str, Gate] | None) -> Profile:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ProfileError(f"profile {path}: cannot be read: {error}") from error
-    profile = parse(text, str(path))
+    profile = parse(text, str(path), gates)
     if profile.extends is None:
         return profile
     if profile.name in seen:
         raise ProfileError(f"{path}: extends itself through {' -> '.join(seen)}")
-    # a path in `extends` is relative to the file that says it
-    extends = profile.extends if not profile.extends.endswith((".yaml", ".yml")) else str(path.parent / profile.extends)
-    base = _resolve(find(extends), (*seen, profile.name))
+    merged: Profile | None = None
+    for name in [profile.extends] if isinstance(profile.extends, str) else profile.extends:
+        # a path in `extends` is relative to the file that says it
+        extended = name if not name.endswith((".yaml", ".yml")) else str(path.parent / name)
+        base = _resolve(find(extended), (*seen, profile.name), gates)
+        merged = base if merged is None else _merged(merged, base)
+    return profile if merged is None else _merged(merged, profile)
+
+
+def _merged(base: Profile, profile: Profile) -> Profile:
     own = {entry.gate for entry in profile.not_applicable}
     return profile.model_copy(
         update={
@@ -167,24 +144,83 @@ def from_environment() -> str:
 
 
 def check(profile: Profile, gates: Mapping[str, Gate]) -> None:
-    """Refuse what it says of a gate that does not exist, in another unit than the gate's, or in another direction. A
-    profile gives numbers, never rules. Raises ProfileError."""
-    unknown = sorted({*profile.expect, *(entry.gate for entry in profile.not_applicable)} - set(gates))
-    if unknown:
-        near = profile_text.meant(unknown[0], gates)
-        raise ProfileError(
-            f"profile {profile.name}: no gate is called {', '.join(unknown)}{near}; `bringup gates` lists them"
-        )
+    """Of a profile that is no file. Raises ProfileError."""
+    for wrong in _against(profile, gates):
+        raise ProfileError(f"profile {profile.name}: {wrong}")
+    lacking = _without_a_ceiling(profile)
+    if lacking is not None:
+        raise ProfileError(f"profile {profile.name}: {lacking}")
+
+
+# --- what is wrong with it
+
+
+@dataclass(frozen=True)
+class _Wrong:
+    at: tuple[str | int, ...]  # the key
+    says: str
+
+    def __str__(self) -> str:
+        return f"{'.'.join(map(str, self.at))}: {self.says}"
+
+
+def _wrong_words(profile: Profile) -> Iterator[_Wrong]:
+    """Texts that no gate can observe: names that NCCL prints, for example, where a class of transport is meant."""
+    for gate in transports.GATES:
+        entry = profile.expect.get(gate)
+        for place, text in enumerate(entry.one_of or () if entry is not None else ()):
+            why = transports.why_not(text)
+            if why is not None:
+                yield _Wrong(("expect", gate, "one_of", place), why)
+
+
+def _against(profile: Profile, gates: Mapping[str, Gate]) -> Iterator[_Wrong]:
+    """What it says of a gate that does not exist, in another unit than the gate's, or in another direction. A profile
+    gives numbers, never rules."""
+    named = [(("expect", gate), gate) for gate in profile.expect]
+    excluded = [(("not_applicable", place, "gate"), entry.gate) for place, entry in enumerate(profile.not_applicable)]
+    for at, gate_id in (*named, *excluded):
+        if gate_id not in gates:
+            near = profile_text.meant(gate_id, gates)
+            yield _Wrong(at, f"no gate is called {gate_id}{near}; `bringup gates` lists them")
     for gate_id, entry in profile.expect.items():
-        gate = gates[gate_id]
-        if entry.unit != gate.unit:
-            raise ProfileError(
-                f"profile {profile.name}: {gate_id} is declared in {entry.unit}, the gate is in {gate.unit}"
-            )
-        if not isinstance(gate.expect, FromProfile):
-            raise ProfileError(f"profile {profile.name}: {gate_id} takes no number from a profile; remove it")
-        if not allowed(gate.rule, entry.rule):
-            raise ProfileError(
-                f"profile {profile.name}: {gate_id} is declared as {entry.rule}, the gate is {gate.rule}: "
-                "a profile gives the number, the gate gives the direction"
-            )
+        if gate_id in gates:
+            yield from _entry_against(gates[gate_id], entry)
+
+
+def _entry_against(gate: Gate, entry: Expectation) -> Iterator[_Wrong]:
+    at = ("expect", gate.id)
+    if not isinstance(gate.expect, FromProfile):
+        yield _Wrong(at, f"{gate.id} takes no number from a profile; remove it")
+    elif entry.unit != gate.unit:
+        yield _Wrong(
+            (*at, "unit"), f"{entry.unit} is not the unit of {gate.id}: give the number in {gate.unit} and write that"
+        )
+    elif not allowed(gate.rule, entry.rule):
+        yield _Wrong(
+            (*at, entry.rule),
+            f"{gate.id} is declared as {entry.rule}, the gate is {gate.rule}: "
+            "a profile gives the number, the gate gives the direction",
+        )
+    elif entry.shares and gate.id not in ceiling.OF_GATE:
+        yield _Wrong(at, f"{gate.id} has no ceiling; share_of_ceiling goes with {', '.join(ceiling.OF_GATE)}")
+    elif entry.equals is not None and not _of_unit(entry.equals, gate.unit):
+        kind = {"flag": "true or false", "text": "a text"}.get(gate.unit, "a number")
+        yield _Wrong((*at, "equals"), f"{entry.equals!r} is not {kind}, and {gate.id} is in {gate.unit}")
+
+
+def _of_unit(value: bool | int | float | str, unit: str) -> bool:
+    match unit:
+        case "flag":
+            return isinstance(value, bool)
+        case "text":
+            return isinstance(value, str)
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _without_a_ceiling(profile: Profile) -> str | None:
+    for gate, entry in profile.expect.items():
+        lacking = ceiling.missing(gate, profile.machine) if entry.shares and gate in ceiling.OF_GATE else []
+        if lacking:
+            return f"expect.{gate}: share_of_ceiling needs machine.{', machine.'.join(lacking)}"
+    return None

@@ -53,13 +53,29 @@ def read(text: str, where: str) -> dict[str, Any]:
     return data
 
 
+def line_of(text: str, place: tuple[int | str, ...]) -> int:
+    """The line of a key, or of the innermost one around it that is there. The text has been read before."""
+    node: yaml.Node | None = yaml.compose(text, Loader=yaml.SafeLoader)
+    line = 1
+    for part in place:
+        found = None
+        if isinstance(node, yaml.MappingNode):
+            found = next((pair for pair in node.value if pair[0].value == str(part)), None)
+        elif isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
+            found = (node.value[part], node.value[part])
+        if found is not None:
+            node, line = found[1], found[0].start_mark.line + 1
+    return line
+
+
 def in_words(error: ErrorDetails, model: type[BaseModel]) -> str:
     """`expect.nccl.transport.one_off: …`, with what was probably meant."""
-    place = ".".join(str(part) for part in error["loc"] if part != "[key]") or "the file"
-    name, given = str(error["loc"][-1]) if error["loc"] else "", error["input"]
+    keys = tuple(part for part in error["loc"] if not _is_tag(part))
+    place = ".".join(str(part) for part in keys) or "the file"
+    name, given = str(keys[-1]) if keys else "", error["input"]
     match error["type"]:
         case "extra_forbidden":
-            return f"{place}: there is no such key{meant(name, _keys_at(error['loc'][:-1], model))}"
+            return f"{place}: there is no such key{meant(name, _keys_at(keys[:-1], model))}"
         case "missing":
             return f"{place}: is missing"
         case "literal_error" if name == "schema_version":
@@ -67,8 +83,15 @@ def in_words(error: ErrorDetails, model: type[BaseModel]) -> str:
         case "float_type" | "int_type" | "int_parsing" | "float_parsing" if isinstance(given, str) and _is_number(
             given
         ):
-            return f"{place}: YAML reads {given} as a text; write {float(given):.12g}"
+            number = f"{float(given):.12g}"
+            how = f"{number} without quotes" if number == given else number
+            return f"{place}: YAML reads {given} as a text; write {how}"
     return f"{place}: {error['msg'].removeprefix('Value error, ')}"
+
+
+def _is_tag(part: int | str) -> bool:
+    """What pydantic puts between keys: which kind of a value it took this one for."""
+    return isinstance(part, str) and part.startswith("[") and part.endswith("]")
 
 
 def meant(given: str, names: Iterable[str]) -> str:
@@ -88,15 +111,28 @@ def _keys_at(place: tuple[int | str, ...], model: type[BaseModel]) -> list[str]:
         if kind is not None and part in kind.model_fields:
             annotation = kind.model_fields[str(part)].annotation
         else:  # an entry of a list or of a mapping
-            annotation = typing.get_args(annotation)[-1] if typing.get_args(annotation) else None
+            annotation = _inside(annotation)
     kind = _record_of(annotation)
     return list(kind.model_fields) if kind is not None else []
 
 
+def _options(annotation: Any) -> list[Any]:
+    """Of `Machine | None` both, and of what is annotated the type."""
+    if typing.get_origin(annotation) is typing.Annotated:
+        return _options(typing.get_args(annotation)[0])
+    if isinstance(annotation, types.UnionType) or typing.get_origin(annotation) is typing.Union:
+        return [option for part in typing.get_args(annotation) for option in _options(part)]
+    return [annotation]
+
+
 def _record_of(annotation: Any) -> type[BaseModel] | None:
     """Of `Machine`, and of `Machine | None`."""
-    options = typing.get_args(annotation) if isinstance(annotation, types.UnionType) else (annotation,)
-    return next((kind for kind in options if isinstance(kind, type) and issubclass(kind, BaseModel)), None)
+    return next((kind for kind in _options(annotation) if isinstance(kind, type) and issubclass(kind, BaseModel)), None)
+
+
+def _inside(annotation: Any) -> Any:
+    """The type of what a list or a mapping holds."""
+    return next((typing.get_args(each)[-1] for each in _options(annotation) if typing.get_args(each)), None)
 
 
 def _is_number(text: str) -> bool:

@@ -110,6 +110,7 @@ class Verdict(Record):
     rule: str
     limit: Limit | None  # null: none was declared, or the nodes were compared with each other
     at: str | None = None  # the size of a message that value and limit hold for: 16MiB
+    basis: str | None = None  # how the limit follows from the number of nodes, where it does
     blocked_by: list[str] = Field(default_factory=list)  # gates
     observed: str  # "nothing" when nothing was found out
     expected: str

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
@@ -82,14 +82,10 @@ def _curves(path: Path, by_scale: Mapping[str, Mapping[str, Sequence[curve.Point
                     label=canvas.label(scale),
                 )
                 sizes |= {size: observation.quantity.partition("@")[2] for size, _, observation in points}
-        expected = profile.expect.get(f"nccl.{name}.busbw")
-        if expected is not None and isinstance(expected.expected, int | float) and expected.at is not None:
+        for (limit, at), scales in _floors(profile, f"nccl.{name}.busbw", by_scale).items():
+            where = "" if len(scales) == len(by_scale) else f" on {', '.join(scales)}"
             panel.axhline(
-                float(expected.expected),
-                linestyle="--",
-                color="black",
-                linewidth=1,
-                label=f"expected ≥ {expected.expected:g} at {expected.at}",
+                limit, linestyle="--", color="black", linewidth=1, label=f"expected ≥ {limit:g} at {at}{where}"
             )
         panel.set(title=canvas.label(name), xscale="log", yscale="log", xlabel="size", ylabel="bus bandwidth, GB/s")
         shown = sorted(sizes)[:: -(-len(sizes) // 7)]
@@ -98,6 +94,19 @@ def _curves(path: Path, by_scale: Mapping[str, Mapping[str, Sequence[curve.Point
         panel.grid(alpha=0.3)
         panel.legend(fontsize="x-small")
     canvas.save(figure, path)
+
+
+def _floors(profile: profiles.Profile, gate: str, scales: Iterable[str]) -> dict[tuple[float, str], list[str]]:
+    """(number, size that it holds for) -> the scales."""
+    entry = profile.expect.get(gate)
+    found: dict[tuple[float, str], list[str]] = {}
+    if entry is None or entry.at is None:
+        return found
+    for scale in sorted(scales, key=scale_nodes):
+        limit = profile.limit(gate, scale_nodes(scale)).value
+        if isinstance(limit, int | float):
+            found.setdefault((float(limit), entry.at), []).append(scale)
+    return found
 
 
 def _timelines(path: Path, samples: Mapping[str, Sequence[Sequence[str]]], shifts: Mapping[str, clock.Shift]) -> None:

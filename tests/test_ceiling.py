@@ -1,0 +1,143 @@
+"""The ceiling of collectives over k nodes, and the numbers that profiles make of it, against values computed by hand."""
+
+import pytest
+from bringup import judge
+from bringup.checks import catalogue
+from bringup.errors import ProfileError
+from bringup.evidence.parsed import Parsed
+from bringup.plan import ceiling
+from bringup.plan.profile import Profile, load, parse
+from bringup.records import Outcome, Verdict
+from factory import a_run
+from showing import shows_failing
+
+NODES = (1, 2, 4, 8, 16, 32, 64)
+ALL_REDUCE = "nccl.all_reduce.busbw"
+H100 = load("h100-8x400g")
+
+
+def ceilings(gate: str, algorithm: ceiling.Algorithm = "best") -> list[float]:
+    found = [ceiling.ceiling(gate, H100.machine, nodes, algorithm) for nodes in NODES]
+    return [round(each.gb_per_s, 1) for each in found if isinstance(each, ceiling.Ceiling)]
+
+
+def test_all_reduce_is_bounded_by_nvlink_inside_and_the_nics_between():
+    # 48 (8k - 1) / (k - 1): 720, 496, 432, 406.4, 394.8, 389.3; NVLink reaches 480
+    assert ceilings(ALL_REDUCE) == [480, 480, 480, 432, 406.4, 394.8, 389.3]
+
+
+def test_a_ring_is_bounded_by_all_nics_of_a_node():
+    assert ceilings(ALL_REDUCE, "ring") == [480, 384, 384, 384, 384, 384, 384]
+    assert ceilings("nccl.all_gather.busbw") == [361, 361, 361, 361, 361, 361, 361]  # 384, and NVLink without NVLS
+    assert ceilings("nccl.reduce_scatter.busbw") == ceilings("nccl.all_gather.busbw")
+
+
+def test_all_to_all_has_one_nic_per_gpu_for_what_leaves_the_node():
+    # 48 (8k - 1) / (8k - 8): 90, 62, 54, 50.8, 49.4, 48.7
+    assert ceilings("nccl.all_to_all.busbw") == [361, 90, 62, 54, 50.8, 49.4, 48.7]
+
+
+def test_many_small_nics_are_as_good_as_a_large_one():
+    ours, theirs = (load(name).machine for name in ("h100-efa-p5", "h200-efa-p5en"))
+    for gate in ("nccl.all_gather.busbw", "nccl.all_to_all.busbw"):
+        for nodes in NODES[1:]:
+            assert ceiling.ceiling(gate, ours, nodes) == ceiling.ceiling(gate, theirs, nodes)
+
+
+@pytest.mark.parametrize(
+    ("name", "gate", "nodes", "published"),
+    [
+        ("h100-8x400g", ALL_REDUCE, 8, 386),  # coreweave/nccl-tests README
+        ("h200-8x400g", "nccl.all_gather.busbw", 1, 361.4),  # stas00/ml-engineering, network/README
+        ("h100-efa-p5", ALL_REDUCE, 16, 320),  # Hugging Face, Smol Training Playbook
+        ("h100-efa-p5", "nccl.all_gather.busbw", 2, 338.6),  # NVIDIA/cluster-readiness-engine
+        ("h100-efa-p5", "nccl.all_to_all.busbw", 2, 79.1),
+        ("b200-efa-p6", ALL_REDUCE, 4, 380.4),  # stas00/ml-engineering, network/README
+        ("b200-efa-p6", ALL_REDUCE, 1, 838.0),
+        ("a100-8x200g", ALL_REDUCE, 1, 228),  # a gate of Azure/azurehpc-health-checks
+        ("gb200-nvl72", ALL_REDUCE, 18, 846.8),  # coreweave/nccl-tests README
+        ("gb200-nvl72", ALL_REDUCE, 360, 381.5),
+        ("gb200-nvl72", "nccl.all_to_all.busbw", 4, 569),
+    ],
+)
+def test_what_others_published_passes_and_half_of_it_does_not(name, gate, nodes, published):
+    floor = load(name).limit(gate, nodes).value
+    assert published / 2 < floor < published
+
+
+FLOORS = {
+    # 0.9 x 480, twice; 0.9 x 384; 0.85 x 406.4, 394.8, 389.3
+    "h100-8x400g": [432, 432, 345.6, 345.6, 345.4, 335.6, 330.9],
+    # 0.9 x 473, twice; the same NICs
+    "h200-8x400g": [425.7, 425.7, 345.6, 345.6, 345.4, 335.6, 330.9],
+    # 0.8 x 384
+    "h100-roce-8x400g": [432, 432, 307.2, 307.2, 307.2, 307.2, 307.2],
+    # 0.75 x 32 x 12.5
+    "h100-efa-p5": [432, 432, 300, 300, 300, 300, 300],
+    # 0.9 x 235; 0.88 x 192
+    "a100-8x200g": [211.5, 169, 169, 169, 169, 169, 169],
+    # 0.9 x 838; a number; as H100
+    "b200-8x400g": [754.2, 440, 345.6, 345.6, 345.4, 335.6, 330.9],
+    # a number; 0.85 x 838 in one NVLink domain of 18 nodes; a number
+    "gb200-nvl72": [600, 712.3, 712.3, 712.3, 712.3, 344, 344],
+}
+
+
+@pytest.mark.parametrize("name", FLOORS)
+def test_the_floor_of_all_reduce_at_each_number_of_nodes(name):
+    assert [load(name).limit(ALL_REDUCE, nodes).value for nodes in NODES] == FLOORS[name]
+
+
+def test_a_pair_is_two_nodes_however_many_the_run_has():
+    assert [H100.limit("nccl.pair.slowest", nodes).value for nodes in (2, 64)] == [312, 312]  # 0.65 x 480
+
+
+def test_where_no_ceiling_is_known_there_is_no_number():
+    found = load("gb200-nvl72").limit("nccl.all_gather.busbw", 19)
+    assert found.value is None
+    assert "no ceiling is known beyond one NVLink domain, 18 nodes" in str(found.why)
+    partly = H100.limit(ALL_REDUCE, 2, gpus_per_node=4)
+    assert partly.value is None
+    assert "nodes with 8 GPUs, and 4 are used" in str(partly.why)
+
+
+def judged(profile: Profile, busbw: float, nodes: int) -> Verdict:
+    scale = f"{nodes}-nodes"
+    run = a_run("nccl_scaling", [f"n{number}" for number in range(nodes)], gpus=8)
+    parsed = Parsed()
+    for gate, value, unit in (
+        ("nccl.ranks", nodes * 8, "count"),
+        ("nccl.hosts", nodes, "count"),
+        ("nccl.wrong_values", 0, "count"),
+        (f"{ALL_REDUCE}@8GiB", busbw, "GB/s"),
+    ):
+        parsed.saw(gate, scale, value, unit, "f:1")
+    verdicts = judge.judge(run, profile, parsed).verdicts
+    return next(verdict for verdict in verdicts if (verdict.gate, verdict.subject) == (ALL_REDUCE, scale))
+
+
+@shows_failing(ALL_REDUCE)
+def test_the_verdict_says_which_number_applied():
+    good, bad = judged(H100, 350, 16), judged(H100, 340, 16)
+    assert (good.outcome, bad.outcome) == (Outcome.PASS, Outcome.FAIL)
+    assert good.limit == 345.4
+    assert good.basis == "from 16 nodes on 0.85 of the ceiling, 406.4 GB/s on 16 nodes, set by the NICs"
+    assert good.expected == f"≥ 345.4 GB/s at 8GiB ({good.basis})"
+    assert judged(H100, 350, 4).expected.startswith(
+        "≥ 345.6 GB/s at 8GiB (from 3 nodes on 0.9 of the ceiling of a ring"
+    )
+
+
+def test_a_scale_without_a_number_is_incomplete_and_shows_what_was_seen():
+    base = "schema_version: 1\nname: ours\ndescription: ours\nexpect:\n"
+    entry = f"  {ALL_REDUCE}: {{at_least: {{share_of_ceiling: 0.9}}, at: 8GiB, unit: GB/s, source: a test}}\n"
+    verdict = judged(parse(base + entry, "ours.yaml"), 350, 4)
+    assert (verdict.outcome, verdict.observed) == (Outcome.INCOMPLETE, "350 GB/s (8GiB)")
+    assert "the ceiling needs machine.gpus_per_node" in str(verdict.cause)
+
+
+def test_a_share_without_the_facts_of_the_machine_is_refused_before_anything_runs(tmp_path):
+    path = tmp_path / "ours.yaml"
+    path.write_text("schema_version: 1\nname: ours\ndescription: ours\nextends: gpu-nodes\n")
+    with pytest.raises(ProfileError, match=r"ours.yaml: expect.nccl.all_reduce.busbw: .* needs machine.gpus_per_node"):
+        catalogue.load_profile(str(path))

@@ -1,0 +1,86 @@
+"""The highest bus bandwidth that a collective can reach on k nodes: NVLink carries it inside a node, the NICs between.
+
+k nodes of g GPUs, n = k g ranks; a node's NICs carry N GB/s in one direction, b = N / g for each GPU. S is the size as
+nccl-tests counts it. Each bound follows from the bytes that leave a node:
+
+    all_reduce                   reduced inside the node first, so that each GPU sends 2 (k-1)/k S/g: b (n-1)/(k-1)
+    all_reduce by ring           a ring over all ranks, so that 2 (n-1)/n S leaves each node: N
+    all_gather, reduce_scatter   the same ring, once round: (n-1)/n S leaves each node: N
+    all_to_all                   of its S, each GPU sends (n-g)/n to other nodes: b (n-1)/(n-g)
+
+The least of this and of what NVLink reaches is the ceiling. Where NCCL takes the ring for all_reduce, as it may from
+three nodes on, it cannot reach the first; with many nodes both come to N. No ceiling holds where the switches of the
+network reduce (SHARP of InfiniBand): they let each node send half.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from bringup.plan.machine import Machine
+
+Operation = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all"]
+Algorithm = Literal["best", "ring"]
+
+OF_GATE: dict[str, tuple[Operation, int | None]] = {
+    "nccl.all_reduce.busbw": ("all_reduce", None),
+    "nccl.all_gather.busbw": ("all_gather", None),
+    "nccl.reduce_scatter.busbw": ("reduce_scatter", None),
+    "nccl.all_to_all.busbw": ("all_to_all", None),
+    "nccl.pair.slowest": ("all_reduce", 2),
+}
+"""Gates that have a ceiling -> the collective, and the number of nodes where it is always the same."""
+
+
+@dataclass(frozen=True)
+class Ceiling:
+    gb_per_s: float
+    nodes: int
+    by: Literal["NVLink", "the NICs"]
+    algorithm: Algorithm
+
+    def __str__(self) -> str:
+        where = f"{self.nodes} node{'s' if self.nodes > 1 else ''}"
+        ring = " of a ring" if self.algorithm == "ring" else ""
+        return f"the ceiling{ring}, {self.gb_per_s:.4g} GB/s on {where}, set by {self.by}"
+
+
+def needs(operation: Operation) -> tuple[str, ...]:
+    """Keys of `machine` that the formula reads."""
+    return ("gpus_per_node", "nics_per_node", "nic_gb_per_s", _inside(operation))
+
+
+def _inside(operation: Operation) -> str:
+    """NVSwitches reduce, so that NVLink carries an all_reduce faster than anything else."""
+    return "nvlink_busbw" if operation == "all_reduce" else "nvlink_ring_busbw"
+
+
+def missing(gate: str, machine: Machine) -> list[str]:
+    """Keys of `machine` without which the gate's ceiling is unknown."""
+    return [key for key in needs(OF_GATE[gate][0]) if getattr(machine, key) is None]
+
+
+def ceiling(gate: str, machine: Machine, nodes: int, algorithm: Algorithm = "best") -> Ceiling | str:
+    """Or why there is none."""
+    operation, always = OF_GATE[gate]
+    k = nodes if always is None else always
+    lacking = missing(gate, machine)
+    if lacking:
+        return f"the ceiling needs machine.{', machine.'.join(lacking)}"
+    gpus, nics, nic, inside = (getattr(machine, key).value for key in needs(operation))
+    domain = 1 if machine.nvlink_nodes is None else int(machine.nvlink_nodes.value)
+    if k <= domain:
+        return Ceiling(inside, k, "NVLink", algorithm)
+    if domain > 1:
+        return f"no ceiling is known beyond one NVLink domain, {domain} nodes"
+    per_gpu, ranks = nics * nic / gpus, k * gpus
+    match operation:
+        case "all_reduce" if algorithm == "best":
+            between = per_gpu * (ranks - 1) / (k - 1)
+        case "all_to_all":
+            between = per_gpu * (ranks - 1) / (ranks - gpus)
+        case _:
+            between = per_gpu * gpus
+    by: Literal["NVLink", "the NICs"] = "NVLink" if inside <= between else "the NICs"
+    return Ceiling(min(inside, between), k, by, algorithm)

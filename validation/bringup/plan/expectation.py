@@ -1,0 +1,118 @@
+"""What a profile expects of one gate: one comparison, its number for each number of nodes, its unit and its source."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from pydantic import Discriminator, Field, Tag, field_validator, model_validator
+
+from bringup.plan import ceiling
+from bringup.plan.machine import Machine
+from bringup.plan.rules import DECLARABLE
+from bringup.records import Limit, Record
+
+_AT = re.compile(r"[1-9][0-9]*(B|KiB|MiB|GiB|Gb/s)")
+
+
+class Share(Record):
+    """So much of the most that the machine can reach on this number of nodes (plan/ceiling.py)."""
+
+    share_of_ceiling: float = Field(gt=0, le=1)
+    algorithm: ceiling.Algorithm = "best"  # of all_reduce; ring: what NCCL reaches at most where it takes one
+
+
+def _kind(given: Any) -> str:
+    return "[share]" if isinstance(given, dict | Share) else "[number]"
+
+
+Amount = Annotated[
+    Annotated[float, Tag("[number]")] | Annotated[Share, Tag("[share]")],
+    Discriminator(_kind),
+]
+
+
+@dataclass(frozen=True)
+class Applied:
+    """The limit for one number of nodes."""
+
+    value: Limit | None  # None: there is none, and `why` says why
+    why: str | None = None  # how it follows from the number of nodes; None where it does not depend on it
+
+
+class Expectation(Record):
+    """Exactly one comparison, its unit, and where the number comes from."""
+
+    equals: bool | int | float | str | None = None
+    at_least: Amount | None = None
+    at_most: float | None = None
+    between: list[float] | None = Field(default=None, min_length=2, max_length=2)
+    one_of: list[str] | None = Field(default=None, min_length=1)
+    near_peers: float | None = Field(
+        default=None, gt=0, lt=1
+    )  # share of the fleet's median that a subject may lie below it
+    at: str | None = None  # the named size this holds for: 16MiB
+    from_nodes: dict[Annotated[int, Field(ge=1)], Amount] | None = None  # from so many nodes on, this instead
+    unit: str
+    source: str = Field(min_length=3)
+
+    @field_validator("at")
+    @classmethod
+    def _a_size(cls, at: str | None) -> str | None:
+        if at is not None and _AT.fullmatch(at) is None:
+            raise ValueError(
+                f"{at!r} is no size of a message and no rate of a port: write it as 8GiB, 64KiB or 400Gb/s"
+            )
+        return at
+
+    @model_validator(mode="after")
+    def _exactly_one(self) -> Expectation:
+        named = [rule for rule in DECLARABLE if getattr(self, rule) is not None]
+        if len(named) != 1:
+            raise ValueError(f"needs exactly one of {', '.join(DECLARABLE)}; found {', '.join(named) or 'none'}")
+        if self.from_nodes and named[0] not in ("at_least", "at_most"):
+            raise ValueError(f"from_nodes goes with at_least or at_most, not with {named[0]}")
+        if self.at_most is not None and any(isinstance(amount, Share) for amount in (self.from_nodes or {}).values()):
+            raise ValueError("share_of_ceiling is a floor: it goes with at_least, not with at_most")
+        if self.between is not None and self.between[0] > self.between[1]:
+            raise ValueError(f"between: {self.between[0]:g} is more than {self.between[1]:g}; give [low, high]")
+        return self
+
+    @property
+    def rule(self) -> str:
+        return next(rule for rule in DECLARABLE if getattr(self, rule) is not None)
+
+    @property
+    def expected(self) -> Any:
+        """As it is declared, before any number of nodes; see `limit`."""
+        return getattr(self, self.rule)
+
+    @property
+    def shares(self) -> bool:
+        """Whether it needs a ceiling."""
+        return any(isinstance(amount, Share) for amount in (self.at_least, *(self.from_nodes or {}).values()))
+
+    @property
+    def depends_on_nodes(self) -> bool:
+        return self.shares or bool(self.from_nodes)
+
+    def limit(self, gate: str, machine: Machine, nodes: int, gpus_per_node: int | None = None) -> Applied:
+        """For this number of nodes, and of GPUs in use on each: a ceiling is that of whole nodes."""
+        reached = [count for count in self.from_nodes or {} if count <= nodes]
+        amount = self.expected if self.from_nodes is None or not reached else self.from_nodes[max(reached)]
+        since = f"from {max(reached)} nodes on" if reached and max(reached) > 1 else None
+        if not isinstance(amount, Share):
+            return Applied(amount, since)
+        whole = machine.gpus_per_node
+        if whole is not None and gpus_per_node is not None and gpus_per_node != whole.value:
+            return Applied(
+                None, f"the ceiling is that of nodes with {whole.value:g} GPUs, and {gpus_per_node} are used"
+            )
+        highest = ceiling.ceiling(gate, machine, nodes, amount.algorithm)
+        if isinstance(highest, str):
+            return Applied(None, highest)
+        share = f"{amount.share_of_ceiling:g} of {highest}"
+        return Applied(
+            float(f"{amount.share_of_ceiling * highest.gb_per_s:.4g}"), share if since is None else f"{since} {share}"
+        )

@@ -1,0 +1,30 @@
+"""What a profile says of the machine itself: numbers that others are computed from."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from bringup.records import Record
+
+
+class Sourced(Record):
+    """A number that nothing is judged by, and where it comes from."""
+
+    value: float = Field(gt=0)
+    source: str = Field(min_length=3)
+
+
+class Machine(Record):
+    """Absent: what is computed from it is unknown."""
+
+    # for `bringup advise`
+    gpu_memory_gib: Sourced | None = None  # what PyTorch can allocate from, context included
+    peak_bf16_tflops: Sourced | None = None  # dense
+    mfu: Sourced | None = None  # assumed, full-attention convention
+    # for `share_of_ceiling` (plan/ceiling.py)
+    gpus_per_node: Sourced | None = None
+    nics_per_node: Sourced | None = None  # that carry collectives
+    nic_gb_per_s: Sourced | None = None  # GB/s of one of them in one direction, as its own test reaches it
+    nvlink_busbw: Sourced | None = None  # GB/s: all_reduce inside a node, with all of its GPUs
+    nvlink_ring_busbw: Sourced | None = None  # GB/s: the collectives that no NVSwitch reduces
+    nvlink_nodes: Sourced | None = None  # nodes that one NVLink domain spans, 1 unless given
