@@ -7,10 +7,13 @@ from typing import Any
 
 import jsonschema
 import pytest
+import yaml
 from bringup import generated
 from bringup import results as runs
+from bringup.checks.catalogue import GATES
 from bringup.cli import main
-from bringup.errors import RecordError
+from bringup.errors import ProfileError, RecordError
+from bringup.plan.profile import PROFILES, dump, load, parse
 from bringup.records import RunArgs, TrainMetrics, read_record
 from runs_for_tests import discovery
 from schema_reader import validate
@@ -87,6 +90,63 @@ def test_a_field_that_is_gone_is_refused_by_both(tmp_path):
 
 def test_schemas_can_be_written_elsewhere(tmp_path, capsys):
     assert main(["schema", str(tmp_path / "new")]) == 0
-    assert (
-        len(capsys.readouterr().out.splitlines()) == len(list((tmp_path / "new").iterdir())) == len(generated.kinds())
-    )
+    written = sorted(path.name for path in (tmp_path / "new").iterdir())
+    assert written == sorted(generated.schemas())
+    assert len(capsys.readouterr().out.splitlines()) == len(written)
+
+
+# --- profiles
+
+PROFILE = jsonschema.Draft202012Validator(generated.profile_schema())
+
+
+def as_json(text: str) -> Any:
+    """JSON has no keys that are numbers."""
+    return json.loads(json.dumps(yaml.safe_load(text)))
+
+
+@pytest.mark.parametrize("path", sorted(PROFILES.glob("*.yaml")), ids=lambda path: path.stem)
+def test_every_profile_that_is_shipped_keeps_to_the_schema_before_and_after_it_is_resolved(path):
+    PROFILE.validate(as_json(path.read_text()))
+    PROFILE.validate(as_json(dump(load(path.stem))))
+
+
+GOOD = """
+schema_version: 1
+name: here
+description: a test
+expect:
+  nccl.all_reduce.busbw: {at_least: 380, at: 8GiB, unit: GB/s, source: "a test"}
+"""
+
+
+@pytest.mark.parametrize(
+    ("was", "instead"),
+    [
+        ("at_least: 380", "at_lest: 380"),
+        ("at_least: 380", "at_least: 1e5"),
+        ("at_least: 380", "at_least: {share_of_celing: 0.9}"),
+        ("at_least: 380", "at_least: {share_of_ceiling: 90}"),
+        ("at_least: 380", "at_most: 380"),
+        ("at_least: 380", "at_least: 380, one_of: [a]"),
+        ("at_least: 380, ", ""),
+        ("unit: GB/s", "unit: Gb/s"),
+        ('source: "a test"', "at: 8GiB"),
+        ("nccl.all_reduce.busbw", "nccl.all_reduce.busbandwidth"),
+        ("nccl.all_reduce.busbw", "nccl.step"),
+        ("description: a test", ""),
+        ("schema_version: 1", "schema_version: 9"),
+        ("description: a test", "descripton: a test"),
+        ("description: a test", "description: a test\nnot_applicable: [{gate: nccl.nick, reason: a test}]"),
+        ("description: a test", "description: a test\nmachine: {gpus: {value: 8, source: a test}}"),
+    ],
+)
+def test_what_our_reader_of_profiles_refuses_the_schema_refuses(was, instead):
+    PROFILE.validate(as_json(GOOD))
+    assert parse(GOOD, "here.yaml", GATES).expect
+    text = GOOD.replace(was, instead)
+    assert text != GOOD
+    with pytest.raises(ProfileError):
+        parse(text, "here.yaml", GATES)
+    with pytest.raises(jsonschema.ValidationError):
+        PROFILE.validate(as_json(text))

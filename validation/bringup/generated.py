@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -19,8 +19,11 @@ from bringup.known_faults import xid
 from bringup.known_faults.pending import CAUSES
 from bringup.known_faults.signatures import EXIT_CODES, SIGNATURES
 from bringup.plan.claims import CLAIMS, QUESTIONS, Claim
-from bringup.plan.gate import Gate
+from bringup.plan.gate import FromProfile, Gate
 from bringup.plan.guide import PLACES, Guide
+from bringup.plan.profile import PROFILES, Profile, load
+from bringup.plan.rules import DECLARABLE, allowed
+from bringup.plan.transports import TRANSPORTS
 from bringup.records import Outcome, Versioned, write_text
 from bringup.report.text import table
 from bringup.results import REPOSITORY
@@ -75,6 +78,38 @@ def _warnings() -> list[str]:
     return [f"A miss of these only warns: {', '.join(warning)}."]
 
 
+def _profiles() -> list[str]:
+    """The profiles there are, and what each expects of all_reduce at some numbers of nodes."""
+    found = [load(path.stem) for path in sorted(PROFILES.glob("*.yaml"))]
+    lines = _plain_table(("profile", "for"), ((f"`{each.name}`", each.description) for each in found))
+    numbers = [
+        (f"`{each.name}`", *(f"{limit:.0f}" for limit in floors))
+        for each in found
+        if (floors := [_floor(each, nodes) for nodes in _SCALES]) and min(floors) >= 1
+    ]
+    lines += ["", "The floor of `nccl.all_reduce.busbw` at 8GiB, GB/s, by number of nodes:", ""]
+    return lines + _plain_table(("profile", *(str(nodes) for nodes in _SCALES)), numbers)
+
+
+_SCALES = (1, 2, 4, 8, 16, 32, 64)
+
+
+def _plain_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """Of texts that are Markdown themselves."""
+    return [f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows)]
+
+
+def _floor(profile: Profile, nodes: int) -> float:
+    limit = profile.limit("nccl.all_reduce.busbw", nodes).value
+    return float(limit) if isinstance(limit, int | float) else 0
+
+
+def _transports() -> list[str]:
+    return _plain_table(
+        ("class", "what it is", "what NCCL prints"), ((f"`{each.name}`", each.says, each.prints) for each in TRANSPORTS)
+    )
+
+
 def _claims() -> list[str]:
     lines: list[str] = []
     for number, question in QUESTIONS.items():
@@ -111,7 +146,11 @@ PARTS: dict[Path, dict[str, Callable[[], list[str]]]] = {
         "drills": _drills,
     },
     REPOSITORY / "docs/reading-the-numbers.md": {"claims": _claims},
-    REPOSITORY / "validation/README.md": {"warnings": _warnings},
+    REPOSITORY / "validation/README.md": {
+        "warnings": _warnings,
+        "profiles": _profiles,
+        "transports": _transports,
+    },
 }
 """Page -> its tables by name."""
 
@@ -187,11 +226,36 @@ def schema(kind: type[Versioned]) -> dict[str, Any]:
     return {"$schema": "https://json-schema.org/draft/2020-12/schema"} | made
 
 
+def profile_schema() -> dict[str, Any]:
+    """Of a profile before its `extends` is resolved, for editors and other programs: which gates take a number, in
+    which unit and direction. What is between fields, and between files, only the reader checks."""
+    made = Profile.model_json_schema()
+    made["$defs"]["NotApplicable"]["properties"]["gate"]["enum"] = list(GATES)
+    entries = made["properties"]["expect"]
+    del entries["additionalProperties"]
+    entries["properties"] = {gate.id: _entry(gate) for gate in GATES.values() if isinstance(gate.expect, FromProfile)}
+    entries["additionalProperties"] = False
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema"} | made
+
+
+def _entry(gate: Gate) -> dict[str, Any]:
+    rules = [rule for rule in DECLARABLE if allowed(gate.rule, rule)]
+    others = [rule for rule in DECLARABLE if rule not in rules]
+    return {
+        "allOf": [{"$ref": "#/$defs/Expectation"}],
+        "description": f"it was seen that {gate.proves}",
+        "properties": {"unit": {"const": gate.unit}},
+        "oneOf": [{"required": [rule]} for rule in rules],
+        "not": {"anyOf": [{"required": [rule]} for rule in others]},
+    }
+
+
 def schemas() -> dict[str, str]:
     """File name -> content."""
+    made = {stem: schema(kind) for stem, kind in kinds().items()} | {"profile": profile_schema()}
     return {
-        f"{stem}.schema.json": json.dumps(schema(kind), indent=1, ensure_ascii=False) + "\n"
-        for stem, kind in kinds().items()
+        f"{stem}.schema.json": json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+        for stem, content in sorted(made.items())
     }
 
 
