@@ -1,4 +1,4 @@
-"""The ceiling of collectives over k nodes, and the numbers that profiles make of it, against values computed by hand."""
+"""The ceiling of collectives over k nodes, and what profiles make of it, against values computed by hand."""
 
 import pytest
 from bringup import judge

@@ -131,7 +131,7 @@ def test_a_profile_that_cannot_be_used_is_refused_with_the_key(text, says):
         ),
         (
             GOOD + '  nccl.all_reduce.busbw: {at_most: 380, unit: GB/s, source: "a test"}\n',
-            r"here.yaml:7: expect\.nccl\.all_reduce\.busbw\.at_most: .* the gate is at_least: a profile gives the number",
+            r"here.yaml:7: expect\.nccl\.all_reduce\.busbw\.at_most: .* the gate is at_least: a profile gives the",
         ),
         (
             GOOD + '  nccl.gdr: {at_least: {share_of_ceiling: 0.9}, unit: share, source: "a test"}\n',
