@@ -102,7 +102,7 @@ def under_nccl(results: Path, *networks: str) -> Path:
     [
         (("IB", "IB"), Outcome.PASS, "IB"),
         (("IBext_v10", "IBext_v10"), Outcome.PASS, "IBext_v10"),  # HPC-X
-        (("Libfabric", "Libfabric"), Outcome.PASS, "Libfabric"),  # EFA
+        (("Libfabric", "Libfabric"), Outcome.INCOMPLETE, "Libfabric is not known to this version"),  # no provider
         (("FastSocket", "FastSocket"), Outcome.FAIL, "FastSocket"),
         (("Socket", "Socket"), Outcome.FAIL, "Socket"),
         (("IB", "Socket"), Outcome.FAIL, "IB+Socket"),
@@ -119,6 +119,16 @@ def test_under_nccl_the_log_of_every_node_says_what_carried_training(tmp_path, n
     )
     assert verdict.outcome is outcome
     assert says in f"{verdict.observed} {verdict.cause}"
+
+
+@pytest.mark.parametrize(("providers", "outcome"), [(("efa", "efa"), Outcome.PASS), (("efa", "tcp"), Outcome.FAIL)])
+def test_training_over_efa_is_known_by_the_provider_of_every_node(tmp_path, providers, outcome):
+    said = "NET/OFI Selected provider is"
+    folder = under_nccl(
+        tmp_path, *(f"Libfabric\nn0:40:41 [0] NCCL INFO {said} {each} (found 8 nics)" for each in providers)
+    )
+    verdicts = judge.judge_folder(folder, profile.load("h100-efa-p5")).verdicts.verdicts
+    assert next(v for v in verdicts if v.gate == "train.transport").outcome is outcome
 
 
 def test_two_logs_of_one_node_say_nothing_of_the_other(tmp_path):

@@ -31,12 +31,13 @@ class Promised:
     def __init__(self, profile: Profile) -> None:
         self.profile = profile
 
-    def bus(self, operation: Operation, nodes: int, message: float) -> Speed | str:
+    def bus(self, operation: Operation, nodes: int, message: float, gpus_per_node: int | None = None) -> Speed | str:
+        """With this number of GPUs in use on each node; None: all that it has."""
         gate = f"nccl.{operation}.busbw"
         entry = self.profile.expect.get(gate)
         if entry is None or entry.at_least is None:
             return f"profile {self.profile.name} declares no {gate}; measure it and give --from RUN"
-        floor = self.profile.limit(gate, nodes)
+        floor = self.profile.limit(gate, nodes, gpus_per_node)
         if not isinstance(floor.value, int | float):
             return f"{floor.why}; measure it and give --from RUN"
         at = f" at {entry.at}" if entry.at else ""
@@ -123,11 +124,21 @@ def seconds(
     ranks, which is the all_gather's bus bandwidth over those nodes / GPUs per node.
     """
     if collective.over == "replicas":
-        speed = source.bus("all_gather", nodes, collective.message * gpus_per_node)
+        speed = _bus(source, "all_gather", nodes, collective.message * gpus_per_node, gpus_per_node)
         if isinstance(speed, str):
             return speed
         return collective.sent / (
             speed.gbps * 1e9 / gpus_per_node
         ), f"{speed.source}, / {gpus_per_node} GPUs for a replica's ring"
-    speed = source.bus(collective.operation, 1 if collective.over == "node" else nodes, collective.message)
+    over = 1 if collective.over == "node" else nodes
+    speed = _bus(source, collective.operation, over, collective.message, gpus_per_node)
     return speed if isinstance(speed, str) else (collective.sent / (speed.gbps * 1e9), speed.source)
+
+
+def _bus(
+    source: Promised | Measured, operation: Operation, nodes: int, message: float, gpus_per_node: int
+) -> Speed | str:
+    """A run measured with the GPUs that it used; a profile's floor may be that of whole nodes."""
+    if isinstance(source, Promised):
+        return source.bus(operation, nodes, message, gpus_per_node)
+    return source.bus(operation, nodes, message)
