@@ -14,6 +14,7 @@ from bringup.checks import catalogue, planned, verdict
 from bringup.checks.reading import read_run
 from bringup.checks.training.blame import blame
 from bringup.errors import RuleError
+from bringup.evidence import pair_rounds
 from bringup.evidence.parsed import Parsed
 from bringup.evidence.parsed import Seen as Facts
 from bringup.known_faults import signs
@@ -89,6 +90,7 @@ def judge(run: Run, profile: Profile, parsed: Parsed) -> Verdicts:
         seen[observation.quantity, observation.subject].append(observation)
     not_applicable = planned.not_applicable(run, profile.not_applicable)
     pairs = _planned(run, {entry.gate for entry in not_applicable})
+    _plan_links_that_were_chosen(pairs, run, seen)
     judging = _Judging(run, profile, seen, {}, set(pairs))
     verdicts: list[Verdict] = []
     for gate_id in _needs_first(pairs):
@@ -135,6 +137,19 @@ def _planned(run: Run, excluded: set[str]) -> dict[str, list[str]]:
         if gate is not None and gate.per in chosen and gate_id not in run.planned:
             pairs[gate_id] = chosen[gate.per]
     return {gate_id: listed for gate_id, listed in pairs.items() if gate_id not in excluded}
+
+
+def _plan_links_that_were_chosen(pairs: dict[str, list[str]], run: Run, seen: Seen) -> None:
+    """Links of rounds that were chosen while the run went on: each was written down before it was played, so that a
+    link of which nothing arrived is missing here, too. It takes nothing away from what was planned."""
+    nodes = set(run.nodes)
+    chosen = [
+        link for quantity, link in seen if quantity == pair_rounds.ROUND and nodes.issuperset(naming.nodes_of(link))
+    ]
+    for gate_id, listed in pairs.items():
+        gate = catalogue.GATES.get(gate_id)
+        if gate is not None and gate.per == "link" and gate.phases and run.phase in gate.phases:
+            pairs[gate_id] = list(dict.fromkeys([*listed, *chosen]))
 
 
 def _needs_first(pairs: Mapping[str, list[str]]) -> list[str]:

@@ -20,7 +20,18 @@ from bringup.checks.slurm import derive as slurm_checks
 from bringup.checks.training import derive as training
 from bringup.checks.training import measured
 from bringup.errors import RecordError
-from bringup.evidence import facts, jobs, launcher, monitor, nccl_log, nccl_tests, slurm, stacks, topology
+from bringup.evidence import (
+    facts,
+    jobs,
+    launcher,
+    monitor,
+    nccl_log,
+    nccl_tests,
+    pair_rounds,
+    slurm,
+    stacks,
+    topology,
+)
 from bringup.evidence.parsed import Parsed, Seen
 from bringup.known_faults.signatures import EXIT_CODES
 from bringup.plan.phases import PHASES
@@ -47,6 +58,7 @@ READERS: dict[str, Reader] = {  # by the name of the file
     "cgroup.conf": slurm.cgroup_conf,
     "mpi-list.txt": slurm.mpi_list,
     "ping.txt": slurm.ping,
+    "rounds.txt": pair_rounds.parse,
     **{
         f"job-{name}.txt": partial(jobs.ended_job, name=name.replace("-", "_"))
         for name in ("exit-code", "memory", "before", "after", "never", "requeue", "warning")

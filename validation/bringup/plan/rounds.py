@@ -1,12 +1,14 @@
-"""Which pairs of nodes are measured, and when: rounds of disjoint pairs that run side by side. Known in advance."""
+"""Which pairs of nodes are measured, and when: rounds of disjoint pairs that run side by side.
+
+What is known in advance. Rounds that depend on what was measured: checks/nccl/next_round.py.
+"""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 Pair = tuple[str, str]
-LEAST_ROUNDS = 7  # up to 8 nodes that is every pair; above, enough partners to tell a bad node from a bad partner
+ALL_MEET = 8  # nodes up to which every pair meets; above, each round is chosen by what the rounds before it measured
 
 MOST_ORDERED_PAIRS = (
     256  # of files: up to 16 nodes that is every pair; what a pair of mounts does wrong shows with any partner
@@ -22,8 +24,21 @@ def all_rounds(nodes: Sequence[str]) -> int:
     return len(nodes) - 1 + len(nodes) % 2 if len(nodes) > 1 else 0
 
 
-def default_rounds(nodes: Sequence[str]) -> int:
-    return min(all_rounds(nodes), max(LEAST_ROUNDS, math.ceil(math.log2(max(2, len(nodes))))))
+def is_adaptive(nodes: Sequence[str], number: int | None) -> bool:
+    """Whether only the first round is known in advance. number: of rounds, when it was chosen."""
+    return number is None and len(nodes) > ALL_MEET
+
+
+def in_advance(nodes: Sequence[str], number: int | None = None) -> list[list[Pair]]:
+    """The rounds that are planned before anything is measured."""
+    if is_adaptive(nodes, number):
+        return [neighbours(nodes)]
+    return rounds(nodes, all_rounds(nodes) if number is None else number)
+
+
+def neighbours(nodes: Sequence[str]) -> list[Pair]:
+    """Of an odd number the last one rests."""
+    return list(zip(nodes[::2], nodes[1::2], strict=False))
 
 
 def rounds(nodes: Sequence[str], number: int) -> list[list[Pair]]:

@@ -99,19 +99,18 @@ def subjects(
         case "pair":
             return [f"{writer}->{reader}" for writer, reader in rounds.ordered_pairs(nodes)]
         case "link":
-            number = rounds.default_rounds(nodes) if pair_rounds is None else pair_rounds
-            return [rounds.link_name(pair) for met in rounds.rounds(nodes, number) for pair in met]
+            return [rounds.link_name(pair) for met in rounds.in_advance(nodes, pair_rounds) for pair in met]
         case "wide_scale":  # one rank has no bus: the busbw factor is 0 there
             return [step.name for step in steps if step.ranks > 1]
 
 
-def pair_rounds(nodes: list[str], asked: str) -> int:
-    """Rounds of pairs to measure: `all`, a number, or, by default, enough to tell a node from a link. UsageError."""
+def pair_rounds(nodes: list[str], asked: str) -> int | None:
+    """Rounds of pairs to measure: `all`, a number, or by default as many as it takes (None). UsageError."""
     if asked == "all":
         return rounds.all_rounds(nodes)
     if asked and not (asked.isdigit() and int(asked) > 0):
         raise UsageError(f"BRINGUP_PAIR_ROUNDS={asked}: expected `all` or a number of rounds")
-    return int(asked) if asked else rounds.default_rounds(nodes)
+    return int(asked) if asked else None
 
 
 def requested(run: Run, gate: Gate, subject: str, field: str, strategy: str | None) -> int | str | None:

@@ -24,6 +24,8 @@ from bringup.run.command_line import complain, natural, phase_called
 if TYPE_CHECKING:
     from bringup.run.command_line import Verbs
 
+MOST_NAMED = 8  # nodes of a message
+
 # What a verb alone needs is imported when it is called: see cli.py.
 
 
@@ -53,14 +55,46 @@ def pair_rounds(nodes: list[str], here: set[str]) -> tuple[list[str], str]:
     """(a round per line, what is not exercised). here: nodes that are there now; pairs with others are left out."""
     from bringup.run import open as opening
 
-    planned = rounds.rounds(nodes, subjects.pair_rounds(nodes, opening.asked_pair_rounds()))
+    number = subjects.pair_rounds(nodes, opening.asked_pair_rounds())
+    planned = rounds.in_advance(nodes, number)
     played = [[pair for pair in met if here.issuperset(pair)] for met in planned]
+    absent = f"not there: {', '.join(sorted(set(nodes) - here))}"
+    if rounds.is_adaptive(nodes, number):
+        said = "round 1 of neighbours; each further one is chosen by what was measured"
+        met = {node for pair in played[0] for node in pair}
+        rests = [node for node in nodes if node in here and node not in met]
+        said += f"; in the first round {', '.join(rests)} rests, and is met in the next one" if rests else ""
+        return [rounds.say(met) for met in played], said if here.issuperset(nodes) else f"{said}; {absent}"
     exercised, possible = sum(map(len, played)), len(nodes) * (len(nodes) - 1) // 2
-    why = "BRINGUP_PAIR_ROUNDS=all measures every pair"
-    if not here.issuperset(nodes):
-        why = f"not there: {', '.join(sorted(set(nodes) - here))}"
+    why = "BRINGUP_PAIR_ROUNDS=all measures every pair" if here.issuperset(nodes) else absent
     counted = f"{len(planned)} round(s), {exercised} of {possible} pairs"
     return [rounds.say(met) for met in played], f"{counted}; not exercised: {possible - exercised} ({why})"
+
+
+def pairs_next(run: Path, here: set[str]) -> tuple[list[str], str | None]:
+    """(the next round, or nothing; what is said of it). Nothing, too, where all rounds were known in advance.
+
+    here: nodes that are there now; none: all of the run.
+    """
+    from bringup import judge
+    from bringup.checks.nccl import localise, pairs
+    from bringup.checks.nccl.next_round import next_round
+    from bringup.run import open as opening
+
+    judged = judge.judge_folder(run)
+    nodes = judged.run.nodes
+    if not rounds.is_adaptive(nodes, subjects.pair_rounds(nodes, opening.asked_pair_rounds())):
+        return [], None
+    present = [node for node in nodes if node in here or not here]
+    played = pairs.played(judged.observations)
+    met = next_round(present, played)
+    said = localise.words(localise.culprits(present, played), present)
+    if not met:
+        return [], "; ".join(["no further round", *said])
+    meeting = {node for pair in met for node in pair}
+    rests = [node for node in present if node not in meeting]
+    resting = [f"{len(rests)} rest(s): {', '.join(rests[:MOST_NAMED])}"] if rests else []
+    return [rounds.say(met)], "; ".join([f"after round {len(played)}", *said, *resting])
 
 
 # --- the verbs
@@ -93,6 +127,12 @@ def add_verbs(verbs: Verbs) -> None:
         "--files", action="store_true", help="instead: the rounds of the file coherence, as coherence.py reads them"
     )
     verb.add_argument("--again", type=Path, help="instead: the pairs of this run that should be measured once more")
+    verb.add_argument(
+        "--next",
+        type=Path,
+        metavar="RUN",
+        help="instead: the round that follows from what this run has measured so far",
+    )
     verb.set_defaults(verb=_pairs)
 
     verb = verbs.add_parser("open", help="(phase scripts) create a run folder with its plan; prints its path")
@@ -148,8 +188,10 @@ def _pairs(arguments: argparse.Namespace) -> int:
     """A round per line. To standard error: what is not exercised."""
     if arguments.again is not None:
         lines, said = pairs_again(arguments.again), None
+    elif arguments.next is not None:
+        lines, said = pairs_next(arguments.next, set(hostlist.expand(arguments.here or "")))
     elif not arguments.nodes:
-        raise UsageError("pairs: of which nodes? --nodes n0,n1, or --again RUN")
+        raise UsageError("pairs: of which nodes? --nodes n0,n1, or --again RUN, or --next RUN")
     else:
         nodes = hostlist.expand(arguments.nodes)
         here = set(hostlist.expand(arguments.here)) if arguments.here else set(nodes)

@@ -16,9 +16,11 @@ from dataclasses import dataclass
 from itertools import combinations, islice
 from statistics import median, median_high, median_low
 
+from bringup.checks.nccl import localise
+from bringup.evidence import pair_rounds
 from bringup.evidence.curve import size_bytes
 from bringup.evidence.parsed import Parsed
-from bringup.plan.rounds import Pair, link_name
+from bringup.plan.rounds import ALL_MEET, Pair, link_name
 from bringup.records import Observation
 
 BANDWIDTH, LATENCY = "pair.bandwidth", "pair.latency_p95"
@@ -92,6 +94,29 @@ def measured(observations: Iterable[Observation]) -> tuple[Directions, Links]:
     return directions, links
 
 
+_FILE = re.compile(r"raw/pairs-\d+-(?P<round>\d+)[-.]")  # pairs-<repeat>-<round>.jsonl; not what was measured again
+
+
+def played(observations: Iterable[Observation]) -> list[dict[Pair, float]]:
+    """The rounds in their order: (from, to) -> GB/s, the best of the repeats. Of a pair that was to meet and of which
+    nothing arrived, 0."""
+    seen = list(observations)
+    rounds: dict[int, dict[Pair, float]] = {}
+    for met in seen:
+        if met.quantity == pair_rounds.ROUND and isinstance(met.value, int):
+            first, _, second = met.subject.partition("--")
+            rounds.setdefault(met.value, {}).update({(first, second): 0.0, (second, first): 0.0})
+    for speed in [*seen, *from_collectives(seen)]:
+        match = _FILE.match(speed.evidence) if speed.quantity == BANDWIDTH else None
+        if match is None or not isinstance(speed.value, int | float):
+            continue
+        source, _, target = speed.subject.partition("->")
+        known = rounds.get(int(match["round"]), {})
+        if (source, target) in known:
+            known[source, target] = max(known[source, target], float(speed.value))
+    return [rounds[number] for number in sorted(rounds)]
+
+
 def reference(directions: Directions) -> float:
     """GB/s of a healthy direction: the middle of the faster half, which is healthy even when half of the directions are
     not."""
@@ -159,10 +184,12 @@ def node_latencies(links: Links) -> dict[str, tuple[float, int]]:
 
 def derive(observations: Sequence[Observation], names: Sequence[str]) -> Parsed:
     """Scores of nodes and links as observations; as a note, the pairs on which nothing was measured."""
-    directions, links = measured(observations)
+    seen = list(observations)
+    directions, links = measured(seen)
     scores = Parsed()
     if directions:
         scores.problems += _not_exercised(directions, names)
+        scores.problems += _localised(seen, names)
     for node, score in node_scores(directions).items():
         scores.saw("nccl.pair.node", node, round(score.worst, 4), "ratio", "raw/pairs-*.jsonl", _node_words(score))
     for link, by_direction in link_scores(directions, names).items():
@@ -217,6 +244,15 @@ def derive(observations: Sequence[Observation], names: Sequence[str]) -> Parsed:
             f"{trips.best:.0f} us, of which {explained:.0f} us are usual for its nodes",
         )
     return scores
+
+
+def _localised(observations: Sequence[Observation], names: Sequence[str]) -> list[str]:
+    """By the spread of this run. Where all pairs meet, the gates say it; the profile's floors are judged in any case."""
+    rounds = played(observations) if len(names) > ALL_MEET else []
+    if not any(rounds):
+        return []
+    said = localise.words(localise.culprits(names, rounds), names)
+    return [f"pairs, after {len(rounds)} round(s): {'; '.join(said)}"]
 
 
 def _not_exercised(directions: Directions, names: Sequence[str]) -> list[str]:

@@ -1,0 +1,24 @@
+"""raw/rounds.txt: the rounds of pairs, a line each, written down before they are played."""
+
+from __future__ import annotations
+
+import re
+
+from bringup.evidence.parsed import Parsed
+from bringup.plan.rounds import link_name
+
+ROUND = "pair.round"  # of a link: in which round its two nodes meet
+_MET = re.compile(r"[^\s,]+,[^\s,]+(?: [^\s,]+,[^\s,]+)*")
+
+
+def parse(text: str, where: str) -> Parsed:
+    """`n0,n3 n1,n2` -> n0--n3 and n1--n2. A round in which nobody could meet is an empty line."""
+    parsed = Parsed()
+    for number, line in enumerate(parsed.whole_lines(text, where), start=1):
+        if line and not _MET.fullmatch(line):
+            parsed.problems.append(f"{where}:{number}: not a round of pairs: {line[:60]!r}")
+            continue
+        for pair in line.split():
+            first, _, second = pair.partition(",")
+            parsed.saw(ROUND, link_name((first, second)), number, "count", f"{where}:{number}")
+    return parsed
