@@ -26,11 +26,13 @@ def test_all_rounds_meet_every_pair_once_and_no_node_twice_in_a_round(count):
         assert len({node for pair in met for node in pair}) == 2 * len(met)
 
 
-def test_rounds_are_few_on_a_large_cluster_and_everybody_plays():
+def test_up_to_8_nodes_every_pair_is_planned_and_above_that_the_first_round():
     nodes = [f"n{number:04d}" for number in range(1024)]
-    rounds = tournament.rounds(nodes, tournament.default_rounds(nodes))
-    assert len(rounds) == 10
-    assert all({node for pair in met for node in pair} == set(nodes) for met in rounds)
+    assert sum(map(len, tournament.in_advance(nodes[:8]))) == 28
+    assert tournament.in_advance(nodes[:9]) == [[(nodes[place], nodes[place + 1]) for place in range(0, 8, 2)]]
+    assert [len(met) for met in tournament.in_advance(nodes)] == [512]
+    assert len(tournament.in_advance(nodes, 10)) == 10
+    assert len(tournament.in_advance(nodes[:16], tournament.all_rounds(nodes[:16]))) == 15
 
 
 def test_pairs_that_are_measured_again_are_put_into_rounds():
@@ -221,6 +223,22 @@ def test_before_the_rounds_the_pairs_with_a_node_that_is_not_there_count_as_not_
     out, err = capsys.readouterr()
     assert "n1" not in out
     assert err.startswith("3 round(s), 3 of 6 pairs; not exercised: 3 (not there: n1)")
+
+
+def test_above_8_nodes_the_first_round_is_said_and_who_rests(capsys, monkeypatch):
+    assert main(["pairs", "--nodes", "n[0-8]"]) == 0
+    out, err = capsys.readouterr()
+    assert out == "n0,n1 n2,n3 n4,n5 n6,n7\n"
+    assert err == (
+        "round 1 of neighbours; each further one is chosen by what was measured; n8 rests and is met in the next one\n"
+    )
+    monkeypatch.setenv("BRINGUP_PAIR_ROUNDS", "all")
+    assert main(["pairs", "--nodes", "n[0-8]"]) == 0
+    out, err = capsys.readouterr()
+    assert (len(out.splitlines()), err) == (
+        9,
+        "9 round(s), 36 of 36 pairs; not exercised: 0 (BRINGUP_PAIR_ROUNDS=all measures every pair)\n",
+    )
 
 
 def test_a_pair_that_was_measured_again_by_choice_is_no_evidence_about_others():

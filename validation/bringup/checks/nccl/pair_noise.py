@@ -104,15 +104,18 @@ def _set_centres(found: Measurements, alive: Sequence[Sequence[float]]) -> float
         return max(APART * 1.25 * noise / math.sqrt(len(values)), LEAST_LOSS / 2)
 
     alike = [values for values, top in zip(alive, tops, strict=True) if top and fastest - top[0] <= apart(values)]
-    usual, their_noise = _top([value for values in alike for value in values])
+    near = [value for values in alike for value in values]
+    usual, their_noise = _top(near)
     found.noise = noise = min(noise, their_noise)
+    healthy = 2 * sum(value > usual - APART * noise for value in near) >= len(near)
     for values, top in zip(alive, tops, strict=True):
         if top is None:
             found.centres.append(None)
             continue
-        # a round is slow as a whole where hardly one of its pairs reaches the usual speed; else it is those pairs
+        # a round is slow as a whole where hardly one of its pairs reaches the usual speed, which most do in the others;
+        # else it is those pairs that are slow
         reach = sum(value > usual - APART * noise for value in values)
-        own = abs(top[0] - usual) > apart(values) and reach < len(values) / 6
+        own = healthy and abs(top[0] - usual) > apart(values) and reach < len(values) / 6
         found.centres.append(top[0] if own else usual)
     return usual
 
