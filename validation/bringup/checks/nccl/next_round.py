@@ -13,7 +13,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from bringup.checks.nccl.localise import Culprit, culprits
+from bringup.checks.nccl.localise import Culprit, among, culprits
 from bringup.checks.nccl.pair_noise import Round, measurements
 from bringup.plan.rounds import Pair, neighbours
 
@@ -29,13 +29,13 @@ def next_round(nodes: Sequence[str], played: Sequence[Round]) -> list[Pair]:
     """The pairs of the next round; none when nothing is open, or when nothing more may be played."""
     if not played:
         return neighbours(nodes)
+    played = among(nodes, played)
     partners: dict[str, set[str]] = defaultdict(set)
     for met in played:
         for a, b in met:
             partners[a].add(b)
             partners[b].add(a)
-    all_met = all(len(partners[node] & set(nodes)) >= len(nodes) - 1 for node in nodes) if len(nodes) < 64 else False
-    if len(played) >= most_rounds(nodes) or (all_met and len(nodes) < 3):
+    if len(played) >= most_rounds(nodes) or len(nodes) < 3:
         return []
     if len(played) == 1:
         return _Pairing(nodes, partners, len(played)).made(*_second(nodes, played[0], partners), slow=())
@@ -61,8 +61,8 @@ def _second(nodes: Sequence[str], first: Round, partners: dict[str, set[str]]) -
     for pair, value in z.items():
         worst[frozenset(pair)] = min(value, worst.get(frozenset(pair), math.inf))
     order = {node: number for number, node in enumerate(nodes)}
-    ranked = sorted(worst, key=lambda pair: (worst[pair], min(order.get(node, 0) for node in pair)))
-    in_order = [sorted(pair, key=lambda node: order.get(node, 0)) for pair in ranked]
+    ranked = sorted(worst, key=lambda pair: (worst[pair], min(order[node] for node in pair)))
+    in_order = [sorted(pair, key=lambda node: order[node]) for pair in ranked]
     slow = [pair for pair in in_order if worst[frozenset(pair)] < -SUSPECT]
     fast = [pair for pair in reversed(in_order) if worst[frozenset(pair)] >= -SUSPECT]
     rested = [node for node in nodes if not partners[node]]

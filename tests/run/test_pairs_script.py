@@ -1,0 +1,119 @@
+"""The phase script of the pairs, from end to end, with a stand-in for srun that answers as the probe does."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SRUN = f"""#!{sys.executable}
+import json, os, sys, time
+assert sys.argv[-3].endswith("probes/pair.py"), sys.argv
+slow, speed = os.environ["SLOW"].split("@")
+pairs = [pair.split(",") for pair in sys.argv[-2].split()]
+if "dead" in os.environ and len(pairs) > 1 and any(os.environ["dead"] in pair for pair in pairs):
+    sys.exit(1)  # a step with a node that cannot be reached does not start
+for number, (first, second) in enumerate(pairs):
+    if os.environ.get("dead") in (first, second):
+        continue
+    facts = [("pair.latency_p95", f"{{first}}--{{second}}", 50.0, "us")]
+    for source, target in ((second, first), (first, second)):
+        gbps = float(speed) if slow in (source, f"{{source}}->{{target}}") else 1.0
+        gbps *= 1 + 0.001 * (number % 5)
+        facts.append(("pair.bandwidth", f"{{source}}->{{target}}", gbps, "GB/s"))
+    for quantity, subject, value, unit in facts:
+        fact = dict(probe="pair", at=second, subject=subject, quantity=quantity, value=value, unit=unit)
+        print(f"{{number}}: {{json.dumps(fact)}}")
+    print(f"{{number}}: {{json.dumps(dict(probe='pair', at=second, end=len(facts)))}}")
+"""
+
+
+def played(place: Path, nodes: int, slow: str, **environment: str) -> tuple[subprocess.CompletedProcess[str], Path]:
+    """(what the script said, the run's folder), in a copy of what it needs."""
+    for part in ("infrastructure-validation/scripts", "infrastructure-validation/probes", "validation"):
+        ignored = shutil.ignore_patterns("results", "__pycache__")
+        shutil.copytree(ROOT / part, place / part, ignore=ignored)
+    (place / "bin").mkdir()
+    (place / "bin/srun").write_text(SRUN)
+    (place / "bin/srun").chmod(0o755)
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "BRINGUP_"))}
+    job = {
+        "SLURM_JOB_NAME": "nccl_pairwise",
+        "SLURM_JOB_ID": "7",
+        "SLURM_JOB_NODELIST": f"n[00-{nodes - 1:02}]",
+        "SLURM_GPUS_ON_NODE": "2",
+        "SLURM_CPUS_ON_NODE": "2",
+        "SLURM_SUBMIT_DIR": str(place),
+        "BRINGUP_VENV": str(Path(sys.executable).parent.parent),
+        "BRINGUP_PROFILE": "local-cpu",
+        "BRINGUP_PAIR_ENGINE": "tcp",
+        "BRINGUP_RUN_NAME": "stub",
+        "PYTHONPATH": str(place / "validation"),
+        "SLOW": slow,
+    }
+    # the script puts its Python first: bash finds the stand-in as a function
+    script = f'srun() {{ {place}/bin/srun "$@"; }}; export -f srun; exec bash infrastructure-validation/scripts/"$1"'
+    done = subprocess.run(
+        ["bash", "-c", script, "bash", "nccl_pairwise.sbatch"],
+        cwd=place,
+        env=kept | job | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=240,
+    )
+    return done, place / "validation/results/nccl_pairwise/stub"
+
+
+def verdicts(run: Path, outcome: str) -> set[tuple[str, str]]:
+    told = json.loads((run / "verdicts.json").read_text())["verdicts"]
+    return {(one["gate"], one["subject"]) for one in told if one["outcome"] == outcome}
+
+
+def test_two_rounds_name_a_slow_node_and_every_link_that_met_is_judged(tmp_path: Path) -> None:
+    done, run = played(tmp_path, 12, "n05@0.05")
+    assert done.returncode == 1, done.stderr
+    rounds = (run / "raw/rounds.txt").read_text().splitlines()
+    assert len(rounds) == 2
+    assert rounds[0] == "n00,n01 n02,n03 n04,n05 n06,n07 n08,n09 n10,n11"
+    assert len(rounds[1].split()) == 6
+    for repeat in (1, 2):
+        for number in (1, 2):
+            assert (run / f"raw/pairs-{repeat}-{number}.jsonl").stat().st_size > 0
+    assert verdicts(run, "fail") == {("nccl.pair.node", "n05")}
+    links = {subject for gate, subject in verdicts(run, "pass") if gate == "nccl.pair.link"}
+    assert links == {pair.replace(",", "--") for met in rounds for pair in met.split()}
+    assert "n05 sends at 0.05" in done.stderr
+    assert "n05 sends at 0.05" in (run / "report.md").read_text()
+
+
+def test_a_third_round_tells_a_slow_path_from_its_ends(tmp_path: Path) -> None:
+    done, run = played(tmp_path, 12, "n04->n05@0.05")
+    assert done.returncode == 1, done.stderr
+    rounds = (run / "raw/rounds.txt").read_text().splitlines()
+    assert len(rounds) == 3
+    assert "n04,n05" in rounds[0].split() and "n04,n05" in rounds[2].split()
+    assert verdicts(run, "fail") == {("nccl.pair.link", "n04--n05")}
+    assert "n04->n05 is at 0.05" in done.stderr
+
+
+def test_a_node_that_cannot_be_reached_is_asked_pair_by_pair_and_named(tmp_path: Path) -> None:
+    done, run = played(tmp_path, 11, "none@1", dead="n03")
+    assert done.returncode == 2, done.stderr
+    assert "n03 is at 0.00" in done.stderr
+    assert ("nccl.pair.node", "n03") in verdicts(run, "incomplete")
+    assert verdicts(run, "fail") == set()
+
+
+@pytest.mark.parametrize(("nodes", "asked", "rounds"), [(6, "", 5), (10, "2", 2)])
+def test_rounds_that_are_known_in_advance_are_played_and_no_more(
+    tmp_path: Path, nodes: int, asked: str, rounds: int
+) -> None:
+    done, run = played(tmp_path, nodes, "none@1", BRINGUP_PAIR_ROUNDS=asked)
+    assert (done.returncode, len((run / "raw/rounds.txt").read_text().splitlines())) == (0, rounds), done.stderr
