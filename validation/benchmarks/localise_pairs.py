@@ -79,8 +79,8 @@ def slow_nodes(seed: int, count: int, bad: int, loss: float, noise: float, one_w
 
 
 def slow_link(seed: int, count: int, kind: str, loss: float, noise: float) -> Outcome:
-    """path: between two neighbours. block: the way out of an aligned block, an eighth of the list or four nodes. halves:
-    everything between the first and the second half."""
+    """path: between two neighbours. block: the way out of an aligned block, an eighth of the list or four nodes.
+    halves: everything between the first and the second half."""
     chance, nodes = random.Random(f"{seed} {count} {kind}"), fleet(count)  # noqa: S311
     size = {"path": 2, "block": max(4, count // 8), "halves": count // 2}[kind]
     first = 0 if kind == "halves" else chance.randrange(count // size) * size

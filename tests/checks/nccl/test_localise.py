@@ -1,4 +1,4 @@
-"""Adaptive rounds of pairs: who meets whom, what is named, and how often that is wrong (simulated, with fixed seeds)."""
+"""Adaptive rounds of pairs: who meets whom, what is named, and how often that is wrong (simulated, fixed seeds)."""
 
 import importlib.util
 import math

@@ -230,7 +230,8 @@ def test_above_8_nodes_the_first_round_is_said_and_who_rests(capsys, monkeypatch
     out, err = capsys.readouterr()
     assert out == "n0,n1 n2,n3 n4,n5 n6,n7\n"
     assert err == (
-        "round 1 of neighbours; each further one is chosen by what was measured; n8 rests and is met in the next one\n"
+        "round 1 of neighbours; each further one is chosen by what was measured; in the first round n8 rests, and is "
+        "met in the next one\n"
     )
     monkeypatch.setenv("BRINGUP_PAIR_ROUNDS", "all")
     assert main(["pairs", "--nodes", "n[0-8]"]) == 0

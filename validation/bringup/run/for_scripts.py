@@ -189,7 +189,7 @@ def _pairs(arguments: argparse.Namespace) -> int:
     if arguments.again is not None:
         lines, said = pairs_again(arguments.again), None
     elif arguments.next is not None:
-        lines, said = pairs_next(arguments.next, set(hostlist.expand(arguments.here or "")))
+        lines, said = pairs_next(arguments.next, set(hostlist.expand(arguments.here)) if arguments.here else set())
     elif not arguments.nodes:
         raise UsageError("pairs: of which nodes? --nodes n0,n1, or --again RUN, or --next RUN")
     else:

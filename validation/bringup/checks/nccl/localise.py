@@ -391,7 +391,7 @@ def words(found: Culprits, nodes: Sequence[str]) -> list[str]:
     least = 1 - math.exp(-found.noise * (threshold(FALSE_NAMES, len(nodes)) + 1.28) / math.sqrt(2))
     return [
         *(said or ["no node and no link that was exercised stands out"]),
-        f"speeds scatter by {found.noise:.1%}, so two pairs show a node that loses {max(LEAST_LOSS, least):.0%} or more",
+        f"speeds scatter by {found.noise:.1%}: two pairs show a node that loses {max(LEAST_LOSS, least):.0%} or more",
     ]
 
 

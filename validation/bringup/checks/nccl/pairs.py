@@ -247,7 +247,7 @@ def derive(observations: Sequence[Observation], names: Sequence[str]) -> Parsed:
 
 
 def _localised(observations: Sequence[Observation], names: Sequence[str]) -> list[str]:
-    """By the spread of this run. Where all pairs meet, the gates say it; the profile's floors are judged in any case."""
+    """By the spread of this run. Up to 8 nodes the gates say it; the profile's floors are judged in any case."""
     rounds = played(observations) if len(names) > ALL_MEET else []
     if not any(rounds):
         return []
