@@ -11,7 +11,7 @@ from bringup.errors import ProfileError
 from bringup.evidence.parsed import Parsed
 from bringup.plan import profile, transports
 from bringup.plan.gate import FromProfile
-from bringup.plan.profile import PROFILES, load, parse
+from bringup.plan.profile import load, parse
 from bringup.records import Outcome, Run
 from runs_for_tests import discovery
 
@@ -25,7 +25,7 @@ expect:
 
 
 def test_every_shipped_profile_loads_and_names_only_gates_that_exist():
-    names = [path.stem for path in PROFILES.glob("*.yaml")]
+    names = profile.names()
     assert len(names) >= 4
     for name in names:
         loaded = load(name)
@@ -35,8 +35,8 @@ def test_every_shipped_profile_loads_and_names_only_gates_that_exist():
 
 def test_every_shipped_number_is_in_the_unit_of_its_gate():
     checked = 0
-    for path in PROFILES.glob("*.yaml"):
-        for gate, expectation in load(path.stem).expect.items():
+    for name in profile.names():
+        for gate, expectation in load(name).expect.items():
             assert isinstance(gates.GATES[gate].expect, FromProfile)
             assert expectation.unit == gates.GATES[gate].unit, gate
             checked += 1
@@ -269,7 +269,7 @@ def test_a_floor_that_a_profile_turns_into_a_ceiling_is_refused_when_it_is_loade
         gates.check(load(str(path)))
 
 
-SHIPPED = sorted(path.stem for path in PROFILES.glob("*.yaml"))
+SHIPPED = profile.names()
 BASES = {"gpu-nodes", "efa"}  # to be extended by a profile with the facts of a machine
 
 

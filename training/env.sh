@@ -54,8 +54,11 @@ fi
 
 # One line, before torchrun's traceback of many, whose end is lost when srun ends the step because this task has failed.
 without_environment() { # prints what this node's Python environment lacks; nothing when it lacks nothing
-  local interpreter=$1/bin/python
-  if [[ ! -x $interpreter || ! -x $1/bin/torchrun ]]; then
+  local interpreter=$1/bin/python torchrun=$1/bin/torchrun
+  if [[ -n ${CONTAINER_PYTHON:-} ]]; then # we are inside the site's container, which brings its own
+    interpreter=$(command -v "$CONTAINER_PYTHON") torchrun=$(command -v torchrun) || true
+  fi
+  if [[ ! -x $interpreter || ! -x $torchrun ]]; then
     printf 'no Python environment at %s' "$1" # without this check a torchrun of the system would be found
   elif ! "$interpreter" -c 'import sys; from importlib.util import find_spec
 sys.exit(any(getattr(find_spec(name), "origin", None) is None for name in ("torch", "transformers", "accelerate", "datasets")))' \
@@ -65,7 +68,11 @@ sys.exit(any(getattr(find_spec(name), "origin", None) is None for name in ("torc
 }
 if [[ -n ${SLURM_PROCID:-} && -n ${MASTER_ADDR:-} ]]; then
   fault=$(without_environment "${BRINGUP_VENV:-$PWD/.venv}")
-  if [[ -n $fault ]]; then
+  if [[ -n $fault && -n ${CONTAINER_PYTHON:-} ]]; then
+    printf 'the container on %s cannot train: its image needs python and torchrun on the PATH, with torch, transformers, accelerate, datasets and pydantic\n' \
+      "${SLURMD_NODENAME:-$HOSTNAME}" >&2
+    exit 2
+  elif [[ -n $fault ]]; then
     printf "%s, seen from %s; is it on a filesystem that all nodes share? run 'make venv', or set BRINGUP_VENV\n" \
       "$fault" "${SLURMD_NODENAME:-$HOSTNAME}" >&2
     exit 2

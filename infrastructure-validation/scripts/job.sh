@@ -5,7 +5,7 @@
 #   keep_log                    inside a batch job: move its log to slurm-logs/; sets SCREEN
 #   choose_nodes [OPTION…]      on a login host: sets NODES, NODE_COUNT, GPUS (per node), USABLE, USABLE_COUNT;
 #                               with --sharing also WHOLE_NODES: yes where no two jobs share a node
-#   run_begin PHASE OPTION…      write the plan (`bringup open`); sets RUN_DIR
+#   run_begin PHASE OPTION…      write the plan (`bringup open`); sets RUN_DIR, and what the site file says
 #   run_end RC                  close the run, judge it, write report.md, print the verdict; returns 0, 1 or 2
 #   save FILE COMMAND…          keep a command's answer in raw/; when it fails, no file: absence is no evidence
 #   gpus_on_node                what Slurm granted on this node
@@ -13,9 +13,10 @@
 #   rank0_of LIST               the node of n3,n0 on which Slurm places rank 0
 #   unfinished PROBE FILE NODE… the nodes on which the probe left no closing line
 #
-# Environment: BRINGUP_PROFILE (name or path; default generic), BRINGUP_VENV (default .venv), BRINGUP_RUN_NAME,
-# BRINGUP_WAIT_S (seconds that a step may wait for busy nodes; default 120), BRINGUP_JUDGE_LATER (`bringup run` sets it: it judges
-# the run itself, when the job has ended), BRINGUP_START_S (probes/arrival.py).
+# Environment: BRINGUP_SITE (name or path of a site file), BRINGUP_PROFILE (name or path; default generic), BRINGUP_VENV (default
+# .venv), BRINGUP_RUN_NAME, BRINGUP_WAIT_S (seconds that a step may wait for busy nodes; default 120), BRINGUP_JUDGE_LATER
+# (`bringup run` sets it: it judges the run itself, when the job has ended), BRINGUP_START_S (probes/arrival.py).
+BRINGUP_GIVEN=$(compgen -e) # the variables that the user set win over the site file; those that scripts set do not
 : "${BRINGUP_WAIT_S:=120}"
 
 # Where a site sets SBATCH_EXPORT=NONE, sbatch and srun would keep PATH, RUN_DIR and BRINGUP_* from what they start.
@@ -26,6 +27,13 @@ export SLURM_EXPORT_ENV=ALL
 # Each step here says itself what it needs, and one of them that it needs none.
 [[ -z ${SLURM_JOB_ID:-} ]] ||
   unset SLURM_GPUS SLURM_GPUS_PER_NODE SLURM_GPUS_PER_SOCKET SLURM_GPUS_PER_TASK SLURM_TRES_PER_TASK SLURM_GRES
+
+# What the site file says, for command lines (docs/01-environment.md). An array cannot be exported: a script that salloc starts
+# reads them from SITE_ARRAYS. CONTAINER stands last before a torch program; without a container it is empty.
+# shellcheck disable=SC2034  # for the scripts that source this file
+SRUN_SITE=() SALLOC_SITE=() SBATCH_SITE=() ONE_GPU_SITE=() CHECKPOINTS_SITE=() CONTAINER=()
+eval "${SITE_ARRAYS:-}"
+[[ -z ${SLURM_JOB_ID:-} ]] || unset SLURM_CONSTRAINT # srun would ask each step for it, and takes only one feature there
 
 # Exit code 1 says that the cluster failed a gate. Only a verdict says that: whatever else ends a script means that we cannot tell.
 concluded=no
@@ -72,11 +80,38 @@ choose_nodes() { # [--nodes N | --nodelist LIST]
 }
 
 run_begin() { # phase, options of `bringup open`
-  local phase=$1
+  local phase=$1 assignments
   shift
-  RUN_DIR=$("$PYTHON" -m bringup open "$phase" "$@") || exit 2
-  export RUN_DIR
+  assignments=$(BRINGUP_GIVEN=$BRINGUP_GIVEN "$PYTHON" -m bringup open "$phase" "$@") || exit 2
+  eval "$assignments" # quoted by Python
+  SITE_ARRAYS=$(declare -p SRUN_SITE CONTAINER)
+  export RUN_DIR SITE_ARRAYS
   printf '%s: %s\n' "$phase" "$RUN_DIR"
+}
+
+load_modules() { # names
+  local name file
+  set +u # they are not made for -u
+  for file in /etc/profile.d/{lmod,z00_lmod,modules}.sh; do
+    # shellcheck disable=SC1090  # the site's own
+    declare -F module >/dev/null || [[ ! -r $file ]] || source "$file" || true
+  done
+  declare -F module >/dev/null || die "the site file names modules, and there is no command 'module' on $HOSTNAME"
+  for name; do
+    module load "$name" || die "module load $name failed on $HOSTNAME"
+    # some versions end with 0 also when they did not find it
+    [[ :${LOADEDMODULES:-}/ == *":$name"[:/]* ]] || die "module load $name loaded nothing on $HOSTNAME"
+  done
+  set -u
+  export PATH=${PYTHON%/*}:$PATH
+}
+
+source_setup() { # file
+  set +u
+  # shellcheck disable=SC1090  # the site's own
+  source "$1" || die "$1, the setup file of the site, ended with $?"
+  set -u
+  export PATH=${PYTHON%/*}:$PATH
 }
 
 run_end() { # exit code of the phase's work

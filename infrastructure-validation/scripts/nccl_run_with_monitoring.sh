@@ -14,17 +14,19 @@ watched() { # inside the allocation; NODES, NODE_COUNT, GPUS, SCALE and RUN_DIR 
   mkdir -p "$logs"
   # how far the clocks are apart, while nothing else runs: the samples carry each node's own time
   srun --overlap --label --kill-on-bad-exit=0 --nodes="$NODE_COUNT" --ntasks="$NODE_COUNT" --ntasks-per-node=1 \
-    python3 infrastructure-validation/probes/clock.py --reference "${NODES%%,*}" --port "$(port 0)" \
+    "${SRUN_SITE[@]}" python3 infrastructure-validation/probes/clock.py --reference "${NODES%%,*}" --port "$(port 0)" \
     >"$RUN_DIR/raw/clock.jsonl" 2>"$RUN_DIR/raw/clock.err" || true # a node without an answer is incomplete
   begun=$EPOCHREALTIME
   # a signal would not do: srun sends SIGKILL to the tasks when it gets SIGTERM. The samplers end with their standard input
   exec {hold}> >(exec srun --overlap --label --kill-on-bad-exit=0 --ntasks="$NODE_COUNT" --ntasks-per-node=1 --gpus-per-node="$GPUS" \
-    "$PYTHON" infrastructure-validation/probes/monitor.py until-eof >"$RUN_DIR/raw/monitor.csv" 2>"$RUN_DIR/raw/monitor.err")
+    "${SRUN_SITE[@]}" "$PYTHON" infrastructure-validation/probes/monitor.py until-eof \
+    >"$RUN_DIR/raw/monitor.csv" 2>"$RUN_DIR/raw/monitor.err")
   monitor=$!
   MASTER_ADDR=$(rank0_of "$NODES") MASTER_PORT=$(port "$NODE_COUNT") \
     srun --overlap --label --cpu-bind=none --kill-on-bad-exit=1 --nodes="$NODE_COUNT" --ntasks="$((NODE_COUNT * GPUS))" \
     --ntasks-per-node="$GPUS" --gpus-per-node="$GPUS" --cpus-per-task="$(cpus_per_rank "$GPUS")" \
-    "$PYTHON" infrastructure-validation/probes/collectives.py "$SCALE" "$logs" \
+    "${SRUN_SITE[@]}" "${CONTAINER[@]}" "${CONTAINER_PYTHON:-$PYTHON}" \
+    infrastructure-validation/probes/collectives.py "$SCALE" "$logs" \
     >"$RUN_DIR/raw/collectives-$NODE_COUNT.jsonl" 2>"$RUN_DIR/raw/collectives-$NODE_COUNT.err" </dev/null || rc=$?
   exec {hold}>&-
   end_within 20 "$monitor" || true # what the samplers said until then is there
@@ -44,5 +46,5 @@ run_begin nccl_monitoring --nodes "$NODES" --gpus-per-node "$GPUS"
 rc=0
 export SALLOC_TIMELIMIT="${SALLOC_TIMELIMIT:-60}" # minutes; a partition with a shorter limit refuses more
 salloc --quiet --job-name=nccl_monitoring --immediate="$BRINGUP_WAIT_S" --nodes="$NODE_COUNT" --nodelist="$NODES" --exclusive --mem=0 \
-  bash "${BASH_SOURCE[0]}" --inside </dev/null || rc=$?
+  "${SALLOC_SITE[@]}" bash "${BASH_SOURCE[0]}" --inside </dev/null || rc=$?
 run_end "$rc"

@@ -27,7 +27,8 @@ collectives() { # of the scale that measure has read
   MASTER_ADDR=$(rank0_of "$list") MASTER_PORT=$(port "${files/1gpu/0}") \
     srun --label --cpu-bind=none --kill-on-bad-exit=1 --nodes="$count" --nodelist="$list" --ntasks="$((count * gpus))" \
     --ntasks-per-node="$gpus" --gpus-per-node="$gpus" --cpus-per-task="$(cpus_per_rank "$GPUS")" \
-    "$PYTHON" infrastructure-validation/probes/collectives.py "$name" "$logs" \
+    "${SRUN_SITE[@]}" "${CONTAINER[@]}" "${CONTAINER_PYTHON:-$PYTHON}" \
+    infrastructure-validation/probes/collectives.py "$name" "$logs" \
     >"$RUN_DIR/raw/collectives-$files.jsonl" 2>"$RUN_DIR/raw/collectives-$files.err" </dev/null || rc=$?
   printf '%s\n' "$rc" >"$RUN_DIR/raw/collectives-$files.rc"
 }
@@ -40,7 +41,7 @@ nccl_tests() { # of the scale that measure has read
     rc=0 json=$RUN_DIR/raw/$binary-$files.json
     srun --mpi="${NCCL_TESTS_MPI:-pmix}" --cpu-bind=none --kill-on-bad-exit=1 --nodes="$count" --nodelist="$list" --ntasks="$((count * gpus))" \
       --ntasks-per-node="$gpus" --gpus-per-node="$gpus" --cpus-per-task="$(cpus_per_rank "$GPUS")" \
-      "$NCCL_TESTS_BIN/$binary" "${sizes[@]}" -g 1 -c 1 -w 5 -n 20 -J "$json" \
+      "${SRUN_SITE[@]}" "$NCCL_TESTS_BIN/$binary" "${sizes[@]}" -g 1 -c 1 -w 5 -n 20 -J "$json" \
       >"$RUN_DIR/raw/$binary-$files.txt" 2>"$RUN_DIR/raw/$binary-$files.err" </dev/null || rc=$?
     [[ ! -e $json ]] || "$PYTHON" infrastructure-validation/scripts/without_environment.py "$json" ||
       rc=$((rc > 0 ? rc : 1))
@@ -59,5 +60,5 @@ run_begin nccl_scaling --nodes "$NODES" --gpus-per-node "$GPUS"
 rc=0
 export SALLOC_TIMELIMIT="${SALLOC_TIMELIMIT:-60}" # minutes; a partition with a shorter limit refuses more
 salloc --quiet --job-name=nccl_scaling --immediate="$BRINGUP_WAIT_S" --nodes="$NODE_COUNT" --nodelist="$NODES" --exclusive --mem=0 \
-  bash "${BASH_SOURCE[0]}" --inside </dev/null || rc=$?
+  "${SALLOC_SITE[@]}" bash "${BASH_SOURCE[0]}" --inside </dev/null || rc=$?
 run_end "$rc"

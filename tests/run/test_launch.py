@@ -252,7 +252,7 @@ def test_a_cloud_node_that_is_off_is_usable_and_one_that_is_down_is_not(controll
 @pytest.fixture
 def submitted(controller: Controller, monkeypatch, tmp_path: Path) -> Callable[[], None]:
     """A phase is submitted, and the user presses Ctrl-C at the second look."""
-    monkeypatch.setattr(slurm, "submit", lambda script, nodes, environment: "12")
+    monkeypatch.setattr(slurm, "submit", lambda script, nodes, environment, options: "12")
 
     def interrupted(seconds: float) -> tuple[str, str]:
         if seconds > 0:
@@ -366,7 +366,7 @@ def test_every_job_that_was_submitted_for_a_phase_is_noted(controller: Controlle
     """And each writes a run of its own: `-s2`, not `-r1`, which is the mark of a requeued job."""
     names: list[str] = []
 
-    def submit(script: str, nodes: list[str], environment: dict[str, str]) -> str:
+    def submit(script: str, nodes: list[str], environment: dict[str, str], options: object) -> str:
         names.append(environment["BRINGUP_RUN_NAME"])
         return str(11 + len(names))
 

@@ -126,6 +126,13 @@ def _add_run(verbs: Verbs) -> None:
     verb.add_argument("--strict", action="store_true", help="stop at any fault; default: ill nodes are left out")
     verb.set_defaults(verb=_run)
 
+    verb = verbs.add_parser(
+        "site", help="what the site file of $BRINGUP_SITE says; --export: as lines to source before sbatch"
+    )
+    verb.add_argument("phase", nargs="?", metavar="PHASE", help="with its own time limit (default: that of any phase)")
+    verb.add_argument("--export", action="store_true", help="source <(bringup site --export)")
+    verb.set_defaults(verb=_site)
+
     verb = verbs.add_parser("why", help="why a job waits, or how it ended, in plain words")
     verb.add_argument("job", metavar="JOBID")
     verb.set_defaults(verb=_why)
@@ -284,9 +291,12 @@ PAGE = "report.html"
 def _run(arguments: argparse.Namespace) -> int:
     from bringup.checks import catalogue
     from bringup.run import playbook
+    from bringup.run import site as at_site
 
     for phase in arguments.phases:  # before the first request to Slurm
         phase_called(phase)
+    site = at_site.from_environment()
+    at_site.enter(site)
     return playbook.run(
         playbook.Request(
             nodes=arguments.nodes,
@@ -296,8 +306,26 @@ def _run(arguments: argparse.Namespace) -> int:
             phases=arguments.phases,
             resume=arguments.resume,
             strict=arguments.strict,
+            site=site,
         )
     )
+
+
+def _site(arguments: argparse.Namespace) -> int:
+    from bringup.report import text
+    from bringup.run import site as at_site
+
+    if arguments.phase is not None:
+        phase_called(arguments.phase)
+    at = at_site.from_environment()
+    if at is None:
+        raise UsageError("no site file is used; name one: export BRINGUP_SITE=NAME, or the path of a .yaml file")
+    if arguments.export:
+        print("\n".join(at_site.for_a_person(at, arguments.phase)))
+        return 0
+    rows = text.site_rows(at_site.used(at.site, arguments.phase))
+    print(f"{text.shown_path(at.file)}\n" + text.columns(("key", "value", "here instead"), rows))
+    return 0
 
 
 def _why(arguments: argparse.Namespace) -> int:
@@ -543,6 +571,7 @@ def _drill(arguments: argparse.Namespace) -> int:
     from bringup.drill import result as drill_result
     from bringup.drill import suite
     from bringup.plan import profile_text
+    from bringup.run import site as at_site
 
     ids = [drill.id for drill in catalogue.DRILLS]
     unknown = [name for name in arguments.only if name not in ids]
@@ -558,6 +587,8 @@ def _drill(arguments: argparse.Namespace) -> int:
         return 0
     if arguments.healthy and (arguments.anywhere or arguments.only):
         raise UsageError("--healthy makes no fault and runs on local clusters: without --anywhere and --only")
+    if arguments.anywhere:
+        at_site.enter(at_site.from_environment())
     if arguments.resume is not None and (arguments.only or arguments.healthy):
         raise UsageError("--resume goes on with what was planned: without --only and --healthy")
     known = catalogue.DECLARED.values() if arguments.anywhere else catalogue.DRILLS

@@ -4,6 +4,7 @@
     ├── UsageError          arguments that cannot work together, or name what does not exist
     ├── RecordError         a file that is not the record it should be
     ├── ProfileError        a profile that cannot be used
+    ├── SiteError           a site file that cannot be used
     ├── RunError            a run that cannot be opened or read
     ├── RuleError           a value and an expectation that cannot be compared
     ├── ModelError          a model of which memory and FLOPs are not known
@@ -33,6 +34,10 @@ class RecordError(BringupError):
 
 
 class ProfileError(BringupError):
+    """The line names file, key, what is wrong, and what to do."""
+
+
+class SiteError(BringupError):
     """The line names file, key, what is wrong, and what to do."""
 
 

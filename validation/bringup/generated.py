@@ -21,10 +21,11 @@ from bringup.known_faults.signatures import EXIT_CODES, SIGNATURES
 from bringup.plan.claims import CLAIMS, QUESTIONS, Claim
 from bringup.plan.gate import FromProfile, Gate
 from bringup.plan.guide import PLACES, Guide
-from bringup.plan.profile import PROFILES, Profile, load
+from bringup.plan.profile import Profile, load, names
 from bringup.plan.rules import DECLARABLE, allowed
+from bringup.plan.site import Site
 from bringup.plan.transports import TRANSPORTS
-from bringup.records import Outcome, Versioned, write_text
+from bringup.records import Outcome, Record, Versioned, write_text
 from bringup.report.text import table
 from bringup.results import REPOSITORY
 
@@ -80,7 +81,7 @@ def _warnings() -> list[str]:
 
 def _profiles() -> list[str]:
     """The profiles there are, and what each expects of all_reduce at some numbers of nodes."""
-    found = [load(path.stem) for path in sorted(PROFILES.glob("*.yaml"))]
+    found = [load(name) for name in names()]
     lines = _plain_table(("profile", "for"), ((f"`{each.name}`", each.description) for each in found))
     numbers = [
         (f"`{each.name}`", *(f"{limit:.0f}" for limit in floors))
@@ -219,7 +220,7 @@ def kinds() -> dict[str, type[Versioned]]:
     return dict(sorted(found.items()))
 
 
-def schema(kind: type[Versioned]) -> dict[str, Any]:
+def schema(kind: type[Record]) -> dict[str, Any]:
     """What `read_record` accepts, but for rules between fields; and the version must be there."""
     made = kind.model_json_schema()
     made["required"] = sorted({*made.get("required", []), "schema_version"})
@@ -251,8 +252,8 @@ def _entry(gate: Gate) -> dict[str, Any]:
 
 
 def schemas() -> dict[str, str]:
-    """File name -> content."""
-    made = {stem: schema(kind) for stem, kind in kinds().items()} | {"profile": profile_schema()}
+    """File name -> content. Besides the records: what people write, profiles and site files."""
+    made = {stem: schema(kind) for stem, kind in kinds().items()} | {"profile": profile_schema(), "site": schema(Site)}
     return {
         f"{stem}.schema.json": json.dumps(content, indent=1, ensure_ascii=False) + "\n"
         for stem, content in sorted(made.items())

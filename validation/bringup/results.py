@@ -33,6 +33,7 @@ from bringup.records import (
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 RUN, CLOSED, PROFILE = "run.json", "closed.json", "profile.yaml"
+SITE = "site.yaml"  # only where a site file was used
 OBSERVATIONS, VERDICTS, REPORT = "observations.json", "verdicts.json", "report.md"
 RUN_ARGS, METRICS = "run_args.json", "metrics.json"
 CONTINUED = "continued.json"

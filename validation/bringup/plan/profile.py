@@ -21,6 +21,7 @@ from bringup.records import NotApplicable, Record
 
 PROFILES = Path(__file__).resolve().parents[2] / "profiles"
 DEFAULT = "generic"
+SITE_SUFFIX = ".site.yaml"  # in the same folder: files of a site (plan/site.py), which are no profiles
 
 
 class Profile(Record):
@@ -50,6 +51,11 @@ class Profile(Record):
         return applied
 
 
+def names() -> list[str]:
+    """Of the profiles that this project ships, and those that were put beside them."""
+    return sorted(file.stem for file in PROFILES.glob("*.yaml") if not file.name.endswith(SITE_SUFFIX))
+
+
 def find(name_or_path: str) -> Path:
     """The file of a profile given by name (`local-cpu`) or by path. Raises ProfileError with the names there are."""
     path = Path(name_or_path)
@@ -59,8 +65,9 @@ def find(name_or_path: str) -> Path:
         return path
     path = PROFILES / f"{name_or_path}.yaml"
     if "/" in name_or_path or not path.is_file():
-        names = ", ".join(sorted(file.stem for file in PROFILES.glob("*.yaml")))
-        raise ProfileError(f"no profile named {name_or_path!r}; there are {names}; or give the path of a .yaml file")
+        raise ProfileError(
+            f"no profile named {name_or_path!r}; there are {', '.join(names())}; or give the path of a .yaml file"
+        )
     return path
 
 

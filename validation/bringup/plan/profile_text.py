@@ -32,24 +32,26 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-def read(text: str, where: str) -> dict[str, Any]:
+def read(
+    text: str, where: str, what: str = "a profile", begins: str = "schema_version, name and description"
+) -> dict[str, Any]:
     """The keys. Raises ProfileError with the line."""
     loader = _Loader(text)
     try:
         data = loader.get_single_data()
     except yaml.MarkedYAMLError as error:
         line = f":{error.problem_mark.line + 1}" if error.problem_mark is not None else ""
-        what = " ".join(str(error.problem or error).split())
-        duplicate = isinstance(error, yaml.constructor.ConstructorError) and "is given twice" in what
-        raise ProfileError(f"{where}{line}: {what if duplicate else f'not valid YAML: {what}'}") from error
+        said = " ".join(str(error.problem or error).split())
+        duplicate = isinstance(error, yaml.constructor.ConstructorError) and "is given twice" in said
+        raise ProfileError(f"{where}{line}: {said if duplicate else f'not valid YAML: {said}'}") from error
     except (yaml.YAMLError, RecursionError, ValueError) as error:  # a date that there is not, say
         raise ProfileError(f"{where}: not valid YAML: {' '.join(str(error).split())[:200]}") from error
     finally:
         loader.dispose()
     if data is None:
-        raise ProfileError(f"{where}: the file is empty; a profile begins with schema_version, name and description")
+        raise ProfileError(f"{where}: the file is empty; {what} begins with {begins}")
     if not isinstance(data, dict):
-        raise ProfileError(f"{where}: the file is a {type(data).__name__}; a profile is `key: value`, one a line")
+        raise ProfileError(f"{where}: the file is a {type(data).__name__}; {what} is `key: value`, one a line")
     return data
 
 
@@ -86,6 +88,8 @@ def in_words(error: ErrorDetails, model: type[BaseModel]) -> str:
             number = f"{float(given):.12g}"
             how = f"{number} without quotes" if number == given else number
             return f"{place}: YAML reads {given} as a text; write {how}"
+        case "string_type" if isinstance(given, bool | int | float):
+            return f"{place}: YAML reads it as {given}; put it in quotes"
     return f"{place}: {error['msg'].removeprefix('Value error, ')}"
 
 

@@ -19,6 +19,16 @@ class NotApplicable(Record):
     reason: str = Field(min_length=1)
 
 
+class SiteUsed(Record):
+    """The site file that a run was opened with, and where the run was another one than it says."""
+
+    name: str
+    says: dict[str, str | list[str] | dict[str, str | list[str]]]  # the file: key -> value
+    otherwise: dict[str, str] = Field(
+        default_factory=dict
+    )  # key or variable -> what held in its place: Slurm's word about the job, or the environment of the user
+
+
 class Run(Versioned):
     """`run.json`, written before anything runs: what will be judged, from what was REQUESTED."""
 
@@ -41,6 +51,7 @@ class Run(Versioned):
     left_out: list[NotApplicable] = Field(
         default_factory=list
     )  # by a setting of the partition, whatever the profile declares
+    site: SiteUsed | None = None  # null: no site file was used
     continues: str | None = None  # the folder beside this one in which the same job began, before Slurm requeued it
 
 
@@ -201,6 +212,7 @@ class Playbook(Versioned):
     name: str
     nodes: list[str]
     profile: str
+    site: str | None = None  # the name of the site file; null: none was used
     planned: list[str]  # phases
     left_out: list[str]  # phases that these nodes cannot run, with the reason
     ill_nodes: list[LeftOut] = Field(default_factory=list)  # left out by the phases after the one that found them ill

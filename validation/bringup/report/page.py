@@ -94,6 +94,7 @@ def _view(collection: Collection) -> dict[str, Any]:
         "nodes": report_names(nodes),
         "node_count": len(nodes),
         "profiles": ", ".join(dict.fromkeys(judged.verdicts.profile for judged in collection.judged)),
+        "sites": ", ".join(dict.fromkeys(run.run.site.name for run in collection.judged if run.run.site is not None)),
         "opened": min((judged.run.opened_at for judged in collection.judged), default="unknown"),
         "questions": [(answer, QUESTIONS[answer.question]) for answer in collection.answers],
         "marked": report.marked,
@@ -138,6 +139,7 @@ def _section(judged: Judged, anchor: str) -> Section:
             if verdicts.profile == run.profile
             else f"{verdicts.profile} (the run was opened with {run.profile})",
         ),
+        *([] if run.site is None else [("site", report.site_in_words(run.site))]),
         ("bringup commit", f"{(run.git_commit or 'unknown')[:12]}{dirty}"),
         ("Slurm job", run.slurm_job_id or "none (started on the login host)"),
         ("planned before the run", f"{sum(map(len, run.planned.values()))} verdicts"),

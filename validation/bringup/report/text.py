@@ -18,7 +18,18 @@ from bringup.known_faults.signatures import SIGNATURES
 from bringup.plan import subjects as naming
 from bringup.plan.claims import QUESTIONS
 from bringup.plan.phases import PHASES
-from bringup.records import Answer, ClaimAnswer, Mark, Observation, Outcome, Playbook, Run, Verdict, Verdicts
+from bringup.records import (
+    Answer,
+    ClaimAnswer,
+    Mark,
+    Observation,
+    Outcome,
+    Playbook,
+    Run,
+    SiteUsed,
+    Verdict,
+    Verdicts,
+)
 from bringup.results import REPOSITORY, ill_node
 
 _COST = re.compile(r"probe\.(\w+)\.cpu_s")
@@ -89,6 +100,8 @@ def screen(folder: Path, run: Run, verdicts: Verdicts) -> str:
         f"  sign: {sign.signature}: {_cause(sign.signature)} ({sign.evidence})" for sign in verdicts.signs[:MAX_SIGNS]
     ]
     lines += [f"  note: {plain(note)}" for note in verdicts.notes[:MAX_LISTED]]
+    if run.site is not None:
+        lines.append(f"  site: {plain(site_in_short(run.site))}")
     if verdicts.outcome is not Outcome.PASS:
         lines.append(f"  why: bringup explain {shlex.quote(shown_path(folder))}")
     lines.append(f"  report: {shown_path(folder / 'report.md')}")
@@ -184,6 +197,8 @@ def markdown(run: Run, verdicts: Verdicts, observations: Sequence[Observation] =
         f"{counted(verdicts.verdicts)}. Planned before the run: {sum(map(len, run.planned.values()))} verdicts.",
         "",
     ]
+    if run.site is not None:
+        lines += [f"Site {escaped(site_in_words(run.site))}.", ""]
     bad = not_passed(verdicts.verdicts)
     if bad:
         lines += ["## What failed, and what is not proven", ""]
@@ -250,6 +265,30 @@ def _next(signature: str) -> str:
     return SIGNATURES[signature].do if signature in SIGNATURES else ""
 
 
+def site_in_short(site: SiteUsed) -> str:
+    """Its name, and what was not as it says."""
+    told = ", ".join(f"{name} {value}" for name, value in site.otherwise.items())
+    return site.name + (f"; not as its file says: {told}" if told else "")
+
+
+def site_in_words(site: SiteUsed) -> str:
+    """The same with all that it says: `lab: partition gpu; environment NCCL_IB_HCA=mlx5_0`."""
+    said = "; ".join(f"{key} {_site_value(value)}" for key, value in site.says.items())
+    return site_in_short(site).replace(site.name, f"{site.name}: {said}", 1) if said else site_in_short(site)
+
+
+def site_rows(site: SiteUsed) -> list[tuple[str, str, str]]:
+    """A row for each key, and one for each variable that is another one here."""
+    rows = [(key, _site_value(value), site.otherwise.get(key, "")) for key, value in site.says.items()]
+    return rows + [(name, "", value) for name, value in site.otherwise.items() if name not in site.says]
+
+
+def _site_value(value: str | list[str] | dict[str, str | list[str]]) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name}={_site_value(inner)}" for name, inner in value.items())
+    return value if isinstance(value, str) else " ".join(value)
+
+
 def _profile(run: Run, verdicts: Verdicts) -> str:
     if verdicts.profile == run.profile:
         return escaped(run.profile)
@@ -305,7 +344,8 @@ def playbook_markdown(playbook: Playbook, outcome: Outcome) -> str:
     lines = [
         f"# Bring-up of {len(playbook.nodes)} node(s): {MARK[outcome]}",
         "",
-        f"Nodes {escaped(', '.join(playbook.nodes))}, profile {escaped(playbook.profile)}.",
+        f"Nodes {escaped(', '.join(playbook.nodes))}, profile {escaped(playbook.profile)}"
+        f"{'' if playbook.site is None else f', site {escaped(playbook.site)}'}.",
         "",
         "## The six questions",
         "",

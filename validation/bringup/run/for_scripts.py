@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -135,7 +136,7 @@ def add_verbs(verbs: Verbs) -> None:
     )
     verb.set_defaults(verb=_pairs)
 
-    verb = verbs.add_parser("open", help="(phase scripts) create a run folder with its plan; prints its path")
+    verb = verbs.add_parser("open", help="(phase scripts) create a run folder with its plan; as assignments")
     verb.add_argument("phase")
     verb.add_argument("--nodes", required=True, help="node list: n0,n1 or n[0-1]")
     verb.add_argument(
@@ -169,6 +170,9 @@ def _awaited(said: str) -> waiting.Awaited:
 
 
 def _nodes(arguments: argparse.Namespace) -> int:
+    from bringup.run import site as at_site
+
+    at_site.enter(at_site.from_environment())
     print("\n".join(choice.node_assignments(arguments.nodes, arguments.nodelist, complain, arguments.sharing)))
     return 0
 
@@ -207,8 +211,12 @@ def _pairs(arguments: argparse.Namespace) -> int:
 def _open(arguments: argparse.Namespace) -> int:
     from bringup.checks import catalogue
     from bringup.run import open as opening
+    from bringup.run import site as at_site
 
     phase = phase_called(arguments.phase)
+    site = at_site.from_environment()
+    if site is not None:
+        at_site.refuse_missing(site.site, phase)
     folder = opening.open_run(
         phase,
         nodes=hostlist.expand(arguments.nodes),
@@ -219,8 +227,9 @@ def _open(arguments: argparse.Namespace) -> int:
         results=arguments.results,
         allocated=hostlist.expand(arguments.allocated) if arguments.allocated else None,
         whole_nodes=arguments.whole_nodes,
+        site=site,
     )
-    print(folder)
+    print("\n".join([f"RUN_DIR={shlex.quote(str(folder))}", *at_site.assignments(site, phase, folder)]))
     return 0
 
 

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -131,10 +131,12 @@ def job_ids(phase: Phase, folder: Path) -> list[str]:
     return [line for line in note.read_text().split() if line.isdecimal()] if note.is_file() else []
 
 
-def submit_and_wait(phase: Phase, nodes: list[str], environment: dict[str, str], folder: Path, tell: Tell) -> None:
+def submit_and_wait(
+    phase: Phase, nodes: list[str], environment: dict[str, str], folder: Path, tell: Tell, options: Sequence[str] = ()
+) -> None:
     """Submit on the nodes that are usable now; the plan still holds all of them. Raises SlurmError when none is.
 
-    The number of every job is noted in `folder`, the playbook's, for a `--resume`.
+    options: of the site, for sbatch. The number of every job is noted in `folder`, the playbook's, for a `--resume`.
     """
     waiting, name = list(nodes), environment["BRINGUP_RUN_NAME"]
     for number in itertools.count(1):
@@ -150,7 +152,7 @@ def submit_and_wait(phase: Phase, nodes: list[str], environment: dict[str, str],
                 f"{node} {found[node].state if node in found else 'unknown'}" for node in nodes if node not in usable
             )
             raise SlurmError(f"not submitted: {broken}; scontrol show node {nodes[0]}")
-        job_id = slurm.patiently(partial(slurm.submit, phase.script, usable, own), tell)
+        job_id = slurm.patiently(partial(slurm.submit, phase.script, usable, own, options), tell)
         with _cancelled_when_interrupted(job_id, tell):
             submitted = [*job_ids(phase, folder), job_id]
             write_text(note_of(phase, folder), "\n".join(submitted) + "\n", replace=True)

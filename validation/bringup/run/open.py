@@ -15,6 +15,7 @@ from bringup.checks import planned
 from bringup.checks.training.measured import differing_fields
 from bringup.errors import RecordError, RunError
 from bringup.plan import profile as profiles
+from bringup.plan import site as sites
 from bringup.plan import subjects
 from bringup.plan.phases import Phase
 from bringup.records import Closed, Continued, Run, RunArgs, read_record, write_record, write_text
@@ -28,12 +29,14 @@ from bringup.results import (
     REPOSITORY,
     RUN,
     RUN_ARGS,
+    SITE,
     checksums,
     folder_of,
     load,
     requeue_name,
     sha256,
 )
+from bringup.run import site as at_site
 
 
 def now() -> str:
@@ -83,6 +86,7 @@ def open_run(
     name: str | None = None,
     allocated: list[str] | None = None,
     whole_nodes: bool = False,
+    site: at_site.AtSite | None = None,
 ) -> Path:
     """Create the run's folder and write its plan. Raises RunError.
 
@@ -129,6 +133,7 @@ def open_run(
         opened_at=now(),
         allocated=None if allocated == nodes else allocated,
         left_out=left_out,
+        site=None if site is None else at_site.used(site.site, phase.stem),
         continues=None if before is None else before.name,
     )
     try:
@@ -139,6 +144,8 @@ def open_run(
         where = error.filename or folder
         raise RunError(f"{where}: cannot be created ({error.strerror}); a run has a folder of its own") from error
     write_text(folder / PROFILE, profiles.dump(profile))
+    if site is not None:
+        write_text(folder / SITE, sites.dump(site.site))
     write_record(folder / RUN, run)
     if before is not None and not (before / CONTINUED).exists():
         with contextlib.suppress(

@@ -24,6 +24,7 @@ from bringup.report import text as report
 from bringup.results import PLAYBOOK, REPOSITORY
 from bringup.run import open as opening
 from bringup.run import resume, slurm
+from bringup.run import site as at_site
 from bringup.run.healthy_rest import ill_nodes
 from bringup.run.launch import bash_and_wait, last_words, progress, screen_of, submit_and_wait
 from bringup.run.nodes import requested_nodes
@@ -41,6 +42,7 @@ class Request:
     phases: list[str]
     resume: Path | None
     strict: bool = False  # stop at any fault, also at one of a single node
+    site: at_site.AtSite | None = None
 
 
 def run(request: Request) -> int:
@@ -63,7 +65,7 @@ def run(request: Request) -> int:
     folder = PLAYBOOKS / playbook.name
     console.print(
         f"bringup: {len(playbook.planned)} phase(s) on {len(names)} node(s): {', '.join(names)}; "
-        f"profile {request.profile.name}"
+        f"profile {request.profile.name}{_at(request.site)}"
     )
     steps: list[Step] = []
     judged: list[Judged] = []
@@ -107,6 +109,10 @@ def run(request: Request) -> int:
     return _conclude(playbook, judged, folder, console)
 
 
+def _at(site: at_site.AtSite | None) -> str:
+    return "" if site is None else f"; site {site.site.name} ({report.shown_path(site.file)})"
+
+
 def _begin(request: Request, names: list[str], console: Console) -> tuple[Playbook, dict[str, tuple[Step, Judged]]]:
     """The plan, and the steps of an earlier run that passed and are kept."""
     unknown = [stem for stem in request.phases if stem not in PHASES]
@@ -133,7 +139,13 @@ def _begin(request: Request, names: list[str], console: Console) -> tuple[Playbo
     folder = PLAYBOOKS / name
     folder.mkdir(parents=True)
     playbook = Playbook(
-        name=name, nodes=names, profile=request.profile.name, planned=planned, left_out=left_out, steps=[]
+        name=name,
+        nodes=names,
+        profile=request.profile.name,
+        site=None if request.site is None else request.site.site.name,
+        planned=planned,
+        left_out=left_out,
+        steps=[],
     )
     write_record(folder / PLAYBOOK, playbook)
     return playbook, kept
@@ -160,11 +172,13 @@ def _one_phase(
     reference = runs.folder_of(PHASES["run_1gpu"], playbook)
     if (reference / runs.METRICS).is_file():  # this playbook's own, not the newest of anybody's
         environment["BRINGUP_REFERENCE"] = str(reference)
+    environment = at_site.for_submission(request.site, phase.stem, environment)
     said = None
     with progress(console, phase.title) as tell:
         try:
             if phase.submit:
-                submit_and_wait(phase, nodes, environment, folder, tell)
+                options = () if request.site is None else request.site.site.sbatch
+                submit_and_wait(phase, nodes, environment, folder, tell, options)
             else:
                 bash_and_wait(phase, nodes, environment, folder, tell)
         except SlurmError as error:
@@ -179,6 +193,7 @@ def _one_phase(
             profile=request.profile,
             argv=["bringup", "run", phase.stem],
             name=playbook,
+            site=request.site,
         )
         said = said or f"{phase.script} ended before it opened a run: {last_words(phase, folder)}"
     if not (run_folder / runs.CLOSED).exists():

@@ -138,7 +138,7 @@ def partition_nodes(partition: str | None) -> list[str]:
         raise SlurmError(
             f"no partition {partition!r} with nodes"
             if partition
-            else "no default partition; name one: export SBATCH_PARTITION=… SLURM_PARTITION=…"
+            else "no default partition; name one in a site file (BRINGUP_SITE), or export SBATCH_PARTITION=…"
         )
     return names
 
@@ -184,7 +184,7 @@ def why(job_id: str) -> str:
     return f"job {job_id} {seen.state.lower()}" + (f": {words}" if words else "")
 
 
-def submit(script: str, nodes: list[str], environment: dict[str, str]) -> str:
+def submit(script: str, nodes: list[str], environment: dict[str, str], options: Sequence[str] = ()) -> str:
     """Job id of `script`, a path from the repository root. Raises SlurmError with sbatch's words."""
     try:
         answer = ask(
@@ -193,6 +193,7 @@ def submit(script: str, nodes: list[str], environment: dict[str, str]) -> str:
             "--export=ALL",  # whatever the site's SBATCH_EXPORT is: the script has to know the run's name and nodes
             f"--nodes={len(nodes)}",
             f"--nodelist={','.join(nodes)}",
+            *options,
             script,
             environment=environment,
             folder=REPOSITORY,
@@ -206,9 +207,9 @@ def submit(script: str, nodes: list[str], environment: dict[str, str]) -> str:
 
 def _request_hint(words: str, environment: dict[str, str]) -> str:
     """Our scripts rely on --exclusive; the submit plugins of some sites refuse a job that requests no GPU."""
-    if not _ABOUT_GPUS.search(words) or "SBATCH_GPUS_PER_NODE" in environment:
+    if not _ABOUT_GPUS.search(words) or {"SBATCH_GPUS_PER_NODE", "SBATCH_GRES"} & environment.keys():
         return ""
-    return "; if this site wants a GPU request with every job: export SBATCH_GPUS_PER_NODE=N SALLOC_GPUS_PER_NODE=N"
+    return "; if this site wants a GPU request with every job: say it in the site file (gpu_request), BRINGUP_SITE"
 
 
 def job(job_id: str) -> Job | None:

@@ -1,0 +1,447 @@
+"""What a site file does: to Slurm's variables, to the command lines of the scripts, and to what a run keeps.
+
+The scripts run in a copy of the repository, with srun, salloc, scontrol and apptainer that note how they were called.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from bringup.plan.phases import PHASES
+from bringup.plan.site import load
+from bringup.records import Run, SiteUsed, read_record
+from bringup.run import launch, slurm
+from bringup.run import site as at_site
+from bringup.run.site import AtSite
+
+ROOT = Path(__file__).resolve().parents[2]
+LAB = """
+schema_version: 1
+name: lab
+partition: gpu
+account: research
+time_limits: {default: "30", nccl_scaling: "02:00:00"}
+gpu_request: --gres=gpu:h100:8
+srun: ["--mpi=pmix", "--comment=it's $HOME"]
+salloc: ["--comment=of salloc"]
+sbatch: ["--comment=of sbatch"]
+environment: {NCCL_IB_HCA: "mlx5_0,mlx5_1", NCCL_DEBUG: "TRACE"}
+"""
+CONTAINER = 'container: {{runtime: {}, image: "{}", mounts: ["/data:/data:ro"]}}\n'
+JOB = {
+    "SLURM_JOB_ID": "7",
+    "SLURM_JOB_NODELIST": "n[0-1]",
+    "SLURM_JOB_NUM_NODES": "2",
+    "SLURM_GPUS_ON_NODE": "2",
+    "SLURM_CPUS_ON_NODE": "4",
+    "SLURM_NODEID": "0",
+    "SLURM_PROCID": "0",
+}
+NOTE = """#!/bin/bash
+note() { printf '%s\\n' "${*//$'\\n'/ }" >>"$CALLS/${0##*/}"; }
+"""
+STUBS = {
+    # with RUNS the command after the options runs, so that what stands there is seen to be one
+    "srun": 'note "$@"; while [[ $1 == -* ]]; do shift; done; [[ ! -v RUNS ]] || exec "$@"',
+    "salloc": 'note "$@"; while [[ $1 == -* ]]; do shift; done; export SLURM_JOB_ID=8 SLURM_CPUS_ON_NODE=4; exec "$@"',
+    "scontrol": """case $* in
+        "show hostnames"*) printf 'n0\\nn1\\n' ;;
+        *"show node"*) printf 'NodeName=%s Gres=gpu:2 State=IDLE Version=23.11\\n' n0 n1 ;;
+        *) exit 1 ;;
+    esac""",
+    "sinfo": "printf 'gpu*\\037n[0-1]\\n'",
+    # the image has a PATH of its own; what comes with the prefix wins inside
+    "apptainer": """note "$@"; while [[ $1 != *.sif ]]; do shift; done; shift
+        export PATH=$IMAGE:/usr/bin:/bin PYTHONPATH=$APPTAINERENV_PYTHONPATH; exec "$@" """,
+}
+IMAGE = {
+    "torchrun": 'note "$@"; env >"$CALLS/environment"',
+    "python": '[[ $1 != -c ]] || exit "${LACKING:-0}"; note "$@"; env >"$CALLS/environment"',
+}
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Path:
+    path = tmp_path / "lab.site.yaml"
+    path.write_text(LAB)
+    return path
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The repository, so that results of these tests are not among those of the checkout."""
+    tree = tmp_path_factory.mktemp("copy") / "bring up"
+    for name in ("infrastructure-validation", "training", "validation"):
+        shutil.copytree(ROOT / name, tree / name, ignore=shutil.ignore_patterns("results", "__pycache__"))
+    return tree
+
+
+Called = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def call(copy: Path, tmp_path: Path, lab: Path) -> Called:
+    """Runs `script` by bash in the copy, with the site and the stubs."""
+    for folder, programs in (("bin", STUBS), ("image", IMAGE)):
+        (tmp_path / folder).mkdir()
+        for name, text in programs.items():
+            (tmp_path / folder / name).write_text(f"{NOTE}{text}\n")
+            (tmp_path / folder / name).chmod(0o755)
+    (tmp_path / "calls").mkdir()
+    keep = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "BRINGUP_", "SBATCH_"))}
+    own = {
+        "BRINGUP_SITE": str(lab),
+        "BRINGUP_VENV": str(Path(sys.executable).parent.parent),
+        "BRINGUP_RUN_NAME": "x",
+        "PYTHONPATH": str(copy / "validation"),
+        "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}",
+        "CALLS": str(tmp_path / "calls"),
+        "IMAGE": str(tmp_path / "image"),
+    }
+
+    def run(script: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        for phase in PHASES.values():
+            shutil.rmtree(copy / phase.results, ignore_errors=True)
+        return subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", script, "bash", *arguments],
+            cwd=copy,
+            env=keep | own | environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+
+    return run
+
+
+def noted(tmp_path: Path, name: str) -> list[str]:
+    path = tmp_path / "calls" / name
+    return path.read_text().splitlines() if path.is_file() else []
+
+
+def opened(copy: Path, phase: str) -> tuple[Path, Run]:
+    folder = next((copy / PHASES[phase].results).glob("*/run.json")).parent
+    return folder, read_record(folder / "run.json", Run)
+
+
+def site_of(copy: Path, phase: str) -> SiteUsed:
+    site = opened(copy, phase)[1].site
+    assert site is not None
+    return site
+
+
+BEGIN = "source infrastructure-validation/scripts/job.sh; need_repository; source training/env.sh\n"
+
+
+def begin(phase: str) -> str:
+    return f"{BEGIN} run_begin {phase} --nodes n0,n1 --gpus-per-node 2 >/dev/null\n"
+
+
+def test_slurms_commands_and_the_scripts_get_what_the_file_says(call: Called, copy: Path):
+    done = call(begin("nccl_scaling") + 'env; printf "<%s>" "${SRUN_SITE[@]}" "${SALLOC_SITE[@]}" "${CONTAINER[@]}"')
+    assert done.returncode == 0, done.stderr
+    assert {
+        *(f"{command}_PARTITION=gpu" for command in ("SBATCH", "SALLOC", "SLURM")),
+        *(f"{command}_ACCOUNT=research" for command in ("SBATCH", "SALLOC", "SLURM")),
+        *(f"{command}_{key}" for command in ("SBATCH", "SALLOC") for key in ("TIMELIMIT=02:00:00", "GRES=gpu:h100:8")),
+        *("NCCL_IB_HCA=mlx5_0,mlx5_1", "NCCL_DEBUG=TRACE"),
+    } <= set(done.stdout.splitlines())  # fmt: skip
+    assert "SLURM_TIMELIMIT" not in done.stdout, "it would be the limit of every step"
+    assert done.stdout.endswith("<--mpi=pmix><--comment=it's $HOME><--comment=of salloc>")
+    assert site_of(copy, "nccl_scaling").otherwise == {}
+
+
+def test_what_the_user_set_wins_and_the_run_says_so(call: Called, copy: Path):
+    """NCCL_DEBUG was set by nobody but training/env.sh, which is no user."""
+    done = call(begin("nccl_scaling") + "env", SALLOC_PARTITION="debug", NCCL_IB_HCA="mlx5_7")
+    assert done.returncode == 0, done.stderr
+    assert {"SALLOC_PARTITION=debug", "SBATCH_PARTITION=gpu", "NCCL_IB_HCA=mlx5_7", "NCCL_DEBUG=TRACE"} <= set(
+        done.stdout.splitlines()
+    )
+    assert site_of(copy, "nccl_scaling").otherwise == {"SALLOC_PARTITION": "debug", "NCCL_IB_HCA": "mlx5_7"}
+
+
+def test_inside_a_job_slurm_says_which_partition_it_was(call: Called, copy: Path):
+    """Submitted by hand, without the site's variables: the report must not say that it was the site's partition."""
+    done = call(begin("discovery") + "env", **JOB, SLURM_JOB_PARTITION="main", SLURM_JOB_ACCOUNT="Research")
+    assert done.returncode == 0, done.stderr
+    assert site_of(copy, "discovery").otherwise == {"partition": "main"}
+    assert "SBATCH_PARTITION" not in done.stdout
+    assert "NCCL_IB_HCA=mlx5_0,mlx5_1" in done.stdout
+
+
+def test_steps_inside_a_job_are_not_asked_for_the_jobs_constraint(call: Called):
+    """srun takes one feature there: with `a&b` every step would fail."""
+    assert call(BEGIN + "echo ${SLURM_CONSTRAINT-none}", **JOB, SLURM_CONSTRAINT="a&b").stdout == "none\n"
+    assert call(BEGIN + "echo ${SLURM_CONSTRAINT-none}", SLURM_CONSTRAINT="a&b").stdout == "a&b\n"
+
+
+def test_smokes_small_jobs_do_not_ask_for_all_gpus(call: Called):
+    show = "echo ${SBATCH_GRES-none} ${ONE_GPU_SITE[@]} ${SBATCH_SITE[@]}"
+    assert call(begin("smoke") + show).stdout == "none --gres=gpu:h100:1 --comment=of sbatch\n"
+    assert call(begin("smoke") + show, SBATCH_GRES="gpu:h100:8").stdout.startswith("none ")
+    assert call(begin("smoke") + show, SBATCH_GRES="gpu:2").stdout.startswith("gpu:2 "), "the user's own stays"
+
+
+def test_without_a_site_file_nothing_changes(call: Called, copy: Path):
+    script = begin("discovery") + 'env; echo "${#SRUN_SITE[@]}${#CONTAINER[@]}${#CHECKPOINTS_SITE[@]}"'
+    done = call(script, BRINGUP_SITE="")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith("\n000\n")
+    assert "SBATCH_" not in done.stdout.replace("SRUN_SITE", "")
+    folder, run = opened(copy, "discovery")
+    assert run.site is None
+    assert sorted(path.name for path in folder.iterdir()) == ["profile.yaml", "raw", "run.json"]
+
+
+def test_the_run_keeps_a_copy_that_loads_again(call: Called, copy: Path, lab: Path):
+    assert call(begin("discovery")).returncode == 0
+    folder, run = opened(copy, "discovery")
+    assert load(folder / "site.yaml") == load(lab)
+    assert run.site is not None
+    assert run.site.says["environment"] == {"NCCL_IB_HCA": "mlx5_0,mlx5_1", "NCCL_DEBUG": "TRACE"}
+
+
+def test_a_file_that_cannot_be_used_ends_the_phase_with_one_line_and_leaves_no_run(call: Called, copy: Path, lab: Path):
+    lab.write_text(LAB + "partitoin: gpu\n")
+    done = call(begin("discovery"))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"bringup: {lab}: partitoin: there is no such key; did you mean partition?\n"
+    assert not (copy / PHASES["discovery"].results).exists()
+
+
+@pytest.mark.parametrize(
+    ("line", "phase", "says"),
+    [
+        ("checkpoints: /nowhere/c", "run_1gpu", "site lab: checkpoints: /nowhere/c: no such folder, seen from "),
+        ("setup: /nowhere/s", "discovery", "site lab: setup: /nowhere/s: no such file, seen from "),
+    ],
+)
+def test_what_the_file_names_has_to_be_there(call: Called, copy: Path, lab: Path, line: str, phase: str, says: str):
+    lab.write_text(f"{LAB}{line}\n")
+    done = call(BEGIN + f"run_begin {phase} --nodes n0 --gpus-per-node 2")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"bringup: {says}")
+    assert done.stderr.count("\n") == 1
+
+
+# ---- modules, and the setup file
+
+
+MODULES = """
+module() {
+  [[ $2 == cuda/* ]] || return "$CODE"
+  export PATH=/elsewhere:$PATH CUDA=$2 LOADEDMODULES=$2 NCCL_IB_HCA=theirs
+}
+export -f module
+"""
+
+
+def test_modules_and_the_setup_file_come_before_the_variables_and_the_python_stays_ours(
+    call: Called, lab: Path, tmp_path: Path
+):
+    (tmp_path / "setup.sh").write_text('echo "$NOT_SET" >/dev/null; export FROM_SETUP="$CUDA" NCCL_DEBUG=theirs\n')
+    lab.write_text(f"{LAB}modules: [cuda/12.8]\nsetup: {tmp_path}/setup.sh\n")
+    done = call(MODULES + begin("discovery") + 'echo "$FROM_SETUP $NCCL_IB_HCA $NCCL_DEBUG $(command -v python)"')
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"cuda/12.8 mlx5_0,mlx5_1 TRACE {Path(sys.executable).parent}/python\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [("0", "module load nccl/2.0 loaded nothing on "), ("1", "module load nccl/2.0 failed on ")],
+)
+def test_a_module_that_is_not_there_ends_the_phase(call: Called, lab: Path, code: str, says: str):
+    """Environment Modules before version 5 ends with 0 then."""
+    lab.write_text(f"{LAB}modules: [cuda/12.8, nccl/2.0]\n")
+    done = call(MODULES + begin("discovery") + "echo not reached", CODE=code)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert says in done.stderr
+
+
+def test_a_setup_file_that_fails_ends_the_phase(call: Called, lab: Path, tmp_path: Path):
+    (tmp_path / "setup.sh").write_text("return 3\n")
+    lab.write_text(f"{LAB}setup: {tmp_path}/setup.sh\n")
+    done = call(begin("discovery") + "echo not reached")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "setup.sh, the setup file of the site, ended with 3" in done.stderr
+
+
+# ---- command lines, and containers
+
+
+SITE_OPTIONS = "--mpi=pmix --comment=it's $HOME "
+
+
+def batch(call: Called, script: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    name = Path(script).stem
+    nodes = (
+        {}
+        if PHASES.get(name, PHASES["discovery"]).max_nodes != 1
+        else {"SLURM_JOB_NODELIST": "n0", "SLURM_JOB_NUM_NODES": "1"}
+    )
+    return call('exec bash "$@"', script, **(JOB | {"SLURM_JOB_NAME": name} | nodes | environment))
+
+
+TRAININGS = [phase.stem for phase in PHASES.values() if phase.is_training]
+
+
+@pytest.mark.parametrize("stem", ["run_1gpu", "run_ddp_1node", "run_hsdp_2node"])
+def test_a_training_runs_in_the_container_of_pyxis(call: Called, copy: Path, tmp_path: Path, lab: Path, stem: str):
+    (tmp_path / "checkpoints").mkdir()
+    lab.write_text(f"{LAB}{CONTAINER.format('pyxis', 'nvcr.io#nvidia/pytorch')}checkpoints: {tmp_path}/checkpoints\n")
+    done = batch(call, PHASES[stem].script)
+    assert done.returncode == 2, done.stderr  # nothing trained: incomplete
+    (line,) = noted(tmp_path, "srun")
+    options, _, command = line.partition(SITE_OPTIONS)
+    assert options.startswith("--label ")
+    container, _, program = command.partition("NCCL_IB_HCA,NCCL_DEBUG ")
+    assert container == (
+        f"--container-image=nvcr.io#nvidia/pytorch --container-mounts={copy},{tmp_path}/checkpoints,/data:/data:ro "
+        f"--container-workdir={copy} --container-env=PYTHONPATH,"
+    )
+    assert program.split()[0] in ("python", "torchrun", "bash")
+    given = f"--checkpoint-dir {tmp_path}/checkpoints --global-batch"
+    assert given in program, "what the user gives comes later, and wins"
+
+
+@pytest.mark.parametrize("stem", TRAININGS)
+def test_a_training_runs_in_the_container_of_apptainer(call: Called, copy: Path, tmp_path: Path, lab: Path, stem: str):
+    lab.write_text(LAB + CONTAINER.format("apptainer", "/images/torch.sif"))
+    batch(call, PHASES[stem].script, RUNS="", NCCL_IB_HCA="mlx5_7")
+    (line,) = noted(tmp_path, "apptainer")
+    assert line.startswith(f"exec --nv --bind {copy},/data:/data:ro --pwd {copy} /images/torch.sif ")
+    (inside,) = noted(tmp_path, "python" if stem == "run_1gpu" else "torchrun")
+    assert f"training/src/{'train_single_gpu' if stem == 'run_1gpu' else 'train_'}" in inside
+    environment = noted(tmp_path, "environment")
+    assert f"PYTHONPATH={copy}/validation" in environment
+    assert "APPTAINERENV_NCCL_IB_HCA=mlx5_7" in environment
+    assert "APPTAINERENV_NCCL_DEBUG=TRACE" in environment
+
+
+def test_an_image_that_cannot_train_says_so_in_one_line(call: Called, copy: Path, tmp_path: Path, lab: Path):
+    lab.write_text(LAB + CONTAINER.format("apptainer", "/images/torch.sif"))
+    done = batch(call, PHASES["run_ddp_2node"].script, RUNS="", LACKING="1", SLURMD_NODENAME="n1")
+    assert (
+        "the container on n1 cannot train: its image needs python and torchrun on the PATH, with torch, " in done.stdout
+    )
+    assert noted(tmp_path, "torchrun") == []
+
+
+def test_probes_stay_outside_of_the_container_and_collectives_go_into_it(call: Called, tmp_path: Path, lab: Path):
+    lab.write_text(LAB + CONTAINER.format("apptainer", "/images/torch.sif"))
+    batch(call, PHASES["discovery"].script)
+    lines = [line for line in noted(tmp_path, "srun") if "--mpi=list" not in line]
+    assert len(lines) == 2
+    assert all(f" {SITE_OPTIONS}python3 infrastructure-validation/probes/" in line for line in lines)
+    batch(call, PHASES["nccl_pairwise"].script, BRINGUP_PAIR_ENGINE="collectives", BRINGUP_PAIR_REPEATS="1")
+    pairs = noted(tmp_path, "srun")[-1]
+    assert f" {SITE_OPTIONS}apptainer exec --nv " in pairs
+    assert "/images/torch.sif python infrastructure-validation/probes/collectives.py n0--n1 " in pairs
+
+
+@pytest.mark.parametrize("stem", ["nccl_scaling", "nccl_monitoring"])
+def test_an_allocation_gets_the_sites_options_and_its_script_knows_the_arrays(
+    call: Called, tmp_path: Path, lab: Path, stem: str
+):
+    lab.write_text(LAB + CONTAINER.format("apptainer", "/images/torch.sif"))
+    call('exec bash "$@"', PHASES[stem].script)
+    (allocation,) = noted(tmp_path, "salloc")
+    limit = {"nccl_scaling": "02:00:00"}.get(stem, "30")
+    assert f" --time={limit} --comment=of salloc bash " in allocation
+    lines = noted(tmp_path, "srun")
+    assert all(SITE_OPTIONS in line for line in lines)
+    inside = [line for line in lines if "collectives.py" in line]
+    assert inside
+    assert all(f" {SITE_OPTIONS}apptainer exec --nv " in line and ".sif python infra" in line for line in inside)
+    assert not any("apptainer" in line for line in lines if "monitor.py" in line or "clock.py" in line)
+
+
+def test_an_allocation_without_a_site_file_has_its_own_time_limit(call: Called, tmp_path: Path):
+    call('exec bash "$@"', PHASES["nccl_scaling"].script, BRINGUP_SITE="")
+    assert " --time=60 bash " in noted(tmp_path, "salloc")[0]
+    call('exec bash "$@"', PHASES["nccl_scaling"].script, BRINGUP_SITE="", SALLOC_TIMELIMIT="5")
+    assert " --time=5 bash " in noted(tmp_path, "salloc")[1]
+
+
+# ---- bringup run, and a user with sbatch
+
+
+def test_a_phase_is_submitted_with_the_sites_options_and_variables(lab: Path, monkeypatch, tmp_path: Path):
+    at = AtSite(load(lab), lab)
+    monkeypatch.setattr(slurm, "nodes", lambda names=(): dict.fromkeys(names, slurm.Node("IDLE", None, 2)))
+    monkeypatch.setattr(launch, "_wait", lambda *arguments: True)
+    asked: list[tuple[tuple[str, ...], dict[str, str]]] = []
+
+    def ask(*command: str, environment: dict[str, str], folder: Path) -> str:
+        asked.append((command, environment))
+        return "5\n"
+
+    monkeypatch.setattr(slurm, "ask", ask)
+    given = {"BRINGUP_RUN_NAME": "x", "SBATCH_ACCOUNT": "mine"}
+    environment = at_site.for_submission(at, "discovery", given)
+    launch.submit_and_wait(PHASES["discovery"], ["n0"], environment, tmp_path, lambda text: None, at.site.sbatch)
+    ((command, passed),) = asked
+    assert command[-2:] == ("--comment=of sbatch", PHASES["discovery"].script)
+    assert (passed["SBATCH_PARTITION"], passed["SBATCH_ACCOUNT"], passed["SBATCH_TIMELIMIT"]) == ("gpu", "mine", "30")
+    assert passed["SBATCH_GRES"] == "gpu:h100:8"
+
+
+def test_nodes_are_those_of_the_sites_partition(call: Called, tmp_path: Path):
+    (tmp_path / "bin/sinfo").write_text("#!/bin/sh\nprintf 'main*\\037n[7-9]\\ngpu\\037n[0-1]\\n'\n")
+    done = call(BEGIN + 'choose_nodes; echo "$NODES"')
+    assert (done.returncode, done.stdout) == (0, "n0,n1\n"), done.stderr
+
+
+def test_what_a_user_sources_before_sbatch_is_the_same_for_slurm(call: Called, lab: Path):
+    done = call('source <("$BRINGUP_VENV/bin/python" -m bringup site --export); env; echo "${SBATCH_SITE[@]}"')
+    assert {
+        *("SBATCH_PARTITION=gpu", "SBATCH_ACCOUNT=research", "SBATCH_TIMELIMIT=30", "SBATCH_GRES=gpu:h100:8"),
+        f"BRINGUP_SITE={lab.resolve()}",
+    } <= set(done.stdout.splitlines()), done.stderr
+    assert done.stdout.endswith("--comment=of sbatch\n")
+
+
+def test_a_value_is_data_for_the_shell_and_not_a_command(lab: Path, tmp_path: Path):
+    lab.write_text(LAB.replace("mlx5_0,mlx5_1", f"$(touch {tmp_path}/evil)`touch {tmp_path}/evil`'"))
+    at = AtSite(load(lab), lab)
+    lines = at_site.assignments(at, "discovery", tmp_path)
+    said = subprocess.run(
+        ["bash", "-c", "\n".join([*lines, 'printf %s "$NCCL_IB_HCA"'])], capture_output=True, text=True, check=True
+    ).stdout
+    assert said == f"$(touch {tmp_path}/evil)`touch {tmp_path}/evil`'"
+    assert not (tmp_path / "evil").exists()
+
+
+def test_every_srun_line_names_the_options_of_the_site():
+    """Smoke's are not among them yet."""
+    scripts = [*(ROOT / "training/slurm").glob("*.sbatch"), *(ROOT / "infrastructure-validation/scripts").glob("*")]
+    seen = 0
+    for path in scripts:
+        if path.suffix not in (".sh", ".sbatch") or path.name.startswith("smoke"):
+            continue
+        text = path.read_text().replace("\\\n", " ")
+        for line in text.splitlines():
+            if "srun --label" in line or "srun --overlap" in line or 'srun --mpi="' in line:
+                seen += 1
+                assert '"${SRUN_SITE[@]}"' in line, f"{path.name}: {line}"
+                is_torch = "collectives.py" in line or "training/src" in line or "training/env.sh" in line
+                assert ('"${CONTAINER[@]}"' in line) == is_torch, f"{path.name}: {line}"
+    assert seen >= 15
+
+
+def test_the_json_of_run_json_holds_the_words_of_the_file(call: Called, copy: Path):
+    assert call(begin("discovery")).returncode == 0
+    said = json.loads((opened(copy, "discovery")[0] / "run.json").read_text())["site"]
+    assert said["name"] == "lab"
+    assert said["says"]["srun"] == ["--mpi=pmix", "--comment=it's $HOME"]
+    assert shlex.join(said["says"]["sbatch"]) == "'--comment=of sbatch'"

@@ -1,0 +1,152 @@
+"""The site file: what is accepted, and what a mistake is called."""
+
+from __future__ import annotations
+
+import json
+
+import jsonschema
+import pytest
+import yaml
+from bringup import generated
+from bringup.cli import main
+from bringup.errors import SiteError
+from bringup.plan import profile, site
+from bringup.plan.profile import PROFILES
+
+GOOD = "schema_version: 1\nname: lab\n"
+
+
+def test_the_example_says_every_key_once_and_the_schema_accepts_it():
+    path = site.find("example")
+    loaded = site.load(path)
+    assert loaded.name == "example"
+    assert loaded.model_fields_set == set(site.Site.model_fields), "a key has no example"
+    schema = json.loads((generated.SCHEMAS / "site.schema.json").read_text())
+    jsonschema.validate(yaml.safe_load(path.read_text()), schema)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({"schema_version": 1, "name": "lab", "partitoin": "gpu"}, schema)
+
+
+def test_what_was_written_into_a_run_is_the_same_site():
+    loaded = site.load(site.find("example"))
+    assert site.parse(site.dump(loaded), "site.yaml") == loaded
+
+
+def test_a_site_file_is_no_profile():
+    assert "example.site" not in profile.names()
+    assert (PROFILES / "example.site.yaml").is_file()
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", ": the file is empty; a site file begins with schema_version and name"),
+        ("- a", ": the file is a list; a site file is `key: value`, one a line"),
+        (GOOD + "name: other", ":3: name is given twice, first in line 2; keep one"),
+        (GOOD.replace("1", "2"), ": schema_version: 2 is unknown to this version of bringup, which knows 1"),
+    ],
+)
+def test_a_text_that_is_no_site_file_is_one_line(text: str, says: str) -> None:
+    with pytest.raises(SiteError) as error:
+        site.parse(text, "x.yaml")
+    assert str(error.value) == f"x.yaml{says}"
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("partitoin: gpu", "partitoin: there is no such key; did you mean partition?"),
+        ("partition: a b", "partition: 'a b' is not understood; write one word"),
+        ("time_limits: {run_1gup: '10'}", "time_limits.run_1gup: there is no such phase; did you mean run_1gpu?"),
+        ("time_limits: {default: 90}", "time_limits.default: YAML reads it as 90; put it in quotes"),
+        ("time_limits: {default: 1:30:00}", "time_limits.default: YAML reads it as 5400; put it in quotes"),
+        ("time_limits: {default: soon}", "time_limits.default: 'soon' is not understood; write it as Slurm does"),
+        ("gpu_request: --gpus=8", "gpu_request: '--gpus=8' is not understood; write none, --gpus-per-node=8 or "),
+        ("gpu_request: --gres=gpu:h100", "gpu_request: '--gres=gpu:h100' is not understood; write none"),
+        ("srun: [--partition=gpu]", "srun.0: --partition=gpu: remove it here; the key partition says it"),
+        ("sbatch: [--time=10]", "sbatch.0: --time=10: remove it here; the key time_limits says it"),
+        ("srun: [--export=NONE]", "srun.0: --export=NONE: remove it; the scripts set --export themselves"),
+        ("srun: ['--mpi pmix']", "srun.0: '--mpi pmix' is not an option; write each as one text"),
+        ("scratch: tmp", "scratch: 'tmp' is not understood; write a whole path"),
+        ("container: {image: i}", "container.runtime: is missing"),
+        ("container: {runtime: docker, image: i}", "container.runtime: Input should be 'pyxis' or 'apptainer'"),
+        (
+            "container: {runtime: pyxis, image: i, mount: []}",
+            "container.mount: there is no such key; did you mean mounts?",
+        ),
+        (
+            "container: {runtime: pyxis, image: i, mounts: [data]}",
+            "container.mounts.0: 'data' is not understood; write /SOURCE",
+        ),
+        ("container: {runtime: apptainer, image: --help}", "container.image: '--help' is not understood"),
+        ("environment: {NCCL_IB_TC: 106}", "environment.NCCL_IB_TC: YAML reads it as 106; put it in quotes"),
+        ("environment: {NCCL_IB_DISABLE: yes}", "environment.NCCL_IB_DISABLE: YAML reads it as True; put it in quotes"),
+        ('environment: {A: "a\\nb"}', "environment.A: 'a\\nb' is not understood; write one line of text"),
+        ("environment: {A-B: x}", "environment.A-B: is not the name of a variable"),
+        ("environment: {SBATCH_QOS: x}", "environment.SBATCH_QOS: is read by Slurm; say it with partition"),
+        (
+            "environment: {CUDA_VISIBLE_DEVICES: '0'}",
+            "environment.CUDA_VISIBLE_DEVICES: is set by the scripts, or by you",
+        ),
+    ],
+)
+def test_a_mistake_is_one_line_with_the_key_and_what_was_meant(line: str, says: str) -> None:
+    with pytest.raises(SiteError) as error:
+        site.parse(f"{GOOD}{line}\n", "x.yaml")
+    assert str(error.value).startswith(f"x.yaml: {says}")
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "name", ["HF_TOKEN", "WANDB_API_KEY", "AWS_SECRET_ACCESS", "DB_PASSWORD", "hf_token", "MyApiKey"]
+)
+def test_a_secret_is_refused_and_not_repeated(name: str) -> None:
+    with pytest.raises(
+        SiteError, match=f"environment.{name}: looks like a secret, and every report shows this file"
+    ) as error:
+        site.parse(f"{GOOD}environment: {{{name}: hunter2}}\n", "x.yaml")
+    assert "hunter2" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "environment: {HTTPS_PROXY: 'http://me:hunter2@proxy:3128'}",
+        "container: {runtime: pyxis, image: 'https://me:hunter2@registry/image'}",
+        "srun: ['--comment=http://me:hunter2@x']",
+    ],
+)
+def test_a_password_in_a_value_is_refused_and_not_repeated(text: str) -> None:
+    with pytest.raises(SiteError, match="holds a password; every report shows this file") as error:
+        site.parse(f"{GOOD}{text}\n", "x.yaml")
+    assert "hunter2" not in str(error.value)
+
+
+def test_the_partition_key_of_infiniband_is_no_secret():
+    assert site.parse(GOOD + "environment: {NCCL_IB_PKEY: '1'}\n", "x").environment == {"NCCL_IB_PKEY": "1"}
+
+
+@pytest.mark.parametrize(
+    ("named", "says"),
+    [
+        ("exmaple", "no site named 'exmaple' (BRINGUP_SITE); there are example; or give the path of a .yaml file"),
+        ("/nowhere/x.yaml", "site file /nowhere/x.yaml: no such file; BRINGUP_SITE names it"),
+        ("", "no site file is used; name one: export BRINGUP_SITE=NAME, or the path of a .yaml file"),
+    ],
+)
+def test_a_site_that_is_not_there_is_one_line_and_exit_code_2(monkeypatch, capsys, named: str, says: str) -> None:
+    monkeypatch.setenv("BRINGUP_SITE", named)
+    assert main(["site"]) == 2
+    assert capsys.readouterr().err == f"bringup: {says}\n"
+
+
+def test_the_verb_shows_the_file_and_what_the_environment_changes(monkeypatch, capsys, tmp_path) -> None:
+    (tmp_path / "lab.yaml").write_text(GOOD + "partition: gpu\nenvironment: {NCCL_IB_HCA: mlx5_0}\n")
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    monkeypatch.setenv("BRINGUP_SITE", str(tmp_path / "lab.yaml"))
+    monkeypatch.setenv("NCCL_IB_HCA", "mlx5_7")
+    assert main(["site"]) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["partition", "gpu"] in rows
+    assert ["environment", "NCCL_IB_HCA=mlx5_0"] in rows
+    assert ["NCCL_IB_HCA", "mlx5_7"] in rows

@@ -1,0 +1,199 @@
+"""A site file says once how jobs are submitted and started on one cluster. Expected numbers are in a profile."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Annotated, Literal
+
+import yaml
+from pydantic import AfterValidator, Field, StringConstraints, ValidationError
+
+from bringup.errors import ProfileError, SiteError
+from bringup.plan import profile_text
+from bringup.plan.phases import PHASES
+from bringup.plan.profile import PROFILES, SITE_SUFFIX
+from bringup.records import Record
+
+ANY_PHASE = "default"
+"""The key of time_limits for phases that have none of their own."""
+
+_SECRET = re.compile(r"TOKEN|KEY|SECRET|PASSWORD|PASSWD|CREDENTIAL", re.IGNORECASE)
+_NO_SECRETS = {"NCCL_IB_PKEY"}  # the number of a partition of the fabric
+_PASSWORD = re.compile(r"//[^/@\s]*:[^/@\s]*@")
+_OF_KEYS = {  # option of Slurm -> the key that says it
+    "partition": "partition",
+    "account": "account",
+    "qos": "qos",
+    "reservation": "reservation",
+    "constraint": "constraint",
+    "time": "time_limits",
+    "gpus": "gpu_request",
+    "gpus-per-node": "gpu_request",
+    "gres": "gpu_request",
+    "container-image": "container",
+    "container-mounts": "container",
+}
+_OF_SCRIPTS = (
+    {"export", "nodes", "nodelist", "ntasks", "ntasks-per-node", "job-name", "output", "error", "label", "chdir"}
+    | {"wrap", "parsable", "exclusive", "kill-on-bad-exit", "cpus-per-task", "gpus-per-task", "container-workdir"}
+)  # fmt: skip
+_OF_STARTS = {  # what starts a rank sets them for each; one value for all would be wrong
+    *("CUDA_VISIBLE_DEVICES", "RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "PATH", "PYTHONPATH"),
+    *("RUN_DIR", "PWD", "HOME"),
+}
+
+
+def _no_password(text: str) -> str:
+    if _PASSWORD.search(text):
+        raise ValueError("holds a password; every report shows this file. Remove it, and log in by other means")
+    return text
+
+
+def _option(text: str) -> str:
+    match = re.fullmatch(r"--([a-z][a-z0-9-]*)(=.+)?", text)
+    if match is None:
+        raise ValueError(f"{text!r} is not an option; write each as one text: --name or --name=value")
+    if match[1] in _OF_KEYS:
+        raise ValueError(f"{text}: remove it here; the key {_OF_KEYS[match[1]]} says it")
+    if match[1] in _OF_SCRIPTS:
+        raise ValueError(f"{text}: remove it; the scripts set --{match[1]} themselves")
+    return text
+
+
+def _variable(name: str) -> str:
+    if re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) is None:
+        raise ValueError("is not the name of a variable: letters, digits and _ only")
+    if _SECRET.search(name) and name.upper() not in _NO_SECRETS:
+        raise ValueError(
+            "looks like a secret, and every report shows this file; remove it, and export it in your shell"
+        )
+    if name.startswith(("SBATCH_", "SALLOC_", "SLURM_", "SRUN_")):
+        raise ValueError(
+            "is read by Slurm; say it with partition, account, …, or with an option in srun, salloc, sbatch"
+        )
+    if name.startswith("BRINGUP_") or name in _OF_STARTS:
+        raise ValueError("is set by the scripts, or by you when you start them; remove it here")
+    return name
+
+
+def _phase(name: str) -> str:
+    if name != ANY_PHASE and name not in PHASES:
+        raise ValueError(f"there is no such phase{profile_text.meant(name, [ANY_PHASE, *PHASES])}")
+    return name
+
+
+_LINE = StringConstraints(min_length=1, pattern=r"^[^\x00-\x1f\x7f]*$")
+Line = Annotated[str, _LINE, AfterValidator(_no_password)]
+Word = Annotated[str, StringConstraints(pattern=r"^[^\s\x00-\x1f\x7f]+$")]
+Option = Annotated[str, _LINE, AfterValidator(_no_password), AfterValidator(_option)]
+Place = Annotated[str, StringConstraints(pattern=r"^/[^,:\x00-\x1f\x7f]*$")]  # a whole path; , and : separate mounts
+Mount = Annotated[str, StringConstraints(pattern=r"^/[^,:\x00-\x1f\x7f]*(:/[^,:\x00-\x1f\x7f]*(:[a-z+]+)?)?$")]
+TimeLimit = Annotated[str, StringConstraints(pattern=r"^(\d+|\d+:\d\d|\d+:\d\d:\d\d|\d+-\d+(:\d\d){0,2})$")]
+GpuRequest = Annotated[
+    str,
+    StringConstraints(pattern=r"^(none|--gpus-per-node=([\w.-]+:)?[1-9]\d*|--gres=gpu(:[\w.-]*[A-Za-z][\w.-]*)?:[1-9]\d*)$"),
+]  # fmt: skip
+Variable = Annotated[str, AfterValidator(_variable)]
+
+_MEANT = {  # key -> what its pattern means, in words
+    "gpu_request": "write none, --gpus-per-node=8 or --gres=gpu:TYPE:8, with the GPUs of a whole node",
+    "time_limits": 'write it as Slurm does, in quotes: "90" (minutes), "01:30:00" or "1-12:00:00"',
+    "environment": "write one line of text",
+    "mounts": "write /SOURCE, /SOURCE:/TARGET or /SOURCE:/TARGET:ro",
+    "scratch": "write a whole path without , and :",
+    "checkpoints": "write a whole path without , and :",
+    "setup": "write a whole path without , and :",
+}
+
+
+class Container(Record):
+    """What the torch programs run in: collectives and training. All else stays outside of it."""
+
+    runtime: Literal["pyxis", "apptainer"]
+    image: Annotated[str, StringConstraints(pattern=r"^[^-\s][^\s]*$"), AfterValidator(_no_password)]
+    mounts: list[Mount] = Field(default_factory=list)  # the repository, scratch and checkpoints are mounted in any case
+
+
+class Site(Record):
+    """`validation/profiles/<name>.site.yaml`."""
+
+    schema_version: Literal[1]
+    name: Word
+    description: Line | None = None
+    partition: Word | None = None
+    account: Word | None = None
+    qos: Word | None = None
+    reservation: Word | None = None
+    constraint: Word | None = None
+    time_limits: dict[Annotated[str, AfterValidator(_phase)], TimeLimit] = Field(default_factory=dict)
+    gpu_request: GpuRequest = "none"
+    srun: list[Option] = Field(default_factory=list)  # further options of every srun
+    salloc: list[Option] = Field(default_factory=list)
+    sbatch: list[Option] = Field(default_factory=list)
+    container: Container | None = None
+    scratch: Place | None = None  # a fast folder; smoke measures it too
+    checkpoints: Place | None = None  # a folder that all nodes share; training writes its checkpoints there
+    environment: dict[Variable, Line] = Field(default_factory=dict)
+    modules: list[Word] = Field(default_factory=list)
+    setup: Place | None = None  # a file that scripts source before they start anything
+
+    def time_limit(self, phase: str | None) -> str | None:
+        """Of a phase; None where the script's own holds."""
+        return self.time_limits.get(phase or ANY_PHASE, self.time_limits.get(ANY_PHASE))
+
+
+def find(name_or_path: str) -> Path:
+    """The file of a site given by name (`example`) or by path. Raises SiteError with the names there are."""
+    path = Path(name_or_path)
+    if path.suffix in (".yaml", ".yml"):
+        if not path.is_file():
+            raise SiteError(f"site file {path}: no such file; BRINGUP_SITE names it")
+        return path
+    path = PROFILES / f"{name_or_path}{SITE_SUFFIX}"
+    if "/" in name_or_path or not path.is_file():
+        names = ", ".join(sorted(file.name.removesuffix(SITE_SUFFIX) for file in PROFILES.glob(f"*{SITE_SUFFIX}")))
+        raise SiteError(
+            f"no site named {name_or_path!r} (BRINGUP_SITE); there are {names}; or give the path of a .yaml file"
+        )
+    return path
+
+
+def load(path: Path) -> Site:
+    """Raises SiteError."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SiteError(f"site file {path}: cannot be read: {error}") from error
+    return parse(text, str(path))
+
+
+def parse(text: str, where: str) -> Site:
+    """One line that names the key, and what was meant. Raises SiteError."""
+    try:
+        data = profile_text.read(text, where, what="a site file", begins="schema_version and name")
+        return Site.model_validate(data)
+    except ProfileError as error:
+        raise SiteError(str(error)) from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        said = profile_text.in_words(first, Site)
+        key = next((str(part) for part in reversed(first["loc"]) if part in _MEANT), None)
+        if first["type"] == "string_pattern_mismatch":
+            place = said.partition(": ")[0]
+            said = f"{place}: {first['input']!r} is not understood; {_MEANT.get(key or '', 'write one word')}"
+        raise SiteError(f"{where}: {said}") from error
+
+
+def dump(site: Site) -> str:
+    """As YAML, without what it does not say: it goes into the run's folder."""
+    return yaml.safe_dump(
+        site.model_dump(exclude_none=True, exclude_defaults=True), sort_keys=False, allow_unicode=True
+    )
+
+
+def from_environment() -> Path | None:
+    """The file that $BRINGUP_SITE names, by name or path. None: no site file is used."""
+    named = os.environ.get("BRINGUP_SITE")
+    return find(named) if named else None
