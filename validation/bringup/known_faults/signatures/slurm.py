@@ -113,7 +113,7 @@ SIGNATURES: tuple[Signature, ...] = (
         area=_AREA,
         pattern=r"Invalid (partition name|account|qos)|violates accounting/QOS policy|[Rr]equested time limit is invalid|Access/permission denied",
         cause="the partition, the account or the QOS does not take such a job from this user",
-        do="scontrol show partition; sacctmgr show assoc user=$USER; name others: export SBATCH_PARTITION=… SBATCH_ACCOUNT=… (and SLURM_…, SALLOC_…)",
+        do="scontrol show partition; sacctmgr show assoc user=$USER; name others in the site file (BRINGUP_SITE)",
         source="slurmctld",
         example="sbatch: error: Batch job submission failed: Invalid account or account/partition combination specified",
     ),
