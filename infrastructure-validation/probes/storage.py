@@ -4,11 +4,14 @@
 Bytes: one file, written in blocks and synced, then dropped from this node's cache and read back; by fio where that is
 installed, else by plain I/O, and the fact says by which. Names: files made, looked at and removed, one after the other.
 Says nothing about many clients per node, direct I/O, or a filesystem that is nearly full.
-Run: srun --label --ntasks-per-node=1 python3 storage.py FOLDER MIB alone|together
+Run: srun --label --ntasks-per-node=1 python3 storage.py FOLDER MIB alone|together|scratch
+     (scratch: of the site's scratch folder, in a folder of our own below it; recorded, and not judged)
 """
 
 import os
+import shutil
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -23,13 +26,21 @@ SLOW_MIB = 2  # per second: the drill for fio
 
 
 def main():
-    if len(sys.argv) != 4 or not sys.argv[2].isdigit() or sys.argv[3] not in ("alone", "together"):
-        sys.exit("usage: storage.py FOLDER MIB alone|together")
+    if len(sys.argv) != 4 or not sys.argv[2].isdigit() or sys.argv[3] not in ("alone", "together", "scratch"):
+        sys.exit("usage: storage.py FOLDER MIB alone|together|scratch")
     facts = Facts(f"storage_{sys.argv[3]}")
-    folder, mib, alone = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3] == "alone"
+    folder, mib = Path(sys.argv[1]), int(sys.argv[2])
+    if sys.argv[3] == "scratch":
+        scratch(facts, folder, mib)
+    else:
+        look(facts, folder, mib, sys.argv[3] == "alone")
+    facts.finish()
+
+
+def look(facts, folder, mib, alone):
     subject = "job" if alone else facts.at
     slow = faults.hits("slow-storage", facts.at)
-    file = folder / f"{facts.at}.{sys.argv[3]}.bytes"
+    file = folder / f"{facts.at}.{'alone' if alone else 'together'}.bytes"
     measure = with_fio if fio.path() else plainly
     try:
         for direction, way in (("write", "from"), ("read", "to")):
@@ -44,7 +55,27 @@ def main():
     finally:
         if file.exists():
             file.unlink()
-    facts.finish()
+
+
+def scratch(facts, folder, mib):
+    """Shared or of the node: each node makes a folder of its own, and removes it."""
+    measure, reason = (with_fio if fio.path() else plainly), None
+    try:
+        own = Path(tempfile.mkdtemp(prefix="bringup-", dir=str(folder)))
+    except OSError as error:
+        own, reason = None, f"{facts.at}: {error}"
+    for direction in ("write", "read"):
+        quantity = f"storage.scratch.{direction}"
+        try:
+            if own is None:
+                facts.unknown(quantity, "GB/s", reason)
+            else:
+                speed, moved, by = measure(own / "bytes", direction, mib, False)
+                facts.saw(quantity, speed, "GB/s", remark=f"{moved} MiB in {folder} by {by}")
+        except (OSError, fio.NoFigure) as error:
+            facts.unknown(quantity, "GB/s", f"{facts.at}: {error}")
+    if own is not None:
+        shutil.rmtree(str(own))  # with what fio wrote beside the file
 
 
 def with_fio(file, direction, mib, slow):

@@ -51,7 +51,8 @@ note() { printf '%s\\n' "${*//$'\\n'/ }" >>"$CALLS/${0##*/}"; }
 STUBS = {
     # with RUNS the command after the options runs, so that what stands there is seen to be one
     "srun": 'note "$@"; while [[ $1 == -* ]]; do shift; done; [[ ! -v RUNS ]] || exec "$@"',
-    "salloc": 'note "$@"; while [[ $1 == -* ]]; do shift; done; export SLURM_JOB_ID=8 SLURM_CPUS_ON_NODE=4; exec "$@"',
+    "salloc": """note "limit $SALLOC_TIMELIMIT:" "$@"; while [[ $1 == -* ]]; do shift; done
+        export SLURM_JOB_ID=8 SLURM_CPUS_ON_NODE=4; exec "$@" """,
     "scontrol": """case $* in
         "show hostnames"*) printf 'n0\\nn1\\n' ;;
         *"show node"*) printf 'NodeName=%s Gres=gpu:2 State=IDLE Version=23.11\\n' n0 n1 ;;
@@ -357,7 +358,8 @@ def test_an_allocation_gets_the_sites_options_and_its_script_knows_the_arrays(
     call('exec bash "$@"', PHASES[stem].script)
     (allocation,) = noted(tmp_path, "salloc")
     limit = {"nccl_scaling": "02:00:00"}.get(stem, "30")
-    assert f" --time={limit} --comment=of salloc bash " in allocation
+    assert allocation.startswith(f"limit {limit}: ")
+    assert " --comment=of salloc bash " in allocation
     lines = noted(tmp_path, "srun")
     assert all(SITE_OPTIONS in line for line in lines)
     inside = [line for line in lines if "collectives.py" in line]
@@ -368,9 +370,9 @@ def test_an_allocation_gets_the_sites_options_and_its_script_knows_the_arrays(
 
 def test_an_allocation_without_a_site_file_has_its_own_time_limit(call: Called, tmp_path: Path):
     call('exec bash "$@"', PHASES["nccl_scaling"].script, BRINGUP_SITE="")
-    assert " --time=60 bash " in noted(tmp_path, "salloc")[0]
+    assert noted(tmp_path, "salloc")[0].startswith("limit 60: ")
     call('exec bash "$@"', PHASES["nccl_scaling"].script, BRINGUP_SITE="", SALLOC_TIMELIMIT="5")
-    assert " --time=5 bash " in noted(tmp_path, "salloc")[1]
+    assert noted(tmp_path, "salloc")[1].startswith("limit 5: ")
 
 
 # ---- bringup run, and a user with sbatch
@@ -414,7 +416,7 @@ def test_what_a_user_sources_before_sbatch_is_the_same_for_slurm(call: Called, l
 def test_a_value_is_data_for_the_shell_and_not_a_command(lab: Path, tmp_path: Path):
     lab.write_text(LAB.replace("mlx5_0,mlx5_1", f"$(touch {tmp_path}/evil)`touch {tmp_path}/evil`'"))
     at = AtSite(load(lab), lab)
-    lines = at_site.assignments(at, "discovery", tmp_path)
+    lines = at_site.assignments(at, PHASES["discovery"], tmp_path)
     said = subprocess.run(
         ["bash", "-c", "\n".join([*lines, 'printf %s "$NCCL_IB_HCA"'])], capture_output=True, text=True, check=True
     ).stdout

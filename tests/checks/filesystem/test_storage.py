@@ -135,3 +135,34 @@ def test_a_folder_that_is_not_there_leaves_nothing_known(tmp_path):
     said = [json.loads(line) for line in done.stdout.splitlines()][:-2]  # then its cost, and the count
     assert [fact["value"] for fact in said] == [None, None, None]
     assert all("No such file" in fact["why"] for fact in said)
+
+
+@pytest.mark.parametrize(("there", "tool"), [(True, None), (True, "fio"), (False, None)])
+def test_the_scratch_folder_is_measured_in_a_folder_of_its_own_and_left_as_it_was(tmp_path, there, tool):
+    place, tools = tmp_path / "scratch", tmp_path / "tools"
+    tools.mkdir()
+    if tool is not None:
+        (tools / "fio").write_text(
+            f'#!/bin/sh\ncase "$*" in *=write*) what=write;; *) what=read;; esac; exec /bin/cat {REAL}/$what.json\n'
+        )
+        (tools / "fio").chmod(0o755)
+    if there:
+        place.mkdir()
+    done = subprocess.run(
+        [sys.executable, PROBES / "storage.py", str(place), "1", "scratch"],
+        env={"SLURMD_NODENAME": "n0", "PATH": str(tools)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    seen = {line["quantity"]: line for line in map(json.loads, done.stdout.splitlines()) if "quantity" in line}
+    assert {"storage.scratch.write", "storage.scratch.read"} <= seen.keys()
+    for name in ("storage.scratch.write", "storage.scratch.read"):
+        assert seen[name]["subject"] == "n0"
+        if there:
+            assert seen[name]["value"] > 0
+        else:
+            assert seen[name]["value"] is None
+            assert "No such file or directory" in seen[name]["why"]
+    assert place.exists() is there
+    assert not there or list(place.iterdir()) == []

@@ -133,7 +133,7 @@ class Site(Record):
     salloc: list[Option] = Field(default_factory=list)
     sbatch: list[Option] = Field(default_factory=list)
     container: Container | None = None
-    scratch: Place | None = None  # a fast folder; smoke measures it too
+    scratch: Place | None = None  # a fast folder, shared or of each node
     checkpoints: Place | None = None  # a folder that all nodes share; training writes its checkpoints there
     environment: dict[Variable, Line] = Field(default_factory=dict)
     modules: list[Word] = Field(default_factory=list)
