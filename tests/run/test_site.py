@@ -241,7 +241,7 @@ def test_what_the_file_names_has_to_be_there(call: Called, copy: Path, lab: Path
 MODULES = """
 module() {
   [[ $2 == cuda/* ]] || return "$CODE"
-  export PATH=/elsewhere:$PATH CUDA=$2 LOADEDMODULES=$2 NCCL_IB_HCA=theirs
+  export PATH=$IMAGE:$PATH CUDA=$2 LOADEDMODULES=$2 NCCL_IB_HCA=theirs
 }
 export -f module
 """
