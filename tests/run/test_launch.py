@@ -407,4 +407,4 @@ def test_a_refusal_that_speaks_of_gpus_tells_how_to_request_them(monkeypatch, sa
     with pytest.raises(SlurmError) as raised:
         slurm.submit("x.sbatch", ["n0"], given)
     assert str(raised.value).startswith(f"sbatch: {said}")
-    assert ("export SBATCH_GPUS_PER_NODE=N SALLOC_GPUS_PER_NODE=N" in str(raised.value)) is hinted
+    assert ("say it in the site file (gpu_request)" in str(raised.value)) is hinted

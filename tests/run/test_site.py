@@ -52,7 +52,7 @@ STUBS = {
     # with RUNS the command after the options runs, so that what stands there is seen to be one
     "srun": 'note "$@"; while [[ $1 == -* ]]; do shift; done; [[ ! -v RUNS ]] || exec "$@"',
     "salloc": """note "limit $SALLOC_TIMELIMIT:" "$@"; while [[ $1 == -* ]]; do shift; done
-        export SLURM_JOB_ID=8 SLURM_CPUS_ON_NODE=4; exec "$@" """,
+        export SLURM_JOB_ID=8 SLURM_CPUS_ON_NODE=4 SLURM_JOB_NODELIST=n[0-1]; exec "$@" """,
     "scontrol": """case $* in
         "show hostnames"*) printf 'n0\\nn1\\n' ;;
         *"show node"*) printf 'NodeName=%s Gres=gpu:2 State=IDLE Version=23.11\\n' n0 n1 ;;
@@ -321,7 +321,7 @@ def test_a_training_runs_in_the_container_of_apptainer(call: Called, copy: Path,
     batch(call, PHASES[stem].script, RUNS="", NCCL_IB_HCA="mlx5_7")
     (line,) = noted(tmp_path, "apptainer")
     assert line.startswith(f"exec --nv --bind {copy},/data:/data:ro --pwd {copy} /images/torch.sif ")
-    (inside,) = noted(tmp_path, "python" if stem == "run_1gpu" else "torchrun")
+    (inside,) = noted(tmp_path, "torchrun" if stem.endswith("1node") else "python")
     assert f"training/src/{'train_single_gpu' if stem == 'run_1gpu' else 'train_'}" in inside
     environment = noted(tmp_path, "environment")
     assert f"PYTHONPATH={copy}/validation" in environment
@@ -335,7 +335,7 @@ def test_an_image_that_cannot_train_says_so_in_one_line(call: Called, copy: Path
     assert (
         "the container on n1 cannot train: its image needs python and torchrun on the PATH, with torch, " in done.stdout
     )
-    assert noted(tmp_path, "torchrun") == []
+    assert noted(tmp_path, "python") == noted(tmp_path, "torchrun") == []
 
 
 def test_probes_stay_outside_of_the_container_and_collectives_go_into_it(call: Called, tmp_path: Path, lab: Path):
