@@ -9,7 +9,8 @@ batch() { # NAME OPTIONS… COMMAND: a job of one task; prints its id, nothing w
   local name=$1 memory
   shift
   ask_memory 50 --mem
-  sbatch --parsable --job-name="smoke-$name" ${others:+--exclude="$others"} --output="$raw/job-$name.log" --open-mode=append \
+  sbatch --parsable "${SBATCH_SITE[@]}" "${ONE_GPU_SITE[@]}" --job-name="smoke-$name" ${others:+--exclude="$others"} \
+    --output="$raw/job-$name.log" --open-mode=append \
     --time=2 "${memory[@]}" "${@:1:$#-1}" --wrap "${!#}" 2>>"$raw/jobs.err" || true # without a job its gates are incomplete
 }
 

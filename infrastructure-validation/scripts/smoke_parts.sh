@@ -20,12 +20,13 @@ ask_memory() { # MiB, option (--mem, --mem-per-cpu)
   ((node_mib <= 1)) || memory=("$2=$(($1 < most ? $1 : most))M")
 }
 
+# ONE_GPU_SITE: a GPU for steps that need none, where the site refuses jobs without one; the step about isolation requests none.
 # A step on all usable nodes; facts to raw/NAME.jsonl. An option that is given twice counts the second time.
 step() { # NAME TASKS_PER_NODE OPTIONS… COMMAND…
   local name=$1 tasks=$2
   shift 2
   srun --label --kill-on-bad-exit=0 --job-name="smoke-$name" "${where[@]}" --ntasks="$((USABLE_COUNT * tasks))" \
-    --ntasks-per-node="$tasks" "${memory[@]}" --time=2 "$@" >"$raw/$name.jsonl" 2>"$raw/$name.err" || rc=$?
+    --ntasks-per-node="$tasks" "${memory[@]}" --time=2 "${SRUN_SITE[@]}" "$@" >"$raw/$name.jsonl" 2>"$raw/$name.err" || rc=$?
 }
 
 # What tasks get: a GPU and a core each; without asking for one, no GPU; two jobs at once, different ones.
@@ -40,7 +41,7 @@ look_at_binding() {
   [[ $GPUS == 1 || $WHOLE_NODES == yes ]] || two_jobs_at_once
   # task 0 ends with 3, and the others must not outlive it
   srun --label --job-name=smoke-bad-exit "${where[@]}" --ntasks="$((USABLE_COUNT * 2))" --ntasks-per-node=2 --overcommit \
-    "${memory[@]}" --time=2 --kill-on-bad-exit="$kill" python3 "$probes/scheduler.py" bad-exit \
+    "${memory[@]}" --time=2 "${SRUN_SITE[@]}" "${ONE_GPU_SITE[@]}" --kill-on-bad-exit="$kill" python3 "$probes/scheduler.py" bad-exit \
     >"$raw/bad-exit.txt" 2>"$raw/bad-exit.stderr" || true
 }
 
@@ -64,13 +65,13 @@ look_at_folder() {
   token=$(tr -d - </proc/sys/kernel/random/uuid)
   mkdir "$folder"
   ! drilled looked-late || : >"$folder/late"
-  step fs-look 1 python3 "$probes/shared_fs.py" look "$folder"
+  step fs-look 1 "${ONE_GPU_SITE[@]}" python3 "$probes/shared_fs.py" look "$folder"
   python3 "$probes/shared_fs.py" reference "$folder" "$token" >"$raw/fs-reference.jsonl"
-  step fs-node 1 python3 "$probes/shared_fs.py" node "$folder" "$token"
+  step fs-node 1 "${ONE_GPU_SITE[@]}" python3 "$probes/shared_fs.py" node "$folder" "$token"
   python3 "$probes/shared_fs.py" check "$folder" "$token" "$USABLE" >"$raw/fs-check.jsonl"
   # ... and from node to node
   for part in write read change see; do
-    step "coherence-$part" 1 python3 "$probes/coherence.py" "$part" "$folder" "$NODES" "$USABLE" "$rounds"
+    step "coherence-$part" 1 "${ONE_GPU_SITE[@]}" python3 "$probes/coherence.py" "$part" "$folder" "$NODES" "$USABLE" "$rounds"
   done
 }
 
@@ -85,7 +86,10 @@ look_at_storage() {
   ask_memory "$((500 + 2 * mib))" --mem # the page cache of what is written counts as the job's, and would be reclaimed meanwhile
   mkdir "$folder"
   srun --label --job-name=smoke-storage --nodes=1 --ntasks=1 --nodelist="${USABLE%%,*}" --immediate="$BRINGUP_WAIT_S" "${memory[@]}" \
-    --time=5 python3 "$probes/storage.py" "$folder" "$mib" alone >"$raw/storage-alone.jsonl" 2>"$raw/storage-alone.err" || rc=$?
-  step storage-together 1 --time=5 python3 "$probes/storage.py" "$folder" "$mib" together
+    --time=5 "${SRUN_SITE[@]}" "${ONE_GPU_SITE[@]}" python3 "$probes/storage.py" "$folder" "$mib" alone \
+    >"$raw/storage-alone.jsonl" 2>"$raw/storage-alone.err" || rc=$?
+  step storage-together 1 --time=5 "${ONE_GPU_SITE[@]}" python3 "$probes/storage.py" "$folder" "$mib" together
   rmdir --ignore-fail-on-non-empty "$folder"
+  [[ -z ${SCRATCH_SITE:-} ]] ||
+    step scratch 1 --time=5 "${ONE_GPU_SITE[@]}" python3 "$probes/storage.py" "$SCRATCH_SITE" "$mib" scratch
 }

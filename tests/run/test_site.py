@@ -425,11 +425,10 @@ def test_a_value_is_data_for_the_shell_and_not_a_command(lab: Path, tmp_path: Pa
 
 
 def test_every_srun_line_names_the_options_of_the_site():
-    """Smoke's are not among them yet."""
     scripts = [*(ROOT / "training/slurm").glob("*.sbatch"), *(ROOT / "infrastructure-validation/scripts").glob("*")]
     seen = 0
     for path in scripts:
-        if path.suffix not in (".sh", ".sbatch") or path.name.startswith("smoke"):
+        if path.suffix not in (".sh", ".sbatch"):
             continue
         text = path.read_text().replace("\\\n", " ")
         for line in text.splitlines():
@@ -438,7 +437,7 @@ def test_every_srun_line_names_the_options_of_the_site():
                 assert '"${SRUN_SITE[@]}"' in line, f"{path.name}: {line}"
                 is_torch = "collectives.py" in line or "training/src" in line or "training/env.sh" in line
                 assert ('"${CONTAINER[@]}"' in line) == is_torch, f"{path.name}: {line}"
-    assert seen >= 15
+    assert seen >= 18
 
 
 def test_the_json_of_run_json_holds_the_words_of_the_file(call: Called, copy: Path):
