@@ -73,7 +73,8 @@ def test_the_run_passes_the_profile_that_is_made_of_it(everything):
     folders = [everything[0].folder(stem) for stem in PHASES if not PHASES[stem].is_training]
     made = profiling.measured([judge.judge_folder(folder) for folder in folders], "here")
     for gate in ("smoke.storage.files", "smoke.compute.tflops", "nccl.all_reduce.busbw", "nccl.pair.slowest"):
-        assert made.expect[gate].source.startswith("measured by ")
+        # where speeds scatter much, the floor that was declared stays, with what was measured beside it
+        assert "measured by " in made.expect[gate].source
     for folder in folders:
         assert judge.judge_folder(folder, made).verdicts.outcome is Outcome.PASS
 

@@ -50,6 +50,7 @@ def test_a_job_that_slurm_warns_is_requeued_and_goes_on_where_it_was(cluster: Cl
         assert cluster.sh("scancel", "--batch", "--signal=USR1", job).returncode == 0
         wait_until((second / "closed.json").exists, "the second attempt is closed", timeout=150)
         wait_until((folder(whole) / "closed.json").exists, "the uninterrupted run is closed", timeout=60)
+        cluster.wait_idle()  # a job judges its run after it has closed it
 
         expected = read_record(folder(whole) / "metrics.json", TrainMetrics)
         found = read_record(second / "metrics.json", TrainMetrics)

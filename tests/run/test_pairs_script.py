@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -12,8 +13,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-SRUN = f"""#!{sys.executable}
-import json, os, sys, time
+SRUN = """import json, os, sys, time
 assert sys.argv[-3].endswith("probes/pair.py"), sys.argv
 slow, speed = os.environ["SLOW"].split("@")
 pairs = [pair.split(",") for pair in sys.argv[-2].split()]
@@ -22,15 +22,15 @@ if "dead" in os.environ and len(pairs) > 1 and any(os.environ["dead"] in pair fo
 for number, (first, second) in enumerate(pairs):
     if os.environ.get("dead") in (first, second):
         continue
-    facts = [("pair.latency_p95", f"{{first}}--{{second}}", 50.0, "us")]
+    facts = [("pair.latency_p95", f"{first}--{second}", 50.0, "us")]
     for source, target in ((second, first), (first, second)):
-        gbps = float(speed) if slow in (source, f"{{source}}->{{target}}") else 1.0
+        gbps = float(speed) if slow in (source, f"{source}->{target}") else 1.0
         gbps *= 1 + 0.001 * (number % 5)
-        facts.append(("pair.bandwidth", f"{{source}}->{{target}}", gbps, "GB/s"))
+        facts.append(("pair.bandwidth", f"{source}->{target}", gbps, "GB/s"))
     for quantity, subject, value, unit in facts:
         fact = dict(probe="pair", at=second, subject=subject, quantity=quantity, value=value, unit=unit)
-        print(f"{{number}}: {{json.dumps(fact)}}")
-    print(f"{{number}}: {{json.dumps(dict(probe='pair', at=second, end=len(facts)))}}")
+        print(f"{number}: {json.dumps(fact)}")
+    print(f"{number}: {json.dumps(dict(probe='pair', at=second, end=len(facts)))}")
 """
 
 
@@ -39,9 +39,7 @@ def played(place: Path, nodes: int, slow: str, **environment: str) -> tuple[subp
     for part in ("infrastructure-validation/scripts", "infrastructure-validation/probes", "validation"):
         ignored = shutil.ignore_patterns("results", "__pycache__")
         shutil.copytree(ROOT / part, place / part, ignore=ignored)
-    (place / "bin").mkdir()
-    (place / "bin/srun").write_text(SRUN)
-    (place / "bin/srun").chmod(0o755)
+    (place / "srun.py").write_text(SRUN)
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "BRINGUP_"))}
     job = {
         "SLURM_JOB_NAME": "nccl_pairwise",
@@ -58,7 +56,8 @@ def played(place: Path, nodes: int, slow: str, **environment: str) -> tuple[subp
         "SLOW": slow,
     }
     # the script puts its Python first: bash finds the stand-in as a function
-    script = f'srun() {{ {place}/bin/srun "$@"; }}; export -f srun; exec bash infrastructure-validation/scripts/"$1"'
+    stand_in = shlex.join([sys.executable, str(place / "srun.py")])
+    script = f'srun() {{ {stand_in} "$@"; }}; export -f srun; exec bash infrastructure-validation/scripts/"$1"'
     done = subprocess.run(
         ["bash", "-c", script, "bash", "nccl_pairwise.sbatch"],
         cwd=place,

@@ -143,7 +143,7 @@ def test_the_scratch_folder_is_measured_in_a_folder_of_its_own_and_left_as_it_wa
     tools.mkdir()
     if tool is not None:
         (tools / "fio").write_text(
-            f'#!/bin/sh\ncase "$*" in *=write*) what=write;; *) what=read;; esac; exec /bin/cat {REAL}/$what.json\n'
+            f'#!/bin/sh\ncase "$*" in *=write*) what=write;; *) what=read;; esac; exec /bin/cat "{REAL}/$what.json"\n'
         )
         (tools / "fio").chmod(0o755)
     if there:
