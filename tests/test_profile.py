@@ -85,7 +85,7 @@ def test_every_shipped_number_is_in_the_unit_of_its_gate():
             GOOD.replace("one_of: [rdma-verbs]", "at_most: 3, from_nodes: {2: {share_of_ceiling: 0.9}}"),
             "share_of_ceiling is a floor",
         ),
-        (GOOD.replace("one_of: [rdma-verbs]", "at_least: 3, at: 8GB"), "'8GB' is no size.*write it as 8GiB"),
+        (GOOD.replace("one_of: [rdma-verbs]", "at_least: 3, at: 8GB"), "'8GB' is neither the size.*write it as 8GiB"),
         (GOOD.replace("one_of: [rdma-verbs]", "at_least: 3, from_nodes: {0: 3}"), "greater than or equal to 1"),
         (GOOD.replace("name: here", "name: here\nextends: []"), "extends"),
         (GOOD + "machine: {mfu: {valu: 1, source: abc}}", r"machine\.mfu\.value: is missing|did you mean value"),

@@ -205,6 +205,22 @@ def test_a_job_that_slurm_has_forgotten_is_read_from_the_accounting(
     assert 30 <= waited < 40, "the accounting may be late; where there is none, nobody waits"
 
 
+def test_a_job_that_squeue_leaves_out_and_that_has_not_ended_is_no_evidence_of_its_end(
+    controller: Controller, tmp_path: Path, monkeypatch
+):
+    (tmp_path / "raw").mkdir()
+
+    def ask(*command: str, **options: object) -> str:
+        ended = controller.clock.now - controller.begun > 20
+        return f"JobId=11 JobState={'COMPLETED' if ended else 'RUNNING'}\n" if command[0] == "scontrol" else ""
+
+    monkeypatch.setattr(slurm, "ask", ask)
+    waiting.keep_ended_jobs(tmp_path, [waiting.Awaited("job-a.txt", "11", 10)])
+    assert list((tmp_path / "raw").iterdir()) == []
+    waiting.keep_ended_jobs(tmp_path, [waiting.Awaited("job-a.txt", "11", 60)])
+    assert "COMPLETED" in (tmp_path / "raw/job-a.txt").read_text()
+
+
 def test_a_job_whose_end_was_kept_is_not_looked_at_again(controller: Controller, tmp_path: Path, monkeypatch):
     (tmp_path / "raw").mkdir()
     (tmp_path / "raw/job-a.txt").write_text("JobId=11 JobState=COMPLETED\n")

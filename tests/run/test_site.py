@@ -162,7 +162,7 @@ def test_slurms_commands_and_the_scripts_get_what_the_file_says(call: Called, co
 
 
 def test_what_the_user_set_wins_and_the_run_says_so(call: Called, copy: Path):
-    """NCCL_DEBUG was set by nobody but training/env.sh, which is no user."""
+    """NCCL_DEBUG was set by nobody but training/env.sh, which is not a user."""
     done = call(begin("nccl_scaling") + "env", SALLOC_PARTITION="debug", NCCL_IB_HCA="mlx5_7")
     assert done.returncode == 0, done.stderr
     assert {"SALLOC_PARTITION=debug", "SBATCH_PARTITION=gpu", "NCCL_IB_HCA=mlx5_7", "NCCL_DEBUG=TRACE"} <= set(

@@ -14,7 +14,7 @@ Point = tuple[int, float, Observation]  # bytes, GB/s, the observation itself
 
 
 def size_bytes(name: str) -> int | None:
-    """`16MiB` -> 16777216; None when it is no size."""
+    """`16MiB` -> 16777216; None when it is not a size."""
     match = _SIZE.fullmatch(name)
     return int(match["number"]) * UNITS[match["unit"]] if match else None
 

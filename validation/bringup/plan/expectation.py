@@ -62,7 +62,7 @@ class Expectation(Record):
     def _a_size(cls, at: str | None) -> str | None:
         if at is not None and _AT.fullmatch(at) is None:
             raise ValueError(
-                f"{at!r} is no size of a message and no rate of a port: write it as 8GiB, 64KiB or 400Gb/s"
+                f"{at!r} is neither the size of a message nor the rate of a port: write it as 8GiB, 64KiB or 400Gb/s"
             )
         return at
 

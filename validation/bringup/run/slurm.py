@@ -34,6 +34,7 @@ _NO_CLUSTER = re.compile(r"Could not establish a configuration source")
 _AWAY = re.compile(r"Unable to contact slurm controller|Unable to establish controller machine")
 _FORGOTTEN = "Invalid job id specified"
 _ABOUT_GPUS = re.compile(r"\b(gpus?|gres|tres|job_?submit|QOSMinGRES)\b", re.IGNORECASE)
+_STATE = re.compile(r"\bJobState=(\S+)")
 _AGAIN_S = 2.0
 T = TypeVar("T")
 
@@ -246,10 +247,13 @@ def _states(job_ids: Sequence[str]) -> str:
 
 def ended_job(job_id: str) -> str | None:
     """What Slurm says of a job that has ended: its own line, or the accounting's when slurmctld has forgotten it
-    (MinJobAge, 5 minutes by default). Empty: there is no accounting. None: the accounting does not know its end yet.
+    (MinJobAge, 5 minutes by default). Empty: there is no accounting. None: it has not ended, or the accounting does not
+    know its end yet.
     """
     try:
-        return ask("scontrol", "--oneliner", "show", "job", job_id)
+        line = ask("scontrol", "--oneliner", "show", "job", job_id)
+        state = _STATE.search(line)
+        return line if state is not None and state[1] in ENDED else None
     except SlurmError as error:
         if _FORGOTTEN not in str(error):
             raise
