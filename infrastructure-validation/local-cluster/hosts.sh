@@ -83,11 +83,16 @@ login_host() {  # NODES CONFINED
   : >"$STATE/run/ready"
 }
 
+mac_address() {  # NUMBER of a node -> a locally administered one
+  printf '02:00:00:00:%02x:%02x\n' "$(($1 / 256))" "$(($1 % 256))"
+}
+
 boot_node() {  # NAME: on the login host
   local node=$1
   rm -f "$STATE/run/slurmd.$node.pid"
   ip link del "v$node" 2>/dev/null || :  # the kernel removes the link of a node that was powered off, but not at once
-  ip link add "v$node" type veth peer name "p$node"
+  # a node keeps its MAC address, as hardware does: for half a minute its neighbours send to the one that they know
+  ip link add "v$node" type veth peer name "p$node" address "$(mac_address "${node#n}")"
   ip link set "v$node" master br0 up
   start_host "$node"
   ip link set "p$node" netns "$(recorded "$node")" name eth0

@@ -231,6 +231,17 @@ def test_a_node_powered_off_is_noticed_and_boots_again(cluster: Cluster) -> None
     assert cluster.sh("srun", "-N2", "--gpus-per-node=2", "true").returncode == 0
 
 
+def test_the_others_reach_a_node_at_once_when_it_boots_again(cluster: Cluster) -> None:
+    """It once came back with another MAC address, and the others sent to the old one for half a minute."""
+    ask = "import socket; socket.create_connection(('n1', 6818), 5).close()"
+    assert cluster.on("n0", "python3", "-c", ask).returncode == 0
+    cluster.off("n1")
+    cluster.boot("n1")
+    cluster.wait_idle()
+    answer = cluster.on("n0", "python3", "-c", ask)
+    assert answer.returncode == 0, answer.stderr
+
+
 @pytest.mark.parametrize("restarted", [False, True])
 def test_a_throttled_node_is_held_back_and_no_other_one(cluster: Cluster, restarted: bool) -> None:
     """A slurmd that was started again once stood outside of the node's share of CPU time, and its jobs with it."""
