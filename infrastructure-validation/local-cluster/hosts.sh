@@ -24,6 +24,7 @@ client_environment() {
   [ -z "${SLURM_JOB_ID:-}" ] || unset ${!SLURM_@}  # we run in a job of another cluster; srun would look for it in this one
   read -r _ _ confined <"$STATE/shape"
   export PATH=$STATE/bin:$PATH SLURM_CONF=$STATE/slurm.conf BRINGUP_CLUSTER=$STATE BRINGUP_INSIDE=1
+  export BRINGUP_LOAD_S=${BRINGUP_LOAD_S:-3} # nothing here gets warm
   if [ "$confined" = confined ]; then
     export BRINGUP_PROFILE=${BRINGUP_PROFILE:-local-cpu}
   else

@@ -31,8 +31,6 @@ def main():
         facts.unknown("smoke.compute.wrong_values", "count", f"torch: {error}")
         facts.finish()
         return
-    # sums across parts of a product may not be rounded on the way: the result has to be exact
-    torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
     devices = [torch.device("cuda", index) for index in range(torch.cuda.device_count())] or [torch.device("cpu")]
     say_device(facts, devices[0].type, gpus.driver_count())
     results = [multiply(torch, device, facts) for device in devices]
@@ -101,8 +99,10 @@ def factors(size):
     return left, right, table
 
 
-def multiply(torch, device, facts):
-    """(wrong elements, TFLOP/s, spread in words). Sums stay below 2^24: float32 adds them exactly, in any order."""
+def operands(torch, device):
+    """Two factors, and their exact product. Sums stay below 2^24: float32 adds them exactly, in any order."""
+    # sums across parts of a product may not be rounded on the way: the result has to be exact
+    torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
     size = SIZE[device.type]
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
     left, right, table = factors(size)
@@ -110,7 +110,13 @@ def multiply(torch, device, facts):
     both = (index[:, None] + index[None, :]) % PERIOD
     a = torch.tensor(left, dtype=dtype, device=device)[both]
     b = torch.tensor(right, dtype=dtype, device=device)[both]
-    expected = torch.tensor(table, dtype=torch.float64).to(dtype).to(device)[index % PERIOD][:, index % PERIOD]
+    return a, b, torch.tensor(table, dtype=torch.float64).to(dtype).to(device)[index % PERIOD][:, index % PERIOD]
+
+
+def multiply(torch, device, facts):
+    """(wrong elements, TFLOP/s, spread in words)."""
+    size = SIZE[device.type]
+    a, b, expected = operands(torch, device)
     seconds = []  # the first one is the warm-up
     wrong = 0
     while len(seconds) <= REPETITIONS or sum(seconds[1:]) < LEAST_S:

@@ -31,7 +31,7 @@ def library():
 def read(facts, nvml):
     """All GPUs; one that does not give its UUID has not answered."""
     answering = 0
-    _ask(facts, nvml, facts.at, "discovery.gpu.driver", "text", lambda: _text(nvml.nvmlSystemGetDriverVersion()))
+    _ask(facts, nvml, facts.at, "discovery.gpu.driver", "text", lambda: text(nvml.nvmlSystemGetDriverVersion()))
     _ask(facts, nvml, facts.at, "discovery.gpu.cuda", "text", lambda: _cuda(nvml.nvmlSystemGetCudaDriverVersion()))
     try:
         count = nvml.nvmlDeviceGetCount()
@@ -41,7 +41,7 @@ def read(facts, nvml):
     for index in range(count):
         try:
             handle = nvml.nvmlDeviceGetHandleByIndex(index)
-            uuid = _text(nvml.nvmlDeviceGetUUID(handle))
+            uuid = text(nvml.nvmlDeviceGetUUID(handle))
         except nvml.NVMLError as error:
             facts.unknown("discovery.gpu.model", "text", f"GPU {index}: {error}", f"{facts.at}/gpu{index}")
             continue
@@ -62,7 +62,7 @@ def _ask(facts, nvml, subject, quantity, unit, question):
         facts.unknown(quantity, unit, str(error), subject)
 
 
-def _text(value):
+def text(value):
     return value.decode() if isinstance(value, bytes) else value
 
 
@@ -139,9 +139,9 @@ def _processes(nvml, gpu):
 
 
 QUESTIONS = (
-    ("discovery.gpu.model", "text", lambda nvml, gpu: _text(nvml.nvmlDeviceGetName(gpu))),
+    ("discovery.gpu.model", "text", lambda nvml, gpu: text(nvml.nvmlDeviceGetName(gpu))),
     ("discovery.gpu.memory", "GiB", lambda nvml, gpu: round(nvml.nvmlDeviceGetMemoryInfo(gpu).total / GIB, 2)),
-    ("discovery.gpu.pci", "text", lambda nvml, gpu: _text(nvml.nvmlDeviceGetPciInfo(gpu).busId)),
+    ("discovery.gpu.pci", "text", lambda nvml, gpu: text(nvml.nvmlDeviceGetPciInfo(gpu).busId)),
     ("discovery.gpu.mig", "text", _mig),
     ("discovery.gpu.persistence", "flag", lambda nvml, gpu: bool(nvml.nvmlDeviceGetPersistenceMode(gpu))),
     ("discovery.gpu.ecc", "count", _uncorrected),
@@ -162,4 +162,18 @@ QUESTIONS = (
     ("discovery.gpu.fabric", "text", _fabric),
     ("discovery.gpu.slowdown", "text", _slowdown),
     ("discovery.gpu.free", "count", _processes),
+)
+
+# for counters.py
+COUNTERS = (
+    ("ecc_uncorrected", _uncorrected),
+    ("ecc_corrected", _corrected),
+    ("rows_remapped_uncorrectable", lambda nvml, gpu: nvml.nvmlDeviceGetRemappedRows(gpu)[1]),
+    ("rows_remapped_correctable", lambda nvml, gpu: nvml.nvmlDeviceGetRemappedRows(gpu)[0]),
+    ("remap_failed", lambda nvml, gpu: int(nvml.nvmlDeviceGetRemappedRows(gpu)[3])),
+    ("pcie_replays", lambda nvml, gpu: nvml.nvmlDeviceGetPcieReplayCounter(gpu)),
+    ("nvlinks", _nvlinks),
+    ("nvlink_recoveries", _nvlink_errors("NVML_NVLINK_ERROR_DL_RECOVERY")),
+    ("nvlink_replays", _nvlink_errors("NVML_NVLINK_ERROR_DL_REPLAY")),
+    ("nvlink_crc_errors", _nvlink_errors("NVML_NVLINK_ERROR_DL_CRC_FLIT")),
 )

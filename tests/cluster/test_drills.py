@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from bringup.checks.catalogue import DRILLS
+from bringup.checks.nccl.pair_drills import NORMAL_SPEED, slowed_to
 from bringup.drill import result
 from bringup.drill import suite as campaign
 from bringup.drill.environment import LocalCluster
@@ -35,6 +36,7 @@ IN_EVERY_TEST = {
     "two-tasks-one-gpu",
     "no-devices-confined",
     "wrong-matmul",
+    "flipped-bit",
     "separate-communicators",
     "slow-pair",
     "rank-killed",
@@ -161,6 +163,25 @@ def test_a_node_that_is_off_is_left_out_and_the_healthy_rest_is_asked(four_nodes
         assert claims["gpus-present"].mark is Mark.INCOMPLETE
         assert "not on n2, left out as ill" in str(claims["one-folder"].why)
         assert claims["one-folder"].mark is Mark.PARTLY
+
+
+def test_a_slow_node_is_named_by_the_pairs_and_the_scales_are_run_again_without_it(four_nodes: Cluster):
+    """The pairs once did not run when a scale failed, which is when they are needed."""
+    with playbook(four_nodes) as book:
+        try:
+            four_nodes.on("n2", *slowed_to("100mbit"))
+            done = book.run("nccl_scaling", "nccl_pairwise", timeout=240)
+        finally:
+            four_nodes.on("n2", *NORMAL_SPEED)
+        assert done.returncode == 1, done.stdout
+        assert "LEFT OUT   n2: nccl.pair.node fail; the other 3 of 4 node(s) go on" in done.stdout
+        steps = read_record(book.own_folder / PLAYBOOK, Playbook).steps
+        assert [(step.phase, step.outcome) for step in steps] == [
+            ("nccl_scaling", Outcome.FAIL),
+            ("nccl_pairwise", Outcome.FAIL),
+            ("nccl_scaling", Outcome.PASS),
+        ]
+        assert steps[0].folder != steps[2].folder
 
 
 def test_strictly_a_node_that_is_off_stops_the_phases_that_would_mean_nothing(cluster: Cluster):

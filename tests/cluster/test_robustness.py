@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import uuid
@@ -142,6 +143,19 @@ def test_a_run_that_is_killed_while_the_script_of_a_phase_runs_waits_for_the_scr
     assert killed.at((folder / "run.json").is_file, "smoke has begun", "smoke") == []
     assert not (folder / "closed.json").exists()
     killed.go_on(kept=("smoke",))
+
+
+def test_a_node_that_another_job_holds_is_waited_for_by_name(cluster: Cluster):
+    """The phase once began, waited BRINGUP_WAIT_S in the queue, and said that nothing had run."""
+    held = cluster.sh(
+        "sbatch", "--parsable", "--nodelist=n1", "--exclusive", "--output=/dev/null", "--wrap", "sleep 12"
+    )
+    job = held.stdout.strip()
+    wait_until(lambda: "allocated" in cluster.node_state("n1"), "n1 allocated")
+    with playbook(cluster) as book:
+        done = book.run("nccl_monitoring", env={"BRINGUP_WAIT_S": "3"})
+        assert done.returncode == 0, done.stdout
+        assert re.search(rf"waiting for n1 \(held by job {job} of \w+\)", done.stdout), done.stdout
 
 
 def test_two_runs_at_once_do_not_meet(cluster: Cluster):

@@ -68,3 +68,10 @@ def test_half_of_the_nodes_may_go_on():
 
 def test_a_warning_leaves_nobody_out():
     assert left_out(fault("smoke.gpu.bound", "n1", Outcome.WARN)) == []
+
+
+def test_the_slowest_pair_of_a_fleet_is_explained_by_the_node_that_is_slow_with_everybody():
+    slowest = fault("nccl.pair.slowest", "job")
+    assert left_out(fault("nccl.pair.node", "n2"), slowest) == ["n2"]
+    assert left_out(slowest) is None
+    assert left_out(fault("smoke.gpu.bound", "n2"), slowest) is None

@@ -55,8 +55,11 @@ def _nccl_tests(seen: Seen) -> bool:
     return any((observation.why or "").startswith("nccl-tests") for observation in seen.of("nccl.ranks"))
 
 
+_BACKENDS = ("nccl.backend", "sweep.backend")
+
+
 def _nccl(seen: Seen) -> bool:
-    return _nccl_tests(seen) or _value(seen, "nccl.backend", lambda value: value == "nccl")
+    return _nccl_tests(seen) or any(_value(seen, told, lambda value: value == "nccl") for told in _BACKENDS)
 
 
 def _trained_on_gpus(seen: Seen) -> bool:

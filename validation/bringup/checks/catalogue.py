@@ -17,6 +17,8 @@ from bringup.checks.run import drills as run_drills
 from bringup.checks.run import gates as run_gates
 from bringup.checks.slurm import drills as slurm_drills
 from bringup.checks.slurm import gates as slurm_gates
+from bringup.checks.sweep import drills as sweep_drills
+from bringup.checks.sweep import gates as sweep_gates
 from bringup.checks.training import drills as training_drills
 from bringup.checks.training import gates as training_gates
 from bringup.plan import profile as profiles
@@ -31,6 +33,7 @@ _GATES = (
     fabric_gates,
     slurm_gates,
     filesystem_gates,
+    sweep_gates,
     nccl_gates,
     training_gates,
 )
@@ -41,6 +44,7 @@ _DRILLS = (
     fabric_drills,
     slurm_drills,
     filesystem_drills,
+    sweep_drills,
     nccl_drills,
     training_drills,
 )

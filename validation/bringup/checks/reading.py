@@ -17,6 +17,7 @@ from bringup.checks.nccl import derive as nccl
 from bringup.checks.node import derive as node
 from bringup.checks.run import provenance
 from bringup.checks.slurm import derive as slurm_checks
+from bringup.checks.sweep import derive as sweep
 from bringup.checks.training import derive as training
 from bringup.checks.training import measured
 from bringup.errors import RecordError
@@ -74,6 +75,7 @@ DERIVATIONS: tuple[Derivation, ...] = (  # each sees what was read, and nothing 
     fabric.derive,
     slurm_checks.derive,
     filesystem.derive,
+    sweep.derive,
     nccl.derive,
     training.derive,
 )

@@ -79,6 +79,13 @@ CLAIMS: tuple[Claim, ...] = (
         shows=("smoke.compute.tflops",),
     ),
     Claim(
+        id="gpus-hold",
+        question=1,
+        says="under a sustained load GPUs compute rightly, keep their speed and report no fault",
+        real=("gpu",),
+        shows=("sweep.load.drift",),
+    ),
+    Claim(
         id="nodes-ran",
         question=2,
         says="every requested node ran a job through the scheduler",
@@ -130,6 +137,12 @@ CLAIMS: tuple[Claim, ...] = (
         real=("nccl",),
     ),
     Claim(
+        id="inside-every-node",
+        question=4,
+        says="inside every node collectives are right, and about as fast as inside the others",
+        real=("nccl",),
+    ),
+    Claim(
         id="speed-inside",
         question=4,
         says="inside a node collectives go over NVLink and reach the expected bandwidth",
@@ -160,6 +173,12 @@ CLAIMS: tuple[Claim, ...] = (
         least_nodes=2,
         real=("nccl", "fabric"),
         shows=("nccl.pair.slowest",),
+    ),
+    Claim(
+        id="same-bits",
+        question=5,
+        says="a seeded training step gives the same bits on all devices of one kind",
+        real=("gpu",),
     ),
     Claim(
         id="trains-alone",

@@ -52,6 +52,7 @@ class Gate:
     expect: Fixed | Requested | FromProfile | Fleet
     guide: Guide  # what to know about it when it does not pass
     needs: tuple[str, ...] = ()  # gates that must pass first: speed is not judged on the wrong rank count
+    explained_by: tuple[str, ...] = ()  # gates of nodes: a node that fails one of them explains a miss of this one
     severity: Outcome = Outcome.FAIL  # WARN: worth a fix, and no reason to stop
     stops: tuple[Outcome, ...] = (
         Outcome.FAIL,

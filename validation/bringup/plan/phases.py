@@ -18,11 +18,9 @@ class Phase:
     max_nodes: int | None = None  # None: takes any --nodes
     one_gpu: bool = False
     needs: tuple[str, ...] = ()  # phases without whose pass this one would mean nothing
-
-    @property
-    def screens(self) -> bool:
-        """A node with a fault of its own is left out by the later phases, and the rest goes on."""
-        return self.number <= 2
+    whole_nodes: bool = True  # it needs its nodes for itself
+    localises: str | None = None  # a phase whose failure this one explains: repeated without the node that it names
+    screens: bool = False  # a node with a fault of its own is left out by the later phases, and the rest goes on
 
     @property
     def is_training(self) -> bool:
@@ -48,7 +46,16 @@ def _training(
 
 
 def _validation(
-    stem: str, number: int, title: str, script: str, needs: tuple[str, ...] = (), *, nodes: int = 1
+    stem: str,
+    number: int,
+    title: str,
+    script: str,
+    needs: tuple[str, ...] = (),
+    *,
+    nodes: int = 1,
+    whole_nodes: bool = True,
+    screens: bool = False,
+    localises: str | None = None,
 ) -> Phase:
     return Phase(
         stem=stem,
@@ -59,27 +66,41 @@ def _validation(
         results=f"validation/results/{stem}",
         needs=needs,
         min_nodes=nodes,
+        whole_nodes=whole_nodes,
+        screens=screens,
+        localises=localises,
     )
 
 
 PHASES: dict[str, Phase] = {
     phase.stem: phase
     for phase in (
-        _validation("discovery", 1, "Discovery: what is there", "discover-environment.sbatch"),
-        _validation("smoke", 2, "Smoke: scheduling, binding, shared filesystem", "smoke_test.sh", ("discovery",)),
-        _validation("nccl_scaling", 3, "Collectives at every scale", "nccl_scaling.sh", ("smoke",)),
+        _validation("discovery", 1, "Discovery: what is there", "discover-environment.sbatch", screens=True),
         _validation(
-            "nccl_monitoring", 3, "Collectives, watched on every node", "nccl_run_with_monitoring.sh", ("nccl_scaling",)
+            "smoke",
+            2,
+            "Smoke: scheduling, binding, shared filesystem",
+            "smoke_test.sh",
+            ("discovery",),
+            whole_nodes=False,
+            screens=True,
         ),
+        _validation("node_sweep", 2, "Every node by itself, under load", "node_sweep.sbatch", ("smoke",), screens=True),
+        _validation("nccl_scaling", 3, "Collectives at every scale", "nccl_scaling.sh", ("node_sweep",)),
         _validation(
             "nccl_pairwise",
             3,
             "Pairs of nodes: which one, or which link, is slow",
             "nccl_pairwise.sbatch",
-            ("nccl_scaling",),
+            ("node_sweep",),
             nodes=2,
+            screens=True,
+            localises="nccl_scaling",
         ),
-        _training("run_1gpu", 4, "Training on one GPU", "single", ("smoke",), nodes=1, one_gpu=True),
+        _validation(
+            "nccl_monitoring", 3, "Collectives, watched on every node", "nccl_run_with_monitoring.sh", ("nccl_scaling",)
+        ),
+        _training("run_1gpu", 4, "Training on one GPU", "single", ("node_sweep",), nodes=1, one_gpu=True),
         _training("run_ddp_1node", 5, "DDP on one node", "ddp", ("run_1gpu",), nodes=1),
         _training("run_ddp_2node", 5, "DDP across nodes", "ddp", ("nccl_scaling", "run_ddp_1node"), nodes=2),
         _training("run_fsdp_1node", 6, "FSDP on one node", "fsdp", ("run_1gpu",), nodes=1),

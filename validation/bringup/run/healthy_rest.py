@@ -17,20 +17,20 @@ def ill_nodes(judged: Judged) -> list[LeftOut] | None:
     """Nodes whose own faults explain all that would stop the phases after this one; none: nothing does.
 
     A gate about a node or a rank speaks against that node, a gate about a pair against the node that all failing
-    pairs have in common. None: something else is wrong (the job, a scale, a single link), or most nodes are ill, which
-    is a fault of the cluster or of what was expected.
+    pairs have in common; a gate of the whole job may be explained by a node's. None: something else is wrong (the job,
+    a scale, a single link), or most nodes are ill, which is a fault of the cluster or of what was expected.
     """
     own: dict[str, list[Verdict]] = defaultdict(list)
     pairs: list[Verdict] = []
-    for verdict in judged.verdicts.verdicts:
-        if not judge.stops(verdict):
-            continue
+    stopping = [verdict for verdict in judged.verdicts.verdicts if judge.stops(verdict)]
+    at_fault = {verdict.gate for verdict in stopping}
+    for verdict in stopping:
         gate = catalogue.GATES.get(verdict.gate)
         if gate is not None and gate.per in ("node", "rank"):
             own[subjects.nodes_of(verdict.subject)[0]].append(verdict)
         elif gate is not None and gate.per in ("pair", "link"):
             pairs.append(verdict)
-        else:
+        elif gate is None or at_fault.isdisjoint(gate.explained_by):
             return None
     unexplained = [verdict for verdict in pairs if not own.keys() & set(subjects.nodes_of(verdict.subject))]
     if unexplained:

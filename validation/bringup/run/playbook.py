@@ -6,6 +6,7 @@ import contextlib
 import os
 import shutil
 import time
+from collections import deque
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from bringup.results import PLAYBOOK, REPOSITORY
 from bringup.run import open as opening
 from bringup.run import resume, slurm
 from bringup.run import site as at_site
+from bringup.run.busy import wait_until_free
 from bringup.run.healthy_rest import ill_nodes
 from bringup.run.launch import bash_and_wait, last_words, progress, screen_of, submit_and_wait
 from bringup.run.nodes import requested_nodes
@@ -71,10 +73,12 @@ def run(request: Request) -> int:
     judged: list[Judged] = []
     ill: list[LeftOut] = []
     try:
-        for stem in playbook.planned:
-            phase = PHASES[stem]
+        queue = deque(playbook.planned)
+        while queue:
+            phase = PHASES[stem := queue.popleft()]
+            latest = {step.phase: step for step in steps}
             # a needed phase that the user left out does not block: they requested this one alone
-            blocking = [step.phase for step in steps if step.phase in phase.needs and step.blocks]
+            blocking = [needed for needed in phase.needs if needed in latest and latest[needed].blocks]
             healthy = [name for name in names if name not in {entry.node for entry in ill}]
             here = healthy[: phase.max_nodes]
             if stem in kept and kept[stem][1].run.nodes == here:
@@ -91,13 +95,17 @@ def run(request: Request) -> int:
                 console.print(f"{'NOT RUN':<10} {phase.title}: {why}; not proven")
             else:
                 gpus, ranks = max(nodes[name].gpus for name in names), len(healthy)
-                step, found = _one_phase(phase, here, gpus, ranks * gpus, request, playbook.name, folder, console)
+                name = runs.submission_name(playbook.name, sum(earlier.phase == stem for earlier in steps) + 1)
+                step, found = _one_phase(phase, here, gpus, ranks * gpus, request, name, folder, console)
                 judged.append(found)
                 if phase.screens and step.blocks and not request.strict:
                     new = ill_nodes(found)
                     step = step.model_copy(update={"blocks": new is None})
                     ill += new or []
                     _say_left_out(new or [], len(here), console)
+                    if new and phase.localises in latest and latest[phase.localises].blocks:
+                        console.print(f"{'AGAIN':<10} {PHASES[phase.localises].title}, without what was left out")
+                        queue.appendleft(phase.localises)
             steps.append(step)
             playbook = playbook.model_copy(update={"steps": steps, "ill_nodes": ill})
             write_record(folder / PLAYBOOK, playbook, replace=True)
@@ -180,6 +188,7 @@ def _one_phase(
                 options = () if request.site is None else request.site.site.sbatch
                 submit_and_wait(phase, nodes, environment, folder, tell, options)
             else:
+                wait_until_free(nodes, phase.whole_nodes, tell)  # its steps do not wait long in the queue
                 bash_and_wait(phase, nodes, environment, folder, tell)
         except SlurmError as error:
             said = str(error)

@@ -227,6 +227,15 @@ def job(job_id: str) -> Job | None:
     return Job(state, reason, wanted) if state else None
 
 
+def running_on(nodes: Sequence[str]) -> list[tuple[str, str, str]]:
+    """(job, its user, its nodes) of the jobs that hold these nodes. Raises SlurmError."""
+    shown = f"%i{SEPARATOR}%u{SEPARATOR}%N"
+    holding = "--states=RUNNING,SUSPENDED,COMPLETING"
+    text = ask("squeue", "--noheader", f"--nodelist={','.join(nodes)}", holding, "--format", shown)
+    rows = [line.split(SEPARATOR) for line in text.splitlines()]
+    return [(row[0], row[1], row[2]) for row in rows if len(row) == 3]
+
+
 def states(job_ids: Sequence[str]) -> dict[str, str]:
     """Of several jobs, in one question; what Slurm no longer knows is left out. Raises SlurmError."""
     try:

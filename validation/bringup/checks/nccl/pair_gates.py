@@ -9,7 +9,13 @@ from bringup.records import Outcome
 
 
 def _pair(
-    name: str, per: Per, proves: str, unit: str = "ratio", rule: Rule = "at_least", severity: Outcome = Outcome.FAIL
+    name: str,
+    per: Per,
+    proves: str,
+    unit: str = "ratio",
+    rule: Rule = "at_least",
+    severity: Outcome = Outcome.FAIL,
+    explained_by: tuple[str, ...] = (),
 ) -> Gate:
     """Two nodes have one link, and nobody can say which of the two it is: a node needs two partners."""
     return Gate(
@@ -23,6 +29,7 @@ def _pair(
         rule=rule,
         expect=FromProfile(),
         severity=severity,
+        explained_by=explained_by,
         guide=guides.PAIRS,
     )
 
@@ -44,5 +51,11 @@ GATES: tuple[Gate, ...] = (
     ),
     _pair("node", "node", "the node sends and receives as fast as the others, with most of its partners"),
     _pair("node.latency", "node", "round trips to most of the node's partners are short (95 of 100)", "us", "at_most"),
-    _pair("slowest", "job", "even the slowest direction between two nodes reaches the expected bandwidth", "GB/s"),
+    _pair(
+        "slowest",
+        "job",
+        "even the slowest direction between two nodes reaches the expected bandwidth",
+        "GB/s",
+        explained_by=("nccl.pair.node",),
+    ),
 )

@@ -1,0 +1,120 @@
+#!/usr/bin/env python3
+"""Counters of errors of this node, to be read before and after a load: a fault that the load brought out shows there.
+
+GPUs through NVML, ports of RDMA devices and network cards from sysfs, memory controllers from sysfs (EDAC), throttled
+CPUs, and Xids in the kernel log. A counter that cannot be read is unknown, with the reason; one that this node has not
+got is not listed.
+Run: srun --label --ntasks-per-node=1 --gpus-per-node=8 python3 counters.py before|after
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import nvml
+from facts import Facts
+from kernel_log import events, read_log
+
+HCAS = Path("/sys/class/infiniband")
+NET = Path("/sys/class/net")
+EDAC = Path("/sys/devices/system/edac/mc")
+CPUS = Path("/sys/devices/system/cpu")
+RDMA = ("symbol_error", "link_error_recovery", "link_downed", "port_rcv_errors", "local_link_integrity_errors")
+CARD = ("rx_errors", "tx_errors", "rx_crc_errors")  # dropped frames are no error of a link
+
+
+def main():
+    if len(sys.argv) != 2 or sys.argv[1] not in ("before", "after"):
+        sys.exit("usage: counters.py before|after")
+    facts = Facts("counters")
+    counters = Counters(facts, sys.argv[1])
+    for question in (of_kernel_log, of_gpus, of_rdma, of_cards, of_memory, of_cpus):
+        try:
+            question(counters)
+        except (OSError, ValueError) as error:
+            counters.unknown(question.__name__, f"{type(error).__name__}: {error}")
+    facts.finish()
+
+
+class Counters:
+    """One fact for each counter of each device: sweep.counter.MOMENT.NAME."""
+
+    def __init__(self, facts, moment):
+        self.facts, self.moment = facts, moment
+
+    def saw(self, name, value, device=None):
+        self.facts.saw(f"sweep.counter.{self.moment}.{name}", value, "count", self._subject(device))
+
+    def unknown(self, name, why, device=None):
+        self.facts.unknown(f"sweep.counter.{self.moment}.{name}", "count", why, self._subject(device))
+
+    def _subject(self, device):
+        return f"{self.facts.at}/{device}" if device else self.facts.at
+
+    def files(self, paths, device, name=None):
+        for path in paths:
+            text = path.read_text().strip() if path.is_file() else ""
+            if text.isdigit():
+                self.saw(name or path.name, int(text), device)
+
+
+def of_kernel_log(counters):
+    try:
+        lines, _ = read_log()
+    except (OSError, subprocess.SubprocessError) as error:
+        counters.unknown("xid", f"the kernel log cannot be read: {getattr(error, 'strerror', None) or error}")
+        return
+    counts, _, _ = events(lines)
+    counters.saw("xid", sum(counts.values()))
+    for (device, event), count in sorted(counts.items()):
+        counters.saw(event, count, device or None)
+
+
+def of_gpus(counters):
+    library, why_not = nvml.library()
+    if library is None:
+        counters.unknown("gpus", why_not)
+        return
+    answered = 0
+    for index in range(library.nvmlDeviceGetCount()):
+        try:
+            gpu = library.nvmlDeviceGetHandleByIndex(index)
+            uuid = nvml.text(library.nvmlDeviceGetUUID(gpu))
+        except library.NVMLError as error:
+            counters.unknown("answers", f"NVML: {error}", f"gpu{index}")
+            continue
+        answered += 1
+        for name, question in nvml.COUNTERS:
+            try:
+                counters.saw(name, question(library, gpu), uuid)
+            except (library.NVMLError_NotSupported, nvml.NothingToAsk, AttributeError):
+                continue  # this model, driver or pynvml does not count it
+            except library.NVMLError as error:
+                counters.unknown(name, f"NVML: {error}", uuid)
+    counters.saw("gpus", answered)
+
+
+def of_rdma(counters):
+    for port in sorted(HCAS.glob("*/ports/*")) if HCAS.is_dir() else []:
+        counters.files([port / "counters" / name for name in RDMA], f"{port.parent.parent.name}:{port.name}")
+
+
+def of_cards(counters):
+    for card in sorted(NET.iterdir()) if NET.is_dir() else []:
+        if (card / "device").exists():  # hardware, not a bridge or a tunnel
+            counters.files([card / "statistics" / name for name in CARD], card.name)
+
+
+def of_memory(counters):
+    for controller in sorted(EDAC.glob("mc[0-9]*")) if EDAC.is_dir() else []:
+        counters.files([controller / "ce_count", controller / "ue_count"], controller.name)
+
+
+def of_cpus(counters):
+    throttled = sorted(CPUS.glob("cpu[0-9]*/thermal_throttle/package_throttle_count"))
+    if throttled:
+        counters.saw("package_throttle_count", sum(int(path.read_text()) for path in throttled))
+
+
+if __name__ == "__main__":
+    main()

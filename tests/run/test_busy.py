@@ -1,0 +1,70 @@
+"""Nodes that others hold are waited for, and the screen names them and what holds them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from bringup.errors import SlurmError
+from bringup.run import busy, slurm
+
+NAMES = ("n0", "n1", "n2")
+
+
+class Queue:
+    """Slurm's answers, one after the other; the last one stays."""
+
+    def __init__(self, *states: tuple[str, ...], jobs: Sequence[tuple[str, str, str]] = ()) -> None:
+        self.states, self.jobs, self.looks = states, jobs, 0
+
+    def nodes(self, names: Sequence[str]) -> dict[str, slurm.Node]:
+        states = self.states[min(self.looks, len(self.states) - 1)]
+        self.looks += 1
+        return {name: slurm.Node(state, None) for name, state in zip(names, states, strict=True)}
+
+    def running_on(self, nodes: Sequence[str]) -> list[tuple[str, str, str]]:
+        return list(self.jobs)
+
+
+def waited(monkeypatch: pytest.MonkeyPatch, queue: Queue, *, whole: bool = True) -> list[str]:
+    said: list[str] = []
+    monkeypatch.setattr(slurm, "nodes", queue.nodes)
+    monkeypatch.setattr(slurm, "running_on", queue.running_on)
+    monkeypatch.setattr(busy.time, "sleep", lambda seconds: None)
+    busy.wait_until_free(NAMES, whole, said.append)
+    return said
+
+
+def test_free_nodes_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert waited(monkeypatch, Queue(("IDLE", "IDLE", "DOWN"))) == []
+
+
+def test_it_waits_until_the_last_one_is_free_and_names_who_holds_which(monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs = [("17", "alice", "n[0-1]"), ("18", "bob", "n2")]
+    queue = Queue(("ALLOCATED", "ALLOCATED", "MIXED"), ("IDLE", "IDLE", "MIXED"), ("IDLE", "IDLE", "IDLE"), jobs=jobs)
+    assert waited(monkeypatch, queue) == [
+        "waiting for n0, n1 (held by job 17 of alice); n2 (held by job 18 of bob)",
+        "waiting for n2 (held by job 18 of bob)",
+    ]
+
+
+def test_a_phase_that_shares_its_nodes_does_not_wait_for_those_that_have_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert waited(monkeypatch, Queue(("MIXED", "IDLE", "IDLE")), whole=False) == []
+
+
+def test_jobs_that_may_not_be_seen_hold_their_nodes_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(nodes: Sequence[str]) -> list[tuple[str, str, str]]:
+        raise SlurmError("squeue: Access denied")
+
+    queue = Queue(("ALLOCATED", "IDLE", "IDLE"), ("IDLE", "IDLE", "IDLE"))
+    monkeypatch.setattr(queue, "running_on", refused)
+    assert waited(monkeypatch, queue) == ["waiting for n0 (held by jobs that this user may not see)"]
+
+
+def test_of_many_nodes_and_jobs_the_first_are_named() -> None:
+    held = {f"n{number}": f"job {number // 5} of alice" for number in range(25)}
+    assert busy.in_words(held) == (
+        "n0, n1, n2, n3 and 1 more (held by job 0 of alice); n5, n6, n7, n8 and 1 more (held by job 1 of alice); "
+        "n10, n11, n12, n13 and 1 more (held by job 2 of alice); n15, n16, n17, n18 and 1 more "
+        "(held by job 3 of alice); and 1 more job(s)"
+    )

@@ -1,0 +1,152 @@
+"""What the GPUs of a node said, put together for the node, and compared with the other nodes."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+
+from bringup.checks.sweep import counters
+from bringup.evidence.parsed import Parsed, Seen, is_number, numbers
+from bringup.records import Observation, Run
+
+_PARTS = ("sweep_device", "seeded_step", "sustained_load", "node_sweep")
+_STEPS = ("cpu", "gpu")
+
+
+def derive(seen: Seen, run: Run) -> Parsed:
+    found = Parsed()
+    if run.phase != "node_sweep":
+        return found
+    _ranks(found, seen)
+    _devices(found, seen)
+    for where in _STEPS:
+        _same_bits(found, seen, where)
+    _load(found, seen)
+    for what in ("inside", "load"):
+        _wrong_values(found, seen, what)
+    _against_peers(found, numbers(seen.of("sweep.inside.busbw")), seen.of("sweep.inside.busbw"), "sweep.inside.peers")
+    found.add(counters.derive(seen))
+    return found
+
+
+def _by_node(observations: Sequence[Observation]) -> dict[str, list[Observation]]:
+    found: dict[str, list[Observation]] = defaultdict(list)
+    for observation in observations:
+        found[observation.subject.partition("/")[0]].append(observation)
+    return found
+
+
+def _name(observation: Observation) -> str:
+    return observation.subject.partition("/")[2] or observation.subject
+
+
+def _ranks(found: Parsed, seen: Seen) -> None:
+    """sweep.ranks per node: the ranks that came to the end of every part; of the others, which part was the last."""
+    ended = {part: _by_node(seen.of(f"probe.{part}.finished")) for part in _PARTS}
+    for node, begun in _by_node(seen.of("sweep.gpu.device")).items():
+        counts = {part: sum(1 for fact in ended[part].get(node, []) if fact.value is True) for part in _PARTS}
+        short = next((f"{part}: {counts[part]} came to its end" for part in _PARTS if counts[part] < len(begun)), None)
+        found.saw("sweep.ranks", node, min(counts.values()), "count", begun[0].evidence, short)
+
+
+def _devices(found: Parsed, seen: Seen) -> None:
+    for node, facts in _by_node(seen.of("sweep.gpu.device")).items():
+        known = sorted({str(fact.value) for fact in facts if fact.value is not None})
+        found.saw("sweep.device", node, " and ".join(known) if known else None, "text", facts[0].evidence, facts[0].why)
+    for node, facts in _by_node(seen.of("sweep.gpu.device.fallback")).items():
+        fell_back = [fact for fact in facts if fact.value]
+        remark = f"{_name(fell_back[0])}: {fell_back[0].why}" if fell_back else None
+        unknown = any(fact.value is None for fact in facts)
+        value = None if unknown else len(fell_back)
+        found.saw(
+            "sweep.device.fallback",
+            node,
+            value,
+            "count",
+            facts[0].evidence,
+            remark or ("a rank did not say" if unknown else None),
+        )
+
+
+def _same_bits(found: Parsed, seen: Seen, where: str) -> None:
+    """sweep.step.cpu and sweep.step.gpu per node: devices whose seeded step gave other bits than themselves a moment
+    ago, or than most devices of their kind on all nodes. Unknown for a node of which one gave no answer."""
+    quantity = f"sweep.gpu.step.{where}"
+    kinds = {fact.subject: str(fact.value) for fact in seen.of(f"{quantity}.kind") if fact.value is not None}
+    answers = seen.by_subject(quantity)
+    first = {subject: str(facts[0].value) for subject, facts in answers.items() if facts[0].value is not None}
+    common = {
+        kind: _most(first, [subject for subject in first if kinds.get(subject) == kind]) for kind in kinds.values()
+    }
+    odd: dict[str, list[str]] = defaultdict(list)
+    unknown: dict[str, str] = {}
+    for subject, facts in answers.items():
+        node, _, device = subject.partition("/")
+        missing = next((fact.why or "no answer" for fact in facts if fact.value is None), None)
+        if missing is not None or subject not in kinds:
+            unknown.setdefault(node, f"{device or subject}: {missing or 'its kind did not arrive'}")
+            continue
+        if len({str(fact.value) for fact in facts}) > 1:
+            odd[node].append(f"{device} differs from itself")
+            continue
+        usual = common[kinds[subject]]
+        if usual is None:
+            odd[node].append(f"{device}: devices of its kind differ, and no majority agrees")
+        elif first[subject] != usual[0]:
+            odd[node].append(f"{device} differs from {usual[1]} of {usual[2]} of its kind")
+    for node, facts in _by_node(seen.of(quantity)).items():
+        devices = {fact.subject for fact in facts}
+        kind = kinds.get(facts[0].subject, "")
+        value = len(odd[node]) if odd[node] or node not in unknown else None
+        remark = "; ".join(odd[node]) or unknown.get(node) or f"{len(devices)} of {kind}"
+        found.saw(f"sweep.step.{where}", node, value, "count", facts[0].evidence, remark)
+
+
+def _most(first: dict[str, str], subjects: Sequence[str]) -> tuple[str, int, int] | None:
+    """(what most of them gave, how many did, how many there are); None where no more than half agree."""
+    value, count = Counter(first[subject] for subject in subjects).most_common(1)[0] if subjects else ("", 0)
+    return (value, count, len(subjects)) if 2 * count > len(subjects) else None
+
+
+def _load(found: Parsed, seen: Seen) -> None:
+    """Of the node's slowest GPU: sweep.load.peers. Of the one that lost most: sweep.load.drift."""
+    slowest: dict[str, Observation] = {}
+    for quantity, gate in (("tflops", ""), ("drift", "sweep.load.drift")):
+        for node, facts in _by_node(seen.of(f"sweep.gpu.load.{quantity}")).items():
+            missing = next((fact for fact in facts if not is_number(fact.value)), None)
+            worst = missing or min(facts, key=_value)
+            if gate:
+                remark = f"{_name(worst)}: {worst.why}"
+                found.saw(gate, node, worst.value, worst.unit, worst.evidence, remark)
+            else:
+                slowest[node] = worst
+    speeds = {node: _value(fact) for node, fact in slowest.items() if is_number(fact.value)}
+    _against_peers(found, speeds, [slowest[node] for node in slowest], "sweep.load.peers")
+
+
+def _value(fact: Observation) -> float:
+    return float(fact.value) if is_number(fact.value) else 0.0
+
+
+def _against_peers(found: Parsed, speeds: dict[str, float], facts: Sequence[Observation], gate: str) -> None:
+    """A node's speed as a share of the median of all nodes; of two nodes, of the faster one."""
+    usual = statistics.median_high(speeds.values()) if speeds else 0.0
+    for fact in facts:
+        node = fact.subject.partition("/")[0]
+        if node not in speeds or usual <= 0:
+            found.saw(gate, node, None, "ratio", fact.evidence, fact.why or "it has no speed to compare")
+            continue
+        who = f"{_name(fact)}: " if "/" in fact.subject else ""
+        peers = "the faster of 2 nodes has" if len(speeds) == 2 else f"the median of {len(speeds)} nodes is"
+        remark = f"{who}{speeds[node]:.4g} {fact.unit}, {peers} {usual:.4g}"
+        found.saw(gate, node, round(speeds[node] / usual, 3), "ratio", fact.evidence, remark)
+
+
+def _wrong_values(found: Parsed, seen: Seen, what: str) -> None:
+    for node, facts in _by_node(seen.of(f"sweep.gpu.{what}.wrong_values")).items():
+        wrong = [fact for fact in facts if fact.value]
+        unknown = next((fact for fact in facts if fact.value is None), None)
+        value = None if unknown is not None and not wrong else int(sum(_value(fact) for fact in wrong))
+        remark = f"on {', '.join(map(_name, wrong))}" if wrong else None if unknown is None else unknown.why
+        found.saw(f"sweep.{what}.wrong_values", node, value, "count", facts[0].evidence, remark)

@@ -1,0 +1,120 @@
+"""Faults of single nodes under load. Data only."""
+
+from __future__ import annotations
+
+from bringup.plan.drill import FOUR_NODES, Drill, NoDrill
+from bringup.records import Outcome
+
+
+def _drill(
+    id: str, fault: str, gate: str, says: str = "", environment: tuple[tuple[str, str], ...] = (), **more: object
+) -> Drill:
+    """On one node, asked for by BRINGUP_DRILL."""
+    return Drill(
+        id=id,
+        fault=fault,
+        phase="node_sweep",
+        environment=(("BRINGUP_DRILL", f"{id}:{{n1}}"), *environment),
+        where="anywhere",
+        gate=gate,
+        subject="{n1}",
+        outcome=Outcome.FAIL,
+        says=says,
+        **more,  # type: ignore[arg-type]
+    )
+
+
+DRILLS: tuple[Drill, ...] = (
+    _drill(
+        "flipped-bit",
+        "one node gives another bit in a gradient, once",
+        "sweep.step.cpu",
+        "differs from itself",
+        silent=("{n0}",),
+    ),
+    _drill(
+        "wrong-load",
+        "products under load are wrong on one node",
+        "sweep.load.wrong_values",
+        silent=("{n0}",),
+    ),
+    _drill(
+        "drifting-load",
+        "one node becomes slow in the middle of a load",
+        "sweep.load.drift",
+        consequences=(("sweep.load.peers", "{n1}"),),
+        silent=("{n0}",),
+    ),
+    _drill(
+        "slow-load",
+        "one node of four is slow under load",
+        "sweep.load.peers",
+        shape=FOUR_NODES,
+        consequences=(("sweep.load.drift", "{n1}"),),
+    ),
+    _drill(
+        "slow-inside",
+        "a large all_reduce is slow inside one node",
+        "sweep.inside.peers",
+        silent=("{n0}",),
+    ),
+    _drill(
+        "exit-sweep",
+        "a rank of one node ends in the middle of the sweep",
+        "sweep.ranks",
+        "node_sweep",
+        environment=(("BRINGUP_START_S", "20"),),  # the other rank of the node waits so long for it
+        consequences=(("sweep.*", "{n1}"), ("run.exit_code", "job")),
+        silent=("{n0}",),
+    ),
+    Drill(
+        id="wrong-inside",
+        fault="one rank of each node contributes wrong values to collectives inside it",
+        phase="node_sweep",
+        environment=(("BRINGUP_DRILL", "wrong-value:1"),),
+        where="anywhere",
+        gate="sweep.inside.wrong_values",
+        subject="{n1}",
+        outcome=Outcome.FAIL,
+        also=(("sweep.inside.wrong_values", "{n0}"),),
+    ),
+    Drill(
+        id="xid-under-load",
+        fault="the kernel of one node says under load that a GPU fell off the bus",
+        phase="node_sweep",
+        during=(
+            (
+                "on",
+                "n1",
+                "bash",
+                "-c",
+                "cp /dev/kmsg /dev/kmsg.before && "
+                "echo '4,7,61000000,-;NVRM: Xid (PCI:0000:c1:00): 79, pid=0, GPU has fallen off the bus.' >>/dev/kmsg",
+            ),
+        ),
+        when="raw/sweep.jsonl",
+        undo=(("on", "n1", "mv", "/dev/kmsg.before", "/dev/kmsg"),),
+        gate="sweep.kernel_log",
+        subject="n1",
+        outcome=Outcome.FAIL,
+        says="Xid 79 on PCI:0000:c1:00",
+        silent=("n0",),
+    ),
+)
+NO_DRILL = (
+    NoDrill(
+        gates=("sweep.step.gpu", "sweep.gpu_faults", "sweep.gpu_corrected"),
+        reason="placeholder GPUs have no driver: they compute nothing and count nothing",
+        test="checks/test_sweep.py",
+    ),
+    NoDrill(
+        gates=("sweep.node_faults", "sweep.node_corrected"),
+        reason="the counters are the kernel's and the hardware's, and all local nodes share them",
+        test="checks/test_sweep.py",
+    ),
+    NoDrill(
+        gates=("sweep.device", "sweep.device.fallback"),
+        reason="as for compute and collectives: a local cluster has one type of device",
+        test="checks/test_sweep.py",
+    ),
+)

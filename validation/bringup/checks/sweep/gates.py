@@ -1,0 +1,146 @@
+"""Gates of what every node does by itself. Data only."""
+
+from __future__ import annotations
+
+from bringup.checks import device
+from bringup.checks.sweep import guides
+from bringup.plan.gate import Fixed, FromProfile, Gate, Requested
+from bringup.plan.guide import Guide
+from bringup.plan.rules import ValueRule
+from bringup.records import Outcome
+
+_ONLY = ("node_sweep",)
+_WHOLE = ("sweep.ranks",)
+
+
+def _none(
+    gate: str, proves: str, guide: Guide, *, claim: str = "", bears_on: str = "", warns: bool = False, ranks: int = 1
+) -> Gate:
+    """A count that has to be 0 on every node. Not every site shows its counters to users, and their phases may run."""
+    return Gate(
+        id=gate,
+        phases=_ONLY,
+        claims=(claim,) if claim else (),
+        bears_on=(bears_on,) if bears_on else (),
+        per="node",
+        severity=Outcome.WARN if warns else Outcome.FAIL,
+        stops=(Outcome.FAIL,) if guide is guides.COUNTERS else (Outcome.FAIL, Outcome.INCOMPLETE),
+        proves=proves,
+        unit="count",
+        rule="equals",
+        expect=Fixed(0),
+        min_ranks_per_node=ranks,
+        guide=guide,
+    )
+
+
+def _share(
+    gate: str, proves: str, guide: Guide, needs: tuple[str, ...], *, claim: str, nodes: int = 1, ranks: int = 1
+) -> Gate:
+    rule: ValueRule = "at_least"
+    return Gate(
+        id=gate,
+        phases=_ONLY,
+        claims=(claim,),
+        per="node",
+        proves=proves,
+        unit="ratio",
+        rule=rule,
+        expect=FromProfile(),
+        needs=needs,
+        min_nodes=nodes,
+        min_ranks_per_node=ranks,
+        guide=guide,
+    )
+
+
+GATES: tuple[Gate, ...] = (
+    Gate(
+        id="sweep.ranks",
+        phases=_ONLY,
+        bears_on=("gpus-hold", "inside-every-node", "same-bits"),
+        per="node",
+        proves="a rank for each GPU came to the end of every part",
+        unit="count",
+        rule="equals",
+        expect=Requested("gpus_per_node"),
+        guide=guides.RANKS,
+    ),
+    *device.gates("sweep", _ONLY, bears_on=("gpus-hold",), per="node"),
+    _none(
+        "sweep.step.cpu",
+        "each CPU task gave the bits that it gave before, and that most tasks on CPUs of its kind gave",
+        guides.SAME_BITS,
+        claim="same-bits",
+    ),
+    _none(
+        "sweep.step.gpu",
+        "each GPU gave the bits that it gave before, and that most GPUs of its kind gave",
+        guides.SAME_BITS,
+        claim="same-bits",
+    ),
+    _none("sweep.load.wrong_values", "every product under load was the exact one", guides.LOAD, claim="gpus-hold"),
+    _share(
+        "sweep.load.drift",
+        "the node's GPUs are as fast at the end of the load as at its begin",
+        guides.LOAD,
+        _WHOLE,
+        claim="gpus-hold",
+    ),
+    _share(
+        "sweep.load.peers",
+        "under load the node's slowest GPU is about as fast as those of the other nodes",
+        guides.LOAD,
+        (*_WHOLE, "sweep.load.wrong_values"),
+        claim="gpus-hold",
+        nodes=2,
+    ),
+    _none(
+        "sweep.inside.wrong_values",
+        "every collective among the GPUs of the node gave the right values",
+        guides.INSIDE,
+        claim="inside-every-node",
+        ranks=2,
+    ),
+    _share(
+        "sweep.inside.peers",
+        "a large all_reduce inside the node is about as fast as inside the other nodes",
+        guides.INSIDE,
+        (*_WHOLE, "sweep.inside.wrong_values"),
+        claim="inside-every-node",
+        nodes=2,
+        ranks=2,
+    ),
+    _none(
+        "sweep.kernel_log",
+        "no message of the GPU driver that asks for action came under load",
+        guides.COUNTERS,
+        bears_on="gpus-hold",
+    ),
+    _none(
+        "sweep.gpu_faults",
+        "under load no GPU was lost, and none counted an uncorrected memory error or a lost NVLink",
+        guides.COUNTERS,
+        claim="gpus-hold",
+    ),
+    _none(
+        "sweep.gpu_corrected",
+        "under load no GPU corrected a memory error, and none repeated a transfer",
+        guides.COUNTERS,
+        bears_on="gpus-hold",
+        warns=True,
+    ),
+    _none(
+        "sweep.node_faults",
+        "under load no port of an RDMA device went down, and host memory had no uncorrected error",
+        guides.COUNTERS,
+        bears_on="gpus-hold",
+    ),
+    _none(
+        "sweep.node_corrected",
+        "under load no port or network card counted an error, host memory corrected none, and no CPU was throttled",
+        guides.COUNTERS,
+        bears_on="gpus-hold",
+        warns=True,
+    ),
+)

@@ -1,0 +1,54 @@
+"""Nodes that jobs of others hold: they are waited for, and named with what holds them."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Sequence
+
+from bringup.errors import SlurmError
+from bringup.evidence import hostlist
+from bringup.run import slurm
+
+FULL = frozenset({"ALLOCATED", "COMPLETING"})
+PARTLY = frozenset({"MIXED"})
+MOST_NAMED = 4
+UNSEEN = "jobs that this user may not see"
+
+
+def wait_until_free(names: Sequence[str], whole: bool, tell: Callable[[str], None]) -> None:
+    """Until no job holds these nodes. whole: a node that is held in part is not free either.
+
+    Without a limit, as a batch job waits in the queue: the screen says what for. Raises SlurmError.
+    """
+    busy, pace = FULL | PARTLY if whole else FULL, slurm.Pace()
+    while held := _held(names, busy, tell):
+        tell(f"waiting for {in_words(held)}")
+        time.sleep(pace.seconds())
+
+
+def _held(names: Sequence[str], busy: frozenset[str], tell: Callable[[str], None]) -> dict[str, str]:
+    """Node -> what holds it."""
+    found = slurm.patiently(lambda: slurm.nodes(names), tell)
+    held = [name for name in names if name in found and busy & set(found[name].state.split("+"))]
+    if not held:
+        return {}
+    holders: dict[str, str] = {}
+    with contextlib.suppress(SlurmError):  # PrivateData may keep the jobs of others from us
+        for job, user, nodes in slurm.running_on(held):
+            holders |= dict.fromkeys(hostlist.expand(nodes), f"job {job} of {user}")
+    return {name: holders.get(name, UNSEEN) for name in held}
+
+
+def in_words(held: dict[str, str]) -> str:
+    """`n3, n7 (held by job 17 of alice); n9 (held by job 18 of bob)`."""
+    by_holder: dict[str, list[str]] = {}
+    for name, holder in held.items():
+        by_holder.setdefault(holder, []).append(name)
+    said = [
+        f"{', '.join(names[:MOST_NAMED])}{f' and {len(names) - MOST_NAMED} more' if len(names) > MOST_NAMED else ''}"
+        f" (held by {holder})"
+        for holder, names in by_holder.items()
+    ]
+    more = f"; and {len(said) - MOST_NAMED} more job(s)" if len(said) > MOST_NAMED else ""
+    return "; ".join(said[:MOST_NAMED]) + more
