@@ -33,6 +33,8 @@ def discovery(results: Path, monkeypatch, *, close: bool = True, profile_name: s
     raw = folder / "raw"
     shutil.copyfile(FIXTURES / "inventory-two-nodes.jsonl", raw / "inventory.jsonl")
     shutil.copyfile(FIXTURES / "clock-two-nodes.jsonl", raw / "clock.jsonl")
+    shutil.copyfile(FIXTURES / "names-table-two-nodes.jsonl", raw / "names-table.jsonl")
+    shutil.copyfile(FIXTURES / "names-two-nodes.jsonl", raw / "names.jsonl")
     shutil.copyfile(FIXTURES / "slurm/mpi-list.txt", raw / "mpi-list.txt")
     shutil.copyfile(FIXTURES / "slurm/config.txt", raw / "scontrol-config.txt")
     (raw / "scontrol-node.txt").write_text(HEALTHY_NODES)

@@ -2,7 +2,7 @@
 """What this node has and runs, answered from the kernel's own files, and by the GPUs where they have a driver.
 
 Proves: the node was reached and says this about itself. Does not prove: that any of it works.
-Run: srun --label python3 inventory.py [--raw FOLDER]
+Run: srun --label python3 inventory.py [--raw FOLDER] [--folder LABEL=PATH]…
 """
 
 import argparse
@@ -17,8 +17,11 @@ import nvml
 import smi
 from fabric import fabric
 from facts import Facts
+from folders import folders, of_this_task
 from kernel_log import kernel_log
+from settings import settings
 from software import software
+from timekeeping import timekeeping
 
 GIB = 2**30
 LIMITS = {
@@ -36,9 +39,14 @@ HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")  # always [madv
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--raw", type=Path, help="where raw answers of tools are kept, a file per node and tool")
+    parser.add_argument("--folder", action="append", default=[], help="LABEL=PATH: a further folder to write to")
     arguments = parser.parse_args()
     facts = Facts("inventory")
-    for question in (software, host, limits, kernel_log, fabric):
+
+    def places(facts):
+        folders(facts, of_this_task() + [tuple(named.split("=", 1)) for named in arguments.folder])
+
+    for question in (software, host, limits, settings, timekeeping, places, kernel_log, fabric):
         try:
             question(facts)
         except Exception as error:  # noqa: BLE001  # one question must not hide the answers to the others

@@ -31,7 +31,7 @@ export SLURM_EXPORT_ENV=ALL
 # What the site file says, for command lines (docs/01-environment.md). An array cannot be exported: a script that salloc starts
 # reads them from SITE_ARRAYS. CONTAINER stands last before a torch program; without a container it is empty.
 # shellcheck disable=SC2034  # for the scripts that source this file
-SRUN_SITE=() SALLOC_SITE=() SBATCH_SITE=() ONE_GPU_SITE=() CHECKPOINTS_SITE=() CONTAINER=()
+SRUN_SITE=() SALLOC_SITE=() SBATCH_SITE=() ONE_GPU_SITE=() CHECKPOINTS_SITE=() FOLDERS_SITE=() CONTAINER=()
 eval "${SITE_ARRAYS:-}"
 [[ -z ${SLURM_JOB_ID:-} ]] || unset SLURM_CONSTRAINT # srun would ask each step for it, and takes only one feature there
 

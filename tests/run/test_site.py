@@ -342,7 +342,7 @@ def test_probes_stay_outside_of_the_container_and_collectives_go_into_it(call: C
     lab.write_text(LAB + CONTAINER.format("apptainer", "/images/torch.sif"))
     batch(call, PHASES["discovery"].script)
     lines = [line for line in noted(tmp_path, "srun") if "--mpi=list" not in line]
-    assert len(lines) == 2
+    assert len(lines) == 3
     assert all(f" {SITE_OPTIONS}python3 infrastructure-validation/probes/" in line for line in lines)
     batch(call, PHASES["nccl_pairwise"].script, BRINGUP_PAIR_ENGINE="collectives", BRINGUP_PAIR_REPEATS="1")
     pairs = noted(tmp_path, "srun")[-1]

@@ -20,7 +20,7 @@ from bringup.plan.site import Site
 from bringup.records import SiteUsed
 from bringup.results import REPOSITORY
 
-_SMOKE = "smoke"
+_DISCOVERY, _SMOKE = "discovery", "smoke"
 _EVERYWHERE = ("partition", "account", "qos", "reservation", "constraint")
 _TOLD = ("partition", "account", "qos", "reservation")  # SLURM_JOB_*: what a job really got
 
@@ -131,6 +131,8 @@ def assignments(at: AtSite | None, phase: Phase, run: Path) -> list[str]:
     ]
     if phase.is_training and site.checkpoints is not None:
         lines.append(_array("CHECKPOINTS_SITE", ["--checkpoint-dir", site.checkpoints]))
+    if phase.stem == _DISCOVERY:
+        lines.append(_array("FOLDERS_SITE", _folders(site)))
     if site.scratch is not None:
         lines.append(f"SCRATCH_SITE={shlex.quote(site.scratch)}")
     if site.modules:
@@ -149,6 +151,12 @@ def assignments(at: AtSite | None, phase: Phase, run: Path) -> list[str]:
         if phase.stem == _SMOKE:  # a shell into which the site was exported has them
             lines += [f"unset {name}" for name, value in _gpu_variables(site).items() if given.get(name) == value]
     return lines + [f"export {name}={shlex.quote(value)}" for name, value in variables.items()]
+
+
+def _folders(site: Site) -> list[str]:
+    """Those of the site that jobs write to, as the inventory of a node is asked about them."""
+    named = {"scratch": site.scratch, "checkpoints": site.checkpoints}
+    return [word for label, path in named.items() if path is not None for word in ("--folder", f"{label}={path}")]
 
 
 def _array(name: str, words: Sequence[str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bringup.checks import folders
 from bringup.evidence.parsed import Parsed, Seen
 from bringup.records import Run
 
@@ -11,7 +12,14 @@ def derive(seen: Seen, run: Run) -> Parsed:
     found = Parsed()
     _exclusive(found, seen)
     _same_type(found, seen, run)
+    found.add(folders.derive(seen, "discovery.folders", _folders(run)))
     return found
+
+
+def _folders(run: Run) -> list[str]:
+    """That of the results, and those of the site file that jobs write to."""
+    named = {} if run.site is None else run.site.says
+    return ["results", *(label for label in ("scratch", "checkpoints") if label in named)]
 
 
 def _exclusive(found: Parsed, seen: Seen) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from bringup.checks.faults import FOLDER
 from bringup.plan.drill import FOUR_NODES, Command, Drill, NoDrill
 from bringup.records import Outcome
@@ -24,6 +26,17 @@ _FULL = _bash(
     "mkdir /tmp/full/upper /tmp/full/work && { head -c 1M /dev/zero >/tmp/full/upper/fill || true; } 2>/dev/null && "
     'mount -t overlay -o "lowerdir=$0,upperdir=/tmp/full/upper,workdir=/tmp/full/work" overlay "$0"'
 )
+
+
+def _room(options: str) -> Command:
+    """What n1 sees of the results folder has the room of a filesystem in memory."""
+    return _bash(
+        f"mkdir -p /tmp/room && mount -t tmpfs -o {options} tmpfs /tmp/room && mkdir /tmp/room/upper /tmp/room/work && "
+        'mount -t overlay -o "lowerdir=$0,upperdir=/tmp/room/upper,workdir=/tmp/room/work" overlay "$0"'
+    )
+
+
+_ROOM_AGAIN: tuple[Command, ...] = (("on", "n1", "umount", "{results}"), ("on", "n1", "umount", "/tmp/room"))
 
 # An overlay over the folder shows what was there, and keeps what it once looked up, as a stale attribute cache does:
 # changes that n0 makes stay unseen on n1, and what n1 makes stays there.
@@ -56,7 +69,52 @@ _NO_OWN_FILE: tuple[Command, ...] = (
 )
 
 
+def _folder(id: str, fault: str, gate: str, says: str, inject: tuple[Command, ...], **rest: Any) -> Drill:
+    """n1 has no room or no right in the results folder; it is asked before the first phase writes there."""
+    return Drill(
+        **rest,
+        id=id,
+        fault=fault,
+        phase="discovery",
+        inject=inject,
+        gate=f"discovery.folders.{gate}",
+        subject="n1",
+        outcome=Outcome.FAIL,
+        says=says,
+        silent=("n0",),
+    )
+
+
 DRILLS: tuple[Drill, ...] = (
+    _folder(
+        "folder-read-only",
+        "one node cannot write to the results folder",
+        "writes",
+        "Read-only file system",
+        (
+            ("on", "n1", "mount", "--bind", "{results}", "{results}"),
+            ("on", "n1", "mount", "-o", "remount,bind,ro", "{results}"),
+        ),
+        undo=_UMOUNT,
+    ),
+    _folder(
+        "folder-small",
+        "for one node the results folder has room for 64 MiB",
+        "space",
+        "results",
+        (_room("size=64m"),),
+        undo=_ROOM_AGAIN,
+        between=(0.05, 0.0626),
+    ),
+    _folder(
+        "folder-inodes",
+        "for one node the results folder has room for a few hundred files",
+        "files",
+        "results",
+        (_room("size=4g,nr_inodes=500"),),
+        undo=_ROOM_AGAIN,
+        between=(1, 500),
+    ),
     Drill(
         id="path-full",
         waits=True,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bringup.checks import folders
 from bringup.checks.filesystem import guides
 from bringup.plan.gate import Fixed, FromProfile, Gate, Per
 from bringup.records import Limit, Outcome
@@ -100,4 +101,7 @@ GATES: tuple[Gate, ...] = (
     _speed("read", "job", "GB/s", "one node alone reads fast enough"),
     _speed("write_together", "node", "GB/s", "the node writes fast enough while all nodes write"),
     _speed("files", "node", "1/s", "the node makes, finds and removes files fast enough"),
+    *folders.gates(
+        "discovery.folders", "the results folder and in the folders of the site file", "storage-fast", guides.FOLDERS
+    ),
 )

@@ -122,3 +122,30 @@ STORAGE = Guide(
     ),
     by_hand="The last command needs fio on the node.",
 )
+
+FOLDERS = Guide(
+    title="Folders that jobs write to",
+    page="01-environment",
+    observes=(
+        "On every node, in the results folder and in `scratch` and `checkpoints` of the site file: a file of 4 KiB is "
+        "written, synced, read back and removed (`writes`). `space` and `files` are what a user without root may still "
+        "write and make there. Where `quota` (on Lustre `lfs`) is installed and knows a quota of the user that ends "
+        "before the filesystem does, that counts, and the verdict says `by quota`. The worst folder counts, and the "
+        "verdict names it. A folder that gives no answer for 20 s fails, and the probe goes on."
+    ),
+    why=(
+        "All phases write there. It is asked before the first of them: a folder that is full or cannot be written "
+        "would end each of them with a cause of its own."
+    ),
+    usually_means=(
+        "*No such file* on one node: the folder is not mounted there. *Permission denied*: the folder belongs to "
+        "somebody else, or root has no rights there (`root_squash`). *Read-only*: the mount says so, or the server "
+        "refuses. *Little room*: checkpoints of earlier runs. A quota that no tool on the node tells is not seen here; "
+        "the smoke phase meets it when it writes more. *Incomplete*: the node did not answer, or did not speak of a "
+        "folder that the site file names."
+    ),
+    next=(
+        "grep -h inventory.folder {run}/raw/inventory.jsonl",
+        "srun --nodes=1 --nodelist={node} bash -c 'df -h .; df -i .; findmnt -T .'",
+    ),
+)

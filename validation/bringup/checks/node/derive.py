@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import statistics
 
+from bringup.checks import folders
+from bringup.checks.node import names, settings
 from bringup.evidence import clock
 from bringup.evidence.parsed import Parsed, Seen, numbers
 from bringup.records import Observation, Run
 
 ABSENT = "absent"  # as probes/software.py says of a library that is not installed
 _LIBRARY = "inventory.library."
+_SETTINGS = "inventory.settings."
 
 
 def derive(seen: Seen, run: Run) -> Parsed:
@@ -21,6 +24,10 @@ def derive(seen: Seen, run: Run) -> Parsed:
         _memory(found, seen.of("inventory.memory"))
         for quantity, observations in seen.starting_with(_LIBRARY).items():
             _library(found, quantity.removeprefix(_LIBRARY), observations)
+        found.add(names.derive(seen))
+        found.add(settings.derive(seen, "discovery.settings", seen.starting_with(_SETTINGS), settings.ABSENT))
+        found.add(settings.derive(seen, "discovery.network", ("inventory.network",), "0"))
+        found.add(folders.derive(seen, "discovery.tmp", ("tmp", "shm")))
     return found
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from bringup.checks import folders
 from bringup.checks.node import guides
 from bringup.evidence.slurm import USABLE_STATES
 from bringup.plan.gate import Fixed, Fleet, FromProfile, Gate
 from bringup.plan.guide import Guide
+from bringup.records import Limit, Outcome
 
 _ONLY = ("discovery",)
 
@@ -41,6 +43,62 @@ def _same(id: str, says: str, guide: Guide, unit: str = "text") -> Gate:
         guide=guide,
     )
 
+
+def _name(id: str, proves: str, unit: str, expected: Limit, severity: Outcome = Outcome.FAIL) -> Gate:
+    """Of several nodes: a single one needs no name."""
+    return Gate(
+        id=f"discovery.names.{id}",
+        phases=_ONLY,
+        bears_on=("nodes-alike",),
+        per="node",
+        min_nodes=2,
+        proves=proves,
+        unit=unit,
+        rule="equals",
+        expect=Fixed(expected),
+        severity=severity,
+        guide=guides.NAMES,
+    )
+
+
+def _alike(id: str, proves: str, guide: Guide, severity: Outcome) -> Gate:
+    """Compared one by one: the value is how many differ, and the verdict says which and how."""
+    return Gate(
+        id=id,
+        phases=_ONLY,
+        claims=("nodes-alike",),
+        per="node",
+        min_nodes=2,
+        proves=proves,
+        unit="count",
+        rule="equals",
+        expect=Fixed(0),
+        severity=severity,
+        guide=guide,
+    )
+
+
+_NAMES: tuple[Gate, ...] = (
+    _name("unresolved", "the name of every other node leads to an address on this node", "count", 0),
+    _name(
+        "differ", "the name of every other node leads to the address there that it leads to on most nodes", "count", 0
+    ),
+    _name("own", "every address that the other nodes use for this node is one that it has", "flag", True),
+    _name("reachable", "its own host name leads the node to more than loopback", "flag", True, Outcome.WARN),
+    Gate(
+        id="discovery.names.slowest",
+        phases=_ONLY,
+        bears_on=("nodes-alike",),
+        per="node",
+        min_nodes=2,
+        proves="no name of a node took long to look up",
+        unit="s",
+        rule="at_most",
+        expect=FromProfile(),
+        severity=Outcome.WARN,
+        guide=guides.NAMES,
+    ),
+)
 
 GATES: tuple[Gate, ...] = (
     Gate(
@@ -138,4 +196,30 @@ GATES: tuple[Gate, ...] = (
         expect=FromProfile(),
         guide=guides.LIMITS,
     ),
+    Gate(
+        id="discovery.clock.synchronised",
+        phases=_ONLY,
+        bears_on=("observable",),
+        per="node",
+        proves="the kernel says that its clock is kept synchronised",
+        unit="flag",
+        rule="equals",
+        expect=Fixed(True),
+        severity=Outcome.WARN,
+        guide=guides.CLOCK,
+    ),
+    _alike(
+        "discovery.network",
+        "the node has as many interfaces of each driver, speed and MTU as most nodes, and the same default route",
+        guides.NETWORK,
+        Outcome.FAIL,
+    ),
+    _alike(
+        "discovery.settings",
+        "the settings of the kernel that collectives, storage and loaders depend on are those of most nodes",
+        guides.SETTINGS,
+        Outcome.WARN,
+    ),
+    *_NAMES,
+    *folders.gates("discovery.tmp", "the folder for temporary files and in /dev/shm", "trains-alone", guides.TMP),
 )

@@ -140,14 +140,17 @@ CLOCK = Guide(
         "40 round trips over TCP from each node to the first one, which answers with its time. The middle of the "
         "shortest trip is compared. The error is at most half of that trip, and it is added to the distance. The "
         "distance is measured from the median of all nodes, so that a wrong clock of the first node is named as "
-        "such."
+        "such. `discovery.clock.synchronised`: whether the kernel says that somebody keeps its clock (adjtimex(2), "
+        "which needs neither root nor a tool), with the error that it allows for and the daemons that are seen."
     ),
     why=(
         "Logs of ranks cannot be merged by time when clocks differ. Munge refuses credentials when they differ by "
         "minutes. Build tools and NFS caches compare times of files."
     ),
     usually_means=(
-        "chrony or ntpd does not run on that node, or has no server. *Incomplete*: the node could not reach the "
+        "chrony or ntpd does not run on that node, or has no server. *Not synchronised, and chronyd runs*: it tells "
+        "the kernel only where its configuration says `rtcsync`. This only warns, and the offset judges. *Incomplete*: "
+        "a container may forbid adjtimex(2). Where the offset is incomplete, the node could not reach the "
         "first one on the port that the job took. A firewall that lets only Slurm's ports through does this, and it"
         " will stop `torchrun` too."
     ),
@@ -177,5 +180,116 @@ LIMITS = Guide(
         "srun --nodes=1 --nodelist={node} bash -c 'df -h /dev/shm; ulimit -n'",
         "scontrol show config | grep -i PropagateResourceLimits",
         "ssh {node} systemctl show slurmd -p LimitNOFILE -p LimitMEMLOCK",
+    ),
+)
+
+NAMES = Guide(
+    title="Names of nodes",
+    page=_PAGE,
+    observes=(
+        "The first node resolves the names of all nodes of the run. Then every node resolves them, many at once and "
+        "for 20 s at most, and compares: with IPv4 addresses where there are some, else with IPv6. "
+        "`discovery.names.unresolved`: names without an address, or without an answer in this time. "
+        "`discovery.names.slowest`: the longest that one name took. `discovery.names.differ`: names that lead "
+        "elsewhere than on most nodes. Where nodes disagree, the address that the node in question has is right. "
+        "`discovery.names.own`: whether the address that others use for a node is one that the node has. "
+        "`discovery.names.reachable`: whether the node's own host name leads it to more than loopback. Where another "
+        "node's name leads is asked on all nodes but itself, so that 127.0.1.1 for its own name is no difference."
+    ),
+    why=(
+        "Ranks find rank 0 by the name of its node. Where a name leads elsewhere, they wait for somebody who never "
+        "answers. A program that listens at its own host name, as gloo does by default, is reached by nobody when that "
+        "name means 127.0.1.1."
+    ),
+    usually_means=(
+        "*Unresolved, different*: `/etc/hosts` of one node is old, or it asks another name server. *Not its own*: the "
+        "entry of the node is old, or leads to a host in front of it. *Only loopback*: the installer wrote `127.0.1.1` "
+        "and the host name into `/etc/hosts`, as Debian and Ubuntu do. NCCL and `torchrun` get along with that, and it "
+        "only warns. *Slow*: the first name server does not answer, and each lookup waits for its timeout. "
+        "*Incomplete*: the node did not start the probe, or could not read what the first node had written. Also: most "
+        "nodes know other addresses than the first node; then its entries come first."
+    ),
+    next=(
+        "grep -hE 'names[.]' {run}/raw/names.jsonl",
+        _EVERYWHERE + " getent ahostsv4 {node}",
+        "srun --nodes=1 --nodelist={node} cat /etc/hosts /etc/resolv.conf",
+    ),
+)
+
+TMP = Guide(
+    title="Temporary files and /dev/shm",
+    page=_PAGE,
+    observes=(
+        "In the folder for temporary files (`TMPDIR` of a task, else `/tmp`) and in `/dev/shm`: a file of 4 KiB is "
+        "written, synced, read back and removed (`writes`). `space` is what a user without root may still write, "
+        "`files` how many files may still be made. The worse of the two folders counts, and the verdict names it. A "
+        "folder that gives no answer for 20 s fails, and the probe goes on."
+    ),
+    why=(
+        "Compilers of kernels, data loaders, NCCL and Slurm's own steps write there. On a full disk they end with "
+        "messages that name something else."
+    ),
+    usually_means=(
+        "*No space left*, with room for bytes: all files (inodes) are used up. *Little room*: files of earlier jobs "
+        "were not removed, or `/tmp` lies in memory on a node without a disk. *Read-only*: the kernel found an error "
+        "of the disk and mounted it so; look into the kernel log. *No such file*: `TMPDIR` was handed over from the "
+        "login host and is not there on the node. *Incomplete*: the node did not answer."
+    ),
+    next=(
+        "srun --nodes=1 --nodelist={node} bash -c 'for what in -h -i; do df $what ${TMPDIR:-/tmp} /dev/shm; done'",
+        "srun --nodes=1 --nodelist={node} bash -c 'ls -lat ${TMPDIR:-/tmp} /dev/shm | head -n 40'",
+    ),
+)
+
+NETWORK = Guide(
+    title="A node has another network",
+    page=_PAGE,
+    observes=(
+        "Of every interface that is no loopback and has an address that holds beyond one link: driver, speed, duplex, "
+        "MTU, and whether it has a carrier, from `/sys/class/net`. Names do not matter; it is counted how many there "
+        "are of each kind. Bridges and tunnels that end in no device are left out, unless the node has nothing else, "
+        "as in a container. Also the driver of the IPv4 default route. What most nodes have is right. The value is the "
+        "number of kinds that differ."
+    ),
+    why=(
+        "Two nodes with different MTUs exchange small messages and lose large ones: a job starts and then hangs. A NIC "
+        "that came up at a tenth of its speed, or not at all, slows every collective."
+    ),
+    usually_means=(
+        "*Another MTU*: the configuration of the interface was not applied on this node, or a switch port refuses "
+        "jumbo frames. *Less speed*: a cable, a transceiver, or a forced speed. *One interface fewer, or one without "
+        "an address*: the driver did not find the card, or DHCP did not answer. *Incomplete*: fewer than two nodes "
+        "answered, or a node has more kinds of interfaces than a line holds."
+    ),
+    next=(
+        "grep -h inventory.network {run}/raw/inventory.jsonl",
+        _EVERYWHERE + " ip -brief address",
+        _EVERYWHERE + " ip -details -brief link",
+    ),
+)
+
+SETTINGS = Guide(
+    title="A setting of the kernel differs",
+    page=_PAGE,
+    observes=(
+        "Sizes of socket buffers, `somaxconn`, congestion control and local ports; swappiness, zone reclaim, "
+        "overcommit, `max_map_count`, NUMA balancing, `pid_max`, `file-max` (a million or more counts as one value, "
+        "because the kernel makes it from the memory), the limit of locked memory of a task, and the CPU governor. "
+        "They are read from `/proc/sys` and `/sys`. Each is compared on its own: what most nodes have is right, and "
+        "the verdict names what differs. A setting that no node has is not compared."
+    ),
+    why=(
+        "A node with other settings is slower or fails earlier than the others, under the same job. Such a node is "
+        "hard to find later: nothing on it is broken."
+    ),
+    usually_means=(
+        "The node was installed at another time, or a file in `/etc/sysctl.d` or a `tuned` profile was not rolled out "
+        "to it. *Governor*: `powersave` beside `performance`. Only a warning: which value is right is for the site to "
+        "say. *Incomplete*: fewer than two nodes answered."
+    ),
+    next=(
+        "grep -h inventory.settings {run}/raw/inventory.jsonl",
+        _EVERYWHERE + " sysctl net.ipv4.tcp_congestion_control net.core.rmem_max vm.swappiness kernel.numa_balancing",
+        _EVERYWHERE + " bash -c 'cat /sys/devices/system/cpu/cpu0/cpufreq/scaling_governor; ulimit -l'",
     ),
 )

@@ -1,0 +1,134 @@
+"""Folders that a job writes to: does a small file come back, and how much room is left for bytes and for files?
+
+Says nothing about speed, and nothing about other nodes. A folder that does not answer is said, and not waited for.
+"""
+
+import os
+import pwd
+import re
+import subprocess
+import threading
+from pathlib import Path
+
+from software import mount_of
+
+GIB = 2**30
+KIB_OF_GIB = 2**20
+ANSWER_S = 20.0  # of one folder: a server that is away would keep us for ever
+TOOL_S = 10
+CONTENT = b"bringup\n" * 512
+NO_LIMIT = 2**31  # files, where the filesystem has no fixed number of them
+WORKS = "works"
+OF_A_NODE = ("tmp", "shm")  # the others are shared, and may have quotas
+
+
+def folders(facts, named):
+    """named: [(label, path)]"""
+    for label, path in named:
+        answer = within(ANSWER_S, lambda at=path: writes(at, facts.at))
+        facts.saw(f"inventory.folder.{label}.writes", answer or f"no answer within {ANSWER_S:g} s", "text", remark=path)
+        if answer is None:
+            for name, unit in (("space", "GiB"), ("files", "count")):
+                facts.unknown(f"inventory.folder.{label}.{name}", unit, f"{path} does not answer")
+        else:
+            room(facts, label, path)
+
+
+def of_this_task():
+    return [("tmp", os.environ.get("TMPDIR") or "/tmp"), ("shm", "/dev/shm")]  # noqa: S108  # they are the question
+
+
+def within(seconds, question):
+    """Its answer; None when there is none by then. The thread ends with this program."""
+    answers = []
+    thread = threading.Thread(target=lambda: answers.append(question()), daemon=True)
+    thread.start()
+    thread.join(seconds)
+    return answers[0] if answers else None
+
+
+def writes(path, node):
+    """WORKS, or why not. The file is removed again."""
+    file = Path(path) / f".bringup-{node}-{os.getpid()}"
+    try:
+        try:
+            with file.open("wb") as stream:
+                stream.write(CONTENT)
+                stream.flush()
+                os.fsync(stream.fileno())
+            same = file.read_bytes() == CONTENT
+        finally:
+            if file.exists():
+                file.unlink()
+    except OSError as error:
+        return error.strerror or str(error)
+    return WORKS if same else "what was read is not what was written"
+
+
+def room(facts, label, path):
+    """What a user without root may still take: of the filesystem, or of a quota that ends before it."""
+    try:
+        about = os.statvfs(path)
+    except OSError as error:
+        for name, unit in (("space", "GiB"), ("files", "count")):
+            facts.unknown(f"inventory.folder.{label}.{name}", unit, f"{path}: {error.strerror}")
+        return
+    space, files = about.f_bavail * about.f_frsize / GIB, about.f_favail if about.f_files else NO_LIMIT
+    left = None if label in OF_A_NODE else quota(path)
+    of_space = of_files = path
+    if left is not None and left[0] is not None and left[0] < space:
+        space, of_space = left[0], f"{path}, by quota"
+    if left is not None and left[1] is not None and left[1] < files:
+        files, of_files = left[1], f"{path}, by quota"
+    if files == NO_LIMIT:
+        of_files = f"{path}: its filesystem has no fixed number of files"
+    facts.saw(f"inventory.folder.{label}.space", round(space, 3), "GiB", remark=of_space)
+    facts.saw(f"inventory.folder.{label}.files", files, "count", remark=of_files)
+
+
+def quota(path, run=subprocess.run):
+    """(GiB, files) that the quota of this user leaves, each None without a limit. None: no tool, or no quota."""
+    try:
+        kind, source = mount_of(Path(path)).split(" ")[:2]
+        if kind == "lustre":
+            user = pwd.getpwuid(os.getuid()).pw_name
+            return lustre_left(_said(run, ("lfs", "quota", "-q", "-u", user, path)))
+        return left_of(_said(run, ("quota", "-w", "-p")), source)
+    except (OSError, KeyError, subprocess.SubprocessError):
+        return None
+
+
+def _said(run, command):
+    # quota ends with 1 where a limit is exceeded
+    return run(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, universal_newlines=True, timeout=TOOL_S
+    ).stdout
+
+
+def left_of(text, source):
+    """From `quota -w -p`: nine columns a line, of the filesystem with this source."""
+    for line in text.splitlines():
+        words = line.split()
+        if len(words) == 9 and words[0] == source:
+            return _left(words)
+    return None
+
+
+def lustre_left(text):
+    """From `lfs quota -q`: the same nine columns; a long name has a line of its own."""
+    words = text.split()
+    return _left(words[:9]) if len(words) >= 9 else None
+
+
+def _left(words):
+    """filesystem, KiB, soft, hard, grace, files, soft, hard, grace. A number in excess has a star, one in doubt
+    brackets."""
+    numbers = [re.sub(r"[*\[\]]", "", word) for word in words]
+    found = []
+    for used, soft, hard in (numbers[1:4], numbers[5:8]):
+        if not (used.isdigit() and soft.isdigit() and hard.isdigit()):
+            return None
+        limit = int(hard) or int(soft)
+        found.append(max(0, limit - int(used)) if limit else None)
+    space, files = found
+    return (None if space is None else space / KIB_OF_GIB), files

@@ -1,0 +1,214 @@
+"""Names of nodes: where they lead, on each node and over the fleet."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from pathlib import Path
+from typing import Any
+
+import addresses
+import names
+import pytest
+from bringup.evidence import facts
+from bringup.evidence.parsed import Parsed
+from factory import a_run
+from probing import told_by
+from runs_for_tests import add_derived
+
+
+def table_of(**led: str | None) -> Parsed:
+    parsed = Parsed()
+    for name, address in led.items():
+        parsed.saw("names.address", name, address, "text", "f:1", None if address else "its own name")
+    parsed.saw("probe.names_table.finished", "n0", True, "flag", "f:9")
+    return parsed
+
+
+def said(parsed: Parsed, node: str, own: str, *differs: str, count: int | None = None) -> None:
+    parsed.saw("names.different", node, len(differs) if count is None else count, "count", "f:2")
+    parsed.saw("names.differ", node, list(differs), "text", "f:3")
+    parsed.saw("names.own_addresses", node, [own], "text", "f:4")
+
+
+def derived(parsed: Parsed, quantity: str) -> dict[str, tuple[Any, str]]:
+    add_derived(parsed, a_run())
+    found = [one for one in parsed.observations if one.quantity == f"discovery.names.{quantity}"]
+    return {one.subject: (one.value, one.why or "") for one in found}
+
+
+def four(*, n0: tuple[str, ...] = (), n1: tuple[str, ...] = (), n3: tuple[str, ...] = ()) -> Parsed:
+    """The node that made the table never compares its own name, and all others know it."""
+    parsed = table_of(n0=None, n1="10.0.0.1", n2="10.0.0.2", n3="10.0.0.3")
+    said(parsed, "n0", "10.0.0.0", *n0)
+    said(parsed, "n1", "10.0.0.1", "n0 10.0.0.0", *n1)
+    said(parsed, "n2", "10.0.0.2", "n0 10.0.0.0")
+    said(parsed, "n3", "10.0.0.3", "n0 10.0.0.0", *n3)
+    return parsed
+
+
+def test_names_that_lead_alike_differ_nowhere():
+    assert {value for value, _ in derived(four(), "differ").values()} == {0}
+    assert {value for value, _ in derived(four(), "own").values()} == {True}
+
+
+def test_one_node_that_knows_another_address_is_named_and_the_others_are_not():
+    found = derived(four(n1=("n2 10.0.0.99",)), "differ")
+    assert found["n1"] == (1, "n2 is 10.0.0.99, and should be 10.0.0.2")
+    assert {found[node][0] for node in ("n0", "n2", "n3")} == {0}
+
+
+def test_a_name_that_leads_nowhere_is_no_other_address():
+    assert derived(four(n1=("n2 none",)), "differ")["n1"][0] == 0
+
+
+def test_where_nodes_disagree_the_address_that_the_node_has_is_right():
+    parsed = four(n1=("n2 10.0.0.99",), n3=("n2 10.0.0.99",))
+    found = derived(parsed, "differ")
+    assert [found[node][0] for node in ("n0", "n1", "n3")] == [0, 1, 1]
+    assert derived(parsed, "own")["n2"][0] is True
+
+
+def test_a_name_that_leads_all_to_an_address_that_the_node_has_not_speaks_against_the_node():
+    parsed = table_of(n0=None, n1="10.0.0.99", n2="10.0.0.2")
+    said(parsed, "n0", "10.0.0.0")
+    said(parsed, "n1", "10.0.0.1", "n0 10.0.0.0")
+    said(parsed, "n2", "10.0.0.2", "n0 10.0.0.0")
+    assert derived(parsed, "own")["n1"] == (False, "others reach it at 10.0.0.99; it has 10.0.0.1")
+    assert {value for value, _ in derived(parsed, "differ").values()} == {0}
+
+
+def test_one_of_two_addresses_that_the_node_has_not_is_one_too_many():
+    parsed = table_of(n0=None, n1="10.0.0.1,10.0.0.99", n2="10.0.0.2")
+    said(parsed, "n0", "10.0.0.0")
+    said(parsed, "n1", "10.0.0.1", "n0 10.0.0.0")
+    said(parsed, "n2", "10.0.0.2", "n0 10.0.0.0")
+    assert derived(parsed, "own")["n1"][0] is False
+
+
+def test_a_first_node_that_knows_other_addresses_than_all_others_is_the_odd_one():
+    parsed = table_of(n0=None, **{f"n{number}": f"10.9.9.{number}" for number in range(1, 60)})
+    said(parsed, "n0", "10.0.0.0")
+    for number in range(1, 60):
+        said(parsed, f"n{number}", f"10.0.0.{number}", "n0 10.0.0.0", "n2 10.0.0.2", count=59)
+    found = derived(parsed, "differ")
+    assert found["n0"][0] == 59
+    assert {found[f"n{number}"][0] for number in range(1, 60)} == {None}
+
+
+def test_a_node_that_differs_in_more_names_than_a_line_holds_is_the_odd_one_of_many():
+    parsed = four()
+    parsed.observations = [one for one in parsed.observations if one.subject != "n3" or one.quantity == "names.address"]
+    said(parsed, "n3", "10.0.0.3", "n1 10.9.9.1", count=40)
+    found = derived(parsed, "differ")
+    assert found["n3"] == (40, "n1 is 10.9.9.1, and should be 10.0.0.1; and 37 more")
+    assert {found[node][0] for node in ("n0", "n1", "n2")} == {0}
+
+
+def test_a_node_that_could_not_read_the_table_was_not_compared():
+    parsed = four()
+    parsed.saw("names.different", "n4", None, "count", "f:7", "the table of names cannot be read")
+    assert derived(parsed, "differ")["n4"] == (None, "the table of names cannot be read")
+
+
+# ---- the probe
+
+
+def test_a_resolver_that_hangs_is_said_and_does_not_hold_up_the_probe():
+    never = threading.Event()
+
+    def look_up(name: str) -> str:
+        if name == "slow":
+            never.wait()
+        return "10.0.0.1"
+
+    try:
+        found = names.look_up_all(["slow", "quick"], look_up, deadline_s=0.2)
+    finally:
+        never.set()
+    assert found["quick"].address == "10.0.0.1"
+    assert found["slow"].address is None
+    assert found["slow"].why == "no answer within 0.2 s, in which 1 of 2 names were answered"
+
+
+def test_a_name_that_no_resolver_takes_is_an_answer(monkeypatch):
+    def refuse(*_):
+        raise UnicodeError("label too long")
+
+    monkeypatch.setattr(names.socket, "getaddrinfo", refuse)
+    assert names.look_up_all(["x" * 70])["x" * 70].why == "label too long"
+
+
+def test_the_order_of_the_addresses_says_nothing(monkeypatch):
+    entries = [(0, 0, 0, "", ("10.0.0.2", 0)), (0, 0, 0, "", ("10.0.0.1", 0)), (0, 0, 0, "", ("10.0.0.2", 0))]
+    monkeypatch.setattr(names.socket, "getaddrinfo", lambda *_: entries)
+    assert names.address_of("n1") == "10.0.0.1,10.0.0.2"
+
+
+def test_a_name_without_ipv4_leads_to_its_ipv6_address(monkeypatch):
+    def ipv6_only(name, port, family):
+        if family == socket.AF_INET:
+            raise socket.gaierror(-2, "Name or service not known")
+        return [(0, 0, 0, "", ("fd00::2", 0, 0, 0))]
+
+    monkeypatch.setattr(names.socket, "getaddrinfo", ipv6_only)
+    assert names.address_of("n1") == "fd00::2"
+
+
+def seen(question) -> dict[str, Any]:
+    return {one.quantity: (one.value, one.why) for one in told_by(question).observations}
+
+
+@pytest.mark.parametrize(
+    ("address", "reachable"),
+    [("127.0.1.1", False), ("10.0.0.1,127.0.1.1", True), ("fe80::1%eth0", True), (None, False)],
+)
+def test_a_host_name_that_is_only_loopback_reaches_nobody(monkeypatch, address, reachable):
+    monkeypatch.setattr(
+        names, "look_up_all", lambda asked: {name: names.Answer(address, "unknown", 0) for name in asked}
+    )
+    assert seen(lambda probe: names.say_own(probe, False))["discovery.names.reachable"][0] is reachable
+
+
+def test_a_table_is_compared_as_it_was_written(tmp_path, monkeypatch):
+    led = {"n1": "10.0.0.1", "n2": "10.0.0.2"}
+    monkeypatch.setattr(names, "address_of", lambda name: led.get(name) or "10.0.0.9")
+    monkeypatch.setattr(names, "node_name", lambda: "n0")
+    path = tmp_path / "names-table.jsonl"
+    with path.open("w") as stream:
+        probe = names.Facts("names_table", stream)
+        names.table(probe, ["n0", "n1", "n2"])
+        probe.finish()
+    assert facts.parse(path.read_text(), "f").problems == []
+    led["n2"] = "10.0.0.99"
+    monkeypatch.setattr(names, "node_name", lambda: "n1")
+    found = seen(lambda probe: names.compare(probe, path))
+    assert found["names.differ"][0] == ["n0 10.0.0.9", "n2 10.0.0.99"]
+    assert found["discovery.names.unresolved"][0] == 0
+    missing = seen(lambda probe: names.compare(probe, tmp_path / "nowhere"))
+    assert missing["names.different"][0] is None
+
+
+def test_as_many_names_are_told_as_a_line_holds(monkeypatch):
+    entries = [f"queue-dynamic-p5-48xlarge-training-{number} 10.0.0.{number}" for number in range(100)]
+    kept = list(names.fitting(entries))
+    assert 5 < len(kept) < 20
+    assert kept == entries[: len(kept)]
+
+
+def test_the_kernel_tells_the_addresses_of_a_node(tmp_path, monkeypatch):
+    monkeypatch.setattr(addresses, "_ipv4", lambda: iter([("eth0", addresses.ipaddress.IPv4Address("10.0.0.1"))]))
+    monkeypatch.setattr(addresses, "IF_INET6", tmp_path / "if_inet6")
+    addresses.IF_INET6.write_text(
+        "fd000000000000000000000000000002 02 40 00 80     eth0\n"
+        "fe800000000000000000000000000002 02 40 20 80     eth0\n"
+        "00000000000000000000000000000001 01 80 10 80       lo\n"
+    )
+    assert addresses.by_interface() == {"eth0": ["10.0.0.1", "fd00::2"]}
+    addresses.IF_INET6.unlink()
+    assert addresses.by_interface() == {"eth0": ["10.0.0.1"]}
+
+
+def test_the_addresses_of_this_machine_are_found_without_a_tool():
+    assert "lo" not in addresses.by_interface()
+    assert all(Path(f"/sys/class/net/{interface}").exists() for interface in addresses.by_interface())
