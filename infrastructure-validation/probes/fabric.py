@@ -6,6 +6,10 @@ NET = Path("/sys/class/net")
 HCAS = Path("/sys/class/infiniband")
 PCI = Path("/sys/bus/pci/devices")
 NVIDIA = "0x10de"
+COUNTERS = {  # of a port since its driver was loaded, in sysfs; InfiniBand's own names
+    "flaps": ("link_downed", "link_error_recovery"),
+    "errors": ("symbol_error", "port_rcv_errors", "local_link_integrity_errors"),
+}
 DISPLAY = ("0x0300", "0x0302")  # PCI classes of a GPU with and without a screen
 
 
@@ -22,6 +26,8 @@ def fabric(facts, net=NET, hcas=HCAS, pci=PCI):
         _saw(facts, "discovery.rdma.rate", port / "rate", subject)  # "400 Gb/sec (4X NDR)"
         _saw(facts, "discovery.rdma.layer", port / "link_layer", subject)  # InfiniBand or Ethernet
         _saw(facts, "discovery.rdma.numa", hca / "device/numa_node", subject)
+        for kind, names in COUNTERS.items():
+            _counted(facts, f"inventory.rdma.{kind}", port / "counters", names, subject)
     for device in sorted(pci.iterdir()) if pci.is_dir() else []:
         if _read(device / "vendor") == NVIDIA and (_read(device / "class") or "").startswith(DISPLAY):
             _saw(facts, "discovery.numa.gpu", device / "numa_node", f"{facts.at}/{device.name}")
@@ -40,3 +46,15 @@ def _saw(facts, quantity, path, subject):
         facts.unknown(quantity, "text", f"{path} cannot be read", subject)
     else:
         facts.saw(quantity, value, "text", subject)
+
+
+def _counted(facts, quantity, folder, names, subject):
+    """Their sum, and in the remark each that is not 0."""
+    texts = {name: _read(folder / name) for name in names}
+    unknown = [name for name, text in texts.items() if text is None or not text.isdigit()]
+    if unknown:
+        facts.unknown(quantity, "count", f"{folder / unknown[0]} says {texts[unknown[0]]}", subject)
+        return
+    counts = {name: int(text) for name, text in texts.items()}
+    remark = ", ".join(f"{name} {count}" for name, count in counts.items() if count)
+    facts.saw(quantity, sum(counts.values()), "count", subject, remark or None)

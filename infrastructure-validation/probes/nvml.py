@@ -146,6 +146,8 @@ QUESTIONS = (
     ("discovery.gpu.persistence", "flag", lambda nvml, gpu: bool(nvml.nvmlDeviceGetPersistenceMode(gpu))),
     ("discovery.gpu.ecc", "count", _uncorrected),
     ("discovery.gpu.ecc_corrected", "count", _corrected),
+    ("discovery.gpu.remapped_corrected", "count", lambda nvml, gpu: nvml.nvmlDeviceGetRemappedRows(gpu)[0]),
+    ("discovery.gpu.remapped_uncorrected", "count", lambda nvml, gpu: nvml.nvmlDeviceGetRemappedRows(gpu)[1]),
     ("discovery.gpu.remap_pending", "flag", lambda nvml, gpu: bool(nvml.nvmlDeviceGetRemappedRows(gpu)[2])),
     ("discovery.gpu.remap_failed", "flag", lambda nvml, gpu: bool(nvml.nvmlDeviceGetRemappedRows(gpu)[3])),
     (

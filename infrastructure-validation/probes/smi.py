@@ -61,6 +61,8 @@ QUERIES = (  # (name, what nvidia-smi is asked, its fields without the leading u
         "remapped",
         "--query-remapped-rows=gpu_uuid,",
         {
+            "remapped_rows.correctable": ("discovery.gpu.remapped_corrected", "count", int),
+            "remapped_rows.uncorrectable": ("discovery.gpu.remapped_uncorrected", "count", int),
             "remapped_rows.pending": ("discovery.gpu.remap_pending", "flag", _flag),
             "remapped_rows.failure": ("discovery.gpu.remap_failed", "flag", _flag),
         },

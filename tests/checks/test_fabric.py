@@ -11,7 +11,7 @@ from bringup.evidence import topology
 from bringup.evidence.parsed import Parsed
 from bringup.plan import profile
 from bringup.records import Outcome, Verdict
-from fabric import fabric
+from fabric import COUNTERS, fabric
 from factory import a_run
 from probing import told_by
 from runs_for_tests import FIXTURES, add_derived
@@ -34,6 +34,8 @@ def sysfs(root: Path, hcas: list[dict[str, str]], numa: tuple[str, ...] = ("0", 
         for name, text in port.items():
             write(root / f"ib/mlx5_{number}/ports/1/{name}", text)
         write(root / f"ib/mlx5_{number}/device/numa_node", "0")
+        for name in (counter for names in COUNTERS.values() for counter in names):
+            write(root / f"ib/mlx5_{number}/ports/1/counters/{name}", "0")
     for number, node in enumerate(numa):
         for name, text in {"vendor": "0x10de", "class": "0x030200", "numa_node": node}.items():
             write(root / f"pci/0000:{number + 1}8:00.0/{name}", text)
@@ -105,6 +107,27 @@ def test_a_port_that_cannot_be_read_is_incomplete_and_not_down(tmp_path):
     for gate in ("discovery.rdma.active", "discovery.rdma.same"):
         assert outcomes(parsed, gate) == {**ALL_PASS, "n1": Outcome.INCOMPLETE}, gate
         assert "mlx5_3:1" in str(verdicts(parsed, gate)["n1"].cause)
+
+
+@pytest.mark.parametrize(
+    ("counter", "count", "gate"),
+    [("link_downed", 23, "discovery.rdma.flaps"), ("symbol_error", 250000, "discovery.rdma.errors")],
+)
+def test_the_worst_port_counts_and_is_named_with_its_counter(tmp_path, counter, count, gate):
+    trees = {node: sysfs(tmp_path / node, [UP] * 8) for node in NODES}
+    write(trees["n1"] / f"ib/mlx5_3/ports/1/counters/{counter}", str(count))
+    parsed = seen(trees)
+    assert outcomes(parsed, gate) == {**ALL_PASS, "n1": Outcome.WARN}
+    assert f"mlx5_3:1: {counter} {count}" in verdicts(parsed, gate)["n1"].observed
+
+
+def test_a_port_without_counters_is_incomplete_and_a_node_without_a_port_has_lost_none(tmp_path):
+    trees = {node: sysfs(tmp_path / node, [] if node == "n2" else [UP] * 2) for node in NODES}
+    (trees["n1"] / "ib/mlx5_1/ports/1/counters/link_downed").unlink()
+    parsed = seen(trees)
+    assert outcomes(parsed, "discovery.rdma.flaps") == {**ALL_PASS, "n1": Outcome.INCOMPLETE}
+    assert "mlx5_1:1" in str(verdicts(parsed, "discovery.rdma.flaps")["n1"].cause)
+    assert "it has no RDMA port" in verdicts(parsed, "discovery.rdma.flaps")["n2"].observed
 
 
 # ---- NUMA

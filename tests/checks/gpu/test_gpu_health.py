@@ -20,6 +20,8 @@ from showing import shows_failing
 
 HEALTHY = {
     "ecc": 0,
+    "corrected": 3,
+    "rows": (1, 0),
     "pending": 0,
     "failed": 0,
     "width": 16,
@@ -95,7 +97,7 @@ class FakeNvml:
         return count if link == 5 else 0
 
     def nvmlDeviceGetRemappedRows(self, gpu):
-        return [0, 0, self._of(gpu, "pending"), gpu["failed"]]
+        return [*gpu["rows"], self._of(gpu, "pending"), gpu["failed"]]
 
     def nvmlDeviceGetMigMode(self, gpu):
         return [self._of(gpu, "mig"), 0]
@@ -107,7 +109,7 @@ class FakeNvml:
         return SimpleNamespace(busId=b"00000000:18:00.0")
 
     def nvmlDeviceGetTotalEccErrors(self, gpu, kind, counter):
-        return self._of(gpu, "ecc") if kind == self.NVML_MEMORY_ERROR_TYPE_UNCORRECTED else 3
+        return self._of(gpu, "ecc") if kind == self.NVML_MEMORY_ERROR_TYPE_UNCORRECTED else gpu["corrected"]
 
     def nvmlDeviceGetComputeRunningProcesses(self, gpu):
         return [None] * self._of(gpu, "processes")
@@ -189,11 +191,24 @@ def test_a_driver_that_is_not_kept_loaded_is_a_warning():
             {"replays": 3}, "discovery.gpu.nvlink_replays", marks=shows_failing("discovery.gpu.nvlink_replays")
         ),
         pytest.param(
+            {"corrected": 5000}, "discovery.gpu.ecc_corrected", marks=shows_failing("discovery.gpu.ecc_corrected")
+        ),
+        pytest.param(
+            {"rows": (9, 0)},
+            "discovery.gpu.remapped_corrected",
+            marks=shows_failing("discovery.gpu.remapped_corrected"),
+        ),
+        pytest.param(
+            {"rows": (0, 9)},
+            "discovery.gpu.remapped_uncorrected",
+            marks=shows_failing("discovery.gpu.remapped_uncorrected"),
+        ),
+        pytest.param(
             {"crc": 2}, "discovery.gpu.nvlink_crc_errors", marks=shows_failing("discovery.gpu.nvlink_crc_errors")
         ),
     ],
 )
-def test_errors_that_an_nvlink_corrected_itself_are_a_warning(changes, gate):
+def test_errors_that_the_hardware_corrected_itself_are_a_warning(changes, gate):
     found = outcomes(through_nvml(**changes))
     assert {name: outcome for name, outcome in found.items() if outcome is not Outcome.PASS} == {gate: Outcome.WARN}
 
@@ -372,10 +387,10 @@ def test_nvidia_smi_says_the_same_as_nvml():
         ("gpu", "3, 16, 16", "3, 8, 16", "discovery.gpu.pcie"),
         ("slowdown", "0x0000000000000001", "0x0000000000000080", "discovery.gpu.slowdown"),
         ("fabric", "Completed", "In Progress", "discovery.gpu.fabric"),
-        ("remapped", ", 0, 0", ", 1, 0", "discovery.gpu.remap_pending"),
-        ("remapped", ", 0, 0", ", 0, 1", "discovery.gpu.remap_failed"),
-        ("remapped", ", 0, 0", ", No, Yes", "discovery.gpu.remap_failed"),
-        ("remapped", ", 0, 0", ", Yes, No", "discovery.gpu.remap_pending"),
+        ("remapped", ", 0, 0, 0", ", 0, 1, 0", "discovery.gpu.remap_pending"),
+        ("remapped", ", 0, 0, 0", ", 0, 0, 1", "discovery.gpu.remap_failed"),
+        ("remapped", ", 0, 0, 0", ", 0, No, Yes", "discovery.gpu.remap_failed"),
+        ("remapped", ", 0, 0, 0", ", 0, Yes, No", "discovery.gpu.remap_pending"),
     ],
 )
 def test_a_degraded_answer_fails_its_gate(query, old, new, gate):
@@ -387,13 +402,13 @@ def test_a_degraded_answer_fails_its_gate(query, old, new, gate):
 @pytest.mark.parametrize("words", ["No, No", "no, no", "Not Active, Not Active", "Disabled, Disabled", "0, 0"])
 def test_a_healthy_flag_passes_in_every_spelling(words):
     """--query-remapped-rows answers Yes and No, and was read as a number: both gates were unknown on healthy GPUs."""
-    remapped = SMI["healthy"]["remapped"].replace("0, 0", words)
+    remapped = SMI["healthy"]["remapped"].replace("0, 0, 0", f"0, {words}")
     found = outcomes(through_smi({**SMI["healthy"], "remapped": remapped}))
     assert found["discovery.gpu.remap_pending"] is found["discovery.gpu.remap_failed"] is Outcome.PASS
 
 
 def test_a_flag_in_a_word_that_nobody_knows_is_unknown():
-    remapped = SMI["healthy"]["remapped"].replace("0, 0", "Perhaps, 0", 1)
+    remapped = SMI["healthy"]["remapped"].replace("0, 0, 0", "0, Perhaps, 0", 1)
     assert (
         outcomes(through_smi({**SMI["healthy"], "remapped": remapped}))["discovery.gpu.remap_pending"]
         is Outcome.INCOMPLETE

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 
-from bringup.evidence.parsed import Parsed, Seen
+from bringup.evidence.parsed import Parsed, Seen, is_number
 from bringup.records import Observation, Run
 
 RATES_GBPS = (10, 25, 40, 50, 56, 100, 200, 400, 800)
@@ -25,6 +25,8 @@ def derive(seen: Seen, run: Run) -> Parsed:
                 ports[node][port][field] = fact
     for count in seen.of("discovery.rdma.ports"):
         _ports(found, count, ports[count.subject])
+        for kind in ("flaps", "errors"):
+            _worst_port(found, count, kind, seen)
     _gpus(found, seen)
     return found
 
@@ -67,6 +69,24 @@ def _ports(found: Parsed, count: Observation, ports: dict[str, dict[str, Observa
             where,
             "; ".join(f"{port} {why}" for port, why in idle.items() if why) or None,
         )
+
+
+def _worst_port(found: Parsed, count: Observation, kind: str, seen: Seen) -> None:
+    """discovery.rdma.flaps and .errors: those of the node's worst port, which is named."""
+    quantity, node = f"discovery.rdma.{kind}", count.subject
+    facts = [fact for fact in seen.of(f"inventory.rdma.{kind}") if fact.subject.startswith(f"{node}/")]
+    unknown = [fact for fact in facts if not is_number(fact.value)]
+    if unknown:
+        port = unknown[0].subject.partition("/")[2]
+        found.saw(quantity, node, None, "count", unknown[0].evidence, f"{port}: {unknown[0].why}")
+    elif count.value != len(facts):
+        found.saw(quantity, node, None, "count", count.evidence, f"{len(facts)} of {count.value} ports are described")
+    elif not facts:
+        found.saw(quantity, node, 0, "count", count.evidence, "it has no RDMA port")
+    else:
+        worst = max(facts, key=lambda fact: fact.value if is_number(fact.value) else 0)
+        port = worst.subject.partition("/")[2]
+        found.saw(quantity, node, worst.value, "count", worst.evidence, f"{port}: {worst.why}" if worst.why else port)
 
 
 def _idle(facts: dict[str, Observation], rate: int) -> str | None:

@@ -11,8 +11,29 @@ _FAKE_RDMA = (
     "rm -rf /tmp/class && mkdir /tmp/class && cp -a /sys/class/net /tmp/class && hca=/tmp/class/infiniband/mlx5_0 && "
     "port=$hca/ports/1 && mkdir -p $port $hca/device && echo '4: ACTIVE' >$port/state && "
     "echo '5: LinkUp' >$port/phys_state && echo '400 Gb/sec (4X NDR)' >$port/rate && "
-    "echo InfiniBand >$port/link_layer && echo 0 >$hca/device/numa_node && mount --bind /tmp/class /sys/class"
+    "echo InfiniBand >$port/link_layer && echo 0 >$hca/device/numa_node && mkdir $port/counters && "
+    "cd $port/counters && "
+    "for name in link_downed link_error_recovery symbol_error port_rcv_errors local_link_integrity_errors; "
+    "do echo 0 >$name; done && %s && mount --bind /tmp/class /sys/class"
 )
+
+
+def _counts(id: str, fault: str, gate: str, counter: str, count: int) -> Drill:
+    return Drill(
+        id=id,
+        fault=fault,
+        phase="discovery",
+        shape=FOUR_NODES,
+        inject=(("on", "n1", "bash", "-c", _FAKE_RDMA % f"echo {count} >{counter}"),),
+        undo=(("on", "n1", "umount", "/sys/class"),),
+        gate=gate,
+        subject="n1",
+        outcome=Outcome.WARN,
+        value=count,
+        says=f"mlx5_0:1: {counter} {count}",
+        consequences=(("discovery.rdma.same", "n1"),),  # the others have no port
+        silent=ALL,
+    )
 
 
 DRILLS: tuple[Drill, ...] = (
@@ -21,7 +42,7 @@ DRILLS: tuple[Drill, ...] = (
         fault="one node has an RDMA port that the others have not",
         phase="discovery",
         shape=FOUR_NODES,
-        inject=(("on", "n1", "bash", "-c", _FAKE_RDMA),),
+        inject=(("on", "n1", "bash", "-c", _FAKE_RDMA % "true"),),
         undo=(("on", "n1", "umount", "/sys/class"),),
         gate="discovery.rdma.same",
         subject="n1",
@@ -29,6 +50,8 @@ DRILLS: tuple[Drill, ...] = (
         says="mlx5_0:1: ACTIVE LinkUp 400 Gb/sec",
         silent=ALL,
     ),
+    _counts("rdma-flaps", "a port of one node has lost its link many times", "discovery.rdma.flaps", "link_downed", 23),
+    _counts("rdma-errors", "a port of one node gets much damaged", "discovery.rdma.errors", "symbol_error", 250000),
 )
 
 NO_DRILL: tuple[NoDrill, ...] = (

@@ -100,6 +100,21 @@ GATES: tuple[Gate, ...] = (
         expect=FromProfile(),
         guide=guides.RDMA_PORTS,
     ),
+    *(
+        Gate(
+            id=f"discovery.rdma.{kind}",
+            phases=("discovery",),
+            bears_on=("over-the-fabric",),
+            per="node",
+            proves=f"no RDMA port of the node has {what} more often than the profile allows",
+            unit="count",
+            rule="at_most",
+            expect=FromProfile(),
+            severity=Outcome.WARN,
+            guide=guides.RDMA_COUNTERS,
+        )
+        for kind, what in (("flaps", "lost its link"), ("errors", "got anything damaged"))
+    ),
     Gate(
         id="discovery.numa.gpu",
         phases=("discovery",),

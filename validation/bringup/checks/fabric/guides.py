@@ -88,6 +88,30 @@ RDMA_PORTS = Guide(
     ),
     by_hand="On the node, `mlxlink -d mlx5_0` as root gives a recommendation for a port of that NIC.",
 )
+RDMA_COUNTERS = Guide(
+    title="Counters of RDMA ports",
+    page=_PAGE,
+    observes=(
+        "Counters under `/sys/class/infiniband/*/ports/*/counters`, since the driver was loaded or somebody cleared "
+        "them. `discovery.rdma.flaps`: `link_downed` and `link_error_recovery`. `discovery.rdma.errors`: "
+        "`symbol_error`, `port_rcv_errors` and `local_link_integrity_errors`. The sum of the worst port of the node is "
+        "judged, and the verdict names the port and its counters. A node without a port has lost none."
+    ),
+    why=(
+        "A link that goes down for a second ends a job or makes it wait. A link that gets much damaged sends it again, "
+        "and every collective waits."
+    ),
+    usually_means=(
+        "A dirty or loose connector, a cable at the end of its life, or a transceiver. The same count on all ports of "
+        "a rack: a switch was restarted, which is no fault. Only a warning: these are sums over weeks, and what counts "
+        "is whether they grow. *Incomplete*: the driver has no such counters, as that of EFA."
+    ),
+    next=(
+        "srun --nodes=1 --nodelist={node} bash -c 'grep . /sys/class/infiniband/*/ports/*/counters/{link,sym}*'",
+        "grep -h inventory.rdma {run}/raw/inventory*.jsonl",
+    ),
+    by_hand="Look again after a run. `perfquery -R` clears them; `mlxlink -d mlx5_0 -c` shows more.",
+)
 AFFINITY = Guide(
     title="Which devices are near each other",
     page=_PAGE,

@@ -172,6 +172,26 @@ GATES: tuple[Gate, ...] = (
         needs=_ANSWERED,
         guide=guides.MEMORY_ERRORS,
     ),
+    *(
+        Gate(
+            id=f"discovery.gpu.{kind}",
+            phases=("discovery",),
+            bears_on=("gpus-healthy",),
+            per="node",
+            severity=Outcome.WARN,
+            proves=f"no GPU has {what} than the profile allows",
+            unit="count",
+            rule="at_most",
+            expect=FromProfile(),
+            needs=_ANSWERED,
+            guide=guides.MEMORY_WEAR,
+        )
+        for kind, what in (
+            ("ecc_corrected", "corrected more memory errors since its driver was loaded"),
+            ("remapped_corrected", "replaced more rows after errors that were corrected"),
+            ("remapped_uncorrected", "replaced more rows after errors that could not be corrected"),
+        )
+    ),
     Gate(
         id="discovery.gpu.slowdown",
         phases=("discovery",),

@@ -128,6 +128,24 @@ MEMORY_ERRORS = Guide(
     ),
     next=(_ON_THE_NODE + " nvidia-smi -q -d ECC,ROW_REMAPPER",),
 )
+MEMORY_WEAR = Guide(
+    title="GPU memory that wears out",
+    page=_ENVIRONMENT,
+    observes=(
+        "`discovery.gpu.ecc_corrected`: errors that ECC corrected since the driver was loaded. "
+        "`discovery.gpu.remapped_corrected` and `discovery.gpu.remapped_uncorrected`: rows that were replaced by spare "
+        "ones in the life of the GPU, after errors of either kind. The profile says how many are usual. The worst GPU "
+        "of a node is judged and named."
+    ),
+    why="Nothing was lost yet. A GPU whose numbers grow is the one that will meet an error that nobody can correct.",
+    usually_means=(
+        "*Many corrected errors*: one bad cell, which the GPU replaces at its next reset. *Many replaced rows*: the "
+        "memory ages, or the GPU runs too hot. Compare with the other GPUs of the cluster, and with the numbers of "
+        "last week. Only a warning. *Incomplete*: the GPU does not count this, as those without ECC, or does not "
+        "replace rows, as those before A100: declare the gate `not_applicable`."
+    ),
+    next=(_ON_THE_NODE + " nvidia-smi -q -d ECC,ROW_REMAPPER",),
+)
 SLOWDOWN = Guide(
     title="GPUs that slow down to protect themselves",
     page=_ENVIRONMENT,
