@@ -49,7 +49,18 @@ def node_facts(node: str, sick: bool) -> list[tuple[str, str, object, str]]:
         ("discovery.gpu.answering", node, GPUS, "count"),
         ("discovery.gpu.driver", node, "570.124.06", "text"),
         ("discovery.gpu.foreign_processes", node, 0, "count"),
+        ("discovery.clock.synchronised", node, True, "flag"),
+        ("inventory.settings.net", node, [f"net.core.setting{number}=212992" for number in range(7)], "text"),
+        ("inventory.settings.kernel", node, [f"vm.setting{number}=60" for number in range(7)], "text"),
+        ("inventory.settings.task", node, ["ulimit -l=unlimited", "CPU governor=performance"], "text"),
+        ("inventory.network", node, [f"mlx5_core, 400000 Mb/s full duplex, MTU 4092={GPUS}"], "text"),
     ]
+    for folder in ("tmp", "shm", "results"):
+        facts += [
+            (f"inventory.folder.{folder}.writes", node, "works", "text"),
+            (f"inventory.folder.{folder}.space", node, 800.5, "GiB"),
+            (f"inventory.folder.{folder}.files", node, 4000000, "count"),
+        ]
     for index in range(GPUS):
         gpu = f"{node}/GPU-{node}-{index:04}"
         port = f"{node}/mlx5_{index}:1"
@@ -58,6 +69,9 @@ def node_facts(node: str, sick: bool) -> list[tuple[str, str, object, str]]:
             ("discovery.gpu.memory", gpu, 79.65, "GiB"),
             ("discovery.gpu.mig", gpu, "off", "text"),
             ("discovery.gpu.ecc", gpu, 2 if sick and index == 3 else 0, "count"),
+            ("discovery.gpu.ecc_corrected", gpu, 0, "count"),
+            ("discovery.gpu.remapped_corrected", gpu, 0, "count"),
+            ("discovery.gpu.remapped_uncorrected", gpu, 0, "count"),
             ("discovery.gpu.remap_pending", gpu, False, "flag"),
             ("discovery.gpu.remap_failed", gpu, False, "flag"),
             ("discovery.gpu.slowdown", gpu, "none", "text"),
@@ -73,25 +87,57 @@ def node_facts(node: str, sick: bool) -> list[tuple[str, str, object, str]]:
             ("discovery.rdma.rate", port, "400 Gb/sec (4X NDR)", "text"),
             ("discovery.rdma.layer", port, "InfiniBand", "text"),
             ("discovery.rdma.numa", port, str(index // 4), "text"),
+            ("inventory.rdma.flaps", port, 0, "count"),
+            ("inventory.rdma.errors", port, 0, "count"),
         ]
     return facts
 
 
+def name_facts(number: int) -> list[tuple[str, str, object, str]]:
+    """What a node says of names. One in a hundred knows an old address of its neighbour."""
+    node = name_of(number)
+    differ = ["gpu-00-00 10.0.0.0"] * (number > 0) + [f"{name_of(number - 1)} 10.9.9.9"] * (number % 100 == 99)
+    return [
+        ("discovery.names.unresolved", node, 0, "count"),
+        ("discovery.names.slowest", node, 0.004, "s"),
+        ("names.different", node, len(differ), "count"),
+        ("names.differ", node, differ, "text"),
+        ("names.own_addresses", node, [address_of(number)], "text"),
+        ("discovery.names.reachable", node, True, "flag"),
+    ]
+
+
+def name_of(number: int) -> str:
+    return f"gpu-{number // 32:02}-{number % 32:02}"
+
+
+def address_of(number: int) -> str:
+    return f"10.0.{number // 256}.{number % 256}"
+
+
 def write_evidence(raw: Path, nodes: list[str]) -> int:
-    """inventory.jsonl and Slurm's table of nodes. Returns the number of facts."""
-    count = 0
-    with (raw / "inventory.jsonl").open("w") as stream:
-        for number, node in enumerate(nodes):
-            facts = node_facts(node, sick=number == len(nodes) // 2)
-            for quantity, subject, value, unit in facts:
-                fact = {"probe": "inventory", "at": node, "subject": subject, "quantity": quantity}
-                stream.write(f"{number}: {json.dumps(fact | {'value': value, 'unit': unit})}\n")
-            stream.write(f"{number}: {json.dumps({'probe': 'inventory', 'at': node, 'end': len(facts)})}\n")
-            count += len(facts)
+    """What nodes say of themselves and of names, and Slurm's table of nodes. Returns the number of facts."""
+    table = [("names.address", node, address_of(number), "text") for number, node in enumerate(nodes)]
+    count = write_facts(raw / "names-table.jsonl", "names_table", {nodes[0]: table})
+    told = {node: name_facts(number) for number, node in enumerate(nodes)}
+    count += write_facts(raw / "names.jsonl", "names", told)
+    facts = {node: node_facts(node, sick=number == len(nodes) // 2) for number, node in enumerate(nodes)}
+    count += write_facts(raw / "inventory.jsonl", "inventory", facts)
     (raw / "scontrol-node.txt").write_text(
         "".join(f"NodeName={node} Gres=gpu:h100:{GPUS} Version=24.11.5 State=IDLE Partitions=main\n" for node in nodes)
     )
     return count
+
+
+def write_facts(file: Path, probe: str, told: dict[str, list[tuple[str, str, object, str]]]) -> int:
+    """As srun labels what the probe prints on each node. Returns the number of facts."""
+    with file.open("w") as stream:
+        for number, (node, facts) in enumerate(told.items()):
+            for quantity, subject, value, unit in facts:
+                fact = {"probe": probe, "at": node, "subject": subject, "quantity": quantity}
+                stream.write(f"{number}: {json.dumps(fact | {'value': value, 'unit': unit})}\n")
+            stream.write(f"{number}: {json.dumps({'probe': probe, 'at': node, 'end': len(facts)})}\n")
+    return sum(map(len, told.values()))
 
 
 def one_size(nodes: int) -> None:
@@ -101,7 +147,7 @@ def one_size(nodes: int) -> None:
     from bringup.report import collection, page, write
     from bringup.run import open as opening
 
-    names = [f"gpu-{number // 32:02}-{number % 32:02}" for number in range(nodes)]
+    names = [name_of(number) for number in range(nodes)]
     with tempfile.TemporaryDirectory(prefix="bringup-benchmark-") as folder:
         run = opening.open_run(
             PHASES["discovery"],

@@ -25,8 +25,12 @@ def derive(seen: Seen, run: Run) -> Parsed:
                 ports[node][port][field] = fact
     for count in seen.of("discovery.rdma.ports"):
         _ports(found, count, ports[count.subject])
-        for kind in ("flaps", "errors"):
-            _worst_port(found, count, kind, seen)
+    for kind in ("flaps", "errors"):
+        counted: dict[str, list[Observation]] = defaultdict(list)  # node -> its ports
+        for fact in seen.of(f"inventory.rdma.{kind}"):
+            counted[fact.subject.partition("/")[0]].append(fact)
+        for count in seen.of("discovery.rdma.ports"):
+            _worst_port(found, count, f"discovery.rdma.{kind}", counted[count.subject])
     _gpus(found, seen)
     return found
 
@@ -71,10 +75,9 @@ def _ports(found: Parsed, count: Observation, ports: dict[str, dict[str, Observa
         )
 
 
-def _worst_port(found: Parsed, count: Observation, kind: str, seen: Seen) -> None:
+def _worst_port(found: Parsed, count: Observation, quantity: str, facts: list[Observation]) -> None:
     """discovery.rdma.flaps and .errors: those of the node's worst port, which is named."""
-    quantity, node = f"discovery.rdma.{kind}", count.subject
-    facts = [fact for fact in seen.of(f"inventory.rdma.{kind}") if fact.subject.startswith(f"{node}/")]
+    node = count.subject
     unknown = [fact for fact in facts if not is_number(fact.value)]
     if unknown:
         port = unknown[0].subject.partition("/")[2]
