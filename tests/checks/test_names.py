@@ -111,6 +111,13 @@ def test_a_node_that_could_not_read_the_table_was_not_compared():
     assert derived(parsed, "differ")["n4"] == (None, "the table of names cannot be read")
 
 
+def test_a_node_alone_was_compared_with_nobody():
+    parsed = table_of(n0=None, n1="10.0.0.1")
+    said(parsed, "n0", "10.0.0.0")
+    assert derived(parsed, "differ") == {"n0": (None, "no other node answered")}
+    assert derived(parsed, "own") == {}
+
+
 # ---- the probe
 
 

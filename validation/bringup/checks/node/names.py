@@ -35,7 +35,9 @@ def derive(seen: Seen) -> Parsed:
     found = Parsed()
     table = {fact.subject: fact.value for fact in seen.of("names.address")}
     nodes = _nodes(found, seen)
-    if not nodes:
+    if len(nodes) < 2:
+        for node in nodes.values():
+            found.saw("discovery.names.differ", node.name, None, "count", node.evidence, "no other node answered")
         return found
     if sum(not node.is_whole for node in nodes.values()) * 2 > len(nodes):
         _table_is_wrong(found, seen, nodes)
@@ -44,7 +46,7 @@ def derive(seen: Seen) -> Parsed:
     listed = {name for node in nodes.values() for name in node.differs if name in table}  # the others lead alike
     answers = {name: _answers(name, table[name], nodes) for name in listed}
     right: dict[str, str | None]
-    right = {name: str(told) for name, told in table.items() if told is not None and len(nodes) > 1}
+    right = {name: str(told) for name, told in table.items() if told is not None}
     right |= {name: _right(of_name, own.get(name, set())) for name, of_name in answers.items()}
     _differ(found, nodes, answers, right)
     _own(found, seen, right)
