@@ -1,12 +1,12 @@
 """Faults of single nodes: off, unlike the others, a clock that is wrong, limits that are low. Data only.
 
-Those of names: name_drills.py; of /tmp and /dev/shm: tmp_drills.py.
+Those of names: name_drills.py; of settings: setting_drills.py; of /tmp and /dev/shm: tmp_drills.py.
 """
 
 from __future__ import annotations
 
 from bringup.checks.faults import ALL, CLOSE_AGAIN, INVENTORY, edited, evidence, login, put_back
-from bringup.checks.node import name_drills, tmp_drills
+from bringup.checks.node import name_drills, setting_drills, tmp_drills
 from bringup.plan.drill import FOUR_NODES, Command, Drill, NoDrill
 from bringup.records import Outcome
 
@@ -41,16 +41,6 @@ def _drift(id: str, fault: str, gate: str, path: str, edit: str, says: str) -> D
         says=says,
         silent=ALL,
     )
-
-
-def _written(setting: str, value: str) -> Command:
-    """Of the network namespace of n1; others belong to the kernel that all nodes share."""
-    path, old = f"/proc/sys/{setting}", f"/tmp/{setting.replace('/', '.')}"
-    return ("on", "n1", "bash", "-euc", f"cat {path} >{old} && echo {value} >{path}")
-
-
-def _written_back(setting: str) -> Command:
-    return ("on", "n1", "bash", "-euc", f"cat /tmp/{setting.replace('/', '.')} >/proc/sys/{setting}")
 
 
 def _clock_off(id: str, node: str, silent: tuple[str, ...]) -> Drill:
@@ -241,39 +231,6 @@ DRILLS: tuple[Drill, ...] = (
         "echo 9 >/tmp/altered",
         "3 of 4 have",
     ),
-    Drill(
-        id="mtu-drift",
-        fault="the interface of one node has another MTU",
-        phase="discovery",
-        shape=FOUR_NODES,
-        inject=(("on", "n1", "ip", "link", "set", "eth0", "mtu", "1400"),),
-        undo=(("on", "n1", "ip", "link", "set", "eth0", "mtu", "1500"),),
-        gate="discovery.network",
-        subject="n1",
-        outcome=Outcome.FAIL,
-        says="MTU 1400",
-        silent=ALL,
-    ),
-    Drill(
-        id="settings-drift",
-        fault="one node takes fewer connections at once, and controls congestion in another way",
-        phase="discovery",
-        shape=FOUR_NODES,
-        inject=(
-            _written("net/core/somaxconn", "16"),
-            _written("net/ipv4/tcp_congestion_control", "reno"),
-        ),
-        undo=(
-            _written_back("net/core/somaxconn"),
-            _written_back("net/ipv4/tcp_congestion_control"),
-        ),
-        gate="discovery.settings",
-        subject="n1",
-        outcome=Outcome.WARN,
-        value=2,
-        says="tcp_congestion_control: reno",
-        silent=ALL,
-    ),
     _drift(
         "memory-drift",
         "one node has half the memory",
@@ -385,6 +342,7 @@ DRILLS: tuple[Drill, ...] = (
         also=(("discovery.node.answered", "{n0}"),),
     ),
     *name_drills.DRILLS,
+    *setting_drills.DRILLS,
     *tmp_drills.DRILLS,
 )
 
