@@ -55,6 +55,11 @@ def told(parsed: Parsed) -> list[tuple[str, str, object, str]]:
             "x *** STEP 1.0 ON n0 CANCELLED AT 2026-11-20T09:52:38 DUE TO TIME LIMIT ***\n" * 2,
             [("launcher.ended_by_slurm", "n0", "time limit", "raw/launch.log:1")],
         ),
+        (
+            "0: slurmstepd-n0: error: *** STEP 616044.0 ON n0 CANCELLED AT 2026-11-22T17:22:06 "
+            "DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS ***\n",
+            [("launcher.ended_by_slurm", "n0", "node failure", "raw/launch.log:1")],
+        ),
         ("x *** STEP 1.0 ON n0 CANCELLED AT 2026-11-20T09:52:38 ***\n", []),
         (
             "/x/run: run folder cannot be written, seen from n1; is it shared?\n",

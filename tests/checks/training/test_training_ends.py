@@ -250,6 +250,25 @@ def test_the_ranks_of_a_lost_node_are_lost_with_it(tmp_path: Path) -> None:
     assert "lost with its node" in found["n1/rank2"][1]
 
 
+def test_srun_that_was_ended_before_it_named_the_lost_node_leaves_it_to_the_states_of_the_nodes(tmp_path: Path) -> None:
+    folder = ended(tmp_path)
+    for rank in range(4):
+        (folder / f"raw/rank{rank}.jsonl").write_text("")
+    (folder / "raw/launch.log").write_text(
+        "0: slurmstepd-n0: error: *** STEP 616044.0 ON n0 CANCELLED AT 2026-11-22T17:22:06 "
+        "DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS ***\n"
+    )
+    (folder / "raw/scontrol-node.txt").write_text(
+        "NodeName=n0 Arch=x86_64 Gres=gpu:placeholder:2 State=IDLE ThreadsPerCore=1\n"
+        "NodeName=n1 Arch=x86_64 Gres=gpu:placeholder:2 State=DOWN+NOT_RESPONDING ThreadsPerCore=1 "
+        "Reason=Not responding [root@2026-11-22T17:22:06]\n"
+    )
+    found = finished(folder)
+    assert {subject for subject, (outcome, _) in found.items() if outcome is Outcome.FAIL} == {"n1/rank2", "n1/rank3"}
+    assert "lost with its node (Slurm says DOWN+NOT_RESPONDING)" in found["n1/rank2"][1]
+    assert "Slurm ended the step: node failure" in found["n0/rank0"][1]
+
+
 def test_the_first_of_those_that_raised_is_said_with_its_time(tmp_path: Path) -> None:
     folder = ended(tmp_path)
     for rank, second in ((1, 1795287798), (3, 1795287790)):

@@ -36,7 +36,9 @@ _KILLED_FOR_MEMORY = re.compile(r"oom[-_]kill event|: Out Of Memory")
 _OF_NODE = re.compile(r"slurmstepd-(\S+?): error: .*oom|error: (\S+): tasks? \S+: Out Of Memory")
 _NODE_LOST = re.compile(r"[Nn]ode failure on (\S+)|NODE_FAIL.* on (\S+)")
 # without a reason it is what --kill-on-bad-exit does when a rank failed: then the rank is the cause
-_ENDED = re.compile(r"\*\*\* (?:JOB|STEP) \S+ ON (?P<node>\S+) CANCELLED AT \S+ DUE TO (?P<why>[A-Z ]+?) \*\*\*")
+_ENDED = re.compile(
+    r"\*\*\* (?:JOB|STEP) \S+ ON (?P<node>\S+) CANCELLED AT \S+ DUE TO (?P<why>[A-Z ]+?)(?:,[A-Z ]*)? \*\*\*"
+)
 _CANNOT_WRITE = re.compile(  # training: env.sh; src/rank.py and src/arguments.py
     r"(?P<what>raw/rank\d+\.jsonl cannot be written: [^;]+|run folder cannot be written|no such run folder)\b"
     r".*seen from (?P<node>[\w.-]+)"

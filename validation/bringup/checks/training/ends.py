@@ -17,6 +17,7 @@ from bringup.records import Observation, Run, Value
 GATE = "train.rank.finished"
 _TERMINATED = -15  # torchrun ends the peers of a failed rank so
 _KILLED = -9
+_NODE_FAILURE = "node failure"
 _CRASHED = (-6, -11)  # NCCL's threads end their own rank so when a peer is gone or a collective timed out
 
 
@@ -45,7 +46,7 @@ class _Facts:
         self.short_of_memory = {kill.subject for kill in seen.of("launcher.out_of_memory")}
         self.late = {late.subject.rpartition("/rank")[2]: late for late in seen.of("train.rank.late")}
         self.late_nodes = _first(seen, "launcher.late")
-        self.lost = _first(seen, "launcher.node_lost")
+        self.lost = _down(seen) | _first(seen, "launcher.node_lost")
         self.stacks = _last(seen, "train.rank.stack")
         self.steps = _last(seen, "train.rank.step")
         self.entered = {
@@ -132,6 +133,17 @@ class _Facts:
         if not self.slurm:
             return None
         return _end(place, None, self.slurm[0].evidence, f"Slurm ended the step: {self.slurm[0].value}")
+
+
+def _down(seen: Seen) -> dict[str, Observation]:
+    """Nodes that were down when Slurm had ended the job for a lost node. srun names it, unless it was ended first."""
+    if not any(str(ended.value) == _NODE_FAILURE for ended in seen.of("launcher.ended_by_slurm")):
+        return {}
+    return {
+        state.subject: state.model_copy(update={"value": f"Slurm says {state.value}"})
+        for state in seen.of("slurm.node.state")
+        if "DOWN" in str(state.value).split("+")
+    }
 
 
 def _first(seen: Seen, quantity: str) -> dict[str, Observation]:
