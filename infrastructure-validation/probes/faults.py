@@ -20,14 +20,17 @@ BRINGUP_DRILL=exit-sweep:NODE         a rank of this node ends after the load, w
 BRINGUP_DRILL=slow-storage:NODE       this node waits between the blocks and the files that it writes and reads
 BRINGUP_DRILL=no-room:NODE            this node cannot write a byte to a file (RLIMIT_FSIZE), as under a used up quota
 
-Unset, this module does nothing. It never touches another process.
+Unset, this module does nothing. It never touches another process. training/src/drill.py has faults of its own.
 """
 
 import os
 import resource
+import signal
+import subprocess
 
 SLOW_RANK_S = 1.0
 SLOW_SIZE_S = 2.0
+STOPPED_S = 20
 
 
 def asked(kind):
@@ -45,3 +48,9 @@ def take_room(node):
     """Before the probe of `node` writes. Python ignores SIGXFSZ, so that a write raises `File too large`."""
     if hits("no-room", node):
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+
+
+def stop_here():
+    """This process is stopped as by SIGSTOP from outside, and goes on after STOPPED_S."""
+    subprocess.Popen(["sh", "-c", 'sleep "$1"; kill -CONT "$2"', "sh", str(STOPPED_S), str(os.getpid())])
+    os.kill(os.getpid(), signal.SIGSTOP)
