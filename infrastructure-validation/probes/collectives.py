@@ -19,9 +19,9 @@ from collections import Counter
 import arrival
 import gpus
 import transport
-from bench import GIB, KIB, MIB, REPETITIONS, Bench, blame, label_of, named, slowed
+from bench import GIB, KIB, MIB, REPETITIONS, Bench, blame, label_of, named, slowed, stall
 from facts import Facts, node_name
-from faults import asked, hits
+from faults import asked
 
 CPU_SIZES = (8 * KIB, 1 * MIB, 4 * MIB, 16 * MIB)
 GPU_SIZES = (8 * KIB, 1 * MIB, 16 * MIB, 64 * MIB, 256 * MIB, 1 * GIB, 8 * GIB)
@@ -71,11 +71,12 @@ def main():
         sizes = (sizes[0], 1 * GIB if cuda else 16 * MIB)
     parts, sums, names = [], [], []  # results whose origin is known, sums over all ranks, and of which collective
     chosen = [collective for collective in bench.collectives() if not only or collective.__name__ in only]
-    for number, collective in enumerate(chosen):
-        if number == 1 and hits("exit-rank", bench.rank):
-            os._exit(3)
+    bench.middle = f"{chosen[len(chosen) // 2].__name__}@{named(sizes[0])}"
+    stalls = []
+    for collective in chosen:
         for size in sizes:
-            results = measure(bench, collective, size, facts, scale)
+            results, stalled = measure(bench, collective, size, facts, scale)
+            stalls.append(stalled)
             parts.append(
                 [{origin: count for origin, count in wrong.items() if origin is not None} for wrong in results]
             )
@@ -83,8 +84,10 @@ def main():
             names.append(collective.__name__)
     moved = bench.gather(transport.sent_since(before))
     local_s = bench.gather(bench.local_seconds(sizes[-1]))
+    standstills = bench.gather(bench.standstill())
     if facts is not None:
         say_wrong(facts, scale, members, parts, sums, names)
+        say_stalls(facts, scale, members, stalls, standstills)
         for (host, number, _, _), seconds in zip(members, local_s, strict=True):
             facts.saw(
                 "nccl.rank.local_time", round(seconds / statistics.median(local_s), 3), "ratio", f"{host}/rank{number}"
@@ -198,10 +201,11 @@ def some_of(devices):
 
 
 def measure(bench, collective, size, facts, scale):
-    """Wrong values of every rank. Rank 0 reports the median of the slowest rank's times, and the spread."""
+    """(wrong values of every rank, the longest repetition as `stall` says it). Rank 0 reports the median of the slowest
+    rank's times, and the spread."""
     operation, name = collective(size), collective.__name__
-    at, slow = label_of(size, operation.nbytes), f"{name}@{named(size)}" == bench.slow
-    times, wrong = zip(*bench.gather(bench.measure(operation, slow)), strict=True)
+    at, what = label_of(size, operation.nbytes), f"{name}@{named(size)}"
+    times, whole, wrong = zip(*bench.gather(bench.measure(operation, what)), strict=True)
     slowest = [max(repetition) for repetition in zip(*times, strict=True)]
     if facts is not None:
         median = statistics.median(slowest)
@@ -214,7 +218,25 @@ def measure(bench, collective, size, facts, scale):
                 "GB/s",
                 scale,
             )
-    return wrong
+    return wrong, stall([max(repetition) for repetition in zip(*whole, strict=True)], what)
+
+
+def say_stalls(facts, scale, members, stalls, standstills):
+    """The longest repetition of all, and per rank how long it stood still itself. stalls: (seconds, words);
+    standstills: index = rank; (seconds, NAME@SIZE, CPU seconds)."""
+    seconds, words = max(stalls, key=lambda one: one[0])
+    rank = max(range(len(standstills)), key=lambda number: standstills[number][0])
+    if seconds > 0:
+        host, number, _, _ = members[rank]
+        explained = standstills[rank][0] >= seconds / 2
+        words += f"; {host}/rank{number} stood still" if explained else "; no rank stood still itself"
+    facts.saw("nccl.stall", round(seconds, 2), "s", scale, words if seconds > 0 else None)
+    for (host, number, _, _), (still_s, what, cpu_s) in zip(members, standstills, strict=True):
+        how = None
+        if what is not None:
+            reason = "stopped, or got no core" if cpu_s < still_s / 2 else "busy in one call that keeps the interpreter"
+            how = f"in {what}: the process stood still and used {cpu_s:.2g} s of CPU: it was {reason}"
+        facts.saw("nccl.rank.stall", round(still_s, 2), "s", f"{host}/rank{number}", how)
 
 
 def say_wrong(facts, scale, members, parts, sums, names):

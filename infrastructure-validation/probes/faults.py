@@ -6,6 +6,7 @@ BRINGUP_DRILL=slow-rank:RANK          this rank's own work takes 1 s longer
 BRINGUP_DRILL=slow-size:NAME@PLACE    this collective (all_reduce@middle) takes 2 s longer at one size: smallest, middle
                                       or largest
 BRINGUP_DRILL=exit-rank:RANK          this rank ends in the middle, without a message
+BRINGUP_DRILL=stop-rank:RANK          this rank is stopped for 20 s in the middle (SIGSTOP, SIGCONT)
 BRINGUP_DRILL=stop-monitor:NODE       the monitor of this node ends after its first sample
 BRINGUP_DRILL=clock-deaf:NODE         this node asks for the time at a port where nobody answers
 BRINGUP_DRILL=busy-monitor:NODE       the monitor of this node keeps a core busy for half of the time
@@ -54,3 +55,11 @@ def stop_here():
     """This process is stopped as by SIGSTOP from outside, and goes on after STOPPED_S."""
     subprocess.Popen(["sh", "-c", 'sleep "$1"; kill -CONT "$2"', "sh", str(STOPPED_S), str(os.getpid())])
     os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def in_the_middle(rank):
+    """Called by every rank in the middle of its collectives."""
+    if hits("exit-rank", rank):
+        os._exit(3)
+    elif hits("stop-rank", rank):
+        stop_here()

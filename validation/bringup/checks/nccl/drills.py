@@ -139,6 +139,20 @@ _RANKS = (
     ),
 )
 
+_STALLS = (
+    _by_the_program(
+        "collective-stopped",
+        "one rank is stopped for 20 s in a collective, and goes on",
+        "stop-rank:{rank2}",
+        "nccl.rank.stall",
+        "the process stood still",
+        subject="{n1}/rank{rank2}",
+        silent=("{n0}/rank{rank0}", "{n0}/rank{rank1}", "{n1}/rank{rank3}"),
+        between=(19, 30),
+        also=(("nccl.stall", "2-nodes"),),
+    ),
+)
+
 _SPEED = (
     _on_all(
         "slow-link",
@@ -237,6 +251,7 @@ DRILLS: tuple[Drill, ...] = (
     *_FABRIC,
     *_COMMUNICATOR,
     *_RANKS,
+    *_STALLS,
     *_SPEED,
     *_TRANSPORT,
     *_MONITOR,

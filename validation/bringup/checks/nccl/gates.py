@@ -92,6 +92,31 @@ _VALUES = (
     ),
 )
 
+_STALLS = (
+    _gate(
+        "nccl.stall",
+        "no repetition of a collective took seconds longer than the median of its size",
+        bears_on=_AT_SPEED,
+        per="wide_scale",
+        unit="s",
+        rule="at_most",
+        expect=FromProfile(),
+        stops=(),
+        guide=guides.STALL,
+    ),
+    _gate(
+        "nccl.rank.stall",
+        "the rank itself never stood still for seconds in a collective",
+        bears_on=_AT_SPEED,
+        per="rank",
+        unit="s",
+        rule="at_most",
+        expect=FromProfile(),
+        stops=(),
+        guide=guides.STALL,
+    ),
+)
+
 _TRANSPORT = (
     _gate(
         "nccl.rdma.bypassed",
@@ -234,4 +259,4 @@ _MONITOR = (
     ),
 )
 
-GATES: tuple[Gate, ...] = (*_PROGRAM, *_VALUES, *_TRANSPORT, *_SPEED, *_MONITOR, *pair_gates.GATES)
+GATES: tuple[Gate, ...] = (*_PROGRAM, *_VALUES, *_STALLS, *_TRANSPORT, *_SPEED, *_MONITOR, *pair_gates.GATES)

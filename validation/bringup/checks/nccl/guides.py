@@ -103,6 +103,34 @@ SLOW_RANK = Guide(
     ),
 )
 
+STALL = Guide(
+    title="Stall of a collective",
+    page=_PAGE,
+    observes=(
+        "`nccl.stall`: the seconds that the longest of 7 repetitions took beyond the median of its size, with the wait "
+        "for the other ranks before it. Less than twice the median counts as 0. The verdict names collective, size "
+        "and repetition. `nccl.rank.stall`: the longest time that the process of the rank itself stood still in a "
+        "repetition. A thread of each rank beats four times a second. A rank that waits for another one keeps "
+        "beating, because torch gives the interpreter lock back while it waits. So a gap between two beats belongs to "
+        "the rank itself."
+    ),
+    why=(
+        "Bandwidth is that of the median repetition, which hides a pause. In a training all ranks wait for the one "
+        "that pauses."
+    ),
+    usually_means=(
+        "A rank fails and used no CPU: somebody stopped it, its node froze or swapped, or it got no core. It used "
+        "CPU: one call kept the interpreter for itself. Only the number of nodes fails: no rank stood still itself, so "
+        "it was the network or a device: a link that went down and came back, a switch that was rebooted, a GPU that "
+        "was reset. Ranks that only waited pass."
+    ),
+    next=(
+        "grep -hE 'nccl.(rank.)?stall' {run}/raw/collectives-*.jsonl",
+        "srun --nodes=1 --nodelist={node} dmesg -T | tail -n 40",
+        _ALONE,
+    ),
+)
+
 TRANSPORT = Guide(
     title="What carries the bytes between nodes",
     page=_PAGE,
