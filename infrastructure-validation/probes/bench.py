@@ -8,6 +8,7 @@ import time
 from collections import Counter
 
 from faults import SLOW_RANK_S, SLOW_SIZE_S, asked, hits, in_the_middle
+from progress import Progress
 from pulse import Pulse, longest
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30
@@ -60,6 +61,7 @@ class Bench:
         self.torch, self.dist, self.device, self.rank, self.world = torch, dist, device, rank, world
         self.slow = None  # NAME@SIZE that a drill slows down
         self.middle = None  # NAME@SIZE in which a drill ends or stops a rank
+        self.progress, self.last = Progress(), "the start"
         self.pulse = Pulse()
         self.spans = []  # (NAME@SIZE, begin, end) of what was measured, on the clock of the pulse
         # torch 2.13 names them so; older ones only know the second name
@@ -73,7 +75,9 @@ class Bench:
 
     def gather(self, value):
         values = [None] * self.world
+        self.progress.enter(f"the gathering after {self.last}")
         self.dist.all_gather_object(values, value)
+        self.progress.leave()
         return values
 
     def pattern(self, count, offset=0):
@@ -207,17 +211,21 @@ class Bench:
     def measure(self, operation, what):
         """Of this rank: its seconds per repetition; the same with the wait for the others before it; and the wrong
         values of the last one with their origin. what: NAME@SIZE."""
-        seconds, whole = [], []
+        seconds, whole, self.last = [], [], what
         for repetition in range(WARMUP + REPETITIONS):
             started = time.perf_counter()
             operation.prepare()
             self.synchronize()
+            self.progress.enter(f"the barrier before {what}")
             self.dist.barrier()
+            self.progress.leave()
             begun = time.perf_counter()
             if what == self.middle and repetition == WARMUP + REPETITIONS // 2:
                 in_the_middle(self.rank)
+            self.progress.enter(what)
             operation.run()
             self.synchronize()
+            self.progress.leave()
             if what == self.slow:
                 time.sleep(SLOW_SIZE_S)
             ended = time.perf_counter()

@@ -18,6 +18,7 @@ from collections import Counter
 
 import arrival
 import gpus
+import progress
 import transport
 from bench import GIB, KIB, MIB, REPETITIONS, Bench, blame, label_of, named, slowed, stall
 from facts import Facts, node_name
@@ -25,7 +26,6 @@ from faults import asked
 
 CPU_SIZES = (8 * KIB, 1 * MIB, 4 * MIB, 16 * MIB)
 GPU_SIZES = (8 * KIB, 1 * MIB, 16 * MIB, 64 * MIB, 256 * MIB, 1 * GIB, 8 * GIB)
-TIMEOUT = datetime.timedelta(seconds=120)  # that a collective may wait; ranks that start late: probes/arrival.py
 MAX_NAMED = 8  # RDMA devices of one host
 
 
@@ -37,6 +37,7 @@ def main():
     join(task)
     try:
         arrival.patience_s()
+        hang_s = progress.hang_s()
     except ValueError as error:
         sys.exit(f"collectives.py: {error}")
     local = int(os.environ["SLURM_LOCALID"])
@@ -53,6 +54,7 @@ def main():
         torch.cuda.set_device(device)
     init_s = start(dist, device)
     bench = Bench(torch, dist, device, dist.get_rank(), dist.get_world_size())
+    bench.progress.watch(scale, task, hang_s / 2)
     facts = Facts("collectives") if bench.rank == 0 else None
     name = str(torch.cuda.get_device_properties(device).uuid) if cuda else placeholder(local)
     members = bench.gather((node_name(), task, os.getpid(), name))
@@ -89,6 +91,7 @@ def main():
         say_wrong(facts, scale, members, parts, sums, names)
         say_stalls(facts, scale, members, stalls, standstills)
         for (host, number, _, _), seconds in zip(members, local_s, strict=True):
+            facts.saw("nccl.rank.state", "finished", "text", f"{host}/rank{number}")  # all took part in the last one
             facts.saw(
                 "nccl.rank.local_time", round(seconds / statistics.median(local_s), 3), "ratio", f"{host}/rank{number}"
             )
@@ -104,6 +107,7 @@ def main():
     dist.barrier()
     time.sleep(0.3)
     dist.destroy_process_group()
+    bench.progress.close()
 
 
 def writes_log(local, only):
@@ -141,8 +145,9 @@ def start(dist, device):
         **({"device_id": device} if cuda else {}),
     )
     dist.barrier()  # the first collective connects all ranks; who waits longer in a later one is in a hang
-    dist.distributed_c10d._set_pg_timeout(TIMEOUT, dist.group.WORLD)  # torch has no public way
-    store.set_timeout(TIMEOUT)
+    timeout = datetime.timedelta(seconds=progress.hang_s())
+    dist.distributed_c10d._set_pg_timeout(timeout, dist.group.WORLD)  # torch has no public way
+    store.set_timeout(timeout)
     return time.monotonic() - begun
 
 

@@ -7,6 +7,8 @@ BRINGUP_DRILL=slow-size:NAME@PLACE    this collective (all_reduce@middle) takes 
                                       or largest
 BRINGUP_DRILL=exit-rank:RANK          this rank ends in the middle, without a message
 BRINGUP_DRILL=stop-rank:RANK          this rank is stopped for 20 s in the middle (SIGSTOP, SIGCONT)
+BRINGUP_DRILL=freeze-rank:RANK        this rank is stopped in the middle, and stays so
+BRINGUP_DRILL=hang-rank:RANK          this rank takes part in no collective from the middle on
 BRINGUP_DRILL=stop-monitor:NODE       the monitor of this node ends after its first sample
 BRINGUP_DRILL=clock-deaf:NODE         this node asks for the time at a port where nobody answers
 BRINGUP_DRILL=busy-monitor:NODE       the monitor of this node keeps a core busy for half of the time
@@ -28,6 +30,7 @@ import os
 import resource
 import signal
 import subprocess
+import time
 
 SLOW_RANK_S = 1.0
 SLOW_SIZE_S = 2.0
@@ -63,3 +66,8 @@ def in_the_middle(rank):
         os._exit(3)
     elif hits("stop-rank", rank):
         stop_here()
+    elif hits("freeze-rank", rank):
+        os.kill(os.getpid(), signal.SIGSTOP)
+    elif hits("hang-rank", rank):
+        while True:
+            time.sleep(60)

@@ -155,6 +155,7 @@ def test_the_worst_of_all_collectives_is_named():
 
 GOOD: dict[str, tuple[Value, Value]] = {  # gate: (good, bad) on eight H100 in a node
     "nccl.step": (0, 1),
+    "nccl.rank.finished": ("finished", "hung"),
     "nccl.wrong_values": (0, 4),
     "nccl.rank.wrong_values": (0, 4),
     "nccl.rank.local_time": (1.0, 1e4),

@@ -25,10 +25,13 @@ def _on_all(id: str, fault: str, gate: str, says: str, **rest: Any) -> Drill:
     return Drill(**{**settled, **rest}, id=id, fault=fault, gate=gate, says=says)
 
 
-def _by_the_program(id: str, fault: str, made: str, gate: str, says: str, **rest: Any) -> Drill:
+def _by_the_program(
+    id: str, fault: str, made: str, gate: str, says: str, *, patience: int | None = None, **rest: Any
+) -> Drill:
     """A fault that the probe itself makes, so that it stays inside one job. made: its name and place in
-    $BRINGUP_DRILL."""
-    return _on_all(id, fault, gate, says, **rest, where="anywhere", environment=(("BRINGUP_DRILL", made),))
+    $BRINGUP_DRILL. patience: seconds that a collective may wait, where ranks hang."""
+    environment = (("BRINGUP_DRILL", made), *((("BRINGUP_HANG_S", str(patience)),) if patience else ()))
+    return _on_all(id, fault, gate, says, **rest, where="anywhere", environment=environment)
 
 
 def _left_out(id: str, fault: str, variable: tuple[str, str], gate: str, says: str, **rest: Any) -> Drill:
@@ -113,6 +116,28 @@ _COMMUNICATOR = (
         "exit-rank:{rank3}",
         "nccl.step",
         "Exited with exit code 3",
+    ),
+    _by_the_program(
+        "collective-hung",
+        "one rank never comes to a collective",
+        "hang-rank:{rank2}",
+        "nccl.rank.finished",
+        "after the barrier before all_to_all@8KiB",
+        subject="{n1}/rank{rank2}",
+        value="hung",
+        patience=20,
+        consequences=(("nccl.step", "2-nodes"),),
+    ),
+    _by_the_program(
+        "collective-frozen",
+        "one rank is stopped in a collective, and stays so",
+        "freeze-rank:{rank3}",
+        "nccl.rank.finished",
+        "said nothing, while",
+        subject="{n1}/rank{rank3}",
+        value="silent",
+        patience=20,
+        consequences=(("nccl.step", "2-nodes"),),
     ),
 )
 

@@ -58,6 +58,16 @@ _PROGRAM = (
         guide=guides.COMMUNICATOR,
     ),
     *device.gates("nccl", _NCCL, ("one-communicator",), "scale"),
+    _gate(
+        "nccl.rank.finished",
+        "the rank took part in every collective, to the last one",
+        claims=("observable",),
+        per="rank",
+        unit="text",
+        rule="equals",
+        expect=Fixed("finished"),
+        guide=guides.RANK,
+    ),
 )
 
 _VALUES = (
