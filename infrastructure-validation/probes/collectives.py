@@ -15,6 +15,7 @@ import statistics
 import sys
 import time
 from collections import Counter
+from pathlib import Path
 
 import arrival
 import gpus
@@ -27,6 +28,7 @@ from faults import asked
 CPU_SIZES = (8 * KIB, 1 * MIB, 4 * MIB, 16 * MIB)
 GPU_SIZES = (8 * KIB, 1 * MIB, 16 * MIB, 64 * MIB, 256 * MIB, 1 * GIB, 8 * GIB)
 MAX_NAMED = 8  # RDMA devices of one host
+FLIGHT = "64"  # collectives that the flight recorder keeps: some 40 KB for each rank that hangs
 
 
 def main():
@@ -45,6 +47,13 @@ def main():
         os.environ.setdefault("NCCL_DEBUG", "INFO")
         os.environ.setdefault("NCCL_DEBUG_SUBSYS", "INIT,NET,GRAPH")
         os.environ.setdefault("NCCL_DEBUG_FILE", f"{logs}/nccl.%h.%p.log")
+    # torch keeps the last collectives of this rank (its flight recorder); NCCL's watchdog adds its own at a timeout
+    for name, value in (
+        ("TORCH_FR_BUFFER_SIZE", FLIGHT),
+        ("TORCH_NCCL_DUMP_ON_TIMEOUT", "1"),
+        ("TORCH_FR_DUMP_TEMP_FILE", f"{logs}/flight_at_timeout_"),
+    ):
+        os.environ.setdefault(name, value)
     import torch
     import torch.distributed as dist
 
@@ -54,7 +63,12 @@ def main():
         torch.cuda.set_device(device)
     init_s = start(dist, device)
     bench = Bench(torch, dist, device, dist.get_rank(), dist.get_world_size())
-    bench.progress.watch(scale, task, hang_s / 2)
+    bench.progress.watch(
+        scale,
+        task,
+        hang_s / 2,
+        lambda: keep_flight(torch._C._distributed_c10d, cuda, f"{logs}/flight.rank{task}.json"),
+    )
     facts = Facts("collectives") if bench.rank == 0 else None
     name = str(torch.cuda.get_device_properties(device).uuid) if cuda else placeholder(local)
     members = bench.gather((node_name(), task, os.getpid(), name))
@@ -108,6 +122,17 @@ def main():
     time.sleep(0.3)
     dist.destroy_process_group()
     bench.progress.close()
+
+
+def keep_flight(c10d, cuda, file):
+    """Before anything is killed. As JSON: torch's own files are pickles. Private names, and not in every torch."""
+    dump = getattr(c10d, "_dump_nccl_trace_json" if cuda else "_dump_fr_trace_json", None)
+    if dump is None:
+        return
+    try:
+        Path(file).write_bytes(dump(True, False))
+    except (OSError, TypeError, RuntimeError) as error:
+        print(f"{node_name()}: the flight record was not kept: {error}", file=sys.stderr, flush=True)
 
 
 def writes_log(local, only):

@@ -48,15 +48,16 @@ class Progress:
         self.left += 1
         self.since = time.monotonic()
 
-    def watch(self, scale, rank, patience_s):
-        """Until close(), which a rank that ends by an error does not call: its threads end with it."""
-        threading.Thread(target=self._look, args=(scale, rank, patience_s), name="progress", daemon=True).start()
+    def watch(self, scale, rank, patience_s, keep=lambda: None):
+        """Until close(), which a rank that ends by an error does not call: its threads end with it. keep: called when
+        there was no progress, after that was said."""
+        threading.Thread(target=self._look, args=(scale, rank, patience_s, keep), name="progress", daemon=True).start()
 
     def close(self):
         self._closed.set()
         faulthandler.cancel_dump_traceback_later()
 
-    def _look(self, scale, rank, patience_s):
+    def _look(self, scale, rank, patience_s, keep):
         seen = None
         while not self._closed.wait(min(LOOK_EVERY_S, patience_s / 10)):
             if seen != self.since:  # starting faulthandler's thread costs 0.1 ms: not in every collective
@@ -64,6 +65,7 @@ class Progress:
                 faulthandler.dump_traceback_later(patience_s, file=sys.stderr)
             if time.monotonic() - self.since > patience_s:
                 self.say(scale, rank, Facts("progress"))
+                keep()
                 return
 
     def say(self, scale, rank, facts):

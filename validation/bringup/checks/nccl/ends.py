@@ -15,6 +15,7 @@ from bringup.records import Observation, Run
 
 GATE = "nccl.rank.finished"
 PHASES = ("nccl_scaling", "nccl_monitoring")
+_LISTED = 4
 _SAID = ("nccl.rank.state", "nccl.rank.entered", "nccl.step.exit_code")
 
 
@@ -28,7 +29,9 @@ def derive(seen: Seen, run: Run) -> Parsed:
     for scale in subjects("scale", run.phase, run.nodes, run.ranks_per_node):
         count = nodes_of_scale(scale)
         if scale != ONE_GPU and count is not None:  # one rank alone waits for nobody
-            _scale(found, seen, rank_subjects(run.nodes[:count], run.ranks_per_node), f"raw/collectives-{count}")
+            places = rank_subjects(run.nodes[:count], run.ranks_per_node)
+            _scale(found, seen, places, f"raw/collectives-{count}")
+            found.problems += _flight(seen, places, f"raw/nccl-{count}")
     return found
 
 
@@ -47,6 +50,25 @@ def _scale(found: Parsed, seen: Seen, places: list[str], files: str) -> None:
             found.saw(GATE, place, None, "text", code.evidence, f"the step ended with exit code {code.value}")
         else:
             found.saw(GATE, place, None, "text", f"{files}.jsonl", "nobody said how it ended")
+
+
+def _flight(seen: Seen, places: list[str], folder: str) -> list[str]:
+    """A note of what torch's flight recorder kept. It corroborates, and accuses nobody by itself."""
+    begun = {
+        one.subject: one for one in seen.of("nccl.flight.begun") if one.evidence.startswith(f"{folder}/flight.rank")
+    }
+    if not begun:
+        return []
+    by_words: dict[str, list[str]] = {}
+    for place in places:
+        one = begun.get(place)
+        words = "left no record" if one is None else f"had begun {one.value} collectives, the last {one.why}"
+        by_words.setdefault(words, []).append(place)
+    told = [
+        f"{', '.join(ranks[:_LISTED])}{f' and {len(ranks) - _LISTED} more' if len(ranks) > _LISTED else ''} {words}"
+        for words, ranks in sorted(by_words.items(), key=lambda item: len(item[1]))
+    ]
+    return [f"{folder}: torch's flight recorder: {'; '.join(told[:_LISTED])}"]
 
 
 def _pairs(found: Parsed, seen: Seen, run: Run) -> None:

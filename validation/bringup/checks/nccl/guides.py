@@ -42,7 +42,9 @@ RANK = Guide(
         "collective may wait `BRINGUP_HANG_S` (120 s), apart from `BRINGUP_START_S`, the patience at the start. "
         "After half of it without progress, a rank says how many collectives it has entered and left, in which one it "
         "is (`in all_to_all@8KiB`) and in which line. The stacks of all its threads are in `raw/collectives-*.err`, "
-        "behind the number of the rank. The rank that has entered fewer than the others is `hung`: they wait for it. "
+        "behind the number of the rank. The last collectives that torch's flight recorder "
+        "kept are in `raw/nccl-*/flight.rank*.json`; a note compares them, and no gate judges them. The rank that "
+        "has entered fewer than the others is `hung`: they wait for it. "
         "A rank that said nothing while most others did is `silent`: it is stopped, or its node is frozen or gone. The "
         "ranks that waited are incomplete, with the culprit behind their own words."
     ),
