@@ -47,7 +47,8 @@ def main():
         os.environ.setdefault("NCCL_DEBUG", "INFO")
         os.environ.setdefault("NCCL_DEBUG_SUBSYS", "INIT,NET,GRAPH")
         os.environ.setdefault("NCCL_DEBUG_FILE", f"{logs}/nccl.%h.%p.log")
-    # torch keeps the last collectives of this rank (its flight recorder); NCCL's watchdog adds its own at a timeout
+    # torch keeps the last collectives of this rank (its flight recorder); NCCL's watchdog adds its own at a timeout.
+    # The names are those since torch 2.9
     for name, value in (
         ("TORCH_FR_BUFFER_SIZE", FLIGHT),
         ("TORCH_NCCL_DUMP_ON_TIMEOUT", "1"),

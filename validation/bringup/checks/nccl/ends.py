@@ -118,7 +118,8 @@ class Hang:
 
 def hang_of(seen: Seen, places: list[str], files: str) -> Hang | None:
     """None: no rank of this step was without progress for long, or went on to its end."""
-    said = {place: one for place, one in _of_file(seen, "nccl.rank.entered", files).items() if place in places}
+    planned = set(places)
+    said = {place: one for place, one in _of_file(seen, "nccl.rank.entered", files).items() if place in planned}
     entered = {place: one.value for place, one in said.items() if isinstance(one.value, int)}
     if not entered or _of_file(seen, "nccl.rank.state", files):
         return None
