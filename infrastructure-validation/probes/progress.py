@@ -2,8 +2,10 @@
 
 A collective may wait BRINGUP_HANG_S (120 s). That is a number of its own: how long ranks may start apart says
 BRINGUP_START_S (arrival.py). After half of it without progress a rank says as facts how many collectives it had entered
-and left, and where it is. The stacks of all its threads go to standard error; faulthandler's own thread in C writes
-them, without the interpreter lock. A rank that is stopped says nothing, and the others do.
+and left, and where it is, and writes the stacks of all its threads to standard error. Where a call keeps the
+interpreter lock, so that nothing can be said, faulthandler's own thread in C writes the stacks a little later. It takes
+no lock: while threads run Python, it can end the process. So it is called off before anything is said. A rank that is
+stopped says nothing, and the others do.
 """
 
 import faulthandler
@@ -19,6 +21,7 @@ from facts import Facts, node_name
 DEFAULT_S = 120
 LONGEST_S = 86400
 LOOK_EVERY_S = 1.0
+LOCKED = 1.5  # times the patience: then nothing was said, and the interpreter is locked
 
 
 def hang_s():
@@ -62,9 +65,11 @@ class Progress:
         while not self._closed.wait(min(LOOK_EVERY_S, patience_s / 10)):
             if seen != self.since:  # starting faulthandler's thread costs 0.1 ms: not in every collective
                 seen = self.since
-                faulthandler.dump_traceback_later(patience_s, file=sys.stderr)
+                faulthandler.dump_traceback_later(LOCKED * patience_s, file=sys.stderr)
             if time.monotonic() - self.since > patience_s:
+                faulthandler.cancel_dump_traceback_later()
                 self.say(scale, rank, Facts("progress"))
+                faulthandler.dump_traceback(file=sys.stderr)  # with the interpreter lock
                 keep()
                 return
 
