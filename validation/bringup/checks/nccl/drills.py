@@ -139,6 +139,22 @@ _COMMUNICATOR = (
         patience=20,
         consequences=(("nccl.step", "2-nodes"),),
     ),
+    Drill(
+        id="pair-hung",
+        fault="one rank never comes to a collective of a pair of nodes",
+        phase="nccl_pairwise",
+        where="anywhere",
+        environment=(
+            ("BRINGUP_DRILL", "hang-rank:{rank2}"),
+            ("BRINGUP_HANG_S", "20"),
+            ("BRINGUP_PAIR_ENGINE", "collectives"),
+            ("BRINGUP_PAIR_REPEATS", "1"),
+        ),
+        gate="nccl.pair.link",
+        subject="{n0}--{n1}",
+        outcome=Outcome.INCOMPLETE,
+        says="{n1}/rank{rank2} hung",
+    ),
 )
 
 _RANKS = (
