@@ -3,15 +3,19 @@
 torch and torch.distributed are handed in: this file is imported before they are.
 """
 
+import statistics
 import time
 from collections import Counter
 
-from faults import SLOW_RANK_S, SLOW_SIZE_S, asked, hits
+from faults import SLOW_RANK_S, SLOW_SIZE_S, asked, hits, in_the_middle
+from progress import Progress
+from pulse import Pulse, longest
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 WARMUP, REPETITIONS = 2, 7
 PERIOD = 7
 ROUNDED = 0.01  # of a size: as much may be lost when it is divided among the ranks
+STALLED = 2  # a repetition that takes less than twice the median of its size is uneven, and no stall
 
 
 def named(size):
@@ -56,6 +60,10 @@ class Bench:
     def __init__(self, torch, dist, device, rank, world):
         self.torch, self.dist, self.device, self.rank, self.world = torch, dist, device, rank, world
         self.slow = None  # NAME@SIZE that a drill slows down
+        self.middle = None  # NAME@SIZE in which a drill ends or stops a rank
+        self.progress, self.last = Progress(), "the start"
+        self.pulse = Pulse()
+        self.spans = []  # (NAME@SIZE, begin, end) of what was measured, on the clock of the pulse
         # torch 2.13 names them so; older ones only know the second name
         self._gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
         self._scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
@@ -67,7 +75,9 @@ class Bench:
 
     def gather(self, value):
         values = [None] * self.world
+        self.progress.enter(f"the gathering after {self.last}")
         self.dist.all_gather_object(values, value)
+        self.progress.leave()
         return values
 
     def pattern(self, count, offset=0):
@@ -198,21 +208,37 @@ class Bench:
         if self.device.type == "cuda":
             self.torch.cuda.synchronize()
 
-    def measure(self, operation, slow):
-        """Of this rank: its seconds per repetition, and the wrong values of the last one with their origin. slow: a
-        drill."""
-        seconds = []
-        for _ in range(WARMUP + REPETITIONS):
+    def measure(self, operation, what):
+        """Of this rank: its seconds per repetition; the same with the wait for the others before it; and the wrong
+        values of the last one with their origin. what: NAME@SIZE."""
+        seconds, whole, self.last = [], [], what
+        for repetition in range(WARMUP + REPETITIONS):
+            started = time.perf_counter()
             operation.prepare()
             self.synchronize()
+            self.progress.enter(f"the barrier before {what}")
             self.dist.barrier()
+            self.progress.leave()
             begun = time.perf_counter()
+            if what == self.middle and repetition == WARMUP + REPETITIONS // 2:
+                in_the_middle(self.rank)
+            self.progress.enter(what)
             operation.run()
             self.synchronize()
-            if slow:
+            self.progress.leave()
+            if what == self.slow:
                 time.sleep(SLOW_SIZE_S)
-            seconds.append(time.perf_counter() - begun)
-        return seconds[WARMUP:], operation.wrong()
+            ended = time.perf_counter()
+            seconds.append(ended - begun)
+            whole.append(ended - started)
+            if repetition >= WARMUP:
+                self.spans.append((what, started, ended))
+        return seconds[WARMUP:], whole[WARMUP:], operation.wrong()
+
+    def standstill(self):
+        """(seconds, NAME@SIZE, CPU seconds) of the longest time that this rank itself stood still in a repetition."""
+        seconds, index, cpu_s = longest(self.pulse.gaps(), [span[1:] for span in self.spans])
+        return seconds, None if index is None else self.spans[index][0], cpu_s
 
     def local_seconds(self, size):
         """A copy inside this rank's own memory, no rank waiting for another: a rank that is slow here slows all of
@@ -228,6 +254,14 @@ class Bench:
                 time.sleep(SLOW_RANK_S)
             seconds.append(time.perf_counter() - begun)
         return min(seconds)  # the least: other processes on a busy host disturb some repetitions, not all
+
+
+def stall(whole, what):
+    """(seconds beyond the median, what happened) of the longest repetition. whole: seconds of each until the slowest
+    rank; what: NAME@SIZE."""
+    most, usual = max(whole), statistics.median(whole)
+    excess = most - usual if most > STALLED * usual else 0.0
+    return excess, f"repetition {whole.index(most) + 1} of {what} took {most:.4g} s, the median is {usual:.4g} s"
 
 
 def blame(per_receiver):

@@ -15,18 +15,20 @@ import statistics
 import sys
 import time
 from collections import Counter
+from pathlib import Path
 
 import arrival
 import gpus
+import progress
 import transport
-from bench import GIB, KIB, MIB, REPETITIONS, Bench, blame, label_of, named, slowed
+from bench import GIB, KIB, MIB, REPETITIONS, Bench, blame, label_of, named, slowed, stall
 from facts import Facts, node_name
-from faults import asked, hits
+from faults import asked
 
 CPU_SIZES = (8 * KIB, 1 * MIB, 4 * MIB, 16 * MIB)
 GPU_SIZES = (8 * KIB, 1 * MIB, 16 * MIB, 64 * MIB, 256 * MIB, 1 * GIB, 8 * GIB)
-TIMEOUT = datetime.timedelta(seconds=120)  # that a collective may wait; ranks that start late: probes/arrival.py
 MAX_NAMED = 8  # RDMA devices of one host
+FLIGHT = "64"  # collectives that the flight recorder keeps: some 40 KB for each rank that hangs
 
 
 def main():
@@ -37,6 +39,7 @@ def main():
     join(task)
     try:
         arrival.patience_s()
+        hang_s = progress.hang_s()
     except ValueError as error:
         sys.exit(f"collectives.py: {error}")
     local = int(os.environ["SLURM_LOCALID"])
@@ -44,6 +47,14 @@ def main():
         os.environ.setdefault("NCCL_DEBUG", "INFO")
         os.environ.setdefault("NCCL_DEBUG_SUBSYS", "INIT,NET,GRAPH")
         os.environ.setdefault("NCCL_DEBUG_FILE", f"{logs}/nccl.%h.%p.log")
+    # torch keeps the last collectives of this rank (its flight recorder); NCCL's watchdog adds its own at a timeout.
+    # The names are those since torch 2.9
+    for name, value in (
+        ("TORCH_FR_BUFFER_SIZE", FLIGHT),
+        ("TORCH_NCCL_DUMP_ON_TIMEOUT", "1"),
+        ("TORCH_FR_DUMP_TEMP_FILE", f"{logs}/flight_at_timeout_"),
+    ):
+        os.environ.setdefault(name, value)
     import torch
     import torch.distributed as dist
 
@@ -53,6 +64,12 @@ def main():
         torch.cuda.set_device(device)
     init_s = start(dist, device)
     bench = Bench(torch, dist, device, dist.get_rank(), dist.get_world_size())
+    bench.progress.watch(
+        scale,
+        task,
+        hang_s / 2,
+        lambda: keep_flight(torch._C._distributed_c10d, cuda, f"{logs}/flight.rank{task}.json"),
+    )
     facts = Facts("collectives") if bench.rank == 0 else None
     name = str(torch.cuda.get_device_properties(device).uuid) if cuda else placeholder(local)
     members = bench.gather((node_name(), task, os.getpid(), name))
@@ -71,11 +88,12 @@ def main():
         sizes = (sizes[0], 1 * GIB if cuda else 16 * MIB)
     parts, sums, names = [], [], []  # results whose origin is known, sums over all ranks, and of which collective
     chosen = [collective for collective in bench.collectives() if not only or collective.__name__ in only]
-    for number, collective in enumerate(chosen):
-        if number == 1 and hits("exit-rank", bench.rank):
-            os._exit(3)
+    bench.middle = f"{chosen[len(chosen) // 2].__name__}@{named(sizes[0])}"
+    stalls = []
+    for collective in chosen:
         for size in sizes:
-            results = measure(bench, collective, size, facts, scale)
+            results, stalled = measure(bench, collective, size, facts, scale)
+            stalls.append(stalled)
             parts.append(
                 [{origin: count for origin, count in wrong.items() if origin is not None} for wrong in results]
             )
@@ -83,9 +101,12 @@ def main():
             names.append(collective.__name__)
     moved = bench.gather(transport.sent_since(before))
     local_s = bench.gather(bench.local_seconds(sizes[-1]))
+    standstills = bench.gather(bench.standstill())
     if facts is not None:
         say_wrong(facts, scale, members, parts, sums, names)
+        say_stalls(facts, scale, members, stalls, standstills)
         for (host, number, _, _), seconds in zip(members, local_s, strict=True):
+            facts.saw("nccl.rank.state", "finished", "text", f"{host}/rank{number}")  # all took part in the last one
             facts.saw(
                 "nccl.rank.local_time", round(seconds / statistics.median(local_s), 3), "ratio", f"{host}/rank{number}"
             )
@@ -101,6 +122,18 @@ def main():
     dist.barrier()
     time.sleep(0.3)
     dist.destroy_process_group()
+    bench.progress.close()
+
+
+def keep_flight(c10d, cuda, file):
+    """Before anything is killed. As JSON: torch's own files are pickles. Private names, and not in every torch."""
+    dump = getattr(c10d, "_dump_nccl_trace_json" if cuda else "_dump_fr_trace_json", None)
+    if dump is None:
+        return
+    try:
+        Path(file).write_bytes(dump(True, False))
+    except (OSError, TypeError, RuntimeError) as error:
+        print(f"{node_name()}: the flight record was not kept: {error}", file=sys.stderr, flush=True)
 
 
 def writes_log(local, only):
@@ -138,8 +171,9 @@ def start(dist, device):
         **({"device_id": device} if cuda else {}),
     )
     dist.barrier()  # the first collective connects all ranks; who waits longer in a later one is in a hang
-    dist.distributed_c10d._set_pg_timeout(TIMEOUT, dist.group.WORLD)  # torch has no public way
-    store.set_timeout(TIMEOUT)
+    timeout = datetime.timedelta(seconds=progress.hang_s())
+    dist.distributed_c10d._set_pg_timeout(timeout, dist.group.WORLD)  # torch has no public way
+    store.set_timeout(timeout)
     return time.monotonic() - begun
 
 
@@ -198,10 +232,11 @@ def some_of(devices):
 
 
 def measure(bench, collective, size, facts, scale):
-    """Wrong values of every rank. Rank 0 reports the median of the slowest rank's times, and the spread."""
+    """(wrong values of every rank, the longest repetition as `stall` says it). Rank 0 reports the median of the slowest
+    rank's times, and the spread."""
     operation, name = collective(size), collective.__name__
-    at, slow = label_of(size, operation.nbytes), f"{name}@{named(size)}" == bench.slow
-    times, wrong = zip(*bench.gather(bench.measure(operation, slow)), strict=True)
+    at, what = label_of(size, operation.nbytes), f"{name}@{named(size)}"
+    times, whole, wrong = zip(*bench.gather(bench.measure(operation, what)), strict=True)
     slowest = [max(repetition) for repetition in zip(*times, strict=True)]
     if facts is not None:
         median = statistics.median(slowest)
@@ -214,7 +249,25 @@ def measure(bench, collective, size, facts, scale):
                 "GB/s",
                 scale,
             )
-    return wrong
+    return wrong, stall([max(repetition) for repetition in zip(*whole, strict=True)], what)
+
+
+def say_stalls(facts, scale, members, stalls, standstills):
+    """The longest repetition of all, and per rank how long it stood still itself. stalls: (seconds, words);
+    standstills: index = rank; (seconds, NAME@SIZE, CPU seconds)."""
+    seconds, words = max(stalls, key=lambda one: one[0])
+    rank = max(range(len(standstills)), key=lambda number: standstills[number][0])
+    if seconds > 0:
+        host, number, _, _ = members[rank]
+        explained = standstills[rank][0] >= seconds / 2
+        words += f"; {host}/rank{number} stood still" if explained else "; no rank stood still itself"
+    facts.saw("nccl.stall", round(seconds, 2), "s", scale, words if seconds > 0 else None)
+    for (host, number, _, _), (still_s, what, cpu_s) in zip(members, standstills, strict=True):
+        how = None
+        if what is not None:
+            reason = "stopped, or got no core" if cpu_s < still_s / 2 else "busy in one call that keeps the interpreter"
+            how = f"in {what}: the process stood still and used {cpu_s:.2g} s of CPU: it was {reason}"
+        facts.saw("nccl.rank.stall", round(still_s, 2), "s", f"{host}/rank{number}", how)
 
 
 def say_wrong(facts, scale, members, parts, sums, names):

@@ -6,6 +6,9 @@ BRINGUP_DRILL=slow-rank:RANK          this rank's own work takes 1 s longer
 BRINGUP_DRILL=slow-size:NAME@PLACE    this collective (all_reduce@middle) takes 2 s longer at one size: smallest, middle
                                       or largest
 BRINGUP_DRILL=exit-rank:RANK          this rank ends in the middle, without a message
+BRINGUP_DRILL=stop-rank:RANK          this rank is stopped for 20 s in the middle (SIGSTOP, SIGCONT)
+BRINGUP_DRILL=freeze-rank:RANK        this rank is stopped in the middle, and stays so
+BRINGUP_DRILL=hang-rank:RANK          this rank takes part in no collective from the middle on
 BRINGUP_DRILL=stop-monitor:NODE       the monitor of this node ends after its first sample
 BRINGUP_DRILL=clock-deaf:NODE         this node asks for the time at a port where nobody answers
 BRINGUP_DRILL=busy-monitor:NODE       the monitor of this node keeps a core busy for half of the time
@@ -20,14 +23,18 @@ BRINGUP_DRILL=exit-sweep:NODE         a rank of this node ends after the load, w
 BRINGUP_DRILL=slow-storage:NODE       this node waits between the blocks and the files that it writes and reads
 BRINGUP_DRILL=no-room:NODE            this node cannot write a byte to a file (RLIMIT_FSIZE), as under a used up quota
 
-Unset, this module does nothing. It never touches another process.
+Unset, this module does nothing. It never touches another process. training/src/drill.py has faults of its own.
 """
 
 import os
 import resource
+import signal
+import subprocess
+import time
 
 SLOW_RANK_S = 1.0
 SLOW_SIZE_S = 2.0
+STOPPED_S = 20
 
 
 def asked(kind):
@@ -45,3 +52,22 @@ def take_room(node):
     """Before the probe of `node` writes. Python ignores SIGXFSZ, so that a write raises `File too large`."""
     if hits("no-room", node):
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+
+
+def stop_here():
+    """This process is stopped as by SIGSTOP from outside, and goes on after STOPPED_S."""
+    subprocess.Popen(["sh", "-c", 'sleep "$1"; kill -CONT "$2"', "sh", str(STOPPED_S), str(os.getpid())])
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def in_the_middle(rank):
+    """Called by every rank in the middle of its collectives."""
+    if hits("exit-rank", rank):
+        os._exit(3)
+    elif hits("stop-rank", rank):
+        stop_here()
+    elif hits("freeze-rank", rank):
+        os.kill(os.getpid(), signal.SIGSTOP)
+    elif hits("hang-rank", rank):
+        while True:
+            time.sleep(60)

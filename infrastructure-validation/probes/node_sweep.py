@@ -148,9 +148,10 @@ def inside(bench, facts, subject):
     sizes, wrong = SIZES[bench.device.type], 0
     for collective in bench.collectives():
         for size in sizes:
-            slow = size == sizes[-1] and collective.__name__ == "all_reduce" and hits("slow-inside", facts.at)
-            operation = collective(size)
-            seconds, counts = bench.measure(operation, slow)
+            operation, what = collective(size), f"{collective.__name__}@{named(size)}"
+            if size == sizes[-1] and collective.__name__ == "all_reduce" and hits("slow-inside", facts.at):
+                bench.slow = what
+            seconds, _, counts = bench.measure(operation, what)
             wrong += sum(counts.values())
             if collective.__name__ == "all_reduce" and size == sizes[-1]:
                 times = bench.gather(seconds)

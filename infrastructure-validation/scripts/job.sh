@@ -15,7 +15,8 @@
 #
 # Environment: BRINGUP_SITE (name or path of a site file), BRINGUP_PROFILE (name or path; default generic), BRINGUP_VENV (default
 # .venv), BRINGUP_RUN_NAME, BRINGUP_WAIT_S (seconds that a step may wait for busy nodes; default 120), BRINGUP_JUDGE_LATER
-# (`bringup run` sets it: it judges the run itself, when the job has ended), BRINGUP_START_S (probes/arrival.py).
+# (`bringup run` sets it: it judges the run itself, when the job has ended), BRINGUP_START_S (probes/arrival.py),
+# BRINGUP_HANG_S (probes/progress.py).
 BRINGUP_GIVEN=$(compgen -e) # the variables that the user set win over the site file; those that scripts set do not
 : "${BRINGUP_WAIT_S:=120}"
 

@@ -49,7 +49,8 @@ two_jobs_at_once() { # the first holds its GPUs until its standard input ends
   local deadline=$((SECONDS + BRINGUP_WAIT_S)) first hold probe=(python3 "$probes/binding.py")
   ! drilled two-jobs-one-gpu || probe=(env CUDA_VISIBLE_DEVICES=0 "${probe[@]}") # what a site's wrapper may do
   : >"$raw/first-job.jsonl"
-  exec {hold}> >(step first-job 1 --gpus-per-node=1 --cpus-per-task=1 "${probe[@]}" first)
+  # singleton: of two runs at once, each would hold a GPU and wait for the other's
+  exec {hold}> >(step first-job 1 --dependency=singleton --gpus-per-node=1 --cpus-per-task=1 "${probe[@]}" first)
   first=$!
   until (($(grep -c openable "$raw/first-job.jsonl") == USABLE_COUNT || SECONDS > deadline)) || ! kill -0 "$first" 2>/dev/null; do
     sleep 0.1

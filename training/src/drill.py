@@ -8,6 +8,7 @@ BRINGUP_DRILL=same-rows:R              rank R reads the rows of rank 0 (of rank 
 BRINGUP_DRILL=flip-gradient:R@STEP     after the reduction, an exponent bit flips in rank R's part of the last gradient
 BRINGUP_DRILL=kill-rank:R@STEP         rank R kills itself with SIGKILL after STEP optimizer steps
 BRINGUP_DRILL=hang-rank:R@STEP         rank R stops taking part
+BRINGUP_DRILL=stop-rank:R@STEP         rank R is stopped for 20 s after STEP optimizer steps (SIGSTOP, SIGCONT)
 BRINGUP_DRILL=raise-rank:R@STEP        rank R raises an exception
 BRINGUP_DRILL=slow-rank:R              rank R pauses in the forward pass, as a slow device does
 BRINGUP_DRILL=nan-rank:R@STEP          the loss of rank R is NaN in STEP
@@ -48,6 +49,7 @@ AT_A_STEP = (
     "flip-gradient",
     "kill-rank",
     "hang-rank",
+    "stop-rank",
     "raise-rank",
     "nan-rank",
     "oom-rank",
@@ -135,6 +137,10 @@ class Drill:
         elif self.kind == "hang-rank":
             while True:
                 time.sleep(60)
+        elif self.kind == "stop-rank":
+            import faults  # here: its folder is known when rank.py was imported
+
+            faults.stop_here()
         elif self.kind == "raise-rank":
             raise RuntimeError(f"injected by {VARIABLE} on rank {rank} after step {step}")
         elif self.kind == "oom-rank":

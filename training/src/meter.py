@@ -10,6 +10,8 @@ of a throughput.
 In a synchronous training every rank takes as long as the slowest, so step times do not say which rank is slow. So a
 rank's own work is timed apart, where it waits for nobody: fetching rows, the forward pass inside some of the model's
 blocks (no strategy communicates there: FSDP gathers before a block), and the optimizer's update.
+
+The host's clock at the begin and the end of every step is kept too, for standstill.py.
 """
 
 from __future__ import annotations
@@ -60,11 +62,13 @@ class Meter(TrainerCallback):
         self.unread: deque[tuple[Any, Any, list[tuple[str, Any, Any]]]] = (
             deque()
         )  # steps whose events may not have passed yet
+        self.begun_s = 0.0  # of the running step, on the host
+        self.spans_s: list[tuple[float, float]] = []  # begin and end of each step, on the host
         self.steps: list[float] = []
         self.own: dict[str, list[float]] = {part: [] for part in PARTS}
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self.end = now()
+        self.end, self.begun_s = now(), time.perf_counter()
         self.spans.clear()
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -77,11 +81,14 @@ class Meter(TrainerCallback):
         end = now()
         self.unread.append((self.end, end, self.spans))
         self.end, self.spans = end, []
+        self.spans_s.append((self.begun_s, time.perf_counter()))
+        self.begun_s = self.spans_s[-1][1]
         self._read_passed()
         self.after_step(state.global_step)
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self.end = now()  # a checkpoint is no part of the step after it: its own seconds are in metrics.checkpoint
+        # a checkpoint is no part of the step after it: its own seconds are in metrics.checkpoint
+        self.end, self.begun_s = now(), time.perf_counter()
 
     def start(self, part: str, key: str = "") -> None:
         self.begun[part + key] = now(device=part != "fetch")

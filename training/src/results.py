@@ -23,6 +23,7 @@ from bringup.records import (
     ObservedStrategy,
     Resumed,
     RunArgs,
+    Standstill,
     Startup,
     TrainMetrics,
     Tuning,
@@ -39,6 +40,7 @@ class RankResult:
 
     step_times_s: list[float]  # per optimizer step
     own_times_s: dict[str, list[float]]  # fetch, forward, optimizer: per optimizer step
+    standstill: Standstill
     memory_gib: tuple[float, float | None, float | None]  # peaks: host, device allocated, device reserved
     states_bytes: int  # parameters, gradients and optimizer held after the first step
     startup_s: tuple[float, float, float, float, float]  # in the order of records.Startup
@@ -166,6 +168,7 @@ def train_metrics(
         steps_s=steady.steps_s,
         rank_times_s=rank_times,
         straggler=meter.straggler(rank_times, observed.hosts),
+        standstills=[rank.standstill for rank in ranks],
         transport=transport[0],
         transport_reason=transport[1],
         checkpoint=checkpoint[0],

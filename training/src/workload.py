@@ -18,7 +18,9 @@ import gpus
 import group
 import meter
 import observe
+import pulse
 import results
+import standstill
 import strategy
 import torch
 import transformers
@@ -191,6 +193,7 @@ def train(
     trainer.remove_callback(PrinterCallback)
     group.set_timeouts(args.timeout_s)
     sent_before = transport.interface_bytes()
+    heart = pulse.Pulse()
     with memory_by_part(trainer), without_waits():
         checkpoints.train(trainer)
     drill.at("end", group.RANK)
@@ -205,13 +208,21 @@ def train(
     trained = observed()
     losses, grad_norms = checkpoints.trajectory.loss, checkpoints.trajectory.grad_norm
     checkpoint_times = checkpoints.times()
+    own_times_s, own_steps = clock.own_times_s(), len(step_times_s)
     carried = results.transport_of(
         trained, group.gather(transport.sent_since(sent_before)), len(step_times_s)
     )  # of this run's own
     ranks = group.gather(
         results.RankResult(
             step_times_s=step_times_s,
-            own_times_s=clock.own_times_s(),
+            own_times_s=own_times_s,
+            standstill=standstill.of_rank(
+                heart.gaps(),
+                clock.spans_s,
+                own_times_s,
+                first=len(losses) - own_steps + 1,
+                warmup=min(args.warmup_steps, own_steps - 1),
+            ),
             memory_gib=meter.rank_memory_gib(),
             states_bytes=states.total,
             startup_s=(import_s, process_group_s, first_collective_s, load_s, step_times_s[0]),

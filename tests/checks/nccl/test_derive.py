@@ -155,9 +155,12 @@ def test_the_worst_of_all_collectives_is_named():
 
 GOOD: dict[str, tuple[Value, Value]] = {  # gate: (good, bad) on eight H100 in a node
     "nccl.step": (0, 1),
+    "nccl.rank.finished": ("finished", "hung"),
     "nccl.wrong_values": (0, 4),
     "nccl.rank.wrong_values": (0, 4),
     "nccl.rank.local_time": (1.0, 1e4),
+    "nccl.stall": (0.0, 20.0),
+    "nccl.rank.stall": (0.0, 20.0),
     "nccl.rdma.bypassed": (False, True),
     "nccl.transport": ("rdma-verbs", "sockets"),
     "nccl.gdr": (1.0, 0.5),

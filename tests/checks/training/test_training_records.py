@@ -33,6 +33,7 @@ def test_a_healthy_run_of_every_strategy_passes(tmp_path, stem):
                 "observed_hosts": ["n0", "n0", "n1"],
                 "observed_devices": ["cpu"] * 3,
                 "rank_times_s": None,
+                "standstills": None,
             },
             "train.world_size",
         ),
@@ -289,6 +290,8 @@ def test_an_undeclared_number_does_not_stop_the_phases_that_follow(tmp_path):
         "train.loss.agrees",
         "train.grad_norm.agrees",
         "train.straggler",
+        "train.stall",
+        "train.rank.stall",
     }
     assert not any(judge.is_fault_or_gap(v) for v in verdicts)
     change(folder, "metrics.json", observed_kind="single")

@@ -23,6 +23,7 @@ from bringup.checks.training import measured
 from bringup.errors import RecordError
 from bringup.evidence import (
     facts,
+    flight,
     jobs,
     launcher,
     monitor,
@@ -84,6 +85,7 @@ _NCCL_TESTS = re.compile(rf"(?P<binary>[a-z_]+_perf)-{_SCALE}\.(?P<kind>json|txt
 _COLLECTIVES = re.compile(rf"collectives-{_SCALE}\.jsonl")
 _NCCL_LOGS = re.compile(rf"nccl-{_SCALE}")
 _STACKS = re.compile(r"raw/stacks/rank(?P<rank>\d{1,9})\.(?P<kind>txt|json)")
+_FLIGHT = re.compile(r"raw/nccl-[1-9]\d{0,5}/flight\.rank(?P<rank>\d{1,9})\.json")
 _TOPOLOGY = re.compile(r"nvidia-smi-topo-(?P<node>.+)\.txt")
 _JOB_STATE = re.compile(r"\bJobState=(?P<state>\S+) Reason=(?P<reason>\S+)")
 _STEP_OF_SCALE = re.compile(rf"[a-z_]+-{_SCALE}")
@@ -140,6 +142,8 @@ def _raw(folder: Path, run: Run) -> Parsed:
         elif (match := _STACKS.fullmatch(where)) and int(match["rank"]) < len(places):
             reader = stacks.stack if match["kind"] == "txt" else stacks.progress
             _read(parsed, path, where, partial(reader, subject=places[int(match["rank"])]))
+        elif (match := _FLIGHT.fullmatch(where)) and int(match["rank"]) < len(places):
+            _read(parsed, path, where, partial(flight.parse, subject=places[int(match["rank"])]))
         elif match := _TOPOLOGY.fullmatch(path.name):
             _read(parsed, path, where, partial(topology.parse, node=match["node"]))
         elif match := _NCCL_TESTS.fullmatch(path.name):

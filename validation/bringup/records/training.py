@@ -117,6 +117,19 @@ class Straggler(Record):
     part: Literal["fetch", "forward", "optimizer"]  # that is furthest above the median
 
 
+class Standstill(Record):
+    """The longest time in which a rank itself stood still in a step after the warm-up.
+
+    part process: its heartbeat stopped, which a rank that waits for another one keeps. The others: this part of its own
+    work took so much longer than its median.
+    """
+
+    seconds: NonNegative  # 0: never for a second
+    step: int | None = Field(default=None, ge=1)
+    part: Literal["process", "fetch", "forward", "optimizer"] | None = None
+    cpu_s: NonNegative | None = None  # that the process used meanwhile; null but for part process
+
+
 class Startup(Record):
     """Seconds, the slowest rank's. Never inside a throughput number."""
 
@@ -308,6 +321,7 @@ class TrainMetrics(Versioned):
     )
     rank_times_s: RankTimes | None = None
     straggler: Straggler | None = None  # null with one rank
+    standstills: list[Standstill] | None = None  # index = rank; null: this run is older than the measurement
     transport: str | None = None  # between hosts, by the bytes that left them: tcp:eth0; under nccl its own log says it
     transport_reason: str | None = None  # why null
     checkpoint: CheckpointTimes | None = None
@@ -324,6 +338,8 @@ class TrainMetrics(Versioned):
         }
         if self.rank_times_s is not None:
             ranks |= {f"rank_times_s.{name}": len(values) for name, values in self.rank_times_s}
+        if self.standstills is not None:
+            ranks["standstills"] = len(self.standstills)
         if len(set(ranks.values())) != 1:
             raise ValueError(", ".join(f"{name} has {count} ranks" for name, count in ranks.items()))
         return self

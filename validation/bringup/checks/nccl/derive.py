@@ -4,34 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from bringup.checks.nccl import pairs
+from bringup.checks.nccl import ends, pairs
 from bringup.evidence import clock
 from bringup.evidence.curve import Point, curves
 from bringup.evidence.parsed import Parsed, Seen
+from bringup.plan.subjects import nodes_of_scale, rank_subjects
 from bringup.plan.transports import is_recognised, is_tcp
 from bringup.records import Observation, Run
 
 
 def derive(seen: Seen, run: Run) -> Parsed:
     found = Parsed()
-    _step(found, seen)
+    _step(found, seen, run)
     _latency(found, seen)
     _bypassed(found, seen)
     _shapes(found, seen)
     _clocks_of_samples(found, seen)
+    found.add(ends.derive(seen, run))
     found.add(pairs.derive(list(seen.everything()), run.nodes))
     return found
 
 
-def _step(found: Parsed, seen: Seen) -> None:
+def _step(found: Parsed, seen: Seen, run: Run) -> None:
     """nccl.step per scale: the exit code of its step. The code is that of the victims, too, so the task that srun named
-    first stands beside it; or the ranks that did not come, for srun names those who waited for them."""
+    first stands beside it; or the ranks that did not come or that hung, for srun names those who waited for them."""
     errors, late = seen.of("slurm.launch.error"), seen.of("nccl.rank.late")
     for code in seen.of("nccl.step.exit_code"):
         files = code.evidence.removesuffix(".rc")
         missed = next((rank.why for rank in late if rank.evidence.startswith(f"{files}.jsonl:")), None)
-        why = code.why if code.value == 0 else missed or _first_of(errors, f"{files}.err:")
+        hang = ends.hang_of(seen, rank_subjects(_nodes_of(code.subject, run), run.ranks_per_node), files)
+        hung = hang.words() if hang is not None and hang.culprits else None
+        why = code.why if code.value == 0 else missed or hung or _first_of(errors, f"{files}.err:")
         found.saw("nccl.step", code.subject, code.value, "count", code.evidence, why)
+
+
+def _nodes_of(scale: str, run: Run) -> list[str]:
+    return run.nodes[: nodes_of_scale(scale) or 0]
 
 
 def _first_of(errors: Iterable[Observation], file: str) -> str | None:

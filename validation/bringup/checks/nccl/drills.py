@@ -25,10 +25,13 @@ def _on_all(id: str, fault: str, gate: str, says: str, **rest: Any) -> Drill:
     return Drill(**{**settled, **rest}, id=id, fault=fault, gate=gate, says=says)
 
 
-def _by_the_program(id: str, fault: str, made: str, gate: str, says: str, **rest: Any) -> Drill:
+def _by_the_program(
+    id: str, fault: str, made: str, gate: str, says: str, *, patience: int | None = None, **rest: Any
+) -> Drill:
     """A fault that the probe itself makes, so that it stays inside one job. made: its name and place in
-    $BRINGUP_DRILL."""
-    return _on_all(id, fault, gate, says, **rest, where="anywhere", environment=(("BRINGUP_DRILL", made),))
+    $BRINGUP_DRILL. patience: seconds that a collective may wait, where ranks hang."""
+    environment = (("BRINGUP_DRILL", made), *((("BRINGUP_HANG_S", str(patience)),) if patience else ()))
+    return _on_all(id, fault, gate, says, **rest, where="anywhere", environment=environment)
 
 
 def _left_out(id: str, fault: str, variable: tuple[str, str], gate: str, says: str, **rest: Any) -> Drill:
@@ -114,6 +117,44 @@ _COMMUNICATOR = (
         "nccl.step",
         "Exited with exit code 3",
     ),
+    _by_the_program(
+        "collective-hung",
+        "one rank never comes to a collective",
+        "hang-rank:{rank2}",
+        "nccl.rank.finished",
+        "after the barrier before all_to_all@8KiB",
+        subject="{n1}/rank{rank2}",
+        value="hung",
+        patience=20,
+        consequences=(("nccl.step", "2-nodes"),),
+    ),
+    _by_the_program(
+        "collective-frozen",
+        "one rank is stopped in a collective, and stays so",
+        "freeze-rank:{rank3}",
+        "nccl.rank.finished",
+        "said nothing, while",
+        subject="{n1}/rank{rank3}",
+        value="silent",
+        patience=20,
+        consequences=(("nccl.step", "2-nodes"),),
+    ),
+    Drill(
+        id="pair-hung",
+        fault="one rank never comes to a collective of a pair of nodes",
+        phase="nccl_pairwise",
+        where="anywhere",
+        environment=(
+            ("BRINGUP_DRILL", "hang-rank:{rank2}"),
+            ("BRINGUP_HANG_S", "20"),
+            ("BRINGUP_PAIR_ENGINE", "collectives"),
+            ("BRINGUP_PAIR_REPEATS", "1"),
+        ),
+        gate="nccl.pair.link",
+        subject="{n0}--{n1}",
+        outcome=Outcome.INCOMPLETE,
+        says="{n1}/rank{rank2} hung",
+    ),
 )
 
 _RANKS = (
@@ -136,6 +177,20 @@ _RANKS = (
         subject="{n0}/rank{rank1}",
         silent=("{n0}/rank{rank0}", "{n1}/rank{rank2}", "{n1}/rank{rank3}"),
         between=(2, 1e6),
+    ),
+)
+
+_STALLS = (
+    _by_the_program(
+        "collective-stopped",
+        "one rank is stopped for 20 s in a collective, and goes on",
+        "stop-rank:{rank2}",
+        "nccl.rank.stall",
+        "the process stood still",
+        subject="{n1}/rank{rank2}",
+        silent=("{n0}/rank{rank0}", "{n0}/rank{rank1}", "{n1}/rank{rank3}"),
+        between=(19, 30),
+        also=(("nccl.stall", "2-nodes"),),
     ),
 )
 
@@ -237,6 +292,7 @@ DRILLS: tuple[Drill, ...] = (
     *_FABRIC,
     *_COMMUNICATOR,
     *_RANKS,
+    *_STALLS,
     *_SPEED,
     *_TRANSPORT,
     *_MONITOR,

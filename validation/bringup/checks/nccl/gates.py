@@ -58,6 +58,16 @@ _PROGRAM = (
         guide=guides.COMMUNICATOR,
     ),
     *device.gates("nccl", _NCCL, ("one-communicator",), "scale"),
+    _gate(
+        "nccl.rank.finished",
+        "the rank took part in every collective, to the last one",
+        claims=("observable",),
+        per="rank",
+        unit="text",
+        rule="equals",
+        expect=Fixed("finished"),
+        guide=guides.RANK,
+    ),
 )
 
 _VALUES = (
@@ -89,6 +99,31 @@ _VALUES = (
         rule="at_most",
         expect=FromProfile(),
         guide=guides.SLOW_RANK,
+    ),
+)
+
+_STALLS = (
+    _gate(
+        "nccl.stall",
+        "no repetition of a collective took seconds longer than the median of its size",
+        bears_on=_AT_SPEED,
+        per="wide_scale",
+        unit="s",
+        rule="at_most",
+        expect=FromProfile(),
+        stops=(),
+        guide=guides.STALL,
+    ),
+    _gate(
+        "nccl.rank.stall",
+        "the rank itself never stood still for seconds in a collective",
+        bears_on=_AT_SPEED,
+        per="rank",
+        unit="s",
+        rule="at_most",
+        expect=FromProfile(),
+        stops=(),
+        guide=guides.STALL,
     ),
 )
 
@@ -234,4 +269,4 @@ _MONITOR = (
     ),
 )
 
-GATES: tuple[Gate, ...] = (*_PROGRAM, *_VALUES, *_TRANSPORT, *_SPEED, *_MONITOR, *pair_gates.GATES)
+GATES: tuple[Gate, ...] = (*_PROGRAM, *_VALUES, *_STALLS, *_TRANSPORT, *_SPEED, *_MONITOR, *pair_gates.GATES)

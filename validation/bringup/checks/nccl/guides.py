@@ -22,7 +22,8 @@ STEP = Guide(
     ),
     usually_means=(
         "Not 0: a rank raised an error, was killed, did not start within `BRINGUP_START_S` (600 s; the ranks that "
-        "waited name it), or ran into the timeout of a collective (120 s). Wrong on one "
+        "waited name it), or waited longer for the others than `BRINGUP_HANG_S` (120 s; `nccl.rank.finished` names "
+        "the one that they waited for). Wrong on one "
         "GPU already: no NCCL that fits this driver, or a GPU that does no work; it says nothing about links. "
         "Right on one GPU and wrong on one node: the way between the GPUs (NVLink, PCIe, shared memory). "
         "Incomplete: the allocation was not granted, so that the step never began."
@@ -31,6 +32,38 @@ STEP = Guide(
         "tail -n 50 {run}/raw/collectives-*.err",
         "grep -rhE 'WARN|NET/' {run}/raw --include='*.log' | sort | uniq -c",
     ),
+)
+
+RANK = Guide(
+    title="A rank that hangs",
+    page=_PAGE,
+    observes=(
+        "How each rank ended. Rank 0 says `finished` of all ranks when all had taken part in the last collective. A "
+        "collective may wait `BRINGUP_HANG_S` (120 s), apart from `BRINGUP_START_S`, the patience at the start. "
+        "After half of it without progress, a rank says how many collectives it has entered and left, in which one it "
+        "is (`in all_to_all@8KiB`) and in which line. The stacks of all its threads are in `raw/collectives-*.err`, "
+        "behind the number of the rank. The last collectives that torch's flight recorder "
+        "kept are in `raw/nccl-*/flight.rank*.json`; a note compares them, and no gate judges them. The rank that "
+        "has entered fewer than the others is `hung`: they wait for it. "
+        "A rank that said nothing while most others did is `silent`: it is stopped, or its node is frozen or gone. The "
+        "ranks that waited are incomplete, with the culprit behind their own words."
+    ),
+    why=(
+        "A rank that hangs takes all others along. The exit code is that of a victim, and the launcher names the "
+        "victims."
+    ),
+    usually_means=(
+        "`hung`: the last words name the line where it stays: a driver call, a page of memory on a dead filesystem. "
+        "`silent`: the process was stopped, or the node froze. Incomplete on all ranks with `nobody was behind the "
+        "others`: all had entered the same collective, as when a link, a switch or a GPU is dead. Incomplete with an "
+        "exit code: a rank ended in the middle; `nccl.step` names it."
+    ),
+    next=(
+        "grep -hE 'nccl.rank.(entered|left)' {run}/raw/collectives-*.jsonl",
+        "grep -hE -A6 'most recent call first' {run}/raw/collectives-*.err",
+        "srun --nodes=1 --nodelist={node} bash -c 'dmesg -T | tail -n 40; ps -eo pid,stat,wchan:30,args | grep python'",
+    ),
+    by_hand="A process in state T is stopped; one in state D waits in the kernel.",
 )
 
 COMMUNICATOR = Guide(
@@ -100,6 +133,34 @@ SLOW_RANK = Guide(
     next=(
         "grep -h local_time {run}/raw/collectives-*.jsonl",
         "srun --nodes=1 --nodelist={node} nvidia-smi -q -d CLOCK,PERFORMANCE,TEMPERATURE,POWER",
+    ),
+)
+
+STALL = Guide(
+    title="Stall of a collective",
+    page=_PAGE,
+    observes=(
+        "`nccl.stall`: the seconds that the longest of 7 repetitions took beyond the median of its size, with the wait "
+        "for the other ranks before it. Less than twice the median counts as 0. The verdict names collective, size "
+        "and repetition. `nccl.rank.stall`: the longest time that the process of the rank itself stood still in a "
+        "repetition. A thread of each rank beats four times a second. A rank that waits for another one keeps "
+        "beating, because torch gives the interpreter lock back while it waits. So a gap between two beats belongs to "
+        "the rank itself."
+    ),
+    why=(
+        "Bandwidth is that of the median repetition, which hides a pause. In a training all ranks wait for the one "
+        "that pauses."
+    ),
+    usually_means=(
+        "A rank fails and used no CPU: somebody stopped it, its node froze or swapped, or it got no core. It used "
+        "CPU: one call kept the interpreter for itself. Only the number of nodes fails: no rank stood still itself, so "
+        "it was the network or a device: a link that went down and came back, a switch that was rebooted, a GPU that "
+        "was reset. Ranks that only waited pass."
+    ),
+    next=(
+        "grep -hE 'nccl.(rank.)?stall' {run}/raw/collectives-*.jsonl",
+        "srun --nodes=1 --nodelist={node} dmesg -T | tail -n 40",
+        _ALONE,
     ),
 )
 

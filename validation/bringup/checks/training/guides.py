@@ -36,6 +36,38 @@ EXIT_CODE = Guide(
     ),
 )
 
+STALL = Guide(
+    title="Stall",
+    page=_ONE,
+    observes=(
+        "`train.stall`: the seconds that the longest step took beyond the median step, of the steps after the "
+        "warm-up. A step of less than twice the median counts as 0. A checkpoint is between two steps and does not "
+        "count. `train.rank.stall`: the longest time that the rank itself stood still in one of these steps. There "
+        "are two kinds of evidence. A thread of each rank beats four times a second. A rank that waits for another "
+        "one keeps beating, because torch gives the interpreter lock back while it waits. So a gap between two beats "
+        "belongs to the rank itself. And the rank times its own work (see the straggler): a part of it that takes "
+        "seconds longer than its median counts too."
+    ),
+    why=(
+        "In a synchronous training all ranks wait for the one that stands still, and the median step hides it. A "
+        "node that stands still for seconds now and then costs hours in a long training."
+    ),
+    usually_means=(
+        "A rank fails: the verdict names the step and what stood still. The process used no CPU: somebody stopped it "
+        "(a debugger, a checkpointing tool, a frozen cgroup), the node froze or swapped, or it got no core. It used "
+        "CPU: one call kept the interpreter for itself. `fetch`: storage. `forward` or `optimizer`: the device. Only "
+        "the job fails: no rank stood still in what it does itself. Then it was the network, a device in the "
+        "backward pass, or a virtual machine whose clock stood still too. Ranks that only waited pass. Incomplete: "
+        "the run did not end, or fewer than 3 steps are left after the warm-up."
+    ),
+    next=(
+        "grep -A30 standstills {run}/metrics.json",
+        "srun --nodes=1 --nodelist={node} dmesg -T | tail -n 40",
+        "bash infrastructure-validation/scripts/nccl_run_with_monitoring.sh --nodelist {nodes}",
+    ),
+    by_hand="In `standstills` the index is the rank.",
+)
+
 LOSS = Guide(
     title="Loss",
     page=_ONE,

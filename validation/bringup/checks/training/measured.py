@@ -6,6 +6,7 @@ import math
 import statistics
 from dataclasses import dataclass
 
+from bringup.checks.training import stalls
 from bringup.evidence.parsed import Parsed
 from bringup.plan.subjects import JOB, rank_subjects
 from bringup.records import MemoryCheck, ObservedStrategy, Run, RunArgs, TrainMetrics
@@ -72,6 +73,7 @@ def _own(parsed: Parsed, run: Run, args: RunArgs, found: TrainMetrics) -> None:
         parsed.saw("train.transport", JOB, found.transport, "text", f"{METRICS}:transport", found.transport_reason)
     _memory(parsed, args, found.memory_check)
     _slowdowns(parsed, found)
+    parsed.add(stalls.of_metrics(found))
     wanted = args.global_batch * args.steps
     short = None if found.sample_count == wanted else f"{found.sample_count} rows were consumed, {wanted} requested"
     parsed.saw(

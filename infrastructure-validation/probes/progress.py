@@ -1,0 +1,92 @@
+"""How far a rank is with its collectives, and what it leaves when it gets no further.
+
+A collective may wait BRINGUP_HANG_S (120 s). That is a number of its own: how long ranks may start apart says
+BRINGUP_START_S (arrival.py). After half of it without progress a rank says as facts how many collectives it had entered
+and left, and where it is, and writes the stacks of all its threads to standard error. Where a call keeps the
+interpreter lock, so that nothing can be said, faulthandler's own thread in C writes the stacks a little later. It takes
+no lock: while threads run Python, it can end the process. So it is called off before anything is said. A rank that is
+stopped says nothing, and the others do.
+"""
+
+import faulthandler
+import os
+import sys
+import threading
+import time
+import traceback
+from pathlib import Path
+
+from facts import Facts, node_name
+
+DEFAULT_S = 120
+LONGEST_S = 86400
+LOOK_EVERY_S = 1.0
+LOCKED = 1.5  # times the patience: then nothing was said, and the interpreter is locked
+
+
+def hang_s():
+    """Seconds that a collective may wait. Raises ValueError."""
+    text = os.environ.get("BRINGUP_HANG_S") or str(DEFAULT_S)
+    if not text.isdigit() or not 1 < int(text) <= LONGEST_S:
+        raise ValueError(f"BRINGUP_HANG_S={text}: expected seconds, from 2 to {LONGEST_S}")
+    return int(text)
+
+
+class Progress:
+    """Collectives that this rank entered and left, on all groups. Counting costs less than a microsecond."""
+
+    def __init__(self):
+        self.entered = self.left = 0
+        self.what = "nothing"
+        self.since = time.monotonic()
+        self._closed = threading.Event()
+
+    def enter(self, what):
+        """what: all_gather@1MiB."""
+        self.what = what
+        self.entered += 1
+        self.since = time.monotonic()
+
+    def leave(self):
+        self.left += 1
+        self.since = time.monotonic()
+
+    def watch(self, scale, rank, patience_s, keep=lambda: None):
+        """Until close(), which a rank that ends by an error does not call: its threads end with it. keep: called when
+        there was no progress, after that was said."""
+        threading.Thread(target=self._look, args=(scale, rank, patience_s, keep), name="progress", daemon=True).start()
+
+    def close(self):
+        self._closed.set()
+        faulthandler.cancel_dump_traceback_later()
+
+    def _look(self, scale, rank, patience_s, keep):
+        seen = None
+        while not self._closed.wait(min(LOOK_EVERY_S, patience_s / 10)):
+            if seen != self.since:  # starting faulthandler's thread costs 0.1 ms: not in every collective
+                seen = self.since
+                faulthandler.dump_traceback_later(LOCKED * patience_s, file=sys.stderr)
+            if time.monotonic() - self.since > patience_s:
+                faulthandler.cancel_dump_traceback_later()
+                self.say(scale, rank, Facts("progress"))
+                faulthandler.dump_traceback(file=sys.stderr)  # with the interpreter lock
+                keep()
+                return
+
+    def say(self, scale, rank, facts):
+        """Once: a rank that goes on after all says later that it finished."""
+        subject = f"{node_name()}/rank{rank}"
+        inside = "in" if self.entered > self.left else "after"
+        facts.saw("nccl.rank.entered", self.entered, "count", subject, f"{inside} {self.what}, {where()}")
+        facts.saw("nccl.rank.left", self.left, "count", subject)
+        facts.saw("nccl.quiet", round(time.monotonic() - self.since, 1), "s", scale, f"of {subject}")
+        facts.finish()
+
+
+def where():
+    """The innermost frame of the main thread: `at synchronize (bench.py:230)`."""
+    main = sys._current_frames().get(threading.main_thread().ident)
+    if main is None:
+        return "nowhere"
+    frame = traceback.extract_stack(main)[-1]
+    return f"at {frame.name} ({Path(frame.filename).name}:{frame.lineno})"

@@ -1,0 +1,74 @@
+"""A pause in the middle of a collective: how long, in which one, and which rank stood still."""
+
+from __future__ import annotations
+
+import io
+import sys
+from pathlib import Path
+
+from bringup import judge
+from bringup.evidence import facts as facts_file
+from bringup.evidence.parsed import Parsed
+from bringup.plan import profile
+from bringup.records import Outcome, Verdict
+from factory import a_run
+
+sys.path.append(str(Path(__file__).resolve().parents[3] / "infrastructure-validation/probes"))
+import bench
+import collectives
+from facts import Facts
+
+MEMBERS = [("n0", 0, 11, "a"), ("n0", 1, 12, "b"), ("n1", 2, 13, "a"), ("n1", 3, 14, "b")]
+BEATING = (0.0, None, None)
+STOPPED = (20.01, "all_to_all@8KiB", 0.02)
+EVEN, LONG = (
+    (0.0, "repetition 1 of broadcast@8KiB took 0.004 s, the median is 0.003 s"),
+    bench.stall([0.004, 0.004, 20.02, 0.005, 0.004, 0.004, 0.004], "all_to_all@8KiB"),
+)
+
+
+def told(standstills: list[tuple[float, str | None, float | None]], stalls: list[tuple[float, str]]) -> Parsed:
+    stream = io.StringIO()
+    probe = Facts("collectives", stream)
+    collectives.say_stalls(probe, "2-nodes", MEMBERS, stalls, standstills)
+    probe.finish()
+    return facts_file.parse(stream.getvalue(), "raw/collectives-2.jsonl")
+
+
+def judged(parsed: Parsed) -> dict[tuple[str, str], Verdict]:
+    verdicts = judge.judge(a_run("nccl_monitoring"), profile.load("local-cpu"), parsed).verdicts
+    return {
+        (one.gate, one.subject): one
+        for one in verdicts
+        if one.gate.endswith(".stall") and one.outcome is not Outcome.PASS
+    }
+
+
+def test_the_longest_repetition_is_told_beyond_the_median_of_its_size() -> None:
+    seconds, words = LONG
+    assert round(seconds, 3) == 20.016
+    assert words == "repetition 3 of all_to_all@8KiB took 20.02 s, the median is 0.004 s"
+
+
+def test_a_repetition_of_less_than_twice_the_median_is_uneven_and_no_stall() -> None:
+    assert bench.stall([10.0, 18.0, 10.0], "all_reduce@8GiB")[0] == 0.0
+
+
+def test_the_rank_that_was_stopped_fails_and_those_that_waited_pass() -> None:
+    found = judged(told([BEATING, BEATING, STOPPED, BEATING], [EVEN, LONG]))
+    assert set(found) == {("nccl.stall", "2-nodes"), ("nccl.rank.stall", "n1/rank2")}
+    assert {one.outcome for one in found.values()} == {Outcome.FAIL}
+    said = {gate: f"{one.observed} {one.cause}" for (gate, _), one in found.items()}
+    assert "all_to_all@8KiB took 20.02 s" in said["nccl.stall"]
+    assert "n1/rank2 stood still" in said["nccl.stall"]
+    assert "used 0.02 s of CPU: it was stopped, or got no core" in said["nccl.rank.stall"]
+
+
+def test_where_no_rank_stood_still_itself_nobody_is_named() -> None:
+    found = judged(told([BEATING] * 4, [LONG, EVEN]))
+    assert set(found) == {("nccl.stall", "2-nodes")}
+    assert "no rank stood still itself" in f"{found['nccl.stall', '2-nodes'].observed}"
+
+
+def test_without_a_pause_all_pass() -> None:
+    assert judged(told([BEATING] * 4, [EVEN, EVEN])) == {}

@@ -1,0 +1,68 @@
+"""A training that stands still for a while and goes on: how long, in which step, and which rank it was. Pure.
+
+All ranks of a synchronous training are late together. The one that stood still is told by its heartbeat and its own
+work (training/src/standstill.py). The others waited for it and pass. Where nobody stood still, nobody is named.
+"""
+
+from __future__ import annotations
+
+import statistics
+
+from bringup.evidence.parsed import Parsed
+from bringup.plan.subjects import JOB
+from bringup.records import Standstill, TrainMetrics
+from bringup.results import METRICS
+
+LEAST_RATIO = 2  # a step that takes less than twice the median is uneven, and no stall
+FEWEST_STEPS = 3  # of two, none is usual
+_OLDER = "this run is older than the measurement"
+
+
+def of_metrics(found: TrainMetrics) -> Parsed:
+    """train.stall: seconds that the longest step after the warm-up took beyond the median step. train.rank.stall: the
+    longest time that the rank itself stood still in one."""
+    parsed = Parsed()
+    _job(parsed, found)
+    where = f"{METRICS}:standstills"
+    for rank, host in enumerate(found.observed.hosts):
+        subject = f"{host}/rank{rank}"
+        if found.standstills is None:
+            parsed.saw("train.rank.stall", subject, None, "s", where, _OLDER)
+        else:
+            one = found.standstills[rank]
+            parsed.saw("train.rank.stall", subject, round(one.seconds, 2), "s", where, _told(one))
+    return parsed
+
+
+def _job(parsed: Parsed, found: TrainMetrics) -> None:
+    where, steps = f"{METRICS}:steps_s", found.steps_s
+    if steps is None or len(steps) < FEWEST_STEPS:
+        why = _OLDER if steps is None else f"{len(steps)} step(s) are left after the warm-up: none of them is usual"
+        parsed.saw("train.stall", JOB, None, "s", where, why)
+        return
+    longest, usual = max(steps), statistics.median(steps)
+    number = found.steps_done - len(steps) + steps.index(longest) + 1
+    excess = longest - usual if longest > LEAST_RATIO * usual else 0.0
+    remark = f"step {number} took {longest:.4g} s, the median is {usual:.4g} s"
+    if excess > 0:
+        remark += f"; {_who(found, excess)}"
+    parsed.saw("train.stall", JOB, round(excess, 2), "s", where, remark)
+
+
+def _who(found: TrainMetrics, excess: float) -> str:
+    """The rank whose own standstill explains most of it."""
+    ranks = found.standstills or []
+    rank = max(range(len(ranks)), key=lambda number: ranks[number].seconds, default=None)
+    if rank is None or ranks[rank].seconds < excess / 2:
+        return "no rank stood still in what it does itself"
+    return f"{found.observed.hosts[rank]}/rank{rank} stood still for {ranks[rank].seconds:.4g} s"
+
+
+def _told(one: Standstill) -> str | None:
+    if one.part is None:
+        return None
+    if one.part != "process":
+        return f"in step {one.step}: {one.part} took so much longer than its median"
+    idle = one.cpu_s is not None and one.cpu_s < one.seconds / 2
+    how = "it was stopped, or got no core" if idle else "one call kept the interpreter for itself"
+    return f"in step {one.step}: the process stood still and used {one.cpu_s or 0:.2g} s of CPU: {how}"
