@@ -16,11 +16,13 @@ from factory import a_drill_result, a_run, a_verdict, judged_of
 GPU_CLUSTER = {  # quantity -> value: what a run shows of real GPUs, NCCL and a fabric
     "discovery": {"discovery.gpu.driver": "580.95"},
     "smoke": {"smoke.binding.gpu": "GPU-1234"},
+    "node_sweep": {"sweep.device": "cuda", "sweep.backend": "nccl"},
     "nccl": {"nccl.backend": "nccl", "nccl.transport": "rdma-verbs"},
     "run_": {"train.device": "cuda", "train.transport": "rdma-verbs"},
 }
 LOCAL_CLUSTER = {
     "smoke": {"smoke.binding.gpu": "nvidia0"},
+    "node_sweep": {"sweep.device": "cpu", "sweep.backend": "gloo"},
     "nccl": {"nccl.backend": "gloo", "nccl.transport": "tcp:eth0"},
     "run_": {"train.device": "cpu", "train.transport": "tcp:eth0"},
 }

@@ -77,6 +77,7 @@ _REAL: dict[Real, tuple[_Test, ...]] = {  # any of them
         lambda seen: _value(seen, "discovery.gpu.driver", lambda value: True),
         lambda seen: _value(seen, "smoke.binding.gpu", lambda value: str(value).startswith(("GPU-", "MIG-"))),
         _nccl,
+        lambda seen: _value(seen, "sweep.device", lambda value: value == "cuda"),
         _trained_on_gpus,
     ),
     "nccl": (_nccl,),

@@ -58,7 +58,7 @@ GATES: tuple[Gate, ...] = (
     Gate(
         id="sweep.ranks",
         phases=_ONLY,
-        bears_on=("gpus-hold", "inside-every-node", "same-bits"),
+        bears_on=("gpus-hold",),
         per="node",
         proves="a rank for each GPU came to the end of every part",
         unit="count",
