@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import pytest
@@ -59,6 +60,23 @@ def test_jobs_that_may_not_be_seen_hold_their_nodes_all_the_same(monkeypatch: py
     queue = Queue(("ALLOCATED", "IDLE", "IDLE"), ("IDLE", "IDLE", "IDLE"))
     monkeypatch.setattr(queue, "running_on", refused)
     assert waited(monkeypatch, queue) == ["waiting for n0 (held by jobs that this user may not see)"]
+
+
+def test_the_smoke_phase_of_another_run_is_waited_for_but_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    queue = [[("17", "alice"), ("18", "alice")], [("18", "alice")], []]
+    said: list[str] = []
+    monkeypatch.setattr(slurm, "queued", lambda prefix: queue.pop(0))
+    monkeypatch.setattr(busy.time, "sleep", lambda seconds: None)
+    busy.wait_for_smoke(said.append)
+    assert said == [
+        "waiting for the smoke phase of another run (2 job(s), the first is job 17 of alice)",
+        "waiting for the smoke phase of another run (1 job(s), the first is job 18 of alice)",
+    ]
+    clock = itertools.count(0, busy.LONGEST_SMOKE_S / 3)  # it is asked three times before the patience is over
+    monkeypatch.setattr(busy.time, "monotonic", lambda: float(next(clock)))
+    monkeypatch.setattr(slurm, "queued", lambda prefix: [("17", "alice")])
+    busy.wait_for_smoke(said.append)
+    assert len(said) == 3
 
 
 def test_of_many_nodes_and_jobs_the_first_are_named() -> None:

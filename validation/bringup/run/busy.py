@@ -1,4 +1,4 @@
-"""Nodes that jobs of others hold: they are waited for, and named with what holds them."""
+"""Nodes that jobs of others hold, and the smoke phase of another run: they are waited for, and named."""
 
 from __future__ import annotations
 
@@ -14,6 +14,21 @@ FULL = frozenset({"ALLOCATED", "COMPLETING"})
 PARTLY = frozenset({"MIXED"})
 MOST_NAMED = 4
 UNSEEN = "jobs that this user may not see"
+SMOKE = "smoke-"  # its jobs begin so (scripts/smoke_jobs.sh, smoke_parts.sh)
+LONGEST_SMOKE_S = 600.0  # a job that nobody looks after any more may stay in the queue
+
+
+def wait_for_smoke(tell: Callable[[str], None]) -> None:
+    """Until no smoke phase of another run is under way. It is many small jobs, between which its nodes look free; a
+    phase that takes them then would keep it from its next job. Not for ever. Raises SlurmError."""
+    deadline, pace = time.monotonic() + LONGEST_SMOKE_S, slurm.Pace()
+    while time.monotonic() < deadline:
+        jobs = slurm.patiently(lambda: slurm.queued(SMOKE), tell)
+        if not jobs:
+            return
+        job, user = jobs[0]
+        tell(f"waiting for the smoke phase of another run ({len(jobs)} job(s), the first is job {job} of {user})")
+        time.sleep(pace.seconds())
 
 
 def wait_until_free(names: Sequence[str], whole: bool, tell: Callable[[str], None]) -> None:

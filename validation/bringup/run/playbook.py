@@ -26,7 +26,7 @@ from bringup.results import PLAYBOOK, REPOSITORY
 from bringup.run import open as opening
 from bringup.run import resume, slurm
 from bringup.run import site as at_site
-from bringup.run.busy import wait_until_free
+from bringup.run.busy import wait_for_smoke, wait_until_free
 from bringup.run.healthy_rest import ill_nodes
 from bringup.run.launch import bash_and_wait, last_words, progress, screen_of, submit_and_wait
 from bringup.run.nodes import requested_nodes
@@ -184,6 +184,7 @@ def _one_phase(
     said = None
     with progress(console, phase.title) as tell:
         try:
+            wait_for_smoke(tell)
             if phase.submit:
                 options = () if request.site is None else request.site.site.sbatch
                 submit_and_wait(phase, nodes, environment, folder, tell, options)

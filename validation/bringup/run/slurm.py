@@ -236,6 +236,13 @@ def running_on(nodes: Sequence[str]) -> list[tuple[str, str, str]]:
     return [(row[0], row[1], row[2]) for row in rows if len(row) == 3]
 
 
+def queued(prefix: str) -> list[tuple[str, str]]:
+    """(job, its user) of the jobs in the queue, pending or running, whose name begins so. Raises SlurmError."""
+    text = ask("squeue", "--noheader", "--format", f"%i{SEPARATOR}%u{SEPARATOR}%j")
+    rows = [line.split(SEPARATOR, 2) for line in text.splitlines()]
+    return [(row[0], row[1]) for row in rows if len(row) == 3 and row[2].startswith(prefix)]
+
+
 def states(job_ids: Sequence[str]) -> dict[str, str]:
     """Of several jobs, in one question; what Slurm no longer knows is left out. Raises SlurmError."""
     try:
