@@ -18,6 +18,7 @@ ANSWER_S = 60  # for the list of who is missing: one question for each rank
 PAUSE_S = (
     1.0  # of the others: the launcher ends all ranks with the first, and one of them has to write down who was late
 )
+LINGER_S = 3.0  # of the rank that serves the store: the others read there who was late
 MOST_NAMED = 8
 HERE, COUNT, OUTCOME, GIVEN_UP = "bringup/here/{}", "bringup/count", "bringup/outcome", "bringup/given-up"
 COMPLETE = "complete"

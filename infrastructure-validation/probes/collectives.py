@@ -160,6 +160,8 @@ def start(dist, device):
         store = arrival.meet(dist, rank, world, per_host, node_name(), rank == 0, patience)
     except arrival.Late as error:
         say_late(error, rank, patience)
+        if rank == 0:
+            time.sleep(arrival.LINGER_S)
         os._exit(1)
     begun, cuda = time.monotonic(), device.type == "cuda"
     dist.init_process_group(

@@ -121,7 +121,8 @@ def say_inside(torch, device, local, world):
             words = str(error).split("\n")[0]
             facts.unknown("sweep.gpu.inside.wrong_values", "count", words, subject)
             facts.finish()
-            sys.stdout.flush()
+            if local == 0:
+                time.sleep(arrival.LINGER_S)
             os._exit(1)  # a group that is broken may not let its ranks go
         dist.barrier()
         time.sleep(0.3)  # a gloo program that ends without this pause aborts in its worker thread every second time

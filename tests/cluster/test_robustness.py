@@ -20,6 +20,16 @@ pytestmark = pytest.mark.cluster
 PLAYBOOKS = CHECKOUT / "validation/results/playbook"
 SECRETS = ("HF_TOKEN", "WANDB_API_KEY", "AWS_SECRET_ACCESS_KEY", "MY_PASSWORD")
 
+SMALL_DISK = """\
+schema_version: 1
+name: small-disk
+description: a results folder of 2 MiB is all that is asked for
+extends: local-cpu
+expect:
+  discovery.folders.space: {at_least: 0, unit: GiB, source: "the disk of this test"}
+  discovery.folders.files: {at_least: 10, unit: count, source: "the disk of this test"}
+"""
+
 
 def start(cluster: Cluster, name: str, *phases: str, env: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
     return subprocess.Popen(
@@ -205,9 +215,12 @@ def test_a_full_disk_is_said_and_when_there_is_space_again_the_run_goes_on(clust
         f'head -c "$(((free - {left_kib}) * 1024))" /dev/zero >validation/results/fill || true'
     )
     cluster.wait_idle()
+    room = cluster.shared / "small-disk.yaml"
+    room.write_text(SMALL_DISK, encoding="utf-8")
+    profile = {"BRINGUP_PROFILE": str(room)}
     assert cluster.sh("mkdir", "validation/results/discovery", "validation/results/playbook").returncode == 0
     cluster.sh("bash", "-c", fill)
-    full = cluster.sh(BRINGUP, "run", "discovery", timeout=120)
+    full = cluster.sh(BRINGUP, "run", "discovery", env=profile, timeout=120)
     assert full.returncode == 2
     assert "No space left on device; free some space there" in full.stderr
     assert str(CHECKOUT / "validation/results") in full.stderr
@@ -216,7 +229,7 @@ def test_a_full_disk_is_said_and_when_there_is_space_again_the_run_goes_on(clust
     begun = cluster.sh("ls", "validation/results/playbook").stdout.split()
     again = ("--resume", f"validation/results/playbook/{begun[0]}") if begun else ("discovery",)
     assert bool(begun) is (left_kib > 0)  # where nothing could be written nothing had begun
-    done = cluster.sh(BRINGUP, "run", *again, timeout=120)
+    done = cluster.sh(BRINGUP, "run", *again, env=profile, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
