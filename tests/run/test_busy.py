@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 from bringup.errors import SlurmError
@@ -77,6 +79,18 @@ def test_the_smoke_phase_of_another_run_is_waited_for_but_not_for_ever(monkeypat
     monkeypatch.setattr(slurm, "queued", lambda prefix: [("17", "alice")])
     busy.wait_for_smoke(said.append)
     assert len(said) == 3
+
+
+def test_of_two_runs_of_a_checkout_the_second_waits_for_the_smoke_phase_of_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    file = tmp_path / "smoke.lock"
+    with contextlib.ExitStack() as first:
+        first.enter_context(busy.only_one(file, said.append))
+        monkeypatch.setattr(busy.time, "sleep", lambda seconds: first.close())
+        with busy.only_one(file, said.append):
+            assert said == ["waiting for the smoke phase of another run of this checkout"]
 
 
 def test_of_many_nodes_and_jobs_the_first_are_named() -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
 from bringup.errors import SlurmError
 from bringup.evidence import hostlist
@@ -16,6 +18,26 @@ MOST_NAMED = 4
 UNSEEN = "jobs that this user may not see"
 SMOKE = "smoke-"  # its jobs begin so (scripts/smoke_jobs.sh, smoke_parts.sh)
 LONGEST_SMOKE_S = 600.0  # a job that nobody looks after any more may stay in the queue
+
+
+@contextlib.contextmanager
+def only_one(file: Path, tell: Callable[[str], None]) -> Iterator[None]:
+    """Inside, no other run of this checkout is: two smoke phases that begin at once would each hold what the other one
+    waits for. Where the filesystem has no locks, there is none."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    pace = slurm.Pace()
+    with file.open("a") as stream:
+        while True:
+            try:
+                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                tell("waiting for the smoke phase of another run of this checkout")
+                time.sleep(pace.seconds())
+            except OSError:
+                break
+            else:
+                break
+        yield
 
 
 def wait_for_smoke(tell: Callable[[str], None]) -> None:

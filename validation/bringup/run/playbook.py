@@ -26,13 +26,14 @@ from bringup.results import PLAYBOOK, REPOSITORY
 from bringup.run import open as opening
 from bringup.run import resume, slurm
 from bringup.run import site as at_site
-from bringup.run.busy import wait_for_smoke, wait_until_free
+from bringup.run.busy import only_one, wait_for_smoke, wait_until_free
 from bringup.run.healthy_rest import ill_nodes
 from bringup.run.launch import bash_and_wait, last_words, progress, screen_of, submit_and_wait
 from bringup.run.nodes import requested_nodes
 from bringup.run.resume import GOOD, newest_attempt
 
 PLAYBOOKS = REPOSITORY / "validation/results/playbook"
+SMOKE_LOCK = REPOSITORY / "validation/results/smoke.lock"
 
 
 @dataclass(frozen=True)
@@ -184,13 +185,16 @@ def _one_phase(
     said = None
     with progress(console, phase.title) as tell:
         try:
-            wait_for_smoke(tell)
+            if phase.whole_nodes:
+                wait_for_smoke(tell)
             if phase.submit:
                 options = () if request.site is None else request.site.site.sbatch
                 submit_and_wait(phase, nodes, environment, folder, tell, options)
             else:
-                wait_until_free(nodes, phase.whole_nodes, tell)  # its steps do not wait long in the queue
-                bash_and_wait(phase, nodes, environment, folder, tell)
+                alone = contextlib.nullcontext() if phase.whole_nodes else only_one(SMOKE_LOCK, tell)
+                with alone:
+                    wait_until_free(nodes, phase.whole_nodes, tell)  # its steps do not wait long in the queue
+                    bash_and_wait(phase, nodes, environment, folder, tell)
         except SlurmError as error:
             said = str(error)
     run_folder = newest_attempt(phase, playbook)
