@@ -28,11 +28,11 @@ def main():
         sys.exit("usage: counters.py before|after")
     facts = Facts("counters")
     counters = Counters(facts, sys.argv[1])
-    for question in (of_kernel_log, of_gpus, of_rdma, of_cards, of_memory, of_cpus):
+    for question, counter in QUESTIONS:
         try:
             question(counters)
-        except (OSError, ValueError) as error:
-            counters.unknown(question.__name__, f"{type(error).__name__}: {error}")
+        except Exception as error:  # noqa: BLE001  # one question must not hide the answers to the others
+            counters.unknown(counter, f"{type(error).__name__}: {error}")
     facts.finish()
 
 
@@ -51,11 +51,14 @@ class Counters:
     def _subject(self, device):
         return f"{self.facts.at}/{device}" if device else self.facts.at
 
-    def files(self, paths, device, name=None):
+    def files(self, paths, device):
         for path in paths:
-            text = path.read_text().strip() if path.is_file() else ""
-            if text.isdigit():
-                self.saw(name or path.name, int(text), device)
+            if path.is_file():
+                text = path.read_text().strip()
+                if text.isdigit():
+                    self.saw(path.name, int(text), device)
+                else:
+                    self.unknown(path.name, f"{path} says {text[:40]!r}", device)
 
 
 def of_kernel_log(counters):
@@ -87,9 +90,9 @@ def of_gpus(counters):
         for name, question in nvml.COUNTERS:
             try:
                 counters.saw(name, question(library, gpu), uuid)
-            except (library.NVMLError_NotSupported, nvml.NothingToAsk, AttributeError):
-                continue  # this model, driver or pynvml does not count it
-            except library.NVMLError as error:
+            except (library.NVMLError_NotSupported, nvml.NothingToAsk):
+                continue  # this model does not count it
+            except (library.NVMLError, AttributeError) as error:  # AttributeError: a pynvml older than the question
                 counters.unknown(name, f"NVML: {error}", uuid)
     counters.saw("gpus", answered)
 
@@ -114,6 +117,16 @@ def of_cpus(counters):
     throttled = sorted(CPUS.glob("cpu[0-9]*/thermal_throttle/package_throttle_count"))
     if throttled:
         counters.saw("package_throttle_count", sum(int(path.read_text()) for path in throttled))
+
+
+QUESTIONS = (  # and a counter of each, which is unknown when it ends early
+    (of_kernel_log, "xid"),
+    (of_gpus, "gpus"),
+    (of_rdma, "link_downed"),
+    (of_cards, "rx_errors"),
+    (of_memory, "ue_count"),
+    (of_cpus, "package_throttle_count"),
+)
 
 
 if __name__ == "__main__":

@@ -216,6 +216,11 @@ class TestCounters:
             "not found out: this node lists no such counter",
         )
 
+    def test_gpus_that_count_no_errors_are_not_healthy_by_that(self) -> None:
+        facts: list[Fact] = [("sweep.counter.before.gpus", "n0", 8), ("sweep.counter.after.gpus", "n0", 8)]
+        assert outcome(facts, "sweep.gpu_faults n0")[0] is Outcome.INCOMPLETE
+        assert outcome(facts, "sweep.gpu_corrected n0")[0] is Outcome.INCOMPLETE
+
     @shows_failing("sweep.kernel_log")
     def test_an_xid_that_came_under_load_counts_and_an_old_one_does_not(self) -> None:
         log: list[Fact] = [("sweep.counter.before.xid", "n0", 1), ("sweep.counter.after.xid", "n0", 2)]

@@ -105,8 +105,8 @@ def _group(found: Parsed, node: str, group: Group, changes: list[_Change]) -> No
         elif change.name in group.rising and rise != 0:
             counted += max(rise, 1)  # one that fell was set back in the middle of the load
             words.append(f"{change.name}{change.where} went from {change.before.value} to {change.after.value}")
-    if not mine:
-        unknown = "this node lists no such counter"
+    if not any(change.name in group.rising for change in mine):
+        unknown = unknown or "this node lists no such counter"
     value = counted if words or unknown is None else None
     found.saw(group.gate, node, value, "count", evidence, "; ".join(words) or unknown or f"{len(mine)} counters")
 
