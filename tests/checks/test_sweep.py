@@ -27,11 +27,13 @@ Fact = tuple[str, str, Value | None]
 
 def verdicts(facts: Iterable[Fact], profile_name: str = H100, nodes: tuple[str, ...] = NODES) -> dict[str, Verdict]:
     """`gate subject` -> verdict, of a run with two GPUs a node."""
-    parsed = Parsed()
+    parsed, facts = Parsed(), list(facts)
     for quantity, subject, value in facts:
         unit = "ratio" if quantity.endswith(".drift") else "count"
         parsed.saw(quantity, subject, value, unit, "raw/x.jsonl:1", "not read" if value is None else None)
-    run = a_run("node_sweep", nodes, profile=profile_name)
+    devices = {subject for _, subject, _ in facts if "/GPU" in subject or "/task" in subject}
+    gpus = max(sum(device.startswith(f"{node}/") for device in devices) for node in nodes) or 1
+    run = a_run("node_sweep", nodes, gpus=gpus, profile=profile_name)
     parsed.add(derive.derive(Seen(parsed.observations), run))
     judged = judge.judge(run, profile.load(profile_name), parsed)
     return {f"{verdict.gate} {verdict.subject}": verdict for verdict in judged.verdicts}
@@ -128,7 +130,7 @@ class TestLoad:
 
     @shows_failing("sweep.load.peers")
     def test_a_node_is_compared_with_the_median_of_all(self) -> None:
-        right = [("sweep.gpu.load.wrong_values", f"{node}/GPU-0", 0) for node in NODES]
+        right = [("sweep.gpu.load.wrong_values", f"{node}/GPU-{gpu}", 0) for node in NODES for gpu in (0, 1)]
         speeds = of_gpus(
             "sweep.gpu.load.tflops", {"n0/GPU-0": 700.0, "n1/GPU-0": 500.0, "n1/GPU-1": 690.0, "n2/GPU-0": 710.0}
         )
@@ -144,9 +146,20 @@ class TestLoad:
     @pytest.mark.parametrize("what", ["load", "inside"])
     def test_a_wrong_value_is_found_and_its_gpu_named(self, what: str) -> None:
         for each in ("load", "inside"):  # both gates belong to this test
-            facts = of_gpus(f"sweep.gpu.{each}.wrong_values", {"n0/GPU-0": 0, "n1/GPU-0": 0, "n1/GPU-1": 3})
+            facts = of_gpus(
+                f"sweep.gpu.{each}.wrong_values", {"n0/GPU-0": 0, "n0/GPU-1": 0, "n1/GPU-0": 0, "n1/GPU-1": 3}
+            )
             assert outcome(facts, f"sweep.{each}.wrong_values n0")[0] is Outcome.PASS
             assert outcome(facts, f"sweep.{each}.wrong_values n1") == (Outcome.FAIL, "3 (on GPU-1)")
+
+    def test_a_rank_that_said_nothing_leaves_its_node_open(self) -> None:
+        facts = of_gpus("sweep.gpu.load.wrong_values", {"n0/GPU-0": 0, "n0/GPU-1": 0, "n1/GPU-0": 0})
+        assert outcome(facts, "sweep.load.wrong_values n1") == (
+            Outcome.INCOMPLETE,
+            "not found out: 1 of 2 ranks said it",
+        )
+        bits = [*steps({"n0/GPU-0": "xxx", "n0/GPU-1": "xxx", "n1/GPU-0": "xxx"})]
+        assert outcome(bits, "sweep.step.gpu n1")[0] is Outcome.INCOMPLETE
 
     def test_a_gpu_that_did_not_report_is_not_taken_for_right(self) -> None:
         facts = of_gpus("sweep.gpu.load.wrong_values", {"n0/GPU-0": 0, "n0/GPU-1": None})
@@ -169,7 +182,7 @@ class TestLoad:
 
 @shows_failing("sweep.inside.peers")
 def test_of_two_nodes_the_slower_one_is_compared_with_the_faster_one() -> None:
-    right = [("sweep.gpu.inside.wrong_values", f"{node}/GPU-0", 0) for node in ("n0", "n1")]
+    right = [("sweep.gpu.inside.wrong_values", f"{node}/GPU-{gpu}", 0) for node in ("n0", "n1") for gpu in (0, 1)]
     facts = [*ended(("n0", "n1")), *right, ("sweep.inside.busbw", "n0", 300.0), ("sweep.inside.busbw", "n1", 450.0)]
     found = verdicts(facts, nodes=("n0", "n1"))
     assert found["sweep.inside.peers n0"].outcome is Outcome.FAIL

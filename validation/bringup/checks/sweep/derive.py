@@ -21,10 +21,10 @@ def derive(seen: Seen, run: Run) -> Parsed:
     _ranks(found, seen)
     _devices(found, seen)
     for where in _STEPS:
-        _same_bits(found, seen, where)
+        _same_bits(found, seen, where, run.gpus_per_node)
     _load(found, seen)
     for what in ("inside", "load"):
-        _wrong_values(found, seen, what)
+        _wrong_values(found, seen, what, run.gpus_per_node)
     _against_peers(found, numbers(seen.of("sweep.inside.busbw")), seen.of("sweep.inside.busbw"), "sweep.inside.peers")
     found.add(counters.derive(seen))
     return found
@@ -69,7 +69,7 @@ def _devices(found: Parsed, seen: Seen) -> None:
         )
 
 
-def _same_bits(found: Parsed, seen: Seen, where: str) -> None:
+def _same_bits(found: Parsed, seen: Seen, where: str, ranks: int) -> None:
     """sweep.step.cpu and sweep.step.gpu per node: devices whose seeded step gave other bits than themselves a moment
     ago, or than most devices of their kind on all nodes. Unknown for a node of which one gave no answer."""
     quantity = f"sweep.gpu.step.{where}"
@@ -97,6 +97,8 @@ def _same_bits(found: Parsed, seen: Seen, where: str) -> None:
             odd[node].append(f"{device} differs from {usual[1]} of {usual[2]} of its kind")
     for node, facts in _by_node(seen.of(quantity)).items():
         devices = {fact.subject for fact in facts}
+        if len(devices) < ranks:
+            unknown.setdefault(node, f"{len(devices)} of {ranks} ranks said it")
         kind = kinds.get(facts[0].subject, "")
         value = len(odd[node]) if odd[node] or node not in unknown else None
         remark = "; ".join(odd[node]) or unknown.get(node) or f"{len(devices)} of {kind}"
@@ -143,10 +145,12 @@ def _against_peers(found: Parsed, speeds: dict[str, float], facts: Sequence[Obse
         found.saw(gate, node, round(speeds[node] / usual, 3), "ratio", fact.evidence, remark)
 
 
-def _wrong_values(found: Parsed, seen: Seen, what: str) -> None:
+def _wrong_values(found: Parsed, seen: Seen, what: str, ranks: int) -> None:
     for node, facts in _by_node(seen.of(f"sweep.gpu.{what}.wrong_values")).items():
         wrong = [fact for fact in facts if fact.value]
         unknown = next((fact for fact in facts if fact.value is None), None)
-        value = None if unknown is not None and not wrong else int(sum(_value(fact) for fact in wrong))
-        remark = f"on {', '.join(map(_name, wrong))}" if wrong else None if unknown is None else unknown.why
+        missing = f"{len(facts)} of {ranks} ranks said it" if len(facts) < ranks else None
+        open_ = unknown.why if unknown is not None else missing
+        value = int(sum(_value(fact) for fact in wrong)) if wrong or open_ is None else None
+        remark = f"on {', '.join(map(_name, wrong))}" if wrong else open_
         found.saw(f"sweep.{what}.wrong_values", node, value, "count", facts[0].evidence, remark)
