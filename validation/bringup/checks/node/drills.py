@@ -5,7 +5,7 @@ Those of names: name_drills.py; of settings: setting_drills.py; of /tmp and /dev
 
 from __future__ import annotations
 
-from bringup.checks.faults import ALL, CLOSE_AGAIN, INVENTORY, edited, evidence, login, put_back
+from bringup.checks.faults import ALL, CLOSE_AGAIN, INVENTORY, UNNOTICED, evidence, login, put_back
 from bringup.checks.node import name_drills, setting_drills, tmp_drills
 from bringup.plan.drill import FOUR_NODES, Command, Drill, NoDrill
 from bringup.records import Outcome
@@ -107,7 +107,7 @@ DRILLS: tuple[Drill, ...] = (
         fault="one node is powered off, and Slurm still calls it idle",
         phase="discovery",
         # after 12 s, as here, Slurm calls a node dead about when srun gives up; sites wait for minutes
-        inject=(edited("s/^SlurmdTimeout=.*/SlurmdTimeout=30/"), ("off", "n1")),
+        inject=(*UNNOTICED, ("off", "n1")),
         undo=(("boot", "n1"), put_back()),
         gate="discovery.node.answered",
         subject="n1",
@@ -284,11 +284,12 @@ DRILLS: tuple[Drill, ...] = (
     Drill(
         id="munge-key",
         waits=True,
-        fault="one node has another munge key",
+        fault="one node has another munge key, and Slurm still calls it idle",
         phase="discovery",
-        inject=(("on", "n1", "bash", "-c", _OTHER_KEY),),
+        inject=(*UNNOTICED, ("on", "n1", "bash", "-c", _OTHER_KEY)),
         undo=(
             ("on", "n1", "bash", "-c", 'umount "$BRINGUP_CLUSTER/run/munge.sock"; kill "$(</tmp/m/pid)"; rm -r /tmp/m'),
+            put_back(),
         ),
         gate="discovery.node.answered",
         subject="n1",
