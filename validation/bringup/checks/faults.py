@@ -28,7 +28,7 @@ def login(script: str) -> Command:
 
 # Slurm asks a node only when the node has been silent for a third of SlurmdTimeout. So a job meets the next fault
 # before Slurm notices it. The pause lets every node answer the reconfiguration first.
-UNNOTICED: tuple[Command, ...] = (edited("s/^SlurmdTimeout=.*/SlurmdTimeout=600/"), ("sh", "sleep", "2"))
+UNNOTICED: tuple[Command, ...] = (edited("s/^SlurmdTimeout=.*/SlurmdTimeout=30/"), ("sh", "sleep", "2"))
 
 
 # the other parts of the phase are left out, and incomplete
