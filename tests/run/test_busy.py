@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
-from collections.abc import Sequence
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -81,16 +83,44 @@ def test_the_smoke_phase_of_another_run_is_waited_for_but_not_for_ever(monkeypat
     assert len(said) == 3
 
 
+@pytest.fixture
+def another_run(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """A process that is in its smoke phase, on the cluster of /etc/a.conf, until its standard input is closed."""
+    program = (
+        "import pathlib, sys; from bringup.run import busy\n"
+        "with busy.only_one(pathlib.Path(sys.argv[1]), print): print('inside', flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program, tmp_path / "smoke.lock"],
+        env=os.environ | {"SLURM_CONF": "/etc/a.conf"},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "inside\n"
+        yield process
+
+
 def test_of_two_runs_of_a_checkout_the_second_waits_for_the_smoke_phase_of_the_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, another_run: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said: list[str] = []
-    file = tmp_path / "smoke.lock"
-    with contextlib.ExitStack() as first:
-        first.enter_context(busy.only_one(file, said.append))
-        monkeypatch.setattr(busy.time, "sleep", lambda seconds: first.close())
-        with busy.only_one(file, said.append):
-            assert said == ["waiting for the smoke phase of another run of this checkout"]
+    monkeypatch.setenv("SLURM_CONF", "/etc/a.conf")
+    monkeypatch.setattr(busy.time, "sleep", lambda seconds: another_run.communicate())
+    with busy.only_one(tmp_path / "smoke.lock", said.append):
+        assert said == ["waiting for the smoke phase of another run of this checkout"]
+
+
+def test_a_run_on_another_cluster_does_not_wait_for_that_smoke_phase(
+    tmp_path: Path, another_run: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    monkeypatch.setenv("SLURM_CONF", "/etc/b.conf")
+    monkeypatch.setattr(busy.time, "sleep", lambda seconds: another_run.communicate())
+    with busy.only_one(tmp_path / "smoke.lock", said.append):
+        assert not said
+    assert another_run.poll() is None
 
 
 def test_of_many_nodes_and_jobs_the_first_are_named() -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import os
 import time
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -22,14 +24,17 @@ LONGEST_SMOKE_S = 600.0  # a job that nobody looks after any more may stay in th
 
 @contextlib.contextmanager
 def only_one(file: Path, tell: Callable[[str], None]) -> Iterator[None]:
-    """Inside, no other run of this checkout is: two smoke phases that begin at once would each hold what the other one
-    waits for. Where the filesystem has no locks, there is none."""
+    """Inside, no other run of this checkout on this cluster is: two smoke phases that begin at once would each hold
+    what the other one waits for. Where the filesystem has no locks, there is none.
+
+    A byte of the file stands for a cluster, by the configuration that Slurm's commands use.
+    """
     file.parent.mkdir(parents=True, exist_ok=True)
-    pace = slurm.Pace()
+    pace, cluster = slurm.Pace(), zlib.crc32(os.environ.get("SLURM_CONF", "").encode())
     with file.open("a") as stream:
         while True:
             try:
-                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.lockf(stream, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, cluster)
             except BlockingIOError:
                 tell("waiting for the smoke phase of another run of this checkout")
                 time.sleep(pace.seconds())
