@@ -135,7 +135,7 @@ def test_a_training_that_cannot_work_is_refused_before_srun_and_leaves_no_run(tm
 
 
 @pytest.mark.parametrize(
-    ("of_nodes", "compute", "others"),
+    ("of_nodes", "steps", "jobs"),
     [
         ("1355\n1400\n", "--mem=1016M", "--mem-per-cpu=50M"),  # 16 nodes of a small machine: less than 2000M each
         ("515000\n2063000+\n", "--mem=2000M", "--mem-per-cpu=50M"),
@@ -143,27 +143,22 @@ def test_a_training_that_cannot_work_is_refused_before_srun_and_leaves_no_run(tm
     ],
 )
 def test_smoke_asks_for_no_more_memory_than_its_smallest_node_has(
-    tmp_path: Path, of_nodes: str, compute: str, others: str
+    tmp_path: Path, of_nodes: str, steps: str, jobs: str
 ) -> None:
     (tmp_path / "sinfo").write_text(f"#!/bin/sh\ncat <<END\n{of_nodes}END\n")
-    (tmp_path / "srun").write_text("#!/bin/sh\nfor option; do case $option in --mem*) echo $option; esac; done\n")
-    for name in ("sinfo", "srun"):
-        (tmp_path / name).chmod(0o755)
+    (tmp_path / "sinfo").chmod(0o755)
     script = """set -euo pipefail
         source infrastructure-validation/scripts/job.sh
         source infrastructure-validation/scripts/smoke_parts.sh
         node_mib=$(least_memory)
         ask_memory 50 --mem-per-cpu
-        look_at_compute
-        step binding 2 true"""
-    environment = {
-        "USABLE": "n0,n1", "USABLE_COUNT": "2", "GPUS": "2", "PYTHON": "python3", "probes": "p", "where": "", "rc": "0",
-        "raw": str(tmp_path), "PATH": f"{tmp_path}:{os.environ['PATH']}",
-    }  # fmt: skip
-    done = bash(script, **environment)
+        echo "${memory[@]}"
+        ask_memory "$(memory_of_steps)" --mem
+        echo "${memory[@]}"
+        """
+    done = bash(script, USABLE="n0,n1", GPUS="2", PATH=f"{tmp_path}:{os.environ['PATH']}")
     assert (done.returncode, done.stderr) == (0, "")
-    asked = [(tmp_path / f"{name}.jsonl").read_text().strip() for name in ("compute", "binding")]
-    assert asked == [compute, others]
+    assert done.stdout.splitlines() == [jobs, steps]
 
 
 SBATCH = sorted([*TRAININGS, *(ROOT / "infrastructure-validation/scripts").glob("*.sbatch")])

@@ -1,5 +1,6 @@
 # shellcheck shell=bash disable=SC2034,SC2153,SC2154  # variables of and for smoke_test.sh
-# The parts of the smoke phase. Sourced by smoke_test.sh, which sets RUN_DIR, raw, probes, where, USABLE…; failures go to rc.
+# The parts of the smoke phase. Sourced by smoke_test.sh, which sets RUN_DIR, raw, probes, where, memory, USABLE…; failures go to
+# rc. What a job gets is looked at in jobs of their own (look_at_binding); all other parts are steps of one allocation.
 #
 # BRINGUP_DRILL makes one part do the wrong thing, so that its gate is seen to fail:
 #   array-task-lost · no-dependency · no-warning · no-requeue · slow-queue · exit-code-lost · bad-exit-ignored ·
@@ -20,8 +21,7 @@ ask_memory() { # MiB, option (--mem, --mem-per-cpu)
   ((node_mib <= 1)) || memory=("$2=$(($1 < most ? $1 : most))M")
 }
 
-# ONE_GPU_SITE: a GPU for steps that need none, where the site refuses jobs without one; the step about isolation requests none.
-# A step on all usable nodes; facts to raw/NAME.jsonl. An option that is given twice counts the second time.
+# On all usable nodes; facts to raw/NAME.jsonl. An option that is given twice counts the second time.
 step() { # NAME TASKS_PER_NODE OPTIONS… COMMAND…
   local name=$1 tasks=$2
   shift 2
@@ -29,20 +29,15 @@ step() { # NAME TASKS_PER_NODE OPTIONS… COMMAND…
     --ntasks-per-node="$tasks" "${memory[@]}" --time=2 "${SRUN_SITE[@]}" "$@" >"$raw/$name.jsonl" 2>"$raw/$name.err" || rc=$?
 }
 
-# What tasks get: a GPU and a core each; without asking for one, no GPU; two jobs at once, different ones.
+# What tasks of a job get: a GPU and a core each; without asking for one, no GPU; two jobs at once, different ones.
 look_at_binding() {
-  local gpus=(--gpus-per-task=1) kill=1 tasks=$GPUS
+  local gpus=(--gpus-per-task=1) tasks=$GPUS
   ! drilled task-lost || tasks=$((GPUS - 1))
   ! drilled two-tasks-one-gpu || gpus=(--gpus-per-node="$GPUS" --gpu-bind=map_gpu:0)
-  ! drilled bad-exit-ignored || kill=0
   step binding "$tasks" "${gpus[@]}" --cpus-per-task=1 python3 "$probes/binding.py" task
   step isolation 1 --cpus-per-task=1 python3 "$probes/binding.py" no-gpu
   # with one GPU per node, or with nodes that no two jobs share, the second would wait for the first
   [[ $GPUS == 1 || $WHOLE_NODES == yes ]] || two_jobs_at_once
-  # task 0 ends with 3, and the others must not outlive it
-  srun --label --job-name=smoke-bad-exit "${where[@]}" --ntasks="$((USABLE_COUNT * 2))" --ntasks-per-node=2 --overcommit \
-    "${memory[@]}" --time=2 "${SRUN_SITE[@]}" "${ONE_GPU_SITE[@]}" --kill-on-bad-exit="$kill" python3 "$probes/scheduler.py" bad-exit \
-    >"$raw/bad-exit.txt" 2>"$raw/bad-exit.stderr" || true
 }
 
 two_jobs_at_once() { # the first holds its GPUs until its standard input ends
@@ -60,37 +55,48 @@ two_jobs_at_once() { # the first holds its GPUs until its standard input ends
   wait "$first" || rc=$?
 }
 
+# MiB per node for the steps of the allocation: torch, and for each GPU a context; or the page cache of the files of storage,
+# which counts as the job's and would be reclaimed meanwhile.
+memory_of_steps() {
+  local compute=$((1000 + 500 * GPUS)) storage=$((500 + 2 * ${BRINGUP_STORAGE_MIB:-64}))
+  printf '%s\n' "$((compute > storage ? compute : storage))"
+}
+
+# A task ends with 3, and the others must not outlive it.
+look_at_bad_exit() {
+  local kill=1
+  ! drilled bad-exit-ignored || kill=0
+  srun --label --job-name=smoke-bad-exit "${where[@]}" --ntasks="$((USABLE_COUNT * 2))" --ntasks-per-node=2 --overcommit \
+    --time=2 "${SRUN_SITE[@]}" --kill-on-bad-exit="$kill" python3 "$probes/scheduler.py" bad-exit \
+    >"$raw/bad-exit.txt" 2>"$raw/bad-exit.stderr" || true
+}
+
 # The results folder, looked at from every node and from here; each step is the barrier for the next.
 look_at_folder() {
   local folder=$raw/shared_fs token part
   token=$(tr -d - </proc/sys/kernel/random/uuid)
   mkdir "$folder"
   ! drilled looked-late || : >"$folder/late"
-  step fs-look 1 "${ONE_GPU_SITE[@]}" python3 "$probes/shared_fs.py" look "$folder"
+  step fs-look 1 python3 "$probes/shared_fs.py" look "$folder"
   python3 "$probes/shared_fs.py" reference "$folder" "$token" >"$raw/fs-reference.jsonl"
-  step fs-node 1 "${ONE_GPU_SITE[@]}" python3 "$probes/shared_fs.py" node "$folder" "$token"
+  step fs-node 1 python3 "$probes/shared_fs.py" node "$folder" "$token"
   python3 "$probes/shared_fs.py" check "$folder" "$token" "$USABLE" >"$raw/fs-check.jsonl"
   # ... and from node to node
   for part in write read change see; do
-    step "coherence-$part" 1 "${ONE_GPU_SITE[@]}" python3 "$probes/coherence.py" "$part" "$folder" "$NODES" "$USABLE" "$rounds"
+    step "coherence-$part" 1 python3 "$probes/coherence.py" "$part" "$folder" "$NODES" "$USABLE" "$ROUNDS"
   done
 }
 
 look_at_compute() {
-  local memory
-  ask_memory "$((1000 + 500 * GPUS))" --mem # torch, and for each GPU a context
   step compute 1 --time=5 --gpus-per-node="$GPUS" --cpus-per-task=1 "$PYTHON" "$probes/compute.py"
 }
 
 look_at_storage() {
-  local folder=$raw/storage mib=${BRINGUP_STORAGE_MIB:-64} memory
-  ask_memory "$((500 + 2 * mib))" --mem # the page cache of what is written counts as the job's, and would be reclaimed meanwhile
+  local folder=$raw/storage mib=${BRINGUP_STORAGE_MIB:-64}
   mkdir "$folder"
-  srun --label --job-name=smoke-storage --nodes=1 --ntasks=1 --nodelist="${USABLE%%,*}" --immediate="$BRINGUP_WAIT_S" "${memory[@]}" \
-    --time=5 "${SRUN_SITE[@]}" "${ONE_GPU_SITE[@]}" python3 "$probes/storage.py" "$folder" "$mib" alone \
-    >"$raw/storage-alone.jsonl" 2>"$raw/storage-alone.err" || rc=$?
-  step storage-together 1 --time=5 "${ONE_GPU_SITE[@]}" python3 "$probes/storage.py" "$folder" "$mib" together
+  srun --label --job-name=smoke-storage --nodes=1 --ntasks=1 --nodelist="${USABLE%%,*}" --time=5 "${SRUN_SITE[@]}" \
+    python3 "$probes/storage.py" "$folder" "$mib" alone >"$raw/storage-alone.jsonl" 2>"$raw/storage-alone.err" || rc=$?
+  step storage-together 1 --time=5 python3 "$probes/storage.py" "$folder" "$mib" together
   rmdir --ignore-fail-on-non-empty "$folder"
-  [[ -z ${SCRATCH_SITE:-} ]] ||
-    step scratch 1 --time=5 "${ONE_GPU_SITE[@]}" python3 "$probes/storage.py" "$SCRATCH_SITE" "$mib" scratch
+  [[ -z ${SCRATCH_SITE:-} ]] || step scratch 1 --time=5 python3 "$probes/storage.py" "$SCRATCH_SITE" "$mib" scratch
 }

@@ -17,31 +17,49 @@ source infrastructure-validation/scripts/smoke_parts.sh
 # shellcheck source=infrastructure-validation/scripts/smoke_jobs.sh
 source infrastructure-validation/scripts/smoke_jobs.sh
 need_repository
+probes=infrastructure-validation/probes
+rc=0
+parts=" ${BRINGUP_SMOKE_PARTS:-jobs warning requeue binding folder compute storage} "
+wanted() { [[ $parts == *" $1 "* ]]; }
+
+steps() { # inside the allocation; NODES, USABLE, USABLE_COUNT, GPUS, ROUNDS and RUN_DIR come from outside it
+  local raw=$RUN_DIR/raw where=(--nodes="$USABLE_COUNT") memory=()
+  ! wanted binding || look_at_bad_exit
+  ! wanted folder || look_at_folder
+  ! wanted compute || look_at_compute
+  ! wanted storage || look_at_storage
+}
+
+if [[ ${1:-} == --inside ]]; then
+  steps
+  exit "$rc"
+fi
 choose_nodes "$@" --sharing
 others=$(anywhere_else) || die "sinfo gave no list of nodes"
 node_mib=$(least_memory) || die "sinfo gave no memory of $USABLE"
-ask_memory 50 --mem-per-cpu # of every step that does not say otherwise
-rounds=$("$PYTHON" -m bringup pairs --files --nodes "$NODES") || exit 2
+ROUNDS=$("$PYTHON" -m bringup pairs --files --nodes "$NODES") || exit 2
 whole=()
 [[ $WHOLE_NODES == no ]] || whole=(--whole-nodes)
 run_begin smoke --nodes "$NODES" --allocated "$USABLE" --gpus-per-node "$GPUS" "${whole[@]}"
-probes=infrastructure-validation/probes
+export ROUNDS SCRATCH_SITE # run_begin sets the second one, where the site has a scratch folder
 raw=$RUN_DIR/raw
 where=(--nodes="$USABLE_COUNT" --nodelist="$USABLE" --immediate="$BRINGUP_WAIT_S")
-rc=0
 watchers=() awaited=() # processes that wait for the jobs; the jobs
-parts=" ${BRINGUP_SMOKE_PARTS:-jobs warning requeue binding folder compute storage} "
-wanted() { [[ $parts == *" $1 "* ]]; }
 
 save ping.txt scontrol ping
 save scontrol-node.txt scontrol --oneliner show node
 save scontrol-partition.txt scontrol --oneliner show partition
+ask_memory 50 --mem-per-cpu # of every job that does not say otherwise
 ! wanted requeue || submit_requeue_job
 ! wanted jobs || submit_jobs
 ! wanted binding || look_at_binding
 ! wanted warning || submit_warning_job
-! wanted folder || look_at_folder
-! wanted compute || look_at_compute
-! wanted storage || look_at_storage
+if wanted binding || wanted folder || wanted compute || wanted storage; then
+  ask_memory "$(memory_of_steps)" --mem
+  export SALLOC_TIMELIMIT="${SALLOC_TIMELIMIT:-60}" # minutes; a partition with a shorter limit refuses more
+  # a core per node is enough; the jobs that are still under way need some as well
+  salloc --quiet --job-name=smoke-steps "${where[@]}" --ntasks-per-node=1 --gpus-per-node="$GPUS" "${memory[@]}" \
+    "${SALLOC_SITE[@]}" bash "${BASH_SOURCE[0]}" --inside </dev/null || rc=$?
+fi
 collect_jobs
 run_end "$rc"
