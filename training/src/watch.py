@@ -2,8 +2,9 @@
 
 Three clocks, reset at the end of every step:
 
-timeout / 2     the stacks of all its threads go to RUN_DIR/raw/stacks/rank<R>.txt. faulthandler's own thread in C
-                writes them, without the interpreter lock. Its progress goes to rank<R>.json beside it
+timeout / 2     the stacks of all its threads go to RUN_DIR/raw/stacks/rank<R>.txt. Its progress goes to rank<R>.json
+                beside it. If the interpreter is locked, faulthandler's own thread in C writes the stacks at 3/4 of the
+                timeout. It takes no lock: while threads run Python, it can end the process
 timeout         the collectives of the other ranks give up, and the launchers end the job (group.start)
 2 x timeout     while training: it ends itself with exit code 1, whether or not another rank waits for it. If the
                 interpreter is locked, the kernel ends it with SIGALRM a few seconds later. In the first two steps,
@@ -32,6 +33,7 @@ from arguments import FAST_WARMUP
 from rank import node_name
 from transformers import TrainerCallback
 
+LOCKED = 0.75  # of the timeout: no stack was written at half of it
 SET_BACK_EVERY_S = 1.0  # starting faulthandler's thread costs 0.1 ms: not in every step
 LAST_RESORT_S = 10.0
 SLOW_STEPS = FAST_WARMUP  # the first also loads and builds what is made on demand
@@ -64,7 +66,7 @@ class Watch(TrainerCallback):
             self.stream.seek(0)
             self.stream.truncate()
             self.file.with_suffix(".json").unlink(missing_ok=True)
-        faulthandler.dump_traceback_later(self.timeout_s / 2, file=self.stream)
+        faulthandler.dump_traceback_later(LOCKED * self.timeout_s, file=self.stream)
         if self.training:
             signal.setitimer(signal.ITIMER_REAL, self.longest_s + LAST_RESORT_S)
 
@@ -114,6 +116,8 @@ class Watch(TrainerCallback):
             quiet_s = time.monotonic() - self.since
             if quiet_s > self.timeout_s / 2 and not self.told:
                 self.told = True
+                faulthandler.cancel_dump_traceback_later()
+                faulthandler.dump_traceback(file=self.stream)
                 self.file.with_suffix(".json").write_text(json.dumps(self.progress(quiet_s)) + "\n", encoding="utf-8")
             if self.training and quiet_s > self.longest_s:
                 self.stuck(f"no step ended within {self.longest_s:g} s after step {self.step}, {where()}")
