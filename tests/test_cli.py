@@ -209,7 +209,7 @@ def test_a_closed_terminal_ends_a_run_unless_it_was_started_with_nohup(hangup, c
     ("arguments", "says"),
     [
         (("run", "nosuchphase"), "no phase is called 'nosuchphase'; there are discovery"),
-        (("why", "abc"), "'abc' is no job's number"),
+        (("why", "abc"), "'abc' is not a job number"),
         (("pairs",), "--nodes n0,n1"),
         (("drill", "--list", "--only", "node-flap"), "did you mean node-flaps"),
     ],

@@ -1,4 +1,4 @@
-"""What probes read on a node, damaged: what they write is whole, and what is no answer is no figure."""
+"""What probes read on a node, damaged: what they write is whole, and what is not an answer is not a figure."""
 
 from __future__ import annotations
 

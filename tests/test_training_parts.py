@@ -88,7 +88,7 @@ def test_flops_per_token_equals_torch_counting_an_eager_step() -> None:
     ids = torch.zeros(2, 128, dtype=torch.long)
     with FlopCounterMode(display=False) as counter:
         model(input_ids=ids, labels=ids).loss.backward()
-    # transformers 5.17 makes the rotary angles by a product of matrices, 2,048 FLOP here, which is no work of the model
+    # transformers 5.17 makes the rotary angles by a product of matrices: 2,048 FLOP more than those of the model
     assert counter.get_total_flops() == pytest.approx(
         flops.flops_per_token(model.config, 128).full * ids.numel(), rel=1e-4
     )

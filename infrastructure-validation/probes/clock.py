@@ -101,7 +101,7 @@ def measure(reference, port):
 
 
 def connected(reference, port):
-    """The reference may start later than we do; until the deadline a refusal is no answer."""
+    """The reference may start later than we do; until the deadline a refusal is not an answer."""
     deadline = time.monotonic() + CONNECT_S
     while True:
         try:

@@ -7,7 +7,7 @@ readers):
   read     see the writers' files, so that they are cached; both nodes of a pair create one name exclusively
   change   append, rename over, remove; make the file that was looked for; hold a lock until the readers have tried it
   see      see the changes
-A fact's subject is the ordered pair, writer->reader. Does not prove: what happens between nodes that are no pair of
+A fact's subject is the ordered pair, writer->reader. Does not prove: what happens between nodes that are not a pair of
 these rounds.
 Run: srun --label --ntasks-per-node=1 python3 coherence.py STEP FOLDER NODE,… USABLE,… ROUND,…
 """

@@ -20,7 +20,7 @@ NET = Path("/sys/class/net")
 EDAC = Path("/sys/devices/system/edac/mc")
 CPUS = Path("/sys/devices/system/cpu")
 RDMA = ("symbol_error", "link_error_recovery", "link_downed", "port_rcv_errors", "local_link_integrity_errors")
-CARD = ("rx_errors", "tx_errors", "rx_crc_errors")  # dropped frames are no error of a link
+CARD = ("rx_errors", "tx_errors", "rx_crc_errors")  # a dropped frame is not an error of the link
 
 
 def main():

@@ -155,7 +155,7 @@ QUESTIONS = (
         "count",
         lambda nvml, gpu: nvml.nvmlDeviceGetMaxPcieLinkWidth(gpu) - nvml.nvmlDeviceGetCurrPcieLinkWidth(gpu),
     ),
-    # an idle GPU lowers it to save power, so that it is no verdict
+    # an idle GPU lowers it to save power, so that it is not a verdict
     ("discovery.gpu.pcie_generation", "count", lambda nvml, gpu: nvml.nvmlDeviceGetCurrPcieLinkGeneration(gpu)),
     ("discovery.gpu.nvlinks", "count", _nvlinks),
     ("discovery.gpu.nvlink_recoveries", "count", _nvlink_errors("NVML_NVLINK_ERROR_DL_RECOVERY")),

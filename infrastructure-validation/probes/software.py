@@ -77,7 +77,7 @@ def linker_cache():
             match = re.match(r"\s+(\S+) \(.*\) => (\S+)", line)
             if match:
                 found.setdefault(match[1], match[2])
-        return found or None  # a list without a single library is no list
+        return found or None  # a list without a single library is not a list
     return None
 
 

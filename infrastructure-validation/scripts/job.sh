@@ -7,7 +7,7 @@
 #                               with --sharing also WHOLE_NODES: yes where no two jobs share a node
 #   run_begin PHASE OPTION…      write the plan (`bringup open`); sets RUN_DIR, and what the site file says
 #   run_end RC                  close the run, judge it, write report.md, print the verdict; returns 0, 1 or 2
-#   save FILE COMMAND…          keep a command's answer in raw/; when it fails, no file: absence is no evidence
+#   save FILE COMMAND…          keep a command's answer in raw/; when it fails, no file: absence is not evidence
 #   gpus_on_node                what Slurm granted on this node
 #   cpus_per_rank RANKS         cores of a rank, where so many share a node
 #   rank0_of LIST               the node of n3,n0 on which Slurm places rank 0

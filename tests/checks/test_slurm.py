@@ -52,7 +52,7 @@ def test_a_gate_without_a_drill_fails_on_bad_evidence(tmp_path, monkeypatch, gat
 
 
 class TestPrologsOfNewerVersions:
-    """They are numbered there, and none is no line at all."""
+    """They are numbered there; without any there is no line."""
 
     def audit(self, *, prolog):
         lines = [

@@ -1,4 +1,4 @@
-"""Each known fault is told from its line, and what healthy nodes print is no fault."""
+"""Each known fault is told from its line, and what healthy nodes print is not a fault."""
 
 import re
 from pathlib import Path

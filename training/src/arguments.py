@@ -158,7 +158,7 @@ def _parser(doc: str, takes_hsdp: bool) -> argparse.ArgumentParser:
         "--no-packing",
         dest="packing",
         action="store_false",
-        help="one document per row, cut or padded; padding is no token",
+        help="one document per row, cut or padded; padding is not a token",
     )
     add("--sequence-length", type=_natural, default=128, help="tokens per row (default: %(default)s)")
     add(

@@ -271,7 +271,7 @@ def state(trainer: Trainer) -> dict[str, Any]:
         tensors |= {f"optimizer.{parameter}.{name}": value for name, value in kept.items()}
     plain = [name for name, value in tensors.items() if not isinstance(value, torch.Tensor)]
     if plain:
-        raise CheckpointError(f"{plain[0]} is no tensor: this optimizer keeps a state that cannot be saved here")
+        raise CheckpointError(f"{plain[0]} is not a tensor: this optimizer keeps a state that cannot be saved here")
     return dict(sorted(tensors.items()))
 
 

@@ -72,7 +72,7 @@ def local(norm: Any) -> torch.Tensor:
 
 
 def judge(first_step: int, losses: list[float], norms: list[float]) -> None:
-    """Raise NotFinite at the first step whose loss on this rank, or whose norm, is no number."""
+    """Raise NotFinite at the first step whose loss on this rank, or whose norm, is not a number."""
     for step, (loss, norm) in enumerate(zip(losses, norms, strict=True), start=first_step):
         if not math.isfinite(loss):
             raise NotFinite(

@@ -87,7 +87,7 @@ class Meter(TrainerCallback):
         self.after_step(state.global_step)
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        # a checkpoint is no part of the step after it: its own seconds are in metrics.checkpoint
+        # a checkpoint is not part of the step after it: its own seconds are in metrics.checkpoint
         self.end, self.begun_s = now(), time.perf_counter()
 
     def start(self, part: str, key: str = "") -> None:

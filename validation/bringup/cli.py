@@ -333,7 +333,7 @@ def _why(arguments: argparse.Namespace) -> int:
     from bringup.run import slurm
 
     if not re.fullmatch(r"\d+([_+]\d+)?(\.\w+)?", arguments.job):
-        raise UsageError(f"{arguments.job!r} is no job's number; squeue --me lists yours")
+        raise UsageError(f"{arguments.job!r} is not a job number; squeue --me lists yours")
     print(text.plain(slurm.why(arguments.job)))
     return 0
 

@@ -3,7 +3,7 @@ for later.
 
 Only speeds become numbers: the worst one seen, divided by 1 + the spread of measurements of the same thing, and by
 1.1 at least. What differs between runs (placement, neighbours, the hour) cannot be seen inside one, so one run alone
-is divided by 2 at least. Everything that the runs met and that is no speed (ratios between peers, shares, seconds to
+is divided by 2 at least. Everything that the runs met and that is not a speed (ratios between peers, shares, seconds to
 wait) stays as it was declared: it is a limit, and a quiet hour would make it a false alarm. So does a floor that was
 declared for each number of nodes. Every entry says what was seen, its spread, by which runs, and when.
 """
@@ -185,7 +185,7 @@ def _spread(gate: Gate, seen_by_runs: Sequence[Seen]) -> float | None:
 
 
 def _as_seen(rule: str, values: list[Value]) -> object | None:
-    """Of what nobody has declared and is no speed: exactly what was seen."""
+    """Of what nobody has declared and is not a speed: exactly what was seen."""
     numbers, texts = _numbers(values), sorted({str(value) for value in values})
     match rule:
         case "at_least" if numbers:

@@ -216,7 +216,7 @@ def step_folder(playbook: Path, step: Step) -> Path:
             raise RunError(f"{step.folder[:60]!r} lies outside of {tree}, in which its playbook lies; name it")
         there = path.is_dir()
     except (OSError, ValueError) as error:  # too long a name, or a NUL in it
-        raise RunError(f"{step.folder[:60]!r} is no folder: {error.args[-1]}") from error
+        raise RunError(f"{step.folder[:60]!r} is not a folder: {error.args[-1]}") from error
     if not there:
         raise RunError(f"{step.folder} is not in {tree}; it was removed, or not copied with the playbook")
     return path
@@ -232,7 +232,7 @@ def tree_of(playbook: Path) -> Path | None:
 
 
 def refuse_repeated(runs: Sequence[tuple[Path, Run]]) -> None:
-    """A copy of a run, under whatever name, is the same run: it is no repetition and shows no spread. Raises
+    """A copy of a run, under whatever name, is the same run: it is not a repetition and shows no spread. Raises
     NotComparable."""
     known: list[tuple[Path, Run]] = []
     for folder, run in runs:

@@ -130,7 +130,7 @@ def jobs(
     [
         (jobs("a", "b"), 2, 2),
         (jobs("a", "a"), 1, 2),
-        # a device that is not there at all is no refusal
+        # a device that is not there at all is not a refusal
         (jobs("a", "b", first_denied=(), second_denied=()), 2, 0),
         (jobs("a", "b", first_open=("a", "b"), second_open=("a", "b"), first_denied=(), second_denied=()), 2, 0),
         (jobs("a", None), 1, 2),

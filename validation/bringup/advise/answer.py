@@ -174,7 +174,7 @@ def advise(question: Question, facts: Known) -> Advice:
     if not layouts:
         world = question.nodes * question.gpus_per_node
         raise UsageError(
-            f"--global-batch {question.global_batch} is no multiple of {world} GPUs x {question.rows} row(s)"
+            f"--global-batch {question.global_batch} is not a multiple of {world} GPUs x {question.rows} row(s)"
         )
     found = [predict(shape, job, facts) for job in layouts]
     use, why = choose(found)

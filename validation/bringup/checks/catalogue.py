@@ -79,7 +79,7 @@ def question_of(gate: Gate) -> int:
 
 
 def check(profile: profiles.Profile) -> None:
-    """Of a profile that is no file. Raises ProfileError."""
+    """Of a profile that is not a file. Raises ProfileError."""
     profiles.check(profile, GATES)
 
 

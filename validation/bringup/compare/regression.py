@@ -43,7 +43,7 @@ class Measure:
     ignore: float  # relative change up to which even a certain difference is nobody's business
     exclude: float  # relative change for the worse that a pass must have excluded
     read: Callable[[TrainMetrics], float | None]
-    resolution: float = 0.0  # smaller values count as this: 5 ms more of 5 ms is no regression of a start-up
+    resolution: float = 0.0  # smaller values count as this: 5 ms more of 5 ms is not a regression of a start-up
     steps: bool = False  # whether the spread of the steps inside a run bounds its noise from below
 
 
@@ -218,7 +218,7 @@ def _environment_changes(before: Sequence[Entry], after: Sequence[Entry]) -> lis
 
 
 def _loss(before: Sequence[Entry], after: Sequence[Entry]) -> Finding:
-    """Losses are no matter of noise: the same arguments and seed give the same trajectory, within the dtype's
+    """Losses are not a matter of noise: the same arguments and seed give the same trajectory, within the dtype's
     tolerance."""
     name = "loss, nats"
     args = after[0].args

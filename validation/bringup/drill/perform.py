@@ -313,7 +313,7 @@ def _said(verdict: Verdict) -> str:
 
 
 def healthy_round(number: int, stems: Sequence[str], cluster: Environment, place: Path, *, name: str) -> HealthyRound:
-    """`bringup run` of these phases. What left no run, or a verdict that is no pass, is a false alarm."""
+    """`bringup run` of these phases. What left no run, or a verdict that is not a pass, is a false alarm."""
     begun, alarms, counted = time.monotonic(), [], 0
     run_name, folder = f"{name}-round-{number}", place / f"round-{number}"
     try:

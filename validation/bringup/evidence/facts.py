@@ -71,7 +71,7 @@ def parse(text: str, where: str) -> Parsed:
             )
     unfinished = [source for source in counted if source not in finished]
     for index, source in enumerate(sources):
-        if source not in finished:  # what it had said is kept as a remark: half a report is no evidence of health
+        if source not in finished:  # what it had said is kept as a remark: half a report is not evidence of health
             one = parsed.observations[places[index]]
             parsed.observations[places[index]] = one.model_copy(
                 update={"value": None, "why": f"{source[2]} did not finish; it had said {one.value}"}

@@ -39,7 +39,7 @@ _NUMBER = re.compile(rf"{_COUNT}|{_DECIMAL}")
 
 
 def samples(text: str, where: str) -> tuple[dict[str, list[list[str]]], list[str]]:
-    """Cells per node, in the order of arrival; and what is no sample."""
+    """Cells per node, in the order of arrival; and what is not a sample."""
     found: dict[str, list[list[str]]] = {}
     problems: list[str] = []
     for number, raw in enumerate(lines(text), start=1):
@@ -132,7 +132,7 @@ def _coverage(parsed: Parsed, node: str, rows: Sequence[Sequence[str]], where: s
 
 
 def _apart(moments: Sequence[float]) -> int:
-    """How many lie half a period or more after the one before: a sample repeated is no second sample."""
+    """How many lie half a period or more after the one before: a sample repeated is not a second sample."""
     count, last = 0, float("-inf")
     for moment in sorted(moments):
         if moment - last >= PERIOD_S / 2:

@@ -159,7 +159,7 @@ def _json(text: str, where: str, name: str, subject: str) -> Parsed:
 def _number(value: Any) -> float:
     number = float(value)  # "nan" is a text there
     if not math.isfinite(number):
-        raise ValueError(f"{value!r} is no measurement")
+        raise ValueError(f"{value!r} is not a measurement")
     return number
 
 

@@ -49,7 +49,7 @@ def action(number: int) -> str | None:
 
 
 def event(name: str) -> Event | None:
-    """None when this is no name of an event."""
+    """None when this is not the name of an event."""
     if name in _WITHOUT_A_NUMBER:
         return Event(*_WITHOUT_A_NUMBER[name])
     match = _NUMBERED.fullmatch(name)

@@ -21,7 +21,7 @@ from bringup.records import NotApplicable, Record
 
 PROFILES = Path(__file__).resolve().parents[2] / "profiles"
 DEFAULT = "generic"
-SITE_SUFFIX = ".site.yaml"  # in the same folder: files of a site (plan/site.py), which are no profiles
+SITE_SUFFIX = ".site.yaml"  # in the same folder: files of a site (plan/site.py), which are not profiles
 
 
 class Profile(Record):
@@ -151,7 +151,7 @@ def from_environment() -> str:
 
 
 def check(profile: Profile, gates: Mapping[str, Gate]) -> None:
-    """Of a profile that is no file. Raises ProfileError."""
+    """Of a profile that is not a file. Raises ProfileError."""
     for wrong in _against(profile, gates):
         raise ProfileError(f"profile {profile.name}: {wrong}")
     lacking = _without_a_ceiling(profile)

@@ -150,7 +150,7 @@ class Memory(Record):
 
 
 class ObservedStrategy(Record):
-    """What really ran, read from the trained model and inside the communicator; an argument is no evidence."""
+    """What really ran, read from the trained model and inside the communicator; an argument is not evidence."""
 
     kind: Literal["single", "ddp", "fsdp", "hsdp", "unknown"]
     distributed_type: str
@@ -181,7 +181,7 @@ class ObservedStrategy(Record):
         if self.mesh is not None:
             ranks = sorted(rank for row in self.mesh for rank in row)
             if ranks != list(range(len(self.hosts))) or len({len(row) for row in self.mesh}) != 1:
-                raise ValueError(f"mesh {self.mesh} is no grid of the {len(self.hosts)} ranks")
+                raise ValueError(f"mesh {self.mesh} is not a grid of the {len(self.hosts)} ranks")
         return self
 
     def differs_from(self, asked: RunArgs) -> list[str]:

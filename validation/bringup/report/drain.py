@@ -86,7 +86,7 @@ def _failed_nodes(judged: Judged) -> dict[str, list[str]]:
 
 def _proposal(node: str, gates: list[str], run: str) -> Proposal:
     if _NODE.fullmatch(node) is None:
-        return Proposal(node, f"{node!r} is no name of a node; nothing is drained for it", None)
+        return Proposal(node, f"{node!r} is not a node name; nothing is drained for it", None)
     named = " ".join(gates[:_NAMED]) + (f" and {len(gates) - _NAMED} more" if len(gates) > _NAMED else "")
     if STATE_GATE in gates:
         return Proposal(node, f"{node}: Slurm keeps it out already ({named} failed); its reason is left as it is", None)

@@ -108,7 +108,7 @@ def _target(output: Output) -> Path:
     if stat.S_ISDIR(mode):
         raise UsageError(f"{said}: is a folder; name a file in it")
     if not stat.S_ISREG(mode):
-        raise UsageError(f"{said}: is no regular file; name a new file, or - for standard output")
+        raise UsageError(f"{said}: is not a regular file; name a new file, or - for standard output")
     if output.kind.mark is None or output.kind.mark.encode() not in _ends(target, output.kind, said):
         was = "exists already" if output.kind.mark is None else f"exists and is not {output.kind.name}"
         raise UsageError(f"{said}: {was}; it is left as it is: name a new file, or remove this one")

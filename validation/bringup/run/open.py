@@ -214,7 +214,7 @@ def _copy_reference(source: Path, folder: Path) -> None:
 
 
 def close_run(folder: Path, exit_code: int) -> None:
-    """Raises RunError when it is no open run."""
+    """Raises RunError when it is not an open run."""
     load(folder)
     if (folder / CLOSED).exists():
         raise RunError(f"{folder}: already closed")

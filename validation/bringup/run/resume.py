@@ -17,7 +17,7 @@ from bringup.report.write import judge_and_save
 from bringup.results import PLAYBOOK
 from bringup.run.launch import progress, wait_for_earlier
 
-GOOD = (Outcome.PASS, Outcome.WARN)  # a warning is no reason to run a phase again: it would only be said again
+GOOD = (Outcome.PASS, Outcome.WARN)  # a warning is not a reason to run a phase again: it would only be said again
 
 
 def earlier(folder: Path) -> Playbook:
@@ -69,7 +69,7 @@ def _unseen(phase: Phase, folder: Path, name: str, console: Console) -> Step | N
 
 
 def _judged_now(folder: Path, step: Step, profile: Profile) -> Judged | None:
-    """Judged again, from its evidence, with today's gates and this run's profile: what was said then is no evidence.
+    """Judged again, from its evidence, with today's gates and this run's profile: what was said then is not evidence.
     None: it runs again."""
     if step.outcome not in GOOD:
         return None

@@ -103,8 +103,8 @@ RDMA_COUNTERS = Guide(
     ),
     usually_means=(
         "A dirty or loose connector, a cable at the end of its life, or a transceiver. The same count on all ports of "
-        "a rack: a switch was restarted, which is no fault. Only a warning: these are sums over weeks, and what counts "
-        "is whether they grow. *Incomplete*: the driver has no such counters, as that of EFA."
+        "a rack: a switch was restarted, which is not a fault. The gate only warns, because these are sums over weeks: "
+        "what counts is whether they grow. *Incomplete*: the driver has no such counters, as that of EFA."
     ),
     next=(
         "srun --nodes=1 --nodelist={node} bash -c 'grep . /sys/class/infiniband/*/ports/*/counters/{link,sym}*'",

@@ -151,7 +151,7 @@ SLOWDOWN = Guide(
     page=_ENVIRONMENT,
     observes=(
         "Three bits of the clock event reasons: hardware slowdown, hardware thermal, hardware power brake. Idle "
-        "clocks, the power cap and clocks that a user set are no fault and do not count."
+        "clocks, the power cap and clocks that a user set are not faults and do not count."
     ),
     why="A GPU that slows down makes every rank of the job wait in each collective.",
     usually_means=(
@@ -209,7 +209,7 @@ BOUND = Guide(
     observes=(
         "Each task of `srun --gpus-per-task=1` finds out which GPU it would compute on: `CUDA_VISIBLE_DEVICES`, "
         "resolved among the devices that the task can open. A GPU is named by its UUID where the driver tells it. The "
-        "gate counts the different GPUs of a node. An index is no evidence: a confined task sees its GPU as `0`, "
+        "gate counts the different GPUs of a node. An index is not evidence: a confined task sees its GPU as `0`, "
         "whichever it is."
     ),
     why="Two ranks on one GPU run at half speed or out of memory, and NCCL refuses them.",

@@ -187,14 +187,15 @@ NAMES = Guide(
     title="Names of nodes",
     page=_PAGE,
     observes=(
-        "The first node resolves the names of all nodes of the run. Then every node resolves them, many at once and "
-        "for 20 s at most, and compares: with IPv4 addresses where there are some, else with IPv6. "
+        "The first node resolves the names of all nodes of the run. Then every node resolves them too, many at once, "
+        "and compares the addresses. IPv4 addresses are compared first; IPv6 only where a name has no IPv4 address. "
+        "All lookups together may take 20 s. "
         "`discovery.names.unresolved`: names without an address, or without an answer in this time. "
         "`discovery.names.slowest`: the longest that one name took. `discovery.names.differ`: names that lead "
-        "elsewhere than on most nodes. Where nodes disagree, the address that the node in question has is right. "
+        "elsewhere than on most nodes. Where nodes disagree about a name, the address that its node has is right. "
         "`discovery.names.own`: whether the address that others use for a node is one that the node has. "
-        "`discovery.names.reachable`: whether the node's own host name leads it to more than loopback. Where another "
-        "node's name leads is asked on all nodes but itself, so that 127.0.1.1 for its own name is no difference."
+        "`discovery.names.reachable`: whether the node's own host name leads it to more than loopback. A node is not "
+        "compared on its own name: many installations give it 127.0.1.1 there."
     ),
     why=(
         "Ranks find rank 0 by the name of its node. Where a name leads elsewhere, they wait for somebody who never "
@@ -245,11 +246,11 @@ NETWORK = Guide(
     title="A node has another network",
     page=_PAGE,
     observes=(
-        "Of every interface that is no loopback and has an address that holds beyond one link: driver, speed, duplex, "
-        "MTU, and whether it has a carrier, from `/sys/class/net`. Names do not matter; it is counted how many there "
-        "are of each kind. Bridges and tunnels that end in no device are left out, unless the node has nothing else, "
-        "as in a container. Also the driver of the IPv4 default route. What most nodes have is right. The value is the "
-        "number of kinds that differ."
+        "All interfaces with a routable address (not loopback, not link-local): driver, speed, duplex, MTU, carrier, "
+        "from `/sys/class/net`. Interfaces that are equal in these form a kind. Their names are ignored, and the "
+        "number of each kind is compared. Bridges and tunnels without a device are left out, unless the node has "
+        "nothing else, as in a container. The driver of the IPv4 default route is compared too. What most nodes have "
+        "is right. The value is the number of kinds that differ."
     ),
     why=(
         "Two nodes with different MTUs exchange small messages and lose large ones: a job starts and then hangs. A NIC "
@@ -259,7 +260,7 @@ NETWORK = Guide(
         "*Another MTU*: the configuration of the interface was not applied on this node, or a switch port refuses "
         "jumbo frames. *Less speed*: a cable, a transceiver, or a forced speed. *One interface fewer, or one without "
         "an address*: the driver did not find the card, or DHCP did not answer. *Incomplete*: fewer than two nodes "
-        "answered, or a node has more kinds of interfaces than a line holds."
+        "answered, or a node has too many kinds of interfaces for one line of evidence."
     ),
     next=(
         "grep -h inventory.network {run}/raw/inventory.jsonl",

@@ -16,7 +16,7 @@ def _hosts(edit: str) -> Command:
 
 _HOSTS_AGAIN: Command = ("on", "n1", "umount", "/etc/hosts")
 
-# it knows n2, and answers every question about an address after so many seconds; what it does not know is no question
+# it knows n2, and answers every question about an address after so many seconds; it ignores all other questions
 _NAME_SERVER = """import socket, time
 server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 server.bind(("127.0.0.1", 53))
