@@ -16,7 +16,7 @@ def _hosts(edit: str) -> Command:
 
 _HOSTS_AGAIN: Command = ("on", "n1", "umount", "/etc/hosts")
 
-# it knows n2, and answers every question about an address after so many seconds; it ignores all other questions
+# It answers after so many seconds. It knows the IPv4 address of n2, and says of every other name that there is none.
 _NAME_SERVER = """import socket, time
 server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 server.bind(("127.0.0.1", 53))
@@ -31,14 +31,16 @@ while True:
 
 
 def _name_server(seconds: int) -> Command:
-    """n1 asks a name server of its own about n2, and so does nobody else."""
+    """n1 asks a name server of its own about n2, and so does nobody else. By default a lookup gives up after 20 s, as the
+    probe does, and which of them is first is chance: here it waits longer."""
     program = _NAME_SERVER.replace("SECONDS", str(seconds))
     return (
         "on",
         "n1",
         "bash",
         "-c",
-        "echo 'nameserver 127.0.0.1' >/tmp/resolv.conf && mount --bind /tmp/resolv.conf /etc/resolv.conf && "
+        "printf 'nameserver 127.0.0.1\\noptions timeout:30\\n' >/tmp/resolv.conf && "
+        "mount --bind /tmp/resolv.conf /etc/resolv.conf && "
         f"{{ setsid python3 -c '{program}' >/dev/null 2>&1 </dev/null & echo $! >/tmp/named.pid; }}",
     )
 
