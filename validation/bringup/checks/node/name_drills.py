@@ -31,8 +31,10 @@ while True:
 
 
 def _name_server(seconds: int) -> Command:
-    """n1 asks a name server of its own about n2, and so does nobody else. By default a lookup gives up after 20 s, as the
-    probe does, and which of them is first is chance: here it waits longer."""
+    """n1 asks a name server of its own about n2, and so does nobody else.
+
+    By default a lookup gives up after 20 s, as the probe does, and it is chance who is first: here it waits longer.
+    """
     program = _NAME_SERVER.replace("SECONDS", str(seconds))
     return (
         "on",
