@@ -296,9 +296,10 @@ def _same_role(one: Pair, other: Pair, node: str) -> bool:
 
 def _is_spread(case: _Case) -> bool:
     """Nearly all of the block's nodes say so, and no node outside of it has a large part in that."""
-    outside = Counter(node for pair in case.pairs for node in pair if node not in case.culprit.ends)
-    inside = {node for pair in case.pairs for node in pair if node in case.culprit.ends}
-    return max(outside.values()) <= max(1, len(case.pairs) // 4) and len(inside) >= 0.75 * len(case.culprit.names)
+    members = case.culprit.ends
+    met = Counter(node for pair in case.pairs for node in pair)
+    most = max(times for node, times in met.items() if node not in members)
+    return most <= max(1, len(case.pairs) // 4) and len(members & met.keys()) >= 0.75 * len(members)
 
 
 def _runs(places: Sequence[int], gap: int) -> list[tuple[int, int]]:
