@@ -16,7 +16,7 @@ write_config() {  # NODES GPUS CONFINED
   choose_cores "$gpus" "$confined"
   write_slurm_conf "$nodes" "$gpus" "$confined" >"$STATE/slurm.conf"
   # slurmd 22.05 wants a cgroup plugin even when nothing uses it, and autodetection fails without a hierarchy
-  echo "CgroupPlugin=cgroup/v1" >"$STATE/cgroup.conf"
+  echo "CgroupPlugin=$(cgroup_plugin)" >"$STATE/cgroup.conf"
   [ "$confined" = unconfined ] ||
     printf '%s\n' ConstrainDevices=yes ConstrainRAMSpace=yes "ConstrainCores=$CORES" >>"$STATE/cgroup.conf"
   # Slurm's daemons look at the name they are started by: as "slurmd-wlm" they silently drop all GPUs

@@ -8,6 +8,7 @@ CPU_TIME=cpu  # a further one, not of Slurm: with it the CPU time of a node can 
 confinement_lack() {  # prints why jobs cannot be confined here; nothing if they can
   local hierarchy at
   [ $EUID = 0 ] || { echo "not run by root"; return; }
+  [ "$(cgroup_plugin)" = cgroup/v1 ] || { echo "this Slurm ($(slurmd -V)) has no plugin cgroup/v1"; return; }
   for hierarchy in "${HIERARCHIES[@]}"; do
     at=/sys/fs/cgroup/$hierarchy
     [ -e "$at/cgroup.procs" ] || { echo "no cgroup v1 hierarchy at $at"; return; }
@@ -16,6 +17,14 @@ confinement_lack() {  # prints why jobs cannot be confined here; nothing if they
       return
     fi
   done
+}
+
+# For cgroup.conf. Slurm 26.05 says that cgroup/v1 will go; 24.05 and later can do without a plugin when nothing is confined.
+# Plugins are in the folder of Slurm's own library. A slurmd that tells no such folder is taken for one that has the plugin.
+cgroup_plugin() {
+  local library
+  library=$(ldd "$(command -v slurmd)" 2>/dev/null | sed -n 's/.* => \(.*libslurmfull\.so\) .*/\1/p') || :
+  if [ -z "$library" ] || [ -e "${library%/*}/cgroup_v1.so" ]; then echo cgroup/v1; else echo disabled; fi
 }
 
 make_cgroups() {
