@@ -69,6 +69,7 @@ def test_scontrol_writes_blanks_as_underscores():
         ("AssocGrpGRES", "account or QOS"),
         ("MaxGRESPerAccount", "account or QOS"),
         ("launch failed requeued held", "could not start it"),
+        ("InvalidAccount", "a job that then runs"),  # Slurm 23.11, on a cluster without accounting
     ],
 )
 def test_reasons_in_plain_words(reason, words):

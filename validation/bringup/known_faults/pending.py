@@ -78,6 +78,13 @@ CAUSES: tuple[Cause, ...] = (
         "a limit of its account or QOS is reached",
         "sacctmgr show qos; sacctmgr show assoc user=$USER; wait for own jobs to end",
     ),
+    Cause(
+        r"InvalidAccount|InvalidQOS",
+        "Slurm finds no account or QOS for it",
+        "wait: where nothing is accounted, Slurm 23.11 says so of a job that then runs; if it stays, "
+        "sacctmgr show assoc user=$USER, and submit with --account or --qos",
+        nodes=True,
+    ),
     Cause(r"Licenses", "the licences that it requested are in use", "scontrol show licenses"),
     Cause(
         r"launch failed requeued held|JobLaunchFailure|.*launch.*",
