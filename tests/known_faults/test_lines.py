@@ -43,6 +43,12 @@ def test_a_line_as_the_program_prints_it_bears_the_signature(signature):
             "srun: error: Task launch for StepId=5.0 failed on node n1: Communication connection failure",
             "slurm.node-unreachable",
         ),
+        # another munge key, in Slurm 22.05 to 24.11, and in 26.05
+        (
+            "srun: error: Task launch for StepId=5.0 failed on node n1: Zero Bytes were transmitted or received",
+            "slurm.munge",
+        ),
+        ("srun: error: Task launch for StepId=3.0 failed on node n1: Protocol authentication error", "slurm.munge"),
         ("srun: error: Unable to allocate resources: Zero Bytes were transmitted or received", "slurm.not-started"),
     ],
 )  # fmt: skip

@@ -152,6 +152,23 @@ def test_a_run_that_its_script_has_closed_is_looked_at_at_once(controller: Contr
     assert len(controller.commands("squeue")) <= 85
 
 
+def test_a_job_that_is_done_and_that_slurm_cannot_end_is_not_waited_for(controller: Controller):
+    """With Slurm 26.05 a node with another munge key answers, and never ends a job."""
+    said: list[str] = []
+    controller.state = lambda seconds: ("RUNNING", "None") if seconds < 20 else ("COMPLETING", "None")
+    assert wait(tell=said.append, closed=lambda: 18 < controller.clock.now - controller.begun < 19) is True
+    assert said[-1] == "job 7 has done its work and stays completing; scontrol show job 7 names its nodes"
+    assert 20 + launch.LEAVING_S < controller.clock.now - controller.begun < 20 + 2 * launch.LEAVING_S
+
+
+def test_a_job_that_completes_before_its_script_is_done_is_waited_for(controller: Controller):
+    """It is being requeued, and its next attempt writes into the same run."""
+    seen = [(0, "RUNNING"), (20, "COMPLETING"), (320, "PENDING"), (340, "RUNNING"), (400, "COMPLETED")]
+    controller.state = lambda seconds: ([state for since, state in seen if since <= seconds][-1], "None")
+    assert wait() is True
+    assert controller.clock.now - controller.begun >= 400
+
+
 def test_jobs_that_smoke_submitted_are_asked_for_together(controller: Controller, tmp_path: Path, monkeypatch):
     (tmp_path / "raw").mkdir()
     ends = {"11": 3.0, "12_3": 7.0, "13": 9999.0}

@@ -26,9 +26,10 @@ def login(script: str) -> Command:
     return ("sh", "bash", "-euc", script)
 
 
-# Slurm asks a node only when the node has been silent for a third of SlurmdTimeout. So a job meets the next fault
-# before Slurm notices it. The pause lets every node answer the reconfiguration first.
-UNNOTICED: tuple[Command, ...] = (edited("s/^SlurmdTimeout=.*/SlurmdTimeout=30/"), ("sh", "sleep", "2"))
+# Slurm asks a node that has been silent for a third of SlurmdTimeout, and all nodes so long after its own start: newer
+# versions start anew when they are reconfigured. So a job meets the next fault before Slurm notices it, however late
+# the job begins. The pause lets every node answer the reconfiguration first.
+UNNOTICED: tuple[Command, ...] = (edited("s/^SlurmdTimeout=.*/SlurmdTimeout=600/"), ("sh", "sleep", "2"))
 
 
 # the other parts of the phase are left out, and incomplete

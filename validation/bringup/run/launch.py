@@ -27,6 +27,7 @@ from bringup.run import slurm
 
 FILE_LOOK_S = 0.5  # at the run's folder, between two looks at the queue
 CLOCKS_S = 60  # that the clocks of a node and of this host may be apart
+LEAVING_S = 30  # that Slurm may take to end a job whose script is done, before nobody waits for it any longer
 LOST_S = 15  # a node that comes back is not responding for some seconds: no reason to give a waiting job up
 
 
@@ -191,14 +192,15 @@ class Closed:
         return bool(new)
 
 
-def _pause(pace: slurm.Pace, closed: Callable[[], bool]) -> None:
-    """Until the next look. A run that is closed by its script is about to end: then we look often again."""
+def _pause(pace: slurm.Pace, closed: Callable[[], bool]) -> bool:
+    """Until the next look. True: the script has closed its run. The job is about to end, so we look often again."""
     until = time.monotonic() + pace.seconds()
     while (left := until - time.monotonic()) > 0:
         time.sleep(min(left, FILE_LOOK_S))
         if closed():
             pace.again()
-            return
+            return True
+    return False
 
 
 def wait_for_earlier(phase: Phase, name: str, folder: Path, tell: Tell) -> None:
@@ -219,8 +221,15 @@ def wait_for_earlier(phase: Phase, name: str, folder: Path, tell: Tell) -> None:
 
 
 def _wait(job_id: str, wanted: list[str], tell: Tell, closed: Callable[[], bool]) -> bool:
-    """True: the job has ended. False: it could not start because one of its nodes became unusable; it is cancelled."""
+    """True: the job has ended, or its script is done and Slurm cannot end it. False: it could not start because one of
+    its nodes became unusable; it is cancelled.
+
+    A node that answers slurmctld and refuses what it is told keeps a job completing for ever: another munge key, with
+    Slurm 26.05.
+    """
     lost_since: float | None = None  # since when one of its nodes was seen unusable at every look
+    is_done = False  # its script has closed the run
+    leaving_since: float | None = None  # since when it was then seen completing
     pace = slurm.Pace()
     while True:
         try:
@@ -231,11 +240,16 @@ def _wait(job_id: str, wanted: list[str], tell: Tell, closed: Callable[[], bool]
         except SlurmError as error:
             lost_since = None  # after an outage nodes need a moment, too
             tell(f"job {job_id}: no answer ({error}); still waiting")
-            _pause(pace, closed)
+            is_done = _pause(pace, closed) or is_done
             continue
         if job is None or job.state in slurm.ENDED:
             return True
+        leaving_since = (leaving_since or time.monotonic()) if is_done and job.state == "COMPLETING" else None
+        if leaving_since is not None and time.monotonic() - leaving_since > LEAVING_S:
+            tell(f"job {job_id} has done its work and stays completing; scontrol show job {job_id} names its nodes")
+            return True
         if is_pending:
+            is_done = False
             lost = about_nodes and not all(name in nodes and nodes[name].is_usable for name in wanted)
             lost_since = (lost_since or time.monotonic()) if lost else None
             if lost_since is not None and time.monotonic() - lost_since > LOST_S:
@@ -246,4 +260,4 @@ def _wait(job_id: str, wanted: list[str], tell: Tell, closed: Callable[[], bool]
         else:
             lost_since = None
             tell(f"job {job_id} {job.state.lower()}")
-        _pause(pace, closed)
+        is_done = _pause(pace, closed) or is_done

@@ -294,7 +294,7 @@ DRILLS: tuple[Drill, ...] = (
         gate="discovery.node.answered",
         subject="n1",
         outcome=Outcome.FAIL,
-        says="Zero Bytes",
+        says="slurm.munge",  # Zero Bytes were transmitted or received; 26.05: Protocol authentication error
         consequences=(("discovery.node.state", "n1"),),
     ),  # slurmctld cannot reach it either
     Drill(

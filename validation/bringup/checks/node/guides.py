@@ -44,7 +44,8 @@ ANSWERED = Guide(
     why="A node that cannot be reached through the scheduler cannot train, whatever state Slurm shows.",
     usually_means=(
         "The launch failed. `Communication connection failure`: slurmd ended, or a firewall is between the nodes. "
-        "`Zero Bytes were transmitted`: the munge keys differ. *Incomplete*: nothing arrived. The node was not "
+        "`Zero Bytes were transmitted`, in Slurm 26.05 `Protocol authentication error`: the munge keys differ. "
+        "*Incomplete*: nothing arrived. The node was not "
         "usable, it has no `python3`, the time limit ended the probe, or the file was cut off (a note says `did not"
         " finish`)."
     ),

@@ -66,7 +66,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="slurm.munge",
         area=_AREA,
-        pattern=r"Munge decode failed|Invalid authentication credential|Protocol authentication error|Invalid job credential|Job credential expired|Unable to (encrypt|decrypt) credential",
+        pattern=r"Munge decode failed|Invalid authentication credential|Protocol authentication error|Invalid job credential|Job credential expired|Unable to (encrypt|decrypt) credential|failed on node \S+: Zero Bytes were transmitted",
         cause="a node's munge key differs from the controller's, or its clock is more than five minutes off",
         do="munge -n | ssh NODE unmunge; compare /etc/munge/munge.key and the clocks",
         source="auth/munge",
