@@ -305,13 +305,10 @@ def _fewest(gate: Gate, rule: str) -> int:
 def _strangers(run: Run, parsed: Parsed) -> list[str]:
     """Evidence about nodes that were not requested: from another run, perhaps. Slurm's own tables name all nodes."""
     known = {*run.nodes, naming.JOB, *(subject for subjects in run.planned.values() for subject in subjects)}
-    strange = sorted(
-        {
-            observation.subject
-            for observation in parsed.observations
-            if observation.subject not in known
-            and not observation.quantity.startswith(("slurm.", "probe.", "pair."))
-            and not known.issuperset(naming.nodes_of(observation.subject))
-        }
-    )
+    said = {
+        observation.subject
+        for observation in parsed.observations
+        if observation.subject not in known and not observation.quantity.startswith(("slurm.", "probe.", "pair."))
+    }
+    strange = sorted(subject for subject in said if not known.issuperset(naming.nodes_of(subject)))
     return [f"evidence about {', '.join(strange)}, which this run did not request"] if strange else []

@@ -47,12 +47,15 @@ class Outcome(StrEnum):
 
     @property
     def rank(self) -> int:
-        return list(Outcome).index(self)
+        return _RANK[self]
 
     @property
     def exit_code(self) -> int:
         """0 pass (and warn), 1 the cluster failed a gate, 2 we could not tell."""
         return {Outcome.PASS: 0, Outcome.WARN: 0, Outcome.INCOMPLETE: 2, Outcome.FAIL: 1}[self]
+
+
+_RANK = {outcome: rank for rank, outcome in enumerate(Outcome)}
 
 
 def worst(outcomes: list[Outcome]) -> Outcome:

@@ -35,6 +35,7 @@ from bringup.results import REPOSITORY, ill_node
 _COST = re.compile(r"probe\.(\w+)\.cpu_s")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 _MARKDOWN = re.compile(r"([\\`*\[\]<>|&])")
+_UNSAFE = re.compile(f"{_CONTROL.pattern}|{_MARKDOWN.pattern}")
 MARK = {Outcome.PASS: "PASS", Outcome.WARN: "WARN", Outcome.INCOMPLETE: "INCOMPLETE", Outcome.FAIL: "FAIL"}
 MAX_LISTED = 12  # on the screen; the report lists all
 MIN_ALIKE = 3  # verdicts of one reason share their lines on the screen from so many on
@@ -48,6 +49,8 @@ def plain(text: str) -> str:
 
 def escaped(text: str) -> str:
     """Safe for Markdown and the HTML made from it."""
+    if not _UNSAFE.search(text):  # nearly all cells of a large fleet
+        return text.strip()
     return _MARKDOWN.sub(r"\\\1", plain(text)).replace("\\<", "&lt;").replace("\\>", "&gt;").replace("\\&", "&amp;")
 
 
