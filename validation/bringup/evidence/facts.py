@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from typing import Any
 
+from pydantic_core import from_json
+
 from bringup.evidence.parsed import Parsed, lines
 
-_DECODER = json.JSONDecoder(parse_constant=lambda name: _refuse(name))  # NaN and Infinity are not JSON
 _LABEL = re.compile(r"^\s*(\d+): ")
 _FACT = {"probe", "at", "subject", "quantity", "value", "unit"}
 _EXPLAINED = {*_FACT, "why"}
@@ -88,8 +88,8 @@ def parse(text: str, where: str) -> Parsed:
 def _record(line: str) -> dict[str, Any] | None:
     """The fact or closing line; None when it is neither. It is read once per fact of a fleet: no more than it needs."""
     try:
-        record = _DECODER.decode(line)
-    except (ValueError, RecursionError):
+        record = from_json(line, allow_inf_nan=False)
+    except (ValueError, TypeError):  # TypeError: half of a surrogate pair, which cannot be written down
         return None
     if type(record) is not dict:
         return None
@@ -101,10 +101,6 @@ def _record(line: str) -> dict[str, Any] | None:
         texts = [text for key, text in record.items() if key != "value"]
     if not known or not all(type(text) is str for text in texts):
         return None
-    if "\\u" in line or not line.isascii():  # only then can a text hold a lone surrogate
-        texts = [*texts, *record]
-        if not all(_is_text(text) for text in texts):
-            return None
     if "end" in record:
         return record
     if record["value"] is None and not record.get("why"):
@@ -112,20 +108,11 @@ def _record(line: str) -> dict[str, Any] | None:
     return record if _is_value(record["value"]) else None
 
 
-def _refuse(name: str) -> None:
-    raise ValueError(name)
-
-
 def _is_value(value: object) -> bool:
     if isinstance(value, list):
-        return all(isinstance(item, str) and _is_text(item) for item in value)
+        return all(isinstance(item, str) for item in value)
     if isinstance(value, float):
         return math.isfinite(value)
     if isinstance(value, int):
         return abs(value) < 2**63  # no counter holds more, and no comparison can overflow
-    return value is None or (isinstance(value, str) and _is_text(value))
-
-
-def _is_text(text: str) -> bool:
-    """Whether it can be written down: a lone surrogate cannot."""
-    return text.isascii() or text.encode("utf-8", "replace") == text.encode("utf-8", "surrogatepass")
+    return value is None or isinstance(value, str)
