@@ -253,7 +253,7 @@ def test_nothing_fits_says_what_would() -> None:
 
 
 def test_a_batch_that_no_strategy_can_divide_is_one_line() -> None:
-    with pytest.raises(UsageError, match="no multiple of 16 GPUs x 4 row"):
+    with pytest.raises(UsageError, match="not a multiple of 16 GPUs x 4 row"):
         advice(global_batch=3, rows=4)
     assert [one.strategy for one in advice(global_batch=3).strategies] == ["single"]  # one GPU can, 16 cannot
 

@@ -72,8 +72,8 @@ def test_devices_fifos_and_folders_are_refused(run, tmp_path, capsys):
     fifo, folder = tmp_path / "fifo", tmp_path / "folder"
     os.mkfifo(fifo)
     folder.mkdir()
-    assert "no regular file" in refused(capsys, "report", run, "-o", "/dev/null")
-    assert "no regular file" in refused(capsys, "report", run, "--junit", fifo)
+    assert "not a regular file" in refused(capsys, "report", run, "-o", "/dev/null")
+    assert "not a regular file" in refused(capsys, "report", run, "--junit", fifo)
     assert "is a folder" in refused(capsys, "report", run, "--prometheus", folder)
     assert "there is no folder" in refused(capsys, "report", run, "-o", tmp_path / "gone/page.html")
     assert stat.S_ISCHR(Path("/dev/null").stat().st_mode)
