@@ -56,7 +56,7 @@ ask_memory 50 --mem-per-cpu # of every job that does not say otherwise
 ! wanted warning || submit_warning_job
 if wanted binding || wanted folder || wanted compute || wanted storage; then
   ask_memory "$(memory_of_steps)" --mem
-  export SALLOC_TIMELIMIT="${SALLOC_TIMELIMIT:-60}" # minutes; a partition with a shorter limit refuses more
+  export SALLOC_TIMELIMIT="${SALLOC_TIMELIMIT:-30}" # minutes; a partition with a shorter limit refuses more
   # a core per node is enough; the jobs that are still under way need some as well
   salloc --quiet --job-name=smoke-steps "${where[@]}" --ntasks-per-node=1 --gpus-per-node="$GPUS" "${memory[@]}" \
     "${SALLOC_SITE[@]}" bash "${BASH_SOURCE[0]}" --inside </dev/null || rc=$?
