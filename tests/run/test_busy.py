@@ -6,7 +6,9 @@ import itertools
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+import time
+import types
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -31,11 +33,21 @@ class Queue:
         return list(self.jobs)
 
 
+def clock(
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    sleep: Callable[[float], object],
+    monotonic: Callable[[], float] = time.monotonic,
+) -> None:
+    """The module's own clock alone: threads that other tests left behind sleep as ever."""
+    monkeypatch.setattr(busy, "time", types.SimpleNamespace(sleep=sleep, monotonic=monotonic))
+
+
 def waited(monkeypatch: pytest.MonkeyPatch, queue: Queue, *, whole: bool = True) -> list[str]:
     said: list[str] = []
     monkeypatch.setattr(slurm, "nodes", queue.nodes)
     monkeypatch.setattr(slurm, "running_on", queue.running_on)
-    monkeypatch.setattr(busy.time, "sleep", lambda seconds: None)
+    clock(monkeypatch, sleep=lambda seconds: None)
     busy.wait_until_free(NAMES, whole, said.append)
     return said
 
@@ -70,17 +82,17 @@ def test_the_smoke_phase_of_another_run_is_waited_for_but_not_for_ever(monkeypat
     queue = [[("17", "alice"), ("18", "alice")], [("18", "alice")], []]
     said: list[str] = []
     monkeypatch.setattr(slurm, "queued", lambda prefix: queue.pop(0))
-    monkeypatch.setattr(busy.time, "sleep", lambda seconds: None)
+    clock(monkeypatch, sleep=lambda seconds: None)
     busy.wait_for_smoke(said.append)
     assert said == [
         "waiting for the smoke phase of another run (2 job(s), the first is job 17 of alice)",
         "waiting for the smoke phase of another run (1 job(s), the first is job 18 of alice)",
     ]
-    clock = itertools.count(0, busy.LONGEST_SMOKE_S / 3)  # it is asked three times before the patience is over
-    monkeypatch.setattr(busy.time, "monotonic", lambda: float(next(clock)))
+    seconds = itertools.count(0, busy.LONGEST_SMOKE_S / 3)  # it is asked twice before the patience is over
+    clock(monkeypatch, sleep=lambda seconds: None, monotonic=lambda: float(next(seconds)))
     monkeypatch.setattr(slurm, "queued", lambda prefix: [("17", "alice")])
     busy.wait_for_smoke(said.append)
-    assert len(said) == 3
+    assert len(said) == 4
 
 
 @pytest.fixture
@@ -107,7 +119,7 @@ def test_of_two_runs_of_a_checkout_the_second_waits_for_the_smoke_phase_of_the_f
 ) -> None:
     said: list[str] = []
     monkeypatch.setenv("SLURM_CONF", "/etc/a.conf")
-    monkeypatch.setattr(busy.time, "sleep", lambda seconds: another_run.communicate())
+    clock(monkeypatch, sleep=lambda seconds: another_run.communicate())
     with busy.only_one(tmp_path / "smoke.lock", said.append):
         assert said == ["waiting for the smoke phase of another run of this checkout"]
 
@@ -117,7 +129,7 @@ def test_a_run_on_another_cluster_does_not_wait_for_that_smoke_phase(
 ) -> None:
     said: list[str] = []
     monkeypatch.setenv("SLURM_CONF", "/etc/b.conf")
-    monkeypatch.setattr(busy.time, "sleep", lambda seconds: another_run.communicate())
+    clock(monkeypatch, sleep=lambda seconds: another_run.communicate())
     with busy.only_one(tmp_path / "smoke.lock", said.append):
         assert not said
     assert another_run.poll() is None
