@@ -181,8 +181,9 @@ class _Judging:
         gate = catalogue.GATES.get(gate_id)
         if gate is None:
             return [verdict.unknown_gate(gate_id, subject) for subject in subjects]
-        required = {subject: self._requirement(gate, subject) for subject in subjects}
-        first = required[subjects[0]]
+        first = self._requirement(gate, subjects[0])
+        alike = not isinstance(gate.expect, Requested) and gate.per not in ("scale", "wide_scale")
+        required = {subject: first if alike else self._requirement(gate, subject) for subject in subjects}
         if first.rule in FLEET and first.undeclared is None:
             verdicts = self._fleet(gate, first, subjects)
         else:
@@ -193,14 +194,14 @@ class _Judging:
 
     def _requirement(self, gate: Gate, subject: str) -> verdict.Requirement:
         if isinstance(gate.expect, Fixed):
-            return verdict.Requirement(gate.rule, gate.expect.value, gate.id)
+            return verdict.Requirement(gate.unit, gate.rule, gate.expect.value, gate.id)
         if isinstance(gate.expect, Requested):
             strategy = PHASES[self.run.phase].strategy
             return verdict.Requirement(
-                gate.rule, naming.requested(self.run, gate, subject, gate.expect.field, strategy), gate.id
+                gate.unit, gate.rule, naming.requested(self.run, gate, subject, gate.expect.field, strategy), gate.id
             )
         if not isinstance(gate.expect, FromProfile):
-            return verdict.Requirement(gate.rule, None, gate.id)
+            return verdict.Requirement(gate.unit, gate.rule, None, gate.id)
         entry = self.profile.expect.get(gate.id)
         why = None
         if entry is None:
@@ -210,13 +211,13 @@ class _Judging:
         elif not allowed(gate.rule, entry.rule):
             why = f"profile {self.profile.name} declares {gate.id} as {entry.rule}, the gate is {gate.rule}"
         if entry is None or why is not None:
-            return verdict.Requirement(gate.rule, None, gate.id, why)
+            return verdict.Requirement(gate.unit, gate.rule, None, gate.id, why)
         nodes = naming.scale_nodes(subject) if gate.per in ("scale", "wide_scale") else len(self.run.nodes)
         applied = self.profile.limit(gate.id, nodes, self.run.ranks_per_node)
         if applied.value is None:
-            return verdict.Requirement(gate.rule, None, gate.id, applied.why)
+            return verdict.Requirement(gate.unit, gate.rule, None, gate.id, applied.why)
         quantity = gate.id if entry.at is None else f"{gate.id}@{entry.at}"
-        return verdict.Requirement(entry.rule, applied.value, quantity, basis=applied.why)
+        return verdict.Requirement(gate.unit, entry.rule, applied.value, quantity, basis=applied.why)
 
     def _unmet(self, gate: Gate, subject: str) -> list[str]:
         """Gates that have to pass first and did not. A gate that was not planned (for example: not applicable) does not

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from bringup.errors import RuleError
 from bringup.plan.gate import Gate
@@ -17,6 +18,7 @@ NOTHING = "nothing"
 class Requirement:
     """What a gate's value is compared with here."""
 
+    unit: str
     rule: str
     value: Limit | None  # None with `undeclared`, and where nodes are compared with each other
     quantity: str
@@ -26,6 +28,14 @@ class Requirement:
     @property
     def at(self) -> str | None:
         return self.quantity.partition("@")[2] or None
+
+    @cached_property
+    def in_words(self) -> str:
+        if self.undeclared is not None:
+            return "a number in the profile"
+        at = f" at {self.at}" if self.at else ""
+        basis = f" ({self.basis})" if self.basis else ""
+        return in_words(self.rule, self.value, self.unit) + at + basis
 
 
 def compared(gate: Gate, against: Requirement, observation: Observation) -> Verdict:
@@ -58,7 +68,7 @@ def judged(gate: Gate, against: Requirement, observation: Observation, good: boo
         at=against.at,
         basis=against.basis,
         observed=shown(observation.value, gate.unit, remark),
-        expected=expected(gate, against),
+        expected=against.in_words,
         evidence=observation.evidence,
         cause=None if good else remark,
         fix=gate.fix,
@@ -82,7 +92,7 @@ def incomplete(
         observed=NOTHING
         if observation is None or observation.value is None
         else shown(observation.value, observation.unit, None),
-        expected=expected(gate, against),
+        expected=against.in_words,
         evidence="none" if observation is None else observation.evidence,
         cause=cause,
         fix=gate.fix,
@@ -145,14 +155,6 @@ def unknown_gate(gate_id: str, subject: str) -> Verdict:
 
 
 # --- words
-
-
-def expected(gate: Gate, against: Requirement) -> str:
-    if against.undeclared is not None:
-        return "a number in the profile"
-    at = f" at {against.at}" if against.at else ""
-    basis = f" ({against.basis})" if against.basis else ""
-    return in_words(against.rule, against.value, gate.unit) + at + basis
 
 
 def shown(value: Value, unit: str, remark: str | None) -> str:

@@ -15,6 +15,8 @@ _FACT = {"probe", "at", "subject", "quantity", "value", "unit"}
 _EXPLAINED = {*_FACT, "why"}
 _CLOSING = {"probe", "at", "end"}
 _STAMPED = {*_CLOSING, "run", "utc"}
+_TEXT = {str}
+_MOST = 2**63  # no counter holds more, and no comparison can overflow
 
 
 Source = tuple[str, str, str]  # label of srun, node, probe
@@ -26,16 +28,14 @@ def parse(text: str, where: str) -> Parsed:
     A task without a matching closing line is a problem: it has not finished.
     """
     parsed = Parsed()
-    counted: dict[Source, int] = {}
+    told: dict[Source, list[int]] = {}  # where the observations of each one's facts are
     closings: dict[Source, list[tuple[int, str]]] = {}  # the count that each closing line gives, and where it stands
-    sources: list[Source] = []  # of each fact, and
-    places: list[int] = []  # where its observation is
     for number, raw in enumerate(lines(text), start=1):
-        evidence = f"{where}:{number}"
         label = _LABEL.match(raw)
         line = raw[label.end() :] if label else raw
-        if not line.strip():
+        if not line or line.isspace():
             continue
+        evidence = f"{where}:{number}"
         record = _record(line)
         if record is None:
             parsed.problems.append(f"{evidence}: not a fact: {line[:60]!r}")
@@ -46,43 +46,40 @@ def parse(text: str, where: str) -> Parsed:
             if "utc" in record:
                 parsed.saw("probe.stamp", record["at"], f"{record['run']} {record['utc']}", "text", evidence)
             continue
-        counted[source] = counted.get(source, 0) + 1
-        sources.append(source)
-        places.append(len(parsed.observations))
+        told.setdefault(source, []).append(len(parsed.observations))
         parsed.saw(record["quantity"], record["subject"], record["value"], record["unit"], evidence, record.get("why"))
-    finished = set()
     for source, ends in closings.items():
-        _, at, probe = source
-        if len(ends) == 1 and ends[0][0] == counted.get(source, 0):
-            finished.add(source)
-            parsed.saw(f"probe.{probe}.finished", at, True, "flag", ends[0][1])
-        else:  # cut off, or there twice
-            told = " and ".join(str(end) for end, _ in ends)
+        _close(parsed, source, ends, len(told.get(source, ())))
+    for source, places in told.items():
+        if len(ends := closings.get(source, [])) != 1 or ends[0][0] != len(places):
+            _doubt(parsed, places, source[2])
             parsed.problems.append(
-                f"{ends[-1][1]}: {probe} on {at} wrote {told} facts, {counted.get(source, 0)} arrived"
+                f"{where}: {source[2]} on {source[1]} did not finish: {len(places)} facts and no closing line"
             )
-            parsed.saw(
-                f"probe.{probe}.finished",
-                at,
-                None,
-                "flag",
-                ends[-1][1],
-                f"{probe} says that it wrote {told} facts, and {counted.get(source, 0)} are there",
-            )
-    unfinished = [source for source in counted if source not in finished]
-    for index, source in enumerate(sources):
-        if source not in finished:  # what it had said is kept as a remark: half a report is not evidence of health
-            one = parsed.observations[places[index]]
-            parsed.observations[places[index]] = one.model_copy(
-                update={"value": None, "why": f"{source[2]} did not finish; it had said {one.value}"}
-            )
-    parsed.problems += [
-        f"{where}: {probe} on {at} did not finish: {counted[label, at, probe]} facts and no closing line"
-        for label, at, probe in unfinished
-    ]
-    if not counted and not parsed.problems:
+    if not told and not parsed.problems:
         parsed.problems.append(f"{where}: holds no fact")
     return parsed
+
+
+def _close(parsed: Parsed, source: Source, ends: list[tuple[int, str]], arrived: int) -> None:
+    """probe.NAME.finished: known where one closing line gives the number of facts that arrived."""
+    _, at, probe = source
+    evidence = ends[-1][1]
+    if len(ends) == 1 and ends[0][0] == arrived:
+        parsed.saw(f"probe.{probe}.finished", at, True, "flag", evidence)
+        return
+    counts = " and ".join(str(end) for end, _ in ends)  # cut off, or there twice
+    parsed.problems.append(f"{evidence}: {probe} on {at} wrote {counts} facts, {arrived} arrived")
+    why = f"{probe} says that it wrote {counts} facts, and {arrived} are there"
+    parsed.saw(f"probe.{probe}.finished", at, None, "flag", evidence, why)
+
+
+def _doubt(parsed: Parsed, places: list[int], probe: str) -> None:
+    """What a probe had said before it ended early stays as a remark: half a report is not evidence of health."""
+    for place in places:
+        fact = parsed.observations[place]
+        why = f"{probe} did not finish; it had said {fact.value}"
+        parsed.observations[place] = fact.model_copy(update={"value": None, "why": why})
 
 
 def _record(line: str) -> dict[str, Any] | None:
@@ -93,26 +90,33 @@ def _record(line: str) -> dict[str, Any] | None:
         return None
     if type(record) is not dict:
         return None
-    if "end" in record:
-        known = record.keys() in (_CLOSING, _STAMPED) and type(record["end"]) is int
-        texts = [text for key, text in record.items() if key != "end"]
-    else:
-        known = record.keys() in (_FACT, _EXPLAINED)
-        texts = [text for key, text in record.items() if key != "value"]
-    if not known or not all(type(text) is str for text in texts):
-        return None
-    if "end" in record:
-        return record
-    if record["value"] is None and not record.get("why"):
-        return None
-    return record if _is_value(record["value"]) else None
+    whole = _is_closing(record) if "end" in record else _is_fact(record)
+    return record if whole else None
+
+
+def _is_closing(record: dict[str, Any]) -> bool:
+    return (
+        record.keys() in (_CLOSING, _STAMPED)
+        and type(record["end"]) is int
+        and all(type(text) is str for key, text in record.items() if key != "end")
+    )
+
+
+def _is_fact(record: dict[str, Any]) -> bool:
+    keys = record.keys()
+    if keys != _FACT and keys != _EXPLAINED:
+        return False
+    if {type(record[key]) for key in keys if key != "value"} != _TEXT:
+        return False
+    value = record["value"]
+    return bool(record.get("why")) if value is None else _is_value(value)
 
 
 def _is_value(value: object) -> bool:
-    if isinstance(value, list):
-        return all(isinstance(item, str) for item in value)
+    if isinstance(value, str):
+        return True
     if isinstance(value, float):
         return math.isfinite(value)
     if isinstance(value, int):
-        return abs(value) < 2**63  # no counter holds more, and no comparison can overflow
-    return value is None or isinstance(value, str)
+        return -_MOST < value < _MOST
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TypeGuard
 
@@ -55,9 +55,9 @@ class Seen:
         """Quantity -> observations."""
         return {quantity: seen for quantity, seen in self._by_quantity.items() if quantity.startswith(prefix)}
 
-    def everything(self) -> Iterator[Observation]:
-        for observations in self._by_quantity.values():
-            yield from observations
+    def under(self, *prefixes: str) -> list[Observation]:
+        """Of all quantities that start with one of them."""
+        return [one for quantity, seen in self._by_quantity.items() if quantity.startswith(prefixes) for one in seen]
 
 
 def lines(text: str) -> list[str]:

@@ -7,7 +7,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from bringup.errors import RecordError
 
@@ -84,15 +84,19 @@ def read_record(path: Path, kind: type[R]) -> R:
 
 def write_record(path: Path, record: Record, *, replace: bool = False) -> None:
     """Write atomically. Without `replace` an existing file is a RecordError: evidence is never overwritten."""
-    write_text(path, record.model_dump_json(indent=1) + "\n", replace=replace)
+    _write(path, TypeAdapter(type(record)).dump_json(record, indent=1) + b"\n", replace=replace)
 
 
 def write_text(path: Path, text: str, *, replace: bool = False) -> None:
     """Write atomically; a reader sees the old file, the new file, or none, never half of one."""
+    _write(path, text.encode(), replace=replace)
+
+
+def _write(path: Path, content: bytes, *, replace: bool) -> None:
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        with part.open("w", encoding="utf-8") as stream:
-            stream.write(text)
+        with part.open("wb") as stream:
+            stream.write(content)
             stream.flush()
             os.fsync(stream.fileno())
         if replace:

@@ -63,16 +63,15 @@ def _ports(found: Parsed, count: Observation, ports: dict[str, dict[str, Observa
         "text",
         where,
     )
+    speeds = {port: _speed(facts) for port, facts in sorted(ports.items())}
     for rate in RATES_GBPS:
-        idle = {port: _idle(facts, rate) for port, facts in sorted(ports.items())}
-        found.saw(
-            f"discovery.rdma.active@{rate}Gb/s",
-            node,
-            sum(why is None for why in idle.values()),
-            "count",
-            where,
-            "; ".join(f"{port} {why}" for port, why in idle.items() if why) or None,
-        )
+        idle = [
+            f"{port} {speed if isinstance(speed, str) else f'runs at {speed:g} Gb/s'}"
+            for port, speed in speeds.items()
+            if isinstance(speed, str) or speed < rate
+        ]
+        remark = "; ".join(idle) or None
+        found.saw(f"discovery.rdma.active@{rate}Gb/s", node, len(speeds) - len(idle), "count", where, remark)
 
 
 def _worst_port(found: Parsed, count: Observation, quantity: str, facts: list[Observation]) -> None:
@@ -92,15 +91,15 @@ def _worst_port(found: Parsed, count: Observation, quantity: str, facts: list[Ob
         found.saw(quantity, node, worst.value, "count", worst.evidence, f"{port}: {worst.why}" if worst.why else port)
 
 
-def _idle(facts: dict[str, Observation], rate: int) -> str | None:
-    """Why this port does not count; None when it does."""
+def _speed(facts: dict[str, Observation]) -> float | str:
+    """Of a port that is up, in Gb/s; of another one why it does not count."""
     state, phys, speed = (str(facts[field].value) for field in FIELDS[:3])
     if (state, phys) != _UP:
         return f"is {_word(state)}, {_word(phys)}"
     match = re.match(r"(\d{1,6}(?:\.\d{1,6})?) Gb/sec", speed)  # 400 Gb/sec (4X NDR)
     if match is None:
         return f"does not say its rate: {speed}"
-    return None if float(match[1]) >= rate else f"runs at {match[1]} Gb/s"
+    return float(match[1])
 
 
 def _word(state: str) -> str:

@@ -21,7 +21,7 @@ def derive(seen: Seen, run: Run) -> Parsed:
     _shapes(found, seen)
     _clocks_of_samples(found, seen)
     found.add(ends.derive(seen, run))
-    found.add(pairs.derive(list(seen.everything()), run.nodes))
+    found.add(pairs.derive(seen.under("pair.", "nccl."), run.nodes))
     return found
 
 
@@ -87,7 +87,7 @@ Ratio = tuple[float, str, Point]  # of a point of the curve of this collective
 def _shapes(found: Parsed, seen: Seen) -> None:
     """nccl.curve.dip: the least ratio of a size to the slower of its neighbours. nccl.curve.plateau: of the largest
     size to the fastest. Of all collectives the worst, by name."""
-    for scale, by_name in curves(list(seen.everything())).items():
+    for scale, by_name in curves(seen.under("nccl.")).items():
         _worst(
             found, "nccl.curve.dip", scale, [ratio for name, points in by_name.items() for ratio in _dips(name, points)]
         )
