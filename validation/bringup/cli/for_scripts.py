@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bringup.cli.command_line import complain, natural, phase_called
 from bringup.errors import UsageError
 from bringup.evidence import hostlist
 from bringup.plan import profile as profiles
@@ -20,14 +21,11 @@ from bringup.plan import rounds, subjects
 from bringup.records import Outcome
 from bringup.run import nodes as choice
 from bringup.run import waiting
-from bringup.run.command_line import complain, natural, phase_called
 
 if TYPE_CHECKING:
-    from bringup.run.command_line import Verbs
+    from bringup.cli.command_line import Verbs
 
 MOST_NAMED = 8  # nodes of a message
-
-# What a verb alone needs is imported when it is called: see cli.py.
 
 
 def scales(nodes: list[str], gpus_per_node: int, whole: bool) -> list[str]:
@@ -101,7 +99,7 @@ def pairs_next(run: Path, here: set[str]) -> tuple[list[str], str | None]:
 # --- the verbs
 
 
-def add_verbs(verbs: Verbs) -> None:
+def add(verbs: Verbs) -> None:
     verb = verbs.add_parser("nodes", help="(phase scripts) which nodes were requested, as assignments for the shell")
     verb.add_argument("--nodes", type=int)
     verb.add_argument("--nodelist")

@@ -8,10 +8,13 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from bringup.errors import UsageError
+from bringup.plan import profile as profiles
 from bringup.plan.phases import PHASES, Phase
 
 if TYPE_CHECKING:
     Verbs = argparse._SubParsersAction[Any]
+
+CANNOT_TELL = 2  # the exit code
 
 
 def complain(said: str) -> None:
@@ -41,3 +44,8 @@ def phase_called(name: str) -> Phase:
     if name not in PHASES:
         raise UsageError(f"no phase is called {name!r}; there are {', '.join(PHASES)}")
     return PHASES[name]
+
+
+def profile_of_the_environment(verb: argparse.ArgumentParser, what: str) -> None:
+    default = profiles.from_environment()
+    verb.add_argument("--profile", default=default, help=f"{what} (default: $BRINGUP_PROFILE, here %(default)s)")

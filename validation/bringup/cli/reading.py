@@ -1,0 +1,191 @@
+"""Verbs that read results folders: judge, explain, report, and a profile made of them."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+from bringup.cli.command_line import CANNOT_TELL, complain
+from bringup.errors import BringupError, NotHealthy, SlurmError, UsageError
+from bringup.plan import profile as profiles
+from bringup.plan.phases import PHASES
+from bringup.records import Outcome, worst
+
+if TYPE_CHECKING:
+    from bringup import results
+    from bringup.cli.command_line import Verbs
+    from bringup.report import drain
+
+
+PAGE = "report.html"
+
+
+def add(verbs: Verbs) -> None:
+    verb = verbs.add_parser("judge", help="judge results folders again, here or on a copy; needs no Slurm and no torch")
+    verb.add_argument("runs", nargs="+", type=Path, metavar="RUN")
+    verb.add_argument("--profile", help="judge against this profile instead of the one the run was opened with")
+    verb.set_defaults(verb=_judge)
+
+    verb = verbs.add_parser(
+        "explain", help="what went wrong in a run: first causes, signs in the logs, what to run next"
+    )
+    verb.add_argument(
+        "runs", nargs="+", type=Path, metavar="RUN", help="results folders, of a phase or of a whole playbook"
+    )
+    verb.set_defaults(verb=_explain)
+
+    verb = verbs.add_parser("report", help="one HTML page of a playbook or of runs; JUnit, Prometheus, drain commands")
+    verb.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="a playbook's folder, or folders of runs")
+    verb.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        metavar="FILE",
+        help=f"the page (default: {PAGE} in the folder, when it is one; -: standard output)",
+    )
+    verb.add_argument("--junit", type=Path, metavar="FILE", help="also JUnit XML, a test case per verdict")
+    verb.add_argument(
+        "--prometheus", type=Path, metavar="FILE", help="also gauges for node_exporter's textfile collector (.prom)"
+    )
+    verb.add_argument("--profile", help="judge against this profile instead of the one that each run was opened with")
+    verb.add_argument(
+        "--apply", action="store_true", help="run the printed scontrol commands: drain the nodes that failed"
+    )
+    verb.set_defaults(verb=_report)
+
+    verb = verbs.add_parser("profile", help="write a profile from runs that passed: numbers with spread and source")
+    verb.add_argument("--from", dest="runs", nargs="+", type=Path, required=True, metavar="RUN", help="folders of runs")
+    verb.add_argument("--name", default="measured", help="of the profile (default: %(default)s)")
+    verb.add_argument("-o", "--output", type=Path, metavar="FILE", help="a new .yaml file (default: standard output)")
+    verb.set_defaults(verb=_profile_from)
+
+
+def _judge(arguments: argparse.Namespace) -> int:
+    from bringup import results
+    from bringup.checks import catalogue
+    from bringup.report import text, write
+
+    profile = None if arguments.profile is None else catalogue.load_profile(arguments.profile)
+    found = results.find(arguments.runs)
+    outcomes = [Outcome.INCOMPLETE for _ in _said_absent(found)]
+    for folder in found.once:
+        try:
+            outcomes.append(write.judge_and_show(folder, profile))
+        except BringupError as error:  # the other folders are judged all the same
+            complain(str(error))
+            outcomes.append(Outcome.INCOMPLETE)
+    if len(outcomes) > 1:
+        counts = ", ".join(f"{outcomes.count(outcome)} {outcome}" for outcome in Outcome if outcome in outcomes)
+        print(f"{text.MARK[worst(outcomes)]}: {len(outcomes)} runs: {counts}")
+    return worst(outcomes).exit_code
+
+
+def _said_absent(found: results.Found) -> list[results.Absent]:
+    """What a playbook had planned and is not there is said, and counts."""
+    from bringup.report import text
+
+    for absent in found.absent:
+        title = PHASES[absent.phase].title if absent.phase in PHASES else absent.phase
+        print(f"{'NOT RUN':<10} {title}: {text.plain(absent.why)}; not proven")
+    return found.absent
+
+
+def _explain(arguments: argparse.Namespace) -> int:
+    """The worst runs first."""
+    from bringup import judge, results
+    from bringup.report import explain
+
+    found = results.find(arguments.runs)
+    judged, unread = [], 0
+    for folder in found.once:
+        try:
+            judged.append(judge.judge_folder(folder))
+        except BringupError as error:
+            complain(str(error))
+            unread += 1
+    for run in sorted(judged, key=lambda run: -run.verdicts.outcome.rank):
+        print(explain.screen(run), end="\n\n")
+    outcomes = [run.verdicts.outcome for run in judged] + [Outcome.INCOMPLETE] * (unread + len(_said_absent(found)))
+    return worst(outcomes).exit_code
+
+
+def _report(arguments: argparse.Namespace) -> int:
+    from bringup.checks import catalogue
+    from bringup.report import collection, drain, exports, outputs, page, text
+
+    if arguments.output is None and len(arguments.runs) > 1:
+        raise UsageError("report of several folders: say where to write the page, -o FILE.html")
+    profile = None if arguments.profile is None else catalogue.load_profile(arguments.profile)
+    renderers: list[tuple[outputs.Output, Callable[[collection.Collection], str]]] = [
+        (outputs.Output("-o", arguments.output or arguments.runs[0] / PAGE, outputs.PAGE), page.render)
+    ]
+    if arguments.junit is not None:
+        renderers.append((outputs.Output("--junit", arguments.junit, outputs.JUNIT), exports.junit))
+    if arguments.prometheus is not None:
+        renderers.append((outputs.Output("--prometheus", arguments.prometheus, outputs.PROMETHEUS), exports.prometheus))
+    outputs.check([output for output, _ in renderers])
+    # what is said about the files must not stand between the lines of one of them
+    stream = sys.stderr if any(output.is_standard_output for output, _ in renderers) else sys.stdout
+    gathered = collection.gather(arguments.runs, profile)
+    for output, render in renderers:
+        outputs.write(output, render(gathered))
+        if not output.is_standard_output:
+            print(f"written: {text.shown_path(output.path)}", file=stream)
+    proposed = drain.proposals(gathered.judged)
+    for proposal in proposed:
+        print(proposal.line, file=stream)
+    not_run = f"; not run: {', '.join(gone.phase for gone in gathered.absent)}" if gathered.absent else ""
+    print(f"{text.MARK[gathered.outcome]}: {text.counted(gathered.verdicts)}{not_run}", file=stream)
+    if arguments.apply and not _applied(proposed, stream):
+        return CANNOT_TELL
+    return gathered.outcome.exit_code
+
+
+def _applied(proposed: list[drain.Proposal], stream: TextIO) -> bool:
+    """Drain them; a node that Slurm keeps out by now keeps its reason. True when all that was to be done is done."""
+    from bringup.run import slurm
+
+    todo = [proposal for proposal in proposed if proposal.command is not None]
+    if not todo:
+        print("nothing to apply", file=stream)
+        return True
+    nodes = slurm.nodes()
+    done = True
+    for proposal in todo:
+        state = nodes[proposal.node].state if proposal.node in nodes else None
+        if state is None or "DRAIN" in state or "DOWN" in state:
+            why = "Slurm knows no such node" if state is None else state
+            print(f"left as it is: {proposal.node}: {why}", file=stream)
+            done = done and state is not None
+            continue
+        try:
+            slurm.ask(*(proposal.command or []))
+            print(f"drained: {proposal.node}", file=stream)
+        except SlurmError as error:
+            complain(f"{proposal.node}: {error}")
+            done = False
+    return done
+
+
+def _profile_from(arguments: argparse.Namespace) -> int:
+    from bringup import judge, learn, results
+    from bringup.checks import catalogue
+    from bringup.report import outputs
+
+    output = outputs.Output("-o", arguments.output or Path("-"), outputs.PROFILE)
+    outputs.check([output])
+    found = results.find(arguments.runs)
+    if found.absent:
+        raise NotHealthy(
+            f"{found.playbooks[0]}: {found.absent[0].phase}: {found.absent[0].why}; "
+            "a profile is made of runs that passed: name those"
+        )
+    profile = learn.measured([judge.judge_folder(folder) for folder in found.folders], arguments.name)
+    catalogue.check(profile)
+    outputs.write(output, profiles.dump(profile))
+    if not output.is_standard_output:
+        print(f"{arguments.output}: {len(profile.expect)} expectations; use it with --profile or BRINGUP_PROFILE")
+    return 0

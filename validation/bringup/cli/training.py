@@ -1,0 +1,169 @@
+"""Verbs about training: runs side by side, and what a plan will take."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bringup.cli.command_line import complain, natural, profile_of_the_environment, share
+from bringup.errors import UsageError
+from bringup.plan.phases import PHASES
+from bringup.records import Outcome, as_json
+
+if TYPE_CHECKING:
+    from bringup.cli.command_line import Verbs
+    from bringup.compare import entries
+
+
+def add(verbs: Verbs) -> None:
+    verb = verbs.add_parser(
+        "compare", help="training runs side by side; refuses unlike ones; --baseline: is it slower than it was?"
+    )
+    verb.add_argument("runs", nargs="*", type=Path, metavar="RUN")
+    verb.add_argument(
+        "--baseline",
+        nargs="+",
+        type=Path,
+        metavar="RUN",
+        help="earlier runs with the same arguments, best 5 of each: regression (exit 1), none (0), cannot tell (2)",
+    )
+    verb.add_argument(
+        "--plot", type=Path, metavar="PATH", help="draw: a new folder of pictures, or one sheet (.png, .svg, .pdf)"
+    )
+    verb.add_argument("--markdown", action="store_true", help="a Markdown table")
+    verb.set_defaults(verb=_compare)
+
+    verb = verbs.add_parser(
+        "advise", help="does it fit, what does it send, how long does a step take: per strategy, computed"
+    )
+    verb.add_argument("--model", required=True, help="a name in training/models, or the path of a config.json")
+    verb.add_argument("--nodes", type=natural, required=True)
+    verb.add_argument("--gpus-per-node", type=natural, required=True)
+    profile_of_the_environment(verb, "of the cluster")
+    verb.add_argument(
+        "--from",
+        dest="runs",
+        nargs="+",
+        type=Path,
+        default=[],
+        metavar="RUN",
+        help="measured here: a run of nccl_scaling for the bandwidth, a training run for the MFU",
+    )
+    verb.add_argument("--sequence-length", type=natural, default=4096, help="tokens per row (default: %(default)s)")
+    verb.add_argument("--rows", type=natural, default=1, help="per GPU and micro-step (default: %(default)s)")
+    verb.add_argument("--global-batch", type=natural, help="rows per step over all GPUs (default: GPUs x --rows)")
+    verb.add_argument(
+        "--mfu", type=share, help="of the compute alone (default: the profile's, or that of a training run)"
+    )
+    verb.add_argument(
+        "--float32", action="store_true", help="compute in float32 (default: bfloat16 over float32 weights)"
+    )
+    verb.add_argument(
+        "--reduce-dtype", choices=("float32", "bfloat16"), default="float32", help="gradients between sharded ranks"
+    )
+    verb.add_argument("--activation-checkpointing", action="store_true", help="recompute activations")
+    verb.add_argument("--json", action="store_true", help="the record instead of the screen")
+    verb.set_defaults(verb=_advise)
+
+
+def _compare(arguments: argparse.Namespace) -> int:
+    from bringup.compare import sidebyside
+    from bringup.report import text
+
+    if arguments.baseline is not None:
+        return _against_baseline(arguments)
+    runs = _training_runs(arguments.runs)
+    if len(runs) < 2:
+        raise UsageError("compare needs at least two training runs (training/results/…), or a playbook that has them")
+    compared = sidebyside.compare(runs)
+    _show_table(arguments, sidebyside.HEADER, [row.cells for row in compared.rows])
+    print(f"\n{text.plain(compared.note)}")
+    _plot(arguments, runs)
+    if compared.disagreeing:
+        wrong = ", ".join(row.name for row in compared.disagreeing)
+        complain(f"the losses of {wrong} do not agree with the base run's: their speed means nothing yet")
+        return Outcome.FAIL.exit_code
+    return 0
+
+
+def _training_runs(folders: list[Path]) -> list[entries.Entry]:
+    """Of a playbook those that trained; what is not there is said."""
+    from bringup import results
+    from bringup.compare import entries
+
+    found = results.find(folders)
+    for absent in found.absent:
+        if absent.phase in PHASES and PHASES[absent.phase].is_training:
+            complain(f"left out: {absent.phase}: {absent.why}")
+    chosen = [
+        folder for folder in found.folders if folder not in found.steps or PHASES[found.steps[folder].phase].is_training
+    ]
+    return entries.load_all(chosen)
+
+
+def _against_baseline(arguments: argparse.Namespace) -> int:
+    from bringup.compare import regression
+    from bringup.report import text
+
+    if not arguments.runs:
+        raise UsageError("compare --baseline needs runs to hold against it: bringup compare RUN… --baseline RUN…")
+    later, earlier = _training_runs(arguments.runs), _training_runs(arguments.baseline)
+    compared = regression.check(later, earlier)
+    for entry in [*earlier, *later]:
+        if entry.outcome is not Outcome.PASS:
+            print(f"{text.MARK[entry.outcome]}: {text.shown_path(entry.folder)} did not pass; bringup explain says why")
+    for comparison in compared:
+        print(comparison.title)
+        for change in comparison.environment:
+            print(f"differs: {text.plain(change)}")
+        _show_table(arguments, *regression.table(comparison))
+        print()
+    _plot(arguments, [*earlier, *later])
+    outcome = regression.overall(compared)
+    print(f"{text.MARK[outcome]}: {regression.in_words(compared)}")
+    return outcome.exit_code
+
+
+def _show_table(arguments: argparse.Namespace, header: Sequence[str], rows: list[list[str]]) -> None:
+    from bringup.report import text
+
+    print("\n".join(text.table(header, rows)) if arguments.markdown else text.columns(header, rows))
+
+
+def _plot(arguments: argparse.Namespace, runs: list[entries.Entry]) -> None:
+    from bringup.report import text
+    from bringup.report.figures import training as training_figures
+
+    if arguments.plot is not None:
+        for path in training_figures.draw(runs, arguments.plot):
+            print(f"drawn: {text.shown_path(path)}")
+
+
+def _advise(arguments: argparse.Namespace) -> int:
+    from bringup import judge
+    from bringup.advise import answer as advising
+    from bringup.advise import text as advice_text
+    from bringup.checks import catalogue
+    from bringup.formulae import models
+
+    if arguments.float32 and arguments.reduce_dtype == "bfloat16":
+        raise UsageError("--reduce-dtype bfloat16 means something with bfloat16 compute only; leave out --float32")
+    question = advising.Question(
+        models.load(arguments.model),
+        arguments.nodes,
+        arguments.gpus_per_node,
+        arguments.sequence_length,
+        arguments.rows,
+        arguments.global_batch or arguments.nodes * arguments.gpus_per_node * arguments.rows,
+        arguments.float32,
+        2 if arguments.reduce_dtype == "bfloat16" else 4,
+        arguments.activation_checkpointing,
+    )
+    runs = [judge.judge_folder(folder) for folder in arguments.runs]
+    known = advising.known(catalogue.load_profile(arguments.profile), runs, arguments.mfu)
+    advice = advising.advise(question, known)
+    print(json.dumps(as_json(advice), indent=1) if arguments.json else advice_text.screen(advice))
+    return 0
