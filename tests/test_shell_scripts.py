@@ -167,8 +167,8 @@ def test_a_training_that_cannot_work_is_refused_before_srun_and_leaves_no_run(tm
 @pytest.mark.parametrize(
     ("of_nodes", "steps", "jobs"),
     [
-        ("1355\n1400\n", "--mem=1016M", "--mem-per-cpu=50M"),  # 16 nodes of a small machine: less than 2000M each
-        ("515000\n2063000+\n", "--mem=2000M", "--mem-per-cpu=50M"),
+        ("1355\n1400\n", "--mem-per-gpu=508M", "--mem-per-cpu=50M"),  # 16 nodes of a small machine: less than 2000M each
+        ("515000\n2063000+\n", "--mem-per-gpu=1000M", "--mem-per-cpu=50M"),
         ("1\n1\n", "", ""),  # RealMemory is not configured
     ],
 )
@@ -183,7 +183,7 @@ def test_smoke_asks_for_no_more_memory_than_its_smallest_node_has(
         node_mib=$(least_memory)
         ask_memory 50 --mem-per-cpu
         echo "${memory[@]}"
-        ask_memory "$(memory_of_steps)" --mem
+        ask_memory "$(memory_of_steps)" --mem-per-gpu "$GPUS"
         echo "${memory[@]}"
         """
     done = bash(script, USABLE="n0,n1", GPUS="2", PATH=f"{tmp_path}:{os.environ['PATH']}")

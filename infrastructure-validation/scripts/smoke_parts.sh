@@ -15,10 +15,10 @@ least_memory() { # MiB that Slurm has configured for the smallest of the usable 
 
 # Sets `memory`, the options that ask for it: never more than three quarters of the smallest node, and nothing where RealMemory is
 # not configured: Slurm then calls it 1, does not count memory, and refuses whoever asks for more.
-ask_memory() { # MiB, option (--mem, --mem-per-cpu)
+ask_memory() { # MiB per node or core, option (--mem, --mem-per-cpu), or MiB per node, --mem-per-gpu and the GPUs of a node
   local most=$((node_mib * 3 / 4))
   memory=()
-  ((node_mib <= 1)) || memory=("$2=$(($1 < most ? $1 : most))M")
+  ((node_mib <= 1)) || memory=("$2=$((($1 < most ? $1 : most) / ${3:-1}))M")
 }
 
 # On all usable nodes; facts to raw/NAME.jsonl. An option that is given twice counts the second time.

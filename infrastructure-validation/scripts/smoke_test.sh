@@ -24,6 +24,7 @@ wanted() { [[ $parts == *" $1 "* ]]; }
 
 steps() { # inside the allocation; NODES, USABLE, USABLE_COUNT, GPUS, ROUNDS and RUN_DIR come from outside it
   local raw=$RUN_DIR/raw where=(--nodes="$USABLE_COUNT") memory=()
+  unset SLURM_MEM_PER_GPU # a step gets all memory of the allocation, whether it asks for GPUs or not
   ! wanted binding || look_at_bad_exit
   ! wanted folder || look_at_folder
   ! wanted compute || look_at_compute
@@ -55,7 +56,8 @@ ask_memory 50 --mem-per-cpu # of every job that does not say otherwise
 ! wanted binding || look_at_binding
 ! wanted warning || submit_warning_job
 if wanted binding || wanted folder || wanted compute || wanted storage; then
-  ask_memory "$(memory_of_steps)" --mem
+  # per GPU: beside --mem, Slurm waits until DefMemPerGPU of every GPU is free (seen with 22.05)
+  ask_memory "$(memory_of_steps)" --mem-per-gpu "$GPUS"
   export SALLOC_TIMELIMIT="${SALLOC_TIMELIMIT:-30}" # minutes; a partition with a shorter limit refuses more
   # a core per node is enough; the jobs that are still under way need some as well
   salloc --quiet --job-name=smoke-steps "${where[@]}" --ntasks-per-node=1 --gpus-per-node="$GPUS" "${memory[@]}" \
