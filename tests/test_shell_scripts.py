@@ -167,7 +167,8 @@ def test_a_training_that_cannot_work_is_refused_before_srun_and_leaves_no_run(tm
 @pytest.mark.parametrize(
     ("of_nodes", "steps", "jobs"),
     [
-        ("1355\n1400\n", "--mem-per-gpu=508M", "--mem-per-cpu=50M"),  # 16 nodes of a small machine: less than 2000M each
+        # 16 nodes of a small machine: less than 2000M each
+        ("1355\n1400\n", "--mem-per-gpu=508M", "--mem-per-cpu=50M"),
         ("515000\n2063000+\n", "--mem-per-gpu=1000M", "--mem-per-cpu=50M"),
         ("1\n1\n", "", ""),  # RealMemory is not configured
     ],

@@ -20,6 +20,7 @@ from pathlib import Path
 import arrival
 import gpus
 import progress
+import ras
 import transport
 from bench import GIB, KIB, MIB, REPETITIONS, Bench, blame, label_of, named, slowed, stall
 from facts import Facts, node_name
@@ -68,7 +69,7 @@ def main():
         scale,
         task,
         hang_s / 2,
-        lambda: keep_flight(torch._C._distributed_c10d, cuda, f"{logs}/flight.rank{task}.json"),
+        lambda: keep_words(torch._C._distributed_c10d, cuda, logs, task, local),
     )
     facts = Facts("collectives") if bench.rank == 0 else None
     name = str(torch.cuda.get_device_properties(device).uuid) if cuda else placeholder(local)
@@ -125,8 +126,16 @@ def main():
     bench.progress.close()
 
 
+def keep_words(c10d, cuda, logs, task, local):
+    """Of a rank that gets no further, before anything is killed: what torch and NCCL themselves know of it."""
+    keep_flight(c10d, cuda, f"{logs}/flight.rank{task}.json")
+    nodes = int(os.environ.get("SLURM_STEP_NUM_NODES", "1"))
+    if cuda and ras.is_witness(int(os.environ.get("SLURM_NODEID", "0")), nodes, local):
+        ras.keep(f"{logs}/ras.rank{task}.txt")
+
+
 def keep_flight(c10d, cuda, file):
-    """Before anything is killed. As JSON: torch's own files are pickles. Private names, and not in every torch."""
+    """As JSON: torch's own files are pickles. Private names, and not in every torch."""
     dump = getattr(c10d, "_dump_nccl_trace_json" if cuda else "_dump_fr_trace_json", None)
     if dump is None:
         return

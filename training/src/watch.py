@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 import group
+import ras
 from arguments import FAST_WARMUP
 from rank import node_name
 from transformers import TrainerCallback
@@ -119,6 +120,9 @@ class Watch(TrainerCallback):
                 faulthandler.cancel_dump_traceback_later()
                 faulthandler.dump_traceback(file=self.stream)
                 self.file.with_suffix(".json").write_text(json.dumps(self.progress(quiet_s)) + "\n", encoding="utf-8")
+                nodes = group.WORLD // group.LOCAL_WORLD
+                if group.CUDA and ras.is_witness(group.RANK // group.LOCAL_WORLD, nodes, group.LOCAL_RANK):
+                    ras.keep(self.file.parents[1] / f"nccl-{nodes}/ras.rank{group.RANK}.txt")
             if self.training and quiet_s > self.longest_s:
                 self.stuck(f"no step ended within {self.longest_s:g} s after step {self.step}, {where()}")
                 os._exit(1)

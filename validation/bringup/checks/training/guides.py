@@ -171,7 +171,8 @@ RANK = Guide(
     by_hand=(
         "In a stack the main thread is the last one, its innermost frame first. `kill -USR2 PID` writes the stacks "
         "of a healthy rank. Under NCCL torch's flight recorder writes the last collectives of every rank to "
-        "`raw/flight/` when one times out. NCCL's words were taken from public reports and were not seen here. The "
+        "`raw/flight/` when one times out. What NCCL's RAS service said of the job is in "
+        "`raw/nccl-*/ras.rank*.txt`. NCCL's words were taken from public reports and were not seen here. The "
         "kernel log may need root."
     ),
 )

@@ -1,0 +1,108 @@
+"""NCCL's RAS service. NCCL 2.26.2 printed the samples: of 32 ranks two are ahead; of 256 ranks an all_reduce had timed
+out."""
+
+from __future__ import annotations
+
+import socket
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from bringup.evidence import ras as reader
+
+sys.path.append(str(Path(__file__).resolve().parents[2] / "infrastructure-validation/probes"))
+import collectives
+import ras
+
+REAL = Path(__file__).resolve().parents[1] / "fixtures/nccl/real"
+
+
+def test_what_ranks_had_launched_differently_is_a_note() -> None:
+    parsed = reader.parse((REAL / "ras-mismatch.txt").read_text(), "raw/nccl-4/ras.rank0.txt")
+    assert parsed.observations == []
+    assert parsed.problems == [
+        "raw/nccl-4/ras.rank0.txt: NCCL's RAS service: RUNNING MISMATCH: #0-0 (fa93daea854b060b) MISMATCH; "
+        "Communicator ranks have different AllGather operation counts; 30 ranks have launched up to operation 640; "
+        "2 ranks have launched up to operation 641; "
+        "Rank 12 -- GPU 4 managed by process 323032 on node 10.137.190.124; "
+        "Rank 13 -- GPU 5 managed by process 323033 on node 10.137.190.124"
+    ]
+
+
+def test_a_job_that_it_calls_healthy_is_not_called_healthy() -> None:
+    (note,) = reader.parse((REAL / "ras-ok.txt").read_text(), "raw/nccl-32/ras.rank0.txt").problems
+    assert note.endswith("RUNNING OK: it reports no fault, which alone proves nothing")
+
+
+@pytest.mark.parametrize("text", ["", "ERROR: Unknown command\n", "\x00\xff" * 50, "=\n=\n"])
+def test_what_is_not_an_answer_of_it_is_said(text: str) -> None:
+    (note,) = reader.parse(text, "raw/nccl-4/ras.rank0.txt").problems
+    assert note.startswith("raw/nccl-4/ras.rank0.txt: not an answer of NCCL's RAS service: ")
+
+
+def serve(listening: socket.socket, answers: list[bytes], heard: list[bytes]) -> None:
+    """As NCCL does: a line is answered with a line, and the status with all of it and the end of the connection."""
+    connection, _ = listening.accept()
+    with connection, connection.makefile("rb") as stream:
+        for answer in answers:
+            heard.append(stream.readline())
+            connection.sendall(answer)
+
+
+@pytest.mark.parametrize(
+    ("answers", "kept"),
+    [
+        ([b"SERVER PROTOCOL 2\n", b"OK\n", b"NCCL version 2.26.2\n" * 9000], b"NCCL version 2.26.2\n" * 9000),
+        ([b"SERVER PROTOCOL 2\n", b"OK\n", b""], None),
+        ([b"HTTP/1.1 400 Bad Request\r\n"], None),
+    ],
+)
+def test_the_answer_is_kept_and_what_is_none_is_not(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    answers: list[bytes],
+    kept: bytes | None,
+) -> None:
+    heard: list[bytes] = []
+    file = tmp_path / "nccl-2" / "ras.rank0.txt"
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        monkeypatch.setenv("NCCL_RAS_ADDR", f"127.0.0.1:{listening.getsockname()[1]}")
+        serving = threading.Thread(target=serve, args=(listening, answers, heard))
+        serving.start()
+        ras.keep(file)
+        serving.join()
+    assert heard[0] == b"CLIENT PROTOCOL 2\n"
+    said = capsys.readouterr().err
+    if kept is None:
+        assert not file.exists()
+        assert said.startswith("NCCL's RAS service did not answer: ")
+        assert said.count("\n") == 1
+    else:
+        assert heard[1:] == [b"TIMEOUT 5\n", b"VERBOSE STATUS\n"]
+        assert (file.read_bytes(), said) == (kept, "")
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "nowhere", "[::1]:x"])
+def test_where_nobody_listens_nothing_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str) -> None:
+    monkeypatch.setenv("NCCL_RAS_ADDR", address)
+    ras.keep(tmp_path / "ras.rank0.txt")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_first_rank_of_the_first_and_of_the_last_node_ask() -> None:
+    asks = [(node, local) for node in range(4) for local in range(2) if ras.is_witness(node, 4, local)]
+    assert asks == [(0, 0), (3, 0)]
+
+
+@pytest.mark.parametrize(("cuda", "node", "asked"), [(True, "0", 1), (True, "1", 0), (True, "2", 1), (False, "0", 0)])
+def test_a_rank_that_hangs_asks_only_where_nccl_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cuda: bool, node: str, asked: int
+) -> None:
+    files: list[str] = []
+    monkeypatch.setenv("SLURM_NODEID", node)
+    monkeypatch.setenv("SLURM_STEP_NUM_NODES", "3")
+    monkeypatch.setattr(ras, "keep", files.append)
+    collectives.keep_words(object(), cuda, str(tmp_path), 8, 0)
+    assert files == [f"{tmp_path}/ras.rank8.txt"] * asked
