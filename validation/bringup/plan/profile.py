@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-import yaml
 from pydantic import Field, ValidationError
 
 from bringup.errors import ProfileError
@@ -142,7 +141,7 @@ def _merged(base: Profile, profile: Profile) -> Profile:
 
 def dump(profile: Profile) -> str:
     """The resolved profile as YAML: it goes into the run's folder, so that a copied run is judged the same anywhere."""
-    return yaml.safe_dump(profile.model_dump(exclude_none=True), sort_keys=False, allow_unicode=True)
+    return profile_text.dump(profile.model_dump(exclude_none=True))
 
 
 def from_environment() -> str:

@@ -7,7 +7,6 @@ import re
 from pathlib import Path
 from typing import Annotated, Literal
 
-import yaml
 from pydantic import AfterValidator, Field, StringConstraints, ValidationError
 
 from bringup.errors import ProfileError, SiteError
@@ -188,9 +187,7 @@ def parse(text: str, where: str) -> Site:
 
 def dump(site: Site) -> str:
     """As YAML, without what it does not say: it goes into the run's folder."""
-    return yaml.safe_dump(
-        site.model_dump(exclude_none=True, exclude_defaults=True), sort_keys=False, allow_unicode=True
-    )
+    return profile_text.dump(site.model_dump(exclude_none=True, exclude_defaults=True))
 
 
 def from_environment() -> Path | None:
