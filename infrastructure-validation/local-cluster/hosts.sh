@@ -179,7 +179,9 @@ inner_on() {  # NODE CMD...: from the login host into a node
   exec "$(system_python)" -I "$HERE/enter.py" "$init" "${@:2}"
 }
 
-inner_nfs-like() { inner_on "$1" bash "$SELF" __mount-nfs-like "$2"; }
+inner_nfs-like() {  # HOST FOLDER: on the login host
+  if [ "$1" = ctl ]; then inner_mount-nfs-like "$2"; else inner_on "$1" bash "$SELF" __mount-nfs-like "$2"; fi
+}
 
 # FOLDER, over itself: a name that was missing stays missing for 30 s (acdirmin), attributes stay for 3 s (acregmin). Locks are forwarded,
 # as NFS does; undone by umount.
