@@ -63,6 +63,21 @@ def requeue_name(name: str, restarts: int) -> str:
     return name if restarts == 0 else f"{name}-r{restarts}"
 
 
+def is_there(folder: Path, name: str) -> bool:
+    """Whether a file that another host writes has come: `closed.json`, `raw/moment`. Its folder is listed.
+
+    A client of NFS keeps a name that was looked for too early as missing, for half a minute. It opens a folder anew.
+    """
+    for part in Path(name).parts:
+        try:
+            if folder / part not in folder.iterdir():
+                return False
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        folder /= part
+    return True
+
+
 def attempts(phase: Phase, name: str) -> list[Path]:
     """Folders of this run that exist, in order: every submission (-s2, …), and of each its requeues (-r1, … -r10)."""
     first = folder_of(phase, name)

@@ -22,7 +22,7 @@ from bringup.known_faults import pending
 from bringup.plan.phases import Phase
 from bringup.records import write_text
 from bringup.report import text as report
-from bringup.results import CLOSED, REPOSITORY, attempts, submission_name
+from bringup.results import CLOSED, REPOSITORY, attempts, is_there, submission_name
 from bringup.run import slurm
 
 FILE_LOOK_S = 0.5  # at the run's folder, between two looks at the queue
@@ -184,7 +184,7 @@ class Closed:
         self._known = self._now()
 
     def _now(self) -> set[Path]:
-        return {path for path in attempts(self._phase, self._name) if (path / CLOSED).exists()}
+        return {path for path in attempts(self._phase, self._name) if is_there(path, CLOSED)}
 
     def __call__(self) -> bool:
         new = self._now() - self._known

@@ -171,6 +171,8 @@ def _one_phase(
     console: Console,
 ) -> tuple[Step, Judged]:
     begun = time.monotonic()
+    # made here: a folder that was looked for before a node makes it would stay missing (results.is_there)
+    runs.folder_of(phase, playbook).parent.mkdir(parents=True, exist_ok=True)
     # losses are compared only at the same batch: every training gets one that suits the ranks of the largest
     environment = (
         {"BRINGUP_TRAIN_RANKS": str(most_ranks)}
@@ -179,7 +181,7 @@ def _one_phase(
     )
     environment["BRINGUP_JUDGE_LATER"] = "1"  # here, once the job has ended: no node waits for a judge
     reference = runs.folder_of(PHASES["run_1gpu"], playbook)
-    if (reference / runs.METRICS).is_file():  # this playbook's own, not the newest of anybody's
+    if runs.is_there(reference.parent, f"{reference.name}/{runs.METRICS}"):  # its own, not the newest of anybody's
         environment["BRINGUP_REFERENCE"] = str(reference)
     environment = at_site.for_submission(request.site, phase.stem, environment)
     said = None
@@ -210,7 +212,7 @@ def _one_phase(
             site=request.site,
         )
         said = said or f"{phase.script} ended before it opened a run: {last_words(phase, folder)}"
-    if not (run_folder / runs.CLOSED).exists():
+    if not runs.is_there(run_folder, runs.CLOSED):
         _keep_screen(run_folder, screen_of(phase, folder))
         _keep_node_states(run_folder)
         _keep_job(run_folder)
