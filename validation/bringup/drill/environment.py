@@ -195,7 +195,9 @@ class LocalCluster:
     def make(self, commands: tuple[Command, ...]) -> None:
         """Raises DrillError with the command's own words."""
         for command in commands:
-            self._must(*(word.replace("{results}", str(RESULTS)) for word in command))
+            self._must(
+                *(word.replace("{results}", str(RESULTS)).replace("{checkout}", str(REPOSITORY)) for word in command)
+            )
 
     def wait_for(self, node: str, state: str) -> None:
         deadline = time.monotonic() + 90

@@ -129,7 +129,7 @@ def _undo(drill: Drill, cluster: Environment) -> None:
 def _wait_for_moment(drill: Drill, run_name: str) -> None:
     """The file that the drill names says that it has come: faults are made at a defined moment."""
     deadline = time.monotonic() + BEGINS_WITHIN_S
-    while not any((folder / drill.when).exists() for folder in runs.attempts(PHASES[drill.phase], run_name)):
+    while not any(runs.is_there(folder, drill.when) for folder in runs.attempts(PHASES[drill.phase], run_name)):
         if time.monotonic() > deadline:
             raise DrillError(f"{drill.phase} left no {drill.when} in {BEGINS_WITHIN_S} s")
         environments.pause()
@@ -275,10 +275,14 @@ def _is_said(words: str, text: str) -> bool:
 
 
 def _survived(drill: Drill, verdicts: Sequence[Verdict], screen: str) -> tuple[bool, bool, bool, str | None]:
-    """A fault that nothing fails of: it is said while it lasts, and the declared verdict passes."""
+    """A fault that nothing fails of: it is said while it lasts, or seen in the value. The declared verdict passes."""
+    declared = (drill.gate, drill.subject, Outcome.PASS)
+    passed = next((v for v in verdicts if (v.gate, v.subject, v.outcome) == declared), None)
+    is_sized = passed is not None and _has_size(drill, passed.value)  # the fault was there
+    if not drill.says:
+        return is_sized, passed is not None, is_sized, None if passed is None else passed.observed
     line = next((line for line in screen.splitlines() if drill.says in line), None)
-    passed = any((v.gate, v.subject, v.outcome) == (drill.gate, drill.subject, Outcome.PASS) for v in verdicts)
-    return line is not None, passed, line is not None, line
+    return line is not None, is_sized, line is not None, line
 
 
 def false_alarms(drill: Drill, verdicts: Sequence[Verdict], before: frozenset[Pair] = frozenset()) -> list[str]:

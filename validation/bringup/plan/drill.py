@@ -45,7 +45,7 @@ class Drill:
     phase: str  # that is run while the fault is in place
     gate: str
     subject: str
-    outcome: Outcome
+    outcome: Outcome  # PASS: nothing may fail of the fault
     # What the verdict must say: its value, a number in a range, and whole words (… behind them: their beginning) of
     # what was observed or of its cause. The words may also be a signature that was found in the logs.
     value: Value | None = None
@@ -53,7 +53,7 @@ class Drill:
     says: str = ""
     inject: tuple[
         Command, ...
-    ] = ()  # {results}, a word of its own: the folder of all runs; {phase}: the name of its job
+    ] = ()  # words of their own: {results}, the folder of all runs; {checkout}. {phase}: the name of its job
     during: tuple[Command, ...] = ()  # made at the moment that `when` tells
     when: str = "run.json"  # the file of the run that says that the moment has come: it was opened
     undo: tuple[Command, ...] = ()

@@ -13,6 +13,18 @@ _HIDDEN: tuple[Command, ...] = (("on", "n1", "mount", "-t", "tmpfs", "tmpfs", "{
 _NO_JOBS = (("BRINGUP_SMOKE_PARTS", "binding folder compute storage"),)
 _STORAGE = (("BRINGUP_SMOKE_PARTS", "storage"), ("BRINGUP_STORAGE_MIB", "8"))
 
+# The login host and both nodes see the whole checkout as a stock NFS client does: a missing name is kept for 30 s.
+# lazy: whoever unmounts it may stand in it.
+_NFS_HOSTS = ("ctl", "n0", "n1")
+_NFS: tuple[Command, ...] = tuple(("nfs-like", host, "{checkout}") for host in _NFS_HOSTS)
+_NO_NFS: tuple[Command, ...] = (
+    ("on", "n0", "umount", "--lazy", "{checkout}"),
+    ("on", "n1", "umount", "--lazy", "{checkout}"),
+    ("sh", "umount", "--lazy", "{checkout}"),
+)
+_NFS_PARTS = (*_NO_JOBS, ("BRINGUP_STORAGE_MIB", "8"))
+_NFS_IS_SLOW = (("smoke.storage.*", "*"),)  # a client in user space, on a disk that is busy, is no measure of speed
+
 
 def _bash(script: str) -> Command:
     """On n1; the folder of all runs is $0."""
@@ -166,6 +178,36 @@ DRILLS: tuple[Drill, ...] = (
         also=(("smoke.fs.pair.write", "n0->n1"),),
         consequences=(("smoke.fs.*", "n1"), ("smoke.fs.pair.*", "*n1*")),
         silent=("n0", "n2", "n3", "n2->n3", "n3->n0", "n0->n2", "n3->n2"),
+    ),
+    Drill(
+        id="nfs-client",
+        waits=True,
+        fault="none: all hosts have the caches of a stock NFS client, which nothing may fail of",
+        phase="smoke",
+        inject=_NFS,
+        undo=_NO_NFS,
+        environment=_NFS_PARTS,
+        gate="smoke.fs.late_lookup",
+        subject="n1",
+        outcome=Outcome.PASS,
+        between=(15, 32),  # the client did keep the missing name
+        consequences=_NFS_IS_SLOW,
+        silent=("n0", "n1", "n0->n1", "n1->n0"),
+    ),
+    Drill(
+        id="nfs-client-not-shared",
+        waits=True,
+        fault="the results folder is not shared on one node, and all hosts have the caches of a stock NFS client",
+        phase="smoke",
+        inject=(*_HIDDEN, *_NFS),
+        undo=(*_NO_NFS, *_UMOUNT),
+        environment=_NFS_PARTS,
+        gate="smoke.fs.reads_submit_host",
+        subject="n1",
+        outcome=Outcome.FAIL,
+        value=False,
+        consequences=(("smoke.fs.*", "n1"), ("smoke.fs.pair.*", "*n1*"), *_NFS_IS_SLOW),
+        silent=("n0",),
     ),
     Drill(
         id="path-read-only",
