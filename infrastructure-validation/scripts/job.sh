@@ -4,7 +4,8 @@
 #   need_repository             the working directory is the repository root, with its .venv; sets PYTHON
 #   keep_log                    inside a batch job: move its log to slurm-logs/; sets SCREEN
 #   choose_nodes [OPTION…]      on a login host: sets NODES, NODE_COUNT, GPUS (per node), USABLE, USABLE_COUNT;
-#                               with --sharing also WHOLE_NODES: yes where no two jobs share a node
+#                               with --sharing also WHOLE_NODES: yes where no two jobs share a node;
+#                               with --phase PHASE those of its partition, which has to take its job
 #   run_begin PHASE OPTION…      write the plan (`bringup open`); sets RUN_DIR, and what the site file says
 #   run_end RC                  close the run, judge it, write report.md, print the verdict; returns 0, 1 or 2
 #   save FILE COMMAND…          keep a command's answer in raw/; when it fails, no file: absence is not evidence

@@ -38,7 +38,7 @@ if [[ ${1:-} == --inside ]]; then
   watched
   exit
 fi
-choose_nodes "$@"
+choose_nodes "$@" --phase nccl_monitoring
 scales=$("$PYTHON" -m bringup scales --whole --nodes "$NODES" --gpus-per-node "$GPUS") || exit 2
 read -r _ SCALE _ <<<"$scales"
 export SCALE

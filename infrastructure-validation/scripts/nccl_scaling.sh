@@ -53,7 +53,7 @@ if [[ ${1:-} == --inside ]]; then
   measure
   exit
 fi
-choose_nodes "$@"
+choose_nodes "$@" --phase nccl_scaling
 SCALES=$("$PYTHON" -m bringup scales --nodes "$NODES" --gpus-per-node "$GPUS") || exit 2
 export SCALES
 run_begin nccl_scaling --nodes "$NODES" --gpus-per-node "$GPUS"

@@ -35,7 +35,7 @@ if [[ ${1:-} == --inside ]]; then
   steps
   exit "$rc"
 fi
-choose_nodes "$@" --sharing
+choose_nodes "$@" --phase smoke --sharing
 others=$(anywhere_else) || die "sinfo gave no list of nodes"
 node_mib=$(least_memory) || die "sinfo gave no memory of $USABLE"
 ROUNDS=$("$PYTHON" -m bringup pairs --files --nodes "$NODES") || exit 2

@@ -104,6 +104,7 @@ def add(verbs: Verbs) -> None:
     verb.add_argument("--nodes", type=int)
     verb.add_argument("--nodelist")
     verb.add_argument("--sharing", action="store_true", help="also: WHOLE_NODES=yes where no two jobs share a node")
+    verb.add_argument("--phase", help="as the site file has it for this one; its partition has to take its job")
     verb.set_defaults(verb=_nodes)
 
     verb = verbs.add_parser(
@@ -170,8 +171,12 @@ def _awaited(said: str) -> waiting.Awaited:
 def _nodes(arguments: argparse.Namespace) -> int:
     from bringup.run import site as at_site
 
-    at_site.enter(at_site.from_environment())
-    print("\n".join(choice.node_assignments(arguments.nodes, arguments.nodelist, complain, arguments.sharing)))
+    at, phase = at_site.from_environment(), None if arguments.phase is None else phase_called(arguments.phase)
+    at_site.enter(at, arguments.phase)
+    if at is not None and phase is not None:
+        os.environ.update(at_site.for_submission(at, phase.stem, os.environ))  # with its time limit
+    found = choice.node_assignments(arguments.nodes, arguments.nodelist, complain, arguments.sharing, phase)
+    print("\n".join(found))
     return 0
 
 

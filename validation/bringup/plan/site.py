@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, StringConstraints, ValidationError
+from pydantic import AfterValidator, Discriminator, Field, StringConstraints, Tag, ValidationError
 
 from bringup.errors import ProfileError, SiteError
 from bringup.plan import profile_text
@@ -15,8 +16,8 @@ from bringup.plan.phases import PHASES
 from bringup.plan.profile import PROFILES, SITE_SUFFIX
 from bringup.records import Record
 
-ANY_PHASE = "default"
-"""The key of time_limits for phases that have none of their own."""
+ANY_PHASE, TRAINING = "default", "training"
+"""Keys of what is said by phase: for phases that have none of their own; before it, for all training phases."""
 
 _SECRET = re.compile(r"TOKEN|KEY|SECRET|PASSWORD|PASSWD|CREDENTIAL", re.IGNORECASE)
 _NO_SECRETS = {"NCCL_IB_PKEY"}  # the number of a partition of the fabric
@@ -78,8 +79,8 @@ def _variable(name: str) -> str:
 
 
 def _phase(name: str) -> str:
-    if name != ANY_PHASE and name not in PHASES:
-        raise ValueError(f"there is no such phase{profile_text.meant(name, [ANY_PHASE, *PHASES])}")
+    if name not in (ANY_PHASE, TRAINING) and name not in PHASES:
+        raise ValueError(f"there is no such phase{profile_text.meant(name, [ANY_PHASE, TRAINING, *PHASES])}")
     return name
 
 
@@ -95,6 +96,11 @@ GpuRequest = Annotated[
     StringConstraints(pattern=r"^(none|--gpus-per-node=([\w.-]+:)?[1-9]\d*|--gres=gpu(:[\w.-]*[A-Za-z][\w.-]*)?:[1-9]\d*)$"),
 ]  # fmt: skip
 Variable = Annotated[str, AfterValidator(_variable)]
+PhaseKey = Annotated[str, AfterValidator(_phase)]
+Submitted = Annotated[  # one word for all phases, or a word for each; the tags are those that profile_text leaves out
+    Annotated[Word, Tag("[word]")] | Annotated[dict[PhaseKey, Word], Tag("[by phase]")],
+    Discriminator(lambda value: "[by phase]" if isinstance(value, dict) else "[word]"),
+]
 
 _MEANT = {  # key -> what its pattern means, in words
     "gpu_request": "write none, --gpus-per-node=8 or --gres=gpu:TYPE:8, with the GPUs of a whole node",
@@ -121,12 +127,12 @@ class Site(Record):
     schema_version: Literal[1]
     name: Word
     description: Line | None = None
-    partition: Word | None = None
-    account: Word | None = None
-    qos: Word | None = None
-    reservation: Word | None = None
-    constraint: Word | None = None
-    time_limits: dict[Annotated[str, AfterValidator(_phase)], TimeLimit] = Field(default_factory=dict)
+    partition: Submitted | None = None
+    account: Submitted | None = None
+    qos: Submitted | None = None
+    reservation: Submitted | None = None
+    constraint: Submitted | None = None
+    time_limits: dict[PhaseKey, TimeLimit] = Field(default_factory=dict)
     gpu_request: GpuRequest = "none"
     srun: list[Option] = Field(default_factory=list)  # further options of every srun
     salloc: list[Option] = Field(default_factory=list)
@@ -140,7 +146,18 @@ class Site(Record):
 
     def time_limit(self, phase: str | None) -> str | None:
         """Of a phase; None where the script's own holds."""
-        return self.time_limits.get(phase or ANY_PHASE, self.time_limits.get(ANY_PHASE))
+        return _of_phase(self.time_limits, phase)
+
+    def submitted(self, key: str, phase: str | None) -> str | None:
+        """Partition, account, … of a phase; without one, of those that have none of their own."""
+        said: str | dict[str, str] | None = getattr(self, key)
+        return _of_phase(said, phase) if isinstance(said, dict) else said
+
+
+def _of_phase(said: Mapping[str, str], phase: str | None) -> str | None:
+    is_training = phase in PHASES and PHASES[phase].is_training
+    keys = (*([phase] if phase else []), *([TRAINING] if is_training else []), ANY_PHASE)
+    return next((said[key] for key in keys if key in said), None)
 
 
 def find(name_or_path: str) -> Path:

@@ -24,12 +24,12 @@ from bringup.report import terminal, write
 from bringup.report import text as report
 from bringup.results import PLAYBOOK, REPOSITORY
 from bringup.run import open as opening
-from bringup.run import resume, slurm
+from bringup.run import partitions, resume, slurm
 from bringup.run import site as at_site
 from bringup.run.busy import only_one, wait_for_smoke, wait_until_free
 from bringup.run.healthy_rest import ill_nodes
 from bringup.run.launch import bash_and_wait, last_words, progress, screen_of, submit_and_wait
-from bringup.run.nodes import requested_nodes
+from bringup.run.nodes import known_partitions, refuse_without_gpus, requested_nodes
 from bringup.run.resume import GOOD, newest_attempt
 
 PLAYBOOKS = REPOSITORY / "validation/results/playbook"
@@ -60,9 +60,11 @@ def run(request: Request) -> int:
     console = terminal.console()
     try:
         with progress(console, "Slurm") as tell:
-            nodes = slurm.patiently(lambda: requested_nodes(request.nodes, request.nodelist), tell)
+            partition = _one_partition(request)
+            nodes = slurm.patiently(lambda: requested_nodes(request.nodes, request.nodelist, partition), tell)
     except SlurmError as error:
         raise CannotStart(str(error)) from error
+    refuse_without_gpus(nodes)
     names = list(nodes)
     playbook, kept = _begin(request, names, console)
     folder = PLAYBOOKS / playbook.name
@@ -118,6 +120,17 @@ def run(request: Request) -> int:
     return _conclude(playbook, judged, folder, console)
 
 
+def _one_partition(request: Request) -> str | None:
+    """Of all phases that were requested; None: they have several, and the general one says which nodes there are."""
+    stems = [stem for stem in request.phases or PHASES if stem in PHASES]
+    found = {partitions.partition_of(PHASES[stem], _environment(request, stem)) for stem in stems}
+    return found.pop() if len(found) == 1 else None
+
+
+def _environment(request: Request, stem: str) -> dict[str, str]:
+    return at_site.for_submission(request.site, stem, os.environ)
+
+
 def _at(site: at_site.AtSite | None) -> str:
     return "" if site is None else f"; site {site.site.name} ({report.shown_path(site.file)})"
 
@@ -144,6 +157,10 @@ def _begin(request: Request, names: list[str], console: Console) -> tuple[Playbo
                 f"--resume {request.resume}: that run was on {', '.join(earlier.nodes)}, this one on {', '.join(names)}"
             )
         kept = resume.kept(request.resume, earlier, planned, request.profile, console)
+    if known := known_partitions():
+        for stem in planned:
+            if stem not in kept:
+                partitions.refuse(PHASES[stem], names, _environment(request, stem), known)
     name = opening.default_name()
     folder = PLAYBOOKS / name
     folder.mkdir(parents=True)

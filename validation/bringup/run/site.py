@@ -49,7 +49,7 @@ def slurm_variables(site: Site, phase: str | None) -> dict[str, str]:
     """For sbatch, salloc and srun. srun gets no time limit: inside a job that would be the limit of each step."""
     found: dict[str, str] = {}
     for key in _EVERYWHERE:
-        if (value := getattr(site, key)) is not None:
+        if (value := site.submitted(key, phase)) is not None:
             found |= {f"{command}_{key.upper()}": value for command in ("SBATCH", "SALLOC", "SLURM")}
     if (limit := site.time_limit(phase)) is not None:
         found |= {"SBATCH_TIMELIMIT": limit, "SALLOC_TIMELIMIT": limit}
@@ -69,18 +69,25 @@ def one_gpu(site: Site) -> list[str]:
     return [] if site.gpu_request == "none" else [site.gpu_request.rstrip("0123456789") + "1"]
 
 
-def enter(at: AtSite | None) -> None:
-    """From here on Slurm's commands that this process starts see the site, whatever the phase."""
+def enter(at: AtSite | None, phase: str | None = None) -> None:
+    """From here on Slurm's commands that this process starts see the site, as it is for the phase."""
     if at is not None:
         os.environ["BRINGUP_SITE"] = str(at.file)
-        for name, value in slurm_variables(at.site, _SMOKE).items():
-            if not name.endswith("_TIMELIMIT"):
-                os.environ.setdefault(name, value)
+        of_all, own = _gpu_variables(at.site), _own(at.site, os.environ)
+        for name, value in slurm_variables(at.site, phase).items():
+            if not name.endswith("_TIMELIMIT") and name not in of_all:
+                os.environ[name] = own.get(name, value)
+
+
+def _own(site: Site, given: Mapping[str, str]) -> dict[str, str]:
+    """What the user has set, without what the file says of phases in general: `enter` and `site --export` set that."""
+    general = slurm_variables(site, None)
+    return {name: value for name, value in given.items() if general.get(name) != value}
 
 
 def for_submission(at: AtSite | None, phase: str, environment: Mapping[str, str]) -> dict[str, str]:
     """The environment to start a phase with."""
-    return {**({} if at is None else slurm_variables(at.site, phase)), **environment}
+    return dict(environment) if at is None else slurm_variables(at.site, phase) | _own(at.site, environment)
 
 
 def used(site: Site, phase: str | None) -> SiteUsed:
@@ -88,20 +95,19 @@ def used(site: Site, phase: str | None) -> SiteUsed:
     told: dict[str, str] = {}
     if "SLURM_JOB_ID" in os.environ:
         for key in _TOLD:
-            said, got = getattr(site, key), os.environ.get(f"SLURM_JOB_{key.upper()}")
+            said, got = site.submitted(key, phase), os.environ.get(f"SLURM_JOB_{key.upper()}")
             if said and got and got.lower() not in said.lower().split(","):
                 told[key] = got
     else:
-        told = _set_otherwise(slurm_variables(site, phase))
+        told = _set_otherwise(slurm_variables(site, phase), _own(site, _given()))
     return SiteUsed(
         name=site.name,
         says=site.model_dump(exclude_none=True, exclude_defaults=True, exclude={"schema_version", "name"}),
-        otherwise=told | _set_otherwise(site.environment),
+        otherwise=told | _set_otherwise(site.environment, _given()),
     )
 
 
-def _set_otherwise(variables: Mapping[str, str]) -> dict[str, str]:
-    given = _given()
+def _set_otherwise(variables: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
     return {name: given[name] for name, value in variables.items() if given.get(name, value) != value}
 
 
@@ -147,7 +153,8 @@ def assignments(at: AtSite | None, phase: Phase, run: Path) -> list[str]:
             inside = ["PYTHONPATH", *site.environment]
             variables |= {f"APPTAINERENV_{name}": variables[name] for name in inside}
     if "SLURM_JOB_ID" not in os.environ:
-        variables |= {name: given.get(name, value) for name, value in slurm_variables(site, phase.stem).items()}
+        own = _own(site, given)
+        variables |= {name: own.get(name, value) for name, value in slurm_variables(site, phase.stem).items()}
         if phase.stem == _SMOKE:  # a shell into which the site was exported has them
             lines += [f"unset {name}" for name, value in _gpu_variables(site).items() if given.get(name) == value]
     return lines + [f"export {name}={shlex.quote(value)}" for name, value in variables.items()]
@@ -197,7 +204,8 @@ def _outside(paths: Iterable[Path]) -> list[str]:
 def for_a_person(at: AtSite, phase: str | None) -> list[str]:
     """Lines that a user sources before `sbatch`: what Slurm reads, and the options that it does not."""
     variables = {"BRINGUP_SITE": str(at.file)}
-    variables |= {name: os.environ.get(name, value) for name, value in slurm_variables(at.site, phase).items()}
+    own = _own(at.site, os.environ)
+    variables |= {name: own.get(name, value) for name, value in slurm_variables(at.site, phase).items()}
     return [
         *(f"export {name}={shlex.quote(value)}" for name, value in variables.items()),
         _array("SBATCH_SITE", at.site.sbatch),

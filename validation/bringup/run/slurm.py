@@ -133,7 +133,7 @@ def partition_nodes(partition: str | None) -> list[str]:
     names: list[str] = []
     for line in ask("sinfo", "--noheader", "--format", f"%P{SEPARATOR}%N").splitlines():
         name, _, nodes = line.partition(SEPARATOR)
-        if name.rstrip("*") == partition or (partition is None and name.endswith("*")):
+        if _is_chosen(name, partition):
             names += [node for node in hostlist.expand(nodes) if node not in names]
     if not names:
         raise SlurmError(
@@ -148,9 +148,18 @@ def gives_whole_nodes(partition: str | None) -> bool:
     """Whether every job of the partition (None: the default one) gets its nodes for itself. Raises SlurmError."""
     for line in ask("sinfo", "--noheader", "--format", f"%P{SEPARATOR}%h").splitlines():
         name, _, sharing = line.partition(SEPARATOR)
-        if name.rstrip("*") == partition or (partition is None and name.endswith("*")):
-            return sharing.strip() == "EXCLUSIVE"
+        if _is_chosen(name, partition) and sharing.strip() == "EXCLUSIVE":
+            return True
     return False
+
+
+def _is_chosen(shown: str, partition: str | None) -> bool:
+    """shown: as sinfo writes it, the default one with a *. partition: one, or several with commas between them."""
+    return shown.endswith("*") if partition is None else shown.rstrip("*") in partition.split(",")
+
+
+def show_partitions() -> str:
+    return ask("scontrol", "--all", "--oneliner", "show", "partition")  # hidden ones, too
 
 
 def show_nodes(names: Sequence[str] = ()) -> str:

@@ -1,0 +1,179 @@
+"""Partitions with rules: what would never start is refused in one line, before anything is submitted."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from bringup.errors import CannotStart
+from bringup.plan import site as sites
+from bringup.plan.phases import PHASES
+from bringup.run import partitions
+from bringup.run import site as at_site
+from bringup.run.site import AtSite
+
+# scontrol of Slurm 22.05, shortened
+SAID = """\
+PartitionName=main AllowGroups=ALL AllowAccounts=ALL AllowQos=ALL AllocNodes=ALL Default=YES QoS=N/A DefaultTime=NONE \
+MaxNodes=UNLIMITED MaxTime=UNLIMITED MinNodes=0 LLN=NO Nodes=n[0-3] OverSubscribe=NO State=UP TotalNodes=4
+PartitionName=debug AllowAccounts=ALL AllowQos=ALL Default=NO MaxNodes=2 MaxTime=00:10:00 MinNodes=1 \
+Nodes=n[0-1] State=UP
+PartitionName=train AllowQos=high Default=NO MaxNodes=UNLIMITED MaxTime=1-00:00:00 MinNodes=2 \
+Nodes=n[0-3] State=UP
+PartitionName=closed AllowAccounts=ALL AllowQos=ALL Default=NO MaxNodes=UNLIMITED MaxTime=UNLIMITED MinNodes=1 \
+Nodes=n[0-3] State=DOWN
+PartitionName=empty AllowAccounts=ALL AllowQos=ALL Default=NO MaxTime=UNLIMITED MinNodes=1 Nodes=(null) State=UP
+"""
+KNOWN = partitions.read(SAID)
+NODES = ["n0", "n1", "n2", "n3"]
+
+
+def refused(stem: str, nodes: list[str] = NODES, **environment: str) -> str | None:
+    try:
+        partitions.refuse(PHASES[stem], nodes, environment, KNOWN)
+    except CannotStart as error:
+        return str(error)
+    return None
+
+
+def test_what_slurm_says_of_partitions_is_read():
+    debug, train = KNOWN[1], KNOWN[2]
+    assert [partition.name for partition in KNOWN if partition.is_default] == ["main"]
+    assert (debug.nodes, debug.minutes, debug.least_nodes, debug.most_nodes) == ({"n0", "n1"}, 10, 1, 2)
+    assert (train.minutes, train.least_nodes, train.most_nodes, train.qos) == (1440, 2, None, ("high",))
+    assert KNOWN[0].minutes is None
+    assert KNOWN[-1].nodes == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("said", "minutes"),
+    [
+        *(("90", 90), ("00:10:00", 10), ("30:30", 30.5), ("1-12", 2160), ("2-00:00:00", 2880), ("1-00:30", 1470)),
+        *(("UNLIMITED", None), ("INFINITE", None), ("0", None), ("soon", None)),
+    ],
+)
+def test_times_are_read_as_slurm_writes_them(said: str, minutes: float | None):
+    assert partitions.minutes(said) == minutes
+
+
+@pytest.mark.parametrize("phase", PHASES.values(), ids=PHASES)
+def test_the_limit_of_each_script_is_known(phase):
+    limit = partitions.asked_minutes(phase, {})
+    assert limit is not None
+    assert 10 <= limit <= 60
+    assert partitions.asked_minutes(phase, {"SBATCH_TIMELIMIT": "7", "SALLOC_TIMELIMIT": "7"}) == 7
+
+
+def test_a_partition_that_takes_the_job_is_not_refused():
+    for stem in PHASES:
+        assert refused(stem) is None
+    assert refused("nccl_scaling", SALLOC_PARTITION="train") is None
+    assert refused("discovery", ["n0"], SBATCH_PARTITION="debug", SBATCH_TIMELIMIT="10") is None
+
+
+@pytest.mark.parametrize(
+    ("stem", "environment", "says"),
+    [
+        ("discovery", {"SBATCH_PARTITION": "nope"}, "discovery: there is no partition 'nope'; there are main, debug, "),
+        ("smoke", {"SALLOC_PARTITION": "debug"}, "smoke: partition debug does not hold n2, n3; choose nodes with "),
+        ("smoke", {"SALLOC_PARTITION": "closed"}, "smoke: partition closed is DOWN: it starts no job; wait until it "),
+        ("run_1gpu", {"SBATCH_PARTITION": "train"}, "run_1gpu: its job has 1 node(s), and partition train starts none"),
+        (
+            "discovery",
+            {"SBATCH_PARTITION": "train", "SBATCH_QOS": "low"},
+            "discovery: partition train takes jobs of QOS high, and its QOS is low; name another ",
+        ),
+    ],
+)
+def test_a_partition_that_would_never_start_the_job_is_refused_in_one_line(stem, environment, says):
+    said = refused(stem, **environment)
+    assert said is not None
+    assert said.startswith(says)
+    assert "\n" not in said
+
+
+def test_a_job_that_is_too_long_or_too_large_says_by_how_much():
+    said = refused("run_ddp_2node", ["n0", "n1"], SBATCH_PARTITION="debug")
+    assert said is not None
+    assert "asks for 30 minutes, and partition debug allows 10 (MaxTime)" in said
+    assert 'time_limits: {run_ddp_2node: "10"}' in said
+    known = [partition for partition in KNOWN if partition.name == "debug"]
+    with pytest.raises(CannotStart, match=r"has 2 nodes, and partition debug starts none above 1 \(MaxNodes\)"):
+        few = [dataclasses.replace(known[0], most_nodes=1)]
+        partitions.refuse(PHASES["nccl_pairwise"], ["n0", "n1"], {"SBATCH_PARTITION": "debug"}, few)
+
+
+def test_a_qos_may_lift_the_limits_and_nobody_here_knows():
+    assert refused("run_ddp_2node", ["n0", "n1"], SBATCH_PARTITION="debug", SBATCH_QOS="long") is None
+
+
+def test_of_several_partitions_one_that_takes_the_job_is_enough():
+    assert refused("smoke", SALLOC_PARTITION="debug,main") is None
+    said = refused("smoke", SALLOC_PARTITION="debug,closed")
+    assert said is not None
+    assert said.startswith("smoke: partition debug does not hold")
+
+
+# ---- the site file by phase
+
+LAB = """\
+schema_version: 1
+name: lab
+partition: {default: main, smoke: debug, training: train, run_1gpu: main}
+qos: {training: high}
+account: us
+time_limits: {training: "02:00:00"}
+"""
+
+
+@pytest.fixture
+def at(tmp_path) -> AtSite:
+    return AtSite(sites.parse(LAB, "lab"), tmp_path / "lab.site.yaml")
+
+
+@pytest.mark.parametrize(
+    ("phase", "partition", "qos", "limit"),
+    [
+        ("discovery", "main", None, None),
+        ("smoke", "debug", None, None),
+        ("run_1gpu", "main", "high", "02:00:00"),
+        ("run_fsdp_2node", "train", "high", "02:00:00"),
+        (None, "main", None, None),
+    ],
+)
+def test_a_phase_has_its_own_partition_then_that_of_trainings_then_that_of_all(at, phase, partition, qos, limit):
+    found = at_site.slurm_variables(at.site, phase)
+    for command in ("SBATCH", "SALLOC"):
+        assert found[f"{command}_PARTITION"] == partition
+        assert found[f"{command}_ACCOUNT"] == "us"
+        assert found.get(f"{command}_QOS") == qos
+        assert found.get(f"{command}_TIMELIMIT") == limit
+
+
+def test_what_is_entered_for_all_phases_does_not_win_over_that_of_one(at, monkeypatch):
+    for name in ("SBATCH_PARTITION", "SALLOC_PARTITION", "SLURM_PARTITION"):
+        monkeypatch.delenv(name, raising=False)
+    with monkeypatch.context() as patched:
+        environment: dict[str, str] = {}
+        patched.setattr(at_site.os, "environ", environment)
+        at_site.enter(at)
+        assert environment["SBATCH_PARTITION"] == "main"
+        assert at_site.for_submission(at, "smoke", environment)["SALLOC_PARTITION"] == "debug"
+        environment["SALLOC_PARTITION"] = "mine"
+        assert at_site.for_submission(at, "smoke", environment)["SALLOC_PARTITION"] == "mine"
+        assert at_site.for_submission(at, "smoke", environment)["SBATCH_PARTITION"] == "debug"
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("partition: {smok: debug}", "x: partition.smok: there is no such phase; did you mean smoke?"),
+        ("partition: {smoke: a b}", "x: partition.smoke: 'a b' is not understood; write one word"),
+        ("qos: a b", "x: qos: 'a b' is not understood; write one word"),
+        ("partition: {smoke: 1}", "x: partition.smoke: YAML reads it as 1; put it in quotes"),
+    ],
+)
+def test_a_mistake_by_phase_is_one_line(line: str, says: str):
+    with pytest.raises(sites.SiteError) as error:
+        sites.parse(f"schema_version: 1\nname: lab\n{line}\n", "x")
+    assert str(error.value).startswith(says)
