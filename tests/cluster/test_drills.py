@@ -20,8 +20,8 @@ from bringup.drill import suite as campaign
 from bringup.drill.environment import LocalCluster
 from bringup.drill.perform import perform
 from bringup.plan.drill import Drill
-from bringup.records import DrillReport, Mark, Outcome, Playbook, read_record
-from bringup.results import PLAYBOOK
+from bringup.records import DrillReport, Mark, Outcome, Playbook, TrainMetrics, read_record
+from bringup.results import METRICS, PLAYBOOK
 from harness import CHECKOUT, Cluster, wait_until
 from playbook import playbook
 
@@ -33,6 +33,7 @@ IN_EVERY_TEST = {
     "clock-off",
     "kernel-log-unreadable",
     "path-not-shared",
+    "nfs-client-not-shared",
     "two-tasks-one-gpu",
     "no-devices-confined",
     "wrong-matmul",
@@ -165,23 +166,32 @@ def test_a_node_that_is_off_is_left_out_and_the_healthy_rest_is_asked(four_nodes
         assert claims["one-folder"].mark is Mark.PARTLY
 
 
-def test_a_slow_node_is_named_by_the_pairs_and_the_scales_are_run_again_without_it(four_nodes: Cluster):
-    """The pairs once did not run when a scale failed, which is when they are needed."""
+@pytest.mark.timeout(620)
+def test_a_slow_node_is_named_by_the_pairs_and_scales_and_trainings_run_without_it(four_nodes: Cluster):
+    """The pairs once did not run when a scale failed, which is when they are needed. The node stays slow meanwhile."""
+    trainings = ("run_1gpu", "run_ddp_2node")
     with playbook(four_nodes) as book:
         try:
             four_nodes.on("n2", *slowed_to("100mbit"))
-            done = book.run("nccl_scaling", "nccl_pairwise", timeout=240)
+            done = book.run("nccl_scaling", "nccl_pairwise", *trainings, timeout=540)
         finally:
             four_nodes.on("n2", *NORMAL_SPEED)
         assert done.returncode == 1, done.stdout
         assert "LEFT OUT   n2: nccl.pair.node fail; the other 3 of 4 node(s) go on" in done.stdout
-        steps = read_record(book.own_folder / PLAYBOOK, Playbook).steps
+        record = read_record(book.own_folder / PLAYBOOK, Playbook)
+        steps = record.steps
         assert [(step.phase, step.outcome) for step in steps] == [
             ("nccl_scaling", Outcome.FAIL),
             ("nccl_pairwise", Outcome.FAIL),
             ("nccl_scaling", Outcome.PASS),
+            *((stem, Outcome.PASS) for stem in trainings),
         ]
         assert steps[0].folder != steps[2].folder
+        trained = read_record(book.folder("run_ddp_2node") / METRICS, TrainMetrics)
+        assert trained.observed.hosts == ["n0", "n1", "n3"]
+        claims = {claim.claim: claim for answer in record.answers for claim in answer.claims}
+        assert claims["no-slow-link"].mark is Mark.FAIL
+        assert "not on n2, left out as ill" in str(claims["trains-across"].why)
 
 
 def test_strictly_a_node_that_is_off_stops_the_phases_that_would_mean_nothing(cluster: Cluster):
