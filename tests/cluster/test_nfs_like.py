@@ -19,7 +19,7 @@ HOSTS = ("ctl", "n0", "n1")
 
 @pytest.fixture
 def nfs_like(start_cluster: Callable[..., Cluster]) -> Cluster:
-    cluster = start_cluster("--nodes", "2", "--gpus", "1")
+    cluster = start_cluster("--nodes", "2", "--gpus", "2")
     for host in HOSTS:
         done = cluster.run("nfs-like", host, CHECKOUT)
         assert (done.returncode, done.stderr) == (0, "")
