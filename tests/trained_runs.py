@@ -39,8 +39,29 @@ def run_of(stem: str, results: Path, *, reference: bool = True) -> Path:
     for index, node in enumerate(nodes):
         for rank in range(index * ranks, (index + 1) * ranks):
             rank_said(folder, node, rank, state="finished", device="cpu", driver_gpus=0, checkpoint=(0, 0))
+    for moment in ("before", "after"):
+        (folder / f"raw/counters-{moment}.jsonl").write_text("".join(counted(node, moment) for node in nodes))
     opening.close_run(folder, 0)
     return folder
+
+
+def counted(node: str, moment: str) -> str:
+    """The counters of a node on which nothing happened."""
+    common = {"probe": "counters", "at": node, "unit": "count"}
+    counters = {
+        "ue_count": "mc0",
+        "ce_count": "mc0",
+        "xid": "",
+        "rdma_ports": "",
+        "tcp_segments": "",
+        "tcp_segments_again": "",
+    }
+    lines: list[dict[str, object]] = [
+        common | {"subject": f"{node}/{device}".strip("/"), "quantity": f"load.counter.{moment}.{name}", "value": 0}
+        for name, device in counters.items()
+    ]
+    lines.append({"probe": "counters", "at": node, "end": len(lines)})
+    return "".join(f"{json.dumps(line)}\n" for line in lines)
 
 
 def rank_said(

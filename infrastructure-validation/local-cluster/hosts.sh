@@ -109,6 +109,7 @@ node_host() {  # NAME GPUS CONFINED; slurmd is a child, so "slurmd died" and "th
   ip link set eth0 up
   mkdir -p "$STATE/node/$node" "$STATE/spool/$node"
   private_dev "$STATE/node/$node" "$2" "$3"
+  private_memory_controller "$STATE/node/$node/system"
   private_folder "$STATE/node/$node/tmp" /tmp 1g
   cat /proc/sys/kernel/random/uuid >"$STATE/node/$node/boot_id"
   mount --bind "$STATE/node/$node/boot_id" /proc/sys/kernel/random/boot_id
@@ -156,6 +157,21 @@ private_dev() {  # FOLDER GPUS CONFINED
   done
   move_mount "$dev" /dev
   private_folder "$1/shm" /dev/shm 2g
+}
+
+# A memory controller of the node's own, which counts what a drill makes it count: that of the machine is one for all nodes,
+# and many a machine shows none.
+private_memory_controller() {  # BUILD
+  local entry
+  mkdir -p "$1"
+  mount -t tmpfs -o size=64k,mode=755 tmpfs "$1"
+  for entry in /sys/devices/system/*/; do
+    mkdir "$1/$(basename "$entry")"
+    [[ $entry == */edac/ ]] || mount --rbind "$entry" "$1/$(basename "$entry")"
+  done
+  mkdir -p "$1/edac/mc/mc0"
+  echo 0 | tee "$1/edac/mc/mc0/ce_count" >"$1/edac/mc/mc0/ue_count"
+  move_mount "$1" /sys/devices/system
 }
 
 # NVIDIA's number, or one no driver here answers to: opening a placeholder must never reach a real GPU.

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Counters of errors of this node, to be read before and after a load: a fault that the load brought out shows there.
+"""Counters of this node, to be read before and after a load: a fault that the load brought out shows there.
 
 GPUs through NVML, ports of RDMA devices and network cards from sysfs, memory controllers from sysfs (EDAC), throttled
-CPUs, and Xids in the kernel log. A counter that cannot be read is unknown, with the reason; one that this node has not
-got is not listed.
+CPUs, Xids in the kernel log, and what was sent again (TCP, RDMA). A counter that cannot be read is unknown, with the
+reason; one that this node has not got is not listed.
 Run: srun --label --ntasks-per-node=1 --gpus-per-node=8 python3 counters.py before|after
 """
 
@@ -19,7 +19,21 @@ HCAS = Path("/sys/class/infiniband")
 NET = Path("/sys/class/net")
 EDAC = Path("/sys/devices/system/edac/mc")
 CPUS = Path("/sys/devices/system/cpu")
+SNMP = Path("/proc/net/snmp")
 RDMA = ("symbol_error", "link_error_recovery", "link_downed", "port_rcv_errors", "local_link_integrity_errors")
+PACKETS = ("port_xmit_packets",)
+# of a port, what it sent again, and why: drivers/infiniband/hw/mlx5/counters.c and hw/bnxt_re/hw_counters.c of Linux
+HARDWARE = (
+    "packet_seq_err",
+    "local_ack_timeout_err",
+    "implied_nak_seq_err",
+    "roce_adp_retrans",
+    "to_retransmits",
+    "seq_err_naks_rcvd",
+    "out_of_sequence",
+    "rnr_nak_retry_err",
+)
+TCP = {"OutSegs": "tcp_segments", "RetransSegs": "tcp_segments_again"}  # RFC 4022: the first leaves the second out
 CARD = ("rx_errors", "tx_errors", "rx_crc_errors")  # a dropped frame is not an error of the link
 
 
@@ -37,16 +51,16 @@ def main():
 
 
 class Counters:
-    """One fact for each counter of each device: sweep.counter.MOMENT.NAME."""
+    """One fact for each counter of each device: load.counter.MOMENT.NAME."""
 
     def __init__(self, facts, moment):
         self.facts, self.moment = facts, moment
 
     def saw(self, name, value, device=None):
-        self.facts.saw(f"sweep.counter.{self.moment}.{name}", value, "count", self._subject(device))
+        self.facts.saw(f"load.counter.{self.moment}.{name}", value, "count", self._subject(device))
 
     def unknown(self, name, why, device=None):
-        self.facts.unknown(f"sweep.counter.{self.moment}.{name}", "count", why, self._subject(device))
+        self.facts.unknown(f"load.counter.{self.moment}.{name}", "count", why, self._subject(device))
 
     def _subject(self, device):
         return f"{self.facts.at}/{device}" if device else self.facts.at
@@ -98,8 +112,20 @@ def of_gpus(counters):
 
 
 def of_rdma(counters):
-    for port in sorted(HCAS.glob("*/ports/*")) if HCAS.is_dir() else []:
-        counters.files([port / "counters" / name for name in RDMA], f"{port.parent.parent.name}:{port.name}")
+    ports = sorted(HCAS.glob("*/ports/*")) if HCAS.is_dir() else []
+    counters.saw("rdma_ports", len(ports))
+    for port in ports:
+        paths = [port / "counters" / name for name in RDMA + PACKETS]
+        paths += [port / "hw_counters" / name for name in HARDWARE]
+        counters.files(paths, f"{port.parent.parent.name}:{port.name}")
+
+
+def of_tcp(counters):
+    """Two lines that begin with `Tcp:`, one of names and one of numbers."""
+    names, numbers = (line.split() for line in SNMP.read_text().splitlines() if line.startswith("Tcp:"))
+    table = dict(zip(names, numbers))
+    for name, counter in TCP.items():
+        counters.saw(counter, int(table[name]))
 
 
 def of_cards(counters):
@@ -122,7 +148,8 @@ def of_cpus(counters):
 QUESTIONS = (  # and a counter of each, which is unknown when it ends early
     (of_kernel_log, "xid"),
     (of_gpus, "gpus"),
-    (of_rdma, "link_downed"),
+    (of_rdma, "rdma_ports"),
+    (of_tcp, "tcp_segments"),
     (of_cards, "rx_errors"),
     (of_memory, "ue_count"),
     (of_cpus, "package_throttle_count"),

@@ -16,6 +16,7 @@ import time
 
 import arrival
 import gpus
+import nvml
 import seeded_step
 import sustained_load
 from bench import GIB, KIB, MIB, Bench, named
@@ -92,10 +93,11 @@ def say_load(torch, device, local, duration_s):
     facts = Facts("sustained_load")
     subject = who(torch, device, local)
     drill = next((kind for name, kind in LOAD_DRILLS.items() if hits(name, facts.at)), None)
+    links, why_not = (None, "torch sees no GPU") if device.type == "cpu" else nvml.pcie_links(subject.split("/")[1])
     try:
-        load = sustained_load.run(torch, device, duration_s, drill)
+        load = sustained_load.run(torch, device, duration_s, drill, links)
     except RuntimeError as error:
-        for quantity, unit in (("tflops", "TFLOP/s"), ("drift", "ratio"), ("wrong_values", "count")):
+        for quantity, unit in (("tflops", "TFLOP/s"), ("drift", "ratio"), ("wrong_values", "count"), ("pcie", "count")):
             facts.unknown(f"sweep.gpu.load.{quantity}", unit, f"torch: {error}", subject)
         facts.finish()
         return
@@ -104,7 +106,18 @@ def say_load(torch, device, local, duration_s):
     facts.saw("sweep.gpu.load.wrong_values", load.wrong, "count", subject)
     course = f"{windows}, from {min(load.speeds):.4g} to {max(load.speeds):.4g} TFLOP/s"
     facts.saw("sweep.gpu.load.drift", round(load.drift, 3), "ratio", subject, course)
+    say_pcie(facts, subject, load.watched, why_not)
     facts.finish()
+
+
+def say_pcie(facts, subject, links, why_not):
+    """1 where the best of what was seen is not all that the slot can do: a single look may meet a moment of rest."""
+    if not links:
+        facts.unknown("sweep.gpu.load.pcie", "count", why_not, subject)
+        return
+    (generation, lanes), (most, all_lanes) = max(links)
+    remark = f"generation {generation} of {most}, {lanes} of {all_lanes} lanes"
+    facts.saw("sweep.gpu.load.pcie", int((generation, lanes) != (most, all_lanes)), "count", subject, remark)
 
 
 def say_inside(torch, device, local, world):

@@ -138,6 +138,25 @@ def _processes(nvml, gpu):
     return len(nvml.nvmlDeviceGetComputeRunningProcesses(gpu))
 
 
+def pcie_links(uuid):
+    """A function that gives (generation and lanes now, the most that this GPU and its slot can do); or why there is
+    none. To be asked while the GPU is busy: an idle one lowers the generation to save power."""
+    nvml, why_not = library()
+    if nvml is None:
+        return None, why_not
+    try:
+        gpu = nvml.nvmlDeviceGetHandleByUUID(uuid)
+        return link_of(nvml, gpu), ""
+    except nvml.NVMLError as error:
+        return None, f"NVML: {error}"
+
+
+def link_of(nvml, gpu):
+    # of the GPU in its slot: on a board of generation 4, a GPU of generation 5 says 4 (nvml.h)
+    most = nvml.nvmlDeviceGetMaxPcieLinkGeneration(gpu), nvml.nvmlDeviceGetMaxPcieLinkWidth(gpu)
+    return lambda: ((nvml.nvmlDeviceGetCurrPcieLinkGeneration(gpu), nvml.nvmlDeviceGetCurrPcieLinkWidth(gpu)), most)
+
+
 QUESTIONS = (
     ("discovery.gpu.model", "text", lambda nvml, gpu: text(nvml.nvmlDeviceGetName(gpu))),
     ("discovery.gpu.memory", "GiB", lambda nvml, gpu: round(nvml.nvmlDeviceGetMemoryInfo(gpu).total / GIB, 2)),

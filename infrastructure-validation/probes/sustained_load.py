@@ -4,6 +4,7 @@ Speed is counted in windows. The first tenth is the warm-up. Drift: the median o
 time after it, as a share of that of the first third. Heat and power limits show after tens of seconds, which no short
 test sees.
 Every window's last product is compared with the exact one.
+`watch`, when it is given, is called in every window while the device is busy; of what it says, the last third is kept.
 """
 
 import os
@@ -28,10 +29,12 @@ def seconds():
 
 
 class Load:
-    """What a device did under load. windows: (seconds from the begin to its end, TFLOP/s) of each, at least three."""
+    """What a device did under load. windows: (seconds from the begin to its end, TFLOP/s) of each, at least three.
+    watched: what was said of it in each."""
 
-    def __init__(self, windows, wrong):
+    def __init__(self, windows, wrong, watched=()):
         self.windows, self.wrong = windows, wrong
+        self.watched = watched[-max(1, len(watched) // 3) :]
 
     @property
     def warm(self):
@@ -55,17 +58,19 @@ class Load:
         return statistics.median(late) / statistics.median(early)
 
 
-def run(torch, device, duration_s, drill):
+def run(torch, device, duration_s, drill, watch=None):
     """drill: `slow`, `drifts`, `wrong` or None."""
     a, b, expected = compute.operands(torch, device)
     flop = 2 * a.shape[0] ** 3
     begun = compute.clock(torch, device)
-    windows, wrong = [], 0
+    windows, wrong, watched = [], 0, []
     window_s = min(WINDOW_S, duration_s / WINDOWS)
     while compute.clock(torch, device) - begun < duration_s or len(windows) < 3:
         opened, now, products = compute.clock(torch, device), 0.0, 0
         while now - opened < window_s:
             product = a @ b
+            if watch is not None and products == 0:
+                watched.append(watch())  # a GPU has begun by now, and clock() waits for it to end
             now = compute.clock(torch, device)
             products += 1
             if drill == "slow" or (drill == "drifts" and now - begun > duration_s / 2):
@@ -75,4 +80,4 @@ def run(torch, device, duration_s, drill):
         if drill == "wrong" and len(windows) == 2:
             compute.spoil(product)
         wrong += int((product != expected).sum())
-    return Load(windows, wrong)
+    return Load(windows, wrong, watched)

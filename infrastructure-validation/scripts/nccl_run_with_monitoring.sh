@@ -7,6 +7,8 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 # shellcheck source=infrastructure-validation/scripts/job.sh
 source infrastructure-validation/scripts/job.sh
+# shellcheck source=infrastructure-validation/scripts/counters.sh
+source infrastructure-validation/scripts/counters.sh
 need_repository
 
 watched() { # inside the allocation; NODES, NODE_COUNT, GPUS, SCALE and RUN_DIR come from outside it
@@ -35,7 +37,9 @@ watched() { # inside the allocation; NODES, NODE_COUNT, GPUS, SCALE and RUN_DIR 
 }
 
 if [[ ${1:-} == --inside ]]; then
+  read_counters before "$GPUS"
   watched
+  read_counters after "$GPUS"
   exit
 fi
 choose_nodes "$@" --phase nccl_monitoring

@@ -10,6 +10,8 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 # shellcheck source=infrastructure-validation/scripts/job.sh
 source infrastructure-validation/scripts/job.sh
+# shellcheck source=infrastructure-validation/scripts/counters.sh
+source infrastructure-validation/scripts/counters.sh
 need_repository
 
 measure() { # inside the allocation; GPUS, SCALES and RUN_DIR come from outside it
@@ -50,7 +52,9 @@ nccl_tests() { # of the scale that measure has read
 }
 
 if [[ ${1:-} == --inside ]]; then
+  read_counters before "$GPUS"
   measure
+  read_counters after "$GPUS"
   exit
 fi
 choose_nodes "$@" --phase nccl_scaling

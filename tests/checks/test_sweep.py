@@ -1,4 +1,4 @@
-"""Every node by itself: the same bits, a load that lasts, collectives inside, and counters that do not rise."""
+"""Every node by itself: the same bits, a load that lasts, and collectives inside."""
 
 from __future__ import annotations
 
@@ -14,9 +14,13 @@ from bringup.evidence.parsed import Parsed, Seen
 from bringup.plan import profile
 from bringup.records import Outcome, Value, Verdict
 from factory import a_run
+from nvml_for_tests import HEALTHY, FakeNvml
+from probing import told_by
 from showing import shows_failing
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "infrastructure-validation/probes"))
+import node_sweep
+import nvml
 import seeded_step
 import sustained_load
 
@@ -152,6 +156,54 @@ class TestLoad:
             assert outcome(facts, f"sweep.{each}.wrong_values n0")[0] is Outcome.PASS
             assert outcome(facts, f"sweep.{each}.wrong_values n1") == (Outcome.FAIL, "3 (on GPU-1)")
 
+    @shows_failing("sweep.load.pcie")
+    def test_a_gpu_whose_pcie_link_stays_slow_under_load_is_named(self) -> None:
+        facts = of_gpus("sweep.gpu.load.pcie", {"n0/GPU-0": 0, "n0/GPU-1": 0, "n1/GPU-0": 0, "n1/GPU-1": 1})
+        assert outcome(facts, "sweep.load.pcie n0")[0] is Outcome.PASS
+        assert outcome(facts, "sweep.load.pcie n1") == (Outcome.FAIL, "1 (GPU-1: None)")
+        unknown = of_gpus("sweep.gpu.load.pcie", {"n0/GPU-0": 0, "n0/GPU-1": None, "n1/GPU-0": 0})
+        for node in ("n0", "n1"):
+            verdict = verdicts(unknown)[f"sweep.load.pcie {node}"]
+            assert verdict.outcome is Outcome.INCOMPLETE
+            assert not judge.stops(verdict)
+
+    @pytest.mark.parametrize(
+        ("changes", "slow", "says"),
+        [
+            ({}, 0, "generation 5 of 5, 16 of 16 lanes"),
+            ({"generation": 3}, 1, "generation 3 of 5, 16 of 16 lanes"),
+            ({"width": 8}, 1, "generation 5 of 5, 8 of 16 lanes"),
+        ],
+    )
+    def test_the_link_is_asked_for_while_the_device_is_busy(
+        self, changes: dict[str, int], slow: int, says: str
+    ) -> None:
+        gpu = {**HEALTHY, "generation": 1}
+        ask = nvml.link_of(FakeNvml(gpu), gpu)
+
+        def busy() -> object:  # idle it was of generation 1
+            gpu.update({"generation": 5, **changes})
+            return ask()
+
+        load = sustained_load.run(torch, torch.device("cpu"), 0, None, busy)
+        parsed = told_by(lambda facts: node_sweep.say_pcie(facts, "n0/GPU-a", load.watched, ""))
+        (fact,) = [fact for fact in parsed.observations if fact.quantity == "sweep.gpu.load.pcie"]
+        assert (fact.value, fact.why) == (slow, says)
+
+    def test_a_moment_of_rest_is_not_a_slow_link_and_a_link_that_fell_back_for_good_is(self) -> None:
+        full, less = ((5, 16), (5, 16)), ((1, 16), (5, 16))
+        windows = [(float(second), 100.0) for second in range(9)]
+        for watched, slow in (([less, *[full] * 7, less], 0), ([*[full] * 6, less, less, less], 1), ([], None)):
+            load = sustained_load.Load(windows, 0, watched)
+            parsed = told_by(
+                lambda facts, load=load: node_sweep.say_pcie(facts, "n0/GPU-a", load.watched, "no pynvml")  # type: ignore[misc]
+            )
+            assert [one.value for one in parsed.observations if one.quantity == "sweep.gpu.load.pcie"] == [slow]
+
+    def test_without_nvml_the_link_is_unknown(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(nvml, "library", lambda: (None, "pynvml is not installed"))
+        assert nvml.pcie_links("GPU-a") == (None, "pynvml is not installed")
+
     def test_a_rank_that_said_nothing_leaves_its_node_open(self) -> None:
         facts = of_gpus("sweep.gpu.load.wrong_values", {"n0/GPU-0": 0, "n0/GPU-1": 0, "n1/GPU-0": 0})
         assert outcome(facts, "sweep.load.wrong_values n1") == (
@@ -187,75 +239,6 @@ def test_of_two_nodes_the_slower_one_is_compared_with_the_faster_one() -> None:
     found = verdicts(facts, nodes=("n0", "n1"))
     assert found["sweep.inside.peers n0"].outcome is Outcome.FAIL
     assert found["sweep.inside.peers n1"].outcome is Outcome.PASS
-
-
-class TestCounters:
-    @staticmethod
-    def around(name: str, before: int | None, after: int | None, device: str = "n0/GPU-a") -> list[Fact]:
-        node = device.partition("/")[0]
-        return [
-            ("sweep.counter.before.gpus", node, 8),
-            ("sweep.counter.after.gpus", node, 8),
-            (f"sweep.counter.before.{name}", device, before),
-            (f"sweep.counter.after.{name}", device, after),
-        ]
-
-    @shows_failing("sweep.gpu_faults", "sweep.gpu_corrected", "sweep.node_faults", "sweep.node_corrected")
-    def test_a_counter_that_rose_under_load_is_named_and_an_old_count_is_not(self) -> None:
-        for gate, name, bad in (
-            ("sweep.gpu_faults", "ecc_uncorrected", Outcome.FAIL),
-            ("sweep.gpu_corrected", "pcie_replays", Outcome.WARN),
-            ("sweep.node_faults", "link_downed", Outcome.FAIL),
-            ("sweep.node_corrected", "symbol_error", Outcome.WARN),
-        ):
-            assert outcome(self.around(name, 5, 5), f"{gate} n0")[0] is Outcome.PASS
-            assert outcome(self.around(name, 5, 7), f"{gate} n0") == (bad, f"2 ({name} on GPU-a went from 5 to 7)")
-
-    def test_a_gpu_or_a_link_that_is_gone_after_the_load_is_a_fault(self) -> None:
-        lost: list[Fact] = [("sweep.counter.before.gpus", "n0", 8), ("sweep.counter.after.gpus", "n0", 7)]
-        assert outcome(lost, "sweep.gpu_faults n0") == (Outcome.FAIL, "1 (gpus fell from 8 to 7)")
-        assert outcome(self.around("nvlinks", 18, 17), "sweep.gpu_faults n0")[0] is Outcome.FAIL
-
-    def test_a_counter_that_was_read_once_says_nothing(self) -> None:
-        facts = self.around("ecc_uncorrected", 0, None)
-        assert outcome(facts, "sweep.gpu_faults n0")[0] is Outcome.INCOMPLETE
-        once = [fact for fact in facts if ".after.ecc" not in fact[0]]
-        assert "was not read after the load" in outcome(once, "sweep.gpu_faults n0")[1]
-
-    def test_a_node_without_any_such_counter_is_not_healthy_by_that(self) -> None:
-        facts: list[Fact] = [("probe.counters.finished", "n0", True)]
-        assert outcome(facts, "sweep.node_faults n0") == (
-            Outcome.INCOMPLETE,
-            "not found out: this node lists no such counter",
-        )
-
-    def test_gpus_that_count_no_errors_are_not_healthy_by_that(self) -> None:
-        facts: list[Fact] = [("sweep.counter.before.gpus", "n0", 8), ("sweep.counter.after.gpus", "n0", 8)]
-        assert outcome(facts, "sweep.gpu_faults n0")[0] is Outcome.INCOMPLETE
-        assert outcome(facts, "sweep.gpu_corrected n0")[0] is Outcome.INCOMPLETE
-
-    @shows_failing("sweep.kernel_log")
-    def test_an_xid_that_came_under_load_counts_and_an_old_one_does_not(self) -> None:
-        log: list[Fact] = [("sweep.counter.before.xid", "n0", 1), ("sweep.counter.after.xid", "n0", 2)]
-        old: list[Fact] = [
-            ("sweep.counter.before.xid_79", "n0/PCI:1", 1),
-            ("sweep.counter.after.xid_79", "n0/PCI:1", 1),
-        ]
-        assert outcome([*log, *old], "sweep.kernel_log n0")[0] is Outcome.PASS
-        new: list[Fact] = [("sweep.counter.after.xid_79", "n0/PCI:2", 1)]
-        assert outcome([*log, *old, *new], "sweep.kernel_log n0") == (
-            Outcome.FAIL,
-            "1 (Xid 79 on PCI:2: reboot the node)",
-        )
-        harmless: list[Fact] = [("sweep.counter.after.xid_31", "n0/PCI:2", 4)]
-        assert outcome([*log, *harmless], "sweep.kernel_log n0")[0] is Outcome.PASS
-
-    def test_a_log_that_cannot_be_read_stops_no_later_phase(self) -> None:
-        verdict = verdicts([("sweep.counter.before.xid", "n0", None), ("sweep.counter.after.xid", "n0", None)])[
-            "sweep.kernel_log n0"
-        ]
-        assert verdict.outcome is Outcome.INCOMPLETE
-        assert not judge.stops(verdict)
 
 
 class TestSeededStep:

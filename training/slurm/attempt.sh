@@ -1,9 +1,12 @@
 # shellcheck shell=bash
-# One attempt of a training job that Slurm may end before its work is done. Sourced by the batch scripts, after job.sh.
+# One attempt of a training job that Slurm may end before its work is done. Sourced by the batch scripts, after job.sh and
+# counters.sh.
 #
+#   begin_attempt       read the counters of the nodes, before the step
 #   wait_for_step PID   wait for the step, and hear USR1 meanwhile (#SBATCH --signal=B:USR1@120: two minutes before the time
 #                       limit, or sent by hand: scancel --batch --signal=USR1 JOBID): the ranks then write a checkpoint and end
-#   end_attempt RC      close the run and judge it; when it was stopped so, requeue the job, which goes on from its checkpoint
+#   end_attempt RC      read the counters again, close the run and judge it; when it was stopped so, requeue the job, which goes
+#                       on from its checkpoint
 #
 # The step runs in the background because bash hears a signal only between commands, and while it waits.
 # BRINGUP_REQUEUE=0: a job that was stopped ends there.
@@ -14,9 +17,13 @@ stop_step() {
   touch -- "$RUN_DIR/stop"
 }
 
+begin_attempt() {
+  trap stop_step USR1 # from here on: the counters take a second
+  read_counters before "$(gpus_on_node)"
+}
+
 wait_for_step() { # process id
   local rc heard
-  trap stop_step USR1
   while :; do
     heard=no rc=0
     wait "$1" || rc=$?
@@ -28,6 +35,7 @@ wait_for_step() { # process id
 
 end_attempt() { # exit code of the step
   local verdict=0
+  read_counters after "$(gpus_on_node)"
   run_end "$1" || verdict=$?
   [[ $1 == 0 && -e $RUN_DIR/stop && ! -e $RUN_DIR/metrics.json ]] || return "$verdict"
   if [[ ${BRINGUP_REQUEUE:-1} == 1 ]] && scontrol requeue "$SLURM_JOB_ID"; then

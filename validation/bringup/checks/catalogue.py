@@ -9,6 +9,8 @@ from bringup.checks.filesystem import drills as filesystem_drills
 from bringup.checks.filesystem import gates as filesystem_gates
 from bringup.checks.gpu import drills as gpu_drills
 from bringup.checks.gpu import gates as gpu_gates
+from bringup.checks.load import drills as load_drills
+from bringup.checks.load import gates as load_gates
 from bringup.checks.nccl import drills as nccl_drills
 from bringup.checks.nccl import gates as nccl_gates
 from bringup.checks.node import drills as node_drills
@@ -34,6 +36,7 @@ _GATES = (
     slurm_gates,
     filesystem_gates,
     sweep_gates,
+    load_gates,
     nccl_gates,
     training_gates,
 )
@@ -45,6 +48,7 @@ _DRILLS = (
     slurm_drills,
     filesystem_drills,
     sweep_drills,
+    load_drills,
     nccl_drills,
     training_drills,
 )

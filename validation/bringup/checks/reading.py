@@ -13,6 +13,7 @@ from typing import TypeVar
 from bringup.checks.fabric import derive as fabric
 from bringup.checks.filesystem import derive as filesystem
 from bringup.checks.gpu import derive as gpu
+from bringup.checks.load import derive as load
 from bringup.checks.nccl import derive as nccl
 from bringup.checks.node import derive as node
 from bringup.checks.run import provenance
@@ -78,6 +79,7 @@ DERIVATIONS: tuple[Derivation, ...] = (  # each sees what was read, and nothing 
     slurm_checks.derive,
     filesystem.derive,
     sweep.derive,
+    load.derive,
     nccl.derive,
     training.derive,
 )

@@ -81,9 +81,15 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         id="gpus-hold",
         question=1,
-        says="under a sustained load GPUs compute rightly, keep their speed and report no fault",
+        says="under a sustained load GPUs compute rightly and keep their speed",
         real=("gpu",),
         shows=("sweep.load.drift",),
+    ),
+    Claim(
+        id="quiet-under-load",
+        question=1,
+        says="under load no GPU, no link and no memory counted an error",
+        real=("gpu",),
     ),
     Claim(
         id="nodes-ran",

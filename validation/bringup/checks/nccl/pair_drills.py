@@ -18,6 +18,8 @@ _OTHER_LINKS = ("n0--n2", "n0--n3", "n2--n3", "n1--n2", "n1--n3")
 _SLOWEST = (("nccl.pair.slowest", "job"),)  # the slowest pair of all is this one
 _LINKS_OF_N1 = ("nccl.pair.link*", "*n1*")
 _LOST_PACKET_US = (1e5, 2e6)
+# who sent to a node that loses packets, sent them again
+_SENT_AGAIN = ("load.tcp_sent_again", "*")
 
 
 def slowed_to(rate: str) -> tuple[str, ...]:
@@ -92,6 +94,7 @@ DRILLS: tuple[Drill, ...] = (
         **_filter("input", 'iif "eth0" limit rate over 6 mbytes/second burst 512 kbytes'),
         silent=(*_HEALTHY, *_OTHER_LINKS, "n0--n1"),
         also=_SLOWEST,
+        consequences=(_SENT_AGAIN,),
     ),
     _pairs(
         "slow-delay",
@@ -116,7 +119,7 @@ DRILLS: tuple[Drill, ...] = (
         silent=(*_HEALTHY, "n2--n3", "n0--n2"),
         between=_LOST_PACKET_US,
         # a large transfer recovers at once, so that the node may be as fast as the others
-        consequences=(("nccl.pair.node", "n1"), *_SLOWEST, _LINKS_OF_N1),
+        consequences=(("nccl.pair.node", "n1"), *_SLOWEST, _LINKS_OF_N1, _SENT_AGAIN),
     ),
     _pairs(
         "one-way-loss",
@@ -127,7 +130,7 @@ DRILLS: tuple[Drill, ...] = (
         waits=True,
         **_filter("output", f'oif "eth0" {_EVERY_SEVENTH}'),
         between=_LOST_PACKET_US,
-        consequences=(("nccl.pair.node", "n1"), *_SLOWEST, _LINKS_OF_N1),
+        consequences=(("nccl.pair.node", "n1"), *_SLOWEST, _LINKS_OF_N1, _SENT_AGAIN),
     ),
     # a link
     _pairs(
@@ -150,7 +153,7 @@ DRILLS: tuple[Drill, ...] = (
         **_nft(_EVERY_SECOND_CONNECTION, "n0"),
         silent=(*_HEALTHY, "n1", *_OTHER_LINKS),
         outcome=Outcome.WARN,
-        consequences=_SLOWEST,
+        consequences=(*_SLOWEST, _SENT_AGAIN),
     ),
     _pairs(
         "dead-pair",
@@ -192,6 +195,6 @@ DRILLS: tuple[Drill, ...] = (
         **_filter("input", f"ip saddr 10.77.1.10 {_EVERY_SEVENTH}"),
         silent=("n2", "n3", *_OTHER_LINKS),
         between=_LOST_PACKET_US,
-        consequences=(*_SLOWEST, ("nccl.pair.link*", "n0--n1")),
+        consequences=(*_SLOWEST, ("nccl.pair.link*", "n0--n1"), _SENT_AGAIN),
     ),
 )

@@ -6,7 +6,6 @@ import statistics
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 
-from bringup.checks.sweep import counters
 from bringup.evidence.parsed import Parsed, Seen, is_number, numbers
 from bringup.records import Observation, Run
 
@@ -25,8 +24,8 @@ def derive(seen: Seen, run: Run) -> Parsed:
     _load(found, seen)
     for what in ("inside", "load"):
         _wrong_values(found, seen, what, run.gpus_per_node)
+    _pcie(found, seen, run.gpus_per_node)
     _against_peers(found, numbers(seen.of("sweep.inside.busbw")), seen.of("sweep.inside.busbw"), "sweep.inside.peers")
-    found.add(counters.derive(seen))
     return found
 
 
@@ -143,6 +142,18 @@ def _against_peers(found: Parsed, speeds: dict[str, float], facts: Sequence[Obse
         peers = "the faster of 2 nodes has" if len(speeds) == 2 else f"the median of {len(speeds)} nodes is"
         remark = f"{who}{speeds[node]:.4g} {fact.unit}, {peers} {usual:.4g}"
         found.saw(gate, node, round(speeds[node] / usual, 3), "ratio", fact.evidence, remark)
+
+
+def _pcie(found: Parsed, seen: Seen, ranks: int) -> None:
+    """sweep.load.pcie: GPUs of the node whose link was slower under load than it can be."""
+    for node, facts in _by_node(seen.of("sweep.gpu.load.pcie")).items():
+        short = [f"{_name(fact)}: {fact.why}" for fact in facts if fact.value]
+        missing = next((f"{_name(fact)}: {fact.why}" for fact in facts if fact.value is None), None)
+        if len(facts) < ranks:
+            missing = missing or f"{len(facts)} of {ranks} ranks said it"
+        value = len(short) if short or missing is None else None
+        remark = "; ".join(short) or missing or facts[0].why
+        found.saw("sweep.load.pcie", node, value, "count", facts[0].evidence, remark)
 
 
 def _wrong_values(found: Parsed, seen: Seen, what: str, ranks: int) -> None:

@@ -83,38 +83,11 @@ DRILLS: tuple[Drill, ...] = (
         outcome=Outcome.FAIL,
         also=(("sweep.inside.wrong_values", "{n0}"),),
     ),
-    Drill(
-        id="xid-under-load",
-        fault="the kernel of one node says under load that a GPU fell off the bus",
-        phase="node_sweep",
-        during=(
-            (
-                "on",
-                "n1",
-                "bash",
-                "-c",
-                "cp /dev/kmsg /dev/kmsg.before && "
-                "echo '4,7,61000000,-;NVRM: Xid (PCI:0000:c1:00): 79, pid=0, GPU has fallen off the bus.' >>/dev/kmsg",
-            ),
-        ),
-        when="raw/sweep.jsonl",
-        undo=(("on", "n1", "mv", "/dev/kmsg.before", "/dev/kmsg"),),
-        gate="sweep.kernel_log",
-        subject="n1",
-        outcome=Outcome.FAIL,
-        says="Xid 79 on PCI:0000:c1:00",
-        silent=("n0",),
-    ),
 )
 NO_DRILL = (
     NoDrill(
-        gates=("sweep.step.gpu", "sweep.gpu_faults", "sweep.gpu_corrected"),
-        reason="placeholder GPUs have no driver: they compute nothing and count nothing",
-        test="checks/test_sweep.py",
-    ),
-    NoDrill(
-        gates=("sweep.node_faults", "sweep.node_corrected"),
-        reason="the counters are the kernel's and the hardware's, and all local nodes share them",
+        gates=("sweep.step.gpu", "sweep.load.pcie"),
+        reason="placeholder GPUs have no driver: they compute nothing and have no link",
         test="checks/test_sweep.py",
     ),
     NoDrill(

@@ -13,18 +13,27 @@ _ONLY = ("node_sweep",)
 _WHOLE = ("sweep.ranks",)
 
 
+_BOTH = (Outcome.FAIL, Outcome.INCOMPLETE)
+
+
 def _none(
-    gate: str, proves: str, guide: Guide, *, claim: str = "", bears_on: str = "", warns: bool = False, ranks: int = 1
+    gate: str,
+    proves: str,
+    guide: Guide,
+    *,
+    claim: str = "",
+    bears_on: str = "",
+    ranks: int = 1,
+    stops: tuple[Outcome, ...] = _BOTH,
 ) -> Gate:
-    """A count that has to be 0 on every node. Not every site shows its counters to users, and their phases may run."""
+    """A count that has to be 0 on every node."""
     return Gate(
         id=gate,
         phases=_ONLY,
         claims=(claim,) if claim else (),
         bears_on=(bears_on,) if bears_on else (),
         per="node",
-        severity=Outcome.WARN if warns else Outcome.FAIL,
-        stops=(Outcome.FAIL,) if guide is guides.COUNTERS else (Outcome.FAIL, Outcome.INCOMPLETE),
+        stops=stops,
         proves=proves,
         unit="count",
         rule="equals",
@@ -96,6 +105,13 @@ GATES: tuple[Gate, ...] = (
         nodes=2,
     ),
     _none(
+        "sweep.load.pcie",
+        "under load the PCIe link of every GPU had the generation and the lanes that it and its slot can have",
+        guides.PCIE,
+        bears_on="gpus-hold",
+        stops=(Outcome.FAIL,),  # a site's container may lack pynvml, and its GPUs may train
+    ),
+    _none(
         "sweep.inside.wrong_values",
         "every collective among the GPUs of the node gave the right values",
         guides.INSIDE,
@@ -110,37 +126,5 @@ GATES: tuple[Gate, ...] = (
         claim="inside-every-node",
         nodes=2,
         ranks=2,
-    ),
-    _none(
-        "sweep.kernel_log",
-        "no message of the GPU driver that asks for action came under load",
-        guides.COUNTERS,
-        bears_on="gpus-hold",
-    ),
-    _none(
-        "sweep.gpu_faults",
-        "under load no GPU was lost, and none counted an uncorrected memory error or a lost NVLink",
-        guides.COUNTERS,
-        claim="gpus-hold",
-    ),
-    _none(
-        "sweep.gpu_corrected",
-        "under load no GPU corrected a memory error, and none repeated a transfer",
-        guides.COUNTERS,
-        bears_on="gpus-hold",
-        warns=True,
-    ),
-    _none(
-        "sweep.node_faults",
-        "under load no port of an RDMA device went down, and host memory had no uncorrected error",
-        guides.COUNTERS,
-        bears_on="gpus-hold",
-    ),
-    _none(
-        "sweep.node_corrected",
-        "under load no port or network card counted an error, host memory corrected none, and no CPU was throttled",
-        guides.COUNTERS,
-        bears_on="gpus-hold",
-        warns=True,
     ),
 )

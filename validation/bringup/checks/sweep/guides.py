@@ -71,6 +71,28 @@ LOAD = Guide(
         "grep -r sweep.gpu.load {run}/raw/",
     ),
 )
+PCIE = Guide(
+    title="PCIe link under load",
+    page=_PAGE,
+    observes=(
+        "Generation and lanes of each GPU's PCIe link by NVML, asked in every second of the load while the GPU is "
+        "busy, and the most that the GPU can have in its slot. Of the last third of the load the best answer counts. "
+        "The count is that of GPUs whose link is slower than it can be."
+    ),
+    why=(
+        "An idle GPU lowers the generation to save power, so that a link that trained to a lower one is seen only "
+        "under load. It halves the speed of copies from the host, of checkpoints, and of the network."
+    ),
+    usually_means=(
+        "*A lower generation*: bad signals; a riser, a cable of the board, or a setting of the BIOS. *Fewer lanes*: "
+        "the GPU does not sit well in its slot, or a lane is dead. *Incomplete*: the Python that computes has no "
+        "pynvml, or the driver does not say it (MIG, virtual GPUs: declare it not applicable)."
+    ),
+    next=(
+        "srun --nodes=1 --nodelist={node} --gpus-per-node={gpus} nvidia-smi -q | grep -A 8 'GPU Link Info'",
+        _AGAIN,
+    ),
+)
 INSIDE = Guide(
     title="Collectives inside every node",
     page=_PAGE,
@@ -93,22 +115,4 @@ INSIDE = Guide(
         "srun --nodes=1 --nodelist={node} --gpus-per-node={gpus} nvidia-smi topo -m",
         _AGAIN,
     ),
-)
-COUNTERS = Guide(
-    title="Counters under load",
-    page=_PAGE,
-    observes=(
-        "Counters are read before and after the load, and what each rose by is counted. `sweep.gpu_faults` and "
-        "`sweep.gpu_corrected`: memory errors, remapped rows, NVLink and PCIe of each GPU, by NVML. "
-        "`sweep.node_faults` and `sweep.node_corrected`: ports of RDMA devices, network cards, memory controllers "
-        "(EDAC) and throttled CPUs, from `/sys`. `sweep.kernel_log`: messages of the GPU driver that ask for action."
-    ),
-    why="A fault that only load brings out is not seen by a look at an idle node, and ends the training instead.",
-    usually_means=(
-        "The verdict names the counter and the device. *Faults*: reset or replace the device; the [table of "
-        "Xids](06-failure-modes.md#xids) says which. *Corrected errors*: they only warn; many of them, or on one "
-        "device, are a device or a cable that is about to fail. *Incomplete*: NVML does not answer, the node lists "
-        "no such counter (declare it not applicable), or the kernel log may not be read by users."
-    ),
-    next=("grep -r sweep.counter {run}/raw/", _AGAIN),
 )

@@ -1,0 +1,284 @@
+"""Counters before and after a load: what rose is named, an old count is not, and what was read once says nothing."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterable
+from pathlib import Path
+
+import counters as probe
+import pytest
+from bringup import judge
+from bringup.checks.load import derive
+from bringup.evidence.parsed import Parsed, Seen
+from bringup.plan import profile
+from bringup.plan.phases import PHASES
+from bringup.records import Outcome, Value, Verdict
+from factory import a_run
+from probing import told_by
+from showing import shows_failing
+
+ROOT = Path(__file__).resolve().parents[2]
+H100 = "h100-8x400g"
+SCRIPTS = sorted(ROOT / phase.script for phase in PHASES.values() if phase.number > 2 or phase.stem == "node_sweep")
+Fact = tuple[str, str, Value | None]
+
+
+def verdicts(facts: Iterable[Fact], phase: str = "nccl_scaling") -> dict[str, Verdict]:
+    """`gate subject` -> verdict, of a run of two nodes."""
+    parsed = Parsed()
+    for quantity, subject, value in facts:
+        parsed.saw(quantity, subject, value, "count", "raw/x.jsonl:1", "not read" if value is None else None)
+    run = a_run(phase, ("n0", "n1"), profile=H100)
+    parsed.add(derive.derive(Seen(parsed.observations), run))
+    judged = judge.judge(run, profile.load(H100), parsed)
+    return {f"{verdict.gate} {verdict.subject}": verdict for verdict in judged.verdicts}
+
+
+def outcome(facts: Iterable[Fact], which: str) -> tuple[Outcome, str]:
+    """(outcome, what was observed; why nothing was, where it is incomplete)."""
+    verdict = verdicts(facts)[which]
+    return verdict.outcome, (verdict.cause or "") if verdict.outcome is Outcome.INCOMPLETE else verdict.observed
+
+
+def both(node: str, device: str = "", **rises: int | None) -> list[Fact]:
+    """Counters that were at 1000 before the load. None: it was not read after it."""
+    subject = f"{node}/{device}" if device else node
+    return [
+        fact
+        for name, rise in rises.items()
+        for fact in (
+            (f"load.counter.before.{name}", subject, 1000),
+            (f"load.counter.after.{name}", subject, None if rise is None else 1000 + rise),
+        )
+    ]
+
+
+@pytest.mark.parametrize("phase", [stem for stem in PHASES if stem not in ("discovery", "smoke")])
+def test_every_phase_with_a_load_asks_for_the_counters_of_every_node_of_it(phase: str) -> None:
+    found = verdicts([], phase)
+    for gate in ("kernel_log", "gpu_faults", "gpu_corrected", "node_faults", "node_corrected"):
+        for node in ("n0", "n1"):
+            assert found[f"load.{gate} {node}"].outcome is Outcome.INCOMPLETE
+    assert ("load.tcp_sent_again n0" in found) is (phase != "node_sweep")
+
+
+@pytest.mark.parametrize("phase", ["smoke", "discovery"])
+def test_a_phase_without_a_load_does_not_ask(phase: str) -> None:
+    assert not [gate for gate in verdicts([], phase) if gate.startswith("load.")]
+
+
+class TestCounters:
+    @staticmethod
+    def around(name: str, before: int | None, after: int | None, device: str = "n0/GPU-a") -> list[Fact]:
+        node = device.partition("/")[0]
+        return [
+            ("load.counter.before.gpus", node, 8),
+            ("load.counter.after.gpus", node, 8),
+            (f"load.counter.before.{name}", device, before),
+            (f"load.counter.after.{name}", device, after),
+        ]
+
+    @shows_failing("load.gpu_faults", "load.gpu_corrected", "load.node_faults", "load.node_corrected")
+    def test_a_counter_that_rose_under_load_is_named_and_an_old_count_is_not(self) -> None:
+        for gate, name, bad in (
+            ("load.gpu_faults", "ecc_uncorrected", Outcome.FAIL),
+            ("load.gpu_corrected", "pcie_replays", Outcome.WARN),
+            ("load.node_faults", "link_downed", Outcome.FAIL),
+            ("load.node_corrected", "symbol_error", Outcome.WARN),
+        ):
+            assert outcome(self.around(name, 5, 5), f"{gate} n0")[0] is Outcome.PASS
+            assert outcome(self.around(name, 5, 7), f"{gate} n0") == (bad, f"2 ({name} on GPU-a went from 5 to 7)")
+
+    def test_a_gpu_or_a_link_that_is_gone_after_the_load_is_a_fault(self) -> None:
+        lost: list[Fact] = [("load.counter.before.gpus", "n0", 8), ("load.counter.after.gpus", "n0", 7)]
+        assert outcome(lost, "load.gpu_faults n0") == (Outcome.FAIL, "1 (gpus fell from 8 to 7)")
+        assert outcome(self.around("nvlinks", 18, 17), "load.gpu_faults n0")[0] is Outcome.FAIL
+
+    def test_a_counter_that_was_read_once_says_nothing(self) -> None:
+        facts = self.around("ecc_uncorrected", 0, None)
+        assert outcome(facts, "load.gpu_faults n0")[0] is Outcome.INCOMPLETE
+        once = [fact for fact in facts if ".after.ecc" not in fact[0]]
+        assert "was not read after the load" in outcome(once, "load.gpu_faults n0")[1]
+
+    def test_a_node_without_any_such_counter_is_not_healthy_by_that(self) -> None:
+        facts: list[Fact] = [("probe.counters.finished", "n0", True)]
+        assert outcome(facts, "load.node_faults n0") == (
+            Outcome.INCOMPLETE,
+            "not found out: this node lists no such counter",
+        )
+
+    def test_gpus_that_count_no_errors_are_not_healthy_by_that(self) -> None:
+        facts: list[Fact] = [("load.counter.before.gpus", "n0", 8), ("load.counter.after.gpus", "n0", 8)]
+        assert outcome(facts, "load.gpu_faults n0")[0] is Outcome.INCOMPLETE
+        assert outcome(facts, "load.gpu_corrected n0")[0] is Outcome.INCOMPLETE
+
+    @shows_failing("load.kernel_log")
+    def test_an_xid_that_came_under_load_counts_and_an_old_one_does_not(self) -> None:
+        log: list[Fact] = [("load.counter.before.xid", "n0", 1), ("load.counter.after.xid", "n0", 2)]
+        old: list[Fact] = [
+            ("load.counter.before.xid_79", "n0/PCI:1", 1),
+            ("load.counter.after.xid_79", "n0/PCI:1", 1),
+        ]
+        assert outcome([*log, *old], "load.kernel_log n0")[0] is Outcome.PASS
+        new: list[Fact] = [("load.counter.after.xid_79", "n0/PCI:2", 1)]
+        assert outcome([*log, *old, *new], "load.kernel_log n0") == (
+            Outcome.FAIL,
+            "1 (Xid 79 on PCI:2: reboot the node)",
+        )
+        harmless: list[Fact] = [("load.counter.after.xid_31", "n0/PCI:2", 4)]
+        assert outcome([*log, *harmless], "load.kernel_log n0")[0] is Outcome.PASS
+
+    def test_a_log_that_cannot_be_read_stops_no_later_phase(self) -> None:
+        verdict = verdicts([("load.counter.before.xid", "n0", None), ("load.counter.after.xid", "n0", None)])[
+            "load.kernel_log n0"
+        ]
+        assert verdict.outcome is Outcome.INCOMPLETE
+        assert not judge.stops(verdict)
+
+
+class TestSentAgain:
+    @shows_failing("load.tcp_sent_again")
+    def test_a_node_that_sent_many_segments_again_warns_and_the_others_do_not(self) -> None:
+        facts = [
+            *both("n0", tcp_segments=1_000_000, tcp_segments_again=900),
+            *both("n1", tcp_segments=1_000_000, tcp_segments_again=30_000),
+        ]
+        assert outcome(facts, "load.tcp_sent_again n0")[0] is Outcome.PASS
+        assert outcome(facts, "load.tcp_sent_again n1") == (Outcome.WARN, "0.03 (30000 of 1000000)")
+
+    def test_a_few_of_few_are_no_share(self) -> None:
+        facts = both("n0", tcp_segments=40, tcp_segments_again=3)
+        assert outcome(facts, "load.tcp_sent_again n0") == (Outcome.PASS, "0.0003 (3 of 40)")
+
+    @shows_failing("load.rdma_sent_again")
+    def test_the_port_with_the_largest_share_counts_and_not_the_sum_of_all(self) -> None:
+        sound = {"port_xmit_packets": 10**9, "packet_seq_err": 20, "local_ack_timeout_err": 0}
+        facts = [
+            *both("n0", rdma_ports=0),
+            *both("n0", "mlx5_0:1", **sound),
+            *both("n0", "mlx5_1:1", port_xmit_packets=10**6, packet_seq_err=1500, local_ack_timeout_err=1500),
+        ]
+        said = "0.003 (3000 of 1000000 on mlx5_1:1)"
+        assert outcome(facts, "load.rdma_sent_again n0") == (Outcome.WARN, said)
+        assert outcome(facts[:-6], "load.rdma_sent_again n0")[0] is Outcome.PASS
+
+    def test_adaptive_routing_and_a_slow_receiver_are_not_loss(self) -> None:
+        port = {"port_xmit_packets": 10**6, "packet_seq_err": 0, "out_of_sequence": 10**5, "rnr_nak_retry_err": 10**4}
+        assert outcome(both("n0", "mlx5_0:1", **port), "load.rdma_sent_again n0")[0] is Outcome.PASS
+
+    def test_a_node_without_an_rdma_port_has_sent_nothing_again_and_one_of_which_it_is_not_known_is_open(self) -> None:
+        none: list[Fact] = [("load.counter.before.rdma_ports", "n0", 0), ("load.counter.after.rdma_ports", "n0", 0)]
+        assert outcome(none, "load.rdma_sent_again n0") == (Outcome.PASS, "0 (it has no such device)")
+        assert outcome(none[:1], "load.rdma_sent_again n0")[0] is Outcome.INCOMPLETE
+        assert outcome([], "load.rdma_sent_again n0")[0] is Outcome.INCOMPLETE
+
+    @pytest.mark.parametrize(
+        ("facts", "why"),
+        [
+            (both("n0", "mlx5_0:1", port_xmit_packets=9), "mlx5_0:1 does not count what it sends again"),
+            (both("n0", "mlx5_0:1", packet_seq_err=9), "mlx5_0:1 does not count what it sends"),
+            (both("n0", "mlx5_0:1", port_xmit_packets=None), "port_xmit_packets on mlx5_0:1: not read"),
+            (both("n0", "mlx5_0:1", port_xmit_packets=-9), "port_xmit_packets on mlx5_0:1 was set back under load"),
+            (both("n0", rdma_ports=0), "this node lists no such counter"),
+        ],
+    )
+    def test_a_port_that_does_not_count_is_not_sound_by_that(self, facts: list[Fact], why: str) -> None:
+        assert outcome(facts, "load.rdma_sent_again n0") == (Outcome.INCOMPLETE, f"not found out: {why}")
+
+    def test_a_port_that_is_gone_is_a_fault(self) -> None:
+        facts = [*both("n0", rdma_ports=-1), *both("n0", "mc0", ue_count=0)]
+        assert outcome(facts, "load.node_faults n0") == (Outcome.FAIL, "1 (rdma_ports fell from 1000 to 999)")
+
+
+class TestProbe:
+    """On made-up files of a node with one port of a ConnectX, read before and after."""
+
+    SNMP = (
+        "Ip: Forwarding DefaultTTL\nIp: 1 64\n"
+        "Tcp: RtoAlgorithm RtoMin RtoMax MaxConn ActiveOpens PassiveOpens AttemptFails EstabResets CurrEstab InSegs "
+        "OutSegs RetransSegs InErrs OutRsts InCsumErrors\n"
+        "Tcp: 1 200 120000 -1 1021 33 12 4 9 8123456 9123456 {again} 0 87 0\n"
+        "Udp: InDatagrams NoPorts\nUdp: 11 0\n"
+    )
+
+    @pytest.fixture
+    def node(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+        port = tmp_path / "ib/mlx5_0/ports/1"
+        for folder, names in (("counters", (*probe.RDMA, *probe.PACKETS)), ("hw_counters", probe.HARDWARE[:4])):
+            (port / folder).mkdir(parents=True)
+            for name in names:
+                (port / folder / name).write_text("7\n")
+        (tmp_path / "snmp").write_text(self.SNMP.format(again=12))
+        monkeypatch.setattr(probe, "HCAS", tmp_path / "ib")
+        monkeypatch.setattr(probe, "SNMP", tmp_path / "snmp")
+        return tmp_path
+
+    @staticmethod
+    def told(moment: str) -> dict[tuple[str, str], Value | None]:
+        def ask(facts: object) -> None:
+            counters = probe.Counters(facts, moment)
+            probe.of_rdma(counters)
+            probe.of_tcp(counters)
+
+        return {
+            (fact.quantity.removeprefix(f"load.counter.{moment}."), fact.subject): fact.value
+            for fact in told_by(ask).observations
+            if fact.quantity.startswith("load.")
+        }
+
+    def test_it_reads_ports_and_what_tcp_sent_again(self, node: Path) -> None:
+        found = self.told("before")
+        assert found["rdma_ports", "n0"] == 1
+        assert found["packet_seq_err", "n0/mlx5_0:1"] == found["port_xmit_packets", "n0/mlx5_0:1"] == 7
+        assert (found["tcp_segments", "n0"], found["tcp_segments_again", "n0"]) == (9123456, 12)
+        assert ("out_of_sequence", "n0/mlx5_0:1") not in found  # this port has not got it
+
+    def test_a_counter_that_says_no_number_is_unknown(self, node: Path) -> None:
+        (node / "ib/mlx5_0/ports/1/counters/link_downed").write_text("N/A (no PMA)\n")
+        assert self.told("after")["link_downed", "n0/mlx5_0:1"] is None
+
+    def test_a_node_without_ports_says_that_it_has_none(self, node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(probe, "HCAS", node / "nothing")
+        assert self.told("before")["rdma_ports", "n0"] == 0
+
+
+class TestScript:
+    """counters.sh, with a srun of the test's own."""
+
+    @staticmethod
+    def read(tmp_path: Path, srun: str) -> subprocess.CompletedProcess[str]:
+        (tmp_path / "raw").mkdir()
+        (tmp_path / "srun").write_text(f"#!/bin/bash\n{srun}\n")
+        (tmp_path / "srun").chmod(0o755)
+        script = f"""set -euo pipefail
+            SRUN_SITE=(--account=lab) RUN_DIR={tmp_path} SLURM_JOB_NUM_NODES=512 PATH={tmp_path}:$PATH
+            source infrastructure-validation/scripts/counters.sh
+            read_counters after 8
+            echo went on"""
+        return subprocess.run(["bash", "-c", script], cwd=ROOT, capture_output=True, text=True, check=False)
+
+    def test_all_nodes_are_read_in_one_step(self, tmp_path: Path) -> None:
+        done = self.read(tmp_path, 'echo "$*"')
+        assert (done.returncode, done.stdout) == (0, "went on\n")
+        (line,) = (tmp_path / "raw/counters-after.jsonl").read_text().splitlines()
+        for option in ("--nodes=512", "--ntasks=512", "--ntasks-per-node=1", "--gpus-per-node=8", "--account=lab"):
+            assert option in line.split()
+
+    def test_a_step_that_fails_ends_nothing_and_keeps_what_was_said(self, tmp_path: Path) -> None:
+        done = self.read(tmp_path, "echo a fact; echo why >&2; exit 9")
+        assert (done.returncode, done.stdout, done.stderr) == (0, "went on\n", "")
+        assert (tmp_path / "raw/counters-after.jsonl").read_text() == "a fact\n"
+        assert (tmp_path / "raw/counters-after.err").read_text() == "why\n"
+
+    @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
+    def test_every_load_stands_between_two_readings(self, script: Path) -> None:
+        text = script.read_text()
+        calls = (
+            ("begin_attempt", "end_attempt")
+            if script.parent.name == "slurm"
+            else ("read_counters before", "read_counters after")
+        )
+        begin, end = (text.rindex(call) for call in calls)
+        assert begin < end
+        assert "counters.sh" in text[:begin]

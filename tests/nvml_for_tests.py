@@ -1,0 +1,115 @@
+"""A fake NVML: the functions of pynvml that the probes call, on GPUs that a test describes."""
+
+from types import SimpleNamespace
+
+HEALTHY = {
+    "ecc": 0,
+    "corrected": 3,
+    "rows": (1, 0),
+    "pending": 0,
+    "failed": 0,
+    "width": 16,
+    "generation": 5,
+    "links": 18,
+    "fabric": 3,
+    "status": 0,
+    "reasons": 0x1,
+    "processes": 0,
+    "mig": 0,
+    "memory": 80,
+    "recoveries": 0,
+    "replays": 0,
+    "crc": 0,
+    "persistence": 1,
+    "name": b"NVIDIA H100 80GB HBM3",
+}
+GPUS = ("GPU-a", "GPU-b")
+
+
+class FakeNvml:
+    """The functions of pynvml that nvml.py calls; `gpus` are dictionaries like HEALTHY, a value may be an exception."""
+
+    class NVMLError(Exception):
+        pass
+
+    class NVMLError_NotSupported(NVMLError):
+        pass
+
+    class NVMLError_InvalidArgument(NVMLError):
+        pass
+
+    NVML_MEMORY_ERROR_TYPE_CORRECTED, NVML_MEMORY_ERROR_TYPE_UNCORRECTED, NVML_VOLATILE_ECC = 0, 1, 0
+    NVML_NVLINK_MAX_LINKS = 18
+    NVML_NVLINK_ERROR_DL_REPLAY, NVML_NVLINK_ERROR_DL_RECOVERY, NVML_NVLINK_ERROR_DL_CRC_FLIT = 0, 1, 2
+    c_nvmlGpuFabricInfoV_t = SimpleNamespace
+
+    def __init__(self, *gpus):
+        self.gpus = gpus
+
+    @staticmethod
+    def _of(gpu, key):
+        if isinstance(gpu[key], Exception):
+            raise gpu[key]
+        return gpu[key]
+
+    def byref(self, info):
+        return info
+
+    def nvmlSystemGetDriverVersion(self):
+        return "570.86.15"
+
+    def nvmlSystemGetCudaDriverVersion(self):
+        return 12080
+
+    def nvmlDeviceGetCount(self):
+        return len(self.gpus)
+
+    def nvmlDeviceGetHandleByIndex(self, index):
+        self._of(self.gpus[index], "name")
+        return self.gpus[index]
+
+    def nvmlDeviceGetUUID(self, gpu):
+        return GPUS[[known is gpu for known in self.gpus].index(True)]
+
+    def nvmlDeviceGetGpuFabricInfoV(self, gpu, info):
+        info.state, info.status = self._of(gpu, "fabric"), gpu["status"]
+
+    def nvmlDeviceGetNvLinkState(self, gpu, link):
+        return link < self._of(gpu, "links")
+
+    def nvmlDeviceGetNvLinkErrorCounter(self, gpu, link, counter):
+        count = self._of(gpu, ("replays", "recoveries", "crc")[counter])
+        return count if link == 5 else 0
+
+    def nvmlDeviceGetRemappedRows(self, gpu):
+        return [*gpu["rows"], self._of(gpu, "pending"), gpu["failed"]]
+
+    def nvmlDeviceGetMigMode(self, gpu):
+        return [self._of(gpu, "mig"), 0]
+
+    def nvmlDeviceGetMemoryInfo(self, gpu):
+        return SimpleNamespace(total=self._of(gpu, "memory") * 2**30)
+
+    def nvmlDeviceGetPciInfo(self, gpu):
+        return SimpleNamespace(busId=b"00000000:18:00.0")
+
+    def nvmlDeviceGetTotalEccErrors(self, gpu, kind, counter):
+        return self._of(gpu, "ecc") if kind == self.NVML_MEMORY_ERROR_TYPE_UNCORRECTED else gpu["corrected"]
+
+    def nvmlDeviceGetComputeRunningProcesses(self, gpu):
+        return [None] * self._of(gpu, "processes")
+
+    def __getattr__(self, function):
+        answers = {
+            "nvmlDeviceGetName": "name",
+            "nvmlDeviceGetPersistenceMode": "persistence",
+            "nvmlDeviceGetCurrPcieLinkWidth": "width",
+            "nvmlDeviceGetCurrPcieLinkGeneration": "generation",
+            "nvmlDeviceGetCurrentClocksEventReasons": "reasons",
+        }
+        constants = {"nvmlDeviceGetMaxPcieLinkWidth": 16, "nvmlDeviceGetMaxPcieLinkGeneration": 5}
+        if function in answers:
+            return lambda gpu: self._of(gpu, answers[function])
+        if function in constants:
+            return lambda gpu: constants[function]
+        raise AttributeError(function)

@@ -1,0 +1,1 @@
+"""Counters of every node before and after a load: single nodes, collectives and trainings alike."""

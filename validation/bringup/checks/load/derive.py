@@ -1,0 +1,208 @@
+"""Counters before and after the load: how much each rose, and what that says."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection
+from typing import NamedTuple
+
+from bringup.evidence.parsed import Parsed, Seen, is_number
+from bringup.known_faults import xid
+from bringup.records import Observation, Run
+
+_BEFORE, _AFTER = "load.counter.before.", "load.counter.after."
+
+
+class Group(NamedTuple):
+    """The counters that one gate adds up."""
+
+    gate: str
+    rising: tuple[str, ...]  # counters of which every rise counts
+    falling: tuple[str, ...] = ()  # ... of which every fall does: a GPU or a link is gone
+    read: str = ""  # a counter without which nothing of this group was looked at
+
+
+GROUPS = (
+    Group(
+        "load.gpu_faults",
+        ("ecc_uncorrected", "rows_remapped_uncorrectable", "remap_failed", "nvlink_recoveries"),
+        ("gpus", "nvlinks"),
+        "gpus",
+    ),
+    Group(
+        "load.gpu_corrected",
+        ("ecc_corrected", "rows_remapped_correctable", "pcie_replays", "nvlink_replays", "nvlink_crc_errors"),
+        read="gpus",
+    ),
+    Group("load.node_faults", ("link_downed", "ue_count"), ("rdma_ports",)),
+    Group(
+        "load.node_corrected",
+        (
+            "symbol_error",
+            "link_error_recovery",
+            "port_rcv_errors",
+            "local_link_integrity_errors",
+            "rx_errors",
+            "tx_errors",
+            "rx_crc_errors",
+            "ce_count",
+            "package_throttle_count",
+        ),
+    ),
+)
+
+
+class Share(NamedTuple):
+    """What a device sent again, as a share of what it sent. The device with the largest share counts."""
+
+    gate: str
+    sent: str
+    again: tuple[str, ...]
+    devices: str = ""  # a counter that says 0 where there is no such device: nothing was sent again then
+
+
+SHARES = (
+    Share("load.tcp_sent_again", "tcp_segments", ("tcp_segments_again",)),
+    Share(
+        "load.rdma_sent_again",
+        "port_xmit_packets",
+        (
+            "packet_seq_err",
+            "local_ack_timeout_err",
+            "implied_nak_seq_err",
+            "roce_adp_retrans",
+            "to_retransmits",
+            "seq_err_naks_rcvd",
+        ),
+        "rdma_ports",
+    ),
+)
+LEAST_SENT = 10_000  # of fewer packets, one or two that were sent again would be a large share
+
+
+class _Change(NamedTuple):
+    name: str
+    device: str
+    before: Observation | None
+    after: Observation | None
+
+    @property
+    def where(self) -> str:
+        return f" on {self.device}" if self.device else ""
+
+    @property
+    def rise(self) -> int | None:
+        """None: it was not read both times."""
+        if self.before is None or not is_number(self.before.value):
+            return None
+        if self.after is None or not is_number(self.after.value):
+            return None
+        return int(self.after.value - self.before.value)
+
+    @property
+    def why_unknown(self) -> str:
+        if self.before is None or self.after is None:
+            return f"{self.name}{self.where} was not read {'before' if self.before is None else 'after'} the load"
+        return f"{self.name}{self.where}: {self.after.why or self.before.why}"
+
+
+def derive(seen: Seen, run: Run) -> Parsed:
+    """A gate per group and node, and load.kernel_log. Unknown where a counter was read only once."""
+    found = Parsed()
+    looked = [fact.subject for fact in seen.of("probe.counters.finished")]
+    changes: dict[str, list[_Change]] = defaultdict(list)
+    before, after = _read(seen, _BEFORE), _read(seen, _AFTER)
+    for name, subject in sorted(before.keys() | after.keys()):
+        node, _, device = subject.partition("/")
+        changes[node].append(_Change(name, device, before.get((name, subject)), after.get((name, subject))))
+    for node in dict.fromkeys([*looked, *changes]):
+        for group in GROUPS:
+            _group(found, node, group, changes[node])
+        for share in SHARES:
+            _share(found, node, share, changes[node])
+        _kernel_log(found, node, changes[node])
+    return found
+
+
+def _read(seen: Seen, prefix: str) -> dict[tuple[str, str], Observation]:
+    return {
+        (quantity.removeprefix(prefix), fact.subject): fact
+        for quantity, facts in seen.starting_with(prefix).items()
+        for fact in facts
+    }
+
+
+def _group(found: Parsed, node: str, group: Group, changes: list[_Change]) -> None:
+    mine = [change for change in changes if change.name in (*group.rising, *group.falling, group.read)]
+    evidence = next((fact.evidence for change in mine for fact in (change.after, change.before) if fact), "raw/")
+    counted, words, unknown = 0, [], None
+    for change in mine:
+        rise = change.rise
+        if rise is None or change.before is None or change.after is None:
+            unknown = unknown or change.why_unknown
+        elif change.name in group.falling and rise < 0:
+            counted += -rise
+            words.append(f"{change.name}{change.where} fell from {change.before.value} to {change.after.value}")
+        elif change.name in group.rising and rise != 0:
+            counted += max(rise, 1)  # one that fell was set back in the middle of the load
+            words.append(f"{change.name}{change.where} went from {change.before.value} to {change.after.value}")
+    if not any(change.name in group.rising for change in mine):
+        unknown = unknown or "this node lists no such counter"
+    value = counted if words or unknown is None else None
+    found.saw(group.gate, node, value, "count", evidence, "; ".join(words) or unknown or f"{len(mine)} counters")
+
+
+def _share(found: Parsed, node: str, share: Share, changes: list[_Change]) -> None:
+    mine = [change for change in changes if change.name in (share.sent, *share.again, share.devices)]
+    evidence = next((fact.evidence for change in mine for fact in (change.after, change.before) if fact), "raw/")
+    sent = {change.device: change.rise or 0 for change in mine if change.name == share.sent}
+    again = dict.fromkeys((change.device for change in mine if change.name in share.again), 0)
+    for change in mine:
+        if change.name in share.again:
+            again[change.device] += change.rise or 0
+    why = _no_share(mine, sent.keys(), again.keys())
+    none_there = any(change.name == share.devices and change.after and change.after.value == 0 for change in mine)
+    if why is None and sent:
+        shares = {device: count / max(sent[device], LEAST_SENT) for device, count in again.items()}
+        worst = max(shares, key=lambda device: shares[device])
+        where = f" on {worst}" if worst else ""
+        remark = f"{again[worst]} of {sent[worst]}{where}"
+        found.saw(share.gate, node, round(shares[worst], 6), "ratio", evidence, remark)
+    elif why is None and none_there:
+        found.saw(share.gate, node, 0.0, "ratio", evidence, "it has no such device")
+    else:
+        found.saw(share.gate, node, None, "ratio", evidence, why or "this node lists no such counter")
+
+
+def _no_share(mine: list[_Change], sent: Collection[str], again: Collection[str]) -> str | None:
+    """Why it is unknown: a counter was not read both times, or was set back, or a device has only some of them."""
+    for change in mine:
+        if change.rise is None:
+            return change.why_unknown
+        if change.rise < 0:
+            return f"{change.name}{change.where} was set back under load"
+    for device in (*sent, *again):
+        if device not in sent or device not in again:
+            return f"{device or 'the node'} does not count what it sends{' again' if device in sent else ''}"
+    return None
+
+
+def _kernel_log(found: Parsed, node: str, changes: list[_Change]) -> None:
+    """load.kernel_log: messages that ask for action and came under load. An old one may leave the ring buffer."""
+    total = next((change for change in changes if change.name == "xid"), None)
+    if total is None:
+        return
+    facts = [fact for fact in (total.before, total.after) if fact is not None]
+    whole = len(facts) == 2 and all(is_number(fact.value) for fact in facts)
+    count, words = 0, []
+    for change in changes:
+        event = xid.event(change.name)
+        if event is None or event.action is None or change.after is None or not is_number(change.after.value):
+            continue
+        earlier = change.before.value if change.before is not None and is_number(change.before.value) else 0
+        if change.after.value > earlier:
+            count += int(change.after.value - earlier)
+            words.append(f"{event.words}{change.where}: {event.action}")
+    why = next((fact.why for fact in facts if fact.value is None), None) or "it was read only once"
+    remark = "; ".join(words) or (None if whole else why)
+    found.saw("load.kernel_log", node, count if whole else None, "count", facts[-1].evidence, remark)
