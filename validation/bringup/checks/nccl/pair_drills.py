@@ -130,7 +130,7 @@ DRILLS: tuple[Drill, ...] = (
         waits=True,
         **_filter("output", f'oif "eth0" {_EVERY_SEVENTH}'),
         between=_LOST_PACKET_US,
-        consequences=(("nccl.pair.node", "n1"), *_SLOWEST, _LINKS_OF_N1, _SENT_AGAIN),
+        consequences=(("nccl.pair.node", "n1"), *_SLOWEST, _LINKS_OF_N1),
     ),
     # a link
     _pairs(
