@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from trained_runs import counted
 
 ROOT = Path(__file__).resolve().parents[2]
-SRUN = """import json, os, sys, time
+SRUN = """import json, os, pathlib, sys
+if sys.argv[-2].endswith("probes/counters.py"):
+    print(pathlib.Path(__file__).with_name(f"counters-{sys.argv[-1]}").read_text())
+    sys.exit()
 assert sys.argv[-3].endswith("probes/pair.py"), sys.argv
 slow, speed = os.environ["SLOW"].split("@")
 pairs = [pair.split(",") for pair in sys.argv[-2].split()]
@@ -39,12 +42,19 @@ def played(place: Path, nodes: int, slow: str, **environment: str) -> tuple[subp
     for part in ("infrastructure-validation/scripts", "infrastructure-validation/probes", "validation"):
         ignored = shutil.ignore_patterns("results", "__pycache__")
         shutil.copytree(ROOT / part, place / part, ignore=ignored)
-    (place / "srun.py").write_text(SRUN)
+    srun = place / "bin/srun"
+    srun.parent.mkdir()
+    srun.write_text(f"#!{sys.executable}\n{SRUN}")
+    srun.chmod(0o755)
+    names = [f"n{number:02}" for number in range(nodes)]
+    for moment in ("before", "after"):
+        (srun.parent / f"counters-{moment}").write_text("".join(counted(node, moment) for node in names))
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "BRINGUP_"))}
     job = {
         "SLURM_JOB_NAME": "nccl_pairwise",
         "SLURM_JOB_ID": "7",
         "SLURM_JOB_NODELIST": f"n[00-{nodes - 1:02}]",
+        "SLURM_JOB_NUM_NODES": str(nodes),
         "SLURM_GPUS_ON_NODE": "2",
         "SLURM_CPUS_ON_NODE": "2",
         "SLURM_SUBMIT_DIR": str(place),
@@ -53,13 +63,11 @@ def played(place: Path, nodes: int, slow: str, **environment: str) -> tuple[subp
         "BRINGUP_PAIR_ENGINE": "tcp",
         "BRINGUP_RUN_NAME": "stub",
         "PYTHONPATH": str(place / "validation"),
+        "PATH": f"{srun.parent}:{os.environ['PATH']}",
         "SLOW": slow,
     }
-    # the script puts its Python first: bash finds the stand-in as a function
-    stand_in = shlex.join([sys.executable, str(place / "srun.py")])
-    script = f'srun() {{ {stand_in} "$@"; }}; export -f srun; exec bash infrastructure-validation/scripts/"$1"'
     done = subprocess.run(
-        ["bash", "-c", script, "bash", "nccl_pairwise.sbatch"],
+        ["bash", "infrastructure-validation/scripts/nccl_pairwise.sbatch"],
         cwd=place,
         env=kept | job | environment,
         capture_output=True,

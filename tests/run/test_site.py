@@ -52,7 +52,7 @@ STUBS = {
     # with RUNS the command after the options runs, so that what stands there is seen to be one
     "srun": 'note "$@"; while [[ $1 == -* ]]; do shift; done; [[ ! -v RUNS ]] || exec "$@"',
     "salloc": """note "limit $SALLOC_TIMELIMIT:" "$@"; while [[ $1 == -* ]]; do shift; done
-        export SLURM_JOB_ID=8 SLURM_CPUS_ON_NODE=4 SLURM_JOB_NODELIST=n[0-1]; exec "$@" """,
+        export SLURM_JOB_ID=8 SLURM_JOB_NUM_NODES=2 SLURM_CPUS_ON_NODE=4 SLURM_JOB_NODELIST=n[0-1]; exec "$@" """,
     "scontrol": """case $* in
         "show hostnames"*) printf 'n0\\nn1\\n' ;;
         *"show node"*) printf 'NodeName=%s Gres=gpu:2 State=IDLE Version=23.11\\n' n0 n1 ;;
@@ -280,6 +280,7 @@ def test_a_setup_file_that_fails_ends_the_phase(call: Called, lab: Path, tmp_pat
 # ---- command lines, and containers
 
 
+COUNTERS = "infrastructure-validation/probes/counters.py"
 SITE_OPTIONS = "--mpi=pmix --comment=it's $HOME "
 
 
@@ -302,7 +303,9 @@ def test_a_training_runs_in_the_container_of_pyxis(call: Called, copy: Path, tmp
     lab.write_text(f"{LAB}{CONTAINER.format('pyxis', 'nvcr.io#nvidia/pytorch')}checkpoints: {tmp_path}/checkpoints\n")
     done = batch(call, PHASES[stem].script)
     assert done.returncode == 2, done.stderr  # nothing trained: incomplete
-    (line,) = noted(tmp_path, "srun")
+    before, line, after = noted(tmp_path, "srun")
+    assert before.endswith(f"{SITE_OPTIONS}python3 {COUNTERS} before")
+    assert after.endswith(f"{SITE_OPTIONS}python3 {COUNTERS} after")
     options, _, command = line.partition(SITE_OPTIONS)
     assert options.startswith("--label ")
     container, _, program = command.partition("NCCL_IB_HCA,NCCL_DEBUG ")
@@ -345,7 +348,8 @@ def test_probes_stay_outside_of_the_container_and_collectives_go_into_it(call: C
     assert len(lines) == 3
     assert all(f" {SITE_OPTIONS}python3 infrastructure-validation/probes/" in line for line in lines)
     batch(call, PHASES["nccl_pairwise"].script, BRINGUP_PAIR_ENGINE="collectives", BRINGUP_PAIR_REPEATS="1")
-    pairs = noted(tmp_path, "srun")[-1]
+    *_, pairs, after = noted(tmp_path, "srun")
+    assert after.endswith(f"{SITE_OPTIONS}python3 {COUNTERS} after")
     assert f" {SITE_OPTIONS}apptainer exec --nv " in pairs
     assert "/images/torch.sif python infrastructure-validation/probes/collectives.py n0--n1 " in pairs
 
@@ -435,7 +439,12 @@ def test_every_srun_line_names_the_options_of_the_site():
             if "srun --label" in line or "srun --overlap" in line or 'srun --mpi="' in line:
                 seen += 1
                 assert '"${SRUN_SITE[@]}"' in line, f"{path.name}: {line}"
-                is_torch = "collectives.py" in line or "training/src" in line or "training/env.sh" in line
+                is_torch = (
+                    "collectives.py" in line
+                    or "node_sweep.py" in line
+                    or "training/src" in line
+                    or "training/env.sh" in line
+                )
                 assert ('"${CONTAINER[@]}"' in line) == is_torch, f"{path.name}: {line}"
     assert seen >= 18
 
