@@ -7,12 +7,15 @@ from types import SimpleNamespace
 import pytest
 from bringup import judge
 from bringup.checks.catalogue import DRILLS
+from bringup.checks.nccl import derive
 from bringup.evidence import monitor
+from bringup.evidence.parsed import Seen
 from bringup.plan import profile
-from bringup.records import Outcome
+from bringup.records import Outcome, Verdict
 from bringup.report.figures import run as figures
 from factory import a_run
 from runs_for_tests import FIXTURES
+from showing import shows_failing
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "infrastructure-validation/probes"))
 import transport
@@ -325,3 +328,45 @@ def test_a_gpu_that_was_throttled_in_one_sample_is_seen():
 def test_a_line_of_a_gpu_that_was_cut_off_is_no_sample():
     parsed = monitor.parse(ROW.format(at=1.0, sent=0) + "\n0: #gpu,n0,1.000,GPU-a,10", "raw/monitor.csv", 3.0)
     assert parsed.problems == ["raw/monitor.csv:2: not a sample: '0: #gpu,n0,1.000,GPU-a,10'"]
+
+
+# ---- what the hardware of GPUs does to protect itself
+
+
+def of_gpus(*slowdowns: tuple[str, ...]) -> str:
+    """Samples of n0, of which each has a cell per GPU."""
+    lines = []
+    for second, cells in enumerate(slowdowns):
+        lines.append(ROW.format(at=100.0 + second, sent=0))
+        lines += [f"0: #gpu,n0,{100.0 + second},GPU-{gpu},99,650,70,1980,{cell}" for gpu, cell in enumerate(cells)]
+    return "".join(f"{line}\n" for line in lines)
+
+
+@shows_failing("nccl.monitor.slowdown")
+def test_a_gpu_that_its_hardware_slowed_down_in_one_sample_fails_its_node_and_is_named():
+    verdict = slowdown_of(of_gpus(("none", "none"), ("none", "hardware thermal+hardware power brake")))
+    assert verdict.outcome is Outcome.FAIL
+    assert verdict.observed == "hardware power brake, hardware thermal (GPU-1 in 1 of 2 samples)"
+
+
+@pytest.mark.parametrize(
+    ("text", "outcome", "says"),
+    [
+        (of_gpus(("none", "none"), ("none", "none")), Outcome.PASS, "none (of 2 GPUs)"),
+        (of_gpus(("none", "")), Outcome.INCOMPLETE, "n0/GPU-1: NVML did not say it in any sample"),
+        (of_gpus(("none",)), Outcome.INCOMPLETE, "1 of 2 GPUs were sampled"),
+        (of_gpus(()), Outcome.INCOMPLETE, "no evidence arrived"),
+    ],
+)
+def test_that_no_gpu_was_slowed_down_is_known_only_of_all_gpus(text: str, outcome: Outcome, says: str):
+    verdict = slowdown_of(text)
+    assert verdict.outcome is outcome
+    assert says in f"{verdict.observed} {verdict.cause}"
+
+
+def slowdown_of(text: str) -> Verdict:
+    run = a_run("nccl_monitoring", ["n0"], profile="generic", gpus=2)
+    parsed = monitor.parse(text, "raw/monitor.csv", 2.0)
+    parsed.add(derive.derive(Seen(parsed.observations), run))
+    verdicts = judge.judge(run, profile.load("generic"), parsed).verdicts
+    return next(v for v in verdicts if v.gate == "nccl.monitor.slowdown")

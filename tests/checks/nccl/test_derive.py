@@ -176,6 +176,7 @@ GOOD: dict[str, tuple[Value, Value]] = {  # gate: (good, bad) on eight H100 in a
     "nccl.monitor.overhead": (0.1, 99.0),
     "nccl.monitor.coverage": (1.0, 0.5),
     "nccl.monitor.clock": (0.001, 0.6),
+    "nccl.monitor.slowdown": ("none", "hardware thermal"),
     "nccl.pair.link": (1.0, 0.001),
     "nccl.pair.link.steady": (1.0, 0.001),
     "nccl.pair.link.latency": (1.0, 1e9),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 
 from bringup.checks.nccl import ends, pairs
@@ -20,6 +21,7 @@ def derive(seen: Seen, run: Run) -> Parsed:
     _bypassed(found, seen)
     _shapes(found, seen)
     _clocks_of_samples(found, seen)
+    _slowdowns(found, seen, run)
     found.add(ends.derive(seen, run))
     found.add(pairs.derive(seen.under("pair.", "nccl."), run.nodes))
     return found
@@ -119,6 +121,29 @@ def _worst(found: Parsed, quantity: str, scale: str, ratios: list[Ratio]) -> Non
     ratio, name, (_, speed, measured) = min(ratios, key=lambda item: item[0])
     at = measured.quantity.partition("@")[2]
     found.saw(quantity, scale, round(ratio, 3), "ratio", measured.evidence, f"{name} at {at}: {speed:.4g} GB/s")
+
+
+def _slowdowns(found: Parsed, seen: Seen, run: Run) -> None:
+    """nccl.monitor.slowdown per node: what its GPUs' hardware did to protect itself, in all samples. One that slowed
+    down is enough; that none did is known only of all GPUs."""
+    of_node: dict[str, list[Observation]] = defaultdict(list)
+    for gpu in seen.of("monitor.gpu.slowdown"):
+        of_node[gpu.subject.partition("/")[0]].append(gpu)
+    for node, gpus in of_node.items():
+        slowed = [gpu for gpu in gpus if gpu.value not in (None, "none")]
+        silent = next((gpu for gpu in gpus if gpu.value is None), None)
+        where = gpus[0].evidence
+        if slowed:
+            kinds = sorted({kind for gpu in slowed for kind in str(gpu.value).split(", ")})
+            words = "; ".join(f"{gpu.subject.partition('/')[2]} {gpu.why}" for gpu in slowed)
+            found.saw("nccl.monitor.slowdown", node, ", ".join(kinds), "text", where, words)
+        elif silent is not None:
+            found.saw("nccl.monitor.slowdown", node, None, "text", where, f"{silent.subject}: {silent.why}")
+        elif len(gpus) < run.gpus_per_node:
+            why = f"{len(gpus)} of {run.gpus_per_node} GPUs were sampled"
+            found.saw("nccl.monitor.slowdown", node, None, "text", where, why)
+        else:
+            found.saw("nccl.monitor.slowdown", node, "none", "text", where, f"of {len(gpus)} GPUs")
 
 
 def _clocks_of_samples(found: Parsed, seen: Seen) -> None:

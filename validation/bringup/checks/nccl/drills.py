@@ -301,6 +301,11 @@ DRILLS: tuple[Drill, ...] = (
 
 NO_DRILL: tuple[NoDrill, ...] = (
     NoDrill(
+        gates=("nccl.monitor.slowdown",),
+        reason="placeholder GPUs have no driver: nothing slows them down",
+        test="evidence/test_monitor.py",
+    ),
+    NoDrill(
         gates=("nccl.gdr", "nccl.nics", "nccl.nvls"),
         reason="no InfiniBand and no NVSwitch here; on a cluster that has them, bringup drill --anywhere",
         test="checks/nccl/test_derive.py",

@@ -267,6 +267,14 @@ _MONITOR = (
         rule="at_most",
         expect=Fixed(0.5),
     ),
+    _sampler(
+        "slowdown",
+        "no GPU was slowed down by its hardware (heat, power brake) in any sample of the run",
+        bears_on=("quiet-under-load",),
+        unit="text",
+        rule="equals",
+        expect=Fixed("none"),
+    ),
 )
 
 GATES: tuple[Gate, ...] = (*_PROGRAM, *_VALUES, *_STALLS, *_TRANSPORT, *_SPEED, *_MONITOR, *pair_gates.GATES)

@@ -362,7 +362,12 @@ MONITOR = Guide(
         "means that it was not measured, not 0. What a node sent is in `observations.json`: `monitor.sent` over "
         "network interfaces, `monitor.rdma_sent` over RDMA ports. The bytes over RDMA are not among the former. On "
         "InfiniBand and RoCE they are `port_xmit_data` of the ports (words of 4 bytes; TCP over InfiniBand is in "
-        "both), on EFA `hw_counters/tx_bytes`. No gate judges them."
+        "both), on EFA `hw_counters/tx_bytes`. No gate judges them.\n"
+        "\n"
+        "Lines that begin with `#gpu` are of one GPU: node, unix time, UUID, busy %, power (W), heat (°C), SM clock "
+        "(MHz), and what its hardware does to protect itself. `nccl.monitor.slowdown` is the last one over all "
+        "samples: heat (`hardware thermal`) and the power brake slow a GPU down in the middle of a run, which a look "
+        "before the run does not see. Slower clocks by the driver's power cap are no fault and are not among it."
     ),
     why=(
         "When a collective is slow, the samples show which node was busy, hot or idle. A hole in them hides just "
@@ -371,6 +376,7 @@ MONITOR = Guide(
     usually_means=(
         "Fewer samples: the sampler started late or ended early, or the node was too loaded to run it. Too much "
         "overhead: asking the GPUs costs CPU time here, and the figures of this run were disturbed by the sampler. "
+        "A slowdown: cooling, a fan, or the power supply of that node; its GPUs are late in every collective. "
         "Incomplete: the node sent no sample; or its clock could not be compared (a firewall), and its line in the "
         "picture stands at its own time."
     ),
