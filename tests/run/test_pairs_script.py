@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -44,7 +45,9 @@ def played(place: Path, nodes: int, slow: str, **environment: str) -> tuple[subp
         shutil.copytree(ROOT / part, place / part, ignore=ignored)
     srun = place / "bin/srun"
     srun.parent.mkdir()
-    srun.write_text(f"#!{sys.executable}\n{SRUN}")
+    srun.with_suffix(".py").write_text(SRUN)
+    answer = shlex.join([sys.executable, str(srun.with_suffix(".py"))])  # in a path with a space, "#!" finds nothing
+    srun.write_text(f'#!/bin/bash\nexec {answer} "$@"\n')
     srun.chmod(0o755)
     names = [f"n{number:02}" for number in range(nodes)]
     for moment in ("before", "after"):
