@@ -7,7 +7,7 @@ GPUS ?= 2
 PY := .venv/bin/python
 CLUSTER := infrastructure-validation/local-cluster/cluster
 
-.PHONY: help setup venv local cluster cluster-down test drill lint unit live generated clean
+.PHONY: help setup venv local cluster cluster-down test drill lint unit live live-drills live-rest generated clean
 
 help: ## print this
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -36,7 +36,7 @@ cluster-down: ## end the local cluster; leaves nothing behind
 	@$(CLUSTER) down
 
 test: setup lint ## lint, unit tests, and the integration tests on a local cluster
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync=line unit live
+	@$(MAKE) --no-print-directory --jobs=3 --output-sync=line unit live-drills live-rest
 
 drill: setup ## the whole catalogue of faults, made and found on a local cluster
 	.venv/bin/bringup drill
@@ -52,8 +52,16 @@ lint: setup ## ruff (format and check), mypy --strict, import arrows, shellcheck
 unit: setup ## the tests that need no cluster
 	$(PY) -m pytest tests -m 'not cluster' -o cache_dir=.pytest_cache/unit
 
-live: setup ## the tests that start local clusters: they mostly wait, so that `make test` runs the others beside them
-	$(PY) -m pytest tests -m cluster
+live: setup live-drills live-rest ## the tests that start local clusters: they mostly wait, so that `make test` runs the others beside them
+
+# two halves, each with clusters of its own
+DRILLS := tests/cluster/test_drills.py tests/cluster/test_nfs_like.py tests/cluster/test_partitions.py tests/cluster/test_requeue.py
+
+live-drills: setup
+	$(PY) -m pytest $(DRILLS) -m cluster -o cache_dir=.pytest_cache/drills
+
+live-rest: setup
+	$(PY) -m pytest tests $(DRILLS:%=--ignore=%) -m cluster
 
 generated: venv ## everything in docs and schemas that is made from data
 	$(PY) -m bringup.generated
