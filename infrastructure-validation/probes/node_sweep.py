@@ -112,8 +112,9 @@ def say_load(torch, device, local, duration_s):
 
 def say_pcie(facts, subject, links, why_not):
     """1 where the best of what was seen is not all that the slot can do: a single look may meet a moment of rest."""
+    links = [link for link in links if link is not None]
     if not links:
-        facts.unknown("sweep.gpu.load.pcie", "count", why_not, subject)
+        facts.unknown("sweep.gpu.load.pcie", "count", why_not or "NVML did not say it under load", subject)
         return
     (generation, lanes), (most, all_lanes) = max(links)
     remark = f"generation {generation} of {most}, {lanes} of {all_lanes} lanes"

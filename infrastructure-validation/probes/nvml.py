@@ -147,14 +147,21 @@ def pcie_links(uuid):
     try:
         gpu = nvml.nvmlDeviceGetHandleByUUID(uuid)
         return link_of(nvml, gpu), ""
-    except nvml.NVMLError as error:
+    except (nvml.NVMLError, AttributeError) as error:  # AttributeError: a pynvml older than the question
         return None, f"NVML: {error}"
 
 
 def link_of(nvml, gpu):
     # of the GPU in its slot: on a board of generation 4, a GPU of generation 5 says 4 (nvml.h)
     most = nvml.nvmlDeviceGetMaxPcieLinkGeneration(gpu), nvml.nvmlDeviceGetMaxPcieLinkWidth(gpu)
-    return lambda: ((nvml.nvmlDeviceGetCurrPcieLinkGeneration(gpu), nvml.nvmlDeviceGetCurrPcieLinkWidth(gpu)), most)
+
+    def ask():  # in the middle of a load, which must not end because NVML does not answer: then None
+        try:
+            return (nvml.nvmlDeviceGetCurrPcieLinkGeneration(gpu), nvml.nvmlDeviceGetCurrPcieLinkWidth(gpu)), most
+        except nvml.NVMLError:
+            return None
+
+    return ask
 
 
 QUESTIONS = (

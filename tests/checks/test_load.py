@@ -179,7 +179,7 @@ class TestSentAgain:
             (both("n0", "mlx5_0:1", port_xmit_packets=9), "mlx5_0:1 does not count what it sends again"),
             (both("n0", "mlx5_0:1", packet_seq_err=9), "mlx5_0:1 does not count what it sends"),
             (both("n0", "mlx5_0:1", port_xmit_packets=None), "port_xmit_packets on mlx5_0:1: not read"),
-            (both("n0", "mlx5_0:1", port_xmit_packets=-9), "port_xmit_packets on mlx5_0:1 was set back under load"),
+            (both("n0", "mlx5_0:1", port_xmit_packets=-9), "port_xmit_packets on mlx5_0:1 was reset under load"),
             (both("n0", rdma_ports=0), "this node lists no such counter"),
         ],
     )

@@ -204,6 +204,21 @@ class TestLoad:
         monkeypatch.setattr(nvml, "library", lambda: (None, "pynvml is not installed"))
         assert nvml.pcie_links("GPU-a") == (None, "pynvml is not installed")
 
+    def test_a_gpu_that_does_not_answer_under_load_is_unknown_and_the_load_goes_on(self) -> None:
+        """The error once ended the rank, and with it all that the node said."""
+        gpu = dict(HEALTHY)
+        library = FakeNvml(gpu)
+        ask = nvml.link_of(library, gpu)
+
+        def silent(handle: object) -> int:
+            raise library.NVMLError("GPU is lost")
+
+        library.nvmlDeviceGetCurrPcieLinkWidth = silent  # type: ignore[method-assign]
+        load = sustained_load.run(torch, torch.device("cpu"), 0, None, ask)
+        parsed = told_by(lambda facts: node_sweep.say_pcie(facts, "n0/GPU-a", load.watched, ""))
+        (fact,) = [fact for fact in parsed.observations if fact.quantity == "sweep.gpu.load.pcie"]
+        assert (fact.value, fact.why) == (None, "NVML did not say it under load")
+
     def test_a_rank_that_said_nothing_leaves_its_node_open(self) -> None:
         facts = of_gpus("sweep.gpu.load.wrong_values", {"n0/GPU-0": 0, "n0/GPU-1": 0, "n1/GPU-0": 0})
         assert outcome(facts, "sweep.load.wrong_values n1") == (

@@ -18,7 +18,7 @@ PHASES = ("discovery", "smoke", "nccl_scaling", "run_1gpu", "run_ddp_2node")  # 
 ANY_SPEED = """\
 schema_version: 1
 name: any-speed
-description: a client in user space is no measure of storage, nor is a disk that other tests use
+description: a client in user space on a disk that other tests use says nothing about the speed of storage
 extends: local-cpu
 expect:
   smoke.storage.write: {at_least: 0.0001, unit: GB/s, source: "this test"}

@@ -58,7 +58,7 @@ def serve(listening: socket.socket, answers: list[bytes], heard: list[bytes]) ->
         ([b"HTTP/1.1 400 Bad Request\r\n"], None),
     ],
 )
-def test_the_answer_is_kept_and_what_is_none_is_not(
+def test_an_answer_is_kept_and_anything_else_is_not(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],

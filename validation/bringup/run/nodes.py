@@ -44,7 +44,7 @@ def refuse_without_gpus(nodes: dict[str, slurm.Node]) -> None:
 
 
 def known_partitions() -> list[partitions.Partition]:
-    """None at all where Slurm gives no answer: then it has to refuse by itself."""
+    """Empty where Slurm gives no answer: then Slurm itself refuses the job, or keeps it pending."""
     with contextlib.suppress(SlurmError):
         return partitions.read(slurm.show_partitions())
     return []

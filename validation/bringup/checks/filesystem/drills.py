@@ -23,7 +23,7 @@ _NO_NFS: tuple[Command, ...] = (
     ("sh", "umount", "--lazy", "{checkout}"),
 )
 _NFS_PARTS = (*_NO_JOBS, ("BRINGUP_STORAGE_MIB", "8"))
-_NFS_IS_SLOW = (("smoke.storage.*", "*"),)  # a client in user space, on a disk that is busy, is no measure of speed
+_NFS_IS_SLOW = (("smoke.storage.*", "*"),)  # a client in user space on a busy disk says nothing about speed
 
 
 def _bash(script: str) -> Command:

@@ -144,7 +144,7 @@ def _group(found: Parsed, node: str, group: Group, changes: list[_Change]) -> No
             counted += -rise
             words.append(f"{change.name}{change.where} fell from {change.before.value} to {change.after.value}")
         elif change.name in group.rising and rise != 0:
-            counted += max(rise, 1)  # one that fell was set back in the middle of the load
+            counted += max(rise, 1)  # one that fell was reset in the middle of the load
             words.append(f"{change.name}{change.where} went from {change.before.value} to {change.after.value}")
     if not any(change.name in group.rising for change in mine):
         unknown = unknown or "this node lists no such counter"
@@ -175,12 +175,12 @@ def _share(found: Parsed, node: str, share: Share, changes: list[_Change]) -> No
 
 
 def _no_share(mine: list[_Change], sent: Collection[str], again: Collection[str]) -> str | None:
-    """Why it is unknown: a counter was not read both times, or was set back, or a device has only some of them."""
+    """Why it is unknown: a counter was not read both times, or was reset, or a device has only some of them."""
     for change in mine:
         if change.rise is None:
             return change.why_unknown
         if change.rise < 0:
-            return f"{change.name}{change.where} was set back under load"
+            return f"{change.name}{change.where} was reset under load"
     for device in (*sent, *again):
         if device not in sent or device not in again:
             return f"{device or 'the node'} does not count what it sends{' again' if device in sent else ''}"

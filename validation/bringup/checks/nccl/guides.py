@@ -364,8 +364,8 @@ MONITOR = Guide(
         "InfiniBand and RoCE they are `port_xmit_data` of the ports (words of 4 bytes; TCP over InfiniBand is in "
         "both), on EFA `hw_counters/tx_bytes`. No gate judges them.\n"
         "\n"
-        "Lines that begin with `#gpu` are of one GPU: node, unix time, UUID, busy %, power (W), heat (°C), SM clock "
-        "(MHz), and what its hardware does to protect itself. `nccl.monitor.slowdown` is the last one over all "
+        "A line that begins with `#gpu` describes one GPU: node, unix time, UUID, busy %, power (W), heat (°C), SM "
+        "clock (MHz), and what its hardware does to protect itself. `nccl.monitor.slowdown` is the last one over all "
         "samples: heat (`hardware thermal`) and the power brake slow a GPU down in the middle of a run, which a look "
         "before the run does not see. Slower clocks by the driver's power cap are no fault and are not among it."
     ),
