@@ -14,7 +14,7 @@ import vermin
 
 PROBES = Path(__file__).resolve().parents[1] / "infrastructure-validation/probes"
 OLDEST = (3, 6)
-WITH_TORCH = {"bench", "collectives", "compute", "node_sweep", "seeded_step", "sustained_load"}
+WITH_TORCH = {"bench", "collectives", "compute", "imports", "node_sweep", "seeded_step", "sustained_load"}
 OF_THE_SYSTEM = sorted(path for path in PROBES.glob("*.py") if path.stem not in WITH_TORCH)
 NEWER_NAMES = {  # attributes and functions -> the version that brought them
     "removeprefix": "3.9",

@@ -113,13 +113,13 @@ def test_the_default_batch_suits_any_number_of_ranks_and_all_runs_of_a_playbook_
     assert len(said) == 1
     option, batch = said.pop().split()
     assert option == "--global-batch"
-    assert 64 <= int(batch) < 64 + nodes * gpus
+    assert 32 <= int(batch) < 32 + nodes * gpus
     assert int(batch) % (nodes * gpus) == 0
 
 
 def test_a_script_by_itself_takes_a_batch_for_its_own_ranks_and_a_batch_that_is_given_wins() -> None:
-    assert chosen(6).stdout == "--global-batch 66\n"
-    assert chosen(6, given="--global-batch 12 --steps 5").stdout == "--global-batch 66 --global-batch 12 --steps 5\n"
+    assert chosen(6).stdout == "--global-batch 36\n"
+    assert chosen(6, given="--global-batch 12 --steps 5").stdout == "--global-batch 36 --global-batch 12 --steps 5\n"
     assert chosen(6, "--global-batch", "12").returncode == 0
 
 

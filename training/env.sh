@@ -6,14 +6,14 @@
 # BRINGUP_TRAIN_ARGS, then the options after the script's name; the later ones win.
 : "${BRINGUP_TRAIN_ARGS:=}"
 
-# The batch is the smallest multiple of the ranks from 64 rows on: 64 for 1 to 64 ranks in powers of two, 66 for 6, 80 for 40.
+# The batch is the smallest multiple of the ranks from 32 rows on: 32 for 1 to 32 ranks in powers of two, 36 for 6, 40 for 40.
 # Runs whose losses are compared need the same batch, so BRINGUP_TRAIN_RANKS names the ranks of the largest of them (`bringup run`
 # sets it); without it, each script counts its own. What cannot work is refused here, before any rank is started.
 choose_workload() { # entrypoint, ranks, options of the script; sets `workload`; ends the script with exit code 2 and one line
   local entrypoint=$1 ranks=$2 most=${BRINGUP_TRAIN_RANKS:-$2} batch
   shift 2
   [[ $most =~ ^[1-9][0-9]{0,5}$ ]] || die "BRINGUP_TRAIN_RANKS=$most: expected a number of ranks"
-  batch=$(((63 + most) / most * most))
+  batch=$(((31 + most) / most * most))
   read -r -a workload <<<"--global-batch $batch $BRINGUP_TRAIN_ARGS"
   WORLD_SIZE=$ranks "$PYTHON" "$entrypoint" --check "${workload[@]}" "$@" || exit 2
 }

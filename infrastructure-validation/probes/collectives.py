@@ -25,6 +25,7 @@ import transport
 from bench import GIB, KIB, MIB, REPETITIONS, Bench, blame, label_of, named, slowed, stall
 from facts import Facts, node_name
 from faults import asked
+from imports import large_imports
 
 CPU_SIZES = (8 * KIB, 1 * MIB, 4 * MIB, 16 * MIB)
 GPU_SIZES = (8 * KIB, 1 * MIB, 16 * MIB, 64 * MIB, 256 * MIB, 1 * GIB, 8 * GIB)
@@ -56,8 +57,9 @@ def main():
         ("TORCH_FR_DUMP_TEMP_FILE", f"{logs}/flight_at_timeout_"),
     ):
         os.environ.setdefault(name, value)
-    import torch
-    import torch.distributed as dist
+    with large_imports():
+        import torch
+        import torch.distributed as dist
 
     cuda = torch.cuda.is_available()
     device = torch.device("cuda", local % torch.cuda.device_count()) if cuda else torch.device("cpu")

@@ -14,6 +14,7 @@ import time
 import faults
 import gpus
 from facts import Facts
+from imports import large_imports
 
 PERIOD = 7
 REPETITIONS = 7
@@ -26,7 +27,8 @@ SLOW_S = 3.0  # the drill: longer than any product takes
 def main():
     facts = Facts("compute")
     try:
-        import torch
+        with large_imports():
+            import torch
     except ImportError as error:
         facts.unknown("smoke.compute.wrong_values", "count", f"torch: {error}")
         facts.finish()

@@ -22,6 +22,7 @@ import sustained_load
 from bench import GIB, KIB, MIB, Bench, named
 from facts import Facts, node_name
 from faults import hits
+from imports import large_imports
 
 TIMEOUT = datetime.timedelta(seconds=120)  # that a collective may wait
 SIZES = {"cuda": (8 * KIB, 1 * GIB), "cpu": (8 * KIB, 4 * MIB)}
@@ -36,7 +37,8 @@ def main():
     except ValueError as error:
         sys.exit(f"node_sweep.py: {error}")
     seeded_step.prepare()
-    import torch
+    with large_imports():
+        import torch
 
     cuda = torch.cuda.is_available()
     device = torch.device("cuda", local % torch.cuda.device_count()) if cuda else torch.device("cpu")

@@ -14,9 +14,12 @@ import sys
 from pathlib import Path
 
 import rank
-import torch.distributed as dist
 from arrival import MOST_NAMED, nodes_of_the_step
-from torch.distributed.run import main
+from imports import large_imports
+
+with large_imports():
+    import torch.distributed as dist
+    from torch.distributed.run import main
 
 
 def launch() -> None:

@@ -17,6 +17,7 @@ from typing import NoReturn
 
 import arguments
 import drill
+from imports import large_imports
 from rank import RANK, WORLD, complain, one_line, open_facts, raised, say
 from strategy import Expected
 
@@ -37,7 +38,8 @@ def main(expected: Expected, doc: str, *, expected_hsdp: Expected | None = None)
     injected.at("launch", RANK)
     facts = open_facts(args.run_dir)
     try:
-        import workload  # here: torch and transformers take seconds, and more over a shared filesystem
+        with large_imports():
+            import workload  # here: torch and transformers take seconds, and more over a shared filesystem
 
         # @record makes the return type optional
         code = int(workload.run(args, expected, injected, facts, say, STARTED_S))  # type: ignore[arg-type]
