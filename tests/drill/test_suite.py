@@ -9,7 +9,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from bringup import judge
 from bringup import results as runs
 from bringup.checks import catalogue as gates
 from bringup.drill import environment, perform, result
@@ -20,7 +19,6 @@ from bringup.plan import profile
 from bringup.plan.drill import Drill, Shape
 from bringup.records import (
     DrillReport,
-    HealthyRound,
     Outcome,
     Sign,
     Value,
@@ -340,33 +338,6 @@ def test_exit_codes():
     assert result.exit_code(a_drill_report(perform.not_performed(DRILL, "no fabric", applicable=False))) == 2
     assert result.exit_code(a_drill_report(a_drill_result(), planned=["d", "e"])) == 2
     assert result.exit_code(a_drill_report()) == 2
-
-
-def test_a_healthy_round_with_an_alarm_is_a_failure():
-    quiet = HealthyRound(number=1, verdicts=200, false_alarms=[], seconds=1, evidence=[])
-    assert result.exit_code(a_drill_report(healthy=[quiet], healthy_planned=1)) == 0
-    assert result.exit_code(a_drill_report(healthy=[quiet], healthy_planned=2)) == 2
-    assert (
-        result.exit_code(a_drill_report(healthy=[quiet.model_copy(update={"false_alarms": ["x"]})], healthy_planned=1))
-        == 1
-    )
-
-
-def test_a_healthy_round_keeps_the_evidence_of_every_phase(tmp_path, monkeypatch):
-    """The phases 1 to 3 of one playbook have one name: kept in one folder, each replaced the one before."""
-    stems = ("discovery", "smoke")
-    homes = {stem: tmp_path / "results" / stem / "d-round-1" for stem in stems}
-    for home in homes.values():
-        home.mkdir(parents=True)
-    monkeypatch.setattr(environment, "PLAYBOOKS", tmp_path / "playbooks")
-    monkeypatch.setattr(runs, "attempts", lambda phase, name: [homes[phase.stem]])
-    monkeypatch.setattr(perform, "_last_attempt", lambda stem, name: homes[stem])
-    monkeypatch.setattr(judge, "judge_folder", lambda folder: judged_of(verdict(outcome=Outcome.PASS)))
-    ended = environment.Ended(0, "", "")
-    here = SimpleNamespace(bringup=lambda *words, environment, phases: ended)
-    healthy = perform.healthy_round(1, stems, here, tmp_path / "kept", name="d")
-    assert (healthy.verdicts, healthy.false_alarms) == (2, [])
-    assert all((tmp_path / "kept/round-1" / stem / "d-round-1").is_dir() for stem in stems)
 
 
 def test_totals_count_what_was_performed_and_say_what_was_not():

@@ -33,8 +33,10 @@ def add(verbs: Verbs) -> None:
         type=natural,
         default=0,
         metavar="N",
-        help="no fault: N rounds on a healthy local cluster of 4 nodes, in which everything has to pass",
+        help="no fault: N rounds on a healthy local cluster, in which everything has to pass",
     )
+    verb.add_argument("--nodes", type=natural, default=4, help="with --healthy: of the cluster (default: %(default)s)")
+    verb.add_argument("--gpus", type=natural, default=2, help="with --healthy: of each node (default: %(default)s)")
     verb.add_argument(
         "--phases",
         nargs="+",
@@ -53,6 +55,7 @@ def _drill(arguments: argparse.Namespace) -> int:
     from bringup.drill import result as drill_result
     from bringup.drill import suite
     from bringup.plan import profile_text
+    from bringup.plan.drill import Shape
     from bringup.run import site as at_site
 
     ids = [drill.id for drill in catalogue.DRILLS]
@@ -81,6 +84,7 @@ def _drill(arguments: argparse.Namespace) -> int:
         suite.Request(
             drills=[] if arguments.healthy else chosen,
             healthy=arguments.healthy,
+            shape=Shape(arguments.nodes, arguments.gpus),
             phases=arguments.phases,
             anywhere=arguments.anywhere,
             # a run that is continued knows what it had planned

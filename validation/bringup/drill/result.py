@@ -159,7 +159,8 @@ def markdown(done: DrillReport) -> str:
         lines += [*report.table(HEADER, _rows(done)), "", _NOTE, ""]
     if done.healthy:
         lines += [
-            f"Each round: {', '.join(done.healthy_phases)}.",
+            f"Each round, on {done.healthy_nodes} nodes of {done.healthy_gpus_per_node} GPUs: "
+            f"{', '.join(done.healthy_phases)}.",
             "",
             *report.table(_HEALTHY, _healthy_rows(done)),
             "",

@@ -38,6 +38,7 @@ HEALTHY = Shape(4, 2)  # comparisons of a fleet need more than two nodes, and ra
 class Request:
     drills: Sequence[Drill]
     healthy: int = 0
+    shape: Shape = HEALTHY  # of the cluster of the healthy rounds
     phases: Sequence[str] = tuple(PHASES)  # of the healthy rounds
     anywhere: bool = False
     profile: Profile | None = None  # of the cluster, for anywhere
@@ -66,12 +67,13 @@ def run(request: Request) -> int:
                 done = _add(done, folder, results=[*done.results, performed])
                 console.print(result.line(performed))
         if len(done.healthy) < done.healthy_planned:
+            shape = Shape(done.healthy_nodes, done.healthy_gpus_per_node)
             with _clusters(folder, "healthy") as clusters:
                 for number in range(len(done.healthy) + 1, done.healthy_planned + 1):
                     with progress(console, f"healthy round {number}") as tell:
                         tell(f"running {', '.join(done.healthy_phases)}")
                         one_round = perform.healthy_round(
-                            number, done.healthy_phases, clusters.of(HEALTHY), folder, name=done.name
+                            number, done.healthy_phases, clusters.of(shape), folder, name=done.name
                         )
                     done = _add(done, folder, healthy=[*done.healthy, one_round])
                     console.print(
@@ -116,6 +118,8 @@ def _begin(request: Request) -> tuple[Path, DrillReport]:
         planned=[drill.id for drill in _in_order(request.drills)],
         healthy_planned=request.healthy,
         healthy_phases=list(request.phases) if request.healthy else [],
+        healthy_nodes=request.shape.nodes,
+        healthy_gpus_per_node=request.shape.gpus_per_node,
         results=[],
         healthy=[],
     )

@@ -63,5 +63,9 @@ class DrillReport(Versioned):
     planned: list[str]  # drills
     healthy_planned: int = Field(ge=0)
     healthy_phases: list[str]  # of each healthy round
+    healthy_nodes: int = Field(
+        default=4, ge=1
+    )  # of the cluster of the healthy rounds; before they were recorded: 4 with 2
+    healthy_gpus_per_node: int = Field(default=2, ge=1)
     results: list[DrillResult]
     healthy: list[HealthyRound]
