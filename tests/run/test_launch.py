@@ -161,6 +161,14 @@ def test_a_job_that_is_done_and_that_slurm_cannot_end_is_not_waited_for(controll
     assert 20 + launch.LEAVING_S < controller.clock.now - controller.begun < 20 + 2 * launch.LEAVING_S
 
 
+def test_a_job_that_stays_completing_and_did_not_close_its_run_is_not_waited_for_for_ever(controller: Controller):
+    said: list[str] = []
+    controller.state = lambda seconds: ("RUNNING", "None") if seconds < 20 else ("COMPLETING", "None")
+    assert wait(tell=said.append) is True
+    assert said[-1] == "job 7 did not close its run and stays completing; scontrol show job 7 names its nodes"
+    assert launch.STUCK_S < controller.clock.now - controller.begun < 2 * launch.STUCK_S
+
+
 def test_a_job_that_completes_before_its_script_is_done_is_waited_for(controller: Controller):
     """It is being requeued, and its next attempt writes into the same run."""
     seen = [(0, "RUNNING"), (20, "COMPLETING"), (320, "PENDING"), (340, "RUNNING"), (400, "COMPLETED")]

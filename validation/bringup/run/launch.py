@@ -28,6 +28,7 @@ from bringup.run import slurm
 FILE_LOOK_S = 0.5  # at the run's folder, between two looks at the queue
 CLOCKS_S = 60  # that the clocks of a node and of this host may be apart
 LEAVING_S = 30  # that Slurm may take to end a job whose script is done, before nobody waits for it any longer
+STUCK_S = 1800  # the same of a job whose script did not close its run: an epilog may take minutes, and so may a requeue
 LOST_S = 15  # a node that comes back is not responding for some seconds: no reason to give a waiting job up
 
 
@@ -229,7 +230,7 @@ def _wait(job_id: str, wanted: list[str], tell: Tell, closed: Callable[[], bool]
     """
     lost_since: float | None = None  # since when one of its nodes was seen unusable at every look
     is_done = False  # its script has closed the run
-    leaving_since: float | None = None  # since when it was then seen completing
+    leaving_since: float | None = None  # since when it was seen completing
     pace = slurm.Pace()
     while True:
         try:
@@ -244,9 +245,10 @@ def _wait(job_id: str, wanted: list[str], tell: Tell, closed: Callable[[], bool]
             continue
         if job is None or job.state in slurm.ENDED:
             return True
-        leaving_since = (leaving_since or time.monotonic()) if is_done and job.state == "COMPLETING" else None
-        if leaving_since is not None and time.monotonic() - leaving_since > LEAVING_S:
-            tell(f"job {job_id} has done its work and stays completing; scontrol show job {job_id} names its nodes")
+        leaving_since = (leaving_since or time.monotonic()) if job.state == "COMPLETING" else None
+        if leaving_since is not None and time.monotonic() - leaving_since > (LEAVING_S if is_done else STUCK_S):
+            work = "has done its work" if is_done else "did not close its run"
+            tell(f"job {job_id} {work} and stays completing; scontrol show job {job_id} names its nodes")
             return True
         if is_pending:
             is_done = False
