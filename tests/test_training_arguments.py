@@ -51,6 +51,8 @@ def run_dir(tmp_path: Path) -> Path:
         (("--model", "gpt"), "expected one of llama3-8b, mistral-7b, smollm3-3b, tiny"),
         (("--dataset", "alpaca"), "--dataset alpaca: expected generated"),
         (("--global-batch", "7"), "not divisible by 2 rank(s) x 1 accumulation step(s); the nearest that is: 8"),
+        (("--rows-at-once", "3"), "not divisible by 2 rank(s) x 3 row(s) at once; the nearest that is: 6"),
+        (("--rows-at-once", "1", "--gradient-accumulation", "4"), "not allowed with argument"),
         (("--no-reshard-after-forward",), "under FSDP only"),
         (("--cpu-offload",), "under FSDP only"),
         (("--run-dir", "/nowhere"), "no such run folder"),
@@ -114,3 +116,32 @@ def test_an_unforeseen_error_still_leaves_its_reason(run_dir: Path) -> None:
     facts = (run_dir / "raw" / "rank0.jsonl").read_text()
     assert '"train.rank.state", "value": "raised"' in facts
     assert "ModuleNotFoundError" in facts
+
+
+@pytest.mark.parametrize(
+    ("ranks", "options", "micro_steps", "rows"),
+    [
+        (1, ("--rows-at-once", "1"), 64, 1),
+        (8, ("--rows-at-once", "1"), 8, 1),
+        (16, ("--rows-at-once", "2"), 2, 2),
+        (16, ("--gradient-accumulation", "2"), 2, 2),
+        (16, (), 1, 4),
+    ],
+)
+def test_rows_at_once_give_each_number_of_ranks_its_micro_steps_for_the_same_batch(
+    ranks: int, options: tuple[str, ...], micro_steps: int, rows: int
+) -> None:
+    program = (
+        "import sys; sys.path.insert(0, sys.argv.pop(1)); import arguments; "
+        "args, _ = arguments.parse('', takes_hsdp=False, sharded=False); "
+        "print(args.gradient_accumulation, args.per_device_batch)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(SOURCE), "--check", "--global-batch", "64", *options],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=os.environ | {"WORLD_SIZE": str(ranks)},
+        check=False,
+    )
+    assert (done.stdout, done.stderr) == (f"{micro_steps} {rows}\n", "")

@@ -97,13 +97,7 @@ def parse(doc: str, *, takes_hsdp: bool, sharded: bool) -> tuple[Args, bool]:
         start_s = patience_s()
     except ValueError as error:
         complain(str(error))
-    rows_at_once = WORLD * given.gradient_accumulation
-    if given.global_batch % rows_at_once:
-        nearest = max(1, round(given.global_batch / rows_at_once)) * rows_at_once
-        complain(
-            f"--global-batch {given.global_batch} is not divisible by {WORLD} rank(s) x {given.gradient_accumulation} "
-            f"accumulation step(s); the nearest that is: {nearest}"
-        )
+    accumulation, rows = _shares(given.global_batch, given.gradient_accumulation, given.rows_at_once)
     if given.warmup_steps >= given.steps:
         complain(f"--warmup-steps {given.warmup_steps} leaves nothing to measure of --steps {given.steps}; lower it")
     if given.recipe == "fast" and given.warmup_steps < FAST_WARMUP:
@@ -120,12 +114,27 @@ def parse(doc: str, *, takes_hsdp: bool, sharded: bool) -> tuple[Args, bool]:
         complain("--reduce-dtype bfloat16 needs --bf16")
     fields = vars(given) | {
         "entrypoint": Path(sys.argv[0]).stem,
-        "per_device_batch": given.global_batch // rows_at_once,
+        "gradient_accumulation": accumulation,
+        "per_device_batch": rows,
         "timeout_s": given.timeout,
         "start_s": start_s,
         "checkpoint_timeout_s": given.checkpoint_timeout,
     }
     return Args(**{name: fields[name] for name in Args.__dataclass_fields__}), getattr(given, "hsdp", False)
+
+
+def _shares(global_batch: int, accumulation: int | None, rows: int | None) -> tuple[int, int]:
+    """(micro-steps per optimizer step, rows per rank and micro-step): one of them was given, or neither."""
+    given, of_what = (rows, "row(s) at once") if rows is not None else (accumulation or 1, "accumulation step(s)")
+    least = WORLD * given
+    if global_batch % least:
+        nearest = max(1, round(global_batch / least)) * least
+        complain(
+            f"--global-batch {global_batch} is not divisible by {WORLD} rank(s) x {given} {of_what}; "
+            f"the nearest that is: {nearest}"
+        )
+    other = global_batch // least
+    return (given, other) if rows is None else (other, given)
 
 
 def _parser(doc: str, takes_hsdp: bool) -> argparse.ArgumentParser:
@@ -167,11 +176,15 @@ def _parser(doc: str, takes_hsdp: bool) -> argparse.ArgumentParser:
         default=8,
         help="rows per optimizer step, over all ranks (default: %(default)s)",
     )
-    add(
-        "--gradient-accumulation",
+    micro_steps = parser.add_mutually_exclusive_group()
+    micro_steps.add_argument(
+        "--gradient-accumulation", type=_natural, help="micro-steps per optimizer step (default: 1)"
+    )
+    micro_steps.add_argument(
+        "--rows-at-once",
         type=_natural,
-        default=1,
-        help="micro-steps per optimizer step (default: %(default)s)",
+        help="rows per rank and micro-step; the micro-steps follow from the batch, so that one workload suits any "
+        "number of ranks (default: all rows of the rank)",
     )
     add("--steps", type=_natural, default=12, help="optimizer steps (default: %(default)s)")
     add(
