@@ -3,9 +3,7 @@
 # network known). Whatever is already set stays; change it on the command line: NCCL_DEBUG=INFO sbatch training/slurm/….
 
 # The workload of all six scripts: the defaults of training/src/arguments.py, then a batch that suits the ranks, then
-# BRINGUP_TRAIN_ARGS, then the options after the script's name; the later ones win.
-: "${BRINGUP_TRAIN_ARGS:=}"
-
+# BRINGUP_TRAIN_ARGS (unless it is set: the workload of the profile), then the options after the script's name; the later ones win.
 # The batch is the smallest multiple of the ranks from 32 rows on: 32 for 1 to 32 ranks in powers of two, 36 for 6, 40 for 40.
 # Runs whose losses are compared need the same batch, so BRINGUP_TRAIN_RANKS names the ranks of the largest of them (`bringup run`
 # sets it); without it, each script counts its own. What cannot work is refused here, before any rank is started.
@@ -14,6 +12,7 @@ choose_workload() { # entrypoint, ranks, options of the script; sets `workload`;
   shift 2
   [[ $most =~ ^[1-9][0-9]{0,5}$ ]] || die "BRINGUP_TRAIN_RANKS=$most: expected a number of ranks"
   batch=$(((31 + most) / most * most))
+  [[ -n ${BRINGUP_TRAIN_ARGS+set} ]] || BRINGUP_TRAIN_ARGS=$("$PYTHON" -m bringup workload) || exit 2
   read -r -a workload <<<"--global-batch $batch $BRINGUP_TRAIN_ARGS"
   WORLD_SIZE=$ranks "$PYTHON" "$entrypoint" --check "${workload[@]}" "$@" || exit 2
 }

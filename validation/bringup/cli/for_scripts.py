@@ -115,6 +115,12 @@ def add(verbs: Verbs) -> None:
     verb.add_argument("--whole", action="store_true", help="only that of all nodes")
     verb.set_defaults(verb=_scales)
 
+    verb = verbs.add_parser(
+        "workload", help="(phase scripts) what the profile trains, as options; nothing: the default"
+    )
+    verb.add_argument("--profile", default=profiles.from_environment())
+    verb.set_defaults(verb=_workload)
+
     verb = verbs.add_parser("ended", help="(phase scripts) wait for jobs to end, and keep what Slurm says about them")
     verb.add_argument("run", type=Path)
     verb.add_argument("jobs", nargs="*", type=_awaited, metavar="FILE=JOBID[=SECONDS]", help="default: 90 seconds")
@@ -182,6 +188,12 @@ def _nodes(arguments: argparse.Namespace) -> int:
 
 def _scales(arguments: argparse.Namespace) -> int:
     print("\n".join(scales(hostlist.expand(arguments.nodes), arguments.gpus_per_node, arguments.whole)))
+    return 0
+
+
+def _workload(arguments: argparse.Namespace) -> int:
+    workload = profiles.load(arguments.profile).workload
+    print(workload.arguments if workload is not None else "")
     return 0
 
 

@@ -23,6 +23,14 @@ DEFAULT = "generic"
 SITE_SUFFIX = ".site.yaml"  # in the same folder: files of a site (plan/site.py), which are not profiles
 
 
+class Workload(Record):
+    """What phases 4 to 6 train unless BRINGUP_TRAIN_ARGS says otherwise: one workload for all of them, at any number of
+    ranks."""
+
+    arguments: str = Field(pattern=r"^[\w./=-]+( [\w./=-]+)*$")  # options of the training programs, split at spaces
+    source: str = Field(min_length=3)
+
+
 class Profile(Record):
     """`validation/profiles/<name>.yaml`. `extends` names a profile whose entries this one adds to or replaces; of
     several, each adds to or replaces those of the ones before it."""
@@ -34,6 +42,7 @@ class Profile(Record):
     expect: dict[str, Expectation] = Field(default_factory=dict)  # gate id -> expectation
     not_applicable: list[NotApplicable] = Field(default_factory=list)
     machine: Machine = Machine()
+    workload: Workload | None = None  # None: the tiny model, which shows that the strategies work
 
     def reason_not_applicable(self, gate: str) -> str | None:
         return next((entry.reason for entry in self.not_applicable if entry.gate == gate), None)
@@ -135,6 +144,7 @@ def _merged(base: Profile, profile: Profile) -> Profile:
             "machine": base.machine.model_copy(
                 update={name: known for name, known in profile.machine if known is not None}
             ),
+            "workload": profile.workload or base.workload,
         }
     )
 

@@ -196,6 +196,8 @@ def _one_phase(
         | os.environ
         | {"BRINGUP_RUN_NAME": playbook, "BRINGUP_PROFILE": request.profile_name}
     )
+    if request.profile.workload is not None:
+        environment.setdefault("BRINGUP_TRAIN_ARGS", request.profile.workload.arguments)
     environment["BRINGUP_JUDGE_LATER"] = "1"  # here, once the job has ended: no node waits for a judge
     reference = runs.folder_of(PHASES["run_1gpu"], playbook)
     if runs.is_there(reference.parent, f"{reference.name}/{runs.METRICS}"):  # its own, not the newest of anybody's

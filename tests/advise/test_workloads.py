@@ -1,0 +1,98 @@
+"""The workload that a profile trains: it fits into its GPUs, at any number of nodes, and every script takes it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from bringup import cli
+from bringup.errors import ProfileError
+from bringup.plan import profile as profiles
+
+ROOT = Path(__file__).resolve().parents[2]
+BASES = {"gpu-nodes", "efa"}  # for `extends` only
+WITH_WORKLOAD = [name for name in profiles.names() if name not in BASES and profiles.load(name).workload is not None]
+
+
+def test_every_profile_of_gpus_has_a_workload() -> None:
+    with_gpus = [name for name in profiles.names() if profiles.load(name).machine.gpu_memory_gib is not None]
+    assert len(with_gpus) >= 8
+    assert set(with_gpus) <= set(WITH_WORKLOAD)
+
+
+@pytest.mark.parametrize("name", WITH_WORKLOAD)
+@pytest.mark.parametrize("nodes", [2, 3, 5, 6, 12, 16, 32])
+def test_the_workload_of_a_profile_fits_under_every_strategy(
+    name: str, nodes: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    profile = profiles.load(name)
+    assert profile.workload is not None
+    assert profile.machine.gpus_per_node is not None
+    gpus = int(profile.machine.gpus_per_node.value)
+    words = profile.workload.arguments.split()
+    given = {word: words[words.index(word) + 1] for word in words if word.startswith("--") and word != words[-1]}
+    assert "--activation-checkpointing" in words
+    ranks = nodes * gpus
+    asked = {
+        "--profile": name,
+        "--model": given["--model"],
+        "--nodes": str(nodes),
+        "--gpus-per-node": str(gpus),
+        "--rows": given["--rows-at-once"],
+        "--sequence-length": given["--sequence-length"],
+        "--global-batch": str(-(-32 // ranks) * ranks),  # as training/env.sh chooses it
+    }
+    options = [word for pair in asked.items() for word in pair]
+    code = cli.main(["advise", "--json", "--activation-checkpointing", *options])
+    assert code == 0
+    predicted = {entry["strategy"]: entry for entry in json.loads(capsys.readouterr().out)["strategies"]}
+    assert {strategy: predicted[strategy]["fits"] for strategy in ("single", "ddp", "fsdp", "hsdp")} == dict.fromkeys(
+        ("single", "ddp", "fsdp", "hsdp"), True
+    )
+
+
+def chosen(ranks: int, **environment: str) -> str:
+    """The options that a training script would pass on, for its ranks."""
+    script = """set -euo pipefail
+        source infrastructure-validation/scripts/job.sh
+        need_repository
+        source training/env.sh
+        choose_workload training/src/train_ddp_multi_node.py "$1"
+        printf '%s' "${workload[*]}" """
+    inherited = {key: value for key, value in os.environ.items() if not key.startswith(("BRINGUP_", "SLURM_"))}
+    done = subprocess.run(
+        ["bash", "-c", script, "bash", str(ranks)],
+        cwd=ROOT,
+        env=inherited | {"BRINGUP_VENV": str(Path(sys.prefix)), "SLURM_JOB_ID": "1"} | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("ranks", [1, 8, 24, 40, 256])
+def test_a_script_trains_the_workload_of_the_profile_with_any_number_of_ranks(ranks: int) -> None:
+    most = str(max(ranks, 240 if 240 % ranks == 0 else ranks))
+    said = chosen(ranks, BRINGUP_PROFILE="h100-efa-p5", BRINGUP_TRAIN_RANKS=most)
+    assert said.split(maxsplit=2)[2] == profiles.load("h100-efa-p5").workload.arguments  # type: ignore[union-attr]
+
+
+def test_a_workload_of_your_own_wins_and_an_empty_one_is_the_tiny_model() -> None:
+    assert chosen(4, BRINGUP_PROFILE="h100-8x400g", BRINGUP_TRAIN_ARGS="--steps 5").endswith("--steps 5")
+    assert chosen(4, BRINGUP_PROFILE="h100-8x400g", BRINGUP_TRAIN_ARGS="") == "--global-batch 32"
+    assert chosen(4, BRINGUP_PROFILE="generic") == "--global-batch 32"
+
+
+def test_a_workload_is_plain_options_that_no_shell_reads() -> None:
+    text = "schema_version: 1\nname: x\ndescription: x\nworkload: {arguments: '%s', source: a test}\n"
+    assert profiles.parse(text % "--steps 5", "x.yaml").workload is not None
+    for bad in ("--steps $(id)", "--steps 5; id", "", "--model `id`"):
+        with pytest.raises(ProfileError):
+            profiles.parse(text % bad, "x.yaml")
