@@ -15,6 +15,7 @@ from bringup.plan.profile import PROFILES
 from bringup.records import Kind, Outcome, Verdict
 from bringup.report import explain, page
 from bringup.report.collection import Collection
+from bringup.report.page import next_steps
 from bringup.results import REPOSITORY, Absent
 from factory import a_run, a_verdict, judged_of
 
@@ -49,7 +50,7 @@ def gathered(*runs: Judged) -> Collection:
 def test_a_node_that_is_only_incomplete_is_not_among_those_that_failed():
     failed = a_verdict(GATE, "n1", Outcome.FAIL)
     open_end = a_verdict(GATE, "n0", Outcome.INCOMPLETE, "nothing")
-    [row] = page._next([judged(open_end, failed)])
+    [row] = next_steps.rows([judged(open_end, failed)])
     assert row.outcome is Outcome.FAIL
     assert row.subjects == "discovery: n1"
     said = page.render(gathered(judged(open_end, failed)))
@@ -62,21 +63,21 @@ def test_of_several_runs_those_that_failed_are_named():
         judged(a_verdict(GATE, "n0", Outcome.INCOMPLETE), name="a"),
         judged(a_verdict(GATE, "n2", Outcome.FAIL), name="b", folder="/nowhere/b"),
     ]
-    [row] = page._next(runs)
+    [row] = next_steps.rows(runs)
     assert row.subjects == "discovery: n2"
     assert "/nowhere/b" in row.commands[0]
 
 
 def test_places_are_filled_from_the_run_and_what_is_not_known_is_left_out():
-    [row] = page._next([judged(a_verdict(GATE, "n1"), a_verdict(GATE, "n2"))])
+    [row] = next_steps.rows([judged(a_verdict(GATE, "n1"), a_verdict(GATE, "n2"))])
     assert row.commands == ["look at '/nowhere/a run' n1 n0,n1,n2 3 4 local-cpu"]
-    [row] = page._next([judged(a_verdict(GATE, "n1"), slurm_job_id="7", profile="ours")])
+    [row] = next_steps.rows([judged(a_verdict(GATE, "n1"), slurm_job_id="7", profile="ours")])
     assert row.commands == ["look at '/nowhere/a run' n1 n0,n1,n2 3 4 '/nowhere/a run/profile.yaml'", "bringup why 7"]
     assert not (PROFILES / "ours.yaml").exists()
 
 
 def test_a_command_stands_once():
-    rows = page._next([judged(a_verdict(GATE, "n1"), a_verdict(OTHER, "n1"))])
+    rows = next_steps.rows([judged(a_verdict(GATE, "n1"), a_verdict(OTHER, "n1"))])
     assert [len(row.commands) for row in rows] == [1, 0]
 
 
@@ -101,22 +102,22 @@ def test_what_follows_from_something_is_no_first_cause():
 
 def test_the_commands_of_a_healthy_page_name_every_folder_and_run_as_pasted():
     runs = [judged(a_verdict(GATE, "n1", Outcome.PASS), name=str(n), folder=f"/nowhere/run {n}") for n in range(6)]
-    [command] = page._commands(gathered(*runs))
+    [command] = next_steps.commands(gathered(*runs))
     assert shlex.split(command) == [
         "bringup", "profile", "--from", *(f"/nowhere/run {n}" for n in range(6)), "-o", "measured.yaml",
     ]  # fmt: skip
     playbook = REPOSITORY / "validation/results/playbook/p"
     seconds = {run.folder: 1.0 for run in runs}
-    [command] = page._commands(Collection(runs, [], [], [playbook], seconds))
+    [command] = next_steps.commands(Collection(runs, [], [], [playbook], seconds))
     assert command == "bringup profile --from validation/results/playbook/p -o measured.yaml"
 
 
 def test_the_worst_runs_are_explained_first():
     outcomes = [Outcome.WARN, Outcome.INCOMPLETE, Outcome.INCOMPLETE, Outcome.INCOMPLETE, Outcome.FAIL]
     runs = [judged(a_verdict(GATE, "n1", outcome), folder=f"/nowhere/{n}") for n, outcome in enumerate(outcomes)]
-    commands = page._commands(gathered(*runs))
+    commands = next_steps.commands(gathered(*runs))
     assert commands[0] == "bringup explain /nowhere/4"
-    assert len(commands) == page.MAX_EXPLAINED
+    assert len(commands) == next_steps.MAX_EXPLAINED
     assert "bringup explain /nowhere/0" not in commands
 
 
@@ -124,7 +125,7 @@ def test_a_playbook_is_continued_where_it_ran_and_not_in_a_copy(tmp_path):
     run = judged(a_verdict(GATE, "n1"))
     ours = REPOSITORY / "validation/results/playbook/p"
     found = Collection([run], [Absent("smoke", "x")], [], [ours, tmp_path], {})
-    assert page._commands(found)[1:] == ["bringup run --resume validation/results/playbook/p"]
+    assert next_steps.commands(found)[1:] == ["bringup run --resume validation/results/playbook/p"]
 
 
 def test_a_page_whose_phases_did_not_run_does_not_say_that_nothing_is_open():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -46,6 +47,7 @@ def add(verbs: Verbs) -> None:
         metavar="FILE",
         help=f"the page (default: {PAGE} in the folder, when it is one; -: standard output)",
     )
+    verb.add_argument("--zip", type=Path, metavar="FILE", help="also one file to send: the page with the evidence")
     verb.add_argument("--junit", type=Path, metavar="FILE", help="also JUnit XML, a test case per verdict")
     verb.add_argument(
         "--prometheus", type=Path, metavar="FILE", help="also gauges for node_exporter's textfile collector (.prom)"
@@ -114,14 +116,19 @@ def _explain(arguments: argparse.Namespace) -> int:
 
 def _report(arguments: argparse.Namespace) -> int:
     from bringup.checks import catalogue
-    from bringup.report import collection, drain, exports, outputs, page, text
+    from bringup.report import bundle, collection, drain, exports, outputs, page, text
+    from bringup.report.page import links
 
     if arguments.output is None and len(arguments.runs) > 1:
         raise UsageError("report of several folders: say where to write the page, -o FILE.html")
     profile = None if arguments.profile is None else catalogue.load_profile(arguments.profile)
-    renderers: list[tuple[outputs.Output, Callable[[collection.Collection], str]]] = [
-        (outputs.Output("-o", arguments.output or arguments.runs[0] / PAGE, outputs.PAGE), page.render)
+    at = outputs.Output("-o", arguments.output or arguments.runs[0] / PAGE, outputs.PAGE)
+    to_files = links.nowhere if at.is_standard_output else links.beside(at.path)
+    renderers: list[tuple[outputs.Output, Callable[[collection.Collection], str | bytes]]] = [
+        (at, partial(page.render, links=to_files))
     ]
+    if arguments.zip is not None:
+        renderers.append((outputs.Output("--zip", arguments.zip, outputs.ARCHIVE), bundle.pack))
     if arguments.junit is not None:
         renderers.append((outputs.Output("--junit", arguments.junit, outputs.JUNIT), exports.junit))
     if arguments.prometheus is not None:

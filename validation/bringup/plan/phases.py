@@ -17,6 +17,7 @@ class Phase:
     min_nodes: int = 1
     max_nodes: int | None = None  # None: takes any --nodes
     one_gpu: bool = False
+    min_gpus_per_node: int = 1  # a strategy between the GPUs of a node needs two of them
     needs: tuple[str, ...] = ()  # phases without whose pass this one would mean nothing
     whole_nodes: bool = True  # it needs its nodes for itself
     localises: str | None = None  # a phase whose failure this one explains: repeated without the node that it names
@@ -26,9 +27,25 @@ class Phase:
     def is_training(self) -> bool:
         return self.strategy is not None
 
+    def lacks(self, nodes: int, gpus_per_node: int) -> str | None:
+        """What it needs and this many nodes do not have; None: nothing."""
+        if nodes < self.min_nodes:
+            return f"needs at least {self.min_nodes} nodes, {nodes} requested"
+        if gpus_per_node < self.min_gpus_per_node:
+            return f"needs at least {self.min_gpus_per_node} GPUs in a node, {gpus_per_node} there"
+        return None
+
 
 def _training(
-    stem: str, number: int, title: str, strategy: str, needs: tuple[str, ...], *, nodes: int, one_gpu: bool = False
+    stem: str,
+    number: int,
+    title: str,
+    strategy: str,
+    needs: tuple[str, ...],
+    *,
+    nodes: int,
+    one_gpu: bool = False,
+    gpus: int = 1,
 ) -> Phase:
     return Phase(
         stem=stem,
@@ -41,6 +58,7 @@ def _training(
         min_nodes=nodes,
         max_nodes=1 if nodes == 1 else None,
         one_gpu=one_gpu,
+        min_gpus_per_node=gpus,
         needs=needs,
     )
 
@@ -101,10 +119,12 @@ PHASES: dict[str, Phase] = {
             "nccl_monitoring", 3, "Collectives, watched on every node", "nccl_run_with_monitoring.sh", ("nccl_scaling",)
         ),
         _training("run_1gpu", 4, "Training on one GPU", "single", ("node_sweep",), nodes=1, one_gpu=True),
-        _training("run_ddp_1node", 5, "DDP on one node", "ddp", ("run_1gpu",), nodes=1),
+        _training("run_ddp_1node", 5, "DDP on one node", "ddp", ("run_1gpu",), nodes=1, gpus=2),
         _training("run_ddp_2node", 5, "DDP across nodes", "ddp", ("nccl_scaling", "run_ddp_1node"), nodes=2),
-        _training("run_fsdp_1node", 6, "FSDP on one node", "fsdp", ("run_1gpu",), nodes=1),
+        _training("run_fsdp_1node", 6, "FSDP on one node", "fsdp", ("run_1gpu",), nodes=1, gpus=2),
         _training("run_fsdp_2node", 6, "FSDP across nodes", "fsdp", ("nccl_scaling", "run_fsdp_1node"), nodes=2),
-        _training("run_hsdp_2node", 6, "HSDP across nodes", "hsdp", ("nccl_scaling", "run_fsdp_1node"), nodes=2),
+        _training(
+            "run_hsdp_2node", 6, "HSDP across nodes", "hsdp", ("nccl_scaling", "run_fsdp_1node"), nodes=2, gpus=2
+        ),
     )
 }

@@ -20,6 +20,7 @@ from bringup.records.base import (
     as_json,
     read_record,
     worst,
+    write_bytes,
     write_record,
     write_text,
 )
@@ -109,6 +110,7 @@ __all__ = [
     "as_json",
     "read_record",
     "worst",
+    "write_bytes",
     "write_record",
     "write_text",
 ]

@@ -84,15 +84,15 @@ def read_record(path: Path, kind: type[R]) -> R:
 
 def write_record(path: Path, record: Record, *, replace: bool = False) -> None:
     """Write atomically. Without `replace` an existing file is a RecordError: evidence is never overwritten."""
-    _write(path, TypeAdapter(type(record)).dump_json(record, indent=1) + b"\n", replace=replace)
+    write_bytes(path, TypeAdapter(type(record)).dump_json(record, indent=1) + b"\n", replace=replace)
 
 
 def write_text(path: Path, text: str, *, replace: bool = False) -> None:
     """Write atomically; a reader sees the old file, the new file, or none, never half of one."""
-    _write(path, text.encode(), replace=replace)
+    write_bytes(path, text.encode(), replace=replace)
 
 
-def _write(path: Path, content: bytes, *, replace: bool) -> None:
+def write_bytes(path: Path, content: bytes, *, replace: bool = False) -> None:
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         with part.open("wb") as stream:

@@ -15,9 +15,11 @@ from pathlib import Path
 
 from bringup import results
 from bringup.errors import UsageError
-from bringup.records import write_text
+from bringup.records import write_bytes
 
-_LOOKED_AT = 1024  # bytes at the beginning of a file in which its mark stands; of a picture (PDF) at the end, too
+_LOOKED_AT = (
+    1024  # bytes at the beginning of a file in which its mark stands; of a picture (PDF) and an archive at the end, too
+)
 _OF_A_RUN = {
     results.RUN,
     results.CLOSED,
@@ -43,6 +45,7 @@ PAGE = Kind("a page of bringup", "<!-- made by bringup -->")
 JUNIT = Kind("JUnit XML of bringup", '<testsuites name="bringup"')
 PROMETHEUS = Kind("gauges of bringup", "# HELP bringup_verdicts ")
 PICTURE = Kind("a picture of bringup", "made by bringup")
+ARCHIVE = Kind("an archive of bringup", "evidence, packed by bringup")
 SCHEMA = Kind("a JSON Schema", '"$schema": "https://json-schema.org/draft/2020-12/schema"')
 PROFILE = Kind("a profile", None)  # people edit profiles
 
@@ -70,14 +73,17 @@ def check(outputs: Sequence[Output]) -> None:
         taken[target] = output.option
 
 
-def write(output: Output, text: str) -> None:
+def write(output: Output, content: str | bytes) -> None:
     """Raises UsageError when the file may not be written."""
     if output.is_standard_output:
-        sys.stdout.write(text)
+        if isinstance(content, bytes):
+            sys.stdout.buffer.write(content)
+        else:
+            sys.stdout.write(content)
         return
     target = _target(output)
     before = target.stat() if target.exists() else None
-    write_text(target, text, replace=before is not None)
+    write_bytes(target, content if isinstance(content, bytes) else content.encode(), replace=before is not None)
     if before is not None:  # who could read it still can
         target.chmod(stat.S_IMODE(before.st_mode))
 
@@ -119,7 +125,7 @@ def _ends(path: Path, kind: Kind, said: str) -> bytes:
     try:
         with path.open("rb") as stream:
             found = stream.read(_LOOKED_AT)
-            if kind is PICTURE:
+            if kind in (PICTURE, ARCHIVE):
                 stream.seek(max(0, path.stat().st_size - _LOOKED_AT))
                 found += b"\n" + stream.read()
             return found

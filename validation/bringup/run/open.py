@@ -92,11 +92,10 @@ def open_run(
 
     allocated: of `nodes` those that it really has. whole_nodes: the partition lets no two jobs share a node.
     """
-    if len(nodes) < phase.min_nodes:
-        raise RunError(
-            f"{phase.stem} needs at least {phase.min_nodes} nodes, {len(nodes)} requested; "
-            f"sbatch --nodes={phase.min_nodes} {phase.script}"
-        )
+    lack = phase.lacks(len(nodes), gpus_per_node)
+    if lack is not None:
+        submit = f"; sbatch --nodes={phase.min_nodes} {phase.script}" if len(nodes) < phase.min_nodes else ""
+        raise RunError(f"{phase.stem} {lack}{submit}")
     if phase.max_nodes is not None and len(nodes) > phase.max_nodes:
         raise RunError(
             f"{phase.stem} runs on {phase.max_nodes} node, {len(nodes)} requested; "

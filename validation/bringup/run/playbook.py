@@ -66,7 +66,7 @@ def run(request: Request) -> int:
         raise CannotStart(str(error)) from error
     refuse_without_gpus(nodes)
     names = list(nodes)
-    playbook, kept = _begin(request, names, console)
+    playbook, kept = _begin(request, names, max(nodes[name].gpus for name in names), console)
     folder = PLAYBOOKS / playbook.name
     console.print(
         f"bringup: {len(playbook.planned)} phase(s) on {len(names)} node(s): {', '.join(names)}; "
@@ -135,18 +135,17 @@ def _at(site: at_site.AtSite | None) -> str:
     return "" if site is None else f"; site {site.site.name} ({report.shown_path(site.file)})"
 
 
-def _begin(request: Request, names: list[str], console: Console) -> tuple[Playbook, dict[str, tuple[Step, Judged]]]:
+def _begin(
+    request: Request, names: list[str], gpus: int, console: Console
+) -> tuple[Playbook, dict[str, tuple[Step, Judged]]]:
     """The plan, and the steps of an earlier run that passed and are kept."""
     unknown = [stem for stem in request.phases if stem not in PHASES]
     if unknown:
         raise CannotStart(f"no phase is called {', '.join(unknown)}; there are {', '.join(PHASES)}")
     wanted = [stem for stem in PHASES if stem in (request.phases or PHASES)]
-    planned = [stem for stem in wanted if PHASES[stem].min_nodes <= len(names)]
-    left_out = [
-        f"{stem}: needs {PHASES[stem].min_nodes} nodes, {len(names)} requested"
-        for stem in wanted
-        if stem not in planned
-    ]
+    lacking = {stem: PHASES[stem].lacks(len(names), gpus) for stem in wanted}
+    planned = [stem for stem, lack in lacking.items() if lack is None]
+    left_out = [f"{stem}: {lack}" for stem, lack in lacking.items() if lack is not None]
     if not planned:
         raise CannotStart(f"nothing to run: {'; '.join(left_out)}")
     kept: dict[str, tuple[Step, Judged]] = {}

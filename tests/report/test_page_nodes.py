@@ -1,0 +1,139 @@
+"""The page says what the cluster is, which nodes are not well and which differ; and leads to the evidence."""
+
+from __future__ import annotations
+
+import html
+import re
+import zipfile
+from dataclasses import replace
+from io import BytesIO
+from pathlib import Path
+
+from bringup.judge import Judged
+from bringup.records import Observation, Outcome, Verdict
+from bringup.report import bundle, page
+from bringup.report.collection import Collection
+from bringup.report.page import fleet, links, system
+from factory import a_run, a_verdict, judged_of
+
+GATE, OTHER = "discovery.gpu.count", "discovery.kernel"
+
+
+def seen(quantity: str, **values: str | int | float | list[str] | None) -> list[Observation]:
+    return [
+        Observation(quantity=quantity, subject=node, value=value, unit="text", evidence="raw/inventory.jsonl:1")
+        for node, value in values.items()
+    ]
+
+
+def judged(
+    *verdicts: Verdict, nodes: tuple[str, ...] = ("n0", "n1", "n2"), observations: tuple[Observation, ...] = ()
+) -> Judged:
+    return judged_of(*verdicts, run=a_run("discovery", nodes, plan={}), observations=observations)
+
+
+def gathered(*runs: Judged) -> Collection:
+    return Collection(list(runs), [], [], [], {})
+
+
+def words(text: str) -> str:
+    body = text[text.index("<body>") :]
+    return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", body)).split())
+
+
+def test_a_fact_is_that_of_most_nodes_and_the_others_are_named_with_theirs():
+    run = judged(observations=tuple(seen("discovery.kernel", n0="6.8.0-31", n1="6.8.0-40", n2="6.8.0-31")))
+    [fact] = system.facts([run])
+    assert (fact.what, fact.value, fact.scope, fact.others) == (
+        "kernel",
+        "6.8.0-31",
+        "2 of 3 nodes",
+        [("6.8.0-40", "n1")],
+    )
+    said = words(page.render(gathered(run)))
+    assert "Nodes that differ" in said
+    assert "kernel 6.8.0-31 (2 of 3 nodes) 6.8.0-40: n1" in said
+
+
+def test_what_nobody_could_find_out_is_not_a_fact_and_a_node_that_could_not_differs():
+    nobody = judged(observations=tuple(seen("discovery.gpu.driver", n0=None, n1=None, n2=None)))
+    assert system.facts([nobody]) == []
+    one = judged(observations=tuple(seen("discovery.gpu.driver", n0="570.124", n1=None, n2="570.124")))
+    [fact] = system.facts([one])
+    assert fact.others == [("not found out", "n1")]
+
+
+def test_many_values_are_counted_and_equal_nodes_are_no_table():
+    nodes = tuple(f"n{number}" for number in range(12))
+    several = judged(
+        nodes=nodes, observations=tuple(seen("discovery.kernel", **{node: f"6.8.{node}" for node in nodes}))
+    )
+    [fact] = system.facts([several])
+    assert len(fact.others) == system.MAX_DIFFERENT + 1
+    assert fact.others[-1] == ("6 more values", "6 nodes")
+    equal = judged(observations=tuple(seen("discovery.kernel", n0="6.8", n1="6.8", n2="6.8")))
+    assert "Nodes that differ" not in page.render(gathered(equal))
+
+
+def test_a_square_has_the_worst_outcome_of_its_node_and_a_link_accuses_no_node():
+    run = judged(
+        a_verdict(GATE, "n0", Outcome.PASS),
+        a_verdict(OTHER, "n1", Outcome.WARN),
+        a_verdict(GATE, "n1/rank3", Outcome.FAIL, cause="it was removed"),
+        a_verdict("nccl.pair.link", "n0--n2", Outcome.FAIL),
+    )
+    found = {node.name: node for node in fleet.nodes([run])}
+    assert {name: node.outcome for name, node in found.items()} == {
+        "n0": Outcome.PASS,
+        "n1": Outcome.FAIL,
+        "n2": Outcome.PASS,
+    }
+    assert (found["n1"].gates, found["n1"].cause) == ([GATE], "it was removed")
+    assert [node.name for node in fleet.not_well(found.values())] == ["n1"]
+    text = page.render(gathered(run))
+    assert f'<span class="node fail wide" title="n1: fail: {GATE}">n1 F</span>' in text
+    assert '<span class="node nothing wide" title="n2: nothing was judged of it alone">' in text
+
+
+def test_a_thousand_nodes_are_squares_without_names_and_a_bounded_table():
+    nodes = tuple(f"n{number}" for number in range(1024))
+    run = judged(
+        *(a_verdict(GATE, node, Outcome.FAIL if number < 100 else Outcome.PASS) for number, node in enumerate(nodes)),
+        nodes=nodes,
+    )
+    text = page.render(gathered(run))
+    assert text.count('<span class="node ') == 1024
+    assert '<span class="node fail" title="n7: fail: discovery.gpu.count">F</span>' in text
+    assert f"and {100 - fleet.MAX_ROWS} more nodes." in text
+
+
+def with_evidence(folder: Path) -> Judged:
+    raw = folder / "raw"
+    raw.mkdir(parents=True)
+    (raw / "inventory.jsonl").write_text("{}\n")
+    (folder / "checkpoints").mkdir()
+    (folder / "checkpoints/large.bin").write_text("x")
+    (folder / "link").symlink_to("/etc/hostname")
+    return replace(
+        judged(a_verdict(GATE, "n0", Outcome.PASS), a_verdict(GATE, "n1", evidence="raw/gone.jsonl:3")), folder=folder
+    )
+
+
+def addresses(text: str) -> list[str]:
+    return [found for found in re.findall(r'href="([^"]*)"', text) if not found.startswith("#")]
+
+
+def test_evidence_is_one_click_away_for_passes_too_and_what_is_not_there_has_no_link(tmp_path: Path):
+    run = with_evidence(tmp_path / "a run")
+    text = page.render(gathered(run), links.beside(tmp_path / "pages/report.html"))
+    assert addresses(text) == ["../a%20run", "../a%20run/raw/inventory.jsonl"]
+    assert "raw/gone.jsonl:3" in text
+    assert addresses(page.render(gathered(run))) == []
+
+
+def test_an_archive_holds_the_page_and_what_its_links_lead_to_and_no_checkpoints(tmp_path: Path):
+    with zipfile.ZipFile(BytesIO(bundle.pack(gathered(with_evidence(tmp_path / "a run"))))) as archive:
+        names = archive.namelist()
+        text = archive.read(bundle.PAGE).decode()
+    assert names == ["report.html", "evidence/00-discovery/raw/inventory.jsonl"]
+    assert addresses(text) == ["evidence/00-discovery", "evidence/00-discovery/raw/inventory.jsonl"]

@@ -1,0 +1,65 @@
+"""The nodes: a square for each with its worst outcome, and a line for each that is not well.
+
+Only what was judged of a node alone, or of its ranks, counts here. A pair accuses neither of its nodes by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from bringup.judge import Judged
+from bringup.plan import subjects as naming
+from bringup.records import Outcome, Verdict
+from bringup.report.page.names import shortened
+
+LETTER = {Outcome.PASS: "", Outcome.WARN: "W", Outcome.INCOMPLETE: "I", Outcome.FAIL: "F"}  # not by colour alone
+MAX_ROWS = 50
+MAX_NAMES = 64  # nodes whose names stand in their squares
+
+
+@dataclass
+class Node:
+    name: str
+    outcome: Outcome = Outcome.PASS
+    judged: int = 0
+    gates: list[str] = field(default_factory=list)  # that had this outcome, unless it is a pass
+    cause: str | None = None  # of the first of them
+
+    @property
+    def letter(self) -> str:
+        return LETTER[self.outcome]
+
+    @property
+    def title(self) -> str:
+        if not self.judged:
+            return f"{self.name}: nothing was judged of it alone"
+        return f"{self.name}: {self.outcome}" + (f": {shortened(self.gates)}" if self.gates else "")
+
+    @property
+    def said(self) -> str:
+        return shortened(self.gates)
+
+    def add(self, verdict: Verdict) -> None:
+        self.judged += 1
+        if verdict.outcome.rank > self.outcome.rank:
+            self.outcome, self.gates, self.cause = verdict.outcome, [], verdict.cause
+        if verdict.outcome is self.outcome and verdict.outcome is not Outcome.PASS and verdict.gate not in self.gates:
+            self.gates.append(verdict.gate)
+
+
+def nodes(judged: Sequence[Judged]) -> list[Node]:
+    """In the order in which runs name them."""
+    found = {name: Node(name) for run in judged for name in run.run.nodes}
+    for run in judged:
+        own = set(run.run.nodes)
+        for verdict in run.verdicts.verdicts:
+            named = naming.nodes_of(verdict.subject)
+            if len(named) == 1 and named[0] in own:
+                found[named[0]].add(verdict)
+    return list(found.values())
+
+
+def not_well(fleet: Iterable[Node]) -> list[Node]:
+    """Worst first."""
+    return sorted((node for node in fleet if node.outcome is not Outcome.PASS), key=lambda node: -node.outcome.rank)

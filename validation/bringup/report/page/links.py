@@ -1,0 +1,32 @@
+"""From the page to the files that it speaks of: relative, so that a folder can be moved with its page."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import quote
+
+Links = Callable[[Path], str | None]  # a file, or a folder of a run -> the address; None: there is none
+
+
+def nowhere(path: Path) -> None:
+    """A page on standard output does not know where it will lie."""
+
+
+def beside(page: Path) -> Links:
+    """Of a page that is written there."""
+
+    def link(path: Path) -> str:
+        return quote(os.path.relpath(path.absolute(), page.absolute().parent))
+
+    return link
+
+
+def to_evidence(links: Links, run_folder: Path, evidence: str) -> str | None:
+    """`raw/inventory.jsonl:12` -> the address of that file, when it is there. A browser does not go to a line."""
+    path = run_folder / evidence.rpartition(":")[0]
+    try:
+        return links(path) if path.is_file() else None
+    except (OSError, ValueError):  # a text of a record that is no path
+        return None

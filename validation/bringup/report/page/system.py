@@ -1,0 +1,89 @@
+"""What the cluster is: a line per fact of the nodes, with the value of most of them and the nodes that differ."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from bringup.judge import Judged
+from bringup.records import Observation
+from bringup.report.page.names import shortened
+
+OF_NODES = (
+    ("GPU", "discovery.gpu.model"),
+    ("GPUs of a node", "discovery.gpu.count"),
+    ("memory of a GPU", "discovery.gpu.memory"),
+    ("GPU driver", "discovery.gpu.driver"),
+    ("NVLinks of a GPU", "discovery.gpu.nvlinks"),
+    ("RDMA ports", "discovery.rdma.same"),
+    ("NCCL library", "discovery.library.libnccl"),
+    ("processor", "discovery.cpu.model"),
+    ("cores", "discovery.cpu.count"),
+    ("memory", "inventory.memory"),
+    ("operating system", "discovery.os"),
+    ("kernel", "discovery.kernel"),
+    ("Python of the system", "discovery.python"),
+    ("Slurm", "discovery.slurm.version"),
+    ("mount of the checkout", "discovery.mount"),
+)
+CLUSTER = "slurm.config.ClusterName"
+MAX_DIFFERENT = 5  # values; more are counted
+
+
+@dataclass(frozen=True)
+class Fact:
+    what: str
+    value: str  # of most nodes
+    nodes: int  # that have it
+    asked: int  # nodes that were asked
+    others: list[tuple[str, str]]  # another value, and the nodes that have it
+
+    @property
+    def scope(self) -> str:
+        return "all nodes" if self.nodes == self.asked else f"{self.nodes} of {self.asked} nodes"
+
+
+def cluster_name(judged: Iterable[Judged]) -> str | None:
+    names = (seen.value for run in judged for seen in run.observations if seen.quantity == CLUSTER)
+    return next((str(name) for name in names if name is not None), None)
+
+
+def facts(judged: Sequence[Judged]) -> list[Fact]:
+    """Of the last run that asked. A fact that nobody could find out is left out: its gate says why."""
+    wanted = {quantity for _, quantity in OF_NODES}
+    seen: dict[str, dict[str, str]] = {}
+    for run in judged:
+        nodes = set(run.run.nodes)
+        for observation in run.observations:
+            if observation.quantity in wanted and observation.subject in nodes:
+                seen.setdefault(observation.quantity, {})[observation.subject] = in_words(observation)
+    found = [_fact(what, seen[quantity]) for what, quantity in OF_NODES if quantity in seen]
+    return [fact for fact in found if fact is not None]
+
+
+def in_words(observation: Observation) -> str:
+    value = observation.value
+    if value is None:
+        return ""
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    if observation.unit == "GiB":  # what a kernel keeps for itself differs by megabytes
+        return f"{float(value):.0f} GiB"
+    return str(value)
+
+
+def _fact(what: str, by_node: dict[str, str]) -> Fact | None:
+    counts = Counter(by_node.values())
+    known = [value for value, _ in counts.most_common() if value]
+    if not known:
+        return None
+    rest = [value for value, _ in counts.most_common() if value != known[0]]
+    others = [
+        (value or "not found out", shortened([node for node in by_node if by_node[node] == value]))
+        for value in rest[:MAX_DIFFERENT]
+    ]
+    if len(rest) > MAX_DIFFERENT:
+        left = sum(counts[value] for value in rest[MAX_DIFFERENT:])
+        others.append((f"{len(rest) - MAX_DIFFERENT} more values", f"{left} nodes"))
+    return Fact(what, known[0], counts[known[0]], len(by_node), others)

@@ -1,0 +1,92 @@
+"""What the template shows, from a collection of judged runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bringup.plan.claims import QUESTIONS
+from bringup.plan.phases import PHASES
+from bringup.records import Mark
+from bringup.report import drain, html
+from bringup.report import text as report
+from bringup.report.collection import Collection
+from bringup.report.page import fleet, next_steps, system, training
+from bringup.report.page.links import Links, nowhere
+from bringup.report.page.names import shortened
+from bringup.report.page.section import section
+
+
+def render(collection: Collection, links: Links = nowhere) -> str:
+    return html.render("page.html.j2", _view(collection, links))
+
+
+def _view(collection: Collection, links: Links) -> dict[str, Any]:
+    nodes = fleet.nodes(collection.judged)
+    facts = system.facts(collection.judged)
+    return {
+        "outcome": collection.outcome,
+        "mark": report.MARK,
+        "counted": report.counted(collection.verdicts),
+        "cluster": system.cluster_name(collection.judged),
+        "node_count": len(nodes),
+        "who": _who(collection, [node.name for node in nodes]),
+        "facts": facts,
+        "drift": [fact for fact in facts if fact.others],
+        "stand_ins": _stand_ins(collection),
+        "fleet": nodes,
+        "named": len(nodes) <= fleet.MAX_NAMES,
+        "not_well": fleet.not_well(nodes)[: fleet.MAX_ROWS],
+        "more_not_well": max(0, len(fleet.not_well(nodes)) - fleet.MAX_ROWS),
+        "questions": [(answer, QUESTIONS[answer.question]) for answer in collection.answers],
+        "marked": report.marked,
+        "scope": report.scope,
+        "sections": [section(judged, f"run-{index}", links) for index, judged in enumerate(collection.judged)],
+        "seconds": {
+            f"run-{index}": collection.seconds.get(judged.folder) for index, judged in enumerate(collection.judged)
+        },
+        "absent": [
+            (PHASES[gone.phase].title if gone.phase in PHASES else gone.phase, gone.why) for gone in collection.absent
+        ],
+        "left_out": collection.left_out,
+        "next": next_steps.rows(collection.judged),
+        "max_next": next_steps.MAX_ROWS,
+        "drains": [proposal.line for proposal in drain.proposals(collection.judged)],
+        "commands": next_steps.commands(collection),
+        "training": training.side_by_side(collection.judged),
+    }
+
+
+def _who(collection: Collection, nodes: list[str]) -> list[tuple[str, str]]:
+    """Who, when, with what: each line once, however many runs there are."""
+    runs = [judged.run for judged in collection.judged]
+
+    def each(values: list[str]) -> str:
+        return ", ".join(dict.fromkeys(values))
+
+    seconds = sum(value for value in collection.seconds.values() if value is not None)
+    torch = [run.training.metrics.torch for run in collection.judged if run.training is not None]
+    lines = [
+        ("nodes", shortened(nodes)),
+        ("GPUs of a node, as requested", str(max((run.gpus_per_node for run in runs), default=""))),
+        ("profile", each([judged.verdicts.profile for judged in collection.judged])),
+        ("site file", each([run.site.name for run in runs if run.site is not None])),
+        ("torch", each(torch)),
+        ("bringup commit", each([_commit(run.git_commit, run.git_dirty) for run in runs])),
+        ("first run opened", min((run.opened_at for run in runs), default="")),
+        (
+            "duration of the phases",
+            f"{seconds / 60:.0f} min" if seconds >= 90 else f"{seconds:.0f} s" if seconds else "",
+        ),
+    ]
+    return [(name, value) for name, value in lines if value]
+
+
+def _commit(commit: str | None, is_dirty: bool | None) -> str:
+    return f"{(commit or 'unknown')[:12]}{', with local changes' if is_dirty else ''}"
+
+
+def _stand_ins(collection: Collection) -> list[str]:
+    """Why claims are only rehearsed."""
+    claims = [claim for answer in collection.answers for claim in answer.claims if claim.mark is Mark.REHEARSED]
+    reasons = list(dict.fromkeys(claim.why for claim in claims if claim.why is not None))
+    return [reason for reason in reasons if not any(reason != other and reason in other for other in reasons)]
