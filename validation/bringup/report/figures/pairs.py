@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import median
 
 from bringup.checks.nccl import pairs
 from bringup.records import Observation
@@ -11,6 +12,8 @@ from bringup.report.figures import canvas
 
 HEAT_MAP = "pairs.png"
 MAX_NUMBERS, MAX_NAMES = 12, 32  # nodes up to which cells hold numbers, axes names
+MAX_MAP = 128  # nodes up to which a map shows more than white: above, few of the pairs are measured
+MAX_WORST = 12  # nodes that are named
 
 
 def draw(observations: Sequence[Observation], nodes: Sequence[str], into: Path) -> list[tuple[str, str]]:
@@ -24,6 +27,8 @@ def draw(observations: Sequence[Observation], nodes: Sequence[str], into: Path) 
     cells = [[float("nan")] * len(nodes) for _ in nodes]
     for (source, target), gbps in known.items():
         cells[index[source]][index[target]] = gbps
+    if len(nodes) > MAX_MAP:
+        return _strip(known, nodes, into)
     side = min(10.0, 3.2 + 0.42 * len(nodes))
     figure, [axis] = canvas.panels(1, 1, (side + 1.4, side))
     most = max(known.values())
@@ -51,5 +56,39 @@ def draw(observations: Sequence[Observation], nodes: Sequence[str], into: Path) 
         ylabel="sends",
         title=f"Bandwidth between nodes: {len(known)} of {possible} directions measured\n(white: not measured)",
     )
+    canvas.save(figure, into / HEAT_MAP)
+    return [("Bandwidth between nodes", HEAT_MAP)]
+
+
+def _strip(known: Mapping[tuple[str, str], float], nodes: Sequence[str], into: Path) -> list[tuple[str, str]]:
+    """Of a large fleet: every measured direction over the node that sends, and the slowest senders by name."""
+    sent: dict[str, list[float]] = {}
+    for (source, _), gbps in known.items():
+        sent.setdefault(source, []).append(gbps)
+    place = {node: number for number, node in enumerate(nodes)}
+    figure, [axis] = canvas.panels(1, 1, (12, 4.6))
+    axis.plot(
+        [place[source] for source, _ in known], list(known.values()), ".", markersize=3, alpha=0.6, label="a direction"
+    )
+    medians = {node: median(values) for node, values in sent.items()}
+    slowest = sorted(medians, key=lambda node: medians[node])[:MAX_WORST]
+    axis.plot(
+        [place[node] for node in slowest],
+        [medians[node] for node in slowest],
+        "x",
+        color="black",
+        label=f"the {len(slowest)} slowest senders, median",
+    )
+    axis.axhline(median(medians.values()), color="black", linewidth=1, linestyle="--", label="median of all")
+    named = ", ".join(f"{node} {medians[node]:.3g}" for node in slowest)
+    possible = len(nodes) * (len(nodes) - 1)
+    axis.set(
+        xlabel=canvas.label(f"node that sends, in the order of the run; slowest: {named}", 160),
+        ylabel="GB/s",
+        title=f"Bandwidth between nodes: {len(known)} of {possible} directions measured",
+    )
+    axis.set_ylim(bottom=0)
+    axis.grid(alpha=0.3)
+    axis.legend(fontsize="x-small", loc="lower left")
     canvas.save(figure, into / HEAT_MAP)
     return [("Bandwidth between nodes", HEAT_MAP)]

@@ -6,6 +6,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
+from statistics import fmean, median, quantiles
+from typing import TYPE_CHECKING
 
 from bringup.evidence import clock, curve, monitor
 from bringup.plan import profile as profiles
@@ -13,8 +15,14 @@ from bringup.plan.subjects import scale_nodes
 from bringup.records import Observation
 from bringup.report.figures import canvas
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Line = Sequence[tuple[float, float]]  # (second, number)
 CURVES, TIMELINES = "curves.png", "timelines.png"
 MAX_NAMED = 8  # lines in one legend
+MAX_OUTLIERS = 3  # nodes that are named beside the band of a fleet
+_FLOOR_WIDTH = 1.8  # factor on the axis of sizes
 _SAMPLED = tuple(
     (title, monitor.COLUMNS.index(column), column.endswith("_bytes"))
     for title, column in (
@@ -84,10 +92,20 @@ def _curves(path: Path, by_scale: Mapping[str, Mapping[str, Sequence[curve.Point
                 sizes |= {size: observation.quantity.partition("@")[2] for size, _, observation in points}
         for (limit, at), scales in _floors(profile, f"nccl.{name}.busbw", by_scale).items():
             where = "" if len(scales) == len(by_scale) else f" on {', '.join(scales)}"
-            panel.axhline(
-                limit, linestyle="--", color="black", linewidth=1, label=f"expected ≥ {limit:g} at {at}{where}"
-            )
-        panel.set(title=canvas.label(name), xscale="log", yscale="log", xlabel="size", ylabel="bus bandwidth, GB/s")
+            size = next((size for size, text in sizes.items() if text == at), None)
+            if size is not None:  # it holds at its size, and says nothing of the others
+                panel.plot(
+                    [size / _FLOOR_WIDTH, size, size * _FLOOR_WIDTH],
+                    [limit] * 3,
+                    color="black",
+                    linewidth=2,
+                    marker=7,  # a caret
+                    markevery=[1],
+                    label=f"expected ≥ {limit:g} at {at}{where}",
+                )
+        has_floor = any(str(line.get_label()).startswith("expected") for line in panel.lines)
+        title = name if has_floor else f"{name} (no floor declared)"
+        panel.set(title=canvas.label(title), xscale="log", yscale="log", xlabel="size", ylabel="bus bandwidth, GB/s")
         shown = sorted(sizes)[:: -(-len(sizes) // 7)]
         panel.set_xticks(shown, [canvas.label(sizes[size]) for size in shown], rotation=30)
         panel.minorticks_off()
@@ -116,27 +134,57 @@ def _timelines(path: Path, samples: Mapping[str, Sequence[Sequence[str]]], shift
     began = min(min(times) for times in placed.values())
     figure, panels = canvas.panels(2, 3, (16, 6.4))
     for panel, (title, column, counts) in zip(panels, _SAMPLED, strict=True):
-        for node, unix in placed.items():
-            line = _line([moment - began for moment in unix], samples[node], column, counts)
-            if line:
-                panel.plot(
-                    [time for time, _ in line],
-                    [number for _, number in line],
-                    label=canvas.label(_moved(node, shifts.get(node))),
-                    linewidth=1.3,
-                )
-        if panel.lines:
+        lines = {
+            node: line
+            for node, unix in placed.items()
+            if (line := _line([moment - began for moment in unix], samples[node], column, counts))
+        }
+        shown = list(lines)
+        if len(lines) > MAX_NAMED:
+            _band(panel, list(lines.values()))
+            shown = _outliers(lines)
+        for index, node in enumerate(shown):
+            panel.plot(
+                [time for time, _ in lines[node]],
+                [number for _, number in lines[node]],
+                label=canvas.label(_moved(node, shifts.get(node))),
+                linewidth=1.3,
+                linestyle=("-", "--", "-.", ":")[index % 4],  # a line under another one is still seen
+            )
+        if lines:
             panel.set_ylim(bottom=0)
-            if len(samples) <= MAX_NAMED:
-                panel.legend(fontsize="x-small")
+            panel.legend(fontsize="x-small")
         else:
             panel.text(0.5, 0.5, "not measured", ha="center", va="center", transform=panel.transAxes)
+            panel.set_xticks([])
+            panel.set_yticks([])
         panel.set(title=title, xlabel="seconds")
         panel.grid(alpha=0.3)
     start = datetime.fromtimestamp(began, tz=UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     clocks = canvas.label(_clocks(placed, shifts))
     figure.suptitle(f"second 0 is {start} (unix {began:.0f}); {clocks}", fontsize="medium")
     canvas.save(figure, path)
+
+
+def _band(panel: Axes, lines: Sequence[Line]) -> None:
+    """Of a fleet, second by second: the middle 90 % of the nodes, and their median."""
+    by_second: dict[int, list[float]] = {}
+    for line in lines:
+        for time, number in line:
+            by_second.setdefault(round(time), []).append(number)
+    seconds = sorted(by_second)
+    cuts = [quantiles(by_second[second] * 2, n=20) for second in seconds]  # twice: one node alone has a band, too
+    panel.fill_between(
+        seconds, [cut[0] for cut in cuts], [cut[-1] for cut in cuts], alpha=0.3, label=f"90 % of {len(lines)} nodes"
+    )
+    panel.plot(seconds, [cut[9] for cut in cuts], linewidth=1.5, color="black", label="median")
+
+
+def _outliers(lines: Mapping[str, Line]) -> list[str]:
+    """Nodes whose mean lies furthest from that of the nodes in the middle."""
+    means = {node: fmean(number for _, number in line) for node, line in lines.items()}
+    middle = median(means.values())
+    return sorted(means, key=lambda node: -abs(means[node] - middle))[:MAX_OUTLIERS]
 
 
 def _line(

@@ -57,8 +57,16 @@ def draw(entries: Sequence[Entry], target: Path) -> list[Path]:
     return list(written.values())
 
 
-def _style(index: int) -> dict[str, Any]:
-    return {"color": COLOURS[index % len(COLOURS)], "linestyle": DASHES[index % len(DASHES)]}
+def _colour(entry: Entry) -> str:
+    """Of its strategy, in every picture."""
+    return COLOURS[list(MARKERS).index(entry.metrics.observed.kind)]
+
+
+def _style(entries: Sequence[Entry], index: int) -> dict[str, Any]:
+    """The colour of the strategy; runs of one strategy differ in their dashes."""
+    kind = entries[index].metrics.observed.kind
+    alike = sum(entry.metrics.observed.kind == kind for entry in entries[:index])
+    return {"color": _colour(entries[index]), "linestyle": DASHES[alike % len(DASHES)]}
 
 
 def _short(name: str) -> str:
@@ -83,7 +91,7 @@ def _losses(axis: Axes, entries: Sequence[Entry], names: Sequence[str]) -> None:
             losses,
             label=_short(name),
             linewidth=max(1.2, 5.0 - index * 0.8),
-            **_style(index),
+            **_style(entries, index),
         )
     _finish(axis, "Loss", "optimizer step", "loss, nats per token")
     _whole_steps(axis)
@@ -105,7 +113,7 @@ def _gaps(axis: Axes, entries: Sequence[Entry], names: Sequence[str]) -> None:
                 markersize=4,
                 linewidth=1.2,
                 label=_short(name),
-                **_style(index),
+                **_style(entries, index),
             )
     if not axis.lines:
         axis.text(0.5, 0.4, "no step differs", ha="center", transform=axis.transAxes)
@@ -129,7 +137,7 @@ def _whole_steps(axis: Axes) -> None:
 def _steps(axis: Axes, entries: Sequence[Entry], names: Sequence[str]) -> None:
     """A row per run: the band from p50 to p95 and the slowest step; the single steps where they were recorded."""
     for index, entry in enumerate(entries):
-        time_s, colour, y = entry.metrics.step_time_s, COLOURS[index % len(COLOURS)], len(entries) - 1 - index
+        time_s, colour, y = entry.metrics.step_time_s, _colour(entry), len(entries) - 1 - index
         recorded = [second * 1e3 for second in entry.steps]
         if recorded:
             axis.plot(recorded, [y - 0.24] * len(recorded), "|", color=colour, markersize=7, alpha=0.5)
@@ -166,7 +174,7 @@ def _speed(axis: Axes, entries: Sequence[Entry], names: Sequence[str]) -> None:
                 [entry.metrics.world_size for entry in of_kind],
                 [entry.metrics.tokens_per_s for entry in of_kind],
                 MARKERS[kind],
-                color=COLOURS[list(MARKERS).index(kind)],
+                color=_colour(of_kind[0]),
                 markersize=8,
                 label=kind,
                 alpha=0.8,
@@ -190,9 +198,7 @@ def _efficiency(axis: Axes, entries: Sequence[Entry], names: Sequence[str]) -> N
     base = entries[0].metrics
     for index, entry in enumerate(entries):
         share, y = entry.metrics.tokens_per_s_per_rank / base.tokens_per_s_per_rank, len(entries) - 1 - index
-        axis.barh(
-            y, 100 * share, height=0.55, color=COLOURS[list(MARKERS).index(entry.metrics.observed.kind)], alpha=0.75
-        )
+        axis.barh(y, 100 * share, height=0.55, color=_colour(entry), alpha=0.75)
         axis.annotate(
             f"{100 * share:.0f} %",
             (100 * share, y),
@@ -212,7 +218,13 @@ def _efficiency(axis: Axes, entries: Sequence[Entry], names: Sequence[str]) -> N
     )
     axis.margins(x=0.12)
     axis.set_xlim(left=0)
-    _finish(axis, "Scaling efficiency", f"tokens/s per rank, % of {_short(names[0])}'s", "", legend="lower right")
+    _finish(
+        axis,
+        "Scaling at the same global batch",
+        f"tokens/s per rank, % of {_short(names[0])}'s",
+        "",
+        legend="lower right",
+    )
 
 
 def _memory(axis: Axes, entries: Sequence[Entry], names: Sequence[str]) -> None:
@@ -236,9 +248,18 @@ def _memory(axis: Axes, entries: Sequence[Entry], names: Sequence[str]) -> None:
             alpha=0.75,
             label=kind,
         )
+        for y, gib in values:
+            if gib is not None:
+                _number(axis, gib, y, f"{gib:.3g}")
     axis.set_yticks(range(len(entries)), [_short(name) for name in reversed(names)], fontsize="small")
     axis.set_xlim(left=0)
     _finish(axis, "Peak memory of the rank with most", "GiB", "")
+
+
+def _number(axis: Axes, x: float, y: float, text: str) -> None:
+    """At the end of a bar."""
+    axis.annotate(text, (x, y), xytext=(4, 0), textcoords="offset points", va="center", fontsize="x-small")
+    axis.margins(x=0.18)
 
 
 def _checked(entry: Entry) -> bool:
@@ -267,6 +288,9 @@ def _predicted(axis: Axes, entries: Sequence[Entry], names: Sequence[str]) -> No
                 axis.barh(y, measured / size_of, height=0.9 * height, color=COLOURS[row], alpha=0.75)
             if predicted is not None and measured is not None:
                 axis.plot([predicted / size_of] * 2, [y - height / 2, y + height / 2], color="black", linewidth=2.5)
+                off = 100 * (measured / predicted - 1) if predicted else float("nan")
+                at = max(measured, predicted) / size_of
+                _number(axis, at, y, f"{measured / size_of:.3g} ({off:+.1f} %)")
         axis.plot([], [], color=COLOURS[row], linewidth=7, alpha=0.75, label=f"measured {kind}")
     axis.plot([], [], color="black", linewidth=2.5, label="predicted")
     axis.set_yticks(range(len(entries)), [_short(name) for name in reversed(names)], fontsize="small")
@@ -314,7 +338,7 @@ def draw_ranks(entry: Entry, into: Path) -> list[tuple[str, str]]:
     )
     for axis, title in (
         (steps, "Step time per rank, steady window"),
-        (own, f"A rank's own work in a step, medians{slow}"),
+        (own, f"A rank's own work in a step, medians; backward and communication are not in it{slow}"),
     ):
         axis.set_ylim(0, 1.2 * axis.get_ylim()[1])  # room for the legend
         _whole_steps(axis)
