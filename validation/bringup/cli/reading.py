@@ -49,6 +49,7 @@ def add(verbs: Verbs) -> None:
     )
     verb.add_argument("--zip", type=Path, metavar="FILE", help="also one file to send: the page with the evidence")
     verb.add_argument("--junit", type=Path, metavar="FILE", help="also JUnit XML, a test case per verdict")
+    verb.add_argument("--ctrf", type=Path, metavar="FILE", help="also JSON in the Common Test Report Format")
     verb.add_argument(
         "--prometheus", type=Path, metavar="FILE", help="also gauges for node_exporter's textfile collector (.prom)"
     )
@@ -131,6 +132,8 @@ def _report(arguments: argparse.Namespace) -> int:
         renderers.append((outputs.Output("--zip", arguments.zip, outputs.ARCHIVE), bundle.pack))
     if arguments.junit is not None:
         renderers.append((outputs.Output("--junit", arguments.junit, outputs.JUNIT), exports.junit))
+    if arguments.ctrf is not None:
+        renderers.append((outputs.Output("--ctrf", arguments.ctrf, outputs.CTRF), exports.ctrf))
     if arguments.prometheus is not None:
         renderers.append((outputs.Output("--prometheus", arguments.prometheus, outputs.PROMETHEUS), exports.prometheus))
     outputs.check([output for output, _ in renderers])

@@ -43,6 +43,7 @@ class Kind:
 
 PAGE = Kind("a page of bringup", "<!-- made by bringup -->")
 JUNIT = Kind("JUnit XML of bringup", '<testsuites name="bringup"')
+CTRF = Kind("a test report (CTRF) of bringup", '"generatedBy": "bringup"')
 PROMETHEUS = Kind("gauges of bringup", "# HELP bringup_verdicts ")
 PICTURE = Kind("a picture of bringup", "made by bringup")
 ARCHIVE = Kind("an archive of bringup", "evidence, packed by bringup")

@@ -1,15 +1,13 @@
-"""Verdicts for other programs: JUnit XML for CI systems, a text file for Prometheus' node_exporter."""
+"""JUnit XML, for CI systems."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from datetime import datetime
 from xml.etree import ElementTree as xml
 
 from bringup.judge import Judged
-from bringup.records import Mark, Outcome, worst
+from bringup.records import Mark, Outcome
 from bringup.report.collection import Collection
 from bringup.report.text import plain, scope, sentence
 
@@ -113,58 +111,3 @@ def _problem(case: xml.Element, kind: str, message: str, more: str = "") -> None
 
 def _text(text: str) -> str:
     return _NOT_XML.sub("\ufffd", plain(text))
-
-
-def prometheus(collection: Collection) -> str:
-    """Gauges for the textfile collector, none given twice: it would refuse the whole file.
-
-    One series per gate and outcome, and one per verdict that is not a pass, so that a healthy fleet of any size
-    stays small.
-    """
-    verdicts = [(judged.run.phase, verdict) for judged in collection.judged for verdict in judged.verdicts.verdicts]
-    counts = Counter((phase, verdict.gate, str(verdict.outcome)) for phase, verdict in verdicts)
-    bad = {
-        (phase, verdict.gate, verdict.subject, str(verdict.outcome)): 1
-        for phase, verdict in verdicts
-        if verdict.outcome is not Outcome.PASS
-    }
-    codes: dict[str, list[Outcome]] = {}
-    opened: dict[str, float] = {}
-    for judged in collection.judged:
-        codes.setdefault(judged.run.phase, []).append(judged.verdicts.outcome)
-        when = datetime.fromisoformat(judged.run.opened_at).timestamp()
-        opened[judged.run.phase] = max(when, opened.get(judged.run.phase, when))
-    for gone in collection.absent:
-        codes.setdefault(gone.phase, []).append(Outcome.INCOMPLETE)
-    exit_codes = {(phase,): worst(outcomes).exit_code for phase, outcomes in codes.items()}
-    lines = [
-        *_gauge(
-            "bringup_verdicts", "verdicts by phase, gate and outcome", ("phase", "gate", "outcome"), counts.items()
-        ),
-        *_gauge(
-            "bringup_verdict_not_passed",
-            "1 for every verdict that is not a pass",
-            ("phase", "gate", "subject", "outcome"),
-            bad.items(),
-        ),
-        *_gauge("bringup_phase_exit_code", "0 pass, 1 fail, 2 could not tell", ("phase",), exit_codes.items()),
-        *_gauge(
-            "bringup_phase_opened_timestamp_seconds",
-            "when the latest run was opened, unix time",
-            ("phase",),
-            (((phase,), when) for phase, when in opened.items()),
-        ),
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _gauge(name: str, says: str, labels: Sequence[str], samples: Iterable[tuple[tuple[str, ...], float]]) -> list[str]:
-    lines = [f"# HELP {name} {says}", f"# TYPE {name} gauge"]
-    for values, number in samples:
-        series = ",".join(f'{label}="{_label(value)}"' for label, value in zip(labels, values, strict=True))
-        lines.append(f"{name}{{{series}}} {number:.15g}")
-    return lines
-
-
-def _label(text: str) -> str:
-    return plain(text).replace("\\", r"\\").replace('"', r"\"")

@@ -1,0 +1,96 @@
+"""What other programs read: measured numbers with labels that join, test reports, and rules that name real gauges."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+
+import yaml
+from bringup.checks.catalogue import GATES
+from bringup.judge import Judged
+from bringup.records import Outcome, Verdict
+from bringup.report import exports
+from bringup.report.collection import Collection
+from bringup.results import REPOSITORY, Absent
+from factory import a_run, a_verdict, judged_of
+
+MONITORING = REPOSITORY / "validation/monitoring"
+BUSBW, TFLOPS = "nccl.all_reduce.busbw", "smoke.compute.tflops"
+
+
+def judged(*verdicts: Verdict, phase: str = "discovery", opened_at: str = "2026-01-01T00:00:00Z") -> Judged:
+    run = a_run(phase, plan={}).model_copy(update={"opened_at": opened_at, "slurm_job_id": "77"})
+    return judged_of(*verdicts, run=run)
+
+
+def gathered(*runs: Judged, absent: tuple[Absent, ...] = ()) -> Collection:
+    return Collection(list(runs), list(absent), [], [], {})
+
+
+def measured(gate: str, subject: str, value: float, limit: float, at: str | None = None) -> Verdict:
+    return a_verdict(gate, subject, Outcome.PASS, value=value, limit=limit).model_copy(update={"at": at})
+
+
+def lines(collection: Collection, name: str) -> list[str]:
+    return [line for line in exports.prometheus(collection).splitlines() if line.startswith(f"{name}{{")]
+
+
+def test_what_was_measured_is_given_with_its_limit_and_the_labels_of_its_place():
+    run = judged(
+        measured(BUSBW, "2-nodes", 392.5, 380.0, "8GiB"), measured(TFLOPS, "n1/gpu3", 640.0, 600.0), phase="smoke"
+    )
+    place = f'phase="smoke",gate="{BUSBW}",subject="2-nodes",node="",gpu="",at="8GiB",unit="GB/s"'
+    assert lines(gathered(run), "bringup_observed")[0] == f"bringup_observed{{{place}}} 392.5"
+    assert lines(gathered(run), "bringup_limit")[0] == f"bringup_limit{{{place}}} 380"
+    assert 'subject="n1/gpu3",node="n1",gpu="3"' in lines(gathered(run), "bringup_observed")[1]
+
+
+def test_of_several_runs_of_a_phase_the_last_one_is_measured_and_described():
+    old = judged(measured(TFLOPS, "n1", 500.0, 600.0), phase="smoke")
+    new = judged(measured(TFLOPS, "n1", 640.0, 600.0), phase="smoke", opened_at="2026-02-01T00:00:00Z")
+    for order in ((old, new), (new, old)):
+        assert [line.split()[-1] for line in lines(gathered(*order), "bringup_observed")] == ["640"]
+        assert len(lines(gathered(*order), "bringup_run_info")) == 1
+    assert 'slurm_job_id="77"' in lines(gathered(old), "bringup_run_info")[0]
+
+
+def test_a_verdict_that_counts_or_says_a_word_is_no_measurement():
+    run = judged(a_verdict("discovery.gpu.count", "n1", Outcome.PASS, value=8, limit=8))
+    assert lines(gathered(run), "bringup_observed") == []
+
+
+def test_alert_rules_and_the_dashboard_name_gauges_and_gates_that_exist():
+    text = exports.prometheus(gathered(judged(measured(TFLOPS, "n1", 1.0, 1.0), a_verdict())))
+    known = set(re.findall(r"^# TYPE (\S+) gauge$", text, re.MULTILINE))
+    rules = yaml.safe_load((MONITORING / "bringup.rules.yaml").read_text())["groups"][0]["rules"]
+    panels = json.loads((MONITORING / "bringup.dashboard.json").read_text())["panels"]
+    asked = [rule["expr"] for rule in rules] + [panel["targets"][0]["expr"] for panel in panels]
+    assert len(asked) >= 10
+    for expression in asked:
+        names = re.findall(r"bringup_\w+", expression)
+        assert names
+        assert set(names) <= known, expression
+        assert {gate for gate in re.findall(r'gate="([^"]+)"', expression)} <= set(GATES), expression
+
+
+def test_a_ctrf_report_counts_what_it_lists_and_incomplete_is_no_pass():
+    found = json.loads(
+        exports.ctrf(
+            gathered(
+                judged(
+                    a_verdict(),
+                    a_verdict("discovery.kernel", "n0", Outcome.INCOMPLETE),
+                    a_verdict("discovery.kernel", "n1", Outcome.PASS),
+                ),
+                absent=(Absent("smoke", "x"),),
+            )
+        )
+    )
+    assert (found["reportFormat"], found["results"]["tool"]["name"]) == ("CTRF", "bringup")
+    tests, summary = found["results"]["tests"], found["results"]["summary"]
+    counted = Counter(test["status"] for test in tests)
+    assert counted == {"failed": 1, "passed": 1, "other": 2}
+    assert summary["tests"] == len(tests) == 4
+    assert {state: summary[state] for state in counted} == dict(counted)
+    assert all({"name", "status", "duration"} <= set(test) for test in tests)
