@@ -175,6 +175,13 @@ class Found:
         return list({folder.resolve(): folder for folder in reversed(self.folders)}.values())[::-1]
 
 
+def every_run(tree: Path = REPOSITORY) -> list[Path]:
+    """All runs of a checkout that were closed, of all phases."""
+    folders = {phase.results for phase in PHASES.values()}
+    runs = {path.parent for folder in sorted(folders) for path in (tree / folder).glob(f"*/{RUN}")}
+    return sorted(run for run in runs if (run / CLOSED).is_file())
+
+
 def ill_node(entry: LeftOut) -> str:
     return f"{entry.node}: left out after {entry.phase}: {entry.why}"
 

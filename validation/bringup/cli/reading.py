@@ -59,6 +59,14 @@ def add(verbs: Verbs) -> None:
     )
     verb.set_defaults(verb=_report)
 
+    verb = verbs.add_parser(
+        "history", help="all runs over time: bandwidth, storage, GPUs, tokens/s; is the newest slower?"
+    )
+    verb.add_argument("runs", nargs="*", type=Path, metavar="RUN", help="default: every closed run of this checkout")
+    verb.add_argument("--plot", type=Path, metavar="FOLDER", help="draw: a picture per measure")
+    verb.add_argument("--json", action="store_true", help="one JSON object instead of the table")
+    verb.set_defaults(verb=_history)
+
     verb = verbs.add_parser("profile", help="write a profile from runs that passed: numbers with spread and source")
     verb.add_argument("--from", dest="runs", nargs="+", type=Path, required=True, metavar="RUN", help="folders of runs")
     verb.add_argument("--name", default="measured", help="of the profile (default: %(default)s)")
@@ -178,6 +186,28 @@ def _applied(proposed: list[drain.Proposal], stream: TextIO) -> bool:
             complain(f"{proposal.node}: {error}")
             done = False
     return done
+
+
+def _history(arguments: argparse.Namespace) -> int:
+    """Exit code: 1 something became slower, 0 nothing did, 2 of no measure are there enough runs."""
+    from bringup import judge, results
+    from bringup.compare import history
+    from bringup.report import over_time, text
+    from bringup.report.figures import history as figures
+
+    judged = []
+    for folder in results.find(arguments.runs).once if arguments.runs else results.every_run():
+        try:
+            judged.append(judge.judge_folder(folder))
+        except (BringupError, OSError) as error:
+            complain(str(error))
+    results.refuse_repeated([(run.folder, run.run) for run in judged])
+    findings = history.judge(history.series(judged))
+    print(over_time.as_json(findings) if arguments.json else over_time.screen(findings, len(judged)))
+    if arguments.plot is not None:
+        for path in figures.draw(findings, arguments.plot):
+            print(f"drawn: {text.shown_path(path)}", file=sys.stderr if arguments.json else sys.stdout)
+    return history.exit_code(findings)
 
 
 def _profile_from(arguments: argparse.Namespace) -> int:

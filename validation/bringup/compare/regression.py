@@ -32,7 +32,9 @@ FALSE_ALARMS = 0.01
 ENVIRONMENT = ("torch", "transformers", "accelerate")
 """Fields of the arguments in which the two sides may differ: what they run on is what a regression check is about."""
 _MOST_SHOWN = 10.0  # of an upper bound: beyond it a number says no more than that nothing is known
-_NO_MATTER = {"schema_version", "timeout_s", *ENVIRONMENT}
+IGNORED_ARGUMENTS = frozenset(
+    {"schema_version", "timeout_s", *ENVIRONMENT}
+)  # runs that differ in these alone may be compared
 
 
 @dataclass(frozen=True)
@@ -166,7 +168,9 @@ def check(later: Sequence[Entry], earlier: Sequence[Entry]) -> list[Comparison]:
 def _unlike(entry: Entry, other: Entry) -> list[str]:
     left, right = entry.args.model_dump(), other.args.model_dump()
     return [
-        f"{name} {left[name]} vs {right[name]}" for name in left if name not in _NO_MATTER and left[name] != right[name]
+        f"{name} {left[name]} vs {right[name]}"
+        for name in left
+        if name not in IGNORED_ARGUMENTS and left[name] != right[name]
     ]
 
 

@@ -1,0 +1,109 @@
+"""Runs over time: a newest run that is slower than its own history is named, and noise is not."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+from bringup.compare import history
+from bringup.judge import Judged
+from bringup.records import Outcome
+from bringup.report import over_time
+from bringup.report.figures import history as figures
+from factory import a_run, a_verdict, judged_of
+
+BUSBW, LATENCY, TFLOPS = "nccl.all_reduce.busbw", "nccl.all_reduce.latency", "smoke.compute.tflops"
+HOLDS = [a_verdict(gate, "job", Outcome.PASS) for gate in ("run.closed", "run.evidence")]
+
+
+def run(number: int, value: float, gate: str = BUSBW, subject: str = "2-nodes", *, nodes: int = 2) -> Judged:
+    opened = a_run("nccl_scaling", [f"n{index}" for index in range(nodes)], name=f"r{number}", plan={})
+    verdict = a_verdict(gate, subject, Outcome.PASS, value=value)
+    return judged_of(*HOLDS, verdict, run=opened.model_copy(update={"opened_at": f"2026-01-{number + 1:02}T00:00:00Z"}))
+
+
+def said(values: list[float], gate: str = BUSBW) -> str:
+    [finding] = history.judge(history.series(run(number, value, gate) for number, value in enumerate(values)))
+    return finding.said
+
+
+def test_a_newest_run_far_below_its_history_is_a_regression_and_one_above_an_improvement():
+    assert said([390, 392, 391, 389, 390, 300]) == "regression"
+    assert said([390, 392, 391, 389, 390, 450]) == "improvement"
+    assert said([390, 392, 391, 389, 390, 391]) == "within noise"
+
+
+def test_more_latency_is_worse():
+    assert said([20.0, 20.1, 19.9, 20.0, 20.1, 30.0], LATENCY) == "regression"
+    assert said([20.0, 20.1, 19.9, 20.0, 20.1, 12.0], LATENCY) == "improvement"
+
+
+def test_what_is_certain_and_small_is_nobody_s_business():
+    assert said([390.0, 390.01, 389.99, 390.0, 390.01, 389.0]) == "within noise"
+
+
+def test_few_or_noisy_runs_tell_nothing_and_are_no_pass():
+    assert said([390, 391, 300]) == "cannot tell"
+    assert said([390, 250, 410, 300, 280]) == "cannot tell"
+    findings = history.judge(history.series([run(0, 390)]))
+    assert history.exit_code(findings) == 2
+
+
+def test_the_worst_node_stands_for_its_run_and_other_numbers_of_nodes_are_another_series():
+    several = [run(0, 640, TFLOPS, "n0"), run(1, 641, TFLOPS, "n0", nodes=4)]
+    assert len(history.series(several)) == 2
+    both = judged_of(
+        *HOLDS,
+        a_verdict(TFLOPS, "n0", Outcome.PASS, value=640.0),
+        a_verdict(TFLOPS, "n1", Outcome.PASS, value=600.0),
+        run=a_run("smoke", plan={}),
+    )
+    [one] = history.series([both])
+    assert one.points[0].value == 600.0
+
+
+def test_a_run_whose_evidence_does_not_hold_is_not_in_the_history():
+    broken = judged_of(
+        a_verdict("run.evidence", "job", Outcome.INCOMPLETE), a_verdict(BUSBW, "2-nodes", Outcome.PASS, value=1.0)
+    )
+    assert history.series([broken]) == []
+
+
+def test_runs_are_ordered_by_when_they_were_opened():
+    runs = [run(number, value) for number, value in enumerate([390, 392, 391, 300])]
+    [finding] = history.judge(history.series(reversed(runs)))
+    assert [point.value for point in finding.series.points] == [390, 392, 391, 300]
+
+
+def test_of_healthy_histories_at_most_one_in_a_hundred_is_called_a_regression():
+    """The stated rate, by simulation with the scatter that bandwidth has."""
+    dice = random.Random(7)
+    alarms = 0
+    for _ in range(2000):
+        points = [history.Point("", "", 390 * (1 + dice.gauss(0, 0.02))) for _ in range(8)]
+        line = history.Series(BUSBW, "2-nodes", "GB/s", 1, points)
+        alarms += history.finding_of(line, 1 - 2 * history.FALSE_ALARMS).said == "regression"
+    assert 5 <= alarms <= 30
+
+
+def test_the_screen_names_a_regression_first_and_json_has_every_point():
+    runs = [run(number, value) for number, value in enumerate([390, 392, 391, 389, 390, 300])]
+    runs += [run(10 + number, 640 + number, TFLOPS, "n0") for number in range(5)]
+    findings = history.judge(history.series(runs))
+    shown = over_time.screen(findings, len(runs)).splitlines()
+    assert BUSBW in shown[1] or BUSBW in shown[2]
+    assert shown[-1].startswith("11 run(s): 1 regression")
+    assert history.exit_code(findings) == 1
+    assert [len(entry["points"]) for entry in json.loads(over_time.as_json(findings))] == [6, 5]
+
+
+def test_a_picture_is_drawn_for_each_measure_that_has_a_history(tmp_path: Path):
+    findings = history.judge(history.series([*(run(number, 390 + number) for number in range(4)), run(9, 1, TFLOPS)]))
+    assert [path.name for path in figures.draw(findings, tmp_path / "p")] == ["nccl.all_reduce.busbw-nccl_scaling-2-nodes.png"]
+
+
+@pytest.mark.parametrize("value", [True, 0, "word"])
+def test_what_is_no_speed_has_no_history(value):
+    assert history.series([run(0, value)]) == []

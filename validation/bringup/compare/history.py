@@ -1,0 +1,146 @@
+"""All runs of a checkout over time: is the newest one slower than those before it? `bringup history`
+
+A series is one measure of runs that may be compared: the same phase, gate, size of messages and numbers of nodes and
+GPUs; of trainings also the same arguments. Its value is that of the run: where a gate judges nodes, the worst of them.
+
+The newest run stands against all before it (noise.interval). With FALSE_ALARMS for everything that is asked at once, a
+series is called
+
+  regression      it is certainly worse, and by more than IGNORED
+  improvement     it is certainly better, and by more than IGNORED
+  within noise    a regression of MATTERS is excluded
+  cannot tell     neither, or fewer than LEAST_BEFORE runs came before it
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from bringup.checks.catalogue import GATES
+from bringup.compare import noise
+from bringup.compare.regression import IGNORED_ARGUMENTS
+from bringup.judge import Judged
+from bringup.plan import subjects as naming
+from bringup.records import Outcome, TrainMetrics
+
+FALSE_ALARMS = 0.01
+IGNORED = 0.02  # relative change that is nobody's business, however certain
+MATTERS = 0.10
+LEAST_BEFORE = 3
+SPEEDS = ("GB/s", "TFLOP/s", "1/s", "us")  # units of gates whose value is a speed or a latency
+TRAINING: tuple[tuple[str, str, Callable[[TrainMetrics], float | None]], ...] = (
+    ("tokens per second", "tokens/s", lambda metrics: metrics.tokens_per_s),
+    ("MFU", "share", lambda metrics: metrics.mfu),
+)
+_BETTER = {"at_least": 1, "near_peers": 1, "at_most": -1}
+
+
+@dataclass(frozen=True)
+class Point:
+    opened_at: str
+    run: str
+    value: float
+
+
+@dataclass
+class Series:
+    measure: str
+    where: str
+    unit: str
+    better: int  # +1: more is better, -1: less is
+    points: list[Point]  # oldest first
+
+
+@dataclass(frozen=True)
+class Finding:
+    series: Series
+    usual: float | None  # median of the runs before the newest
+    change: float | None  # of the newest, relative
+    said: str
+    outcome: Outcome
+
+
+def series(judged: Iterable[Judged]) -> list[Series]:
+    """Of runs whose evidence holds."""
+    found: dict[tuple[str, ...], Series] = {}
+    for run in sorted((run for run in judged if run.objection is None), key=lambda run: run.run.opened_at):
+        for key, empty, value in [*_of_gates(run), *_of_training(run)]:
+            known = found.setdefault(key, empty)
+            known.points.append(Point(run.run.opened_at, run.run.name, value))
+    return list(found.values())
+
+
+def judge(found: Sequence[Series]) -> list[Finding]:
+    """Worst first."""
+    asked = [line for line in found if len(line.points) > LEAST_BEFORE]
+    confidence = 1 - 2 * FALSE_ALARMS / max(1, len(asked))
+    findings = [finding_of(line, confidence) for line in found]
+    order = ["regression", "improvement", "cannot tell", "within noise"]
+    return sorted(findings, key=lambda finding: order.index(finding.said))
+
+
+def finding_of(line: Series, confidence: float) -> Finding:
+    """Of the newest point of a series."""
+    before, newest = [point.value for point in line.points[:-1]], line.points[-1].value
+    usual = median(before) if before else None
+    if len(before) < LEAST_BEFORE:
+        return Finding(line, usual, newest / usual - 1 if usual else None, "cannot tell", Outcome.INCOMPLETE)
+    interval = noise.interval(before, [newest], confidence)
+    assert interval is not None  # one side is repeated
+    worse, better = sorted((interval.low * line.better, interval.high * line.better))
+    change = interval.change * line.better
+    if better < 0 and change < -IGNORED:
+        said, outcome = "regression", Outcome.FAIL
+    elif worse > 0 and change > IGNORED:
+        said, outcome = "improvement", Outcome.PASS
+    elif worse > -MATTERS:
+        said, outcome = "within noise", Outcome.PASS
+    else:
+        said, outcome = "cannot tell", Outcome.INCOMPLETE
+    return Finding(line, usual, interval.change, said, outcome)
+
+
+def exit_code(findings: Sequence[Finding]) -> int:
+    """1: something became slower; 2: nothing could be told; 0 otherwise."""
+    outcomes = {finding.outcome for finding in findings}
+    if Outcome.FAIL in outcomes:
+        return Outcome.FAIL.exit_code
+    return 0 if Outcome.PASS in outcomes else Outcome.INCOMPLETE.exit_code
+
+
+def _shape(run: Judged) -> str:
+    nodes = len(run.run.nodes)
+    return f"{nodes} node{'s' if nodes > 1 else ''} x {run.run.gpus_per_node} GPUs"
+
+
+def _of_gates(run: Judged) -> Iterable[tuple[tuple[str, ...], Series, float]]:
+    values: dict[tuple[str, str, str], list[float]] = {}
+    for verdict in run.verdicts.verdicts:
+        if verdict.unit not in SPEEDS or verdict.gate not in GATES or verdict.rule not in _BETTER:
+            continue
+        value = verdict.value
+        if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
+            continue
+        scale = verdict.subject if naming.nodes_of_scale(verdict.subject) is not None else ""
+        values.setdefault((verdict.gate, verdict.at or "", scale), []).append(float(value))
+    for (gate, at, scale), seen in values.items():
+        better = _BETTER[GATES[gate].rule]
+        measure = f"{gate} at {at}" if at else gate
+        key = (run.run.phase, gate, at, scale, _shape(run), run.run.profile)
+        where = f"{run.run.phase}, {scale or _shape(run)}"
+        yield key, Series(measure, where, GATES[gate].unit, better, []), min(seen) if better > 0 else max(seen)
+
+
+def _of_training(run: Judged) -> Iterable[tuple[tuple[str, ...], Series, float]]:
+    if run.training is None:
+        return
+    given = run.training.args.model_dump(mode="json")
+    same = json.dumps({name: value for name, value in given.items() if name not in IGNORED_ARGUMENTS}, sort_keys=True)
+    for measure, unit, read in TRAINING:
+        value = read(run.training.metrics)
+        if value is not None and value > 0:
+            where = f"{run.run.phase}, {run.training.args.model}, {_shape(run)}"
+            yield (run.run.phase, measure, same), Series(measure, where, unit, 1, []), value
