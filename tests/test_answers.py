@@ -154,6 +154,35 @@ def test_placeholders_gloo_and_tcp_rehearse_an_answer():
     assert claim(found, "gpus-present").mark is Mark.REHEARSED
 
 
+SIMULATED = "GPU-00000000-0000-f70a-2298-3a4a88c0bab8"
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"quantity": "discovery.gpu.model", "subject": f"n0/{SIMULATED}", "value": "NVIDIA H100 80GB HBM3"},
+        {"quantity": "smoke.binding.gpu", "subject": "n0/task0", "value": SIMULATED},
+        {"quantity": "smoke.binding.openable", "subject": "n0/task0", "value": ["GPU-1234", SIMULATED]},
+        {"quantity": "load.counter.before.gpus", "subject": f"n0/{SIMULATED}", "value": 0},
+    ],
+    ids=lambda told: told["quantity"],
+)
+def test_a_simulated_gpu_anywhere_rehearses_all_that_needs_hardware(told):
+    """The driver answers, NCCL and a fabric were seen at work: all of it may come from programs that stand in."""
+    runs = playbook(4, GPU_CLUSTER)
+    runs[0].observations.append(Observation(unit="text", evidence="e", why=None, **told))
+    found = answers(runs)
+    assert marks(found) == {
+        1: Mark.REHEARSED,
+        2: Mark.PASS,
+        3: Mark.PASS,
+        4: Mark.REHEARSED,
+        5: Mark.REHEARSED,
+        6: Mark.PARTLY,
+    }
+    assert found[0].reservations == ["rehearsed, not proven: the GPUs are simulated: their UUIDs say so"]
+
+
 @pytest.mark.parametrize("phase", ["discovery", "smoke", "nccl_scaling", "run_1gpu"])
 def test_a_run_that_shows_no_gpu_at_all_proves_nothing_about_one(phase):
     found = answers([healthy(phase, 2, {})])

@@ -19,13 +19,15 @@ clean_environment() {
 }
 
 client_environment() {
-  local confined
+  local confined model
   # shellcheck disable=SC2086  # names of variables
   [ -z "${SLURM_JOB_ID:-}" ] || unset ${!SLURM_@}  # we run in a job of another cluster; srun would look for it in this one
-  read -r _ _ confined <"$STATE/shape"
+  read -r _ _ confined model <"$STATE/shape"
   export PATH=$STATE/bin:$PATH SLURM_CONF=$STATE/slurm.conf BRINGUP_CLUSTER=$STATE BRINGUP_INSIDE=1
   export BRINGUP_LOAD_S=${BRINGUP_LOAD_S:-3} # nothing here gets warm
-  if [ "$confined" = confined ]; then
+  if [ "$model" != "$PLACEHOLDER" ]; then
+    export BRINGUP_PROFILE=${BRINGUP_PROFILE:-simulated-$model}
+  elif [ "$confined" = confined ]; then
     export BRINGUP_PROFILE=${BRINGUP_PROFILE:-local-cpu}
   else
     export BRINGUP_PROFILE=${BRINGUP_PROFILE:-local-cpu-unconfined}
@@ -50,21 +52,22 @@ start_host() {  # NAME: ctl or nI; recorded as NAME, its pid 1, and NAME.outer, 
 }
 
 inner_host() {  # NAME: the pid 1 of a host
-  local name=$1 nodes gpus confined
-  read -r nodes gpus confined <"$STATE/shape"
+  local name=$1 nodes gpus confined model
+  read -r nodes gpus confined model <"$STATE/shape"
   hostname "$name"
   ip link set lo up
   if [ "$name" = ctl ]; then
-    login_host "$nodes" "$confined"
+    login_host "$nodes" "$confined" "$model"
   else
-    node_host "$name" "$gpus" "$confined"
+    node_host "$name" "$gpus" "$confined" "$model"
   fi
   while :; do sleep infinity & wait $! || :; done  # bash as pid 1 also reaps orphans
 }
 
-login_host() {  # NODES CONFINED
+login_host() {  # NODES CONFINED MODEL
   local nodes=$1 i
   mount --bind "$STATE/etc/hosts" /etc/hosts
+  [ "$3" = "$PLACEHOLDER" ] || make_linker_cache
   [ "$2" = unconfined ] || narrow_cgroups
   private_sys "$2"
   ip link add br0 type bridge
@@ -99,7 +102,7 @@ boot_node() {  # NAME: on the login host
   ip link set "p$node" netns "$(recorded "$node")" name eth0
 }
 
-node_host() {  # NAME GPUS CONFINED; slurmd is a child, so "slurmd died" and "the node died" are different faults
+node_host() {  # NAME GPUS CONFINED MODEL; slurmd is a child, so "slurmd died" and "the node died" are different faults
   local node=$1
   private_sys "$3"
   own_cpu_time "$node"
@@ -115,6 +118,7 @@ node_host() {  # NAME GPUS CONFINED; slurmd is a child, so "slurmd died" and "th
   mount --bind "$STATE/node/$node/boot_id" /proc/sys/kernel/random/boot_id
   # the GPUs of the machine itself, where it has some, are not this node's
   [ ! -d /proc/driver/nvidia ] || mount -t tmpfs -o size=4k,mode=755 tmpfs /proc/driver/nvidia
+  [ "$4" = "$PLACEHOLDER" ] || simulate_node "$node" "$4" "$2"
   slurmd -N "$node" -d "$STATE/bin/slurmstepd"
 }
 

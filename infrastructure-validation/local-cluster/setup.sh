@@ -3,8 +3,8 @@
 # is there. On other systems it installs nothing, and says what is not there.
 set -euo pipefail
 
-PACKAGES=(slurmctld slurmd slurm-client munge iproute2 nftables util-linux python3-venv shellcheck faketime bindfs)
-COMMANDS=(slurmctld slurmd sinfo munged ip nft unshare flock shellcheck faketime) # what they bring, where there is no dpkg
+PACKAGES=(slurmctld slurmd slurm-client munge iproute2 nftables util-linux python3-venv shellcheck faketime bindfs gcc libc6-dev)
+COMMANDS=(slurmctld slurmd sinfo munged ip nft unshare flock shellcheck faketime gcc) # what they bring, where there is no dpkg
 DAEMONS=(slurmctld slurmd munge)
 POLICY=/usr/sbin/policy-rc.d
 
@@ -18,7 +18,7 @@ if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
   done
   [ ${#lacking[@]} -gt 0 ] || exit 0
   say "not found: ${lacking[*]}; this is not a Debian system: install Slurm (slurmctld, slurmd, clients), munge, iproute2, nftables," \
-    "util-linux, shellcheck and faketime by hand"
+    "util-linux, shellcheck, faketime and gcc by hand"
   exit 2
 fi
 

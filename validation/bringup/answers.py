@@ -7,12 +7,12 @@ rehearses a claim and does not prove it. Hardware counts as a stand-in unless it
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bringup.checks.catalogue import bearing_on, of_phase, proving
 from bringup.evidence.parsed import Seen
 from bringup.judge import Judged
-from bringup.plan import subjects, transports
+from bringup.plan import stand_ins, subjects, transports
 from bringup.plan.claims import CLAIMS, QUESTIONS, Claim, Real
 from bringup.plan.phases import PHASES
 from bringup.plan.rules import UNSAID
@@ -33,6 +33,8 @@ def answers(
     that later phases did without; what was not asked of them is not claimed for them.
     """
     runs = [_RunEvidence.of(entry) for entry in judged]
+    if any(run.is_simulated for run in runs):  # one simulated GPU: nothing of this report is from real hardware
+        runs = [replace(run, real=frozenset(), is_simulated=True) for run in runs]
     return [
         _question(
             number, [_claim(claim, runs, not_run, drills, left_out) for claim in CLAIMS if claim.question == number]
@@ -88,17 +90,20 @@ _STAND_IN: dict[Real, str] = {
     "nccl": "no NCCL was seen at work",
     "fabric": "no fabric was seen at work",
 }
+SIMULATED = "the GPUs are simulated: their UUIDs say so"
 
 
 @dataclass(frozen=True)
 class _RunEvidence:
     judged: Judged
     real: frozenset[Real]
+    is_simulated: bool
 
     @classmethod
     def of(cls, judged: Judged) -> _RunEvidence:
         seen = Seen(judged.observations)
-        return cls(judged, frozenset(kind for kind, tests in _REAL.items() if any(test(seen) for test in tests)))
+        real = frozenset(kind for kind, tests in _REAL.items() if any(test(seen) for test in tests))
+        return cls(judged, real, any(stand_ins.is_named_in(observation) for observation in judged.observations))
 
 
 # --- claims
@@ -155,11 +160,16 @@ def _claim(
         return answer(Mark.NOT_ASKED, _why_not_asked(claim, runs))
     if open_:
         return answer(Mark.INCOMPLETE, open_)
-    stand_ins = dict.fromkeys(_STAND_IN[kind] for run in asking for kind in claim.real if kind not in run.real)
+    rehearsed = dict.fromkeys(
+        SIMULATED if run.is_simulated else _STAND_IN[kind]
+        for run in asking
+        for kind in claim.real
+        if kind not in run.real
+    )
     without = [node for node in left_out if node not in nodes]
     not_there = [f"not on {', '.join(without)}, left out as ill"] if without else []
-    if stand_ins:
-        return answer(Mark.REHEARSED, "; ".join([*stand_ins, *not_there]))
+    if rehearsed:
+        return answer(Mark.REHEARSED, "; ".join([*rehearsed, *not_there]))
     if warned := _named(found, Outcome.WARN):
         return answer(Mark.WARN, warned)
     judged_gates = {item.verdict.gate for item in found}

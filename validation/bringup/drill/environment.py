@@ -161,7 +161,9 @@ class LocalCluster:
             return
         self.end()
         size = ("--nodes", str(self.shape.nodes), "--gpus", str(self.shape.gpus_per_node))
-        self._must("up", *size, *(("--unconfined",) if self.shape.unconfined else ()))
+        options: tuple[str, ...] = ("--unconfined",) if self.shape.unconfined else ()
+        options += ("--simulate", self.shape.simulate) if self.shape.simulate else ()
+        self._must("up", *size, *options)
         self.up, self.is_spoiled = True, False
 
     def end(self) -> None:

@@ -138,7 +138,11 @@ def _add(done: DrillReport, folder: Path, **change: object) -> DrillReport:
 def _in_order(drills: Sequence[Drill]) -> list[Drill]:
     """Those of one shape together; in the order of the phases inside."""
     phases = list(PHASES)
-    return sorted(drills, key=lambda drill: (drill.shape.unconfined, drill.shape.nodes, phases.index(drill.phase)))
+    return sorted(drills, key=lambda drill: (*_place_of(drill.shape), phases.index(drill.phase)))
+
+
+def _place_of(shape: Shape) -> tuple[bool, str, int, int]:
+    return shape.unconfined, shape.simulate or "", shape.nodes, shape.gpus_per_node
 
 
 class _Clusters:

@@ -26,6 +26,7 @@ class Shape(NamedTuple):
     nodes: int = 2
     gpus_per_node: int = 2
     unconfined: bool = False  # the cluster confines no devices, memory or cores
+    simulate: str | None = None  # its GPUs, driver and RDMA ports answer as those of this model do
 
     @property
     def names(self) -> list[str]:
@@ -36,6 +37,7 @@ class Shape(NamedTuple):
 TWO_NODES = Shape()
 FOUR_NODES = Shape(4, 1)  # comparisons of a fleet need more than two nodes
 UNCONFINED = Shape(unconfined=True)
+SIMULATED = Shape(3, 2, simulate="h100")  # of three nodes a comparison names the odd one
 
 
 @dataclass(frozen=True, kw_only=True)

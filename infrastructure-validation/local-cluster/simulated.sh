@@ -1,0 +1,78 @@
+# shellcheck shell=bash
+# Simulated GPU nodes: what a driver, NVML, nvidia-smi and RDMA ports would say comes from one file per node. Sourced by `cluster`.
+#
+# Every change is a mount of the node's own, over files in its own /run: nothing outlives the node.
+
+PLACEHOLDER=placeholder  # the GPU model of a cluster that simulates none
+SIMULATED=$HERE/simulated
+OF_NODE=/run/bringup-simulated  # simulated/state.py and simulated/nvml.c look for the state file here
+
+check_simulation() {  # MODEL GPUS
+  local models
+  models=$(cd "$SIMULATED/models" && echo *)
+  models=${models//.conf/}
+  [[ " $models " == *" $1 "* ]] || die "--simulate knows ${models// /, }, got '$1'"
+  [ "$2" -le 8 ] || die "--simulate $1: a node has at most 8 GPUs, got --gpus $2"
+  command -v gcc >/dev/null || die "not installed: gcc, for the stand-in of NVML; run 'make setup'"
+}
+
+# Once a cluster, on the machine: the library, and the stand-ins for programs, which are on the PATH of every host.
+build_stand_ins() {
+  local said program
+  mkdir -p "$STATE/simulated/lib"
+  said=$(gcc -shared -fPIC -O1 -Wall -Wextra -fvisibility=hidden -Wl,-soname,libnvidia-ml.so.1 \
+    -o "$STATE/simulated/lib/libnvidia-ml.so.1" "$SIMULATED/nvml.c" 2>&1) ||
+    die "gcc cannot make the stand-in of NVML: $(head -n 1 <<<"$said")"
+  for program in "$SIMULATED"/bin/*; do
+    [[ ! -x $program || -d $program ]] || ln -s "$program" "$STATE/bin/"
+  done
+}
+
+# On the login host, once a cluster: the linker's cache with the library in it. What looks for libnvidia-ml.so.1 finds it without
+# an environment variable wherever this file is mounted. ldconfig keeps a cache of its own, which must not be the machine's.
+make_linker_cache() {
+  local conf=$STATE/simulated/ld.so.conf
+  [ ! -d /var/cache/ldconfig ] || mount -t tmpfs -o size=8m,mode=700 tmpfs /var/cache/ldconfig
+  { echo "$STATE/simulated/lib"; cat /etc/ld.so.conf; } >"$conf"
+  ldconfig -X -f "$conf" -C "$STATE/simulated/ld.so.cache"
+}
+
+simulate_node() {  # NODE MODEL GPUS: on the node, before its daemon starts
+  private_run "$STATE/node/$1/run"
+  mkdir "$OF_NODE"
+  "$(system_python)" "$SIMULATED/node.py" begin "$2" "$3" || die "$1: the state of a node of $2 could not be made"
+  mount --bind "$STATE/simulated/ld.so.cache" /etc/ld.so.cache
+  mount --bind "$OF_NODE/driver" /proc/driver
+  [ ! -d /sys/bus/pci/devices ] || mount --bind "$OF_NODE/pci" /sys/bus/pci/devices
+  mount --bind /sys/class/net "$OF_NODE/class/net"
+  mount --rbind "$OF_NODE/class" /sys/class
+}
+
+# A /run of the node's own, in which everything of the machine's is still there.
+private_run() {  # BUILD
+  local entry
+  mkdir -p "$1"
+  mount -t tmpfs -o size=4m,mode=755 tmpfs "$1"
+  for entry in /run/*; do
+    if [ -L "$entry" ]; then
+      cp -a "$entry" "$1"
+    elif [ -d "$entry" ]; then
+      mkdir "$1/${entry##*/}"
+      mount --rbind "$entry" "$1/${entry##*/}"
+    else
+      : >"$1/${entry##*/}"
+      mount --bind "$entry" "$1/${entry##*/}"
+    fi
+  done
+  move_mount "$1" /run
+}
+
+inner_gpu() { fault_on "$1" gpu "${@:2}"; }
+inner_port() { fault_on "$1" port "${@:2}"; }
+
+fault_on() {  # NODE VERB WORDS...: on the login host
+  local model
+  read -r _ _ _ model <"$STATE/shape"
+  [ "$model" != "$PLACEHOLDER" ] || die "$2: this cluster has placeholder GPUs; start one with 'cluster up --simulate MODEL'"
+  inner_on "$1" "$(system_python)" "$SIMULATED/node.py" "${@:2}"
+}
