@@ -14,6 +14,7 @@ from pathlib import Path
 import nvml
 from facts import Facts
 from kernel_log import events, read_log
+from patience import NoAnswer, seconds, within
 
 HCAS = Path("/sys/class/infiniband")
 NET = Path("/sys/class/net")
@@ -93,22 +94,27 @@ def of_gpus(counters):
         counters.unknown("gpus", why_not)
         return
     answered = 0
-    for index in range(library.nvmlDeviceGetCount()):
-        try:
-            gpu = library.nvmlDeviceGetHandleByIndex(index)
-            uuid = nvml.text(library.nvmlDeviceGetUUID(gpu))
-        except library.NVMLError as error:
-            counters.unknown("answers", f"NVML: {error}", f"gpu{index}")
-            continue
-        answered += 1
-        for name, question in nvml.COUNTERS:
-            try:
-                counters.saw(name, question(library, gpu), uuid)
-            except (library.NVMLError_NotSupported, nvml.NothingToAsk):
-                continue  # this model does not count it
-            except (library.NVMLError, AttributeError) as error:  # AttributeError: a pynvml older than the question
-                counters.unknown(name, f"NVML: {error}", uuid)
+    for index, gpu, error in nvml.found(library):
+        hung = error if gpu is None else of_gpu(counters, library, *gpu)
+        if hung is None:
+            answered += 1
+        else:
+            counters.unknown("answers", f"NVML: {hung}", f"gpu{index}")
     counters.saw("gpus", answered)
+
+
+def of_gpu(counters, library, gpu, uuid):
+    """None, or NoAnswer when it hung."""
+    for name, question in nvml.COUNTERS:
+        try:
+            counters.saw(name, within(seconds(), lambda ask=question: ask(library, gpu)), uuid)
+        except NoAnswer as error:
+            return error
+        except (library.NVMLError_NotSupported, nvml.NothingToAsk):
+            continue  # this model does not count it
+        except (library.NVMLError, AttributeError) as error:  # AttributeError: a pynvml older than the question
+            counters.unknown(name, f"NVML: {error}", uuid)
+    return None
 
 
 def of_rdma(counters):

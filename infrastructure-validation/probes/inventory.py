@@ -123,11 +123,11 @@ def gpu(facts, raw):
     )
     library, why_not = nvml.library()
     if library is not None:
-        nvml.read(facts, library)
+        nvml.read(facts, library, names.values())
     else:
         for quantity in ("nvlinks", "nvlink_recoveries", "nvlink_replays", "nvlink_crc_errors"):
             facts.unknown(f"discovery.gpu.{quantity}", "count", why_not)
-        smi.read(facts, lambda name, text: keep(facts, raw, f"{name}-{facts.at}.csv", text))
+        smi.read(facts, lambda name, text: keep(facts, raw, f"{name}-{facts.at}.csv", text), nvml_said=why_not)
     smi.keep_texts(facts, lambda name, text: keep(facts, raw, f"{name}-{facts.at}.txt", text))
 
 

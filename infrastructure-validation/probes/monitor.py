@@ -17,13 +17,15 @@ from pathlib import Path
 
 from facts import node_name
 from faults import hits
-from nvml import HARDWARE_SLOWDOWNS, library
+from nvml import HARDWARE_SLOWDOWNS, found, library
+from patience import NoAnswer, seconds, within
 from transport import rdma_reader
 
 PERIOD_S = 1.0
 DRILL_SAMPLES = 1
 GPU = "#gpu"  # begins the line of a GPU; no node has such a name
 KIB_PER_GIB = 2**20
+NO_GPUS = ["", "", ""], []
 
 
 def cpu_times():
@@ -53,15 +55,15 @@ def gpu_reader(nvml=None):
     for each GPU. Without NVML the three are empty, and no GPU is listed."""
     nvml = nvml or library()[0]
     if nvml is None:
-        return lambda: (["", "", ""], [])
-    count, gpus = nvml.nvmlDeviceGetCount(), {}
-    for index in range(count):
-        try:
-            handle = nvml.nvmlDeviceGetHandleByIndex(index)
-            name = nvml.nvmlDeviceGetUUID(handle)
-        except nvml.NVMLError:  # one that fell off the bus must not end the samples of the others
-            continue
-        gpus[name.decode() if isinstance(name, bytes) else name] = handle
+        return lambda: NO_GPUS
+    count, gpus = 0, {}
+    try:
+        for _, gpu, _ in found(nvml):
+            count += 1
+            if gpu is not None:  # one that fell off the bus must not end the samples of the others
+                gpus[gpu[1]] = gpu[0]
+    except (nvml.NVMLError, AttributeError, NoAnswer):  # nor must a driver that does not count them
+        return lambda: NO_GPUS
 
     def cell(reading, handle, form):
         try:
@@ -85,7 +87,18 @@ def gpu_reader(nvml=None):
         kinds = ((max, 1), (sum, 2), (max, 3))
         return [whole(summary, [cells[place] for cells in each]) for summary, place in kinds], each
 
-    return read
+    hung = []
+
+    def read_in_time():  # a GPU that hangs is waited for once: the node goes on without samples of its GPUs
+        if not hung:
+            try:
+                return within(seconds(), read)
+            except NoAnswer as error:
+                hung.append(error)
+                print(f"monitor.py: GPUs: {error}", file=sys.stderr, flush=True)
+        return NO_GPUS
+
+    return read_in_time
 
 
 def slowdowns(reasons):

@@ -3,6 +3,8 @@
 `nvml` is the module pynvml, or anything with its functions: tests drive this file without a GPU.
 """
 
+from patience import NoAnswer, seconds, within
+
 # health bits of the clock event reasons: the hardware protects itself. The others (idle, power cap, user's clocks)
 # are normal
 HARDWARE_SLOWDOWNS = {0x8: "hardware slowdown", 0x40: "hardware thermal", 0x80: "hardware power brake"}
@@ -22,44 +24,79 @@ def library():
     except ImportError:
         return None, "pynvml is not installed"
     try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError as error:
+        within(seconds(), pynvml.nvmlInit)
+    except (pynvml.NVMLError, NoAnswer) as error:
         return None, f"NVML: {error}"
     return pynvml, ""
 
 
-def read(facts, nvml):
-    """All GPUs; one that does not give its UUID has not answered."""
-    answering = 0
+def found(nvml):
+    """[(index, handle and UUID, why there are none)] of all GPUs. Raises NVMLError and NoAnswer: nobody counts them."""
+    for index in range(within(seconds(), nvml.nvmlDeviceGetCount)):
+        try:
+            yield index, within(seconds(), lambda index=index: _handle(nvml, index)), None
+        except (nvml.NVMLError, NoAnswer) as error:
+            yield index, None, error
+
+
+def _handle(nvml, index):
+    handle = nvml.nvmlDeviceGetHandleByIndex(index)
+    return handle, text(nvml.nvmlDeviceGetUUID(handle))
+
+
+def read(facts, nvml, listed=()):
+    """All GPUs. One that does not give its UUID, or hangs, has not answered. listed: the UUIDs that the driver lists
+    in /proc, also of a GPU that is lost."""
+    heard, silent = [], []
     _ask(facts, nvml, facts.at, "discovery.gpu.driver", "text", lambda: text(nvml.nvmlSystemGetDriverVersion()))
     _ask(facts, nvml, facts.at, "discovery.gpu.cuda", "text", lambda: _cuda(nvml.nvmlSystemGetCudaDriverVersion()))
     try:
-        count = nvml.nvmlDeviceGetCount()
-    except nvml.NVMLError as error:
+        for index, gpu, error in found(nvml):
+            if gpu is None:
+                facts.unknown("discovery.gpu.model", "text", f"GPU {index}: {error}", f"{facts.at}/gpu{index}")
+                silent.append(f"GPU {index}: {error}")
+                continue
+            hung = _questions(facts, nvml, index, *gpu)
+            if hung is None:
+                heard.append(gpu[1])
+            else:
+                silent.append(f"GPU {index}: {hung}")
+    except (nvml.NVMLError, NoAnswer) as error:
         facts.unknown("discovery.gpu.answering", "count", f"NVML: {error}")
         return
-    for index in range(count):
-        try:
-            handle = nvml.nvmlDeviceGetHandleByIndex(index)
-            uuid = text(nvml.nvmlDeviceGetUUID(handle))
-        except nvml.NVMLError as error:
-            facts.unknown("discovery.gpu.model", "text", f"GPU {index}: {error}", f"{facts.at}/gpu{index}")
-            continue
-        answering += 1
-        for quantity, unit, question in QUESTIONS:
-            _ask(facts, nvml, f"{facts.at}/{uuid}", quantity, unit, lambda ask=question, gpu=handle: ask(nvml, gpu))
-    facts.saw("discovery.gpu.answering", answering, "count", remark="NVML")
+    unheard = [uuid for uuid in listed if uuid not in heard]
+    if silent and len(unheard) == len(silent):  # not those that belong to another job
+        silent.append(f"not heard of: {', '.join(unheard)}")
+    facts.saw("discovery.gpu.answering", len(heard), "count", remark="; ".join(["NVML", *silent]))
+
+
+def _questions(facts, nvml, index, gpu, uuid):
+    """All of one GPU. One that hangs is waited for once; returned is what it did then."""
+    for place, (quantity, unit, question) in enumerate(QUESTIONS):
+        hung = _ask(facts, nvml, f"{facts.at}/{uuid}", quantity, unit, lambda ask=question: ask(nvml, gpu))
+        if hung is not None:
+            for later, its_unit, _ in QUESTIONS[place + 1 :]:
+                facts.unknown(
+                    later, its_unit, f"not asked: GPU {index} did not answer {quantity}", f"{facts.at}/{uuid}"
+                )
+            return hung
+    return None
 
 
 def _ask(facts, nvml, subject, quantity, unit, question):
+    """None, or NoAnswer when it hung."""
     try:
-        facts.saw(quantity, question(), unit, subject)
+        facts.saw(quantity, within(seconds(), question), unit, subject)
+    except NoAnswer as error:
+        facts.unknown(quantity, unit, f"NVML: {error}", subject)
+        return error
     except nvml.NVMLError as error:
         facts.unknown(quantity, unit, f"NVML: {error}", subject)
     except AttributeError as error:  # a pynvml older than the question
         facts.unknown(quantity, unit, f"pynvml: {error}", subject)
     except NothingToAsk as error:
         facts.unknown(quantity, unit, str(error), subject)
+    return None
 
 
 def text(value):

@@ -5,6 +5,8 @@ A field that this nvidia-smi does not know fails the whole query, so fields of n
 
 import subprocess
 
+from patience import NoAnswer, seconds, within
+
 NOT_THERE = ("[N/A]", "N/A", "[Not Supported]")  # the GPU has no such thing; the other words say that it did not answer
 UNSAID = ("", "[N/A]", "N/A", "[Not Supported]", "[Unknown Error]", "[GPU requires reset]", "ERR!")
 HEALTH_BITS = {0x8: "hardware slowdown", 0x40: "hardware thermal", 0x80: "hardware power brake"}
@@ -69,37 +71,35 @@ QUERIES = (  # (name, what nvidia-smi is asked, its fields without the leading u
         None,
     ),
 )
+PATIENCE = 3  # times that of one GPU: it asks all of them
 NODE_WIDE = ("discovery.gpu.driver",)
 TEXTS = (("q", ("-q",)), ("topo", ("topo", "-m")))  # for people, and for parsers/topology.py
 
 
 def keep_texts(facts, keep, run=subprocess.run):
     """What nvidia-smi tells people, as it is: everything about each GPU, and how GPUs and NICs are connected."""
+    hung = None
     for name, options in TEXTS:
         quantity = f"discovery.nvidia_smi.{name}"
         try:
-            text = run(
-                ("nvidia-smi", *options),
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                universal_newlines=True,
-                timeout=60,
-                check=True,
-            ).stdout
-        except (OSError, subprocess.SubprocessError) as error:
+            if hung is not None:
+                raise hung
+            text = _said(("nvidia-smi", *options), run)
+        except (OSError, subprocess.SubprocessError, NoAnswer) as error:
+            hung = error if isinstance(error, NoAnswer) else None
             facts.unknown(quantity, "count", _why(error))
         else:
             keep(name, text)
             facts.saw(quantity, len(text.splitlines()), "count", remark="lines, kept in raw/")
 
 
-def read(facts, keep, run=subprocess.run):
-    """All GPUs. keep(name, text) stores a raw answer."""
-    uuids = []
+def read(facts, keep, run=subprocess.run, nvml_said=""):
+    """All GPUs. keep(name, text) stores a raw answer; nvml_said: why NVML was not asked."""
+    ask, uuids = _Asking(facts, run, nvml_said), []
     for name, query, fields, absent in QUERIES:
-        answer = _answer(facts, (query + ",".join(fields),), [field[:2] for field in fields.values()], run)
+        answer = ask.answer((query + ",".join(fields),), [field[:2] for field in fields.values()])
         if answer is None and name == "gpu":
-            facts.unknown("discovery.gpu.answering", "count", "nvidia-smi did not list the GPUs")
+            facts.unknown("discovery.gpu.answering", "count", ask.why)
         if answer is None:
             continue
         keep(name, answer)
@@ -115,22 +115,38 @@ def read(facts, keep, run=subprocess.run):
                     facts.unknown(
                         quantity, unit, f"nvidia-smi's answer about {name} leaves this GPU out", f"{facts.at}/{uuid}"
                     )
-    _processes(facts, uuids, keep, run)
+    _processes(facts, uuids, keep, ask)
 
 
-def _answer(facts, options, quantities, run):
-    command = ("nvidia-smi", *options, "--format=csv,noheader,nounits")
-    try:
-        return run(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True, timeout=60, check=True
-        ).stdout
-    except (OSError, subprocess.SubprocessError) as error:
-        why = _why(error)
-    lost = {"width": "discovery.gpu.pcie"}
-    for quantity, unit in quantities:
-        if quantity != "width_max":
-            facts.unknown(lost.get(quantity, quantity), unit, why)
-    return None
+class _Asking:
+    """Queries, one after the other. What a failed one asked for is unknown; one that hangs is the last."""
+
+    def __init__(self, facts, run, nvml_said):
+        self.facts, self.run, self.nvml_said = facts, run, nvml_said
+        self.why, self.hangs = "", False
+
+    def answer(self, options, quantities):
+        if not self.hangs:
+            try:
+                return _said(("nvidia-smi", *options, "--format=csv,noheader,nounits"), self.run)
+            except (OSError, subprocess.SubprocessError, NoAnswer) as error:
+                self.hangs = isinstance(error, NoAnswer)
+                self.why = f"{self.nvml_said}; {_why(error)}" if self.nvml_said else _why(error)
+        lost = {"width": "discovery.gpu.pcie"}
+        for quantity, unit in quantities:
+            if quantity != "width_max":
+                self.facts.unknown(lost.get(quantity, quantity), unit, self.why)
+        return None
+
+
+def _said(command, run):
+    """Its standard output. It is not killed when it hangs: a process inside the driver would not end, and who killed it
+    would wait."""
+
+    def ask():
+        return run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True, check=True).stdout
+
+    return within(PATIENCE * seconds(), ask)
 
 
 def _why(error):
@@ -169,9 +185,9 @@ def _row(facts, cells, fields, absent):
             facts.saw("discovery.gpu.pcie", widths["width_max"] - widths["width"], "count", subject)
 
 
-def _processes(facts, uuids, keep, run):
+def _processes(facts, uuids, keep, ask):
     quantity = "discovery.gpu.free"
-    answer = _answer(facts, ("--query-compute-apps=gpu_uuid,pid",), [(quantity, "count")], run)
+    answer = ask.answer(("--query-compute-apps=gpu_uuid,pid",), [(quantity, "count")])
     if answer is None:
         return
     keep("processes", answer)

@@ -24,8 +24,8 @@ BOOT_LOG = ROOT / "kmsg"
 KMSG = Path("/dev/kmsg")
 
 GPU_USE = (
-    "cluster gpu NODE GPU xid NUMBER [WORDS] | ecc COUNT | nvlink LINK up|down | throttle [KIND|off] | lost | hang [SECONDS]"
-    " | KEY=VALUE...; cluster gpu NODE KEY=VALUE... | repair"
+    "cluster gpu NODE GPU xid NUMBER [WORDS] | ecc COUNT | nvlink LINK up|down | throttle [KIND|off] | lost"
+    " | hang [SECONDS] | KEY=VALUE...; cluster gpu NODE KEY=VALUE... | repair"
 )
 PORT_USE = "cluster port NODE PORT up | down | flap [TIMES] | KEY=VALUE..."
 

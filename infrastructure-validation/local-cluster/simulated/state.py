@@ -126,7 +126,7 @@ def _is_key(key: str, state: State) -> bool:
     gpu = re.fullmatch(r"gpu(\d+)\.(nvlink)?(\d+)?(.*)", key)
     if gpu:
         index, nvlink, link, rest = gpu.groups()
-        if int(index) not in state.driver_lists or bool(link) and not nvlink:
+        if int(index) not in state.driver_lists or (bool(link) and not nvlink):
             return False
         return not (link and int(link) >= int(state.gpu(int(index), "nvlinks"))) and _is_known(
             f"gpu.{nvlink or ''}{rest}", state

@@ -22,8 +22,10 @@ PORT_STATES = {  # state and phys_state of a port, as sysfs writes them
 }
 XIDS = {  # the driver's words; more than one is known for most, and this is one of them
     13: "Graphics SM Warp Exception on (GPC 0, TPC 0, SM 0): Illegal Instruction Encoding",
-    31: "MMU Fault: ENGINE GRAPHICS GPCCLIENT_T1_0 faulted @ 0x7f3a_4c000000. Fault is of type FAULT_PDE ACCESS_TYPE_READ",
-    48: "An uncorrectable double bit error (DBE) has been detected on GPU in the framebuffer at partition 2, subpartition 0.",
+    31: "MMU Fault: ENGINE GRAPHICS GPCCLIENT_T1_0 faulted @ 0x7f3a_4c000000. "
+    "Fault is of type FAULT_PDE ACCESS_TYPE_READ",
+    48: "An uncorrectable double bit error (DBE) has been detected on GPU in the framebuffer at partition 2, "
+    "subpartition 0.",
     63: "Row Remapper: New row marked for remapping, reset gpu to activate.",
     64: "Row Remapper: Failed to add a row to the remapping table.",
     74: "NVLink: fatal error detected on link 5(0x10000, 0x0, 0x0, 0x0, 0x0, 0x0, 0x0)",
@@ -109,7 +111,9 @@ def kernel_log(state: State, boot: str) -> str:
         index, _, words = rest.partition(":")
         words = words or XIDS.get(int(number), "")
         pci = address(state, int(index)).removesuffix(".0")
-        lines.append(f"4,7,{now_us},-;NVRM: Xid (PCI:{pci}): {number}, pid='<unknown>', name=<unknown>, {words}".rstrip(", "))
+        lines.append(
+            f"4,7,{now_us},-;NVRM: Xid (PCI:{pci}): {number}, pid='<unknown>', name=<unknown>, {words}".rstrip(", ")
+        )
     return boot + "".join(f"{line}\n" for line in lines)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bringup.records import Observation
 
 GPU = "GPU-00000000-0000-"
-"""Begins the UUID of a simulated GPU (local-cluster/simulated/state.py makes it): NVML, nvidia-smi and /proc all give it."""
+"""Begins the UUID of a simulated GPU (local-cluster/simulated/state.py makes it): NVML, nvidia-smi and /proc."""
 
 
 def is_named_in(observation: Observation) -> bool:

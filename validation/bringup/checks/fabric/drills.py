@@ -2,75 +2,125 @@
 
 from __future__ import annotations
 
-from bringup.checks.faults import ALL
-from bringup.plan.drill import FOUR_NODES, Drill, NoDrill
+from bringup.checks.simulated import GPU_1, drill, gpu, port
+from bringup.plan.drill import Drill, NoDrill
 from bringup.records import Outcome
 
-# the kernel's own links to interfaces, and a device beside them
-_FAKE_RDMA = (
-    "rm -rf /tmp/class && mkdir /tmp/class && cp -a /sys/class/net /tmp/class && hca=/tmp/class/infiniband/mlx5_0 && "
-    "port=$hca/ports/1 && mkdir -p $port $hca/device && echo '4: ACTIVE' >$port/state && "
-    "echo '5: LinkUp' >$port/phys_state && echo '400 Gb/sec (4X NDR)' >$port/rate && "
-    "echo InfiniBand >$port/link_layer && echo 0 >$hca/device/numa_node && mkdir $port/counters && "
-    "cd $port/counters && "
-    "for name in link_downed link_error_recovery symbol_error port_rcv_errors local_link_integrity_errors; "
-    "do echo 0 >$name; done && %s && mount --bind /tmp/class /sys/class"
-)
-
-
-def _counts(id: str, fault: str, gate: str, counter: str, count: int) -> Drill:
-    return Drill(
-        id=id,
-        fault=fault,
-        phase="discovery",
-        shape=FOUR_NODES,
-        inject=(("on", "n1", "bash", "-c", _FAKE_RDMA % f"echo {count} >{counter}"),),
-        undo=(("on", "n1", "umount", "/sys/class"),),
-        gate=gate,
-        subject="n1",
-        outcome=Outcome.WARN,
-        value=count,
-        says=f"mlx5_0:1: {counter} {count}",
-        consequences=(("discovery.rdma.same", "n1"),),  # the others have no port
-        silent=ALL,
-    )
-
+_NINE_PORTS = " ".join(f"mlx5_{number}" for number in range(9))
+_SAME = (("discovery.rdma.same", "n1"),)
 
 DRILLS: tuple[Drill, ...] = (
-    Drill(
-        id="rdma-port-extra",
-        fault="one node has an RDMA port that the others have not",
-        phase="discovery",
-        shape=FOUR_NODES,
-        inject=(("on", "n1", "bash", "-c", _FAKE_RDMA % "true"),),
-        undo=(("on", "n1", "umount", "/sys/class"),),
-        gate="discovery.rdma.same",
-        subject="n1",
-        outcome=Outcome.FAIL,
-        says="mlx5_0:1: ACTIVE LinkUp 400 Gb/sec",
-        silent=ALL,
+    drill(
+        "nvlink-down",
+        "an NVLink of one GPU is down",
+        gpu("nvlink", "5", "down"),
+        "discovery.gpu.nvlinks",
+        value=17,
+        says=GPU_1,
     ),
-    _counts("rdma-flaps", "a port of one node has lost its link many times", "discovery.rdma.flaps", "link_downed", 23),
-    _counts("rdma-errors", "a port of one node gets much damaged", "discovery.rdma.errors", "symbol_error", 250000),
+    drill(
+        "nvlink-retrained",
+        "an NVLink of one GPU went down and had to be trained again",
+        gpu("nvlink3.recoveries=1"),
+        "discovery.gpu.nvlink_recoveries",
+        value=1,
+        says=GPU_1,
+    ),
+    drill(
+        "nvlink-replays",
+        "an NVLink of one GPU had to send again",
+        gpu("nvlink3.replays=4"),
+        "discovery.gpu.nvlink_replays",
+        outcome=Outcome.WARN,
+        value=4,
+        says=GPU_1,
+    ),
+    drill(
+        "nvlink-damaged",
+        "an NVLink of one GPU gets damaged data",
+        gpu("nvlink3.crc=9"),
+        "discovery.gpu.nvlink_crc_errors",
+        outcome=Outcome.WARN,
+        value=9,
+        says=GPU_1,
+    ),
+    drill(
+        "fabric-not-joined",
+        "one GPU could not join the NVLink fabric",
+        gpu("fabric=failed"),
+        "discovery.gpu.fabric",
+        says="completed with status 999",
+    ),
+    drill(
+        "rdma-port-down",
+        "an RDMA port of one node is down",
+        port("down"),
+        "discovery.rdma.active",
+        value=7,
+        says="mlx5_1:1 is DOWN, Disabled",
+        also=_SAME,
+    ),
+    drill(
+        "rdma-port-slow",
+        "an RDMA port of one node runs at half its rate",
+        port("rate=200 Gb/sec (2X NDR)"),
+        "discovery.rdma.active",
+        value=7,
+        says="mlx5_1:1 runs at 200 Gb/s",
+        also=_SAME,
+    ),
+    drill(
+        "rdma-port-extra",
+        "one node has an RDMA port that the others have not",
+        gpu(f"ports={_NINE_PORTS}"),
+        "discovery.rdma.same",
+        says="mlx5_8:1",
+        consequences=(("discovery.topology", "n1"),),
+    ),
+    drill(
+        "rdma-flaps",
+        "a port of one node has lost its link many times",
+        port("flap", "23"),
+        "discovery.rdma.flaps",
+        outcome=Outcome.WARN,
+        value=23,
+        says="mlx5_1:1: link_downed 23",
+    ),
+    drill(
+        "rdma-errors",
+        "a port of one node gets much damaged",
+        port("counters.symbol_error=250000"),
+        "discovery.rdma.errors",
+        outcome=Outcome.WARN,
+        value=250000,
+        says="mlx5_1:1: symbol_error 250000",
+    ),
+    drill(
+        "gpu-other-numa-node",
+        "a GPU of one node sits at another NUMA node",
+        gpu("numa=1"),
+        "discovery.numa.gpu",
+        says="0 1",
+    ),
+    drill(
+        "gpu-without-near-nic",
+        "a GPU of one node reaches its NIC across the sockets",
+        gpu("nic_path=SYS"),
+        "discovery.topology.nic",
+        value="SYS",
+        says="GPU1",
+        also=(("discovery.topology", "n1"),),
+    ),
+    drill(
+        "topology-drift",
+        "a GPU and its NIC are connected in another way on one node",
+        gpu("nic_path=PIX"),
+        "discovery.topology",
+        says="GPU1 mlx5_1 PIX",
+    ),
 )
 
 NO_DRILL: tuple[NoDrill, ...] = (
-    NoDrill(
-        gates=(
-            "discovery.gpu.nvlinks",
-            "discovery.gpu.nvlink_recoveries",
-            "discovery.gpu.nvlink_replays",
-            "discovery.gpu.nvlink_crc_errors",
-            "discovery.gpu.fabric",
-        ),
-        reason="the local cluster has no GPU driver",
-        test="checks/gpu/test_gpu_health.py",
-    ),
-    NoDrill(
-        gates=("discovery.rdma.active", "discovery.numa.gpu", "discovery.topology", "discovery.topology.nic"),
-        reason="no RDMA device, no NUMA node of a GPU and no nvidia-smi here",
-        test="checks/test_fabric.py",
-    ),
     NoDrill(
         gates=("discovery.memlock",),
         reason="profile local-cpu says that it is not applicable",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bringup.checks.faults import BINDING, DRIVER_OF_N1, NO_DRIVER_ON_N1
+from bringup.checks.gpu import simulated_drills
 from bringup.plan.drill import FOUR_NODES, UNCONFINED, Drill, NoDrill
 from bringup.records import Outcome
 
@@ -152,45 +153,11 @@ DRILLS: tuple[Drill, ...] = (
         says="the median of",
         consequences=(("smoke.compute.tflops", "n1"),),
     ),
+    *simulated_drills.DRILLS,
 )
 
 _TESTS = "checks/gpu"
 NO_DRILL: tuple[NoDrill, ...] = (
-    NoDrill(
-        gates=tuple(
-            f"discovery.gpu.{name}"
-            for name in (
-                "answering",
-                "driver",
-                "model",
-                "memory",
-                "mig",
-                "distinct",
-                "ecc",
-                "ecc_corrected",
-                "remapped_corrected",
-                "remapped_uncorrected",
-                "remap_pending",
-                "remap_failed",
-                "slowdown",
-                "pcie",
-                "free",
-                "persistence",
-            )
-        ),
-        reason="the local cluster has no GPU driver",
-        test=f"{_TESTS}/test_gpu_health.py",
-    ),
-    NoDrill(
-        gates=("discovery.kernel_log.nonfatal",),
-        reason="the drills for Xids write into the same log and take the same path",
-        test=f"{_TESTS}/test_driver_log.py",
-    ),
-    NoDrill(
-        gates=("smoke.cpu.near_gpu",),
-        reason="no GPU of the local cluster has a NUMA node",
-        test=f"{_TESTS}/test_binding.py",
-    ),
     NoDrill(
         gates=("smoke.compute.host_to_device", "smoke.compute.device_to_device", "smoke.compute.gpu_peers"),
         reason="it needs a GPU",

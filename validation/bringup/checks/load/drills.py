@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from bringup.checks.simulated import port, under_load
 from bringup.plan.drill import Command, Drill, NoDrill
 from bringup.records import Outcome
 
 _SCALING = {"phase": "nccl_scaling", "when": "raw/collectives-1gpu.jsonl"}  # the counters have been read by then
 _TRAINING = {"phase": "run_ddp_2node", "when": "raw/launch.log"}
 _SWEEP = {"phase": "node_sweep", "when": "raw/sweep.jsonl"}
+_ALONE = {"phase": "run_1gpu", "when": "raw/launch.log", "subject": "n0", "undo": (("gpu", "n0", "repair"),)}
 _CONTROLLER = "/sys/devices/system/edac/mc/mc0"
 _XID = (
     "cp /dev/kmsg /dev/kmsg.before && "
@@ -107,16 +109,35 @@ DRILLS: tuple[Drill, ...] = (
         "nccl_scaling",
         consequences=(("nccl.*", "2-nodes"), ("nccl.*", "*/rank*")),
     ),
-)
-NO_DRILL = (
-    NoDrill(
-        gates=("load.gpu_faults", "load.gpu_corrected"),
-        reason="placeholder GPUs have no driver: they count nothing",
-        test="checks/test_load.py",
+    under_load(
+        "gpu-lost-in-training",
+        "a GPU of the node that trains falls off the bus, and the job does not notice",
+        (("gpu", "n0", "1", "lost"),),
+        "load.gpu_faults",
+        **_ALONE,
+        value=1,
+        says="gpus fell from 2 to 1",
     ),
-    NoDrill(
-        gates=("load.rdma_sent_again",),
-        reason="there is no RDMA device here",
-        test="checks/test_load.py",
+    under_load(
+        "gpu-corrects-in-training",
+        "a GPU of the node that trains corrects memory errors",
+        (("gpu", "n0", "1", "ecc_corrected=40"),),
+        "load.gpu_corrected",
+        **_ALONE,
+        outcome=Outcome.WARN,
+        value=40,
+        says="went from 0 to 40",
+    ),
+    under_load(
+        "rdma-sends-again",
+        "an RDMA port of one node sends a tenth of its packets again, during collectives",
+        port("counters.port_xmit_packets=1000000", "hw_counters.local_ack_timeout_err=100000"),
+        "load.rdma_sent_again",
+        **_SCALING,
+        outcome=Outcome.WARN,
+        value=0.1,
+        says="100000 of 1000000 on mlx5_1:1",
+        silent=("n0", "n2"),
     ),
 )
+NO_DRILL: tuple[NoDrill, ...] = ()

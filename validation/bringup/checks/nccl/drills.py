@@ -6,6 +6,7 @@ from typing import Any
 
 from bringup.checks.faults import DRIVER_OF_N1, NO_DRIVER_ON_N1
 from bringup.checks.nccl import pair_drills
+from bringup.checks.simulated import gpu, under_load
 from bringup.plan.drill import FOUR_NODES, Drill, NoDrill
 from bringup.records import Outcome
 
@@ -286,6 +287,16 @@ _MONITOR = (
         silent=("{n0}", "{n2}", "{n3}"),
         outcome=Outcome.INCOMPLETE,
     ),
+    under_load(
+        "gpu-hot-in-collectives",
+        "a GPU of one node slows down because of heat, during collectives",
+        gpu("throttle"),
+        "nccl.monitor.slowdown",
+        phase="nccl_monitoring",
+        when="raw/monitor.csv",
+        says="hardware thermal",
+        silent=("n0", "n2"),
+    ),
 )
 
 DRILLS: tuple[Drill, ...] = (
@@ -300,11 +311,6 @@ DRILLS: tuple[Drill, ...] = (
 )
 
 NO_DRILL: tuple[NoDrill, ...] = (
-    NoDrill(
-        gates=("nccl.monitor.slowdown",),
-        reason="placeholder GPUs have no driver: nothing slows them down",
-        test="evidence/test_monitor.py",
-    ),
     NoDrill(
         gates=("nccl.gdr", "nccl.nics", "nccl.nvls"),
         reason="no InfiniBand and no NVSwitch here; on a cluster that has them, bringup drill --anywhere",

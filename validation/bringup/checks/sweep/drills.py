@@ -87,7 +87,7 @@ DRILLS: tuple[Drill, ...] = (
 NO_DRILL = (
     NoDrill(
         gates=("sweep.step.gpu", "sweep.load.pcie"),
-        reason="placeholder GPUs have no driver: they compute nothing and have no link",
+        reason="no GPU computes on a local cluster, be it a placeholder or simulated: it has no bits and loads no link",
         test="checks/test_sweep.py",
     ),
     NoDrill(

@@ -1,0 +1,52 @@
+"""Faults of simulated GPU nodes, which drills of several rooms make: a verb of the local cluster each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bringup.plan.drill import SIMULATED, Command, Drill
+from bringup.records import Outcome
+
+GPU_1 = "GPU-00000000-0000-8575-9a7a-461ee90213dc"  # of n1: the UUID is made of the names
+REPAIR: tuple[Command, ...] = (("gpu", "n1", "repair"),)
+
+
+def gpu(*fault: str) -> tuple[Command, ...]:
+    """Of GPU 1 of n1; of the whole node when the fault is one KEY=VALUE."""
+    return (("gpu", "n1", *(() if len(fault) == 1 and "=" in fault[0] else ("1",)), *fault),)
+
+
+def port(*fault: str) -> tuple[Command, ...]:
+    """Of the RDMA port of GPU 1 of n1."""
+    return (("port", "n1", "mlx5_1", *fault),)
+
+
+def drill(id: str, fault: str, inject: tuple[Command, ...], gate: str, **more: Any) -> Drill:
+    """Found by discovery on n1, and on no other node."""
+    return Drill(
+        **{
+            "phase": "discovery",
+            "outcome": Outcome.FAIL,
+            "undo": REPAIR,
+            "subject": "n1",
+            "silent": ("n0", "n2"),
+            **more,
+        },
+        id=id,
+        fault=fault,
+        shape=SIMULATED,
+        inject=inject,
+        gate=gate,
+    )
+
+
+def under_load(id: str, fault: str, during: tuple[Command, ...], gate: str, **more: Any) -> Drill:
+    """It comes while the nodes work, once their counters have been read."""
+    return Drill(
+        **{"outcome": Outcome.FAIL, "undo": REPAIR, "subject": "n1", **more},
+        id=id,
+        fault=fault,
+        shape=SIMULATED,
+        during=during,
+        gate=gate,
+    )
