@@ -23,6 +23,13 @@ def four_nodes() -> Iterator[Cluster]:
         yield stack.enter_context(running_cluster("--nodes", "4", "--gpus", "1"))
 
 
+@pytest.fixture(scope="session")
+def simulated() -> Iterator[Cluster]:
+    """3 nodes x 2 simulated H100, with RDMA ports. Started when first requested; leave it healthy."""
+    with running_cluster("--nodes", "3", "--gpus", "2", "--simulate", "h100") as running:
+        yield running
+
+
 @pytest.fixture
 def start_cluster() -> Iterator[Callable[..., Cluster]]:
     """A further cluster, of any shape, for this test alone: start_cluster("--nodes", "1")."""

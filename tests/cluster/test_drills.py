@@ -19,7 +19,7 @@ from bringup.drill import result
 from bringup.drill import suite as campaign
 from bringup.drill.environment import LocalCluster
 from bringup.drill.perform import perform
-from bringup.plan.drill import Drill
+from bringup.plan.drill import FOUR_NODES, SIMULATED, TWO_NODES, UNCONFINED, Drill
 from bringup.records import DrillReport, Mark, Outcome, Playbook, TrainMetrics, read_record
 from bringup.results import METRICS, PLAYBOOK
 from harness import CHECKOUT, Cluster, wait_until
@@ -30,6 +30,8 @@ JOB_MUST_END_WITHIN_S = 30
 IN_EVERY_TEST = {
     "node-off-unnoticed",
     "gpu-missing",
+    "gpu-lost",
+    "rdma-port-down",
     "clock-off",
     "kernel-log-unreadable",
     "path-not-shared",
@@ -46,6 +48,7 @@ IN_EVERY_TEST = {
 }
 HERE = [drill for drill in DRILLS if drill.needs_expected is None]
 PERFORMED = HERE if os.environ.get("BRINGUP_ALL_DRILLS") else [drill for drill in HERE if drill.id in IN_EVERY_TEST]
+CLUSTERS = {TWO_NODES: "cluster", UNCONFINED: "unconfined", FOUR_NODES: "four_nodes", SIMULATED: "simulated"}
 BRINGUP = (sys.executable, "-m", "bringup")
 
 
@@ -63,8 +66,7 @@ def place() -> Iterator[Path]:
 
 @pytest.mark.parametrize("drill", PERFORMED, ids=lambda drill: drill.id)
 def test_the_fault_is_found_on_the_right_subject(request: pytest.FixtureRequest, place: Path, drill: Drill):
-    shape = "unconfined" if drill.shape.unconfined else "cluster" if drill.shape.nodes == 2 else "four_nodes"
-    cluster: Cluster = request.getfixturevalue(shape)
+    cluster: Cluster = request.getfixturevalue(CLUSTERS[drill.shape])
     local = LocalCluster(cluster.state, drill.shape, up=True)
     try:
         told = perform(drill, local, place, name=place.name)

@@ -12,8 +12,13 @@ REPAIR: tuple[Command, ...] = (("gpu", "n1", "repair"),)
 
 
 def gpu(*fault: str) -> tuple[Command, ...]:
-    """Of GPU 1 of n1; of the whole node when the fault is one KEY=VALUE."""
-    return (("gpu", "n1", *(() if len(fault) == 1 and "=" in fault[0] else ("1",)), *fault),)
+    """Of GPU 1 of n1."""
+    return (("gpu", "n1", "1", *fault),)
+
+
+def node(change: str) -> tuple[Command, ...]:
+    """Of what the driver of n1 says of the node."""
+    return (("gpu", "n1", change),)
 
 
 def port(*fault: str) -> tuple[Command, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bringup.checks.simulated import GPU_1, drill, gpu, port
+from bringup.checks.simulated import GPU_1, drill, gpu, node, port
 from bringup.plan.drill import Drill, NoDrill
 from bringup.records import Outcome
 
@@ -72,7 +72,7 @@ DRILLS: tuple[Drill, ...] = (
     drill(
         "rdma-port-extra",
         "one node has an RDMA port that the others have not",
-        gpu(f"ports={_NINE_PORTS}"),
+        node(f"ports={_NINE_PORTS}"),
         "discovery.rdma.same",
         says="mlx5_8:1",
         consequences=(("discovery.topology", "n1"),),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bringup.checks.faults import BINDING
-from bringup.checks.simulated import GPU_1, REPAIR, drill, gpu
+from bringup.checks.simulated import GPU_1, REPAIR, drill, gpu, node
 from bringup.plan.drill import Command, Drill
 from bringup.records import Outcome
 
@@ -42,13 +42,17 @@ DRILLS: tuple[Drill, ...] = (
     drill(
         "driver-does-not-start",
         "library and kernel module of the driver do not fit on one node",
-        gpu("init=error:18"),
+        node("init=error:18"),
         "discovery.gpu.answering",
         outcome=Outcome.INCOMPLETE,
         says="NVML/RM version mismatch",
     ),
     drill(
-        "driver-drift", "one node has another driver", gpu("driver=550.54.15"), "discovery.gpu.driver", says="550.54.15"
+        "driver-drift",
+        "one node has another driver",
+        node("driver=550.54.15"),
+        "discovery.gpu.driver",
+        says="550.54.15",
     ),
     drill(
         "gpu-other-model",

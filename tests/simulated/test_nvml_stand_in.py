@@ -1,0 +1,271 @@
+"""The stand-in for NVML answers the real pynvml from a state file; the stand-in for nvidia-smi says the same."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import state as states
+
+ROOT = Path(__file__).resolve().parents[2]
+SIMULATED = ROOT / "infrastructure-validation/local-cluster/simulated"
+PROBES = ROOT / "infrastructure-validation/probes"
+MODELS = {"a100", "b200", "h100", "h200"}
+THROUGH = {
+    "nvml": "import nvml; nvml.read(facts, nvml.library()[0])",
+    "smi": "import smi; smi.read(facts, lambda *_: None)",
+}
+
+Facts = dict[tuple[str, str], Any]  # (GPU or node, quantity without its beginning) -> value, or the reason
+
+
+@pytest.fixture(scope="session")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the library, made as `cluster up` makes it, with every warning an error."""
+    folder = tmp_path_factory.mktemp("with a space")
+    command = ["gcc", "-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror", "-fvisibility=hidden"]
+    soname = ["-Wl,-soname,libnvidia-ml.so.1", "-o", folder / "libnvidia-ml.so.1"]
+    subprocess.run([*command, *soname, SIMULATED / "nvml.c"], check=True)
+    return folder
+
+
+@pytest.fixture
+def said(library: Path, tmp_path: Path) -> Callable[..., Facts]:
+    """What the inventory finds out of the GPUs of a node: said("gpu2.ecc=2")."""
+
+    def ask(*changes: str, through: str = "nvml", model: str = "h100", gpus: int = 8) -> Facts:
+        done = python(
+            f"from facts import Facts; facts = Facts('x'); {THROUGH[through]}", *changes, model=model, gpus=gpus
+        )
+        return facts_in(done)
+
+    def python(program: str, *changes: str, model: str, gpus: int) -> str:
+        file = tmp_path / "state.conf"
+        file.write_text(states.changed(states.healthy(model, "n1", gpus), ["devices=all", *changes]))
+        return run(program, file, library)
+
+    return ask
+
+
+def run(program: str, file: Path, library: Path) -> str:
+    (library / "bin").mkdir(exist_ok=True)
+    tool = library / "bin/nvidia-smi"
+    if not tool.exists():
+        tool.symlink_to(SIMULATED / "bin/nvidia-smi")
+    own = {"BRINGUP_SIMULATED_STATE": str(file), "LD_LIBRARY_PATH": str(library), "PYTHONPATH": str(PROBES)}
+    path = {"PATH": f"{library / 'bin'}:{os.environ['PATH']}"}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env={**os.environ, **own, **path}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def facts_in(lines: str) -> Facts:
+    found: Facts = {}
+    for line in lines.splitlines():
+        fact = json.loads(line)
+        value = fact["value"] if fact["value"] is not None else f"? {fact['why']}"
+        found[fact["subject"].partition("/")[2], fact["quantity"].removeprefix("discovery.gpu.")] = value
+    return found
+
+
+def uuid(index: int) -> str:
+    return states.State(states.healthy("h100", "n1", 8)).gpu(index, "uuid")
+
+
+def of(facts: Facts, index: int) -> dict[str, Any]:
+    """What GPU `index` said, without what tells one GPU from another."""
+    return {quantity: value for (gpu, quantity), value in facts.items() if gpu == uuid(index) and quantity != "pci"}
+
+
+def test_healthy_gpus_answer_every_question(said):
+    facts = said()
+    assert facts["", "answering"] == 8
+    assert facts["", "driver"] == "570.86.15"
+    assert [value for value in facts.values() if str(value).startswith("?")] == []
+    assert len(of(facts, 0)) >= 19
+    assert all(of(facts, index) == of(facts, 0) for index in range(8))
+
+
+def test_the_models_differ_in_what_they_are(said):
+    answers = {model: said(model=model, gpus=1) for model in MODELS}
+    assert set(states.models()) == MODELS
+    assert {model: facts["", "answering"] for model, facts in answers.items()} == dict.fromkeys(MODELS, 1)
+    assert {tuple(of(facts, 0)[name] for name in ("model", "memory", "nvlinks")) for facts in answers.values()} == {
+        ("NVIDIA A100-SXM4-80GB", 80.0, 12),
+        ("NVIDIA H100 80GB HBM3", 79.65, 18),
+        ("NVIDIA H200", 140.4, 18),
+        ("NVIDIA B200", 178.35, 18),
+    }
+
+
+FAULTS = {
+    "ecc=2": {"ecc": 2},
+    "ecc_corrected=17": {"ecc_corrected": 17},
+    "remapped=3": {"remapped_uncorrected": 3},
+    "remapped_corrected=4": {"remapped_corrected": 4},
+    "remap_pending=1": {"remap_pending": True},
+    "remap_failed=1": {"remap_failed": True},
+    "pcie_width=8": {"pcie": 8},
+    "pcie_generation=3": {"pcie_generation": 3},
+    "persistence=off": {"persistence": False},
+    "mig=on": {"mig": "on"},
+    "throttle=hw_thermal": {"slowdown": "hardware slowdown, hardware thermal"},
+    "throttle=sw_power_cap": {},
+    "fabric=in_progress": {"fabric": "in progress"},
+    "fabric=not_supported": {"fabric": "not supported"},
+    "processes=4711 4712": {"free": 2},
+    "name=NVIDIA H100 PCIe": {"model": "NVIDIA H100 PCIe"},
+    "memory=84446101504": {"memory": 78.65},
+}
+LINKS = {
+    "nvlink5=down": {"nvlinks": 17},
+    "nvlink=down": {
+        "nvlinks": 0,
+        **dict.fromkeys(
+            ("nvlink_recoveries", "nvlink_replays", "nvlink_crc_errors"),
+            "? no NVLink is up, so that none counts errors",
+        ),
+    },
+    "nvlink5.recoveries=1": {"nvlink_recoveries": 1},
+    "nvlink17.replays=4": {"nvlink_replays": 4},
+    "nvlink.crc=1": {"nvlink_crc_errors": 18},
+    "fabric=failed": {"fabric": "completed with status 999"},
+}
+
+
+@pytest.mark.parametrize("fault", [*FAULTS, *LINKS])
+def test_a_fault_shows_in_its_own_answer_on_its_own_gpu(said, fault):
+    facts = said(f"gpu3.{fault}")
+    healthy = of(facts, 0)
+    assert {name: value for name, value in of(facts, 3).items() if healthy[name] != value} == {**FAULTS, **LINKS}[fault]
+    assert all(of(facts, index) == healthy for index in (1, 2, 4, 5, 6, 7))
+
+
+@pytest.mark.parametrize("part", range(0, len(FAULTS), 8))
+def test_nvidia_smi_says_what_nvml_says(said, part):
+    """Eight faults at a time, each on a GPU of its own."""
+    changes = [f"gpu{index}.{fault}" for index, fault in enumerate([*FAULTS][part : part + 8])]
+    through_nvml, through_smi = said(*changes), said(*changes, through="smi")
+    assert len(through_smi) > 100
+    assert through_smi == {key: through_nvml[key] for key in through_smi}
+
+
+def test_a_gpu_that_is_lost_is_still_counted_and_says_nothing(said):
+    facts = said("gpu7.lost=1")
+    assert facts["", "answering"] == 7
+    assert facts["gpu7", "model"] == "? GPU 7: GPU is lost"
+    assert said("gpu7.lost=1", through="smi")["", "answering"].endswith("Reboot the system to recover this GPU")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [("gpu1.ecc=error:16", "GPU requires restart"), ("gpu1.nvlink0.replays=error:3", "Not Supported")],
+)
+def test_an_answer_may_be_an_error_of_nvml(said, change, words):
+    facts = said(change)
+    assert [value for value in of(facts, 1).values() if str(value).startswith("?")] == [f"? NVML: {words}"]
+
+
+def test_a_word_or_a_key_that_nobody_knows_does_not_pass_for_health(said, library, tmp_path):
+    assert of(said("gpu1.fabric=complete"), 1)["fabric"] == "? NVML: Unknown Error"
+    assert of(said("gpu1.ecc=none"), 1)["ecc"] == "? NVML: Unknown Error"
+    file = tmp_path / "without.conf"
+    text = states.healthy("h100", "n1", 8).replace("gpu.ecc=0\n", "") + "devices=all\n"
+    file.write_text(text)
+    facts = facts_in(run(f"from facts import Facts; facts = Facts('x'); {THROUGH['nvml']}", file, library))
+    assert of(facts, 0)["ecc"] == "? NVML: Unknown Error"
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (["init=error:18"], "NVML: RM has detected an NVML/RM version mismatch."),
+        (None, "NVML: Driver Not Loaded"),
+    ],
+)
+def test_a_driver_that_does_not_start_says_why(library, tmp_path, change, why):
+    file = tmp_path / "state.conf"
+    if change is not None:
+        file.write_text(states.changed(states.healthy("h100", "n1", 8), change))
+    assert run("import nvml; print(nvml.library()[1])", file, library).strip() == why
+
+
+def test_a_gpu_whose_device_may_not_be_opened_is_not_there(said):
+    """On a node the devices cgroup decides; here there is no device at all."""
+    if Path("/dev/nvidia0").exists():
+        pytest.fail("this test needs a machine without GPUs")
+    assert said("devices=check")["", "answering"] == 0
+
+
+def test_a_gpu_falls_ill_while_somebody_watches(library, tmp_path):
+    file = tmp_path / "state.conf"
+    file.write_text(states.changed(states.healthy("h100", "n1", 2), ["devices=all"]))
+    program = f"""
+import monitor
+read = monitor.gpu_reader()
+print(read())
+open({str(file)!r}, "a").write("gpu1.throttle=hw_power_brake\\n")
+print(read()[1][1][-1])
+open({str(file)!r}, "a").write("gpu1.lost=1\\n")
+print(read())
+"""
+    first, second, third = run(program, file, library).splitlines()
+    assert first.startswith("([0, 142, 31], [['GPU-00000000-0000-")
+    assert second == "hardware slowdown+hardware power brake"
+    assert third.startswith("(['', '', ''], [['GPU-00000000-0000-")
+
+
+def test_the_counters_of_a_load_are_answered(library, tmp_path):
+    file = tmp_path / "state.conf"
+    changes = ["devices=all", "gpu.pcie_replays=5"]
+    file.write_text(states.changed(states.healthy("h100", "n1", 1), changes))
+    program = "import counters, facts; counters.of_gpus(counters.Counters(facts.Facts('x'), 'before'))"
+    told = {
+        fact["quantity"].rpartition(".")[2]: fact["value"]
+        for fact in map(json.loads, run(program, file, library).splitlines())
+    }
+    assert told == {
+        "ecc_uncorrected": 0,
+        "ecc_corrected": 0,
+        "rows_remapped_uncorrectable": 0,
+        "rows_remapped_correctable": 0,
+        "remap_failed": 0,
+        "pcie_replays": 5,
+        "nvlinks": 18,
+        "nvlink_recoveries": 0,
+        "nvlink_replays": 0,
+        "nvlink_crc_errors": 0,
+        "gpus": 1,
+    }
+
+
+def test_the_link_of_a_gpu_is_found_by_its_uuid(library, tmp_path):
+    file = tmp_path / "state.conf"
+    file.write_text(states.changed(states.healthy("h100", "n1", 2), ["devices=all", "gpu1.pcie_generation=4"]))
+    program = f"import nvml; ask, why = nvml.pcie_links({uuid(1)!r}); print(ask(), why)"
+    assert run(program, file, library).strip() == "((4, 16), (5, 16))"
+
+
+def test_a_question_that_nvidia_smi_does_not_know_is_refused(library, tmp_path):
+    file = tmp_path / "state.conf"
+    file.write_text(states.changed(states.healthy("h100", "n1", 1), ["devices=all"]))
+    tool = shutil.which("python3") or sys.executable
+    for options in (["--query-gpu=uuid,gizmo", "--format=csv"], ["dmon"]):
+        done = subprocess.run(
+            [tool, SIMULATED / "bin/nvidia-smi", *options],
+            env={**os.environ, "BRINGUP_SIMULATED_STATE": str(file)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 2
+        assert "gizmo" in done.stdout or "dmon" in done.stdout
