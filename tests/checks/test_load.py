@@ -93,6 +93,14 @@ class TestCounters:
     def test_a_gpu_or_a_link_that_is_gone_after_the_load_is_a_fault(self) -> None:
         lost: list[Fact] = [("load.counter.before.gpus", "n0", 8), ("load.counter.after.gpus", "n0", 7)]
         assert outcome(lost, "load.gpu_faults n0") == (Outcome.FAIL, "1 (gpus fell from 8 to 7)")
+        errors: list[Fact] = [
+            ("load.counter.before.ecc_uncorrected", "n0/GPU-a", 0),
+            ("load.counter.before.ecc_uncorrected", "n0/GPU-b", 0),
+            ("load.counter.after.ecc_uncorrected", "n0/GPU-a", 0),
+            ("load.counter.after.answers", "n0/gpu1", None),
+        ]
+        named = "1 (gpus fell from 8 to 7: not heard of GPU-b)"
+        assert outcome([*lost, *errors], "load.gpu_faults n0") == (Outcome.FAIL, named)
         assert outcome(self.around("nvlinks", 18, 17), "load.gpu_faults n0")[0] is Outcome.FAIL
 
     def test_a_counter_that_was_read_once_says_nothing(self) -> None:

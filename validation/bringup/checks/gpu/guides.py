@@ -50,9 +50,11 @@ PRESENT = Guide(
     why="A job on a node with a missing GPU dies at start-up, or puts two ranks on one GPU.",
     usually_means=(
         "A GPU fell off the bus, the driver is not loaded on that node, or `gres.conf` does not describe the "
-        "hardware. *Only `answering` fails*: the device file is still there and its GPU is lost; the observation of "
-        "that GPU holds NVML's words. Nothing else about the GPUs of the node is judged until all of them answer. "
-        "*Incomplete*: there is no NVML and no `nvidia-smi`, or no driver behind them."
+        "hardware. *Only `answering` fails*: the device file is still there and its GPU is lost, or gives no answer "
+        "within `BRINGUP_GPU_S` (20 s); the verdict names it and repeats NVML's words. Nothing else about the GPUs of "
+        "the node is judged until all of them answer. "
+        "*Incomplete*: there is no NVML and no `nvidia-smi`, or no driver behind them, or it does not start; the "
+        "verdict repeats what both said."
     ),
     next=(
         _ON_THE_NODE + " nvidia-smi -L",

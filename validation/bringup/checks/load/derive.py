@@ -142,7 +142,11 @@ def _group(found: Parsed, node: str, group: Group, changes: list[_Change]) -> No
             unknown = unknown or change.why_unknown
         elif change.name in group.falling and rise < 0:
             counted += -rise
-            words.append(f"{change.name}{change.where} fell from {change.before.value} to {change.after.value}")
+            gone = _gone(changes) if change.name == group.read else []
+            words.append(
+                f"{change.name}{change.where} fell from {change.before.value} to {change.after.value}"
+                + (f": not heard of {', '.join(gone)}" if gone else "")
+            )
         elif change.name in group.rising and rise != 0:
             counted += max(rise, 1)  # one that fell was reset in the middle of the load
             words.append(f"{change.name}{change.where} went from {change.before.value} to {change.after.value}")
@@ -150,6 +154,13 @@ def _group(found: Parsed, node: str, group: Group, changes: list[_Change]) -> No
         unknown = unknown or "this node lists no such counter"
     value = counted if words or unknown is None else None
     found.saw(group.gate, node, value, "count", evidence, "; ".join(words) or unknown or f"{len(mine)} counters")
+
+
+def _gone(changes: list[_Change]) -> list[str]:
+    """GPUs that were heard of before the load and not after it."""
+    before = dict.fromkeys(change.device for change in changes if change.before and change.device.startswith("GPU-"))
+    after = {change.device for change in changes if change.after}
+    return [device for device in before if device not in after]
 
 
 def _share(found: Parsed, node: str, share: Share, changes: list[_Change]) -> None:

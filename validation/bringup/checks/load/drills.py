@@ -116,7 +116,7 @@ DRILLS: tuple[Drill, ...] = (
         "load.gpu_faults",
         **_ALONE,
         value=1,
-        says="gpus fell from 2 to 1",
+        says="gpus fell from 2 to 1: not heard of GPU-00000000-0000-b52f-0d8c-4f100a8aa07f",
     ),
     under_load(
         "gpu-corrects-in-training",

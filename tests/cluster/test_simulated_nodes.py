@@ -1,0 +1,111 @@
+"""A cluster whose GPUs and RDMA ports are simulated: faults are found on their own GPU, and a new boot is healthy."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from bringup.checks.simulated import GPU_1
+from bringup.records import Mark, Outcome, Playbook, read_record
+from bringup.results import PLAYBOOK
+from harness import CHECKOUT, Cluster
+from playbook import playbook
+
+pytestmark = pytest.mark.cluster
+INVENTORY = CHECKOUT / "infrastructure-validation/probes/inventory.py"
+PYTHON = CHECKOUT / ".venv/bin/python"
+
+
+def make(cluster: Cluster, *verb: str) -> None:
+    done = cluster.run(*verb)
+    assert done.returncode == 0, done.stderr
+
+
+def test_faults_of_a_node_are_found_together_and_a_boot_ends_them(simulated: Cluster):
+    before = {path: path.read_bytes() for path in (Path("/etc/ld.so.cache"),)}
+    try:
+        make(simulated, "gpu", "n1", "1", "ecc", "2")
+        make(simulated, "gpu", "n1", "0", "nvlink", "5", "down")
+        make(simulated, "gpu", "n1", "1", "throttle")
+        make(simulated, "gpu", "n1", "1", "xid", "79")
+        make(simulated, "port", "n1", "mlx5_3", "flap", "23")
+        make(simulated, "port", "n1", "mlx5_4", "down")
+        with playbook(simulated) as book:
+            done = book.run("discovery")
+            assert done.returncode == 1, done.stdout
+            found = {
+                (v.gate, v.subject, v.outcome): v.observed
+                for v in book.verdicts("discovery").verdicts
+                if v.outcome is not Outcome.PASS
+            }
+        observed = {gate: words for (gate, _, _), words in found.items()}
+        assert {(gate, subject) for gate, subject, _ in found} == {
+            ("discovery.gpu.ecc", "n1"),
+            ("discovery.gpu.nvlinks", "n1"),
+            ("discovery.gpu.slowdown", "n1"),
+            ("discovery.kernel_log.xid", "n1"),
+            ("discovery.rdma.flaps", "n1"),
+            ("discovery.rdma.active", "n1"),
+            ("discovery.rdma.same", "n1"),
+        }
+        assert observed["discovery.gpu.ecc"] == f"2 ({GPU_1})"
+        assert observed["discovery.gpu.nvlinks"].startswith("17 (GPU-")
+        assert observed["discovery.kernel_log.xid"] == "1 (1 × Xid 79 on PCI:0000:43:00: reboot the node)"
+        assert observed["discovery.rdma.flaps"] == "23 (mlx5_3:1: link_downed 23)"
+        assert observed["discovery.rdma.active"] == "7 (mlx5_4:1 is DOWN, Disabled)"
+    finally:
+        simulated.off("n1")
+        simulated.boot("n1")
+        simulated.wait_idle()
+    with playbook(simulated) as book:
+        done = book.run("discovery")
+        assert done.returncode == 0, done.stdout
+        marks = {answer.question: answer for answer in read_record(book.own_folder / PLAYBOOK, Playbook).answers}
+    assert marks[1].mark is Mark.REHEARSED
+    assert "the GPUs are simulated: their UUIDs say so" in marks[1].reservations[0]
+    assert {path: path.read_bytes() for path in before} == before
+    assert not Path("/run/bringup-simulated").exists()
+
+
+def test_a_job_sees_the_simulated_gpus_that_it_was_granted(simulated: Cluster):
+    done = simulated.sh("srun", "--nodes=1", "--gpus-per-node=1", PYTHON, INVENTORY)
+    facts = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [fact["value"] for fact in facts if fact.get("quantity") == "discovery.gpu.answering"] == [1]
+
+
+@pytest.mark.parametrize(
+    ("verb", "why"),
+    [
+        (("gpu", "n1", "2", "ecc", "1"), "no GPU 2; the node has GPU 0 to 1"),
+        (("gpu", "n1", "1", "speed=3"), "no key 'gpu1.speed'"),
+        (("port", "n1", "mlx5_8", "down"), "no RDMA device 'mlx5_8'"),
+        (("gpu", "n3", "repair"), "gpu wants a node from n0 to n2"),
+        (("up", "--nodes", "3", "--gpus", "2"), "up already with another shape (3 nodes x 2 GPUs (simulated h100)"),
+    ],
+)
+def test_a_wrong_verb_is_refused_in_one_line(simulated: Cluster, verb: tuple[str, ...], why: str):
+    done = simulated.run(*verb)
+    assert done.returncode == 2
+    assert why in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_placeholders_have_no_such_faults(cluster: Cluster):
+    done = cluster.run("gpu", "n1", "1", "ecc", "1")
+    assert done.returncode == 2
+    assert "this cluster has placeholder GPUs; start one with 'cluster up --simulate MODEL'" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (("--simulate", "h9000"), "--simulate knows a100, b200, h100, h200, got 'h9000'"),
+        (("--simulate", "h100", "--gpus", "9"), "a node has at most 8 GPUs, got --gpus 9"),
+        (("--simulate",), "--simulate wants a GPU model"),
+    ],
+)
+def test_a_model_that_nobody_describes_is_refused(options: tuple[str, ...], why: str):
+    done = Cluster(Path("/tmp/bringup-test-not-started")).run("up", *options)
+    assert done.returncode == 2
+    assert why in done.stderr
