@@ -56,6 +56,25 @@ def verdicts(parsed: Parsed, gate: str, phase: str = "discovery", nodes: list[st
     return {v.subject: v for v in judge.judge(run, profile.load("h100-8x400g"), parsed).verdicts if v.gate == gate}
 
 
+TWO = ["n0", "n1"]
+
+
+def test_of_two_nodes_the_one_whose_port_is_down_is_the_odd_one(tmp_path):
+    """Both were accused, and nothing went on with the healthy one."""
+    healthy, ill = sysfs(tmp_path / "n0", [UP] * 8), sysfs(tmp_path / "n1", [UP] * 7 + [DOWN])
+    found = verdicts(seen({"n0": healthy, "n1": ill}), "discovery.rdma.same", nodes=TWO)
+    assert found["n0"].outcome is Outcome.PASS
+    assert found["n1"].outcome is Outcome.FAIL
+    assert (found["n1"].cause or "").startswith("n0 has mlx5_0:1 mlx5_1:1")
+
+
+def test_of_two_nodes_that_differ_without_a_fault_of_their_own_nobody_says_which_is_right(tmp_path):
+    one, other = sysfs(tmp_path / "n0", [UP] * 8), sysfs(tmp_path / "n1", [UP] * 9)
+    found = verdicts(seen({"n0": one, "n1": other}), "discovery.rdma.same", nodes=TWO)
+    assert {verdict.outcome for verdict in found.values()} == {Outcome.FAIL}
+    assert all("and no majority says which is right" in (verdict.cause or "") for verdict in found.values())
+
+
 def outcomes(parsed: Parsed, gate: str) -> dict[str, Outcome]:
     return {subject: verdict.outcome for subject, verdict in verdicts(parsed, gate).items()}
 

@@ -160,7 +160,7 @@ def _needs_first(pairs: Mapping[str, list[str]]) -> list[str]:
         if gate_id in order or gate_id not in pairs:
             return
         gate = catalogue.GATES.get(gate_id)
-        for need in gate.needs if gate else ():
+        for need in (*gate.needs, *gate.decided_by) if gate else ():
             visit(need)
         order[gate_id] = None
 
@@ -253,6 +253,15 @@ class _Judging:
                 found += observations
         return [observation for observation in found if observation.value is not None]
 
+    def _at_fault(self, gate: Gate, subjects: list[str]) -> set[str]:
+        """Those of which another gate knows, without any comparison, that they are not as they should be."""
+        return {
+            subject
+            for subject in subjects
+            for other in gate.decided_by
+            if self.outcomes.get((other, subject)) is Outcome.FAIL
+        }
+
     def _fleet(self, gate: Gate, against: verdict.Requirement, subjects: list[str]) -> list[Verdict]:
         unmet = {subject: needs for subject in subjects if (needs := self._unmet(gate, subject))}
         # a subject that cannot be judged does not count in what is usual either
@@ -270,7 +279,7 @@ class _Judging:
             subject: observation.value for subject, observation in first.items() if observation.value is not None
         }
         try:
-            odd = odd_ones(against.rule, values, against.value) if values else {}
+            odd = odd_ones(against.rule, values, against.value, self._at_fault(gate, subjects)) if values else {}
         except RuleError as error:
             return [verdict.incomplete(gate, against, subject, Kind.UNKNOWN, str(error)) for subject in subjects]
         for subject, several in found.items():

@@ -53,6 +53,7 @@ class Gate:
     guide: Guide  # what to know about it when it does not pass
     needs: tuple[str, ...] = ()  # gates that must pass first: speed is not judged on the wrong rank count
     explained_by: tuple[str, ...] = ()  # gates of nodes: a node that fails one of them explains a miss of this one
+    decided_by: tuple[str, ...] = ()  # where nodes differ without a majority: a node that fails one of these is odd
     severity: Outcome = Outcome.FAIL  # WARN: worth a fix, and no reason to stop
     stops: tuple[Outcome, ...] = (
         Outcome.FAIL,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Literal, get_args
 
 from bringup.errors import RuleError
@@ -118,8 +118,14 @@ def in_words(rule: str, expected: Limit | None, unit: str) -> str:
     return {"all_equal": "the same on all nodes", "all_distinct": "different on every node"}[rule]
 
 
-def odd_ones(rule: str, values: Mapping[str, Value], expected: Limit | None = None) -> dict[str, str]:
-    """Subject -> why it is odd, over a fleet. Without a majority every subject is odd: we cannot say who is right."""
+def odd_ones(
+    rule: str, values: Mapping[str, Value], expected: Limit | None = None, at_fault: Collection[str] = ()
+) -> dict[str, str]:
+    """Subject -> why it is odd, over a fleet.
+
+    Without a majority those are odd that are `at_fault` by what else is known of them, when all others agree. Else
+    every subject is: we cannot say who is right.
+    """
     if rule == "near_peers":
         return _far_below(
             {subject: _number(value, "observed") for subject, value in values.items()}, _number(expected, "expected")
@@ -134,8 +140,27 @@ def odd_ones(rule: str, values: Mapping[str, Value], expected: Limit | None = No
         }
     common, number = counts.most_common(1)[0]
     if number * 2 <= len(keys) and len(counts) > 1:
-        return dict.fromkeys(keys, f"{len(counts)} different values and no majority")
+        return _without_majority(keys, at_fault)
     return {subject: f"{number} of {len(keys)} have {common}" for subject, key in keys.items() if key != common}
+
+
+def _without_majority(keys: Mapping[str, str], at_fault: Collection[str]) -> dict[str, str]:
+    sound = [subject for subject in keys if subject not in at_fault]
+    right = {keys[subject] for subject in sound}
+    if len(right) == 1 and len(sound) < len(keys):
+        return {subject: f"{_has(sound)} {keys[sound[0]]}" for subject, key in keys.items() if key not in right}
+    if len(keys) > 2:
+        return dict.fromkeys(keys, f"{len(set(keys.values()))} different values and no majority")
+    return {
+        subject: f"{other} has {key}, and no majority says which is right"
+        for subject in keys
+        for other, key in keys.items()
+        if other != subject
+    }
+
+
+def _has(subjects: list[str]) -> str:
+    return f"{subjects[0]} has" if len(subjects) == 1 else f"{', '.join(subjects[:3])} have"
 
 
 def _far_below(values: Mapping[str, float], share: float) -> dict[str, str]:

@@ -87,6 +87,7 @@ GATES: tuple[Gate, ...] = (
         unit="text",
         rule="all_equal",
         expect=Fleet(),
+        decided_by=("discovery.rdma.active",),
         guide=guides.RDMA_PORTS,
     ),
     Gate(
@@ -124,6 +125,7 @@ GATES: tuple[Gate, ...] = (
         unit="text",
         rule="all_equal",
         expect=Fleet(),
+        decided_by=("discovery.gpu.count",),
         guide=guides.AFFINITY,
     ),
     Gate(
@@ -136,6 +138,7 @@ GATES: tuple[Gate, ...] = (
         unit="text",
         rule="all_equal",
         expect=Fleet(),
+        decided_by=("discovery.topology.nic", "discovery.rdma.active", "discovery.gpu.answering"),
         guide=guides.AFFINITY,
     ),
     Gate(
