@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -376,3 +377,16 @@ def test_the_patience_at_the_start_reaches_the_ranks_and_one_that_is_no_number_i
     done = bash(script, BRINGUP_START_S="soon")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "BRINGUP_START_S=soon: expected a number of seconds\n"
+
+
+def test_a_node_whose_driver_never_answers_cannot_hold_discovery_past_its_time_limit() -> None:
+    """A process inside the driver cannot be killed: discovery waited for its step until its own time was over."""
+    text = (ROOT / "infrastructure-validation/scripts/discover-environment.sbatch").read_text()
+    limit = re.search(r"^#SBATCH --time=00:(\d\d):00$", text, re.M)
+    patience = re.search(r"^PATIENCE_S=(\d+)", text, re.M)
+    again = re.search(r'--nodelist="\$node" .*--time=(\d+) ', text)
+    assert limit is not None
+    assert patience is not None
+    assert again is not None
+    assert 'timeout --foreground --kill-after=10 "$PATIENCE_S" srun --label' in text
+    assert int(patience[1]) + 60 * int(again[1]) < 60 * int(limit[1]) / 1.5
