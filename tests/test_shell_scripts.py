@@ -20,7 +20,19 @@ CONFINEMENT = "infrastructure-validation/local-cluster/confinement.sh"
 @pytest.mark.parametrize("lacking", [None, "shellcheck", "faketime"])
 def test_setup_looks_for_the_commands_where_there_is_no_dpkg(tmp_path: Path, lacking: str | None) -> None:
     """A system without apt-get and dpkg (Rocky): what was installed by hand is enough."""
-    commands = ("slurmctld", "slurmd", "sinfo", "munged", "ip", "nft", "unshare", "flock", "shellcheck", "faketime")
+    commands = (
+        "slurmctld",
+        "slurmd",
+        "sinfo",
+        "munged",
+        "ip",
+        "nft",
+        "unshare",
+        "flock",
+        "shellcheck",
+        "faketime",
+        "gcc",
+    )
     for name in commands:
         if name != lacking:
             (tmp_path / name).touch(mode=0o755)

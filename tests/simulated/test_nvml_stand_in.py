@@ -224,6 +224,14 @@ print(read())
     assert third.startswith("(['', '', ''], [['GPU-00000000-0000-")
 
 
+def test_a_gpu_that_is_lost_before_the_monitor_starts_costs_its_own_samples_alone(library, tmp_path):
+    file = tmp_path / "state.conf"
+    file.write_text(states.changed(states.healthy("h100", "n1", 2), ["devices=all", "gpu1.lost=1"]))
+    summary, each = eval(run("import monitor; print(monitor.gpu_reader()())", file, library))
+    assert summary == ["", "", ""]
+    assert [cells[0] for cells in each] == [uuid(0)]
+
+
 def test_the_counters_of_a_load_are_answered(library, tmp_path):
     file = tmp_path / "state.conf"
     changes = ["devices=all", "gpu.pcie_replays=5"]

@@ -207,6 +207,21 @@ def test_pairs_that_ran_all_reduce_are_judged_by_its_largest_and_its_smallest_si
     assert curve.curves(parsed.observations) == {}
 
 
+def test_pairs_that_ran_all_reduce_twice_were_measured_twice():
+    """All repeats were taken for sizes of one measurement: no link of a GPU cluster was ever found steady."""
+    parsed = Parsed()
+    for repeat, speed in ((1, 40.0), (2, 30.0)):
+        for size, share in (("8KiB", 0.001), ("1GiB", 1)):
+            where = f"raw/pairs-{repeat}-1-n0-n1.jsonl:{size}"
+            parsed.saw(f"nccl.all_reduce.busbw@{size}", "n0--n1", speed * share, "GB/s", where)
+            parsed.saw(f"nccl.all_reduce.time@{size}", "n0--n1", 20.0 + repeat, "us", where)
+    directions, links = pairwise.measured(parsed.observations)
+    assert {pair: speed.all for pair, speed in directions.items()} == {("n0", "n1"): [40, 30], ("n1", "n0"): [40, 30]}
+    assert links["n0", "n1"].all == [21, 22]
+    assert directions["n0", "n1"].best == 40
+    assert directions["n0", "n1"].steady == 0.75
+
+
 def test_pairs_that_never_met_are_listed_and_so_is_the_node_that_sat_out():
     parsed = Parsed()
     for source, target in (("n0", "n1"), ("n1", "n0"), ("n2", "n3"), ("n3", "n2")):

@@ -35,15 +35,16 @@ _COLLECTIVE = re.compile(r"nccl\.all_reduce\.(?P<what>busbw|time)@(?P<size>\w+)"
 
 def from_collectives(observations: Iterable[Observation]) -> list[Observation]:
     """Where GPUs are, pairs run all_reduce (subject n0--n1): the largest size is their bandwidth, one number for both
-    directions, and the time of the smallest one their latency."""
-    found: dict[tuple[str, str], list[tuple[int, Observation]]] = defaultdict(list)
+    directions, and the time of the smallest one their latency. Every time they met has a file of its own."""
+    found: dict[tuple[str, str, str], list[tuple[int, Observation]]] = defaultdict(list)
     for observation in observations:
         match = _COLLECTIVE.fullmatch(observation.quantity)
         size = size_bytes(match["size"]) if match else None
         if match and size is not None and "--" in observation.subject:
-            found[observation.subject, match["what"]].append((size, observation))
+            file = observation.evidence.rpartition(":")[0]
+            found[observation.subject, match["what"], file].append((size, observation))
     result = []
-    for (link, what), sized in found.items():
+    for (link, what, _), sized in found.items():
         first, _, second = link.partition("--")
         chosen = (max if what == "busbw" else min)(sized, key=lambda item: item[0])[1]
         if what == "busbw":
