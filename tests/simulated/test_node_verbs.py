@@ -171,6 +171,31 @@ def test_the_trees_follow_the_state_and_go_back(root):
     assert told(root, State(HEALTHY)) == before
 
 
+@pytest.mark.parametrize("change", ["port.mlx5_1=sideways", "gpus=many", "gpus=9", "xids=x@1", "xids=79@many"])
+def test_a_value_that_cannot_be_shown_leaves_the_node_as_it_was(root, monkeypatch, change):
+    files = {"state": root / "state.conf", "kmsg": root / "dev-kmsg", "boot": root / "kmsg"}
+    for file, text in zip(files.values(), (HEALTHY, "boots\n", "boots\n"), strict=True):
+        file.write_text(text)
+    monkeypatch.setattr(states, "FILE", files["state"])
+    monkeypatch.setattr(State.read.__func__, "__defaults__", (files["state"],))
+    for name, file in (
+        ("ROOT", root),
+        ("BOOT_LOG", files["boot"]),
+        ("KMSG", files["kmsg"]),
+        ("HEALTHY", files["state"]),
+    ):
+        monkeypatch.setattr(node, name, file)
+    before = told(root, State(HEALTHY))
+    with pytest.raises(StateError, match="a value that its key does not take"):
+        node.write(states.changed(HEALTHY, ["port.mlx5_0=down", change]))
+    assert files["state"].read_text() == HEALTHY
+    assert files["kmsg"].read_text() == "boots\n"
+    facts = told_by(lambda probe: fabric(probe, root / "class/net", root / "class/infiniband", root / "pci"))
+    assert {(o.subject, o.quantity): o.value for o in facts.observations} == before
+    node.write(states.changed(HEALTHY, ["xids=79@1"]))
+    assert "Xid (PCI:0000:43:00): 79" in files["kmsg"].read_text()
+
+
 def test_each_kind_of_xid_is_read_from_the_kernel_log_with_its_gpu():
     state = changed(f"xids={'|'.join(f'{number}@5' for number in trees.XIDS)}")
     lines = trees.kernel_log(state, "6,0,0,-;Linux boots\n").splitlines()

@@ -53,8 +53,12 @@ def begin(model: str, gpus: int) -> None:
 def write(text: str) -> None:
     """The trees first: what cannot be shown leaves everything as it was."""
     state = State(text)
-    log = trees.kernel_log(state, BOOT_LOG.read_text())
-    trees.render(state, ROOT)
+    try:
+        log = trees.kernel_log(state, BOOT_LOG.read_text())
+        trees.render(state, ROOT)
+    except (ValueError, KeyError, StateError) as error:
+        trees.render(State.read(), ROOT)
+        raise StateError(f"a value that its key does not take: {error}") from error
     part = states.FILE.with_suffix(".part")
     part.write_text(text)
     part.replace(states.FILE)
