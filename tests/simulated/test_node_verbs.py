@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from importlib.machinery import SourceFileLoader
+from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
+from typing import Any
 
 import kernel_log
 import node
@@ -21,6 +24,16 @@ HEALTHY = states.healthy("h100", "n1", 8)
 
 def changed(*changes: str) -> State:
     return State(states.changed(HEALTHY, changes))
+
+
+def nvidia_smi() -> Any:
+    """The program as a module: its name has no ending."""
+    loader = SourceFileLoader("nvidia_smi", str(states.HERE / "bin/nvidia-smi"))
+    spec = spec_from_loader("nvidia_smi", loader)
+    assert spec is not None
+    module = module_from_spec(spec)
+    loader.exec_module(module)
+    return module
 
 
 @pytest.fixture
@@ -135,7 +148,7 @@ def test_a_key_that_nobody_would_read_is_refused(change):
 def test_a_node_has_no_more_gpus_than_its_model_describes():
     with pytest.raises(StateError, match="8 GPUs at most"):
         states.healthy("h100", "n1", 9)
-    with pytest.raises(StateError, match="there are a100, b200, h100, h200"):
+    with pytest.raises(StateError, match="there are a100, b200, h100, h100-efa, h200"):
         states.healthy("h9000", "n1", 1)
 
 
@@ -156,6 +169,20 @@ def test_a_healthy_node_has_its_gpus_and_ports_in_sysfs_and_keeps_the_machines_d
     text = (root / "driver/nvidia/gpus/0000:43:00.0/information").read_text()
     assert "Device Minor: \t 1" in text
     assert simulated.GPU_1 in text
+
+
+def test_efa_devices_count_nothing_of_a_link_and_are_not_in_topo_m(root):
+    state = State(states.healthy("h100-efa", "n1", 8))
+    facts = told(root, state)
+    assert facts["n0", "discovery.rdma.ports"] == 32
+    assert facts["n0/rdmap79s0:1", "discovery.rdma.layer"] == "Unspecified"
+    assert str(facts["n0/rdmap79s0:1", "inventory.rdma.flaps"]).startswith("? ")
+    assert {facts[f"n0/{name}:1", "discovery.rdma.rate"] for name in state.ports} == {"100 Gb/sec (4X EDR)"}
+    parsed = topology.parse(nvidia_smi().topology(state), "raw/topo", "n0")
+    assert {o.quantity: o.value for o in parsed.observations} == {
+        "discovery.topology": "8 GPUs, NV18 between them; nearest NICs: none",
+        "discovery.topology.nic": None,
+    }
 
 
 def test_the_trees_follow_the_state_and_go_back(root):
@@ -233,15 +260,8 @@ def test_each_model_has_a_profile_that_expects_what_it_says(model):
     assert str(active.at).removesuffix("Gb/s") == state.first("port.rate").split()[0]
 
 
-def test_topo_m_of_the_stand_in_is_read_as_that_of_a_cluster(tmp_path, monkeypatch, capsys):
-    from importlib.machinery import SourceFileLoader
-    from importlib.util import module_from_spec, spec_from_loader
-
-    loader = SourceFileLoader("nvidia_smi", str(Path(states.HERE) / "bin/nvidia-smi"))
-    spec = spec_from_loader("nvidia_smi", loader)
-    assert spec is not None
-    smi = module_from_spec(spec)
-    loader.exec_module(smi)
+def test_topo_m_of_the_stand_in_is_read_as_that_of_a_cluster():
+    smi = nvidia_smi()
     parsed = topology.parse(smi.topology(State(HEALTHY)), "raw/topo", "n0")
     told = {o.quantity: o.value for o in parsed.observations}
     assert parsed.problems == []

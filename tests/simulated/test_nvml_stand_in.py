@@ -17,7 +17,7 @@ import state as states
 ROOT = Path(__file__).resolve().parents[2]
 SIMULATED = ROOT / "infrastructure-validation/local-cluster/simulated"
 PROBES = ROOT / "infrastructure-validation/probes"
-MODELS = {"a100", "b200", "h100", "h200"}
+MODELS = {"a100", "b200", "h100", "h100-efa", "h200"}
 THROUGH = {
     "nvml": "import nvml; nvml.read(facts, nvml.library()[0])",
     "smi": "import smi; smi.read(facts, lambda *_: None)",

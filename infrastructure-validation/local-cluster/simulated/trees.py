@@ -98,7 +98,7 @@ def _port(state: State, name: str, hca: Path) -> None:
     _write(port / "link_layer", state.port(name, "layer"))
     for key in state.values:
         kind, _, counter = key.removeprefix("port.").partition(".")
-        if key.startswith("port.") and kind in ("counters", "hw_counters"):
+        if key.startswith("port.") and kind in state.port(name, "folders").split():
             _write(port / kind / counter, state.port(name, f"{kind}.{counter}"))
 
 
