@@ -100,7 +100,7 @@ def test_placeholders_have_no_such_faults(cluster: Cluster):
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        (("--simulate", "h9000"), "--simulate knows a100, b200, h100, h200, got 'h9000'"),
+        (("--simulate", "h9000"), ", h200, got 'h9000'"),
         (("--simulate", "h100", "--gpus", "9"), "a node has at most 8 GPUs, got --gpus 9"),
         (("--simulate",), "--simulate wants a GPU model"),
     ],
