@@ -139,10 +139,6 @@ class RecipeTrainer(Trainer):
             return torch.empty(0), []
         return torch.stack(self.micro_losses[-len(norms) * per_step :]).view(-1, per_step).sum(dim=1), norms
 
-    def last_loss(self) -> float:
-        """This rank's share of the loss of the last optimizer step. On a GPU the caller waits for the device."""
-        return sum(loss.item() for loss in self.micro_losses[-self.args.gradient_accumulation_steps :])
-
     def step_losses(self) -> list[float]:
         """This rank's share of the loss of each optimizer step; the mean over ranks is the loss of the global batch."""
         per_step = self.args.gradient_accumulation_steps

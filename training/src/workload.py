@@ -16,6 +16,7 @@ import arrival
 import fast
 import gpus
 import group
+import live
 import meter
 import observe
 import pulse
@@ -163,10 +164,7 @@ def train(
             )
 
     def after_step(step: int) -> None:
-        if group.RANK == 0 and step % max(1, args.steps // 10) == 0:
-            # on a GPU no loss: reading it would make the step wait for the device
-            loss = "" if group.CUDA else f"  loss {trainer.last_loss():.4f} (this rank)"
-            say(f"step {step}/{args.steps}{loss}")
+        shown.after_step(step, trainer, clock)
         drill.after_step(group.RANK, step)
 
     checkpoints = Checkpoints(args, resolved, drill, facts, watch)
@@ -174,6 +172,13 @@ def train(
     stop = StopOnRequest(args.stop_file)
     clock = meter.Meter(after_step, lambda: drill.inside_block(group.RANK))
     clock.time_blocks(model)
+    shown = live.Live(
+        args.run_dir / "raw/progress.jsonl",
+        args.steps,
+        args.global_batch * args.sequence_length,
+        say,
+        live.mfu_of(model.config, args.sequence_length, resolved.compute_dtype),
+    )
     finite_check = FiniteCheck()
     states = HeldStates(drill)
     first_step = observe.FirstStep(around_first_step)
@@ -198,6 +203,7 @@ def train(
         checkpoints.train(trainer)
     drill.at("end", group.RANK)
     step_times_s = clock.step_times_s()  # first: on a GPU it waits until everything is done
+    shown.tell(clock)
     wall_time_s = time.perf_counter() - started_s
 
     checkpoints.trajectory.settle(trainer)

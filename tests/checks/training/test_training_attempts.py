@@ -22,7 +22,7 @@ def attempt(
     return opening.open_run(
         PHASES[phase],
         nodes=["n0"],
-        gpus_per_node=1,
+        gpus_per_node=2,
         ranks_per_node=1,
         profile=profile.load("local-cpu"),
         argv=[],

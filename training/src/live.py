@@ -1,0 +1,93 @@
+"""What a person sees while it trains: step, loss, tokens/s, step time and MFU, on the screen and in raw/progress.jsonl.
+
+Rank 0 tells, some ten times in a run. Nobody waits for it: the loss is copied to the host behind the device's work, and
+is told in a later step, when it has arrived. Times are those that the meter has read by then.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import flops
+import group
+import torch
+from finite import to_host
+from meter import Meter
+
+LINES = 10  # of a run
+
+
+class Live:
+    """`tokens_per_step`: of all ranks, padding included. Does nothing on other ranks than 0."""
+
+    def __init__(
+        self,
+        file: Path,
+        steps: int,
+        tokens_per_step: int,
+        say: Callable[[str], None],
+        mfu: Callable[[float], float | None],
+    ) -> None:
+        self.file, self.steps, self.tokens_per_step = file, steps, tokens_per_step
+        self.say, self.mfu = say, mfu
+        self.every = max(1, steps // LINES)
+        self.begun_s = time.monotonic()
+        self.on_the_way: deque[tuple[int, torch.Tensor, Any]] = deque()  # step, loss, event
+
+    def after_step(self, step: int, trainer: Any, clock: Meter) -> None:
+        if group.RANK != 0:
+            return
+        self.tell(clock)
+        if step % self.every == 0 or step == self.steps:
+            losses, _ = trainer.recent_steps(1)
+            sent, event = to_host(losses.double()), None
+            if group.CUDA:
+                event = torch.cuda.Event()
+                event.record()
+            self.on_the_way.append((step, sent, event))
+            self.tell(clock)  # on a CPU it is there already
+
+    def tell(self, clock: Meter) -> None:
+        """What has arrived."""
+        while self.on_the_way and (self.on_the_way[0][2] is None or self.on_the_way[0][2].query()):
+            step, losses, _ = self.on_the_way.popleft()
+            recent_s = clock.steps[-self.every :]
+            step_s = statistics.fmean(recent_s) if recent_s else None
+            speed = self.tokens_per_step / step_s if step_s else None
+            share = self.mfu(speed / group.WORLD) if speed else None
+            line = {
+                "step": step,
+                "of": self.steps,
+                "loss_of_rank_0": losses[-1].item() if len(losses) else None,
+                "step_s": step_s,
+                "tokens_per_s": speed,
+                "mfu": share,
+                "since_start_s": round(time.monotonic() - self.begun_s, 3),
+            }
+            with self.file.open("a", encoding="utf-8") as stream:
+                stream.write(json.dumps(line) + "\n")
+            self.say(in_words(line))
+
+
+def in_words(line: dict[str, Any]) -> str:
+    words = [f"step {line['step']}/{line['of']}"]
+    if line["loss_of_rank_0"] is not None:
+        words.append(f"loss {line['loss_of_rank_0']:.4f} (this rank)")
+    if line["tokens_per_s"] is not None:
+        words.append(f"{line['tokens_per_s']:,.0f} tokens/s")
+        words.append(f"{1000 * line['step_s']:.0f} ms")
+    if line["mfu"] is not None:
+        words.append(f"MFU {100 * line['mfu']:.1f} %")
+    return "  ".join(words)
+
+
+def mfu_of(config: Any, sequence_length: int, compute_dtype: str) -> Callable[[float], float | None]:
+    """tokens/s of one rank -> MFU; None where no peak or formula is known."""
+    gpu = torch.cuda.get_device_name(group.DEVICE) if group.CUDA else None
+    return lambda tokens_per_s: flops.efficiency(config, sequence_length, tokens_per_s, gpu, compute_dtype).mfu
