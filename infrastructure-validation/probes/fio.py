@@ -8,11 +8,13 @@ besides.
 import json
 import math
 import os
+import re
 import shutil
 import subprocess
 
 LIMIT_S = 60  # of I/O; fio stops then, and its figure is that of what it did until then
 PATIENCE_S = 60  # beyond that, for the sync at the end
+OLD = re.compile(r'"fio version" : "(fio-[12]\.[\w.-]{1,20})"')
 
 
 class NoFigure(ValueError):
@@ -76,9 +78,9 @@ def figures(text, direction, said=""):
         if not math.isfinite(speed):
             raise ValueError(f"{speed} GB/s")
     except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError) as problem:
-        raise NoFigure(
-            f"fio's output cannot be read ({type(problem).__name__}); {said or 'it said nothing'}"
-        ) from problem
+        old = OLD.search(text)  # other units, and no bytes per second
+        why = f"{old[1]}, 3.0 or later is needed" if old else type(problem).__name__
+        raise NoFigure(f"fio's output cannot be read ({why}); {said or 'it said nothing'}") from problem
     if error:
         raise NoFigure(f"fio: {why}")
     if speed <= 0:

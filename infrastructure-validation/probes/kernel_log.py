@@ -1,8 +1,8 @@
 """What the kernel's log says about GPUs and NVSwitches, by kind and device. Unreadable is unknown, never "no message".
 
-Read are Xids (GPU), SXids (NVSwitch), and three messages without a number: a GPU that fell off the bus, one that
-could not be initialized, and a driver that could not take GPUs over. A fact each: xid_79, xid_145_nonfatal,
-sxid_24007, fallen_off_the_bus.
+Read are Xids (GPU), SXids (NVSwitch), and four messages without a number: a GPU that fell off the bus, one that could
+not be initialized, one that this driver does not support, and a driver that could not take GPUs over. A fact each:
+xid_79, xid_145_nonfatal, sxid_24007, fallen_off_the_bus.
 
 /dev/kmsg holds the ring buffer: old records are overwritten, so the facts say how far back it reaches. Where it may
 not be read (kernel.dmesg_restrict=1), the journal is asked; it counts only when it holds the first message of this
@@ -28,6 +28,7 @@ RECOVERY, RECOVERY_ACTION = 154, re.compile(r"recovery action changed .*\bto 0x[
 WITHOUT_A_NUMBER = (
     ("fallen_off_the_bus", re.compile(r"NVRM: (?!Xid ).*fallen off the bus")),
     ("init_failed", re.compile(r"NVRM: .*(RmInitAdapter|rm_init_adapter) failed")),
+    ("unsupported", re.compile(r"NVRM: .*is not supported by the\b")),
     ("probe_failed", re.compile(r"NVRM: The NVIDIA probe routine failed for")),
 )
 SEVERAL_LINES = re.compile(r"NVRM: The NVIDIA (probed )?GPU ")

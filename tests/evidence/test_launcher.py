@@ -26,6 +26,15 @@ def told(parsed: Parsed) -> list[tuple[str, str, object, str]]:
         ("1:   rank      : 9 (local_rank: 1)\n1:   exitcode  : -9 (pid: 76)\n", []),  # a rank that was not planned
         ("1:   exitcode  : -9 (pid: 76)\n", []),
         (
+            "1: Root Cause (first observed failure):\n0:   rank      : 0 (local_rank: 0)\n"
+            "1:   rank      : 2 (local_rank: 0)\n0:   exitcode  : 1 (pid: 7)\n1:   exitcode  : 1 (pid: 8)\n",
+            [
+                ("launcher.exit_code", "n0/rank0", 1, "raw/launch.log:4"),
+                ("launcher.exit_code", "n1/rank2", 1, "raw/launch.log:5"),
+                ("launcher.first_failed", "n1/rank2", 1, "raw/launch.log:5"),
+            ],
+        ),
+        (
             "slurmstepd-n1: error: Detected 1 oom_kill event in StepId=7.0.\n",
             [
                 (

@@ -165,6 +165,23 @@ def failures_of(ranks: dict[int, int]) -> str:
     )
 
 
+def test_a_rank_that_exited_without_a_word_is_named_when_its_launcher_saw_it_first(tmp_path: Path) -> None:
+    """A program that fails before its first line writes no file of its own."""
+    folder = ended(tmp_path)
+    for rank in range(4):
+        (folder / f"raw/rank{rank}.jsonl").write_text("")
+    first = "1: Root Cause (first observed failure):\n"
+    log = failures_of({3: -15}) + first + failures_of({2: 1})
+    log += f"[rank0]: {LOST}\n" + first + failures_of({0: 1})
+    (folder / "raw/launch.log").write_text(log)
+    found = finished(folder)
+    assert found["n1/rank2"][0] is Outcome.FAIL
+    assert found["n1/rank2"][1].startswith("exited with code 1")
+    assert {subject for subject, (outcome, _) in found.items() if outcome is Outcome.FAIL} == {"n1/rank2"}
+    assert "lost its peers" in found["n0/rank0"][1]
+    assert "first n1/rank2 exited with code 1" in found["n1/rank3"][1]
+
+
 def test_a_rank_killed_for_memory_says_so_with_its_node(tmp_path: Path) -> None:
     folder = ended(tmp_path)
     (folder / "raw/rank3.jsonl").write_text("")

@@ -1,6 +1,7 @@
 """raw/launch.log and the error files of torchrun -> facts: how ranks ended, and what Slurm said about nodes.
 
 launcher.exit_code [n1/rank3]   that torchrun gives for a rank which failed; negative: a signal
+launcher.first_failed [n1/rank3]  the same, of the rank that failed first under one torchrun
 launcher.lost_peers [n1/rank2]  what was said on a rank whose peer is gone, by NCCL's watchdog for example
 launcher.out_of_memory [n1]     a memory limit was reached there; [job]: on a node that was not named
 launcher.node_lost [n1]         Slurm's words
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import dataclass
 
 from bringup.evidence.hostlist import named
 from bringup.evidence.parsed import Parsed, lines
@@ -22,6 +24,8 @@ from bringup.plan.subjects import JOB, rank_subjects
 from bringup.records import Run
 
 _FAILED_RANK = re.compile(r"rank\s*:\s*(\d{1,9}) \(local_rank: \d+\)")
+_TASK = re.compile(r" *(\d{1,9}): ")  # srun's label: launchers of several nodes speak at once
+_FIRST = re.compile(r"Root Cause \(first observed failure\)")
 _EXIT_CODE = re.compile(r"exitcode\s*:\s*(-?\d{1,9}) \(pid: \d+\)")
 # torch 2.3 and later put the job's rank first. The second number is the rank in the process group: it may be smaller
 _SAID_BY = (re.compile(r"\[rank(\d{1,9})\]:"), re.compile(r"[\[ ]Rank (\d{1,9})\]"))
@@ -47,11 +51,19 @@ _LATE = re.compile(r"launchers did not start in time: (?P<nodes>[\w.-]+(?:, [\w.
 _LATEST = 2**37  # seconds, in the year 6325: what is beyond is not a time
 
 
+@dataclass
+class _Listed:
+    """A failed rank in the list that torchrun prints at its end, as far as it was read."""
+
+    rank: int | None = None
+    first: bool = False
+
+
 def log(text: str, where: str, run: Run) -> Parsed:
     parsed = Parsed()
     places = rank_subjects(run.nodes, run.ranks_per_node)
-    rank: int | None = None
     ended = False
+    listed: dict[str, _Listed] = {}
     for number, line in enumerate(lines(text), start=1):
         evidence = f"{where}:{number}"
         if match := LOST_PEERS.search(line):
@@ -72,12 +84,16 @@ def log(text: str, where: str, run: Run) -> Parsed:
         if (match := _ENDED.search(line)) and not ended:  # every node and step says it again
             ended = True
             parsed.saw("launcher.ended_by_slurm", match["node"], match["why"].lower(), "text", evidence)
+        task = match[1] if (match := _TASK.match(line)) else ""
+        failure = listed.setdefault(task, _Listed())
+        failure.first = failure.first or _FIRST.search(line) is not None
         if match := _FAILED_RANK.search(line):
-            rank = int(match[1])
-        elif match := _EXIT_CODE.search(line):
-            if rank is not None and rank < len(places):
-                parsed.saw("launcher.exit_code", places[rank], int(match[1]), "count", evidence)
-            rank = None
+            failure.rank = int(match[1])
+        if match := _EXIT_CODE.search(line):  # a log service joins the lines
+            if failure.rank is not None and failure.rank < len(places):
+                for quantity in ("exit_code", "first_failed")[: 1 + failure.first]:
+                    parsed.saw(f"launcher.{quantity}", places[failure.rank], int(match[1]), "count", evidence)
+            del listed[task]
         elif match := _NODE_LOST.search(line):
             for node in named((match[1] or match[2]).strip(",.;:")):
                 parsed.saw("launcher.node_lost", node, line.strip()[:200], "text", evidence)

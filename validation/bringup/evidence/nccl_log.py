@@ -14,7 +14,9 @@ _NETWORK = re.compile(r"Using network (\S.*?)\s*$|Assigned NET plugin (\S.*?) to
 _PROVIDER = re.compile(r"NET/OFI Selected [Pp]rovider is ([^\s,]+)")
 _VIA = re.compile(r"NET/(.+?)/\d+")
 _NICS = re.compile(r"NET/(?:IB|IBext\w*) : Using (.*)")  # [0]mlx5_0:1/IB [1]mlx5_1:1/RoCE [RO]; OOB eth0:10.0.0.1<0>
-_NIC = re.compile(r"\[\d+\]([^\s/]+)/(?:IB|RoCE)")
+_NIC = re.compile(
+    r"\[\d+\] ?([^\s/=]+)/(?:IB|RoCE)"
+)  # 2.20 to 2.22 of merged ones: [0]={[0] mlx5_0:1/IB, [1] mlx5_1:1/IB}
 _HCA = re.compile(
     r"NET/(\S.*?) : GPU Direct RDMA (?:Enabled|Disabled) for HCA \d+ '([^']+)'"
 )  # any plugin; NICs in one: a+b

@@ -7,7 +7,7 @@ import re
 
 from bringup.evidence.parsed import Parsed, lines
 
-_GROUP = re.compile(r"\s*\d+(?:\s+\d+(?:-\d+)?){5}\s+(?P<status>[A-Z]+)\s+(?P<errors>[A-Z]+)\s*")
+_GROUP = re.compile(r"\s*\d+(?:\s+\d+(?:-\d+)?){5}\s+(?P<status>[A-Z]+)\s+(?P<errors>[A-Z,]+)\s*")
 _MOST_LINES = 8  # of what it found
 
 

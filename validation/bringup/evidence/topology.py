@@ -1,13 +1,14 @@
 """`nvidia-smi topo -m`: how GPUs and NICs of one node are connected.
 
 A table: a column per GPU and NIC (and columns of affinity behind them, whose number changes with the version), a row
-for each. Its first line is underlined with terminal codes. A legend names the NICs. GPUs are numbered in the order of
-their PCI addresses.
+for each. Its first line is underlined with terminal codes. A legend names the NICs; older drivers have the NIC's own
+name as the head of its column (mlx5_0), and no legend. GPUs are numbered in the order of their PCI addresses.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from bringup.evidence.parsed import Parsed, lines
 
@@ -15,7 +16,8 @@ NEAR_FIRST = ("PIX", "PXB", "PHB", "NODE", "SYS")
 """From one PCIe bridge between two devices to the link between sockets (the legend of the table itself)."""
 
 _CODES = re.compile(r"\x1b\[[0-9;]*m")
-_NAME = re.compile(r"(?:GPU|NIC)\d+")
+_GPU, _NIC = re.compile(r"GPU\d+"), re.compile(r"NIC\d+")
+_OTHER_COLUMNS = ("CPU", "NUMA")  # "CPU Affinity", "NUMA Affinity"; "GPU NUMA ID" stands behind them
 _PATH = re.compile(r"X|NV\d+|" + "|".join(NEAR_FIRST))
 _LEGEND = re.compile(r"\s*(NIC\d+): (\S+)\s*")
 
@@ -29,14 +31,16 @@ def parse(text: str, where: str, node: str) -> Parsed:
     if header is None:
         parsed.problems.append(f"{where}: holds no table of GPUs")
         return parsed
-    names = [cell for cell in rows[header].split() if _NAME.fullmatch(cell)]
+    names = _devices(rows[header].split())
     paths: dict[str, dict[str, str]] = {}
     for line in rows[header + 1 :]:
         row, *cells = line.split() or [""]
         if row in names and len(cells) >= len(names) and all(_PATH.fullmatch(cell) for cell in cells[: len(names)]):
             paths[row] = dict(zip(names, cells, strict=False))
     legend = {match[1]: match[2] for line in rows if (match := _LEGEND.fullmatch(line))}
-    gpus, nics = [name for name in names if name.startswith("GPU")], [name for name in names if name.startswith("NIC")]
+    gpus = [name for name in names if _GPU.fullmatch(name)]
+    nics = [name for name in names if name not in gpus]
+    legend |= {nic: nic for nic in nics if not _NIC.fullmatch(nic)}
     evidence = f"{where}:{header + 1}"
     lost = [name for name in names if name not in paths] or [nic for nic in nics if nic not in legend]
     if lost:
@@ -68,6 +72,12 @@ def parse(text: str, where: str, node: str) -> Parsed:
     else:
         parsed.saw("discovery.topology.nic", node, None, "text", evidence, "nvidia-smi knows no NIC of this node")
     return parsed
+
+
+def _devices(heads: Sequence[str]) -> list[str]:
+    """Of the columns: GPUs and NICs, which come before those of affinity."""
+    end = next((number for number, head in enumerate(heads) if head in _OTHER_COLUMNS), len(heads))
+    return list(heads[:end])
 
 
 def _unreadable(parsed: Parsed, where: str, node: str, evidence: str, why: str) -> Parsed:

@@ -29,6 +29,10 @@ _SXID_ACTION = (
 _WITHOUT_A_NUMBER = {
     "fallen_off_the_bus": ("GPU has fallen off the bus", "reboot the node"),
     "init_failed": ("GPU could not be initialized", "reboot the node; reseat or replace the GPU if it comes again"),
+    "unsupported": (
+        "GPU is not supported by this driver",
+        "install a driver that knows it (the open modules for Blackwell)",
+    ),
     "probe_failed": ("driver could not take a GPU over", "look at lspci and at the lines around it"),
 }
 _NUMBERED = re.compile(r"(?P<kind>xid|sxid)_(?P<number>\d{1,9})(?P<nonfatal>_nonfatal)?")

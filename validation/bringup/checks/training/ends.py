@@ -42,6 +42,7 @@ class _Facts:
         self.states = seen.by_subject("train.rank.state")
         self.errors = _last(seen, "train.rank.error")
         self.codes = _first(seen, "launcher.exit_code")
+        self.failed_first = _first(seen, "launcher.first_failed")
         self.lost_peers = _first(seen, "launcher.lost_peers")
         self.short_of_memory = {kill.subject for kill in seen.of("launcher.out_of_memory")}
         self.late = {late.subject.rpartition("/rank")[2]: late for late in seen.of("train.rank.late")}
@@ -68,6 +69,7 @@ class _Facts:
             self._came_late(place, node),
             self._stood_still(place),
             self._could_not_begin(place, node),
+            self._exited(place),
             self._ended_by_slurm(place),
         ):
             if found is not None:
@@ -128,6 +130,16 @@ class _Facts:
             said = self.not_started[node]
             return _end(place, "could not begin", said.evidence, str(said.value).partition(f"{NOT_STARTED}: ")[2])
         return None
+
+    def _exited(self, place: str) -> Observation | None:
+        """A program that left no word of its own, because it failed before its first line, say. Of those that exit
+        with a code only the first under each torchrun counts: the others may have missed it."""
+        code = self.failed_first.get(place)
+        if code is None or not isinstance(code.value, int) or code.value <= 0:
+            return None
+        if place in self.lost_peers:
+            return _end(place, None, code.evidence, f"lost its peers: {self.lost_peers[place].value}")
+        return _end(place, f"exited with code {code.value}", code.evidence)
 
     def _ended_by_slurm(self, place: str) -> Observation | None:
         if not self.slurm:

@@ -29,8 +29,8 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="gpu.no-driver",
         area=_AREA,
-        pattern=r"CUDA driver version is insufficient|Found no NVIDIA driver|no kernel image is available|NVIDIA driver on your system is too old|couldn't communicate with the NVIDIA driver",
-        cause="the driver is missing, or older than this build of torch needs",
+        pattern=r"CUDA driver version is insufficient|Found no NVIDIA driver|no kernel image is available|NVIDIA driver on your system is too old|couldn't communicate with the NVIDIA driver|Driver/library version mismatch|unsupported display driver",
+        cause="the driver is missing, is older than this build of torch needs, or was updated while its old module stayed loaded",
         do="nvidia-smi on the node; the same driver on all nodes? (discovery.gpu.driver)",
         source="CUDA",
         example="RuntimeError: Found no NVIDIA driver on your system.",
@@ -57,7 +57,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="gpu.xid",
         area=_AREA,
-        pattern=r"NVRM: Xid|SXid \(PCI|NVRM: .*(fallen off the bus|RmInitAdapter failed|rm_init_adapter failed)",
+        pattern=r"NVRM: Xid|SXid \(PCI|NVRM: .*(fallen off the bus|RmInitAdapter failed|rm_init_adapter failed|is not supported by the)",
         cause="the driver reported a fault of a GPU or of an NVSwitch",
         do="docs/06-failure-modes.md#xids says what each message asks for",
         source="NVIDIA driver",
