@@ -65,6 +65,7 @@ live-rest: setup
 
 generated: venv ## everything in docs and schemas that is made from data
 	$(PY) -m bringup.generated
+	PYTHONPATH=tests:infrastructure-validation/probes $(PY) tests/real_output.py
 
 clean: cluster-down ## remove results, logs and caches; .venv stays
 	rm -rf validation/results/* training/results/* slurm-logs/*.out .pytest_cache .mypy_cache .ruff_cache

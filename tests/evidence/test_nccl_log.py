@@ -158,31 +158,6 @@ def test_channels_over_sockets_are_seen_whatever_network_was_announced():
     assert transport_of(text).value == "rdma-verbs+sockets"
 
 
-@pytest.mark.parametrize(
-    ("log", "transport", "nics"),
-    [
-        ("ib-2.18.log", "rdma-verbs", 1),
-        ("ib-2.28.log", "rdma-verbs", 1),
-        ("ib-2.30.log", "rdma-verbs", 2),
-        ("ibext-2.23.log", "rdma-verbs", 6),
-        ("ibext-gh200.log", "rdma-verbs", 1),
-        ("ucx-2.18.log", "rdma-verbs", 1),
-        ("efa-2.8.log", "efa", None),
-        ("efa-p5en.log", "efa", 16),
-        ("gib.log", "gcp", None),
-        ("socket-2.19.log", "sockets", 0),
-    ],
-)
-def test_logs_that_others_published_are_read(log, transport, nics):
-    seen = read(f"real/{log}")
-    assert (seen["nccl.transport"], seen["nccl.nics"]) == (transport, nics)
-    assert log in (LOGS / "real/README.md").read_text()
-
-
-def test_rccl_says_gpudirect_before_more_words():
-    assert read("real/ucx-2.18.log")["nccl.gdr"] == 1.0
-
-
 HPCX = """node00:300:310 [3] NCCL INFO NET/Plugin: Loaded net plugin NCCL RDMA Plugin v10 (v10)
 node00:300:310 [3] NCCL INFO NET/IB : Using [0]mlx5_0:1/IB/SHARP [1]mlx5_1:1/IB/SHARP [2]mlx5_4:1/IB/SHARP \
 [RO]; OOB ib0:10.0.0.1<0>

@@ -15,23 +15,23 @@ sys.path.append(str(Path(__file__).resolve().parents[2] / "infrastructure-valida
 import collectives
 import ras
 
-REAL = Path(__file__).resolve().parents[1] / "fixtures/nccl/real"
+REAL = Path(__file__).resolve().parents[1] / "fixtures/real"
 
 
 def test_what_ranks_had_launched_differently_is_a_note() -> None:
-    parsed = reader.parse((REAL / "ras-mismatch.txt").read_text(), "raw/nccl-4/ras.rank0.txt")
+    parsed = reader.parse((REAL / "ras/mismatch-2.26.txt").read_text(), "raw/nccl-4/ras.rank0.txt")
     assert parsed.observations == []
     assert parsed.problems == [
         "raw/nccl-4/ras.rank0.txt: NCCL's RAS service: RUNNING MISMATCH: #0-0 (fa93daea854b060b) MISMATCH; "
         "Communicator ranks have different AllGather operation counts; 30 ranks have launched up to operation 640; "
         "2 ranks have launched up to operation 641; "
-        "Rank 12 -- GPU 4 managed by process 323032 on node 10.137.190.124; "
-        "Rank 13 -- GPU 5 managed by process 323033 on node 10.137.190.124"
+        "Rank 12 -- GPU 4 managed by process 323032 on node 10.0.0.4; "
+        "Rank 13 -- GPU 5 managed by process 323033 on node 10.0.0.4"
     ]
 
 
 def test_a_job_that_it_calls_healthy_is_not_called_healthy() -> None:
-    (note,) = reader.parse((REAL / "ras-ok.txt").read_text(), "raw/nccl-32/ras.rank0.txt").problems
+    (note,) = reader.parse((REAL / "ras/healthy-2.26.txt").read_text(), "raw/nccl-32/ras.rank0.txt").problems
     assert note.endswith("RUNNING OK: it reports no fault, which alone proves nothing")
 
 

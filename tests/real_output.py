@@ -1,0 +1,338 @@
+"""Real output of real programs (fixtures/real/index.yaml), what our readers say of it, and the page that shows it.
+
+Run as a program it writes docs/results/real-output.md (`make generated`).
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import SimpleNamespace
+from typing import Any
+
+import fabric
+import fio
+import kernel_log
+import smi
+import yaml
+from bringup.evidence import flight, launcher, nccl_log, nccl_tests, ras, slurm, topology
+from bringup.evidence.parsed import Parsed
+from bringup.known_faults import pending, signs, xid
+from bringup.records import Run, write_text
+from bringup.report.text import table
+from factory import a_run
+from probing import told_by
+
+ROOT = Path(__file__).resolve().parents[1]
+FIXTURES = ROOT / "tests/fixtures"
+INDEX = FIXTURES / "real/index.yaml"
+PAGE = ROOT / "docs/results/real-output.md"
+OWN = "own"  # a cluster or a machine of this project printed it
+
+Said = Mapping[str, Any]
+"""Quantity -> value. What is not there, or None, was not recognised."""
+
+
+@dataclass(frozen=True)
+class Miss:
+    """What is said today although the label says otherwise."""
+
+    reads: Any
+    why: str
+
+
+@dataclass(frozen=True)
+class Sample:
+    kind: str
+    reader: str
+    file: str
+    program: str
+    source: str
+    options: Mapping[str, Any]
+    says: Said
+    signs: frozenset[str]
+    misses: Mapping[str, Miss]
+
+    @property
+    def text(self) -> str:
+        return (FIXTURES / self.file).read_text(encoding="utf-8")
+
+
+def index() -> list[Sample]:
+    """A key that nobody reads is an error: a label with a slip would check nothing."""
+    found = []
+    for kind, entry in yaml.safe_load(INDEX.read_text(encoding="utf-8")).items():
+        for each in entry["samples"]:
+            unknown = set(each) - {"file", "program", "source", "with", "says", "signs", "misses"}
+            if unknown or entry.keys() != {"reader", "samples"}:
+                raise ValueError(f"{INDEX.name}: {kind}: {each.get('file')}: unknown {sorted(unknown)}")
+            found.append(
+                Sample(
+                    kind=kind,
+                    reader=entry["reader"],
+                    file=each["file"],
+                    program=each["program"],
+                    source=each["source"],
+                    options=each.get("with", {}),
+                    says=each["says"],
+                    signs=frozenset(each.get("signs", ())),
+                    misses={name: Miss(miss["reads"], miss["why"]) for name, miss in each.get("misses", {}).items()},
+                )
+            )
+    return found
+
+
+# --- readers: text and options -> what was said
+
+
+def by_quantity(parsed: Parsed) -> dict[str, Any]:
+    """The first value of each quantity, alone and with its subject."""
+    said: dict[str, Any] = {}
+    for one in parsed.observations:
+        said.setdefault(one.quantity, one.value)
+        said.setdefault(f"{one.quantity} [{one.subject}]", one.value)
+    return said
+
+
+def read_nccl_log(text: str) -> Said:
+    return by_quantity(nccl_log.parse({"rank0.log": text}, "raw/nccl-2", "2-nodes"))
+
+
+def read_nccl_tests(text: str, binary: str = "all_reduce_perf") -> Said:
+    return by_quantity(nccl_tests.parse(text, "raw/nccl-2.txt", binary, "2-nodes"))
+
+
+def read_topology(text: str) -> Said:
+    return by_quantity(topology.parse(text, "raw/nvidia-smi.topo.txt", "n0"))
+
+
+def read_smi(text: str, query: str = "gpu") -> Said:
+    """The answer to one question; every other one fails. -q is asked for people only."""
+    question = next((asked for name, asked, _, _ in smi.QUERIES if name == query), "-q")
+
+    def answer(command: tuple[str, ...], **_: Any) -> SimpleNamespace:
+        if not any(part.startswith(question) for part in command) or "Failed to" in text:
+            raise subprocess.CalledProcessError(9, command, output=text)
+        return SimpleNamespace(stdout=text)
+
+    return by_quantity(told_by(lambda facts: smi.read(facts, lambda name, kept: None, run=answer)))
+
+
+def read_kernel_log(text: str) -> Said:
+    counts, recovery, _ = kernel_log.events(text.splitlines())
+    asked = [event for _, name in counts if (event := xid.event(name)) is not None]
+    action = any(event.action for event in asked) or any(wish != "None" for wish in recovery.values())
+    asks = "action" if action else "warning" if any(event.nonfatal for event in asked) else "nothing"
+    said = {f"{name} {device}".strip(): count for (device, name), count in counts.items()}
+    return said | {"asks": asks}
+
+
+@cache
+def run_of(ranks: int) -> Run:
+    return a_run("run_ddp_2node", gpus=ranks)
+
+
+def read_launcher(text: str, ranks: int = 2, part: str = "log") -> Said:
+    """Of two nodes. Words of a rank that lost its peers are said to be there, and not compared."""
+    if part == "error_file":
+        return by_quantity(launcher.error_file(text, "raw/errors/0/error.json"))
+    said = by_quantity(launcher.log(text, "raw/launch.log", run_of(ranks)))
+    return {name: True if name.startswith("launcher.lost_peers") else value for name, value in said.items()}
+
+
+def read_launch_errors(text: str) -> Said:
+    said = by_quantity(slurm.launch_errors(text, "raw/launch.err"))
+    return {name: str(value).partition(";")[0] for name, value in said.items()}
+
+
+def read_slurm_nodes(text: str) -> Said:
+    return by_quantity(slurm.nodes(text, "raw/scontrol-node.txt"))
+
+
+def read_slurm_answers(text: str, answer: str = "config") -> Said:
+    if answer == "job":
+        return by_quantity(slurm.job(text, "raw/job-1.txt", quantity="state", field="JobState"))
+    if answer == "reasons":
+        reasons = [line.rsplit("|", 4)[1] for line in text.splitlines()[1:] if line.count("|") >= 6]
+        return {"reasons without an explanation": sum("squeue(1)" in pending.explain(one, {}) for one in reasons)}
+    read = {"config": slurm.config, "ping": slurm.ping, "mpi_list": slurm.mpi_list}[answer]
+    said = by_quantity(read(text, "raw/answer.txt"))
+    return {name: ",".join(value) if isinstance(value, list) else value for name, value in said.items()}
+
+
+def read_sysfs(text: str) -> Said:
+    """`path: content` lines as the files that they name."""
+    files = re.findall(r"^(\w+/(?:ports|device)/[\w/]+): (.*)$", text, re.MULTILINE)
+    if not files:
+        return {}
+    with TemporaryDirectory() as made:
+        folder = Path(made)
+        (folder / "net").mkdir()
+        for path, content in files:
+            (folder / "hcas" / path).parent.mkdir(parents=True, exist_ok=True)
+            (folder / "hcas" / path).write_text(content + "\n", encoding="utf-8")
+        return by_quantity(told_by(lambda facts: fabric.fabric(facts, folder / "net", folder / "hcas", folder / "pci")))
+
+
+def read_fio(text: str, direction: str = "read") -> Said:
+    try:
+        speed, moved, _ = fio.figures(text, direction)
+    except fio.NoFigure as error:
+        return {"no figure because": str(error)}
+    return {"GB/s": speed, "MiB": moved}
+
+
+def read_flight(text: str) -> Said:
+    return by_quantity(flight.parse(text, "raw/flight/rank0.json", "n0/rank0"))
+
+
+def read_ras(text: str) -> Said:
+    (note,) = ras.parse(text, "raw/ras.txt").problems
+    match = re.search(r"NCCL's RAS service: ([A-Z ,]+): ", note)
+    return {"communicators": match[1] if match else None}
+
+
+def read_nothing(text: str) -> Said:
+    return {}
+
+
+READERS: dict[str, Callable[..., Said]] = {
+    "nccl_log": read_nccl_log,
+    "nccl_tests": read_nccl_tests,
+    "topology": read_topology,
+    "smi": read_smi,
+    "kernel_log": read_kernel_log,
+    "launcher": read_launcher,
+    "launch_errors": read_launch_errors,
+    "slurm_nodes": read_slurm_nodes,
+    "slurm_answers": read_slurm_answers,
+    "sysfs": read_sysfs,
+    "fio": read_fio,
+    "flight": read_flight,
+    "ras": read_ras,
+    "none": read_nothing,
+}
+
+
+def signs_of(text: str) -> frozenset[str]:
+    return frozenset(sign.signature for sign in signs.in_lines(signs.numbered(text), "raw/sample.log"))
+
+
+# --- checks
+
+
+@dataclass(frozen=True)
+class Check:
+    sample: Sample
+    quantity: str
+    right: Any
+    reads: Any
+
+    @property
+    def outcome(self) -> str:
+        if self.quantity == "signs":
+            missing = self.right - self.reads
+            return "right" if self.right == self.reads else "wrong" if self.reads - self.right or not missing else "not"
+        if same(self.quantity, self.right, self.reads):
+            return "right"
+        return "not" if self.reads is None else "wrong"
+
+
+def same(quantity: str, right: Any, reads: Any) -> bool:
+    """Why there is no figure is told in words; the label holds those that count."""
+    if quantity == "no figure because":
+        return reads is not None and str(right) in str(reads)
+    return type(right) is type(reads) and right == reads
+
+
+def checks(sample: Sample) -> Iterator[Check]:
+    said = READERS[sample.reader](sample.text, **sample.options)
+    for quantity, right in sample.says.items():
+        yield Check(sample, quantity, right, said.get(quantity))
+    yield Check(sample, "signs", sample.signs, signs_of(sample.text))
+
+
+# --- the page
+
+
+def source_of(sample: Sample) -> str:
+    """A thread on GitHub as a link."""
+    match = re.fullmatch(r"([\w.-]+/[\w.-]+) (issue|pull request) (\d+)", sample.source)
+    if match is None:
+        return "a machine of this project" if sample.source == OWN else sample.source
+    return f"https://github.com/{match[1]}/{'issues' if match[2] == 'issue' else 'pull'}/{match[3]}"
+
+
+INTRODUCTION = """# What is read of real output
+
+Output of programs that others posted, or that clusters and machines of this project printed, each with a label: what a
+right reader must say about it. Samples, sources and rules: [tests/fixtures/real](../../tests/fixtures/real/README.md).
+Every parser and every signature runs over them in `tests/test_real_output.py`. `make generated` makes this page.
+
+*Wrong*: another value, or a signature too many. *Not recognised*: nothing was said. A check is one value of a label, or
+all signatures that a sample bears. Readers were repaired with these samples in sight, so the share that is right says
+nothing about output that nobody here has seen.
+"""
+
+
+def page() -> str:
+    samples = index()
+    done = [check for sample in samples for check in checks(sample)]
+    rows = ((each.file.removeprefix("real/"), each.program, source_of(each)) for each in samples)
+    known = "Each is known: the test fails when one is read otherwise, and so when one is read right."
+    return "\n".join(
+        [
+            INTRODUCTION,
+            *by_kind(samples, done),
+            *("", "## Misses", "", known, ""),
+            *misses(done),
+            *("", "## Samples", ""),
+            *table(("sample", "program", "seen in"), rows),
+            "",
+        ]
+    )
+
+
+def by_kind(samples: list[Sample], done: list[Check]) -> list[str]:
+    rows = []
+    for kind in dict.fromkeys(sample.kind for sample in samples):
+        rows.append((kind, str(sum(sample.kind == kind for sample in samples)), *tally(done, kind)))
+    rows.append(("all", str(len(samples)), *tally(done, None)))
+    return table(("kind", "samples", "right", "wrong", "not recognised"), rows)
+
+
+def tally(done: list[Check], kind: str | None) -> tuple[str, ...]:
+    outcomes = [check.outcome for check in done if kind in (None, check.sample.kind)]
+    return tuple(str(outcomes.count(outcome)) for outcome in ("right", "wrong", "not"))
+
+
+def misses(done: list[Check]) -> list[str]:
+    rows = []
+    for check in done:
+        if check.outcome != "right":
+            miss = check.sample.misses.get(check.quantity)
+            rows.append(
+                (
+                    check.sample.file.removeprefix("real/"),
+                    check.quantity,
+                    words(check.right),
+                    words(check.reads),
+                    miss.why if miss else "not in the index",
+                )
+            )
+    return table(("sample", "quantity", "right", "read", "why"), rows) if rows else ["None."]
+
+
+def words(value: Any) -> str:
+    if isinstance(value, frozenset):
+        return ", ".join(sorted(value)) or "none"
+    return "nothing" if value is None else str(value)
+
+
+if __name__ == "__main__":
+    write_text(PAGE, page(), replace=True)
