@@ -13,13 +13,13 @@ DRIVER_LOG = Guide(
     page=_ENVIRONMENT,
     observes=(
         "The probe reads `/dev/kmsg` without waiting. Where it may not be read, the probe reads the journal of this "
-        "boot. It counts the messages of the NVIDIA driver by device and kind: Xids of GPUs, SXids of NVSwitches, and "
-        "four messages that have no number (a GPU fell off the bus, could not be initialized, or is not supported by the "
-        "driver; the driver could not take a GPU over). `discovery.kernel_log.xid` counts the messages that ask for "
-        "action: a reset, a reboot, a look at power or NVLink, an SXid that says Fatal, and every Xid in no known class. "
-        "Xid 154 counts by its own words; the last one of a GPU is valid. Faults of the program (Xid 13, 31, 43, 94) and cleanups after an "
-        "earlier Xid (45) do not count. `discovery.kernel_log.nonfatal` counts the NVLink Xids 144 to 150 that say "
-        "Nonfatal and the SXids that say Non-fatal."
+        "boot. It counts the messages of the NVIDIA driver by device and kind: Xids of GPUs, SXids of NVSwitches, and"
+        " four messages that have no number (a GPU fell off the bus, could not be initialized, or is not supported by"
+        " the driver; the driver could not take a GPU over). `discovery.kernel_log.xid` counts the messages that ask "
+        "for action: a reset, a reboot, a look at power or NVLink, an SXid that says Fatal, and every Xid in no known"
+        " class. Xid 154 counts by its own words; the last one of a GPU is valid. Faults of the program (Xid 13, 31, "
+        "43, 94) and cleanups after an earlier Xid (45) do not count. `discovery.kernel_log.nonfatal` counts the "
+        "NVLink Xids 144 to 150 that say Nonfatal and the SXids that say Non-fatal."
     ),
     why="A GPU or a switch that needs a reset gives wrong results, hangs, or is lost in the middle of a job.",
     usually_means=(
