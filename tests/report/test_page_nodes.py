@@ -55,6 +55,13 @@ def test_a_fact_is_that_of_most_nodes_and_the_others_are_named_with_theirs():
     assert "kernel 6.8.0-31 (2 of 3 nodes) 6.8.0-40: n1" in said
 
 
+def test_of_two_nodes_that_differ_neither_is_the_usual_one():
+    run = judged(nodes=("n0", "n1"), observations=tuple(seen("discovery.gpu.nvlinks", n0="18", n1="17")))
+    [fact] = system.facts([run])
+    assert fact.value == system.NO_MAJORITY
+    assert fact.others == [("18", "n0"), ("17", "n1")]
+
+
 def test_what_nobody_could_find_out_is_not_a_fact_and_a_node_that_could_not_differs():
     nobody = judged(observations=tuple(seen("discovery.gpu.driver", n0=None, n1=None, n2=None)))
     assert system.facts([nobody]) == []
@@ -70,7 +77,7 @@ def test_many_values_are_counted_and_equal_nodes_are_no_table():
     )
     [fact] = system.facts([several])
     assert len(fact.others) == system.MAX_DIFFERENT + 1
-    assert fact.others[-1] == ("6 more values", "6 nodes")
+    assert fact.others[-1] == ("7 more values", "7 nodes")
     equal = judged(observations=tuple(seen("discovery.kernel", n0="6.8", n1="6.8", n2="6.8")))
     assert "Nodes that differ" not in page.render(gathered(equal))
 

@@ -321,5 +321,14 @@ def _reservations(mark: Mark, claims: Sequence[ClaimAnswer]) -> list[str]:
     told = [f"rehearsed, not proven: {'; '.join(rehearsed)}"] if rehearsed else []
     told += [f"partly: {claim.says}: {claim.why}" for claim in claims if claim.mark is Mark.PARTLY]
     if mark is not Mark.NOT_ASKED:
-        told += [f"not asked: {claim.says} ({claim.why})" for claim in claims if claim.mark is Mark.NOT_ASKED]
+        by_reason: dict[str | None, list[str]] = {}
+        for claim in claims:
+            if claim.mark is Mark.NOT_ASKED:
+                by_reason.setdefault(claim.why, []).append(claim.says)
+        told += [f"not asked: {_several(says)} ({why})" for why, says in by_reason.items()]
     return told
+
+
+def _several(says: Sequence[str]) -> str:
+    """One claim, or the first and how many more: a report of one phase leaves most of them out for one reason."""
+    return says[0] if len(says) == 1 else f"{says[0]}; and {len(says) - 1} more claim(s)"

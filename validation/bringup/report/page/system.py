@@ -28,6 +28,7 @@ OF_NODES = (
     ("mount of the checkout", "discovery.mount"),
 )
 CLUSTER = "slurm.config.ClusterName"
+NO_MAJORITY = "nodes differ, and no value is that of most"
 MAX_DIFFERENT = 5  # values; more are counted
 
 
@@ -41,6 +42,8 @@ class Fact:
 
     @property
     def scope(self) -> str:
+        if not self.nodes:
+            return f"{self.asked} nodes"
         return "all nodes" if self.nodes == self.asked else f"{self.nodes} of {self.asked} nodes"
 
 
@@ -78,7 +81,8 @@ def _fact(what: str, by_node: dict[str, str]) -> Fact | None:
     known = [value for value, _ in counts.most_common() if value]
     if not known:
         return None
-    rest = [value for value, _ in counts.most_common() if value != known[0]]
+    usual = known[0] if len(known) == 1 or counts[known[0]] > counts[known[1]] else NO_MAJORITY
+    rest = [value for value, _ in counts.most_common() if value != usual]
     others = [
         (value or "not found out", shortened([node for node in by_node if by_node[node] == value]))
         for value in rest[:MAX_DIFFERENT]
@@ -86,4 +90,4 @@ def _fact(what: str, by_node: dict[str, str]) -> Fact | None:
     if len(rest) > MAX_DIFFERENT:
         left = sum(counts[value] for value in rest[MAX_DIFFERENT:])
         others.append((f"{len(rest) - MAX_DIFFERENT} more values", f"{left} nodes"))
-    return Fact(what, known[0], counts[known[0]], len(by_node), others)
+    return Fact(what, usual, counts[usual], len(by_node), others)
