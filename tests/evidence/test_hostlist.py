@@ -2,7 +2,7 @@
 
 import pytest
 from bringup.errors import UsageError
-from bringup.evidence.hostlist import expand
+from bringup.evidence.hostlist import FEW, expand, shortened
 
 
 @pytest.mark.parametrize(
@@ -39,3 +39,26 @@ def test_what_is_no_node_list_is_refused_in_one_line(text):
     with pytest.raises(UsageError, match=r"\S") as error:
         expand(text)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("names", "text"),
+    [
+        (["n0", "n1", "n2"], "n0,n1,n2"),
+        ([f"n{number}" for number in range(12)], "n[0-9],n[10-11]"),
+        (["n08", "n09", "n10", "n12", "login"], "n[08-10,12],login"),
+        ([f"gpu{number}-ib" for number in range(1, 6)], "gpu[1-5]-ib"),
+        ([f"r{rack:02}-n{node:02}" for rack in range(2) for node in range(3)], "r00-n[00-02],r01-n[00-02]"),
+        (["a", "b", "c", "d", "n7"], "a,b,c,d,n7"),
+    ],
+)
+def test_many_names_become_a_node_list_that_says_the_same(names, text):
+    assert shortened(names) == text
+    assert sorted(expand(shortened(names))) == sorted(names)
+
+
+def test_the_nodes_of_a_large_cluster_fit_into_a_line():
+    names = [f"gpu-{number // 32:02}-{number % 32:02}" for number in range(1024)]
+    assert len(shortened(names)) < 600
+    assert len(names) > FEW
+    assert expand(shortened(names)) == names

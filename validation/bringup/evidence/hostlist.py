@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from bringup.errors import UsageError
 
 _PART = re.compile(r"(?P<prefix>[^\[\],]+)?(?:\[(?P<ranges>[^\]]*)\])?(?P<suffix>[^\[\],]*)")
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
+_NUMBERED = re.compile(r"(.*?)([0-9]{1,18})([^0-9]*)")  # the last number of a name
 MAX_NODES = 100_000
+FEW = 4  # names that need no short form
 
 
 def expand(text: str) -> list[str]:
@@ -30,6 +33,35 @@ def expand(text: str) -> list[str]:
     if len(set(names)) != len(names):
         raise UsageError(f"{text!r} names a node twice")
     return names
+
+
+def shortened(names: Sequence[str]) -> str:
+    """The way back: [n08, n09, n10, m1] -> `n[08-10],m1`. Few names stay as they are. The order may change."""
+    if len(names) <= FEW:
+        return ",".join(names)
+    groups: dict[tuple[str, int, str], list[int]] = {}
+    for name in names:
+        match = _NUMBERED.fullmatch(name)
+        prefix, digits, suffix = (match[1], match[2], match[3]) if match else (name, "", "")
+        groups.setdefault((prefix, len(digits), suffix), []).append(int(digits or -1))
+    parts = []
+    for (prefix, width, suffix), numbers in groups.items():
+        texts = [f"{number:0{width}d}" for number in sorted(set(numbers))] if width else []
+        parts.append(prefix if not texts else f"{prefix}{_in_brackets(texts)}{suffix}")
+    return ",".join(parts)
+
+
+def _in_brackets(numbers: Sequence[str]) -> str:
+    """[08, 09, 10, 12] -> `[08-10,12]`; a single one stands alone."""
+    if len(numbers) == 1:
+        return numbers[0]
+    runs: list[list[str]] = []
+    for number in numbers:
+        if runs and int(number) == int(runs[-1][-1]) + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return f"[{','.join(run[0] if len(run) == 1 else f'{run[0]}-{run[-1]}' for run in runs)}]"
 
 
 def named(text: str) -> list[str]:

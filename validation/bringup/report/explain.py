@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bringup.checks.catalogue import GATES
+from bringup.evidence import hostlist
 from bringup.judge import Judged
 from bringup.known_faults.signatures import SIGNATURES
 from bringup.plan import profile as profiles
@@ -110,7 +111,7 @@ def next_commands(group: Sequence[Verdict], folder: Path, run: Run) -> list[str]
     if gate is None:
         return []
     known = {
-        "nodes": ",".join(run.nodes),
+        "nodes": hostlist.shortened(run.nodes),
         "node_count": str(len(run.nodes)),
         "gpus": str(run.gpus_per_node),
         "run": shown_path(folder),
