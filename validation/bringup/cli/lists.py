@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
 
 def add(verbs: Verbs) -> None:
     verb = verbs.add_parser("gates", help="list the gates, with what a pass says")
+    verb.add_argument("--json", action="store_true", help="one JSON array instead of the table")
     verb.set_defaults(verb=_gates)
 
     verb = verbs.add_parser("schema", help="write the JSON Schema of every record, for other readers of results")
@@ -29,6 +31,11 @@ def _gates(arguments: argparse.Namespace) -> int:
     from bringup.checks import catalogue
     from bringup.report import text
 
+    if arguments.json:
+        fields = ("id", "per", "rule", "unit", "severity", "proves", "phases", "claims", "fix")
+        gates = [{field: getattr(gate, field) for field in fields} for gate in catalogue.GATES.values()]
+        print(json.dumps(gates, indent=1))
+        return 0
     header = ("gate", "per", "rule", "unit", "a pass says: it was seen that")
     rows = [(gate.id, gate.per, gate.rule, gate.unit, gate.proves) for gate in catalogue.GATES.values()]
     print(text.columns(header, rows))

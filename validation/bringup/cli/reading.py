@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -36,6 +37,7 @@ def add(verbs: Verbs) -> None:
     verb.add_argument(
         "runs", nargs="+", type=Path, metavar="RUN", help="results folders, of a phase or of a whole playbook"
     )
+    verb.add_argument("--json", action="store_true", help="one JSON array instead of the screen")
     verb.set_defaults(verb=_explain)
 
     verb = verbs.add_parser("report", help="one HTML page of a playbook or of runs; JUnit, Prometheus, drain commands")
@@ -117,9 +119,15 @@ def _explain(arguments: argparse.Namespace) -> int:
         except BringupError as error:
             complain(str(error))
             unread += 1
-    for run in sorted(judged, key=lambda run: -run.verdicts.outcome.rank):
-        print(explain.screen(run), end="\n\n")
-    outcomes = [run.verdicts.outcome for run in judged] + [Outcome.INCOMPLETE] * (unread + len(_said_absent(found)))
+    worst_first = sorted(judged, key=lambda run: -run.verdicts.outcome.rank)
+    if arguments.json:
+        print(json.dumps([explain.as_data(run) for run in worst_first], indent=1))
+        absent = found.absent
+    else:
+        for run in worst_first:
+            print(explain.screen(run), end="\n\n")
+        absent = _said_absent(found)
+    outcomes = [run.verdicts.outcome for run in judged] + [Outcome.INCOMPLETE] * (unread + len(absent))
     return worst(outcomes).exit_code
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -33,7 +34,9 @@ def add(verbs: Verbs) -> None:
     verb.add_argument(
         "--plot", type=Path, metavar="PATH", help="draw: a new folder of pictures, or one sheet (.png, .svg, .pdf)"
     )
-    verb.add_argument("--markdown", action="store_true", help="a Markdown table")
+    how = verb.add_mutually_exclusive_group()
+    how.add_argument("--markdown", action="store_true", help="a Markdown table")
+    how.add_argument("--json", action="store_true", help="one JSON array instead of the table")
     verb.set_defaults(verb=_compare)
 
     verb = verbs.add_parser(
@@ -79,8 +82,12 @@ def _compare(arguments: argparse.Namespace) -> int:
     if len(runs) < 2:
         raise UsageError("compare needs at least two training runs (training/results/…), or a playbook that has them")
     compared = sidebyside.compare(runs)
-    _show_table(arguments, sidebyside.HEADER, [row.cells for row in compared.rows])
-    print(f"\n{text.plain(compared.note)}")
+    rows = [row.cells for row in compared.rows]
+    if arguments.json:
+        print(json.dumps([dict(zip(sidebyside.HEADER, row, strict=True)) for row in rows], indent=1))
+    else:
+        _show_table(arguments, sidebyside.HEADER, rows)
+        print(f"\n{text.plain(compared.note)}")
     _plot(arguments, runs)
     if compared.disagreeing:
         wrong = ", ".join(row.name for row in compared.disagreeing)
@@ -112,6 +119,15 @@ def _against_baseline(arguments: argparse.Namespace) -> int:
         raise UsageError("compare --baseline needs runs to hold against it: bringup compare RUN… --baseline RUN…")
     later, earlier = _training_runs(arguments.runs), _training_runs(arguments.baseline)
     compared = regression.check(later, earlier)
+    outcome = regression.overall(compared)
+    if arguments.json:
+        tables = [(comparison.title, *regression.table(comparison)) for comparison in compared]
+        found = [
+            {"runs": title} | dict(zip(header, row, strict=True)) for title, header, rows in tables for row in rows
+        ]
+        print(json.dumps(found, indent=1))
+        _plot(arguments, [*earlier, *later])
+        return outcome.exit_code
     for entry in [*earlier, *later]:
         if entry.outcome is not Outcome.PASS:
             print(f"{text.MARK[entry.outcome]}: {text.shown_path(entry.folder)} did not pass; bringup explain says why")
@@ -122,7 +138,6 @@ def _against_baseline(arguments: argparse.Namespace) -> int:
         _show_table(arguments, *regression.table(comparison))
         print()
     _plot(arguments, [*earlier, *later])
-    outcome = regression.overall(compared)
     print(f"{text.MARK[outcome]}: {regression.in_words(compared)}")
     return outcome.exit_code
 
@@ -139,7 +154,7 @@ def _plot(arguments: argparse.Namespace, runs: list[entries.Entry]) -> None:
 
     if arguments.plot is not None:
         for path in training_figures.draw(runs, arguments.plot):
-            print(f"drawn: {text.shown_path(path)}")
+            print(f"drawn: {text.shown_path(path)}", file=sys.stderr if arguments.json else sys.stdout)
 
 
 def _advise(arguments: argparse.Namespace) -> int:

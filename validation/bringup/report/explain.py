@@ -18,7 +18,7 @@ from bringup.known_faults.signatures import SIGNATURES
 from bringup.plan import profile as profiles
 from bringup.plan import subjects as naming
 from bringup.plan.phases import PHASES
-from bringup.records import Kind, Outcome, Run, Sign, Verdict, Verdicts
+from bringup.records import Kind, Outcome, Run, Sign, Verdict, Verdicts, as_json
 from bringup.report.text import MARK, counted, plain, sentence, shown_path
 from bringup.results import PROFILE
 
@@ -50,6 +50,31 @@ def screen(judged: Judged) -> str:
         lines += ["", f"no number in the profile ({len(causes.undeclared)}): {_gates(causes.undeclared)}"]
     lines += ["", *(f"note: {plain(note)}" for note in verdicts.notes[:_SHOWN])]
     return "\n".join(lines).rstrip()
+
+
+def as_data(judged: Judged) -> dict[str, object]:
+    """The same for programs: the first causes, what follows from them, and the signs in the logs."""
+    causes = causes_of(judged.verdicts)
+    by_gate: dict[str, list[Verdict]] = {}
+    for verdict in causes.first:
+        by_gate.setdefault(verdict.gate, []).append(verdict)
+    return {
+        "folder": shown_path(judged.folder),
+        "phase": judged.run.phase,
+        "outcome": str(judged.verdicts.outcome),
+        "first_causes": [
+            {
+                "gate": gate,
+                "verdicts": [as_json(verdict) for verdict in group],
+                "next": next_commands(group, judged.folder, judged.run),
+            }
+            for gate, group in by_gate.items()
+        ],
+        "following": [[verdict.gate, verdict.subject] for verdict in causes.following],
+        "undeclared": [[verdict.gate, verdict.subject] for verdict in causes.undeclared],
+        "signs": [as_json(sign) for sign in judged.verdicts.signs],
+        "notes": judged.verdicts.notes,
+    }
 
 
 @dataclass(frozen=True)

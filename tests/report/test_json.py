@@ -1,0 +1,49 @@
+"""Where a person would pipe: JSON on standard output, and nothing else there."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from bringup import cli
+from bringup.checks.catalogue import GATES
+from bringup.cli import training
+from bringup.records import Outcome
+from bringup.report import explain
+from factory import a_verdict, an_entry, judged_of
+from runs_for_tests import FIXTURES, discovery
+
+
+def test_gates_are_data(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["gates", "--json"]) == 0
+    found = {gate["id"]: gate for gate in json.loads(capsys.readouterr().out)}
+    assert set(found) == set(GATES)
+    assert found["discovery.gpu.ecc"]["rule"] == GATES["discovery.gpu.ecc"].rule
+
+
+def test_an_explanation_is_data_with_its_commands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = discovery(tmp_path, monkeypatch)
+    code = cli.main(["explain", str(run), "--json"])
+    [said] = json.loads(capsys.readouterr().out)
+    assert (said["phase"], Outcome(said["outcome"]).exit_code) == ("discovery", code)
+
+
+def test_first_causes_stand_apart_from_what_follows() -> None:
+    judged = judged_of(a_verdict("discovery.gpu.count", "n1"), a_verdict("discovery.kernel", "n1", Outcome.INCOMPLETE))
+    said = json.loads(json.dumps(explain.as_data(judged)))
+    assert [cause["gate"] for cause in said["first_causes"]] == ["discovery.gpu.count"]
+    assert said["first_causes"][0]["verdicts"][0]["subject"] == "n1"
+    assert said["first_causes"][0]["next"]
+    assert said["following"] == [["discovery.kernel", "n1"]]
+
+
+def test_runs_side_by_side_are_rows_of_data(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    entries = [an_entry(FIXTURES / "training" / name) for name in ("run_1gpu", "run_ddp_2node")]
+    monkeypatch.setattr(training, "_training_runs", lambda folders: entries)
+    assert cli.main(["compare", "a", "b", "--json"]) == 0
+    assert [row["ranks"] for row in json.loads(capsys.readouterr().out)] == ["1", "4"]
