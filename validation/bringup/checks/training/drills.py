@@ -430,6 +430,11 @@ DRILLS: tuple[Drill, ...] = (
 
 NO_DRILL: tuple[NoDrill, ...] = (
     NoDrill(
+        gates=("train.mfu",),
+        reason="no peak is known for a CPU",
+        test="checks/training/test_training_mfu.py",
+    ),
+    NoDrill(
         gates=("train.scaling",),
         reason="all ranks of the local cluster share the same few cores",
         test="checks/training/test_training_scaling.py",

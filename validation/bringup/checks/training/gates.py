@@ -172,6 +172,18 @@ GATES: tuple[Gate, ...] = (
         guide=guides.SCALING,
     ),  # slow is not wrong
     Gate(
+        id="train.mfu",
+        phases=("run_1gpu",),
+        bears_on=("scales",),
+        per="job",
+        proves="one GPU does the arithmetic of the model at the share of its peak that the profile names",
+        unit="share",
+        rule="at_least",
+        expect=FromProfile(),
+        stops=(),
+        guide=guides.MFU,
+    ),
+    Gate(
         id="train.straggler",
         phases=_PARALLEL,
         bears_on=("observable",),

@@ -304,6 +304,27 @@ NORM_AGREES = Guide(
     ),
 )
 
+MFU = Guide(
+    title="MFU of one GPU",
+    page="03-training-single-node",
+    observes=(
+        "FLOPs of the model per token, times tokens/s, as a share of the GPU's dense bfloat16 peak, in the steady "
+        "window of the one-GPU run. The profile gives the floor. Steps below 100 ms are too little work to tell, and "
+        "the gate is incomplete; so it is where no peak of the GPU or no formula for the model is known. It stops no "
+        "later phase."
+    ),
+    why="A GPU that is slow alone is slow in every strategy, and `train.scaling` compares with it.",
+    usually_means=(
+        "A power cap, heat, or another program on the GPU; rows that arrive late; recomputation where memory does "
+        "not need it; a peak that is another card's. [What to do, in order](reading-the-numbers.md#mfu)."
+    ),
+    next=(
+        "grep -hE 'mfu|peak_source|tokens_per_s' {run}/metrics.json",
+        "grep -h sweep.gpu.load.tflops -r validation/results/node_sweep/",
+        "srun --nodes=1 --nodelist={node} --gpus-per-node={gpus} nvidia-smi -q -d PERFORMANCE,POWER,CLOCK",
+    ),
+)
+
 SCALING = Guide(
     title="Scaling",
     page=_DDP,

@@ -71,6 +71,7 @@ def _own(parsed: Parsed, run: Run, args: RunArgs, found: TrainMetrics) -> None:
     )
     if found.observed.backend == "gloo":
         parsed.saw("train.transport", JOB, found.transport, "text", f"{METRICS}:transport", found.transport_reason)
+    _mfu(parsed, args, found, no_speed)
     _memory(parsed, args, found.memory_check)
     _slowdowns(parsed, found)
     parsed.add(stalls.of_metrics(found))
@@ -129,6 +130,16 @@ def _why_no_speed(args: RunArgs, found: TrainMetrics) -> str | None:
     if found.resumed is None or found.steps_done - found.resumed.step > args.warmup_steps:
         return None
     return f"it was resumed after step {found.resumed.step} of {found.steps_done}: no step is left after the warm-up"
+
+
+def _mfu(parsed: Parsed, args: RunArgs, found: TrainMetrics, no_speed: str | None) -> None:
+    why = no_speed or found.mfu_reason
+    if why is None and found.step_time_s.p50 < SHORTEST_STEP_S:
+        why = (
+            f"a step took {1000 * found.step_time_s.p50:.3g} ms, too little work to tell below "
+            f"{1000 * SHORTEST_STEP_S:.0f} ms; set BRINGUP_TRAIN_ARGS to a real workload (training/README.md)"
+        )
+    parsed.saw("train.mfu", JOB, None if why else found.mfu, "share", f"{METRICS}:mfu", why)
 
 
 def _resumed(parsed: Parsed, found: TrainMetrics) -> None:

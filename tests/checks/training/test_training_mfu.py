@@ -1,0 +1,56 @@
+"""Whether one GPU does its share of its peak: told from a real workload, and from no other."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bringup import judge
+from bringup import results as runs
+from bringup.plan import profile
+from bringup.plan.phases import PHASES
+from bringup.records import Outcome, Verdict
+from bringup.run import open as opening
+from runs_for_tests import FIXTURES
+from showing import shows_failing
+
+RECORDS = FIXTURES / "training/run_1gpu"
+
+
+def verdict(results: Path, *, step_s: float = 0.5, **change: Any) -> Verdict:
+    """Of a run on one H100 whose records say so."""
+    folder = opening.open_run(
+        PHASES["run_1gpu"],
+        nodes=["n0"],
+        gpus_per_node=8,
+        ranks_per_node=1,
+        profile=profile.load("h100-8x400g"),
+        argv=[],
+        results=results,
+    )
+    (folder / runs.RUN_ARGS).write_text((RECORDS / runs.RUN_ARGS).read_text())
+    found = json.loads((RECORDS / runs.METRICS).read_text())
+    found["step_time_s"] |= {"p50": step_s}
+    (folder / runs.METRICS).write_text(json.dumps(found | {"mfu": 0.38, "mfu_reason": None} | change))
+    return next(found for found in judge.judge_folder(folder).verdicts.verdicts if found.gate == "train.mfu")
+
+
+@pytest.mark.parametrize(
+    ("mfu", "outcome"),
+    [(0.38, Outcome.PASS), pytest.param(0.11, Outcome.FAIL, marks=shows_failing("train.mfu"))],
+)
+def test_a_gpu_below_the_floor_fails(tmp_path: Path, mfu: float, outcome: Outcome) -> None:
+    found = verdict(tmp_path, mfu=mfu)
+    assert found.outcome is outcome, found
+    assert found.value == mfu
+
+
+def test_what_is_too_little_work_or_has_no_peak_is_no_pass(tmp_path: Path) -> None:
+    short = verdict(tmp_path / "a", step_s=0.02)
+    assert short.outcome is Outcome.INCOMPLETE
+    assert "too little work" in (short.cause or "")
+    unknown = verdict(tmp_path / "b", mfu=None, mfu_reason="no peak is known for H20")
+    assert unknown.outcome is Outcome.INCOMPLETE
+    assert "no peak is known for H20" in (unknown.cause or "")
