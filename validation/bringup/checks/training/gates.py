@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bringup.checks import device
-from bringup.checks.training import guides
+from bringup.checks.training import guides, guides_of_speed
 from bringup.plan.gate import Fixed, FromProfile, Gate, Requested
 from bringup.plan.phases import PHASES
 from bringup.records import Outcome
@@ -169,7 +169,7 @@ GATES: tuple[Gate, ...] = (
         expect=FromProfile(),
         needs=("train.world_size", "train.strategy"),
         stops=(),
-        guide=guides.SCALING,
+        guide=guides_of_speed.SCALING,
     ),  # slow is not wrong
     Gate(
         id="train.mfu",
@@ -181,7 +181,7 @@ GATES: tuple[Gate, ...] = (
         rule="at_least",
         expect=FromProfile(),
         stops=(),
-        guide=guides.MFU,
+        guide=guides_of_speed.MFU,
     ),
     Gate(
         id="train.straggler",
@@ -193,7 +193,7 @@ GATES: tuple[Gate, ...] = (
         rule="at_most",
         expect=FromProfile(),
         stops=(),
-        guide=guides.STRAGGLER,
+        guide=guides_of_speed.STRAGGLER,
     ),
     Gate(
         id="train.stall",
@@ -205,7 +205,7 @@ GATES: tuple[Gate, ...] = (
         rule="at_most",
         expect=FromProfile(),
         stops=(),
-        guide=guides.STALL,
+        guide=guides_of_speed.STALL,
     ),  # slow is not wrong
     Gate(
         id="train.rank.stall",
@@ -217,7 +217,7 @@ GATES: tuple[Gate, ...] = (
         rule="at_most",
         expect=FromProfile(),
         stops=(),
-        guide=guides.STALL,
+        guide=guides_of_speed.STALL,
     ),
     Gate(
         id="train.replicas.difference",
@@ -251,7 +251,7 @@ GATES: tuple[Gate, ...] = (
         unit="ratio",
         rule="between",
         expect=Fixed([0.85, 1.15]),
-        guide=guides.STATES,
+        guide=guides_of_speed.STATES,
     ),
     Gate(
         id="train.memory.peak",
@@ -264,7 +264,7 @@ GATES: tuple[Gate, ...] = (
         expect=Fixed([0.85, 1.15]),
         severity=Outcome.WARN,
         needs=("train.memory.states",),
-        guide=guides.PEAK,
+        guide=guides_of_speed.PEAK,
     ),
     Gate(
         id="train.shard.inside_node",
