@@ -12,7 +12,7 @@ from bringup.checks.catalogue import GATES
 from bringup.judge import Judged
 from bringup.plan.guide import Guide
 from bringup.plan.profile import PROFILES
-from bringup.records import Kind, Outcome, Verdict
+from bringup.records import Action, Kind, Outcome, Verdict
 from bringup.report import explain, page
 from bringup.report.collection import Collection
 from bringup.report.page import next_steps
@@ -30,6 +30,7 @@ def guides(monkeypatch) -> None:
         guide = Guide(
             title="t",
             page="01-environment",
+            action=Action.RESET,
             observes="o",
             why="w",
             usually_means="u",

@@ -329,7 +329,7 @@ def test_a_node_that_failed_is_drained_with_its_gates_as_the_reason():
         "update",
         "NodeName=n1",
         "State=DRAIN",
-        "Reason=discovery.gpu.count discovery.kernel - bringup run",
+        "Reason=bringup: discovery.gpu.count discovery.kernel; reboot (2026-01-01T00:00Z, run run)",
     ]
     assert shlex.split(one.line) == one.command
 
@@ -369,7 +369,7 @@ def test_no_name_reaches_a_shell_or_another_option():
         assert "\n" not in one.line
     (one,) = drain.proposals([judged(verdict("discovery.gpu.count", "n1"), name=EVIL)])
     reason = one.command[-1]
-    assert re.fullmatch(r"Reason=[A-Za-z0-9 ._:/-]+", reason)
+    assert re.fullmatch(r"Reason=[A-Za-z0-9 ._:/,;()+=-]+", reason)
     echoed = subprocess.run(["bash", "-c", f"printf '%s\\n' {one.line}"], capture_output=True, text=True, check=True)
     assert echoed.stdout.splitlines() == one.command
 
@@ -407,12 +407,12 @@ def test_draining_is_printed_and_done_only_with_apply(tmp_path, monkeypatch, cap
     folder = broken(tmp_path, monkeypatch)
     log = fake_scontrol(tmp_path / "bin", monkeypatch, "IDLE")
     assert main(["report", str(folder)]) == 1
-    assert "scontrol update NodeName=n1 State=DRAIN 'Reason=discovery.gpu.count " in capsys.readouterr().out
+    assert "scontrol update NodeName=n1 State=DRAIN 'Reason=bringup: discovery.gpu.count" in capsys.readouterr().out
     assert not log.exists()
     assert main(["report", str(folder), "--apply"]) == 1
     calls = log.read_text().splitlines()
     assert calls[:3] == ["update", "NodeName=n1", "State=DRAIN"]
-    assert calls[3].startswith("Reason=discovery.gpu.count")
+    assert calls[3].startswith("Reason=bringup: discovery.gpu.count")
     assert "drained: n1" in capsys.readouterr().out
 
 

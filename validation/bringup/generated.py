@@ -176,6 +176,7 @@ def gate_sections(page: str) -> list[str]:
         lines += table(("gate", "per", "a pass says"), ((gate.id, gate.per, _with_severity(gate)) for gate in gates))
         lines += ["", f"**Observes.** {guide.observes}", "", f"**Why it matters.** {guide.why}", ""]
         lines += [f"**A failure usually means.** {guide.usually_means}", ""]
+        lines += [f"**What usually helps:** {guide.action}.", ""]
         if guide.next:
             lines += ["**Next.**", "", "```", *(_readable(command) for command in guide.next), "```", ""]
         if guide.by_hand:

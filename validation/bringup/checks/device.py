@@ -5,10 +5,12 @@ from __future__ import annotations
 from bringup.plan.drill import NoDrill
 from bringup.plan.gate import Fixed, FromProfile, Gate, Per
 from bringup.plan.guide import Guide
+from bringup.records import Action
 
 GUIDE = Guide(
     title="The device that was used",
     page="01-environment",
+    action=Action.CONFIGURE,
     observes=(
         "The type of the device that a program computed on, as torch gave it: `cuda` or `cpu`. And how many GPUs "
         "the driver of the node lists (`/proc/driver/nvidia/gpus`) while the program computed on the CPU. The "

@@ -72,6 +72,7 @@ def judged(gate: Gate, against: Requirement, observation: Observation, good: boo
         evidence=observation.evidence,
         cause=None if good else remark,
         fix=gate.fix,
+        action=None if good else gate.guide.action,
     )
 
 

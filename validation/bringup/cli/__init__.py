@@ -19,11 +19,11 @@ import threading
 from collections.abc import Callable
 from typing import NoReturn
 
-from bringup.cli import drilling, for_scripts, lists, reading, running, training
+from bringup.cli import daily, drilling, for_scripts, lists, reading, running, training
 from bringup.cli.command_line import CANNOT_TELL, complain
 from bringup.errors import BringupError
 
-VERBS = (running, reading, training, drilling, lists, for_scripts)  # in the order of --help
+VERBS = (running, reading, training, daily, drilling, lists, for_scripts)  # in the order of --help
 CLOSED_PIPE = 128 + signal.SIGPIPE
 
 

@@ -64,6 +64,13 @@ def event(name: str) -> Event | None:
     return Event(f"{'Xid' if kind == 'xid' else 'SXid'} {number}", asks, nonfatal=match["nonfatal"] is not None)
 
 
+def asked_for() -> dict[str, str | None]:
+    """Name of an event -> what to do, None: nothing. For the health check, which has no catalogue on its node."""
+    known: dict[str, str | None] = {f"xid_{number}": None for number in sorted(_HARMLESS)}
+    known |= {f"xid_{number}": said for number, said in sorted(_ACTION.items())}
+    return known | {name: said for name, (_, said) in _WITHOUT_A_NUMBER.items()}
+
+
 def classes() -> list[tuple[str, tuple[str, ...]]]:
     """(what it asks for, its events), for the documentation."""
     return [

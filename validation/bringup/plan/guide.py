@@ -7,6 +7,8 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from bringup.records import Action
+
 _PLACE = re.compile(r"\{(\w+)\}")
 PLACES = ("node", "nodes", "node_count", "gpus", "run", "job", "profile")
 """What a command may leave open: one node that failed, all nodes of the run (n0,n1), how many, GPUs per node, the run's
@@ -19,6 +21,7 @@ class Guide:
 
     title: str
     page: str  # in docs/, without .md
+    action: Action  # what usually helps, in one word
     observes: str  # what is looked at, and how
     why: str  # it matters
     usually_means: str  # when it fails, and when it is incomplete

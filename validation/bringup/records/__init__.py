@@ -24,8 +24,10 @@ from bringup.records.base import (
     write_record,
     write_text,
 )
+from bringup.records.daily import Asked, Baseline, Group
 from bringup.records.drill import DrillReport, DrillResult, HealthyRound
 from bringup.records.run import (
+    Action,
     Answer,
     ClaimAnswer,
     Closed,
@@ -64,8 +66,11 @@ from bringup.records.training import (
 
 __all__ = [
     "SCHEMA_VERSION",
+    "Action",
     "Advice",
     "Answer",
+    "Asked",
+    "Baseline",
     "Checkpoint",
     "CheckpointFile",
     "CheckpointTimes",
@@ -74,6 +79,7 @@ __all__ = [
     "Continued",
     "DrillReport",
     "DrillResult",
+    "Group",
     "HealthyRound",
     "Kind",
     "LeftOut",

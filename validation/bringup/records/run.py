@@ -99,6 +99,16 @@ class Observations(Versioned):
     problems: list[str]  # raw files that could not be read as what they should be
 
 
+class Action(StrEnum):
+    """What usually helps when a gate did not pass, from the least to the most that it costs."""
+
+    WATCH = "watch"  # nothing is taken out of service for it: look again
+    CONFIGURE = "configure"  # a setting, a mount, a file, a package
+    RESET = "reset"  # the GPU, its driver, or the fabric manager
+    REBOOT = "reboot"
+    REPLACE = "replace"  # a GPU, a cable, a memory module, cooling
+
+
 class Kind(StrEnum):
     """How a verdict came about."""
 
@@ -128,6 +138,7 @@ class Verdict(Record):
     evidence: str
     cause: str | None = None  # why it did not pass, as far as the evidence says
     fix: str  # the section of docs/ that says what to do
+    action: Action | None = None  # what usually helps; null: the gate passed, or is open
 
 
 class Sign(Record):

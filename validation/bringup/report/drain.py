@@ -17,14 +17,14 @@ from dataclasses import dataclass
 from bringup.checks import catalogue
 from bringup.judge import Judged
 from bringup.plan.phases import PHASES
-from bringup.records import Outcome
+from bringup.records import Action, Outcome, Run
+from bringup.report import reason
 from bringup.report.text import plain
 
 _NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-_NOT_IN_REASON = re.compile(r"[^A-Za-z0-9 ._:/-]+")
 STATE_GATE = "discovery.node.state"
-MAX_REASON = 200
 _NAMED = 3
+_COSTS = list(Action)
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ def proposals(judged: Sequence[Judged]) -> list[Proposal]:
     nodes."""
     against: dict[str, list[str]] = defaultdict(list)
     everywhere: list[Proposal] = []
-    runs: dict[str, str] = {}
+    runs: dict[str, Run] = {}
     for run in judged:
         for gate, nodes in _failed_nodes(run).items():
             if len(run.run.nodes) > 1 and len(nodes) > len(run.run.nodes) / 2:
@@ -62,7 +62,7 @@ def proposals(judged: Sequence[Judged]) -> list[Proposal]:
                 continue
             for node in nodes:
                 against[node].append(gate)
-                runs.setdefault(node, run.run.name)
+                runs.setdefault(node, run.run)
     return [_proposal(node, list(dict.fromkeys(against[node])), runs[node]) for node in sorted(against)] + everywhere
 
 
@@ -84,11 +84,17 @@ def _failed_nodes(judged: Judged) -> dict[str, list[str]]:
     return found
 
 
-def _proposal(node: str, gates: list[str], run: str) -> Proposal:
+def _proposal(node: str, gates: list[str], run: Run) -> Proposal:
     if _NODE.fullmatch(node) is None:
         return Proposal(node, f"{node!r} is not a node name; nothing is drained for it", None)
     named = " ".join(gates[:_NAMED]) + (f" and {len(gates) - _NAMED} more" if len(gates) > _NAMED else "")
     if STATE_GATE in gates:
         return Proposal(node, f"{node}: Slurm keeps it out already ({named} failed); its reason is left as it is", None)
-    reason = _NOT_IN_REASON.sub("_", f"{named} - bringup {run}")[:MAX_REASON]  # sinfo -R shows 20 of it
-    return Proposal(node, reason, ["scontrol", "update", f"NodeName={node}", "State=DRAIN", f"Reason={reason}"])
+    action = max((catalogue.GATES[gate].guide.action for gate in gates), key=_COSTS.index)
+    why = reason.written(named, action, _minute(run.opened_at), f"run {run.name}")
+    return Proposal(node, why, ["scontrol", "update", f"NodeName={node}", "State=DRAIN", f"Reason={why}"])
+
+
+def _minute(opened_at: str) -> str:
+    """2026-11-23T02:00:17Z -> 2026-11-23T02:00Z"""
+    return f"{opened_at[:16]}Z"

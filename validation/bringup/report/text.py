@@ -147,10 +147,15 @@ def _alike(bad: Sequence[Verdict]) -> list[list[Verdict]]:
     return sorted([*groups, *([verdict] for verdict in left)], key=lambda group: order[id(group[0])])
 
 
+def remedy(verdict: Verdict) -> str:
+    """What usually helps, in one word, and the section that says more."""
+    return verdict.fix if verdict.action is None else f"{verdict.action}; {verdict.fix}"
+
+
 def _shown_alone(verdict: Verdict) -> list[str]:
     return [
         f"  {MARK[verdict.outcome]:<10} {verdict.gate} [{verdict.subject}]: {plain(sentence(verdict))}",
-        f"  {'':<10} evidence {verdict.evidence}; what to do: {verdict.fix}",
+        f"  {'':<10} evidence {verdict.evidence}; what to do: {remedy(verdict)}",
     ]
 
 
@@ -167,7 +172,7 @@ def _shown_together(group: Sequence[Verdict]) -> list[str]:
         who, what = f"{first.gate} [{first.subject}]", sentence(first)
     return [
         f"  {MARK[first.outcome]:<10} {plain(f'{who}: {what} ({len(group)} {of}: {shown})')}",
-        f"  {'':<10} all are in the report; what to do first: {first.fix}",
+        f"  {'':<10} all are in the report; what to do first: {remedy(first)}",
     ]
 
 
@@ -208,7 +213,7 @@ def markdown(run: Run, verdicts: Verdicts, observations: Sequence[Observation] =
         lines += table(
             ("outcome", "gate", "subject", "observed", "expected", "cause", "evidence", "what to do"),
             (
-                (MARK[v.outcome], v.gate, v.subject, v.observed, v.expected, v.cause or "", v.evidence, v.fix)
+                (MARK[v.outcome], v.gate, v.subject, v.observed, v.expected, v.cause or "", v.evidence, remedy(v))
                 for v in bad
             ),
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bringup.plan.guide import Guide
+from bringup.records import Action
 
 _PAGE = "01-environment"
 _ON_THE_NODE = "srun --nodes=1 --nodelist={node} --exclusive --gpus-per-node={gpus}"
@@ -11,6 +12,7 @@ _ON_ALL_NODES = "srun --label --nodes={node_count} --nodelist={nodes} --ntasks-p
 MEMLOCK = Guide(
     title="Locked memory",
     page=_PAGE,
+    action=Action.CONFIGURE,
     observes=(
         "The soft limit of locked memory inside a job step. A login shell may have another one: "
         "`PropagateResourceLimits` and the limits of slurmd decide."
@@ -29,6 +31,7 @@ MEMLOCK = Guide(
 NVLINK = Guide(
     title="NVLink and its fabric",
     page=_PAGE,
+    action=Action.RESET,
     observes=(
         "`discovery.gpu.nvlinks`: how many NVLinks of every GPU are up, compared with the profile. "
         "`discovery.gpu.fabric`: the state of the NVLink fabric on machines with NVSwitches."
@@ -49,6 +52,7 @@ NVLINK = Guide(
 NVLINK_ERRORS = Guide(
     title="NVLink errors",
     page=_PAGE,
+    action=Action.RESET,
     observes=(
         "The counters of NVML for the links that are up, added up for each GPU, since the driver was loaded. "
         "`discovery.gpu.nvlink_recoveries`: a link went down and was trained again. `discovery.gpu.nvlink_replays`: "
@@ -67,6 +71,7 @@ NVLINK_ERRORS = Guide(
 RDMA_PORTS = Guide(
     title="RDMA ports",
     page=_PAGE,
+    action=Action.REPLACE,
     observes=(
         "Every port under `/sys/class/infiniband`: state, physical state, rate, link layer, NUMA node. "
         "`discovery.rdma.same` compares all of it between the nodes. Nodes that all have no port are equal, and the "
@@ -91,6 +96,7 @@ RDMA_PORTS = Guide(
 RDMA_COUNTERS = Guide(
     title="Counters of RDMA ports",
     page=_PAGE,
+    action=Action.WATCH,
     observes=(
         "Counters under `/sys/class/infiniband/*/ports/*/counters`, since the driver was loaded or somebody cleared "
         "them. `discovery.rdma.flaps`: `link_downed` and `link_error_recovery`. `discovery.rdma.errors`: "
@@ -115,6 +121,7 @@ RDMA_COUNTERS = Guide(
 AFFINITY = Guide(
     title="Which devices are near each other",
     page=_PAGE,
+    action=Action.CONFIGURE,
     observes=(
         "`discovery.numa.gpu`: the NUMA node of every GPU, in the order of their PCI addresses. `discovery.topology`: "
         "the essence of `nvidia-smi topo -m`, compared between the nodes; the whole table is in `raw/`. "

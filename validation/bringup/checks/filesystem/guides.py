@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bringup.plan.guide import Guide
+from bringup.records import Action
 
 _PAGE = "02-infrastructure-validation"
 _MOUNTS = (
@@ -13,6 +14,7 @@ _MOUNTS = (
 SHARED_FOLDER = Guide(
     title="Shared folder",
     page=_PAGE,
+    action=Action.CONFIGURE,
     observes=(
         "The folder of the run itself, on each node. The steps follow each other; each one waits until the step "
         "before has ended on all nodes.\n"
@@ -52,6 +54,7 @@ SHARED_FOLDER = Guide(
 COHERENCE = Guide(
     title="File coherence",
     page=_PAGE,
+    action=Action.CONFIGURE,
     observes=(
         "What a node sees of files that another node changes. The subject is the ordered pair, writer->reader. In "
         "round *s* each node writes for the *s*-th node behind it in the node list. Up to 16 nodes all rounds run, "
@@ -94,6 +97,7 @@ COHERENCE = Guide(
 STORAGE = Guide(
     title="Storage speed",
     page=_PAGE,
+    action=Action.CONFIGURE,
     observes=(
         "The speed of the results folder. Each node writes one file and syncs it, drops it from its own cache and "
         "reads it back. First one node does this alone (`write`, `read`), then all nodes at the same time "
@@ -126,6 +130,7 @@ STORAGE = Guide(
 FOLDERS = Guide(
     title="Folders that jobs write to",
     page="01-environment",
+    action=Action.CONFIGURE,
     observes=(
         "On every node, in the results folder and in `scratch` and `checkpoints` of the site file: a file of 4 KiB is "
         "written, synced, read back and removed (`writes`). `space` and `files` are what a user without root may still "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bringup.plan.guide import Guide
+from bringup.records import Action
 
 _ENVIRONMENT = "01-environment"
 _INFRASTRUCTURE = "02-infrastructure-validation"
@@ -11,6 +12,7 @@ _ON_THE_NODE = "srun --nodes=1 --nodelist={node} --exclusive --gpus-per-node={gp
 DRIVER_LOG = Guide(
     title="Driver messages in the kernel log",
     page=_ENVIRONMENT,
+    action=Action.REBOOT,
     observes=(
         "The probe reads `/dev/kmsg` without waiting. Where it may not be read, the probe reads the journal of this "
         "boot. It counts the messages of the NVIDIA driver by device and kind: Xids of GPUs, SXids of NVSwitches, and"
@@ -41,6 +43,7 @@ DRIVER_LOG = Guide(
 PRESENT = Guide(
     title="GPUs that are there and answer",
     page=_ENVIRONMENT,
+    action=Action.REBOOT,
     observes=(
         "`discovery.gpu.count` counts the character devices `/dev/nvidia0`, `/dev/nvidia1`, … of the node. "
         "`discovery.gpu.answering` counts the GPUs that gave NVML their UUID. Without NVML it counts those that "
@@ -65,6 +68,7 @@ PRESENT = Guide(
 DRIFT = Guide(
     title="GPUs that are the same everywhere",
     page=_ENVIRONMENT,
+    action=Action.CONFIGURE,
     observes=(
         "Every node reports its GPU driver, and the model and memory of every GPU. The value of most nodes is taken "
         "as right. Without a majority (two nodes, two values) all nodes fail, because nobody can say which one is "
@@ -87,6 +91,7 @@ DRIFT = Guide(
 MIG = Guide(
     title="GPUs that are not divided (MIG)",
     page=_ENVIRONMENT,
+    action=Action.CONFIGURE,
     observes="The MIG mode of every GPU. `off` and `not supported` pass.",
     why="Processes on parts of one GPU have no peer-to-peer access to each other. NCCL refuses two ranks on one GPU.",
     usually_means=(
@@ -102,6 +107,7 @@ MIG = Guide(
 DISTINCT = Guide(
     title="GPUs that belong to one node",
     page=_ENVIRONMENT,
+    action=Action.CONFIGURE,
     observes="The UUIDs of all GPUs that answered. The gate counts those of the node that another node reports too.",
     why=(
         "Two nodes that share a GPU share its memory and its speed. Every result about two nodes is then about one GPU."
@@ -118,6 +124,7 @@ DISTINCT = Guide(
 MEMORY_ERRORS = Guide(
     title="GPU memory errors",
     page=_ENVIRONMENT,
+    action=Action.RESET,
     observes=(
         "`discovery.gpu.ecc`: uncorrected ECC errors since the driver was loaded. `discovery.gpu.remap_pending`: a "
         "spare row waits for a reset. `discovery.gpu.remap_failed`: no spare row is left."
@@ -133,6 +140,7 @@ MEMORY_ERRORS = Guide(
 MEMORY_WEAR = Guide(
     title="GPU memory that wears out",
     page=_ENVIRONMENT,
+    action=Action.WATCH,
     observes=(
         "`discovery.gpu.ecc_corrected`: errors that ECC corrected since the driver was loaded. "
         "`discovery.gpu.remapped_corrected` and `discovery.gpu.remapped_uncorrected`: rows that were replaced by spare "
@@ -151,6 +159,7 @@ MEMORY_WEAR = Guide(
 SLOWDOWN = Guide(
     title="GPUs that slow down to protect themselves",
     page=_ENVIRONMENT,
+    action=Action.REPLACE,
     observes=(
         "Three bits of the clock event reasons: hardware slowdown, hardware thermal, hardware power brake. Idle "
         "clocks, the power cap and clocks that a user set are not faults and do not count."
@@ -165,6 +174,7 @@ SLOWDOWN = Guide(
 PCIE = Guide(
     title="PCIe lanes of GPUs",
     page=_ENVIRONMENT,
+    action=Action.REPLACE,
     observes=(
         "The lanes that the PCIe link of each GPU lacks: the widest link that GPU and slot have, less the width in "
         "use. The generation is recorded and not judged, because an idle GPU lowers it."
@@ -184,6 +194,7 @@ PCIE = Guide(
 FREE = Guide(
     title="GPUs that nobody else uses",
     page=_ENVIRONMENT,
+    action=Action.REBOOT,
     observes="Processes with a compute context on each GPU. This job has the node alone and computes nothing itself.",
     why="Another process takes memory and speed from the job, and the job does not see why.",
     usually_means=(
@@ -196,6 +207,7 @@ FREE = Guide(
 PERSISTENCE = Guide(
     title="A driver that stays loaded",
     page=_ENVIRONMENT,
+    action=Action.CONFIGURE,
     observes="The persistence mode of every GPU. A miss is a warning.",
     why=(
         "Without it the driver unloads between jobs. The first call of a job then takes seconds, and error counters "
@@ -208,6 +220,7 @@ PERSISTENCE = Guide(
 BOUND = Guide(
     title="A GPU for each task",
     page=_INFRASTRUCTURE,
+    action=Action.CONFIGURE,
     observes=(
         "Each task of `srun --gpus-per-task=1` finds out which GPU it would compute on: `CUDA_VISIBLE_DEVICES`, "
         "resolved among the devices that the task can open. A GPU is named by its UUID where the driver tells it. The "
@@ -229,6 +242,7 @@ BOUND = Guide(
 ISOLATED = Guide(
     title="No GPU for a job that requested none",
     page=_INFRASTRUCTURE,
+    action=Action.CONFIGURE,
     observes=(
         "A job that requested no GPU tries to open every GPU device. The gate counts the devices that the kernel "
         "refused (`EPERM`). A device that is not there and a file mode (`EACCES`) do not count: they do not prove "
@@ -250,6 +264,7 @@ ISOLATED = Guide(
 NEAR_GPU = Guide(
     title="CPUs near the GPU",
     page=_INFRASTRUCTURE,
+    action=Action.CONFIGURE,
     observes=(
         "Each task that was given one GPU compares the CPUs that it may run on with the CPUs of the NUMA node of its "
         "GPU. The value is the share that belongs there. A miss is a warning."
@@ -268,6 +283,7 @@ NEAR_GPU = Guide(
 JOBS_AT_ONCE = Guide(
     title="Two jobs at the same time",
     page=_INFRASTRUCTURE,
+    action=Action.CONFIGURE,
     observes=(
         "Two jobs run on the same node at the same time, with one GPU each. The first one stays until the second has "
         "ended. Both name the GPU that they would compute on, and try to open every GPU. `smoke.jobs.distinct_gpus`: "
@@ -290,6 +306,7 @@ JOBS_AT_ONCE = Guide(
 COMPUTE = Guide(
     title="Products and copies of GPUs",
     page=_INFRASTRUCTURE,
+    action=Action.REPLACE,
     observes=(
         "Every GPU multiplies matrices that repeat with period 7 (without a GPU, the CPU does). The exact result is "
         "known from a table of 7 x 7 whole numbers, and one wrong bit in any element counts in "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bringup.plan.guide import Guide
+from bringup.records import Action
 
 _PAGE = "02-infrastructure-validation"
 _AGAIN = "sbatch --nodes=1 --nodelist={node} infrastructure-validation/scripts/node_sweep.sbatch"
@@ -10,6 +11,7 @@ _AGAIN = "sbatch --nodes=1 --nodelist={node} infrastructure-validation/scripts/n
 COUNTERS = Guide(
     title="Counters under load",
     page=_PAGE,
+    action=Action.RESET,
     observes=(
         "Counters are read before and after the load of every phase from the node sweep on, and what each rose by is "
         "counted. `load.gpu_faults` and `load.gpu_corrected`: memory errors, remapped rows, NVLink and PCIe of each "
@@ -30,6 +32,7 @@ COUNTERS = Guide(
 SENT_AGAIN = Guide(
     title="Packets that were sent again",
     page=_PAGE,
+    action=Action.WATCH,
     observes=(
         "How much of what a node sent between the two readings it sent for the second time. `load.tcp_sent_again`: "
         "`RetransSegs` as a share of `OutSegs` (`/proc/net/snmp`), over all connections of the node, also those of "

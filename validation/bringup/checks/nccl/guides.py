@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bringup.plan.guide import Guide
+from bringup.records import Action
 
 _PAGE = "02-infrastructure-validation"
 _ALONE = "bash infrastructure-validation/scripts/nccl_scaling.sh --nodelist {node}"
@@ -10,6 +11,7 @@ _ALONE = "bash infrastructure-validation/scripts/nccl_scaling.sh --nodelist {nod
 STEP = Guide(
     title="The step of the collectives",
     page=_PAGE,
+    action=Action.CONFIGURE,
     observes=(
         "The exit code of the step at this number of nodes, as `srun` gave it. Beside it stands the task that "
         "`srun` named first. The first step has one task and one GPU (`1-gpu`): the library loads, a communicator "
@@ -37,6 +39,7 @@ STEP = Guide(
 RANK = Guide(
     title="A rank that hangs",
     page=_PAGE,
+    action=Action.RESET,
     observes=(
         "How each rank ended. Rank 0 says `finished` of all ranks when all had taken part in the last collective. A "
         "collective may wait `BRINGUP_HANG_S` (120 s), apart from `BRINGUP_START_S`, the patience at the start. "
@@ -71,6 +74,7 @@ RANK = Guide(
 COMMUNICATOR = Guide(
     title="One communicator over all ranks",
     page=_PAGE,
+    action=Action.CONFIGURE,
     observes=(
         "What the members of the communicator told each other. `nccl.ranks` counts the different (host, process, "
         "device). `nccl.hosts` counts the hosts among them. `nccl.devices` counts the different GPUs, by UUID; on "
@@ -97,6 +101,7 @@ COMMUNICATOR = Guide(
 WRONG_VALUES = Guide(
     title="Wrong values",
     page=_PAGE,
+    action=Action.REPLACE,
     observes=(
         "Elements that differ from the known result, over all ranks, sizes and collectives. The test values are "
         "small whole numbers. Sums of them are exact, so any difference is an error. `nccl.rank.wrong_values` "
@@ -123,6 +128,7 @@ WRONG_VALUES = Guide(
 SLOW_RANK = Guide(
     title="A slow rank",
     page=_PAGE,
+    action=Action.REBOOT,
     observes=(
         "The shortest of 9 copies of the largest buffer inside the own memory of each rank, as a multiple of the "
         "median rank's. No other rank is waited for."
@@ -141,6 +147,7 @@ SLOW_RANK = Guide(
 STALL = Guide(
     title="Stall of a collective",
     page=_PAGE,
+    action=Action.REPLACE,
     observes=(
         "`nccl.stall`: the seconds that the longest of 7 repetitions took beyond the median of its size, with the wait "
         "for the other ranks before it. Less than twice the median counts as 0. The verdict names collective, size "
@@ -169,6 +176,7 @@ STALL = Guide(
 TRANSPORT = Guide(
     title="What carries the bytes between nodes",
     page=_PAGE,
+    action=Action.CONFIGURE,
     observes=(
         "With NCCL: its own log, all ranks together. `nccl.transport` is what it names as its network (`Using "
         "network`) and what its channels between hosts go over, as one of the "
@@ -205,6 +213,7 @@ TRANSPORT = Guide(
 BANDWIDTH = Guide(
     title="Bandwidth of collectives",
     page=_PAGE,
+    action=Action.CONFIGURE,
     observes=(
         "The bus bandwidth of all_reduce, all_gather, reduce_scatter and all_to_all, a gate for each, at the one "
         "size that the profile names (`at: 8GiB`). It is the median of 7 repetitions after 2 for warm-up, each "
@@ -241,6 +250,7 @@ BANDWIDTH = Guide(
 CURVE = Guide(
     title="Latency, and the shape of the curve",
     page=_PAGE,
+    action=Action.CONFIGURE,
     observes=(
         "The curve of bus bandwidth over size, for each collective at each number of nodes; the worst collective "
         "is named. `nccl.curve.dip` is the lowest ratio of a size to the slower of its two neighbours. "
@@ -268,6 +278,7 @@ CURVE = Guide(
 PAIRS = Guide(
     title="Nodes and links, by pairs",
     page=_PAGE,
+    action=Action.REPLACE,
     observes=(
         "Pairs of nodes, in rounds. In a round every node has one partner, and all pairs run at the same time. Per "
         "pair: the round-trip time, and the bandwidth in both directions, over one TCP connection. Where the nodes "
@@ -343,6 +354,7 @@ PAIRS = Guide(
 MONITOR = Guide(
     title="The sampler beside a run",
     page=_PAGE,
+    action=Action.WATCH,
     observes=(
         "`nccl.monitor.coverage`: the samples of the node against the seconds that the watched step took, less one "
         "(the seconds begin before the sampler does, and its first sample comes a second later). At one sample a "

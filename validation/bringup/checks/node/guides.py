@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bringup.plan.guide import Guide
+from bringup.records import Action
 
 _PAGE = "01-environment"
 _EVERYWHERE = "srun --label --nodes={node_count} --nodelist={nodes} --ntasks-per-node=1"
@@ -10,6 +11,7 @@ _EVERYWHERE = "srun --label --nodes={node_count} --nodelist={nodes} --ntasks-per
 STATE = Guide(
     title="Slurm does not consider the node usable",
     page=_PAGE,
+    action=Action.CONFIGURE,
     observes=(
         "`State` and `Reason` of the node in `scontrol --oneliner show node`. Usable are `IDLE`, `MIXED`, "
         "`ALLOCATED` and `COMPLETING`. Flags that say nothing about health (`PLANNED`, `RESERVED`, `CLOUD`, …) are "
@@ -36,6 +38,7 @@ STATE = Guide(
 ANSWERED = Guide(
     title="The node did not answer",
     page=_PAGE,
+    action=Action.REBOOT,
     observes=(
         "The closing line of the inventory probe of this node. The probe counts its facts, and as many facts must "
         "have arrived. If `srun` could not launch on the node, its error message about that node becomes the "
@@ -59,6 +62,7 @@ ANSWERED = Guide(
 DISTINCT = Guide(
     title="Two node names are one machine",
     page=_PAGE,
+    action=Action.CONFIGURE,
     observes=(
         "`discovery.node.distinct`: the boot id of the kernel (`/proc/sys/kernel/random/boot_id`). Two nodes with "
         "the same boot id are one running kernel. `discovery.node.hostname`: the host name that the node has given "
@@ -80,6 +84,7 @@ DISTINCT = Guide(
 DRIFT = Guide(
     title="A node differs from the others",
     page=_PAGE,
+    action=Action.CONFIGURE,
     observes=(
         "On every node: the kernel release, the release of the system, the version of Python, the model of the CPU,"
         " the CPUs online, the sockets, cores, threads and NUMA nodes, the memory, and the mount that holds the "
@@ -108,6 +113,7 @@ DRIFT = Guide(
 LIBRARIES = Guide(
     title="A library is missing or differs",
     page=_PAGE,
+    action=Action.CONFIGURE,
     observes=(
         "Libraries that a launch or a collective loads from the node: libc, libcuda, NCCL (the one in the Python "
         "environment before the one of the system), libibverbs and libmunge. Of each: the file name, the size, and "
@@ -137,6 +143,7 @@ LIBRARIES = Guide(
 CLOCK = Guide(
     title="A clock is off",
     page=_PAGE,
+    action=Action.CONFIGURE,
     observes=(
         "40 round trips over TCP from each node to the first one, which answers with its time. The middle of the "
         "shortest trip is compared. The error is at most half of that trip, and it is added to the distance. The "
@@ -164,6 +171,7 @@ CLOCK = Guide(
 LIMITS = Guide(
     title="Shared memory or open files are limited",
     page=_PAGE,
+    action=Action.CONFIGURE,
     observes=(
         "The size of `/dev/shm`, and how many files a task of Slurm may open (`ulimit -n`, the soft limit). The "
         "profile says how much is enough."
@@ -187,6 +195,7 @@ LIMITS = Guide(
 NAMES = Guide(
     title="Names of nodes",
     page=_PAGE,
+    action=Action.CONFIGURE,
     observes=(
         "The first node resolves the names of all nodes of the run. Then every node resolves them too, many at once, "
         "and compares the addresses. IPv4 addresses are compared first; IPv6 only where a name has no IPv4 address. "
@@ -221,6 +230,7 @@ NAMES = Guide(
 TMP = Guide(
     title="Temporary files and /dev/shm",
     page=_PAGE,
+    action=Action.CONFIGURE,
     observes=(
         "In the folder for temporary files (`TMPDIR` of a task, else `/tmp`) and in `/dev/shm`: a file of 4 KiB is "
         "written, synced, read back and removed (`writes`). `space` is what a user without root may still write, "
@@ -246,6 +256,7 @@ TMP = Guide(
 NETWORK = Guide(
     title="A node has another network",
     page=_PAGE,
+    action=Action.CONFIGURE,
     observes=(
         "All interfaces with a routable address (not loopback, not link-local): driver, speed, duplex, MTU, carrier, "
         "from `/sys/class/net`. Interfaces that are equal in these form a kind. Their names are ignored, and the "
@@ -273,6 +284,7 @@ NETWORK = Guide(
 SETTINGS = Guide(
     title="A setting of the kernel differs",
     page=_PAGE,
+    action=Action.CONFIGURE,
     observes=(
         "Sizes of socket buffers, `somaxconn`, congestion control and local ports; swappiness, zone reclaim, "
         "overcommit, `max_map_count`, NUMA balancing, `pid_max`, `file-max` (a million or more counts as one value, "

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from bringup.plan.guide import Guide
+from bringup.records import Action
 
 _PAGE = "06-failure-modes"
 
 CLOSED = Guide(
     title="The run was not closed",
     page=_PAGE,
+    action=Action.WATCH,
     observes="The file `closed.json`. A phase script writes it as its last act. Every phase has this gate.",
     why=("A script that ended early may have left part of its evidence out. A run without this file is never a pass."),
     usually_means=(
@@ -31,6 +33,7 @@ CLOSED = Guide(
 EVIDENCE = Guide(
     title="The evidence is not the run's own",
     page=_PAGE,
+    action=Action.WATCH,
     observes=(
         "The SHA-256 of the plan, of the records and of every file in `raw/`, compared with what `closed.json` "
         "holds. The closing line of each probe says for which run it wrote, and when. Every phase has this gate."
@@ -60,6 +63,7 @@ EVIDENCE = Guide(
 RESTARTS = Guide(
     title="Slurm started the job more than once",
     page=_PAGE,
+    action=Action.WATCH,
     observes=(
         "How often Slurm had started this job before (`SLURM_RESTART_COUNT`). Each attempt writes a folder of its "
         "own; this is the last one. Every phase has this gate."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bringup.plan.guide import Guide
+from bringup.records import Action
 
 _ENV = "01-environment"
 _INFRA = "02-infrastructure-validation"
@@ -13,6 +14,7 @@ _CONFIG = "scontrol show config | grep -iE "
 CONFINED = Guide(
     title="cgroups do not confine jobs",
     page=_ENV,
+    action=Action.CONFIGURE,
     observes=(
         "`ConstrainDevices`, `ConstrainCores` and `ConstrainRAMSpace` in `cgroup.conf` beside `slurm.conf`, and in "
         "`scontrol show config` where it prints them. `TaskPlugin` must list `task/cgroup`, without which these "
@@ -42,6 +44,7 @@ CONFINED = Guide(
 PROCTRACK = Guide(
     title="Processes can outlive their job",
     page=_ENV,
+    action=Action.CONFIGURE,
     observes="`ProctrackType` in `scontrol show config`.",
     why=(
         "Only `proctrack/cgroup` finds a process that has left its session. With another plugin such a process "
@@ -55,6 +58,7 @@ PROCTRACK = Guide(
 GRES = Guide(
     title="Slurm and the node disagree about GPUs",
     page=_ENV,
+    action=Action.CONFIGURE,
     observes=(
         "`GresTypes` must list `gpu`. For every node: how many GPUs its `Gres=` promises, less the devices that "
         "were found."
@@ -79,6 +83,7 @@ GRES = Guide(
 VERSION = Guide(
     title="slurmd has several versions",
     page=_ENV,
+    action=Action.CONFIGURE,
     observes=(
         "The `Version` that each node registered with, in `scontrol show node`. The value of the majority is taken "
         "as right."
@@ -94,6 +99,7 @@ VERSION = Guide(
 MPI = Guide(
     title="MPI programs cannot start under srun",
     page=_ENV,
+    action=Action.CONFIGURE,
     observes=(
         "`MpiDefault` must be `none` or one of the plugins that `srun --mpi=list` names. `discovery.slurm.pmix` "
         "asks whether a `pmix` plugin is among them; a miss only warns."
@@ -115,6 +121,7 @@ MPI = Guide(
 KILL_ON_BAD_EXIT = Guide(
     title="A step outlives its first failure",
     page=_ENV,
+    action=Action.CONFIGURE,
     observes="`KillOnBadExit` in `scontrol show config`.",
     why=(
         "With 0, the other ranks wait for the timeout of their collective when one rank ends: half an hour of the "
@@ -131,6 +138,7 @@ KILL_ON_BAD_EXIT = Guide(
 HEALTH = Guide(
     title="Slurm does not look after its nodes",
     page=_ENV,
+    action=Action.CONFIGURE,
     observes=(
         "Whether `HealthCheckProgram`, `Prolog` and `Epilog` are set in `scontrol show config`. What they do is not"
         " looked at."
@@ -152,6 +160,7 @@ HEALTH = Guide(
 LOST_NODES = Guide(
     title="Slurm keeps dead nodes or takes them back unseen",
     page=_ENV,
+    action=Action.CONFIGURE,
     observes=(
         "`SlurmdTimeout`: how long slurmctld waits for a silent node before it calls it `DOWN` (0 means for ever). "
         "`ReturnToService`: with 2, a node that went down for an unknown reason returns by itself."
@@ -170,6 +179,7 @@ LOST_NODES = Guide(
 CONTROLLER = Guide(
     title="The primary controller does not answer",
     page=_INFRA,
+    action=Action.CONFIGURE,
     observes="The line `Slurmctld(primary) at … is UP` in the answer of `scontrol ping`.",
     why="A backup controller can serve for a while. With the primary down there is nothing left behind it.",
     usually_means="The primary is down, and a backup may be serving. *Incomplete*: `scontrol` gave no answer.",
@@ -180,6 +190,7 @@ CONTROLLER = Guide(
 RAN_TASKS = Guide(
     title="Tasks of a node did not run",
     page=_INFRA,
+    action=Action.CONFIGURE,
     observes=(
         "The tasks of the binding step that reported from this node. Expected is one for each GPU that Slurm has "
         "configured."
@@ -201,6 +212,7 @@ RAN_TASKS = Guide(
 CPUS = Guide(
     title="A task gets more cores than it requested",
     page=_INFRA,
+    action=Action.CONFIGURE,
     observes=(
         "The CPU mask of every task that requested one CPU, counted in cores: two hardware threads of a core are one."
     ),
@@ -218,6 +230,7 @@ CPUS = Guide(
 EXIT_CODE = Guide(
     title="The exit code of a job is lost",
     page=_INFRA,
+    action=Action.CONFIGURE,
     observes="`ExitCode` of a batch job that ran `exit 7`. Expected is `7:0`.",
     why="A training that failed looks finished, and the next job of its chain starts.",
     usually_means=(
@@ -233,6 +246,7 @@ EXIT_CODE = Guide(
 MEMORY = Guide(
     title="A job can take more memory than it requested",
     page=_INFRA,
+    action=Action.CONFIGURE,
     observes="`JobState` of a batch job that requested 100 MiB and touched 300 MiB. Expected is `OUT_OF_MEMORY`.",
     why="One job can take all memory of a node, and the kernel then ends processes of other jobs.",
     usually_means=(
@@ -249,6 +263,7 @@ MEMORY = Guide(
 BAD_EXIT = Guide(
     title="Tasks live on when one has failed",
     page=_INFRA,
+    action=Action.CONFIGURE,
     observes=(
         "A step of two tasks on each node with `--kill-on-bad-exit=1`. Task 0 ends with code 3 after a second. A "
         "task that is still there 9 s later says so. The value is the number of these tasks on the node."
@@ -267,6 +282,7 @@ BAD_EXIT = Guide(
 ARRAY = Guide(
     title="Tasks of a job array are missing",
     page=_INFRA,
+    action=Action.CONFIGURE,
     observes=(
         "The index that each task of `--array=0-3` found in its environment, from one output file for each task."
     ),
@@ -286,6 +302,7 @@ ARRAY = Guide(
 DEPENDENCIES = Guide(
     title="Dependencies between jobs are not kept",
     page=_INFRA,
+    action=Action.CONFIGURE,
     observes=(
         "Three jobs. *before* sleeps 2 s. *after* depends on it (`afterok`). *never* depends on the job that exits "
         "with 7, with `--kill-on-invalid-dep=yes`. `smoke.dependency.waits`: seconds from the end of *before* to "
@@ -305,6 +322,7 @@ DEPENDENCIES = Guide(
 TIME_LIMIT = Guide(
     title="A job is not warned before its time limit",
     page=_INFRA,
+    action=Action.CONFIGURE,
     observes=(
         "Whether `USR1` reached a batch script that requested `--time=1 --signal=B:USR1@55`. Slurm looks at time "
         "limits every 30 s, so the signal comes up to that much early or late. The seconds are in "
@@ -324,6 +342,7 @@ TIME_LIMIT = Guide(
 REQUEUE = Guide(
     title="A job cannot be requeued",
     page=_INFRA,
+    action=Action.CONFIGURE,
     observes=(
         "A batch job that requeues itself on its first attempt: the highest `SLURM_RESTART_COUNT` that it saw. "
         "Expected is 1. Slurm holds a requeued job back for two minutes by default (`cred_expire` in `AuthInfo`), "
@@ -343,6 +362,7 @@ REQUEUE = Guide(
 LATENCY = Guide(
     title="A small job waits long",
     page=_INFRA,
+    action=Action.WATCH,
     observes="The seconds from submit to start of the small job that exits with 7, as Slurm writes them down.",
     why="Every phase, and every restart of a training, waits that long.",
     usually_means=(

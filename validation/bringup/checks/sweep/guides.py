@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bringup.plan.guide import Guide
+from bringup.records import Action
 
 _PAGE = "02-infrastructure-validation"
 _AGAIN = "sbatch --nodes=1 --nodelist={node} infrastructure-validation/scripts/node_sweep.sbatch"
@@ -10,6 +11,7 @@ _AGAIN = "sbatch --nodes=1 --nodelist={node} infrastructure-validation/scripts/n
 RANKS = Guide(
     title="Ranks of the sweep",
     page=_PAGE,
+    action=Action.REBOOT,
     observes=(
         "A rank for each GPU runs four parts: it names its device, trains two seeded steps, multiplies matrices for "
         "`BRINGUP_LOAD_S` seconds (default 60), and takes part in collectives inside its node. `sweep.ranks` counts "
@@ -29,6 +31,7 @@ RANKS = Guide(
 SAME_BITS = Guide(
     title="The same bits on every device",
     page=_PAGE,
+    action=Action.REPLACE,
     observes=(
         "Each rank trains two steps of a small transformer, three times: on its CPU in float32 with one thread, and "
         "on its GPU in bfloat16. Seed, inputs and algorithms are fixed, so the losses and the gradients have to be "
@@ -52,6 +55,7 @@ SAME_BITS = Guide(
 LOAD = Guide(
     title="Sustained load",
     page=_PAGE,
+    action=Action.REPLACE,
     observes=(
         "All GPUs of all nodes multiply matrices at the same time for `BRINGUP_LOAD_S` seconds (default 60; "
         "`--minutes 30` for a burn). Speed is counted in windows of a second. `sweep.load.drift`: the last third of "
@@ -74,6 +78,7 @@ LOAD = Guide(
 PCIE = Guide(
     title="PCIe link under load",
     page=_PAGE,
+    action=Action.REPLACE,
     observes=(
         "Generation and lanes of each GPU's PCIe link by NVML, asked in every second of the load while the GPU is "
         "busy, and the most that the GPU can have in its slot. Of the last third of the load the best answer counts. "
@@ -96,6 +101,7 @@ PCIE = Guide(
 INSIDE = Guide(
     title="Collectives inside every node",
     page=_PAGE,
+    action=Action.RESET,
     observes=(
         "The ranks of each node form a group of their own, all nodes at once. Every collective runs at a small and "
         "at a large size, and its values are compared with the exact ones. `sweep.inside.peers`: bus bandwidth of "

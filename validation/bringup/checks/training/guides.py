@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bringup.plan.guide import Guide
+from bringup.records import Action
 
 ONE = "03-training-single-node"
 DDP = "04-training-ddp-design"
@@ -19,6 +20,7 @@ _LOSSES = (
 EXIT_CODE = Guide(
     title="Exit code",
     page=ONE,
+    action=Action.WATCH,
     observes=(
         "The exit code with which the phase script closed the run. It is the exit code of the training step. When "
         "ranks failed, the cause names the first one: rank, node, cause and time."
@@ -39,6 +41,7 @@ EXIT_CODE = Guide(
 LOSS = Guide(
     title="Loss",
     page=ONE,
+    action=Action.CONFIGURE,
     observes=(
         "The loss of the first step minus the loss of the last step, in nats, of the global batch. Every step must "
         "have left a loss. The profile says how much it has to fall; `generic` requires 0.1."
@@ -60,6 +63,7 @@ LOSS = Guide(
 INTACT = Guide(
     title="Checkpoint intact",
     page=ONE,
+    action=Action.CONFIGURE,
     observes=(
         "On each rank: the number of files of a checkpoint that have another size or CRC-32 when they are read "
         "again than when the rank wrote them. A resumed run counts its share of the files that it resumed from. "
@@ -81,6 +85,7 @@ INTACT = Guide(
 RESUMABLE = Guide(
     title="Checkpoint resumable",
     page=ONE,
+    action=Action.CONFIGURE,
     observes=(
         "On each rank: the number of tensors of parameters, optimizer state and random state that have other bits "
         "than before, after they were set to zero and read back. A resumed run counts those that are not what was "
@@ -102,6 +107,7 @@ RESUMABLE = Guide(
 RANK = Guide(
     title="Rank finished",
     page=DDP,
+    action=Action.WATCH,
     observes=(
         "How each planned rank ended. The rank's own last word counts first: `finished`, `raised` (an exception), "
         "`hung` (it gave itself up) or `refused` (it is not the promised strategy), in `raw/rank<R>.jsonl`. For a "
@@ -148,6 +154,7 @@ RANK = Guide(
 WORLD = Guide(
     title="World size",
     page=DDP,
+    action=Action.CONFIGURE,
     observes="How many ranks answered in an all-reduce of ones. Expected: nodes × ranks per node.",
     why="Separate trainings that do not know of each other each end with exit code 0 and a loss that falls.",
     usually_means=(
@@ -164,6 +171,7 @@ WORLD = Guide(
 TRANSPORT = Guide(
     title="Transport",
     page=DDP,
+    action=Action.CONFIGURE,
     observes=(
         "Across nodes: what carried training's own bytes. Under NCCL it is the network that one process of every "
         "node names in `raw/nccl-<nodes>/` (`Using network`). Under gloo it is the interface whose counter grew by "
@@ -187,6 +195,7 @@ TRANSPORT = Guide(
 SAMPLES = Guide(
     title="Samples",
     page=DDP,
+    action=Action.CONFIGURE,
     observes="Rows consumed by all ranks, minus different rows among them. Expected: 0.",
     why="When ranks read the same rows, N GPUs do the work of one, and the loss still falls.",
     usually_means=(
@@ -199,6 +208,7 @@ SAMPLES = Guide(
 LOSS_AGREES = Guide(
     title="Loss agrees",
     page=DDP,
+    action=Action.CONFIGURE,
     observes=(
         "The largest difference over all steps between the loss of this run and the loss of the one-GPU run of the "
         "same recipe. The profile gives the tolerance: 1e-5 nats in float32 on the local cluster, 0.02 in bfloat16."
@@ -224,6 +234,7 @@ LOSS_AGREES = Guide(
 NORM_AGREES = Guide(
     title="Gradient norm agrees",
     page=DDP,
+    action=Action.CONFIGURE,
     observes=(
         "The gradient norm before clipping, of every step, on the rank where it is highest: the largest relative "
         "difference to the one-GPU run, and its step. The profile allows 1e-5 on a CPU and 10 % with bfloat16 "
@@ -248,6 +259,7 @@ NORM_AGREES = Guide(
 REPLICAS = Guide(
     title="Replicas",
     page=DDP,
+    action=Action.REPLACE,
     observes=(
         "The sum of all parameters that each rank holds at the end of training: the largest difference inside a "
         "group of replicas. The groups are all ranks for DDP, and the columns of the mesh for HSDP. Expected: "
@@ -265,6 +277,7 @@ REPLICAS = Guide(
 STRATEGY = Guide(
     title="Strategy",
     page=FSDP,
+    action=Action.CONFIGURE,
     observes=(
         "The kind of the model before the first step, and again after the last one, read from its wrapper and the "
         "placements of its parameters.\n"
@@ -296,6 +309,7 @@ STRATEGY = Guide(
 VARIANT = Guide(
     title="Variant",
     page=FSDP,
+    action=Action.CONFIGURE,
     observes=(
         "In how many points the variant differs from the resolved arguments; the verdict names them. Structure is "
         "read from the model, behaviour from the first optimizer step.\n"
@@ -327,6 +341,7 @@ VARIANT = Guide(
 SHARD = Guide(
     title="Shard size",
     page=FSDP,
+    action=Action.CONFIGURE,
     observes=(
         "Elements on the rank that holds most × ranks per shard group ÷ elements of the whole model. 1 is perfect; "
         "the profile allows 1.1."
@@ -344,6 +359,7 @@ SHARD = Guide(
 INSIDE = Guide(
     title="Shard groups inside a node",
     page=_ACROSS,
+    action=Action.CONFIGURE,
     observes=(
         "The rows of the mesh whose ranks named more than one host inside the communicator. Expected: 0. The "
         "program checks the same before its first step, and refuses."

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from bringup.checks.training.guides import DDP, FSDP, OBSERVED, ONE
 from bringup.plan.guide import Guide
+from bringup.records import Action
 
 STALL = Guide(
     title="Stall",
     page=ONE,
+    action=Action.WATCH,
     observes=(
         "`train.stall`: the seconds that the longest step took beyond the median step, of the steps after the "
         "warm-up. A step of less than twice the median counts as 0. A checkpoint is between two steps and does not "
@@ -40,6 +42,7 @@ STALL = Guide(
 STRAGGLER = Guide(
     title="Straggler",
     page=DDP,
+    action=Action.REBOOT,
     observes=(
         "Per rank: the time of its own work in a step, over the median of all ranks; of two ranks, over the "
         "other's. Own work is where a rank waits for nobody: it gets its rows, computes the forward pass inside "
@@ -67,6 +70,7 @@ STRAGGLER = Guide(
 MFU = Guide(
     title="MFU of one GPU",
     page="03-training-single-node",
+    action=Action.WATCH,
     observes=(
         "FLOPs of the model per token, times tokens/s, as a share of the GPU's dense bfloat16 peak, in the steady "
         "window of the one-GPU run. The profile gives the floor. Steps below 100 ms are too little work to tell, and "
@@ -88,6 +92,7 @@ MFU = Guide(
 SCALING = Guide(
     title="Scaling",
     page=DDP,
+    action=Action.CONFIGURE,
     observes=(
         "Tokens/s per rank in the steady window, over those of the one-GPU run. The profile gives the floor; "
         "`generic` requires 0.9. Where a perfect division of the one-GPU step would take less than 100 ms, as with "
@@ -117,6 +122,7 @@ SCALING = Guide(
 STATES = Guide(
     title="Memory states",
     page=FSDP,
+    action=Action.CONFIGURE,
     observes=(
         "The bytes of parameters, gradients and optimizer tensors on a rank after the first optimizer step, before "
         "its gradients are dropped. They are counted from the tensors (a view counts the buffer that it keeps "
@@ -139,6 +145,7 @@ STATES = Guide(
 PEAK = Guide(
     title="Memory peak",
     page=FSDP,
+    action=Action.CONFIGURE,
     observes=(
         "PyTorch's `max_memory_allocated` of the rank with the highest, over the predicted peak: states, gathered "
         "copies, gradients on their way, activations, logits. It is judged on GPUs only. Below 1 GiB no peak is "

@@ -9,7 +9,7 @@ from xml.etree import ElementTree as xml
 from bringup.judge import Judged
 from bringup.records import Mark, Outcome
 from bringup.report.collection import Collection
-from bringup.report.text import plain, scope, sentence
+from bringup.report.text import plain, remedy, scope, sentence
 
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """What XML 1.0 has no way to write, not even escaped (section 2.2)."""
@@ -84,11 +84,11 @@ def _suite(judged: Judged) -> xml.Element:
     for verdict in judged.verdicts.verdicts:
         case = _case(suite, _group(judged, verdict.gate), verdict.subject)
         if verdict.outcome is Outcome.FAIL:
-            _problem(case, "failure", sentence(verdict), f"{verdict.evidence}; {verdict.fix}")
+            _problem(case, "failure", sentence(verdict), f"{verdict.evidence}; {remedy(verdict)}")
         elif verdict.outcome is Outcome.INCOMPLETE:
-            _problem(case, "error", sentence(verdict), f"{verdict.evidence}; {verdict.fix}")
+            _problem(case, "error", sentence(verdict), f"{verdict.evidence}; {remedy(verdict)}")
         elif verdict.outcome is Outcome.WARN:
-            xml.SubElement(case, "system-out").text = _text(f"warning: {sentence(verdict)}; {verdict.fix}")
+            xml.SubElement(case, "system-out").text = _text(f"warning: {sentence(verdict)}; {remedy(verdict)}")
     for entry in skipped:
         xml.SubElement(
             _case(suite, _group(judged, entry.gate), "not applicable"), "skipped", message=_text(entry.reason)

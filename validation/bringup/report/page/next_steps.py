@@ -53,7 +53,7 @@ def rows(judged: Iterable[Judged]) -> list[Next]:
                 gate,
                 "; ".join(f"{phase}: {shortened(list(dict.fromkeys(on)))}" for phase, on in subjects.items()),
                 report.sentence(group[0]),
-                group[0].fix,
+                report.remedy(group[0]),
                 explain.next_commands(group, first.folder, first.run),
             )
         )

@@ -1,0 +1,153 @@
+"""Starts the checks of one occasion, all at once, and ends those that take too long.
+
+A check is an executable file checks.d/NN-name. In its first lines it says when it runs and how long it may take:
+
+    # occasions: idle prolog epilog
+    # budget: 2 s
+    # action: configure       (of a site's own check; with watch its finding is said, and drains nothing)
+
+It writes facts (probes/facts.py), which are compared with the baseline. One that a site adds need not: exit code 0 is a
+pass, 1 a fault with the last line of its output as the finding; all else, and a check that is ended, is "could not
+tell", which drains no node.
+"""
+
+import contextlib
+import json
+import os
+import re
+import selectors
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+WHOLE_S = 3.5  # of all checks together; what Slurm is told comes after it
+MOST_BYTES = 2**18  # of one check's output
+NAME = re.compile(r"\d\d-([a-z][a-z0-9-]*)")
+HEADER = re.compile(r"#\s*(occasions|budget|action):\s*(.*)")
+
+
+class Check:
+    def __init__(self, path):
+        said = {}
+        for line in path.read_text(errors="replace").splitlines()[:10]:
+            match = HEADER.match(line)
+            if match:
+                said[match.group(1)] = match.group(2).strip()
+        self.path, self.name = path, NAME.fullmatch(path.name).group(1)
+        self.occasions = said.get("occasions", "idle").split()
+        number = re.match(r"\d+(\.\d+)?", said.get("budget", ""))
+        self.budget_s = min(float(number.group()) if number else WHOLE_S, WHOLE_S)
+        self.action = said.get("action", "configure")  # of a finding that the check itself makes
+        self.process, self.output, self.why = None, b"", None
+
+    def start(self, environment):
+        try:
+            self.process = subprocess.Popen(
+                [str(self.path)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                cwd="/",
+                start_new_session=True,
+            )
+        except OSError as error:
+            self.why = f"{self.path.name} could not be started: {error.strerror}"
+
+    def read(self):
+        """False at its end."""
+        part = os.read(self.process.stdout.fileno(), 65536)
+        self.output = (self.output + part)[-MOST_BYTES:]
+        return bool(part)
+
+    def end(self, why):
+        """It gets SIGKILL and is not waited for: what hangs in the kernel ends when the kernel lets it."""
+        self.why = why
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+
+    def facts(self):
+        found = []
+        for line in self.output.decode(errors="replace").splitlines():
+            with contextlib.suppress(ValueError):
+                fact = json.loads(line)
+                if isinstance(fact, dict) and "probe" in fact:
+                    found.append(fact)
+        return found
+
+
+def of(folder, occasion):
+    """Those that run on this occasion, in the order of their numbers."""
+    found = [Check(path) for path in sorted(Path(folder).iterdir()) if NAME.fullmatch(path.name)]
+    return [check for check in found if occasion in check.occasions]
+
+
+def ask(checks, environment, hanging):
+    """Runs them. hanging: {name: process} of an earlier call that did not end; such a check is not started again.
+    Returns ({name: facts}, {name: why there is no whole answer}, [(name, finding)], {name: process} that hang now)."""
+    begun = time.monotonic()
+    selector = selectors.DefaultSelector()
+    for check in checks:
+        if is_alive(hanging.get(check.name)):
+            check.why = "its process {} of an earlier call still hangs".format(hanging[check.name]["pid"])
+            continue
+        check.start(environment)
+        if check.process is not None:
+            selector.register(check.process.stdout, selectors.EVENT_READ, check)
+    while selector.get_map():
+        now = time.monotonic() - begun
+        for key in list(selector.get_map().values()):
+            if now >= key.data.budget_s:
+                key.data.end(f"no answer within {key.data.budget_s:g} s")
+                selector.unregister(key.fileobj)
+        for key, _ in selector.select(0.05):
+            if not key.data.read():
+                selector.unregister(key.fileobj)
+    facts, unfinished, findings, alive = {}, {}, [], {}
+    for check in checks:
+        _conclude(check, begun, facts, unfinished, findings)
+        if check.process is not None and check.process.poll() is None:
+            alive[check.name] = identity(check.process.pid)
+        elif is_alive(hanging.get(check.name)):
+            alive[check.name] = hanging[check.name]
+    return facts, unfinished, findings, alive
+
+
+def _conclude(check, begun, facts, unfinished, findings):
+    if check.why is None:
+        left = max(0.05, check.budget_s - (time.monotonic() - begun))
+        try:
+            code = check.process.wait(left)
+        except subprocess.TimeoutExpired:
+            check.end(f"it closed its output and did not end within {check.budget_s:g} s")
+    if check.why is not None:
+        unfinished[check.name] = check.why
+        return
+    found = check.facts()
+    last = (check.output.decode(errors="replace").strip().splitlines() or [""])[-1][:300]
+    if any("end" in fact for fact in found) and code == 0:
+        facts[check.name] = found
+    elif found or code not in (0, 1):
+        unfinished[check.name] = f"{check.path.name} ended with {code}: {last}"
+    elif code == 1:
+        findings.append((check.name, last or "it ended with 1 and said nothing"))
+
+
+def identity(pid):
+    """A process by number and start time, so that a later one with the same number is not taken for it."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return {"pid": pid, "started": ""}
+    return {"pid": pid, "started": text.rpartition(")")[2].split()[19]}
+
+
+def is_alive(process):
+    if not process:
+        return False
+    try:
+        fields = Path("/proc/{}/stat".format(process["pid"])).read_text().rpartition(")")[2].split()
+    except OSError:
+        return False
+    return fields[0] not in "ZX" and fields[19] == process["started"]

@@ -1,0 +1,165 @@
+"""What health-check, prolog and epilog do: ask the checks of the occasion, compare with the baseline, say, and act.
+
+Shadow mode (the default) says what it would do, and does nothing. In drain mode
+- the prolog and the epilog end with 1 for a fault. Slurm drains the node for it, and requeues the job of a prolog. They
+  call no Slurm command;
+- the health check tells Slurm a fault when it is new: one question (who drained the node?) and one order. While nothing
+  changes it calls no Slurm command. It repeats both after an hour, for a node that was resumed with its fault;
+- what somebody else drained keeps its reason. A fault that is gone is told once more: the node stays drained, with
+  "passes again" in its reason, until `bringup resume-nodes --apply`.
+What could not be told drains nothing and refuses no job.
+"""
+
+import argparse
+import contextlib
+import os
+import socket
+import sys
+import time
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))  # python3 -I leaves it out
+
+import baseline as baselines
+import checks
+from kept import Kept, Settings
+from told import Slurm, SlurmAway, in_reason, is_of_a_run, passes_again, reason_of
+
+WHOLE_S = 4.7  # of the whole hook
+AGAIN_S = 3600
+IDLE = {"health-check": "idle"}  # the occasion that a check names
+
+
+def main():
+    begun = time.monotonic()
+    parser = argparse.ArgumentParser(prog="health-check")
+    parser.add_argument("hook", choices=("health-check", "prolog", "epilog"))
+    parser.add_argument("--show", action="store_true")
+    parser.add_argument("--repaired", action="store_true")
+    parser.add_argument("--baseline", type=Path, default=HERE / "baseline.json")
+    arguments = parser.parse_args()
+    node = os.environ.get("SLURMD_NODENAME") or socket.gethostname().split(".")[0]
+    settings = Settings.read(HERE / "settings.json")
+    kept = Kept(settings.state_folder, node)
+    if arguments.repaired:
+        return repaired(kept)
+    try:
+        baseline, asked = baselines.load(arguments.baseline, node)
+    except baselines.NoBaseline as error:
+        print(f"{arguments.hook}: {error}", file=sys.stderr)
+        if not arguments.show:
+            kept.say(arguments.hook, f"could not tell: {error}")
+        return 2 if arguments.show else 0
+    found = checks.of(HERE / "checks.d", IDLE.get(arguments.hook, arguments.hook))
+    environment = {
+        "PATH": os.environ.get("PATH", "/usr/sbin:/usr/bin:/sbin:/bin"),
+        "LC_ALL": "C",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "SLURMD_NODENAME": node,
+        "BRINGUP_PROBES": str(settings.probes),
+        "BRINGUP_BASELINE": str(arguments.baseline),
+        "BRINGUP_STATE": str(kept.folder),
+    }
+    facts, unfinished, findings, hanging = checks.ask(found, environment, kept.hanging())
+    answers = baselines.judged(asked, facts, unfinished)
+    answers += [
+        {"gate": "checks." + check.name, "outcome": baselines.FAULT, "words": words, "action": check.action}
+        for name, words in findings
+        for check in found
+        if check.name == name
+    ]
+    ours = {entry["check"] for entry in asked}
+    answers += [  # of a site's own check: of ours, each of its gates is there
+        {"gate": "checks." + name, "outcome": baselines.UNKNOWN, "words": why, "action": baselines.WATCH}
+        for name, why in unfinished.items()
+        if name not in ours
+    ]
+    if arguments.show:
+        return show(answers, time.monotonic() - begun)
+    kept.keep_hanging(hanging)
+    faults = [each for each in answers if each["outcome"] == baselines.FAULT and each["action"] != baselines.WATCH]
+    kept.keep_answers(arguments.hook, answers, round(time.monotonic() - begun, 2))
+    if arguments.hook == "health-check":
+        slurm = Slurm(settings, node, begun + WHOLE_S)
+        health_check(baseline, faults, answers, kept, slurm, settings.drains)
+        return 0
+    return at_a_job(arguments.hook, baseline, faults, kept, settings.drains)
+
+
+def at_a_job(hook, baseline, faults, kept, drains):
+    if not faults:
+        return 0
+    reason = reason_of(baseline, faults, hook)
+    kept.say(hook, "{}: {}".format("refuses the node" if drains else "shadow: would refuse the node", reason))
+    if not drains:
+        return 0
+    kept.keep("refused", {"hook": hook, "at": time.time(), "reason": reason})
+    print(reason, file=sys.stderr)
+    return 1
+
+
+def health_check(baseline, faults, answers, kept, slurm, drains):
+    """Says what is new; in drain mode tells it to Slurm. What is told is kept, so that it is told once."""
+    told, refused = kept.read("told"), kept.read("refused")
+    key = sorted({each["gate"] for each in faults})
+    reason = reason_of(baseline, faults, "health-check") if faults else None
+    is_new = told.get("boot") != kept.boot or told.get("key") != key or refused.get("at", 0) > told.get("at", 0)
+    is_due = bool(key or told.get("open")) and time.time() > told.get("at", 0) + AGAIN_S
+    if not is_new and not is_due:
+        return
+    is_open = False
+    if drains:
+        try:
+            said, is_open = tell(baseline, reason, answers, slurm, refused.get("reason", ""))
+        except SlurmAway as error:  # told at the next call
+            kept.say("health-check", f"could not tell Slurm: {error}")
+            return
+    elif faults:
+        said = f"shadow: would drain: {reason}"
+    else:
+        said = "shadow: passes again" if told.get("key") else None
+    if said is not None:
+        kept.say("health-check", said)
+    kept.keep("told", {"boot": kept.boot, "key": key, "at": time.time(), "open": is_open})
+
+
+def tell(baseline, reason, answers, slurm, refused):
+    """(what was done, in words, or None; whether it is still open whether the node passes again). Raises SlurmAway."""
+    is_out, given = slurm.state()
+    is_ours = given.startswith(baseline["owner"]) or (bool(refused) and given in baseline["slurms_own"])
+    if reason is not None:
+        if is_out and given and not is_ours:
+            return f"a fault, and somebody else keeps the node out ({in_reason(baseline, given)}): {reason}", False
+        slurm.drain(reason)
+        return f"drained: {reason}", False
+    if not (is_out and is_ours) or is_of_a_run(baseline, given):
+        return None, False
+    asked = [each for each in answers if each["gate"] in (given if given.startswith(baseline["owner"]) else refused)]
+    if not asked or any(each["outcome"] != baselines.PASS for each in asked):
+        return f"no fault, and what the node was drained for could not be told: {given}", True
+    again = passes_again(baseline, given)
+    if again is None:
+        return None, False
+    slurm.say(again)
+    return f"told Slurm: {again}", False
+
+
+def show(answers, seconds):
+    for each in answers:
+        print("{:<8} {:<36} {}".format(each["outcome"].upper(), each["gate"], each["words"]))
+    outcomes = {each["outcome"] for each in answers}
+    print(f"{len(answers)} answers in {seconds:.1f} s; nothing was done")
+    return 1 if baselines.FAULT in outcomes else 2 if baselines.UNKNOWN in outcomes or not answers else 0
+
+
+def repaired(kept):
+    """Messages of the driver until now no longer count on this boot."""
+    kept.keep("driver-log", {"boot": kept.boot, "microseconds": int(time.clock_gettime(time.CLOCK_MONOTONIC) * 1e6)})
+    kept.say("health-check", "what the driver has said until now counts as repaired")
+    return 0
+
+
+if __name__ == "__main__":
+    with contextlib.suppress(KeyboardInterrupt):
+        sys.exit(main())

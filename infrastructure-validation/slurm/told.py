@@ -1,0 +1,94 @@
+"""What Slurm is told of a node, and asked before. Only the health check does so, and only when something is new."""
+
+import os
+import re
+import subprocess
+import time
+from pathlib import Path
+
+OUT = ("drain", "down", "fail")  # parts of a state as sinfo writes it: drained*, draining, down, failing
+
+
+class SlurmAway(Exception):
+    """The message is one line."""
+
+
+class Slurm:
+    def __init__(self, settings, node, deadline):
+        self.folder, self.node, self.deadline = settings.slurm_folder, node, deadline
+        self.environment = dict(os.environ)
+        if settings.slurm_conf:
+            self.environment["SLURM_CONF"] = settings.slurm_conf
+
+    def state(self):
+        """(whether the node is kept out of service, the reason or "")."""
+        hint = os.environ.get("SLURM_NODE_IS_HEALTHY")  # Slurm 26.11: no question is needed
+        if hint == "yes":
+            return False, ""
+        answer = self._ask("sinfo", "--noheader", "--Node", "--nodes=" + self.node, "--format=%T %E").splitlines()
+        state, _, reason = (answer or [""])[0].strip().partition(" ")
+        if not state:
+            raise SlurmAway(f"sinfo knows no node {self.node}")
+        return any(part in state.lower() for part in OUT), "" if reason in ("none", "N/A") else reason.strip()
+
+    def drain(self, reason):
+        self._ask("scontrol", "update", "NodeName=" + self.node, "State=DRAIN", "Reason=" + reason)
+
+    def say(self, reason):
+        """Another reason; the state stays."""
+        self._ask("scontrol", "update", "NodeName=" + self.node, "Reason=" + reason)
+
+    def _ask(self, program, *arguments):
+        left = max(0.2, self.deadline - time.monotonic())
+        try:
+            done = subprocess.run(
+                [str(Path(self.folder) / program), *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                universal_newlines=True,
+                env=self.environment,
+                timeout=left,
+            )
+        except (OSError, subprocess.SubprocessError) as error:
+            raise SlurmAway(f"{program}: {error}") from error
+        if done.returncode != 0:
+            raise SlurmAway(
+                "{} ended with {}: {}".format(program, done.returncode, " ".join(done.stderr.split())[:200])
+            )
+        return done.stdout
+
+
+def reason_of(baseline, faults, by):
+    """As validation/bringup/report/reason.py writes one; its template and its limits are in the baseline."""
+    costs = baseline["actions"]
+    action = max((each["action"] for each in faults), key=costs.index)
+    more = sorted({each["gate"] for each in faults[1:]} - {faults[0]["gate"]})
+    finding = "{} {}".format(faults[0]["gate"], faults[0]["words"])
+    if more:
+        finding = "{} and {}".format(" ".join(more), finding)
+    parts = {"action": action, "date": time.strftime(baseline["date"], time.gmtime()), "by": by}
+    bare = baseline["reason"].format(finding="", **parts)
+    return in_reason(
+        baseline, baseline["reason"].format(finding=finding[: max(0, baseline["most"] - len(bare))], **parts)
+    )
+
+
+def passes_again(baseline, given):
+    """The reason of a node that was drained with `given` and has no fault now. None: it says so already."""
+    date = time.strftime(baseline["date"], time.gmtime())
+    prefix = baseline["passes"].format(date=date)
+    if not given.startswith(baseline["owner"]):
+        return in_reason(baseline, prefix + baseline["slurms_own_as"].format(given=given, date=date))
+    if given.startswith(baseline["passes"].partition("{")[0]):
+        return None
+    return in_reason(baseline, prefix + given[len(baseline["owner"]) :])
+
+
+def is_of_a_run(baseline, given):
+    """Whether a run of bringup drained the node: its gates are another run's to ask."""
+    return given.startswith(baseline["owner"]) and not re.search(r", (health-check|prolog|epilog)\)$", given)
+
+
+def in_reason(baseline, text):
+    return re.sub(baseline["not_allowed"], "_", text)

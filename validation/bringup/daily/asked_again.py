@@ -1,0 +1,118 @@
+"""The phases that drained nodes, run on them again while nobody else can: Slurm starts no job on a drained node, so the
+nodes are resumed inside a reservation of this user.
+
+The reservation has no end. Whatever ends this program, a node that has not passed is drained, or stays reserved.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from bringup.daily.drained import Out
+from bringup.errors import BringupError, CannotStart, SlurmError
+from bringup.judge import Judged
+from bringup.plan import subjects
+from bringup.records import Outcome
+from bringup.report import collection, drain
+from bringup.run import open as opening
+from bringup.run import playbook, slurm
+
+RESERVATION = "bringup-resume"
+_VARIABLES = tuple(f"{command}_RESERVATION" for command in ("SBATCH", "SALLOC", "SLURM"))
+
+
+@dataclass(frozen=True)
+class Answer:
+    node: str
+    passes: bool
+    why: str
+    new_reason: str | None = None  # to drain it with; None: the one that it had
+
+
+def ask(out: Sequence[Out], with_nodes: Sequence[str], request: playbook.Request) -> list[Answer]:
+    """One per node, in order. Nodes that passed are in service then, the others are drained. Raises SlurmError,
+    CannotStart: nothing was changed, or what was is said."""
+    nodes = [entry.node for entry in out]
+    phases = sorted({stem for entry in out for stem in entry.phases})
+    answers = [Answer(node, False, "it was not asked to the end") for node in nodes]
+    with _reserved([*nodes, *with_nodes]):
+        try:
+            for node in nodes:
+                slurm.ask("scontrol", "update", f"NodeName={node}", "State=RESUME")
+            answers = _run(out, phases, [*nodes, *with_nodes], request)
+        finally:
+            given = {entry.node: entry.given for entry in out}
+            for answer in answers:
+                if not answer.passes:
+                    _drain(answer.node, answer.new_reason or given[answer.node])
+    return answers
+
+
+def _run(out: Sequence[Out], phases: Sequence[str], nodes: Sequence[str], request: playbook.Request) -> list[Answer]:
+    name = opening.default_name()
+    there = {"BRINGUP_RUN_NAME": name, **dict.fromkeys(_VARIABLES, RESERVATION)}
+    before = {variable: os.environ.get(variable) for variable in there}
+    os.environ.update(there)
+    try:
+        playbook.run(playbook.Request(**{**vars(request), "nodelist": ",".join(nodes), "phases": list(phases)}))
+        found = collection.gather([playbook.PLAYBOOKS / name])
+    except BringupError as error:
+        return [Answer(entry.node, False, f"it could not be asked: {error}") for entry in out]
+    finally:
+        for variable, value in before.items():
+            if value is None:
+                del os.environ[variable]
+            else:
+                os.environ[variable] = value
+    return [answered(entry, found.judged) for entry in out]
+
+
+def answered(out: Out, judged: Sequence[Judged]) -> Answer:
+    """It passes when each gate that it was drained for was judged there and passed, and no other speaks against it."""
+    proposal = next((each for each in drain.proposals(judged) if each.node == out.node), None)
+    if proposal is not None and proposal.command is not None:
+        return Answer(out.node, False, proposal.why, proposal.command[-1].removeprefix("Reason="))
+    for gate in out.gates:
+        outcomes = {
+            verdict.outcome
+            for run in judged
+            for verdict in run.verdicts.verdicts
+            if verdict.gate == gate and out.node in subjects.nodes_of(verdict.subject)
+        }
+        if not outcomes:
+            why = f"{gate} was not asked: it compares nodes, or needs several; name healthy ones: --with NODE,NODE"
+            return Answer(out.node, False, why)
+        if not outcomes <= {Outcome.PASS, Outcome.WARN}:
+            return Answer(out.node, False, f"{gate} did not pass again")
+    return Answer(out.node, True, f"passes again: {', '.join(out.gates)}")
+
+
+@contextlib.contextmanager
+def _reserved(nodes: Sequence[str]) -> Iterator[None]:
+    if RESERVATION in slurm.ask("scontrol", "--oneliner", "show", "reservation"):
+        raise CannotStart(
+            f"there is a reservation {RESERVATION} already: another resume-nodes runs, or one was killed; then drain "
+            f"what has not passed, and scontrol delete ReservationName={RESERVATION}"
+        )
+    slurm.ask(
+        *("scontrol", "create", "reservation", f"ReservationName={RESERVATION}", f"Nodes={','.join(nodes)}"),
+        *(f"Users={getpass.getuser()}", "StartTime=now", "Duration=UNLIMITED", "Flags=IGNORE_JOBS"),
+    )
+    try:
+        yield
+    except SlurmError as error:
+        raise SlurmError(
+            f"{error}; {', '.join(nodes)} stay reserved ({RESERVATION}): drain what has not passed, then delete it"
+        ) from error
+    except BaseException:
+        slurm.ask("scontrol", "delete", f"ReservationName={RESERVATION}")
+        raise
+    slurm.ask("scontrol", "delete", f"ReservationName={RESERVATION}")
+
+
+def _drain(node: str, reason: str) -> None:
+    slurm.ask("scontrol", "update", f"NodeName={node}", "State=DRAIN", f"Reason={reason}")

@@ -1,0 +1,87 @@
+"""Nodes that Slurm keeps out of service, by whom, and what may become of each. Nothing is changed here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from bringup.checks import catalogue
+from bringup.plan.phases import PHASES
+from bringup.report import reason as reasons
+from bringup.report.reason import Reason
+from bringup.run import slurm
+
+
+class May(StrEnum):
+    RESUME = "resume"  # its health check has seen it pass
+    ASK_AGAIN = "ask again"  # a run drained it: its phases have to pass there
+    WAIT = "wait"
+    LEAVE = "leave"  # somebody else drained it
+
+
+@dataclass(frozen=True)
+class Out:
+    """A node that is kept out, as Slurm says it."""
+
+    node: str
+    state: str  # as sinfo writes it: drained, draining, drained*, down
+    given: str  # the reason
+    may: May
+    why: str
+    reason: Reason | None = None
+
+    @property
+    def gates(self) -> list[str]:
+        return [] if self.reason is None else [gate for gate in self.reason.gates if gate in catalogue.GATES]
+
+    @property
+    def phases(self) -> list[str]:
+        """That ask its gates; discovery in any case."""
+        wanted = {"discovery", *(catalogue.GATES[gate].phases[0] for gate in self.gates)}
+        return [stem for stem in PHASES if stem in wanted]
+
+
+def out_of_service() -> dict[str, Out]:
+    """Raises SlurmError."""
+    shown = f"%N{slurm.SEPARATOR}%T{slurm.SEPARATOR}%E"
+    return read(slurm.ask("sinfo", "--noheader", "--Node", "--format", shown))
+
+
+def read(answer: str) -> dict[str, Out]:
+    """Of `sinfo --Node`: a line per node and partition."""
+    found: dict[str, Out] = {}
+    for line in answer.splitlines():
+        node, state, given = [*line.split(slurm.SEPARATOR, 2), "", ""][:3]
+        if any(word in state.lower() for word in ("drain", "down", "fail")):
+            found.setdefault(node.strip(), judged(node.strip(), state.strip(), given.strip()))
+    return dict(sorted(found.items()))
+
+
+def judged(node: str, state: str, given: str) -> Out:
+    reason = reasons.read(given)
+    if reason is None:
+        if given in reasons.SLURMS_OWN:
+            why = f"{given}: its health check says in the reason why, once it has told Slurm"
+            return Out(node, state, given, May.WAIT, why)
+        return Out(node, state, given, May.LEAVE, "bringup did not drain it")
+    if state.lower() != "drained":
+        why = (
+            "jobs are still running"
+            if state.lower().startswith("draining")
+            else "Slurm does not reach it, or has it down"
+        )
+        return Out(node, state, given, May.WAIT, why, reason)
+    if reason.passes_since is not None:
+        return Out(node, state, given, May.RESUME, f"passes again since {reason.passes_since}", reason)
+    if reason.by in reasons.HOOKS:
+        return Out(node, state, given, May.WAIT, "its health check has not seen it pass", reason)
+    out = Out(node, state, given, May.ASK_AGAIN, f"{reason.by} drained it", reason)
+    if not out.gates:
+        return Out(node, state, given, May.LEAVE, "no gate of this version is in its reason", reason)
+    return out
+
+
+def is_unchanged(before: Out, now: Mapping[str, Out]) -> bool:
+    """Whether nobody has touched the node since it was looked at."""
+    return before.node in now and (now[before.node].state, now[before.node].given) == (before.state, before.given)

@@ -1,0 +1,47 @@
+"""After bring-up: what the health check of a node compares with, and what a passed playbook certifies."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from bringup.records.base import Limit, Record, Versioned
+from bringup.records.run import Action
+
+
+class Asked(Record):
+    """One question of the health check, and the answer that is right."""
+
+    gate: str
+    check: str  # infrastructure-validation/slurm/checks.d/NN-NAME
+    quantity: str  # of its facts
+    parts: list[str] = Field(default_factory=list)  # of the node, that have to answer each: RDMA ports
+    rule: str
+    limit: Limit
+    unit: str
+    action: Action
+
+
+class Group(Record):
+    """Nodes that are alike, because one run passed on all of them."""
+
+    run: str
+    opened_at: str
+    nodes: list[str] = Field(min_length=1)
+    mounts: list[str]  # folders whose mount is asked for
+    asked: list[Asked] = Field(min_length=1)
+
+
+class Baseline(Versioned):
+    """`baseline.json`, made of runs of discovery that passed; the health check on each node reads it."""
+
+    groups: list[Group] = Field(min_length=1)
+    driver_events: dict[str, str | None]  # xid_79 -> what it asks for; null: nothing
+    owner: str  # how each reason of ours begins
+    reason: str  # its template
+    passes: str  # how it begins when nothing is wrong any more
+    slurms_own: list[str]  # reasons that Slurm gives when a prolog or an epilog fails
+    slurms_own_as: str  # what becomes of one when nothing is wrong any more
+    not_allowed: str  # in a reason: a regular expression
+    most: int  # characters of a reason
+    date: str  # strftime
+    actions: list[str]  # from the least to the most that they cost
