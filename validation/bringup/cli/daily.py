@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bringup.cli.command_line import profile_of_the_environment
+from bringup.cli.command_line import natural, profile_of_the_environment
 
 if TYPE_CHECKING:
     from bringup.cli.command_line import Verbs
@@ -31,6 +31,31 @@ def add(verbs: Verbs) -> None:
     verb.add_argument("--apply", action="store_true", help="resume; ask again, in a reservation, what a run drained")
     profile_of_the_environment(verb, "name or .yaml path")
     verb.set_defaults(verb=_resume_nodes)
+
+    verb = verbs.add_parser("watch", help="sweep nodes while they are idle; jobs of others go first")
+    verb.add_argument(
+        "--idle", action="store_true", required=True, help="nodes that nobody uses: nothing else is watched"
+    )
+    verb.add_argument("--nodelist", help="these alone: n[0-3] (default: all of the partition)")
+    verb.add_argument("--most", type=natural, default=1, metavar="N", help="sweeps at once (default: %(default)s)")
+    verb.add_argument(
+        "--every", type=natural, default=24, metavar="H", help="hours between two of a node (default: %(default)s)"
+    )
+    verb.add_argument("--once", action="store_true", help="end when every node that is idle and due was swept")
+    verb.add_argument("--apply", action="store_true", help="drain a node that fails; without it the line is printed")
+    profile_of_the_environment(verb, "name or .yaml path")
+    verb.set_defaults(verb=_watch)
+
+    verb = verbs.add_parser("certificate", help="a dated statement of a whole pass, with what it does not say")
+    verb.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="a playbook's folder, and that of its drills")
+    verb.add_argument("-o", "--output", type=Path, default=Path(), metavar="FOLDER", help="default: this one")
+    verb.add_argument("--name", default="Certificate", help="its title (default: %(default)s)")
+    verb.add_argument("--days", type=natural, default=90, help="that it holds at most (default: %(default)s)")
+    verb.add_argument("--partly", action="store_true", help="also of less than a whole pass; it says so at its top")
+    verb.add_argument(
+        "--check", type=Path, metavar="FILE", help="only compare: does certificate.json hold in these runs?"
+    )
+    verb.set_defaults(verb=_certificate)
 
 
 def _site_baseline(arguments: argparse.Namespace) -> int:
@@ -71,3 +96,56 @@ def _resume_nodes(arguments: argparse.Namespace) -> int:
     )
     only, witnesses = (hostlist.expand(said) if said else [] for said in (arguments.nodelist, arguments.witnesses))
     return resume_nodes.resume(only, witnesses, arguments.apply, request, print)
+
+
+def _certificate(arguments: argparse.Namespace) -> int:
+    from datetime import UTC, datetime
+
+    from bringup.daily import certificate
+    from bringup.records import Certificate, Mark, read_record
+    from bringup.report import collection, outputs, text
+
+    if arguments.check is not None:
+        broken = certificate.broken(
+            read_record(arguments.check, Certificate), collection.gather(arguments.runs).judged, datetime.now(UTC)
+        )
+        print(
+            "\n".join(["it no longer holds:", *map(text.plain, broken)] if broken else ["every condition still holds"])
+        )
+        return 1 if broken else 0
+    folder = arguments.output
+    page, record = (
+        outputs.Output("-o", folder / name, kind)
+        for name, kind in (("certificate.md", outputs.CERTIFICATE), ("certificate.json", outputs.CERTIFIED))
+    )
+    outputs.make_folder("-o", folder)
+    outputs.check([page, record])
+    made = certificate.made_of(collection.gather(arguments.runs), arguments.name, arguments.days, arguments.partly)
+    said = certificate.markdown(made)
+    outputs.write(record, made.model_dump_json(indent=1) + "\n")
+    outputs.write(page, said)
+    less = "" if made.mark is Mark.PASS else f"; {len(made.does_not_say)} claims are not proven, and it says so"
+    print(f"{made.mark.upper()}: {text.shown_path(page.path)}, {len(made.nodes)} nodes, until {made.holds_until}{less}")
+    return 0
+
+
+def _watch(arguments: argparse.Namespace) -> int:
+    from bringup.checks import catalogue
+    from bringup.daily import watch
+    from bringup.evidence import hostlist
+    from bringup.plan import profile as profiles
+    from bringup.run import site as at_site
+
+    catalogue.load_profile(arguments.profile)  # before the first request to Slurm
+    site = at_site.from_environment()
+    at_site.enter(site)
+    request = watch.Request(
+        most=arguments.most,
+        every_s=arguments.every * 3600,
+        once=arguments.once,
+        nodelist=hostlist.expand(arguments.nodelist) if arguments.nodelist else [],
+        profile_name=profiles.portable(arguments.profile),
+        site=site,
+        apply=arguments.apply,
+    )
+    return watch.watch(request, lambda line: print(line, flush=True))

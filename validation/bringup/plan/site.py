@@ -16,8 +16,9 @@ from bringup.plan.phases import PHASES
 from bringup.plan.profile import PROFILES, SITE_SUFFIX
 from bringup.records import Record
 
-ANY_PHASE, TRAINING = "default", "training"
-"""Keys of what is said by phase: for phases that have none of their own; before it, for all training phases."""
+ANY_PHASE, TRAINING, IDLE = "default", "training", "idle"
+"""Keys of what is said by phase: for phases that have none of their own; before it, for all training phases; for the
+sweep of idle nodes (`bringup watch --idle`): a partition or QOS that other jobs preempt."""
 
 _SECRET = re.compile(r"TOKEN|KEY|SECRET|PASSWORD|PASSWD|CREDENTIAL", re.IGNORECASE)
 _NO_SECRETS = {"NCCL_IB_PKEY"}  # the number of a partition of the fabric
@@ -79,8 +80,8 @@ def _variable(name: str) -> str:
 
 
 def _phase(name: str) -> str:
-    if name not in (ANY_PHASE, TRAINING) and name not in PHASES:
-        raise ValueError(f"there is no such phase{profile_text.meant(name, [ANY_PHASE, TRAINING, *PHASES])}")
+    if name not in (ANY_PHASE, TRAINING, IDLE) and name not in PHASES:
+        raise ValueError(f"there is no such phase{profile_text.meant(name, [ANY_PHASE, TRAINING, IDLE, *PHASES])}")
     return name
 
 

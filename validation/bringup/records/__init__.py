@@ -24,7 +24,7 @@ from bringup.records.base import (
     write_record,
     write_text,
 )
-from bringup.records.daily import Asked, Baseline, Group
+from bringup.records.daily import Asked, Baseline, Certificate, Certified, Condition, Group
 from bringup.records.drill import DrillReport, DrillResult, HealthyRound
 from bringup.records.run import (
     Action,
@@ -71,11 +71,14 @@ __all__ = [
     "Answer",
     "Asked",
     "Baseline",
+    "Certificate",
+    "Certified",
     "Checkpoint",
     "CheckpointFile",
     "CheckpointTimes",
     "ClaimAnswer",
     "Closed",
+    "Condition",
     "Continued",
     "DrillReport",
     "DrillResult",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from bringup.records.base import Limit, Record, Versioned
-from bringup.records.run import Action
+from bringup.records.base import Limit, Outcome, Record, Versioned
+from bringup.records.run import Action, Answer, Mark
 
 
 class Asked(Record):
@@ -45,3 +45,44 @@ class Baseline(Versioned):
     most: int  # characters of a reason
     date: str  # strftime
     actions: list[str]  # from the least to the most that they cost
+
+
+class Condition(Record):
+    """Something that was so in the runs. When it is otherwise, the certificate no longer holds."""
+
+    what: str
+    values: list[str] = Field(min_length=1)
+
+
+class Certified(Record):
+    """A run that the certificate rests on."""
+
+    phase: str
+    name: str
+    opened_at: str
+    nodes: list[str]
+    outcome: Outcome
+    counted: str  # 90 pass, 2 warn
+    files_sha256: str  # of the checksums of its evidence, as closed.json lists them
+    git_commit: str | None
+    git_dirty: bool | None
+
+
+class Certificate(Versioned):
+    """`certificate.json`: what was asked of which nodes and passed, what was not asked, and when it stops holding."""
+
+    name: str
+    holds_until: str  # a day, UTC
+    mark: Mark  # PASS, or what the whole is less than that: PARTLY, REHEARSED
+    dated: str  # the end of its runs, UTC
+    nodes: list[str]  # that were in every run
+    left_out: list[str]
+    gpus_per_node: int
+    profile: str
+    profile_sha256: str
+    site: str | None
+    site_sha256: str | None
+    answers: list[Answer] = Field(min_length=1)
+    does_not_say: list[str]
+    conditions: list[Condition] = Field(min_length=1)
+    runs: list[Certified] = Field(min_length=1)

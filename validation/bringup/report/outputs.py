@@ -48,6 +48,8 @@ PROMETHEUS = Kind("gauges of bringup", "# HELP bringup_verdicts ")
 PICTURE = Kind("a picture of bringup", "made by bringup")
 ARCHIVE = Kind("an archive of bringup", "evidence, packed by bringup")
 SCHEMA = Kind("a JSON Schema", '"$schema": "https://json-schema.org/draft/2020-12/schema"')
+CERTIFICATE = Kind("a certificate of bringup", "It holds until ")
+CERTIFIED = Kind("a certificate of bringup", '"holds_until": ')
 BASELINE = Kind("a baseline of bringup", '"groups": [')
 PROFILE = Kind("a profile", None)  # people edit profiles
 
