@@ -15,7 +15,15 @@ import vermin
 PROBES = Path(__file__).resolve().parents[1] / "infrastructure-validation/probes"
 OLDEST = (3, 6)
 WITH_TORCH = {"bench", "collectives", "compute", "imports", "node_sweep", "seeded_step", "sustained_load"}
-OF_THE_SYSTEM = sorted(path for path in PROBES.glob("*.py") if path.stem not in WITH_TORCH)
+HOOKS = PROBES.parent / "slurm"
+OF_THE_SYSTEM = sorted(
+    [
+        *(path for path in PROBES.glob("*.py") if path.stem not in WITH_TORCH),
+        *HOOKS.glob("*.py"),
+        *(HOOKS / "checks.d").iterdir(),
+        HOOKS / "install",
+    ]
+)
 NEWER_NAMES = {  # attributes and functions -> the version that brought them
     "removeprefix": "3.9",
     "removesuffix": "3.9",

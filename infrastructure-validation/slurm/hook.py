@@ -135,10 +135,11 @@ def tell(baseline, reason, answers, slurm, refused):
         return f"drained: {reason}", False
     if not (is_out and is_ours) or is_of_a_run(baseline, given):
         return None, False
-    asked = [each for each in answers if each["gate"] in (given if given.startswith(baseline["owner"]) else refused)]
+    was = given if given.startswith(baseline["owner"]) else refused
+    asked = [each for each in answers if each["gate"] in was]
     if not asked or any(each["outcome"] != baselines.PASS for each in asked):
-        return f"no fault, and what the node was drained for could not be told: {given}", True
-    again = passes_again(baseline, given)
+        return f"no fault, and what the node was drained for could not be told: {was}", True
+    again = passes_again(baseline, was)
     if again is None:
         return None, False
     slurm.say(again)

@@ -57,19 +57,7 @@ def made_of(judgements: Sequence[Judged]) -> Baseline:
         raise NotHealthy(
             "none of these is a run of discovery; the baseline of the health check is made of one that passed"
         )
-    return Baseline(
-        groups=groups,
-        driver_events=xid.asked_for(),
-        owner=reason.OWNER,
-        reason=reason.TEMPLATE,
-        passes=reason.PASSES,
-        slurms_own=list(reason.SLURMS_OWN),
-        slurms_own_as=reason.SLURMS_OWN_AS,
-        not_allowed=reason.NOT_ALLOWED,
-        most=reason.MOST,
-        date=reason.DATE,
-        actions=[str(action) for action in Action],
-    )
+    return Baseline(groups=groups, driver_events=xid.asked_for(), **reason.for_the_nodes())
 
 
 def _group(judged: Judged) -> Group:

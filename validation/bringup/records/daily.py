@@ -40,7 +40,6 @@ class Baseline(Versioned):
     reason: str  # its template
     passes: str  # how it begins when nothing is wrong any more
     slurms_own: list[str]  # reasons that Slurm gives when a prolog or an epilog fails
-    slurms_own_as: str  # what becomes of one when nothing is wrong any more
     not_allowed: str  # in a reason: a regular expression
     most: int  # characters of a reason
     date: str  # strftime

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Any
 
 from bringup.records import Action
 
@@ -28,7 +29,6 @@ _FORM = re.compile(
     + r"\((?P<date>[0-9T:Z-]+), (?P<by>[^()]+)\)(?: \[.*\])?"
 )
 SLURMS_OWN = ("Prolog error", "Epilog error")  # what slurmctld writes when a prolog or an epilog fails
-SLURMS_OWN_AS = "{given}; watch ({date}, health-check)"
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,20 @@ class Reason:
     def gates(self) -> list[str]:
         """Words that look like gates, in order: which of them are some, the catalogue knows."""
         return list(dict.fromkeys(re.findall(r"\b[a-z][a-z0-9_]*(?:\.[a-z0-9_]+)+\b", self.finding)))
+
+
+def for_the_nodes() -> dict[str, Any]:
+    """Fields of the baseline: the health check writes reasons where this module is not."""
+    return {
+        "owner": OWNER,
+        "reason": TEMPLATE,
+        "passes": PASSES,
+        "slurms_own": list(SLURMS_OWN),
+        "not_allowed": NOT_ALLOWED,
+        "most": MOST,
+        "date": DATE,
+        "actions": [str(action) for action in Action],
+    }
 
 
 def written(finding: str, action: Action, date: str, by: str) -> str:

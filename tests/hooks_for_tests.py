@@ -1,0 +1,147 @@
+"""The health check as a site installs it, with checks that say what a test wants, and a Slurm that is two scripts."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from bringup.records import Action, Asked, Baseline, Group
+from bringup.report import reason
+
+SLURM = Path(__file__).resolve().parents[1] / "infrastructure-validation/slurm"
+NODE = "n1"
+GPUS = Asked(
+    gate="discovery.gpu.count",
+    check="gpus",
+    quantity="discovery.gpu.count",
+    rule="equals",
+    limit=8,
+    unit="count",
+    action=Action.REBOOT,
+)
+LOG = Asked(
+    gate="discovery.kernel_log.xid",
+    check="log",
+    quantity="discovery.kernel_log.xid",
+    rule="equals",
+    limit=0,
+    unit="count",
+    action=Action.RESET,
+)
+
+
+def a_baseline(*asked: Asked, nodes: tuple[str, ...] = ("n0", NODE)) -> Baseline:
+    return Baseline(
+        groups=[Group(run="run", opened_at="2026-11-23T02:00:00Z", nodes=list(nodes), mounts=[], asked=list(asked))],
+        driver_events={},
+        **reason.for_the_nodes(),
+    )
+
+
+def module(name: str) -> ModuleType:
+    """Of the health check's own, under a name of the test's."""
+    spec = importlib.util.spec_from_file_location(f"health_{name}", SLURM / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    return made
+
+
+def fact(quantity: str, value: Any, subject: str = NODE, why: str | None = None) -> str:
+    return json.dumps(
+        {
+            "probe": "p",
+            "at": NODE,
+            "subject": subject,
+            "quantity": quantity,
+            "value": value,
+            "unit": "count",
+            "why": why,
+        }
+    )
+
+
+END = json.dumps({"probe": "p", "at": NODE, "end": 1, "run": "", "utc": "2026-11-23T02:00:00Z"})
+
+
+@dataclass
+class Installed:
+    folder: Path
+    state: Path
+    slurm: Path
+
+    def check(self, name: str, body: str, occasions: str = "idle prolog epilog", header: str = "") -> None:
+        path = self.folder / "checks.d" / name
+        path.write_text(f"#!/bin/bash\n# occasions: {occasions}\n{header}\n{body}\n")
+        path.chmod(0o755)
+
+    def says(self, name: str, *facts: str) -> None:
+        self.check(name, "\n".join(f"echo '{line}'" for line in (*facts, END)))
+
+    def gpus(self, count: int | None) -> None:
+        self.says("10-gpus", fact("discovery.gpu.count", count, why=None if count is not None else "no answer"))
+
+    def node_is(self, state: str, given: str = "none") -> None:
+        (self.slurm / "state").write_text(f"{state} {given}\n")
+
+    def calls(self) -> list[str]:
+        log = self.slurm / "calls"
+        return log.read_text().splitlines() if log.exists() else []
+
+    def log(self) -> str:
+        path = self.state / f"{NODE}.log"
+        return path.read_text() if path.exists() else ""
+
+    def run(self, hook: str = "health-check", *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [str(self.folder / hook), *options],
+            env={"SLURMD_NODENAME": NODE, **environment},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+
+def a_slurm(folder: Path) -> Path:
+    """Two scripts: one says the state that a test wrote, the other notes its calls. While there is "away": none."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for program, answer in (("sinfo", 'cat "$here/state"'), ("scontrol", 'echo "$*" >>"$here/calls"')):
+        path = folder / program
+        path.write_text(f'#!/bin/bash\nhere="{folder}"\n[ ! -e "$here/away" ] || exit 1\n{answer}\n')
+        path.chmod(0o755)
+    return folder
+
+
+def run_install(folder: Path, *options: str | Path, slurm: Path) -> subprocess.CompletedProcess[str]:
+    """The documented line."""
+    return subprocess.run(
+        [sys.executable, str(SLURM / "install"), str(folder), *map(str, options)],
+        env={"PATH": f"{slurm}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def install(folder: Path, baseline: Baseline, *options: str) -> Installed:
+    """Without the project's own checks. It is moved to a path with a space: slurm.conf carries none, the hooks do."""
+    made = Installed(folder / "opt health", folder / "a state", a_slurm(folder / "a slurm"))
+    file = folder / "a baseline.json"
+    file.write_text(baseline.model_dump_json())
+    done = run_install(folder / "opt", "--baseline", file, "--state", made.state, *options, slurm=made.slurm)
+    assert done.returncode == 0, done.stderr
+    (folder / "opt").rename(made.folder)
+    for path in (made.folder / "checks.d").iterdir():
+        path.unlink()
+    made.node_is("idle")
+    return made
