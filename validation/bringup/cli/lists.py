@@ -33,11 +33,16 @@ def _gates(arguments: argparse.Namespace) -> int:
 
     if arguments.json:
         fields = ("id", "per", "rule", "unit", "severity", "proves", "phases", "claims", "fix")
-        gates = [{field: getattr(gate, field) for field in fields} for gate in catalogue.GATES.values()]
+        gates = [
+            {field: getattr(gate, field) for field in fields} | {"action": gate.guide.action}
+            for gate in catalogue.GATES.values()
+        ]
         print(json.dumps(gates, indent=1))
         return 0
-    header = ("gate", "per", "rule", "unit", "a pass says: it was seen that")
-    rows = [(gate.id, gate.per, gate.rule, gate.unit, gate.proves) for gate in catalogue.GATES.values()]
+    header = ("gate", "per", "rule", "unit", "a miss asks to", "a pass says: it was seen that")
+    rows = [
+        (gate.id, gate.per, gate.rule, gate.unit, gate.guide.action, gate.proves) for gate in catalogue.GATES.values()
+    ]
     print(text.columns(header, rows))
     return 0
 

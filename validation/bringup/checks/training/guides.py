@@ -20,7 +20,7 @@ _LOSSES = (
 EXIT_CODE = Guide(
     title="Exit code",
     page=ONE,
-    action=Action.WATCH,
+    action=Action.CONFIGURE,
     observes=(
         "The exit code with which the phase script closed the run. It is the exit code of the training step. When "
         "ranks failed, the cause names the first one: rank, node, cause and time."
@@ -107,7 +107,7 @@ RESUMABLE = Guide(
 RANK = Guide(
     title="Rank finished",
     page=DDP,
-    action=Action.WATCH,
+    action=Action.CONFIGURE,
     observes=(
         "How each planned rank ended. The rank's own last word counts first: `finished`, `raised` (an exception), "
         "`hung` (it gave itself up) or `refused` (it is not the promised strategy), in `raw/rank<R>.jsonl`. For a "

@@ -9,7 +9,7 @@ from bringup.records import Action
 STALL = Guide(
     title="Stall",
     page=ONE,
-    action=Action.WATCH,
+    action=Action.CONFIGURE,
     observes=(
         "`train.stall`: the seconds that the longest step took beyond the median step, of the steps after the "
         "warm-up. A step of less than twice the median counts as 0. A checkpoint is between two steps and does not "

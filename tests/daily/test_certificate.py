@@ -1,0 +1,107 @@
+"""bringup certificate: dated, with its conditions; refused for less than a whole pass unless that is said."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from bringup import judge
+from bringup.cli import main
+from bringup.daily import certificate
+from bringup.errors import NotHealthy
+from bringup.judge import Judged
+from bringup.records import Certificate, Mark, read_record
+from bringup.report.collection import Collection
+from bringup.results import Absent
+from runs_for_tests import discovery, reseal
+
+
+@pytest.fixture
+def passed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Judged:
+    return judge.judge_folder(discovery(tmp_path / "a run", monkeypatch))
+
+
+def of(*judged: Judged, absent: tuple[Absent, ...] = ()) -> Collection:
+    return Collection(list(judged), list(absent), [], [], {})
+
+
+def made(*judged: Judged) -> Certificate:
+    return certificate.made_of(of(*judged), "Lab", 90, partly=True)
+
+
+def test_less_than_a_whole_pass_is_refused_unless_it_is_said(passed: Judged):
+    with pytest.raises(NotHealthy, match=r"question 1 is REHEARSED.*--partly"):
+        certificate.made_of(of(passed), "Lab", 90, partly=False)
+
+
+def test_it_says_at_its_top_that_it_is_less(passed: Judged):
+    one = made(passed)
+    assert one.mark is Mark.PARTLY
+    text = certificate.markdown(one)
+    assert text.startswith("# Lab: PARTLY\n")
+    assert "rehearsed on stand-ins" in text
+    assert "one GPU trains: not asked" in text
+
+
+def test_a_phase_that_is_missing_is_refused(passed: Judged):
+    with pytest.raises(NotHealthy, match="smoke is not there: interrupted"):
+        certificate.made_of(of(passed, absent=(Absent("smoke", "interrupted"),)), "Lab", 90, partly=False)
+
+
+def test_a_fail_is_never_certified(passed: Judged):
+    folder = passed.folder
+    inventory = folder / "raw/inventory.jsonl"
+    inventory.write_text(
+        inventory.read_text().replace('"discovery.gpu.count", "value": 2', '"discovery.gpu.count", "value": 1', 1)
+    )
+    with pytest.raises(NotHealthy, match=r"question . is FAIL"):
+        made(judge.judge_folder(reseal(folder)))
+
+
+def test_evidence_that_was_changed_is_never_certified(passed: Judged):
+    inventory = passed.folder / "raw/inventory.jsonl"
+    inventory.write_text(inventory.read_text() + "\n")
+    with pytest.raises(NotHealthy, match=r"run\.evidence"):
+        made(judge.judge_folder(passed.folder))
+
+
+def test_it_is_dated_by_its_runs_and_made_again_it_is_the_same(passed: Judged):
+    assert made(passed) == made(passed)
+    assert made(passed).dated[:10] == passed.run.opened_at[:10]
+    assert made(passed).holds_until > made(passed).dated[:10]
+
+
+def test_it_holds_while_its_conditions_do(passed: Judged):
+    one = made(passed)
+    assert certificate.broken(one, [passed], datetime.now(UTC)) == []
+
+
+def test_another_kernel_and_another_day_break_it(passed: Judged):
+    one = made(passed)
+    other = [
+        each.model_copy(update={"values": ["6.1.0-newer"]}) if each.what == "kernel" else each
+        for each in one.conditions
+    ]
+    late = datetime(2100, 1, 1, tzinfo=UTC)
+    day, kernel = certificate.broken(one.model_copy(update={"conditions": other}), [passed], late)
+    assert day.startswith("it held until ")
+    assert kernel.startswith("kernel: ")
+    assert kernel.endswith("certified was 6.1.0-newer")
+
+
+def test_the_verb_writes_both_files_and_checks_them_later(passed: Judged, tmp_path: Path, capsys):
+    folder = tmp_path / "a certificate"
+    assert main(["certificate", str(passed.folder), "-o", str(folder)]) == 2
+    assert list(folder.iterdir()) == []
+    assert main(["certificate", str(passed.folder), "-o", str(folder), "--partly"]) == 0
+    assert "claims are not proven" in capsys.readouterr().out
+    one = read_record(folder / "certificate.json", Certificate)
+    assert one.nodes == ["n0", "n1"]
+    assert one.runs[0].counted in (folder / "certificate.md").read_text()
+    check = ["certificate", str(passed.folder), "--check", str(folder / "certificate.json")]
+    assert main(check) == 0
+    text = (folder / "certificate.json").read_text()
+    (folder / "certificate.json").write_text(text.replace(one.holds_until, "2020-01-01"))
+    assert main(check) == 1
+    assert "it held until 2020-01-01" in capsys.readouterr().out

@@ -1,0 +1,89 @@
+"""The baseline of the health check: what a passed run of discovery showed, and nothing that an update changes."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from bringup import judge
+from bringup.cli import main
+from bringup.daily import baseline
+from bringup.errors import NotHealthy
+from bringup.judge import Judged
+from bringup.records import Asked, Baseline, Observation
+from factory import a_verdict, judged_of
+from runs_for_tests import discovery
+
+
+@pytest.fixture
+def passed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Judged:
+    return judge.judge_folder(discovery(tmp_path, monkeypatch))
+
+
+def asked(judged: Judged) -> dict[str, Asked]:
+    (group,) = baseline.made_of([judged]).groups
+    return {entry.quantity: entry for entry in group.asked}
+
+
+def test_it_asks_what_the_run_showed(passed: Judged):
+    found = asked(passed)
+    assert (found["discovery.gpu.count"].limit, found["discovery.gpu.count"].rule) == (2, "equals")
+    assert found["discovery.kernel_log.xid"].limit == 0
+    assert found["inventory.folder.tmp.writes"].limit == "works"
+    low, high = found["inventory.memory"].limit
+    assert low < high
+    assert found["discovery.cpu.count"].action == "replace"
+
+
+def test_it_asks_for_no_version(passed: Judged):
+    assert not set(asked(passed)) & {"discovery.kernel", "discovery.os", "discovery.gpu.driver", "discovery.python"}
+
+
+def test_a_port_that_is_up_on_all_nodes_has_to_stay_up(passed: Judged):
+    def port(node: str, name: str, state: str) -> Observation:
+        return Observation(
+            quantity="discovery.rdma.state", subject=f"{node}/{name}:1", value=state, unit="text", evidence="raw/x:1"
+        )
+
+    up = [port(node, name, baseline.UP) for node in ("n0", "n1") for name in ("mlx5_0", "mlx5_1")]
+    half = [port("n0", "mlx5_2", baseline.UP), port("n1", "mlx5_2", "1: DOWN")]
+    found = asked(replace(passed, observations=[*passed.observations, *up, *half]))
+    assert found["discovery.rdma.state"].parts == ["mlx5_0:1", "mlx5_1:1"]
+
+
+def test_the_driver_log_is_asked_for_though_a_user_could_not_read_it(passed: Judged):
+    """The health check runs as root."""
+    verdicts = [
+        verdict.model_copy(update={"outcome": "incomplete"}) if verdict.gate == "discovery.kernel_log.xid" else verdict
+        for verdict in passed.verdicts.verdicts
+    ]
+    found = asked(replace(passed, verdicts=passed.verdicts.model_copy(update={"verdicts": verdicts})))
+    assert found["discovery.kernel_log.xid"].limit == 0
+
+
+def test_a_run_that_did_not_pass_is_no_baseline():
+    with pytest.raises(NotHealthy, match=r"discovery\.gpu\.count \[n1\] is fail"):
+        baseline.made_of([judged_of(a_verdict())])
+
+
+def test_without_a_run_of_discovery_there_is_none():
+    with pytest.raises(NotHealthy, match="none of these is a run of discovery"):
+        baseline.made_of([])
+
+
+def test_an_event_of_the_driver_asks_for_what_the_catalogue_says(passed: Judged):
+    events = baseline.made_of([passed]).driver_events
+    assert events["xid_79"] == "reboot the node"
+    assert events["xid_31"] is None
+
+
+def test_the_verb_writes_a_new_file_and_writes_over_its_own(passed: Judged, tmp_path: Path, capsys):
+    file = tmp_path / "a baseline.json"
+    assert main(["site-baseline", str(passed.folder), "-o", str(file)]) == 0
+    assert "2 nodes" in capsys.readouterr().out
+    assert Baseline.model_validate_json(file.read_text()).groups[0].nodes == ["n0", "n1"]
+    assert main(["site-baseline", str(passed.folder), "-o", str(file)]) == 0
+    file.write_text(json.dumps({"somebody": "else's"}))
+    assert main(["site-baseline", str(passed.folder), "-o", str(file)]) == 2
