@@ -104,7 +104,8 @@ def health_check(baseline, faults, answers, kept, slurm, drains):
     told, refused = kept.read("told"), kept.read("refused")
     key = sorted({each["gate"] for each in faults})
     reason = reason_of(baseline, faults, "health-check") if faults else None
-    is_new = told.get("boot") != kept.boot or told.get("key") != key or refused.get("at", 0) > told.get("at", 0)
+    now = {"boot": kept.boot, "mode": "drain" if drains else "shadow", "key": key}
+    is_new = any(told.get(name) != value for name, value in now.items()) or refused.get("at", 0) > told.get("at", 0)
     is_due = bool(key or told.get("open")) and time.time() > told.get("at", 0) + AGAIN_S
     if not is_new and not is_due:
         return
@@ -121,7 +122,7 @@ def health_check(baseline, faults, answers, kept, slurm, drains):
         said = "shadow: passes again" if told.get("key") else None
     if said is not None:
         kept.say("health-check", said)
-    kept.keep("told", {"boot": kept.boot, "key": key, "at": time.time(), "open": is_open})
+    kept.keep("told", dict(now, at=time.time(), open=is_open))
 
 
 def tell(baseline, reason, answers, slurm, refused):

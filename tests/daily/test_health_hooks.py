@@ -210,6 +210,14 @@ def test_shadow_mode_is_what_is_installed_without_a_word(shadow: Installed):
     assert json.loads((shadow.folder / "settings.json").read_text())["mode"] == "shadow"
 
 
+def test_a_fault_that_shadow_mode_has_said_is_acted_on_once_the_mode_is_changed(shadow: Installed):
+    shadow.run()
+    settings = shadow.folder / "settings.json"
+    settings.write_text(json.dumps(json.loads(settings.read_text()) | {"mode": "drain"}))
+    shadow.run()
+    assert len(shadow.calls()) == 1
+
+
 def test_only_the_checks_of_the_occasion_are_asked(health: Installed):
     health.check("10-gpus", "exit 7", occasions="idle")
     assert health.run("prolog").returncode == 0

@@ -100,6 +100,7 @@ def scontrol(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return ""
 
     monkeypatch.setattr(slurm, "ask", ask)
+    monkeypatch.setattr(asked_again, "_wait_for", lambda nodes: None)
     return calls
 
 

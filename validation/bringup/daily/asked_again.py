@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import getpass
 import os
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -22,6 +23,7 @@ from bringup.run import open as opening
 from bringup.run import playbook, slurm
 
 RESERVATION = "bringup-resume"
+ANSWERS_S = 90  # that slurmctld may take to hear of a node
 _VARIABLES = tuple(f"{command}_RESERVATION" for command in ("SBATCH", "SALLOC", "SLURM"))
 
 
@@ -43,6 +45,7 @@ def ask(out: Sequence[Out], with_nodes: Sequence[str], request: playbook.Request
         try:
             for node in nodes:
                 slurm.ask("scontrol", "update", f"NodeName={node}", "State=RESUME")
+            _wait_for(nodes)
             answers = _run(out, phases, [*nodes, *with_nodes], request)
         finally:
             given = {entry.node: entry.given for entry in out}
@@ -50,6 +53,14 @@ def ask(out: Sequence[Out], with_nodes: Sequence[str], request: playbook.Request
                 if not answer.passes:
                     _drain(answer.node, answer.new_reason or given[answer.node])
     return answers
+
+
+def _wait_for(nodes: Sequence[str]) -> None:
+    """A node that was resumed counts as not responding until slurmctld has heard of it. One that stays so is judged as
+    it is."""
+    pace, deadline = slurm.Pace(longest_s=5), time.monotonic() + ANSWERS_S
+    while time.monotonic() < deadline and not all(node.is_usable for node in slurm.nodes(nodes).values()):
+        time.sleep(pace.seconds())
 
 
 def _run(out: Sequence[Out], phases: Sequence[str], nodes: Sequence[str], request: playbook.Request) -> list[Answer]:

@@ -1,0 +1,189 @@
+"""After bring-up, on a real Slurm: faults drain their node with their reason, what passes again is resumed, and what
+somebody else drained is left alone."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from bringup.report import reason
+from harness import CHECKOUT, Cluster, running_cluster, wait_until
+from playbook import playbook
+
+pytestmark = pytest.mark.cluster
+BRINGUP = CHECKOUT / ".venv/bin/bringup"
+XID = "4,7,61000000,-;NVRM: Xid (PCI:0000:c1:00): 79, pid=0, GPU has fallen off the bus."
+XID_SAID = ("bash", "-c", f"cp /dev/kmsg /dev/kmsg.before && echo '{XID}' >>/dev/kmsg")
+XID_GONE = ("mv", "/dev/kmsg.before", "/dev/kmsg")
+GONE, BACK = ("rm", "/dev/nvidia1"), ("mknod", "-m", "666", "/dev/nvidia1", "c", "195", "1")
+
+
+@pytest.fixture(scope="module")
+def looked_after() -> Iterator[Cluster]:
+    """2 nodes with the health check installed, in drain mode, with the baseline of a run that passed there."""
+    with running_cluster("--nodes", "2", "--gpus", "2") as cluster, playbook(cluster) as book:
+        assert book.run("discovery").returncode == 0
+        baseline = cluster.shared / "baseline.json"
+        made = cluster.sh(BRINGUP, "site-baseline", book.folder("discovery"), "-o", baseline)
+        assert made.returncode == 0, made.stderr
+        installed = cluster.run("health-check", baseline, "--drain")
+        assert installed.returncode == 0, installed.stderr
+        answers = cluster.state / "health-state/n1.health-check.json"
+        wait_until(answers.exists, "the first health check of n1")
+        yield cluster
+
+
+def given(cluster: Cluster, node: str) -> str:
+    return cluster.sh("sinfo", "-h", "-N", "-n", node, "-o", "%E").stdout.strip()
+
+
+def wait_for_reason(cluster: Cluster, node: str, *, passes: bool) -> reason.Reason:
+    def is_told() -> bool:
+        found = reason.read(given(cluster, node))
+        return found is not None and (found.passes_since is not None) is passes
+
+    wait_until(is_told, f"the health check tells Slurm that {node} {'passes again' if passes else 'has a fault'}")
+    found = reason.read(given(cluster, node))
+    assert found is not None
+    return found
+
+
+def resume(cluster: Cluster, *options: str, timeout: float = 120) -> str:
+    done = cluster.sh(BRINGUP, "resume-nodes", *options, timeout=timeout)
+    assert done.returncode in (0, 1), done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize(
+    ("make", "repair", "gate", "action"),
+    [
+        (GONE, BACK, "discovery.gpu.count", "reboot"),
+        (XID_SAID, XID_GONE, "discovery.kernel_log.xid", "reboot"),
+        (
+            ("mount", "-o", "remount,size=64k", "/tmp"),
+            ("mount", "-o", "remount,size=1g", "/tmp"),
+            "discovery.tmp.space",
+            "configure",
+        ),
+        (
+            ("mount", "-t", "tmpfs", "lost", str(CHECKOUT)),
+            ("umount", "--lazy", str(CHECKOUT)),
+            "discovery.mount",
+            "configure",
+        ),
+    ],
+    ids=["a GPU is lost", "an Xid", "a full /tmp", "a missing mount"],
+)
+def test_a_fault_is_named_drained_repaired_and_resumed(
+    looked_after: Cluster, make: tuple[str, ...], repair: tuple[str, ...], gate: str, action: str
+):
+    made = looked_after.on("n1", *make)
+    assert made.returncode == 0, made.stderr
+    try:
+        found = wait_for_reason(looked_after, "n1", passes=False)
+        assert gate in found.gates
+        assert (found.action, found.by) == (action, "health-check")
+        assert looked_after.node_state("n1").startswith("drain")
+        assert looked_after.node_state("n0") == "idle"
+        assert "n1: not yet: its health check has not seen it pass" in resume(looked_after, "--apply")
+    finally:
+        assert looked_after.on("n1", *repair).returncode == 0
+    wait_for_reason(looked_after, "n1", passes=True)
+    assert looked_after.node_state("n1") == "drained"  # nobody is resumed by a health check
+    assert "nothing was done" in resume(looked_after)
+    assert looked_after.node_state("n1") == "drained"
+    assert "resumed: n1" in resume(looked_after, "--apply")
+    looked_after.wait_idle()
+
+
+def test_what_a_person_drained_stays_as_it_is(looked_after: Cluster):
+    """Also while the node has a fault that the health check sees, and after it has gone."""
+    looked_after.sh("scontrol", "update", "NodeName=n1", "State=DRAIN", "Reason=fan is loud")
+    log = looked_after.state / "health-state/n1.log"
+    looked_after.on("n1", *GONE)
+    try:
+        wait_until(lambda: "somebody else keeps the node out (fan is loud)" in log.read_text(), "the fault is said")
+    finally:
+        looked_after.on("n1", *BACK)
+    assert given(looked_after, "n1") == "fan is loud"
+    assert "n1: left as it is: bringup did not drain it" in resume(looked_after, "--apply")
+    assert looked_after.node_state("n1") == "drained"
+    looked_after.sh("scontrol", "update", "NodeName=n1", "State=RESUME")
+    looked_after.wait_idle()
+
+
+def test_a_prolog_refuses_a_node_with_a_fault_and_the_job_runs_elsewhere(looked_after: Cluster):
+    """The health check is seldom here, so the prolog sees the fault first. Then the reason says why."""
+    every(looked_after, 600)
+    output = looked_after.shared / "job.out"
+    looked_after.on("n1", *XID_SAID)  # a slurmd that reads its configuration waits for a lost GPU
+    try:
+        job = ("sbatch", "--parsable", f"--output={output}", "--nodelist=n1", "--gres=gpu:1", "--wrap", "hostname")
+        number = looked_after.sh(*job).stdout.strip()
+        wait_until(lambda: given(looked_after, "n1") == "Prolog error", "Slurm drains n1 for its prolog")
+        state = ("squeue", "-h", "-j", number, "-o", "%T")
+        wait_until(lambda: looked_after.sh(*state).stdout.strip() == "PENDING", "the job is requeued")
+        looked_after.sh("scancel", number)
+        every(looked_after, 2)
+        found = wait_for_reason(looked_after, "n1", passes=False)
+        assert found.gates == ["discovery.kernel_log.xid"]
+    finally:
+        every(looked_after, 2)
+        looked_after.on("n1", *XID_GONE)
+    wait_for_reason(looked_after, "n1", passes=True)
+    assert "resumed: n1" in resume(looked_after, "--apply")
+    looked_after.wait_idle()
+
+
+def every(cluster: Cluster, seconds: int) -> None:
+    conf = cluster.state / "slurm.conf"
+    lines = conf.read_text().splitlines()
+    known = [f"HealthCheckInterval={seconds}" if line.startswith("HealthCheckInterval=") else line for line in lines]
+    conf.write_text("\n".join(known) + "\n")
+    assert cluster.sh("scontrol", "reconfigure").returncode == 0
+
+
+@pytest.fixture
+def in_shadow(looked_after: Cluster) -> Iterator[Cluster]:
+    baseline = looked_after.shared / "baseline.json"
+    assert looked_after.run("health-check", baseline).returncode == 0
+    yield looked_after
+    assert looked_after.run("health-check", baseline, "--drain").returncode == 0
+
+
+def test_shadow_mode_says_and_leaves_the_node_in_service(in_shadow: Cluster):
+    log = in_shadow.state / "health-state/n1.log"
+    in_shadow.on("n1", *GONE)
+    try:
+        wait_until(
+            lambda: "health-check: shadow: would drain: bringup: discovery.gpu.count 1" in log.read_text(), "said"
+        )
+        ran = in_shadow.sh("srun", "--nodelist=n1", "hostname")
+        assert ran.stdout.strip() == "n1", ran.stderr
+        wait_until(lambda: "prolog: shadow: would refuse the node" in log.read_text(), "the prolog said it, too")
+        assert given(in_shadow, "n1") == "none"
+    finally:
+        in_shadow.on("n1", *BACK)
+
+
+def test_what_a_run_drained_is_asked_again_while_nobody_else_can_use_it(in_shadow: Cluster, tmp_path: Path):
+    with playbook(in_shadow) as book:
+        again = ("env", f"BRINGUP_RUN_NAME={book.name}-again", BRINGUP, "resume-nodes", "--apply")
+        in_shadow.on("n1", *GONE)
+        try:
+            assert book.run("discovery").returncode == 1
+            page = tmp_path / "report.html"
+            drained = in_shadow.sh(BRINGUP, "report", book.folder("discovery"), "-o", page, "--apply")
+            assert "drained: n1" in drained.stdout, drained.stderr
+            found = reason.read(given(in_shadow, "n1"))
+            assert found is not None
+            assert found.by == f"run {book.name}"
+            asked = in_shadow.sh(*again, timeout=240)
+            assert asked.returncode == 1
+            assert "stays drained: n1: bringup: discovery.gpu.count" in asked.stdout
+            assert in_shadow.node_state("n1") == "drained"
+        finally:
+            in_shadow.on("n1", *BACK)
+        asked = in_shadow.sh(*(f"{word}2" if "RUN_NAME" in str(word) else word for word in again), timeout=240)
+        assert "resumed: n1: passes again: discovery.gpu.count" in asked.stdout, asked.stderr
+    in_shadow.wait_idle()
+    assert "bringup-resume" not in in_shadow.sh("scontrol", "show", "reservation").stdout
