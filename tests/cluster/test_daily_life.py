@@ -95,6 +95,23 @@ def test_a_fault_is_named_drained_repaired_and_resumed(
     looked_after.wait_idle()
 
 
+def test_after_a_gpu_reset_what_the_driver_had_said_no_longer_counts(looked_after: Cluster):
+    """The kernel keeps its log until the node boots again."""
+    looked_after.on("n1", *XID_SAID)
+    try:
+        wait_for_reason(looked_after, "n1", passes=False)
+        said = looked_after.on("n1", looked_after.state / "health/health-check", "--repaired")
+        assert said.returncode == 0, said.stderr
+        wait_for_reason(looked_after, "n1", passes=True)
+        looked_after.on("n1", "bash", "-c", f"echo '{XID.replace('61000000', '999999999999999')}' >>/dev/kmsg")
+        wait_for_reason(looked_after, "n1", passes=False)  # a later one counts
+    finally:
+        looked_after.on("n1", *XID_GONE)
+    wait_for_reason(looked_after, "n1", passes=True)
+    assert "resumed: n1" in resume(looked_after, "--apply")
+    looked_after.wait_idle()
+
+
 def test_what_a_person_drained_stays_as_it_is(looked_after: Cluster):
     """Also while the node has a fault that the health check sees, and after it has gone."""
     looked_after.sh("scontrol", "update", "NodeName=n1", "State=DRAIN", "Reason=fan is loud")

@@ -153,7 +153,8 @@ HEALTH = Guide(
     next=(_CONFIG + "'HealthCheck|Prolog|Epilog'",),
     by_hand=(
         "In `slurm.conf`: `HealthCheckProgram=` with the path of a program, `HealthCheckInterval=300`, `Prolog=`, "
-        "`Epilog=` and `PrologFlags=Alloc,Contain`."
+        "`Epilog=` and `PrologFlags=Alloc,Contain`. `infrastructure-validation/slurm/install` installs such programs "
+        "(docs/07-daily-life.md)."
     ),
 )
 
