@@ -85,7 +85,8 @@ def of(folder, occasion):
 
 def ask(checks, environment, hanging):
     """Runs them. hanging: {name: process} of an earlier call that did not end; such a check is not started again.
-    Returns ({name: facts}, {name: why there is no whole answer}, [(name, finding)], {name: process} that hang now)."""
+    Returns ({name: facts}, {name: why there is no whole answer}, [(check of a site, finding or None)],
+    {name: process} that hang now)."""
     begun = time.monotonic()
     selector = selectors.DefaultSelector()
     for check in checks:
@@ -130,8 +131,8 @@ def _conclude(check, begun, facts, unfinished, findings):
         facts[check.name] = found
     elif found or code not in (0, 1):
         unfinished[check.name] = f"{check.path.name} ended with {code}: {last}"
-    elif code == 1:
-        findings.append((check.name, last or "it ended with 1 and said nothing"))
+    else:
+        findings.append((check, (last or "it ended with 1 and said nothing") if code == 1 else None))
 
 
 def identity(pid):

@@ -57,19 +57,25 @@ def main():
         "LC_ALL": "C",
         "PYTHONDONTWRITEBYTECODE": "1",
         "SLURMD_NODENAME": node,
+        "BRINGUP_OCCASION": IDLE.get(arguments.hook, arguments.hook),
         "BRINGUP_PROBES": str(settings.probes),
         "BRINGUP_BASELINE": str(arguments.baseline),
         "BRINGUP_STATE": str(kept.folder),
     }
     facts, unfinished, findings, hanging = checks.ask(found, environment, kept.hanging())
+    ours = {entry["check"] for entry in asked}
+    unfinished.update((check.name, check.path.name + " wrote no facts") for check, _ in findings if check.name in ours)
     answers = baselines.judged(asked, facts, unfinished)
     answers += [
-        {"gate": "checks." + check.name, "outcome": baselines.FAULT, "words": words, "action": check.action}
-        for name, words in findings
-        for check in found
-        if check.name == name
+        {
+            "gate": "checks." + check.name,
+            "outcome": baselines.PASS if finding is None else baselines.FAULT,
+            "words": finding or "nothing found",
+            "action": check.action,
+        }
+        for check, finding in findings
+        if check.name not in ours
     ]
-    ours = {entry["check"] for entry in asked}
     answers += [  # of a site's own check: of ours, each of its gates is there
         {"gate": "checks." + name, "outcome": baselines.UNKNOWN, "words": why, "action": baselines.WATCH}
         for name, why in unfinished.items()
@@ -105,14 +111,16 @@ def health_check(baseline, faults, answers, kept, slurm, drains):
     key = sorted({each["gate"] for each in faults})
     reason = reason_of(baseline, faults, "health-check") if faults else None
     now = {"boot": kept.boot, "mode": "drain" if drains else "shadow", "key": key}
-    is_new = any(told.get(name) != value for name, value in now.items()) or refused.get("at", 0) > told.get("at", 0)
+    was_refused = refused.get("at", 0) > told.get("at", 0)
+    is_new = was_refused or any(told.get(name) != value for name, value in now.items())
     is_due = bool(key or told.get("open")) and time.time() > told.get("at", 0) + AGAIN_S
     if not is_new and not is_due:
         return
     is_open = False
     if drains:
         try:
-            said, is_open = tell(baseline, reason, answers, slurm, refused.get("reason", ""))
+            why = refused.get("reason", "") if was_refused or told.get("open") else ""
+            said, is_open = tell(baseline, reason, answers, slurm, why, is_new)
         except SlurmAway as error:  # told at the next call
             kept.say("health-check", f"could not tell Slurm: {error}")
             return
@@ -125,16 +133,22 @@ def health_check(baseline, faults, answers, kept, slurm, drains):
     kept.keep("told", dict(now, at=time.time(), open=is_open))
 
 
-def tell(baseline, reason, answers, slurm, refused):
-    """(what was done, in words, or None; whether it is still open whether the node passes again). Raises SlurmAway."""
+def tell(baseline, reason, answers, slurm, refused, is_new):
+    """(what was done, in words, or None; whether it is still open whether the node passes again). Raises SlurmAway.
+
+    refused: what a prolog or an epilog of ours said of which the health check has not told Slurm yet.
+    """
     is_out, given = slurm.state()
-    is_ours = given.startswith(baseline["owner"]) or (bool(refused) and given in baseline["slurms_own"])
+    is_ours = given.startswith(baseline["owner"]) and not is_of_a_run(baseline, given)
+    is_ours = is_ours or (bool(refused) and given in baseline["slurms_own"])
     if reason is not None:
         if is_out and given and not is_ours:
             return f"a fault, and somebody else keeps the node out ({in_reason(baseline, given)}): {reason}", False
+        if is_out and is_ours and not is_new:
+            return None, False  # as it was told, with its date
         slurm.drain(reason)
         return f"drained: {reason}", False
-    if not (is_out and is_ours) or is_of_a_run(baseline, given):
+    if not (is_out and is_ours):
         return None, False
     was = given if given.startswith(baseline["owner"]) else refused
     asked = [each for each in answers if each["gate"] in was]

@@ -10,6 +10,7 @@ import pytest
 from bringup.report import reason
 from hooks_for_tests import GPUS, LOG, NODE, SLURM, Installed, a_baseline, a_slurm, fact, install, run_install
 
+OF_A_RUN = "bringup: sweep.load.wrong_values; replace (2026-11-23T02:00Z, run 20261123-020000-abc)"
 OUR_DRAIN = "bringup: discovery.gpu.count 7, expected 8; reboot (2026-11-23T02:00Z, health-check)"
 
 
@@ -68,12 +69,51 @@ def test_a_fault_that_slurm_could_not_be_told_is_told_at_the_next_call(health: I
 
 
 @pytest.mark.parametrize("state", ["drained", "draining", "down*"])
-def test_what_somebody_else_keeps_out_keeps_its_reason(health: Installed, state: str):
-    health.node_is(state, "fan is loud")
+@pytest.mark.parametrize("given", ["fan is loud", "Prolog error", OF_A_RUN])
+def test_what_somebody_else_keeps_out_keeps_its_reason(health: Installed, state: str, given: str):
+    """Another prolog of the site, and a run whose gates nobody has asked again, are somebody else."""
+    health.node_is(state, given)
     health.gpus(7)
     health.run()
     assert health.calls() == []
-    assert "somebody else keeps the node out (fan is loud)" in health.log()
+    assert f"somebody else keeps the node out ({given})" in health.log()
+
+
+def test_a_prolog_error_long_after_our_own_refusal_is_somebody_elses(health: Installed):
+    health.gpus(7)
+    health.run("prolog")
+    health.gpus(8)
+    health.run()  # nobody had drained the node
+    health.node_is("drained", "Prolog error")
+    health.gpus(7)
+    health.run()
+    assert health.calls() == []
+
+
+def an_hour_passes(health: Installed) -> None:
+    file = health.state / f"{NODE}.told.json"
+    told = json.loads(file.read_text())
+    file.write_text(json.dumps(told | {"at": told["at"] - 3601}))
+
+
+def test_a_node_that_was_resumed_with_its_fault_is_drained_again_after_an_hour(health: Installed):
+    health.gpus(7)
+    health.run()
+    health.node_is("idle")
+    health.run()
+    assert len(health.calls()) == 1
+    an_hour_passes(health)
+    health.run()
+    assert len(health.calls()) == 2
+
+
+def test_a_node_that_is_still_drained_after_an_hour_keeps_the_date_of_its_reason(health: Installed):
+    health.gpus(7)
+    health.run()
+    health.node_is("drained", OUR_DRAIN)
+    an_hour_passes(health)
+    health.run()
+    assert len(health.calls()) == 1
 
 
 def test_what_passes_again_says_so_and_stays_drained(health: Installed):
@@ -94,7 +134,7 @@ def test_what_passes_again_says_so_and_stays_drained(health: Installed):
     "given",
     [
         "fan is loud",
-        "bringup: sweep.load.wrong_values; replace (2026-11-23T02:00Z, run 20261123-020000-abc)",
+        OF_A_RUN,
         "Prolog error",  # and no prolog of ours refused the node
     ],
 )
@@ -240,6 +280,14 @@ def test_a_site_adds_a_check_of_its_own(health: Installed, body: str, action: st
     assert bool(health.calls()) is drains
     if drains:
         assert "Reason=bringup: checks.licence no licence server; configure (" in health.calls()[0]
+
+
+def test_what_a_sites_check_no_longer_finds_passes_again(health: Installed):
+    health.check("90-licence", "exit 0")
+    health.node_is("drained", "bringup: checks.licence no server; configure (2026-11-23T02:00Z, health-check)")
+    health.run()
+    assert "Reason=bringup: passes again " in health.calls()[0]
+    assert "PASS     checks.licence" in health.run("health-check", "--show").stdout
 
 
 def test_a_finding_reaches_slurm_in_harmless_letters(health: Installed):
