@@ -52,7 +52,8 @@ def _one(entry, facts):
         return _answer(entry, UNKNOWN, "nothing was said of {}".format(", ".join(silent) or entry["quantity"]))
     for fact in facts:
         if fact.get("value") is None or _compared(entry, fact["value"]) is None:
-            return _answer(entry, UNKNOWN, "{}: {}".format(_part(fact), fact.get("why") or "not comparable"))
+            why = fact.get("why") or "it cannot be compared"
+            return _answer(entry, UNKNOWN, f"{_part(fact)}: {why}" if _part(fact) else why)
     return _answer(entry, PASS, _words(entry, facts[0]))
 
 

@@ -53,7 +53,7 @@ def main():
         return 2 if arguments.show else 0
     found = checks.of(HERE / "checks.d", IDLE.get(arguments.hook, arguments.hook))
     environment = {
-        "PATH": os.environ.get("PATH", "/usr/sbin:/usr/bin:/sbin:/bin"),
+        "PATH": settings.tools_folder + ":" + os.environ.get("PATH", "/usr/sbin:/usr/bin:/sbin:/bin"),
         "LC_ALL": "C",
         "PYTHONDONTWRITEBYTECODE": "1",
         "SLURMD_NODENAME": node,

@@ -23,6 +23,7 @@ class Settings:
         here = Path(__file__).resolve().parent
         self.drains = said.get("mode") == "drain"
         self.slurm_folder = said.get("slurm_folder", "/usr/bin")
+        self.tools_folder = said.get("tools_folder", "/usr/bin")  # where nvidia-smi was found
         self.slurm_conf = said.get("slurm_conf")
         self.state_folder = Path(said.get("state_folder", STATE_FOLDER))
         self.probes = here / "probes" if (here / "probes").is_dir() else here.parent / "probes"

@@ -1,6 +1,7 @@
 """After bring-up, on a real Slurm: faults drain their node with their reason, what passes again is resumed, and what
 somebody else drained is left alone."""
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,11 +18,12 @@ XID_GONE = ("mv", "/dev/kmsg.before", "/dev/kmsg")
 GONE, BACK = ("rm", "/dev/nvidia1"), ("mknod", "-m", "666", "/dev/nvidia1", "c", "195", "1")
 
 
-@pytest.fixture(scope="module")
-def looked_after() -> Iterator[Cluster]:
+@contextlib.contextmanager
+def with_health_check(*shape: str) -> Iterator[Cluster]:
     """2 nodes with the health check installed, in drain mode, with the baseline of a run that passed there."""
-    with running_cluster("--nodes", "2", "--gpus", "2") as cluster, playbook(cluster) as book:
-        assert book.run("discovery").returncode == 0
+    with running_cluster("--nodes", "2", "--gpus", "2", *shape) as cluster, playbook(cluster) as book:
+        done = book.run("discovery")
+        assert done.returncode == 0, done.stdout
         baseline = cluster.shared / "baseline.json"
         made = cluster.sh(BRINGUP, "site-baseline", book.folder("discovery"), "-o", baseline)
         assert made.returncode == 0, made.stderr
@@ -29,6 +31,12 @@ def looked_after() -> Iterator[Cluster]:
         assert installed.returncode == 0, installed.stderr
         answers = cluster.state / "health-state/n1.health-check.json"
         wait_until(answers.exists, "the first health check of n1")
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def looked_after() -> Iterator[Cluster]:
+    with with_health_check() as cluster:
         yield cluster
 
 
@@ -205,3 +213,25 @@ def test_what_a_run_drained_is_asked_again_while_nobody_else_can_use_it(in_shado
         assert "resumed: n1: passes again: discovery.gpu.count" in asked.stdout, asked.stderr
     in_shadow.wait_idle()
     assert "bringup-resume" not in in_shadow.sh("scontrol", "show", "reservation").stdout
+
+
+def test_faults_of_gpus_and_ports_drain_their_node_and_a_gpu_that_hangs_does_not():
+    """On simulated GPUs: nobody can tell what a driver that gives no answer hides."""
+    with with_health_check("--simulate", "h100") as cluster:
+        for fault, gate in (
+            (("gpu", "n1", "1", "ecc", "2"), "discovery.gpu.ecc"),
+            (("gpu", "n1", "1", "lost"), "discovery.gpu.answering"),
+            (("port", "n1", "mlx5_0", "down"), "discovery.rdma.active"),
+        ):
+            assert cluster.run(*fault).returncode == 0
+            assert gate in wait_for_reason(cluster, "n1", passes=False).gates
+            assert cluster.node_state("n0") == "idle"
+            assert cluster.run("gpu", "n1", "repair").returncode == 0
+            wait_for_reason(cluster, "n1", passes=True)
+            assert "resumed: n1" in resume(cluster, "--apply")
+            cluster.wait_idle()
+        answers = cluster.state / "health-state/n1.health-check.json"
+        assert cluster.run("gpu", "n1", "1", "hang").returncode == 0
+        wait_until(lambda: "no answer within" in answers.read_text(), "the check of the GPUs is ended")
+        assert given(cluster, "n1") == "none"
+        cluster.run("gpu", "n1", "repair")
