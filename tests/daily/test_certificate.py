@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 from bringup import judge
 from bringup.cli import main
 from bringup.daily import certificate
-from bringup.errors import NotHealthy
+from bringup.errors import NotComparable, NotHealthy
 from bringup.judge import Judged
 from bringup.records import Certificate, Mark, read_record
 from bringup.report.collection import Collection
@@ -70,6 +71,21 @@ def test_it_is_dated_by_its_runs_and_made_again_it_is_the_same(passed: Judged):
     assert made(passed) == made(passed)
     assert made(passed).dated[:10] == passed.run.opened_at[:10]
     assert made(passed).holds_until > made(passed).dated[:10]
+
+
+def test_a_training_on_one_gpu_is_of_the_same_kind_of_node(passed: Judged):
+    """A whole playbook holds one."""
+    alone = replace(
+        passed, run=passed.run.model_copy(update={"phase": "run_1gpu", "gpus_per_node": 1, "nodes": ["n0"]})
+    )
+    one = made(passed, alone)
+    assert (one.gpus_per_node, one.nodes) == (2, ["n0", "n1"])
+
+
+def test_runs_of_unlike_nodes_are_not_certified_together(passed: Judged):
+    other = replace(passed, run=passed.run.model_copy(update={"phase": "smoke", "gpus_per_node": 8}))
+    with pytest.raises(NotComparable, match="one kind of node"):
+        made(passed, other)
 
 
 def test_it_holds_while_its_conditions_do(passed: Judged):

@@ -42,8 +42,9 @@ def made_of(gathered: Collection, name: str, days: int, partly: bool) -> Certifi
     if not judged:
         raise NotHealthy("there is no run to certify; give a playbook's folder, and the folder of its drills")
     _refuse(gathered, partly)
-    first = judged[0]
-    for run in judged:
+    of_whole_nodes = [run for run in judged if not PHASES[run.run.phase].one_gpu] or judged
+    first = of_whole_nodes[0]
+    for run in of_whole_nodes:
         if (run.run.profile, run.run.gpus_per_node) != (first.run.profile, first.run.gpus_per_node):
             raise NotComparable(
                 f"{run.folder}: profile {run.run.profile} with {run.run.gpus_per_node} GPUs per node, {first.folder}: "
