@@ -6,7 +6,8 @@
 #   choose_nodes [OPTION…]      on a login host: sets NODES, NODE_COUNT, GPUS (per node), USABLE, USABLE_COUNT;
 #                               with --sharing also WHOLE_NODES: yes where no two jobs share a node;
 #                               with --phase PHASE those of its partition, which has to take its job
-#   run_begin PHASE OPTION…      write the plan (`bringup open`); sets RUN_DIR, and what the site file says
+#   run_begin PHASE OPTION…      write the plan (`bringup open`); sets RUN_DIR, PLANNED, and what the site file says
+#   is_planned GATE             whether the run is judged on it: a part that no gate asks for is not run
 #   run_end RC                  close the run, judge it, write report.md, print the verdict; returns 0, 1 or 2
 #   save FILE COMMAND…          keep a command's answer in raw/; when it fails, no file: absence is not evidence
 #   gpus_on_node                what Slurm granted on this node
@@ -87,8 +88,12 @@ run_begin() { # phase, options of `bringup open`
   assignments=$(BRINGUP_GIVEN=$BRINGUP_GIVEN "$PYTHON" -m bringup open "$phase" "$@") || exit 2
   eval "$assignments" # quoted by Python
   SITE_ARRAYS=$(declare -p SRUN_SITE CONTAINER)
-  export RUN_DIR SITE_ARRAYS
+  export RUN_DIR PLANNED SITE_ARRAYS
   printf '%s: %s\n' "$phase" "$RUN_DIR"
+}
+
+is_planned() { # gate
+  [[ " $PLANNED " == *" $1 "* ]]
 }
 
 load_modules() { # names

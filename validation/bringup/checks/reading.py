@@ -23,6 +23,7 @@ from bringup.checks.training import derive as training
 from bringup.checks.training import measured
 from bringup.errors import RecordError
 from bringup.evidence import (
+    dcgm,
     facts,
     flight,
     jobs,
@@ -90,6 +91,7 @@ _NCCL_LOGS = re.compile(rf"nccl-{_SCALE}")
 _STACKS = re.compile(r"raw/stacks/rank(?P<rank>\d{1,9})\.(?P<kind>txt|json)")
 _FLIGHT = re.compile(r"raw/nccl-[1-9]\d{0,5}/flight\.rank(?P<rank>\d{1,9})\.json")
 _RAS = re.compile(r"raw/nccl-[1-9]\d{0,5}/ras\.rank\d{1,9}\.txt")
+_DCGM = re.compile(r"dcgm-(?P<node>.+)\.json")
 _TOPOLOGY = re.compile(r"nvidia-smi-topo-(?P<node>.+)\.txt")
 _JOB_STATE = re.compile(r"\bJobState=(?P<state>\S+) Reason=(?P<reason>\S+)")
 _STEP_OF_SCALE = re.compile(rf"[a-z_]+-{_SCALE}")
@@ -150,6 +152,8 @@ def _raw(folder: Path, run: Run) -> Parsed:
             _read(parsed, path, where, partial(flight.parse, subject=places[int(match["rank"])]))
         elif _RAS.fullmatch(where):
             _read(parsed, path, where, ras.parse)
+        elif match := _DCGM.fullmatch(path.name):
+            _read(parsed, path, where, partial(dcgm.parse, node=match["node"]))
         elif match := _TOPOLOGY.fullmatch(path.name):
             _read(parsed, path, where, partial(topology.parse, node=match["node"]))
         elif match := _NCCL_TESTS.fullmatch(path.name):

@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bringup import results
 from bringup.cli.command_line import complain, natural, phase_called
 from bringup.errors import UsageError
 from bringup.evidence import hostlist
@@ -244,7 +245,9 @@ def _open(arguments: argparse.Namespace) -> int:
         whole_nodes=arguments.whole_nodes,
         site=site,
     )
-    print("\n".join([f"RUN_DIR={shlex.quote(str(folder))}", *at_site.assignments(site, phase, folder)]))
+    planned = " ".join(results.load(folder).planned)
+    assignments = [f"RUN_DIR={shlex.quote(str(folder))}", f"PLANNED={shlex.quote(planned)}"]
+    print("\n".join([*assignments, *at_site.assignments(site, phase, folder)]))
     return 0
 
 

@@ -6,6 +6,7 @@ import statistics
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 
+from bringup.checks.sweep import dcgm
 from bringup.evidence.parsed import Parsed, Seen, is_number, numbers
 from bringup.records import Observation, Run
 
@@ -26,6 +27,7 @@ def derive(seen: Seen, run: Run) -> Parsed:
         _wrong_values(found, seen, what, run.gpus_per_node)
     _pcie(found, seen, run.gpus_per_node)
     _against_peers(found, numbers(seen.of("sweep.inside.busbw")), seen.of("sweep.inside.busbw"), "sweep.inside.peers")
+    found.add(dcgm.derive(seen))
     return found
 
 

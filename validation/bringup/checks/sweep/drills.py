@@ -86,6 +86,11 @@ DRILLS: tuple[Drill, ...] = (
 )
 NO_DRILL = (
     NoDrill(
+        gates=("sweep.dcgm.gpus", "sweep.dcgm.failed", "sweep.dcgm.doubtful"),
+        reason="placeholder GPUs have no driver that DCGM could ask",
+        test="checks/test_dcgm.py",
+    ),
+    NoDrill(
         gates=("sweep.step.gpu", "sweep.load.pcie"),
         reason="no GPU computes on a local cluster, be it a placeholder or simulated: it has no bits and loads no link",
         test="checks/test_sweep.py",

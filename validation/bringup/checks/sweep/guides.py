@@ -122,3 +122,33 @@ INSIDE = Guide(
         _AGAIN,
     ),
 )
+DCGM = Guide(
+    title="NVIDIA's own diagnostic (DCGM)",
+    page=_PAGE,
+    observes=(
+        "`dcgmi diag -r LEVEL -j` on every node, before the load. `BRINGUP_DCGM_LEVEL` is 1 (seconds: drivers and "
+        "settings), 2 (default, about two minutes: memory and PCIe), 3 (half an hour: stress) or 4 (hours). "
+        "`BRINGUP_DCGM_S` limits the time. Every result of every test is in `observations.json`, as "
+        "`dcgm.test.NAME` of `node/gpuN`. `sweep.dcgm.failed` counts results that failed. `sweep.dcgm.doubtful` counts "
+        "tests that were skipped, warned, or passed with a warning, and only warns. `sweep.dcgm.gpus`: GPUs that the "
+        "answer lists. DCGM 3 and 4 are read. GPUs have the numbers of DCGM."
+    ),
+    why=(
+        "It tests what the programs of this playbook do not touch: the whole memory of a GPU, the power it can take, "
+        "PCIe under load. Support contracts ask for its result."
+    ),
+    usually_means=(
+        "The verdict names GPU, test and DCGM's words. *software*: a setting, as persistence mode; the hardware may be "
+        "sound. *memory, diagnostic, pcie*: the GPU; look at the kernel log. *Doubtful*: DCGM skips tests that the "
+        "model is not allowed, and those behind one that failed. *Incomplete*: `dcgmi` is not installed, "
+        "`nv-hostengine` does not run, it took too long, or DCGM skipped everything; the verdict says which. A site "
+        "without DCGM declares the gates `not_applicable`, and it is not run."
+    ),
+    next=(
+        "srun --nodes=1 --nodelist={node} --exclusive --gpus-per-node={gpus} dcgmi diag -r 2",
+        "srun --nodes=1 --nodelist={node} dcgmi discovery -l",
+        "srun --nodes=1 --nodelist={node} systemctl status nvidia-dcgm --no-pager",
+        "cat {run}/raw/dcgm-{node}.json",
+    ),
+    by_hand="`nvvs.log` and `nv-hostengine.log` in `/var/log/nvidia-dcgm` say more.",
+)
