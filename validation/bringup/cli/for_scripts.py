@@ -133,6 +133,7 @@ def add(verbs: Verbs) -> None:
     verb.add_argument(
         "--files", action="store_true", help="instead: the rounds of the file coherence, as coherence.py reads them"
     )
+    verb.add_argument("--ring", action="store_true", help="instead: every node with the one after it")
     verb.add_argument("--again", type=Path, help="instead: the pairs of this run that should be measured once more")
     verb.add_argument(
         "--next",
@@ -216,6 +217,9 @@ def _pairs(arguments: argparse.Namespace) -> int:
         nodes = hostlist.expand(arguments.nodes)
         here = set(hostlist.expand(arguments.here)) if arguments.here else set(nodes)
         lines, said = pair_rounds(nodes, here)
+        if arguments.ring:
+            met = [pair for pair in rounds.ring(nodes) if here.issuperset(pair)]
+            lines, said = [rounds.say(each) for each in rounds.in_rounds(met)], None
         if arguments.files:
             lines, said = [",".join(str(number) for number in rounds.circle_rounds(nodes))], None
     print("".join(f"{line}\n" for line in lines), end="")

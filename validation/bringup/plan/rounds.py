@@ -41,6 +41,13 @@ def neighbours(nodes: Sequence[str]) -> list[Pair]:
     return list(zip(nodes[::2], nodes[1::2], strict=False))
 
 
+def ring(nodes: Sequence[str]) -> list[Pair]:
+    """Every node with the one after it, the last with the first: each has two partners, with as many links as nodes."""
+    if len(nodes) < 3:
+        return neighbours(nodes)
+    return list(zip(nodes, [*nodes[1:], nodes[0]], strict=True))
+
+
 def rounds(nodes: Sequence[str], number: int) -> list[list[Pair]]:
     """The circle method: one place is fixed, the others turn by one each round. Of an odd number one rests in turn."""
     places: list[str | None] = [*nodes, *([None] if len(nodes) % 2 else [])]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 
+from bringup.checks.fabric import rails
 from bringup.evidence.parsed import Parsed, Seen, is_number
 from bringup.records import Observation, Run
 
@@ -32,6 +33,7 @@ def derive(seen: Seen, run: Run) -> Parsed:
         for count in seen.of("discovery.rdma.ports"):
             _worst_port(found, count, f"discovery.rdma.{kind}", counted[count.subject])
     _gpus(found, seen)
+    found.add(rails.derive(seen, run))
     return found
 
 

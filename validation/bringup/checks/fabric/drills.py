@@ -122,6 +122,11 @@ DRILLS: tuple[Drill, ...] = (
 
 NO_DRILL: tuple[NoDrill, ...] = (
     NoDrill(
+        gates=("fabric.loopback", "fabric.rail.nic", "fabric.rail.slowest", "fabric.rail.latency"),
+        reason="there is no RDMA device here",
+        test="checks/test_rails.py",
+    ),
+    NoDrill(
         gates=("discovery.memlock",),
         reason="profile local-cpu says that it is not applicable",
         test="checks/test_fabric.py",

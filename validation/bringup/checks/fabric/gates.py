@@ -7,6 +7,7 @@ from bringup.plan.gate import Fixed, Fleet, FromProfile, Gate
 from bringup.records import Outcome
 
 _ONLY = ("discovery",)
+_RAILS = ("nccl_pairwise",)
 _ANSWERED = ("discovery.gpu.answering",)  # a GPU that says nothing would not be missed below
 
 GATES: tuple[Gate, ...] = (
@@ -151,5 +152,54 @@ GATES: tuple[Gate, ...] = (
         rule="one_of",
         expect=FromProfile(),
         guide=guides.AFFINITY,
+    ),
+    Gate(
+        id="fabric.loopback",
+        phases=("node_sweep",),
+        bears_on=("over-the-fabric",),
+        per="node",
+        proves="every RDMA port of the node carries its rate to itself (ib_write_bw)",
+        unit="share",
+        rule="at_least",
+        expect=FromProfile(),
+        stops=(Outcome.FAIL,),
+        guide=guides.RAILS,
+    ),
+    Gate(
+        id="fabric.rail.nic",
+        phases=_RAILS,
+        bears_on=("no-slow-link",),
+        per="node",
+        min_nodes=3,
+        proves="every RDMA port of the node reaches its rate with one of its two neighbours at least, both ways",
+        unit="share",
+        rule="at_least",
+        expect=FromProfile(),
+        guide=guides.RAILS,
+    ),
+    Gate(
+        id="fabric.rail.slowest",
+        phases=_RAILS,
+        bears_on=("no-slow-link",),
+        per="job",
+        min_nodes=2,
+        proves="between neighbours every RDMA port reaches its rate, both ways (ib_write_bw)",
+        unit="share",
+        rule="at_least",
+        expect=FromProfile(),
+        explained_by=("fabric.rail.nic",),
+        guide=guides.RAILS,
+    ),
+    Gate(
+        id="fabric.rail.latency",
+        phases=_RAILS,
+        bears_on=("no-slow-link",),
+        per="job",
+        min_nodes=2,
+        proves="a small message between RDMA ports of neighbours arrives as soon as expected (ib_write_lat)",
+        unit="us",
+        rule="at_most",
+        expect=FromProfile(),
+        guide=guides.RAILS,
     ),
 )

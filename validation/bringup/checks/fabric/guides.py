@@ -137,3 +137,40 @@ AFFINITY = Guide(
     next=(_ON_ALL_NODES + " --gpus-per-node={gpus} nvidia-smi topo -m", "srun --nodes=1 --nodelist={node} lspci -tv"),
     by_hand="Where a virtual machine hides the topology, `NCCL_TOPO_FILE` tells it to NCCL.",
 )
+RAILS = Guide(
+    title="Every RDMA port by itself",
+    page="02-infrastructure-validation",
+    observes=(
+        "`ib_write_bw` and `ib_write_lat` of the package perftest, between host memory, one port after another: those "
+        "active ports that are as fast as the fastest of the node. What is judged is the bandwidth as a share of the "
+        "port's rate in sysfs, of the slower side.\n"
+        "\n"
+        "- `fabric.loopback`, in the node sweep: each port with itself.\n"
+        "- `fabric.rail.slowest`, beside the pairs of nodes: each port with the port of the same name (a rail) on the "
+        "node before and the node after it in the list, in both directions. The slowest is judged.\n"
+        "- `fabric.rail.nic`, from 3 nodes on: what each port reaches with the better of its two partners. A bad "
+        "partner does not accuse a node.\n"
+        "- `fabric.rail.latency`: the typical time of a message of 8 bytes; the longest of all rails is judged.\n"
+        "\n"
+        "A test that was begun and failed has a bandwidth of 0, and the verdict has its last words."
+    ),
+    why=(
+        "NCCL spreads its traffic over all NICs, and one that is slow looks like a cluster that is a little slow. Here "
+        "it has a name."
+    ),
+    usually_means=(
+        "*Loopback*: the slot (fewer lanes, a lower generation, no relaxed ordering) or the NIC. *A rail whose "
+        "loopback passes*: the cable, the transceiver or the port of the switch. *All rails of two nodes*: their "
+        "path, or options that this fabric needs and perftest does not choose itself: name them in "
+        "`BRINGUP_PERFTEST` (`-x 3`, `--tclass=106`). *Incomplete*: perftest is not installed, no port is active, or a "
+        "node has no port of that name. With two nodes nobody can say which end of a rail it is; `fabric.loopback` "
+        "may. A cluster without RDMA declares the gates `not_applicable`, and nothing is run."
+    ),
+    next=(
+        "grep -h rail. {run}/raw/pairs-rails-*.jsonl",
+        "grep -h loopback. {run}/raw/loopback.jsonl",
+        "srun --nodes=1 --nodelist={node} bash -c 'head /sys/class/infiniband/*/ports/*/{state,rate}'",
+        "srun --nodes=1 --nodelist={node} lspci -vv",
+    ),
+    by_hand="On the node, `mlxlink -d mlx5_0 -c` as root shows the quality of the link of that NIC.",
+)

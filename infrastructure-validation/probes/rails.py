@@ -1,0 +1,153 @@
+#!/usr/bin/env python3
+"""Two nodes, one RDMA port after another: bandwidth in both directions and latency between ports of one name (a rail).
+
+Each task of the step finds its pair in ROUND; the first node of a pair waits, the second leads and reports. Names of
+nodes lead to the network over which perftest arranges itself; the bytes go over the port.
+Proves: what these ports do for host memory, one at a time. Does not prove: GPU memory, all ports at once, NCCL.
+Run: srun --ntasks-per-node=1 python3 rails.py "n0,n3 n1,n2" PORT   (PORT for the two, PORT + 1 for perftest)
+"""
+
+import json
+import socket
+import sys
+import time
+
+import listening
+import perftest
+from facts import Facts, node_name
+
+PATIENCE_S = 10.0  # for the partner's start
+ANSWER_S = perftest.LIMIT_S + perftest.START_S + 10
+
+
+def say(stream, **words):
+    stream.write(json.dumps(words) + "\n")
+    stream.flush()
+
+
+def hear(stream):
+    line = stream.readline()
+    if not line:
+        raise ConnectionError("the partner ended the connection")
+    return json.loads(line)
+
+
+def wait(port):
+    """Does what the partner asks for, until it says that it was all."""
+    with listening.listen(port, backlog=1) as server:
+        server.settimeout(PATIENCE_S)
+        connection, _ = server.accept()
+    with connection:
+        connection.settimeout(ANSWER_S)
+        stream = connection.makefile("rw")
+        say(stream, rates=perftest.ports())
+        waiting = None
+        for request in iter(lambda: hear(stream), {"do": "end"}):
+            try:
+                if request["do"] == "serve":
+                    waiting = perftest.Server(request["tool"], request["rail"], port + 1)
+                    say(stream, ok=True)
+                elif request["do"] == "stop":
+                    waiting.end()
+                    say(stream, ok=True)
+                else:
+                    say(stream, value=perftest.call(request["tool"], request["rail"], port + 1, request["host"]))
+            except perftest.Failed as error:
+                say(stream, failed=str(error), missing=isinstance(error, perftest.NotThere))
+
+
+def connect(partner, port):
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            return socket.create_connection((partner, port), timeout=max(0.1, deadline - time.monotonic()))
+        except (ConnectionRefusedError, *listening.TIMED_OUT, socket.gaierror):
+            if time.monotonic() > deadline - 0.2:
+                raise
+            time.sleep(0.1)
+
+
+class Leader:
+    def __init__(self, facts, here, partner, port):
+        self.facts, self.here, self.partner, self.port = facts, here, partner, port
+        self.stream = None
+
+    def lead(self):
+        link = f"{self.partner}--{self.here}"
+        try:
+            with connect(self.partner, self.port) as connection:
+                connection.settimeout(ANSWER_S)
+                self.stream = connection.makefile("rw")
+                theirs, mine = hear(self.stream)["rates"], perftest.ports()
+                for node, rates in ((self.here, mine), (self.partner, theirs)):
+                    self.facts.saw("rail.ports", len(rates), "count", node)
+                    for rail, rate in sorted(rates.items()):
+                        self.facts.saw(f"rail.rate@{rail}", rate, "Gb/s", node)
+                for rail in sorted(mine.keys() & theirs.keys()):
+                    self.measure(rail)
+                say(self.stream, do="end")
+            self.facts.saw("rail.met", True, "flag", link)
+        except (OSError, ValueError) as error:  # a timeout is an OSError
+            self.facts.unknown("rail.met", "flag", f"no answer: {error}", link)
+
+    def measure(self, rail):
+        """Towards the partner, back, and how long a message takes."""
+        towards, back = f"{self.here}->{self.partner}", f"{self.partner}->{self.here}"
+        self.told("bandwidth", "Gb/s", rail, towards, self.towards, perftest.BANDWIDTH)
+        self.told("bandwidth", "Gb/s", rail, back, self.back, perftest.BANDWIDTH)
+        self.told("latency", "us", rail, towards, self.towards, perftest.LATENCY)
+
+    def told(self, what, unit, rail, direction, test, tool):
+        """A test that failed has a bandwidth of 0, with the reason. One whose program is not there is unknown."""
+        quantity = f"rail.{what}@{rail}"
+        try:
+            self.facts.saw(quantity, test(tool, rail), unit, direction)
+        except perftest.NotThere as error:
+            self.facts.unknown(quantity, unit, str(error), direction)
+        except perftest.Failed as error:
+            if what == "bandwidth":
+                self.facts.saw(quantity, 0.0, unit, direction, str(error))
+            else:
+                self.facts.unknown(quantity, unit, str(error), direction)
+
+    def asked(self, **request):
+        say(self.stream, **request)
+        answer = hear(self.stream)
+        if "failed" in answer:
+            kind = perftest.NotThere if answer["missing"] else perftest.Failed
+            raise kind(f"on {self.partner}: {answer['failed']}")
+        return answer
+
+    def towards(self, tool, rail):
+        self.asked(do="serve", tool=tool, rail=rail)
+        try:
+            return perftest.call(tool, rail, self.port + 1, self.partner)
+        finally:
+            self.asked(do="stop")
+
+    def back(self, tool, rail):
+        server = perftest.Server(tool, rail, self.port + 1)
+        try:
+            return self.asked(do="call", tool=tool, rail=rail, host=self.here)["value"]
+        finally:
+            server.end()
+
+
+def main():
+    if len(sys.argv) != 3:
+        sys.exit('usage: rails.py "n0,n3 n1,n2" PORT')
+    here, facts = node_name(), Facts("rails")
+    for pair in sys.argv[1].split():
+        first, second = pair.split(",")
+        if here == second:
+            Leader(facts, here, first, int(sys.argv[2])).lead()
+        elif here == first:
+            try:
+                wait(int(sys.argv[2]))
+            except (OSError, ValueError) as error:  # the other node reports it
+                print(f"{here}: {error}", file=sys.stderr)
+    facts.finish()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,233 @@
+"""RDMA ports one by one: perftest's output, two probes that arrange the tests, and the NIC that a verdict names."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import perftest
+import pytest
+from bringup import judge
+from bringup.checks.fabric import derive
+from bringup.evidence import facts
+from bringup.evidence.parsed import Parsed, Seen
+from bringup.plan import profile, rounds
+from bringup.records import Outcome, Verdict
+from factory import a_run
+from runs_for_tests import FIXTURES
+from showing import shows_failing
+from simulated_tools import PROBES, on_path
+
+REAL = FIXTURES / "perftest"
+RATE = 400.0
+
+
+def verdicts(parsed: Parsed, phase: str, nodes: tuple[str, ...]) -> dict[str, Verdict]:
+    """`gate subject` -> verdict."""
+    run = a_run(phase, nodes, gpus=8, profile="h100-8x400g")
+    parsed.add(derive.derive(Seen(parsed.observations), run))
+    judged = judge.judge(run, profile.load("h100-8x400g"), parsed).verdicts
+    return {f"{one.gate} {one.subject}": one for one in judged if one.gate.startswith("fabric.")}
+
+
+def measured(nodes: tuple[str, ...], slow: dict[str, float], rails: int = 8, **lacking: str) -> dict[str, Verdict]:
+    """Of a ring of nodes. slow: `mlx5_3:1 n1->n0` or `mlx5_3:1 n1` (all that it sends and gets) -> Gb/s; lacking: a
+    node -> the port that it has not got."""
+    parsed = Parsed()
+    names = [f"mlx5_{number}:1" for number in range(rails)]
+    for node in nodes:
+        for name in names:
+            if lacking.get(node) != name:
+                parsed.saw(f"rail.rate@{name}", node, RATE, "Gb/s", "raw/x.jsonl:1")
+    for first, second in rounds.ring(nodes):
+        parsed.saw("rail.met", f"{first}--{second}", True, "flag", "raw/x.jsonl:2")
+        for name in names:
+            if name in (lacking.get(first), lacking.get(second)):
+                continue
+            for source, target in ((first, second), (second, first)):
+                keys = (f"{name} {source}->{target}", f"{name} {source}", f"{name} {target}")
+                speed = next((slow[key] for key in keys if key in slow), 386.0)
+                parsed.saw(f"rail.bandwidth@{name}", f"{source}->{target}", speed, "Gb/s", "raw/x.jsonl:3")
+            parsed.saw(f"rail.latency@{name}", f"{first}->{second}", slow.get(f"{name} us", 2.1), "us", "raw/x.jsonl:4")
+    return verdicts(parsed, "nccl_pairwise", nodes)
+
+
+# --- what perftest prints
+
+
+@pytest.mark.parametrize(
+    ("name", "gbps"),
+    [("write-bw-gbits.txt", 111.71), ("write-bw-duration.txt", 0.48), ("write-bw-frequency.txt", 3.029)],
+)
+def test_the_average_of_real_output_is_read_in_its_unit(name: str, gbps: float) -> None:
+    assert perftest.bandwidth((REAL / name).read_text()) == gbps
+
+
+def test_the_typical_latency_is_read_also_where_later_columns_run_together() -> None:
+    text = (REAL / "write-lat.txt").read_text()
+    assert perftest.latency(text) == 1.47
+    assert perftest.latency(text.replace("0.00            1.57 ", "2465.901216.65 ")) == 1.47
+
+
+@pytest.mark.parametrize("reader", [perftest.bandwidth, perftest.latency])
+def test_output_without_a_table_is_no_measurement(reader) -> None:
+    with pytest.raises(perftest.Failed, match="Couldn't connect to n0:18515"):
+        reader("Couldn't connect to n0:18515\n")
+    cut = (REAL / "write-bw-gbits.txt").read_text().split(" 65536")[0]
+    with pytest.raises(perftest.Failed, match="was printed"):
+        reader(cut)
+
+
+def test_ports_are_the_fastest_that_are_active(tmp_path: Path) -> None:
+    for name, rate, state in (
+        ("mlx5_0", "400 Gb/sec (4X NDR)", "4: ACTIVE"),
+        ("mlx5_1", "400 Gb/sec (4X NDR)", "1: DOWN"),
+        ("mlx5_2", "100 Gb/sec (4X EDR)", "4: ACTIVE"),
+    ):
+        port = tmp_path / name / "ports/1"
+        port.mkdir(parents=True)
+        (port / "rate").write_text(f"{rate}\n")
+        (port / "state").write_text(f"{state}\n")
+    assert perftest.ports(tmp_path) == {"mlx5_0:1": 400.0}
+
+
+# --- the probes
+
+
+def free_port() -> int:
+    """Of two in a row."""
+    with socket.socket() as first, socket.socket() as second:
+        first.bind(("", 0))
+        port = first.getsockname()[1]
+        second.bind(("", port + 1))
+        return int(port)
+
+
+def hcas(place: Path, devices: int = 2) -> Path:
+    for number in range(devices):
+        port = place / f"sys/mlx5_{number}/ports/1"
+        port.mkdir(parents=True)
+        (port / "rate").write_text("400 Gb/sec (4X NDR)\n")
+        (port / "state").write_text("4: ACTIVE\n")
+    return place / "sys"
+
+
+def started(place: Path, program: str, arguments: list[str], node: str, environment: dict[str, str]):
+    """The probe with RDMA ports of the test's own."""
+    code = (
+        f"import sys, pathlib; sys.path.insert(0, {str(PROBES)!r}); import perftest, {program}; "
+        f"perftest.ports.__defaults__ = (pathlib.Path({str(place / 'sys')!r}),); "
+        f"sys.argv = {['x', *arguments]!r}; {program}.main()"
+    )
+    return subprocess.Popen(
+        [sys.executable, "-c", code],
+        env=environment | {"SLURMD_NODENAME": node},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def of_two_nodes(place: Path, **state: str) -> dict[str, Verdict]:
+    """Two probes on this machine, under two names that lead to it."""
+    hcas(place)
+    for number in range(2):
+        state.setdefault(f"rail_mlx5_{number}", "386")
+    environment, nodes = on_path(place, **state), ("localhost", socket.gethostname())
+    pair = [",".join(nodes), str(free_port())]
+    probes = [started(place, "rails", pair, node, environment) for node in nodes]
+    said = [probe.communicate(timeout=60) for probe in probes]
+    assert [probe.returncode for probe in probes] == [0, 0], said
+    parsed = facts.parse(
+        "".join(f"{number}: {line}\n" for number, (out, _) in enumerate(said) for line in out.splitlines()),
+        "raw/x.jsonl",
+    )
+    assert parsed.problems == []
+    return verdicts(parsed, "nccl_pairwise", nodes)
+
+
+def test_two_nodes_measure_every_rail_in_both_directions(tmp_path: Path) -> None:
+    found = of_two_nodes(tmp_path / "a place")
+    slowest, latency = found["fabric.rail.slowest job"], found["fabric.rail.latency job"]
+    assert (slowest.outcome, slowest.value) == (Outcome.PASS, 0.965)
+    assert (latency.outcome, latency.value) == (Outcome.PASS, 2.1)
+    assert "386 of 400 Gb/s" in slowest.observed
+
+
+@shows_failing("fabric.rail.slowest", "fabric.rail.latency")
+def test_a_slow_rail_and_a_late_one_are_named(tmp_path: Path) -> None:
+    found = of_two_nodes(tmp_path / "a place", **{"rail_mlx5_1": "180", "rail_mlx5_0.latency": "40"})
+    slowest, latency = found["fabric.rail.slowest job"], found["fabric.rail.latency job"]
+    assert (slowest.outcome, slowest.value) == (Outcome.FAIL, 0.45)
+    assert "mlx5_1:1 " in slowest.observed
+    assert "180 of 400 Gb/s" in slowest.observed
+    assert (latency.outcome, latency.value) == (Outcome.FAIL, 40.0)
+    assert "mlx5_0:1 " in latency.observed
+
+
+def test_transfers_that_fail_are_a_bandwidth_of_zero_with_the_reason(tmp_path: Path) -> None:
+    slowest = of_two_nodes(tmp_path / "a place", rail_mlx5_1="fail")["fabric.rail.slowest job"]
+    assert (slowest.outcome, slowest.value) == (Outcome.FAIL, 0.0)
+    assert "ib_write_bw ended with 1" in slowest.observed
+
+
+def test_without_perftest_it_is_incomplete_and_says_so(tmp_path: Path) -> None:
+    place = tmp_path / "a place"
+    hcas(place)
+    probe = started(place, "nic_loopback", [str(free_port())], "n1", on_path(place) | {"PATH": str(tmp_path)})
+    out, err = probe.communicate(timeout=60)
+    found = verdicts(facts.parse(out, "raw/x.jsonl"), "node_sweep", ("n1",))["fabric.loopback n1"]
+    assert found.outcome is Outcome.INCOMPLETE, err
+    assert "mlx5_0:1: not found out (ib_write_bw is not installed)" in (found.cause or "")
+
+
+@shows_failing("fabric.loopback")
+def test_a_port_that_is_slow_with_itself_is_named(tmp_path: Path) -> None:
+    place = tmp_path / "a place"
+    hcas(place)
+    environment = on_path(place, rail_mlx5_0="386", rail_mlx5_1="386", loopback_mlx5_1="126")
+    out, err = started(place, "nic_loopback", [str(free_port())], "n1", environment).communicate(timeout=60)
+    found = verdicts(facts.parse(out, "raw/x.jsonl"), "node_sweep", ("n1",))["fabric.loopback n1"]
+    assert (found.outcome, found.value) == (Outcome.FAIL, 0.315), err
+    assert "mlx5_1:1: 126 of 400 Gb/s" in found.observed
+
+
+# --- which node, which NIC
+
+
+@shows_failing("fabric.rail.nic")
+def test_a_bad_nic_accuses_its_node_and_not_its_partners() -> None:
+    found = measured(("n0", "n1", "n2", "n3"), {"mlx5_3:1 n1": 180.0})
+    outcomes = {node: found[f"fabric.rail.nic {node}"].outcome for node in ("n0", "n1", "n2", "n3")}
+    assert outcomes == {"n0": Outcome.PASS, "n1": Outcome.FAIL, "n2": Outcome.PASS, "n3": Outcome.PASS}
+    assert "mlx5_3:1 " in found["fabric.rail.nic n1"].observed
+    assert found["fabric.rail.slowest job"].outcome is Outcome.FAIL
+
+
+def test_a_bad_cable_between_two_nodes_accuses_neither() -> None:
+    found = measured(("n0", "n1", "n2"), {"mlx5_0:1 n1->n2": 90.0})
+    assert {found[f"fabric.rail.nic {node}"].outcome for node in ("n0", "n1", "n2")} == {Outcome.PASS}
+    assert "mlx5_0:1 n1->n2: 90 of 400 Gb/s" in found["fabric.rail.slowest job"].observed
+
+
+def test_a_node_without_a_port_that_the_others_have_is_incomplete() -> None:
+    found = measured(("n0", "n1", "n2"), {}, n2="mlx5_5:1")
+    assert found["fabric.rail.nic n2"].outcome is Outcome.INCOMPLETE
+    assert "n2 has no active port mlx5_5:1" in (found["fabric.rail.slowest job"].cause or "")
+    assert found["fabric.rail.nic n0"].outcome is Outcome.PASS
+
+
+def test_a_link_that_was_not_exercised_is_incomplete() -> None:
+    assert verdicts(Parsed(), "nccl_pairwise", ("n0", "n1"))["fabric.rail.slowest job"].outcome is Outcome.INCOMPLETE
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 5, 8, 9, 64])
+def test_neighbours_meet_in_few_rounds_with_as_many_links_as_nodes(count: int) -> None:
+    nodes = [f"n{number}" for number in range(count)]
+    pairs = rounds.ring(nodes)
+    assert len(pairs) == (count if count > 2 else 1)
+    assert len(rounds.in_rounds(pairs)) <= 3
+    partners = [sum(node in pair for pair in pairs) for node in nodes]
+    assert set(partners) == {2 if count > 2 else 1}
