@@ -45,7 +45,7 @@ def main():
     except ValueError as error:
         sys.exit(f"collectives.py: {error}")
     local = int(os.environ["SLURM_LOCALID"])
-    if writes_log(local, only):
+    if writes_log(local, only, os.environ.get("BRINGUP_NCCL_VARIANT")):
         os.environ.setdefault("NCCL_DEBUG", "INFO")
         os.environ.setdefault("NCCL_DEBUG_SUBSYS", "INIT,NET,GRAPH")
         os.environ.setdefault("NCCL_DEBUG_FILE", f"{logs}/nccl.%h.%p.log")
@@ -147,10 +147,10 @@ def keep_flight(c10d, cuda, file):
         print(f"{node_name()}: the flight record was not kept: {error}", file=sys.stderr, flush=True)
 
 
-def writes_log(local, only):
+def writes_log(local, only, variant):
     """Whether this rank asks NCCL for its log. Every rank's is judged, but those of pairs of nodes are not: there one
     for each node is kept for people, because 1,000 nodes with 8 GPUs would leave 160,000 files."""
-    return local == 0 or not only
+    return local == 0 or not only or bool(variant)
 
 
 def join(task):

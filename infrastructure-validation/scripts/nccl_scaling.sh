@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Proves:         on one GPU the library loads, makes a communicator and computes rightly; at 1, 2, 4, … and all nodes, all ranks
 #                 form one communicator, collectives give right results, over the interconnect that the profile names, at the
-#                 bandwidth that it expects at a named size.
+#                 bandwidth that it expects at a named size. On one node and on two, where the profile does not leave it out:
+#                 told to go one way only (NVLink, NICs, Ring, no NVLS), NCCL does so, as fast as that way should be.
 # Does not prove: any speed of one GPU (nothing leaves it); which single link or node is slow; anything about other nodes.
 # Usage:          bash infrastructure-validation/scripts/nccl_scaling.sh [--nodes N | --nodelist n[0-3]]
 #                 NCCL_TESTS_BIN=FOLDER: run nccl-tests (built with MPI) there too, beside our own collectives, and judge both.
@@ -16,10 +17,14 @@ need_repository
 
 measure() { # inside the allocation; GPUS, SCALES and RUN_DIR come from outside it
   local files name count gpus list # a line of SCALES: ending of the files' names, name, nodes, GPUs per node, n0,n1
+  local variant settings           # of VARIANTS: its name first, and NCCL's variables last
   while read -r files name count gpus list; do
     collectives
     [[ -z ${NCCL_TESTS_BIN:-} ]] || nccl_tests
   done <<<"$SCALES"
+  while read -r variant files name count gpus list settings; do
+    ! is_planned "nccl.variant.$variant.effect" || one_way
+  done <<<"$VARIANTS"
 }
 
 collectives() { # of the scale that measure has read
@@ -36,20 +41,44 @@ collectives() { # of the scale that measure has read
 }
 
 nccl_tests() { # of the scale that measure has read
-  local binary rc json
+  local binary rc
   local sizes=(-b 8K -e 8G -f 2)
   ((gpus == GPUS)) || sizes=(-b 8K -e 1G -f 131072) # one GPU has no curve: right at a small and at a large size
   for binary in all_reduce_perf all_gather_perf reduce_scatter_perf alltoall_perf broadcast_perf sendrecv_perf; do
-    rc=0 json=$RUN_DIR/raw/$binary-$files.json
-    srun --mpi="${NCCL_TESTS_MPI:-pmix}" --cpu-bind=none --kill-on-bad-exit=1 --nodes="$count" --nodelist="$list" --ntasks="$((count * gpus))" \
-      --ntasks-per-node="$gpus" --gpus-per-node="$gpus" --cpus-per-task="$(cpus_per_rank "$GPUS")" \
-      "${SRUN_SITE[@]}" "$NCCL_TESTS_BIN/$binary" "${sizes[@]}" -g 1 -c 1 -w 5 -n 20 -J "$json" \
-      >"$RUN_DIR/raw/$binary-$files.txt" 2>"$RUN_DIR/raw/$binary-$files.err" </dev/null || rc=$?
-    [[ ! -e $json ]] || "$PYTHON" infrastructure-validation/scripts/without_environment.py "$json" ||
-      rc=$((rc > 0 ? rc : 1))
+    rc=0
+    nccl_test "$binary" "$RUN_DIR/raw/$binary-$files" "${sizes[@]}" || rc=$?
     printf '%s\n' "$rc" >"$RUN_DIR/raw/$binary-$files.rc"
   done
 }
+
+nccl_test() { # binary, path of its files without their endings, sizes; of the scale that measure has read
+  local binary=$1 stem=$2 rc=0
+  shift 2
+  srun --mpi="${NCCL_TESTS_MPI:-pmix}" --cpu-bind=none --kill-on-bad-exit=1 --nodes="$count" --nodelist="$list" --ntasks="$((count * gpus))" \
+    --ntasks-per-node="$gpus" --gpus-per-node="$gpus" --cpus-per-task="$(cpus_per_rank "$GPUS")" \
+    "${SRUN_SITE[@]}" "$NCCL_TESTS_BIN/$binary" "$@" -g 1 -c 1 -w 5 -n 20 -J "$stem.json" \
+    >"$stem.txt" 2>"$stem.err" </dev/null || rc=$?
+  [[ ! -e $stem.json ]] || "$PYTHON" infrastructure-validation/scripts/without_environment.py "$stem.json" ||
+    rc=$((rc > 0 ? rc : 1))
+  return "$rc"
+}
+
+one_way() ( # of the variant that measure has read; a step that fails leaves no log, and its gate says so
+  stem=$RUN_DIR/raw/variant_$variant-$files
+  mkdir -p "$stem"
+  read -r -a settings <<<"$settings"
+  export "${settings[@]}" NCCL_DEBUG_FILE="$stem/nccl.%h.%p.log" BRINGUP_NCCL_VARIANT="$variant"
+  if [[ -n ${NCCL_TESTS_BIN:-} ]]; then
+    nccl_test all_reduce_perf "$stem" -b 8K -e 1G -f 131072 || true
+  else
+    MASTER_ADDR=$(rank0_of "$list") MASTER_PORT=$(port "${files/1gpu/0}") \
+      srun --label --cpu-bind=none --kill-on-bad-exit=1 --nodes="$count" --nodelist="$list" --ntasks="$((count * gpus))" \
+      --ntasks-per-node="$gpus" --gpus-per-node="$gpus" --cpus-per-task="$(cpus_per_rank "$GPUS")" \
+      "${SRUN_SITE[@]}" "${CONTAINER[@]}" "${CONTAINER_PYTHON:-$PYTHON}" \
+      infrastructure-validation/probes/collectives.py "$name" "$stem" all_reduce \
+      >"$stem.jsonl" 2>"$stem.err" </dev/null || true
+  fi
+)
 
 if [[ ${1:-} == --inside ]]; then
   read_counters before "$GPUS"
@@ -59,7 +88,8 @@ if [[ ${1:-} == --inside ]]; then
 fi
 choose_nodes "$@" --phase nccl_scaling
 SCALES=$("$PYTHON" -m bringup scales --nodes "$NODES" --gpus-per-node "$GPUS") || exit 2
-export SCALES
+VARIANTS=$("$PYTHON" -m bringup variants --nodes "$NODES" --gpus-per-node "$GPUS") || exit 2
+export SCALES VARIANTS
 run_begin nccl_scaling --nodes "$NODES" --gpus-per-node "$GPUS"
 rc=0
 export SALLOC_TIMELIMIT="${SALLOC_TIMELIMIT:-60}" # minutes; a partition with a shorter limit refuses more

@@ -15,7 +15,7 @@ def plan(
     pair_rounds: of the pairwise phase; None: the default.
     """
     planned = {
-        gate.id: subjects(gate.per, phase, nodes, ranks_per_node, gate.min_nodes, pair_rounds)
+        gate.id: subjects(gate.per, phase, nodes, ranks_per_node, gate.min_nodes, pair_rounds, gate.max_nodes)
         for gate in of_phase(phase)
         if gate.id not in excluded and len(nodes) >= gate.min_nodes and ranks_per_node >= gate.min_ranks_per_node
     }

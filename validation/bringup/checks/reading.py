@@ -31,6 +31,7 @@ from bringup.evidence import (
     monitor,
     nccl_log,
     nccl_tests,
+    nccl_variant,
     pair_rounds,
     ras,
     slurm,
@@ -40,7 +41,9 @@ from bringup.evidence import (
 from bringup.evidence.parsed import Parsed, Seen
 from bringup.known_faults.signatures import EXIT_CODES
 from bringup.plan.phases import PHASES
-from bringup.plan.subjects import ONE_GPU, rank_subjects, scale_of_file
+from bringup.plan.subjects import ONE_GPU, rank_subjects, scale_of_file, scale_ranks
+from bringup.plan.variants import COLLECTIVE
+from bringup.plan.variants import VARIANTS as NCCL_VARIANTS
 from bringup.records import Closed, Continued, Run, RunArgs, TrainMetrics, Versioned, read_record
 from bringup.results import CLOSED, CONTINUED, JOB_AFTER, REFERENCE_ARGS, REFERENCE_METRICS, RUN, TrainingRecords
 
@@ -56,6 +59,7 @@ def _not_opened(text: str, where: str) -> Parsed:
     return parsed
 
 
+VARIANTS = {variant.name for variant in NCCL_VARIANTS}
 READERS: dict[str, Reader] = {  # by the name of the file
     "scontrol-node.txt": slurm.nodes,
     "scontrol-node-after.txt": slurm.nodes,
@@ -87,6 +91,7 @@ DERIVATIONS: tuple[Derivation, ...] = (  # each sees what was read, and nothing 
 _SCALE = r"(?P<scale>1gpu|[1-9]\d{0,5})"  # as the phase scripts name it; see plan.scale_of_file
 _NCCL_TESTS = re.compile(rf"(?P<binary>[a-z_]+_perf)-{_SCALE}\.(?P<kind>json|txt)")
 _COLLECTIVES = re.compile(rf"collectives-{_SCALE}\.jsonl")
+_VARIANT = re.compile(rf"variant_(?P<variant>[a-z_]+)-{_SCALE}")
 _NCCL_LOGS = re.compile(rf"nccl-{_SCALE}")
 _STACKS = re.compile(r"raw/stacks/rank(?P<rank>\d{1,9})\.(?P<kind>txt|json)")
 _FLIGHT = re.compile(r"raw/nccl-[1-9]\d{0,5}/flight\.rank(?P<rank>\d{1,9})\.json")
@@ -108,6 +113,7 @@ def read_run(folder: Path, run: Run, records: TrainingRecords) -> Parsed:
     if PHASES[run.phase].is_training:
         _training_records(parsed, folder, run, records)
     _nccl_logs(parsed, folder)
+    _variants(parsed, folder, run)
     seen = Seen(parsed.observations)
     for derive in DERIVATIONS:
         parsed.add(derive(seen, run))
@@ -134,6 +140,8 @@ def _raw(folder: Path, run: Run) -> Parsed:
         where = path.relative_to(folder).as_posix()
         if path.name in READERS:
             _read(parsed, path, where, READERS[path.name])
+        elif _VARIANT.fullmatch(path.stem) and path.suffix != ".err":
+            continue  # a measurement of another kind; see _variants
         elif (match := _COLLECTIVES.fullmatch(path.name)) and scale_of_file(match["scale"]) == ONE_GPU:
             _read(parsed, path, where, _facts_of_one_rank)
         elif path.suffix == ".jsonl":
@@ -246,6 +254,30 @@ def _nccl_logs(parsed: Parsed, folder: Path) -> None:
             parsed.add(
                 nccl_log.parse(files, f"raw/{logs.name}", scale, said.get(("nccl.debug", scale)), ranks.get(scale))
             )
+
+
+def _variants(parsed: Parsed, folder: Path, run: Run) -> None:
+    """A folder of logs for each variant of NCCL and scale, and beside it what was measured: by nccl-tests, or by us."""
+    for logs in sorted((folder / "raw").glob("variant_*")):
+        match = _VARIANT.fullmatch(logs.name)
+        if match is None or match["variant"] not in VARIANTS or not logs.is_dir():
+            continue
+        variant, scale, where = match["variant"], scale_of_file(match["scale"]), f"raw/{logs.name}"
+        files = {
+            path.name: text
+            for path in sorted(logs.glob("*.log"))
+            if (text := _text(parsed, path, f"{where}/{path.name}")) is not None
+        }
+        ranks = scale_ranks(scale, run.ranks_per_node)
+        parsed.add(nccl_variant.parse(files, where, scale, variant, ranks))
+        json, table, ours = (logs.with_name(f"{logs.name}{suffix}") for suffix in (".json", ".txt", ".jsonl"))
+        measured = Parsed()
+        reader: Reader = facts.parse
+        if not ours.exists():
+            reader = partial(nccl_tests.parse, binary=f"{COLLECTIVE}_perf", subject=scale)
+        for path in [ours] if ours.exists() else [json] if json.exists() else [table] if table.exists() else []:
+            _read(measured, path, f"raw/{path.name}", reader)
+        parsed.add(nccl_variant.numbers(measured, variant, ranks))
 
 
 def _step_seconds(parsed: Parsed, folder: Path) -> float | None:

@@ -18,7 +18,7 @@ from bringup.cli.command_line import complain, natural, phase_called
 from bringup.errors import UsageError
 from bringup.evidence import hostlist
 from bringup.plan import profile as profiles
-from bringup.plan import rounds, subjects
+from bringup.plan import rounds, subjects, variants
 from bringup.records import Outcome
 from bringup.run import nodes as choice
 from bringup.run import waiting
@@ -122,6 +122,13 @@ def add(verbs: Verbs) -> None:
     verb.add_argument("--profile", default=profiles.from_environment())
     verb.set_defaults(verb=_workload)
 
+    verb = verbs.add_parser(
+        "variants", help="(phase scripts) which ways NCCL is told to go: variant, scale as `scales` says it, variables"
+    )
+    verb.add_argument("--nodes", required=True)
+    verb.add_argument("--gpus-per-node", type=natural, required=True)
+    verb.set_defaults(verb=_variants)
+
     verb = verbs.add_parser("ended", help="(phase scripts) wait for jobs to end, and keep what Slurm says about them")
     verb.add_argument("run", type=Path)
     verb.add_argument("jobs", nargs="*", type=_awaited, metavar="FILE=JOBID[=SECONDS]", help="default: 90 seconds")
@@ -196,6 +203,18 @@ def _scales(arguments: argparse.Namespace) -> int:
 def _workload(arguments: argparse.Namespace) -> int:
     workload = profiles.load(arguments.profile).workload
     print(workload.arguments if workload is not None else "")
+    return 0
+
+
+def _variants(arguments: argparse.Namespace) -> int:
+    nodes = hostlist.expand(arguments.nodes)
+    for scale in subjects.scales(len(nodes), arguments.gpus_per_node):
+        files, listed = subjects.file_suffix(scale), ",".join(nodes[: scale.nodes])
+        for variant in variants.VARIANTS:
+            if scale.ranks > 1 and scale.nodes <= variant.most_nodes:
+                settings = [f"{name}={value}" for name, value in {**variants.LOG, **variant.settings}.items()]
+                step = f"{variant.name} {files} {scale.name} {scale.nodes} {scale.ranks // scale.nodes} {listed}"
+                print(step, *settings)
     return 0
 
 

@@ -21,12 +21,12 @@ _HCA = re.compile(
     r"NET/(\S.*?) : GPU Direct RDMA (?:Enabled|Disabled) for HCA \d+ '([^']+)'"
 )  # any plugin; NICs in one: a+b
 _OFI = re.compile(r"NET/OFI .*found ([0-9]{1,6}) nics", re.IGNORECASE)
-_CHANNEL = re.compile(r"Channel \d+(?:/\d+)? : \d+\[\w+\] -> \d+\[\w+\](?: \[\w+\])? via (.+?)\s*$", re.MULTILINE)
+CHANNEL = re.compile(r"Channel \d+(?:/\d+)? : \d+\[\w+\] -> \d+\[\w+\](?: \[\w+\])? via (.+?)\s*$", re.MULTILINE)
 _GDR = re.compile(r"/GDRDMA(\(PCI\))?(/|\s|$)")
 _DOMAINS = re.compile(
     r"nRanks \d+ nNodes ([0-9]{1,9}) localRanks \d+ localRank \d+ MNNVL 1"
 )  # hosts in one NVLink domain are one "node"
-_NVLS_CHANNELS = re.compile(r"\b([0-9]{1,6}) nvls channels")
+NVLS_CHANNELS = re.compile(r"\b([0-9]{1,6}) nvls channels")
 _NVLS = re.compile(r"NVLS multicast support is (not )?available")
 _COMPLETE = re.compile(r"comm \S+ rank ([0-9]{1,9}) nranks ([0-9]{1,9}) .*Init COMPLETE")
 _NO_INFO = "the log holds no INFO line"
@@ -77,7 +77,7 @@ def _evidence(files: Mapping[str, str], folder: str, *wanted: str) -> str:
 
 
 def _network(parsed: Parsed, files: Mapping[str, str], text: str, folder: str, subject: str) -> None:
-    ways = {name: [match[1] for match in _CHANNEL.finditer(words)] for name, words in files.items()}
+    ways = {name: [match[1] for match in CHANNEL.finditer(words)] for name, words in files.items()}
     told = {name: _networks(words, ways[name]) for name, words in files.items()}
     silent = sorted(name for name, networks in told.items() if not networks)
     networks = sorted({network for several in told.values() for network in several})
@@ -147,7 +147,7 @@ def _nics(words: str) -> list[int]:
 
 def _channels(parsed: Parsed, files: Mapping[str, str], text: str, folder: str, subject: str) -> None:
     """Between hosts `NET/…`, inside one `P2P/…` or `SHM/…`."""
-    ways = [match[1] for match in _CHANNEL.finditer(text)]
+    ways = [match[1] for match in CHANNEL.finditer(text)]
     outside = [way for way in ways if way.startswith("NET/")]
     inside = sorted({"/".join(way.split("/")[:2]) for way in ways if not way.startswith("NET/")})
     if outside:
@@ -175,7 +175,7 @@ def _channels(parsed: Parsed, files: Mapping[str, str], text: str, folder: str, 
 
 def _nvls(parsed: Parsed, text: str, folder: str, subject: str) -> None:
     """Used when every communicator line counts NVLS channels; a line that says 'not available' settles it."""
-    counts = [int(number) for number in _NVLS_CHANNELS.findall(text)]
+    counts = [int(number) for number in NVLS_CHANNELS.findall(text)]
     refused = any(match[1] for match in _NVLS.finditer(text))
     if counts or refused:
         parsed.saw(

@@ -7,6 +7,7 @@ nccl-tests counts it. Each bound follows from the bytes that leave a node:
     all_reduce by ring           a ring over all ranks, so that 2 (n-1)/n S leaves each node: N
     all_gather, reduce_scatter   the same ring, once round: (n-1)/n S leaves each node: N
     all_to_all                   of its S, each GPU sends (n-g)/n to other nodes: b (n-1)/(n-g)
+    over NICs only               a ring in which every hop is one of them, also inside a node: b
 
 The least of this and of what NVLink reaches is the ceiling. Where NCCL takes the ring for all_reduce, as it may from
 three nodes on, it cannot reach the first; with many nodes both come to N. No ceiling holds where the switches of the
@@ -20,7 +21,7 @@ from typing import Literal
 
 from bringup.plan.machine import Machine
 
-Operation = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all"]
+Operation = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "ring", "nics"]
 Algorithm = Literal["best", "ring"]
 
 OF_GATE: dict[str, tuple[Operation, int | None]] = {
@@ -29,6 +30,10 @@ OF_GATE: dict[str, tuple[Operation, int | None]] = {
     "nccl.reduce_scatter.busbw": ("reduce_scatter", None),
     "nccl.all_to_all.busbw": ("all_to_all", None),
     "nccl.pair.slowest": ("all_reduce", 2),
+    "nccl.variant.nvlink.busbw": ("ring", None),
+    "nccl.variant.nic.busbw": ("nics", None),
+    "nccl.variant.ring.busbw": ("ring", None),
+    "nccl.variant.nvls_off.busbw": ("ring", None),
 }
 """Gates that have a ceiling -> the collective, and the number of nodes where it is always the same."""
 
@@ -69,6 +74,8 @@ def ceiling(gate: str, machine: Machine, nodes: int, algorithm: Algorithm = "bes
     if lacking:
         return f"the ceiling needs machine.{', machine.'.join(lacking)}"
     gpus, nics, nic, inside = (getattr(machine, key).value for key in needs(operation))
+    if operation == "nics":
+        return Ceiling(nics * nic / gpus, k, "the NICs", algorithm)
     domain = 1 if machine.nvlink_nodes is None else int(machine.nvlink_nodes.value)
     if k <= domain:
         return Ceiling(inside, k, "NVLink", algorithm)

@@ -60,6 +60,7 @@ class Gate:
         Outcome.INCOMPLETE,
     )  # phases that need this one would mean nothing after these
     min_nodes: int = 1  # planned only for runs of at least this many nodes
+    max_nodes: int | None = None  # of a scale
     min_ranks_per_node: int = 1  # ... and nodes with at least this many GPUs
     shared_nodes: bool = False  # ... and where two jobs may run on one node at the same time
 

@@ -83,7 +83,13 @@ def nodes_of(subject: str) -> list[str]:
 
 
 def subjects(
-    per: Per, phase: str, nodes: list[str], ranks_per_node: int, min_nodes: int = 1, pair_rounds: int | None = None
+    per: Per,
+    phase: str,
+    nodes: list[str],
+    ranks_per_node: int,
+    min_nodes: int = 1,
+    pair_rounds: int | None = None,
+    max_nodes: int | None = None,
 ) -> list[str]:
     wide = phase == "nccl_monitoring"
     steps = [full_scale(len(nodes), ranks_per_node)] if wide else scales(len(nodes), ranks_per_node)
@@ -101,7 +107,7 @@ def subjects(
         case "link":
             return [rounds.link_name(pair) for met in rounds.in_advance(nodes, pair_rounds) for pair in met]
         case "wide_scale":  # one rank has no bus: the busbw factor is 0 there
-            return [step.name for step in steps if step.ranks > 1]
+            return [step.name for step in steps if step.ranks > 1 and (max_nodes is None or step.nodes <= max_nodes)]
 
 
 def pair_rounds(nodes: list[str], asked: str) -> int | None:

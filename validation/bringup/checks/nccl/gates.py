@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from bringup.checks import device
-from bringup.checks.nccl import guides, pair_gates
+from bringup.checks.nccl import guides, pair_gates, variant_gates
 from bringup.plan.gate import Fixed, FromProfile, Gate, Requested
 from bringup.records import Outcome
 
@@ -277,4 +277,13 @@ _MONITOR = (
     ),
 )
 
-GATES: tuple[Gate, ...] = (*_PROGRAM, *_VALUES, *_STALLS, *_TRANSPORT, *_SPEED, *_MONITOR, *pair_gates.GATES)
+GATES: tuple[Gate, ...] = (
+    *_PROGRAM,
+    *_VALUES,
+    *_STALLS,
+    *_TRANSPORT,
+    *_SPEED,
+    *_MONITOR,
+    *pair_gates.GATES,
+    *variant_gates.GATES,
+)

@@ -1,0 +1,122 @@
+"""NCCL's log of a variant (plan/variants.py): did it go the way that it was told to?
+
+The algorithm is told for each operation by rank 0 (subsystem TUNING): `AllReduce: 1073741824 Bytes -> Algo RING proto
+SIMPLE channel{Lo..Hi}={0..15}` since 2.26, before that a number, `Algo 1 proto 2`, and before 2.23 without the
+operation.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+
+from bringup.evidence import nccl_log
+from bringup.evidence.parsed import Parsed
+from bringup.plan.transports import SOCKETS
+from bringup.plan.variants import COLLECTIVE
+
+Proof = tuple[bool | None, str]
+_TUNING = re.compile(r"NCCL INFO (?:(\w+): )?\d{1,18} Bytes -> Algo (\w+) proto")
+_BY_NUMBER = ("TREE", "RING", "COLLNET_DIRECT", "COLLNET_CHAIN", "NVLS", "NVLS_TREE", "PAT")
+_LIMITED = re.compile(r"NCCL_P2P_LEVEL set by environment to (\w+)")
+_MOST_NAMED = 4
+
+
+def parse(files: Mapping[str, str], folder: str, subject: str, variant: str, ranks: int) -> Parsed:
+    """nccl.variant.NAME.effect. Unknown where the log of a rank is missing: it may be the one that went another way."""
+    parsed = Parsed()
+    telling = {name: words for name, words in files.items() if "NCCL INFO" in words}
+    if len(telling) < ranks:
+        effect, why = None, f"{len(telling)} of {ranks} ranks left a log in {folder}"
+    else:
+        effect, why = _PROOFS[variant](telling)
+    parsed.saw(f"nccl.variant.{variant}.effect", subject, effect, "flag", folder, why)
+    return parsed
+
+
+def numbers(measured: Parsed, variant: str, ranks: int) -> Parsed:
+    """What a step measured, under the name of its variant, so that nobody takes it for the usual way. Unknown where its
+    results are wrong, or fewer ranks took part."""
+    parsed = Parsed(problems=measured.problems)
+    expected = {"nccl.wrong_values": 0, "nccl.ranks": ranks}
+    bad = [
+        f"{one.quantity} {one.value}"
+        for one in measured.observations
+        if expected.get(one.quantity, one.value) != one.value
+    ]
+    for one in measured.observations:
+        if one.quantity.startswith(f"nccl.{COLLECTIVE}.busbw@"):
+            at = one.quantity.partition("@")[2]
+            value, why = (None, f"the step measured {one.value} with {bad[0]}") if bad else (one.value, one.why)
+            parsed.saw(f"nccl.variant.{variant}.busbw@{at}", one.subject, value, one.unit, one.evidence, why)
+    return parsed
+
+
+def _ways(files: Mapping[str, str]) -> dict[str, int]:
+    """`P2P/CUMEM`, `NET/IB`: how many channels of all ranks go there."""
+    found: dict[str, int] = {}
+    for words in files.values():
+        for match in nccl_log.CHANNEL.finditer(words):
+            way = "/".join(match[1].split("/")[:2])
+            found[way] = found.get(way, 0) + 1
+    return found
+
+
+def _said(ways: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} channels via {way}" for way, count in sorted(ways.items())[:_MOST_NAMED])
+
+
+def _nvlink(files: Mapping[str, str]) -> Proof:
+    ways = _ways(files)
+    limits = {match for words in files.values() for match in _LIMITED.findall(words)}
+    if not ways:
+        return None, "the log shows no channel"
+    if any(not way.startswith("P2P/") or way.startswith("P2P/indirect") for way in ways):
+        return False, _said(ways)
+    if limits != {"NVL"}:
+        return None, f"{_said(ways)}; the log does not say that P2P was limited to NVLink (NCCL_P2P_LEVEL)"
+    return True, f"{_said(ways)}, limited to NVLink"
+
+
+def _nic(files: Mapping[str, str]) -> Proof:
+    ways = _ways(files)
+    if not ways:
+        return None, "the log shows no channel"
+    if any(not way.startswith("NET/") for way in ways):
+        return False, _said(ways)
+    used = next(one for one in nccl_log.parse(files, "", "", "INFO").observations if one.quantity == "nccl.transport")
+    if used.value is None:
+        return None, f"{_said(ways)}; {used.why}"
+    if SOCKETS in str(used.value).split("+"):
+        return False, f"{_said(ways)}, which is TCP"
+    return True, f"{_said(ways)} ({used.value})"
+
+
+def _ring(files: Mapping[str, str]) -> Proof:
+    told = [match for words in files.values() for match in _TUNING.findall(words)]
+    taken = [_algorithm(name) for operation, name in told if operation in ("", "AllReduce")]
+    if not taken:
+        return None, "the log does not say which algorithm all_reduce took (subsystem TUNING, since NCCL 2.10)"
+    counts = {name: taken.count(name) for name in sorted(set(taken))}
+    said = ", ".join(f"{name} {count} times" for name, count in counts.items())
+    return counts.keys() == {"RING"}, f"all_reduce took {said}"
+
+
+def _algorithm(name: str) -> str:
+    known = name.isdigit() and int(name) < len(_BY_NUMBER)
+    return _BY_NUMBER[int(name)] if known else name.upper()
+
+
+def _nvls_off(files: Mapping[str, str]) -> Proof:
+    counts = [int(number) for words in files.values() for number in nccl_log.NVLS_CHANNELS.findall(words)]
+    if not counts:
+        return None, "the log does not count nvls channels"
+    return max(counts) == 0, f"{max(counts)} nvls channels"
+
+
+_PROOFS: dict[str, Callable[[Mapping[str, str]], Proof]] = {
+    "nvlink": _nvlink,
+    "nic": _nic,
+    "ring": _ring,
+    "nvls_off": _nvls_off,
+}

@@ -1,0 +1,50 @@
+"""Ways that NCCL is told to go, one at a time: each with what its log has to show. Data only.
+
+A variable is not evidence: NCCL may ignore it, and a file of the site or a plugin may win over it. What the log shows
+is read by evidence/nccl_variant.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+LOG = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET,GRAPH,ENV,TUNING"}
+COLLECTIVE, SIZE = "all_reduce", "1GiB"
+
+
+@dataclass(frozen=True)
+class Variant:
+    name: str
+    says: str
+    settings: dict[str, str]  # for NCCL
+    shows: str  # what the log has to show
+    most_nodes: int = 2
+
+
+VARIANTS = (
+    Variant(
+        "nvlink",
+        "NVLink only",
+        {
+            "NCCL_P2P_LEVEL": "NVL",
+            "NCCL_SHM_DISABLE": "1",
+            "NCCL_NET_DISABLE_INTRA": "1",
+            "NCCL_NVLS_ENABLE": "0",
+        },
+        "every channel is P2P, which was limited to NVLink",
+        most_nodes=1,
+    ),
+    Variant(
+        "nic",
+        "NICs only, inside the node too",
+        {
+            "NCCL_P2P_DISABLE": "1",
+            "NCCL_SHM_DISABLE": "1",
+            "NCCL_NVLS_ENABLE": "0",
+            "NCCL_MNNVL_ENABLE": "0",
+        },
+        "every channel goes over the network, and that is not TCP",
+    ),
+    Variant("ring", "the algorithm Ring", {"NCCL_ALGO": "Ring"}, "all_reduce took Ring at every size"),
+    Variant("nvls_off", "no reduction in the NVLink switches", {"NCCL_NVLS_ENABLE": "0"}, "there are 0 nvls channels"),
+)
