@@ -20,6 +20,7 @@ OPTIONS = {  # one queue pair and small messages do not fill 400 Gb/s
 START_S, LIMIT_S = 10.0, 20.0
 GBIT_OF_MIB = 2**20 * 8 / 1e9
 _AVERAGE = re.compile(r"BW average\[(Gb|MB|MiB)/sec\]")
+_COMPLAINT = re.compile(r"error|fail|could|unable|not found", re.IGNORECASE)
 _TYPICAL = "t_typical[usec]"
 _ROW = re.compile(r"^ *\d+ +\d+ +[\d.]+ +([\d.]+)(?:\s+([\d.]+))?", re.MULTILINE)
 
@@ -131,5 +132,6 @@ def latency(text):
 
 
 def _last_words(text):
+    """The first line that complains, else the last one."""
     said = [line.strip() for line in text.splitlines() if line.strip(" -*")]
-    return said[-1] if said else "it said nothing"
+    return next(filter(_COMPLAINT.search, said), said[-1] if said else "it said nothing")

@@ -170,7 +170,7 @@ def test_a_slow_rail_and_a_late_one_are_named(tmp_path: Path) -> None:
 def test_transfers_that_fail_are_a_bandwidth_of_zero_with_the_reason(tmp_path: Path) -> None:
     slowest = of_two_nodes(tmp_path / "a place", rail_mlx5_1="fail")["fabric.rail.slowest job"]
     assert (slowest.outcome, slowest.value) == (Outcome.FAIL, 0.0)
-    assert "ib_write_bw ended with 1" in slowest.observed
+    assert "ib_write_bw ended with 1: Completion with error at client" in slowest.observed
 
 
 def test_without_perftest_it_is_incomplete_and_says_so(tmp_path: Path) -> None:

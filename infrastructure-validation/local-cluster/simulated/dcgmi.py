@@ -2,7 +2,8 @@
 """A stand-in for `dcgmi diag -r LEVEL -j`: the JSON of DCGM 4, or of DCGM 3, about a simulated node.
 
 Keys of the state file:
-    gpus=8                         how many GPUs there are (default 8)
+    gpus=8                         how many GPUs there are
+    dcgm.gpus=7                    how many of them DCGM lists (default: all)
     dcgm.version=4.5.2             3.3.9: the format of DCGM 3
     dcgm.<test>=fail:gpu3          that test fails on that GPU: software, memory, pcie, diagnostic, memory_bandwidth,
                                    targeted_stress, targeted_power; also skip, warn or doubt; without :gpuN on all
@@ -15,7 +16,7 @@ import json
 import sys
 import time
 
-from tools import state
+from tools import known_keys
 
 TESTS = (  # level from which it runs, category, name in DCGM 4, name in DCGM 3
     (1, "Deployment", "software", "Persistence Mode"),
@@ -54,7 +55,7 @@ ISOLATE, ERROR = 205, 226  # exit codes: DCGM_ST_NVVS_ISOLATE_ERROR and DCGM_ST_
 
 
 def main():
-    arguments, known = sys.argv[1:], state()
+    arguments, known = sys.argv[1:], known_keys()
     if arguments[:2] != ["diag", "-r"] or arguments[3:] != ["-j"]:
         sys.exit("stand-in: only `dcgmi diag -r LEVEL -j` is known")
     time.sleep(float(known.get("dcgm.hang", "0")))
@@ -64,7 +65,9 @@ def main():
         document = {name: {"runtime_error": known["dcgm.error"], "version": known.get("dcgm.version", "4.5.2")}}
     else:
         tests = [test for test in TESTS if test[0] <= int(arguments[2])]
-        document = (of_dcgm_4 if four else of_dcgm_3)(tests, known, int(known.get("gpus", "8")))
+        document = (of_dcgm_4 if four else of_dcgm_3)(
+            tests, known, int(known.get("dcgm.gpus") or known.get("gpus", "8"))
+        )
     text = json.dumps(document, indent="\t", separators=(",", " : "))
     print(text[: len(text) // 2] if "dcgm.cut" in known else text)
     failed = any(key.startswith("dcgm.") and value.startswith("fail") for key, value in known.items())

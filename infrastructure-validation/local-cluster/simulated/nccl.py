@@ -35,15 +35,20 @@ class Way:
             self.inside = "SHM/direct/direct"
         else:
             self.inside = None if told.get("NCCL_NET_DISABLE_INTRA") == "1" else self.between
-        reduces = told.get("NCCL_NVLS_ENABLE") != "0" and self.inside == "P2P/CUMEM" and gpus > 2
+        enough = gpus > 2 or known.get("nccl.nvls") == "ignored"  # with two GPUs NCCL lets them do it themselves
+        reduces = told.get("NCCL_NVLS_ENABLE") != "0" and self.inside == "P2P/CUMEM" and enough
         self.nvls = CHANNELS if reduces else 0
-        ring = told.get("NCCL_ALGO", "").lower() == "ring" or not self.nvls
-        self.algorithm = "RING" if ring else "NVLS" if nodes == 1 else "NVLS_TREE"
+        if told.get("NCCL_ALGO", "").lower() == "ring":
+            self.algorithm = "RING"
+        elif self.nvls:
+            self.algorithm = "NVLS" if nodes == 1 else "NVLS_TREE"
+        else:
+            self.algorithm = "TREE" if known.get("nccl.ring") == "ignored" else "RING"
 
     def speed(self, operation, nodes, gpus, known):
         """Bus bandwidth at large sizes, GB/s."""
         ranks, factor = nodes * gpus, float(known.get("nccl.speed", "1"))
-        switched = operation == "AllReduce" and self.algorithm != "RING"
+        switched = operation == "AllReduce" and self.algorithm.startswith("NVLS")
         inside = SWITCH_GB_S if switched else {"P2P": NVLINK_GB_S, "SHM": 20.0}.get(self.inside[:3], NIC_GB_S)
         if inside == NIC_GB_S:
             factor *= float(known.get("nccl.speed.nic", "1"))

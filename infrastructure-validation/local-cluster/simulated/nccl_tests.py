@@ -19,7 +19,7 @@ import sys
 from pathlib import Path
 
 from nccl import Way, write_log
-from tools import state
+from tools import known_keys
 
 OPERATIONS = {  # name in the log, factor from algorithm to bus bandwidth
     "all_reduce_perf": ("AllReduce", lambda n: 2 * (n - 1) / n),
@@ -35,7 +35,7 @@ TITLE = "#       size         count      type   redop    root" + "     time   al
 
 
 def main():
-    binary, known = Path(sys.argv[0]).name, state()
+    binary, known = Path(sys.argv[0]).name, known_keys()
     options = dict(zip(sys.argv[1::2], sys.argv[2::2], strict=False))
     rank, ranks = int(os.environ.get("SLURM_PROCID", "0")), int(os.environ.get("SLURM_NTASKS", "1"))
     hosts, sizes = hosts_of_step(), list(sizes_of(options))

@@ -4,17 +4,19 @@
 A port is as fast as its rate in /sys/class/infiniband says, and the slower side decides. Keys of the state file:
     rail.mlx5_3=180            that device reaches 180 Gb/s; it is there without a file in /sys, too
     rail.mlx5_3=fail           its transfers end with an error
+    rail.mlx5_3.n2=90          with node n2 it reaches 90 Gb/s
     rail.mlx5_3.latency=40     a message takes so many microseconds
     loopback.mlx5_3=90         with itself it reaches 90 Gb/s (default: as rail.mlx5_3)
 """
 
 import json
+import os
 import re
 import socket
 import sys
 from pathlib import Path
 
-from tools import state
+from tools import known_keys
 
 HCAS = Path("/sys/class/infiniband")
 REACHED = 0.965  # of its rate
@@ -32,12 +34,13 @@ def main():
             options[word] = next(words)
         elif not word.startswith("-"):
             host = word
-    device, known = options.get("-d", "mlx5_0"), state()
+    device, known = options.get("-d", "mlx5_0"), known_keys()
     own = known.get(f"rail.{device}") or rate_of(device, options.get("-i", "1"))
     if own is None:
         print(f" IB device {device} not found\n Unable to find the Infiniband/RoCE device")
         sys.exit(1)
     mine = {
+        "node": os.environ.get("SLURMD_NODENAME", ""),
         "rate": own,
         "loopback": known.get(f"loopback.{device}", own),
         "us": float(known.get(f"rail.{device}.latency", USUAL_US)),
@@ -45,6 +48,7 @@ def main():
     theirs = exchanged(mine, host, int(options.get("-p", "18515")))
     print("".join(f"{line}\n" for line in heading(tool, device, host is None, options)), end="")
     rates = [side["loopback" if host == "localhost" or theirs["local"] else "rate"] for side in (mine, theirs)]
+    rates += [known[f"rail.{device}.{theirs['node']}"]] if f"rail.{device}.{theirs['node']}" in known else []
     if "fail" in rates:
         print(" Completion with error at client\n Failed status 12: wr_id 0 syndrom 0x81\nscnt=128, ccnt=0")
         sys.exit(1)

@@ -17,6 +17,7 @@ FILE = Path(os.environ.get("BRINGUP_SIMULATED_STATE") or "/run/bringup-simulated
 STAND_IN = "GPU-00000000-0000-"
 """Begins the UUID of every simulated GPU, and of no other: this is how the judge knows them (plan/stand_ins.py)."""
 
+OF_PROGRAMS = ("dcgm.", "rail.", "loopback.", "nccl.")
 _OF_NODE = ("gpu.uuid", "gpu.bus", "driver", "cuda", "ports", "port.rate", "port.layer")
 _ERROR = re.compile(r"error:(\d+)")
 
@@ -122,7 +123,9 @@ def changed(text: str, changes: Iterable[str]) -> str:
 
 
 def _is_key(key: str, state: State) -> bool:
-    """A key of all GPUs or ports is also one of each that is there."""
+    """A key of all GPUs or ports is also one of each that is there. Those of programs stand in the programs' heads."""
+    if key.startswith(OF_PROGRAMS):
+        return True
     gpu = re.fullmatch(r"gpu(\d+)\.(nvlink)?(\d+)?(.*)", key)
     if gpu:
         index, nvlink, link, rest = gpu.groups()

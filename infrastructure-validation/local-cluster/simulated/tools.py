@@ -1,20 +1,15 @@
-"""What the stand-ins of programs share: the state of the node they run on.
+"""For the stand-ins of dcgmi, perftest and nccl-tests: the keys of the node's state. Their heads say which they know.
 
-The state file has a `key=value` a line; of several lines with one key the last one counts. A key that is not there
-means health. Standard library only; no stand-in imports anything of the product.
+One that is not there means health, so that no model of GPU has to name them.
 """
 
-import os
-from pathlib import Path
+from __future__ import annotations
 
-FILE = "/run/bringup-simulated/state.conf"
+from state import State
 
 
-def state():
-    """{key: value}; empty where there is no file."""
+def known_keys() -> dict[str, str]:
     try:
-        text = Path(os.environ.get("BRINGUP_SIMULATED_STATE") or FILE).read_text()
-    except OSError:
+        return State.read().values
+    except FileNotFoundError:
         return {}
-    lines = (line.strip() for line in text.splitlines())
-    return dict(line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bringup.checks.fabric import rail_drills
 from bringup.checks.simulated import GPU_1, drill, gpu, node, port
 from bringup.plan.drill import Drill, NoDrill
 from bringup.records import Outcome
@@ -118,14 +119,10 @@ DRILLS: tuple[Drill, ...] = (
         "discovery.topology",
         says="GPU1 mlx5_1 PIX",
     ),
+    *rail_drills.DRILLS,
 )
 
 NO_DRILL: tuple[NoDrill, ...] = (
-    NoDrill(
-        gates=("fabric.loopback", "fabric.rail.nic", "fabric.rail.slowest", "fabric.rail.latency"),
-        reason="there is no RDMA device here",
-        test="checks/test_rails.py",
-    ),
     NoDrill(
         gates=("discovery.memlock",),
         reason="profile local-cpu says that it is not applicable",

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from bringup.checks.faults import DRIVER_OF_N1, NO_DRIVER_ON_N1
-from bringup.checks.nccl import pair_drills
+from bringup.checks.nccl import pair_drills, variant_drills
 from bringup.checks.simulated import gpu, under_load
 from bringup.plan.drill import FOUR_NODES, Drill, NoDrill
-from bringup.plan.variants import VARIANTS
 from bringup.records import Outcome
 
 _FAKE_RDMA = (
@@ -309,14 +308,10 @@ DRILLS: tuple[Drill, ...] = (
     *_TRANSPORT,
     *_MONITOR,
     *pair_drills.DRILLS,
+    *variant_drills.DRILLS,
 )
 
 NO_DRILL: tuple[NoDrill, ...] = (
-    NoDrill(
-        gates=tuple(f"nccl.variant.{variant.name}.{what}" for variant in VARIANTS for what in ("effect", "busbw")),
-        reason="gloo over TCP; NCCL is not used",
-        test="checks/nccl/test_variants.py",
-    ),
     NoDrill(
         gates=("nccl.gdr", "nccl.nics", "nccl.nvls"),
         reason="no InfiniBand and no NVSwitch here; on a cluster that has them, bringup drill --anywhere",

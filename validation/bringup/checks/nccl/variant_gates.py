@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bringup.checks.nccl import variant_guides
-from bringup.plan.gate import Fixed, FromProfile, Gate
+from bringup.plan.gate import FromProfile, Gate
 from bringup.plan.variants import VARIANTS, Variant
 
 _ONLY = ("nccl_scaling",)
@@ -20,7 +20,7 @@ def _effect(variant: Variant) -> Gate:
         proves=f"told to take {variant.says}, NCCL did so: {variant.shows} (its log)",
         unit="flag",
         rule="equals",
-        expect=Fixed(True),
+        expect=FromProfile(),
         stops=(),
         guide=variant_guides.VARIANTS,
     )

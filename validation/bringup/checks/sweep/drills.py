@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from bringup.checks.simulated import drill, node
 from bringup.plan.drill import FOUR_NODES, Drill, NoDrill
 from bringup.records import Outcome
 
@@ -22,6 +25,10 @@ def _drill(
         says=says,
         **more,  # type: ignore[arg-type]
     )
+
+
+def _dcgm(id: str, fault: str, key: str, gate: str, **more: Any) -> Drill:
+    return drill(id, fault, node(key), gate, **{"phase": "node_sweep", "value": 1, **more})
 
 
 DRILLS: tuple[Drill, ...] = (
@@ -83,13 +90,34 @@ DRILLS: tuple[Drill, ...] = (
         outcome=Outcome.FAIL,
         also=(("sweep.inside.wrong_values", "{n0}"),),
     ),
+    _dcgm(
+        "dcgm-test-fails",
+        "NVIDIA's diagnostic finds a bad memory on one GPU",
+        "dcgm.memory=fail:gpu1",
+        "sweep.dcgm.failed",
+        says="gpu1: memory fail (A double bit ECC error was detected on GPU 1",
+    ),
+    _dcgm(
+        "dcgm-test-skipped",
+        "NVIDIA's diagnostic skips a test on one GPU",
+        "dcgm.pcie=skip:gpu0",
+        "sweep.dcgm.doubtful",
+        outcome=Outcome.WARN,
+        says="gpu0: pcie skip",
+    ),
+    _dcgm("dcgm-gpu-unlisted", "NVIDIA's diagnostic does not list a GPU", "dcgm.gpus=1", "sweep.dcgm.gpus"),
+    _dcgm(
+        "dcgm-without-engine",
+        "the daemon of NVIDIA's diagnostic does not run on one node",
+        "dcgm.error=Unable to connect to host engine.",
+        "sweep.dcgm.failed",
+        outcome=Outcome.INCOMPLETE,
+        value=None,
+        says="dcgmi says: Unable to connect to host engine.",
+        also=(("sweep.dcgm.gpus", "n1"), ("sweep.dcgm.doubtful", "n1")),
+    ),
 )
 NO_DRILL = (
-    NoDrill(
-        gates=("sweep.dcgm.gpus", "sweep.dcgm.failed", "sweep.dcgm.doubtful"),
-        reason="placeholder GPUs have no driver that DCGM could ask",
-        test="checks/test_dcgm.py",
-    ),
     NoDrill(
         gates=("sweep.step.gpu", "sweep.load.pcie"),
         reason="no GPU computes on a local cluster, be it a placeholder or simulated: it has no bits and loads no link",
