@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -16,4 +17,5 @@ def on_path(place: Path, **state: str) -> dict[str, str]:
     file = place / "state.conf"
     file.write_text("".join(f"{key.replace('_', '.', 1)}={value}\n" for key, value in state.items()))
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM", "BRINGUP", "NCCL"))}
-    return kept | {"PATH": f"{STAND_INS}:{os.environ['PATH']}", "BRINGUP_SIMULATED_STATE": str(file)}
+    path = f"{STAND_INS}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+    return kept | {"PATH": path, "BRINGUP_SIMULATED_STATE": str(file)}

@@ -253,6 +253,13 @@ def test_only_a_verdict_ends_a_phase_script_with_exit_code_1(tmp_path: Path, com
     assert bash(script, PYTHON=str(python), RUN_DIR=str(tmp_path)).returncode == code
 
 
+def test_a_part_that_no_gate_of_the_run_asks_for_is_not_run() -> None:
+    script = """source infrastructure-validation/scripts/job.sh
+        for gate in sweep.dcgm.failed sweep.dcgm fabric.loopback; do is_planned "$gate" && echo "$gate"; done; :"""
+    assert bash(script, PLANNED="run.closed sweep.dcgm.failed sweep.dcgm.gpus").stdout == "sweep.dcgm.failed\n"
+    assert bash(script, PLANNED="").stdout == ""
+
+
 def test_what_a_site_keeps_from_jobs_reaches_our_steps() -> None:
     """SBATCH_EXPORT=NONE puts SLURM_EXPORT_ENV=NONE into a job, and its steps would know nothing of the run."""
     script = "source infrastructure-validation/scripts/job.sh; echo ${SBATCH_EXPORT-unset} $SLURM_EXPORT_ENV"

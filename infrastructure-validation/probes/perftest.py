@@ -17,7 +17,7 @@ OPTIONS = {  # one queue pair and small messages do not fill 400 Gb/s
     BANDWIDTH: ("--report_gbits", "-D", "2", "-q", "4", "-s", "1048576"),
     LATENCY: ("-n", "5000", "-s", "8"),
 }
-START_S, LIMIT_S = 10.0, 20.0
+START_S, LIMIT_S = 30.0, 60.0
 GBIT_OF_MIB = 2**20 * 8 / 1e9
 _AVERAGE = re.compile(r"BW average\[(Gb|MB|MiB)/sec\]")
 _COMPLAINT = re.compile(r"error|fail|could|unable|not found", re.IGNORECASE)

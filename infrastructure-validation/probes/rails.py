@@ -16,7 +16,7 @@ import listening
 import perftest
 from facts import Facts, node_name
 
-PATIENCE_S = 10.0  # for the partner's start
+PATIENCE_S = 30.0  # for the partner's start
 ANSWER_S = perftest.LIMIT_S + perftest.START_S + 10
 
 

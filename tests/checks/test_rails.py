@@ -138,7 +138,7 @@ def of_two_nodes(place: Path, **state: str) -> dict[str, Verdict]:
     environment, nodes = on_path(place, **state), ("localhost", socket.gethostname())
     pair = [",".join(nodes), str(free_port())]
     probes = [started(place, "rails", pair, node, environment) for node in nodes]
-    said = [probe.communicate(timeout=60) for probe in probes]
+    said = [probe.communicate(timeout=240) for probe in probes]
     assert [probe.returncode for probe in probes] == [0, 0], said
     parsed = facts.parse(
         "".join(f"{number}: {line}\n" for number, (out, _) in enumerate(said) for line in out.splitlines()),
@@ -177,7 +177,7 @@ def test_without_perftest_it_is_incomplete_and_says_so(tmp_path: Path) -> None:
     place = tmp_path / "a place"
     hcas(place)
     probe = started(place, "nic_loopback", [str(free_port())], "n1", on_path(place) | {"PATH": str(tmp_path)})
-    out, err = probe.communicate(timeout=60)
+    out, err = probe.communicate(timeout=240)
     found = verdicts(facts.parse(out, "raw/x.jsonl"), "node_sweep", ("n1",))["fabric.loopback n1"]
     assert found.outcome is Outcome.INCOMPLETE, err
     assert "mlx5_0:1: not found out (ib_write_bw is not installed)" in (found.cause or "")
@@ -188,7 +188,7 @@ def test_a_port_that_is_slow_with_itself_is_named(tmp_path: Path) -> None:
     place = tmp_path / "a place"
     hcas(place)
     environment = on_path(place, rail_mlx5_0="386", rail_mlx5_1="386", loopback_mlx5_1="126")
-    out, err = started(place, "nic_loopback", [str(free_port())], "n1", environment).communicate(timeout=60)
+    out, err = started(place, "nic_loopback", [str(free_port())], "n1", environment).communicate(timeout=240)
     found = verdicts(facts.parse(out, "raw/x.jsonl"), "node_sweep", ("n1",))["fabric.loopback n1"]
     assert (found.outcome, found.value) == (Outcome.FAIL, 0.315), err
     assert "mlx5_1:1: 126 of 400 Gb/s" in found.observed

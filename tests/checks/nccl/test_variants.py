@@ -12,6 +12,7 @@ from bringup import judge
 from bringup.checks import reading
 from bringup.cli import for_scripts
 from bringup.evidence import nccl_variant
+from bringup.evidence.curve import curves
 from bringup.evidence.parsed import Parsed
 from bringup.plan import profile
 from bringup.plan.subjects import scale_of_file
@@ -175,6 +176,14 @@ def test_a_slow_way_fails_where_it_was_really_taken(tmp_path: Path) -> None:
         speed = found[f"nccl.variant.{variant}.busbw"]
         assert speed.outcome is Outcome.FAIL
         assert "GB/s" in speed.observed
+
+
+def test_what_a_variant_measured_is_no_part_of_the_usual_curve(tmp_path: Path) -> None:
+    parsed = Parsed()
+    run = a_run("nccl_scaling", ["n0"], gpus=GPUS, profile="h100-8x400g")
+    reading._variants(parsed, played(tmp_path / "a place", "ring"), run)
+    assert [one for one in parsed.observations if one.quantity == "nccl.variant.ring.busbw@1GiB"]
+    assert curves(parsed.observations) == {}
 
 
 def test_wrong_values_leave_a_speed_unknown(tmp_path: Path) -> None:

@@ -27,6 +27,8 @@ def curves(observations: list[Observation]) -> dict[str, dict[str, list[Point]]]
         name, _, at = observation.quantity.partition("@")
         if not (at and name.startswith("nccl.") and name.endswith(".busbw")) or (size := size_bytes(at)) is None:
             continue
+        if name.startswith("nccl.variant."):  # NCCL was told to go one way: no part of the usual curve
+            continue
         if observation.subject == ONE_GPU or "--" in observation.subject:  # of the others: links of the pairwise phase
             continue
         if isinstance(observation.value, int | float):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 LOG = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET,GRAPH,ENV,TUNING"}
-COLLECTIVE, SIZE = "all_reduce", "1GiB"
+COLLECTIVE = "all_reduce"
 
 
 @dataclass(frozen=True)
