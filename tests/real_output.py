@@ -18,9 +18,10 @@ from typing import Any
 import fabric
 import fio
 import kernel_log
+import perftest
 import smi
 import yaml
-from bringup.evidence import flight, launcher, nccl_log, nccl_tests, ras, slurm, topology
+from bringup.evidence import dcgm, flight, launcher, nccl_log, nccl_tests, ras, slurm, topology
 from bringup.evidence.parsed import Parsed
 from bringup.known_faults import pending, signs, xid
 from bringup.records import Run, write_text
@@ -197,6 +198,19 @@ def read_ras(text: str) -> Said:
     return {"communicators": match[1] if match else None}
 
 
+def read_dcgm(text: str) -> Said:
+    return by_quantity(dcgm.parse(text, "raw/dcgm-n0.json", "n0"))
+
+
+def read_ib_write_bw(text: str) -> Said:
+    """Of the last size; every sample with figures ends with the one that its label names."""
+    size = re.findall(r"^ *(\d+) +\d+ ", text, re.MULTILINE)
+    try:
+        return {f"Gb/s at {size[-1]} bytes": perftest.bandwidth(text)} if size else {}
+    except perftest.Failed:
+        return {}
+
+
 def read_nothing(text: str) -> Said:
     return {}
 
@@ -215,6 +229,8 @@ READERS: dict[str, Callable[..., Said]] = {
     "fio": read_fio,
     "flight": read_flight,
     "ras": read_ras,
+    "dcgm": read_dcgm,
+    "ib_write_bw": read_ib_write_bw,
     "none": read_nothing,
 }
 

@@ -120,7 +120,7 @@ def bandwidth(text):
     if not rows:
         raise Failed(f"no table of bandwidth was printed: {_last_words(text)}")
     average = float(rows[-1][0])
-    return round(average if unit.group(1) == "Gb" else average * GBIT_OF_MIB, 3)
+    return round(average if unit.group(1) == "Gb" else average * GBIT_OF_MIB, 2)
 
 
 def latency(text):
