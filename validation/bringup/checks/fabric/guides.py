@@ -140,6 +140,7 @@ AFFINITY = Guide(
 RAILS = Guide(
     title="Every RDMA port by itself",
     page="02-infrastructure-validation",
+    action=Action.REPLACE,
     observes=(
         "`ib_write_bw` and `ib_write_lat` of the package perftest, between host memory, one port after another: those "
         "active ports that are as fast as the fastest of the node. What is judged is the bandwidth as a share of the "

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from bringup.plan.guide import Guide
+from bringup.records import Action
 
 VARIANTS = Guide(
     title="NCCL's ways, one at a time",
     page="02-infrastructure-validation",
+    action=Action.CONFIGURE,
     observes=(
         "all_reduce on one node and on two, with NCCL told to go one way: `nvlink` (P2P over NVLink only; one node), "
         "`nic` (neither P2P nor shared memory, so that inside a node the bytes go over the NICs too), `ring` (the "

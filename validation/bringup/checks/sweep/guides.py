@@ -125,6 +125,7 @@ INSIDE = Guide(
 DCGM = Guide(
     title="NVIDIA's own diagnostic (DCGM)",
     page=_PAGE,
+    action=Action.REPLACE,
     observes=(
         "`dcgmi diag -r LEVEL -j` on every node, before the load. `BRINGUP_DCGM_LEVEL` is 1 (seconds: drivers and "
         "settings), 2 (default, about two minutes: memory and PCIe), 3 (half an hour: stress) or 4 (hours). "
