@@ -105,3 +105,9 @@ def test_other_ranks_are_silent(tmp_path: Path, told: list[str], monkeypatch: py
     train(a_live(tmp_path, told), 4)
     assert told == []
     assert not (tmp_path / "progress.jsonl").exists()
+
+
+def test_a_file_that_cannot_be_written_ends_no_training(tmp_path: Path, told: list[str]) -> None:
+    shown = live.Live(tmp_path / "gone" / "progress.jsonl", 2, 8192, told.append, lambda speed: None)
+    train(shown, 2)
+    assert len(told) == 2

@@ -6,6 +6,7 @@ is told in a later step, when it has arrived. Times are those that the meter has
 
 from __future__ import annotations
 
+import contextlib
 import json
 import statistics
 import time
@@ -70,8 +71,8 @@ class Live:
                 "mfu": share,
                 "since_start_s": round(time.monotonic() - self.begun_s, 3),
             }
-            with self.file.open("a", encoding="utf-8") as stream:
-                stream.write(json.dumps(line) + "\n")
+            with contextlib.suppress(OSError), self.file.open("a", encoding="utf-8") as stream:
+                stream.write(json.dumps(line) + "\n")  # for people: a full disk ends no training here
             self.say(in_words(line))
 
 
