@@ -14,7 +14,6 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 SETUP = ROOT / "infrastructure-validation/local-cluster/setup.sh"
-CONFINEMENT = "infrastructure-validation/local-cluster/confinement.sh"
 
 
 @pytest.mark.parametrize("lacking", [None, "shellcheck", "faketime"])
@@ -49,35 +48,6 @@ def test_setup_looks_for_the_commands_where_there_is_no_dpkg(tmp_path: Path, lac
         assert done.returncode == 2
         assert done.stderr.startswith(f"setup: not found: {lacking}; ")
         assert done.stderr.count("\n") == 1
-
-
-@pytest.mark.parametrize(
-    ("ldd", "plugins", "chosen"),
-    [
-        ("libslurmfull.so => {folder}/libslurmfull.so (0x00007fd8e7600000)", ("cgroup_v1.so",), "cgroup/v1"),
-        ("libslurmfull.so => {folder}/libslurmfull.so (0x00007fd8e7600000)", ("cgroup_v2.so",), "disabled"),
-        ("\tnot a dynamic executable", (), "cgroup/v1"),
-    ],
-    ids=["with cgroup/v1", "without it", "not known"],
-)
-def test_a_slurm_without_cgroup_v1_confines_nothing_and_starts_without_a_plugin(
-    tmp_path: Path, ldd: str, plugins: tuple[str, ...], chosen: str
-) -> None:
-    programs = {
-        "slurmd": "echo slurm 27.05.0",
-        "ldd": f"echo {shlex.quote(ldd.format(folder=tmp_path))}; [ -z ${{1##*/slurmd}} ] && exit {int(not plugins)}",
-    }
-    for name, script in programs.items():
-        (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
-        (tmp_path / name).chmod(0o755)
-    for plugin in plugins:
-        (tmp_path / plugin).touch()
-    script = f"set -euo pipefail; source {CONFINEMENT}; cgroup_plugin; confinement_lack"
-    done = bash(script, PATH=f"{tmp_path}:{os.environ['PATH']}")
-    assert (done.returncode, done.stdout.splitlines()[0]) == (0, chosen)
-    if os.geteuid() == 0:
-        said = "this Slurm (slurm 27.05.0) has no plugin cgroup/v1"
-        assert (said in done.stdout.splitlines()) is (chosen == "disabled")
 
 
 TRAININGS = sorted((ROOT / "training/slurm").glob("*.sbatch"))

@@ -15,10 +15,7 @@ write_config() {  # NODES GPUS CONFINED MODEL
   echo "NodeName=n[0-$((nodes - 1))] Name=gpu Type=$model File=/dev/nvidia[0-$((gpus - 1))]" >"$STATE/gres.conf"
   choose_cores "$gpus" "$confined"
   write_slurm_conf "$nodes" "$gpus" "$confined" "$model" >"$STATE/slurm.conf"
-  # slurmd 22.05 wants a cgroup plugin even when nothing uses it, and autodetection fails without a hierarchy
-  echo "CgroupPlugin=$(cgroup_plugin)" >"$STATE/cgroup.conf"
-  [ "$confined" = unconfined ] ||
-    printf '%s\n' ConstrainDevices=yes ConstrainRAMSpace=yes "ConstrainCores=$CORES" >>"$STATE/cgroup.conf"
+  cgroup_conf "$confined" >"$STATE/cgroup.conf"
   # Slurm's daemons look at the name they are started by: as "slurmd-wlm" they silently drop all GPUs
   for daemon in slurmctld slurmd slurmstepd; do
     path=$(command -v "$daemon-wlm" || command -v "$daemon")

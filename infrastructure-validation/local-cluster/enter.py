@@ -24,10 +24,10 @@ def check(result: int, what: str) -> None:
 
 def join_namespaces(pid: str) -> None:
     # all are opened before the first is joined; user first, because it grants the rights for the others
-    own = Path("/proc/self/ns/user").stat().st_ino
-    names = ("user", "ipc", "uts", "net", "pid", "mnt")
+    names = ("user", "cgroup", "ipc", "uts", "net", "pid", "mnt")
+    own = {name: Path(f"/proc/self/ns/{name}").stat().st_ino for name in names}
     for name, fd in [(name, os.open(f"/proc/{pid}/ns/{name}", os.O_RDONLY)) for name in names]:
-        if name != "user" or os.fstat(fd).st_ino != own:  # one's own user namespace cannot be joined
+        if os.fstat(fd).st_ino != own[name]:  # without root, those that are one's own already cannot be joined
             check(libc.setns(fd, 0), f"joining the {name} namespace of process {pid}")
         os.close(fd)
 

@@ -51,9 +51,10 @@ start_host() {  # NAME: ctl or nI; recorded as NAME, its pid 1, and NAME.outer, 
   [ -z "$init" ] || record "$name" "$init"
 }
 
-inner_host() {  # NAME: the pid 1 of a host
+inner_host() {  # NAME [inside]: the pid 1 of a host; inside: of what own_cgroup has made
   local name=$1 nodes gpus confined model
   read -r nodes gpus confined model <"$STATE/shape"
+  [ "$name" = ctl ] || [ "$confined" = unconfined ] || own_cgroup "$@"
   hostname "$name"
   ip link set lo up
   if [ "$name" = ctl ]; then
@@ -68,8 +69,7 @@ login_host() {  # NODES CONFINED MODEL
   local nodes=$1 i
   mount --bind "$STATE/etc/hosts" /etc/hosts
   [ "$3" = "$PLACEHOLDER" ] || make_linker_cache
-  [ "$2" = unconfined ] || narrow_cgroups
-  private_sys "$2"
+  private_sys ctl "$2"
   ip link add br0 type bridge
   ip addr add "$NET.0.1/16" dev br0
   ip link set br0 up
@@ -104,9 +104,7 @@ boot_node() {  # NAME: on the login host
 
 node_host() {  # NAME GPUS CONFINED MODEL; slurmd is a child, so "slurmd died" and "the node died" are different faults
   local node=$1
-  private_sys "$3"
-  own_cpu_time "$node"
-  full_cpu_time "$node"
+  private_sys "$node" "$3"
   until ip link show eth0 >/dev/null 2>&1; do sleep 0.01; done
   ip addr add "$(address "${node#n}")/16" dev eth0
   ip link set eth0 up
@@ -196,6 +194,7 @@ move_mount() {  # FROM TO: without root, mount(8) moves and then complains, so l
 inner_on() {  # NODE CMD...: from the login host into a node
   local init
   init=$(recorded "$1") || die "$1 is off; run 'cluster boot $1'"
+  join_cgroup "$1"
   exec "$(system_python)" -I "$HERE/enter.py" "$init" "${@:2}"
 }
 
@@ -239,7 +238,6 @@ inner_daemon() {  # NODE VERB: on the node itself, where the number in slurmd's 
   pid=$(cat "$file" 2>/dev/null) && [ "$(cat "/proc/$pid/comm" 2>/dev/null)" = slurmd ] || pid=''
   if [ "$2" = start ]; then
     [ -z "$pid" ] || die "slurmd runs already on $1"
-    own_cpu_time "$1"  # whoever starts it again comes from outside
     clean_environment clean
     "${clean[@]}" slurmd -N "$1" -d "$STATE/bin/slurmstepd"
     return
