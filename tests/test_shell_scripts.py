@@ -287,7 +287,7 @@ def test_the_node_of_rank_0_is_the_first_in_slurms_order_however_the_nodes_are_l
 @pytest.mark.parametrize("script", ["nccl_scaling.sh", "nccl_run_with_monitoring.sh", "nccl_pairwise.sbatch"])
 def test_collectives_meet_at_the_node_of_rank_0(script: str) -> None:
     text = (ROOT / "infrastructure-validation/scripts" / script).read_text()
-    assert text.count("MASTER_ADDR=") == text.count("MASTER_ADDR=$(rank0_of ") == 1
+    assert text.count("MASTER_ADDR=") == text.count("MASTER_ADDR=$(rank0_of ") >= 1
 
 
 def test_only_nodes_without_a_closing_line_are_asked_again(tmp_path: Path) -> None:
