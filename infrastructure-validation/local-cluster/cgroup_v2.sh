@@ -46,10 +46,12 @@ mount_cgroups() {  # HOST FOLDER
   mount --bind "$CGROUP_ROOT/$CGROUP" "$2"
 }
 
-# slurmd compares the first cgroup2 of /proc/1/mountinfo with /proc/1/cgroup, so no older mount may stay.
+# slurmd compares the first cgroup2 of /proc/1/mountinfo with /proc/1/cgroup, so no older mount may stay. slurmstepd goes to the root
+# before it removes a job's cgroup; the root of a machine can hold it, and here init.scope stands in for it.
 mount_own_cgroup() {  # FOLDER
   while umount --recursive --lazy /sys 2>/dev/null; do :; done
   mount -t cgroup2 cgroup2 "$1"
+  mount --bind "$1/init.scope/cgroup.procs" "$1/cgroup.procs"
 }
 
 # The first thing on a node. Its init runs again as the root of a cgroup namespace, and makes what systemd would: a place for itself,
