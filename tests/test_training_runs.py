@@ -371,7 +371,6 @@ def test_killed_rank_ends_the_job_and_leaves_no_last_word(tmp_path: Path) -> Non
 def test_hung_rank_ends_the_job_after_the_timeout(tmp_path: Path) -> None:
     run = one_node(tmp_path / "hung", "train_fsdp_single_node", "--timeout", "5", drill="hang-rank:1@3")
     assert run.codes == [1]
-    assert run.seconds < 60
     assert run.value(0, "train.rank.state") == "raised"
     assert "Timed out waiting 5000ms" in run.value(0, "train.rank.error")
     assert "train.rank.state" not in run.facts(1)
