@@ -348,8 +348,10 @@ def test_probes_stay_outside_of_the_container_and_collectives_go_into_it(call: C
     assert len(lines) == 3
     assert all(f" {SITE_OPTIONS}python3 infrastructure-validation/probes/" in line for line in lines)
     batch(call, PHASES["nccl_pairwise"].script, BRINGUP_PAIR_ENGINE="collectives", BRINGUP_PAIR_REPEATS="1")
-    *_, pairs, after = noted(tmp_path, "srun")
+    *steps, after = noted(tmp_path, "srun")
     assert after.endswith(f"{SITE_OPTIONS}python3 {COUNTERS} after")
+    *_, pairs, rails = steps
+    assert f" {SITE_OPTIONS}python3 infrastructure-validation/probes/rails.py " in rails
     assert f" {SITE_OPTIONS}apptainer exec --nv " in pairs
     assert "/images/torch.sif python infrastructure-validation/probes/collectives.py n0--n1 " in pairs
 
