@@ -130,7 +130,7 @@ SIGNATURES: tuple[Signature, ...] = (
         id="slurm.mpi-plugin",
         area=_AREA,
         pattern=r"Invalid MPI type|invalid MPI type|can not load PMIx library|specified plugin name for mpi/|[Cc]annot (find mpi plugin|create (mpi )?context)|MPI: Unable to load any plugin",
-        cause="the plugin for MPI that was asked for is not installed with Slurm, or its PMIx library is missing",
+        cause="the requested plugin for MPI is not installed with Slurm, or its PMIx library is missing",
         do="srun --mpi=list; install Slurm's PMIx plugin and libpmix on all nodes, or srun --mpi=none (torchrun needs none)",
         source="srun",
         example="srun: error: Invalid MPI type 'pmix', --mpi=list for acceptable types",
