@@ -79,7 +79,7 @@ def test_a_checkpoint_names_all_its_files_and_none_is_left_in_parts(saved: Finis
 
 
 def test_the_seconds_of_writing_hold_no_checksum(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import checkpoint
+    from recipe import checkpoint
 
     crc32, slow_s = checkpoint._crc32, 0.5
 
@@ -280,8 +280,8 @@ def test_a_full_disk_at_the_end_names_the_file_and_leaves_no_half_metrics(tmp_pa
 
 
 def test_fingerprints_see_one_bit_and_rows_that_changed_places() -> None:
-    import fingerprint
     import torch
+    from recipe import fingerprint
 
     tensor = torch.arange(12.0).reshape(4, 3)
     whole = fingerprint.of_all({"a": tensor})["a"]
@@ -296,8 +296,8 @@ def test_the_random_state_comes_back() -> None:
     import random
 
     import numpy
-    import random_state
     import torch
+    from recipe import random_state
 
     before = random_state.get()
     drawn = (random.random(), numpy.random.rand(), torch.rand(1).item())
@@ -309,7 +309,7 @@ def test_the_random_state_comes_back() -> None:
 def test_a_metadata_pickle_of_somebody_else_is_not_executed(tmp_path: Path) -> None:
     import pickle
 
-    import checkpoint
+    from recipe import checkpoint
 
     class Evil:
         def __reduce__(self) -> tuple[Any, ...]:

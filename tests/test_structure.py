@@ -76,7 +76,7 @@ def test_probes_start_with_the_standard_library_alone():
 
 
 def test_training_reads_records_and_the_memory_formula_and_nothing_else_of_the_judge():
-    sources = list((ROOT / "training/src").glob("*.py"))
+    sources = list((ROOT / "training/src").rglob("*.py"))
     assert len(sources) >= 7
     for path in sources:
         assert imports(path, "bringup") <= {"records", "errors", "formulae.models", "formulae.memory"}, path

@@ -132,7 +132,7 @@ def test_rows_at_once_give_each_number_of_ranks_its_micro_steps_for_the_same_bat
     ranks: int, options: tuple[str, ...], micro_steps: int, rows: int
 ) -> None:
     program = (
-        "import sys; sys.path.insert(0, sys.argv.pop(1)); import arguments; "
+        "import sys; sys.path.insert(0, sys.argv.pop(1)); from recipe import arguments; "
         "args, _ = arguments.parse('', takes_hsdp=False, sharded=False); "
         "print(args.gradient_accumulation, args.per_device_batch)"
     )

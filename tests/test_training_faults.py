@@ -29,7 +29,7 @@ def test_a_hung_rank_leaves_its_stack_and_is_behind_the_others(tmp_path: Path) -
     assert hung["entered"] < waiting["entered"]
     stack = (run.folder / "raw/stacks/rank1.txt").read_text()
     main = stack[stack.rindex("Thread 0x") :].splitlines()
-    assert "training/src/drill.py" in main[1]
+    assert "training/src/recipe/drill.py" in main[1]
     assert main[1].endswith("in after_step")
 
 

@@ -14,8 +14,7 @@ import torch
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT / "training/src"))
 
-import group  # noqa: E402
-import live  # noqa: E402
+from recipe import group, live  # noqa: E402
 
 
 class Trainer:

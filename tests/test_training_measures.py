@@ -20,8 +20,8 @@ MODELS = sorted(path.stem for path in (ROOT / "training" / "models").glob("*.jso
 
 @pytest.mark.parametrize("stem", MODELS)
 def test_flops_per_token_of_every_model_are_what_torch_counts_on_meta_tensors(stem: str) -> None:
-    import flops
     import torch
+    from recipe import flops
     from torch.utils.flop_counter import FlopCounterMode
     from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -52,7 +52,7 @@ def times(**own: list[float]) -> Any:
 
 
 def test_the_straggler_is_who_works_longest_where_all_steps_are_equally_long() -> None:
-    import meter
+    from recipe import meter
 
     found = meter.straggler(
         times(fetch=[0.01] * 4, forward=[0.1, 0.1, 0.32, 0.1], optimizer=[0.01] * 4), ["n0", "n0", "n1", "n1"]
@@ -63,7 +63,7 @@ def test_the_straggler_is_who_works_longest_where_all_steps_are_equally_long() -
 
 
 def test_of_two_ranks_the_slow_one_is_held_against_the_other() -> None:
-    import meter
+    from recipe import meter
 
     found = meter.straggler(times(fetch=[0.3, 0.0], forward=[0.1, 0.1], optimizer=[0.0, 0.0]), ["n0", "n0"])
     assert found is not None
@@ -71,13 +71,13 @@ def test_of_two_ranks_the_slow_one_is_held_against_the_other() -> None:
 
 
 def test_one_rank_is_no_straggler() -> None:
-    import meter
+    from recipe import meter
 
     assert meter.straggler(times(fetch=[0.1], forward=[0.1], optimizer=[0.1]), ["n0"]) is None
 
 
 def test_own_time_is_counted_in_the_step_it_falls_into() -> None:
-    import meter
+    from recipe import meter
 
     clock = meter.Meter(lambda step: None)
     state = type("State", (), {"global_step": 1})
@@ -103,7 +103,7 @@ def test_own_time_is_counted_in_the_step_it_falls_into() -> None:
 
 
 def test_a_block_that_was_left_in_the_middle_is_not_counted() -> None:
-    import meter
+    from recipe import meter
 
     clock = meter.Meter(lambda step: None)
     clock.start("forward", "a")
@@ -127,21 +127,21 @@ def test_a_block_that_was_left_in_the_middle_is_not_counted() -> None:
 def test_what_is_no_number_names_its_step_and_whether_it_began_here(
     losses: list[float], norms: list[float], says: str
 ) -> None:
-    import finite
+    from recipe import finite
 
     with pytest.raises(finite.NotFinite, match=says):
         finite.judge(11, losses, norms)
 
 
 def test_finite_numbers_pass() -> None:
-    import finite
+    from recipe import finite
 
     finite.judge(1, [1.0, 2.0], [0.5, 0.0])
 
 
 def test_a_nan_is_noticed_at_the_next_look_and_not_before() -> None:
-    import finite
     import torch
+    from recipe import finite
 
     check = finite.FiniteCheck()
     values = [1.0] * 6 + [math.nan] * 14
@@ -162,8 +162,8 @@ def test_a_nan_is_noticed_at_the_next_look_and_not_before() -> None:
 
 
 def test_plain_chooses_nothing_and_fast_says_why_for_each() -> None:
-    import fast
-    from arguments import Args
+    from recipe import fast
+    from recipe.arguments import Args
 
     fields = dict.fromkeys(Args.__dataclass_fields__) | {"attention": "sdpa", "dataloader_workers": 0}
     plain = Args(**fields | {"recipe": "plain"})

@@ -40,7 +40,7 @@ def test_model_file_has_the_published_number_of_parameters(stem: str) -> None:
 def test_blocks_are_compiled_only_where_a_compiler_and_the_headers_of_python_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cuda: bool, lacking: str
 ) -> None:
-    import fast
+    from recipe import fast
 
     for name in () if lacking == "compiler" else ("g++", "gcc"):
         (tmp_path / name).touch(mode=0o755)
@@ -70,7 +70,7 @@ def test_rotary_base_arrives_in_the_config(stem: str, theta: float) -> None:
 
 
 def test_flops_per_token_equals_a_sum_by_hand() -> None:
-    import flops
+    from recipe import flops
 
     # tiny: h 64, 4 heads of 16, 2 kv heads, f 128, 4 layers, V 512, S 128
     layer = 64 * 64 + 2 * 64 * 32 + 64 * 64 + 3 * 64 * 128  # q, k + v, o, feed-forward
@@ -79,8 +79,8 @@ def test_flops_per_token_equals_a_sum_by_hand() -> None:
 
 
 def test_flops_per_token_equals_torch_counting_an_eager_step() -> None:
-    import flops
     import torch
+    from recipe import flops
     from torch.utils.flop_counter import FlopCounterMode
     from transformers import AutoModelForCausalLM
 
@@ -96,7 +96,7 @@ def test_flops_per_token_equals_torch_counting_an_eager_step() -> None:
 
 @pytest.mark.parametrize(("stem", "gflops"), [("llama3-8b", 57.91), ("smollm3-3b", 25.70)])
 def test_flops_per_token_at_8k_are_the_known_ones(stem: str, gflops: float) -> None:
-    import flops
+    from recipe import flops
 
     assert flops.flops_per_token(config_of(stem), 8192).full / 1e9 == pytest.approx(gflops, abs=0.01)
 
@@ -116,7 +116,7 @@ def test_flops_per_token_at_8k_are_the_known_ones(stem: str, gflops: float) -> N
     ],
 )
 def test_peak_is_that_of_the_card_and_not_of_its_namesake(name: str, tflops: float) -> None:
-    import flops
+    from recipe import flops
 
     peak = flops.peak_bf16_tflops(name)
     assert peak is not None
@@ -128,7 +128,7 @@ def test_peak_is_that_of_the_card_and_not_of_its_namesake(name: str, tflops: flo
     "name", ["NVIDIA H20", "NVIDIA A10G", "Tesla V100-SXM2-16GB", "NVIDIA H100 80GB HBM3 MIG 1g.10gb"]
 )
 def test_unknown_card_has_no_peak_rather_than_a_wrong_one(name: str) -> None:
-    import flops
+    from recipe import flops
 
     assert flops.peak_bf16_tflops(name) is None
     found = flops.efficiency(config_of("tiny"), 128, 1e5, name, "bfloat16")
@@ -136,7 +136,7 @@ def test_unknown_card_has_no_peak_rather_than_a_wrong_one(name: str) -> None:
 
 
 def test_mfu_follows_from_its_own_fields() -> None:
-    import flops
+    from recipe import flops
 
     found = flops.efficiency(config_of("llama3-8b"), 8192, 8000.0, "NVIDIA H100 80GB HBM3", "bfloat16")
     assert found.mfu == pytest.approx(57.91e9 * 8000 / 989.4e12, rel=1e-3)  # 0.468
@@ -144,7 +144,7 @@ def test_mfu_follows_from_its_own_fields() -> None:
 
 
 def test_mfu_is_not_computed_in_float32_nor_on_a_cpu() -> None:
-    import flops
+    from recipe import flops
 
     assert "bfloat16" in (flops.efficiency(config_of("tiny"), 128, 1.0, "NVIDIA H200", "float32").mfu_reason or "")
     assert flops.efficiency(config_of("tiny"), 128, 1.0, None, "float32").mfu_reason == "no peak is known for cpu"
@@ -153,22 +153,21 @@ def test_mfu_is_not_computed_in_float32_nor_on_a_cpu() -> None:
 def made(
     folder: Path, name: str = "generated", *, rows: int = 4, length: int = 32, packing: bool = True, seed: int = 42
 ) -> Any:
-    import data
-    import texts
+    from recipe import data, texts
 
     return data.make_rows(folder, texts.open_source(name, seed), data.byte_encoder(), rows, length, packing=packing)
 
 
 def of_texts(folder: Path, documents: list[str], rows: int, length: int, *, packing: bool = True) -> Any:
-    import data
-    from texts import Source
+    from recipe import data
+    from recipe.texts import Source
 
     source = Source(iter(documents), repr(documents))
     return data.Rows(data.make_rows(folder, source, data.byte_encoder(), rows, length, packing=packing).path)
 
 
 def test_generated_rows_depend_on_the_seed_alone(tmp_path: Path) -> None:
-    import data
+    from recipe import data
 
     few, many = data.Rows(made(tmp_path, rows=3).path), data.Rows(made(tmp_path, rows=300).path)
     assert few[2]["input_ids"].tolist() == many[2]["input_ids"].tolist()
@@ -195,7 +194,7 @@ def test_without_packing_padding_is_counted_and_has_no_loss(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("packing", [True, False])
 def test_a_dataset_that_is_too_small_says_so_and_leaves_nothing(tmp_path: Path, packing: bool) -> None:
-    from texts import DataError
+    from recipe.texts import DataError
 
     with pytest.raises(DataError, match="fills 1 rows of 4 tokens, the run needs 2"):
         of_texts(tmp_path, ["abcd"], rows=2, length=4, packing=packing)
@@ -209,7 +208,7 @@ def test_rows_that_are_there_are_not_made_again(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_cannot_hold_the_rows_is_one_line(tmp_path: Path) -> None:
-    from texts import DataError
+    from recipe.texts import DataError
 
     (tmp_path / "file").write_text("")
     with pytest.raises(DataError, match=r"cannot hold the tokenised rows \(4 x 32 x 4 bytes\): .*--data-cache"):
@@ -232,7 +231,7 @@ def hub_folder(folder: Path, rows: list[dict[str, str]]) -> str:
 def test_alpaca_format_and_plain_text_are_read_and_others_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import texts
+    from recipe import texts
 
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
     alpaca = list(texts.open_source(hub_folder(tmp_path / "alpaca", ALPACA), 0).documents)
@@ -246,7 +245,7 @@ def test_alpaca_format_and_plain_text_are_read_and_others_refused(
 
 
 def test_a_dataset_that_is_not_there_is_one_line_that_says_what_to_do(tmp_path: Path) -> None:
-    import texts
+    from recipe import texts
 
     with pytest.raises(texts.DataError) as error:
         texts.open_source(str(tmp_path / "nothing"), 0)
@@ -256,7 +255,7 @@ def test_a_dataset_that_is_not_there_is_one_line_that_says_what_to_do(tmp_path: 
 
 
 def test_steady_window_judges_the_slowest_rank_of_each_step() -> None:
-    import meter
+    from recipe import meter
 
     steady = meter.steady_window([[9.0, 1.0, 1.0], [9.0, 2.0, 2.0]], ["n0", "n1"], warmup_steps=1, tokens_per_step=100)
     assert steady.tokens_per_s == 100 * 2 / 4.0
@@ -267,7 +266,7 @@ def test_steady_window_judges_the_slowest_rank_of_each_step() -> None:
 
 def test_a_jitter_of_step_ends_that_ranks_give_back_costs_no_tokens() -> None:
     """Each rank took 3 s for two steps: one was late in the first step, the other in the second."""
-    import meter
+    from recipe import meter
 
     steady = meter.steady_window([[9.0, 1.0, 2.0], [9.0, 2.0, 1.0]], ["n0", "n1"], warmup_steps=1, tokens_per_step=150)
     assert steady.tokens_per_s == 100.0
@@ -275,14 +274,14 @@ def test_a_jitter_of_step_ends_that_ranks_give_back_costs_no_tokens() -> None:
 
 
 def test_a_window_without_a_step_is_an_error_and_no_number() -> None:
-    import meter
+    from recipe import meter
 
     with pytest.raises(ValueError, match="no step is left"):
         meter.steady_window([[1.0]], ["n0"], warmup_steps=1, tokens_per_step=1)
 
 
 def test_memory_names_the_worst_rank() -> None:
-    import meter
+    from recipe import meter
 
     assert meter.memory([(1.0, None, None), (2.0, None, None)]).max_rank == 1
     on_gpu = meter.memory([(1.0, 9.0, 10.0), (2.0, 8.0, 12.0)])
@@ -306,7 +305,7 @@ def test_memory_names_the_worst_rank() -> None:
 def test_kind_is_read_from_wrapper_placements_and_mesh(
     wrapper: str, placements: list[str], mesh: list[list[int]] | None, world: int, kind: str
 ) -> None:
-    import strategy
+    from recipe import strategy
 
     assert strategy.kind_of(wrapper, placements, mesh, world) == kind
 
@@ -323,7 +322,7 @@ def test_kind_is_read_from_wrapper_placements_and_mesh(
 def test_wrong_number_of_ranks_or_hosts_for_the_name_is_refused(
     expected: tuple[Any, ...], hosts: list[str], message: str
 ) -> None:
-    import strategy
+    from recipe import strategy
 
     with pytest.raises(strategy.Refused) as refused:
         strategy.require_places(strategy.Expected(*expected), hosts)
@@ -366,7 +365,7 @@ def asked() -> Any:
 
 
 def test_hsdp_whose_shard_group_leaves_its_host_is_refused() -> None:
-    import strategy
+    from recipe import strategy
 
     expected = strategy.Expected("hsdp", 2, None)
     strategy.require(seen(), expected, asked())
@@ -389,7 +388,7 @@ def test_hsdp_whose_shard_group_leaves_its_host_is_refused() -> None:
     ],
 )
 def test_another_variant_than_asked_for_is_refused(different: dict[str, Any], says: str) -> None:
-    import strategy
+    from recipe import strategy
 
     with pytest.raises(strategy.Refused, match=says) as refused:
         strategy.require(seen(**different), strategy.Expected("hsdp", 2, None), asked())

@@ -73,7 +73,7 @@ def test_no_copy_of_a_batch_is_waited_for(watched: subprocess.CompletedProcess[s
 
 
 def test_what_is_replaced_in_the_libraries_is_there_again_afterwards() -> None:
-    import nowait
+    from recipe import nowait
     from transformers import masking_utils, modeling_flash_attention_utils
 
     before = masking_utils.find_packed_sequence_indices, modeling_flash_attention_utils._is_packed_sequence
@@ -84,7 +84,7 @@ def test_what_is_replaced_in_the_libraries_is_there_again_afterwards() -> None:
 
 
 def test_names_that_another_version_does_not_have_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    import nowait
+    from recipe import nowait
     from transformers import masking_utils
 
     monkeypatch.setattr(
@@ -102,9 +102,9 @@ def test_names_that_another_version_does_not_have_are_left_alone(monkeypatch: py
 
 
 def test_a_resumed_training_does_not_wait_for_its_copies_either() -> None:
-    import nowait
     import transformers.trainer
     from accelerate.data_loader import DataLoaderShard
+    from recipe import nowait
 
     loader = DataLoaderShard([1, 2, 3], _non_blocking=True)
     with nowait.without_waits():
@@ -128,11 +128,9 @@ def model_of(layers: int) -> Any:
 def test_many_blocks_are_compiled_once_after_the_hooks_of_the_first_step_are_gone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    import fast
-    import meter
-    import observe
     import torch
     from bringup.records import Tuning
+    from recipe import fast, meter, observe
     from torch._dynamo.utils import counters
 
     compiling = torch.nn.Module.compile
@@ -166,8 +164,8 @@ def test_many_blocks_are_compiled_once_after_the_hooks_of_the_first_step_are_gon
 
 def test_norms_on_the_host_and_losses_on_the_device_are_looked_at_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """As with offloaded parameters on a GPU; the device is `meta` here, and a copy from it is made up."""
-    import finite
     import torch
+    from recipe import finite
 
     monkeypatch.setattr(finite, "to_host", lambda values: torch.full(values.shape, 1.0) if values.is_meta else values)
     check = finite.FiniteCheck()
@@ -192,7 +190,7 @@ def averages(ranks: int) -> set[float]:
 
 @pytest.mark.parametrize("ranks", [2, 3, 6, 7, 12, 24, 96])
 def test_an_average_may_be_rounded_as_nccl_rounds_it_and_a_sum_is_none(ranks: int) -> None:
-    import group
+    from recipe import group
 
     assert all(group.is_average(found, ranks) for found in averages(ranks))
     assert not group.is_average(ranks * (ranks + 1) / 2, ranks)

@@ -107,14 +107,14 @@ STACK = """\
 Timeout (0:00:04)!
 Thread 0x00007f9197fff6c0 (most recent call first):
   File "/usr/lib/python3.11/threading.py", line 331 in wait
-  File "/srv/bringup/training/src/watch.py", line 84 in _look
+  File "/srv/bringup/training/src/recipe/watch.py", line 84 in _look
 
 Thread 0x00007f91cc073b80 (most recent call first):
   File "{file}", line {line} in {function}
-  File "/srv/bringup/training/src/meter.py", line 77 in on_step_end
+  File "/srv/bringup/training/src/recipe/meter.py", line 77 in on_step_end
   File "/srv/bringup/training/src/train_fsdp_single_node.py", line 21 in <module>
 """
-HUNG = {"file": "/srv/bringup/training/src/drill.py", "line": 96, "function": "after_step"}
+HUNG = {"file": "/srv/bringup/training/src/recipe/drill.py", "line": 96, "function": "after_step"}
 WAITING = {
     "file": "/venv/lib/site-packages/torch/distributed/distributed_c10d.py",
     "line": 4287,

@@ -2,7 +2,7 @@
 # The environment of a training job. Sourced twice: by the batch script, and by each task (only there is the node's own
 # network known). Whatever is already set stays; change it on the command line: NCCL_DEBUG=INFO sbatch training/slurm/….
 
-# The workload of all six scripts: the defaults of training/src/arguments.py, then a batch that suits the ranks, then
+# The workload of all six scripts: the defaults of training/src/recipe/arguments.py, then a batch that suits the ranks, then
 # BRINGUP_TRAIN_ARGS (unless it is set: the workload of the profile), then the options after the script's name; the later ones win.
 # The batch is the smallest multiple of the ranks from 32 rows on: 32 for 1 to 32 ranks in powers of two, 36 for 6, 40 for 40.
 # Runs whose losses are compared need the same batch, so BRINGUP_TRAIN_RANKS names the ranks of the largest of them (`bringup run`

@@ -139,7 +139,7 @@ def test_what_a_block_saves_is_what_autograd_saves(bf16: bool, sharded: bool, at
 
 
 def test_parameters_and_flops_are_those_of_the_training_programs() -> None:
-    import flops
+    from recipe import flops
     from transformers import AutoConfig
 
     for path in models.MODELS.glob("*.json"):
@@ -409,7 +409,7 @@ def test_the_documented_answer_is_what_is_answered_today() -> None:
 
 
 def test_the_advised_command_has_only_options_that_the_programs_know() -> None:
-    known = (ROOT / "training/src/arguments.py").read_text()
+    known = (ROOT / "training/src/recipe/arguments.py").read_text()
     for changes in (
         {},
         {"global_batch": 64, "activation_checkpointing": True, "reduce_bytes": 2},

@@ -102,9 +102,9 @@ def test_the_main_thread_of_the_last_dump_counts():
     dump = (
         'Thread 0x1 (most recent call first):\n  File "/a.py", line 1 in wait\n\nThread 0x2 (most recent call first):\n'
     )
-    main = '  File "/srv/x/training/src/meter.py", line 7 in on_step_end\n'
+    main = '  File "/srv/x/training/src/recipe/meter.py", line 7 in on_step_end\n'
     assert told(stacks.stack(dump + '  File "/old.py", line 3 in f\n' + dump + main, "s", "n0/rank0")) == [
-        ("train.rank.stack", "n0/rank0", "on_step_end (training/src/meter.py:7)", "s:10")
+        ("train.rank.stack", "n0/rank0", "on_step_end (training/src/recipe/meter.py:7)", "s:10")
     ]
     assert told(stacks.stack(dump, "s", "n0/rank0")) == []
 

@@ -15,18 +15,15 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parent.parent / "src"))
 
-import arguments
-from rank import RankFacts, node_name
+from recipe import arguments
+from recipe.rank import RankFacts, node_name
 
 
 def main() -> None:
     args, _ = arguments.parse(__doc__ or "", takes_hsdp=False, sharded=False)
-    import group
-    import meter
-    import prepare
-    import results
     import torch
-    from nowait import without_waits
+    from recipe import group, meter, prepare, results
+    from recipe.nowait import without_waits
 
     model, rows = prepare.prepare(args, [node_name()], RankFacts("bare", io.StringIO()), lambda *_, **__: None)
     model = model.to(group.DEVICE).train()

@@ -13,9 +13,9 @@ import os
 import sys
 from pathlib import Path
 
-import rank
 from arrival import MOST_NAMED, nodes_of_the_step
 from imports import large_imports
+from recipe import rank
 
 with large_imports():
     import torch.distributed as dist

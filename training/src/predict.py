@@ -24,14 +24,13 @@ from dataclasses import asdict, dataclass
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
-import held
 import torch
 import torch.distributed as dist
 import transformers
 from accelerate.utils import FullyShardedDataParallelPlugin, convert_outputs_to_fp32
 from accelerate.utils.fsdp_utils import fsdp2_apply_ac, fsdp2_prepare_model
-from nowait import without_waits
-from rank import TRAINING
+from recipe import TRAINING, held
+from recipe.nowait import without_waits
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed._tools.mem_tracker import MemTracker
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh

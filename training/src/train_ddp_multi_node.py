@@ -9,10 +9,10 @@ Read it beside         train_ddp_single_node.py (differs in this promise only: 2
 Launch                 sbatch --nodes=2 training/slurm/run_ddp_2node.sbatch     (any number of nodes from 2)
 """
 
-import recipe
-from strategy import Expected
+from recipe import program
+from recipe.strategy import Expected
 
 EXPECTED = Expected("ddp", min_hosts=2, max_hosts=None)
 
 if __name__ == "__main__":
-    recipe.main(EXPECTED, __doc__)
+    program.main(EXPECTED, __doc__)

@@ -10,10 +10,10 @@ Launch                 sbatch training/slurm/run_ddp_1node.sbatch
                        torchrun --standalone --nproc-per-node 2 training/src/train_ddp_single_node.py --run-dir RUN_DIR
 """
 
-import recipe
-from strategy import Expected
+from recipe import program
+from recipe.strategy import Expected
 
 EXPECTED = Expected("ddp")
 
 if __name__ == "__main__":
-    recipe.main(EXPECTED, __doc__)
+    program.main(EXPECTED, __doc__)

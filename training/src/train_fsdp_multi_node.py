@@ -15,11 +15,11 @@ Launch                 sbatch --nodes=2 training/slurm/run_fsdp_2node.sbatch    
                        sbatch --nodes=2 training/slurm/run_hsdp_2node.sbatch
 """
 
-import recipe
-from strategy import Expected
+from recipe import program
+from recipe.strategy import Expected
 
 EXPECTED = Expected("fsdp", min_hosts=2, max_hosts=None)
 EXPECTED_HSDP = Expected("hsdp", min_hosts=2, max_hosts=None)
 
 if __name__ == "__main__":
-    recipe.main(EXPECTED, __doc__, expected_hsdp=EXPECTED_HSDP)
+    program.main(EXPECTED, __doc__, expected_hsdp=EXPECTED_HSDP)

@@ -13,10 +13,10 @@ Launch                 sbatch training/slurm/run_fsdp_1node.sbatch
                        torchrun --standalone --nproc-per-node 2 training/src/train_fsdp_single_node.py --run-dir RUN_DIR
 """
 
-import recipe
-from strategy import Expected
+from recipe import program
+from recipe.strategy import Expected
 
 EXPECTED = Expected("fsdp")
 
 if __name__ == "__main__":
-    recipe.main(EXPECTED, __doc__)
+    program.main(EXPECTED, __doc__)

@@ -9,10 +9,10 @@ Launch                 sbatch training/slurm/run_1gpu.sbatch
                        python training/src/train_single_gpu.py --run-dir RUN_DIR
 """
 
-import recipe
-from strategy import Expected
+from recipe import program
+from recipe.strategy import Expected
 
 EXPECTED = Expected("single")
 
 if __name__ == "__main__":
-    recipe.main(EXPECTED, __doc__)
+    program.main(EXPECTED, __doc__)

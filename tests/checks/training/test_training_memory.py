@@ -124,8 +124,8 @@ def test_the_layout_follows_from_the_arguments_of_a_run() -> None:
 
 @pytest.mark.filterwarnings("default")
 def test_states_are_the_storages_behind_the_tensors_each_once() -> None:
-    import held
     import torch
+    from recipe import held
 
     model = torch.nn.Linear(8, 4, bias=False)
     optimizer = torch.optim.AdamW(model.parameters())

@@ -32,7 +32,7 @@ _SAID_BY = (re.compile(r"\[rank(\d{1,9})\]:"), re.compile(r"[\[ ]Rank (\d{1,9})\
 LOST_PEERS = re.compile(
     r"Connection closed|Connection reset|Read error|Timed out waiting|wait timeout|Broken pipe|PeerFailedError"
     r"|caused pair closure|Watchdog caught collective operation timeout|NCCL communicator was aborted|ncclRemoteError"
-    r"|remote process exited|the loss of this rank was finite"  # training/src/finite.py
+    r"|remote process exited|the loss of this rank was finite"  # training/src/recipe/finite.py
     r"|ranks did not arrive within|nobody answered within"  # infrastructure-validation/probes/arrival.py
 )
 """What is said on a rank whose peer is gone or brought in a NaN."""
@@ -43,7 +43,7 @@ _NODE_LOST = re.compile(r"[Nn]ode failure on (\S+)|NODE_FAIL.* on (\S+)")
 _ENDED = re.compile(
     r"\*\*\* (?:JOB|STEP) \S+ ON (?P<node>\S+) CANCELLED AT \S+ DUE TO (?P<why>[A-Z ]+?)(?:,[A-Z ]*)? \*\*\*"
 )
-_CANNOT_WRITE = re.compile(  # training: env.sh; src/rank.py and src/arguments.py
+_CANNOT_WRITE = re.compile(  # training: env.sh; src/recipe/rank.py and src/recipe/arguments.py
     r"(?P<what>raw/rank\d+\.jsonl cannot be written: [^;]+|run folder cannot be written|no such run folder)\b"
     r".*seen from (?P<node>[\w.-]+)"
 )

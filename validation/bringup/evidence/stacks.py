@@ -1,6 +1,6 @@
 """raw/stacks: what a rank without progress wrote about itself -> facts.
 
-train.rank.stack     the innermost frame of its main thread: `after_step (training/src/drill.py:96)`
+train.rank.stack     the innermost frame of its main thread: `after_step (training/src/recipe/drill.py:96)`
 train.rank.step      the last step that it ended
 train.rank.entered   collectives that it had begun, on all groups
 """

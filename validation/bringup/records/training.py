@@ -65,7 +65,7 @@ class RunArgs(Versioned):
     compute_dtype: str
     reduce_dtype: str
     attention: str
-    recipe: Literal["plain", "fast"] = "plain"  # fast: the same training, computed faster (training/src/fast.py)
+    recipe: Literal["plain", "fast"] = "plain"  # fast: the same training, computed faster (training/src/recipe/fast.py)
     tuning: list[Tuning] = Field(default_factory=list)  # what fast chose
     compile: bool
     dataloader_workers: int = Field(ge=0)

@@ -9,11 +9,10 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-import finite
-import group
+from recipe import finite, group
 
 if TYPE_CHECKING:
-    from trainer import RecipeTrainer
+    from recipe.trainer import RecipeTrainer
 
 
 class Trajectory:

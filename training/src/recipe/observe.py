@@ -10,14 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import group
 import torch
 from bringup.records import ObservedStrategy
 from facts import node_name
-from strategy import PLAIN, kind_of
 from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule
 from torch.distributed.tensor import DTensor
 from transformers import Trainer, TrainerCallback
+
+from recipe import group
+from recipe.strategy import PLAIN, kind_of
 
 
 def name_of(dtype: torch.dtype) -> str:

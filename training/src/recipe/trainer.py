@@ -8,17 +8,18 @@ from __future__ import annotations
 
 from typing import Any
 
-import group
 import torch
 from accelerate.state import PartialState
 from accelerate.utils import DistributedType
-from drill import Drill
-from meter import Meter
-from resume import Checkpoints
-from strategy import Refused
 from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy
 from torch.distributed.tensor import DTensor
 from transformers import Trainer
+
+from recipe import group
+from recipe.drill import Drill
+from recipe.meter import Meter
+from recipe.resume import Checkpoints
+from recipe.strategy import Refused
 
 
 class RecipeTrainer(Trainer):

@@ -6,14 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import accelerate
-import fast
-import flops
-import group
-import meter
 import torch
 import transformers
 import transport as bytes_sent
-from arguments import Args
 from bringup.errors import ModelError
 from bringup.formulae import memory as predicted
 from bringup.formulae.models import job_of, shape_of
@@ -28,7 +23,10 @@ from bringup.records import (
     TrainMetrics,
     Tuning,
 )
-from strategy import Expected
+
+from recipe import fast, flops, group, meter
+from recipe.arguments import Args
+from recipe.strategy import Expected
 
 MAX_GRAD_NORM = 1.0
 OPTIMIZER = "adamw_torch_fused"

@@ -15,11 +15,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import flops
-import group
 import torch
-from finite import to_host
-from meter import Meter
+
+from recipe import flops, group
+from recipe.finite import to_host
+from recipe.meter import Meter
 
 LINES = 10  # of a run
 

@@ -30,17 +30,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import fingerprint
-import group
-import random_state
 import torch
 import torch.distributed.checkpoint as dcp
 from bringup.errors import RecordError
 from bringup.records import Checkpoint, CheckpointFile, Run, read_record, write_record
-from drill import Drill
-from rank import node_name
 from torch.distributed.checkpoint.state_dict import get_model_state_dict, get_optimizer_state_dict
-from trajectory import Trajectory
+
+from recipe import fingerprint, group, random_state
+from recipe.drill import Drill
+from recipe.rank import node_name
+from recipe.trajectory import Trajectory
 
 if TYPE_CHECKING:
     from transformers import Trainer

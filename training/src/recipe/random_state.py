@@ -5,8 +5,9 @@ from __future__ import annotations
 import random
 import sys
 
-import group
 import torch
+
+from recipe import group
 
 
 def get() -> dict[str, torch.Tensor]:

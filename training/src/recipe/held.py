@@ -10,9 +10,10 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
-from drill import Drill
 from torch.distributed.tensor import DTensor
 from transformers import TrainerCallback
+
+from recipe.drill import Drill
 
 
 class HeldStates(TrainerCallback):

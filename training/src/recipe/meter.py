@@ -25,11 +25,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import group
 import torch
 from bringup.records import Memory, RankTimes, StepTime, Straggler
-from observe import decoder_layers
 from transformers import TrainerCallback
+
+from recipe import group
+from recipe.observe import decoder_layers
 
 GIB = 2**30
 PARTS = ("fetch", "forward", "optimizer")

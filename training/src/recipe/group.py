@@ -19,7 +19,8 @@ from typing import TypeVar
 import arrival
 import torch
 import torch.distributed as dist
-from rank import node_name
+
+from recipe.rank import node_name
 
 T = TypeVar("T")
 

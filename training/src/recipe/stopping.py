@@ -11,10 +11,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-import group
 import torch
 import torch.distributed as dist
 from transformers import TrainerCallback
+
+from recipe import group
 
 LOOK_EVERY_S = 0.5
 

@@ -7,10 +7,11 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import group
 import torch
-from rank import node_name, one_line
 from torch.distributed.tensor import DTensor
+
+from recipe import group
+from recipe.rank import node_name, one_line
 
 GIB = 2**30
 

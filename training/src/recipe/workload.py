@@ -13,36 +13,30 @@ from typing import Any
 
 import accelerate
 import arrival
-import fast
 import gpus
-import group
-import live
-import meter
-import observe
 import pulse
-import results
-import standstill
-import strategy
 import torch
 import transformers
 import transport
-from arguments import Args
 from bringup.records import ObservedStrategy, write_record
-from drill import Drill
 from facts import node_name
-from finite import FiniteCheck
-from held import HeldStates
-from nowait import without_waits
-from oom import memory_by_part
-from prepare import prepare
-from rank import RankFacts, one_line, raised
-from resume import Checkpoints
-from stopping import StopOnRequest
-from strategy import Expected, Refused
 from torch.distributed.elastic.multiprocessing.errors import record
-from trainer import RecipeTrainer
 from transformers import PrinterCallback, TrainingArguments
-from watch import Watch
+
+from recipe import fast, group, live, meter, observe, results, standstill, strategy
+from recipe.arguments import Args
+from recipe.drill import Drill
+from recipe.finite import FiniteCheck
+from recipe.held import HeldStates
+from recipe.nowait import without_waits
+from recipe.oom import memory_by_part
+from recipe.prepare import prepare
+from recipe.rank import RankFacts, one_line, raised
+from recipe.resume import Checkpoints
+from recipe.stopping import StopOnRequest
+from recipe.strategy import Expected, Refused
+from recipe.trainer import RecipeTrainer
+from recipe.watch import Watch
 
 OLDEST_TORCH = (2, 10)  # older ones average gradients wrongly, or report a wrong norm, under FSDP2 on gloo
 

@@ -11,11 +11,8 @@ import sys
 from pathlib import Path
 from typing import NoReturn, TextIO
 
-TRAINING = Path(__file__).resolve().parent.parent
-sys.path.append(str(TRAINING.parent / "infrastructure-validation" / "probes"))
-
-from arrival import patience_s as patience_s  # noqa: E402  # the probes folder is not a package: found by its place
-from facts import MAX_TEXT, Facts, node_name  # noqa: E402
+from arrival import patience_s as patience_s
+from facts import MAX_TEXT, Facts, node_name
 
 RANK = int(os.environ.get("RANK", "0"))
 WORLD = int(os.environ.get("WORLD_SIZE", "1"))

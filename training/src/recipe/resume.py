@@ -15,21 +15,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import checkpoint
-import fingerprint
-import group
-import random_state
 import torch
-from arguments import Args
 from bringup.errors import RecordError
 from bringup.records import Checkpoint, CheckpointTimes, Resumed, RunArgs, read_record
-from checkpoint import Read
-from drill import Drill
-from rank import RankFacts, one_line, say
-from strategy import Refused
-from trajectory import Trajectory
 from transformers import TrainerCallback
-from watch import Watch
+
+from recipe import checkpoint, fingerprint, group, random_state
+from recipe.arguments import Args
+from recipe.checkpoint import Read
+from recipe.drill import Drill
+from recipe.rank import RankFacts, one_line, say
+from recipe.strategy import Refused
+from recipe.trajectory import Trajectory
+from recipe.watch import Watch
 
 GIB = 2**30
 AUTO = "auto"

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from rank import TRAINING, WORLD, complain, node_name, patience_s
+from recipe import TRAINING
+from recipe.rank import WORLD, complain, node_name, patience_s
 
 MODELS = TRAINING / "models"
 FAST_WARMUP = 2  # steps: the first, which is observed, and the one that compiles

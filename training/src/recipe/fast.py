@@ -18,12 +18,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import group
 import torch
-from arguments import Args
 from bringup.records import Tuning
-from observe import decoder_layers
 from transformers import TrainerCallback
+
+from recipe import group
+from recipe.arguments import Args
+from recipe.observe import decoder_layers
 
 WORKERS = 4
 COLLECT_EVERY = 1000  # steps

@@ -28,11 +28,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import group
 import ras
-from arguments import FAST_WARMUP
-from rank import node_name
 from transformers import TrainerCallback
+
+from recipe import group
+from recipe.arguments import FAST_WARMUP
+from recipe.rank import node_name
 
 LOCKED = 0.75  # of the timeout: no stack was written at half of it
 SET_BACK_EVERY_S = 1.0  # starting faulthandler's thread costs 0.1 ms: not in every step

@@ -9,16 +9,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-import data
-import group
-import texts
 import torch
 import transformers
-from arguments import Args
-from rank import RankFacts
-from strategy import Refused
-from texts import DataError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+from recipe import data, group, texts
+from recipe.arguments import Args
+from recipe.rank import RankFacts
+from recipe.strategy import Refused
+from recipe.texts import DataError
 
 PATIENCE_S = (
     3600  # ranks wait while one of their node tokenises, or all load; torchrun ends them sooner if that one dies

@@ -15,11 +15,11 @@ import traceback
 from pathlib import Path
 from typing import NoReturn
 
-import arguments
-import drill
 from imports import large_imports
-from rank import RANK, WORLD, complain, one_line, open_facts, raised, say
-from strategy import Expected
+
+from recipe import arguments, drill
+from recipe.rank import RANK, WORLD, complain, one_line, open_facts, raised, say
+from recipe.strategy import Expected
 
 STARTED_S = time.perf_counter()
 
@@ -39,7 +39,9 @@ def main(expected: Expected, doc: str, *, expected_hsdp: Expected | None = None)
     facts = open_facts(args.run_dir)
     try:
         with large_imports():
-            import workload  # here: torch and transformers take seconds, and more over a shared filesystem
+            from recipe import (
+                workload,  # here: torch and transformers take seconds, and more over a shared filesystem
+            )
 
         # @record makes the return type optional
         code = int(workload.run(args, expected, injected, facts, say, STARTED_S))  # type: ignore[arg-type]

@@ -13,10 +13,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import group
 import torch
 from torch.distributed.tensor import DTensor
 from transformers import TrainerCallback
+
+from recipe import group
 
 CHECK_EVERY = 10  # steps
 OWN_LOSS_FINITE = "the loss of this rank was finite"  # a victim's words: bringup.checks.training.failures knows them
