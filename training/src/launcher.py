@@ -13,9 +13,11 @@ import os
 import sys
 from pathlib import Path
 
+from recipe import rank  # first: it makes the probes importable
+
+# isort: split
 from arrival import MOST_NAMED, nodes_of_the_step
 from imports import large_imports
-from recipe import rank
 
 with large_imports():
     import torch.distributed as dist
