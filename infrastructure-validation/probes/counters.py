@@ -21,6 +21,7 @@ NET = Path("/sys/class/net")
 EDAC = Path("/sys/devices/system/edac/mc")
 CPUS = Path("/sys/devices/system/cpu")
 SNMP = Path("/proc/net/snmp")
+NETSTAT = Path("/proc/net/netstat")
 RDMA = ("symbol_error", "link_error_recovery", "link_downed", "port_rcv_errors", "local_link_integrity_errors")
 PACKETS = ("port_xmit_packets",)
 # of a port, what it sent again, and why: drivers/infiniband/hw/mlx5/counters.c and hw/bnxt_re/hw_counters.c of Linux
@@ -127,11 +128,20 @@ def of_rdma(counters):
 
 
 def of_tcp(counters):
-    """Two lines that begin with `Tcp:`, one of names and one of numbers."""
-    names, numbers = (line.split() for line in SNMP.read_text().splitlines() if line.startswith("Tcp:"))
-    table = dict(zip(names, numbers))
+    """What was sent again, and how much of it the other side had already (RFC 2883): late or reordered, not lost."""
+    table = table_of(SNMP, "Tcp:")
     for name, counter in TCP.items():
         counters.saw(counter, int(table[name]))
+    table = table_of(NETSTAT, "TcpExt:")
+    arrived = table.get("TCPDSACKRecvSegs", table.get("TCPDSACKRecv"))  # kernels before 5.10 count reports only
+    if arrived is not None:
+        counters.saw("tcp_segments_arrived_twice", int(arrived))
+
+
+def table_of(path, title):
+    """Numbers by name. The first line of that title has the names, the second one the numbers."""
+    names, numbers = (line.split() for line in path.read_text().splitlines() if line.startswith(title))
+    return dict(zip(names, numbers))
 
 
 def of_cards(counters):

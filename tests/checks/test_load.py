@@ -155,6 +155,17 @@ class TestSentAgain:
         assert outcome(facts, "load.tcp_sent_again n0")[0] is Outcome.PASS
         assert outcome(facts, "load.tcp_sent_again n1") == (Outcome.WARN, "0.03 (30000 of 1000000)")
 
+    def test_segments_that_had_arrived_before_were_not_lost(self) -> None:
+        late = both("n0", tcp_segments=100_000, tcp_segments_again=1_800, tcp_segments_arrived_twice=1_700)
+        assert outcome(late, "load.tcp_sent_again n0") == (
+            Outcome.PASS,
+            "0.001 (1800 of 100000, of which 1700 had arrived before)",
+        )
+        lost = both("n0", tcp_segments=100_000, tcp_segments_again=14_000, tcp_segments_arrived_twice=1_700)
+        assert outcome(lost, "load.tcp_sent_again n0")[0] is Outcome.WARN
+        more = both("n0", tcp_segments=100_000, tcp_segments_again=10, tcp_segments_arrived_twice=12)  # reported late
+        assert outcome(more, "load.tcp_sent_again n0")[0] is Outcome.PASS
+
     def test_a_few_of_few_are_no_share(self) -> None:
         facts = both("n0", tcp_segments=40, tcp_segments_again=3)
         assert outcome(facts, "load.tcp_sent_again n0") == (Outcome.PASS, "0.0003 (3 of 40)")
@@ -218,9 +229,16 @@ class TestProbe:
             for name in names:
                 (port / folder / name).write_text("7\n")
         (tmp_path / "snmp").write_text(self.SNMP.format(again=12))
+        (tmp_path / "netstat").write_text(self.NETSTAT)
         monkeypatch.setattr(probe, "HCAS", tmp_path / "ib")
         monkeypatch.setattr(probe, "SNMP", tmp_path / "snmp")
+        monkeypatch.setattr(probe, "NETSTAT", tmp_path / "netstat")
         return tmp_path
+
+    NETSTAT = (
+        "TcpExt: DelayedACKLost TCPDSACKRecv TCPDSACKRecvSegs\nTcpExt: 19 34 1039\n"
+        "IpExt: InNoRoutes InOctets\nIpExt: 0 99\n"
+    )
 
     @staticmethod
     def told(moment: str) -> dict[tuple[str, str], Value | None]:
@@ -240,7 +258,14 @@ class TestProbe:
         assert found["rdma_ports", "n0"] == 1
         assert found["packet_seq_err", "n0/mlx5_0:1"] == found["port_xmit_packets", "n0/mlx5_0:1"] == 7
         assert (found["tcp_segments", "n0"], found["tcp_segments_again", "n0"]) == (9123456, 12)
+        assert found["tcp_segments_arrived_twice", "n0"] == 1039
         assert ("out_of_sequence", "n0/mlx5_0:1") not in found  # this port has not got it
+
+    def test_an_old_kernel_counts_reports_of_double_arrival_and_an_older_one_nothing(self, node: Path) -> None:
+        (node / "netstat").write_text(self.NETSTAT.replace("TCPDSACKRecvSegs", "TCPOther"))
+        assert self.told("before")["tcp_segments_arrived_twice", "n0"] == 34
+        (node / "netstat").write_text("TcpExt: SyncookiesSent\nTcpExt: 0\n")
+        assert ("tcp_segments_arrived_twice", "n0") not in self.told("before")
 
     def test_a_counter_that_says_no_number_is_unknown(self, node: Path) -> None:
         (node / "ib/mlx5_0/ports/1/counters/link_downed").write_text("N/A (no PMA)\n")

@@ -58,11 +58,12 @@ class Share(NamedTuple):
     gate: str
     sent: str
     again: tuple[str, ...]
+    arrived: str = ""  # of what was sent again, this much had arrived before: it was late or out of order, not lost
     devices: str = ""  # a counter that says 0 where there is no such device: nothing was sent again then
 
 
 SHARES = (
-    Share("load.tcp_sent_again", "tcp_segments", ("tcp_segments_again",)),
+    Share("load.tcp_sent_again", "tcp_segments", ("tcp_segments_again",), "tcp_segments_arrived_twice"),
     Share(
         "load.rdma_sent_again",
         "port_xmit_packets",
@@ -74,7 +75,7 @@ SHARES = (
             "to_retransmits",
             "seq_err_naks_rcvd",
         ),
-        "rdma_ports",
+        devices="rdma_ports",
     ),
 )
 LEAST_SENT = 10_000  # of fewer packets, one or two that were sent again would be a large share
@@ -164,20 +165,24 @@ def _gone(changes: list[_Change]) -> list[str]:
 
 
 def _share(found: Parsed, node: str, share: Share, changes: list[_Change]) -> None:
-    mine = [change for change in changes if change.name in (share.sent, *share.again, share.devices)]
+    mine = [change for change in changes if change.name in (share.sent, *share.again, share.arrived, share.devices)]
     evidence = next((fact.evidence for change in mine for fact in (change.after, change.before) if fact), "raw/")
     sent = {change.device: change.rise or 0 for change in mine if change.name == share.sent}
     again = dict.fromkeys((change.device for change in mine if change.name in share.again), 0)
     for change in mine:
         if change.name in share.again:
             again[change.device] += change.rise or 0
+    arrived = {change.device: change.rise or 0 for change in mine if change.name == share.arrived}
+    lost = {device: max(count - arrived.get(device, 0), 0) for device, count in again.items()}
     why = _no_share(mine, sent.keys(), again.keys())
     none_there = any(change.name == share.devices and change.after and change.after.value == 0 for change in mine)
     if why is None and sent:
-        shares = {device: count / max(sent[device], LEAST_SENT) for device, count in again.items()}
+        shares = {device: count / max(sent[device], LEAST_SENT) for device, count in lost.items()}
         worst = max(shares, key=lambda device: shares[device])
         where = f" on {worst}" if worst else ""
         remark = f"{again[worst]} of {sent[worst]}{where}"
+        if arrived.get(worst):
+            remark += f", of which {min(arrived[worst], again[worst])} had arrived before"
         found.saw(share.gate, node, round(shares[worst], 6), "ratio", evidence, remark)
     elif why is None and none_there:
         found.saw(share.gate, node, 0.0, "ratio", evidence, "it has no such device")

@@ -36,7 +36,9 @@ SENT_AGAIN = Guide(
     observes=(
         "How much of what a node sent between the two readings it sent for the second time. `load.tcp_sent_again`: "
         "`RetransSegs` as a share of `OutSegs` (`/proc/net/snmp`), over all connections of the node, also those of "
-        "its shared filesystem and of its ranks with each other. `load.rdma_sent_again`: `packet_seq_err`, "
+        "its shared filesystem and of its ranks with each other; without those that the receiver reported to have "
+        "already (`TCPDSACKRecvSegs` of `/proc/net/netstat`), which were late or out of order and not lost. "
+        "`load.rdma_sent_again`: `packet_seq_err`, "
         "`local_ack_timeout_err`, `implied_nak_seq_err` and `roce_adp_retrans` (on Broadcom `to_retransmits` and "
         "`seq_err_naks_rcvd`) as a share of `port_xmit_packets`, of the port with the largest share. Fewer than "
         "10,000 packets count as 10,000. A node without an RDMA port has sent none again. `out_of_sequence` and "
@@ -54,7 +56,7 @@ SENT_AGAIN = Guide(
         "(declare it not applicable)."
     ),
     next=(
-        "grep -r 'load.counter.*\\(again\\|seq_err\\|timeout\\|retrans\\)' {run}/raw/",
+        "grep -r 'load.counter.*\\(again\\|twice\\|seq_err\\|timeout\\|retrans\\)' {run}/raw/",
         "srun --nodes=1 --nodelist={node} bash -c 'ip -s link; grep . /sys/class/infiniband/*/ports/*/hw_counters/*'",
     ),
 )
