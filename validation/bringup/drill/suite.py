@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
+from collections import deque
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -31,6 +32,7 @@ REPORT = "drill.json"
 DRILLS = environments.RESULTS / "drill"
 
 
+LEFT_TO_ITS_LANE = 4  # drills; see taken()
 HEALTHY = Shape(4, 2)  # comparisons of a fleet need more than two nodes, and ranks of one node more than one GPU
 
 
@@ -189,14 +191,13 @@ class _Event:
 
 def _on_local_clusters(drills: Sequence[Drill], folder: Path, console: Console) -> Generator[DrillResult]:
     """Two lanes, each with a cluster of its own: drills that work, and beside them those that wait most of the time."""
-    lanes = {
-        name: lane
-        for name, lane in (
-            ("works", [drill for drill in drills if not drill.waits]),
-            ("waits", [drill for drill in drills if drill.waits]),
-        )
-        if lane
-    }
+    works = deque(drill for drill in drills if not drill.waits)
+    waits = deque(drill for drill in drills if drill.waits)
+    lanes = {}
+    if works:
+        lanes["works"] = taken(works, waits)
+    if waits:
+        lanes["waits"] = taken(waits, works)
     events: queue.Queue[_Event] = queue.Queue()
     threads = [threading.Thread(target=_lane, args=(name, lane, folder, events)) for name, lane in lanes.items()]
     for thread in threads:
@@ -226,7 +227,26 @@ def _on_local_clusters(drills: Sequence[Drill], folder: Path, console: Console) 
             thread.join()
 
 
-def _lane(lane: str, drills: Sequence[Drill], folder: Path, events: queue.Queue[_Event]) -> None:
+def taken(own: deque[Drill], other: deque[Drill]) -> Iterator[Drill]:
+    """What a lane performs: its own drills from the front, then those of the other lane from the end.
+
+    The other lane keeps its last drills: a further cluster for one of them takes longer than it saves.
+    """
+    while True:
+        try:
+            drill = own.popleft()  # both lanes take from both ends: an empty queue is seen here, and not before
+        except IndexError:
+            break
+        yield drill
+    while len(other) > LEFT_TO_ITS_LANE:
+        try:
+            drill = other.pop()
+        except IndexError:
+            break
+        yield drill
+
+
+def _lane(lane: str, drills: Iterator[Drill], folder: Path, events: queue.Queue[_Event]) -> None:
     """One thread: these drills, one after the other."""
     try:
         with _clusters(folder, lane) as clusters:

@@ -1,0 +1,35 @@
+"""Two lanes share the drills of a campaign: none is left out, and none is performed twice."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+
+from bringup.checks.catalogue import DRILLS
+from bringup.drill.suite import LEFT_TO_ITS_LANE, taken
+
+
+def test_a_lane_that_is_done_takes_over_from_the_end_of_the_other_one():
+    own, other = deque(DRILLS[:2]), deque(DRILLS[2:12])
+    assert list(taken(own, other)) == [*DRILLS[:2], *reversed(DRILLS[2 + LEFT_TO_ITS_LANE : 12])]
+    assert list(other) == list(DRILLS[2 : 2 + LEFT_TO_ITS_LANE])
+
+
+def test_a_few_drills_of_the_other_lane_stay_with_it():
+    own, other = deque(DRILLS[:2]), deque(DRILLS[2 : 2 + LEFT_TO_ITS_LANE])
+    assert list(taken(own, other)) == list(DRILLS[:2])
+
+
+def test_two_lanes_perform_every_drill_once():
+    works = deque(drill for drill in DRILLS if not drill.waits)
+    waits = deque(drill for drill in DRILLS if drill.waits)
+    performed: list[str] = []
+    lanes = [
+        threading.Thread(target=lambda own=own, other=other: performed.extend(d.id for d in taken(own, other)))
+        for own, other in ((works, waits), (waits, works))
+    ]
+    for lane in lanes:
+        lane.start()
+    for lane in lanes:
+        lane.join()
+    assert sorted(performed) == sorted(drill.id for drill in DRILLS)
