@@ -46,7 +46,7 @@ lint: setup ## ruff (format and check), mypy --strict, import arrows, shellcheck
 	$(PY) -m ruff check .
 	$(PY) -m mypy
 	.venv/bin/lint-imports --no-cache
-	git ls-files -z -- '*.sh' '*.sbatch' .ci/run infrastructure-validation/local-cluster/cluster \
+	git ls-files -z -- '*.sh' '*.sbatch' .ci/run docs/results/keep-records infrastructure-validation/local-cluster/cluster \
 	  infrastructure-validation/local-cluster/playbook infrastructure-validation/slurm/{health-check,prolog,epilog} | xargs -0 shellcheck -x
 
 unit: setup ## the tests that need no cluster
