@@ -242,3 +242,21 @@ def test_a_run_that_was_resumed_is_no_repetition_of_one_that_was_not(tmp_path):
     for now, baseline in ((whole, rest), (rest, whole)):
         with pytest.raises(NotComparable, match="rest was resumed at step 12"):
             regression.check([now], [baseline])
+
+
+def test_a_lower_mfu_is_a_regression_and_is_left_out_where_no_peak_is_known(tmp_path):
+    wander = random.Random(7)
+
+    def with_mfu(name: str, mfu: float) -> Entry:
+        return make_run(tmp_path / name, metrics={"mfu": mfu * (1 + 0.001 * wander.gauss(0, 1)), "mfu_reason": None})
+
+    old = [with_mfu(f"old{index}", 0.40) for index in range(5)]
+    new = [with_mfu(f"new{index}", 0.36) for index in range(5)]
+    assert said(regression.check(new, old), "MFU").said == "REGRESSION"
+    cpu = [make_run(tmp_path / f"cpu{index}") for index in range(4)]
+    assert not [
+        finding
+        for found in regression.check(cpu[:2], cpu[2:])
+        for finding in found.findings
+        if "MFU" in finding.measure
+    ]

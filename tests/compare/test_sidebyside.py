@@ -33,8 +33,8 @@ def test_all_strategies_are_compared_with_the_smallest_run(tmp_path):
     assert compared.rows[0].scaling == 1.0
     assert compared.disagreeing == []
     assert "1e-05" in compared.note
-    for row in compared.rows:
-        assert len(row.cells) == len(sidebyside.HEADER)
+    for row in compared.cells:
+        assert len(row) == len(compared.header)
 
 
 def test_speed_is_computed_from_the_records_fields(tmp_path):
@@ -65,6 +65,65 @@ def test_a_strategy_field_may_differ(tmp_path):
     folders = copies(tmp_path)
     change(folders[-1], "run_args.json", reshard_after_forward=False, timeout_s=600)
     assert len(beside(folders).rows) == len(STEMS)
+
+
+def column(compared: sidebyside.SideBySide, name: str) -> list[str]:
+    return [row[compared.header.index(name)] for row in compared.cells]
+
+
+def test_the_variant_of_a_run_is_what_was_observed(tmp_path):
+    folders = copies(tmp_path)
+    assert set(column(beside(folders), "variant")) == {"plain", "ZeRO-3"}
+    change(folders[-1], "metrics.json", observed_reshard_after_forward=False, observed_recomputed_layers=4)
+    change(folders[-1], "run_args.json", gradient_accumulation=2)
+    assert column(beside(folders), "variant")[-1] == "ZeRO-2, accumulation 2, recomputation"
+
+
+def test_mfu_is_a_column_and_unknown_where_no_peak_is_known(tmp_path):
+    folders = copies(tmp_path)
+    change(folders[0], "metrics.json", mfu=0.415)
+    assert column(beside(folders), "MFU") == ["41.5 %", *["unknown"] * (len(STEMS) - 1)]
+
+
+def test_a_field_that_may_differ_is_a_column_and_no_other_field_may(tmp_path):
+    folders = copies(tmp_path)
+    change(folders[-1], "run_args.json", attention="eager")
+    with pytest.raises(NotComparable, match=r"attention sdpa vs eager; --vary FIELD allows .* \(attention\)"):
+        beside(folders)
+    entries = [an_entry(folder) for folder in folders]
+    compared = sidebyside.compare(entries, ["attention"])
+    assert column(compared, "attention") == ["sdpa"] * (len(STEMS) - 1) + ["eager"]
+    assert compared.disagreeing == []
+    change(folders[-1], "run_args.json", learning_rate=0.01)
+    with pytest.raises(NotComparable, match=r"learning_rate 0.001 vs 0.01; --vary"):
+        sidebyside.compare([an_entry(folder) for folder in folders], ["attention"])
+
+
+def test_losses_of_another_batch_are_not_held_against_each_other(tmp_path):
+    folders = copies(tmp_path)
+    losses = read_record(folders[-1] / "metrics.json", TrainMetrics).loss
+    change(folders[-1], "run_args.json", global_batch=128)
+    change(folders[-1], "metrics.json", loss=[loss + 0.5 for loss in losses])
+    compared = sidebyside.compare([an_entry(folder) for folder in folders], ["global_batch"])
+    assert compared.disagreeing == []
+    assert column(compared, "loss gap")[-1] == "other global_batch"
+
+
+def test_losses_have_to_agree_where_the_field_that_differs_changes_nothing_that_is_learnt(tmp_path):
+    folders = copies(tmp_path)
+    losses = read_record(folders[-1] / "metrics.json", TrainMetrics).loss
+    change(folders[-1], "run_args.json", attention="eager")
+    change(folders[-1], "metrics.json", loss=[loss + 0.01 for loss in losses])
+    compared = sidebyside.compare([an_entry(folder) for folder in folders], ["attention"])
+    assert [row.name for row in compared.disagreeing] == ["run_hsdp_2node"]
+
+
+def test_a_field_that_no_training_has_is_refused_by_name(two, capsys):
+    assert "--vary batch: no argument of a training is called so" in refused(capsys, *two, "--vary", "batch")
+
+
+def test_a_baseline_lets_no_field_differ(two, capsys):
+    assert "exclude each other" in refused(capsys, two[0], "--baseline", two[1], "--vary", "attention")
 
 
 def test_losses_that_disagree_are_said_before_anybody_looks_at_speed(tmp_path):

@@ -32,6 +32,14 @@ def add(verbs: Verbs) -> None:
         help="earlier runs with the same arguments, best 5 of each: regression (exit 1), none (0), cannot tell (2)",
     )
     verb.add_argument(
+        "--vary",
+        action="append",
+        default=[],
+        metavar="FIELD",
+        help="an argument that may differ, as run_args.json names it (global_batch, attention); it becomes a column. "
+        "May be repeated",
+    )
+    verb.add_argument(
         "--plot", type=Path, metavar="PATH", help="draw: a new folder of pictures, or one sheet (.png, .svg, .pdf)"
     )
     how = verb.add_mutually_exclusive_group()
@@ -81,12 +89,11 @@ def _compare(arguments: argparse.Namespace) -> int:
     runs = _training_runs(arguments.runs)
     if len(runs) < 2:
         raise UsageError("compare needs at least two training runs (training/results/…), or a playbook that has them")
-    compared = sidebyside.compare(runs)
-    rows = [row.cells for row in compared.rows]
+    compared = sidebyside.compare(runs, arguments.vary)
     if arguments.json:
-        print(json.dumps([dict(zip(sidebyside.HEADER, row, strict=True)) for row in rows], indent=1))
+        print(json.dumps([dict(zip(compared.header, row, strict=True)) for row in compared.cells], indent=1))
     else:
-        _show_table(arguments, sidebyside.HEADER, rows)
+        _show_table(arguments, compared.header, compared.cells)
         print(f"\n{text.plain(compared.note)}")
     _plot(arguments, runs)
     if compared.disagreeing:
@@ -117,6 +124,8 @@ def _against_baseline(arguments: argparse.Namespace) -> int:
 
     if not arguments.runs:
         raise UsageError("compare --baseline needs runs to hold against it: bringup compare RUN… --baseline RUN…")
+    if arguments.vary:
+        raise UsageError("--vary and --baseline exclude each other: a regression is judged at the same arguments")
     later, earlier = _training_runs(arguments.runs), _training_runs(arguments.baseline)
     compared = regression.check(later, earlier)
     outcome = regression.overall(compared)

@@ -64,6 +64,7 @@ def _startup(part: str) -> Measure:
 
 MEASURES = (
     Measure("tokens per second", "tokens/s", 1, 0.01, 0.05, lambda metrics: metrics.tokens_per_s, steps=True),
+    Measure("MFU", "share", 1, 0.01, 0.05, lambda metrics: metrics.mfu, steps=True),
     Measure("step p50", "s", -1, 0.01, 0.05, lambda metrics: metrics.step_time_s.p50, steps=True),
     Measure("step p95", "s", -1, 0.03, 0.15, lambda metrics: metrics.step_time_s.p95),
     Measure("host memory", "GiB", -1, 0.02, 0.10, lambda metrics: metrics.memory.host_rss_gib, resolution=0.1),

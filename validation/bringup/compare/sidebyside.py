@@ -1,5 +1,5 @@
-"""Training runs side by side. Unlike runs are refused with the field that differs; losses are compared before
-speeds."""
+"""Training runs side by side. Unlike runs are refused with the field that differs, unless --vary names it; losses are
+compared before speeds."""
 
 from __future__ import annotations
 
@@ -8,20 +8,43 @@ from dataclasses import dataclass
 
 from bringup.checks.training.measured import differing_fields
 from bringup.compare.entries import Entry
-from bringup.errors import NotComparable
+from bringup.compare.variant import variant_of
+from bringup.errors import NotComparable, UsageError
+from bringup.records import RunArgs
 
 LOSS_TOLERANCE_NATS = {"float32": 1e-5, "bfloat16": 2e-2}
 """fp32: strategies differ by rounding order only (seen: 1.4e-6 over 20 steps). bf16: one last place of a loss near
 6."""
 
-HEADER = (
-    "run",
-    "judged",
-    "strategy",
+LEARNT = frozenset(
+    {
+        "model",
+        "dataset",
+        "packing",
+        "sequence_length",
+        "global_batch",
+        "steps",
+        "learning_rate",
+        "max_grad_norm",
+        "optimizer",
+        "seed",
+        "master_dtype",
+    }
+)
+"""Arguments that change what is learnt: losses of runs that differ in one of them say nothing about each other."""
+
+_FOLLOW = {  # what --recipe fast chooses, beside itself
+    "recipe": ("tuning", "compile", "attention", "dataloader_workers"),
+    "compile": ("tuning", "recipe", "attention", "dataloader_workers"),
+}
+
+_RUN = ("run", "judged", "strategy", "variant")
+_MEASURED = (
     "ranks",
     "hosts",
     "tokens/s",
     "tokens/s/rank",
+    "MFU",
     "scaling",
     "step p50 ms",
     "step p95 ms",
@@ -34,41 +57,61 @@ HEADER = (
 
 @dataclass(frozen=True)
 class Row:
-    """One run beside the base: the run with the fewest ranks."""
+    """One run beside the base: the run with the fewest ranks, the first of them that was named."""
 
     entry: Entry
     name: str
     scaling: float  # tokens/s/rank over the base's
-    gap: float | None  # largest difference of the losses in a step, nats; None: no losses
+    gap: float | None  # largest difference of the losses in a step, nats; None: no losses, or another workload
     agrees: bool
+    learnt: tuple[str, ...] = ()  # arguments in which it learns something else than the base: its losses are others
 
-    @property
-    def cells(self) -> list[str]:
+    def cells(self, vary: Sequence[str] = ()) -> list[str]:
+        """As the header of SideBySide names them."""
         metrics = self.entry.metrics
-        gap = "no losses" if self.gap is None else f"{self.gap:.1e}{'' if self.agrees else ' DISAGREES'}"
         device = metrics.memory.device_allocated_gib
         return [
             self.name,
             self.entry.outcome.upper(),
             metrics.observed.kind,
+            variant_of(self.entry.args, metrics.observed),
+            *(str(getattr(self.entry.args, field)) for field in vary),
             str(metrics.world_size),
             str(len(set(metrics.observed.hosts))),
             f"{metrics.tokens_per_s:,.0f}",
             f"{metrics.tokens_per_s_per_rank:,.0f}",
+            "unknown" if metrics.mfu is None else f"{metrics.mfu:.1%}".replace("%", " %"),
             f"{self.scaling:.2f}",
             f"{metrics.step_time_s.p50 * 1e3:.1f}",
             f"{metrics.step_time_s.p95 * 1e3:.1f}",
             f"{metrics.memory.host_rss_gib:.2f}",
             "none" if device is None else f"{device:.2f}",
             f"{metrics.loss[0]:.4f} → {metrics.loss[-1]:.4f}" if metrics.loss else "none",
-            gap,
+            self.gap_in_words,
         ]
+
+    @property
+    def gap_in_words(self) -> str:
+        if self.learnt:
+            return f"other {', '.join(self.learnt)}"
+        if self.gap is None:
+            return "no losses"
+        return f"{self.gap:.1e}{'' if self.agrees else ' DISAGREES'}"
 
 
 @dataclass(frozen=True)
 class SideBySide:
     rows: list[Row]  # fewest ranks first
     note: str  # what the columns are relative to
+    vary: tuple[str, ...] = ()  # arguments that may differ; each is a column
+
+    @property
+    def header(self) -> tuple[str, ...]:
+        return (*_RUN, *self.vary, *_MEASURED)
+
+    @property
+    def cells(self) -> list[list[str]]:
+        return [row.cells(self.vary) for row in self.rows]
 
     @property
     def disagreeing(self) -> list[Row]:
@@ -76,28 +119,47 @@ class SideBySide:
         return [row for row in self.rows if not row.agrees]
 
 
-def compare(entries: Sequence[Entry]) -> SideBySide:
-    """Raises NotComparable."""
+def compare(entries: Sequence[Entry], vary: Sequence[str] = ()) -> SideBySide:
+    """vary: fields of the arguments in which the runs may differ. Raises UsageError for an unknown one, NotComparable
+    when the runs differ in another one."""
+    refuse_unknown(vary)
     base = min(entries, key=lambda entry: entry.metrics.world_size)
+    allowed = {*vary, *(other for field in vary for other in _FOLLOW.get(field, ()))}
     for entry in entries:
-        differing = differing_fields(base.args, entry.args)
-        if not differing and len(entry.metrics.loss) != len(base.metrics.loss):
+        differing = differing_fields(base.args, entry.args, allowed)
+        learnt = learns_otherwise(base.args, entry.args)
+        if not differing and not learnt and len(entry.metrics.loss) != len(base.metrics.loss):
             differing = [f"{len(base.metrics.loss)} vs {len(entry.metrics.loss)} losses"]
         if differing:
+            names = ", ".join(dict.fromkeys(field.split()[0] for field in differing))
             raise NotComparable(
-                f"{base.folder.name} and {entry.folder.name} are not comparable: {'; '.join(differing)}"
+                f"{base.folder.name} and {entry.folder.name} are not comparable: {'; '.join(differing)}; "
+                f"--vary FIELD allows a field to differ ({names})"
             )
-    tolerance = LOSS_TOLERANCE_NATS.get(base.args.compute_dtype)
     ordered = sorted(entries, key=lambda entry: entry.metrics.world_size)
-    names = short_names([entry.folder.name for entry in ordered])
-    rows = [_row(entry, base, tolerance, name) for entry, name in zip(ordered, names, strict=True)]
+    names_of_runs = short_names([entry.folder.name for entry in ordered])
+    rows = [row_of(entry, base, name) for entry, name in zip(ordered, names_of_runs, strict=True)]
+    tolerance = LOSS_TOLERANCE_NATS.get(base.args.compute_dtype)
     kept = (
         "unknown dtype, no tolerance"
         if tolerance is None
         else f"agree within {tolerance:g} ({base.args.compute_dtype})"
     )
     note = f"scaling and loss gap: against {base.folder.name}; losses must {kept}; tokens/s: all ranks, steady window"
-    return SideBySide(rows, note)
+    return SideBySide(rows, note, tuple(dict.fromkeys(vary)))
+
+
+def refuse_unknown(fields: Sequence[str]) -> None:
+    """Raises UsageError for what is not a field of the arguments of a training."""
+    known = sorted(RunArgs.model_fields.keys() - {"schema_version", "tuning"})
+    for field in fields:
+        if field not in known:
+            raise UsageError(f"--vary {field}: no argument of a training is called so; there are {', '.join(known)}")
+
+
+def learns_otherwise(base: RunArgs, other: RunArgs) -> tuple[str, ...]:
+    """The arguments in which `other` learns something else than `base`. Empty: their losses have to agree."""
+    return tuple(sorted(field for field in LEARNT if getattr(base, field) != getattr(other, field)))
 
 
 def short_names(names: list[str]) -> list[str]:
@@ -107,12 +169,18 @@ def short_names(names: list[str]) -> list[str]:
     return [stem for stem, _, _ in parts] if one_playbook else names
 
 
-def _row(entry: Entry, base: Entry, tolerance: float | None, name: str) -> Row:
-    gap = max((abs(a - b) for a, b in zip(entry.metrics.loss, base.metrics.loss, strict=True)), default=None)
+def row_of(entry: Entry, base: Entry, name: str) -> Row:
+    learnt = learns_otherwise(base.args, entry.args)
+    tolerances = [LOSS_TOLERANCE_NATS.get(args.compute_dtype) for args in (base.args, entry.args)]
+    known = [tolerance for tolerance in tolerances if tolerance is not None]
+    gap = None
+    if not learnt and len(entry.metrics.loss) == len(base.metrics.loss):
+        gap = max((abs(a - b) for a, b in zip(entry.metrics.loss, base.metrics.loss, strict=True)), default=None)
     return Row(
         entry,
         name,
         scaling=entry.metrics.tokens_per_s_per_rank / base.metrics.tokens_per_s_per_rank,
         gap=gap,
-        agrees=gap is not None and tolerance is not None and gap <= tolerance,
+        agrees=bool(learnt) or (gap is not None and len(known) == len(tolerances) and gap <= max(known)),
+        learnt=learnt,
     )

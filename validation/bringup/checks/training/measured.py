@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections.abc import Container
 from dataclasses import dataclass
 
 from bringup.checks.training import stalls
@@ -27,13 +28,15 @@ class Reference:
     metrics: TrainMetrics
 
 
-def differing_fields(first: RunArgs, second: RunArgs) -> list[str]:
-    """Fields outside the strategy in which two runs differ: `learning_rate 0.001 vs 0.01`. Empty: comparable."""
+def differing_fields(first: RunArgs, second: RunArgs, allowed: Container[str] = ()) -> list[str]:
+    """Fields outside the strategy in which two runs differ: `learning_rate 0.001 vs 0.01`. Empty: comparable.
+
+    allowed: further fields that may differ."""
     left, right = first.model_dump(), second.model_dump()
     return [
         f"{name} {left[name]} vs {right[name]}"
         for name in left
-        if name not in RunArgs.STRATEGY and left[name] != right[name]
+        if name not in RunArgs.STRATEGY and name not in allowed and left[name] != right[name]
     ]
 
 

@@ -49,8 +49,7 @@ def side_by_side(judged: Sequence[Judged]) -> Training:
         found = sidebyside.compare(known)
     except NotComparable as error:
         return Training([], [], "; ".join([str(error), *notes]), [])
-    rows = [row.cells for row in found.rows]
-    return Training(sidebyside.HEADER, rows, "; ".join([found.note, *notes]), _pictures(known))
+    return Training(found.header, found.cells, "; ".join([found.note, *notes]), _pictures(known))
 
 
 def _pictures(known: Sequence[Entry]) -> list[Picture]:
