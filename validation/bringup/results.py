@@ -23,6 +23,7 @@ from bringup.records import (
     Run,
     RunArgs,
     Step,
+    Sweep,
     TrainMetrics,
     Verdicts,
     read_record,
@@ -42,6 +43,8 @@ BATCH_LOG = "raw/batch.log"  # the screen of the job or script that wrote the ru
 NOT_OPENED = "raw/not-opened.txt"  # only of a run that its script did not open: why, in one line
 PLAYBOOK = "playbook.json"
 PLAYBOOKS = Path("validation/results/playbook")  # from the root of a tree
+SWEEP = "sweep.json"
+SWEEPS = Path("validation/results/sweep")  # from the root of a tree
 REFERENCE_ARGS, REFERENCE_METRICS = "raw/reference.run_args.json", "raw/reference.metrics.json"
 
 UNREADABLE = "cannot be read: "  # in the place of a checksum; why follows
@@ -159,7 +162,7 @@ class Absent:
 
 @dataclass(frozen=True)
 class Found:
-    """The runs that folders stand for: run folders as they are, a playbook's folder for its runs."""
+    """The runs that folders stand for: run folders as they are, the folder of a playbook or of a sweep for its runs."""
 
     folders: list[Path] = field(default_factory=list)  # as often as they are named
     absent: list[Absent] = field(default_factory=list)
@@ -169,6 +172,7 @@ class Found:
     ill_nodes: list[str] = field(default_factory=list)  # left out by later phases
     playbooks: list[Path] = field(default_factory=list)
     steps: dict[Path, Step] = field(default_factory=dict)  # of the playbooks' runs
+    varied: list[str] = field(default_factory=list)  # arguments in which the runs of a sweep differ
 
     @property
     def once(self) -> list[Path]:
@@ -187,10 +191,19 @@ def ill_node(entry: LeftOut) -> str:
 
 
 def find(folders: Sequence[Path]) -> Found:
-    """Every verb that takes folders takes both kinds. Raises RecordError for a playbook that cannot be read; a run
-    of a playbook that is not there is absent."""
+    """Every verb that takes folders takes all kinds. Raises RecordError for a playbook or sweep that cannot be read; a
+    run of one that is not there is absent."""
     found = Found()
     for folder in folders:
+        if is_sweep(folder):
+            sweep = read_record(folder / SWEEP, Sweep)
+            found.varied.extend(sweep.vary)
+            for run in sweep.runs:
+                try:
+                    found.folders.append(folder_in_tree(folder, run.folder, SWEEPS))
+                except RunError as error:
+                    found.absent.append(Absent(sweep.phase, str(error)))
+            continue
         if not is_playbook(folder):
             found.folders.append(folder)
             continue
@@ -215,8 +228,16 @@ def find(folders: Sequence[Path]) -> Found:
 
 
 def is_playbook(folder: Path) -> bool:
+    return _holds(folder, PLAYBOOK)
+
+
+def is_sweep(folder: Path) -> bool:
+    return _holds(folder, SWEEP)
+
+
+def _holds(folder: Path, record: str) -> bool:
     try:
-        return (folder / PLAYBOOK).is_file() and not (folder / RUN).exists()
+        return (folder / record).is_file() and not (folder / RUN).exists()
     except OSError:
         return False  # who reads it as a run's says why it cannot be read
 
@@ -226,30 +247,35 @@ def step_folder(playbook: Path, step: Step) -> Path:
     and in no other one. Raises RunError when there is none."""
     if step.folder is None:
         raise RunError(step.why_not_run or "did not run")
-    tree = tree_of(playbook)
+    return folder_in_tree(playbook, step.folder, PLAYBOOKS)
+
+
+def folder_in_tree(holder: Path, shown: str, place: Path) -> Path:
+    """A run's folder, as the record in `holder` names it. place: where such records lie in a tree. Raises RunError."""
+    tree = tree_of(holder, place)
     if tree is None:
         raise RunError(
-            f"{step.folder[:60]!r} cannot be found from {playbook}, which is not in TREE/{PLAYBOOKS}: "
+            f"{shown[:60]!r} cannot be found from {holder}, which is not in TREE/{place}: "
             "copy its runs with it, each at its place, or name them"
         )
     try:
-        path = Path(os.path.normpath(tree / step.folder))
+        path = Path(os.path.normpath(tree / shown))
         if not path.is_relative_to(tree):
-            raise RunError(f"{step.folder[:60]!r} lies outside of {tree}, in which its playbook lies; name it")
+            raise RunError(f"{shown[:60]!r} lies outside of {tree}, in which its {place.name} lies; name it")
         there = path.is_dir()
     except (OSError, ValueError) as error:  # too long a name, or a NUL in it
-        raise RunError(f"{step.folder[:60]!r} is not a folder: {error.args[-1]}") from error
+        raise RunError(f"{shown[:60]!r} is not a folder: {error.args[-1]}") from error
     if not there:
-        raise RunError(f"{step.folder} is not in {tree}; it was removed, or not copied with the playbook")
+        raise RunError(f"{shown} is not in {tree}; it was removed, or not copied with the {place.name}")
     return path
 
 
-def tree_of(playbook: Path) -> Path | None:
-    """The repository, or the copy of it, that a playbook's folder lies in. None: neither. Either may be reached by
-    links."""
-    for path in (Path(os.path.normpath(playbook.absolute())), playbook.resolve()):
-        if path.parent.parts[-len(PLAYBOOKS.parts) :] == PLAYBOOKS.parts:
-            return path.parents[len(PLAYBOOKS.parts)]
+def tree_of(holder: Path, place: Path = PLAYBOOKS) -> Path | None:
+    """The repository, or the copy of it, that the folder of a playbook or of a sweep lies in. None: neither. Either may
+    be reached by links."""
+    for path in (Path(os.path.normpath(holder.absolute())), holder.resolve()):
+        if path.parent.parts[-len(place.parts) :] == place.parts:
+            return path.parents[len(place.parts)]
     return None
 
 

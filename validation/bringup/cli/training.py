@@ -86,10 +86,10 @@ def _compare(arguments: argparse.Namespace) -> int:
 
     if arguments.baseline is not None:
         return _against_baseline(arguments)
-    runs = _training_runs(arguments.runs)
+    runs, varied = _training_runs(arguments.runs)
     if len(runs) < 2:
         raise UsageError("compare needs at least two training runs (training/results/…), or a playbook that has them")
-    compared = sidebyside.compare(runs, arguments.vary)
+    compared = sidebyside.compare(runs, [*varied, *arguments.vary])
     if arguments.json:
         print(json.dumps([dict(zip(compared.header, row, strict=True)) for row in compared.cells], indent=1))
     else:
@@ -103,8 +103,9 @@ def _compare(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _training_runs(folders: list[Path]) -> list[entries.Entry]:
-    """Of a playbook those that trained; what is not there is said."""
+def _training_runs(folders: list[Path]) -> tuple[list[entries.Entry], list[str]]:
+    """Of a playbook those that trained, of a sweep those that finished; what is not there is said. And the fields that
+    sweeps vary."""
     from bringup import results
     from bringup.compare import entries
 
@@ -115,7 +116,11 @@ def _training_runs(folders: list[Path]) -> list[entries.Entry]:
     chosen = [
         folder for folder in found.folders if folder not in found.steps or PHASES[found.steps[folder].phase].is_training
     ]
-    return entries.load_all(chosen)
+    of_sweeps = {folder for sweep in folders if results.is_sweep(sweep) for folder in results.find([sweep]).folders}
+    unfinished = [folder for folder in chosen if folder in of_sweeps and not (folder / results.METRICS).is_file()]
+    for folder in unfinished:
+        complain(f"left out: {folder.name}: it did not come to its end; bringup explain says why")
+    return entries.load_all([folder for folder in chosen if folder not in unfinished]), found.varied
 
 
 def _against_baseline(arguments: argparse.Namespace) -> int:
@@ -126,7 +131,7 @@ def _against_baseline(arguments: argparse.Namespace) -> int:
         raise UsageError("compare --baseline needs runs to hold against it: bringup compare RUN… --baseline RUN…")
     if arguments.vary:
         raise UsageError("--vary and --baseline exclude each other: a regression is judged at the same arguments")
-    later, earlier = _training_runs(arguments.runs), _training_runs(arguments.baseline)
+    (later, _), (earlier, _) = _training_runs(arguments.runs), _training_runs(arguments.baseline)
     compared = regression.check(later, earlier)
     outcome = regression.overall(compared)
     if arguments.json:

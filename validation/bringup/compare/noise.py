@@ -107,6 +107,13 @@ def error_inside(series: Sequence[float]) -> float | None:
     return max(errors) / fmean(series)
 
 
+def explained_inside(errors: Sequence[float]) -> float | None:
+    """The relative difference of two runs that their own steps explain; None: not known.
+
+    errors: `error_inside` of the runs. Two standard errors of the difference."""
+    return 2 * math.fsum(error**2 for error in errors) ** 0.5 if errors else None
+
+
 def repetitions(deviation: float, size: float, confidence: float, more_than: int) -> int | None:
     """Runs on each side for an interval of +- 0.8 x `size` (the rest is for where its middle falls); None: more than
     are sensible.

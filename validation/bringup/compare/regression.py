@@ -295,9 +295,9 @@ def _finding(measure: Measure, before: Sequence[Entry], after: Sequence[Entry], 
 def _one_each(change: float, inside: Sequence[float]) -> str:
     """What a single pair of runs lets one say."""
     words = "one run on each side: the spread between runs is not known; repeat, 5 on each side tell most"
-    if not inside:
+    error = noise.explained_inside(inside)
+    if error is None:
         return words
-    error = 2 * sum(relative**2 for relative in inside) ** 0.5
     than = "more" if abs(change) > error else "no more"
     return f"{than} than the steps inside the runs explain (±{error:.1%}); {words}".replace("%", " %")
 

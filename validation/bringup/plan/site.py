@@ -96,6 +96,7 @@ GpuRequest = Annotated[
     str,
     StringConstraints(pattern=r"^(none|--gpus-per-node=([\w.-]+:)?[1-9]\d*|--gres=gpu(:[\w.-]*[A-Za-z][\w.-]*)?:[1-9]\d*)$"),
 ]  # fmt: skip
+Price = Annotated[str, StringConstraints(pattern=r"^\d+(\.\d+)? [A-Z]{3}$")]  # 2.50 USD
 Variable = Annotated[str, AfterValidator(_variable)]
 PhaseKey = Annotated[str, AfterValidator(_phase)]
 Submitted = Annotated[  # one word for all phases, or a word for each; the tags are those that profile_text leaves out
@@ -106,6 +107,7 @@ Submitted = Annotated[  # one word for all phases, or a word for each; the tags 
 _MEANT = {  # key -> what its pattern means, in words
     "gpu_request": "write none, --gpus-per-node=8 or --gres=gpu:TYPE:8, with the GPUs of a whole node",
     "time_limits": 'write it as Slurm does, in quotes: "90" (minutes), "01:30:00" or "1-12:00:00"',
+    "price_per_gpu_hour": "write a number and a currency: 2.50 USD",
     "environment": "write one line of text",
     "mounts": "write /SOURCE, /SOURCE:/TARGET or /SOURCE:/TARGET:ro",
     "scratch": "write a whole path without , and :",
@@ -135,6 +137,7 @@ class Site(Record):
     constraint: Submitted | None = None
     time_limits: dict[PhaseKey, TimeLimit] = Field(default_factory=dict)
     gpu_request: GpuRequest = "none"
+    price_per_gpu_hour: Price | None = None  # for the costs that `bringup sweep` shows
     srun: list[Option] = Field(default_factory=list)  # further options of every srun
     salloc: list[Option] = Field(default_factory=list)
     sbatch: list[Option] = Field(default_factory=list)

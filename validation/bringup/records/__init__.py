@@ -5,7 +5,7 @@ field. Written once: a part file, then a link that fails when the name is taken.
 Observers (training) and the judge share this package and nothing else. Units are in the names; GB is 10^9, GiB is 2^30.
 
 base: what a record is, reading, writing · run: a run and its verdicts · training: run_args, metrics, checkpoint · drill
-· advice
+· advice · sweep
 """
 
 from bringup.records.advice import Advice, PredictedStrategy
@@ -46,6 +46,7 @@ from bringup.records.run import (
     Verdict,
     Verdicts,
 )
+from bringup.records.sweep import Sweep, SweepRow, SweepRun
 from bringup.records.training import (
     Checkpoint,
     CheckpointFile,
@@ -110,6 +111,9 @@ __all__ = [
     "Step",
     "StepTime",
     "Straggler",
+    "Sweep",
+    "SweepRow",
+    "SweepRun",
     "TrainMetrics",
     "Tuning",
     "Value",

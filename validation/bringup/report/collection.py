@@ -28,6 +28,7 @@ class Collection:
     seconds: dict[Path, float]  # what a playbook's phases took
     ill_nodes: list[str] = field(default_factory=list)  # left out by later phases
     drills: list[DrillReport] = field(default_factory=list)
+    varied: list[str] = field(default_factory=list)  # arguments in which the runs of a sweep differ
 
     @property
     def verdicts(self) -> list[Verdict]:
@@ -64,7 +65,7 @@ def gather(folders: Sequence[Path], profile: Profile | None = None) -> Collectio
     seconds = {folder: step.seconds for folder, step in found.steps.items()}
     order = list(PHASES)
     judged.sort(key=lambda run: (order.index(run.run.phase), run.run.opened_at, run.run.name))
-    return Collection(judged, absent, found.left_out, found.playbooks, seconds, found.ill_nodes, drills)
+    return Collection(judged, absent, found.left_out, found.playbooks, seconds, found.ill_nodes, drills, found.varied)
 
 
 def _holds_drills(folder: Path) -> bool:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import shutil
 import time
 from collections import deque
 from dataclasses import dataclass, replace
@@ -20,20 +18,19 @@ from bringup.judge import Judged
 from bringup.plan.phases import PHASES, Phase
 from bringup.plan.profile import Profile
 from bringup.records import LeftOut, Outcome, Playbook, Step, worst, write_record, write_text
-from bringup.report import terminal, write
+from bringup.report import terminal
 from bringup.report import text as report
 from bringup.results import PLAYBOOK, REPOSITORY
 from bringup.run import open as opening
 from bringup.run import partitions, resume, slurm
 from bringup.run import site as at_site
-from bringup.run.busy import only_one, wait_for_smoke, wait_until_free
 from bringup.run.healthy_rest import ill_nodes
-from bringup.run.launch import bash_and_wait, last_words, progress, screen_of, submit_and_wait
+from bringup.run.launch import progress
 from bringup.run.nodes import known_partitions, refuse_without_gpus, requested_nodes
-from bringup.run.resume import GOOD, newest_attempt
+from bringup.run.one_phase import run_phase
+from bringup.run.resume import GOOD
 
 PLAYBOOKS = REPOSITORY / "validation/results/playbook"
-SMOKE_LOCK = REPOSITORY / "validation/results/smoke.lock"
 
 
 @dataclass(frozen=True)
@@ -201,42 +198,11 @@ def _one_phase(
     reference = runs.folder_of(PHASES["run_1gpu"], playbook)
     if runs.is_there(reference.parent, f"{reference.name}/{runs.METRICS}"):  # its own, not the newest of anybody's
         environment["BRINGUP_REFERENCE"] = str(reference)
-    environment = at_site.for_submission(request.site, phase.stem, environment)
-    said = None
     with progress(console, phase.title) as tell:
-        try:
-            if phase.whole_nodes:
-                wait_for_smoke(tell)
-            if phase.submit:
-                options = () if request.site is None else request.site.site.sbatch
-                submit_and_wait(phase, nodes, environment, folder, tell, options)
-            else:
-                alone = contextlib.nullcontext() if phase.whole_nodes else only_one(SMOKE_LOCK, tell)
-                with alone:
-                    wait_until_free(nodes, phase.whole_nodes, tell)  # its steps do not wait long in the queue
-                    bash_and_wait(phase, nodes, environment, folder, tell)
-        except SlurmError as error:
-            said = str(error)
-    run_folder = newest_attempt(phase, playbook)
-    if run_folder is None:  # the script never came to open its run: plan it here, so that it is judged as incomplete
-        run_folder = opening.open_run(
-            phase,
-            nodes=nodes,
-            gpus_per_node=gpus,
-            ranks_per_node=1 if phase.one_gpu else gpus,
-            profile=request.profile,
-            argv=["bringup", "run", phase.stem],
-            name=playbook,
-            site=request.site,
+        judged = run_phase(
+            phase, nodes, gpus, environment, request.profile, request.site, name=playbook, folder=folder, tell=tell
         )
-        said = said or f"{phase.script} ended before it opened a run: {last_words(phase, folder)}"
-    if not runs.is_there(run_folder, runs.CLOSED):
-        _keep_screen(run_folder, screen_of(phase, folder))
-        _keep_node_states(run_folder)
-        _keep_job(run_folder)
-        if said is not None:
-            write_text(run_folder / runs.NOT_OPENED, f"{said}\n")
-    judged = write.judge_and_save(run_folder)
+    run_folder = judged.folder
     verdicts = judged.verdicts
     seconds = time.monotonic() - begun
     console.print(f"{report.screen(run_folder, judged.run, verdicts)}  ({seconds:.0f} s)")
@@ -255,30 +221,6 @@ def _say_left_out(new: list[LeftOut], before: int, console: Console) -> None:
     for entry in new:
         rest = f"the other {before - len(new)} of {before} node(s) go on"
         console.print(f"{'LEFT OUT':<10} {entry.node}: {report.plain(entry.why)}; {rest}")
-
-
-def _keep_node_states(run_folder: Path) -> None:
-    path = run_folder / "raw/scontrol-node.txt"
-    if not path.exists():
-        try:
-            write_text(path, slurm.show_nodes())
-        except SlurmError as error:
-            write_text(run_folder / "raw/scontrol-node.unavailable.txt", f"{error}\n")
-
-
-def _keep_screen(run_folder: Path, screen: Path | None) -> None:
-    """What the script printed, of a run that it did not close: `run_end` does it otherwise."""
-    target = run_folder / runs.BATCH_LOG
-    if screen is not None and not target.exists():
-        shutil.copyfile(screen, target)
-
-
-def _keep_job(run_folder: Path) -> None:
-    """How Slurm says that the job ended whose script did not come to its end."""
-    job_id = runs.load(run_folder).slurm_job_id
-    if job_id is not None and not (run_folder / runs.JOB_AFTER).exists():
-        with contextlib.suppress(SlurmError):  # forgotten by now: then nobody knows
-            write_text(run_folder / runs.JOB_AFTER, slurm.ask("scontrol", "--oneliner", "show", "job", job_id))
 
 
 def _conclude(playbook: Playbook, judged: list[Judged], folder: Path, console: Console) -> int:

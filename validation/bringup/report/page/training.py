@@ -34,7 +34,7 @@ class Training:
     pictures: list[Picture]
 
 
-def side_by_side(judged: Sequence[Judged]) -> Training:
+def side_by_side(judged: Sequence[Judged], varied: Sequence[str] = ()) -> Training:
     trained = [run for run in judged if PHASES[run.run.phase].is_training]
     known = [entry for run in trained if (entry := entry_of(run)) is not None]
     names = {entry.folder for entry in known}
@@ -46,7 +46,7 @@ def side_by_side(judged: Sequence[Judged]) -> Training:
         return Training([], [], "; ".join(notes), [])
     try:
         entries.refuse_repeated(known)
-        found = sidebyside.compare(known)
+        found = sidebyside.compare(known, varied)
     except NotComparable as error:
         return Training([], [], "; ".join([str(error), *notes]), [])
     return Training(found.header, found.cells, "; ".join([found.note, *notes]), _pictures(known))

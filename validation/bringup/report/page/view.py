@@ -52,7 +52,7 @@ def _view(collection: Collection, links: Links) -> dict[str, Any]:
         "max_next": next_steps.MAX_ROWS,
         "drains": [proposal.line for proposal in drain.proposals(collection.judged)],
         "commands": next_steps.commands(collection),
-        "training": training.side_by_side(collection.judged),
+        "training": training.side_by_side(collection.judged, collection.varied),
     }
 
 

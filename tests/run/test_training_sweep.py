@@ -1,0 +1,315 @@
+"""bringup sweep: which options a variant has, what its table says, and that what finished is not run again."""
+
+from __future__ import annotations
+
+import io
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bringup import cli
+from bringup import results as runs
+from bringup.compare import sweep as table
+from bringup.compare.entries import Entry
+from bringup.errors import RunError, UsageError
+from bringup.judge import judge_folder
+from bringup.plan import sweep as plan
+from bringup.plan.phases import PHASES
+from bringup.records import Outcome, Sweep, SweepRow, read_record, write_record
+from bringup.run import sweep
+from compare.test_regression import make_run
+from rich.console import Console
+from runs_for_tests import reseal
+from trained_runs import change, run_of
+
+FSDP, DDP = PHASES["run_fsdp_1node"], PHASES["run_ddp_1node"]
+
+
+# --- what varies
+
+
+def test_fields_are_the_arguments_of_a_training():
+    from bringup.records import RunArgs
+
+    assert set(plan.FIELDS) <= set(RunArgs.model_fields)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["batch=1"], "no field is called 'batch'"),
+        (["global_batch="], "expected global_batch=VALUE,VALUE"),
+        (["global_batch=8,0"], "'0' is not a number from 1"),
+        (["attention=fast"], "'fast' is not one of eager, sdpa"),
+        (["compile=1"], "'1' is not one of yes, no"),
+        (["compile=yes", "compile=no"], "twice"),
+        (["compile=yes", "recipe=fast"], "one option"),
+        (["per_device_batch=1", "gradient_accumulation=2"], "follows from the other"),
+    ],
+)
+def test_what_cannot_be_varied_is_refused_in_one_line(words, says):
+    with pytest.raises(UsageError, match=says):
+        plan.read(words, FSDP)
+
+
+def test_what_means_something_under_fsdp_only_is_refused_for_ddp():
+    with pytest.raises(UsageError, match=r"run_ddp_1node is ddp"):
+        plan.read(["reshard_after_forward=no"], DDP)
+
+
+VARY = {"reshard_after_forward": ["yes", "no"], "gradient_accumulation": ["2", "4"]}
+
+
+def test_one_field_at_a_time_is_varied_and_a_grid_has_every_combination():
+    assert plan.read(["reshard_after_forward=yes,no", "gradient_accumulation=2,4,2"], FSDP) == VARY
+    labels = [plan.label(settings) for settings in plan.variants(VARY, grid=False)]
+    assert labels == [
+        "base",
+        "reshard_after_forward=yes",
+        "reshard_after_forward=no",
+        "gradient_accumulation=2",
+        "gradient_accumulation=4",
+    ]
+    grid = [plan.label(settings) for settings in plan.variants(VARY, grid=True)]
+    assert len(grid) == 5
+    assert grid[-1] == "reshard_after_forward=no, gradient_accumulation=4"
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, "--global-batch 64 --rows-at-once 1 --no-reshard-after-forward --steps=5"),
+        ({"reshard_after_forward": "yes"}, "--global-batch 64 --rows-at-once 1 --steps=5"),
+        (
+            {"reshard_after_forward": "no"},
+            "--global-batch 64 --rows-at-once 1 --steps=5 --no-reshard-after-forward",
+        ),
+        (
+            {"gradient_accumulation": "4"},  # the programs refuse both
+            "--global-batch 64 --no-reshard-after-forward --steps=5 --gradient-accumulation 4",
+        ),
+        ({"global_batch": "8"}, "--rows-at-once 1 --no-reshard-after-forward --steps=5 --global-batch 8"),
+        (
+            {"compile": "yes"},
+            "--global-batch 64 --rows-at-once 1 --no-reshard-after-forward --steps=5 --recipe fast",
+        ),
+    ],
+)
+def test_the_options_of_a_variant_are_those_of_the_base_without_what_it_changes(settings, expected):
+    base = ["--global-batch", "64", "--rows-at-once", "1", "--no-reshard-after-forward", "--steps=5"]
+    assert " ".join(plan.options(base, settings)) == expected
+
+
+@pytest.mark.parametrize("field", plan.FIELDS)
+def test_every_value_is_an_option_that_the_programs_take(field, tmp_path, monkeypatch):
+    import sys
+
+    sys.path.append(str(runs.REPOSITORY / "training/src"))
+    sys.path.append(str(runs.REPOSITORY / "infrastructure-validation/probes"))
+    from recipe import arguments
+
+    values = plan.FIELDS[field].values or {"8": ()}
+    for value in values:
+        options = plan.options(["--bf16"], {field: value})
+        monkeypatch.setattr(sys, "argv", ["train_fsdp_single_node.py", "--check", "--warmup-steps", "2", *options])
+        args, _ = arguments.parse("", takes_hsdp=False, sharded=True)
+        if hasattr(args, field):
+            assert plan.as_requested(getattr(args, field)) == value
+
+
+# --- the table
+
+
+def repeated(tmp_path: Path, name: str, speed: float, count: int, level: float, **more: Any) -> list[Entry]:
+    wander = random.Random(len(name))
+    return [
+        make_run(tmp_path / f"{name}{index}", speed=speed, wander=wander, noise_level=level, **more)
+        for index in range(count)
+    ]
+
+
+def rows_of(*variants: tuple[dict[str, str], list[Entry]], price: float | None = None) -> list[SweepRow]:
+    return table.rows([table.Variant(settings, entries) for settings, entries in variants], price)
+
+
+def test_a_difference_within_the_noise_is_called_so_and_a_larger_one_is_not(tmp_path):
+    base = repeated(tmp_path, "base", 1.0, 5, 0.01)
+    found = rows_of(
+        ({}, base),
+        ({"attention": "eager"}, repeated(tmp_path, "same", 1.0, 5, 0.01)),
+        ({"compile": "yes"}, repeated(tmp_path, "faster", 1.2, 5, 0.01)),
+        ({"cpu_offload": "yes"}, repeated(tmp_path, "slowest", 0.8, 5, 0.01)),
+    )
+    assert [row.against_base for row in found] == [None, "within noise", "faster", "slower"]
+    assert found[2].change == pytest.approx(0.2, abs=0.03)
+    assert found[2].low is not None
+    assert found[2].low > 0
+    assert [row.outcome for row in found] == [Outcome.PASS] * 4
+
+
+def test_of_single_runs_a_difference_that_their_steps_explain_is_noise_and_of_another_nothing_is_said(tmp_path):
+    wander = random.Random(3)
+    steps = [0.3 * (1 + 0.05 * wander.gauss(0, 1)) for _ in range(40)]
+
+    def run(name: str, speed: float) -> list[Entry]:
+        return [make_run(tmp_path / name, speed=speed, metrics={"steps_s": steps})]
+
+    found = rows_of(
+        ({}, run("base", 1.0)), ({"attention": "eager"}, run("near", 1.01)), ({"compile": "yes"}, run("far", 1.5))
+    )
+    assert [row.against_base for row in found] == [None, "within noise", "cannot tell"]
+    assert found[2].low is None
+
+
+def test_the_cost_is_that_of_the_gpus_that_train(tmp_path):
+    base = repeated(tmp_path, "base", 1.0, 1, 0.0)
+    metrics = base[0].metrics
+    row = rows_of(({}, base), price=3.60)[0]
+    # 0.001 per GPU and second
+    assert row.cost_per_billion_tokens == pytest.approx(1e9 / metrics.tokens_per_s * metrics.world_size * 0.001)
+    cells = table.cells([row], "3.60 EUR")[0]
+    assert cells[table.HEADER.index("cost / 10^9 tokens")].endswith(" EUR")
+    assert table.cells(rows_of(({}, base)), None)[0][table.HEADER.index("cost / 10^9 tokens")] == "no price"
+
+
+def test_a_variant_whose_losses_disagree_fails_and_another_batch_does_not(tmp_path):
+    base = repeated(tmp_path, "base", 1.0, 1, 0.0)
+    losses = [loss + 0.1 for loss in base[0].metrics.loss]
+    wrong = repeated(tmp_path, "wrong", 1.0, 1, 0.0, metrics={"loss": losses})
+    other = repeated(tmp_path, "other", 1.0, 1, 0.0, metrics={"loss": losses}, args={"global_batch": 128})
+    found = rows_of(({}, base), ({"attention": "eager"}, wrong), ({"global_batch": "128"}, other))
+    assert [row.outcome for row in found] == [Outcome.PASS, Outcome.FAIL, Outcome.PASS]
+    assert "loss gap 1.0e-01 DISAGREES" in str(found[1].failed)
+    assert found[2].loss_gap == "other global_batch"
+
+
+def test_a_run_that_was_not_what_was_requested_is_said(tmp_path):
+    entry = repeated(tmp_path, "base", 1.0, 1, 0.0)[0]
+    assert table.not_applied({"gradient_accumulation": "1"}, entry) is None
+    assert table.not_applied({"compile": "yes"}, entry) == "compile: yes was requested, the run had no"
+    assert table.is_base({"compile": "no"}, entry)
+    assert not table.is_base({"compile": "yes"}, entry)
+    assert not table.is_base({}, entry)
+
+
+# --- runs
+
+
+@pytest.fixture
+def tree(tmp_path, monkeypatch):
+    """A checkout with a sweep of two variants on a cluster of one node; a job is a fixture's run."""
+    monkeypatch.setattr(runs, "REPOSITORY", tmp_path)
+    monkeypatch.setattr(sweep, "REPOSITORY", tmp_path)
+    monkeypatch.setattr(sweep, "_nodes", lambda count, nodelist, phase, environment: (["n0"], 2))
+    monkeypatch.setattr(sweep.report, "shown_path", lambda path: str(Path(path).relative_to(tmp_path)))
+    monkeypatch.setattr(sweep.terminal, "console", lambda: Console(file=io.StringIO()))
+    folder = tmp_path / runs.SWEEPS / "s"
+    folder.mkdir(parents=True)
+    write_record(
+        folder / runs.SWEEP,
+        Sweep(
+            name="s",
+            phase="run_ddp_1node",
+            nodes=["n0"],
+            profile="local-cpu",
+            site=None,
+            price_per_gpu_hour=None,
+            options=["--steps", "12"],
+            vary={"attention": ["sdpa", "eager"]},
+            grid=False,
+            repeat=1,
+            variants=[{}, {"attention": "sdpa"}, {"attention": "eager"}],
+            runs=[],
+            rows=[],
+        ),
+    )
+    return folder
+
+
+class Jobs:
+    """In the place of run_phase: a finished run of the fixture, or one that never came to its end."""
+
+    def __init__(self, tree: Path) -> None:
+        self.tree, self.broken, self.submitted = tree, False, []
+
+    def __call__(self, phase, nodes, gpus, environment, profile, site, *, name, folder, tell):
+        self.submitted.append((name, environment["BRINGUP_TRAIN_ARGS"]))
+        made = run_of("run_ddp_1node", self.tree.parents[3] / f"made-{len(self.submitted)}", reference=False)
+        if "eager" in environment["BRINGUP_TRAIN_ARGS"]:
+            change(made, "run_args.json", attention="eager")
+            if self.broken:
+                (made / "metrics.json").unlink()
+        reseal(made)
+        target = runs.folder_of(phase, name)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        made.rename(target)
+        return judge_folder(target, profile)
+
+
+def test_what_finished_is_not_run_again_and_what_did_not_is(tree, monkeypatch):
+    jobs = Jobs(tree)
+    monkeypatch.setattr(sweep, "run_phase", jobs)
+    jobs.broken = True
+    assert sweep.run(tree, None) != 0
+    # sdpa is what the base has: its own run would be a third of the same
+    assert jobs.submitted == [("s-v0-k1", "--steps 12"), ("s-v2-k1", "--steps 12 --attention eager")]
+    written = read_record(tree / runs.SWEEP, Sweep)
+    assert [row.label for row in written.rows] == ["base", "attention=eager"]
+    assert written.rows[1].failed
+    assert written.rows[1].tokens_per_s is None
+    assert "attention=eager" in (tree / "report.md").read_text()
+    jobs.broken, jobs.submitted = False, []
+    for name in ("s-v0-k1", "s-v2-k1"):  # as the real run_phase leaves them
+        (tree / "jobs" / name).mkdir(parents=True, exist_ok=True)
+    assert sweep.run(tree, None) == 0
+    assert [name for name, _ in jobs.submitted] == ["s-v2-k1-s2"]
+    jobs.submitted = []
+    assert sweep.run(tree, None) == 0
+    assert jobs.submitted == []
+    assert [run.folder for run in read_record(tree / runs.SWEEP, Sweep).runs] == [
+        "training/results/run_ddp_1node-s-v0-k1",
+        "training/results/run_ddp_1node-s-v2-k1-s2",
+    ]
+
+
+def test_compare_takes_the_folder_of_a_sweep_with_what_it_varies(tree, monkeypatch, capsys):
+    monkeypatch.setattr(sweep, "run_phase", Jobs(tree))
+    assert sweep.run(tree, None) == 0
+    found = runs.find([tree])
+    assert [folder.name for folder in found.folders] == ["run_ddp_1node-s-v0-k1", "run_ddp_1node-s-v2-k1"]
+    assert found.varied == ["attention"]
+    assert cli.main(["compare", "--json", str(tree)]) == 0
+    assert [row["attention"] for row in json.loads(capsys.readouterr().out)] == ["sdpa", "eager"]
+
+
+def test_a_sweep_in_a_copy_is_not_continued(tree, tmp_path):
+    elsewhere = tmp_path / "copy" / runs.SWEEPS / "s"
+    elsewhere.parent.mkdir(parents=True)
+    tree.rename(elsewhere)
+    with pytest.raises(RunError, match="is a copy"):
+        sweep.run(elsewhere, None)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ([], "sweep needs a training and what to vary"),
+        (["smoke", "--vary", "compile=yes"], "not a training; there are run_1gpu"),
+        (["run_1gpu", "--resume", "x"], "leave out the phase"),
+    ],
+)
+def test_a_wrong_call_is_one_line_and_exit_code_2(words, says, capsys):
+    assert cli.main(["sweep", *words]) == 2
+    assert says in capsys.readouterr().err
+
+
+def test_a_price_is_a_number_and_a_currency():
+    from bringup.errors import SiteError
+    from bringup.plan import site
+
+    text = "schema_version: 1\nname: x\nprice_per_gpu_hour: {}\n"
+    assert site.parse(text.format("2.50 USD"), "x").price_per_gpu_hour == "2.50 USD"
+    with pytest.raises(SiteError, match=r"write a number and a currency: 2\.50 USD"):
+        site.parse(text.format("cheap"), "x")

@@ -1,0 +1,162 @@
+"""The table of a sweep: each variant against the base, and whether the difference is more than noise.
+
+Runs of a variant are repetitions (noise.interval). With one run on each side nothing repeats: then a difference
+that the steps inside the runs explain is noise, and of a larger one nothing can be told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, median
+from typing import Literal
+
+from bringup.compare import noise
+from bringup.compare.entries import Entry
+from bringup.compare.regression import FALSE_ALARMS
+from bringup.compare.sidebyside import row_of
+from bringup.compare.variant import variant_of
+from bringup.plan.sweep import Settings, as_requested, label
+from bringup.records import Outcome, SweepRow, worst
+
+IGNORED = 0.01  # relative change of tokens/s that does not matter, however certain it is
+SECONDS_PER_HOUR = 3600
+
+Said = Literal["faster", "slower", "within noise", "cannot tell"]
+
+
+@dataclass(frozen=True)
+class Variant:
+    """What is known of one variant: its runs that finished, and why others did not."""
+
+    settings: Settings
+    entries: Sequence[Entry]
+    failures: Sequence[tuple[Outcome, str]] = ()  # of its runs
+
+
+def rows(variants: Sequence[Variant], price: float | None) -> list[SweepRow]:
+    """Of variants, the base first. price: of one GPU for an hour."""
+    base = variants[0].entries
+    compared = sum(1 for variant in variants[1:] if variant.entries and base)
+    confidence = 1 - 2 * FALSE_ALARMS / max(1, compared)
+    return [_row(variant, [] if index == 0 else base, confidence, price) for index, variant in enumerate(variants)]
+
+
+def _row(variant: Variant, base: Sequence[Entry], confidence: float, price: float | None) -> SweepRow:
+    entries = variant.entries
+    speed = _median([entry.metrics.tokens_per_s for entry in entries])
+    change, low, high, said = _difference(base, entries, confidence) if base and entries else (None, None, None, None)
+    first = entries[0] if entries else None
+    gaps = [row_of(entry, base[0], "") for entry in entries] if base else []
+    disagreeing = next((row for row in gaps if not row.agrees), None)
+    failures = list(variant.failures)
+    if disagreeing is not None:
+        failures.append((Outcome.FAIL, f"loss gap {disagreeing.gap_in_words}: its speed means nothing yet"))
+    device = _median([entry.metrics.memory.device_allocated_gib for entry in entries])
+    host = _median([entry.metrics.memory.host_rss_gib for entry in entries])
+    cost = None
+    if price is not None and speed is not None and first is not None:
+        cost = price * first.metrics.world_size / SECONDS_PER_HOUR / speed * 1e9
+    return SweepRow(
+        label=label(variant.settings),
+        ran=None if first is None else variant_of(first.args, first.metrics.observed),
+        runs=len(entries),
+        tokens_per_s=speed,
+        change=change,
+        low=low,
+        high=high,
+        against_base=said,
+        step_p50_s=_median([entry.metrics.step_time_s.p50 for entry in entries]),
+        peak_gib=host if device is None else device,
+        peak_of=None if first is None else "host" if device is None else "device",
+        mfu=_median([entry.metrics.mfu for entry in entries]),
+        cost_per_billion_tokens=cost,
+        loss_gap=max(gaps, key=lambda row: row.gap or 0.0).gap_in_words if gaps else None,
+        outcome=worst([*(outcome for outcome, _ in failures), *([Outcome.PASS] if entries else [])]),
+        failed="; ".join(dict.fromkeys(why for _, why in failures)) or None,
+    )
+
+
+def _difference(
+    base: Sequence[Entry], other: Sequence[Entry], confidence: float
+) -> tuple[float, float | None, float | None, Said]:
+    """(relative change of tokens/s, its bounds, what it is). Without repetitions there are no bounds."""
+    sides = [[entry.metrics.tokens_per_s for entry in side] for side in (base, other)]
+    inside = [error for entry in (*base, *other) if (error := noise.error_inside(entry.steps)) is not None]
+    floor = fmean(error**2 for error in inside) ** 0.5 if inside else 0.0
+    interval = noise.interval(sides[0], sides[1], confidence, floor)
+    if interval is None:
+        change = sides[1][0] / sides[0][0] - 1
+        bound = noise.explained_inside(inside)
+        return change, None, None, "within noise" if bound is not None and abs(change) <= bound else "cannot tell"
+    said: Said = "within noise"
+    if abs(interval.change) > IGNORED and not interval.low <= 0 <= interval.high:
+        said = "faster" if interval.change > 0 else "slower"
+    return interval.change, interval.low, interval.high, said
+
+
+def not_applied(settings: Mapping[str, str], entry: Entry) -> str | None:
+    """Where a run was not what was requested; None: it was."""
+    for field, wanted in settings.items():
+        seen = as_requested(getattr(entry.args, field))
+        if seen != wanted:
+            why = next((part.why for part in entry.args.tuning if field == "compile" and "compile" in part.what), None)
+            return f"{field}: {wanted} was requested, the run had {seen}" + (f" ({why})" if why else "")
+    return None
+
+
+def is_base(settings: Mapping[str, str], base: Entry) -> bool:
+    """Whether the base has all these values already."""
+    return bool(settings) and all(as_requested(getattr(base.args, field)) == value for field, value in settings.items())
+
+
+def _median(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return median(known) if known else None
+
+
+HEADER = (
+    "variant",
+    "ran as",
+    "runs",
+    "tokens/s",
+    "against the base",
+    "verdict",
+    "step p50 ms",
+    "peak GiB",
+    "MFU",
+    "cost / 10^9 tokens",
+    "loss gap",
+)
+
+
+def cells(found: Sequence[SweepRow], price: str | None) -> list[list[str]]:
+    """As HEADER names them. price: as the site file says it, with its currency."""
+    currency = price.split()[-1] if price else ""
+    return [
+        [
+            row.label,
+            row.ran or "",
+            str(row.runs),
+            _shown(row.tokens_per_s, "{:,.0f}"),
+            _change(row),
+            row.against_base or "",
+            _shown(None if row.step_p50_s is None else row.step_p50_s * 1e3, "{:.1f}"),
+            _shown(row.peak_gib, "{:.2f} " + (row.peak_of or "")),
+            "" if row.tokens_per_s is None else "unknown" if row.mfu is None else f"{row.mfu:.1%}".replace("%", " %"),
+            _shown(row.cost_per_billion_tokens, "{:,.2f} " + currency) if price else "no price",
+            row.loss_gap or "",
+        ]
+        for row in found
+    ]
+
+
+def _shown(value: float | None, form: str) -> str:
+    return "" if value is None else form.format(value).strip()
+
+
+def _change(row: SweepRow) -> str:
+    if row.change is None:
+        return ""
+    bounds = "" if row.low is None or row.high is None else f" [{row.low:+.1%}, {row.high:+.1%}]"
+    return f"{row.change:+.1%}{bounds}".replace("%", " %")

@@ -1,0 +1,121 @@
+"""What `bringup sweep` varies: fields of a training's arguments, as options of the programs.
+
+A field has the name that it has in run_args.json, so that what was requested is held against what ran.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from bringup.errors import UsageError
+from bringup.plan.phases import Phase
+
+Settings = dict[str, str]  # field -> value, as requested; empty: the base
+
+
+@dataclass(frozen=True)
+class Field:
+    option: str
+    values: Mapping[str, tuple[str, ...]] | None = None  # value -> words; None: any number from 1, after the option
+    rivals: tuple[str, ...] = ()  # options with a value that exclude this one
+    sharded: bool = False  # means something under FSDP only
+
+
+def _choice(option: str, *values: str, sharded: bool = False) -> Field:
+    return Field(option, {value: (option, value) for value in values}, sharded=sharded)
+
+
+def _flag(option: str, *, on: str = "yes", sharded: bool = False) -> Field:
+    off = {"yes": "no", "no": "yes"}[on]
+    return Field(option, {on: (option,), off: ()}, sharded=sharded)
+
+
+FIELDS: dict[str, Field] = {
+    "global_batch": Field("--global-batch"),
+    "per_device_batch": Field("--rows-at-once", rivals=("--gradient-accumulation",)),
+    "gradient_accumulation": Field("--gradient-accumulation", rivals=("--rows-at-once",)),
+    "sequence_length": Field("--sequence-length"),
+    "attention": _choice("--attention", "eager", "sdpa", "flash_attention_2", "flash_attention_3"),
+    "compile": Field("--recipe", {"yes": ("--recipe", "fast"), "no": ("--recipe", "plain")}),
+    "recipe": _choice("--recipe", "plain", "fast"),
+    "reshard_after_forward": _flag("--no-reshard-after-forward", on="no", sharded=True),  # yes: ZeRO-3, no: ZeRO-2
+    "reduce_dtype": _choice("--reduce-dtype", "float32", "bfloat16", sharded=True),
+    "activation_checkpointing": _flag("--activation-checkpointing"),
+    "cpu_offload": _flag("--cpu-offload", sharded=True),
+    "dataloader_workers": Field("--dataloader-workers"),
+}
+
+
+def read(words: Sequence[str], phase: Phase) -> dict[str, list[str]]:
+    """Field -> values, of `FIELD=VALUE,VALUE`. Raises UsageError."""
+    found: dict[str, list[str]] = {}
+    for word in words:
+        name, _, listed = word.partition("=")
+        field, values = FIELDS.get(name), [value for value in listed.split(",") if value]
+        if field is None:
+            raise UsageError(f"--vary {word}: no field is called {name!r}; there are {', '.join(FIELDS)}")
+        if name in found:
+            raise UsageError(f"--vary {word}: {name} is there twice; give all its values at once, with commas")
+        if not values:
+            raise UsageError(f"--vary {word}: expected {name}=VALUE,VALUE")
+        for value in values:
+            _refuse_unknown(word, value, field)
+        if field.sharded and phase.strategy not in ("fsdp", "hsdp"):
+            raise UsageError(f"--vary {word}: {name} means something under FSDP only; {phase.stem} is {phase.strategy}")
+        found[name] = list(dict.fromkeys(values))
+    if {"compile", "recipe"} <= found.keys():
+        raise UsageError("--vary compile and --vary recipe are one option of the programs; give one of them")
+    if {"per_device_batch", "gradient_accumulation"} <= found.keys():
+        raise UsageError("--vary per_device_batch and --vary gradient_accumulation: one follows from the other")
+    return found
+
+
+def _refuse_unknown(word: str, value: str, field: Field) -> None:
+    if field.values is None and not (value.isdecimal() and int(value) >= 1):
+        raise UsageError(f"--vary {word}: {value!r} is not a number from 1")
+    if field.values is not None and value not in field.values:
+        raise UsageError(f"--vary {word}: {value!r} is not one of {', '.join(field.values)}")
+
+
+def variants(vary: Mapping[str, Sequence[str]], *, grid: bool) -> list[Settings]:
+    """The base first. Then each value of one field at a time; grid: every combination of all fields."""
+    if grid:
+        points = itertools.product(*vary.values())
+        return [{}, *(dict(zip(vary, point, strict=True)) for point in points)]
+    return [{}, *({name: value} for name, values in vary.items() for value in values)]
+
+
+def options(base: Sequence[str], settings: Settings) -> list[str]:
+    """The options of a variant: those of the base, without what they say of its fields, and the values."""
+    words = list(base)
+    for name, value in settings.items():
+        field = FIELDS[name]
+        takes_value = field.values is None or any(len(said) > 1 for said in field.values.values())
+        words = _without(words, field.option, takes_value=takes_value)
+        for rival in field.rivals:
+            words = _without(words, rival, takes_value=True)
+        words += (field.option, value) if field.values is None else field.values[value]
+    return words
+
+
+def _without(words: Sequence[str], option: str, *, takes_value: bool) -> list[str]:
+    kept: list[str] = []
+    rest = iter(words)
+    for word in rest:
+        if word == option:
+            if takes_value:
+                next(rest, None)
+        elif not word.startswith(f"{option}="):
+            kept.append(word)
+    return kept
+
+
+def label(settings: Settings) -> str:
+    return ", ".join(f"{name}={value}" for name, value in settings.items()) or "base"
+
+
+def as_requested(value: object) -> str:
+    """A value of run_args.json as `--vary` spells it."""
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)

@@ -1,0 +1,311 @@
+"""`bringup sweep`: variants of one training, a job after the other, and a table of what each of them gives."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from rich.console import Console
+
+from bringup import judge
+from bringup import results as runs
+from bringup.checks import catalogue
+from bringup.compare import entries as compared
+from bringup.compare import sweep as table
+from bringup.compare.entries import Entry
+from bringup.errors import BringupError, CannotStart, RecordError, RunError, SlurmError
+from bringup.judge import Judged
+from bringup.plan import sweep as plan
+from bringup.plan.phases import PHASES, Phase
+from bringup.plan.profile import Profile
+from bringup.records import Outcome, Sweep, SweepRow, SweepRun, read_record, worst, write_record, write_text
+from bringup.report import terminal
+from bringup.report import text as report
+from bringup.results import REPOSITORY
+from bringup.run import open as opening
+from bringup.run import partitions, slurm
+from bringup.run import site as at_site
+from bringup.run.launch import progress, wait_for_earlier
+from bringup.run.nodes import known_partitions, refuse_without_gpus, requested_nodes
+from bringup.run.one_phase import run_phase
+from bringup.run.resume import newest_attempt
+
+
+@dataclass(frozen=True)
+class Request:
+    phase: Phase
+    vary: dict[str, list[str]]
+    grid: bool
+    repeat: int
+    nodes: int | None
+    nodelist: str | None
+    profile: Profile
+    profile_name: str
+    site: at_site.AtSite | None
+
+
+def begin(request: Request) -> Path:
+    """The folder of a new sweep, with its plan. Raises CannotStart, UsageError."""
+    environment = at_site.for_submission(request.site, request.phase.stem, os.environ)
+    names, _ = _nodes(request.nodes, request.nodelist, request.phase, environment)
+    if known := known_partitions():
+        partitions.refuse(request.phase, names, environment, known)
+    given = os.environ.get("BRINGUP_TRAIN_ARGS")
+    workload = "" if request.profile.workload is None else request.profile.workload.arguments
+    site = None if request.site is None else request.site.site
+    name = opening.default_name()
+    sweep = Sweep(
+        name=name,
+        phase=request.phase.stem,
+        nodes=names,
+        profile=request.profile_name,
+        site=None if site is None else site.name,
+        price_per_gpu_hour=None if site is None else site.price_per_gpu_hour,
+        options=shlex.split(workload if given is None else given),
+        vary=request.vary,
+        grid=request.grid,
+        repeat=request.repeat,
+        variants=plan.variants(request.vary, grid=request.grid),
+        runs=[],
+        rows=[],
+    )
+    folder = REPOSITORY / runs.SWEEPS / name
+    folder.mkdir(parents=True)
+    write_record(folder / runs.SWEEP, sweep)
+    return folder
+
+
+def run(folder: Path, site: at_site.AtSite | None) -> int:
+    """All runs of the sweep that have not finished. Exit code: the worst outcome of its variants."""
+    sweep = _read(folder)
+    phase, profile = PHASES[sweep.phase], catalogue.load_profile(sweep.profile)
+    environment = at_site.for_submission(site, phase.stem, os.environ)
+    _, gpus = _nodes(None, ",".join(sweep.nodes), phase, environment)
+    console = terminal.console()
+    count = len(sweep.variants) * sweep.repeat
+    at = "" if site is None else f"; site {site.site.name}"
+    console.print(
+        f"bringup: {len(sweep.variants)} variant(s) x {sweep.repeat} of {phase.stem} on {', '.join(sweep.nodes)}; "
+        f"profile {profile.name}{at}"
+    )
+    (REPOSITORY / phase.results).mkdir(parents=True, exist_ok=True)  # before a node looks for it (results.is_there)
+    work = _Work(folder, sweep, phase, profile, site, gpus, console)
+    try:
+        for index in range(count):  # each variant once, then each of them again: what drifts meets all of them
+            work.one(index % len(sweep.variants), index // len(sweep.variants) + 1)
+    except KeyboardInterrupt as stop:
+        for note in getattr(stop, "__notes__", ()):
+            console.print(f"{'LEFT':<10} {report.plain(note)}")
+        shown = report.shown_path(folder)
+        console.print(f"{'STOPPED':<10} interrupted; next: bringup sweep --resume {shown}")
+        raise
+    return work.conclude()
+
+
+def _read(folder: Path) -> Sweep:
+    """Raises RecordError when there is no sweep, RunError when it lies in a copy of the repository."""
+    sweep = read_record(folder / runs.SWEEP, Sweep)
+    tree = runs.tree_of(folder, runs.SWEEPS)
+    if tree is None or tree.resolve() != REPOSITORY.resolve():
+        raise RunError(f"{folder}: is a copy; name the sweep in {REPOSITORY / runs.SWEEPS}")
+    if sweep.phase not in PHASES:
+        raise RecordError(f"{folder / runs.SWEEP}: phase {sweep.phase!r} is unknown to this version")
+    return sweep
+
+
+def _nodes(count: int | None, nodelist: str | None, phase: Phase, environment: dict[str, str]) -> tuple[list[str], int]:
+    """The nodes of every run, and the most GPUs that one of them has. Raises CannotStart, UsageError."""
+    partition = partitions.partition_of(phase, environment)
+    try:
+        nodes = slurm.patiently(partial(requested_nodes, count, nodelist, partition), lambda text: None)
+    except SlurmError as error:
+        raise CannotStart(str(error)) from error
+    refuse_without_gpus(nodes)
+    names, gpus = list(nodes)[: phase.max_nodes], max(node.gpus for node in nodes.values())
+    lack = phase.lacks(len(names), gpus)
+    if lack is not None:
+        raise CannotStart(f"{phase.stem} {lack}")
+    return names, gpus
+
+
+class _Work:
+    """A sweep under way."""
+
+    def __init__(
+        self,
+        folder: Path,
+        sweep: Sweep,
+        phase: Phase,
+        profile: Profile,
+        site: at_site.AtSite | None,
+        gpus: int,
+        console: Console,
+    ) -> None:
+        self.folder, self.sweep, self.phase, self.profile = folder, sweep, phase, profile
+        self.site, self.gpus, self.console = site, gpus, console
+        self.entries: dict[int, list[Entry]] = {}
+        self.failures: dict[int, list[tuple[Outcome, str]]] = {}
+        self.runs: list[SweepRun] = []
+        self.same_as_base: set[int] = set()
+
+    def one(self, variant: int, repetition: int) -> None:
+        """One job, unless it has finished before, or has the values of the base."""
+        settings = self.sweep.variants[variant]
+        title = plan.label(settings)
+        base = self.entries.get(0, [])
+        if variant in self.same_as_base or (base and table.is_base(settings, base[0])):
+            if variant not in self.same_as_base:
+                self.console.print(f"{'SAME':<10} {title}: the base has these values; its runs count")
+            self.same_as_base.add(variant)
+            return
+        judged = self._finished(variant, repetition)
+        kept = judged is not None
+        if judged is None:
+            judged = self._submit(variant, repetition, title)
+        entry, outcome, why = assessed(judged, settings)
+        if entry is not None:
+            self.entries.setdefault(variant, []).append(entry)
+        if why is not None:
+            self.failures.setdefault(variant, []).append((outcome, why))
+        self.runs.append(
+            SweepRun(
+                variant=variant,
+                repetition=repetition,
+                folder=report.shown_path(judged.folder),
+                outcome=outcome,
+                why=why,
+            )
+        )
+        speed = "" if entry is None else f": {entry.metrics.tokens_per_s:,.0f} tokens/s"
+        word = "KEPT" if kept else report.MARK[outcome]
+        self.console.print(f"{word:<10} {title}{speed}" + (f": {report.plain(why)}" if why else ""))
+        self._save()
+
+    def _name(self, variant: int, repetition: int) -> str:
+        return f"{self.sweep.name}-v{variant}-k{repetition}"
+
+    def _finished(self, variant: int, repetition: int) -> Judged | None:
+        """A run that an earlier start of this sweep has brought to its end; what it left running is waited for."""
+        name = self._name(variant, repetition)
+        notes = self.folder / "jobs" / name
+        if not notes.is_dir():
+            return None
+        with progress(self.console, plan.label(self.sweep.variants[variant])) as tell:
+            wait_for_earlier(self.phase, name, notes, tell)
+        found = newest_attempt(self.phase, name)
+        if found is None or not (found / runs.METRICS).is_file():
+            return None
+        try:
+            judged = judge.judge_folder(found, self.profile)
+            compared.entry(judged)
+        except BringupError:
+            return None
+        return judged
+
+    def _submit(self, variant: int, repetition: int, title: str) -> Judged:
+        name = self._name(variant, repetition)
+        again = len(runs.attempts(self.phase, name))  # what did not finish stays, and the next job has its own folder
+        name = runs.submission_name(name, again + 1)
+        options = plan.options(self.sweep.options, self.sweep.variants[variant])
+        environment = os.environ | {
+            "BRINGUP_RUN_NAME": name,
+            "BRINGUP_PROFILE": self.sweep.profile,
+            "BRINGUP_TRAIN_ARGS": " ".join(options),
+            "BRINGUP_JUDGE_LATER": "1",
+        }
+        notes = self.folder / "jobs" / self._name(variant, repetition)
+        notes.mkdir(parents=True, exist_ok=True)
+        with progress(self.console, title) as tell:
+            return run_phase(
+                self.phase,
+                self.sweep.nodes,
+                self.gpus,
+                environment,
+                self.profile,
+                self.site,
+                name=name,
+                folder=notes,
+                tell=tell,
+            )
+
+    def _rows(self) -> list[SweepRow]:
+        price = self.sweep.price_per_gpu_hour
+        reached = [
+            index for index in range(len(self.sweep.variants)) if index in self.entries or index in self.failures
+        ]
+        if 0 not in reached:
+            return []
+        found = [
+            table.Variant(self.sweep.variants[index], self.entries.get(index, []), self.failures.get(index, []))
+            for index in reached
+        ]
+        return table.rows(found, None if price is None else float(price.split()[0]))
+
+    def _save(self) -> None:
+        self.sweep = self.sweep.model_copy(update={"runs": list(self.runs), "rows": self._rows()})
+        write_record(self.folder / runs.SWEEP, self.sweep, replace=True)
+
+    def conclude(self) -> int:
+        self._save()
+        rows = self.sweep.rows
+        cells = table.cells(rows, self.sweep.price_per_gpu_hour)
+        self.console.print()
+        self.console.print(report.columns(table.HEADER, cells), soft_wrap=True, markup=False, highlight=False)
+        self.console.print("\n".join(["", *_failed(rows)]).rstrip(), soft_wrap=True, markup=False, highlight=False)
+        write_text(self.folder / "report.md", markdown(self.sweep), replace=True)
+        outcome = worst([row.outcome for row in rows])
+        fastest = max(
+            (row for row in rows if row.against_base == "faster"), key=lambda row: row.change or 0, default=None
+        )
+        words = "no variant was shown to be faster than the base" if fastest is None else f"fastest: {fastest.label}"
+        shown = report.shown_path(self.folder)
+        self.console.print(f"\n{report.MARK[outcome]}: {words}; report: {shown}/report.md")
+        if self.sweep.repeat == 1 and len(rows) > 1:
+            self.console.print("one run per variant: the spread between runs is not known; --repeat 5 tells most")
+        if outcome is not Outcome.PASS:
+            self.console.print(f"next: bringup explain {shown}; then bringup sweep --resume {shown}")
+        return outcome.exit_code
+
+
+def assessed(judged: Judged, settings: plan.Settings) -> tuple[Entry | None, Outcome, str | None]:
+    """(its numbers, outcome, why it did not pass). Gates about speed decide nothing here: a variant may be slow. Nor do
+    open ones, if it has numbers: a variant has no run on one GPU to be compared with."""
+    verdicts = judged.verdicts.verdicts
+    failed = [verdict for verdict in verdicts if verdict.outcome is Outcome.FAIL and judge.stops(verdict)]
+    try:
+        entry = compared.entry(judged)
+    except BringupError as error:
+        worse = failed or [verdict for verdict in report.not_passed(verdicts) if verdict.cause]
+        why = (worse[0].cause or report.sentence(worse[0])) if worse else str(error)
+        return None, Outcome.FAIL if failed else Outcome.INCOMPLETE, " ".join(why.split())
+    if failed:
+        return entry, Outcome.FAIL, " ".join(report.sentence(failed[0]).split())
+    other = table.not_applied(settings, entry)
+    return entry, Outcome.PASS if other is None else Outcome.INCOMPLETE, other
+
+
+def _failed(rows: list[SweepRow]) -> list[str]:
+    return [f"{report.MARK[row.outcome]} {row.label}: {report.plain(row.failed)}" for row in rows if row.failed]
+
+
+def markdown(sweep: Sweep) -> str:
+    """The table, with what it is about."""
+    rows = table.cells(sweep.rows, sweep.price_per_gpu_hour)
+    failed = [f"- {line}" for line in _failed(sweep.rows)]
+    vary = " ".join(f"--vary {name}={','.join(values)}" for name, values in sweep.vary.items())
+    lines = [
+        f"# Sweep {sweep.name}",
+        "",
+        f"`bringup sweep {sweep.phase} {vary}{' --grid' if sweep.grid else ''} --repeat {sweep.repeat}` "
+        f"on {', '.join(sweep.nodes)}; profile {sweep.profile}; base: `{' '.join(sweep.options) or 'no options'}`",
+        "",
+        *report.table(table.HEADER, rows),
+        "",
+        *([*failed, ""] if failed else []),
+        "tokens/s: all ranks, steady window, median of the runs. Against the base: change of tokens/s, with",
+        "bounds where runs are repeated. Peak: per rank, the largest. Loss gap: largest difference in a step, nats.",
+    ]
+    return "\n".join(lines) + "\n"
