@@ -16,6 +16,7 @@ from bringup.records import Action, Kind, Outcome, Verdict
 from bringup.report import explain, page
 from bringup.report.collection import Collection
 from bringup.report.page import next_steps
+from bringup.report.page.links import nowhere
 from bringup.results import REPOSITORY, Absent
 from factory import a_run, a_verdict, judged_of
 
@@ -48,15 +49,21 @@ def gathered(*runs: Judged) -> Collection:
     return Collection(list(runs), [], [], [], {})
 
 
+def cards(*runs: Judged) -> list[next_steps.Card]:
+    return next_steps.cards(runs, nowhere)
+
+
 def test_a_node_that_is_only_incomplete_is_not_among_those_that_failed():
     failed = a_verdict(GATE, "n1", Outcome.FAIL)
     open_end = a_verdict(GATE, "n0", Outcome.INCOMPLETE, "nothing")
-    [row] = next_steps.rows([judged(open_end, failed)])
-    assert row.outcome is Outcome.FAIL
-    assert row.subjects == "discovery: n1"
-    said = page.render(gathered(judged(open_end, failed)))
-    assert "discovery: n1<" in said.replace("</td>", "<")
-    assert "n0, n1<" not in said[said.index("What to do next") : said.index('<h2 id="run-0"')]
+    [card] = cards(judged(open_end, failed))
+    assert card.outcome is Outcome.FAIL
+    assert card.subjects == "n1"
+    assert [finding.subjects for finding in card.findings] == ["discovery: n1"]
+    shown = page.render(gathered(judged(open_end, failed)))
+    shown = shown[shown.index('<h2 id="next"') : shown.index('<h2 id="questions"')]
+    assert "t: n1" in shown
+    assert "n0, n1" not in shown.replace("look at '/nowhere/a run' n1 n0,n1,n2", "")
 
 
 def test_of_several_runs_those_that_failed_are_named():
@@ -64,22 +71,52 @@ def test_of_several_runs_those_that_failed_are_named():
         judged(a_verdict(GATE, "n0", Outcome.INCOMPLETE), name="a"),
         judged(a_verdict(GATE, "n2", Outcome.FAIL), name="b", folder="/nowhere/b"),
     ]
-    [row] = next_steps.rows(runs)
-    assert row.subjects == "discovery: n2"
-    assert "/nowhere/b" in row.commands[0]
+    [card] = cards(*runs)
+    assert card.subjects == "n2"
+    assert "/nowhere/b" in card.commands[0]
+
+
+def test_a_cause_that_several_phases_found_is_one_card_that_names_them():
+    found = cards(
+        judged(a_verdict(GATE, "n1"), name="a"),
+        replace(judged(a_verdict(GATE, "n1"), name="b"), run=a_run("smoke", NODES, plan={})),
+    )
+    assert [finding.subjects for card in found for finding in card.findings] == ["discovery, smoke: n1"]
+
+
+def test_gates_that_share_a_guide_are_one_card_and_their_commands_appear_once():
+    both = [
+        a_verdict(gate, node).model_copy(update={"action": Action.RESET})
+        for gate, node in ((GATE, "n1"), (OTHER, "n2"))
+    ]
+    [card] = cards(judged(*both))
+    assert [finding.gate for finding in card.findings] == [GATE, OTHER]
+    assert (card.subjects, card.action, len(card.commands)) == ("n1, n2", "reset", 1)
+
+
+def test_a_dead_node_is_one_card_however_many_gates_are_open():
+    def absent(gate: str) -> Verdict:
+        return a_verdict(gate, "n1", Outcome.INCOMPLETE, "nothing", kind=Kind.ABSENT, cause="nothing arrived from n1")
+
+    [card] = cards(judged(*(absent(gate) for gate in list(GATES)[:40])))
+    assert (card.title, card.subjects) == ("No evidence arrived", "n1")
+    assert len(card.findings) == next_steps.MAX_FINDINGS
+    assert card.hidden == 40 - next_steps.MAX_FINDINGS
+
+
+def test_a_command_that_two_causes_share_stands_in_the_first_card(monkeypatch):
+    guide = replace(GATES[OTHER].guide, title="another")
+    monkeypatch.setitem(GATES, OTHER, replace(GATES[OTHER], guide=guide))
+    found = cards(judged(a_verdict(GATE, "n1"), a_verdict(OTHER, "n1")))
+    assert [len(card.commands) for card in found] == [1, 0]
 
 
 def test_places_are_filled_from_the_run_and_what_is_not_known_is_left_out():
-    [row] = next_steps.rows([judged(a_verdict(GATE, "n1"), a_verdict(GATE, "n2"))])
-    assert row.commands == ["look at '/nowhere/a run' n1 n0,n1,n2 3 4 local-cpu"]
-    [row] = next_steps.rows([judged(a_verdict(GATE, "n1"), slurm_job_id="7", profile="ours")])
-    assert row.commands == ["look at '/nowhere/a run' n1 n0,n1,n2 3 4 '/nowhere/a run/profile.yaml'", "bringup why 7"]
+    [card] = cards(judged(a_verdict(GATE, "n1"), a_verdict(GATE, "n2")))
+    assert card.commands == ["look at '/nowhere/a run' n1 n0,n1,n2 3 4 local-cpu"]
+    [card] = cards(judged(a_verdict(GATE, "n1"), slurm_job_id="7", profile="ours"))
+    assert card.commands == ["look at '/nowhere/a run' n1 n0,n1,n2 3 4 '/nowhere/a run/profile.yaml'", "bringup why 7"]
     assert not (PROFILES / "ours.yaml").exists()
-
-
-def test_a_command_stands_once():
-    rows = next_steps.rows([judged(a_verdict(GATE, "n1"), a_verdict(OTHER, "n1"))])
-    assert [len(row.commands) for row in rows] == [1, 0]
 
 
 def test_what_follows_from_something_is_no_first_cause():

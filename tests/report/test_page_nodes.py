@@ -55,6 +55,26 @@ def test_a_fact_is_that_of_most_nodes_and_the_others_are_named_with_theirs():
     assert "kernel 6.8.0-31 (2 of 3 nodes) 6.8.0-40: n1" in said
 
 
+def test_what_only_the_parts_of_a_node_say_is_counted_and_the_node_as_a_whole_goes_first():
+    parts = [
+        Observation(quantity=quantity, subject=f"{node}/{part}", value=value, unit="text", evidence="raw/x:1")
+        for node in ("n0", "n1")
+        for part in ("a", "b")
+        for quantity, value in (("discovery.rdma.rate", "400 Gb/sec"), ("discovery.gpu.model", "of a part"))
+    ]
+    run = judged(nodes=("n0", "n1"), observations=(*parts, *seen("discovery.gpu.model", n0="H100", n1="H100")))
+    assert [(fact.what, fact.value) for fact in system.facts([run])] == [
+        ("GPU", "H100"),
+        ("RDMA ports", "2 × 400 Gb/sec"),
+    ]
+
+
+def test_many_nodes_that_differ_alike_are_named_in_slurms_short_form():
+    values = {f"n{number}": "6.8" if number > 99 else "6.9" for number in range(1024)}
+    [fact] = system.facts([judged(nodes=tuple(values), observations=tuple(seen("discovery.kernel", **values)))])
+    assert fact.others == [("6.9", "n[0-9],n[10-99] (100)")]
+
+
 def test_of_two_nodes_that_differ_neither_is_the_usual_one():
     run = judged(nodes=("n0", "n1"), observations=tuple(seen("discovery.gpu.nvlinks", n0="18", n1="17")))
     [fact] = system.facts([run])

@@ -29,7 +29,7 @@ def test_the_screen_the_report_and_the_page_name_it_in_one_line():
     assert f"Site {text.escaped(WORDS)}." in text.markdown(judged.run, judged.verdicts).splitlines()
     shown = page.render(Collection([judged], [], [], [], {}))
     assert f"<tr><th>site</th><td>{WORDS}</td></tr>" in shown
-    assert "<tr><th>site file</th><td>lab</td></tr>" in shown
+    assert "<dt>site file</dt><dd>lab</dd>" in shown
 
 
 def test_without_one_no_report_speaks_of_a_site():

@@ -64,6 +64,11 @@ def _in_brackets(numbers: Sequence[str]) -> str:
     return f"[{','.join(run[0] if len(run) == 1 else f'{run[0]}-{run[-1]}' for run in runs)}]"
 
 
+def is_name(text: str) -> bool:
+    """Whether it can be the name of a single node."""
+    return _NAME.fullmatch(text) is not None
+
+
 def named(text: str) -> list[str]:
     """The nodes that a message of Slurm names, several at once or one. What is not a node list stays as it is."""
     try:

@@ -11,10 +11,11 @@ from __future__ import annotations
 import re
 import shlex
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from bringup.checks import catalogue
+from bringup.evidence import hostlist
 from bringup.judge import Judged
 from bringup.plan.phases import PHASES
 from bringup.records import Action, Outcome, Run
@@ -39,6 +40,33 @@ class Proposal:
     def line(self) -> str:
         """To be read, or pasted into a shell."""
         return f"# {plain(self.why)}" if self.command is None else shlex.join(self.command)
+
+
+@dataclass(frozen=True)
+class KeepAway:
+    """The same for a reader: how jobs are kept away from all these nodes."""
+
+    lines: list[str]  # commands, one per reason; then what is not drained, and why
+    exclude: str  # an option of sbatch, salloc and srun; empty: no node is to be drained
+    others: str  # the nodes of these runs that may work, as a Slurm node list
+    other_count: int
+
+
+def keep_away(proposals: Sequence[Proposal], nodes: Iterable[str]) -> KeepAway:
+    """nodes: of all runs, in their order."""
+    by_reason: dict[str, list[str]] = defaultdict(list)
+    for proposal in proposals:
+        if proposal.command is not None:
+            by_reason[proposal.why].append(proposal.node)
+    drained = [proposal.node for proposal in proposals if proposal.command is not None]
+    others = [node for node in nodes if node not in {proposal.node for proposal in proposals}]
+    return KeepAway(
+        lines=[shlex.join(_command(hostlist.shortened(names), why)) for why, names in by_reason.items()]
+        + [proposal.line for proposal in proposals if proposal.command is None],
+        exclude=f"--exclude={hostlist.shortened(drained)}" if drained else "",
+        others=hostlist.shortened(others),
+        other_count=len(others),
+    )
 
 
 def proposals(judged: Sequence[Judged]) -> list[Proposal]:
@@ -92,7 +120,11 @@ def _proposal(node: str, gates: list[str], run: Run) -> Proposal:
         return Proposal(node, f"{node}: Slurm keeps it out already ({named} failed); its reason is left as it is", None)
     action = max((catalogue.GATES[gate].guide.action for gate in gates), key=_COSTS.index)
     why = reason.written(named, action, _minute(run.opened_at), f"run {run.name}")
-    return Proposal(node, why, ["scontrol", "update", f"NodeName={node}", "State=DRAIN", f"Reason={why}"])
+    return Proposal(node, why, _command(node, why))
+
+
+def _command(nodes: str, why: str) -> list[str]:
+    return ["scontrol", "update", f"NodeName={nodes}", "State=DRAIN", f"Reason={why}"]
 
 
 def _minute(opened_at: str) -> str:

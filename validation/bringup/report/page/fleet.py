@@ -37,7 +37,7 @@ class Node:
         return f"{self.name}: {self.outcome}" + (f": {shortened(self.gates)}" if self.gates else "")
 
     @property
-    def said(self) -> str:
+    def gates_in_short(self) -> str:
         return shortened(self.gates)
 
     def add(self, verdict: Verdict) -> None:
@@ -50,14 +50,14 @@ class Node:
 
 def nodes(judged: Sequence[Judged]) -> list[Node]:
     """In the order in which runs name them."""
-    found = {name: Node(name) for run in judged for name in run.run.nodes}
+    by_name = {name: Node(name) for run in judged for name in run.run.nodes}
     for run in judged:
         own = set(run.run.nodes)
         for verdict in run.verdicts.verdicts:
             named = naming.nodes_of(verdict.subject)
             if len(named) == 1 and named[0] in own:
-                found[named[0]].add(verdict)
-    return list(found.values())
+                by_name[named[0]].add(verdict)
+    return list(by_name.values())
 
 
 def not_well(fleet: Iterable[Node]) -> list[Node]:

@@ -1,72 +1,137 @@
-"""What to do next: a row per gate among the first causes, and the commands that a person would run."""
+"""What to do next: a card per cause, each command once.
+
+What failed has the cause that its guide describes: gates fail for the same reasons when they share a guide. What is
+incomplete has the cause that its verdict names.
+"""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from bringup.checks.catalogue import GATES
 from bringup.judge import Judged
-from bringup.records import Outcome, Verdict, worst
+from bringup.records import Kind, Outcome, Verdict, worst
 from bringup.report import explain
 from bringup.report import text as report
 from bringup.report.collection import Collection
-from bringup.report.page.names import shortened
+from bringup.report.page.links import Links, to_evidence
+from bringup.report.page.names import listed
 from bringup.results import REPOSITORY
 
-MAX_ROWS = 20  # gates with their next commands
+MAX_CARDS = 12
+MAX_FINDINGS = 6  # gates of one card
 MAX_EXPLAINED = 3  # runs, the worst ones
+_TITLES = {
+    Kind.ABSENT: "No evidence arrived",
+    Kind.BLOCKED: "Not judged, because another gate did not pass",
+    Kind.UNDECLARED: "The profile declares no number",
+}
+
+_Bad = tuple[Judged, Verdict]
 
 
 @dataclass(frozen=True)
-class Next:
-    """One gate that did not pass, in any run: what was seen, what to read and to run."""
+class Finding:
+    """One gate of a card, with the subjects of the card's outcome."""
 
-    outcome: Outcome
     gate: str
     subjects: str
-    said: str
-    fix: str
+    sentence: str  # of the first subject
+    evidence: str
+    link: str | None
+
+
+@dataclass(frozen=True)
+class Card:
+    outcome: Outcome
+    title: str
+    subjects: str
+    action: str  # in one word what usually helps; empty: none is known
+    findings: list[Finding]
+    hidden: int  # gates beyond MAX_FINDINGS
+    fix: str  # the section of docs/ to read
     commands: list[str]
 
 
-def rows(judged: Iterable[Judged]) -> list[Next]:
-    """Per gate among the first causes, worst first. A row names the subjects of its outcome alone: one that is only
-    incomplete is not accused. Commands are for the first of its runs, and stand once."""
-    by_gate: dict[str, list[tuple[Judged, Verdict]]] = {}
+def cards(judged: Iterable[Judged], links: Links) -> list[Card]:
+    """Of the first causes, worst first. A card names the subjects of its outcome alone: one that is only incomplete
+    is not accused. Commands are for the first of its runs, and appear once."""
+    by_cause: dict[Hashable, list[_Bad]] = {}
     for run in judged:
         for verdict in explain.causes_of(run.verdicts).first:
-            by_gate.setdefault(verdict.gate, []).append((run, verdict))
-    rows = []
-    for gate, found in by_gate.items():
-        outcome = worst([verdict.outcome for _, verdict in found])
-        named = [(run, verdict) for run, verdict in found if verdict.outcome is outcome]
-        subjects: dict[str, list[str]] = {}
-        for run, verdict in named:
-            subjects.setdefault(run.run.phase, []).append(verdict.subject)
-        first = named[0][0]
-        group = [verdict for run, verdict in named if run is first]
-        rows.append(
-            Next(
-                outcome,
-                gate,
-                "; ".join(f"{phase}: {shortened(list(dict.fromkeys(on)))}" for phase, on in subjects.items()),
-                report.sentence(group[0]),
-                report.remedy(group[0]),
-                explain.next_commands(group, first.folder, first.run),
-            )
-        )
-    rows.sort(key=lambda row: -row.outcome.rank)
-    return _each_command_once(rows)
+            by_cause.setdefault(_cause(verdict), []).append((run, verdict))
+    failed = {verdict.gate for bad in by_cause.values() for _, verdict in bad if verdict.outcome is Outcome.FAIL}
+    found = [
+        _card(bad, links)
+        for bad in by_cause.values()
+        if any(verdict.outcome is not Outcome.INCOMPLETE or verdict.gate not in failed for _, verdict in bad)
+    ]
+    return _each_command_once(sorted(found, key=lambda card: -card.outcome.rank))
 
 
-def _each_command_once(rows: Sequence[Next]) -> list[Next]:
+def _cause(verdict: Verdict) -> Hashable:
+    if verdict.outcome is Outcome.INCOMPLETE and verdict.kind in _TITLES:
+        return verdict.kind, verdict.cause
+    gate = GATES.get(verdict.gate)
+    return verdict.gate if gate is None else gate.guide
+
+
+def _card(bad: Sequence[_Bad], links: Links) -> Card:
+    outcome = worst([verdict.outcome for _, verdict in bad])
+    accused = [(run, verdict) for run, verdict in bad if verdict.outcome is outcome]
+    first_run, first = accused[0]
+    by_gate: dict[str, list[_Bad]] = {}
+    for run, verdict in accused:
+        by_gate.setdefault(verdict.gate, []).append((run, verdict))
+    known = GATES.get(first.gate)
+    title = first.gate if known is None else known.guide.title
+    if outcome is Outcome.INCOMPLETE:
+        title = _TITLES.get(first.kind, title)
+    return Card(
+        outcome=outcome,
+        title=title,
+        subjects=listed([verdict.subject for _, verdict in accused]),
+        action="" if first.action is None else str(first.action),
+        findings=[_finding(group, links) for group in list(by_gate.values())[:MAX_FINDINGS]],
+        hidden=max(0, len(by_gate) - MAX_FINDINGS),
+        fix=first.fix,
+        commands=explain.next_commands(
+            [verdict for run, verdict in accused if run is first_run and verdict.gate == first.gate],
+            first_run.folder,
+            first_run.run,
+        ),
+    )
+
+
+def _finding(group: Sequence[_Bad], links: Links) -> Finding:
+    run, first = group[0]
+    by_phase: dict[str, list[str]] = {}
+    for other, verdict in group:
+        by_phase.setdefault(other.run.phase, []).append(verdict.subject)
+    by_subjects: dict[str, list[str]] = {}
+    for phase, subjects in by_phase.items():
+        by_subjects.setdefault(listed(subjects), []).append(phase)
+    where = "; ".join(f"{', '.join(phases)}: {subjects}" for subjects, phases in by_subjects.items())
+    several = len({verdict.subject for _, verdict in group}) > 1
+    sentence = report.sentence(first)
+    return Finding(
+        first.gate,
+        where,
+        f"{first.subject} {sentence}" if several else sentence,
+        first.evidence,
+        to_evidence(links, run.folder, first.evidence),
+    )
+
+
+def _each_command_once(cards: Sequence[Card]) -> list[Card]:
     shown: set[str] = set()
     once = []
-    for row in rows:
-        once.append(replace(row, commands=[command for command in row.commands if command not in shown]))
-        shown |= set(row.commands)
+    for card in cards:
+        once.append(replace(card, commands=[command for command in card.commands if command not in shown]))
+        shown |= set(card.commands)
     return once
 
 

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 
 from bringup.judge import Judged
 from bringup.records import Observation
-from bringup.report.page.names import shortened
+from bringup.report.page.names import listed
 
 OF_NODES = (
     ("GPU", "discovery.gpu.model"),
     ("GPUs of a node", "discovery.gpu.count"),
     ("memory of a GPU", "discovery.gpu.memory"),
     ("GPU driver", "discovery.gpu.driver"),
+    ("CUDA of the driver", "discovery.gpu.cuda"),
     ("NVLinks of a GPU", "discovery.gpu.nvlinks"),
-    ("RDMA ports", "discovery.rdma.same"),
+    ("RDMA ports in detail", "discovery.rdma.same"),
     ("NCCL library", "discovery.library.libnccl"),
     ("processor", "discovery.cpu.model"),
     ("cores", "discovery.cpu.count"),
     ("memory", "inventory.memory"),
+    ("RDMA ports", "discovery.rdma.rate"),
+    ("network interfaces", "inventory.network"),
     ("operating system", "discovery.os"),
     ("kernel", "discovery.kernel"),
     ("Python of the system", "discovery.python"),
@@ -28,6 +31,7 @@ OF_NODES = (
     ("mount of the checkout", "discovery.mount"),
 )
 CLUSTER = "slurm.config.ClusterName"
+ONLY_WHERE_THEY_DIFFER = {"RDMA ports in detail"}  # long, and said in short by another fact
 NO_MAJORITY = "nodes differ, and no value is that of most"
 MAX_DIFFERENT = 5  # values; more are counted
 
@@ -57,12 +61,31 @@ def facts(judged: Sequence[Judged]) -> list[Fact]:
     wanted = {quantity for _, quantity in OF_NODES}
     seen: dict[str, dict[str, str]] = {}
     for run in judged:
-        nodes = set(run.run.nodes)
-        for observation in run.observations:
-            if observation.quantity in wanted and observation.subject in nodes:
-                seen.setdefault(observation.quantity, {})[observation.subject] = in_words(observation)
-    found = [_fact(what, seen[quantity]) for what, quantity in OF_NODES if quantity in seen]
-    return [fact for fact in found if fact is not None]
+        for quantity, by_node in _of_one_run(run, wanted).items():
+            seen.setdefault(quantity, {}).update(by_node)
+    known = [_fact(what, seen[quantity]) for what, quantity in OF_NODES if quantity in seen]
+    return [fact for fact in known if fact is not None]
+
+
+def _of_one_run(judged: Judged, wanted: Container[str]) -> dict[str, dict[str, str]]:
+    """Quantity -> node -> its value; of a node that does not say it as a whole, the values of its parts, counted:
+    `8 × 400 Gb/sec`."""
+    nodes = set(judged.run.nodes)
+    whole: dict[str, dict[str, str]] = {}
+    parts: dict[str, dict[str, Counter[str]]] = {}
+    for observation in judged.observations:
+        node, _, part = observation.subject.partition("/")
+        if observation.quantity not in wanted or node not in nodes:
+            continue
+        if part:
+            parts.setdefault(observation.quantity, {}).setdefault(node, Counter())[in_words(observation)] += 1
+        else:
+            whole.setdefault(observation.quantity, {})[node] = in_words(observation)
+    for quantity, by_node in parts.items():
+        for node, counts in by_node.items():
+            known = ", ".join(f"{count} × {value}" for value, count in counts.most_common() if value)
+            whole.setdefault(quantity, {}).setdefault(node, known)
+    return whole
 
 
 def in_words(observation: Observation) -> str:
@@ -84,7 +107,7 @@ def _fact(what: str, by_node: dict[str, str]) -> Fact | None:
     usual = known[0] if len(known) == 1 or counts[known[0]] > counts[known[1]] else NO_MAJORITY
     rest = [value for value, _ in counts.most_common() if value != usual]
     others = [
-        (value or "not found out", shortened([node for node in by_node if by_node[node] == value]))
+        (value or "not found out", listed([node for node in by_node if by_node[node] == value]))
         for value in rest[:MAX_DIFFERENT]
     ]
     if len(rest) > MAX_DIFFERENT:

@@ -23,6 +23,7 @@ def render(collection: Collection, links: Links = nowhere) -> str:
 def _view(collection: Collection, links: Links) -> dict[str, Any]:
     nodes = fleet.nodes(collection.judged)
     facts = system.facts(collection.judged)
+    cards = next_steps.cards(collection.judged, links)
     return {
         "outcome": collection.outcome,
         "mark": report.MARK,
@@ -30,7 +31,7 @@ def _view(collection: Collection, links: Links) -> dict[str, Any]:
         "cluster": system.cluster_name(collection.judged),
         "node_count": len(nodes),
         "who": _who(collection, [node.name for node in nodes]),
-        "facts": facts,
+        "facts": [fact for fact in facts if fact.what not in system.ONLY_WHERE_THEY_DIFFER],
         "drift": [fact for fact in facts if fact.others],
         "stand_ins": _stand_ins(collection),
         "fleet": nodes,
@@ -48,9 +49,9 @@ def _view(collection: Collection, links: Links) -> dict[str, Any]:
             (PHASES[gone.phase].title if gone.phase in PHASES else gone.phase, gone.why) for gone in collection.absent
         ],
         "left_out": collection.left_out,
-        "next": next_steps.rows(collection.judged),
-        "max_next": next_steps.MAX_ROWS,
-        "drains": [proposal.line for proposal in drain.proposals(collection.judged)],
+        "cards": cards[: next_steps.MAX_CARDS],
+        "more_cards": max(0, len(cards) - next_steps.MAX_CARDS),
+        "keep_away": drain.keep_away(drain.proposals(collection.judged), [node.name for node in nodes]),
         "commands": next_steps.commands(collection),
         "training": training.side_by_side(collection.judged, collection.varied),
     }

@@ -1,0 +1,157 @@
+"""Draining: which nodes the evidence speaks against, the commands that a person pastes, and what --apply does."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import stat
+import subprocess
+from pathlib import Path
+
+import pytest
+from bringup.cli import main
+from bringup.judge import Judged
+from bringup.records import Outcome, Verdict
+from bringup.report import drain
+from factory import a_run, a_verdict, judged_of
+from runs_for_tests import discovery
+
+EVIL = """<script>alert(1)</script> & "double" 'single' `tick` $(reboot) ; rm -rf / {{ 7*7 }} \x1b[31m \x00 \ud83d"""
+NODES = ("n0", "n1", "n2", "n3")
+
+
+def judged(*verdicts: Verdict, nodes: tuple[str, ...] = NODES, name: str = "run") -> Judged:
+    return judged_of(*verdicts, run=a_run("discovery", nodes, name=name, plan={}))
+
+
+def test_a_node_that_failed_is_drained_with_its_gates_as_the_reason():
+    (proposal,) = drain.proposals(
+        [
+            judged(
+                a_verdict("discovery.gpu.count", "n1"),
+                a_verdict("discovery.kernel", "n1"),
+                a_verdict("discovery.gpu.count", "n0", Outcome.PASS),
+            )
+        ]
+    )
+    assert proposal.command == [
+        "scontrol",
+        "update",
+        "NodeName=n1",
+        "State=DRAIN",
+        "Reason=bringup: discovery.gpu.count discovery.kernel; reboot (2026-01-01T00:00Z, run run)",
+    ]
+    assert shlex.split(proposal.line) == proposal.command
+
+
+@pytest.mark.parametrize(
+    "verdicts",
+    [
+        [a_verdict("discovery.gpu.count", "n1", Outcome.INCOMPLETE)],  # absence condemns nobody
+        [a_verdict("discovery.gpu.persistence", "n1", Outcome.WARN)],
+        [a_verdict("train.rank.finished", "n1/rank3")],  # perhaps the program
+        [a_verdict("nccl.pair.link", "n0--n1")],  # which of the two?
+        [a_verdict("discovery.slurm.proctrack", "job")],
+        [a_verdict("discovery.gpu.count", "stranger")],  # not a node of this run
+    ],
+)
+def test_no_node_is_drained_for_what_is_not_a_fault_of_a_node(verdicts):
+    assert drain.proposals([judged(*verdicts)]) == []
+
+
+def test_a_gate_that_most_nodes_fail_speaks_against_no_node():
+    (proposal,) = drain.proposals([judged(*(a_verdict("discovery.gpu.count", node) for node in ("n0", "n1", "n2")))])
+    assert proposal.command is None
+    assert proposal.line.startswith("# discovery.gpu.count failed on 3 of 4 nodes")
+
+
+def test_a_node_that_slurm_keeps_out_keeps_its_reason():
+    (proposal,) = drain.proposals(
+        [judged(a_verdict("discovery.node.state", "n1"), a_verdict("discovery.gpu.count", "n1"))]
+    )
+    assert proposal.command is None
+    assert "already" in proposal.line
+
+
+def test_no_name_reaches_a_shell_or_another_option():
+    for name in ("n1; reboot", "$(reboot)", "-n1", "n1 State=IDLE", "n[0-9]", "n1\nreboot"):
+        (proposal,) = drain.proposals([judged(a_verdict("discovery.gpu.count", name), nodes=("n0", name, "n2"))])
+        assert proposal.command is None, name
+        assert proposal.line.startswith("#")
+        assert "\n" not in proposal.line
+    (proposal,) = drain.proposals([judged(a_verdict("discovery.gpu.count", "n1"), name=EVIL)])
+    reason = proposal.command[-1]
+    assert re.fullmatch(r"Reason=[A-Za-z0-9 ._:/,;()+=-]+", reason)
+    echoed = subprocess.run(
+        ["bash", "-c", f"printf '%s\\n' {proposal.line}"], capture_output=True, text=True, check=True
+    )
+    assert echoed.stdout.splitlines() == proposal.command
+
+
+def fake_scontrol(folder: Path, monkeypatch, state: str) -> Path:
+    """A scontrol that answers `show node` and notes every other call."""
+    folder.mkdir()
+    log = folder / "calls"
+    script = folder / "scontrol"
+    script.write_text(f"""#!/bin/bash
+if [[ $2 == show ]]; then
+  echo 'NodeName=n0 State=IDLE Gres=gpu:2'
+  echo 'NodeName=n1 State={state} Gres=gpu:2'
+else printf '%s\\n' "$@" >>{log}; fi
+""")
+    script.chmod(script.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    return log
+
+
+def broken(tmp_path: Path, monkeypatch) -> Path:
+    folder = discovery(tmp_path / "runs", monkeypatch)
+    inventory = folder / "raw/inventory.jsonl"
+    lines = inventory.read_text().splitlines(keepends=True)
+    changed = [
+        line.replace('"value": 2', '"value": 1') if "discovery.gpu.count" in line and '"n1"' in line else line
+        for line in lines
+    ]
+    assert changed != lines
+    inventory.write_text("".join(changed))
+    return folder
+
+
+def test_draining_is_printed_and_done_only_with_apply(tmp_path, monkeypatch, capsys):
+    folder = broken(tmp_path, monkeypatch)
+    log = fake_scontrol(tmp_path / "bin", monkeypatch, "IDLE")
+    assert main(["report", str(folder)]) == 1
+    assert "scontrol update NodeName=n1 State=DRAIN 'Reason=bringup: discovery.gpu.count" in capsys.readouterr().out
+    assert not log.exists()
+    assert main(["report", str(folder), "--apply"]) == 1
+    calls = log.read_text().splitlines()
+    assert calls[:3] == ["update", "NodeName=n1", "State=DRAIN"]
+    assert calls[3].startswith("Reason=bringup: discovery.gpu.count")
+    assert "drained: n1" in capsys.readouterr().out
+
+
+def test_a_node_that_was_drained_meanwhile_is_left_as_it_is(tmp_path, monkeypatch, capsys):
+    log = fake_scontrol(tmp_path / "bin", monkeypatch, "IDLE+DRAIN")
+    main(["report", str(broken(tmp_path, monkeypatch)), "--apply"])
+    assert not log.exists()
+    assert "left as it is: n1" in capsys.readouterr().out
+
+
+def test_nodes_with_one_reason_are_one_command_and_one_list_to_exclude():
+    nodes = tuple(f"n{number}" for number in range(32))
+    bad = [a_verdict("discovery.gpu.count", node) for node in ("n1", "n2", "n3", "n4", "n9")]
+    run = judged(*bad, a_verdict("discovery.kernel", "n9"), nodes=nodes)
+    keep = drain.keep_away(drain.proposals([run]), nodes)
+    assert len(keep.lines) == 2
+    assert shlex.split(keep.lines[0])[2] == "NodeName=n1,n2,n3,n4"
+    assert shlex.split(keep.lines[1])[2] == "NodeName=n9"
+    assert keep.exclude == "--exclude=n[1-4,9]"
+    assert (keep.others, keep.other_count) == ("n[0,5-8],n[10-31]", 27)
+
+
+def test_what_is_not_drained_is_said_and_excludes_no_node():
+    run = judged(*(a_verdict("discovery.gpu.count", node) for node in NODES))
+    keep = drain.keep_away(drain.proposals([run]), NODES)
+    assert [line[0] for line in keep.lines] == ["#"]
+    assert (keep.exclude, keep.others) == ("", "n0,n1,n2,n3")
