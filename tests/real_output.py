@@ -291,8 +291,8 @@ right reader must say about it. Samples, sources and rules: [tests/fixtures/real
 Every parser and every signature runs over them in `tests/test_real_output.py`. `make generated` makes this page.
 
 *Wrong*: another value, or a signature too many. *Not recognised*: nothing was said. A check is one value of a label, or
-all signatures that a sample bears. Readers were repaired with these samples in sight, so the share that is right says
-nothing about output that nobody here has seen.
+all signatures that a sample bears. Readers were fixed while these samples were known, so the share that is right says
+nothing about other output.
 """
 
 

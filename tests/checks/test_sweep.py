@@ -78,7 +78,7 @@ def test_a_rank_that_did_not_come_to_the_end_is_missed_and_its_part_is_named() -
     found = verdicts(facts)
     assert found["sweep.ranks n0"].outcome is Outcome.PASS
     assert found["sweep.ranks n1"].outcome is Outcome.FAIL
-    assert "node_sweep: 1 came to its end" in found["sweep.ranks n1"].observed
+    assert "node_sweep: 1 finished" in found["sweep.ranks n1"].observed
 
 
 @shows_failing("sweep.device", "sweep.device.fallback")

@@ -26,10 +26,11 @@ from bringup.plan.rules import DECLARABLE, allowed
 from bringup.plan.site import Site
 from bringup.plan.transports import TRANSPORTS
 from bringup.records import Outcome, Record, Versioned, write_text
+from bringup.report.quoted import with_quotes
 from bringup.report.text import table
 from bringup.results import REPOSITORY
 
-PAGE = REPOSITORY / "docs/06-failure-modes.md"
+PAGE = REPOSITORY / "docs/07-failure-modes.md"
 SCHEMAS = REPOSITORY / "validation/schemas"
 _FILE = re.compile(r"`(\w+)\.json`")
 
@@ -165,12 +166,13 @@ def _replaced(path: Path, page: str, name: str, lines: Sequence[str]) -> str:
 
 
 def gate_sections(page: str) -> list[str]:
-    """The sections of all guides of a page, in the catalogue's order."""
-    lines: list[str] = []
+    """An index of the guides of a page, then their sections, in the catalogue's order."""
     guides: dict[Guide, list[Gate]] = {}
     for gate in GATES.values():
         if gate.guide.page == page:
             guides.setdefault(gate.guide, []).append(gate)
+    lines = [f"- [{guide.title}](#{gates[0].id}): {_ids(gates)}" for guide, gates in guides.items()]
+    lines.append("")
     for guide, gates in guides.items():
         lines += [*(f'<a id="{gate.id}"></a>' for gate in gates), "", f"### {guide.title}", ""]
         lines += table(("gate", "per", "a pass says"), ((gate.id, gate.per, _with_severity(gate)) for gate in gates))
@@ -184,6 +186,10 @@ def gate_sections(page: str) -> list[str]:
     return lines[:-1]
 
 
+def _ids(gates: Sequence[Gate]) -> str:
+    return ", ".join(f"`{gate.id}`" for gate in gates)
+
+
 def _with_severity(gate: Gate) -> str:
     warns = gate.severity is Outcome.WARN
     return gate.proves + (" (a miss only warns)" if warns else "")
@@ -195,14 +201,15 @@ def _readable(command: str) -> str:
 
 
 def pages() -> dict[Path, str]:
-    """Every page with a generated part -> the text that it should have. ValueError when a marker is missing."""
+    """Every page of docs/, and others with generated parts -> the text that it should have: tables, sections, quotes.
+    ValueError when a marker is missing, or what is quoted."""
     parts = {path: dict(tables) for path, tables in PARTS.items()}
     for page in dict.fromkeys(gate.guide.page for gate in GATES.values()):
         parts.setdefault(REPOSITORY / "docs" / f"{page}.md", {})["gates"] = partial(gate_sections, page)
     texts = {}
-    for path, tables in parts.items():
-        text = path.read_text(encoding="utf-8")
-        for name, make in tables.items():
+    for path in dict.fromkeys([*parts, *sorted((REPOSITORY / "docs").glob("*.md"))]):
+        text = with_quotes(path.read_text(encoding="utf-8"), REPOSITORY)
+        for name, make in parts.get(path, {}).items():
             text = _replaced(path, text, name, make())
         texts[path] = text
     return texts

@@ -93,7 +93,7 @@ def test_of_two_nodes_the_one_with_the_slow_gpu_is_named_and_so_is_one_that_is_s
 def test_a_node_of_which_a_gpu_says_nothing_is_incomplete_and_not_as_fast_as_the_rest(silent):
     found = gpus(n0=[700.0] * 4, n1=silent)
     assert (found["n0"][0], found["n1"][0]) == (Outcome.PASS, Outcome.INCOMPLETE)
-    assert "3 of 4 GPUs told their speed" in found["n1"][1]
+    assert "3 of 4 GPUs reported their speed" in found["n1"][1]
 
 
 def test_a_node_that_computed_on_its_cpu_has_no_slowest_gpu():
@@ -101,7 +101,7 @@ def test_a_node_that_computed_on_its_cpu_has_no_slowest_gpu():
     parsed.saw("smoke.compute.gpu.tflops", "n0/cpu", 0.2, "TFLOP/s", "f")
     add_derived(parsed, a_run("smoke", ["n0"], gpus=4))
     assert [(fact.value, fact.why) for fact in parsed.observations if fact.quantity == "smoke.compute.gpu_peers"] == [
-        (None, "0 of 4 GPUs told their speed")
+        (None, "0 of 4 GPUs reported their speed")
     ]
 
 

@@ -80,7 +80,7 @@ def test_where_all_have_entered_the_same_collective_nobody_is_accused() -> None:
     found = judged(hung(*[(90, 89, IN)] * 4))
     assert accused(found) == {}
     assert {found[place].outcome for place in PLACES} == {Outcome.INCOMPLETE}
-    assert "nobody was behind the others" in str(found["n0/rank0"].cause)
+    assert "no rank was behind the others" in str(found["n0/rank0"].cause)
 
 
 def test_where_most_are_silent_their_words_were_lost() -> None:

@@ -9,7 +9,7 @@ from bringup.records import Action
 
 GUIDE = Guide(
     title="The device that was used",
-    page="01-environment",
+    page="02-infrastructure-validation",
     action=Action.CONFIGURE,
     observes=(
         "The type of the device that a program computed on, as torch gave it: `cuda` or `cpu`. And how many GPUs "

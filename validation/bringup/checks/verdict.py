@@ -151,7 +151,7 @@ def unknown_gate(gate_id: str, subject: str) -> Verdict:
         expected="a gate that this version knows",
         evidence=RUN,
         cause="no gate is called so in this version",
-        fix="docs/06-failure-modes.md#unknown-gate",
+        fix="docs/07-failure-modes.md#unknown-gate",
     )
 
 

@@ -162,7 +162,7 @@ def _signs(found: Sequence[Sign]) -> list[str]:
         seen.setdefault(sign.signature, sign)
     known = [sign for sign in seen.values() if sign.signature in SIGNATURES]
     if not known:
-        return ["", "no line in the logs bears the signature of a known fault (docs/06-failure-modes.md#signatures)"]
+        return ["", "no line in the logs bears the signature of a known fault (docs/07-failure-modes.md#signatures)"]
     lines = ["", "signs in the logs, causes before consequences:"]
     for sign in known:
         signature = SIGNATURES[sign.signature]

@@ -62,8 +62,8 @@ GATES: tuple[Gate, ...] = (
             guide=guides.NVLINK_ERRORS,
         )
         for kind, did in (
-            ("nvlink_replays", "had to send anything twice"),
-            ("nvlink_crc_errors", "got anything damaged"),
+            ("nvlink_replays", "had to resend data"),
+            ("nvlink_crc_errors", "received damaged data"),
         )
     ),
     Gate(
@@ -115,7 +115,7 @@ GATES: tuple[Gate, ...] = (
             severity=Outcome.WARN,
             guide=guides.RDMA_COUNTERS,
         )
-        for kind, what in (("flaps", "lost its link"), ("errors", "got anything damaged"))
+        for kind, what in (("flaps", "lost its link"), ("errors", "received damaged data"))
     ),
     Gate(
         id="discovery.numa.gpu",

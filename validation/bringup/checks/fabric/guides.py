@@ -36,7 +36,7 @@ NVLINK = Guide(
         "`discovery.gpu.nvlinks`: how many NVLinks of every GPU are up, compared with the profile. "
         "`discovery.gpu.fabric`: the state of the NVLink fabric on machines with NVSwitches."
     ),
-    why="Without the fabric CUDA does not start. With a link less, every collective inside the node is slower.",
+    why="Without the fabric CUDA does not start. With one link less, every collective inside the node is slower.",
     usually_means=(
         "*`in progress` or `not started`*: the fabric manager does not run, or its version is not that of the driver. "
         'CUDA then fails with "system not yet initialized". *Fewer links*: a link or a switch is down. A PCIe card '
@@ -56,7 +56,7 @@ NVLINK_ERRORS = Guide(
     observes=(
         "The counters of NVML for the links that are up, added up for each GPU, since the driver was loaded. "
         "`discovery.gpu.nvlink_recoveries`: a link went down and was trained again. `discovery.gpu.nvlink_replays`: "
-        "something was sent twice. `discovery.gpu.nvlink_crc_errors`: something arrived damaged."
+        "data was resent. `discovery.gpu.nvlink_crc_errors`: data arrived damaged."
     ),
     why="A link that is about to fail is seen here first, before a job hangs on it.",
     usually_means=(
@@ -98,14 +98,14 @@ RDMA_COUNTERS = Guide(
     page=_PAGE,
     action=Action.WATCH,
     observes=(
-        "Counters under `/sys/class/infiniband/*/ports/*/counters`, since the driver was loaded or somebody cleared "
-        "them. `discovery.rdma.flaps`: `link_downed` and `link_error_recovery`. `discovery.rdma.errors`: "
-        "`symbol_error`, `port_rcv_errors` and `local_link_integrity_errors`. The sum of the worst port of the node is "
-        "judged, and the verdict names the port and its counters. A node without a port has lost none."
+        "Counters under `/sys/class/infiniband/*/ports/*/counters`, since the driver was loaded or the counters were "
+        "cleared. `discovery.rdma.flaps`: `link_downed` and `link_error_recovery`. `discovery.rdma.errors`: "
+        "`symbol_error`, `port_rcv_errors` and `local_link_integrity_errors`. The sum of the worst port of the node "
+        "is judged, and the verdict names the port and its counters. A node without a port passes."
     ),
     why=(
-        "A link that goes down for a second ends a job or makes it wait. A link that gets much damaged sends it again, "
-        "and every collective waits."
+        "A link that goes down for a second ends a job or makes it wait. A link with many errors resends, and every "
+        "collective waits."
     ),
     usually_means=(
         "A dirty or loose connector, a cable at the end of its life, or a transceiver. The same count on all ports of "
@@ -139,33 +139,34 @@ AFFINITY = Guide(
 )
 RAILS = Guide(
     title="Every RDMA port by itself",
-    page="02-infrastructure-validation",
+    page="03-collectives",
     action=Action.REPLACE,
     observes=(
-        "`ib_write_bw` and `ib_write_lat` of the package perftest, between host memory, one port after another: those "
-        "active ports that are as fast as the fastest of the node. What is judged is the bandwidth as a share of the "
-        "port's rate in sysfs, of the slower side.\n"
+        "`ib_write_bw` and `ib_write_lat` of the package perftest, between host memory, one port after another: "
+        "those active ports that are as fast as the fastest of the node. The bandwidth is judged as a share of the "
+        "port's rate in sysfs, on the slower side.\n"
         "\n"
         "- `fabric.loopback`, in the node sweep: each port with itself.\n"
-        "- `fabric.rail.slowest`, beside the pairs of nodes: each port with the port of the same name (a rail) on the "
-        "node before and the node after it in the list, in both directions. The slowest is judged.\n"
-        "- `fabric.rail.nic`, from 3 nodes on: what each port reaches with the better of its two partners. A bad "
-        "partner does not accuse a node.\n"
+        "- `fabric.rail.slowest`, beside the pairs of nodes: each port with the port of the same name (a rail) on "
+        "the node before and the node after it in the list, in both directions. The slowest is judged.\n"
+        "- `fabric.rail.nic`, from 3 nodes on: what each port reaches with the better of its two partners. So a bad "
+        "partner does not fail a node.\n"
         "- `fabric.rail.latency`: the typical time of a message of 8 bytes; the longest of all rails is judged.\n"
         "\n"
-        "A test that was begun and failed has a bandwidth of 0, and the verdict has its last words."
+        "A test that started and failed counts as 0, and the verdict shows its last line."
     ),
     why=(
-        "NCCL spreads its traffic over all NICs, and one that is slow looks like a cluster that is a little slow. Here "
-        "it has a name."
+        "NCCL spreads its traffic over all NICs, so one slow NIC looks like a slightly slow cluster. This test names "
+        "it."
     ),
     usually_means=(
         "*Loopback*: the slot (fewer lanes, a lower generation, no relaxed ordering) or the NIC. *A rail whose "
         "loopback passes*: the cable, the transceiver or the port of the switch. *All rails of two nodes*: their "
         "path, or options that this fabric needs and perftest does not choose itself: name them in "
-        "`BRINGUP_PERFTEST` (`-x 3`, `--tclass=106`). *Incomplete*: perftest is not installed, no port is active, or a "
-        "node has no port of that name. With two nodes nobody can say which end of a rail it is; `fabric.loopback` "
-        "may. A cluster without RDMA declares the gates `not_applicable`, and nothing is run."
+        "`BRINGUP_PERFTEST` (`-x 3`, `--tclass=106`). *Incomplete*: perftest is not installed, no port is active, or "
+        "a node has no port of that name. With two nodes it is not known which end of a rail is slow; "
+        "`fabric.loopback` may show it. A cluster without RDMA declares the gates `not_applicable`, and the tests do "
+        "not run."
     ),
     next=(
         "grep -h rail. {run}/raw/pairs-rails-*.jsonl",

@@ -21,8 +21,8 @@ SHARED_FOLDER = Guide(
         "\n"
         "1. The node looks for a file that does not exist yet. A client may now keep the answer that the name is "
         "missing. This is `looked`.\n"
-        "2. The submit host writes a random token to two files: the one that the nodes looked for, and one that "
-        "nobody has looked for.\n"
+        "2. The submit host writes a random token to two files: the one that the nodes looked for, and one that no "
+        "node has looked for.\n"
         "3. The node reads the second file. It has 5 s to find the same token. This is `reads_submit_host`.\n"
         "4. The node waits until it sees the first file, for 65 s at most. The seconds are `late_lookup`. The "
         "verdict names the mount and the options of its caches.\n"
@@ -58,19 +58,19 @@ COHERENCE = Guide(
     observes=(
         "What a node sees of files that another node changes. The subject is the ordered pair, writer->reader. In "
         "round *s* each node writes for the *s*-th node behind it in the node list. Up to 16 nodes all rounds run, "
-        "so that every ordered pair is seen. Above 16 nodes about 256 pairs are seen, first those at distances 1, "
-        "2, 4, …: what a mount does wrong shows with any partner.\n"
+        "so that every ordered pair is seen. Above 16 nodes about 256 pairs are seen, first those at distances 1, 2, "
+        "4, …: what a mount does wrong shows with any partner.\n"
         "\n"
         "There are four job steps: write, read, change, see. Each waits for the one before. In a step a node looks "
-        "at the files of all its partners together. It waits 5 s for new content, because a file is looked up anew "
-        "when it is opened. It waits 65 s for a name that a client may have cached (`unlink`, `late_lookup`).\n"
+        "at the files of all its partners together. It waits 5 s for new content, because opening a file looks it up "
+        "again. It waits 65 s for a name that a client may have cached (`unlink`, `late_lookup`).\n"
         "\n"
         "- `same_type`: both nodes name the type of the filesystem under the results folder.\n"
         "- `write`: the reader reads what the writer wrote. The time is in `smoke.fs.pair.write_s`.\n"
         "- `attributes`: size and time of change, to 1 ms, are those that the writer saw.\n"
         "- `append`: the reader has read the file, the writer appends, the reader reads all of it.\n"
-        "- `rename`: the reader has read the file, the writer renames another file over it, the reader reads the "
-        "new one.\n"
+        "- `rename`: the reader has read the file, the writer renames another file over it, the reader reads the new "
+        "one.\n"
         "- `unlink`: the reader has seen the file, the writer removes it, the reader no longer sees it.\n"
         "- `exclusive`: both nodes create one name with `O_EXCL`. Exactly one must succeed.\n"
         "- `lock_refused`: the writer holds `flock` on its file, the reader is refused (`EWOULDBLOCK`). Only a "
@@ -139,15 +139,15 @@ FOLDERS = Guide(
         "verdict names it. A folder that gives no answer for 20 s fails, and the probe goes on."
     ),
     why=(
-        "All phases write there. It is asked before the first of them: a folder that is full or cannot be written "
-        "would end each of them with a cause of its own."
+        "All phases write there. So this is tested first: a folder that is full or cannot be written would end each "
+        "phase with a different error."
     ),
     usually_means=(
         "*No such file* on one node: the folder is not mounted there. *Permission denied*: the folder belongs to "
-        "somebody else, or root has no rights there (`root_squash`). *Read-only*: the mount says so, or the server "
-        "refuses. *Little room*: checkpoints of earlier runs. A quota that no tool on the node tells is not seen here; "
-        "the smoke phase meets it when it writes more. *Incomplete*: the node did not answer, or did not speak of a "
-        "folder that the site file names."
+        "another user, or root has no rights there (`root_squash`). *Read-only*: the mount says so, or the server "
+        "refuses. *Little room*: checkpoints of earlier runs. A quota that no tool on the node reports is not seen "
+        "here. The smoke phase finds it when it writes more. *Incomplete*: the node did not answer, or reported "
+        "nothing about a folder of the site file."
     ),
     next=(
         "grep -h inventory.folder {run}/raw/inventory.jsonl",

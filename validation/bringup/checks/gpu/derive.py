@@ -183,7 +183,7 @@ def _slowest_against_all_gpus(found: Parsed, seen: Seen, run: Run) -> None:
     everyone = [speed for gpus in speeds_of.values() for speed in gpus.values()]
     middle = statistics.median(everyone) if everyone else 0.0
     for node, gpus in speeds_of.items():
-        value, why = None, f"{len(gpus)} of {run.gpus_per_node} GPUs told their speed"
+        value, why = None, f"{len(gpus)} of {run.gpus_per_node} GPUs reported their speed"
         if len(gpus) >= run.gpus_per_node and middle > 0:
             slowest = min(gpus, key=lambda gpu: gpus[gpu])
             value = round(gpus[slowest] / middle, 4)

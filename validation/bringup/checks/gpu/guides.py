@@ -37,7 +37,7 @@ DRIVER_LOG = Guide(
     ),
     by_hand=(
         "Do what the verdict says. To let users read the log, add them to the group `systemd-journal`, or submit this "
-        "phase as root. All Xids and their actions are in [failure modes](06-failure-modes.md#xids)."
+        "phase as root. All Xids and their actions are in [failure modes](07-failure-modes.md#xids)."
     ),
 )
 PRESENT = Guide(
@@ -71,7 +71,7 @@ DRIFT = Guide(
     action=Action.CONFIGURE,
     observes=(
         "Every node reports its GPU driver, and the model and memory of every GPU. The value of most nodes is taken "
-        "as right. Without a majority (two nodes, two values) all nodes fail, because nobody can say which one is "
+        "as right. Without a majority (two nodes, two values) all nodes fail, because it is not known which one is "
         "right."
     ),
     why=(
@@ -147,7 +147,7 @@ MEMORY_WEAR = Guide(
         "ones in the life of the GPU, after errors of either kind. The profile says how many are usual. The worst GPU "
         "of a node is judged and named."
     ),
-    why="Nothing was lost yet. A GPU whose numbers grow is the one that will meet an error that nobody can correct.",
+    why="Nothing was lost yet. A GPU whose numbers grow is the one that will have an error that cannot be corrected.",
     usually_means=(
         "*Many corrected errors*: one bad cell, which the GPU replaces at its next reset. *Many replaced rows*: the "
         "memory ages, or the GPU runs too hot. Compare with the other GPUs of the cluster, and with the numbers of "
@@ -176,10 +176,10 @@ PCIE = Guide(
     page=_ENVIRONMENT,
     action=Action.REPLACE,
     observes=(
-        "The lanes that the PCIe link of each GPU lacks: the widest link that GPU and slot have, less the width in "
-        "use. The generation is recorded and not judged, because an idle GPU lowers it."
+        "How many PCIe lanes each GPU is missing: the widest link of GPU and slot, minus the width in use. The "
+        "generation is recorded and not judged, because an idle GPU lowers it."
     ),
-    why="Half the lanes are half the bandwidth between host and GPU.",
+    why="Half of the lanes carry half of the bandwidth between host and GPU.",
     usually_means=(
         "A card or a riser is not fully seated, or a lane is damaged. *Incomplete*: the GPU did not say the width of "
         "its link."
@@ -192,10 +192,12 @@ PCIE = Guide(
     by_hand="Reseat the card, then run this phase again. `lspci` shows the link only to root.",
 )
 FREE = Guide(
-    title="GPUs that nobody else uses",
+    title="GPUs that no other process uses",
     page=_ENVIRONMENT,
     action=Action.REBOOT,
-    observes="Processes with a compute context on each GPU. This job has the node alone and computes nothing itself.",
+    observes=(
+        "Processes with a compute context on each GPU. This job has the node exclusively and computes nothing itself."
+    ),
     why="Another process takes memory and speed from the job, and the job does not see why.",
     usually_means=(
         "A process lived longer than its job (see `discovery.slurm.proctrack`), a monitoring agent opened a context, "
@@ -230,7 +232,7 @@ BOUND = Guide(
     why="Two ranks on one GPU run at half speed or out of memory, and NCCL refuses them.",
     usually_means=(
         "Two tasks were bound to one GPU: `Cores=` in `gres.conf` do not fit, or a wrapper sets `--gpu-bind`. Or a "
-        "task saw no single GPU; the remark of the verdict says which. *Incomplete*: not all tasks ran on the node."
+        "task saw not exactly one GPU; the verdict says which. *Incomplete*: not all tasks ran on the node."
     ),
     next=(
         "grep smoke.binding {run}/raw/binding.jsonl",
@@ -245,8 +247,8 @@ ISOLATED = Guide(
     action=Action.CONFIGURE,
     observes=(
         "A job that requested no GPU tries to open every GPU device. The gate counts the devices that the kernel "
-        "refused (`EPERM`). A device that is not there and a file mode (`EACCES`) do not count: they do not prove "
-        "that jobs are confined."
+        "refused (`EPERM`). A missing device and a file mode (`EACCES`) do not count, because they do not prove that "
+        "jobs are confined."
     ),
     why="Without this, any job can compute on the GPU of another job.",
     usually_means=(
@@ -318,12 +320,12 @@ COMPUTE = Guide(
         "`smoke.compute.device_to_device` from each GPU to the next one; the slowest counts. Each GPU is in "
         "`observations.json` by its UUID, as `smoke.compute.gpu.*`."
     ),
-    why="One GPU that computes wrongly spoils the model of a whole job. One that is slow makes all ranks wait.",
+    why="One GPU that computes wrong values spoils the model of a whole job. A slow one makes all ranks wait.",
     usually_means=(
         "*Wrong values*: a broken GPU or its memory. Take the node out before anything is trained on it. *Slow*: the "
         "GPU is throttled (power, heat), has a lower power limit, or another process uses it. *Slow copies*: PCIe "
         "lanes or generation lost, the wrong NUMA node, NVLink down. *Incomplete*: there is no torch on the node, a "
-        "GPU said nothing, or the profile has no number."
+        "GPU did not answer, or the profile has no number."
     ),
     next=(
         "cat {run}/raw/compute.jsonl {run}/raw/compute.err",

@@ -49,7 +49,7 @@ def _share(gate: str, proves: str) -> Gate:
 
 
 GATES: tuple[Gate, ...] = (
-    _none("load.kernel_log", "no message of the GPU driver that asks for action came under load"),
+    _none("load.kernel_log", "under load the GPU driver wrote no message that asks for action"),
     _none(
         "load.gpu_faults",
         "under load no GPU was lost, and none counted an uncorrected memory error or a lost NVLink",

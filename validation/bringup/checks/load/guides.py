@@ -13,19 +13,19 @@ COUNTERS = Guide(
     page=_PAGE,
     action=Action.RESET,
     observes=(
-        "Counters are read before and after the load of every phase from the node sweep on, and what each rose by is "
-        "counted. `load.gpu_faults` and `load.gpu_corrected`: memory errors, remapped rows, NVLink and PCIe of each "
-        "GPU, by NVML. `load.node_faults` and `load.node_corrected`: ports of RDMA devices, network cards, memory "
-        "controllers (EDAC) and throttled CPUs, from `/sys`. `load.kernel_log`: messages of the GPU driver that ask "
-        "for action."
+        "Counters are read before and after the load of every phase from the node sweep on, and the increase of each "
+        "is counted. `load.gpu_faults` and `load.gpu_corrected`: memory errors, remapped rows, NVLink and PCIe of "
+        "each GPU, by NVML. `load.node_faults` and `load.node_corrected`: ports of RDMA devices, network cards, "
+        "memory controllers (EDAC) and throttled CPUs, from `/sys`. `load.kernel_log`: messages of the GPU driver "
+        "that ask for action."
     ),
-    why="A fault that only load brings out is not seen by a look at an idle node, and ends the training instead.",
+    why="A fault that shows only under load is not seen on an idle node. It ends the training instead.",
     usually_means=(
         "The verdict names the counter and the device. *Faults*: reset or replace the device; the [table of "
-        "Xids](06-failure-modes.md#xids) says which. *Corrected errors*: they only warn; many of them, or on one "
-        "device, are a device or a cable that is about to fail. *Incomplete*: one of the two steps did not end within "
-        "a minute (`raw/counters-after.err`), NVML does not answer, the node lists no such counter (declare it not "
-        "applicable), or the kernel log may not be read by users."
+        "Xids](07-failure-modes.md#xids) says which. *Corrected errors*: they only warn; many of them, or all on one "
+        "device, mean a device or a cable that is about to fail. *Incomplete*: one of the two steps did not end "
+        "within a minute (`raw/counters-after.err`), NVML does not answer, the node lists no such counter (declare "
+        "it not applicable), or the kernel log may not be read by users."
     ),
     next=("grep -r load.counter {run}/raw/", _AGAIN),
 )
@@ -46,14 +46,14 @@ SENT_AGAIN = Guide(
         "network."
     ),
     why=(
-        "A lost packet is an error of no card and of no link. TCP and RDMA repair it, at the price of time: RDMA "
-        "sends again all that followed."
+        "A lost packet is counted as an error by no card and no link. TCP and RDMA repair it, and that costs time: "
+        "RDMA resends everything after it."
     ),
     usually_means=(
         "The node named sent again; the packet was lost on its way out, at a switch, or at the receiver. One node "
-        "alone: its cable or its port. All nodes: the network is full, or flow control (PFC, ECN) is not set up; then "
-        "one node that warns of nothing may be the receiver that loses. *Incomplete*: the driver has no such counters "
-        "(declare it not applicable)."
+        "alone: its cable or its port. All nodes: the network is full, or flow control (PFC, ECN) is not set up; "
+        "then a node without a warning may be the receiver that drops packets. *Incomplete*: the driver has no such "
+        "counters (declare it not applicable)."
     ),
     next=(
         "grep -r 'load.counter.*\\(again\\|twice\\|seq_err\\|timeout\\|retrans\\)' {run}/raw/",

@@ -54,7 +54,7 @@ _RDMA = ("nccl.transport", "rdma-verbs")
 _FABRIC = (
     _left_out(
         "infiniband-left-out",
-        "NCCL is told not to use InfiniBand",
+        "NCCL is set not to use InfiniBand",
         ("NCCL_IB_DISABLE", "1"),
         "nccl.transport",
         "Socket",
@@ -62,7 +62,7 @@ _FABRIC = (
     ),
     _left_out(
         "nvlink-left-out",
-        "NCCL is told not to use the direct way between GPUs",
+        "NCCL is set not to use the direct path between GPUs",
         ("NCCL_P2P_DISABLE", "1"),
         "nccl.all_reduce.busbw",
         "GB/s",
@@ -71,7 +71,7 @@ _FABRIC = (
     ),
     _left_out(
         "nic-left-out",
-        "NCCL is told not to use one NIC",
+        "NCCL is set not to use one NIC",
         ("NCCL_IB_HCA", "^=mlx5_0"),
         "nccl.nics",
         "",

@@ -49,7 +49,7 @@ def _scale(found: Parsed, seen: Seen, places: list[str], files: str) -> None:
         elif code is not None and code.value != 0:
             found.saw(GATE, place, None, "text", code.evidence, f"the step ended with exit code {code.value}")
         else:
-            found.saw(GATE, place, None, "text", f"{files}.jsonl", "nobody said how it ended")
+            found.saw(GATE, place, None, "text", f"{files}.jsonl", "no rank reported how it ended")
 
 
 def _flight(seen: Seen, places: list[str], folder: str) -> list[str]:
@@ -110,7 +110,7 @@ class Hang:
     def words(self) -> str:
         """Of the first culprit."""
         if not self.culprits:
-            return "nobody was behind the others"
+            return "no rank was behind the others"
         place, why = next(iter(self.culprits.items()))
         more = f"; and {len(self.culprits) - 1} more rank(s)" if len(self.culprits) > 1 else ""
         return f"first {place} {self.state}: {why}{more}"

@@ -41,7 +41,7 @@ _PROGRAM = (
     ),
     _gate(
         "nccl.hosts",
-        "the ranks sat on that many different hosts",
+        "the ranks ran on as many different hosts as planned",
         claims=("one-communicator",),
         unit="count",
         rule="equals",
@@ -116,7 +116,7 @@ _STALLS = (
     ),
     _gate(
         "nccl.rank.stall",
-        "the rank itself never stood still for seconds in a collective",
+        "the rank itself never stopped for seconds in a collective",
         bears_on=_AT_SPEED,
         per="rank",
         unit="s",
@@ -162,7 +162,7 @@ _TRANSPORT = (
     ),
     _gate(
         "nccl.nics",
-        "NCCL took all NICs of the host with the fewest (NCCL's log)",
+        "NCCL used every NIC (counted on the host with the fewest, in NCCL's log)",
         claims=("over-the-fabric",),
         min_nodes=2,
         unit="count",
@@ -253,7 +253,7 @@ def _sampler(name: str, proves: str, **rest: Any) -> Gate:
 _MONITOR = (
     _sampler(
         "overhead",
-        "the sampler itself took next to nothing of the node",
+        "the sampler itself used almost no CPU time",
         unit="%",
         rule="at_most",
         expect=FromProfile(),
@@ -261,7 +261,7 @@ _MONITOR = (
     _sampler("coverage", "the node was sampled during the whole run", unit="share", rule="at_least", expect=Fixed(0.8)),
     _sampler(
         "clock",
-        "the node's samples stand on the time axis of all nodes, to half of the sampling period (clocks were compared)",
+        "the node's samples are on the common time axis, to half of the sampling period (clocks were compared)",
         min_nodes=2,
         unit="s",
         rule="at_most",

@@ -282,7 +282,7 @@ def _steadiness(scores: Parsed, link: Pair, measurements: Directions) -> None:
             None,
             "ratio",
             next(iter(measurements.values())).evidence,
-            "measured once: a link that is slow at times cannot be told from a good one",
+            "measured once: a link that is slow at times looks like a good one",
         )
         return
     source, target = min(known, key=lambda pair: known[pair])

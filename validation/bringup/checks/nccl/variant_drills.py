@@ -36,7 +36,7 @@ def _way(id: str, fault: str, keys: tuple[str, ...], gate: str, says: str, **mor
 DRILLS: tuple[Drill, ...] = (
     _way(
         "ways-not-taken",
-        "NCCL takes NVLS, another algorithm than Ring, and NVLink, each time that it was told not to",
+        "NCCL uses NVLS, another algorithm than Ring, and NVLink, each time against its settings",
         ("nccl.nvls=ignored", "nccl.ring=ignored", "nccl.p2p=ignored"),
         "nccl.variant.nvls_off.effect",
         "16 nvls channels",
@@ -48,7 +48,7 @@ DRILLS: tuple[Drill, ...] = (
     ),
     _way(
         "nvlink-not-alone",
-        "GPUs of one node do not reach each other over NVLink, and shared memory is taken in silence",
+        "GPUs of one node do not reach each other over NVLink, and shared memory is used without a message",
         ("nccl.nvlink=broken", "nccl.shm=ignored"),
         "nccl.variant.nvlink.effect",
         "via SHM/direct",

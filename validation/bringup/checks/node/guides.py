@@ -19,8 +19,8 @@ STATE = Guide(
     ),
     why="Slurm starts no job on such a node. Everything that needs the node's own word is incomplete.",
     usually_means=(
-        "`DOWN` or `NOT_RESPONDING`: slurmd does not run, or slurmctld cannot reach it. `DRAIN`: somebody, or a "
-        "health check, took the node out; the reason says why. `INVALID_REG`: the node has less memory, fewer CPUs "
+        "`DOWN` or `NOT_RESPONDING`: slurmd does not run, or slurmctld cannot reach it. `DRAIN`: an administrator or "
+        "a health check took the node out; the reason says why. `INVALID_REG`: the node has less memory, fewer CPUs "
         "or fewer GPUs than `slurm.conf` says. A node that was lost a moment ago may still look usable; then "
         "`discovery.node.answered` fails. *Incomplete*: `scontrol` did not name the node, or gave no answer."
     ),
@@ -44,7 +44,7 @@ ANSWERED = Guide(
         "have arrived. If `srun` could not launch on the node, its error message about that node becomes the "
         "observation `no`."
     ),
-    why="A node that cannot be reached through the scheduler cannot train, whatever state Slurm shows.",
+    why="A node that cannot be reached through the scheduler cannot train, even if Slurm shows it as idle.",
     usually_means=(
         "The launch failed. `Communication connection failure`: slurmd ended, or a firewall is between the nodes. "
         "`Zero Bytes were transmitted`, in Slurm 26.05 `Protocol authentication error`: the munge keys differ. "
@@ -86,10 +86,10 @@ DRIFT = Guide(
     page=_PAGE,
     action=Action.CONFIGURE,
     observes=(
-        "On every node: the kernel release, the release of the system, the version of Python, the model of the CPU,"
-        " the CPUs online, the sockets, cores, threads and NUMA nodes, the memory, and the mount that holds the "
-        "checkout (type, source and options, without the address of the client). The value of the majority is taken"
-        " as right, and the other nodes fail. Without a majority all fail, because nobody can say which value is "
+        "On every node: the kernel release, the release of the system, the version of Python, the model of the CPU, "
+        "the CPUs online, the sockets, cores, threads and NUMA nodes, the memory, and the mount that holds the "
+        "checkout (type, source and options, without the address of the client). The value of the majority is taken "
+        "as right, and the other nodes fail. Without a majority all fail, because it is not known which value is "
         "right. Memory may differ from the median by 2 %."
     ),
     why=(
@@ -147,9 +147,9 @@ CLOCK = Guide(
     observes=(
         "40 round trips over TCP from each node to the first one, which answers with its time. The middle of the "
         "shortest trip is compared. The error is at most half of that trip, and it is added to the distance. The "
-        "distance is measured from the median of all nodes, so that a wrong clock of the first node is named as "
-        "such. `discovery.clock.synchronised`: whether the kernel says that somebody keeps its clock (adjtimex(2), "
-        "which needs neither root nor a tool), with the error that it allows for and the daemons that are seen."
+        "distance is measured from the median of all nodes, so a wrong clock on the first node is found too. "
+        "`discovery.clock.synchronised`: whether the kernel says that its clock is synchronised (adjtimex(2), which "
+        "needs neither root nor a tool), with the error that the kernel allows for and the time daemons that run."
     ),
     why=(
         "Logs of ranks cannot be merged by time when clocks differ. Munge refuses credentials when they differ by "
@@ -199,26 +199,25 @@ NAMES = Guide(
     observes=(
         "The first node resolves the names of all nodes of the run. Then every node resolves them too, many at once, "
         "and compares the addresses. IPv4 addresses are compared first; IPv6 only where a name has no IPv4 address. "
-        "All lookups together may take 20 s. "
-        "`discovery.names.unresolved`: names without an address, or without an answer in this time. "
-        "`discovery.names.slowest`: the longest that one name took. `discovery.names.differ`: names that lead "
-        "elsewhere than on most nodes. Where nodes disagree about a name, the address that its node has is right. "
-        "`discovery.names.own`: whether the address that others use for a node is one that the node has. "
-        "`discovery.names.reachable`: whether the node's own host name leads it to more than loopback. A node is not "
-        "compared on its own name: many installations give it 127.0.1.1 there."
+        "All lookups together may take 20 s. `discovery.names.unresolved`: names without an address, or without an "
+        "answer in this time. `discovery.names.slowest`: the longest that one name took. `discovery.names.differ`: "
+        "names with another address than on most nodes. Where nodes disagree about a name, the address that its node "
+        "has is right. `discovery.names.own`: whether the address that others use for a node is one that the node "
+        "has. `discovery.names.reachable`: whether the node's own host name leads it to more than loopback. A node "
+        "is not compared on its own name: many installations give it 127.0.1.1 there."
     ),
     why=(
-        "Ranks find rank 0 by the name of its node. Where a name leads elsewhere, they wait for somebody who never "
-        "answers. A program that listens at its own host name, as gloo does by default, is reached by nobody when that "
-        "name means 127.0.1.1."
+        "Ranks find rank 0 by the name of its node. If a name leads to another address, they wait for a host that "
+        "never answers. A program that listens on its own host name, as gloo does by default, cannot be reached when "
+        "that name means 127.0.1.1."
     ),
     usually_means=(
-        "*Unresolved, different*: `/etc/hosts` of one node is old, or it asks another name server. *Not its own*: the "
-        "entry of the node is old, or leads to a host in front of it. *Only loopback*: the installer wrote `127.0.1.1` "
-        "and the host name into `/etc/hosts`, as Debian and Ubuntu do. NCCL and `torchrun` get along with that, and it "
-        "only warns. *Slow*: the first name server does not answer, and each lookup waits for its timeout. "
-        "*Incomplete*: the node did not start the probe, or could not read what the first node had written. Also: most "
-        "nodes know other addresses than the first node; then its entries come first."
+        "*Unresolved, different*: `/etc/hosts` of one node is old, or it asks another name server. *Not its own*: "
+        "the entry of the node is old, or leads to a host in front of it. *Only loopback*: the installer wrote "
+        "`127.0.1.1` and the host name into `/etc/hosts`, as Debian and Ubuntu do. NCCL and `torchrun` work with "
+        "that, so it only warns. *Slow*: the first name server does not answer, and each lookup waits for its "
+        "timeout. *Incomplete*: the node did not start the probe, or could not read what the first node had written. "
+        "Or most nodes know other addresses than the first node: look at its entries first."
     ),
     next=(
         "grep -hE 'names[.]' {run}/raw/names.jsonl",
@@ -238,13 +237,13 @@ TMP = Guide(
         "folder that gives no answer for 20 s fails, and the probe goes on."
     ),
     why=(
-        "Compilers of kernels, data loaders, NCCL and Slurm's own steps write there. On a full disk they end with "
-        "messages that name something else."
+        "Compilers of kernels, data loaders, NCCL and Slurm's own steps write there. On a full disk they fail with "
+        "messages about something else."
     ),
     usually_means=(
         "*No space left*, with room for bytes: all files (inodes) are used up. *Little room*: files of earlier jobs "
-        "were not removed, or `/tmp` lies in memory on a node without a disk. *Read-only*: the kernel found an error "
-        "of the disk and mounted it so; look into the kernel log. *No such file*: `TMPDIR` was handed over from the "
+        "were not removed, or `/tmp` lies in memory on a node without a disk. *Read-only*: the kernel found a disk "
+        "error and mounted it read-only; look into the kernel log. *No such file*: `TMPDIR` was handed over from the "
         "login host and is not there on the node. *Incomplete*: the node did not answer."
     ),
     next=(
@@ -297,9 +296,9 @@ SETTINGS = Guide(
         "hard to find later: nothing on it is broken."
     ),
     usually_means=(
-        "The node was installed at another time, or a file in `/etc/sysctl.d` or a `tuned` profile was not rolled out "
-        "to it. *Governor*: `powersave` beside `performance`. Only a warning: which value is right is for the site to "
-        "say. *Incomplete*: fewer than two nodes answered."
+        "The node was installed at another time, or a file in `/etc/sysctl.d` or a `tuned` profile was not rolled "
+        "out to it. *Governor*: `powersave` beside `performance`. Only a warning: the site decides which value is "
+        "right. *Incomplete*: fewer than two nodes answered."
     ),
     next=(
         "grep -h inventory.settings {run}/raw/inventory.jsonl",

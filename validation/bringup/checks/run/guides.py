@@ -5,18 +5,20 @@ from __future__ import annotations
 from bringup.plan.guide import Guide
 from bringup.records import Action
 
-_PAGE = "06-failure-modes"
+_PAGE = "07-failure-modes"
 
 CLOSED = Guide(
     title="The run was not closed",
     page=_PAGE,
     action=Action.WATCH,
-    observes="The file `closed.json`. A phase script writes it as its last act. Every phase has this gate.",
-    why=("A script that ended early may have left part of its evidence out. A run without this file is never a pass."),
+    observes="The file `closed.json`. A phase script writes it last. Every phase has this gate.",
+    why=(
+        "A script that ended early may have written only part of its evidence. A run without this file is never a pass."
+    ),
     usually_means=(
-        "The verdict is incomplete: the script did not come to its end. The time limit was reached, somebody called"
-        " `scancel`, the batch host was lost, the disk was full, or the login session ended. The script may also "
-        "still be running. What was written before is judged as usual."
+        "The verdict is incomplete: the script did not finish. The time limit was reached, `scancel` was called, the "
+        "batch host was lost, the disk was full, or the login session ended. The script may also still be running. "
+        "What was written before is judged as usual."
     ),
     next=(
         "tail -n 40 {run}/raw/batch.log",
@@ -39,15 +41,15 @@ EVIDENCE = Guide(
         "holds. The closing line of each probe says for which run it wrote, and when. Every phase has this gate."
     ),
     why=(
-        "A verdict is worth as much as its evidence. Evidence of another run, or of another day, says nothing about"
-        " this one."
+        "A verdict is only as good as its evidence. Evidence of another run, or of another day, proves nothing about "
+        "this one."
     ),
     usually_means=(
-        "The verdict is incomplete, with one of three causes. *Changed, gone, or came later*: somebody edited, "
-        "completed or merged the folder, a copy is not whole, or a job of the run went on writing after the run was"
-        " closed. *Another run or time*: a filesystem gave one node the file of another run, or the clock of that "
-        "node is wrong. *Cannot be read*: you lack the permission, or the filesystem failed; this says nothing "
-        "about the evidence."
+        "The verdict is incomplete, with one of three causes. *Changed, gone, or came later*: the folder was edited, "
+        "completed or merged with another, a copy is not complete, or a job of the run went on writing after the run "
+        "was closed. *Another run or time*: a filesystem gave one node the file of another run, or the clock of that "
+        "node is wrong. *Cannot be read*: you lack the permission, or the filesystem failed; the evidence itself may "
+        "be good."
     ),
     next=(
         "ls -lan {run} {run}/raw",
@@ -55,8 +57,8 @@ EVIDENCE = Guide(
         "bringup judge {run}",
     ),
     by_hand=(
-        "Where files cannot be read, judge the run as its owner. Otherwise run the phase again: the folder as it "
-        "was cannot be restored from what is there."
+        "Where files cannot be read, judge the run as its owner. Otherwise run the phase again: the original folder "
+        "cannot be restored."
     ),
 )
 
@@ -73,9 +75,9 @@ RESTARTS = Guide(
         "long trainings."
     ),
     usually_means=(
-        "The verdict is a warning: what was measured is right. A node was lost under the job or flaps, a job of "
-        "higher priority preempted it, or somebody requeued it. The folder without `-r` holds what happened before."
-        " Incomplete: the run was not closed."
+        "The verdict is a warning: what was measured is valid. A node was lost during the job, or goes down and up, "
+        "a job of higher priority preempted it, or it was requeued by hand. The folder without `-r` holds what "
+        "happened before. Incomplete: the run was not closed."
     ),
     next=(
         "sacct -j {job} --duplicates --format JobID,State,Start,End,NodeList",

@@ -65,8 +65,8 @@ GRES = Guide(
     ),
     why="Slurm gives a job what `Gres=` promises, and not what the node has.",
     usually_means=(
-        "A positive number: Slurm hands out a GPU that is not there. A negative number: nobody can request one of "
-        "the GPUs. *Incomplete*: the node did not answer, or `scontrol` gave no answer."
+        "A positive number: Slurm hands out a GPU that is not there. A negative number: one of the GPUs cannot be "
+        "requested. *Incomplete*: the node did not answer, or `scontrol` gave no answer."
     ),
     next=(
         "scontrol show node {node} | grep -E 'Gres|CfgTRES'",
@@ -140,8 +140,8 @@ HEALTH = Guide(
     page=_ENV,
     action=Action.CONFIGURE,
     observes=(
-        "Whether `HealthCheckProgram`, `Prolog` and `Epilog` are set in `scontrol show config`. What they do is not"
-        " looked at."
+        "Whether `HealthCheckProgram`, `Prolog` and `Epilog` are set in `scontrol show config`. What they do is not "
+        "checked."
     ),
     why=(
         "Without a health check, a node whose GPU is lost is given to job after job. A prolog finds a bad node "
@@ -154,12 +154,12 @@ HEALTH = Guide(
     by_hand=(
         "In `slurm.conf`: `HealthCheckProgram=` with the path of a program, `HealthCheckInterval=300`, `Prolog=`, "
         "`Epilog=` and `PrologFlags=Alloc,Contain`. `infrastructure-validation/slurm/install` installs such programs "
-        "(docs/07-daily-life.md)."
+        "(docs/08-daily-life.md)."
     ),
 )
 
 LOST_NODES = Guide(
-    title="Slurm keeps dead nodes or takes them back unseen",
+    title="Slurm keeps dead nodes, or returns them to service unchecked",
     page=_ENV,
     action=Action.CONFIGURE,
     observes=(
@@ -182,7 +182,7 @@ CONTROLLER = Guide(
     page=_INFRA,
     action=Action.CONFIGURE,
     observes="The line `Slurmctld(primary) at … is UP` in the answer of `scontrol ping`.",
-    why="A backup controller can serve for a while. With the primary down there is nothing left behind it.",
+    why="A backup controller can serve for a while. With the primary down, a failure of the backup stops Slurm.",
     usually_means="The primary is down, and a backup may be serving. *Incomplete*: `scontrol` gave no answer.",
     next=("scontrol ping",),
     by_hand="On the host of the controller: `systemctl status slurmctld`, and its log.",
@@ -235,8 +235,8 @@ EXIT_CODE = Guide(
     observes="`ExitCode` of a batch job that ran `exit 7`. Expected is `7:0`.",
     why="A training that failed looks finished, and the next job of its chain starts.",
     usually_means=(
-        "A wrapper of the site, a submit plugin or an epilog swallows exit codes. *Incomplete*: `sbatch` refused "
-        "the job, or it did not end within the 90 s that are waited after the other steps."
+        "A wrapper of the site, a submit plugin or an epilog replaces exit codes. *Incomplete*: `sbatch` refused the "
+        "job, or it did not end within the 90 s that are waited after the other steps."
     ),
     next=(
         "cat {run}/raw/job-exit-code.txt {run}/raw/job-exit-code.log",
@@ -262,7 +262,7 @@ MEMORY = Guide(
 )
 
 BAD_EXIT = Guide(
-    title="Tasks live on when one has failed",
+    title="Tasks run on when one has failed",
     page=_INFRA,
     action=Action.CONFIGURE,
     observes=(
@@ -287,7 +287,7 @@ ARRAY = Guide(
     observes=(
         "The index that each task of `--array=0-3` found in its environment, from one output file for each task."
     ),
-    why="Sweeps and preparation of data use arrays. A missing task is a hole in the results that nobody sees.",
+    why="Sweeps and preparation of data use arrays. A missing task leaves a gap in the results without any message.",
     usually_means=(
         "An index is missing: the task failed before it began (its `array-*.jsonl` holds the error), or the output "
         "folder is not there on its node. *Incomplete*: `sbatch` refused the array (`MaxArraySize`), or no task "
@@ -349,7 +349,7 @@ REQUEUE = Guide(
         "Expected is 1. Slurm holds a requeued job back for two minutes by default (`cred_expire` in `AuthInfo`), "
         "and the phase waits for it."
     ),
-    why="Without requeueing, the loss of a node ends a training for good.",
+    why="Without requeueing, the loss of a node ends a training.",
     usually_means=(
         "0: requeueing is refused (`--no-requeue`, `JobRequeue=0`, or a partition or QOS that forbids it). "
         "*Incomplete*: the second attempt did not begin within 180 s."

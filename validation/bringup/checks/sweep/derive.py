@@ -47,7 +47,7 @@ def _ranks(found: Parsed, seen: Seen) -> None:
     ended = {part: _by_node(seen.of(f"probe.{part}.finished")) for part in _PARTS}
     for node, begun in _by_node(seen.of("sweep.gpu.device")).items():
         counts = {part: sum(1 for fact in ended[part].get(node, []) if fact.value is True) for part in _PARTS}
-        short = next((f"{part}: {counts[part]} came to its end" for part in _PARTS if counts[part] < len(begun)), None)
+        short = next((f"{part}: {counts[part]} finished" for part in _PARTS if counts[part] < len(begun)), None)
         found.saw("sweep.ranks", node, min(counts.values()), "count", begun[0].evidence, short)
 
 

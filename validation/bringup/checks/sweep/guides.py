@@ -15,16 +15,16 @@ RANKS = Guide(
     observes=(
         "A rank for each GPU runs four parts: it names its device, trains two seeded steps, multiplies matrices for "
         "`BRINGUP_LOAD_S` seconds (default 60), and takes part in collectives inside its node. `sweep.ranks` counts "
-        "the ranks of a node that came to the end of every part."
+        "the ranks of a node that finished every part."
     ),
     why=(
-        "A rank that died or hung says nothing about its GPU. Speeds of a node are judged only when all of its ranks "
-        "ended."
+        "A rank that died or hung proves nothing about its GPU. Speeds of a node are judged only when all of its "
+        "ranks ended."
     ),
     usually_means=(
-        "The verdict names the first part that a rank did not end. *seeded_step or sustained_load*: CUDA gave an "
-        "error, or memory did not suffice. *node_sweep*: the collectives inside the node hang or fail; look at "
-        "NVLink, the fabric manager and `/dev/shm`. *Incomplete*: no rank of the node started."
+        "The verdict names the first part that a rank did not finish. *seeded_step or sustained_load*: CUDA gave an "
+        "error, or memory ran out. *node_sweep*: the collectives inside the node hang or fail; look at NVLink, the "
+        "fabric manager and `/dev/shm`. *Incomplete*: no rank of the node started."
     ),
     next=("cat {run}/raw/sweep.err", _AGAIN),
 )
@@ -34,20 +34,19 @@ SAME_BITS = Guide(
     action=Action.REPLACE,
     observes=(
         "Each rank trains two steps of a small transformer, three times: on its CPU in float32 with one thread, and "
-        "on its GPU in bfloat16. Seed, inputs and algorithms are fixed, so the losses and the gradients have to be "
-        "the same, bit by bit. They are compared with the rank's own repetitions, and with those of all devices of "
-        "the same kind: model, instruction set, version of torch and of CUDA. The count is that of devices that "
-        "differ."
+        "on its GPU in bfloat16. Seed, inputs and algorithms are fixed, so losses and gradients must be equal bit "
+        "for bit. They are compared with the rank's own repetitions, and with those of all devices of the same kind: "
+        "model, instruction set, version of torch and of CUDA. The value is the number of devices that differ."
     ),
     why=(
         "A GPU or a core can compute wrongly without any error (silent data corruption). One such device spoils the "
         "gradients of a whole training."
     ),
     usually_means=(
-        "*A device differs from itself*: it computes wrongly now and then. *It differs from its peers*: it computes "
-        "wrongly always, or a library on that node is another one (compare `discovery.library.libcuda` and the "
-        "versions). *No majority agrees*: two devices differ, and which is right is not known; run it on more nodes. "
-        "*Incomplete*: the step could not run there, and the verdict says why."
+        "*A device differs from itself*: it sometimes computes wrong values. *It differs from its peers*: it always "
+        "computes wrong values, or a library on that node differs (compare `discovery.library.libcuda` and the "
+        "versions). *No majority agrees*: two devices differ, and it is not known which one is right; run it on more "
+        "nodes. *Incomplete*: the step could not run there, and the verdict says why."
     ),
     next=(_AGAIN, "grep -r sweep.gpu.step {run}/raw/"),
     by_hand="A device that differs twice should leave the cluster: `dcgmi diag -r 3`, then have it replaced.",
@@ -66,7 +65,7 @@ LOAD = Guide(
     why="Heat, power limits and weak power supplies show after tens of seconds, under the load of all GPUs at once.",
     usually_means=(
         "*Drift*: the GPU throttles. Look at its temperature, at fans, at cold plates, and at the power cap. *Slower "
-        "than the peers from the begin*: another power limit or clock, or another process on the node. *Wrong "
+        "than the peers from the start*: another power limit or clock, or another process on the node. *Wrong "
         "values*: take the node out. *Incomplete*: the profile has no number, or a rank ended early."
     ),
     next=(
@@ -81,17 +80,17 @@ PCIE = Guide(
     action=Action.REPLACE,
     observes=(
         "Generation and lanes of each GPU's PCIe link by NVML, asked in every second of the load while the GPU is "
-        "busy, and the most that the GPU can have in its slot. Of the last third of the load the best answer counts. "
-        "The count is that of GPUs whose link is slower than it can be."
+        "busy, and the most that the GPU can have in its slot. The best answer in the last third of the load counts. "
+        "The value is the number of GPUs whose link is slower than it can be."
     ),
     why=(
-        "An idle GPU lowers the generation to save power, so that a link that trained to a lower one is seen only "
-        "under load. It halves the speed of copies from the host, of checkpoints, and of the network."
+        "An idle GPU lowers the generation to save power, so a link that trained to a lower one shows only under "
+        "load. It halves the speed of copies from the host, of checkpoints, and of the network."
     ),
     usually_means=(
         "*A lower generation*: bad signals; a riser, a cable of the board, or a setting of the BIOS. *Fewer lanes*: "
-        "the GPU does not sit well in its slot, or a lane is dead. *Incomplete*: the Python that computes has no "
-        "pynvml, or the driver does not say it (MIG, virtual GPUs: declare it not applicable)."
+        "the GPU is not fully seated in its slot, or a lane is dead. *Incomplete*: the Python that computes has no "
+        "pynvml, or the driver does not report it (MIG, virtual GPUs: declare it not applicable)."
     ),
     next=(
         "srun --nodes=1 --nodelist={node} --gpus-per-node={gpus} nvidia-smi -q | grep -A 8 'GPU Link Info'",
@@ -135,13 +134,13 @@ DCGM = Guide(
         "answer lists. DCGM 3 and 4 are read. GPUs have the numbers of DCGM."
     ),
     why=(
-        "It tests what the programs of this playbook do not touch: the whole memory of a GPU, the power it can take, "
-        "PCIe under load. Support contracts ask for its result."
+        "It tests what the programs of this playbook do not: the whole memory of a GPU, the power it can take, PCIe "
+        "under load. Support contracts ask for its result."
     ),
     usually_means=(
-        "The verdict names GPU, test and DCGM's words. *software*: a setting, as persistence mode; the hardware may be "
-        "sound. *memory, diagnostic, pcie*: the GPU; look at the kernel log. *Doubtful*: DCGM skips tests that the "
-        "model is not allowed, and those behind one that failed. *Incomplete*: `dcgmi` is not installed, "
+        "The verdict names GPU, test and DCGM's words. *software*: a setting, such as persistence mode; the hardware "
+        "may be fine. *memory, diagnostic, pcie*: the GPU; look at the kernel log. *Doubtful*: DCGM skips tests that "
+        "it does not support on the model, and those after one that failed. *Incomplete*: `dcgmi` is not installed, "
         "`nv-hostengine` does not run, it took too long, or DCGM skipped everything; the verdict says which. A site "
         "without DCGM declares the gates `not_applicable`, and it is not run."
     ),

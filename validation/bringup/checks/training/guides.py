@@ -5,10 +5,10 @@ from __future__ import annotations
 from bringup.plan.guide import Guide
 from bringup.records import Action
 
-ONE = "03-training-single-node"
-DDP = "04-training-ddp-design"
-FSDP = "05-training-fsdp-design"
-_ACROSS = "05-training-fsdp-multiple-node"
+ONE = "04-training-single-gpu"
+DDP = "05-training-ddp-design"
+FSDP = "06-training-fsdp-design"
+_ACROSS = "06-training-fsdp-multiple-node"
 _REFUSED = "grep -hE 'refused|rank\\(s\\)' {run}/raw/launch.log"
 OBSERVED = "grep -A25 '\"observed\"' {run}/metrics.json"
 _ENVIRONMENT = "env | grep -E 'BRINGUP_DRILL|ACCELERATE_|FSDP_'"
@@ -25,7 +25,7 @@ EXIT_CODE = Guide(
         "The exit code with which the phase script closed the run. It is the exit code of the training step. When "
         "ranks failed, the cause names the first one: rank, node, cause and time."
     ),
-    why="A training that did not come to its end has proved nothing of what follows.",
+    why="A training that did not finish proves nothing of what follows.",
     usually_means=(
         "2: the program refused to train, and one line says why. 1: an exception, or under torchrun any fault of "
         "any rank, because torchrun has one code for all. 137 or 143: the step was killed, by a time limit or a "
@@ -46,7 +46,7 @@ LOSS = Guide(
         "The loss of the first step minus the loss of the last step, in nats, of the global batch. Every step must "
         "have left a loss. The profile says how much it has to fall; `generic` requires 0.1."
     ),
-    why="A loss that falls shows that gradients arrive at the parameters that compute it.",
+    why="A falling loss shows that gradients reach the parameters.",
     usually_means=(
         "The learning rate is 0, far too small, or far too large. Labels are wrong. The optimizer holds other "
         "parameters than those of the model. A pretrained model, or a run of few steps, falls by less: declare a "
@@ -69,11 +69,12 @@ INTACT = Guide(
         "again than when the rank wrote them. A resumed run counts its share of the files that it resumed from. "
         "With a damaged file nothing is wiped, and training goes on without the checkpoint."
     ),
-    why="A checkpoint that does not read back as it was written is noticed only when it is needed.",
+    why="A damaged checkpoint is noticed only when it is needed.",
     usually_means=(
-        "The storage lost or changed what was written: a full quota that a close did not report, a client that "
-        "lost its connection, a failing disk. Incomplete with `not found out`: the rank did not finish. Incomplete "
-        "without evidence: the run had `--no-rehearse-resume`, or fewer steps than the rehearsal needs."
+        "The storage lost or changed what was written: a full quota that was not reported when the file was closed, "
+        "a client that lost its connection, a failing disk. Incomplete with `not found out`: the rank did not "
+        "finish. Incomplete without evidence: the run had `--no-rehearse-resume`, or fewer steps than the rehearsal "
+        "needs."
     ),
     next=(
         "grep -h checkpoint {run}/raw/rank*.jsonl {run}/raw/launch.log",
@@ -91,7 +92,7 @@ RESUMABLE = Guide(
         "than before, after they were set to zero and read back. A resumed run counts those that are not what was "
         "saved. It is not judged on a rank whose files are damaged."
     ),
-    why="A state that comes back incomplete trains on without an error, and worse.",
+    why="A training that resumes with an incomplete state gives no error, and learns worse.",
     usually_means=(
         "A library does not bring back what it saved: other versions of torch, transformers or accelerate than the "
         "pinned ones, or an optimizer whose state is not all tensors. Incomplete: a file was damaged, or the rank "
@@ -109,32 +110,34 @@ RANK = Guide(
     page=DDP,
     action=Action.CONFIGURE,
     observes=(
-        "How each planned rank ended. The rank's own last word counts first: `finished`, `raised` (an exception), "
-        "`hung` (it gave itself up) or `refused` (it is not the promised strategy), in `raw/rank<R>.jsonl`. For a "
-        "rank that wrote none, the rest of the run is read: torchrun's failure summary in `raw/launch.log`, where "
-        "a negative exit code is a signal; Slurm's words about memory, lost nodes and programs that did not start; "
-        "and the stacks in `raw/stacks/`.\n"
+        "How each planned rank ended. The rank's own last report counts first: `finished`, `raised` (an exception), "
+        "`hung` (it found that it made no progress) or `refused` (it is not the promised strategy), in "
+        "`raw/rank<R>.jsonl`. For a rank that wrote none, the rest of the run is read: torchrun's failure summary in "
+        "`raw/launch.log`, where a negative exit code is a signal; Slurm's messages about memory, lost nodes and "
+        "programs that did not start; and the stacks in `raw/stacks/`.\n"
         "\n"
-        "A rank that lost its peers did not finish, and it is not the fault. It is *incomplete* with its own "
-        "words, and the first failed rank is named behind them. So are ranks that raised because of a closed "
-        "connection or a timeout, ranks that NCCL's watchdog ended, and ranks whose own loss was finite when the "
-        "averaged gradient was not.\n"
+        "A rank that lost its peers did not finish, but it is not the cause. It is *incomplete*, with its own "
+        "message and the name of the rank that failed first. So are ranks that raised because of a closed connection "
+        "or a timeout, ranks that NCCL's watchdog ended, and ranks whose own loss was finite when the averaged "
+        "gradient was not.\n"
         "\n"
         "A rank without progress for half of `--timeout` writes the stacks of all its threads to "
         "`raw/stacks/rank<R>.txt`, and its steps and the collectives that it has begun to `rank<R>.json`. The rank "
-        "that has begun fewer collectives than the others hung: they wait for it. When all have begun equally "
-        "many, no rank is named."
+        "that has started the fewest collectives is the one that hung: the others wait for it. If all have started "
+        "the same number, no rank is named."
     ),
-    why="When one rank ends, all end. The one that began it has to be told from the many that it took along.",
+    why=(
+        "When one rank fails, all end. The rank that failed first has to be found among those that only lost their "
+        "peers."
+    ),
     usually_means=(
         "`killed by signal 9`: out of memory when Slurm or the kernel said so, else an administrator. Signal 11 or "
-        "6: a crash in native code. `hung` in `dataloader.py`: storage; in your own code: look at the line. A NaN "
-        "on one rank: bad rows, or a GPU that computes wrongly; on all ranks in one step: the learning rate. "
-        "`could not begin`: the node has no Python environment, or cannot write the results folder. `lost with its "
-        "node`: the node died or lost its network. `late`: the rank or its launcher did not start within "
-        "`BRINGUP_START_S` (600 s): a slow filesystem under the Python environment, or a node that launches "
-        "nothing. Incomplete on all ranks: nobody was behind the others, as in a "
-        "network that died; or Slurm ended the step."
+        "6: a crash in native code. `hung` in `dataloader.py`: storage; in your own code: look at the line. A NaN on "
+        "one rank: bad rows, or a GPU that computes wrongly; on all ranks in one step: the learning rate. `could not "
+        "begin`: the node has no Python environment, or cannot write the results folder. `lost with its node`: the "
+        "node died or lost its network. `late`: the rank or its launcher did not start within `BRINGUP_START_S` (600 "
+        "s): a slow filesystem under the Python environment, or a node that does not launch it. Incomplete on all "
+        "ranks: no rank was behind the others, as when the network is down; or Slurm ended the step."
     ),
     next=(
         "grep -hE 'train.rank.(state|error)' {run}/raw/rank*.jsonl",
@@ -145,8 +148,8 @@ RANK = Guide(
     by_hand=(
         "In a stack the main thread is the last one, its innermost frame first. `kill -USR2 PID` writes the stacks "
         "of a healthy rank. Under NCCL torch's flight recorder writes the last collectives of every rank to "
-        "`raw/flight/` when one times out. What NCCL's RAS service said of the job is in "
-        "`raw/nccl-*/ras.rank*.txt`. NCCL's words were taken from public reports and were not seen here. The "
+        "`raw/flight/` when one times out. What NCCL's RAS service reported about the job is in "
+        "`raw/nccl-*/ras.rank*.txt`. NCCL's messages were taken from public reports and were not seen here. The "
         "kernel log may need root."
     ),
 )
@@ -156,11 +159,10 @@ WORLD = Guide(
     page=DDP,
     action=Action.CONFIGURE,
     observes="How many ranks answered in an all-reduce of ones. Expected: nodes × ranks per node.",
-    why="Separate trainings that do not know of each other each end with exit code 0 and a loss that falls.",
+    why="Ranks that train without each other all end with exit code 0 and a falling loss.",
     usually_means=(
-        "Fewer: the ranks formed several groups, because they did not get the same `MASTER_ADDR` and "
-        "`MASTER_PORT`. Incomplete: the run ended before it wrote `metrics.json`, or the ranks sat on other nodes "
-        "than planned."
+        "Fewer: the ranks formed several groups, because they did not get the same `MASTER_ADDR` and `MASTER_PORT`. "
+        "Incomplete: the run ended before it wrote `metrics.json`, or the ranks ran on other nodes than planned."
     ),
     next=(
         "grep -h train.rank.world_size {run}/raw/rank*.jsonl",
@@ -177,13 +179,13 @@ TRANSPORT = Guide(
         "node names in `raw/nccl-<nodes>/` (`Using network`). Under gloo it is the interface whose counter grew by "
         "at least a byte per parameter and step (`transport` in `metrics.json`). Expected: what the profile names."
     ),
-    why="Training over the wrong network is right, and many times slower.",
+    why="Over the wrong network training is correct, and many times slower.",
     usually_means=(
-        "Sockets or another interface where phase 3 passed: the environment of this job differs "
-        "(`NCCL_IB_DISABLE`, `NCCL_IB_HCA`, `NCCL_SOCKET_IFNAME`, a container without `/dev/infiniband`), or a "
-        "node has lost its NICs since. Two names joined by `+` are of different nodes. Incomplete: the profile "
-        "declares no `train.transport`; a node left no log, because `NCCL_DEBUG` was set by hand; or "
-        "`train.world_size` did not pass."
+        "Sockets or another interface where phase 3 passed: the environment of this job differs (`NCCL_IB_DISABLE`, "
+        "`NCCL_IB_HCA`, `NCCL_SOCKET_IFNAME`, a container without `/dev/infiniband`), or a node has lost its NICs "
+        "since. Two names joined by `+` come from different nodes. Incomplete: the profile declares no "
+        "`train.transport`; a node left no log, because `NCCL_DEBUG` was set by hand; or `train.world_size` did not "
+        "pass."
     ),
     next=(
         "grep -h 'Using network' {run}/raw/nccl-*/*.log",
@@ -196,11 +198,11 @@ SAMPLES = Guide(
     title="Samples",
     page=DDP,
     action=Action.CONFIGURE,
-    observes="Rows consumed by all ranks, minus different rows among them. Expected: 0.",
+    observes="Rows that all ranks consumed, minus the number of different rows. Expected: 0.",
     why="When ranks read the same rows, N GPUs do the work of one, and the loss still falls.",
     usually_means=(
-        "Ranks read the same part of the data. Or the data has fewer rows than steps × global batch, so that it "
-        "began anew. Incomplete: another number of rows was consumed than requested, or the run ended early."
+        "Ranks read the same part of the data. Or the data has fewer rows than steps × global batch, so reading "
+        "started again. Incomplete: another number of rows was consumed than requested, or the run ended early."
     ),
     next=("grep -E 'sample_(count|distinct)' {run}/metrics.json",),
 )
@@ -213,11 +215,11 @@ LOSS_AGREES = Guide(
         "The largest difference over all steps between the loss of this run and the loss of the one-GPU run of the "
         "same recipe. The profile gives the tolerance: 1e-5 nats in float32 on the local cluster, 0.02 in bfloat16."
     ),
-    why="A strategy only divides the work. The training has to stay the same.",
+    why="A strategy only divides the work. The training must stay the same.",
     usually_means=(
-        "Other weights at the start, gradients that are summed and not averaged, uneven token counts, other rows, "
-        "or a GPU that computes wrongly. Incomplete: there was no reference, or the two runs differ in something "
-        "that has to be equal, and the verdict names it (`learning_rate 0.001 vs 0.01`)."
+        "Other weights at the start, gradients that are summed and not averaged, uneven token counts, other rows, or "
+        "a GPU that computes wrongly. Incomplete: there was no reference, or the two runs differ in a setting that "
+        "must be equal, and the verdict names it (`learning_rate 0.001 vs 0.01`)."
     ),
     next=(
         "sbatch training/slurm/run_1gpu.sbatch",
@@ -237,18 +239,17 @@ NORM_AGREES = Guide(
     action=Action.CONFIGURE,
     observes=(
         "The gradient norm before clipping, of every step, on the rank where it is highest: the largest relative "
-        "difference to the one-GPU run, and its step. The profile allows 1e-5 on a CPU and 10 % with bfloat16 "
+        "difference from the one-GPU run, and its step. The profile allows 1e-5 on a CPU and 10 % with bfloat16 "
         "compute."
     ),
     why=(
-        "Adam and clipping divide a wrong scale of the gradients away, so that the loss does not show it: torch "
-        "2.7 and 2.8 summed gradients over gloo where they had to average them, and every loss was equal to six "
-        "digits."
+        "Adam and clipping cancel a wrong scale of the gradients, so the loss does not show it. An example: torch "
+        "2.7 and 2.8 summed gradients over gloo and did not average them, and every loss was equal to six digits."
     ),
     usually_means=(
-        "With a loss that agrees: gradients of the wrong scale. A ratio near the number of ranks minus one is a "
-        "sum in the place of a mean. With a loss that drifts, too: see *Loss agrees*. The norm of one rank alone "
-        "is high in one step: a bit flipped on its device. Incomplete: as for *Loss agrees*."
+        "With a loss that agrees: gradients of the wrong scale. A difference near the number of ranks minus one "
+        "means a sum where a mean should be. With a loss that drifts, too: see *Loss agrees*. The norm of one rank "
+        "alone is high in one step: a bit flipped on its device. Incomplete: as for *Loss agrees*."
     ),
     next=(
         "grep -A15 '\"grad_norm\"' {run}/metrics.json {run}/raw/reference.metrics.json",
@@ -265,13 +266,16 @@ REPLICAS = Guide(
         "group of replicas. The groups are all ranks for DDP, and the columns of the mesh for HSDP. Expected: "
         "exactly 0."
     ),
-    why="Replicas that drift apart train several models at once. Under HSDP nothing else would show a wrong start.",
+    why=(
+        "Replicas that drift apart are several models. Under HSDP no other gate shows that replicas started with "
+        "different weights."
+    ),
     usually_means=(
         "Parameters that the reducer does not see, a rank that started from other weights, a step that one rank "
         "skipped, or memory that changed a bit. Incomplete: the run ended early."
     ),
     next=("grep -A9 parameter_checksums {run}/metrics.json",),
-    by_hand="The index is the rank. A GPU whose replica differs again in a second run should be taken out.",
+    by_hand="The index is the rank. A GPU whose replica differs again in a second run should be taken out of service.",
 )
 
 STRATEGY = Guide(
@@ -290,18 +294,12 @@ STRATEGY = Guide(
         "| `hsdp` | `(Replicate(), Shard(dim=0))` | several mesh rows of several ranks |\n"
         "| `unknown` | anything else, or ranks that disagree | |\n"
     ).rstrip("\n")
-    + (
-        "\n"
-        "\n"
-        "The run refuses before it trains when the kind is not the promised one, so that most other gates are "
-        "incomplete."
-    ),
-    why="DDP in the place of FSDP has the same loss and the same exit code, and none of the memory that was saved.",
+    + ("\n\nThe program refuses to train when the kind is not the promised one. Most other gates are then incomplete."),
+    why="DDP in place of FSDP has the same loss and the same exit code, and saves no memory.",
     usually_means=(
-        "`ddp` in the place of `fsdp`: accelerate dropped its FSDP plugin without a word (see *The trap* above), "
-        "or a drill is still in the environment. `single`: the program was not started by torchrun. `unknown`: "
-        "some parameters were left out of the sharding. Incomplete: the run never came as far as building the "
-        "model."
+        "`ddp` in place of `fsdp`: accelerate dropped its FSDP plugin without a message (see [why](#why)), or a "
+        "drill is still set in the environment. `single`: the program was not started by torchrun. `unknown`: some "
+        "parameters were left out of the sharding. Incomplete: the run ended before it had built the model."
     ),
     next=(_REFUSED, OBSERVED, _ENVIRONMENT),
 )
@@ -311,18 +309,18 @@ VARIANT = Guide(
     page=FSDP,
     action=Action.CONFIGURE,
     observes=(
-        "In how many points the variant differs from the resolved arguments; the verdict names them. Structure is "
+        "How many settings of the variant differ from the resolved arguments; the verdict names them. Structure is "
         "read from the model, behaviour from the first optimizer step.\n"
         "\n"
         "| requested by | observed as |\n"
         "| --- | --- |\n"
         "| `--no-reshard-after-forward` | what the FSDP group of every decoder layer keeps (embedding and head "
-        "have a rule of their own) |\n"
-        "| `--reduce-dtype`, `--bf16` | the groups' policy; the data type that comes out of the first matrix "
-        "product of a decoder layer; the loss, which is always float32 |\n"
+        "follow another rule) |\n"
+        "| `--reduce-dtype`, `--bf16` | the groups' policy; the data type that comes out of the first matrix product "
+        "of a decoder layer; the loss, which is always float32 |\n"
         "| `--cpu-offload` | the groups' policy, and every parameter between steps in host memory |\n"
-        "| `--activation-checkpointing` | decoder layers that ran a second time in the first backward pass: all, "
-        "or none |\n"
+        "| `--activation-checkpointing` | decoder layers that ran a second time in the first backward pass: all, or "
+        "none |\n"
         "\n"
         "The program refuses before the first step, or right after it."
     ),
@@ -346,12 +344,12 @@ SHARD = Guide(
         "Elements on the rank that holds most × ranks per shard group ÷ elements of the whole model. 1 is perfect; "
         "the profile allows 1.1."
     ),
-    why="What is not sharded takes the memory that sharding was chosen to save.",
+    why="A parameter that is not sharded takes the memory that sharding should save.",
     usually_means=(
-        "Near the number of ranks: nothing was sharded, whatever it is called. A little above 1: the first "
-        "dimension of some parameters does not divide by the ranks, so that a rank holds more rows. That is normal "
-        "for tiny models on many ranks; say so in the profile. Incomplete: `train.strategy` did not pass, or the "
-        "run ended early."
+        "Near the number of ranks: nothing was sharded, even if the name says so. A little above 1: the first "
+        "dimension of some parameters is not a multiple of the ranks, so one rank holds more rows. That is normal "
+        "for tiny models on many ranks. Raise the limit in the profile. Incomplete: `train.strategy` did not pass, "
+        "or the run ended early."
     ),
     next=("grep -E '\"parameters(_local_max)?\"|placements' {run}/metrics.json",),
 )

@@ -59,7 +59,7 @@ SIGNATURES: tuple[Signature, ...] = (
         area=_AREA,
         pattern=r"NVRM: Xid|SXid \(PCI|NVRM: .*(fallen off the bus|RmInitAdapter failed|rm_init_adapter failed|is not supported by the)",
         cause="the driver reported a fault of a GPU or of an NVSwitch",
-        do="docs/06-failure-modes.md#xids says what each message asks for",
+        do="docs/07-failure-modes.md#xids says what each message asks for",
         source="NVIDIA driver",
         example="NVRM: Xid (PCI:0000:3b:00): 79, pid=1234, GPU has fallen off the bus.",
     ),

@@ -21,7 +21,10 @@ SIGNATURES: tuple[Signature, ...] = (
         id="torch.late",
         area=_AREA,
         pattern=r"ranks did not arrive within|launchers did not start in time",
-        cause="the ranks or nodes that the line names did not start in time: slow imports from a shared filesystem, or a node that launches nothing",
+        cause=(
+            "the ranks or nodes that the line names did not start in time: slow imports from a shared filesystem, or "
+            "a node that does not launch it"
+        ),
         do="srun -w NODE .venv/bin/python -X importtime -c 'import torch' on a node that it names; when it is only slow: export BRINGUP_START_S=1800 (seconds, default 600)",
         source="infrastructure-validation/probes/arrival.py",
         example="1 of 256 ranks did not arrive within 600 s: rank 17 (n2); BRINGUP_START_S sets how long to wait",

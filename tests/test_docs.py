@@ -1,0 +1,93 @@
+"""Pages of the phases have one shape and one numbering, and the code that they show is the code that is there."""
+
+import re
+from pathlib import Path
+
+import pytest
+from bringup.checks.catalogue import GATES
+from bringup.plan.phases import PHASES
+from bringup.report.quoted import with_quotes
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = sorted((ROOT / "docs").glob("0[1-6]-*.md"))
+SHAPE = ["Why", "What it proves", "What it does not prove", "Run it", "Read it", "What to do next", "By gate"]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_a_page_of_a_phase_has_the_shape_of_all(page: Path):
+    headings = re.findall(r"^## (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    assert [heading for heading in headings if heading != "How it works"] == SHAPE
+    assert page.read_text(encoding="utf-8").startswith(f"# Phase {int(page.stem[:2])}: ")
+
+
+def test_every_phase_has_a_page_and_its_command_is_on_it():
+    text = {int(page.stem[:2]): "" for page in PAGES}
+    for page in PAGES:
+        text[int(page.stem[:2])] += page.read_text(encoding="utf-8")
+    assert set(text) == {phase.number for phase in PHASES.values()} == {1, 2, 3, 4, 5, 6}
+    for phase in PHASES.values():
+        assert phase.script in text[phase.number], phase.stem
+
+
+def test_the_hand_written_part_of_a_page_is_short():
+    for page in PAGES:
+        before = page.read_text(encoding="utf-8").split("## By gate")[0]
+        assert len(before.splitlines()) <= 260, page.name
+
+
+def test_every_gate_is_explained_on_a_numbered_page():
+    pages = {gate.guide.page for gate in GATES.values()}
+    assert pages <= {page.stem for page in PAGES} | {"07-failure-modes"}
+
+
+def test_training_pages_show_the_code_that_does_it():
+    quotes = {page.stem: page.read_text(encoding="utf-8").count("<!-- quoted: ") for page in PAGES}
+    assert all(count >= 1 for name, count in quotes.items() if "training" in name), quotes
+
+
+SOURCE = """import os
+
+LIMIT = 3
+
+
+class Trainer:
+    def step(self):
+        \"\"\"One step.\"\"\"
+        first = 1
+        return first
+"""
+
+
+def quote(what: str, folder: Path) -> str:
+    return with_quotes(f"text\n<!-- quoted: {what} -->\nold\n<!-- end quoted -->\nmore", folder)
+
+
+def test_a_quote_is_the_code_as_it_is_now(tmp_path: Path):
+    (tmp_path / "a.py").write_text(SOURCE)
+    page = quote("a.py | Trainer.step | first = | return", tmp_path)
+    assert "`a.py`, `Trainer.step`:\n\n```python\nfirst = 1\nreturn first\n```\n" in page
+    assert page.startswith("text\n<!-- quoted: a.py") and page.endswith("<!-- end quoted -->\nmore")
+    assert with_quotes(page, tmp_path) == page
+    assert "```python\nLIMIT = 3\n```" in quote("a.py | LIMIT", tmp_path)
+    assert "```python\nimport os\n```" in quote("a.py | | import", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("what", "missing"),
+    [
+        ("b.py | Trainer", "expected the file b.py"),
+        ("a.py | Trainer.run", "expected Trainer.run in the file, run is not there"),
+        ("a.py | Trainer.step | second", "expected a line that begins with `second`"),
+    ],
+)
+def test_a_quote_of_code_that_is_gone_is_an_error(what: str, missing: str, tmp_path: Path):
+    (tmp_path / "a.py").write_text(SOURCE)
+    with pytest.raises(ValueError, match=re.escape(missing)):
+        quote(what, tmp_path)
+
+
+def test_code_on_a_page_that_is_python_is_quoted():
+    """What is not copied by `make generated` would be out of date one day."""
+    for page in sorted((ROOT / "docs").glob("*.md")):
+        rest = re.sub(r"<!-- quoted: .*?<!-- end quoted -->", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+        assert "```python" not in rest, page.name
