@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import queue
 import threading
 from collections import deque
+from pathlib import Path
 
 from bringup.checks.catalogue import DRILLS
+from bringup.drill import environment, suite
 from bringup.drill.suite import LEFT_TO_ITS_LANE, taken
+from bringup.errors import DrillError
+from bringup.plan.drill import Shape
 
 
 def test_a_lane_that_is_done_takes_over_from_the_end_of_the_other_one():
@@ -33,3 +38,29 @@ def test_two_lanes_perform_every_drill_once():
     for lane in lanes:
         lane.join()
     assert sorted(performed) == sorted(drill.id for drill in DRILLS)
+
+
+def test_an_interrupted_lane_starts_no_further_cluster(tmp_path, monkeypatch):
+    started: list[str] = []
+
+    class Cluster:
+        def __init__(self, state: Path, shape: Shape) -> None:
+            pass
+
+        def start(self) -> None:
+            started.append("cluster")
+
+        def end(self) -> None:
+            pass
+
+        def heal(self) -> None:
+            environment.INTERRUPTED.set()
+            raise DrillError("interrupted")
+
+    monkeypatch.setattr(environment, "INTERRUPTED", threading.Event())
+    monkeypatch.setattr(suite, "LocalCluster", Cluster)
+    events: queue.Queue[suite._Event] = queue.Queue()
+    suite._lane("works", iter(DRILLS[:3]), tmp_path, events)
+    assert started == ["cluster"]
+    assert [event.begun.id for event in events.queue if event.begun] == [DRILLS[0].id]
+    assert not any(event.result for event in events.queue)

@@ -265,6 +265,8 @@ def _lane(lane: str, drills: Iterator[Drill], folder: Path, events: queue.Queue[
                         return
                     ill = cluster.heal() or ill
                 except DrillError as error:
+                    if environments.INTERRUPTED.is_set():  # a further cluster would be started for the next drill
+                        return
                     performed = perform.not_performed(drill, str(error))
                 events.put(_Event(lane, result=performed, ill=ill))
         events.put(_Event(lane))
