@@ -15,7 +15,7 @@ from bringup.judge import Judged
 from bringup.plan import stand_ins, subjects, transports
 from bringup.plan.claims import CLAIMS, QUESTIONS, Claim, Real
 from bringup.plan.phases import PHASES
-from bringup.plan.rules import UNSAID
+from bringup.plan.rules import WITHOUT_UNIT
 from bringup.records import Answer, ClaimAnswer, DrillReport, Mark, Outcome, Verdict
 
 NAMED = 3
@@ -27,10 +27,10 @@ def answers(
     drills: Sequence[DrillReport] = (),
     left_out: Sequence[str] = (),
 ) -> list[Answer]:
-    """One per question.
+    """One answer per question.
 
-    not_run: phases that were planned and did not run; what they would have asked is incomplete. left_out: ill nodes
-    that later phases did without; what was not asked of them is not claimed for them.
+    not_run: phases that were planned and did not run; the claims that they would have tested are incomplete.
+    left_out: nodes that failed and were left out by later phases; no claim is made for them there.
     """
     runs = [_RunEvidence.of(entry) for entry in judged]
     if any(run.is_simulated for run in runs):  # one simulated GPU: nothing of this report is from real hardware
@@ -48,38 +48,40 @@ def answers(
 _Test = Callable[[Seen], bool]
 
 
-def _value(seen: Seen, quantity: str, test: Callable[[object], bool]) -> bool:
-    found = [observation.value for observation in seen.of(quantity) if observation.value is not None]
-    return bool(found) and all(test(value) for value in found)
+def _value(observed: Seen, quantity: str, test: Callable[[object], bool]) -> bool:
+    values = [observation.value for observation in observed.of(quantity) if observation.value is not None]
+    return bool(values) and all(test(value) for value in values)
 
 
-def _nccl_tests(seen: Seen) -> bool:
-    return any((observation.why or "").startswith("nccl-tests") for observation in seen.of("nccl.ranks"))
+def _nccl_tests(observed: Seen) -> bool:
+    return any((observation.why or "").startswith("nccl-tests") for observation in observed.of("nccl.ranks"))
 
 
 _BACKENDS = ("nccl.backend", "sweep.backend")
 
 
-def _nccl(seen: Seen) -> bool:
-    return _nccl_tests(seen) or any(_value(seen, told, lambda value: value == "nccl") for told in _BACKENDS)
+def _nccl(observed: Seen) -> bool:
+    return _nccl_tests(observed) or any(
+        _value(observed, quantity, lambda value: value == "nccl") for quantity in _BACKENDS
+    )
 
 
-def _trained_on_gpus(seen: Seen) -> bool:
-    return _value(seen, "train.device", lambda value: value == "cuda")
+def _trained_on_gpus(observed: Seen) -> bool:
+    return _value(observed, "train.device", lambda value: value == "cuda")
 
 
-def _fabric(seen: Seen) -> bool:
-    """Bytes between hosts were seen to go over something that is known and is not TCP."""
-    told = [observation.value for name in transports.GATES for observation in seen.of(name)]
-    return bool(told) and all(value is not None and transports.is_fabric(str(value)) for value in told)
+def _fabric(observed: Seen) -> bool:
+    """Whether bytes between hosts were observed to use a known transport other than TCP."""
+    values = [observation.value for name in transports.GATES for observation in observed.of(name)]
+    return bool(values) and all(value is not None and transports.is_fabric(str(value)) for value in values)
 
 
-_REAL: dict[Real, tuple[_Test, ...]] = {  # any of them
+_REAL: dict[Real, tuple[_Test, ...]] = {  # one passing test is enough
     "gpu": (
-        lambda seen: _value(seen, "discovery.gpu.driver", lambda value: True),
-        lambda seen: _value(seen, "smoke.binding.gpu", lambda value: str(value).startswith(("GPU-", "MIG-"))),
+        lambda observed: _value(observed, "discovery.gpu.driver", lambda value: True),
+        lambda observed: _value(observed, "smoke.binding.gpu", lambda value: str(value).startswith(("GPU-", "MIG-"))),
         _nccl,
-        lambda seen: _value(seen, "sweep.device", lambda value: value == "cuda"),
+        lambda observed: _value(observed, "sweep.device", lambda value: value == "cuda"),
         _trained_on_gpus,
     ),
     "nccl": (_nccl,),
@@ -101,8 +103,8 @@ class _RunEvidence:
 
     @classmethod
     def of(cls, judged: Judged) -> _RunEvidence:
-        seen = Seen(judged.observations)
-        real = frozenset(kind for kind, tests in _REAL.items() if any(test(seen) for test in tests))
+        observed = Seen(judged.observations)
+        real = frozenset(kind for kind, tests in _REAL.items() if any(test(observed) for test in tests))
         return cls(judged, real, any(stand_ins.is_named_in(observation) for observation in judged.observations))
 
 
@@ -126,18 +128,18 @@ def _claim(
 ) -> ClaimAnswer:
     if claim.drills:
         return _diagnosable(claim, drills)
-    found = [evidence for run in runs for evidence in _evidence(claim, run)]
+    bearing = [evidence for run in runs for evidence in _evidence(claim, run)]
     gates = proving(claim.id)
-    essential = [item for item in found if item.verdict.gate in gates]
+    essential = [item for item in bearing if item.verdict.gate in gates]
     asking = {id(item.run): item.run for item in essential}.values()
-    failed = _named(found, Outcome.FAIL)
-    missing = [stem for stem in not_run if _would_ask(claim, stem)]
-    open_ = _named(found, Outcome.INCOMPLETE)
-    taking_part = {id(item.run): item.run for item in found}.values()
+    failed = _named(bearing, Outcome.FAIL)
+    phases_not_run = [stem for stem in not_run if _would_ask(claim, stem)]
+    incomplete = _named(bearing, Outcome.INCOMPLETE)
+    taking_part = {id(item.run): item.run for item in bearing}.values()
     nodes = list(dict.fromkeys(node for run in taking_part for node in run.judged.run.nodes))
 
     numbers = [
-        number for gate in claim.shows if (number := _number([item for item in found if item.verdict.gate == gate]))
+        number for gate in claim.shows if (number := _number([item for item in bearing if item.verdict.gate == gate]))
     ]
 
     def answer(mark: Mark, why: str | None = None) -> ClaimAnswer:
@@ -146,7 +148,7 @@ def _claim(
             says=claim.says,
             mark=mark,
             numbers=numbers,
-            verdicts=len(found),
+            verdicts=len(bearing),
             nodes=nodes,
             gpus_per_node=max((run.judged.run.gpus_per_node for run in taking_part), default=0),
             why=why,
@@ -154,28 +156,28 @@ def _claim(
 
     if failed:
         return answer(Mark.FAIL, failed)
-    if missing:
-        return answer(Mark.INCOMPLETE, f"not run: {', '.join(missing)}")
+    if phases_not_run:
+        return answer(Mark.INCOMPLETE, f"not run: {', '.join(phases_not_run)}")
     if not essential:
         return answer(Mark.NOT_ASKED, _why_not_asked(claim, runs))
-    if open_:
-        return answer(Mark.INCOMPLETE, open_)
+    if incomplete:
+        return answer(Mark.INCOMPLETE, incomplete)
     rehearsed = dict.fromkeys(
         SIMULATED if run.is_simulated else _STAND_IN[kind]
         for run in asking
         for kind in claim.real
         if kind not in run.real
     )
-    without = [node for node in left_out if node not in nodes]
-    not_there = [f"not on {', '.join(without)}, left out as ill"] if without else []
+    missing_nodes = [node for node in left_out if node not in nodes]
+    not_on_nodes = [f"not on {', '.join(missing_nodes)}, left out as ill"] if missing_nodes else []
     if rehearsed:
-        return answer(Mark.REHEARSED, "; ".join([*rehearsed, *not_there]))
-    if warned := _named(found, Outcome.WARN):
+        return answer(Mark.REHEARSED, "; ".join([*rehearsed, *not_on_nodes]))
+    if warned := _named(bearing, Outcome.WARN):
         return answer(Mark.WARN, warned)
-    judged_gates = {item.verdict.gate for item in found}
+    judged_gates = {item.verdict.gate for item in bearing}
     unasked = [gate for gate in gates if gate not in judged_gates | _excluded(runs)]
-    if unasked or not_there:
-        return answer(Mark.PARTLY, "; ".join([f"not asked: {', '.join(unasked)}"] * bool(unasked) + not_there))
+    if unasked or not_on_nodes:
+        return answer(Mark.PARTLY, "; ".join([f"not asked: {', '.join(unasked)}"] * bool(unasked) + not_on_nodes))
     return answer(Mark.PASS)
 
 
@@ -199,8 +201,8 @@ def _in_scope(claim: Claim, subject: str) -> bool:
 
 
 def _would_ask(claim: Claim, stem: str) -> bool:
-    here = not claim.phases or stem in claim.phases
-    return here and any(claim.id in gate.claims for gate in of_phase(stem))
+    is_phase_of_claim = not claim.phases or stem in claim.phases
+    return is_phase_of_claim and any(claim.id in gate.claims for gate in of_phase(stem))
 
 
 def _excluded(runs: Sequence[_RunEvidence]) -> set[str]:
@@ -218,20 +220,20 @@ def _why_not_asked(claim: Claim, runs: Sequence[_RunEvidence]) -> str:
     return "no phase of this report asks it"
 
 
-def _named(found: Iterable[_Evidence], outcome: Outcome) -> str:
-    """`nccl.transport [2-nodes]; … and 3 more`, or nothing."""
+def _named(evidence: Iterable[_Evidence], outcome: Outcome) -> str:
+    """Gates with this outcome: `nccl.transport [2-nodes]; … and 3 more`. Empty: none has it."""
     named = list(
         dict.fromkeys(
-            f"{item.verdict.gate} [{item.verdict.subject}]" for item in found if item.verdict.outcome is outcome
+            f"{item.verdict.gate} [{item.verdict.subject}]" for item in evidence if item.verdict.outcome is outcome
         )
     )
     more = f"; and {len(named) - NAMED} more" if len(named) > NAMED else ""
     return "; ".join(named[:NAMED]) + more
 
 
-def _number(found: Sequence[_Evidence]) -> str:
-    """Of the largest scale; of nodes, pairs and ranks the worst, which is the nearest to its limit."""
-    values = [item for item in found if item.verdict.value is not None]
+def _number(evidence: Sequence[_Evidence]) -> str:
+    """The value of the largest scale. Of several nodes, pairs or ranks: the worst one, closest to its limit."""
+    values = [item for item in evidence if item.verdict.value is not None]
     if not values:
         return ""
     widest = max((subjects.nodes_of_scale(item.verdict.subject) or 0 for item in values), default=0)
@@ -239,7 +241,7 @@ def _number(found: Sequence[_Evidence]) -> str:
     numbers = [item for item in values if isinstance(item.verdict.value, int | float)]
     floor = values[0].verdict.rule == "at_least"
     chosen = (
-        (min if floor else max)(numbers, key=lambda one: float(one.verdict.value))  # type: ignore[arg-type]
+        (min if floor else max)(numbers, key=lambda item: float(item.verdict.value))  # type: ignore[arg-type]
         if numbers
         else values[0]
     ).verdict
@@ -255,19 +257,19 @@ def _short(verdict: Verdict) -> str:
     value = verdict.value
     if isinstance(value, float):
         value = f"{value:.4g}"
-    return str(value) if verdict.unit in UNSAID else f"{value} {verdict.unit}"
+    return str(value) if verdict.unit in WITHOUT_UNIT else f"{value} {verdict.unit}"
 
 
 def _diagnosable(claim: Claim, drills: Sequence[DrillReport]) -> ClaimAnswer:
     results = [result for report in drills for result in report.results if result.performed]
-    found = [result for result in results if result.found and not result.false_alarms]
+    passed = [result for result in results if result.found and not result.false_alarms]
     if not results:
         mark, line = Mark.NOT_ASKED, "no fault was made on purpose: bringup drill --anywhere"
-    elif len(found) < len(results):
-        missed = [result.drill for result in results if result not in found]
-        mark, line = Mark.FAIL, f"{len(found)} of {len(results)} drills found; not: {', '.join(missed[:NAMED])}"
+    elif len(passed) < len(results):
+        missed = [result.drill for result in results if result not in passed]
+        mark, line = Mark.FAIL, f"{len(passed)} of {len(results)} drills found; not: {', '.join(missed[:NAMED])}"
     else:
-        mark, line = Mark.PASS, f"{len(found)} of {len(results)} drills found"
+        mark, line = Mark.PASS, f"{len(passed)} of {len(results)} drills found"
     return ClaimAnswer(
         claim=claim.id, says=claim.says, mark=mark, numbers=[], verdicts=0, nodes=[], gpus_per_node=0, why=line
     )
@@ -298,37 +300,37 @@ def _question(number: int, claims: Sequence[ClaimAnswer]) -> Answer:
 
 
 def _line(mark: Mark, claims: Sequence[ClaimAnswer]) -> str:
-    """Number and scope; of what failed or is open, which."""
+    """Numbers and scope of the answer. If it failed or is open: the gates that caused it."""
     if mark in (Mark.FAIL, Mark.INCOMPLETE, Mark.WARN):
         return "; ".join(dict.fromkeys(claim.why or "" for claim in claims if claim.mark is mark))
-    asked = [claim for claim in claims if claim.mark is not Mark.NOT_ASKED]
-    if not asked:
+    asked_claims = [claim for claim in claims if claim.mark is not Mark.NOT_ASKED]
+    if not asked_claims:
         return "; ".join(dict.fromkeys(claim.why or "" for claim in claims))
-    nodes = {node for claim in asked for node in claim.nodes}
-    gpus = max(claim.gpus_per_node for claim in asked)
-    counted = f"{sum(claim.verdicts for claim in asked)} verdicts on {len(nodes)} node(s) x {gpus} GPU(s)"
-    # the same quantity inside a node and between nodes: the wider scale stands last
-    numbers = {number.partition(" ")[0]: number for claim in asked for number in claim.numbers}
-    drilled = [claim.why for claim in asked if claim.why and not claim.verdicts]
+    nodes = {node for claim in asked_claims for node in claim.nodes}
+    gpus = max(claim.gpus_per_node for claim in asked_claims)
+    counted = f"{sum(claim.verdicts for claim in asked_claims)} verdicts on {len(nodes)} node(s) x {gpus} GPU(s)"
+    # a quantity may be measured inside a node and between nodes: the wider scale comes last and is kept
+    numbers = {number.partition(" ")[0]: number for claim in asked_claims for number in claim.numbers}
+    drilled = [claim.why for claim in asked_claims if claim.why and not claim.verdicts]
     return "; ".join([*numbers.values(), *drilled, counted])
 
 
 def _reservations(mark: Mark, claims: Sequence[ClaimAnswer]) -> list[str]:
-    """What the answer does not claim."""
+    """Limits of the answer: claims that were rehearsed, partly tested or not tested."""
     rehearsed = dict.fromkeys(
         why for claim in claims if claim.mark is Mark.REHEARSED for why in (claim.why or "").split("; ")
     )
-    told = [f"rehearsed, not proven: {'; '.join(rehearsed)}"] if rehearsed else []
-    told += [f"partly: {claim.says}: {claim.why}" for claim in claims if claim.mark is Mark.PARTLY]
+    reservations = [f"rehearsed, not proven: {'; '.join(rehearsed)}"] if rehearsed else []
+    reservations += [f"partly: {claim.says}: {claim.why}" for claim in claims if claim.mark is Mark.PARTLY]
     if mark is not Mark.NOT_ASKED:
         by_reason: dict[str | None, list[str]] = {}
         for claim in claims:
             if claim.mark is Mark.NOT_ASKED:
                 by_reason.setdefault(claim.why, []).append(claim.says)
-        told += [f"not asked: {_several(says)} ({why})" for why, says in by_reason.items()]
-    return told
+        reservations += [f"not asked: {_several(says)} ({why})" for why, says in by_reason.items()]
+    return reservations
 
 
 def _several(says: Sequence[str]) -> str:
-    """One claim, or the first and how many more: a report of one phase leaves most of them out for one reason."""
+    """The claim, or the first claim and the number of others. In a report of one phase, most share one reason."""
     return says[0] if len(says) == 1 else f"{says[0]}; and {len(says) - 1} more claim(s)"

@@ -28,7 +28,7 @@ from bringup.results import TrainingRecords
 
 Seen = Mapping[tuple[str, str], list[Observation]]
 Outcomes = Mapping[tuple[str, str], Outcome]
-EVIDENCE = ("run.closed", "run.evidence")  # gates without which nothing that a run says counts
+EVIDENCE = ("run.closed", "run.evidence")  # if one of these gates does not pass, no number of the run may be used
 
 
 @dataclass(frozen=True)
@@ -41,11 +41,11 @@ class Judged:
     observations: list[Observation]
     problems: list[str]
     verdicts: Verdicts
-    training: TrainingRecords | None = None  # None: another phase, or it did not come to its end
+    training: TrainingRecords | None = None  # None: not a training phase, or the training did not finish
 
     @property
     def objection(self) -> str | None:
-        """Why its numbers must not be used for anything: the evidence does not hold. None: it does."""
+        """Why its numbers must not be used: a gate of EVIDENCE did not pass. None: both passed."""
         known = {verdict.gate: verdict for verdict in self.verdicts.verdicts if verdict.gate in EVIDENCE}
         for gate in EVIDENCE:
             verdict = known.get(gate)
@@ -57,7 +57,7 @@ class Judged:
 
 
 def judge_folder(folder: Path, profile: Profile | None = None) -> Judged:
-    """Against the run's own copy of the profile unless another one is given. Raises RunError, ProfileError."""
+    """Judge a run's folder against its own copy of the profile, or against `profile`. Raises RunError, ProfileError."""
     run = results.load(folder)
     profile = results.load_profile(folder, run) if profile is None else profile
     records = TrainingRecords(folder)
@@ -72,8 +72,8 @@ def judge_folder(folder: Path, profile: Profile | None = None) -> Judged:
 
 @contextmanager
 def _no_garbage_collection() -> Iterator[None]:
-    """A fleet's evidence is hundreds of thousands of small objects without cycles. The search for cycles takes a third
-    of the time."""
+    """A fleet's evidence is hundreds of thousands of small objects without cycles. Without this, the search for cycles
+    takes a third of the time."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -85,13 +85,13 @@ def _no_garbage_collection() -> Iterator[None]:
 
 def judge(run: Run, profile: Profile, parsed: Parsed) -> Verdicts:
     """One verdict per planned pair. A pair without evidence is incomplete; a plan without pairs is incomplete."""
-    seen: dict[tuple[str, str], list[Observation]] = defaultdict(list)
+    observed: dict[tuple[str, str], list[Observation]] = defaultdict(list)
     for observation in parsed.observations:
-        seen[observation.quantity, observation.subject].append(observation)
+        observed[observation.quantity, observation.subject].append(observation)
     not_applicable = planned.not_applicable(run, profile.not_applicable)
     pairs = _planned(run, {entry.gate for entry in not_applicable})
-    _plan_links_that_were_chosen(pairs, run, seen)
-    judging = _Judging(run, profile, seen, {}, set(pairs))
+    _plan_links_that_were_chosen(pairs, run, observed)
+    judging = _Judging(run, profile, observed, {}, set(pairs))
     verdicts: list[Verdict] = []
     for gate_id in _needs_first(pairs):
         verdicts += judging.gate(gate_id, pairs[gate_id])
@@ -107,14 +107,14 @@ def judge(run: Run, profile: Profile, parsed: Parsed) -> Verdicts:
 
 
 def is_fault_or_gap(verdict: Verdict) -> bool:
-    """A fail, or evidence that is missing. Not: a number that nobody has declared for this cluster yet."""
+    """True for a fail and for missing evidence. False for a number that the profile does not declare yet."""
     return verdict.outcome is Outcome.FAIL or (
         verdict.outcome is Outcome.INCOMPLETE and verdict.kind is not Kind.UNDECLARED
     )
 
 
 def stops(verdict: Verdict) -> bool:
-    """Whether later phases would mean nothing after this verdict. A gate that only warns does not stop them."""
+    """Whether later phases would be meaningless after this verdict. A gate that only warns does not stop them."""
     gate = catalogue.GATES.get(verdict.gate)
     if gate is not None and (verdict.outcome not in gate.stops or gate.severity is Outcome.WARN):
         return False
@@ -122,15 +122,15 @@ def stops(verdict: Verdict) -> bool:
 
 
 def _planned(run: Run, excluded: set[str]) -> dict[str, list[str]]:
-    """gate -> subjects: what the run planned, and gates that are newer than the run, on the run's own nodes."""
+    """gate -> subjects: what the run planned, plus gates that are newer than the run, on the run's own nodes."""
     pairs = planned.plan(run.phase, run.nodes, run.ranks_per_node, excluded)
-    chosen: dict[Per, list[str]] = {}  # which links and pairs are met was the run's own choice
+    chosen: dict[Per, list[str]] = {}  # links and pairs that the run itself chose to measure
     for gate_id, listed in run.planned.items():
         gate = catalogue.GATES.get(gate_id)
         if gate is not None and gate.per in ("link", "pair"):
             chosen.setdefault(gate.per, listed)
             pairs[gate_id] = listed
-        else:  # what concerns a node or a rank concerns all that were requested
+        else:  # a gate of nodes or ranks covers all that were requested
             pairs[gate_id] = list(dict.fromkeys([*listed, *pairs.get(gate_id, [])]))
     for gate_id in pairs:
         gate = catalogue.GATES.get(gate_id)
@@ -139,12 +139,12 @@ def _planned(run: Run, excluded: set[str]) -> dict[str, list[str]]:
     return {gate_id: listed for gate_id, listed in pairs.items() if gate_id not in excluded}
 
 
-def _plan_links_that_were_chosen(pairs: dict[str, list[str]], run: Run, seen: Seen) -> None:
-    """Links of rounds that were chosen while the run went on: each was written down before it was played, so that a
-    link of which nothing arrived is missing here, too. It takes nothing away from what was planned."""
+def _plan_links_that_were_chosen(pairs: dict[str, list[str]], run: Run, observed: Seen) -> None:
+    """Add the links of rounds that were chosen during the run. Each round was recorded before it was measured, so a
+    link without a result is reported as missing. Planned links are never removed."""
     nodes = set(run.nodes)
     chosen = [
-        link for quantity, link in seen if quantity == pair_rounds.ROUND and nodes.issuperset(naming.nodes_of(link))
+        link for quantity, link in observed if quantity == pair_rounds.ROUND and nodes.issuperset(naming.nodes_of(link))
     ]
     for gate_id, listed in pairs.items():
         gate = catalogue.GATES.get(gate_id)
@@ -153,7 +153,7 @@ def _plan_links_that_were_chosen(pairs: dict[str, list[str]], run: Run, seen: Se
 
 
 def _needs_first(pairs: Mapping[str, list[str]]) -> list[str]:
-    """Gates in the catalogue's order, those that are needed before those that need them; unknown ones last."""
+    """Gates in the catalogue's order, but each gate after the gates that it needs; unknown gates last."""
     order: dict[str, None] = {}
 
     def visit(gate_id: str) -> None:
@@ -220,12 +220,12 @@ class _Judging:
         return verdict.Requirement(gate.unit, entry.rule, applied.value, quantity, basis=applied.why)
 
     def _unmet(self, gate: Gate, subject: str) -> list[str]:
-        """Gates that have to pass first and did not. A gate that was not planned (for example: not applicable) does not
-        count. A planned gate without a verdict about this subject does."""
+        """Needed gates that did not pass. A gate that was not planned (for example: not applicable) is ignored. A
+        planned gate without a verdict about this subject counts as not passed."""
         return [need for need in gate.needs if need in self.planned and not self._passed(need, subject)]
 
     def _passed(self, need: str, subject: str) -> bool:
-        """Of the same subject, of the node of a rank, or of the job."""
+        """Whether `need` passed for this subject; if it has no verdict there, for the rank's node or for the job."""
         for known in (subject, subject.partition("/")[0], naming.JOB):
             outcome = self.outcomes.get((need, known))
             if outcome is not None:
@@ -238,42 +238,42 @@ class _Judging:
         unmet = self._unmet(gate, subject)
         if unmet:
             return verdict.blocked(gate, against, subject, unmet)
-        found = self.seen.get((against.quantity, subject), [])
-        if not found:
+        observations = self.seen.get((against.quantity, subject), [])
+        if not observations:
             return verdict.incomplete(gate, against, subject, Kind.ABSENT, "no evidence arrived")
-        judged = [verdict.compared(gate, against, observation) for observation in found]
+        judged = [verdict.compared(gate, against, observation) for observation in observations]
         return max(judged, key=lambda verdict: verdict.outcome.rank)
 
     def _shown_without_limit(self, gate: Gate, subject: str) -> list[Observation]:
-        """What was observed of a gate that the profile has no number for: at every size that was measured."""
+        """Observations of a gate for which the profile has no number, at every measured size."""
         prefix = f"{gate.id}@"
-        found = list(self.seen.get((gate.id, subject), []))
-        for (quantity, whose), observations in self.seen.items():
-            if whose == subject and quantity.startswith(prefix):
-                found += observations
-        return [observation for observation in found if observation.value is not None]
+        observations = list(self.seen.get((gate.id, subject), []))
+        for (quantity, observed_subject), at_size in self.seen.items():
+            if observed_subject == subject and quantity.startswith(prefix):
+                observations += at_size
+        return [observation for observation in observations if observation.value is not None]
 
     def _at_fault(self, gate: Gate, subjects: list[str]) -> set[str]:
-        """Those of which another gate knows, without any comparison, that they are not as they should be."""
+        """Subjects that another gate failed without comparing them with their peers."""
         return {
             subject
             for subject in subjects
-            for other in gate.decided_by
-            if self.outcomes.get((other, subject)) is Outcome.FAIL
+            for deciding_gate in gate.decided_by
+            if self.outcomes.get((deciding_gate, subject)) is Outcome.FAIL
         }
 
     def _fleet(self, gate: Gate, against: verdict.Requirement, subjects: list[str]) -> list[Verdict]:
         unmet = {subject: needs for subject in subjects if (needs := self._unmet(gate, subject))}
-        # a subject that cannot be judged does not count in what is usual either
-        found = {
+        # a subject that cannot be judged is left out of the comparison
+        observations = {
             subject: self.seen[against.quantity, subject]
             for subject in subjects
             if subject not in unmet and self.seen.get((against.quantity, subject))
         }
-        # an unknown beside a value counts: half of what should be known is not known
+        # an unknown beside a value makes the subject unknown: half of its evidence is missing
         first = {
             subject: next((observation for observation in several if observation.value is None), several[0])
-            for subject, several in found.items()
+            for subject, several in observations.items()
         }
         values: dict[str, Value] = {
             subject: observation.value for subject, observation in first.items() if observation.value is not None
@@ -282,12 +282,14 @@ class _Judging:
             odd = odd_ones(against.rule, values, against.value, self._at_fault(gate, subjects)) if values else {}
         except RuleError as error:
             return [verdict.incomplete(gate, against, subject, Kind.UNKNOWN, str(error)) for subject in subjects]
-        for subject, several in found.items():
-            told = sorted({verdict.shown(seen.value, gate.unit, None) for seen in several if seen.value is not None})
-            if len(told) > 1:
-                odd[subject] = f"says both {' and '.join(told)}"
-        few = f"compared with too few: {len(values)} of {len(subjects)} are known"
-        alone = len(values) < _fewest(gate, against.rule)
+        for subject, several in observations.items():
+            values_shown = sorted(
+                {verdict.shown(item.value, gate.unit, None) for item in several if item.value is not None}
+            )
+            if len(values_shown) > 1:
+                odd[subject] = f"says both {' and '.join(values_shown)}"
+        too_few = f"compared with too few: {len(values)} of {len(subjects)} are known"
+        is_too_few = len(values) < _fewest(gate, against.rule)
         verdicts = []
         for subject in subjects:
             observation = first.get(subject)
@@ -299,26 +301,27 @@ class _Judging:
                 verdicts.append(verdict.wrong_unit(gate, against, observation))
             elif observation.value is None:
                 verdicts.append(verdict.not_found_out(gate, against, observation))
-            elif alone and subject not in odd:
-                verdicts.append(verdict.incomplete(gate, against, subject, Kind.UNKNOWN, few, observation))
+            elif is_too_few and subject not in odd:
+                verdicts.append(verdict.incomplete(gate, against, subject, Kind.UNKNOWN, too_few, observation))
             else:
                 verdicts.append(verdict.judged(gate, against, observation, subject not in odd, odd.get(subject)))
         return verdicts
 
 
 def _fewest(gate: Gate, rule: str) -> int:
-    """How many values a comparison needs: a single value is always equal to itself. A gate that is also planned for a
-    single node compares values inside it."""
+    """How many values a comparison needs: two, because one value always equals itself. A gate that is planned for a
+    single node, too, compares values inside that node, so one is enough."""
     return FEWEST_PEERS if rule == "near_peers" else min(gate.min_nodes, 2)
 
 
 def _strangers(run: Run, parsed: Parsed) -> list[str]:
-    """Evidence about nodes that were not requested: from another run, perhaps. Slurm's own tables name all nodes."""
+    """Evidence about nodes that were not requested, possibly from another run. Slurm's own tables name all nodes, so
+    they are ignored here."""
     known = {*run.nodes, naming.JOB, *(subject for subjects in run.planned.values() for subject in subjects)}
-    said = {
+    observed_subjects = {
         observation.subject
         for observation in parsed.observations
         if observation.subject not in known and not observation.quantity.startswith(("slurm.", "probe.", "pair."))
     }
-    strange = sorted(subject for subject in said if not known.issuperset(naming.nodes_of(subject)))
+    strange = sorted(subject for subject in observed_subjects if not known.issuperset(naming.nodes_of(subject)))
     return [f"evidence about {', '.join(strange)}, which this run did not request"] if strange else []

@@ -1,4 +1,4 @@
-"""Where everything of a run lies: its files, its attempts, a playbook's runs. One attempt writes one folder."""
+"""Paths of a run: its files, its attempts, the runs of a playbook. One attempt writes one folder."""
 
 from __future__ import annotations
 
@@ -47,29 +47,29 @@ SWEEP = "sweep.json"
 SWEEPS = Path("validation/results/sweep")  # from the root of a tree
 REFERENCE_ARGS, REFERENCE_METRICS = "raw/reference.run_args.json", "raw/reference.metrics.json"
 
-UNREADABLE = "cannot be read: "  # in the place of a checksum; why follows
+UNREADABLE = "cannot be read: "  # stands instead of a checksum; the reason follows
 _ATTEMPT = re.compile(r"(?:-s(?P<submission>\d+))?(?:-r(?P<restarts>\d+))?")
 
 
 def folder_of(phase: Phase, name: str) -> Path:
-    """Where the run called `name` of this phase lives."""
+    """The folder of the run called `name` of this phase."""
     return REPOSITORY / phase.results / (f"{phase.stem}-{name}" if phase.is_training else name)
 
 
 def submission_name(name: str, number: int) -> str:
-    """Of the run that the `number`-th job of a phase writes: another mark than -r, which a requeued job adds."""
+    """Name of the run of a phase's `number`-th job. It ends in -s2, …; a requeued job adds -r1, …"""
     return name if number == 1 else f"{name}-s{number}"
 
 
 def requeue_name(name: str, restarts: int) -> str:
-    """Of the attempt that a job writes when Slurm has requeued it so often."""
+    """Name of the run that a job writes after `restarts` requeues."""
     return name if restarts == 0 else f"{name}-r{restarts}"
 
 
 def is_there(folder: Path, name: str) -> bool:
-    """Whether a file that another host writes has come: `closed.json`, `raw/moment`. Its folder is listed.
+    """Whether a file that another host writes exists: `closed.json`, `raw/moment`. The folder is listed for this.
 
-    A client of NFS keeps a name that was looked for too early as missing, for half a minute. It opens a folder anew.
+    An NFS client caches a missing name for half a minute, but reads a folder again when it is opened.
     """
     for part in Path(name).parts:
         try:
@@ -82,28 +82,28 @@ def is_there(folder: Path, name: str) -> bool:
 
 
 def attempts(phase: Phase, name: str) -> list[Path]:
-    """Folders of this run that exist, in order: every submission (-s2, …), and of each its requeues (-r1, … -r10)."""
+    """Existing folders of this run, in order: each submission (-s2, …) followed by its requeues (-r1, … -r10)."""
     first = folder_of(phase, name)
-    found: list[tuple[int, int, Path]] = []
+    numbered: list[tuple[int, int, Path]] = []
     for path in first.parent.glob(f"{glob.escape(first.name)}*"):
         mark = _ATTEMPT.fullmatch(path.name.removeprefix(first.name))
         if mark is not None and path.is_dir():
-            found.append((int(mark["submission"] or 1), int(mark["restarts"] or 0), path))
-    return [path for _, _, path in sorted(found)]
+            numbered.append((int(mark["submission"] or 1), int(mark["restarts"] or 0), path))
+    return [path for _, _, path in sorted(numbered)]
 
 
 def checksums(folder: Path) -> dict[str, str]:
-    """Of everything that verdicts are made of: the plan, raw/, and what training recorded. Of the profile, the plan
-    holds one. In the place of a digest: UNREADABLE and why."""
+    """Checksums of all evidence: the plan, raw/, and training's records. The profile's checksum is in the plan. For a
+    file that cannot be read: UNREADABLE and the reason."""
     records = [folder / name for name in (RUN, RUN_ARGS, METRICS)]
-    found = {
+    digests = {
         path.relative_to(folder).as_posix(): _digest(path) for path in (*records, *sorted((folder / "raw").rglob("*")))
     }
-    return {name: digest for name, digest in found.items() if digest is not None}
+    return {name: digest for name, digest in digests.items() if digest is not None}
 
 
 def _digest(path: Path) -> str | None:
-    """None where there is no regular file."""
+    """None: not a regular file."""
     try:
         if not path.is_file():
             return None
@@ -154,7 +154,7 @@ def sha256(text: str) -> str:
 
 @dataclass(frozen=True)
 class Absent:
-    """A phase that was planned, and of which there is nothing to judge."""
+    """A planned phase without a run to judge."""
 
     phase: str
     why: str
@@ -162,9 +162,9 @@ class Absent:
 
 @dataclass(frozen=True)
 class Found:
-    """The runs that folders stand for: run folders as they are, the folder of a playbook or of a sweep for its runs."""
+    """Runs named by folders. A run's folder names itself; the folder of a playbook or sweep names its runs."""
 
-    folders: list[Path] = field(default_factory=list)  # as often as they are named
+    folders: list[Path] = field(default_factory=list)  # may hold one run several times
     absent: list[Absent] = field(default_factory=list)
     left_out: list[str] = field(
         default_factory=list
@@ -191,40 +191,40 @@ def ill_node(entry: LeftOut) -> str:
 
 
 def find(folders: Sequence[Path]) -> Found:
-    """Every verb that takes folders takes all kinds. Raises RecordError for a playbook or sweep that cannot be read; a
-    run of one that is not there is absent."""
-    found = Found()
+    """Resolve folders of runs, playbooks and sweeps. A missing run of a playbook or sweep is reported as absent. Raises
+    RecordError for a playbook or sweep that cannot be read."""
+    resolved = Found()
     for folder in folders:
         if is_sweep(folder):
             sweep = read_record(folder / SWEEP, Sweep)
-            found.varied.extend(sweep.vary)
+            resolved.varied.extend(sweep.vary)
             for run in sweep.runs:
                 try:
-                    found.folders.append(folder_in_tree(folder, run.folder, SWEEPS))
+                    resolved.folders.append(folder_in_tree(folder, run.folder, SWEEPS))
                 except RunError as error:
-                    found.absent.append(Absent(sweep.phase, str(error)))
+                    resolved.absent.append(Absent(sweep.phase, str(error)))
             continue
         if not is_playbook(folder):
-            found.folders.append(folder)
+            resolved.folders.append(folder)
             continue
         playbook = read_record(folder / PLAYBOOK, Playbook)
-        found.playbooks.append(folder)
-        found.left_out.extend(playbook.left_out)
-        found.left_out.extend(ill_node(entry) for entry in playbook.ill_nodes)
-        found.ill_nodes.extend(entry.node for entry in playbook.ill_nodes)
+        resolved.playbooks.append(folder)
+        resolved.left_out.extend(playbook.left_out)
+        resolved.left_out.extend(ill_node(entry) for entry in playbook.ill_nodes)
+        resolved.ill_nodes.extend(entry.node for entry in playbook.ill_nodes)
         reached = {step.phase for step in playbook.steps}
-        found.absent.extend(
+        resolved.absent.extend(
             Absent(stem, "the playbook was interrupted before it") for stem in playbook.planned if stem not in reached
         )
         for step in playbook.steps:
             try:
                 path = step_folder(folder, step)
             except RunError as error:
-                found.absent.append(Absent(step.phase, str(error)))
+                resolved.absent.append(Absent(step.phase, str(error)))
                 continue
-            found.folders.append(path)
-            found.steps[path] = step
-    return found
+            resolved.folders.append(path)
+            resolved.steps[path] = step
+    return resolved
 
 
 def is_playbook(folder: Path) -> bool:
@@ -239,12 +239,12 @@ def _holds(folder: Path, record: str) -> bool:
     try:
         return (folder / record).is_file() and not (folder / RUN).exists()
     except OSError:
-        return False  # who reads it as a run's says why it cannot be read
+        return False  # the caller reads it as a run next, and that error names the reason
 
 
 def step_folder(playbook: Path, step: Step) -> Path:
-    """Where the run of a step lies: in the tree that the playbook's folder lies in, the repository or a copy of it,
-    and in no other one. Raises RunError when there is none."""
+    """The run folder of a step, always in the same tree as the playbook: the repository or a copy of it. Raises
+    RunError when it does not exist."""
     if step.folder is None:
         raise RunError(step.why_not_run or "did not run")
     return folder_in_tree(playbook, step.folder, PLAYBOOKS)
@@ -280,13 +280,12 @@ def tree_of(holder: Path, place: Path = PLAYBOOKS) -> Path | None:
 
 
 def refuse_repeated(runs: Sequence[tuple[Path, Run]]) -> None:
-    """A copy of a run, under whatever name, is the same run: it is not a repetition and shows no spread. Raises
-    NotComparable."""
+    """Refuse two copies of one run: a copy is not a repetition and shows no spread. Raises NotComparable."""
     known: list[tuple[Path, Run]] = []
     for folder, run in runs:
-        same = next((other for other, known_run in known if known_run == run), None)
-        if same is not None:
-            where = "named twice" if same.resolve() == folder.resolve() else f"in {same} and in {folder}"
+        earlier = next((known_folder for known_folder, known_run in known if known_run == run), None)
+        if earlier is not None:
+            where = "named twice" if earlier.resolve() == folder.resolve() else f"in {earlier} and in {folder}"
             raise NotComparable(f"run {run.name}, opened {run.opened_at}, is {where}: a run counts once")
         known.append((folder, run))
 
@@ -310,7 +309,7 @@ class TrainingRecords:
 
     @property
     def errors(self) -> list[RecordError]:
-        return [found for found in (self._args, self._metrics) if isinstance(found, RecordError)]
+        return [record for record in (self._args, self._metrics) if isinstance(record, RecordError)]
 
     @property
     def are_whole(self) -> bool:
@@ -335,14 +334,14 @@ def _read(path: Path, kind: type[R]) -> R | RecordError:
         return error
 
 
-def _or_raise(found: R | RecordError) -> R:
-    if isinstance(found, RecordError):
-        raise found
-    return found
+def _or_raise(record: R | RecordError) -> R:
+    if isinstance(record, RecordError):
+        raise record
+    return record
 
 
 def save_judgement(folder: Path, observations: Observations, verdicts: Verdicts, report: str) -> None:
-    """Derived files: rebuilt by every judgement."""
+    """Write the derived files; every judgement rebuilds them."""
     write_record(folder / OBSERVATIONS, observations, replace=True)
     write_record(folder / VERDICTS, verdicts, replace=True)
     write_text(folder / REPORT, report, replace=True)

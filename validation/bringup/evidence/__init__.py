@@ -1,3 +1,3 @@
-"""Readers of formats that are not ours: text in, facts out.
+"""Readers of the formats of other programs: text in, facts out.
 
-Pure functions of a text. A reader decides nothing; what it cannot read it says."""
+Each is a pure function of a text. A reader judges nothing, and reports what it cannot read."""

@@ -17,7 +17,7 @@ BEHIND, UNCERTAINTY = "discovery.clock.behind_reference", "discovery.clock.uncer
 
 @dataclass(frozen=True)
 class Shift:
-    """What has to be added to a node's time to get the fleet's, in s; the fleet's is the median of its clocks."""
+    """Seconds to add to a node's time to get the fleet's time, which is the median of all clocks."""
 
     seconds: float
     uncertainty: float
@@ -33,12 +33,12 @@ class Shift:
 
 
 def shifts(observations: Iterable[Observation]) -> dict[str, Shift]:
-    """Node -> shift; only nodes whose distance was measured."""
+    """Node -> shift, for nodes whose clock was measured."""
     behind: dict[str, float] = {}
     error: dict[str, float] = {}
     for observation in observations:
         if observation.quantity in (BEHIND, UNCERTAINTY) and is_number(observation.value):
             (behind if observation.quantity == BEHIND else error)[observation.subject] = float(observation.value)
-    # the reference itself may be the one that is off
+    # the reference's own clock may be wrong
     median = statistics.median(behind.values()) if behind else 0.0
     return {node: Shift(behind[node] - median, error[node], len(behind)) for node in behind if node in error}

@@ -20,22 +20,22 @@ def size_bytes(name: str) -> int | None:
 
 
 def curves(observations: list[Observation]) -> dict[str, dict[str, list[Point]]]:
-    """scale -> collective -> points, ordered by size. Of several measurements of one size the slowest counts. One rank
-    has no bus: nccl-tests print 0.00 for it, or for broadcast the speed of a copy."""
-    found: dict[str, dict[str, dict[int, Point]]] = defaultdict(lambda: defaultdict(dict))
+    """scale -> collective -> points, ordered by size. If a size was measured several times, the slowest counts. A
+    single GPU is left out: nccl-tests prints 0.00 for it, or for broadcast the speed of a copy."""
+    points_by_scale: dict[str, dict[str, dict[int, Point]]] = defaultdict(lambda: defaultdict(dict))
     for observation in observations:
         name, _, at = observation.quantity.partition("@")
         if not (at and name.startswith("nccl.") and name.endswith(".busbw")) or (size := size_bytes(at)) is None:
             continue
-        if name.startswith("nccl.variant."):  # NCCL was told to go one way: no part of the usual curve
+        if name.startswith("nccl.variant."):  # NCCL was restricted to one path: not part of the usual curve
             continue
-        if observation.subject == ONE_GPU or "--" in observation.subject:  # of the others: links of the pairwise phase
+        if observation.subject == ONE_GPU or "--" in observation.subject:  # "--": links of the pairwise phase
             continue
         if isinstance(observation.value, int | float):
-            points = found[observation.subject][name.removeprefix("nccl.").removesuffix(".busbw")]
+            points = points_by_scale[observation.subject][name.removeprefix("nccl.").removesuffix(".busbw")]
             if size not in points or observation.value < points[size][1]:
                 points[size] = (size, float(observation.value), observation)
     return {
         scale: {name: sorted(points.values(), key=lambda point: point[0]) for name, points in by_name.items()}
-        for scale, by_name in found.items()
+        for scale, by_name in points_by_scale.items()
     }

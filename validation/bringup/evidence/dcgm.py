@@ -1,9 +1,9 @@
 """The answer of `dcgmi diag -j`: every sub-test of every GPU, of DCGM 3 and DCGM 4.
 
-Both put tests into categories, and results into tests. DCGM 3 names the document "DCGM GPU Diagnostic"; a result has a
-gpu_id, but those of the first level, which are of the whole node. DCGM 4 names it "DCGM Diagnostic"; a result names its
-entity, and each test has a summary, which alone has what concerns no entity. An error of the diagnostic itself is
-"runtime_error".
+In both versions a category holds tests and a test holds results. DCGM 3 names the document "DCGM GPU Diagnostic"; a
+result has a gpu_id, except at the first level, where it is about the whole node. DCGM 4 names it "DCGM Diagnostic"; a
+result names its entity, and the summary of each test holds what is about no entity. An error of the diagnostic itself
+is "runtime_error".
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from typing import Any
 from bringup.evidence.parsed import Parsed
 
 DOCUMENTS = ("DCGM Diagnostic", "DCGM GPU Diagnostic")
-DOUBTFUL = "pass with a warning"  # it recorded an error, as of memory that it could not get, and passed all the same
+DOUBTFUL = "pass with a warning"  # the test passed, and DCGM recorded an error, such as memory that it could not get
 STATUSES = ("pass", "fail", "warn", "skip", DOUBTFUL)
 _MOST_WORDS = 200  # of what DCGM says of a result
 
 
 def parse(text: str, where: str, node: str) -> Parsed:
-    """dcgm.test.NAME of node/gpuN, or of the node where DCGM names no GPU; dcgm.gpus, dcgm.version; dcgm.answer, which
-    is unknown where the document cannot be used."""
+    """dcgm.test.NAME of node/gpuN, or of the node if DCGM names no GPU; dcgm.gpus, dcgm.version; dcgm.answer, which is
+    unknown if the document cannot be used."""
     parsed = Parsed()
     try:
         document = json.loads(text)
         diagnostic = next(document[name] for name in DOCUMENTS if name in document)
         error = diagnostic.get("runtime_error")
-        found, gpus = list(_tests(diagnostic, node)), _gpus(document)
+        tests, gpus = list(_tests(diagnostic, node)), _gpus(document)
     except (ValueError, TypeError, AttributeError, KeyError, StopIteration, RecursionError, OverflowError) as wrong:
         why = f"not the answer of dcgmi diag -j, or cut off: {type(wrong).__name__}: {str(wrong)[:80]}"
         parsed.problems.append(f"{where}: {why}")
@@ -38,22 +38,22 @@ def parse(text: str, where: str, node: str) -> Parsed:
     version = diagnostic.get("version") or document.get("version") or _of(document.get("metadata"), "version")
     if isinstance(version, str):
         parsed.saw("dcgm.version", node, version, "text", where)
-    if error or not found:
+    if error or not tests:
         why = f"dcgmi says: {str(error)[:_MOST_WORDS]}" if error else "the answer of dcgmi holds no test"
         parsed.saw("dcgm.answer", node, None, "flag", where, why)
         return parsed
     parsed.saw("dcgm.answer", node, True, "flag", where)
     if gpus is not None:
         parsed.saw("dcgm.gpus", node, gpus, "count", where)
-    for name, subject, status, words in found:
+    for name, subject, status, words in tests:
         known = status in STATUSES
-        said = words if known else f"DCGM says {status!r}, which this version does not know"
-        parsed.saw(f"dcgm.test.{name}", subject, status if known else None, "text", where, said)
+        remark = words if known else f"DCGM says {status!r}, which this version does not know"
+        parsed.saw(f"dcgm.test.{name}", subject, status if known else None, "text", where, remark)
     return parsed
 
 
 def _tests(diagnostic: dict[str, Any], node: str) -> Iterator[tuple[str, str, str, str | None]]:
-    """(test, subject, status, what is said of it)."""
+    """(test, subject, status, DCGM's remark)."""
     for category in diagnostic.get("test_categories", []):
         for test in category["tests"]:
             if test is None:  # DCGM 3 left holes for tests that it no longer has
@@ -69,7 +69,7 @@ def _tests(diagnostic: dict[str, Any], node: str) -> Iterator[tuple[str, str, st
 
 
 def _is_worse(summary: dict[str, Any], results: list[dict[str, Any]]) -> bool:
-    """A test that failed for a reason that concerns no GPU."""
+    """Whether the test failed for a reason that is not about one GPU."""
     return _status(summary) not in {"pass", "skip", *map(_status, results)}
 
 
@@ -88,14 +88,14 @@ def _status(result: dict[str, Any]) -> str:
 
 
 def _words(result: dict[str, Any]) -> str | None:
-    """Its warnings; DCGM 3 calls the words of one `warnings`, too. Else what it adds for people."""
+    """The result's warnings, or else its info. DCGM 3 also calls the text inside a warning `warnings`."""
     warnings = [
-        str(one.get("warning") or one.get("warnings")) if isinstance(one, dict) else str(one)
-        for one in result.get("warnings") or []
+        str(warning.get("warning") or warning.get("warnings")) if isinstance(warning, dict) else str(warning)
+        for warning in result.get("warnings") or []
     ]
     info = result.get("info") or []
-    said = warnings or ([info] if isinstance(info, str) else list(info))
-    return " ".join(" ".join(map(str, said)).split())[:_MOST_WORDS] or None
+    remarks = warnings or ([info] if isinstance(info, str) else list(info))
+    return " ".join(" ".join(map(str, remarks)).split())[:_MOST_WORDS] or None
 
 
 def _gpus(document: dict[str, Any]) -> int | None:

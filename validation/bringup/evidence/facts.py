@@ -28,8 +28,8 @@ def parse(text: str, where: str) -> Parsed:
     A task without a matching closing line is a problem: it has not finished.
     """
     parsed = Parsed()
-    told: dict[Source, list[int]] = {}  # where the observations of each one's facts are
-    closings: dict[Source, list[tuple[int, str]]] = {}  # the count that each closing line gives, and where it stands
+    facts: dict[Source, list[int]] = {}  # indices in parsed.observations
+    closings: dict[Source, list[tuple[int, str]]] = {}  # each closing line's count of facts, and its place
     for number, raw in enumerate(lines(text), start=1):
         label = _LABEL.match(raw)
         line = raw[label.end() :] if label else raw
@@ -46,36 +46,36 @@ def parse(text: str, where: str) -> Parsed:
             if "utc" in record:
                 parsed.saw("probe.stamp", record["at"], f"{record['run']} {record['utc']}", "text", evidence)
             continue
-        told.setdefault(source, []).append(len(parsed.observations))
+        facts.setdefault(source, []).append(len(parsed.observations))
         parsed.saw(record["quantity"], record["subject"], record["value"], record["unit"], evidence, record.get("why"))
     for source, ends in closings.items():
-        _close(parsed, source, ends, len(told.get(source, ())))
-    for source, places in told.items():
+        _close(parsed, source, ends, len(facts.get(source, ())))
+    for source, places in facts.items():
         if len(ends := closings.get(source, [])) != 1 or ends[0][0] != len(places):
             _doubt(parsed, places, source[2])
             parsed.problems.append(
                 f"{where}: {source[2]} on {source[1]} did not finish: {len(places)} facts and no closing line"
             )
-    if not told and not parsed.problems:
+    if not facts and not parsed.problems:
         parsed.problems.append(f"{where}: holds no fact")
     return parsed
 
 
 def _close(parsed: Parsed, source: Source, ends: list[tuple[int, str]], arrived: int) -> None:
-    """probe.NAME.finished: known where one closing line gives the number of facts that arrived."""
+    """probe.NAME.finished: true if exactly one closing line arrived and its count of facts matches."""
     _, at, probe = source
     evidence = ends[-1][1]
     if len(ends) == 1 and ends[0][0] == arrived:
         parsed.saw(f"probe.{probe}.finished", at, True, "flag", evidence)
         return
-    counts = " and ".join(str(end) for end, _ in ends)  # cut off, or there twice
+    counts = " and ".join(str(end) for end, _ in ends)  # cut off, or written twice
     parsed.problems.append(f"{evidence}: {probe} on {at} wrote {counts} facts, {arrived} arrived")
-    why = f"{probe} says that it wrote {counts} facts, and {arrived} are there"
+    why = f"{probe} says that it wrote {counts} facts, and {arrived} arrived"
     parsed.saw(f"probe.{probe}.finished", at, None, "flag", evidence, why)
 
 
 def _doubt(parsed: Parsed, places: list[int], probe: str) -> None:
-    """What a probe had said before it ended early stays as a remark: half a report is not evidence of health."""
+    """Turn the facts of a probe that ended early into remarks: half a report is not evidence of health."""
     for place in places:
         fact = parsed.observations[place]
         why = f"{probe} did not finish; it had said {fact.value}"
@@ -83,15 +83,15 @@ def _doubt(parsed: Parsed, places: list[int], probe: str) -> None:
 
 
 def _record(line: str) -> dict[str, Any] | None:
-    """The fact or closing line; None when it is neither. It is read once per fact of a fleet: no more than it needs."""
+    """The fact or closing line; None if it is neither. It runs once per fact of a fleet, so it must be fast."""
     try:
         record = from_json(line, allow_inf_nan=False)
-    except (ValueError, TypeError):  # TypeError: half of a surrogate pair, which cannot be written down
+    except (ValueError, TypeError):  # TypeError: half of a surrogate pair, which cannot be encoded
         return None
     if type(record) is not dict:
         return None
-    whole = _is_closing(record) if "end" in record else _is_fact(record)
-    return record if whole else None
+    is_valid = _is_closing(record) if "end" in record else _is_fact(record)
+    return record if is_valid else None
 
 
 def _is_closing(record: dict[str, Any]) -> bool:

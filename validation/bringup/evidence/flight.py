@@ -1,9 +1,9 @@
-"""What torch's flight recorder kept of a rank: its last collectives, as JSON -> facts.
+"""The last collectives of a rank, recorded by torch's flight recorder, as JSON -> facts.
 
 The probe asks for JSON, because the recorder's own files are pickles, and a pickle runs code when it is read. The facts
-corroborate who was behind; no gate judges them.
+support the blame of a rank; no gate judges them.
 
-nccl.flight.begun   collectives that the rank had begun, the furthest of its groups; the remark names the last one
+nccl.flight.begun   collectives that the rank had begun, in its furthest group; the remark names the last one
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def _is_collective(entry: Any) -> bool:
 
 
 def _sizes(entry: dict[str, Any]) -> str:
-    """Elements of its input: 16 or 2x8; nothing of a barrier."""
+    """Sizes of its input: 16 or 2x8; empty for a barrier."""
     sizes = entry.get("input_sizes")
     if not isinstance(sizes, list) or not sizes or not isinstance(sizes[0], list):
         return "no data"

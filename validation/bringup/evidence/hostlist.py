@@ -36,7 +36,7 @@ def expand(text: str) -> list[str]:
 
 
 def shortened(names: Sequence[str]) -> str:
-    """The way back: [n08, n09, n10, m1] -> `n[08-10],m1`. Few names stay as they are. The order may change."""
+    """The inverse: [n08, n09, n10, m1] -> `n[08-10],m1`. A few names stay as they are. The order may change."""
     if len(names) <= FEW:
         return ",".join(names)
     groups: dict[tuple[str, int, str], list[int]] = {}
@@ -52,7 +52,7 @@ def shortened(names: Sequence[str]) -> str:
 
 
 def _in_brackets(numbers: Sequence[str]) -> str:
-    """[08, 09, 10, 12] -> `[08-10,12]`; a single one stands alone."""
+    """[08, 09, 10, 12] -> `[08-10,12]`; a single number stays without brackets."""
     if len(numbers) == 1:
         return numbers[0]
     runs: list[list[str]] = []
@@ -70,7 +70,7 @@ def is_name(text: str) -> bool:
 
 
 def named(text: str) -> list[str]:
-    """The nodes that a message of Slurm names, several at once or one. What is not a node list stays as it is."""
+    """The nodes that a message of Slurm names. Text that is not a node list is returned unchanged."""
     try:
         return expand(text)
     except UsageError:
@@ -78,7 +78,7 @@ def named(text: str) -> list[str]:
 
 
 def _split(text: str) -> list[str]:
-    """At commas outside brackets."""
+    """Split at commas outside brackets."""
     return [part for part in re.split(r",(?![^\[]*\])", text.strip()) if part]
 
 

@@ -1,4 +1,4 @@
-"""What jobs of the smoke phase left: `scontrol show job` of those that ended, and what their tasks wrote."""
+"""Results of the smoke phase's jobs: `scontrol show job` after their end, and the output of their tasks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from bringup.evidence.parsed import Parsed
 
 
 def ended_job(text: str, where: str, *, name: str) -> Parsed:
-    """What `scontrol show job` says of a job that has ended; times are Slurm's, to the second."""
+    """Facts from `scontrol show job` of an ended job; times are Slurm's, to the second."""
     parsed = slurm.job(text, where, quantity=f"smoke.{name}.state", field="JobState")
     for field in ("ExitCode", "SubmitTime", "StartTime", "EndTime"):
         if parsed.observations:
@@ -18,13 +18,13 @@ def ended_job(text: str, where: str, *, name: str) -> Parsed:
 
 
 def bad_exit(text: str, where: str) -> Parsed:
-    """`n0 began`, and `n0 survived` from a task that outlived the failed task. Two tasks per node must have begun."""
+    """`n0 began`, and `n0 survived` from a task that outlived the failed task. Each node must have begun two tasks."""
     parsed = Parsed()
-    said = re.findall(r"^(?:\s*\d+: )?(\S+) (began|survived)$", text, re.MULTILINE)
-    if not said:
+    lines_of_tasks = re.findall(r"^(?:\s*\d+: )?(\S+) (began|survived)$", text, re.MULTILINE)
+    if not lines_of_tasks:
         parsed.problems.append(f"{where}: no task began")
-    for node in sorted({node for node, _ in said}):
-        began, survived = said.count((node, "began")), said.count((node, "survived"))
+    for node in sorted({node for node, _ in lines_of_tasks}):
+        began, survived = lines_of_tasks.count((node, "began")), lines_of_tasks.count((node, "survived"))
         if began < 2:
             parsed.saw("smoke.bad_exit", node, None, "count", where, f"{began} of 2 tasks began")
         else:

@@ -1,12 +1,12 @@
 """raw/launch.log and the error files of torchrun -> facts: how ranks ended, and what Slurm said about nodes.
 
-launcher.exit_code [n1/rank3]   that torchrun gives for a rank which failed; negative: a signal
+launcher.exit_code [n1/rank3]   of a failed rank, from torchrun; negative: a signal
 launcher.first_failed [n1/rank3]  the same, of the rank that failed first under one torchrun
-launcher.lost_peers [n1/rank2]  what was said on a rank whose peer is gone, by NCCL's watchdog for example
-launcher.out_of_memory [n1]     a memory limit was reached there; [job]: on a node that was not named
+launcher.lost_peers [n1/rank2]  message of a rank that lost its peer, for example from NCCL's watchdog
+launcher.out_of_memory [n1]     a memory limit was reached on this node; [job]: the node was not named
 launcher.node_lost [n1]         Slurm's words
 launcher.late [n1]              the launcher of this node had not started when the others gave up
-launcher.cannot_write [n1]      no rank of this node could write where the results go
+launcher.cannot_write [n1]      no rank of this node could write to the results folder
 launcher.ended_by_slurm [n1]    the reason that Slurm gave: time limit
 launcher.raised_at [job]        seconds since 1970 at which a rank raised; the evidence is its error file
 """
@@ -24,7 +24,7 @@ from bringup.plan.subjects import JOB, rank_subjects
 from bringup.records import Run
 
 _FAILED_RANK = re.compile(r"rank\s*:\s*(\d{1,9}) \(local_rank: \d+\)")
-_TASK = re.compile(r" *(\d{1,9}): ")  # srun's label: launchers of several nodes speak at once
+_TASK = re.compile(r" *(\d{1,9}): ")  # srun's label: launchers of several nodes print at once
 _FIRST = re.compile(r"Root Cause \(first observed failure\)")
 _EXIT_CODE = re.compile(r"exitcode\s*:\s*(-?\d{1,9}) \(pid: \d+\)")
 # torch 2.3 and later put the job's rank first. The second number is the rank in the process group: it may be smaller
@@ -35,11 +35,11 @@ LOST_PEERS = re.compile(
     r"|remote process exited|the loss of this rank was finite"  # training/src/recipe/finite.py
     r"|ranks did not arrive within|nobody answered within"  # infrastructure-validation/probes/arrival.py
 )
-"""What is said on a rank whose peer is gone or brought in a NaN."""
+"""Messages of a rank whose peer is lost or sent a NaN."""
 _KILLED_FOR_MEMORY = re.compile(r"oom[-_]kill event|: Out Of Memory")
 _OF_NODE = re.compile(r"slurmstepd-(\S+?): error: .*oom|error: (\S+): tasks? \S+: Out Of Memory")
 _NODE_LOST = re.compile(r"[Nn]ode failure on (\S+)|NODE_FAIL.* on (\S+)")
-# without a reason it is what --kill-on-bad-exit does when a rank failed: then the rank is the cause
+# without a reason, --kill-on-bad-exit cancelled the step after a rank failed: then the rank is the cause
 _ENDED = re.compile(
     r"\*\*\* (?:JOB|STEP) \S+ ON (?P<node>\S+) CANCELLED AT \S+ DUE TO (?P<why>[A-Z ]+?)(?:,[A-Z ]*)? \*\*\*"
 )
@@ -48,12 +48,12 @@ _CANNOT_WRITE = re.compile(  # training: env.sh; src/recipe/rank.py and src/reci
     r".*seen from (?P<node>[\w.-]+)"
 )
 _LATE = re.compile(r"launchers did not start in time: (?P<nodes>[\w.-]+(?:, [\w.-]+)*)")  # training/src/launcher.py
-_LATEST = 2**37  # seconds, in the year 6325: what is beyond is not a time
+_LATEST = 2**37  # seconds, in the year 6325: a larger number is not a time
 
 
 @dataclass
 class _Listed:
-    """A failed rank in the list that torchrun prints at its end, as far as it was read."""
+    """A failed rank in torchrun's final list; fields that were not read are None."""
 
     rank: int | None = None
     first: bool = False
@@ -81,7 +81,7 @@ def log(text: str, where: str, run: Run) -> Parsed:
             words = line[line.rfind(": ", 0, match.start()) + 1 :].strip()[:200]
             for node in match["nodes"].split(", "):
                 parsed.saw("launcher.late", node, words, "text", evidence)
-        if (match := _ENDED.search(line)) and not ended:  # every node and step says it again
+        if (match := _ENDED.search(line)) and not ended:  # every node and step repeats it
             ended = True
             parsed.saw("launcher.ended_by_slurm", match["node"], match["why"].lower(), "text", evidence)
         task = match[1] if (match := _TASK.match(line)) else ""
@@ -89,7 +89,7 @@ def log(text: str, where: str, run: Run) -> Parsed:
         failure.first = failure.first or _FIRST.search(line) is not None
         if match := _FAILED_RANK.search(line):
             failure.rank = int(match[1])
-        if match := _EXIT_CODE.search(line):  # a log service joins the lines
+        if match := _EXIT_CODE.search(line):  # a log service may join lines
             if failure.rank is not None and failure.rank < len(places):
                 for quantity in ("exit_code", "first_failed")[: 1 + failure.first]:
                     parsed.saw(f"launcher.{quantity}", places[failure.rank], int(match[1]), "count", evidence)
@@ -103,7 +103,7 @@ def log(text: str, where: str, run: Run) -> Parsed:
 
 
 def _speaker(line: str) -> int | None:
-    """The rank that says it; None where the line names none."""
+    """The rank that printed the line; None if the line does not name it."""
     for pattern in _SAID_BY:
         if match := pattern.search(line):
             return int(match[1])

@@ -1,7 +1,7 @@
-"""The monitor's samples: a line a second, with the cells of COLUMNS; and after it one for each GPU, with GPU_COLUMNS.
+"""The monitor's samples: each second a line with the cells of COLUMNS, then a line per GPU with GPU_COLUMNS.
 
-own_cpu_percent is the sampler's own share of one core since it began. Samples of older runs end before it, or before
-the bytes over RDMA. unix_s is the node's own time: `derive` says how far that can be put right.
+own_cpu_percent is the sampler's own share of one core since it began. Samples of older runs lack it, or also lack the
+bytes over RDMA. unix_s is the node's own time; `derive` corrects it with the measured clocks.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ _NUMBER = re.compile(rf"{_COUNT}|{_DECIMAL}")
 
 
 def samples(text: str, where: str) -> tuple[dict[str, list[list[str]]], list[str]]:
-    """Cells per node, in the order of arrival; and what is not a sample."""
-    found: dict[str, list[list[str]]] = {}
+    """Cells per node, in the order of arrival; and the problems: lines that are not samples."""
+    by_node: dict[str, list[list[str]]] = {}
     problems: list[str] = []
     for number, raw in enumerate(lines(text), start=1):
         cells = _LABEL.sub("", raw.rstrip("\r")).split(",")
@@ -49,28 +49,28 @@ def samples(text: str, where: str) -> tuple[dict[str, list[list[str]]], list[str
         if len(cells) not in _LENGTHS or not _SAMPLE.fullmatch(",".join(cells[1:6])):
             problems.append(f"{where}:{number}: not a sample: {raw[:60]!r}")
             continue
-        found.setdefault(cells[0], []).append(cells)
-    if not found:
+        by_node.setdefault(cells[0], []).append(cells)
+    if not by_node:
         problems.append(f"{where}: holds no sample")
-    return found, problems
+    return by_node, problems
 
 
 def gpu_samples(text: str) -> dict[str, list[dict[str, str]]]:
     """Per GPU (`n0/GPU-…`), in the order of arrival."""
-    found: dict[str, list[dict[str, str]]] = {}
+    by_gpu: dict[str, list[dict[str, str]]] = {}
     for raw in lines(text):
         cells = _LABEL.sub("", raw.rstrip("\r")).split(",")
         if cells[0] == GPU and len(cells) == len(GPU_COLUMNS):
             row = dict(zip(GPU_COLUMNS, cells, strict=True))
-            found.setdefault(f"{row['node']}/{row['uuid']}", []).append(row)
-    return found
+            by_gpu.setdefault(f"{row['node']}/{row['uuid']}", []).append(row)
+    return by_gpu
 
 
 def parse(text: str, where: str, duration_s: float | None) -> Parsed:
-    """What was sampled of each node, how completely, and at what cost. duration_s: of the watched step."""
-    found, problems = samples(text, where)
+    """Facts of each node's samples, their coverage and their cost. duration_s: of the watched step."""
+    by_node, problems = samples(text, where)
     parsed = Parsed(problems=problems)
-    for node, rows in found.items():
+    for node, rows in by_node.items():
         _coverage(parsed, node, rows, where, duration_s)
         parsed.saw("monitor.cpu_percent_max", node, max(float(row[2]) for row in rows), "%", where)
         sent = (int(rows[-1][4]) - int(rows[0][4])) / 1e9
@@ -93,12 +93,12 @@ def parse(text: str, where: str, duration_s: float | None) -> Parsed:
 
 
 def _gpu(parsed: Parsed, gpu: str, rows: Sequence[Mapping[str, str]], where: str) -> None:
-    """What the hardware did to protect itself while the node was watched, the lowest clock under load, and the heat."""
-    told = [row["slowdowns"] for row in rows if row["slowdowns"]]
-    kinds = sorted({kind for text in told if text != "none" for kind in text.split("+")})
-    slowed = sum(text != "none" for text in told)
-    if told:
-        words = f"in {slowed} of {len(told)} samples"
+    """Slowdowns of the GPU while the node was watched, its lowest clock under load, and its temperature."""
+    slowdowns = [row["slowdowns"] for row in rows if row["slowdowns"]]
+    kinds = sorted({kind for text in slowdowns if text != "none" for kind in text.split("+")})
+    slowed = sum(text != "none" for text in slowdowns)
+    if slowdowns:
+        words = f"in {slowed} of {len(slowdowns)} samples"
         parsed.saw("monitor.gpu.slowdown", gpu, ", ".join(kinds) or "none", "text", where, words)
     else:
         parsed.saw("monitor.gpu.slowdown", gpu, None, "text", where, "NVML did not say it in any sample")
@@ -115,24 +115,29 @@ def _gpu(parsed: Parsed, gpu: str, rows: Sequence[Mapping[str, str]], where: str
 
 
 def cell(row: Sequence[str], column: int) -> float | None:
-    """None where it was not measured, or is newer than the run."""
+    """None: not measured, or the run is older than this column."""
     return float(row[column]) if len(row) > column and _NUMBER.fullmatch(row[column]) else None
 
 
 def _coverage(parsed: Parsed, node: str, rows: Sequence[Sequence[str]], where: str, duration_s: float | None) -> None:
-    """nccl.monitor.coverage: samples seen / samples that the watched step wants, less one: its time begins before the
-    sampler does, whose first sample comes a period later."""
+    """nccl.monitor.coverage: samples / (expected samples - 1). One fewer is expected, because the step's time begins
+    before the sampler, and the first sample comes one period later."""
     if not duration_s:
         parsed.saw("nccl.monitor.coverage", node, None, "share", where, "the watched step left no duration")
         return
-    seen, wanted = _apart([float(row[1]) for row in rows]), max(1.0, duration_s / PERIOD_S - 1)
+    arrived, expected = _apart([float(row[1]) for row in rows]), max(1.0, duration_s / PERIOD_S - 1)
     parsed.saw(
-        "nccl.monitor.coverage", node, min(1.0, seen / wanted), "share", where, f"{seen} samples in {duration_s:.0f} s"
+        "nccl.monitor.coverage",
+        node,
+        min(1.0, arrived / expected),
+        "share",
+        where,
+        f"{arrived} samples in {duration_s:.0f} s",
     )
 
 
 def _apart(moments: Sequence[float]) -> int:
-    """How many lie half a period or more after the one before: a sample repeated is not a second sample."""
+    """Count the samples that are at least half a period after the previous one: a repeated sample counts once."""
     count, last = 0, float("-inf")
     for moment in sorted(moments):
         if moment - last >= PERIOD_S / 2:
@@ -159,5 +164,5 @@ def _rdma_sent(parsed: Parsed, node: str, rows: Sequence[Sequence[str]], where: 
 
 
 def times(rows: Sequence[Sequence[str]], shift: clock.Shift | None) -> list[float]:
-    """When the samples were taken, unix s on the fleet's clock; on the node's own where the two were not compared."""
+    """Times of the samples, unix s on the fleet's clock; on the node's own clock if that was not measured."""
     return [float(row[1]) + (shift.seconds if shift else 0.0) for row in rows]

@@ -1,4 +1,4 @@
-"""NCCL's own log (NCCL_DEBUG=INFO, subsystems INIT,NET,GRAPH; one file per process): what it really uses."""
+"""NCCL's own log (NCCL_DEBUG=INFO, subsystems INIT,NET,GRAPH; one file per process): what NCCL really uses."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from bringup.evidence.parsed import Parsed, lines
 from bringup.plan.transports import NVLINK, SOCKETS, of_network
 
-# Since 2.18 at the latest each communicator says which network it uses (subsystem INIT). Since 2.28 it says so of the
-# plugin as well (INIT or NET); a plugin that was only initialized may be another one's.
+# Each communicator prints the network that it uses (subsystem INIT), since 2.18 or earlier. Since 2.28 it also prints
+# its plugin (INIT or NET). A plugin that was only initialized may belong to another communicator.
 _NETWORK = re.compile(r"Using network (\S.*?)\s*$|Assigned NET plugin (\S.*?) to comm\s*$", re.MULTILINE)
 _PROVIDER = re.compile(r"NET/OFI Selected [Pp]rovider is ([^\s,]+)")
 _VIA = re.compile(r"NET/(.+?)/\d+")
@@ -35,9 +35,9 @@ _NO_INFO = "the log holds no INFO line"
 def parse(
     files: Mapping[str, str], folder: str, subject: str, debug: str | None = None, ranks: int | None = None
 ) -> Parsed:
-    """The log files of one step, one per rank. debug: NCCL_DEBUG as the ranks saw it; ranks: how many there were. What
-    the log does not say is unknown, with the reason; so is everything where the log of a rank is missing: it may be the
-    one on sockets."""
+    """Parse the log files of one step, one per rank. debug: NCCL_DEBUG as the ranks saw it; ranks: how many there were.
+    What the log does not say is unknown, with the reason. If the log of one rank is missing, everything is unknown:
+    that rank may be the one on sockets."""
     parsed = Parsed()
     text = "\n".join(files.values())
     telling = sum("NCCL INFO" in words for words in files.values())
@@ -67,7 +67,7 @@ _SAID = ("Using network", "Assigned NET plugin", "via NET/")
 
 
 def _evidence(files: Mapping[str, str], folder: str, *wanted: str) -> str:
-    """The first line that says it, by the first of the words that any line has."""
+    """The place of the first line with the first of these words; if no line has it, the next word is tried."""
     for words in wanted:
         for name, text in files.items():
             for number, line in enumerate(lines(text), start=1):
@@ -78,15 +78,19 @@ def _evidence(files: Mapping[str, str], folder: str, *wanted: str) -> str:
 
 def _network(parsed: Parsed, files: Mapping[str, str], text: str, folder: str, subject: str) -> None:
     ways = {name: [match[1] for match in CHANNEL.finditer(words)] for name, words in files.items()}
-    told = {name: _networks(words, ways[name]) for name, words in files.items()}
-    silent = sorted(name for name, networks in told.items() if not networks)
-    networks = sorted({network for several in told.values() for network in several})
+    by_rank = {name: _networks(words, ways[name]) for name, words in files.items()}
+    silent = sorted(name for name, networks in by_rank.items() if not networks)
+    networks = sorted({network for several in by_rank.values() for network in several})
     everywhere = set(_PROVIDER.findall(text))
     used: set[str] = set()
     for name, words in files.items():
         inside = _inside_one_domain(words, ways[name])
         providers = set(_PROVIDER.findall(words)) or everywhere
-        used |= {NVLINK} if inside else {each for network in told[name] for each in of_network(network, providers)}
+        used |= (
+            {NVLINK}
+            if inside
+            else {network_class for network in by_rank[name] for network_class in of_network(network, providers)}
+        )
     if networks and not silent:
         parsed.saw(
             "nccl.transport",
@@ -121,28 +125,27 @@ def _network(parsed: Parsed, files: Mapping[str, str], text: str, folder: str, s
 
 
 def _networks(words: str, ways: Iterable[str]) -> set[str]:
-    """Of one rank, by name: what its communicators say they use, and what its channels between hosts go over."""
+    """Networks of one rank, by name: those that its communicators print, and those of its channels between hosts."""
     used = {using or assigned for using, assigned in _NETWORK.findall(words)}
     return used | {via[1] for via in map(_VIA.match, ways) if via is not None}
 
 
 def _inside_one_domain(words: str, ways: Iterable[str]) -> bool:
-    """In one NVLink domain a network is assigned as well, and not used."""
+    """Whether all channels stay in one NVLink domain. NCCL then assigns a network and does not use it."""
     domains = [int(match[1]) for match in _DOMAINS.finditer(words)]
     inside = any(way.startswith("P2P/MNNVL") for way in ways) and not any(way.startswith("NET/") for way in ways)
     return inside and max(domains, default=1) == 1
 
 
 def _nics(words: str) -> list[int]:
-    """NICs of one rank's host, as often as its log counts them. The line that every plugin's NICs have is asked last:
-    it shows groups of NICs where a plugin makes one of several, and names the interfaces of sockets too, which are no
-    NICs here."""
-    found = [len(set(_NIC.findall(match[1]))) for match in _NICS.finditer(words)]
-    found += [int(match[1]) for match in _OFI.finditer(words)]
+    """Counts of NICs on one rank's host, one per line that counts them. The line that every plugin prints is used last:
+    it counts merged NICs as one, and also names the interfaces of sockets, which do not count as NICs here."""
+    counts = [len(set(_NIC.findall(match[1]))) for match in _NICS.finditer(words)]
+    counts += [int(match[1]) for match in _OFI.finditer(words)]
     named = {
         nic for match in _HCA.finditer(words) if of_network(match[1], set()) != {SOCKETS} for nic in match[2].split("+")
     }
-    return found or ([len(named)] if named else [])
+    return counts or ([len(named)] if named else [])
 
 
 def _channels(parsed: Parsed, files: Mapping[str, str], text: str, folder: str, subject: str) -> None:
@@ -174,7 +177,7 @@ def _channels(parsed: Parsed, files: Mapping[str, str], text: str, folder: str, 
 
 
 def _nvls(parsed: Parsed, text: str, folder: str, subject: str) -> None:
-    """Used when every communicator line counts NVLS channels; a line that says 'not available' settles it."""
+    """NVLS is used if every communicator counts NVLS channels. A line 'not available' means that it is not."""
     counts = [int(number) for number in NVLS_CHANNELS.findall(text)]
     refused = any(match[1] for match in _NVLS.finditer(text))
     if counts or refused:
@@ -191,7 +194,7 @@ def _nvls(parsed: Parsed, text: str, folder: str, subject: str) -> None:
 
 
 def _complete(parsed: Parsed, text: str, folder: str, subject: str) -> None:
-    """Ranks that came to the end of init, of the largest communicator (each says how many it belongs to)."""
+    """Ranks that finished init, of the largest communicator (each rank prints the size of its communicator)."""
     members = [(int(match[2]), int(match[1])) for match in _COMPLETE.finditer(text)]
     if members:
         largest = max(nranks for nranks, _ in members)

@@ -1,7 +1,7 @@
-"""Output of nccl-tests (all_reduce_perf and the others) as the observations that our own collectives make.
+"""Output of nccl-tests (all_reduce_perf and the others) as the same observations that our own collectives make.
 
-JSON (`-J FILE`, format version 3) or text. The average over sizes is never used: it depends on which sizes were asked
-for. The environment that the JSON holds is never read; the phase script takes it out of the file as well.
+JSON (`-J FILE`, format version 3) or text. The average over sizes is never used: it depends on the requested sizes. The
+environment in the JSON is never read; the phase script also removes it from the file.
 """
 
 from __future__ import annotations
@@ -26,12 +26,11 @@ ROUNDED = 0.01  # of a size
 UNCHECKED = "the results were not checked (-c 0)"
 CUT_OFF = "the test did not come to its end"
 _NOT_THIS = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
-"""What any text can raise while it is read as the JSON of nccl-tests: numbers of 5,000 digits, infinities, 100,000
-brackets."""
+"""Errors that bad text can raise while it is read as JSON: numbers of 5,000 digits, infinities, 100,000 brackets."""
 
 
 def named(size: int) -> str:
-    """The power of two that was meant: where ranks do not divide it, nccl-tests measure and print a few bytes less."""
+    """The requested power of two. If the ranks do not divide it, nccl-tests measures and prints a few bytes less."""
     meant = 2 ** round(math.log2(size))
     if abs(meant - size) <= ROUNDED * size:
         size = meant
@@ -42,8 +41,8 @@ def named(size: int) -> str:
 
 
 def parse(text: str, where: str, binary: str, subject: str) -> Parsed:
-    """Either format. What is neither is a problem, and leaves the results of this scale unchecked: the test was asked
-    for."""
+    """Parse JSON or text. Anything else is a problem, and the results of this scale are unchecked, because the test was
+    requested."""
     name = BINARIES.get(binary)
     if name is None:
         return Parsed(problems=[f"{where}: no binary of nccl-tests that is known: {binary}"])
@@ -67,7 +66,7 @@ def _row(
     evidence: str,
     alone: bool,
 ) -> None:
-    """One size. halves: (us, GB/s) out of place and in place; the slower one counts. One rank has no bus."""
+    """One size. halves: (us, GB/s) out of place and in place; the slower one counts. A single rank has no busbw."""
     if size <= 0:
         return
     parsed.saw(f"nccl.{name}.time@{named(size)}", subject, max(us for us, _ in halves), "us", evidence, "nccl-tests")
@@ -83,24 +82,24 @@ def _row(
 
 
 def _of_size(halves: Sequence[int | None]) -> int | None:
-    """Wrong values of one size; None when neither half was checked. alltoall_perf and sendrecv_perf never check the
-    half in place, and print N/A (JSON: null) for it."""
+    """Wrong values of one size; None if neither half was checked. alltoall_perf and sendrecv_perf do not check the
+    in-place half, and print N/A (JSON: null) for it."""
     checked = [count for count in halves if count is not None]
     return sum(checked) if checked else None
 
 
 def _wrong(parsed: Parsed, subject: str, counts: Sequence[int | None], evidence: str, ended: bool) -> None:
-    """Wrong values found, a count per size. A size that was not checked, or not reached, leaves the whole test
-    unchecked, unless one was wrong."""
-    found = sum(count for count in counts if count is not None)
+    """The sum of the wrong values of all sizes. If a size was not checked or not reached, the test counts as unchecked,
+    unless another size had wrong values."""
+    wrong = sum(count for count in counts if count is not None)
     if not counts:
         parsed.saw("nccl.wrong_values", subject, None, "count", evidence, "no size was measured")
-    elif found == 0 and not ended:
+    elif wrong == 0 and not ended:
         parsed.saw("nccl.wrong_values", subject, None, "count", evidence, CUT_OFF)
-    elif found == 0 and None in counts:
+    elif wrong == 0 and None in counts:
         parsed.saw("nccl.wrong_values", subject, None, "count", evidence, UNCHECKED)
     else:
-        parsed.saw("nccl.wrong_values", subject, found, "count", evidence, "nccl-tests")
+        parsed.saw("nccl.wrong_values", subject, wrong, "count", evidence, "nccl-tests")
 
 
 # --- JSON
@@ -180,7 +179,7 @@ _COLUMNS = re.compile(
 )
 _BOUNDS = re.compile(r"# Out of bounds values : (\d+) (OK|FAILED)")
 _SIZE = re.compile(r"[0-9]{1,18}")
-_FIELDS = 13  # size count type redop root, then twice time algbw busbw #wrong; -I 1 adds more behind them
+_FIELDS = 13  # size count type redop root, then twice time algbw busbw #wrong; -I 1 appends more
 
 
 def _text(text: str, where: str, name: str, subject: str) -> Parsed:
@@ -215,9 +214,9 @@ def _text(text: str, where: str, name: str, subject: str) -> Parsed:
 
 
 def _members(parsed: Parsed, subject: str, devices: Sequence[tuple[str, int, str]], evidence: str) -> None:
-    """(host, rank, PCI address). Several ranks 0 are several programs: each is a communicator of its own."""
+    """(host, rank, PCI address). Several ranks 0 are several programs, each with its own communicator."""
     if not devices:
-        parsed.problems.append(f"{evidence}: names no device, so that nobody knows who took part")
+        parsed.problems.append(f"{evidence}: names no device, so the ranks that took part are unknown")
         return
     groups = sum(rank == 0 for _, rank, _ in devices)
     ranks = len({rank for _, rank, _ in devices})

@@ -1,8 +1,7 @@
-"""NCCL's log of a variant (plan/variants.py): did it go the way that it was told to?
+"""NCCL's log of a variant (plan/variants.py): did NCCL take the requested path?
 
-The algorithm is told for each operation by rank 0 (subsystem TUNING): `AllReduce: 1073741824 Bytes -> Algo RING proto
-SIMPLE channel{Lo..Hi}={0..15}` since 2.26, before that a number, `Algo 1 proto 2`, and before 2.23 without the
-operation.
+Rank 0 prints the algorithm of each operation (subsystem TUNING): `AllReduce: 1073741824 Bytes -> Algo RING proto SIMPLE
+channel{Lo..Hi}={0..15}` since 2.26; a number before that, `Algo 1 proto 2`; before 2.23 without the operation.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _MOST_NAMED = 4
 
 
 def parse(files: Mapping[str, str], folder: str, subject: str, variant: str, ranks: int) -> Parsed:
-    """nccl.variant.NAME.effect. Unknown where the log of a rank is missing: it may be the one that went another way."""
+    """nccl.variant.NAME.effect. Unknown if the log of a rank is missing: that rank may have taken another path."""
     parsed = Parsed()
     telling = {name: words for name, words in files.items() if "NCCL INFO" in words}
     if len(telling) < ranks:
@@ -35,31 +34,42 @@ def parse(files: Mapping[str, str], folder: str, subject: str, variant: str, ran
 
 
 def numbers(measured: Parsed, variant: str, ranks: int) -> Parsed:
-    """What a step measured, under the name of its variant, so that nobody takes it for the usual way. Unknown where its
-    results are wrong, or fewer ranks took part."""
+    """A step's bandwidth under the name of its variant, so that it is not taken for the usual path. Unknown if its
+    results are wrong or ranks are missing."""
     parsed = Parsed(problems=measured.problems)
     expected = {"nccl.wrong_values": 0, "nccl.ranks": ranks}
     bad = [
-        f"{one.quantity} {one.value}"
-        for one in measured.observations
-        if expected.get(one.quantity, one.value) != one.value
+        f"{observation.quantity} {observation.value}"
+        for observation in measured.observations
+        if expected.get(observation.quantity, observation.value) != observation.value
     ]
-    for one in measured.observations:
-        if one.quantity.startswith(f"nccl.{COLLECTIVE}.busbw@"):
-            at = one.quantity.partition("@")[2]
-            value, why = (None, f"the step measured {one.value} with {bad[0]}") if bad else (one.value, one.why)
-            parsed.saw(f"nccl.variant.{variant}.busbw@{at}", one.subject, value, one.unit, one.evidence, why)
+    for observation in measured.observations:
+        if observation.quantity.startswith(f"nccl.{COLLECTIVE}.busbw@"):
+            at = observation.quantity.partition("@")[2]
+            value, why = (
+                (None, f"the step measured {observation.value} with {bad[0]}")
+                if bad
+                else (observation.value, observation.why)
+            )
+            parsed.saw(
+                f"nccl.variant.{variant}.busbw@{at}",
+                observation.subject,
+                value,
+                observation.unit,
+                observation.evidence,
+                why,
+            )
     return parsed
 
 
 def _ways(files: Mapping[str, str]) -> dict[str, int]:
-    """`P2P/CUMEM`, `NET/IB`: how many channels of all ranks go there."""
-    found: dict[str, int] = {}
+    """`P2P/CUMEM`, `NET/IB`: number of channels of all ranks that use it."""
+    counts: dict[str, int] = {}
     for words in files.values():
         for match in nccl_log.CHANNEL.finditer(words):
             way = "/".join(match[1].split("/")[:2])
-            found[way] = found.get(way, 0) + 1
-    return found
+            counts[way] = counts.get(way, 0) + 1
+    return counts
 
 
 def _said(ways: Mapping[str, int]) -> str:
@@ -84,7 +94,11 @@ def _nic(files: Mapping[str, str]) -> Proof:
         return None, "the log shows no channel"
     if any(not way.startswith("NET/") for way in ways):
         return False, _said(ways)
-    used = next(one for one in nccl_log.parse(files, "", "", "INFO").observations if one.quantity == "nccl.transport")
+    used = next(
+        observation
+        for observation in nccl_log.parse(files, "", "", "INFO").observations
+        if observation.quantity == "nccl.transport"
+    )
     if used.value is None:
         return None, f"{_said(ways)}; {used.why}"
     if SOCKETS in str(used.value).split("+"):
@@ -93,13 +107,13 @@ def _nic(files: Mapping[str, str]) -> Proof:
 
 
 def _ring(files: Mapping[str, str]) -> Proof:
-    told = [match for words in files.values() for match in _TUNING.findall(words)]
-    taken = [_algorithm(name) for operation, name in told if operation in ("", "AllReduce")]
+    choices = [match for words in files.values() for match in _TUNING.findall(words)]
+    taken = [_algorithm(name) for operation, name in choices if operation in ("", "AllReduce")]
     if not taken:
         return None, "the log does not say which algorithm all_reduce took (subsystem TUNING, since NCCL 2.10)"
     counts = {name: taken.count(name) for name in sorted(set(taken))}
-    said = ", ".join(f"{name} {count} times" for name, count in counts.items())
-    return counts.keys() == {"RING"}, f"all_reduce took {said}"
+    counted = ", ".join(f"{name} {count} times" for name, count in counts.items())
+    return counts.keys() == {"RING"}, f"all_reduce took {counted}"
 
 
 def _algorithm(name: str) -> str:

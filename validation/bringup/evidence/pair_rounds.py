@@ -1,4 +1,4 @@
-"""raw/rounds.txt: the rounds of pairs, a line each, written down before they are played."""
+"""raw/rounds.txt: the rounds of pairs, one line each, written before the round is measured."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _MET = re.compile(r"[^\s,]+,[^\s,]+(?: [^\s,]+,[^\s,]+)*")
 
 
 def parse(text: str, where: str) -> Parsed:
-    """`n0,n3 n1,n2` -> n0--n3 and n1--n2. A round in which nobody could meet is an empty line."""
+    """`n0,n3 n1,n2` -> n0--n3 and n1--n2. An empty line is a round without pairs."""
     parsed = Parsed()
     for number, line in enumerate(parsed.whole_lines(text, where), start=1):
         if line and not _MET.fullmatch(line):

@@ -1,4 +1,4 @@
-"""What a parser returns: observations, and in words what it could not read. Never an empty list in silence."""
+"""A parser's result: observations, and a problem in words for everything that it could not read."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class Parsed:
 
     def whole_lines(self, text: str, where: str) -> list[str]:
         """The lines that a tool wrote to the end. A last line without its line feed was cut off, and is a problem."""
-        *whole, rest = lines(text)
-        if rest:
-            self.problems.append(f"{where}:{len(whole) + 1}: cut off: {rest[-60:]!r}")
-        return whole
+        *complete, last = lines(text)
+        if last:
+            self.problems.append(f"{where}:{len(complete) + 1}: cut off: {last[-60:]!r}")
+        return complete
 
     def add(self, other: Parsed) -> None:
         self.observations += other.observations
@@ -34,7 +34,7 @@ class Parsed:
 
 
 class Seen:
-    """Observations by quantity. Read only: what follows from them is returned by a derivation, never written back."""
+    """Observations by quantity. Read only: a derivation returns its results and never writes them back."""
 
     def __init__(self, observations: Iterable[Observation]) -> None:
         self._by_quantity: dict[str, list[Observation]] = {}
@@ -42,31 +42,40 @@ class Seen:
             self._by_quantity.setdefault(observation.quantity, []).append(observation)
 
     def of(self, quantity: str) -> list[Observation]:
-        """Empty when nothing was seen of it."""
+        """Empty if it was not observed."""
         return self._by_quantity.get(quantity, [])
 
     def by_subject(self, quantity: str) -> dict[str, list[Observation]]:
-        found: dict[str, list[Observation]] = {}
+        grouped: dict[str, list[Observation]] = {}
         for observation in self.of(quantity):
-            found.setdefault(observation.subject, []).append(observation)
-        return found
+            grouped.setdefault(observation.subject, []).append(observation)
+        return grouped
 
     def starting_with(self, prefix: str) -> dict[str, list[Observation]]:
         """Quantity -> observations."""
-        return {quantity: seen for quantity, seen in self._by_quantity.items() if quantity.startswith(prefix)}
+        return {
+            quantity: observations
+            for quantity, observations in self._by_quantity.items()
+            if quantity.startswith(prefix)
+        }
 
     def under(self, *prefixes: str) -> list[Observation]:
-        """Of all quantities that start with one of them."""
-        return [one for quantity, seen in self._by_quantity.items() if quantity.startswith(prefixes) for one in seen]
+        """Observations of all quantities that start with one of the prefixes."""
+        return [
+            observation
+            for quantity, observations in self._by_quantity.items()
+            if quantity.startswith(prefixes)
+            for observation in observations
+        ]
 
 
 def lines(text: str) -> list[str]:
-    """Lines as `grep -n` counts them: a line feed ends one. The carriage return of a progress bar does not."""
+    """Lines as `grep -n` counts them: only a line feed ends a line, not the carriage return of a progress bar."""
     return text.split("\n")
 
 
 def numbers(observations: list[Observation]) -> dict[str, float]:
-    """Subject -> value, of the observations that are numbers."""
+    """Subject -> value, for observations that are numbers."""
     return {
         observation.subject: float(observation.value) for observation in observations if is_number(observation.value)
     }

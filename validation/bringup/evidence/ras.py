@@ -1,5 +1,5 @@
-"""What NCCL's RAS service said of a job that hung (probes/ras.py), as text -> a note. No gate judges it: RAS calls
-ranks missing that are only busy, and has called a job healthy that hung."""
+"""The answer of NCCL's RAS service about a job that hung (probes/ras.py), as text -> a note. No gate judges it: RAS
+reports busy ranks as missing, and has reported a hanging job as healthy."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 from bringup.evidence.parsed import Parsed, lines
 
 _GROUP = re.compile(r"\s*\d+(?:\s+\d+(?:-\d+)?){5}\s+(?P<status>[A-Z]+)\s+(?P<errors>[A-Z,]+)\s*")
-_MOST_LINES = 8  # of what it found
+_MOST_LINES = 8  # of its answer
 
 
 def parse(text: str, where: str) -> Parsed:
@@ -17,10 +17,10 @@ def parse(text: str, where: str) -> Parsed:
     if not groups and "Job summary" not in text:
         parsed.problems.append(f"{where}: not an answer of NCCL's RAS service: {text[:40]!r}")
         return parsed
-    found = _found(text)
-    more = f"; and {len(found) - _MOST_LINES} more lines" if len(found) > _MOST_LINES else ""
-    said = "; ".join(found[:_MOST_LINES]) or "it reports no fault, which alone proves nothing"
-    parsed.problems.append(f"{where}: NCCL's RAS service: {', '.join(groups) or 'no communicator'}: {said}{more}")
+    faults = _found(text)
+    more = f"; and {len(faults) - _MOST_LINES} more lines" if len(faults) > _MOST_LINES else ""
+    summary = "; ".join(faults[:_MOST_LINES]) or "it reports no fault, which alone proves nothing"
+    parsed.problems.append(f"{where}: NCCL's RAS service: {', '.join(groups) or 'no communicator'}: {summary}{more}")
     return parsed
 
 

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from bringup.evidence.hostlist import named
 from bringup.evidence.parsed import Parsed, lines
 
-# what a healthy node's state is made of; anything else (DOWN, DRAIN, NOT_RESPONDING, INVALID_REG, ...) is a fault
+# states of a healthy node; anything else (DOWN, DRAIN, NOT_RESPONDING, INVALID_REG, ...) is a fault
 USABLE_STATES: list[float] | list[str] = ["IDLE", "MIXED", "ALLOCATED", "COMPLETING"]
 
 # flags that say nothing about health
 _HARMLESS = {"CLOUD", "DYNAMIC_NORM", "PLANNED", "RESERVED", "COMPLETING", "PERFCTRS"}
-# nor do these of a cloud node: Slurm places jobs on one that is off, and powers it up for them. Before 21.08: POWER
+# flags of a cloud node, also harmless: Slurm powers it up when a job needs it. Before 21.08: POWER
 _HARMLESS |= {"POWER", "POWERED_DOWN", "POWERING_UP", "POWER_UP"}
 _NODE = re.compile(r"^NodeName=(\S+) ")
 
@@ -25,7 +25,7 @@ def _field(line: str, name: str) -> str | None:
 
 
 def _split_reason(line: str) -> tuple[str, str]:
-    """A node line and its Reason: free text that stands last and may hold what looks like fields."""
+    """A node line and its Reason. The reason is free text at the end and may look like more fields."""
     head, _, tail = line.partition(" Reason=")
     match = re.match(r"(.*?)(?: \[\S+@\S+\])?(?: Comment=.*)?\s*$", tail)
     return head, match[1].strip() if match else ""
@@ -73,10 +73,10 @@ def config(text: str, where: str) -> Parsed:
 
 
 def cgroup_conf(text: str, where: str) -> Parsed:
-    """The same by hand: a file that an administrator wrote may end without a line feed."""
+    """Parse cgroup.conf. An administrator writes it, so its last line may have no line feed."""
     parsed = Parsed()
     for number, line in enumerate(lines(text), start=1):
-        # newer versions number what may be given several times: Prolog[0]
+        # newer versions number keys that may be set several times: Prolog[0]
         match = re.match(r"^\s*([A-Za-z][A-Za-z0-9_]*)(?:\[0\])?\s*=\s*(.*?)\s*$", line)
         if match and match[2]:
             value = match[2].lower() if match[1].startswith("Constrain") else match[2]
@@ -111,13 +111,13 @@ ACCOUNTED = {
 def job(text: str, where: str, *, quantity: str, field: str) -> Parsed:
     """One field of one `scontrol -o show job` line, or of the table with a header that `sacct -X -P` prints."""
     parsed = Parsed()
-    whole = parsed.whole_lines(text, where)
+    rows = parsed.whole_lines(text, where)
     value, line = None, 1
-    if whole and whole[0].startswith("JobId="):
-        value = _field(whole[0], field)
-    elif len(whole) == 2 and whole[0].startswith("JobID|"):
-        said = dict(zip(whole[0].split("|"), whole[1].split("|"), strict=False))
-        value = said.get(ACCOUNTED[field], "").partition(" ")[0] or None  # CANCELLED by 1000
+    if rows and rows[0].startswith("JobId="):
+        value = _field(rows[0], field)
+    elif len(rows) == 2 and rows[0].startswith("JobID|"):
+        accounted = dict(zip(rows[0].split("|"), rows[1].split("|"), strict=False))
+        value = accounted.get(ACCOUNTED[field], "").partition(" ")[0] or None  # CANCELLED by 1000
         line = 2
     if value is None:
         parsed.problems.append(f"{where}: not a job of `scontrol -o show job` or `sacct -X -P`: {text[:60]!r}")
@@ -131,7 +131,7 @@ _LAUNCH = (
     re.compile(r"srun: error: (?P<node>[^\s:]+): (?P<task>tasks? [\d,-]+): (?P<why>.*)"),
     re.compile(r"Node failure on (?P<node>[^\s:]+)(?P<why>.*)"),
 )
-# srun counts the nodes of its step here, from 0 and in the order of Slurm's node table
+# srun numbers the nodes of its step, from 0 and in the order of Slurm's node table
 _BY_NUMBER = re.compile(
     r"(?P<why>[Aa]borting, [^,]*\bio error\b.*|\bio error with slurmstepd) on node (?P<number>\d{1,6})\b"
 )
@@ -145,13 +145,13 @@ _NOT_STARTED = re.compile(
     r"|^(?:\S+: )?(?:line \d+: (?:exec: )?|(?:exec: )?/)\S+: "
     r"(?:No such file or directory|Permission denied|Exec format error)$)"
 )
-"""A program that did not begin its work: what slurmstepd, a shell, the loader or Python say then."""
+"""A program that could not start: messages of slurmstepd, a shell, the loader or Python."""
 _RAISED = re.compile(r"(?P<what>(?:\w+\.)*\w*(?:Error|Exception): \S.*)$")
 NOT_STARTED = "could not start"
 
 
 def node_by_number(line: str, nodes: Sequence[str]) -> tuple[str, str] | None:
-    """(node, words) of a line in which srun gives the number of a node. nodes: those of the step, in order."""
+    """(node, message) of a line in which srun gives a node's number. nodes: of the step, in order."""
     match = _BY_NUMBER.search(line)
     if match is None or int(match["number"]) >= len(nodes):
         return None
@@ -159,9 +159,9 @@ def node_by_number(line: str, nodes: Sequence[str]) -> tuple[str, str] | None:
 
 
 def launch_errors(text: str, where: str, nodes: Sequence[str] = ()) -> Parsed:
-    """What srun said on standard error about nodes, and why by the task's own words. An empty file holds nothing.
+    """Errors about nodes that srun printed, with the reason in the task's own words. An empty file has none.
 
-    Why: with srun's labels, the line of that task that says why it did not start, else its last exception.
+    The reason is the task's line, by srun's label, that says why it could not start, or else its last exception.
     """
     parsed = Parsed()
     screen = lines(text)
@@ -182,13 +182,13 @@ def launch_errors(text: str, where: str, nodes: Sequence[str] = ()) -> Parsed:
 
 
 def _own_words(screen: list[str], tasks: str) -> str:
-    """Of the first of these tasks (`task 1`, `tasks 0,2-3`) that said something."""
+    """The reason that the first of these tasks (`task 1`, `tasks 0,2-3`) printed."""
     first = re.search(r"\d+", tasks)
     own = [match["said"] for line in screen if (match := _LABELLED.match(line)) and first and match["task"] == first[0]]
-    for said in own:
-        if match := _NOT_STARTED.search(said):
+    for message in own:
+        if match := _NOT_STARTED.search(message):
             return f"; {NOT_STARTED}: {match['what']}"
-    raised = [match["what"] for said in own if (match := _RAISED.match(said))]
+    raised = [match["what"] for message in own if (match := _RAISED.match(message))]
     return f"; {raised[-1]}" if raised else ""
 
 
@@ -196,7 +196,7 @@ _PMIX_VERSIONS = re.compile(r"specific pmix plugin versions available: (\S+)")
 
 
 def mpi_list(text: str, where: str) -> Parsed:
-    """`srun --mpi=list`: a headline, a plugin per line, the versions of pmix; in some versions behind srun's prefix."""
+    """`srun --mpi=list`: a headline, a plugin per line, the versions of pmix; some versions print `srun:` first."""
     parsed = Parsed()
     answers = [line.removeprefix("srun:").strip() for line in parsed.whole_lines(text, where)]
     plugins = [line for line in answers if re.fullmatch(r"[a-z][a-z0-9_]*", line)]

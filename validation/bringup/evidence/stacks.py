@@ -1,7 +1,7 @@
-"""raw/stacks: what a rank without progress wrote about itself -> facts.
+"""raw/stacks: stack and progress that a rank without progress wrote about itself -> facts.
 
 train.rank.stack     the innermost frame of its main thread: `after_step (training/src/recipe/drill.py:96)`
-train.rank.step      the last step that it ended
+train.rank.step      the last step that it finished
 train.rank.entered   collectives that it had begun, on all groups
 """
 
@@ -16,7 +16,7 @@ _FRAME = re.compile(r'^  File "(.+)", line (\d+) in (.+)$')
 
 
 def stack(text: str, where: str, subject: str) -> Parsed:
-    """The last dump counts, and in it the main thread, which faulthandler writes last. Without a stack: nothing."""
+    """The main thread of the last dump; faulthandler writes the main thread last. No fact if there is no stack."""
     parsed = Parsed()
     rows = lines(text)
     heads = [number for number, line in enumerate(rows) if line.startswith(("Thread 0x", "Current thread 0x"))]

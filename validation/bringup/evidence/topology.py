@@ -1,8 +1,8 @@
 """`nvidia-smi topo -m`: how GPUs and NICs of one node are connected.
 
-A table: a column per GPU and NIC (and columns of affinity behind them, whose number changes with the version), a row
-for each. Its first line is underlined with terminal codes. A legend names the NICs; older drivers have the NIC's own
-name as the head of its column (mlx5_0), and no legend. GPUs are numbered in the order of their PCI addresses.
+A table with a row and a column per GPU and NIC, then columns of affinity, whose number changes with the version. The
+first line is underlined with terminal codes. A legend names the NICs; older drivers use the NIC's own name as the head
+of its column (mlx5_0), without a legend. GPUs are numbered in the order of their PCI addresses.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from bringup.evidence.parsed import Parsed, lines
 
 NEAR_FIRST = ("PIX", "PXB", "PHB", "NODE", "SYS")
-"""From one PCIe bridge between two devices to the link between sockets (the legend of the table itself)."""
+"""From a single PCIe bridge between two devices to the link between sockets (from the table's own legend)."""
 
 _CODES = re.compile(r"\x1b\[[0-9;]*m")
 _GPU, _NIC = re.compile(r"GPU\d+"), re.compile(r"NIC\d+")
@@ -23,8 +23,8 @@ _LEGEND = re.compile(r"\s*(NIC\d+): (\S+)\s*")
 
 
 def parse(text: str, where: str, node: str) -> Parsed:
-    """discovery.topology: the whole in one line, for comparison over the fleet. discovery.topology.nic: the path to its
-    nearest NIC of the GPU that is worst off."""
+    """discovery.topology: the table in one line, to compare nodes. discovery.topology.nic: the path to the nearest NIC,
+    of the GPU with the longest such path."""
     parsed = Parsed()
     rows = lines(_CODES.sub("", text))
     header = next((number for number, line in enumerate(rows) if line.split()[:1] == ["GPU0"]), None)
@@ -45,7 +45,7 @@ def parse(text: str, where: str, node: str) -> Parsed:
     lost = [name for name in names if name not in paths] or [nic for nic in nics if nic not in legend]
     if lost:
         return _unreadable(parsed, where, node, evidence, f"cut off: nothing about {', '.join(lost[:3])}")
-    between = sorted({paths[gpu][other] for gpu in gpus for other in gpus if gpu != other})
+    between = sorted({paths[gpu][peer] for gpu in gpus for peer in gpus if gpu != peer})
     unlikely = [
         f"{gpu} to {nic}: {paths[gpu][nic]}" for gpu in gpus for nic in nics if paths[gpu][nic] not in NEAR_FIRST
     ]
@@ -75,7 +75,7 @@ def parse(text: str, where: str, node: str) -> Parsed:
 
 
 def _devices(heads: Sequence[str]) -> list[str]:
-    """Of the columns: GPUs and NICs, which come before those of affinity."""
+    """The columns of GPUs and NICs, which come before those of affinity."""
     end = next((number for number, head in enumerate(heads) if head in _OTHER_COLUMNS), len(heads))
     return list(heads[:end])
 
