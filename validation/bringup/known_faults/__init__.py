@@ -1,1 +1,1 @@
-"""Faults that others have met: signatures of log lines, Xids, pending reasons, exit codes."""
+"""Known faults: signatures of log lines, Xids, pending reasons, exit codes."""

@@ -18,10 +18,10 @@ class Node:
 
 @dataclass(frozen=True)
 class Cause:
-    reason: str  # a pattern for all of Slurm's word or sentence
+    reason: str  # a pattern for the whole of Slurm's reason
     says: str
     do: str
-    nodes: bool = False  # the state of its nodes says more
+    nodes: bool = False  # the state of the job's nodes explains it further
 
 
 CAUSES: tuple[Cause, ...] = (
@@ -122,7 +122,7 @@ def cause_of(reason: str) -> Cause | None:
 
 
 def is_about_nodes(reason: str) -> bool:
-    """Whether the state of the job's nodes may be why it waits. A reason that is not known may be about nodes."""
+    """Whether the state of the job's nodes may explain the wait. An unknown reason may be about nodes."""
     cause = cause_of(reason)
     return cause is None or cause.nodes
 
@@ -137,27 +137,27 @@ def named_nodes(reason: str) -> list[str]:
 
 
 def explain(reason: str, nodes: Mapping[str, Node]) -> str:
-    """One line: what it waits for, the nodes with state and reason, what to do. Empty when there is nothing to say."""
+    """One line: the cause of the wait, the nodes with state and reason, what to do. Empty if no reason is given."""
     if reason in ("", "None"):
         return ""
     cause = cause_of(reason)
     if cause is None:
         return f"{reason} (squeue(1) explains Slurm's reasons)"
     concerned = named_nodes(reason) or (_unusable(nodes) if cause is CAUSES[0] else [])
-    told = "; ".join(_node(name, nodes.get(name)) for name in concerned)
-    return f"{cause.says}{f' ({told})' if told else ''}; {cause.do}"
+    states = "; ".join(_node(name, nodes.get(name)) for name in concerned)
+    return f"{cause.says}{f' ({states})' if states else ''}; {cause.do}"
 
 
 def _unusable(nodes: Mapping[str, Node]) -> list[str]:
     return [
         name
         for name, node in nodes.items()
-        if any(word in node.state for word in ("DOWN", "DRAIN", "FAIL", "NOT_RESPONDING"))
+        if any(flag in node.state for flag in ("DOWN", "DRAIN", "FAIL", "NOT_RESPONDING"))
     ]
 
 
 def _node(name: str, node: Node | None) -> str:
     if node is None:
         return f"{name}: Slurm does not know it"
-    words = next((said for word, said in _STATES if word in node.state), node.state.lower())
-    return f"{name}: {words}" + (f", '{node.reason}'" if node.reason else "")
+    meaning = next((text for flag, text in _STATES if flag in node.state), node.state.lower())
+    return f"{name}: {meaning}" + (f", '{node.reason}'" if node.reason else "")

@@ -6,23 +6,24 @@ from dataclasses import dataclass
 from typing import Literal
 
 Role = Literal["root", "either", "consequence"]
-"""Whether such a line names a first cause, may be one, or only says that something else was lost."""
+"""Whether the line names a first cause, may name one, or only follows from another fault."""
 
 Breadth = Literal["exact", "program", "errno"]
-"""What the pattern knows: this fault; only the program that speaks (any warning of NCCL, any launch that failed); or
-only the words of an errno, which any program prints for many reasons. The exact ones are tried first, the errno words
-last."""
+"""How specific the pattern is: one fault; one program (any warning of NCCL, any failed launch); or the words of an
+errno, which many programs print for many reasons. Exact patterns are tried first, errno words last."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Signature:
     id: str
     area: str
-    pattern: str  # a regular expression that a line holds
+    pattern: str  # a regular expression, searched in a line
     cause: str
     do: str
-    source: str  # who says so
+    source: str  # program or document that the line is from
     example: str  # a line as the program prints it; a test matches it
     role: Role = "root"
     breadth: Breadth = "exact"
-    beside: str | None = None  # a pattern that another line of the same log has to hold, or the line means nothing
+    beside: str | None = (
+        None  # a pattern that another line of the same log must match; without it, the signature does not count
+    )

@@ -1,6 +1,6 @@
-"""Which signatures a run's raw files hold: evidence about causes. It decides no verdict; it says where to look.
+"""Signatures in a run's raw files: hints at causes, with the place. They decide no verdict.
 
-Only programs' own words are searched: logs and error streams. Facts, tables and job records are judged by gates.
+Only logs and error streams are searched. Facts, tables and job records are judged by gates.
 """
 
 from __future__ import annotations
@@ -18,10 +18,9 @@ from bringup.results import BATCH_LOG
 
 _SEARCHED = {".log", ".err", ".out", ".stderr", ".txt"}
 _PROVOKED = re.compile(r"(job-|bad-exit|requeue|scontrol-|isolation|cgroup\.conf|mpi-list|slurm\.conf|nvidia-smi)")
-"""Files that hold what a phase provokes on purpose (a job that takes too much memory, a device that must not open) or
-tables."""
+"""Files with tables, or with errors that a phase provokes on purpose (too much memory, a device that must not open)."""
 
-_END_BYTES = 1 << 20  # of a long file its beginning and its end: the first error and the last word
+_END_BYTES = 1 << 20  # of a long file only the beginning and the end are searched
 _SHOWN = 200
 _ROLES = ("root", "either", "consequence")
 _PATTERNS = [(signature, re.compile(signature.pattern)) for signature in IN_ORDER]
@@ -30,23 +29,23 @@ _BESIDE = {signature.id: re.compile(signature.beside) for signature in IN_ORDER 
 
 
 def match(line: str) -> Signature | None:
-    """The first signature that this line bears."""
+    """The first signature that matches this line; None: no signature does."""
     if _ANY.search(line) is None:
         return None
     return next(signature for signature, pattern in _PATTERNS if pattern.search(line))
 
 
 def in_lines(numbered_lines: Iterable[tuple[int, str]], where: str) -> list[Sign]:
-    """One sign per signature: where it stands first, and how often. `lines`: number and text."""
+    """One sign per signature: its first place and its count. numbered_lines: number and text."""
     first: dict[str, tuple[int, str]] = {}
     count: dict[str, int] = {}
     confirmed: set[str] = set()
     for number, line in numbered_lines:
         confirmed |= {name for name, pattern in _BESIDE.items() if name not in confirmed and pattern.search(line)}
-        found = match(line)
-        if found is not None:
-            first.setdefault(found.id, (number, line.strip()[:_SHOWN]))
-            count[found.id] = count.get(found.id, 0) + 1
+        signature = match(line)
+        if signature is not None:
+            first.setdefault(signature.id, (number, line.strip()[:_SHOWN]))
+            count[signature.id] = count.get(signature.id, 0) + 1
     return [
         Sign(signature=name, evidence=f"{where}:{number}", line=line, count=count[name])
         for name, (number, line) in first.items()
@@ -55,18 +54,20 @@ def in_lines(numbered_lines: Iterable[tuple[int, str]], where: str) -> list[Sign
 
 
 def in_run(folder: Path, run: Run) -> list[Sign]:
-    """Signs in raw/ of a run, of each signature its first file. First causes come first, consequences last. A file
-    that cannot be read holds none: that it cannot be read is said where evidence is read."""
+    """Signs in raw/ of a run: one per signature, with its first file. First causes come first, consequences last.
+
+    A file that cannot be read is skipped; the reading of evidence reports it.
+    """
     signs: dict[str, Sign] = {}
     paths = sorted((folder / "raw").rglob("*"), key=lambda path: (path == folder / BATCH_LOG, path))
-    for path in paths:  # the screen last: it may repeat what a log of a step says
+    for path in paths:  # the screen comes last: it may repeat a step's log
         if path.suffix not in _SEARCHED or _PROVOKED.match(path.name) or not path.is_file():
             continue
         try:
-            found = in_lines(_lines(path), path.relative_to(folder).as_posix())
+            in_file = in_lines(_lines(path), path.relative_to(folder).as_posix())
         except OSError:
             continue
-        for sign in found:
+        for sign in in_file:
             known = signs.get(sign.signature)
             if known is None:
                 signs[sign.signature] = sign
@@ -76,8 +77,8 @@ def in_run(folder: Path, run: Run) -> list[Sign]:
 
 
 def numbered(text: str, start: int = 1) -> Iterator[tuple[int, str]]:
-    """Lines as `grep -n` counts them, by line feeds alone. A progress bar writes many states into one line, with
-    carriage returns between them: each is looked at by itself."""
+    """Numbered lines, as `grep -n` counts them: only a line feed ends a line. The states of a progress bar, between
+    carriage returns, are yielded one by one with the same number."""
     for number, line in enumerate(lines(text), start=start):
         for state in line.split("\r"):
             if state:
@@ -85,7 +86,7 @@ def numbered(text: str, start: int = 1) -> Iterator[tuple[int, str]]:
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Numbered lines; of a file longer than two windows the middle is left out."""
+    """Numbered lines of a file. If it is longer than two windows, the middle is left out."""
     size = path.stat().st_size
     with path.open("rb") as stream:
         if size <= 2 * _END_BYTES:
@@ -99,9 +100,9 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def _line_feeds(stream: BinaryIO, left: int) -> int:
-    """In so many bytes from here."""
-    found = 0
+    """Count the line feeds in the next `left` bytes."""
+    count = 0
     while left > 0 and (block := stream.read(min(left, _END_BYTES))):
-        found += block.count(b"\n")
+        count += block.count(b"\n")
         left -= len(block)
-    return found
+    return count

@@ -1,4 +1,4 @@
-"""What the NVIDIA driver's own messages in the kernel log ask of the operator: NVRM Xids, NVSwitch SXids, a lost GPU.
+"""What to do about the NVIDIA driver's messages in the kernel log: NVRM Xids, NVSwitch SXids, a lost GPU.
 
 The classes of Xids are those of NVIDIA's Xid catalogue; the numbers are the driver's. An SXid says itself whether it
 is fatal. The events are named as infrastructure-validation/probes/kernel_log.py names them: xid_79, sxid_24007,
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 _RESTART_APPLICATION = (8, 13, 31, 32, 68, 69, 80, 94)  # a fault of the program: its job fails, the GPU is healthy
 _IGNORE = (43, 63, 92, 93, 121, 137, 141, 157, 160, 161)
-_FOLLOWER = (45,)  # the cleanup after an earlier Xid; a cause that it names is counted by the probe
+_FOLLOWER = (45,)  # the cleanup after an earlier Xid; the probe counts the cause that it names
 _NVLINK_5 = tuple(range(144, 151))  # each line says whether it is fatal
 _ACTIONS = {
     "reset the GPU": (46, 62, 64, 95, 109, 110, 119, 120, 136, 140, 143, 155, 156, 158),
@@ -40,20 +40,20 @@ _NUMBERED = re.compile(r"(?P<kind>xid|sxid)_(?P<number>\d{1,9})(?P<nonfatal>_non
 
 @dataclass(frozen=True)
 class Event:
-    """A message of the driver, as the probe counted it."""
+    """A message of the driver, as counted by the probe."""
 
     words: str
     action: str | None  # None: nothing to do for the node
-    nonfatal: bool = False  # it says so itself
+    nonfatal: bool = False  # by its own message
 
 
 def action(number: int) -> str | None:
-    """What to do; None: nothing to do for the node. An Xid that is in no class needs a person who looks it up."""
+    """What to do; None: nothing to do for the node. A person has to look up an Xid without a class."""
     return None if number in _HARMLESS else _ACTION.get(number, "look it up in the Xid catalogue")
 
 
 def event(name: str) -> Event | None:
-    """None when this is not the name of an event."""
+    """None: not the name of an event."""
     if name in _WITHOUT_A_NUMBER:
         return Event(*_WITHOUT_A_NUMBER[name])
     match = _NUMBERED.fullmatch(name)
@@ -65,10 +65,10 @@ def event(name: str) -> Event | None:
 
 
 def asked_for() -> dict[str, str | None]:
-    """Name of an event -> what to do, None: nothing. For the health check, which has no catalogue on its node."""
+    """Name of an event -> what to do; None: nothing. For the health check, which has no catalogue on its node."""
     known: dict[str, str | None] = {f"xid_{number}": None for number in sorted(_HARMLESS)}
-    known |= {f"xid_{number}": said for number, said in sorted(_ACTION.items())}
-    return known | {name: said for name, (_, said) in _WITHOUT_A_NUMBER.items()}
+    known |= {f"xid_{number}": action for number, action in sorted(_ACTION.items())}
+    return known | {name: action for name, (_, action) in _WITHOUT_A_NUMBER.items()}
 
 
 def classes() -> list[tuple[str, tuple[str, ...]]]:
