@@ -1,4 +1,4 @@
-"""A verdict from a gate, an observation and what its value is compared with. Its words are made last, from the data."""
+"""A verdict from a gate, an observation and its requirement. Its words are made last, from the data."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from functools import cached_property
 
 from bringup.errors import RuleError
 from bringup.plan.gate import Gate
-from bringup.plan.rules import UNSAID, holds, in_words
+from bringup.plan.rules import WITHOUT_UNIT, holds, in_words
 from bringup.records import Kind, Limit, Observation, Outcome, Value, Verdict
 from bringup.results import RUN
 
@@ -16,14 +16,14 @@ NOTHING = "nothing"
 
 @dataclass(frozen=True)
 class Requirement:
-    """What a gate's value is compared with here."""
+    """What a gate's value is compared with in this run."""
 
     unit: str
     rule: str
-    value: Limit | None  # None with `undeclared`, and where nodes are compared with each other
+    value: Limit | None  # None with `undeclared`, and if nodes are compared with each other
     quantity: str
     undeclared: str | None = None  # why the profile gives no limit
-    basis: str | None = None  # how the limit follows from the number of nodes
+    basis: str | None = None  # how the limit was computed from the number of nodes
 
     @property
     def at(self) -> str | None:
@@ -116,19 +116,23 @@ def blocked(gate: Gate, against: Requirement, subject: str, by: list[str]) -> Ve
     return verdict.model_copy(update={"blocked_by": by})
 
 
-def undeclared(gate: Gate, against: Requirement, subject: str, seen: list[Observation]) -> Verdict:
-    """With what was observed all the same: it is the number that a profile needs."""
+def undeclared(gate: Gate, against: Requirement, subject: str, observations: list[Observation]) -> Verdict:
+    """Incomplete, because the profile declares no number. It shows the observed value, for the profile."""
     verdict = incomplete(gate, against, subject, Kind.UNDECLARED, against.undeclared or "")
-    if not seen:
+    if not observations:
         return verdict
-    told = "; ".join(shown(each.value, each.unit, _size(each)) for each in seen if each.value is not None)
-    alone = seen[0] if len(seen) == 1 else None
+    text = "; ".join(
+        shown(observation.value, observation.unit, _size(observation))
+        for observation in observations
+        if observation.value is not None
+    )
+    single = observations[0] if len(observations) == 1 else None
     return verdict.model_copy(
         update={
-            "value": None if alone is None else alone.value,
-            "at": None if alone is None else _size(alone),
-            "observed": told,
-            "evidence": seen[0].evidence,
+            "value": None if single is None else single.value,
+            "at": None if single is None else _size(single),
+            "observed": text,
+            "evidence": observations[0].evidence,
         }
     )
 
@@ -167,5 +171,5 @@ def shown(value: Value, unit: str, remark: str | None) -> str:
         text = f"{value:.4g}"
     else:
         text = str(value)
-    text += "" if unit in UNSAID else f" {unit}"
+    text += "" if unit in WITHOUT_UNIT else f" {unit}"
     return f"{text} ({remark})" if remark else text

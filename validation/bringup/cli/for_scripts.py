@@ -48,7 +48,7 @@ def pairs_again(run: Path) -> list[str]:
     from bringup.checks.nccl import pairs
 
     suspects = pairs.suspects(judge.judge_folder(run).observations)
-    return [rounds.say(met) for met in rounds.in_rounds(suspects)]
+    return [rounds.as_line(met) for met in rounds.in_rounds(suspects)]
 
 
 def pair_rounds(nodes: list[str], here: set[str]) -> tuple[list[str], str]:
@@ -64,11 +64,11 @@ def pair_rounds(nodes: list[str], here: set[str]) -> tuple[list[str], str]:
         met = {node for pair in played[0] for node in pair}
         rests = [node for node in nodes if node in here and node not in met]
         said += f"; in the first round {', '.join(rests)} rests, and is met in the next one" if rests else ""
-        return [rounds.say(met) for met in played], said if here.issuperset(nodes) else f"{said}; {absent}"
+        return [rounds.as_line(met) for met in played], said if here.issuperset(nodes) else f"{said}; {absent}"
     exercised, possible = sum(map(len, played)), len(nodes) * (len(nodes) - 1) // 2
     why = "BRINGUP_PAIR_ROUNDS=all measures every pair" if here.issuperset(nodes) else absent
     counted = f"{len(planned)} round(s), {exercised} of {possible} pairs"
-    return [rounds.say(met) for met in played], f"{counted}; not exercised: {possible - exercised} ({why})"
+    return [rounds.as_line(met) for met in played], f"{counted}; not exercised: {possible - exercised} ({why})"
 
 
 def pairs_next(run: Path, here: set[str]) -> tuple[list[str], str | None]:
@@ -94,7 +94,7 @@ def pairs_next(run: Path, here: set[str]) -> tuple[list[str], str | None]:
     meeting = {node for pair in met for node in pair}
     rests = [node for node in present if node not in meeting]
     resting = [f"{len(rests)} rest(s): {', '.join(rests[:MOST_NAMED])}"] if rests else []
-    return [rounds.say(met)], "; ".join([f"after round {len(played)}", *said, *resting])
+    return [rounds.as_line(met)], "; ".join([f"after round {len(played)}", *said, *resting])
 
 
 # --- the verbs
@@ -238,7 +238,7 @@ def _pairs(arguments: argparse.Namespace) -> int:
         lines, said = pair_rounds(nodes, here)
         if arguments.ring:
             met = [pair for pair in rounds.ring(nodes) if here.issuperset(pair)]
-            lines, said = [rounds.say(each) for each in rounds.in_rounds(met)], None
+            lines, said = [rounds.as_line(each) for each in rounds.in_rounds(met)], None
         if arguments.files:
             lines, said = [",".join(str(number) for number in rounds.circle_rounds(nodes))], None
     print("".join(f"{line}\n" for line in lines), end="")

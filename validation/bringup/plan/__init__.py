@@ -1,4 +1,4 @@
-"""What is declared before anything is observed: gates, rules, drills, phases, claims, profiles, subjects of verdicts.
+"""Declarations made before a run: gates, rules, drills, phases, claims, profiles, subjects of verdicts.
 
 Data and pure functions. Nothing here reads a run.
 """

@@ -1,7 +1,7 @@
 """The highest bus bandwidth that a collective can reach on k nodes: NVLink carries it inside a node, the NICs between.
 
 k nodes of g GPUs, n = k g ranks; a node's NICs carry N GB/s in one direction, b = N / g for each GPU. S is the size as
-nccl-tests counts it. Each bound follows from the bytes that leave a node:
+nccl-tests counts it. Each limit follows from the bytes that leave a node:
 
     all_reduce                   reduced inside the node first, so that each GPU sends 2 (k-1)/k S/g: b (n-1)/(k-1)
     all_reduce by ring           a ring over all ranks, so that 2 (n-1)/n S leaves each node: N
@@ -9,9 +9,9 @@ nccl-tests counts it. Each bound follows from the bytes that leave a node:
     all_to_all                   of its S, each GPU sends (n-g)/n to other nodes: b (n-1)/(n-g)
     over NICs only               a ring in which every hop is one of them, also inside a node: b
 
-The least of this and of what NVLink reaches is the ceiling. Where NCCL takes the ring for all_reduce, as it may from
-three nodes on, it cannot reach the first; with many nodes both come to N. No ceiling holds where the switches of the
-network reduce (SHARP of InfiniBand): they let each node send half.
+The ceiling is the lower one of this limit and NVLink's bandwidth. From three nodes on NCCL may use the ring for
+all_reduce; it then cannot reach the first limit. With many nodes, both limits approach N. There is no ceiling if the
+network's switches reduce (SHARP of InfiniBand): each node then sends half as much.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ OF_GATE: dict[str, tuple[Operation, int | None]] = {
     "nccl.variant.ring.busbw": ("ring", None),
     "nccl.variant.nvls_off.busbw": ("ring", None),
 }
-"""Gates that have a ceiling -> the collective, and the number of nodes where it is always the same."""
+"""Gates that have a ceiling -> the collective, and its number of nodes if that is fixed."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def needs(operation: Operation) -> tuple[str, ...]:
 
 
 def _inside(operation: Operation) -> str:
-    """NVSwitches reduce, so that NVLink carries an all_reduce faster than anything else."""
+    """The key of NVLink's bandwidth. NVSwitches can reduce, so an all_reduce is faster than the other collectives."""
     return "nvlink_busbw" if operation == "all_reduce" else "nvlink_ring_busbw"
 
 
@@ -67,7 +67,7 @@ def missing(gate: str, machine: Machine) -> list[str]:
 
 
 def ceiling(gate: str, machine: Machine, nodes: int, algorithm: Algorithm = "best") -> Ceiling | str:
-    """Or why there is none."""
+    """The ceiling, or the reason why there is none."""
     operation, always = OF_GATE[gate]
     k = nodes if always is None else always
     lacking = missing(gate, machine)

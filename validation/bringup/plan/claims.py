@@ -1,6 +1,6 @@
-"""The six questions as claims, one sentence each, and what their evidence has to be of. Data only.
+"""The six questions as claims, one sentence each, and the real hardware that their evidence needs. Data only.
 
-Which gates prove a claim stands in the gates (`claims`, `bears_on`).
+The gates name the claims that they prove (`claims`, `bears_on`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ QUESTIONS = {
 }
 
 Real = Literal["gpu", "nccl", "fabric"]
-"""What must not be a stand-in: a placeholder for a GPU, gloo for NCCL, TCP for a fabric."""
+"""Hardware or software that must be real: not a placeholder for a GPU, gloo for NCCL or TCP for a fabric."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +28,7 @@ class Claim:
     id: str
     question: int
     says: str
-    phases: tuple[str, ...] = ()  # only verdicts of these phases; none: of all
+    phases: tuple[str, ...] = ()  # only verdicts of these phases; empty: of all phases
     least_nodes: int = 1  # of the run, and of a scale: on fewer nodes the claim is not asked
     most_nodes: int | None = None  # of a scale
     real: tuple[Real, ...] = ()

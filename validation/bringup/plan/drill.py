@@ -1,10 +1,9 @@
-"""What a drill is: a declared fault, and the gate and subject that must report it. And gates without a drill.
+"""Drills: a declared fault with the gate and subject that must report it. Also: gates without a drill.
 
 Commands are verbs of infrastructure-validation/local-cluster/cluster. Its nodes are called n0, n1, …
 `environment` goes to the phase that is run.
-A drill that can be performed anywhere names no node and no rank of the local cluster. It says {n1} for the second node
-of the cluster, {rank3} for the number of the rank that is rank 3 in the shape that the drill is declared for, and
-{gpus} or {gpus-1} for a count. `Drill.placed` puts the names and numbers of a cluster in.
+A drill that can be performed anywhere uses places instead of names: {n1} is the second node of the cluster, {rank3} the
+rank that takes the place of rank 3 in the drill's shape, {gpus} or {gpus-1} a count. `Drill.placed` fills them in.
 """
 
 from __future__ import annotations
@@ -21,21 +20,21 @@ _PLACE = re.compile(r"\{(?:n(?P<node>\d)|rank(?P<rank>\d)|gpus(?P<less>-\d)?)\}"
 
 
 class Shape(NamedTuple):
-    """Of the cluster that a drill needs, and is declared for."""
+    """Shape of the cluster that a drill is declared for, and needs."""
 
     nodes: int = 2
     gpus_per_node: int = 2
-    unconfined: bool = False  # the cluster confines no devices, memory or cores
-    simulate: str | None = None  # its GPUs, driver and RDMA ports answer as those of this model do
+    unconfined: bool = False  # the cluster does not confine devices, memory or cores
+    simulate: str | None = None  # its GPUs, driver and RDMA ports answer like this model's
 
     @property
     def names(self) -> list[str]:
-        """Of the nodes of such a local cluster."""
+        """Names of the nodes of such a local cluster."""
         return [f"n{number}" for number in range(self.nodes)]
 
 
 TWO_NODES = Shape()
-FOUR_NODES = Shape(4, 1)  # comparisons of a fleet need more than two nodes
+FOUR_NODES = Shape(4, 1)  # comparisons of nodes need more than two
 UNCONFINED = Shape(unconfined=True)
 SIMULATED = Shape(3, 2, simulate="h100")  # of three nodes a comparison names the odd one
 
@@ -44,10 +43,10 @@ SIMULATED = Shape(3, 2, simulate="h100")  # of three nodes a comparison names th
 class Drill:
     id: str
     fault: str
-    phase: str  # that is run while the fault is in place
+    phase: str  # run while the fault is in place
     gate: str
     subject: str
-    outcome: Outcome  # PASS: nothing may fail of the fault
+    outcome: Outcome  # PASS: the fault must not make anything fail
     # What the verdict must say: its value, a number in a range, and whole words (… behind them: their beginning) of
     # what was observed or of its cause. The words may also be a signature that was found in the logs.
     value: Value | None = None
@@ -56,26 +55,24 @@ class Drill:
     inject: tuple[
         Command, ...
     ] = ()  # words of their own: {results}, the folder of all runs; {checkout}. {phase}: the name of its job
-    during: tuple[Command, ...] = ()  # made at the moment that `when` tells
-    when: str = "run.json"  # the file of the run that says that the moment has come: it was opened
+    during: tuple[Command, ...] = ()  # commands run when the file `when` exists
+    when: str = "run.json"  # a file of the run; run.json: the run was opened
     undo: tuple[Command, ...] = ()
     wait_for: tuple[str, str] | None = None  # node and Slurm state, before the phase starts
     environment: tuple[tuple[str, str], ...] = ()
     shape: Shape = TWO_NODES
-    truncate: str | None = None  # a file of a healthy run that loses its second half
+    truncate: str | None = None  # a file of a healthy run that is cut to its first half
     tamper: str | None = None  # bash, in the folder of a healthy run; $OTHER is the folder of another one
     also: tuple[tuple[str, str], ...] = ()  # further (gate, subject) pairs that must have the same outcome
     silent: tuple[str, ...] = ()  # subjects on which every gate must pass
-    consequences: tuple[
-        tuple[str, str], ...
-    ] = ()  # patterns of (gate, subject) that this fault may well make fail besides
-    where: str = "local-cluster"  # or anywhere: safe inside a job of one's own on a production cluster
-    waits: bool = False  # most of the time, so that other drills are performed beside it, on another cluster
-    # gate, and a pattern of what the profile must expect: a fabric that is not there
+    consequences: tuple[tuple[str, str], ...] = ()  # patterns of (gate, subject) that this fault may make fail, too
+    where: str = "local-cluster"  # or anywhere: safe inside one's own job on a production cluster
+    waits: bool = False  # it mostly waits, so other drills run at the same time, on another cluster
+    # gate, and a pattern that the profile's expected value must match
     needs_expected: tuple[str, str] | None = None
 
     def placed(self, names: Sequence[str], gpus: int) -> Drill:
-        """On these nodes, which have `gpus` GPUs each. names: at least as many as the shape has."""
+        """The drill with its places filled in. names: nodes, at least as many as the shape has; gpus: in each node."""
 
         def text(declared: str) -> str:
             return _PLACE.sub(lambda match: _at_place(match, self.shape, names, gpus), declared)
@@ -111,7 +108,7 @@ def _counted(value: Value | None, text: Callable[[str], str]) -> Value | None:
 
 @dataclass(frozen=True, kw_only=True)
 class NoDrill:
-    """Gates that no drill makes fail: why not, and the test that shows them failing on evidence instead."""
+    """Gates that no drill makes fail: the reason, and the test that shows them failing on evidence instead."""
 
     gates: tuple[str, ...]
     reason: str

@@ -17,14 +17,14 @@ _AT = re.compile(r"[1-9][0-9]*(B|KiB|MiB|GiB|Gb/s)")
 
 
 class Share(Record):
-    """So much of the most that the machine can reach on this number of nodes (plan/ceiling.py)."""
+    """A limit as a share of the machine's ceiling on this number of nodes (plan/ceiling.py)."""
 
     share_of_ceiling: float = Field(gt=0, le=1)
-    algorithm: ceiling.Algorithm = "best"  # of all_reduce; ring: what NCCL reaches at most where it takes one
+    algorithm: ceiling.Algorithm = "best"  # of all_reduce; ring: the ceiling when NCCL uses a ring
 
 
-def _kind(given: Any) -> str:
-    return "[share]" if isinstance(given, dict | Share) else "[number]"
+def _kind(value: Any) -> str:
+    return "[share]" if isinstance(value, dict | Share) else "[number]"
 
 
 Amount = Annotated[
@@ -37,12 +37,12 @@ Amount = Annotated[
 class Applied:
     """The limit for one number of nodes."""
 
-    value: Limit | None  # None: there is none, and `why` says why
-    why: str | None = None  # how it follows from the number of nodes; None where it does not depend on it
+    value: Limit | None  # None: no limit; `why` gives the reason
+    why: str | None = None  # how it was computed from the number of nodes; None: it does not depend on it
 
 
 class Expectation(Record):
-    """Exactly one comparison, its unit, and where the number comes from."""
+    """Exactly one comparison, its unit, and the source of its number."""
 
     equals: bool | int | float | str | None = None
     at_least: Amount | None = None
@@ -51,9 +51,11 @@ class Expectation(Record):
     one_of: list[str] | None = Field(default=None, min_length=1)
     near_peers: float | None = Field(
         default=None, gt=0, lt=1
-    )  # share of the fleet's median that a subject may lie below it
+    )  # a subject may be this share of the fleet's median below it
     at: str | None = None  # the named size this holds for: 16MiB
-    from_nodes: dict[Annotated[int, Field(ge=1)], Amount] | None = None  # from so many nodes on, this instead
+    from_nodes: dict[Annotated[int, Field(ge=1)], Amount] | None = (
+        None  # number of nodes -> the limit that replaces this one from there on
+    )
     unit: str
     source: str = Field(min_length=3)
 
@@ -85,7 +87,7 @@ class Expectation(Record):
 
     @property
     def expected(self) -> Any:
-        """As it is declared, before any number of nodes; see `limit`."""
+        """The value as declared, not yet for a number of nodes; see `limit`."""
         return getattr(self, self.rule)
 
     @property
@@ -98,16 +100,16 @@ class Expectation(Record):
         return self.shares or bool(self.from_nodes)
 
     def limit(self, gate: str, machine: Machine, nodes: int, gpus_per_node: int | None = None) -> Applied:
-        """For this number of nodes, and of GPUs in use on each: a ceiling is that of whole nodes."""
+        """The limit for this number of nodes and of GPUs in use on each. A ceiling holds for whole nodes only."""
         reached = [count for count in self.from_nodes or {} if count <= nodes]
         amount = self.expected if self.from_nodes is None or not reached else self.from_nodes[max(reached)]
         since = f"from {max(reached)} nodes on" if reached and max(reached) > 1 else None
         if not isinstance(amount, Share):
             return Applied(amount, since)
-        whole = machine.gpus_per_node
-        if whole is not None and gpus_per_node is not None and gpus_per_node != whole.value:
+        machine_gpus = machine.gpus_per_node
+        if machine_gpus is not None and gpus_per_node is not None and gpus_per_node != machine_gpus.value:
             return Applied(
-                None, f"the ceiling is that of nodes with {whole.value:g} GPUs, and {gpus_per_node} are used"
+                None, f"the ceiling is that of nodes with {machine_gpus.value:g} GPUs, and {gpus_per_node} are used"
             )
         highest = ceiling.ceiling(gate, machine, nodes, amount.algorithm)
         if isinstance(highest, str):

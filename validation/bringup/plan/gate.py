@@ -1,4 +1,4 @@
-"""What a gate is. It says in code WHAT is checked; where the expected value comes from is one of three sources."""
+"""A gate: what is checked, and which source the expected value comes from."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from bringup.plan.rules import Rule
 from bringup.records import Limit, Outcome
 
 Per = Literal["job", "node", "pair", "link", "rank", "scale", "wide_scale"]
-"""What one verdict is about: the whole job, a node, an ordered pair of nodes (n0->n1, in the rounds of the circle), a
+"""The subject of one verdict: the whole job, a node, an ordered pair of nodes (n0->n1, in the rounds of the circle), a
 link (n0--n1, in the rounds of the tournament), a rank, or a scale: one GPU, then numbers of nodes (wide_scale: those
 with more than one rank)."""
 
 
 @dataclass(frozen=True)
 class Fixed:
-    """The same on every cluster: zero wrong values, an exit code that arrives."""
+    """A value that is the same on every cluster: zero wrong values, an exit code that arrives."""
 
     value: Limit
 
 
 @dataclass(frozen=True)
 class Requested:
-    """What this run requested, from run.json."""
+    """A value that this run requested, from run.json."""
 
     field: Literal["gpus_per_node", "world_size", "scale_ranks", "scale_nodes", "strategy"]
 
 
 @dataclass(frozen=True)
 class FromProfile:
-    """What the profile expects of this cluster. Undeclared there: incomplete, never a pass."""
+    """The number that the profile declares. If it declares none: incomplete, never a pass."""
 
 
 @dataclass(frozen=True)
@@ -44,21 +44,23 @@ class Gate:
     id: str  # also the quantity of the observation that it judges, and its anchor in docs/
     phases: tuple[str, ...]
     claims: tuple[str, ...] = ()  # of plan/claims.py that it proves
-    bears_on: tuple[str, ...] = ()  # claims that a miss of it speaks against, and that a pass of it alone does not ask
-    proves: str  # what a pass says, as the end of "it was seen that ..."
+    bears_on: tuple[str, ...] = ()  # claims that its failure contradicts; its pass alone does not test them
+    proves: str  # what a pass proves, as the end of "it was seen that ..."
     per: Per
     unit: str
     rule: Rule
     expect: Fixed | Requested | FromProfile | Fleet
-    guide: Guide  # what to know about it when it does not pass
+    guide: Guide  # help for a verdict that is not a pass
     needs: tuple[str, ...] = ()  # gates that must pass first: speed is not judged on the wrong rank count
-    explained_by: tuple[str, ...] = ()  # gates of nodes: a node that fails one of them explains a miss of this one
-    decided_by: tuple[str, ...] = ()  # where nodes differ without a majority: a node that fails one of these is odd
-    severity: Outcome = Outcome.FAIL  # WARN: worth a fix, and no reason to stop
+    explained_by: tuple[str, ...] = ()  # gates of nodes: a node that fails one of them explains a failure of this one
+    decided_by: tuple[
+        str, ...
+    ] = ()  # if nodes differ without a majority, a node that fails one of these is the odd one
+    severity: Outcome = Outcome.FAIL  # WARN: worth a fix, but the run goes on
     stops: tuple[Outcome, ...] = (
         Outcome.FAIL,
         Outcome.INCOMPLETE,
-    )  # phases that need this one would mean nothing after these
+    )  # after these outcomes, phases that need this one do not run
     min_nodes: int = 1  # planned only for runs of at least this many nodes
     max_nodes: int | None = None  # of a scale
     min_ranks_per_node: int = 1  # ... and nodes with at least this many GPUs
@@ -66,5 +68,5 @@ class Gate:
 
     @property
     def fix(self) -> str:
-        """Where docs/ says what to do."""
+        """The place in docs/ that says what to do."""
         return f"docs/{self.guide.page}.md#{self.id}"

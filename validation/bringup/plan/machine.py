@@ -1,4 +1,4 @@
-"""What a profile says of the machine itself: numbers that others are computed from."""
+"""The machine in a profile: numbers from which other numbers are computed."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from bringup.records import Record
 
 
 class Sourced(Record):
-    """A number that nothing is judged by, and where it comes from."""
+    """A number with its source. No gate is judged by it directly."""
 
     value: float = Field(gt=0)
     source: str = Field(min_length=3)
 
 
 class Machine(Record):
-    """Absent: what is computed from it is unknown."""
+    """Numbers of the machine. If one is absent, everything computed from it is unknown."""
 
     # for `bringup advise`
     gpu_memory_gib: Sourced | None = None  # what PyTorch can allocate from, context included

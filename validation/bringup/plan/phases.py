@@ -13,22 +13,22 @@ class Phase:
     script: str  # from the repository root
     submit: bool  # sbatch it; otherwise bash it on the login host
     results: str  # folder of the runs, from the repository root
-    strategy: str | None = None  # training only: what the name promises
+    strategy: str | None = None  # training only: the strategy that must be observed
     min_nodes: int = 1
     max_nodes: int | None = None  # None: takes any --nodes
     one_gpu: bool = False
     min_gpus_per_node: int = 1  # a strategy between the GPUs of a node needs two of them
-    needs: tuple[str, ...] = ()  # phases without whose pass this one would mean nothing
-    whole_nodes: bool = True  # it needs its nodes for itself
-    localises: str | None = None  # a phase whose failure this one explains: repeated without the node that it names
-    screens: bool = False  # a node with a fault of its own is left out by the later phases, and the rest goes on
+    needs: tuple[str, ...] = ()  # phases that must pass first, or this one would be meaningless
+    whole_nodes: bool = True  # it needs exclusive nodes
+    localises: str | None = None  # a phase whose failure this one explains; that phase is repeated without the bad node
+    screens: bool = False  # a node that fails a gate of its own is left out of the later phases
 
     @property
     def is_training(self) -> bool:
         return self.strategy is not None
 
     def lacks(self, nodes: int, gpus_per_node: int) -> str | None:
-        """What it needs and this many nodes do not have; None: nothing."""
+        """The requirement that these nodes do not meet; None: they meet all."""
         if nodes < self.min_nodes:
             return f"needs at least {self.min_nodes} nodes, {nodes} requested"
         if gpus_per_node < self.min_gpus_per_node:

@@ -1,4 +1,4 @@
-"""A profile says what is expected on one kind of cluster, each number with its unit and its source."""
+"""A profile: the expected numbers of one kind of cluster, each with its unit and its source."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SITE_SUFFIX = ".site.yaml"  # in the same folder: files of a site (plan/site.py)
 
 
 class Workload(Record):
-    """What phases 4 to 6 train unless BRINGUP_TRAIN_ARGS says otherwise: one workload for all of them, at any number of
+    """The workload of phases 4 to 6, unless BRINGUP_TRAIN_ARGS gives another: the same for all, at any number of
     ranks."""
 
     arguments: str = Field(pattern=r"^[\w./=-]+( [\w./=-]+)*$")  # options of the training programs, split at spaces
@@ -32,8 +32,8 @@ class Workload(Record):
 
 
 class Profile(Record):
-    """`validation/profiles/<name>.yaml`. `extends` names a profile whose entries this one adds to or replaces; of
-    several, each adds to or replaces those of the ones before it."""
+    """`validation/profiles/<name>.yaml`. `extends` names profiles; each adds to or replaces the entries of those before
+    it, and this one comes last."""
 
     schema_version: Literal[1]
     name: str
@@ -48,7 +48,7 @@ class Profile(Record):
         return next((entry.reason for entry in self.not_applicable if entry.gate == gate), None)
 
     def limit(self, gate: str, nodes: int, gpus_per_node: int | None = None) -> Applied:
-        """What it expects of a gate on this number of nodes, with this number of GPUs in use on each."""
+        """The limit of a gate on this number of nodes, with this number of GPUs in use on each."""
         entry = self.expect.get(gate)
         if entry is None:
             return Applied(None, f"profile {self.name} declares no {gate}")
@@ -103,7 +103,7 @@ def parse(text: str, where: str, gates: Mapping[str, Gate] | None = None) -> Pro
         profile = Profile.model_validate(data)
     except ValidationError as error:
         # a key that is misspelled is missing as well
-        first = next((each for each in error.errors() if each["type"] == "extra_forbidden"), error.errors()[0])
+        first = next((detail for detail in error.errors() if detail["type"] == "extra_forbidden"), error.errors()[0])
         line = profile_text.line_of(text, first["loc"])
         raise ProfileError(f"{where}:{line}: {profile_text.in_words(first, Profile)}") from error
     for wrong in [*_wrong_words(profile), *(() if gates is None else _against(profile, gates))]:
@@ -111,7 +111,7 @@ def parse(text: str, where: str, gates: Mapping[str, Gate] | None = None) -> Pro
     return profile
 
 
-def _resolve(path: Path, seen: tuple[str, ...], gates: Mapping[str, Gate] | None) -> Profile:
+def _resolve(path: Path, chain: tuple[str, ...], gates: Mapping[str, Gate] | None) -> Profile:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -119,13 +119,13 @@ def _resolve(path: Path, seen: tuple[str, ...], gates: Mapping[str, Gate] | None
     profile = parse(text, str(path), gates)
     if profile.extends is None:
         return profile
-    if profile.name in seen:
-        raise ProfileError(f"{path}: extends itself through {' -> '.join(seen)}")
+    if profile.name in chain:
+        raise ProfileError(f"{path}: extends itself through {' -> '.join(chain)}")
     merged: Profile | None = None
     for name in [profile.extends] if isinstance(profile.extends, str) else profile.extends:
         # a path in `extends` is relative to the file that says it
         extended = name if not name.endswith((".yaml", ".yml")) else str(path.parent / name)
-        base = _resolve(find(extended), (*seen, profile.name), gates)
+        base = _resolve(find(extended), (*chain, profile.name), gates)
         merged = base if merged is None else _merged(merged, base)
     return profile if merged is None else _merged(merged, profile)
 
@@ -160,7 +160,7 @@ def from_environment() -> str:
 
 
 def check(profile: Profile, gates: Mapping[str, Gate]) -> None:
-    """Of a profile that is not a file. Raises ProfileError."""
+    """Check a profile that is not a file. Raises ProfileError."""
     for wrong in _against(profile, gates):
         raise ProfileError(f"profile {profile.name}: {wrong}")
     lacking = _without_a_ceiling(profile)
@@ -181,7 +181,7 @@ class _Wrong:
 
 
 def _wrong_words(profile: Profile) -> Iterator[_Wrong]:
-    """Texts that no gate can observe: names that NCCL prints, for example, where a class of transport is meant."""
+    """Texts that no gate can observe, for example a name that NCCL prints instead of a class of transport."""
     for gate in transports.GATES:
         entry = profile.expect.get(gate)
         for place, text in enumerate(entry.one_of or () if entry is not None else ()):
@@ -191,8 +191,8 @@ def _wrong_words(profile: Profile) -> Iterator[_Wrong]:
 
 
 def _against(profile: Profile, gates: Mapping[str, Gate]) -> Iterator[_Wrong]:
-    """What it says of a gate that does not exist, in another unit than the gate's, or in another direction. A profile
-    gives numbers, never rules."""
+    """Entries for a gate that does not exist, in another unit, or in another direction than the gate's. A profile gives
+    numbers, never rules."""
     named = [(("expect", gate), gate) for gate in profile.expect]
     excluded = [(("not_applicable", place, "gate"), entry.gate) for place, entry in enumerate(profile.not_applicable)]
     for at, gate_id in (*named, *excluded):

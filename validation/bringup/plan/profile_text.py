@@ -1,4 +1,4 @@
-"""The text of a profile: YAML that is read strictly, and what is wrong with it in words that say what was meant."""
+"""Strict reading of a profile's YAML, with errors that name the key and suggest what was meant."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ else:
     from yaml.cyaml import CParser
 
     class _Safe(Composer, SafeConstructor, Resolver, CParser):
-        """yaml.SafeLoader with libyaml's parser, seven times as fast. Not CSafeLoader: it composes in C, too, and a
-        text of brackets alone overflows its stack and ends the process."""
+        """yaml.SafeLoader with libyaml's parser, seven times as fast. CSafeLoader is not used: it also composes in C,
+        and a text of many brackets overflows its stack and kills the process."""
 
         def __init__(self, text):
             CParser.__init__(self, text)
@@ -34,7 +34,7 @@ else:
 
 
 class _Loader(_Safe):
-    """YAML lets the last of two equal keys win in silence."""
+    """A loader that refuses duplicate keys. YAML itself silently keeps the last one."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         lines: dict[Hashable, int] = {}
@@ -53,16 +53,16 @@ class _Loader(_Safe):
 def read(
     text: str, where: str, what: str = "a profile", begins: str = "schema_version, name and description"
 ) -> dict[str, Any]:
-    """The keys. Raises ProfileError with the line."""
+    """Keys and values of the text. Raises ProfileError with the line."""
     loader = _Loader(text)
     try:
         data = loader.get_single_data()
     except yaml.MarkedYAMLError as error:
         line = f":{error.problem_mark.line + 1}" if error.problem_mark is not None else ""
-        said = " ".join(str(error.problem or error).split())
-        duplicate = isinstance(error, yaml.constructor.ConstructorError) and "is given twice" in said
-        raise ProfileError(f"{where}{line}: {said if duplicate else f'not valid YAML: {said}'}") from error
-    except (yaml.YAMLError, RecursionError, ValueError) as error:  # a date that there is not, say
+        problem = " ".join(str(error.problem or error).split())
+        duplicate = isinstance(error, yaml.constructor.ConstructorError) and "is given twice" in problem
+        raise ProfileError(f"{where}{line}: {problem if duplicate else f'not valid YAML: {problem}'}") from error
+    except (yaml.YAMLError, RecursionError, ValueError) as error:  # for example a date that does not exist
         raise ProfileError(f"{where}: not valid YAML: {' '.join(str(error).split())[:200]}") from error
     finally:
         loader.dispose()
@@ -74,64 +74,64 @@ def read(
 
 
 def dump(data: dict[str, Any]) -> str:
-    """Keys in their order."""
+    """As YAML, with the keys in their order."""
     return yaml.dump(data, Dumper=getattr(yaml, "CSafeDumper", yaml.SafeDumper), sort_keys=False, allow_unicode=True)
 
 
 def line_of(text: str, place: tuple[int | str, ...]) -> int:
-    """The line of a key, or of the innermost one around it that is there. The text has been read before."""
+    """The line of a key, or of the innermost existing key around it. The text was already read without an error."""
     node: yaml.Node | None = yaml.compose(text, Loader=_Loader)
     line = 1
     for part in place:
-        found = None
+        pair_of_key = None
         if isinstance(node, yaml.MappingNode):
-            found = next((pair for pair in node.value if pair[0].value == str(part)), None)
+            pair_of_key = next((pair for pair in node.value if pair[0].value == str(part)), None)
         elif isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
-            found = (node.value[part], node.value[part])
-        if found is not None:
-            node, line = found[1], found[0].start_mark.line + 1
+            pair_of_key = (node.value[part], node.value[part])
+        if pair_of_key is not None:
+            node, line = pair_of_key[1], pair_of_key[0].start_mark.line + 1
     return line
 
 
 def in_words(error: ErrorDetails, model: type[BaseModel]) -> str:
-    """`expect.nccl.transport.one_off: …`, with what was probably meant."""
+    """The error in one line: `expect.nccl.transport.one_off: there is no such key; did you mean …`"""
     keys = tuple(part for part in error["loc"] if not _is_tag(part))
     place = ".".join(str(part) for part in keys) or "the file"
-    name, given = str(keys[-1]) if keys else "", error["input"]
+    name, value = str(keys[-1]) if keys else "", error["input"]
     match error["type"]:
         case "extra_forbidden":
             return f"{place}: there is no such key{meant(name, _keys_at(keys[:-1], model))}"
         case "missing":
             return f"{place}: is missing"
         case "literal_error" if name == "schema_version":
-            return f"{place}: {given!r} is unknown to this version of bringup, which knows 1"
-        case "float_type" | "int_type" | "int_parsing" | "float_parsing" if isinstance(given, str) and _is_number(
-            given
+            return f"{place}: {value!r} is unknown to this version of bringup, which knows 1"
+        case "float_type" | "int_type" | "int_parsing" | "float_parsing" if isinstance(value, str) and _is_number(
+            value
         ):
-            number = f"{float(given):.12g}"
-            how = f"{number} without quotes" if number == given else number
-            return f"{place}: YAML reads {given} as a text; write {how}"
-        case "string_type" if isinstance(given, bool | int | float):
-            return f"{place}: YAML reads it as {given}; put it in quotes"
+            number = f"{float(value):.12g}"
+            how = f"{number} without quotes" if number == value else number
+            return f"{place}: YAML reads {value} as a text; write {how}"
+        case "string_type" if isinstance(value, bool | int | float):
+            return f"{place}: YAML reads it as {value}; put it in quotes"
     return f"{place}: {error['msg'].removeprefix('Value error, ')}"
 
 
 def _is_tag(part: int | str) -> bool:
-    """What pydantic puts between keys: which kind of a value it took this one for."""
+    """Whether this part is not a key but pydantic's name for the kind of the value."""
     return isinstance(part, str) and part.startswith("[") and part.endswith("]")
 
 
-def meant(given: str, names: Iterable[str]) -> str:
-    """`; did you mean at_least?`, or all there are when they are few."""
+def meant(name: str, names: Iterable[str]) -> str:
+    """`; did you mean at_least?`, or all names if they are few."""
     known = list(names)
-    near = difflib.get_close_matches(given, known, n=1)
+    near = difflib.get_close_matches(name, known, n=1)
     if near:
         return f"; did you mean {near[0]}?"
     return f"; there are {', '.join(known)}" if 0 < len(known) <= 12 else ""
 
 
 def _keys_at(place: tuple[int | str, ...], model: type[BaseModel]) -> list[str]:
-    """The keys that a record takes which lies there."""
+    """The keys that the record at this place accepts."""
     annotation: Any = model
     for part in place:
         kind = _record_of(annotation)
@@ -144,7 +144,7 @@ def _keys_at(place: tuple[int | str, ...], model: type[BaseModel]) -> list[str]:
 
 
 def _options(annotation: Any) -> list[Any]:
-    """Of `Machine | None` both, and of what is annotated the type."""
+    """The types of a union: both of `Machine | None`. The type itself if it is annotated."""
     if typing.get_origin(annotation) is typing.Annotated:
         return _options(typing.get_args(annotation)[0])
     if isinstance(annotation, types.UnionType) or typing.get_origin(annotation) is typing.Union:
@@ -153,13 +153,13 @@ def _options(annotation: Any) -> list[Any]:
 
 
 def _record_of(annotation: Any) -> type[BaseModel] | None:
-    """Of `Machine`, and of `Machine | None`."""
+    """The record class in `Machine` or `Machine | None`."""
     return next((kind for kind in _options(annotation) if isinstance(kind, type) and issubclass(kind, BaseModel)), None)
 
 
 def _inside(annotation: Any) -> Any:
-    """The type of what a list or a mapping holds."""
-    return next((typing.get_args(each)[-1] for each in _options(annotation) if typing.get_args(each)), None)
+    """The type of the items of a list or the values of a mapping."""
+    return next((typing.get_args(option)[-1] for option in _options(annotation) if typing.get_args(option)), None)
 
 
 def _is_number(text: str) -> bool:

@@ -1,6 +1,6 @@
 """Which pairs of nodes are measured, and when: rounds of disjoint pairs that run side by side.
 
-What is known in advance. Rounds that depend on what was measured: checks/nccl/next_round.py.
+These rounds are known in advance. Rounds that depend on measurements are in checks/nccl/next_round.py.
 """
 
 from __future__ import annotations
@@ -8,11 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 Pair = tuple[str, str]
-ALL_MEET = 8  # nodes up to which every pair meets; above, each round is chosen by what the rounds before it measured
+ALL_MEET = 8  # up to this number of nodes every pair is measured; above, results of earlier rounds choose each round
 
-MOST_ORDERED_PAIRS = (
-    256  # of files: up to 16 nodes that is every pair; what a pair of mounts does wrong shows with any partner
-)
+MOST_ORDERED_PAIRS = 256  # of the file tests: all pairs of 16 nodes. A bad mount shows with any partner
 
 
 def link_name(pair: Pair) -> str:
@@ -25,7 +23,7 @@ def all_rounds(nodes: Sequence[str]) -> int:
 
 
 def is_adaptive(nodes: Sequence[str], number: int | None) -> bool:
-    """Whether only the first round is known in advance. number: of rounds, when it was chosen."""
+    """Whether only the first round is known in advance. number: of rounds, if the user set it."""
     return number is None and len(nodes) > ALL_MEET
 
 
@@ -37,34 +35,35 @@ def in_advance(nodes: Sequence[str], number: int | None = None) -> list[list[Pai
 
 
 def neighbours(nodes: Sequence[str]) -> list[Pair]:
-    """Of an odd number the last one rests."""
+    """Each node with the next one. If the number is odd, the last node rests."""
     return list(zip(nodes[::2], nodes[1::2], strict=False))
 
 
 def ring(nodes: Sequence[str]) -> list[Pair]:
-    """Every node with the one after it, the last with the first: each has two partners, with as many links as nodes."""
+    """Every node with the next one, and the last with the first: each has two partners; N links of N nodes."""
     if len(nodes) < 3:
         return neighbours(nodes)
     return list(zip(nodes, [*nodes[1:], nodes[0]], strict=True))
 
 
 def rounds(nodes: Sequence[str], number: int) -> list[list[Pair]]:
-    """The circle method: one place is fixed, the others turn by one each round. Of an odd number one rests in turn."""
+    """The circle method: one place is fixed, the others move by one each round. If the number of nodes is odd, one node
+    rests in each round."""
     places: list[str | None] = [*nodes, *([None] if len(nodes) % 2 else [])]
     order = {node: index for index, node in enumerate(nodes)}
-    found = []
+    planned = []
     for _ in range(min(number, all_rounds(nodes))):
         facing = zip(places[: len(places) // 2], reversed(places[len(places) // 2 :]), strict=True)
         met = [(a, b) if order[a] < order[b] else (b, a) for a, b in facing if a is not None and b is not None]
-        found.append(sorted(met, key=lambda pair: order[pair[0]]))
+        planned.append(sorted(met, key=lambda pair: order[pair[0]]))
         places = [places[0], places[-1], *places[1:-1]]
-    return found
+    return planned
 
 
 def circle_rounds(nodes: Sequence[str]) -> list[int]:
     """Rounds for ordered pairs: in round s each node is paired with the s-th node after it in the list.
 
-    Few nodes: every pair. More: rounds whose numbers are powers of two come first, so that a node's partners are spread
+    Few nodes: every pair. More nodes: rounds whose numbers are powers of two come first, to spread a node's partners
     over the list.
     """
     count = len(nodes)
@@ -82,17 +81,24 @@ def ordered_pairs(nodes: Sequence[str]) -> list[Pair]:
 
 
 def in_rounds(pairs: Sequence[Pair]) -> list[list[Pair]]:
-    """Any pairs, put into rounds in which no node is twice."""
-    found: list[list[Pair]] = []
+    """Put the pairs into rounds, with each node at most once in a round."""
+    filled: list[list[Pair]] = []
     for pair in pairs:
-        free = next((met for met in found if not {node for other in met for node in other} & set(pair)), None)
+        free = next(
+            (
+                pairs_of_round
+                for pairs_of_round in filled
+                if not {node for pair_of_round in pairs_of_round for node in pair_of_round} & set(pair)
+            ),
+            None,
+        )
         if free is None:
-            found.append([pair])
+            filled.append([pair])
         else:
             free.append(pair)
-    return found
+    return filled
 
 
-def say(met: Sequence[Pair]) -> str:
-    """One round as the script and the probe read it: `n0,n3 n1,n2`."""
+def as_line(met: Sequence[Pair]) -> str:
+    """One round in the format that the script and the probe read: `n0,n3 n1,n2`."""
     return " ".join(",".join(pair) for pair in met)

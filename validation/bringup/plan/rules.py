@@ -1,6 +1,6 @@
-"""The closed set of comparisons between what was observed and what is expected. No lambdas, nothing from YAML is code.
+"""The closed set of comparisons between an observed and an expected value. Nothing from YAML is code.
 
-A rule either judges one value, or the values of a whole fleet and then says which subjects are odd.
+A rule judges one value, or the values of a fleet; the latter names the odd subjects.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ DECLARABLE: tuple[str, ...] = (*VALUE_RULES, "near_peers")
 """Rules that a profile may give a number for."""
 
 PEER_DEVIATIONS = 5.0
-"""A value is odd only beyond so many median absolute deviations of its fleet: where all scatter, none is odd."""
+"""A value is odd only if it is this many median absolute deviations away: if all values scatter, none is odd."""
 
 FEWEST_PEERS = 3
-"""Of two values neither can be odd: their median lies between them, as far from both as their deviation."""
+"""With two values neither can be odd: both are one median absolute deviation away from the median."""
 
 
 UNRECOGNISED = "unknown:"
-"""Begins a text, or a part of one behind a +, that was observed and is none of those that this version knows."""
+"""Prefix of an observed text, or of a part of it after a +, that this version does not know."""
 
-UNSAID = ("text", "count", "flag", "share", "ratio", "sum")
-"""Units that a reader does not need to see behind a value."""
+WITHOUT_UNIT = ("text", "count", "flag", "share", "ratio", "sum")
+"""Units that are not printed after a value."""
 
 
 def _number(value: object, what: str) -> float:
@@ -87,8 +87,8 @@ _VALUE: dict[str, Callable[[Value, Limit], bool]] = {
 
 
 def allowed(gate_rule: str, profile_rule: str) -> bool:
-    """Whether a profile may use this rule for a gate. A profile gives numbers, never another direction. A floor may
-    also be relative to the peers."""
+    """Whether a profile may use this rule for a gate. It must keep the gate's direction; a floor may also be
+    relative to the peers."""
     return profile_rule == gate_rule or (gate_rule == "at_least" and profile_rule == "near_peers")
 
 
@@ -98,8 +98,8 @@ def holds(rule: str, value: Value, expected: Limit) -> bool:
 
 
 def in_words(rule: str, expected: Limit | None, unit: str) -> str:
-    """The expectation as a reader would say it: `≥ 440 GB/s`."""
-    tail = "" if unit in UNSAID else f" {unit}"
+    """The expectation in a reader's words: `≥ 440 GB/s`."""
+    tail = "" if unit in WITHOUT_UNIT else f" {unit}"
     if rule == "between" and isinstance(expected, list):
         return f"{expected[0]} to {expected[1]}{tail}"
     if rule == "one_of" and isinstance(expected, list):
@@ -121,10 +121,10 @@ def in_words(rule: str, expected: Limit | None, unit: str) -> str:
 def odd_ones(
     rule: str, values: Mapping[str, Value], expected: Limit | None = None, at_fault: Collection[str] = ()
 ) -> dict[str, str]:
-    """Subject -> why it is odd, over a fleet.
+    """Subject of a fleet -> why it is odd.
 
-    Without a majority those are odd that are `at_fault` by what else is known of them, when all others agree. Else
-    every subject is: we cannot say who is right.
+    at_fault: subjects that failed another gate. Without a majority they are the odd ones, if all other subjects agree.
+    If those disagree, too, every subject is odd, because the right value is unknown.
     """
     if rule == "near_peers":
         return _far_below(
@@ -152,10 +152,10 @@ def _without_majority(keys: Mapping[str, str], at_fault: Collection[str]) -> dic
     if len(keys) > 2:
         return dict.fromkeys(keys, f"{len(set(keys.values()))} different values and no majority")
     return {
-        subject: f"{other} has {key}, and no majority says which is right"
+        subject: f"{peer} has {key}, and no majority says which is right"
         for subject in keys
-        for other, key in keys.items()
-        if other != subject
+        for peer, key in keys.items()
+        if peer != subject
     }
 
 
@@ -164,7 +164,8 @@ def _has(subjects: list[str]) -> str:
 
 
 def _far_below(values: Mapping[str, float], share: float) -> dict[str, str]:
-    """Robust: one bad subject moves neither the median nor the deviation. Speeds: only too low is odd."""
+    """Subjects far below the median. One bad subject moves neither the median nor the deviation. Only a low value is
+    odd, because the values are speeds."""
     median = statistics.median(values.values())
     spread = statistics.median(abs(value - median) for value in values.values())
     allowed = max(PEER_DEVIATIONS * spread, share * abs(median))

@@ -17,8 +17,8 @@ from bringup.plan.profile import PROFILES, SITE_SUFFIX
 from bringup.records import Record
 
 ANY_PHASE, TRAINING, IDLE = "default", "training", "idle"
-"""Keys of what is said by phase: for phases that have none of their own; before it, for all training phases; for the
-sweep of idle nodes (`bringup watch --idle`): a partition or QOS that other jobs preempt."""
+"""Keys besides the phases' own: the default for all phases; for all training phases, before the default; for the sweep
+of idle nodes (`bringup watch --idle`), a partition or QOS that other jobs preempt."""
 
 _SECRET = re.compile(r"TOKEN|KEY|SECRET|PASSWORD|PASSWD|CREDENTIAL", re.IGNORECASE)
 _NO_SECRETS = {"NCCL_IB_PKEY"}  # the number of a partition of the fabric
@@ -40,7 +40,7 @@ _OF_SCRIPTS = (
     {"export", "nodes", "nodelist", "ntasks", "ntasks-per-node", "job-name", "output", "error", "label", "chdir"}
     | {"wrap", "parsable", "exclusive", "kill-on-bad-exit", "cpus-per-task", "gpus-per-task", "container-workdir"}
 )  # fmt: skip
-_OF_STARTS = {  # what starts a rank sets them for each; one value for all would be wrong
+_OF_STARTS = {  # the launcher sets them for each rank; one value for all ranks would be wrong
     *("CUDA_VISIBLE_DEVICES", "RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "PATH", "PYTHONPATH"),
     *("RUN_DIR", "PWD", "HOME"),
 }
@@ -99,10 +99,12 @@ GpuRequest = Annotated[
 Price = Annotated[str, StringConstraints(pattern=r"^\d+(\.\d+)? [A-Z]{3}$")]  # 2.50 USD
 Variable = Annotated[str, AfterValidator(_variable)]
 PhaseKey = Annotated[str, AfterValidator(_phase)]
-Submitted = Annotated[  # one word for all phases, or a word for each; the tags are those that profile_text leaves out
-    Annotated[Word, Tag("[word]")] | Annotated[dict[PhaseKey, Word], Tag("[by phase]")],
-    Discriminator(lambda value: "[by phase]" if isinstance(value, dict) else "[word]"),
-]
+Submitted = (
+    Annotated[  # one word for all phases, or a word for each; profile_text leaves these tags out of its messages
+        Annotated[Word, Tag("[word]")] | Annotated[dict[PhaseKey, Word], Tag("[by phase]")],
+        Discriminator(lambda value: "[by phase]" if isinstance(value, dict) else "[word]"),
+    ]
+)
 
 _MEANT = {  # key -> what its pattern means, in words
     "gpu_request": "write none, --gpus-per-node=8 or --gres=gpu:TYPE:8, with the GPUs of a whole node",
@@ -117,11 +119,11 @@ _MEANT = {  # key -> what its pattern means, in words
 
 
 class Container(Record):
-    """What the torch programs run in: collectives and training. All else stays outside of it."""
+    """The container of the torch programs (collectives and training). Everything else runs outside of it."""
 
     runtime: Literal["pyxis", "apptainer"]
     image: Annotated[str, StringConstraints(pattern=r"^[^-\s][^\s]*$"), AfterValidator(_no_password)]
-    mounts: list[Mount] = Field(default_factory=list)  # the repository, scratch and checkpoints are mounted in any case
+    mounts: list[Mount] = Field(default_factory=list)  # the repository, scratch and checkpoints are always mounted
 
 
 class Site(Record):
@@ -149,19 +151,19 @@ class Site(Record):
     setup: Place | None = None  # a file that scripts source before they start anything
 
     def time_limit(self, phase: str | None) -> str | None:
-        """Of a phase; None where the script's own holds."""
+        """Time limit of a phase; None: the script's own limit holds."""
         return _of_phase(self.time_limits, phase)
 
     def submitted(self, key: str, phase: str | None) -> str | None:
-        """Partition, account, … of a phase; without one, of those that have none of their own."""
-        said: str | dict[str, str] | None = getattr(self, key)
-        return _of_phase(said, phase) if isinstance(said, dict) else said
+        """Partition, account, … of a phase; without a phase, the default."""
+        value: str | dict[str, str] | None = getattr(self, key)
+        return _of_phase(value, phase) if isinstance(value, dict) else value
 
 
-def _of_phase(said: Mapping[str, str], phase: str | None) -> str | None:
+def _of_phase(by_phase: Mapping[str, str], phase: str | None) -> str | None:
     is_training = phase in PHASES and PHASES[phase].is_training
     keys = (*([phase] if phase else []), *([TRAINING] if is_training else []), ANY_PHASE)
-    return next((said[key] for key in keys if key in said), None)
+    return next((by_phase[key] for key in keys if key in by_phase), None)
 
 
 def find(name_or_path: str) -> Path:
@@ -190,7 +192,7 @@ def load(path: Path) -> Site:
 
 
 def parse(text: str, where: str) -> Site:
-    """One line that names the key, and what was meant. Raises SiteError."""
+    """Parse a site file. Raises SiteError with one line that names the key and suggests what was meant."""
     try:
         data = profile_text.read(text, where, what="a site file", begins="schema_version and name")
         return Site.model_validate(data)
@@ -198,16 +200,16 @@ def parse(text: str, where: str) -> Site:
         raise SiteError(str(error)) from error
     except ValidationError as error:
         first = error.errors()[0]
-        said = profile_text.in_words(first, Site)
+        message = profile_text.in_words(first, Site)
         key = next((str(part) for part in reversed(first["loc"]) if part in _MEANT), None)
         if first["type"] == "string_pattern_mismatch":
-            place = said.partition(": ")[0]
-            said = f"{place}: {first['input']!r} is not understood; {_MEANT.get(key or '', 'write one word')}"
-        raise SiteError(f"{where}: {said}") from error
+            place = message.partition(": ")[0]
+            message = f"{place}: {first['input']!r} is not understood; {_MEANT.get(key or '', 'write one word')}"
+        raise SiteError(f"{where}: {message}") from error
 
 
 def dump(site: Site) -> str:
-    """As YAML, without what it does not say: it goes into the run's folder."""
+    """As YAML, without unset keys: it goes into the run's folder."""
     return profile_text.dump(site.model_dump(exclude_none=True, exclude_defaults=True))
 
 

@@ -1,4 +1,4 @@
-"""What a verdict is about: the job, nodes, ranks, pairs and links of nodes, and numbers of nodes (scales)."""
+"""Subjects of verdicts: the job, nodes, ranks, pairs and links of nodes, and numbers of nodes (scales)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bringup.plan.gate import Gate, Per
 from bringup.records import Run
 
 JOB = "job"
-ONE_GPU = "1-gpu"  # a scale: one rank alone; where a node has one GPU, `1-node` is the same
+ONE_GPU = "1-gpu"  # a scale: one rank alone; not used if a node has one GPU, because `1-node` is the same
 
 
 class Scale(NamedTuple):
@@ -24,7 +24,7 @@ class Scale(NamedTuple):
 
 
 def scales(nodes: int, ranks_per_node: int) -> list[Scale]:
-    """One GPU, where a node has more; then 1, 2, 4, ... and all nodes, with all of their GPUs."""
+    """One GPU (if a node has several), then 1, 2, 4, ... and all nodes, with all of their GPUs."""
     counts = [1]
     while counts[-1] * 2 < nodes:
         counts.append(counts[-1] * 2)
@@ -41,12 +41,12 @@ def scale_name(nodes: int) -> str:
 
 
 def file_suffix(scale: Scale) -> str:
-    """As the phase scripts name what a step of this scale leaves: `collectives-1gpu.rc`, `collectives-4.rc`."""
+    """The suffix that the phase scripts use for files of this scale: `collectives-1gpu.rc`, `collectives-4.rc`."""
     return "1gpu" if scale.name == ONE_GPU else str(scale.nodes)
 
 
 def scale_of_file(suffix: str) -> str:
-    """The way back from `file_suffix`."""
+    """The inverse of `file_suffix`."""
     return ONE_GPU if suffix == "1gpu" else scale_name(int(suffix))
 
 
@@ -59,7 +59,7 @@ _SCALE = re.compile(r"(\d+)-(?:nodes?|gpu)")
 
 @cache
 def nodes_of_scale(subject: str) -> int | None:
-    """Of `4-nodes` 4, of `1-gpu` 1; None when the subject is not a scale."""
+    """4 for `4-nodes`, 1 for `1-gpu`; None if the subject is not a scale."""
     match = _SCALE.fullmatch(subject)
     return int(match[1]) if match else None
 
@@ -78,7 +78,7 @@ def rank_subjects(nodes: list[str], ranks_per_node: int) -> list[str]:
 
 
 def nodes_of(subject: str) -> list[str]:
-    """Nodes that a subject names: of `n1/rank3` n1, of a pair or link both."""
+    """Nodes that a subject names: n1 for `n1/rank3`, both nodes for a pair or link."""
     return [part.partition("/")[0] for part in re.split(r"->|--", subject)]
 
 
@@ -110,13 +110,13 @@ def subjects(
             return [step.name for step in steps if step.ranks > 1 and (max_nodes is None or step.nodes <= max_nodes)]
 
 
-def pair_rounds(nodes: list[str], asked: str) -> int | None:
-    """Rounds of pairs to measure: `all`, a number, or by default as many as it takes (None). UsageError."""
-    if asked == "all":
+def pair_rounds(nodes: list[str], requested_rounds: str) -> int | None:
+    """Rounds of pairs to measure: `all`, a number, or empty for as many as are needed (None). Raises UsageError."""
+    if requested_rounds == "all":
         return rounds.all_rounds(nodes)
-    if asked and not (asked.isdigit() and int(asked) > 0):
-        raise UsageError(f"BRINGUP_PAIR_ROUNDS={asked}: expected `all` or a number of rounds")
-    return int(asked) if asked else None
+    if requested_rounds and not (requested_rounds.isdigit() and int(requested_rounds) > 0):
+        raise UsageError(f"BRINGUP_PAIR_ROUNDS={requested_rounds}: expected `all` or a number of rounds")
+    return int(requested_rounds) if requested_rounds else None
 
 
 def requested(run: Run, gate: Gate, subject: str, field: str, strategy: str | None) -> int | str | None:

@@ -1,7 +1,7 @@
 """The classes of transport between nodes, and the names under which NCCL and its network plugins print them.
 
-A profile names classes. What NCCL prints is a plugin's name, and that changes with its version. A name that belongs to
-no class is `unknown:NAME`: it proves no fabric, and no fault either.
+A profile names classes. NCCL prints the name of a plugin, which changes with its version. A name without a class is
+`unknown:NAME`: it proves neither a fabric nor a fault.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from bringup.plan.rules import UNRECOGNISED
 
 GATES = ("nccl.transport", "train.transport")
-"""Their values are what follows here."""
+"""Gates whose values are these classes."""
 
-NVLINK = "nvlink"  # one NVLink domain over several hosts (MNNVL): no network is used, whichever was assigned
+NVLINK = "nvlink"  # one NVLink domain over several hosts (MNNVL): no network is used, although one is assigned
 SOCKETS = "sockets"
 INTERFACE = "tcp:"  # gloo, with the interface that carried the bytes
 
@@ -25,8 +25,8 @@ class Transport:
     name: str
     says: str
     prints: str  # for people: what NCCL prints
-    names: re.Pattern[str]  # the same for the reader of logs, whole names
-    also: tuple[str, ...] = ()  # what people call it
+    names: re.Pattern[str]  # the same for the reader of logs, full names
+    also: tuple[str, ...] = ()  # other names that people use
 
 
 TRANSPORTS = (
@@ -77,8 +77,8 @@ TRANSPORTS = (
 NAMES = tuple(transport.name for transport in TRANSPORTS)
 
 LIBFABRIC = re.compile(r"(AWS )?Libfabric|OFI")
-"""One plugin for several fabrics: which one, its provider says. It takes `tcp` without an error where the right one is
-not found, under the same name."""
+"""One plugin for several fabrics; its provider tells which fabric. If the right provider is not found, it uses `tcp`
+under the same name, without an error."""
 
 PROVIDERS = {
     "efa": "efa",
@@ -92,16 +92,18 @@ PROVIDERS = {
 
 
 def of_network(name: str, providers: set[str]) -> set[str]:
-    """Classes of a network by the name that NCCL prints; of libfabric by the providers that it selected."""
+    """Classes of a network, from the name that NCCL prints; for libfabric, from its selected providers."""
     if LIBFABRIC.fullmatch(name) is None:
-        return {next((each.name for each in TRANSPORTS if each.names.fullmatch(name)), f"{UNRECOGNISED}{name}")}
+        return {
+            next((provider.name for provider in TRANSPORTS if provider.names.fullmatch(name)), f"{UNRECOGNISED}{name}")
+        }
     if not providers:
         return {f"{UNRECOGNISED}{name}"}
-    return {PROVIDERS.get(each.partition(";")[0], f"{UNRECOGNISED}{name}/{each}") for each in providers}
+    return {PROVIDERS.get(provider.partition(";")[0], f"{UNRECOGNISED}{name}/{provider}") for provider in providers}
 
 
 def is_fabric(value: str) -> bool:
-    """Whether all bytes went over something that is known and is not TCP through the kernel."""
+    """Whether all bytes used a known transport other than TCP through the kernel."""
     return all(part in NAMES and part != SOCKETS for part in value.split("+"))
 
 
@@ -115,12 +117,17 @@ def is_recognised(value: str) -> bool:
 
 
 def why_not(text: str) -> str | None:
-    """Why a profile cannot name this, with what to write instead. None: it can."""
+    """Why a profile cannot name this text, with what to write instead. None: it can."""
     for part in text.split("+"):
         if part in NAMES or any(part.startswith(begin) and part != begin for begin in (INTERFACE, UNRECOGNISED)):
             continue
         known = next(
-            (each.name for each in TRANSPORTS if each.names.fullmatch(part) or part.lower() in each.also), None
+            (
+                transport.name
+                for transport in TRANSPORTS
+                if transport.names.fullmatch(part) or part.lower() in transport.also
+            ),
+            None,
         )
         if known is not None:
             return f"a profile names the class of a transport: for {part!r} write {known}"

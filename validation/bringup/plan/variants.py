@@ -1,7 +1,7 @@
-"""Ways that NCCL is told to go, one at a time: each with what its log has to show. Data only.
+"""Paths that NCCL is restricted to, one at a time, each with what its log must show. Data only.
 
-A variable is not evidence: NCCL may ignore it, and a file of the site or a plugin may win over it. What the log shows
-is read by evidence/nccl_variant.py.
+A variable is not evidence: NCCL may ignore it, and a site's file or a plugin may override it. The log is read by
+evidence/nccl_variant.py.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class Variant:
     name: str
     says: str
     settings: dict[str, str]  # for NCCL
-    shows: str  # what the log has to show
+    shows: str  # what the log must show
     most_nodes: int = 2
 
 
