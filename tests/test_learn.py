@@ -21,7 +21,9 @@ from runs_for_tests import discovery
 BUSBW = gates.GATES["nccl.all_reduce.busbw"]
 
 
-def seen(results: Path, gate: Gate, *facts: tuple[str, str, float | str], declared: str = "generic") -> profiling.Seen:
+def seen(
+    results: Path, gate: Gate, *facts: tuple[str, str, float | str], declared: str = "generic"
+) -> profiling.RunObservations:
     """What (quantity, subject, value) give of a run of two nodes."""
     folder = opening.open_run(
         PHASES[gate.phases[0]],
@@ -35,10 +37,10 @@ def seen(results: Path, gate: Gate, *facts: tuple[str, str, float | str], declar
     parsed = Parsed()
     for quantity, subject, value in facts:
         parsed.saw(quantity, subject, value, gate.unit if quantity.startswith(gate.id) else "share", "f:1")
-    return profiling._seen(gate, runs.load(folder), profile.load(declared), parsed.observations)
+    return profiling._of_run(gate, runs.load(folder), profile.load(declared), parsed.observations)
 
 
-def entry(gate: Gate, *several: profiling.Seen, declared: Expectation | None = None) -> Expectation:
+def entry(gate: Gate, *several: profiling.RunObservations, declared: Expectation | None = None) -> Expectation:
     made = profiling._expectation(gate, list(several), declared)
     assert made is not None
     return made

@@ -32,16 +32,16 @@ EQUALS = (
     "rank",
     "pair",
     "link",
-)  # what of one run is meant to be as fast as its peers; scales and jobs are not
+)  # subjects of one run that should be equally fast; scales and jobs are not
 _UNITS = {"Gb/s": 1, "B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 
 
 def measured(judgements: Sequence[Judged], name: str) -> Profile:
-    """The runs' own profile with a number for every FromProfile gate that they observed. Raises NotHealthy,
+    """The runs' own profile, with a number for every FromProfile gate that was observed. Raises NotHealthy,
     NotComparable."""
     results.refuse_repeated([(judged.folder, judged.run) for judged in judgements])
     expect: dict[str, Expectation] = {}
-    found: dict[str, list[Seen]] = {}
+    runs_by_gate: dict[str, list[RunObservations]] = {}
     first = judgements[0]
     base = first.profile
     for judged in judgements:
@@ -59,12 +59,12 @@ def measured(judgements: Sequence[Judged], name: str) -> Profile:
             )
         for gate in of_phase(run.phase):
             if isinstance(gate.expect, FromProfile) and profile.reason_not_applicable(gate.id) is None:
-                found.setdefault(gate.id, []).append(_seen(gate, run, profile, judged.observations))
-    for gate_id, seen_by_runs in found.items():
-        entry = _expectation(GATES[gate_id], seen_by_runs, expect.get(gate_id))
+                runs_by_gate.setdefault(gate.id, []).append(_of_run(gate, run, profile, judged.observations))
+    for gate_id, runs in runs_by_gate.items():
+        entry = _expectation(GATES[gate_id], runs, expect.get(gate_id))
         if entry is not None:
             expect[gate_id] = entry
-    names = ", ".join(dict.fromkeys(seen.run.name for seen_by_runs in found.values() for seen in seen_by_runs))
+    names = ", ".join(dict.fromkeys(measured_run.run.name for runs in runs_by_gate.values() for measured_run in runs))
     return base.model_copy(
         update={
             "name": name,
@@ -76,116 +76,110 @@ def measured(judgements: Sequence[Judged], name: str) -> Profile:
 
 
 @dataclass(frozen=True)
-class Seen:
-    """What a gate would judge of one run, and by how much the repetitions inside the run differed (share; None: not
-    known)."""
+class RunObservations:
+    """A gate's observations in one run. inside: spread of the repetitions inside the run (share; None: unknown)."""
 
     run: Run
     observations: list[Observation]
     inside: float | None
 
 
-def _seen(gate: Gate, run: Run, profile: Profile, observations: Sequence[Observation]) -> Seen:
+def _of_run(gate: Gate, run: Run, profile: Profile, observations: Sequence[Observation]) -> RunObservations:
     """The gate's quantity on the planned subjects, at the declared size or else the largest one."""
     declared = profile.expect.get(gate.id)
     planned = set(run.planned.get(gate.id, []))
-    named = [
+    observed = [
         observation
         for observation in observations
         if observation.subject in planned
         and observation.value is not None
         and observation.quantity.partition("@")[0] == gate.id
     ]
-    sizes = {observation.quantity.partition("@")[2] for observation in named}
-    if sizes <= {""} or not named:
-        return Seen(run, named, None)
-    # of ports counted by rate: the highest rate at which there are any
-    reached = sorted({observation.quantity.partition("@")[2] for observation in named if observation.value}) or sorted(
-        sizes
-    )
+    sizes = {observation.quantity.partition("@")[2] for observation in observed}
+    if sizes <= {""} or not observed:
+        return RunObservations(run, observed, None)
+    # ports are counted by rate: take the highest rate that any port has
+    reached = sorted(
+        {observation.quantity.partition("@")[2] for observation in observed if observation.value}
+    ) or sorted(sizes)
     at = declared.at if declared is not None else max(reached, key=_magnitude)
     spread = f"{gate.id.rpartition('.')[0]}.time_spread@{at}"
-    inside = [
+    spreads = [
         float(observation.value)
         for observation in observations
         if observation.quantity == spread
         and observation.subject in planned
         and isinstance(observation.value, int | float)
     ]
-    return Seen(
+    return RunObservations(
         run,
-        [observation for observation in named if observation.quantity == f"{gate.id}@{at}"],
-        max(inside, default=None),
+        [observation for observation in observed if observation.quantity == f"{gate.id}@{at}"],
+        max(spreads, default=None),
     )
 
 
 def _magnitude(at: str) -> float:
-    """Of a size, or of the rate of a port: `8GiB`, `400Gb/s`."""
+    """Magnitude of a message size or of a port's rate: `8GiB`, `400Gb/s`."""
     match = re.fullmatch(r"([\d.]+)([KMG]?i?B|Gb/s)", at)
     return float(match[1]) * _UNITS.get(match[2], 0) if match else 0.0
 
 
-def _expectation(gate: Gate, seen_by_runs: list[Seen], declared: Expectation | None) -> Expectation | None:
-    """None where nothing was seen, or where what was seen cannot become one expectation."""
-    observed = [observation for seen in seen_by_runs for observation in seen.observations]
+def _expectation(gate: Gate, runs: list[RunObservations], declared: Expectation | None) -> Expectation | None:
+    """The new expectation of a gate. None: nothing was observed, or the values do not give one expectation."""
+    observed = [observation for run in runs for observation in run.observations]
     if not observed:
         return None
     rule = declared.rule if declared is not None else str(gate.rule)
     values = [observation.value for observation in observed if observation.value is not None]
-    by = ", ".join(
-        f"{seen.run.phase} {seen.run.name} on {seen.run.opened_at[:10]}" for seen in seen_by_runs if seen.observations
-    )
+    by = ", ".join(f"{run.run.phase} {run.run.name} on {run.run.opened_at[:10]}" for run in runs if run.observations)
     source = f"measured by {by}: {_range(values)}"
-    spread = _spread(gate, seen_by_runs)
+    spread = _spread(gate, runs)
     limit: object
     if rule == "at_least" and gate.unit in SPEEDS:
         if min(_numbers(values), default=0) <= 0:
             return None  # a floor of 0 cannot fail
-        repeated = _repeated(seen_by_runs)
+        repeated = _repeated(runs)
         part = 1 + max(LEAST_SPREAD if repeated else ONE_RUN_SPREAD, spread or 0)
         limit = _rounded(min(_numbers(values)) / part)
         source += "" if spread is None else f"; the same thing differed by {spread:.0%}"
         source += "" if repeated else "; one run does not tell how runs differ"
         source += f"; the lowest, divided by {part:.3g}"
-        if declared is not None and declared.depends_on_nodes:  # of scales that these runs did not reach as well
+        if declared is not None and declared.depends_on_nodes:  # it also holds for scales that these runs did not reach
             return declared.model_copy(update={"source": f"{declared.source}; {source}"})
         if declared is not None and declared.expected >= limit:  # a declared limit that was met is not lowered
             return declared.model_copy(update={"source": f"{declared.source}; {source}, is no more"})
     elif declared is not None:
         return declared.model_copy(update={"source": f"{declared.source}; {source}"})
     else:
-        limit = _as_seen(rule, values)
+        limit = _as_observed(rule, values)
     if limit is None:
         return None
     at = observed[0].quantity.partition("@")[2] or None
     return Expectation.model_validate({rule: limit, "at": at, "unit": gate.unit, "source": source})
 
 
-def _repeated(seen_by_runs: Sequence[Seen]) -> bool:
+def _repeated(runs: Sequence[RunObservations]) -> bool:
     """Whether one subject was measured in two runs."""
-    subjects = [
-        subject for seen in seen_by_runs for subject in {observation.subject for observation in seen.observations}
-    ]
+    subjects = [subject for run in runs for subject in {observation.subject for observation in run.observations}]
     return len(set(subjects)) < len(subjects)
 
 
-def _spread(gate: Gate, seen_by_runs: Sequence[Seen]) -> float | None:
-    """By how much measurements of the same thing differed: the largest over the smallest, less 1. None: nothing was
-    repeated.
+def _spread(gate: Gate, runs: Sequence[RunObservations]) -> float | None:
+    """Spread of repeated measurements: the largest over the smallest, minus 1. None: nothing was repeated.
 
-    The same thing: one subject in several runs; the peers of a run; the repetitions inside a run.
+    Repeated: one subject in several runs, the peers of one run, the repetitions inside a run.
     """
     groups: dict[str, list[float]] = {}
-    for seen in seen_by_runs:
-        for observation in seen.observations:
+    for run in runs:
+        for observation in run.observations:
             group = groups.setdefault(gate.per if gate.per in EQUALS else observation.subject, [])
             group += _numbers([observation.value] if observation.value is not None else [])
     known = [max(group) / min(group) - 1 for group in groups.values() if len(group) > 1 and min(group) > 0]
-    return max([*known, *(seen.inside for seen in seen_by_runs if seen.inside is not None)], default=None)
+    return max([*known, *(run.inside for run in runs if run.inside is not None)], default=None)
 
 
-def _as_seen(rule: str, values: list[Value]) -> object | None:
-    """Of what nobody has declared and is not a speed: exactly what was seen."""
+def _as_observed(rule: str, values: list[Value]) -> object | None:
+    """The limit for an undeclared value that is not a speed: the observed value. A ceiling gets a margin."""
     numbers, texts = _numbers(values), sorted({str(value) for value in values})
     match rule:
         case "at_least" if numbers:
@@ -206,8 +200,7 @@ def _numbers(values: Sequence[Value]) -> list[float]:
 
 
 def _rounded(number: float) -> float:
-    """Three digits: more would pretend to a precision that a few runs do not have. The margin is wider than the
-    rounding."""
+    """Rounded to three digits, because a few runs are not more precise. The margin is wider than the rounding."""
     return float(f"{number:.3g}")
 
 
