@@ -69,12 +69,12 @@ def of_phase(stem: str) -> list[Gate]:
 
 
 def proving(claim: str) -> list[str]:
-    """Gates that prove a claim: one of which none was judged is not asked."""
+    """Gates that prove a claim. If none of them was judged, the claim was not asked."""
     return [gate.id for gate in GATES.values() if claim in gate.claims]
 
 
 def bearing_on(claim: str) -> list[str]:
-    """Gates of which a miss speaks against a claim."""
+    """Gates whose failure contradicts a claim."""
     return [gate.id for gate in GATES.values() if claim in gate.bears_on]
 
 
@@ -83,10 +83,10 @@ def question_of(gate: Gate) -> int:
 
 
 def check(profile: profiles.Profile) -> None:
-    """Of a profile that is not a file. Raises ProfileError."""
+    """Check a profile that is not a file. Raises ProfileError."""
     profiles.check(profile, GATES)
 
 
 def load_profile(name: str) -> profiles.Profile:
-    """Loaded and checked against the gates there are, before anything runs. Raises ProfileError."""
+    """Load a profile and check it against all gates, before anything runs. Raises ProfileError."""
     return profiles.load(name, GATES)

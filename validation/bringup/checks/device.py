@@ -1,4 +1,4 @@
-"""Gates on the device that a program computed on: the rooms of compute, collectives and training have the same two."""
+"""The two gates on the device that a program computed on, for the rooms of compute, collectives and training."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ways to make a fault on the local cluster, and to undo it, that drills of several rooms use."""
+"""Faults on the local cluster, and how to undo them, for the drills of several rooms."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ def login(script: str) -> Command:
     return ("sh", "bash", "-euc", script)
 
 
-# Slurm asks a node that has been silent for a third of SlurmdTimeout, and all nodes so long after its own start: newer
-# versions start anew when they are reconfigured. So a job meets the next fault before Slurm notices it, however late
-# the job begins. The pause lets every node answer the reconfiguration first.
+# Slurm pings a node that was silent for a third of SlurmdTimeout, and all nodes at that time after its own start. Newer
+# versions start anew when they are reconfigured. So the job meets the next fault before Slurm notices it, even if the
+# job starts late. The pause lets every node answer the reconfiguration first.
 UNNOTICED: tuple[Command, ...] = (edited("s/^SlurmdTimeout=.*/SlurmdTimeout=600/"), ("sh", "sleep", "2"))
 
 
-# the other parts of the phase are left out, and incomplete
+# the other parts of the phase are skipped, and incomplete
 BINDING = (("BRINGUP_SMOKE_PARTS", "binding"),)
 
 
 FOLDER = (("BRINGUP_SMOKE_PARTS", "folder"),)
 
 
-# as if it had been so when the run was closed: the checksums are right, and only what the files say can tell
+# as if the run had been closed with these files: the checksums match, so only the contents show the fault
 CLOSE_AGAIN = ' && rm closed.json && { "$PYTHON" -m bringup close . --exit-code 0 >closed.log || true; }'
 
 
-# a driver that lists one GPU, for one node: no process of it can see that GPU
+# a driver that lists one GPU, on one node: no process there can see that GPU
 DRIVER_OF_N1 = (
     ("on", "n1", "mount", "-t", "tmpfs", "tmpfs", "/proc/driver"),
     ("on", "n1", "mkdir", "-p", "/proc/driver/nvidia/gpus/0000:1b:00.0"),

@@ -1,4 +1,4 @@
-"""Gates of several folders at once: of each node the worst folder counts, and is named. For rooms to use."""
+"""Gates of several folders at once. The worst folder of each node counts, and is named. Used by several rooms."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from bringup.plan.guide import Guide
 from bringup.records import Observation
 
 _FACT = "inventory.folder"
-_WORKS = "works"  # as probes/folders.py says of a folder that gives back what was written
+_WORKS = "works"  # from probes/folders.py: what was written is read back
 
 
 def gates(prefix: str, which: str, bears_on: str, guide: Guide) -> tuple[Gate, ...]:
-    """which: "the folder is", "the folders are": the subject of what a pass says."""
+    """which: the folders in the words of the gate's `proves`."""
     writes = Gate(
         id=f"{prefix}.writes",
         phases=("discovery",),
@@ -32,41 +32,43 @@ def gates(prefix: str, which: str, bears_on: str, guide: Guide) -> tuple[Gate, .
             phases=("discovery",),
             bears_on=(bears_on,),
             per="node",
-            proves=f"there is room for {what} in {which}",
+            proves=f"there is room for {content} in {which}",
             unit=unit,
             rule="at_least",
             expect=FromProfile(),
             guide=guide,
         )
-        for name, what, unit in (("space", "bytes", "GiB"), ("files", "files", "count"))
+        for name, content, unit in (("space", "bytes", "GiB"), ("files", "files", "count"))
     )
     return (writes, *rooms)
 
 
-def derive(seen: Seen, prefix: str, labels: Iterable[str]) -> Parsed:
-    """Of each node the worst of these folders; unknown where one of them is."""
-    found = Parsed()
+def derive(observed: Seen, prefix: str, labels: Iterable[str]) -> Parsed:
+    """Facts of each node's worst folder; unknown if one folder is unknown."""
+    derived = Parsed()
     labels = list(labels)
-    for what, unit in (("writes", "flag"), ("space", "GiB"), ("files", "count")):
-        facts = {label: seen.by_subject(f"{_FACT}.{label}.{what}") for label in labels}
+    for quantity, unit in (("writes", "flag"), ("space", "GiB"), ("files", "count")):
+        facts = {label: observed.by_subject(f"{_FACT}.{label}.{quantity}") for label in labels}
         for node in dict.fromkeys(node for of_label in facts.values() for node in of_label):
             known = {label: facts[label][node][0] for label in labels if node in facts[label]}
-            _worst(found, f"{prefix}.{what}", node, unit, known, [label for label in labels if label not in known])
-    return found
+            _worst(
+                derived, f"{prefix}.{quantity}", node, unit, known, [label for label in labels if label not in known]
+            )
+    return derived
 
 
 def _worst(
-    found: Parsed, quantity: str, node: str, unit: str, known: dict[str, Observation], lacking: list[str]
+    derived: Parsed, quantity: str, node: str, unit: str, known: dict[str, Observation], lacking: list[str]
 ) -> None:
     evidence = ", ".join(fact.evidence for fact in known.values())
     unknown = next((f"{label}: {fact.why}" for label, fact in known.items() if fact.value is None), None)
     if lacking or unknown is not None:
-        found.saw(quantity, node, None, unit, evidence, unknown or f"nothing was said of {', '.join(lacking)}")
+        derived.saw(quantity, node, None, unit, evidence, unknown or f"nothing was said of {', '.join(lacking)}")
     elif unit == "flag":
         bad = [f"{label} ({fact.why}): {fact.value}" for label, fact in known.items() if fact.value != _WORKS]
         good = ", ".join(f"{label} ({fact.why})" for label, fact in known.items())
-        found.saw(quantity, node, not bad, unit, evidence, "; ".join(bad) or good)
+        derived.saw(quantity, node, not bad, unit, evidence, "; ".join(bad) or good)
     else:
         numbers = {label: fact.value for label, fact in known.items() if is_number(fact.value)}
         least = min(numbers, key=lambda label: numbers[label])
-        found.saw(quantity, node, numbers[least], unit, known[least].evidence, f"{least} ({known[least].why})")
+        derived.saw(quantity, node, numbers[least], unit, known[least].evidence, f"{least} ({known[least].why})")

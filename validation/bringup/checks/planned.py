@@ -1,4 +1,4 @@
-"""Which (gate, subject) pairs a run will be judged on: from the requested nodes and ranks, before anything runs."""
+"""The (gate, subject) pairs of a run, planned from the requested nodes and ranks before anything runs."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ WHOLE_NODES = "the partition gives whole nodes to a job (OverSubscribe=EXCLUSIVE
 
 
 def left_out(phase: str, whole_nodes: bool) -> list[NotApplicable]:
-    """Gates that a setting of the partition makes meaningless, seen when the run is opened."""
+    """Gates that a setting of the partition makes meaningless; the setting is read when the run is opened."""
     return [
         NotApplicable(gate=gate.id, reason=WHOLE_NODES) for gate in of_phase(phase) if whole_nodes and gate.shared_nodes
     ]
 
 
 def not_applicable(run: Run, declared: list[NotApplicable]) -> list[NotApplicable]:
-    """What the profile declares, and what the partition's settings left out."""
-    found = {entry.gate: entry for entry in [*run.left_out, *excluded_here(run.phase, declared)]}
-    return list(found.values())
+    """Exclusions of the profile, and those due to the partition's settings."""
+    by_gate = {entry.gate: entry for entry in [*run.left_out, *excluded_here(run.phase, declared)]}
+    return list(by_gate.values())
 
 
 def excluded_here(phase: str, not_applicable: list[NotApplicable]) -> list[NotApplicable]:
-    """The profile's exclusions that concern this phase."""
-    here = {gate.id for gate in of_phase(phase)}
-    return [entry for entry in not_applicable if entry.gate in here]
+    """The profile's exclusions of gates of this phase."""
+    of_this_phase = {gate.id for gate in of_phase(phase)}
+    return [entry for entry in not_applicable if entry.gate in of_this_phase]

@@ -1,4 +1,4 @@
-"""All evidence of one run folder, as observations: what each file is, and what follows from what was read."""
+"""All evidence of one run folder as observations: the reader of each file, then what is derived from the facts."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ Derivation = Callable[[Seen, Run], Parsed]
 
 
 def _not_opened(text: str, where: str) -> Parsed:
-    """Why the script of this run never came to open it, as `bringup run` kept it."""
+    """The reason why the script did not open its run, recorded by `bringup run`."""
     parsed = Parsed()
     parsed.saw("run.closed", "job", None, "flag", f"{where}:1", text.strip() or "its script did not open it")
     return parsed
@@ -77,7 +77,7 @@ READERS: dict[str, Reader] = {  # by the name of the file
     "not-opened.txt": _not_opened,
     "error.json": launcher.error_file,
 }
-DERIVATIONS: tuple[Derivation, ...] = (  # each sees what was read, and nothing that another one derived
+DERIVATIONS: tuple[Derivation, ...] = (  # each gets the facts that were read, not the results of the others
     node.derive,
     gpu.derive,
     fabric.derive,
@@ -104,8 +104,8 @@ _STEP = re.compile(rf"(?P<what>[a-z_]+)-{_SCALE}\.rc")
 
 
 def read_run(folder: Path, run: Run, records: TrainingRecords) -> Parsed:
-    """Everything in raw/, the closing record, the training records, and what follows. Never raises for bad evidence: it
-    says so."""
+    """Read everything in raw/, the closing record and the training records, and derive the rest. Bad evidence is
+    reported as a problem; it never raises."""
     parsed = _raw(folder, run)
     _closed(parsed, folder, run)
     parsed.saw("run.restarts", "job", run.slurm_restart_count, "count", f"{RUN}:slurm_restart_count")
@@ -114,15 +114,15 @@ def read_run(folder: Path, run: Run, records: TrainingRecords) -> Parsed:
         _training_records(parsed, folder, run, records)
     _nccl_logs(parsed, folder)
     _variants(parsed, folder, run)
-    seen = Seen(parsed.observations)
+    observed = Seen(parsed.observations)
     for derive in DERIVATIONS:
-        parsed.add(derive(seen, run))
+        parsed.add(derive(observed, run))
     _note_what_could_not_start(parsed)
     return parsed
 
 
 def _nodes_of_step(stem: str, run: Run) -> list[str]:
-    """Those that the step with this name ran on, in order. Empty: not known, as of pairs, which meet in rounds."""
+    """Nodes that the step with this name ran on, in order. Empty: unknown, as for pairs, which run in rounds."""
     nodes = run.nodes if run.allocated is None else run.allocated
     if match := _STEP_OF_SCALE.fullmatch(stem):
         return nodes[: 1 if match["scale"] == "1gpu" else int(match["scale"])]
@@ -141,7 +141,7 @@ def _raw(folder: Path, run: Run) -> Parsed:
         if path.name in READERS:
             _read(parsed, path, where, READERS[path.name])
         elif _VARIANT.fullmatch(path.stem) and path.suffix != ".err":
-            continue  # a measurement of another kind; see _variants
+            continue  # read by _variants
         elif (match := _COLLECTIVES.fullmatch(path.name)) and scale_of_file(match["scale"]) == ONE_GPU:
             _read(parsed, path, where, _facts_of_one_rank)
         elif path.suffix == ".jsonl":
@@ -179,18 +179,18 @@ def _raw(folder: Path, run: Run) -> Parsed:
 
 
 def _unreadable_folders(folder: Path) -> list[str]:
-    """rglob passes over them without a word."""
-    found: list[str] = []
+    """Problems of folders that cannot be read: rglob skips them silently."""
+    problems: list[str] = []
     for _ in os.walk(
         folder / "raw",
         onerror=lambda error: (
-            found.append(f"{Path(error.filename).relative_to(folder).as_posix()}: cannot be read: {error.strerror}")
+            problems.append(f"{Path(error.filename).relative_to(folder).as_posix()}: cannot be read: {error.strerror}")
             if error.errno != errno.ENOENT
             else None
         ),
     ):
         pass
-    return found
+    return problems
 
 
 def _read(parsed: Parsed, path: Path, where: str, reader: Reader) -> None:
@@ -200,7 +200,7 @@ def _read(parsed: Parsed, path: Path, where: str, reader: Reader) -> None:
 
 
 def _text(parsed: Parsed, path: Path, where: str) -> str | None:
-    """As it is written: a carriage return ends no line, and grep -n says so too. A file that cannot be read is a
+    """The text with its carriage returns, so that lines are numbered as by grep -n. A file that cannot be read is a
     problem."""
     try:
         return path.read_bytes().decode("utf-8", errors="replace")
@@ -210,11 +210,12 @@ def _text(parsed: Parsed, path: Path, where: str) -> str | None:
 
 
 def _facts_of_one_rank(text: str, where: str) -> Parsed:
-    """Without what is said of the rank among its peers: alone it is never slower than the others, and nobody sends to
-    it."""
+    """Facts without those that compare the rank with its peers: a single rank has no peers."""
     parsed = facts.parse(text, where)
-    kept = [one for one in parsed.observations if not one.quantity.startswith("nccl.rank.")]
-    return Parsed(observations=kept, problems=parsed.problems)
+    facts_of_rank = [
+        observation for observation in parsed.observations if not observation.quantity.startswith("nccl.rank.")
+    ]
+    return Parsed(observations=facts_of_rank, problems=parsed.problems)
 
 
 def _exit_code(text: str, where: str, *, subject: str) -> Parsed:
@@ -228,7 +229,7 @@ def _exit_code(text: str, where: str, *, subject: str) -> Parsed:
 
 def _nccl_logs(parsed: Parsed, folder: Path) -> None:
     """NCCL's own log files, a folder per scale; gloo writes none."""
-    said = {
+    reported = {
         (observation.quantity, observation.subject): str(observation.value)
         for observation in parsed.observations
         if observation.quantity in ("nccl.backend", "nccl.debug")
@@ -242,7 +243,7 @@ def _nccl_logs(parsed: Parsed, folder: Path) -> None:
     for logs in sorted((folder / "raw").glob("nccl-*")):
         match = _NCCL_LOGS.fullmatch(logs.name)
         scale = scale_of_file(match["scale"]) if match is not None else ""
-        if said.get(("nccl.backend", scale)) == "nccl":
+        if reported.get(("nccl.backend", scale)) == "nccl":
             files = {
                 path.name: text
                 for path in sorted(logs.glob("*.log"))
@@ -252,12 +253,12 @@ def _nccl_logs(parsed: Parsed, folder: Path) -> None:
             hosts = {name.rsplit(".", 2)[0] for name, text in files.items() if "NCCL INFO" in text}
             parsed.saw("nccl.log.hosts", scale, len(hosts), "count", f"raw/{logs.name}")
             parsed.add(
-                nccl_log.parse(files, f"raw/{logs.name}", scale, said.get(("nccl.debug", scale)), ranks.get(scale))
+                nccl_log.parse(files, f"raw/{logs.name}", scale, reported.get(("nccl.debug", scale)), ranks.get(scale))
             )
 
 
 def _variants(parsed: Parsed, folder: Path, run: Run) -> None:
-    """A folder of logs for each variant of NCCL and scale, and beside it what was measured: by nccl-tests, or by us."""
+    """A folder of logs per variant of NCCL and scale, and beside it the measurements of nccl-tests or of our probe."""
     for logs in sorted((folder / "raw").glob("variant_*")):
         match = _VARIANT.fullmatch(logs.name)
         if match is None or match["variant"] not in VARIANTS or not logs.is_dir():
@@ -270,18 +271,18 @@ def _variants(parsed: Parsed, folder: Path, run: Run) -> None:
         }
         ranks = scale_ranks(scale, run.ranks_per_node)
         parsed.add(nccl_variant.parse(files, where, scale, variant, ranks))
-        json, table, ours = (logs.with_name(f"{logs.name}{suffix}") for suffix in (".json", ".txt", ".jsonl"))
+        json, table, jsonl = (logs.with_name(f"{logs.name}{suffix}") for suffix in (".json", ".txt", ".jsonl"))
         measured = Parsed()
         reader: Reader = facts.parse
-        if not ours.exists():
+        if not jsonl.exists():
             reader = partial(nccl_tests.parse, binary=f"{COLLECTIVE}_perf", subject=scale)
-        for path in [ours] if ours.exists() else [json] if json.exists() else [table] if table.exists() else []:
+        for path in [jsonl] if jsonl.exists() else [json] if json.exists() else [table] if table.exists() else []:
             _read(measured, path, f"raw/{path.name}", reader)
         parsed.add(nccl_variant.numbers(measured, variant, ranks))
 
 
 def _step_seconds(parsed: Parsed, folder: Path) -> float | None:
-    """How long the watched step took, written by the phase script."""
+    """Duration of the watched step in s, written by the phase script."""
     for path in sorted((folder / "raw").glob("*.seconds")):
         text = (_text(parsed, path, f"raw/{path.name}") or "").strip()
         if re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", text):
@@ -290,9 +291,9 @@ def _step_seconds(parsed: Parsed, folder: Path) -> float | None:
 
 
 def _attempts(parsed: Parsed, folder: Path, run: Run) -> None:
-    """The attempts of a job that Slurm requeued name each other."""
+    """Note the previous and the next attempt of a job that Slurm requeued."""
     if run.continues is not None:
-        parsed.problems.append(f"{RUN}:continues: Slurm requeued the job; its attempt before is {run.continues}")
+        parsed.problems.append(f"{RUN}:continues: Slurm requeued the job; its previous attempt is {run.continues}")
     if (folder / CONTINUED).is_file():
         later = _record(parsed, folder, CONTINUED, Continued)
         if later is not None:
@@ -307,7 +308,7 @@ def _training_records(parsed: Parsed, folder: Path, run: Run, records: TrainingR
 
 
 def _reference(parsed: Parsed, folder: Path) -> measured.Reference | str:
-    """The records of the one-GPU run that were copied when this one was opened, or why there is none."""
+    """The one-GPU run's records, copied when this run was opened; or the reason why there are none."""
     if not (folder / REFERENCE_METRICS).is_file():
         return (
             "no finished one-GPU run was there to compare with; sbatch training/slurm/run_1gpu.sbatch, then this again"
@@ -320,7 +321,7 @@ def _reference(parsed: Parsed, folder: Path) -> measured.Reference | str:
 
 
 def _record(parsed: Parsed, folder: Path, name: str, kind: type[R]) -> R | None:
-    """None, and said why, where it is not the record that it should be."""
+    """The record. If it cannot be read: None, and a problem."""
     try:
         return read_record(folder / name, kind)
     except RecordError as error:
@@ -365,7 +366,9 @@ def _ended_by_slurm(parsed: Parsed, path: Path) -> None:
 
 
 def _note_what_could_not_start(parsed: Parsed) -> None:
-    """Node, program and reason: what such a node did not do is missing in other gates, which cannot say why."""
-    for one in parsed.observations:
-        if one.quantity == "slurm.launch.error" and slurm.NOT_STARTED in str(one.value):
-            parsed.problems.append(f"{one.evidence}: {one.subject}, {one.why}: {one.value}")
+    """Add a problem with node, program and reason: other gates of this node lack evidence and cannot tell why."""
+    for observation in parsed.observations:
+        if observation.quantity == "slurm.launch.error" and slurm.NOT_STARTED in str(observation.value):
+            parsed.problems.append(
+                f"{observation.evidence}: {observation.subject}, {observation.why}: {observation.value}"
+            )

@@ -1,4 +1,4 @@
-"""Faults of simulated GPU nodes, which drills of several rooms make: a verb of the local cluster each."""
+"""Faults of simulated GPU nodes, for the drills of several rooms. Each is a verb of the local cluster."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ REPAIR: tuple[Command, ...] = (("gpu", "n1", "repair"),)
 
 
 def gpu(*fault: str) -> tuple[Command, ...]:
-    """Of GPU 1 of n1."""
+    """A fault of GPU 1 of n1."""
     return (("gpu", "n1", "1", *fault),)
 
 
 def node(change: str) -> tuple[Command, ...]:
-    """Of what the driver of n1 says of the node."""
+    """A fault in what the driver of n1 reports about the node."""
     return (("gpu", "n1", change),)
 
 
 def port(*fault: str) -> tuple[Command, ...]:
-    """Of the RDMA port of GPU 1 of n1."""
+    """A fault of the RDMA port of GPU 1 of n1."""
     return (("port", "n1", "mlx5_1", *fault),)
 
 
 def drill(id: str, fault: str, inject: tuple[Command, ...], gate: str, **more: Any) -> Drill:
-    """Found by discovery on n1, and on no other node."""
+    """A drill whose fault discovery must report on n1 only."""
     return Drill(
         **{
             "phase": "discovery",
@@ -46,7 +46,7 @@ def drill(id: str, fault: str, inject: tuple[Command, ...], gate: str, **more: A
 
 
 def under_load(id: str, fault: str, during: tuple[Command, ...], gate: str, **more: Any) -> Drill:
-    """It comes while the nodes work, once their counters have been read."""
+    """A drill whose fault comes under load, after the counters were read for the first time."""
     return Drill(
         **{"outcome": Outcome.FAIL, "undo": REPAIR, "subject": "n1", **more},
         id=id,

@@ -8,7 +8,7 @@ from bringup.records import Outcome
 
 _ONLY = ("discovery",)
 _RAILS = ("nccl_pairwise",)
-_ANSWERED = ("discovery.gpu.answering",)  # a GPU that says nothing would not be missed below
+_ANSWERED = ("discovery.gpu.answering",)  # the gates below do not notice a GPU without an answer
 
 GATES: tuple[Gate, ...] = (
     Gate(
@@ -108,14 +108,14 @@ GATES: tuple[Gate, ...] = (
             phases=("discovery",),
             bears_on=("over-the-fabric",),
             per="node",
-            proves=f"no RDMA port of the node has {what} more often than the profile allows",
+            proves=f"no RDMA port of the node has {event} more often than the profile allows",
             unit="count",
             rule="at_most",
             expect=FromProfile(),
             severity=Outcome.WARN,
             guide=guides.RDMA_COUNTERS,
         )
-        for kind, what in (("flaps", "lost its link"), ("errors", "received damaged data"))
+        for kind, event in (("flaps", "lost its link"), ("errors", "received damaged data"))
     ),
     Gate(
         id="discovery.numa.gpu",

@@ -1,4 +1,4 @@
-"""RDMA ports one by one: what each reached with itself, and with the ports of its name on the nodes next to it."""
+"""Single RDMA ports: the speed of each in loopback, and with the same-named ports of its neighbour nodes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Rates = dict[tuple[str, str], float]  # (node, rail) -> Gb/s
 
 @dataclass(frozen=True)
 class Transfer:
-    """Of one rail in one direction. share: of the rate of the slower side; None: not found out, and why."""
+    """One transfer over a rail. share: of the slower side's rate; None: unknown, with the reason."""
 
     rail: str
     source: str
@@ -25,27 +25,27 @@ class Transfer:
     evidence: str
 
 
-def derive(seen: Seen, run: Run) -> Parsed:
-    found = Parsed()
+def derive(observed: Seen, run: Run) -> Parsed:
+    derived = Parsed()
     if run.phase == "node_sweep":
-        _loopback(found, seen)
+        _loopback(derived, observed)
     if run.phase == "nccl_pairwise":
-        _between_nodes(found, seen, run.nodes)
-    return found
+        _between_nodes(derived, observed, run.nodes)
+    return derived
 
 
-def _rates(seen: Seen, prefix: str) -> Rates:
+def _rates(observed: Seen, prefix: str) -> Rates:
     return {
         (fact.subject, quantity.partition("@")[2]): float(fact.value)
-        for quantity, facts in seen.starting_with(f"{prefix}.rate@").items()
+        for quantity, facts in observed.starting_with(f"{prefix}.rate@").items()
         for fact in facts
         if is_number(fact.value)
     }
 
 
-def _tests(seen: Seen, prefix: str, rates: Rates) -> list[Transfer]:
+def _tests(observed: Seen, prefix: str, rates: Rates) -> list[Transfer]:
     tests = []
-    for quantity, facts in seen.starting_with(f"{prefix}.bandwidth@").items():
+    for quantity, facts in observed.starting_with(f"{prefix}.bandwidth@").items():
         rail = quantity.partition("@")[2]
         for fact in facts:
             source, _, target = fact.subject.partition("->")
@@ -60,42 +60,42 @@ def _tests(seen: Seen, prefix: str, rates: Rates) -> list[Transfer]:
     return tests
 
 
-def _say(found: Parsed, gate: str, subject: str, tests: Iterable[Transfer]) -> None:
-    """The slowest of them; besides, that one is unknown."""
+def _worst_of(derived: Parsed, gate: str, subject: str, tests: Iterable[Transfer]) -> None:
+    """The slowest transfer. If one is unknown, the result is unknown, too."""
     tests = list(tests)
     known = [test for test in tests if test.share is not None]
     unknown = next((test for test in tests if test.share is None), None)
     if known:
         worst = min(known, key=lambda test: test.share or 0.0)
-        found.saw(gate, subject, round(worst.share or 0.0, 3), "share", worst.evidence, worst.says)
+        derived.saw(gate, subject, round(worst.share or 0.0, 3), "share", worst.evidence, worst.says)
     if unknown is not None:
-        found.saw(gate, subject, None, "share", unknown.evidence, unknown.says)
+        derived.saw(gate, subject, None, "share", unknown.evidence, unknown.says)
 
 
-def _loopback(found: Parsed, seen: Seen) -> None:
+def _loopback(derived: Parsed, observed: Seen) -> None:
     tests = defaultdict(list)
-    for test in _tests(seen, "loopback", _rates(seen, "loopback")):
+    for test in _tests(observed, "loopback", _rates(observed, "loopback")):
         tests[test.source].append(test)
-    for ports in seen.of("loopback.ports"):
+    for ports in observed.of("loopback.ports"):
         if tests[ports.subject]:
-            _say(found, "fabric.loopback", ports.subject, tests[ports.subject])
+            _worst_of(derived, "fabric.loopback", ports.subject, tests[ports.subject])
         else:
-            found.saw("fabric.loopback", ports.subject, None, "share", ports.evidence, "no RDMA port is active")
+            derived.saw("fabric.loopback", ports.subject, None, "share", ports.evidence, "no RDMA port is active")
 
 
-def _between_nodes(found: Parsed, seen: Seen, nodes: list[str]) -> None:
-    rates = _rates(seen, "rail")
-    tests = _tests(seen, "rail", rates) + _not_measured(seen, nodes, rates)
-    _say(found, "fabric.rail.slowest", "job", tests)
+def _between_nodes(derived: Parsed, observed: Seen, nodes: list[str]) -> None:
+    rates = _rates(observed, "rail")
+    tests = _tests(observed, "rail", rates) + _not_measured(observed, nodes, rates)
+    _worst_of(derived, "fabric.rail.slowest", "job", tests)
     for node in nodes:
-        _say(found, "fabric.rail.nic", node, _best_of_each_rail(node, tests))
-    _latency(found, seen)
+        _worst_of(derived, "fabric.rail.nic", node, _best_of_each_rail(node, tests))
+    _latency(derived, observed)
 
 
-def _not_measured(seen: Seen, nodes: list[str], rates: Rates) -> list[Transfer]:
-    """Links that did not answer or were not exercised, and ports that the other end of their link has not got."""
-    met = {fact.subject: fact for fact in seen.of("rail.met")}
-    ports = {fact.subject: fact for fact in seen.of("rail.ports")}
+def _not_measured(observed: Seen, nodes: list[str], rates: Rates) -> list[Transfer]:
+    """Links without an answer or not exercised, and ports that the other node does not have."""
+    met = {fact.subject: fact for fact in observed.of("rail.met")}
+    ports = {fact.subject: fact for fact in observed.of("rail.ports")}
     rails = sorted({rail for _, rail in rates})
     missing = []
     for first, second in rounds.ring(nodes):
@@ -105,20 +105,20 @@ def _not_measured(seen: Seen, nodes: list[str], rates: Rates) -> list[Transfer]:
             why, where = (fact.why or "no answer", fact.evidence) if fact is not None else ("not exercised", "raw/")
             missing.append(Transfer("", first, second, None, f"{link}: {why}", where))
             continue
-        for node, other in ((first, second), (second, first)):
+        for node, peer in ((first, second), (second, first)):
             lacking = [rail for rail in rails if (node, rail) not in rates]
             if lacking or not rails:
                 why = (
                     f"{node} has no active port {', '.join(lacking)}" if lacking else f"{node} has no active RDMA port"
                 )
                 where = ports[node].evidence if node in ports else "raw/"
-                missing.append(Transfer(lacking[0] if lacking else "", node, other, None, why, where))
+                missing.append(Transfer(lacking[0] if lacking else "", node, peer, None, why, where))
     return missing
 
 
 def _best_of_each_rail(node: str, tests: list[Transfer]) -> list[Transfer]:
-    """Of each rail of the node the slower direction with the better partner; what is unknown of a rail only where no
-    partner is known."""
+    """For each rail of the node, the slower direction with the better partner. A rail is unknown only if it is unknown
+    with every partner."""
     by_rail: dict[str, dict[str, list[Transfer]]] = defaultdict(lambda: defaultdict(list))
     for test in tests:
         if node in (test.source, test.target):
@@ -127,30 +127,30 @@ def _best_of_each_rail(node: str, tests: list[Transfer]) -> list[Transfer]:
     best = []
     for partners in by_rail.values():
         known = [
-            min(both, key=lambda test: test.share or 0.0)
-            for both in partners.values()
-            if all(test.share is not None for test in both)
+            min(directions, key=lambda test: test.share or 0.0)
+            for directions in partners.values()
+            if all(test.share is not None for test in directions)
         ]
         if known:
             best.append(max(known, key=lambda test: test.share or 0.0))
         else:
-            best.append(next(test for both in partners.values() for test in both if test.share is None))
+            best.append(next(test for directions in partners.values() for test in directions if test.share is None))
     return best
 
 
-def _latency(found: Parsed, seen: Seen) -> None:
-    told: list[tuple[str, Observation]] = [
+def _latency(derived: Parsed, observed: Seen) -> None:
+    latencies: list[tuple[str, Observation]] = [
         (quantity.partition("@")[2], fact)
-        for quantity, facts in seen.starting_with("rail.latency@").items()
+        for quantity, facts in observed.starting_with("rail.latency@").items()
         for fact in facts
     ]
-    known = [(rail, fact) for rail, fact in told if is_number(fact.value)]
-    unknown = next(((rail, fact) for rail, fact in told if not is_number(fact.value)), None)
+    known = [(rail, fact) for rail, fact in latencies if is_number(fact.value)]
+    unknown = next(((rail, fact) for rail, fact in latencies if not is_number(fact.value)), None)
     if known:
-        rail, fact = max(known, key=lambda one: float(one[1].value) if is_number(one[1].value) else 0.0)
-        found.saw("fabric.rail.latency", "job", fact.value, "us", fact.evidence, f"{rail} {fact.subject}")
+        rail, fact = max(known, key=lambda item: float(item[1].value) if is_number(item[1].value) else 0.0)
+        derived.saw("fabric.rail.latency", "job", fact.value, "us", fact.evidence, f"{rail} {fact.subject}")
     if unknown is not None:
         rail, fact = unknown
-        found.saw("fabric.rail.latency", "job", None, "us", fact.evidence, f"{rail} {fact.subject}: {fact.why}")
-    elif not told:
-        found.saw("fabric.rail.latency", "job", None, "us", "raw/", "no rail was measured")
+        derived.saw("fabric.rail.latency", "job", None, "us", fact.evidence, f"{rail} {fact.subject}: {fact.why}")
+    elif not latencies:
+        derived.saw("fabric.rail.latency", "job", None, "us", "raw/", "no rail was measured")

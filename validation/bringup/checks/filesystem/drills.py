@@ -31,8 +31,8 @@ def _bash(script: str) -> Command:
     return ("on", "n1", "bash", "-euc", script, "{results}")
 
 
-# An overlay of 64 KiB, filled up, over the results folder. What n1 writes into it, nobody else sees; and it keeps what
-# it once looked up.
+# A full overlay of 64 KiB over the results folder. Other nodes do not see what n1 writes into it, and n1 keeps its old
+# lookups.
 _FULL = _bash(
     "mkdir -p /tmp/full && mount -t tmpfs -o size=64k,nr_inodes=64 tmpfs /tmp/full && "
     "mkdir /tmp/full/upper /tmp/full/work && { head -c 1M /dev/zero >/tmp/full/upper/fill || true; } 2>/dev/null && "

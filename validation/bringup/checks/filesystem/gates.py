@@ -11,7 +11,7 @@ _PAIR_WRITE = "smoke.fs.pair.write"
 
 
 def _folder(name: str, proves: str, expected: Limit = True, unit: str = "flag") -> Gate:
-    """What a node and the submit host see of each other's files."""
+    """A gate on the files that a node and the submit host see of each other."""
     return Gate(
         id=f"smoke.fs.{name}",
         phases=("smoke",),
@@ -26,7 +26,7 @@ def _folder(name: str, proves: str, expected: Limit = True, unit: str = "flag") 
 
 
 def _pair(case: str, proves: str, expected: Limit = True, unit: str = "flag", severity: Outcome = Outcome.FAIL) -> Gate:
-    """One case of what a node sees of its neighbour's files, per ordered pair writer->reader."""
+    """A gate on one case of a node reading its neighbour's files, per ordered pair writer->reader."""
     return Gate(
         id=f"smoke.fs.pair.{case}",
         phases=("smoke",),
@@ -43,7 +43,7 @@ def _pair(case: str, proves: str, expected: Limit = True, unit: str = "flag", se
 
 
 def _speed(name: str, per: Per, unit: str, proves: str) -> Gate:
-    """At least what the profile declares."""
+    """A floor that the profile declares."""
     return Gate(
         id=f"smoke.storage.{name}",
         phases=("smoke",),

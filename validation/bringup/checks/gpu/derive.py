@@ -1,4 +1,4 @@
-"""What follows from single facts of GPUs: what a node says, and tasks, jobs and nodes compared with each other."""
+"""Observations derived from facts of GPUs: per node, and compared over tasks, jobs and nodes."""
 
 from __future__ import annotations
 
@@ -15,39 +15,39 @@ _NO_EVENTS = ("records", "xids", "recovery_action")
 _GPU = re.compile(r"[^/]+/(?:GPU-|gpu)\S+")
 
 
-def derive(seen: Seen, run: Run) -> Parsed:
-    """A subject whose facts did not arrive stays without evidence."""
-    found = Parsed()
-    _gpus_of_a_node(found, seen)
-    _seen_by_another_node(found, seen.of("discovery.gpu.model"))
-    _driver_log(found, seen)
-    _tasks_per_node(found, seen)
-    _two_jobs_at_once(found, seen)
-    _slowest_of_each_node(found, seen)
-    _spread_of_gpus(found, seen)
-    _slowest_against_all_gpus(found, seen, run)
-    return found
+def derive(observed: Seen, run: Run) -> Parsed:
+    """A subject without facts gets no observation, so its gates are incomplete."""
+    derived = Parsed()
+    _gpus_of_a_node(derived, observed)
+    _seen_by_another_node(derived, observed.of("discovery.gpu.model"))
+    _driver_log(derived, observed)
+    _tasks_per_node(derived, observed)
+    _two_jobs_at_once(derived, observed)
+    _slowest_of_each_node(derived, observed)
+    _spread_of_gpus(derived, observed)
+    _slowest_against_all_gpus(derived, observed, run)
+    return derived
 
 
-def _gpus_of_a_node(found: Parsed, seen: Seen) -> None:
-    """A node says what its GPUs say: one observation for each different answer, with the GPUs that gave it."""
-    for quantity, several in seen.starting_with("discovery.gpu.").items():
+def _gpus_of_a_node(derived: Parsed, observed: Seen) -> None:
+    """One observation of the node for each different answer of its GPUs, with the GPUs that gave it."""
+    for quantity, several in observed.starting_with("discovery.gpu.").items():
         answers: dict[tuple[str, str], list[Observation]] = defaultdict(list)
         for observation in several:
             if _GPU.fullmatch(observation.subject):
                 node = observation.subject.partition("/")[0]
                 answers[node, f"{observation.value!r} {observation.why}"].append(observation)
-        for (node, _), same in answers.items():
-            names = [observation.subject.partition("/")[2] for observation in same]
-            who = ", ".join(names) if len(names) <= 2 else f"{len(names)} GPUs, the first is {names[0]}"
-            first = same[0]
-            found.saw(
-                quantity, node, first.value, first.unit, first.evidence, f"{who}: {first.why}" if first.why else who
+        for (node, _), equal in answers.items():
+            names = [observation.subject.partition("/")[2] for observation in equal]
+            gpus = ", ".join(names) if len(names) <= 2 else f"{len(names)} GPUs, the first is {names[0]}"
+            first = equal[0]
+            derived.saw(
+                quantity, node, first.value, first.unit, first.evidence, f"{gpus}: {first.why}" if first.why else gpus
             )
 
 
-def _seen_by_another_node(found: Parsed, models: list[Observation]) -> None:
-    """discovery.gpu.distinct: UUIDs of a node that another node sees too. `models` names each GPU once."""
+def _seen_by_another_node(derived: Parsed, models: list[Observation]) -> None:
+    """discovery.gpu.distinct: UUIDs of a node that another node also sees. `models` names each GPU once."""
     owners: dict[str, set[str]] = defaultdict(set)
     evidence: dict[str, str] = {}
     for observation in models:
@@ -62,15 +62,15 @@ def _seen_by_another_node(found: Parsed, models: list[Observation]) -> None:
                 shared[node].append(gpu)
     for node, where in evidence.items():
         gpus = shared.get(node, [])
-        found.saw("discovery.gpu.distinct", node, len(gpus), "count", where, ", ".join(gpus) or None)
+        derived.saw("discovery.gpu.distinct", node, len(gpus), "count", where, ", ".join(gpus) or None)
 
 
-def _driver_log(found: Parsed, seen: Seen) -> None:
-    """Messages of the driver per node: discovery.kernel_log.xid, those that ask for action, and
-    discovery.kernel_log.nonfatal. 0 only where the log was read."""
+def _driver_log(derived: Parsed, observed: Seen) -> None:
+    """Messages of the driver per node: discovery.kernel_log.xid (they ask for action) and
+    discovery.kernel_log.nonfatal. 0 only if the log was read."""
     asking: dict[str, list[tuple[int, str]]] = defaultdict(list)
     nonfatal: dict[str, list[tuple[int, str]]] = defaultdict(list)
-    for quantity, several in seen.starting_with(_KERNEL_LOG).items():
+    for quantity, several in observed.starting_with(_KERNEL_LOG).items():
         name = quantity.removeprefix(_KERNEL_LOG)
         event = xid.event(name)
         for observation in several:
@@ -86,51 +86,51 @@ def _driver_log(found: Parsed, seen: Seen) -> None:
                 asking[node].append(
                     (count, f"{count} × {name[:40]} on {device or node}: this version does not know it")
                 )
-    for whole in seen.of(f"{_KERNEL_LOG}xids"):
+    for total in observed.of(f"{_KERNEL_LOG}xids"):
         for gate, messages in ((f"{_KERNEL_LOG}xid", asking), (f"{_KERNEL_LOG}nonfatal", nonfatal)):
-            known = messages.get(whole.subject, [])
-            value = None if whole.value is None else sum(count for count, _ in known)
-            remark = "; ".join(words for _, words in known) or whole.why
-            found.saw(gate, whole.subject, value, "count", whole.evidence, remark)
+            known = messages.get(total.subject, [])
+            value = None if total.value is None else sum(count for count, _ in known)
+            remark = "; ".join(words for _, words in known) or total.why
+            derived.saw(gate, total.subject, value, "count", total.evidence, remark)
 
 
-def _tasks_per_node(found: Parsed, seen: Seen) -> None:
-    """What single tasks said about their GPU, counted per node: smoke.gpu.bound is the number of different GPUs."""
+def _tasks_per_node(derived: Parsed, observed: Seen) -> None:
+    """Answers of single tasks about their GPU, counted per node: smoke.gpu.bound is the number of different GPUs."""
     tasks_of: dict[str, list[Observation]] = {}
-    for subject, several in seen.by_subject("smoke.binding.gpu").items():
+    for subject, several in observed.by_subject("smoke.binding.gpu").items():
         tasks_of.setdefault(subject.partition("/")[0], []).extend(several)
     for node, tasks in tasks_of.items():
         known = sorted({str(task.value) for task in tasks if task.value is not None})
         evidence = f"{tasks[0].evidence} to {tasks[-1].evidence.rpartition(':')[2]}"
-        found.saw("smoke.node.ran_tasks", node, len(tasks), "count", evidence)
+        derived.saw("smoke.node.ran_tasks", node, len(tasks), "count", evidence)
         remark = next((task.why for task in tasks if task.value is None), ", ".join(known))
-        found.saw("smoke.gpu.bound", node, len(known), "count", evidence, remark)
+        derived.saw("smoke.gpu.bound", node, len(known), "count", evidence, remark)
 
 
-def _two_jobs_at_once(found: Parsed, seen: Seen) -> None:
-    """GPUs that the two jobs would compute on, and those that each was refused because the other had them."""
+def _two_jobs_at_once(derived: Parsed, observed: Seen) -> None:
+    """GPUs that the two jobs would use, and GPUs that each was denied because the other had them."""
     facts = {
-        (job, what, fact.subject): fact
+        (job, quantity, fact.subject): fact
         for job in ("first", "second")
-        for what in ("gpu", "openable", "denied", "outlasted")
-        for fact in seen.of(f"smoke.{job}_job.{what}")
+        for quantity in ("gpu", "openable", "denied", "outlasted")
+        for fact in observed.of(f"smoke.{job}_job.{quantity}")
     }
-    for node in seen.by_subject("smoke.second_job.openable"):
+    for node in observed.by_subject("smoke.second_job.openable"):
         if ("first", "outlasted", node) not in facts:
             why = "the first job was not there until the second had ended"
             where = facts["second", "openable", node].evidence
-            found.saw("smoke.jobs.distinct_gpus", node, None, "count", where, why)
+            derived.saw("smoke.jobs.distinct_gpus", node, None, "count", where, why)
             continue
         first, second = (
-            {what: facts.get((job, what, node)) for what in ("gpu", "openable", "denied")}
+            {quantity: facts.get((job, quantity, node)) for quantity in ("gpu", "openable", "denied")}
             for job in ("first", "second")
         )
         bound = [fact for fact in (first["gpu"], second["gpu"]) if fact is not None]
         evidence = ", ".join(fact.evidence for fact in bound)
         gpus = sorted({str(fact.value) for fact in bound if fact.value is not None})
-        found.saw("smoke.jobs.distinct_gpus", node, len(gpus), "count", evidence, ", ".join(gpus) or "none")
+        derived.saw("smoke.jobs.distinct_gpus", node, len(gpus), "count", evidence, ", ".join(gpus) or "none")
         refused = sorted(_common(first["openable"], second["denied"]) | _common(second["openable"], first["denied"]))
-        found.saw("smoke.jobs.refused_gpus", node, len(refused), "count", evidence, ", ".join(refused) or "none")
+        derived.saw("smoke.jobs.refused_gpus", node, len(refused), "count", evidence, ", ".join(refused) or "none")
 
 
 def _common(opened: Observation | None, denied: Observation | None) -> set[str]:
@@ -140,20 +140,20 @@ def _common(opened: Observation | None, denied: Observation | None) -> set[str]:
     return gpus[0] & gpus[1]
 
 
-def _slowest_of_each_node(found: Parsed, seen: Seen) -> None:
-    """smoke.compute.peers: the speed of each node, to be compared with that of the others."""
-    for fact in seen.of("smoke.compute.tflops"):
-        found.saw("smoke.compute.peers", fact.subject, fact.value, fact.unit, fact.evidence, fact.why)
+def _slowest_of_each_node(derived: Parsed, observed: Seen) -> None:
+    """smoke.compute.peers: the speed of each node, to compare it with the other nodes."""
+    for fact in observed.of("smoke.compute.tflops"):
+        derived.saw("smoke.compute.peers", fact.subject, fact.value, fact.unit, fact.evidence, fact.why)
 
 
-def _spread_of_gpus(found: Parsed, seen: Seen) -> None:
+def _spread_of_gpus(derived: Parsed, observed: Seen) -> None:
     """smoke.compute.spread: from the slowest to the fastest GPU of all nodes, as a share of their median."""
-    speeds = [(float(fact.value), fact) for fact in seen.of("smoke.compute.gpu.tflops") if is_number(fact.value)]
+    speeds = [(float(fact.value), fact) for fact in observed.of("smoke.compute.gpu.tflops") if is_number(fact.value)]
     if len(speeds) < 2:
         return
     (low, slowest), (high, fastest) = min(speeds, key=_first), max(speeds, key=_first)
     middle = statistics.median(speed for speed, _ in speeds)
-    found.saw(
+    derived.saw(
         "smoke.compute.spread",
         "job",
         round((high - low) / middle, 4) if middle > 0 else None,
@@ -168,12 +168,12 @@ def _first(speed_and_fact: tuple[float, Observation]) -> float:
     return speed_and_fact[0]
 
 
-def _slowest_against_all_gpus(found: Parsed, seen: Seen, run: Run) -> None:
-    """smoke.compute.gpu_peers per node: its slowest GPU against the median of all GPUs of all nodes; the GPU is
-    named. Unknown for a node of which a GPU said nothing: that one may be the slowest."""
+def _slowest_against_all_gpus(derived: Parsed, observed: Seen, run: Run) -> None:
+    """smoke.compute.gpu_peers per node: its slowest GPU, with its name, against the median of all GPUs of all nodes.
+    Unknown if a GPU of the node gave no answer: it may be the slowest."""
     speeds_of: dict[str, dict[str, float]] = {}
     evidence: dict[str, str] = {}
-    for subject, facts in seen.by_subject("smoke.compute.gpu.tflops").items():
+    for subject, facts in observed.by_subject("smoke.compute.gpu.tflops").items():
         node, _, device = subject.partition("/")
         gpus = speeds_of.setdefault(node, {})
         evidence.setdefault(node, facts[0].evidence)
@@ -188,4 +188,4 @@ def _slowest_against_all_gpus(found: Parsed, seen: Seen, run: Run) -> None:
             slowest = min(gpus, key=lambda gpu: gpus[gpu])
             value = round(gpus[slowest] / middle, 4)
             why = f"{slowest} {gpus[slowest]:.4g}, the median of {len(everyone)} GPUs is {middle:.4g} TFLOP/s"
-        found.saw("smoke.compute.gpu_peers", node, value, "ratio", evidence[node], why)
+        derived.saw("smoke.compute.gpu_peers", node, value, "ratio", evidence[node], why)

@@ -8,12 +8,12 @@ from bringup.plan.gate import Fixed, Fleet, FromProfile, Gate, Requested
 from bringup.records import Outcome
 
 _ONLY = ("discovery",)
-_ANSWERED = ("discovery.gpu.answering",)  # a GPU that says nothing would not be missed below
+_ANSWERED = ("discovery.gpu.answering",)  # the gates below do not notice a GPU without an answer
 _RIGHT = ("smoke.compute.wrong_values",)
 
 
 def _speed(gate: str, unit: str, proves: str) -> Gate:
-    """At least what the profile declares."""
+    """A floor that the profile declares."""
     return Gate(
         id=gate,
         phases=("smoke",),
@@ -41,7 +41,7 @@ GATES: tuple[Gate, ...] = (
         expect=Fixed(0),
         stops=(Outcome.FAIL,),
         guide=guides.DRIVER_LOG,
-    ),  # many sites keep the log from users, whose phases may run all the same
+    ),  # many sites hide the log from users; the later phases may run nevertheless
     Gate(
         id="discovery.kernel_log.nonfatal",
         phases=_ONLY,
@@ -179,14 +179,14 @@ GATES: tuple[Gate, ...] = (
             bears_on=("gpus-healthy",),
             per="node",
             severity=Outcome.WARN,
-            proves=f"no GPU has {what} than the profile allows",
+            proves=f"no GPU has {content} than the profile allows",
             unit="count",
             rule="at_most",
             expect=FromProfile(),
             needs=_ANSWERED,
             guide=guides.MEMORY_WEAR,
         )
-        for kind, what in (
+        for kind, content in (
             ("ecc_corrected", "corrected more memory errors since its driver was loaded"),
             ("remapped_corrected", "replaced more rows after errors that were corrected"),
             ("remapped_uncorrected", "replaced more rows after errors that could not be corrected"),

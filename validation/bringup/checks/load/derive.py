@@ -1,4 +1,4 @@
-"""Counters before and after the load: how much each rose, and what that says."""
+"""Counters before and after the load: how much each rose, and the gates' observations from that."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class Group(NamedTuple):
     """The counters that one gate adds up."""
 
     gate: str
-    rising: tuple[str, ...]  # counters of which every rise counts
-    falling: tuple[str, ...] = ()  # ... of which every fall does: a GPU or a link is gone
-    read: str = ""  # a counter without which nothing of this group was looked at
+    rising: tuple[str, ...]  # counters whose rises are added up
+    falling: tuple[str, ...] = ()  # counters whose falls are added up: a GPU or a link was lost
+    read: str = ""  # a counter without which this group was not read at all
 
 
 GROUPS = (
@@ -53,7 +53,7 @@ GROUPS = (
 
 
 class Share(NamedTuple):
-    """What a device sent again, as a share of what it sent. The device with the largest share counts."""
+    """Retransmissions of a device as a share of what it sent. The device with the largest share counts."""
 
     gate: str
     sent: str
@@ -78,7 +78,7 @@ SHARES = (
         devices="rdma_ports",
     ),
 )
-LEAST_SENT = 10_000  # of fewer packets, one or two that were sent again would be a large share
+LEAST_SENT = 10_000  # below this number of packets, one or two retransmissions would be a large share
 
 
 class _Change(NamedTuple):
@@ -93,7 +93,7 @@ class _Change(NamedTuple):
 
     @property
     def rise(self) -> int | None:
-        """None: it was not read both times."""
+        """The change of the counter. None: it was not read both times."""
         if self.before is None or not is_number(self.before.value):
             return None
         if self.after is None or not is_number(self.after.value):
@@ -107,75 +107,75 @@ class _Change(NamedTuple):
         return f"{self.name}{self.where}: {self.after.why or self.before.why}"
 
 
-def derive(seen: Seen, run: Run) -> Parsed:
-    """A gate per group and node, and load.kernel_log. Unknown where a counter was read only once."""
-    found = Parsed()
-    looked = [fact.subject for fact in seen.of("probe.counters.finished")]
+def derive(observed: Seen, run: Run) -> Parsed:
+    """One observation per group and node, and load.kernel_log. Unknown if a counter was read only once."""
+    derived = Parsed()
+    looked = [fact.subject for fact in observed.of("probe.counters.finished")]
     changes: dict[str, list[_Change]] = defaultdict(list)
-    before, after = _read(seen, _BEFORE), _read(seen, _AFTER)
+    before, after = _read(observed, _BEFORE), _read(observed, _AFTER)
     for name, subject in sorted(before.keys() | after.keys()):
         node, _, device = subject.partition("/")
         changes[node].append(_Change(name, device, before.get((name, subject)), after.get((name, subject))))
     for node in dict.fromkeys([*looked, *changes]):
         for group in GROUPS:
-            _group(found, node, group, changes[node])
+            _group(derived, node, group, changes[node])
         for share in SHARES:
-            _share(found, node, share, changes[node])
-        _kernel_log(found, node, changes[node])
-    return found
+            _share(derived, node, share, changes[node])
+        _kernel_log(derived, node, changes[node])
+    return derived
 
 
-def _read(seen: Seen, prefix: str) -> dict[tuple[str, str], Observation]:
+def _read(observed: Seen, prefix: str) -> dict[tuple[str, str], Observation]:
     return {
         (quantity.removeprefix(prefix), fact.subject): fact
-        for quantity, facts in seen.starting_with(prefix).items()
+        for quantity, facts in observed.starting_with(prefix).items()
         for fact in facts
     }
 
 
-def _group(found: Parsed, node: str, group: Group, changes: list[_Change]) -> None:
-    mine = [change for change in changes if change.name in (*group.rising, *group.falling, group.read)]
-    evidence = next((fact.evidence for change in mine for fact in (change.after, change.before) if fact), "raw/")
+def _group(derived: Parsed, node: str, group: Group, changes: list[_Change]) -> None:
+    of_group = [change for change in changes if change.name in (*group.rising, *group.falling, group.read)]
+    evidence = next((fact.evidence for change in of_group for fact in (change.after, change.before) if fact), "raw/")
     counted, words, unknown = 0, [], None
-    for change in mine:
+    for change in of_group:
         rise = change.rise
         if rise is None or change.before is None or change.after is None:
             unknown = unknown or change.why_unknown
         elif change.name in group.falling and rise < 0:
             counted += -rise
-            gone = _gone(changes) if change.name == group.read else []
+            lost = _gone(changes) if change.name == group.read else []
             words.append(
                 f"{change.name}{change.where} fell from {change.before.value} to {change.after.value}"
-                + (f": not heard of {', '.join(gone)}" if gone else "")
+                + (f": not heard of {', '.join(lost)}" if lost else "")
             )
         elif change.name in group.rising and rise != 0:
             counted += max(rise, 1)  # one that fell was reset in the middle of the load
             words.append(f"{change.name}{change.where} went from {change.before.value} to {change.after.value}")
-    if not any(change.name in group.rising for change in mine):
+    if not any(change.name in group.rising for change in of_group):
         unknown = unknown or "this node lists no such counter"
     value = counted if words or unknown is None else None
-    found.saw(group.gate, node, value, "count", evidence, "; ".join(words) or unknown or f"{len(mine)} counters")
+    derived.saw(group.gate, node, value, "count", evidence, "; ".join(words) or unknown or f"{len(of_group)} counters")
 
 
 def _gone(changes: list[_Change]) -> list[str]:
-    """GPUs that were heard of before the load and not after it."""
+    """GPUs that answered before the load and not after it."""
     before = dict.fromkeys(change.device for change in changes if change.before and change.device.startswith("GPU-"))
     after = {change.device for change in changes if change.after}
     return [device for device in before if device not in after]
 
 
-def _share(found: Parsed, node: str, share: Share, changes: list[_Change]) -> None:
-    mine = [change for change in changes if change.name in (share.sent, *share.again, share.arrived, share.devices)]
-    evidence = next((fact.evidence for change in mine for fact in (change.after, change.before) if fact), "raw/")
-    sent = {change.device: change.rise or 0 for change in mine if change.name == share.sent}
-    again = dict.fromkeys((change.device for change in mine if change.name in share.again), 0)
-    for change in mine:
+def _share(derived: Parsed, node: str, share: Share, changes: list[_Change]) -> None:
+    of_share = [change for change in changes if change.name in (share.sent, *share.again, share.arrived, share.devices)]
+    evidence = next((fact.evidence for change in of_share for fact in (change.after, change.before) if fact), "raw/")
+    sent = {change.device: change.rise or 0 for change in of_share if change.name == share.sent}
+    again = dict.fromkeys((change.device for change in of_share if change.name in share.again), 0)
+    for change in of_share:
         if change.name in share.again:
             again[change.device] += change.rise or 0
-    arrived = {change.device: change.rise or 0 for change in mine if change.name == share.arrived}
+    arrived = {change.device: change.rise or 0 for change in of_share if change.name == share.arrived}
     lost = {device: max(count - arrived.get(device, 0), 0) for device, count in again.items()}
-    why = _no_share(mine, sent.keys(), again.keys())
-    none_there = any(change.name == share.devices and change.after and change.after.value == 0 for change in mine)
+    why = _no_share(of_share, sent.keys(), again.keys())
+    none_there = any(change.name == share.devices and change.after and change.after.value == 0 for change in of_share)
     if why is None and sent:
         shares = {device: count / max(sent[device], LEAST_SENT) for device, count in lost.items()}
         worst = max(shares, key=lambda device: shares[device])
@@ -183,16 +183,16 @@ def _share(found: Parsed, node: str, share: Share, changes: list[_Change]) -> No
         remark = f"{again[worst]} of {sent[worst]}{where}"
         if arrived.get(worst):
             remark += f", of which {min(arrived[worst], again[worst])} had arrived before"
-        found.saw(share.gate, node, round(shares[worst], 6), "ratio", evidence, remark)
+        derived.saw(share.gate, node, round(shares[worst], 6), "ratio", evidence, remark)
     elif why is None and none_there:
-        found.saw(share.gate, node, 0.0, "ratio", evidence, "it has no such device")
+        derived.saw(share.gate, node, 0.0, "ratio", evidence, "it has no such device")
     else:
-        found.saw(share.gate, node, None, "ratio", evidence, why or "this node lists no such counter")
+        derived.saw(share.gate, node, None, "ratio", evidence, why or "this node lists no such counter")
 
 
-def _no_share(mine: list[_Change], sent: Collection[str], again: Collection[str]) -> str | None:
-    """Why it is unknown: a counter was not read both times, or was reset, or a device has only some of them."""
-    for change in mine:
+def _no_share(changes: list[_Change], sent: Collection[str], again: Collection[str]) -> str | None:
+    """Why the share is unknown: a counter was not read both times, or was reset, or is missing on a device."""
+    for change in changes:
         if change.rise is None:
             return change.why_unknown
         if change.rise < 0:
@@ -203,13 +203,13 @@ def _no_share(mine: list[_Change], sent: Collection[str], again: Collection[str]
     return None
 
 
-def _kernel_log(found: Parsed, node: str, changes: list[_Change]) -> None:
-    """load.kernel_log: messages that ask for action and came under load. An old one may leave the ring buffer."""
+def _kernel_log(derived: Parsed, node: str, changes: list[_Change]) -> None:
+    """load.kernel_log: messages that came under load and ask for action. An old message may leave the ring buffer."""
     total = next((change for change in changes if change.name == "xid"), None)
     if total is None:
         return
     facts = [fact for fact in (total.before, total.after) if fact is not None]
-    whole = len(facts) == 2 and all(is_number(fact.value) for fact in facts)
+    is_complete = len(facts) == 2 and all(is_number(fact.value) for fact in facts)
     count, words = 0, []
     for change in changes:
         event = xid.event(change.name)
@@ -220,5 +220,5 @@ def _kernel_log(found: Parsed, node: str, changes: list[_Change]) -> None:
             count += int(change.after.value - earlier)
             words.append(f"{event.words}{change.where}: {event.action}")
     why = next((fact.why for fact in facts if fact.value is None), None) or "it was read only once"
-    remark = "; ".join(words) or (None if whole else why)
-    found.saw("load.kernel_log", node, count if whole else None, "count", facts[-1].evidence, remark)
+    remark = "; ".join(words) or (None if is_complete else why)
+    derived.saw("load.kernel_log", node, count if is_complete else None, "count", facts[-1].evidence, remark)

@@ -13,7 +13,7 @@ _CLAIM = ("quiet-under-load",)
 
 
 def _none(gate: str, proves: str, *, claims: tuple[str, ...] = (), warns: bool = False) -> Gate:
-    """A count that has to be 0 on every node. Not every site shows its counters to users, and their phases may run."""
+    """A count that must be 0 on every node. Some sites hide the counters from users; the later phases may still run."""
     return Gate(
         id=gate,
         phases=_LOADS,
@@ -31,7 +31,7 @@ def _none(gate: str, proves: str, *, claims: tuple[str, ...] = (), warns: bool =
 
 
 def _share(gate: str, proves: str) -> Gate:
-    """A share that may not be large. It only warns: a network that is full loses packets, too."""
+    """A share that should be small. It only warns, because a busy network also loses packets."""
     return Gate(
         id=gate,
         phases=_TOGETHER,

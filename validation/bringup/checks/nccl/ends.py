@@ -1,8 +1,8 @@
-"""How each rank of the collectives ended: nccl.rank.finished, from what rank 0 said of all, or what each rank said
-itself when it got no further (probes/progress.py). Pure.
+"""How each rank of the collectives ended: nccl.rank.finished, from rank 0's report about all ranks, or from each rank's
+own report when it made no progress (probes/progress.py). Pure.
 
-Where ranks wait, those that entered the collective are the victims. The one that never came to it hung. A rank that is
-stopped says nothing, while the others do. A victim did not finish and is not the fault: its end is unknown.
+If ranks wait, the ranks inside the collective are the victims, and the rank that did not enter it hung. A stopped rank
+writes no report, while the others do. A victim did not finish but is not at fault: its end is unknown.
 """
 
 from __future__ import annotations
@@ -19,84 +19,90 @@ _LISTED = 4
 _SAID = ("nccl.rank.state", "nccl.rank.entered", "nccl.step.exit_code")
 
 
-def derive(seen: Seen, run: Run) -> Parsed:
-    found = Parsed()
+def derive(observed: Seen, run: Run) -> Parsed:
+    derived = Parsed()
     if run.phase not in PHASES:
-        _pairs(found, seen, run)
-        return found
-    if not any(seen.of(quantity) for quantity in _SAID):
-        return found
+        _pairs(derived, observed, run)
+        return derived
+    if not any(observed.of(quantity) for quantity in _SAID):
+        return derived
     for scale in subjects("scale", run.phase, run.nodes, run.ranks_per_node):
         count = nodes_of_scale(scale)
-        if scale != ONE_GPU and count is not None:  # one rank alone waits for nobody
+        if scale != ONE_GPU and count is not None:  # a single rank does not wait for others
             places = rank_subjects(run.nodes[:count], run.ranks_per_node)
-            _scale(found, seen, places, f"raw/collectives-{count}")
-            found.problems += _flight(seen, places, f"raw/nccl-{count}")
-    return found
+            _scale(derived, observed, places, f"raw/collectives-{count}")
+            derived.problems += _flight(observed, places, f"raw/nccl-{count}")
+    return derived
 
 
-def _scale(found: Parsed, seen: Seen, places: list[str], files: str) -> None:
-    states, hang = _of_file(seen, "nccl.rank.state", files), hang_of(seen, places, files)
-    code = next((code for code in seen.of("nccl.step.exit_code") if code.evidence == f"{files}.rc"), None)
+def _scale(derived: Parsed, observed: Seen, places: list[str], files: str) -> None:
+    states, hang = _of_file(observed, "nccl.rank.state", files), hang_of(observed, places, files)
+    code = next((code for code in observed.of("nccl.step.exit_code") if code.evidence == f"{files}.rc"), None)
     for place in places:
         if place in states:
-            said = states[place]
-            found.saw(GATE, place, said.value, "text", said.evidence, said.why)
+            state = states[place]
+            derived.saw(GATE, place, state.value, "text", state.evidence, state.why)
         elif hang is not None and place in hang.culprits:
-            found.saw(GATE, place, hang.state, "text", hang.evidence, hang.culprits[place])
+            derived.saw(GATE, place, hang.state, "text", hang.evidence, hang.culprits[place])
         elif hang is not None:
-            found.saw(GATE, place, None, "text", hang.evidence, hang.of_victim(place))
+            derived.saw(GATE, place, None, "text", hang.evidence, hang.of_victim(place))
         elif code is not None and code.value != 0:
-            found.saw(GATE, place, None, "text", code.evidence, f"the step ended with exit code {code.value}")
+            derived.saw(GATE, place, None, "text", code.evidence, f"the step ended with exit code {code.value}")
         else:
-            found.saw(GATE, place, None, "text", f"{files}.jsonl", "no rank reported how it ended")
+            derived.saw(GATE, place, None, "text", f"{files}.jsonl", "no rank reported how it ended")
 
 
-def _flight(seen: Seen, places: list[str], folder: str) -> list[str]:
-    """A note of what torch's flight recorder kept. It corroborates, and accuses nobody by itself."""
+def _flight(observed: Seen, places: list[str], folder: str) -> list[str]:
+    """A note from torch's flight recorder. It supports other evidence and does not blame a rank by itself."""
     begun = {
-        one.subject: one for one in seen.of("nccl.flight.begun") if one.evidence.startswith(f"{folder}/flight.rank")
+        observation.subject: observation
+        for observation in observed.of("nccl.flight.begun")
+        if observation.evidence.startswith(f"{folder}/flight.rank")
     }
     if not begun:
         return []
     by_words: dict[str, list[str]] = {}
     for place in places:
-        one = begun.get(place)
-        words = "left no record" if one is None else f"had begun {one.value} collectives, the last {one.why}"
+        observation = begun.get(place)
+        words = (
+            "left no record"
+            if observation is None
+            else f"had begun {observation.value} collectives, the last {observation.why}"
+        )
         by_words.setdefault(words, []).append(place)
-    told = [
+    behind = [
         f"{', '.join(ranks[:_LISTED])}{f' and {len(ranks) - _LISTED} more' if len(ranks) > _LISTED else ''} {words}"
         for words, ranks in sorted(by_words.items(), key=lambda item: len(item[1]))
     ]
-    return [f"{folder}: torch's flight recorder: {'; '.join(told[:_LISTED])}"]
+    return [f"{folder}: torch's flight recorder: {'; '.join(behind[:_LISTED])}"]
 
 
-def _pairs(found: Parsed, seen: Seen, run: Run) -> None:
-    """A note for each pair of nodes in which a rank hung; and why its link was not measured, if it never was."""
+def _pairs(derived: Parsed, observed: Seen, run: Run) -> None:
+    """A note for each pair of nodes in which a rank hung, and the reason if its link was never measured."""
     measured = {
         speed.subject
-        for several in seen.starting_with("nccl.all_reduce.busbw@").values()
+        for several in observed.starting_with("nccl.all_reduce.busbw@").values()
         for speed in several
         if speed.value is not None
     }
-    told: set[str] = set()
-    for quiet in seen.of("nccl.quiet"):
+    noted: set[str] = set()
+    for quiet in observed.of("nccl.quiet"):
         files, link = quiet.evidence.rpartition(".jsonl:")[0], quiet.subject
-        if files in told or "--" not in link:
+        if files in noted or "--" not in link:
             continue
-        told.add(files)
+        noted.add(files)
         nodes = [node for node in run.nodes if node in link.split("--")]
-        hang = hang_of(seen, rank_subjects(nodes, run.ranks_per_node), files)
+        hang = hang_of(observed, rank_subjects(nodes, run.ranks_per_node), files)
         if hang is not None:
-            found.problems.append(f"{files}.jsonl: {link}: {hang.words()}")
+            derived.problems.append(f"{files}.jsonl: {link}: {hang.words()}")
             if link not in measured:
                 measured.add(link)
-                found.saw("nccl.pair.link", link, None, "ratio", hang.evidence, hang.words())
+                derived.saw("nccl.pair.link", link, None, "ratio", hang.evidence, hang.words())
 
 
 @dataclass(frozen=True)
 class Hang:
-    """Ranks that waited, and whom they waited for."""
+    """Ranks that waited, and the ranks that they waited for."""
 
     state: str  # of the culprits: hung or silent
     culprits: dict[str, str]  # place -> why
@@ -108,7 +114,7 @@ class Hang:
         return f"{where}; {self.words()}"
 
     def words(self) -> str:
-        """Of the first culprit."""
+        """Description of the first culprit."""
         if not self.culprits:
             return "no rank was behind the others"
         place, why = next(iter(self.culprits.items()))
@@ -116,20 +122,26 @@ class Hang:
         return f"first {place} {self.state}: {why}{more}"
 
 
-def hang_of(seen: Seen, places: list[str], files: str) -> Hang | None:
-    """None: no rank of this step was without progress for long, or went on to its end."""
+def hang_of(observed: Seen, places: list[str], files: str) -> Hang | None:
+    """The hang of a step. None: no rank was long without progress, or the ranks continued to the end."""
     planned = set(places)
-    said = {place: one for place, one in _of_file(seen, "nccl.rank.entered", files).items() if place in planned}
-    entered = {place: one.value for place, one in said.items() if isinstance(one.value, int)}
-    if not entered or _of_file(seen, "nccl.rank.state", files):
+    progress = {
+        place: observation
+        for place, observation in _of_file(observed, "nccl.rank.entered", files).items()
+        if place in planned
+    }
+    entered = {
+        place: observation.value for place, observation in progress.items() if isinstance(observation.value, int)
+    }
+    if not entered or _of_file(observed, "nccl.rank.state", files):
         return None
-    left = {place: one.value for place, one in _of_file(seen, "nccl.rank.left", files).items()}
-    waited = {place: str(said[place].why) for place in entered}
-    evidence = next(iter(said.values())).evidence
+    left = {place: observation.value for place, observation in _of_file(observed, "nccl.rank.left", files).items()}
+    waited = {place: str(progress[place].why) for place in entered}
+    evidence = next(iter(progress.values())).evidence
     silent = [place for place in places if place not in entered]
     most = max(entered.values())
     first = next(place for place, count in entered.items() if count == most)
-    if silent and len(silent) <= len(entered):  # where most are silent, their words were lost
+    if silent and len(silent) <= len(entered):  # if most ranks are silent, their reports were lost
         why = f"it said nothing, while {len(entered)} rank(s) waited: {first} {waited[first]}"
         return Hang("silent", dict.fromkeys(silent, why), waited, evidence)
     fewest = min(entered.values())
@@ -142,5 +154,9 @@ def hang_of(seen: Seen, places: list[str], files: str) -> Hang | None:
     return Hang("hung", culprits, waited, evidence)
 
 
-def _of_file(seen: Seen, quantity: str, files: str) -> dict[str, Observation]:
-    return {one.subject: one for one in seen.of(quantity) if one.evidence.startswith(f"{files}.jsonl:")}
+def _of_file(observed: Seen, quantity: str, files: str) -> dict[str, Observation]:
+    return {
+        observation.subject: observation
+        for observation in observed.of(quantity)
+        if observation.evidence.startswith(f"{files}.jsonl:")
+    }

@@ -1,4 +1,4 @@
-"""Gates of phase 3: collectives, and the sampler beside them. Data only. Those of pairs of nodes: pair_gates.py."""
+"""Gates of phase 3: collectives, and the sampler that watches them. Gates of pairs: pair_gates.py. Data only."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Which node, path or block of nodes explains the slow ones among the pairs that were measured. Pure.
+"""Finds the node, path or block of nodes that explains the slow pairs. Pure.
 
-One number decides: how many times the noise of this run a direction lies below the others of its round. An explanation
-(a node that sends slowly, a path between two nodes, a block of neighbours whose way out is slow) is a set of directions
-that share one loss. It is named when that loss is far beyond what noise does anywhere in a fleet of this size, and
-clearly better than every other explanation of the same directions. What is neither named nor ruled out is undecided,
-and the next round (next_round.py) is made for it.
+One number decides: how far a direction is below the others of its round, in units of the run's noise. An explanation (a
+node that sends slowly, a path between two nodes, a block of neighbours with a slow uplink) is a set of directions that
+share one loss. It is named if noise is very unlikely to cause that loss in a fleet of this size, and if no other
+explanation of the same directions is nearly as good. An explanation that is neither named nor ruled out is undecided;
+the next round (next_round.py) tests it.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ Way = Literal["out", "in", "both"]
 WAYS: tuple[Way, ...] = ("both", "out", "in")
 ONE_NUMBER: tuple[Way, ...] = ("both",)  # for both directions
 
-FALSE_NAMES = 0.01  # expected per run: nodes or paths that are named and healthy
-FALSE_SUSPECTS = 0.1  # expected per run: those for which a further round is played
-LEAST_LEVEL = 0.06  # a whole round that is slower by so much: the distance of its pairs matters
-MARGIN = 3.0  # an explanation has to be e^3 = 20 times as likely as any other one of the same directions
-SLOW = 2.0  # noises below the others: where explanations are looked for
+FALSE_NAMES = 0.01  # expected per run: healthy nodes or paths that are named
+FALSE_SUSPECTS = 0.1  # expected per run: healthy ones for which a further round is measured
+LEAST_LEVEL = 0.06  # if a whole round is slower by this share, the distance of its pairs matters
+MARGIN = 3.0  # an explanation must be e^3 = 20 times as likely as any other explanation of the same directions
+SLOW = 2.0  # noises below the others: directions that need an explanation
 EVEN = 3.5  # noises by which a slow node may be faster with its best partner than with the others
 UNEVEN = 0.3  # or this share of its loss
 LEAST_BLOCK = 4  # nodes: fewer neighbours that are slow towards the others are nodes or paths
@@ -36,13 +36,13 @@ LEAST_BLOCK = 4  # nodes: fewer neighbours that are slow towards the others are 
 
 @dataclass(frozen=True)
 class Culprit:
-    """Something slow. names: the node, the two ends of a path (from, to), or the nodes of a block, in order."""
+    """A slow node, path or block. names: the node, the two ends of a path (from, to), or the block's nodes, in order."""
 
     kind: Kind
     names: tuple[str, ...]
     way: Way
     loss: float  # share of the usual speed: 0.3 is a third slower
-    directions: int  # that say so
+    directions: int  # directions that show it
 
     @property
     def ends(self) -> frozenset[str]:
@@ -51,7 +51,7 @@ class Culprit:
 
 @dataclass(frozen=True)
 class Distance:
-    """Whole rounds of distant pairs were slower than whole rounds of near ones: by design, or a slow trunk."""
+    """Rounds of distant pairs were slower than rounds of near pairs: by design, or because of a slow trunk."""
 
     fast_up_to: int  # pairs inside blocks of so many nodes are fast
     slow_from: int  # pairs that leave blocks of so many nodes are slow
@@ -81,7 +81,7 @@ class _Case:
 
 
 class _Search:
-    """Takes the best explanation of all, sets its directions aside, and goes on with the rest."""
+    """Takes the best explanation, removes its directions, and continues with the rest."""
 
     def __init__(self, nodes: Sequence[str], measured: Measurements) -> None:
         self.m = measured
@@ -131,8 +131,8 @@ class _Search:
         nodes = dict.fromkeys(node for pair in pairs for node in pair)
         for node in nodes:
             for way in ONE_NUMBER if self.m.one_way else WAYS:
-                mine = [pair for pair in self.of[node] if pair in self.open and _is_way(pair, node, way)]
-                if case := self._case("node", (node,), way, mine):
+                open_pairs = [pair for pair in self.of[node] if pair in self.open and _is_way(pair, node, way)]
+                if case := self._case("node", (node,), way, open_pairs):
                     yield case
         for a, b in dict.fromkeys(pairs):
             if (a, b) not in self.open:
@@ -151,7 +151,7 @@ class _Search:
         if mean >= 0 or loss < LEAST_LOSS:
             return None
         if kind == "node" and max(values) - mean > max(EVEN, UNEVEN * -mean):
-            return None  # a slow node is fast with nobody
+            return None  # a slow node is slow with every partner
         gain = len(values) * mean**2 / 2
         return _Case(Culprit(kind, names, way, round(loss, 4), len(values)), frozenset(pairs), gain)
 
@@ -175,17 +175,17 @@ class _Search:
         return len(best.pairs) >= 1.5 * len(best.culprit.names) and not self._twin(best)
 
     def _partners(self, node: str, pairs: Iterable[Pair] | None = None) -> set[str]:
-        return {other for pair in (self.of[node] if pairs is None else pairs) for other in pair} - {node}
+        return {partner for pair in (self.of[node] if pairs is None else pairs) for partner in pair} - {node}
 
     def _not_cleared(self, best: _Case) -> list[Culprit]:
-        """Partners of an undecided node that were fast with nobody either."""
+        """Partners of an undecided node that were also slow with every partner."""
         if best.culprit.kind != "node":
             return []
-        others = sorted(self._partners(best.culprit.names[0], best.pairs) - self.slow_nodes)
+        partners = sorted(self._partners(best.culprit.names[0], best.pairs) - self.slow_nodes)
         return [
-            Culprit("node", (other,), "both", best.culprit.loss, 1)
-            for other in others
-            if not self._is_fast_elsewhere(other, best.pairs)
+            Culprit("node", (partner,), "both", best.culprit.loss, 1)
+            for partner in partners
+            if not self._is_fast_elsewhere(partner, best.pairs)
         ]
 
     def _is_fast_elsewhere(self, node: str, pairs: frozenset[Pair]) -> bool:
@@ -207,12 +207,16 @@ class _Search:
             return None
         fits = []
         for node in dict.fromkeys(name for pair in best.pairs for name in pair):
-            others = [pair for pair in self.of[node] if pair not in best.pairs and set(pair) & self.slow_nodes]
-            same = [pair for pair in others if self.m.one_way or any(_same_role(pair, one, node) for one in best.pairs)]
+            elsewhere = [pair for pair in self.of[node] if pair not in best.pairs and set(pair) & self.slow_nodes]
+            same_role = [
+                pair
+                for pair in elsewhere
+                if self.m.one_way or any(_same_role(pair, slow_pair, node) for slow_pair in best.pairs)
+            ]
             clear = [pair for pair in self.of[node] if pair not in best.pairs and self.m.z[pair] > -SLOW]
             if self.m.one_way is False:
-                clear = [pair for pair in clear if any(_same_role(pair, one, node) for one in best.pairs)]
-            if same and not clear and all(self.m.z[pair] < -SLOW for pair in same):
+                clear = [pair for pair in clear if any(_same_role(pair, slow_pair, node) for slow_pair in best.pairs)]
+            if same_role and not clear and all(self.m.z[pair] < -SLOW for pair in same_role):
                 fits.append(node)
         if len(fits) != 1:
             return None
@@ -279,9 +283,11 @@ class _Search:
         outside = [node for pair in best.pairs for node in pair if node not in best.culprit.ends]
         places = sorted({self.place[node] for node in outside})
         twins = [self._block(*span) for gap in (1, 2, 4) for span in _runs(places, gap)]
-        mine = len(best.culprit.names) / 2
+        half_size = len(best.culprit.names) / 2
         return any(
-            twin is not None and len(twin.culprit.names) >= mine and twin.gain > best.gain - max(MARGIN, best.gain / 4)
+            twin is not None
+            and len(twin.culprit.names) >= half_size
+            and twin.gain > best.gain - max(MARGIN, best.gain / 4)
             for twin in twins
         )
 
@@ -290,8 +296,8 @@ def _is_way(pair: Pair, node: str, way: str) -> bool:
     return way == "both" or pair[0 if way == "out" else 1] == node
 
 
-def _same_role(one: Pair, other: Pair, node: str) -> bool:
-    return (one[0] == node) == (other[0] == node)
+def _same_role(first: Pair, second: Pair, node: str) -> bool:
+    return (first[0] == node) == (second[0] == node)
 
 
 def _is_spread(case: _Case) -> bool:
@@ -304,13 +310,13 @@ def _is_spread(case: _Case) -> bool:
 
 def _runs(places: Sequence[int], gap: int) -> list[tuple[int, int]]:
     """[first, last) of places that follow each other with no more than `gap` - 1 others between."""
-    found: list[tuple[int, int]] = []
+    spans: list[tuple[int, int]] = []
     for place in places:
-        if found and place - found[-1][1] < gap:
-            found[-1] = (found[-1][0], place + 1)
+        if spans and place - spans[-1][1] < gap:
+            spans[-1] = (spans[-1][0], place + 1)
         else:
-            found.append((place, place + 1))
-    return found
+            spans.append((place, place + 1))
+    return spans
 
 
 def _near(first: int, last: int, count: int) -> Iterator[tuple[int, int]]:
@@ -347,13 +353,13 @@ def _far(
     if near is None:
         return None  # near or far, it was another thing that changed
     usual, far = top, median(centre for _, centre in slow)
-    found = Distance(2**near, 2 ** (first - 1), round(1 - math.exp(far - usual), 4))
+    distance = Distance(2**near, 2 ** (first - 1), round(1 - math.exp(far - usual), 4))
 
     def usual_of(pair: Pair) -> float | None:
         bits = _bits(place, pair)
         return far if bits >= first else usual if bits <= near else None
 
-    return found, usual_of
+    return distance, usual_of
 
 
 def among(nodes: Sequence[str], played: Sequence[Round]) -> list[Round]:
@@ -371,28 +377,30 @@ def culprits(nodes: Sequence[str], played: Sequence[Round]) -> Culprits:
     far = _far(nodes, played, measured.centres)
     if far is not None:
         measured = measurements(played, far[1])
-    found = _Search(nodes, measured).run()
-    found.distance = None if far is None else far[0]
-    return found
+    result = _Search(nodes, measured).run()
+    result.distance = None if far is None else far[0]
+    return result
 
 
-def words(found: Culprits, nodes: Sequence[str]) -> list[str]:
+def words(result: Culprits, nodes: Sequence[str]) -> list[str]:
     """What is known after these rounds, a phrase each. Never empty."""
-    said = [f"{_name(culprit)} {_ways(culprit)} at {1 - culprit.loss:.2f}" for culprit in (*found.nodes, *found.links)]
-    for cases in found.undecided:
-        said.append("undecided: " + " or ".join(dict.fromkeys(_name(case) for case in cases[:4])))
-    if found.distance is not None:
-        far = found.distance
+    phrases = [
+        f"{_name(culprit)} {_ways(culprit)} at {1 - culprit.loss:.2f}" for culprit in (*result.nodes, *result.links)
+    ]
+    for cases in result.undecided:
+        phrases.append("undecided: " + " or ".join(dict.fromkeys(_name(case) for case in cases[:4])))
+    if result.distance is not None:
+        far = result.distance
         exact = f"{far.slow_from}" if far.is_found else f"between {far.fast_up_to} and {far.slow_from}"
-        said.append(
+        phrases.append(
             f"pairs that leave a block of {exact} nodes of the list are slower by {far.loss:.0%}: by design, or a slow "
             "link between the blocks"
         )
     # 1.28: of nine in ten, the mean of two pairs lies beyond the threshold
-    least = 1 - math.exp(-found.noise * (threshold(FALSE_NAMES, len(nodes)) + 1.28) / math.sqrt(2))
+    least = 1 - math.exp(-result.noise * (threshold(FALSE_NAMES, len(nodes)) + 1.28) / math.sqrt(2))
     return [
-        *(said or ["no node and no link that was exercised stands out"]),
-        f"speeds scatter by {found.noise:.1%}: two pairs show a node that loses {max(LEAST_LOSS, least):.0%} or more",
+        *(phrases or ["no node and no link that was exercised stands out"]),
+        f"speeds scatter by {result.noise:.1%}: two pairs show a node that loses {max(LEAST_LOSS, least):.0%} or more",
     ]
 
 

@@ -1,10 +1,10 @@
-"""Which pairs meet next, by what the rounds so far have shown. Pure, and the same each time.
+"""Chooses the pairs of the next round from the results so far. Pure and deterministic.
 
-Round 1: neighbours in the list of nodes. Round 2: the nodes of slow pairs meet nodes of the fastest pairs, all others
-meet the node half a list away, so that every way out of every block is used. Further rounds are played only while
-something is open: a node that rested and has met one partner only, a slow direction with several explanations, a
-distance from which on pairs are slower. In every round all nodes play that are not known to be slow: a network
-that is less busy than before would look faster.
+Round 1: neighbours in the list of nodes. Round 2: nodes of slow pairs meet nodes of the fastest pairs; all others meet
+the node half a list away, to use every uplink of every block. Further rounds are measured only while something is open:
+a node that rested and has one partner only, a slow direction with several explanations, or a distance beyond which pairs
+are slower. All nodes that are not known to be slow take part in every round, because a less busy network would look
+faster.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ SUSPECT = 1.5  # noises below the others: after one round, the members of such a
 
 
 def most_rounds(nodes: Sequence[str]) -> int:
-    """Two for a node; log2 N more for what is left open."""
+    """The most rounds: two for a node, and log2 N more for open questions."""
     return 2 + math.ceil(math.log2(max(2, len(nodes))))
 
 
 def next_round(nodes: Sequence[str], played: Sequence[Round]) -> list[Pair]:
-    """The pairs of the next round; none when nothing is open, or when nothing more may be played."""
+    """The pairs of the next round; empty if nothing is open or the most rounds were measured."""
     if not played:
         return neighbours(nodes)
     played = among(nodes, played)
@@ -39,23 +39,23 @@ def next_round(nodes: Sequence[str], played: Sequence[Round]) -> list[Pair]:
         return []
     if len(played) == 1:
         return _Pairing(nodes, partners, len(played)).made(*_second(nodes, played[0], partners), slow=())
-    found = culprits(nodes, played)
-    named = {name for culprit in found.nodes for name in culprit.names}
+    known = culprits(nodes, played)
+    named = {name for culprit in known.nodes for name in culprit.names}
     lonely = [node for node in nodes if len(partners[node]) < min(2, len(nodes) - 1) and node not in named]
-    searched = found.distance is not None and not found.distance.is_found
-    if not lonely and not found.undecided and not searched:
+    searched = known.distance is not None and not known.distance.is_found
+    if not lonely and not known.undecided and not searched:
         return []
-    needy, again = _wanted(found.undecided, named)
+    needy, again = _wanted(known.undecided, named)
     helpers = [node for node in nodes if node not in named and node not in needy]
     block = 0
-    if found.distance is not None and searched:
-        low, high = found.distance.fast_up_to.bit_length() - 1, found.distance.slow_from.bit_length() - 1
+    if known.distance is not None and searched:
+        low, high = known.distance.fast_up_to.bit_length() - 1, known.distance.slow_from.bit_length() - 1
         block = 2 ** ((low + high) // 2)
     return _Pairing(nodes, partners, len(played)).made([*lonely, *needy], helpers, again=again, slow=named, block=block)
 
 
 def _second(nodes: Sequence[str], first: Round, partners: dict[str, set[str]]) -> tuple[list[str], list[str]]:
-    """(who has to meet a good one, the good ones), the slowest and the fastest pair first."""
+    """(nodes that must meet a good node, good nodes), the slowest and the fastest pair first."""
     z = measurements([first]).z
     worst: dict[frozenset[str], float] = {}
     for pair, value in z.items():
@@ -70,7 +70,7 @@ def _second(nodes: Sequence[str], first: Round, partners: dict[str, set[str]]) -
 
 
 def _wanted(undecided: Iterable[Sequence[Culprit]], named: set[str]) -> tuple[list[str], list[Pair]]:
-    """Nodes that have to meet another good one, and pairs that have to meet once more."""
+    """Nodes that must meet another good node, and pairs that must be measured again."""
     needy: dict[str, None] = {}
     again: dict[frozenset[str], Pair] = {}
     for cases in undecided:
@@ -120,40 +120,45 @@ class _Pairing:
         free.pop(a)
         free.pop(b)
 
-    def _stranger(self, node: str, others: Sequence[str], free: dict[str, None]) -> str | None:
+    def _stranger(self, node: str, candidates: Sequence[str], free: dict[str, None]) -> str | None:
         return next(
-            (other for other in others if other in free and other != node and other not in self.partners[node]), None
+            (
+                candidate
+                for candidate in candidates
+                if candidate in free and candidate != node and candidate not in self.partners[node]
+            ),
+            None,
         )
 
-    def _across(self, rest: list[str], block: int) -> None:
+    def _across(self, nodes: list[str], block: int) -> None:
         """The others: each with the node half a list away; in later rounds a quarter, an eighth. block: with the node
         at the same place of the neighbouring block of so many nodes."""
         if block:
-            facing = {self.order[node] ^ block: node for node in rest}
-            for node in rest:
-                other = facing.get(self.order[node])
-                if other is not None and self.order[node] < self.order[other]:
-                    self.pairs.append((node, other))
+            facing = {self.order[node] ^ block: node for node in nodes}
+            for node in nodes:
+                partner = facing.get(self.order[node])
+                if partner is not None and self.order[node] < self.order[partner]:
+                    self.pairs.append((node, partner))
             used = {node for pair in self.pairs for node in pair}
-            rest = [node for node in rest if node not in used]
-        half = len(rest) // 2
+            nodes = [node for node in nodes if node not in used]
+        half = len(nodes) // 2
         turn = half >> (self.number - 1) if self.number > 1 else 0
         for place in range(half):
-            self.pairs.append((rest[place], rest[half + (place + turn) % half]))
+            self.pairs.append((nodes[place], nodes[half + (place + turn) % half]))
 
     def _swap_old_acquaintances(self, again: set[frozenset[str]]) -> None:
-        """A pair that has met before learns nothing: where it can, it changes partners with another pair."""
+        """Exchange partners of pairs that have met before, where possible: measuring them again shows nothing new."""
         for number, (a, b) in enumerate(self.pairs):
             if b not in self.partners[a] or frozenset((a, b)) in again:
                 continue
-            for other, (c, d) in enumerate(self.pairs):
-                if other == number or frozenset((c, d)) in again:
+            for second, (c, d) in enumerate(self.pairs):
+                if second == number or frozenset((c, d)) in again:
                     continue
                 if c not in self.partners[a] and d not in self.partners[b]:
-                    self.pairs[number], self.pairs[other] = self._sorted(a, c), self._sorted(b, d)
+                    self.pairs[number], self.pairs[second] = self._sorted(a, c), self._sorted(b, d)
                     break
                 if d not in self.partners[a] and c not in self.partners[b]:
-                    self.pairs[number], self.pairs[other] = self._sorted(a, d), self._sorted(b, c)
+                    self.pairs[number], self.pairs[second] = self._sorted(a, d), self._sorted(b, c)
                     break
 
     def _sorted(self, a: str, b: str) -> Pair:

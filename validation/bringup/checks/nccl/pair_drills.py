@@ -1,6 +1,6 @@
-"""Faults of nodes and of links between nodes, which the pairs find. Data only.
+"""Faults of nodes and of links between nodes, found by pairs. Data only.
 
-Each fault is the same each time. Where packets are lost, a counter chooses them and not chance: every seventh.
+Each fault is deterministic. Lost packets are chosen by a counter, every seventh, not by chance.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def slowed_to(rate: str) -> tuple[str, ...]:
 
 
 def _filter(hook: str, rule: str, node: str = "n1") -> dict[str, tuple[Command, ...]]:
-    """Packets that come into (`input`) or leave (`output`) the node and match the rule are lost."""
+    """Drop packets that enter (`input`) or leave (`output`) the node and match the rule."""
     table = f"table inet drill {{ chain lossy {{ type filter hook {hook} priority 0; {rule} drop; }}; }}"
     return _nft(table, node)
 

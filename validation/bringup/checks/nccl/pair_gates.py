@@ -17,7 +17,7 @@ def _pair(
     severity: Outcome = Outcome.FAIL,
     explained_by: tuple[str, ...] = (),
 ) -> Gate:
-    """Two nodes have one link, and nobody can say which of the two it is: a node needs two partners."""
+    """A gate of nodes. With two nodes there is one link, and its slower end is unknown: a node needs two partners."""
     return Gate(
         id=f"nccl.pair.{name}",
         phases=("nccl_pairwise",),

@@ -1,7 +1,7 @@
-"""What is usual in a run of pairs, and how much it scatters: centre and noise, by median and deviation of the same run.
+"""Centre and noise of a run's pairs, from the median and deviation of the same run.
 
-Of all that decides here nothing is a number of a profile. So it cannot say that a fleet is fast enough: a fleet that is
-slow as a whole is usual to itself. The profile's floor of `nccl.pair.slowest` is judged beside it.
+No number of a profile is used here. So it cannot tell whether a fleet is fast enough: if all pairs are slow, none stands
+out. For that, the profile's floor of `nccl.pair.slowest` is judged.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from bringup.plan.rounds import Pair
 
 Round = Mapping[Pair, float]  # (from, to) -> GB/s, the best of its repeats; a pair without an answer: 0
 
-LEAST_NOISE = 0.01  # of a speed: no run is trusted to be steadier than that
-LEAST_LOSS = 0.05  # of a speed: less is not named, however steady the run
+LEAST_NOISE = 0.01  # share of a speed: the smallest noise that is assumed
+LEAST_LOSS = 0.05  # share of a speed: a smaller loss is not named, even if the run is steadier
 SILENT = 1e-3  # of the usual speed, in the place of 0
 FEWEST = 4  # speeds that may stand for the healthy ones
 REACH = 4.0  # noises below the centre: what is farther away is not noise
@@ -25,7 +25,7 @@ APART = 3.5  # noises of a middle by which a whole round has to differ from the 
 
 @dataclass
 class Measurements:
-    """What was measured, in noises below (negative) or above the usual of its round."""
+    """Measurements in units of noise, below (negative) or above the centre of their round."""
 
     z: dict[Pair, float] = field(default_factory=dict)  # the best over all rounds: nothing can speed a pair up
     rounds: dict[Pair, int] = field(default_factory=dict)  # in how many rounds
@@ -38,29 +38,29 @@ class Measurements:
 
 
 def _top(values: Sequence[float]) -> tuple[float, float]:
-    """Centre and noise of the healthy ones among logs of speeds.
+    """Centre and noise of the healthy values among logs of speeds.
 
-    Faults only slow down. So it begins with the faster half, or with the fastest ones where a wide gap parts them from
-    the others, and takes in what lies within reach of their median until nothing changes.
+    Faults only slow down. So it begins with the faster half, or with the fastest values if a wide gap separates them
+    from the rest, and then adds values near their median until nothing changes.
     """
     ordered = sorted(values, reverse=True)
-    kept = _above_a_gap(ordered) or ordered[: (len(ordered) + 1) // 2]
-    centre = median(kept)
-    noise = 2.5 * median(abs(value - centre) for value in kept)  # the faster half of a bell is narrower than the bell
+    top = _above_a_gap(ordered) or ordered[: (len(ordered) + 1) // 2]
+    centre = median(top)
+    noise = 2.5 * median(abs(value - centre) for value in top)  # the faster half of a bell is narrower than the bell
     for _ in range(20):
         floor = centre - REACH * max(noise, LEAST_NOISE)
         taken = [value for value in ordered if value >= floor]
         centre = median(taken)
         noise = 1.4826 * median(abs(value - centre) for value in taken)
-        if len(taken) == len(kept):
+        if len(taken) == len(top):
             break
-        kept = taken
+        top = taken
     # the deviation of few values may be small by chance
-    return centre, max(LEAST_NOISE, noise * (1 + 1.5 / math.sqrt(len(kept))))
+    return centre, max(LEAST_NOISE, noise * (1 + 1.5 / math.sqrt(len(top))))
 
 
 def _above_a_gap(ordered: Sequence[float]) -> list[float] | None:
-    """The fastest quarter or more, when what follows is farther away than their own range."""
+    """The fastest quarter or more, if the next value is farther away than their own range. Else empty."""
     least = max(FEWEST, math.ceil(len(ordered) / 4))
     for count in range(least, len(ordered)):
         gap = ordered[count - 1] - ordered[count]
@@ -71,29 +71,29 @@ def _above_a_gap(ordered: Sequence[float]) -> list[float] | None:
 
 
 def measurements(played: Sequence[Round], usual_of: Callable[[Pair], float | None] | None = None) -> Measurements:
-    """usual_of: log of the speed that is usual for this pair, where that is known better than by its round."""
-    found = Measurements()
-    found.one_way = all(met.get((b, a)) == speed for met in played for (a, b), speed in met.items())
+    """usual_of: log of this pair's usual speed, if it is known better than from its round."""
+    result = Measurements()
+    result.one_way = all(met.get((b, a)) == speed for met in played for (a, b), speed in met.items())
     logs = [
-        {pair: math.log(speed) if speed > 0 else -math.inf for pair, speed in met.items() if _counts(pair, found)}
+        {pair: math.log(speed) if speed > 0 else -math.inf for pair, speed in met.items() if _counts(pair, result)}
         for met in played
     ]
     alive = [[value for value in met.values() if value > -math.inf] for met in logs]
     if not any(alive):
-        found.centres = [None for _ in logs]
-        return _all_silent(found, logs)
-    usual = _set_centres(found, alive)
-    for met, centre in zip(logs, found.centres, strict=True):
+        result.centres = [None for _ in logs]
+        return _all_silent(result, logs)
+    usual = _set_centres(result, alive)
+    for met, centre in zip(logs, result.centres, strict=True):
         for pair, value in met.items():
             known = usual_of(pair) if usual_of is not None else None
             against = known if known is not None else usual if centre is None else centre
-            z = max(math.log(SILENT), value - against) / found.noise
-            found.z[pair] = max(z, found.z.get(pair, -math.inf))
-            found.rounds[pair] = found.rounds.get(pair, 0) + 1
-    return found
+            z = max(math.log(SILENT), value - against) / result.noise
+            result.z[pair] = max(z, result.z.get(pair, -math.inf))
+            result.rounds[pair] = result.rounds.get(pair, 0) + 1
+    return result
 
 
-def _set_centres(found: Measurements, alive: Sequence[Sequence[float]]) -> float:
+def _set_centres(result: Measurements, alive: Sequence[Sequence[float]]) -> float:
     """Noise of the run and centre of each round; returns the usual speed of the rounds that are alike."""
     tops = [_top(values) if values else None for values in alive]
     residuals = [value - top[0] for values, top in zip(alive, tops, strict=True) if top for value in values]
@@ -106,32 +106,32 @@ def _set_centres(found: Measurements, alive: Sequence[Sequence[float]]) -> float
     alike = [values for values, top in zip(alive, tops, strict=True) if top and fastest - top[0] <= apart(values)]
     near = [value for values in alike for value in values]
     usual, their_noise = _top(near)
-    found.noise = noise = min(noise, their_noise)
+    result.noise = noise = min(noise, their_noise)
     healthy = 2 * sum(value > usual - APART * noise for value in near) >= len(near)
     for values, top in zip(alive, tops, strict=True):
         if top is None:
-            found.centres.append(None)
+            result.centres.append(None)
             continue
-        # a round is slow as a whole where hardly one of its pairs reaches the usual speed, which most do in the others;
+        # a whole round is slow if hardly any of its pairs reaches the usual speed, and most pairs of other rounds do;
         # else it is those pairs that are slow
         reach = sum(value > usual - APART * noise for value in values)
         own = healthy and abs(top[0] - usual) > apart(values) and reach < len(values) / 6
-        found.centres.append(top[0] if own else usual)
+        result.centres.append(top[0] if own else usual)
     return usual
 
 
-def _counts(pair: Pair, found: Measurements) -> bool:
-    return not found.one_way or pair[0] < pair[1]
+def _counts(pair: Pair, result: Measurements) -> bool:
+    return not result.one_way or pair[0] < pair[1]
 
 
-def _all_silent(found: Measurements, logs: Sequence[Mapping[Pair, float]]) -> Measurements:
+def _all_silent(result: Measurements, logs: Sequence[Mapping[Pair, float]]) -> Measurements:
     for met in logs:
         for pair in met:
-            found.z[pair] = math.log(SILENT) / found.noise
-            found.rounds[pair] = found.rounds.get(pair, 0) + 1
-    return found
+            result.z[pair] = math.log(SILENT) / result.noise
+            result.rounds[pair] = result.rounds.get(pair, 0) + 1
+    return result
 
 
 def threshold(expected_false: float, tests: int) -> float:
-    """Noises beyond which so many of this number of healthy ones are expected by chance."""
+    """Distance in noises beyond which this number of healthy values is expected by chance."""
     return NormalDist().inv_cdf(1 - min(0.4, expected_false / max(1, tests)))

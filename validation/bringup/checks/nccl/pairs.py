@@ -1,10 +1,10 @@
-"""What single pairs of nodes measured -> which node, or which link between two nodes, is slow. Pure, and without a
+"""Measurements of single pairs of nodes -> scores of nodes and links, which show the slow ones. Pure, and without a
 threshold.
 
-A node is compared with the fleet by the middle one of its partners, so that one bad link does not accuse it. A link is
-compared with what its two nodes do elsewhere, so that a bad node does not accuse all of its links. Every pair is
-measured more than once. How fast it is says the best of them: another process on a node can slow one of them down, and
-nothing can speed one up. A link that is slow at times shows in the worst of them, beside the best.
+A node's score is that of its middle partner, so one bad link does not blame the node. A link is compared with what its
+two nodes reach elsewhere, so a bad node does not blame all of its links. Every pair is measured several times. Its
+speed is the best measurement, because another process can only slow it down. A link that is slow at times shows in its
+worst measurement.
 """
 
 from __future__ import annotations
@@ -24,30 +24,30 @@ from bringup.plan.rounds import ALL_MEET, Pair, link_name
 from bringup.records import Observation
 
 BANDWIDTH, LATENCY = "pair.bandwidth", "pair.latency_p95"
-SUSPECT_RATIO = 0.5  # only for what is measured again and how it is worded; the gates' numbers are the profile's
+SUSPECT_RATIO = 0.5  # only decides what is measured again, and its wording; the gates use the profile's numbers
 SUSPECT_LATENCY_FACTOR = 10
 LISTED = 12  # pairs that were not exercised, by name
-LEAST_PARTNERS = 2  # with one partner a node cannot be told from its link
+LEAST_PARTNERS = 2  # with one partner, a slow node looks like a slow link
 
 
 _COLLECTIVE = re.compile(r"nccl\.all_reduce\.(?P<what>busbw|time)@(?P<size>\w+)")
 
 
 def from_collectives(observations: Iterable[Observation]) -> list[Observation]:
-    """Where GPUs are, pairs run all_reduce (subject n0--n1): the largest size is their bandwidth, one number for both
-    directions, and the time of the smallest one their latency. Every time they met has a file of its own."""
-    found: dict[tuple[str, str, str], list[tuple[int, Observation]]] = defaultdict(list)
+    """On GPUs, pairs run all_reduce (subject n0--n1). The largest size gives the bandwidth, one number for both
+    directions; the time of the smallest size gives the latency. Each measurement of a pair has its own file."""
+    grouped: dict[tuple[str, str, str], list[tuple[int, Observation]]] = defaultdict(list)
     for observation in observations:
         match = _COLLECTIVE.fullmatch(observation.quantity)
         size = size_bytes(match["size"]) if match else None
         if match and size is not None and "--" in observation.subject:
             file = observation.evidence.rpartition(":")[0]
-            found[observation.subject, match["what"], file].append((size, observation))
+            grouped[observation.subject, match["what"], file].append((size, observation))
     result = []
-    for (link, what, _), sized in found.items():
+    for (link, quantity, _), sized in grouped.items():
         first, _, second = link.partition("--")
-        chosen = (max if what == "busbw" else min)(sized, key=lambda item: item[0])[1]
-        if what == "busbw":
+        chosen = (max if quantity == "busbw" else min)(sized, key=lambda item: item[0])[1]
+        if quantity == "busbw":
             result += [
                 chosen.model_copy(update={"quantity": BANDWIDTH, "subject": direction})
                 for direction in (f"{first}->{second}", f"{second}->{first}")
@@ -65,7 +65,7 @@ class Measured:
 
     @property
     def steady(self) -> float | None:
-        """The worst as a share of the best; None when it was measured once. Nothing at all every time is steady."""
+        """The worst as a share of the best; None if it was measured once. 1 if every measurement was 0."""
         if len(self.all) < 2:
             return None
         return min(self.all) / max(self.all) if max(self.all) > 0 else 1.0
@@ -78,8 +78,8 @@ Links = Mapping[Pair, Measured]  # (first, second) -> us
 def measured(observations: Iterable[Observation]) -> tuple[Directions, Links]:
     directions: dict[Pair, Measured] = {}
     links: dict[Pair, Measured] = {}
-    seen = list(observations)
-    for observation in [*seen, *from_collectives(seen)]:
+    observed = list(observations)
+    for observation in [*observed, *from_collectives(observed)]:
         if not isinstance(observation.value, int | float) or observation.quantity not in (BANDWIDTH, LATENCY):
             continue
         first, _, second = observation.subject.partition("->" if observation.quantity == BANDWIDTH else "--")
@@ -95,19 +95,20 @@ def measured(observations: Iterable[Observation]) -> tuple[Directions, Links]:
     return directions, links
 
 
-_FILE = re.compile(r"raw/pairs-\d+-(?P<round>\d+)[-.]")  # pairs-<repeat>-<round>.jsonl; not what was measured again
+_FILE = re.compile(
+    r"raw/pairs-\d+-(?P<round>\d+)[-.]"
+)  # pairs-<repeat>-<round>.jsonl; other files hold pairs measured again
 
 
 def played(observations: Iterable[Observation]) -> list[dict[Pair, float]]:
-    """The rounds in their order: (from, to) -> GB/s, the best of the repeats. Of a pair that was to meet and of which
-    nothing arrived, 0."""
-    seen = list(observations)
+    """The rounds in order: (from, to) -> GB/s, the best of the repeats. A planned pair without a result has 0."""
+    observed = list(observations)
     rounds: dict[int, dict[Pair, float]] = {}
-    for met in seen:
+    for met in observed:
         if met.quantity == pair_rounds.ROUND and isinstance(met.value, int):
             first, _, second = met.subject.partition("--")
             rounds.setdefault(met.value, {}).update({(first, second): 0.0, (second, first): 0.0})
-    for speed in [*seen, *from_collectives(seen)]:
+    for speed in [*observed, *from_collectives(observed)]:
         match = _FILE.match(speed.evidence) if speed.quantity == BANDWIDTH else None
         if match is None or not isinstance(speed.value, int | float):
             continue
@@ -119,7 +120,7 @@ def played(observations: Iterable[Observation]) -> list[dict[Pair, float]]:
 
 
 def reference(directions: Directions) -> float:
-    """GB/s of a healthy direction: the middle of the faster half, which is healthy even when half of the directions are
+    """GB/s of a healthy direction: the median of the faster half, which is healthy even if half of all directions are
     not."""
     speeds = sorted((speed.best for speed in directions.values()), reverse=True)
     return median(speeds[: (len(speeds) + 1) // 2]) if speeds else 0.0
@@ -127,7 +128,7 @@ def reference(directions: Directions) -> float:
 
 @dataclass(frozen=True)
 class NodeScore:
-    """Shares of the reference: what the node reaches with the middle one of its partners."""
+    """Speeds of a node with its middle partner, as shares of the reference."""
 
     out: float
     into: float
@@ -139,8 +140,7 @@ class NodeScore:
 
 
 def node_scores(directions: Directions) -> dict[str, NodeScore]:
-    """Nodes with enough partners to be judged. The better one of two middles: with two partners one may be the bad
-    one."""
+    """Scores of nodes with enough partners. The higher median counts: of two partners, one may be the bad one."""
     normal = reference(directions)
     out: dict[str, list[float]] = defaultdict(list)
     into: dict[str, list[float]] = defaultdict(list)
@@ -156,41 +156,41 @@ def node_scores(directions: Directions) -> dict[str, NodeScore]:
 
 
 def link_scores(directions: Directions, names: Sequence[str]) -> dict[Pair, dict[Pair, float]]:
-    """link (its nodes in the order of `names`) -> direction -> share of what its two nodes let expect."""
+    """link (its nodes in the order of `names`) -> direction -> share of the speed expected from its two nodes."""
     normal, nodes = reference(directions), node_scores(directions)
     order = {node: index for index, node in enumerate(names)}
-    found: dict[Pair, dict[Pair, float]] = defaultdict(dict)
+    scores: dict[Pair, dict[Pair, float]] = defaultdict(dict)
     for (source, target), speed in directions.items():
         sends = min(1.0, nodes[source].out) if source in nodes else 1.0
         gets = min(1.0, nodes[target].into) if target in nodes else 1.0
         expected = normal * min(sends, gets)
         link = (source, target) if order.get(source, 0) < order.get(target, 0) else (target, source)
         # two nodes without any network both score 0: their link cannot be blamed beyond that
-        found[link][source, target] = speed.best / expected if expected > 0 else (1.0 if normal > 0 else 0.0)
-    return found
+        scores[link][source, target] = speed.best / expected if expected > 0 else (1.0 if normal > 0 else 0.0)
+    return scores
 
 
 def node_latencies(links: Links) -> dict[str, tuple[float, int]]:
-    """Node -> the middle one of its links' latencies (the lower of two), and how many there are."""
-    found: dict[str, list[float]] = defaultdict(list)
+    """Node -> the median latency of its links (the lower one of two), and their number."""
+    by_node: dict[str, list[float]] = defaultdict(list)
     for pair, trips in links.items():
         for node in pair:
-            found[node].append(trips.best)
+            by_node[node].append(trips.best)
     return {
         node: (median_low(values), len(values))
-        for node, values in sorted(found.items())
+        for node, values in sorted(by_node.items())
         if len(values) >= LEAST_PARTNERS
     }
 
 
 def derive(observations: Sequence[Observation], names: Sequence[str]) -> Parsed:
-    """Scores of nodes and links as observations; as a note, the pairs on which nothing was measured."""
-    seen = list(observations)
-    directions, links = measured(seen)
+    """Scores of nodes and links as observations; pairs without a measurement as a note."""
+    observed = list(observations)
+    directions, links = measured(observed)
     scores = Parsed()
     if directions:
         scores.problems += _not_exercised(directions, names)
-        scores.problems += _localised(seen, names)
+        scores.problems += _localised(observed, names)
     for node, score in node_scores(directions).items():
         scores.saw("nccl.pair.node", node, round(score.worst, 4), "ratio", "raw/pairs-*.jsonl", _node_words(score))
     for link, by_direction in link_scores(directions, names).items():
@@ -248,16 +248,17 @@ def derive(observations: Sequence[Observation], names: Sequence[str]) -> Parsed:
 
 
 def _localised(observations: Sequence[Observation], names: Sequence[str]) -> list[str]:
-    """By the spread of this run. Up to 8 nodes the gates say it; the profile's floors are judged in any case."""
+    """A note that names slow nodes and links by the spread of this run. Up to 8 nodes the gates do that. The profile's
+    floors are always judged."""
     rounds = played(observations) if len(names) > ALL_MEET else []
     if not any(rounds):
         return []
-    said = localise.words(localise.culprits(names, rounds), names)
-    return [f"pairs, after {len(rounds)} round(s): {'; '.join(said)}"]
+    phrases = localise.words(localise.culprits(names, rounds), names)
+    return [f"pairs, after {len(rounds)} round(s): {'; '.join(phrases)}"]
 
 
 def _not_exercised(directions: Directions, names: Sequence[str]) -> list[str]:
-    """What no verdict is about: nodes that met nobody, and the first of the pairs that never met."""
+    """Notes without a verdict: nodes without a partner, and the first pairs that never met."""
     met = {frozenset(pair) for pair in directions if set(pair) <= set(names)}
     possible = len(names) * (len(names) - 1) // 2
     if len(met) == possible:
@@ -272,7 +273,7 @@ def _not_exercised(directions: Directions, names: Sequence[str]) -> list[str]:
 
 
 def _steadiness(scores: Parsed, link: Pair, measurements: Directions) -> None:
-    """nccl.pair.link.steady: of the less steady direction, the worst measurement as a share of the best."""
+    """nccl.pair.link.steady: the worst measurement as a share of the best, in the less steady direction."""
     shares = {pair: speed.steady for pair, speed in measurements.items()}
     known = {pair: share for pair, share in shares.items() if share is not None}
     if len(known) < len(shares):
@@ -306,8 +307,7 @@ def _node_words(score: NodeScore) -> str:
 
 
 def suspects(observations: Iterable[Observation]) -> list[Pair]:
-    """Pairs to measure again: slow and unsteady links once more, and slow nodes with a good partner that they have not
-    met yet."""
+    """Pairs to measure again: slow and unsteady links, and slow nodes with a good new partner."""
     directions, links = measured(observations)
     nodes = node_scores(directions)
     slow = {node for node, score in nodes.items() if score.worst < SUSPECT_RATIO}
@@ -316,16 +316,16 @@ def suspects(observations: Iterable[Observation]) -> list[Pair]:
     met = {*directions, *((second, first) for first, second in directions)}
     chosen: list[Pair] = []
     for (first, second), trips in links.items():
-        both = [directions[pair] for pair in ((first, second), (second, first)) if pair in directions]
-        unsteady = any(way.steady is not None and way.steady < SUSPECT_RATIO for way in both)
-        slow_link = min((way.best for way in both), default=0.0) < SUSPECT_RATIO * normal
+        both_ways = [directions[pair] for pair in ((first, second), (second, first)) if pair in directions]
+        unsteady = any(way.steady is not None and way.steady < SUSPECT_RATIO for way in both_ways)
+        slow_link = min((way.best for way in both_ways), default=0.0) < SUSPECT_RATIO * normal
         if slow_link or unsteady or trips.best > SUSPECT_LATENCY_FACTOR * usual_us:
             chosen.append((first, second))
     for first, second in directions:  # no latency was measured: no answer
         if {(first, second), (second, first)}.isdisjoint(links) and (second, first) not in chosen:
             chosen.append((first, second))
     for node in sorted(slow):
-        good = next((other for other in nodes if other not in slow and (node, other) not in met), None)
+        good = next((partner for partner in nodes if partner not in slow and (node, partner) not in met), None)
         if good is not None:
             chosen.append((node, good))
     return chosen

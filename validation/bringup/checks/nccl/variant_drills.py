@@ -1,4 +1,4 @@
-"""Faults that only one way of NCCL shows, on simulated nodes with stand-ins of nccl-tests. Data only."""
+"""Faults that only one variant of NCCL shows, on simulated nodes with stand-ins of nccl-tests. Data only."""
 
 from __future__ import annotations
 

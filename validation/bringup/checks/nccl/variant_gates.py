@@ -1,4 +1,4 @@
-"""Gates of the ways that NCCL is told to go, one at a time. Data only."""
+"""Gates of NCCL's variants: paths that NCCL is restricted to, one at a time. Data only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What to know about a way of NCCL that did not pass. Data only."""
+"""Help for a variant of NCCL that did not pass. Data only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What follows from single facts of nodes: who answered, clocks and memory against the fleet's median, libraries."""
+"""Observations derived from facts of nodes: answers, clocks and memory against the fleet's median, libraries."""
 
 from __future__ import annotations
 
@@ -15,57 +15,57 @@ _LIBRARY = "inventory.library."
 _SETTINGS = "inventory.settings."
 
 
-def derive(seen: Seen, run: Run) -> Parsed:
-    found = Parsed()
+def derive(observed: Seen, run: Run) -> Parsed:
+    derived = Parsed()
     if run.phase == "discovery":
-        _state(found, seen)
-        _answered(found, seen)
-        _clock(found, seen)
-        _memory(found, seen.of("inventory.memory"))
-        for quantity, observations in seen.starting_with(_LIBRARY).items():
-            _library(found, quantity.removeprefix(_LIBRARY), observations)
-        found.add(names.derive(seen))
-        found.add(settings.derive(seen, "discovery.settings", seen.starting_with(_SETTINGS), settings.ABSENT))
-        found.add(settings.derive(seen, "discovery.network", ("inventory.network",), "0"))
-        found.add(folders.derive(seen, "discovery.tmp", ("tmp", "shm")))
-    return found
+        _state(derived, observed)
+        _answered(derived, observed)
+        _clock(derived, observed)
+        _memory(derived, observed.of("inventory.memory"))
+        for quantity, observations in observed.starting_with(_LIBRARY).items():
+            _library(derived, quantity.removeprefix(_LIBRARY), observations)
+        derived.add(names.derive(observed))
+        derived.add(settings.derive(observed, "discovery.settings", observed.starting_with(_SETTINGS), settings.ABSENT))
+        derived.add(settings.derive(observed, "discovery.network", ("inventory.network",), "0"))
+        derived.add(folders.derive(observed, "discovery.tmp", ("tmp", "shm")))
+    return derived
 
 
-def _state(found: Parsed, seen: Seen) -> None:
-    found.observations += [
-        state.model_copy(update={"quantity": "discovery.node.state"}) for state in seen.of("slurm.node.state")
+def _state(derived: Parsed, observed: Seen) -> None:
+    derived.observations += [
+        state.model_copy(update={"quantity": "discovery.node.state"}) for state in observed.of("slurm.node.state")
     ]
 
 
-def _answered(found: Parsed, seen: Seen) -> None:
-    """A node that srun could not reach is an observed fault and not just missing evidence."""
-    answers = seen.of("probe.inventory.finished")
-    found.observations += [answer.model_copy(update={"quantity": "discovery.node.answered"}) for answer in answers]
+def _answered(derived: Parsed, observed: Seen) -> None:
+    """If srun could not reach a node, that is an observed fault, not only missing evidence."""
+    answers = observed.of("probe.inventory.finished")
+    derived.observations += [answer.model_copy(update={"quantity": "discovery.node.answered"}) for answer in answers]
     answered = {answer.subject for answer in answers}
-    for error in seen.of("slurm.launch.error"):
+    for error in observed.of("slurm.launch.error"):
         if error.subject not in answered:
-            found.saw("discovery.node.answered", error.subject, False, "flag", error.evidence, str(error.value))
+            derived.saw("discovery.node.answered", error.subject, False, "flag", error.evidence, str(error.value))
 
 
-def _clock(found: Parsed, seen: Seen) -> None:
-    """Distance from the fleet's median clock, uncertainty added."""
-    measured = clock.shifts([*seen.of(clock.BEHIND), *seen.of(clock.UNCERTAINTY)])
-    for behind in seen.of(clock.BEHIND):
+def _clock(derived: Parsed, observed: Seen) -> None:
+    """Distance from the fleet's median clock, plus the uncertainty."""
+    measured = clock.shifts([*observed.of(clock.BEHIND), *observed.of(clock.UNCERTAINTY)])
+    for behind in observed.of(clock.BEHIND):
         shift = measured.get(behind.subject)
         if shift is None:
             value, why = None, behind.why or "its uncertainty did not arrive"
         else:
             value, why = abs(shift.seconds) + shift.uncertainty, str(shift)
-        found.saw("discovery.clock.offset", behind.subject, value, "s", behind.evidence, why)
+        derived.saw("discovery.clock.offset", behind.subject, value, "s", behind.evidence, why)
 
 
-def _memory(found: Parsed, several: list[Observation]) -> None:
-    """Share of the fleet's median: firmware takes a little more on one board than on another."""
+def _memory(derived: Parsed, several: list[Observation]) -> None:
+    """Memory as a share of the fleet's median, because firmware reserves a little more on some boards."""
     sizes = numbers(several)
     median = statistics.median(sizes.values()) if sizes else 0.0
     for size in several:
         if size.subject in sizes and median > 0:
-            found.saw(
+            derived.saw(
                 "discovery.memory",
                 size.subject,
                 sizes[size.subject] / median,
@@ -75,8 +75,8 @@ def _memory(found: Parsed, several: list[Observation]) -> None:
             )
 
 
-def _library(found: Parsed, name: str, observations: list[Observation]) -> None:
-    """Absence is not equality. A library that all nodes lack was not compared."""
+def _library(derived: Parsed, name: str, observations: list[Observation]) -> None:
+    """Versions of a library on all nodes. If all nodes lack it, it is unknown: absence is not equality."""
     known = [library.value for library in observations if library.value is not None]
     lacking = known.count(ABSENT)
     for library in observations:
@@ -85,4 +85,4 @@ def _library(found: Parsed, name: str, observations: list[Observation]) -> None:
             value, why = None, "it is not installed on any node"
         elif value == ABSENT and lacking * 2 > len(known):
             value = f"{ABSENT} on {library.subject}"
-        found.saw(f"discovery.library.{name}", library.subject, value, "text", library.evidence, why)
+        derived.saw(f"discovery.library.{name}", library.subject, value, "text", library.evidence, why)

@@ -45,7 +45,7 @@ def _same(id: str, says: str, guide: Guide, unit: str = "text") -> Gate:
 
 
 def _name(id: str, proves: str, unit: str, expected: Limit, severity: Outcome = Outcome.FAIL) -> Gate:
-    """Of several nodes: a single one needs no name."""
+    """A gate for two nodes or more: a single node does not need to resolve names."""
     return Gate(
         id=f"discovery.names.{id}",
         phases=_ONLY,
@@ -62,7 +62,7 @@ def _name(id: str, proves: str, unit: str, expected: Limit, severity: Outcome = 
 
 
 def _alike(id: str, proves: str, guide: Guide, severity: Outcome) -> Gate:
-    """Compared one by one: the value is how many differ, and the verdict says which and how."""
+    """Settings compared one by one: the value is the number that differ; the verdict names them."""
     return Gate(
         id=id,
         phases=_ONLY,

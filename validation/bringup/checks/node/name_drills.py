@@ -31,7 +31,7 @@ while True:
 
 
 def _name_server(seconds: int) -> Command:
-    """n1 asks a name server of its own about n2, and so does nobody else.
+    """n1 asks its own name server about n2; no other node does.
 
     By default a lookup gives up after 20 s, as the probe does, and it is chance who is first: here it waits longer.
     """

@@ -1,7 +1,7 @@
-"""Where the names of nodes lead, compared over the fleet.
+"""The addresses that node names resolve to, compared over the fleet.
 
-One node resolved all names: the table. Every other node said in which names it differs from the table. So there are as
-many facts as nodes, and not as many as pairs.
+One node resolves all names: the table. Every other node reports the names that it resolves differently. So the number of
+facts is the number of nodes, not of pairs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _TOLD = 3
 
 @dataclass(frozen=True)
 class _Node:
-    """What one node said. differs: name -> its own answer, where that is not the table's."""
+    """Answers of one node. differs: name -> its own answer, if it differs from the table's."""
 
     name: str
     differs: dict[str, str]
@@ -30,68 +30,68 @@ class _Node:
         return len(self.differs) == self.different
 
 
-def derive(seen: Seen) -> Parsed:
+def derive(observed: Seen) -> Parsed:
     """discovery.names.differ and discovery.names.own per node."""
-    found = Parsed()
-    table = {fact.subject: fact.value for fact in seen.of("names.address")}
-    nodes = _nodes(found, seen)
+    derived = Parsed()
+    table = {fact.subject: fact.value for fact in observed.of("names.address")}
+    nodes = _nodes(derived, observed)
     if len(nodes) < 2:
         for node in nodes.values():
-            found.saw("discovery.names.differ", node.name, None, "count", node.evidence, "no other node answered")
-        return found
+            derived.saw("discovery.names.differ", node.name, None, "count", node.evidence, "no other node answered")
+        return derived
     if sum(not node.is_whole for node in nodes.values()) * 2 > len(nodes):
-        _table_is_wrong(found, seen, nodes)
-        return found
-    own = {fact.subject: set(fact.value) for fact in seen.of("names.own_addresses") if isinstance(fact.value, list)}
+        _table_is_wrong(derived, observed, nodes)
+        return derived
+    own = {fact.subject: set(fact.value) for fact in observed.of("names.own_addresses") if isinstance(fact.value, list)}
     listed = {name for node in nodes.values() for name in node.differs if name in table}  # the others lead alike
     answers = {name: _answers(name, table[name], nodes) for name in listed}
     right: dict[str, str | None]
-    right = {name: str(told) for name, told in table.items() if told is not None}
+    right = {name: str(answer) for name, answer in table.items() if answer is not None}
     right |= {name: _right(of_name, own.get(name, set())) for name, of_name in answers.items()}
-    _differ(found, nodes, answers, right)
-    _own(found, seen, right)
-    return found
+    _differ(derived, nodes, answers, right)
+    _own(derived, observed, right)
+    return derived
 
 
-def _nodes(found: Parsed, seen: Seen) -> dict[str, _Node]:
-    lists = {fact.subject: fact.value for fact in seen.of("names.differ")}
+def _nodes(derived: Parsed, observed: Seen) -> dict[str, _Node]:
+    lists = {fact.subject: fact.value for fact in observed.of("names.differ")}
     nodes = {}
-    for fact in seen.of("names.different"):
+    for fact in observed.of("names.different"):
         listed = lists.get(fact.subject)
         if not isinstance(fact.value, int) or not isinstance(listed, list):
             why = fact.why or "the names in which it differs did not arrive"
-            found.saw("discovery.names.differ", fact.subject, None, "count", fact.evidence, why)
+            derived.saw("discovery.names.differ", fact.subject, None, "count", fact.evidence, why)
             continue
         differs = {name: answer for name, _, answer in (entry.partition(" ") for entry in listed)}
         nodes[fact.subject] = _Node(fact.subject, differs, fact.value, fact.evidence)
     return nodes
 
 
-def _table_is_wrong(found: Parsed, seen: Seen, nodes: dict[str, _Node]) -> None:
-    """Most nodes disagree with the node that made the table, in more names than they could list."""
-    maker = next((fact.subject for fact in seen.of("probe.names_table.finished")), "the first node")
+def _table_is_wrong(derived: Parsed, observed: Seen, nodes: dict[str, _Node]) -> None:
+    """Whether most nodes differ from the table in more names than they can list."""
+    maker = next((fact.subject for fact in observed.of("probe.names_table.finished")), "the first node")
     most = max(node.different for node in nodes.values())
     for node in nodes.values():
         if node.name == maker:
             why = f"most of the other nodes know other addresses than {maker}"
-            found.saw("discovery.names.differ", node.name, most, "count", node.evidence, why)
+            derived.saw("discovery.names.differ", node.name, most, "count", node.evidence, why)
         else:
             why = f"it could only be compared with {maker}, of which most nodes differ"
-            found.saw("discovery.names.differ", node.name, None, "count", node.evidence, why)
+            derived.saw("discovery.names.differ", node.name, None, "count", node.evidence, why)
 
 
-def _answers(name: str, told: object, nodes: dict[str, _Node]) -> dict[str, str]:
-    """Node -> where this name leads there. Not on the node itself, which may call itself 127.0.1.1."""
-    found = {}
+def _answers(name: str, expected: object, nodes: dict[str, _Node]) -> dict[str, str]:
+    """Node -> its address of this name. The named node itself is left out, because it may resolve to 127.0.1.1."""
+    answers = {}
     for node in nodes.values():
-        answer = node.differs.get(name, told if node.is_whole else None)
+        answer = node.differs.get(name, expected if node.is_whole else None)
         if node.name != name and isinstance(answer, str) and answer != NOWHERE:
-            found[node.name] = answer
-    return found
+            answers[node.name] = answer
+    return answers
 
 
 def _right(answers: dict[str, str], own: set[str]) -> str | None:
-    """What most nodes say; where somebody knows an address that the node has, what most of those say."""
+    """The answer of most nodes. If any node knows an address that the named node has, only such answers count."""
     leading = [answer for answer in answers.values() if own.issuperset(answer.split(","))]
     ranked = Counter(leading or answers.values()).most_common(2)
     if not ranked or (len(ranked) == 2 and ranked[0][1] == ranked[1][1]):
@@ -100,7 +100,7 @@ def _right(answers: dict[str, str], own: set[str]) -> str | None:
 
 
 def _differ(
-    found: Parsed, nodes: dict[str, _Node], answers: dict[str, dict[str, str]], right: dict[str, str | None]
+    derived: Parsed, nodes: dict[str, _Node], answers: dict[str, dict[str, str]], right: dict[str, str | None]
 ) -> None:
     for node in nodes.values():
         odd = [
@@ -111,19 +111,19 @@ def _differ(
         count = len(odd) if node.is_whole else max(len(odd), node.different)
         more = f"; and {count - _TOLD} more" if count > _TOLD else ""
         why = "; ".join(odd[:_TOLD]) + more
-        found.saw("discovery.names.differ", node.name, count, "count", node.evidence, why or None)
+        derived.saw("discovery.names.differ", node.name, count, "count", node.evidence, why or None)
 
 
 def _others(right: str | None) -> str:
     return "and no two others agree" if right is None else f"and should be {right}"
 
 
-def _own(found: Parsed, seen: Seen, right: dict[str, str | None]) -> None:
-    """discovery.names.own: every address that the others use for a node is one that the node has."""
-    for fact in seen.of("names.own_addresses"):
+def _own(derived: Parsed, observed: Seen, right: dict[str, str | None]) -> None:
+    """discovery.names.own: the node has every address that the others use for it."""
+    for fact in observed.of("names.own_addresses"):
         used = right.get(fact.subject)
         value, why = _is_own(fact, used)
-        found.saw("discovery.names.own", fact.subject, value, "flag", fact.evidence, why)
+        derived.saw("discovery.names.own", fact.subject, value, "flag", fact.evidence, why)
 
 
 def _is_own(fact: Observation, used: str | None) -> tuple[bool | None, str]:

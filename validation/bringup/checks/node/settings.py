@@ -1,4 +1,4 @@
-"""Settings that should be equal, NAME=VALUE in lists, compared name by name: a verdict says which one differs."""
+"""Settings that should be equal, as lists of NAME=VALUE. They are compared by name, so a verdict names the odd one."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ ABSENT = "absent"  # as probes/settings.py says of a setting that this kernel ha
 _TOLD = 4
 
 
-def derive(seen: Seen, quantity: str, facts: Iterable[str], missing: str) -> Parsed:
-    """How many of its settings a node has otherwise than most nodes. missing: the value where a node names none."""
-    found = Parsed()
+def derive(observed: Seen, quantity: str, facts: Iterable[str], missing: str) -> Parsed:
+    """Number of a node's settings that differ from those of most nodes. missing: the value of a node without the name."""
+    derived = Parsed()
     facts = list(facts)
-    told: dict[str, dict[str, str]] = {}
+    values: dict[str, dict[str, str]] = {}
     evidence: dict[str, str] = {}
     for name in facts:
-        for subject, several in seen.by_subject(name).items():
+        for subject, several in observed.by_subject(name).items():
             known = _known(several[0])
             evidence.setdefault(subject, several[0].evidence)
             if known is None:
-                found.saw(quantity, subject, None, "count", several[0].evidence, several[0].why or "no list arrived")
+                derived.saw(quantity, subject, None, "count", several[0].evidence, several[0].why or "no list arrived")
             else:
-                told.setdefault(subject, {}).update(known)
-    unknown = {one.subject for one in found.observations}
-    settings = {node: known for node, known in told.items() if node not in unknown}
+                values.setdefault(subject, {}).update(known)
+    unknown = {observation.subject for observation in derived.observations}
+    settings = {node: known for node, known in values.items() if node not in unknown}
     usual = _usual(settings, missing)
     for node, known in settings.items():
         if len(settings) < 2:
-            found.saw(quantity, node, None, "count", evidence[node], "no other node was there to compare with")
+            derived.saw(quantity, node, None, "count", evidence[node], "no other node was there to compare with")
             continue
         odd = [
             f"{name}: {known.get(name, missing)}, {says}"
@@ -40,8 +40,8 @@ def derive(seen: Seen, quantity: str, facts: Iterable[str], missing: str) -> Par
         ]
         more = f"; and {len(odd) - _TOLD} more" if len(odd) > _TOLD else ""
         why = "; ".join(odd[:_TOLD]) + more if odd else f"of {len(usual)} that were compared"
-        found.saw(quantity, node, len(odd), "count", evidence[node], why)
-    return found
+        derived.saw(quantity, node, len(odd), "count", evidence[node], why)
+    return derived
 
 
 def _known(fact: Observation) -> dict[str, str] | None:
@@ -51,15 +51,15 @@ def _known(fact: Observation) -> dict[str, str] | None:
 
 
 def _usual(settings: dict[str, dict[str, str]], missing: str) -> dict[str, tuple[str | None, str]]:
-    """Name -> the value of most nodes, and that in words. A setting that no node has was not compared."""
-    found: dict[str, tuple[str | None, str]] = {}
+    """Name -> the value of most nodes, and its words. A setting that no node has is not compared."""
+    usual: dict[str, tuple[str | None, str]] = {}
     for name in dict.fromkeys(name for known in settings.values() for name in known):
         counts = Counter(known.get(name, missing) for known in settings.values())
         if set(counts) == {ABSENT}:
             continue
         value, number = counts.most_common(1)[0]
         if number * 2 > len(settings):
-            found[name] = value, f"{number} of {len(settings)} have {value}"
+            usual[name] = value, f"{number} of {len(settings)} have {value}"
         else:
-            found[name] = None, f"{len(counts)} different values and no majority"
-    return found
+            usual[name] = None, f"{len(counts)} different values and no majority"
+    return usual

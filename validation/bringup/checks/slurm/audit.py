@@ -45,39 +45,39 @@ _AUDIT = {
     "SlurmdTimeout": _Question("discovery.slurm.slurmd_timeout", "s", _seconds),
     "ReturnToService": _Question("discovery.slurm.return_to_service", "text", str),
 }
-# Versions that number prologs (Prolog[0] = ...) print no line for none. A line that every answer has close to it shows
-# that this part of the answer was read.
+# Versions that number prologs (Prolog[0] = ...) print no line if there is none. A nearby line that every answer has
+# proves that this part of the answer was read.
 _UNPRINTED = {"Prolog": "PrologFlags", "Epilog": "EpilogMsgTime"}
 
 
-def derive(seen: Seen) -> Parsed:
-    found = Parsed()
+def derive(observed: Seen) -> Parsed:
+    derived = Parsed()
     for key, (gate, unit, reading) in _AUDIT.items():
-        lines = seen.of(f"slurm.config.{key}")
+        lines = observed.of(f"slurm.config.{key}")
         for line in lines:  # cgroup.conf and scontrol may both have it, and both must be right
-            said = None if unit == "text" else f"{key} = {line.value}"
-            found.saw(gate, "job", reading(str(line.value)), unit, line.evidence, said)
-        beside = seen.of(f"slurm.config.{_UNPRINTED.get(key)}")
+            remark = None if unit == "text" else f"{key} = {line.value}"
+            derived.saw(gate, "job", reading(str(line.value)), unit, line.evidence, remark)
+        beside = observed.of(f"slurm.config.{_UNPRINTED.get(key)}")
         if not lines and beside:
-            found.saw(gate, "job", reading(""), unit, beside[-1].evidence, f"no line {key} beside {_UNPRINTED[key]}")
-    defaults, plugins = seen.of("slurm.config.MpiDefault"), seen.of("slurm.mpi.plugins")
+            derived.saw(gate, "job", reading(""), unit, beside[-1].evidence, f"no line {key} beside {_UNPRINTED[key]}")
+    defaults, plugins = observed.of("slurm.config.MpiDefault"), observed.of("slurm.mpi.plugins")
     if defaults and plugins:
-        _mpi(found, defaults[-1], plugins[0])
-    return found
+        _mpi(derived, defaults[-1], plugins[0])
+    return derived
 
 
-def _mpi(found: Parsed, default: Observation, plugins: Observation) -> None:
-    """The default plugin must be among those that are there: a job that says nothing gets it."""
+def _mpi(derived: Parsed, default: Observation, plugins: Observation) -> None:
+    """The default plugin must be installed, because a job without --mpi uses it."""
     if not isinstance(plugins.value, list):
         return
-    there = f"there are {', '.join(plugins.value)}"
-    found.saw(
+    available = f"there are {', '.join(plugins.value)}"
+    derived.saw(
         "discovery.slurm.mpi_default",
         "job",
         not _is_set(str(default.value)) or str(default.value) in plugins.value,
         "flag",
         plugins.evidence,
-        f"MpiDefault = {default.value}; {there}",
+        f"MpiDefault = {default.value}; {available}",
     )
     has_pmix = any(plugin.startswith("pmix") for plugin in plugins.value)
-    found.saw("discovery.slurm.pmix", "job", has_pmix, "flag", plugins.evidence, there)
+    derived.saw("discovery.slurm.pmix", "job", has_pmix, "flag", plugins.evidence, available)

@@ -1,4 +1,4 @@
-"""What follows from what Slurm says of its nodes, of its configuration, and of the jobs of the smoke phase."""
+"""Observations derived from Slurm's facts: nodes, configuration, and the jobs of the smoke phase."""
 
 from __future__ import annotations
 
@@ -15,66 +15,70 @@ _JOBS = {  # what scontrol says of a job -> the gate that judges it
 }
 
 
-def derive(seen: Seen, run: Run) -> Parsed:
-    """A subject whose facts did not arrive stays without evidence."""
-    found = Parsed()
+def derive(observed: Seen, run: Run) -> Parsed:
+    """A subject without facts gets no observation, so its gates are incomplete."""
+    derived = Parsed()
     if run.phase == "discovery":
-        found.add(audit.derive(seen))
-        _copied(found, seen, "slurm.node.version", "discovery.slurm.version")
-        _devices_behind_gres(found, seen)
+        derived.add(audit.derive(observed))
+        _copied(derived, observed, "slurm.node.version", "discovery.slurm.version")
+        _devices_behind_gres(derived, observed)
     elif run.phase == "smoke":
-        for said, gate in _JOBS.items():
-            _copied(found, seen, said, gate)
-        _array_indices(found, seen)
-        _seconds_between(found, seen, "smoke.before.EndTime", "smoke.after.StartTime", "smoke.dependency.waits")
-        _seconds_between(found, seen, "smoke.exit_code.SubmitTime", "smoke.exit_code.StartTime", "smoke.queue.latency")
-        _warned_before_it_began(found, seen)
-    return found
+        for reported, gate in _JOBS.items():
+            _copied(derived, observed, reported, gate)
+        _array_indices(derived, observed)
+        _seconds_between(derived, observed, "smoke.before.EndTime", "smoke.after.StartTime", "smoke.dependency.waits")
+        _seconds_between(
+            derived, observed, "smoke.exit_code.SubmitTime", "smoke.exit_code.StartTime", "smoke.queue.latency"
+        )
+        _warned_before_it_began(derived, observed)
+    return derived
 
 
-def _copied(found: Parsed, seen: Seen, quantity: str, gate: str) -> None:
-    found.observations += [said.model_copy(update={"quantity": gate}) for said in seen.of(quantity)]
+def _copied(derived: Parsed, observed: Seen, quantity: str, gate: str) -> None:
+    derived.observations += [observation.model_copy(update={"quantity": gate}) for observation in observed.of(quantity)]
 
 
-def _devices_behind_gres(found: Parsed, seen: Seen) -> None:
-    """GPUs that slurm.conf promises and the node does not have."""
-    there, promised = numbers(seen.of("discovery.gpu.count")), numbers(seen.of("slurm.node.gpus"))
-    evidence = {gpus.subject: gpus.evidence for gpus in seen.of("slurm.node.gpus")}
-    for node in [node for node in promised if node in there]:
-        found.saw(
+def _devices_behind_gres(derived: Parsed, observed: Seen) -> None:
+    """GPUs that slurm.conf lists and the node does not have."""
+    present, promised = numbers(observed.of("discovery.gpu.count")), numbers(observed.of("slurm.node.gpus"))
+    evidence = {gpus.subject: gpus.evidence for gpus in observed.of("slurm.node.gpus")}
+    for node in [node for node in promised if node in present]:
+        derived.saw(
             "discovery.slurm.gres",
             node,
-            int(promised[node] - there[node]),
+            int(promised[node] - present[node]),
             "count",
             evidence[node],
-            f"Gres says {promised[node]:.0f}, {there[node]:.0f} devices were found",
+            f"Gres says {promised[node]:.0f}, {present[node]:.0f} devices were found",
         )
 
 
-def _warned_before_it_began(found: Parsed, seen: Seen) -> None:
-    """Slurm may send the signal a minute early. It ends a script that had not begun: Slurm names signal 10 (USR1)."""
-    exit_codes = seen.of("smoke.warning.ExitCode")
-    told = any(warned.value is not None for warned in seen.of("smoke.time_limit.warned"))
-    if exit_codes and exit_codes[0].value == "0:10" and not told:
+def _warned_before_it_began(derived: Parsed, observed: Seen) -> None:
+    """Slurm may send the signal up to a minute early. Then it kills a script that had not begun: signal 10 (USR1)."""
+    exit_codes = observed.of("smoke.warning.ExitCode")
+    was_warned = any(warned.value is not None for warned in observed.of("smoke.time_limit.warned"))
+    if exit_codes and exit_codes[0].value == "0:10" and not was_warned:
         why = "the signal came before the script had begun"
-        found.saw("smoke.time_limit.warned", "job", True, "flag", exit_codes[0].evidence, why)
+        derived.saw("smoke.time_limit.warned", "job", True, "flag", exit_codes[0].evidence, why)
 
 
-def _array_indices(found: Parsed, seen: Seen) -> None:
-    told = seen.of("smoke.array.index")
-    if told:
-        indices = sorted(str(index.value) for index in told)
-        found.saw("smoke.array", "job", " ".join(indices), "text", f"{told[0].evidence} to {told[-1].evidence}")
+def _array_indices(derived: Parsed, observed: Seen) -> None:
+    reported = observed.of("smoke.array.index")
+    if reported:
+        indices = sorted(str(index.value) for index in reported)
+        derived.saw(
+            "smoke.array", "job", " ".join(indices), "text", f"{reported[0].evidence} to {reported[-1].evidence}"
+        )
 
 
-def _seconds_between(found: Parsed, seen: Seen, earlier: str, later: str, gate: str) -> None:
-    first, second = next(iter(seen.of(earlier)), None), next(iter(seen.of(later)), None)
+def _seconds_between(derived: Parsed, observed: Seen, earlier: str, later: str, gate: str) -> None:
+    first, second = next(iter(observed.of(earlier)), None), next(iter(observed.of(later)), None)
     if first is None or second is None:
         return
     evidence = f"{first.evidence}, {second.evidence}"
     try:
         seconds = (datetime.fromisoformat(str(second.value)) - datetime.fromisoformat(str(first.value))).total_seconds()
     except (ValueError, TypeError):  # Unknown: the job never started
-        found.saw(gate, "job", None, "s", evidence, f"{first.value} and {second.value} are not two times")
+        derived.saw(gate, "job", None, "s", evidence, f"{first.value} and {second.value} are not two times")
     else:
-        found.saw(gate, "job", seconds, "s", evidence)
+        derived.saw(gate, "job", seconds, "s", evidence)

@@ -1,4 +1,4 @@
-"""Gates of Slurm: its configuration is read in discovery and tried in smoke. Data only."""
+"""Gates of Slurm: discovery reads its configuration, smoke tests it. Data only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `dcgmi diag` found on a node, from the results of its tests."""
+"""Results of `dcgmi diag` per node."""
 
 from __future__ import annotations
 
@@ -12,55 +12,55 @@ _TEST = "dcgm.test."
 _TOLD = 4  # tests that a verdict names
 
 
-def derive(seen: Seen) -> Parsed:
-    """sweep.dcgm.gpus, sweep.dcgm.failed and sweep.dcgm.doubtful per node. Unknown, with the reason, where there is no
-    answer; so is what failed where not one test ran."""
-    found = Parsed()
+def derive(observed: Seen) -> Parsed:
+    """sweep.dcgm.gpus, sweep.dcgm.failed and sweep.dcgm.doubtful per node. Unknown, with the reason, if there is no
+    answer; `failed` is also unknown if no test ran."""
+    derived = Parsed()
     results: dict[str, list[Observation]] = defaultdict(list)
-    for result in seen.under(_TEST):
+    for result in observed.under(_TEST):
         results[result.subject.partition("/")[0]].append(result)
-    counted = seen.by_subject("dcgm.gpus")
-    without = _without_an_answer(seen)
+    counted = observed.by_subject("dcgm.gpus")
+    without = _without_an_answer(observed)
     for node, why in without.items():
-        for what in ("gpus", "failed", "doubtful"):
-            found.saw(f"sweep.dcgm.{what}", node, None, "count", why.evidence, why.why)
+        for quantity in ("gpus", "failed", "doubtful"):
+            derived.saw(f"sweep.dcgm.{quantity}", node, None, "count", why.evidence, why.why)
     for node, tests in results.items():
         if node not in without:
-            _gpus(found, node, counted.get(node, []), tests)
-            _results(found, node, tests)
-    return found
+            _gpus(derived, node, counted.get(node, []), tests)
+            _results(derived, node, tests)
+    return derived
 
 
-def _without_an_answer(seen: Seen) -> dict[str, Observation]:
-    missing = [*seen.of("dcgm.ended"), *seen.of("dcgm.answer")]
+def _without_an_answer(observed: Seen) -> dict[str, Observation]:
+    missing = [*observed.of("dcgm.ended"), *observed.of("dcgm.answer")]
     return {fact.subject: fact for fact in missing if fact.value is not True}
 
 
-def _gpus(found: Parsed, node: str, counted: list[Observation], tests: list[Observation]) -> None:
+def _gpus(derived: Parsed, node: str, counted: list[Observation], tests: list[Observation]) -> None:
     named = {test.subject for test in tests if test.subject.startswith(f"{node}/gpu")}
     if counted:
-        found.saw("sweep.dcgm.gpus", node, counted[0].value, "count", counted[0].evidence)
+        derived.saw("sweep.dcgm.gpus", node, counted[0].value, "count", counted[0].evidence)
     elif named:
-        found.saw("sweep.dcgm.gpus", node, len(named), "count", tests[0].evidence, "GPUs that a test names")
+        derived.saw("sweep.dcgm.gpus", node, len(named), "count", tests[0].evidence, "GPUs that a test names")
     else:
-        found.saw("sweep.dcgm.gpus", node, None, "count", tests[0].evidence, "the answer of dcgmi names no GPU")
+        derived.saw("sweep.dcgm.gpus", node, None, "count", tests[0].evidence, "the answer of dcgmi names no GPU")
 
 
-def _results(found: Parsed, node: str, tests: list[Observation]) -> None:
+def _results(derived: Parsed, node: str, tests: list[Observation]) -> None:
     failed = [test for test in tests if test.value == "fail"]
     doubtful = [test for test in tests if test.value in ("skip", "warn", DOUBTFUL)]
     unknown = next((test for test in tests if test.value is None), None)
     where = tests[0].evidence
     if failed:
-        found.saw("sweep.dcgm.failed", node, len(failed), "count", where, _words(failed))
+        derived.saw("sweep.dcgm.failed", node, len(failed), "count", where, _words(failed))
     elif unknown is not None:
-        found.saw("sweep.dcgm.failed", node, None, "count", where, f"{_name(unknown)}: {unknown.why}")
+        derived.saw("sweep.dcgm.failed", node, None, "count", where, f"{_name(unknown)}: {unknown.why}")
     elif all(test.value == "skip" for test in tests):
-        found.saw("sweep.dcgm.failed", node, None, "count", where, f"DCGM skipped every test: {_words(tests)}")
+        derived.saw("sweep.dcgm.failed", node, None, "count", where, f"DCGM skipped every test: {_words(tests)}")
     else:
         ran = sum(test.value != "skip" for test in tests)
-        found.saw("sweep.dcgm.failed", node, 0, "count", where, f"{ran} results of {len(_kinds(tests))} tests")
-    found.saw("sweep.dcgm.doubtful", node, len(doubtful), "count", where, _words(doubtful) if doubtful else None)
+        derived.saw("sweep.dcgm.failed", node, 0, "count", where, f"{ran} results of {len(_kinds(tests))} tests")
+    derived.saw("sweep.dcgm.doubtful", node, len(doubtful), "count", where, _words(doubtful) if doubtful else None)
 
 
 def _kinds(tests: list[Observation]) -> set[str]:
@@ -75,8 +75,8 @@ def _name(test: Observation) -> str:
 
 
 def _words(tests: list[Observation]) -> str:
-    said = [
+    messages = [
         f"{_name(test)} {test.value}" + (f" ({test.why})" if test.why and test.value != "skip" else "")
         for test in tests[:_TOLD]
     ]
-    return "; ".join(said) + (f"; and {len(tests) - _TOLD} more" if len(tests) > _TOLD else "")
+    return "; ".join(messages) + (f"; and {len(tests) - _TOLD} more" if len(tests) > _TOLD else "")

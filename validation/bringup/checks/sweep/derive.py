@@ -1,4 +1,4 @@
-"""What the GPUs of a node said, put together for the node, and compared with the other nodes."""
+"""Results of a node's GPUs, joined per node and compared with the other nodes."""
 
 from __future__ import annotations
 
@@ -14,53 +14,57 @@ _PARTS = ("sweep_device", "seeded_step", "sustained_load", "node_sweep")
 _STEPS = ("cpu", "gpu")
 
 
-def derive(seen: Seen, run: Run) -> Parsed:
-    found = Parsed()
+def derive(observed: Seen, run: Run) -> Parsed:
+    derived = Parsed()
     if run.phase != "node_sweep":
-        return found
-    _ranks(found, seen)
-    _devices(found, seen)
+        return derived
+    _ranks(derived, observed)
+    _devices(derived, observed)
     for where in _STEPS:
-        _same_bits(found, seen, where, run.gpus_per_node)
-    _load(found, seen)
-    for what in ("inside", "load"):
-        _wrong_values(found, seen, what, run.gpus_per_node)
-    _pcie(found, seen, run.gpus_per_node)
-    _against_peers(found, numbers(seen.of("sweep.inside.busbw")), seen.of("sweep.inside.busbw"), "sweep.inside.peers")
-    found.add(dcgm.derive(seen))
-    return found
+        _same_bits(derived, observed, where, run.gpus_per_node)
+    _load(derived, observed)
+    for part in ("inside", "load"):
+        _wrong_values(derived, observed, part, run.gpus_per_node)
+    _pcie(derived, observed, run.gpus_per_node)
+    _against_peers(
+        derived, numbers(observed.of("sweep.inside.busbw")), observed.of("sweep.inside.busbw"), "sweep.inside.peers"
+    )
+    derived.add(dcgm.derive(observed))
+    return derived
 
 
 def _by_node(observations: Sequence[Observation]) -> dict[str, list[Observation]]:
-    found: dict[str, list[Observation]] = defaultdict(list)
+    by_node: dict[str, list[Observation]] = defaultdict(list)
     for observation in observations:
-        found[observation.subject.partition("/")[0]].append(observation)
-    return found
+        by_node[observation.subject.partition("/")[0]].append(observation)
+    return by_node
 
 
 def _name(observation: Observation) -> str:
     return observation.subject.partition("/")[2] or observation.subject
 
 
-def _ranks(found: Parsed, seen: Seen) -> None:
-    """sweep.ranks per node: the ranks that came to the end of every part; of the others, which part was the last."""
-    ended = {part: _by_node(seen.of(f"probe.{part}.finished")) for part in _PARTS}
-    for node, begun in _by_node(seen.of("sweep.gpu.device")).items():
+def _ranks(derived: Parsed, observed: Seen) -> None:
+    """sweep.ranks per node: the ranks that finished every part; for the others, the last part that they finished."""
+    ended = {part: _by_node(observed.of(f"probe.{part}.finished")) for part in _PARTS}
+    for node, begun in _by_node(observed.of("sweep.gpu.device")).items():
         counts = {part: sum(1 for fact in ended[part].get(node, []) if fact.value is True) for part in _PARTS}
         short = next((f"{part}: {counts[part]} finished" for part in _PARTS if counts[part] < len(begun)), None)
-        found.saw("sweep.ranks", node, min(counts.values()), "count", begun[0].evidence, short)
+        derived.saw("sweep.ranks", node, min(counts.values()), "count", begun[0].evidence, short)
 
 
-def _devices(found: Parsed, seen: Seen) -> None:
-    for node, facts in _by_node(seen.of("sweep.gpu.device")).items():
+def _devices(derived: Parsed, observed: Seen) -> None:
+    for node, facts in _by_node(observed.of("sweep.gpu.device")).items():
         known = sorted({str(fact.value) for fact in facts if fact.value is not None})
-        found.saw("sweep.device", node, " and ".join(known) if known else None, "text", facts[0].evidence, facts[0].why)
-    for node, facts in _by_node(seen.of("sweep.gpu.device.fallback")).items():
+        derived.saw(
+            "sweep.device", node, " and ".join(known) if known else None, "text", facts[0].evidence, facts[0].why
+        )
+    for node, facts in _by_node(observed.of("sweep.gpu.device.fallback")).items():
         fell_back = [fact for fact in facts if fact.value]
         remark = f"{_name(fell_back[0])}: {fell_back[0].why}" if fell_back else None
         unknown = any(fact.value is None for fact in facts)
         value = None if unknown else len(fell_back)
-        found.saw(
+        derived.saw(
             "sweep.device.fallback",
             node,
             value,
@@ -70,12 +74,12 @@ def _devices(found: Parsed, seen: Seen) -> None:
         )
 
 
-def _same_bits(found: Parsed, seen: Seen, where: str, ranks: int) -> None:
-    """sweep.step.cpu and sweep.step.gpu per node: devices whose seeded step gave other bits than themselves a moment
-    ago, or than most devices of their kind on all nodes. Unknown for a node of which one gave no answer."""
+def _same_bits(derived: Parsed, observed: Seen, where: str, ranks: int) -> None:
+    """sweep.step.cpu and sweep.step.gpu per node: devices whose seeded step differs in any bit from its own repetition,
+    or from most devices of the same kind on all nodes. Unknown if a device of the node gave no answer."""
     quantity = f"sweep.gpu.step.{where}"
-    kinds = {fact.subject: str(fact.value) for fact in seen.of(f"{quantity}.kind") if fact.value is not None}
-    answers = seen.by_subject(quantity)
+    kinds = {fact.subject: str(fact.value) for fact in observed.of(f"{quantity}.kind") if fact.value is not None}
+    answers = observed.by_subject(quantity)
     first = {subject: str(facts[0].value) for subject, facts in answers.items() if facts[0].value is not None}
     common = {
         kind: _most(first, [subject for subject in first if kinds.get(subject) == kind]) for kind in kinds.values()
@@ -96,74 +100,74 @@ def _same_bits(found: Parsed, seen: Seen, where: str, ranks: int) -> None:
             odd[node].append(f"{device}: devices of its kind differ, and no majority agrees")
         elif first[subject] != usual[0]:
             odd[node].append(f"{device} differs from {usual[1]} of {usual[2]} of its kind")
-    for node, facts in _by_node(seen.of(quantity)).items():
+    for node, facts in _by_node(observed.of(quantity)).items():
         devices = {fact.subject for fact in facts}
         if len(devices) < ranks:
             unknown.setdefault(node, f"{len(devices)} of {ranks} ranks said it")
         kind = kinds.get(facts[0].subject, "")
         value = len(odd[node]) if odd[node] or node not in unknown else None
         remark = "; ".join(odd[node]) or unknown.get(node) or f"{len(devices)} of {kind}"
-        found.saw(f"sweep.step.{where}", node, value, "count", facts[0].evidence, remark)
+        derived.saw(f"sweep.step.{where}", node, value, "count", facts[0].evidence, remark)
 
 
 def _most(first: dict[str, str], subjects: Sequence[str]) -> tuple[str, int, int] | None:
-    """(what most of them gave, how many did, how many there are); None where no more than half agree."""
+    """(the most common result, its count, the number of results); None if no more than half agree."""
     value, count = Counter(first[subject] for subject in subjects).most_common(1)[0] if subjects else ("", 0)
     return (value, count, len(subjects)) if 2 * count > len(subjects) else None
 
 
-def _load(found: Parsed, seen: Seen) -> None:
-    """Of the node's slowest GPU: sweep.load.peers. Of the one that lost most: sweep.load.drift."""
+def _load(derived: Parsed, observed: Seen) -> None:
+    """sweep.load.peers of the node's slowest GPU, and sweep.load.drift of the GPU that lost most speed."""
     slowest: dict[str, Observation] = {}
     for quantity, gate in (("tflops", ""), ("drift", "sweep.load.drift")):
-        for node, facts in _by_node(seen.of(f"sweep.gpu.load.{quantity}")).items():
+        for node, facts in _by_node(observed.of(f"sweep.gpu.load.{quantity}")).items():
             missing = next((fact for fact in facts if not is_number(fact.value)), None)
             worst = missing or min(facts, key=_value)
             if gate:
                 remark = f"{_name(worst)}: {worst.why}"
-                found.saw(gate, node, worst.value, worst.unit, worst.evidence, remark)
+                derived.saw(gate, node, worst.value, worst.unit, worst.evidence, remark)
             else:
                 slowest[node] = worst
     speeds = {node: _value(fact) for node, fact in slowest.items() if is_number(fact.value)}
-    _against_peers(found, speeds, [slowest[node] for node in slowest], "sweep.load.peers")
+    _against_peers(derived, speeds, [slowest[node] for node in slowest], "sweep.load.peers")
 
 
 def _value(fact: Observation) -> float:
     return float(fact.value) if is_number(fact.value) else 0.0
 
 
-def _against_peers(found: Parsed, speeds: dict[str, float], facts: Sequence[Observation], gate: str) -> None:
-    """A node's speed as a share of the median of all nodes; of two nodes, of the faster one."""
+def _against_peers(derived: Parsed, speeds: dict[str, float], facts: Sequence[Observation], gate: str) -> None:
+    """A node's speed as a share of the median of all nodes; with two nodes, of the faster one."""
     usual = statistics.median_high(speeds.values()) if speeds else 0.0
     for fact in facts:
         node = fact.subject.partition("/")[0]
         if node not in speeds or usual <= 0:
-            found.saw(gate, node, None, "ratio", fact.evidence, fact.why or "it has no speed to compare")
+            derived.saw(gate, node, None, "ratio", fact.evidence, fact.why or "it has no speed to compare")
             continue
-        who = f"{_name(fact)}: " if "/" in fact.subject else ""
+        device = f"{_name(fact)}: " if "/" in fact.subject else ""
         peers = "the faster of 2 nodes has" if len(speeds) == 2 else f"the median of {len(speeds)} nodes is"
-        remark = f"{who}{speeds[node]:.4g} {fact.unit}, {peers} {usual:.4g}"
-        found.saw(gate, node, round(speeds[node] / usual, 3), "ratio", fact.evidence, remark)
+        remark = f"{device}{speeds[node]:.4g} {fact.unit}, {peers} {usual:.4g}"
+        derived.saw(gate, node, round(speeds[node] / usual, 3), "ratio", fact.evidence, remark)
 
 
-def _pcie(found: Parsed, seen: Seen, ranks: int) -> None:
-    """sweep.load.pcie: GPUs of the node whose link was slower under load than it can be."""
-    for node, facts in _by_node(seen.of("sweep.gpu.load.pcie")).items():
+def _pcie(derived: Parsed, observed: Seen, ranks: int) -> None:
+    """sweep.load.pcie: GPUs of the node whose PCIe link was slower under load than its maximum."""
+    for node, facts in _by_node(observed.of("sweep.gpu.load.pcie")).items():
         short = [f"{_name(fact)}: {fact.why}" for fact in facts if fact.value]
         missing = next((f"{_name(fact)}: {fact.why}" for fact in facts if fact.value is None), None)
         if len(facts) < ranks:
             missing = missing or f"{len(facts)} of {ranks} ranks said it"
         value = len(short) if short or missing is None else None
         remark = "; ".join(short) or missing or facts[0].why
-        found.saw("sweep.load.pcie", node, value, "count", facts[0].evidence, remark)
+        derived.saw("sweep.load.pcie", node, value, "count", facts[0].evidence, remark)
 
 
-def _wrong_values(found: Parsed, seen: Seen, what: str, ranks: int) -> None:
-    for node, facts in _by_node(seen.of(f"sweep.gpu.{what}.wrong_values")).items():
+def _wrong_values(derived: Parsed, observed: Seen, part: str, ranks: int) -> None:
+    for node, facts in _by_node(observed.of(f"sweep.gpu.{part}.wrong_values")).items():
         wrong = [fact for fact in facts if fact.value]
         unknown = next((fact for fact in facts if fact.value is None), None)
         missing = f"{len(facts)} of {ranks} ranks said it" if len(facts) < ranks else None
         open_ = unknown.why if unknown is not None else missing
         value = int(sum(_value(fact) for fact in wrong)) if wrong or open_ is None else None
         remark = f"on {', '.join(map(_name, wrong))}" if wrong else open_
-        found.saw(f"sweep.{what}.wrong_values", node, value, "count", facts[0].evidence, remark)
+        derived.saw(f"sweep.{part}.wrong_values", node, value, "count", facts[0].evidence, remark)

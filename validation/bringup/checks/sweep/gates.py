@@ -1,4 +1,4 @@
-"""Gates of what every node does by itself. Data only."""
+"""Gates of the sweep, in which every node works by itself. Data only."""
 
 from __future__ import annotations
 
