@@ -58,10 +58,10 @@ def test_times_are_read_as_slurm_writes_them(said: str, minutes: float | None):
 
 @pytest.mark.parametrize("phase", PHASES.values(), ids=PHASES)
 def test_the_limit_of_each_script_is_known(phase):
-    limit = partitions.asked_minutes(phase, {})
+    limit = partitions.requested_minutes(phase, {})
     assert limit is not None
     assert 10 <= limit <= 60
-    assert partitions.asked_minutes(phase, {"SBATCH_TIMELIMIT": "7", "SALLOC_TIMELIMIT": "7"}) == 7
+    assert partitions.requested_minutes(phase, {"SBATCH_TIMELIMIT": "7", "SALLOC_TIMELIMIT": "7"}) == 7
 
 
 def test_a_partition_that_takes_the_job_is_not_refused():

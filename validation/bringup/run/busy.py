@@ -46,8 +46,8 @@ def only_one(file: Path, tell: Callable[[str], None]) -> Iterator[None]:
 
 
 def wait_for_smoke(tell: Callable[[str], None]) -> None:
-    """Until no smoke phase of another run is under way. It is many small jobs, between which its nodes look free; a
-    phase that takes them then would keep it from its next job. Not for ever. Raises SlurmError."""
+    """Wait until no smoke phase of another run is running, but not for ever. Smoke has many small jobs, and its nodes
+    look free between them; a phase that took them would block its next job. Raises SlurmError."""
     deadline, pace = time.monotonic() + LONGEST_SMOKE_S, slurm.Pace()
     while time.monotonic() < deadline:
         jobs = slurm.patiently(lambda: slurm.queued(SMOKE), tell)
@@ -58,25 +58,25 @@ def wait_for_smoke(tell: Callable[[str], None]) -> None:
         time.sleep(pace.seconds())
 
 
-def wait_until_free(names: Sequence[str], whole: bool, tell: Callable[[str], None]) -> None:
-    """Until no job holds these nodes. whole: a node that is held in part is not free either.
+def wait_until_free(names: Sequence[str], whole_nodes: bool, tell: Callable[[str], None]) -> None:
+    """Wait until no job holds these nodes. whole_nodes: a partly used node is not free either.
 
-    Without a limit, as a batch job waits in the queue: the screen says what for. Raises SlurmError.
+    There is no limit, as for a batch job in the queue. The screen shows what it waits for. Raises SlurmError.
     """
-    busy, pace = FULL | PARTLY if whole else FULL, slurm.Pace()
+    busy, pace = FULL | PARTLY if whole_nodes else FULL, slurm.Pace()
     while held := _held(names, busy, tell):
         tell(f"waiting for {in_words(held)}")
         time.sleep(pace.seconds())
 
 
 def _held(names: Sequence[str], busy: frozenset[str], tell: Callable[[str], None]) -> dict[str, str]:
-    """Node -> what holds it."""
-    found = slurm.patiently(lambda: slurm.nodes(names), tell)
-    held = [name for name in names if name in found and busy & set(found[name].state.split("+"))]
+    """Node -> the job that holds it."""
+    known = slurm.patiently(lambda: slurm.nodes(names), tell)
+    held = [name for name in names if name in known and busy & set(known[name].state.split("+"))]
     if not held:
         return {}
     holders: dict[str, str] = {}
-    with contextlib.suppress(SlurmError):  # PrivateData may keep the jobs of others from us
+    with contextlib.suppress(SlurmError):  # PrivateData may hide the jobs of others
         for job, user, nodes in slurm.running_on(held):
             holders |= dict.fromkeys(hostlist.expand(nodes), f"job {job} of {user}")
     return {name: holders.get(name, UNSEEN) for name in held}
@@ -87,10 +87,10 @@ def in_words(held: dict[str, str]) -> str:
     by_holder: dict[str, list[str]] = {}
     for name, holder in held.items():
         by_holder.setdefault(holder, []).append(name)
-    said = [
+    phrases = [
         f"{', '.join(names[:MOST_NAMED])}{f' and {len(names) - MOST_NAMED} more' if len(names) > MOST_NAMED else ''}"
         f" (held by {holder})"
         for holder, names in by_holder.items()
     ]
-    more = f"; and {len(said) - MOST_NAMED} more job(s)" if len(said) > MOST_NAMED else ""
-    return "; ".join(said[:MOST_NAMED]) + more
+    more = f"; and {len(phrases) - MOST_NAMED} more job(s)" if len(phrases) > MOST_NAMED else ""
+    return "; ".join(phrases[:MOST_NAMED]) + more

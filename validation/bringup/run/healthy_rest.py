@@ -1,4 +1,4 @@
-"""One bad node must not cost the others their answer: which nodes a run leaves out after a phase."""
+"""Chooses the nodes that a run leaves out after a phase, so that one bad node does not stop the others."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _NAMED = 3
 
 
 def ill_nodes(judged: Judged) -> list[LeftOut] | None:
-    """Nodes whose own faults explain all that would stop the phases after this one; none: nothing does.
+    """Nodes whose own faults explain everything that would stop the later phases. Empty: nothing would stop them.
 
-    A gate about a node or a rank speaks against that node, a gate about a pair against the node that all failing
-    pairs have in common; a gate of the whole job may be explained by a node's. None: something else is wrong (the job,
-    a scale, a single link), or most nodes are ill, which is a fault of the cluster or of what was expected.
+    A failed gate of a node or rank blames that node. Failed gates of pairs blame the node that all failing pairs share.
+    A node's gate may explain a gate of the whole job. None: something else is wrong (the job, a scale, a single link),
+    or more than half of the nodes failed: a fault of the cluster or of the expectations.
     """
     own: dict[str, list[Verdict]] = defaultdict(list)
     pairs: list[Verdict] = []
@@ -48,6 +48,6 @@ def ill_nodes(judged: Judged) -> list[LeftOut] | None:
 def _named(verdicts: list[Verdict]) -> str:
     """`discovery.gpu.count fail; and 2 more`: faults before gaps."""
     ordered = sorted(verdicts, key=lambda verdict: -verdict.outcome.rank)
-    said = list(dict.fromkeys(f"{verdict.gate} {verdict.outcome}" for verdict in ordered))
-    more = f"; and {len(said) - _NAMED} more" if len(said) > _NAMED else ""
-    return "; ".join(said[:_NAMED]) + more
+    words = list(dict.fromkeys(f"{verdict.gate} {verdict.outcome}" for verdict in ordered))
+    more = f"; and {len(words) - _NAMED} more" if len(words) > _NAMED else ""
+    return "; ".join(words[:_NAMED]) + more

@@ -147,11 +147,11 @@ def submit_and_wait(
             "BRINGUP_NODES": ",".join(nodes),
             "BRINGUP_RUN_NAME": submission_name(name, number),
         }
-        found = slurm.patiently(partial(slurm.nodes, nodes), tell)
-        usable = [node for node in waiting if node in found and found[node].is_usable]
+        known = slurm.patiently(partial(slurm.nodes, nodes), tell)
+        usable = [node for node in waiting if node in known and known[node].is_usable]
         if len(usable) < len(nodes) and (phase.max_nodes is not None or phase.is_training or not usable):
             broken = ", ".join(
-                f"{node} {found[node].state if node in found else 'unknown'}" for node in nodes if node not in usable
+                f"{node} {known[node].state if node in known else 'unknown'}" for node in nodes if node not in usable
             )
             raise SlurmError(f"not submitted: {broken}; scontrol show node {nodes[0]}")
         job_id = slurm.patiently(partial(slurm.submit, phase.script, usable, own, options), tell)
@@ -160,12 +160,14 @@ def submit_and_wait(
             write_text(note_of(phase, folder), "\n".join(submitted) + "\n", replace=True)
             if _wait(job_id, usable, tell, Closed(phase, name)):
                 return
-        waiting = usable  # a node was lost while the job was pending: cancelled there, once more without it
+        waiting = (
+            usable  # a node was lost while the job was pending: the job was cancelled; submit again without the node
+        )
 
 
 @contextmanager
 def _cancelled_when_interrupted(job_id: str, tell: Tell | Callable[[str], None]) -> Iterator[None]:
-    """Ctrl-C too leaves no job of ours behind, or says which one it had to leave."""
+    """Cancel the job on any exception, also on Ctrl-C, or name the job that could not be cancelled."""
     try:
         yield
     except BaseException as reason:
@@ -178,7 +180,7 @@ def _cancelled_when_interrupted(job_id: str, tell: Tell | Callable[[str], None])
 
 
 class Closed:
-    """Says once for every attempt of a run that its script has closed it. It asks the filesystem, not Slurm."""
+    """True once for every attempt of a run that its script has closed. It looks at the filesystem, not at Slurm."""
 
     def __init__(self, phase: Phase, name: str) -> None:
         self._phase, self._name = phase, name
@@ -194,7 +196,8 @@ class Closed:
 
 
 def _pause(pace: slurm.Pace, closed: Callable[[], bool]) -> bool:
-    """Until the next look. True: the script has closed its run. The job is about to end, so we look often again."""
+    """Wait until the next look. True: the script has closed its run; the job ends soon, so the intervals are short
+    again."""
     until = time.monotonic() + pace.seconds()
     while (left := until - time.monotonic()) > 0:
         time.sleep(min(left, FILE_LOOK_S))
@@ -205,7 +208,7 @@ def _pause(pace: slurm.Pace, closed: Callable[[], bool]) -> bool:
 
 
 def wait_for_earlier(phase: Phase, name: str, folder: Path, tell: Tell) -> None:
-    """Until what a killed `bringup run` left running in this phase has ended. `folder`: that playbook's."""
+    """Wait for the job or script that a killed `bringup run` left running in this phase. folder: of that playbook."""
     submitted, lock = job_ids(phase, folder), folder / f"{phase.stem}.lock"
     if submitted and slurm.is_own(submitted[-1], phase.stem):
         with _cancelled_when_interrupted(submitted[-1], tell):
@@ -225,8 +228,8 @@ def _wait(job_id: str, wanted: list[str], tell: Tell, closed: Callable[[], bool]
     """True: the job has ended, or its script is done and Slurm cannot end it. False: it could not start because one of
     its nodes became unusable; it is cancelled.
 
-    A node that answers slurmctld and refuses what it is told keeps a job completing for ever: another munge key, with
-    Slurm 26.05.
+    A node that answers slurmctld but refuses its commands keeps a job completing for ever, for example with a different
+    munge key in Slurm 26.05.
     """
     lost_since: float | None = None  # since when one of its nodes was seen unusable at every look
     is_done = False  # its script has closed the run
@@ -239,7 +242,7 @@ def _wait(job_id: str, wanted: list[str], tell: Tell, closed: Callable[[], bool]
             about_nodes = job is not None and is_pending and bool(wanted) and pending.is_about_nodes(job.reason)
             nodes = slurm.nodes(wanted) if about_nodes else {}
         except SlurmError as error:
-            lost_since = None  # after an outage nodes need a moment, too
+            lost_since = None  # after an outage, nodes need a moment to answer
             tell(f"job {job_id}: no answer ({error}); still waiting")
             is_done = _pause(pace, closed) or is_done
             continue

@@ -1,4 +1,4 @@
-"""Which nodes a run is about."""
+"""Chooses the nodes of a run."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from bringup.run import partitions, slurm
 
 
 def requested_nodes(count: int | None, nodelist: str | None, partition: str | None = None) -> dict[str, slurm.Node]:
-    """Of the list, else of the partition. With a count: the first usable ones, then unusable ones.
+    """Nodes of the list, or else of the partition. With a count: usable nodes first, then unusable ones.
 
-    partition: another one than the environment chooses. In the order of Slurm's own table, in whatever order they were
-    listed: Slurm places rank 0 on the first one there.
+    partition: overrides the environment's. The result is in the order of Slurm's table, not of the list: Slurm places
+    rank 0 on the first node of its table.
     """
     names = hostlist.expand(nodelist) if nodelist else slurm.partition_nodes(partition or slurm.chosen_partition())
     known = slurm.nodes()
@@ -44,7 +44,7 @@ def refuse_without_gpus(nodes: dict[str, slurm.Node]) -> None:
 
 
 def known_partitions() -> list[partitions.Partition]:
-    """Empty where Slurm gives no answer: then Slurm itself refuses the job, or keeps it pending."""
+    """All partitions. Empty if Slurm does not answer: Slurm then refuses the job itself, or keeps it pending."""
     with contextlib.suppress(SlurmError):
         return partitions.read(slurm.show_partitions())
     return []
@@ -57,9 +57,9 @@ def node_assignments(
     sharing: bool = False,
     phase: Phase | None = None,
 ) -> list[str]:
-    """`NODES=n0,n1`, quoted: one call of Python, and one look at the nodes. Raises a BringupError.
+    """Lines for a script, `NODES=n0,n1`, quoted, from a single look at the nodes. Raises a BringupError.
 
-    sharing: also WHOLE_NODES=yes where no two jobs share a node. phase: whose job the partition has to take.
+    sharing: also WHOLE_NODES=yes if no two jobs share a node. phase: the partition must accept its job.
     """
     nodes = slurm.patiently(lambda: requested_nodes(count, nodelist), tell)
     gpus, usable = max(node.gpus for node in nodes.values()), [name for name in nodes if nodes[name].is_usable]
@@ -72,6 +72,6 @@ def node_assignments(
     assignments = {"NODES": names, "NODE_COUNT": len(nodes), "GPUS": gpus}
     assignments |= {"USABLE": ",".join(usable), "USABLE_COUNT": len(usable)}
     if sharing:
-        whole = slurm.patiently(lambda: slurm.gives_whole_nodes(slurm.chosen_partition()), tell)
-        assignments |= {"WHOLE_NODES": "yes" if whole else "no"}
+        gives_whole_nodes = slurm.patiently(lambda: slurm.gives_whole_nodes(slurm.chosen_partition()), tell)
+        assignments |= {"WHOLE_NODES": "yes" if gives_whole_nodes else "no"}
     return [f"{name}={shlex.quote(str(value))}" for name, value in assignments.items()]

@@ -162,21 +162,21 @@ def _attempt_before(results: Path, phase: Phase) -> Path | None:
     if job is None or restarts == 0:
         return None
     prefix = f"{phase.stem}-" if phase.is_training else ""
-    found: list[tuple[str, int, Path]] = []
+    earlier: list[tuple[str, int, Path]] = []
     for path in results.glob(f"{prefix}{glob.escape(os.environ.get('BRINGUP_RUN_NAME', ''))}*/{RUN}"):
         with contextlib.suppress(RecordError):
             run = read_record(path, Run)
             if (run.phase, run.slurm_job_id) == (phase.stem, job) and run.slurm_restart_count < restarts:
-                found.append((run.opened_at, run.slurm_restart_count, path.parent))
-    return max(found)[2] if found else None
+                earlier.append((run.opened_at, run.slurm_restart_count, path.parent))
+    return max(earlier)[2] if earlier else None
 
 
 def _keep_reference(folder: Path) -> None:
     """Copy the newest one-GPU run's records into raw/, so that the copied folder can be judged anywhere."""
-    given = os.environ.get("BRINGUP_REFERENCE")
-    if given and not (Path(given) / METRICS).is_file():
-        raise RunError(f"BRINGUP_REFERENCE={given}: no {METRICS} there; give the folder of a finished run_1gpu run")
-    for path in [Path(given)] if given else _one_gpu_runs(folder.parent):
+    chosen = os.environ.get("BRINGUP_REFERENCE")
+    if chosen and not (Path(chosen) / METRICS).is_file():
+        raise RunError(f"BRINGUP_REFERENCE={chosen}: no {METRICS} there; give the folder of a finished run_1gpu run")
+    for path in [Path(chosen)] if chosen else _one_gpu_runs(folder.parent):
         _copy_reference(path, folder)
         return
 
@@ -191,8 +191,8 @@ def _prefer_a_comparable_reference(folder: Path) -> None:
         return
     with contextlib.suppress(RecordError):
         args = read_record(folder / RUN_ARGS, RunArgs)
-        kept = read_record(folder / REFERENCE_ARGS, RunArgs)
-        if not differing_fields(kept, args):
+        copied = read_record(folder / REFERENCE_ARGS, RunArgs)
+        if not differing_fields(copied, args):
             return
         for path in _one_gpu_runs(folder.parent):
             with contextlib.suppress(RecordError):
@@ -203,8 +203,8 @@ def _prefer_a_comparable_reference(folder: Path) -> None:
 
 def _one_gpu_runs(results: Path) -> list[Path]:
     """Those that finished, the newest first."""
-    found = [path for path in results.glob("run_1gpu-*") if (path / METRICS).is_file() and (path / RUN_ARGS).is_file()]
-    return sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)
+    runs = [path for path in results.glob("run_1gpu-*") if (path / METRICS).is_file() and (path / RUN_ARGS).is_file()]
+    return sorted(runs, key=lambda path: path.stat().st_mtime, reverse=True)
 
 
 def _copy_reference(source: Path, folder: Path) -> None:

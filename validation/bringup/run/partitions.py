@@ -1,6 +1,6 @@
-"""What a partition takes: a phase that it would never start is refused before anything is submitted.
+"""Limits of partitions: a phase that its partition would never start is refused before anything is submitted.
 
-Slurm itself refuses such a job only where EnforcePartLimits is set. Elsewhere it accepts the job and leaves it pending.
+Slurm refuses such a job only if EnforcePartLimits is set. Otherwise it accepts the job and leaves it pending.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from bringup.results import REPOSITORY
 
 _UNLIMITED = ("UNLIMITED", "INFINITE", "NONE", "0", "(null)")
 _SHOWN = 4
-# the script's own limit, where neither the site file nor the environment has one
+# the script's own limit, used if neither the site file nor the environment sets one
 _OWN_LIMIT = re.compile(r"^#SBATCH --time=(\S+)|SALLOC_TIMELIMIT:-([^}]+)\}", re.MULTILINE)
 _CLOSED = {"DOWN": "starts no job", "DRAIN": "takes no new job", "INACTIVE": "takes and starts no job"}
 
 
 @dataclass(frozen=True)
 class Partition:
-    """As `scontrol show partition` says it. None: no limit."""
+    """A partition from `scontrol show partition`. None: no limit."""
 
     name: str
     is_default: bool
@@ -36,32 +36,32 @@ class Partition:
 
 
 def read(text: str) -> list[Partition]:
-    """Of `scontrol --oneliner show partition`."""
-    found = []
+    """Parse `scontrol --oneliner show partition`."""
+    partitions = []
     for line in text.splitlines():
-        said = dict(word.split("=", 1) for word in line.split() if "=" in word)
-        if "PartitionName" not in said:
+        fields = dict(word.split("=", 1) for word in line.split() if "=" in word)
+        if "PartitionName" not in fields:
             continue
-        most = said.get("MaxNodes", "UNLIMITED")
-        found.append(
+        most = fields.get("MaxNodes", "UNLIMITED")
+        partitions.append(
             Partition(
-                name=said["PartitionName"],
-                is_default=said.get("Default") == "YES",
+                name=fields["PartitionName"],
+                is_default=fields.get("Default") == "YES",
                 nodes=frozenset(
-                    hostlist.expand(nodes) if (nodes := said.get("Nodes", "")) not in ("", "(null)") else ()
+                    hostlist.expand(nodes) if (nodes := fields.get("Nodes", "")) not in ("", "(null)") else ()
                 ),
-                state=said.get("State", "UP"),
-                minutes=minutes(said.get("MaxTime", "UNLIMITED")),
-                least_nodes=int(least) if (least := said.get("MinNodes", "")).isdecimal() else 0,
+                state=fields.get("State", "UP"),
+                minutes=minutes(fields.get("MaxTime", "UNLIMITED")),
+                least_nodes=int(least) if (least := fields.get("MinNodes", "")).isdecimal() else 0,
                 most_nodes=int(most) if most.isdecimal() else None,
-                qos=_listed(said.get("AllowQos", "ALL")),
+                qos=_listed(fields.get("AllowQos", "ALL")),
             )
         )
-    return found
+    return partitions
 
 
-def _listed(said: str) -> tuple[str, ...]:
-    return () if said in ("ALL", "(null)") else tuple(said.split(","))
+def _listed(names: str) -> tuple[str, ...]:
+    return () if names in ("ALL", "(null)") else tuple(names.split(","))
 
 
 def minutes(limit: str) -> float | None:
@@ -77,13 +77,13 @@ def minutes(limit: str) -> float | None:
     return first + second / 60
 
 
-def asked_minutes(phase: Phase, environment: Mapping[str, str]) -> float | None:
-    """What the job of a phase will ask for. environment: that of the phase."""
-    given = environment.get(f"{_command(phase)}_TIMELIMIT")
-    if given is None:
+def requested_minutes(phase: Phase, environment: Mapping[str, str]) -> float | None:
+    """Time limit that the job of a phase will request, in minutes. environment: of the phase."""
+    limit = environment.get(f"{_command(phase)}_TIMELIMIT")
+    if limit is None:
         own = _OWN_LIMIT.search((REPOSITORY / phase.script).read_text(encoding="utf-8"))
-        given = None if own is None else own[1] or own[2]
-    return None if given is None else minutes(given)
+        limit = None if own is None else own[1] or own[2]
+    return None if limit is None else minutes(limit)
 
 
 def _command(phase: Phase) -> str:
@@ -91,28 +91,28 @@ def _command(phase: Phase) -> str:
 
 
 def partition_of(phase: Phase, environment: Mapping[str, str]) -> str | None:
-    """By name; None: the default one."""
+    """Name of the partition of a phase; None: the default one."""
     return environment.get(f"{_command(phase)}_PARTITION") or environment.get("SLURM_PARTITION")
 
 
 def refuse(phase: Phase, nodes: Sequence[str], environment: Mapping[str, str], known: Sequence[Partition]) -> None:
-    """Raises CannotStart when no partition that the phase is submitted to takes its job.
+    """Raises CannotStart if no partition that the phase is submitted to accepts its job.
 
-    nodes: those of the run. environment: that of the phase.
+    nodes: of the run. environment: of the phase.
     """
     named = partition_of(phase, environment)
     wanted = [one for one in known if one.is_default] if named is None else named.split(",")
     reasons = []
     for one in wanted:
         if isinstance(one, str):
-            found = next((partition for partition in known if partition.name == one), None)
-            if found is None:
+            named_partition = next((partition for partition in known if partition.name == one), None)
+            if named_partition is None:
                 names = ", ".join(partition.name for partition in known)
                 raise CannotStart(
                     f"{phase.stem}: there is no partition {one!r}; there are {names}; "
                     "name one in the site file (partition), or export SBATCH_PARTITION=…"
                 )
-            one = found
+            one = named_partition
         why = _why_not(phase, nodes, environment, one)
         if why is None:
             return
@@ -121,35 +121,37 @@ def refuse(phase: Phase, nodes: Sequence[str], environment: Mapping[str, str], k
         raise CannotStart(f"{phase.stem}: {reasons[0]}")
 
 
-def _why_not(phase: Phase, nodes: Sequence[str], environment: Mapping[str, str], there: Partition) -> str | None:
-    command, name = _command(phase), f"partition {there.name}"
-    other = f"name another partition for it in the site file (partition: {{{phase.stem}: …}})"
-    absent = [node for node in nodes if node not in there.nodes]
-    if there.state in _CLOSED:
-        return f"{name} is {there.state}: it {_CLOSED[there.state]}; wait until it is up, or {other}"
+def _why_not(phase: Phase, nodes: Sequence[str], environment: Mapping[str, str], partition: Partition) -> str | None:
+    command, name = _command(phase), f"partition {partition.name}"
+    advice = f"name another partition for it in the site file (partition: {{{phase.stem}: …}})"
+    absent = [node for node in nodes if node not in partition.nodes]
+    if partition.state in _CLOSED:
+        return f"{name} is {partition.state}: it {_CLOSED[partition.state]}; wait until it is up, or {advice}"
     if absent:
         more = f" and {len(absent) - _SHOWN} more" if len(absent) > _SHOWN else ""
-        return f"{name} does not hold {', '.join(absent[:_SHOWN])}{more}; choose nodes with --nodelist, or {other}"
-    # without one Slurm takes the user's own, which nobody here knows. Accounts are a tree, which Slurm alone knows
+        return f"{name} does not hold {', '.join(absent[:_SHOWN])}{more}; choose nodes with --nodelist, or {advice}"
+    # without a QOS, Slurm uses the user's own, which is unknown here. Only Slurm knows the tree of accounts
     if qos := environment.get(f"{command}_QOS"):
-        if there.qos and qos.lower() not in (each.lower() for each in there.qos):
+        if partition.qos and qos.lower() not in (accepted.lower() for accepted in partition.qos):
             return (
-                f"{name} takes jobs of QOS {', '.join(there.qos[:_SHOWN])}, and its QOS is {qos}; "
+                f"{name} takes jobs of QOS {', '.join(partition.qos[:_SHOWN])}, and its QOS is {qos}; "
                 f"name another one for it in the site file (qos: {{{phase.stem}: …}})"
             )
-        return None  # it may lift the limits of the partition: Slurm knows, and says so
+        return None  # a QOS may lift the partition's limits; only Slurm knows
     fewest, most = (1, 1) if phase.max_nodes == 1 else (len(nodes), len(nodes))
-    if fewest < there.least_nodes:
-        return f"its job has {fewest} node(s), and {name} starts none below {there.least_nodes} (MinNodes); {other}"
-    if there.most_nodes is not None and most > there.most_nodes:
+    if fewest < partition.least_nodes:
         return (
-            f"its job has {most} nodes, and {name} starts none above {there.most_nodes} (MaxNodes); "
-            f"take fewer nodes, or {other}"
+            f"its job has {fewest} node(s), and {name} starts none below {partition.least_nodes} (MinNodes); {advice}"
         )
-    asked = asked_minutes(phase, environment)
-    if asked is not None and there.minutes is not None and asked > there.minutes:
+    if partition.most_nodes is not None and most > partition.most_nodes:
         return (
-            f"its job asks for {asked:g} minutes, and {name} allows {there.minutes:g} (MaxTime); say less in the site "
-            f'file (time_limits: {{{phase.stem}: "{there.minutes:g}"}}), or {other}'
+            f"its job has {most} nodes, and {name} starts none above {partition.most_nodes} (MaxNodes); "
+            f"take fewer nodes, or {advice}"
+        )
+    requested = requested_minutes(phase, environment)
+    if requested is not None and partition.minutes is not None and requested > partition.minutes:
+        return (
+            f"its job asks for {requested:g} minutes, and {name} allows {partition.minutes:g} (MaxTime); say less in "
+            f'the site file (time_limits: {{{phase.stem}: "{partition.minutes:g}"}}), or {advice}'
         )
     return None

@@ -1,4 +1,4 @@
-"""`bringup run`: every phase through its own script, one after the other; what did not run is said to be not proven."""
+"""`bringup run`: runs the script of every phase, one after the other. A phase that did not run is not proven."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Request:
 
 def run(request: Request) -> int:
     """Exit code: the worst outcome over the planned phases."""
-    if request.resume is not None:  # what is not said again is as it was
+    if request.resume is not None:  # options that are not given again keep their values
         earlier = resume.earlier(request.resume)
         request = replace(
             request,
@@ -63,7 +63,7 @@ def run(request: Request) -> int:
         raise CannotStart(str(error)) from error
     refuse_without_gpus(nodes)
     names = list(nodes)
-    playbook, kept = _begin(request, names, max(nodes[name].gpus for name in names), console)
+    playbook, kept_steps = _begin(request, names, max(nodes[name].gpus for name in names), console)
     folder = PLAYBOOKS / playbook.name
     console.print(
         f"bringup: {len(playbook.planned)} phase(s) on {len(names)} node(s): {', '.join(names)}; "
@@ -77,18 +77,18 @@ def run(request: Request) -> int:
         while queue:
             phase = PHASES[stem := queue.popleft()]
             latest = {step.phase: step for step in steps}
-            # a needed phase that the user left out does not block: they requested this one alone
+            # a needed phase that was not requested does not block this one
             blocking = [needed for needed in phase.needs if needed in latest and latest[needed].blocks]
             healthy = [name for name in names if name not in {entry.node for entry in ill}]
-            here = healthy[: phase.max_nodes]
-            if stem in kept and kept[stem][1].run.nodes == here:
-                step, found = kept[stem]
-                judged.append(found)
+            phase_nodes = healthy[: phase.max_nodes]
+            if stem in kept_steps and kept_steps[stem][1].run.nodes == phase_nodes:
+                step, phase_judged = kept_steps[stem]
+                judged.append(phase_judged)
                 console.print(f"{'KEPT':<10} {phase.title}: passed before, {step.folder}")
-            elif blocking or len(here) < phase.min_nodes:
+            elif blocking or len(phase_nodes) < phase.min_nodes:
                 why = f"needs {', '.join(blocking)}, which did not pass"
                 if not blocking:
-                    why = f"needs {phase.min_nodes} nodes, {len(here)} of {len(names)} left"
+                    why = f"needs {phase.min_nodes} nodes, {len(phase_nodes)} of {len(names)} left"
                 step = Step(
                     phase=stem, folder=None, outcome=Outcome.INCOMPLETE, blocks=True, why_not_run=why, seconds=0
                 )
@@ -96,13 +96,13 @@ def run(request: Request) -> int:
             else:
                 gpus, ranks = max(nodes[name].gpus for name in names), len(healthy)
                 name = runs.submission_name(playbook.name, sum(earlier.phase == stem for earlier in steps) + 1)
-                step, found = _one_phase(phase, here, gpus, ranks * gpus, request, name, folder, console)
-                judged.append(found)
+                step, phase_judged = _one_phase(phase, phase_nodes, gpus, ranks * gpus, request, name, folder, console)
+                judged.append(phase_judged)
                 if phase.screens and step.blocks and not request.strict:
-                    new = ill_nodes(found)
+                    new = ill_nodes(phase_judged)
                     step = step.model_copy(update={"blocks": new is None})
                     ill += new or []
-                    _say_left_out(new or [], len(here), console)
+                    _say_left_out(new or [], len(phase_nodes), console)
                     if new and phase.localises in latest and latest[phase.localises].blocks:
                         console.print(f"{'AGAIN':<10} {PHASES[phase.localises].title}, without what was left out")
                         queue.appendleft(phase.localises)
@@ -118,10 +118,10 @@ def run(request: Request) -> int:
 
 
 def _one_partition(request: Request) -> str | None:
-    """Of all phases that were requested; None: they have several, and the general one says which nodes there are."""
+    """The partition of all requested phases. None: they have several; the general one then gives the nodes."""
     stems = [stem for stem in request.phases or PHASES if stem in PHASES]
-    found = {partitions.partition_of(PHASES[stem], _environment(request, stem)) for stem in stems}
-    return found.pop() if len(found) == 1 else None
+    chosen = {partitions.partition_of(PHASES[stem], _environment(request, stem)) for stem in stems}
+    return chosen.pop() if len(chosen) == 1 else None
 
 
 def _environment(request: Request, stem: str) -> dict[str, str]:
@@ -145,17 +145,17 @@ def _begin(
     left_out = [f"{stem}: {lack}" for stem, lack in lacking.items() if lack is not None]
     if not planned:
         raise CannotStart(f"nothing to run: {'; '.join(left_out)}")
-    kept: dict[str, tuple[Step, Judged]] = {}
+    kept_steps: dict[str, tuple[Step, Judged]] = {}
     if request.resume is not None:
         earlier = resume.earlier(request.resume)
         if earlier.nodes != names:
             raise CannotStart(
                 f"--resume {request.resume}: that run was on {', '.join(earlier.nodes)}, this one on {', '.join(names)}"
             )
-        kept = resume.kept(request.resume, earlier, planned, request.profile, console)
+        kept_steps = resume.kept(request.resume, earlier, planned, request.profile, console)
     if known := known_partitions():
         for stem in planned:
-            if stem not in kept:
+            if stem not in kept_steps:
                 partitions.refuse(PHASES[stem], names, _environment(request, stem), known)
     name = opening.default_name()
     folder = PLAYBOOKS / name
@@ -170,7 +170,7 @@ def _begin(
         steps=[],
     )
     write_record(folder / PLAYBOOK, playbook)
-    return playbook, kept
+    return playbook, kept_steps
 
 
 def _one_phase(
@@ -184,9 +184,9 @@ def _one_phase(
     console: Console,
 ) -> tuple[Step, Judged]:
     begun = time.monotonic()
-    # made here: a folder that was looked for before a node makes it would stay missing (results.is_there)
+    # made here: NFS caches a folder as missing if it was looked for before a node made it (results.is_there)
     runs.folder_of(phase, playbook).parent.mkdir(parents=True, exist_ok=True)
-    # losses are compared only at the same batch: every training gets one that suits the ranks of the largest
+    # losses are compared only at the same batch, so every training gets the batch of the largest number of ranks
     environment = (
         {"BRINGUP_TRAIN_RANKS": str(most_ranks)}
         | os.environ
@@ -194,9 +194,11 @@ def _one_phase(
     )
     if request.profile.workload is not None:
         environment.setdefault("BRINGUP_TRAIN_ARGS", request.profile.workload.arguments)
-    environment["BRINGUP_JUDGE_LATER"] = "1"  # here, once the job has ended: no node waits for a judge
+    environment["BRINGUP_JUDGE_LATER"] = "1"  # judged below, after the job, so that no node waits for it
     reference = runs.folder_of(PHASES["run_1gpu"], playbook)
-    if runs.is_there(reference.parent, f"{reference.name}/{runs.METRICS}"):  # its own, not the newest of anybody's
+    if runs.is_there(
+        reference.parent, f"{reference.name}/{runs.METRICS}"
+    ):  # this playbook's own reference, not the newest one
         environment["BRINGUP_REFERENCE"] = str(reference)
     with progress(console, phase.title) as tell:
         judged = run_phase(
@@ -219,8 +221,8 @@ def _one_phase(
 
 def _say_left_out(new: list[LeftOut], before: int, console: Console) -> None:
     for entry in new:
-        rest = f"the other {before - len(new)} of {before} node(s) go on"
-        console.print(f"{'LEFT OUT':<10} {entry.node}: {report.plain(entry.why)}; {rest}")
+        others = f"the other {before - len(new)} of {before} node(s) go on"
+        console.print(f"{'LEFT OUT':<10} {entry.node}: {report.plain(entry.why)}; {others}")
 
 
 def _conclude(playbook: Playbook, judged: list[Judged], folder: Path, console: Console) -> int:

@@ -60,23 +60,23 @@ def newest_attempt(phase: Phase, name: str) -> Path | None:
 def _unseen(phase: Phase, folder: Path, name: str, console: Console) -> Step | None:
     with progress(console, phase.title) as tell:
         wait_for_earlier(phase, name, folder, tell)
-    found = newest_attempt(phase, name)
-    if found is None or not runs.is_there(found, runs.CLOSED):
+    run_folder = newest_attempt(phase, name)
+    if run_folder is None or not runs.is_there(run_folder, runs.CLOSED):
         return None
     return Step(
-        phase=phase.stem, folder=shown_path(found), outcome=Outcome.PASS, blocks=False, seconds=0
+        phase=phase.stem, folder=shown_path(run_folder), outcome=Outcome.PASS, blocks=False, seconds=0
     )  # judged by the caller
 
 
 def _judged_now(folder: Path, step: Step, profile: Profile) -> Judged | None:
-    """Judged again, from its evidence, with today's gates and this run's profile: what was said then is not evidence.
-    None: it runs again."""
+    """Judge an earlier step again, from its evidence, with today's gates and this run's profile. None: the phase runs
+    again."""
     if step.outcome not in GOOD:
         return None
     try:
         run_folder = runs.step_folder(folder, step)
-        # a run that ended after `bringup run` was killed was not judged by anybody
+        # a run that ended after `bringup run` was killed has no verdicts yet
         judged = (judge_folder if (run_folder / runs.VERDICTS).exists() else judge_and_save)(run_folder, profile)
     except (RunError, RecordError):
-        return None  # gone or damaged
+        return None  # removed or damaged
     return judged if judged.verdicts.outcome in GOOD else None

@@ -1,7 +1,7 @@
-"""What a site file means for scripts and for Slurm's commands. What the user set in the environment wins over it.
+"""Applies a site file to scripts and to Slurm's commands. Variables that the user set override it.
 
-Slurm's commands read SBATCH_*, SALLOC_* and SLURM_* by themselves. Options without such a variable are arrays, which
-the scripts name in their command lines.
+Slurm's commands read SBATCH_*, SALLOC_* and SLURM_*. Options without such a variable become arrays, which the scripts
+put into their command lines.
 """
 
 from __future__ import annotations
@@ -22,42 +22,43 @@ from bringup.results import REPOSITORY
 
 _DISCOVERY, _SMOKE = "discovery", "smoke"
 _EVERYWHERE = ("partition", "account", "qos", "reservation", "constraint")
-_TOLD = ("partition", "account", "qos", "reservation")  # SLURM_JOB_*: what a job really got
+_SHOWN_BY_SLURM = ("partition", "account", "qos", "reservation")  # SLURM_JOB_*: what a job really got
 
 
 @dataclass(frozen=True)
 class AtSite:
-    """A site file, and where it lies."""
+    """A site file and its path."""
 
     site: Site
     file: Path
 
 
 def from_environment() -> AtSite | None:
-    """That of $BRINGUP_SITE. Raises SiteError."""
+    """The site file of $BRINGUP_SITE; None: not set. Raises SiteError."""
     file = sites.from_environment()
     return None if file is None else AtSite(sites.load(file), file.resolve())
 
 
-def _given() -> dict[str, str]:
-    """What the user has set. job.sh notes the names before it or env.sh set any."""
+def _set_by_user() -> dict[str, str]:
+    """Variables that the user set. job.sh records their names before it or env.sh sets any."""
     names = os.environ.get("BRINGUP_GIVEN")
     return {name: os.environ[name] for name in (os.environ if names is None else names.split()) if name in os.environ}
 
 
 def slurm_variables(site: Site, phase: str | None) -> dict[str, str]:
-    """For sbatch, salloc and srun. srun gets no time limit: inside a job that would be the limit of each step."""
-    found: dict[str, str] = {}
+    """Variables for sbatch, salloc and srun. srun gets no time limit: inside a job it would limit each step."""
+    variables: dict[str, str] = {}
     for key in _EVERYWHERE:
         if (value := site.submitted(key, phase)) is not None:
-            found |= {f"{command}_{key.upper()}": value for command in ("SBATCH", "SALLOC", "SLURM")}
+            variables |= {f"{command}_{key.upper()}": value for command in ("SBATCH", "SALLOC", "SLURM")}
     if (limit := site.time_limit(phase)) is not None:
-        found |= {"SBATCH_TIMELIMIT": limit, "SALLOC_TIMELIMIT": limit}
-    return found if phase == _SMOKE else found | _gpu_variables(site)
+        variables |= {"SBATCH_TIMELIMIT": limit, "SALLOC_TIMELIMIT": limit}
+    return variables if phase == _SMOKE else variables | _gpu_variables(site)
 
 
 def _gpu_variables(site: Site) -> dict[str, str]:
-    """All GPUs of each node. Not for smoke: its jobs are small, and a step that asks for no GPU must get none."""
+    """Request all GPUs of each node. Not used for smoke: its jobs are small, and a step without a request must get no
+    GPU."""
     if site.gpu_request == "none":
         return {}
     option, _, value = site.gpu_request.removeprefix("--").partition("=")
@@ -65,12 +66,12 @@ def _gpu_variables(site: Site) -> dict[str, str]:
 
 
 def one_gpu(site: Site) -> list[str]:
-    """How a small job asks for a GPU where each job has to."""
+    """Options with which a small job requests one GPU, if the site demands a request."""
     return [] if site.gpu_request == "none" else [site.gpu_request.rstrip("0123456789") + "1"]
 
 
 def enter(at: AtSite | None, phase: str | None = None) -> None:
-    """From here on Slurm's commands that this process starts see the site, as it is for the phase."""
+    """Set the site's variables for a phase in this process, for all Slurm commands that it starts."""
     if at is not None:
         os.environ["BRINGUP_SITE"] = str(at.file)
         of_all, own = _gpu_variables(at.site), _own(at.site, os.environ)
@@ -79,48 +80,50 @@ def enter(at: AtSite | None, phase: str | None = None) -> None:
                 os.environ[name] = own.get(name, value)
 
 
-def _own(site: Site, given: Mapping[str, str]) -> dict[str, str]:
-    """What the user has set, without what the file says of phases in general: `enter` and `site --export` set that."""
+def _own(site: Site, set_by_user: Mapping[str, str]) -> dict[str, str]:
+    """Variables that the user set, without those equal to the file's general ones, which `enter` and `site --export`
+    set."""
     general = slurm_variables(site, None)
-    return {name: value for name, value in given.items() if general.get(name) != value}
+    return {name: value for name, value in set_by_user.items() if general.get(name) != value}
 
 
 def for_submission(at: AtSite | None, phase: str, environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment to start a phase with."""
+    """The environment in which a phase is started."""
     return dict(environment) if at is None else slurm_variables(at.site, phase) | _own(at.site, environment)
 
 
 def used(site: Site, phase: str | None) -> SiteUsed:
-    """For run.json. Inside a job, Slurm says which partition it has; elsewhere the environment decides."""
-    told: dict[str, str] = {}
+    """The site as recorded in run.json. Inside a job, Slurm's variables show its partition; otherwise the environment
+    decides."""
+    overridden: dict[str, str] = {}
     if "SLURM_JOB_ID" in os.environ:
-        for key in _TOLD:
-            said, got = site.submitted(key, phase), os.environ.get(f"SLURM_JOB_{key.upper()}")
-            if said and got and got.lower() not in said.lower().split(","):
-                told[key] = got
+        for key in _SHOWN_BY_SLURM:
+            declared, granted = site.submitted(key, phase), os.environ.get(f"SLURM_JOB_{key.upper()}")
+            if declared and granted and granted.lower() not in declared.lower().split(","):
+                overridden[key] = granted
     else:
-        told = _set_otherwise(slurm_variables(site, phase), _own(site, _given()))
+        overridden = _set_otherwise(slurm_variables(site, phase), _own(site, _set_by_user()))
     return SiteUsed(
         name=site.name,
         says=site.model_dump(exclude_none=True, exclude_defaults=True, exclude={"schema_version", "name"}),
-        otherwise=told | _set_otherwise(site.environment, _given()),
+        otherwise=overridden | _set_otherwise(site.environment, _set_by_user()),
     )
 
 
-def _set_otherwise(variables: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
-    return {name: given[name] for name, value in variables.items() if given.get(name, value) != value}
+def _set_otherwise(variables: Mapping[str, str], set_by_user: Mapping[str, str]) -> dict[str, str]:
+    return {name: set_by_user[name] for name, value in variables.items() if set_by_user.get(name, value) != value}
 
 
 def refuse_missing(site: Site, phase: Phase) -> None:
-    """What the file names has to be there, before a run is opened. Raises SiteError."""
-    here = socket.gethostname()
+    """Check, before a run is opened, that the paths in the file exist. Raises SiteError."""
+    this_host = socket.gethostname()
     if phase.is_training and site.checkpoints is not None and not Path(site.checkpoints).is_dir():
         raise SiteError(
-            f"site {site.name}: checkpoints: {site.checkpoints}: no such folder, seen from {here}; "
+            f"site {site.name}: checkpoints: {site.checkpoints}: no such folder, seen from {this_host}; "
             "make it on a filesystem that all nodes share"
         )
     if site.setup is not None and not Path(site.setup).is_file():
-        raise SiteError(f"site {site.name}: setup: {site.setup}: no such file, seen from {here}")
+        raise SiteError(f"site {site.name}: setup: {site.setup}: no such file, seen from {this_host}")
 
 
 def assignments(at: AtSite | None, phase: Phase, run: Path) -> list[str]:
@@ -145,23 +148,23 @@ def assignments(at: AtSite | None, phase: Phase, run: Path) -> list[str]:
         lines.append(f"load_modules {shlex.join(site.modules)}")
     if site.setup is not None:
         lines.append(f"source_setup {shlex.quote(site.setup)}")
-    given = _given()
-    variables = {name: given.get(name, value) for name, value in site.environment.items()}
+    set_by_user = _set_by_user()
+    variables = {name: set_by_user.get(name, value) for name, value in site.environment.items()}
     if site.container is not None:
         variables |= {"CONTAINER_PYTHON": "python", "PYTHONPATH": _python_path()}
         if site.container.runtime == "apptainer":  # with this prefix a value wins over that of the image
             inside = ["PYTHONPATH", *site.environment]
             variables |= {f"APPTAINERENV_{name}": variables[name] for name in inside}
     if "SLURM_JOB_ID" not in os.environ:
-        own = _own(site, given)
+        own = _own(site, set_by_user)
         variables |= {name: own.get(name, value) for name, value in slurm_variables(site, phase.stem).items()}
-        if phase.stem == _SMOKE:  # a shell into which the site was exported has them
-            lines += [f"unset {name}" for name, value in _gpu_variables(site).items() if given.get(name) == value]
+        if phase.stem == _SMOKE:  # they are set in a shell that exported the site
+            lines += [f"unset {name}" for name, value in _gpu_variables(site).items() if set_by_user.get(name) == value]
     return lines + [f"export {name}={shlex.quote(value)}" for name, value in variables.items()]
 
 
 def _folders(site: Site) -> list[str]:
-    """Those of the site that jobs write to, as the inventory of a node is asked about them."""
+    """Options for the inventory: the site's folders that jobs write to."""
     named = {"scratch": site.scratch, "checkpoints": site.checkpoints}
     return [word for label, path in named.items() if path is not None for word in ("--folder", f"{label}={path}")]
 
@@ -171,9 +174,9 @@ def _array(name: str, words: Sequence[str]) -> str:
 
 
 def _python_path() -> str:
-    """The image holds Python and torch; the records come from this repository."""
-    given = os.environ.get("PYTHONPATH", "")
-    return ":".join(dict.fromkeys([str(REPOSITORY / "validation"), *filter(None, given.split(":"))]))
+    """PYTHONPATH in the container: the image has Python and torch, and this repository has the records."""
+    from_user = os.environ.get("PYTHONPATH", "")
+    return ":".join(dict.fromkeys([str(REPOSITORY / "validation"), *filter(None, from_user.split(":"))]))
 
 
 def container(site: Site, run: Path) -> list[str]:

@@ -1,4 +1,4 @@
-"""The few questions `bringup run` asks Slurm. Every answer may be missing: the controller can be away for a minute."""
+"""Requests of `bringup run` to Slurm. Every answer may be missing, because the controller can be away for a minute."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ T = TypeVar("T")
 
 
 class Pace:
-    """When to look at the queue again: soon in the first seconds, seldom later. slurmctld serves everybody.
+    """Intervals between looks at the queue: short at first, longer later, because slurmctld serves all users.
 
-    The looks are 5 s apart after 20 s and 30 s apart after 2 minutes: an hour takes 130 of them.
+    They are 5 s after 20 s and 30 s after 2 minutes: an hour takes 130 looks.
     """
 
     FIRST_S, GROWTH = 0.5, 1.25
@@ -51,12 +51,12 @@ class Pace:
         self._next_s, self._longest_s = self.FIRST_S, longest_s
 
     def seconds(self) -> float:
-        """Until the next look."""
+        """Seconds until the next look."""
         now, self._next_s = self._next_s, min(self._next_s * self.GROWTH, self._longest_s)
         return now
 
     def again(self) -> None:
-        """Something is about to happen: soon again."""
+        """Start again with short intervals, because a change is expected soon."""
         self._next_s = self.FIRST_S
 
 
@@ -69,7 +69,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Node(pending.Node):
-    """state: with harmless flags removed."""
+    """A node. state: without harmless flags."""
 
     gpus: int = 0
 
@@ -81,7 +81,7 @@ class Node(pending.Node):
 def ask(
     *command: str, timeout_s: float = 60, environment: dict[str, str] | None = None, folder: Path | None = None
 ) -> str:
-    """Standard output of a Slurm command. Raises SlurmError with its own words."""
+    """Standard output of a Slurm command. Raises SlurmError with the command's message."""
     try:
         result = subprocess.run(
             command, capture_output=True, text=True, timeout=timeout_s, check=False, env=environment, cwd=folder
@@ -105,13 +105,13 @@ def ask(
 
 
 def patience_s() -> float:
-    """How long to wait for a controller that is away, as for busy nodes: BRINGUP_WAIT_S, 120 by default."""
-    given = os.environ.get("BRINGUP_WAIT_S", "")
-    return float(given) if given.isdecimal() else 120.0
+    """Seconds to wait for an absent controller or for busy nodes: BRINGUP_WAIT_S, 120 by default."""
+    setting = os.environ.get("BRINGUP_WAIT_S", "")
+    return float(setting) if setting.isdecimal() else 120.0
 
 
 def patiently(question: Callable[[], T], tell: Callable[[str], None]) -> T:
-    """The answer; the question is repeated while the controller is away. Raises its SlurmError when it stays away."""
+    """The answer of `question`, which is repeated while the controller is away. Raises SlurmError if it stays away."""
     deadline = time.monotonic() + patience_s()
     while True:
         try:
@@ -124,7 +124,7 @@ def patiently(question: Callable[[], T], tell: Callable[[str], None]) -> T:
 
 
 def chosen_partition() -> str | None:
-    """As Slurm's own commands read it; None: the default one."""
+    """The partition that Slurm's commands read from the environment; None: the default one."""
     return os.environ.get("SBATCH_PARTITION") or os.environ.get("SLURM_PARTITION")
 
 
@@ -145,7 +145,7 @@ def partition_nodes(partition: str | None) -> list[str]:
 
 
 def gives_whole_nodes(partition: str | None) -> bool:
-    """Whether every job of the partition (None: the default one) gets its nodes for itself. Raises SlurmError."""
+    """Whether every job of the partition (None: the default one) gets exclusive nodes. Raises SlurmError."""
     for line in ask("sinfo", "--noheader", "--format", f"%P{SEPARATOR}%h").splitlines():
         name, _, sharing = line.partition(SEPARATOR)
         if _is_chosen(name, partition) and sharing.strip() == "EXCLUSIVE":
@@ -154,7 +154,7 @@ def gives_whole_nodes(partition: str | None) -> bool:
 
 
 def _is_chosen(shown: str, partition: str | None) -> bool:
-    """shown: as sinfo writes it, the default one with a *. partition: one, or several with commas between them."""
+    """shown: sinfo's name; the default one has a *. partition: one name, or several with commas between them."""
     return shown.endswith("*") if partition is None else shown.rstrip("*") in partition.split(",")
 
 
@@ -163,35 +163,37 @@ def show_partitions() -> str:
 
 
 def show_nodes(names: Sequence[str] = ()) -> str:
-    """`scontrol show node` of these nodes; of all without names."""
+    """`scontrol show node` of these nodes; without names, of all nodes."""
     return ask("scontrol", "--oneliner", "show", "node", *([",".join(names)] if names else []))
 
 
 def nodes(names: Sequence[str] = ()) -> dict[str, Node]:
-    """State, reason and configured GPUs of these nodes; of all without names. Raises SlurmError."""
-    found: dict[str, Node] = {}
+    """State, reason and configured GPUs of these nodes; without names, of all nodes. Raises SlurmError."""
+    by_name: dict[str, Node] = {}
     gpus: dict[str, int] = {}
     for observation in answers.nodes(show_nodes(names), "scontrol").observations:
         if observation.quantity == "slurm.node.state":
-            found[observation.subject] = Node(str(observation.value), observation.why)
+            by_name[observation.subject] = Node(str(observation.value), observation.why)
         elif observation.quantity == "slurm.node.gpus" and isinstance(observation.value, int):
             gpus[observation.subject] = observation.value
-    return {name: replace(node, gpus=gpus.get(name, 0)) for name, node in found.items()}
+    return {name: replace(node, gpus=gpus.get(name, 0)) for name, node in by_name.items()}
 
 
 def why(job_id: str) -> str:
-    """State of a job, and in plain words why it waits or how it ended. Raises SlurmError."""
-    seen = job(job_id)
-    if seen is None:
+    """State of a job, and the cause of its wait or of its end in plain words. Raises SlurmError."""
+    state_of_job = job(job_id)
+    if state_of_job is None:
         raise SlurmError(
             f"Slurm does not know job {job_id}; a job that ended is forgotten after MinJobAge; try sacct -j {job_id}"
         )
     concerned: dict[str, Node] = {}
-    if pending.is_about_nodes(seen.reason):
-        with contextlib.suppress(SlurmError):  # without their states while the controller gives no answer
-            concerned = nodes(pending.named_nodes(seen.reason) or ([seen.nodes] if seen.nodes else []))
-    words = pending.explain(seen.reason, concerned)
-    return f"job {job_id} {seen.state.lower()}" + (f": {words}" if words else "")
+    if pending.is_about_nodes(state_of_job.reason):
+        with contextlib.suppress(SlurmError):  # the controller may not answer: then without the nodes' states
+            concerned = nodes(
+                pending.named_nodes(state_of_job.reason) or ([state_of_job.nodes] if state_of_job.nodes else [])
+            )
+    words = pending.explain(state_of_job.reason, concerned)
+    return f"job {job_id} {state_of_job.state.lower()}" + (f": {words}" if words else "")
 
 
 def submit(script: str, nodes: list[str], environment: dict[str, str], options: Sequence[str] = ()) -> str:
@@ -200,7 +202,7 @@ def submit(script: str, nodes: list[str], environment: dict[str, str], options: 
         answer = ask(
             "sbatch",
             "--parsable",
-            "--export=ALL",  # whatever the site's SBATCH_EXPORT is: the script has to know the run's name and nodes
+            "--export=ALL",  # overrides the site's SBATCH_EXPORT: the script needs the run's name and nodes
             f"--nodes={len(nodes)}",
             f"--nodelist={','.join(nodes)}",
             *options,
@@ -216,7 +218,7 @@ def submit(script: str, nodes: list[str], environment: dict[str, str], options: 
 
 
 def _request_hint(words: str, environment: dict[str, str]) -> str:
-    """Our scripts rely on --exclusive; the submit plugins of some sites refuse a job that requests no GPU."""
+    """A hint if the submit plugin refused the job: our scripts use --exclusive, and some sites demand a GPU request."""
     if not _ABOUT_GPUS.search(words) or {"SBATCH_GPUS_PER_NODE", "SBATCH_GRES"} & environment.keys():
         return ""
     return "; if this site wants a GPU request with every job: say it in the site file (gpu_request), BRINGUP_SITE"
@@ -246,22 +248,22 @@ def running_on(nodes: Sequence[str]) -> list[tuple[str, str, str]]:
 
 
 def queued(prefix: str) -> list[tuple[str, str]]:
-    """(job, its user) of the jobs in the queue, pending or running, whose name begins so. Raises SlurmError."""
+    """(job, its user) of the pending and running jobs whose name begins with `prefix`. Raises SlurmError."""
     text = ask("squeue", "--noheader", "--format", f"%i{SEPARATOR}%u{SEPARATOR}%j")
     rows = [line.split(SEPARATOR, 2) for line in text.splitlines()]
     return [(row[0], row[1]) for row in rows if len(row) == 3 and row[2].startswith(prefix)]
 
 
 def states(job_ids: Sequence[str]) -> dict[str, str]:
-    """Of several jobs, in one question; what Slurm no longer knows is left out. Raises SlurmError."""
+    """States of several jobs, in one request. Jobs that Slurm no longer knows are left out. Raises SlurmError."""
     try:
         text = _states(job_ids)
     except SlurmError as error:
         if _FORGOTTEN not in str(error):
             raise
         return {}
-    found = (line.strip().partition(SEPARATOR) for line in text.splitlines())
-    return {job_id: state for job_id, _, state in found}
+    rows = (line.strip().partition(SEPARATOR) for line in text.splitlines())
+    return {job_id: state for job_id, _, state in rows}
 
 
 def _states(job_ids: Sequence[str]) -> str:
@@ -271,9 +273,9 @@ def _states(job_ids: Sequence[str]) -> str:
 
 
 def ended_job(job_id: str) -> str | None:
-    """What Slurm says of a job that has ended: its own line, or the accounting's when slurmctld has forgotten it
-    (MinJobAge, 5 minutes by default). Empty: there is no accounting. None: it has not ended, or the accounting does not
-    know its end yet.
+    """Slurm's record of an ended job: slurmctld's line, or the accounting's after slurmctld has forgotten the job
+    (MinJobAge, 5 minutes by default). Empty: there is no accounting. None: the job has not ended, or the accounting
+    does not know its end yet.
     """
     try:
         line = ask("scontrol", "--oneliner", "show", "job", job_id)
@@ -292,7 +294,7 @@ def ended_job(job_id: str) -> str | None:
 
 
 def is_own(job_id: str, name: str) -> bool:
-    """Whether Slurm still knows this job of this user, under this name: numbers begin again on a new cluster."""
+    """Whether Slurm still knows this user's job under this name. The name matters: a new cluster reuses job numbers."""
     try:
         name_there = ask("squeue", "--noheader", "--states=all", "--me", f"--jobs={job_id}", "--format", "%j")
     except SlurmError:

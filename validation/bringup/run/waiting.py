@@ -1,4 +1,4 @@
-"""The jobs that smoke submits say by how they end what Slurm promises: wait for them, and keep what Slurm says."""
+"""Waits for the jobs that smoke submits, and keeps Slurm's record of how each ended."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class Awaited:
 
 
 def keep_ended_jobs(run_folder: Path, jobs: Sequence[Awaited]) -> None:
-    """One question about all of them at each look. A job that does not end in time leaves no file: no evidence.
+    """Each look is one request about all jobs. A job that does not end in time leaves no file, so no evidence.
 
-    A job whose file is there is not looked at again. One that Slurm has forgotten is read from its accounting.
+    A job whose file exists is not requested again. A job that slurmctld has forgotten is read from the accounting.
     """
     begun, pace = time.monotonic(), slurm.Pace(longest_s=5)
     left = [job for job in jobs if job.job_id and not (run_folder / "raw" / job.file).exists()]
@@ -31,11 +31,11 @@ def keep_ended_jobs(run_folder: Path, jobs: Sequence[Awaited]) -> None:
         with contextlib.suppress(SlurmError):  # the controller may be back at the next look
             states = slurm.states([job.job_id for job in left])
             for job in [job for job in left if states.get(job.job_id) in {None, *slurm.ENDED}]:
-                said = slurm.ended_job(job.job_id)
-                if said is None:
+                record = slurm.ended_job(job.job_id)
+                if record is None:
                     continue
-                if said:
-                    write_text(run_folder / "raw" / job.file, said)
+                if record:
+                    write_text(run_folder / "raw" / job.file, record)
                 left.remove(job)
         left = [job for job in left if time.monotonic() - begun < job.seconds]
         if left:
