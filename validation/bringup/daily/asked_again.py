@@ -48,10 +48,10 @@ def ask(out: Sequence[Out], with_nodes: Sequence[str], request: playbook.Request
             _wait_for(nodes)
             answers = _run(out, phases, [*nodes, *with_nodes], request)
         finally:
-            given = {entry.node: entry.given for entry in out}
+            reasons = {entry.node: entry.given for entry in out}
             for answer in answers:
                 if not answer.passes:
-                    _drain(answer.node, answer.new_reason or given[answer.node])
+                    _drain(answer.node, answer.new_reason or reasons[answer.node])
     return answers
 
 
@@ -65,12 +65,12 @@ def _wait_for(nodes: Sequence[str]) -> None:
 
 def _run(out: Sequence[Out], phases: Sequence[str], nodes: Sequence[str], request: playbook.Request) -> list[Answer]:
     name = opening.default_name()
-    there = {"BRINGUP_RUN_NAME": name, **dict.fromkeys(_VARIABLES, RESERVATION)}
-    before = {variable: os.environ.get(variable) for variable in there}
-    os.environ.update(there)
+    own = {"BRINGUP_RUN_NAME": name, **dict.fromkeys(_VARIABLES, RESERVATION)}
+    before = {variable: os.environ.get(variable) for variable in own}
+    os.environ.update(own)
     try:
         playbook.run(playbook.Request(**{**vars(request), "nodelist": ",".join(nodes), "phases": list(phases)}))
-        found = collection.gather([playbook.PLAYBOOKS / name])
+        runs = collection.gather([playbook.PLAYBOOKS / name])
     except BringupError as error:
         return [Answer(entry.node, False, f"it could not be asked: {error}") for entry in out]
     finally:
@@ -79,12 +79,12 @@ def _run(out: Sequence[Out], phases: Sequence[str], nodes: Sequence[str], reques
                 del os.environ[variable]
             else:
                 os.environ[variable] = value
-    return [answered(entry, found.judged) for entry in out]
+    return [answered(entry, runs.judged) for entry in out]
 
 
 def answered(out: Out, judged: Sequence[Judged]) -> Answer:
     """It passes when each gate that it was drained for was judged there and passed, and no other speaks against it."""
-    proposal = next((each for each in drain.proposals(judged) if each.node == out.node), None)
+    proposal = next((candidate for candidate in drain.proposals(judged) if candidate.node == out.node), None)
     if proposal is not None and proposal.command is not None:
         return Answer(out.node, False, proposal.why, proposal.command[-1].removeprefix("Reason="))
     for gate in out.gates:

@@ -67,16 +67,21 @@ def _group(judged: Judged) -> Group:
             f"{judged.folder}: {bad[0].gate} [{bad[0].subject}] is {bad[0].outcome} ({len(bad)} such verdicts); "
             "the health check compares with what a run showed that passed"
         )
-    seen = Seen(judged.observations)
-    asked = [entry for question in QUESTIONS for entry in _limits(question, judged)]
-    asked += [*_cores(judged, seen), *_memory(judged, seen), *_mount(judged, seen), *_ports(judged, seen)]
-    folders = {fact.why for fact in seen.of("discovery.mount") if fact.why}
+    observed = Seen(judged.observations)
+    entries = [entry for question in QUESTIONS for entry in _limits(question, judged)]
+    entries += [
+        *_cores(judged, observed),
+        *_memory(judged, observed),
+        *_mount(judged, observed),
+        *_ports(judged, observed),
+    ]
+    folders = {fact.why for fact in observed.of("discovery.mount") if fact.why}
     return Group(
         run=judged.run.name,
         opened_at=judged.run.opened_at,
         nodes=judged.run.nodes,
         mounts=sorted(folders) if len(folders) == 1 else [],
-        asked=asked,
+        asked=entries,
     )
 
 
@@ -119,34 +124,36 @@ def _asked(
     )
 
 
-def _cores(judged: Judged, seen: Seen) -> list[Asked]:
-    values = {fact.value for fact in seen.of("discovery.cpu.count") if is_number(fact.value)}
+def _cores(judged: Judged, observed: Seen) -> list[Asked]:
+    values = {fact.value for fact in observed.of("discovery.cpu.count") if is_number(fact.value)}
     gate = "discovery.cpu.count"
     broken = Action.REPLACE  # on a node that had them all
     return [_asked(gate, "host", gate, "equals", value, "count", action=broken) for value in values if len(values) == 1]
 
 
-def _memory(judged: Judged, seen: Seen) -> list[Asked]:
-    amounts = [float(fact.value) for fact in seen.of("inventory.memory") if is_number(fact.value)]
+def _memory(judged: Judged, observed: Seen) -> list[Asked]:
+    amounts = [float(fact.value) for fact in observed.of("inventory.memory") if is_number(fact.value)]
     if len(amounts) < len(judged.run.nodes):
         return []
     limit = [round(median(amounts) * share, 3) for share in MEMORY_SHARES]
     return [_asked("discovery.memory", "host", "inventory.memory", "between", limit, "GiB", action=Action.REPLACE)]
 
 
-def _mount(judged: Judged, seen: Seen) -> list[Asked]:
+def _mount(judged: Judged, observed: Seen) -> list[Asked]:
     """Type and source: what a mount is, whatever its options."""
-    said = {" ".join(str(fact.value).split(" ")[:2]) for fact in seen.of("discovery.mount") if fact.value is not None}
+    mounts = {
+        " ".join(str(fact.value).split(" ")[:2]) for fact in observed.of("discovery.mount") if fact.value is not None
+    }
     gate = "discovery.mount"
-    return [_asked(gate, "mount", gate, "equals", value, "text") for value in said if len(said) == 1]
+    return [_asked(gate, "mount", gate, "equals", value, "text") for value in mounts if len(mounts) == 1]
 
 
-def _ports(judged: Judged, seen: Seen) -> list[Asked]:
+def _ports(judged: Judged, observed: Seen) -> list[Asked]:
     """Those that were up on every node."""
     up = [
         {
             fact.subject.partition("/")[2]
-            for fact in seen.of("discovery.rdma.state")
+            for fact in observed.of("discovery.rdma.state")
             if _is_up(fact.subject, node, fact.value)
         }
         for node in judged.run.nodes

@@ -75,8 +75,8 @@ def made_of(gathered: Collection, name: str, days: int, partly: bool) -> Certifi
 
 def _refuse(gathered: Collection, partly: bool) -> None:
     if gathered.absent and not partly:
-        gone = gathered.absent[0]
-        raise NotHealthy(f"{gone.phase} is not there: {gone.why}; --partly certifies what is there, and says so")
+        absent = gathered.absent[0]
+        raise NotHealthy(f"{absent.phase} is not there: {absent.why}; --partly certifies what is there, and says so")
     objections = [(run.folder, run.objection) for run in gathered.judged if run.objection is not None]
     if objections:
         raise NotHealthy(f"{objections[0][0]}: {objections[0][1]}; nothing is certified on such evidence")
@@ -108,34 +108,41 @@ def _open_ends(answers: Sequence[Answer]) -> list[str]:
 
 
 def conditions(judged: Sequence[Judged]) -> list[Condition]:
-    """What was the same in all runs that asked it, with every value that was seen."""
-    found = []
-    seen = Seen(observation for run in judged for observation in run.observations)
-    for what, quantity in _CONDITIONS:
-        values = sorted({_shown(fact) for fact in seen.of(quantity) if fact.value is not None})
+    """The conditions of the certificate, each with all observed values."""
+    observed_conditions = []
+    observed = Seen(observation for run in judged for observation in run.observations)
+    for condition_name, quantity in _CONDITIONS:
+        values = sorted({_shown(fact) for fact in observed.of(quantity) if fact.value is not None})
         if values:
-            found.append(Condition(what=what, values=values))
+            observed_conditions.append(Condition(what=condition_name, values=values))
     gpus = sorted(
-        {name for fact in seen.of("discovery.gpu.identities") if isinstance(fact.value, list) for name in fact.value}
+        {
+            name
+            for fact in observed.of("discovery.gpu.identities")
+            if isinstance(fact.value, list)
+            for name in fact.value
+        }
     )
     if any(name.startswith("GPU-") for name in gpus):
-        found.append(Condition(what="GPUs, by UUID", values=[f"{len(gpus)} GPUs, SHA-256 {sha256(json.dumps(gpus))}"]))
-    if not found:
-        raise NotHealthy("no run of discovery is among these: nobody could say when the certificate stops holding")
-    return found
+        observed_conditions.append(
+            Condition(what="GPUs, by UUID", values=[f"{len(gpus)} GPUs, SHA-256 {sha256(json.dumps(gpus))}"])
+        )
+    if not observed_conditions:
+        raise NotHealthy("no run of discovery is among these: it would be unknown when the certificate stops holding")
+    return observed_conditions
 
 
 def broken(certificate: Certificate, judged: Sequence[Judged], today: datetime) -> list[str]:
-    """What is otherwise now than the certificate says. Empty: it still holds, as far as these runs say."""
+    """Differences from the certificate's conditions. Empty: it still holds, as far as these runs show."""
     now = {condition.what: condition.values for condition in conditions(judged)}
-    found = [
-        f"{each.what}: {', '.join(now.get(each.what, ['not seen']))}; certified was {', '.join(each.values)}"
-        for each in certificate.conditions
-        if now.get(each.what) != each.values
+    differences = [
+        f"{was.what}: {', '.join(now.get(was.what, ['not seen']))}; certified was {', '.join(was.values)}"
+        for was in certificate.conditions
+        if now.get(was.what) != was.values
     ]
     if today.strftime(_DAY) > certificate.holds_until:
-        found.insert(0, f"it held until {certificate.holds_until}")
-    return found
+        differences.insert(0, f"it held until {certificate.holds_until}")
+    return differences
 
 
 def _shown(fact: Observation) -> str:
@@ -169,41 +176,49 @@ def _site_sha256(judged: Judged) -> str:
 
 
 def markdown(certificate: Certificate) -> str:
-    one, rehearsed = certificate, any(answer.mark is Mark.REHEARSED for answer in certificate.answers)
+    rehearsed = any(answer.mark is Mark.REHEARSED for answer in certificate.answers)
     lines = [
-        f"# {escaped(one.name)}: {one.mark.upper()}",
+        f"# {escaped(certificate.name)}: {certificate.mark.upper()}",
         "",
         *(
             ["**In parts this was rehearsed on stand-ins: it proves the path, and not the cluster.**", ""]
             if rehearsed
             else []
         ),
-        f"Dated {one.dated}. It holds until {one.holds_until}, and no longer than its conditions.",
+        f"Dated {certificate.dated}. It holds until {certificate.holds_until}, and no longer than its conditions.",
         "",
-        f"{len(one.nodes)} nodes with {one.gpus_per_node} GPUs each: {escaped(', '.join(one.nodes))}. "
-        f"Profile {escaped(one.profile)} (SHA-256 {one.profile_sha256[:16]})"
-        + (f", site {escaped(one.site)} (SHA-256 {(one.site_sha256 or '')[:16]})" if one.site else "")
+        f"{len(certificate.nodes)} nodes with {certificate.gpus_per_node} GPUs each: "
+        f"{escaped(', '.join(certificate.nodes))}. "
+        f"Profile {escaped(certificate.profile)} (SHA-256 {certificate.profile_sha256[:16]})"
+        + (
+            f", site {escaped(certificate.site)} (SHA-256 {(certificate.site_sha256 or '')[:16]})"
+            if certificate.site
+            else ""
+        )
         + ".",
         "",
-        *(f"Left out: {escaped(entry)}." for entry in one.left_out),
+        *(f"Left out: {escaped(entry)}." for entry in certificate.left_out),
         "## What was asked",
         "",
         *table(
             ("question", "answer", "what was seen"),
-            ((str(answer.question), answer.mark.upper(), answer.line) for answer in one.answers),
+            ((str(answer.question), answer.mark.upper(), answer.line) for answer in certificate.answers),
         ),
         "",
         "## What it does not say",
         "",
-        *(f"- {escaped(entry)}" for entry in one.does_not_say),
+        *(f"- {escaped(entry)}" for entry in certificate.does_not_say),
         "- that a node which was replaced, added or repaired since then is healthy",
         "- that the cluster is fast enough for a program that was not run",
         "",
         "## When it stops holding",
         "",
-        f"After {one.holds_until}, or as soon as one of these is otherwise:",
+        f"After {certificate.holds_until}, or as soon as one of these is otherwise:",
         "",
-        *table(("what", "as it was"), ((each.what, ", ".join(each.values)) for each in one.conditions)),
+        *table(
+            ("what", "as it was"),
+            ((condition.what, ", ".join(condition.values)) for condition in certificate.conditions),
+        ),
         "",
         "`bringup certificate NEW-RUN --check certificate.json` says what is otherwise in a newer run.",
         "",
@@ -221,7 +236,7 @@ def markdown(certificate: Certificate) -> str:
                     run.files_sha256[:16],
                     (run.git_commit or "unknown")[:12] + (" with local changes" if run.git_dirty else ""),
                 )
-                for run in one.runs
+                for run in certificate.runs
             ),
         ),
     ]

@@ -22,10 +22,10 @@ class May(StrEnum):
 
 @dataclass(frozen=True)
 class Out:
-    """A node that is kept out, as Slurm says it."""
+    """A node that is out of service in Slurm."""
 
     node: str
-    state: str  # as sinfo writes it: drained, draining, drained*, down
+    state: str  # from sinfo: drained, draining, drained*, down
     given: str  # the reason
     may: May
     why: str
@@ -37,7 +37,7 @@ class Out:
 
     @property
     def phases(self) -> list[str]:
-        """That ask its gates; discovery in any case."""
+        """Phases with its gates, and always discovery."""
         wanted = {"discovery", *(catalogue.GATES[gate].phases[0] for gate in self.gates)}
         return [stem for stem in PHASES if stem in wanted]
 
@@ -49,39 +49,39 @@ def out_of_service() -> dict[str, Out]:
 
 
 def read(answer: str) -> dict[str, Out]:
-    """Of `sinfo --Node`: a line per node and partition."""
-    found: dict[str, Out] = {}
+    """Parse `sinfo --Node`: a line per node and partition."""
+    by_node: dict[str, Out] = {}
     for line in answer.splitlines():
-        node, state, given = [*line.split(slurm.SEPARATOR, 2), "", ""][:3]
-        if any(word in state.lower() for word in ("drain", "down", "fail")):
-            found.setdefault(node.strip(), judged(node.strip(), state.strip(), given.strip()))
-    return dict(sorted(found.items()))
+        node, state, reason = [*line.split(slurm.SEPARATOR, 2), "", ""][:3]
+        if any(flag in state.lower() for flag in ("drain", "down", "fail")):
+            by_node.setdefault(node.strip(), judged(node.strip(), state.strip(), reason.strip()))
+    return dict(sorted(by_node.items()))
 
 
-def judged(node: str, state: str, given: str) -> Out:
-    reason = reasons.read(given)
+def judged(node: str, state: str, given_reason: str) -> Out:
+    reason = reasons.read(given_reason)
     if reason is None:
-        if given in reasons.SLURMS_OWN:
-            why = f"{given}: its health check says in the reason why, once it has told Slurm"
-            return Out(node, state, given, May.WAIT, why)
-        return Out(node, state, given, May.LEAVE, "bringup did not drain it")
+        if given_reason in reasons.SLURMS_OWN:
+            why = f"{given_reason}: its health check says in the reason why, once it has told Slurm"
+            return Out(node, state, given_reason, May.WAIT, why)
+        return Out(node, state, given_reason, May.LEAVE, "bringup did not drain it")
     if state.lower() != "drained":
         why = (
             "jobs are still running"
             if state.lower().startswith("draining")
             else "Slurm does not reach it, or has it down"
         )
-        return Out(node, state, given, May.WAIT, why, reason)
+        return Out(node, state, given_reason, May.WAIT, why, reason)
     if reason.passes_since is not None:
-        return Out(node, state, given, May.RESUME, f"passes again since {reason.passes_since}", reason)
+        return Out(node, state, given_reason, May.RESUME, f"passes again since {reason.passes_since}", reason)
     if reason.by in reasons.HOOKS:
-        return Out(node, state, given, May.WAIT, "its health check has not seen it pass", reason)
-    out = Out(node, state, given, May.ASK_AGAIN, f"{reason.by} drained it", reason)
+        return Out(node, state, given_reason, May.WAIT, "its health check has not seen it pass", reason)
+    out = Out(node, state, given_reason, May.ASK_AGAIN, f"{reason.by} drained it", reason)
     if not out.gates:
-        return Out(node, state, given, May.LEAVE, "no gate of this version is in its reason", reason)
+        return Out(node, state, given_reason, May.LEAVE, "no gate of this version is in its reason", reason)
     return out
 
 
 def is_unchanged(before: Out, now: Mapping[str, Out]) -> bool:
-    """Whether nobody has touched the node since it was looked at."""
+    """Whether the node's state and reason are unchanged."""
     return before.node in now and (now[before.node].state, now[before.node].given) == (before.state, before.given)

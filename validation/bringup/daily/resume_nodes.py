@@ -16,12 +16,12 @@ Tell = Callable[[str], None]
 def resume(only: Sequence[str], with_nodes: Sequence[str], apply: bool, request: playbook.Request, tell: Tell) -> int:
     """Exit code: 0 all that may be resumed is, 1 a node was asked again and did not pass, 2 Slurm refused. only: these
     nodes alone."""
-    found = [entry for entry in drained.out_of_service().values() if not only or entry.node in only]
-    for entry in found:
+    nodes_out = [entry for entry in drained.out_of_service().values() if not only or entry.node in only]
+    for entry in nodes_out:
         tell(_said(entry))
-    ready = [entry for entry in found if entry.may is May.RESUME]
-    to_ask = [entry for entry in found if entry.may is May.ASK_AGAIN]
-    if not found:
+    ready = [entry for entry in nodes_out if entry.may is May.RESUME]
+    to_ask = [entry for entry in nodes_out if entry.may is May.ASK_AGAIN]
+    if not nodes_out:
         tell("no node is kept out of service" if not only else f"none of {', '.join(only)} is kept out of service")
     if not apply:
         if ready or to_ask:

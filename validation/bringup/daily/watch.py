@@ -120,10 +120,10 @@ def who_waits(queue: str) -> str | None:
 def _due(request: Request, running: Sequence[Sweep], tried: set[str]) -> list[str]:
     """Idle nodes, the longest unverified first."""
     busy = {sweep.node for sweep in running} | (tried if request.once else set())
-    seen = last_swept(results.REPOSITORY / PHASE.results)
+    swept_at = last_swept(results.REPOSITORY / PHASE.results)
     too_early = time.time() - request.every_s
-    nodes = [node for node in _idle(request) if node not in busy and seen.get(node, 0) <= too_early]
-    return sorted(nodes, key=lambda node: (seen.get(node, 0), nodes.index(node)))
+    nodes = [node for node in _idle(request) if node not in busy and swept_at.get(node, 0) <= too_early]
+    return sorted(nodes, key=lambda node: (swept_at.get(node, 0), nodes.index(node)))
 
 
 def _idle(request: Request) -> list[str]:
@@ -135,13 +135,13 @@ def _idle(request: Request) -> list[str]:
     names = [
         line.partition(slurm.SEPARATOR)[0] for line in answer.splitlines() if line.endswith(f"{slurm.SEPARATOR}idle")
     ]
-    found = list(dict.fromkeys(node for name in names for node in hostlist.expand(name)))
-    return [node for node in found if not request.nodelist or node in request.nodelist]
+    nodes = list(dict.fromkeys(node for name in names for node in hostlist.expand(name)))
+    return [node for node in nodes if not request.nodelist or node in request.nodelist]
 
 
 def last_swept(folder: Path) -> dict[str, float]:
     """Node -> when its last sweep that came to its end was opened, from the folders of the runs."""
-    found: dict[str, float] = {}
+    swept_at: dict[str, float] = {}
     for path in folder.glob(f"{PREFIX}*"):
         stamp, _, node = path.name.removeprefix(PREFIX).partition("_")
         try:
@@ -149,8 +149,8 @@ def last_swept(folder: Path) -> dict[str, float]:
         except ValueError:
             continue
         if (path / results.CLOSED).exists():
-            found[node] = max(when, found.get(node, 0))
-    return found
+            swept_at[node] = max(when, swept_at.get(node, 0))
+    return swept_at
 
 
 def _submitted(node: str, request: Request) -> Sweep:

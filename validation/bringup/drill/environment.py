@@ -203,9 +203,9 @@ class LocalCluster:
 
     def wait_for(self, node: str, state: str) -> None:
         deadline = time.monotonic() + 90
-        while (seen := self.verb("sh", "sinfo", "-h", "-N", "-n", node, "-o", "%T").said.strip()) != state:
+        while (observed_state := self.verb("sh", "sinfo", "-h", "-N", "-n", node, "-o", "%T").said.strip()) != state:
             if time.monotonic() > deadline:
-                raise DrillError(f"{node} is {seen or 'not told'}, and was to become {state}")
+                raise DrillError(f"{node} is {observed_state or 'in an unknown state'}; expected {state} within 90 s")
             pause()
 
     def bringup(
@@ -233,10 +233,8 @@ class LocalCluster:
     def _must(self, *words: str) -> None:
         done = self.verb(*words)
         if done.code != 0:
-            said = (done.complained or done.said).strip().splitlines()
-            raise DrillError(
-                f"'cluster {' '.join(words)[:80]}' ended with {done.code}: {said[-1] if said else 'without a word'}"
-            )
+            last_lines = (done.complained or done.said).strip().splitlines() or ["no message"]
+            raise DrillError(f"'cluster {' '.join(words)[:80]}' ended with {done.code}: {last_lines[-1]}")
 
 
 @dataclass

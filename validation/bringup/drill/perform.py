@@ -188,8 +188,8 @@ def _chosen(cluster: Environment, drill: Drill) -> tuple[str, ...]:
 
 
 def _last_word(done: Ended) -> str:
-    said = (done.complained or done.said).strip().splitlines()
-    return said[-1] if said else "it said nothing"
+    last_lines = (done.complained or done.said).strip().splitlines()
+    return last_lines[-1] if last_lines else "it said nothing"
 
 
 def _tamper(drill: Drill, cluster: Environment, healthy: Sequence[Path], place: Path) -> tuple[float, Ended, Path]:
@@ -224,8 +224,8 @@ def compare(
     if drill.outcome is Outcome.PASS:
         return _survived(drill, judged.verdicts, screen)
     hits = {v.subject: v for v in judged.verdicts if v.gate == drill.gate and v.outcome is drill.outcome}
-    told = set() if written is None else _on_screen(written)
-    detected = any((hit.gate, hit.subject, hit.outcome) in told for hit in hits.values())
+    on_screen = set() if written is None else _on_screen(written)
+    detected = any((hit.gate, hit.subject, hit.outcome) in on_screen for hit in hits.values())
     declared = [(drill.gate, drill.subject), *drill.also]
     outcomes = {(v.gate, v.subject): v.outcome for v in judged.verdicts}
     expected = {subject for gate, subject in declared if gate == drill.gate}
@@ -234,27 +234,27 @@ def compare(
         and all(outcomes.get(pair) is drill.outcome for pair in declared)
         and all(subject in expected or _is_consequence(drill, drill.gate, subject) for subject in hits)
     )
-    found = hits.get(drill.subject)
-    if found is None:
+    verdict_hit = hits.get(drill.subject)
+    if verdict_hit is None:
         return detected, right_subject, False, None
-    observed = found.observed
-    if found.cause and found.cause not in found.observed:
-        observed = f"{found.observed} ({found.cause})"
-    # a victim of the same fault may be named too, but not in place of the culprit
-    is_said = _is_said(drill.says, f"{found.observed} {found.cause or ''}")
+    observed = verdict_hit.observed
+    if verdict_hit.cause and verdict_hit.cause not in verdict_hit.observed:
+        observed = f"{verdict_hit.observed} ({verdict_hit.cause})"
+    # a victim of the same fault may also be named, but not instead of the culprit
+    is_said = _is_said(drill.says, f"{verdict_hit.observed} {verdict_hit.cause or ''}")
     is_sign = drill.says in [sign.signature for sign in judged.signs]
-    return detected, right_subject, _has_size(drill, found.value) and (is_said or is_sign), observed
+    return detected, right_subject, _has_size(drill, verdict_hit.value) and (is_said or is_sign), observed
 
 
 def _on_screen(written: Verdicts) -> set[tuple[str, str, Outcome]]:
-    """What the screen shows, and what it leaves to the report. A drill that leaves out most parts of a phase fills the
-    screen with what is incomplete for that reason."""
+    """Verdicts on the screen, and those left to the report: if a drill skips most parts of a phase, incomplete verdicts
+    fill the screen."""
     groups, left = report.on_screen(written)
     return {(v.gate, v.subject, v.outcome) for group in (*groups, left) for v in group}
 
 
 def _has_size(drill: Drill, value: Value | None) -> bool:
-    """The size of the fault that was made: the declared value, and a number in the declared range."""
+    """Whether the verdict has the fault's size: the declared value, and a number in the declared range."""
     if drill.value is not None and (
         isinstance(value, bool) is not isinstance(drill.value, bool) or value != drill.value
     ):

@@ -60,10 +60,10 @@ def line(result: DrillResult) -> str:
 def totals(done: DrillReport) -> str:
     """The last line."""
     performed = [result for result in done.results if result.performed]
-    told: list[str] = []
+    sentences: list[str] = []
     if done.planned:
         count = len(performed)
-        told = [
+        sentences = [
             f"{sum(bool(r.detected) for r in performed)} of {count} drills detected",
             f"{sum(bool(r.right_subject) for r in performed)} on the right subject",
             f"{sum(bool(r.right_cause) for r in performed)} with the right cause",
@@ -71,8 +71,8 @@ def totals(done: DrillReport) -> str:
         ]
         times = [r.seconds_to_detect for r in performed if r.seconds_to_detect is not None]
         if times:
-            told.append(f"median {statistics.median(times):.0f} s to detect")
-        told += [
+            sentences.append(f"median {statistics.median(times):.0f} s to detect")
+        sentences += [
             f"{number} {what}"
             for what, number in (
                 ("not performed", sum(not r.performed and r.applicable for r in done.results)),
@@ -82,14 +82,14 @@ def totals(done: DrillReport) -> str:
             if number
         ]
     if done.healthy_planned:
-        told.append(
+        sentences.append(
             f"{sum(len(healthy.false_alarms) for healthy in done.healthy)} false alarms in "
             f"{len(done.healthy)} healthy rounds "
             f"({sum(healthy.verdicts for healthy in done.healthy)} verdicts)"
         )
         if len(done.healthy) < done.healthy_planned:
-            told.append(f"{done.healthy_planned - len(done.healthy)} rounds not reached")
-    return "; ".join(told)
+            sentences.append(f"{done.healthy_planned - len(done.healthy)} rounds not reached")
+    return "; ".join(sentences)
 
 
 def exit_code(done: DrillReport) -> int:

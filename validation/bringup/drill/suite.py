@@ -48,16 +48,16 @@ class Request:
 
 
 def run(request: Request) -> int:
-    """Perform, tell, write. Exit code: 0 all found, 1 one was not, 2 we could not tell."""
+    """Perform the drills, print and write the results. Exit code: 0 all found, 1 one was not, 2 could not tell."""
     folder, done = _begin(request)
     console = terminal.console()
     catalogue = {drill.id: drill for drill in request.drills}
-    kept = {found.drill for found in done.results}
+    kept_drills = {drill_result.drill for drill_result in done.results}
     console.print(
-        f"drills: {len(done.planned)} planned{f', {len(kept)} performed before' if kept else ''}"
+        f"drills: {len(done.planned)} planned{f', {len(kept_drills)} performed before' if kept_drills else ''}"
         f"{f', {done.healthy_planned} healthy rounds' if done.healthy_planned else ''}; {report.shown_path(folder)}"
     )
-    waiting = [catalogue[name] for name in done.planned if name not in kept]
+    waiting = [catalogue[name] for name in done.planned if name not in kept_drills]
     try:
         results = (
             _anywhere(request, waiting, folder, console)
@@ -105,7 +105,7 @@ def _begin(request: Request) -> tuple[Path, DrillReport]:
             )
         known = {drill.id for drill in request.drills}
         # what could not be performed is tried again
-        results = [found for found in done.results if found.performed and found.drill in known]
+        results = [result for result in done.results if result.performed and result.drill in known]
         done = done.model_copy(update={"results": results, "planned": [name for name in done.planned if name in known]})
         return request.resume.resolve(), done
     name = opening.default_name()
