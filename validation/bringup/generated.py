@@ -82,12 +82,12 @@ def _warnings() -> list[str]:
 
 def _profiles() -> list[str]:
     """The profiles there are, and what each expects of all_reduce at some numbers of nodes."""
-    found = [load(name) for name in names()]
-    lines = _plain_table(("profile", "for"), ((f"`{each.name}`", each.description) for each in found))
+    profiles = [load(name) for name in names()]
+    lines = _plain_table(("profile", "for"), ((f"`{profile.name}`", profile.description) for profile in profiles))
     numbers = [
-        (f"`{each.name}`", *(f"{limit:.0f}" for limit in floors))
-        for each in found
-        if (floors := [_floor(each, nodes) for nodes in _SCALES]) and min(floors) >= 1
+        (f"`{profile.name}`", *(f"{limit:.0f}" for limit in floors))
+        for profile in profiles
+        if (floors := [_floor(profile, nodes) for nodes in _SCALES]) and min(floors) >= 1
     ]
     lines += ["", "The floor of `nccl.all_reduce.busbw` at 8GiB, GB/s, by number of nodes:", ""]
     return lines + _plain_table(("profile", *(str(nodes) for nodes in _SCALES)), numbers)
@@ -108,7 +108,8 @@ def _floor(profile: Profile, nodes: int) -> float:
 
 def _transports() -> list[str]:
     return _plain_table(
-        ("class", "what it is", "what NCCL prints"), ((f"`{each.name}`", each.says, each.prints) for each in TRANSPORTS)
+        ("class", "what it is", "what NCCL prints"),
+        ((f"`{transport.name}`", transport.says, transport.prints) for transport in TRANSPORTS),
     )
 
 
@@ -217,15 +218,15 @@ def pages() -> dict[Path, str]:
 
 def kinds() -> dict[str, type[Versioned]]:
     """Stem of the file -> its record, for all of them. The name is the first that the record's docstring gives."""
-    found: dict[str, type[Versioned]] = {}
+    classes: dict[str, type[Versioned]] = {}
     for kind in Versioned.__subclasses__():
         match = _FILE.search(kind.__doc__ or "")
         if match is None:
             raise ValueError(
                 f"records.{kind.__name__}: its docstring must begin with the name of its file, `name.json`"
             )
-        found[match[1]] = kind
-    return dict(sorted(found.items()))
+        classes[match[1]] = kind
+    return dict(sorted(classes.items()))
 
 
 def schema(kind: type[Record]) -> dict[str, Any]:
@@ -249,13 +250,13 @@ def profile_schema() -> dict[str, Any]:
 
 def _entry(gate: Gate) -> dict[str, Any]:
     rules = [rule for rule in DECLARABLE if allowed(gate.rule, rule)]
-    others = [rule for rule in DECLARABLE if rule not in rules]
+    other_rules = [rule for rule in DECLARABLE if rule not in rules]
     return {
         "allOf": [{"$ref": "#/$defs/Expectation"}],
         "description": f"it was seen that {gate.proves}",
         "properties": {"unit": {"const": gate.unit}},
         "oneOf": [{"required": [rule]} for rule in rules],
-        "not": {"anyOf": [{"required": [rule]} for rule in others]},
+        "not": {"anyOf": [{"required": [rule]} for rule in other_rules]},
     }
 
 

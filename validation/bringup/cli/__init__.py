@@ -61,18 +61,18 @@ def _verb(argv: list[str] | None) -> int:
     except BringupError as error:
         complain(str(error))
     except OSError as error:
-        said = f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error)
+        message = f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error)
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            said += "; free some space there, then start it again"
-            said += " (--resume keeps what had passed)" if hasattr(arguments, "resume") else ""
-        complain(said)
+            message += "; free some space there, then start it again"
+            message += " (--resume keeps what had passed)" if hasattr(arguments, "resume") else ""
+        complain(message)
     except KeyboardInterrupt:
         complain("interrupted")
     except Exception as error:  # a fault of ours must not read as exit code 1, "the cluster failed a gate"
         if os.environ.get("BRINGUP_TRACEBACK"):
             raise
-        said = f"{type(error).__name__}: {error}"[:200]
-        complain(f"a fault of bringup itself: {said}; BRINGUP_TRACEBACK=1 shows where")
+        message = f"{type(error).__name__}: {error}"[:200]
+        complain(f"a fault of bringup itself: {message}; BRINGUP_TRACEBACK=1 shows where")
     return CANNOT_TELL
 
 
@@ -92,9 +92,9 @@ def _stop(number: int, frame: object) -> NoReturn:
 
 
 def parser() -> argparse.ArgumentParser:
-    whole = _Parser(prog="bringup", description=__doc__)
-    whole.add_argument("--version", action="version", version=f"bringup {importlib.metadata.version('bringup')}")
-    verbs = whole.add_subparsers(required=True, metavar="VERB", parser_class=_Parser)
+    top = _Parser(prog="bringup", description=__doc__)
+    top.add_argument("--version", action="version", version=f"bringup {importlib.metadata.version('bringup')}")
+    verbs = top.add_subparsers(required=True, metavar="VERB", parser_class=_Parser)
     for module in VERBS:
         module.add(verbs)
-    return whole
+    return top

@@ -17,25 +17,25 @@ if TYPE_CHECKING:
 CANNOT_TELL = 2  # the exit code
 
 
-def complain(said: str) -> None:
+def complain(message: str) -> None:
     from bringup.report.text import plain  # here: most starts say nothing
 
-    print(f"bringup: {plain(said)}", file=sys.stderr)
+    print(f"bringup: {plain(message)}", file=sys.stderr)
 
 
-def natural(said: str) -> int:
-    if not said.isdecimal() or int(said) < 1:
-        raise argparse.ArgumentTypeError(f"{said!r} is not 1 or more")
-    return int(said)
+def natural(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not 1 or more")
+    return int(text)
 
 
-def share(said: str) -> float:
+def share(text: str) -> float:
     try:
-        value = float(said)
+        value = float(text)
     except ValueError:
         value = math.nan
     if not 0 < value <= 1:
-        raise argparse.ArgumentTypeError(f"{said!r} is not a share: more than 0, at most 1")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a share: more than 0, at most 1")
     return value
 
 

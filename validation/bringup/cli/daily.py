@@ -65,12 +65,14 @@ def _site_baseline(arguments: argparse.Namespace) -> int:
 
     output = outputs.Output("-o", arguments.output or Path("-"), outputs.BASELINE)
     outputs.check([output])
-    found = results.find(arguments.runs)
-    made = baseline.made_of([judge.judge_folder(folder) for folder in found.once])
+    runs = results.find(arguments.runs)
+    made = baseline.made_of([judge.judge_folder(folder) for folder in runs.once])
     outputs.write(output, made.model_dump_json(indent=1) + "\n")
     if not output.is_standard_output:
-        nodes, asked = sum(len(group.nodes) for group in made.groups), len(made.groups[-1].asked)
-        print(f"{arguments.output}: {nodes} nodes, {asked} questions; infrastructure-validation/slurm/install takes it")
+        nodes, limits = sum(len(group.nodes) for group in made.groups), len(made.groups[-1].asked)
+        print(
+            f"{arguments.output}: {nodes} nodes, {limits} questions; infrastructure-validation/slurm/install takes it"
+        )
     return 0
 
 
@@ -94,7 +96,7 @@ def _resume_nodes(arguments: argparse.Namespace) -> int:
         strict=True,
         site=site,
     )
-    only, witnesses = (hostlist.expand(said) if said else [] for said in (arguments.nodelist, arguments.witnesses))
+    only, witnesses = (hostlist.expand(text) if text else [] for text in (arguments.nodelist, arguments.witnesses))
     return resume_nodes.resume(only, witnesses, arguments.apply, request, print)
 
 
@@ -121,9 +123,9 @@ def _certificate(arguments: argparse.Namespace) -> int:
     outputs.make_folder("-o", folder)
     outputs.check([page, record])
     made = certificate.made_of(collection.gather(arguments.runs), arguments.name, arguments.days, arguments.partly)
-    said = certificate.markdown(made)
+    rendered = certificate.markdown(made)
     outputs.write(record, made.model_dump_json(indent=1) + "\n")
-    outputs.write(page, said)
+    outputs.write(page, rendered)
     less = "" if made.mark is Mark.PASS else f"; {len(made.does_not_say)} claims are not proven, and it says so"
     print(f"{made.mark.upper()}: {text.shown_path(page.path)}, {len(made.nodes)} nodes, until {made.holds_until}{less}")
     return 0

@@ -29,16 +29,16 @@ if TYPE_CHECKING:
 MOST_NAMED = 8  # nodes of a message
 
 
-def scales(nodes: list[str], gpus_per_node: int, whole: bool) -> list[str]:
+def scales(nodes: list[str], gpus_per_node: int, only_all: bool) -> list[str]:
     """A scale per line: ending of its files' names, name, number of nodes, ranks per node, nodes (n0,n1).
 
     whole: that of all nodes alone.
     """
-    found = [subjects.full_scale(len(nodes), gpus_per_node)] if whole else subjects.scales(len(nodes), gpus_per_node)
+    steps = [subjects.full_scale(len(nodes), gpus_per_node)] if only_all else subjects.scales(len(nodes), gpus_per_node)
     return [
         f"{subjects.file_suffix(scale)} {scale.name} {scale.nodes} {scale.ranks // scale.nodes} "
         + ",".join(nodes[: scale.nodes])
-        for scale in found
+        for scale in steps
     ]
 
 
@@ -51,27 +51,27 @@ def pairs_again(run: Path) -> list[str]:
     return [rounds.as_line(met) for met in rounds.in_rounds(suspects)]
 
 
-def pair_rounds(nodes: list[str], here: set[str]) -> tuple[list[str], str]:
+def pair_rounds(nodes: list[str], reachable: set[str]) -> tuple[list[str], str]:
     """(a round per line, what is not exercised). here: nodes that are there now; pairs with others are left out."""
     from bringup.run import open as opening
 
     number = subjects.pair_rounds(nodes, opening.asked_pair_rounds())
     planned = rounds.in_advance(nodes, number)
-    played = [[pair for pair in met if here.issuperset(pair)] for met in planned]
-    absent = f"not there: {', '.join(sorted(set(nodes) - here))}"
+    played = [[pair for pair in met if reachable.issuperset(pair)] for met in planned]
+    absent = f"not there: {', '.join(sorted(set(nodes) - reachable))}"
     if rounds.is_adaptive(nodes, number):
-        said = "round 1 of neighbours; each further one is chosen by what was measured"
+        remark = "round 1 of neighbours; each further one is chosen by what was measured"
         met = {node for pair in played[0] for node in pair}
-        rests = [node for node in nodes if node in here and node not in met]
-        said += f"; in the first round {', '.join(rests)} rests, and is met in the next one" if rests else ""
-        return [rounds.as_line(met) for met in played], said if here.issuperset(nodes) else f"{said}; {absent}"
+        rests = [node for node in nodes if node in reachable and node not in met]
+        remark += f"; in the first round {', '.join(rests)} rests, and is met in the next one" if rests else ""
+        return [rounds.as_line(met) for met in played], remark if reachable.issuperset(nodes) else f"{remark}; {absent}"
     exercised, possible = sum(map(len, played)), len(nodes) * (len(nodes) - 1) // 2
-    why = "BRINGUP_PAIR_ROUNDS=all measures every pair" if here.issuperset(nodes) else absent
+    why = "BRINGUP_PAIR_ROUNDS=all measures every pair" if reachable.issuperset(nodes) else absent
     counted = f"{len(planned)} round(s), {exercised} of {possible} pairs"
     return [rounds.as_line(met) for met in played], f"{counted}; not exercised: {possible - exercised} ({why})"
 
 
-def pairs_next(run: Path, here: set[str]) -> tuple[list[str], str | None]:
+def pairs_next(run: Path, reachable: set[str]) -> tuple[list[str], str | None]:
     """(the next round, or nothing; what is said of it). Nothing, too, where all rounds were known in advance.
 
     here: nodes that are there now; none: all of the run.
@@ -85,16 +85,16 @@ def pairs_next(run: Path, here: set[str]) -> tuple[list[str], str | None]:
     nodes = judged.run.nodes
     if not rounds.is_adaptive(nodes, subjects.pair_rounds(nodes, opening.asked_pair_rounds())):
         return [], None
-    present = [node for node in nodes if node in here or not here]
+    present = [node for node in nodes if node in reachable or not reachable]
     played = pairs.played(judged.observations)
     met = next_round(present, played)
-    said = localise.words(localise.culprits(present, played), present)
+    phrases = localise.words(localise.culprits(present, played), present)
     if not met:
-        return [], "; ".join(["no further round", *said])
+        return [], "; ".join(["no further round", *phrases])
     meeting = {node for pair in met for node in pair}
     rests = [node for node in present if node not in meeting]
     resting = [f"{len(rests)} rest(s): {', '.join(rests[:MOST_NAMED])}"] if rests else []
-    return [rounds.as_line(met)], "; ".join([f"after round {len(played)}", *said, *resting])
+    return [rounds.as_line(met)], "; ".join([f"after round {len(played)}", *phrases, *resting])
 
 
 # --- the verbs
@@ -175,11 +175,11 @@ def add(verbs: Verbs) -> None:
     verb.set_defaults(verb=_close)
 
 
-def _awaited(said: str) -> waiting.Awaited:
+def _awaited(text: str) -> waiting.Awaited:
     """An empty job id: it was refused, and nothing is waited for."""
-    match = re.fullmatch(r"([\w.-]+)=([\d_]*)(?:=(\d+))?", said)
+    match = re.fullmatch(r"([\w.-]+)=([\d_]*)(?:=(\d+))?", text)
     if match is None:
-        raise argparse.ArgumentTypeError(f"{said!r} is not FILE=JOBID[=SECONDS]")
+        raise argparse.ArgumentTypeError(f"{text!r} is not FILE=JOBID[=SECONDS]")
     return waiting.Awaited(match[1], match[2], float(match[3] or 90))
 
 
@@ -190,8 +190,8 @@ def _nodes(arguments: argparse.Namespace) -> int:
     at_site.enter(at, arguments.phase)
     if at is not None and phase is not None:
         os.environ.update(at_site.for_submission(at, phase.stem, os.environ))  # with its time limit
-    found = choice.node_assignments(arguments.nodes, arguments.nodelist, complain, arguments.sharing, phase)
-    print("\n".join(found))
+    assignments = choice.node_assignments(arguments.nodes, arguments.nodelist, complain, arguments.sharing, phase)
+    print("\n".join(assignments))
     return 0
 
 
@@ -227,23 +227,23 @@ def _ended(arguments: argparse.Namespace) -> int:
 def _pairs(arguments: argparse.Namespace) -> int:
     """A round per line. To standard error: what is not exercised."""
     if arguments.again is not None:
-        lines, said = pairs_again(arguments.again), None
+        lines, remark = pairs_again(arguments.again), None
     elif arguments.next is not None:
-        lines, said = pairs_next(arguments.next, set(hostlist.expand(arguments.here)) if arguments.here else set())
+        lines, remark = pairs_next(arguments.next, set(hostlist.expand(arguments.here)) if arguments.here else set())
     elif not arguments.nodes:
         raise UsageError("pairs: of which nodes? --nodes n0,n1, or --again RUN, or --next RUN")
     else:
         nodes = hostlist.expand(arguments.nodes)
-        here = set(hostlist.expand(arguments.here)) if arguments.here else set(nodes)
-        lines, said = pair_rounds(nodes, here)
+        reachable = set(hostlist.expand(arguments.here)) if arguments.here else set(nodes)
+        lines, remark = pair_rounds(nodes, reachable)
         if arguments.ring:
-            met = [pair for pair in rounds.ring(nodes) if here.issuperset(pair)]
-            lines, said = [rounds.as_line(each) for each in rounds.in_rounds(met)], None
+            met = [pair for pair in rounds.ring(nodes) if reachable.issuperset(pair)]
+            lines, remark = [rounds.as_line(pairs_of_round) for pairs_of_round in rounds.in_rounds(met)], None
         if arguments.files:
-            lines, said = [",".join(str(number) for number in rounds.circle_rounds(nodes))], None
+            lines, remark = [",".join(str(number) for number in rounds.circle_rounds(nodes))], None
     print("".join(f"{line}\n" for line in lines), end="")
-    if said is not None:
-        print(said, file=sys.stderr)
+    if remark is not None:
+        print(remark, file=sys.stderr)
     return 0
 
 

@@ -82,9 +82,9 @@ def _judge(arguments: argparse.Namespace) -> int:
     from bringup.report import text, write
 
     profile = None if arguments.profile is None else catalogue.load_profile(arguments.profile)
-    found = results.find(arguments.runs)
-    outcomes = [Outcome.INCOMPLETE for _ in _said_absent(found)]
-    for folder in found.once:
+    runs = results.find(arguments.runs)
+    outcomes = [Outcome.INCOMPLETE for _ in _report_absent(runs)]
+    for folder in runs.once:
         try:
             outcomes.append(write.judge_and_show(folder, profile))
         except BringupError as error:  # the other folders are judged all the same
@@ -96,14 +96,14 @@ def _judge(arguments: argparse.Namespace) -> int:
     return worst(outcomes).exit_code
 
 
-def _said_absent(found: results.Found) -> list[results.Absent]:
+def _report_absent(runs: results.Found) -> list[results.Absent]:
     """What a playbook had planned and is not there is said, and counts."""
     from bringup.report import text
 
-    for absent in found.absent:
+    for absent in runs.absent:
         title = PHASES[absent.phase].title if absent.phase in PHASES else absent.phase
         print(f"{'NOT RUN':<10} {title}: {text.plain(absent.why)}; not proven")
-    return found.absent
+    return runs.absent
 
 
 def _explain(arguments: argparse.Namespace) -> int:
@@ -111,9 +111,9 @@ def _explain(arguments: argparse.Namespace) -> int:
     from bringup import judge, results
     from bringup.report import explain
 
-    found = results.find(arguments.runs)
+    runs = results.find(arguments.runs)
     judged, unread = [], 0
-    for folder in found.once:
+    for folder in runs.once:
         try:
             judged.append(judge.judge_folder(folder))
         except BringupError as error:
@@ -122,11 +122,11 @@ def _explain(arguments: argparse.Namespace) -> int:
     worst_first = sorted(judged, key=lambda run: -run.verdicts.outcome.rank)
     if arguments.json:
         print(json.dumps([explain.as_data(run) for run in worst_first], indent=1))
-        absent = found.absent
+        absent = runs.absent
     else:
         for run in worst_first:
             print(explain.screen(run), end="\n\n")
-        absent = _said_absent(found)
+        absent = _report_absent(runs)
     outcomes = [run.verdicts.outcome for run in judged] + [Outcome.INCOMPLETE] * (unread + len(absent))
     return worst(outcomes).exit_code
 
@@ -163,7 +163,7 @@ def _report(arguments: argparse.Namespace) -> int:
     proposed = drain.proposals(gathered.judged)
     for proposal in proposed:
         print(proposal.line, file=stream)
-    not_run = f"; not run: {', '.join(gone.phase for gone in gathered.absent)}" if gathered.absent else ""
+    not_run = f"; not run: {', '.join(absent.phase for absent in gathered.absent)}" if gathered.absent else ""
     print(f"{text.MARK[gathered.outcome]}: {text.counted(gathered.verdicts)}{not_run}", file=stream)
     if arguments.apply and not _applied(proposed, stream):
         return CANNOT_TELL
@@ -225,13 +225,13 @@ def _profile_from(arguments: argparse.Namespace) -> int:
 
     output = outputs.Output("-o", arguments.output or Path("-"), outputs.PROFILE)
     outputs.check([output])
-    found = results.find(arguments.runs)
-    if found.absent:
+    runs = results.find(arguments.runs)
+    if runs.absent:
         raise NotHealthy(
-            f"{found.playbooks[0]}: {found.absent[0].phase}: {found.absent[0].why}; "
+            f"{runs.playbooks[0]}: {runs.absent[0].phase}: {runs.absent[0].why}; "
             "a profile is made of runs that passed: name those"
         )
-    profile = learn.measured([judge.judge_folder(folder) for folder in found.folders], arguments.name)
+    profile = learn.measured([judge.judge_folder(folder) for folder in runs.folders], arguments.name)
     catalogue.check(profile)
     outputs.write(output, profiles.dump(profile))
     if not output.is_standard_output:

@@ -28,8 +28,9 @@ def derive(observed: Seen, run: Run) -> Parsed:
 
 
 def _step(derived: Parsed, observed: Seen, run: Run) -> None:
-    """nccl.step per scale: the exit code of its step. Victims have the same code, so the remark names the task that srun
-    reported first. If ranks hung or did not come, it names those, because srun then reports the ranks that waited."""
+    """nccl.step per scale: the exit code of its step. Victims have the same code, so the remark names the task that
+    srun reported first. If ranks hung or did not come, it names those, because srun then reports the ranks that
+    waited."""
     errors, late = observed.of("slurm.launch.error"), observed.of("nccl.rank.late")
     for code in observed.of("nccl.step.exit_code"):
         files = code.evidence.removesuffix(".rc")
@@ -52,7 +53,8 @@ def _first_of(errors: Iterable[Observation], file: str) -> str | None:
 
 
 def _latency(derived: Parsed, observed: Seen) -> None:
-    """nccl.all_reduce.latency@SIZE: the time of an all_reduce over several nodes or GPUs, but not over a single pair."""
+    """nccl.all_reduce.latency@SIZE: the time of an all_reduce over several nodes or GPUs, but not over a single
+    pair."""
     for quantity, observations in observed.starting_with("nccl.all_reduce.time@").items():
         size = quantity.partition("@")[2]
         for time in observations:
@@ -86,8 +88,8 @@ Ratio = tuple[float, str, Point]  # of a point of the curve of this collective
 
 
 def _shapes(derived: Parsed, observed: Seen) -> None:
-    """nccl.curve.dip: the lowest ratio of a size to the slower one of its neighbour sizes. nccl.curve.plateau: the ratio
-    of the largest size to the fastest. The worst collective counts, and is named."""
+    """nccl.curve.dip: the lowest ratio of a size to the slower one of its neighbour sizes. nccl.curve.plateau: the
+    ratio of the largest size to the fastest. The worst collective counts, and is named."""
     for scale, by_name in curves(observed.under("nccl.")).items():
         _worst(
             derived,
@@ -126,8 +128,8 @@ def _worst(derived: Parsed, quantity: str, scale: str, ratios: list[Ratio]) -> N
 
 
 def _slowdowns(derived: Parsed, observed: Seen, run: Run) -> None:
-    """nccl.monitor.slowdown per node: slowdowns of its GPUs in all samples. One slow GPU decides; `none` needs an answer
-    of all GPUs."""
+    """nccl.monitor.slowdown per node: slowdowns of its GPUs in all samples. One slow GPU decides; `none` needs an
+    answer of all GPUs."""
     of_node: dict[str, list[Observation]] = defaultdict(list)
     for gpu in observed.of("monitor.gpu.slowdown"):
         of_node[gpu.subject.partition("/")[0]].append(gpu)

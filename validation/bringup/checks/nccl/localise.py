@@ -36,7 +36,8 @@ LEAST_BLOCK = 4  # nodes: fewer neighbours that are slow towards the others are 
 
 @dataclass(frozen=True)
 class Culprit:
-    """A slow node, path or block. names: the node, the two ends of a path (from, to), or the block's nodes, in order."""
+    """A slow node, path or block. names: the node, the two ends of a path (from, to), or the block's nodes, in
+    order."""
 
     kind: Kind
     names: tuple[str, ...]

@@ -2,9 +2,9 @@
 
 Round 1: neighbours in the list of nodes. Round 2: nodes of slow pairs meet nodes of the fastest pairs; all others meet
 the node half a list away, to use every uplink of every block. Further rounds are measured only while something is open:
-a node that rested and has one partner only, a slow direction with several explanations, or a distance beyond which pairs
-are slower. All nodes that are not known to be slow take part in every round, because a less busy network would look
-faster.
+a node that rested and has one partner only, a slow direction with several explanations, or a distance beyond which
+pairs are slower. All nodes that are not known to be slow take part in every round, because a less busy network would
+look faster.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Centre and noise of a run's pairs, from the median and deviation of the same run.
 
-No number of a profile is used here. So it cannot tell whether a fleet is fast enough: if all pairs are slow, none stands
-out. For that, the profile's floor of `nccl.pair.slowest` is judged.
+No number of a profile is used here. So it cannot tell whether a fleet is fast enough: if all pairs are slow, none
+stands out. For that, the profile's floor of `nccl.pair.slowest` is judged.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The addresses that node names resolve to, compared over the fleet.
 
-One node resolves all names: the table. Every other node reports the names that it resolves differently. So the number of
-facts is the number of nodes, not of pairs.
+One node resolves all names: the table. Every other node reports the names that it resolves differently. So the number
+of facts is the number of nodes, not of pairs.
 """
 
 from __future__ import annotations

@@ -13,7 +13,8 @@ _TOLD = 4
 
 
 def derive(observed: Seen, quantity: str, facts: Iterable[str], missing: str) -> Parsed:
-    """Number of a node's settings that differ from those of most nodes. missing: the value of a node without the name."""
+    """Number of a node's settings that differ from those of most nodes. missing: the value of a node without the
+    name."""
     derived = Parsed()
     facts = list(facts)
     values: dict[str, dict[str, str]] = {}
