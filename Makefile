@@ -41,11 +41,12 @@ test: setup lint ## lint, unit tests, and the integration tests on a local clust
 drill: setup ## the whole catalogue of faults, made and found on a local cluster
 	.venv/bin/bringup drill
 
-lint: setup ## ruff (format and check), mypy --strict, import arrows, shellcheck
+lint: setup ## ruff (format and check), mypy --strict, import arrows, codespell, shellcheck
 	$(PY) -m ruff format --check .
 	$(PY) -m ruff check .
 	$(PY) -m mypy
 	.venv/bin/lint-imports --no-cache
+	git ls-files -z -- ':!tests' ':!docs/results/pictures' | xargs -0 .venv/bin/codespell
 	git ls-files -z -- '*.sh' '*.sbatch' .ci/run docs/results/keep-records infrastructure-validation/local-cluster/cluster \
 	  infrastructure-validation/local-cluster/playbook infrastructure-validation/slurm/{health-check,prolog,epilog} | xargs -0 shellcheck -x
 

@@ -21,7 +21,7 @@ DRILLS: tuple[Drill, ...] = (
     ),
     drill(
         "nvlink-retrained",
-        "an NVLink of one GPU went down and had to be trained again",
+        "an NVLink of one GPU went down and was trained again",
         gpu("nvlink3.recoveries=1"),
         "discovery.gpu.nvlink_recoveries",
         value=1,
@@ -29,7 +29,7 @@ DRILLS: tuple[Drill, ...] = (
     ),
     drill(
         "nvlink-replays",
-        "an NVLink of one GPU had to send again",
+        "an NVLink of one GPU resent data",
         gpu("nvlink3.replays=4"),
         "discovery.gpu.nvlink_replays",
         outcome=Outcome.WARN,
@@ -38,7 +38,7 @@ DRILLS: tuple[Drill, ...] = (
     ),
     drill(
         "nvlink-damaged",
-        "an NVLink of one GPU gets damaged data",
+        "an NVLink of one GPU receives damaged data",
         gpu("nvlink3.crc=9"),
         "discovery.gpu.nvlink_crc_errors",
         outcome=Outcome.WARN,
@@ -72,7 +72,7 @@ DRILLS: tuple[Drill, ...] = (
     ),
     drill(
         "rdma-port-extra",
-        "one node has an RDMA port that the others have not",
+        "one node has an RDMA port that the others do not have",
         node(f"ports={_NINE_PORTS}"),
         "discovery.rdma.same",
         says="mlx5_8:1",
@@ -89,7 +89,7 @@ DRILLS: tuple[Drill, ...] = (
     ),
     drill(
         "rdma-errors",
-        "a port of one node gets much damaged",
+        "a port of one node receives much damaged data",
         port("counters.symbol_error=250000"),
         "discovery.rdma.errors",
         outcome=Outcome.WARN,
@@ -98,7 +98,7 @@ DRILLS: tuple[Drill, ...] = (
     ),
     drill(
         "gpu-other-numa-node",
-        "a GPU of one node sits at another NUMA node",
+        "a GPU of one node is on another NUMA node",
         gpu("numa=1"),
         "discovery.numa.gpu",
         says="0 1",
@@ -114,7 +114,7 @@ DRILLS: tuple[Drill, ...] = (
     ),
     drill(
         "topology-drift",
-        "a GPU and its NIC are connected in another way on one node",
+        "a GPU and its NIC are connected differently on one node",
         gpu("nic_path=PIX"),
         "discovery.topology",
         says="GPU1 mlx5_1 PIX",

@@ -182,7 +182,7 @@ DRILLS: tuple[Drill, ...] = (
     Drill(
         id="nfs-client",
         waits=True,
-        fault="none: all hosts have the caches of a stock NFS client, which nothing may fail of",
+        fault="none: all hosts have the caches of a stock NFS client, and no gate may fail",
         phase="smoke",
         inject=_NFS,
         undo=_NO_NFS,
@@ -228,7 +228,7 @@ DRILLS: tuple[Drill, ...] = (
     ),
     Drill(
         id="no-room",
-        fault="one node can put no byte into its files",
+        fault="one node cannot write any byte into its files",
         phase="smoke",
         where="anywhere",
         environment=(("BRINGUP_DRILL", "no-room:{n1}"), *FOLDER),
@@ -241,7 +241,7 @@ DRILLS: tuple[Drill, ...] = (
     Drill(
         id="stale-lookups",
         waits=True,
-        fault="one node keeps what it once looked up",
+        fault="one node keeps old directory entries",
         phase="smoke",
         inject=(_STALE,),
         undo=_UMOUNT,
@@ -275,7 +275,7 @@ DRILLS: tuple[Drill, ...] = (
     ),
     Drill(
         id="local-locks",
-        fault="the locks of one node are its own",
+        fault="the locks of one node are not seen by the others",
         phase="smoke",
         environment=FOLDER,
         during=_own_file("local-locks", "n0.lock", ""),
@@ -287,7 +287,7 @@ DRILLS: tuple[Drill, ...] = (
     ),
     Drill(
         id="looked-late",
-        fault="the nodes look for a file when it is there already",
+        fault="the nodes look for a file only when it already exists",
         phase="smoke",
         where="anywhere",
         environment=(("BRINGUP_DRILL", "looked-late"), *FOLDER),

@@ -71,7 +71,7 @@ DRILLS: tuple[Drill, ...] = (
     ),
     Drill(
         id="no-devices-confined",
-        fault="the kernel keeps no job from another's GPU",
+        fault="the kernel does not keep a job from another job's GPU",
         phase="smoke",
         shape=UNCONFINED,
         environment=(("BRINGUP_PROFILE", "local-cpu"), *BINDING),

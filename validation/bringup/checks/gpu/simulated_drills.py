@@ -32,7 +32,7 @@ DRILLS: tuple[Drill, ...] = (
     ),
     drill(
         "gpu-hangs",
-        "a GPU of one node gives no answer, and no error",
+        "a GPU of one node gives neither an answer nor an error",
         gpu("hang"),
         "discovery.gpu.answering",
         environment=(("BRINGUP_GPU_S", "2"),),
@@ -41,7 +41,7 @@ DRILLS: tuple[Drill, ...] = (
     ),
     drill(
         "driver-does-not-start",
-        "library and kernel module of the driver do not fit on one node",
+        "library and kernel module of the driver do not match on one node",
         node("init=error:18"),
         "discovery.gpu.answering",
         outcome=Outcome.INCOMPLETE,

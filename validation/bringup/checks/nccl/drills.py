@@ -96,7 +96,7 @@ _COMMUNICATOR = (
     ),
     _on_all(
         "ranks-share-gpu",
-        "one node has a GPU fewer than ranks, so that two of them take the same one",
+        "one node has fewer GPUs than ranks, so two ranks take the same one",
         "nccl.devices",
         "2 ranks have nvidia0",
         inject=(("on", "n1", "rm", "/dev/nvidia1"),),
@@ -120,7 +120,7 @@ _COMMUNICATOR = (
     ),
     _by_the_program(
         "collective-hung",
-        "one rank never comes to a collective",
+        "one rank never joins a collective",
         "hang-rank:{rank2}",
         "nccl.rank.finished",
         "after the barrier before all_to_all@8KiB",
@@ -131,7 +131,7 @@ _COMMUNICATOR = (
     ),
     _by_the_program(
         "collective-frozen",
-        "one rank is stopped in a collective, and stays so",
+        "one rank is stopped in a collective, and is not resumed",
         "freeze-rank:{rank3}",
         "nccl.rank.finished",
         "said nothing, while",
@@ -142,7 +142,7 @@ _COMMUNICATOR = (
     ),
     Drill(
         id="pair-hung",
-        fault="one rank never comes to a collective of a pair of nodes",
+        fault="one rank never joins a collective of a pair of nodes",
         phase="nccl_pairwise",
         where="anywhere",
         environment=(
@@ -278,7 +278,7 @@ _MONITOR = (
     ),
     _by_the_program(
         "clock-not-compared",
-        "one node cannot ask for the time, so that its samples stand at its own",
+        "one node cannot compare its clock, so its samples use its own time",
         "clock-deaf:{n1}",
         "nccl.monitor.clock",
         "Connection refused",

@@ -87,7 +87,7 @@ DRILLS: tuple[Drill, ...] = (
     ),
     _pairs(
         "slow-receiver",
-        "one node takes in no more than 6 MB/s",
+        "one node receives no more than 6 MB/s",
         "nccl.pair.node",
         "n1",
         "receives at 0.0…",
@@ -98,7 +98,7 @@ DRILLS: tuple[Drill, ...] = (
     ),
     _pairs(
         "slow-delay",
-        "what one node sends and gets takes 120 ms longer",
+        "everything that one node sends and receives takes 120 ms longer",
         "nccl.pair.node.latency",
         "n1",
         "us",
@@ -110,7 +110,7 @@ DRILLS: tuple[Drill, ...] = (
     ),
     _pairs(
         "packet-loss",
-        "one node loses every seventh packet that it gets",
+        "one node loses every seventh packet that it receives",
         "nccl.pair.node.latency",
         "n1",
         "us",
@@ -123,7 +123,7 @@ DRILLS: tuple[Drill, ...] = (
     ),
     _pairs(
         "one-way-loss",
-        "one node loses every seventh packet that it sends, and none that it gets",
+        "one node loses every seventh packet that it sends, and none that it receives",
         "nccl.pair.node.latency",
         "n1",
         "us",

@@ -57,7 +57,7 @@ DRILLS: tuple[Drill, ...] = (
     ),
     _way(
         "ways-slow",
-        "every way of NCCL is half as fast",
+        "every path of NCCL is half as fast",
         ("nccl.speed=0.5",),
         "nccl.variant.nvlink.busbw",
         "GB/s",

@@ -193,7 +193,7 @@ DRILLS: tuple[Drill, ...] = (
     ),
     _drift(
         "hugepages-drift",
-        "one node handles transparent huge pages in another way",
+        "one node handles transparent huge pages differently",
         "discovery.hugepages",
         "/sys/kernel/mm/transparent_hugepage/enabled",
         "echo 'always madvise [never]' >/tmp/altered",
@@ -225,7 +225,7 @@ DRILLS: tuple[Drill, ...] = (
     ),
     _drift(
         "sockets-drift",
-        "one node has its cores on one socket more",
+        "one node has its cores on one more socket",
         "discovery.cpu.topology",
         "/sys/devices/system/cpu/cpu0/topology/physical_package_id",
         "echo 9 >/tmp/altered",
@@ -318,7 +318,7 @@ DRILLS: tuple[Drill, ...] = (
     ),
     evidence(
         "evidence-missing",
-        "what the nodes said never arrived",
+        "the evidence of the nodes never arrived",
         f"rm {INVENTORY}{CLOSE_AGAIN}",
         "discovery.node.answered",
         "{n1}",
@@ -327,7 +327,7 @@ DRILLS: tuple[Drill, ...] = (
     ),
     evidence(
         "evidence-truncated",
-        "what one node said is cut off at the end",
+        "the evidence of one node is cut off at the end",
         f'sed -i \'/"at": "{{n1}}", "end"/d\' {INVENTORY}{CLOSE_AGAIN}',
         "discovery.node.answered",
         "{n1}",
@@ -335,7 +335,7 @@ DRILLS: tuple[Drill, ...] = (
     ),
     evidence(
         "evidence-duplicated",
-        "what the nodes said is there twice",
+        "the evidence of the nodes is there twice",
         f"cat {INVENTORY} {INVENTORY} >raw/twice && mv raw/twice {INVENTORY}{CLOSE_AGAIN}",
         "discovery.node.answered",
         "{n1}",

@@ -33,7 +33,7 @@ DRILLS: tuple[Drill, ...] = (
     ),
     Drill(
         id="settings-drift",
-        fault="one node takes fewer connections at once, and controls congestion in another way",
+        fault="one node accepts fewer connections at once, and has another congestion control",
         phase="discovery",
         shape=FOUR_NODES,
         inject=(

@@ -41,7 +41,7 @@ _STEP_RUNS = "raw/rank0.jsonl"
 DRILLS: tuple[Drill, ...] = (
     Drill(
         id="node-flaps",
-        fault="Slurm takes one node for down in the middle of a job, and for up again at once",
+        fault="Slurm marks one node as down in the middle of a job, and as up again at once",
         phase="run_ddp_2node",
         during=(
             login("scontrol update NodeName=n1 State=DOWN Reason=drill"),
@@ -95,7 +95,7 @@ DRILLS: tuple[Drill, ...] = (
     Drill(
         id="job-out-of-time",
         waits=True,
-        fault="the time of the job is over while it runs",
+        fault="the job reaches its time limit while it runs",
         phase="run_1gpu",
         environment=(("BRINGUP_DRILL", "hold-at:{rank0}@step"),),
         when="moment",
@@ -120,7 +120,7 @@ DRILLS: tuple[Drill, ...] = (
     Drill(
         id="controller-away",
         waits=True,
-        fault="slurmctld is away for a minute while a step runs",
+        fault="slurmctld is stopped for a minute while a step runs",
         phase="run_1gpu",
         during=(_slurmctld(60),),
         when=_STEP_RUNS,
@@ -131,7 +131,7 @@ DRILLS: tuple[Drill, ...] = (
     ),
     evidence(
         "evidence-of-another-run",
-        "what the nodes said belongs to another run",
+        "the evidence of the nodes belongs to another run",
         f'cp "$OTHER/{INVENTORY}" raw/{CLOSE_AGAIN}',
         "run.evidence",
         "job",
@@ -139,7 +139,7 @@ DRILLS: tuple[Drill, ...] = (
     ),
     evidence(
         "evidence-from-the-future",
-        "what the nodes said bears a date that has not come",
+        "the evidence of the nodes has a date in the future",
         f'sed -i \'s/"utc": "2/"utc": "9/\' {INVENTORY}{CLOSE_AGAIN}',
         "run.evidence",
         "job",

@@ -122,7 +122,7 @@ DRILLS: tuple[Drill, ...] = (
     ),
     Drill(
         id="bad-exit-ignored",
-        fault="tasks live on when one of their step has failed",
+        fault="tasks run on when one task of their step has failed",
         phase="smoke",
         environment=(("BRINGUP_DRILL", "bad-exit-ignored"), *BINDING),
         where="anywhere",
@@ -205,7 +205,7 @@ DRILLS: tuple[Drill, ...] = (
     ),
     Drill(
         id="exit-code-lost",
-        fault="the exit code of a failing job is swallowed",
+        fault="the exit code of a failing job is lost",
         phase="smoke",
         environment=(("BRINGUP_DRILL", "exit-code-lost"), *_JOBS),
         where="anywhere",

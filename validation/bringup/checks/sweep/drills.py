@@ -34,7 +34,7 @@ def _dcgm(id: str, fault: str, key: str, gate: str, **more: Any) -> Drill:
 DRILLS: tuple[Drill, ...] = (
     _drill(
         "flipped-bit",
-        "one node gives another bit in a gradient, once",
+        "one node gives one wrong bit in a gradient, once",
         "sweep.step.cpu",
         "differs from itself",
         silent=("{n0}",),
@@ -92,7 +92,7 @@ DRILLS: tuple[Drill, ...] = (
     ),
     _dcgm(
         "dcgm-test-fails",
-        "NVIDIA's diagnostic finds a bad memory on one GPU",
+        "NVIDIA's diagnostic finds bad memory on one GPU",
         "dcgm.memory=fail:gpu1",
         "sweep.dcgm.failed",
         says="gpu1: memory fail (A double bit ECC error was detected on GPU 1",

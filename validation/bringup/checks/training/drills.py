@@ -319,7 +319,7 @@ DRILLS: tuple[Drill, ...] = (
     ),
     Drill(
         id="checkpoint-changed",
-        fault="one byte of one rank's file of a checkpoint is another one",
+        fault="one byte of one rank's file of a checkpoint is changed",
         phase="run_ddp_2node",
         environment=(("BRINGUP_DRILL", "flip-checkpoint:{rank2}@6"),),
         where="anywhere",
@@ -330,7 +330,7 @@ DRILLS: tuple[Drill, ...] = (
     ),
     Drill(
         id="checkpoint-forgets",
-        fault="one tensor of one rank does not come back from a checkpoint",
+        fault="one tensor of one rank is not restored from a checkpoint",
         phase="run_fsdp_1node",
         environment=(("BRINGUP_DRILL", "forget-tensor:{rank1}@6"),),
         where="anywhere",

@@ -67,7 +67,9 @@ SIGNATURES: tuple[Signature, ...] = (
         id="gpu.illegal-access",
         area=_AREA,
         pattern=r"CUDA error: (an illegal memory access|device-side assert|misaligned address|unspecified launch failure)",
-        cause="a kernel went wrong: a fault of the program in most cases, of the GPU when it follows one GPU around",
+        cause=(
+            "a kernel failed: in most cases a fault of the program; a fault of the GPU when it happens on one GPU only"
+        ),
         do="run again with CUDA_LAUNCH_BLOCKING=1; on another node: does it stay with the GPU or with the program?",
         source="CUDA",
         example="RuntimeError: CUDA error: an illegal memory access was encountered",

@@ -63,7 +63,10 @@ SIGNATURES: tuple[Signature, ...] = (
         role="either",
         breadth="program",
         cause="NCCL ended with an error, and torch repeats it",
-        do="read the words behind 'Last error:', and the NCCL WARN lines of that rank; NCCL_DEBUG=INFO when there is none",
+        do=(
+            "read the text after 'Last error:', and the NCCL WARN lines of that rank; NCCL_DEBUG=INFO when there is "
+            "none"
+        ),
         source="torch ProcessGroupNCCL",
         example="torch.distributed.DistBackendError: NCCL error in: ../torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp:1275, internal error, NCCL version 2.21.5",
     ),
