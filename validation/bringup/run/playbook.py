@@ -66,7 +66,7 @@ def run(request: Request) -> int:
     playbook, kept_steps = _begin(request, names, max(nodes[name].gpus for name in names), console)
     folder = PLAYBOOKS / playbook.name
     console.print(
-        f"bringup: {len(playbook.planned)} phase(s) on {len(names)} node(s): {', '.join(names)}; "
+        f"bringup: {len(playbook.planned)} step(s) on {len(names)} node(s): {', '.join(names)}; "
         f"profile {request.profile.name}{_at(request.site)}"
     )
     steps: list[Step] = []
