@@ -317,7 +317,7 @@ class TrainMetrics(Versioned):
     flops_per_token_linear: NonNegative | None = None  # no attention
     mfu_causal: NonNegative | None = None
     steps_s: list[float] | None = (
-        None  # each step of the steady window, until its last rank; null: older than the measurement
+        None  # each step of the steady window, from last rank to last rank; null: older than the measurement
     )
     rank_times_s: RankTimes | None = None
     straggler: Straggler | None = None  # null with one rank
