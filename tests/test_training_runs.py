@@ -22,6 +22,7 @@ TORCHRUN = [sys.executable, "-m", "torch.distributed.run"]
 STEPS = ["--steps", "6"]  # of a test that compares no trajectory
 TWENTY = ("--steps", "20")
 ACCELERATE = [sys.executable, "-m", "accelerate.commands.launch", "--config_file"]
+BARE_LOOP = "../benchmarks/bare_loop"
 BF16_GAP, BF16_NORM_GAP = 0.02, 0.1  # nats, and a share; 0.0016 and 0.042 were seen over these 20 steps
 
 
@@ -167,6 +168,27 @@ def require_same_training(run: Finished, single: Finished) -> None:
         assert run.value(rank, "train.rank.state") == "finished"
         assert run.value(rank, "train.rank.steps") == 20
         assert "end" in run.facts(rank)
+
+
+@pytest.mark.parametrize("kind", ["single", "ddp", "fsdp", "hsdp"])
+def test_trainer_computes_what_the_bare_loop_computes(
+    request: pytest.FixtureRequest, tmp_path: Path, kind: str
+) -> None:
+    """Loss and gradient norm of every step, of plain PyTorch with DDP() and fully_shard() in plain sight."""
+    trained: Finished = request.getfixturevalue(kind)
+    options = ("--strategy", kind, *TWENTY)
+    if kind == "single":
+        bare = launch(tmp_path / "bare", [[sys.executable, str(SOURCE / f"{BARE_LOOP}.py"), *options]])
+    elif kind == "hsdp":
+        bare = two_nodes(tmp_path / "bare", 2, BARE_LOOP, *options)
+    else:
+        accumulation = ("--gradient-accumulation", "2") if kind == "ddp" else ()
+        bare = one_node(tmp_path / "bare", BARE_LOOP, *options, *accumulation)
+    assert set(bare.codes) == {0}, bare.output
+    record = json.loads((bare.folder / "bare_loop.json").read_text())
+    assert (record["strategy"], record["world_size"]) == (kind, trained.metrics().world_size)
+    assert trained.metrics().loss == pytest.approx(record["loss"], rel=1e-5)
+    assert trained.metrics().grad_norm == pytest.approx(record["grad_norm"], rel=1e-5)
 
 
 def documents_tokenized(run: Finished) -> list[int]:

@@ -1,75 +1,150 @@
-"""The same training without Trainer, on one device: model, rows, precision, optimizer and clipping of the recipe.
+"""The same training without Trainer: model, rows, precision, optimizer and clipping of the recipe, in each strategy.
 
-overhead.py compares Trainer with this plain loop. It is also the shortest statement of what the recipe computes.
-It prints one JSON line: tokens_per_s in the steady window, step_p50_s, fastest_step_s, first and last loss.
-The options are those of train_single_gpu.py.
+It is the shortest statement of what the five programs compute, and the yardstick for them: a test holds their losses
+and gradient norms to those of this loop, and overhead.py their speed. The options are those of the programs.
+
+    python training/benchmarks/bare_loop.py --run-dir RUN
+    torchrun --nproc-per-node 8 training/benchmarks/bare_loop.py --strategy ddp --run-dir RUN       (or fsdp, hsdp)
+
+Rank 0 writes RUN/bare_loop.json: loss and grad_norm of every step, and the speed of the steady window.
 """
 
 from __future__ import annotations
 
+import argparse
 import io
 import itertools
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 sys.path.append(str(Path(__file__).resolve().parent.parent / "src"))
 
 from recipe import arguments
 from recipe.rank import RankFacts, node_name
 
+STRATEGIES = ("single", "ddp", "fsdp", "hsdp")
+
 
 def main() -> None:
-    args, _ = arguments.parse(__doc__ or "", takes_hsdp=False, sharded=False)
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--strategy", choices=STRATEGIES, default="single")
+    given, sys.argv[1:] = parser.parse_known_args()
+    args, _ = arguments.parse(__doc__ or "", takes_hsdp=False, sharded=given.strategy in ("fsdp", "hsdp"))
+    if not args.packing:
+        arguments.complain("the bare loop trains on packed rows; leave out --no-packing")
+
     import torch
     from recipe import group, meter, prepare, results
     from recipe.nowait import without_waits
 
-    model, rows = prepare.prepare(args, [node_name()], RankFacts("bare", io.StringIO()), lambda *_, **__: None)
-    model = model.to(group.DEVICE).train()
-    order = torch.randperm(
-        len(rows), generator=torch.Generator().manual_seed(args.seed)
-    ).tolist()  # that of accelerate's sampler
-    loader = torch.utils.data.DataLoader(
-        torch.utils.data.Subset(rows, order),
-        batch_size=args.per_device_batch,
-        drop_last=True,
-        num_workers=args.dataloader_workers,
-        pin_memory=group.CUDA,
-    )
-    optimizer = torch.optim.AdamW(model.parameters(), lr=args.learning_rate, weight_decay=0.0, fused=True)
+    group.start(args.start_s)
     bf16 = group.CUDA if args.bf16 is None else args.bf16
-    batches = iter(loader)
-    ends, losses = [meter.now()], []
-    with without_waits():  # like the program that it is compared with
+    hosts = group.gather(node_name())
+    model, rows = prepare.prepare(args, hosts, RankFacts("bare", io.StringIO()), lambda *_, **__: None)
+    model = in_parallel(model.to(group.DEVICE).train(), given.strategy, args, bf16)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=args.learning_rate, weight_decay=0.0, fused=True)
+    batches = iter(batches_of_rank(rows, args))
+    ends, losses, norms = [meter.now()], [], []
+    with without_waits():  # like the programs
         for _ in range(args.steps):
             total = torch.zeros((), device=group.DEVICE)
-            for _ in range(args.gradient_accumulation):
+            for micro_step in range(args.gradient_accumulation):
                 batch = next(batches)
                 ids, labels = (batch[name].to(group.DEVICE, non_blocking=True) for name in ("input_ids", "labels"))
+                reduce_after(model, micro_step == args.gradient_accumulation - 1)
                 with torch.autocast(group.DEVICE.type, dtype=torch.bfloat16, enabled=bf16):
                     loss = model(input_ids=ids, labels=labels).loss / args.gradient_accumulation
                 loss.backward()
                 total += loss.detach()
-            torch.nn.utils.clip_grad_norm_(model.parameters(), results.MAX_GRAD_NORM)
+            norms.append(torch.nn.utils.clip_grad_norm_(model.parameters(), results.MAX_GRAD_NORM))
             optimizer.step()
             optimizer.zero_grad()
             losses.append(total)
             ends.append(meter.now())
     if group.CUDA:
         torch.cuda.synchronize()
-    steps = [meter.seconds(a, b) for a, b in itertools.pairwise(ends)]
-    steady = meter.steady_window([steps], ["here"], args.warmup_steps, args.global_batch * args.sequence_length)
-    print(
-        json.dumps(
-            {
-                "tokens_per_s": steady.tokens_per_s,
-                "step_p50_s": steady.step_time_s.p50,
-                "fastest_step_s": min(steady.steps_s),
-                "first_loss": losses[0].item(),
-                "last_loss": losses[-1].item(),
-            }
+
+    step_times_s = group.gather([meter.seconds(begin, end) for begin, end in itertools.pairwise(ends)])
+    losses_of_ranks = torch.tensor(group.gather(torch.stack(losses).tolist()), dtype=torch.float64)
+    whole_norms = [norm.full_tensor() if hasattr(norm, "full_tensor") else norm for norm in norms]  # a collective
+    tokens_per_step = args.global_batch * args.sequence_length
+    steady = meter.steady_window(step_times_s, hosts, args.warmup_steps, tokens_per_step)
+    record = {
+        "strategy": given.strategy,
+        "world_size": group.WORLD,
+        "tokens_per_s": steady.tokens_per_s,
+        "step_p50_s": steady.step_time_s.p50,
+        "fastest_step_s": min(steady.steps_s),
+        "loss": losses_of_ranks.mean(dim=0).tolist(),
+        "grad_norm": torch.stack(whole_norms).tolist(),
+    }
+    if group.RANK == 0:
+        (args.run_dir / "bare_loop.json").write_text(json.dumps(record) + "\n")
+        print(f"{given.strategy} on {group.WORLD} rank(s): {steady.tokens_per_s:,.0f} tokens/s", flush=True)
+    group.close()
+
+
+def in_parallel(model: Any, strategy: str, args: arguments.Args, bf16: bool) -> Any:
+    """The four strategies. What a rank holds, and what is sent, follows from these lines."""
+    import torch
+    from recipe import group
+    from recipe.observe import decoder_layers
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy, fully_shard
+    from torch.nn.parallel import DistributedDataParallel
+
+    if strategy == "single":
+        return model
+    if strategy == "ddp":  # everything on every rank; gradients are averaged while the backward pass computes others
+        return DistributedDataParallel(model, device_ids=[group.DEVICE.index] if group.CUDA else None)
+    if strategy == "fsdp":  # one shard group of all ranks
+        mesh = init_device_mesh(group.DEVICE.type, (group.WORLD,), mesh_dim_names=("shard",))
+    else:  # a shard group per node; the nodes are replicas of each other
+        nodes = (group.WORLD // group.LOCAL_WORLD, group.LOCAL_WORLD)
+        mesh = init_device_mesh(group.DEVICE.type, nodes, mesh_dim_names=("replicate", "shard"))
+    policy = MixedPrecisionPolicy()
+    if bf16:  # float32 where it is stored and reduced, and in the residual stream; autocast does the rest
+        policy = MixedPrecisionPolicy(
+            param_dtype=torch.bfloat16,
+            reduce_dtype=getattr(torch, args.reduce_dtype),
+            output_dtype=torch.float32,
+            cast_forward_inputs=False,
         )
+    sharded: dict[str, Any] = {
+        "mesh": mesh,
+        "mp_policy": policy,
+        "reshard_after_forward": args.reshard_after_forward,
+        "offload_policy": CPUOffloadPolicy(pin_memory=group.CUDA) if args.cpu_offload else OffloadPolicy(),
+    }
+    for block in decoder_layers(model):  # gathered before it computes, freed after it
+        fully_shard(block, **sharded)
+    if model.get_input_embeddings().weight is not model.get_output_embeddings().weight:
+        fully_shard(model.get_input_embeddings(), **sharded)
+    return fully_shard(model, **sharded | {"reshard_after_forward": False})  # the rest: final norm and head
+
+
+def reduce_after(model: Any, last: bool) -> None:
+    """Gradients of earlier micro-steps stay where they are; those of the last one are reduced with them."""
+    if hasattr(model, "set_requires_gradient_sync"):
+        model.set_requires_gradient_sync(last)  # FSDP
+    elif hasattr(model, "require_backward_grad_sync"):
+        model.require_backward_grad_sync = last  # DDP: what its no_sync() sets
+
+
+def batches_of_rank(rows: Any, args: arguments.Args) -> Any:
+    """The order of accelerate's sampler; micro-batches go to the ranks in turn, so a step has the same rows for all."""
+    import torch
+    from recipe import group
+
+    order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(args.seed))
+    mine = order.view(-1, args.per_device_batch)[group.RANK :: group.WORLD].flatten().tolist()
+    return torch.utils.data.DataLoader(
+        torch.utils.data.Subset(rows, mine),
+        batch_size=args.per_device_batch,
+        num_workers=args.dataloader_workers,
+        pin_memory=group.CUDA,
     )
 
 
