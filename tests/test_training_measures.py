@@ -161,16 +161,34 @@ def test_a_nan_is_noticed_at_the_next_look_and_not_before() -> None:
         check.on_step_end(None, state, None)
 
 
-def test_plain_chooses_nothing_and_fast_says_why_for_each() -> None:
+def test_stock_changes_nothing_and_the_others_say_why_for_each_change() -> None:
     from recipe import fast
     from recipe.arguments import Args
 
     fields = dict.fromkeys(Args.__dataclass_fields__) | {"attention": "sdpa", "dataloader_workers": 0}
-    plain = Args(**fields | {"recipe": "plain"})
-    assert fast.choose(plain) == (plain, [])
+    stock = Args(**fields | {"recipe": "stock"})
+    assert fast.choose(stock) == (stock, [])
+    assert (fast.trainer_arguments(stock, []), fast.callbacks([])) == ({"disable_tqdm": False}, [])
+    plain, changed = fast.choose(Args(**fields | {"recipe": "plain"}))
+    assert [part.what for part in changed] == [*(what for what, _, _ in fast.PLAIN), fast.NO_LOOK.what]
+    assert fast.callbacks(changed) == []
+    assert fast.trainer_arguments(plain, changed)["logging_nan_inf_filter"] is False
     args, tuning = fast.choose(Args(**fields | {"recipe": "fast"}))
-    assert {one.what for one in tuning} >= {fast.COMPILE, fast.LIGER, "attention sdpa", "fused AdamW", "no NaN filter"}
-    assert all(one.why for one in tuning)
+    assert tuning[: len(changed)] == changed
+    assert {part.what for part in tuning} >= {fast.COMPILE, fast.LIGER, fast.QUIET_GC, "attention sdpa"}
+    assert all(part.why for part in tuning)
     assert not fast.on(tuning, fast.LIGER)  # a CPU
     assert args.attention == "sdpa"
     assert "use_liger_kernel" not in fast.trainer_arguments(args, tuning)
+
+
+def test_stock_is_what_transformers_starts_with() -> None:
+    """What plain changes has another value by default: otherwise it would be no change."""
+    from recipe import fast
+    from transformers import TrainingArguments
+
+    default = TrainingArguments(output_dir="unused", use_cpu=True)
+    for what, arguments, _ in fast.PLAIN:
+        for name, value in arguments.items():
+            assert getattr(default, name) != value, what
+    assert default.optim == "adamw_torch_fused"  # results.OPTIMIZER: no recipe has another one

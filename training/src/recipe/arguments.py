@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import Literal, NoReturn
 
 from recipe import TRAINING
 from recipe.rank import WORLD, complain, node_name, patience_s
@@ -47,7 +47,7 @@ class Args:
     cpu_offload: bool
     activation_checkpointing: bool
     attention: str
-    recipe: str  # plain or fast
+    recipe: Literal["stock", "plain", "fast"]
     dataloader_workers: int
     save_steps: int  # 0: no checkpoint but those of a rehearsal and of a stop
     keep_checkpoints: int
@@ -221,9 +221,10 @@ def _parser(doc: str, takes_hsdp: bool) -> argparse.ArgumentParser:
     add("--activation-checkpointing", action="store_true", help="recompute activations in the backward pass")
     add(
         "--recipe",
-        choices=("plain", "fast"),
+        choices=("stock", "plain", "fast"),
         default="plain",
-        help="fast: fused kernels, compiled blocks and the like, where they are there (default: %(default)s)",
+        help="stock: Trainer with its own defaults; plain: without the waits that it puts into a step; fast: fused "
+        "kernels, compiled blocks and the like, where they are there (default: %(default)s)",
     )
     add(
         "--attention",

@@ -1,8 +1,11 @@
-"""--recipe fast: what makes one GPU faster without changing what is learnt. Each part says why it is on or off.
+"""The recipes: stock, plain and fast. What each turns on, and why.
 
-plain is Trainer as people start it. fast keeps model, data, precision, optimizer and seed. It changes how the same
-numbers are computed, so the losses agree within the tolerance of the data type. `recipe` is recorded, and compare
-refuses to mix the two.
+stock: Trainer with its own defaults. Only the workload (model, data, batch, precision, strategy, schedule) is given.
+plain: without the waits for the device that Trainer and the model put into every step.
+fast:  plain, and what makes one GPU faster without changing what is learnt: the same numbers, computed otherwise.
+
+So losses agree within the tolerance of the data type. `recipe` is recorded with every change against stock (`tuning`),
+and compare refuses to mix recipes.
 """
 
 from __future__ import annotations
@@ -28,26 +31,51 @@ from recipe.observe import decoder_layers
 
 WORKERS = 4
 COLLECT_EVERY = 1000  # steps
-COMPILE, LIGER = "compile per block", "liger kernels"
+COMPILE, LIGER, QUIET_GC = "compile per block", "liger kernels", "garbage collection on schedule"
+
+
+# What plain changes against stock: Trainer's arguments, and why. The patches of nowait.py belong to it too.
+PLAIN: tuple[tuple[str, dict[str, Any], str], ...] = (
+    (
+        "copies without waiting",
+        {"accelerator_config": {"non_blocking": True}},
+        "the default waits for the device in every batch, and the time would count as fetching",
+    ),
+    ("no logging by Trainer", {"logging_strategy": "no"}, "it reads the loss from the device; recorded elsewhere"),
+    (
+        "no NaN filter",
+        {"logging_nan_inf_filter": False},
+        "it reads every loss from the device, and puts a mean in the place of a NaN",
+    ),
+    ("no progress bar", {"disable_tqdm": True}, "the progress is in raw/progress.jsonl and on the screen"),
+    (
+        "no search for unused parameters",
+        {"ddp_find_unused_parameters": False},
+        "under DDP the default walks the graph in every step",
+    ),
+)
+NO_LOOK = Tuning(
+    what="no look at position ids",
+    on=True,
+    why="in every forward pass transformers asks the device whether a row holds several sequences; here none does",
+)
 
 
 def choose(args: Args) -> tuple[Args, list[Tuning]]:
-    """(the arguments as they will be used, what was chosen and why). Nothing is chosen for --recipe plain."""
-    if args.recipe == "plain":
+    """(the arguments as they will be used, what was chosen against stock and why)."""
+    if args.recipe == "stock":
         return args, []
+    plain = [*(Tuning(what=what, on=True, why=why) for what, _, why in PLAIN), NO_LOOK]
+    if args.recipe == "plain":
+        return args, plain
     attention, why_attention = _attention(args)
     workers = max(args.dataloader_workers, WORKERS) if group.CUDA else args.dataloader_workers
     compiled = _compile()
     tuning = [
+        *plain,
         compiled,
         _liger(args, compiled.on),
         Tuning(what=f"attention {attention}", on=attention != "sdpa", why=why_attention),
-        Tuning(
-            what="fused AdamW", on=True, why="one kernel for all parameters, no float32 copy of them; plain has it too"
-        ),
-        Tuning(
-            what="no NaN filter", on=True, why="Trainer's own reads every loss from the device; plain leaves it out too"
-        ),
         Tuning(
             what=f"{workers} data-loader workers",
             on=workers > 0,
@@ -56,7 +84,7 @@ def choose(args: Args) -> tuple[Args, list[Tuning]]:
             else "without a GPU they would take its cores",
         ),
         Tuning(
-            what="garbage collection on schedule",
+            what=QUIET_GC,
             on=True,
             why="a collection of the heap stops a rank in some step, and with it all others; "
             f"now every {COLLECT_EVERY} steps",
@@ -132,8 +160,11 @@ def on(tuning: list[Tuning], what: str) -> bool:
 
 
 def trainer_arguments(args: Args, tuning: list[Tuning]) -> dict[str, Any]:
-    """For TrainingArguments."""
-    given: dict[str, Any] = {"dataloader_persistent_workers": args.dataloader_workers > 0}
+    """For TrainingArguments: what differs from its defaults."""
+    if args.recipe == "stock":
+        return {"disable_tqdm": False}  # its default, which would be another one where libraries log errors only
+    given = {name: value for _, arguments, _ in PLAIN for name, value in arguments.items()}
+    given["dataloader_persistent_workers"] = args.dataloader_workers > 0
     if on(tuning, LIGER):
         given["use_liger_kernel"] = True
         if on(tuning, COMPILE):
@@ -182,4 +213,4 @@ class QuietGc(TrainerCallback):
 
 def callbacks(tuning: list[Tuning]) -> list[TrainerCallback]:
     """After observe.FirstStep in the trainer's list: it has to have let go of the blocks."""
-    return [*([CompileBlocks()] if on(tuning, COMPILE) else []), *([QuietGc()] if tuning else [])]
+    return [*([CompileBlocks()] if on(tuning, COMPILE) else []), *([QuietGc()] if on(tuning, QUIET_GC) else [])]

@@ -73,7 +73,7 @@ def run_args(args: Args, expected: Expected, hosts: list[str], bf16: bool, tunin
         reduce_dtype=args.reduce_dtype,
         attention=args.attention,
         compile=fast.on(tuning, fast.COMPILE),
-        recipe="fast" if args.recipe == "fast" else "plain",
+        recipe=args.recipe,
         tuning=tuning,
         dataloader_workers=args.dataloader_workers,
         reshard_after_forward=args.reshard_after_forward if expected.sharded else None,

@@ -5,6 +5,7 @@ Imported after the arguments were accepted, because its imports take seconds. ru
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 import warnings
@@ -193,7 +194,7 @@ def train(
     group.set_timeouts(args.timeout_s)
     sent_before = transport.interface_bytes()
     heart = pulse.Pulse()
-    with memory_by_part(trainer), without_waits():
+    with memory_by_part(trainer), contextlib.nullcontext() if args.recipe == "stock" else without_waits():
         checkpoints.train(trainer)
     drill.at("end", group.RANK)
     step_times_s = clock.step_times_s()  # first: on a GPU it waits until everything is done
@@ -284,23 +285,16 @@ def training_arguments(
         dataloader_drop_last=True,
         dataloader_num_workers=args.dataloader_workers,
         dataloader_pin_memory=group.CUDA,
-        accelerator_config={
-            "non_blocking": True
-        },  # the default waits for the device in next(), and calls that fetching
         remove_unused_columns=False,  # the row ids travel with the batch
-        logging_strategy="no",  # logging reads the loss from the device; recorded and told elsewhere
-        logging_nan_inf_filter=False,  # it would put a mean in the place of a NaN
         include_num_input_tokens_seen="no",
         save_strategy="steps" if args.save_steps else "no",
         save_steps=args.save_steps or 500,
         report_to=[],
-        disable_tqdm=True,
         **tuned,
         # from here on: what a strategy changes
         per_device_train_batch_size=args.per_device_batch,
         gradient_accumulation_steps=args.gradient_accumulation,
         **recomputation(args.activation_checkpointing and not expected.sharded and not drill.is_on("no-checkpointing")),
-        ddp_find_unused_parameters=False,  # the default walks the graph in every step
         ddp_timeout=args.timeout_s,
         **differs,
     )

@@ -10,7 +10,7 @@ from bringup.records.base import NonNegative, Record, Versioned
 
 
 class Tuning(Record):
-    """One thing that --recipe fast chose, or could not."""
+    """One thing that --recipe plain or fast changed against Trainer's defaults, or could not."""
 
     what: str
     on: bool
@@ -65,8 +65,8 @@ class RunArgs(Versioned):
     compute_dtype: str
     reduce_dtype: str
     attention: str
-    recipe: Literal["plain", "fast"] = "plain"  # fast: the same training, computed faster (training/src/recipe/fast.py)
-    tuning: list[Tuning] = Field(default_factory=list)  # what fast chose
+    recipe: Literal["stock", "plain", "fast"] = "plain"  # the same training, as training/src/recipe/fast.py says
+    tuning: list[Tuning] = Field(default_factory=list)  # what differs from stock
     compile: bool
     dataloader_workers: int = Field(ge=0)
     reshard_after_forward: bool | None
@@ -163,6 +163,7 @@ class ObservedStrategy(Record):
     )  # of the decoder layers' groups; null where none is sharded, or where they differ
     master_dtype: str  # of the parameters as stored
     compute_dtype: str | None  # what the first linear layer gave out in the first step; null: no step was made
+    residual_dtype: str | None = None  # what the decoder layers took in, in the first step; null: none, or an older run
     reduce_dtype: str  # of gradients between ranks
     loss_dtype: str | None  # null: no step was made
     cpu_offload: bool  # the policy of every group
