@@ -144,6 +144,8 @@ def _raw(folder: Path, run: Run) -> Parsed:
             continue  # read by _variants
         elif (match := _COLLECTIVES.fullmatch(path.name)) and scale_of_file(match["scale"]) == ONE_GPU:
             _read(parsed, path, where, _facts_of_one_rank)
+        elif path.name == "progress.jsonl":
+            continue  # what was shown while it trained; facts are in rank<R>.jsonl
         elif path.suffix == ".jsonl":
             _read(parsed, path, where, facts.parse)
         elif path.suffix == ".err":
