@@ -13,8 +13,8 @@ from datetime import datetime
 from bringup.judge import Judged
 from bringup.plan import subjects as naming
 from bringup.records import Outcome, Verdict, worst
+from bringup.report import system
 from bringup.report.collection import Collection
-from bringup.report.page import system
 from bringup.report.text import plain
 
 MEASURED = frozenset({"GB/s", "TFLOP/s", "us", "s", "share", "ratio", "%", "1/s", "nats"})  # units of what was measured

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from bringup.judge import Judged
 from bringup.plan import subjects as naming
 from bringup.records import Outcome, Verdict
-from bringup.report.page.names import shortened
+from bringup.report.names import shortened
 
 LETTER = {Outcome.PASS: "", Outcome.WARN: "W", Outcome.INCOMPLETE: "I", Outcome.FAIL: "F"}  # not by colour alone
 MAX_ROWS = 50

@@ -17,8 +17,8 @@ from bringup.records import Kind, Outcome, Verdict, worst
 from bringup.report import explain
 from bringup.report import text as report
 from bringup.report.collection import Collection
+from bringup.report.names import listed
 from bringup.report.page.links import Links, to_evidence
-from bringup.report.page.names import listed
 from bringup.results import REPOSITORY
 
 MAX_CARDS = 12

@@ -16,8 +16,8 @@ from bringup.report import text as report
 from bringup.report.figures import pairs as pair_figures
 from bringup.report.figures import run as run_figures
 from bringup.report.figures import training as training_figures
+from bringup.report.names import shortened
 from bringup.report.page.links import Links, to_evidence
-from bringup.report.page.names import shortened
 from bringup.report.page.pictures import Picture, data_uri
 from bringup.report.page.training import entry_of
 

@@ -12,6 +12,7 @@ from bringup.compare.entries import Entry
 from bringup.errors import NotComparable, RecordError
 from bringup.judge import Judged
 from bringup.plan.phases import PHASES
+from bringup.report import training as training_report
 from bringup.report.figures import training as training_figures
 from bringup.report.page.pictures import Picture, data_uri
 
@@ -25,6 +26,14 @@ def entry_of(judged: Judged) -> Entry | None:
 
 
 @dataclass(frozen=True)
+class Report:
+    """The training report: a column per run, or one for all of them where they say the same."""
+
+    names: list[str]
+    chapters: list[training_report.Chapter]
+
+
+@dataclass(frozen=True)
 class Training:
     """What `bringup compare` says; no rows, and why, where it refuses."""
 
@@ -32,9 +41,11 @@ class Training:
     rows: list[list[str]]
     note: str
     pictures: list[Picture]
+    report: Report
 
 
 def side_by_side(judged: Sequence[Judged], varied: Sequence[str] = ()) -> Training:
+    report = _report(judged)
     trained = [run for run in judged if PHASES[run.run.phase].is_training]
     known = [entry for run in trained if (entry := entry_of(run)) is not None]
     names = {entry.folder for entry in known}
@@ -43,13 +54,19 @@ def side_by_side(judged: Sequence[Judged], varied: Sequence[str] = ()) -> Traini
         [f"not here, because it did not end or its evidence does not hold: {', '.join(left_out)}"] if left_out else []
     )
     if not known:
-        return Training([], [], "; ".join(notes), [])
+        return Training([], [], "; ".join(notes), [], report)
     try:
         entries.refuse_repeated(known)
         found = sidebyside.compare(known, varied)
     except NotComparable as error:
-        return Training([], [], "; ".join([str(error), *notes]), [])
-    return Training(found.header, found.cells, "; ".join([found.note, *notes]), _pictures(known))
+        return Training([], [], "; ".join([str(error), *notes]), [], report)
+    return Training(found.header, found.cells, "; ".join([found.note, *notes]), _pictures(known), report)
+
+
+def _report(judged: Sequence[Judged]) -> Report:
+    runs = training_report.trained(judged)
+    names = sidebyside.short_names([run.judged.folder.name for run in runs])
+    return Report(names, training_report.chapters(runs) if runs else [])
 
 
 def _pictures(known: Sequence[Entry]) -> list[Picture]:

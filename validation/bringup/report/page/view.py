@@ -6,13 +6,13 @@ from typing import Any
 
 from bringup.plan.claims import QUESTIONS
 from bringup.plan.phases import PHASES
-from bringup.records import Mark
-from bringup.report import drain, html
+from bringup.records import Mark, Outcome
+from bringup.report import drain, html, system
 from bringup.report import text as report
 from bringup.report.collection import Collection
-from bringup.report.page import fleet, next_steps, system, training
+from bringup.report.names import shortened
+from bringup.report.page import fleet, next_steps, training
 from bringup.report.page.links import Links, nowhere
-from bringup.report.page.names import shortened
 from bringup.report.page.section import section
 
 
@@ -50,6 +50,7 @@ def _view(collection: Collection, links: Links) -> dict[str, Any]:
         ],
         "left_out": collection.left_out,
         "cards": cards[: next_steps.MAX_CARDS],
+        "folds_warnings": {card.outcome for card in cards} > {Outcome.WARN},  # what failed comes first
         "more_cards": max(0, len(cards) - next_steps.MAX_CARDS),
         "keep_away": drain.keep_away(drain.proposals(collection.judged), [node.name for node in nodes]),
         "commands": next_steps.commands(collection),

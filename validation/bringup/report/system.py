@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from bringup.judge import Judged
 from bringup.records import Observation
-from bringup.report.page.names import listed
+from bringup.report.names import listed
 
 OF_NODES = (
     ("GPU", "discovery.gpu.model"),

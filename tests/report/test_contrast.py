@@ -1,0 +1,57 @@
+"""Text on the page can be read: WCAG's contrast of each colour on its ground, light and dark, from the style sheet.
+
+https://www.w3.org/TR/WCAG22/#dfn-contrast-ratio; level AA asks for 4.5 of normal text.
+"""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from bringup.report import html
+
+AA = 4.5
+CSS = (html.TEMPLATES / "style.css").read_text()
+SCHEMES = dict(zip(("light", "dark"), re.findall(r":root \{([^}]*)\}", CSS), strict=True))
+BLOCKS = re.findall(r"([^{}]+)\{([^{}]*)\}", CSS)
+
+
+def luminance(colour: str) -> float:
+    digits = colour.removeprefix("#")
+    digits = "".join(digit * 2 for digit in digits) if len(digits) == 3 else digits
+    channels = [int(digits[start : start + 2], 16) / 255 for start in (0, 2, 4)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(first: str, second: str) -> float:
+    bright, dark = sorted((luminance(first), luminance(second)), reverse=True)
+    return (bright + 0.05) / (dark + 0.05)
+
+
+def variables(scheme: str) -> dict[str, str]:
+    return dict(re.findall(r"--(\w+): (#\w+)", SCHEMES[scheme]))
+
+
+def test_the_formula_gives_the_known_ends():
+    assert contrast("#000", "#fff") == pytest.approx(21)
+    assert contrast("#767676", "#fff") == pytest.approx(4.54, abs=0.01)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("ground", ["ground", "raised"])
+@pytest.mark.parametrize("text", ["text", "soft", "link"])
+def test_text_on_the_page_and_on_cards(scheme: str, ground: str, text: str):
+    colours = variables(scheme)
+    assert contrast(colours[text], colours[ground]) >= AA
+
+
+def test_badges_squares_and_banners():
+    coloured = {
+        selector.strip(): (ground[1], text[1])
+        for selector, rules in BLOCKS
+        if (ground := re.search(r"background: (#\w+)", rules)) and (text := re.search(r"(?<!-)color: (#\w+)", rules))
+    }
+    assert {".pass", ".warn", ".incomplete", ".fail", "p.banner"} <= set(coloured)
+    low = {name: f"{contrast(*pair):.1f}" for name, pair in coloured.items() if contrast(*pair) < AA}
+    assert low == {}

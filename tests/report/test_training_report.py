@@ -1,0 +1,131 @@
+"""The training report: the chapters of the source document; each line from records, and what they lack is said."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from bringup.judge import Judged
+from bringup.records import Observation, Outcome
+from bringup.report import page, training
+from bringup.report.collection import Collection
+from bringup.report.training.chapters import CHAPTERS, NOT_RECORDED
+from bringup.results import TrainingRecords
+from factory import a_run, a_verdict, judged_of
+from trained_runs import RECORDS
+
+TITLES = [
+    "Goal", "Hardware", "Software", "Model and parallelisation", "Configuration", "Performance", "GPU: utilisation",
+    "GPU: memory", "GPU: PCIe and NVLink", "GPU: power and temperature", "CPU", "Host memory", "Network", "Takeaways",
+    "DDP, FSDP and HSDP beside each other", "Final assessment",
+]  # fmt: skip
+MONITOR = """\
+n0,100.0,10.0,1.5,1000000000,0,50,300,40,0.1,,
+#gpu,n0,100.0,GPU-a,50,300,40,1900,none
+n0,101.0,30.0,2.5,3000000000,0,90,500,60,0.1,,
+#gpu,n0,101.0,GPU-a,90,500,60,1900,sw_power_cap
+"""
+
+
+def a_training(stem: str, folder: Path | None = None, **outcomes: Outcome) -> Judged:
+    whole = {"run.closed": Outcome.PASS, "run.evidence": Outcome.PASS, "train.strategy": Outcome.PASS} | outcomes
+    judged = judged_of(
+        *(a_verdict(gate, "job", outcome) for gate, outcome in whole.items()),
+        run=a_run(stem, ["n0", "n1"] if stem.endswith("2node") else ["n0"], name=stem),
+    )
+    return replace(judged, folder=folder or RECORDS / stem, training=TrainingRecords(RECORDS / stem))
+
+
+def lines(*judged: Judged) -> dict[str, dict[str, list[str]]]:
+    return {chapter.title: dict(chapter.lines) for chapter in training.chapters(training.trained(judged))}
+
+
+def sentences(title: str, *judged: Judged) -> str:
+    found = {chapter.title: chapter.sentences for chapter in training.chapters(training.trained(judged))}
+    return "\n".join(found[title])
+
+
+def test_the_chapters_are_those_of_the_source_document_in_its_order():
+    found = training.chapters(training.trained([a_training("run_fsdp_2node")]))
+    assert [chapter.title for chapter in found] == TITLES
+
+
+def test_a_line_says_what_the_records_say():
+    found = lines(a_training("run_fsdp_2node"))
+    assert found["Model and parallelisation"]["strategy, observed"] == ["fsdp"]
+    assert found["Model and parallelisation"]["held by the fullest rank"] == ["53,392 of 213,568 parameters (25 %)"]
+    assert found["Configuration"]["global batch"] == ["64"]
+    assert found["Performance"]["tokens/s, all ranks"] == ["15,574"]
+    assert found["Performance"]["MFU"] == ["not known: no peak is known for cpu"]
+    assert found["Hardware"]["GPU"] == ["none: it ran on the CPU"]
+
+
+def test_what_was_not_recorded_is_said_and_not_made_up():
+    found = lines(a_training("run_fsdp_2node"))
+    assert found["GPU: utilisation"]["busy, %"] == [NOT_RECORDED]
+    assert found["GPU: power and temperature"]["power, W"] == [NOT_RECORDED]
+    assert found["Hardware"]["processor"] == [NOT_RECORDED]
+    assert found["Performance"]["share of the step in communication"] == [NOT_RECORDED]
+
+
+def test_what_the_monitor_sampled_beside_a_training_is_in_its_report(tmp_path: Path):
+    (tmp_path / "raw").mkdir()
+    (tmp_path / "raw/monitor.csv").write_text(MONITOR)
+    found = lines(a_training("run_ddp_2node", tmp_path))
+    assert found["GPU: utilisation"]["busy, %"] == ["mean 70, most 90 (n0/GPU-a)"]
+    assert found["GPU: utilisation"]["slowed down by"] == ["none, sw_power_cap"]
+    assert found["GPU: power and temperature"]["power, W"] == ["mean 400, most 500 (n0/GPU-a)"]
+    assert found["CPU"]["CPU of a node, %"] == ["mean 20, most 30 (n0)"]
+    assert found["Network"]["sent over interfaces"] == ["2 GB in all, most 2 GB (n0)"]
+
+
+def test_facts_of_the_cluster_come_from_discovery_in_the_same_report():
+    discovery = replace(
+        judged_of(run=a_run("discovery", ["n0"], plan={})),
+        observations=[
+            Observation(quantity="discovery.kernel", subject="n0", value="6.8", unit="text", evidence="raw/x:1")
+        ],
+    )
+    assert lines(discovery, a_training("run_1gpu"))["Software"]["kernel"] == ["6.8"]
+
+
+def test_a_gate_that_failed_comes_before_what_was_seen_and_is_no_takeaway_of_success():
+    run = a_training("run_fsdp_2node", **{"train.loss.agrees": Outcome.FAIL})
+    found = sentences("Takeaways", run).splitlines()
+    assert found[0].startswith("FAIL: train.loss.agrees")
+    assert any(line.startswith("PASS: ") for line in found[1:])
+    assert sentences("Final assessment", run).startswith("FAIL: ")
+
+
+def test_strategies_are_compared_at_the_same_number_of_ranks():
+    found = sentences("DDP, FSDP and HSDP beside each other", a_training("run_ddp_2node"), a_training("run_fsdp_2node"))
+    assert "4 ranks on 2 node(s): FSDP made" in found
+    assert "its fullest rank held 25 % of the parameters (DDP 100 %)" in found
+    assert "Not compared" in sentences("DDP, FSDP and HSDP beside each other", a_training("run_ddp_2node"))
+
+
+def test_a_run_whose_evidence_does_not_hold_is_not_compared_and_the_assessment_says_so():
+    changed = a_training("run_fsdp_2node", **{"run.evidence": Outcome.INCOMPLETE})
+    assert "Not compared" in sentences("DDP, FSDP and HSDP beside each other", a_training("run_ddp_2node"), changed)
+    assert "its numbers must not be used" in sentences("Final assessment", changed)
+
+
+def test_it_is_in_report_md_of_a_training_and_of_no_other_phase():
+    text = training.markdown(a_training("run_hsdp_2node"))
+    assert [line.removeprefix("## ") for line in text.splitlines() if line.startswith("## ")] == TITLES
+    assert training.markdown(judged_of(a_verdict(), run=a_run())) == ""
+
+
+def test_on_the_page_runs_that_say_the_same_share_a_cell(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("bringup.report.page.training._pictures", lambda known: [])
+    monkeypatch.setattr("bringup.report.page.section._pictures", lambda judged: [])
+    shown = page.render(Collection([a_training("run_ddp_2node"), a_training("run_fsdp_2node")], [], [], [], {}))
+    assert '<tr><th>global batch</th><td colspan="2">64</td></tr>' in shown
+    assert "<tr><th>strategy, observed</th><td>ddp</td><td>fsdp</td></tr>" in shown
+
+
+def test_every_line_has_a_name_of_its_own():
+    for title, of_chapter in CHAPTERS:
+        names = [name for name, _ in of_chapter]
+        assert len(set(names)) == len(names), title

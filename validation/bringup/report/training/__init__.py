@@ -1,0 +1,10 @@
+"""A training report: goal, hardware, software, model, configuration, performance, utilisation, comparison, assessment.
+
+Every line is read from the records and the evidence of the runs. What they do not hold is said to be not recorded.
+"""
+
+from bringup.report.training.chapters import Chapter, chapters
+from bringup.report.training.markdown import markdown
+from bringup.report.training.trained import Trained, trained
+
+__all__ = ["Chapter", "Trained", "chapters", "markdown", "trained"]

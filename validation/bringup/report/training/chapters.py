@@ -1,0 +1,323 @@
+"""The chapters of the report, in their order: which line is read from where. Data, but for what follows from
+verdicts (conclusions.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from bringup.checks.catalogue import GATES
+from bringup.plan.claims import CLAIMS
+from bringup.plan.phases import PHASES
+from bringup.report.training import conclusions
+from bringup.report.training import lines as read
+from bringup.report.training.trained import Trained
+
+NOT_RECORDED = "not recorded"
+
+
+@dataclass(frozen=True)
+class Chapter:
+    """Either lines with a value for each run, or sentences about all of them."""
+
+    title: str
+    lines: list[tuple[str, list[str]]] = field(default_factory=list)
+    sentences: list[str] = field(default_factory=list)
+
+
+def _asked(trained: Trained) -> str:
+    args = trained.args
+    return (
+        f"{args.strategy} of {args.model} on {args.nodes} node(s) × {args.ranks_per_node} rank(s), {args.steps} steps"
+    )
+
+
+def _shows(trained: Trained) -> str:
+    stems = {claim for gate in trained.judged.run.planned if gate in GATES for claim in GATES[gate].claims}
+    says = [claim.says for claim in CLAIMS if claim.id in stems and claim.question == 5]
+    applies = [claim for claim in says if claim]
+    return "; ".join(applies) or NOT_RECORDED
+
+
+def _nodes(trained: Trained) -> str:
+    hosts = list(dict.fromkeys(trained.metrics.observed.hosts))
+    return f"{len(hosts)}: {read.counted(hosts)}"
+
+
+def _gpu(trained: Trained) -> str | None:
+    if trained.metrics.gpu0 is None and trained.args.device == "cpu":
+        return "none: it ran on the CPU"
+    return trained.metrics.gpu0
+
+
+def _versions(trained: Trained) -> str:
+    return f"torch {trained.args.torch}, transformers {trained.args.transformers}, accelerate {trained.args.accelerate}"
+
+
+def _dtypes(trained: Trained) -> str:
+    seen = trained.metrics.observed
+    compute = seen.compute_dtype or trained.args.compute_dtype
+    return f"{seen.master_dtype} parameters, {compute} compute, {seen.reduce_dtype} reduce"
+
+
+def _shard(trained: Trained) -> str:
+    seen = trained.metrics.observed
+    share = 100 * seen.parameters_local_max / seen.parameters
+    return f"{seen.parameters_local_max:,} of {seen.parameters:,} parameters ({share:.3g} %)"
+
+
+def _mesh(trained: Trained) -> str | None:
+    mesh = trained.metrics.observed.mesh
+    return None if mesh is None else f"{len(mesh)} × {len(mesh[0])} (replicas × shards)"
+
+
+def _checkpointing(trained: Trained) -> str | None:
+    seen = trained.metrics.observed
+    if seen.recomputed_layers is None:
+        return None
+    return f"{seen.recomputed_layers} of {seen.decoder_layers} layers ran again in backward"
+
+
+def _step(trained: Trained) -> str:
+    time_s = trained.metrics.step_time_s
+    return (
+        f"{time_s.p50 * 1e3:.1f} / {time_s.p95 * 1e3:.1f} / {time_s.max * 1e3:.1f} ms over {time_s.window_steps} steps"
+    )
+
+
+def _mfu(trained: Trained) -> str | None:
+    metrics = trained.metrics
+    return (
+        (None if metrics.mfu_reason is None else f"not known: {metrics.mfu_reason}")
+        if metrics.mfu is None
+        else (f"{100 * metrics.mfu:.1f} %, of {read.words(metrics.peak_tflops)} TFLOP/s ({metrics.peak_source})")
+    )
+
+
+def _tflops(trained: Trained) -> str | None:
+    """flops_per_token × tokens_per_s_per_rank, both of metrics.json."""
+    per_token = trained.metrics.flops_per_token
+    if per_token is None:
+        return None
+    return f"{per_token * trained.metrics.tokens_per_s_per_rank / 1e12:.3g} TFLOP/s"
+
+
+def _startup(trained: Trained) -> str:
+    parts = {name.removesuffix("_s"): value for name, value in trained.metrics.startup}
+    return f"{sum(parts.values()):.1f} s: " + ", ".join(
+        f"{name.replace('_', ' ')} {value:.1f}" for name, value in parts.items()
+    )
+
+
+def _losses(trained: Trained) -> str | None:
+    losses = trained.metrics.loss
+    return f"{losses[0]:.4f} → {losses[-1]:.4f} in {len(losses)} steps" if losses else None
+
+
+def _straggler(trained: Trained) -> str | None:
+    slow = trained.metrics.straggler
+    if slow is None:
+        return "one rank has no other to be slower than" if trained.metrics.world_size == 1 else None
+    return f"rank {slow.rank} on {slow.node}, {slow.slowdown:.2f} × the median in {slow.part}"
+
+
+def _gpu_memory(trained: Trained) -> str | None:
+    memory = trained.metrics.memory
+    if memory.device_allocated_gib is None:
+        return None
+    return f"{memory.device_allocated_gib:.2f} GiB allocated, {read.words(memory.device_reserved_gib)} GiB reserved"
+
+
+def _states(trained: Trained) -> str | None:
+    check = trained.metrics.memory_check
+    if check is None:
+        return None
+    predicted = check.states_predicted_bytes
+    beside = f", predicted {predicted / 2**30:.3g} GiB" if predicted else f", not predicted: {check.reason}"
+    return f"{check.states_measured_bytes / 2**30:.3g} GiB on rank {check.states_rank}{beside}"
+
+
+def _checkpoint(trained: Trained) -> str | None:
+    times, metrics = trained.metrics.checkpoint, trained.metrics
+    if times is None:
+        return metrics.checkpoint_reason
+    speeds = {"write": times.write_gib_per_s, "read": times.read_gib_per_s}
+    return f"{times.bytes / 2**20:,.1f} MiB; " + ", ".join(
+        f"{name} {speed:.3g} GiB/s" for name, speed in speeds.items() if speed is not None
+    )
+
+
+def _transport(trained: Trained) -> str | None:
+    metrics = trained.metrics
+    if metrics.transport is None and metrics.transport_reason is not None:
+        return f"not known: {metrics.transport_reason}"
+    return metrics.transport
+
+
+CHAPTERS: tuple[tuple[str, tuple[tuple[str, read.Read], ...]], ...] = (
+    (
+        "Goal",
+        (
+            ("phase", lambda trained: PHASES[trained.judged.run.phase].title),
+            ("requested", _asked),
+            ("it is to show that", _shows),
+        ),
+    ),
+    (
+        "Hardware",
+        (
+            ("nodes", _nodes),
+            ("GPUs per node", read.field("judged.run.gpus_per_node")),
+            ("ranks", read.field("metrics.world_size")),
+            ("GPU", read.first(_gpu, read.fact("GPU"))),
+            ("memory of a GPU", read.fact("memory of a GPU")),
+            ("NVLinks of a GPU", read.fact("NVLinks of a GPU")),
+            ("RDMA ports", read.fact("RDMA ports")),
+            ("network interfaces", read.fact("network interfaces")),
+            ("processor", read.fact("processor")),
+            ("cores of a node", read.fact("cores")),
+            ("memory of a node", read.fact("memory")),
+        ),
+    ),
+    (
+        "Software",
+        (
+            ("libraries", _versions),
+            ("CUDA", read.first(read.field("args.cuda"), read.field("metrics.cuda"), read.fact("CUDA of the driver"))),
+            ("NCCL", read.first(read.field("args.nccl"), read.field("metrics.nccl"), read.fact("NCCL library"))),
+            ("GPU driver", read.first(read.field("metrics.driver"), read.fact("GPU driver"))),
+            ("operating system", read.fact("operating system")),
+            ("kernel", read.fact("kernel")),
+            ("scheduler", lambda trained: f"Slurm {trained.facts['Slurm']}" if "Slurm" in trained.facts else None),
+            ("backend of the collectives", read.field("metrics.observed.backend")),
+            ("program", read.field("args.entrypoint")),
+            ("dataset", read.field("args.dataset")),
+            ("bringup commit", read.field("judged.run.git_commit")),
+        ),
+    ),
+    (
+        "Model and parallelisation",
+        (
+            ("model", read.field("metrics.model")),
+            ("parameters", read.field("metrics.observed.parameters")),
+            ("decoder layers", read.field("metrics.observed.decoder_layers")),
+            ("strategy, observed", read.field("metrics.observed.kind")),
+            ("wrapper", read.field("metrics.observed.wrapper")),
+            ("placements of parameters", read.field("metrics.observed.placements")),
+            ("held by the fullest rank", _shard),
+            ("mesh", _mesh),
+            ("resharded after forward", read.field("metrics.observed.reshard_after_forward")),
+            ("activation checkpointing", _checkpointing),
+            ("CPU offload", read.field("metrics.observed.cpu_offload")),
+        ),
+    ),
+    (
+        "Configuration",
+        (
+            ("steps", read.field("args.steps")),
+            ("of which warm-up", read.field("args.warmup_steps")),
+            ("sequence length", read.field("args.sequence_length")),
+            ("batch of a rank", read.field("args.per_device_batch")),
+            ("gradient accumulation", read.field("args.gradient_accumulation")),
+            ("global batch", read.field("args.global_batch")),
+            ("packing", read.field("args.packing")),
+            ("precision, observed", _dtypes),
+            ("attention", read.field("args.attention")),
+            ("recipe", read.field("args.recipe")),
+            ("torch.compile", read.field("args.compile")),
+            ("optimizer", read.field("args.optimizer")),
+            ("learning rate", read.field("args.learning_rate")),
+            ("seed", read.field("args.seed")),
+        ),
+    ),
+    (
+        "Performance",
+        (
+            ("tokens/s, all ranks", read.field("metrics.tokens_per_s")),
+            ("tokens/s of a rank", read.field("metrics.tokens_per_s_per_rank")),
+            ("step p50 / p95 / slowest", _step),
+            ("model TFLOP/s of a rank", read.first(read.field("metrics.tflops_per_rank"), _tflops)),
+            ("MFU", _mfu),
+            ("tokens of a step", read.field("metrics.tokens_per_step")),
+            (
+                "share of the step in communication",
+                read.first(read.field("metrics.communication_share"), read.field("metrics.communication")),
+            ),
+            ("slowest rank's own work", _straggler),
+            ("wall time", read.field("metrics.wall_time_s", "s")),
+            ("start-up", _startup),
+            ("loss, nats per token", _losses),
+            ("checkpoint", _checkpoint),
+        ),
+    ),
+    (
+        "GPU: utilisation",
+        (
+            ("busy, %", read.of_gpus("percent")),
+            ("clock, MHz", read.of_gpus("sm_mhz")),
+            ("slowed down by", read.of_gpus("slowdowns")),
+        ),
+    ),
+    (
+        "GPU: memory",
+        (
+            ("peak of the allocator, fullest rank", _gpu_memory),
+            ("parameters, gradients, optimizer", _states),
+            ("memory used, sampled", read.of_gpus("memory_used_gib", "memory_gib", "memory_used_mib")),
+        ),
+    ),
+    (
+        "GPU: PCIe and NVLink",
+        (
+            ("PCIe sent", read.of_gpus("pcie_tx_bytes", "pcie_tx_mb_s", "pcie_tx_kb_s")),
+            ("PCIe received", read.of_gpus("pcie_rx_bytes", "pcie_rx_mb_s", "pcie_rx_kb_s")),
+            ("NVLink sent", read.of_gpus("nvlink_tx_bytes", "nvlink_tx_mb_s", "nvlink_tx_kb_s")),
+            ("NVLink received", read.of_gpus("nvlink_rx_bytes", "nvlink_rx_mb_s", "nvlink_rx_kb_s")),
+            ("faults that the counters showed", read.worst_seen("load.gpu_faults")),
+        ),
+    ),
+    (
+        "GPU: power and temperature",
+        (("power, W", read.of_gpus("power_w")), ("temperature, °C", read.of_gpus("temp_c"))),
+    ),
+    (
+        "CPU",
+        (
+            ("CPU of a node, %", read.of_nodes("cpu_percent")),
+            ("CPU time of a rank's process", read.worst_seen("probe.train.cpu_s")),
+        ),
+    ),
+    (
+        "Host memory",
+        (
+            ("peak of a rank, resident", read.field("metrics.memory.host_rss_gib", "GiB")),
+            ("used on a node, GiB", read.of_nodes("memory_used_gib")),
+        ),
+    ),
+    (
+        "Network",
+        (
+            ("transport between hosts", _transport),
+            ("sent over interfaces", read.of_nodes("tx_bytes")),
+            ("received over interfaces", read.of_nodes("rx_bytes")),
+            ("sent over RDMA", read.of_nodes("rdma_tx_bytes")),
+            ("received over RDMA", read.of_nodes("rdma_rx_bytes")),
+            ("TCP segments sent again", read.worst_seen("load.tcp_sent_again")),
+            ("RDMA packets sent again", read.worst_seen("load.rdma_sent_again")),
+        ),
+    ),
+)
+
+
+def chapters(runs: Sequence[Trained]) -> list[Chapter]:
+    """Of at least one run."""
+    found = [
+        Chapter(title, [(name, [reader(run) or NOT_RECORDED for run in runs]) for name, reader in lines])
+        for title, lines in CHAPTERS
+    ]
+    return [
+        *found,
+        Chapter("Takeaways", sentences=conclusions.takeaways(runs)),
+        Chapter("DDP, FSDP and HSDP beside each other", sentences=conclusions.strategies(runs)),
+        Chapter("Final assessment", sentences=conclusions.assessment(runs)),
+    ]

@@ -1,0 +1,59 @@
+"""What the monitor sampled while a training ran, in one line per column. A column that is newer than this module is
+shown under its own name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from statistics import fmean
+
+from bringup.evidence import monitor
+from bringup.judge import Judged
+
+MONITOR = "raw/monitor.csv"
+_NUMBER = re.compile(r"[0-9]+(\.[0-9]+)?")
+_NO_MEASURE = ("node", "unix_s", "uuid", monitor.GPU)
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """Column -> words; empty: no monitor ran beside the training."""
+
+    nodes: Mapping[str, str] = field(default_factory=dict)
+    gpus: Mapping[str, str] = field(default_factory=dict)
+
+
+def sampled(judged: Judged) -> Sampled:
+    try:
+        text = (judged.folder / MONITOR).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return Sampled()
+    rows, _ = monitor.samples(text, MONITOR)
+    by_node = {
+        node: [dict(zip(monitor.COLUMNS, cells, strict=False)) for cells in cells_of] for node, cells_of in rows.items()
+    }
+    return Sampled(_words(by_node), _words(monitor.gpu_samples(text)))
+
+
+def _words(by_subject: Mapping[str, Iterable[Mapping[str, str]]]) -> dict[str, str]:
+    rows = {subject: list(samples) for subject, samples in by_subject.items()}
+    columns = dict.fromkeys(column for samples in rows.values() for sample in samples for column in sample)
+    found = {column: _column(column, rows) for column in columns if column not in _NO_MEASURE}
+    return {column: words for column, words in found.items() if words}
+
+
+def _column(column: str, rows: Mapping[str, list[Mapping[str, str]]]) -> str:
+    """`mean 41, most 97 (n0)`; of a counter what was added: `3.2e+09 in all, most 2e+09 (n0)`; of words, the words."""
+    texts = {subject: [sample[column] for sample in samples if sample.get(column)] for subject, samples in rows.items()}
+    values = {subject: [float(text) for text in cells if _NUMBER.fullmatch(text)] for subject, cells in texts.items()}
+    values = {subject: numbers for subject, numbers in values.items() if numbers}
+    if not values:
+        return ", ".join(sorted({text for cells in texts.values() for text in cells}))
+    if column.endswith("_bytes"):
+        added = {subject: max(0.0, numbers[-1] - numbers[0]) for subject, numbers in values.items()}
+        most = max(added, key=added.__getitem__)
+        return f"{sum(added.values()) / 1e9:.3g} GB in all, most {added[most] / 1e9:.3g} GB ({most})"
+    most = max(values, key=lambda subject: max(values[subject]))
+    mean = fmean(number for numbers in values.values() for number in numbers)
+    return f"mean {mean:.3g}, most {max(values[most]):.3g} ({most})"
