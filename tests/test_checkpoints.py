@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from bringup.records import Checkpoint, TrainMetrics, read_record
-from test_training_runs import SOURCE, STEPS, Finished, one_node
+from test_training_runs import SOURCE, STEPS, Finished, injected, one_node
 
 sys.path.append(str(SOURCE))
 sys.path.append(str(SOURCE.parents[1] / "infrastructure-validation" / "probes"))
@@ -28,7 +28,7 @@ def one_process(folder: Path, *options: str, drill: str = "", under: tuple[str, 
     (folder / "raw").mkdir(parents=True)
     done = subprocess.run(
         [*under, sys.executable, str(SOURCE / f"{SINGLE}.py"), *SMALL, *STEPS, "--run-dir", str(folder), *options],
-        env=os.environ | {"SLURMD_NODENAME": "n0", "OMP_NUM_THREADS": "1", "BRINGUP_DRILL": drill},
+        env=os.environ | {"SLURMD_NODENAME": "n0", "OMP_NUM_THREADS": "1"} | injected(drill),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -97,9 +97,8 @@ def test_the_seconds_of_writing_hold_no_checksum(tmp_path: Path, monkeypatch: py
     scheduler = SimpleNamespace(state_dict=dict)
     trainer = SimpleNamespace(state=SimpleNamespace(global_step=1), lr_scheduler=scheduler)
     so_far = SimpleNamespace(rows=[0], loss=[1.0], grad_norm=[1.0])
-    drill = SimpleNamespace(during_save=lambda *what: None, after_save=lambda *what: None)
     begun = time.perf_counter()
-    final, record, seconds = checkpoint.save(tmp_path, "run", "single", {}, trainer, so_far, drill)
+    final, record, seconds = checkpoint.save(tmp_path, "run", "single", {}, trainer, so_far)
     assert time.perf_counter() - begun > slow_s * len(record.files)
     assert seconds < slow_s
     assert {file.name for file in record.files} == {path.name for path in final.iterdir()} - {"checkpoint.json"}

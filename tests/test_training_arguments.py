@@ -84,10 +84,18 @@ def test_only_one_rank_per_node_complains_but_all_leave_with_2(run_dir: Path) ->
     ],
 )
 def test_a_drill_that_could_not_fire_is_refused(run_dir: Path, drill: str, expected: str) -> None:
-    done = start("train_single_gpu", "--run-dir", str(run_dir), BRINGUP_DRILL=drill)
+    injected = str(SOURCE.parent / "injected")
+    done = start("train_single_gpu", "--run-dir", str(run_dir), BRINGUP_DRILL=drill, PYTHONPATH=injected)
     assert done.returncode == 2
     assert expected in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_a_program_knows_nothing_of_a_drill_that_was_not_injected_from_outside(run_dir: Path) -> None:
+    done = start("train_single_gpu", "--run-dir", str(run_dir), "--check", BRINGUP_DRILL="explode")
+    assert (done.returncode, done.stderr) == (0, "")
+    for path in (SOURCE.parent / "env.sh", *SOURCE.rglob("*.py"), *(SOURCE.parent / "slurm").iterdir()):
+        assert "BRINGUP_DRILL" not in path.read_text(), path
 
 
 def test_a_second_run_never_writes_over_the_first(run_dir: Path) -> None:

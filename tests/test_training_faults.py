@@ -29,7 +29,7 @@ def test_a_hung_rank_leaves_its_stack_and_is_behind_the_others(tmp_path: Path) -
     assert hung["entered"] < waiting["entered"]
     stack = (run.folder / "raw/stacks/rank1.txt").read_text()
     main = stack[stack.rindex("Thread 0x") :].splitlines()
-    assert "training/src/recipe/drill.py" in main[1]
+    assert "training/injected/rank_faults.py" in main[1]
     assert main[1].endswith("in after_step")
 
 
@@ -55,7 +55,7 @@ def test_a_hang_that_nobody_waits_for_ends_by_itself_and_says_where(tmp_path: Pa
     assert run.seconds < 90
     assert run.value(0, "train.rank.state") == "hung"
     assert run.value(0, "train.rank.error").startswith(
-        "no step ended within 6 s after step 3, in after_step (drill.py:"
+        "no step ended within 6 s after step 3, in after_step (rank_faults.py:"
     )
     assert "end" in run.facts(0)
 

@@ -45,14 +45,21 @@ def test_directives_come_before_any_command(stem: str) -> None:
 
 
 @pytest.mark.parametrize("stem", LAUNCHES)
-def test_script_launches_the_entrypoint_of_its_name_and_judges(stem: str) -> None:
+def test_script_names_its_phase_and_the_entrypoint_of_its_name_and_hands_over(stem: str) -> None:
     text = (TRAINING / "slurm" / f"{stem}.sbatch").read_text()
-    assert f"training/src/{LAUNCHES[stem]}.py --run-dir" in text
+    lines = text.splitlines()
+    assert {f"phase={stem}", f"program=training/src/{LAUNCHES[stem]}.py"} <= set(lines)
     assert ("--hsdp" in text) == (stem == "run_hsdp_2node")
+    assert lines[-1].startswith("source training/slurm/_train.sh")
+    assert {"#SBATCH --requeue", "#SBATCH --signal=B:USR1@120"} <= {line.split("  ")[0] for line in text.splitlines()}
+
+
+def test_what_the_scripts_share_launches_with_one_srun_and_judges() -> None:
+    text = (TRAINING / "slurm/_train.sh").read_text()
+    assert len(re.findall(r"^srun ", text, re.MULTILINE)) == 1
+    assert '"$program" --run-dir "$RUN_DIR" --stop-file "$RUN_DIR/stop" --resume auto' in text
     assert "--kill-on-bad-exit=1" in text
     assert text.rstrip().endswith('end_attempt "$rc"')
-    assert '--stop-file "$RUN_DIR/stop" --resume auto' in text
-    assert {"#SBATCH --requeue", "#SBATCH --signal=B:USR1@120"} <= {line.split("  ")[0] for line in text.splitlines()}
 
 
 @pytest.mark.parametrize("stem", LAUNCHES)

@@ -52,9 +52,14 @@ class Finished:
         return re.findall(r"exitcode  : (-?\d+)", self.output)
 
 
+def injected(drill: str) -> dict[str, str]:
+    """The environment that makes this fault, as `bringup drill` sets it."""
+    return {"BRINGUP_DRILL": drill, "PYTHONPATH": str(ROOT / "training/injected")} if drill else {}
+
+
 def launch(folder: Path, commands: list[list[str]], drill: str = "") -> Finished:
     (folder / "raw").mkdir(parents=True)
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "BRINGUP_DRILL": drill}
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"} | injected(drill)
     started = time.monotonic()
     launchers = [
         subprocess.Popen(

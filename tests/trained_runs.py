@@ -114,7 +114,7 @@ Thread 0x00007f91cc073b80 (most recent call first):
   File "/srv/bringup/training/src/recipe/meter.py", line 77 in on_step_end
   File "/srv/bringup/training/src/train_fsdp_single_node.py", line 21 in <module>
 """
-HUNG = {"file": "/srv/bringup/training/src/recipe/drill.py", "line": 96, "function": "after_step"}
+HUNG = {"file": "/srv/bringup/training/injected/rank_faults.py", "line": 96, "function": "after_step"}
 WAITING = {
     "file": "/venv/lib/site-packages/torch/distributed/distributed_c10d.py",
     "line": 4287,

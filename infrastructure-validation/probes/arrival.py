@@ -40,7 +40,7 @@ def patience_s():
     return int(text)
 
 
-def meet(dist, rank, world, per_host, host, listens, patience, prefix=""):
+def meet(dist, rank, world, per_host, host, listens, patience):
     """The store of these ranks, when all of them are there. Raises Late. listens: this rank serves the store."""
     begun = time.monotonic()
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
@@ -52,8 +52,6 @@ def meet(dist, rank, world, per_host, host, listens, patience, prefix=""):
             raise
         words = "{}; BRINGUP_START_S sets how long to wait".format(str(error).split("\n")[0])
         raise Late(f"nobody answered within {patience} s at {address}:{port}, the node of rank 0: {words}") from None
-    if prefix:
-        store = dist.PrefixStore(prefix, store)
     store.set(HERE.format(rank), host)
     if store.add(COUNT, 1) == world:
         store.compare_set(OUTCOME, "", COMPLETE)

@@ -23,7 +23,7 @@ BRINGUP_DRILL=exit-sweep:NODE         a rank of this node ends after the load, w
 BRINGUP_DRILL=slow-storage:NODE       this node waits between the blocks and the files that it writes and reads
 BRINGUP_DRILL=no-room:NODE            this node cannot write a byte to a file (RLIMIT_FSIZE), as under a used up quota
 
-Unset, this module does nothing. It never touches another process. training/src/recipe/drill.py has faults of its own.
+Unset, this module does nothing. It never touches another process. Faults of trainings: training/injected.
 """
 
 import os

@@ -31,7 +31,7 @@ def test_the_hung_rank_is_who_began_fewer_collectives_and_its_frame_is_said(tmp_
     verdict = bad(folder)["train.rank.finished", "n1/rank2"]
     assert verdict.outcome is Outcome.FAIL
     assert (
-        "hung after step 3 in after_step (training/src/recipe/drill.py:96): it had begun 73 collectives, others 74"
+        "hung after step 3 in after_step (training/injected/rank_faults.py:96): it had begun 73 collectives, others 74"
         in verdict.observed
     )
     assert verdict.evidence == "raw/stacks/rank2.txt:7"

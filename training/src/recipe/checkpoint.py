@@ -37,7 +37,6 @@ from bringup.records import Checkpoint, CheckpointFile, Run, read_record, write_
 from torch.distributed.checkpoint.state_dict import get_model_state_dict, get_optimizer_state_dict
 
 from recipe import fingerprint, group, random_state
-from recipe.drill import Drill
 from recipe.rank import node_name
 from recipe.trajectory import Trajectory
 
@@ -138,7 +137,6 @@ def save(
     recipe: dict[str, Any],
     trainer: Trainer,
     so_far: Trajectory,
-    drill: Drill,
 ) -> tuple[Path, Checkpoint, float]:
     """Write the checkpoint of this step: (its folder, its record, seconds of the slowest rank). A collective."""
     step = trainer.state.global_step
@@ -149,7 +147,6 @@ def save(
     _write_tensors(tensors, part, step)
 
     def own_part() -> list[Path]:
-        drill.during_save(group.RANK, step)
         own = part / f"rank-{group.RANK}.pt"
         with _naming(own, step), own.open("wb") as stream:
             torch.save({"random": random_state.get(), "rows": torch.tensor(so_far.rows, dtype=torch.int64)}, stream)
@@ -195,7 +192,6 @@ def save(
 
     together(all_seen)
     together(lambda: finish() if group.RANK == 0 else None)
-    drill.after_save(group.RANK, step, [final / file.name for file in files[group.RANK]])
     return final, group.from_first(record), seconds
 
 

@@ -59,13 +59,12 @@ def record_flight(raw: Path) -> None:
         os.environ.setdefault(name, value)
 
 
-def start(patience_s: int, *, tensors_on_host: bool = False, apart: bool = False) -> None:
+def start(patience_s: int, *, tensors_on_host: bool = False) -> None:
     """Wait until all ranks are there, and join the group. Raises arrival.Late. The first collective has this patience
     too; afterwards set_timeouts gives the usual one.
 
     Call it before TrainingArguments exist: with use_cpu=True transformers drops ddp_timeout, and the timeout is 30
     minutes.
-    `apart`: in a drill, the ranks of each node form a group of their own.
     `tensors_on_host`: when parameters are offloaded, the norm of their gradients is reduced on the CPU. nccl cannot do
     that.
     """
@@ -73,18 +72,16 @@ def start(patience_s: int, *, tensors_on_host: bool = False, apart: bool = False
         torch.cuda.set_device(DEVICE)
     if WORLD == 1:
         return
-    rank, world = (LOCAL_RANK, LOCAL_WORLD) if apart else (RANK, WORLD)
     listens = RANK == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"  # else torchrun serves the store
-    prefix = f"drill-{RANK // LOCAL_WORLD}" if apart else ""
-    store = arrival.meet(dist, rank, world, LOCAL_WORLD, node_name(), listens, patience_s, prefix)
+    store = arrival.meet(dist, RANK, WORLD, LOCAL_WORLD, node_name(), listens, patience_s)
     backends = ("cpu:gloo,cuda:nccl" if tensors_on_host else "nccl") if CUDA else "gloo"
     dist.init_process_group(
         backends,
         store=store,
-        rank=rank,
-        world_size=world,
+        rank=RANK,
+        world_size=WORLD,
         timeout=datetime.timedelta(seconds=patience_s),
-        device_id=DEVICE if CUDA and not apart else None,
+        device_id=DEVICE if CUDA else None,
     )
 
 

@@ -13,27 +13,18 @@ import torch
 from torch.distributed.tensor import DTensor
 from transformers import TrainerCallback
 
-from recipe.drill import Drill
-
 
 class HeldStates(TrainerCallback):
     """Counts once, after the first update and before its gradients are dropped: in the warm-up, which is not timed."""
 
-    def __init__(self, drill: Drill) -> None:
-        self.drill = drill
+    def __init__(self) -> None:
         self.total = 0
 
     def on_optimizer_step(
         self, args: Any, state: Any, control: Any, *, model: Any, optimizer: Any, **kwargs: Any
     ) -> None:
-        if self.total:
-            return
-        if self.drill.is_on("unsharded-optimizer"):
-            for parameter, values in _states(optimizer).items():
-                values["whole"] = (
-                    parameter.full_tensor() if isinstance(parameter, DTensor) else parameter.detach().clone()
-                )
-        self.total = sum(states_bytes(model, optimizer).values())
+        if not self.total:
+            self.total = sum(states_bytes(model, optimizer).values())
 
 
 def states_bytes(model: torch.nn.Module, optimizer: Any) -> dict[str, int]:

@@ -55,9 +55,8 @@ def seconds(start: Any, stop: Any) -> float:
 class Meter(TrainerCallback):
     """Times the steps of this rank and its own work in them, then calls `after_step(step)`, step = 1, 2, ..."""
 
-    def __init__(self, after_step: Callable[[int], None], inside_block: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, after_step: Callable[[int], None]) -> None:
         self.after_step = after_step
-        self.inside_block = inside_block  # called at the start of each timed block: a drill slows a rank there
         self.end: Any = None  # of the last step; before the first, the start of training
         self.begun: dict[str, Any] = {}
         self.spans: list[tuple[str, Any, Any]] = []  # (part, start, stop) of the running step
@@ -123,7 +122,6 @@ class Meter(TrainerCallback):
     @torch.compiler.disable  # a compiled block has its hooks inside
     def _before_block(self, block: torch.nn.Module, inputs: Any) -> None:
         self.start("forward", str(id(block)))
-        self.inside_block()
 
     @torch.compiler.disable
     def _after_block(self, block: torch.nn.Module, inputs: Any, output: Any) -> None:

@@ -17,8 +17,8 @@ from typing import NoReturn
 
 from imports import large_imports
 
-from recipe import arguments, drill
-from recipe.rank import RANK, WORLD, complain, one_line, open_facts, raised, say
+from recipe import arguments
+from recipe.rank import one_line, open_facts, raised, say
 from recipe.strategy import Expected
 
 STARTED_S = time.perf_counter()
@@ -29,13 +29,8 @@ def main(expected: Expected, doc: str, *, expected_hsdp: Expected | None = None)
     args, hsdp = arguments.parse(doc, takes_hsdp=expected_hsdp is not None, sharded=expected.sharded)
     if hsdp and expected_hsdp is not None:
         expected = expected_hsdp
-    try:
-        injected = drill.from_environment(WORLD, args.steps, args.run_dir)
-    except ValueError as error:
-        complain(str(error))
     if args.check:
         sys.exit(0)
-    injected.at("launch", RANK)
     facts = open_facts(args.run_dir)
     try:
         with large_imports():
@@ -44,7 +39,7 @@ def main(expected: Expected, doc: str, *, expected_hsdp: Expected | None = None)
             )
 
         # @record makes the return type optional
-        code = int(workload.run(args, expected, injected, facts, say, STARTED_S))  # type: ignore[arg-type]
+        code = int(workload.run(args, expected, facts, say, STARTED_S))  # type: ignore[arg-type]
     except Exception as error:  # noqa: BLE001  # whatever ended this rank is recorded
         message = one_line(f"{type(error).__name__}: {error}")
         say(f"raised {message}", stream=sys.stderr)

@@ -23,7 +23,6 @@ from transformers import TrainerCallback
 from recipe import checkpoint, fingerprint, group, random_state
 from recipe.arguments import Args
 from recipe.checkpoint import Read
-from recipe.drill import Drill
 from recipe.rank import RankFacts, one_line, say
 from recipe.strategy import Refused
 from recipe.trajectory import Trajectory
@@ -45,8 +44,8 @@ class Found:
 class Checkpoints(TrainerCallback):
     """All checkpoints of one run. The trainer calls save() and load(); `trajectory` is what they carry along."""
 
-    def __init__(self, args: Args, resolved: RunArgs, drill: Drill, facts: RankFacts, watch: Watch) -> None:
-        self.args, self.drill, self.facts, self.watch = args, drill, facts, watch
+    def __init__(self, args: Args, resolved: RunArgs, facts: RankFacts, watch: Watch) -> None:
+        self.args, self.facts, self.watch = args, facts, watch
         self.run = args.run_dir.resolve().name
         self.strategy = resolved.strategy
         self.recipe = {
@@ -149,7 +148,7 @@ class Checkpoints(TrainerCallback):
 
     def _save(self, trainer: Any) -> None:
         folder, record, seconds = checkpoint.save(
-            self.root, self.run, self.strategy, self.recipe, trainer, self.trajectory, self.drill
+            self.root, self.run, self.strategy, self.recipe, trainer, self.trajectory
         )
         self.written += 1
         self.last = (record.bytes, seconds)
@@ -183,7 +182,6 @@ class Checkpoints(TrainerCallback):
         got = checkpoint.read(folder, record, trainer)
         random, _ = checkpoint.read_own(folder, record)
         random_state.put(random or {})
-        self.drill.after_read(group.RANK, record.step, checkpoint.state(trainer))
         after = fingerprint.of_rank(checkpoint.state(trainer)) | fingerprint.of_rank(random_state.get())
         differing = sorted(name for name in before if after.get(name) != before[name])
         self.reads.append((record.bytes, Read(got.seconds, len(before), differing)))

@@ -21,9 +21,8 @@ PLAIN = "plain"
 ADVICE = {
     "single": "start it as one process with one visible GPU (CUDA_VISIBLE_DEVICES=0)",
     "ddp": "start it with torchrun, 2 ranks or more",
-    "fsdp": "was FSDP handed to the Trainer (unset BRINGUP_DRILL), and is it started with torchrun, 2 ranks or more?",
-    "hsdp": "was FSDP handed to the Trainer (unset BRINGUP_DRILL), "
-    "and does one torchrun per node start 2 or more ranks?",
+    "fsdp": "was FSDP handed to the Trainer, and is it started with torchrun, 2 ranks or more?",
+    "hsdp": "was FSDP handed to the Trainer, and does one torchrun per node start 2 or more ranks?",
 }
 
 Seen = tuple[str, "str | int", str]  # quantity, value, unit: a fact about the job that explains the refusal

@@ -16,7 +16,6 @@ from torch.distributed.tensor import DTensor
 from transformers import Trainer
 
 from recipe import group
-from recipe.drill import Drill
 from recipe.meter import Meter
 from recipe.resume import Checkpoints
 from recipe.strategy import Refused
@@ -30,7 +29,6 @@ class RecipeTrainer(Trainer):
         *args: Any,
         reduce_dtype: torch.dtype,
         cpu_offload: bool,
-        drill: Drill,
         checkpoints: Checkpoints,
         clock: Meter,
         **kwargs: Any,
@@ -38,7 +36,6 @@ class RecipeTrainer(Trainer):
         self.reduce_dtype = reduce_dtype
         self.checkpoints = checkpoints
         self.cpu_offload = cpu_offload
-        self.drill = drill
         self.clock = clock
         self.micro_losses: list[torch.Tensor] = []
         self.grad_norms: list[torch.Tensor] = []
@@ -73,21 +70,8 @@ class RecipeTrainer(Trainer):
             # with pinned memory copies overlap with computing; without a GPU torch refuses to pin memory
             plugin.cpu_offload = CPUOffloadPolicy(pin_memory=group.CUDA) if self.cpu_offload else OffloadPolicy()
 
-    def get_train_dataloader(self) -> Any:
-        loader = super().get_train_dataloader()
-        if self.drill.rows_of(group.RANK) != group.RANK:
-            loader.batch_sampler.process_index = self.drill.rows_of(group.RANK)
-        return loader
-
     def get_batch_samples(self, epoch_iterator: Any, num_batches: int, device: Any) -> Any:
         return super().get_batch_samples(self.clock.timed(epoch_iterator), num_batches, device)
-
-    def compute_loss(self, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        loss = super().compute_loss(model, inputs, *args, **kwargs)
-        step = self.state.global_step + 1
-        self.drill.at("step", group.RANK, step)
-        factor = self.drill.loss_factor(group.RANK, step)
-        return loss if factor == 1 else loss * factor
 
     def training_step(self, model: Any, inputs: dict[str, Any], num_items_in_batch: Any = None) -> torch.Tensor:
         self.consumed_rows.append(inputs.pop("row"))
@@ -97,19 +81,9 @@ class RecipeTrainer(Trainer):
         return loss
 
     def _clip_grad_norm(self, model: Any) -> Any:  # the only place where the norm before clipping passes by
-        self._inject_into_gradients(model)
         norm = super()._clip_grad_norm(model)
         self.grad_norms.append(norm)
         return norm
-
-    def _inject_into_gradients(self, model: Any) -> None:
-        step = self.state.global_step + 1
-        parameters = [p for p in model.parameters() if p.grad is not None]
-        for parameter in parameters:
-            factor = self.drill.gradient_factor(group.RANK, step, group.WORLD, last=parameter is parameters[-1])
-            if factor != 1:
-                local = parameter.grad.to_local() if isinstance(parameter.grad, DTensor) else parameter.grad
-                local.mul_(factor)
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         self.checkpoints.save(self)

@@ -140,7 +140,7 @@ class Watch(TrainerCallback):
 
 
 def where() -> str:
-    """The innermost frame of the main thread: `in after_step (drill.py:66)`."""
+    """The innermost frame of the main thread: `in backward (graph.py:66)`."""
     main = sys._current_frames().get(threading.main_thread().ident or 0)
     frame = traceback.extract_stack(main)[-1] if main is not None else None
     return f"in {frame.name} ({Path(frame.filename).name}:{frame.lineno})" if frame is not None else "nowhere"

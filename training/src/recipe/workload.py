@@ -26,7 +26,6 @@ from transformers import PrinterCallback, TrainingArguments
 
 from recipe import fast, group, live, meter, observe, results, standstill, strategy
 from recipe.arguments import Args
-from recipe.drill import Drill
 from recipe.finite import FiniteCheck
 from recipe.held import HeldStates
 from recipe.nowait import without_waits
@@ -45,7 +44,7 @@ Say = Callable[..., None]
 
 
 @record  # torchrun finds the exception of a rank in the file this writes
-def run(args: Args, expected: Expected, drill: Drill, facts: RankFacts, say: Say, started_s: float) -> int:
+def run(args: Args, expected: Expected, facts: RankFacts, say: Say, started_s: float) -> int:
     """Train, and write run_args.json and metrics.json (rank 0). Returns the exit code: 0, or 2 when it refuses."""
     import_s = time.perf_counter() - started_s
     transformers.logging.set_verbosity_error()
@@ -53,7 +52,7 @@ def run(args: Args, expected: Expected, drill: Drill, facts: RankFacts, say: Say
     warnings.simplefilter("ignore")  # of libraries, N ranks times; what matters here is checked and raised
     watch = Watch(args.run_dir, args.timeout_s, lambda message: raised(facts, "hung", message))
     try:
-        steps = train(args, expected, drill, facts, say, started_s, import_s, watch)
+        steps = train(args, expected, facts, say, started_s, import_s, watch)
     except Refused as refused:  # every rank is here: all of them judged the same gathered facts
         if group.RANK == 0:
             say(f"refused: {refused}", stream=sys.stderr)
@@ -88,7 +87,6 @@ def run(args: Args, expected: Expected, drill: Drill, facts: RankFacts, say: Say
 def train(
     args: Args,
     expected: Expected,
-    drill: Drill,
     facts: RankFacts,
     say: Say,
     started_s: float,
@@ -103,15 +101,13 @@ def train(
 
     begun = time.perf_counter()
     group.record_flight(args.run_dir / "raw")
-    drill.at("rendezvous", group.RANK)
     try:
-        group.start(args.start_s, tensors_on_host=args.cpu_offload, apart=drill.is_on("separate-groups"))
+        group.start(args.start_s, tensors_on_host=args.cpu_offload)
     except arrival.Late as error:
         for late, host in error.late:
             facts.saw("train.rank.late", args.start_s, "s", f"{host or 'unknown'}/rank{late}", one_line(str(error)))
         raise
     process_group_s = time.perf_counter() - begun
-    drill.at("collective", group.RANK)
     facts.saw("train.rank.device", observe.device_name(), "text")
     facts.saw("train.rank.driver_gpus", gpus.driver_count(), "count")
     begun = time.perf_counter()
@@ -160,12 +156,11 @@ def train(
 
     def after_step(step: int) -> None:
         shown.after_step(step, trainer, clock)
-        drill.after_step(group.RANK, step)
 
-    checkpoints = Checkpoints(args, resolved, drill, facts, watch)
+    checkpoints = Checkpoints(args, resolved, facts, watch)
     checkpoints.find()
     stop = StopOnRequest(args.stop_file)
-    clock = meter.Meter(after_step, lambda: drill.inside_block(group.RANK))
+    clock = meter.Meter(after_step)
     clock.time_blocks(model)
     shown = live.Live(
         args.run_dir / "raw/progress.jsonl",
@@ -175,17 +170,16 @@ def train(
         live.mfu_of(model.config, args.sequence_length, resolved.compute_dtype),
     )
     finite_check = FiniteCheck()
-    states = HeldStates(drill)
+    states = HeldStates()
     first_step = observe.FirstStep(around_first_step)
     trainer = RecipeTrainer(
         model=model,
-        args=training_arguments(args, expected, drill, hosts, bf16, fast.trainer_arguments(args, tuning)),
+        args=training_arguments(args, expected, hosts, bf16, fast.trainer_arguments(args, tuning)),
         train_dataset=rows,
         data_collator=torch.utils.data.default_collate,
         callbacks=[first_step, watch, clock, states, finite_check, checkpoints, stop, *fast.callbacks(tuning)],
         reduce_dtype=getattr(torch, args.reduce_dtype),
         cpu_offload=args.cpu_offload,
-        drill=drill,
         checkpoints=checkpoints,
         clock=clock,
     )
@@ -196,7 +190,6 @@ def train(
     heart = pulse.Pulse()
     with memory_by_part(trainer), contextlib.nullcontext() if args.recipe == "stock" else without_waits():
         checkpoints.train(trainer)
-    drill.at("end", group.RANK)
     step_times_s = clock.step_times_s()  # first: on a GPU it waits until everything is done
     shown.tell(clock)
     wall_time_s = time.perf_counter() - started_s
@@ -264,12 +257,12 @@ def require_versions() -> None:
 
 
 def training_arguments(
-    args: Args, expected: Expected, drill: Drill, hosts: list[str], bf16: bool, tuned: dict[str, Any]
+    args: Args, expected: Expected, hosts: list[str], bf16: bool, tuned: dict[str, Any]
 ) -> TrainingArguments:
     """Trainer's arguments. Equal in every strategy down to the line that says otherwise."""
     differs: dict[str, Any] = {"ddp_backend": group.backend()} if group.WORLD > 1 else {}
-    if expected.sharded and not drill.is_on("no-fsdp"):
-        differs |= sharding(args, expected, drill, hosts)
+    if expected.sharded:
+        differs |= sharding(args, expected, hosts)
     arguments = TrainingArguments(
         output_dir=str(args.run_dir / "checkpoints" if args.save_steps else args.run_dir),
         max_steps=args.steps,
@@ -294,7 +287,7 @@ def training_arguments(
         # from here on: what a strategy changes
         per_device_train_batch_size=args.per_device_batch,
         gradient_accumulation_steps=args.gradient_accumulation,
-        **recomputation(args.activation_checkpointing and not expected.sharded and not drill.is_on("no-checkpointing")),
+        **recomputation(args.activation_checkpointing and not expected.sharded),
         ddp_timeout=args.timeout_s,
         **differs,
     )
@@ -310,7 +303,7 @@ def recomputation(wanted: bool) -> dict[str, bool]:
     return {"activation_checkpointing" if "activation_checkpointing" in names else "gradient_checkpointing": wanted}
 
 
-def sharding(args: Args, expected: Expected, drill: Drill, hosts: list[str]) -> dict[str, Any]:
+def sharding(args: Args, expected: Expected, hosts: list[str]) -> dict[str, Any]:
     """FSDP2: shard over all ranks; HSDP: over the ranks of a host, with a replica per host.
 
     transformers ignores a key it does not know, so nothing here is believed until the placements are seen.
@@ -321,7 +314,7 @@ def sharding(args: Args, expected: Expected, drill: Drill, hosts: list[str]) -> 
             "version": 2,
             "reshard_after_forward": args.reshard_after_forward,
             "state_dict_type": "SHARDED_STATE_DICT",
-            "activation_checkpointing": args.activation_checkpointing and not drill.is_on("no-checkpointing"),
+            "activation_checkpointing": args.activation_checkpointing,
             "cpu_ram_efficient_loading": False,  # every rank built the same weights, and that was checked
         },
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import sys
@@ -26,6 +27,7 @@ _ONE_AT_A_TIME = threading.Lock()
 Pair = tuple[str, str]  # gate, subject
 
 REFERENCE = "run_1gpu"
+INJECTED = runs.REPOSITORY / "training/injected"
 BEGINS_WITHIN_S = 120
 
 
@@ -74,7 +76,7 @@ def _run_with_fault(
     drill: Drill, cluster: Environment, run_name: str, reference: dict[str, str]
 ) -> tuple[float, Ended]:
     """(when the fault was in place, how the phase ended)."""
-    environment = {**reference, "BRINGUP_RUN_NAME": run_name, **dict(drill.environment)}
+    environment = {**reference, "BRINGUP_RUN_NAME": run_name, **dict(drill.environment), **_injected(drill)}
     try:
         cluster.make(_named(drill, drill.inject))
         in_place = time.monotonic()
@@ -96,6 +98,13 @@ def _run_with_fault(
         raise
     _undo(drill, cluster)
     return in_place, done
+
+
+def _injected(drill: Drill) -> dict[str, str]:
+    """A fault inside the ranks of a training comes from outside its programs: Python loads it before it starts them."""
+    if not PHASES[drill.phase].is_training or "BRINGUP_DRILL" not in dict(drill.environment):
+        return {}
+    return {"PYTHONPATH": ":".join(filter(None, (str(INJECTED), os.environ.get("PYTHONPATH"))))}
 
 
 def _last_attempt(stem: str, run_name: str) -> Path:

@@ -1,6 +1,6 @@
 """raw/stacks: stack and progress that a rank without progress wrote about itself -> facts.
 
-train.rank.stack     the innermost frame of its main thread: `after_step (training/src/recipe/drill.py:96)`
+train.rank.stack     the innermost frame of its main thread: `after_step (training/injected/rank_faults.py:96)`
 train.rank.step      the last step that it finished
 train.rank.entered   collectives that it had begun, on all groups
 """
@@ -25,7 +25,7 @@ def stack(text: str, where: str, subject: str) -> Parsed:
     match = _FRAME.match(rows[heads[-1] + 1])
     if match is not None:
         file = match[1].rpartition("site-packages/")[2]
-        file = file[max(file.find("training/src/"), 0) :]
+        file = file[max(file.find("training/src/"), file.find("training/injected/"), 0) :]
         parsed.saw("train.rank.stack", subject, f"{match[3]} ({file}:{match[2]})", "text", f"{where}:{heads[-1] + 2}")
     return parsed
 
