@@ -13,10 +13,81 @@ Launch                 sbatch training/slurm/run_fsdp_1node.sbatch
                        torchrun --standalone --nproc-per-node 2 training/src/train_fsdp_single_node.py --run-dir RUN_DIR
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from recipe import program
 from recipe.strategy import Expected
 
+if TYPE_CHECKING:
+    from recipe.workload import Run
+
+# What must be observed, or the program refuses: 2 ranks or more on one host, and every parameter cut over all of them:
+# placements (Shard(0),) on a mesh of one dimension.
 EXPECTED = Expected("fsdp")
 
+
+def train(run: Run) -> int:
+    """The life of one rank. Returns the optimizer steps done."""
+    # here: torch and transformers take seconds, and --help and --check need neither
+    import torch
+    from recipe import group
+    from recipe.trainer import RecipeTrainer
+    from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy
+    from transformers import TrainingArguments
+
+    # 1. The ranks join one process group, are counted in it, and say on which host they are. Refused: one rank, or a
+    #    second host.
+    run.meet()
+    args = run.args
+
+    # 2. The model, in float32 from one seed on every rank: nothing broadcasts it, so its values are compared over the
+    #    ranks. And rows of tokens, packed full: Trainer's loader gives each rank other rows of every batch.
+    model, rows = run.prepare()
+
+    # 3. The strategy: FSDP2. accelerate calls fully_shard(block) for each decoder block and then for the model: each
+    #    becomes a group of parameters cut along dimension 0, 1/N of each on every rank. A block's parameters are
+    #    gathered (all-gather) when it computes, and its gradients are reduced to their owners (reduce-scatter).
+    sharding = {
+        "version": 2,
+        # free a block's gathered parameters after its forward pass, and gather them again for its backward pass
+        "reshard_after_forward": args.reshard_after_forward,
+        "activation_checkpointing": args.activation_checkpointing,  # of the same blocks
+        "cpu_ram_efficient_loading": False,  # every rank has the same weights already: each keeps its part of them
+        "state_dict_type": "SHARDED_STATE_DICT",
+    }
+    # Gathered in bfloat16 and computed with; the shards that the optimizer updates stay float32, and so does the loss.
+    # Gradients travel in the type of --reduce-dtype.
+    bf16 = MixedPrecisionPolicy(
+        param_dtype=torch.bfloat16, reduce_dtype=getattr(torch, args.reduce_dtype), output_dtype=torch.float32
+    )
+    trainer = RecipeTrainer(
+        run,
+        model=model,
+        train_dataset=rows,
+        mixed_precision=bf16 if run.bf16 else MixedPrecisionPolicy(),
+        # shards, gradients and optimizer states in host memory; without a GPU torch refuses to pin it
+        offload=CPUOffloadPolicy(pin_memory=group.CUDA) if args.cpu_offload else OffloadPolicy(),
+        args=TrainingArguments(
+            **run.common_arguments(),  # steps, seed, AdamW, learning rate, clipping, data loading: as in all programs
+            bf16=run.bf16,
+            # rows of this rank: the global batch / (ranks x micro-steps). Only the last micro-step of a step reduces
+            # gradients; until then they are kept unsharded
+            per_device_train_batch_size=args.per_device_batch,
+            gradient_accumulation_steps=args.gradient_accumulation,
+            fsdp=True,
+            fsdp_config=sharding,
+            ddp_backend=group.backend(),  # of the group that is there: nccl with GPUs, gloo without
+            ddp_timeout=args.timeout_s,
+        ),
+    )
+
+    # 4. Trained. Before the first step, after it and at the end placements, mesh and policies are looked at. Trainer
+    #    ignores what it does not know, and trains DDP where FSDP is lost on the way: an argument is not evidence.
+    #    Written: raw/rank<R>.jsonl while it runs, run_args.json and, when all steps are done, metrics.json.
+    return run.train(trainer)
+
+
 if __name__ == "__main__":
-    program.main(EXPECTED, __doc__)
+    program.main(train, __doc__, EXPECTED)

@@ -1,8 +1,7 @@
-"""How a training program begins and ends. Every entrypoint calls main() and adds nothing.
+"""How a training program begins and ends.
 
-What must be equal between strategies exists once: its arguments in arguments.py, the workload itself in workload.py.
-Exit codes of a rank: 0 trained to the end; 1 an error while training; 2 refused (wrong arguments, or the strategy is
-not the promised one).
+An entrypoint hands over its train(run), which is the life of one rank. Exit codes of a rank: 0 trained to the end; 1 an
+error while training; 2 refused (wrong arguments, or the strategy is not the promised one).
 """
 
 from __future__ import annotations
@@ -12,8 +11,9 @@ import os
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from imports import large_imports
 
@@ -24,32 +24,30 @@ from recipe.strategy import Expected
 STARTED_S = time.perf_counter()
 
 
-def main(expected: Expected, doc: str, *, expected_hsdp: Expected | None = None) -> NoReturn:
-    """Run the workload as `expected`, or as `expected_hsdp` when --hsdp is given; then exit."""
-    args, hsdp = arguments.parse(doc, takes_hsdp=expected_hsdp is not None, sharded=expected.sharded)
+def main(
+    train: Callable[[Any], int], doc: str | None, expected: Expected, *, expected_hsdp: Expected | None = None
+) -> NoReturn:
+    """Call train(run) as `expected`, or as `expected_hsdp` when --hsdp is given; then exit. doc: what --help prints."""
+    args, hsdp = arguments.parse(doc or "", takes_hsdp=expected_hsdp is not None, sharded=expected.sharded)
     if hsdp and expected_hsdp is not None:
         expected = expected_hsdp
     if args.check:
         sys.exit(0)
     facts = open_facts(args.run_dir)
     try:
-        with large_imports():
-            from recipe import (
-                workload,  # here: torch and transformers take seconds, and more over a shared filesystem
-            )
+        with large_imports():  # torch and transformers take seconds, and more over a shared filesystem
+            from recipe import workload
 
         # @record makes the return type optional
-        code = int(workload.run(args, expected, facts, say, STARTED_S))  # type: ignore[arg-type]
+        code = int(workload.run_rank(train, workload.Run(args, expected, facts, STARTED_S)))  # type: ignore[arg-type]
     except Exception as error:  # noqa: BLE001  # whatever ended this rank is recorded
         message = one_line(f"{type(error).__name__}: {error}")
         say(f"raised {message}", stream=sys.stderr)
-        with contextlib.suppress(
-            OSError
-        ):  # a disk that is full was the reason, perhaps; torchrun's error file says it too
+        # a disk that is full was the reason, perhaps; torchrun's error file says it too
+        with contextlib.suppress(OSError):
             raised(facts, "raised", message)
-        if not Path(
-            os.environ.get("TORCHELASTIC_ERROR_FILE", "")
-        ).is_file():  # otherwise torchrun prints what is in there
+        # otherwise torchrun prints what is in there
+        if not Path(os.environ.get("TORCHELASTIC_ERROR_FILE", "")).is_file():
             traceback.print_exc()
         code = 1
     if code == 0:

@@ -81,6 +81,17 @@ def require_places(expected: Expected, hosts: list[str]) -> None:
         raise Refused(f"expected single, observed {where}: {ADVICE['single']}")
 
 
+def ranks_per_host(hosts: list[str]) -> int:
+    """Of HSDP: the size of a shard group. Refused where it is 1, or not the same on all hosts."""
+    per_host = {hosts.count(host) for host in hosts}
+    if per_host == {1} or len(per_host) > 1:
+        raise Refused(
+            "expected hsdp with the same number of ranks, 2 or more, on each host, observed "
+            f"{sorted(per_host)}: {ADVICE['hsdp']}"
+        )
+    return per_host.pop()
+
+
 def kind_of(wrapper: str, placements: list[str], mesh: list[list[int]] | None, world: int) -> Kind | Literal["unknown"]:
     """single, ddp, fsdp, hsdp, or unknown. `wrapper` is empty when nothing wraps the model."""
     if placements == [SHARD] and mesh is not None and len(mesh) == 1 and len(mesh[0]) == world:

@@ -6,43 +6,51 @@ Python per step to a bare loop.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from accelerate.state import PartialState
 from accelerate.utils import DistributedType
-from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy
 from torch.distributed.tensor import DTensor
-from transformers import Trainer
+from transformers import Trainer, TrainingArguments
 
 from recipe import group
-from recipe.meter import Meter
-from recipe.resume import Checkpoints
 from recipe.strategy import Refused
+
+if TYPE_CHECKING:
+    from torch.distributed.fsdp import MixedPrecisionPolicy, OffloadPolicy
+
+    from recipe.workload import Run
+
+
+def recomputation(wanted: bool) -> dict[str, bool]:
+    """Activation checkpointing without FSDP: transformers 5.23 calls it so, older ones gradient_checkpointing."""
+    names = TrainingArguments.__dataclass_fields__
+    return {"activation_checkpointing" if "activation_checkpointing" in names else "gradient_checkpointing": wanted}
 
 
 class RecipeTrainer(Trainer):
-    """Keeps loss, gradient norm and row ids of every step as tensors on the device: no step waits to read one."""
+    """Keeps loss, gradient norm and row ids of every step as tensors on the device: no step waits to read one.
+
+    `mixed_precision`, `offload`: the policies of FSDP2.
+    """
 
     def __init__(
         self,
-        *args: Any,
-        reduce_dtype: torch.dtype,
-        cpu_offload: bool,
-        checkpoints: Checkpoints,
-        clock: Meter,
+        run: Run,
+        *,
+        mixed_precision: MixedPrecisionPolicy | None = None,
+        offload: OffloadPolicy | None = None,
         **kwargs: Any,
     ) -> None:
-        self.reduce_dtype = reduce_dtype
-        self.checkpoints = checkpoints
-        self.cpu_offload = cpu_offload
-        self.clock = clock
+        self.checkpoints, self.clock = run.checkpoints, run.clock
+        self.fsdp_precision, self.fsdp_offload = mixed_precision, offload
         self.micro_losses: list[torch.Tensor] = []
         self.grad_norms: list[torch.Tensor] = []
         self.consumed_rows: list[torch.Tensor] = []
         self.consumed_padding: list[torch.Tensor] = []
         self.forgotten_dtype: torch.dtype | None = None
-        super().__init__(*args, **kwargs)
+        super().__init__(callbacks=run.callbacks(), data_collator=torch.utils.data.default_collate, **kwargs)
 
     def create_accelerator_and_postprocess(self) -> None:
         """Build the Accelerator; on a CPU, so that FSDP2 is not dropped.
@@ -60,15 +68,12 @@ class RecipeTrainer(Trainer):
                     "start it with torchrun, 2 ranks or more"
                 )
             shared["distributed_type"] = DistributedType.MULTI_XPU
+        # with bf16=False TrainingArguments keep what `accelerate launch` put into the environment
+        self.args.mixed_precision = "bf16" if self.args.bf16 else "no"
         super().create_accelerator_and_postprocess()
-        if self.is_fsdp_enabled:
-            plugin = self.accelerator.state.fsdp_plugin
-            # Everything is set here: accelerate takes the rest from the environment of `accelerate launch`. Its own
-            # policy makes the output bf16 too: the loss then moves in steps of 1/32 and agrees with no other run.
-            bf16 = {"param_dtype": torch.bfloat16, "reduce_dtype": self.reduce_dtype, "output_dtype": torch.float32}
-            plugin.mixed_precision_policy = MixedPrecisionPolicy(**bf16 if self.args.bf16 else {})
-            # with pinned memory copies overlap with computing; without a GPU torch refuses to pin memory
-            plugin.cpu_offload = CPUOffloadPolicy(pin_memory=group.CUDA) if self.cpu_offload else OffloadPolicy()
+        if self.is_fsdp_enabled:  # otherwise accelerate takes them from the environment of `accelerate launch`
+            self.accelerator.state.fsdp_plugin.mixed_precision_policy = self.fsdp_precision
+            self.accelerator.state.fsdp_plugin.cpu_offload = self.fsdp_offload
 
     def get_batch_samples(self, epoch_iterator: Any, num_batches: int, device: Any) -> Any:
         return super().get_batch_samples(self.clock.timed(epoch_iterator), num_batches, device)
