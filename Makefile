@@ -7,7 +7,7 @@ GPUS ?= 2
 PY := .venv/bin/python
 CLUSTER := infrastructure-validation/local-cluster/cluster
 
-.PHONY: help setup venv local cluster cluster-down test drill lint unit live live-drills live-rest generated clean
+.PHONY: help setup venv local cluster cluster-down test drill lint unit live live-drills live-rest generated pictures clean
 
 help: ## print this
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -67,6 +67,9 @@ live-rest: setup
 generated: venv ## everything in docs and schemas that is made from data
 	$(PY) -m bringup.generated
 	PYTHONPATH=tests:infrastructure-validation/probes $(PY) tests/real_output.py
+
+pictures: venv ## pictures of pages of bringup report, and whether they fit a narrow screen; needs Chromium (PAGES="a.html" INTO=folder)
+	$(PY) docs/results/pictures/take.py $(PAGES) --into $(or $(INTO),.)
 
 clean: cluster-down ## remove results, logs and caches; .venv stays
 	rm -rf validation/results/* training/results/* slurm-logs/*.out .pytest_cache .mypy_cache .ruff_cache
