@@ -96,7 +96,10 @@ def run(request: Request) -> int:
             else:
                 gpus, ranks = max(nodes[name].gpus for name in names), len(healthy)
                 name = runs.submission_name(playbook.name, sum(earlier.phase == stem for earlier in steps) + 1)
-                step, phase_judged = _one_phase(phase, phase_nodes, gpus, ranks * gpus, request, name, folder, console)
+                position = f"{len(steps) + 1} of {len(steps) + 1 + len(queue)}"
+                step, phase_judged = _one_phase(
+                    phase, phase_nodes, gpus, ranks * gpus, request, name, folder, console, position
+                )
                 judged.append(phase_judged)
                 if phase.screens and step.blocks and not request.strict:
                     new = ill_nodes(phase_judged)
@@ -182,6 +185,7 @@ def _one_phase(
     playbook: str,
     folder: Path,
     console: Console,
+    position: str,
 ) -> tuple[Step, Judged]:
     begun = time.monotonic()
     # made here: NFS caches a folder as missing if it was looked for before a node made it (results.is_there)
@@ -200,7 +204,7 @@ def _one_phase(
         reference.parent, f"{reference.name}/{runs.METRICS}"
     ):  # this playbook's own reference, not the newest one
         environment["BRINGUP_REFERENCE"] = str(reference)
-    with progress(console, phase.title) as tell:
+    with progress(console, f"phase {position}: {phase.title}") as tell:
         judged = run_phase(
             phase, nodes, gpus, environment, request.profile, request.site, name=playbook, folder=folder, tell=tell
         )
@@ -219,6 +223,12 @@ def _one_phase(
     return step, judged
 
 
+def _in_one_line(step: Step) -> str:
+    """What stays to be seen of a phase when its details have scrolled away."""
+    outcome = report.MARK[step.outcome] if step.folder is not None else "NOT RUN"
+    return f"{outcome:<10} {step.seconds:>5.0f} s  {PHASES[step.phase].title}"
+
+
 def _say_left_out(new: list[LeftOut], before: int, console: Console) -> None:
     for entry in new:
         others = f"the other {before - len(new)} of {before} node(s) go on"
@@ -235,6 +245,9 @@ def _conclude(playbook: Playbook, judged: list[Judged], folder: Path, console: C
     verdicts = [verdict for phase in judged for verdict in phase.verdicts.verdicts]
     outcome = worst([*(step.outcome for step in playbook.steps), *(verdict.outcome for verdict in verdicts)])
     write_text(folder / "report.md", report.playbook_markdown(playbook, outcome), replace=True)
+    console.print()
+    for step in playbook.steps:
+        console.print(_in_one_line(step))
     console.print()
     for answer in playbook.answers:
         console.print(report.answered(answer))
