@@ -93,7 +93,7 @@ def test_the_seconds_of_writing_hold_no_checksum(tmp_path: Path, monkeypatch: py
 
     monkeypatch.setattr(checkpoint, "_crc32", slowly)
     monkeypatch.setattr(checkpoint, "_write_tensors", tensors)
-    monkeypatch.setattr(checkpoint, "state", lambda trainer: {})
+    monkeypatch.setattr(checkpoint.training_state, "tensors_of", lambda trainer: {})
     scheduler = SimpleNamespace(state_dict=dict)
     trainer = SimpleNamespace(state=SimpleNamespace(global_step=1), lr_scheduler=scheduler)
     so_far = SimpleNamespace(rows=[0], loss=[1.0], grad_norm=[1.0])
@@ -280,15 +280,20 @@ def test_a_full_disk_at_the_end_names_the_file_and_leaves_no_half_metrics(tmp_pa
 
 def test_fingerprints_see_one_bit_and_rows_that_changed_places() -> None:
     import torch
-    from recipe import fingerprint
+    from recipe import training_state
 
     tensor = torch.arange(12.0).reshape(4, 3)
-    whole = fingerprint.of_all({"a": tensor})["a"]
+    whole = training_state.fingerprints_of_all({"a": tensor})["a"]
     bit = tensor.clone()
     bit.view(torch.int32)[2, 1] ^= 1
-    assert fingerprint.of_all({"a": bit})["a"] != whole
-    assert fingerprint.of_all({"a": tensor[[1, 0, 2, 3]]})["a"] != whole
-    assert fingerprint.of_all({"a": tensor.to(torch.bfloat16), "b": torch.tensor(1.0), "c": torch.empty(0)})["c"] == 0
+    assert training_state.fingerprints_of_all({"a": bit})["a"] != whole
+    assert training_state.fingerprints_of_all({"a": tensor[[1, 0, 2, 3]]})["a"] != whole
+    assert (
+        training_state.fingerprints_of_all(
+            {"a": tensor.to(torch.bfloat16), "b": torch.tensor(1.0), "c": torch.empty(0)}
+        )["c"]
+        == 0
+    )
 
 
 def test_the_random_state_comes_back() -> None:
@@ -296,12 +301,12 @@ def test_the_random_state_comes_back() -> None:
 
     import numpy
     import torch
-    from recipe import random_state
+    from recipe import training_state
 
-    before = random_state.get()
+    before = training_state.random_state()
     drawn = (random.random(), numpy.random.rand(), torch.rand(1).item())
-    random_state.seed(1)
-    random_state.put(before)
+    training_state.seed_random_state(1)
+    training_state.put_random_state(before)
     assert (random.random(), numpy.random.rand(), torch.rand(1).item()) == drawn
 
 

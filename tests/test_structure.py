@@ -75,11 +75,17 @@ def test_probes_start_with_the_standard_library_alone():
         assert not roots(path) - set(sys.stdlib_module_names) - own - allowed.get(path.stem, set()), path
 
 
-def test_training_reads_records_and_the_memory_formula_and_nothing_else_of_the_judge():
+def test_training_reads_records_and_formulae_and_nothing_else_of_the_judge():
     sources = list((ROOT / "training/src").rglob("*.py"))
     assert len(sources) >= 7
     for path in sources:
-        assert imports(path, "bringup") <= {"records", "errors", "formulae.models", "formulae.memory"}, path
+        assert imports(path, "bringup") <= {
+            "records",
+            "errors",
+            "formulae.models",
+            "formulae.memory",
+            "formulae.flops",
+        }, path
 
 
 SBATCH = sorted(ROOT.glob("infrastructure-validation/scripts/*.sbatch")) + sorted(ROOT.glob("training/slurm/*.sbatch"))

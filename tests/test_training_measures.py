@@ -21,7 +21,7 @@ MODELS = sorted(path.stem for path in (ROOT / "training" / "models").glob("*.jso
 @pytest.mark.parametrize("stem", MODELS)
 def test_flops_per_token_of_every_model_are_what_torch_counts_on_meta_tensors(stem: str) -> None:
     import torch
-    from recipe import flops
+    from bringup.formulae import flops
     from torch.utils.flop_counter import FlopCounterMode
     from transformers import AutoConfig, AutoModelForCausalLM
 

@@ -73,7 +73,7 @@ def test_rotary_base_arrives_in_the_config(stem: str, theta: float) -> None:
 
 
 def test_flops_per_token_equals_a_sum_by_hand() -> None:
-    from recipe import flops
+    from bringup.formulae import flops
 
     # tiny: h 64, 4 heads of 16, 2 kv heads, f 128, 4 layers, V 512, S 128
     layer = 64 * 64 + 2 * 64 * 32 + 64 * 64 + 3 * 64 * 128  # q, k + v, o, feed-forward
@@ -83,7 +83,7 @@ def test_flops_per_token_equals_a_sum_by_hand() -> None:
 
 def test_flops_per_token_equals_torch_counting_an_eager_step() -> None:
     import torch
-    from recipe import flops
+    from bringup.formulae import flops
     from torch.utils.flop_counter import FlopCounterMode
     from transformers import AutoModelForCausalLM
 
@@ -99,7 +99,7 @@ def test_flops_per_token_equals_torch_counting_an_eager_step() -> None:
 
 @pytest.mark.parametrize(("stem", "gflops"), [("llama3-8b", 57.91), ("smollm3-3b", 25.70)])
 def test_flops_per_token_at_8k_are_the_known_ones(stem: str, gflops: float) -> None:
-    from recipe import flops
+    from bringup.formulae import flops
 
     assert flops.flops_per_token(config_of(stem), 8192).full / 1e9 == pytest.approx(gflops, abs=0.01)
 
@@ -119,7 +119,7 @@ def test_flops_per_token_at_8k_are_the_known_ones(stem: str, gflops: float) -> N
     ],
 )
 def test_peak_is_that_of_the_card_and_not_of_its_namesake(name: str, tflops: float) -> None:
-    from recipe import flops
+    from bringup.formulae import flops
 
     peak = flops.peak_bf16_tflops(name)
     assert peak is not None
@@ -131,7 +131,7 @@ def test_peak_is_that_of_the_card_and_not_of_its_namesake(name: str, tflops: flo
     "name", ["NVIDIA H20", "NVIDIA A10G", "Tesla V100-SXM2-16GB", "NVIDIA H100 80GB HBM3 MIG 1g.10gb"]
 )
 def test_unknown_card_has_no_peak_rather_than_a_wrong_one(name: str) -> None:
-    from recipe import flops
+    from bringup.formulae import flops
 
     assert flops.peak_bf16_tflops(name) is None
     found = flops.efficiency(config_of("tiny"), 128, 1e5, name, "bfloat16")
@@ -139,7 +139,7 @@ def test_unknown_card_has_no_peak_rather_than_a_wrong_one(name: str) -> None:
 
 
 def test_mfu_follows_from_its_own_fields() -> None:
-    from recipe import flops
+    from bringup.formulae import flops
 
     found = flops.efficiency(config_of("llama3-8b"), 8192, 8000.0, "NVIDIA H100 80GB HBM3", "bfloat16")
     assert found.mfu == pytest.approx(57.91e9 * 8000 / 989.4e12, rel=1e-3)  # 0.468
@@ -147,7 +147,7 @@ def test_mfu_follows_from_its_own_fields() -> None:
 
 
 def test_mfu_is_not_computed_in_float32_nor_on_a_cpu() -> None:
-    from recipe import flops
+    from bringup.formulae import flops
 
     assert "bfloat16" in (flops.efficiency(config_of("tiny"), 128, 1.0, "NVIDIA H200", "float32").mfu_reason or "")
     assert flops.efficiency(config_of("tiny"), 128, 1.0, None, "float32").mfu_reason == "no peak is known for cpu"
@@ -156,14 +156,14 @@ def test_mfu_is_not_computed_in_float32_nor_on_a_cpu() -> None:
 def made(
     folder: Path, name: str = "generated", *, rows: int = 4, length: int = 32, packing: bool = True, seed: int = 42
 ) -> Any:
-    from recipe import data, texts
+    from recipe import data, documents
 
-    return data.make_rows(folder, texts.open_source(name, seed), data.byte_encoder(), rows, length, packing=packing)
+    return data.make_rows(folder, documents.open_source(name, seed), data.byte_encoder(), rows, length, packing=packing)
 
 
 def of_texts(folder: Path, documents: list[str], rows: int, length: int, *, packing: bool = True) -> Any:
     from recipe import data
-    from recipe.texts import Source
+    from recipe.documents import Source
 
     source = Source(iter(documents), repr(documents))
     return data.Rows(data.make_rows(folder, source, data.byte_encoder(), rows, length, packing=packing).path)
@@ -197,7 +197,7 @@ def test_without_packing_padding_is_counted_and_has_no_loss(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("packing", [True, False])
 def test_a_dataset_that_is_too_small_says_so_and_leaves_nothing(tmp_path: Path, packing: bool) -> None:
-    from recipe.texts import DataError
+    from recipe.documents import DataError
 
     with pytest.raises(DataError, match="fills 1 rows of 4 tokens, the run needs 2"):
         of_texts(tmp_path, ["abcd"], rows=2, length=4, packing=packing)
@@ -211,7 +211,7 @@ def test_rows_that_are_there_are_not_made_again(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_cannot_hold_the_rows_is_one_line(tmp_path: Path) -> None:
-    from recipe.texts import DataError
+    from recipe.documents import DataError
 
     (tmp_path / "file").write_text("")
     with pytest.raises(DataError, match=r"cannot hold the tokenised rows \(4 x 32 x 4 bytes\): .*--data-cache"):
@@ -234,24 +234,24 @@ def hub_folder(folder: Path, rows: list[dict[str, str]]) -> str:
 def test_alpaca_format_and_plain_text_are_read_and_others_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from recipe import texts
+    from recipe import documents
 
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
-    alpaca = list(texts.open_source(hub_folder(tmp_path / "alpaca", ALPACA), 0).documents)
+    alpaca = list(documents.open_source(hub_folder(tmp_path / "alpaca", ALPACA), 0).documents)
     assert "### Instruction:\nAdd.\n\n### Input:\n1 1\n\n### Response:\n2" in alpaca[0]
     assert "### Input" not in alpaca[1]
-    plain = texts.open_source(hub_folder(tmp_path / "plain", [{"text": "a b"}]), 0)
+    plain = documents.open_source(hub_folder(tmp_path / "plain", [{"text": "a b"}]), 0)
     assert list(plain.documents) == ["a b"]
-    assert plain.identity != texts.open_source(hub_folder(tmp_path / "other", [{"text": "a c"}]), 0).identity
-    with pytest.raises(texts.DataError, match=r"columns \['a'\], expected text, or instruction and output"):
-        texts.open_source(hub_folder(tmp_path / "neither", [{"a": "b"}]), 0)
+    assert plain.identity != documents.open_source(hub_folder(tmp_path / "other", [{"text": "a c"}]), 0).identity
+    with pytest.raises(documents.DataError, match=r"columns \['a'\], expected text, or instruction and output"):
+        documents.open_source(hub_folder(tmp_path / "neither", [{"a": "b"}]), 0)
 
 
 def test_a_dataset_that_is_not_there_is_one_line_that_says_what_to_do(tmp_path: Path) -> None:
-    from recipe import texts
+    from recipe import documents
 
-    with pytest.raises(texts.DataError) as error:
-        texts.open_source(str(tmp_path / "nothing"), 0)
+    with pytest.raises(documents.DataError) as error:
+        documents.open_source(str(tmp_path / "nothing"), 0)
     assert str(error.value).startswith(f"dataset {tmp_path}/nothing cannot be loaded: Couldn't find")
     assert "hf download --repo-type dataset" in str(error.value)
     assert "\n" not in str(error.value)

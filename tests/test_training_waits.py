@@ -73,30 +73,30 @@ def test_no_copy_of_a_batch_is_waited_for(watched: subprocess.CompletedProcess[s
 
 
 def test_what_is_replaced_in_the_libraries_is_there_again_afterwards() -> None:
-    from recipe import nowait
+    from recipe import no_device_waits
     from transformers import masking_utils, modeling_flash_attention_utils
 
     before = masking_utils.find_packed_sequence_indices, modeling_flash_attention_utils._is_packed_sequence
-    with nowait.without_waits():
+    with no_device_waits.without_waits():
         assert masking_utils.find_packed_sequence_indices("positions") is None
         assert modeling_flash_attention_utils._is_packed_sequence("positions", batch_size=1) is False
     assert (masking_utils.find_packed_sequence_indices, modeling_flash_attention_utils._is_packed_sequence) == before
 
 
 def test_names_that_another_version_does_not_have_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    from recipe import nowait
+    from recipe import no_device_waits
     from transformers import masking_utils
 
     monkeypatch.setattr(
-        nowait,
+        no_device_waits,
         "REPLACED",
         (
-            ("transformers.no_such_module", "f", nowait._copies_as_before),
-            ("transformers.masking_utils", "no_such_name", nowait._copies_as_before),
-            *nowait.REPLACED[:1],
+            ("transformers.no_such_module", "f", no_device_waits._copies_as_before),
+            ("transformers.masking_utils", "no_such_name", no_device_waits._copies_as_before),
+            *no_device_waits.REPLACED[:1],
         ),
     )
-    with nowait.without_waits():
+    with no_device_waits.without_waits():
         assert not hasattr(masking_utils, "no_such_name")
         assert masking_utils.find_packed_sequence_indices("positions") is None
 
@@ -104,10 +104,10 @@ def test_names_that_another_version_does_not_have_are_left_alone(monkeypatch: py
 def test_a_resumed_training_does_not_wait_for_its_copies_either() -> None:
     import transformers.trainer
     from accelerate.data_loader import DataLoaderShard
-    from recipe import nowait
+    from recipe import no_device_waits
 
     loader = DataLoaderShard([1, 2, 3], _non_blocking=True)
-    with nowait.without_waits():
+    with no_device_waits.without_waits():
         shortened = transformers.trainer.skip_first_batches(loader, 1)
     assert shortened._non_blocking is True
     assert len(list(shortened)) == 2
@@ -130,7 +130,7 @@ def test_many_blocks_are_compiled_once_after_the_hooks_of_the_first_step_are_gon
 ) -> None:
     import torch
     from bringup.records import Tuning
-    from recipe import fast, meter, observe
+    from recipe import fast, meter, observed_strategy
     from torch._dynamo.utils import counters
 
     compiling = torch.nn.Module.compile
@@ -139,7 +139,7 @@ def test_many_blocks_are_compiled_once_after_the_hooks_of_the_first_step_are_gon
     counters.clear()
     layers, accumulation = 12, 2  # Dynamo compiles one code eight times at most
     model = model_of(layers)
-    first_step, clock = observe.FirstStep(lambda: None), meter.Meter(lambda step: None)
+    first_step, clock = observed_strategy.FirstStep(lambda: None), meter.Meter(lambda step: None)
     clock.time_blocks(model)
     callbacks = [first_step, clock, *fast.callbacks([Tuning(what=fast.COMPILE, on=True, why="")])]
     ids = torch.zeros(1, 32, dtype=torch.long)

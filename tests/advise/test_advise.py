@@ -139,7 +139,7 @@ def test_what_a_block_saves_is_what_autograd_saves(bf16: bool, sharded: bool, at
 
 
 def test_parameters_and_flops_are_those_of_the_training_programs() -> None:
-    from recipe import flops
+    from bringup.formulae import flops
     from transformers import AutoConfig
 
     for path in models.MODELS.glob("*.json"):

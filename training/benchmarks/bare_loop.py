@@ -37,7 +37,7 @@ def main() -> None:
 
     import torch
     from recipe import group, meter, prepare, results
-    from recipe.nowait import without_waits
+    from recipe.no_device_waits import without_waits
 
     group.start(args.start_s)
     bf16 = group.CUDA if args.bf16 is None else args.bf16
@@ -90,7 +90,7 @@ def in_parallel(model: Any, strategy: str, args: arguments.Args, bf16: bool) -> 
     """The four strategies. What a rank holds, and what is sent, follows from these lines."""
     import torch
     from recipe import group
-    from recipe.observe import decoder_layers
+    from recipe.observed_strategy import decoder_layers
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy, fully_shard
     from torch.nn.parallel import DistributedDataParallel

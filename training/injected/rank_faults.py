@@ -336,14 +336,14 @@ def _in_the_steps(meter: Any) -> None:
             time.sleep(PAUSE_S)
 
 
-@changes("recipe.held")
-def _in_the_optimizer(held: Any) -> None:
+@changes("recipe.model_states")
+def _in_the_optimizer(model_states: Any) -> None:
     from torch.distributed.tensor import DTensor
 
-    @around(held.HeldStates, "on_optimizer_step")
+    @around(model_states.ModelStates, "on_optimizer_step")
     def on_optimizer_step(original: Any, self: Any, *args: Any, optimizer: Any, **kwargs: Any) -> None:
         if requested.kind == "unsharded-optimizer" and not self.total:
-            for parameter, values in held._states(optimizer).items():
+            for parameter, values in model_states.states_of(optimizer).items():
                 sharded = isinstance(parameter, DTensor)
                 values["whole"] = parameter.full_tensor() if sharded else parameter.detach().clone()
         original(self, *args, optimizer=optimizer, **kwargs)
@@ -369,7 +369,7 @@ def _in_checkpoints(checkpoint: Any) -> None:
     def read(original: Any, folder: Path, record: Any, trainer: Any) -> Any:
         found = original(folder, record, trainer)
         if requested.hits("forget-tensor", record.step):
-            tensors = checkpoint.state(trainer)
+            tensors = checkpoint.training_state.tensors_of(trainer)
             lost = next(tensor for name, tensor in tensors.items() if name.endswith(".exp_avg"))
             getattr(lost, "to_local", lambda: lost)().zero_()
         return found

@@ -125,19 +125,19 @@ def test_the_layout_follows_from_the_arguments_of_a_run() -> None:
 @pytest.mark.filterwarnings("default")
 def test_states_are_the_storages_behind_the_tensors_each_once() -> None:
     import torch
-    from recipe import held
+    from recipe import model_states
 
     model = torch.nn.Linear(8, 4, bias=False)
     optimizer = torch.optim.AdamW(model.parameters())
     model(torch.ones(1, 8)).sum().backward()
     optimizer.step()
-    found = held.states_bytes(model, optimizer)
+    found = model_states.states_bytes(model, optimizer)
     assert found == {"parameters": 128, "gradients": 128, "optimizer": 2 * 128 + 4}  # and a step counter
     buffer = torch.zeros(1000)
     model.weight.grad = buffer[:32].view(4, 8)  # a view keeps all of its buffer alive
-    assert held.states_bytes(model, optimizer)["gradients"] == 4000
+    assert model_states.states_bytes(model, optimizer)["gradients"] == 4000
     optimizer.zero_grad()
-    assert held.states_bytes(model, optimizer)["gradients"] == 0
+    assert model_states.states_bytes(model, optimizer)["gradients"] == 0
 
 
 def test_one_fake_rank_of_a_thousand_agrees_with_the_formulae() -> None:

@@ -4,5 +4,6 @@ import sys
 from pathlib import Path
 
 TRAINING = Path(__file__).resolve().parents[2]
+GIB = 2**30
 # the probes folder is not a package (its files run on any Python): found by its place
 sys.path.append(str(TRAINING.parent / "infrastructure-validation" / "probes"))

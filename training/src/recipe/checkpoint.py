@@ -34,9 +34,8 @@ import torch
 import torch.distributed.checkpoint as dcp
 from bringup.errors import RecordError
 from bringup.records import Checkpoint, CheckpointFile, Run, read_record, write_record
-from torch.distributed.checkpoint.state_dict import get_model_state_dict, get_optimizer_state_dict
 
-from recipe import fingerprint, group, random_state
+from recipe import group, training_state
 from recipe.rank import node_name
 from recipe.trajectory import Trajectory
 
@@ -48,21 +47,11 @@ T = TypeVar("T")
 RECORD = "checkpoint.json"
 METADATA = ".metadata"
 _CHUNK_BYTES = 16 * 2**20
+_DTYPES = {"float64", "float32", "float16", "bfloat16", "int64", "int32", "uint8"}
 _ALLOWED = {  # what a .metadata of ours is made of
     "torch.distributed.checkpoint.metadata": None,
     "torch.distributed.checkpoint.filesystem": {"_StorageInfo"},
-    "torch": {
-        "Size",
-        "float32",
-        "float64",
-        "float16",
-        "bfloat16",
-        "int64",
-        "int32",
-        "uint8",
-        "strided",
-        "contiguous_format",
-    },
+    "torch": _DTYPES | {"Size", "strided", "contiguous_format"},
     "torch.serialization": {"_get_layout"},
     "collections": {"OrderedDict"},
     "builtins": {"set"},
@@ -142,14 +131,16 @@ def save(
     step = trainer.state.global_step
     part, final = root / f".{folder_of(step)}.part", root / folder_of(step)
     together(lambda: _make(part, final, step) if group.RANK == 0 else None)
-    tensors = state(trainer)
+    tensors = training_state.tensors_of(trainer)
     begun = time.perf_counter()
     _write_tensors(tensors, part, step)
 
     def own_part() -> list[Path]:
         own = part / f"rank-{group.RANK}.pt"
         with _naming(own, step), own.open("wb") as stream:
-            torch.save({"random": random_state.get(), "rows": torch.tensor(so_far.rows, dtype=torch.int64)}, stream)
+            torch.save(
+                {"random": training_state.random_state(), "rows": torch.tensor(so_far.rows, dtype=torch.int64)}, stream
+            )
             stream.flush()
             os.fsync(stream.fileno())
         return [*sorted(part.glob(f"__{group.RANK}_*")), own]
@@ -165,7 +156,7 @@ def save(
         strategy=strategy,
         recipe=recipe,
         files=[*shared, *(file for per_rank in files for file in per_rank)],
-        fingerprints=fingerprint.of_all(tensors),
+        fingerprints=training_state.fingerprints_of_all(tensors),
         scheduler=_plain(trainer.lr_scheduler.state_dict()),
         loss=so_far.loss,
         grad_norm=so_far.grad_norm,
@@ -197,7 +188,7 @@ def save(
 
 def read(folder: Path, record: Checkpoint, trainer: Trainer) -> Read:
     """Give the trainer its saved parameters, optimizer state and scheduler. A collective. The files were checked."""
-    tensors = state(trainer)
+    tensors = training_state.tensors_of(trainer)
     for file in record.files:
         _drop_from_cache(folder / file.name)
 
@@ -216,7 +207,7 @@ def read(folder: Path, record: Checkpoint, trainer: Trainer) -> Read:
     scheduler.load_state_dict(scheduler.state_dict() | record.scheduler)
     for parameters, rate in zip(trainer.optimizer.param_groups, scheduler.get_last_lr(), strict=True):
         parameters["lr"] = rate
-    now = fingerprint.of_all(tensors)
+    now = training_state.fingerprints_of_all(tensors)
     return Read(seconds, len(now), [name for name, value in now.items() if record.fingerprints.get(name) != value])
 
 
@@ -256,26 +247,6 @@ def damage(folder: Path, record: Checkpoint, *, of_rank: bool) -> list[str]:
         except OSError as error:
             found.append(f"{folder.name}/{path.name}: cannot be read from {node_name()}: {error.strerror}")
     return found
-
-
-def state(trainer: Trainer) -> dict[str, Any]:
-    """Tensors of model and optimizer by name, on a fresh optimizer too. They share memory with the trainer's own."""
-    model, optimizer = trainer.model_wrapped, getattr(trainer.optimizer, "optimizer", trainer.optimizer)
-    tensors = {f"model.{name}": tensor for name, tensor in get_model_state_dict(model).items()}
-    for parameter, kept in get_optimizer_state_dict(model, optimizer)["state"].items():
-        tensors |= {f"optimizer.{parameter}.{name}": value for name, value in kept.items()}
-    plain = [name for name, value in tensors.items() if not isinstance(value, torch.Tensor)]
-    if plain:
-        raise CheckpointError(f"{plain[0]} is not a tensor: this optimizer keeps a state that cannot be saved here")
-    return dict(sorted(tensors.items()))
-
-
-def wipe(trainer: Trainer) -> None:
-    """Forget parameters, optimizer state and random state, so that only a checkpoint can bring them back."""
-    with torch.no_grad():
-        for tensor in state(trainer).values():
-            tensor.zero_()
-    random_state.seed(0)
 
 
 def keep_newest(root: Path, count: int) -> None:

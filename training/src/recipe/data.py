@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from recipe.texts import DataError, Source
+from recipe.documents import DataError, Source
 
 FORMAT = 1  # of the files; part of their names
 PADDING = -1  # in the file; no tokenizer has it

@@ -27,14 +27,14 @@ from transformers import TrainerCallback
 
 from recipe import group
 from recipe.arguments import Args
-from recipe.observe import decoder_layers
+from recipe.observed_strategy import decoder_layers
 
 WORKERS = 4
 COLLECT_EVERY = 1000  # steps
 COMPILE, LIGER, QUIET_GC = "compile per block", "liger kernels", "garbage collection on schedule"
 
 
-# What plain changes against stock: Trainer's arguments, and why. The patches of nowait.py belong to it too.
+# What plain changes against stock: Trainer's arguments, and why. The patches of no_device_waits.py belong to it too.
 PLAIN: tuple[tuple[str, dict[str, Any], str], ...] = (
     (
         "copies without waiting",
@@ -181,8 +181,8 @@ def trainer_arguments(args: Args, tuning: list[Tuning]) -> dict[str, Any]:
 class CompileBlocks(TrainerCallback):
     """Compiles when the first step is over, in place, so that parameters keep their names.
 
-    During the first step every block has a hook of its own (observe.FirstStep). Dynamo would compile each block anew,
-    up to its limit of eight, and then leave all of them uncompiled for good.
+    During the first step every block has a hook of its own (observed_strategy.FirstStep). Dynamo would compile each
+    block anew, up to its limit of eight, and then leave all of them uncompiled for good.
     """
 
     def __init__(self) -> None:
@@ -212,5 +212,5 @@ class QuietGc(TrainerCallback):
 
 
 def callbacks(tuning: list[Tuning]) -> list[TrainerCallback]:
-    """After observe.FirstStep in the trainer's list: it has to have let go of the blocks."""
+    """After observed_strategy.FirstStep in the trainer's list: it has to have let go of the blocks."""
     return [*([CompileBlocks()] if on(tuning, COMPILE) else []), *([QuietGc()] if on(tuning, QUIET_GC) else [])]

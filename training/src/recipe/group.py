@@ -20,12 +20,12 @@ import arrival
 import torch
 import torch.distributed as dist
 
+from recipe.rank import RANK as RANK
+from recipe.rank import WORLD as WORLD
 from recipe.rank import node_name
 
 T = TypeVar("T")
 
-RANK = int(os.environ.get("RANK", "0"))
-WORLD = int(os.environ.get("WORLD_SIZE", "1"))
 LOCAL_RANK = int(os.environ.get("LOCAL_RANK", "0"))
 LOCAL_WORLD = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
 CUDA = torch.cuda.is_available()

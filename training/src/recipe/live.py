@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from bringup.formulae import flops
 
-from recipe import flops, group
+from recipe import group
 from recipe.finite import to_host
 from recipe.meter import Meter
 

@@ -13,11 +13,11 @@ import torch
 import transformers
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
-from recipe import data, group, texts
+from recipe import data, documents, group
 from recipe.arguments import Args
+from recipe.documents import DataError
 from recipe.rank import RankFacts
 from recipe.strategy import Refused
-from recipe.texts import DataError
 
 PATIENCE_S = (
     3600  # ranks wait while one of their node tokenises, or all load; torchrun ends them sooner if that one dies
@@ -94,7 +94,7 @@ def from_hub(load: Callable[[], T], name: str) -> T:
         raise  # a model that is there and does not fit
     except Exception as error:  # whatever a library and a network say: without the model there is no run
         raise DataError(
-            f"model {name} cannot be loaded: {texts.first_line(error)}; fetch it once where there is a network "
+            f"model {name} cannot be loaded: {documents.first_line(error)}; fetch it once where there is a network "
             f"(hf download {name}), or use one of training/models"
         ) from error
 
@@ -110,7 +110,7 @@ def open_rows(
         begun = time.perf_counter()
         made = data.make_rows(
             folder,
-            texts.open_source(args.dataset, args.seed),
+            documents.open_source(args.dataset, args.seed),
             build_encoder(args),
             args.steps * args.global_batch,
             args.sequence_length,

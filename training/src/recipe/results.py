@@ -10,6 +10,7 @@ import torch
 import transformers
 import transport as bytes_sent
 from bringup.errors import ModelError
+from bringup.formulae import flops
 from bringup.formulae import memory as predicted
 from bringup.formulae.models import job_of, shape_of
 from bringup.records import (
@@ -24,7 +25,7 @@ from bringup.records import (
     Tuning,
 )
 
-from recipe import fast, flops, group, meter
+from recipe import GIB, fast, group, meter
 from recipe.arguments import Args
 from recipe.strategy import Expected
 
@@ -190,7 +191,7 @@ def memory_check(resolved: RunArgs, config: Any, ranks: list[RankResult]) -> Mem
         states_measured_bytes=max(states),
         states_predicted_bytes=states_predicted,
         states_rank=states.index(max(states)),
-        peak_measured_bytes=int(max(allocated) * meter.GIB) if allocated else None,
+        peak_measured_bytes=int(max(allocated) * GIB) if allocated else None,
         peak_predicted_bytes=peak_predicted,
         reason=reason,
     )

@@ -20,7 +20,7 @@ from bringup.errors import RecordError
 from bringup.records import Checkpoint, CheckpointTimes, Resumed, RunArgs, read_record
 from transformers import TrainerCallback
 
-from recipe import checkpoint, fingerprint, group, random_state
+from recipe import GIB, checkpoint, group, training_state
 from recipe.arguments import Args
 from recipe.checkpoint import Read
 from recipe.rank import RankFacts, one_line, say
@@ -28,7 +28,6 @@ from recipe.strategy import Refused
 from recipe.trajectory import Trajectory
 from recipe.watch import Watch
 
-GIB = 2**30
 AUTO = "auto"
 
 
@@ -137,7 +136,7 @@ class Checkpoints(TrainerCallback):
     def put_random_state(self) -> None:
         """Called by the trainer when the rows before were skipped."""
         if self.random is not None:
-            random_state.put(self.random)
+            training_state.put_random_state(self.random)
             self.random = None
 
     def save(self, trainer: Any) -> None:
@@ -175,14 +174,14 @@ class Checkpoints(TrainerCallback):
             culprit = next(rank for rank, lines in enumerate(everyone) if lines)
             self._tell(f"the checkpoint of step {record.step} is damaged, not read back: {everyone[culprit][0]}")
             return False
-        before = fingerprint.of_rank(checkpoint.state(trainer)) | fingerprint.of_rank(random_state.get())
-        checkpoint.wipe(trainer)
-        if fingerprint.of_rank(checkpoint.state(trainer)) | fingerprint.of_rank(random_state.get()) == before:
+        before = _fingerprints(trainer)
+        training_state.wipe(trainer)
+        if _fingerprints(trainer) == before:
             raise checkpoint.CheckpointError("the state cannot be wiped: reading it back would prove nothing")
         got = checkpoint.read(folder, record, trainer)
         random, _ = checkpoint.read_own(folder, record)
-        random_state.put(random or {})
-        after = fingerprint.of_rank(checkpoint.state(trainer)) | fingerprint.of_rank(random_state.get())
+        training_state.put_random_state(random or {})
+        after = _fingerprints(trainer)
         differing = sorted(name for name in before if after.get(name) != before[name])
         self.reads.append((record.bytes, Read(got.seconds, len(before), differing)))
         self._report(0, "", len(differing), differing)
@@ -285,3 +284,8 @@ class Checkpoints(TrainerCallback):
     def _tell(self, text: str) -> None:
         if group.RANK == 0:
             say(text)
+
+
+def _fingerprints(trainer: Any) -> dict[str, int]:
+    """Of all that this rank holds: tensors and random state."""
+    return training_state.fingerprints_of_rank(training_state.tensors_of(trainer) | training_state.random_state())

@@ -2,7 +2,7 @@
 
 An argument is not evidence. Where accelerate does not expect an FSDP plugin it drops it silently and trains DDP, with
 the loss of FSDP and exit code 0. It also ignores a key of fsdp_config that it does not know. So the kind and its
-variant are read from the model (observe.py): before it is trained, after its first step, and at the end.
+variant are read from the model (observed_strategy.py): before it is trained, after its first step, and at the end.
 """
 
 from __future__ import annotations

@@ -24,13 +24,12 @@ from facts import node_name
 from torch.distributed.elastic.multiprocessing.errors import record
 from transformers import PrinterCallback, TrainerCallback
 
-from recipe import fast, group, live, meter, observe, prepare, results, standstill, strategy
+from recipe import fast, group, live, meter, observed_strategy, prepare, results, standstill, strategy
 from recipe.arguments import Args
 from recipe.data import Rows
 from recipe.finite import FiniteCheck
-from recipe.held import HeldStates
-from recipe.nowait import without_waits
-from recipe.oom import memory_by_part
+from recipe.model_states import ModelStates, memory_by_part
+from recipe.no_device_waits import without_waits
 from recipe.rank import RankFacts, one_line, raised, say
 from recipe.resume import Checkpoints
 from recipe.stopping import StopOnRequest
@@ -110,7 +109,7 @@ class Run:
                 facts.saw("train.rank.late", args.start_s, "s", f"{host or 'unknown'}/rank{late}", one_line(str(error)))
             raise
         self.process_group_s = time.perf_counter() - begun
-        facts.saw("train.rank.device", observe.device_name(), "text")
+        facts.saw("train.rank.device", observed_strategy.device_name(), "text")
         facts.saw("train.rank.driver_gpus", gpus.driver_count(), "count")
         begun = time.perf_counter()
         members = group.count_members()
@@ -152,8 +151,8 @@ class Run:
             say,
             live.mfu_of(model.config, args.sequence_length, self.resolved.compute_dtype),
         )
-        self.finite_check, self.states = FiniteCheck(), HeldStates()
-        self.first_step = observe.FirstStep(self._around_first_step)
+        self.finite_check, self.states = FiniteCheck(), ModelStates()
+        self.first_step = observed_strategy.FirstStep(self._around_first_step)
         return model, rows
 
     def callbacks(self) -> list[TrainerCallback]:
@@ -264,7 +263,7 @@ class Run:
         return len(losses)
 
     def _observed(self) -> ObservedStrategy:
-        seen = observe.observe(self.trainer, self.first_step, self.trainer.loss_dtype())
+        seen = observed_strategy.observe(self.trainer, self.first_step, self.trainer.loss_dtype())
         strategy.require(seen, self.expected, self.resolved)
         return seen
 

@@ -53,7 +53,7 @@ class Flops:
 def flops_per_token(config: Any, sequence_length: int) -> Flops | None:
     """Of a dense Llama-shaped decoder; None for a model type whose matmuls are not known here.
 
-    The formula is that of `bringup advise`: bringup.formulae.models.Shape.
+    config: that of transformers. The matrices are counted by models.Shape.
     """
     try:
         shape = shape_of(config.to_dict(), config.model_type)

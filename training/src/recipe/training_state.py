@@ -1,0 +1,136 @@
+"""What a checkpoint holds: the tensors of model and optimizer by name, and the random state; and their fingerprints.
+
+A fingerprint is the bits of a tensor as one integer, the same however the tensor is sharded: sum over rows i (dimension
+0) of (i + 1) x (sum of the row's elements), modulo 2^64. The bits of an element are read as an integer. Integers give
+the same sum in any order, so shards add up to the whole. A row in another place has another factor. Different tensors
+practically never have equal fingerprints by chance; but this does not protect against somebody who makes them equal on
+purpose.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.checkpoint.state_dict import get_model_state_dict, get_optimizer_state_dict
+from torch.distributed.tensor import DTensor, Replicate
+from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+
+from recipe import group
+
+if TYPE_CHECKING:
+    from transformers import Trainer
+
+
+class StateError(RuntimeError):
+    """The optimizer keeps something that cannot be saved here. One line."""
+
+
+def tensors_of(trainer: Trainer) -> dict[str, Any]:
+    """Tensors of model and optimizer by name, on a fresh optimizer too. They share memory with the trainer's own."""
+    model, optimizer = trainer.model_wrapped, getattr(trainer.optimizer, "optimizer", trainer.optimizer)
+    tensors = {f"model.{name}": tensor for name, tensor in get_model_state_dict(model).items()}
+    for parameter, kept in get_optimizer_state_dict(model, optimizer)["state"].items():
+        tensors |= {f"optimizer.{parameter}.{name}": value for name, value in kept.items()}
+    plain = [name for name, value in tensors.items() if not isinstance(value, torch.Tensor)]
+    if plain:
+        raise StateError(f"{plain[0]} is not a tensor: this optimizer keeps a state that cannot be saved here")
+    return dict(sorted(tensors.items()))
+
+
+def wipe(trainer: Trainer) -> None:
+    """Forget parameters, optimizer state and random state, so that only a checkpoint can bring them back."""
+    with torch.no_grad():
+        for tensor in tensors_of(trainer).values():
+            tensor.zero_()
+    seed_random_state(0)
+
+
+def random_state() -> dict[str, torch.Tensor]:
+    version, words, gauss = random.getstate()
+    states = {
+        "python": torch.tensor([version, *words], dtype=torch.int64),
+        "python_gauss": torch.tensor([] if gauss is None else [gauss], dtype=torch.float64),
+        "torch": torch.get_rng_state(),
+    }
+    if "numpy" in sys.modules:
+        import numpy
+
+        _, key, *rest = numpy.random.get_state(legacy=True)  # the global one: others draw from it
+        states["numpy"] = torch.tensor([*key.tolist(), *rest[:2]], dtype=torch.int64)
+        states["numpy_gauss"] = torch.tensor([rest[2]], dtype=torch.float64)
+    if group.CUDA:
+        states["cuda"] = torch.cuda.get_rng_state()
+    return states
+
+
+def put_random_state(states: dict[str, torch.Tensor]) -> None:
+    version, *words = states["python"].tolist()
+    gauss = states["python_gauss"].tolist()
+    random.setstate((version, tuple(words), gauss[0] if gauss else None))
+    torch.set_rng_state(states["torch"])
+    if "numpy" in states:
+        import numpy
+
+        *key, position, has_gauss = states["numpy"].tolist()
+        numpy.random.set_state(
+            ("MT19937", numpy.array(key, dtype="uint32"), position, has_gauss, states["numpy_gauss"].item())
+        )
+    if group.CUDA and "cuda" in states:
+        torch.cuda.set_rng_state(states["cuda"])
+
+
+def seed_random_state(value: int) -> None:
+    random.seed(value)
+    torch.manual_seed(value)
+    if "numpy" in sys.modules:
+        import numpy
+
+        numpy.random.seed(value)
+
+
+_INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def fingerprints_of_rank(tensors: Mapping[str, torch.Tensor]) -> dict[str, int]:
+    """Of the part of each tensor that this rank stores."""
+    return {name: int(_local(tensor).item()) for name, tensor in tensors.items()}
+
+
+def fingerprints_of_all(tensors: Mapping[str, torch.Tensor]) -> dict[str, int]:
+    """Of whole tensors: one copy of each, over all ranks. A collective: all ranks give equal names in equal order."""
+    sums = torch.zeros(len(tensors), dtype=torch.int64, device=group.DEVICE)
+    for index, tensor in enumerate(tensors.values()):
+        if _is_first_copy(tensor):
+            sums[index] = _local(tensor)
+    if dist.is_initialized():
+        dist.all_reduce(sums)
+    return dict(zip(tensors, sums.tolist(), strict=True))
+
+
+def _is_first_copy(tensor: torch.Tensor) -> bool:
+    if not isinstance(tensor, DTensor):
+        return group.RANK == 0
+    places = zip(tensor.placements, tensor.device_mesh.get_coordinate() or [], strict=True)
+    return all(at == 0 for placement, at in places if isinstance(placement, Replicate))
+
+
+def _local(tensor: torch.Tensor) -> torch.Tensor:
+    """A sum of this rank's part, int64, on its device."""
+    first_row = 0
+    if isinstance(tensor, DTensor):
+        _, offset = compute_local_shape_and_global_offset(tensor.shape, tensor.device_mesh, tensor.placements)
+        first_row = offset[0] if offset else 0
+        tensor = tensor.to_local()
+    tensor = tensor.detach()
+    if tensor.numel() == 0:
+        return torch.zeros((), dtype=torch.int64, device=tensor.device)
+    bits = (
+        tensor.contiguous().reshape(tensor.shape[0] if tensor.dim() else 1, -1).view(_INTEGERS[tensor.element_size()])
+    )
+    rows = bits.sum(dim=1, dtype=torch.int64)
+    return (rows * torch.arange(first_row + 1, first_row + 1 + len(rows), device=rows.device)).sum()
