@@ -23,6 +23,7 @@ STEPS = ["--steps", "6"]  # of a test that compares no trajectory
 TWENTY = ("--steps", "20")
 ACCELERATE = [sys.executable, "-m", "accelerate.commands.launch", "--config_file"]
 BARE_LOOP = "../benchmarks/bare_loop"
+ON_CPU = ("--mixed_precision", "no")  # where the programs compute in float32; the files say bf16, as on GPUs
 BF16_GAP, BF16_NORM_GAP = 0.02, 0.1  # nats, and a share; 0.0016 and 0.042 were seen over these 20 steps
 
 
@@ -99,6 +100,7 @@ def two_nodes(
             return [
                 *ACCELERATE,
                 str(ROOT / f"training/accelerate/{config}.yaml"),
+                *ON_CPU,
                 "--num_processes",
                 str(2 * ranks_per_node),
                 "--machine_rank",
@@ -311,11 +313,8 @@ def test_rows_are_tokenized_by_one_rank_of_each_node(fsdp: Finished, hsdp: Finis
 def test_accelerate_launch_trains_what_torchrun_trains(
     request: pytest.FixtureRequest, tmp_path: Path, kind: str
 ) -> None:
-    """With its bf16 and, for FSDP, its environment for resharding turned round: the program's word counts."""
     theirs: Finished = request.getfixturevalue(kind)
-    launcher = [*ACCELERATE, str(ROOT / f"training/accelerate/{kind}_1node_8gpu.yaml"), "--num_processes", "2"]
-    if kind == "fsdp":
-        launcher += ["--fsdp_reshard_after_forward", "false", "--fsdp_offload_params", "true"]
+    launcher = [*ACCELERATE, str(ROOT / f"training/accelerate/{kind}_1node_8gpu.yaml"), *ON_CPU, "--num_processes", "2"]
     accumulation = ("--gradient-accumulation", "2") if kind == "ddp" else ()
     run = one_node(tmp_path / "accelerate", f"train_{kind}_single_node", *TWENTY, *accumulation, launcher=launcher)
     assert run.codes == [0], run.output
@@ -329,6 +328,18 @@ def test_accelerate_launch_makes_the_mesh_of_torchrun(tmp_path: Path, hsdp: Fini
     assert set(run.codes) == {0}, run.output
     assert run.metrics().observed == hsdp.metrics().observed
     assert run.metrics().loss == pytest.approx(hsdp.metrics().loss, abs=1e-5)
+
+
+def test_accelerate_launch_that_says_something_else_is_refused_in_one_line(tmp_path: Path) -> None:
+    config = str(ROOT / "training/accelerate/fsdp_1node_8gpu.yaml")
+    launcher = [*ACCELERATE, config, *ON_CPU, "--num_processes", "2", "--fsdp_reshard_after_forward", "false"]
+    run = one_node(tmp_path / "refused", "train_fsdp_single_node", launcher=launcher)
+    require_refused(
+        run, "says fsdp_reshard_after_forward: false, this program has true; give --no-reshard-after-forward"
+    )
+    run = one_node(tmp_path / "zero2", "train_fsdp_single_node", "--no-reshard-after-forward", launcher=launcher)
+    assert run.codes == [0], run.output
+    assert run.metrics().observed.reshard_after_forward is False
 
 
 def require_refused(run: Finished, message: str) -> None:

@@ -149,6 +149,13 @@ def test_a_difference_within_the_noise_is_called_so_and_a_larger_one_is_not(tmp_
     assert [row.outcome for row in found] == [Outcome.PASS] * 4
 
 
+def test_where_the_noise_hides_a_difference_that_would_matter_nothing_is_told(tmp_path):
+    base = repeated(tmp_path, "base", 1.0, 3, 0.2)
+    found = rows_of(({}, base), ({"attention": "eager"}, repeated(tmp_path, "other", 1.1, 3, 0.2)))
+    assert found[1].against_base == "cannot tell"
+    assert found[1].low < 0 < found[1].high
+
+
 def test_of_single_runs_a_difference_that_their_steps_explain_is_noise_and_of_another_nothing_is_said(tmp_path):
     wander = random.Random(3)
     steps = [0.3 * (1 + 0.05 * wander.gauss(0, 1)) for _ in range(40)]

@@ -24,7 +24,7 @@ from facts import node_name
 from torch.distributed.elastic.multiprocessing.errors import record
 from transformers import PrinterCallback, TrainerCallback
 
-from recipe import fast, group, live, meter, observed_strategy, prepare, results, standstill, strategy
+from recipe import accelerated, fast, group, live, meter, observed_strategy, prepare, results, standstill, strategy
 from recipe.arguments import Args
 from recipe.data import Rows
 from recipe.finite import FiniteCheck
@@ -99,6 +99,7 @@ class Run:
         self.bf16 = group.CUDA if args.bf16 is None else args.bf16
         if args.reduce_dtype == "bfloat16" and not self.bf16:
             raise Refused("--reduce-dtype bfloat16 needs --bf16, which is off by default on a CPU")
+        accelerated.refuse_what_is_ignored(args, self.expected, self.bf16, group.WORLD, group.LOCAL_WORLD)
 
         begun = time.perf_counter()
         group.record_flight(args.run_dir / "raw")

@@ -1,7 +1,8 @@
 """The table of a sweep: each variant against the base, and whether the difference is more than noise.
 
-Runs of a variant are repetitions (noise.interval). With one run on each side nothing repeats: then a difference
-that the steps inside the runs explain is noise, and of a larger one nothing can be told.
+Runs of a variant are repetitions (noise.interval). A difference whose bounds hold zero is noise, if they also exclude
+one that matters (MATTERS, as compare does); otherwise nothing can be told. With one run on each side nothing repeats:
+then a difference that the steps inside the runs explain is noise, and of a larger one nothing can be told.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from bringup.plan.sweep import Settings, as_requested, label
 from bringup.records import Outcome, SweepRow, worst
 
 IGNORED = 0.01  # relative change of tokens/s that does not matter, however certain it is
+MATTERS = 0.05  # that has to be excluded before a difference is called noise
 SECONDS_PER_HOUR = 3600
 
 Said = Literal["faster", "slower", "within noise", "cannot tell"]
@@ -88,10 +90,13 @@ def _difference(
     if interval is None:
         change = sides[1][0] / sides[0][0] - 1
         bound = noise.explained_inside(inside)
-        return change, None, None, "within noise" if bound is not None and abs(change) <= bound else "cannot tell"
-    said: Said = "within noise"
+        is_noise = bound is not None and abs(change) <= bound <= MATTERS
+        return change, None, None, "within noise" if is_noise else "cannot tell"
+    said: Said = "cannot tell"
     if abs(interval.change) > IGNORED and not interval.low <= 0 <= interval.high:
         said = "faster" if interval.change > 0 else "slower"
+    elif interval.low > -MATTERS and interval.high < MATTERS:
+        said = "within noise"
     return interval.change, interval.low, interval.high, said
 
 

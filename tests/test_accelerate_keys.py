@@ -1,0 +1,135 @@
+"""Every key that `accelerate launch` passes on is what the programs do, or is refused in one line that names it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.append(str(ROOT / "training/src"))
+sys.path.append(str(ROOT / "infrastructure-validation/probes"))
+
+from recipe import accelerated, arguments  # noqa: E402
+from recipe.strategy import Expected, Refused  # noqa: E402
+
+DDP, FSDP, HSDP = (Expected(kind, min_hosts=1, max_hosts=None) for kind in ("ddp", "fsdp", "hsdp"))
+SHAPES = {  # configuration -> the program's promise, ranks, ranks of a node
+    "ddp_1node_8gpu": (DDP, 8, 8),
+    "ddp_2node_16gpu": (DDP, 16, 8),
+    "fsdp_1node_8gpu": (FSDP, 8, 8),
+    "fsdp_2node_16gpu": (FSDP, 16, 8),
+    "hsdp_2node_16gpu": (HSDP, 16, 8),
+}
+# what torchrun, torch or accelerate itself does with it, whatever the program is
+ELSEWHERE = {
+    "OMP_NUM_THREADS",
+    "CUDA_VISIBLE_DEVICES",
+    "ACCELERATE_DEBUG_MODE",
+    "ACCELERATE_CPU_AFFINITY",
+    "ACCELERATE_USE_FSDP",  # distributed_type
+    "ACCELERATE_USE_PARALLELISM_CONFIG",
+    # of a backend, or of a size, that is refused
+    "ACCELERATE_DYNAMO_MODE",
+    "ACCELERATE_DYNAMO_USE_FULLGRAPH",
+    "ACCELERATE_DYNAMO_USE_DYNAMIC",
+    "ACCELERATE_DYNAMO_USE_REGIONAL_COMPILATION",
+    "PARALLELISM_CONFIG_CP_BACKEND",
+    "PARALLELISM_CONFIG_SP_BACKEND",
+}
+pytestmark = pytest.mark.filterwarnings("default")
+
+
+def launched(stem: str, *options: str) -> dict[str, str]:
+    """The variables that accelerate launch would set for a rank."""
+    from accelerate.commands.launch import _validate_launch_command, launch_command_parser
+    from accelerate.utils.launch import prepare_multi_gpu_env
+
+    words = ["--config_file", str(ROOT / f"training/accelerate/{stem}.yaml"), "--main_process_ip", "n0", *options]
+    # port 0: another one may be in use here
+    launch, _, _ = _validate_launch_command(
+        launch_command_parser().parse_args([*words, "--main_process_port", "0", "program.py"])
+    )
+    before = dict(os.environ)
+    return {name: value for name, value in prepare_multi_gpu_env(launch).items() if before.get(name) != value}
+
+
+def program(*options: str) -> arguments.Args:
+    saved, sys.argv = sys.argv, ["train_fsdp_multi_node.py", "--check", *options]
+    try:
+        return arguments.parse("", takes_hsdp=True, sharded=True)[0]
+    finally:
+        sys.argv = saved
+
+
+def check(stem: str, environment: dict[str, str], *options: str, bf16: bool = True) -> None:
+    expected, world, local_world = SHAPES[stem]
+    accelerated.refuse_what_is_ignored(program(*options), expected, bf16, world, local_world, environment)
+
+
+@pytest.mark.parametrize("stem", SHAPES)
+def test_the_configurations_say_what_the_programs_do(stem: str) -> None:
+    check(stem, launched(stem))
+
+
+@pytest.mark.parametrize("stem", SHAPES)
+def test_every_variable_that_accelerate_sets_is_looked_at(stem: str) -> None:
+    expected, world, local_world = SHAPES[stem]
+    environment = launched(stem, "--debug", "--gpu_ids", "0,1")
+    known = accelerated.keys(program(), expected, True, world, local_world, environment)
+    assert set(environment) <= {key.variable for key in known} | ELSEWHERE
+
+
+@pytest.mark.parametrize(
+    ("stem", "launch", "says"),
+    [
+        ("ddp_1node_8gpu", ["--mixed_precision", "no"], "mixed_precision: no, this program has bf16; give --no-bf16"),
+        ("ddp_1node_8gpu", ["--mixed_precision", "fp16"], "mixed_precision: fp16"),
+        ("ddp_1node_8gpu", ["--dynamo_backend", "inductor"], "dynamo_backend: INDUCTOR"),
+        ("fsdp_1node_8gpu", ["--fsdp_reshard_after_forward", "false"], "give --no-reshard-after-forward"),
+        ("fsdp_1node_8gpu", ["--fsdp_offload_params", "true"], "give --cpu-offload"),
+        ("fsdp_1node_8gpu", ["--fsdp_activation_checkpointing", "true"], "give --activation-checkpointing"),
+        ("fsdp_1node_8gpu", ["--fsdp_version", "1"], "fsdp_version: 1, this program has 2"),
+        ("fsdp_1node_8gpu", ["--fsdp_auto_wrap_policy", "NO_WRAP"], "each decoder layer is a group"),
+        ("fsdp_1node_8gpu", ["--fsdp_state_dict_type", "FULL_STATE_DICT"], "every rank writes its own part"),
+        ("fsdp_1node_8gpu", ["--fsdp_cpu_ram_efficient_loading", "true"], "from the seed"),
+        ("fsdp_1node_8gpu", ["--fsdp_transformer_layer_cls_to_wrap", "X"], "the model names its layers"),
+        ("hsdp_2node_16gpu", ["--parallelism_config_dp_shard_size", "4"], "shards are the ranks of a node"),
+    ],
+)
+def test_what_the_program_would_not_do_is_refused_in_one_line_that_names_the_key(
+    stem: str, launch: list[str], says: str
+) -> None:
+    with pytest.raises(Refused) as refused:
+        check(stem, launched(stem, *launch))
+    assert says in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_an_option_that_the_configuration_does_not_know_of_is_refused_too() -> None:
+    with pytest.raises(Refused, match="fsdp_offload_params: false, this program has true; leave out --cpu-offload"):
+        check("fsdp_1node_8gpu", launched("fsdp_1node_8gpu"), "--cpu-offload")
+    both = launched("fsdp_1node_8gpu", "--fsdp_offload_params", "true")
+    check("fsdp_1node_8gpu", both, "--cpu-offload")
+
+
+@pytest.mark.parametrize(
+    ("stem", "of", "says"),
+    [
+        ("fsdp_1node_8gpu", "ddp_1node_8gpu", "distributed_type another one than FSDP, this program trains fsdp"),
+        ("ddp_1node_8gpu", "fsdp_1node_8gpu", "distributed_type FSDP, this program trains ddp"),
+        ("hsdp_2node_16gpu", "fsdp_2node_16gpu", "says no parallelism_config"),
+        ("fsdp_2node_16gpu", "hsdp_2node_16gpu", "parallelism_config_dp_replicate_size: 2, this program has 1"),
+    ],
+)
+def test_the_configuration_of_another_strategy_is_refused(stem: str, of: str, says: str) -> None:
+    with pytest.raises(Refused, match=says):
+        check(stem, launched(of))
+
+
+def test_a_program_that_torchrun_started_is_left_alone() -> None:
+    environment: dict[str, Any] = {"FSDP_VERSION": "1"}
+    check("fsdp_1node_8gpu", environment)
