@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -133,3 +134,25 @@ def test_the_configuration_of_another_strategy_is_refused(stem: str, of: str, sa
 def test_a_program_that_torchrun_started_is_left_alone() -> None:
     environment: dict[str, Any] = {"FSDP_VERSION": "1"}
     check("fsdp_1node_8gpu", environment)
+
+
+def test_the_job_refuses_to_run_elsewhere_in_one_line(tmp_path: Path) -> None:
+    done = subprocess.run(
+        ["bash", ROOT / "training/accelerate/launch.sbatch", "fsdp"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PATH": "/usr/bin:/bin", "SLURM_SUBMIT_DIR": str(tmp_path)},
+    )
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+    assert "is not the root of the bringup repository" in done.stderr
+
+
+def test_the_job_starts_the_program_and_the_configuration_of_each_strategy() -> None:
+    text = (ROOT / "training/accelerate/launch.sbatch").read_text()
+    for config, (expected, world, local_world) in SHAPES.items():
+        line = next(line for line in text.splitlines() if f"config={config} " in line)
+        assert f"{expected.kind}-{int(world > local_world)})" in line
+        program = line.split("program=")[1].split()[0]
+        assert (ROOT / f"training/src/{program}.py").is_file()
