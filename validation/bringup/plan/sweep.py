@@ -39,7 +39,7 @@ FIELDS: dict[str, Field] = {
     "sequence_length": Field("--sequence-length"),
     "attention": _choice("--attention", "eager", "sdpa", "flash_attention_2", "flash_attention_3"),
     "compile": Field("--recipe", {"yes": ("--recipe", "fast"), "no": ("--recipe", "plain")}),
-    "recipe": _choice("--recipe", "plain", "fast"),
+    "recipe": _choice("--recipe", "stock", "plain", "fast"),
     "reshard_after_forward": _flag("--no-reshard-after-forward", on="no", sharded=True),  # yes: ZeRO-3, no: ZeRO-2
     "reduce_dtype": _choice("--reduce-dtype", "float32", "bfloat16", sharded=True),
     "activation_checkpointing": _flag("--activation-checkpointing"),
