@@ -11,14 +11,19 @@ COUNTERS = (
 )
 
 
-def interface_bytes():
-    """{interface: bytes sent}, without the loopback."""
+def interface_traffic():
+    """{interface: (bytes sent, received)}, without the loopback."""
     lines = Path("/proc/net/dev").read_text().splitlines()[2:]
     return {
-        name.strip(): int(cells.split()[8])
+        name.strip(): (int(cells.split()[8]), int(cells.split()[0]))
         for name, _, cells in (line.partition(":") for line in lines)
         if name.strip() != "lo"
     }
+
+
+def interface_bytes():
+    """{interface: bytes sent}, without the loopback."""
+    return {name: sent for name, (sent, _) in interface_traffic().items()}
 
 
 def sent_since(before):
@@ -32,25 +37,31 @@ def active_rdma_devices():
 
 
 def rdma_reader(rdma=RDMA):
-    """A function that returns (sent, received): bytes over all active RDMA ports, which /proc/net/dev does not see.
-    (None, None) where there is none, or one does not count: a sum without one of them would be a wrong number."""
+    """A function that returns {device: (bytes sent, received)} of all active RDMA ports, which /proc/net/dev does not
+    see; None instead of the two where a port does not count. A second port of a device is called mlx5_0/2."""
     active = [
         path.parent for path in sorted(rdma.glob("*/ports/*/state")) if "ACTIVE" in path.read_text(errors="replace")
     ]
-    counters = [_counters(port) for port in active]
-    if not counters or None in counters:
-        return lambda: (None, None)
+    counters = {
+        port.parts[-3] if port.name == "1" else f"{port.parts[-3]}/{port.name}": _counters(port) for port in active
+    }
 
-    def read():
+    def count(files):
         try:
-            return (
-                sum(unit * int(sent.read_text()) for unit, sent, _ in counters),
-                sum(unit * int(received.read_text()) for unit, _, received in counters),
-            )
+            unit, *counted = files
+            return tuple(unit * int(file.read_text()) for file in counted)
         except (OSError, ValueError):
-            return None, None
+            return None
 
-    return read
+    return lambda: {name: files and count(files) for name, files in counters.items()}
+
+
+def total(devices):
+    """(sent, received) over all of them. (None, None) where there is none, or one does not count: a sum without one
+    of them would be a wrong number."""
+    if not devices or None in devices.values():
+        return None, None
+    return tuple(sum(counts) for counts in zip(*devices.values()))
 
 
 def _counters(port):

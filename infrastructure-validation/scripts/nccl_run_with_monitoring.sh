@@ -9,29 +9,26 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 source infrastructure-validation/scripts/job.sh
 # shellcheck source=infrastructure-validation/scripts/counters.sh
 source infrastructure-validation/scripts/counters.sh
+# shellcheck source=infrastructure-validation/scripts/monitor.sh
+source infrastructure-validation/scripts/monitor.sh
 need_repository
 
 watched() { # inside the allocation; NODES, NODE_COUNT, GPUS, SCALE and RUN_DIR come from outside it
-  local rc=0 begun monitor hold logs=$RUN_DIR/raw/nccl-$NODE_COUNT
+  local rc=0 begun logs=$RUN_DIR/raw/nccl-$NODE_COUNT
   mkdir -p "$logs"
   # how far the clocks are apart, while nothing else runs: the samples carry each node's own time
   srun --overlap --label --kill-on-bad-exit=0 --nodes="$NODE_COUNT" --ntasks="$NODE_COUNT" --ntasks-per-node=1 \
     "${SRUN_SITE[@]}" python3 infrastructure-validation/probes/clock.py --reference "${NODES%%,*}" --port "$(port 0)" \
     >"$RUN_DIR/raw/clock.jsonl" 2>"$RUN_DIR/raw/clock.err" || true # a node without an answer is incomplete
   begun=$EPOCHREALTIME
-  # a signal would not do: srun sends SIGKILL to the tasks when it gets SIGTERM. The samplers end with their standard input
-  exec {hold}> >(exec srun --overlap --label --kill-on-bad-exit=0 --ntasks="$NODE_COUNT" --ntasks-per-node=1 --gpus-per-node="$GPUS" \
-    "${SRUN_SITE[@]}" "$PYTHON" infrastructure-validation/probes/monitor.py until-eof \
-    >"$RUN_DIR/raw/monitor.csv" 2>"$RUN_DIR/raw/monitor.err")
-  monitor=$!
+  start_monitor "$GPUS"
   MASTER_ADDR=$(rank0_of "$NODES") MASTER_PORT=$(port "$NODE_COUNT") \
     srun --overlap --label --cpu-bind=none --kill-on-bad-exit=1 --nodes="$NODE_COUNT" --ntasks="$((NODE_COUNT * GPUS))" \
     --ntasks-per-node="$GPUS" --gpus-per-node="$GPUS" --cpus-per-task="$(cpus_per_rank "$GPUS")" \
     "${SRUN_SITE[@]}" "${CONTAINER[@]}" "${CONTAINER_PYTHON:-$PYTHON}" \
     infrastructure-validation/probes/collectives.py "$SCALE" "$logs" \
     >"$RUN_DIR/raw/collectives-$NODE_COUNT.jsonl" 2>"$RUN_DIR/raw/collectives-$NODE_COUNT.err" </dev/null || rc=$?
-  exec {hold}>&-
-  end_within 20 "$monitor" || true # what the samplers said until then is there
+  stop_monitor
   printf '%s\n' "$rc" >"$RUN_DIR/raw/collectives-$NODE_COUNT.rc"
   elapsed "$begun" >"$RUN_DIR/raw/collectives-$NODE_COUNT.seconds"
 }

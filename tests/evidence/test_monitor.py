@@ -57,33 +57,33 @@ def efa(sent: object, received: object) -> dict[str, object]:
 def test_infiniband_counts_words_of_four_bytes_and_efa_counts_bytes(tmp_path):
     port(tmp_path, "mlx5_0", **words(100, 10))
     port(tmp_path, "mlx5_1", **words(200, 20))
-    assert transport.rdma_reader(tmp_path)() == (1200, 120)
+    assert transport.total(transport.rdma_reader(tmp_path)()) == (1200, 120)
     port(tmp_path, "rdmap113s0", **efa(7, 5))
-    assert transport.rdma_reader(tmp_path)() == (1207, 125)
+    assert transport.total(transport.rdma_reader(tmp_path)()) == (1207, 125)
 
 
 def test_a_port_that_cannot_count_words_is_read_in_bytes(tmp_path):
     port(tmp_path, "rdmap113s0", **words("N/A (no PMA)", "N/A (no PMA)"), **efa(7, 5))
-    assert transport.rdma_reader(tmp_path)() == (7, 5)
+    assert transport.total(transport.rdma_reader(tmp_path)()) == (7, 5)
 
 
 def test_without_an_rdma_device_there_is_nothing_to_count(tmp_path):
-    assert transport.rdma_reader(tmp_path / "nowhere")() == (None, None)
+    assert transport.total(transport.rdma_reader(tmp_path / "nowhere")()) == (None, None)
     port(tmp_path, "mlx5_0", state="1: DOWN", **words(100, 10))
-    assert transport.rdma_reader(tmp_path)() == (None, None)
+    assert transport.total(transport.rdma_reader(tmp_path)()) == (None, None)
 
 
 def test_a_sum_that_lacks_one_active_port_is_no_sum(tmp_path):
     port(tmp_path, "mlx5_0", **words(100, 10))
     port(tmp_path, "rxe0")
-    assert transport.rdma_reader(tmp_path)() == (None, None)
+    assert transport.total(transport.rdma_reader(tmp_path)()) == (None, None)
 
 
 def test_a_counter_that_goes_away_later_empties_the_cells_and_ends_nothing(tmp_path):
     folder = port(tmp_path, "mlx5_0", **words(100, 10))
     read = transport.rdma_reader(tmp_path)
     (folder / "counters/port_rcv_data").unlink()
-    assert read() == (None, None)
+    assert transport.total(read()) == (None, None)
 
 
 # ---- when it samples
@@ -109,7 +109,7 @@ def test_moments_that_a_reading_overran_are_left_out_and_not_made_up_for(sampler
 
 def test_the_columns_are_those_that_the_parser_reads(sampler, monkeypatch, capsys):
     monkeypatch.setattr(sampler, "PERIOD_S", 0.01)
-    monkeypatch.setattr(sampler, "rdma_reader", lambda: lambda: (8, 4))
+    monkeypatch.setattr(sampler, "rdma_reader", lambda: lambda: {"mlx5_0": (8, 4)})
     monkeypatch.setenv("SLURMD_NODENAME", "n0")
     monkeypatch.setenv("BRINGUP_DRILL", "stop-monitor:n0")
     sampler.main()
@@ -247,19 +247,42 @@ def test_a_damaged_sample_is_named_by_the_line_that_grep_gives():
     assert [problem.partition(": ")[0] for problem in problems] == ["f:3", "f:4"]
 
 
+# ---- one line for the network of a node
+
+
+def test_the_bytes_of_many_devices_take_several_lines_which_srun_does_not_cut(sampler):
+    rows = sampler.in_lines([(f"rdmap{number}s0", (2**63, 2**63)) for number in range(32)] + [("mlx5_9", None)])
+    assert [len(row) for row in rows] == [12, 12, 9]
+    assert max(len(",".join(row)) for row in rows) < 900
+    assert rows[-1][-1] == "mlx5_9=/"
+
+
+def test_each_active_port_is_counted_by_itself_and_a_second_port_has_its_number(tmp_path):
+    port(tmp_path, "mlx5_0", **words(100, 10))
+    (tmp_path / "mlx5_0/ports/1").rename(tmp_path / "mlx5_0/ports/2")
+    port(tmp_path, "mlx5_0", **words(1, 2))
+    port(tmp_path, "rxe0")
+    assert transport.rdma_reader(tmp_path)() == {"mlx5_0": (4, 8), "mlx5_0/2": (400, 40), "rxe0": None}
+
+
 # ---- one line for each GPU
 
 
 class Nvml:
     """What pynvml answers about two GPUs; the second one does not say its power."""
 
-    NVML_TEMPERATURE_GPU, NVML_CLOCK_SM = 0, 1
+    NVML_TEMPERATURE_GPU, NVML_CLOCK_SM, NVML_CLOCK_MEM = 0, 1, 2
 
     class NVMLError(Exception):
         pass
 
     def __getattr__(self, name: str):
         def answer(gpu: int = 0, *_kind: int):
+            if name == "nvmlDeviceGetFieldValues":  # the second one has no NVLink
+                fields = enumerate([(0, 7), (0, 8), (0, 9), (0, 10)] if gpu == 0 else [(3, 0), (3, 0), (0, 9), (0, 10)])
+                return [
+                    SimpleNamespace(nvmlReturn=code, value=SimpleNamespace(ullVal=value)) for _, (code, value) in fields
+                ]
             if name == "nvmlDeviceGetPowerUsage" and gpu == 1:
                 raise self.NVMLError
             return {
@@ -271,6 +294,7 @@ class Nvml:
                 "nvmlDeviceGetTemperature": (61, 88)[gpu],
                 "nvmlDeviceGetClockInfo": (1980, 1200)[gpu],
                 "nvmlDeviceGetCurrentClocksEventReasons": (0x4, 0x48)[gpu],
+                "nvmlDeviceGetMemoryInfo": SimpleNamespace(used=(61 * 2**30, 2**29)[gpu]),
             }[name]
 
         return answer
@@ -280,8 +304,22 @@ def test_each_gpu_is_read_and_a_sum_without_one_of_them_is_no_number(sampler):
     whole, each = sampler.gpu_reader(Nvml())()
     assert whole == [100, "", 88]
     assert each == [
-        ["GPU-a", "100", "700", "61", "1980", "none"],
-        ["GPU-b", "97", "", "88", "1200", "hardware slowdown+hardware thermal"],
+        ["GPU-a", "100", "700", "61", "1980", "none", "1980", "0x4", "61.00", "7", "8", "9", "10"],
+        [
+            "GPU-b",
+            "97",
+            "",
+            "88",
+            "1200",
+            "hardware slowdown+hardware thermal",
+            "1200",
+            "0x48",
+            "0.50",
+            "",
+            "",
+            "9",
+            "10",
+        ],
     ]
 
 
@@ -318,10 +356,16 @@ def test_a_gpu_that_was_throttled_in_one_sample_is_seen():
     assert seen == {
         ("monitor.gpu.slowdown", "n0/GPU-a"): ("hardware thermal", "in 1 of 2 samples"),
         ("monitor.gpu.clock_min", "n0/GPU-a"): (1200.0, "while at least 50 % busy"),
+        ("monitor.gpu.clock_median", "n0/GPU-a"): (None, "in 2 samples was it 50 % busy, in fewer than 3"),
         ("monitor.gpu.temp_max", "n0/GPU-a"): (88.0, "while at least 50 % busy"),
+        ("monitor.gpu.percent_mean", "n0/GPU-a"): (99.0, "of 2 samples"),
+        ("monitor.gpu.power_mean", "n0/GPU-a"): (600.0, "of 2 samples"),
         ("monitor.gpu.slowdown", "n0/GPU-b"): ("none", "in 0 of 1 samples"),
         ("monitor.gpu.clock_min", "n0/GPU-b"): (None, "in no sample was it 50 % busy"),
+        ("monitor.gpu.clock_median", "n0/GPU-b"): (None, "in no sample was it 50 % busy"),
         ("monitor.gpu.temp_max", "n0/GPU-b"): (None, "in no sample was it 50 % busy"),
+        ("monitor.gpu.percent_mean", "n0/GPU-b"): (0.0, "of 2 samples"),
+        ("monitor.gpu.power_mean", "n0/GPU-b"): (80.0, "of 2 samples"),
     }
 
 

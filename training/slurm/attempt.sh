@@ -2,14 +2,17 @@
 # One attempt of a training job that Slurm may end before its work is done. Sourced by the batch scripts, after job.sh and
 # counters.sh.
 #
-#   begin_attempt       read the counters of the nodes, before the step
+#   begin_attempt       read the counters of the nodes, before the step; start the sampler beside it
 #   wait_for_step PID   wait for the step, and hear USR1 meanwhile (#SBATCH --signal=B:USR1@120: two minutes before the time
 #                       limit, or sent by hand: scancel --batch --signal=USR1 JOBID): the ranks then write a checkpoint and end
-#   end_attempt RC      read the counters again, close the run and judge it; when it was stopped so, requeue the job, which goes
-#                       on from its checkpoint
+#   end_attempt RC      stop the sampler, read the counters again, close the run and judge it; when it was stopped so, requeue the
+#                       job, which goes on from its checkpoint
 #
 # The step runs in the background because bash hears a signal only between commands, and while it waits.
 # BRINGUP_REQUEUE=0: a job that was stopped ends there.
+
+# shellcheck source=infrastructure-validation/scripts/monitor.sh
+source infrastructure-validation/scripts/monitor.sh
 
 stop_step() {
   heard=yes
@@ -20,6 +23,8 @@ stop_step() {
 begin_attempt() {
   trap stop_step USR1 # from here on: the counters take a second
   read_counters before "$(gpus_on_node)"
+  attempt_begun=$EPOCHREALTIME
+  start_monitor "$(gpus_on_node)"
 }
 
 wait_for_step() { # process id
@@ -35,6 +40,8 @@ wait_for_step() { # process id
 
 end_attempt() { # exit code of the step
   local verdict=0
+  elapsed "$attempt_begun" >"$RUN_DIR/raw/train.seconds"
+  stop_monitor
   read_counters after "$(gpus_on_node)"
   run_end "$1" || verdict=$?
   [[ $1 == 0 && -e $RUN_DIR/stop && ! -e $RUN_DIR/metrics.json ]] || return "$verdict"

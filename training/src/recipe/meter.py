@@ -140,6 +140,12 @@ class Meter(TrainerCallback):
         self._read_passed()
         return self.steps
 
+    def steps_unix_s(self) -> list[float]:
+        """When the first step began and when each ended, by the clock of this host. A pause for a checkpoint lies in
+        the step after it."""
+        unix = time.time() - time.perf_counter()
+        return [unix + moment for moment in (self.spans_s[0][0], *(end for _, end in self.spans_s))]
+
     def own_times_s(self) -> dict[str, list[float]]:
         """Seconds per optimizer step in each of PARTS, of this rank. After step_times_s()."""
         return self.own

@@ -44,6 +44,7 @@ class RankResult:
     states_bytes: int  # parameters, gradients and optimizer held after the first step
     startup_s: tuple[float, float, float, float, float]  # in the order of records.Startup
     checksum: float  # sum over the parameters the rank stores
+    steps_unix_s: list[float]  # begin of the first step, then the end of each
     rows: list[int]  # dataset rows it trained on, repeats included
     padding: list[int]  # tokens of padding in its rows, per optimizer step
 
@@ -165,6 +166,11 @@ def train_metrics(
         flops_per_token_linear=efficiency.flops.linear if efficiency.flops else None,
         mfu_causal=efficiency.mfu_causal,
         steps_s=steady.steps_s,
+        steps_unix_s=ranks[0].steps_unix_s[1:],
+        window_unix_s={
+            host: [rank.steps_unix_s[warmup_steps], rank.steps_unix_s[-1]]
+            for rank, host in reversed(list(zip(ranks, observed.hosts, strict=True)))  # the first rank of a node counts
+        },
         rank_times_s=rank_times,
         straggler=meter.straggler(rank_times, observed.hosts),
         standstills=[rank.standstill for rank in ranks],

@@ -238,6 +238,7 @@ class Run:
                     step_times_s[0],
                 ),
                 checksum=trainer.parameter_checksum(),
+                steps_unix_s=clock.steps_unix_s(),
                 rows=checkpoints.trajectory.rows,
                 padding=checkpoints.trajectory.padding,
             )

@@ -106,7 +106,7 @@ _STEP = re.compile(rf"(?P<what>[a-z_]+)-{_SCALE}\.rc")
 def read_run(folder: Path, run: Run, records: TrainingRecords) -> Parsed:
     """Read everything in raw/, the closing record and the training records, and derive the rest. Bad evidence is
     reported as a problem; it never raises."""
-    parsed = _raw(folder, run)
+    parsed = _raw(folder, run, records)
     _closed(parsed, folder, run)
     parsed.saw("run.restarts", "job", run.slurm_restart_count, "count", f"{RUN}:slurm_restart_count")
     _attempts(parsed, folder, run)
@@ -131,7 +131,7 @@ def _nodes_of_step(stem: str, run: Run) -> list[str]:
     return [] if stem.startswith("pairs-") else nodes
 
 
-def _raw(folder: Path, run: Run) -> Parsed:
+def _raw(folder: Path, run: Run, records: TrainingRecords) -> Parsed:
     """Files in raw/, by name."""
     parsed = Parsed()
     parsed.problems += _unreadable_folders(folder)
@@ -154,7 +154,7 @@ def _raw(folder: Path, run: Run) -> Parsed:
             _read(parsed, path, where, partial(launcher.log, run=run))
             _read(parsed, path, where, partial(slurm.launch_errors, nodes=_nodes_of_step(path.stem, run)))
         elif path.name == "monitor.csv":
-            _read(parsed, path, where, partial(monitor.parse, duration_s=_step_seconds(parsed, folder)))
+            _read(parsed, path, where, _reader_of_samples(run, records, _step_seconds(parsed, folder)))
         elif (match := _STACKS.fullmatch(where)) and int(match["rank"]) < len(places):
             reader = stacks.stack if match["kind"] == "txt" else stacks.progress
             _read(parsed, path, where, partial(reader, subject=places[int(match["rank"])]))
@@ -281,6 +281,15 @@ def _variants(parsed: Parsed, folder: Path, run: Run) -> None:
         for path in [jsonl] if jsonl.exists() else [json] if json.exists() else [table] if table.exists() else []:
             _read(measured, path, f"raw/{path.name}", reader)
         parsed.add(nccl_variant.numbers(measured, variant, ranks))
+
+
+def _reader_of_samples(run: Run, records: TrainingRecords, duration_s: float | None) -> Reader:
+    """Of a training: what GPUs do under load counts in the measured steps of their node."""
+    if not PHASES[run.phase].is_training:
+        return partial(monitor.parse, duration_s=duration_s)
+    windows = records.metrics.window_unix_s if records.are_whole else None
+    steps = {node: (begin, end) for node, (begin, end) in (windows or {}).items()}
+    return partial(monitor.parse, duration_s=duration_s, room="train", steps=steps)
 
 
 def _step_seconds(parsed: Parsed, folder: Path) -> float | None:

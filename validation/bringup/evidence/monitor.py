@@ -1,12 +1,15 @@
-"""The monitor's samples: each second a line with the cells of COLUMNS, then a line per GPU with GPU_COLUMNS.
+"""The monitor's samples: a line a period, with the cells of COLUMNS; and after it one for each GPU, with GPU_COLUMNS.
 
-own_cpu_percent is the sampler's own share of one core since it began. Samples of older runs lack it, or also lack the
-bytes over RDMA. unix_s is the node's own time; `derive` corrects it with the measured clocks.
+own_cpu_percent is the sampler's own share of one core since it began. Samples of older runs end before it, or before
+the bytes over RDMA; those of GPUs before the memory clock. unix_s is the node's own time: `derive` says how far that
+can be put right. Before them comes `#every,node,seconds`, the period. `#nics,node,unix_s,eth0=sent/received,…` are the
+bytes that each network interface and RDMA device has counted; nothing is judged of them.
 """
 
 from __future__ import annotations
 
 import re
+import statistics
 from collections.abc import Mapping, Sequence
 
 from bringup.evidence import clock
@@ -27,8 +30,22 @@ COLUMNS = (
     "rdma_rx_bytes",
 )
 GPU = "#gpu"  # begins the line of a GPU
-GPU_COLUMNS = (GPU, "node", "unix_s", "uuid", "percent", "power_w", "temp_c", "sm_mhz", "slowdowns")
+OLD_GPU_COLUMNS = (GPU, "node", "unix_s", "uuid", "percent", "power_w", "temp_c", "sm_mhz", "slowdowns")
+GPU_COLUMNS = (
+    *OLD_GPU_COLUMNS,
+    "memory_mhz",
+    "reasons",  # nvmlDeviceGetCurrentClocksEventReasons, all bits: 0x4 is the power cap
+    "memory_gib",
+    "nvlink_tx_kib",  # since the driver was loaded, over all NVLinks
+    "nvlink_rx_kib",
+    "pcie_tx_bytes",
+    "pcie_rx_bytes",
+)
+NICS, EVERY = "#nics", "#every"
+Windows = Mapping[str, tuple[float, float]]
+"""Node -> begin and end of the measured steps, unix s by its own clock."""
 BUSY_PERCENT = 50  # below, a low clock is what an idle GPU has
+FEWEST_BUSY = 3  # samples that make a median
 OWN, RDMA_SENT = COLUMNS.index("own_cpu_percent"), COLUMNS.index("rdma_tx_bytes")
 _LENGTHS = (OWN, OWN + 1, len(COLUMNS))  # as they were first, with the sampler's own share, and today
 PERIOD_S = 1.0
@@ -36,42 +53,59 @@ _DECIMAL, _COUNT = r"[0-9]{1,12}\.[0-9]{1,12}", r"[0-9]{1,20}"
 _SAMPLE = re.compile(rf"{_DECIMAL},{_DECIMAL},{_DECIMAL},{_COUNT},{_COUNT}")  # the cells that every node can measure
 _LABEL = re.compile(r"^\s*\d+: ")
 _NUMBER = re.compile(rf"{_COUNT}|{_DECIMAL}")
+_PERIOD = re.compile(r"[1-9][0-9]{0,3}(\.[0-9]{1,3})?")
 
 
 def samples(text: str, where: str) -> tuple[dict[str, list[list[str]]], list[str]]:
-    """Cells per node, in the order of arrival; and the problems: lines that are not samples."""
-    by_node: dict[str, list[list[str]]] = {}
+    """Cells per node, in the order of arrival; and what is not a sample."""
+    found: dict[str, list[list[str]]] = {}
     problems: list[str] = []
     for number, raw in enumerate(lines(text), start=1):
         cells = _LABEL.sub("", raw.rstrip("\r")).split(",")
-        if tuple(cells) == COLUMNS or cells == [""] or (cells[0] == GPU and len(cells) == len(GPU_COLUMNS)):
+        if tuple(cells) == COLUMNS or cells == [""] or _is_of_another_kind(cells):
             continue
         if len(cells) not in _LENGTHS or not _SAMPLE.fullmatch(",".join(cells[1:6])):
             problems.append(f"{where}:{number}: not a sample: {raw[:60]!r}")
             continue
-        by_node.setdefault(cells[0], []).append(cells)
-    if not by_node:
+        found.setdefault(cells[0], []).append(cells)
+    if not found:
         problems.append(f"{where}: holds no sample")
-    return by_node, problems
+    return found, problems
+
+
+def _is_of_another_kind(cells: Sequence[str]) -> bool:
+    lengths = (len(OLD_GPU_COLUMNS), len(GPU_COLUMNS))
+    return (cells[0] == GPU and len(cells) in lengths) or (cells[0] in (NICS, EVERY) and len(cells) > 2)
+
+
+def _period_s(text: str) -> float:
+    """Of the first node that says it: all have the same. Older samplers looked once a second."""
+    for raw in lines(text):
+        cells = _LABEL.sub("", raw.rstrip("\r")).split(",")
+        if cells[0] == EVERY and len(cells) == 3 and _PERIOD.fullmatch(cells[2]):
+            return float(cells[2])
+    return PERIOD_S
 
 
 def gpu_samples(text: str) -> dict[str, list[dict[str, str]]]:
     """Per GPU (`n0/GPU-…`), in the order of arrival."""
-    by_gpu: dict[str, list[dict[str, str]]] = {}
+    found: dict[str, list[dict[str, str]]] = {}
     for raw in lines(text):
         cells = _LABEL.sub("", raw.rstrip("\r")).split(",")
-        if cells[0] == GPU and len(cells) == len(GPU_COLUMNS):
-            row = dict(zip(GPU_COLUMNS, cells, strict=True))
-            by_gpu.setdefault(f"{row['node']}/{row['uuid']}", []).append(row)
-    return by_gpu
+        if cells[0] == GPU and _is_of_another_kind(cells):
+            row = dict.fromkeys(GPU_COLUMNS, "") | dict(zip(GPU_COLUMNS, cells, strict=False))
+            found.setdefault(f"{row['node']}/{row['uuid']}", []).append(row)
+    return found
 
 
-def parse(text: str, where: str, duration_s: float | None) -> Parsed:
-    """Facts of each node's samples, their coverage and their cost. duration_s: of the watched step."""
-    by_node, problems = samples(text, where)
+def parse(text: str, where: str, duration_s: float | None, room: str = "nccl", steps: Windows | None = None) -> Parsed:
+    """What was sampled of each node, how completely, and at what cost. duration_s: of the watched step. room: begins
+    the ids of the gates on the sampler. steps: of a training, to which what GPUs do under load is then restricted."""
+    found, problems = samples(text, where)
     parsed = Parsed(problems=problems)
-    for node, rows in by_node.items():
-        _coverage(parsed, node, rows, where, duration_s)
+    period_s = _period_s(text)
+    for node, rows in found.items():
+        _coverage(parsed, f"{room}.monitor.coverage", node, rows, where, duration_s, period_s)
         parsed.saw("monitor.cpu_percent_max", node, max(float(row[2]) for row in rows), "%", where)
         sent = (int(rows[-1][4]) - int(rows[0][4])) / 1e9
         parsed.saw(
@@ -80,7 +114,7 @@ def parse(text: str, where: str, duration_s: float | None) -> Parsed:
         _rdma_sent(parsed, node, rows, where)
         own = cell(rows[-1], OWN)
         parsed.saw(
-            "nccl.monitor.overhead",
+            f"{room}.monitor.overhead",
             node,
             own,
             "%",
@@ -88,59 +122,93 @@ def parse(text: str, where: str, duration_s: float | None) -> Parsed:
             "the sampler did not count its own time" if own is None else "of one core, over the whole run",
         )
     for gpu, samples_of in gpu_samples(text).items():
-        _gpu(parsed, gpu, samples_of, where)
+        _gpu(parsed, gpu, samples_of, where, None if steps is None else steps.get(samples_of[0]["node"], (0.0, 0.0)))
     return parsed
 
 
-def _gpu(parsed: Parsed, gpu: str, rows: Sequence[Mapping[str, str]], where: str) -> None:
-    """Slowdowns of the GPU while the node was watched, its lowest clock under load, and its temperature."""
-    slowdowns = [row["slowdowns"] for row in rows if row["slowdowns"]]
-    kinds = sorted({kind for text in slowdowns if text != "none" for kind in text.split("+")})
-    slowed = sum(text != "none" for text in slowdowns)
-    if slowdowns:
-        words = f"in {slowed} of {len(slowdowns)} samples"
+def _gpu(
+    parsed: Parsed, gpu: str, rows: Sequence[Mapping[str, str]], where: str, window: tuple[float, float] | None
+) -> None:
+    """What the hardware did to protect itself while the node was watched; its clock under load, its heat, its memory.
+    window: only what lies in it counts for the latter. (0, 0): nothing does."""
+    told = [row["slowdowns"] for row in rows if row["slowdowns"]]
+    kinds = sorted({kind for text in told if text != "none" for kind in text.split("+")})
+    slowed = sum(text != "none" for text in told)
+    if told:
+        words = f"in {slowed} of {len(told)} samples"
         parsed.saw("monitor.gpu.slowdown", gpu, ", ".join(kinds) or "none", "text", where, words)
     else:
         parsed.saw("monitor.gpu.slowdown", gpu, None, "text", where, "NVML did not say it in any sample")
-    for quantity, column, unit, choose in (
-        ("clock_min", "sm_mhz", "MHz", min),
-        ("temp_max", "temp_c", "C", max),
+    when = "" if window is None else " in the measured steps"
+    if window is not None:
+        rows = [row for row in rows if window[0] <= float(row["unix_s"]) <= window[1]]
+    busy = [row for row in rows if _NUMBER.fullmatch(row["percent"]) and float(row["percent"]) >= BUSY_PERCENT]
+    for quantity, column, unit, choose, chosen in (
+        ("clock_min", "sm_mhz", "MHz", min, busy),
+        ("clock_median", "sm_mhz", "MHz", statistics.median, busy),
+        ("temp_max", "temp_c", "C", max, busy),
+        ("percent_mean", "percent", "%", statistics.fmean, rows),
+        ("power_mean", "power_w", "W", statistics.fmean, rows),
+        ("memory_max", "memory_gib", "GiB", max, rows),
     ):
-        under_load = [
-            row for row in rows if _NUMBER.fullmatch(row["percent"]) and float(row["percent"]) >= BUSY_PERCENT
-        ]
-        values = [float(row[column]) for row in under_load if _NUMBER.fullmatch(row[column])]
-        why = f"while at least {BUSY_PERCENT} % busy" if values else f"in no sample was it {BUSY_PERCENT} % busy"
-        parsed.saw(f"monitor.gpu.{quantity}", gpu, choose(values) if values else None, unit, where, why)
+        values = [float(row[column]) for row in chosen if _NUMBER.fullmatch(row[column])]
+        if chosen is busy:
+            why = (
+                f"while at least {BUSY_PERCENT} % busy{when}"
+                if values
+                else f"in no sample{when} was it {BUSY_PERCENT} % busy"
+            )
+            if quantity == "clock_median" and 0 < len(values) < FEWEST_BUSY:
+                values, why = (
+                    [],
+                    f"in {len(values)} samples{when} was it {BUSY_PERCENT} % busy, in fewer than {FEWEST_BUSY}",
+                )
+            parsed.saw(f"monitor.gpu.{quantity}", gpu, choose(values) if values else None, unit, where, why)
+        elif values:
+            parsed.saw(f"monitor.gpu.{quantity}", gpu, choose(values), unit, where, f"of {len(values)} samples{when}")
+    for quantity, column, unit_bytes in (
+        ("nvlink_sent", "nvlink_tx_kib", 1024),
+        ("nvlink_received", "nvlink_rx_kib", 1024),
+        ("pcie_sent", "pcie_tx_bytes", 1),
+        ("pcie_received", "pcie_rx_bytes", 1),
+    ):
+        counts = [int(row[column]) for row in rows if row[column].isascii() and row[column].isdigit()]
+        if len(counts) > 1 and counts[-1] >= counts[0]:
+            sent = (counts[-1] - counts[0]) * unit_bytes / 1e9
+            parsed.saw(f"monitor.gpu.{quantity}", gpu, sent, "GB", where, f"between {len(counts)} samples{when}")
 
 
 def cell(row: Sequence[str], column: int) -> float | None:
-    """None: not measured, or the run is older than this column."""
+    """None where it was not measured, or is newer than the run."""
     return float(row[column]) if len(row) > column and _NUMBER.fullmatch(row[column]) else None
 
 
-def _coverage(parsed: Parsed, node: str, rows: Sequence[Sequence[str]], where: str, duration_s: float | None) -> None:
-    """nccl.monitor.coverage: samples / (expected samples - 1). One fewer is expected, because the step's time begins
-    before the sampler, and the first sample comes one period later."""
+def _coverage(
+    parsed: Parsed,
+    gate: str,
+    node: str,
+    rows: Sequence[Sequence[str]],
+    where: str,
+    duration_s: float | None,
+    period_s: float,
+) -> None:
+    """Samples seen / samples that the watched step wants, less one: its time begins before the sampler does, whose
+    first sample comes a period later."""
     if not duration_s:
-        parsed.saw("nccl.monitor.coverage", node, None, "share", where, "the watched step left no duration")
+        parsed.saw(gate, node, None, "share", where, "the watched step left no duration")
         return
-    arrived, expected = _apart([float(row[1]) for row in rows]), max(1.0, duration_s / PERIOD_S - 1)
-    parsed.saw(
-        "nccl.monitor.coverage",
-        node,
-        min(1.0, arrived / expected),
-        "share",
-        where,
-        f"{arrived} samples in {duration_s:.0f} s",
-    )
+    seen, wanted = _apart([float(row[1]) for row in rows], period_s), max(1.0, duration_s / period_s - 1)
+    words = f"{seen} samples in {duration_s:.0f} s"
+    if period_s != PERIOD_S:
+        words += f", one every {period_s:g} s"
+    parsed.saw(gate, node, min(1.0, seen / wanted), "share", where, words)
 
 
-def _apart(moments: Sequence[float]) -> int:
-    """Count the samples that are at least half a period after the previous one: a repeated sample counts once."""
+def _apart(moments: Sequence[float], period_s: float) -> int:
+    """How many lie half a period or more after the one before: a sample repeated is not a second sample."""
     count, last = 0, float("-inf")
     for moment in sorted(moments):
-        if moment - last >= PERIOD_S / 2:
+        if moment - last >= period_s / 2:
             count, last = count + 1, moment
     return count
 
@@ -164,5 +232,5 @@ def _rdma_sent(parsed: Parsed, node: str, rows: Sequence[Sequence[str]], where: 
 
 
 def times(rows: Sequence[Sequence[str]], shift: clock.Shift | None) -> list[float]:
-    """Times of the samples, unix s on the fleet's clock; on the node's own clock if that was not measured."""
+    """When the samples were taken, unix s on the fleet's clock; on the node's own where the two were not compared."""
     return [float(row[1]) + (shift.seconds if shift else 0.0) for row in rows]

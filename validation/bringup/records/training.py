@@ -320,6 +320,12 @@ class TrainMetrics(Versioned):
     steps_s: list[float] | None = (
         None  # each step of the steady window, from last rank to last rank; null: older than the measurement
     )
+    steps_unix_s: list[float] | None = (
+        None  # when each step of this run ended, by the clock of rank 0's host; a GPU may be a step behind
+    )
+    window_unix_s: dict[str, list[float]] | None = (
+        None  # node -> begin and end of the steady window by its own clock, so that its samples can be joined with it
+    )
     rank_times_s: RankTimes | None = None
     straggler: Straggler | None = None  # null with one rank
     standstills: list[Standstill] | None = None  # index = rank; null: this run is older than the measurement

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable
 
+from bringup.checks import sampled
 from bringup.checks.nccl import ends, pairs
 from bringup.evidence import clock
 from bringup.evidence.curve import Point, curves
 from bringup.evidence.parsed import Parsed, Seen
+from bringup.plan.phases import PHASES
 from bringup.plan.subjects import nodes_of_scale, rank_subjects
 from bringup.plan.transports import is_recognised, is_tcp
 from bringup.records import Observation, Run
@@ -21,7 +22,8 @@ def derive(observed: Seen, run: Run) -> Parsed:
     _bypassed(derived, observed)
     _shapes(derived, observed)
     _clocks_of_samples(derived, observed)
-    _slowdowns(derived, observed, run)
+    if not PHASES[run.phase].is_training:
+        derived.add(sampled.slowdowns(observed, run, "nccl.monitor.slowdown"))
     derived.add(ends.derive(observed, run))
     derived.add(pairs.derive(observed.under("pair.", "nccl."), run.nodes))
     return derived
@@ -127,41 +129,18 @@ def _worst(derived: Parsed, quantity: str, scale: str, ratios: list[Ratio]) -> N
     derived.saw(quantity, scale, round(ratio, 3), "ratio", measured.evidence, f"{name} at {at}: {speed:.4g} GB/s")
 
 
-def _slowdowns(derived: Parsed, observed: Seen, run: Run) -> None:
-    """nccl.monitor.slowdown per node: slowdowns of its GPUs in all samples. One slow GPU decides; `none` needs an
-    answer of all GPUs."""
-    of_node: dict[str, list[Observation]] = defaultdict(list)
-    for gpu in observed.of("monitor.gpu.slowdown"):
-        of_node[gpu.subject.partition("/")[0]].append(gpu)
-    for node, gpus in of_node.items():
-        slowed = [gpu for gpu in gpus if gpu.value not in (None, "none")]
-        silent = next((gpu for gpu in gpus if gpu.value is None), None)
-        where = gpus[0].evidence
-        if slowed:
-            kinds = sorted({kind for gpu in slowed for kind in str(gpu.value).split(", ")})
-            words = "; ".join(f"{gpu.subject.partition('/')[2]} {gpu.why}" for gpu in slowed)
-            derived.saw("nccl.monitor.slowdown", node, ", ".join(kinds), "text", where, words)
-        elif silent is not None:
-            derived.saw("nccl.monitor.slowdown", node, None, "text", where, f"{silent.subject}: {silent.why}")
-        elif len(gpus) < run.gpus_per_node:
-            why = f"{len(gpus)} of {run.gpus_per_node} GPUs were sampled"
-            derived.saw("nccl.monitor.slowdown", node, None, "text", where, why)
-        else:
-            derived.saw("nccl.monitor.slowdown", node, "none", "text", where, f"of {len(gpus)} GPUs")
-
-
 def _clocks_of_samples(derived: Parsed, observed: Seen) -> None:
     """nccl.monitor.clock, s, per sampled node: how exact its samples are on the common time axis."""
     measured = clock.shifts([*observed.of(clock.BEHIND), *observed.of(clock.UNCERTAINTY)])
     unknown = {behind.subject: behind.why for behind in observed.of(clock.BEHIND) if behind.value is None}
-    for sampled in observed.of("nccl.monitor.coverage"):
-        node, shift = sampled.subject, measured.get(sampled.subject)
+    for coverage in observed.of("nccl.monitor.coverage"):
+        node, shift = coverage.subject, measured.get(coverage.subject)
         if shift is None:
             why = (
                 "its clock was not compared, and its samples stand at its own time: "
                 f"{unknown.get(node, 'nothing arrived')}"
             )
-            derived.saw("nccl.monitor.clock", node, None, "s", sampled.evidence, why)
+            derived.saw("nccl.monitor.clock", node, None, "s", coverage.evidence, why)
         else:
             words = f"{shift}; its samples are moved by {shift.moved}"
-            derived.saw("nccl.monitor.clock", node, shift.uncertainty, "s", sampled.evidence, words)
+            derived.saw("nccl.monitor.clock", node, shift.uncertainty, "s", coverage.evidence, words)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bringup.checks import device
+from bringup.checks import device, sampled
 from bringup.checks.nccl import guides, pair_gates, variant_gates
 from bringup.plan.gate import Fixed, FromProfile, Gate, Requested
 from bringup.records import Outcome
@@ -242,38 +242,19 @@ _SPEED = (
 )
 
 
-def _sampler(name: str, proves: str, **rest: Any) -> Gate:
-    return _gate(
-        f"nccl.monitor.{name}",
-        proves,
-        **{"phases": ("nccl_monitoring",), "bears_on": ("observable",), "per": "node", "guide": guides.MONITOR, **rest},
-    )
-
-
 _MONITOR = (
-    _sampler(
-        "overhead",
-        "the sampler itself used almost no CPU time",
-        unit="%",
-        rule="at_most",
-        expect=FromProfile(),
-    ),
-    _sampler("coverage", "the node was sampled during the whole run", unit="share", rule="at_least", expect=Fixed(0.8)),
-    _sampler(
-        "clock",
+    *sampled.gates("nccl", ("nccl_monitoring",), guides.MONITOR, quiet=("quiet-under-load",)),
+    _gate(
+        "nccl.monitor.clock",
         "the node's samples are on the common time axis, to half of the sampling period (clocks were compared)",
+        phases=("nccl_monitoring",),
+        bears_on=("observable",),
+        per="node",
         min_nodes=2,
         unit="s",
         rule="at_most",
         expect=Fixed(0.5),
-    ),
-    _sampler(
-        "slowdown",
-        "no GPU was slowed down by its hardware (heat, power brake) in any sample of the run",
-        bears_on=("quiet-under-load",),
-        unit="text",
-        rule="equals",
-        expect=Fixed("none"),
+        guide=guides.MONITOR,
     ),
 )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bringup.checks import sampled
 from bringup.checks.training import ends
 from bringup.evidence.parsed import Parsed, Seen, is_number
 from bringup.plan.phases import PHASES
@@ -17,6 +18,9 @@ def derive(seen: Seen, run: Run) -> Parsed:
         _devices(parsed, seen, run)
         _transport(parsed, seen, run)
         parsed.add(ends.derive(seen, run))
+        parsed.add(sampled.slowdowns(seen, run, "train.monitor.slowdown"))
+        if not PHASES[run.phase].one_gpu:  # it has no peer
+            parsed.add(sampled.clocks(seen, run, "train.gpu.clock"))
     return parsed
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bringup.checks.faults import DRIVER_OF_N1, NO_DRIVER_ON_N1
+from bringup.checks.simulated import gpu, under_load
 from bringup.plan.drill import Drill, NoDrill
 from bringup.records import Outcome
 
@@ -67,6 +68,42 @@ DRILLS: tuple[Drill, ...] = (
         subject="job",
         outcome=Outcome.FAIL,
         says="slurm.out-of-memory",
+    ),
+    Drill(
+        id="training-monitor-stops",
+        fault="the sampler of one node ends early, beside a training",
+        phase="run_ddp_2node",
+        environment=(("BRINGUP_DRILL", "stop-monitor:{n1}"),),
+        where="anywhere",
+        gate="train.monitor.coverage",
+        subject="{n1}",
+        outcome=Outcome.FAIL,
+        says="1 samples",
+        silent=("{n0}",),
+    ),
+    Drill(
+        id="training-monitor-busy",
+        fault="the sampler of one node takes half a core, beside a training",
+        phase="run_ddp_2node",
+        environment=(("BRINGUP_DRILL", "busy-monitor:{n1}"),),
+        where="anywhere",
+        gate="train.monitor.overhead",
+        subject="{n1}",
+        outcome=Outcome.FAIL,
+        says="of one core",
+        between=(5, 100),
+        silent=("{n0}",),
+        consequences=(("train.monitor.coverage", "{n1}"),),
+    ),
+    under_load(
+        "gpu-hot-in-training",
+        "a GPU of one node slows down because of heat, while it trains",
+        gpu("throttle"),
+        "train.monitor.slowdown",
+        phase="run_ddp_2node",
+        when="raw/monitor.csv",
+        says="hardware thermal",
+        silent=("n0", "n2"),
     ),
     Drill(
         id="rank-killed",
@@ -433,6 +470,11 @@ NO_DRILL: tuple[NoDrill, ...] = (
         gates=("train.mfu",),
         reason="no peak is known for a CPU",
         test="checks/training/test_training_mfu.py",
+    ),
+    NoDrill(
+        gates=("train.gpu.clock",),
+        reason="programs compute on the CPU here, so that no simulated GPU is ever busy",
+        test="checks/training/test_training_monitor.py",
     ),
     NoDrill(
         gates=("train.scaling",),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bringup.checks import device
+from bringup.checks import device, sampled
 from bringup.checks.training import guides, guides_of_speed
 from bringup.plan.gate import Fixed, FromProfile, Gate, Requested
 from bringup.plan.phases import PHASES
@@ -218,6 +218,20 @@ GATES: tuple[Gate, ...] = (
         expect=FromProfile(),
         stops=(),
         guide=guides_of_speed.STALL,
+    ),
+    *sampled.gates("train", _ALL, guides_of_speed.MONITOR, quiet=("scales",)),
+    Gate(
+        id="train.gpu.clock",
+        phases=_PARALLEL,
+        bears_on=("scales",),
+        per="node",
+        proves="no GPU of the node was clocked far below its peers in the measured steps",
+        unit="ratio",
+        rule="at_least",
+        expect=FromProfile(),
+        severity=Outcome.WARN,
+        stops=(),
+        guide=guides_of_speed.CLOCK,
     ),
     Gate(
         id="train.replicas.difference",

@@ -67,6 +67,60 @@ STRAGGLER = Guide(
     by_hand="In `rank_times_s` the index is the rank. The last command compares the matrix products of all GPUs.",
 )
 
+MONITOR = Guide(
+    title="The sampler beside a training",
+    page=ONE,
+    action=Action.WATCH,
+    observes=(
+        "A sampler on each node reads CPU, memory, network, RDMA ports and GPUs while the training runs: once a second "
+        "up to 64 nodes, less often on more. `raw/monitor.csv` holds the samples; "
+        "[its columns](02-infrastructure-validation.md#nccl.monitor.coverage) are those of the collectives. "
+        "`train.monitor.coverage`: the samples of the node against the seconds that the step took, at least 0.8. "
+        "`train.monitor.overhead`: CPU time of the sampler as a share of one core. `train.monitor.slowdown`: what the "
+        "hardware of the node's GPUs did to protect itself (heat, power brake), over all samples. A lower clock by the "
+        "power cap is not among it.\n"
+        "\n"
+        "`steps_unix_s` in `metrics.json` says when each step ended, and `window_unix_s` when the measured steps began "
+        "and ended on each node, by the node's own clock. So samples can be joined with steps. `observations.json` has "
+        "for each GPU, in the measured steps: mean utilisation and power, highest memory and temperature, median and "
+        "lowest clock, bytes over NVLink and PCIe (`monitor.gpu.…`). They are not judged."
+    ),
+    why="A GPU that slows down in the middle of a training is late in every step, and all others wait for it.",
+    usually_means=(
+        "A slowdown: cooling, a fan, or the power supply of that node. Fewer samples: the sampler started late or "
+        "ended early, or the node was too loaded to run it. Too much overhead: asking the GPUs costs CPU time here. "
+        "Incomplete: the node sent no sample, or NVML does not say what its GPUs do."
+    ),
+    next=(
+        "cat {run}/raw/monitor.err",
+        "grep '#gpu' {run}/raw/monitor.csv | tail",
+        "srun --nodes=1 --nodelist={node} nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER",
+    ),
+)
+
+CLOCK = Guide(
+    title="Clocks of the GPUs while they train",
+    page=DDP,
+    action=Action.WATCH,
+    observes=(
+        "The median clock of each GPU over the samples of the measured steps in which it was at least half busy. The "
+        "slowest GPU of the node, over the median of all GPUs of the run. The profile gives the limit; `generic` "
+        "allows 0.85. It warns only: whether a rank was late is judged by `train.straggler`."
+    ),
+    why="GPUs of one model differ by a few per cent under load. One that runs far lower has a cap or a fault.",
+    usually_means=(
+        "A lower power cap or a clock that was locked (`nvidia-smi -q -d CLOCK,POWER`), heat, or a weak power supply. "
+        "`reasons` in the samples is NVML's own bit mask: 0x4 is the power cap. Incomplete: a GPU was busy in fewer "
+        "than 3 samples of the measured steps. Steps of the default model are too short on a GPU; give "
+        "[a real workload](../training/README.md#run)."
+    ),
+    next=(
+        "grep '#gpu' {run}/raw/monitor.csv | grep {node} | tail -n 16",
+        "srun --nodes=1 --nodelist={node} nvidia-smi -q -d CLOCK,POWER,PERFORMANCE",
+        "sbatch --nodes={node_count} --nodelist={nodes} infrastructure-validation/scripts/node_sweep.sbatch",
+    ),
+)
+
 MFU = Guide(
     title="MFU of one GPU",
     page="04-training-single-gpu",
