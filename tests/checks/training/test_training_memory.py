@@ -100,7 +100,8 @@ def test_without_a_prediction_it_is_incomplete(tmp_path: Path, check: dict[str, 
         ({"peak_measured_bytes": 20 * GIB}, {}, Outcome.WARN),
         ({"peak_measured_bytes": 20 * GIB}, {"compile": True}, Outcome.PASS),  # fused kernels keep less
         ({"peak_measured_bytes": 60 * GIB}, {"compile": True}, Outcome.WARN),
-        ({"peak_measured_bytes": 2**20, "peak_predicted_bytes": 2**25}, {}, Outcome.PASS),  # both below 1 GiB
+        ({"peak_measured_bytes": 900 * 2**20, "peak_predicted_bytes": 81 * 2**20}, {}, Outcome.INCOMPLETE),
+        ({"peak_measured_bytes": 4 * GIB, "peak_predicted_bytes": 81 * 2**20}, {}, Outcome.WARN),
         ({"peak_measured_bytes": None}, {}, Outcome.INCOMPLETE),
         ({"states_measured_bytes": 2**40}, {}, Outcome.INCOMPLETE),  # judged after the states
     ],

@@ -253,6 +253,14 @@ def rank_memory_gib() -> tuple[float, float | None, float | None]:
     return host, torch.cuda.max_memory_allocated() / GIB, torch.cuda.max_memory_reserved() / GIB
 
 
+def device_limits() -> tuple[float | None, int | None]:
+    """Memory of this rank's GPU in GiB, and how often torch had to empty its cache to allocate; None without a GPU."""
+    if not group.CUDA:
+        return None, None
+    total = torch.cuda.get_device_properties(group.DEVICE).total_memory / GIB
+    return total, int(torch.cuda.memory_stats().get("num_alloc_retries", 0))
+
+
 def memory(ranks: list[tuple[float, float | None, float | None]]) -> Memory:
     """Maximum over ranks. max_rank is the rank with the highest device peak, without a GPU the highest host peak."""
     host, allocated, reserved = zip(*ranks, strict=True)

@@ -25,7 +25,7 @@ from bringup.records import (
     Tuning,
 )
 
-from recipe import GIB, fast, group, meter
+from recipe import GIB, environment, fast, group, meter
 from recipe.arguments import Args
 from recipe.strategy import Expected
 
@@ -41,6 +41,8 @@ class RankResult:
     own_times_s: dict[str, list[float]]  # fetch, forward, optimizer: per optimizer step
     standstill: Standstill
     memory_gib: tuple[float, float | None, float | None]  # peaks: host, device allocated, device reserved
+    device_limits: tuple[float | None, int | None]  # memory of the GPU in GiB, allocation retries
+    environment: dict[str, Any]  # of environment.of_rank
     states_bytes: int  # parameters, gradients and optimizer held after the first step
     startup_s: tuple[float, float, float, float, float]  # in the order of records.Startup
     checksum: float  # sum over the parameters the rank stores
@@ -150,7 +152,7 @@ def train_metrics(
         padded_tokens_per_s=steady.tokens_per_s * padded,
         step_time_s=steady.step_time_s,
         startup=Startup(**dict(zip(Startup.model_fields, slowest_startup_s, strict=True))),
-        memory=meter.memory([rank.memory_gib for rank in ranks]),
+        memory=meter.memory([rank.memory_gib for rank in ranks]).model_copy(update=device_limits(ranks)),
         steps_done=len(losses),
         loss=losses,
         grad_norm=grad_norms,
@@ -165,6 +167,10 @@ def train_metrics(
         flops_per_token_causal=efficiency.flops.causal if efficiency.flops else None,
         flops_per_token_linear=efficiency.flops.linear if efficiency.flops else None,
         mfu_causal=efficiency.mfu_causal,
+        tflops_per_rank=efficiency.flops.full * tokens_per_s / world / 1e12 if efficiency.flops else None,
+        environment=environment.of_all([rank.environment for rank in ranks]),
+        transformers=transformers.__version__,
+        accelerate=accelerate.__version__,
         steps_s=steady.steps_s,
         steps_unix_s=ranks[0].steps_unix_s[1:],
         window_unix_s={
@@ -181,6 +187,15 @@ def train_metrics(
         resumed=resumed,
         memory_check=memory_check(resolved, config, ranks),
     )
+
+
+def device_limits(ranks: list[RankResult]) -> dict[str, Any]:
+    """Fields of records.Memory; empty without a GPU."""
+    totals = [rank.device_limits[0] for rank in ranks if rank.device_limits[0] is not None]
+    retries = [rank.device_limits[1] for rank in ranks if rank.device_limits[1] is not None]
+    if len(totals) < len(ranks) or len(retries) < len(ranks):
+        return {}
+    return {"device_total_gib": min(totals), "allocation_retries": sum(retries)}
 
 
 def memory_check(resolved: RunArgs, config: Any, ranks: list[RankResult]) -> MemoryCheck:

@@ -24,7 +24,7 @@ from facts import node_name
 from torch.distributed.elastic.multiprocessing.errors import record
 from transformers import PrinterCallback, TrainerCallback
 
-from recipe import accelerated, fast, group, live, meter, observed_strategy, prepare, results, standstill, strategy
+from recipe import accelerated, environment, fast, group, live, meter, observed_strategy, prepare, results, standstill, strategy
 from recipe.arguments import Args
 from recipe.data import Rows
 from recipe.finite import FiniteCheck
@@ -229,6 +229,8 @@ class Run:
                 own_times_s=own_times_s,
                 standstill=stood_still,
                 memory_gib=meter.rank_memory_gib(),
+                device_limits=meter.device_limits(),
+                environment=environment.of_rank(),
                 states_bytes=self.states.total,
                 startup_s=(
                     self.import_s,

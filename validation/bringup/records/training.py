@@ -147,6 +147,18 @@ class Memory(Record):
     device_allocated_gib: NonNegative | None
     device_reserved_gib: NonNegative | None
     max_rank: int = Field(ge=0)
+    device_total_gib: NonNegative | None = None  # of the smallest card
+    allocation_retries: int | None = Field(default=None, ge=0)  # over all ranks: a full card, whose cache was emptied
+
+
+class Environment(Record):
+    """What a training ran on. Each distinct value once, over all ranks; empty: there is none."""
+
+    cuda: list[str]  # that torch was built for
+    nccl: list[str]  # that torch is linked with
+    driver: list[str]
+    gpus: list[str]  # names of the models
+    nics: list[str]  # RDMA devices with an active port; where there is none, network interfaces
 
 
 class ObservedStrategy(Record):
@@ -317,6 +329,10 @@ class TrainMetrics(Versioned):
     flops_per_token_causal: NonNegative | None = None  # half of the attention square
     flops_per_token_linear: NonNegative | None = None  # no attention
     mfu_causal: NonNegative | None = None
+    tflops_per_rank: NonNegative | None = None  # achieved, of the model's own FLOPs in the full convention
+    environment: Environment | None = None  # null: this run is older than the field
+    transformers: str | None = None
+    accelerate: str | None = None
     steps_s: list[float] | None = (
         None  # each step of the steady window, from last rank to last rank; null: older than the measurement
     )

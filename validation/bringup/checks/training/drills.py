@@ -487,6 +487,16 @@ NO_DRILL: tuple[NoDrill, ...] = (
         test="checks/training/test_training_records.py",
     ),
     NoDrill(
+        gates=("train.step.tail", "train.tokens_per_s_per_rank"),
+        reason="all ranks of the local cluster share the same few cores, and no speed is expected of them",
+        test="checks/training/test_training_pace.py",
+    ),
+    NoDrill(
+        gates=("train.memory.headroom", "train.memory.retries"),
+        reason="only the allocator of a GPU reserves memory",
+        test="checks/training/test_training_pace.py",
+    ),
+    NoDrill(
         gates=("train.memory.peak",),
         reason="only the allocator of a GPU counts a peak",
         test="checks/training/test_training_memory.py",

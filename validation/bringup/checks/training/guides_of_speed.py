@@ -200,7 +200,7 @@ PEAK = Guide(
     observes=(
         "PyTorch's `max_memory_allocated` on the rank where it is highest, divided by the predicted peak: states, "
         "gathered copies, gradients that are being reduced, activations, logits. It is judged on GPUs only. Below 1 "
-        "GiB peaks cannot be compared. With `--recipe fast` the peak is normally lower than predicted, so only a "
+        "GiB peaks cannot be compared, and the gate is incomplete. With `--recipe fast` the peak is normally lower than predicted, so only a "
         "higher one warns. The first step, which is not compiled, is included. Expected: 0.85 to 1.15. The tests "
         "compare the prediction with torch's own accounting on fake tensors. It was not tried on a GPU."
     ),
@@ -212,11 +212,67 @@ PEAK = Guide(
         "More: an attention kernel that stores its scores, a mask where none is needed, activations that are not "
         "recomputed, a copy of the logits; or fragmentation, when `device_reserved_gib` is much larger than "
         "`device_allocated_gib`. Less: fused kernels. When `train.memory.states` passes, sharding is not the reason. "
-        "Incomplete: there is no GPU, or no formula for this model."
+        "Incomplete: there is no GPU, no formula for this model, or both numbers are below 1 GiB."
     ),
     next=("grep -A8 -E '\"memory(_check)?\"' {run}/metrics.json",),
     by_hand=(
         "`python training/src/predict.py --help` predicts the peak of a model, a strategy and a sequence length, "
         "tensor by tensor."
+    ),
+)
+
+HEADROOM = Guide(
+    title="Room on the card",
+    page=ONE,
+    action=Action.CONFIGURE,
+    observes=(
+        "`train.memory.headroom`: what torch had not reserved of the smallest card at the peak, as a share of its "
+        "memory. CUDA's context and NCCL's buffers, 1 to 3 GiB, are not reserved by torch and need that room. "
+        "`train.memory.retries`: allocations, over all ranks, that found the card full, so that torch gave its cache "
+        "back and tried again (`num_alloc_retries` of `torch.cuda.memory_stats`). Both are judged on GPUs only."
+    ),
+    why="A training that fills the card fails on a later step, and each retry waits for the device.",
+    usually_means=(
+        "The workload is too large for the card, or memory is fragmented: compare `device_reserved_gib` with "
+        "`device_allocated_gib`. Another process on the card shows as retries with room left. Incomplete: no GPU was "
+        "used, or the profile gives no number."
+    ),
+    next=("grep -A9 '\"memory\"' {run}/metrics.json",),
+    by_hand="`PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True` reduces fragmentation.",
+)
+
+TAIL = Guide(
+    title="Slow steps",
+    page=ONE,
+    action=Action.WATCH,
+    observes=(
+        "`step_time_s`: the 95th percentile over the median, over all ranks and steps after the warm-up. Fewer than 20 "
+        "steps, or a median below 100 ms, is too little to tell, and the gate is incomplete. Steps that take seconds "
+        "longer are judged by `train.stall`."
+    ),
+    why="Steps that are late now and then cost a large run more than its median shows: the slowest rank counts.",
+    usually_means=(
+        "Rows that arrive late, other jobs on the same storage or fabric, a GPU that is throttled now and then, or "
+        "daemons on the node."
+    ),
+    next=(
+        "grep -A8 step_time_s {run}/metrics.json",
+        "grep -A30 standstills {run}/metrics.json",
+    ),
+)
+
+TOKENS = Guide(
+    title="Tokens per second",
+    page=ONE,
+    action=Action.WATCH,
+    observes=(
+        "Tokens/s of one rank in the steady window, without padding. It is judged only where a profile or the site "
+        "declares a floor for its own workload, because it depends on the model, the batch and the options."
+    ),
+    why="It is the number that a training is planned with.",
+    usually_means="As of `train.mfu` on one GPU, and of `train.scaling` on several.",
+    next=(
+        "grep -hE 'tokens_per_s|step_time_s' {run}/metrics.json",
+        "bringup compare {run}",
     ),
 )

@@ -14,6 +14,7 @@ from bringup.records import MemoryCheck, ObservedStrategy, Run, RunArgs, TrainMe
 from bringup.results import METRICS, REFERENCE_METRICS, RUN_ARGS
 
 _GIB = 2**30
+FEWEST_STEPS_OF_A_TAIL = 20
 NOISE_S = 0.001  # of a rank's own work in a step: what scheduling on a busy host takes
 SHORTEST_STEP_S = (
     0.1  # of a perfect division of the work: below it launches and latencies are measured, which ranks do not share
@@ -76,6 +77,8 @@ def _own(parsed: Parsed, run: Run, args: RunArgs, found: TrainMetrics) -> None:
         parsed.saw("train.transport", JOB, found.transport, "text", f"{METRICS}:transport", found.transport_reason)
     _mfu(parsed, args, found, no_speed)
     _memory(parsed, args, found.memory_check)
+    _device_memory(parsed, found)
+    _pace(parsed, found, no_speed)
     _slowdowns(parsed, found)
     parsed.add(stalls.of_metrics(found))
     wanted = args.global_batch * args.steps
@@ -184,7 +187,8 @@ def _slowdowns(parsed: Parsed, found: TrainMetrics) -> None:
 
 
 def _memory(parsed: Parsed, args: RunArgs, check: MemoryCheck | None) -> None:
-    """train.memory.states and .peak: measured / predicted. Below 1 GiB no peak is told from another (workspaces).
+    """train.memory.states and .peak: measured / predicted. Below 1 GiB no peak is told from another (workspaces), and
+    the peak is unknown.
 
     Fused kernels and compilers keep less than the plain operations that are predicted: then only more is a deviation.
     """
@@ -206,6 +210,14 @@ def _memory(parsed: Parsed, args: RunArgs, check: MemoryCheck | None) -> None:
     if check.peak_measured_bytes is None:
         parsed.saw(peak, JOB, None, "ratio", where, "without a GPU no allocator counts")
         return
+    if max(check.peak_measured_bytes, check.peak_predicted_bytes) < _GIB:
+        measured, predicted = _mib(check.peak_measured_bytes), _mib(check.peak_predicted_bytes)
+        why = (
+            f"{measured}, predicted {predicted}: below 1 GiB workspaces decide; "
+            "set BRINGUP_TRAIN_ARGS to a real workload (training/README.md)"
+        )
+        parsed.saw(peak, JOB, None, "ratio", where, why)
+        return
     fused = args.compile or args.recipe == "fast"
     ratio = max(check.peak_measured_bytes, _GIB) / max(check.peak_predicted_bytes, _GIB)
     parsed.saw(
@@ -216,6 +228,37 @@ def _memory(parsed: Parsed, args: RunArgs, check: MemoryCheck | None) -> None:
         where,
         f"{_mib(check.peak_measured_bytes)}, predicted {_mib(check.peak_predicted_bytes)}{' unfused' if fused else ''}",
     )
+
+
+def _device_memory(parsed: Parsed, found: TrainMetrics) -> None:
+    """train.memory.headroom, a share of the smallest card, and train.memory.retries."""
+    memory, where = found.memory, f"{METRICS}:memory"
+    if memory.device_total_gib is None or memory.device_reserved_gib is None or memory.allocation_retries is None:
+        why = "no GPU was used, or this run is older than the measurement"
+        parsed.saw("train.memory.headroom", JOB, None, "share", where, why)
+        parsed.saw("train.memory.retries", JOB, None, "count", where, why)
+        return
+    left = (memory.device_total_gib - memory.device_reserved_gib) / memory.device_total_gib
+    words = f"{memory.device_reserved_gib:.1f} of {memory.device_total_gib:.1f} GiB were reserved"
+    parsed.saw("train.memory.headroom", JOB, round(left, 4), "share", where, words)
+    parsed.saw("train.memory.retries", JOB, memory.allocation_retries, "count", where)
+
+
+def _pace(parsed: Parsed, found: TrainMetrics, no_speed: str | None) -> None:
+    """train.step.tail: p95 / p50 of the steps. train.tokens_per_s_per_rank."""
+    steps, where = found.step_time_s, f"{METRICS}:step_time_s"
+    why = no_speed
+    if why is None and steps.window_steps < FEWEST_STEPS_OF_A_TAIL:
+        why = (
+            f"{steps.window_steps} steps were measured; of fewer than {FEWEST_STEPS_OF_A_TAIL} the 95th percentile "
+            "is the longest"
+        )
+    if why is None and steps.p50 < SHORTEST_STEP_S:
+        why = f"a step took {1000 * steps.p50:.3g} ms, too little work to tell below {1000 * SHORTEST_STEP_S:.0f} ms"
+    words = f"p95 {steps.p95:.4g} s, p50 {steps.p50:.4g} s"
+    parsed.saw("train.step.tail", JOB, None if why else round(steps.p95 / steps.p50, 3), "ratio", where, why or words)
+    speed = None if no_speed else found.tokens_per_s_per_rank
+    parsed.saw("train.tokens_per_s_per_rank", JOB, speed, "tokens/s", f"{METRICS}:tokens_per_s_per_rank", no_speed)
 
 
 def _mib(size: int) -> str:
