@@ -74,7 +74,7 @@ MONITOR = Guide(
     observes=(
         "A sampler on each node reads CPU, memory, network, RDMA ports and GPUs while the training runs: once a second "
         "up to 64 nodes, less often on more. `raw/monitor.csv` holds the samples; "
-        "[its columns](02-infrastructure-validation.md#nccl.monitor.coverage) are those of the collectives. "
+        "[its columns](03-collectives.md#nccl.monitor.coverage) are those of the collectives. "
         "`train.monitor.coverage`: the samples of the node against the seconds that the step took, at least 0.8. "
         "`train.monitor.overhead`: CPU time of the sampler as a share of one core. `train.monitor.slowdown`: what the "
         "hardware of the node's GPUs did to protect itself (heat, power brake), over all samples. A lower clock by the "
@@ -200,7 +200,8 @@ PEAK = Guide(
     observes=(
         "PyTorch's `max_memory_allocated` on the rank where it is highest, divided by the predicted peak: states, "
         "gathered copies, gradients that are being reduced, activations, logits. It is judged on GPUs only. Below 1 "
-        "GiB peaks cannot be compared, and the gate is incomplete. With `--recipe fast` the peak is normally lower than predicted, so only a "
+        "GiB peaks cannot be compared, and the gate is incomplete. "
+        "With `--recipe fast` the peak is normally lower than predicted, so only a "
         "higher one warns. The first step, which is not compiled, is included. Expected: 0.85 to 1.15. The tests "
         "compare the prediction with torch's own accounting on fake tensors. It was not tried on a GPU."
     ),
