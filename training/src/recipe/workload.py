@@ -24,7 +24,19 @@ from facts import node_name
 from torch.distributed.elastic.multiprocessing.errors import record
 from transformers import PrinterCallback, TrainerCallback
 
-from recipe import accelerated, environment, fast, group, live, meter, observed_strategy, prepare, results, standstill, strategy
+from recipe import (
+    accelerated,
+    environment,
+    fast,
+    group,
+    live,
+    meter,
+    observed_strategy,
+    prepare,
+    results,
+    standstill,
+    strategy,
+)
 from recipe.arguments import Args
 from recipe.data import Rows
 from recipe.finite import FiniteCheck
