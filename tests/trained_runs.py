@@ -15,6 +15,7 @@ from runs_for_tests import FIXTURES
 
 STEMS = [stem for stem in PHASES if PHASES[stem].is_training]
 RECORDS = FIXTURES / "training"
+SECONDS = 20  # that the sampler watched
 
 
 def run_of(stem: str, results: Path, *, reference: bool = True) -> Path:
@@ -41,8 +42,15 @@ def run_of(stem: str, results: Path, *, reference: bool = True) -> Path:
             rank_said(folder, node, rank, state="finished", device="cpu", driver_gpus=0, checkpoint=(0, 0))
     for moment in ("before", "after"):
         (folder / f"raw/counters-{moment}.jsonl").write_text("".join(counted(node, moment) for node in nodes))
+    (folder / "raw/monitor.csv").write_text("".join(sampled(node, SECONDS) for node in nodes))
+    (folder / "raw/train.seconds").write_text(f"{SECONDS}\n")
     opening.close_run(folder, 0)
     return folder
+
+
+def sampled(node: str, seconds: int) -> str:
+    """What the sampler says of a node without GPUs, once a second."""
+    return "".join(f"0: {node},{1_795_400_000 + second}.000,1.0,1.00,0,0,,,,0.10,,\n" for second in range(seconds))
 
 
 def counted(node: str, moment: str) -> str:

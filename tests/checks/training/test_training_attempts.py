@@ -54,7 +54,7 @@ def test_a_requeued_job_names_its_attempt_before_and_is_named_there(
         in judge.judge_folder(first).verdicts.notes
     )
     assert (
-        f"run.json:continues: Slurm requeued the job; its attempt before is {first.name}"
+        f"run.json:continues: Slurm requeued the job; its previous attempt is {first.name}"
         in judge.judge_folder(second).verdicts.notes
     )
 

@@ -286,6 +286,7 @@ def test_an_undeclared_number_does_not_stop_the_phases_that_follow(tmp_path):
     verdicts = judge.judge_folder(folder, bare).verdicts.verdicts
     assert {v.gate for v in verdicts if v.outcome is Outcome.INCOMPLETE} == {
         "train.device",
+        "train.monitor.overhead",
         "train.loss.fell",
         "train.loss.agrees",
         "train.grad_norm.agrees",

@@ -23,7 +23,7 @@ def gates(room: str, phases: tuple[str, ...], guide: Guide, quiet: tuple[str, ..
         Gate(
             id=f"{room}.monitor.overhead",
             bears_on=("observable",),
-            proves="the sampler itself took next to nothing of the node",
+            proves="the sampler itself took almost nothing of the node",
             unit="%",
             rule="at_most",
             expect=FromProfile(),
