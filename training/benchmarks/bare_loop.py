@@ -31,7 +31,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--strategy", choices=STRATEGIES, default="single")
     given, sys.argv[1:] = parser.parse_known_args()
-    args, _ = arguments.parse(__doc__ or "", takes_hsdp=False, sharded=given.strategy in ("fsdp", "hsdp"))
+    sharded = given.strategy in ("fsdp", "hsdp")
+    args, _ = arguments.parse(__doc__ or "", takes_hsdp=False, sharded=sharded)
     if not args.packing:
         arguments.complain("the bare loop trains on packed rows; leave out --no-packing")
 
@@ -54,7 +55,7 @@ def main() -> None:
                 batch = next(batches)
                 ids, labels = (batch[name].to(group.DEVICE, non_blocking=True) for name in ("input_ids", "labels"))
                 reduce_after(model, micro_step == args.gradient_accumulation - 1)
-                with torch.autocast(group.DEVICE.type, dtype=torch.bfloat16, enabled=bf16):
+                with torch.autocast(group.DEVICE.type, dtype=torch.bfloat16, enabled=bf16 and not sharded):
                     loss = model(input_ids=ids, labels=labels).loss / args.gradient_accumulation
                 loss.backward()
                 total += loss.detach()
@@ -105,12 +106,11 @@ def in_parallel(model: Any, strategy: str, args: arguments.Args, bf16: bool) -> 
         nodes = (group.WORLD // group.LOCAL_WORLD, group.LOCAL_WORLD)
         mesh = init_device_mesh(group.DEVICE.type, nodes, mesh_dim_names=("replicate", "shard"))
     policy = MixedPrecisionPolicy()
-    if bf16:  # float32 where it is stored and reduced, and in the residual stream; autocast does the rest
+    if bf16:  # gathered and computed in bfloat16, the residual stream too; stored, and by default reduced, in float32
         policy = MixedPrecisionPolicy(
             param_dtype=torch.bfloat16,
             reduce_dtype=getattr(torch, args.reduce_dtype),
             output_dtype=torch.float32,
-            cast_forward_inputs=False,
         )
     sharded: dict[str, Any] = {
         "mesh": mesh,
