@@ -24,6 +24,7 @@ case ${program:?} in
   *_multi_node.py) nodes=$SLURM_JOB_NUM_NODES gpus=$(gpus_on_node) ;;
   *) die "$program: expected a program of training/src" ;;
 esac
+# shellcheck disable=SC2154  # strategy: the script that sources this file sets it
 choose_workload "$program" "$((nodes * gpus))" "${strategy[@]}" "$@"
 # BRINGUP_NODES: the nodes that were wanted, when some of them cannot take a job (bringup run sets it)
 run_begin "${phase:?}" --nodes "${BRINGUP_NODES:-$SLURM_JOB_NODELIST}" --gpus-per-node "$gpus" --ranks-per-node "$gpus" --argv "$@"
