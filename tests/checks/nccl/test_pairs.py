@@ -93,6 +93,20 @@ def test_a_node_that_nobody_reaches_is_named():
     assert set(scores(parsed, "nccl.pair.link").values()) == {1.0}
 
 
+@pytest.mark.parametrize(("times", "value"), [(1, None), (2, 0.2)])
+def test_a_node_with_a_silent_link_is_not_slow_by_one_sample_of_another_one(times, value):
+    """n0 and n1 do not reach each other; n1 and n2 shared a moment of load, and were not measured again."""
+    parsed = Parsed()
+    for first, second in combinations(FOUR, 2):
+        speed = {("n0", "n1"): 0.0, ("n1", "n2"): 0.2}.get((first, second), 1.0)
+        for source, target in ((first, second), (second, first)):
+            for _ in range(times):
+                parsed.saw(pairwise.BANDWIDTH, f"{source}->{target}", speed, "GB/s", "e")
+    assert scores(parsed, "nccl.pair.node")["n1"] == value
+    assert set(scores(parsed, "nccl.pair.node").values()) - {value} == {1.0}
+    assert scores(parsed, "nccl.pair.link")["n0--n1"] == 0.0
+
+
 def test_two_nodes_have_a_link_and_no_culprit():
     parsed = fleet(FOUR[:2], slow_node="n1")
     assert scores(parsed, "nccl.pair.node") == {}

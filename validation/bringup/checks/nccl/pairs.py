@@ -133,6 +133,7 @@ class NodeScore:
     out: float
     into: float
     partners: int
+    unconfirmed: str = ""  # the only direction that was slow, when it was measured once; the others gave no answer
 
     @property
     def worst(self) -> float:
@@ -142,17 +143,23 @@ class NodeScore:
 def node_scores(directions: Directions) -> dict[str, NodeScore]:
     """Scores of nodes with enough partners. The higher median counts: of two partners, one may be the bad one."""
     normal = reference(directions)
-    out: dict[str, list[float]] = defaultdict(list)
-    into: dict[str, list[float]] = defaultdict(list)
+    out: dict[str, list[tuple[float, Pair]]] = defaultdict(list)
+    into: dict[str, list[tuple[float, Pair]]] = defaultdict(list)
     for (source, target), speed in directions.items():
         share = speed.best / normal if normal > 0 else 0.0
-        out[source].append(share)
-        into[target].append(share)
-    return {
-        node: NodeScore(median_high(out[node]), median_high(into[node]), min(len(out[node]), len(into[node])))
-        for node in sorted(out.keys() & into.keys())
-        if min(len(out[node]), len(into[node])) >= LEAST_PARTNERS
-    }
+        out[source].append((share, (source, target)))
+        into[target].append((share, (source, target)))
+    scores = {}
+    for node in sorted(out.keys() & into.keys()):
+        partners = min(len(out[node]), len(into[node]))
+        if partners >= LEAST_PARTNERS:
+            middle = median_high(out[node]), median_high(into[node])
+            way = min((out[node], into[node]), key=median_high)
+            slow = [pair for share, pair in way if 0 < share < SUSPECT_RATIO]  # they answered
+            once = 0 < min(middle)[0] < SUSPECT_RATIO and sum(len(directions[pair].all) for pair in slow) == 1
+            unconfirmed = f"{slow[0][0]}->{slow[0][1]}" if once else ""
+            scores[node] = NodeScore(middle[0][0], middle[1][0], partners, unconfirmed)
+    return scores
 
 
 def link_scores(directions: Directions, names: Sequence[str]) -> dict[Pair, dict[Pair, float]]:
@@ -192,7 +199,8 @@ def derive(observations: Sequence[Observation], names: Sequence[str]) -> Parsed:
         scores.problems += _not_exercised(directions, names)
         scores.problems += _localised(observed, names)
     for node, score in node_scores(directions).items():
-        scores.saw("nccl.pair.node", node, round(score.worst, 4), "ratio", "raw/pairs-*.jsonl", _node_words(score))
+        worst = None if score.unconfirmed else round(score.worst, 4)
+        scores.saw("nccl.pair.node", node, worst, "ratio", "raw/pairs-*.jsonl", _node_words(score))
     for link, by_direction in link_scores(directions, names).items():
         if len(by_direction) < 2:
             ((source, target),) = by_direction
@@ -303,6 +311,8 @@ def _node_words(score: NodeScore) -> str:
         f"sends at {score.out:.2f} and receives at {score.into:.2f} of the fleet's, "
         f"by the middle one of {score.partners} partners"
     )
+    if score.unconfirmed:
+        words += f"; of those that answered only {score.unconfirmed} was slow, and it was measured once"
     return words + ("; two partners leave room for two bad links" if score.partners == LEAST_PARTNERS else "")
 
 
