@@ -162,7 +162,7 @@ DRILLS: tuple[Drill, ...] = (
         "n0--n1",
         "no answer",
         waits=True,
-        **_filter("input", "ip saddr 10.77.1.10 tcp sport 20000-39999"),
+        **_filter("input", "ip saddr 10.77.1.10 tcp sport 20000-32767"),
         silent=(*_HEALTHY, "n1", *_OTHER_LINKS),
         consequences=_SLOWEST,
     ),
