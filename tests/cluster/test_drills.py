@@ -18,7 +18,7 @@ from bringup.checks.nccl.pair_drills import NORMAL_SPEED, slowed_to
 from bringup.drill import result
 from bringup.drill import suite as campaign
 from bringup.drill.environment import LocalCluster
-from bringup.drill.perform import perform
+from bringup.drill.perform import INJECTED, perform
 from bringup.plan.drill import FOUR_NODES, SIMULATED, TWO_NODES, UNCONFINED, Drill
 from bringup.records import DrillReport, Mark, Outcome, Playbook, TrainMetrics, read_record
 from bringup.results import METRICS, PLAYBOOK
@@ -126,7 +126,7 @@ def test_a_drill_run_that_is_interrupted_leaves_no_cluster_and_goes_on_where_it_
 
 def test_a_killed_rank_ends_the_job_in_seconds_and_only_the_culprit_fails(cluster: Cluster):
     with playbook(cluster) as book:
-        book.run("run_ddp_2node", env={"BRINGUP_DRILL": "kill-rank:3@4"})
+        book.run("run_ddp_2node", env={"BRINGUP_DRILL": "kill-rank:3@4", "PYTHONPATH": str(INJECTED)})
         folder = book.folder("run_ddp_2node")
         died = (folder / "raw/rank3.jsonl").stat().st_mtime  # its last word: the start of training, a few steps earlier
         assert (folder / "closed.json").stat().st_mtime - died < JOB_MUST_END_WITHIN_S
