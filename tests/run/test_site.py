@@ -281,6 +281,7 @@ def test_a_setup_file_that_fails_ends_the_phase(call: Called, lab: Path, tmp_pat
 
 
 COUNTERS = "infrastructure-validation/probes/counters.py"
+MONITOR = "infrastructure-validation/probes/monitor.py"
 SITE_OPTIONS = "--mpi=pmix --comment=it's $HOME "
 
 
@@ -303,7 +304,10 @@ def test_a_training_runs_in_the_container_of_pyxis(call: Called, copy: Path, tmp
     lab.write_text(f"{LAB}{CONTAINER.format('pyxis', 'nvcr.io#nvidia/pytorch')}checkpoints: {tmp_path}/checkpoints\n")
     done = batch(call, PHASES[stem].script)
     assert done.returncode == 2, done.stderr  # nothing trained: incomplete
-    before, line, after = noted(tmp_path, "srun")
+    steps = noted(tmp_path, "srun")
+    for sampler in [step for step in steps if MONITOR in step]:  # started beside the training: none if that ended first
+        assert SITE_OPTIONS in sampler and "--container" not in sampler  # a probe runs on the node itself
+    before, line, after = (step for step in steps if MONITOR not in step)
     assert before.endswith(f"{SITE_OPTIONS}python3 {COUNTERS} before")
     assert after.endswith(f"{SITE_OPTIONS}python3 {COUNTERS} after")
     options, _, command = line.partition(SITE_OPTIONS)

@@ -214,7 +214,7 @@ import monitor
 read = monitor.gpu_reader()
 print(read())
 open({str(file)!r}, "a").write("gpu1.throttle=hw_power_brake\\n")
-print(read()[1][1][-1])
+print(read()[1][1][5])
 open({str(file)!r}, "a").write("gpu1.lost=1\\n")
 print(read())
 """
