@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from bringup import cli
+from bringup.checks.training.measured import FEWEST_STEPS_OF_A_TAIL
 from bringup.errors import ProfileError
 from bringup.plan import profile as profiles
 
@@ -28,6 +29,16 @@ def test_every_profile_of_gpus_has_a_workload() -> None:
     assert len(with_gpus) >= 8
     assert all(PROFILES[name].workload is not None for name in with_gpus)
     assert len(WITH_WORKLOAD) >= 8
+
+
+@pytest.mark.parametrize("name", WITH_WORKLOAD)
+def test_a_workload_has_enough_steps_for_every_gate_of_its_speed(name: str) -> None:
+    workload = PROFILES[name].workload
+    assert workload is not None
+    words = workload.arguments.split()
+    steps = int(words[words.index("--steps") + 1]) if "--steps" in words else 12  # the program's default
+    warmup = 2  # the program's default
+    assert steps - warmup >= FEWEST_STEPS_OF_A_TAIL
 
 
 @pytest.mark.parametrize("name", WITH_WORKLOAD)
