@@ -194,7 +194,7 @@ def read_flight(text: str) -> Said:
 
 def read_ras(text: str) -> Said:
     (note,) = ras.parse(text, "raw/ras.txt").problems
-    match = re.search(r"NCCL's RAS service: ([A-Z ,]+): ", note)
+    match = re.search(r"NCCL's RAS service: ([A-Z ,]+|\d+ communicator\(s\)): ", note)
     return {"communicators": match[1] if match else None}
 
 
