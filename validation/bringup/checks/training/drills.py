@@ -33,9 +33,9 @@ def _rank_lost(moment: str, when: str) -> Drill:
 
 
 def _node_lost(moment: str, when: str) -> Drill:
-    """One of its ranks tells the moment and stays there, so that the node is off before anything goes on. Slurm finds
+    """One of its ranks says when it is there and waits, so that the node is off before anything goes on. Slurm finds
     the node dead after 12 s (SlurmdTimeout), long before the other ranks give up. The job is not requeued, so that its
-    own end is judged."""
+    own end is judged. The sampler of the node ends with it."""
     return Drill(
         id=f"node-lost-at-{moment}",
         fault=f"a node is powered off {when}",
@@ -53,7 +53,7 @@ def _node_lost(moment: str, when: str) -> Drill:
         subject="n1/rank3",
         outcome=Outcome.FAIL,
         says="lost with its node",
-        consequences=(("train.exit_code", "job"), ("train.rank.finished", "n1/*")),
+        consequences=(("train.exit_code", "job"), ("train.rank.finished", "n1/*"), ("train.monitor.coverage", "n1")),
     )
 
 
