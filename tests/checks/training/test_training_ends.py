@@ -267,6 +267,12 @@ def test_the_ranks_of_a_lost_node_are_lost_with_it(tmp_path: Path) -> None:
     assert "lost with its node" in found["n1/rank2"][1]
 
 
+DOWN = (
+    "NodeName=n0 Arch=x86_64 Gres=gpu:placeholder:2 State=IDLE ThreadsPerCore=1\n"
+    "NodeName=n1 Arch=x86_64 Gres=gpu:placeholder:2 State=DOWN+NOT_RESPONDING ThreadsPerCore=1\n"
+)
+
+
 def test_srun_that_was_ended_before_it_named_the_lost_node_leaves_it_to_the_states_of_the_nodes(tmp_path: Path) -> None:
     folder = ended(tmp_path)
     for rank in range(4):
@@ -275,15 +281,43 @@ def test_srun_that_was_ended_before_it_named_the_lost_node_leaves_it_to_the_stat
         "0: slurmstepd-n0: error: *** STEP 616044.0 ON n0 CANCELLED AT 2026-11-22T17:22:06 "
         "DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS ***\n"
     )
-    (folder / "raw/scontrol-node.txt").write_text(
-        "NodeName=n0 Arch=x86_64 Gres=gpu:placeholder:2 State=IDLE ThreadsPerCore=1\n"
-        "NodeName=n1 Arch=x86_64 Gres=gpu:placeholder:2 State=DOWN+NOT_RESPONDING ThreadsPerCore=1 "
-        "Reason=Not responding [root@2026-11-22T17:22:06]\n"
-    )
+    (folder / "raw/scontrol-node.txt").write_text(DOWN)
     found = finished(folder)
     assert {subject for subject, (outcome, _) in found.items() if outcome is Outcome.FAIL} == {"n1/rank2", "n1/rank3"}
     assert "lost with its node (Slurm says DOWN+NOT_RESPONDING)" in found["n1/rank2"][1]
     assert "Slurm ended the step: node failure" in found["n0/rank0"][1]
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "says"),
+    [
+        ("monitor.err", "srun: error: Node failure on n1\n", "lost with its node (node failure)"),
+        (
+            "scontrol-job.txt",
+            "JobId=9 JobName=x JobState=NODE_FAIL Reason=NodeDown\n",
+            "lost with its node (Slurm says",
+        ),
+    ],
+)
+def test_ranks_that_lost_their_peers_before_slurm_noticed_do_not_hide_the_lost_node(
+    tmp_path: Path, file: str, text: str, says: str
+) -> None:
+    """A launcher ended by its own ranks leaves nothing about the node in the words of its step."""
+    folder = ended(tmp_path)
+    for rank in (0, 1):
+        rank_said(
+            folder, "n0", rank, state="raised", error="RuntimeError: Connection closed by peer [10.77.1.11]:19134"
+        )
+    for rank in (2, 3):
+        (folder / f"raw/rank{rank}.jsonl").write_text("")
+    (folder / "raw/launch.log").write_text("srun: error: n0: task 0: Exited with exit code 1\n")
+    (folder / "raw/scontrol-node.txt").write_text(DOWN)
+    if file == "scontrol-job.txt":
+        (folder / "closed.json").unlink()  # Slurm ended the job before its script could close the run
+    (folder / "raw" / file).write_text(text)
+    found = finished(folder)
+    assert {subject for subject, (outcome, _) in found.items() if outcome is Outcome.FAIL} == {"n1/rank2", "n1/rank3"}
+    assert says in found["n1/rank3"][1]
 
 
 def test_the_first_of_those_that_raised_is_said_with_its_time(tmp_path: Path) -> None:

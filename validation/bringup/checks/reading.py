@@ -366,6 +366,7 @@ def _ended_by_slurm(parsed: Parsed, path: Path) -> None:
     """What Slurm says about a job whose script did not come to its end, kept by `bringup run`."""
     match = _JOB_STATE.search(path.read_text(encoding="utf-8", errors="replace")) if path.is_file() else None
     if match is not None:
+        parsed.saw("run.job_state", "job", match["state"], "text", f"raw/{path.name}")
         parsed.saw(
             "run.closed",
             "job",

@@ -148,6 +148,7 @@ _NOT_STARTED = re.compile(
 """A program that could not start: messages of slurmstepd, a shell, the loader or Python."""
 _RAISED = re.compile(r"(?P<what>(?:\w+\.)*\w*(?:Error|Exception): \S.*)$")
 NOT_STARTED = "could not start"
+NODE_FAILURE = "node failure"
 
 
 def node_by_number(line: str, nodes: Sequence[str]) -> tuple[str, str] | None:
@@ -172,7 +173,7 @@ def launch_errors(text: str, where: str, nodes: Sequence[str] = ()) -> Parsed:
         for pattern in _LAUNCH:
             if match := pattern.search(line):
                 task = match.groupdict().get("task")
-                why = match["why"].strip() or "node failure"
+                why = match["why"].strip() or NODE_FAILURE
                 if task is not None and why.startswith("Exited with exit code"):
                     why += _own_words(screen, task)
                 for node in named(match["node"]):

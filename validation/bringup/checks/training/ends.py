@@ -10,14 +10,13 @@ from __future__ import annotations
 
 from bringup.evidence.launcher import LOST_PEERS
 from bringup.evidence.parsed import Parsed, Seen
-from bringup.evidence.slurm import NOT_STARTED
+from bringup.evidence.slurm import NODE_FAILURE, NOT_STARTED
 from bringup.plan.subjects import JOB, nodes_of, rank_subjects
 from bringup.records import Observation, Run, Value
 
 GATE = "train.rank.finished"
 _TERMINATED = -15  # torchrun ends the peers of a failed rank so
 _KILLED = -9
-_NODE_FAILURE = "node failure"
 _CRASHED = (-6, -11)  # NCCL's threads end their own rank so when a peer is gone or a collective timed out
 
 
@@ -47,7 +46,7 @@ class _Facts:
         self.short_of_memory = {kill.subject for kill in seen.of("launcher.out_of_memory")}
         self.late = {late.subject.rpartition("/rank")[2]: late for late in seen.of("train.rank.late")}
         self.late_nodes = _first(seen, "launcher.late")
-        self.lost = _down(seen) | _first(seen, "launcher.node_lost")
+        self.lost = _down(seen) | _named_by_a_step(seen) | _first(seen, "launcher.node_lost")
         self.stacks = _last(seen, "train.rank.stack")
         self.steps = _last(seen, "train.rank.step")
         self.entered = {
@@ -149,13 +148,19 @@ class _Facts:
 
 def _down(seen: Seen) -> dict[str, Observation]:
     """Nodes that were down when Slurm had ended the job for a lost node. srun names it, unless it was ended first."""
-    if not any(str(ended.value) == _NODE_FAILURE for ended in seen.of("launcher.ended_by_slurm")):
+    ended_for_node = any(str(ended.value) == NODE_FAILURE for ended in seen.of("launcher.ended_by_slurm"))
+    if not ended_for_node and all(state.value != "NODE_FAIL" for state in seen.of("run.job_state")):
         return {}
     return {
         state.subject: state.model_copy(update={"value": f"Slurm says {state.value}"})
         for state in seen.of("slurm.node.state")
         if "DOWN" in str(state.value).split("+")
     }
+
+
+def _named_by_a_step(seen: Seen) -> dict[str, Observation]:
+    """Nodes that srun named as lost in any step of the job: the step of the ranks may have ended before."""
+    return {error.subject: error for error in seen.of("slurm.launch.error") if error.value == NODE_FAILURE}
 
 
 def _first(seen: Seen, quantity: str) -> dict[str, Observation]:
