@@ -320,6 +320,23 @@ def test_ranks_that_lost_their_peers_before_slurm_noticed_do_not_hide_the_lost_n
     assert says in found["n1/rank3"][1]
 
 
+def test_of_a_node_without_python_the_words_of_the_launcher_come_before_those_of_the_sampler(tmp_path: Path) -> None:
+    folder = ended(tmp_path)
+    for rank in (2, 3):
+        (folder / f"raw/rank{rank}.jsonl").unlink()
+    (folder / "raw/launch.log").write_text(
+        "1: no Python environment at /data/.venv, seen from n1; is it on a filesystem that all nodes share?\n"
+        "srun: error: n1: task 1: Exited with exit code 2\n"
+    )
+    (folder / "raw/monitor.err").write_text(
+        "1: slurmstepd-n1: error: execve(): /data/.venv/bin/python: No such file or directory\n"
+        "srun: error: n1: task 1: Exited with exit code 2\n"
+    )
+    outcome, words = finished(folder)["n1/rank2"]
+    assert outcome is Outcome.FAIL
+    assert "no Python environment at /data/.venv" in words
+
+
 def test_the_first_of_those_that_raised_is_said_with_its_time(tmp_path: Path) -> None:
     folder = ended(tmp_path)
     for rank, second in ((1, 1795287798), (3, 1795287790)):

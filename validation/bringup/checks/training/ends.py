@@ -54,7 +54,11 @@ class _Facts:
         }
         self.unwritable = _first(seen, "launcher.cannot_write")
         self.not_started = {
-            error.subject: error for error in seen.of("slurm.launch.error") if NOT_STARTED in str(error.value)
+            error.subject: error
+            for error in reversed(
+                seen.of("slurm.launch.error")
+            )  # files are read by name: launch.log before monitor.err
+            if NOT_STARTED in str(error.value)
         }
         self.slurm = seen.of("launcher.ended_by_slurm")
 
