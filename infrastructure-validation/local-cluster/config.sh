@@ -63,8 +63,9 @@ CredType=cred/munge
 AuthInfo="socket=$STATE/run/munge.sock,cred_expire=20"
 SlurmctldPort=6817
 SlurmdPort=6818
-# what srun listens on: a firewall rule can tell Slurm's traffic from the application's
-SrunPortRange=61000-62000
+# what srun listens on: a firewall rule can tell Slurm's traffic from the application's. Wide, because an srun whose first
+# port is taken between bind and listen gives up
+SrunPortRange=61000-65500
 SlurmctldPidFile="$STATE/run/slurmctld.pid"
 SlurmdPidFile="$STATE/run/slurmd.%n.pid"
 SlurmctldLogFile="$STATE/log/slurmctld.log"

@@ -82,6 +82,15 @@ SIGNATURES: tuple[Signature, ...] = (
         example="srun: error: Task launch for StepId=4.0 failed on node n1: Communication connection failure",
     ),
     Signature(
+        id="slurm.no-port",
+        area=_AREA,
+        pattern=r"all ports in range \(\d+, \d+\) exhausted",
+        cause="srun could not listen: SrunPortRange has no free port on the node, or another srun took the first one it tried at the same moment",
+        do="run the phase again; if it comes back: ss -tan on the node, and a wider SrunPortRange in slurm.conf",
+        source="srun (Slurm 22.05)",
+        example="srun: error: sock_bind_listen_range: all ports in range (61000, 62000) exhausted, cannot establish listening port",
+    ),
+    Signature(
         id="slurm.controller-away",
         area=_AREA,
         pattern=r"Unable to contact slurm controller|slurm_load_\w+ error: .*contact|Socket timed out on send/recv operation|Could not establish a configuration source|failed to fetch config|DNS SRV lookup failed|_ctls_from_dns_srv",
