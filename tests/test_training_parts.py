@@ -19,7 +19,13 @@ sys.path.append(str(ROOT / "infrastructure-validation" / "probes"))
 # torch and transformers warn about their own insides; what is tested here is ours
 pytestmark = pytest.mark.filterwarnings("default")
 
-MODELS = {"tiny": 213_568, "smollm3-3b": 3_075_098_624, "mistral-7b": 7_241_732_096, "llama3-8b": 8_030_261_248}
+MODELS = {
+    "tiny": 213_568,
+    "smollm3-3b": 3_075_098_624,
+    "mistral-7b": 7_241_732_096,
+    "llama3-8b": 8_030_261_248,
+    "llama3-70b": 70_553_706_496,
+}
 
 
 def config_of(stem: str) -> Any:

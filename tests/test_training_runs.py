@@ -357,9 +357,15 @@ def require_refused(run: Finished, message: str) -> None:
 
 def test_fsdp_entrypoint_refuses_to_train_as_ddp(tmp_path: Path) -> None:
     run = one_node(tmp_path / "refused", "train_fsdp_single_node", drill="no-fsdp")
-    require_refused(run, "expected fsdp, observed ddp (MULTI_CPU, DistributedDataParallel, plain)")
+    require_refused(run, "expected fsdp, observed ddp (MULTI_CPU, LlamaForCausalLM, plain, no weights yet)")
     assert run.value(0, "train.strategy") == "ddp"
     assert "step 1/" not in run.output
+
+
+def test_a_model_that_cannot_fit_is_refused_by_every_rank_before_it_is_made(tmp_path: Path) -> None:
+    run = one_node(tmp_path / "refused", "train_fsdp_single_node", "--model", "llama3-70b")
+    require_refused(run, "llama3-70b as fsdp on 2 rank(s): expected room for 1")
+    assert "GiB of host memory for the 2 rank(s) of a node, observed" in run.value(0, "train.rank.error")
 
 
 def test_recomputation_that_was_asked_for_and_is_not_there_is_refused_after_one_step(tmp_path: Path) -> None:

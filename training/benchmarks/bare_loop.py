@@ -39,12 +39,17 @@ def main() -> None:
     import torch
     from recipe import group, meter, prepare, results
     from recipe.no_device_waits import without_waits
+    from recipe.strategy import Expected
 
     group.start(args.start_s)
     bf16 = group.CUDA if args.bf16 is None else args.bf16
     hosts = group.gather(node_name())
-    model, rows = prepare.prepare(args, hosts, RankFacts("bare", io.StringIO()), lambda *_, **__: None)
-    model = in_parallel(model.to(group.DEVICE).train(), given.strategy, args, bf16)
+    expected = Expected(given.strategy)
+    resolved = results.run_args(args, expected, hosts, bf16, [])
+    model, rows, _ = prepare.prepare(args, resolved, hosts, RankFacts("bare", io.StringIO()), lambda *_, **__: None)
+    model = in_parallel(model.train() if sharded else model.to(group.DEVICE).train(), given.strategy, args, bf16)
+    if sharded:
+        prepare.fill(model, args)  # its weights, of which each rank keeps its shard
     optimizer = torch.optim.AdamW(model.parameters(), lr=args.learning_rate, weight_decay=0.0, fused=True)
     batches = iter(batches_of_rank(rows, args))
     ends, losses, norms = [meter.now()], [], []

@@ -68,7 +68,7 @@ def computed(step: Step) -> dict[str, Any]:
     started = time.perf_counter()
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=step.world)
     try:
-        mesh = _mesh(step)  # its ranks are real numbers
+        mesh = mesh_of(step)  # its ranks are real numbers
         with FakeTensorMode(allow_non_fake_inputs=True), without_waits():  # fake tensors have no values to look at
             model = _model(step, mesh)
             optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)  # as results.OPTIMIZER
@@ -99,7 +99,7 @@ def computed(step: Step) -> dict[str, Any]:
         dist.destroy_process_group()
 
 
-def _mesh(step: Step) -> DeviceMesh | None:
+def mesh_of(step: Step) -> DeviceMesh | None:
     if step.strategy == "single":
         return None
     if step.strategy == "hsdp":
@@ -120,10 +120,10 @@ def _model(step: Step, mesh: DeviceMesh | None) -> Any:
         if step.bf16:
             model.forward = convert_outputs_to_fp32(torch.autocast("cpu", torch.bfloat16)(model.forward))
         return model
-    return _sharded(step, model, mesh)
+    return sharded(step, model, mesh)
 
 
-def _sharded(step: Step, model: Any, mesh: DeviceMesh) -> Any:
+def sharded(step: Step, model: Any, mesh: DeviceMesh) -> Any:
     policy = (
         MixedPrecisionPolicy(
             param_dtype=torch.bfloat16, reduce_dtype=getattr(torch, step.reduce_dtype), output_dtype=torch.float32

@@ -1,4 +1,5 @@
-"""What is needed before the first step: the model and the rows of tokens. Equal on every rank, or no rank trains."""
+"""What is needed before the first step: the model, the rows of tokens, the weights. Of one training, or no rank
+trains."""
 
 from __future__ import annotations
 
@@ -10,13 +11,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
-import transformers
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from bringup.records import RunArgs
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from recipe import data, documents, group
+from recipe import data, documents, group, room, training_state, weights
 from recipe.arguments import Args
 from recipe.documents import DataError
 from recipe.rank import RankFacts
+from recipe.room import Room
 from recipe.strategy import Refused
 
 PATIENCE_S = (
@@ -30,20 +32,41 @@ class DifferentStart(RuntimeError):
     """The ranks do not start from the same weights and data."""
 
 
-def prepare(args: Args, hosts: list[str], facts: RankFacts, say: Callable[..., None]) -> tuple[Any, data.Rows]:
-    """The model and its rows. Raises Refused on every rank when one of them is not available. `hosts`: index = rank."""
+def prepare(
+    args: Args, resolved: RunArgs, hosts: list[str], facts: RankFacts, say: Callable[..., None]
+) -> tuple[Any, data.Rows, Room]:
+    """The model, its rows, and the memory that it needs. `hosts`: index = rank. A collective.
+
+    A model that is going to be sharded has no weights yet: fill() makes them. Raises Refused on every rank when
+    something is not available on one of them, or does not fit.
+    """
+    sharded = resolved.strategy in ("fsdp", "hsdp")
     with group.patience(PATIENCE_S, args.timeout_s):
-        model = together(lambda: build_model(args))
+        model, read_whole = together(lambda: build_model(args, sharded))
+        found = room.require(room.need(model, resolved, on_gpu=group.CUDA, read_whole=read_whole), resolved, hosts)
+        if read_whole:
+            model = together(lambda: load_whole(args))
+        elif args.model_config is None:
+            require_same("files of the model", weights.identity(args.model, model))
         temporary = (
             None if args.data_cache else Path(tempfile.mkdtemp(prefix="bringup-rows-")) if is_first(hosts) else None
         )
         try:
             rows = open_rows(args, model.config, args.data_cache or temporary, hosts, facts, say)
-            require_same_start(model, rows)  # every rank has opened its file when this returns
+            require_same("rows of tokens", data.fingerprint(rows))  # every rank has opened its file when this returns
         finally:
             if temporary is not None:
                 shutil.rmtree(temporary)  # what is mapped stays readable
-    return model, rows
+    if read_whole or not sharded:
+        fill(model, args)
+    return model, rows, found
+
+
+def fill(model: Any, args: Args) -> None:
+    """The weights: of a sharded model when it is sharded, and before an optimizer looks at them. A collective."""
+    with group.patience(PATIENCE_S, args.timeout_s):
+        drawn = together(lambda: weights.fill(model, args))
+        require_same_start(model, drawn)
 
 
 def is_first(hosts: list[str]) -> bool:
@@ -65,18 +88,25 @@ def together(make: Callable[[], T]) -> T:
     return made  # type: ignore[return-value]  # no problem, so it was made
 
 
-def build_model(args: Args) -> Any:
-    """The model with float32 master weights, said explicitly: from_pretrained would take the dtype of the checkpoint.
+def build_model(args: Args, sharded: bool) -> tuple[Any, bool]:
+    """(the model, without memory for its weights; whether transformers has to load it whole).
 
-    Seeded on every rank before it is built. Trainer seeds too late, and nothing broadcasts the weights under FSDP2.
+    That is a hub model which nothing shards, or whose files do not hold every parameter as it is.
     """
-    torch.manual_seed(args.seed)
+    if args.model_config is not None:
+        return weights.without_memory(args), False
+
+    def look() -> tuple[Any, bool]:
+        model = weights.without_memory(args)
+        return model, not sharded or weights.files_of(args.model, model) is None
+
+    return from_hub(look, args.model)
+
+
+def load_whole(args: Args) -> Any:
+    """A hub model in host memory. The dtype is said, because from_pretrained would take that of the checkpoint."""
     common = {"dtype": torch.float32, "attn_implementation": args.attention}
-    if args.model_config is None:
-        return from_hub(lambda: AutoModelForCausalLM.from_pretrained(args.model, **common), args.model)
-    config = AutoConfig.for_model(**transformers.PreTrainedConfig.get_config_dict(str(args.model_config))[0])
-    with group.DEVICE:  # on a GPU: billions of random numbers take minutes on a host, and every rank draws all of them
-        return AutoModelForCausalLM.from_config(config, **common)
+    return from_hub(lambda: AutoModelForCausalLM.from_pretrained(args.model, **common), args.model)
 
 
 def build_encoder(args: Args) -> data.Encoder:
@@ -138,16 +168,29 @@ def open_rows(
     return data.Rows(path)
 
 
-def require_same_start(model: Any, rows: data.Rows) -> None:
-    """Require equal weights and data on every rank.
-
-    Without it FSDP2 mixes different starts, HSDP keeps them apart, and DDP hides them. None of them reports it.
-    """
-    mine = (sum(p.detach().abs().sum(dtype=torch.float64).item() for p in model.parameters()), data.fingerprint(rows))
+def require_same(what: str, mine: Any) -> None:
+    """Require an equal value on every rank. A collective."""
     everyone = group.gather(mine)
     odd = [rank for rank, theirs in enumerate(everyone) if theirs != everyone[0]]
     if odd:
         raise DifferentStart(
-            f"ranks {odd[:8]} start from other weights or data than rank 0: {everyone[odd[0]]} against "
-            f"{everyone[0]}; same files, same versions, same GPU model on every node?"
+            f"ranks {odd[:8]} start with other {what} than rank 0: {everyone[odd[0]]} against {everyone[0]}; same "
+            "files, same versions, same GPU model on every node?"
         )
+
+
+def require_same_start(model: Any, drawn: float) -> None:
+    """Require the weights of one model on all ranks. A collective. `drawn`: the sum of what this rank drew.
+
+    Without it FSDP mixes different starts, HSDP keeps them apart, and DDP hides them. None of them reports it. Every
+    rank draws the whole model, part by part, so `drawn` is equal even where the shards are not. Ranks that hold the
+    same shard hold the same bits; without sharding these are all ranks.
+    """
+    require_same("weights", drawn)
+    parameters = dict(model.named_parameters())
+    own = sum(training_state.fingerprints_of_rank(parameters).values())
+    held = group.gather((training_state.place_of_shard(next(iter(parameters.values()))), own))
+    first = dict(reversed(held))  # of each shard, what the lowest rank holds
+    odd = [rank for rank, (place, theirs) in enumerate(held) if theirs != first[place]]
+    if odd:
+        raise DifferentStart(f"ranks {odd[:8]} start with other weights than the first rank that holds the same shard")

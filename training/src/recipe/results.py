@@ -27,6 +27,7 @@ from bringup.records import (
 
 from recipe import GIB, environment, fast, group, meter
 from recipe.arguments import Args
+from recipe.room import Room
 from recipe.strategy import Expected
 
 MAX_GRAD_NORM = 1.0
@@ -112,6 +113,7 @@ def train_metrics(
     grad_norms: list[float],
     wall_time_s: float,
     transport: tuple[str | None, str | None],
+    found: Room,
     checkpoint: tuple[CheckpointTimes | None, str | None],
     resumed: Resumed | None,
 ) -> TrainMetrics:
@@ -185,7 +187,7 @@ def train_metrics(
         checkpoint=checkpoint[0],
         checkpoint_reason=checkpoint[1],
         resumed=resumed,
-        memory_check=memory_check(resolved, config, ranks),
+        memory_check=memory_check(resolved, config, ranks, found),
     )
 
 
@@ -198,8 +200,8 @@ def device_limits(ranks: list[RankResult]) -> dict[str, Any]:
     return {"device_total_gib": min(totals), "allocation_retries": sum(retries)}
 
 
-def memory_check(resolved: RunArgs, config: Any, ranks: list[RankResult]) -> MemoryCheck:
-    """Prediction and measurement side by side, of the rank that holds most."""
+def memory_check(resolved: RunArgs, config: Any, ranks: list[RankResult], found: Room) -> MemoryCheck:
+    """Prediction and measurement side by side, of the rank that holds most. `found`: before anything was allocated."""
     states = [rank.states_bytes for rank in ranks]
     allocated = [rank.memory_gib[1] for rank in ranks if rank.memory_gib[1] is not None]
     states_predicted = peak_predicted = reason = None
@@ -215,4 +217,8 @@ def memory_check(resolved: RunArgs, config: Any, ranks: list[RankResult]) -> Mem
         peak_measured_bytes=int(max(allocated) * GIB) if allocated else None,
         peak_predicted_bytes=peak_predicted,
         reason=reason,
+        device_needed_bytes=found.device_needed,
+        device_free_bytes=found.device_free,
+        host_needed_bytes=found.host_needed,
+        host_available_bytes=found.host_available,
     )

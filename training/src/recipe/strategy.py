@@ -105,14 +105,16 @@ def kind_of(wrapper: str, placements: list[str], mesh: list[list[int]] | None, w
     return "unknown"
 
 
+def other_kind(expected: Expected, kind: str, seen: str) -> Refused:
+    """The refusal of another kind than declared. `seen`: what it was told by."""
+    return Refused(f"expected {expected.kind}, observed {kind} ({seen}): {ADVICE[expected.kind]}", saw_kind(kind))
+
+
 def require(observed: ObservedStrategy, expected: Expected, asked: RunArgs) -> None:
     """Refuse another kind than declared, another variant than requested, an HSDP shard group that leaves its host."""
     if observed.kind != expected.kind:
         seen = ", ".join([observed.distributed_type, observed.wrapper, *observed.placements])
-        raise Refused(
-            f"expected {expected.kind}, observed {observed.kind} ({seen}): {ADVICE[expected.kind]}",
-            saw_kind(observed.kind),
-        )
+        raise other_kind(expected, observed.kind, seen)
     if observed.kind == "hsdp" and observed.mesh is not None:
         split = [row for row in observed.mesh if len({observed.hosts[rank] for rank in row}) > 1]
         if split:

@@ -14,7 +14,7 @@ from accelerate.utils import DistributedType
 from torch.distributed.tensor import DTensor
 from transformers import Trainer, TrainingArguments
 
-from recipe import group
+from recipe import group, strategy, weights
 from recipe.strategy import Refused
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class RecipeTrainer(Trainer):
         offload: OffloadPolicy | None = None,
         **kwargs: Any,
     ) -> None:
-        self.checkpoints, self.clock = run.checkpoints, run.clock
+        self.run, self.checkpoints, self.clock = run, run.checkpoints, run.clock
         self.fsdp_precision, self.fsdp_offload = mixed_precision, offload
         self.micro_losses: list[torch.Tensor] = []
         self.grad_norms: list[torch.Tensor] = []
@@ -74,6 +74,32 @@ class RecipeTrainer(Trainer):
         if self.is_fsdp_enabled:  # otherwise accelerate takes them from the environment of `accelerate launch`
             self.accelerator.state.fsdp_plugin.mixed_precision_policy = self.fsdp_precision
             self.accelerator.state.fsdp_plugin.cpu_offload = self.fsdp_offload
+
+    def _move_model_to_device(self, model: Any, device: torch.device) -> None:
+        """Refuse what has no weights yet and will not be sharded: Trainer was not told of FSDP, or lost it."""
+        if weights.on_meta(model):
+            kind = "ddp" if group.WORLD > 1 else "single"
+            raise strategy.other_kind(
+                self.run.expected,
+                kind,
+                f"{self.accelerator.distributed_type.name}, {type(model).__name__}, {strategy.PLAIN}, no weights yet",
+            )
+        super()._move_model_to_device(model, device)
+
+    def create_optimizer(self, model: Any = None) -> Any:
+        """Before the model is sharded. accelerate then finds the shard of each parameter by the address of its memory.
+
+        A parameter on the meta device has none, so it is given a number of its own in the place of an address.
+        """
+        for number, parameter in enumerate(self.model.parameters(), start=1):
+            if parameter.device.type == "meta":
+                parameter.data_ptr = lambda number=number: number
+        return super().create_optimizer(model)
+
+    def create_scheduler(self, *args: Any, **kwargs: Any) -> Any:
+        """The first call after the model was sharded, and before a checkpoint is read into it: it gets its weights."""
+        self.run.fill(self.model)
+        return super().create_scheduler(*args, **kwargs)
 
     def get_batch_samples(self, epoch_iterator: Any, num_batches: int, device: Any) -> Any:
         return super().get_batch_samples(self.clock.timed(epoch_iterator), num_batches, device)

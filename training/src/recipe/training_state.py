@@ -93,12 +93,18 @@ def seed_random_state(value: int) -> None:
         numpy.random.seed(value)
 
 
+_ELEMENTS_AT_ONCE = 2**24
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def fingerprints_of_rank(tensors: Mapping[str, torch.Tensor]) -> dict[str, int]:
     """Of the part of each tensor that this rank stores."""
-    return {name: int(_local(tensor).item()) for name, tensor in tensors.items()}
+    return {name: fingerprint(tensor) for name, tensor in tensors.items()}
+
+
+def fingerprint(tensor: torch.Tensor) -> int:
+    """Of one tensor, or of the part of it that this rank stores."""
+    return int(_local(tensor).item())
 
 
 def fingerprints_of_all(tensors: Mapping[str, torch.Tensor]) -> dict[str, int]:
@@ -110,6 +116,14 @@ def fingerprints_of_all(tensors: Mapping[str, torch.Tensor]) -> dict[str, int]:
     if dist.is_initialized():
         dist.all_reduce(sums)
     return dict(zip(tensors, sums.tolist(), strict=True))
+
+
+def place_of_shard(tensor: torch.Tensor) -> tuple[int, ...]:
+    """Where this rank is in its shard group: ranks at one place are replicas of each other."""
+    if not isinstance(tensor, DTensor):
+        return ()
+    places = zip(tensor.placements, tensor.device_mesh.get_coordinate() or [], strict=True)
+    return tuple(at for placement, at in places if not isinstance(placement, Replicate))
 
 
 def _is_first_copy(tensor: torch.Tensor) -> bool:
@@ -132,5 +146,10 @@ def _local(tensor: torch.Tensor) -> torch.Tensor:
     bits = (
         tensor.contiguous().reshape(tensor.shape[0] if tensor.dim() else 1, -1).view(_INTEGERS[tensor.element_size()])
     )
-    rows = bits.sum(dim=1, dtype=torch.int64)
-    return (rows * torch.arange(first_row + 1, first_row + 1 + len(rows), device=rows.device)).sum()
+    total = torch.zeros((), dtype=torch.int64, device=bits.device)
+    at_once = max(1, _ELEMENTS_AT_ONCE // max(1, bits.shape[1]))  # on a CPU a sum in int64 copies what it adds
+    for first in range(0, len(bits), at_once):
+        rows = bits[first : first + at_once].sum(dim=1, dtype=torch.int64)
+        numbers = torch.arange(len(rows), device=rows.device) + (first_row + first + 1)
+        total += (rows * numbers).sum()
+    return total

@@ -36,6 +36,7 @@ from recipe import (
     results,
     standstill,
     strategy,
+    weights,
 )
 from recipe.arguments import Args
 from recipe.data import Rows
@@ -150,7 +151,7 @@ class Run:
         """The model and the rows of tokens, equal on every rank; and what watches them. A collective."""
         args = self.args
         begun = time.perf_counter()
-        model, rows = prepare.prepare(args, self.hosts, self.facts, say)
+        model, rows, self.room = prepare.prepare(args, self.resolved, self.hosts, self.facts, say)
         self.load_s = time.perf_counter() - begun
         self.checkpoints = Checkpoints(args, self.resolved, self.facts, self.watch)
         self.checkpoints.find()
@@ -167,6 +168,14 @@ class Run:
         self.finite_check, self.states = FiniteCheck(), ModelStates()
         self.first_step = observed_strategy.FirstStep(self._around_first_step)
         return model, rows
+
+    def fill(self, model: Any) -> None:
+        """The weights of a model that has none yet, because it had to be sharded first. A collective."""
+        if not weights.on_meta(model):
+            return
+        begun = time.perf_counter()
+        prepare.fill(model, self.args)
+        self.load_s += time.perf_counter() - begun
 
     def callbacks(self) -> list[TrainerCallback]:
         """What watches the training, in this order. Checkpoints are written by one of them."""
@@ -267,6 +276,7 @@ class Run:
                 grad_norms,
                 wall_time_s,
                 carried,
+                self.room,
                 checkpoint=checkpoint_times,
                 resumed=checkpoints.resumed(),
             )
@@ -279,6 +289,9 @@ class Run:
         return len(losses)
 
     def _observed(self) -> ObservedStrategy:
+        left = weights.on_meta(self.trainer.model_wrapped)
+        if left:
+            raise Refused(f"expected weights in every parameter, observed none in {left[0]} ({len(left)} in all)")
         seen = observed_strategy.observe(self.trainer, self.first_step, self.trainer.loss_dtype())
         strategy.require(seen, self.expected, self.resolved)
         return seen

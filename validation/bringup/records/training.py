@@ -288,6 +288,11 @@ class MemoryCheck(Record):
     peak_measured_bytes: int | None = Field(ge=0)
     peak_predicted_bytes: int | None = Field(gt=0)
     reason: str | None  # why nothing is predicted
+    # before anything was allocated, of the rank and of the node with the least room; null: no GPU, or an older run
+    device_needed_bytes: int | None = None  # at least, by a rank
+    device_free_bytes: int | None = None
+    host_needed_bytes: int | None = None  # at least, by all ranks of a node
+    host_available_bytes: int | None = None
 
 
 class TrainMetrics(Versioned):

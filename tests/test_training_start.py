@@ -1,0 +1,406 @@
+"""The weights that a training starts from: equal in every strategy, never whole on a rank that shards; and the room."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from bringup.records import RunArgs, read_record
+from runs_for_tests import FIXTURES
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.append(str(ROOT / "training" / "src"))
+
+# torch and transformers warn about their own insides; what is tested here is ours
+pytestmark = pytest.mark.filterwarnings("default")
+
+SMALL = {
+    "hidden_size": 48,
+    "intermediate_size": 80,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 12,
+    "vocab_size": 70,
+    "max_position_embeddings": 64,
+}
+CONFIGS: dict[str, dict[str, Any]] = {
+    "llama": {"tie_word_embeddings": False},
+    "smollm3": {"tie_word_embeddings": True, "pad_token_id": 3},
+    "qwen2": {"tie_word_embeddings": False},  # with biases
+    "qwen3": {"tie_word_embeddings": True},  # norms of queries and keys
+    "gemma3_text": {"tie_word_embeddings": True, "sliding_window": 8},  # two rotary embeddings, a scaled embedding
+    "mixtral": {"tie_word_embeddings": False, "num_local_experts": 4},  # three-dimensional weights
+}
+
+
+@pytest.fixture(params=CONFIGS)
+def config_file(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    return write_config(tmp_path, request.param)
+
+
+def write_config(folder: Path, model_type: str) -> Path:
+    from transformers import AutoConfig
+
+    config = AutoConfig.for_model(model_type, **SMALL, **CONFIGS[model_type])
+    config.save_pretrained(folder)
+    return folder / "config.json"
+
+
+def arguments(config_file: Path | None, **changes: Any) -> Any:
+    """As much of Args as weights.py reads."""
+    given = {"model_config": config_file, "model": "small", "attention": "sdpa", "cpu_offload": False, "seed": 42}
+    return SimpleNamespace(**given | changes)
+
+
+@contextmanager
+def one_of(ranks: int, rank: int) -> Iterator[None]:
+    """This process as one rank of many. Collectives move nothing."""
+    import torch.distributed as dist
+    from torch.distributed.tensor import debug
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    debug._clear_sharding_prop_cache()  # it holds the mesh of the rank before, which a real process never was
+    dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=ranks)
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
+
+
+def shards_of(args: Any, strategy: str, ranks: int, rank: int, *, recompute: bool = False) -> dict[str, Any]:
+    """Name -> (rows of the whole tensor, the shard) of a model that was sharded by accelerate and then filled."""
+    import predict
+    from recipe import weights
+    from torch.distributed.tensor import DTensor
+
+    nodes = 2 if strategy == "hsdp" else 1
+    step = predict.Step("small", strategy, nodes, ranks // nodes, 8, activation_checkpointing=recompute)
+    with one_of(ranks, rank):
+        model = predict.sharded(step, weights.without_memory(args), predict.mesh_of(step))
+        assert set(weights.on_meta(model)) == {name for name, _ in model.named_parameters()}
+        weights.fill(model, args)
+        assert weights.on_meta(model) == []
+        if model.config.tie_word_embeddings:
+            assert model.get_input_embeddings().weight is model.get_output_embeddings().weight
+        assert all(isinstance(p, DTensor) for p in model.parameters())
+        shards = {
+            weights.plain_name(name): (weights.rows_of(p), p.to_local().detach().clone())
+            for name, p in model.named_parameters()
+        }
+        return shards | {weights.plain_name(name): (..., buffer.clone()) for name, buffer in model.named_buffers()}
+
+
+def whole_of(args: Any) -> Any:
+    from recipe import weights
+
+    model = weights.without_memory(args)
+    weights.fill(model, args)
+    return model
+
+
+@pytest.mark.parametrize(
+    ("strategy", "ranks", "recompute"), [("fsdp", 3, False), ("hsdp", 4, False), ("fsdp", 2, True)]
+)
+def test_shards_of_all_ranks_are_the_weights_of_one_gpu(
+    config_file: Path, strategy: str, ranks: int, recompute: bool
+) -> None:
+    import torch
+
+    args = arguments(config_file)
+    model = whole_of(args)
+    whole = dict(model.named_parameters()) | dict(model.named_buffers())
+    covered = {name: torch.zeros(p.shape) for name, p in model.named_parameters()}
+    for rank in range(ranks):
+        shards = shards_of(args, strategy, ranks, rank, recompute=recompute)
+        assert set(shards) == set(whole)
+        for name, (rows, shard) in shards.items():
+            assert torch.equal(whole[name][rows], shard), name
+            if rows is not ...:
+                covered[name][rows] += 1
+    copies = 2 if strategy == "hsdp" else 1
+    assert all(bool((count == copies).all()) for count in covered.values())
+
+
+def test_weights_are_spread_as_transformers_spreads_them(config_file: Path) -> None:
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    torch.manual_seed(1)
+    usual = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(config_file), dtype=torch.float32)
+    ours = whole_of(arguments(config_file))
+    assert {name: p.shape for name, p in ours.named_parameters()} == {n: p.shape for n, p in usual.named_parameters()}
+    for (name, mine), theirs in zip(ours.named_parameters(), usual.parameters(), strict=True):
+        assert float(mine.std()) == pytest.approx(float(theirs.std()), rel=0.15, abs=1e-9), name
+        assert float(mine.mean()) == pytest.approx(float(theirs.mean()), abs=2e-3), name
+    for (name, mine), theirs in zip(ours.named_buffers(), usual.buffers(), strict=True):
+        assert torch.equal(mine, theirs), name
+
+
+def test_a_tied_embedding_keeps_its_row_of_padding_at_zero(tmp_path: Path) -> None:
+    embedding = whole_of(arguments(write_config(tmp_path, "smollm3"))).get_input_embeddings()
+    assert embedding.padding_idx == 3
+    assert not embedding.weight[3].any()
+    assert embedding.weight[4].any()
+
+
+def test_blocks_differ_from_each_other_and_another_seed_gives_other_weights(tmp_path: Path) -> None:
+    import torch
+
+    file = write_config(tmp_path, "llama")
+    first, again, other = (whole_of(arguments(file, seed=seed)).model for seed in (1, 1, 2))
+    query = [block.self_attn.q_proj.weight for block in first.layers]
+    assert not torch.equal(query[0], query[1])
+    assert torch.equal(query[0], again.layers[0].self_attn.q_proj.weight)
+    assert not torch.equal(query[0], other.layers[0].self_attn.q_proj.weight)
+
+
+def test_the_random_state_of_the_training_is_left_alone(tmp_path: Path) -> None:
+    import torch
+
+    torch.manual_seed(7)
+    expected = torch.rand(3)
+    torch.manual_seed(7)
+    whole_of(arguments(write_config(tmp_path, "llama")))
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_a_rank_never_has_more_memory_than_its_shard_and_the_largest_part(tmp_path: Path) -> None:
+    import torch
+    from recipe import weights
+    from torch.multiprocessing.reductions import StorageWeakRef
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Live(TorchDispatchMode):
+        """The most bytes that tensors made inside hold at one time."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.live: dict[int, tuple[StorageWeakRef, int]] = {}
+            self.most = 0
+
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            out = func(*args, **(kwargs or {}))
+            for tensor in out if isinstance(out, tuple | list) else [out]:
+                if type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.device.type != "meta":
+                    storage = tensor.untyped_storage()
+                    self.live[storage._cdata] = (StorageWeakRef(storage), storage.nbytes())
+            self.live = {at: kept for at, kept in self.live.items() if not kept[0].expired()}
+            self.most = max(self.most, sum(size for _, size in self.live.values()))
+            return out
+
+    layers = {"num_hidden_layers": 40}
+    file = write_config(tmp_path, "llama")
+    file.write_text(file.read_text().replace('"num_hidden_layers": 2', '"num_hidden_layers": 40'))
+    args = arguments(file)
+    empty = weights.without_memory(args)
+    whole, part = 4 * sum(p.numel() for p in empty.parameters()), 4 * weights.largest_part(empty)
+    assert len(empty.model.layers) == layers["num_hidden_layers"]
+    with Live() as counted:
+        shards_of(args, "fsdp", 8, 0)
+    shard = whole / 8
+    assert shard < counted.most < 2.2 * shard + 1.2 * part  # the test itself clones the shard
+    assert counted.most < whole / 2
+
+
+def test_a_parameter_that_the_model_does_not_initialise_is_an_error_and_not_garbage(tmp_path: Path) -> None:
+    import torch
+    from recipe import weights
+
+    args = arguments(write_config(tmp_path, "llama"))
+    model = weights.without_memory(args)
+    model.model.layers[1].forgotten = torch.nn.Parameter(torch.empty(4, device="meta"))
+    with pytest.raises(weights.NoWeights, match=r"model.layers.1.forgotten of LlamaForCausalLM is left without"):
+        weights.fill(model, args)
+
+
+def test_a_model_that_is_left_without_weights_never_trains(tmp_path: Path) -> None:
+    from recipe import weights, workload
+    from recipe.strategy import Refused
+
+    model = weights.without_memory(arguments(write_config(tmp_path, "llama")))
+    run: Any = object.__new__(workload.Run)
+    run.trainer = SimpleNamespace(model_wrapped=model)
+    with pytest.raises(Refused, match=r"observed none in model.embed_tokens.weight \(21 in all\)"):
+        run._observed()
+
+
+# --- a hub model
+
+
+@pytest.mark.parametrize("model_type", ["llama", "smollm3"])
+@pytest.mark.parametrize("size", ["1GB", "40KB"], ids=["one file", "several files"])
+def test_a_rank_reads_its_shard_of_a_hub_model(tmp_path: Path, model_type: str, size: str) -> None:
+    import torch
+    from recipe import weights
+
+    model = whole_of(arguments(write_config(tmp_path, model_type)))
+    folder = tmp_path / "saved/model"
+    model.to(torch.bfloat16).save_pretrained(folder, max_shard_size=size)
+    assert (len(list(folder.glob("*.safetensors"))) > 1) == (size == "40KB")
+    expected = dict(model.float().named_parameters())
+    args = arguments(None, model=str(folder))
+    for rank in range(3):
+        for name, (rows, shard) in shards_of(args, "fsdp", 3, rank).items():
+            if name in expected:
+                assert torch.equal(expected[name][rows], shard), name
+    assert weights.identity(str(folder), model) == sorted(
+        (path.name, path.stat().st_size) for path in folder.glob("*.safetensors")
+    )
+
+
+def test_a_hub_model_whose_files_hold_other_names_is_loaded_whole(tmp_path: Path) -> None:
+    from recipe import prepare, weights
+
+    file = write_config(tmp_path, "llama")
+    whole_of(arguments(file)).model.save_pretrained(tmp_path / "base/model")  # without its head, and other names
+    args = arguments(None, model=str(tmp_path / "base/model"))
+    model, read_whole = prepare.build_model(args, sharded=True)
+    assert read_whole
+    assert weights.files_of(args.model, model) is None
+    with pytest.raises(weights.NoWeights, match="do not hold every parameter under its own name"):
+        weights.fill(model, args)
+
+
+# --- room
+
+
+GIB = 2**30
+
+
+def asked(**changes: Any) -> RunArgs:
+    args = read_record(FIXTURES / "training/run_fsdp_1node/run_args.json", RunArgs)
+    return args.model_copy(update={"model": "llama3-70b", "compute_dtype": "bfloat16", **changes})
+
+
+@pytest.fixture(scope="module")
+def llama70b() -> Any:
+    from recipe import weights
+
+    return weights.without_memory(arguments(ROOT / "training/models/llama3-70b.json"))
+
+
+def on_node(monkeypatch: pytest.MonkeyPatch, *, device_gib: float | None, host_gib: float) -> None:
+    from recipe import room
+
+    monkeypatch.setattr(room.group, "CUDA", device_gib is not None)
+    monkeypatch.setattr(room.torch.cuda, "mem_get_info", lambda device: (int((device_gib or 0) * GIB), 80 * GIB))
+    monkeypatch.setattr(room, "host_available", lambda: (int(host_gib * GIB), "MemAvailable"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "read_whole", "device_gib", "host_gib", "says"),
+    [
+        ({"strategy": "ddp", "ranks_per_node": 8}, False, 79.0, 500.0, r"1051\.\d GiB of device memory .*take FSDP"),
+        (
+            {"strategy": "fsdp", "ranks_per_node": 8},
+            False,
+            79.0,
+            500.0,
+            "device memory per rank, observed 79.0 GiB free",
+        ),
+        ({"strategy": "fsdp", "ranks_per_node": 8, "nodes": 8}, False, 79.0, 9.0, None),
+        ({"strategy": "fsdp", "ranks_per_node": 8, "nodes": 8}, True, 79.0, 9.0, "host memory .*observed 9.0 GiB"),
+        (
+            {"strategy": "fsdp", "ranks_per_node": 8, "nodes": 8, "cpu_offload": True},
+            False,
+            79.0,
+            9.0,
+            "expected room for 16.4 GiB of host memory for the 1 rank",
+        ),
+        (
+            {"strategy": "single", "ranks_per_node": 1},
+            False,
+            None,
+            23.0,
+            r"10\d\d\.\d GiB of host memory.*take a smaller",
+        ),
+    ],
+)
+def test_what_cannot_fit_is_refused_with_both_numbers(
+    llama70b: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    changes: dict[str, Any],
+    read_whole: bool,
+    device_gib: float | None,
+    host_gib: float,
+    says: str | None,
+) -> None:
+    from recipe import room
+    from recipe.strategy import Refused
+
+    on_node(monkeypatch, device_gib=device_gib, host_gib=host_gib)
+    resolved = asked(**changes)
+    needed = room.need(llama70b, resolved, on_gpu=device_gib is not None, read_whole=read_whole)
+    if says is None:
+        found = room.require(needed, resolved, ["n0"])
+        assert found.device_needed is not None
+        assert 16 < found.device_needed / GIB < 79
+        assert found.host_needed == 0
+        return
+    with pytest.raises(Refused, match=f"llama3-70b as .*{says}") as refused:
+        room.require(needed, resolved, ["n0"])
+    assert "\n" not in str(refused.value)
+
+
+def test_all_ranks_of_a_node_share_its_memory(llama70b: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from recipe import room
+    from recipe.strategy import Refused
+
+    on_node(monkeypatch, device_gib=79.0, host_gib=100.0)
+    resolved = asked(strategy="fsdp", ranks_per_node=8, nodes=8, cpu_offload=True)
+    needed = room.need(llama70b, resolved, on_gpu=True, read_whole=False)
+    monkeypatch.setattr(room.group, "gather", lambda value: [value] * 16)
+    with pytest.raises(Refused, match=r"131\.\d GiB of host memory for the 8 rank\(s\) of a node, observed 100.0 GiB"):
+        room.require(needed, resolved, ["n0"] * 8 + ["n1"] * 8)
+
+
+def test_a_model_without_a_formula_is_judged_by_its_states(tmp_path: Path) -> None:
+    from recipe import room, weights
+
+    model = weights.without_memory(arguments(write_config(tmp_path, "mixtral")))
+    model.config.model_type = "unheard-of"
+    resolved = asked(strategy="single", ranks_per_node=1, nodes=1)
+    assert room.need(model, resolved, on_gpu=True, read_whole=False).device == 16 * room.count(model)
+
+
+def v2(root: Path) -> None:
+    job = root / "sys/fs/cgroup/job/step"
+    job.mkdir(parents=True)
+    (root / "proc/self/cgroup").write_text("0::/job/step\n")
+    (job / "memory.max").write_text("max\n")
+    (job.parent / "memory.max").write_text(f"{10 * GIB}\n")
+    (job.parent / "memory.current").write_text(f"{4 * GIB}\n")
+    (job.parent / "memory.stat").write_text(f"anon 5\ninactive_file {GIB}\n")
+
+
+def v1(root: Path) -> None:
+    job = root / "sys/fs/cgroup/memory/job"
+    job.mkdir(parents=True)
+    (root / "proc/self/cgroup").write_text("3:cpu:/x\n2:memory:/outside/job\n")
+    (job / "memory.limit_in_bytes").write_text(f"{10 * GIB}\n")
+    (job / "memory.usage_in_bytes").write_text(f"{4 * GIB}\n")
+    (job / "memory.stat").write_text(f"cache 5\ntotal_inactive_file {GIB}\n")
+
+
+def neither(root: Path) -> None:
+    (root / "proc/self/cgroup").write_text("0::/\n")
+
+
+@pytest.mark.parametrize(("cgroup", "gib"), [(v2, 7), (v1, 7), (neither, 20)])
+def test_host_memory_is_what_the_kernel_or_a_cgroup_still_gives(
+    tmp_path: Path, cgroup: Callable[[Path], None], gib: int
+) -> None:
+    from recipe import room
+
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/meminfo").write_text(f"MemTotal: 99 kB\nMemAvailable: {20 * 2**20} kB\n")
+    cgroup(tmp_path)
+    available, says = room.host_available(tmp_path)
+    assert available == gib * GIB
+    assert (says == "MemAvailable") == (gib == 20)

@@ -1,0 +1,151 @@
+"""Whether a training fits into its memory, said before any weight is allocated.
+
+What is needed comes from bringup.formulae.memory. A refusal has to be certain: of the predicted peak, parameters,
+gradients and optimizer states are exact, and the rest counts with the lowest value that the prediction allows. What is
+free is read: of the GPU from the driver, of the host from the kernel and from the cgroups that limit this process.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from bringup.errors import ModelError
+from bringup.formulae import memory
+from bringup.formulae.memory import Parts
+from bringup.formulae.models import Job, job_of, padded, shape_of
+from bringup.records import RunArgs
+
+from recipe import GIB, group, weights
+from recipe.strategy import Refused
+
+WITHIN = 1.15  # a predicted peak is that of torch's MemTracker within 15 %, a test says
+ADVICE = {
+    "single": "take a smaller model, or FSDP on several ranks",
+    "ddp": "take FSDP, which divides the states",
+    "zero2": "leave out --no-reshard-after-forward, or take more ranks",
+    "fsdp": "take more ranks, --rows-at-once 1, --activation-checkpointing, or --cpu-offload",
+    "hsdp": "leave out --hsdp, or take --rows-at-once 1, --activation-checkpointing, or --cpu-offload",
+}
+READ_WHOLE = "take a model whose safetensors files can be read in parts, fewer ranks per node, or a larger node"
+
+
+@dataclass(frozen=True)
+class Need:
+    """Bytes that one rank is going to allocate, at least."""
+
+    device: int
+    host: int
+    read_whole: bool  # part of host: the model, before it is sharded or moved
+
+
+@dataclass(frozen=True)
+class Room:
+    """Of the rank and of the node with the least room: predicted and free, in bytes. Without a GPU, device is None."""
+
+    device_needed: int | None
+    device_free: int | None
+    host_needed: int  # by all ranks of the node together
+    host_available: int
+
+
+def need(model: Any, resolved: RunArgs, *, on_gpu: bool, read_whole: bool) -> Need:
+    """Of a model without memory."""
+    job = job_of(resolved)
+    try:
+        parts = memory.peak(shape_of(model.config.to_dict(), resolved.model), job)
+    except ModelError:  # no formula for its activations: the states alone
+        parts = Parts() if job.offload else states(model, job.shards)
+    exact = parts.parameters + parts.gradients + parts.optimizer
+    rest = parts.total - exact
+    if resolved.recipe == "fast":  # fused kernels and compiled blocks store less of these
+        rest -= parts.activations + parts.logits
+    device = max(exact + int(rest / WITHIN), at_start(model, job, read_whole=read_whole))
+    host = states(model, job.shards).total if job.offload else 0
+    whole = memory.MASTER * count(model) if read_whole else 0
+    return Need(device, host + whole, read_whole) if on_gpu else Need(0, max(host + device, whole), read_whole)
+
+
+def count(model: Any) -> int:
+    """Parameters; tied ones once."""
+    return sum(p.numel() for p in model.parameters())
+
+
+def states(model: Any, shards: int) -> Parts:
+    """Of any model, from the shapes of its parameters."""
+    held = padded(tuple((p.shape[0], p.numel() // p.shape[0]) for p in model.parameters() if p.numel()), shards)
+    return Parts(parameters=memory.MASTER * held, gradients=memory.MASTER * held, optimizer=memory.ADAM * held)
+
+
+def at_start(model: Any, job: Job, *, read_whole: bool) -> int:
+    """On the device, while weights are drawn: the shard, and the largest part of the model whole (weights.py)."""
+    held = 0 if job.offload else states(model, job.shards).parameters
+    if read_whole or not job.sharded:
+        return held
+    return held + memory.MASTER * weights.largest_part(model)
+
+
+def require(needed: Need, resolved: RunArgs, hosts: list[str]) -> Room:
+    """Refuse, on every rank, what cannot fit. A collective. `hosts`: index = rank."""
+    free = torch.cuda.mem_get_info(group.DEVICE)[0] if group.CUDA else None
+    available, whose = host_available()
+    everyone = group.gather((needed, free, available, whose))
+    kind = job_of(resolved).kind
+    what = f"{resolved.model} as {kind} on {len(hosts)} rank(s)"
+    of_device = [(theirs.device, room, rank) for rank, (theirs, room, _, _) in enumerate(everyone) if room is not None]
+    tightest = max(of_device, key=lambda known: known[0] - known[1], default=None)
+    if tightest is not None and tightest[0] > tightest[1]:
+        raise Refused(
+            f"{what}: expected room for {tightest[0] / GIB:.1f} GiB of device memory per rank, observed "
+            f"{tightest[1] / GIB:.1f} GiB free on {hosts[tightest[2]]} (rank {tightest[2]}): {ADVICE[kind]}"
+        )
+    of_nodes = {}
+    for rank, host in enumerate(hosts):
+        ours, least, _ = of_nodes.get(host, (0, everyone[rank][2], ""))
+        theirs, _, room, whose = everyone[rank]
+        of_nodes[host] = (ours + theirs.host, min(least, room), whose)
+    host, (ours, room, whose) = max(of_nodes.items(), key=lambda known: known[1][0] - known[1][1])
+    if ours > room:
+        raise Refused(
+            f"{what}: expected room for {ours / GIB:.1f} GiB of host memory for the {hosts.count(host)} rank(s) of a "
+            f"node, observed {room / GIB:.1f} GiB on {host} ({whose}): "
+            f"{READ_WHOLE if needed.read_whole else ADVICE[kind].removesuffix(', or --cpu-offload')}"
+        )
+    return Room(None if tightest is None else tightest[0], None if tightest is None else tightest[1], ours, room)
+
+
+def host_available(root: Path = Path("/")) -> tuple[int, str]:
+    """(bytes that this process can still get on its host, what says so): the kernel, or a cgroup around it."""
+    lines = dict(line.split(":") for line in (root / "proc/meminfo").read_text().splitlines())
+    found = [(int(lines["MemAvailable"].split()[0]) * 1024, "MemAvailable")]
+    for line in (root / "proc/self/cgroup").read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers in ("", "memory"):
+            found += _of_cgroups(root, path, v1=controllers == "memory")
+    return min(found)
+
+
+def _of_cgroups(root: Path, path: str, *, v1: bool) -> list[tuple[int, str]]:
+    """Of a cgroup and those above it: limit - usage + pages of files, which the kernel drops before it fails."""
+    mount = root / ("sys/fs/cgroup/memory" if v1 else "sys/fs/cgroup")
+    limit, usage, dropped = (
+        ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+        if v1
+        else ("memory.max", "memory.current", "inactive_file")
+    )
+    parts = Path(path.lstrip("/")).parts
+    # in a container the mount begins somewhere below the path's first part
+    inner = next(
+        (mount.joinpath(*parts[cut:]) for cut in range(len(parts)) if mount.joinpath(*parts[cut:]).is_dir()), mount
+    )
+    found = []
+    while inner != mount.parent:
+        text = (inner / limit).read_text().strip() if (inner / limit).is_file() else "max"
+        if text.isdigit():
+            kept = dict(line.split() for line in (inner / "memory.stat").read_text().splitlines())
+            used = int((inner / usage).read_text()) - int(kept.get(dropped, 0))
+            found.append((int(text) - used, str(inner / limit)))
+        inner = inner.parent
+    return found

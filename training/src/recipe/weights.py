@@ -1,0 +1,215 @@
+"""The weights that a training starts from. A sharded model gets them when it is sharded, and never whole.
+
+First the model is made without memory for its parameters: on torch's meta device. Then FSDP cuts it. Then every rank
+gives memory to its shard and fills it, one part of the model at a time. A part is a decoder block, or all that is
+outside of the blocks. Its random numbers follow from the seed and its name alone. So one GPU, DDP, FSDP and HSDP start
+from equal weights, and a rank holds its shard and one part at most.
+
+A hub model is read in the same way: from each tensor of its safetensors files only the rows of the rank's shard.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from accelerate import init_empty_weights
+from safetensors import safe_open
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+from transformers import AutoConfig, AutoModelForCausalLM
+from transformers.conversion_mapping import get_model_conversion_mapping
+from transformers.initialization import no_init_weights
+from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME, cached_file
+
+from recipe import group
+from recipe.arguments import Args
+from recipe.documents import DataError
+from recipe.observed_strategy import decoder_layers
+
+OUTSIDE_BLOCKS = ""  # the name of the part that is no block
+_CHECKPOINTED = "_checkpoint_wrapped_module."  # in names, where activation checkpointing wraps a block
+
+
+class NoWeights(DataError):
+    """A parameter would be left without a first value. One line."""
+
+
+def without_memory(args: Args) -> Any:
+    """The model in float32, with its parameters on the meta device.
+
+    Its buffers are real (the frequencies of rotary embeddings): no checkpoint holds them.
+    """
+    if args.model_config is None:
+        config = AutoConfig.from_pretrained(args.model)
+    else:
+        config = AutoConfig.for_model(**transformers.PreTrainedConfig.get_config_dict(str(args.model_config))[0])
+    with no_init_weights(), init_empty_weights(include_buffers=False):
+        model = AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation=args.attention)
+    model.tie_weights()
+    return model
+
+
+def on_meta(model: Any) -> list[str]:
+    """Names of parameters and buffers that have no memory."""
+    tensors = [*model.named_parameters(), *model.named_buffers()]
+    return [name for name, tensor in tensors if tensor.device.type == "meta"]
+
+
+def fill(model: Any, args: Args) -> float:
+    """Give memory and first values to what is on the meta device: whole tensors, or the shards of this rank.
+
+    Returns the sum of all that this rank drew, of which it may keep a shard only; 0.0 when it drew nothing. Raises
+    NoWeights where a parameter would be left without a value.
+    """
+    if not on_meta(model):
+        return 0.0
+    home = torch.device("cpu") if args.cpu_offload else group.DEVICE
+    # as to_empty(), which would empty the buffers too; FSDP follows where its shards go
+    model._apply(lambda t: torch.empty_like(t, device=home) if t.device.type == "meta" else t)
+    model.tie_weights()
+    if args.model_config is not None:
+        return draw(model, args.seed)
+    read(model, args.model)
+    return 0.0
+
+
+def parts(model: Any) -> dict[str, list[torch.nn.Module]]:
+    """Name of a block -> all modules in it. OUTSIDE_BLOCKS -> the others. The same names however it is wrapped."""
+    blocks = {id(block) for block in decoder_layers(model)}
+    found: dict[str, list[torch.nn.Module]] = {OUTSIDE_BLOCKS: []}
+    block = None
+    for wrapped_name, module in model.named_modules():  # a block is followed by what is in it
+        name = plain_name(f"{wrapped_name}.")
+        if block is None or not name.startswith(block):
+            block = name if id(module) in blocks else None
+        found.setdefault(OUTSIDE_BLOCKS if block is None else block, []).append(module)
+    return found
+
+
+def draw(model: Any, seed: int) -> float:
+    """Random weights by the model's own rules, part by part. The random state afterwards is that of before."""
+    names = {id(p): name for name, p in model.named_parameters()}
+    total = 0.0
+    with torch.no_grad(), torch.random.fork_rng([group.DEVICE] if group.CUDA else []):
+        for part, modules in parts(model).items():
+            with _whole(modules) as tensors:
+                for tensor in tensors.values():
+                    tensor.fill_(torch.nan)
+                torch.manual_seed(seed_of(seed, part))
+                _initialise(model, modules)
+                for number, tensor in tensors.items():
+                    if tensor.numel() and tensor.amin().isnan():
+                        raise NoWeights(
+                            f"{names[number]} of {type(model).__name__} is left without a first value: the model's own "
+                            "_init_weights does not name it; take another model"
+                        )
+                    total += float(tensor.sum())
+    return total
+
+
+def largest_part(model: Any) -> int:
+    """Parameters in the part with most of them."""
+    sizes = ({id(p): p.numel() for m in part for p in m.parameters(recurse=False)} for part in parts(model).values())
+    return max(sum(size.values()) for size in sizes)
+
+
+def plain_name(name: str) -> str:
+    """Of a parameter, as if nothing wrapped its block."""
+    return name.replace(_CHECKPOINTED, "")
+
+
+def seed_of(seed: int, part: str) -> int:
+    """Of one part: the same in every strategy, and another one for every part."""
+    return int.from_bytes(hashlib.sha256(f"{seed} {part}".encode()).digest()[:4], "big")
+
+
+@contextlib.contextmanager
+def _whole(modules: list[torch.nn.Module]) -> Iterator[dict[int, torch.Tensor]]:
+    """Inside, the modules hold whole tensors on this rank's device. Afterwards each shard has its rows of them.
+
+    Gives them by the id of the parameter that they stand for, which may be the tensor itself.
+    """
+    places = [(module, key, p) for module in modules for key, p in module._parameters.items() if p is not None]
+    sharded = {id(p): p for _, _, p in places if isinstance(p, DTensor)}
+    whole: dict[int, Any] = {
+        number: torch.nn.Parameter(torch.empty(p.shape, dtype=p.dtype, device=group.DEVICE))
+        for number, p in sharded.items()
+    }
+    for module, key, p in places:
+        module._parameters[key] = whole.get(id(p), p)
+    try:
+        yield {id(p): whole.get(id(p), p) for _, _, p in places}
+    finally:
+        for module, key, p in places:
+            module._parameters[key] = p
+    for number, p in sharded.items():
+        p.to_local().copy_(whole.pop(number)[rows_of(p)])
+
+
+def rows_of(p: DTensor) -> tuple[slice, ...]:
+    """Where this rank's shard lies in the whole tensor."""
+    shape, offset = compute_local_shape_and_global_offset(p.shape, p.device_mesh, p.placements)
+    return tuple(slice(start, start + length) for start, length in zip(offset, shape, strict=True))
+
+
+def _initialise(model: Any, modules: list[torch.nn.Module]) -> None:
+    """transformers' own initialisation, of these modules alone. A tied parameter belongs to its first module."""
+    for module in model.modules():
+        module._is_hf_initialized = True
+    seen: set[int] = set()
+    for module in modules:
+        own = {id(p) for p in module.parameters(recurse=False)}
+        module._is_hf_initialized = bool(own) and own <= seen  # type: ignore[assignment]
+        seen |= own
+    model.initialize_weights()
+
+
+def read(model: Any, name: str) -> None:
+    """The shards (or whole tensors) of this rank, from the safetensors files of a hub model or folder."""
+    files = files_of(name, model)
+    if files is None:
+        raise NoWeights(f"the safetensors files of {name} do not hold every parameter under its own name")
+    parameters = {plain_name(key): p for key, p in model.named_parameters()}
+    for path in sorted(set(files.values())):
+        with safe_open(path, framework="pt") as stream, torch.no_grad():
+            for key in sorted(key for key in parameters if files[key] == path):
+                p = parameters[key]
+                if isinstance(p, DTensor):
+                    p.to_local().copy_(stream.get_slice(key)[rows_of(p)])
+                else:
+                    p.copy_(stream.get_tensor(key))
+
+
+def identity(name: str, model: Any) -> list[tuple[str, int]]:
+    """Names and bytes of the files of a hub model; in the cache of the hub a name is the checksum of the contents."""
+    paths = {path.resolve() for path in (files_of(name, model) or {}).values()}
+    return sorted((path.name, path.stat().st_size) for path in paths)
+
+
+def files_of(name: str, model: Any) -> dict[str, Path] | None:
+    """Parameter -> the safetensors file that holds it. None where they are stored under other names, or otherwise.
+
+    Then only transformers' from_pretrained can load the model, which makes it whole.
+    """
+    wanted = {plain_name(key) for key in model.state_dict()} - set(model.all_tied_weights_keys)
+    if get_model_conversion_mapping(model, add_legacy=False) or any(key in wanted for key, _ in model.named_buffers()):
+        return None
+    index = cached_file(name, SAFE_WEIGHTS_INDEX_NAME, _raise_exceptions_for_missing_entries=False)
+    if index is not None:
+        of_key = json.loads(Path(index).read_text())["weight_map"]
+        found = {file: Path(str(cached_file(name, file))) for file in set(of_key.values())}
+        files = {key: found[file] for key, file in of_key.items()}
+    else:
+        single = cached_file(name, SAFE_WEIGHTS_NAME, _raise_exceptions_for_missing_entries=False)
+        if single is None:
+            return None
+        with safe_open(single, framework="pt") as stream:
+            files = dict.fromkeys(stream.keys(), Path(single))
+    return files if wanted <= set(files) else None
