@@ -154,7 +154,7 @@ def test_a_model_without_a_formula_is_refused_and_never_guessed(tmp_path: Path) 
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "mixtral", "hidden_size": 64}))
     with pytest.raises(ModelError, match="no formula for model type 'mixtral'"):
         models.load(str(tmp_path))
-    with pytest.raises(ModelError, match="no model named 'gpt'; there are llama3-8b"):
+    with pytest.raises(ModelError, match="no model named 'gpt'; there are llama3-70b, llama3-8b"):
         models.load("gpt")
     biased = json.loads((models.MODELS / "tiny.json").read_text()) | {"attention_bias": True}
     with pytest.raises(ModelError, match="attention_bias"):

@@ -42,8 +42,8 @@ def train(run: Run) -> int:
     run.meet()
     args = run.args
 
-    # 2. The model, in float32 from one seed on every rank: nothing broadcasts it, so its values are compared over the
-    #    ranks. And rows of tokens, packed full: Trainer's loader gives each rank other rows of every batch.
+    # 2. The model, without memory for its weights: whole they may not fit. And rows of tokens, packed full: Trainer's
+    #    loader gives each rank other rows of every batch. Refused: what cannot fit, with the bytes needed and free.
     model, rows = run.prepare()
 
     # 3. The strategy: FSDP2. accelerate calls fully_shard(block) for each decoder block and then for the model: each
@@ -54,7 +54,9 @@ def train(run: Run) -> int:
         # free a block's gathered parameters after its forward pass, and gather them again for its backward pass
         "reshard_after_forward": args.reshard_after_forward,
         "activation_checkpointing": args.activation_checkpointing,  # of the same blocks
-        "cpu_ram_efficient_loading": False,  # every rank has the same weights already: each keeps its part of them
+        # no rank has weights yet that could be sent to others. When the model is sharded, each rank fills its own shard
+        # (recipe/weights.py): block by block, from the seed, so that the values are those of one GPU; or from the hub
+        "cpu_ram_efficient_loading": False,
         "state_dict_type": "SHARDED_STATE_DICT",
     }
     # Gathered in bfloat16 and computed with; the shards that the optimizer updates stay float32, and so does the loss.

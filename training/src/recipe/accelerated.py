@@ -99,7 +99,7 @@ def _of_fsdp(args: Args) -> list[Key]:
         "forward_prefetch": ("false", "it is of version 1"),
         "use_orig_params": ("true", "it is of version 1"),
         "sync_module_states": ("true", "it is of version 1"),
-        "cpu_ram_efficient_loading": ("false", "every rank builds the weights from the seed"),
+        "cpu_ram_efficient_loading": ("false", "every rank makes its shard from the seed, or reads it"),
         "activation_checkpointing_offload": ("false", "--cpu-offload moves the states"),
     }
     found = [Key(f"fsdp_{name}", f"FSDP_{name.upper()}", does, advice) for name, (does, advice) in fixed.items()]

@@ -65,7 +65,10 @@ def prepare(
 def fill(model: Any, args: Args) -> None:
     """The weights: of a sharded model when it is sharded, and before an optimizer looks at them. A collective."""
     with group.patience(PATIENCE_S, args.timeout_s):
-        drawn = together(lambda: weights.fill(model, args))
+        if args.model_config is None:
+            drawn = together(lambda: from_hub(lambda: weights.fill(model, args), args.model))
+        else:
+            drawn = together(lambda: weights.fill(model, args))
         require_same_start(model, drawn)
 
 

@@ -22,13 +22,6 @@ from recipe import GIB, group, weights
 from recipe.strategy import Refused
 
 WITHIN = 1.15  # a predicted peak is that of torch's MemTracker within 15 %, a test says
-ADVICE = {
-    "single": "take a smaller model, or FSDP on several ranks",
-    "ddp": "take FSDP, which divides the states",
-    "zero2": "leave out --no-reshard-after-forward, or take more ranks",
-    "fsdp": "take more ranks, --rows-at-once 1, --activation-checkpointing, or --cpu-offload",
-    "hsdp": "leave out --hsdp, or take --rows-at-once 1, --activation-checkpointing, or --cpu-offload",
-}
 READ_WHOLE = "take a model whose safetensors files can be read in parts, fewer ranks per node, or a larger node"
 
 
@@ -68,6 +61,22 @@ def need(model: Any, resolved: RunArgs, *, on_gpu: bool, read_whole: bool) -> Ne
     return Need(device, host + whole, read_whole) if on_gpu else Need(0, max(host + device, whole), read_whole)
 
 
+def advice(resolved: RunArgs, *, of_host: bool) -> str:
+    """What to change, of what was not changed yet."""
+    kind = job_of(resolved).kind
+    if kind == "single":
+        return "take a smaller model, or FSDP on several ranks"
+    if kind == "ddp":
+        return "take FSDP, which divides the states"
+    first = {"zero2": "leave out --no-reshard-after-forward", "hsdp": "leave out --hsdp"}.get(kind, "take more nodes")
+    options = {
+        "--rows-at-once 1": resolved.per_device_batch > 1,
+        "--activation-checkpointing": not resolved.activation_checkpointing,
+        "--cpu-offload": not (resolved.cpu_offload or of_host),
+    }
+    return ", or ".join([first, *(f"give {option}" for option, helps in options.items() if helps)])
+
+
 def count(model: Any) -> int:
     """Parameters; tied ones once."""
     return sum(p.numel() for p in model.parameters())
@@ -99,19 +108,19 @@ def require(needed: Need, resolved: RunArgs, hosts: list[str]) -> Room:
     if tightest is not None and tightest[0] > tightest[1]:
         raise Refused(
             f"{what}: expected room for {tightest[0] / GIB:.1f} GiB of device memory per rank, observed "
-            f"{tightest[1] / GIB:.1f} GiB free on {hosts[tightest[2]]} (rank {tightest[2]}): {ADVICE[kind]}"
+            f"{tightest[1] / GIB:.1f} GiB free on {hosts[tightest[2]]} (rank {tightest[2]}): "
+            f"{advice(resolved, of_host=False)}"
         )
-    of_nodes = {}
-    for rank, host in enumerate(hosts):
-        ours, least, _ = of_nodes.get(host, (0, everyone[rank][2], ""))
-        theirs, _, room, whose = everyone[rank]
-        of_nodes[host] = (ours + theirs.host, min(least, room), whose)
-    host, (ours, room, whose) = max(of_nodes.items(), key=lambda known: known[1][0] - known[1][1])
+    of_nodes: dict[str, tuple[int, tuple[int, str]]] = {}
+    for host, (theirs, _, room, whose) in zip(hosts, everyone, strict=True):
+        ours, least = of_nodes.get(host, (0, (room, whose)))
+        of_nodes[host] = (ours + theirs.host, min(least, (room, whose)))
+    host, (ours, (room, whose)) = max(of_nodes.items(), key=lambda known: known[1][0] - known[1][1][0])
     if ours > room:
         raise Refused(
             f"{what}: expected room for {ours / GIB:.1f} GiB of host memory for the {hosts.count(host)} rank(s) of a "
             f"node, observed {room / GIB:.1f} GiB on {host} ({whose}): "
-            f"{READ_WHOLE if needed.read_whole else ADVICE[kind].removesuffix(', or --cpu-offload')}"
+            f"{READ_WHOLE if needed.read_whole else advice(resolved, of_host=True)}"
         )
     return Room(None if tightest is None else tightest[0], None if tightest is None else tightest[1], ours, room)
 
@@ -143,7 +152,7 @@ def _of_cgroups(root: Path, path: str, *, v1: bool) -> list[tuple[int, str]]:
     found = []
     while inner != mount.parent:
         text = (inner / limit).read_text().strip() if (inner / limit).is_file() else "max"
-        if text.isdigit():
+        if text.isdigit() and (inner / "memory.stat").is_file():
             kept = dict(line.split() for line in (inner / "memory.stat").read_text().splitlines())
             used = int((inner / usage).read_text()) - int(kept.get(dropped, 0))
             found.append((int(text) - used, str(inner / limit)))
