@@ -76,6 +76,7 @@ def one_of(ranks: int, rank: int) -> Iterator[None]:
 def shards_of(args: Any, strategy: str, ranks: int, rank: int, *, recompute: bool = False) -> dict[str, Any]:
     """Name -> (rows of the whole tensor, the shard) of a model that was sharded by accelerate and then filled."""
     import predict
+    import torch
     from recipe import weights
     from torch.distributed.tensor import DTensor
 
@@ -84,6 +85,7 @@ def shards_of(args: Any, strategy: str, ranks: int, rank: int, *, recompute: boo
     with one_of(ranks, rank):
         model = predict.sharded(step, weights.without_memory(args), predict.mesh_of(step))
         assert set(weights.on_meta(model)) == {name for name, _ in model.named_parameters()}
+        torch.manual_seed(rank)  # ranks need not be in one random state
         weights.fill(model, args)
         assert weights.on_meta(model) == []
         if model.config.tie_word_embeddings:
