@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from bringup.judge import Judged
-from bringup.records import Observation, Outcome
+from bringup.records import CollectiveTime, Communication, Observation, Outcome
 from bringup.report import page, training
 from bringup.report.collection import Collection
 from bringup.report.training.chapters import CHAPTERS, NOT_RECORDED
@@ -66,7 +67,61 @@ def test_what_was_not_recorded_is_said_and_not_made_up():
     assert found["GPU: utilisation"]["busy, %"] == [NOT_RECORDED]
     assert found["GPU: power and temperature"]["power, W"] == [NOT_RECORDED]
     assert found["Hardware"]["processor"] == [NOT_RECORDED]
-    assert found["Performance"]["share of the step in communication"] == [NOT_RECORDED]
+    assert found["Performance"]["communication in a step"] == ["not known: this run is older than the measurement"]
+
+
+def communicating(records: TrainingRecords, **changed: object) -> TrainingRecords:
+    """The same training with a measured communication: 8 MiB in two all_gathers of 10 ms together, on 2 nodes."""
+    each = CollectiveTime(
+        operation="all_gather",
+        over="all",
+        ranks=4,
+        calls=2,
+        calls_predicted=2,
+        message_bytes=4 * 2**20,
+        sent_bytes=6 * 2**20,
+        seconds=0.01,
+        busbw_gb_per_s=6 * 2**20 / 0.01 / 1e9,
+    )
+    found = Communication(
+        steps=3, step_s=0.1, total_s=[0.02, 0.03, 0.03, 0.04], exposed_s=[0.01, 0.02, 0.02, 0.03], collectives=[each]
+    )
+    metrics = records.metrics.model_copy(
+        update={"communication_share": 0.2, "communication": found, "communication_reason": None, **changed}
+    )
+    return SimpleNamespace(args=records.args, metrics=metrics)  # type: ignore[return-value]
+
+
+def test_communication_in_training_stands_beside_that_of_the_collectives_alone():
+    run = a_training("run_fsdp_2node")
+    run = replace(run, training=communicating(run.training))
+    found = lines(run)["Performance"]
+    assert found["communication that nothing overlapped"] == [
+        "20.0 %, by rank 10.0 to 30.0 %; a profiled step took 0.1 s"
+    ]
+    assert found["communication in a step"] == [
+        "0.02 s on the rank that waited least, not predicted: no run of the collectives is in this report"
+    ]
+    speed = Observation(
+        quantity="nccl.all_gather.busbw@4MiB", subject="2-nodes", value=1.0, unit="GB/s", evidence="raw/x:1"
+    )
+    collectives = judged_of(run=a_run("nccl_scaling", plan={}), observations=(speed,))
+    found = lines(collectives, run)["Performance"]
+    assert found["communication in a step"] == [
+        "0.02 s on the rank that waited least, 0.006291 s predicted from the collectives alone"
+    ]
+    assert found["bus bandwidth in training"] == ["all_gather 0.629 GB/s for messages of 4 MiB, alone 1"]
+
+
+def test_a_collective_that_the_collectives_phase_did_not_measure_is_said_to_be_unknown_alone():
+    run = a_training("run_fsdp_2node")
+    run = replace(run, training=communicating(run.training))
+    speed = Observation(
+        quantity="nccl.all_reduce.busbw@4MiB", subject="2-nodes", value=1.0, unit="GB/s", evidence="raw/x:1"
+    )
+    found = lines(judged_of(run=a_run("nccl_scaling", plan={}), observations=(speed,)), run)["Performance"]
+    assert "measured no all_gather on 2-nodes" in found["communication in a step"][0]
+    assert "alone not known" in found["bus bandwidth in training"][0]
 
 
 def test_what_the_monitor_sampled_beside_a_training_is_in_its_report(tmp_path: Path):

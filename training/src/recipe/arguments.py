@@ -57,6 +57,7 @@ class Args:
     checkpoint_timeout_s: int  # that ranks may wait for one another in one
     stop_file: Path | None  # when it appears: save and end
     timeout_s: int
+    profiled_steps: int  # after the training, for the time of collectives; 0: none
     start_s: int  # that ranks may start apart: BRINGUP_START_S
 
     @property
@@ -275,6 +276,13 @@ def _parser(doc: str, takes_hsdp: bool) -> argparse.ArgumentParser:
         default=60,
         help="seconds a collective may wait, on every process group (default: %(default)s); at the start "
         "ranks wait for one another for $BRINGUP_START_S (default: 600)",
+    )
+    add(
+        "--profiled-steps",
+        type=_count,
+        default=3,
+        help="further steps after the training, in which torch.profiler reads the time of collectives, and one to warm "
+        "up; they change no result. 0: none (default: %(default)s)",
     )
     if takes_hsdp:
         add("--hsdp", action="store_true", help="shard inside the node, replicate across nodes")

@@ -15,6 +15,7 @@ from bringup.formulae import memory as predicted
 from bringup.formulae.models import job_of, shape_of
 from bringup.records import (
     CheckpointTimes,
+    Communication,
     MemoryCheck,
     ObservedStrategy,
     Resumed,
@@ -25,7 +26,7 @@ from bringup.records import (
     Tuning,
 )
 
-from recipe import GIB, environment, fast, group, meter
+from recipe import GIB, communication, environment, fast, group, meter
 from recipe.arguments import Args
 from recipe.room import Room
 from recipe.strategy import Expected
@@ -87,6 +88,7 @@ def run_args(args: Args, expected: Expected, hosts: list[str], bf16: bool, tunin
         save_steps=args.save_steps,
         rehearse_resume=args.rehearse_resume,
         timeout_s=args.timeout_s,
+        profiled_steps=args.profiled_steps if len(hosts) > 1 else 0,
         device="cuda" if group.CUDA else "cpu",
         torch=torch.__version__,
         transformers=transformers.__version__,
@@ -116,11 +118,13 @@ def train_metrics(
     found: Room,
     checkpoint: tuple[CheckpointTimes | None, str | None],
     resumed: Resumed | None,
+    communicated: tuple[Communication | None, str | None],
 ) -> TrainMetrics:
     """metrics.json. `ranks`: index = rank; `losses`, `grad_norms`: per optimizer step, of the global batch.
 
-    `transport`: (name, None) or (None, why it is not known); `checkpoint` likewise. After a resume `losses` and rows
-    also hold the steps before it. Times are of this run's own steps. The warm-up is shorter when fewer steps are left.
+    `transport`: (name, None) or (None, why it is not known); `checkpoint`, `communicated` likewise. After a resume
+    `losses` and rows also hold the steps before it. Times are of this run's own steps. The warm-up is shorter when
+    fewer steps are left.
     """
     world = len(ranks)
     gpu = torch.cuda.get_device_name(group.DEVICE) if group.CUDA else None
@@ -188,6 +192,9 @@ def train_metrics(
         checkpoint_reason=checkpoint[1],
         resumed=resumed,
         memory_check=memory_check(resolved, config, ranks, found),
+        communication_share=communication.share(communicated[0]),
+        communication=communicated[0],
+        communication_reason=communicated[1],
     )
 
 

@@ -26,6 +26,7 @@ from transformers import PrinterCallback, TrainerCallback
 
 from recipe import (
     accelerated,
+    communication,
     environment,
     fast,
     group,
@@ -266,11 +267,13 @@ class Run:
                 padding=checkpoints.trajectory.padding,
             )
         )
+        config = trainer.model.config
+        communicated = communication.measure(trainer, self.resolved)  # last: the model goes on learning
         if group.RANK == 0:
             metrics = results.train_metrics(
                 self.resolved,
                 trained,
-                trainer.model.config,
+                config,
                 ranks,
                 losses,
                 grad_norms,
@@ -279,6 +282,7 @@ class Run:
                 self.room,
                 checkpoint=checkpoint_times,
                 resumed=checkpoints.resumed(),
+                communicated=communicated,
             )
             write_record(args.run_dir / "metrics.json", metrics)
             say(

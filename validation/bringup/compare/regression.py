@@ -33,7 +33,7 @@ ENVIRONMENT = ("torch", "transformers", "accelerate")
 """Fields of the arguments in which the two sides may differ: what they run on is what a regression check is about."""
 _MOST_SHOWN = 10.0  # of an upper bound: beyond it a number says no more than that nothing is known
 IGNORED_ARGUMENTS = frozenset(
-    {"schema_version", "timeout_s", *ENVIRONMENT}
+    {"schema_version", "timeout_s", "profiled_steps", *ENVIRONMENT}
 )  # runs that differ in these alone may be compared
 
 

@@ -40,6 +40,7 @@ class RunArgs(Versioned):
             "save_steps",
             "rehearse_resume",
             "timeout_s",
+            "profiled_steps",
         }
     )
 
@@ -75,6 +76,7 @@ class RunArgs(Versioned):
     save_steps: int = Field(ge=0)
     rehearse_resume: bool = False  # half way through, the state is wiped and read back from a checkpoint
     timeout_s: int = Field(gt=0)
+    profiled_steps: int = Field(default=0, ge=0)  # after the training, in which the time of collectives is read
     device: Literal["cpu", "cuda"]
     torch: str
     transformers: str
@@ -295,6 +297,39 @@ class MemoryCheck(Record):
     host_available_bytes: int | None = None
 
 
+class CollectiveTime(Record):
+    """One kind of collective in a profiled step: bytes by formula, time as it was measured.
+
+    seconds: of the rank that waited least for the others. Calls of a kind that are not of parameters or gradients (the
+    norm, say: some bytes) are among calls and seconds.
+    """
+
+    operation: Literal["all_reduce", "all_gather", "reduce_scatter"]
+    over: Literal["node", "replicas", "all"]
+    ranks: int = Field(ge=2)  # in a group
+    calls: NonNegative  # per step
+    calls_predicted: int = Field(ge=1)
+    message_bytes: float = Field(gt=0)  # of the full tensor, mean of the calls
+    sent_bytes: float = Field(gt=0)  # by a rank in a step, in a ring
+    seconds: float = Field(gt=0)  # per step
+    busbw_gb_per_s: float = Field(gt=0)  # as nccl-tests defines it
+
+
+class Communication(Record):
+    """Communication in a step, read by torch.profiler in `steps` steps after the training; index = rank.
+
+    total_s: time in which a collective was under way, with the wait for slower ranks. exposed_s: of which the rank
+    computed nothing.
+    """
+
+    steps: int = Field(ge=1)
+    step_s: float = Field(gt=0)  # of a profiled step, median of the ranks: longer than step_time_s, for the profiler
+    total_s: list[float]
+    exposed_s: list[float]
+    collectives: list[CollectiveTime]
+    collectives_reason: str | None = None  # why there is none
+
+
 class TrainMetrics(Versioned):
     """`metrics.json`. The first ten names are the ones people already compare; the rest makes them meaningful.
 
@@ -356,6 +391,9 @@ class TrainMetrics(Versioned):
     checkpoint_reason: str | None = "this run is older than the measurement"  # why null
     resumed: Resumed | None = None  # null: from step 1. loss, grad_norm and samples hold the steps before it too
     memory_check: MemoryCheck | None = None  # null: this run is older than the prediction
+    communication_share: float | None = Field(default=None, ge=0, le=1)  # exposed / profiled step, median of the ranks
+    communication: Communication | None = None
+    communication_reason: str | None = "this run is older than the measurement"  # why null
 
     @model_validator(mode="after")
     def _one_value_per_rank(self) -> TrainMetrics:
@@ -368,6 +406,10 @@ class TrainMetrics(Versioned):
             ranks |= {f"rank_times_s.{name}": len(values) for name, values in self.rank_times_s}
         if self.standstills is not None:
             ranks["standstills"] = len(self.standstills)
+        if self.communication is not None:
+            ranks |= {
+                f"communication.{name}": len(getattr(self.communication, name)) for name in ("total_s", "exposed_s")
+            }
         if len(set(ranks.values())) != 1:
             raise ValueError(", ".join(f"{name} has {count} ranks" for name, count in ranks.items()))
         return self

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from bringup.checks.catalogue import GATES
 from bringup.plan.claims import CLAIMS
 from bringup.plan.phases import PHASES
-from bringup.report.training import conclusions
+from bringup.report.training import communication, conclusions
 from bringup.report.training import lines as read
 from bringup.report.training.trained import Trained
 
@@ -239,10 +239,9 @@ CHAPTERS: tuple[tuple[str, tuple[tuple[str, read.Read], ...]], ...] = (
             ("model TFLOP/s of a rank", read.first(read.field("metrics.tflops_per_rank"), _tflops)),
             ("MFU", _mfu),
             ("tokens of a step", read.field("metrics.tokens_per_step")),
-            (
-                "share of the step in communication",
-                read.first(read.field("metrics.communication_share"), read.field("metrics.communication")),
-            ),
+            ("communication that nothing overlapped", communication.shares),
+            ("communication in a step", communication.seconds),
+            ("bus bandwidth in training", communication.speeds),
             ("slowest rank's own work", _straggler),
             ("wall time", read.field("metrics.wall_time_s", "s")),
             ("start-up", _startup),

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from bringup.advise import bandwidth
+from bringup.evidence import curve
 from bringup.judge import Judged
 from bringup.records import Observation, RunArgs, TrainMetrics
 from bringup.report import system
@@ -18,6 +20,7 @@ class Trained:
     args: RunArgs
     metrics: TrainMetrics
     facts: Mapping[str, str] = field(default_factory=dict)  # of the cluster, by what they say: report/system.py
+    curve: bandwidth.Measured | None = None  # of the collectives, where the same report has them
 
     @cached_property
     def sampled(self) -> Sampled:
@@ -37,5 +40,11 @@ def trained(judged: Sequence[Judged]) -> list[Trained]:
     facts = {
         fact.what: fact.value if not fact.others else f"{fact.value} ({fact.scope})" for fact in system.facts(judged)
     }
-    found = [Trained(run, run.training.args, run.training.metrics, facts) for run in judged if run.training is not None]
+    alone = [run for run in judged if run.training is None and curve.curves(run.observations)]
+    measured = bandwidth.measured(alone) if alone else None
+    found = [
+        Trained(run, run.training.args, run.training.metrics, facts, measured)
+        for run in judged
+        if run.training is not None
+    ]
     return sorted(found, key=lambda run: run.metrics.world_size)

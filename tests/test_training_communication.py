@@ -1,0 +1,132 @@
+"""The part of a step that is communication: from the profiler's events to seconds, and in real trainings on gloo."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from bringup.records import Communication, RunArgs, read_record
+from torch.autograd import DeviceType
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.append(str(ROOT / "training" / "src"))
+sys.path.append(str(ROOT / "infrastructure-validation" / "probes"))
+
+from recipe import communication  # noqa: E402
+from test_training_runs import Finished, one_node  # noqa: E402
+
+RECORDS = ROOT / "tests/fixtures/training"
+CPU, GPU = DeviceType.CPU, DeviceType.CUDA
+
+
+def event(name: str, begin: float, end: float, device: DeviceType = CPU) -> Any:
+    return SimpleNamespace(name=name, time_range=SimpleNamespace(start=begin, end=end), device_type=device)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)", "all_reduce"),
+        ("ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)", "all_gather"),
+        ("ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)", "reduce_scatter"),
+        ("ncclKernel_AllReduce_RING_LL_Sum_float(ncclWorkElem)", "all_reduce"),
+        ("ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)", "other"),
+        ("gloo:all_gather", "all_gather"),
+        ("gloo:barrier", "other"),
+        ("ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_tn", None),
+        ("aten::mm", None),
+        ("FSDP::all_gather (model.layers.0)", None),
+    ],
+)
+def test_a_collective_is_known_by_the_name_of_its_kernel_or_range(name: str, kind: str | None) -> None:
+    assert communication.kind_of(name) == kind
+
+
+def test_on_a_gpu_what_no_other_kernel_overlaps_is_exposed() -> None:
+    events = [
+        event("ncclDevKernel_AllGather_RING_LL()", 0, 100, GPU),
+        event("gemm", 60, 200, GPU),  # hides 40 of it
+        event("ncclDevKernel_ReduceScatter_Sum_f32_RING_LL()", 150, 300, GPU),  # 50 are hidden
+        event("cudaLaunchKernel", 0, 300),  # of the host: nothing is computed by it
+        event("aten::mm", 0, 300),
+    ]
+    found = communication.read(events, steps=2, seconds=800e-6, cuda=True)
+    assert found.step_s == pytest.approx(400e-6)
+    assert found.total_s == pytest.approx(125e-6)
+    assert found.exposed_s == pytest.approx((60 + 100) / 2 * 1e-6)
+    assert found.seconds == pytest.approx({"all_gather": 50e-6, "reduce_scatter": 75e-6})
+    assert found.calls == {"all_gather": 0.5, "reduce_scatter": 0.5}
+
+
+def test_collectives_at_the_same_time_count_once() -> None:
+    events = [event("gloo:all_reduce", 0, 100), event("gloo:all_reduce", 50, 150), event("aten::add", 140, 150)]
+    found = communication.read(events, steps=1, seconds=1e-3, cuda=False)
+    assert (found.total_s, found.exposed_s) == (pytest.approx(150e-6), pytest.approx(140e-6))
+
+
+def test_gloo_names_a_reduce_scatter_all_reduce_and_the_call_says_what_it_is() -> None:
+    events = [
+        event("c10d::_reduce_scatter_base_", 0, 10),
+        event("gloo:all_reduce", 20, 80),
+        event("c10d::allreduce_", 100, 110),
+        event("gloo:all_reduce", 105, 115),
+    ]
+    found = communication.read(events, steps=1, seconds=1e-3, cuda=False)
+    assert found.seconds == pytest.approx({"reduce_scatter": 60e-6, "all_reduce": 10e-6})
+
+
+def test_a_profiler_that_saw_no_collective_gives_a_reason_and_no_share_of_zero() -> None:
+    args = read_record(RECORDS / "run_ddp_1node/run_args.json", RunArgs).model_copy(update={"profiled_steps": 3})
+    busy = communication.read([event("gloo:all_reduce", 0, 100)], steps=3, seconds=1e-3, cuda=False)
+    silent = communication.read([event("aten::mm", 0, 100)], steps=3, seconds=1e-3, cuda=False)
+    assert communication.of_all([busy, silent], args, None) == (
+        None,
+        "torch.profiler saw no collective on 1 of 2 ranks, first rank 1",
+    )
+
+
+def require_measured(run: Finished, ranks: int, calls: dict[str, int]) -> Communication:
+    """Seconds that can be: no rank communicated longer than it trained, and each collective was called as planned."""
+    assert run.codes == [0], run.output
+    metrics = run.metrics()
+    found = metrics.communication
+    assert found is not None, metrics.communication_reason
+    assert metrics.communication_share is not None
+    assert len(found.total_s) == len(found.exposed_s) == ranks
+    assert all(
+        0 < exposed <= total <= found.step_s * 2 for exposed, total in zip(found.exposed_s, found.total_s, strict=True)
+    )
+    assert 0 < metrics.communication_share < 1
+    assert {each.operation: each.calls_predicted for each in found.collectives} == calls
+    assert {each.operation: each.calls for each in found.collectives} == calls
+    for each in found.collectives:
+        assert each.busbw_gb_per_s == pytest.approx(each.sent_bytes / each.seconds / 1e9)
+    return found
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize(
+    ("program", "calls"),
+    [("ddp", {"all_reduce": 1}), ("fsdp", {"all_gather": 11, "reduce_scatter": 6})],
+)
+def test_the_communication_of_a_step_is_measured_on_gloo(
+    tmp_path: Path, program: str, ranks: int, calls: dict[str, int]
+) -> None:
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
+    run = one_node(tmp_path / "run", f"train_{program}_single_node", launcher=launcher)
+    require_measured(run, ranks, calls)
+    assert "USDT" not in run.output  # of the profiler's library, a line per rank
+
+
+def test_profiled_steps_change_nothing_that_is_recorded_of_the_training(tmp_path: Path) -> None:
+    with_them = one_node(tmp_path / "profiled", "train_ddp_single_node", "--profiled-steps", "1")
+    without = one_node(tmp_path / "plain", "train_ddp_single_node", "--profiled-steps", "0")
+    ours, theirs = with_them.metrics(), without.metrics()
+    for name in ("loss", "grad_norm", "parameter_checksums", "sample_count", "sample_distinct", "steps_done"):
+        assert getattr(ours, name) == getattr(theirs, name)
+    assert len(ours.steps_unix_s or []) == len(theirs.steps_unix_s or []) == 6
+    assert ours.communication is not None
+    assert (theirs.communication, theirs.communication_reason) == (None, "no step was profiled (--profiled-steps 0)")

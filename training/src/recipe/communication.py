@@ -1,0 +1,238 @@
+"""What part of a step is communication: read by torch.profiler in a few more steps, after the training.
+
+Why after it: the profiler costs time in every step, and nothing may wait in the steps that are measured. Everything
+that is recorded of the training was gathered before, so these steps change no result. Why on all ranks: if one rank
+alone is profiled, it is slower, and the others are seen waiting for it. The cost is bounded: --profiled-steps, and one
+step to warm up.
+
+total     time in which a collective of this rank was under way. It begins when the rank is ready and ends when its data
+          are there, so it includes the wait for slower ranks. The rank with the shortest time waits least
+exposed   the part of it in which this rank computed nothing: what the step would be shorter without it
+
+On a GPU both are read from kernels: those of NCCL, and all others (as Meta's Holistic Trace Analysis defines the
+overlap). On a CPU they are the ranges that gloo and torch's operators leave. Fetching rows is not among it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import re
+import statistics
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from bringup.errors import ModelError
+from bringup.formulae import traffic
+from bringup.formulae.models import job_of, shape_of
+from bringup.records import CollectiveTime, Communication, RunArgs
+from torch.autograd import DeviceType
+from torch.profiler import ProfilerAction, ProfilerActivity, profile, schedule
+
+from recipe import group
+from recipe.no_device_waits import without_waits
+
+Interval = tuple[float, float]  # begin and end, microseconds
+OTHER = "other"  # a collective of another kind: broadcast, barrier, send and receive
+KINDS = {"allreduce": "all_reduce", "allgather": "all_gather", "reducescatter": "reduce_scatter"}
+_COLLECTIVE = re.compile(r"gloo:|nccl\w*Kernel")
+_COMPUTED_ON_CPU = ("aten::", "Torch-Compiled Region")
+
+
+@dataclass(frozen=True)
+class Profiled:
+    """Of one rank. Seconds per step."""
+
+    step_s: float
+    total_s: float
+    exposed_s: float
+    seconds: dict[str, float]  # by kind of collective
+    calls: dict[str, float]
+
+
+def kind_of(name: str) -> str | None:
+    """all_reduce, all_gather, reduce_scatter or other; None: it is no collective. name: of a kernel or a range."""
+    return _kind(name) if _COLLECTIVE.match(name) else None
+
+
+def _kind(name: str) -> str:
+    flat = name.lower().replace("_", "")
+    return next((kind for stem, kind in KINDS.items() if stem in flat), OTHER)
+
+
+def merged(intervals: Iterable[Interval]) -> list[Interval]:
+    """In order, without overlaps."""
+    found: list[Interval] = []
+    for begin, end in sorted(intervals):
+        if found and begin <= found[-1][1]:
+            found[-1] = (found[-1][0], max(found[-1][1], end))
+        else:
+            found.append((begin, end))
+    return found
+
+
+def length(intervals: Iterable[Interval]) -> float:
+    """Time in which at least one of them lasts."""
+    return sum(end - begin for begin, end in merged(intervals))
+
+
+def exposed(communication: list[Interval], compute: list[Interval]) -> float:
+    """Time in which there is communication and no computation."""
+    alone = length([*communication, *compute]) - length(compute)
+    return min(max(alone, 0.0), length(communication))  # differences of long times are rounded
+
+
+def read(events: Sequence[Any], steps: int, seconds: float, cuda: bool) -> Profiled:
+    """events: FunctionEvents of `steps` steps, which took `seconds`."""
+    by_kind: dict[str, list[Interval]] = {}
+    compute: list[Interval] = []
+    events = sorted(events, key=_interval)
+    kinds = _as_called([event.name for event in events])
+    for event, kind in zip(events, kinds, strict=True):
+        if cuda != (event.device_type == DeviceType.CUDA):
+            continue  # on a GPU the host only launches
+        if kind is not None:
+            by_kind.setdefault(kind, []).append(_interval(event))
+        elif cuda or event.name.startswith(_COMPUTED_ON_CPU):
+            compute.append(_interval(event))
+    communication = list(itertools.chain.from_iterable(by_kind.values()))
+    per_step = 1e-6 / steps
+    return Profiled(
+        step_s=seconds / steps,
+        total_s=length(communication) * per_step,
+        exposed_s=exposed(communication, compute) * per_step,
+        seconds={kind: length(intervals) * per_step for kind, intervals in by_kind.items()},
+        calls={kind: len(intervals) / steps for kind, intervals in by_kind.items()},
+    )
+
+
+def _interval(event: Any) -> Interval:
+    return float(event.time_range.start), float(event.time_range.end)
+
+
+def _as_called(names: list[str]) -> list[str | None]:
+    """The kind of each event that is a collective. gloo makes a reduce_scatter of an all_reduce, and names it so: there
+    the calls, which come in the same order, say what it is."""
+    kinds = [kind_of(name) for name in names]
+    alike = ("all_reduce", "reduce_scatter")
+    ran = [index for index, kind in enumerate(kinds) if kind in alike and names[index].startswith("gloo:")]
+    called = [kind for kind in (_kind(name) for name in names if name.startswith("c10d::")) if kind in alike]
+    if len(called) == len(ran):  # DDP calls without leaving a range
+        for index, kind in zip(ran, called, strict=True):
+            kinds[index] = kind
+    return kinds
+
+
+def measure(trainer: Any, resolved: RunArgs) -> tuple[Communication | None, str | None]:
+    """After the training: (what was measured, None) or (None, why it is not known). A collective. The model goes on
+    learning, so everything else has to be recorded before."""
+    if resolved.world_size == 1:
+        return None, "one rank sends nothing"
+    if resolved.profiled_steps == 0:
+        return None, "no step was profiled (--profiled-steps 0)"
+    return of_all(group.gather(_of_rank(trainer, resolved)), resolved, trainer.model.config)
+
+
+def share(measured: Communication | None) -> float | None:
+    """Exposed communication / step, the median of the ranks."""
+    if measured is None:
+        return None
+    return min(1.0, statistics.median(measured.exposed_s) / measured.step_s)
+
+
+def _of_rank(trainer: Any, resolved: RunArgs) -> Profiled:
+    batches = trainer.get_train_dataloader()
+    rows, tokens = trainer.get_batch_samples(
+        iter(batches), trainer.args.gradient_accumulation_steps, trainer.args.device
+    )
+    with contextlib.nullcontext() if resolved.recipe == "stock" else without_waits():
+        return _profiled(lambda: one_step(trainer, rows, tokens), resolved.profiled_steps)
+
+
+def one_step(trainer: Any, rows: list[dict[str, Any]], tokens: Any) -> None:
+    """An optimizer step as Trainer makes it; rows: of each micro-step."""
+    model = trainer.model_wrapped
+    for index, inputs in enumerate(rows):
+        last = index == len(rows) - 1
+        trainer.accelerator.gradient_state._set_sync_gradients(last)
+        with contextlib.nullcontext() if last else trainer.accelerator.no_sync(model):
+            trainer.training_step(model, dict(inputs), tokens)
+    trainer._clip_grad_norm(model)
+    trainer.optimizer.step()
+    model.zero_grad()
+
+
+def _profiled(step: Callable[[], None], steps: int) -> Profiled:
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")
+    found: list[list[Any]] = []
+
+    def settled() -> float:
+        if group.CUDA:
+            torch.cuda.synchronize()
+        return time.perf_counter()
+
+    activity = ProfilerActivity.CUDA if group.CUDA else ProfilerActivity.CPU
+    plan = schedule(wait=0, warmup=1, active=steps, repeat=1)
+    assert plan(steps) is ProfilerAction.RECORD_AND_SAVE
+    with profile(activities=[activity], schedule=plan, on_trace_ready=lambda done: found.append(done.events())) as seen:
+        step()  # the ranks start apart, because starting the profiler takes each its own time
+        settled()
+        seen.step()
+        begun = settled()
+        for number in range(1, steps + 1):
+            step()
+            ended = settled() if number == steps else 0.0
+            seen.step()
+    return read(found[0], steps, ended - begun, group.CUDA)
+
+
+def of_all(ranks: list[Profiled], resolved: RunArgs, config: Any) -> tuple[Communication | None, str | None]:
+    """ranks: index = rank."""
+    if not all(rank.total_s > 0 for rank in ranks):
+        silent = [number for number, rank in enumerate(ranks) if rank.total_s <= 0]
+        return None, f"torch.profiler saw no collective on {len(silent)} of {len(ranks)} ranks, first rank {silent[0]}"
+    step_s = statistics.median(rank.step_s for rank in ranks)
+    collectives, reason = _collectives(ranks, resolved, config)
+    return Communication(
+        steps=resolved.profiled_steps,
+        step_s=step_s,
+        total_s=[rank.total_s for rank in ranks],
+        exposed_s=[rank.exposed_s for rank in ranks],
+        collectives=collectives,
+        collectives_reason=reason,
+    ), None
+
+
+def _collectives(ranks: list[Profiled], resolved: RunArgs, config: Any) -> tuple[list[CollectiveTime], str | None]:
+    """Bytes by formula / time of the rank that waited least for the others."""
+    try:
+        planned = traffic.collectives(shape_of(config.to_dict(), resolved.model), job_of(resolved))
+    except ModelError as error:
+        return [], str(error)
+    found = []
+    for collective in planned:
+        kind = collective.operation
+        quickest = min(
+            (rank for rank in ranks if rank.seconds.get(kind)), key=lambda rank: rank.seconds[kind], default=None
+        )
+        if quickest is None:
+            return [], f"torch.profiler saw no {kind}, which the strategy has"
+        seconds = quickest.seconds[kind]
+        found.append(
+            CollectiveTime(
+                operation=kind,
+                over=collective.over,
+                ranks=collective.ranks,
+                calls=quickest.calls[kind],
+                calls_predicted=collective.calls,
+                message_bytes=collective.message,
+                sent_bytes=collective.sent,
+                seconds=seconds,
+                busbw_gb_per_s=collective.sent / seconds / 1e9,
+            )
+        )
+    return found, None

@@ -1,0 +1,68 @@
+"""The communication of a training beside what the collectives of the same report reached alone."""
+
+from __future__ import annotations
+
+from bringup.advise import bandwidth
+from bringup.formulae.traffic import Collective
+from bringup.records import CollectiveTime, Communication
+from bringup.report.training.trained import Trained
+
+NO_CURVE = "no run of the collectives is in this report"
+
+
+def shares(trained: Trained) -> str | None:
+    """Of a profiled step, that in which a rank only communicated."""
+    found, share = trained.metrics.communication, trained.metrics.communication_share
+    if found is None or share is None:
+        return _unknown(trained)
+    least, most = (100 * edge(found.exposed_s) / found.step_s for edge in (min, max))
+    return f"{100 * share:.1f} %, by rank {least:.1f} to {most:.1f} %; a profiled step took {found.step_s:.4g} s"
+
+
+def seconds(trained: Trained) -> str | None:
+    """In a step, with what overlaps, and as predicted from the collectives phase."""
+    found = trained.metrics.communication
+    if found is None:
+        return _unknown(trained)
+    return f"{min(found.total_s):.4g} s on the rank that waited least, {_predicted(trained, found)}"
+
+
+def speeds(trained: Trained) -> str | None:
+    """Bus bandwidth of each kind of collective."""
+    found = trained.metrics.communication
+    if found is None:
+        return _unknown(trained)
+    return "; ".join(_speed(trained, each) for each in found.collectives) or f"not known: {found.collectives_reason}"
+
+
+def _unknown(trained: Trained) -> str | None:
+    reason = trained.metrics.communication_reason
+    return None if reason is None else f"not known: {reason}"
+
+
+def _predicted(trained: Trained, found: Communication) -> str:
+    if not found.collectives:
+        return f"not predicted: {found.collectives_reason}"
+    times = [_alone(trained, each) for each in found.collectives]
+    known = [time for time in times if not isinstance(time, str)]
+    if len(known) < len(times):
+        return f"not predicted: {next(time for time in times if isinstance(time, str))}"
+    return f"{sum(known):.4g} s predicted from the collectives alone"
+
+
+def _speed(trained: Trained, each: CollectiveTime) -> str:
+    words = f"{each.operation} {each.busbw_gb_per_s:.3g} GB/s for messages of {each.message_bytes / 2**20:.3g} MiB"
+    alone = _alone(trained, each)
+    if isinstance(alone, str):
+        return f"{words} (alone not known: {alone})"
+    return f"{words}, alone {each.sent_bytes / alone / 1e9:.3g}"
+
+
+def _alone(trained: Trained, each: CollectiveTime) -> float | str:
+    """Seconds of these calls in a step, by the curve that was measured; or why they are not known."""
+    if trained.curve is None:
+        return NO_CURVE
+    calls = each.calls_predicted
+    collective = Collective(each.operation, each.over, each.ranks, calls, round(each.message_bytes * calls))
+    found = bandwidth.seconds(collective, trained.curve, trained.args.nodes, trained.args.ranks_per_node)
+    return found if isinstance(found, str) else found[0]
