@@ -56,6 +56,7 @@ def run_dir(tmp_path: Path) -> Path:
         (("--no-reshard-after-forward",), "under FSDP only"),
         (("--cpu-offload",), "under FSDP only"),
         (("--run-dir", "/nowhere"), "no such run folder"),
+        (("--report-to", "mlflow"), "argument --report-to: invalid choice: 'mlflow'"),
     ],
 )
 def test_bad_argument_is_one_line_and_exit_code_2(run_dir: Path, options: tuple[str, ...], expected: str) -> None:
@@ -65,6 +66,21 @@ def test_bad_argument_is_one_line_and_exit_code_2(run_dir: Path, options: tuple[
     assert done.stderr.count("\n") == 1
     assert done.stdout == ""
     assert list((run_dir / "raw").iterdir()) == []
+
+
+def test_a_reporter_that_is_not_installed_is_refused_before_anything_begins(run_dir: Path) -> None:
+    hidden = "import importlib.util as u; u.find_spec = lambda name, *_: None; "  # whatever this machine has
+    program, options = str(SOURCE / "train_single_gpu.py"), ("--report-to", "wandb")
+    done = subprocess.run(
+        [sys.executable, "-c", hidden + WITHOUT_TORCH, str(SOURCE), program, "--run-dir", str(run_dir), *options],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "--report-to wandb: wandb is not installed" in done.stderr
+    assert done.stderr.count("\n") == 1
 
 
 def test_only_one_rank_per_node_complains_but_all_leave_with_2(run_dir: Path) -> None:

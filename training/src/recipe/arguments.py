@@ -6,6 +6,7 @@ A typing error costs milliseconds and one line, not seconds per rank.
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import math
 import sys
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from recipe import TRAINING
 from recipe.rank import WORLD, complain, node_name, patience_s
 
 MODELS = TRAINING / "models"
+REPORTERS = {"tensorboard": ("tensorboard", "tensorboardX"), "wandb": ("wandb",)}  # packages, one of which it needs
 FAST_WARMUP = 2  # steps: the first, which is observed, and the one that compiles
 
 
@@ -57,6 +59,7 @@ class Args:
     checkpoint_timeout_s: int  # that ranks may wait for one another in one
     stop_file: Path | None  # when it appears: save and end
     timeout_s: int
+    report_to: list[str]  # of REPORTERS
     profiled_steps: int  # after the training, for the time of collectives; 0: none
     start_s: int  # that ranks may start apart: BRINGUP_START_S
 
@@ -114,6 +117,13 @@ def parse(doc: str, *, takes_hsdp: bool, sharded: bool) -> tuple[Args, bool]:
         )
     if given.reduce_dtype == "bfloat16" and given.bf16 is False:
         complain("--reduce-dtype bfloat16 needs --bf16")
+    for reporter in given.report_to:
+        packages = REPORTERS[reporter]
+        if not any(map(importlib.util.find_spec, packages)):
+            complain(
+                f"--report-to {reporter}: {' or '.join(packages)} is not installed, seen from {node_name()}; "
+                f"pip install {packages[0]}, or leave it out"
+            )
     fields = vars(given) | {
         "entrypoint": Path(sys.argv[0]).stem,
         "gradient_accumulation": accumulation,
@@ -276,6 +286,14 @@ def _parser(doc: str, takes_hsdp: bool) -> argparse.ArgumentParser:
         default=60,
         help="seconds a collective may wait, on every process group (default: %(default)s); at the start "
         "ranks wait for one another for $BRINGUP_START_S (default: 600)",
+    )
+    add(
+        "--report-to",
+        action="append",
+        choices=tuple(REPORTERS),
+        default=[],
+        help="Trainer reports loss, gradient norm and learning rate every 10 steps to RUN_DIR/reports, from rank 0; "
+        "these steps wait for the device. wandb is offline unless WANDB_MODE is set. May be given twice",
     )
     add(
         "--profiled-steps",

@@ -31,6 +31,7 @@ from recipe.observed_strategy import decoder_layers
 
 WORKERS = 4
 COLLECT_EVERY = 1000  # steps
+NO_LOGGING = "no logging by Trainer"
 COMPILE, LIGER, QUIET_GC = "compile per block", "liger kernels", "garbage collection on schedule"
 
 
@@ -41,7 +42,7 @@ PLAIN: tuple[tuple[str, dict[str, Any], str], ...] = (
         {"accelerator_config": {"non_blocking": True}},
         "the default waits for the device in every batch, and the time would count as fetching",
     ),
-    ("no logging by Trainer", {"logging_strategy": "no"}, "it reads the loss from the device; recorded elsewhere"),
+    (NO_LOGGING, {"logging_strategy": "no"}, "it reads the loss from the device; recorded elsewhere"),
     (
         "no NaN filter",
         {"logging_nan_inf_filter": False},
@@ -65,7 +66,7 @@ def choose(args: Args) -> tuple[Args, list[Tuning]]:
     """(the arguments as they will be used, what was chosen against stock and why)."""
     if args.recipe == "stock":
         return args, []
-    plain = [*(Tuning(what=what, on=True, why=why) for what, _, why in PLAIN), NO_LOOK]
+    plain = [*(Tuning(what=what, on=True, why=why) for what, _, why in _plain(args)), NO_LOOK]
     if args.recipe == "plain":
         return args, plain
     attention, why_attention = _attention(args)
@@ -91,6 +92,11 @@ def choose(args: Args) -> tuple[Args, list[Tuning]]:
         ),
     ]
     return replace(args, attention=attention, dataloader_workers=workers), tuning
+
+
+def _plain(args: Args) -> list[tuple[str, dict[str, Any], str]]:
+    """Of PLAIN what goes with --report-to, which is Trainer's logging."""
+    return [change for change in PLAIN if not (args.report_to and change[0] == NO_LOGGING)]
 
 
 def _compile() -> Tuning:
@@ -163,7 +169,7 @@ def trainer_arguments(args: Args, tuning: list[Tuning]) -> dict[str, Any]:
     """For TrainingArguments: what differs from its defaults."""
     if args.recipe == "stock":
         return {"disable_tqdm": False}  # its default, which would be another one where libraries log errors only
-    given = {name: value for _, arguments, _ in PLAIN for name, value in arguments.items()}
+    given = {name: value for _, arguments, _ in _plain(args) for name, value in arguments.items()}
     given["dataloader_persistent_workers"] = args.dataloader_workers > 0
     if on(tuning, LIGER):
         given["use_liger_kernel"] = True

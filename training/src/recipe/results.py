@@ -88,6 +88,7 @@ def run_args(args: Args, expected: Expected, hosts: list[str], bf16: bool, tunin
         save_steps=args.save_steps,
         rehearse_resume=args.rehearse_resume,
         timeout_s=args.timeout_s,
+        report_to=args.report_to,
         profiled_steps=args.profiled_steps if len(hosts) > 1 else 0,
         device="cuda" if group.CUDA else "cpu",
         torch=torch.__version__,

@@ -34,6 +34,7 @@ from recipe import (
     meter,
     observed_strategy,
     prepare,
+    reporting,
     results,
     standstill,
     strategy,
@@ -205,7 +206,7 @@ class Run:
             "include_num_input_tokens_seen": "no",
             "save_strategy": "steps" if args.save_steps else "no",
             "save_steps": args.save_steps or 500,
-            "report_to": [],
+            **reporting.trainer_arguments(args),
             **fast.trainer_arguments(args, self.tuning),
         }
 

@@ -41,6 +41,7 @@ class RunArgs(Versioned):
             "rehearse_resume",
             "timeout_s",
             "profiled_steps",
+            "report_to",
         }
     )
 
@@ -76,6 +77,7 @@ class RunArgs(Versioned):
     save_steps: int = Field(ge=0)
     rehearse_resume: bool = False  # half way through, the state is wiped and read back from a checkpoint
     timeout_s: int = Field(gt=0)
+    report_to: list[str] = Field(default_factory=list)  # what Trainer itself reports to: tensorboard, wandb
     profiled_steps: int = Field(default=0, ge=0)  # after the training, in which the time of collectives is read
     device: Literal["cpu", "cuda"]
     torch: str
