@@ -60,6 +60,9 @@ def test_a_line_says_what_the_records_say():
     assert found["Performance"]["tokens/s, all ranks"] == ["15,574"]
     assert found["Performance"]["MFU"] == ["not known: no peak is known for cpu"]
     assert found["Hardware"]["GPU"] == ["none: it ran on the CPU"]
+    assert found["Performance"]["step as predicted"] == [
+        "incomplete (communication 0.09003 s): compute time: no peak is known for cpu; measured 0.5101 s"
+    ]
 
 
 def test_what_was_not_recorded_is_said_and_not_made_up():

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from bringup.advise import step
 from bringup.checks.catalogue import GATES
 from bringup.plan.claims import CLAIMS
 from bringup.plan.phases import PHASES
@@ -83,6 +84,22 @@ def _step(trained: Trained) -> str:
     return (
         f"{time_s.p50 * 1e3:.1f} / {time_s.p95 * 1e3:.1f} / {time_s.max * 1e3:.1f} ms over {time_s.window_steps} steps"
     )
+
+
+def _predicted_step(trained: Trained) -> str:
+    judged, metrics = trained.judged, trained.metrics
+    found = step.predicted(judged.folder, judged.profile, trained.args, metrics.gpu0, trained.curve)
+    parts = [
+        f"{name} {read.words(value)} s"
+        for name, value in (("compute", found.compute_s), ("communication", found.communication_s))
+        if value is not None
+    ]
+    beside = f" ({', '.join(parts)})" if parts else ""
+    measured = f"measured {metrics.step_time_s.p50:.4g} s"
+    if found.step_s is None:
+        return f"incomplete{beside}: {found.reason}; {measured}"
+    least, most = found.step_s
+    return f"{least:.4g} to {most:.4g} s{beside}; {measured}"
 
 
 def _mfu(trained: Trained) -> str | None:
@@ -236,6 +253,7 @@ CHAPTERS: tuple[tuple[str, tuple[tuple[str, read.Read], ...]], ...] = (
             ("tokens/s, all ranks", read.field("metrics.tokens_per_s")),
             ("tokens/s of a rank", read.field("metrics.tokens_per_s_per_rank")),
             ("step p50 / p95 / slowest", _step),
+            ("step as predicted", _predicted_step),
             ("model TFLOP/s of a rank", read.first(read.field("metrics.tflops_per_rank"), _tflops)),
             ("MFU", _mfu),
             ("tokens of a step", read.field("metrics.tokens_per_step")),

@@ -1,0 +1,60 @@
+"""The time of a step of a training that ran, as `bringup advise` predicts it, beside the measured one.
+
+Compute: FLOPs / (peak of the GPU that was used x MFU). The MFU is that of the one-GPU run that is kept with the run,
+otherwise the assumed one of its profile. Communication: bytes by formula / bandwidth: measured, otherwise promised by
+the profile.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from bringup.advise import answer, bandwidth
+from bringup.errors import ModelError, RecordError
+from bringup.formulae import models
+from bringup.formulae.flops import peak_bf16_tflops
+from bringup.plan.machine import Machine, Sourced
+from bringup.plan.profile import Profile
+from bringup.records import RunArgs, TrainMetrics, read_record
+from bringup.results import REFERENCE_METRICS
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """Seconds. What cannot be predicted is None, and `reason` says why."""
+
+    compute_s: float | None = None
+    communication_s: float | None = None
+    step_s: tuple[float, float] | None = None  # all communication overlaps; nothing does
+    reason: str | None = None
+
+
+def predicted(
+    folder: Path, profile: Profile, args: RunArgs, gpu: str | None, curve: bandwidth.Measured | None
+) -> Predicted:
+    """folder: of the run. gpu: its name, None on a CPU. curve: of the collectives, where it was measured."""
+    try:
+        shape = models.load(args.model)
+        machine = _machine(folder, profile, gpu)
+    except (ModelError, RecordError) as error:
+        return Predicted(reason=str(error))
+    facts = answer.Known(profile.name, machine, curve or bandwidth.Promised(profile))
+    found = answer.predict(shape, models.job_of(args), facts)
+    reasons = [reason for reason in found.unknown if not reason.startswith("whether it fits")]
+    if machine.peak_bf16_tflops is None:
+        others = [reason for reason in reasons if not reason.startswith("compute time")]
+        reasons = [f"compute time: no peak is known for {gpu or 'cpu'}", *others]
+    step_s = None if found.step_s is None else (found.step_s[0], found.step_s[1])
+    return Predicted(found.compute_s, found.communication_s, step_s, "; ".join(reasons) or None)
+
+
+def _machine(folder: Path, profile: Profile, gpu: str | None) -> Machine:
+    """The profile's, with the peak of the GPU that was used and the MFU that one of them reached."""
+    peak = None if gpu is None else peak_bf16_tflops(gpu)
+    found: dict[str, Sourced | None] = {"peak_bf16_tflops": Sourced(value=peak[0], source=peak[1]) if peak else None}
+    if (folder / REFERENCE_METRICS).is_file():
+        mfu = read_record(folder / REFERENCE_METRICS, TrainMetrics).mfu
+        if mfu:
+            found["mfu"] = Sourced(value=mfu, source="measured by the one-GPU run")
+    return profile.machine.model_copy(update=found)
