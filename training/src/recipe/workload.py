@@ -110,12 +110,7 @@ class Run:
         Raises Refused where the ranks or hosts are not those that the strategy needs.
         """
         args, facts = self.args, self.facts
-        require_versions()
         self.bf16 = group.CUDA if args.bf16 is None else args.bf16
-        if args.reduce_dtype == "bfloat16" and not self.bf16:
-            raise Refused("--reduce-dtype bfloat16 needs --bf16, which is off by default on a CPU")
-        accelerated.refuse_what_is_ignored(args, self.expected, self.bf16, group.WORLD, group.LOCAL_WORLD)
-
         begun = time.perf_counter()
         group.record_flight(args.run_dir / "raw")
         try:
@@ -141,6 +136,11 @@ class Run:
                 "and MASTER_PORT?",
                 ("train.world_size", members, "count"),
             )
+        # refused only now that there is a group: torchrun ends rank 0 before it says why when another rank ends first
+        require_versions()
+        if args.reduce_dtype == "bfloat16" and not self.bf16:
+            raise Refused("--reduce-dtype bfloat16 needs --bf16, which is off by default on a CPU")
+        accelerated.refuse_what_is_ignored(args, self.expected, self.bf16, group.WORLD, group.LOCAL_WORLD)
         group.require_average()
         self.hosts = group.gather(node_name())
         strategy.require_places(self.expected, self.hosts)
