@@ -68,7 +68,7 @@ generated: venv ## everything in docs and schemas that is made from data
 	$(PY) -m bringup.generated
 	PYTHONPATH=tests:infrastructure-validation/probes $(PY) tests/real_output.py
 
-pictures: venv ## pictures of pages of bringup report, and whether they fit a narrow screen; needs Chromium (PAGES="a.html" INTO=folder)
+pictures: venv ## pictures of pages of bringup report: do they fit a narrow screen and paper? Needs Chromium, pdftotext (PAGES="a.html" INTO=folder)
 	$(PY) docs/results/pictures/take.py $(PAGES) --into $(or $(INTO),.)
 
 clean: cluster-down ## remove results, logs and caches; .venv stays
