@@ -170,3 +170,26 @@ def test_a_page_whose_phases_did_not_run_does_not_say_that_nothing_is_open():
     said = page.render(Collection([], [Absent("smoke", "x")], [], [], {}))
     assert "nothing is open" not in said
     assert "is not proven" in said
+
+
+def test_only_the_first_causes_are_unfolded_and_warnings_stop_nothing():
+    failed = [cards(judged(a_verdict(GATE, f"n{number}")))[0] for number in range(3)]
+    [warned] = cards(judged(a_verdict(GATE, "n1", Outcome.WARN)))
+    many = next_steps.arranged([*failed, *failed, *failed, warned])
+    assert [len(part) for part in (many.unfolded, many.folded, many.warnings)] == [next_steps.MAX_UNFOLDED, 4, 1]
+    assert many.open_count == 1
+    assert next_steps.arranged(failed[:2]).open_count == 2
+    alone = next_steps.arranged([warned])
+    assert (alone.unfolded, alone.warnings) == ([warned], [])
+
+
+def test_a_failing_page_folds_the_facts_and_a_folded_card_still_says_what_was_observed():
+    verdicts = [a_verdict(gate, "n1") for gate in (GATE, "discovery.slurm.gres", "discovery.memory")]
+    text = page.render(gathered(judged(*verdicts)))
+    [first, *others] = text.split('<details class="card fail-edge"')[1:]
+    assert first.startswith(" open>")
+    assert len(others) == 2
+    for other in others:
+        assert not other.startswith(" open")
+        assert "observed 1, expected 2" in other.partition("</summary>")[0]
+    assert text.index('id="next"') < text.index('id="phases"') < text.index('id="cluster"')

@@ -22,6 +22,8 @@ from bringup.report.page.links import Links, to_evidence
 from bringup.results import REPOSITORY
 
 MAX_CARDS = 12
+MAX_UNFOLDED = 5  # cards: two screens hold all that is needed first
+MAX_OPEN = 2  # where there are more cards, only the commands of the first one are not folded
 MAX_FINDINGS = 6  # gates of one card
 MAX_EXPLAINED = 3  # runs, the worst ones
 _TITLES = {
@@ -54,6 +56,28 @@ class Card:
     hidden: int  # gates beyond MAX_FINDINGS
     fix: str  # the section of docs/ to read
     commands: list[str]
+
+
+@dataclass(frozen=True)
+class Arranged:
+    """The cards as the page shows them. Warnings are folded where something worse comes before them."""
+
+    unfolded: list[Card]
+    folded: list[Card]
+    warnings: list[Card]
+    left_count: int  # cards beyond MAX_CARDS
+
+    @property
+    def open_count(self) -> int:
+        """Cards whose commands are shown at once."""
+        return MAX_OPEN if len(self.unfolded) <= MAX_OPEN else 1
+
+
+def arranged(cards: Sequence[Card]) -> Arranged:
+    shown = list(cards[:MAX_CARDS])
+    causes = [card for card in shown if card.outcome is not Outcome.WARN] or shown
+    warnings = [card for card in shown if card not in causes]
+    return Arranged(causes[:MAX_UNFOLDED], causes[MAX_UNFOLDED:], warnings, len(cards) - len(shown))
 
 
 def cards(judged: Iterable[Judged], links: Links) -> list[Card]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from bringup.plan.claims import QUESTIONS
 from bringup.plan.phases import PHASES
-from bringup.records import Mark, Outcome
+from bringup.records import Mark
 from bringup.report import drain, html, system
 from bringup.report import text as report
 from bringup.report.collection import Collection
@@ -14,6 +14,15 @@ from bringup.report.names import shortened
 from bringup.report.page import fleet, next_steps, training
 from bringup.report.page.links import Links, nowhere
 from bringup.report.page.section import section
+
+HEADLINE = (  # facts that are not folded
+    "nodes",
+    "GPU",
+    "GPUs of a node, as requested",
+    "profile",
+    "first run opened",
+    "duration of the phases",
+)
 
 
 def render(collection: Collection, links: Links = nowhere) -> str:
@@ -23,15 +32,20 @@ def render(collection: Collection, links: Links = nowhere) -> str:
 def _view(collection: Collection, links: Links) -> dict[str, Any]:
     nodes = fleet.nodes(collection.judged)
     facts = system.facts(collection.judged)
-    cards = next_steps.cards(collection.judged, links)
+    who = _who(collection, [node.name for node in nodes])
+    shown = [fact for fact in facts if fact.what not in system.ONLY_WHERE_THEY_DIFFER]
     return {
         "outcome": collection.outcome,
         "mark": report.MARK,
         "counted": report.counted(collection.verdicts),
         "cluster": system.cluster_name(collection.judged),
         "node_count": len(nodes),
-        "who": _who(collection, [node.name for node in nodes]),
-        "facts": [fact for fact in facts if fact.what not in system.ONLY_WHERE_THEY_DIFFER],
+        "who": who,
+        "facts": shown,
+        "headline": HEADLINE,
+        "folded_facts": [
+            name for name in [*(name for name, _ in who), *(fact.what for fact in shown)] if name not in HEADLINE
+        ],
         "drift": [fact for fact in facts if fact.others],
         "stand_ins": _stand_ins(collection),
         "fleet": nodes,
@@ -49,9 +63,7 @@ def _view(collection: Collection, links: Links) -> dict[str, Any]:
             (PHASES[gone.phase].title if gone.phase in PHASES else gone.phase, gone.why) for gone in collection.absent
         ],
         "left_out": collection.left_out,
-        "cards": cards[: next_steps.MAX_CARDS],
-        "folds_warnings": {card.outcome for card in cards} > {Outcome.WARN},  # what failed comes first
-        "more_cards": max(0, len(cards) - next_steps.MAX_CARDS),
+        "cards": next_steps.arranged(next_steps.cards(collection.judged, links)),
         "keep_away": drain.keep_away(drain.proposals(collection.judged), [node.name for node in nodes]),
         "commands": next_steps.commands(collection),
         "training": training.side_by_side(collection.judged, collection.varied),
