@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any, get_args
 
 import pytest
+from bringup.evidence import monitor
 from bringup.judge import Judged
-from bringup.records import CollectiveTime, Communication, Observation, Outcome
+from bringup.records import CollectiveTime, Communication, Observation, Outcome, RunArgs, TrainMetrics
 from bringup.report import page, training
 from bringup.report.collection import Collection
 from bringup.report.training.chapters import CHAPTERS, NOT_RECORDED
@@ -187,3 +190,36 @@ def test_every_line_has_a_name_of_its_own():
     for title, of_chapter in CHAPTERS:
         names = [name for name, _ in of_chapter]
         assert len(set(names)) == len(names), title
+
+
+def test_every_field_that_a_line_reads_is_one_of_the_records() -> None:
+    source = (Path(training.__file__).parent / "chapters.py").read_text()
+    paths = set(re.findall(r'read\.field\("((?:args|metrics)\.[a-z0-9_.]+)"', source))
+    assert len(paths) > 30
+    for path in sorted(paths):
+        record, *names = path.split(".")
+        kind: Any = {"args": RunArgs, "metrics": TrainMetrics}[record]
+        for name in names:
+            assert name in kind.model_fields, path
+            annotation = kind.model_fields[name].annotation
+            kind = next((part for part in get_args(annotation) if hasattr(part, "model_fields")), annotation)
+
+
+def test_every_column_of_a_gpu_that_a_line_reads_is_one_of_the_samplers() -> None:
+    source = (Path(training.__file__).parent / "chapters.py").read_text()
+    columns = set(re.findall(r'read\.of_gpus\("([a-z_]+)"', source))
+    assert len(columns) >= 10
+    assert columns <= set(monitor.GPU_COLUMNS)
+
+
+def test_what_went_over_nvlink_and_pcie_is_counted_from_the_samples(tmp_path: Path) -> None:
+    (tmp_path / "raw").mkdir()
+    (tmp_path / "raw/monitor.csv").write_text(
+        "n0,100.0,10.0,1.5,0,0,50,300,40,0.1,,\n"
+        "#gpu,n0,100.0,GPU-a,50,300,40,1900,none,1593,0x0,1.0,1000000,0,500000000,0\n"
+        "n0,101.0,30.0,2.5,0,0,90,500,60,0.1,,\n"
+        "#gpu,n0,101.0,GPU-a,90,500,60,1900,none,1593,0x0,2.0,3000000,0,2500000000,0\n"
+    )
+    found = lines(a_training("run_fsdp_2node", tmp_path))["GPU: PCIe and NVLink"]
+    assert found["NVLink sent"] == ["2.05 GB in all, most 2.05 GB (n0/GPU-a)"]
+    assert found["PCIe sent"] == ["2 GB in all, most 2 GB (n0/GPU-a)"]

@@ -16,13 +16,13 @@ def fact(what: str) -> Read:
 
 
 def field(path: str, unit: str = "") -> Read:
-    """`metrics.step_time_s.p50`; a field that this version of the records does not have was not recorded."""
+    """`metrics.step_time_s.p50`; nothing where it is null, or an empty list."""
 
     def read(trained: Trained) -> str | None:
         value: object = trained
         for name in path.split("."):
             value = getattr(value, name, None)
-        return None if value is None else f"{words(value)} {unit}".rstrip()
+        return None if value is None or value == [] else f"{words(value)} {unit}".rstrip()
 
     return read
 
@@ -44,13 +44,9 @@ def of_nodes(column: str) -> Read:
     return lambda trained: trained.sampled.nodes.get(column)
 
 
-def of_gpus(*columns: str) -> Read:
-    """The first of these columns that the monitor has."""
-
-    def read(trained: Trained) -> str | None:
-        return next((trained.sampled.gpus[column] for column in columns if column in trained.sampled.gpus), None)
-
-    return read
+def of_gpus(column: str) -> Read:
+    """A column of the monitor, of a GPU."""
+    return lambda trained: trained.sampled.gpus.get(column)
 
 
 def first(*readers: Read) -> Read:

@@ -13,6 +13,7 @@ from bringup.judge import Judged
 
 MONITOR = "raw/monitor.csv"
 _NUMBER = re.compile(r"[0-9]+(\.[0-9]+)?")
+_COUNTERS = {"_bytes": 1, "_kib": 1024}  # endings of columns that count, in bytes
 _NO_MEASURE = ("node", "unix_s", "uuid", monitor.GPU)
 
 
@@ -50,8 +51,8 @@ def _column(column: str, rows: Mapping[str, list[Mapping[str, str]]]) -> str:
     values = {subject: numbers for subject, numbers in values.items() if numbers}
     if not values:
         return ", ".join(sorted({text for cells in texts.values() for text in cells}))
-    if column.endswith("_bytes"):
-        added = {subject: max(0.0, numbers[-1] - numbers[0]) for subject, numbers in values.items()}
+    if unit_bytes := next((size for ending, size in _COUNTERS.items() if column.endswith(ending)), 0):
+        added = {subject: max(0.0, numbers[-1] - numbers[0]) * unit_bytes for subject, numbers in values.items()}
         most = max(added, key=added.__getitem__)
         return f"{sum(added.values()) / 1e9:.3g} GB in all, most {added[most] / 1e9:.3g} GB ({most})"
     most = max(values, key=lambda subject: max(values[subject]))
