@@ -48,7 +48,7 @@ def run_dir(tmp_path: Path) -> Path:
             ("--recipe", "fast", "--warmup-steps", "1"),
             "--recipe fast compiles in its second step: --warmup-steps 1 would measure that",
         ),
-        (("--model", "gpt"), "expected one of llama3-8b, mistral-7b, smollm3-3b, tiny"),
+        (("--model", "gpt"), "expected one of llama3-70b, llama3-8b, mistral-7b, smollm3-3b, tiny"),
         (("--dataset", "alpaca"), "--dataset alpaca: expected generated"),
         (("--global-batch", "7"), "not divisible by 2 rank(s) x 1 accumulation step(s); the nearest that is: 8"),
         (("--rows-at-once", "3"), "not divisible by 2 rank(s) x 3 row(s) at once; the nearest that is: 6"),
