@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 from bringup.advise import bandwidth, step
+from bringup.errors import RecordError
 from bringup.plan import profile as profiles
-from bringup.records import Observation, RunArgs, read_record
+from bringup.records import Observation, RunArgs, TrainMetrics, read_record
+from bringup.results import TrainingRecords
 from trained_runs import RECORDS
 
 H100 = "NVIDIA H100 80GB HBM3"
@@ -27,8 +29,12 @@ def kept_reference(folder: Path, text: str) -> Path:
     return folder
 
 
+def kept(folder: Path) -> TrainMetrics | RecordError | None:
+    return TrainingRecords(folder).reference_metrics
+
+
 def test_a_step_lasts_as_long_as_its_longer_part_or_as_both(tmp_path: Path) -> None:
-    found = step.predicted(tmp_path, PROFILE, args(), H100, None)
+    found = step.predicted(kept(tmp_path), PROFILE, args(), H100, None)
     assert found.reason is None
     assert found.compute_s is not None
     assert found.communication_s is not None
@@ -36,10 +42,10 @@ def test_a_step_lasts_as_long_as_its_longer_part_or_as_both(tmp_path: Path) -> N
 
 
 def test_the_mfu_of_the_one_gpu_run_counts_more_than_the_assumed_one(tmp_path: Path) -> None:
-    assumed = step.predicted(tmp_path, PROFILE, args(), H100, None).compute_s
+    assumed = step.predicted(kept(tmp_path), PROFILE, args(), H100, None).compute_s
     reference = json.loads((RECORDS / "run_1gpu/metrics.json").read_text()) | {"mfu": 0.2, "mfu_reason": None}
     folder = kept_reference(tmp_path, json.dumps(reference))
-    measured = step.predicted(folder, PROFILE, args(), H100, None).compute_s
+    measured = step.predicted(kept(folder), PROFILE, args(), H100, None).compute_s
     assert assumed is not None
     assert measured == pytest.approx(assumed * 0.4 / 0.2)
 
@@ -49,8 +55,8 @@ def test_a_measured_curve_counts_more_than_the_promise_of_the_profile(tmp_path: 
         Observation(quantity=f"nccl.{name}.busbw@1MiB", subject="2-nodes", value=1.0, unit="GB/s", evidence="raw/x:1")
         for name in ("all_gather", "reduce_scatter")
     ]
-    promised = step.predicted(tmp_path, PROFILE, args(), H100, None).communication_s
-    measured = step.predicted(tmp_path, PROFILE, args(), H100, bandwidth.Measured([("run-7", curve, [])]))
+    promised = step.predicted(kept(tmp_path), PROFILE, args(), H100, None).communication_s
+    measured = step.predicted(kept(tmp_path), PROFILE, args(), H100, bandwidth.Measured([("run-7", curve, [])]))
     assert promised is not None
     assert measured.communication_s is not None
     assert measured.communication_s > 10 * promised
@@ -58,19 +64,19 @@ def test_a_measured_curve_counts_more_than_the_promise_of_the_profile(tmp_path: 
 
 @pytest.mark.parametrize("gpu", [None, "NVIDIA Unheard-of"])
 def test_without_a_known_peak_the_prediction_is_incomplete_and_says_why(tmp_path: Path, gpu: str | None) -> None:
-    found = step.predicted(tmp_path, PROFILE, args(), gpu, None)
+    found = step.predicted(kept(tmp_path), PROFILE, args(), gpu, None)
     assert (found.compute_s, found.step_s) == (None, None)
     assert found.communication_s is not None
     assert found.reason == f"compute time: no peak is known for {gpu or 'cpu'}"
 
 
 def test_a_reference_that_cannot_be_read_is_the_reason_and_no_error(tmp_path: Path) -> None:
-    found = step.predicted(kept_reference(tmp_path, "{"), PROFILE, args(), H100, None)
+    found = step.predicted(kept(kept_reference(tmp_path, "{")), PROFILE, args(), H100, None)
     assert found.step_s is None
     assert "reference.metrics.json" in str(found.reason)
 
 
 def test_a_model_without_a_formula_is_the_reason(tmp_path: Path) -> None:
-    found = step.predicted(tmp_path, PROFILE, args(model="owner/unheard-of"), H100, None)
+    found = step.predicted(kept(tmp_path), PROFILE, args(model="owner/unheard-of"), H100, None)
     assert (found.step_s, found.communication_s) == (None, None)
     assert "owner/unheard-of" in str(found.reason)

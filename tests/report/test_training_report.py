@@ -95,7 +95,7 @@ def communicating(records: TrainingRecords, **changed: object) -> TrainingRecord
     metrics = records.metrics.model_copy(
         update={"communication_share": 0.2, "communication": found, "communication_reason": None, **changed}
     )
-    return SimpleNamespace(args=records.args, metrics=metrics)  # type: ignore[return-value]
+    return SimpleNamespace(args=records.args, metrics=metrics, reference_metrics=None)  # type: ignore[return-value]
 
 
 def test_communication_in_training_stands_beside_that_of_the_collectives_alone():

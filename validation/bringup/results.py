@@ -323,6 +323,12 @@ class TrainingRecords:
     def _metrics(self) -> TrainMetrics | RecordError:
         return _read(self.folder / METRICS, TrainMetrics)
 
+    @cached_property
+    def reference_metrics(self) -> TrainMetrics | RecordError | None:
+        """Of the one-GPU run that was kept with this one; None where there was none."""
+        path = self.folder / REFERENCE_METRICS
+        return _read(path, TrainMetrics) if path.is_file() else None
+
 
 R = TypeVar("R", bound=Record)
 

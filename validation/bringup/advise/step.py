@@ -8,7 +8,6 @@ the profile.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from bringup.advise import answer, bandwidth
 from bringup.errors import ModelError, RecordError
@@ -16,8 +15,7 @@ from bringup.formulae import models
 from bringup.formulae.flops import peak_bf16_tflops
 from bringup.plan.machine import Machine, Sourced
 from bringup.plan.profile import Profile
-from bringup.records import RunArgs, TrainMetrics, read_record
-from bringup.results import REFERENCE_METRICS
+from bringup.records import RunArgs, TrainMetrics
 
 
 @dataclass(frozen=True)
@@ -31,14 +29,21 @@ class Predicted:
 
 
 def predicted(
-    folder: Path, profile: Profile, args: RunArgs, gpu: str | None, curve: bandwidth.Measured | None
+    reference: TrainMetrics | RecordError | None,
+    profile: Profile,
+    args: RunArgs,
+    gpu: str | None,
+    curve: bandwidth.Measured | None,
 ) -> Predicted:
-    """folder: of the run. gpu: its name, None on a CPU. curve: of the collectives, where it was measured."""
+    """reference: of the one-GPU run that is kept with the run. gpu: its name, None on a CPU. curve: of the collectives,
+    where it was measured."""
+    if isinstance(reference, RecordError):
+        return Predicted(reason=str(reference))
     try:
         shape = models.load(args.model)
-        machine = _machine(folder, profile, gpu)
-    except (ModelError, RecordError) as error:
+    except ModelError as error:
         return Predicted(reason=str(error))
+    machine = _machine(reference, profile, gpu)
     facts = answer.Known(profile.name, machine, curve or bandwidth.Promised(profile))
     found = answer.predict(shape, models.job_of(args), facts)
     reasons = [reason for reason in found.unknown if not reason.startswith("whether it fits")]
@@ -49,12 +54,10 @@ def predicted(
     return Predicted(found.compute_s, found.communication_s, step_s, "; ".join(reasons) or None)
 
 
-def _machine(folder: Path, profile: Profile, gpu: str | None) -> Machine:
+def _machine(reference: TrainMetrics | None, profile: Profile, gpu: str | None) -> Machine:
     """The profile's, with the peak of the GPU that was used and the MFU that one of them reached."""
     peak = None if gpu is None else peak_bf16_tflops(gpu)
     found: dict[str, Sourced | None] = {"peak_bf16_tflops": Sourced(value=peak[0], source=peak[1]) if peak else None}
-    if (folder / REFERENCE_METRICS).is_file():
-        mfu = read_record(folder / REFERENCE_METRICS, TrainMetrics).mfu
-        if mfu:
-            found["mfu"] = Sourced(value=mfu, source="measured by the one-GPU run")
+    if reference is not None and reference.mfu:
+        found["mfu"] = Sourced(value=reference.mfu, source="measured by the one-GPU run")
     return profile.machine.model_copy(update=found)

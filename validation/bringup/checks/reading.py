@@ -44,8 +44,8 @@ from bringup.plan.phases import PHASES
 from bringup.plan.subjects import ONE_GPU, rank_subjects, scale_of_file, scale_ranks
 from bringup.plan.variants import COLLECTIVE
 from bringup.plan.variants import VARIANTS as NCCL_VARIANTS
-from bringup.records import Closed, Continued, Run, RunArgs, TrainMetrics, Versioned, read_record
-from bringup.results import CLOSED, CONTINUED, JOB_AFTER, REFERENCE_ARGS, REFERENCE_METRICS, RUN, TrainingRecords
+from bringup.records import Closed, Continued, Run, RunArgs, Versioned, read_record
+from bringup.results import CLOSED, CONTINUED, JOB_AFTER, REFERENCE_ARGS, RUN, TrainingRecords
 
 R = TypeVar("R", bound=Versioned)
 Reader = Callable[[str, str], Parsed]
@@ -314,19 +314,21 @@ def _attempts(parsed: Parsed, folder: Path, run: Run) -> None:
 def _training_records(parsed: Parsed, folder: Path, run: Run, records: TrainingRecords) -> None:
     parsed.problems += [str(error).replace(f"{folder}/", "") for error in records.errors]
     if records.are_whole:
-        reference = None if PHASES[run.phase].strategy == "single" else _reference(parsed, folder)
+        reference = None if PHASES[run.phase].strategy == "single" else _reference(parsed, folder, records)
         parsed.add(measured.of_records(run, records.args, records.metrics, reference))
 
 
-def _reference(parsed: Parsed, folder: Path) -> measured.Reference | str:
+def _reference(parsed: Parsed, folder: Path, records: TrainingRecords) -> measured.Reference | str:
     """The one-GPU run's records, copied when this run was opened; or the reason why there are none."""
-    if not (folder / REFERENCE_METRICS).is_file():
+    metrics = records.reference_metrics
+    if metrics is None:
         return (
             "no finished one-GPU run was there to compare with; sbatch training/slurm/run_1gpu.sbatch, then this again"
         )
     args = _record(parsed, folder, REFERENCE_ARGS, RunArgs)
-    metrics = _record(parsed, folder, REFERENCE_METRICS, TrainMetrics)
-    if args is None or metrics is None:
+    if isinstance(metrics, RecordError):
+        parsed.problems.append(str(metrics).replace(f"{folder}/", ""))
+    if args is None or isinstance(metrics, RecordError):
         return "the records of the one-GPU run cannot be read"
     return measured.Reference(args, metrics)
 

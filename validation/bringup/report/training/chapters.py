@@ -88,7 +88,8 @@ def _step(trained: Trained) -> str:
 
 def _predicted_step(trained: Trained) -> str:
     judged, metrics = trained.judged, trained.metrics
-    found = step.predicted(judged.folder, judged.profile, trained.args, metrics.gpu0, trained.curve)
+    reference = None if judged.training is None else judged.training.reference_metrics
+    found = step.predicted(reference, judged.profile, trained.args, metrics.gpu0, trained.curve)
     parts = [
         f"{name} {read.words(value)} s"
         for name, value in (("compute", found.compute_s), ("communication", found.communication_s))
