@@ -88,6 +88,30 @@ def test_a_profiler_that_saw_no_collective_gives_a_reason_and_no_share_of_zero()
     )
 
 
+@pytest.mark.parametrize("fails", ["start", "step", "stop"])
+def test_a_profiler_that_fails_is_a_reason_and_every_step_is_made(monkeypatch: pytest.MonkeyPatch, fails: str) -> None:
+    """The other ranks are in these steps too, and the training is done."""
+
+    class Broken:
+        def __init__(self, **options: object) -> None: ...
+
+        def start(self) -> None: ...
+
+        def step(self) -> None: ...
+
+        def stop(self) -> None: ...
+
+    def fail(self: object) -> None:
+        raise RuntimeError("CUPTI_ERROR_INSUFFICIENT_PRIVILEGES")
+
+    monkeypatch.setattr(Broken, fails, fail)
+    monkeypatch.setattr(communication, "profile", Broken)
+    made: list[int] = []
+    found = communication._profiled(lambda: made.append(1), steps=3)
+    assert found == "RuntimeError: CUPTI_ERROR_INSUFFICIENT_PRIVILEGES"
+    assert len(made) == 4
+
+
 def require_measured(run: Finished, ranks: int, calls: dict[str, int]) -> Communication:
     """Seconds that can be: no rank communicated longer than it trained, and each collective was called as planned."""
     assert run.codes == [0], run.output

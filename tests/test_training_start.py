@@ -252,8 +252,21 @@ def test_a_rank_reads_its_shard_of_a_hub_model(tmp_path: Path, model_type: str, 
             if name in expected:
                 assert torch.equal(expected[name][rows], shard), name
     assert weights.identity(str(folder), model) == sorted(
-        (path.name, path.stat().st_size) for path in folder.glob("*.safetensors")
+        (path.name, path.stat().st_size, weights._sampled(path)) for path in folder.glob("*.safetensors")
     )
+
+
+def test_files_of_one_name_and_size_with_other_weights_are_other_files(tmp_path: Path) -> None:
+    """FSDP would mix them: each rank reads only its own rows."""
+    from recipe import weights
+
+    found = []
+    for node, seed in (("n0", 1), ("n1", 2)):
+        model = whole_of(arguments(write_config(tmp_path, "llama"), seed=seed))
+        model.save_pretrained(tmp_path / node / "model")
+        found.append(weights.identity(str(tmp_path / node / "model"), model))
+    assert [entry[:2] for entry in found[0]] == [entry[:2] for entry in found[1]]
+    assert found[0] != found[1]
 
 
 def test_a_hub_model_whose_files_hold_other_names_is_loaded_whole(tmp_path: Path) -> None:
@@ -380,7 +393,7 @@ def v2(root: Path) -> None:
     (job / "memory.max").write_text("max\n")
     (job.parent / "memory.max").write_text(f"{10 * GIB}\n")
     (job.parent / "memory.current").write_text(f"{4 * GIB}\n")
-    (job.parent / "memory.stat").write_text(f"anon 5\ninactive_file {GIB}\n")
+    (job.parent / "memory.stat").write_text(f"anon 5\ninactive_file {GIB // 2}\nactive_file {GIB // 2}\n")
 
 
 def v1(root: Path) -> None:
@@ -389,7 +402,7 @@ def v1(root: Path) -> None:
     (root / "proc/self/cgroup").write_text("3:cpu:/x\n2:memory:/outside/job\n")
     (job / "memory.limit_in_bytes").write_text(f"{10 * GIB}\n")
     (job / "memory.usage_in_bytes").write_text(f"{4 * GIB}\n")
-    (job / "memory.stat").write_text(f"cache 5\ntotal_inactive_file {GIB}\n")
+    (job / "memory.stat").write_text(f"cache 5\ntotal_inactive_file {GIB // 2}\ntotal_active_file {GIB // 2}\n")
 
 
 def neither(root: Path) -> None:

@@ -35,6 +35,7 @@ from torch.profiler import ProfilerAction, ProfilerActivity, profile, schedule
 
 from recipe import group
 from recipe.no_device_waits import without_waits
+from recipe.rank import one_line
 
 Interval = tuple[float, float]  # begin and end, microseconds
 OTHER = "other"  # a collective of another kind: broadcast, barrier, send and receive
@@ -55,7 +56,7 @@ class Profiled:
 
 
 def kind_of(name: str) -> str | None:
-    """all_reduce, all_gather, reduce_scatter or other; None: it is no collective. name: of a kernel or a range."""
+    """all_reduce, all_gather, reduce_scatter or other; None: not a collective. name: of a kernel or a range."""
     return _kind(name) if _COLLECTIVE.match(name) else None
 
 
@@ -134,7 +135,11 @@ def measure(trainer: Any, resolved: RunArgs) -> tuple[Communication | None, str 
         return None, "one rank sends nothing"
     if resolved.profiled_steps == 0:
         return None, "no step was profiled (--profiled-steps 0)"
-    return of_all(group.gather(_of_rank(trainer, resolved)), resolved, trainer.model.config)
+    ranks = group.gather(_of_rank(trainer, resolved))
+    problems = [f"rank {number}: {rank}" for number, rank in enumerate(ranks) if isinstance(rank, str)]
+    if problems:
+        return None, f"torch.profiler failed on {len(problems)} of {len(ranks)} ranks, {problems[0]}"
+    return of_all([rank for rank in ranks if not isinstance(rank, str)], resolved, trainer.model.config)
 
 
 def share(measured: Communication | None) -> float | None:
@@ -144,7 +149,7 @@ def share(measured: Communication | None) -> float | None:
     return min(1.0, statistics.median(measured.exposed_s) / measured.step_s)
 
 
-def _of_rank(trainer: Any, resolved: RunArgs) -> Profiled:
+def _of_rank(trainer: Any, resolved: RunArgs) -> Profiled | str:
     batches = trainer.get_train_dataloader()
     rows, tokens = trainer.get_batch_samples(
         iter(batches), trainer.args.gradient_accumulation_steps, trainer.args.device
@@ -166,9 +171,20 @@ def one_step(trainer: Any, rows: list[dict[str, Any]], tokens: Any) -> None:
     model.zero_grad()
 
 
-def _profiled(step: Callable[[], None], steps: int) -> Profiled:
+def _profiled(step: Callable[[], None], steps: int) -> Profiled | str:
+    """What the profiler read; or why it failed. The steps are made all the same: other ranks are in them too, and a
+    training that is done does not fail because a profiler cannot run here."""
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     found: list[list[Any]] = []
+    problems: list[str] = []
+
+    def tried(action: Callable[[], Any]) -> None:
+        if problems:
+            return
+        try:
+            action()
+        except Exception as error:  # noqa: BLE001  # whatever torch, Kineto and CUPTI say
+            problems.append(one_line(f"{type(error).__name__}: {error}"))
 
     def settled() -> float:
         if group.CUDA:
@@ -178,16 +194,20 @@ def _profiled(step: Callable[[], None], steps: int) -> Profiled:
     activity = ProfilerActivity.CUDA if group.CUDA else ProfilerActivity.CPU
     plan = schedule(wait=0, warmup=1, active=steps, repeat=1)
     assert plan(steps) is ProfilerAction.RECORD_AND_SAVE
-    with profile(activities=[activity], schedule=plan, on_trace_ready=lambda done: found.append(done.events())) as seen:
-        step()  # the ranks start apart, because starting the profiler takes each its own time
-        settled()
-        seen.step()
-        begun = settled()
-        for number in range(1, steps + 1):
-            step()
-            ended = settled() if number == steps else 0.0
-            seen.step()
-    return read(found[0], steps, ended - begun, group.CUDA)
+    seen = profile(activities=[activity], schedule=plan, on_trace_ready=lambda done: found.append(done.events()))
+    tried(seen.start)
+    step()  # the ranks start apart, because starting the profiler takes each its own time
+    settled()
+    tried(seen.step)
+    begun = settled()
+    for number in range(1, steps + 1):
+        step()
+        ended = settled() if number == steps else 0.0
+        tried(seen.step)
+    tried(seen.stop)
+    measured: list[Profiled] = []
+    tried(lambda: measured.append(read(found[0], steps, ended - begun, group.CUDA)))
+    return problems[0] if problems else measured[0]
 
 
 def of_all(ranks: list[Profiled], resolved: RunArgs, config: Any) -> tuple[Communication | None, str | None]:

@@ -22,6 +22,7 @@ from recipe import GIB, group, weights
 from recipe.strategy import Refused
 
 WITHIN = 1.15  # a predicted peak is that of torch's MemTracker within 15 %, a test says
+FILE_PAGES = ("inactive_file", "active_file")
 READ_WHOLE = "take a model whose safetensors files can be read in parts, fewer ranks per node, or a larger node"
 
 
@@ -139,10 +140,8 @@ def host_available(root: Path = Path("/")) -> tuple[int, str]:
 def _of_cgroups(root: Path, path: str, *, v1: bool) -> list[tuple[int, str]]:
     """Of a cgroup and those above it: limit - usage + pages of files, which the kernel drops before it fails."""
     mount = root / ("sys/fs/cgroup/memory" if v1 else "sys/fs/cgroup")
-    limit, usage, dropped = (
-        ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
-        if v1
-        else ("memory.max", "memory.current", "inactive_file")
+    limit, usage, of_children = (
+        ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_") if v1 else ("memory.max", "memory.current", "")
     )
     parts = Path(path.lstrip("/")).parts
     # in a container the mount begins somewhere below the path's first part
@@ -154,7 +153,9 @@ def _of_cgroups(root: Path, path: str, *, v1: bool) -> list[tuple[int, str]]:
         text = (inner / limit).read_text().strip() if (inner / limit).is_file() else "max"
         if text.isdigit() and (inner / "memory.stat").is_file():
             kept = dict(line.split() for line in (inner / "memory.stat").read_text().splitlines())
-            used = int((inner / usage).read_text()) - int(kept.get(dropped, 0))
+            used = int((inner / usage).read_text()) - sum(
+                int(kept.get(f"{of_children}{pages}", 0)) for pages in FILE_PAGES
+            )
             found.append((int(text) - used, str(inner / limit)))
         inner = inner.parent
     return found

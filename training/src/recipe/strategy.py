@@ -106,7 +106,7 @@ def kind_of(wrapper: str, placements: list[str], mesh: list[list[int]] | None, w
 
 
 def other_kind(expected: Expected, kind: str, seen: str) -> Refused:
-    """The refusal of another kind than declared. `seen`: what it was told by."""
+    """The refusal of another kind than declared. `seen`: what shows it."""
     return Refused(f"expected {expected.kind}, observed {kind} ({seen}): {ADVICE[expected.kind]}", saw_kind(kind))
 
 

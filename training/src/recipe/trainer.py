@@ -76,7 +76,7 @@ class RecipeTrainer(Trainer):
             self.accelerator.state.fsdp_plugin.cpu_offload = self.fsdp_offload
 
     def _move_model_to_device(self, model: Any, device: torch.device) -> None:
-        """Refuse what has no weights yet and will not be sharded: Trainer was not told of FSDP, or lost it."""
+        """Refuse what has no weights yet and will not be sharded: FSDP did not reach Trainer, or was lost there."""
         if weights.on_meta(model):
             kind = "ddp" if group.WORLD > 1 else "single"
             raise strategy.other_kind(

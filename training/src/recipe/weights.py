@@ -33,7 +33,7 @@ from recipe.arguments import Args
 from recipe.documents import DataError
 from recipe.observed_strategy import decoder_layers
 
-OUTSIDE_BLOCKS = ""  # the name of the part that is no block
+OUTSIDE_BLOCKS = ""  # the name of the part outside of the blocks
 _CHECKPOINTED = "_checkpoint_wrapped_module."  # in names, where activation checkpointing wraps a block
 
 
@@ -187,10 +187,21 @@ def read(model: Any, name: str) -> None:
                     p.copy_(stream.get_tensor(key))
 
 
-def identity(name: str, model: Any) -> list[tuple[str, int]]:
-    """Names and bytes of the files of a hub model; in the cache of the hub a name is the checksum of the contents."""
+def identity(name: str, model: Any) -> list[tuple[str, int, str]]:
+    """Name, bytes and checksum of samples of each file of a hub model. In the cache of the hub a name is the checksum
+    of all contents; in a folder another copy may have the same name and size."""
     paths = {path.resolve() for path in (files_of(name, model) or {}).values()}
-    return sorted((path.name, path.stat().st_size) for path in paths)
+    return sorted((path.name, path.stat().st_size, _sampled(path)) for path in paths)
+
+
+def _sampled(path: Path, samples: int = 16, size: int = 2**16) -> str:
+    """Of the start of a file, and of further places evenly through it: other weights differ nearly everywhere."""
+    digest = hashlib.sha256()
+    with path.open("rb") as stream:
+        for number in range(samples):
+            stream.seek(path.stat().st_size * number // samples)
+            digest.update(stream.read(size))
+    return digest.hexdigest()[:16]
 
 
 def files_of(name: str, model: Any) -> dict[str, Path] | None:

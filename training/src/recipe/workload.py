@@ -269,7 +269,8 @@ class Run:
             )
         )
         config = trainer.model.config
-        communicated = communication.measure(trainer, self.resolved)  # last: the model goes on learning
+        with self.watch.patience((args.profiled_steps + 1) * args.timeout_s):
+            communicated = communication.measure(trainer, self.resolved)  # last: the model goes on learning
         if group.RANK == 0:
             metrics = results.train_metrics(
                 self.resolved,
