@@ -112,11 +112,7 @@ def in_parallel(model: Any, strategy: str, args: arguments.Args, bf16: bool) -> 
         mesh = init_device_mesh(group.DEVICE.type, nodes, mesh_dim_names=("replicate", "shard"))
     policy = MixedPrecisionPolicy()
     if bf16:  # gathered and computed in bfloat16, the residual stream too; stored, and by default reduced, in float32
-        policy = MixedPrecisionPolicy(
-            param_dtype=torch.bfloat16,
-            reduce_dtype=getattr(torch, args.reduce_dtype),
-            output_dtype=torch.float32,
-        )
+        policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=getattr(torch, args.reduce_dtype))
     sharded: dict[str, Any] = {
         "mesh": mesh,
         "mp_policy": policy,

@@ -1,20 +1,20 @@
 #!/usr/bin/env bash
 # Everything of the playbook that one GPU can show, without Slurm: discovery, binding, matmul, NCCL with one rank, training plain and fast.
-# Proves:         probes and training run on this GPU; its memory, matmul rate, tokens/s and MFU.
+# Proves:         probes and training run on this GPU; its memory, matmul rate, tokens/s and MFU; Trainer computes what plain PyTorch computes.
 # Does not prove: anything about a second GPU. NCCL with one rank only starts.
-# Usage:          training/benchmarks/single_gpu.sh OUT [PART…]     parts: discovery binding nccl matmul plain fast (default: all)
+# Usage:          training/benchmarks/single_gpu.sh OUT [PART…]     parts: discovery binding nccl matmul equal plain fast (default: all)
 #                 Writes OUT/<part>/…: facts as JSON lines, run_args.json, metrics.json; OUT/parts.txt: exit code and seconds of each.
 # Environment:    PYTHON (default .venv/bin/python); CUDA_VISIBLE_DEVICES (default 0: one GPU, of several)
 #                 SINGLE_GPU_ARGS (default: smollm3-3b, 8,192 tokens, 4 rows per step one at a time, 30 steps of which 10 warm up;
 #                 below 100 GiB of GPU memory with activation checkpointing, without which that model needs 90)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
-: "${1:?usage: single_gpu.sh OUT [discovery|binding|nccl|matmul|plain|fast…]}"
+: "${1:?usage: single_gpu.sh OUT [discovery|binding|nccl|matmul|equal|plain|fast…]}"
 mkdir -p "$1"
 out=$(cd "$1" && pwd)
 shift
 parts=("$@")
-((${#parts[@]} > 0)) || parts=(discovery binding nccl matmul plain fast)
+((${#parts[@]} > 0)) || parts=(discovery binding nccl matmul equal plain fast)
 : "${PYTHON:=$PWD/.venv/bin/python}"
 export PYTHONPATH=$PWD/validation${PYTHONPATH:+:$PYTHONPATH} TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1
 export SLURM_PROCID=0 SLURM_LOCALID=0 SLURM_NTASKS=1 SLURM_NTASKS_PER_NODE=1 MASTER_ADDR=127.0.0.1 MASTER_PORT=29555 # as srun sets them
@@ -42,10 +42,11 @@ run_part() { # part, folder
     binding) "$PYTHON" "$probes/binding.py" task ;;
     nccl) "$PYTHON" "$probes/collectives.py" 1-node "$2" ;;
     matmul) "$PYTHON" "$probes/compute.py" ;;
+    equal) "$PYTHON" training/benchmarks/equality.py --strategies single --table "$2/equality.md" ;;
     plain) train "$2" ;;
     fast) train "$2" --recipe fast ;;
     *)
-      echo "single_gpu: $1: expected discovery, binding, nccl, matmul, plain or fast" >&2
+      echo "single_gpu: $1: expected discovery, binding, nccl, matmul, equal, plain or fast" >&2
       return 2
       ;;
   esac

@@ -32,6 +32,7 @@ from recipe.observed_strategy import decoder_layers
 WORKERS = 4
 COLLECT_EVERY = 1000  # steps
 NO_LOGGING = "no logging by Trainer"
+NO_COUNT = "no count of the tokens of all ranks"
 COMPILE, LIGER, QUIET_GC = "compile per block", "liger kernels", "garbage collection on schedule"
 
 
@@ -53,6 +54,11 @@ PLAIN: tuple[tuple[str, dict[str, Any], str], ...] = (
         "no search for unused parameters",
         {"ddp_find_unused_parameters": False},
         "under DDP the default walks the graph in every step",
+    ),
+    (
+        NO_COUNT,
+        {"average_tokens_across_devices": False},
+        "the count is a collective for which all ranks wait before each step; packed rows have equally many on each",
     ),
 )
 NO_LOOK = Tuning(
@@ -95,8 +101,9 @@ def choose(args: Args) -> tuple[Args, list[Tuning]]:
 
 
 def _plain(args: Args) -> list[tuple[str, dict[str, Any], str]]:
-    """Of PLAIN what goes with --report-to, which is Trainer's logging."""
-    return [change for change in PLAIN if not (args.report_to and change[0] == NO_LOGGING)]
+    """Of PLAIN what goes with --report-to, which is Trainer's logging, and with rows that have padding."""
+    kept = {NO_LOGGING: bool(args.report_to), NO_COUNT: not args.packing}
+    return [change for change in PLAIN if not kept.get(change[0], False)]
 
 
 def _compile() -> Tuning:

@@ -1,0 +1,64 @@
+"""The yardsticks: do all strategies compute one training, and what does Trainer cost."""
+
+from __future__ import annotations
+
+import math
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+BENCHMARKS = Path(__file__).resolve().parent.parent / "training" / "benchmarks"
+sys.path.append(str(BENCHMARKS))
+
+import equality  # noqa: E402  # programs of training/benchmarks, which is no package
+import launched  # noqa: E402
+
+TRAINED = launched.Trained(tokens_per_s=100.0, fastest_step_s=0.1, loss=[6.0, 5.0], grad_norm=[2.0, 1.0], gpu=None)
+
+
+def run(monkeypatch: pytest.MonkeyPatch, *options: str) -> int:
+    monkeypatch.setattr(sys, "argv", ["equality.py", *options])
+    return equality.main()
+
+
+@pytest.mark.parametrize(
+    ("other", "code"),
+    [
+        (TRAINED, 0),
+        (replace(TRAINED, loss=[6.0, 5.00002]), 1),
+        (replace(TRAINED, grad_norm=[2.0, 1.00002]), 1),
+        (replace(TRAINED, loss=[math.nan, 5.0]), 1),
+        (replace(TRAINED, grad_norm=[2.0, math.nan]), 1),
+    ],
+)
+def test_a_strategy_that_trains_something_else_ends_with_1(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], other: launched.Trained, code: int
+) -> None:
+    monkeypatch.setattr(launched, "with_trainer", lambda strategy, *_: other if strategy == "ddp" else TRAINED)
+    monkeypatch.setattr(launched, "bare", lambda *_: TRAINED)
+    assert run(monkeypatch, "--precisions", "float32", "--strategies", "single,ddp") == code
+    rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| float32")]
+    assert ["NOT EQUAL" in row for row in rows] == [False, bool(code), bool(code)]
+
+
+def test_a_program_that_fails_ends_with_2(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def fails(*_: Any) -> launched.Trained:
+        raise launched.ProgramFailed("bare_loop.py (fsdp) ended with [1]")
+
+    monkeypatch.setattr(launched, "with_trainer", lambda *_: TRAINED)
+    monkeypatch.setattr(launched, "bare", fails)
+    assert run(monkeypatch) == 2
+    assert "bare_loop.py (fsdp) ended with [1]" in capsys.readouterr().err
+
+
+def test_bfloat16_is_equal_with_and_without_trainer_under_fsdp(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The bare loop once gave its head float32 where the weights were bfloat16, and failed."""
+    table = tmp_path / "equality.md"
+    options = ["--precisions", "bfloat16", "--strategies", "fsdp", "--table", str(table), "--steps", "8"]
+    assert run(monkeypatch, *options) == 0
+    rows = [line for line in table.read_text().splitlines() if line.startswith("| bfloat16")]
+    assert [row.split(" | ")[1:3] for row in rows] == [["fsdp", "the bare loop"], ["fsdp", "one GPU"]]
+    assert " 0.0e+00 " in rows[0]  # the same kernels in the same order
