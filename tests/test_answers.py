@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from bringup.answers import answers
+from bringup.answers import NAMED, answers
 from bringup.checks import catalogue, planned
 from bringup.checks.catalogue import GATES
 from bringup.judge import Judged
@@ -229,6 +229,33 @@ def test_what_failed_is_named_and_what_is_only_missing_is_not():
         ]
     )
     assert (found[0].mark, found[0].line) == (Mark.FAIL, "discovery.gpu.count [n1]")
+
+
+def test_a_gate_that_failed_in_several_runs_or_bears_on_several_claims_is_named_once_in_the_line():
+    """Five failing runs of one playbook made a page of more than two screens."""
+    failing = {"discovery.gpu.driver": "n1", "discovery.gpu.persistence": "n1", "smoke.gpu.isolated": "n2"}
+
+    def broken(phase: str) -> Judged:
+        run = healthy(phase, 3, GPU_CLUSTER)
+        verdicts = [
+            verdict.model_copy(update={"outcome": Outcome.FAIL})
+            if verdict.gate in failing and verdict.subject in (failing[verdict.gate], "n0")
+            else verdict
+            for verdict in run.verdicts.verdicts
+        ]
+        return judged_of(*verdicts, run=run.run, observations=tuple(run.observations))
+
+    found = answers([broken("discovery"), broken("discovery"), broken("smoke")])
+    assert found[0].line == "discovery.gpu.driver, discovery.gpu.persistence [n0, n1]; smoke.gpu.isolated [n0, n2]"
+    assert claim(found, GATES["smoke.gpu.isolated"].claims[0]).why == "smoke.gpu.isolated [n0, n2]"
+
+
+def test_of_many_gates_of_a_claim_the_first_are_named_and_the_others_counted():
+    run = healthy("discovery", 1, GPU_CLUSTER)
+    verdicts = [verdict.model_copy(update={"outcome": Outcome.FAIL}) for verdict in run.verdicts.verdicts]
+    found = answers([judged_of(*verdicts, run=run.run)])
+    gates = {*catalogue.proving("gpus-healthy"), *catalogue.bearing_on("gpus-healthy")} & set(run.run.planned)
+    assert (claim(found, "gpus-healthy").why or "").endswith(f"; and {len(gates) - NAMED} more")
 
 
 # --- drills

@@ -6,10 +6,11 @@ rehearses a claim and does not prove it. Hardware counts as a stand-in unless it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from bringup.checks.catalogue import bearing_on, of_phase, proving
+from bringup.evidence.names import listed
 from bringup.evidence.parsed import Seen
 from bringup.judge import Judged
 from bringup.plan import stand_ins, subjects, transports
@@ -18,7 +19,7 @@ from bringup.plan.phases import PHASES
 from bringup.plan.rules import WITHOUT_UNIT
 from bringup.records import Answer, ClaimAnswer, DrillReport, Mark, Outcome, Verdict
 
-NAMED = 3
+NAMED = 3  # gates of a claim
 
 
 def answers(
@@ -119,22 +120,34 @@ class _Evidence:
     verdict: Verdict
 
 
+_ByGate = Mapping[str, Sequence[_Evidence]]
+
+
+@dataclass(frozen=True)
+class _Claimed:
+    """causes: the gates whose outcome is the claim's answer; empty where it has another reason."""
+
+    answer: ClaimAnswer
+    causes: _ByGate = field(default_factory=dict)
+
+
 def _claim(
     claim: Claim,
     runs: Sequence[_RunEvidence],
     not_run: Sequence[str],
     drills: Sequence[DrillReport],
     left_out: Sequence[str],
-) -> ClaimAnswer:
+) -> _Claimed:
     if claim.drills:
-        return _diagnosable(claim, drills)
+        return _Claimed(_diagnosable(claim, drills))
     bearing = [evidence for run in runs for evidence in _evidence(claim, run)]
     gates = proving(claim.id)
     essential = [item for item in bearing if item.verdict.gate in gates]
     asking = {id(item.run): item.run for item in essential}.values()
-    failed = _named(bearing, Outcome.FAIL)
+    failed, incomplete, warned = (
+        _by_gate(bearing, outcome) for outcome in (Outcome.FAIL, Outcome.INCOMPLETE, Outcome.WARN)
+    )
     phases_not_run = [stem for stem in not_run if _would_ask(claim, stem)]
-    incomplete = _named(bearing, Outcome.INCOMPLETE)
     taking_part = {id(item.run): item.run for item in bearing}.values()
     nodes = list(dict.fromkeys(node for run in taking_part for node in run.judged.run.nodes))
 
@@ -142,26 +155,29 @@ def _claim(
         number for gate in claim.shows if (number := _number([item for item in bearing if item.verdict.gate == gate]))
     ]
 
-    def answer(mark: Mark, why: str | None = None) -> ClaimAnswer:
-        return ClaimAnswer(
-            claim=claim.id,
-            says=claim.says,
-            mark=mark,
-            numbers=numbers,
-            verdicts=len(bearing),
-            nodes=nodes,
-            gpus_per_node=max((run.judged.run.gpus_per_node for run in taking_part), default=0),
-            why=why,
+    def answer(mark: Mark, why: str | None = None, causes: _ByGate | None = None) -> _Claimed:
+        return _Claimed(
+            ClaimAnswer(
+                claim=claim.id,
+                says=claim.says,
+                mark=mark,
+                numbers=numbers,
+                verdicts=len(bearing),
+                nodes=nodes,
+                gpus_per_node=max((run.judged.run.gpus_per_node for run in taking_part), default=0),
+                why=_named(causes, list(causes)[:NAMED]) if causes else why,
+            ),
+            causes or {},
         )
 
     if failed:
-        return answer(Mark.FAIL, failed)
+        return answer(Mark.FAIL, causes=failed)
     if phases_not_run:
         return answer(Mark.INCOMPLETE, f"not run: {', '.join(phases_not_run)}")
     if not essential:
         return answer(Mark.NOT_ASKED, _why_not_asked(claim, runs))
     if incomplete:
-        return answer(Mark.INCOMPLETE, incomplete)
+        return answer(Mark.INCOMPLETE, causes=incomplete)
     rehearsed = dict.fromkeys(
         SIMULATED if run.is_simulated else _STAND_IN[kind]
         for run in asking
@@ -172,8 +188,8 @@ def _claim(
     not_on_nodes = [f"not on {', '.join(missing_nodes)}, left out as ill"] if missing_nodes else []
     if rehearsed:
         return answer(Mark.REHEARSED, "; ".join([*rehearsed, *not_on_nodes]))
-    if warned := _named(bearing, Outcome.WARN):
-        return answer(Mark.WARN, warned)
+    if warned:
+        return answer(Mark.WARN, causes=warned)
     judged_gates = {item.verdict.gate for item in bearing}
     unasked = [gate for gate in gates if gate not in judged_gates | _excluded(runs)]
     if unasked or not_on_nodes:
@@ -220,15 +236,24 @@ def _why_not_asked(claim: Claim, runs: Sequence[_RunEvidence]) -> str:
     return "no phase of this report asks it"
 
 
-def _named(evidence: Iterable[_Evidence], outcome: Outcome) -> str:
-    """Gates with this outcome: `nccl.transport [2-nodes]; … and 3 more`. Empty: none has it."""
-    named = list(
-        dict.fromkeys(
-            f"{item.verdict.gate} [{item.verdict.subject}]" for item in evidence if item.verdict.outcome is outcome
-        )
-    )
-    more = f"; and {len(named) - NAMED} more" if len(named) > NAMED else ""
-    return "; ".join(named[:NAMED]) + more
+def _by_gate(evidence: Iterable[_Evidence], outcome: Outcome) -> _ByGate:
+    """Evidence with this outcome, in order."""
+    found: dict[str, list[_Evidence]] = {}
+    for item in evidence:
+        if item.verdict.outcome is outcome:
+            found.setdefault(item.verdict.gate, []).append(item)
+    return found
+
+
+def _named(found: _ByGate, shown: Collection[str]) -> str:
+    """`nccl.ranks, nccl.transport [1-node, 2-nodes]; … and 3 more`: each gate once, with its subjects in all runs, and
+    gates with the same subjects together."""
+    by_subjects: dict[str, list[str]] = {}
+    for gate in (gate for gate in found if gate in shown):
+        by_subjects.setdefault(listed([item.verdict.subject for item in found[gate]]), []).append(gate)
+    named = [f"{', '.join(gates)} [{subjects}]" for subjects, gates in by_subjects.items()]
+    left_count = len(found) - sum(map(len, by_subjects.values()))
+    return "; ".join([*named, *([f"and {left_count} more"] if left_count else [])])
 
 
 def _number(evidence: Sequence[_Evidence]) -> str:
@@ -278,7 +303,8 @@ def _diagnosable(claim: Claim, drills: Sequence[DrillReport]) -> ClaimAnswer:
 # --- questions
 
 
-def _question(number: int, claims: Sequence[ClaimAnswer]) -> Answer:
+def _question(number: int, claimed: Sequence[_Claimed]) -> Answer:
+    claims = [claim.answer for claim in claimed]
     marks = [claim.mark for claim in claims]
     if Mark.FAIL in marks or Mark.INCOMPLETE in marks:
         mark = Mark.FAIL if Mark.FAIL in marks else Mark.INCOMPLETE
@@ -293,16 +319,28 @@ def _question(number: int, claims: Sequence[ClaimAnswer]) -> Answer:
     return Answer(
         question=number,
         mark=mark,
-        line=_line(mark, claims),
+        line=_causes([claim for claim in claimed if claim.answer.mark is mark]) if mark in _BAD else _line(claims),
         reservations=_reservations(mark, claims),
         claims=list(claims),
     )
 
 
-def _line(mark: Mark, claims: Sequence[ClaimAnswer]) -> str:
-    """Numbers and scope of the answer. If it failed or is open: the gates that caused it."""
-    if mark in (Mark.FAIL, Mark.INCOMPLETE, Mark.WARN):
-        return "; ".join(dict.fromkeys(claim.why or "" for claim in claims if claim.mark is mark))
+_BAD = (Mark.FAIL, Mark.INCOMPLETE, Mark.WARN)
+
+
+def _causes(claimed: Sequence[_Claimed]) -> str:
+    """Of an answer that failed or is open: the gates that caused it, each once however many claims it bears on."""
+    found: dict[str, list[_Evidence]] = {}
+    for claim in claimed:
+        for gate, evidence in claim.causes.items():
+            found.setdefault(gate, []).extend(evidence)
+    shown = {gate for claim in claimed for gate in list(claim.causes)[:NAMED]}
+    others = dict.fromkeys(claim.answer.why or "" for claim in claimed if not claim.causes)
+    return "; ".join([*([_named(found, shown)] if found else []), *others])
+
+
+def _line(claims: Sequence[ClaimAnswer]) -> str:
+    """Numbers and scope of the answer."""
     asked_claims = [claim for claim in claims if claim.mark is not Mark.NOT_ASKED]
     if not asked_claims:
         return "; ".join(dict.fromkeys(claim.why or "" for claim in claims))

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 
+from bringup.evidence.names import listed
 from bringup.judge import Judged
 from bringup.records import Observation
-from bringup.report.names import listed
 
 OF_NODES = (
     ("GPU", "discovery.gpu.model"),

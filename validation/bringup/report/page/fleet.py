@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from bringup.evidence.names import shortened
 from bringup.judge import Judged
 from bringup.plan import subjects as naming
 from bringup.records import Outcome, Verdict
-from bringup.report.names import shortened
 
 LETTER = {Outcome.PASS: "", Outcome.WARN: "W", Outcome.INCOMPLETE: "I", Outcome.FAIL: "F"}  # not by colour alone
 MAX_ROWS = 50

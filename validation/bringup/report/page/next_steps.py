@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bringup.checks.catalogue import GATES
+from bringup.evidence.names import listed
 from bringup.judge import Judged
 from bringup.records import Kind, Outcome, Verdict, worst
 from bringup.report import explain
 from bringup.report import text as report
 from bringup.report.collection import Collection
-from bringup.report.names import listed
 from bringup.report.page.links import Links, to_evidence
 from bringup.results import REPOSITORY
 

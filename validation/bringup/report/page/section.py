@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from bringup.checks import catalogue
+from bringup.evidence.names import shortened
 from bringup.judge import Judged
 from bringup.plan.phases import PHASES
 from bringup.records import Outcome, Verdict
@@ -16,7 +17,6 @@ from bringup.report import text as report
 from bringup.report.figures import pairs as pair_figures
 from bringup.report.figures import run as run_figures
 from bringup.report.figures import training as training_figures
-from bringup.report.names import shortened
 from bringup.report.page.links import Links, to_evidence
 from bringup.report.page.pictures import Picture, data_uri
 from bringup.report.page.training import entry_of

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from bringup.evidence.names import shortened
 from bringup.plan.claims import QUESTIONS
 from bringup.plan.phases import PHASES
 from bringup.records import Mark
 from bringup.report import drain, html, system
 from bringup.report import text as report
 from bringup.report.collection import Collection
-from bringup.report.names import shortened
 from bringup.report.page import fleet, next_steps, training
 from bringup.report.page.links import Links, nowhere
 from bringup.report.page.section import section

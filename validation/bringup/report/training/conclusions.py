@@ -9,10 +9,10 @@ from bringup.checks.catalogue import GATES
 from bringup.compare import entries, sidebyside
 from bringup.compare.entries import Entry
 from bringup.errors import NotComparable, RecordError
+from bringup.evidence.names import listed
 from bringup.plan.phases import PHASES
 from bringup.records import Outcome, Verdict
 from bringup.report import text
-from bringup.report.names import listed
 from bringup.report.training.trained import Trained
 
 SHARDED = ("fsdp", "hsdp")

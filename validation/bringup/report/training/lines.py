@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from bringup.report.names import listed, shortened
+from bringup.evidence.names import listed, shortened
 from bringup.report.training.trained import Trained
 
 Read = Callable[[Trained], str | None]
