@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from bringup import results
 from bringup.cli import main
-from bringup.records import Outcome, Playbook, Step, write_record
+from bringup.records import Outcome, Playbook, Step, read_record, write_record
 from bringup.report import collection, text
 from runs_for_tests import discovery, reseal
 from trained_runs import run_of
@@ -122,11 +122,56 @@ def test_a_recorded_folder_outside_of_the_tree_is_absent(trees, recorded):
         results.step_folder(copy, step)
 
 
-def test_a_playbook_that_is_in_no_tree_says_what_is_to_be_copied(trees, tmp_path, capsys):
+@pytest.mark.parametrize("verb", ["judge", "explain", "report"])
+def test_a_playbook_that_was_copied_alone_says_in_one_line_what_is_missing(trees, tmp_path, verb, capsys):
     _, copy = trees
     alone = shutil.copytree(copy, tmp_path / "alone")
-    assert main(["explain", str(alone)]) == 2
-    assert "copy its runs with it" in capsys.readouterr().out
+    assert main([verb, str(alone)]) == 2
+    output = capsys.readouterr()
+    assert output.out == ""
+    [line] = output.err.splitlines()
+    assert "none of its 3 runs was copied with it: expected validation/results/discovery/" in line
+
+
+@pytest.mark.parametrize("is_inside", [True, False])
+@pytest.mark.parametrize("parts_left_out", [0, 1, 2])  # of the path of each run
+def test_a_playbook_that_was_copied_with_its_runs_finds_them(trees, tmp_path, is_inside, parts_left_out):
+    _, copy = trees
+    sent = copied_with_runs(copy, tmp_path / "sent/p", is_inside=is_inside, parts_left_out=parts_left_out)
+    gathered = collection.gather([sent])
+    assert not gathered.absent
+    assert {judged.run.phase for judged in gathered.judged} == {"discovery", *TRAINED}
+    assert all(judged.folder.is_relative_to(sent.parent) for judged in gathered.judged)
+
+
+def test_of_a_playbook_that_was_copied_with_some_of_its_runs_the_others_are_absent(trees, tmp_path, capsys):
+    _, copy = trees
+    sent = copied_with_runs(copy, tmp_path / "sent/p", is_inside=True, parts_left_out=0)
+    shutil.rmtree(sent / "validation")
+    assert main(["explain", str(sent)]) == 2
+    assert capsys.readouterr().out.count("copy it with its playbook") == 1
+
+
+def copied_with_runs(playbook: Path, to: Path, *, is_inside: bool, parts_left_out: int) -> Path:
+    """The playbook and its runs, at ends of their paths; nothing is left where they were."""
+    tree = playbook.parents[3]
+    shutil.copytree(playbook, to)
+    for step in read_record(playbook / results.PLAYBOOK, Playbook).steps:
+        assert step.folder is not None
+        end = Path(step.folder).parts[parts_left_out:]
+        shutil.copytree(tree / step.folder, (to if is_inside else to.parent).joinpath(*end))
+    shutil.rmtree(tree)
+    return to
+
+
+@pytest.mark.parametrize("recorded", ["/etc", "../x", "x\0y", "a" * 5000, "smoke/p", "p"])
+def test_a_recorded_folder_that_is_no_run_near_a_playbook_is_absent(trees, tmp_path, recorded):
+    """Also one that ends like the playbook's own folder, and like a run of another phase."""
+    _, copy = trees
+    sent = copied_with_runs(copy, tmp_path / "sent/p", is_inside=False, parts_left_out=2)
+    step = Step(phase="smoke", folder=recorded, outcome=Outcome.PASS, blocks=False, seconds=1)
+    with pytest.raises(results.RunError):
+        results.step_folder(sent, step)
 
 
 def test_one_broken_run_does_not_end_the_page(trees, capsys):

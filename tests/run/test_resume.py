@@ -58,9 +58,10 @@ def test_a_phase_that_ended_after_bringup_run_was_killed_is_judged_and_saved(tmp
     assert saved == [run]
 
 
-def test_a_playbook_in_a_copy_is_not_continued(tmp_path):
+@pytest.mark.parametrize("where", [PLAYBOOKS, "sent"])
+def test_a_playbook_in_a_copy_is_not_continued(tmp_path, where):
     """What runs now would lie in the repository, and what was kept in the copy."""
-    folder = tmp_path / PLAYBOOKS / "x"
+    folder = tmp_path / where / "x"
     folder.mkdir(parents=True)
     playbook = Playbook(name="x", nodes=["n0"], profile="p", planned=["discovery"], left_out=[], steps=[])
     write_record(folder / PLAYBOOK, playbook)

@@ -192,7 +192,8 @@ def ill_node(entry: LeftOut) -> str:
 
 def find(folders: Sequence[Path]) -> Found:
     """Resolve folders of runs, playbooks and sweeps. A missing run of a playbook or sweep is reported as absent. Raises
-    RecordError for a playbook or sweep that cannot be read."""
+    RecordError for a playbook or sweep that cannot be read, RunError for a playbook that was copied without any of its
+    runs."""
     resolved = Found()
     for folder in folders:
         if is_sweep(folder):
@@ -200,7 +201,7 @@ def find(folders: Sequence[Path]) -> Found:
             resolved.varied.extend(sweep.vary)
             for run in sweep.runs:
                 try:
-                    resolved.folders.append(folder_in_tree(folder, run.folder, SWEEPS))
+                    resolved.folders.append(folder_in_tree(folder, run.folder, SWEEPS, sweep.phase))
                 except RunError as error:
                     resolved.absent.append(Absent(sweep.phase, str(error)))
             continue
@@ -224,40 +225,49 @@ def find(folders: Sequence[Path]) -> Found:
                 continue
             resolved.folders.append(path)
             resolved.steps[path] = step
+        _refuse_alone(folder, playbook, resolved)
     return resolved
 
 
+def _refuse_alone(folder: Path, playbook: Playbook, found: Found) -> None:
+    """One line for all runs of a playbook that was copied without them."""
+    ran = [step for step in playbook.steps if step.folder is not None]
+    if ran and tree_of(folder) is None and not any(step in found.steps.values() for step in ran):
+        raise RunError(
+            f"{folder}: none of its {len(ran)} runs was copied with it: expected {ran[0].folder}, or the end of that "
+            f"path, in this folder or beside it; copy them, or name the playbook where it was written, TREE/{PLAYBOOKS}"
+        )
+
+
 def is_playbook(folder: Path) -> bool:
-    return _holds(folder, PLAYBOOK)
+    return _holds(folder, PLAYBOOK) and not _holds(folder, RUN)
 
 
 def is_sweep(folder: Path) -> bool:
-    return _holds(folder, SWEEP)
+    return _holds(folder, SWEEP) and not _holds(folder, RUN)
 
 
 def _holds(folder: Path, record: str) -> bool:
     try:
-        return (folder / record).is_file() and not (folder / RUN).exists()
+        return (folder / record).is_file()
     except OSError:
         return False  # the caller reads it as a run next, and that error names the reason
 
 
 def step_folder(playbook: Path, step: Step) -> Path:
-    """The run folder of a step, always in the same tree as the playbook: the repository or a copy of it. Raises
-    RunError when it does not exist."""
+    """The run folder of a step: in the same tree as the playbook (the repository or a copy of it), or near a playbook
+    that is in no tree. Raises RunError when it does not exist."""
     if step.folder is None:
         raise RunError(step.why_not_run or "did not run")
-    return folder_in_tree(playbook, step.folder, PLAYBOOKS)
+    return folder_in_tree(playbook, step.folder, PLAYBOOKS, step.phase)
 
 
-def folder_in_tree(holder: Path, shown: str, place: Path) -> Path:
-    """A run's folder, as the record in `holder` names it. place: where such records lie in a tree. Raises RunError."""
+def folder_in_tree(holder: Path, shown: str, place: Path, phase: str) -> Path:
+    """A run's folder, as the record in `holder` names it. place: where such records lie in a tree; where this one does
+    not, the run may lie near it. Raises RunError."""
     tree = tree_of(holder, place)
     if tree is None:
-        raise RunError(
-            f"{shown[:60]!r} cannot be found from {holder}, which is not in TREE/{place}: "
-            "copy its runs with it, each at its place, or name them"
-        )
+        return _near(holder, shown, place.name, phase)
     try:
         path = Path(os.path.normpath(tree / shown))
         if not path.is_relative_to(tree):
@@ -268,6 +278,18 @@ def folder_in_tree(holder: Path, shown: str, place: Path) -> Path:
     if not there:
         raise RunError(f"{shown} is not in {tree}; it was removed, or not copied with the {place.name}")
     return path
+
+
+def _near(holder: Path, shown: str, kind: str, phase: str) -> Path:
+    """The run's folder inside of `holder` or beside it, by an end of its path: validation/results/smoke/NAME,
+    results/smoke/NAME or smoke/NAME; NAME alone only where it names the phase. Raises RunError."""
+    parts = Path(shown).parts
+    ends = [parts[first:] for first in range(len(parts)) if first < len(parts) - 1 or parts[-1].startswith(f"{phase}-")]
+    if ".." not in parts and not Path(shown).is_absolute():
+        for path in (base.joinpath(*end) for base in (holder, holder.absolute().parent) for end in ends):
+            if _holds(path, RUN):
+                return path
+    raise RunError(f"{shown[:60]!r} is neither in {holder} nor beside it: copy it with its {kind}, or name it")
 
 
 def tree_of(holder: Path, place: Path = PLAYBOOKS) -> Path | None:

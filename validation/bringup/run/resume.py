@@ -27,7 +27,7 @@ def earlier(folder: Path) -> Playbook:
     except RecordError as error:
         raise RecordError(f"--resume: {error}") from error
     tree = runs.tree_of(folder)
-    if tree is not None and tree.resolve() != runs.REPOSITORY.resolve():
+    if tree is None or tree.resolve() != runs.REPOSITORY.resolve():
         raise RunError(f"--resume {folder}: is a copy; name the playbook in {runs.REPOSITORY / runs.PLAYBOOKS}")
     return playbook
 
