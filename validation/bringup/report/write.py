@@ -27,7 +27,7 @@ def judge_and_save(folder: Path, profile: Profile | None = None) -> Judged:
     try:
         drawn = figures.draw(folder, judged.observations, judged.profile)
         written = text.markdown(judged.run, judged.verdicts, judged.observations)
-        written += training.markdown(judged) + figures.markdown(drawn)
+        written += training.markdown([judged]) + figures.markdown(drawn)
         observations = Observations(observations=judged.observations, problems=judged.problems)
         results.save_judgement(folder, observations, judged.verdicts, written)
     except OSError as error:

@@ -18,7 +18,7 @@ from bringup.judge import Judged
 from bringup.plan.phases import PHASES, Phase
 from bringup.plan.profile import Profile
 from bringup.records import LeftOut, Outcome, Playbook, Step, worst, write_record, write_text
-from bringup.report import terminal
+from bringup.report import terminal, training
 from bringup.report import text as report
 from bringup.results import PLAYBOOK, REPOSITORY
 from bringup.run import open as opening
@@ -244,7 +244,8 @@ def _conclude(playbook: Playbook, judged: list[Judged], folder: Path, console: C
     write_record(folder / PLAYBOOK, playbook, replace=True)
     verdicts = [verdict for phase in judged for verdict in phase.verdicts.verdicts]
     outcome = worst([*(step.outcome for step in playbook.steps), *(verdict.outcome for verdict in verdicts)])
-    write_text(folder / "report.md", report.playbook_markdown(playbook, outcome), replace=True)
+    written = report.playbook_markdown(playbook, outcome) + training.markdown(judged)
+    write_text(folder / runs.REPORT, written, replace=True)
     console.print()
     for step in playbook.steps:
         console.print(_in_one_line(step))

@@ -26,14 +26,6 @@ def entry_of(judged: Judged) -> Entry | None:
 
 
 @dataclass(frozen=True)
-class Report:
-    """The training report: a column per run, or one for all of them where they say the same."""
-
-    names: list[str]
-    chapters: list[training_report.Chapter]
-
-
-@dataclass(frozen=True)
 class Training:
     """What `bringup compare` says; no rows, and why, where it refuses."""
 
@@ -41,11 +33,11 @@ class Training:
     rows: list[list[str]]
     note: str
     pictures: list[Picture]
-    report: Report
+    report: training_report.Report  # a column per run, or one for all of them where they say the same
 
 
 def side_by_side(judged: Sequence[Judged], varied: Sequence[str] = ()) -> Training:
-    report = _report(judged)
+    report = training_report.report(judged)
     trained = [run for run in judged if PHASES[run.run.phase].is_training]
     known = [entry for run in trained if (entry := entry_of(run)) is not None]
     names = {entry.folder for entry in known}
@@ -61,12 +53,6 @@ def side_by_side(judged: Sequence[Judged], varied: Sequence[str] = ()) -> Traini
     except NotComparable as error:
         return Training([], [], "; ".join([str(error), *notes]), [], report)
     return Training(found.header, found.cells, "; ".join([found.note, *notes]), _pictures(known), report)
-
-
-def _report(judged: Sequence[Judged]) -> Report:
-    runs = training_report.trained(judged)
-    names = sidebyside.short_names([run.judged.folder.name for run in runs])
-    return Report(names, training_report.chapters(runs) if runs else [])
 
 
 def _pictures(known: Sequence[Entry]) -> list[Picture]:

@@ -6,5 +6,6 @@ Every line is read from the records and the evidence of the runs. What they do n
 from bringup.report.training.chapters import Chapter, chapters
 from bringup.report.training.markdown import markdown
 from bringup.report.training.trained import Trained, trained
+from bringup.report.training.whole import Report, report
 
-__all__ = ["Chapter", "Trained", "chapters", "markdown", "trained"]
+__all__ = ["Chapter", "Report", "Trained", "chapters", "markdown", "report", "trained"]
