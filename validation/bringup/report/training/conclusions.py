@@ -9,7 +9,6 @@ from bringup.checks.catalogue import GATES
 from bringup.compare import entries, sidebyside
 from bringup.compare.entries import Entry
 from bringup.errors import NotComparable, RecordError
-from bringup.evidence.names import listed
 from bringup.plan.phases import PHASES
 from bringup.records import Outcome, Verdict
 from bringup.report import text
@@ -25,10 +24,12 @@ def takeaways(runs: Sequence[Trained]) -> list[str]:
         for verdict in run.judged.verdicts.verdicts:
             if verdict.gate.startswith("train."):
                 by_gate.setdefault(verdict.gate, []).append((run.judged.run.phase, verdict))
+    all_phases = list(dict.fromkeys(run.judged.run.phase for run in runs))
     passed, others = [], []
     for gate, of_gate in by_gate.items():
         bad = [(phase, verdict) for phase, verdict in of_gate if verdict.outcome is not Outcome.PASS]
-        phases = listed([phase for phase, _ in (bad or of_gate)])
+        of_these = list(dict.fromkeys(phase for phase, _ in (bad or of_gate)))
+        phases = f"all {len(of_these)}" if len(of_these) > 1 and of_these == all_phases else ", ".join(of_these)
         if not bad:
             passed.append(f"PASS: {GATES[gate].proves if gate in GATES else gate} ({phases})")
         else:
