@@ -73,6 +73,7 @@ def test_a_checkpoint_names_all_its_files_and_none_is_left_in_parts(saved: Finis
     assert {file.name for file in record.files} == there >= {"__0_0.distcp", "__1_0.distcp", ".metadata", "rank-1.pt"}
     times = saved.metrics().checkpoint
     assert times is not None
+    assert times.after_steps == [2, 4, 6]
     assert (times.written, times.bytes, times.read_s) == (3, pytest.approx(record.bytes, rel=0.01), None)
     assert times.write_s is not None
     assert times.write_gib_per_s == pytest.approx(times.bytes / 2**30 / times.write_s)

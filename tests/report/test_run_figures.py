@@ -1,12 +1,17 @@
 """Pictures are drawn from what is there, and nothing is drawn from nothing."""
 
+from pathlib import Path
+from types import SimpleNamespace
+
 import pytest
 from bringup.plan import profile
 from bringup.records import Observation
 from bringup.report.figures import canvas, pairs
 from bringup.report.figures import run as figures
+from bringup.results import TrainingRecords
 from matplotlib.figure import Figure
 from runs_for_tests import FIXTURES
+from trained_runs import RECORDS
 
 PNG = b"\x89PNG\r\n"
 
@@ -91,3 +96,53 @@ def test_a_map_of_pairs_becomes_a_strip_with_the_slowest_names_where_it_would_be
     [axes] = figure.axes
     assert "slowest: n77 2," in axes.get_xlabel()
     assert "130 of 16770 directions" in axes.get_title()
+
+
+BEGUN = 1_795_400_000.0
+
+
+def a_training(steps: int, begun: float = BEGUN + 10, checkpoints: tuple[int, ...] = ()) -> TrainingRecords:
+    """Of a second a step on n0, two of them to warm up, sampled from BEGUN on."""
+    metrics = TrainingRecords(RECORDS / "run_ddp_2node").metrics
+    assert metrics.checkpoint is not None
+    changed = {
+        "steps_unix_s": [begun + number for number in range(1, steps + 1)],
+        "window_unix_s": {"n0": [begun + 2, begun + steps]},
+        "observed": metrics.observed.model_copy(update={"hosts": ["n0", "n0", "n1", "n1"]}),
+        "startup": metrics.startup.model_copy(update={"first_step_s": 1.0}),
+        "checkpoint": metrics.checkpoint.model_copy(update={"after_steps": list(checkpoints)}),
+    }
+    return SimpleNamespace(metrics=metrics.model_copy(update=changed))  # type: ignore[return-value]
+
+
+def timeline(folder: Path, training: TrainingRecords | None, drawn: list[Figure], seconds: int = 500) -> Figure:
+    (folder / "raw").mkdir()
+    rows = [f"{node},{BEGUN + second:.3f},1.0,1.00,0,0,,,,0.10,," for node in ("n0", "n1") for second in range(seconds)]
+    (folder / "raw/monitor.csv").write_text("\n".join(rows) + "\n")
+    figures.draw(folder, [], profile.load("local-cpu"), training)
+    [figure] = drawn
+    return figure
+
+
+def marks_of(figure: Figure) -> list[tuple[float, str]]:
+    """(second, line style) of what is upright in the first panel."""
+    return [(line.get_xdata()[0], line.get_linestyle()) for line in figure.axes[0].lines if len(line.get_xdata()) == 2]
+
+
+def test_begin_and_end_of_a_training_its_warm_up_and_its_checkpoints_are_marked(tmp_path, drawn):
+    figure = timeline(tmp_path, a_training(400, checkpoints=(100, 400)), drawn)
+    assert marks_of(figure) == [(10.0, "-"), (410.0, "-"), (12.0, "--"), (110.0, ":"), (410.0, ":")]
+    caption = figure.get_suptitle()
+    assert "from the begin of step 1 (10.0 s) to the end of step 400 (410.0 s)" in caption
+    assert "dotted: checkpoint after step 100, 400; other steps are not marked" in caption
+    assert [line.get_label() for line in figure.axes[0].get_legend().get_lines()] == [
+        "n0 (own clock)",
+        "n1 (own clock)",
+    ]
+
+
+@pytest.mark.parametrize("training", [None, a_training(12, BEGUN + 10_000), a_training(12, BEGUN - 10_000)])
+def test_what_is_no_training_or_was_not_sampled_has_no_marks(tmp_path, drawn, training):
+    figure = timeline(tmp_path, training, drawn)
+    assert marks_of(figure) == []
+    assert "step" not in figure.get_suptitle()

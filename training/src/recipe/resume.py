@@ -55,7 +55,7 @@ class Checkpoints(TrainerCallback):
         self.rehearse_at = max(1, args.steps // 2) if args.rehearse_resume else 0
         self.begins_at: Found | None = None
         self.random: dict[str, torch.Tensor] | None = None
-        self.written = 0
+        self.after_steps: list[int] = []  # a checkpoint was written
         self.last: tuple[int, float] | None = None  # bytes, seconds
         self.reads: list[tuple[int, Read]] = []  # bytes, what came back
 
@@ -149,9 +149,9 @@ class Checkpoints(TrainerCallback):
         folder, record, seconds = checkpoint.save(
             self.root, self.run, self.strategy, self.recipe, trainer, self.trajectory
         )
-        self.written += 1
         self.last = (record.bytes, seconds)
         step = trainer.state.global_step
+        self.after_steps.append(step)
         whole = self._rehearse(folder, record, trainer) if step == self.rehearse_at else True
         group.gather(step)  # until the last rank has read its own file: rank 0 removes them all
         if group.RANK == 0:
@@ -201,7 +201,7 @@ class Checkpoints(TrainerCallback):
         write_bytes, write_s = self.last or (0, None)
         read_bytes, read_s = (self.reads[-1][0], self.reads[-1][1].seconds) if self.reads else (0, None)
         return CheckpointTimes(
-            written=self.written,
+            written=len(self.after_steps),
             bytes=write_bytes or read_bytes,
             write_s=write_s,
             write_gib_per_s=write_bytes / GIB / write_s if write_s else None,
@@ -209,6 +209,7 @@ class Checkpoints(TrainerCallback):
             read_gib_per_s=read_bytes / GIB / read_s if read_s else None,
             compared=compared if self.reads else None,
             differing=differing if self.reads else None,
+            after_steps=self.after_steps,
         ), None
 
     def resumed(self) -> Resumed | None:

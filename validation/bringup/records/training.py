@@ -265,6 +265,7 @@ class CheckpointTimes(Record):
         ge=0
     )  # tensors that were compared with what was saved, over all ranks; null when none was read
     differing: int | None = Field(ge=0)
+    after_steps: list[int] | None = None  # after which one was written; null: this run is older than the record
 
 
 class Resumed(Record):

@@ -25,7 +25,7 @@ def judge_and_save(folder: Path, profile: Profile | None = None) -> Judged:
     """
     judged = judge.judge_folder(folder, profile)
     try:
-        drawn = figures.draw(folder, judged.observations, judged.profile)
+        drawn = figures.draw(folder, judged.observations, judged.profile, judged.training)
         written = text.markdown(judged.run, judged.verdicts, judged.observations)
         written += training.markdown([judged]) + figures.markdown(drawn)
         observations = Observations(observations=judged.observations, problems=judged.problems)

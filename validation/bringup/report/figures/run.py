@@ -13,7 +13,8 @@ from bringup.evidence import clock, curve, monitor
 from bringup.plan import profile as profiles
 from bringup.plan.subjects import scale_nodes
 from bringup.records import Observation
-from bringup.report.figures import canvas
+from bringup.report.figures import canvas, steps
+from bringup.results import TrainingRecords
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -37,10 +38,14 @@ _SAMPLED = tuple(
 
 
 def draw(
-    folder: Path, observations: Sequence[Observation], profile: profiles.Profile, into: Path | None = None
+    folder: Path,
+    observations: Sequence[Observation],
+    profile: profiles.Profile,
+    training: TrainingRecords | None = None,
+    into: Path | None = None,
 ) -> list[tuple[str, str]]:
     """(title, file name) of the pictures drawn into the run's folder, or another; none when there is nothing to
-    draw."""
+    draw. training: its steps are marked in what was sampled."""
     drawn = []
     into = folder if into is None else into
     by_scale = curve.curves(list(observations))
@@ -52,7 +57,7 @@ def draw(
         samples, _ = monitor.samples(sampled, "")
         samples = {node: rows for node, rows in samples.items() if len(rows) > 1}
         if samples:
-            _timelines(into / TIMELINES, samples, clock.shifts(observations))
+            _timelines(into / TIMELINES, samples, clock.shifts(observations), steps.moments(training))
             drawn.append(("What the monitor sampled", TIMELINES))
     return drawn
 
@@ -127,11 +132,19 @@ def _floors(profile: profiles.Profile, gate: str, scales: Iterable[str]) -> dict
     return found
 
 
-def _timelines(path: Path, samples: Mapping[str, Sequence[Sequence[str]]], shifts: Mapping[str, clock.Shift]) -> None:
+def _timelines(
+    path: Path,
+    samples: Mapping[str, Sequence[Sequence[str]]],
+    shifts: Mapping[str, clock.Shift],
+    trained: steps.Moments | None,
+) -> None:
     """One panel per quantity, one line per node, all against the fleet's clock as far as the nodes' own were
     compared with it."""
     placed = {node: monitor.times(rows, shifts.get(node)) for node, rows in sorted(samples.items())}
     began = min(min(times) for times in placed.values())
+    ended = max(max(times) for times in placed.values())
+    host_s = shifts[trained.host].seconds if trained is not None and trained.host in shifts else 0.0
+    marks = steps.marks(trained, host_s - began, ended - began)
     figure, panels = canvas.panels(2, 3, (16, 6.4))
     for panel, (title, column, counts) in zip(panels, _SAMPLED, strict=True):
         lines = {
@@ -154,6 +167,8 @@ def _timelines(path: Path, samples: Mapping[str, Sequence[Sequence[str]]], shift
         if lines:
             panel.set_ylim(bottom=0)
             panel.legend(fontsize="x-small")
+            if marks is not None:
+                marks.draw(panel)
         else:
             panel.text(0.5, 0.5, "not measured", ha="center", va="center", transform=panel.transAxes)
             panel.set_xticks([])
@@ -162,7 +177,8 @@ def _timelines(path: Path, samples: Mapping[str, Sequence[Sequence[str]]], shift
         panel.grid(alpha=0.3)
     start = datetime.fromtimestamp(began, tz=UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     clocks = canvas.label(_clocks(placed, shifts))
-    figure.suptitle(f"second 0 is {start} (unix {began:.0f}); {clocks}", fontsize="medium")
+    caption = f"second 0 is {start} (unix {began:.0f}); {clocks}"
+    figure.suptitle(caption if marks is None else f"{caption}\n{canvas.label(marks.caption)}", fontsize="medium")
     canvas.save(figure, path)
 
 

@@ -124,7 +124,7 @@ def _pictures(judged: Judged) -> list[Picture]:
     """Drawn again, into a folder of their own: the run's may be read-only."""
     with tempfile.TemporaryDirectory(prefix="bringup-report-") as folder:
         into = Path(folder)
-        drawn = run_figures.draw(judged.folder, judged.observations, judged.profile, into)
+        drawn = run_figures.draw(judged.folder, judged.observations, judged.profile, judged.training, into)
         drawn += pair_figures.draw(judged.observations, judged.run.nodes, into)
         entry = entry_of(judged)
         if entry is not None:

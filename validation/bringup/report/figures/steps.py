@@ -1,0 +1,91 @@
+"""The steps of a training on the timelines of its samples: begin and end, end of the warm-up, checkpoints.
+
+Single steps are not marked: there may be thousands, of milliseconds each.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from bringup.evidence.names import shortened
+from bringup.results import TrainingRecords
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_GREY = "#666666"
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Unix s by the clock of `host`, on which rank 0 ran. A GPU may be a step behind the end of a step."""
+
+    host: str
+    first_step: int  # after 1 where the training was resumed
+    begin_s: float  # of the first step
+    ends_s: list[float]  # of each step
+    warm_s: float | None  # end of the warm-up
+    checkpoints: list[int]  # steps after which one was written
+
+
+def moments(training: TrainingRecords | None) -> Moments | None:
+    """None for a run that is no training, did not end, or is older than the record of when its steps ended."""
+    if training is None or not training.metrics.steps_unix_s:
+        return None
+    metrics = training.metrics
+    ends_s = metrics.steps_unix_s or []
+    host = metrics.observed.hosts[0]
+    window = (metrics.window_unix_s or {}).get(host)
+    return Moments(
+        host,
+        1 if metrics.resumed is None else metrics.resumed.step + 1,
+        ends_s[0] - metrics.startup.first_step_s,
+        ends_s,
+        window[0] if window else None,
+        [] if metrics.checkpoint is None else metrics.checkpoint.after_steps or [],
+    )
+
+
+@dataclass(frozen=True)
+class Marks:
+    """Seconds of the timeline."""
+
+    begin: float
+    end: float
+    warm: float | None
+    checkpoints: list[float]
+    caption: str
+
+    def draw(self, panel: Axes) -> None:
+        """Behind the lines of the nodes, and without a place in their legend."""
+        panel.axvspan(self.begin, self.end, color=_GREY, alpha=0.08, linewidth=0, zorder=0)
+        for moment in (self.begin, self.end):
+            panel.axvline(moment, color=_GREY, linewidth=0.8, zorder=1)
+        if self.warm is not None:
+            panel.axvline(self.warm, color=_GREY, linewidth=0.8, linestyle="--", zorder=1)
+        for moment in self.checkpoints:
+            panel.axvline(moment, color=_GREY, linewidth=0.8, linestyle=":", zorder=1)
+
+
+def marks(found: Moments | None, shift_s: float, last_s: float) -> Marks | None:
+    """Seconds of the timeline are those of the host's clock plus `shift_s`; its last sample is at `last_s`. None where
+    the training lies outside of it."""
+    if found is None:
+        return None
+    begin, ends = found.begin_s + shift_s, [end_s + shift_s for end_s in found.ends_s]
+    if begin > last_s or ends[-1] < 0:
+        return None
+    at = {found.first_step + index: end for index, end in enumerate(ends)}
+    saved = [step for step in found.checkpoints if step in at]
+    last_step = found.first_step + len(ends) - 1
+    words = [
+        f"grey: training, from the begin of step {found.first_step} ({begin:.1f} s) to the end of step {last_step} "
+        f"({ends[-1]:.1f} s)"
+    ]
+    warm = None if found.warm_s is None else found.warm_s + shift_s
+    if warm is not None:
+        words.append(f"dashed: end of the warm-up ({warm:.1f} s)")
+    if saved:
+        words.append(f"dotted: checkpoint after step {shortened([str(step) for step in saved])}")
+    return Marks(begin, ends[-1], warm, [at[step] for step in saved], "; ".join([*words, "other steps are not marked"]))
