@@ -2,6 +2,7 @@
 
     python validation/benchmarks/judge_and_report.py            # 64, 256 and 1,024 nodes with 8 GPUs each
     python validation/benchmarks/judge_and_report.py 512
+    python validation/benchmarks/judge_and_report.py --page fleet.html 1024     # the page alone, for a picture of it
 
 The evidence of a discovery is made up: H100 nodes with eight NICs, and one sick GPU in the fleet. Each size is judged
 and reported in a process of its own, as `bringup judge` does it. Seconds are CPU time of that process, imports
@@ -20,25 +21,45 @@ from pathlib import Path
 
 SIZES = (64, 256, 1024)
 GPUS = 8
+NVLINKS = 18
+CONFIG = """\
+GresTypes               = gpu
+EpilogMsgTime           = 2000 usec
+Epilog                  = /etc/slurm/epilog
+HealthCheckProgram      = /etc/slurm/health-check
+KillOnBadExit           = 1
+MpiDefault              = pmix
+ProctrackType           = proctrack/cgroup
+Prolog                  = /etc/slurm/prolog
+PrologFlags             = Alloc,Contain
+ReturnToService         = 1
+SlurmdTimeout           = 300 sec
+TaskPlugin              = task/cgroup,task/affinity
+ConstrainCores          = yes
+ConstrainDevices        = yes
+ConstrainRAMSpace       = yes
+"""
+MPI = "MPI plugin types are...\n\tnone\n\tpmix\n\tpmi2\n"
 
 
 def node_facts(node: str, sick: bool) -> list[tuple[str, str, object, str]]:
     """(quantity, subject, value, unit) of one node."""
     facts: list[tuple[str, str, object, str]] = [
-        ("discovery.hostname", node, node, "text"),
-        ("discovery.boot_id", node, f"0b3b071d-5a0f-4013-a15f-{node}", "text"),
+        ("discovery.node.hostname", node, node, "text"),
+        ("discovery.node.distinct", node, f"0b3b071d-5a0f-4013-a15f-{node}", "text"),
         ("discovery.kernel", node, "6.8.0-1021", "text"),
         ("discovery.os", node, "Ubuntu 24.04.2 LTS", "text"),
         ("discovery.python", node, "CPython 3.12.3", "text"),
         *(
-            (f"discovery.library.{name}", node, f"{name} 1926232 bytes 6b4a45352fd0", "text")
+            (f"inventory.library.{name}", node, f"{name} 1926232 bytes 6b4a45352fd0", "text")
             for name in ("libc", "libcuda", "libnccl", "libibverbs", "libmunge")
         ),
         ("discovery.mount", node, "lustre mds@o2ib:/home rw,flock", "text"),
         ("discovery.cpu.model", node, "Intel(R) Xeon(R) Platinum 8480C", "text"),
         ("discovery.cpu.count", node, 112, "count"),
         ("discovery.cpu.topology", node, "sockets 2, cores 112, threads 1, NUMA nodes 2", "text"),
-        ("discovery.memory", node, 2015.3, "GiB"),
+        ("inventory.memory", node, 2015.3, "GiB"),
+        ("discovery.hugepages", node, "madvise", "text"),
         ("discovery.numa_nodes", node, 2, "count"),
         ("discovery.shm", node, 1007.0, "GiB"),
         ("discovery.memlock", node, "unlimited", "text"),
@@ -48,7 +69,7 @@ def node_facts(node: str, sick: bool) -> list[tuple[str, str, object, str]]:
         ("discovery.gpu.count", node, GPUS, "count"),
         ("discovery.gpu.answering", node, GPUS, "count"),
         ("discovery.gpu.driver", node, "570.124.06", "text"),
-        ("discovery.gpu.foreign_processes", node, 0, "count"),
+        ("discovery.gpu.free", node, 0, "count"),
         ("discovery.clock.synchronised", node, True, "flag"),
         ("inventory.settings.net", node, [f"net.core.setting{number}=212992" for number in range(7)], "text"),
         ("inventory.settings.kernel", node, [f"vm.setting{number}=60" for number in range(7)], "text"),
@@ -76,7 +97,7 @@ def node_facts(node: str, sick: bool) -> list[tuple[str, str, object, str]]:
             ("discovery.gpu.remap_failed", gpu, False, "flag"),
             ("discovery.gpu.slowdown", gpu, "none", "text"),
             ("discovery.gpu.pcie", gpu, 0, "count"),
-            ("discovery.gpu.nvlinks", gpu, 18, "count"),
+            ("discovery.gpu.nvlinks", gpu, NVLINKS, "count"),
             ("discovery.gpu.nvlink_recoveries", gpu, 0, "count"),
             ("discovery.gpu.nvlink_replays", gpu, 0, "count"),
             ("discovery.gpu.nvlink_crc_errors", gpu, 0, "count"),
@@ -87,6 +108,7 @@ def node_facts(node: str, sick: bool) -> list[tuple[str, str, object, str]]:
             ("discovery.rdma.rate", port, "400 Gb/sec (4X NDR)", "text"),
             ("discovery.rdma.layer", port, "InfiniBand", "text"),
             ("discovery.rdma.numa", port, str(index // 4), "text"),
+            ("discovery.numa.gpu", f"{node}/0000:{index:x}8:00.0", str(index // 4), "text"),
             ("inventory.rdma.flaps", port, 0, "count"),
             ("inventory.rdma.errors", port, 0, "count"),
         ]
@@ -107,6 +129,31 @@ def name_facts(number: int) -> list[tuple[str, str, object, str]]:
     ]
 
 
+def clock_facts(node: str) -> list[tuple[str, str, object, str]]:
+    return [
+        ("discovery.clock.behind_reference", node, 0.0, "s"),
+        ("discovery.clock.uncertainty", node, 0.00003, "s"),
+    ]
+
+
+def topology() -> str:
+    """As `nvidia-smi topo -m` prints it: each GPU with a NIC of its own behind one PCIe switch."""
+    devices = [f"{kind}{index}" for kind in ("GPU", "NIC") for index in range(GPUS)]
+
+    def path(row: str, column: str) -> str:
+        if row == column:
+            return " X "
+        if row[:3] == column[:3] == "GPU":
+            return f"NV{NVLINKS}"
+        if row[3:] == column[3:]:
+            return "PXB"
+        return "NODE" if int(row[3:]) // 4 == int(column[3:]) // 4 else "SYS"
+
+    rows = ["\t".join(["", *devices, "CPU Affinity", "NUMA Affinity"])]
+    rows += ["\t".join([row, *(path(row, column) for column in devices)]) for row in devices]
+    return "\n".join([*rows, "", *(f"  NIC{index}: mlx5_{index}" for index in range(GPUS)), ""])
+
+
 def name_of(number: int) -> str:
     return f"gpu-{number // 32:02}-{number % 32:02}"
 
@@ -116,13 +163,19 @@ def address_of(number: int) -> str:
 
 
 def write_evidence(raw: Path, nodes: list[str]) -> int:
-    """What nodes say of themselves and of names, and Slurm's table of nodes. Returns the number of facts."""
+    """What nodes say of themselves, of names, clocks and topology, and what Slurm says. Returns the number of facts."""
     table = [("names.address", node, address_of(number), "text") for number, node in enumerate(nodes)]
     count = write_facts(raw / "names-table.jsonl", "names_table", {nodes[0]: table})
     told = {node: name_facts(number) for number, node in enumerate(nodes)}
     count += write_facts(raw / "names.jsonl", "names", told)
     facts = {node: node_facts(node, sick=number == len(nodes) // 2) for number, node in enumerate(nodes)}
     count += write_facts(raw / "inventory.jsonl", "inventory", facts)
+    count += write_facts(raw / "clock.jsonl", "clock", {node: clock_facts(node) for node in nodes})
+    table_of_paths = topology()
+    for node in nodes:
+        (raw / f"nvidia-smi-topo-{node}.txt").write_text(table_of_paths)
+    (raw / "scontrol-config.txt").write_text(CONFIG)
+    (raw / "mpi-list.txt").write_text(MPI)
     (raw / "scontrol-node.txt").write_text(
         "".join(f"NodeName={node} Gres=gpu:h100:{GPUS} Version=24.11.5 State=IDLE Partitions=main\n" for node in nodes)
     )
@@ -140,26 +193,43 @@ def write_facts(file: Path, probe: str, told: dict[str, list[tuple[str, str, obj
     return sum(map(len, told.values()))
 
 
-def one_size(nodes: int) -> None:
-    """In a process of its own: prints a row."""
+def made_up_run(nodes: int, results: Path) -> tuple[Path, int]:
+    """A closed discovery, and its number of facts."""
     from bringup.plan import profile
     from bringup.plan.phases import PHASES
-    from bringup.report import collection, page, write
     from bringup.run import open as opening
 
     names = [name_of(number) for number in range(nodes)]
+    run = opening.open_run(
+        PHASES["discovery"],
+        nodes=names,
+        gpus_per_node=GPUS,
+        ranks_per_node=GPUS,
+        profile=profile.load("h100-8x400g"),
+        argv=["benchmark"],
+        results=results,
+    )
+    facts = write_evidence(run / "raw", names)
+    opening.close_run(run, 0)
+    return run, facts
+
+
+def write_page(nodes: int, target: Path) -> None:
+    """Its commands name the run by its place in a tree, because the folder of this one is removed."""
+    from bringup.report import collection, page
+
     with tempfile.TemporaryDirectory(prefix="bringup-benchmark-") as folder:
-        run = opening.open_run(
-            PHASES["discovery"],
-            nodes=names,
-            gpus_per_node=GPUS,
-            ranks_per_node=GPUS,
-            profile=profile.load("h100-8x400g"),
-            argv=["benchmark"],
-            results=Path(folder),
-        )
-        facts = write_evidence(run / "raw", names)
-        opening.close_run(run, 0)
+        run, _ = made_up_run(nodes, Path(folder))
+        shown = page.render(collection.gather([run]))
+        target.write_text(shown.replace(str(run.resolve().parent), "validation/results/discovery"), encoding="utf-8")
+
+
+def one_size(nodes: int) -> None:
+    """In a process of its own: prints a row."""
+    from bringup.report import collection, page, write
+
+    with tempfile.TemporaryDirectory(prefix="bringup-benchmark-") as folder:
+        run, facts = made_up_run(nodes, Path(folder))
         begun = time.process_time()
         judged = write.judge_and_save(run)
         saved = time.process_time()
@@ -176,6 +246,9 @@ def one_size(nodes: int) -> None:
 def main() -> None:
     if len(sys.argv) == 3 and sys.argv[1] == "--one":
         one_size(int(sys.argv[2]))
+        return
+    if len(sys.argv) == 4 and sys.argv[1] == "--page":
+        write_page(int(sys.argv[3]), Path(sys.argv[2]))
         return
     sizes = [int(size) for size in sys.argv[1:]] or list(SIZES)
     print(f"{'nodes':>6} {'facts':>9} {'verdicts':>9} {'fail':>6} {'judge+report s':>16} {'page s':>16} {'MiB':>9}")
