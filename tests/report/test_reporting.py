@@ -183,9 +183,11 @@ def test_what_was_not_run_is_said_and_makes_the_report_incomplete(tmp_path, caps
             ),
         ],
     )
-    write_record(tmp_path / "playbook.json", playbook)
-    assert main(["report", str(tmp_path)]) == 2
-    words = Page((tmp_path / "report.html").read_text()).words
+    folder = tmp_path / "validation/results/playbook/p"
+    folder.mkdir(parents=True)
+    write_record(folder / "playbook.json", playbook)
+    assert main(["report", str(folder)]) == 2
+    words = Page((folder / "report.html").read_text()).words
     for said in ("needs more", "too few nodes", "interrupted before it", "gone", "NOT RUN", "INCOMPLETE"):
         assert said in words
     assert "PASS" not in words
