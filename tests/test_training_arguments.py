@@ -53,6 +53,7 @@ def run_dir(tmp_path: Path) -> Path:
         (("--global-batch", "7"), "not divisible by 2 rank(s) x 1 accumulation step(s); the nearest that is: 8"),
         (("--rows-at-once", "3"), "not divisible by 2 rank(s) x 3 row(s) at once; the nearest that is: 6"),
         (("--rows-at-once", "1", "--gradient-accumulation", "4"), "not allowed with argument"),
+        (("--sync-each-batch",), "--sync-each-batch changes nothing here: a step of one micro-step reduces once"),
         (("--no-reshard-after-forward",), "under FSDP only"),
         (("--cpu-offload",), "under FSDP only"),
         (("--run-dir", "/nowhere"), "no such run folder"),
@@ -66,6 +67,14 @@ def test_bad_argument_is_one_line_and_exit_code_2(run_dir: Path, options: tuple[
     assert done.stderr.count("\n") == 1
     assert done.stdout == ""
     assert list((run_dir / "raw").iterdir()) == []
+
+
+def test_one_rank_has_nothing_to_reduce(run_dir: Path) -> None:
+    options = ("--run-dir", str(run_dir), "--gradient-accumulation", "2", "--sync-each-batch")
+    done = start("train_single_gpu", *options, WORLD_SIZE="1")
+    assert done.returncode == 2
+    assert "--sync-each-batch changes nothing here: one rank reduces nothing; leave it out" in done.stderr
+    assert done.stderr.count("\n") == 1
 
 
 def test_a_reporter_that_is_not_installed_is_refused_before_anything_begins(run_dir: Path) -> None:

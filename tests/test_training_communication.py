@@ -145,6 +145,27 @@ def test_the_communication_of_a_step_is_measured_on_gloo(
     assert "USDT" not in run.output  # of the profiler's library, a line per rank
 
 
+@pytest.mark.parametrize(
+    ("program", "kept", "each"),
+    [
+        ("ddp", {"all_reduce": 1}, {"all_reduce": 2}),
+        ("fsdp", {"all_gather": 22, "reduce_scatter": 6}, {"all_gather": 22, "reduce_scatter": 12}),
+    ],
+)
+def test_gradients_are_reduced_in_every_micro_step_only_when_that_was_requested(
+    tmp_path: Path, program: str, kept: dict[str, int], each: dict[str, int]
+) -> None:
+    options = ("--gradient-accumulation", "2")
+    once = one_node(tmp_path / "once", f"train_{program}_single_node", *options)
+    always = one_node(tmp_path / "always", f"train_{program}_single_node", *options, "--sync-each-batch")
+    require_measured(once, 2, kept)
+    require_measured(always, 2, each)
+    assert (once.metrics().observed.sync_each_batch, always.metrics().observed.sync_each_batch) == (False, True)
+    assert (once.args().sync_each_batch, always.args().sync_each_batch) == (False, True)
+    assert always.metrics().loss == pytest.approx(once.metrics().loss, abs=1e-5)
+    assert always.metrics().grad_norm == pytest.approx(once.metrics().grad_norm, rel=1e-5)
+
+
 def test_profiled_steps_change_nothing_that_is_recorded_of_the_training(tmp_path: Path) -> None:
     with_them = one_node(tmp_path / "profiled", "train_ddp_single_node", "--profiled-steps", "1")
     without = one_node(tmp_path / "plain", "train_ddp_single_node", "--profiled-steps", "0")

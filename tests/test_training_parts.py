@@ -432,6 +432,7 @@ def test_hsdp_whose_shard_group_leaves_its_host_is_refused() -> None:
         ({"loss_dtype": "bfloat16"}, "loss_dtype: asked float32, observed bfloat16"),
         ({"cpu_offload": True}, "cpu_offload: asked False, observed True"),
         ({"recomputed_layers": 3}, "recomputed layers of 4: asked 0, observed 3"),
+        ({"sync_each_batch": True}, "sync_each_batch: asked False, observed True"),
     ],
 )
 def test_another_variant_than_asked_for_is_refused(different: dict[str, Any], says: str) -> None:
@@ -448,3 +449,7 @@ def test_before_the_first_step_only_structure_is_held_against_the_arguments() ->
     assert seen(**unknown).differs_from(wanted) == []
     assert seen(recomputed_layers=4).differs_from(wanted) == []
     assert seen().differs_from(wanted) == ["recomputed layers of 4: asked 4, observed 0"]
+    in_each = asked().model_copy(update={"sync_each_batch": True})
+    assert seen(**unknown).differs_from(in_each) == []
+    assert seen().differs_from(in_each) == ["sync_each_batch: asked True, observed None"]
+    assert seen(sync_each_batch=True).differs_from(in_each) == []

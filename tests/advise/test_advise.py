@@ -43,6 +43,7 @@ def job_of(line: dict[str, Any]) -> Job:
         line["sequence_length"],
         line["rows"],
         line["accumulation"],
+        sync_each_batch=line.get("sync_each_batch", False),
         compute_bytes=2 if line["bf16"] else 4,
         reduce_bytes=4 if line["reduce_dtype"] == "float32" else 2,
         activation_checkpointing=line["activation_checkpointing"],
@@ -273,6 +274,23 @@ def test_micro_steps_follow_from_the_global_batch() -> None:
         "zero2",
         "fsdp",
     }  # one node has no replicas
+
+
+def test_gradients_reduced_in_every_micro_step_cost_traffic_and_save_the_unsharded_ones() -> None:
+    kept, each = (by_name(advice(global_batch=64, sync_each_batch=wanted)) for wanted in (False, True))
+    for name in ("fsdp", "hsdp"):
+        saved = kept[name].peak_parts_gib["reduction"] - each[name].peak_parts_gib["reduction"]
+        assert saved > 0.8 * 4 * LLAMA.parameters / 2**30  # all but those of one group
+        assert each[name].peak_gib < kept[name].peak_gib
+        assert each[name].sent_inside_gb > kept[name].sent_inside_gb
+    assert each["ddp"].peak_gib == kept["ddp"].peak_gib
+    assert each["ddp"].leaving_node_gb == pytest.approx(4 * kept["ddp"].leaving_node_gb)
+    assert each["single"] == kept["single"]
+    assert "--gradient-accumulation 4 --sync-each-batch" in (
+        advice(global_batch=64, sync_each_batch=True).command or ""
+    )
+    with pytest.raises(UsageError, match="--sync-each-batch changes nothing here"):
+        advice(sync_each_batch=True)
 
 
 def candidate(

@@ -110,9 +110,10 @@ def test_every_value_is_an_option_that_the_programs_take(field, tmp_path, monkey
     sys.path.append(str(runs.REPOSITORY / "infrastructure-validation/probes"))
     from recipe import arguments
 
+    monkeypatch.setattr(arguments, "WORLD", 2)
     values = plan.FIELDS[field].values or {"8": ()}
     for value in values:
-        options = plan.options(["--bf16"], {field: value})
+        options = plan.options(["--bf16", "--global-batch", "16", "--gradient-accumulation", "2"], {field: value})
         monkeypatch.setattr(sys, "argv", ["train_fsdp_single_node.py", "--check", "--warmup-steps", "2", *options])
         args, _ = arguments.parse("", takes_hsdp=False, sharded=True)
         if hasattr(args, field):

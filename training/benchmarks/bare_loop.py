@@ -59,7 +59,7 @@ def main() -> None:
             for micro_step in range(args.gradient_accumulation):
                 batch = next(batches)
                 ids, labels = (batch[name].to(group.DEVICE, non_blocking=True) for name in ("input_ids", "labels"))
-                reduce_after(model, micro_step == args.gradient_accumulation - 1)
+                reduce_after(model, args.sync_each_batch or micro_step == args.gradient_accumulation - 1)
                 with torch.autocast(group.DEVICE.type, dtype=torch.bfloat16, enabled=bf16 and not sharded):
                     loss = model(input_ids=ids, labels=labels).loss / args.gradient_accumulation
                 loss.backward()

@@ -53,6 +53,7 @@ class Step:
     sequence_length: int
     rows: int = 1
     accumulation: int = 1
+    sync_each_batch: bool = False
     bf16: bool = True
     reduce_dtype: str = "float32"
     activation_checkpointing: bool = False
@@ -166,7 +167,7 @@ def _step(step: Step, model: Any, optimizer: Any) -> Callable[..., None]:
     ) -> None:
         for micro in range(step.accumulation):
             if step.accumulation > 1 and step.strategy != "single":
-                model.set_requires_gradient_sync(micro == step.accumulation - 1)
+                model.set_requires_gradient_sync(step.sync_each_batch or micro == step.accumulation - 1)
             loss = model(input_ids=ids, labels=ids).loss
             loss.backward()
             del loss
@@ -227,6 +228,7 @@ def main(argv: list[str] | None = None) -> int:
     add("--sequence-length", type=int, default=128)
     add("--rows", type=int, default=1, help="per rank and micro-step (default: %(default)s)")
     add("--accumulation", type=int, default=1)
+    add("--sync-each-batch", action="store_true", help="reduce gradients in every micro-step")
     add("--bf16", action=argparse.BooleanOptionalAction, default=True)
     add("--reduce-dtype", choices=("float32", "bfloat16"), default="float32")
     add("--activation-checkpointing", action="store_true")

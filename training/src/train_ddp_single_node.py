@@ -55,7 +55,7 @@ def train(run: Run) -> int:
             # autocast: products in bfloat16, everything else and the weights in float32; gradients travel in float32
             bf16=run.bf16,
             # rows of this rank: the global batch / (ranks x micro-steps). Only the last micro-step of a step
-            # communicates: before it, Trainer is inside DDP's no_sync()
+            # communicates: before it, Trainer is inside DDP's no_sync(), unless --sync-each-batch is given
             per_device_train_batch_size=args.per_device_batch,
             gradient_accumulation_steps=args.gradient_accumulation,
             # recomputed in the backward pass, block by block: a third more work, activations of one block at a time

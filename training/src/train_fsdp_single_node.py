@@ -75,7 +75,7 @@ def train(run: Run) -> int:
             **run.common_arguments(),  # steps, seed, AdamW, learning rate, clipping, data loading: as in all programs
             bf16=run.bf16,
             # rows of this rank: the global batch / (ranks x micro-steps). Only the last micro-step of a step reduces
-            # gradients; until then they are kept unsharded
+            # gradients; until then they are kept unsharded. With --sync-each-batch every micro-step reduces
             per_device_train_batch_size=args.per_device_batch,
             gradient_accumulation_steps=args.gradient_accumulation,
             fsdp=True,

@@ -38,6 +38,7 @@ class Args:
     sequence_length: int  # tokens per row
     global_batch: int  # rows per optimizer step, over all ranks
     gradient_accumulation: int
+    sync_each_batch: bool  # reduce gradients in every micro-step, and not in the last one of a step only
     per_device_batch: int  # rows per rank and micro-step
     steps: int
     warmup_steps: int  # measured, but left out of the steady window
@@ -115,6 +116,9 @@ def parse(doc: str, *, takes_hsdp: bool, sharded: bool) -> tuple[Args, bool]:
             "--reduce-dtype, --no-reshard-after-forward and --cpu-offload mean something under FSDP only; "
             "leave them out"
         )
+    if given.sync_each_batch and (WORLD == 1 or accumulation == 1):
+        why = "one rank reduces nothing" if WORLD == 1 else "a step of one micro-step reduces once in any case"
+        complain(f"--sync-each-batch changes nothing here: {why}; leave it out")
     if given.reduce_dtype == "bfloat16" and given.bf16 is False:
         complain("--reduce-dtype bfloat16 needs --bf16")
     for reporter in given.report_to:
@@ -197,6 +201,12 @@ def _parser(doc: str, takes_hsdp: bool) -> argparse.ArgumentParser:
         type=_natural,
         help="rows per rank and micro-step; the micro-steps follow from the batch, so that one workload suits any "
         "number of ranks (default: all rows of the rank)",
+    )
+    add(
+        "--sync-each-batch",
+        action="store_true",
+        help="reduce gradients in every micro-step: under FSDP none is kept unsharded then (less memory), for the "
+        "traffic of as many reductions; under DDP it costs traffic and saves nothing",
     )
     add("--steps", type=_natural, default=12, help="optimizer steps (default: %(default)s)")
     add(

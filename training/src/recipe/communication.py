@@ -160,11 +160,12 @@ def _of_rank(trainer: Any, resolved: RunArgs) -> Profiled | str:
 
 def one_step(trainer: Any, rows: list[dict[str, Any]], tokens: Any) -> None:
     """An optimizer step as Trainer makes it; rows: of each micro-step."""
-    model = trainer.model_wrapped
+    model, gradients = trainer.model_wrapped, trainer.accelerator.gradient_state
+    in_each = gradients.plugin_kwargs.get("sync_each_batch", False)
     for index, inputs in enumerate(rows):
         last = index == len(rows) - 1
-        trainer.accelerator.gradient_state._set_sync_gradients(last)
-        with contextlib.nullcontext() if last else trainer.accelerator.no_sync(model):
+        gradients._set_sync_gradients(last)
+        with contextlib.nullcontext() if last or in_each else trainer.accelerator.no_sync(model):
             trainer.training_step(model, dict(inputs), tokens)
     trainer._clip_grad_norm(model)
     trainer.optimizer.step()

@@ -49,6 +49,7 @@ class FirstStep(TrainerCallback):
         self.forwards: list[int] = []  # index = decoder layer
         self.compute_dtypes: set[str] = set()
         self.residual_dtypes: set[str] = set()
+        self.reduced_at_once: bool | None = None  # whether the first backward pass reduced its gradients
 
     def on_train_begin(self, args: Any, state: Any, control: Any, *, model: Any, **kwargs: Any) -> None:
         self.check()
@@ -66,6 +67,11 @@ class FirstStep(TrainerCallback):
                 handle.remove()
             self.handles.clear()
             self.check()
+
+    def after_micro_step(self, model: Any) -> None:
+        """Called after each backward pass."""
+        if self.handles and self.reduced_at_once is None:
+            self.reduced_at_once = reduced_gradients(model)
 
     def recomputed(self, micro_steps: int) -> int | None:
         """Decoder layers that ran more than once per micro-step; None before the end of the first step."""
@@ -87,6 +93,17 @@ class FirstStep(TrainerCallback):
             self.residual_dtypes.add(name_of(hidden.dtype))
 
 
+def reduced_gradients(model: Any) -> bool:
+    """Whether the first backward pass of a step, which just ended, reduced its gradients.
+
+    FSDP: a shard has a gradient only when it was reduced. Until then the gradient is kept whole, elsewhere. DDP: the
+    gradients are in one place in both cases, and the wrapper keeps whether its reducer was on.
+    """
+    if hasattr(model, "require_backward_grad_sync"):
+        return bool(model.require_backward_grad_sync)
+    return any(p.grad is not None for p in model.parameters())
+
+
 def observe(trainer: Trainer, first_step: FirstStep, loss_dtype: torch.dtype | None) -> ObservedStrategy:
     """What the wrapped model is, agreed on by all ranks. A collective: every rank calls it.
 
@@ -102,6 +119,7 @@ def observe(trainer: Trainer, first_step: FirstStep, loss_dtype: torch.dtype | N
     wrapper = type(model).__name__
     plainly_wrapped = wrapper in ("DistributedDataParallel", "DataParallel")
     stepped = first_step.recomputed(trainer.args.gradient_accumulation_steps)
+    several = group.WORLD > 1 and trainer.args.gradient_accumulation_steps > 1
     mine: dict[str, Any] = {
         "kind": kind_of(wrapper if plainly_wrapped else "", placements, mesh, group.WORLD),
         "distributed_type": trainer.accelerator.distributed_type.name,
@@ -112,6 +130,7 @@ def observe(trainer: Trainer, first_step: FirstStep, loss_dtype: torch.dtype | N
         "master_dtype": _only({name_of(p.dtype) for p in parameters}),
         "compute_dtype": None if stepped is None else _only(first_step.compute_dtypes),
         "residual_dtype": None if stepped is None else _only(first_step.residual_dtypes) or None,
+        "sync_each_batch": None if stepped is None or not several else first_step.reduced_at_once,
         "loss_dtype": None if stepped is None or loss_dtype is None else name_of(loss_dtype),
         "decoder_layers": len(decoder_layers(model)),
         "recomputed_layers": stepped,

@@ -68,6 +68,7 @@ def run_args(args: Args, expected: Expected, hosts: list[str], bf16: bool, tunin
         global_batch=args.global_batch,
         per_device_batch=args.per_device_batch,
         gradient_accumulation=args.gradient_accumulation,
+        sync_each_batch=args.sync_each_batch,
         steps=args.steps,
         warmup_steps=args.warmup_steps,
         learning_rate=args.learning_rate,

@@ -108,6 +108,7 @@ class RecipeTrainer(Trainer):
         self.consumed_rows.append(inputs.pop("row"))
         self.consumed_padding.append(inputs.pop("padding").sum())
         loss = super().training_step(model, inputs, num_items_in_batch)
+        self.run.first_step.after_micro_step(model)
         self.micro_losses.append(loss)
         return loss
 

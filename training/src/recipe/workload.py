@@ -187,6 +187,7 @@ class Run:
     def common_arguments(self) -> dict[str, Any]:
         """What TrainingArguments are told in every program: what is trained, and what Trainer leaves alone."""
         args = self.args
+        tuned, reduced = fast.trainer_arguments(args, self.tuning), {"sync_each_batch": args.sync_each_batch}
         return {
             "output_dir": str(args.run_dir / "checkpoints" if args.save_steps else args.run_dir),
             "max_steps": args.steps,
@@ -207,7 +208,8 @@ class Run:
             "save_strategy": "steps" if args.save_steps else "no",
             "save_steps": args.save_steps or 500,
             **reporting.trainer_arguments(args),
-            **fast.trainer_arguments(args, self.tuning),
+            **tuned,
+            "accelerator_config": tuned.get("accelerator_config", {}) | {"gradient_accumulation_kwargs": reduced},
         }
 
     def train(self, trainer: Any) -> int:

@@ -47,6 +47,7 @@ class Question:
     float32: bool
     reduce_bytes: int
     activation_checkpointing: bool
+    sync_each_batch: bool = False
 
 
 @dataclass(frozen=True)
@@ -98,6 +99,7 @@ def jobs(question: Question) -> list[Job]:
             compute_bytes=4 if question.float32 else 2,
             reduce_bytes=question.reduce_bytes,
             activation_checkpointing=question.activation_checkpointing,
+            sync_each_batch=question.sync_each_batch and kind != "single",
         )
         parallel = kind == "single" or job.ranks > 1
         hybrid = kind != "hsdp" or (question.nodes > 1 and question.gpus_per_node > 1)
@@ -175,6 +177,10 @@ def advise(question: Question, facts: Known) -> Advice:
         world = question.nodes * question.gpus_per_node
         raise UsageError(
             f"--global-batch {question.global_batch} is not a multiple of {world} GPUs x {question.rows} row(s)"
+        )
+    if question.sync_each_batch and not any(job.sync_each_batch and job.accumulation > 1 for job in layouts):
+        raise UsageError(
+            "--sync-each-batch changes nothing here: a step has one micro-step; give a larger --global-batch"
         )
     found = [predict(shape, job, facts) for job in layouts]
     use, why = choose(found)
@@ -278,6 +284,8 @@ def _command(question: Question, chosen: PredictedStrategy) -> str:
     ]
     if chosen.accumulation > 1:
         words += ["--gradient-accumulation", str(chosen.accumulation)]
+        if question.sync_each_batch and chosen.strategy != "single":
+            words.append("--sync-each-batch")
     if question.activation_checkpointing:
         words.append("--activation-checkpointing")
     if chosen.strategy == "zero2":

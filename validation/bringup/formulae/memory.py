@@ -78,10 +78,11 @@ def moments(shape: Shape, job: Job) -> dict[str, Parts]:
         gathered_at_loss = everything or compute * tail
         # a group is freed before its gradient travels; the next one is gathered by then
         gathered_in_head = everything - compute * tail if everything else compute * block
-        waiting = wire * shape.parameters if later else 0  # accelerate's no_sync keeps gradients unsharded
+        # accelerate's no_sync keeps gradients unsharded
+        waiting = wire * shape.parameters if later and not job.sync_each_batch else 0
         in_head = waiting or (compute + wire) * max(tail, block) + resident.gradients * tail // shape.parameters
         at_end = waiting or (compute + wire) * largest
-        early = 0
+        early = resident.gradients if later and job.sync_each_batch else 0
     else:
         gathered_at_loss = gathered_in_head = compute * shape.matmul_parameters if compute != MASTER else 0
         waiting = (

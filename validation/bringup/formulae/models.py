@@ -163,6 +163,7 @@ class Job:
     activation_checkpointing: bool = False
     eager_attention: bool = False  # keeps the S x S scores; sdpa and flash do not
     offload: bool = False  # sharded states live in host memory
+    sync_each_batch: bool = False  # gradients are reduced in every micro-step
 
     @property
     def ranks(self) -> int:
@@ -176,6 +177,11 @@ class Job:
     @property
     def sharded(self) -> bool:
         return self.kind in ("zero2", "fsdp", "hsdp")
+
+    @property
+    def reductions(self) -> int:
+        """Micro-steps of a step that reduce gradients."""
+        return self.accumulation if self.sync_each_batch else 1
 
     @property
     def tokens(self) -> int:
@@ -202,4 +208,5 @@ def job_of(args: RunArgs) -> Job:
         activation_checkpointing=args.activation_checkpointing,
         eager_attention=args.attention == "eager",
         offload=args.cpu_offload,
+        sync_each_batch=args.sync_each_batch,
     )

@@ -46,7 +46,8 @@ def collectives(shape: Shape, job: Job) -> list[Collective]:
         return []
     if job.kind == "ddp":
         size = MASTER * shape.parameters
-        return [Collective("all_reduce", "all", job.ranks, math.ceil(size / BUCKET), size)]
+        times = job.reductions
+        return [Collective("all_reduce", "all", job.ranks, times * math.ceil(size / BUCKET), times * size)]
     over: Literal["node", "all"] = "node" if job.kind == "hsdp" else "all"
     shard = {tensors: padded(tensors, job.shards) for _, tensors in groups(shape)}
     calls = sum(count for count, _ in groups(shape))
@@ -54,12 +55,13 @@ def collectives(shape: Shape, job: Job) -> list[Collective]:
     again = job.kind != "zero2"  # for the backward pass; the tail stays gathered between the two
     gathers = job.accumulation * (2 * calls - 1 if again else calls)
     gathered = job.accumulation * job.compute_bytes * (2 * whole - job.shards * shard[shape.tail] if again else whole)
+    reductions, reduced = job.reductions * calls, job.reductions * job.reduce_bytes * whole
     found = [
         Collective("all_gather", over, job.shards, gathers, gathered),
-        Collective("reduce_scatter", over, job.shards, calls, job.reduce_bytes * whole),
+        Collective("reduce_scatter", over, job.shards, reductions, reduced),
     ]
     if job.kind == "hsdp" and job.nodes > 1:
-        found.append(Collective("all_reduce", "replicas", job.nodes, calls, job.reduce_bytes * whole // job.shards))
+        found.append(Collective("all_reduce", "replicas", job.nodes, reductions, reduced // job.shards))
     return found
 
 

@@ -36,6 +36,7 @@ FIELDS: dict[str, Field] = {
     "global_batch": Field("--global-batch"),
     "per_device_batch": Field("--rows-at-once", rivals=("--gradient-accumulation",)),
     "gradient_accumulation": Field("--gradient-accumulation", rivals=("--rows-at-once",)),
+    "sync_each_batch": _flag("--sync-each-batch"),
     "sequence_length": Field("--sequence-length"),
     "attention": _choice("--attention", "eager", "sdpa", "flash_attention_2", "flash_attention_3"),
     "compile": Field("--recipe", {"yes": ("--recipe", "fast"), "no": ("--recipe", "plain")}),

@@ -33,6 +33,7 @@ class RunArgs(Versioned):
             "world_size",
             "per_device_batch",
             "gradient_accumulation",
+            "sync_each_batch",
             "reshard_after_forward",
             "reduce_dtype",
             "cpu_offload",
@@ -57,6 +58,7 @@ class RunArgs(Versioned):
     global_batch: int = Field(ge=1)  # rows (sequences) per optimizer step, all ranks
     per_device_batch: int = Field(ge=1)
     gradient_accumulation: int = Field(ge=1)
+    sync_each_batch: bool = False  # gradients are reduced in every micro-step, and not in the last one of a step only
     steps: int = Field(ge=1)
     warmup_steps: int = Field(ge=0)  # left out of the steady window
     learning_rate: float = Field(gt=0)
@@ -183,6 +185,8 @@ class ObservedStrategy(Record):
     reduce_dtype: str  # of gradients between ranks
     loss_dtype: str | None  # null: no step was made
     cpu_offload: bool  # the policy of every group
+    # the first of several micro-steps reduced its gradients; null: one rank, one micro-step, no step, or an older run
+    sync_each_batch: bool | None = None
     decoder_layers: int = Field(ge=0)
     recomputed_layers: int | None  # of which ran again in the backward pass of the first step; null: no step was made
     parameters: int = Field(gt=0)
@@ -210,6 +214,8 @@ class ObservedStrategy(Record):
         pairs = [(name, getattr(asked, name), getattr(self, name)) for name in names]
         if self.recomputed_layers is not None:
             wanted = self.decoder_layers if asked.activation_checkpointing else 0
+            if asked.sync_each_batch or self.sync_each_batch is not None:
+                pairs.append(("sync_each_batch", asked.sync_each_batch, self.sync_each_batch))
             pairs += [
                 ("compute_dtype", asked.compute_dtype, self.compute_dtype),
                 ("loss_dtype", "float32", self.loss_dtype),

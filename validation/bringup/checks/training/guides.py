@@ -322,6 +322,8 @@ VARIANT = Guide(
         "| `--reduce-dtype`, `--bf16` | the groups' policy; the data type that comes out of the first matrix product "
         "of a decoder layer; the loss, which is always float32 |\n"
         "| `--cpu-offload` | the groups' policy, and every parameter between steps in host memory |\n"
+        "| `--sync-each-batch` | after the first backward pass of several, whether a shard has a gradient (DDP: "
+        "whether the wrapper's reducer was on in this pass) |\n"
         "| `--activation-checkpointing` | decoder layers that ran a second time in the first backward pass: all, or "
         "none |\n"
         "\n"

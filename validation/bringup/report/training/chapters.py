@@ -237,6 +237,7 @@ CHAPTERS: tuple[tuple[str, tuple[tuple[str, read.Read], ...]], ...] = (
             ("sequence length", read.field("args.sequence_length")),
             ("batch of a rank", read.field("args.per_device_batch")),
             ("gradient accumulation", read.field("args.gradient_accumulation")),
+            ("gradients reduced in every micro-step", read.field("metrics.observed.sync_each_batch")),
             ("global batch", read.field("args.global_batch")),
             ("packing", read.field("args.packing")),
             ("precision, observed", _dtypes),
