@@ -66,6 +66,15 @@ def program(*options: str) -> arguments.Args:
         sys.argv = saved
 
 
+def test_the_mesh_of_another_shard_size_is_that_of_the_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arguments, "WORLD", 16)
+    options = ("--hsdp", "--global-batch", "16", "--shard-size", "4")
+    sizes = ("--parallelism_config_dp_replicate_size", "4", "--parallelism_config_dp_shard_size", "4")
+    check("hsdp_2node_16gpu", launched("hsdp_2node_16gpu", *sizes), *options)
+    with pytest.raises(Refused, match="dp_replicate_size: 2, this program has 4; shards are the ranks of a node, or"):
+        check("hsdp_2node_16gpu", launched("hsdp_2node_16gpu"), *options)
+
+
 def check(stem: str, environment: dict[str, str], *options: str, bf16: bool = True) -> None:
     expected, world, local_world = SHAPES[stem]
     accelerated.refuse_what_is_ignored(program(*options), expected, bf16, world, local_world, environment)

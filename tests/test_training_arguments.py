@@ -69,6 +69,26 @@ def test_bad_argument_is_one_line_and_exit_code_2(run_dir: Path, options: tuple[
     assert list((run_dir / "raw").iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("ranks", "options", "expected"),
+    [
+        ("8", ("--shard-size", "4"), "--shard-size 4 is the size of a shard group of --hsdp; give both"),
+        ("8", ("--hsdp", "--shard-size", "3"), "3 does not divide 8 rank(s) into 2 groups or more of 2 ranks or more"),
+        ("8", ("--hsdp", "--shard-size", "8"), "these do: 2, 4"),
+        ("8", ("--hsdp", "--shard-size", "1"), "these do: 2, 4"),
+        ("2", ("--hsdp", "--shard-size", "2"), "these do: none"),
+    ],
+)
+def test_a_shard_size_that_makes_no_groups_is_refused_in_one_line(
+    ranks: str, options: tuple[str, ...], expected: str
+) -> None:
+    done = start("train_fsdp_multi_node", "--check", *options, WORLD_SIZE=ranks)
+    assert done.returncode == 2
+    assert expected in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert start("train_fsdp_multi_node", "--check", "--hsdp", "--shard-size", "2", WORLD_SIZE="8").returncode == 0
+
+
 def test_one_rank_has_nothing_to_reduce(run_dir: Path) -> None:
     options = ("--run-dir", str(run_dir), "--gradient-accumulation", "2", "--sync-each-batch")
     done = start("train_single_gpu", *options, WORLD_SIZE="1")

@@ -421,6 +421,53 @@ def test_hsdp_whose_shard_group_leaves_its_host_is_refused() -> None:
     assert refused.value.seen == (("train.shard.inside_node", 2, "count"),)
 
 
+def test_a_shard_group_of_several_nodes_may_have_those_nodes_and_no_more() -> None:
+    from recipe import strategy
+
+    expected = strategy.Expected("hsdp", 2, None)
+    whole = asked().model_copy(update={"shard_size": 4, "nodes": 4, "ranks_per_node": 2, "world_size": 8})
+    mesh, hosts = [[0, 1, 2, 3], [4, 5, 6, 7]], ["a", "a", "b", "b", "c", "c", "d", "d"]
+    strategy.require(seen(mesh=mesh, hosts=hosts, devices=["cpu"] * 8), expected, whole)
+    with pytest.raises(strategy.Refused, match=r"inside 2 host\(s\), observed group \[0, 1, 2, 3\] on a, b, c"):
+        strategy.require(
+            seen(mesh=mesh, hosts=["a", "b", "c", "a", "b", "c", "d", "d"], devices=["cpu"] * 8), expected, whole
+        )
+    with pytest.raises(strategy.Refused, match="shard_size: asked 4, observed 2") as refused:
+        strategy.require(seen(mesh=[[0, 1], [2, 3], [4, 5], [6, 7]], hosts=hosts, devices=["cpu"] * 8), expected, whole)
+    assert refused.value.seen == (("train.variant", 1, "count"),)
+
+
+@pytest.mark.parametrize(
+    ("hosts", "wanted", "size"),
+    [("aabb", None, 2), ("aaaabbbb", None, 4), ("aaaabbbb", 2, 2), ("aabbccdd", 4, 4), ("abcd", 2, 2)],
+)
+def test_a_shard_group_is_a_host_or_what_was_requested(hosts: str, wanted: int | None, size: int) -> None:
+    from recipe import strategy
+
+    assert strategy.shard_group(list(hosts), wanted) == size
+
+
+@pytest.mark.parametrize(
+    ("hosts", "wanted", "says"),
+    [
+        ("ab", None, "the same number of ranks, 2 or more, on each host"),
+        ("aab", None, "the same number of ranks, 2 or more, on each host"),
+        ("aab", 3, "the same number of ranks, 2 or more, on each host"),
+        ("aabb", 4, "--shard-size 4: expected a part of a host or whole hosts, and 2 groups or more, observed 2 host"),
+        ("aaaabbbbcccc", 6, "observed 3 host(s) of 4 rank(s): give 2 or 4"),
+        ("aaaabbbbcccc", 5, "give 2 or 4"),
+        ("ab", 2, "give more hosts"),
+    ],
+)
+def test_a_shard_group_that_would_not_suit_the_hosts_is_refused(hosts: str, wanted: int | None, says: str) -> None:
+    from recipe import strategy
+
+    with pytest.raises(strategy.Refused) as refused:
+        strategy.shard_group(list(hosts), wanted)
+    assert says in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
 @pytest.mark.parametrize(
     ("different", "says"),
     [

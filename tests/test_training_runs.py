@@ -88,9 +88,15 @@ def one_node(
 
 
 def two_nodes(
-    folder: Path, ranks_per_node: int, entrypoint: str, *options: str, drill: str = "", config: str | None = None
+    folder: Path,
+    ranks_per_node: int,
+    entrypoint: str,
+    *options: str,
+    drill: str = "",
+    config: str | None = None,
+    nodes: int = 2,
 ) -> Finished:
-    """Two launchers: torchrun's, or accelerate's with a configuration of training/accelerate."""
+    """Two launchers, or more: torchrun's, or accelerate's with a configuration of training/accelerate."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])
@@ -115,7 +121,7 @@ def two_nodes(
         return [
             *TORCHRUN,
             "--nnodes",
-            "2",
+            str(nodes),
             "--node-rank",
             node,
             "--nproc-per-node",
@@ -126,9 +132,8 @@ def two_nodes(
             port,
         ]
 
-    return launch(
-        folder, [[*launcher(node), str(SOURCE / f"{entrypoint}.py"), *STEPS, *options] for node in ("0", "1")], drill
-    )
+    program = [str(SOURCE / f"{entrypoint}.py"), *STEPS, *options]
+    return launch(folder, [[*launcher(str(node)), *program] for node in range(nodes)], drill)
 
 
 @pytest.fixture(scope="module")
@@ -302,6 +307,27 @@ def test_hsdp_shards_inside_a_node_and_replicates_across(hsdp: Finished, single:
     assert observed.hosts == ["n0", "n0", "n1", "n1"]
     sums = hsdp.metrics().parameter_checksums
     assert (sums[0], sums[1]) == (sums[2], sums[3])
+
+
+def test_a_shard_group_of_several_nodes(tmp_path: Path, single: Finished) -> None:
+    options = (*TWENTY, "--hsdp", "--shard-size", "2")
+    run = two_nodes(tmp_path / "groups", 1, "train_fsdp_multi_node", *options, nodes=4)
+    require_same_training(run, single)
+    metrics = run.metrics()
+    assert (metrics.observed.kind, metrics.observed.mesh) == ("hsdp", [[0, 1], [2, 3]])
+    assert metrics.observed.hosts == ["n0", "n1", "n2", "n3"]
+    assert metrics.observed.parameters_local_max * 2 == metrics.observed.parameters
+    assert metrics.observed.scattered(run.args()) == []
+    assert run.args().shard_size == 2
+    assert metrics.communication is not None
+    assert {(each.operation, each.over, each.ranks) for each in metrics.communication.collectives} == {
+        ("all_gather", "nodes", 2),
+        ("reduce_scatter", "nodes", 2),
+        ("all_reduce", "replicas", 2),
+    }
+    assert metrics.memory_check is not None
+    predicted = metrics.memory_check.states_predicted_bytes
+    assert metrics.memory_check.states_measured_bytes == pytest.approx(predicted, rel=1e-3)
 
 
 def test_rows_are_tokenized_by_one_rank_of_each_node(fsdp: Finished, hsdp: Finished) -> None:

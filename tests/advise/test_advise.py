@@ -43,6 +43,7 @@ def job_of(line: dict[str, Any]) -> Job:
         line["sequence_length"],
         line["rows"],
         line["accumulation"],
+        shard_size=line.get("shard_size"),
         sync_each_batch=line.get("sync_each_batch", False),
         compute_bytes=2 if line["bf16"] else 4,
         reduce_bytes=4 if line["reduce_dtype"] == "float32" else 2,
@@ -274,6 +275,54 @@ def test_micro_steps_follow_from_the_global_batch() -> None:
         "zero2",
         "fsdp",
     }  # one node has no replicas
+
+
+def test_smaller_shard_groups_hold_more_and_larger_ones_send_over_the_fabric() -> None:
+    asked = {size: by_name(advice(nodes=4, global_batch=32, shard_size=size))["hsdp"] for size in (4, None, 16)}
+    half, node, two = asked.values()
+    assert [each.shards for each in asked.values()] == [4, 8, 16]
+    assert half.states_gib == pytest.approx(2 * node.states_gib, rel=0.01)
+    assert two.states_gib == pytest.approx(node.states_gib / 2, rel=0.01)
+
+    def found(size: int | None) -> dict[str, traffic.Collective]:
+        job = Job("hsdp", 4, 8, 4096, shard_size=size)
+        return {each.operation: each for each in traffic.collectives(LLAMA, job)}
+
+    assert [(each.over, each.ranks) for each in found(4).values()] == [("node", 4), ("node", 4), ("replicas", 8)]
+    assert [(each.over, each.ranks) for each in found(16).values()] == [("nodes", 16), ("nodes", 16), ("replicas", 2)]
+    # 2 x 7/8 of P/4 gradients, in 4 rings through each node; and what a ring of two nodes passes on, and 8 rings
+    grads = 4 * LLAMA.parameters
+    assert half.leaving_node_gb == pytest.approx(4 * 2 * 7 / 8 * grads / 4 / 1e9, rel=1e-3)
+    assert node.leaving_node_gb == pytest.approx(8 * 2 * 3 / 4 * grads / 8 / 1e9, rel=1e-3)
+    inside = sum(found(16)[name].sent for name in ("all_gather", "reduce_scatter"))
+    assert two.leaving_node_gb == pytest.approx((inside + 8 * grads / 16) / 1e9, rel=1e-3)
+    command = advice(nodes=4, global_batch=32, shard_size=16)
+    assert ("--shard-size 16" in (command.command or "")) == (command.use == "hsdp")
+
+
+@pytest.mark.parametrize("size", [1, 3, 6, 12, 32])
+def test_shard_groups_that_cannot_be_are_one_line(size: int) -> None:
+    with pytest.raises(UsageError, match=r"on 4 node\(s\) of 8 GPUs: 2, 4, 8, 16$"):
+        advice(nodes=4, global_batch=32, shard_size=size)
+
+
+def test_replicas_of_other_shard_sizes_share_what_leaves_a_node() -> None:
+    source = bandwidth.Measured([("run-7", CURVE, [])])
+    (replicas,) = (
+        each for each in traffic.collectives(LLAMA, Job("hsdp", 2, 8, 512, shard_size=4)) if each.over == "replicas"
+    )
+    found, whole = bandwidth.seconds(replicas, source, 2, 8), source.bus("all_gather", 2, replicas.message * 4)
+    assert isinstance(whole, bandwidth.Speed)
+    assert found[0] == pytest.approx(replicas.sent / (whole.gbps * 1e9 / 4))  # 4 shards in a node, so 4 rings
+    assert "/ 4 rings of replicas" in found[1]
+    (gather,) = (
+        each
+        for each in traffic.collectives(LLAMA, Job("hsdp", 4, 8, 512, shard_size=16))
+        if each.operation == "all_gather"
+    )
+    two = source.bus("all_gather", 2, gather.message)
+    assert isinstance(two, bandwidth.Speed)
+    assert bandwidth.seconds(gather, source, 4, 8)[0] == pytest.approx(gather.sent / (two.gbps * 1e9))
 
 
 def test_gradients_reduced_in_every_micro_step_cost_traffic_and_save_the_unsharded_ones() -> None:

@@ -110,12 +110,14 @@ def test_every_value_is_an_option_that_the_programs_take(field, tmp_path, monkey
     sys.path.append(str(runs.REPOSITORY / "infrastructure-validation/probes"))
     from recipe import arguments
 
-    monkeypatch.setattr(arguments, "WORLD", 2)
+    groups = ["--hsdp"] if field == "shard_size" else []
+    monkeypatch.setattr(arguments, "WORLD", 16 if groups else 2)
     values = plan.FIELDS[field].values or {"8": ()}
     for value in values:
-        options = plan.options(["--bf16", "--global-batch", "16", "--gradient-accumulation", "2"], {field: value})
-        monkeypatch.setattr(sys, "argv", ["train_fsdp_single_node.py", "--check", "--warmup-steps", "2", *options])
-        args, _ = arguments.parse("", takes_hsdp=False, sharded=True)
+        options = plan.options(["--bf16", "--global-batch", "32", "--gradient-accumulation", "2"], {field: value})
+        words = ["train_fsdp_multi_node.py", "--check", "--warmup-steps", "2", *groups, *options]
+        monkeypatch.setattr(sys, "argv", words)
+        args, _ = arguments.parse("", takes_hsdp=True, sharded=True)
         if hasattr(args, field):
             assert plan.as_requested(getattr(args, field)) == value
 

@@ -51,6 +51,7 @@ class Step:
     nodes: int
     gpus_per_node: int
     sequence_length: int
+    shard_size: int | None = None  # of hsdp; None: a node
     rows: int = 1
     accumulation: int = 1
     sync_each_batch: bool = False
@@ -104,7 +105,8 @@ def mesh_of(step: Step) -> DeviceMesh | None:
     if step.strategy == "single":
         return None
     if step.strategy == "hsdp":
-        return init_device_mesh("cpu", (step.nodes, step.gpus_per_node), mesh_dim_names=("dp_replicate", "dp_shard_cp"))
+        shards = step.shard_size or step.gpus_per_node
+        return init_device_mesh("cpu", (step.world // shards, shards), mesh_dim_names=("dp_replicate", "dp_shard_cp"))
     return init_device_mesh("cpu", (step.world,), mesh_dim_names=("dp_shard_cp",))
 
 
@@ -225,6 +227,7 @@ def main(argv: list[str] | None = None) -> int:
     add("--strategy", default="fsdp", choices=("single", "fsdp", "zero2", "hsdp"))
     add("--nodes", type=int, default=2)
     add("--gpus-per-node", type=int, default=8)
+    add("--shard-size", type=int, help="of hsdp (default: --gpus-per-node)")
     add("--sequence-length", type=int, default=128)
     add("--rows", type=int, default=1, help="per rank and micro-step (default: %(default)s)")
     add("--accumulation", type=int, default=1)

@@ -7,8 +7,9 @@ Inside the node        its part of the collectives                 all-gather of
 Between nodes          all-gather and reduce-scatter of all of it  all-reduce of gradient shards, nothing else
 Choose it when         the states do not fit into one node         they do, and the fabric is the slower part
 
+Variants               --hsdp --shard-size N: shard groups of N ranks, a part of a node or several whole nodes
 What it proves         placements and mesh are as promised, read from the model; for HSDP, no shard group leaves its
-                       host, by the names that ranks gave inside the communicator
+                       host (or its N ranks' hosts), by the names that ranks gave inside the communicator
 Does not prove         which of the two is faster here: run both and compare
 Read it beside         train_fsdp_single_node.py (the same without the last two rows), train_ddp_multi_node.py
 Launch                 sbatch --nodes=2 training/slurm/run_fsdp_2node.sbatch     (any number of nodes from 2)
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
     from recipe.workload import Run
 
 # What must be observed, or the program refuses: 2 hosts or more, and every parameter cut over all ranks: placements
-# (Shard(0),) on a mesh of one dimension. With --hsdp: (Replicate(), Shard(0)) on a mesh of two, rows inside a host.
+# (Shard(0),) on a mesh of one dimension. With --hsdp: (Replicate(), Shard(0)) on a mesh of two, rows inside a host
+# (or of --shard-size ranks).
 EXPECTED = Expected("fsdp", min_hosts=2, max_hosts=None)
 EXPECTED_HSDP = Expected("hsdp", min_hosts=2, max_hosts=None)
 
@@ -54,9 +56,10 @@ def train(run: Run) -> int:
     #    becomes a group of parameters cut along dimension 0, and gathered when it computes.
     #    FSDP: one mesh of all ranks. HSDP: a mesh of (hosts, ranks of a host). Its rows are shard groups, which gather
     #    and reduce-scatter inside a host; its columns hold the same shard and all-reduce the gradients of that shard.
+    #    --shard-size cuts it otherwise: rows of half a host (less is gathered, more is held), or of several hosts.
     mesh = None
     if run.expected is EXPECTED_HSDP:
-        shards = strategy.ranks_per_host(run.hosts)
+        shards = strategy.shard_group(run.hosts, args.shard_size)
         mesh = ParallelismConfig(dp_replicate_size=len(run.hosts) // shards, dp_shard_size=shards)
     sharding = {
         "version": 2,

@@ -80,7 +80,9 @@ def keys(
             f"the configuration of accelerate launch says distributed_type {kinds[stated]}, this program trains "
             f"{expected.kind}: take the configuration of training/accelerate with its name"
         )
-    return found + (_of_fsdp(args) + _of_mesh(expected, world, local_world, environment) if expected.sharded else [])
+    return found + (
+        _of_fsdp(args) + _of_mesh(args, expected, world, local_world, environment) if expected.sharded else []
+    )
 
 
 def _of_fsdp(args: Args) -> list[Key]:
@@ -115,7 +117,7 @@ def _of_fsdp(args: Args) -> list[Key]:
     return found
 
 
-def _of_mesh(expected: Expected, world: int, local_world: int, environment: Mapping[str, str]) -> list[Key]:
+def _of_mesh(args: Args, expected: Expected, world: int, local_world: int, environment: Mapping[str, str]) -> list[Key]:
     has_mesh = environment.get("ACCELERATE_USE_PARALLELISM_CONFIG", "false").lower() == "true"
     hybrid = expected.kind == "hsdp"
     if hybrid and not has_mesh:
@@ -125,9 +127,9 @@ def _of_mesh(expected: Expected, world: int, local_world: int, environment: Mapp
         )
     if not has_mesh:
         return []
-    replicas = str(world // local_world) if hybrid else "1"
-    shards = str(local_world if hybrid else world)
-    advice = "replicas are nodes and shards are the ranks of a node" if hybrid else "--hsdp makes replicas"
+    group = (args.shard_size or local_world) if hybrid else world
+    replicas, shards = str(world // group), str(group)
+    advice = "shards are the ranks of a node, or --shard-size" if hybrid else "--hsdp makes replicas"
     sizes = {"dp_replicate": (replicas, advice), "dp_shard": (shards, advice)}
     sizes |= {name: ("1", "it is not used here") for name in ("tp", "cp", "sp")}
     return [

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NoReturn
 
+from bringup.formulae.models import shard_sizes
+
 from recipe import TRAINING
 from recipe.rank import WORLD, complain, node_name, patience_s
 
@@ -47,6 +49,7 @@ class Args:
     bf16: bool | None  # None: bfloat16 on a GPU, float32 on a CPU
     reduce_dtype: str
     reshard_after_forward: bool
+    shard_size: int | None  # ranks of an HSDP shard group; None: those of a node
     cpu_offload: bool
     activation_checkpointing: bool
     attention: str
@@ -136,7 +139,23 @@ def parse(doc: str, *, takes_hsdp: bool, sharded: bool) -> tuple[Args, bool]:
         "start_s": start_s,
         "checkpoint_timeout_s": given.checkpoint_timeout,
     }
-    return Args(**{name: fields[name] for name in Args.__dataclass_fields__}), getattr(given, "hsdp", False)
+    hsdp, fields["shard_size"] = getattr(given, "hsdp", False), getattr(given, "shard_size", None)
+    _require_groups(fields["shard_size"], hsdp)
+    return Args(**{name: fields[name] for name in Args.__dataclass_fields__}), hsdp
+
+
+def _require_groups(shard_size: int | None, hsdp: bool) -> None:
+    """Whether it suits the nodes is seen when the ranks have named them (strategy.shard_group)."""
+    if shard_size is None:
+        return
+    if not hsdp:
+        complain(f"--shard-size {shard_size} is the size of a shard group of --hsdp; give both, or leave it out")
+    sizes = shard_sizes(1, WORLD)
+    if shard_size not in sizes:
+        complain(
+            f"--shard-size {shard_size} does not divide {WORLD} rank(s) into 2 groups or more of 2 ranks or more; "
+            f"these do: {', '.join(map(str, sizes)) or 'none'}"
+        )
 
 
 def _shares(global_batch: int, accumulation: int | None, rows: int | None) -> tuple[int, int]:
@@ -314,6 +333,11 @@ def _parser(doc: str, takes_hsdp: bool) -> argparse.ArgumentParser:
     )
     if takes_hsdp:
         add("--hsdp", action="store_true", help="shard inside the node, replicate across nodes")
+        add(
+            "--shard-size",
+            type=_natural,
+            help="HSDP: ranks of a shard group, a part of a node or several whole nodes (default: the ranks of a node)",
+        )
     return parser
 
 

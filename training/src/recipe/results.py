@@ -29,7 +29,7 @@ from bringup.records import (
 from recipe import GIB, communication, environment, fast, group, meter
 from recipe.arguments import Args
 from recipe.room import Room
-from recipe.strategy import Expected
+from recipe.strategy import Expected, shard_group
 
 MAX_GRAD_NORM = 1.0
 OPTIMIZER = "adamw_torch_fused"
@@ -84,6 +84,7 @@ def run_args(args: Args, expected: Expected, hosts: list[str], bf16: bool, tunin
         tuning=tuning,
         dataloader_workers=args.dataloader_workers,
         reshard_after_forward=args.reshard_after_forward if expected.sharded else None,
+        shard_size=shard_group(hosts, args.shard_size) if expected.kind == "hsdp" else None,
         cpu_offload=args.cpu_offload,
         activation_checkpointing=args.activation_checkpointing,
         save_steps=args.save_steps,

@@ -69,7 +69,9 @@ def advice(resolved: RunArgs, *, of_host: bool) -> str:
         return "take a smaller model, or FSDP on several ranks"
     if kind == "ddp":
         return "take FSDP, which divides the states"
-    first = {"zero2": "leave out --no-reshard-after-forward", "hsdp": "leave out --hsdp"}.get(kind, "take more nodes")
+    first = {"zero2": "leave out --no-reshard-after-forward", "hsdp": "raise --shard-size or leave out --hsdp"}.get(
+        kind, "take more nodes"
+    )
     options = {
         "--rows-at-once 1": resolved.per_device_batch > 1,
         "--activation-checkpointing": not resolved.activation_checkpointing,

@@ -7,9 +7,11 @@ variant are read from the model (observed_strategy.py): before it is trained, af
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import Literal
 
+from bringup.formulae.models import shard_sizes
 from bringup.records import ObservedStrategy, RunArgs
 
 Kind = Literal["single", "ddp", "fsdp", "hsdp"]
@@ -81,15 +83,27 @@ def require_places(expected: Expected, hosts: list[str]) -> None:
         raise Refused(f"expected single, observed {where}: {ADVICE['single']}")
 
 
-def ranks_per_host(hosts: list[str]) -> int:
-    """Of HSDP: the size of a shard group. Refused where it is 1, or not the same on all hosts."""
-    per_host = {hosts.count(host) for host in hosts}
-    if per_host == {1} or len(per_host) > 1:
+def shard_group(hosts: list[str], wanted: int | None = None) -> int:
+    """Of HSDP: the size of a shard group, which is the ranks of a host unless another one is wanted.
+
+    Refused where hosts have different numbers of ranks, and where a group would be one rank, all of them, or neither a
+    part of a host nor whole hosts.
+    """
+    counted = Counter(hosts)
+    per_host = set(counted.values())
+    if len(per_host) > 1 or (wanted is None and per_host == {1}):
         raise Refused(
             "expected hsdp with the same number of ranks, 2 or more, on each host, observed "
             f"{sorted(per_host)}: {ADVICE['hsdp']}"
         )
-    return per_host.pop()
+    size = per_host.pop()
+    sizes = shard_sizes(len(counted), size)
+    if wanted is not None and wanted not in sizes:
+        raise Refused(
+            f"--shard-size {wanted}: expected a part of a host or whole hosts, and 2 groups or more, observed "
+            f"{len(counted)} host(s) of {size} rank(s): give {' or '.join(map(str, sizes)) or 'more hosts'}"
+        )
+    return wanted or size
 
 
 def kind_of(wrapper: str, placements: list[str], mesh: list[list[int]] | None, world: int) -> Kind | Literal["unknown"]:
@@ -111,19 +125,18 @@ def other_kind(expected: Expected, kind: str, seen: str) -> Refused:
 
 
 def require(observed: ObservedStrategy, expected: Expected, asked: RunArgs) -> None:
-    """Refuse another kind than declared, another variant than requested, an HSDP shard group that leaves its host."""
+    """Refuse another kind than declared, another variant than requested, an HSDP shard group on too many hosts."""
     if observed.kind != expected.kind:
         seen = ", ".join([observed.distributed_type, observed.wrapper, *observed.placements])
         raise other_kind(expected, observed.kind, seen)
-    if observed.kind == "hsdp" and observed.mesh is not None:
-        split = [row for row in observed.mesh if len({observed.hosts[rank] for rank in row}) > 1]
-        if split:
-            hosts = sorted({observed.hosts[rank] for rank in split[0]})
-            raise Refused(
-                f"expected hsdp with every shard group inside one host, observed group {split[0]} on {_short(hosts)}: "
-                f"{ADVICE['hsdp']}",
-                ("train.shard.inside_node", len(split), "count"),
-            )
+    scattered = observed.scattered(asked)
+    if scattered:
+        hosts = sorted({observed.hosts[rank] for rank in scattered[0]})
+        raise Refused(
+            f"expected hsdp with every shard group inside {asked.hosts_of_group} host(s), observed group "
+            f"{scattered[0]} on {_short(hosts)}: {ADVICE['hsdp']}",
+            ("train.shard.inside_node", len(scattered), "count"),
+        )
     different = observed.differs_from(asked)
     if different:
         raise Refused(

@@ -15,7 +15,7 @@ from bringup.advise import bandwidth
 from bringup.errors import NotHealthy, RecordError, UsageError
 from bringup.evidence import curve
 from bringup.formulae import memory, traffic
-from bringup.formulae.models import KINDS, NAMES, Job, Kind, Shape
+from bringup.formulae.models import KINDS, NAMES, Job, Kind, Shape, shard_sizes
 from bringup.judge import Judged
 from bringup.plan.machine import Machine, Sourced
 from bringup.plan.phases import PHASES
@@ -48,6 +48,7 @@ class Question:
     reduce_bytes: int
     activation_checkpointing: bool
     sync_each_batch: bool = False
+    shard_size: int | None = None  # of HSDP; None: a node
 
 
 @dataclass(frozen=True)
@@ -99,10 +100,11 @@ def jobs(question: Question) -> list[Job]:
             compute_bytes=4 if question.float32 else 2,
             reduce_bytes=question.reduce_bytes,
             activation_checkpointing=question.activation_checkpointing,
+            shard_size=question.shard_size if kind == "hsdp" else None,
             sync_each_batch=question.sync_each_batch and kind != "single",
         )
         parallel = kind == "single" or job.ranks > 1
-        hybrid = kind != "hsdp" or (question.nodes > 1 and question.gpus_per_node > 1)
+        hybrid = kind != "hsdp" or (question.nodes > 1 and job.shards > 1)
         if parallel and hybrid and question.global_batch % (job.ranks * question.rows) == 0:
             found.append(replace(job, accumulation=question.global_batch // (job.ranks * question.rows)))
     return found
@@ -135,6 +137,7 @@ def predict(shape: Shape, job: Job, facts: Known) -> PredictedStrategy:
     return PredictedStrategy(
         strategy=job.kind,
         ranks=job.ranks,
+        shards=job.shards,
         rows=job.rows,
         accumulation=job.accumulation,
         peak_parts_gib={field.name: getattr(parts, field.name) / memory.GIB for field in fields(parts)},
@@ -172,6 +175,7 @@ def _compute_s(shape: Shape, job: Job, facts: Known, unknown: list[str]) -> floa
 
 def advise(question: Question, facts: Known) -> Advice:
     """Raises UsageError when no strategy can divide the global batch."""
+    _require_groups(question)
     shape, layouts = question.shape, jobs(question)
     if not layouts:
         world = question.nodes * question.gpus_per_node
@@ -246,6 +250,17 @@ def choose(found: Sequence[PredictedStrategy]) -> tuple[Kind | None, str]:
     return best.strategy, f"the shortest step if nothing overlaps, or within 5 % of it and simpler{beside}"
 
 
+def _require_groups(question: Question) -> None:
+    """Raises UsageError where HSDP cannot have the requested shard groups."""
+    sizes = shard_sizes(question.nodes, question.gpus_per_node) if question.nodes > 1 else []
+    if question.shard_size is not None and question.shard_size not in sizes:
+        raise UsageError(
+            f"--shard-size {question.shard_size}: a shard group is a part of a node or whole nodes, and there are 2 or "
+            f"more; on {question.nodes} node(s) of {question.gpus_per_node} GPUs: "
+            f"{', '.join(map(str, sizes)) or 'none is possible'}"
+        )
+
+
 def _what_would_fit(question: Question, facts: Known) -> str:
     """The first change, from cheap to dear, with which a strategy fits."""
     for words, changed in (
@@ -288,6 +303,8 @@ def _command(question: Question, chosen: PredictedStrategy) -> str:
             words.append("--sync-each-batch")
     if question.activation_checkpointing:
         words.append("--activation-checkpointing")
+    if question.shard_size is not None and chosen.strategy == "hsdp":
+        words += ["--shard-size", str(question.shard_size)]
     if chosen.strategy == "zero2":
         words.append("--no-reshard-after-forward")
     if question.reduce_bytes != memory.MASTER and chosen.strategy in ("zero2", "fsdp", "hsdp"):

@@ -120,17 +120,18 @@ def seconds(
 ) -> tuple[float, str] | str:
     """(time of all calls of a step, source) or why it is unknown: bytes that a rank sends / bus bandwidth.
 
-    Replicas talk rank to rank, all ranks of a node at once: each has its part of what leaves a node in a ring of all
-    ranks, which is the all_gather's bus bandwidth over those nodes / GPUs per node.
+    Replicas talk in rings, one for each shard that a node holds, all at once: each has its part of what leaves a node
+    in a ring of all ranks, which is the all_gather's bus bandwidth over the nodes of a ring / rings.
     """
     if collective.over == "replicas":
-        speed = _bus(source, "all_gather", nodes, collective.message * gpus_per_node, gpus_per_node)
+        rings = min(nodes * gpus_per_node // collective.ranks, gpus_per_node)
+        through = collective.ranks * rings // gpus_per_node  # nodes of a ring
+        speed = _bus(source, "all_gather", through, collective.message * rings, gpus_per_node)
         if isinstance(speed, str):
             return speed
-        return collective.sent / (
-            speed.gbps * 1e9 / gpus_per_node
-        ), f"{speed.source}, / {gpus_per_node} GPUs for a replica's ring"
-    over = 1 if collective.over == "node" else nodes
+        each = f"{rings} GPUs for a replica's ring" if rings == gpus_per_node else f"{rings} rings of replicas"
+        return collective.sent / (speed.gbps * 1e9 / rings), f"{speed.source}, / {each}"
+    over = {"node": 1, "nodes": collective.ranks // gpus_per_node}.get(collective.over, nodes)
     speed = _bus(source, collective.operation, over, collective.message, gpus_per_node)
     return speed if isinstance(speed, str) else (collective.sent / (speed.gbps * 1e9), speed.source)
 

@@ -35,6 +35,7 @@ def _parameters(number: int) -> str:
 
 def screen(advice: Advice) -> str:
     found = advice.strategies
+    other = any(each.strategy == "hsdp" and each.shards != advice.gpus_per_node for each in found)
     lines = [
         f"{advice.model}: {_parameters(advice.parameters)} parameters on {advice.nodes} node(s) of "
         f"{advice.gpus_per_node} GPUs, {advice.sequence_length} tokens per row, {advice.global_batch} rows per step",
@@ -45,6 +46,7 @@ def screen(advice: Advice) -> str:
         "",
         _row("", [NAMES[strategy.strategy] for strategy in found]),
         _row("rows per GPU x micro-steps", [f"{strategy.rows} x {strategy.accumulation}" for strategy in found]),
+        *([_row("GPUs that share the states", [str(strategy.shards) for strategy in found])] if other else []),
         "memory per GPU at the peak, GiB",
         *(
             _row(f"  {words}", [_gib(strategy.peak_parts_gib[part]) for strategy in found])

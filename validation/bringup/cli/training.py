@@ -76,6 +76,7 @@ def add(verbs: Verbs) -> None:
         "--reduce-dtype", choices=("float32", "bfloat16"), default="float32", help="gradients between sharded ranks"
     )
     verb.add_argument("--activation-checkpointing", action="store_true", help="recompute activations")
+    verb.add_argument("--shard-size", type=natural, help="of HSDP: GPUs of a shard group (default: those of a node)")
     verb.add_argument("--sync-each-batch", action="store_true", help="reduce gradients in every micro-step")
     verb.add_argument("--json", action="store_true", help="the record instead of the screen")
     verb.set_defaults(verb=_advise)
@@ -192,6 +193,7 @@ def _advise(arguments: argparse.Namespace) -> int:
         2 if arguments.reduce_dtype == "bfloat16" else 4,
         arguments.activation_checkpointing,
         arguments.sync_each_batch,
+        arguments.shard_size,
     )
     runs = [judge.judge_folder(folder) for folder in arguments.runs]
     known = advising.known(catalogue.load_profile(arguments.profile), runs, arguments.mfu)

@@ -15,6 +15,7 @@ def variant_of(args: RunArgs, observed: ObservedStrategy) -> str:
         "ZeRO-3": observed.reshard_after_forward is True,
         "ZeRO-2": observed.reshard_after_forward is False,
         f"accumulation {args.gradient_accumulation}": args.gradient_accumulation > 1,
+        f"shard groups of {args.hsdp_group}": args.hsdp_group != args.ranks_per_node,
         "gradients reduced in every micro-step": observed.sync_each_batch is True,
         f"gradients reduced in {observed.reduce_dtype}": observed.reduce_dtype != "float32",
         "recomputation": bool(observed.recomputed_layers),

@@ -163,6 +163,7 @@ class Job:
     activation_checkpointing: bool = False
     eager_attention: bool = False  # keeps the S x S scores; sdpa and flash do not
     offload: bool = False  # sharded states live in host memory
+    shard_size: int | None = None  # ranks of an HSDP shard group; None: those of a node
     sync_each_batch: bool = False  # gradients are reduced in every micro-step
 
     @property
@@ -172,7 +173,12 @@ class Job:
     @property
     def shards(self) -> int:
         """Ranks that share one copy of the states."""
-        return {"single": 1, "ddp": 1, "hsdp": self.gpus_per_node}.get(self.kind, self.ranks)
+        return {"single": 1, "ddp": 1, "hsdp": self.shard_size or self.gpus_per_node}.get(self.kind, self.ranks)
+
+    @property
+    def replicas(self) -> int:
+        """Copies of the states."""
+        return self.ranks // self.shards
 
     @property
     def sharded(self) -> bool:
@@ -193,6 +199,13 @@ class Job:
         return self.ranks * self.rows * self.accumulation
 
 
+def shard_sizes(nodes: int, ranks_per_node: int) -> list[int]:
+    """Sizes that a shard group of HSDP can have: a part of a node or whole nodes, and 2 groups or more."""
+    world = nodes * ranks_per_node
+    whole = (size for size in range(2, world // 2 + 1) if world % size == 0)
+    return [size for size in whole if ranks_per_node % size == 0 or size % ranks_per_node == 0]
+
+
 def job_of(args: RunArgs) -> Job:
     """The layout that the arguments of a run ask for."""
     bf16 = args.compute_dtype == "bfloat16"
@@ -208,5 +221,6 @@ def job_of(args: RunArgs) -> Job:
         activation_checkpointing=args.activation_checkpointing,
         eager_attention=args.attention == "eager",
         offload=args.cpu_offload,
+        shard_size=args.shard_size,
         sync_each_batch=args.sync_each_batch,
     )

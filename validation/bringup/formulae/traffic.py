@@ -21,10 +21,10 @@ BUCKET = 25 * 2**20  # DistributedDataParallel's bucket_cap_mb
 
 @dataclass(frozen=True)
 class Collective:
-    """One kind of call in a step. `over`: ranks of a node, the same rank of every node, or all ranks."""
+    """One kind of call in a step. `over`: ranks of a node, of several, those with the same shard, or all ranks."""
 
     operation: Operation
-    over: Literal["node", "replicas", "all"]
+    over: Literal["node", "nodes", "replicas", "all"]
     ranks: int  # in a group
     calls: int
     size: int  # bytes of the full tensors, all calls together
@@ -48,7 +48,9 @@ def collectives(shape: Shape, job: Job) -> list[Collective]:
         size = MASTER * shape.parameters
         times = job.reductions
         return [Collective("all_reduce", "all", job.ranks, times * math.ceil(size / BUCKET), times * size)]
-    over: Literal["node", "all"] = "node" if job.kind == "hsdp" else "all"
+    over: Literal["node", "nodes", "all"] = "all"
+    if job.kind == "hsdp":
+        over = "node" if job.shards <= job.gpus_per_node else "nodes"
     shard = {tensors: padded(tensors, job.shards) for _, tensors in groups(shape)}
     calls = sum(count for count, _ in groups(shape))
     whole = job.shards * sum(count * shard[tensors] for count, tensors in groups(shape))
@@ -60,24 +62,26 @@ def collectives(shape: Shape, job: Job) -> list[Collective]:
         Collective("all_gather", over, job.shards, gathers, gathered),
         Collective("reduce_scatter", over, job.shards, reductions, reduced),
     ]
-    if job.kind == "hsdp" and job.nodes > 1:
-        found.append(Collective("all_reduce", "replicas", job.nodes, reductions, reduced // job.shards))
+    if job.kind == "hsdp" and job.replicas > 1:
+        found.append(Collective("all_reduce", "replicas", job.replicas, reductions, reduced // job.shards))
     return found
 
 
 def sent_inside(found: list[Collective], job: Job) -> float:
-    """Bytes that one rank sends to its neighbour in the node."""
-    return (
-        0.0 if job.gpus_per_node == 1 else sum(collective.sent for collective in found if collective.over != "replicas")
-    )
+    """Bytes that one rank sends to its neighbour in the node. Replicas have one there when a node holds several."""
+    if job.gpus_per_node == 1:
+        return 0.0
+    several = job.shards < job.gpus_per_node
+    return sum(collective.sent for collective in found if several or collective.over != "replicas")
 
 
 def leaving_node(found: list[Collective], job: Job) -> float:
-    """Bytes that leave one node. A ring of all ranks passes each node's border once; replicas talk rank to rank."""
+    """Bytes that leave one node. A ring passes each node's border once. Each shard of a node has a ring of replicas."""
     if job.nodes == 1:
         return 0.0
+    rings = min(job.shards, job.gpus_per_node)
     return sum(
-        collective.sent * (job.gpus_per_node if collective.over == "replicas" else 1)
+        collective.sent * (rings if collective.over == "replicas" else 1)
         for collective in found
         if collective.over != "node"
     )

@@ -42,6 +42,7 @@ FIELDS: dict[str, Field] = {
     "compile": Field("--recipe", {"yes": ("--recipe", "fast"), "no": ("--recipe", "plain")}),
     "recipe": _choice("--recipe", "stock", "plain", "fast"),
     "reshard_after_forward": _flag("--no-reshard-after-forward", on="no", sharded=True),  # yes: ZeRO-3, no: ZeRO-2
+    "shard_size": Field("--shard-size", sharded=True),  # of HSDP
     "reduce_dtype": _choice("--reduce-dtype", "float32", "bfloat16", sharded=True),
     "activation_checkpointing": _flag("--activation-checkpointing"),
     "cpu_offload": _flag("--cpu-offload", sharded=True),

@@ -14,6 +14,7 @@ class PredictedStrategy(Record):
 
     strategy: Literal["single", "ddp", "zero2", "fsdp", "hsdp"]
     ranks: int = Field(ge=1)
+    shards: int = Field(default=1, ge=1)  # ranks that share one copy of the states
     rows: int = Field(ge=1)  # per rank and micro-step
     accumulation: int = Field(ge=1)
     peak_parts_gib: dict[str, float]  # at the moment of the step at which the sum is largest

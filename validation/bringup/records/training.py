@@ -34,6 +34,7 @@ class RunArgs(Versioned):
             "per_device_batch",
             "gradient_accumulation",
             "sync_each_batch",
+            "shard_size",
             "reshard_after_forward",
             "reduce_dtype",
             "cpu_offload",
@@ -74,6 +75,7 @@ class RunArgs(Versioned):
     compile: bool
     dataloader_workers: int = Field(ge=0)
     reshard_after_forward: bool | None
+    shard_size: int | None = Field(default=None, ge=2)  # ranks of an HSDP shard group; null: no HSDP, or an older run
     cpu_offload: bool
     activation_checkpointing: bool
     save_steps: int = Field(ge=0)
@@ -85,6 +87,16 @@ class RunArgs(Versioned):
     torch: str
     transformers: str
     accelerate: str
+
+    @property
+    def hsdp_group(self) -> int:
+        """Ranks of a shard group, if this is HSDP: those of a node unless another size was requested."""
+        return self.shard_size or self.ranks_per_node
+
+    @property
+    def hosts_of_group(self) -> int:
+        """That such a shard group needs: one, or the whole ones that it fills."""
+        return max(1, self.hsdp_group // self.ranks_per_node)
 
 
 class StepTime(Record):
@@ -205,6 +217,12 @@ class ObservedStrategy(Record):
                 raise ValueError(f"mesh {self.mesh} is not a grid of the {len(self.hosts)} ranks")
         return self
 
+    def scattered(self, asked: RunArgs) -> list[list[int]]:
+        """Shard groups on more hosts than their requested size needs: one, or the whole nodes that it fills."""
+        if self.kind != "hsdp" or self.mesh is None:
+            return []
+        return [row for row in self.mesh if len({self.hosts[rank] for rank in row}) > asked.hosts_of_group]
+
     def differs_from(self, asked: RunArgs) -> list[str]:
         """Where the variant is not the requested one: `cpu_offload: asked True, observed False`. Empty: it is.
 
@@ -212,6 +230,8 @@ class ObservedStrategy(Record):
         """
         names = ["reshard_after_forward", "master_dtype", "reduce_dtype", "cpu_offload"]
         pairs = [(name, getattr(asked, name), getattr(self, name)) for name in names]
+        if self.kind == "hsdp" and self.mesh is not None:
+            pairs.append(("shard_size", asked.hsdp_group, len(self.mesh[0])))
         if self.recomputed_layers is not None:
             wanted = self.decoder_layers if asked.activation_checkpointing else 0
             if asked.sync_each_batch or self.sync_each_batch is not None:
@@ -314,7 +334,7 @@ class CollectiveTime(Record):
     """
 
     operation: Literal["all_reduce", "all_gather", "reduce_scatter"]
-    over: Literal["node", "replicas", "all"]
+    over: Literal["node", "nodes", "replicas", "all"]
     ranks: int = Field(ge=2)  # in a group
     calls: NonNegative  # per step
     calls_predicted: int = Field(ge=1)

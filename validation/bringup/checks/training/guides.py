@@ -322,6 +322,7 @@ VARIANT = Guide(
         "| `--reduce-dtype`, `--bf16` | the groups' policy; the data type that comes out of the first matrix product "
         "of a decoder layer; the loss, which is always float32 |\n"
         "| `--cpu-offload` | the groups' policy, and every parameter between steps in host memory |\n"
+        "| `--shard-size` | the length of the rows of the mesh |\n"
         "| `--sync-each-batch` | after the first backward pass of several, whether a shard has a gradient (DDP: "
         "whether the wrapper's reducer was on in this pass) |\n"
         "| `--activation-checkpointing` | decoder layers that ran a second time in the first backward pass: all, or "
@@ -364,8 +365,9 @@ INSIDE = Guide(
     page=_ACROSS,
     action=Action.CONFIGURE,
     observes=(
-        "The rows of the mesh whose ranks named more than one host inside the communicator. Expected: 0. The "
-        "program checks the same before its first step, and refuses."
+        "The rows of the mesh whose ranks named more hosts inside the communicator than their size needs: one, or with "
+        "`--shard-size` of several nodes so many. Expected: 0. The program checks the same before its first step, and "
+        "refuses. `train.variant` sees a row of another size than requested."
     ),
     why=(
         "HSDP keeps the heavy traffic on NVLink. A shard group over two nodes sends it over the network, and still "
@@ -373,8 +375,8 @@ INSIDE = Guide(
     ),
     usually_means=(
         "Ranks are not consecutive per node: a launcher that places ranks round robin, a c10d rendezvous that "
-        "numbers nodes as they arrive, different numbers of ranks per node, or a shard size that does not fit the "
-        "node. Incomplete: `train.strategy` did not pass, or the run ended early."
+        "numbers nodes as they arrive, or different numbers of ranks per node. Incomplete: `train.strategy` did not "
+        "pass, or the run ended early."
     ),
     next=(
         "grep -A25 '\"observed\"' {run}/metrics.json | grep -A12 -E 'mesh|hosts'",

@@ -112,8 +112,8 @@ def _own(parsed: Parsed, run: Run, args: RunArgs, found: TrainMetrics) -> None:
         excess = found.observed.parameters_local_max * shards / found.observed.parameters
         parsed.saw("train.shard.size", JOB, excess, "ratio", f"{METRICS}:observed.parameters_local_max")
     if found.observed.kind == "hsdp" and found.observed.mesh is not None:
-        across = [row for row in found.observed.mesh if len({found.observed.hosts[rank] for rank in row}) > 1]
-        parsed.saw("train.shard.inside_node", JOB, len(across), "count", f"{METRICS}:observed.mesh,hosts")
+        scattered = found.observed.scattered(args)
+        parsed.saw("train.shard.inside_node", JOB, len(scattered), "count", f"{METRICS}:observed.mesh,hosts")
 
 
 def _world_size(parsed: Parsed, run: Run, found: TrainMetrics) -> None:
