@@ -253,9 +253,15 @@ def test_a_file_that_does_not_read_back_is_told_of_the_rank_that_wrote_it(tmp_pa
 def test_a_full_disk_names_rank_file_and_cause_and_leaves_the_checkpoint_before(tmp_path: Path) -> None:
     small = tmp_path / "small"
     small.mkdir()
-    # room for one checkpoint of 2.8 MB and not for two
-    mounted = ("unshare", "-m", "bash", "-c", f'mount -t tmpfs -o size=4m tmpfs "{small}" && exec "$0" "$@"')
-    run = one_process(tmp_path / "run", "--save-steps", "2", "--checkpoint-dir", str(small), under=mounted)
+    # room for three checkpoints of 2.8 MB when it begins; when one is there, somebody else takes the rest
+    another = (
+        f'(until [ -e "{small}/run/step-00000002" ]; do sleep 0.01; done; head -c 16m /dev/zero >"{small}/another") '
+        "2>/dev/null & "
+    )
+    mount = f'mount -t tmpfs -o size=12m tmpfs "{small}"'
+    mounted = ("unshare", "-m", "bash", "-c", f'{mount} && {{ {another} }} && exec "$0" "$@"')
+    slowly = ("--save-steps", "2", "--steps", "40", "--global-batch", "64", "--sequence-length", "128")
+    run = one_process(tmp_path / "run", *slowly, "--checkpoint-dir", str(small), under=mounted)
     assert run.codes == [1], run.output
     said = run.value(0, "train.rank.error")
     assert "checkpoint of step 4" in said

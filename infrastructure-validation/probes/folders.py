@@ -3,6 +3,7 @@
 Says nothing about speed, and nothing about other nodes. A folder that does not answer is said, and not waited for.
 """
 
+import collections
 import os
 import pwd
 import re
@@ -68,22 +69,39 @@ def writes(path, node):
 def room(facts, label, path):
     """What a user without root may still take: of the filesystem, or of a quota that ends before it."""
     try:
-        about = os.statvfs(path)
+        found = left(path, with_quota=label not in OF_A_NODE)
     except OSError as error:
         for name, unit in (("space", "GiB"), ("files", "count")):
             facts.unknown(f"inventory.folder.{label}.{name}", unit, f"{path}: {error.strerror}")
         return
-    space, files = about.f_bavail * about.f_frsize / GIB, about.f_favail if about.f_files else NO_LIMIT
-    left = None if label in OF_A_NODE else quota(path)
-    of_space = of_files = path
-    if left is not None and left[0] is not None and left[0] < space:
-        space, of_space = left[0], f"{path}, by quota"
-    if left is not None and left[1] is not None and left[1] < files:
-        files, of_files = left[1], f"{path}, by quota"
-    if files == NO_LIMIT:
-        of_files = f"{path}: its filesystem has no fixed number of files"
-    facts.saw(f"inventory.folder.{label}.space", round(space, 3), "GiB", remark=of_space)
-    facts.saw(f"inventory.folder.{label}.files", files, "count", remark=of_files)
+    if found.space is None:
+        facts.unknown(f"inventory.folder.{label}.space", "GiB", found.of_space)
+    else:
+        facts.saw(f"inventory.folder.{label}.space", round(found.space, 3), "GiB", remark=found.of_space)
+    facts.saw(f"inventory.folder.{label}.files", found.files, "count", remark=found.of_files)
+
+
+# space: GiB, None where the filesystem counts none; files: NO_LIMIT where it counts none; each with what says so.
+# quota: whether a tool on this node answered for this folder
+Left = collections.namedtuple("Left", ("space", "of_space", "files", "of_files", "quota"))
+
+
+def left(path, with_quota=True):
+    """A Left. OSError where the folder is not there. A filesystem that counts no blocks or no files is not full."""
+    about = os.statvfs(path)
+    space, of_space = about.f_bavail * about.f_frsize / GIB, path
+    files, of_files = about.f_favail, path
+    if not about.f_blocks:
+        space, of_space = None, f"{path}: its filesystem does not say its size"
+    if not about.f_files:
+        files, of_files = NO_LIMIT, f"{path}: its filesystem has no fixed number of files"
+    by_quota = quota(path) if with_quota else None
+    of_user = by_quota or (None, None)
+    if of_user[0] is not None and (space is None or of_user[0] < space):
+        space, of_space = of_user[0], f"{path}, by quota"
+    if of_user[1] is not None and of_user[1] < files:
+        files, of_files = of_user[1], f"{path}, by quota"
+    return Left(space, of_space, files, of_files, by_quota is not None)
 
 
 def quota(path, run=subprocess.run):

@@ -72,11 +72,18 @@ def test_a_folder_that_does_not_answer_does_not_hold_up_the_probe(tmp_path, monk
 
 
 def test_a_filesystem_without_a_number_of_files_has_room_for_them(tmp_path, monkeypatch):
-    about = SimpleNamespace(f_bavail=10 * 2**20, f_frsize=1024, f_files=0, f_favail=0)
+    about = SimpleNamespace(f_blocks=20 * 2**20, f_bavail=10 * 2**20, f_frsize=1024, f_files=0, f_favail=0)
     monkeypatch.setattr(folders.os, "statvfs", lambda _: about)
     found = seen(lambda probe: folders.room(probe, "tmp", str(tmp_path)))
     assert found["inventory.folder.tmp.files"][0] == folders.NO_LIMIT
     assert found["inventory.folder.tmp.space"][0] == 10
+
+
+def test_a_filesystem_that_says_no_size_is_not_full(tmp_path, monkeypatch):
+    about = SimpleNamespace(f_blocks=0, f_bavail=0, f_frsize=4096, f_files=0, f_favail=0)
+    monkeypatch.setattr(folders.os, "statvfs", lambda _: about)
+    found = seen(lambda probe: folders.room(probe, "tmp", str(tmp_path)))
+    assert found["inventory.folder.tmp.space"] == (None, f"{tmp_path}: its filesystem does not say its size")
 
 
 @pytest.mark.parametrize(

@@ -59,6 +59,7 @@ class Args:
     keep_checkpoints: int
     checkpoint_dir: Path | None  # None: in the run's folder
     rehearse_resume: bool  # half way through: save, wipe, read back, go on
+    rehearse_at_most: int  # GiB: not with a larger checkpoint
     resume: str | None  # a run's folder; auto: what the attempt before left, if this is a requeued job
     checkpoint_timeout_s: int  # that ranks may wait for one another in one
     stop_file: Path | None  # when it appears: save and end
@@ -291,6 +292,14 @@ def _parser(doc: str, takes_hsdp: bool) -> argparse.ArgumentParser:
         default=True,
         help="half way through, save a checkpoint, wipe the state, read it back, compare, go on; "
         "the checkpoint is removed again (default: yes)",
+    )
+    add(
+        "--rehearse-at-most",
+        metavar="GIB",
+        type=_natural,
+        default=160,
+        help="without --save-steps: leave the rehearsal out where its checkpoint is predicted to be larger "
+        "(default: %(default)s, half an hour at 0.1 GB/s)",
     )
     add(
         "--resume",

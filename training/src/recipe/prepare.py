@@ -33,9 +33,16 @@ class DifferentStart(RuntimeError):
 
 
 def prepare(
-    args: Args, resolved: RunArgs, hosts: list[str], facts: RankFacts, say: Callable[..., None]
+    args: Args,
+    resolved: RunArgs,
+    hosts: list[str],
+    facts: RankFacts,
+    say: Callable[..., None],
+    require_more: Callable[[Any], None] = lambda model: None,
 ) -> tuple[Any, data.Rows, Room]:
     """The model, its rows, and the memory that it needs. `hosts`: index = rank. A collective.
+
+    require_more(model): may refuse it too, before it has weights.
 
     A model that is going to be sharded has no weights yet: fill() makes them. Raises Refused on every rank when
     something is not available on one of them, or does not fit.
@@ -44,6 +51,7 @@ def prepare(
     with group.patience(PATIENCE_S, args.timeout_s):
         model, read_whole = together(lambda: build_model(args, sharded))
         found = room.require(room.need(model, resolved, on_gpu=group.CUDA, read_whole=read_whole), resolved, hosts)
+        require_more(model)
         if read_whole:
             model = together(lambda: load_whole(args))
         elif args.model_config is None:

@@ -14,6 +14,7 @@ from bringup.formulae import flops
 from bringup.formulae import memory as predicted
 from bringup.formulae.models import job_of, shape_of
 from bringup.records import (
+    CheckpointRoom,
     CheckpointTimes,
     Communication,
     MemoryCheck,
@@ -120,6 +121,7 @@ def train_metrics(
     transport: tuple[str | None, str | None],
     found: Room,
     checkpoint: tuple[CheckpointTimes | None, str | None],
+    checkpoint_room: CheckpointRoom,
     resumed: Resumed | None,
     communicated: tuple[Communication | None, str | None],
 ) -> TrainMetrics:
@@ -193,6 +195,7 @@ def train_metrics(
         transport_reason=transport[1],
         checkpoint=checkpoint[0],
         checkpoint_reason=checkpoint[1],
+        checkpoint_room=checkpoint_room,
         resumed=resumed,
         memory_check=memory_check(resolved, config, ranks, found),
         communication_share=communication.share(communicated[0]),

@@ -17,10 +17,11 @@ from typing import Any
 
 import torch
 from bringup.errors import RecordError
+from bringup.formulae.models import job_of
 from bringup.records import Checkpoint, CheckpointTimes, Resumed, RunArgs, read_record
 from transformers import TrainerCallback
 
-from recipe import GIB, checkpoint, group, training_state
+from recipe import GIB, checkpoint, checkpoint_room, group, training_state
 from recipe.arguments import Args
 from recipe.checkpoint import Read
 from recipe.rank import RankFacts, one_line, say
@@ -43,8 +44,8 @@ class Found:
 class Checkpoints(TrainerCallback):
     """All checkpoints of one run. The trainer calls save() and load(); `trajectory` is what they carry along."""
 
-    def __init__(self, args: Args, resolved: RunArgs, facts: RankFacts, watch: Watch) -> None:
-        self.args, self.facts, self.watch = args, facts, watch
+    def __init__(self, args: Args, resolved: RunArgs, hosts: list[str], facts: RankFacts, watch: Watch) -> None:
+        self.args, self.resolved, self.hosts, self.facts, self.watch = args, resolved, hosts, facts, watch
         self.run = args.run_dir.resolve().name
         self.strategy = resolved.strategy
         self.recipe = {
@@ -53,6 +54,7 @@ class Checkpoints(TrainerCallback):
         self.root = self._root(args.run_dir.resolve())
         self.trajectory = Trajectory()
         self.rehearse_at = max(1, args.steps // 2) if args.rehearse_resume else 0
+        self.not_rehearsed: str | None = None  # why not, where it was wanted
         self.begins_at: Found | None = None
         self.random: dict[str, torch.Tensor] | None = None
         self.after_steps: list[int] = []  # a checkpoint was written
@@ -97,6 +99,30 @@ class Checkpoints(TrainerCallback):
         if requeued:
             self._tell(f"starting at step 1, not where the attempt before ended: {why}")
         return None
+
+    def require_room(self, model: Any) -> None:
+        """Say what will be written, and refuse it where it cannot fit. A collective, before the model has weights."""
+        args = self.args
+        shards = job_of(self.resolved).shards
+        self.size = checkpoint_room.size_of(model, shards, len(self.hosts), args.global_batch)
+        largest = self.size.bytes(self.rehearse_at)
+        if self.rehearse_at and not args.save_steps and largest > args.rehearse_at_most * GIB:
+            self.not_rehearsed = (
+                f"not rehearsed: its checkpoint would take {checkpoint_room.in_words(largest)}, more than "
+                f"--rehearse-at-most {args.rehearse_at_most} GiB"
+            )
+            self.rehearse_at = 0
+            self._not_judged(self.not_rehearsed, "intact", "resumable")
+            self._tell(self.not_rehearsed)
+        first = 0 if self.begins_at is None else self.begins_at.record.step
+        wanted = checkpoint_room.saves(first, args.steps, args.save_steps, args.keep_checkpoints, self.rehearse_at)
+        self.room = checkpoint_room.require(self.size, wanted, self.root, self.hosts)
+        if wanted.at_once:
+            free = self.room.free_bytes
+            self._tell(
+                f"a checkpoint will take {checkpoint_room.in_words(self.room.predicted_bytes)}, {wanted.at_once} at a "
+                f"time; free for them: {'unknown' if free is None else checkpoint_room.in_words(free)}"
+            )
 
     def train(self, trainer: Any) -> None:
         """The trainer's own training, from where it begins. Of its own files it wants one, which says how far it is."""
@@ -146,9 +172,12 @@ class Checkpoints(TrainerCallback):
             self._save(trainer)
 
     def _save(self, trainer: Any) -> None:
-        folder, record, seconds = checkpoint.save(
-            self.root, self.run, self.strategy, self.recipe, trainer, self.trajectory
-        )
+        try:
+            folder, record, seconds = checkpoint.save(
+                self.root, self.run, self.strategy, self.recipe, trainer, self.trajectory
+            )
+        except checkpoint.CheckpointError as error:
+            raise checkpoint.CheckpointError(checkpoint_room.of_full(str(error), self.root, self.room)) from None
         self.last = (record.bytes, seconds)
         step = trainer.state.global_step
         self.after_steps.append(step)
@@ -197,7 +226,7 @@ class Checkpoints(TrainerCallback):
         differing = sum(group.gather(sum(len(got.differing) for _, got in self.reads)))
         compared = sum(group.gather(sum(got.compared for _, got in self.reads)))
         if self.last is None and not self.reads:
-            return None, "no checkpoint was requested (--save-steps 0, --no-rehearse-resume)"
+            return None, self.not_rehearsed or "no checkpoint was requested (--save-steps 0, --no-rehearse-resume)"
         write_bytes, write_s = self.last or (0, None)
         read_bytes, read_s = (self.reads[-1][0], self.reads[-1][1].seconds) if self.reads else (0, None)
         return CheckpointTimes(
@@ -273,14 +302,15 @@ class Checkpoints(TrainerCallback):
 
     def _report(self, damaged: int, which: str, differing: int | None, names: list[str]) -> None:
         """For the gates: what this rank saw."""
-        at = f"{self.facts.at}/rank{group.RANK}"
         self.facts.saw("train.checkpoint.intact", damaged, "count", remark=which or None)
         if differing is None:
-            self.facts.unknown(
-                "train.checkpoint.resumable", "count", "not read back: a file of the checkpoint is damaged", at
-            )
+            self._not_judged("not read back: a file of the checkpoint is damaged", "resumable")
         else:
             self.facts.saw("train.checkpoint.resumable", differing, "count", remark=", ".join(names[:4]) or None)
+
+    def _not_judged(self, why: str, *names: str) -> None:
+        for name in names:
+            self.facts.unknown(f"train.checkpoint.{name}", "count", why, f"{self.facts.at}/rank{group.RANK}")
 
     def _tell(self, text: str) -> None:
         if group.RANK == 0:

@@ -153,10 +153,12 @@ class Run:
         """The model and the rows of tokens, equal on every rank; and what watches them. A collective."""
         args = self.args
         begun = time.perf_counter()
-        model, rows, self.room = prepare.prepare(args, self.resolved, self.hosts, self.facts, say)
-        self.load_s = time.perf_counter() - begun
-        self.checkpoints = Checkpoints(args, self.resolved, self.facts, self.watch)
+        self.checkpoints = Checkpoints(args, self.resolved, self.hosts, self.facts, self.watch)
         self.checkpoints.find()
+        model, rows, self.room = prepare.prepare(
+            args, self.resolved, self.hosts, self.facts, say, self.checkpoints.require_room
+        )
+        self.load_s = time.perf_counter() - begun
         self.stop = StopOnRequest(args.stop_file)
         self.clock = meter.Meter(lambda step: self.shown.after_step(step, self.trainer, self.clock))
         self.clock.time_blocks(model)
@@ -285,6 +287,7 @@ class Run:
                 carried,
                 self.room,
                 checkpoint=checkpoint_times,
+                checkpoint_room=checkpoints.room,
                 resumed=checkpoints.resumed(),
                 communicated=communicated,
             )

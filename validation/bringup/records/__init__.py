@@ -4,8 +4,8 @@ Strict on read: an unknown field, a missing field, NaN, a wrong type or version 
 field. Written once: a part file, then a link that fails when the name is taken. Only derived files may be replaced.
 Observers (training) and the judge share this package and nothing else. Units are in the names; GB is 10^9, GiB is 2^30.
 
-base: what a record is, reading, writing · run: a run and its verdicts · training: run_args, metrics, checkpoint · drill
-· advice · sweep
+base: what a record is, reading, writing · run: a run and its verdicts · training: run_args, metrics · checkpoints
+· drill · advice · sweep
 """
 
 from bringup.records.advice import Advice, PredictedStrategy
@@ -24,6 +24,7 @@ from bringup.records.base import (
     write_record,
     write_text,
 )
+from bringup.records.checkpoints import Checkpoint, CheckpointFile, CheckpointRoom, CheckpointTimes, Resumed
 from bringup.records.daily import Asked, Baseline, Certificate, Certified, Condition, Group
 from bringup.records.drill import DrillReport, DrillResult, HealthyRound
 from bringup.records.run import (
@@ -48,9 +49,6 @@ from bringup.records.run import (
 )
 from bringup.records.sweep import Sweep, SweepRow, SweepRun
 from bringup.records.training import (
-    Checkpoint,
-    CheckpointFile,
-    CheckpointTimes,
     CollectiveTime,
     Communication,
     Environment,
@@ -58,7 +56,6 @@ from bringup.records.training import (
     MemoryCheck,
     ObservedStrategy,
     RankTimes,
-    Resumed,
     RunArgs,
     Standstill,
     Startup,
@@ -79,6 +76,7 @@ __all__ = [
     "Certified",
     "Checkpoint",
     "CheckpointFile",
+    "CheckpointRoom",
     "CheckpointTimes",
     "ClaimAnswer",
     "Closed",

@@ -1,12 +1,13 @@
-"""What a training writes: its resolved arguments, its metrics, its checkpoints."""
+"""What a training writes: its resolved arguments and its metrics."""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
 from bringup.records.base import NonNegative, Record, Versioned
+from bringup.records.checkpoints import CheckpointRoom, CheckpointTimes, Resumed
 
 
 class Tuning(Record):
@@ -244,66 +245,6 @@ class ObservedStrategy(Record):
         return [f"{name}: asked {wanted}, observed {seen}" for name, wanted, seen in pairs if wanted != seen]
 
 
-class CheckpointFile(Record):
-    """A file of a checkpoint as it was when it was written."""
-
-    name: str
-    rank: int = Field(ge=0)  # that wrote it
-    bytes: int = Field(ge=0)
-    crc32: int = Field(ge=0)
-
-
-class Checkpoint(Versioned):
-    """`checkpoint.json`, the last file of a checkpoint: a folder without it is an unfinished save, not a checkpoint."""
-
-    run: str  # folder name of the run that wrote it
-    step: int = Field(ge=1)
-    world_size: int = Field(ge=1)
-    strategy: str
-    recipe: dict[str, Any]  # RunArgs without what may differ between strategies: who resumes has to have the same
-    files: list[CheckpointFile]
-    fingerprints: dict[
-        str, int
-    ]  # parameter or optimizer tensor -> its bits, summed so that sharding makes no difference
-    scheduler: dict[str, Any]
-    loss: list[float]  # of every step so far
-    grad_norm: list[float]
-    written_at: str
-
-    @property
-    def bytes(self) -> int:
-        return sum(file.bytes for file in self.files)
-
-
-class CheckpointTimes(Record):
-    """What checkpoints cost this run, and what was read back. Seconds of the slowest rank; bytes of all files.
-
-    Under DDP one copy is written and every rank reads all of it; the read rate is the bytes of one copy per second.
-    """
-
-    written: int = Field(ge=0)  # complete checkpoints
-    bytes: int = Field(gt=0)  # of one
-    write_s: float | None  # of the last; null when none was written
-    write_gib_per_s: float | None
-    read_s: float | None  # null when none was read
-    read_gib_per_s: float | None
-    compared: int | None = Field(
-        ge=0
-    )  # tensors that were compared with what was saved, over all ranks; null when none was read
-    differing: int | None = Field(ge=0)
-    after_steps: list[int] | None = None  # after which one was written; null: this run is older than the record
-
-
-class Resumed(Record):
-    """Where this run began: not at step 1."""
-
-    run: str  # folder name of the run that wrote the checkpoint
-    step: int = Field(ge=1)  # last step before this run's own
-    world_size: int = Field(ge=1)
-    random_state: bool  # restored; with another number of ranks there is nothing to restore it from
-    passed_over: list[str]  # newer checkpoints that were damaged, and how
-
-
 class MemoryCheck(Record):
     """Memory of one rank: predicted from the arguments (bringup.formulae.memory), and observed. Two different
     quantities.
@@ -418,6 +359,7 @@ class TrainMetrics(Versioned):
     transport_reason: str | None = None  # why null
     checkpoint: CheckpointTimes | None = None
     checkpoint_reason: str | None = "this run is older than the measurement"  # why null
+    checkpoint_room: CheckpointRoom | None = None  # null: this run is older than the prediction
     resumed: Resumed | None = None  # null: from step 1. loss, grad_norm and samples hold the steps before it too
     memory_check: MemoryCheck | None = None  # null: this run is older than the prediction
     communication_share: float | None = Field(default=None, ge=0, le=1)  # exposed / profiled step, median of the ranks

@@ -391,7 +391,7 @@ DRILLS: tuple[Drill, ...] = (
     ),
     Drill(
         id="checkpoint-disk-full",
-        fault="the disk that checkpoints go to is full",
+        fault="the disk that checkpoints go to has too little room",
         phase="run_1gpu",
         inject=(
             ("on", "n0", "mkdir", "-p", "/tmp/small"),
@@ -402,7 +402,7 @@ DRILLS: tuple[Drill, ...] = (
         gate="train.rank.finished",
         subject="n0/rank0",
         outcome=Outcome.FAIL,
-        says="No space left on device",
+        says="expected room for",
         consequences=(("train.exit_code", "job"),),
     ),
     Drill(

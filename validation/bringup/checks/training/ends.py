@@ -81,7 +81,7 @@ class _Facts:
 
     def _own_word(self, place: str, state: Observation) -> Observation:
         error = self.errors.get(place)
-        if state.value not in ("raised", "hung") or error is None:
+        if state.value not in ("raised", "hung", "refused") or error is None:
             return _end(place, state.value, state.evidence, state.why)
         if LOST_PEERS.search(str(error.value)):
             return _end(place, None, state.evidence, f"lost its peers: {error.value}")

@@ -1,0 +1,214 @@
+"""The size of a checkpoint is known before it is written, and it is refused where it has no room."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import folders
+import pytest
+from bringup.records import CheckpointRoom
+from test_checkpoints import one_process, refusal
+from test_training_runs import SOURCE
+
+sys.path.append(str(SOURCE))
+pytestmark = pytest.mark.filterwarnings("default")
+
+MIB = 2**20
+SIZE = {"tensors": 100 * MIB, "rest": 0, "per_step": 0, "files": 10}
+
+
+def left(space_mib: float | None, files: int = folders.NO_LIMIT, *, by_quota: bool = False) -> folders.Left:
+    says = "/ckpt, by quota" if by_quota else "/ckpt"
+    return folders.Left(None if space_mib is None else space_mib / 1024, says, files, says, by_quota)
+
+
+@pytest.fixture
+def found_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., CheckpointRoom]:
+    """require() in a folder with this room, for so many checkpoints at a time."""
+    from recipe import checkpoint_room
+
+    def ask(room: folders.Left, at_once: int) -> CheckpointRoom:
+        monkeypatch.setattr(folders, "left", lambda path: room)
+        wanted = checkpoint_room.Saves(6, at_once)
+        return checkpoint_room.require(checkpoint_room.Size(**SIZE), wanted, tmp_path / "checkpoints", ["n0"])
+
+    return ask
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_the_prediction_is_what_torch_writes(tmp_path: Path, tied: bool) -> None:
+    """Also of bfloat16 parameters, of parameters that are not trained, and of buffers that are kept."""
+    import torch
+    import torch.distributed.checkpoint as dcp
+    from recipe import checkpoint_room, training_state
+
+    model = torch.nn.Module()
+    model.embedding = torch.nn.Embedding(300, 64)
+    model.head = torch.nn.Linear(64, 300, bias=False)
+    model.narrow = torch.nn.Linear(64, 128).to(torch.bfloat16)
+    model.frozen = torch.nn.Linear(64, 200).requires_grad_(False)
+    model.register_buffer("kept", torch.zeros(1000))
+    if tied:
+        model.head.weight = model.embedding.weight
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    trainer: Any = SimpleNamespace(model_wrapped=model, optimizer=torch.optim.AdamW(trained))
+    tensors = training_state.tensors_of(trainer)
+    dcp.save(tensors, storage_writer=dcp.FileSystemWriter(tmp_path))
+    written = sum(path.stat().st_size for path in tmp_path.iterdir())
+
+    size = checkpoint_room.size_of(model, shards=1, ranks=1, rows_per_step=8)
+    assert size.tensors == sum(tensor.nbytes for tensor in tensors.values())
+    own = checkpoint_room._stored_bytes({"random": training_state.random_state(), "rows": torch.zeros(0)})
+    assert written + own == pytest.approx(size.bytes(0), rel=0.02)
+    assert size.bytes(10) - size.bytes(0) == 10 * 8 * 8
+
+
+def test_it_is_counted_on_a_model_without_weights() -> None:
+    import torch
+    from recipe import checkpoint_room
+
+    with torch.device("meta"):
+        model = torch.nn.Linear(1000, 10**9, bias=False)
+    alone = checkpoint_room.size_of(model, shards=1, ranks=1, rows_per_step=0)
+    assert alone.tensors == 12 * 10**12 + 4
+    assert alone.rest < MIB
+    many = checkpoint_room.size_of(model, shards=1024, ranks=1024, rows_per_step=0)
+    assert many.tensors == alone.tensors
+    assert many.files == 2 * 1024 + 2
+
+
+def test_a_tensor_with_fewer_rows_than_ranks_is_stored_in_as_many_parts_as_it_has() -> None:
+    from recipe import checkpoint_room
+
+    assert [checkpoint_room._parts(rows, 4) for rows in (1, 3, 4, 5, 8)] == [1, 3, 4, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("first", "save_steps", "rehearse_at", "last", "at_once"),
+    [
+        (0, 0, 0, 0, 0),  # none is sure
+        (0, 0, 6, 6, 1),  # the rehearsal's, which is removed
+        (6, 0, 6, 0, 0),  # a resumed training that is past it
+        (0, 12, 0, 12, 1),  # the last alone
+        (0, 5, 6, 12, 3),  # 5, 6, 10, 12: two are kept and one is written
+        (10, 5, 6, 12, 1),
+    ],
+)
+def test_as_many_are_counted_as_lie_there_at_the_same_time(
+    first: int, save_steps: int, rehearse_at: int, last: int, at_once: int
+) -> None:
+    from recipe import checkpoint_room
+
+    found = checkpoint_room.saves(first, 12, save_steps, 2, rehearse_at)
+    assert (found.last, found.at_once) == (last, at_once)
+
+
+def test_what_fits_is_recorded_and_leaves_nothing(found_out: Callable[..., CheckpointRoom], tmp_path: Path) -> None:
+    found = found_out(left(300), 3)
+    assert (found.predicted_bytes, found.predicted_files, found.at_once) == (100 * MIB, 10, 3)
+    assert (found.free_bytes, found.free_files, found.limited_by) == (300 * MIB, None, "filesystem")
+    assert found.quota is not None
+    assert "no tool on n0 reports one" in found.quota
+    assert list((tmp_path / "checkpoints").iterdir()) == []
+
+
+def test_a_folder_that_counts_neither_bytes_nor_files_is_unknown_and_not_full(
+    found_out: Callable[..., CheckpointRoom],
+) -> None:
+    found = found_out(left(None), 3)
+    assert (found.free_bytes, found.free_files) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("room", "says"),
+    [
+        (left(299), "expected room for 300.0 MiB (predicted, 3 at a time)"),
+        (left(299), "observed 299.0 MiB free on n0 (by filesystem)"),
+        (left(200, by_quota=True), "observed 200.0 MiB free on n0 (by quota)"),
+        (left(300, files=29), "expected room for 30 files (predicted, 3 at a time)"),
+        (left(300, files=29), "observed 29 files free on n0"),
+    ],
+)
+def test_what_does_not_fit_is_refused_with_both_numbers(
+    found_out: Callable[..., CheckpointRoom], room: folders.Left, says: str
+) -> None:
+    from recipe.strategy import Refused
+
+    with pytest.raises(Refused) as refused:
+        found_out(room, 3)
+    assert says in str(refused.value)
+    assert "--keep-checkpoints" in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_nothing_is_touched_where_no_checkpoint_is_sure(
+    found_out: Callable[..., CheckpointRoom], tmp_path: Path
+) -> None:
+    assert found_out(left(0), 0).free_bytes is None
+    assert not (tmp_path / "checkpoints").exists()
+
+
+def test_a_folder_that_another_node_does_not_see_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from recipe import checkpoint_room
+    from recipe.strategy import Refused
+
+    monkeypatch.setattr(checkpoint_room.group, "gather", lambda mine: [mine, mine, (False, None), (True, None)])
+    wanted = checkpoint_room.Saves(6, 1)
+    with pytest.raises(Refused, match=r"was made on n0 and is not seen on n1 \(rank 2\): give a --checkpoint-dir"):
+        checkpoint_room.require(checkpoint_room.Size(**SIZE), wanted, tmp_path, ["n0", "n0", "n1", "n1"])
+
+
+def test_a_full_folder_is_said_with_what_was_predicted_and_what_is_free(
+    found_out: Callable[..., CheckpointRoom], tmp_path: Path
+) -> None:
+    from recipe import checkpoint_room
+
+    known = found_out(left(300), 1)
+    for code in (errno.ENOSPC, errno.EDQUOT):
+        said = checkpoint_room.of_full(f"cannot write it: {os.strerror(code)}", tmp_path, known)
+        assert "; predicted 100.0 MiB a checkpoint, free 300.0 MiB before step 1 and 300.0 MiB now; quota: unk" in said
+    assert checkpoint_room.of_full("Input/output error", tmp_path, known) == "Input/output error"
+
+
+def test_a_rehearsal_that_would_write_more_than_it_may_is_left_out_and_said(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    import io
+
+    import torch
+    from recipe import resume
+    from recipe.rank import RankFacts
+
+    monkeypatch.setattr(resume, "job_of", lambda resolved: SimpleNamespace(shards=1))
+    said = io.StringIO()
+    options = {"rehearse_resume": True, "rehearse_at_most": 11, "save_steps": 0, "keep_checkpoints": 2, "steps": 12}
+    args: Any = SimpleNamespace(run_dir=tmp_path, checkpoint_dir=None, resume=None, global_batch=8, **options)
+    resolved: Any = SimpleNamespace(strategy="single", model_dump=lambda mode: {})
+    watch: Any = None
+    checkpoints = resume.Checkpoints(args, resolved, ["n0"], RankFacts("n0", said), watch)
+    with torch.device("meta"):
+        checkpoints.require_room(torch.nn.Linear(1000, 10**6, bias=False))  # 12 GB
+    assert checkpoints.rehearse_at == 0
+    assert checkpoints.room.at_once == 0
+    assert said.getvalue().count("its checkpoint would take 11.2 GiB, more than --rehearse-at-most 11 GiB") == 2
+    assert not (tmp_path / "checkpoints").exists()
+    assert "not rehearsed" in str(checkpoints.times()[1])
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small filesystem needs root")
+def test_a_training_whose_checkpoints_do_not_fit_is_refused_before_its_first_step(tmp_path: Path) -> None:
+    small = tmp_path / "small"
+    small.mkdir()
+    # room for one checkpoint of 2.8 MB, and two lie there while the last one is written
+    mounted = ("unshare", "-m", "bash", "-c", f'mount -t tmpfs -o size=4m tmpfs "{small}" && exec "$0" "$@"')
+    run = one_process(tmp_path / "run", "--save-steps", "3", "--checkpoint-dir", str(small), under=mounted)
+    said = refusal(run)
+    assert "(predicted, 2 at a time)" in said
+    assert "observed 4.0 MiB free on n0 (by filesystem)" in said
+    assert "step 1/6" not in run.output
