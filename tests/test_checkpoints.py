@@ -77,6 +77,9 @@ def test_a_checkpoint_names_all_its_files_and_none_is_left_in_parts(saved: Finis
     assert (times.written, times.bytes, times.read_s) == (3, pytest.approx(record.bytes, rel=0.01), None)
     assert times.write_s is not None
     assert times.write_gib_per_s == pytest.approx(times.bytes / 2**30 / times.write_s)
+    assert times.files == len(record.files)
+    assert times.checksum_s is not None
+    assert times.checksum_s > 0
 
 
 def test_the_seconds_of_writing_hold_no_checksum(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,10 +102,12 @@ def test_the_seconds_of_writing_hold_no_checksum(tmp_path: Path, monkeypatch: py
     trainer = SimpleNamespace(state=SimpleNamespace(global_step=1), lr_scheduler=scheduler)
     so_far = SimpleNamespace(rows=[0], loss=[1.0], grad_norm=[1.0])
     begun = time.perf_counter()
-    final, record, seconds = checkpoint.save(tmp_path, "run", "single", {}, trainer, so_far)
-    assert time.perf_counter() - begun > slow_s * len(record.files)
-    assert seconds < slow_s
-    assert {file.name for file in record.files} == {path.name for path in final.iterdir()} - {"checkpoint.json"}
+    saved = checkpoint.save(tmp_path, "run", "single", {}, trainer, so_far)
+    names = {file.name for file in saved.record.files}
+    assert time.perf_counter() - begun > slow_s * len(names)
+    assert saved.write_s < slow_s
+    assert saved.checksum_s > slow_s * len(names)
+    assert names == {path.name for path in saved.folder.iterdir()} - {"checkpoint.json"}
 
 
 def test_the_same_ranks_continue_bit_for_bit_and_pass_over_a_save_that_was_killed(tmp_path: Path, copied: Path) -> None:

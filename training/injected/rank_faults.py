@@ -360,10 +360,11 @@ def _in_checkpoints(checkpoint: Any) -> None:
 
     @around(checkpoint, "save")
     def save(original: Any, *args: Any) -> Any:
-        folder, record, seconds = original(*args)
-        if any(requested.hits(kind, record.step) for kind in ("cut-checkpoint", "flip-checkpoint")):
-            damage_file(next(folder / file.name for file in record.files if file.name.startswith(f"__{RANK}_")))
-        return folder, record, seconds
+        saved = original(*args)
+        if any(requested.hits(kind, saved.record.step) for kind in ("cut-checkpoint", "flip-checkpoint")):
+            names = [file.name for file in saved.record.files]
+            damage_file(next(saved.folder / name for name in names if name.startswith(f"__{RANK}_")))
+        return saved
 
     @around(checkpoint, "read")
     def read(original: Any, folder: Path, record: Any, trainer: Any) -> Any:

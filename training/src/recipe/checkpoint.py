@@ -33,9 +33,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 import torch.distributed.checkpoint as dcp
 from bringup.errors import RecordError
-from bringup.records import Checkpoint, CheckpointFile, Run, read_record, write_record
+from bringup.records import Checkpoint, CheckpointFile, write_record
 
 from recipe import group, training_state
+from recipe.checkpoint_folders import RECORD, folder_of
 from recipe.rank import node_name
 from recipe.trajectory import Trajectory
 
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-RECORD = "checkpoint.json"
 METADATA = ".metadata"
 _CHUNK_BYTES = 16 * 2**20
 _DTYPES = {"float64", "float32", "float16", "bfloat16", "int64", "int32", "uint8"}
@@ -77,32 +77,6 @@ class Read:
     differing: list[str]
 
 
-def folder_of(step: int) -> str:
-    return f"step-{step:08d}"
-
-
-def found(root: Path) -> tuple[list[Path], list[str]]:
-    """(finished checkpoints below `root`, newest first; names of unfinished saves)."""
-    if not root.is_dir():
-        return [], []
-    names = sorted((path for path in root.iterdir() if path.is_dir()), reverse=True)
-    return (
-        [path for path in names if path.name.startswith("step-") and (path / RECORD).is_file()],
-        [path.name for path in names if path.name.endswith(".part")],
-    )
-
-
-def attempts(run_dir: Path) -> list[Path]:
-    """The run and the attempts of the same job before it, newest first: a requeued job has a folder per attempt."""
-    folders = [run_dir]
-    while (folders[-1] / "run.json").is_file():
-        before = read_record(folders[-1] / "run.json", Run).continues
-        if before is None or (folder := run_dir.parent / before) in folders:
-            break
-        folders.append(folder)
-    return folders
-
-
 def together(action: Callable[[], T]) -> list[T]:
     """`action` on every rank; its results, index = rank. Raises on all ranks when it failed on one."""
     mine: tuple[T | None, str | None] = (None, None)
@@ -119,6 +93,16 @@ def together(action: Callable[[], T]) -> list[T]:
     return [result for result, _ in everyone]  # type: ignore[misc]  # none failed
 
 
+@dataclass(frozen=True)
+class Saved:
+    """A checkpoint that was written. Seconds of the slowest rank; its bytes are those of the record's files."""
+
+    folder: Path
+    record: Checkpoint
+    write_s: float  # with fsync
+    checksum_s: float  # CRC-32 of the files and fingerprints of the tensors, after the write
+
+
 def save(
     root: Path,
     run: str,
@@ -126,8 +110,8 @@ def save(
     recipe: dict[str, Any],
     trainer: Trainer,
     so_far: Trajectory,
-) -> tuple[Path, Checkpoint, float]:
-    """Write the checkpoint of this step: (its folder, its record, seconds of the slowest rank). A collective."""
+) -> Saved:
+    """Write the checkpoint of this step. A collective."""
     step = trainer.state.global_step
     part, final = root / f".{folder_of(step)}.part", root / folder_of(step)
     together(lambda: _make(part, final, step) if group.RANK == 0 else None)
@@ -146,9 +130,12 @@ def save(
         return [*sorted(part.glob(f"__{group.RANK}_*")), own]
 
     written = together(own_part)
-    seconds = max(group.gather(time.perf_counter() - begun))
+    write_s = max(group.gather(time.perf_counter() - begun))
+    begun = time.perf_counter()
     files = together(lambda: [_described(path, group.RANK) for path in written[group.RANK]])
     shared = [_described(part / METADATA, 0)] if group.RANK == 0 else []
+    fingerprints = training_state.fingerprints_of_all(tensors)
+    checksum_s = max(group.gather(time.perf_counter() - begun))
     record = Checkpoint(
         run=run,
         step=step,
@@ -156,7 +143,7 @@ def save(
         strategy=strategy,
         recipe=recipe,
         files=[*shared, *(file for per_rank in files for file in per_rank)],
-        fingerprints=training_state.fingerprints_of_all(tensors),
+        fingerprints=fingerprints,
         scheduler=_plain(trainer.lr_scheduler.state_dict()),
         loss=so_far.loss,
         grad_norm=so_far.grad_norm,
@@ -183,7 +170,7 @@ def save(
 
     together(all_seen)
     together(lambda: finish() if group.RANK == 0 else None)
-    return final, group.from_first(record), seconds
+    return Saved(final, group.from_first(record), write_s, checksum_s)
 
 
 def read(folder: Path, record: Checkpoint, trainer: Trainer) -> Read:
@@ -247,21 +234,6 @@ def damage(folder: Path, record: Checkpoint, *, of_rank: bool) -> list[str]:
         except OSError as error:
             found.append(f"{folder.name}/{path.name}: cannot be read from {node_name()}: {error.strerror}")
     return found
-
-
-def keep_newest(root: Path, count: int) -> None:
-    """Remove all finished checkpoints but the newest; rank 0 only.
-
-    Each is renamed first: a half removed checkpoint must not look like a whole one.
-    """
-    for path in found(root)[0][count:]:
-        remove(path)
-
-
-def remove(path: Path) -> None:
-    going = path.with_name(f".{path.name}.removed")
-    path.rename(going)
-    shutil.rmtree(going, ignore_errors=True)
 
 
 class NamingWriter(dcp.FileSystemWriter):

@@ -21,9 +21,9 @@ from bringup.formulae.models import job_of
 from bringup.records import Checkpoint, CheckpointTimes, Resumed, RunArgs, read_record
 from transformers import TrainerCallback
 
-from recipe import GIB, checkpoint, checkpoint_room, group, training_state
+from recipe import GIB, checkpoint, checkpoint_folders, checkpoint_room, group, training_state
 from recipe.arguments import Args
-from recipe.checkpoint import Read
+from recipe.checkpoint import Read, Saved
 from recipe.rank import RankFacts, one_line, say
 from recipe.strategy import Refused
 from recipe.trajectory import Trajectory
@@ -58,7 +58,7 @@ class Checkpoints(TrainerCallback):
         self.begins_at: Found | None = None
         self.random: dict[str, torch.Tensor] | None = None
         self.after_steps: list[int] = []  # a checkpoint was written
-        self.last: tuple[int, float] | None = None  # bytes, seconds
+        self.last: Saved | None = None
         self.reads: list[tuple[int, Read]] = []  # bytes, what came back
 
     def find(self) -> None:
@@ -173,12 +173,10 @@ class Checkpoints(TrainerCallback):
 
     def _save(self, trainer: Any) -> None:
         try:
-            folder, record, seconds = checkpoint.save(
-                self.root, self.run, self.strategy, self.recipe, trainer, self.trajectory
-            )
+            saved = checkpoint.save(self.root, self.run, self.strategy, self.recipe, trainer, self.trajectory)
         except checkpoint.CheckpointError as error:
             raise checkpoint.CheckpointError(checkpoint_room.of_full(str(error), self.root, self.room)) from None
-        self.last = (record.bytes, seconds)
+        self.last, folder, record = saved, saved.folder, saved.record
         step = trainer.state.global_step
         self.after_steps.append(step)
         whole = self._rehearse(folder, record, trainer) if step == self.rehearse_at else True
@@ -190,9 +188,9 @@ class Checkpoints(TrainerCallback):
                 and not self.args.save_steps
                 and not trainer.control.should_training_stop
             ):
-                checkpoint.remove(folder)  # it was wanted for the rehearsal alone
+                checkpoint_folders.remove(folder)  # it was wanted for the rehearsal alone
             else:
-                checkpoint.keep_newest(self.root, self.args.keep_checkpoints)
+                checkpoint_folders.keep_newest(self.root, self.args.keep_checkpoints)
 
     def _rehearse(self, folder: Path, record: Checkpoint, trainer: Any) -> bool:
         """Save, wipe, read back, compare. False: a file is damaged already, so nothing was wiped."""
@@ -214,9 +212,9 @@ class Checkpoints(TrainerCallback):
         differing = sorted(name for name in before if after.get(name) != before[name])
         self.reads.append((record.bytes, Read(got.seconds, len(before), differing)))
         self._report(0, "", len(differing), differing)
-        written_s = self.last[1] if self.last else 0
+        write_s = self.last.write_s if self.last else 0
         self._tell(
-            f"checkpoint of step {record.step}: {record.bytes / GIB:.3f} GiB written in {written_s:.2f} s, "
+            f"checkpoint of step {record.step}: {record.bytes / GIB:.3f} GiB written in {write_s:.2f} s, "
             f"state wiped, read back in {got.seconds:.2f} s; {len(differing)} of {len(before)} tensors differ"
         )
         return True
@@ -227,15 +225,16 @@ class Checkpoints(TrainerCallback):
         compared = sum(group.gather(sum(got.compared for _, got in self.reads)))
         if self.last is None and not self.reads:
             return None, self.not_rehearsed or "no checkpoint was requested (--save-steps 0, --no-rehearse-resume)"
-        write_bytes, write_s = self.last or (0, None)
-        read_bytes, read_s = (self.reads[-1][0], self.reads[-1][1].seconds) if self.reads else (0, None)
+        last, (read_bytes, read) = self.last, self.reads[-1] if self.reads else (0, None)
         return CheckpointTimes(
             written=len(self.after_steps),
-            bytes=write_bytes or read_bytes,
-            write_s=write_s,
-            write_gib_per_s=write_bytes / GIB / write_s if write_s else None,
-            read_s=read_s,
-            read_gib_per_s=read_bytes / GIB / read_s if read_s else None,
+            bytes=read_bytes if last is None else last.record.bytes,
+            files=None if last is None else len(last.record.files),
+            write_s=None if last is None else last.write_s,
+            write_gib_per_s=None if last is None else last.record.bytes / GIB / last.write_s,
+            checksum_s=None if last is None else last.checksum_s,
+            read_s=None if read is None else read.seconds,
+            read_gib_per_s=None if read is None else read_bytes / GIB / read.seconds,
             compared=compared if self.reads else None,
             differing=differing if self.reads else None,
             after_steps=self.after_steps,
@@ -269,17 +268,17 @@ class Checkpoints(TrainerCallback):
 
         The latest step comes first. A checkpoint whose record cannot be read has the reason in its place.
         """
-        attempts = checkpoint.attempts(first)
+        attempts = checkpoint_folders.attempts(first)
         folders = []
         for attempt in attempts:
-            finished, unfinished = checkpoint.found(self._root(attempt))
+            finished, unfinished = checkpoint_folders.found(self._root(attempt))
             folders += finished
             if unfinished:
                 self._tell(f"{self._root(attempt)}: {unfinished[0]} is an unfinished save, which counts as nothing")
         found: list[tuple[Path, Checkpoint | None, str]] = []
         for folder in sorted(folders, key=lambda path: path.name, reverse=True):
             try:
-                found.append((folder, read_record(folder / checkpoint.RECORD, Checkpoint), ""))
+                found.append((folder, read_record(folder / checkpoint_folders.RECORD, Checkpoint), ""))
             except RecordError as error:
                 found.append((folder, None, str(error)))
         return found, len(attempts) > 1
