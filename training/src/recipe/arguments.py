@@ -63,6 +63,8 @@ class Args:
     resume: str | None  # a run's folder; auto: what the attempt before left, if this is a requeued job
     checkpoint_timeout_s: int  # that ranks may wait for one another in one
     stop_file: Path | None  # when it appears: save and end
+    ends_at: int | None  # unix seconds: the time limit of the job; None: not known
+    stop_lead: int | None  # seconds before it: save and end; None: as long as a save is expected to take
     timeout_s: int
     report_to: list[str]  # of REPORTERS
     profiled_steps: int  # after the training, for the time of collectives; 0: none
@@ -317,6 +319,14 @@ def _parser(doc: str, takes_hsdp: bool) -> argparse.ArgumentParser:
         "--stop-file",
         type=Path,
         help="when this file appears: write a checkpoint and end (the batch scripts make it in time)",
+    )
+    add("--ends-at", metavar="UNIX_S", type=_natural, help="when Slurm ends the job (the batch scripts say it)")
+    add(
+        "--stop-lead",
+        metavar="SECONDS",
+        type=_natural,
+        help="so long before --ends-at: write a checkpoint and end (default: twice what a save takes, two steps and a "
+        "minute, and 120 at least; before a save was timed, its predicted size at 0.1 GB/s)",
     )
     add(
         "--timeout",

@@ -30,6 +30,7 @@ from recipe.strategy import Refused
 
 MIB = 2**20
 METADATA_BYTES = 256  # of .metadata for each stored part of a tensor: 238 on one rank and 267 on two, torch 2.13
+ASSUMED_BYTES_PER_S = 0.1e9  # until a save was timed: what the profile `generic` requires of one node at least
 SEEN_WITHIN_S = 10.0  # a folder made on one node: longer than a network filesystem keeps that it is not there
 FULL = (errno.ENOSPC, errno.EDQUOT)
 NO_QUOTA_KNOWN = "no tool on {host} reports one for this folder (quota, or lfs on Lustre): a save may still meet one"

@@ -219,6 +219,13 @@ class Checkpoints(TrainerCallback):
         )
         return True
 
+    def save_s(self) -> tuple[float, str]:
+        """Seconds that the next checkpoint is expected to take, and how that is known."""
+        if self.last is not None:
+            return self.last.write_s + self.last.checksum_s, "from the last save"
+        rate = checkpoint_room.ASSUMED_BYTES_PER_S
+        return self.size.bytes(self.args.steps) / rate, f"from the predicted size at {rate / 1e9:g} GB/s"
+
     def times(self) -> tuple[CheckpointTimes | None, str | None]:
         """For metrics.json: (what it cost, None) or (None, why there is nothing). A collective."""
         differing = sum(group.gather(sum(len(got.differing) for _, got in self.reads)))

@@ -47,7 +47,7 @@ from recipe.model_states import ModelStates, memory_by_part
 from recipe.no_device_waits import without_waits
 from recipe.rank import RankFacts, one_line, raised, say
 from recipe.resume import Checkpoints
-from recipe.stopping import StopOnRequest
+from recipe.stopping import Deadline, StopOnRequest
 from recipe.strategy import Expected, Refused
 from recipe.watch import Watch
 
@@ -159,7 +159,7 @@ class Run:
             args, self.resolved, self.hosts, self.facts, say, self.checkpoints.require_room
         )
         self.load_s = time.perf_counter() - begun
-        self.stop = StopOnRequest(args.stop_file)
+        self.stop = StopOnRequest(args.stop_file, Deadline(args.ends_at, args.stop_lead), self.checkpoints.save_s)
         self.clock = meter.Meter(lambda step: self.shown.after_step(step, self.trainer, self.clock))
         self.clock.time_blocks(model)
         self.shown = live.Live(
@@ -287,7 +287,7 @@ class Run:
                 carried,
                 self.room,
                 checkpoint=checkpoint_times,
-                checkpoint_room=checkpoints.room,
+                checkpoint_room=checkpoints.room.model_copy(update=self.stop.fields()),
                 resumed=checkpoints.resumed(),
                 communicated=communicated,
             )

@@ -73,6 +73,8 @@ class CheckpointRoom(Record):
     free_files: int | None = None  # null: not known, or not limited
     limited_by: Literal["filesystem", "quota"] | None = None  # what ends first; null: nothing was looked at
     quota: str | None = None  # why no quota is known; null: a tool reported one, or nothing was looked at
+    stop_lead_s: float | None = None  # before the time limit, at the end of the run; null: the limit was not known
+    stop_lead_source: str | None = None
 
 
 class Resumed(Record):
