@@ -165,7 +165,7 @@ def _timelines(
                 linestyle=("-", "--", "-.", ":")[index % 4],  # a line under another one is still seen
             )
         if lines:
-            panel.set_ylim(bottom=0)
+            panel.set_ylim(0, 1.05 * panel.get_ylim()[1])  # a line at 100 % all the time is not hidden by the frame
             panel.legend(fontsize="x-small")
             if marks is not None:
                 marks.draw(panel)
