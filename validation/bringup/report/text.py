@@ -348,7 +348,7 @@ def answers_markdown(answers: Sequence[Answer]) -> list[str]:
 
 
 def playbook_markdown(playbook: Playbook, outcome: Outcome) -> str:
-    """report.md of a whole playbook run: the six questions, then the phases."""
+    """report.md of a whole playbook run: the six questions, then the steps."""
     lines = [
         f"# Bring-up of {len(playbook.nodes)} node(s): {MARK[outcome]}",
         "",
@@ -359,9 +359,9 @@ def playbook_markdown(playbook: Playbook, outcome: Outcome) -> str:
         "",
     ]
     lines += answers_markdown(playbook.answers)
-    lines += ["", "## Phases", ""]
+    lines += ["", "## Steps", ""]
     lines += table(
-        ("phase", "outcome", "seconds", "report"),
+        ("step", "outcome", "seconds", "report"),
         (
             (
                 PHASES[step.phase].title,

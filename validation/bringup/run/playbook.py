@@ -204,7 +204,7 @@ def _one_phase(
         reference.parent, f"{reference.name}/{runs.METRICS}"
     ):  # this playbook's own reference, not the newest one
         environment["BRINGUP_REFERENCE"] = str(reference)
-    with progress(console, f"phase {position}: {phase.title}") as tell:
+    with progress(console, f"step {position}: {phase.title}") as tell:
         judged = run_phase(
             phase, nodes, gpus, environment, request.profile, request.site, name=playbook, folder=folder, tell=tell
         )

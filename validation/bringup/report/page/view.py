@@ -21,7 +21,7 @@ HEADLINE = (  # facts that are not folded
     "GPUs of a node, as requested",
     "profile",
     "first run opened",
-    "duration of the phases",
+    "duration of the steps",
 )
 
 
@@ -88,7 +88,7 @@ def _who(collection: Collection, nodes: list[str]) -> list[tuple[str, str]]:
         ("bringup commit", each([_commit(run.git_commit, run.git_dirty) for run in runs])),
         ("first run opened", min((run.opened_at for run in runs), default="")),
         (
-            "duration of the phases",
+            "duration of the steps",
             f"{seconds / 60:.0f} min" if seconds >= 90 else f"{seconds:.0f} s" if seconds else "",
         ),
     ]
