@@ -25,9 +25,9 @@ GUIDE = Guide(
     usually_means=(
         "The driver is older than the CUDA version that torch was built for, or the CPU build of torch is "
         "installed. `CUDA_VISIBLE_DEVICES` may be empty in the job, or a container may have been started without "
-        "its GPUs. A type that is not the expected one while the second gate passes: the node has no driver, or "
-        "the wrong profile was chosen. *Incomplete*: the profile declares no type (`generic` does not know the "
-        "cluster), or the program ended before it said one."
+        "its GPUs. A type that is not the expected one while the second gate passes: the node has no driver, or the "
+        "wrong profile was chosen. *Incomplete*: the profile declares no type (`generic` does not know the "
+        "cluster), or the program ended before it reported one."
     ),
     next=(
         "srun --nodes=1 --nodelist={node} nvidia-smi --query-gpu=driver_version --format=csv",

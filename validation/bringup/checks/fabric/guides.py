@@ -123,22 +123,23 @@ AFFINITY = Guide(
     page=_PAGE,
     action=Action.CONFIGURE,
     observes=(
-        "`discovery.numa.gpu`: the NUMA node of every GPU, in the order of their PCI addresses. `discovery.topology`: "
-        "the essence of `nvidia-smi topo -m`, compared between the nodes; the whole table is in `raw/`. "
-        "`discovery.topology.nic`: the path from each GPU to its nearest NIC; the worst GPU is judged. `PIX` and "
-        "`PXB` stay below PCIe switches, `PHB` and `NODE` cross the host bridge, `SYS` crosses the sockets."
+        "`discovery.numa.gpu`: the NUMA node of every GPU, in the order of their PCI addresses. "
+        "`discovery.topology`: the paths between devices in `nvidia-smi topo -m`, compared between the nodes; the "
+        "full table is in `raw/`. `discovery.topology.nic`: the path from each GPU to its nearest NIC; the worst "
+        "GPU is judged. `PIX` and `PXB` stay below PCIe switches, `PHB` and `NODE` cross the host bridge, `SYS` "
+        "crosses the sockets."
     ),
     why="A GPU whose nearest NIC is on the other socket is slower than its peers, in every collective between nodes.",
     usually_means=(
-        "A NIC or GPU is in another slot. A NIC is gone, and its GPU uses one of the other socket. A BIOS setting "
-        "differs (NUMA nodes per socket, ACS). Or a virtual machine hides the topology. *Incomplete*: `nvidia-smi` is "
-        "not there, or the firmware does not tell the NUMA node (`-1` on a node with several)."
+        "A NIC or GPU is in another slot. A NIC is missing, and its GPU uses one on the other socket. A BIOS "
+        "setting differs (NUMA nodes per socket, ACS). Or a virtual machine hides the topology. *Incomplete*: "
+        "`nvidia-smi` is not there, or the firmware does not report the NUMA node (`-1` on a node with several)."
     ),
     next=(_ON_ALL_NODES + " --gpus-per-node={gpus} nvidia-smi topo -m", "srun --nodes=1 --nodelist={node} lspci -tv"),
-    by_hand="Where a virtual machine hides the topology, `NCCL_TOPO_FILE` tells it to NCCL.",
+    by_hand="Where a virtual machine hides the topology, give NCCL a file with it: `NCCL_TOPO_FILE`.",
 )
 RAILS = Guide(
-    title="Every RDMA port by itself",
+    title="Every RDMA port alone",
     page="03-collectives",
     action=Action.REPLACE,
     observes=(

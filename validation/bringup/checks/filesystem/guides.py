@@ -32,14 +32,14 @@ SHARED_FOLDER = Guide(
     ),
     why=(
         "Every result, log and checkpoint goes through this folder. A node with another folder under the same path "
-        "trains, and its files are lost. A name that appears late makes every rank wait that waits for a file."
+        "trains, and its files are lost. A name that appears late delays every rank that waits for that file."
     ),
     usually_means=(
         "On one node: the path is not mounted there, or something else is mounted over it. On all nodes: the "
         "checkout is not on the shared filesystem. `writes`: read the error; the mount is read-only, a quota is "
-        "used up, or the folder is missing. `late_lookup` above its limit: the mount caches for longer than a "
-        "stock NFS client, which keeps a missing name for 30 s (`acdirmin`) and for 60 s at most (`acdirmax`). All "
-        "else works then; mount options `acdirmin=3` or `lookupcache=positive` shorten it. Incomplete: the node "
+        "used up, or the folder is missing. `late_lookup` above its limit: the mount caches for longer than a stock "
+        "NFS client, which keeps a missing name for 30 s (`acdirmin`) and for 60 s at most (`acdirmax`). Nothing "
+        "else is wrong then; mount options `acdirmin=3` or `lookupcache=positive` shorten it. Incomplete: the node "
         "ran no step, or it does not see what the submit host writes."
     ),
     next=(
@@ -58,19 +58,17 @@ COHERENCE = Guide(
     observes=(
         "What a node sees of files that another node changes. The subject is the ordered pair, writer->reader. In "
         "round *s* each node writes for the *s*-th node behind it in the node list. Up to 16 nodes all rounds run, "
-        "so that every ordered pair is seen. Above 16 nodes about 256 pairs are seen, first those at distances 1, 2, "
-        "4, …: what a mount does wrong shows with any partner.\n"
-        "\n"
+        "so that every ordered pair is seen. Above 16 nodes about 256 pairs are seen, first those at distances 1, "
+        "2, 4, …: a wrong mount fails with any partner.\n\n"
         "There are four job steps: write, read, change, see. Each waits for the one before. In a step a node looks "
-        "at the files of all its partners together. It waits 5 s for new content, because opening a file looks it up "
-        "again. It waits 65 s for a name that a client may have cached (`unlink`, `late_lookup`).\n"
-        "\n"
+        "at the files of all its partners together. It waits 5 s for new content, because opening a file looks it "
+        "up again. It waits 65 s for a name that a client may have cached (`unlink`, `late_lookup`).\n\n"
         "- `same_type`: both nodes name the type of the filesystem under the results folder.\n"
         "- `write`: the reader reads what the writer wrote. The time is in `smoke.fs.pair.write_s`.\n"
         "- `attributes`: size and time of change, to 1 ms, are those that the writer saw.\n"
         "- `append`: the reader has read the file, the writer appends, the reader reads all of it.\n"
-        "- `rename`: the reader has read the file, the writer renames another file over it, the reader reads the new "
-        "one.\n"
+        "- `rename`: the reader has read the file, the writer renames another file over it, the reader reads the "
+        "new one.\n"
         "- `unlink`: the reader has seen the file, the writer removes it, the reader no longer sees it.\n"
         "- `exclusive`: both nodes create one name with `O_EXCL`. Exactly one must succeed.\n"
         "- `lock_refused`: the writer holds `flock` on its file, the reader is refused (`EWOULDBLOCK`). Only a "
@@ -85,7 +83,7 @@ COHERENCE = Guide(
     ),
     usually_means=(
         "All cases of the pairs of one node: the folder is not shared there. The screen names the node that the "
-        "failed pairs have in common. With two nodes both pairs hold the bad node; `smoke.fs.reads_submit_host` "
+        "failed pairs have in common. With two nodes both pairs contain the bad node; `smoke.fs.reads_submit_host` "
         "names it. Only the changes (`rename`, `unlink`, `late_lookup`) of the pairs in which one node reads: that "
         "node caches old lookups. `exclusive` 2: lock files do not lock. `lock_refused` no: locks are local to a "
         "node (NFS with `local_lock`, Lustre with `-o localflock`), or there are none (Lustre without `-o flock`). "

@@ -15,13 +15,14 @@ DRIVER_LOG = Guide(
     action=Action.REBOOT,
     observes=(
         "The probe reads `/dev/kmsg` without waiting. Where it may not be read, the probe reads the journal of this "
-        "boot. It counts the messages of the NVIDIA driver by device and kind: Xids of GPUs, SXids of NVSwitches, and"
-        " four messages that have no number (a GPU fell off the bus, could not be initialized, or is not supported by"
-        " the driver; the driver could not take a GPU over). `discovery.kernel_log.xid` counts the messages that ask "
-        "for action: a reset, a reboot, a look at power or NVLink, an SXid that says Fatal, and every Xid in no known"
-        " class. Xid 154 counts by its own words; the last one of a GPU is valid. Faults of the program (Xid 13, 31, "
-        "43, 94) and cleanups after an earlier Xid (45) do not count. `discovery.kernel_log.nonfatal` counts the "
-        "NVLink Xids 144 to 150 that say Nonfatal and the SXids that say Non-fatal."
+        "boot. It counts the messages of the NVIDIA driver by device and kind: Xids of GPUs, SXids of NVSwitches, "
+        "and four messages that have no number (a GPU fell off the bus, could not be initialized, or is not "
+        "supported by the driver; the driver could not take a GPU over). `discovery.kernel_log.xid` counts the "
+        "messages that ask for action: a reset, a reboot, a look at power or NVLink, an SXid that says Fatal, and "
+        "every Xid in no known class. Xid 154 names its action itself; the last one of a GPU counts. Faults of the "
+        "program (Xid 13, 31, 43, 94) and cleanups after an earlier Xid (45) do not count. "
+        "`discovery.kernel_log.nonfatal` counts the NVLink Xids 144 to 150 that say Nonfatal and the SXids that say "
+        "Non-fatal."
     ),
     why="A GPU or a switch that needs a reset gives wrong results, hangs, or is lost in the middle of a job.",
     usually_means=(
@@ -54,10 +55,9 @@ PRESENT = Guide(
     usually_means=(
         "A GPU fell off the bus, the driver is not loaded on that node, or `gres.conf` does not describe the "
         "hardware. *Only `answering` fails*: the device file is still there and its GPU is lost, or gives no answer "
-        "within `BRINGUP_GPU_S` (20 s); the verdict names it and repeats NVML's words. Nothing else about the GPUs of "
-        "the node is judged until all of them answer. "
-        "*Incomplete*: there is no NVML and no `nvidia-smi`, or no driver behind them, or it does not start; the "
-        "verdict repeats what both said."
+        "within `BRINGUP_GPU_S` (20 s); the verdict names it and repeats NVML's error. Nothing else about the GPUs "
+        "of the node is judged until all of them answer. *Incomplete*: there is no NVML and no `nvidia-smi`, or no "
+        "driver behind them, or it does not start; the verdict repeats what both said."
     ),
     next=(
         _ON_THE_NODE + " nvidia-smi -L",
@@ -113,7 +113,7 @@ DISTINCT = Guide(
         "Two nodes that share a GPU share its memory and its speed. Every result about two nodes is then about one GPU."
     ),
     usually_means=(
-        "One GPU was given to two virtual machines, or two names in Slurm lead to one machine. In the second case "
+        "One GPU was given to two virtual machines, or two names in Slurm are the same machine. In the second case "
         "`discovery.node.distinct` fails too. *Incomplete*: the GPUs of the node did not answer."
     ),
     next=(
@@ -131,9 +131,9 @@ MEMORY_ERRORS = Guide(
     ),
     why="An uncorrected error ends the process that meets it. A GPU without spare rows will have the next one.",
     usually_means=(
-        "*Pending*: reset the GPU or reboot the node, and the spare row is used. *Failed*, or errors that come back: "
-        "replace the GPU. *Incomplete*: the GPU did not say. A GPU without ECC says `not supported`: declare the gate "
-        "`not_applicable`."
+        "*Pending*: reset the GPU or reboot the node, and the spare row is used. *Failed*, or errors that come "
+        "back: replace the GPU. *Incomplete*: the GPU did not report it. A GPU without ECC reports `not supported`: "
+        "declare the gate `not_applicable`."
     ),
     next=(_ON_THE_NODE + " nvidia-smi -q -d ECC,ROW_REMAPPER",),
 )
@@ -181,8 +181,8 @@ PCIE = Guide(
     ),
     why="Half of the lanes carry half of the bandwidth between host and GPU.",
     usually_means=(
-        "A card or a riser is not fully seated, or a lane is damaged. *Incomplete*: the GPU did not say the width of "
-        "its link."
+        "A card or a riser is not fully seated, or a lane is damaged. *Incomplete*: the GPU did not report the "
+        "width of its link."
     ),
     next=(
         _ON_THE_NODE
@@ -225,9 +225,9 @@ BOUND = Guide(
     action=Action.CONFIGURE,
     observes=(
         "Each task of `srun --gpus-per-task=1` finds out which GPU it would compute on: `CUDA_VISIBLE_DEVICES`, "
-        "resolved among the devices that the task can open. A GPU is named by its UUID where the driver tells it. The "
-        "gate counts the different GPUs of a node. An index is not evidence: a confined task sees its GPU as `0`, "
-        "whichever it is."
+        "resolved among the devices that the task can open. A GPU is named by its UUID where the driver reports "
+        "one. The gate counts the different GPUs of a node. An index is not evidence: a confined task sees its GPU "
+        "as `0`, whichever it is."
     ),
     why="Two ranks on one GPU run at half speed or out of memory, and NCCL refuses them.",
     usually_means=(
@@ -261,7 +261,7 @@ ISOLATED = Guide(
         "srun --nodes=1 --nodelist={node} nvidia-smi -L",
         "scontrol show config | grep -iE 'TaskPlugin|Constrain'",
     ),
-    by_hand="The `nvidia-smi -L` above asks for no GPU, and must list none.",
+    by_hand="The second command requests no GPU, and must list none.",
 )
 NEAR_GPU = Guide(
     title="CPUs near the GPU",
@@ -274,7 +274,7 @@ NEAR_GPU = Guide(
     why="From the wrong socket, every copy between host and GPU crosses the link between the sockets.",
     usually_means=(
         "`gres.conf` has no `Cores=` and no `AutoDetect=nvml`, and Slurm does not know which cores are near which "
-        "GPU. *Incomplete*: the firmware does not tell the NUMA node of the GPU."
+        "GPU. *Incomplete*: the firmware does not report the NUMA node of the GPU."
     ),
     next=(_ON_THE_NODE + " nvidia-smi topo -m", "grep smoke.cpu.near_gpu {run}/raw/binding.jsonl"),
     by_hand=(

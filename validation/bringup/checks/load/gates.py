@@ -66,6 +66,6 @@ GATES: tuple[Gate, ...] = (
         "under load no port or network card counted an error, host memory corrected none, and no CPU was throttled",
         warns=True,
     ),
-    _share("load.tcp_sent_again", "under load the node sent few of its TCP segments again"),
-    _share("load.rdma_sent_again", "under load no RDMA port of the node sent many of its packets again"),
+    _share("load.tcp_sent_again", "under load the node retransmitted few of its TCP segments"),
+    _share("load.rdma_sent_again", "under load no RDMA port of the node retransmitted many of its packets"),
 )

@@ -30,30 +30,29 @@ COUNTERS = Guide(
     next=("grep -r load.counter {run}/raw/", _AGAIN),
 )
 SENT_AGAIN = Guide(
-    title="Packets that were sent again",
+    title="Retransmitted packets",
     page=_PAGE,
     action=Action.WATCH,
     observes=(
-        "How much of what a node sent between the two readings it sent for the second time. `load.tcp_sent_again`: "
+        "The share of what a node sent between the two readings that was a retransmission. `load.tcp_sent_again`: "
         "`RetransSegs` as a share of `OutSegs` (`/proc/net/snmp`), over all connections of the node, also those of "
         "its shared filesystem and of its ranks with each other; without those that the receiver reported to have "
         "already (`TCPDSACKRecvSegs` of `/proc/net/netstat`), which were late or out of order and not lost. "
-        "`load.rdma_sent_again`: `packet_seq_err`, "
-        "`local_ack_timeout_err`, `implied_nak_seq_err` and `roce_adp_retrans` (on Broadcom `to_retransmits` and "
-        "`seq_err_naks_rcvd`) as a share of `port_xmit_packets`, of the port with the largest share. Fewer than "
-        "10,000 packets count as 10,000. A node without an RDMA port has sent none again. `out_of_sequence` and "
-        "`rnr_nak_retry_err` are read and not judged: adaptive routing and a slow receiver raise them on a sound "
-        "network."
+        "`load.rdma_sent_again`: `packet_seq_err`, `local_ack_timeout_err`, `implied_nak_seq_err` and "
+        "`roce_adp_retrans` (on Broadcom `to_retransmits` and `seq_err_naks_rcvd`) as a share of "
+        "`port_xmit_packets`, of the port with the largest share. Fewer than 10,000 packets count as 10,000. A node "
+        "without an RDMA port has retransmitted none. `out_of_sequence` and `rnr_nak_retry_err` are read and not "
+        "judged: adaptive routing and a slow receiver raise them on a sound network."
     ),
     why=(
-        "A lost packet is counted as an error by no card and no link. TCP and RDMA repair it, and that costs time: "
-        "RDMA resends everything after it."
+        "No card and no link counts a lost packet as an error. TCP and RDMA repair it, and that costs time: RDMA "
+        "resends everything after it."
     ),
     usually_means=(
-        "The node named sent again; the packet was lost on its way out, at a switch, or at the receiver. One node "
-        "alone: its cable or its port. All nodes: the network is full, or flow control (PFC, ECN) is not set up; "
-        "then a node without a warning may be the receiver that drops packets. *Incomplete*: the driver has no such "
-        "counters (declare it not applicable)."
+        "The named node retransmitted; the packet was lost on its way out, at a switch, or at the receiver. One "
+        "node alone: its cable or its port. All nodes: the network is full, or flow control (PFC, ECN) is not set "
+        "up; then a node without a warning may be the receiver that drops packets. *Incomplete*: the driver has no "
+        "such counters (declare it not applicable)."
     ),
     next=(
         "grep -r 'load.counter.*\\(again\\|twice\\|seq_err\\|timeout\\|retrans\\)' {run}/raw/",

@@ -23,7 +23,7 @@ def _gate(id: str, proves: str, **rest: Any) -> Gate:
 _PROGRAM = (
     _gate(
         "nccl.step",
-        "the collective program ended by itself, without an error",
+        "the collective program ended without an error",
         bears_on=("one-communicator",),
         unit="count",
         rule="equals",
@@ -206,7 +206,7 @@ _SPEED = (
     ),
     _gate(
         "nccl.all_reduce.latency",
-        "a small all_reduce ends as soon as expected",
+        "a small all_reduce is as fast as expected",
         claims=_AT_SPEED,
         per="wide_scale",
         unit="us",

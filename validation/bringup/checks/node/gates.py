@@ -12,13 +12,13 @@ from bringup.records import Limit, Outcome
 _ONLY = ("discovery",)
 
 _SAME = (  # gate, "all nodes ..."
-    ("discovery.kernel", "run one kernel"),
-    ("discovery.os", "run one release of the system"),
-    ("discovery.python", "start one version of Python"),
-    ("discovery.cpu.model", "have one model of CPU"),
-    ("discovery.cpu.topology", "have as many sockets, cores, threads of a core, and NUMA nodes"),
+    ("discovery.kernel", "run the same kernel"),
+    ("discovery.os", "run the same release of the system"),
+    ("discovery.python", "start the same version of Python"),
+    ("discovery.cpu.model", "have the same model of CPU"),
+    ("discovery.cpu.topology", "have the same number of sockets, cores, threads per core, and NUMA nodes"),
     ("discovery.hugepages", "handle transparent huge pages alike"),
-    ("discovery.mount", "have mounted the checkout from one place with the same options"),
+    ("discovery.mount", "have mounted the checkout from the same place with the same options"),
 )
 _LIBRARIES = (  # gate, name
     ("discovery.library.libc", "libc"),
@@ -79,12 +79,12 @@ def _alike(id: str, proves: str, guide: Guide, severity: Outcome) -> Gate:
 
 
 _NAMES: tuple[Gate, ...] = (
-    _name("unresolved", "the name of every other node leads to an address on this node", "count", 0),
-    _name(
-        "differ", "the name of every other node leads to the address there that it leads to on most nodes", "count", 0
-    ),
+    _name("unresolved", "this node resolves the name of every other node", "count", 0),
+    _name("differ", "this node resolves the name of every other node to the same address as most nodes do", "count", 0),
     _name("own", "every address that the other nodes use for this node is one that it has", "flag", True),
-    _name("reachable", "its own host name leads the node to more than loopback", "flag", True, Outcome.WARN),
+    _name(
+        "reachable", ("the node resolves its own host name to more than a loopback address"), "flag", True, Outcome.WARN
+    ),
     Gate(
         id="discovery.names.slowest",
         phases=_ONLY,
@@ -129,7 +129,7 @@ GATES: tuple[Gate, ...] = (
         claims=("nodes-alike",),
         per="node",
         min_nodes=2,
-        proves="two node names are not one machine (boot ids differ)",
+        proves="no two node names are the same machine (boot ids differ)",
         unit="text",
         rule="all_distinct",
         expect=Fleet(),
@@ -141,7 +141,7 @@ GATES: tuple[Gate, ...] = (
         claims=("nodes-alike",),
         per="node",
         min_nodes=2,
-        proves="no two nodes call themselves by one name",
+        proves="no two nodes have the same host name",
         unit="text",
         rule="all_distinct",
         expect=Fleet(),
@@ -168,7 +168,7 @@ GATES: tuple[Gate, ...] = (
         bears_on=("observable",),
         per="node",
         min_nodes=2,
-        proves="the node's clock is near the fleet's, measured by round trips, uncertainty included",
+        proves="the node's clock is near the median of all nodes, measured by round trips, uncertainty included",
         unit="s",
         rule="at_most",
         expect=FromProfile(),

@@ -17,7 +17,7 @@ STATE = Guide(
         "`ALLOCATED` and `COMPLETING`. Flags that say nothing about health (`PLANNED`, `RESERVED`, `CLOUD`, …) are "
         "left out."
     ),
-    why="Slurm starts no job on such a node. Everything that needs the node's own word is incomplete.",
+    why="Slurm starts no job on such a node. Gates that need a report of the node are incomplete.",
     usually_means=(
         "`DOWN` or `NOT_RESPONDING`: slurmd does not run, or slurmctld cannot reach it. `DRAIN`: an administrator or "
         "a health check took the node out; the reason says why. `INVALID_REG`: the node has less memory, fewer CPUs "
@@ -66,9 +66,9 @@ DISTINCT = Guide(
     observes=(
         "`discovery.node.distinct`: the boot id of the kernel (`/proc/sys/kernel/random/boot_id`). Two nodes with "
         "the same boot id are one running kernel. `discovery.node.hostname`: the host name that the node has given "
-        "itself, which need not be its name in Slurm. No two nodes may share either."
+        "itself, which need not be its name in Slurm. Both must be different on every node."
     ),
-    why="If two names lead to one machine, every result for two nodes is a result for one.",
+    why="If two names resolve to the same machine, every result for two nodes is a result for one.",
     usually_means=(
         "The same boot id: a wrong `NodeAddr`, a wrong DNS or hosts entry, or two slurmds on one host. Containers "
         "do not matter here, because the boot id belongs to the kernel. (Each node of the local cluster is given a "
@@ -135,8 +135,8 @@ LIBRARIES = Guide(
         _EVERYWHERE + " bash -c 'ldconfig -p | grep -E \"libcuda|nccl|ibverbs|munge\"'",
     ),
     by_hand=(
-        "Where a library has no place on the cluster, say so in its profile: an entry under `not_applicable` with "
-        "the gate and the reason."
+        "If the cluster does not need a library, declare its gate in the profile: an entry under `not_applicable` "
+        "with the gate and the reason."
     ),
 )
 
@@ -156,11 +156,11 @@ CLOCK = Guide(
         "minutes. Build tools and NFS caches compare times of files."
     ),
     usually_means=(
-        "chrony or ntpd does not run on that node, or has no server. *Not synchronised, and chronyd runs*: it tells "
-        "the kernel only where its configuration says `rtcsync`. This only warns, and the offset judges. *Incomplete*: "
-        "a container may forbid adjtimex(2). Where the offset is incomplete, the node could not reach the "
-        "first one on the port that the job took. A firewall that lets only Slurm's ports through does this, and it"
-        " will stop `torchrun` too."
+        "chrony or ntpd does not run on that node, or has no server. *Not synchronised, and chronyd runs*: it "
+        "reports to the kernel only with `rtcsync` in its configuration. This only warns, and the offset judges. "
+        "*Incomplete*: a container may forbid adjtimex(2). Where the offset is incomplete, the node could not reach "
+        "the first one on the port that the job took. A firewall that lets only Slurm's ports through does this, "
+        "and it will stop `torchrun` too."
     ),
     next=(
         _EVERYWHERE + " bash -c 'chronyc tracking || timedatectl timesync-status'",
@@ -197,27 +197,28 @@ NAMES = Guide(
     page=_PAGE,
     action=Action.CONFIGURE,
     observes=(
-        "The first node resolves the names of all nodes of the run. Then every node resolves them too, many at once, "
-        "and compares the addresses. IPv4 addresses are compared first; IPv6 only where a name has no IPv4 address. "
-        "All lookups together may take 20 s. `discovery.names.unresolved`: names without an address, or without an "
-        "answer in this time. `discovery.names.slowest`: the longest that one name took. `discovery.names.differ`: "
-        "names with another address than on most nodes. Where nodes disagree about a name, the address that its node "
-        "has is right. `discovery.names.own`: whether the address that others use for a node is one that the node "
-        "has. `discovery.names.reachable`: whether the node's own host name leads it to more than loopback. A node "
-        "is not compared on its own name: many installations give it 127.0.1.1 there."
+        "The first node resolves the names of all nodes of the run. Then every node resolves them too, many at "
+        "once, and compares the addresses. IPv4 addresses are compared first; IPv6 only where a name has no IPv4 "
+        "address. All lookups together may take 20 s. `discovery.names.unresolved`: names without an address, or "
+        "without an answer in this time. `discovery.names.slowest`: the longest that one name took. "
+        "`discovery.names.differ`: names with another address than on most nodes. Where nodes disagree about a "
+        "name, the address that its node has is right. `discovery.names.own`: whether the address that others use "
+        "for a node is one that the node has. `discovery.names.reachable`: whether the node resolves its own host "
+        "name to more than a loopback address. A node is not compared on its own name: many installations give it "
+        "127.0.1.1 there."
     ),
     why=(
-        "Ranks find rank 0 by the name of its node. If a name leads to another address, they wait for a host that "
-        "never answers. A program that listens on its own host name, as gloo does by default, cannot be reached when "
-        "that name means 127.0.1.1."
+        "Ranks find rank 0 by the name of its node. If a name resolves to another address, they wait for a host "
+        "that never answers. A program that listens on its own host name, as gloo does by default, cannot be "
+        "reached when that name means 127.0.1.1."
     ),
     usually_means=(
         "*Unresolved, different*: `/etc/hosts` of one node is old, or it asks another name server. *Not its own*: "
-        "the entry of the node is old, or leads to a host in front of it. *Only loopback*: the installer wrote "
-        "`127.0.1.1` and the host name into `/etc/hosts`, as Debian and Ubuntu do. NCCL and `torchrun` work with "
-        "that, so it only warns. *Slow*: the first name server does not answer, and each lookup waits for its "
-        "timeout. *Incomplete*: the node did not start the probe, or could not read what the first node had written. "
-        "Or most nodes know other addresses than the first node: look at its entries first."
+        "the entry of the node is old, or is the address of a host in front of it. *Only loopback*: the installer "
+        "wrote `127.0.1.1` and the host name into `/etc/hosts`, as Debian and Ubuntu do. NCCL and `torchrun` work "
+        "with that, so it only warns. *Slow*: the first name server does not answer, and each lookup waits for its "
+        "timeout. *Incomplete*: the node did not start the probe, or could not read what the first node had "
+        "written. Or most nodes know other addresses than the first node: look at its entries first."
     ),
     next=(
         "grep -hE 'names[.]' {run}/raw/names.jsonl",

@@ -92,7 +92,7 @@ DRILLS: tuple[Drill, ...] = (
     ),
     _configured(
         "nodes-return-unseen",
-        "a node that crashed takes jobs again by itself",
+        "a node that crashed takes jobs again without a check",
         "s/^ReturnToService=.*/ReturnToService=2/",
         "slurm.conf",
         "discovery.slurm.return_to_service",

@@ -124,9 +124,9 @@ KILL_ON_BAD_EXIT = Guide(
     action=Action.CONFIGURE,
     observes="`KillOnBadExit` in `scontrol show config`.",
     why=(
-        "With 0, the other ranks wait for the timeout of their collective when one rank ends: half an hour of the "
-        "whole job by default. The scripts here request it themselves (`--kill-on-bad-exit`). Other jobs get what "
-        "this line says."
+        "With 0, the other ranks wait for the timeout of their collective when one rank ends: 10 minutes under "
+        "NCCL, 30 under gloo and with transformers' Trainer by default. The scripts here request it themselves "
+        "(`--kill-on-bad-exit`). Other jobs get what this line says."
     ),
     usually_means=(
         "The verdict is a warning: the line has its default. *Incomplete*: `scontrol show config` gave no answer."
@@ -136,7 +136,7 @@ KILL_ON_BAD_EXIT = Guide(
 )
 
 HEALTH = Guide(
-    title="Slurm does not look after its nodes",
+    title="Slurm does not check its nodes",
     page=_ENV,
     action=Action.CONFIGURE,
     observes=(
@@ -163,8 +163,8 @@ LOST_NODES = Guide(
     page=_ENV,
     action=Action.CONFIGURE,
     observes=(
-        "`SlurmdTimeout`: how long slurmctld waits for a silent node before it calls it `DOWN` (0 means for ever). "
-        "`ReturnToService`: with 2, a node that went down for an unknown reason returns by itself."
+        "`SlurmdTimeout`: how long slurmctld waits for a silent node before it marks it `DOWN` (0: never). "
+        "`ReturnToService`: with 2, a node that went down for any reason returns without an administrator."
     ),
     why=(
         "A dead node holds its job until Slurm calls it `DOWN`. A node that crashes and reboots is given the next "
@@ -266,8 +266,8 @@ BAD_EXIT = Guide(
     page=_INFRA,
     action=Action.CONFIGURE,
     observes=(
-        "A step of two tasks on each node with `--kill-on-bad-exit=1`. Task 0 ends with code 3 after a second. A "
-        "task that is still there 9 s later says so. The value is the number of these tasks on the node."
+        "A step of two tasks on each node with `--kill-on-bad-exit=1`. Task 0 ends with code 3 after a second. The "
+        "value is the number of tasks on the node that still run 9 s later."
     ),
     why="When a rank fails, the others hang in a collective until its timeout, and the job holds its GPUs.",
     usually_means=(
@@ -325,9 +325,9 @@ TIME_LIMIT = Guide(
     page=_INFRA,
     action=Action.CONFIGURE,
     observes=(
-        "Whether `USR1` reached a batch script that requested `--time=1 --signal=B:USR1@55`. Slurm looks at time "
-        "limits every 30 s, so the signal comes up to that much early or late. The seconds are in "
-        "`smoke.time_limit.warned_after_s`."
+        "Whether `USR1` reached a batch script that requested `--time=1 --signal=B:USR1@55`. The signal may come up "
+        "to 60 s early (sbatch(1)) and, because Slurm checks time limits every 30 s, up to 30 s late. The seconds "
+        "are in `smoke.time_limit.warned_after_s`."
     ),
     why="A training that saves its state on the signal is killed without it, and its last steps are lost.",
     usually_means=(

@@ -79,9 +79,9 @@ PCIE = Guide(
     page=_PAGE,
     action=Action.REPLACE,
     observes=(
-        "Generation and lanes of each GPU's PCIe link by NVML, asked in every second of the load while the GPU is "
-        "busy, and the most that the GPU can have in its slot. The best answer in the last third of the load counts. "
-        "The value is the number of GPUs whose link is slower than it can be."
+        "Generation and lanes of each GPU's PCIe link by NVML, read every second of the load while the GPU is busy, "
+        "and the most that the GPU can have in its slot. The best answer in the last third of the load counts. The "
+        "value is the number of GPUs whose link is slower than it can be."
     ),
     why=(
         "An idle GPU lowers the generation to save power, so a link that trained to a lower one shows only under "
