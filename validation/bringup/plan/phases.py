@@ -103,7 +103,7 @@ PHASES: dict[str, Phase] = {
             whole_nodes=False,
             screens=True,
         ),
-        _validation("node_sweep", 2, "Every node by itself, under load", "node_sweep.sbatch", ("smoke",), screens=True),
+        _validation("node_sweep", 2, "Every node alone, under load", "node_sweep.sbatch", ("smoke",), screens=True),
         _validation("nccl_scaling", 3, "Collectives at every scale", "nccl_scaling.sh", ("node_sweep",)),
         _validation(
             "nccl_pairwise",
