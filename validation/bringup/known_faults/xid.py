@@ -75,7 +75,7 @@ def classes() -> list[tuple[str, tuple[str, ...]]]:
     """(what it asks for, its events), for the documentation."""
     return [
         *((asks, tuple(map(str, numbers))) for asks, numbers in _ACTIONS.items()),
-        ("what its own words say: None, GPU Reset, Node Reboot, Drain; the last word about a GPU counts", ("154",)),
+        ("the action in its text: None, GPU Reset, Node Reboot, Drain; the last one about a GPU counts", ("154",)),
         ("nothing for the node: the program that caused it fails", tuple(map(str, _RESTART_APPLICATION))),
         ("nothing", tuple(map(str, _IGNORE))),
         ("a warning: the line says Nonfatal", tuple(map(str, _NVLINK_5))),
