@@ -74,14 +74,14 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         id="gpus-compute",
         question=1,
-        says="every GPU computes rightly, and about as fast as its peers",
+        says="every GPU computes correctly, and about as fast as its peers",
         real=("gpu",),
         shows=("smoke.compute.tflops",),
     ),
     Claim(
         id="gpus-hold",
         question=1,
-        says="under a sustained load GPUs compute rightly and keep their speed",
+        says="under a sustained load GPUs compute correctly and keep their speed",
         real=("gpu",),
         shows=("sweep.load.drift",),
     ),
@@ -104,7 +104,7 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         id="jobs-kept",
         question=2,
-        says="exit codes, arrays, dependencies, time limits and requeues are kept",
+        says="exit codes, arrays, dependencies, time limits and requeues work",
     ),
     Claim(
         id="nodes-alike",
@@ -126,7 +126,7 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         id="coherent",
         question=3,
-        says="what one node writes, renames, appends, removes or locks, the others see",
+        says="the other nodes see what one node writes, renames, appends, removes or locks",
         least_nodes=2,
     ),
     Claim(
@@ -139,13 +139,13 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         id="one-communicator",
         question=4,
-        says="one communicator spans all ranks and computes rightly",
+        says="one communicator spans all ranks and computes correctly",
         real=("nccl",),
     ),
     Claim(
         id="inside-every-node",
         question=4,
-        says="inside every node collectives are right, and about as fast as inside the others",
+        says="inside every node collectives are correct, and about as fast as inside the others",
         real=("nccl",),
     ),
     Claim(
@@ -159,7 +159,7 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         id="over-the-fabric",
         question=4,
-        says="between nodes the bytes go over the fabric, past host memory",
+        says="between nodes the bytes go over the fabric, without a copy in host memory",
         least_nodes=2,
         real=("nccl", "fabric"),
         shows=("nccl.transport", "nccl.gdr"),
@@ -211,7 +211,7 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         id="checkpoints",
         question=5,
-        says="a checkpoint is whole and resumes",
+        says="a checkpoint is complete and resumes",
         real=("gpu",),
     ),
     Claim(
@@ -224,7 +224,7 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         id="observable",
         question=6,
-        says="every run's and every rank's end is recorded, and the evidence is whole",
+        says="every run's and every rank's end is recorded, and the evidence is complete",
     ),
     Claim(
         id="slurm-notices",
