@@ -21,6 +21,7 @@ from bringup.known_faults.signatures import EXIT_CODES, SIGNATURES
 from bringup.plan.claims import CLAIMS, QUESTIONS, Claim
 from bringup.plan.gate import FromProfile, Gate
 from bringup.plan.guide import PLACES, Guide
+from bringup.plan.phases import PHASES
 from bringup.plan.profile import Profile, load, names
 from bringup.plan.rules import DECLARABLE, allowed
 from bringup.plan.site import Site
@@ -106,6 +107,30 @@ def _floor(profile: Profile, nodes: int) -> float:
     return float(limit) if isinstance(limit, int | float) else 0
 
 
+def _from_profile() -> list[Gate]:
+    return [gate for gate in GATES.values() if isinstance(gate.expect, FromProfile)]
+
+
+def _declarable() -> list[str]:
+    """The gates that read a number from a profile: those of one unit and rule in a row."""
+    rows: dict[tuple[str, str], list[Gate]] = {}
+    for gate in _from_profile():
+        rows.setdefault((gate.unit, gate.rule), []).append(gate)
+    return _plain_table(("unit", "rule by default", "gates"), ((*key, _ids(gates)) for key, gates in rows.items()))
+
+
+def _undeclared() -> list[str]:
+    """The gates that have no number in `generic`, by the numbers of their phases."""
+    generic = load("generic")
+    known = {*generic.expect, *(entry.gate for entry in generic.not_applicable)}
+    rows: dict[str, list[Gate]] = {}
+    for gate in _from_profile():
+        if gate.id not in known:
+            numbers = sorted({PHASES[stem].number for stem in gate.phases})
+            rows.setdefault(" to ".join(map(str, dict.fromkeys((numbers[0], numbers[-1])))), []).append(gate)
+    return _plain_table(("phase", "no number in `generic`"), ((key, _ids(rows[key])) for key in sorted(rows)))
+
+
 def _transports() -> list[str]:
     return _plain_table(
         ("class", "what it is", "what NCCL prints"),
@@ -118,7 +143,7 @@ def _claims() -> list[str]:
     for number, question in QUESTIONS.items():
         lines += [f"**{number}. {question}**", ""]
         lines += table(
-            ("claim", "gates that ask it", "gates that speak against it", "it needs"),
+            ("claim", "gates that prove it", "gates that only contradict it", "it needs"),
             (
                 (
                     claim.says,
@@ -152,6 +177,8 @@ PARTS: dict[Path, dict[str, Callable[[], list[str]]]] = {
     REPOSITORY / "validation/README.md": {
         "warnings": _warnings,
         "profiles": _profiles,
+        "undeclared": _undeclared,
+        "declarable": _declarable,
         "transports": _transports,
     },
 }
