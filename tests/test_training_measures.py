@@ -165,7 +165,7 @@ def test_stock_changes_nothing_and_the_others_say_why_for_each_change() -> None:
     from recipe import fast
     from recipe.arguments import Args
 
-    fields = dict.fromkeys(Args.__dataclass_fields__) | {"attention": "sdpa", "dataloader_workers": 0}
+    fields = dict.fromkeys(Args.__dataclass_fields__) | {"attention": "sdpa", "dataloader_workers": 0, "packing": True}
     stock = Args(**fields | {"recipe": "stock"})
     assert fast.choose(stock) == (stock, [])
     assert (fast.trainer_arguments(stock, []), fast.callbacks([])) == ({"disable_tqdm": False}, [])
