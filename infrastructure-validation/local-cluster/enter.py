@@ -17,17 +17,17 @@ CAPABILITY_VERSION_3 = 0x20080522
 libc = ctypes.CDLL(None, use_errno=True)
 
 
-def check(result: int, what: str) -> None:
+def check(result: int, operation: str) -> None:
     if result != 0:
-        sys.exit(f"cluster: {what} failed: {os.strerror(ctypes.get_errno())}")
+        sys.exit(f"cluster: {operation} failed: {os.strerror(ctypes.get_errno())}")
 
 
 def join_namespaces(pid: str) -> None:
     # all are opened before the first is joined; user first, because it grants the rights for the others
     names = ("user", "cgroup", "ipc", "uts", "net", "pid", "mnt")
-    own = {name: Path(f"/proc/self/ns/{name}").stat().st_ino for name in names}
+    current = {name: Path(f"/proc/self/ns/{name}").stat().st_ino for name in names}
     for name, fd in [(name, os.open(f"/proc/{pid}/ns/{name}", os.O_RDONLY)) for name in names]:
-        if os.fstat(fd).st_ino != own[name]:  # without root, those that are one's own already cannot be joined
+        if os.fstat(fd).st_ino != current[name]:  # without root, those that are one's own already cannot be joined
             check(libc.setns(fd, 0), f"joining the {name} namespace of process {pid}")
         os.close(fd)
 

@@ -205,12 +205,12 @@ inner_nfs-like() {  # HOST FOLDER: on the login host
 # FOLDER, over itself: a name that was missing stays missing for 30 s (acdirmin), attributes stay for 3 s (acregmin). Locks are forwarded,
 # as NFS does; undone by umount.
 inner_mount-nfs-like() {
-  local said caches=negative_timeout=30,entry_timeout=30,attr_timeout=3
+  local output caches=negative_timeout=30,entry_timeout=30,attr_timeout=3
   command -v bindfs >/dev/null || die "nfs-like: bindfs is not installed; run 'make setup'"
   [ -d "$1" ] || die "nfs-like: $(hostname) sees no folder $1"
   [ -c /dev/fuse ] || mknod -m 666 /dev/fuse c 10 229 2>/dev/null || die "nfs-like: no right to make /dev/fuse; run as root"
-  said=$(bindfs --multithreaded --enable-lock-forwarding -o "$caches" "$1" "$1" 2>&1) ||
-    die "nfs-like: bindfs cannot mount (is there a kernel module fuse?): $(head -n 1 <<<"$said")"
+  output=$(bindfs --multithreaded --enable-lock-forwarding -o "$caches" "$1" "$1" 2>&1) ||
+    die "nfs-like: bindfs cannot mount (is there a kernel module fuse?): $(head -n 1 <<<"$output")"
 }
 
 inner_off() {

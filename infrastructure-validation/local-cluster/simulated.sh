@@ -18,11 +18,11 @@ check_simulation() {  # MODEL GPUS
 
 # Once a cluster, on the machine: the library, and the stand-ins for programs, which are on the PATH of every host.
 build_stand_ins() {
-  local said program
+  local output program
   mkdir -p "$STATE/simulated/lib"
-  said=$(gcc -shared -fPIC -O1 -Wall -Wextra -fvisibility=hidden -Wl,-soname,libnvidia-ml.so.1 \
+  output=$(gcc -shared -fPIC -O1 -Wall -Wextra -fvisibility=hidden -Wl,-soname,libnvidia-ml.so.1 \
     -o "$STATE/simulated/lib/libnvidia-ml.so.1" "$SIMULATED/nvml.c" 2>&1) ||
-    die "gcc cannot make the stand-in of NVML: $(head -n 1 <<<"$said")"
+    die "gcc cannot make the stand-in of NVML: $(head -n 1 <<<"$output")"
   for program in "$SIMULATED"/bin/*; do
     [[ ! -x $program || -d $program ]] || ln -s "$program" "$STATE/bin/"
   done

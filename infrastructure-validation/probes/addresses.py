@@ -15,11 +15,11 @@ IF_INET6 = Path("/proc/net/if_inet6")
 
 def by_interface():
     """{interface: [addresses]}, without loopback and without addresses that hold on one link only."""
-    found = {}
+    of_interface = {}
     for interface, address in [*_ipv4(), *_ipv6(IF_INET6)]:
         if not (address.is_loopback or address.is_link_local):
-            found.setdefault(interface, []).append(str(address))
-    return found
+            of_interface.setdefault(interface, []).append(str(address))
+    return of_interface
 
 
 def _ipv4():

@@ -7,7 +7,7 @@ import statistics
 import time
 from collections import Counter
 
-from faults import SLOW_RANK_S, SLOW_SIZE_S, asked, hits, in_the_middle
+from faults import SLOW_RANK_S, SLOW_SIZE_S, argument_of, hits, in_the_middle
 from progress import Progress
 from pulse import Pulse, longest
 
@@ -35,7 +35,7 @@ def label_of(size, nbytes):
 def slowed(sizes):
     """The collective and which of `sizes`, ascending, a drill slows down: all_reduce@4MiB; None without that drill. It
     asks for a place, for sizes are others on GPUs than on CPUs."""
-    name, _, place = (asked("slow-size") or "").partition("@")
+    name, _, place = (argument_of("slow-size") or "").partition("@")
     places = {"smallest": sizes[0], "middle": sizes[len(sizes) // 2], "largest": sizes[-1]}
     return f"{name}@{named(places[place])}" if name else None
 
@@ -85,7 +85,7 @@ class Bench:
         period = ((self.torch.arange(PERIOD, device=self.device) + offset) % PERIOD + 1).float()
         return period.repeat(-(-count // PERIOD))[:count]
 
-    def given(self, values):
+    def contribution(self, values):
         """What this rank contributes: `values`, except in a drill."""
         return values + 1 if hits("wrong-value", self.rank) else values
 
@@ -105,11 +105,11 @@ class Bench:
         """Sum in place; size = bytes of the buffer."""
         count = size // 4
         source = self.pattern(count)
-        mine = self.given(source * self.weight(self.rank))
+        values = self.contribution(source * self.weight(self.rank))
         buffer = self.torch.empty_like(source)
         return Operation(
             nbytes=count * 4,
-            prepare=lambda: buffer.copy_(mine),
+            prepare=lambda: buffer.copy_(values),
             run=lambda: self.dist.all_reduce(buffer),
             result=lambda: buffer,
             expected=source * self.weights(),
@@ -120,13 +120,13 @@ class Bench:
     def all_gather(self, size):
         """size = bytes of the gathered result."""
         count = self.part(size)
-        mine = self.given(self.pattern(count) * (self.rank + 1))
+        values = self.contribution(self.pattern(count) * (self.rank + 1))
         result = self.torch.empty(count * self.world, device=self.device)
         expected = self.torch.cat([self.pattern(count) * (rank + 1) for rank in range(self.world)])
         return Operation(
             nbytes=count * self.world * 4,
             prepare=result.zero_,
-            run=lambda: self._gather(result, mine),
+            run=lambda: self._gather(result, values),
             result=lambda: result,
             expected=expected,
             origin=list(range(self.world)),
@@ -136,13 +136,13 @@ class Bench:
     def reduce_scatter(self, size):
         """size = bytes of the whole input."""
         count = self.part(size)
-        whole = self.given(self.pattern(count * self.world) * self.weight(self.rank))
+        values = self.contribution(self.pattern(count * self.world) * self.weight(self.rank))
         result = self.torch.empty(count, device=self.device)
         expected = self.pattern(count, offset=count * self.rank) * self.weights()
         return Operation(
             nbytes=count * self.world * 4,
             prepare=result.zero_,
-            run=lambda: self._scatter(result, whole),
+            run=lambda: self._scatter(result, values),
             result=lambda: result,
             expected=expected,
             origin=[None],
@@ -152,15 +152,15 @@ class Bench:
     def all_to_all(self, size):
         """size = bytes that each rank sends, its own part included. The part for rank d starts its pattern at d."""
         count = self.part(size)
-        mine = self.given(
+        values = self.contribution(
             self.torch.cat([self.pattern(count, offset=to) for to in range(self.world)]) * (self.rank + 1)
         )
-        result = self.torch.empty_like(mine)
+        result = self.torch.empty_like(values)
         expected = self.torch.cat([self.pattern(count, offset=self.rank) * (rank + 1) for rank in range(self.world)])
         return Operation(
             nbytes=count * self.world * 4,
             prepare=result.zero_,
-            run=lambda: self.dist.all_to_all_single(result, mine),
+            run=lambda: self.dist.all_to_all_single(result, values),
             result=lambda: result,
             expected=expected,
             origin=list(range(self.world)),
@@ -171,10 +171,12 @@ class Bench:
         """From rank 0; size = bytes of the buffer."""
         count = size // 4
         buffer = self.torch.empty(count, device=self.device)
-        mine = self.given(self.pattern(count)) if self.rank == 0 else self.torch.zeros(count, device=self.device)
+        values = (
+            self.contribution(self.pattern(count)) if self.rank == 0 else self.torch.zeros(count, device=self.device)
+        )
         return Operation(
             nbytes=count * 4,
-            prepare=lambda: buffer.copy_(mine),
+            prepare=lambda: buffer.copy_(values),
             run=lambda: self.dist.broadcast(buffer, src=0),
             result=lambda: buffer,
             expected=self.pattern(count),
@@ -186,11 +188,11 @@ class Bench:
         """Each rank to the next and from the one before, all at once; size = bytes sent by a rank."""
         count = size // 4
         before, after = (self.rank - 1) % self.world, (self.rank + 1) % self.world
-        mine = self.given(self.pattern(count) * (self.rank + 1))
-        result = self.torch.empty_like(mine)
+        values = self.contribution(self.pattern(count) * (self.rank + 1))
+        result = self.torch.empty_like(values)
 
         def run():
-            p2p = [self.dist.P2POp(self.dist.isend, mine, after), self.dist.P2POp(self.dist.irecv, result, before)]
+            p2p = [self.dist.P2POp(self.dist.isend, values, after), self.dist.P2POp(self.dist.irecv, result, before)]
             for work in self.dist.batch_isend_irecv(p2p):
                 work.wait()
 
@@ -208,32 +210,32 @@ class Bench:
         if self.device.type == "cuda":
             self.torch.cuda.synchronize()
 
-    def measure(self, operation, what):
+    def measure(self, operation, label):
         """Of this rank: its seconds per repetition; the same with the wait for the others before it; and the wrong
-        values of the last one with their origin. what: NAME@SIZE."""
-        seconds, whole, self.last = [], [], what
+        values of the last one with their origin. label: NAME@SIZE."""
+        seconds, with_wait, self.last = [], [], label
         for repetition in range(WARMUP + REPETITIONS):
             started = time.perf_counter()
             operation.prepare()
             self.synchronize()
-            self.progress.enter(f"the barrier before {what}")
+            self.progress.enter(f"the barrier before {label}")
             self.dist.barrier()
             self.progress.leave()
             begun = time.perf_counter()
-            if what == self.middle and repetition == WARMUP + REPETITIONS // 2:
+            if label == self.middle and repetition == WARMUP + REPETITIONS // 2:
                 in_the_middle(self.rank)
-            self.progress.enter(what)
+            self.progress.enter(label)
             operation.run()
             self.synchronize()
             self.progress.leave()
-            if what == self.slow:
+            if label == self.slow:
                 time.sleep(SLOW_SIZE_S)
             ended = time.perf_counter()
             seconds.append(ended - begun)
-            whole.append(ended - started)
+            with_wait.append(ended - started)
             if repetition >= WARMUP:
-                self.spans.append((what, started, ended))
-        return seconds[WARMUP:], whole[WARMUP:], operation.wrong()
+                self.spans.append((label, started, ended))
+        return seconds[WARMUP:], with_wait[WARMUP:], operation.wrong()
 
     def standstill(self):
         """(seconds, NAME@SIZE, CPU seconds) of the longest time that this rank itself stood still in a repetition."""
@@ -256,12 +258,12 @@ class Bench:
         return min(seconds)  # the least: other processes on a busy host disturb some repetitions, not all
 
 
-def stall(whole, what):
-    """(seconds beyond the median, what happened) of the longest repetition. whole: seconds of each until the slowest
-    rank; what: NAME@SIZE."""
-    most, usual = max(whole), statistics.median(whole)
+def stall(with_wait, label):
+    """(seconds beyond the median, what happened) of the longest repetition. with_wait: seconds of each until the
+    slowest rank; label: NAME@SIZE."""
+    most, usual = max(with_wait), statistics.median(with_wait)
     excess = most - usual if most > STALLED * usual else 0.0
-    return excess, f"repetition {whole.index(most) + 1} of {what} took {most:.4g} s, the median is {usual:.4g} s"
+    return excess, f"repetition {with_wait.index(most) + 1} of {label} took {most:.4g} s, the median is {usual:.4g} s"
 
 
 def blame(per_receiver):
@@ -271,12 +273,12 @@ def blame(per_receiver):
     A wrong value between two ranks is counted for the one that has wrong values with more ranks; for both when that is
     undecided.
     """
-    found = [(got, gave, count) for got, origins in enumerate(per_receiver) for gave, count in origins.items()]
+    edges = [(got, gave, count) for got, origins in enumerate(per_receiver) for gave, count in origins.items()]
     partners = Counter()  # a rank's own part counts for both, once
     for side in (0, 1):
-        partners.update((side, edge[side]) for edge in found)
+        partners.update((side, edge[side]) for edge in edges)
     blamed = Counter()
-    for got, gave, count in found:
+    for got, gave, count in edges:
         by_getting, by_giving = partners[0, got], partners[1, gave]
         if by_giving >= by_getting:
             blamed[gave] += count

@@ -96,14 +96,14 @@ def cpus(text):
 
 def cores():
     """Distinct cores in the affinity mask: two hardware threads of one core count once."""
-    found = set()
+    distinct = set()
     for cpu in os.sched_getaffinity(0):
         folder = TOPOLOGY / f"cpu{cpu}" / "topology"
         try:
-            found.add(((folder / "physical_package_id").read_text(), (folder / "core_id").read_text()))
+            distinct.add(((folder / "physical_package_id").read_text(), (folder / "core_id").read_text()))
         except OSError:  # no topology in this kernel: count the CPU itself
-            found.add(cpu)
-    return len(found)
+            distinct.add(cpu)
+    return len(distinct)
 
 
 if __name__ == "__main__":

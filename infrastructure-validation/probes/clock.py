@@ -51,10 +51,10 @@ def main():
 
 def be_the_reference(port, others):
     """Its own distance is zero; a reference that nobody asked was compared with nobody."""
-    asked = serve(port, others)
-    if others > 0 and asked == 0:
+    served = serve(port, others)
+    if others > 0 and served == 0:
         raise TimeoutError(f"none of {others} other nodes asked this one")
-    return 0.0, 0.0, f"the reference, asked by {asked} of {others} other nodes"
+    return 0.0, 0.0, f"the reference, asked by {served} of {others} other nodes"
 
 
 def serve(port, others):

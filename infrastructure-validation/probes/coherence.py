@@ -94,16 +94,16 @@ def write_step(circle):
 
 def read_step(circle):
     writers = circle.running(circle.writers)
-    found = wait_for(circle.files(writers, "data"), FIRST)
-    readable = [writer for writer in writers if found[writer][1] == FIRST]
-    told = wait_for(circle.files(readable, "stat"))
+    contents = wait_for(circle.files(writers, "data"), FIRST)
+    readable = [writer for writer in writers if contents[writer][1] == FIRST]
+    attributes_read = wait_for(circle.files(readable, "stat"))
     wait_for(circle.files(readable, "swap"), OLD)
     for writer in writers:
-        pair, (seconds, text) = circle.incoming(writer), found[writer]
+        pair, (seconds, text) = circle.incoming(writer), contents[writer]
         circle.facts.saw("smoke.fs.pair.write", text == FIRST, "flag", pair)
         if text == FIRST:
             circle.facts.saw("smoke.fs.pair.write_s", round(seconds, 3), "s", pair)
-            attributes(circle, writer, told[writer][1])
+            attributes(circle, writer, attributes_read[writer][1])
             is_there(circle.file(writer, "gone"))
     for reader in circle.running(circle.readers):
         exclusive(circle, circle.outgoing(reader))
@@ -150,11 +150,11 @@ def see_step(circle):
             circle.facts.saw(f"smoke.fs.pair.{case}", came, "flag", pair, remark)
 
 
-def attributes(circle, writer, told):
+def attributes(circle, writer, answer):
     """Size and mtime as the writer saw them. A tick may be cut off on the way (NFSv3, some parallel filesystems)."""
     quantity, pair = "smoke.fs.pair.attributes", circle.incoming(writer)
     try:
-        size, mtime_ns = (int(word) for word in (told or "-1 0").split())
+        size, mtime_ns = (int(word) for word in (answer or "-1 0").split())
         here = circle.file(writer, "data").stat()
     except (OSError, ValueError) as failure:
         circle.facts.unknown(quantity, "flag", str(failure), pair)
@@ -179,10 +179,10 @@ def locks(circle):
     partner."""
     writers = [node for node in circle.running(circle.writers) if is_there(circle.file(node, "held"))]
     readers = [node for node in circle.running(circle.readers) if is_there(circle.file(node, "tried"))]
-    with circle.file(circle.me, "lock").open("w") as own:
-        put(circle.file(circle.me, "held"), take_lock(own))
+    with circle.file(circle.me, "lock").open("w") as own_lock:
+        put(circle.file(circle.me, "held"), take_lock(own_lock))
         # tried as soon as it is held: who waited for a slower writer first would come after its end
-        waited = wait_until(circle.files(writers, "held"), lambda held, node: try_lock(circle, node, held), LOCKS_S)
+        waited = wait_until(circle.files(writers, "held"), lambda path, node: try_lock(circle, node, path), LOCKS_S)
         for writer in circle.running(circle.writers):
             if not waited.get(writer, (0, False))[1]:
                 circle.facts.unknown(REFUSED, "flag", f"{writer} is not seen to hold a lock", circle.incoming(writer))
@@ -202,23 +202,23 @@ def take_lock(stream):
     return HELD
 
 
-def try_lock(circle, writer, held):
+def try_lock(circle, writer, path):
     """Whether the writer has said anything about its lock; then the fact is written."""
-    quantity, pair, said = REFUSED, circle.incoming(writer), text_of(held)
-    if said is None or not said.startswith((HELD, OVER, NO_LOCK)):
+    quantity, pair, answer = REFUSED, circle.incoming(writer), text_of(path)
+    if answer is None or not answer.startswith((HELD, OVER, NO_LOCK)):
         return False
-    if said.startswith(NO_LOCK):
-        circle.facts.saw(quantity, False, "flag", pair, f"{writer}: {said}")
+    if answer.startswith(NO_LOCK):
+        circle.facts.saw(quantity, False, "flag", pair, f"{writer}: {answer}")
         return True
     try:
-        with circle.file(writer, "lock").open("r+") as theirs:
-            fcntl.flock(theirs, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with circle.file(writer, "lock").open("r+") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         circle.facts.saw(quantity, True, "flag", pair)
     except OSError as failure:
         circle.facts.unknown(quantity, "flag", failure.strerror or str(failure), pair)
     else:
-        if text_of(held) == HELD:
+        if text_of(path) == HELD:
             circle.facts.saw(quantity, False, "flag", pair)
         else:
             circle.facts.unknown(quantity, "flag", f"{writer} had let go of its lock", pair)

@@ -24,7 +24,7 @@ import ras
 import transport
 from bench import GIB, KIB, MIB, REPETITIONS, Bench, blame, label_of, named, slowed, stall
 from facts import Facts, node_name
-from faults import asked
+from faults import argument_of
 from imports import large_imports
 
 CPU_SIZES = (8 * KIB, 1 * MIB, 4 * MIB, 16 * MIB)
@@ -155,7 +155,7 @@ def writes_log(local, only, variant):
 
 def join(task):
     """Who this rank is, for torch: what Slurm says, except in a drill."""
-    if asked("separate-communicators") is not None:
+    if argument_of("separate-communicators") is not None:
         os.environ.update(
             RANK=os.environ["SLURM_LOCALID"], WORLD_SIZE=os.environ["SLURM_NTASKS_PER_NODE"], MASTER_ADDR="127.0.0.1"
         )
@@ -213,12 +213,14 @@ def say_members(facts, scale, members, rdma):
     """Who is in the communicator, counted by its members."""
     facts.saw("nccl.ranks", len(set(members)), "count", scale)
     facts.saw("nccl.hosts", len({host for host, *_ in members}), "count", scale)
-    held = Counter((host, name) for host, _, _, name in members)
-    if any(name is None for _, name in held):
+    members_by_device = Counter((host, name) for host, _, _, name in members)
+    if any(name is None for _, name in members_by_device):
         facts.unknown("nccl.devices", "count", "a rank has no GPU", scale)
     else:
-        shared = [f"{count} ranks have {name} of {host}" for (host, name), count in held.items() if count > 1]
-        facts.saw("nccl.devices", len(held), "count", scale, "; ".join(shared) or None)
+        shared = [
+            f"{count} ranks have {name} of {host}" for (host, name), count in members_by_device.items() if count > 1
+        ]
+        facts.saw("nccl.devices", len(members_by_device), "count", scale, "; ".join(shared) or None)
     facts.saw("nccl.members", [f"{host} pid {pid} {name}" for host, _, pid, name in members][:8], "text", scale)
     have = sorted({f"{host}: {some_of(devices)}" for host, devices in rdma if devices})
     for host in have:  # each its own line: of a fleet with 32 devices per host they do not fit on one
@@ -248,8 +250,8 @@ def measure(bench, collective, size, facts, scale):
     """(wrong values of every rank, the longest repetition as `stall` says it). Rank 0 reports the median of the slowest
     rank's times, and the spread."""
     operation, name = collective(size), collective.__name__
-    at, what = label_of(size, operation.nbytes), f"{name}@{named(size)}"
-    times, whole, wrong = zip(*bench.gather(bench.measure(operation, what)), strict=True)
+    at, label = label_of(size, operation.nbytes), f"{name}@{named(size)}"
+    times, with_wait, wrong = zip(*bench.gather(bench.measure(operation, label)), strict=True)
     slowest = [max(repetition) for repetition in zip(*times, strict=True)]
     if facts is not None:
         median = statistics.median(slowest)
@@ -262,24 +264,24 @@ def measure(bench, collective, size, facts, scale):
                 "GB/s",
                 scale,
             )
-    return wrong, stall([max(repetition) for repetition in zip(*whole, strict=True)], what)
+    return wrong, stall([max(repetition) for repetition in zip(*with_wait, strict=True)], label)
 
 
 def say_stalls(facts, scale, members, stalls, standstills):
     """The longest repetition of all, and per rank how long it stood still itself. stalls: (seconds, words);
     standstills: index = rank; (seconds, NAME@SIZE, CPU seconds)."""
-    seconds, words = max(stalls, key=lambda one: one[0])
+    seconds, words = max(stalls, key=lambda stall: stall[0])
     rank = max(range(len(standstills)), key=lambda number: standstills[number][0])
     if seconds > 0:
         host, number, _, _ = members[rank]
         explained = standstills[rank][0] >= seconds / 2
         words += f"; {host}/rank{number} stood still" if explained else "; no rank stood still itself"
     facts.saw("nccl.stall", round(seconds, 2), "s", scale, words if seconds > 0 else None)
-    for (host, number, _, _), (still_s, what, cpu_s) in zip(members, standstills, strict=True):
+    for (host, number, _, _), (still_s, label, cpu_s) in zip(members, standstills, strict=True):
         how = None
-        if what is not None:
+        if label is not None:
             reason = "stopped, or got no core" if cpu_s < still_s / 2 else "busy in one call that keeps the interpreter"
-            how = f"in {what}: the process stood still and used {cpu_s:.2g} s of CPU: it was {reason}"
+            how = f"in {label}: the process stood still and used {cpu_s:.2g} s of CPU: it was {reason}"
         facts.saw("nccl.rank.stall", round(still_s, 2), "s", f"{host}/rank{number}", how)
 
 

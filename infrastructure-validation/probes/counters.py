@@ -95,7 +95,7 @@ def of_gpus(counters):
         counters.unknown("gpus", why_not)
         return
     answered = 0
-    for index, gpu, error in nvml.found(library):
+    for index, gpu, error in nvml.each_gpu(library):
         hung = error if gpu is None else of_gpu(counters, library, *gpu)
         if hung is None:
             answered += 1

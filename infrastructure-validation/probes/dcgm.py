@@ -38,11 +38,13 @@ def diagnose(facts, level, limit_s, raw):
         facts.unknown("dcgm.ended", "flag", why)
         return
     answer, complaint, late = finished(program, limit_s)
-    said = (complaint.strip() or answer.strip() or "nothing").splitlines()[-1]
+    last_line = (complaint.strip() or answer.strip() or "nothing").splitlines()[-1]
     if late:
         facts.unknown("dcgm.ended", "flag", f"{' '.join(command)} did not end in {limit_s} s")
     elif not answer.strip().startswith("{"):  # with -j it says most of its errors as JSON, and some as words
-        facts.unknown("dcgm.ended", "flag", f"{' '.join(command)} ended with {program.returncode} and said: {said}")
+        facts.unknown(
+            "dcgm.ended", "flag", f"{' '.join(command)} ended with {program.returncode} and said: {last_line}"
+        )
     else:
         keep(facts, raw, answer, f"level {level}, ended with {program.returncode}")
 

@@ -37,7 +37,7 @@ SLOW_SIZE_S = 2.0
 STOPPED_S = 20
 
 
-def asked(kind):
+def argument_of(kind):
     """The text behind `kind:` in BRINGUP_DRILL, empty when there is none. None when this fault is not requested."""
     name, _, argument = os.environ.get("BRINGUP_DRILL", "").partition(":")
     return argument if name == kind else None
@@ -45,7 +45,7 @@ def asked(kind):
 
 def hits(kind, who):
     """Whether this fault is requested on `who`: a rank, a node, a size."""
-    return asked(kind) == str(who)
+    return argument_of(kind) == str(who)
 
 
 def take_room(node):

@@ -28,7 +28,7 @@ def path():
 
 def command(file, direction, mib, rate_mib=None):
     """For a run in the folder of `file`: fio takes colons in a path for separators."""
-    what = [f"--size={mib}M", "--end_fsync=1"] if direction == "write" else ["--invalidate=1"]
+    options = [f"--size={mib}M", "--end_fsync=1"] if direction == "write" else ["--invalidate=1"]
     slowed = [] if rate_mib is None else [f"--rate={rate_mib}m"]
     return [
         "fio",
@@ -41,7 +41,7 @@ def command(file, direction, mib, rate_mib=None):
         "--fallocate=none",
         f"--runtime={LIMIT_S}",
         "--output-format=json",
-        *what,
+        *options,
         *slowed,
     ]
 
@@ -65,8 +65,8 @@ def run(file, direction, mib, rate_mib=None):
     return figures(done.stdout, direction, (done.stderr.strip() or f"fio ended with {done.returncode}").splitlines()[0])
 
 
-def figures(text, direction, said=""):
-    """Of fio's JSON (fio's documentation, JSON output), with its notes in front. `said`: what it said besides."""
+def figures(text, direction, notes=""):
+    """Of fio's JSON (fio's documentation, JSON output), with its notes in front. `notes`: its other output."""
     try:
         record = json.JSONDecoder().raw_decode(text, text.index("{\n"))[0]
         job = record["jobs"][0]
@@ -80,9 +80,9 @@ def figures(text, direction, said=""):
     except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError) as problem:
         old = OLD.search(text)  # other units, and no bytes per second
         why = f"{old[1]}, 3.0 or later is needed" if old else type(problem).__name__
-        raise NoFigure(f"fio's output cannot be read ({why}); {said or 'it said nothing'}") from problem
+        raise NoFigure(f"fio's output cannot be read ({why}); {notes or 'it said nothing'}") from problem
     if error:
         raise NoFigure(f"fio: {why}")
     if speed <= 0:
-        raise NoFigure(f"fio moved {moved} MiB, too little to be timed; {said}")
+        raise NoFigure(f"fio moved {moved} MiB, too little to be timed; {notes}")
     return round(speed, 4), moved, f"{version}{blocks}"

@@ -142,11 +142,11 @@ def _left(words):
     """filesystem, KiB, soft, hard, grace, files, soft, hard, grace. A number in excess has a star, one in doubt
     brackets."""
     numbers = [re.sub(r"[*\[\]]", "", word) for word in words]
-    found = []
+    left = []
     for used, soft, hard in (numbers[1:4], numbers[5:8]):
         if not (used.isdigit() and soft.isdigit() and hard.isdigit()):
             return None
         limit = int(hard) or int(soft)
-        found.append(max(0, limit - int(used)) if limit else None)
-    space, files = found
+        left.append(max(0, limit - int(used)) if limit else None)
+    space, files = left
     return (None if space is None else space / KIB_OF_GIB), files

@@ -17,12 +17,12 @@ PCI = Path("/sys/bus/pci/devices")
 
 def devices():
     """{minor: path} of the character devices /dev/nvidia0, 1, ..., ordered."""
-    found = {}
+    paths = {}
     for path in Path("/dev").iterdir():
         match = DEVICE.fullmatch(path.name)
         if match and stat.S_ISCHR(path.stat().st_mode):
-            found[int(match[1])] = path
-    return dict(sorted(found.items()))
+            paths[int(match[1])] = path
+    return dict(sorted(paths.items()))
 
 
 def driver_count(driver=DRIVER):
@@ -37,26 +37,26 @@ def uuids():
 
 def addresses():
     """{minor: PCI address} as the driver tells: [domain, bus, device, function]; empty without a driver."""
-    found = _of_each(lambda path, text: re.fullmatch(r"([0-9a-fA-F]+(?:[:.][0-9a-fA-F]+){3})", path.parent.name))
-    return {minor: [int(part, 16) for part in re.split("[:.]", address)] for minor, address in found.items()}
+    texts = _of_each(lambda path, text: re.fullmatch(r"([0-9a-fA-F]+(?:[:.][0-9a-fA-F]+){3})", path.parent.name))
+    return {minor: [int(part, 16) for part in re.split("[:.]", address)] for minor, address in texts.items()}
 
 
 def _of_each(question):
     """{minor: what `question` finds of the GPU}, of those whose minor and answer the driver tells."""
-    found = {}
+    answers = {}
     for path in DRIVER.glob("*/information"):
         text = path.read_text(errors="replace")
         minor, answer = re.search(r"Device Minor:\s*(\d+)", text), question(path, text)
         if minor and answer:
-            found[int(minor[1])] = answer[1]
-    return found
+            answers[int(minor[1])] = answer[1]
+    return answers
 
 
-def in_cuda_order(found):
+def in_cuda_order(paths):
     """[(minor, path)] as CUDA counts GPUs of one model: by PCI address, which minors need not follow. By minor where
     an address is not told."""
     at = addresses()
-    return sorted(found.items(), key=(lambda item: at[item[0]]) if found.keys() <= at.keys() else None)
+    return sorted(paths.items(), key=(lambda item: at[item[0]]) if paths.keys() <= at.keys() else None)
 
 
 def numa_node(uuid, driver=DRIVER, pci=PCI):

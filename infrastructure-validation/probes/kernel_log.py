@@ -86,15 +86,15 @@ def events(lines):
 
 def messages(lines):
     """One text per message. Some of the driver's messages are several lines, and only the first names the GPU."""
-    found, unfinished = [], False
+    texts, unfinished = [], False
     for part in (part for line in lines for part in line.split(LINE_FEED)):
         _, sign, rest = part.partition("NVRM: ")
         if unfinished and sign and not XID.search(part) and not SEVERAL_LINES.search(part):
-            found[-1] += f" {rest}"
+            texts[-1] += f" {rest}"
         else:
-            found.append(part)
-        unfinished = bool(SEVERAL_LINES.search(found[-1])) and not found[-1].rstrip().endswith(".")
-    return found
+            texts.append(part)
+        unfinished = bool(SEVERAL_LINES.search(texts[-1])) and not texts[-1].rstrip().endswith(".")
+    return texts
 
 
 def read_log():

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from facts import node_name
 from faults import hits
-from nvml import HARDWARE_SLOWDOWNS, found, library
+from nvml import HARDWARE_SLOWDOWNS, each_gpu, library
 from patience import NoAnswer, seconds, within
 from transport import interface_traffic, rdma_reader, total
 
@@ -52,7 +52,7 @@ def gpu_reader(nvml=None):
         return lambda: NO_GPUS
     count, gpus = 0, {}
     try:
-        for _, gpu, _ in found(nvml):
+        for _, gpu, _ in each_gpu(nvml):
             count += 1
             if gpu is not None:  # one that fell off the bus must not end the samples of the others
                 gpus[gpu[1]] = gpu[0]
@@ -76,7 +76,7 @@ def gpu_reader(nvml=None):
         (lambda handle: nvml.nvmlDeviceGetMemoryInfo(handle).used / GIB, "{:.2f}"),
     )
 
-    def whole(summary, cells):  # of all GPUs or of none: a sum without one of them would be a wrong number
+    def all_or_none(summary, cells):  # of all GPUs or of none: a sum without one of them would be a wrong number
         return summary(map(int, cells)) if cells and len(cells) == count and all(cells) else ""
 
     def read():
@@ -85,7 +85,7 @@ def gpu_reader(nvml=None):
             for name, gpu in gpus.items()
         ]
         kinds = ((max, 1), (sum, 2), (max, 3))
-        return [whole(summary, [cells[place] for cells in each]) for summary, place in kinds], each
+        return [all_or_none(summary, [cells[place] for cells in each]) for summary, place in kinds], each
 
     hung = []
 
@@ -154,7 +154,7 @@ def main():
         over_rdma = ["" if count is None else count for count in total(devices)]
         gpus, each_gpu = gpu()
         at = f"{time.time():.3f}"
-        own = 100 * (time.process_time() - own_before) / max(period_s, time.monotonic() - begun)
+        own_percent = 100 * (time.process_time() - own_before) / max(period_s, time.monotonic() - begun)
         print(
             node,
             at,
@@ -163,7 +163,7 @@ def main():
             sent,
             received,
             *gpus,
-            f"{own:.2f}",
+            f"{own_percent:.2f}",
             *over_rdma,
             sep=",",
             flush=True,

@@ -40,10 +40,10 @@ def main():
 
 def table(facts, names):
     """Of its own name a node often says something else than the others (127.0.1.1): the others tell it."""
-    own = node_name()
-    answers = look_up_all([name for name in names if name != own])
+    own_name = node_name()
+    answers = look_up_all([name for name in names if name != own_name])
     for name in names:
-        if name == own:
+        if name == own_name:
             facts.unknown("names.address", "text", "it is the name of the node that was asked", name)
         elif answers[name].address is None:
             facts.unknown("names.address", "text", answers[name].why, name)
@@ -58,8 +58,8 @@ def compare(facts, file):
         for quantity in ("discovery.names.unresolved", "names.different"):
             facts.unknown(quantity, "count", f"the table of names cannot be read: {error}")
         return
-    own = node_name()
-    answers = look_up_all([name for name in known if name != own])
+    own_name = node_name()
+    answers = look_up_all([name for name in known if name != own_name])
     say_unresolved(facts, answers)
     if answers:
         slowest = max(answers, key=lambda name: answers[name].seconds)
@@ -94,11 +94,13 @@ def say_unresolved(facts, answers):
 def say_own(facts, with_ipv6):
     """The addresses that this node has, and the one that its own host name leads to."""
     try:
-        mine = sorted({address for several in addresses.by_interface().values() for address in several})
+        own_addresses = sorted({address for several in addresses.by_interface().values() for address in several})
     except (OSError, ValueError) as error:
         facts.unknown("names.own_addresses", "text", f"the kernel does not tell the addresses: {error}")
     else:
-        facts.saw("names.own_addresses", [address for address in mine if with_ipv6 or ":" not in address], "text")
+        facts.saw(
+            "names.own_addresses", [address for address in own_addresses if with_ipv6 or ":" not in address], "text"
+        )
     host = socket.gethostname()
     answer = look_up_all([host])[host]
     if answer.address is None:
@@ -117,7 +119,7 @@ def is_loopback(address):
 def read_table(file):
     """{name: address, or None where the node that was asked did not know it}"""
     records = [json.loads(line) for line in file.read_text().splitlines()]
-    return {one["subject"]: one["value"] for one in records if one.get("quantity") == "names.address"}
+    return {record["subject"]: record["value"] for record in records if record.get("quantity") == "names.address"}
 
 
 class Answer:
@@ -148,15 +150,15 @@ def look_up_all(names, look_up=None, deadline_s=None):
 
     for _ in range(min(WORKERS, len(names))):
         threading.Thread(target=work, daemon=True).start()
-    found = {}
-    while len(found) < len(names):
+    answered = {}
+    while len(answered) < len(names):
         try:
             name, answer = answers.get(timeout=max(0.0, begun + deadline_s - time.monotonic()))
         except queue.Empty:
             break
-        found[name] = answer
-    late = f"no answer within {deadline_s:g} s, in which {len(found)} of {len(names)} names were answered"
-    return {name: found.get(name) or Answer(None, late, deadline_s) for name in names}
+        answered[name] = answer
+    late = f"no answer within {deadline_s:g} s, in which {len(answered)} of {len(names)} names were answered"
+    return {name: answered.get(name) or Answer(None, late, deadline_s) for name in names}
 
 
 def address_of(name):

@@ -78,13 +78,13 @@ def say_steps(torch, device, local):
         quantity = "sweep.gpu.step." + ("cpu" if each.type == "cpu" else "gpu")
         try:
             of_kind = seeded_step.kind(torch, each)
-            found = seeded_step.digests(torch, each, hits("flipped-bit", facts.at))
+            repeats = seeded_step.digests(torch, each, hits("flipped-bit", facts.at))
         except RuntimeError as error:
             facts.unknown(quantity, "text", f"torch: {error}", f"{facts.at}/task{local}")
             continue
         subject = who(torch, each, local)
         facts.saw(f"{quantity}.kind", of_kind, "text", subject)
-        for repeat in found:
+        for repeat in repeats:
             facts.saw(quantity, repeat, "text", subject)
     if device.type == "cpu":
         facts.unknown("sweep.gpu.step.gpu", "text", "torch sees no GPU", who(torch, device, local))
@@ -165,10 +165,10 @@ def inside(bench, facts, subject):
     sizes, wrong = SIZES[bench.device.type], 0
     for collective in bench.collectives():
         for size in sizes:
-            operation, what = collective(size), f"{collective.__name__}@{named(size)}"
+            operation, label = collective(size), f"{collective.__name__}@{named(size)}"
             if size == sizes[-1] and collective.__name__ == "all_reduce" and hits("slow-inside", facts.at):
-                bench.slow = what
-            seconds, _, counts = bench.measure(operation, what)
+                bench.slow = label
+            seconds, _, counts = bench.measure(operation, label)
             wrong += sum(counts.values())
             if collective.__name__ == "all_reduce" and size == sizes[-1]:
                 times = bench.gather(seconds)

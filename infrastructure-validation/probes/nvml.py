@@ -30,7 +30,7 @@ def library():
     return pynvml, ""
 
 
-def found(nvml):
+def each_gpu(nvml):
     """[(index, handle and UUID, why there are none)] of all GPUs. Raises NVMLError and NoAnswer: nobody counts them."""
     for index in range(within(seconds(), nvml.nvmlDeviceGetCount)):
         try:
@@ -51,7 +51,7 @@ def read(facts, nvml, listed=()):
     _ask(facts, nvml, facts.at, "discovery.gpu.driver", "text", lambda: text(nvml.nvmlSystemGetDriverVersion()))
     _ask(facts, nvml, facts.at, "discovery.gpu.cuda", "text", lambda: _cuda(nvml.nvmlSystemGetCudaDriverVersion()))
     try:
-        for index, gpu, error in found(nvml):
+        for index, gpu, error in each_gpu(nvml):
             if gpu is None:
                 facts.unknown("discovery.gpu.model", "text", f"GPU {index}: {error}", f"{facts.at}/gpu{index}")
                 silent.append(f"GPU {index}: {error}")
@@ -123,14 +123,14 @@ def _corrected(nvml, gpu):
 
 
 def _links_up(nvml, gpu):
-    found = []
+    links = []
     for link in range(nvml.NVML_NVLINK_MAX_LINKS):
         try:
             if nvml.nvmlDeviceGetNvLinkState(gpu, link):
-                found.append(link)
+                links.append(link)
         except (nvml.NVMLError_NotSupported, nvml.NVMLError_InvalidArgument):
             break
-    return found
+    return links
 
 
 def _nvlinks(nvml, gpu):

@@ -83,7 +83,7 @@ def connect(partner, port):
 def measure(facts, here, partner, port):
     """Facts about one pair, told by the node that connects. No answer is a bandwidth of 0, with the reason."""
     link, towards, back = f"{partner}--{here}", f"{here}->{partner}", f"{partner}->{here}"
-    told = set()
+    reported = set()
     try:
         with connect(partner, port) as connection:
             connection.settimeout(PATIENCE_S)
@@ -97,13 +97,13 @@ def measure(facts, here, partner, port):
             facts.saw("pair.latency_p50", round(statistics.median(trips), 1), "us", link)
             facts.saw("pair.latency_p95", round(sorted(trips)[int(0.95 * ROUND_TRIPS)], 1), "us", link)
             facts.saw("pair.bandwidth", float(f"{send_bulk(connection):.4g}"), "GB/s", towards)
-            told.add(towards)
+            reported.add(towards)
             facts.saw("pair.bandwidth", float(f"{receive_bulk(connection):.4g}"), "GB/s", back)
-            told.add(back)
+            reported.add(back)
             information = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
             facts.saw("pair.retransmits", struct.unpack_from("I", information, TOTAL_RETRANSMITS)[0], "count", towards)
     except OSError as error:  # a timeout is one too
-        for direction in sorted({towards, back} - told):
+        for direction in sorted({towards, back} - reported):
             facts.saw("pair.bandwidth", 0.0, "GB/s", direction, f"no answer: {error}")
 
 

@@ -36,7 +36,7 @@ class NotThere(Failed):
 def ports(hcas=HCAS):
     """{"mlx5_3:1": Gb/s} of the active ports that are as fast as the fastest: slower ones are for storage or for
     people."""
-    found = {}
+    rates = {}
     for port in sorted(hcas.glob("*/ports/*")):
         try:
             rate = re.match(r"([0-9.]+) Gb/sec", (port / "rate").read_text())
@@ -44,8 +44,8 @@ def ports(hcas=HCAS):
         except OSError:
             continue
         if active and rate:
-            found[f"{port.parent.parent.name}:{port.name}"] = float(rate.group(1))
-    return {name: rate for name, rate in found.items() if rate == max(found.values())}
+            rates[f"{port.parent.parent.name}:{port.name}"] = float(rate.group(1))
+    return {name: rate for name, rate in rates.items() if rate == max(rates.values())}
 
 
 def command(tool, rail, tcp_port):
@@ -133,5 +133,5 @@ def latency(text):
 
 def _last_words(text):
     """The first line that complains, else the last one."""
-    said = [line.strip() for line in text.splitlines() if line.strip(" -*")]
-    return next(filter(_COMPLAINT.search, said), said[-1] if said else "it said nothing")
+    lines = [line.strip() for line in text.splitlines() if line.strip(" -*")]
+    return next(filter(_COMPLAINT.search, lines), lines[-1] if lines else "it said nothing")

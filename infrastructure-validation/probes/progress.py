@@ -37,13 +37,13 @@ class Progress:
 
     def __init__(self):
         self.entered = self.left = 0
-        self.what = "nothing"
+        self.operation = "nothing"
         self.since = time.monotonic()
         self._closed = threading.Event()
 
-    def enter(self, what):
-        """what: all_gather@1MiB."""
-        self.what = what
+    def enter(self, operation):
+        """operation: all_gather@1MiB."""
+        self.operation = operation
         self.entered += 1
         self.since = time.monotonic()
 
@@ -61,10 +61,10 @@ class Progress:
         faulthandler.cancel_dump_traceback_later()
 
     def _look(self, scale, rank, patience_s, keep):
-        seen = None
+        last_change = None
         while not self._closed.wait(min(LOOK_EVERY_S, patience_s / 10)):
-            if seen != self.since:  # starting faulthandler's thread costs 0.1 ms: not in every collective
-                seen = self.since
+            if last_change != self.since:  # starting faulthandler's thread costs 0.1 ms: not in every collective
+                last_change = self.since
                 faulthandler.dump_traceback_later(LOCKED * patience_s, file=sys.stderr)
             if time.monotonic() - self.since > patience_s:
                 faulthandler.cancel_dump_traceback_later()
@@ -77,7 +77,7 @@ class Progress:
         """Once: a rank that goes on after all says later that it finished."""
         subject = f"{node_name()}/rank{rank}"
         inside = "in" if self.entered > self.left else "after"
-        facts.saw("nccl.rank.entered", self.entered, "count", subject, f"{inside} {self.what}, {where()}")
+        facts.saw("nccl.rank.entered", self.entered, "count", subject, f"{inside} {self.operation}, {where()}")
         facts.saw("nccl.rank.left", self.left, "count", subject)
         facts.saw("nccl.quiet", round(time.monotonic() - self.since, 1), "s", scale, f"of {subject}")
         facts.finish()

@@ -58,5 +58,5 @@ def longest(gaps, spans):
         for index, (begin, end) in enumerate(spans)
         for gap in gaps
     ]
-    found = max(inside, default=(0.0, None, None), key=lambda entry: entry[0])
-    return found if found[0] > 0 else (0.0, None, None)
+    longest_part = max(inside, default=(0.0, None, None), key=lambda entry: entry[0])
+    return longest_part if longest_part[0] > 0 else (0.0, None, None)

@@ -78,12 +78,12 @@ class Leader:
             with connect(self.partner, self.port) as connection:
                 connection.settimeout(ANSWER_S)
                 self.stream = connection.makefile("rw")
-                theirs, mine = hear(self.stream)["rates"], perftest.ports()
-                for node, rates in ((self.here, mine), (self.partner, theirs)):
+                remote, local = hear(self.stream)["rates"], perftest.ports()
+                for node, rates in ((self.here, local), (self.partner, remote)):
                     self.facts.saw("rail.ports", len(rates), "count", node)
                     for rail, rate in sorted(rates.items()):
                         self.facts.saw(f"rail.rate@{rail}", rate, "Gb/s", node)
-                for rail in sorted(mine.keys() & theirs.keys()):
+                for rail in sorted(local.keys() & remote.keys()):
                     self.measure(rail)
                 say(self.stream, do="end")
             self.facts.saw("rail.met", True, "flag", link)
@@ -93,24 +93,24 @@ class Leader:
     def measure(self, rail):
         """Towards the partner, back, and how long a message takes."""
         towards, back = f"{self.here}->{self.partner}", f"{self.partner}->{self.here}"
-        self.told("bandwidth", "Gb/s", rail, towards, self.towards, perftest.BANDWIDTH)
-        self.told("bandwidth", "Gb/s", rail, back, self.back, perftest.BANDWIDTH)
-        self.told("latency", "us", rail, towards, self.towards, perftest.LATENCY)
+        self.report("bandwidth", "Gb/s", rail, towards, self.towards, perftest.BANDWIDTH)
+        self.report("bandwidth", "Gb/s", rail, back, self.back, perftest.BANDWIDTH)
+        self.report("latency", "us", rail, towards, self.towards, perftest.LATENCY)
 
-    def told(self, what, unit, rail, direction, test, tool):
+    def report(self, kind, unit, rail, direction, test, tool):
         """A test that failed has a bandwidth of 0, with the reason. One whose program is not there is unknown."""
-        quantity = f"rail.{what}@{rail}"
+        quantity = f"rail.{kind}@{rail}"
         try:
             self.facts.saw(quantity, test(tool, rail), unit, direction)
         except perftest.NotThere as error:
             self.facts.unknown(quantity, unit, str(error), direction)
         except perftest.Failed as error:
-            if what == "bandwidth":
+            if kind == "bandwidth":
                 self.facts.saw(quantity, 0.0, unit, direction, str(error))
             else:
                 self.facts.unknown(quantity, unit, str(error), direction)
 
-    def asked(self, **request):
+    def request(self, **request):
         say(self.stream, **request)
         answer = hear(self.stream)
         if "failed" in answer:
@@ -119,16 +119,16 @@ class Leader:
         return answer
 
     def towards(self, tool, rail):
-        self.asked(do="serve", tool=tool, rail=rail)
+        self.request(do="serve", tool=tool, rail=rail)
         try:
             return perftest.call(tool, rail, self.port + 1, self.partner)
         finally:
-            self.asked(do="stop")
+            self.request(do="stop")
 
     def back(self, tool, rail):
         server = perftest.Server(tool, rail, self.port + 1)
         try:
-            return self.asked(do="call", tool=tool, rail=rail, host=self.here)["value"]
+            return self.request(do="call", tool=tool, rail=rail, host=self.here)["value"]
         finally:
             server.end()
 

@@ -33,8 +33,10 @@ def prepare():
 def kind(torch, device):
     """What has to be equal before bits can be compared."""
     if device.type == "cuda":
-        found = torch.cuda.get_device_properties(device)
-        of_gpu = f"{found.name}, {found.multi_processor_count} SMs, compute {found.major}.{found.minor}"
+        properties = torch.cuda.get_device_properties(device)
+        of_gpu = (
+            f"{properties.name}, {properties.multi_processor_count} SMs, compute {properties.major}.{properties.minor}"
+        )
         return f"{of_gpu}, torch {torch.__version__}, CUDA {torch.version.cuda}"
     try:
         model = cpu_model(CPUINFO.read_text())
@@ -64,8 +66,8 @@ def digest(torch, device, spoiled):
     sequences, tokens, width = SHAPES[device.type]
 
     def exact(*shape):
-        whole = torch.randint(-128, 129, shape, generator=generator)
-        return (whole.to(torch.float32) * SCALE).to(device, dtype)
+        integers = torch.randint(-128, 129, shape, generator=generator)
+        return (integers.to(torch.float32) * SCALE).to(device, dtype)
 
     data, target = exact(sequences, tokens, width), exact(sequences, tokens, width)
     weights = []

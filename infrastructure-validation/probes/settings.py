@@ -63,8 +63,8 @@ def memlock():
 
 def governor(cpus):
     """Of all CPUs; absent in most virtual machines, and where the firmware decides."""
-    found = {path.read_text().strip() for path in cpus.glob("cpu[0-9]*/cpufreq/scaling_governor")}
-    return "+".join(sorted(found)) or ABSENT
+    governors = {path.read_text().strip() for path in cpus.glob("cpu[0-9]*/cpufreq/scaling_governor")}
+    return "+".join(sorted(governors)) or ABSENT
 
 
 def network(net, routes, addressed):
@@ -104,8 +104,8 @@ def driver(path):
 def default_route(routes):
     """The interface of the IPv4 route to everywhere with the least metric; None: there is none."""
     rows = [line.split() for line in (_read(routes) or "").splitlines()[1:]]
-    found = [(int(row[6]), row[0]) for row in rows if len(row) > 7 and row[1] == ANY and row[7] == ANY]
-    return min(found)[1] if found else None
+    routes_to_any = [(int(row[6]), row[0]) for row in rows if len(row) > 7 and row[1] == ANY and row[7] == ANY]
+    return min(routes_to_any)[1] if routes_to_any else None
 
 
 def _read(path):

@@ -74,14 +74,14 @@ def wait_until(paths, condition, patience):
 
 def wait_for(paths, text=None, patience=SOON_S):
     """{key: (seconds it took, last text read)}: until each file is there and holds `text` (None: anything)."""
-    found = dict.fromkeys(paths)
+    contents = dict.fromkeys(paths)
 
     def there(path, key):
-        found[key] = text_of(path)
-        return found[key] is not None and text in (None, found[key])
+        contents[key] = text_of(path)
+        return contents[key] is not None and text in (None, contents[key])
 
     waited = wait_until(paths, there, patience)
-    return {key: (waited[key][0], found[key]) for key in paths}
+    return {key: (waited[key][0], contents[key]) for key in paths}
 
 
 def mounted(folder):
@@ -98,9 +98,9 @@ def mounted(folder):
 
 def caches(folder):
     """For the reader: `nfs4, acdirmin=1,lookupcache=none`. Linux lists only what differs from the defaults."""
-    found = mounted(folder)
-    if found is None:
+    mount = mounted(folder)
+    if mount is None:
         return "below no mount"
-    kind, options = found
-    said = [option for option in options if option.partition("=")[0] in CACHE_OPTIONS | LOCK_OPTIONS]
-    return "{}, {}".format(kind, ",".join(said) or "no option for its caches")
+    kind, options = mount
+    cache_options = [option for option in options if option.partition("=")[0] in CACHE_OPTIONS | LOCK_OPTIONS]
+    return "{}, {}".format(kind, ",".join(cache_options) or "no option for its caches")

@@ -72,12 +72,12 @@ def linker_cache():
             ).stdout
         except (OSError, subprocess.SubprocessError):
             continue
-        found = {}
+        libraries = {}
         for line in answer.splitlines():
             match = re.match(r"\s+(\S+) \(.*\) => (\S+)", line)
             if match:
-                found.setdefault(match[1], match[2])
-        return found or None  # a list without a single library is not a list
+                libraries.setdefault(match[1], match[2])
+        return libraries or None  # a list without a single library is not a list
     return None
 
 

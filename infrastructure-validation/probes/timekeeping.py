@@ -45,10 +45,10 @@ def kernel_clock():
 
 def daemons(proc=PROC):
     """Those that keep a clock and can be seen: others' processes may be hidden."""
-    found = set()
+    running = set()
     for path in proc.glob("[0-9]*/comm"):
         try:
-            found.add(path.read_text().strip())
+            running.add(path.read_text().strip())
         except OSError:  # it has ended
             continue
-    return f"running: {', '.join(sorted(found & set(DAEMONS))) or 'no daemon that is known to keep a clock'}"
+    return f"running: {', '.join(sorted(running & set(DAEMONS))) or 'no daemon that is known to keep a clock'}"

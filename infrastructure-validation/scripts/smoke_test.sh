@@ -39,9 +39,9 @@ choose_nodes "$@" --phase smoke --sharing
 others=$(anywhere_else) || die "sinfo gave no list of nodes"
 node_mib=$(least_memory) || die "sinfo gave no memory of $USABLE"
 ROUNDS=$("$PYTHON" -m bringup pairs --files --nodes "$NODES") || exit 2
-whole=()
-[[ $WHOLE_NODES == no ]] || whole=(--whole-nodes)
-run_begin smoke --nodes "$NODES" --allocated "$USABLE" --gpus-per-node "$GPUS" "${whole[@]}"
+whole_nodes=()
+[[ $WHOLE_NODES == no ]] || whole_nodes=(--whole-nodes)
+run_begin smoke --nodes "$NODES" --allocated "$USABLE" --gpus-per-node "$GPUS" "${whole_nodes[@]}"
 export ROUNDS SCRATCH_SITE # run_begin sets the second one, where the site has a scratch folder
 raw=$RUN_DIR/raw
 where=(--nodes="$USABLE_COUNT" --nodelist="$USABLE" --immediate="$BRINGUP_WAIT_S")

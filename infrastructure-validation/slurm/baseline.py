@@ -29,16 +29,16 @@ def load(path, node):
     return baseline, groups[-1]["asked"]
 
 
-def judged(asked, facts, unfinished):
-    """One answer per entry of `asked`: a dict with gate, outcome, words, action. facts: of the checks that were
+def judged(limits, facts, unfinished):
+    """One answer per entry of `limits`: a dict with gate, outcome, words, action. facts: of the checks that were
     started; unfinished: {name of a check: why it gave no whole answer}."""
     answers = []
-    for entry in asked:
-        found = facts.get(entry["check"])
+    for entry in limits:
+        answered = facts.get(entry["check"])
         if entry["check"] in unfinished:
             answers.append(_answer(entry, UNKNOWN, unfinished[entry["check"]]))
-        elif found is not None:  # else: it is not asked on this occasion
-            answers.append(_one(entry, [fact for fact in found if fact.get("quantity") == entry["quantity"]]))
+        elif answered is not None:  # else: it is not asked on this occasion
+            answers.append(_one(entry, [fact for fact in answered if fact.get("quantity") == entry["quantity"]]))
     return answers
 
 

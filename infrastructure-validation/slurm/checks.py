@@ -29,16 +29,16 @@ HEADER = re.compile(r"#\s*(occasions|budget|action):\s*(.*)")
 
 class Check:
     def __init__(self, path):
-        said = {}
+        header = {}
         for line in path.read_text(errors="replace").splitlines()[:10]:
             match = HEADER.match(line)
             if match:
-                said[match.group(1)] = match.group(2).strip()
+                header[match.group(1)] = match.group(2).strip()
         self.path, self.name = path, NAME.fullmatch(path.name).group(1)
-        self.occasions = said.get("occasions", "idle").split()
-        number = re.match(r"\d+(\.\d+)?", said.get("budget", ""))
+        self.occasions = header.get("occasions", "idle").split()
+        number = re.match(r"\d+(\.\d+)?", header.get("budget", ""))
         self.budget_s = min(float(number.group()) if number else WHOLE_S, WHOLE_S)
-        self.action = said.get("action", "configure")  # of a finding that the check itself makes
+        self.action = header.get("action", "configure")  # of a finding that the check itself makes
         self.process, self.output, self.why = None, b"", None
 
     def start(self, environment):
@@ -68,19 +68,19 @@ class Check:
             os.killpg(self.process.pid, signal.SIGKILL)
 
     def facts(self):
-        found = []
+        facts = []
         for line in self.output.decode(errors="replace").splitlines():
             with contextlib.suppress(ValueError):
                 fact = json.loads(line)
                 if isinstance(fact, dict) and "probe" in fact:
-                    found.append(fact)
-        return found
+                    facts.append(fact)
+        return facts
 
 
 def of(folder, occasion):
     """Those that run on this occasion, in the order of their numbers."""
-    found = [Check(path) for path in sorted(Path(folder).iterdir()) if NAME.fullmatch(path.name)]
-    return [check for check in found if occasion in check.occasions]
+    checks = [Check(path) for path in sorted(Path(folder).iterdir()) if NAME.fullmatch(path.name)]
+    return [check for check in checks if occasion in check.occasions]
 
 
 def ask(checks, environment, hanging):
@@ -125,11 +125,11 @@ def _conclude(check, begun, facts, unfinished, findings):
     if check.why is not None:
         unfinished[check.name] = check.why
         return
-    found = check.facts()
+    facts_of_check = check.facts()
     last = (check.output.decode(errors="replace").strip().splitlines() or [""])[-1][:300]
-    if any("end" in fact for fact in found) and code == 0:
-        facts[check.name] = found
-    elif found or code not in (0, 1):
+    if any("end" in fact for fact in facts_of_check) and code == 0:
+        facts[check.name] = facts_of_check
+    elif facts_of_check or code not in (0, 1):
         unfinished[check.name] = f"{check.path.name} ended with {code}: {last}"
     else:
         findings.append((check, (last or "it ended with 1 and said nothing") if code == 1 else None))

@@ -45,13 +45,13 @@ def main():
     if arguments.repaired:
         return repaired(kept)
     try:
-        baseline, asked = baselines.load(arguments.baseline, node)
+        baseline, limits = baselines.load(arguments.baseline, node)
     except baselines.NoBaseline as error:
         print(f"{arguments.hook}: {error}", file=sys.stderr)
         if not arguments.show:
             kept.say(arguments.hook, f"could not tell: {error}")
         return 2 if arguments.show else 0
-    found = checks.of(HERE / "checks.d", IDLE.get(arguments.hook, arguments.hook))
+    due = checks.of(HERE / "checks.d", IDLE.get(arguments.hook, arguments.hook))
     environment = {
         "PATH": settings.tools_folder + ":" + os.environ.get("PATH", "/usr/sbin:/usr/bin:/sbin:/bin"),
         "LC_ALL": "C",
@@ -62,10 +62,12 @@ def main():
         "BRINGUP_BASELINE": str(arguments.baseline),
         "BRINGUP_STATE": str(kept.folder),
     }
-    facts, unfinished, findings, hanging = checks.ask(found, environment, kept.hanging())
-    ours = {entry["check"] for entry in asked}
-    unfinished.update((check.name, check.path.name + " wrote no facts") for check, _ in findings if check.name in ours)
-    answers = baselines.judged(asked, facts, unfinished)
+    facts, unfinished, findings, hanging = checks.ask(due, environment, kept.hanging())
+    limited = {entry["check"] for entry in limits}
+    unfinished.update(
+        (check.name, check.path.name + " wrote no facts") for check, _ in findings if check.name in limited
+    )
+    answers = baselines.judged(limits, facts, unfinished)
     answers += [
         {
             "gate": "checks." + check.name,
@@ -74,12 +76,12 @@ def main():
             "action": check.action,
         }
         for check, finding in findings
-        if check.name not in ours
+        if check.name not in limited
     ]
     answers += [  # of a site's own check: of ours, each of its gates is there
         {"gate": "checks." + name, "outcome": baselines.UNKNOWN, "words": why, "action": baselines.WATCH}
         for name, why in unfinished.items()
-        if name not in ours
+        if name not in limited
     ]
     if arguments.show:
         return show(answers, time.monotonic() - begun)
@@ -107,29 +109,29 @@ def at_a_job(hook, baseline, faults, kept, drains):
 
 def health_check(baseline, faults, answers, kept, slurm, drains):
     """Says what is new; in drain mode tells it to Slurm. What is told is kept, so that it is told once."""
-    told, refused = kept.read("told"), kept.read("refused")
+    last, refused = kept.read("told"), kept.read("refused")
     key = sorted({each["gate"] for each in faults})
     reason = reason_of(baseline, faults, "health-check") if faults else None
     now = {"boot": kept.boot, "mode": "drain" if drains else "shadow", "key": key}
-    was_refused = refused.get("at", 0) > told.get("at", 0)
-    is_new = was_refused or any(told.get(name) != value for name, value in now.items())
-    is_due = bool(key or told.get("open")) and time.time() > told.get("at", 0) + AGAIN_S
+    was_refused = refused.get("at", 0) > last.get("at", 0)
+    is_new = was_refused or any(last.get(name) != value for name, value in now.items())
+    is_due = bool(key or last.get("open")) and time.time() > last.get("at", 0) + AGAIN_S
     if not is_new and not is_due:
         return
     is_open = False
     if drains:
         try:
-            why = refused.get("reason", "") if was_refused or told.get("open") else ""
-            said, is_open = tell(baseline, reason, answers, slurm, why, is_new)
+            why = refused.get("reason", "") if was_refused or last.get("open") else ""
+            message, is_open = tell(baseline, reason, answers, slurm, why, is_new)
         except SlurmAway as error:  # told at the next call
             kept.say("health-check", f"could not tell Slurm: {error}")
             return
     elif faults:
-        said = f"shadow: would drain: {reason}"
+        message = f"shadow: would drain: {reason}"
     else:
-        said = "shadow: passes again" if told.get("key") else None
-    if said is not None:
-        kept.say("health-check", said)
+        message = "shadow: passes again" if last.get("key") else None
+    if message is not None:
+        kept.say("health-check", message)
     kept.keep("told", dict(now, at=time.time(), open=is_open))
 
 
@@ -138,21 +140,21 @@ def tell(baseline, reason, answers, slurm, refused, is_new):
 
     refused: what a prolog or an epilog of ours said of which the health check has not told Slurm yet.
     """
-    is_out, given = slurm.state()
-    is_ours = given.startswith(baseline["owner"]) and not is_of_a_run(baseline, given)
-    is_ours = is_ours or (bool(refused) and given in baseline["slurms_own"])
+    is_out, current = slurm.state()
+    is_ours = current.startswith(baseline["owner"]) and not is_of_a_run(baseline, current)
+    is_ours = is_ours or (bool(refused) and current in baseline["slurms_own"])
     if reason is not None:
-        if is_out and given and not is_ours:
-            return f"a fault, and somebody else keeps the node out ({in_reason(baseline, given)}): {reason}", False
+        if is_out and current and not is_ours:
+            return f"a fault, and somebody else keeps the node out ({in_reason(baseline, current)}): {reason}", False
         if is_out and is_ours and not is_new:
             return None, False  # as it was told, with its date
         slurm.drain(reason)
         return f"drained: {reason}", False
     if not (is_out and is_ours):
         return None, False
-    was = given if given.startswith(baseline["owner"]) else refused
-    asked = [each for each in answers if each["gate"] in was]
-    if not asked or any(each["outcome"] != baselines.PASS for each in asked):
+    was = current if current.startswith(baseline["owner"]) else refused
+    matching = [each for each in answers if each["gate"] in was]
+    if not matching or any(each["outcome"] != baselines.PASS for each in matching):
         return f"no fault, and what the node was drained for could not be told: {was}", True
     again = passes_again(baseline, was)
     if again is None:

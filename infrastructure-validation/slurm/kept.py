@@ -19,13 +19,13 @@ DATE = "%Y-%m-%dT%H:%M:%SZ"
 class Settings:
     """settings.json, written by `install`. Without it (in a checkout): shadow mode."""
 
-    def __init__(self, said):
+    def __init__(self, settings):
         here = Path(__file__).resolve().parent
-        self.drains = said.get("mode") == "drain"
-        self.slurm_folder = said.get("slurm_folder", "/usr/bin")
-        self.tools_folder = said.get("tools_folder", "/usr/bin")  # where nvidia-smi was found
-        self.slurm_conf = said.get("slurm_conf")
-        self.state_folder = Path(said.get("state_folder", STATE_FOLDER))
+        self.drains = settings.get("mode") == "drain"
+        self.slurm_folder = settings.get("slurm_folder", "/usr/bin")
+        self.tools_folder = settings.get("tools_folder", "/usr/bin")  # where nvidia-smi was found
+        self.slurm_conf = settings.get("slurm_conf")
+        self.state_folder = Path(settings.get("state_folder", STATE_FOLDER))
         self.probes = here / "probes" if (here / "probes").is_dir() else here.parent / "probes"
 
     @classmethod
@@ -43,22 +43,22 @@ class Kept:
         with contextlib.suppress(OSError):
             folder.mkdir(mode=0o755, parents=True, exist_ok=True)
 
-    def _file(self, what):
-        return self.folder / f"{self.node}.{what}"
+    def _file(self, suffix):
+        return self.folder / f"{self.node}.{suffix}"
 
-    def read(self, what):
+    def read(self, name):
         """{} where there is nothing, or nothing whole."""
         try:
-            said = json.loads(self._file(what + ".json").read_text())
+            content = json.loads(self._file(name + ".json").read_text())
         except (OSError, ValueError):
             return {}
-        return said if isinstance(said, dict) else {}
+        return content if isinstance(content, dict) else {}
 
-    def keep(self, what, said):
-        path = self._file(what + ".json")
+    def keep(self, name, content):
+        path = self._file(name + ".json")
         part = path.with_name(f".{path.name}.{os.getpid()}")
         try:
-            part.write_text(json.dumps(said, indent=1) + "\n")
+            part.write_text(json.dumps(content, indent=1) + "\n")
             part.replace(path)
         except OSError:
             with contextlib.suppress(OSError):

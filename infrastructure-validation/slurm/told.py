@@ -74,17 +74,17 @@ def reason_of(baseline, faults, by):
     )
 
 
-def passes_again(baseline, given):
-    """The reason of a node that was drained with `given` and has no fault now. None: it says so already."""
+def passes_again(baseline, reason):
+    """The reason of a node that was drained with `reason` and has no fault now. None: it says so already."""
     prefix = baseline["passes"].format(date=time.strftime(baseline["date"], time.gmtime()))
-    if given.startswith(baseline["passes"].partition("{")[0]):
+    if reason.startswith(baseline["passes"].partition("{")[0]):
         return None
-    return in_reason(baseline, prefix + given[len(baseline["owner"]) :])
+    return in_reason(baseline, prefix + reason[len(baseline["owner"]) :])
 
 
-def is_of_a_run(baseline, given):
+def is_of_a_run(baseline, reason):
     """Whether a run of bringup drained the node: its gates are another run's to ask."""
-    return given.startswith(baseline["owner"]) and not re.search(r", (health-check|prolog|epilog)\)$", given)
+    return reason.startswith(baseline["owner"]) and not re.search(r", (health-check|prolog|epilog)\)$", reason)
 
 
 def in_reason(baseline, text):

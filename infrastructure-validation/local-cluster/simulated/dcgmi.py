@@ -76,13 +76,13 @@ def main():
 
 def outcome(known, test, gpu):
     """(status, warnings) of a test on a GPU."""
-    asked, _, where = known.get(f"dcgm.{test}", "pass").partition(":")
-    if asked == "pass" or (where and where != f"gpu{gpu}"):
+    result, _, where = known.get(f"dcgm.{test}", "pass").partition(":")
+    if result == "pass" or (where and where != f"gpu{gpu}"):
         return "Pass", []
-    if asked == "skip":
+    if result == "skip":
         return "Skip", []
     words, number, category, severity = WARNINGS.get(test, OTHER)
-    return STATUS[asked], [
+    return STATUS[result], [
         {
             "error_category": category,
             "error_id": number,

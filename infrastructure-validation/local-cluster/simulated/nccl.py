@@ -22,23 +22,23 @@ class Way:
     """Channels inside a node and between nodes, and the algorithm of all_reduce. inside is None: there is no way."""
 
     def __init__(self, known, nodes, gpus):
-        told = dict(os.environ)
+        settings = dict(os.environ)
         for key, variable in IGNORED.items():
             if known.get(f"nccl.{key}") == "ignored":
-                told.pop(variable, None)
-        broken, self.level = known.get("nccl.nvlink") == "broken", told.get("NCCL_P2P_LEVEL")
-        self.network = "Socket" if told.get("NCCL_IB_DISABLE") == "1" else known.get("nccl.net", "IB")
+                settings.pop(variable, None)
+        broken, self.level = known.get("nccl.nvlink") == "broken", settings.get("NCCL_P2P_LEVEL")
+        self.network = "Socket" if settings.get("NCCL_IB_DISABLE") == "1" else known.get("nccl.net", "IB")
         self.between = f"NET/{self.network}/{{nic}}" + ("/GDRDMA" if self.network == "IB" else "")
-        if told.get("NCCL_P2P_DISABLE") != "1" and not broken:
+        if settings.get("NCCL_P2P_DISABLE") != "1" and not broken:
             self.inside = "P2P/CUMEM"
-        elif told.get("NCCL_SHM_DISABLE") != "1":
+        elif settings.get("NCCL_SHM_DISABLE") != "1":
             self.inside = "SHM/direct/direct"
         else:
-            self.inside = None if told.get("NCCL_NET_DISABLE_INTRA") == "1" else self.between
+            self.inside = None if settings.get("NCCL_NET_DISABLE_INTRA") == "1" else self.between
         enough = gpus > 2 or known.get("nccl.nvls") == "ignored"  # with two GPUs NCCL lets them do it themselves
-        reduces = told.get("NCCL_NVLS_ENABLE") != "0" and self.inside == "P2P/CUMEM" and enough
+        reduces = settings.get("NCCL_NVLS_ENABLE") != "0" and self.inside == "P2P/CUMEM" and enough
         self.nvls = CHANNELS if reduces else 0
-        if told.get("NCCL_ALGO", "").lower() == "ring":
+        if settings.get("NCCL_ALGO", "").lower() == "ring":
             self.algorithm = "RING"
         elif self.nvls:
             self.algorithm = "NVLS" if nodes == 1 else "NVLS_TREE"
@@ -66,10 +66,10 @@ def write_log(way, operation, rank, hosts, gpus, sizes):
     if os.environ.get("NCCL_DEBUG") != "INFO":
         return
     host, device, pid = hosts[rank // gpus], rank % gpus, os.getpid()
-    said = [*_begun(way, rank, hosts, gpus), *_channels(way, rank, len(hosts) * gpus, gpus)]
+    entries = [*_begun(way, rank, hosts, gpus), *_channels(way, rank, len(hosts) * gpus, gpus)]
     if way.inside is not None:
-        said += _ended(way, operation, rank, len(hosts) * gpus, device, sizes)
-    text = "".join(f"{host}:{pid}:{pid} [{device}] NCCL INFO {words}\n" for words in said)
+        entries += _ended(way, operation, rank, len(hosts) * gpus, device, sizes)
+    text = "".join(f"{host}:{pid}:{pid} [{device}] NCCL INFO {words}\n" for words in entries)
     file = os.environ.get("NCCL_DEBUG_FILE", "").replace("%h", host).replace("%p", str(pid))
     if file:
         Path(file).write_text(text)

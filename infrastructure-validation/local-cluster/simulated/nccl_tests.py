@@ -54,8 +54,8 @@ def hosts_of_step():
     """In the order of ranks."""
     listed = os.environ.get("SLURM_STEP_NODELIST") or os.environ.get("SLURM_JOB_NODELIST")
     if listed and any(sign in listed for sign in "[,"):
-        told = subprocess.run(["scontrol", "show", "hostnames", listed], capture_output=True, text=True, check=True)
-        return told.stdout.split()
+        listing = subprocess.run(["scontrol", "show", "hostnames", listed], capture_output=True, text=True, check=True)
+        return listing.stdout.split()
     return [listed or os.environ.get("SLURMD_NODENAME", "localhost")]
 
 

@@ -85,8 +85,8 @@ def gpu(state: State, words: Sequence[str]) -> list[str]:
 def _xid(state: State, index: int, rest: Sequence[str]) -> list[str]:
     if not rest or not re.fullmatch(r"\d{1,4}", rest[0]) or any(sign in word for word in rest for sign in "|\n"):
         raise StateError("xid wants its number, and the driver's words where they matter")
-    said = f"{rest[0]}@{index}" + (f":{' '.join(rest[1:])}" if rest[1:] else "")
-    return [f"xids={'|'.join(filter(None, (state.first('xids'), said)))}"]
+    xid = f"{rest[0]}@{index}" + (f":{' '.join(rest[1:])}" if rest[1:] else "")
+    return [f"xids={'|'.join(filter(None, (state.first('xids'), xid)))}"]
 
 
 def _ecc(state: State, index: int, rest: Sequence[str]) -> list[str]:
@@ -143,9 +143,9 @@ def port(state: State, words: Sequence[str]) -> list[str]:
     raise StateError(f"no fault {' '.join(words[1:])!r}; use: {PORT_USE}")
 
 
-def _count(what: str, rest: Sequence[str]) -> int:
+def _count(verb: str, rest: Sequence[str]) -> int:
     if len(rest) != 1 or not rest[0].isdigit():
-        raise StateError(f"{what} wants one number, got {' '.join(rest) or 'nothing'!r}")
+        raise StateError(f"{verb} wants one number, got {' '.join(rest) or 'nothing'!r}")
     return int(rest[0])
 
 

@@ -40,20 +40,20 @@ def main():
         elif not word.startswith("-"):
             host = word
     device, known = options.get("-d", "mlx5_0"), known_keys()
-    own = known.get(f"rail.{device}") or rate_of(device, options.get("-i", "1"))
-    if own is None:
+    own_rate = known.get(f"rail.{device}") or rate_of(device, options.get("-i", "1"))
+    if own_rate is None:
         print(f" IB device {device} not found\n Unable to find the Infiniband/RoCE device")
         sys.exit(1)
-    mine = {
+    local = {
         "node": os.environ.get("SLURMD_NODENAME", ""),
-        "rate": own,
-        "loopback": known.get(f"loopback.{device}", own),
+        "rate": own_rate,
+        "loopback": known.get(f"loopback.{device}", own_rate),
         "us": float(known.get(f"rail.{device}.latency", USUAL_US)),
     }
-    theirs = exchanged(mine, host, int(options.get("-p", "18515")))
+    remote = exchanged(local, host, int(options.get("-p", "18515")))
     print("".join(f"{line}\n" for line in heading(tool, device, host is None, options)), end="")
-    rates = [side["loopback" if host == "localhost" or theirs["local"] else "rate"] for side in (mine, theirs)]
-    rates += [known[f"rail.{device}.{theirs['node']}"]] if f"rail.{device}.{theirs['node']}" in known else []
+    rates = [side["loopback" if host == "localhost" or remote["local"] else "rate"] for side in (local, remote)]
+    rates += [known[f"rail.{device}.{remote['node']}"]] if f"rail.{device}.{remote['node']}" in known else []
     if "fail" in rates:
         print(" Completion with error at client\n Failed status 12: wr_id 0 syndrom 0x81\nscnt=128, ccnt=0")
         sys.exit(1)
@@ -64,7 +64,7 @@ def main():
             f" 1048576    {int(rate * 238):<10}       {0:<7.2f}            {rate:<7.2f}\t\t     {rate / 8388.608:<7.6f}"
         )
     else:
-        us = max(mine["us"], theirs["us"])
+        us = max(local["us"], remote["us"])
         print(
             " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec]   ",
             end="",
@@ -87,7 +87,7 @@ def rate_of(device, port):
     return str(round(float(rate[1]) * REACHED, 2)) if rate else None
 
 
-def exchanged(mine, host, port):
+def exchanged(local, host, port):
     """What the other side says of itself, and whether it is this node."""
     if host is None:
         print("\n" + "*" * 36 + "\n* Waiting for client to connect... *\n" + "*" * 36, flush=True)
@@ -104,7 +104,7 @@ def exchanged(mine, host, port):
             print(" Unable to init the socket connection")
             sys.exit(1)
     with connection, connection.makefile("rw") as stream:
-        stream.write(json.dumps({**mine, "local": host == "localhost"}) + "\n")
+        stream.write(json.dumps({**local, "local": host == "localhost"}) + "\n")
         stream.flush()
         return json.loads(stream.readline())
 

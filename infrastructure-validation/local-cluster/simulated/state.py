@@ -47,8 +47,8 @@ class State:
     def gpu(self, index: int, key: str) -> str:
         return self.first(f"gpu{index}.{key}", f"gpu.{key}")
 
-    def link(self, index: int, link: int, what: str = "") -> str:
-        return self.first(f"gpu{index}.nvlink{link}{what}", f"gpu{index}.nvlink{what}", f"gpu.nvlink{what}")
+    def link(self, index: int, link: int, field: str = "") -> str:
+        return self.first(f"gpu{index}.nvlink{link}{field}", f"gpu{index}.nvlink{field}", f"gpu.nvlink{field}")
 
     def port(self, name: str, key: str = "") -> str:
         tail = f".{key}" if key else ""
@@ -96,12 +96,12 @@ def healthy(model: str, host: str, gpus: int) -> str:
         raise StateError(f"no GPU model is called {model!r}; there are {', '.join(models())}")
     parts = [(HERE / name).read_text() for name in ("healthy.conf", f"models/{model}.conf")]
     state = State("\n".join(parts))
-    own = [f"gpus={gpus}"]
+    identity = [f"gpus={gpus}"]
     for index in range(gpus):
-        own.append(f"gpu{index}.uuid={_uuid(host, index)}")
+        identity.append(f"gpu{index}.uuid={_uuid(host, index)}")
         if f"gpu{index}.bus" not in state.values:
             raise StateError(f"a node of {model} has {index} GPUs at most, asked for were {gpus}")
-    return "\n".join([*parts, f"# --- of {host}", *own, "# --- what was changed", ""])
+    return "\n".join([*parts, f"# --- of {host}", *identity, "# --- what was changed", ""])
 
 
 def _uuid(host: str, index: int) -> str:

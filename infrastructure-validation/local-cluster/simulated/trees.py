@@ -62,9 +62,9 @@ def make(root: Path, pci: Path = PCI, classes: Path = CLASS) -> None:
 def render(state: State, root: Path) -> None:
     """All that the state says of GPUs and ports."""
     there = {address(state, index): index for index in state.driver_lists}
-    for gone in {path.name for path in (root / "driver/nvidia/gpus").iterdir()} - there.keys():
-        shutil.rmtree(root / "driver/nvidia/gpus" / gone)
-        shutil.rmtree(root / "pci" / gone)
+    for removed in {path.name for path in (root / "driver/nvidia/gpus").iterdir()} - there.keys():
+        shutil.rmtree(root / "driver/nvidia/gpus" / removed)
+        shutil.rmtree(root / "pci" / removed)
     _write(root / "driver/nvidia/version", f"NVRM version: NVIDIA UNIX Open Kernel Module  {state.first('driver')}")
     for at, index in there.items():
         _write(
@@ -83,8 +83,8 @@ def render(state: State, root: Path) -> None:
         ):
             _write(device / name, text)
     names = state.ports
-    for gone in {path.name for path in (root / "class/infiniband").iterdir()} - set(names):
-        shutil.rmtree(root / "class/infiniband" / gone)
+    for removed in {path.name for path in (root / "class/infiniband").iterdir()} - set(names):
+        shutil.rmtree(root / "class/infiniband" / removed)
     for name in names:
         _port(state, name, root / "class/infiniband" / name)
 
