@@ -259,7 +259,8 @@ def _parser(doc: str, takes_hsdp: bool) -> argparse.ArgumentParser:
     add(
         "--cpu-offload",
         action="store_true",
-        help="FSDP: parameters, gradients and optimizer states live in host memory",
+        help="FSDP: parameters, gradients and optimizer states live in host memory, and the optimizer's update is "
+        "computed there, on the rank's share of the cores (unless OMP_NUM_THREADS asks for 2 or more)",
     )
     add("--activation-checkpointing", action="store_true", help="recompute activations in the backward pass")
     add(

@@ -46,6 +46,7 @@ class RankResult:
     memory_gib: tuple[float, float | None, float | None]  # peaks: host, device allocated, device reserved
     device_limits: tuple[float | None, int | None]  # memory of the GPU in GiB, allocation retries
     environment: dict[str, Any]  # of environment.of_rank
+    host_threads: int  # that torch computes with
     states_bytes: int  # parameters, gradients and optimizer held after the first step
     startup_s: tuple[float, float, float, float, float]  # in the order of records.Startup
     checksum: float  # sum over the parameters the rank stores
@@ -180,6 +181,7 @@ def train_metrics(
         mfu_causal=efficiency.mfu_causal,
         tflops_per_rank=efficiency.flops.full * tokens_per_s / world / 1e12 if efficiency.flops else None,
         environment=environment.of_all([rank.environment for rank in ranks]),
+        host_threads=[rank.host_threads for rank in ranks],
         transformers=transformers.__version__,
         accelerate=accelerate.__version__,
         steps_s=steady.steps_s,

@@ -27,6 +27,7 @@ from transformers import PrinterCallback, TrainerCallback
 from recipe import (
     accelerated,
     communication,
+    cores,
     environment,
     fast,
     group,
@@ -144,6 +145,8 @@ class Run:
         group.require_average()
         self.hosts = group.gather(node_name())
         strategy.require_places(self.expected, self.hosts)
+        if args.cpu_offload and group.CUDA:  # without a GPU all is computed on the host, in any case
+            cores.take_share()
         self.args, self.tuning = fast.choose(args)
         self.resolved = results.run_args(self.args, self.expected, self.hosts, self.bf16, self.tuning)
         if group.RANK == 0:
@@ -258,6 +261,7 @@ class Run:
                 memory_gib=meter.rank_memory_gib(),
                 device_limits=meter.device_limits(),
                 environment=environment.of_rank(),
+                host_threads=torch.get_num_threads(),
                 states_bytes=self.states.total,
                 startup_s=(
                     self.import_s,

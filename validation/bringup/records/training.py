@@ -341,6 +341,7 @@ class TrainMetrics(Versioned):
     mfu_causal: NonNegative | None = None
     tflops_per_rank: NonNegative | None = None  # achieved, of the model's own FLOPs in the full convention
     environment: Environment | None = None  # null: this run is older than the field
+    host_threads: list[int] | None = None  # that torch computes with on the host; index = rank; null: an older run
     transformers: str | None = None
     accelerate: str | None = None
     steps_s: list[float] | None = (
@@ -377,6 +378,8 @@ class TrainMetrics(Versioned):
             ranks |= {f"rank_times_s.{name}": len(values) for name, values in self.rank_times_s}
         if self.standstills is not None:
             ranks["standstills"] = len(self.standstills)
+        if self.host_threads is not None:
+            ranks["host_threads"] = len(self.host_threads)
         if self.communication is not None:
             ranks |= {
                 f"communication.{name}": len(getattr(self.communication, name)) for name in ("total_s", "exposed_s")
