@@ -65,6 +65,22 @@ def test_every_training_gate_can_fail(tmp_path, stem, fields, gate):
     assert bad(folder)[gate, "job"].outcome is Outcome.FAIL
 
 
+@pytest.mark.parametrize(
+    ("stem", "requested", "says"),
+    [
+        ("run_hsdp_2node", {"shard_size": 4}, "shard_size: asked 4, observed 2"),
+        ("run_fsdp_1node", {"sync_each_batch": True, "gradient_accumulation": 2}, "sync_each_batch: asked True, obs"),
+    ],
+)
+def test_an_option_of_which_the_run_shows_nothing_is_another_variant(tmp_path, stem, requested, says):
+    folder = run_of(stem, tmp_path)
+    path = folder / "run_args.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | requested))
+    verdict = bad(folder)["train.variant", "job"]
+    assert verdict.outcome is Outcome.FAIL
+    assert says in str(verdict.cause)
+
+
 def test_training_across_nodes_whose_transport_is_not_known_is_incomplete(tmp_path):
     folder = run_of("run_fsdp_2node", tmp_path)
     change(folder, "metrics.json", transport=None, transport_reason="no interface carried 9 bytes on 1 ranks' hosts")
