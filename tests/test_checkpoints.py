@@ -80,6 +80,7 @@ def test_a_checkpoint_names_all_its_files_and_none_is_left_in_parts(saved: Finis
     assert times.files == len(record.files)
     assert times.checksum_s is not None
     assert times.checksum_s > 0
+    assert times.predicted_bytes == pytest.approx(record.bytes, rel=0.01)
 
 
 def test_the_seconds_of_writing_hold_no_checksum(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,6 +122,7 @@ def test_the_same_ranks_continue_bit_for_bit_and_pass_over_a_save_that_was_kille
     assert found.resumed is not None
     assert (found.resumed.run, found.resumed.step, found.resumed.random_state) == ("saved", 4, True)
     assert found.checkpoint is not None
+    assert found.checkpoint.predicted_bytes == pytest.approx(found.checkpoint.bytes, rel=0.01)  # of the same ranks
     assert (found.checkpoint.differing, found.checkpoint.written) == (0, 0)
     assert "step-00000005.part is an unfinished save" in run.output
     assert [run.value(rank, "train.checkpoint.resumable") for rank in (0, 1)] == [0, 0]
@@ -133,6 +135,12 @@ def test_one_process_continues_what_two_ranks_saved_under_fsdp_and_ddp_continues
     assert alone.codes == [0], alone.output
     ddp = two_ranks(tmp_path / "ddp", DDP, "--resume", str(alone.folder))
     assert ddp.codes == [0], ddp.output
+    continued = ddp.metrics().checkpoint
+    assert continued is not None
+    assert (continued.predicted_bytes, continued.predicted_reason) == (
+        None,
+        "it was written by other ranks or another strategy",
+    )
     whole = saved.metrics()
     for run, begun, ranks in ((alone, 4, 2), (ddp, 5, 1)):
         found = run.metrics()

@@ -20,6 +20,7 @@ BRINGUP_DRILL=hold-at:R@MOMENT         rank R writes RUN_DIR/moment there and st
 BRINGUP_DRILL=kill-in-save:R@STEP      rank R kills itself with SIGKILL in the middle of writing the checkpoint of STEP
 BRINGUP_DRILL=cut-checkpoint:R@STEP    rank R cuts its file of the checkpoint of STEP in half when it is complete
 BRINGUP_DRILL=flip-checkpoint:R@STEP   rank R inverts one byte of that file
+BRINGUP_DRILL=forget-moments           what is saved and read back has no second moments
 BRINGUP_DRILL=forget-tensor:R@STEP     rank R loses a tensor of its optimizer when the checkpoint of STEP was read back
 
 MOMENT: launch (the program has begun), rendezvous (before it joins the process group), collective (before the first
@@ -43,7 +44,7 @@ from pathlib import Path
 from typing import Any
 
 VARIABLE = "BRINGUP_DRILL"
-PLAIN = ("no-fsdp", "no-checkpointing", "unsharded-optimizer", "sum-gradients", "separate-groups")
+PLAIN = ("no-fsdp", "no-checkpointing", "unsharded-optimizer", "sum-gradients", "separate-groups", "forget-moments")
 OF_A_RANK = ("same-rows", "slow-rank")
 AT_A_MOMENT = ("kill-at", "hold-at")
 MOMENTS = ("launch", "rendezvous", "collective", "step", "save", "end")
@@ -347,6 +348,16 @@ def _in_the_optimizer(model_states: Any) -> None:
                 sharded = isinstance(parameter, DTensor)
                 values["whole"] = parameter.full_tensor() if sharded else parameter.detach().clone()
         original(self, *args, optimizer=optimizer, **kwargs)
+
+
+@changes("recipe.training_state")
+def _in_what_is_saved(training_state: Any) -> None:
+    @around(training_state, "tensors_of")
+    def tensors_of(original: Any, trainer: Any) -> Any:
+        tensors = original(trainer)
+        if requested.kind == "forget-moments":
+            tensors = {name: tensor for name, tensor in tensors.items() if not name.endswith(".exp_avg_sq")}
+        return tensors
 
 
 @changes("recipe.checkpoint")

@@ -233,10 +233,15 @@ class Checkpoints(TrainerCallback):
         if self.last is None and not self.reads:
             return None, self.not_rehearsed or "no checkpoint was requested (--save-steps 0, --no-rehearse-resume)"
         last, (read_bytes, read) = self.last, self.reads[-1] if self.reads else (0, None)
+        record = last.record if last is not None else self.begins_at.record if self.begins_at is not None else None
+        ours = record is not None and (record.world_size, record.strategy) == (group.WORLD, self.strategy)
+        predicted = self.size.bytes(record.step) if record is not None and ours else None
         return CheckpointTimes(
             written=len(self.after_steps),
             bytes=read_bytes if last is None else last.record.bytes,
             files=None if last is None else len(last.record.files),
+            predicted_bytes=predicted,
+            predicted_reason=None if predicted else "it was written by other ranks or another strategy",
             write_s=None if last is None else last.write_s,
             write_gib_per_s=None if last is None else last.record.bytes / GIB / last.write_s,
             checksum_s=None if last is None else last.checksum_s,

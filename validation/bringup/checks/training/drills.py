@@ -342,6 +342,7 @@ DRILLS: tuple[Drill, ...] = (
         subject="job",
         outcome=Outcome.FAIL,
         says="predicted",
+        consequences=(("train.checkpoint.size", "job"),),
     ),
     Drill(
         id="checkpoint-cut",
@@ -376,6 +377,19 @@ DRILLS: tuple[Drill, ...] = (
         outcome=Outcome.FAIL,
         says="exp_avg",
         consequences=(("train.loss.*", "*"), ("train.grad_norm.*", "*")),
+    ),
+    Drill(
+        id="checkpoint-incomplete",
+        fault="a moment of the optimizer is in no checkpoint, and is not missed when one is read back",
+        phase="run_fsdp_1node",
+        environment=(("BRINGUP_DRILL", "forget-moments"),),
+        where="anywhere",
+        gate="train.checkpoint.size",
+        subject="job",
+        outcome=Outcome.FAIL,
+        says="predicted",
+        between=(0.6, 0.75),
+        silent=("{n0}/rank{rank0}", "{n0}/rank{rank1}"),
     ),
     Drill(
         id="killed-in-save",

@@ -135,6 +135,17 @@ GATES: tuple[Gate, ...] = (
         guide=guides.RESUMABLE,
     ),
     Gate(
+        id="train.checkpoint.size",
+        phases=_ALL,
+        claims=("checkpoints",),
+        per="job",
+        proves="a checkpoint is as large as parameters and optimizer make it: no tensor is missing, none is too many",
+        unit="ratio",
+        rule="between",
+        expect=Fixed([0.95, 1.05]),  # the tiny model, of which storing takes a tenth, gave 0.996 to 1.006
+        guide=guides.SIZE,
+    ),
+    Gate(
         id="train.loss.agrees",
         phases=_PARALLEL,
         claims=_IN_PARALLEL,

@@ -105,6 +105,31 @@ RESUMABLE = Guide(
     ),
 )
 
+SIZE = Guide(
+    title="Checkpoint size",
+    page=ONE,
+    action=Action.CONFIGURE,
+    observes=(
+        "The bytes of all files of the last checkpoint that the run wrote, divided by what was predicted before the "
+        "first step. A resumed run that wrote none takes the one that it began with. The prediction counts the model "
+        "and not the checkpoint: every tensor of its state by its own data type, two moments and a step for each "
+        "trained parameter, what torch takes to store a part of a tensor, and the random states. Expected: 0.95 to "
+        "1.05, in both directions. Not exact is the file that names all parts: it is an allowance."
+    ),
+    why=(
+        "*Checkpoint resumable* compares what was saved with what came back. A tensor that was never saved is in "
+        "neither. And the size decides how much room and how much time before a time limit a training needs."
+    ),
+    usually_means=(
+        "Less: a part of the state is not saved (0.67: one of the two moments; 0.33: the parameters alone), or it has "
+        "a narrower data type. More: a tensor is saved by every rank that holds it, the optimizer keeps more than "
+        "AdamW does, or its states are not sharded. Incomplete: no checkpoint was written, or the one that was read "
+        "is of other ranks or of another strategy."
+    ),
+    next=("grep -A16 '\"checkpoint\"' {run}/metrics.json", "grep -h checkpoint {run}/raw/launch.log"),
+    by_hand="`checkpoint.json` in a checkpoint that was kept (`--save-steps`) names its tensors and its files.",
+)
+
 RANK = Guide(
     title="Rank finished",
     page=DDP,

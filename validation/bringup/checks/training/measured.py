@@ -77,6 +77,7 @@ def _own(parsed: Parsed, run: Run, args: RunArgs, found: TrainMetrics) -> None:
         parsed.saw("train.transport", JOB, found.transport, "text", f"{METRICS}:transport", found.transport_reason)
     _mfu(parsed, args, found, no_speed)
     _memory(parsed, args, found.memory_check)
+    _checkpoint(parsed, found)
     _device_memory(parsed, found)
     _pace(parsed, found, no_speed)
     _slowdowns(parsed, found)
@@ -228,6 +229,18 @@ def _memory(parsed: Parsed, args: RunArgs, check: MemoryCheck | None) -> None:
         where,
         f"{_mib(check.peak_measured_bytes)}, predicted {_mib(check.peak_predicted_bytes)}{' unfused' if fused else ''}",
     )
+
+
+def _checkpoint(parsed: Parsed, found: TrainMetrics) -> None:
+    """train.checkpoint.size: bytes of the last checkpoint that was written, else of the one that was read / predicted
+    from the model before the first step."""
+    times, gate, where = found.checkpoint, "train.checkpoint.size", f"{METRICS}:checkpoint"
+    if times is None or times.predicted_bytes is None:
+        why = found.checkpoint_reason if times is None else times.predicted_reason
+        parsed.saw(gate, JOB, None, "ratio", where, why)
+        return
+    words = f"{_mib(times.bytes)}, predicted {_mib(times.predicted_bytes)}"
+    parsed.saw(gate, JOB, times.bytes / times.predicted_bytes, "ratio", where, words)
 
 
 def _device_memory(parsed: Parsed, found: TrainMetrics) -> None:

@@ -160,7 +160,8 @@ def _checkpoint(trained: Trained) -> str | None:
     if times is None:
         return metrics.checkpoint_reason
     speeds = {"write": times.write_gib_per_s, "read": times.read_gib_per_s}
-    return f"{times.bytes / 2**20:,.1f} MiB; " + ", ".join(
+    beside = f", predicted {times.predicted_bytes / 2**20:,.1f} MiB" if times.predicted_bytes else ""
+    return f"{times.bytes / 2**20:,.1f} MiB{beside}; " + ", ".join(
         f"{name} {speed:.3g} GiB/s" for name, speed in speeds.items() if speed is not None
     )
 
