@@ -230,7 +230,8 @@ def _why_not_asked(claim: Claim, runs: Sequence[_RunEvidence]) -> str:
     gates = proving(claim.id)
     if all(gate in reasons for gate in gates):
         return reasons[gates[0]]
-    widest = max((len(run.judged.run.nodes) for run in runs), default=0)
+    asking = [run for run in runs if _would_ask(claim, run.judged.run.phase)]
+    widest = max((len(run.judged.run.nodes) for run in asking or runs), default=0)
     if widest < claim.least_nodes:
         return f"it needs {claim.least_nodes} nodes, {widest} took part"
     return "no phase of this report asks it"
