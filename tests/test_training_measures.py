@@ -21,7 +21,7 @@ MODELS = sorted(path.stem for path in (ROOT / "training" / "models").glob("*.jso
 @pytest.mark.parametrize("stem", MODELS)
 def test_flops_per_token_of_every_model_are_what_torch_counts_on_meta_tensors(stem: str) -> None:
     import torch
-    from bringup.formulae import flops
+    from bringup.formulae import flops, models
     from torch.utils.flop_counter import FlopCounterMode
     from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -37,7 +37,7 @@ def test_flops_per_token_of_every_model_are_what_torch_counts_on_meta_tensors(st
         }
         with FlopCounterMode(display=False) as counter:
             model(input_ids=torch.zeros(1, length, dtype=torch.long), **given).logits.sum().backward()
-    found = flops.flops_per_token(config, length)
+    found = flops.flops_per_token(models.load(stem), length)
     assert found is not None
     assert counter.get_total_flops() == pytest.approx(found.full * length, rel=0.01)
     assert found.linear < found.causal < found.full

@@ -29,7 +29,7 @@ sys.path.append(str(Path(__file__).resolve().parent.parent / "src"))
 import predict
 import torch
 import torch.distributed as dist
-from recipe import GIB, room, weights
+from recipe import GIB, weights
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 
@@ -45,7 +45,7 @@ def started(model_name: str, ranks: int, blocks: int | None) -> dict[str, Any]:
     try:
         begun, process = time.perf_counter(), peak_gib()
         model = weights.without_memory(args)
-        parameters = room.count(model)
+        parameters = sum(p.numel() for p in model.parameters())
         model = predict.sharded(step, model, predict.mesh_of(step))
         weights.fill(model, args)
         shard = sum(p.to_local().numel() * p.element_size() for p in model.parameters())

@@ -26,10 +26,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from bringup.errors import ModelError
 from bringup.formulae import traffic
-from bringup.formulae.models import job_of, shape_of
-from bringup.records import CollectiveTime, Communication, RunArgs
+from bringup.formulae.models import job_of
+from bringup.records import CollectiveTime, Communication, ModelShape, RunArgs
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerAction, ProfilerActivity, profile, schedule
 
@@ -128,7 +127,7 @@ def _as_called(names: list[str]) -> list[str | None]:
     return kinds
 
 
-def measure(trainer: Any, resolved: RunArgs) -> tuple[Communication | None, str | None]:
+def measure(trainer: Any, resolved: RunArgs, shape: ModelShape) -> tuple[Communication | None, str | None]:
     """After the training: (what was measured, None) or (None, why it is not known). A collective. The model goes on
     learning, so everything else has to be recorded before."""
     if resolved.world_size == 1:
@@ -139,7 +138,7 @@ def measure(trainer: Any, resolved: RunArgs) -> tuple[Communication | None, str 
     problems = [f"rank {number}: {rank}" for number, rank in enumerate(ranks) if isinstance(rank, str)]
     if problems:
         return None, f"torch.profiler failed on {len(problems)} of {len(ranks)} ranks, {problems[0]}"
-    return of_all([rank for rank in ranks if not isinstance(rank, str)], resolved, trainer.model.config)
+    return of_all([rank for rank in ranks if not isinstance(rank, str)], resolved, shape)
 
 
 def share(measured: Communication | None) -> float | None:
@@ -211,13 +210,13 @@ def _profiled(step: Callable[[], None], steps: int) -> Profiled | str:
     return problems[0] if problems else measured[0]
 
 
-def of_all(ranks: list[Profiled], resolved: RunArgs, config: Any) -> tuple[Communication | None, str | None]:
+def of_all(ranks: list[Profiled], resolved: RunArgs, shape: ModelShape) -> tuple[Communication | None, str | None]:
     """ranks: index = rank."""
     if not all(rank.total_s > 0 for rank in ranks):
         silent = [number for number, rank in enumerate(ranks) if rank.total_s <= 0]
         return None, f"torch.profiler saw no collective on {len(silent)} of {len(ranks)} ranks, first rank {silent[0]}"
     step_s = statistics.median(rank.step_s for rank in ranks)
-    collectives, reason = _collectives(ranks, resolved, config)
+    collectives, reason = _collectives(ranks, resolved, shape)
     return Communication(
         steps=resolved.profiled_steps,
         step_s=step_s,
@@ -228,14 +227,12 @@ def of_all(ranks: list[Profiled], resolved: RunArgs, config: Any) -> tuple[Commu
     ), None
 
 
-def _collectives(ranks: list[Profiled], resolved: RunArgs, config: Any) -> tuple[list[CollectiveTime], str | None]:
+def _collectives(
+    ranks: list[Profiled], resolved: RunArgs, shape: ModelShape
+) -> tuple[list[CollectiveTime], str | None]:
     """Bytes by formula / time of the rank that waited least for the others."""
-    try:
-        planned = traffic.collectives(shape_of(config.to_dict(), resolved.model), job_of(resolved))
-    except ModelError as error:
-        return [], str(error)
     found = []
-    for collective in planned:
+    for collective in traffic.collectives(shape, job_of(resolved)):
         kind = collective.operation
         quickest = min(
             (rank for rank in ranks if rank.seconds.get(kind)), key=lambda rank: rank.seconds[kind], default=None

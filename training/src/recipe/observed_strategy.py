@@ -16,9 +16,12 @@ from facts import node_name
 from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule
 from torch.distributed.tensor import DTensor
 from transformers import Trainer, TrainerCallback
+from transformers.pytorch_utils import Conv1D
 
 from recipe import group
 from recipe.strategy import PLAIN, kind_of
+
+LINEAR = (torch.nn.Linear, Conv1D)  # Conv1D: GPT-2's linear layer, whose weight is transposed
 
 
 def name_of(dtype: torch.dtype) -> str:
@@ -56,7 +59,7 @@ class FirstStep(TrainerCallback):
         layers = decoder_layers(model)
         self.forwards = [0] * len(layers)
         for index, layer in enumerate(layers):
-            linear = next(module for module in layer.modules() if isinstance(module, torch.nn.Linear))
+            linear = next(module for module in layer.modules() if isinstance(module, LINEAR))
             self.handles.append(linear.register_forward_hook(self._watch(index)))
             # after FSDP's own hook, which may cast: what the block computes with
             self.handles.append(layer.register_forward_pre_hook(self._watch_residual, with_kwargs=True))

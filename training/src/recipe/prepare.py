@@ -14,9 +14,10 @@ import torch
 from bringup.records import RunArgs
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from recipe import data, documents, group, room, training_state, weights
+from recipe import data, documents, footprint, group, room, training_state, weights
 from recipe.arguments import Args
 from recipe.documents import DataError
+from recipe.footprint import Footprint
 from recipe.rank import RankFacts
 from recipe.room import Room
 from recipe.strategy import Refused
@@ -39,8 +40,8 @@ def prepare(
     facts: RankFacts,
     say: Callable[..., None],
     require_more: Callable[[Any], None] = lambda model: None,
-) -> tuple[Any, data.Rows, Room]:
-    """The model, its rows, and the memory that it needs. `hosts`: index = rank. A collective.
+) -> tuple[Any, data.Rows, Footprint, Room]:
+    """The model, its rows, the memory that it needs, and what there is. `hosts`: index = rank. A collective.
 
     require_more(model): may refuse it too, before it has weights.
 
@@ -50,7 +51,9 @@ def prepare(
     sharded = resolved.strategy in ("fsdp", "hsdp")
     with group.patience(PATIENCE_S, args.timeout_s):
         model, read_whole = together(lambda: build_model(args, sharded))
-        found = room.require(room.need(model, resolved, on_gpu=group.CUDA, read_whole=read_whole), resolved, hosts)
+        predicted = footprint.of_model(model, resolved)
+        needed = room.need(model, predicted, resolved, on_gpu=group.CUDA, read_whole=read_whole)
+        found = room.require(needed, resolved, hosts)
         require_more(model)
         if read_whole:
             model = together(lambda: load_whole(args))
@@ -67,7 +70,7 @@ def prepare(
                 shutil.rmtree(temporary)  # what is mapped stays readable
     if read_whole or not sharded:
         fill(model, args)
-    return model, rows, found
+    return model, rows, predicted, found
 
 
 def fill(model: Any, args: Args) -> None:

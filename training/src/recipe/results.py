@@ -9,10 +9,7 @@ import accelerate
 import torch
 import transformers
 import transport as bytes_sent
-from bringup.errors import ModelError
 from bringup.formulae import flops
-from bringup.formulae import memory as predicted
-from bringup.formulae.models import job_of, shape_of
 from bringup.records import (
     CheckpointRoom,
     CheckpointTimes,
@@ -29,6 +26,7 @@ from bringup.records import (
 
 from recipe import GIB, communication, environment, fast, group, meter
 from recipe.arguments import Args
+from recipe.footprint import Footprint
 from recipe.room import Room
 from recipe.strategy import Expected, shard_group
 
@@ -114,7 +112,7 @@ def transport_of(observed: ObservedStrategy, sent: list[dict[str, int]], steps: 
 def train_metrics(
     resolved: RunArgs,
     observed: ObservedStrategy,
-    config: Any,
+    predicted: Footprint,
     ranks: list[RankResult],
     losses: list[float],
     grad_norms: list[float],
@@ -143,7 +141,9 @@ def train_metrics(
     padded = sum(sum(rank.padding[warmup_steps:]) for rank in ranks) / (window * tokens_per_step)  # share of all tokens
     tokens_per_s = steady.tokens_per_s * (1 - padded)
     rank_times = meter.rank_times([(rank.step_times_s, rank.own_times_s) for rank in ranks], warmup_steps)
-    efficiency = flops.efficiency(config, resolved.sequence_length, tokens_per_s / world, gpu, resolved.compute_dtype)
+    efficiency = flops.efficiency(
+        predicted.shape, resolved.sequence_length, tokens_per_s / world, gpu, resolved.compute_dtype
+    )
     slowest_startup_s = [max(part) for part in zip(*(rank.startup_s for rank in ranks), strict=True)]
     rows = [row for rank in ranks for row in rank.rows]
     return TrainMetrics(
@@ -199,7 +199,8 @@ def train_metrics(
         checkpoint_reason=checkpoint[1],
         checkpoint_room=checkpoint_room,
         resumed=resumed,
-        memory_check=memory_check(resolved, config, ranks, found),
+        model_shape=predicted.shape,
+        memory_check=memory_check(predicted, ranks, found),
         communication_share=communication.share(communicated[0]),
         communication=communicated[0],
         communication_reason=communicated[1],
@@ -215,23 +216,18 @@ def device_limits(ranks: list[RankResult]) -> dict[str, Any]:
     return {"device_total_gib": min(totals), "allocation_retries": sum(retries)}
 
 
-def memory_check(resolved: RunArgs, config: Any, ranks: list[RankResult], found: Room) -> MemoryCheck:
+def memory_check(predicted: Footprint, ranks: list[RankResult], found: Room) -> MemoryCheck:
     """Prediction and measurement side by side, of the rank that holds most. `found`: before anything was allocated."""
     states = [rank.states_bytes for rank in ranks]
     allocated = [rank.memory_gib[1] for rank in ranks if rank.memory_gib[1] is not None]
-    states_predicted = peak_predicted = reason = None
-    try:
-        shape, job = shape_of(config.to_dict(), resolved.model), job_of(resolved)
-        states_predicted, peak_predicted = predicted.states(shape, job.shards).total, predicted.peak(shape, job).total
-    except ModelError as error:
-        reason = str(error)
     return MemoryCheck(
         states_measured_bytes=max(states),
-        states_predicted_bytes=states_predicted,
+        states_predicted_bytes=predicted.states.total,
         states_rank=states.index(max(states)),
         peak_measured_bytes=int(max(allocated) * GIB) if allocated else None,
-        peak_predicted_bytes=peak_predicted,
-        reason=reason,
+        peak_predicted_bytes=None if predicted.peak is None else predicted.peak.total,
+        peak_least_bytes=predicted.least,
+        reason=predicted.reason,
         device_needed_bytes=found.device_needed,
         device_free_bytes=found.device_free,
         host_needed_bytes=found.host_needed,

@@ -12,13 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from bringup.errors import ModelError
 from bringup.formulae import memory
-from bringup.formulae.memory import Parts
-from bringup.formulae.models import Job, job_of, padded, shape_of
+from bringup.formulae.models import Job, job_of
 from bringup.records import RunArgs
 
 from recipe import GIB, group, weights
+from recipe.footprint import Footprint
 from recipe.strategy import Refused
 
 WITHIN = 1.15  # a predicted peak is that of torch's MemTracker within 15 %, a test says
@@ -45,20 +44,18 @@ class Room:
     host_available: int
 
 
-def need(model: Any, resolved: RunArgs, *, on_gpu: bool, read_whole: bool) -> Need:
+def need(model: Any, predicted: Footprint, resolved: RunArgs, *, on_gpu: bool, read_whole: bool) -> Need:
     """Of a model without memory."""
-    job = job_of(resolved)
-    try:
-        parts = memory.peak(shape_of(model.config.to_dict(), resolved.model), job)
-    except ModelError:  # no formula for its activations: the states alone
-        parts = Parts() if job.offload else states(model, job.shards)
-    exact = parts.parameters + parts.gradients + parts.optimizer
-    rest = parts.total - exact
-    if resolved.recipe == "fast":  # fused kernels and compiled blocks store less of these
-        rest -= parts.activations + parts.logits
-    device = max(exact + int(rest / WITHIN), at_start(model, job, read_whole=read_whole))
-    host = states(model, job.shards).total if job.offload else 0
-    whole = memory.MASTER * count(model) if read_whole else 0
+    job, parts = job_of(resolved), predicted.peak
+    device = max(predicted.least, at_start(model, predicted, job, read_whole=read_whole))
+    if parts is not None:
+        exact = parts.parameters + parts.gradients + parts.optimizer
+        rest = parts.total - exact
+        if resolved.recipe == "fast":  # fused kernels and compiled blocks store less of these
+            rest -= parts.activations + parts.logits
+        device = max(device, exact + int(rest / WITHIN))
+    host = predicted.states.total if job.offload else 0
+    whole = memory.MASTER * predicted.shape.parameters if read_whole else 0
     return Need(device, host + whole, read_whole) if on_gpu else Need(0, max(host + device, whole), read_whole)
 
 
@@ -80,20 +77,9 @@ def advice(resolved: RunArgs, *, of_host: bool) -> str:
     return ", or ".join([first, *(f"give {option}" for option, helps in options.items() if helps)])
 
 
-def count(model: Any) -> int:
-    """Parameters; tied ones once."""
-    return sum(p.numel() for p in model.parameters())
-
-
-def states(model: Any, shards: int) -> Parts:
-    """Of any model, from the shapes of its parameters."""
-    held = padded(tuple((p.shape[0], p.numel() // p.shape[0]) for p in model.parameters() if p.numel()), shards)
-    return Parts(parameters=memory.MASTER * held, gradients=memory.MASTER * held, optimizer=memory.ADAM * held)
-
-
-def at_start(model: Any, job: Job, *, read_whole: bool) -> int:
+def at_start(model: Any, predicted: Footprint, job: Job, *, read_whole: bool) -> int:
     """On the device, while weights are drawn: the shard, and the largest part of the model whole (weights.py)."""
-    held = 0 if job.offload else states(model, job.shards).parameters
+    held = 0 if job.offload else predicted.states.parameters
     if read_whole or not job.sharded:
         return held
     return held + memory.MASTER * weights.largest_part(model)

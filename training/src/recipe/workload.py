@@ -158,7 +158,7 @@ class Run:
         begun = time.perf_counter()
         self.checkpoints = Checkpoints(args, self.resolved, self.hosts, self.facts, self.watch)
         self.checkpoints.find()
-        model, rows, self.room = prepare.prepare(
+        model, rows, self.predicted, self.room = prepare.prepare(
             args, self.resolved, self.hosts, self.facts, say, self.checkpoints.require_room
         )
         self.load_s = time.perf_counter() - begun
@@ -170,7 +170,7 @@ class Run:
             args.steps,
             args.global_batch * args.sequence_length,
             say,
-            live.mfu_of(model.config, args.sequence_length, self.resolved.compute_dtype),
+            live.mfu_of(self.predicted.shape, args.sequence_length, self.resolved.compute_dtype),
         )
         self.finite_check, self.states = FiniteCheck(), ModelStates()
         self.first_step = observed_strategy.FirstStep(self._around_first_step)
@@ -276,14 +276,15 @@ class Run:
                 padding=checkpoints.trajectory.padding,
             )
         )
-        config = trainer.model.config
         with self.watch.patience((args.profiled_steps + 1) * args.timeout_s):
-            communicated = communication.measure(trainer, self.resolved)  # last: the model goes on learning
+            communicated = communication.measure(
+                trainer, self.resolved, self.predicted.shape
+            )  # last: the model goes on learning
         if group.RANK == 0:
             metrics = results.train_metrics(
                 self.resolved,
                 trained,
-                config,
+                self.predicted,
                 ranks,
                 losses,
                 grad_norms,

@@ -15,12 +15,13 @@ from bringup.advise import bandwidth
 from bringup.errors import NotHealthy, RecordError, UsageError
 from bringup.evidence import curve
 from bringup.formulae import memory, traffic
-from bringup.formulae.models import KINDS, NAMES, Job, Kind, Shape, shard_sizes
+from bringup.formulae.flops import flops_per_token
+from bringup.formulae.models import KINDS, NAMES, Job, Kind, shard_sizes
 from bringup.judge import Judged
 from bringup.plan.machine import Machine, Sourced
 from bringup.plan.phases import PHASES
 from bringup.plan.profile import Profile
-from bringup.records import Advice, PredictedStrategy
+from bringup.records import Advice, ModelShape, PredictedStrategy
 
 GB = 1e9
 NEARLY = 1.05  # times within 5 % are not told apart: the simpler strategy is taken
@@ -38,7 +39,7 @@ class Question:
     """What is to be trained on what. rows: per GPU and micro-step; global_batch: rows per optimizer step over all
     GPUs."""
 
-    shape: Shape
+    shape: ModelShape
     nodes: int
     gpus_per_node: int
     sequence_length: int
@@ -110,7 +111,41 @@ def jobs(question: Question) -> list[Job]:
     return found
 
 
-def predict(shape: Shape, job: Job, facts: Known) -> PredictedStrategy:
+@dataclass(frozen=True)
+class Times:
+    """Of a step, in seconds. None: `unknown` says why."""
+
+    compute: float | None
+    communication: float | None
+    sources: list[str]
+    unknown: list[str]
+
+    @property
+    def step(self) -> tuple[float, float] | None:
+        """All communication overlaps; nothing does."""
+        if self.compute is None or self.communication is None:
+            return None
+        return max(self.compute, self.communication), self.compute + self.communication
+
+
+def times(shape: ModelShape, job: Job, facts: Known) -> Times:
+    """Of a step: compute, and what it sends."""
+    unknown: list[str] = []
+    compute = _compute_s(shape, job, facts, unknown)
+    communication: float | None = 0.0
+    sources = []
+    for collective in traffic.collectives(shape, job):
+        duration = bandwidth.seconds(collective, facts.source, job.nodes, job.gpus_per_node)
+        if isinstance(duration, str):
+            unknown.append(f"communication: {duration}")
+            communication = None
+        else:
+            sources.append(duration[1])
+            communication = None if communication is None else communication + duration[0]
+    return Times(compute, communication, list(dict.fromkeys(sources)), list(dict.fromkeys(unknown)))
+
+
+def predict(shape: ModelShape, job: Job, facts: Known) -> PredictedStrategy:
     """Memory, traffic and time of one strategy; what cannot be known is null and named."""
     parts = memory.peak(shape, job)
     outside = memory.OUTSIDE[min(job.ranks, 2)]
@@ -119,21 +154,7 @@ def predict(shape: Shape, job: Job, facts: Known) -> PredictedStrategy:
     room = facts.machine.gpu_memory_gib
     if room is None:
         unknown.append(f"whether it fits: profile {facts.profile} declares no machine.gpu_memory_gib")
-    compute = _compute_s(shape, job, facts, unknown)
-    communication: float | None = 0.0
-    sources = []
-    for collective in found:
-        duration = bandwidth.seconds(collective, facts.source, job.nodes, job.gpus_per_node)
-        if isinstance(duration, str):
-            unknown.append(f"communication: {duration}")
-            communication = None
-        else:
-            sources.append(duration[1])
-            communication = None if communication is None else communication + duration[0]
-    step = tokens = None
-    if compute is not None and communication is not None:
-        step = [max(compute, communication), compute + communication]
-        tokens = [job.global_batch * job.sequence_length / seconds for seconds in reversed(step)]
+    took = times(shape, job, facts)
     return PredictedStrategy(
         strategy=job.kind,
         ranks=job.ranks,
@@ -147,19 +168,24 @@ def predict(shape: Shape, job: Job, facts: Known) -> PredictedStrategy:
         fits=None if room is None else parts.total + outside <= room.value * memory.GIB,
         sent_inside_gb=traffic.sent_inside(found, job) / GB,
         leaving_node_gb=traffic.leaving_node(found, job) / GB,
-        compute_s=compute,
-        communication_s=communication,
-        step_s=step,
-        tokens_per_s=tokens,
-        sources=list(dict.fromkeys(sources)),
-        unknown=list(dict.fromkeys(unknown)),
+        compute_s=took.compute,
+        communication_s=took.communication,
+        step_s=None if took.step is None else list(took.step),
+        tokens_per_s=None
+        if took.step is None
+        else [job.global_batch * job.sequence_length / seconds for seconds in reversed(took.step)],
+        sources=took.sources,
+        unknown=[*unknown, *took.unknown],
     )
 
 
-def _compute_s(shape: Shape, job: Job, facts: Known, unknown: list[str]) -> float | None:
+def _compute_s(shape: ModelShape, job: Job, facts: Known, unknown: list[str]) -> float | None:
     """FLOPs of a rank's step / (peak x MFU). Recomputation repeats the forward pass, a third of the FLOPs of a step."""
     peak, mfu = facts.machine.peak_bf16_tflops, facts.machine.mfu
-    if job.compute_bytes == memory.MASTER:
+    per_token = flops_per_token(shape, job.sequence_length)
+    if per_token is None:
+        unknown.append(f"compute time: the FLOPs of {shape.name} are not covered: {shape.not_covered}")
+    elif job.compute_bytes == memory.MASTER:
         unknown.append("compute time: the peak is for bfloat16, this is float32")
     elif peak is None:
         unknown.append(f"compute time: profile {facts.profile} declares no machine.peak_bf16_tflops")
@@ -168,7 +194,7 @@ def _compute_s(shape: Shape, job: Job, facts: Known, unknown: list[str]) -> floa
             f"compute time: no MFU; give --mfu, or --from a training run (profile {facts.profile} assumes none)"
         )
     else:
-        flops = shape.flops_per_token(job.sequence_length) * job.tokens * job.accumulation
+        flops = per_token.full * job.tokens * job.accumulation
         return flops * (4 / 3 if job.activation_checkpointing else 1) / (peak.value * 1e12 * mfu.value)
     return None
 

@@ -15,7 +15,7 @@ from bringup.formulae import models
 from bringup.formulae.flops import peak_bf16_tflops
 from bringup.plan.machine import Machine, Sourced
 from bringup.plan.profile import Profile
-from bringup.records import RunArgs, TrainMetrics
+from bringup.records import ModelShape, RunArgs, TrainMetrics
 
 
 @dataclass(frozen=True)
@@ -34,24 +34,24 @@ def predicted(
     args: RunArgs,
     gpu: str | None,
     curve: bandwidth.Measured | None,
+    shape: ModelShape | None = None,
 ) -> Predicted:
     """reference: of the one-GPU run that is kept with the run. gpu: its name, None on a CPU. curve: of the collectives,
-    where it was measured."""
+    where it was measured. shape: that the run recorded; None: it is older than the field."""
     if isinstance(reference, RecordError):
         return Predicted(reason=str(reference))
     try:
-        shape = models.load(args.model)
+        shape = shape or models.load(args.model)
     except ModelError as error:
         return Predicted(reason=str(error))
     machine = _machine(reference, profile, gpu)
     facts = answer.Known(profile.name, machine, curve or bandwidth.Promised(profile))
-    found = answer.predict(shape, models.job_of(args), facts)
-    reasons = [reason for reason in found.unknown if not reason.startswith("whether it fits")]
+    found = answer.times(shape, models.job_of(args), facts)
+    reasons = found.unknown
     if machine.peak_bf16_tflops is None:
         others = [reason for reason in reasons if not reason.startswith("compute time")]
         reasons = [f"compute time: no peak is known for {gpu or 'cpu'}", *others]
-    step_s = None if found.step_s is None else (found.step_s[0], found.step_s[1])
-    return Predicted(found.compute_s, found.communication_s, step_s, "; ".join(reasons) or None)
+    return Predicted(found.compute, found.communication, found.step, "; ".join(reasons) or None)
 
 
 def _machine(reference: TrainMetrics | None, profile: Profile, gpu: str | None) -> Machine:

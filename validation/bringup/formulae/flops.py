@@ -7,15 +7,17 @@ full      attention over the whole S x S square although the mask is causal (PaL
 causal    half of that square (NVIDIA's Megatron-Bridge): 11 to 14 % less at 8k tokens
 linear    no attention: 6 x the parameters that are matrices
 A sliding window is a mask too: full and causal count as if there were none.
+
+PaLM (arXiv 2204.02311), appendix B: 6 W + 12 L H d S per token. W: weights of linear layers, L layers, H heads, d head
+size, S sequence. It is exactly what torch's FlopCounterMode counts in a step with eager attention, for every
+architecture that a test tries: W is read from the shapes of the model's own linear layers.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-from bringup.errors import ModelError
-from bringup.formulae.models import shape_of
+from bringup.records import ModelShape
 
 SOURCES = {
     "A100": "NVIDIA A100 data sheet",
@@ -50,16 +52,12 @@ class Flops:
     linear: float
 
 
-def flops_per_token(config: Any, sequence_length: int) -> Flops | None:
-    """Of a dense Llama-shaped decoder; None for a model type whose matmuls are not known here.
-
-    config: that of transformers. The matrices are counted by models.Shape.
-    """
-    try:
-        shape = shape_of(config.to_dict(), config.model_type)
-    except ModelError:
+def flops_per_token(shape: ModelShape, sequence_length: int) -> Flops | None:
+    """None where the shape says that its FLOPs are not covered."""
+    if shape.not_covered is not None:
         return None
-    linear, square = shape.linear_flops, shape.attention_flops(sequence_length)
+    linear = 6.0 * shape.matmul_parameters
+    square = 12.0 * sequence_length * sum(like.layers * like.heads * like.head_size for like in shape.attention)
     return Flops(full=linear + square, causal=linear + square / 2, linear=linear)
 
 
@@ -89,17 +87,17 @@ class Efficiency:
 
 
 def efficiency(
-    config: Any, sequence_length: int, tokens_per_s_per_rank: float, device_name: str | None, compute_dtype: str
+    shape: ModelShape, sequence_length: int, tokens_per_s_per_rank: float, device_name: str | None, compute_dtype: str
 ) -> Efficiency:
     """MFU of one rank, or the reason why there is none. `device_name` None: a CPU."""
-    per_token = flops_per_token(config, sequence_length)
+    per_token = flops_per_token(shape, sequence_length)
     peak = None if device_name is None else peak_bf16_tflops(device_name)
     tflops, source = peak or (None, None)
     reason = None
     if device_name is None:
         reason = "no peak is known for cpu"
     elif per_token is None:
-        reason = f"no FLOP formula for model type {config.model_type}"
+        reason = f"FLOPs of {shape.name} are not covered: {shape.not_covered}"
     elif tflops is None:
         reason = f"no peak is known for {device_name}"
     elif compute_dtype != "bfloat16":

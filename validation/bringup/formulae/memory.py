@@ -5,7 +5,10 @@ Two quantities that must not be confused:
   states  parameters, gradients and optimizer between optimizer.step() and zero_grad(): what sharding divides. Exact.
   peak    the most that PyTorch allocates during a step (max_memory_allocated). An estimate: a test requires that it is
           within 15 % of torch's MemTracker on the real model with the real fully_shard (training/src/predict.py).
-Neither contains the CUDA context, NCCL's buffers or fragmentation: OUTSIDE is what to leave for those.
+          Where the model is there, what its blocks keep for the backward pass is counted (training/src/recipe/kept.py)
+          and given as `kept`. Otherwise one_block() is its formula, which knows the blocks of a Llama.
+  least   of the peak: what is there at once in every step, whatever the kernels.
+None contains the CUDA context, NCCL's buffers or fragmentation: OUTSIDE is what to leave for those.
 
 Sources: 16 bytes per parameter and its division, ZeRO (arXiv 1910.02054, section 3). What autograd saves per layer was
 derived from the operations of transformers' Llama; a test compares it with torch.autograd.graph.saved_tensors_hooks.
@@ -16,7 +19,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
-from bringup.formulae.models import Job, Shape, Tensor, elements, padded
+from bringup.errors import ModelError
+from bringup.formulae.models import Job, dense_block, padded
+from bringup.records import ModelShape, Tensor, elements
 
 GIB = 2**30
 MASTER = 4  # float32 weights and gradients
@@ -44,40 +49,54 @@ class Parts:
         return sum(getattr(self, field.name) for field in fields(self))
 
 
-def states(shape: Shape, shards: int) -> Parts:
+def states(shape: ModelShape, shards: int) -> Parts:
     """Float32 master weights, float32 gradients, AdamW, of the rank that holds most of them."""
     held = sum(count * padded(group, shards) for count, group in groups(shape))
     return Parts(parameters=MASTER * held, gradients=MASTER * held, optimizer=ADAM * held)
 
 
-def groups(shape: Shape) -> tuple[tuple[int, tuple[Tensor, ...]], ...]:
+def groups(shape: ModelShape) -> tuple[tuple[int, tuple[Tensor, ...]], ...]:
     """(how many, tensors of one): what is gathered and reduced together."""
-    embedding = ((1, shape.embedding),) if shape.embedding else ()
-    return (*embedding, (shape.layers, shape.block), (1, shape.tail))
+    blocks = ((blocks.count, blocks.tensors) for blocks in shape.blocks)
+    found = ((1, shape.embedding), *blocks, (1, shape.tail), (1, shape.rest))
+    return tuple((count, tensors) for count, tensors in found if tensors)
 
 
-def peak(shape: Shape, job: Job) -> Parts:
-    """The largest of the moments of a step."""
-    return max(moments(shape, job).values(), key=lambda parts: parts.total)
+def largest_block(shape: ModelShape) -> int:
+    """Elements."""
+    return max((elements(blocks.tensors) for blocks in shape.blocks), default=0)
 
 
-def moments(shape: Shape, job: Job) -> dict[str, Parts]:
+def least(shape: ModelShape, job: Job) -> int:
+    """Of the peak. The states when the optimizer steps; where they lie on the host, the largest group, gathered."""
+    if job.offload:
+        return job.compute_bytes * max(elements(group) for _, group in groups(shape))
+    return states(shape, job.shards).total
+
+
+def peak(shape: ModelShape, job: Job, kept: int | None = None) -> Parts:
+    """The largest of the moments of a step. kept: bytes, see activations(). Raises ModelError."""
+    return max(moments(shape, job, kept).values(), key=lambda parts: parts.total)
+
+
+def moments(shape: ModelShape, job: Job, kept: int | None = None) -> dict[str, Parts]:
     """loss: all activations and the logits are there. head: the LM head's gradient. end of backward: all gradients.
 
     Activations fall while gradients grow, both layer by layer, so that the largest is at one of the ends.
     """
     own = states(shape, job.shards)
     resident = Parts() if job.offload else own
-    kept = activations(shape, job)
-    block, tail, embedding = (elements(group) for group in (shape.block, shape.tail, shape.embedding))
-    largest = max(embedding, elements(shape.tail) if shape.tied else 0)
+    activated = activations(shape, job, kept)
+    block = largest_block(shape)
+    tail, embedding, rest = (elements(group) for group in (shape.tail, shape.embedding, shape.rest))
+    largest = max(embedding, tail if shape.tied else 0, rest)
     compute, wire, tokens = job.compute_bytes, job.reduce_bytes, job.tokens
     later = job.accumulation > 1  # gradients of earlier micro-steps are there from the start of a later one
     if job.sharded:
         everything = compute * shape.parameters if job.kind == "zero2" else 0
-        gathered_at_loss = everything or compute * tail
+        gathered_at_loss = everything or compute * (tail + rest)  # the root stays gathered, as the tail
         # a group is freed before its gradient travels; the next one is gathered by then
-        gathered_in_head = everything - compute * tail if everything else compute * block
+        gathered_in_head = everything - compute * tail if everything else compute * (block + rest)
         # accelerate's no_sync keeps gradients unsharded
         waiting = wire * shape.parameters if later and not job.sync_each_batch else 0
         in_head = waiting or (compute + wire) * max(tail, block) + resident.gradients * tail // shape.parameters
@@ -99,7 +118,7 @@ def moments(shape: Shape, job: Job) -> dict[str, Parts]:
             gradients=early,
             gathered=gathered_at_loss,
             reduction=waiting,
-            activations=kept,
+            activations=activated,
             logits=12 * logits,
         ),  # float32: log-softmax, its gradient, the gradient of the logits
         "head": Parts(
@@ -107,50 +126,59 @@ def moments(shape: Shape, job: Job) -> dict[str, Parts]:
             gradients=early,
             gathered=gathered_in_head,
             reduction=in_head,
-            activations=kept,
+            activations=activated,
             logits=0 if job.sharded else compute * logits,
         ),
         "end of backward": Parts(**common, gradients=resident.gradients, reduction=at_end),
     }
 
 
-def activations(shape: Shape, job: Job) -> int:
-    """Saved for the backward pass, all layers. With checkpointing: every block's input, and one block recomputed."""
+def activations(shape: ModelShape, job: Job, kept: int | None = None) -> int:
+    """Saved for the backward pass, all layers. With checkpointing: every block's input, and one block recomputed.
+
+    kept: by all blocks together, as counted where the model is there. Raises ModelError where it is neither counted nor
+    has a formula."""
     tokens, hidden = job.tokens, shape.hidden
     mixed = job.compute_bytes != MASTER
     # final norm: its input and the normalised input in float32 (FSDP: the latter in bfloat16); and the head's input
     final = tokens * hidden * ((8 if job.sharded else 10) if mixed else 12)
     if not job.activation_checkpointing:
-        return shape.layers * one_block(shape, job) + final
+        return (shape.layers * one_block(shape, job) if kept is None else kept) + final
     inputs = tokens * hidden * (job.compute_bytes if job.sharded else MASTER)
     return shape.layers * inputs + final
 
 
-def one_block(shape: Shape, job: Job) -> int:
-    """Saved by one block for its backward pass. h hidden, a and k: width of queries and of keys, f feed-forward, H
-    heads.
+def one_block(shape: ModelShape, job: Job) -> int:
+    """Saved by one block of a Llama for its backward pass. Raises ModelError for blocks of other tensors.
+
+    h hidden, a and k: width of queries and of keys, f feed-forward, H heads.
 
     Per token, bfloat16: norms 2 (4 + 2) h, inputs of q/k/v and of gate/up 2 x 2h, q and attention's output 4a, k and v
     4k, gate, silu, up, product 8f. Under autocast the residual stream is float32 and every linear casts its own input:
     26 h instead of 16 h. In float32: 24 h + 8a + 8k + 16f. Also: two rsqrt, the log-sum-exp of each head.
     """
-    h, f = shape.hidden, shape.feed_forward
-    a, k = shape.heads * shape.head_size, shape.kv_heads * shape.head_size
+    why = f"model {shape.name}: no formula for what its blocks keep for the backward pass"
+    if not len(shape.attention) == len(shape.blocks) == 1:
+        raise ModelError(why)
+    attention, tensors = shape.attention[0], shape.blocks[0].tensors
+    h, heads, head_size = shape.hidden, attention.heads, attention.head_size
+    kv_heads, f = attention.kv_heads or heads, tensors[len(tensors) // 2][0]  # f: of gate
+    if tensors != dense_block(h, heads, kv_heads, head_size, f):
+        raise ModelError(why)
+    a, k = heads * head_size, kv_heads * head_size
     if job.compute_bytes == MASTER:
         per_token = 24 * h + 8 * a + 8 * k + 16 * f
     elif job.sharded:
         per_token = (
-            16 * h + 4 * a + 4 * k + 8 * f + 4 * shape.head_size
+            16 * h + 4 * a + 4 * k + 8 * f + 4 * head_size
         )  # its own bfloat16 copy of the rotary cosines and sines
     else:
         per_token = 26 * h + 4 * a + 4 * k + 8 * f
-    per_token += 8 + 4 * shape.heads
-    if shape.window is not None and job.sequence_length >= shape.window and not job.eager_attention:
+    per_token += 8 + 4 * heads
+    if attention.window is not None and job.sequence_length >= attention.window and not job.eager_attention:
         # a window needs a mask, which every layer keeps, and with a mask sdpa gets keys and values once per head
         per_token += job.compute_bytes * (job.sequence_length + 2 * (a - k))
     if job.eager_attention:  # scores after softmax (float32, and bfloat16 when mixed); keys and values once per head
         width = job.compute_bytes
-        per_token += (
-            shape.heads * job.sequence_length * (4 if width == MASTER else 6) + 2 * width * (a - k) - 4 * shape.heads
-        )
+        per_token += heads * job.sequence_length * (4 if width == MASTER else 6) + 2 * width * (a - k) - 4 * heads
     return job.tokens * per_token

@@ -1,6 +1,8 @@
-"""What is trained: the shape of a dense Llama-like decoder, read from its configuration, and its layout over ranks.
+"""What is trained where there is no model yet: the shape of a Llama-like decoder, read from its configuration. And its
+layout over ranks.
 
-Arithmetic on numbers of a JSON file; no torch, no transformers. Counts are of elements, unless a name says bytes.
+Arithmetic on numbers of a JSON file; no torch, no transformers. Counts are of elements, unless a name says bytes. A
+training reads the shape of any model from the model itself (training/src/recipe/model_shape.py), and asks no table.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from bringup.errors import ModelError
-from bringup.records import RunArgs
+from bringup.records import Attention, Blocks, ModelShape, RunArgs, Tensor
 from bringup.results import REPOSITORY
 
 MODELS = REPOSITORY / "training/models"
@@ -30,69 +32,41 @@ NAMES: dict[Kind, str] = {
     "hsdp": "HSDP",
 }  # simplest first
 KINDS: tuple[Kind, ...] = tuple(NAMES)
-Tensor = tuple[int, int]  # rows and columns; FSDP cuts rows. A vector of n is (n, 1)
 
 
-@dataclass(frozen=True)
-class Shape:
-    """A decoder: `layers` blocks between an embedding and [final norm, LM head]."""
-
-    name: str
-    layers: int
-    hidden: int
-    heads: int
-    kv_heads: int
-    head_size: int
-    feed_forward: int
-    vocabulary: int
-    tied: bool  # the LM head is the embedding
-    window: int | None = None  # tokens a position looks back; None: all
-
-    @property
-    def block(self) -> tuple[Tensor, ...]:
-        """The tensors of one block, as they are stored."""
-        h, a, k, f = self.hidden, self.heads * self.head_size, self.kv_heads * self.head_size, self.feed_forward
-        return ((a, h), (k, h), (k, h), (h, a), (f, h), (f, h), (h, f), (h, 1), (h, 1))
-
-    @property
-    def embedding(self) -> tuple[Tensor, ...]:
-        """Empty when it is tied: then it is in the tail."""
-        return () if self.tied else ((self.vocabulary, self.hidden),)
-
-    @property
-    def tail(self) -> tuple[Tensor, ...]:
-        """Final norm and LM head, which accelerate shards together and keeps gathered until backward."""
-        return ((self.hidden, 1), (self.vocabulary, self.hidden))
-
-    @property
-    def parameters(self) -> int:
-        return elements(self.embedding) + self.layers * elements(self.block) + elements(self.tail)
-
-    @property
-    def matmul_parameters(self) -> int:
-        """Weights of linear layers, the LM head among them, tied or not; without norms and the embedding look-up."""
-        return self.layers * (elements(self.block) - 2 * self.hidden) + self.vocabulary * self.hidden
-
-    def flops_per_token(self, sequence_length: int) -> float:
-        """Training FLOPs per token, full-attention convention (PaLM, arXiv 2204.02311, appendix B): 6 W + 12 L H d S.
-
-        W: weights of linear layers, L layers, H heads, d head size, S sequence; recomputation is not counted. It is
-        exactly what torch's FlopCounterMode counts in a step with eager attention.
-        """
-        return self.linear_flops + self.attention_flops(sequence_length)
-
-    @property
-    def linear_flops(self) -> float:
-        """Per token, of the linear layers alone."""
-        return 6.0 * self.matmul_parameters
-
-    def attention_flops(self, sequence_length: int) -> float:
-        """Per token, of the whole S x S square."""
-        return 12.0 * self.layers * self.heads * self.head_size * sequence_length
+def dense_block(hidden: int, heads: int, kv_heads: int, head_size: int, feed_forward: int) -> tuple[Tensor, ...]:
+    """A Llama's: q, k, v, o; gate, up, down; two norms."""
+    h, a, k, f = hidden, heads * head_size, kv_heads * head_size, feed_forward
+    return ((a, h), (k, h), (k, h), (h, a), (f, h), (f, h), (h, f), (h, 1), (h, 1))
 
 
-def elements(tensors: tuple[Tensor, ...]) -> int:
-    return sum(rows * columns for rows, columns in tensors)
+def dense_decoder(
+    name: str,
+    layers: int,
+    hidden: int,
+    heads: int,
+    kv_heads: int,
+    head_size: int,
+    feed_forward: int,
+    vocabulary: int,
+    *,
+    tied: bool,
+    window: int | None = None,
+) -> ModelShape:
+    """A Llama. window: tokens a position looks back; None: all."""
+    block = dense_block(hidden, heads, kv_heads, head_size, feed_forward)
+    head = (vocabulary, hidden)
+    return ModelShape(
+        name=name,
+        hidden=hidden,
+        vocabulary=vocabulary,
+        tied=tied,
+        embedding=() if tied else (head,),
+        blocks=(Blocks(count=layers, tensors=block),),
+        tail=((hidden, 1), head),
+        matmul_parameters=layers * sum(rows * columns for rows, columns in block if columns > 1) + vocabulary * hidden,
+        attention=(Attention(layers=layers, heads=heads, kv_heads=kv_heads, head_size=head_size, window=window),),
+    )
 
 
 def padded(tensors: tuple[Tensor, ...], ranks: int) -> int:
@@ -100,20 +74,20 @@ def padded(tensors: tuple[Tensor, ...], ranks: int) -> int:
     return sum(math.ceil(rows / ranks) * columns for rows, columns in tensors)
 
 
-def shape_of(config: Mapping[str, Any], name: str) -> Shape:
-    """From a Hugging Face configuration. Raises ModelError for a model whose tensors are not known here."""
+def shape_of(config: Mapping[str, Any], name: str) -> ModelShape:
+    """From a Hugging Face configuration alone. Raises ModelError for a model whose tensors are not known here."""
     kind = config.get("model_type")
     if kind not in DENSE_DECODERS:
         raise ModelError(
             f"model {name}: no formula for model type {kind!r}; there are {', '.join(sorted(DENSE_DECODERS))}; "
-            "training/src/predict.py computes others"
+            "`python training/src/predict.py --model CONFIG.JSON` computes others"
         )
     biased = [field for field in ("attention_bias", "mlp_bias") if config.get(field)]
     if biased:
         raise ModelError(f"model {name}: {biased[0]} is true, and the formulae count no biases")
     try:
         hidden, heads = int(config["hidden_size"]), int(config["num_attention_heads"])
-        return Shape(
+        return dense_decoder(
             name=name,
             layers=int(config["num_hidden_layers"]),
             hidden=hidden,
@@ -129,7 +103,7 @@ def shape_of(config: Mapping[str, Any], name: str) -> Shape:
         raise ModelError(f"model {name}: its configuration has no {error.args[0]}") from error
 
 
-def load(name_or_path: str) -> Shape:
+def load(name_or_path: str) -> ModelShape:
     """A stem of training/models, or the path of a config.json or of the folder that holds one. Raises ModelError."""
     path = Path(name_or_path)
     if path.is_dir():

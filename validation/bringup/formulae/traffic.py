@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from bringup.formulae.memory import MASTER, groups
-from bringup.formulae.models import Job, Shape, padded
+from bringup.formulae.models import Job, padded
+from bringup.records import ModelShape
 
 Operation = Literal["all_reduce", "all_gather", "reduce_scatter"]
 BUCKET = 25 * 2**20  # DistributedDataParallel's bucket_cap_mb
@@ -40,7 +41,7 @@ class Collective:
         return self.size / self.calls
 
 
-def collectives(shape: Shape, job: Job) -> list[Collective]:
+def collectives(shape: ModelShape, job: Job) -> list[Collective]:
     """Of one optimizer step. Norms, losses and barriers are some bytes and left out."""
     if job.ranks == 1:
         return []
@@ -54,9 +55,11 @@ def collectives(shape: Shape, job: Job) -> list[Collective]:
     shard = {tensors: padded(tensors, job.shards) for _, tensors in groups(shape)}
     calls = sum(count for count, _ in groups(shape))
     whole = job.shards * sum(count * shard[tensors] for count, tensors in groups(shape))
-    again = job.kind != "zero2"  # for the backward pass; the tail stays gathered between the two
-    gathers = job.accumulation * (2 * calls - 1 if again else calls)
-    gathered = job.accumulation * job.compute_bytes * (2 * whole - job.shards * shard[shape.tail] if again else whole)
+    again = job.kind != "zero2"  # for the backward pass; tail and root stay gathered between the two
+    once = [group for group in (shape.tail, shape.rest) if group]
+    gathers = job.accumulation * (2 * calls - len(once) if again else calls)
+    gathered = whole if not again else 2 * whole - job.shards * sum(shard[group] for group in once)
+    gathered *= job.accumulation * job.compute_bytes
     reductions, reduced = job.reductions * calls, job.reductions * job.reduce_bytes * whole
     found = [
         Collective("all_gather", over, job.shards, gathers, gathered),

@@ -5,7 +5,7 @@ field. Written once: a part file, then a link that fails when the name is taken.
 Observers (training) and the judge share this package and nothing else. Units are in the names; GB is 10^9, GiB is 2^30.
 
 base: what a record is, reading, writing · run: a run and its verdicts · training: run_args, metrics · checkpoints
-· drill · advice · sweep
+· model: the shape of what is trained · drill · advice · sweep
 """
 
 from bringup.records.advice import Advice, PredictedStrategy
@@ -27,6 +27,7 @@ from bringup.records.base import (
 from bringup.records.checkpoints import Checkpoint, CheckpointFile, CheckpointRoom, CheckpointTimes, Resumed
 from bringup.records.daily import Asked, Baseline, Certificate, Certified, Condition, Group
 from bringup.records.drill import DrillReport, DrillResult, HealthyRound
+from bringup.records.model import Attention, Blocks, ModelShape, Tensor, elements
 from bringup.records.run import (
     Action,
     Answer,
@@ -71,7 +72,9 @@ __all__ = [
     "Advice",
     "Answer",
     "Asked",
+    "Attention",
     "Baseline",
+    "Blocks",
     "Certificate",
     "Certified",
     "Checkpoint",
@@ -95,6 +98,7 @@ __all__ = [
     "Mark",
     "Memory",
     "MemoryCheck",
+    "ModelShape",
     "NonNegative",
     "NotApplicable",
     "Observation",
@@ -118,6 +122,7 @@ __all__ = [
     "Sweep",
     "SweepRow",
     "SweepRun",
+    "Tensor",
     "TrainMetrics",
     "Tuning",
     "Value",
@@ -125,6 +130,7 @@ __all__ = [
     "Verdicts",
     "Versioned",
     "as_json",
+    "elements",
     "read_record",
     "worst",
     "write_bytes",

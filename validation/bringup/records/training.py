@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from bringup.records.base import NonNegative, Record, Versioned
 from bringup.records.checkpoints import CheckpointRoom, CheckpointTimes, Resumed
+from bringup.records.model import ModelShape
 
 
 class Tuning(Record):
@@ -246,12 +247,12 @@ class ObservedStrategy(Record):
 
 
 class MemoryCheck(Record):
-    """Memory of one rank: predicted from the arguments (bringup.formulae.memory), and observed. Two different
-    quantities.
+    """Memory of one rank: predicted from the shape of the model and the arguments (bringup.formulae.memory), and
+    observed. Two different quantities.
 
     states: parameters, gradients and optimizer between optimizer.step() and zero_grad(), counted from the tensors of
     the rank that holds most, on a CPU and on a GPU. peak: PyTorch's max_memory_allocated over the steps, null without a
-    GPU.
+    GPU. least: of the peak, what no kernel can save; a counter below it did not count.
     """
 
     states_measured_bytes: int = Field(ge=0)
@@ -259,7 +260,8 @@ class MemoryCheck(Record):
     states_rank: int = Field(ge=0)
     peak_measured_bytes: int | None = Field(ge=0)
     peak_predicted_bytes: int | None = Field(gt=0)
-    reason: str | None  # why nothing is predicted
+    peak_least_bytes: int | None = Field(default=None, gt=0)  # null: this run is older than the field
+    reason: str | None  # why the peak, or nothing, is predicted
     # before anything was allocated, of the rank and of the node with the least room; null: no GPU, or an older run
     device_needed_bytes: int | None = None  # at least, by a rank
     device_free_bytes: int | None = None
@@ -332,7 +334,7 @@ class TrainMetrics(Versioned):
     sample_distinct: int = Field(ge=0)  # of which distinct
     mfu: NonNegative | None
     mfu_reason: str | None  # why null
-    flops_per_token: NonNegative | None  # training, full-attention convention; null for an unknown model type
+    flops_per_token: NonNegative | None  # training, full-attention convention; null where model_shape says why
     peak_tflops: NonNegative | None  # dense bf16 of one device; null when unknown
     peak_source: str | None
     padded_tokens_per_s: NonNegative = 0.0  # of padding, which is in no other number of tokens per second
@@ -362,6 +364,7 @@ class TrainMetrics(Versioned):
     checkpoint_reason: str | None = "this run is older than the measurement"  # why null
     checkpoint_room: CheckpointRoom | None = None  # null: this run is older than the prediction
     resumed: Resumed | None = None  # null: from step 1. loss, grad_norm and samples hold the steps before it too
+    model_shape: ModelShape | None = None  # of the model that was built; null: this run is older than the field
     memory_check: MemoryCheck | None = None  # null: this run is older than the prediction
     communication_share: float | None = Field(default=None, ge=0, le=1)  # exposed / profiled step, median of the ranks
     communication: Communication | None = None

@@ -89,7 +89,7 @@ def _step(trained: Trained) -> str:
 def _predicted_step(trained: Trained) -> str:
     judged, metrics = trained.judged, trained.metrics
     reference = None if judged.training is None else judged.training.reference_metrics
-    found = step.predicted(reference, judged.profile, trained.args, metrics.gpu0, trained.curve)
+    found = step.predicted(reference, judged.profile, trained.args, metrics.gpu0, trained.curve, metrics.model_shape)
     parts = [
         f"{name} {read.words(value)} s"
         for name, value in (("compute", found.compute_s), ("communication", found.communication_s))

@@ -1,0 +1,231 @@
+"""The shape of any causal LM, read from the model itself: held against torch's own counters, and never guessed."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from bringup.formulae import flops, memory, models, traffic
+from bringup.formulae.models import Job, Kind
+from bringup.records import ModelShape
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.append(str(ROOT / "training" / "src"))
+sys.path.append(str(ROOT / "infrastructure-validation" / "probes"))
+
+# torch and transformers warn about their own insides; what is tested here is ours
+pytestmark = pytest.mark.filterwarnings("default")
+
+SMALL = {
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "vocab_size": 80,
+    "max_position_embeddings": 64,
+}
+GROUPED = {"num_key_value_heads": 2}
+LOCAL = {"num_key_value_heads": 2, "head_dim": 16, "sliding_window": 8}
+CONFIGS: dict[str, dict[str, Any]] = {
+    "llama": GROUPED,
+    "mistral": GROUPED | {"sliding_window": 8},
+    "smollm3": GROUPED | {"pad_token_id": 0},
+    "qwen2": GROUPED,  # with biases
+    "qwen3": GROUPED | {"head_dim": 32},  # heads wider than hidden / heads; norms of queries and keys
+    "gemma": GROUPED | {"head_dim": 16},
+    "gemma2": LOCAL,
+    "gemma3_text": LOCAL | {"layer_types": ["sliding_attention", "full_attention"]},
+    "phi": GROUPED,  # one norm; attention beside the feed-forward
+    "phi3": GROUPED | {"pad_token_id": 0},  # q, k, v in one weight
+    "gpt2": {},  # Conv1D, learned positions, dropout
+    "gpt_neox": {},
+    "opt": {"ffn_dim": 96, "word_embed_proj_dim": 32},  # projections around a narrower embedding
+    "falcon": {},  # one key for all heads
+    "stablelm": GROUPED,
+    "olmo2": GROUPED,
+    "granite": GROUPED,
+    "bloom": {},
+    "starcoder2": GROUPED,
+    "cohere": GROUPED,
+    "glm": GROUPED | {"head_dim": 16, "pad_token_id": 0},
+}
+EAGER = ("gemma2", "bloom")  # have no other attention, or cap its scores
+
+
+def config_of(model_type: str, **changes: Any) -> Any:
+    from transformers import AutoConfig
+
+    return AutoConfig.for_model(model_type, **SMALL | CONFIGS.get(model_type, {}) | changes)
+
+
+def write(folder: Path, model_type: str, **changes: Any) -> Path:
+    config_of(model_type, **changes).save_pretrained(folder)
+    return folder / "config.json"
+
+
+def without_memory(config_file: Path, attention: str = "sdpa") -> Any:
+    from recipe import weights
+
+    return weights.without_memory(SimpleNamespace(model_config=config_file, attention=attention))
+
+
+def shape_of(model: Any, name: str = "small") -> ModelShape:
+    from recipe import model_shape
+
+    return model_shape.shape_of(model, name)
+
+
+@pytest.mark.parametrize("model_type", CONFIGS)
+def test_parameters_and_flops_are_those_that_torch_counts(model_type: str) -> None:
+    import torch
+    from torch.utils.flop_counter import FlopCounterMode
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_config(config_of(model_type), attn_implementation="eager").train()
+    ids = torch.ones(2, 32, dtype=torch.long)
+    with FlopCounterMode(display=False) as counter:
+        model(input_ids=ids, labels=ids).loss.backward()
+    shape = shape_of(model)
+    assert shape.not_covered is None
+    assert shape.parameters == sum(p.numel() for p in model.parameters())
+    assert shape.layers == 2
+    counted = flops.flops_per_token(shape, 32)
+    assert counted is not None
+    # transformers makes rotary angles by a product of matrices: some FLOP more than those of the model
+    assert counter.get_total_flops() == pytest.approx(counted.full * ids.numel(), rel=1e-3)
+
+
+@pytest.mark.parametrize("stem", sorted(path.stem for path in models.MODELS.glob("*.json")))
+def test_a_configuration_and_its_model_have_one_shape(stem: str) -> None:
+    assert shape_of(without_memory(models.MODELS / f"{stem}.json"), stem) == models.load(stem)
+
+
+def test_attention_is_read_layer_by_layer(tmp_path: Path) -> None:
+    gemma = shape_of(without_memory(write(tmp_path / "gemma", "gemma3_text")))
+    assert {(like.layers, like.head_size, like.window) for like in gemma.attention} == {(1, 16, 8), (1, 16, None)}
+    (mistral,) = shape_of(without_memory(write(tmp_path / "mistral", "mistral"))).attention
+    assert (mistral.heads, mistral.kv_heads, mistral.window) == (4, 2, 8)
+    (qwen,) = shape_of(without_memory(write(tmp_path / "qwen", "qwen2", sliding_window=8))).attention
+    assert qwen.window is None  # use_sliding_window is false
+    (gpt2,) = shape_of(without_memory(write(tmp_path / "gpt2", "gpt2"))).attention
+    assert gpt2.kv_heads is None
+
+
+@pytest.mark.parametrize("model_type", ["llama", "gemma3_text", "gpt2"])
+def test_a_sharded_model_has_the_shape_of_the_whole(tmp_path: Path, model_type: str) -> None:
+    import predict
+    import torch.distributed as dist
+    from torch.distributed.tensor import DTensor, debug
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    file = write(tmp_path, model_type)
+    whole = shape_of(without_memory(file))
+    debug._clear_sharding_prop_cache()
+    dist.init_process_group("fake", store=FakeStore(), rank=1, world_size=3)
+    try:
+        step = predict.Step("small", "fsdp", 1, 3, 8)
+        model = predict.sharded(step, without_memory(file), predict.mesh_of(step))
+        assert all(isinstance(p, DTensor) for p in model.parameters())
+        assert shape_of(model) == whole
+    finally:
+        dist.destroy_process_group()
+
+
+@pytest.mark.parametrize(
+    ("model_type", "changes", "says"),
+    [
+        ("mixtral", {"num_local_experts": 4}, r"mixture of experts \(num_local_experts 4\)"),
+        ("mamba", {}, "is neither of a linear layer nor of an embedding"),
+        ("recurrent_gemma", {}, "is neither of a linear layer nor of an embedding"),
+        ("openai-gpt", {}, "names no decoder blocks"),
+    ],
+)
+def test_what_is_not_covered_says_why_and_has_states_all_the_same(
+    tmp_path: Path, model_type: str, changes: dict[str, Any], says: str
+) -> None:
+    model = without_memory(write(tmp_path, model_type, **changes), "eager")
+    shape = shape_of(model)
+    assert shape.not_covered is not None
+    assert re.search(says, shape.not_covered)
+    assert flops.flops_per_token(shape, 32) is None
+    found = flops.efficiency(shape, 32, 1.0, "NVIDIA H200", "bfloat16")
+    assert (found.mfu, found.mfu_reason) == (None, f"FLOPs of small are not covered: {shape.not_covered}")
+    assert memory.states(shape, 1).total == 16 * sum(p.numel() for p in model.parameters())
+
+
+@pytest.mark.parametrize("model_type", ["qwen2", "gemma2", "gemma3_text", "phi", "gpt2", "opt", "bloom"])
+@pytest.mark.parametrize("strategy", ["fsdp", "single"])
+def test_states_peak_and_traffic_are_those_of_the_real_model_and_the_real_fully_shard(
+    tmp_path: Path, model_type: str, strategy: Kind
+) -> None:
+    """As predict.py computes them: no name of a model is in the prediction. The gate allows 15 %."""
+    import predict
+    from recipe import kept
+    from torch.distributed.tensor import debug
+
+    file, attention = write(tmp_path, model_type), "eager" if model_type in EAGER else "sdpa"
+    debug._clear_sharding_prop_cache()
+    found = predict.computed(predict.Step(str(file), strategy, 1, 2, 64, rows=2, attention=attention))
+    model = without_memory(file, attention)
+    shape, job = shape_of(model), Job(strategy, 1, 2, 64, rows=2, eager_attention=attention == "eager")
+    by_blocks, why = kept.by_blocks(model, job)
+    assert why is None
+    states = memory.states(shape, job.shards)
+    held = found["states_bytes"]
+    assert (states.parameters, states.gradients) == (held["parameters"], held["gradients"])
+    peak = memory.peak(shape, job, by_blocks).total - memory.WORKSPACE  # there is no cuBLAS under fake tensors
+    assert peak == pytest.approx(found["peak_bytes"]["total"], rel=0.1)
+    assert memory.least(shape, job) < found["peak_bytes"]["total"]
+    assert {(each.operation, each.ranks, each.calls, each.size) for each in traffic.collectives(shape, job)} == {
+        (each["operation"], each["group_size"], each["calls"], each["bytes"]) for each in found["collectives"]
+    }
+
+
+@pytest.mark.parametrize("compute_bytes", [2, 4])
+@pytest.mark.parametrize("kind", ["fsdp", "ddp"])
+def test_what_is_counted_of_a_llama_is_its_formula(kind: Kind, compute_bytes: int) -> None:
+    from recipe import kept
+
+    job = Job(kind, 1, 2, 512, compute_bytes=compute_bytes)
+    model = without_memory(models.MODELS / "smollm3-3b.json")
+    before = list(model.parameters())
+    by_blocks, _ = kept.by_blocks(model, job)
+    shape = models.load("smollm3-3b")
+    assert by_blocks == pytest.approx(shape.layers * memory.one_block(shape, job), rel=5e-3)
+    assert all(p is q and q.device.type == "meta" for p, q in zip(before, model.parameters(), strict=True))
+
+
+def test_the_first_linear_layer_of_a_block_is_found_also_in_a_gpt2(tmp_path: Path) -> None:
+    """Its data type is what shows that the model computes in bfloat16."""
+    from recipe import observed_strategy
+
+    watched = observed_strategy.FirstStep(lambda: None)
+    watched.on_train_begin(None, None, None, model=without_memory(write(tmp_path, "gpt2")))
+    assert len(watched.forwards) == 2
+
+
+def test_a_model_that_looks_at_values_is_not_counted_and_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    from bringup.records import RunArgs, read_record
+    from recipe import footprint
+    from runs_for_tests import FIXTURES
+
+    model = without_memory(write(tmp_path, "llama"))
+    plain = type(model.model).forward
+
+    def looks(self: Any, input_ids: Any, **kwargs: Any) -> Any:
+        assert plain(self, input_ids, **kwargs)[0].sum().item() > 0
+
+    monkeypatch.setattr(type(model.model), "forward", looks)
+    resolved = read_record(FIXTURES / "training/run_fsdp_1node/run_args.json", RunArgs)
+    found = footprint.of_model(model, resolved)
+    assert found.peak is None
+    assert "could not be counted" in str(found.reason)
+    assert "\n" not in str(found.reason)
+    assert found.states.total == memory.states(found.shape, 2).total
+    assert capfd.readouterr().err == ""
