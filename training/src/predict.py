@@ -21,6 +21,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
@@ -40,13 +41,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoConfig, AutoModelForCausalLM
 
 MODELS = TRAINING / "models"
+STEMS = sorted(path.stem for path in MODELS.glob("*.json"))
 
 
 @dataclass(frozen=True)
 class Step:
     """What is computed. rows: per rank and micro-step."""
 
-    model: str  # stem of training/models/*.json
+    model: str  # stem of training/models/*.json, or the path of a config.json
     strategy: str  # single, fsdp, zero2, hsdp
     nodes: int
     gpus_per_node: int
@@ -112,7 +114,7 @@ def mesh_of(step: Step) -> DeviceMesh | None:
 
 def _model(step: Step, mesh: DeviceMesh | None) -> Any:
     """The model with float32 master weights, sharded as a run would shard it."""
-    path = MODELS / f"{step.model}.json"
+    path = MODELS / f"{step.model}.json" if step.model in STEMS else Path(step.model)
     config = AutoConfig.for_model(**transformers.PreTrainedConfig.get_config_dict(str(path))[0])
     config.use_cache = False
     model = AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation=step.attention)
@@ -223,7 +225,7 @@ class CollectiveBytes(TorchDispatchMode):
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
-    add("--model", default="tiny", choices=sorted(path.stem for path in MODELS.glob("*.json")))
+    add("--model", default="tiny", help=f"{', '.join(STEMS)}, or the path of any model's config.json")
     add("--strategy", default="fsdp", choices=("single", "fsdp", "zero2", "hsdp"))
     add("--nodes", type=int, default=2)
     add("--gpus-per-node", type=int, default=8)
@@ -236,7 +238,10 @@ def main(argv: list[str] | None = None) -> int:
     add("--reduce-dtype", choices=("float32", "bfloat16"), default="float32")
     add("--activation-checkpointing", action="store_true")
     add("--attention", choices=("eager", "sdpa"), default="sdpa")
-    print(json.dumps(computed(Step(**vars(parser.parse_args(argv)))), indent=1))
+    step = Step(**vars(parser.parse_args(argv)))
+    if step.model not in STEMS and not Path(step.model).is_file():
+        parser.error(f"--model {step.model}: there are {', '.join(STEMS)}, and it is not the path of a config.json")
+    print(json.dumps(computed(step), indent=1))
     return 0
 
 
