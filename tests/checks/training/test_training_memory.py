@@ -34,7 +34,11 @@ HEALTHY = {
     "peak_predicted_bytes": 47_468_160,
     "reason": None,
 }  # of a run of the tiny model on 2 ranks
-ON_GPU = HEALTHY | {"peak_measured_bytes": 40 * GIB, "peak_predicted_bytes": 41 * GIB}
+ON_GPU = HEALTHY | {
+    "peak_measured_bytes": 40 * GIB,
+    "peak_predicted_bytes": 41 * GIB,
+    "peak_least_bytes": 16 * GIB,
+}
 
 
 def verdicts(
@@ -101,14 +105,41 @@ def test_without_a_prediction_it_is_incomplete(tmp_path: Path, check: dict[str, 
         ({"peak_measured_bytes": 20 * GIB}, {"compile": True}, Outcome.PASS),  # fused kernels keep less
         ({"peak_measured_bytes": 60 * GIB}, {"compile": True}, Outcome.WARN),
         ({"peak_measured_bytes": 900 * 2**20, "peak_predicted_bytes": 81 * 2**20}, {}, Outcome.INCOMPLETE),
-        ({"peak_measured_bytes": 4 * GIB, "peak_predicted_bytes": 81 * 2**20}, {}, Outcome.WARN),
+        (
+            {"peak_measured_bytes": 4 * GIB, "peak_predicted_bytes": 81 * 2**20, "peak_least_bytes": 2**24},
+            {},
+            Outcome.WARN,
+        ),
         ({"peak_measured_bytes": None}, {}, Outcome.INCOMPLETE),
         ({"states_measured_bytes": 2**40}, {}, Outcome.INCOMPLETE),  # judged after the states
+        ({"peak_measured_bytes": 15 * GIB}, {}, Outcome.INCOMPLETE),  # less than the states that are held
+        ({"peak_measured_bytes": 15 * GIB}, {"compile": True}, Outcome.INCOMPLETE),
+        ({"peak_measured_bytes": 20 * GIB, "peak_least_bytes": None}, {"compile": True}, Outcome.INCOMPLETE),
+        ({"peak_least_bytes": None}, {}, Outcome.PASS),  # an older run, of plain operations
+        ({"peak_predicted_bytes": None, "reason": "a mixture of experts"}, {}, Outcome.INCOMPLETE),
     ],
 )
 def test_the_peak_on_a_gpu(tmp_path: Path, changes: dict[str, Any], args: dict[str, Any], outcome: Outcome) -> None:
     found = verdicts(tmp_path, ON_GPU | changes, profile_name="generic", **args)
     assert found["train.memory.peak"].outcome is outcome
+
+
+@pytest.mark.parametrize("args", [{}, {"compile": True}, {"recipe": "fast"}])
+@pytest.mark.parametrize("check", [{}, {"peak_least_bytes": None}, {"peak_predicted_bytes": int(1.1 * GIB)}])
+def test_a_peak_of_nothing_is_not_a_pass(tmp_path: Path, check: dict[str, Any], args: dict[str, Any]) -> None:
+    """It was, with fused kernels, and where the prediction was close to 1 GiB."""
+    verdict = verdicts(tmp_path, ON_GPU | check | {"peak_measured_bytes": 0}, profile_name="generic", **args)
+    assert verdict["train.memory.peak"].outcome is Outcome.INCOMPLETE
+    assert "0 bytes" in (verdict["train.memory.peak"].cause or "")
+
+
+def test_a_peak_that_cannot_be_and_one_that_is_not_predicted_say_why(tmp_path: Path) -> None:
+    less = verdicts(tmp_path / "a", ON_GPU | {"peak_measured_bytes": 15 * GIB}, profile_name="generic")
+    assert "at least 16,384.0 MiB" in (less["train.memory.peak"].cause or "")
+    check = ON_GPU | {"peak_predicted_bytes": None, "reason": "a mixture of experts"}
+    unknown = verdicts(tmp_path / "b", check, profile_name="generic")
+    assert unknown["train.memory.states"].outcome is Outcome.PASS
+    assert "a mixture of experts" in (unknown["train.memory.peak"].cause or "")
 
 
 def test_the_layout_follows_from_the_arguments_of_a_run() -> None:

@@ -128,8 +128,8 @@ MFU = Guide(
     observes=(
         "FLOPs of the model per token, times tokens/s, as a share of the GPU's dense bfloat16 peak, in the steady "
         "window of the one-GPU run. The profile gives the floor. The gate is incomplete when steps are shorter than "
-        "100 ms (too little work to judge), when the peak of the GPU is not known, or when there is no formula for "
-        "the model. It stops no later phase."
+        "100 ms (too little work to judge) or when the peak of the GPU is not known. It is incomplete for a model that "
+        "is not covered, such as a mixture of experts. It stops no later phase."
     ),
     why="A GPU that is slow alone is slow in every strategy, and `train.scaling` compares with it.",
     usually_means=(
@@ -187,7 +187,7 @@ STATES = Guide(
         "More: something is not sharded although the parameters are: an optimizer that was made before the sharding, "
         "a copy of the weights, or a model that only looks sharded. A ratio of the ranks per shard group: nothing "
         "was sharded. Less: gradients or moments of another type than float32, frozen parameters, an optimizer with "
-        "less state. Incomplete: there is no formula for this model, and the verdict names its type."
+        "less state. Incomplete: the run is older than the prediction."
     ),
     next=("grep -A8 '\"memory_check\"' {run}/metrics.json", OBSERVED),
     by_hand="`bringup advise --model MODEL --nodes N --gpus-per-node G` shows what the prediction consists of.",
@@ -199,8 +199,11 @@ PEAK = Guide(
     action=Action.CONFIGURE,
     observes=(
         "PyTorch's `max_memory_allocated` on the rank where it is highest, divided by the predicted peak: states, "
-        "gathered copies, gradients that are being reduced, activations, logits. It is judged on GPUs only. Below 1 "
-        "GiB peaks cannot be compared, and the gate is incomplete. "
+        "gathered copies, gradients that are being reduced, activations, logits. It follows from the model that was "
+        "built: from the shapes of its parameters, and from what its blocks keep for the backward pass, which is "
+        "counted before the training. It is judged on GPUs only. Below 1 GiB peaks cannot be compared, and the gate is "
+        "incomplete. A counter of 0, or below what is held at once in every step (`peak_least_bytes`: the states), did "
+        "not count this run, and the gate is incomplete. "
         "With `--recipe fast` the peak is normally lower than predicted, so only a "
         "higher one warns. The first step, which is not compiled, is included. Expected: 0.85 to 1.15. The tests "
         "compare the prediction with torch's own accounting on fake tensors. It was not tried on a GPU."
@@ -213,7 +216,8 @@ PEAK = Guide(
         "More: an attention kernel that stores its scores, a mask where none is needed, activations that are not "
         "recomputed, a copy of the logits; or fragmentation, when `device_reserved_gib` is much larger than "
         "`device_allocated_gib`. Less: fused kernels. When `train.memory.states` passes, sharding is not the reason. "
-        "Incomplete: there is no GPU, no formula for this model, or both numbers are below 1 GiB."
+        "Incomplete: there is no GPU, the counter cannot be right, both numbers are below 1 GiB, or the activations of "
+        "this model are not covered (a mixture of experts, say): the verdict says which."
     ),
     next=("grep -A8 -E '\"memory(_check)?\"' {run}/metrics.json",),
     by_hand=(

@@ -191,10 +191,11 @@ def _memory(parsed: Parsed, args: RunArgs, check: MemoryCheck | None) -> None:
     """train.memory.states and .peak: measured / predicted. Below 1 GiB no peak is told from another (workspaces), and
     the peak is unknown.
 
-    Fused kernels and compilers keep less than the plain operations that are predicted: then only more is a deviation.
+    Fused kernels and compilers keep less than the plain operations that are predicted: then only more is a deviation,
+    down to the least that any kernel leaves. A counter below that did not count: it shows nothing of the training.
     """
     states, peak, where = "train.memory.states", "train.memory.peak", f"{METRICS}:memory_check"
-    if check is None or check.states_predicted_bytes is None or check.peak_predicted_bytes is None:
+    if check is None or check.states_predicted_bytes is None:
         why = "this run is older than the prediction" if check is None else check.reason
         parsed.saw(states, JOB, None, "ratio", where, why)
         parsed.saw(peak, JOB, None, "ratio", where, why)
@@ -208,27 +209,35 @@ def _memory(parsed: Parsed, args: RunArgs, check: MemoryCheck | None) -> None:
         f"{_mib(check.states_measured_bytes)} on rank {check.states_rank}, "
         f"predicted {_mib(check.states_predicted_bytes)}",
     )
-    if check.peak_measured_bytes is None:
-        parsed.saw(peak, JOB, None, "ratio", where, "without a GPU no allocator counts")
-        return
-    if max(check.peak_measured_bytes, check.peak_predicted_bytes) < _GIB:
-        measured, predicted = _mib(check.peak_measured_bytes), _mib(check.peak_predicted_bytes)
-        why = (
-            f"{measured}, predicted {predicted}: below 1 GiB workspaces decide; "
-            "set BRINGUP_TRAIN_ARGS to a real workload (training/README.md)"
-        )
-        parsed.saw(peak, JOB, None, "ratio", where, why)
-        return
     fused = args.compile or args.recipe == "fast"
-    ratio = max(check.peak_measured_bytes, _GIB) / max(check.peak_predicted_bytes, _GIB)
-    parsed.saw(
-        peak,
-        JOB,
-        max(1.0, ratio) if fused else ratio,
-        "ratio",
-        where,
-        f"{_mib(check.peak_measured_bytes)}, predicted {_mib(check.peak_predicted_bytes)}{' unfused' if fused else ''}",
-    )
+    ratio, why = _peak(check, fused=fused)
+    parsed.saw(peak, JOB, ratio, "ratio", where, why)
+
+
+def _peak(check: MemoryCheck, *, fused: bool) -> tuple[float | None, str | None]:
+    """(measured / predicted, both numbers) or (None, why it is not known)."""
+    measured, predicted, least = check.peak_measured_bytes, check.peak_predicted_bytes, check.peak_least_bytes
+    if measured is None:
+        return None, "without a GPU no allocator counts"
+    if measured == 0:
+        return None, "0 bytes were measured, and no training runs in 0 bytes: the allocator's counter did not count"
+    if least is not None and measured < least:
+        return (
+            None,
+            f"{_mib(measured)} measured, at least {_mib(least)} are held at once: the counter is not of this run",
+        )
+    if predicted is None:
+        return None, check.reason
+    both = f"{_mib(measured)}, predicted {_mib(predicted)}"
+    if max(measured, predicted) < _GIB:
+        workload = "set BRINGUP_TRAIN_ARGS to a real workload (training/README.md)"
+        return None, f"{both}: below 1 GiB workspaces decide; {workload}"
+    ratio = max(measured, _GIB) / max(predicted, _GIB)
+    if not fused:
+        return ratio, both
+    if least is None:
+        return None, f"{both} unfused: how little fused kernels may take is not recorded, this run is older than that"
+    return max(1.0, ratio), f"{both} unfused"
 
 
 def _checkpoint(parsed: Parsed, found: TrainMetrics) -> None:
