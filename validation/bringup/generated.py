@@ -204,13 +204,14 @@ def gate_sections(page: str) -> list[str]:
     for guide, gates in guides.items():
         lines += [*(f'<a id="{gate.id}"></a>' for gate in gates), "", f"### {guide.title}", ""]
         lines += table(("gate", "per", "a pass says"), ((gate.id, gate.per, _with_severity(gate)) for gate in gates))
-        lines += ["", f"**Observes.** {guide.observes}", "", f"**Why it matters.** {guide.why}", ""]
-        lines += [f"**A failure usually means.** {guide.usually_means}", ""]
+        # what a reader with a failure needs first: causes and commands; how it was observed, and why, come after
+        lines += ["", f"**A failure usually means.** {guide.usually_means}", ""]
         lines += [f"**What usually helps:** {guide.action}.", ""]
         if guide.next:
             lines += ["**Next.**", "", "```", *(_readable(command) for command in guide.next), "```", ""]
         if guide.by_hand:
             lines += [guide.by_hand, ""]
+        lines += [f"**Observes.** {guide.observes}", "", f"**Why it matters.** {guide.why}", ""]
     return lines[:-1]
 
 
