@@ -158,9 +158,9 @@ def test_a_folder_that_another_node_does_not_see_is_refused(monkeypatch: pytest.
     from recipe import checkpoint_room
     from recipe.strategy import Refused
 
-    monkeypatch.setattr(checkpoint_room.group, "gather", lambda mine: [mine, mine, (False, None), (True, None)])
+    monkeypatch.setattr(checkpoint_room.group, "gather", lambda mine: [mine, mine, False, True])
     wanted = checkpoint_room.Saves(6, 1)
-    with pytest.raises(Refused, match=r"was made on n0 and is not seen on n1 \(rank 2\): give a --checkpoint-dir"):
+    with pytest.raises(Refused, match=r"was made on n0 and is not seen on n1 \(rank 2\); give a --checkpoint-dir"):
         checkpoint_room.require(checkpoint_room.Size(**SIZE), wanted, tmp_path, ["n0", "n0", "n1", "n1"])
 
 
@@ -188,7 +188,8 @@ def test_a_rehearsal_that_would_write_more_than_it_may_is_left_out_and_said(
     monkeypatch.setattr(resume, "job_of", lambda resolved: SimpleNamespace(shards=1))
     said = io.StringIO()
     options = {"rehearse_resume": True, "rehearse_at_most": 11, "save_steps": 0, "keep_checkpoints": 2, "steps": 12}
-    args: Any = SimpleNamespace(run_dir=tmp_path, checkpoint_dir=None, resume=None, global_batch=8, **options)
+    folders_of = {"run_dir": tmp_path, "checkpoint_dir": None, "rehearse_in": None, "resume": None}
+    args: Any = SimpleNamespace(**folders_of, global_batch=8, **options)
     resolved: Any = SimpleNamespace(strategy="single", model_dump=lambda mode: {})
     watch: Any = None
     checkpoints = resume.Checkpoints(args, resolved, ["n0"], RankFacts("n0", said), watch)
@@ -212,3 +213,23 @@ def test_a_training_whose_checkpoints_do_not_fit_is_refused_before_its_first_ste
     assert "(predicted, 2 at a time)" in said
     assert "observed 4.0 MiB free on n0 (by filesystem)" in said
     assert "step 1/6" not in run.output
+
+
+def test_a_rehearsal_writes_to_the_scratch_folder_and_leaves_nothing_there(tmp_path: Path) -> None:
+    from test_training_runs import launch
+
+    program = [sys.executable, str(SOURCE / "train_single_gpu.py"), "--steps", "6", "--sequence-length", "32"]
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    run = launch(tmp_path / "run", [[*program, "--rehearse-in", str(scratch)]])
+    assert run.codes == [0], run.output
+    assert run.value(0, "train.checkpoint.resumable") == 0
+    assert list(scratch.iterdir()) == []
+    assert not (run.folder / "checkpoints").exists()
+
+    nowhere = tmp_path / "file"
+    nowhere.touch()
+    run = launch(tmp_path / "again", [[*program, "--rehearse-in", str(nowhere)]])
+    assert run.codes == [0], run.output
+    assert f"the rehearsal writes to {run.folder}/checkpoints, because {nowhere}/again cannot be written" in run.output
+    assert run.value(0, "train.checkpoint.resumable") == 0

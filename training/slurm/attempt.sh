@@ -24,7 +24,7 @@ stop_step() {
 job_ends_at() { # unix seconds; nothing where there is no time limit
   local ends=${SLURM_JOB_END_TIME:-} shown
   if [[ -z $ends ]]; then # older versions of Slurm do not set it
-    shown=$(squeue --noheader --jobs="$SLURM_JOB_ID" --format=%e 2>/dev/null) || shown=
+    shown=$(timeout 20 squeue --noheader --jobs="$SLURM_JOB_ID" --format=%e 2>/dev/null) || shown=
     [[ ! $shown =~ ^[0-9] ]] || ends=$(date --date="$shown" +%s) || ends=
   fi
   [[ ! $ends =~ ^[1-9][0-9]*$ ]] || printf '%s\n' "$ends"

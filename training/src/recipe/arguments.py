@@ -59,6 +59,7 @@ class Args:
     keep_checkpoints: int
     checkpoint_dir: Path | None  # None: in the run's folder
     rehearse_resume: bool  # half way through: save, wipe, read back, go on
+    rehearse_in: Path | None  # a rehearsal's checkpoint goes here, where all nodes share it; None: where others go
     rehearse_at_most: int  # GiB: not with a larger checkpoint
     resume: str | None  # a run's folder; auto: what the attempt before left, if this is a requeued job
     checkpoint_timeout_s: int  # that ranks may wait for one another in one
@@ -295,6 +296,13 @@ def _parser(doc: str, takes_hsdp: bool) -> argparse.ArgumentParser:
         default=True,
         help="half way through, save a checkpoint, wipe the state, read it back, compare, go on; "
         "the checkpoint is removed again (default: yes)",
+    )
+    add(
+        "--rehearse-in",
+        metavar="DIR",
+        type=Path,
+        help="without --save-steps: write the rehearsal's checkpoint, which is removed again, to a folder of the run's "
+        "name in here, if that is one folder on all nodes (default: where the others go)",
     )
     add(
         "--rehearse-at-most",

@@ -91,29 +91,16 @@ def saves(first: int, steps: int, save_steps: int, keep: int, rehearse_at: int) 
 def require(size: Size, wanted: Saves, root: Path, hosts: list[str]) -> CheckpointRoom:
     """Refuse, on every rank, checkpoints that cannot fit. A collective. `hosts`: index = rank.
 
-    One folder on all nodes has to hold them, so the first rank says what is free, and the first rank of every other
-    node says whether it sees the same folder.
+    One folder on all nodes has to hold them, so the first rank says what is free.
     """
     largest = size.bytes(wanted.last)
     found = CheckpointRoom(predicted_bytes=largest, predicted_files=size.files, at_once=wanted.at_once)
     if not wanted.at_once:
         return found
-    marker = root / ".seen-by-all"
-    problem = group.from_first(_make(marker) if group.RANK == 0 else None)
+    problem = not_one_folder(root, hosts)
     if problem is not None:
-        raise Refused(f"checkpoints: {root} cannot be written, seen from {hosts[0]}: {problem}")
-    first = hosts.index(hosts[group.RANK]) == group.RANK
-    mine = (_appears(marker), _left(root) if group.RANK == 0 else None) if first else (True, None)
-    everyone = group.gather(mine)
-    if group.RANK == 0:
-        marker.unlink(missing_ok=True)
-    blind = [rank for rank, (seen, _) in enumerate(everyone) if not seen]
-    if blind:
-        raise Refused(
-            f"checkpoints: {root} was made on {hosts[0]} and is not seen on {hosts[blind[0]]} (rank {blind[0]}): "
-            "give a --checkpoint-dir that is one folder on all nodes"
-        )
-    left = everyone[0][1]
+        raise Refused(f"checkpoints: {problem}; give a --checkpoint-dir that is one folder on all nodes")
+    left = group.from_first(_left(root) if group.RANK == 0 else None)
     if left is not None:
         found = found.model_copy(update=_known(left, hosts[0]))
     needed, files = wanted.at_once * largest, wanted.at_once * size.files
@@ -129,6 +116,22 @@ def require(size: Size, wanted: Saves, root: Path, hosts: list[str]) -> Checkpoi
                 "--no-rehearse-resume)"
             )
     return found
+
+
+def not_one_folder(root: Path, hosts: list[str]) -> str | None:
+    """Why not all nodes can use this folder together; None when they can. It is made. A collective."""
+    marker = root / ".seen-by-all"
+    problem = group.from_first(_make(marker) if group.RANK == 0 else None)
+    if problem is not None:
+        return f"{root} cannot be written, seen from {hosts[0]}: {problem}"
+    first = hosts.index(hosts[group.RANK]) == group.RANK
+    seen = group.gather(not first or _appears(marker))
+    if group.RANK == 0:
+        marker.unlink(missing_ok=True)
+    if all(seen):
+        return None
+    blind = seen.index(False)
+    return f"{root} was made on {hosts[0]} and is not seen on {hosts[blind]} (rank {blind})"
 
 
 def in_words(size: float) -> str:

@@ -51,7 +51,7 @@ class Checkpoints(TrainerCallback):
         self.recipe = {
             name: value for name, value in resolved.model_dump(mode="json").items() if name not in RunArgs.STRATEGY
         }
-        self.root = self._root(args.run_dir.resolve())
+        self.root = self.rehearsal_root = self._root(args.run_dir.resolve())
         self.trajectory = Trajectory()
         self.rehearse_at = max(1, args.steps // 2) if args.rehearse_resume else 0
         self.not_rehearsed: str | None = None  # why not, where it was wanted
@@ -114,9 +114,15 @@ class Checkpoints(TrainerCallback):
             self.rehearse_at = 0
             self._not_judged(self.not_rehearsed, "intact", "resumable")
             self._tell(self.not_rehearsed)
+        if self.rehearse_at and not args.save_steps and args.rehearse_in is not None:
+            scratch = args.rehearse_in.resolve() / args.run_dir.resolve().name
+            problem = checkpoint_room.not_one_folder(scratch, self.hosts)
+            self.rehearsal_root = self.root if problem else scratch
+            if problem:
+                self._tell(f"the rehearsal writes to {self.root}, because {problem}")
         first = 0 if self.begins_at is None else self.begins_at.record.step
         wanted = checkpoint_room.saves(first, args.steps, args.save_steps, args.keep_checkpoints, self.rehearse_at)
-        self.room = checkpoint_room.require(self.size, wanted, self.root, self.hosts)
+        self.room = checkpoint_room.require(self.size, wanted, self.rehearsal_root, self.hosts)
         if wanted.at_once:
             free = self.room.free_bytes
             self._tell(
@@ -172,23 +178,23 @@ class Checkpoints(TrainerCallback):
             self._save(trainer)
 
     def _save(self, trainer: Any) -> None:
-        try:
-            saved = checkpoint.save(self.root, self.run, self.strategy, self.recipe, trainer, self.trajectory)
-        except checkpoint.CheckpointError as error:
-            raise checkpoint.CheckpointError(checkpoint_room.of_full(str(error), self.root, self.room)) from None
-        self.last, folder, record = saved, saved.folder, saved.record
         step = trainer.state.global_step
+        passing = step == self.rehearse_at and not self.args.save_steps and not trainer.control.should_training_stop
+        root = self.rehearsal_root if passing else self.root
+        try:
+            saved = checkpoint.save(root, self.run, self.strategy, self.recipe, trainer, self.trajectory)
+        except checkpoint.CheckpointError as error:
+            raise checkpoint.CheckpointError(checkpoint_room.of_full(str(error), root, self.room)) from None
+        self.last, folder, record = saved, saved.folder, saved.record
         self.after_steps.append(step)
         whole = self._rehearse(folder, record, trainer) if step == self.rehearse_at else True
         group.gather(step)  # until the last rank has read its own file: rank 0 removes them all
         if group.RANK == 0:
-            if (
-                whole
-                and step == self.rehearse_at
-                and not self.args.save_steps
-                and not trainer.control.should_training_stop
-            ):
+            if whole and passing:
                 checkpoint_folders.remove(folder)  # it was wanted for the rehearsal alone
+                if root != self.root:
+                    with contextlib.suppress(OSError):
+                        root.rmdir()
             else:
                 checkpoint_folders.keep_newest(self.root, self.args.keep_checkpoints)
 
