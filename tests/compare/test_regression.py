@@ -124,7 +124,7 @@ def test_the_unchanged_is_called_a_regression_in_no_more_checks_than_is_said(tmp
 
 def test_five_percent_slower_is_found_with_five_repetitions_at_one_percent_of_noise(tmp_path):
     found = [
-        said(regression.check(*reversed(sides(tmp_path, 5, 5, speed=0.95, level=0.01, seed=seed))), "tokens").said
+        said(regression.check(*reversed(sides(tmp_path, 5, 5, speed=0.95, level=0.01, seed=seed))), "tokens").conclusion
         for seed in range(100)
     ]
     assert found.count("REGRESSION") >= 90
@@ -135,21 +135,21 @@ def test_five_percent_slower_is_found_with_five_repetitions_at_one_percent_of_no
 def test_faster_is_an_improvement_and_no_alarm(tmp_path):
     old, new = sides(tmp_path, 5, 5, speed=1.1, level=0.005, seed=4)
     compared = regression.check(new, old)
-    assert said(compared, "tokens").said == said(compared, "step p50").said == "improvement"
+    assert said(compared, "tokens").conclusion == said(compared, "step p50").conclusion == "improvement"
     assert regression.overall(compared) == "pass"
 
 
 def test_noise_that_hides_the_question_is_cannot_tell_with_the_repetitions_that_it_takes(tmp_path):
     old, new = sides(tmp_path, 3, 3, speed=0.97, level=0.03, seed=5)
     finding = said(regression.check(new, old), "tokens")
-    assert finding.said == "cannot tell"
+    assert finding.conclusion == "cannot tell"
     assert "runs on each side" in finding.why
 
 
 def test_two_wild_runs_on_each_side_say_that_nothing_is_known(tmp_path):
     old, new = sides(tmp_path, 2, 2, speed=0.6, level=0.2, seed=9)
     finding = said(regression.check(new, old), "tokens")
-    assert finding.said == "cannot tell"
+    assert finding.conclusion == "cannot tell"
     assert "> +1000 %]" in finding.change
     quiet, again = sides(tmp_path, 2, 2, speed=1, level=0.002, seed=10)
     assert "take about 3 runs" in said(regression.check(again, quiet), "tokens").why  # more than there are
@@ -157,7 +157,7 @@ def test_two_wild_runs_on_each_side_say_that_nothing_is_known(tmp_path):
 
 def test_a_difference_too_small_to_matter_is_none_however_certain(tmp_path):
     old, new = sides(tmp_path, 5, 5, speed=0.995, level=0.0001, seed=6)
-    assert said(regression.check(new, old), "tokens").said == "within noise"
+    assert said(regression.check(new, old), "tokens").conclusion == "within noise"
 
 
 def test_one_run_each_tells_only_whether_the_losses_agree(tmp_path, capsys):
@@ -167,21 +167,21 @@ def test_one_run_each_tells_only_whether_the_losses_agree(tmp_path, capsys):
     assert "the spread between runs is not known" in shown
     assert "REGRESSION" not in shown
     compared = regression.check([make_run(tmp_path / "slow", speed=0.7)], [make_run(tmp_path / "quick")])
-    assert said(compared, "loss").said == "agrees"
-    assert said(compared, "start-up: process group").said == "within noise"  # both far below a second
+    assert said(compared, "loss").conclusion == "agrees"
+    assert said(compared, "start-up: process group").conclusion == "within noise"  # both far below a second
 
 
 def test_one_new_run_is_held_against_the_spread_of_a_repeated_baseline(tmp_path):
     old, _ = sides(tmp_path, 8, 0, speed=1, level=0.005, seed=7)
-    assert said(regression.check([make_run(tmp_path / "slow", speed=0.9)], old), "tokens").said == "REGRESSION"
-    assert said(regression.check([make_run(tmp_path / "same")], old), "tokens").said == "within noise"
+    assert said(regression.check([make_run(tmp_path / "slow", speed=0.9)], old), "tokens").conclusion == "REGRESSION"
+    assert said(regression.check([make_run(tmp_path / "same")], old), "tokens").conclusion == "within noise"
 
 
 def test_another_loss_is_a_failure_with_a_single_run(tmp_path):
     old = make_run(tmp_path / "old")
     new = make_run(tmp_path / "new", metrics={"loss": [*old.metrics.loss[:-1], old.metrics.loss[-1] + 1e-3]})
     compared = regression.check([new], [old])
-    assert said(compared, "loss").said == "DISAGREES"
+    assert said(compared, "loss").conclusion == "DISAGREES"
     assert regression.overall(compared) == "fail"
 
 
@@ -192,7 +192,7 @@ def test_more_memory_is_a_regression_even_when_it_never_varies(tmp_path):
         make_run(tmp_path / f"new{index}", metrics={"memory": memory | {"host_rss_gib": 1.2 * memory["host_rss_gib"]}})
         for index in range(2)
     ]
-    assert said(regression.check(new, old), "host memory").said == "REGRESSION"
+    assert said(regression.check(new, old), "host memory").conclusion == "REGRESSION"
 
 
 def test_unlike_runs_are_refused_with_the_field(tmp_path):
@@ -225,7 +225,7 @@ def test_a_value_that_some_runs_lack_is_cannot_tell(tmp_path):
     seen = {"memory": memory | {"device_allocated_gib": 10.0, "device_reserved_gib": 11.0}}
     old = [make_run(tmp_path / f"old{index}", metrics=seen) for index in range(3)]
     new = [make_run(tmp_path / "new0", metrics=seen), make_run(tmp_path / "new1")]
-    assert said(regression.check(new, old), "device memory allocated").said == "cannot tell"
+    assert said(regression.check(new, old), "device memory allocated").conclusion == "cannot tell"
 
 
 def test_several_kinds_of_runs_find_their_own_baseline(tmp_path):
@@ -252,7 +252,7 @@ def test_a_lower_mfu_is_a_regression_and_is_left_out_where_no_peak_is_known(tmp_
 
     old = [with_mfu(f"old{index}", 0.40) for index in range(5)]
     new = [with_mfu(f"new{index}", 0.36) for index in range(5)]
-    assert said(regression.check(new, old), "MFU").said == "REGRESSION"
+    assert said(regression.check(new, old), "MFU").conclusion == "REGRESSION"
     cpu = [make_run(tmp_path / f"cpu{index}") for index in range(4)]
     assert not [
         finding

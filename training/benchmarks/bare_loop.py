@@ -30,8 +30,8 @@ STRATEGIES = ("single", "ddp", "fsdp", "hsdp")
 def main() -> None:
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--strategy", choices=STRATEGIES, default="single")
-    given, sys.argv[1:] = parser.parse_known_args()
-    sharded = given.strategy in ("fsdp", "hsdp")
+    options, sys.argv[1:] = parser.parse_known_args()
+    sharded = options.strategy in ("fsdp", "hsdp")
     args, _ = arguments.parse(__doc__ or "", takes_hsdp=False, sharded=sharded)
     if not args.packing:
         arguments.complain("the bare loop trains on packed rows; leave out --no-packing")
@@ -44,10 +44,10 @@ def main() -> None:
     group.start(args.start_s)
     bf16 = group.CUDA if args.bf16 is None else args.bf16
     hosts = group.gather(node_name())
-    expected = Expected(given.strategy)
+    expected = Expected(options.strategy)
     resolved = results.run_args(args, expected, hosts, bf16, [])
     model, rows, *_ = prepare.prepare(args, resolved, hosts, RankFacts("bare", io.StringIO()), lambda *_, **__: None)
-    model = in_parallel(model.train() if sharded else model.to(group.DEVICE).train(), given.strategy, args, bf16)
+    model = in_parallel(model.train() if sharded else model.to(group.DEVICE).train(), options.strategy, args, bf16)
     if sharded:
         prepare.fill(model, args)  # its weights, of which each rank keeps its shard
     optimizer = torch.optim.AdamW(model.parameters(), lr=args.learning_rate, weight_decay=0.0, fused=True)
@@ -78,7 +78,7 @@ def main() -> None:
     tokens_per_step = args.global_batch * args.sequence_length
     steady = meter.steady_window(step_times_s, hosts, args.warmup_steps, tokens_per_step)
     record = {
-        "strategy": given.strategy,
+        "strategy": options.strategy,
         "world_size": group.WORLD,
         "tokens_per_s": steady.tokens_per_s,
         "step_p50_s": steady.step_time_s.p50,
@@ -88,7 +88,7 @@ def main() -> None:
     }
     if group.RANK == 0:
         (args.run_dir / "bare_loop.json").write_text(json.dumps(record) + "\n")
-        print(f"{given.strategy} on {group.WORLD} rank(s): {steady.tokens_per_s:,.0f} tokens/s", flush=True)
+        print(f"{options.strategy} on {group.WORLD} rank(s): {steady.tokens_per_s:,.0f} tokens/s", flush=True)
     group.close()
 
 
@@ -140,9 +140,9 @@ def batches_of_rank(rows: Any, args: arguments.Args) -> Any:
     from recipe import group
 
     order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(args.seed))
-    mine = order.view(-1, args.per_device_batch)[group.RANK :: group.WORLD].flatten().tolist()
+    rows_of_rank = order.view(-1, args.per_device_batch)[group.RANK :: group.WORLD].flatten().tolist()
     return torch.utils.data.DataLoader(
-        torch.utils.data.Subset(rows, mine),
+        torch.utils.data.Subset(rows, rows_of_rank),
         batch_size=args.per_device_batch,
         num_workers=args.dataloader_workers,
         pin_memory=group.CUDA,

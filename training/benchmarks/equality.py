@@ -66,8 +66,10 @@ class Difference:
 
 def difference(precision: str, strategy: str, trained: Trained, against: str, other: Trained) -> Difference:
     """ValueError when they did not do the same number of steps."""
-    losses = [abs(mine - theirs) for mine, theirs in zip(trained.loss, other.loss, strict=True)]
-    norms = [abs(mine - theirs) / theirs for mine, theirs in zip(trained.grad_norm, other.grad_norm, strict=True)]
+    losses = [abs(loss - other_loss) for loss, other_loss in zip(trained.loss, other.loss, strict=True)]
+    norms = [
+        abs(norm - other_norm) / other_norm for norm, other_norm in zip(trained.grad_norm, other.grad_norm, strict=True)
+    ]
     return Difference(precision, strategy, against, _largest(losses), _largest(norms))
 
 
@@ -79,16 +81,18 @@ def _largest(values: list[float]) -> float:
 def compare(precision: str, strategies: list[str], options: list[str], ranks: int) -> tuple[list[Difference], Trained]:
     """All strategies in one precision, and the run of one GPU. Raises ProgramFailed."""
     options = [*options, PRECISIONS[precision]]
-    single, found = launched.with_trainer("single", options, ranks), []
+    single, differences = launched.with_trainer("single", options, ranks), []
     for strategy in strategies:
         trained = single if strategy == "single" else launched.with_trainer(strategy, options, ranks)
-        found.append(difference(precision, strategy, trained, "the bare loop", launched.bare(strategy, options, ranks)))
+        differences.append(
+            difference(precision, strategy, trained, "the bare loop", launched.bare(strategy, options, ranks))
+        )
         if strategy != "single":
-            found.append(difference(precision, strategy, trained, "one GPU", single))
-    return found, single
+            differences.append(difference(precision, strategy, trained, "one GPU", single))
+    return differences, single
 
 
-def page(found: list[Difference], options: list[str], ranks: int, gpu: str | None) -> str:
+def page(differences: list[Difference], options: list[str], ranks: int, gpu: str | None) -> str:
     """The result, with what is needed to repeat it."""
     today = datetime.datetime.now(datetime.UTC)
     lines = [
@@ -102,7 +106,7 @@ def page(found: list[Difference], options: list[str], ranks: int, gpu: str | Non
         "",
         "| precision | strategy | compared with | loss (nats) | gradient norm | |",
         "| --- | --- | --- | --- | --- | --- |",
-        *(difference.row() for difference in found),
+        *(difference.row() for difference in differences),
     ]
     return "\n".join(lines) + "\n"
 
@@ -115,27 +119,27 @@ def main() -> int:
     parser.add_argument("--ranks", type=int, default=2, help="a node (default: %(default)s)")
     parser.add_argument("--precisions", default=",".join(PRECISIONS), help="default: %(default)s")
     parser.add_argument("--table", type=Path, help="write the result to this page too")
-    given, options = parser.parse_known_args()
-    if unknown := set(given.precisions.split(",")) - set(PRECISIONS):
+    arguments, options = parser.parse_known_args()
+    if unknown := set(arguments.precisions.split(",")) - set(PRECISIONS):
         parser.error(f"--precisions {', '.join(sorted(unknown))}: expected some of {', '.join(PRECISIONS)}")
     options = [*DEFAULTS, *options]
     os.environ["NVIDIA_TF32_OVERRIDE"] = "0"  # some container images turn TF32 on, and cuBLAS takes it from here
-    found: list[Difference] = []
+    differences: list[Difference] = []
     try:
-        strategies = launched.strategies(given.strategies)
-        for precision in given.precisions.split(","):
-            differences, single = compare(precision, strategies, options, given.ranks)
-            found += differences
+        strategies = launched.strategies(arguments.strategies)
+        for precision in arguments.precisions.split(","):
+            of_precision, single = compare(precision, strategies, options, arguments.ranks)
+            differences += of_precision
     except ValueError as error:
         parser.error(str(error))
     except ProgramFailed as error:
         print(f"equality: {error}", file=sys.stderr)
         return 2
-    text = page(found, options, given.ranks, single.gpu)
+    text = page(differences, options, arguments.ranks, single.gpu)
     print(text)
-    if given.table is not None:
-        given.table.write_text(text)
-    return 0 if all(difference.good for difference in found) else 1
+    if arguments.table is not None:
+        arguments.table.write_text(text)
+    return 0 if all(difference.good for difference in differences) else 1
 
 
 if __name__ == "__main__":

@@ -43,8 +43,8 @@ class Trained:
 
 def with_trainer(strategy: str, options: list[str], ranks: int) -> Trained:
     """The program of the recipe. Raises ProgramFailed."""
-    program, *own = PROGRAMS[strategy]
-    return _run(strategy, [str(TRAINING / "src" / program), *own], options, ranks)
+    program, *options_of_strategy = PROGRAMS[strategy]
+    return _run(strategy, [str(TRAINING / "src" / program), *options_of_strategy], options, ranks)
 
 
 def bare(strategy: str, options: list[str], ranks: int) -> Trained:
@@ -94,9 +94,9 @@ def _commands(strategy: str, program: list[str], ranks: int) -> list[list[str]]:
     return [[*torchrun, *meet, "--node-rank", str(node), *program] for node in range(2)]
 
 
-def strategies(given: str) -> list[str]:
+def strategies(text: str) -> list[str]:
     """Of a list with commas. Raises ValueError with the names there are."""
-    names = given.split(",")
+    names = text.split(",")
     if unknown := set(names) - set(PROGRAMS):
         raise ValueError(f"--strategies {', '.join(sorted(unknown))}: expected some of {', '.join(PROGRAMS)}")
     return names

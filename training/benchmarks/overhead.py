@@ -42,7 +42,7 @@ class Pairs:
 
     @property
     def ratios(self) -> list[float]:
-        return [ours.tokens_per_s / bare.tokens_per_s for ours, bare in zip(self.trainer, self.bare, strict=True)]
+        return [trainer.tokens_per_s / bare.tokens_per_s for trainer, bare in zip(self.trainer, self.bare, strict=True)]
 
     @property
     def median(self) -> float:
@@ -54,15 +54,16 @@ class Pairs:
         return min(run.fastest_step_s for run in self.trainer), min(run.fastest_step_s for run in self.bare)
 
     def row(self) -> str:
-        ours, bare = self.fastest_s
+        trainer_s, bare_s = self.fastest_s
         cells = [
             self.strategy,
             str(len(self.ratios)),
             f"{self.median:.3f}",
             f"{min(self.ratios):.3f} to {max(self.ratios):.3f}",
-            f"{ours * 1e3:.1f}",
-            f"{bare * 1e3:.1f}",
-            f"{bare / ours:.3f}" + ("" if bare >= STEP_FLOOR_S else f" (below {STEP_FLOOR_S * 1e3:.0f} ms: Python)"),
+            f"{trainer_s * 1e3:.1f}",
+            f"{bare_s * 1e3:.1f}",
+            f"{bare_s / trainer_s:.3f}"
+            + ("" if bare_s >= STEP_FLOOR_S else f" (below {STEP_FLOOR_S * 1e3:.0f} ms: Python)"),
         ]
         return f"| {' | '.join(cells)} |"
 
@@ -72,12 +73,12 @@ def one_pair(pairs: Pairs, options: list[str], ranks: int) -> None:
     programs = [(pairs.trainer, launched.with_trainer), (pairs.bare, launched.bare)]
     for trained, run in programs if len(pairs.bare) % 2 == 0 else programs[::-1]:
         trained.append(run(pairs.strategy, options, ranks))
-    apart = max(abs(a - b) for a, b in zip(pairs.trainer[-1].loss, pairs.bare[-1].loss, strict=True))
-    if not apart <= SAME_LOSS_NATS["--bf16" in options]:
-        raise ProgramFailed(f"{pairs.strategy}: the losses of the two programs are {apart:.2g} nats apart")
+    difference = max(abs(a - b) for a, b in zip(pairs.trainer[-1].loss, pairs.bare[-1].loss, strict=True))
+    if not difference <= SAME_LOSS_NATS["--bf16" in options]:
+        raise ProgramFailed(f"{pairs.strategy}: the losses of the two programs are {difference:.2g} nats apart")
     print(
         f"{pairs.strategy}, pair {len(pairs.ratios)}: Trainer {pairs.trainer[-1].tokens_per_s:,.0f} tokens/s, "
-        f"bare loop {pairs.bare[-1].tokens_per_s:,.0f}, ratio {pairs.ratios[-1]:.3f}; losses within {apart:.1e}",
+        f"bare loop {pairs.bare[-1].tokens_per_s:,.0f}, ratio {pairs.ratios[-1]:.3f}; losses within {difference:.1e}",
         flush=True,
     )
 
@@ -111,24 +112,24 @@ def main() -> int:
     parser.add_argument("--ranks", type=int, default=2, help="a node (default: %(default)s)")
     parser.add_argument("--least", type=float, default=0.97, help="good median ratio (default: %(default)s)")
     parser.add_argument("--table", type=Path, help="write the result to this page, after every round of pairs")
-    given, options = parser.parse_known_args()
+    arguments, options = parser.parse_known_args()
     try:
-        measured = [Pairs(strategy) for strategy in launched.strategies(given.strategies)]
+        measured = [Pairs(strategy) for strategy in launched.strategies(arguments.strategies)]
     except ValueError as error:
         parser.error(str(error))
     options, begun_load = [*DEFAULTS, *options], os.getloadavg()[0]
     try:
-        for _ in range(given.pairs):
+        for _ in range(arguments.pairs):
             for pairs in measured:
-                one_pair(pairs, options, given.ranks)
-            page = table(measured, options, given.ranks, begun_load)
-            if given.table is not None:
-                given.table.write_text(page)
+                one_pair(pairs, options, arguments.ranks)
+            page = table(measured, options, arguments.ranks, begun_load)
+            if arguments.table is not None:
+                arguments.table.write_text(page)
     except ProgramFailed as error:
         print(f"overhead: {error}", file=sys.stderr)
         return 2
     print(page)
-    return 0 if min((pairs.median for pairs in measured), default=math.nan) >= given.least else 1
+    return 0 if min((pairs.median for pairs in measured), default=math.nan) >= arguments.least else 1
 
 
 if __name__ == "__main__":

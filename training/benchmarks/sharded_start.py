@@ -88,8 +88,8 @@ def main() -> None:
     )
     parser.add_argument("--ranks", type=int, default=64)
     parser.add_argument("--blocks", type=int, help="blocks whose weights are drawn (default: all)")
-    given = parser.parse_args()
-    print(json.dumps(started(given.model, given.ranks, given.blocks), indent=1))
+    arguments = parser.parse_args()
+    print(json.dumps(started(arguments.model, arguments.ranks, arguments.blocks), indent=1))
 
 
 if __name__ == "__main__":

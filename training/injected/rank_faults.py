@@ -145,7 +145,8 @@ def memory_limit() -> int | None:
         parts = Path(path.lstrip("/")).parts
         # in a container the mount begins somewhere below the path's first part
         visible = next(
-            (Path(root, *parts[cut:]) for cut in range(len(parts)) if Path(root, *parts[cut:]).is_dir()), Path(root)
+            (Path(root, *parts[start:]) for start in range(len(parts)) if Path(root, *parts[start:]).is_dir()),
+            Path(root),
         )
         for folder in (visible, *visible.parents):
             text = (folder / file).read_text().strip() if (folder / file).is_file() else "max"
@@ -156,10 +157,10 @@ def memory_limit() -> int | None:
 
 def damage_file(path: Path) -> None:
     """Cut in half, or with one byte inverted, as requested."""
-    whole = path.read_bytes()
-    half = len(whole) // 2
-    rest = b"" if requested.kind == "cut-checkpoint" else bytes([whole[half] ^ 0xFF]) + whole[half + 1 :]
-    path.write_bytes(whole[:half] + rest)
+    content = path.read_bytes()
+    half = len(content) // 2
+    rest = b"" if requested.kind == "cut-checkpoint" else bytes([content[half] ^ 0xFF]) + content[half + 1 :]
+    path.write_bytes(content[:half] + rest)
 
 
 def from_environment(steps: int, run_dir: Path) -> Fault:
@@ -265,9 +266,9 @@ def _in_the_process_group(group: Any) -> None:
 
 def join_apart(group: Any, join: Callable[..., None], *args: Any, **kwargs: Any) -> None:
     """torch's init_process_group, as if each node were alone."""
-    apart = {"rank": group.LOCAL_RANK, "world_size": group.LOCAL_WORLD, "device_id": None}
+    alone = {"rank": group.LOCAL_RANK, "world_size": group.LOCAL_WORLD, "device_id": None}
     store = group.dist.PrefixStore(f"drill-{group.RANK // group.LOCAL_WORLD}", kwargs["store"])
-    join(*args, **kwargs | apart | {"store": store})
+    join(*args, **kwargs | alone | {"store": store})
 
 
 @changes("recipe.trainer")
@@ -276,7 +277,7 @@ def _in_the_trainer(trainer: Any) -> None:
     from transformers import TrainingArguments
 
     @around(TrainingArguments, "__init__")
-    def told(original: Any, *args: Any, **kwargs: Any) -> None:
+    def make_arguments(original: Any, *args: Any, **kwargs: Any) -> None:
         if requested.kind == "no-fsdp":
             kwargs = {name: value for name, value in kwargs.items() if name not in FSDP}
         elif requested.kind == "no-checkpointing":
@@ -379,12 +380,12 @@ def _in_checkpoints(checkpoint: Any) -> None:
 
     @around(checkpoint, "read")
     def read(original: Any, folder: Path, record: Any, trainer: Any) -> Any:
-        found = original(folder, record, trainer)
+        state = original(folder, record, trainer)
         if requested.hits("forget-tensor", record.step):
             tensors = checkpoint.training_state.tensors_of(trainer)
             lost = next(tensor for name, tensor in tensors.items() if name.endswith(".exp_avg"))
             getattr(lost, "to_local", lambda: lost)().zero_()
-        return found
+        return state
 
 
 @changes("recipe.resume")

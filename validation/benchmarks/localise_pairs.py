@@ -72,10 +72,10 @@ def slow_nodes(seed: int, count: int, bad: int, loss: float, noise: float, one_w
         return USUAL * (1 - loss if slow else 1)
 
     played = play(chance, nodes, speed, noise, one_way)
-    found = culprits(nodes, played)
-    named = {culprit.names[0] for culprit in found.nodes}
+    result = culprits(nodes, played)
+    named = {culprit.names[0] for culprit in result.nodes}
     false_nodes = len(named - set(ways))
-    return Outcome(bad, len(set(ways) - named), false_nodes + len(found.links), len(found.undecided), len(played))
+    return Outcome(bad, len(set(ways) - named), false_nodes + len(result.links), len(result.undecided), len(played))
 
 
 def slow_link(seed: int, count: int, kind: str, loss: float, noise: float) -> Outcome:
@@ -92,18 +92,18 @@ def slow_link(seed: int, count: int, kind: str, loss: float, noise: float) -> Ou
         return USUAL * (1 - loss if slow else 1)
 
     played = play(chance, nodes, speed, noise, one_way=True)
-    found = culprits(nodes, played)
-    right = [link for link in found.links if set(link.names) == members]
-    hit = _is_between_halves(found, count) if kind == "halves" else bool(right)
+    result = culprits(nodes, played)
+    right = [link for link in result.links if set(link.names) == members]
+    hit = _is_between_halves(result, count) if kind == "halves" else bool(right)
     # a path that leaves the block is slow indeed, though the block was to be named
-    slow = [link for link in found.links if link.kind == "path" and speed(*link.names) < USUAL and link not in right]
-    falsely = len(found.nodes) + len(found.links) - len(right) - len(slow)
-    return Outcome(1, int(not hit), falsely, len(found.undecided), len(played))
+    slow = [link for link in result.links if link.kind == "path" and speed(*link.names) < USUAL and link not in right]
+    falsely = len(result.nodes) + len(result.links) - len(right) - len(slow)
+    return Outcome(1, int(not hit), falsely, len(result.undecided), len(played))
 
 
-def _is_between_halves(found: Culprits, count: int) -> bool:
-    blocks: list[Culprit] = [link for link in found.links if len(link.names) == count // 2]
-    return bool(blocks) or (found.distance is not None and found.distance.slow_from == count // 2)
+def _is_between_halves(result: Culprits, count: int) -> bool:
+    blocks: list[Culprit] = [link for link in result.links if len(link.names) == count // 2]
+    return bool(blocks) or (result.distance is not None and result.distance.slow_from == count // 2)
 
 
 def cell(outcomes: Sequence[Outcome]) -> str:
@@ -146,8 +146,10 @@ def links_table(sizes: dict[int, int]) -> None:
         for kind in ("path", "block", "halves"):
             for loss in LOSSES:
 
-                def simulated(seed: int, noise: float, n: int = count, what: str = kind, lost: float = loss) -> Outcome:
-                    return slow_link(seed, n, what, lost, noise)
+                def simulated(
+                    seed: int, noise: float, n: int = count, link_kind: str = kind, lost: float = loss
+                ) -> Outcome:
+                    return slow_link(seed, n, link_kind, lost, noise)
 
                 row((count, trials, kind, f"{loss:.0%}"), trials, simulated)
 

@@ -279,7 +279,7 @@ class _Judging:
             subject: observation.value for subject, observation in first.items() if observation.value is not None
         }
         try:
-            odd = odd_ones(against.rule, values, against.value, self._at_fault(gate, subjects)) if values else {}
+            different = odd_ones(against.rule, values, against.value, self._at_fault(gate, subjects)) if values else {}
         except RuleError as error:
             return [verdict.incomplete(gate, against, subject, Kind.UNKNOWN, str(error)) for subject in subjects]
         for subject, several in observations.items():
@@ -287,7 +287,7 @@ class _Judging:
                 {verdict.shown(item.value, gate.unit, None) for item in several if item.value is not None}
             )
             if len(values_shown) > 1:
-                odd[subject] = f"says both {' and '.join(values_shown)}"
+                different[subject] = f"says both {' and '.join(values_shown)}"
         too_few = f"compared with too few: {len(values)} of {len(subjects)} are known"
         is_too_few = len(values) < _fewest(gate, against.rule)
         verdicts = []
@@ -301,10 +301,12 @@ class _Judging:
                 verdicts.append(verdict.wrong_unit(gate, against, observation))
             elif observation.value is None:
                 verdicts.append(verdict.not_found_out(gate, against, observation))
-            elif is_too_few and subject not in odd:
+            elif is_too_few and subject not in different:
                 verdicts.append(verdict.incomplete(gate, against, subject, Kind.UNKNOWN, too_few, observation))
             else:
-                verdicts.append(verdict.judged(gate, against, observation, subject not in odd, odd.get(subject)))
+                verdicts.append(
+                    verdict.judged(gate, against, observation, subject not in different, different.get(subject))
+                )
         return verdicts
 
 

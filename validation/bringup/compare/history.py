@@ -65,19 +65,19 @@ class Finding:
 
 def series(judged: Iterable[Judged]) -> list[Series]:
     """Of runs whose evidence holds."""
-    found: dict[tuple[str, ...], Series] = {}
+    found_series: dict[tuple[str, ...], Series] = {}
     for run in sorted((run for run in judged if run.objection is None), key=lambda run: run.run.opened_at):
         for key, empty, value in [*_of_gates(run), *_of_training(run)]:
-            known = found.setdefault(key, empty)
+            known = found_series.setdefault(key, empty)
             known.points.append(Point(run.run.opened_at, run.run.name, value))
-    return list(found.values())
+    return list(found_series.values())
 
 
-def judge(found: Sequence[Series]) -> list[Finding]:
+def judge(all_series: Sequence[Series]) -> list[Finding]:
     """Worst first."""
-    asked = [line for line in found if len(line.points) > LEAST_BEFORE]
-    confidence = 1 - 2 * FALSE_ALARMS / max(1, len(asked))
-    findings = [finding_of(line, confidence) for line in found]
+    judged_series = [line for line in all_series if len(line.points) > LEAST_BEFORE]
+    confidence = 1 - 2 * FALSE_ALARMS / max(1, len(judged_series))
+    findings = [finding_of(line, confidence) for line in all_series]
     order = ["regression", "improvement", "cannot tell", "within noise"]
     return sorted(findings, key=lambda finding: order.index(finding.said))
 
@@ -93,14 +93,14 @@ def finding_of(line: Series, confidence: float) -> Finding:
     worse, better = sorted((interval.low * line.better, interval.high * line.better))
     change = interval.change * line.better
     if better < 0 and change < -IGNORED:
-        said, outcome = "regression", Outcome.FAIL
+        words, outcome = "regression", Outcome.FAIL
     elif worse > 0 and change > IGNORED:
-        said, outcome = "improvement", Outcome.PASS
+        words, outcome = "improvement", Outcome.PASS
     elif worse > -MATTERS:
-        said, outcome = "within noise", Outcome.PASS
+        words, outcome = "within noise", Outcome.PASS
     else:
-        said, outcome = "cannot tell", Outcome.INCOMPLETE
-    return Finding(line, usual, interval.change, said, outcome)
+        words, outcome = "cannot tell", Outcome.INCOMPLETE
+    return Finding(line, usual, interval.change, words, outcome)
 
 
 def exit_code(findings: Sequence[Finding]) -> int:
@@ -126,19 +126,21 @@ def _of_gates(run: Judged) -> Iterable[tuple[tuple[str, ...], Series, float]]:
             continue
         scale = verdict.subject if naming.nodes_of_scale(verdict.subject) is not None else ""
         values.setdefault((verdict.gate, verdict.at or "", scale), []).append(float(value))
-    for (gate, at, scale), seen in values.items():
+    for (gate, at, scale), observed in values.items():
         better = _BETTER[GATES[gate].rule]
         measure = f"{gate} at {at}" if at else gate
         key = (run.run.phase, gate, at, scale, _shape(run), run.run.profile)
         where = f"{run.run.phase}, {scale or _shape(run)}"
-        yield key, Series(measure, where, GATES[gate].unit, better, []), min(seen) if better > 0 else max(seen)
+        yield key, Series(measure, where, GATES[gate].unit, better, []), min(observed) if better > 0 else max(observed)
 
 
 def _of_training(run: Judged) -> Iterable[tuple[tuple[str, ...], Series, float]]:
     if run.training is None:
         return
-    given = run.training.args.model_dump(mode="json")
-    same = json.dumps({name: value for name, value in given.items() if name not in IGNORED_ARGUMENTS}, sort_keys=True)
+    arguments = run.training.args.model_dump(mode="json")
+    same = json.dumps(
+        {name: value for name, value in arguments.items() if name not in IGNORED_ARGUMENTS}, sort_keys=True
+    )
     for measure, unit, read in TRAINING:
         value = read(run.training.metrics)
         if value is not None and value > 0:

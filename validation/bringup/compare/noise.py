@@ -41,14 +41,14 @@ def t_quantile(confidence: float, freedom: int) -> float:
 
 def _share_within(angle: float, freedom: int) -> float:
     """P(|T| <= sqrt(freedom) tan(angle))."""
-    cosine, odd = math.cos(angle), freedom % 2
-    term = cosine if odd else 1.0
+    cosine, remainder = math.cos(angle), freedom % 2
+    term = cosine if remainder else 1.0
     total = 0.0 if freedom == 1 else term
-    for power in range(2 + odd, freedom, 2):
+    for power in range(2 + remainder, freedom, 2):
         term *= cosine**2 * (power - 1) / power
         total += term
     total *= math.sin(angle)
-    return 2 / math.pi * (angle + total) if odd else total
+    return 2 / math.pi * (angle + total) if remainder else total
 
 
 def interval(before: Sequence[float], after: Sequence[float], confidence: float, floor: float = 0.0) -> Interval | None:

@@ -123,7 +123,7 @@ class Finding:
     before: str
     now: str
     change: str
-    said: str  # regression, improvement, within noise, cannot tell
+    conclusion: str  # regression, improvement, within noise, cannot tell
     why: str
     outcome: Outcome
 
@@ -195,8 +195,8 @@ def _compare(before: Sequence[Entry], after: Sequence[Entry], confidence: float)
 
 
 def _surroundings(entry: Entry) -> dict[str, str]:
-    found = {name: str(getattr(entry.args, name)) for name in ENVIRONMENT}
-    return found | {"GPU": entry.metrics.gpu0 or "none"}
+    settings = {name: str(getattr(entry.args, name)) for name in ENVIRONMENT}
+    return settings | {"GPU": entry.metrics.gpu0 or "none"}
 
 
 def _one_environment(side: str, entries: Sequence[Entry]) -> None:
@@ -242,13 +242,13 @@ def _loss(before: Sequence[Entry], after: Sequence[Entry]) -> Finding:
         )
     middle = [median(losses) for losses in zip(*trajectories[: len(before)], strict=True)]
     gaps = [max(abs(loss - usual) for loss, usual in zip(losses, middle, strict=True)) for losses in trajectories]
-    own, gap = max(gaps[: len(before)]), max(gaps[len(before) :])
+    own_gap, gap = max(gaps[: len(before)]), max(gaps[len(before) :])
     shown = (f"{middle[-1]:.4f}", f"{fmean(entry.metrics.loss[-1] for entry in after):.4f}", f"gap {gap:.1e}")
     if tolerance is None:
         return Finding(
             name, *shown, "cannot tell", f"no tolerance is known for {args.compute_dtype}", Outcome.INCOMPLETE
         )
-    allowed = max(tolerance, own)
+    allowed = max(tolerance, own_gap)
     if gap > allowed:
         return Finding(
             name,
@@ -257,7 +257,9 @@ def _loss(before: Sequence[Entry], after: Sequence[Entry]) -> Finding:
             f"tolerance {allowed:.1e}: another computation, its speed means nothing yet",
             Outcome.FAIL,
         )
-    unsteady = f"; the baseline itself differs by {own:.1e}, more than {tolerance:.0e}" if own > tolerance else ""
+    unsteady = (
+        f"; the baseline itself differs by {own_gap:.1e}, more than {tolerance:.0e}" if own_gap > tolerance else ""
+    )
     return Finding(name, *shown, "agrees", f"tolerance {allowed:.1e}{unsteady}", Outcome.PASS)
 
 
@@ -274,8 +276,8 @@ def _finding(measure: Measure, before: Sequence[Entry], after: Sequence[Entry], 
     )
     known = [error for error in inside if error is not None]
     floor = (fmean(error**2 for error in known)) ** 0.5 if known else 0.0
-    found = noise.interval(values[0], values[1], confidence, floor)
-    if found is None:
+    interval = noise.interval(values[0], values[1], confidence, floor)
+    if interval is None:
         if values[0] == values[1] == [measure.resolution]:
             return Finding(
                 name, *shown, "", "within noise", f"both below {measure.resolution:g} {measure.unit}", Outcome.PASS
@@ -289,7 +291,7 @@ def _finding(measure: Measure, before: Sequence[Entry], after: Sequence[Entry], 
             _one_each(change, known),
             Outcome.INCOMPLETE,
         )
-    return _decided(measure, name, shown, values, found, confidence)
+    return _decided(measure, name, shown, values, interval, confidence)
 
 
 def _one_each(change: float, inside: Sequence[float]) -> str:
@@ -307,13 +309,13 @@ def _decided(
     name: str,
     shown: tuple[str, str],
     values: Sequence[Sequence[float]],
-    found: noise.Interval,
+    interval: noise.Interval,
     confidence: float,
 ) -> Finding:
-    high = f"{found.high:+.1%}" if found.high <= _MOST_SHOWN else f"> {_MOST_SHOWN:+.0%}"
-    change = f"{found.change:+.1%} [{found.low:+.1%}, {high}]".replace("%", " %")
-    least, most = (found.low, found.high) if measure.better > 0 else (-found.high, -found.low)
-    large = abs(found.change) > measure.ignore
+    high = f"{interval.high:+.1%}" if interval.high <= _MOST_SHOWN else f"> {_MOST_SHOWN:+.0%}"
+    change = f"{interval.change:+.1%} [{interval.low:+.1%}, {high}]".replace("%", " %")
+    least, most = (interval.low, interval.high) if measure.better > 0 else (-interval.high, -interval.low)
+    large = abs(interval.change) > measure.ignore
     if most < 0 and large:
         return Finding(name, *shown, change, "REGRESSION", "", Outcome.FAIL)
     if least > 0 and large:
@@ -356,7 +358,7 @@ def _shown(values: Sequence[float]) -> str:
 def table(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
     header = ["measure", "baseline", "now", "change [bounds]", "verdict", "why"]
     return header, [
-        [finding.measure, finding.before, finding.now, finding.change, finding.said, finding.why]
+        [finding.measure, finding.before, finding.now, finding.change, finding.conclusion, finding.why]
         for finding in comparison.findings
     ]
 

@@ -47,7 +47,7 @@ def rows(variants: Sequence[Variant], price: float | None) -> list[SweepRow]:
 def _row(variant: Variant, base: Sequence[Entry], confidence: float, price: float | None) -> SweepRow:
     entries = variant.entries
     speed = _median([entry.metrics.tokens_per_s for entry in entries])
-    change, low, high, said = _difference(base, entries, confidence) if base and entries else (None, None, None, None)
+    change, low, high, words = _difference(base, entries, confidence) if base and entries else (None, None, None, None)
     first = entries[0] if entries else None
     gaps = [row_of(entry, base[0], "") for entry in entries] if base else []
     disagreeing = next((row for row in gaps if not row.agrees), None)
@@ -67,7 +67,7 @@ def _row(variant: Variant, base: Sequence[Entry], confidence: float, price: floa
         change=change,
         low=low,
         high=high,
-        against_base=said,
+        against_base=words,
         step_p50_s=_median([entry.metrics.step_time_s.p50 for entry in entries]),
         peak_gib=host if device is None else device,
         peak_of=None if first is None else "host" if device is None else "device",
@@ -92,21 +92,21 @@ def _difference(
         bound = noise.explained_inside(inside)
         is_noise = bound is not None and abs(change) <= bound <= MATTERS
         return change, None, None, "within noise" if is_noise else "cannot tell"
-    said: Said = "cannot tell"
+    words: Said = "cannot tell"
     if abs(interval.change) > IGNORED and not interval.low <= 0 <= interval.high:
-        said = "faster" if interval.change > 0 else "slower"
+        words = "faster" if interval.change > 0 else "slower"
     elif interval.low > -MATTERS and interval.high < MATTERS:
-        said = "within noise"
-    return interval.change, interval.low, interval.high, said
+        words = "within noise"
+    return interval.change, interval.low, interval.high, words
 
 
 def not_applied(settings: Mapping[str, str], entry: Entry) -> str | None:
     """Where a run was not what was requested; None: it was."""
-    for field, wanted in settings.items():
-        seen = as_requested(getattr(entry.args, field))
-        if seen != wanted:
+    for field, requested in settings.items():
+        observed = as_requested(getattr(entry.args, field))
+        if observed != requested:
             why = next((part.why for part in entry.args.tuning if field == "compile" and "compile" in part.what), None)
-            return f"{field}: {wanted} was requested, the run had {seen}" + (f" ({why})" if why else "")
+            return f"{field}: {requested} was requested, the run had {observed}" + (f" ({why})" if why else "")
     return None
 
 
@@ -135,7 +135,7 @@ HEADER = (
 )
 
 
-def cells(found: Sequence[SweepRow], price: str | None) -> list[list[str]]:
+def cells(rows: Sequence[SweepRow], price: str | None) -> list[list[str]]:
     """As HEADER names them. price: as the site file says it, with its currency."""
     currency = price.split()[-1] if price else ""
     return [
@@ -152,7 +152,7 @@ def cells(found: Sequence[SweepRow], price: str | None) -> list[list[str]]:
             _shown(row.cost_per_billion_tokens, "{:,.2f} " + currency) if price else "no price",
             row.loss_gap or "",
         ]
-        for row in found
+        for row in rows
     ]
 
 

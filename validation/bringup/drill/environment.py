@@ -43,7 +43,7 @@ class Ended:
     """A command that came to its end."""
 
     code: int
-    said: str  # standard output
+    output: str  # standard output
     complained: str  # standard error
 
 
@@ -152,8 +152,8 @@ class LocalCluster:
         meanwhile: Callable[[], None] | None = None,
         phase: bool = False,
     ) -> Ended:
-        own = {"BRINGUP_CLUSTER": str(self.state), **self.environment, **(environment or {})}
-        return execute([str(CLUSTER), *words], environment=own, limit_s=limit_s, meanwhile=meanwhile, phase=phase)
+        variables = {"BRINGUP_CLUSTER": str(self.state), **self.environment, **(environment or {})}
+        return execute([str(CLUSTER), *words], environment=variables, limit_s=limit_s, meanwhile=meanwhile, phase=phase)
 
     def start(self) -> None:
         """What an earlier attempt left in this folder is ended first. Raises DrillError."""
@@ -186,11 +186,11 @@ class LocalCluster:
         """None: every node is there and idle, nothing is queued, and every fault was undone."""
         if self.is_spoiled:
             return "a fault that was made could not be undone"
-        lines = self.verb("sh", "sinfo", "-h", "-N", "-o", "%N %T").said.splitlines()
+        lines = self.verb("sh", "sinfo", "-h", "-N", "-o", "%N %T").output.splitlines()
         if not lines:
             return "the controller did not answer"
         states = dict(line.split(maxsplit=1) for line in lines if " " in line)
-        queued = self.verb("sh", "squeue", "-h", "-o", "%j %T").said.splitlines()
+        queued = self.verb("sh", "squeue", "-h", "-o", "%j %T").output.splitlines()
         bad = [f"{name} {states.get(name, 'is not there')}" for name in self.shape.names if states.get(name) != "idle"]
         return ", ".join([*bad, *(f"job {job} is left" for job in queued)]) or None
 
@@ -203,7 +203,7 @@ class LocalCluster:
 
     def wait_for(self, node: str, state: str) -> None:
         deadline = time.monotonic() + 90
-        while (observed_state := self.verb("sh", "sinfo", "-h", "-N", "-n", node, "-o", "%T").said.strip()) != state:
+        while (observed_state := self.verb("sh", "sinfo", "-h", "-N", "-n", node, "-o", "%T").output.strip()) != state:
             if time.monotonic() > deadline:
                 raise DrillError(f"{node} is {observed_state or 'in an unknown state'}; expected {state} within 90 s")
             pause()
@@ -233,7 +233,7 @@ class LocalCluster:
     def _must(self, *words: str) -> None:
         done = self.verb(*words)
         if done.code != 0:
-            last_lines = (done.complained or done.said).strip().splitlines() or ["no message"]
+            last_lines = (done.complained or done.output).strip().splitlines() or ["no message"]
             raise DrillError(f"'cluster {' '.join(words)[:80]}' ended with {done.code}: {last_lines[-1]}")
 
 

@@ -52,7 +52,7 @@ def perform(drill: Drill, cluster: Environment, place: Path, *, name: str) -> Dr
         return not_performed(drill, str(error), seconds=_since(begun))
     finally:
         environments.keep(run_name, (drill.phase,), folder)
-    detected, right_subject, right_cause, observed = compare(drill, judged, written, done.said)
+    detected, right_subject, right_cause, observed = compare(drill, judged, written, done.output)
     return DrillResult(
         drill=drill.id,
         fault=drill.fault,
@@ -197,7 +197,7 @@ def _chosen(cluster: Environment, drill: Drill) -> tuple[str, ...]:
 
 
 def _last_word(done: Ended) -> str:
-    last_lines = (done.complained or done.said).strip().splitlines()
+    last_lines = (done.complained or done.output).strip().splitlines()
     return last_lines[-1] if last_lines else "it said nothing"
 
 
@@ -208,8 +208,8 @@ def _tamper(drill: Drill, cluster: Environment, healthy: Sequence[Path], place: 
         shutil.rmtree(copy)
     shutil.copytree(healthy[0], copy)
     if drill.truncate is not None:
-        cut = copy / drill.truncate
-        cut.write_bytes(cut.read_bytes()[: cut.stat().st_size // 2])
+        file = copy / drill.truncate
+        file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
     else:
         done = environments.execute(
             ["bash", "-c", f"set -euo pipefail; {drill.tamper}"],

@@ -73,8 +73,8 @@ def totals(done: DrillReport) -> str:
         if times:
             sentences.append(f"median {statistics.median(times):.0f} s to detect")
         sentences += [
-            f"{number} {what}"
-            for what, number in (
+            f"{number} {label}"
+            for label, number in (
                 ("not performed", sum(not r.performed and r.applicable for r in done.results)),
                 ("not applicable", sum(not r.applicable for r in done.results)),
                 ("not reached", len(done.planned) - len(done.results)),

@@ -227,20 +227,20 @@ def _on_local_clusters(drills: Sequence[Drill], folder: Path, console: Console) 
             thread.join()
 
 
-def taken(own: deque[Drill], other: deque[Drill]) -> Iterator[Drill]:
+def taken(lane: deque[Drill], other_lane: deque[Drill]) -> Iterator[Drill]:
     """What a lane performs: its own drills from the front, then those of the other lane from the end.
 
     The other lane keeps its last drills: a further cluster for one of them takes longer than it saves.
     """
     while True:
         try:
-            drill = own.popleft()  # both lanes take from both ends: an empty queue is seen here, and not before
+            drill = lane.popleft()  # both lanes take from both ends: an empty queue is seen here, and not before
         except IndexError:
             break
         yield drill
-    while len(other) > LEFT_TO_ITS_LANE:
+    while len(other_lane) > LEFT_TO_ITS_LANE:
         try:
-            drill = other.pop()
+            drill = other_lane.pop()
         except IndexError:
             break
         yield drill

@@ -58,7 +58,7 @@ _PERIOD = re.compile(r"[1-9][0-9]{0,3}(\.[0-9]{1,3})?")
 
 def samples(text: str, where: str) -> tuple[dict[str, list[list[str]]], list[str]]:
     """Cells per node, in the order of arrival; and what is not a sample."""
-    found: dict[str, list[list[str]]] = {}
+    rows_by_node: dict[str, list[list[str]]] = {}
     problems: list[str] = []
     for number, raw in enumerate(lines(text), start=1):
         cells = _LABEL.sub("", raw.rstrip("\r")).split(",")
@@ -67,10 +67,10 @@ def samples(text: str, where: str) -> tuple[dict[str, list[list[str]]], list[str
         if len(cells) not in _LENGTHS or not _SAMPLE.fullmatch(",".join(cells[1:6])):
             problems.append(f"{where}:{number}: not a sample: {raw[:60]!r}")
             continue
-        found.setdefault(cells[0], []).append(cells)
-    if not found:
+        rows_by_node.setdefault(cells[0], []).append(cells)
+    if not rows_by_node:
         problems.append(f"{where}: holds no sample")
-    return found, problems
+    return rows_by_node, problems
 
 
 def _is_of_another_kind(cells: Sequence[str]) -> bool:
@@ -89,22 +89,22 @@ def _period_s(text: str) -> float:
 
 def gpu_samples(text: str) -> dict[str, list[dict[str, str]]]:
     """Per GPU (`n0/GPU-…`), in the order of arrival."""
-    found: dict[str, list[dict[str, str]]] = {}
+    rows_by_gpu: dict[str, list[dict[str, str]]] = {}
     for raw in lines(text):
         cells = _LABEL.sub("", raw.rstrip("\r")).split(",")
         if cells[0] == GPU and _is_of_another_kind(cells):
             row = dict.fromkeys(GPU_COLUMNS, "") | dict(zip(GPU_COLUMNS, cells, strict=False))
-            found.setdefault(f"{row['node']}/{row['uuid']}", []).append(row)
-    return found
+            rows_by_gpu.setdefault(f"{row['node']}/{row['uuid']}", []).append(row)
+    return rows_by_gpu
 
 
 def parse(text: str, where: str, duration_s: float | None, room: str = "nccl", steps: Windows | None = None) -> Parsed:
     """What was sampled of each node, how completely, and at what cost. duration_s: of the watched step. room: begins
     the ids of the gates on the sampler. steps: of a training, to which what GPUs do under load is then restricted."""
-    found, problems = samples(text, where)
+    rows_by_node, problems = samples(text, where)
     parsed = Parsed(problems=problems)
     period_s = _period_s(text)
-    for node, rows in found.items():
+    for node, rows in rows_by_node.items():
         _coverage(parsed, f"{room}.monitor.coverage", node, rows, where, duration_s, period_s)
         parsed.saw("monitor.cpu_percent_max", node, max(float(row[2]) for row in rows), "%", where)
         sent = (int(rows[-1][4]) - int(rows[0][4])) / 1e9
@@ -112,14 +112,14 @@ def parse(text: str, where: str, duration_s: float | None, room: str = "nccl", s
             "monitor.sent", node, sent, "GB", where, "over network interfaces; what RDMA carries is not among it"
         )
         _rdma_sent(parsed, node, rows, where)
-        own = cell(rows[-1], OWN)
+        own_share = cell(rows[-1], OWN)
         parsed.saw(
             f"{room}.monitor.overhead",
             node,
-            own,
+            own_share,
             "%",
             where,
-            "the sampler did not count its own time" if own is None else "of one core, over the whole run",
+            "the sampler did not count its own time" if own_share is None else "of one core, over the whole run",
         )
     for gpu, samples_of in gpu_samples(text).items():
         _gpu(parsed, gpu, samples_of, where, None if steps is None else steps.get(samples_of[0]["node"], (0.0, 0.0)))
@@ -131,11 +131,11 @@ def _gpu(
 ) -> None:
     """What the hardware did to protect itself while the node was watched; its clock under load, its heat, its memory.
     window: only what lies in it counts for the latter. (0, 0): nothing does."""
-    told = [row["slowdowns"] for row in rows if row["slowdowns"]]
-    kinds = sorted({kind for text in told if text != "none" for kind in text.split("+")})
-    slowed = sum(text != "none" for text in told)
-    if told:
-        words = f"in {slowed} of {len(told)} samples"
+    slowdowns = [row["slowdowns"] for row in rows if row["slowdowns"]]
+    kinds = sorted({kind for text in slowdowns if text != "none" for kind in text.split("+")})
+    slowed = sum(text != "none" for text in slowdowns)
+    if slowdowns:
+        words = f"in {slowed} of {len(slowdowns)} samples"
         parsed.saw("monitor.gpu.slowdown", gpu, ", ".join(kinds) or "none", "text", where, words)
     else:
         parsed.saw("monitor.gpu.slowdown", gpu, None, "text", where, "NVML did not say it in any sample")
@@ -197,11 +197,11 @@ def _coverage(
     if not duration_s:
         parsed.saw(gate, node, None, "share", where, "the watched step left no duration")
         return
-    seen, wanted = _apart([float(row[1]) for row in rows], period_s), max(1.0, duration_s / period_s - 1)
-    words = f"{seen} samples in {duration_s:.0f} s"
+    arrived, expected = _apart([float(row[1]) for row in rows], period_s), max(1.0, duration_s / period_s - 1)
+    words = f"{arrived} samples in {duration_s:.0f} s"
     if period_s != PERIOD_S:
         words += f", one every {period_s:g} s"
-    parsed.saw(gate, node, min(1.0, seen / wanted), "share", where, words)
+    parsed.saw(gate, node, min(1.0, arrived / expected), "share", where, words)
 
 
 def _apart(moments: Sequence[float], period_s: float) -> int:

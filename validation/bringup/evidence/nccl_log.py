@@ -66,9 +66,9 @@ def parse(
 _SAID = ("Using network", "Assigned NET plugin", "via NET/")
 
 
-def _evidence(files: Mapping[str, str], folder: str, *wanted: str) -> str:
+def _evidence(files: Mapping[str, str], folder: str, *phrases: str) -> str:
     """The place of the first line with the first of these words; if no line has it, the next word is tried."""
-    for words in wanted:
+    for words in phrases:
         for name, text in files.items():
             for number, line in enumerate(lines(text), start=1):
                 if words in line:

@@ -135,7 +135,7 @@ _LAUNCH = (
 _BY_NUMBER = re.compile(
     r"(?P<why>[Aa]borting, [^,]*\bio error\b.*|\bio error with slurmstepd) on node (?P<number>\d{1,6})\b"
 )
-_LABELLED = re.compile(r" *(?P<task>\d+): (?P<said>.*)")
+_LABELLED = re.compile(r" *(?P<task>\d+): (?P<message>.*)")
 _NOT_STARTED = re.compile(
     r"(?P<what>\bexecve\(\): .+|^no Python environment at [^,;]+"
     r"|^\S+: (?:line \d+: )?(?:exec: )?\S+: (?:command )?not found$|.*\bbad interpreter: .+|.*\bcan't open file .+"
@@ -185,11 +185,13 @@ def launch_errors(text: str, where: str, nodes: Sequence[str] = ()) -> Parsed:
 def _own_words(screen: list[str], tasks: str) -> str:
     """The reason that the first of these tasks (`task 1`, `tasks 0,2-3`) printed."""
     first = re.search(r"\d+", tasks)
-    own = [match["said"] for line in screen if (match := _LABELLED.match(line)) and first and match["task"] == first[0]]
-    for message in own:
+    messages = [
+        match["message"] for line in screen if (match := _LABELLED.match(line)) and first and match["task"] == first[0]
+    ]
+    for message in messages:
         if match := _NOT_STARTED.search(message):
             return f"; {NOT_STARTED}: {match['what']}"
-    raised = [match["what"] for message in own if (match := _RAISED.match(message))]
+    raised = [match["what"] for message in messages if (match := _RAISED.match(message))]
     return f"; {raised[-1]}" if raised else ""
 
 

@@ -131,14 +131,14 @@ def _resolve(path: Path, chain: tuple[str, ...], gates: Mapping[str, Gate] | Non
 
 
 def _merged(base: Profile, profile: Profile) -> Profile:
-    own = {entry.gate for entry in profile.not_applicable}
+    not_applicable = {entry.gate for entry in profile.not_applicable}
     return profile.model_copy(
         update={
             "extends": None,
             # what this profile expects again is applicable again
-            "expect": {gate: e for gate, e in base.expect.items() if gate not in own} | profile.expect,
+            "expect": {gate: e for gate, e in base.expect.items() if gate not in not_applicable} | profile.expect,
             "not_applicable": [
-                *(entry for entry in base.not_applicable if entry.gate not in own | set(profile.expect)),
+                *(entry for entry in base.not_applicable if entry.gate not in not_applicable | set(profile.expect)),
                 *profile.not_applicable,
             ],
             "machine": base.machine.model_copy(

@@ -51,7 +51,7 @@ class _Loader(_Safe):
 
 
 def read(
-    text: str, where: str, what: str = "a profile", begins: str = "schema_version, name and description"
+    text: str, where: str, kind: str = "a profile", begins: str = "schema_version, name and description"
 ) -> dict[str, Any]:
     """Keys and values of the text. Raises ProfileError with the line."""
     loader = _Loader(text)
@@ -67,9 +67,9 @@ def read(
     finally:
         loader.dispose()
     if data is None:
-        raise ProfileError(f"{where}: the file is empty; {what} begins with {begins}")
+        raise ProfileError(f"{where}: the file is empty; {kind} begins with {begins}")
     if not isinstance(data, dict):
-        raise ProfileError(f"{where}: the file is a {type(data).__name__}; {what} is `key: value`, one a line")
+        raise ProfileError(f"{where}: the file is a {type(data).__name__}; {kind} is `key: value`, one a line")
     return data
 
 

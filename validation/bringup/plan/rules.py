@@ -36,13 +36,13 @@ WITHOUT_UNIT = ("text", "count", "flag", "share", "ratio", "sum")
 """Units that are not printed after a value."""
 
 
-def _number(value: object, what: str) -> float:
+def _number(value: object, description: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise RuleError(f"{what} {value!r} is not a number")
+        raise RuleError(f"{description} {value!r} is not a number")
     try:
         return float(value)
     except OverflowError:
-        raise RuleError(f"{what} has {len(str(value))} digits") from None
+        raise RuleError(f"{description} has {len(str(value))} digits") from None
 
 
 def _equals(value: Value, expected: Limit) -> bool:

@@ -194,7 +194,7 @@ def load(path: Path) -> Site:
 def parse(text: str, where: str) -> Site:
     """Parse a site file. Raises SiteError with one line that names the key and suggests what was meant."""
     try:
-        data = profile_text.read(text, where, what="a site file", begins="schema_version and name")
+        data = profile_text.read(text, where, kind="a site file", begins="schema_version and name")
         return Site.model_validate(data)
     except ProfileError as error:
         raise SiteError(str(error)) from error

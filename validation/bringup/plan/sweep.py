@@ -52,13 +52,13 @@ FIELDS: dict[str, Field] = {
 
 def read(words: Sequence[str], phase: Phase) -> dict[str, list[str]]:
     """Field -> values, of `FIELD=VALUE,VALUE`. Raises UsageError."""
-    found: dict[str, list[str]] = {}
+    values_by_field: dict[str, list[str]] = {}
     for word in words:
         name, _, listed = word.partition("=")
         field, values = FIELDS.get(name), [value for value in listed.split(",") if value]
         if field is None:
             raise UsageError(f"--vary {word}: no field is called {name!r}; there are {', '.join(FIELDS)}")
-        if name in found:
+        if name in values_by_field:
             raise UsageError(f"--vary {word}: {name} is there twice; give all its values at once, with commas")
         if not values:
             raise UsageError(f"--vary {word}: expected {name}=VALUE,VALUE")
@@ -66,12 +66,12 @@ def read(words: Sequence[str], phase: Phase) -> dict[str, list[str]]:
             _refuse_unknown(word, value, field)
         if field.sharded and phase.strategy not in ("fsdp", "hsdp"):
             raise UsageError(f"--vary {word}: {name} means something under FSDP only; {phase.stem} is {phase.strategy}")
-        found[name] = list(dict.fromkeys(values))
-    if {"compile", "recipe"} <= found.keys():
+        values_by_field[name] = list(dict.fromkeys(values))
+    if {"compile", "recipe"} <= values_by_field.keys():
         raise UsageError("--vary compile and --vary recipe are one option of the programs; give one of them")
-    if {"per_device_batch", "gradient_accumulation"} <= found.keys():
+    if {"per_device_batch", "gradient_accumulation"} <= values_by_field.keys():
         raise UsageError("--vary per_device_batch and --vary gradient_accumulation: one follows from the other")
-    return found
+    return values_by_field
 
 
 def _refuse_unknown(word: str, value: str, field: Field) -> None:
@@ -94,7 +94,7 @@ def options(base: Sequence[str], settings: Settings) -> list[str]:
     words = list(base)
     for name, value in settings.items():
         field = FIELDS[name]
-        takes_value = field.values is None or any(len(said) > 1 for said in field.values.values())
+        takes_value = field.values is None or any(len(options) > 1 for options in field.values.values())
         words = _without(words, field.option, takes_value=takes_value)
         for rival in field.rivals:
             words = _without(words, rival, takes_value=True)

@@ -64,28 +64,28 @@ def wait_until_free(names: Sequence[str], whole_nodes: bool, tell: Callable[[str
     There is no limit, as for a batch job in the queue. The screen shows what it waits for. Raises SlurmError.
     """
     busy, pace = FULL | PARTLY if whole_nodes else FULL, slurm.Pace()
-    while held := _held(names, busy, tell):
-        tell(f"waiting for {in_words(held)}")
+    while holders := _held(names, busy, tell):
+        tell(f"waiting for {in_words(holders)}")
         time.sleep(pace.seconds())
 
 
 def _held(names: Sequence[str], busy: frozenset[str], tell: Callable[[str], None]) -> dict[str, str]:
     """Node -> the job that holds it."""
     known = slurm.patiently(lambda: slurm.nodes(names), tell)
-    held = [name for name in names if name in known and busy & set(known[name].state.split("+"))]
-    if not held:
+    held_nodes = [name for name in names if name in known and busy & set(known[name].state.split("+"))]
+    if not held_nodes:
         return {}
     holders: dict[str, str] = {}
     with contextlib.suppress(SlurmError):  # PrivateData may hide the jobs of others
-        for job, user, nodes in slurm.running_on(held):
+        for job, user, nodes in slurm.running_on(held_nodes):
             holders |= dict.fromkeys(hostlist.expand(nodes), f"job {job} of {user}")
-    return {name: holders.get(name, UNSEEN) for name in held}
+    return {name: holders.get(name, UNSEEN) for name in held_nodes}
 
 
-def in_words(held: dict[str, str]) -> str:
+def in_words(holders: dict[str, str]) -> str:
     """`n3, n7 (held by job 17 of alice); n9 (held by job 18 of bob)`."""
     by_holder: dict[str, list[str]] = {}
-    for name, holder in held.items():
+    for name, holder in holders.items():
         by_holder.setdefault(holder, []).append(name)
     phrases = [
         f"{', '.join(names[:MOST_NAMED])}{f' and {len(names) - MOST_NAMED} more' if len(names) > MOST_NAMED else ''}"

@@ -20,28 +20,30 @@ def ill_nodes(judged: Judged) -> list[LeftOut] | None:
     A node's gate may explain a gate of the whole job. None: something else is wrong (the job, a scale, a single link),
     or more than half of the nodes failed: a fault of the cluster or of the expectations.
     """
-    own: dict[str, list[Verdict]] = defaultdict(list)
+    faults_by_node: dict[str, list[Verdict]] = defaultdict(list)
     pairs: list[Verdict] = []
     stopping = [verdict for verdict in judged.verdicts.verdicts if judge.stops(verdict)]
     at_fault = {verdict.gate for verdict in stopping}
     for verdict in stopping:
         gate = catalogue.GATES.get(verdict.gate)
         if gate is not None and gate.per in ("node", "rank"):
-            own[subjects.nodes_of(verdict.subject)[0]].append(verdict)
+            faults_by_node[subjects.nodes_of(verdict.subject)[0]].append(verdict)
         elif gate is not None and gate.per in ("pair", "link"):
             pairs.append(verdict)
         elif gate is None or at_fault.isdisjoint(gate.explained_by):
             return None
-    unexplained = [verdict for verdict in pairs if not own.keys() & set(subjects.nodes_of(verdict.subject))]
+    unexplained = [verdict for verdict in pairs if not faults_by_node.keys() & set(subjects.nodes_of(verdict.subject))]
     if unexplained:
         common = set.intersection(*(set(subjects.nodes_of(verdict.subject)) for verdict in unexplained))
         if len(common) != 1:
             return None
-        own[common.pop()] = unexplained
-    if not own.keys() <= set(judged.run.nodes) or 2 * len(own) > len(judged.run.nodes):
+        faults_by_node[common.pop()] = unexplained
+    if not faults_by_node.keys() <= set(judged.run.nodes) or 2 * len(faults_by_node) > len(judged.run.nodes):
         return None
     return [
-        LeftOut(node=node, phase=judged.run.phase, why=_named(own[node])) for node in judged.run.nodes if node in own
+        LeftOut(node=node, phase=judged.run.phase, why=_named(faults_by_node[node]))
+        for node in judged.run.nodes
+        if node in faults_by_node
     ]
 
 

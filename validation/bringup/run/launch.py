@@ -143,7 +143,7 @@ def submit_and_wait(
     waiting, name = list(nodes), environment["BRINGUP_RUN_NAME"]
     for number in itertools.count(1):
         # a job that Slurm ended before it was done may have opened its run: the next one writes a folder of its own
-        own = environment | {
+        variables = environment | {
             "BRINGUP_NODES": ",".join(nodes),
             "BRINGUP_RUN_NAME": submission_name(name, number),
         }
@@ -154,7 +154,7 @@ def submit_and_wait(
                 f"{node} {known[node].state if node in known else 'unknown'}" for node in nodes if node not in usable
             )
             raise SlurmError(f"not submitted: {broken}; scontrol show node {nodes[0]}")
-        job_id = slurm.patiently(partial(slurm.submit, phase.script, usable, own, options), tell)
+        job_id = slurm.patiently(partial(slurm.submit, phase.script, usable, variables, options), tell)
         with _cancelled_when_interrupted(job_id, tell):
             submitted = [*job_ids(phase, folder), job_id]
             write_text(note_of(phase, folder), "\n".join(submitted) + "\n", replace=True)
@@ -224,7 +224,7 @@ def wait_for_earlier(phase: Phase, name: str, folder: Path, tell: Tell) -> None:
                     time.sleep(FILE_LOOK_S)
 
 
-def _wait(job_id: str, wanted: list[str], tell: Tell, closed: Callable[[], bool]) -> bool:
+def _wait(job_id: str, required: list[str], tell: Tell, closed: Callable[[], bool]) -> bool:
     """True: the job has ended, or its script is done and Slurm cannot end it. False: it could not start because one of
     its nodes became unusable; it is cancelled.
 
@@ -239,8 +239,8 @@ def _wait(job_id: str, wanted: list[str], tell: Tell, closed: Callable[[], bool]
         try:
             job = slurm.job(job_id)
             is_pending = job is not None and job.state == "PENDING"
-            about_nodes = job is not None and is_pending and bool(wanted) and pending.is_about_nodes(job.reason)
-            nodes = slurm.nodes(wanted) if about_nodes else {}
+            about_nodes = job is not None and is_pending and bool(required) and pending.is_about_nodes(job.reason)
+            nodes = slurm.nodes(required) if about_nodes else {}
         except SlurmError as error:
             lost_since = None  # after an outage, nodes need a moment to answer
             tell(f"job {job_id}: no answer ({error}); still waiting")
@@ -255,7 +255,7 @@ def _wait(job_id: str, wanted: list[str], tell: Tell, closed: Callable[[], bool]
             return True
         if is_pending:
             is_done = False
-            lost = about_nodes and not all(name in nodes and nodes[name].is_usable for name in wanted)
+            lost = about_nodes and not all(name in nodes and nodes[name].is_usable for name in required)
             lost_since = (lost_since or time.monotonic()) if lost else None
             if lost_since is not None and time.monotonic() - lost_since > LOST_S:
                 slurm.cancel(job_id)

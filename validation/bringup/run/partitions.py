@@ -81,8 +81,8 @@ def requested_minutes(phase: Phase, environment: Mapping[str, str]) -> float | N
     """Time limit that the job of a phase will request, in minutes. environment: of the phase."""
     limit = environment.get(f"{_command(phase)}_TIMELIMIT")
     if limit is None:
-        own = _OWN_LIMIT.search((REPOSITORY / phase.script).read_text(encoding="utf-8"))
-        limit = None if own is None else own[1] or own[2]
+        own_limit = _OWN_LIMIT.search((REPOSITORY / phase.script).read_text(encoding="utf-8"))
+        limit = None if own_limit is None else own_limit[1] or own_limit[2]
     return None if limit is None else minutes(limit)
 
 
@@ -101,19 +101,17 @@ def refuse(phase: Phase, nodes: Sequence[str], environment: Mapping[str, str], k
     nodes: of the run. environment: of the phase.
     """
     named = partition_of(phase, environment)
-    wanted = [one for one in known if one.is_default] if named is None else named.split(",")
+    requested = [partition.name for partition in known if partition.is_default] if named is None else named.split(",")
     reasons = []
-    for one in wanted:
-        if isinstance(one, str):
-            named_partition = next((partition for partition in known if partition.name == one), None)
-            if named_partition is None:
-                names = ", ".join(partition.name for partition in known)
-                raise CannotStart(
-                    f"{phase.stem}: there is no partition {one!r}; there are {names}; "
-                    "name one in the site file (partition), or export SBATCH_PARTITION=…"
-                )
-            one = named_partition
-        why = _why_not(phase, nodes, environment, one)
+    for name in requested:
+        partition = next((partition for partition in known if partition.name == name), None)
+        if partition is None:
+            names = ", ".join(partition.name for partition in known)
+            raise CannotStart(
+                f"{phase.stem}: there is no partition {name!r}; there are {names}; "
+                "name one in the site file (partition), or export SBATCH_PARTITION=…"
+            )
+        why = _why_not(phase, nodes, environment, partition)
         if why is None:
             return
         reasons.append(why)

@@ -142,8 +142,8 @@ def _begin(
     unknown = [stem for stem in request.phases if stem not in PHASES]
     if unknown:
         raise CannotStart(f"no phase is called {', '.join(unknown)}; there are {', '.join(PHASES)}")
-    wanted = [stem for stem in PHASES if stem in (request.phases or PHASES)]
-    lacking = {stem: PHASES[stem].lacks(len(names), gpus) for stem in wanted}
+    requested = [stem for stem in PHASES if stem in (request.phases or PHASES)]
+    lacking = {stem: PHASES[stem].lacks(len(names), gpus) for stem in requested}
     planned = [stem for stem, lack in lacking.items() if lack is None]
     left_out = [f"{stem}: {lack}" for stem, lack in lacking.items() if lack is not None]
     if not planned:

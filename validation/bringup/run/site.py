@@ -74,10 +74,10 @@ def enter(at: AtSite | None, phase: str | None = None) -> None:
     """Set the site's variables for a phase in this process, for all Slurm commands that it starts."""
     if at is not None:
         os.environ["BRINGUP_SITE"] = str(at.file)
-        of_all, own = _gpu_variables(at.site), _own(at.site, os.environ)
+        of_all, own_variables = _gpu_variables(at.site), _own(at.site, os.environ)
         for name, value in slurm_variables(at.site, phase).items():
             if not name.endswith("_TIMELIMIT") and name not in of_all:
-                os.environ[name] = own.get(name, value)
+                os.environ[name] = own_variables.get(name, value)
 
 
 def _own(site: Site, set_by_user: Mapping[str, str]) -> dict[str, str]:
@@ -158,8 +158,8 @@ def assignments(at: AtSite | None, phase: Phase, run: Path) -> list[str]:
             inside = ["PYTHONPATH", *site.environment]
             variables |= {f"APPTAINERENV_{name}": variables[name] for name in inside}
     if "SLURM_JOB_ID" not in os.environ:
-        own = _own(site, set_by_user)
-        variables |= {name: own.get(name, value) for name, value in slurm_variables(site, phase.stem).items()}
+        own_variables = _own(site, set_by_user)
+        variables |= {name: own_variables.get(name, value) for name, value in slurm_variables(site, phase.stem).items()}
         if phase.stem == _SMOKE:  # they are set in a shell that exported the site
             lines += [f"unset {name}" for name, value in _gpu_variables(site).items() if set_by_user.get(name) == value]
     return lines + [f"export {name}={shlex.quote(value)}" for name, value in variables.items()]
@@ -185,11 +185,11 @@ def container(site: Site, run: Path) -> list[str]:
     """What stands between the options of srun and a torch program: options of pyxis, or Apptainer's command."""
     if site.container is None:
         return []
-    own = [str(REPOSITORY), *_outside([run.resolve().parent]), *filter(None, (site.scratch, site.checkpoints))]
-    for path in own:
+    own_folders = [str(REPOSITORY), *_outside([run.resolve().parent]), *filter(None, (site.scratch, site.checkpoints))]
+    for path in own_folders:
         if "," in path or ":" in path:
             raise SiteError(f"{path}: cannot be mounted in a container: , and : separate mounts; use another folder")
-    mounts = ",".join(dict.fromkeys([*own, *site.container.mounts]))
+    mounts = ",".join(dict.fromkeys([*own_folders, *site.container.mounts]))
     image = site.container.image
     if site.container.runtime == "apptainer":
         return ["apptainer", "exec", "--nv", "--bind", mounts, "--pwd", str(REPOSITORY), image]
@@ -209,8 +209,8 @@ def _outside(paths: Iterable[Path]) -> list[str]:
 def for_a_person(at: AtSite, phase: str | None) -> list[str]:
     """Lines that a user sources before `sbatch`: what Slurm reads, and the options that it does not."""
     variables = {"BRINGUP_SITE": str(at.file)}
-    own = _own(at.site, os.environ)
-    variables |= {name: own.get(name, value) for name, value in slurm_variables(at.site, phase).items()}
+    own_variables = _own(at.site, os.environ)
+    variables |= {name: own_variables.get(name, value) for name, value in slurm_variables(at.site, phase).items()}
     return [
         *(f"export {name}={shlex.quote(value)}" for name, value in variables.items()),
         _array("SBATCH_SITE", at.site.sbatch),

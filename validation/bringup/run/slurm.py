@@ -234,8 +234,8 @@ def job(job_id: str) -> Job | None:
         if "Invalid job id" in str(error):
             return None
         raise
-    state, reason, wanted = [*text.strip("\n").split(SEPARATOR), "", ""][:3]
-    return Job(state, reason, wanted) if state else None
+    state, reason, requested = [*text.strip("\n").split(SEPARATOR), "", ""][:3]
+    return Job(state, reason, requested) if state else None
 
 
 def running_on(nodes: Sequence[str]) -> list[tuple[str, str, str]]:

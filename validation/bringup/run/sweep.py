@@ -53,7 +53,7 @@ def begin(request: Request) -> Path:
     names, _ = _nodes(request.nodes, request.nodelist, request.phase, environment)
     if known := known_partitions():
         partitions.refuse(request.phase, names, environment, known)
-    given = os.environ.get("BRINGUP_TRAIN_ARGS")
+    from_environment = os.environ.get("BRINGUP_TRAIN_ARGS")
     workload = "" if request.profile.workload is None else request.profile.workload.arguments
     site = None if request.site is None else request.site.site
     name = opening.default_name()
@@ -64,7 +64,7 @@ def begin(request: Request) -> Path:
         profile=request.profile_name,
         site=None if site is None else site.name,
         price_per_gpu_hour=None if site is None else site.price_per_gpu_hour,
-        options=shlex.split(workload if given is None else given),
+        options=shlex.split(workload if from_environment is None else from_environment),
         vary=request.vary,
         grid=request.grid,
         repeat=request.repeat,
@@ -95,7 +95,7 @@ def run(folder: Path, site: at_site.AtSite | None) -> int:
     work = _Work(folder, sweep, phase, profile, site, gpus, console)
     try:
         for index in range(count):  # each variant once, then each of them again: what drifts meets all of them
-            work.one(index % len(sweep.variants), index // len(sweep.variants) + 1)
+            work.run_job(index % len(sweep.variants), index // len(sweep.variants) + 1)
     except KeyboardInterrupt as stop:
         for note in getattr(stop, "__notes__", ()):
             console.print(f"{'LEFT':<10} {report.plain(note)}")
@@ -151,7 +151,7 @@ class _Work:
         self.runs: list[SweepRun] = []
         self.same_as_base: set[int] = set()
 
-    def one(self, variant: int, repetition: int) -> None:
+    def run_job(self, variant: int, repetition: int) -> None:
         """One job, unless it has finished before, or has the values of the base."""
         settings = self.sweep.variants[variant]
         title = plan.label(settings)
@@ -195,11 +195,11 @@ class _Work:
             return None
         with progress(self.console, plan.label(self.sweep.variants[variant])) as tell:
             wait_for_earlier(self.phase, name, notes, tell)
-        found = newest_attempt(self.phase, name)
-        if found is None or not (found / runs.METRICS).is_file():
+        attempt = newest_attempt(self.phase, name)
+        if attempt is None or not (attempt / runs.METRICS).is_file():
             return None
         try:
-            judged = judge.judge_folder(found, self.profile)
+            judged = judge.judge_folder(attempt, self.profile)
             compared.entry(judged)
         except BringupError:
             return None
@@ -238,11 +238,11 @@ class _Work:
         ]
         if 0 not in reached:
             return []
-        found = [
+        variants = [
             table.Variant(self.sweep.variants[index], self.entries.get(index, []), self.failures.get(index, []))
             for index in reached
         ]
-        return table.rows(found, None if price is None else float(price.split()[0]))
+        return table.rows(variants, None if price is None else float(price.split()[0]))
 
     def _save(self) -> None:
         self.sweep = self.sweep.model_copy(update={"runs": list(self.runs), "rows": self._rows()})

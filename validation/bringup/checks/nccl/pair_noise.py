@@ -100,10 +100,10 @@ def _set_centres(result: Measurements, alive: Sequence[Sequence[float]]) -> floa
     noise = _top(residuals)[1]
     fastest = max(top[0] for top in tops if top is not None)
 
-    def apart(values: Sequence[float]) -> float:  # of few pairs the middle is uncertain
+    def uncertainty(values: Sequence[float]) -> float:  # of few pairs the middle is uncertain
         return max(APART * 1.25 * noise / math.sqrt(len(values)), LEAST_LOSS / 2)
 
-    alike = [values for values, top in zip(alive, tops, strict=True) if top and fastest - top[0] <= apart(values)]
+    alike = [values for values, top in zip(alive, tops, strict=True) if top and fastest - top[0] <= uncertainty(values)]
     near = [value for values in alike for value in values]
     usual, their_noise = _top(near)
     result.noise = noise = min(noise, their_noise)
@@ -115,8 +115,8 @@ def _set_centres(result: Measurements, alive: Sequence[Sequence[float]]) -> floa
         # a whole round is slow if hardly any of its pairs reaches the usual speed, and most pairs of other rounds do;
         # else it is those pairs that are slow
         reach = sum(value > usual - APART * noise for value in values)
-        own = healthy and abs(top[0] - usual) > apart(values) and reach < len(values) / 6
-        result.centres.append(top[0] if own else usual)
+        is_round_slow = healthy and abs(top[0] - usual) > uncertainty(values) and reach < len(values) / 6
+        result.centres.append(top[0] if is_round_slow else usual)
     return usual
 
 

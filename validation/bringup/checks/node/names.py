@@ -42,12 +42,14 @@ def derive(observed: Seen) -> Parsed:
     if sum(not node.is_whole for node in nodes.values()) * 2 > len(nodes):
         _table_is_wrong(derived, observed, nodes)
         return derived
-    own = {fact.subject: set(fact.value) for fact in observed.of("names.own_addresses") if isinstance(fact.value, list)}
+    own_addresses = {
+        fact.subject: set(fact.value) for fact in observed.of("names.own_addresses") if isinstance(fact.value, list)
+    }
     listed = {name for node in nodes.values() for name in node.differs if name in table}  # the others lead alike
     answers = {name: _answers(name, table[name], nodes) for name in listed}
     right: dict[str, str | None]
     right = {name: str(answer) for name, answer in table.items() if answer is not None}
-    right |= {name: _right(of_name, own.get(name, set())) for name, of_name in answers.items()}
+    right |= {name: _right(of_name, own_addresses.get(name, set())) for name, of_name in answers.items()}
     _differ(derived, nodes, answers, right)
     _own(derived, observed, right)
     return derived
@@ -90,9 +92,9 @@ def _answers(name: str, expected: object, nodes: dict[str, _Node]) -> dict[str, 
     return answers
 
 
-def _right(answers: dict[str, str], own: set[str]) -> str | None:
+def _right(answers: dict[str, str], own_addresses: set[str]) -> str | None:
     """The answer of most nodes. If any node knows an address that the named node has, only such answers count."""
-    leading = [answer for answer in answers.values() if own.issuperset(answer.split(","))]
+    leading = [answer for answer in answers.values() if own_addresses.issuperset(answer.split(","))]
     ranked = Counter(leading or answers.values()).most_common(2)
     if not ranked or (len(ranked) == 2 and ranked[0][1] == ranked[1][1]):
         return None
@@ -103,14 +105,14 @@ def _differ(
     derived: Parsed, nodes: dict[str, _Node], answers: dict[str, dict[str, str]], right: dict[str, str | None]
 ) -> None:
     for node in nodes.values():
-        odd = [
+        different = [
             f"{name} is {of_name[node.name]}, {_others(right[name])}"
             for name, of_name in answers.items()
             if node.name in of_name and of_name[node.name] != right[name]
         ]
-        count = len(odd) if node.is_whole else max(len(odd), node.different)
+        count = len(different) if node.is_whole else max(len(different), node.different)
         more = f"; and {count - _TOLD} more" if count > _TOLD else ""
-        why = "; ".join(odd[:_TOLD]) + more
+        why = "; ".join(different[:_TOLD]) + more
         derived.saw("discovery.names.differ", node.name, count, "count", node.evidence, why or None)
 
 

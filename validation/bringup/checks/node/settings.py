@@ -34,14 +34,14 @@ def derive(observed: Seen, quantity: str, facts: Iterable[str], missing: str) ->
         if len(settings) < 2:
             derived.saw(quantity, node, None, "count", evidence[node], "no other node was there to compare with")
             continue
-        odd = [
+        different = [
             f"{name}: {known.get(name, missing)}, {says}"
             for name, (value, says) in usual.items()
             if known.get(name, missing) != value
         ]
-        more = f"; and {len(odd) - _TOLD} more" if len(odd) > _TOLD else ""
-        why = "; ".join(odd[:_TOLD]) + more if odd else f"of {len(usual)} that were compared"
-        derived.saw(quantity, node, len(odd), "count", evidence[node], why)
+        more = f"; and {len(different) - _TOLD} more" if len(different) > _TOLD else ""
+        why = "; ".join(different[:_TOLD]) + more if different else f"of {len(usual)} that were compared"
+        derived.saw(quantity, node, len(different), "count", evidence[node], why)
     return derived
 
 

@@ -84,7 +84,7 @@ def _same_bits(derived: Parsed, observed: Seen, where: str, ranks: int) -> None:
     common = {
         kind: _most(first, [subject for subject in first if kinds.get(subject) == kind]) for kind in kinds.values()
     }
-    odd: dict[str, list[str]] = defaultdict(list)
+    differences: dict[str, list[str]] = defaultdict(list)
     unknown: dict[str, str] = {}
     for subject, facts in answers.items():
         node, _, device = subject.partition("/")
@@ -93,20 +93,20 @@ def _same_bits(derived: Parsed, observed: Seen, where: str, ranks: int) -> None:
             unknown.setdefault(node, f"{device or subject}: {missing or 'its kind did not arrive'}")
             continue
         if len({str(fact.value) for fact in facts}) > 1:
-            odd[node].append(f"{device} differs from itself")
+            differences[node].append(f"{device} differs from itself")
             continue
         usual = common[kinds[subject]]
         if usual is None:
-            odd[node].append(f"{device}: devices of its kind differ, and no majority agrees")
+            differences[node].append(f"{device}: devices of its kind differ, and no majority agrees")
         elif first[subject] != usual[0]:
-            odd[node].append(f"{device} differs from {usual[1]} of {usual[2]} of its kind")
+            differences[node].append(f"{device} differs from {usual[1]} of {usual[2]} of its kind")
     for node, facts in _by_node(observed.of(quantity)).items():
         devices = {fact.subject for fact in facts}
         if len(devices) < ranks:
             unknown.setdefault(node, f"{len(devices)} of {ranks} ranks said it")
         kind = kinds.get(facts[0].subject, "")
-        value = len(odd[node]) if odd[node] or node not in unknown else None
-        remark = "; ".join(odd[node]) or unknown.get(node) or f"{len(devices)} of {kind}"
+        value = len(differences[node]) if differences[node] or node not in unknown else None
+        remark = "; ".join(differences[node]) or unknown.get(node) or f"{len(devices)} of {kind}"
         derived.saw(f"sweep.step.{where}", node, value, "count", facts[0].evidence, remark)
 
 

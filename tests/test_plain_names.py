@@ -1,0 +1,110 @@
+"""Plain names in code: a variable is called what it is, an `observation`, not `one`.
+
+A participle or a pronoun says only that something was there. The reader has to look for what it is.
+"""
+
+import ast
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+EMPTY = {
+    "told": "settings, a message, the facts of a node",
+    "said": "output, an answer, a message",
+    "one": "the noun: observation, record, partition",
+    "ones": "the noun in the plural",
+    "gone": "removed, absent, ended",
+}
+# a folder leaves this list when its names are plain
+NOT_YET = (
+    "docs/results/peers/",
+    "tests/",
+    "training/src/",
+    "validation/bringup/checks/training/",
+    "validation/bringup/records/",
+    "validation/bringup/report/",
+)
+
+
+def is_python(path: Path) -> bool:
+    """By its name, or by its first line: hooks and stand-ins of programs have no ending."""
+    if path.suffix or path.is_symlink() or not path.is_file():
+        return path.suffix == ".py"
+    with path.open("rb") as file:
+        return file.readline().startswith(b"#!/usr/bin/env python3")
+
+
+def programs() -> list[Path]:
+    listed = subprocess.run(["git", "-C", ROOT, "ls-files"], capture_output=True, text=True, check=True).stdout
+    return [ROOT / name for name in listed.splitlines() if not name.startswith(NOT_YET) and is_python(ROOT / name)]
+
+
+def fields(tree: ast.AST) -> set[int]:
+    """Of the classes: ids of the nodes that name a field. Records on disk have these names as keys."""
+    statements = [statement for node in ast.walk(tree) if isinstance(node, ast.ClassDef) for statement in node.body]
+    annotated = {id(statement.target) for statement in statements if isinstance(statement, ast.AnnAssign)}
+    return annotated | {
+        id(target) for statement in statements if isinstance(statement, ast.Assign) for target in statement.targets
+    }
+
+
+def names(tree: ast.AST) -> Iterator[tuple[int, str | None]]:
+    """(line, name) of variables, arguments and functions."""
+    of_records = fields(tree)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and id(node) not in of_records:
+            yield node.lineno, node.id
+        elif isinstance(node, ast.arg):
+            yield node.lineno, node.arg
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ExceptHandler | ast.MatchAs | ast.MatchStar):
+            yield node.lineno, node.name
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            yield from ((node.lineno, alias.asname) for alias in node.names)
+
+
+def complaints(tree: ast.AST) -> list[str]:
+    return [f"{line}: `{name}`: {EMPTY[name]}" for line, name in names(tree) if name in EMPTY]
+
+
+def test_a_name_says_what_it_is():
+    assert len(programs()) >= 200
+    assert {"nvidia-smi", "20-driver-log", "hook.py"} <= {path.name for path in programs()}
+    unclear = [
+        f"{path.relative_to(ROOT)}:{complaint}"
+        for path in programs()
+        for complaint in complaints(ast.parse(path.read_text(encoding="utf-8")))
+    ]
+    assert not unclear, "\n".join(unclear)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "told = 1",
+        "for one in several: pass",
+        "[one for one in several]",
+        "if said := answer(): pass",
+        "def gone(): pass",
+        "async def gone(): pass",
+        "def f(*, told=None): pass",
+        "lambda *said: 1",
+        "import settings as told",
+        "try: pass\nexcept OSError as said: pass",
+        "match answer:\n  case [first, *ones]: pass",
+        "class Settings:\n  def __init__(self, told): pass",
+    ],
+)
+def test_each_kind_of_name_is_seen(code: str):
+    assert len(complaints(ast.parse(code))) == 1
+
+
+def test_a_field_of_a_record_and_a_use_of_it_are_free():
+    assert not complaints(ast.parse("class Drill:\n  told: str\n  said = 1\ndrill.told = answer['gone']"))
+
+
+def test_folders_that_are_not_held_yet_exist():
+    assert all((ROOT / folder).is_dir() for folder in NOT_YET)
