@@ -67,7 +67,8 @@ def names(tree: ast.AST) -> Iterator[tuple[int, str | None]]:
 
 
 def complaints(tree: ast.AST) -> list[str]:
-    return [f"{line}: `{name}`: {EMPTY[name]}" for line, name in names(tree) if name in EMPTY]
+    bare = ((line, name, (name or "").strip("_").lower()) for line, name in names(tree))
+    return [f"{line}: `{name}`: {EMPTY[word]}" for line, name, word in bare if word in EMPTY]
 
 
 def test_a_name_says_what_it_is():
@@ -89,6 +90,8 @@ def test_a_name_says_what_it_is():
         "[one for one in several]",
         "if said := answer(): pass",
         "def gone(): pass",
+        "def _said(): pass",
+        "_TOLD = 3",
         "async def gone(): pass",
         "def f(*, told=None): pass",
         "lambda *said: 1",

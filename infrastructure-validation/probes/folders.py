@@ -110,13 +110,13 @@ def quota(path, run=subprocess.run):
         kind, source = mount_of(Path(path)).split(" ")[:2]
         if kind == "lustre":
             user = pwd.getpwuid(os.getuid()).pw_name
-            return lustre_left(_said(run, ("lfs", "quota", "-q", "-u", user, path)))
-        return left_of(_said(run, ("quota", "-w", "-p")), source)
+            return lustre_left(_output_of(run, ("lfs", "quota", "-q", "-u", user, path)))
+        return left_of(_output_of(run, ("quota", "-w", "-p")), source)
     except (OSError, KeyError, subprocess.SubprocessError):
         return None
 
 
-def _said(run, command):
+def _output_of(run, command):
     # quota ends with 1 where a limit is exceeded
     return run(
         command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, universal_newlines=True, timeout=TOOL_S

@@ -23,7 +23,7 @@ DEADLINE_S = 20.0  # of all names together: a resolver that hangs must not hold 
 WORKERS = 32
 LISTED = 500  # letters: names that differ are told one by one up to here; beyond it their number tells enough
 NOWHERE = "none"
-TOLD = 3  # of names in a remark
+SHOWN = 3  # of names in a remark
 
 
 def main():
@@ -86,8 +86,8 @@ def fitting(entries):
 
 def say_unresolved(facts, answers):
     missing = [(name, answer.why) for name, answer in answers.items() if answer.address is None]
-    more = f", and {len(missing) - TOLD} more" if len(missing) > TOLD else ""
-    remark = "; ".join(f"{name}: {why}" for name, why in missing[:TOLD]) + more
+    more = f", and {len(missing) - SHOWN} more" if len(missing) > SHOWN else ""
+    remark = "; ".join(f"{name}: {why}" for name, why in missing[:SHOWN]) + more
     facts.saw("discovery.names.unresolved", len(missing), "count", remark=remark or None)
 
 

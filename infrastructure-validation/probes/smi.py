@@ -84,7 +84,7 @@ def keep_texts(facts, keep, run=subprocess.run):
         try:
             if hung is not None:
                 raise hung
-            text = _said(("nvidia-smi", *options), run)
+            text = _output_of(("nvidia-smi", *options), run)
         except (OSError, subprocess.SubprocessError, NoAnswer) as error:
             hung = error if isinstance(error, NoAnswer) else None
             facts.unknown(quantity, "count", _why(error))
@@ -128,7 +128,7 @@ class _Asking:
     def answer(self, options, quantities):
         if not self.hangs:
             try:
-                return _said(("nvidia-smi", *options, "--format=csv,noheader,nounits"), self.run)
+                return _output_of(("nvidia-smi", *options, "--format=csv,noheader,nounits"), self.run)
             except (OSError, subprocess.SubprocessError, NoAnswer) as error:
                 self.hangs = isinstance(error, NoAnswer)
                 self.why = f"{self.nvml_said}; {_why(error)}" if self.nvml_said else _why(error)
@@ -139,7 +139,7 @@ class _Asking:
         return None
 
 
-def _said(command, run):
+def _output_of(command, run):
     """Its standard output. It is not killed when it hangs: a process inside the driver would not end, and who killed it
     would wait."""
 

@@ -38,11 +38,11 @@ def judged(limits, facts, unfinished):
         if entry["check"] in unfinished:
             answers.append(_answer(entry, UNKNOWN, unfinished[entry["check"]]))
         elif answered is not None:  # else: it is not asked on this occasion
-            answers.append(_one(entry, [fact for fact in answered if fact.get("quantity") == entry["quantity"]]))
+            answers.append(_worst(entry, [fact for fact in answered if fact.get("quantity") == entry["quantity"]]))
     return answers
 
 
-def _one(entry, facts):
+def _worst(entry, facts):
     """The worst of what the parts of the node said. A part that is named and says nothing is unknown."""
     silent = [part for part in entry["parts"] if part not in [_part(fact) for fact in facts]]
     for fact in facts:

@@ -24,7 +24,7 @@ IGNORED = 0.01  # relative change of tokens/s that does not matter, however cert
 MATTERS = 0.05  # that has to be excluded before a difference is called noise
 SECONDS_PER_HOUR = 3600
 
-Said = Literal["faster", "slower", "within noise", "cannot tell"]
+Conclusion = Literal["faster", "slower", "within noise", "cannot tell"]
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def _row(variant: Variant, base: Sequence[Entry], confidence: float, price: floa
 
 def _difference(
     base: Sequence[Entry], other: Sequence[Entry], confidence: float
-) -> tuple[float, float | None, float | None, Said]:
+) -> tuple[float, float | None, float | None, Conclusion]:
     """(relative change of tokens/s, its bounds, what it is). Without repetitions there are no bounds."""
     sides = [[entry.metrics.tokens_per_s for entry in side] for side in (base, other)]
     inside = [error for entry in (*base, *other) if (error := noise.error_inside(entry.steps)) is not None]
@@ -92,7 +92,7 @@ def _difference(
         bound = noise.explained_inside(inside)
         is_noise = bound is not None and abs(change) <= bound <= MATTERS
         return change, None, None, "within noise" if is_noise else "cannot tell"
-    words: Said = "cannot tell"
+    words: Conclusion = "cannot tell"
     if abs(interval.change) > IGNORED and not interval.low <= 0 <= interval.high:
         words = "faster" if interval.change > 0 else "slower"
     elif interval.low > -MATTERS and interval.high < MATTERS:

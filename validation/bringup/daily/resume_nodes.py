@@ -18,7 +18,7 @@ def resume(only: Sequence[str], with_nodes: Sequence[str], apply: bool, request:
     nodes alone."""
     nodes_out = [entry for entry in drained.out_of_service().values() if not only or entry.node in only]
     for entry in nodes_out:
-        tell(_said(entry))
+        tell(_in_words(entry))
     ready = [entry for entry in nodes_out if entry.may is May.RESUME]
     to_ask = [entry for entry in nodes_out if entry.may is May.ASK_AGAIN]
     if not nodes_out:
@@ -37,7 +37,7 @@ def resume(only: Sequence[str], with_nodes: Sequence[str], apply: bool, request:
     return 2 if refused else 1 if not_passed else 0
 
 
-def _said(entry: Out) -> str:
+def _in_words(entry: Out) -> str:
     words = {
         May.RESUME: "can be resumed",
         May.ASK_AGAIN: f"has to be asked again ({', '.join(entry.phases)})",

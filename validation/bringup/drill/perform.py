@@ -173,7 +173,7 @@ def _healthy_run(drill: Drill, stem: str, cluster: Environment, place: Path, nam
         if not (folder / runs.CLOSED).exists():
             raise DrillError(f"no healthy {stem} to begin with: {_last_word(done)}")
     bad = [
-        _said(verdict)
+        _in_words(verdict)
         for verdict in judge.judge_folder(folder).verdicts.verdicts
         if verdict.outcome is not Outcome.PASS
     ]
@@ -187,7 +187,7 @@ def _failing_before(drill: Drill, cluster: Environment, place: Path, name: str) 
     verdicts = judge.judge_folder(healthy_run(drill, drill.phase, cluster, place, name, 1)).verdicts.verdicts
     for verdict in verdicts:
         if (verdict.gate, verdict.subject, verdict.outcome) == (drill.gate, drill.subject, drill.outcome):
-            raise DrillError(f"here it is so without the fault: {_said(verdict)}")
+            raise DrillError(f"here it is so without the fault: {_in_words(verdict)}")
     return frozenset((verdict.gate, verdict.subject) for verdict in verdicts if verdict.outcome is not Outcome.PASS)
 
 
@@ -301,7 +301,7 @@ def false_alarms(drill: Drill, verdicts: Sequence[Verdict], before: frozenset[Pa
     """
     declared = {(drill.gate, drill.subject), *drill.also, *before}
     alarms = [
-        _said(v)
+        _in_words(v)
         for v in verdicts
         if v.outcome in (Outcome.FAIL, Outcome.WARN)
         and (v.gate, v.subject) not in declared
@@ -310,7 +310,7 @@ def false_alarms(drill: Drill, verdicts: Sequence[Verdict], before: frozenset[Pa
     heard = {v.subject for v in verdicts}
     alarms += [f"nothing was said about {subject}" for subject in drill.silent if subject not in heard]
     alarms += [
-        _said(v)
+        _in_words(v)
         for v in verdicts
         if v.subject in drill.silent and v.outcome is Outcome.INCOMPLETE and (v.gate, v.subject) not in before
     ]
@@ -321,7 +321,7 @@ def _is_consequence(drill: Drill, gate: str, subject: str) -> bool:
     return any(fnmatchcase(gate, gates) and fnmatchcase(subject, subjects) for gates, subjects in drill.consequences)
 
 
-def _said(verdict: Verdict) -> str:
+def _in_words(verdict: Verdict) -> str:
     return f"{verdict.gate} [{verdict.subject}] {verdict.outcome}: {verdict.observed}"[:200]
 
 
@@ -337,7 +337,7 @@ def healthy_round(number: int, stems: Sequence[str], cluster: Environment, place
                 continue
             verdicts = judge.judge_folder(_last_attempt(stem, run_name)).verdicts.verdicts
             counted += len(verdicts)
-            alarms += [f"{stem}: {_said(v)}" for v in verdicts if v.outcome is not Outcome.PASS]
+            alarms += [f"{stem}: {_in_words(v)}" for v in verdicts if v.outcome is not Outcome.PASS]
     finally:
         environments.keep(run_name, (), folder)  # the playbook
         for stem in stems:  # a folder each: phases 1 to 3 call their runs by one name

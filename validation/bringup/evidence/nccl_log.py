@@ -63,7 +63,7 @@ def parse(
     return parsed
 
 
-_SAID = ("Using network", "Assigned NET plugin", "via NET/")
+_OF_NETWORK = ("Using network", "Assigned NET plugin", "via NET/")
 
 
 def _evidence(files: Mapping[str, str], folder: str, *phrases: str) -> str:
@@ -97,7 +97,7 @@ def _network(parsed: Parsed, files: Mapping[str, str], text: str, folder: str, s
             subject,
             "+".join(sorted(used)),
             "text",
-            _evidence(files, folder, *_SAID),
+            _evidence(files, folder, *_OF_NETWORK),
             "+".join(networks)
             + (f" with the provider {'+'.join(sorted(everywhere))}" if everywhere else "")
             + (", and every channel over NVLink (P2P/MNNVL)" if used == {NVLINK} else ""),
@@ -117,7 +117,7 @@ def _network(parsed: Parsed, files: Mapping[str, str], text: str, folder: str, s
             "nccl.nics", subject, None, "count", folder, "no NIC is used: every channel is over NVLink (P2P/MNNVL)"
         )
     elif used == {SOCKETS}:
-        parsed.saw("nccl.nics", subject, 0, "count", _evidence(files, folder, *_SAID), "sockets only")
+        parsed.saw("nccl.nics", subject, 0, "count", _evidence(files, folder, *_OF_NETWORK), "sockets only")
     elif nics:  # health: the host with the fewest
         parsed.saw("nccl.nics", subject, min(nics), "count", _evidence(files, folder, "NET/"))
     else:

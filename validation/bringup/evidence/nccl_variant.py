@@ -72,7 +72,7 @@ def _ways(files: Mapping[str, str]) -> dict[str, int]:
     return counts
 
 
-def _said(ways: Mapping[str, int]) -> str:
+def _in_words(ways: Mapping[str, int]) -> str:
     return ", ".join(f"{count} channels via {way}" for way, count in sorted(ways.items())[:_MOST_NAMED])
 
 
@@ -82,10 +82,10 @@ def _nvlink(files: Mapping[str, str]) -> Proof:
     if not ways:
         return None, "the log shows no channel"
     if any(not way.startswith("P2P/") or way.startswith("P2P/indirect") for way in ways):
-        return False, _said(ways)
+        return False, _in_words(ways)
     if limits != {"NVL"}:
-        return None, f"{_said(ways)}; the log does not say that P2P was limited to NVLink (NCCL_P2P_LEVEL)"
-    return True, f"{_said(ways)}, limited to NVLink"
+        return None, f"{_in_words(ways)}; the log does not say that P2P was limited to NVLink (NCCL_P2P_LEVEL)"
+    return True, f"{_in_words(ways)}, limited to NVLink"
 
 
 def _nic(files: Mapping[str, str]) -> Proof:
@@ -93,17 +93,17 @@ def _nic(files: Mapping[str, str]) -> Proof:
     if not ways:
         return None, "the log shows no channel"
     if any(not way.startswith("NET/") for way in ways):
-        return False, _said(ways)
+        return False, _in_words(ways)
     used = next(
         observation
         for observation in nccl_log.parse(files, "", "", "INFO").observations
         if observation.quantity == "nccl.transport"
     )
     if used.value is None:
-        return None, f"{_said(ways)}; {used.why}"
+        return None, f"{_in_words(ways)}; {used.why}"
     if SOCKETS in str(used.value).split("+"):
-        return False, f"{_said(ways)}, which is TCP"
-    return True, f"{_said(ways)} ({used.value})"
+        return False, f"{_in_words(ways)}, which is TCP"
+    return True, f"{_in_words(ways)} ({used.value})"
 
 
 def _ring(files: Mapping[str, str]) -> Proof:

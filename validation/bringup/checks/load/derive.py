@@ -143,7 +143,7 @@ def _group(derived: Parsed, node: str, group: Group, changes: list[_Change]) -> 
             unknown = unknown or change.why_unknown
         elif change.name in group.falling and rise < 0:
             counted += -rise
-            lost = _gone(changes) if change.name == group.read else []
+            lost = _silent_after(changes) if change.name == group.read else []
             words.append(
                 f"{change.name}{change.where} fell from {change.before.value} to {change.after.value}"
                 + (f": not heard of {', '.join(lost)}" if lost else "")
@@ -157,7 +157,7 @@ def _group(derived: Parsed, node: str, group: Group, changes: list[_Change]) -> 
     derived.saw(group.gate, node, value, "count", evidence, "; ".join(words) or unknown or f"{len(of_group)} counters")
 
 
-def _gone(changes: list[_Change]) -> list[str]:
+def _silent_after(changes: list[_Change]) -> list[str]:
     """GPUs that answered before the load and not after it."""
     before = dict.fromkeys(change.device for change in changes if change.before and change.device.startswith("GPU-"))
     after = {change.device for change in changes if change.after}

@@ -16,7 +16,7 @@ from bringup.records import Observation, Run
 GATE = "nccl.rank.finished"
 PHASES = ("nccl_scaling", "nccl_monitoring")
 _LISTED = 4
-_SAID = ("nccl.rank.state", "nccl.rank.entered", "nccl.step.exit_code")
+_QUANTITIES = ("nccl.rank.state", "nccl.rank.entered", "nccl.step.exit_code")
 
 
 def derive(observed: Seen, run: Run) -> Parsed:
@@ -24,7 +24,7 @@ def derive(observed: Seen, run: Run) -> Parsed:
     if run.phase not in PHASES:
         _pairs(derived, observed, run)
         return derived
-    if not any(observed.of(quantity) for quantity in _SAID):
+    if not any(observed.of(quantity) for quantity in _QUANTITIES):
         return derived
     for scale in subjects("scale", run.phase, run.nodes, run.ranks_per_node):
         count = nodes_of_scale(scale)

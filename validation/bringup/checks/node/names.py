@@ -13,7 +13,7 @@ from bringup.evidence.parsed import Parsed, Seen
 from bringup.records import Observation
 
 NOWHERE = "none"  # as probes/names.py says of a name without an address
-_TOLD = 3
+_SHOWN = 3
 
 
 @dataclass(frozen=True)
@@ -111,8 +111,8 @@ def _differ(
             if node.name in of_name and of_name[node.name] != right[name]
         ]
         count = len(different) if node.is_whole else max(len(different), node.different)
-        more = f"; and {count - _TOLD} more" if count > _TOLD else ""
-        why = "; ".join(different[:_TOLD]) + more
+        more = f"; and {count - _SHOWN} more" if count > _SHOWN else ""
+        why = "; ".join(different[:_SHOWN]) + more
         derived.saw("discovery.names.differ", node.name, count, "count", node.evidence, why or None)
 
 

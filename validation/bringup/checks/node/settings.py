@@ -9,7 +9,7 @@ from bringup.evidence.parsed import Parsed, Seen
 from bringup.records import Observation
 
 ABSENT = "absent"  # as probes/settings.py says of a setting that this kernel has not got
-_TOLD = 4
+_SHOWN = 4
 
 
 def derive(observed: Seen, quantity: str, facts: Iterable[str], missing: str) -> Parsed:
@@ -39,8 +39,8 @@ def derive(observed: Seen, quantity: str, facts: Iterable[str], missing: str) ->
             for name, (value, says) in usual.items()
             if known.get(name, missing) != value
         ]
-        more = f"; and {len(different) - _TOLD} more" if len(different) > _TOLD else ""
-        why = "; ".join(different[:_TOLD]) + more if different else f"of {len(usual)} that were compared"
+        more = f"; and {len(different) - _SHOWN} more" if len(different) > _SHOWN else ""
+        why = "; ".join(different[:_SHOWN]) + more if different else f"of {len(usual)} that were compared"
         derived.saw(quantity, node, len(different), "count", evidence[node], why)
     return derived
 

@@ -9,7 +9,7 @@ from bringup.evidence.parsed import Parsed, Seen
 from bringup.records import Observation
 
 _TEST = "dcgm.test."
-_TOLD = 4  # tests that a verdict names
+_SHOWN = 4  # tests that a verdict names
 
 
 def derive(observed: Seen) -> Parsed:
@@ -77,6 +77,6 @@ def _name(test: Observation) -> str:
 def _words(tests: list[Observation]) -> str:
     messages = [
         f"{_name(test)} {test.value}" + (f" ({test.why})" if test.why and test.value != "skip" else "")
-        for test in tests[:_TOLD]
+        for test in tests[:_SHOWN]
     ]
-    return "; ".join(messages) + (f"; and {len(tests) - _TOLD} more" if len(tests) > _TOLD else "")
+    return "; ".join(messages) + (f"; and {len(tests) - _SHOWN} more" if len(tests) > _SHOWN else "")
