@@ -23,10 +23,6 @@ EMPTY = {
 NOT_YET = (
     "docs/results/peers/",
     "tests/",
-    "training/src/",
-    "validation/bringup/checks/training/",
-    "validation/bringup/records/",
-    "validation/bringup/report/",
 )
 
 

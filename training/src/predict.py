@@ -86,7 +86,7 @@ def computed(step: Step) -> dict[str, Any]:
             with tracker:
                 one_step(after_backward=tracker.reset_mod_stats)  # it refuses a second forward pass otherwise
             peak = tracker.get_tracker_snapshot("peak")
-        device = max(peak, key=lambda one: peak[one].get("Total", 0))
+        device = max(peak, key=lambda device: peak[device].get("Total", 0))
         return {
             **asdict(step),
             "world": step.world,

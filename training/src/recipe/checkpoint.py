@@ -205,10 +205,10 @@ def read_own(folder: Path, record: Checkpoint) -> tuple[dict[str, torch.Tensor] 
     """
     random, rows = None, []
     for rank in range(group.RANK, record.world_size, group.WORLD):
-        said = torch.load(folder / f"rank-{rank}.pt", weights_only=True)
-        rows += said["rows"].tolist()
+        content = torch.load(folder / f"rank-{rank}.pt", weights_only=True)
+        rows += content["rows"].tolist()
         if record.world_size == group.WORLD:
-            random = said["random"]
+            random = content["random"]
     return random, rows
 
 

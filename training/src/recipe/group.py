@@ -122,9 +122,9 @@ def count_members() -> int:
     """How many ranks answer in one all_reduce. The first collective: a broken transport shows here, not in step 1."""
     if not dist.is_initialized():
         return 1
-    ones = torch.ones(1, device=DEVICE)
-    dist.all_reduce(ones)
-    return int(ones.item())
+    members = torch.ones(1, device=DEVICE)
+    dist.all_reduce(members)
+    return int(members.item())
 
 
 def require_average() -> None:

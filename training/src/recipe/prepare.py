@@ -96,9 +96,9 @@ def together(make: Callable[[], T]) -> T:
     except DataError as error:
         problem = str(error)
     problems = group.gather(problem)
-    said = [(rank, text) for rank, text in enumerate(problems) if text is not None]
-    if said:
-        raise Refused(f"{said[0][1]} (so says rank {said[0][0]}; {len(said)} of {len(problems)} rank(s) failed)")
+    failed = [(rank, text) for rank, text in enumerate(problems) if text is not None]
+    if failed:
+        raise Refused(f"{failed[0][1]} (so says rank {failed[0][0]}; {len(failed)} of {len(problems)} rank(s) failed)")
     return made  # type: ignore[return-value]  # no problem, so it was made
 
 
@@ -118,7 +118,7 @@ def build_model(args: Args, sharded: bool) -> tuple[Any, bool]:
 
 
 def load_whole(args: Args) -> Any:
-    """A hub model in host memory. The dtype is said, because from_pretrained would take that of the checkpoint."""
+    """A hub model in host memory. The dtype is given, because from_pretrained would take that of the checkpoint."""
     common = {"dtype": torch.float32, "attn_implementation": args.attention}
     return from_hub(lambda: AutoModelForCausalLM.from_pretrained(args.model, **common), args.model)
 

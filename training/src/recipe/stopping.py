@@ -131,15 +131,15 @@ class StopOnRequest(TrainerCallback):
         return agreed
 
     def _finish(self) -> bool:
-        """What all ranks said at the end of the step before."""
+        """What all ranks requested at the end of the step before."""
         if group.CUDA:
             self._copied.synchronize()
-            said = bool(self._host.item())
+            requested = bool(self._host.item())
         else:
             self._work.wait()
-            said = bool(self._flag.item())
+            requested = bool(self._flag.item())
         self._work = None
-        return said
+        return requested
 
     def _look(self) -> bool:
         now = time.monotonic()

@@ -31,9 +31,9 @@ class DrillResult(Record):
     evidence: str | None = None  # folder of the run, beside drill.json
 
     @model_validator(mode="after")
-    def _told_or_why(self) -> DrillResult:
-        told = None not in (self.detected, self.right_subject, self.right_cause, self.seconds_to_detect)
-        if self.performed is not told or (not self.performed and not self.why):
+    def _whole_or_why(self) -> DrillResult:
+        is_whole = None not in (self.detected, self.right_subject, self.right_cause, self.seconds_to_detect)
+        if self.performed is not is_whole or (not self.performed and not self.why):
             raise ValueError(f"drill {self.drill} needs what was seen when performed, and otherwise why it was not")
         return self
 

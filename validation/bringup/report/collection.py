@@ -37,7 +37,7 @@ class Collection:
     @cached_property
     def answers(self) -> list[Answer]:
         """Of the six questions."""
-        return answers(self.judged, [gone.phase for gone in self.absent], self.drills, self.ill_nodes)
+        return answers(self.judged, [absent.phase for absent in self.absent], self.drills, self.ill_nodes)
 
     @property
     def outcome(self) -> Outcome:

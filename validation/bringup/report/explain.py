@@ -38,7 +38,7 @@ def screen(judged: Judged) -> str:
         by_gate.setdefault(verdict.gate, []).append(verdict)
     groups = list(by_gate.values())
     for group in groups[:_SHOWN]:
-        lines += ["", *_told(group, judged.folder, run)]
+        lines += ["", *_in_words(group, judged.folder, run)]
     if len(groups) > _SHOWN:
         rest = [verdict for group in groups[_SHOWN:] for verdict in group]
         lines += ["", f"… and {len(groups) - _SHOWN} more: {_gates(rest)}"]
@@ -109,7 +109,7 @@ def causes_of(verdicts: Verdicts) -> Causes:
     )
 
 
-def _told(group: Sequence[Verdict], folder: Path, run: Run) -> list[str]:
+def _in_words(group: Sequence[Verdict], folder: Path, run: Run) -> list[str]:
     """The verdicts of one gate: a line each, then once what to read and to run."""
     lines = []
     for verdict in group[:_SHOWN]:

@@ -94,38 +94,38 @@ def write(output: Output, content: str | bytes) -> None:
 
 def make_folder(option: str, path: Path) -> None:
     """A new one, or one that is there. Raises UsageError."""
-    said = f"{option} {path}"
-    _refuse_evidence(Path(os.path.realpath(path)) / "new", said)
+    named = f"{option} {path}"
+    _refuse_evidence(Path(os.path.realpath(path)) / "new", named)
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"{said}: no folder can be made there ({error.strerror}); name a new one") from error
+        raise UsageError(f"{named}: no folder can be made there ({error.strerror}); name a new one") from error
 
 
 def _target(output: Output) -> Path:
     """Where it is written: a link is followed."""
-    path, said = output.path, f"{output.option} {output.path}"
+    path, named = output.path, f"{output.option} {output.path}"
     target = Path(os.path.realpath(path))
-    _refuse_evidence(target, said)
+    _refuse_evidence(target, named)
     try:
         mode = path.stat().st_mode
     except FileNotFoundError:
         if not target.parent.is_dir():
-            raise UsageError(f"{said}: there is no folder {target.parent}; make it first") from None
+            raise UsageError(f"{named}: there is no folder {target.parent}; make it first") from None
         return target
     except OSError as error:
-        raise UsageError(f"{said}: {error.strerror}; name another file") from error
+        raise UsageError(f"{named}: {error.strerror}; name another file") from error
     if stat.S_ISDIR(mode):
-        raise UsageError(f"{said}: is a folder; name a file in it")
+        raise UsageError(f"{named}: is a folder; name a file in it")
     if not stat.S_ISREG(mode):
-        raise UsageError(f"{said}: is not a regular file; name a new file, or - for standard output")
-    if output.kind.mark is None or output.kind.mark.encode() not in _ends(target, output.kind, said):
+        raise UsageError(f"{named}: is not a regular file; name a new file, or - for standard output")
+    if output.kind.mark is None or output.kind.mark.encode() not in _ends(target, output.kind, named):
         was = "exists already" if output.kind.mark is None else f"exists and is not {output.kind.name}"
-        raise UsageError(f"{said}: {was}; it is left as it is: name a new file, or remove this one")
+        raise UsageError(f"{named}: {was}; it is left as it is: name a new file, or remove this one")
     return target
 
 
-def _ends(path: Path, kind: Kind, said: str) -> bytes:
+def _ends(path: Path, kind: Kind, named: str) -> bytes:
     try:
         with path.open("rb") as stream:
             found = stream.read(_LOOKED_AT)
@@ -134,14 +134,14 @@ def _ends(path: Path, kind: Kind, said: str) -> bytes:
                 found += b"\n" + stream.read()
             return found
     except OSError as error:
-        raise UsageError(f"{said}: exists and cannot be read ({error.strerror}); name a new file") from error
+        raise UsageError(f"{named}: exists and cannot be read ({error.strerror}); name a new file") from error
 
 
-def _refuse_evidence(target: Path, said: str) -> None:
+def _refuse_evidence(target: Path, named: str) -> None:
     """In a run's folder only derived files may be added, and none that a run itself writes."""
     for folder in target.parents:
         if _is_run(folder) and (target.parent != folder or target.name in _OF_A_RUN):
-            raise UsageError(f"{said}: is inside the evidence of a run; name a file outside of {folder}")
+            raise UsageError(f"{named}: is inside the evidence of a run; name a file outside of {folder}")
 
 
 def _is_run(folder: Path) -> bool:

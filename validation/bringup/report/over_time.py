@@ -29,7 +29,7 @@ def screen(findings: Sequence[Finding], runs: int) -> str:
         for finding in findings
     ]
     counts = Counter(finding.said for finding in findings)
-    summary = ", ".join(f"{count} {said}" for said, count in counts.items()) or "nothing was measured"
+    summary = ", ".join(f"{count} {result}" for result, count in counts.items()) or "nothing was measured"
     least = f"; a measure needs {LEAST_BEFORE + 1} runs" if counts["cannot tell"] else ""
     return "\n".join([*([text.columns(HEADER, rows), ""] if rows else []), f"{runs} run(s): {summary}{least}"])
 

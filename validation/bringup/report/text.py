@@ -251,7 +251,7 @@ def markdown(run: Run, verdicts: Verdicts, observations: Sequence[Observation] =
 
 
 def _costs(observations: Iterable[Observation]) -> list[tuple[str, ...]]:
-    """A row per probe that told its cost (probe.NAME.cpu_s)."""
+    """A row per probe that reported its cost (probe.NAME.cpu_s)."""
     by_probe: dict[str, list[tuple[float, str]]] = {}
     for observation in observations:
         name = _COST.fullmatch(observation.quantity)
@@ -275,14 +275,14 @@ def _next(signature: str) -> str:
 
 def site_in_short(site: SiteUsed) -> str:
     """Its name, and what was not as it says."""
-    told = ", ".join(f"{name} {value}" for name, value in site.otherwise.items())
-    return site.name + (f"; not as its file says: {told}" if told else "")
+    differences = ", ".join(f"{name} {value}" for name, value in site.otherwise.items())
+    return site.name + (f"; not as its file says: {differences}" if differences else "")
 
 
 def site_in_words(site: SiteUsed) -> str:
     """The same with all that it says: `lab: partition gpu; environment NCCL_IB_HCA=mlx5_0`."""
-    said = "; ".join(f"{key} {_site_value(value)}" for key, value in site.says.items())
-    return site_in_short(site).replace(site.name, f"{site.name}: {said}", 1) if said else site_in_short(site)
+    keys = "; ".join(f"{key} {_site_value(value)}" for key, value in site.says.items())
+    return site_in_short(site).replace(site.name, f"{site.name}: {keys}", 1) if keys else site_in_short(site)
 
 
 def site_rows(site: SiteUsed) -> list[tuple[str, str, str]]:

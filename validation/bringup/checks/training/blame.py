@@ -25,20 +25,20 @@ def blame(verdicts: Verdicts, seen: Seen, run: Run) -> Verdicts:
         if verdict.gate == GATE and verdict.outcome is Outcome.FAIL and verdict.value not in _ALL_ALIKE
     ]
     if not failed:
-        told = _named_by_srun(seen)
-        return verdicts if told is None else _told(verdicts, told, None)
+        first_failure = _named_by_srun(seen)
+        return verdicts if first_failure is None else _with_cause(verdicts, first_failure, None)
     raised_at = _raised_at(seen)
     first = min(failed, key=lambda verdict: (raised_at.get(verdict.subject, 0), verdict.subject))
     words = f"first {first.subject} {first.value}"
-    told = words + (f" ({first.cause})" if first.cause else "")
+    first_failure = words + (f" ({first.cause})" if first.cause else "")
     second = raised_at.get(first.subject)
-    told += f" at {datetime.fromtimestamp(second, UTC):%H:%M:%S} UTC" if second else ""
-    told += f"; and {len(failed) - 1} more rank(s)" if len(failed) > 1 else ""
-    return _told(verdicts, told, words)
+    first_failure += f" at {datetime.fromtimestamp(second, UTC):%H:%M:%S} UTC" if second else ""
+    first_failure += f"; and {len(failed) - 1} more rank(s)" if len(failed) > 1 else ""
+    return _with_cause(verdicts, first_failure, words)
 
 
 def _named_by_srun(seen: Seen) -> str | None:
-    """Without a word of any rank: the task of the launcher that srun named first."""
+    """Where no rank left a message: the task of the launcher that srun named first."""
     for error in seen.of("slurm.launch.error"):
         if error.evidence.startswith("raw/launch.log:"):
             return (
@@ -49,14 +49,16 @@ def _named_by_srun(seen: Seen) -> str | None:
     return None
 
 
-def _told(verdicts: Verdicts, told: str, words: str | None) -> Verdicts:
-    return verdicts.model_copy(update={"verdicts": [_with(verdict, told, words) for verdict in verdicts.verdicts]})
+def _with_cause(verdicts: Verdicts, first_failure: str, words: str | None) -> Verdicts:
+    return verdicts.model_copy(
+        update={"verdicts": [_with(verdict, first_failure, words) for verdict in verdicts.verdicts]}
+    )
 
 
-def _with(verdict: Verdict, told: str, words: str | None) -> Verdict:
-    """told: of the job; words: of a rank that was taken along, None where nobody is known to have taken it."""
+def _with(verdict: Verdict, first_failure: str, words: str | None) -> Verdict:
+    """first_failure: the cause of the job. words: the cause of ranks that ended with it; None where none is known."""
     if verdict.gate == _JOB_GATE and verdict.outcome is Outcome.FAIL:
-        return verdict.model_copy(update={"cause": told})
+        return verdict.model_copy(update={"cause": first_failure})
     if words is not None and verdict.gate == GATE and verdict.kind in (Kind.UNKNOWN, Kind.ABSENT):
         return verdict.model_copy(update={"cause": f"{verdict.cause}; {words}"})
     return verdict

@@ -31,12 +31,12 @@ def _transport(parsed: Parsed, seen: Seen, run: Run) -> None:
         return
     hosts = seen.by_subject("nccl.log.hosts").get(scale, [])
     logged = next((host.value for host in hosts if is_number(host.value)), 0)
-    said = seen.by_subject("nccl.transport").get(scale, [])
-    if logged < nodes or not said:
+    transports = seen.by_subject("nccl.transport").get(scale, [])
+    if logged < nodes or not transports:
         why = f"{logged} of {nodes} nodes left a log of NCCL; an NCCL_DEBUG that was set by hand suppresses it"
         parsed.saw("train.transport", JOB, None, "text", f"raw/nccl-{nodes}", why)
     else:
-        parsed.saw("train.transport", JOB, said[-1].value, "text", said[-1].evidence, said[-1].why)
+        parsed.saw("train.transport", JOB, transports[-1].value, "text", transports[-1].evidence, transports[-1].why)
 
 
 def _devices(parsed: Parsed, seen: Seen, run: Run) -> None:

@@ -1,74 +1,15 @@
-"""Faults of training: ranks, losses, checkpoints, results. Data only."""
+"""Faults of training: losses, strategies, checkpoints, results; and those of ranks. Data only."""
 
 from __future__ import annotations
 
 from bringup.checks.faults import DRIVER_OF_N1, NO_DRIVER_ON_N1
 from bringup.checks.simulated import gpu, under_load
+from bringup.checks.training import drills_of_ranks
 from bringup.plan.drill import Drill, NoDrill
 from bringup.records import Outcome
 
-_MOMENTS = (
-    ("launch", "as the programs begin"),
-    ("rendezvous", "before the process group is complete"),
-    ("collective", "before the first collective"),
-    ("step", "in the middle of a step"),
-    ("save", "while a checkpoint is written"),
-    ("end", "after the last step"),
-)
-
-
-def _rank_lost(moment: str, when: str) -> Drill:
-    return Drill(
-        id=f"rank-lost-at-{moment}",
-        fault=f"a rank is killed {when}",
-        phase="run_ddp_2node",
-        environment=(("BRINGUP_DRILL", f"kill-at:{{rank3}}@{moment}"),),
-        where="anywhere",
-        gate="train.rank.finished",
-        subject="{n1}/rank{rank3}",
-        outcome=Outcome.FAIL,
-        says="killed by signal 9",
-        consequences=(("train.exit_code", "job"),),
-    )
-
-
-def _node_lost(moment: str, when: str) -> Drill:
-    """One of its ranks says when it is there and waits, so that the node is off before anything goes on. Slurm finds
-    the node dead after 12 s (SlurmdTimeout), long before the other ranks give up. The job is not requeued, so that its
-    own end is judged. The sampler of the node ends with it."""
-    return Drill(
-        id=f"node-lost-at-{moment}",
-        fault=f"a node is powered off {when}",
-        phase="run_ddp_2node",
-        waits=True,
-        environment=(
-            ("BRINGUP_DRILL", f"hold-at:{{rank3}}@{moment}"),
-            ("BRINGUP_TRAIN_ARGS", "--global-batch 64 --timeout 120"),
-            ("SBATCH_NO_REQUEUE", "1"),
-        ),
-        when="moment",
-        during=(("off", "n1"),),
-        undo=(("boot", "n1"),),
-        gate="train.rank.finished",
-        subject="n1/rank3",
-        outcome=Outcome.FAIL,
-        says="lost with its node",
-        consequences=(("train.exit_code", "job"), ("train.rank.finished", "n1/*"), ("train.monitor.coverage", "n1")),
-    )
-
-
 DRILLS: tuple[Drill, ...] = (
-    Drill(
-        id="job-out-of-memory",
-        fault="the job was granted too little memory",
-        phase="run_1gpu",
-        where="anywhere",
-        environment=(("SBATCH_MEM_PER_NODE", "200M"),),
-        gate="train.exit_code",
-        subject="job",
-        outcome=Outcome.FAIL,
-        says="slurm.out-of-memory",
-    ),
+    *drills_of_ranks.DRILLS,
     Drill(
         id="training-monitor-stops",
         fault="the sampler of one node ends early, beside a training",
@@ -106,73 +47,6 @@ DRILLS: tuple[Drill, ...] = (
         silent=("n0", "n2"),
     ),
     Drill(
-        id="rank-killed",
-        fault="a rank is killed in the middle of DDP",
-        phase="run_ddp_2node",
-        environment=(("BRINGUP_DRILL", "kill-rank:{rank3}@4"),),
-        where="anywhere",
-        gate="train.rank.finished",
-        subject="{n1}/rank{rank3}",
-        outcome=Outcome.FAIL,
-        says="killed by signal 9",
-        consequences=(("train.exit_code", "job"),),
-    ),
-    Drill(
-        id="rank-hung",
-        fault="a rank stops taking part in FSDP",
-        phase="run_fsdp_2node",
-        environment=(
-            ("BRINGUP_DRILL", "hang-rank:{rank2}@4"),
-            ("BRINGUP_TRAIN_ARGS", "--global-batch 64 --timeout 20"),
-        ),
-        where="anywhere",
-        gate="train.rank.finished",
-        subject="{n1}/rank{rank2}",
-        outcome=Outcome.FAIL,
-        says="hung after step 4 in after_step",
-        consequences=(("train.exit_code", "job"),),
-    ),
-    Drill(
-        id="rank-slow",
-        fault="a rank computes slowly in the forward pass",
-        phase="run_ddp_2node",
-        environment=(("BRINGUP_DRILL", "slow-rank:{rank1}"),),
-        where="anywhere",
-        silent=("{n0}/rank{rank0}", "{n1}/rank{rank2}", "{n1}/rank{rank3}"),
-        gate="train.straggler",
-        subject="{n0}/rank{rank1}",
-        outcome=Outcome.FAIL,
-        says="forward",
-    ),
-    Drill(
-        id="rank-stopped",
-        fault="a rank is stopped for 20 s in the middle of DDP, and goes on",
-        phase="run_ddp_2node",
-        environment=(("BRINGUP_DRILL", "stop-rank:{rank3}@8"),),
-        where="anywhere",
-        gate="train.rank.stall",
-        subject="{n1}/rank{rank3}",
-        outcome=Outcome.FAIL,
-        says="the process stood still",
-        between=(19, 30),
-        silent=("{n0}/rank{rank0}", "{n0}/rank{rank1}", "{n1}/rank{rank2}"),
-        consequences=(("train.stall", "job"), ("train.scaling", "job")),
-    ),
-    Drill(
-        id="rank-stopped-in-fsdp",
-        fault="a rank is stopped for 20 s in the middle of FSDP, and goes on",
-        phase="run_fsdp_2node",
-        environment=(("BRINGUP_DRILL", "stop-rank:{rank2}@8"),),
-        where="anywhere",
-        gate="train.stall",
-        subject="job",
-        outcome=Outcome.FAIL,
-        says="{n1}/rank{rank2} stood still",
-        between=(15, 30),
-        silent=("{n0}/rank{rank0}", "{n0}/rank{rank1}", "{n1}/rank{rank3}"),
-        consequences=(("train.rank.stall", "{n1}/rank{rank2}"), ("train.scaling", "job")),
-    ),
-    Drill(
         id="training-on-other-interface",
         fault="a node's traffic in training takes an interface that the profile does not name",
         phase="run_ddp_2node",
@@ -197,41 +71,6 @@ DRILLS: tuple[Drill, ...] = (
         says="first n1/rank2",
     ),
     Drill(
-        id="loss-nan",
-        fault="the loss of one rank is NaN",
-        phase="run_ddp_2node",
-        environment=(("BRINGUP_DRILL", "nan-rank:{rank3}@4"),),
-        where="anywhere",
-        gate="train.rank.finished",
-        subject="{n1}/rank{rank3}",
-        outcome=Outcome.FAIL,
-        says="step 4: the loss of this rank is nan",
-        consequences=(("train.exit_code", "job"),),
-    ),
-    Drill(
-        id="host-memory-full",
-        fault="a rank takes more host memory than its job has",
-        phase="run_ddp_2node",
-        environment=(("BRINGUP_DRILL", "oom-rank:3@4"),),
-        gate="train.rank.finished",
-        subject="n1/rank3",
-        outcome=Outcome.FAIL,
-        says="out of memory",
-        consequences=(("train.exit_code", "job"),),
-    ),
-    Drill(
-        id="device-memory-full",
-        fault="a rank's device memory is full",
-        phase="run_fsdp_1node",
-        environment=(("BRINGUP_DRILL", "device-oom:{rank1}@4"),),
-        where="anywhere",
-        gate="train.rank.finished",
-        subject="{n0}/rank{rank1}",
-        outcome=Outcome.FAIL,
-        says="out of device memory on {n0}",
-        consequences=(("train.exit_code", "job"),),
-    ),
-    Drill(
         id="ranks-apart",
         fault="the ranks of each node form a group of their own",
         phase="run_ddp_2node",
@@ -243,8 +82,6 @@ DRILLS: tuple[Drill, ...] = (
         value="{gpus}",
         consequences=(("train.exit_code", "job"), ("train.rank.finished", "*")),
     ),
-    *(_rank_lost(*moment) for moment in _MOMENTS if moment[0] != "save"),  # killed-in-save, with FSDP
-    *(_node_lost(*moment) for moment in _MOMENTS),
     Drill(
         id="fsdp-not-applied",
         fault="an FSDP entrypoint is started without FSDP",
@@ -390,80 +227,6 @@ DRILLS: tuple[Drill, ...] = (
         says="predicted",
         between=(0.6, 0.75),
         silent=("{n0}/rank{rank0}", "{n0}/rank{rank1}"),
-    ),
-    Drill(
-        id="killed-in-save",
-        fault="a rank is killed while a checkpoint is written",
-        phase="run_fsdp_1node",
-        environment=(("BRINGUP_DRILL", "kill-in-save:{rank1}@6"),),
-        where="anywhere",
-        gate="train.rank.finished",
-        subject="{n0}/rank{rank1}",
-        outcome=Outcome.FAIL,
-        says="killed by signal 9",
-        consequences=(("train.exit_code", "job"),),
-    ),
-    Drill(
-        id="checkpoint-disk-full",
-        fault="the disk that checkpoints go to has too little room",
-        phase="run_1gpu",
-        inject=(
-            ("on", "n0", "mkdir", "-p", "/tmp/small"),
-            ("on", "n0", "mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", "/tmp/small"),
-        ),
-        undo=(("on", "n0", "umount", "/tmp/small"),),
-        environment=(("BRINGUP_TRAIN_ARGS", "--global-batch 64 --checkpoint-dir /tmp/small"),),
-        gate="train.rank.finished",
-        subject="n0/rank0",
-        outcome=Outcome.FAIL,
-        says="expected room for",
-        consequences=(("train.exit_code", "job"),),
-    ),
-    Drill(
-        id="results-not-shared",
-        fault="one node does not see the folder of training's results",
-        phase="run_ddp_2node",
-        inject=(
-            ("on", "n1", "mkdir", "-p", "{results}/../../training/results"),
-            ("on", "n1", "mount", "-t", "tmpfs", "tmpfs", "{results}/../../training/results"),
-        ),
-        undo=(("on", "n1", "umount", "{results}/../../training/results"),),
-        gate="train.rank.finished",
-        subject="n1/rank2",
-        outcome=Outcome.FAIL,
-        says="no such run folder",
-        also=(("train.rank.finished", "n1/rank3"),),
-        consequences=(("train.exit_code", "job"),),
-    ),
-    Drill(
-        id="no-python-environment",
-        fault="one node does not see the Python environment",
-        phase="run_ddp_2node",
-        inject=(("on", "n1", "mount", "-t", "tmpfs", "tmpfs", "{results}/../../.venv"),),
-        undo=(("on", "n1", "umount", "{results}/../../.venv"),),
-        gate="train.rank.finished",
-        subject="n1/rank2",
-        outcome=Outcome.FAIL,
-        says="no Python environment at",
-        also=(("train.rank.finished", "n1/rank3"),),
-        consequences=(("train.exit_code", "job"),),
-    ),
-    Drill(
-        id="results-read-only",
-        fault="one node cannot write to the folder of training's results",
-        phase="run_fsdp_2node",
-        inject=(
-            ("on", "n1", "mkdir", "-p", "{results}/../../training/results"),
-            ("on", "n1", "mount", "--bind", "{results}/../../training/results", "{results}/../../training/results"),
-            ("on", "n1", "mount", "-o", "remount,bind,ro", "{results}/../../training/results"),
-        ),
-        undo=(("on", "n1", "umount", "{results}/../../training/results"),),
-        gate="train.rank.finished",
-        subject="n1/rank2",
-        outcome=Outcome.FAIL,
-        says="run folder cannot be written",
-        also=(("train.rank.finished", "n1/rank3"),),
-        consequences=(("train.exit_code", "job"),),
     ),
     Drill(
         id="results-truncated",

@@ -127,11 +127,11 @@ class _Facts:
     def _could_not_begin(self, place: str, node: str) -> Observation | None:
         """What one rank or launcher of a node says, that it cannot start or cannot write, holds for all ranks there."""
         if node in self.unwritable:
-            said = self.unwritable[node]
-            return _end(place, "could not begin", said.evidence, f"{said.value}, seen from {node}")
+            problem = self.unwritable[node]
+            return _end(place, "could not begin", problem.evidence, f"{problem.value}, seen from {node}")
         if node in self.not_started:
-            said = self.not_started[node]
-            return _end(place, "could not begin", said.evidence, str(said.value).partition(f"{NOT_STARTED}: ")[2])
+            problem = self.not_started[node]
+            return _end(place, "could not begin", problem.evidence, str(problem.value).partition(f"{NOT_STARTED}: ")[2])
         return None
 
     def _exited(self, place: str) -> Observation | None:

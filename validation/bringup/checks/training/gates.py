@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bringup.checks import device, sampled
-from bringup.checks.training import guides, guides_of_speed
+from bringup.checks.training import guides, guides_of_checkpoints, guides_of_speed
 from bringup.plan.gate import Fixed, FromProfile, Gate, Requested
 from bringup.plan.phases import PHASES
 from bringup.records import Outcome
@@ -22,7 +22,7 @@ GATES: tuple[Gate, ...] = (
         phases=_ALL,
         claims=_TRAINS,
         per="job",
-        proves="the training step ended by itself, without an error",
+        proves="the training step ended without an error, and nothing else ended it",
         unit="count",
         rule="equals",
         expect=Fixed(0),
@@ -70,7 +70,7 @@ GATES: tuple[Gate, ...] = (
         phases=_ALL,
         claims=_TRAINS,
         per="job",
-        proves="what trained is what the name says, read from the model",
+        proves="the strategy that trained is the one that the name of the program promises, read from the model",
         unit="text",
         rule="equals",
         expect=Requested("strategy"),
@@ -120,7 +120,7 @@ GATES: tuple[Gate, ...] = (
         unit="count",
         rule="equals",
         expect=Fixed(0),
-        guide=guides.INTACT,
+        guide=guides_of_checkpoints.INTACT,
     ),
     Gate(
         id="train.checkpoint.resumable",
@@ -132,7 +132,7 @@ GATES: tuple[Gate, ...] = (
         rule="equals",
         expect=Fixed(0),
         needs=("train.checkpoint.intact",),
-        guide=guides.RESUMABLE,
+        guide=guides_of_checkpoints.RESUMABLE,
     ),
     Gate(
         id="train.checkpoint.size",
@@ -143,7 +143,7 @@ GATES: tuple[Gate, ...] = (
         unit="ratio",
         rule="between",
         expect=Fixed([0.95, 1.05]),  # the tiny model, of which storing takes a tenth, gave 0.996 to 1.006
-        guide=guides.SIZE,
+        guide=guides_of_checkpoints.SIZE,
     ),
     Gate(
         id="train.loss.agrees",

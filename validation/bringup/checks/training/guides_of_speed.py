@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from bringup.checks.training.guides import DDP, FSDP, OBSERVED, ONE
+from bringup.checks.training.guides import DDP, FSDP, OBSERVED, SINGLE_GPU
 from bringup.plan.guide import Guide
 from bringup.records import Action
 
 STALL = Guide(
     title="Stall",
-    page=ONE,
+    page=SINGLE_GPU,
     action=Action.CONFIGURE,
     observes=(
         "`train.stall`: the seconds that the longest step took beyond the median step, of the steps after the "
@@ -69,7 +69,7 @@ STRAGGLER = Guide(
 
 MONITOR = Guide(
     title="The sampler beside a training",
-    page=ONE,
+    page=SINGLE_GPU,
     action=Action.WATCH,
     observes=(
         "A sampler on each node reads CPU, memory, network, RDMA ports and GPUs while the training runs: once a second "
@@ -77,8 +77,8 @@ MONITOR = Guide(
         "[its columns](03-collectives.md#nccl.monitor.coverage) are those of the collectives. "
         "`train.monitor.coverage`: the samples of the node against the seconds that the step took, at least 0.8. "
         "`train.monitor.overhead`: CPU time of the sampler as a share of one core. `train.monitor.slowdown`: what the "
-        "hardware of the node's GPUs did to protect itself (heat, power brake), over all samples. A lower clock by the "
-        "power cap is not among it.\n"
+        "hardware of the node's GPUs did to protect itself (heat, power brake), over all samples. A lower clock "
+        "because of the power cap does not count.\n"
         "\n"
         "`steps_unix_s` in `metrics.json` says when each step ended, and `window_unix_s` when the measured steps began "
         "and ended on each node, by the node's own clock. So samples can be joined with steps. `observations.json` has "
@@ -228,7 +228,7 @@ PEAK = Guide(
 
 HEADROOM = Guide(
     title="Room on the card",
-    page=ONE,
+    page=SINGLE_GPU,
     action=Action.CONFIGURE,
     observes=(
         "`train.memory.headroom`: what torch had not reserved of the smallest card at the peak, as a share of its "
@@ -248,14 +248,14 @@ HEADROOM = Guide(
 
 TAIL = Guide(
     title="Slow steps",
-    page=ONE,
+    page=SINGLE_GPU,
     action=Action.WATCH,
     observes=(
         "`step_time_s`: the 95th percentile over the median, over all ranks and steps after the warm-up. Fewer than 20 "
         "steps, or a median below 100 ms, is too little to tell, and the gate is incomplete. Steps that take seconds "
         "longer are judged by `train.stall`."
     ),
-    why="Steps that are late now and then cost a large run more than its median shows: the slowest rank counts.",
+    why="A few late steps cost a large run more than its median shows: in each step all ranks wait for the slowest.",
     usually_means=(
         "Rows that arrive late, other jobs on the same storage or fabric, a GPU that is throttled now and then, or "
         "daemons on the node."
@@ -268,14 +268,14 @@ TAIL = Guide(
 
 TOKENS = Guide(
     title="Tokens per second",
-    page=ONE,
+    page=SINGLE_GPU,
     action=Action.WATCH,
     observes=(
         "Tokens/s of one rank in the steady window, without padding. It is judged only where a profile or the site "
         "declares a floor for its own workload, because it depends on the model, the batch and the options."
     ),
     why="It is the number that a training is planned with.",
-    usually_means="As of `train.mfu` on one GPU, and of `train.scaling` on several.",
+    usually_means="On one GPU, the causes of `train.mfu`; on several, those of `train.scaling`.",
     next=(
         "grep -hE 'tokens_per_s|step_time_s' {run}/metrics.json",
         "bringup compare {run}",

@@ -29,8 +29,8 @@ def of_metrics(found: TrainMetrics) -> Parsed:
         if found.standstills is None:
             parsed.saw("train.rank.stall", subject, None, "s", where, _OLDER)
         else:
-            one = found.standstills[rank]
-            parsed.saw("train.rank.stall", subject, round(one.seconds, 2), "s", where, _told(one))
+            standstill = found.standstills[rank]
+            parsed.saw("train.rank.stall", subject, round(standstill.seconds, 2), "s", where, _in_words(standstill))
     return parsed
 
 
@@ -58,11 +58,11 @@ def _who(found: TrainMetrics, excess: float) -> str:
     return f"{found.observed.hosts[rank]}/rank{rank} stood still for {ranks[rank].seconds:.4g} s"
 
 
-def _told(one: Standstill) -> str | None:
-    if one.part is None:
+def _in_words(standstill: Standstill) -> str | None:
+    if standstill.part is None:
         return None
-    if one.part != "process":
-        return f"in step {one.step}: {one.part} took so much longer than its median"
-    idle = one.cpu_s is not None and one.cpu_s < one.seconds / 2
+    if standstill.part != "process":
+        return f"in step {standstill.step}: {standstill.part} took so much longer than its median"
+    idle = standstill.cpu_s is not None and standstill.cpu_s < standstill.seconds / 2
     how = "it was stopped, or got no core" if idle else "one call kept the interpreter for itself"
-    return f"in step {one.step}: the process stood still and used {one.cpu_s or 0:.2g} s of CPU: {how}"
+    return f"in step {standstill.step}: the process stood still and used {standstill.cpu_s or 0:.2g} s of CPU: {how}"

@@ -22,8 +22,8 @@ def ctrf(collection: Collection) -> str:
     """A test per verdict: `incomplete` is `other`, not applicable is `skipped`. A verdict by itself takes no time."""
     tests = [test for judged in collection.judged for test in _tests(judged)]
     tests += [
-        {"name": gone.phase, "status": "other", "duration": 0, "rawStatus": "not run", "message": plain(gone.why)}
-        for gone in collection.absent
+        {"name": absent.phase, "status": "other", "duration": 0, "rawStatus": "not run", "message": plain(absent.why)}
+        for absent in collection.absent
     ]
     counts = Counter(test["status"] for test in tests)
     opened = [datetime.fromisoformat(judged.run.opened_at).timestamp() for judged in collection.judged]

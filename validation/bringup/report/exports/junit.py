@@ -34,8 +34,8 @@ def junit(collection: Collection) -> str:
             failures="0",
             skipped="0",
         )
-        for gone in collection.absent:
-            _problem(_case(suite, gone.phase, "the phase"), "error", gone.why)
+        for absent in collection.absent:
+            _problem(_case(suite, absent.phase, "the phase"), "error", absent.why)
     suites.append(_answers(collection))
     for count in ("tests", "failures", "errors", "skipped"):
         suites.set(count, str(sum(int(suite.get(count, "0")) for suite in suites)))

@@ -32,8 +32,8 @@ def prometheus(collection: Collection) -> str:
     outcomes: dict[str, list[Outcome]] = {}
     for judged in collection.judged:
         outcomes.setdefault(judged.run.phase, []).append(judged.verdicts.outcome)
-    for gone in collection.absent:
-        outcomes.setdefault(gone.phase, []).append(Outcome.INCOMPLETE)
+    for absent in collection.absent:
+        outcomes.setdefault(absent.phase, []).append(Outcome.INCOMPLETE)
     cluster = system.cluster_name(collection.judged) or ""
     measured = {
         (judged.run.phase, verdict.gate, *_place(verdict), verdict.at or "", verdict.unit): verdict

@@ -60,7 +60,8 @@ def _view(collection: Collection, links: Links) -> dict[str, Any]:
             f"run-{index}": collection.seconds.get(judged.folder) for index, judged in enumerate(collection.judged)
         },
         "absent": [
-            (PHASES[gone.phase].title if gone.phase in PHASES else gone.phase, gone.why) for gone in collection.absent
+            (PHASES[absent.phase].title if absent.phase in PHASES else absent.phase, absent.why)
+            for absent in collection.absent
         ],
         "left_out": collection.left_out,
         "cards": next_steps.arranged(next_steps.cards(collection.judged, links)),
