@@ -40,14 +40,20 @@ unset NCCL_DEBUG_FILE # srun labels what comes from where; files per rank would 
 
 export BRINGUP_START_S OMP_NUM_THREADS TOKENIZERS_PARALLELISM PYTHONUNBUFFERED HF_HUB_OFFLINE NCCL_DEBUG TORCH_CPP_LOG_LEVEL
 
+# With --kill-on-bad-exit srun ends the step when a task fails, and can lose what that task printed just before.
+refuse_node() { # message
+  printf '%s\n' "$1" >&2
+  sleep 1
+  exit 2
+}
+
 # Before torchrun makes raw/ by itself: where the folder of results is another one, the ranks would write into that.
 if [[ -n ${RUN_DIR:-} && -n ${SLURM_PROCID:-} && -n ${MASTER_ADDR:-} ]]; then
   fault=
   [[ -w $RUN_DIR/raw ]] || fault='run folder cannot be written'
   [[ -e $RUN_DIR/run.json ]] || fault='no such run folder'
   if [[ -n $fault ]]; then
-    printf '%s: %s, seen from %s; is it on a filesystem that all nodes share?\n' "$RUN_DIR" "$fault" "${SLURMD_NODENAME:-$HOSTNAME}" >&2
-    exit 2
+    refuse_node "$RUN_DIR: $fault, seen from ${SLURMD_NODENAME:-$HOSTNAME}; is it on a filesystem that all nodes share?"
   fi
 fi
 
@@ -68,13 +74,9 @@ sys.exit(any(getattr(find_spec(name), "origin", None) is None for name in ("torc
 if [[ -n ${SLURM_PROCID:-} && -n ${MASTER_ADDR:-} ]]; then
   fault=$(without_environment "${BRINGUP_VENV:-$PWD/.venv}")
   if [[ -n $fault && -n ${CONTAINER_PYTHON:-} ]]; then
-    printf 'the container on %s cannot train: its image needs python and torchrun on the PATH, with torch, transformers, accelerate, datasets and pydantic\n' \
-      "${SLURMD_NODENAME:-$HOSTNAME}" >&2
-    exit 2
+    refuse_node "the container on ${SLURMD_NODENAME:-$HOSTNAME} cannot train: its image needs python and torchrun on the PATH, with torch, transformers, accelerate, datasets and pydantic"
   elif [[ -n $fault ]]; then
-    printf "%s, seen from %s; is it on a filesystem that all nodes share? run 'make venv', or set BRINGUP_VENV\n" \
-      "$fault" "${SLURMD_NODENAME:-$HOSTNAME}" >&2
-    exit 2
+    refuse_node "$fault, seen from ${SLURMD_NODENAME:-$HOSTNAME}; is it on a filesystem that all nodes share? run 'make venv', or set BRINGUP_VENV"
   fi
 fi
 

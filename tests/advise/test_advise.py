@@ -202,6 +202,14 @@ def by_name(answer: Advice) -> dict[str, PredictedStrategy]:
     return {one.strategy: one for one in answer.strategies}
 
 
+def test_without_sharding_every_rank_of_a_node_reads_a_hub_model_whole() -> None:
+    found = {strategy.strategy: strategy.host_gib for strategy in advice().strategies}
+    whole = 8.03e9 * 4 / 2**30
+    assert found["single"] == pytest.approx(whole, rel=1e-3)
+    assert found["ddp"] == pytest.approx(8 * whole, rel=1e-3)  # of one node, however many there are
+    assert (found["zero2"], found["fsdp"], found["hsdp"]) == (0, 0, 0)
+
+
 def test_what_does_not_fit_on_one_gpu_is_not_advised() -> None:
     answer = advice()
     found = by_name(answer)

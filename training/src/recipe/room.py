@@ -55,7 +55,7 @@ def need(model: Any, predicted: Footprint, resolved: RunArgs, *, on_gpu: bool, r
             rest -= parts.activations + parts.logits
         device = max(device, exact + int(rest / WITHIN))
     host = predicted.states.total if job.offload else 0
-    whole = memory.MASTER * predicted.shape.parameters if read_whole else 0
+    whole = memory.read_whole(predicted.shape) if read_whole else 0
     return Need(device, host + whole, read_whole) if on_gpu else Need(0, max(host + device, whole), read_whole)
 
 

@@ -59,6 +59,7 @@ def screen(advice: Advice) -> str:
             f"  fits in {UNKNOWN if advice.gpu_memory_gib is None else f'{advice.gpu_memory_gib:g}'}",
             [{True: "yes", False: "no", None: UNKNOWN}[strategy.fits] for strategy in found],
         ),
+        _row("host GiB of a node, hub model", [_gib(strategy.host_gib) for strategy in found]),
         "traffic per step, GB",
         _row("  a GPU sends, inside its node", [_gigabytes(strategy.sent_inside_gb) for strategy in found]),
         _row("  leaves a node", [_gigabytes(strategy.leaving_node_gb) for strategy in found]),
