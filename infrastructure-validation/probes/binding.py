@@ -65,24 +65,39 @@ def bound(facts, task, allowed, quantity="smoke.binding.gpu"):
     return gpu
 
 
-def near_gpu(facts, gpu, numa=NUMA):
-    """Share of the CPUs that this task may run on which belong to the NUMA node of its GPU."""
-    quantity, nodes = "smoke.cpu.near_gpu", sorted(numa.glob("node[0-9]*"))
-    at = None if gpu is None else gpus.numa_node(gpu)
-    if at == "-1" and len(nodes) == 1:
-        at = nodes[0].name[len("node") :]  # there is only one
-    if at is None or not (numa / f"node{at}").is_dir():
-        why = {None: "no PCI device stands behind it"}.get(at, f"its NUMA node reads {at}")
-        facts.unknown(quantity, "share", f"{gpu}: {why}" if gpu else "it is not known which GPU the task was given")
+def near_gpu(facts, gpu, numa=NUMA, quantity="smoke.cpu.near_gpu", subject=None):
+    """Share of the CPUs that this process may run on which belong to the NUMA node of its GPU."""
+    nodes = numa_nodes(numa)
+    at, why = node_of(gpu, nodes)
+    if at is None:
+        facts.unknown(quantity, "share", why, subject)
         return
     allowed = os.sched_getaffinity(0)
-    near = allowed & cpus((numa / f"node{at}" / "cpulist").read_text())
+    near = allowed & nodes[at]
     facts.saw(
         quantity,
         len(near) / len(allowed),
         "share",
-        remark=f"{gpu} sits at NUMA node {at}, {len(near)} of {len(allowed)} CPUs too",
+        subject,
+        f"{gpu} sits at NUMA node {at}, {len(near)} of {len(allowed)} CPUs too",
     )
+
+
+def node_of(gpu, nodes):
+    """(number of this GPU's NUMA node, as text, and None), or (None, why it is not known). nodes: of numa_nodes."""
+    if gpu is None:
+        return None, "it is not known which GPU the task was given"
+    at = gpus.numa_node(gpu)
+    if at == "-1" and len(nodes) == 1:
+        at = next(iter(nodes))  # there is only one
+    if at in nodes:
+        return at, None
+    return None, f"{gpu}: " + ("no PCI device stands behind it" if at is None else f"its NUMA node reads {at}")
+
+
+def numa_nodes(numa=NUMA):
+    """{number as text: its CPUs} of the NUMA nodes of this machine."""
+    return {path.name[len("node") :]: cpus((path / "cpulist").read_text()) for path in sorted(numa.glob("node[0-9]*"))}
 
 
 def cpus(text):

@@ -55,6 +55,7 @@ class Args:
     attention: str
     recipe: Literal["stock", "plain", "fast"]
     dataloader_workers: int
+    numa_binding: Literal["auto", "off"]
     save_steps: int  # 0: no checkpoint but those of a rehearsal and of a stop
     keep_checkpoints: int
     checkpoint_dir: Path | None  # None: in the run's folder
@@ -278,6 +279,13 @@ def _parser(doc: str, takes_hsdp: bool) -> argparse.ArgumentParser:
         help="attention implementation (default: %(default)s)",
     )
     add("--dataloader-workers", type=_count, default=0, help="processes per rank (default: %(default)s)")
+    add(
+        "--numa-binding",
+        choices=("auto", "off"),
+        default="auto",
+        help="auto: a rank whose CPUs lie at several NUMA nodes keeps those at the node of its GPU; off: it keeps all "
+        "(default: %(default)s)",
+    )
     add(
         "--save-steps",
         type=_count,

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 from imports import large_imports
 
-from recipe import arguments
+from recipe import arguments, numa
 from recipe.rank import one_line, open_facts, raised, say
 from recipe.strategy import Expected
 
@@ -35,6 +35,7 @@ def main(
         sys.exit(0)
     facts = open_facts(args.run_dir)
     try:
+        numa.place(facts, args.numa_binding)  # before torch makes threads, which inherit it
         with large_imports():  # torch and transformers take seconds, and more over a shared filesystem
             from recipe import workload
 

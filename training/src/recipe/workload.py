@@ -33,6 +33,7 @@ from recipe import (
     group,
     live,
     meter,
+    numa,
     observed_strategy,
     prepare,
     reporting,
@@ -122,6 +123,8 @@ class Run:
             raise
         self.process_group_s = time.perf_counter() - begun
         facts.saw("train.rank.device", observed_strategy.device_name(), "text")
+        if group.CUDA:
+            numa.doubt(facts, observed_strategy.device_name())
         facts.saw("train.rank.driver_gpus", gpus.driver_count(), "count")
         begun = time.perf_counter()
         members = group.count_members()

@@ -9,6 +9,18 @@ from bringup.records import Outcome
 
 GPU_1 = "GPU-00000000-0000-8575-9a7a-461ee90213dc"  # of n1: the UUID is made of the names
 REPAIR: tuple[Command, ...] = (("gpu", "n1", "repair"),)
+# n1 with a second NUMA node, to which no CPU belongs
+TWO_NUMA_NODES: tuple[Command, ...] = (
+    (
+        "on",
+        "n1",
+        "bash",
+        "-euc",
+        "cpus=$(cat /sys/devices/system/node/node0/cpulist); mount -t tmpfs tmpfs /sys/devices/system/node; "
+        'cd /sys/devices/system/node; mkdir node0 node1; echo "$cpus" >node0/cpulist; echo >node1/cpulist',
+    ),
+)
+ONE_NUMA_NODE: tuple[Command, ...] = (("on", "n1", "umount", "--lazy", "/sys/devices/system/node"),)
 
 
 def gpu(*fault: str) -> tuple[Command, ...]:

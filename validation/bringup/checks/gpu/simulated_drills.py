@@ -3,23 +3,11 @@
 from __future__ import annotations
 
 from bringup.checks.faults import BINDING
-from bringup.checks.simulated import GPU_1, REPAIR, drill, gpu, node
-from bringup.plan.drill import Command, Drill
+from bringup.checks.simulated import GPU_1, ONE_NUMA_NODE, REPAIR, TWO_NUMA_NODES, drill, gpu, node
+from bringup.plan.drill import Drill
 from bringup.records import Outcome
 
 _SHARED_UUID = "GPU-00000000-0000-0000-0000-000000000001"
-# a second NUMA node, to which no CPU belongs
-_TWO_NUMA_NODES: tuple[Command, ...] = (
-    (
-        "on",
-        "n1",
-        "bash",
-        "-euc",
-        "cpus=$(cat /sys/devices/system/node/node0/cpulist); mount -t tmpfs tmpfs /sys/devices/system/node; "
-        'cd /sys/devices/system/node; mkdir node0 node1; echo "$cpus" >node0/cpulist; echo >node1/cpulist',
-    ),
-)
-_ONE_NUMA_NODE: tuple[Command, ...] = (("on", "n1", "umount", "--lazy", "/sys/devices/system/node"),)
 
 DRILLS: tuple[Drill, ...] = (
     drill(
@@ -164,11 +152,11 @@ DRILLS: tuple[Drill, ...] = (
     drill(
         "gpu-far-from-cpus",
         "the CPUs of a task are at another NUMA node than its GPU",
-        (*_TWO_NUMA_NODES, *gpu("numa=1")),
+        (*TWO_NUMA_NODES, *gpu("numa=1")),
         "smoke.cpu.near_gpu",
         phase="smoke",
         environment=BINDING,
-        undo=(*_ONE_NUMA_NODE, *REPAIR),
+        undo=(*ONE_NUMA_NODE, *REPAIR),
         outcome=Outcome.WARN,
         value=0.0,
         says=f"{GPU_1} sits at NUMA node 1",

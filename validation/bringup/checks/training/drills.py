@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bringup.checks.faults import DRIVER_OF_N1, NO_DRIVER_ON_N1
-from bringup.checks.simulated import gpu, under_load
+from bringup.checks.simulated import GPU_1, ONE_NUMA_NODE, REPAIR, TWO_NUMA_NODES, drill, gpu, under_load
 from bringup.checks.training import drills_of_ranks
 from bringup.plan.drill import Drill, NoDrill
 from bringup.records import Outcome
@@ -45,6 +45,19 @@ DRILLS: tuple[Drill, ...] = (
         when="raw/monitor.csv",
         says="hardware thermal",
         silent=("n0", "n2"),
+    ),
+    drill(
+        "rank-far-from-gpu",
+        "the CPUs of a rank are at another NUMA node than its GPU",
+        (*TWO_NUMA_NODES, *gpu("numa=1")),
+        "train.cpu.near_gpu",
+        phase="run_ddp_2node",
+        undo=(*ONE_NUMA_NODE, *REPAIR),
+        outcome=Outcome.WARN,
+        subject="n1/rank3",
+        value=0.0,
+        says=f"{GPU_1} sits at NUMA node 1",
+        silent=("n0/rank0", "n0/rank1", "n1/rank2"),
     ),
     Drill(
         id="training-on-other-interface",

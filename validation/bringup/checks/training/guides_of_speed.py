@@ -121,6 +121,33 @@ CLOCK = Guide(
     ),
 )
 
+NEAR_GPU = Guide(
+    title="CPUs of a rank near its GPU",
+    page=SINGLE_GPU,
+    action=Action.CONFIGURE,
+    observes=(
+        "When it starts, each rank compares the CPUs that it may run on with the CPUs of the NUMA node of its GPU. The "
+        "value is the share that belongs there. Before that, a rank whose CPUs lie at several nodes binds itself to "
+        "those at the node of its GPU (`--numa-binding auto`, the default). The facts `train.rank.cpus`, "
+        "`train.rank.gpu_node` and `train.rank.numa_bound` have the numbers, and why a rank did not bind itself. "
+        "A miss is a warning. `smoke.cpu.near_gpu` judges tasks that request one GPU each."
+    ),
+    why=(
+        "From the wrong socket, every launch of a kernel and every copy between host and GPU crosses the link between "
+        "the sockets."
+    ),
+    usually_means=(
+        "0: Slurm gave the job no CPU at the node of this GPU. Between 0 and 1: `--numa-binding off`, or the kernel "
+        "refused the binding. *Incomplete*: the firmware does not report the NUMA node of the GPU, or it is not known "
+        "which GPU the rank computes on."
+    ),
+    next=(
+        "grep -hE 'train.cpu.near_gpu|train.rank.(cpus|gpu_node|numa_bound)' {run}/raw/rank*.jsonl",
+        "srun --nodes=1 --nodelist={node} nvidia-smi topo -m",
+    ),
+    by_hand="Request all CPUs of the node (`--exclusive`), and leave `--numa-binding` at its default.",
+)
+
 MFU = Guide(
     title="MFU of one GPU",
     page="04-training-single-gpu",

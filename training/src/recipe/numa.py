@@ -1,0 +1,96 @@
+"""Binds this rank to the CPUs at the NUMA node of its GPU, and records where they are.
+
+Under torchrun a rank starts with all CPUs that the job has on its node. Not `torchrun --numa-binding`: torch 2.13
+raises where the command numactl is missing. A rank that it bound has CPUs at one node only, and is left as it is.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Set
+from pathlib import Path
+
+import binding
+import gpus
+
+from recipe.rank import RANK, RankFacts
+
+LOCAL_RANK = int(os.environ.get("LOCAL_RANK", "0"))
+
+
+def place(facts: RankFacts, mode: str, numa: Path = binding.NUMA) -> None:
+    """Bind, unless `mode` is off, and record. Call it while this process has one thread: later ones inherit the CPUs.
+    What cannot be read or set is recorded, and training goes on."""
+    subject = f"{facts.at}/rank{RANK}"
+    try:
+        gpu = gpu_of_rank()
+        nodes = binding.numa_nodes(numa)
+        at, unknown = binding.node_of(gpu, nodes)
+        bound, why = False, "--numa-binding off"
+        if mode == "auto":
+            bound, why = _bind(os.sched_getaffinity(0), nodes, at)
+        allowed = os.sched_getaffinity(0)
+        where = ", ".join(nodes_of(allowed, nodes)) or "unknown"
+        facts.saw("train.rank.cpus", len(allowed), "count", remark=f"at NUMA node {where}")
+        if at is None:
+            facts.unknown("train.rank.gpu_node", "text", unknown, subject)
+        else:
+            facts.saw("train.rank.gpu_node", at, "text", remark=gpu)
+        facts.saw("train.rank.numa_bound", bound, "bool", remark=why)
+        binding.near_gpu(facts, gpu, numa, "train.cpu.near_gpu", subject)
+    except OSError as error:
+        facts.unknown("train.cpu.near_gpu", "share", f"CPUs and GPUs of this node cannot be read: {error}", subject)
+
+
+def doubt(facts: RankFacts, device: str) -> None:
+    """`device` (GPU-<uuid>) is what torch computes on. If place() took another GPU for it, nothing is known."""
+    try:
+        taken = gpu_of_rank()
+    except OSError:  # place() recorded it
+        return
+    if taken is not None and taken != device:
+        why = f"the CPUs were chosen for {taken}, but torch computes on {device}; set CUDA_DEVICE_ORDER=PCI_BUS_ID"
+        facts.unknown("train.cpu.near_gpu", "share", why, f"{facts.at}/rank{RANK}")
+
+
+def choose(allowed: Set[int], nodes: Mapping[str, Set[int]], at: str | None) -> tuple[Set[int] | None, str]:
+    """(the CPUs to bind to, or None to leave it, and why). nodes: NUMA node -> its CPUs; at: the node of the GPU."""
+    if at is None:
+        return None, "the NUMA node of the GPU is not known"
+    spanned = nodes_of(allowed, nodes)
+    if len(spanned) < 2:
+        return None, f"the CPUs lie at one NUMA node: {', '.join(spanned) or 'unknown'}"
+    near = allowed & nodes[at]
+    if not near:
+        return None, f"no CPU of the rank lies at NUMA node {at} of its GPU"
+    return near, f"{len(near)} of {len(allowed)} CPUs lie at NUMA node {at} of its GPU"
+
+
+def nodes_of(allowed: Set[int], nodes: Mapping[str, Set[int]]) -> list[str]:
+    """The NUMA nodes that some of these CPUs lie at."""
+    return [node for node, cpus in nodes.items() if allowed & cpus]
+
+
+def gpu_of_rank(local_rank: int = LOCAL_RANK) -> str | None:
+    """The GPU that CUDA gives to this rank, without CUDA: by UUID; None when it is not known.
+
+    It counts as CUDA does among the entries of CUDA_VISIBLE_DEVICES, and among all GPUs that can be opened without it.
+    """
+    allowed: list[str] = gpus.openable()[0]
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    entries = [str(index) for index in range(len(allowed))] if visible is None else visible.split(",")
+    entry = entries[local_rank].strip() if local_rank < len(entries) else ""
+    if entry.isdecimal():
+        return allowed[int(entry)] if int(entry) < len(allowed) else None
+    return entry if entry in allowed else None
+
+
+def _bind(allowed: Set[int], nodes: Mapping[str, Set[int]], at: str | None) -> tuple[bool, str]:
+    near, why = choose(allowed, nodes, at)
+    if near is None:
+        return False, why
+    try:
+        os.sched_setaffinity(0, near)
+    except OSError as error:
+        return False, f"the kernel refused: {error.strerror}"
+    return True, why
