@@ -56,24 +56,29 @@ def test_the_chapters_are_those_of_the_source_document_in_its_order():
 
 
 def test_a_line_says_what_the_records_say():
-    found = lines(a_training("run_fsdp_2node"))
+    run = a_training("run_fsdp_2node")
+    assert run.training is not None
+    metrics, found = run.training.metrics, lines(run)
     assert found["Model and parallelisation"]["strategy, observed"] == ["fsdp"]
     assert found["Model and parallelisation"]["held by the fullest rank"] == ["53,392 of 213,568 parameters (25 %)"]
     assert found["Configuration"]["global batch"] == ["64"]
-    assert found["Performance"]["tokens/s, all ranks"] == ["15,574"]
+    assert found["Performance"]["tokens/s, all ranks"] == [f"{metrics.tokens_per_s:,.0f}"]
     assert found["Performance"]["MFU"] == ["not known: no peak is known for cpu"]
     assert found["Hardware"]["GPU"] == ["none: it ran on the CPU"]
     assert found["Performance"]["step as predicted"] == [
-        "incomplete (communication 0.09003 s): compute time: no peak is known for cpu; measured 0.5101 s"
+        "incomplete (communication 0.09003 s): compute time: no peak is known for cpu; measured "
+        f"{metrics.step_time_s.p50:.4g} s"
     ]
 
 
 def test_what_was_not_recorded_is_said_and_not_made_up():
-    found = lines(a_training("run_fsdp_2node"))
+    run = a_training("run_fsdp_2node")
+    older = {"communication": None, "communication_share": None, "communication_reason": "this run is older"}
+    found = lines(replace(run, training=communicating(run.training, **older)))
     assert found["GPU: utilisation"]["busy, %"] == [NOT_RECORDED]
     assert found["GPU: power and temperature"]["power, W"] == [NOT_RECORDED]
     assert found["Hardware"]["processor"] == [NOT_RECORDED]
-    assert found["Performance"]["communication in a step"] == ["not known: this run is older than the measurement"]
+    assert found["Performance"]["communication in a step"] == ["not known: this run is older"]
 
 
 def communicating(records: TrainingRecords, **changed: object) -> TrainingRecords:

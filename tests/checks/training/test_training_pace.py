@@ -32,7 +32,7 @@ def observed(memory: dict[str, Any] | None = None, steps: dict[str, Any] | None 
     data["step_time_s"] |= steps or {}
     args = RunArgs.model_validate_json((RECORDS / "run_args.json").read_text())
     run = a_run("run_ddp_1node", ["n0"], profile="generic", gpus=2)
-    parsed = measured.of_records(run, args, TrainMetrics.model_validate(data), None)
+    parsed = measured.of_records(run, args, TrainMetrics.model_validate_json(json.dumps(data)), None)
     return {o.quantity: o for o in parsed.observations}
 
 
