@@ -21,7 +21,7 @@ import kernel_log
 import perftest
 import smi
 import yaml
-from bringup.evidence import dcgm, flight, launcher, nccl_log, nccl_tests, ras, slurm, topology
+from bringup.evidence import dcgm, flight, launcher, nccl_inspector, nccl_log, nccl_tests, ras, slurm, topology
 from bringup.evidence.parsed import Parsed
 from bringup.known_faults import pending, signs, xid
 from bringup.records import Run, write_text
@@ -192,6 +192,10 @@ def read_flight(text: str) -> Said:
     return by_quantity(flight.parse(text, "raw/flight/rank0.json", "n0/rank0"))
 
 
+def read_inspector(text: str) -> Said:
+    return {found.quantity: found.value for found in nccl_inspector.parse([("raw/inspector/x", text)]).observations}
+
+
 def read_ras(text: str) -> Said:
     (note,) = ras.parse(text, "raw/ras.txt").problems
     match = re.search(r"NCCL's RAS service: ([A-Z ,]+|\d+ communicator\(s\)): ", note)
@@ -229,6 +233,7 @@ READERS: dict[str, Callable[..., Said]] = {
     "fio": read_fio,
     "flight": read_flight,
     "ras": read_ras,
+    "nccl_inspector": read_inspector,
     "dcgm": read_dcgm,
     "ib_write_bw": read_ib_write_bw,
     "none": read_nothing,

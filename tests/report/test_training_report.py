@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, get_args
 
 import pytest
+from bringup.checks import reading
 from bringup.evidence import monitor
 from bringup.judge import Judged
 from bringup.records import CollectiveTime, Communication, Observation, Outcome, RunArgs, TrainMetrics
@@ -122,6 +124,22 @@ def test_communication_in_training_stands_beside_that_of_the_collectives_alone()
         "0.02 s on the rank that waited least, 0.006291 s predicted from the collectives alone"
     ]
     assert found["bus bandwidth in training"] == ["all_gather 0.629 GB/s for messages of 4 MiB, alone 1"]
+
+
+def test_what_nccl_s_inspector_measured_is_in_the_report_and_its_absence_too(tmp_path: Path):
+    sample = (RECORDS.parent / "real/nccl/inspector-4.0.log").read_text()
+    folder = tmp_path / "run"
+    shutil.copytree(RECORDS / "run_fsdp_2node", folder)
+    (folder / "raw/inspector").mkdir(parents=True)
+    (folder / "raw/inspector/n0-pid1.log").write_text(sample)
+    run = a_training("run_fsdp_2node")
+    parsed = reading.read_run(folder, run.run, TrainingRecords(folder))
+    found = lines(replace(run, observations=tuple(parsed.observations)))["Performance"]
+    assert found["bus bandwidth by NCCL's Inspector"] == [
+        "all_reduce 485 GB/s, 8 rank(s) on 1 node(s) (16,384 MiB, 1 call(s)); "
+        "reduce_scatter 366 GB/s, 8 rank(s) on 1 node(s) (2,048 MiB, 1 call(s))"
+    ]
+    assert lines(run)["Performance"]["bus bandwidth by NCCL's Inspector"] == [NOT_RECORDED]
 
 
 def test_a_collective_that_the_collectives_phase_did_not_measure_is_said_to_be_unknown_alone():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import math
 import os
 import re
 from collections.abc import Callable
@@ -29,6 +30,7 @@ from bringup.evidence import (
     jobs,
     launcher,
     monitor,
+    nccl_inspector,
     nccl_log,
     nccl_tests,
     nccl_variant,
@@ -113,6 +115,7 @@ def read_run(folder: Path, run: Run, records: TrainingRecords) -> Parsed:
     if PHASES[run.phase].is_training:
         _training_records(parsed, folder, run, records)
     _nccl_logs(parsed, folder)
+    _inspector(parsed, folder)
     _variants(parsed, folder, run)
     observed = Seen(parsed.observations)
     for derive in DERIVATIONS:
@@ -144,6 +147,8 @@ def _raw(folder: Path, run: Run, records: TrainingRecords) -> Parsed:
             continue  # read by _variants
         elif (match := _COLLECTIVES.fullmatch(path.name)) and scale_of_file(match["scale"]) == ONE_GPU:
             _read(parsed, path, where, _facts_of_one_rank)
+        elif where.startswith(f"{nccl_inspector.FOLDER}/"):
+            continue  # read together by _inspector
         elif path.name == "progress.jsonl":
             continue  # what was shown while it trained; facts are in rank<R>.jsonl
         elif path.suffix == ".jsonl":
@@ -209,6 +214,20 @@ def _text(parsed: Parsed, path: Path, where: str) -> str | None:
     except OSError as error:
         parsed.problems.append(f"{where}: cannot be read: {error.strerror}")
         return None
+
+
+def _inspector(parsed: Parsed, folder: Path) -> None:
+    """Some of the processes' files, evenly chosen, and the beginning of each: a long training writes gigabytes."""
+    paths = sorted((folder / nccl_inspector.FOLDER).glob("*"))
+    files = []
+    for path in paths[:: max(1, math.ceil(len(paths) / nccl_inspector.MOST_FILES))]:
+        try:
+            with path.open("rb") as stream:
+                text = stream.read(nccl_inspector.MOST_BYTES).decode("utf-8", errors="replace")
+            files.append((path.relative_to(folder).as_posix(), text))
+        except OSError as error:
+            parsed.problems.append(f"{path.relative_to(folder)}: cannot be read: {error.strerror}")
+    parsed.add(nccl_inspector.parse(files))
 
 
 def _facts_of_one_rank(text: str, where: str) -> Parsed:

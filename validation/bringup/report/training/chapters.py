@@ -263,6 +263,7 @@ CHAPTERS: tuple[tuple[str, tuple[tuple[str, read.Read], ...]], ...] = (
             ("communication that nothing overlapped", communication.shares),
             ("communication in a step", communication.seconds),
             ("bus bandwidth in training", communication.speeds),
+            ("bus bandwidth by NCCL's Inspector", communication.inspected),
             ("slowest rank's own work", _straggler),
             ("wall time", read.field("metrics.wall_time_s", "s")),
             ("start-up", _startup),

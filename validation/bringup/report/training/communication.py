@@ -35,6 +35,17 @@ def speeds(trained: Trained) -> str | None:
     return "; ".join(_speed(trained, each) for each in found.collectives) or f"not known: {found.collectives_reason}"
 
 
+def inspected(trained: Trained) -> str | None:
+    """The same as NCCL's Inspector plugin measured it, in all steps; None where it did not run."""
+    operations = ("all_reduce", "all_gather", "reduce_scatter", "broadcast")
+    words = [
+        f"{operation} {found.value:.3g} GB/s, {found.subject} ({found.why})"
+        for operation in operations
+        for found in trained.seen(f"inspector.{operation}.busbw")
+    ]
+    return "; ".join(words) or None
+
+
 def _unknown(trained: Trained) -> str | None:
     reason = trained.metrics.communication_reason
     return None if reason is None else f"not known: {reason}"

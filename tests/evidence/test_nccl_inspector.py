@@ -1,0 +1,58 @@
+"""NCCL's Inspector plugin: bus bandwidth of collectives while a training runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from bringup.evidence import nccl_inspector
+
+SAMPLE = Path(__file__).resolve().parents[1] / "fixtures/real/nccl/inspector-4.0.log"
+
+
+def a_line(rank: int, number: int, busbw: float, size: int = 2**20, ranks: int = 2) -> str:
+    header = {"id": "0xabc", "rank": rank, "n_ranks": ranks, "nnodes": 1}
+    done = {"coll": "AllGather", "coll_sn": number, "coll_msg_size_bytes": size, "coll_busbw_gbs": busbw}
+    return json.dumps({"header": header, "metadata": {}, "coll_perf": done}) + "\n"
+
+
+def test_of_a_call_the_rank_that_waited_least_counts_and_of_the_calls_the_median() -> None:
+    files = [
+        ("a", a_line(0, 1, 10.0) + a_line(0, 2, 40.0) + a_line(0, 3, 50.0)),
+        ("b", a_line(1, 1, 30.0) + a_line(1, 2, 20.0) + a_line(1, 3, 5.0)),
+    ]
+    (found,) = nccl_inspector.parse(files).observations
+    assert (found.quantity, found.value, found.unit) == ("inspector.all_gather.busbw", 40.0, "GB/s")
+    assert (found.subject, found.why) == ("2 rank(s) on 1 node(s)", "1 MiB, 3 call(s)")
+
+
+def test_sizes_are_kept_apart_and_a_communicator_of_one_rank_sends_nothing() -> None:
+    text = a_line(0, 1, 10.0) + a_line(0, 2, 20.0, size=2**21) + a_line(0, 3, 99.0, ranks=1)
+    parsed = nccl_inspector.parse([("a", text)])
+    assert [(found.value, found.why) for found in parsed.observations] == [
+        (20.0, "2 MiB, 1 call(s)"),
+        (10.0, "1 MiB, 1 call(s)"),
+    ]
+    assert parsed.problems == []
+
+
+def test_what_is_not_such_a_line_is_a_problem_and_a_last_line_that_was_cut_off_is_not() -> None:
+    text = a_line(0, 1, 10.0) + "nonsense\n" + a_line(0, 2, 20.0)[:40]
+    parsed = nccl_inspector.parse([("raw/inspector/a.log", text)])
+    assert parsed.problems == ["raw/inspector/a.log: 1 line(s) are not as NCCL's Inspector writes them"]
+    assert [found.value for found in parsed.observations] == [10.0]
+
+
+def test_a_zero_or_infinite_bandwidth_is_no_measurement() -> None:
+    text = a_line(0, 1, 0.0) + a_line(0, 2, float("inf"))
+    parsed = nccl_inspector.parse([("a", text)])
+    assert (parsed.observations, len(parsed.problems)) == ([], 1)
+
+
+def test_the_published_sample_is_read() -> None:
+    parsed = nccl_inspector.parse([("a", SAMPLE.read_text())])
+    assert {found.quantity: found.value for found in parsed.observations} == {
+        "inspector.all_reduce.busbw": 485.119,
+        "inspector.reduce_scatter.busbw": 366.135,
+    }
+    assert parsed.problems == []

@@ -1,0 +1,90 @@
+"""What NCCL's Inspector plugin wrote while a job ran -> the bus bandwidth of each kind of collective in it.
+
+Each process writes a file: a line with a JSON object for each collective of each of its communicators. The format:
+"Output Example" of ext-profiler/inspector/README.md in NCCL's source. The time of a rank includes its wait for ranks
+that come later. So of one call the fastest rank counts, and of all calls the median.
+"""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable
+
+from pydantic import BaseModel, Field, ValidationError
+
+from bringup.evidence.parsed import Parsed
+
+FOLDER = "raw/inspector"  # training/env.sh
+MOST_FILES = 16
+MOST_BYTES = 8 * 2**20  # of a file: some 20,000 collectives
+_MOST_KINDS = 12
+_MIB = 2**20
+
+
+class _Header(BaseModel):
+    id: str = Field(max_length=64)  # of the communicator
+    n_ranks: int = Field(ge=1)
+    nnodes: int = Field(ge=1)
+
+
+class _Collective(BaseModel):
+    coll: str = Field(pattern=r"^[A-Za-z]{1,32}$")
+    coll_sn: int
+    coll_msg_size_bytes: int = Field(gt=0)
+    coll_busbw_gbs: float = Field(gt=0, allow_inf_nan=False)
+
+
+class _Line(BaseModel):
+    header: _Header
+    coll_perf: _Collective | None = None  # a line of point-to-point traffic has none
+
+
+_Kind = tuple[str, int, int, int]  # collective, bytes, ranks, nodes
+_Call = tuple[str, int]  # communicator, number of the collective in it
+
+
+def parse(files: Iterable[tuple[str, str]]) -> Parsed:
+    """files: (path as it is shown, text). A last line that was cut off is passed over: the job may have ended in it."""
+    parsed = Parsed()
+    fastest: dict[_Kind, dict[_Call, float]] = defaultdict(dict)
+    for where, text in files:
+        unread = 0
+        for line in text.splitlines()[: None if text.endswith("\n") else -1]:
+            try:
+                read = _Line.model_validate_json(line)
+            except ValidationError:
+                unread += 1
+                continue
+            if read.coll_perf is not None and read.header.n_ranks > 1:
+                _note(fastest, read.header, read.coll_perf)
+        if unread:
+            parsed.problems.append(f"{where}: {unread} line(s) are not as NCCL's Inspector writes them")
+    by_bytes = sorted(fastest, key=lambda kind: (-kind[1] * len(fastest[kind]), kind))
+    for collective, size, ranks, nodes in by_bytes[:_MOST_KINDS]:
+        calls = fastest[collective, size, ranks, nodes]
+        parsed.saw(
+            f"inspector.{_snake(collective)}.busbw",
+            f"{ranks} rank(s) on {nodes} node(s)",
+            round(statistics.median(calls.values()), 3),
+            "GB/s",
+            FOLDER,
+            f"{_mib(size)} MiB, {len(calls)} call(s)",
+        )
+    return parsed
+
+
+def _note(fastest: dict[_Kind, dict[_Call, float]], header: _Header, done: _Collective) -> None:
+    calls = fastest[done.coll, done.coll_msg_size_bytes, header.n_ranks, header.nnodes]
+    call = (header.id, done.coll_sn)
+    calls[call] = max(done.coll_busbw_gbs, calls.get(call, 0.0))
+
+
+def _mib(size: int) -> str:
+    return f"{size / _MIB:,.0f}" if size >= _MIB else f"{size / _MIB:.3g}"
+
+
+def _snake(name: str) -> str:
+    """ReduceScatter -> reduce_scatter."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
