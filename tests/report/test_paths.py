@@ -144,6 +144,17 @@ def test_a_playbook_that_was_copied_with_its_runs_finds_them(trees, tmp_path, is
     assert all(judged.folder.is_relative_to(sent.parent) for judged in gathered.judged)
 
 
+def test_the_playbook_of_an_unpacked_zip_finds_its_runs(trees, tmp_path):
+    _, copy = trees
+    assert main(["report", str(copy), "--zip", str(tmp_path / "sent.zip")]) == 0
+    shutil.rmtree(copy.parents[3])
+    shutil.unpack_archive(tmp_path / "sent.zip", tmp_path / "unpacked")
+    [playbook] = (tmp_path / "unpacked/playbook").iterdir()
+    gathered = collection.gather([playbook])
+    assert not gathered.absent
+    assert {judged.run.phase for judged in gathered.judged} == {"discovery", *TRAINED}
+
+
 def test_of_a_playbook_that_was_copied_with_some_of_its_runs_the_others_are_absent(trees, tmp_path, capsys):
     _, copy = trees
     sent = copied_with_runs(copy, tmp_path / "sent/p", is_inside=True, parts_left_out=0)

@@ -280,14 +280,30 @@ def folder_in_tree(holder: Path, shown: str, place: Path, phase: str) -> Path:
     return path
 
 
+def _is_named(folder: Path, name: str) -> bool:
+    """Whether it is the run of this name. One that cannot be read is not."""
+    try:
+        return _holds(folder, RUN) and read_record(folder / RUN, Run).name == name
+    except RecordError:
+        return False
+
+
+PACKED = "evidence"
+"""In a zip of `bringup report`: the folder of the runs, evidence/NUMBER-PHASE, beside playbook/NAME."""
+
+
 def _near(holder: Path, shown: str, kind: str, phase: str) -> Path:
     """The run's folder inside of `holder` or beside it, by an end of its path: validation/results/smoke/NAME,
-    results/smoke/NAME or smoke/NAME; NAME alone only where it names the phase. Raises RunError."""
+    results/smoke/NAME or smoke/NAME; NAME alone only where it names the phase. Or the run of that name in a zip of
+    `bringup report`, unpacked. Raises RunError."""
     parts = Path(shown).parts
     ends = [parts[first:] for first in range(len(parts)) if first < len(parts) - 1 or parts[-1].startswith(f"{phase}-")]
     if ".." not in parts and not Path(shown).is_absolute():
         for path in (base.joinpath(*end) for base in (holder, holder.absolute().parent) for end in ends):
             if _holds(path, RUN):
+                return path
+        for path in sorted((holder.absolute().parent.parent / PACKED).glob("*")):
+            if path.name.endswith(f"-{phase}") and _is_named(path, parts[-1]):
                 return path
     raise RunError(f"{shown[:60]!r} is neither in {holder} nor beside it: copy it with its {kind}, or name it")
 

@@ -23,7 +23,8 @@ _LEFT_OUT = "checkpoints"
 def pack(collection: Collection) -> bytes:
     """A zip archive. Raises OSError when a file of a run cannot be read."""
     places = {
-        judged.folder: f"evidence/{number:02}-{judged.run.phase}" for number, judged in enumerate(collection.judged)
+        judged.folder: f"{results.PACKED}/{number:02}-{judged.run.phase}"
+        for number, judged in enumerate(collection.judged)
     }
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
