@@ -85,7 +85,7 @@ def one_pair(pairs: Pairs, options: list[str], ranks: int) -> None:
 
 def table(measured: list[Pairs], options: list[str], ranks: int, begun_load: float) -> str:
     """The result as a page, with what is needed to repeat it."""
-    load = f"{begun_load:.1f} at its begin, {os.getloadavg()[0]:.1f} at its end"
+    load = f"{begun_load:.1f} at its start, {os.getloadavg()[0]:.1f} at its end"
     lines = [
         "# What Trainer costs, by strategy",
         "",

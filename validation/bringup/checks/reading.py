@@ -218,7 +218,10 @@ def _text(parsed: Parsed, path: Path, where: str) -> str | None:
 
 def _inspector(parsed: Parsed, folder: Path) -> None:
     """Some of the processes' files, evenly chosen, and the beginning of each: a long training writes gigabytes."""
-    paths = sorted((folder / nccl_inspector.FOLDER).glob("*"))
+    try:
+        paths = sorted((folder / nccl_inspector.FOLDER).iterdir())
+    except OSError:  # it is not there; or cannot be read, which _unreadable_folders reports
+        return
     files = []
     for path in paths[:: max(1, math.ceil(len(paths) / nccl_inspector.MOST_FILES))]:
         try:
