@@ -239,6 +239,13 @@ def test_metrics_cut_off_anywhere_are_incomplete(tmp_path, keep):
     assert ("train.world_size", "job") in found
 
 
+def test_measured_steps_without_an_end_are_refused(tmp_path):
+    """Two numbers a node: the reader of samples needs both."""
+    folder = run_of("run_ddp_2node", tmp_path)
+    change(folder, "metrics.json", window_unix_s={"n0": [], "n1": [1.0, 2.0]})
+    assert bad(folder)["train.world_size", "job"].outcome is Outcome.INCOMPLETE
+
+
 def test_a_rank_on_another_node_than_planned_is_incomplete_where_it_was_planned(tmp_path):
     folder = run_of("run_ddp_2node", tmp_path)
     rank = folder / "raw/rank3.jsonl"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -352,7 +352,7 @@ class TrainMetrics(Versioned):
     steps_unix_s: list[float] | None = (
         None  # when each step of this run ended, by the clock of rank 0's host; a GPU may be a step behind
     )
-    window_unix_s: dict[str, list[float]] | None = (
+    window_unix_s: dict[str, Annotated[list[float], Field(min_length=2, max_length=2)]] | None = (
         None  # node -> begin and end of the steady window by its own clock, so that its samples can be joined with it
     )
     rank_times_s: RankTimes | None = None
