@@ -13,7 +13,7 @@ import pytest
 BENCHMARKS = Path(__file__).resolve().parent.parent / "training" / "benchmarks"
 sys.path.append(str(BENCHMARKS))
 
-import equality  # noqa: E402  # programs of training/benchmarks, which is no package
+import equality  # noqa: E402  # training/benchmarks is not a package
 import launched  # noqa: E402
 
 TRAINED = launched.Trained(tokens_per_s=100.0, fastest_step_s=0.1, loss=[6.0, 5.0], grad_norm=[2.0, 1.0], gpu=None)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import math
 import os
 import sys
 from dataclasses import dataclass
@@ -75,7 +76,7 @@ def difference(precision: str, strategy: str, trained: Trained, against: str, ot
 
 def _largest(values: list[float]) -> float:
     """NaN when one of them is."""
-    return next((value for value in values if value != value), max(values))
+    return math.nan if any(map(math.isnan, values)) else max(values)
 
 
 def compare(precision: str, strategies: list[str], options: list[str], ranks: int) -> tuple[list[Difference], Trained]:
@@ -122,17 +123,18 @@ def main() -> int:
     arguments, options = parser.parse_known_args()
     if unknown := set(arguments.precisions.split(",")) - set(PRECISIONS):
         parser.error(f"--precisions {', '.join(sorted(unknown))}: expected some of {', '.join(PRECISIONS)}")
+    try:
+        strategies = launched.strategies(arguments.strategies)
+    except ValueError as error:
+        parser.error(str(error))
     options = [*DEFAULTS, *options]
     os.environ["NVIDIA_TF32_OVERRIDE"] = "0"  # some container images turn TF32 on, and cuBLAS takes it from here
     differences: list[Difference] = []
     try:
-        strategies = launched.strategies(arguments.strategies)
         for precision in arguments.precisions.split(","):
             of_precision, single = compare(precision, strategies, options, arguments.ranks)
             differences += of_precision
-    except ValueError as error:
-        parser.error(str(error))
-    except ProgramFailed as error:
+    except (ProgramFailed, ValueError) as error:  # ValueError: not as many steps
         print(f"equality: {error}", file=sys.stderr)
         return 2
     text = page(differences, options, arguments.ranks, single.gpu)

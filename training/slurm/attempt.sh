@@ -3,7 +3,7 @@
 # counters.sh.
 #
 #   begin_attempt       read the counters of the nodes, before the step; start the sampler beside it; sets TIME_LIMIT, the option
-#                       that says the ranks when Slurm ends the job, so that they stop earlier where a checkpoint takes longer
+#                       that tells the ranks when Slurm ends the job, so that they stop earlier if a checkpoint takes longer
 #   wait_for_step PID   wait for the step, and hear USR1 meanwhile (#SBATCH --signal=B:USR1@120: two minutes before the time
 #                       limit, or sent by hand: scancel --batch --signal=USR1 JOBID): the ranks then write a checkpoint and end
 #   end_attempt RC      stop the sampler, read the counters again, close the run and judge it; when it was stopped so, requeue the
@@ -21,7 +21,7 @@ stop_step() {
   touch -- "$RUN_DIR/stop"
 }
 
-job_ends_at() { # unix seconds; nothing where there is no time limit
+job_ends_at() { # unix seconds; empty without a time limit
   local ends=${SLURM_JOB_END_TIME:-} shown
   if [[ -z $ends ]]; then # older versions of Slurm do not set it
     shown=$(timeout 20 squeue --noheader --jobs="$SLURM_JOB_ID" --format=%e 2>/dev/null) || shown=

@@ -337,7 +337,7 @@ def _parser(doc: str, takes_hsdp: bool) -> argparse.ArgumentParser:
         type=Path,
         help="when this file appears: write a checkpoint and end (the batch scripts make it in time)",
     )
-    add("--ends-at", metavar="UNIX_S", type=_natural, help="when Slurm ends the job (the batch scripts say it)")
+    add("--ends-at", metavar="UNIX_S", type=_natural, help="when Slurm ends the job; the batch scripts set it")
     add(
         "--stop-lead",
         metavar="SECONDS",

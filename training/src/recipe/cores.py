@@ -29,7 +29,7 @@ def share(cores: int, places: list[Place], rank: int) -> int:
 
 
 def take_share() -> None:
-    """A collective. More threads than one, which OMP_NUM_THREADS asked for, stay as they are."""
+    """A collective. If OMP_NUM_THREADS requests two threads or more, their number is not changed."""
     places = group.gather((node_name(), os.sched_getaffinity(0)))
     if torch.get_num_threads() == 1:
         torch.set_num_threads(share(binding.cores(), places, group.RANK))

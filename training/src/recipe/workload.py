@@ -193,7 +193,7 @@ class Run:
         return [*watching, self.checkpoints, self.stop, *fast.callbacks(self.tuning)]
 
     def common_arguments(self) -> dict[str, Any]:
-        """What TrainingArguments are told in every program: what is trained, and what Trainer leaves alone."""
+        """The TrainingArguments that all programs share: what is trained, and what Trainer leaves alone."""
         args = self.args
         tuned, reduced = fast.trainer_arguments(args, self.tuning), {"sync_each_batch": args.sync_each_batch}
         return {

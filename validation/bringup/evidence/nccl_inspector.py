@@ -14,7 +14,7 @@ from collections.abc import Iterable
 
 from pydantic import BaseModel, Field, ValidationError
 
-from bringup.evidence.parsed import Parsed
+from bringup.evidence.parsed import Parsed, lines
 
 FOLDER = "raw/inspector"  # training/env.sh
 MOST_FILES = 16
@@ -51,7 +51,7 @@ def parse(files: Iterable[tuple[str, str]]) -> Parsed:
     fastest: dict[_Kind, dict[_Call, float]] = defaultdict(dict)
     for where, text in files:
         unread = 0
-        for line in text.splitlines()[: None if text.endswith("\n") else -1]:
+        for line in lines(text)[:-1]:
             try:
                 read = _Line.model_validate_json(line)
             except ValidationError:
