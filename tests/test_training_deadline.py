@@ -53,12 +53,23 @@ def test_without_a_time_limit_there_is_no_lead() -> None:
     assert (stop.lead, stop.fields(), stop.looks) == (None, {}, False)
 
 
-def test_the_rate_that_is_assumed_is_the_one_that_the_profile_requires() -> None:
+def test_the_rates_that_are_assumed_are_those_that_the_profile_requires() -> None:
     from recipe import checkpoint_room
 
-    required = profile.load("generic").expect["smoke.storage.write"]
-    assert required.at_least is not None
-    assert required.at_least * 1e9 == checkpoint_room.ASSUMED_BYTES_PER_S
+    expect = profile.load("generic").expect
+    alone, together = (expect[f"smoke.storage.{name}"].at_least for name in ("write", "write_together"))
+    assert alone is not None
+    assert together is not None
+    assert checkpoint_room.assumed_bytes_per_s(1) == alone * 1e9
+    assert checkpoint_room.assumed_bytes_per_s(64) == 64 * together * 1e9
+
+
+def test_many_nodes_write_a_large_checkpoint_together_so_the_lead_leaves_time_to_train() -> None:
+    """A model of 70e9 parameters on 64 nodes, with optimizer state: 1.1 TB, half an hour, not three."""
+    from recipe import checkpoint_room
+
+    seconds, source = lead(70e9 * 16 / checkpoint_room.assumed_bytes_per_s(64), left_s=4 * 3600)
+    assert (seconds, source) == (1812, "from the last save")
 
 
 def test_the_time_limit_ends_a_training_with_a_checkpoint(tmp_path: Path) -> None:

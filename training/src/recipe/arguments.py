@@ -318,7 +318,7 @@ def _parser(doc: str, takes_hsdp: bool) -> argparse.ArgumentParser:
         type=_natural,
         default=160,
         help="without --save-steps: leave the rehearsal out where its checkpoint is predicted to be larger "
-        "(default: %(default)s, half an hour at 0.1 GB/s)",
+        "(default: %(default)s, half an hour at the 0.1 GB/s of one node)",
     )
     add(
         "--resume",
@@ -343,7 +343,8 @@ def _parser(doc: str, takes_hsdp: bool) -> argparse.ArgumentParser:
         metavar="SECONDS",
         type=_natural,
         help="so long before --ends-at: write a checkpoint and end (default: twice what a save takes, two steps and a "
-        "minute, and 120 at least; before a save was timed, its predicted size at 0.1 GB/s)",
+        "minute, and 120 at least; before a save was timed, its predicted size at 0.1 GB/s, or at 0.02 GB/s a node "
+        "if that is more)",
     )
     add(
         "--timeout",

@@ -30,7 +30,9 @@ from recipe.strategy import Refused
 
 MIB = 2**20
 METADATA_BYTES = 256  # of .metadata for each stored part of a tensor: 238 on one rank and 267 on two, torch 2.13
-ASSUMED_BYTES_PER_S = 0.1e9  # until a save was timed: what the profile `generic` requires of one node at least
+# until a save was timed: what the profile `generic` requires of one node alone, and of each while all nodes write
+ALONE_BYTES_PER_S = 0.1e9
+TOGETHER_BYTES_PER_S = 0.02e9
 SEEN_WITHIN_S = 10.0  # a folder made on one node: longer than a network filesystem keeps that it is not there
 FULL = (errno.ENOSPC, errno.EDQUOT)
 NO_QUOTA_KNOWN = "no tool on {host} reports one for this folder (quota, or lfs on Lustre): a save may still meet one"
@@ -77,6 +79,11 @@ def size_of(model: Any, shards: int, ranks: int, rows_per_step: int) -> Size:
         per_step=rows_per_step * torch.int64.itemsize,
         files=2 * ranks + 2,  # of each rank its tensors and its random state; .metadata and the record
     )
+
+
+def assumed_bytes_per_s(nodes: int) -> float:
+    """Of a save in which every node writes its share, before one was timed."""
+    return max(ALONE_BYTES_PER_S, nodes * TOGETHER_BYTES_PER_S)
 
 
 def saves(first: int, steps: int, save_steps: int, keep: int, rehearse_at: int) -> Saves:

@@ -229,7 +229,7 @@ class Checkpoints(TrainerCallback):
         """Seconds that the next checkpoint is expected to take, and how that is known."""
         if self.last is not None:
             return self.last.write_s + self.last.checksum_s, "from the last save"
-        rate = checkpoint_room.ASSUMED_BYTES_PER_S
+        rate = checkpoint_room.assumed_bytes_per_s(len(set(self.hosts)))
         return self.size.bytes(self.args.steps) / rate, f"from the predicted size at {rate / 1e9:g} GB/s"
 
     def times(self) -> tuple[CheckpointTimes | None, str | None]:
