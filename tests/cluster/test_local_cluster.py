@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from bringup.evidence.hostlist import shortened
 from harness import CHECKOUT, PROGRAM, Cluster, running_cluster, state_folder, wait_until
 
 pytestmark = pytest.mark.cluster
@@ -404,3 +405,18 @@ def test_it_runs_without_root(readable_copy: Path) -> None:
         assert cluster.on("n1", "ls", "/dev/nvidia1").returncode == 0
     finally:
         cluster.down()
+
+
+def test_slurm_reads_each_short_form_of_a_node_list(cluster: Cluster):
+    """Numbers inside of names were put into brackets once, and Slurm refused the list."""
+    forms = [
+        [f"n{number:02}" for number in (0, 1, 2, 7, 8, 10)],
+        [f"gpu-{rack:02}-{node:02}" for rack in range(3) for node in range(9, 12)],
+        [f"rack{rack}a-n{node}" for rack in (1, 2, 5) for node in range(8, 12)],
+        [f"gpu{number}-ib" for number in range(1, 6)],
+        [f"n{number}.lab.org" for number in range(9, 14)],
+        [f"gpu-a{number:02}-r1" for number in range(5)],
+    ]
+    for names in forms:
+        hostnames = cluster.run("sh", "scontrol", "show", "hostnames", shortened(names)).stdout.split()
+        assert sorted(hostnames) == sorted(names)

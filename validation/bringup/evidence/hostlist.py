@@ -1,15 +1,19 @@
-"""Slurm's short form of node lists: `n[0-3,7],login` and back to names."""
+"""Slurm's short form of node lists: `n[0-3,7],rack[0-1]-[00-31],login` and back to names."""
 
 from __future__ import annotations
 
+import itertools
+import math
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from bringup.errors import UsageError
 
-_PART = re.compile(r"(?P<prefix>[^\[\],]+)?(?:\[(?P<ranges>[^\]]*)\])?(?P<suffix>[^\[\],]*)")
+_PART = re.compile(r"[^\[\],]+(\[[^\[\]]*\][^\[\],]*)*")
+_PIECE = re.compile(r"\[(?P<ranges>[^\]]*)\]|(?P<text>[^\[]+)")
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
-_NUMBERED = re.compile(r"(.*?)([0-9]{1,18})([^0-9]*)")  # the last number of a name
+_ENDS_WITH_NUMBER = re.compile(r"(.*?)([0-9]{1,18})")
+_LAST_NUMBER = re.compile(r"(.*?)([0-9]{1,18})([^0-9]*)")
 MAX_NODES = 100_000
 FEW = 4  # names that need no short form
 
@@ -18,15 +22,15 @@ def expand(text: str) -> list[str]:
     """`n[08-10],m1` -> [n08, n09, n10, m1], in order. Raises UsageError for anything that is not a node list."""
     names: list[str] = []
     for part in _split(text):
-        match = _PART.fullmatch(part)
-        if match is None or not match["prefix"]:
+        if _PART.fullmatch(part) is None:
             raise UsageError(f"{part!r} is not a Slurm node list")
-        if match["ranges"] is None:
-            names.append(part)
-        else:
-            names += [f"{match['prefix']}{number}{match['suffix']}" for number in _numbers(match["ranges"], part)]
-        if len(names) > MAX_NODES:
+        pieces = [
+            [piece["text"]] if piece["ranges"] is None else _numbers(piece["ranges"], part)
+            for piece in _PIECE.finditer(part)
+        ]
+        if len(names) + math.prod(map(len, pieces)) > MAX_NODES:
             raise UsageError(f"{text[:40]!r} names more than {MAX_NODES} nodes")
+        names += map("".join, itertools.product(*pieces))
     bad = [name for name in names if not _NAME.fullmatch(name)]
     if bad or not names:
         raise UsageError(f"{bad[0] if bad else text!r} is not a node name")
@@ -36,32 +40,39 @@ def expand(text: str) -> list[str]:
 
 
 def shortened(names: Sequence[str]) -> str:
-    """The inverse: [n08, n09, n10, m1] -> `n[08-10],m1`. A few names stay as they are. The order may change."""
+    """The inverse: [n08, n09, n10, m1] -> `n[08-10],m1`. A few names stay as they are. The order may change.
+
+    Slurm takes several brackets in a name, and one of them has to be its end (slurm.conf(5), NodeName): it refuses
+    `gpu[1-5]-ib` as an invalid node list. So numbers inside of a name get brackets only where its end has them.
+    """
     if len(names) <= FEW:
         return ",".join(names)
-    groups: dict[tuple[str, int, str], list[int]] = {}
+    numbers: dict[tuple[str, int], set[int]] = {}
     for name in names:
-        match = _NUMBERED.fullmatch(name)
-        prefix, digits, suffix = (match[1], match[2], match[3]) if match else (name, "", "")
-        groups.setdefault((prefix, len(digits), suffix), []).append(int(digits or -1))
-    parts = []
-    for (prefix, width, suffix), numbers in groups.items():
-        texts = [f"{number:0{width}d}" for number in sorted(set(numbers))] if width else []
-        parts.append(prefix if not texts else f"{prefix}{_in_brackets(texts)}{suffix}")
-    return ",".join(parts)
+        match = _ENDS_WITH_NUMBER.fullmatch(name)
+        prefix, digits = (match[1], match[2]) if match else (name, "")
+        numbers.setdefault((prefix, len(digits)), set()).add(int(digits or -1))
+    ends = [(prefix, _in_brackets(values, width) if width else "") for (prefix, width), values in numbers.items()]
+    inner: dict[tuple[str, int, str], set[int]] = {}
+    for prefix, end in ends:
+        match = _LAST_NUMBER.fullmatch(prefix) if end.endswith("]") else None
+        start, digits, between = (match[1], match[2], match[3]) if match else (prefix, "", "")
+        inner.setdefault((start, len(digits), between + end), set()).add(int(digits or -1))
+    return ",".join(
+        f"{start}{_in_brackets(values, width) if width else ''}{end}" for (start, width, end), values in inner.items()
+    )
 
 
-def _in_brackets(numbers: Sequence[str]) -> str:
-    """[08, 09, 10, 12] -> `[08-10,12]`; a single number stays without brackets."""
-    if len(numbers) == 1:
-        return numbers[0]
-    runs: list[list[str]] = []
-    for number in numbers:
-        if runs and int(number) == int(runs[-1][-1]) + 1:
+def _in_brackets(numbers: Collection[int], width: int) -> str:
+    """{8, 9, 10, 12}, 2 -> `[08-10,12]`; a single number stays without brackets."""
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and number == runs[-1][-1] + 1:
             runs[-1].append(number)
         else:
             runs.append([number])
-    return f"[{','.join(run[0] if len(run) == 1 else f'{run[0]}-{run[-1]}' for run in runs)}]"
+    texts = [f"{run[0]:0{width}d}" + (f"-{run[-1]:0{width}d}" if len(run) > 1 else "") for run in runs]
+    return texts[0] if len(numbers) == 1 else f"[{','.join(texts)}]"
 
 
 def is_name(text: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bringup.evidence.names import shortened
+from bringup.evidence.names import listed
 from bringup.plan.claims import QUESTIONS
 from bringup.plan.phases import PHASES
 from bringup.records import Mark
@@ -81,7 +81,7 @@ def _who(collection: Collection, nodes: list[str]) -> list[tuple[str, str]]:
     seconds = sum(value for value in collection.seconds.values() if value is not None)
     torch = [run.training.metrics.torch for run in collection.judged if run.training is not None]
     lines = [
-        ("nodes", shortened(nodes)),
+        ("nodes", listed(nodes)),
         ("GPUs of a node, as requested", str(max((run.gpus_per_node for run in runs), default=""))),
         ("profile", each([judged.verdicts.profile for judged in collection.judged])),
         ("site file", each([run.site.name for run in runs if run.site is not None])),
