@@ -17,9 +17,18 @@ from bringup.report.page.section import section
 
 HEADLINE = (  # facts that are not folded
     "nodes",
-    "GPU",
     "GPUs of a node, as requested",
+    "GPU",
+    "GPU driver",
+    "CUDA of the driver",
+    "NCCL library",
+    "torch",
+    "RDMA ports",
+    "kernel",
+    "Slurm",
     "profile",
+    "site file",
+    "bringup commit",
     "first run opened",
     "duration of the steps",
 )
