@@ -69,16 +69,16 @@ def writes(path, node):
 def room(facts, label, path):
     """What a user without root may still take: of the filesystem, or of a quota that ends before it."""
     try:
-        found = left(path, with_quota=label not in OF_A_NODE)
+        space_left = left(path, with_quota=label not in OF_A_NODE)
     except OSError as error:
         for name, unit in (("space", "GiB"), ("files", "count")):
             facts.unknown(f"inventory.folder.{label}.{name}", unit, f"{path}: {error.strerror}")
         return
-    if found.space is None:
-        facts.unknown(f"inventory.folder.{label}.space", "GiB", found.of_space)
+    if space_left.space is None:
+        facts.unknown(f"inventory.folder.{label}.space", "GiB", space_left.of_space)
     else:
-        facts.saw(f"inventory.folder.{label}.space", round(found.space, 3), "GiB", remark=found.of_space)
-    facts.saw(f"inventory.folder.{label}.files", found.files, "count", remark=found.of_files)
+        facts.saw(f"inventory.folder.{label}.space", round(space_left.space, 3), "GiB", remark=space_left.of_space)
+    facts.saw(f"inventory.folder.{label}.files", space_left.files, "count", remark=space_left.of_files)
 
 
 # space: GiB, None where the filesystem counts none; files: NO_LIMIT where it counts none; each with what says so.

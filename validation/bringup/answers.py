@@ -239,21 +239,21 @@ def _why_not_asked(claim: Claim, runs: Sequence[_RunEvidence]) -> str:
 
 def _by_gate(evidence: Iterable[_Evidence], outcome: Outcome) -> _ByGate:
     """Evidence with this outcome, in order."""
-    found: dict[str, list[_Evidence]] = {}
+    by_gate: dict[str, list[_Evidence]] = {}
     for item in evidence:
         if item.verdict.outcome is outcome:
-            found.setdefault(item.verdict.gate, []).append(item)
-    return found
+            by_gate.setdefault(item.verdict.gate, []).append(item)
+    return by_gate
 
 
-def _named(found: _ByGate, shown: Collection[str]) -> str:
+def _named(by_gate: _ByGate, shown: Collection[str]) -> str:
     """`nccl.ranks, nccl.transport [1-node, 2-nodes]; … and 3 more`: each gate once, with its subjects in all runs, and
     gates with the same subjects together."""
     by_subjects: dict[str, list[str]] = {}
-    for gate in (gate for gate in found if gate in shown):
-        by_subjects.setdefault(listed([item.verdict.subject for item in found[gate]]), []).append(gate)
+    for gate in (gate for gate in by_gate if gate in shown):
+        by_subjects.setdefault(listed([item.verdict.subject for item in by_gate[gate]]), []).append(gate)
     named = [f"{', '.join(gates)} [{subjects}]" for subjects, gates in by_subjects.items()]
-    left_count = len(found) - sum(map(len, by_subjects.values()))
+    left_count = len(by_gate) - sum(map(len, by_subjects.values()))
     return "; ".join([*named, *([f"and {left_count} more"] if left_count else [])])
 
 
@@ -288,7 +288,7 @@ def _short(verdict: Verdict) -> str:
 
 def _diagnosable(claim: Claim, drills: Sequence[DrillReport]) -> ClaimAnswer:
     results = [result for report in drills for result in report.results if result.performed]
-    passed = [result for result in results if result.found and not result.false_alarms]
+    passed = [result for result in results if result.is_found and not result.false_alarms]
     if not results:
         mark, line = Mark.NOT_ASKED, "no fault was made on purpose: bringup drill --anywhere"
     elif len(passed) < len(results):
@@ -331,13 +331,13 @@ _BAD = (Mark.FAIL, Mark.INCOMPLETE, Mark.WARN)
 
 def _causes(claimed: Sequence[_Claimed]) -> str:
     """Of an answer that failed or is open: the gates that caused it, each once however many claims it bears on."""
-    found: dict[str, list[_Evidence]] = {}
+    by_cause: dict[str, list[_Evidence]] = {}
     for claim in claimed:
         for gate, evidence in claim.causes.items():
-            found.setdefault(gate, []).extend(evidence)
+            by_cause.setdefault(gate, []).extend(evidence)
     shown = {gate for claim in claimed for gate in list(claim.causes)[:NAMED]}
     others = dict.fromkeys(claim.answer.why or "" for claim in claimed if not claim.causes)
-    return "; ".join([*([_named(found, shown)] if found else []), *others])
+    return "; ".join([*([_named(by_cause, shown)] if by_cause else []), *others])
 
 
 def _line(claims: Sequence[ClaimAnswer]) -> str:

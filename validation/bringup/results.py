@@ -161,7 +161,7 @@ class Absent:
 
 
 @dataclass(frozen=True)
-class Found:
+class RunFolders:
     """Runs named by folders. A run's folder names itself; the folder of a playbook or sweep names its runs."""
 
     folders: list[Path] = field(default_factory=list)  # may hold one run several times
@@ -190,11 +190,11 @@ def ill_node(entry: LeftOut) -> str:
     return f"{entry.node}: left out after {entry.phase}: {entry.why}"
 
 
-def find(folders: Sequence[Path]) -> Found:
+def find(folders: Sequence[Path]) -> RunFolders:
     """Resolve folders of runs, playbooks and sweeps. A missing run of a playbook or sweep is reported as absent. Raises
     RecordError for a playbook or sweep that cannot be read, RunError for a playbook that was copied without any of its
     runs."""
-    resolved = Found()
+    resolved = RunFolders()
     for folder in folders:
         if is_sweep(folder):
             sweep = read_record(folder / SWEEP, Sweep)
@@ -229,10 +229,10 @@ def find(folders: Sequence[Path]) -> Found:
     return resolved
 
 
-def _refuse_alone(folder: Path, playbook: Playbook, found: Found) -> None:
+def _refuse_alone(folder: Path, playbook: Playbook, runs: RunFolders) -> None:
     """One line for all runs of a playbook that was copied without them."""
     ran = [step for step in playbook.steps if step.folder is not None]
-    if ran and tree_of(folder) is None and not any(step in found.steps.values() for step in ran):
+    if ran and tree_of(folder) is None and not any(step in runs.steps.values() for step in ran):
         raise RunError(
             f"{folder}: none of its {len(ran)} runs was copied with it: expected {ran[0].folder}, or the end of that "
             f"path, in this folder or beside it; copy them, or name the playbook where it was written, TREE/{PLAYBOOKS}"

@@ -37,18 +37,18 @@ NOT_RUN = "(the fault could not be made)"
 def cmax(cluster: LocalCluster, program: str, _: Path) -> set[str]:
     """The criteria that did not pass, each with its status and what was observed."""
     ended = cluster.verb("sh", program, "audit", "--slurm", "-y", limit_s=LIMIT_S)
-    found, lines = set(), (ended.said + ended.complained).splitlines()
+    criteria, lines = set(), (ended.said + ended.complained).splitlines()
     for line, following in zip(lines, [*lines[1:], ""], strict=True):
         if match := CRITERION.match(line):
-            found.add(f"{line.split()[0]} {match['name']}: {following.strip().removeprefix('Observed: ')}")
-    if not found:
+            criteria.add(f"{line.split()[0]} {match['name']}: {following.strip().removeprefix('Observed: ')}")
+    if not criteria:
         raise DrillError(f"cmax printed no criterion: {ended.complained.strip()[-200:]}")
-    return found
+    return criteria
 
 
 def nhc(cluster: LocalCluster, folder: str, configuration: Path) -> set[str]:
     """The checks that failed, on any node. A node on which it cannot be started is one of them."""
-    found = set()
+    failed = set()
     for node in cluster.shape.names:
         settings = (f"INCDIR={folder}/scripts", f"HELPERDIR={folder}/helpers", "MARK_OFFLINE=0", "LOGFILE=-", "NHC_RM=")
         ended = cluster.verb(
@@ -58,11 +58,11 @@ def nhc(cluster: LocalCluster, folder: str, configuration: Path) -> set[str]:
         reasons = {match["reason"] for match in FAILED_CHECK.finditer(ended.said + ended.complained)}
         if ended.code != 0 and not reasons:
             reasons = {f"ended with {ended.code}"}
-        found |= {f"{node}: {reason}" for reason in reasons}
-    return found
+        failed |= {f"{node}: {reason}" for reason in reasons}
+    return failed
 
 
-def said(tool: Callable[[], set[str]]) -> str:
+def answer_of(tool: Callable[[], set[str]]) -> str:
     """What it says beyond what it said of the healthy cluster. To hang names no fault."""
     try:
         return "; ".join(sorted(tool()))
@@ -99,7 +99,7 @@ def faults_noticed(shape: Shape, drills: Iterable[Drill], programs: dict[str, st
                     if drill.wait_for is not None:
                         cluster.wait_for(*drill.wait_for)
                     for name, tool in tools.items():
-                        row[name] = said(
+                        row[name] = answer_of(
                             lambda run=tool, of=name: run(cluster, programs[of], configuration) - healthy[of]
                         )
                 except DrillError as error:

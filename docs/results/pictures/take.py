@@ -40,7 +40,7 @@ MAX_SHOWN = 5  # texts that are missing on paper
 
 
 def program(*names: str, package: str) -> str:
-    path = next((found for name in names if (found := shutil.which(name))), None)
+    path = next((candidate for name in names if (candidate := shutil.which(name))), None)
     if path is None:
         sys.exit(f"none of {', '.join(names)} is on PATH; on Debian: apt-get install {package}")
     return path

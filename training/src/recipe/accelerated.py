@@ -59,7 +59,7 @@ def keys(
     args: Args, expected: Expected, bf16: bool, world: int, local_world: int, environment: Mapping[str, str]
 ) -> list[Key]:
     """All that the environment may say, with what the program does."""
-    found = [
+    known = [
         Key("use_cpu", "ACCELERATE_USE_CPU", "false", _ALONE),
         Key("mixed_precision", _MARK, "bf16" if bf16 else "no", f"give {'--no-bf16' if bf16 else '--bf16'}"),
         Key("dynamo_backend", "ACCELERATE_DYNAMO_BACKEND", "no", "--recipe fast compiles"),
@@ -80,7 +80,7 @@ def keys(
             f"the configuration of accelerate launch says distributed_type {kinds[stated]}, this program trains "
             f"{expected.kind}: take the configuration of training/accelerate with its name"
         )
-    return found + (
+    return known + (
         _of_fsdp(args) + _of_mesh(args, expected, world, local_world, environment) if expected.sharded else []
     )
 
@@ -104,7 +104,7 @@ def _of_fsdp(args: Args) -> list[Key]:
         "cpu_ram_efficient_loading": ("false", "every rank makes its shard from the seed, or reads it"),
         "activation_checkpointing_offload": ("false", "--cpu-offload moves the states"),
     }
-    found = [Key(f"fsdp_{name}", f"FSDP_{name.upper()}", does, advice) for name, (does, advice) in fixed.items()]
+    known = [Key(f"fsdp_{name}", f"FSDP_{name.upper()}", does, advice) for name, (does, advice) in fixed.items()]
     own = {
         "reshard_after_forward": (args.reshard_after_forward, "--no-reshard-after-forward"),
         "offload_params": (args.cpu_offload, "--cpu-offload"),
@@ -113,8 +113,8 @@ def _of_fsdp(args: Args) -> list[Key]:
     for name, (does, option) in own.items():
         given = does != (name == "reshard_after_forward")  # whether the option was given
         advice = f"leave out {option}" if given else f"give {option}"
-        found.append(Key(f"fsdp_{name}", f"FSDP_{name.upper()}", flag(does), advice))
-    return found
+        known.append(Key(f"fsdp_{name}", f"FSDP_{name.upper()}", flag(does), advice))
+    return known
 
 
 def _of_mesh(args: Args, expected: Expected, world: int, local_world: int, environment: Mapping[str, str]) -> list[Key]:

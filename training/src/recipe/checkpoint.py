@@ -217,7 +217,7 @@ def damage(folder: Path, record: Checkpoint, *, of_rank: bool) -> list[str]:
 
     of_rank: the files that this rank wrote. Otherwise a share of all files: together the ranks look at each of them.
     """
-    found = []
+    problems = []
     mine = (
         [file for file in record.files if file.rank == group.RANK]
         if of_rank
@@ -228,12 +228,12 @@ def damage(folder: Path, record: Checkpoint, *, of_rank: bool) -> list[str]:
         try:
             size = path.stat().st_size
             if size != file.bytes:
-                found.append(f"{folder.name}/{path.name}: {size} bytes, {file.bytes} were written")
+                problems.append(f"{folder.name}/{path.name}: {size} bytes, {file.bytes} were written")
             elif _crc32(path) != file.crc32:
-                found.append(f"{folder.name}/{path.name}: its contents are not what was written (CRC-32)")
+                problems.append(f"{folder.name}/{path.name}: its contents are not what was written (CRC-32)")
         except OSError as error:
-            found.append(f"{folder.name}/{path.name}: cannot be read from {node_name()}: {error.strerror}")
-    return found
+            problems.append(f"{folder.name}/{path.name}: cannot be read from {node_name()}: {error.strerror}")
+    return problems
 
 
 class NamingWriter(dcp.FileSystemWriter):

@@ -14,7 +14,7 @@ def folder_of(step: int) -> str:
     return f"step-{step:08d}"
 
 
-def found(root: Path) -> tuple[list[Path], list[str]]:
+def checkpoints_in(root: Path) -> tuple[list[Path], list[str]]:
     """(finished checkpoints below `root`, newest first; names of unfinished saves)."""
     if not root.is_dir():
         return [], []
@@ -41,7 +41,7 @@ def keep_newest(root: Path, count: int) -> None:
 
     Each is renamed first: a half removed checkpoint must not look like a whole one.
     """
-    for path in found(root)[0][count:]:
+    for path in checkpoints_in(root)[0][count:]:
         remove(path)
 
 

@@ -101,28 +101,28 @@ def require(size: Size, wanted: Saves, root: Path, hosts: list[str]) -> Checkpoi
     One folder on all nodes has to hold them, so the first rank says what is free.
     """
     largest = size.bytes(wanted.last)
-    found = CheckpointRoom(predicted_bytes=largest, predicted_files=size.files, at_once=wanted.at_once)
+    known = CheckpointRoom(predicted_bytes=largest, predicted_files=size.files, at_once=wanted.at_once)
     if not wanted.at_once:
-        return found
+        return known
     problem = not_one_folder(root, hosts)
     if problem is not None:
         raise Refused(f"checkpoints: {problem}; give a --checkpoint-dir that is one folder on all nodes")
     left = group.from_first(_left(root) if group.RANK == 0 else None)
     if left is not None:
-        found = found.model_copy(update=_known(left, hosts[0]))
+        known = known.model_copy(update=_known(left, hosts[0]))
     needed, files = wanted.at_once * largest, wanted.at_once * size.files
     for free, of_all, text in (
-        (found.free_bytes, needed, in_words),
-        (found.free_files, files, lambda count: f"{count} files"),
+        (known.free_bytes, needed, in_words),
+        (known.free_files, files, lambda count: f"{count} files"),
     ):
         if free is not None and of_all > free:
             raise Refused(
                 f"checkpoints: expected room for {text(of_all)} (predicted, {wanted.at_once} at a time) in {root}, "
-                f"observed {text(free)} free on {hosts[0]} (by {found.limited_by}): make room there, give another "
+                f"observed {text(free)} free on {hosts[0]} (by {known.limited_by}): make room there, give another "
                 "--checkpoint-dir, lower --keep-checkpoints, or leave checkpoints out (--save-steps 0, "
                 "--no-rehearse-resume)"
             )
-    return found
+    return known
 
 
 def not_one_folder(root: Path, hosts: list[str]) -> str | None:

@@ -66,13 +66,13 @@ def _kind(name: str) -> str:
 
 def merged(intervals: Iterable[Interval]) -> list[Interval]:
     """In order, without overlaps."""
-    found: list[Interval] = []
+    joined: list[Interval] = []
     for begin, end in sorted(intervals):
-        if found and begin <= found[-1][1]:
-            found[-1] = (found[-1][0], max(found[-1][1], end))
+        if joined and begin <= joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(joined[-1][1], end))
         else:
-            found.append((begin, end))
-    return found
+            joined.append((begin, end))
+    return joined
 
 
 def length(intervals: Iterable[Interval]) -> float:
@@ -175,7 +175,7 @@ def _profiled(step: Callable[[], None], steps: int) -> Profiled | str:
     """What the profiler read; or why it failed. The steps are made all the same: other ranks are in them too, and a
     training that is done does not fail because a profiler cannot run here."""
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
-    found: list[list[Any]] = []
+    events: list[list[Any]] = []
     problems: list[str] = []
 
     def tried(action: Callable[[], Any]) -> None:
@@ -194,7 +194,7 @@ def _profiled(step: Callable[[], None], steps: int) -> Profiled | str:
     activity = ProfilerActivity.CUDA if group.CUDA else ProfilerActivity.CPU
     plan = schedule(wait=0, warmup=1, active=steps, repeat=1)
     assert plan(steps) is ProfilerAction.RECORD_AND_SAVE
-    seen = profile(activities=[activity], schedule=plan, on_trace_ready=lambda done: found.append(done.events()))
+    seen = profile(activities=[activity], schedule=plan, on_trace_ready=lambda done: events.append(done.events()))
     tried(seen.start)
     step()  # the ranks start apart, because starting the profiler takes each its own time
     settled()
@@ -206,7 +206,7 @@ def _profiled(step: Callable[[], None], steps: int) -> Profiled | str:
         tried(seen.step)
     tried(seen.stop)
     measured: list[Profiled] = []
-    tried(lambda: measured.append(read(found[0], steps, ended - begun, group.CUDA)))
+    tried(lambda: measured.append(read(events[0], steps, ended - begun, group.CUDA)))
     return problems[0] if problems else measured[0]
 
 
@@ -231,7 +231,7 @@ def _collectives(
     ranks: list[Profiled], resolved: RunArgs, shape: ModelShape
 ) -> tuple[list[CollectiveTime], str | None]:
     """Bytes by formula / time of the rank that waited least for the others."""
-    found = []
+    times = []
     for collective in traffic.collectives(shape, job_of(resolved)):
         kind = collective.operation
         quickest = min(
@@ -240,7 +240,7 @@ def _collectives(
         if quickest is None:
             return [], f"torch.profiler saw no {kind}, which the strategy has"
         seconds = quickest.seconds[kind]
-        found.append(
+        times.append(
             CollectiveTime(
                 operation=kind,
                 over=collective.over,
@@ -253,4 +253,4 @@ def _collectives(
                 busbw_gb_per_s=collective.sent / seconds / 1e9,
             )
         )
-    return found, None
+    return times, None

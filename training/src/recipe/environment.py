@@ -28,8 +28,8 @@ def of_rank() -> dict[str, Any]:
 
 def driver_version(text: str) -> str | None:
     """`NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  …` -> 550.54.15."""
-    found = re.search(r"Kernel Module.*?\s(\d+(?:\.\d+)+)\s", text)
-    return found[1] if found else None
+    match = re.search(r"Kernel Module.*?\s(\d+(?:\.\d+)+)\s", text)
+    return match[1] if match else None
 
 
 def of_all(ranks: list[dict[str, Any]]) -> Environment:

@@ -145,9 +145,9 @@ def require_average() -> None:
         )
 
 
-def is_average(found: float, ranks: int) -> bool:
+def is_average(value: float, ranks: int) -> bool:
     """Is it the average of 1..ranks, up to rounding? NCCL multiplies by a float32 of 1/ranks before it adds."""
-    return math.isclose(found, (ranks + 1) / 2, rel_tol=AVERAGE_TOLERANCE)
+    return math.isclose(value, (ranks + 1) / 2, rel_tol=AVERAGE_TOLERANCE)
 
 
 def gather(value: T) -> list[T]:

@@ -97,11 +97,11 @@ def _counted(model: Any, job: Job) -> int:
     ):
         model.base_model(input_ids=ids, use_cache=False)
     weights = {p.untyped_storage()._cdata for p in model.parameters()}
-    found = sum(tensor.untyped_storage().nbytes() for number, tensor in kept.items() if number not in weights)
+    kept_bytes = sum(tensor.untyped_storage().nbytes() for number, tensor in kept.items() if number not in weights)
     if autocast:  # its copies of the weights are kept as well, and counted as gathered elsewhere
         linear = {id(m.weight): m.weight for block in blocks for m in block.modules() if isinstance(m, LINEAR)}
-        found -= sum(2 * weight.numel() for weight in linear.values())
-    return found
+        kept_bytes -= sum(2 * weight.numel() for weight in linear.values())
+    return kept_bytes
 
 
 def _cast(value: Any, dtype: torch.dtype) -> Any:

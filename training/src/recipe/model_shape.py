@@ -49,13 +49,13 @@ def shape_of(model: Any, name: str) -> ModelShape:
 
 def _tensors(modules: Iterable[Any], seen: set[int]) -> tuple[Tensor, ...]:
     """Of their parameters that were not seen yet: a tied one belongs to its first group."""
-    found = []
+    shapes = []
     for p in (p for module in modules for p in module.parameters()):
         if id(p) not in seen and p.numel():
             seen.add(id(p))
             rows = p.shape[0] if p.dim() else 1
-            found.append((rows, p.numel() // rows))
-    return tuple(found)
+            shapes.append((rows, p.numel() // rows))
+    return tuple(shapes)
 
 
 def _linear(model: Any) -> Iterator[Any]:

@@ -53,7 +53,7 @@ def prepare(
         model, read_whole = together(lambda: build_model(args, sharded))
         predicted = footprint.of_model(model, resolved)
         needed = room.need(model, predicted, resolved, on_gpu=group.CUDA, read_whole=read_whole)
-        found = room.require(needed, resolved, hosts)
+        memory_room = room.require(needed, resolved, hosts)
         require_more(model)
         if read_whole:
             model = together(lambda: load_whole(args))
@@ -70,7 +70,7 @@ def prepare(
                 shutil.rmtree(temporary)  # what is mapped stays readable
     if read_whole or not sharded:
         fill(model, args)
-    return model, rows, predicted, found
+    return model, rows, predicted, memory_room
 
 
 def fill(model: Any, args: Args) -> None:

@@ -118,7 +118,7 @@ def train_metrics(
     grad_norms: list[float],
     wall_time_s: float,
     transport: tuple[str | None, str | None],
-    found: Room,
+    memory_room: Room,
     checkpoint: tuple[CheckpointTimes | None, str | None],
     checkpoint_room: CheckpointRoom,
     resumed: Resumed | None,
@@ -200,7 +200,7 @@ def train_metrics(
         checkpoint_room=checkpoint_room,
         resumed=resumed,
         model_shape=predicted.shape,
-        memory_check=memory_check(predicted, ranks, found),
+        memory_check=memory_check(predicted, ranks, memory_room),
         communication_share=communication.share(communicated[0]),
         communication=communicated[0],
         communication_reason=communicated[1],
@@ -216,7 +216,7 @@ def device_limits(ranks: list[RankResult]) -> dict[str, Any]:
     return {"device_total_gib": min(totals), "allocation_retries": sum(retries)}
 
 
-def memory_check(predicted: Footprint, ranks: list[RankResult], found: Room) -> MemoryCheck:
+def memory_check(predicted: Footprint, ranks: list[RankResult], memory_room: Room) -> MemoryCheck:
     """Prediction and measurement side by side, of the rank that holds most. `found`: before anything was allocated."""
     states = [rank.states_bytes for rank in ranks]
     allocated = [rank.memory_gib[1] for rank in ranks if rank.memory_gib[1] is not None]
@@ -228,8 +228,8 @@ def memory_check(predicted: Footprint, ranks: list[RankResult], found: Room) -> 
         peak_predicted_bytes=None if predicted.peak is None else predicted.peak.total,
         peak_least_bytes=predicted.least,
         reason=predicted.reason,
-        device_needed_bytes=found.device_needed,
-        device_free_bytes=found.device_free,
-        host_needed_bytes=found.host_needed,
-        host_available_bytes=found.host_available,
+        device_needed_bytes=memory_room.device_needed,
+        device_free_bytes=memory_room.device_free,
+        host_needed_bytes=memory_room.host_needed,
+        host_available_bytes=memory_room.host_available,
     )

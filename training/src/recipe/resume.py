@@ -33,7 +33,7 @@ AUTO = "auto"
 
 
 @dataclass(frozen=True)
-class Found:
+class WholeCheckpoint:
     """A checkpoint that is whole, and the newer ones that are not."""
 
     folder: Path
@@ -55,7 +55,7 @@ class Checkpoints(TrainerCallback):
         self.trajectory = Trajectory()
         self.rehearse_at = max(1, args.steps // 2) if args.rehearse_resume else 0
         self.not_rehearsed: str | None = None  # why not, where it was wanted
-        self.begins_at: Found | None = None
+        self.begins_at: WholeCheckpoint | None = None
         self.random: dict[str, torch.Tensor] | None = None
         self.after_steps: list[int] = []  # a checkpoint was written
         self.last: Saved | None = None
@@ -67,7 +67,7 @@ class Checkpoints(TrainerCallback):
             with self._patience():
                 self.begins_at = self._find()
 
-    def _find(self) -> Found | None:
+    def _find(self) -> WholeCheckpoint | None:
         first = (self.args.run_dir if self.args.resume == AUTO else Path(str(self.args.resume))).resolve()
         # one rank looks and all follow: a folder may be seen by one node a little before another one sees it
         candidates, requeued = group.from_first(self._candidates(first) if group.RANK == 0 else None)
@@ -85,7 +85,7 @@ class Checkpoints(TrainerCallback):
                     f"resuming after step {record.step} from {folder}"
                     + (f"; passed over: {passed_over[0]}" if passed_over else "")
                 )
-                return Found(folder, record, passed_over)
+                return WholeCheckpoint(folder, record, passed_over)
             passed_over.append(one_line(damaged[0]))
         why = (
             f"damaged: {passed_over[0]}"
@@ -289,17 +289,17 @@ class Checkpoints(TrainerCallback):
         attempts = checkpoint_folders.attempts(first)
         folders = []
         for attempt in attempts:
-            finished, unfinished = checkpoint_folders.found(self._root(attempt))
+            finished, unfinished = checkpoint_folders.checkpoints_in(self._root(attempt))
             folders += finished
             if unfinished:
                 self._tell(f"{self._root(attempt)}: {unfinished[0]} is an unfinished save, which counts as nothing")
-        found: list[tuple[Path, Checkpoint | None, str]] = []
+        candidates: list[tuple[Path, Checkpoint | None, str]] = []
         for folder in sorted(folders, key=lambda path: path.name, reverse=True):
             try:
-                found.append((folder, read_record(folder / checkpoint_folders.RECORD, Checkpoint), ""))
+                candidates.append((folder, read_record(folder / checkpoint_folders.RECORD, Checkpoint), ""))
             except RecordError as error:
-                found.append((folder, None, str(error)))
-        return found, len(attempts) > 1
+                candidates.append((folder, None, str(error)))
+        return candidates, len(attempts) > 1
 
     def _root(self, run_dir: Path) -> Path:
         return (

@@ -117,12 +117,12 @@ def require(needed: Need, resolved: RunArgs, hosts: list[str]) -> Room:
 def host_available(root: Path = Path("/")) -> tuple[int, str]:
     """(bytes that this process can still get on its host, what says so): the kernel, or a cgroup around it."""
     lines = dict(line.split(":") for line in (root / "proc/meminfo").read_text().splitlines())
-    found = [(int(lines["MemAvailable"].split()[0]) * 1024, "MemAvailable")]
+    limits = [(int(lines["MemAvailable"].split()[0]) * 1024, "MemAvailable")]
     for line in (root / "proc/self/cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers in ("", "memory"):
-            found += _of_cgroups(root, path, v1=controllers == "memory")
-    return min(found)
+            limits += _of_cgroups(root, path, v1=controllers == "memory")
+    return min(limits)
 
 
 def _of_cgroups(root: Path, path: str, *, v1: bool) -> list[tuple[int, str]]:
@@ -136,7 +136,7 @@ def _of_cgroups(root: Path, path: str, *, v1: bool) -> list[tuple[int, str]]:
     inner = next(
         (mount.joinpath(*parts[cut:]) for cut in range(len(parts)) if mount.joinpath(*parts[cut:]).is_dir()), mount
     )
-    found = []
+    limits = []
     while inner != mount.parent:
         text = (inner / limit).read_text().strip() if (inner / limit).is_file() else "max"
         if text.isdigit() and (inner / "memory.stat").is_file():
@@ -144,6 +144,6 @@ def _of_cgroups(root: Path, path: str, *, v1: bool) -> list[tuple[int, str]]:
             used = int((inner / usage).read_text()) - sum(
                 int(kept.get(f"{of_children}{pages}", 0)) for pages in FILE_PAGES
             )
-            found.append((int(text) - used, str(inner / limit)))
+            limits.append((int(text) - used, str(inner / limit)))
         inner = inner.parent
-    return found
+    return limits

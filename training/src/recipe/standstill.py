@@ -18,13 +18,13 @@ LEAST_RATIO = 2  # own work that takes less than twice its median is uneven, and
 def of_rank(gaps: list[pulse.Gap], spans: Spans, own: dict[str, list[float]], first: int, warmup: int) -> Standstill:
     """The longest. `first`: the number of the first step of `spans`; `own`: seconds by part, then step."""
     seconds, index, cpu_s = pulse.longest(gaps, spans[warmup:])
-    found = Standstill(seconds=seconds)
+    standstill = Standstill(seconds=seconds)
     if index is not None:
-        found = Standstill(seconds=seconds, step=first + warmup + index, part="process", cpu_s=cpu_s)
+        standstill = Standstill(seconds=seconds, step=first + warmup + index, part="process", cpu_s=cpu_s)
     for part in ("fetch", "forward", "optimizer"):
         values = own[part][warmup:]
         longest, usual = max(values), statistics.median(values)
-        if longest > LEAST_RATIO * usual and longest - usual > max(pulse.LEAST_S, found.seconds):
+        if longest > LEAST_RATIO * usual and longest - usual > max(pulse.LEAST_S, standstill.seconds):
             step = first + warmup + values.index(longest)
-            found = Standstill(seconds=longest - usual, step=step, part=part)  # type: ignore[arg-type]  # its literals
-    return found
+            standstill = Standstill(seconds=longest - usual, step=step, part=part)  # type: ignore[arg-type]  # its literals
+    return standstill

@@ -83,14 +83,14 @@ def fill(model: Any, args: Args) -> float:
 def parts(model: Any) -> dict[str, list[torch.nn.Module]]:
     """Name of a block -> all modules in it. OUTSIDE_BLOCKS -> the others. The same names however it is wrapped."""
     blocks = {id(block) for block in decoder_layers(model)}
-    found: dict[str, list[torch.nn.Module]] = {OUTSIDE_BLOCKS: []}
+    modules_of: dict[str, list[torch.nn.Module]] = {OUTSIDE_BLOCKS: []}
     block = None
     for wrapped_name, module in model.named_modules():  # a block is followed by what is in it
         name = plain_name(f"{wrapped_name}.")
         if block is None or not name.startswith(block):
             block = name if id(module) in blocks else None
-        found.setdefault(OUTSIDE_BLOCKS if block is None else block, []).append(module)
-    return found
+        modules_of.setdefault(OUTSIDE_BLOCKS if block is None else block, []).append(module)
+    return modules_of
 
 
 def draw(model: Any, seed: int) -> float:
@@ -215,8 +215,8 @@ def files_of(name: str, model: Any) -> dict[str, Path] | None:
     index = cached_file(name, SAFE_WEIGHTS_INDEX_NAME, _raise_exceptions_for_missing_entries=False)
     if index is not None:
         of_key = json.loads(Path(index).read_text())["weight_map"]
-        found = {file: Path(str(cached_file(name, file))) for file in set(of_key.values())}
-        files = {key: found[file] for key, file in of_key.items()}
+        path_of = {file: Path(str(cached_file(name, file))) for file in set(of_key.values())}
+        files = {key: path_of[file] for key, file in of_key.items()}
     else:
         single = cached_file(name, SAFE_WEIGHTS_NAME, _raise_exceptions_for_missing_entries=False)
         if single is None:

@@ -90,7 +90,7 @@ def known(profile: Profile, judged: Sequence[Judged], mfu: float | None) -> Know
 
 def jobs(question: Question) -> list[Job]:
     """The layouts that this machine and batch allow: a strategy gets as many micro-steps as the global batch needs."""
-    found = []
+    layouts = []
     for kind in KINDS:
         job = Job(
             kind,
@@ -107,8 +107,8 @@ def jobs(question: Question) -> list[Job]:
         parallel = kind == "single" or job.ranks > 1
         hybrid = kind != "hsdp" or (question.nodes > 1 and job.shards > 1)
         if parallel and hybrid and question.global_batch % (job.ranks * question.rows) == 0:
-            found.append(replace(job, accumulation=question.global_batch // (job.ranks * question.rows)))
-    return found
+            layouts.append(replace(job, accumulation=question.global_batch // (job.ranks * question.rows)))
+    return layouts
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ def predict(shape: ModelShape, job: Job, facts: Known) -> PredictedStrategy:
     """Memory, traffic and time of one strategy; what cannot be known is null and named."""
     parts = memory.peak(shape, job)
     outside = memory.OUTSIDE[min(job.ranks, 2)]
-    found = traffic.collectives(shape, job)
+    collectives = traffic.collectives(shape, job)
     unknown: list[str] = []
     room = facts.machine.gpu_memory_gib
     if room is None:
@@ -167,8 +167,8 @@ def predict(shape: ModelShape, job: Job, facts: Known) -> PredictedStrategy:
         outside_gib=outside / memory.GIB,
         fits=None if room is None else parts.total + outside <= room.value * memory.GIB,
         host_gib=memory.host(shape, job) / memory.GIB,
-        sent_inside_gb=traffic.sent_inside(found, job) / GB,
-        leaving_node_gb=traffic.leaving_node(found, job) / GB,
+        sent_inside_gb=traffic.sent_inside(collectives, job) / GB,
+        leaving_node_gb=traffic.leaving_node(collectives, job) / GB,
         compute_s=took.compute,
         communication_s=took.communication,
         step_s=None if took.step is None else list(took.step),
@@ -213,9 +213,9 @@ def advise(question: Question, facts: Known) -> Advice:
         raise UsageError(
             "--sync-each-batch changes nothing here: a step has one micro-step; give a larger --global-batch"
         )
-    found = [predict(shape, job, facts) for job in layouts]
-    use, why = choose(found)
-    if use is None and any(strategy.fits is False for strategy in found):
+    strategies = [predict(shape, job, facts) for job in layouts]
+    use, why = choose(strategies)
+    if use is None and any(strategy.fits is False for strategy in strategies):
         why += f"; {_what_would_fit(question, facts)}"
     machine = facts.machine
     return Advice(
@@ -240,21 +240,21 @@ def advise(question: Question, facts: Known) -> Advice:
             )
             if entry is not None
         ],
-        strategies=found,
+        strategies=strategies,
         use=use,
         why=why,
-        command=None if use is None else _command(question, _named(found, use)),
+        command=None if use is None else _command(question, _named(strategies, use)),
     )
 
 
-def choose(found: Sequence[PredictedStrategy]) -> tuple[Kind | None, str]:
+def choose(strategies: Sequence[PredictedStrategy]) -> tuple[Kind | None, str]:
     """(strategy or None, why). Of those that fit the one with the shortest step when nothing overlaps; times within
     5 % are equal, and then the simpler one. Without times: the one that sends least out of a node, then least
     inside.
 
     One GPU is only named where there is no other: it is the reference, and no answer to what N GPUs should do.
     """
-    parallel = [strategy for strategy in found if strategy.strategy != "single"] or list(found)
+    parallel = [strategy for strategy in strategies if strategy.strategy != "single"] or list(strategies)
     if any(strategy.fits is None for strategy in parallel):
         return None, "what fits is unknown"
     fitting = sorted(
@@ -307,8 +307,8 @@ def _what_would_fit(question: Question, facts: Known) -> str:
     return "take more nodes, shorter sequences, or bfloat16 gradients on the wire"
 
 
-def _named(found: Sequence[PredictedStrategy], strategy: str) -> PredictedStrategy:
-    return next(candidate for candidate in found if candidate.strategy == strategy)
+def _named(strategies: Sequence[PredictedStrategy], strategy: str) -> PredictedStrategy:
+    return next(candidate for candidate in strategies if candidate.strategy == strategy)
 
 
 def _command(question: Question, chosen: PredictedStrategy) -> str:

@@ -54,7 +54,7 @@ class Measured:
     def __init__(self, judged: Sequence[tuple[str, Sequence[Observation], Sequence[Verdict]]]) -> None:
         """(name of the run, its observations, its verdicts)."""
         self.names = ", ".join(name for name, _, _ in judged)
-        self.found: dict[tuple[str, str], list[tuple[int, float, str]]] = {}
+        self.measured: dict[tuple[str, str], list[tuple[int, float, str]]] = {}
         self.distrusted: dict[tuple[str, str], str] = {}
         for run, observations, verdicts in judged:
             bad = {
@@ -69,7 +69,7 @@ class Measured:
                     if unmet:  # a bandwidth among other ranks than planned is none of this cluster
                         self.distrusted[name, scale] = f"{', '.join(unmet)} did not pass on {scale} in {run}"
                         continue
-                    self.found.setdefault((name, scale), []).extend(
+                    self.measured.setdefault((name, scale), []).extend(
                         (size, speed, f"at {observation.quantity.partition('@')[2]} on {scale} ({run})")
                         for size, speed, observation in points
                     )
@@ -83,7 +83,7 @@ class Measured:
         """
         scale = scale_name(nodes)
         slowest: dict[int, tuple[int, float, str]] = {}
-        for size, speed, where in self.found.get((operation, scale), []):
+        for size, speed, where in self.measured.get((operation, scale), []):
             if speed > 0 and (size not in slowest or speed < slowest[size][1]):
                 slowest[size] = (size, speed, where)
         points = sorted(slowest.values())

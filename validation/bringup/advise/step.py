@@ -46,18 +46,18 @@ def predicted(
         return Predicted(reason=str(error))
     machine = _machine(reference, profile, gpu)
     facts = answer.Known(profile.name, machine, curve or bandwidth.Promised(profile))
-    found = answer.times(shape, models.job_of(args), facts)
-    reasons = found.unknown
+    times = answer.times(shape, models.job_of(args), facts)
+    reasons = times.unknown
     if machine.peak_bf16_tflops is None:
         others = [reason for reason in reasons if not reason.startswith("compute time")]
         reasons = [f"compute time: no peak is known for {gpu or 'cpu'}", *others]
-    return Predicted(found.compute, found.communication, found.step, "; ".join(reasons) or None)
+    return Predicted(times.compute, times.communication, times.step, "; ".join(reasons) or None)
 
 
 def _machine(reference: TrainMetrics | None, profile: Profile, gpu: str | None) -> Machine:
     """The profile's, with the peak of the GPU that was used and the MFU that one of them reached."""
     peak = None if gpu is None else peak_bf16_tflops(gpu)
-    found: dict[str, Sourced | None] = {"peak_bf16_tflops": Sourced(value=peak[0], source=peak[1]) if peak else None}
+    rates: dict[str, Sourced | None] = {"peak_bf16_tflops": Sourced(value=peak[0], source=peak[1]) if peak else None}
     if reference is not None and reference.mfu:
-        found["mfu"] = Sourced(value=reference.mfu, source="measured by the one-GPU run")
-    return profile.machine.model_copy(update=found)
+        rates["mfu"] = Sourced(value=reference.mfu, source="measured by the one-GPU run")
+    return profile.machine.model_copy(update=rates)

@@ -34,8 +34,8 @@ def _parameters(number: int) -> str:
 
 
 def screen(advice: Advice) -> str:
-    found = advice.strategies
-    other = any(each.strategy == "hsdp" and each.shards != advice.gpus_per_node for each in found)
+    strategies = advice.strategies
+    other = any(each.strategy == "hsdp" and each.shards != advice.gpus_per_node for each in strategies)
     lines = [
         f"{advice.model}: {_parameters(advice.parameters)} parameters on {advice.nodes} node(s) of "
         f"{advice.gpus_per_node} GPUs, {advice.sequence_length} tokens per row, {advice.global_batch} rows per step",
@@ -44,40 +44,40 @@ def screen(advice: Advice) -> str:
         + f"; profile {advice.profile}",
         "computed, not measured",
         "",
-        _row("", [NAMES[strategy.strategy] for strategy in found]),
-        _row("rows per GPU x micro-steps", [f"{strategy.rows} x {strategy.accumulation}" for strategy in found]),
-        *([_row("GPUs that share the states", [str(strategy.shards) for strategy in found])] if other else []),
+        _row("", [NAMES[strategy.strategy] for strategy in strategies]),
+        _row("rows per GPU x micro-steps", [f"{strategy.rows} x {strategy.accumulation}" for strategy in strategies]),
+        *([_row("GPUs that share the states", [str(strategy.shards) for strategy in strategies])] if other else []),
         "memory per GPU at the peak, GiB",
         *(
-            _row(f"  {words}", [_gib(strategy.peak_parts_gib[part]) for strategy in found])
+            _row(f"  {words}", [_gib(strategy.peak_parts_gib[part]) for strategy in strategies])
             for part, words in PARTS.items()
-            if any(strategy.peak_parts_gib[part] >= VISIBLE * strategy.peak_gib for strategy in found)
+            if any(strategy.peak_parts_gib[part] >= VISIBLE * strategy.peak_gib for strategy in strategies)
         ),
-        _row("  PyTorch allocates", [_gib(strategy.peak_gib) for strategy in found]),
-        _row("  context, NCCL (left for)", [_gib(strategy.outside_gib) for strategy in found]),
+        _row("  PyTorch allocates", [_gib(strategy.peak_gib) for strategy in strategies]),
+        _row("  context, NCCL (left for)", [_gib(strategy.outside_gib) for strategy in strategies]),
         _row(
             f"  fits in {UNKNOWN if advice.gpu_memory_gib is None else f'{advice.gpu_memory_gib:g}'}",
-            [{True: "yes", False: "no", None: UNKNOWN}[strategy.fits] for strategy in found],
+            [{True: "yes", False: "no", None: UNKNOWN}[strategy.fits] for strategy in strategies],
         ),
-        _row("host GiB of a node, hub model", [_gib(strategy.host_gib) for strategy in found]),
+        _row("host GiB of a node, hub model", [_gib(strategy.host_gib) for strategy in strategies]),
         "traffic per step, GB",
-        _row("  a GPU sends, inside its node", [_gigabytes(strategy.sent_inside_gb) for strategy in found]),
-        _row("  leaves a node", [_gigabytes(strategy.leaving_node_gb) for strategy in found]),
+        _row("  a GPU sends, inside its node", [_gigabytes(strategy.sent_inside_gb) for strategy in strategies]),
+        _row("  leaves a node", [_gigabytes(strategy.leaving_node_gb) for strategy in strategies]),
         "time per step, s",
-        _row("  compute", [_number(strategy.compute_s, 2) for strategy in found]),
-        _row("  communication", [_number(strategy.communication_s, 3) for strategy in found]),
-        _row("  step, all overlaps", [_number(_at(strategy.step_s, 0), 2) for strategy in found]),
-        _row("  step, nothing does", [_number(_at(strategy.step_s, 1), 2) for strategy in found]),
-        _row("tokens/s, all GPUs, at least", [_number(_at(strategy.tokens_per_s, 0), 0) for strategy in found]),
-        _row("tokens/s, all GPUs, at most", [_number(_at(strategy.tokens_per_s, 1), 0) for strategy in found]),
+        _row("  compute", [_number(strategy.compute_s, 2) for strategy in strategies]),
+        _row("  communication", [_number(strategy.communication_s, 3) for strategy in strategies]),
+        _row("  step, all overlaps", [_number(_at(strategy.step_s, 0), 2) for strategy in strategies]),
+        _row("  step, nothing does", [_number(_at(strategy.step_s, 1), 2) for strategy in strategies]),
+        _row("tokens/s, all GPUs, at least", [_number(_at(strategy.tokens_per_s, 0), 0) for strategy in strategies]),
+        _row("tokens/s, all GPUs, at most", [_number(_at(strategy.tokens_per_s, 1), 0) for strategy in strategies]),
         "",
         f"use {NAMES[advice.use]}: {advice.why}" if advice.use else f"no strategy is named: {advice.why}",
     ]
     if advice.command:
         lines.append(f"  {advice.command}")
     lines += ["", *advice.assumptions]
-    lines += [f"bandwidth: {text}" for text in _distinct(found, lambda strategy: strategy.sources)]
-    lines += [f"unknown: {text}" for text in _distinct(found, lambda strategy: strategy.unknown)]
+    lines += [f"bandwidth: {text}" for text in _distinct(strategies, lambda strategy: strategy.sources)]
+    lines += [f"unknown: {text}" for text in _distinct(strategies, lambda strategy: strategy.unknown)]
     return "\n".join([*lines, "", SOURCES])
 
 
@@ -101,10 +101,10 @@ def _number(value: float | None, digits: int) -> str:
     return UNKNOWN if value is None else f"{value:,.{digits}f}"
 
 
-def _distinct(found: list[PredictedStrategy], texts: Callable[[PredictedStrategy], list[str]]) -> list[str]:
+def _distinct(strategies: list[PredictedStrategy], texts: Callable[[PredictedStrategy], list[str]]) -> list[str]:
     """Each text once, with the strategies it is about where it is not about all."""
     about: dict[str, list[str]] = {}
-    for strategy in found:
+    for strategy in strategies:
         for text in texts(strategy):
             about.setdefault(text, []).append(NAMES[strategy.strategy])
-    return [text if len(names) == len(found) else f"{text} [{', '.join(names)}]" for text, names in about.items()]
+    return [text if len(names) == len(strategies) else f"{text} [{', '.join(names)}]" for text, names in about.items()]

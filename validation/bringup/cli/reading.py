@@ -96,7 +96,7 @@ def _judge(arguments: argparse.Namespace) -> int:
     return worst(outcomes).exit_code
 
 
-def _report_absent(runs: results.Found) -> list[results.Absent]:
+def _report_absent(runs: results.RunFolders) -> list[results.Absent]:
     """What a playbook had planned and is not there is said, and counts."""
     from bringup.report import text
 

@@ -111,18 +111,18 @@ def _training_runs(folders: list[Path]) -> tuple[list[entries.Entry], list[str]]
     from bringup import results
     from bringup.compare import entries
 
-    found = results.find(folders)
-    for absent in found.absent:
+    runs = results.find(folders)
+    for absent in runs.absent:
         if absent.phase in PHASES and PHASES[absent.phase].is_training:
             complain(f"left out: {absent.phase}: {absent.why}")
     chosen = [
-        folder for folder in found.folders if folder not in found.steps or PHASES[found.steps[folder].phase].is_training
+        folder for folder in runs.folders if folder not in runs.steps or PHASES[runs.steps[folder].phase].is_training
     ]
     of_sweeps = {folder for sweep in folders if results.is_sweep(sweep) for folder in results.find([sweep]).folders}
     unfinished = [folder for folder in chosen if folder in of_sweeps and not (folder / results.METRICS).is_file()]
     for folder in unfinished:
         complain(f"left out: {folder.name}: it did not come to its end; bringup explain says why")
-    return entries.load_all([folder for folder in chosen if folder not in unfinished]), found.varied
+    return entries.load_all([folder for folder in chosen if folder not in unfinished]), runs.varied
 
 
 def _against_baseline(arguments: argparse.Namespace) -> int:
@@ -138,10 +138,10 @@ def _against_baseline(arguments: argparse.Namespace) -> int:
     outcome = regression.overall(compared)
     if arguments.json:
         tables = [(comparison.title, *regression.table(comparison)) for comparison in compared]
-        found = [
+        changes = [
             {"runs": title} | dict(zip(header, row, strict=True)) for title, header, rows in tables for row in rows
         ]
-        print(json.dumps(found, indent=1))
+        print(json.dumps(changes, indent=1))
         _plot(arguments, [*earlier, *later])
         return outcome.exit_code
     for entry in [*earlier, *later]:

@@ -95,7 +95,7 @@ def totals(done: DrillReport) -> str:
 def exit_code(done: DrillReport) -> int:
     """0 all found, 1 one was not (or something else was accused), 2 we could not tell."""
     performed = [result for result in done.results if result.performed]
-    if any(not result.found or result.false_alarms for result in performed) or any(
+    if any(not result.is_found or result.false_alarms for result in performed) or any(
         healthy_round.false_alarms for healthy_round in done.healthy
     ):
         return 1

@@ -68,8 +68,8 @@ def states(shape: ModelShape, shards: int) -> Parts:
 def groups(shape: ModelShape) -> tuple[tuple[int, tuple[Tensor, ...]], ...]:
     """(how many, tensors of one): what is gathered and reduced together."""
     blocks = ((blocks.count, blocks.tensors) for blocks in shape.blocks)
-    found = ((1, shape.embedding), *blocks, (1, shape.tail), (1, shape.rest))
-    return tuple((count, tensors) for count, tensors in found if tensors)
+    groups_of_one = ((1, shape.embedding), *blocks, (1, shape.tail), (1, shape.rest))
+    return tuple((count, tensors) for count, tensors in groups_of_one if tensors)
 
 
 def largest_block(shape: ModelShape) -> int:

@@ -61,30 +61,30 @@ def collectives(shape: ModelShape, job: Job) -> list[Collective]:
     gathered = whole if not again else 2 * whole - job.shards * sum(shard[group] for group in once)
     gathered *= job.accumulation * job.compute_bytes
     reductions, reduced = job.reductions * calls, job.reductions * job.reduce_bytes * whole
-    found = [
+    of_step = [
         Collective("all_gather", over, job.shards, gathers, gathered),
         Collective("reduce_scatter", over, job.shards, reductions, reduced),
     ]
     if job.kind == "hsdp" and job.replicas > 1:
-        found.append(Collective("all_reduce", "replicas", job.replicas, reductions, reduced // job.shards))
-    return found
+        of_step.append(Collective("all_reduce", "replicas", job.replicas, reductions, reduced // job.shards))
+    return of_step
 
 
-def sent_inside(found: list[Collective], job: Job) -> float:
+def sent_inside(calls: list[Collective], job: Job) -> float:
     """Bytes that one rank sends to its neighbour in the node. Replicas have one there when a node holds several."""
     if job.gpus_per_node == 1:
         return 0.0
     several = job.shards < job.gpus_per_node
-    return sum(collective.sent for collective in found if several or collective.over != "replicas")
+    return sum(collective.sent for collective in calls if several or collective.over != "replicas")
 
 
-def leaving_node(found: list[Collective], job: Job) -> float:
+def leaving_node(calls: list[Collective], job: Job) -> float:
     """Bytes that leave one node. A ring passes each node's border once. Each shard of a node has a ring of replicas."""
     if job.nodes == 1:
         return 0.0
     rings = min(job.shards, job.gpus_per_node)
     return sum(
         collective.sent * (rings if collective.over == "replicas" else 1)
-        for collective in found
+        for collective in calls
         if collective.over != "node"
     )

@@ -38,7 +38,7 @@ class DrillResult(Record):
         return self
 
     @property
-    def found(self) -> bool:
+    def is_found(self) -> bool:
         return bool(self.detected and self.right_subject and self.right_cause)
 
 

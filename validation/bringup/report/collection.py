@@ -50,22 +50,24 @@ def gather(folders: Sequence[Path], profile: Profile | None = None) -> Collectio
     absent, and says why; raises RunError, ProfileError or RecordError only when nothing was left to judge."""
     drill_folders = [folder for folder in folders if _holds_drills(folder)]
     drills = [read_record(folder / DRILLS, DrillReport) for folder in drill_folders]
-    found = results.find([folder for folder in folders if folder not in drill_folders])
+    chosen = results.find([folder for folder in folders if folder not in drill_folders])
     judged: list[Judged] = []
     unread: list[tuple[Path, BringupError | OSError]] = []
-    for folder in found.once:
+    for folder in chosen.once:
         try:
             judged.append(judge_folder(folder, profile))
         except (BringupError, OSError) as error:
             unread.append((folder, error))
-    if unread and not judged and not found.playbooks and not drills:
+    if unread and not judged and not chosen.playbooks and not drills:
         raise unread[0][1]
-    names = {folder: step.phase for folder, step in found.steps.items()}
-    absent = [*found.absent, *(Absent(names.get(folder, folder.name), str(error)) for folder, error in unread)]
-    seconds = {folder: step.seconds for folder, step in found.steps.items()}
+    names = {folder: step.phase for folder, step in chosen.steps.items()}
+    absent = [*chosen.absent, *(Absent(names.get(folder, folder.name), str(error)) for folder, error in unread)]
+    seconds = {folder: step.seconds for folder, step in chosen.steps.items()}
     order = list(PHASES)
     judged.sort(key=lambda run: (order.index(run.run.phase), run.run.opened_at, run.run.name))
-    return Collection(judged, absent, found.left_out, found.playbooks, seconds, found.ill_nodes, drills, found.varied)
+    return Collection(
+        judged, absent, chosen.left_out, chosen.playbooks, seconds, chosen.ill_nodes, drills, chosen.varied
+    )
 
 
 def _holds_drills(folder: Path) -> bool:

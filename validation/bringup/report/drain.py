@@ -96,7 +96,7 @@ def proposals(judged: Sequence[Judged]) -> list[Proposal]:
 
 def _failed_nodes(judged: Judged) -> dict[str, list[str]]:
     """Gate -> nodes of this run on which it failed."""
-    found: dict[str, list[str]] = {}
+    nodes_of: dict[str, list[str]] = {}
     for verdict in judged.verdicts.verdicts:
         gate = catalogue.GATES.get(verdict.gate)
         if (
@@ -107,9 +107,9 @@ def _failed_nodes(judged: Judged) -> dict[str, list[str]]:
         ):
             continue
         node = verdict.subject.partition("/")[0]
-        if node in judged.run.nodes and node not in found.setdefault(gate.id, []):
-            found[gate.id].append(node)
-    return found
+        if node in judged.run.nodes and node not in nodes_of.setdefault(gate.id, []):
+            nodes_of[gate.id].append(node)
+    return nodes_of
 
 
 def _proposal(node: str, gates: list[str], run: Run) -> Proposal:

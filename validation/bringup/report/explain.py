@@ -156,9 +156,9 @@ def _profile(folder: Path, run: Run) -> str:
     return run.profile if own else shown_path(folder / PROFILE)
 
 
-def _signs(found: Sequence[Sign]) -> list[str]:
+def _signs(signs: Sequence[Sign]) -> list[str]:
     seen: dict[str, Sign] = {}
-    for sign in found:
+    for sign in signs:
         seen.setdefault(sign.signature, sign)
     known = [sign for sign in seen.values() if sign.signature in SIGNATURES]
     if not known:

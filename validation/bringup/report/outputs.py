@@ -128,11 +128,11 @@ def _target(output: Output) -> Path:
 def _ends(path: Path, kind: Kind, named: str) -> bytes:
     try:
         with path.open("rb") as stream:
-            found = stream.read(_LOOKED_AT)
+            beginning = stream.read(_LOOKED_AT)
             if kind in (PICTURE, ARCHIVE):
                 stream.seek(max(0, path.stat().st_size - _LOOKED_AT))
-                found += b"\n" + stream.read()
-            return found
+                beginning += b"\n" + stream.read()
+            return beginning
     except OSError as error:
         raise UsageError(f"{named}: exists and cannot be read ({error.strerror}); name a new file") from error
 

@@ -100,26 +100,26 @@ class _Search:
         }
         self.named["block"] = self.named["node"]
         self.suspect = threshold(FALSE_SUSPECTS, max(roles * len(nodes), len(measured.z))) ** 2 / 2
-        self.found = Culprits(noise=measured.noise)
+        self.culprits = Culprits(noise=measured.noise)
         self.slow_nodes: set[str] = set()
 
     def run(self) -> Culprits:
         while (best := self._best()) is not None:
             rivals = [case for case in self._cases(best.pairs) if self._rival(case, best)]
             if self._sure(best, rivals):
-                (self.found.nodes if best.culprit.kind == "node" else self.found.links).append(best.culprit)
+                (self.culprits.nodes if best.culprit.kind == "node" else self.culprits.links).append(best.culprit)
                 if best.culprit.kind == "node":
                     self.slow_nodes.add(best.culprit.names[0])
             elif (node := self._node_behind(best)) is not None:
-                self.found.nodes.append(node)
+                self.culprits.nodes.append(node)
                 self.slow_nodes.add(node.names[0])
             else:
-                self.found.undecided.append(
+                self.culprits.undecided.append(
                     [best.culprit, *(case.culprit for case in rivals), *self._not_cleared(best)]
                 )
             for pair in best.pairs:
                 self.open.pop(pair, None)
-        return self.found
+        return self.culprits
 
     def _best(self) -> _Case | None:
         slow = [pair for pair, z in self.open.items() if z < -SLOW]

@@ -67,5 +67,5 @@ def _with(verdict: Verdict, first_failure: str, words: str | None) -> Verdict:
 def _raised_at(seen: Seen) -> dict[str, int]:
     """Rank -> second at which it raised. Each rank says which error file is its own."""
     times = {raised.evidence: raised.value for raised in seen.of("launcher.raised_at")}
-    found = {file.subject: times.get(str(file.value)) for file in seen.of("train.rank.error_file")}
-    return {subject: second for subject, second in found.items() if isinstance(second, int)}
+    second_of = {file.subject: times.get(str(file.value)) for file in seen.of("train.rank.error_file")}
+    return {subject: second for subject, second in second_of.items() if isinstance(second, int)}

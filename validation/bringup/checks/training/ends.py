@@ -67,7 +67,7 @@ class _Facts:
         if place in self.states:
             return [self._own_word(place, state) for state in self.states[place]]
         node = nodes_of(place)[0]
-        for found in (
+        for end in (
             self._ended_by_another(place, node),
             self._came_late(place, node),
             self._stood_still(place),
@@ -75,8 +75,8 @@ class _Facts:
             self._exited(place),
             self._ended_by_slurm(place),
         ):
-            if found is not None:
-                return [found]
+            if end is not None:
+                return [end]
         return []
 
     def _own_word(self, place: str, state: Observation) -> Observation:

@@ -41,21 +41,21 @@ def differing_fields(first: RunArgs, second: RunArgs, allowed: Container[str] = 
     ]
 
 
-def of_records(run: Run, args: RunArgs, found: TrainMetrics, reference: Reference | str | None) -> Parsed:
+def of_records(run: Run, args: RunArgs, metrics: TrainMetrics, reference: Reference | str | None) -> Parsed:
     """reference: None where none is needed, a reason where there is none."""
     parsed = Parsed()
-    _own(parsed, run, args, found)
+    _own(parsed, run, args, metrics)
     if reference is not None:
-        _against_reference(parsed, args, found, reference)
-    if found.resumed is not None:
-        _resumed(parsed, found)
+        _against_reference(parsed, args, metrics, reference)
+    if metrics.resumed is not None:
+        _resumed(parsed, metrics)
     return parsed
 
 
-def _own(parsed: Parsed, run: Run, args: RunArgs, found: TrainMetrics) -> None:
-    _world_size(parsed, run, found)
-    parsed.saw("train.strategy", JOB, found.observed.kind, "text", f"{METRICS}:observed.kind")
-    different = found.observed.differs_from(args)
+def _own(parsed: Parsed, run: Run, args: RunArgs, metrics: TrainMetrics) -> None:
+    _world_size(parsed, run, metrics)
+    parsed.saw("train.strategy", JOB, metrics.observed.kind, "text", f"{METRICS}:observed.kind")
+    different = metrics.observed.differs_from(args)
     parsed.saw(
         "train.variant",
         JOB,
@@ -64,42 +64,44 @@ def _own(parsed: Parsed, run: Run, args: RunArgs, found: TrainMetrics) -> None:
         f"{METRICS}:observed, {RUN_ARGS}",
         "; ".join(different) or None,
     )
-    no_speed = _why_no_speed(args, found)
+    no_speed = _why_no_speed(args, metrics)
     parsed.saw(
         "train.tokens_per_s",
         JOB,
-        None if no_speed else found.tokens_per_s,
+        None if no_speed else metrics.tokens_per_s,
         "tokens/s",
         f"{METRICS}:tokens_per_s",
         no_speed,
     )
-    if found.observed.backend == "gloo":
-        parsed.saw("train.transport", JOB, found.transport, "text", f"{METRICS}:transport", found.transport_reason)
-    _mfu(parsed, args, found, no_speed)
-    _memory(parsed, args, found.memory_check)
-    _checkpoint(parsed, found)
-    _device_memory(parsed, found)
-    _pace(parsed, found, no_speed)
-    _slowdowns(parsed, found)
-    parsed.add(stalls.of_metrics(found))
+    if metrics.observed.backend == "gloo":
+        parsed.saw("train.transport", JOB, metrics.transport, "text", f"{METRICS}:transport", metrics.transport_reason)
+    _mfu(parsed, args, metrics, no_speed)
+    _memory(parsed, args, metrics.memory_check)
+    _checkpoint(parsed, metrics)
+    _device_memory(parsed, metrics)
+    _pace(parsed, metrics, no_speed)
+    _slowdowns(parsed, metrics)
+    parsed.add(stalls.of_metrics(metrics))
     wanted = args.global_batch * args.steps
-    short = None if found.sample_count == wanted else f"{found.sample_count} rows were consumed, {wanted} requested"
+    short = None if metrics.sample_count == wanted else f"{metrics.sample_count} rows were consumed, {wanted} requested"
     parsed.saw(
         "train.samples.repeated",
         JOB,
-        None if short else found.sample_count - found.sample_distinct,
+        None if short else metrics.sample_count - metrics.sample_distinct,
         "count",
         f"{METRICS}:sample_count,sample_distinct",
         short,
     )
     # an optimizer step that was never logged was not seen
-    if len(found.loss) < args.steps:
-        parsed.saw("train.loss.fell", JOB, None, "nats", f"{METRICS}:loss", f"{len(found.loss)} of {args.steps} losses")
+    if len(metrics.loss) < args.steps:
+        parsed.saw(
+            "train.loss.fell", JOB, None, "nats", f"{METRICS}:loss", f"{len(metrics.loss)} of {args.steps} losses"
+        )
     else:
-        parsed.saw("train.loss.fell", JOB, found.loss[0] - found.loss[-1], "nats", f"{METRICS}:loss")
-    apart = farthest_replicas(found.observed, found.parameter_checksums)
+        parsed.saw("train.loss.fell", JOB, metrics.loss[0] - metrics.loss[-1], "nats", f"{METRICS}:loss")
+    apart = farthest_replicas(metrics.observed, metrics.parameter_checksums)
     if apart is not None:
-        low, high = (found.parameter_checksums[rank] for rank in apart)
+        low, high = (metrics.parameter_checksums[rank] for rank in apart)
         parsed.saw(
             "train.replicas.difference",
             JOB,
@@ -108,62 +110,64 @@ def _own(parsed: Parsed, run: Run, args: RunArgs, found: TrainMetrics) -> None:
             f"{METRICS}:parameter_checksums",
             f"rank {apart[0]} has {low!r}, rank {apart[1]} has {high!r}" if high != low else None,
         )
-    shards = shard_count(found.observed)
+    shards = shard_count(metrics.observed)
     if shards is not None:
-        excess = found.observed.parameters_local_max * shards / found.observed.parameters
+        excess = metrics.observed.parameters_local_max * shards / metrics.observed.parameters
         parsed.saw("train.shard.size", JOB, excess, "ratio", f"{METRICS}:observed.parameters_local_max")
-    if found.observed.kind == "hsdp" and found.observed.mesh is not None:
-        scattered = found.observed.scattered(args)
+    if metrics.observed.kind == "hsdp" and metrics.observed.mesh is not None:
+        scattered = metrics.observed.scattered(args)
         parsed.saw("train.shard.inside_node", JOB, len(scattered), "count", f"{METRICS}:observed.mesh,hosts")
 
 
-def _world_size(parsed: Parsed, run: Run, found: TrainMetrics) -> None:
+def _world_size(parsed: Parsed, run: Run, metrics: TrainMetrics) -> None:
     """Unknown where the ranks sat on other nodes than planned: the plan's subjects name nodes."""
     planned = rank_subjects(run.nodes, run.ranks_per_node)
-    places = [f"{host}/rank{rank}" for rank, host in enumerate(found.observed.hosts)]
+    places = [f"{host}/rank{rank}" for rank, host in enumerate(metrics.observed.hosts)]
     elsewhere = places != planned
     if elsewhere:
         parsed.problems.append(
             f"{METRICS}:observed.hosts: ranks sat on {', '.join(places)}; planned were {', '.join(planned)}"
         )
-    if elsewhere and found.world_size == len(planned):
+    if elsewhere and metrics.world_size == len(planned):
         why = "ranks sat on other nodes than planned"
         parsed.saw("train.world_size", JOB, None, "count", f"{METRICS}:observed.hosts", why)
     else:
-        parsed.saw("train.world_size", JOB, found.world_size, "count", f"{METRICS}:world_size")
+        parsed.saw("train.world_size", JOB, metrics.world_size, "count", f"{METRICS}:world_size")
 
 
-def _why_no_speed(args: RunArgs, found: TrainMetrics) -> str | None:
-    if found.resumed is None or found.steps_done - found.resumed.step > args.warmup_steps:
+def _why_no_speed(args: RunArgs, metrics: TrainMetrics) -> str | None:
+    if metrics.resumed is None or metrics.steps_done - metrics.resumed.step > args.warmup_steps:
         return None
-    return f"it was resumed after step {found.resumed.step} of {found.steps_done}: no step is left after the warm-up"
+    return (
+        f"it was resumed after step {metrics.resumed.step} of {metrics.steps_done}: no step is left after the warm-up"
+    )
 
 
-def _mfu(parsed: Parsed, args: RunArgs, found: TrainMetrics, no_speed: str | None) -> None:
-    why = no_speed or found.mfu_reason
-    if why is None and found.step_time_s.p50 < SHORTEST_STEP_S:
+def _mfu(parsed: Parsed, args: RunArgs, metrics: TrainMetrics, no_speed: str | None) -> None:
+    why = no_speed or metrics.mfu_reason
+    if why is None and metrics.step_time_s.p50 < SHORTEST_STEP_S:
         why = (
-            f"a step took {1000 * found.step_time_s.p50:.3g} ms, too little work to tell below "
+            f"a step took {1000 * metrics.step_time_s.p50:.3g} ms, too little work to tell below "
             f"{1000 * SHORTEST_STEP_S:.0f} ms; set BRINGUP_TRAIN_ARGS to a real workload (training/README.md)"
         )
-    parsed.saw("train.mfu", JOB, None if why else found.mfu, "share", f"{METRICS}:mfu", why)
+    parsed.saw("train.mfu", JOB, None if why else metrics.mfu, "share", f"{METRICS}:mfu", why)
 
 
-def _resumed(parsed: Parsed, found: TrainMetrics) -> None:
-    assert found.resumed is not None
-    where, step = f"{METRICS}:resumed", found.resumed.step
+def _resumed(parsed: Parsed, metrics: TrainMetrics) -> None:
+    assert metrics.resumed is not None
+    where, step = f"{METRICS}:resumed", metrics.resumed.step
     parsed.saw("train.resumed.step", JOB, step, "count", where)
-    parsed.problems.append(f"{where}: it began after step {step}, with a checkpoint of {found.resumed.run}")
-    parsed.problems += [f"{where}: passed over a damaged checkpoint: {line}" for line in found.resumed.passed_over]
+    parsed.problems.append(f"{where}: it began after step {step}, with a checkpoint of {metrics.resumed.run}")
+    parsed.problems += [f"{where}: passed over a damaged checkpoint: {line}" for line in metrics.resumed.passed_over]
 
 
-def _slowdowns(parsed: Parsed, found: TrainMetrics) -> None:
+def _slowdowns(parsed: Parsed, metrics: TrainMetrics) -> None:
     """train.straggler: a rank's own work over the lower median of all ranks' (of two ranks: over the other's).
 
     What exceeds it by less than NOISE_S is not a slowdown.
     """
-    times = found.rank_times_s
-    if times is None or found.world_size == 1:
+    times = metrics.rank_times_s
+    if times is None or metrics.world_size == 1:
         return
     parts = {"fetch": times.fetch, "forward": times.forward, "optimizer": times.optimizer}
     own = [math.fsum(values) for values in zip(*parts.values(), strict=True)]
@@ -171,7 +175,7 @@ def _slowdowns(parsed: Parsed, found: TrainMetrics) -> None:
         statistics.median_low(own),
         {part: statistics.median_low(values) for part, values in parts.items()},
     )
-    for rank, (host, mine) in enumerate(zip(found.observed.hosts, own, strict=True)):
+    for rank, (host, mine) in enumerate(zip(metrics.observed.hosts, own, strict=True)):
         excess = {part: values[rank] - usual_of[part] for part, values in parts.items()}
         part = max(excess, key=excess.__getitem__)
         slowdown = None if usual <= 0 else mine / usual if mine - usual > NOISE_S else min(1.0, mine / usual)
@@ -240,21 +244,21 @@ def _peak(check: MemoryCheck, *, fused: bool) -> tuple[float | None, str | None]
     return max(1.0, ratio), f"{both} unfused"
 
 
-def _checkpoint(parsed: Parsed, found: TrainMetrics) -> None:
+def _checkpoint(parsed: Parsed, metrics: TrainMetrics) -> None:
     """train.checkpoint.size: bytes of the last checkpoint that was written, else of the one that was read / predicted
     from the model before the first step."""
-    times, gate, where = found.checkpoint, "train.checkpoint.size", f"{METRICS}:checkpoint"
+    times, gate, where = metrics.checkpoint, "train.checkpoint.size", f"{METRICS}:checkpoint"
     if times is None or times.predicted_bytes is None:
-        why = found.checkpoint_reason if times is None else times.predicted_reason
+        why = metrics.checkpoint_reason if times is None else times.predicted_reason
         parsed.saw(gate, JOB, None, "ratio", where, why)
         return
     words = f"{_mib(times.bytes)}, predicted {_mib(times.predicted_bytes)}"
     parsed.saw(gate, JOB, times.bytes / times.predicted_bytes, "ratio", where, words)
 
 
-def _device_memory(parsed: Parsed, found: TrainMetrics) -> None:
+def _device_memory(parsed: Parsed, metrics: TrainMetrics) -> None:
     """train.memory.headroom, a share of the smallest card, and train.memory.retries."""
-    memory, where = found.memory, f"{METRICS}:memory"
+    memory, where = metrics.memory, f"{METRICS}:memory"
     if memory.device_total_gib is None or memory.device_reserved_gib is None or memory.allocation_retries is None:
         why = "no GPU was used, or this run is older than the measurement"
         parsed.saw("train.memory.headroom", JOB, None, "share", where, why)
@@ -266,9 +270,9 @@ def _device_memory(parsed: Parsed, found: TrainMetrics) -> None:
     parsed.saw("train.memory.retries", JOB, memory.allocation_retries, "count", where)
 
 
-def _pace(parsed: Parsed, found: TrainMetrics, no_speed: str | None) -> None:
+def _pace(parsed: Parsed, metrics: TrainMetrics, no_speed: str | None) -> None:
     """train.step.tail: p95 / p50 of the steps. train.tokens_per_s_per_rank."""
-    steps, where = found.step_time_s, f"{METRICS}:step_time_s"
+    steps, where = metrics.step_time_s, f"{METRICS}:step_time_s"
     why = no_speed
     if why is None and steps.window_steps < FEWEST_STEPS_OF_A_TAIL:
         why = (
@@ -279,7 +283,7 @@ def _pace(parsed: Parsed, found: TrainMetrics, no_speed: str | None) -> None:
         why = f"a step took {1000 * steps.p50:.3g} ms, too little work to tell below {1000 * SHORTEST_STEP_S:.0f} ms"
     words = f"p95 {steps.p95:.4g} s, p50 {steps.p50:.4g} s"
     parsed.saw("train.step.tail", JOB, None if why else round(steps.p95 / steps.p50, 3), "ratio", where, why or words)
-    speed = None if no_speed else found.tokens_per_s_per_rank
+    speed = None if no_speed else metrics.tokens_per_s_per_rank
     parsed.saw("train.tokens_per_s_per_rank", JOB, speed, "tokens/s", f"{METRICS}:tokens_per_s_per_rank", no_speed)
 
 
@@ -311,7 +315,7 @@ def farthest_replicas(observed: ObservedStrategy, checksums: list[float]) -> tup
     return max(ends, key=lambda pair: checksums[pair[1]] - checksums[pair[0]])
 
 
-def _against_reference(parsed: Parsed, args: RunArgs, found: TrainMetrics, reference: Reference | str) -> None:
+def _against_reference(parsed: Parsed, args: RunArgs, metrics: TrainMetrics, reference: Reference | str) -> None:
     why = reference if isinstance(reference, str) else _why_not_comparable(args, reference)
     if isinstance(reference, str) or why is not None:
         for gate, unit in (
@@ -321,8 +325,8 @@ def _against_reference(parsed: Parsed, args: RunArgs, found: TrainMetrics, refer
         ):
             parsed.saw(gate, JOB, None, unit, REFERENCE_METRICS, why)
         return
-    _scaling(parsed, args, found, reference.metrics)
-    losses, norms = (found.loss, reference.metrics.loss), (found.grad_norm, reference.metrics.grad_norm)
+    _scaling(parsed, args, metrics, reference.metrics)
+    losses, norms = (metrics.loss, reference.metrics.loss), (metrics.grad_norm, reference.metrics.grad_norm)
     _step_by_step(parsed, "train.loss.agrees", "nats", "loss", *losses, relative=False)
     _step_by_step(parsed, "train.grad_norm.agrees", "ratio", "grad_norm", *norms, relative=True)
 
@@ -334,15 +338,15 @@ def _why_not_comparable(args: RunArgs, reference: Reference) -> str | None:
     return f"not comparable with the one-GPU run: {'; '.join(differing)}" if differing else None
 
 
-def _scaling(parsed: Parsed, args: RunArgs, found: TrainMetrics, reference: TrainMetrics) -> None:
-    ideal_s = reference.step_time_s.p50 / found.world_size
-    why = _why_no_speed(args, found)
+def _scaling(parsed: Parsed, args: RunArgs, metrics: TrainMetrics, reference: TrainMetrics) -> None:
+    ideal_s = reference.step_time_s.p50 / metrics.world_size
+    why = _why_no_speed(args, metrics)
     if why is None and ideal_s < SHORTEST_STEP_S:
         why = (
-            f"a perfect step would take {1000 * ideal_s:.3g} ms on {found.world_size} ranks, too little work to tell "
+            f"a perfect step would take {1000 * ideal_s:.3g} ms on {metrics.world_size} ranks, too little work to tell "
             f"below {1000 * SHORTEST_STEP_S:.0f} ms; set BRINGUP_TRAIN_ARGS to a real workload (training/README.md)"
         )
-    share = None if why else found.tokens_per_s_per_rank / reference.tokens_per_s_per_rank
+    share = None if why else metrics.tokens_per_s_per_rank / reference.tokens_per_s_per_rank
     parsed.saw("train.scaling", JOB, share, "share", f"{METRICS}:tokens_per_s_per_rank, {REFERENCE_METRICS}", why)
 
 

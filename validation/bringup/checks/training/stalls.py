@@ -18,44 +18,44 @@ FEWEST_STEPS = 3  # of two, none is usual
 _OLDER = "this run is older than the measurement"
 
 
-def of_metrics(found: TrainMetrics) -> Parsed:
+def of_metrics(metrics: TrainMetrics) -> Parsed:
     """train.stall: seconds that the longest step after the warm-up took beyond the median step. train.rank.stall: the
     longest time that the rank itself stood still in one."""
     parsed = Parsed()
-    _job(parsed, found)
+    _job(parsed, metrics)
     where = f"{METRICS}:standstills"
-    for rank, host in enumerate(found.observed.hosts):
+    for rank, host in enumerate(metrics.observed.hosts):
         subject = f"{host}/rank{rank}"
-        if found.standstills is None:
+        if metrics.standstills is None:
             parsed.saw("train.rank.stall", subject, None, "s", where, _OLDER)
         else:
-            standstill = found.standstills[rank]
+            standstill = metrics.standstills[rank]
             parsed.saw("train.rank.stall", subject, round(standstill.seconds, 2), "s", where, _in_words(standstill))
     return parsed
 
 
-def _job(parsed: Parsed, found: TrainMetrics) -> None:
-    where, steps = f"{METRICS}:steps_s", found.steps_s
+def _job(parsed: Parsed, metrics: TrainMetrics) -> None:
+    where, steps = f"{METRICS}:steps_s", metrics.steps_s
     if steps is None or len(steps) < FEWEST_STEPS:
         why = _OLDER if steps is None else f"{len(steps)} step(s) are left after the warm-up: none of them is usual"
         parsed.saw("train.stall", JOB, None, "s", where, why)
         return
     longest, usual = max(steps), statistics.median(steps)
-    number = found.steps_done - len(steps) + steps.index(longest) + 1
+    number = metrics.steps_done - len(steps) + steps.index(longest) + 1
     excess = longest - usual if longest > LEAST_RATIO * usual else 0.0
     remark = f"step {number} took {longest:.4g} s, the median is {usual:.4g} s"
     if excess > 0:
-        remark += f"; {_who(found, excess)}"
+        remark += f"; {_who(metrics, excess)}"
     parsed.saw("train.stall", JOB, round(excess, 2), "s", where, remark)
 
 
-def _who(found: TrainMetrics, excess: float) -> str:
+def _who(metrics: TrainMetrics, excess: float) -> str:
     """The rank whose own standstill explains most of it."""
-    ranks = found.standstills or []
+    ranks = metrics.standstills or []
     rank = max(range(len(ranks)), key=lambda number: ranks[number].seconds, default=None)
     if rank is None or ranks[rank].seconds < excess / 2:
         return "no rank stood still in what it does itself"
-    return f"{found.observed.hosts[rank]}/rank{rank} stood still for {ranks[rank].seconds:.4g} s"
+    return f"{metrics.observed.hosts[rank]}/rank{rank} stood still for {ranks[rank].seconds:.4g} s"
 
 
 def _in_words(standstill: Standstill) -> str | None:

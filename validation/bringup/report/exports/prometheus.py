@@ -87,7 +87,7 @@ def prometheus(collection: Collection) -> str:
             "bringup_phase_exit_code",
             "0 pass, 1 fail, 2 could not tell",
             ("phase",),
-            {(phase,): worst(found).exit_code for phase, found in outcomes.items()},
+            {(phase,): worst(outcomes_of_phase).exit_code for phase, outcomes_of_phase in outcomes.items()},
         ),
         *_gauge(
             "bringup_phase_opened_timestamp_seconds",

@@ -122,14 +122,14 @@ def _curves(path: Path, by_scale: Mapping[str, Mapping[str, Sequence[curve.Point
 def _floors(profile: profiles.Profile, gate: str, scales: Iterable[str]) -> dict[tuple[float, str], list[str]]:
     """(number, size that it holds for) -> the scales."""
     entry = profile.expect.get(gate)
-    found: dict[tuple[float, str], list[str]] = {}
+    floors: dict[tuple[float, str], list[str]] = {}
     if entry is None or entry.at is None:
-        return found
+        return floors
     for scale in sorted(scales, key=scale_nodes):
         limit = profile.limit(gate, scale_nodes(scale)).value
         if isinstance(limit, int | float):
-            found.setdefault((float(limit), entry.at), []).append(scale)
-    return found
+            floors.setdefault((float(limit), entry.at), []).append(scale)
+    return floors
 
 
 def _timelines(

@@ -68,22 +68,22 @@ class Marks:
             panel.axvline(moment, color=_GREY, linewidth=0.8, linestyle=":", zorder=1)
 
 
-def marks(found: Moments | None, shift_s: float, last_s: float) -> Marks | None:
+def marks(moments: Moments | None, shift_s: float, last_s: float) -> Marks | None:
     """Seconds of the timeline are those of the host's clock plus `shift_s`; its last sample is at `last_s`. None where
     the training lies outside of it."""
-    if found is None:
+    if moments is None:
         return None
-    begin, ends = found.begin_s + shift_s, [end_s + shift_s for end_s in found.ends_s]
+    begin, ends = moments.begin_s + shift_s, [end_s + shift_s for end_s in moments.ends_s]
     if begin > last_s or ends[-1] < 0:
         return None
-    at = {found.first_step + index: end for index, end in enumerate(ends)}
-    saved = [step for step in found.checkpoints if step in at]
-    last_step = found.first_step + len(ends) - 1
+    at = {moments.first_step + index: end for index, end in enumerate(ends)}
+    saved = [step for step in moments.checkpoints if step in at]
+    last_step = moments.first_step + len(ends) - 1
     words = [
-        f"grey: training, from the begin of step {found.first_step} ({begin:.1f} s) to the end of step {last_step} "
+        f"grey: training, from the begin of step {moments.first_step} ({begin:.1f} s) to the end of step {last_step} "
         f"({ends[-1]:.1f} s)"
     ]
-    warm = None if found.warm_s is None else found.warm_s + shift_s
+    warm = None if moments.warm_s is None else moments.warm_s + shift_s
     if warm is not None:
         words.append(f"dashed: end of the warm-up ({warm:.1f} s)")
     if saved:

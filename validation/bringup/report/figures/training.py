@@ -268,13 +268,13 @@ def _checked(entry: Entry) -> bool:
 
 def _predicted(axis: Axes, entries: Sequence[Entry], names: Sequence[str]) -> None:
     """Measured as bars, predicted as lines across them."""
-    found = [entry.metrics.memory_check for entry in entries]
+    checks = [entry.metrics.memory_check for entry in entries]
     sizes: dict[str, list[tuple[int | None, int | None]]] = {
         "states (parameters, gradients, optimizer)": [
-            (check.states_measured_bytes, check.states_predicted_bytes) if check else (None, None) for check in found
+            (check.states_measured_bytes, check.states_predicted_bytes) if check else (None, None) for check in checks
         ],
         "peak of the device's allocator": [
-            (check.peak_measured_bytes, check.peak_predicted_bytes) if check else (None, None) for check in found
+            (check.peak_measured_bytes, check.peak_predicted_bytes) if check else (None, None) for check in checks
         ],
     }
     kinds = [(kind, values) for kind, values in sizes.items() if any(measured is not None for measured, _ in values)]

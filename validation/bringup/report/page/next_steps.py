@@ -88,12 +88,12 @@ def cards(judged: Iterable[Judged], links: Links) -> list[Card]:
         for verdict in explain.causes_of(run.verdicts).first:
             by_cause.setdefault(_cause(verdict), []).append((run, verdict))
     failed = {verdict.gate for bad in by_cause.values() for _, verdict in bad if verdict.outcome is Outcome.FAIL}
-    found = [
+    unsorted = [
         _card(bad, links)
         for bad in by_cause.values()
         if any(verdict.outcome is not Outcome.INCOMPLETE or verdict.gate not in failed for _, verdict in bad)
     ]
-    return _each_command_once(sorted(found, key=lambda card: -card.outcome.rank))
+    return _each_command_once(sorted(unsorted, key=lambda card: -card.outcome.rank))
 
 
 def _cause(verdict: Verdict) -> Hashable:

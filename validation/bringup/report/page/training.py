@@ -49,10 +49,10 @@ def side_by_side(judged: Sequence[Judged], varied: Sequence[str] = ()) -> Traini
         return Training([], [], "; ".join(notes), [], report)
     try:
         entries.refuse_repeated(known)
-        found = sidebyside.compare(known, varied)
+        comparison = sidebyside.compare(known, varied)
     except NotComparable as error:
         return Training([], [], "; ".join([str(error), *notes]), [], report)
-    return Training(found.header, found.cells, "; ".join([found.note, *notes]), _pictures(known), report)
+    return Training(comparison.header, comparison.cells, "; ".join([comparison.note, *notes]), _pictures(known), report)
 
 
 def _pictures(known: Sequence[Entry]) -> list[Picture]:

@@ -89,17 +89,19 @@ def _step(trained: Trained) -> str:
 def _predicted_step(trained: Trained) -> str:
     judged, metrics = trained.judged, trained.metrics
     reference = None if judged.training is None else judged.training.reference_metrics
-    found = step.predicted(reference, judged.profile, trained.args, metrics.gpu0, trained.curve, metrics.model_shape)
+    predicted = step.predicted(
+        reference, judged.profile, trained.args, metrics.gpu0, trained.curve, metrics.model_shape
+    )
     parts = [
         f"{name} {read.words(value)} s"
-        for name, value in (("compute", found.compute_s), ("communication", found.communication_s))
+        for name, value in (("compute", predicted.compute_s), ("communication", predicted.communication_s))
         if value is not None
     ]
     beside = f" ({', '.join(parts)})" if parts else ""
     measured = f"measured {metrics.step_time_s.p50:.4g} s"
-    if found.step_s is None:
-        return f"incomplete{beside}: {found.reason}; {measured}"
-    least, most = found.step_s
+    if predicted.step_s is None:
+        return f"incomplete{beside}: {predicted.reason}; {measured}"
+    least, most = predicted.step_s
     return f"{least:.4g} to {most:.4g} s{beside}; {measured}"
 
 
@@ -332,12 +334,12 @@ CHAPTERS: tuple[tuple[str, tuple[tuple[str, read.Read], ...]], ...] = (
 
 def chapters(runs: Sequence[Trained]) -> list[Chapter]:
     """Of at least one run."""
-    found = [
+    written = [
         Chapter(title, [(name, [reader(run) or NOT_RECORDED for run in runs]) for name, reader in lines])
         for title, lines in CHAPTERS
     ]
     return [
-        *found,
+        *written,
         Chapter("Takeaways", sentences=conclusions.takeaways(runs)),
         Chapter("DDP, FSDP and HSDP beside each other", sentences=conclusions.strategies(runs)),
         Chapter("Final assessment", sentences=conclusions.assessment(runs)),

@@ -12,36 +12,38 @@ NO_CURVE = "no run of the collectives is in this report"
 
 def shares(trained: Trained) -> str | None:
     """Of a profiled step, that in which a rank only communicated."""
-    found, share = trained.metrics.communication, trained.metrics.communication_share
-    if found is None or share is None:
+    measured, share = trained.metrics.communication, trained.metrics.communication_share
+    if measured is None or share is None:
         return _unknown(trained)
-    least, most = (100 * edge(found.exposed_s) / found.step_s for edge in (min, max))
-    return f"{100 * share:.1f} %, by rank {least:.1f} to {most:.1f} %; a profiled step took {found.step_s:.4g} s"
+    least, most = (100 * edge(measured.exposed_s) / measured.step_s for edge in (min, max))
+    return f"{100 * share:.1f} %, by rank {least:.1f} to {most:.1f} %; a profiled step took {measured.step_s:.4g} s"
 
 
 def seconds(trained: Trained) -> str | None:
     """In a step, with what overlaps, and as predicted from the collectives phase."""
-    found = trained.metrics.communication
-    if found is None:
+    measured = trained.metrics.communication
+    if measured is None:
         return _unknown(trained)
-    return f"{min(found.total_s):.4g} s on the rank that waited least, {_predicted(trained, found)}"
+    return f"{min(measured.total_s):.4g} s on the rank that waited least, {_predicted(trained, measured)}"
 
 
 def speeds(trained: Trained) -> str | None:
     """Bus bandwidth of each kind of collective."""
-    found = trained.metrics.communication
-    if found is None:
+    measured = trained.metrics.communication
+    if measured is None:
         return _unknown(trained)
-    return "; ".join(_speed(trained, each) for each in found.collectives) or f"not known: {found.collectives_reason}"
+    return (
+        "; ".join(_speed(trained, each) for each in measured.collectives) or f"not known: {measured.collectives_reason}"
+    )
 
 
 def inspected(trained: Trained) -> str | None:
     """The same as NCCL's Inspector plugin measured it, in all steps; None where it did not run."""
     operations = ("all_reduce", "all_gather", "reduce_scatter", "broadcast")
     words = [
-        f"{operation} {found.value:.3g} GB/s, {found.subject} ({found.why})"
+        f"{operation} {busbw.value:.3g} GB/s, {busbw.subject} ({busbw.why})"
         for operation in operations
-        for found in trained.seen(f"inspector.{operation}.busbw")
+        for busbw in trained.seen(f"inspector.{operation}.busbw")
     ]
     return "; ".join(words) or None
 
@@ -51,10 +53,10 @@ def _unknown(trained: Trained) -> str | None:
     return None if reason is None else f"not known: {reason}"
 
 
-def _predicted(trained: Trained, found: Communication) -> str:
-    if not found.collectives:
-        return f"not predicted: {found.collectives_reason}"
-    times = [_alone(trained, each) for each in found.collectives]
+def _predicted(trained: Trained, measured: Communication) -> str:
+    if not measured.collectives:
+        return f"not predicted: {measured.collectives_reason}"
+    times = [_alone(trained, each) for each in measured.collectives]
     known = [time for time in times if not isinstance(time, str)]
     if len(known) < len(times):
         return f"not predicted: {next(time for time in times if isinstance(time, str))}"
@@ -75,5 +77,5 @@ def _alone(trained: Trained, each: CollectiveTime) -> float | str:
         return NO_CURVE
     calls = each.calls_predicted
     collective = Collective(each.operation, each.over, each.ranks, calls, round(each.message_bytes * calls))
-    found = bandwidth.seconds(collective, trained.curve, trained.args.nodes, trained.args.ranks_per_node)
-    return found if isinstance(found, str) else found[0]
+    time = bandwidth.seconds(collective, trained.curve, trained.args.nodes, trained.args.ranks_per_node)
+    return time if isinstance(time, str) else time[0]

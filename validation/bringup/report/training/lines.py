@@ -51,7 +51,7 @@ def of_gpus(column: str) -> Read:
 
 def first(*readers: Read) -> Read:
     def read(trained: Trained) -> str | None:
-        return next((found for reader in readers if (found := reader(trained)) is not None), None)
+        return next((value for reader in readers if (value := reader(trained)) is not None), None)
 
     return read
 

@@ -12,13 +12,13 @@ from bringup.report.training.whole import report
 
 def markdown(judged: Sequence[Judged]) -> str:
     """Empty where none of the runs is a training that came to its end."""
-    found = report(judged)
-    if not found.chapters:
+    chapters = report(judged)
+    if not chapters.chapters:
         return ""
     source = "this run; of the cluster, see the report of discovery" if len(judged) == 1 else "these runs"
     lines = ["", "# Training report", "", f"From the records of {source}."]
-    for chapter in found.chapters:
-        lines += ["", f"## {chapter.title}", "", *_lines(chapter, found.names)]
+    for chapter in chapters.chapters:
+        lines += ["", f"## {chapter.title}", "", *_lines(chapter, chapters.names)]
     return "\n".join([*lines, ""])
 
 

@@ -40,8 +40,8 @@ def sampled(judged: Judged) -> Sampled:
 def _words(by_subject: Mapping[str, Iterable[Mapping[str, str]]]) -> dict[str, str]:
     rows = {subject: list(samples) for subject, samples in by_subject.items()}
     columns = dict.fromkeys(column for samples in rows.values() for sample in samples for column in sample)
-    found = {column: _column(column, rows) for column in columns if column not in _NO_MEASURE}
-    return {column: words for column, words in found.items() if words}
+    summaries = {column: _column(column, rows) for column in columns if column not in _NO_MEASURE}
+    return {column: text for column, text in summaries.items() if text}
 
 
 def _column(column: str, rows: Mapping[str, list[Mapping[str, str]]]) -> str:

@@ -42,9 +42,9 @@ def trained(judged: Sequence[Judged]) -> list[Trained]:
     }
     alone = [run for run in judged if run.training is None and curve.curves(run.observations)]
     measured = bandwidth.measured(alone) if alone else None
-    found = [
+    trainings = [
         Trained(run, run.training.args, run.training.metrics, facts, measured)
         for run in judged
         if run.training is not None
     ]
-    return sorted(found, key=lambda run: run.metrics.world_size)
+    return sorted(trainings, key=lambda run: run.metrics.world_size)
