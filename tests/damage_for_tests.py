@@ -24,12 +24,12 @@ JSON = st.recursive(
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """Every place in a JSON value."""
-    found = [path] if path else []
+    paths = [path] if path else []
     if isinstance(value, dict):
-        found += [one for key, inner in value.items() for one in places(inner, (*path, key))]
+        paths += [inner_path for key, inner in value.items() for inner_path in places(inner, (*path, key))]
     elif isinstance(value, list):
-        found += [one for index, inner in enumerate(value[:3]) for one in places(inner, (*path, index))]
-    return found
+        paths += [inner_path for index, inner in enumerate(value[:3]) for inner_path in places(inner, (*path, index))]
+    return paths
 
 
 @st.composite
@@ -76,17 +76,17 @@ def damaged(draw: st.DrawFn, text: str) -> str:
         return text[:where] + draw(st.text(max_size=30)) + text[where + draw(st.integers(0, 40)) :]
     if kind == "words":
         words = re.split(r"(\s+)", text)
-        one, two = (2 * draw(st.integers(0, len(words) // 2)) for _ in range(2))
-        words[one], words[two] = words[two], words[one]
+        first, two = (2 * draw(st.integers(0, len(words) // 2)) for _ in range(2))
+        words[first], words[two] = words[two], words[first]
         return "".join(words)
     if kind == "other" or not lines:
         return draw(st.text(max_size=300))
-    one, two = draw(st.integers(0, len(lines) - 1)), draw(st.integers(0, len(lines) - 1))
+    first, two = draw(st.integers(0, len(lines) - 1)), draw(st.integers(0, len(lines) - 1))
     if kind == "lost":
-        return "".join(lines[: min(one, two)] + lines[max(one, two) :])
+        return "".join(lines[: min(first, two)] + lines[max(first, two) :])
     if kind == "doubled":
-        return "".join([*lines, lines[one]])
-    lines[one], lines[two] = lines[two], lines[one]
+        return "".join([*lines, lines[first]])
+    lines[first], lines[two] = lines[two], lines[first]
     return "".join(lines)
 
 

@@ -35,7 +35,7 @@ INDEX = FIXTURES / "real/index.yaml"
 PAGE = ROOT / "docs/results/real-output.md"
 OWN = "own"  # a cluster or a machine of this project printed it
 
-Said = Mapping[str, Any]
+Values = Mapping[str, Any]
 """Quantity -> value. What is not there, or None, was not recognised."""
 
 
@@ -55,7 +55,7 @@ class Sample:
     program: str
     source: str
     options: Mapping[str, Any]
-    says: Said
+    says: Values
     signs: frozenset[str]
     misses: Mapping[str, Miss]
 
@@ -66,13 +66,13 @@ class Sample:
 
 def index() -> list[Sample]:
     """A key that nobody reads is an error: a label with a slip would check nothing."""
-    found = []
+    messages = []
     for kind, entry in yaml.safe_load(INDEX.read_text(encoding="utf-8")).items():
         for each in entry["samples"]:
             unknown = set(each) - {"file", "program", "source", "with", "says", "signs", "misses"}
             if unknown or entry.keys() != {"reader", "samples"}:
                 raise ValueError(f"{INDEX.name}: {kind}: {each.get('file')}: unknown {sorted(unknown)}")
-            found.append(
+            messages.append(
                 Sample(
                     kind=kind,
                     reader=entry["reader"],
@@ -85,7 +85,7 @@ def index() -> list[Sample]:
                     misses={name: Miss(miss["reads"], miss["why"]) for name, miss in each.get("misses", {}).items()},
                 )
             )
-    return found
+    return messages
 
 
 # --- readers: text and options -> what was said
@@ -93,26 +93,26 @@ def index() -> list[Sample]:
 
 def by_quantity(parsed: Parsed) -> dict[str, Any]:
     """The first value of each quantity, alone and with its subject."""
-    said: dict[str, Any] = {}
-    for one in parsed.observations:
-        said.setdefault(one.quantity, one.value)
-        said.setdefault(f"{one.quantity} [{one.subject}]", one.value)
-    return said
+    values: dict[str, Any] = {}
+    for observation in parsed.observations:
+        values.setdefault(observation.quantity, observation.value)
+        values.setdefault(f"{observation.quantity} [{observation.subject}]", observation.value)
+    return values
 
 
-def read_nccl_log(text: str) -> Said:
+def read_nccl_log(text: str) -> Values:
     return by_quantity(nccl_log.parse({"rank0.log": text}, "raw/nccl-2", "2-nodes"))
 
 
-def read_nccl_tests(text: str, binary: str = "all_reduce_perf") -> Said:
+def read_nccl_tests(text: str, binary: str = "all_reduce_perf") -> Values:
     return by_quantity(nccl_tests.parse(text, "raw/nccl-2.txt", binary, "2-nodes"))
 
 
-def read_topology(text: str) -> Said:
+def read_topology(text: str) -> Values:
     return by_quantity(topology.parse(text, "raw/nvidia-smi.topo.txt", "n0"))
 
 
-def read_smi(text: str, query: str = "gpu") -> Said:
+def read_smi(text: str, query: str = "gpu") -> Values:
     """The answer to one question; every other one fails. -q is asked for people only."""
     question = next((asked for name, asked, _, _ in smi.QUERIES if name == query), "-q")
 
@@ -124,13 +124,13 @@ def read_smi(text: str, query: str = "gpu") -> Said:
     return by_quantity(told_by(lambda facts: smi.read(facts, lambda name, kept: None, run=answer)))
 
 
-def read_kernel_log(text: str) -> Said:
+def read_kernel_log(text: str) -> Values:
     counts, recovery, _ = kernel_log.events(text.splitlines())
     asked = [event for _, name in counts if (event := xid.event(name)) is not None]
     action = any(event.action for event in asked) or any(wish != "None" for wish in recovery.values())
     asks = "action" if action else "warning" if any(event.nonfatal for event in asked) else "nothing"
-    said = {f"{name} {device}".strip(): count for (device, name), count in counts.items()}
-    return said | {"asks": asks}
+    count_of = {f"{name} {device}".strip(): count for (device, name), count in counts.items()}
+    return count_of | {"asks": asks}
 
 
 @cache
@@ -138,35 +138,39 @@ def run_of(ranks: int) -> Run:
     return a_run("run_ddp_2node", gpus=ranks)
 
 
-def read_launcher(text: str, ranks: int = 2, part: str = "log") -> Said:
+def read_launcher(text: str, ranks: int = 2, part: str = "log") -> Values:
     """Of two nodes. Words of a rank that lost its peers are said to be there, and not compared."""
     if part == "error_file":
         return by_quantity(launcher.error_file(text, "raw/errors/0/error.json"))
-    said = by_quantity(launcher.log(text, "raw/launch.log", run_of(ranks)))
-    return {name: True if name.startswith("launcher.lost_peers") else value for name, value in said.items()}
+    values = by_quantity(launcher.log(text, "raw/launch.log", run_of(ranks)))
+    return {name: True if name.startswith("launcher.lost_peers") else value for name, value in values.items()}
 
 
-def read_launch_errors(text: str) -> Said:
-    said = by_quantity(slurm.launch_errors(text, "raw/launch.err"))
-    return {name: str(value).partition(";")[0] for name, value in said.items()}
+def read_launch_errors(text: str) -> Values:
+    values = by_quantity(slurm.launch_errors(text, "raw/launch.err"))
+    return {name: str(value).partition(";")[0] for name, value in values.items()}
 
 
-def read_slurm_nodes(text: str) -> Said:
+def read_slurm_nodes(text: str) -> Values:
     return by_quantity(slurm.nodes(text, "raw/scontrol-node.txt"))
 
 
-def read_slurm_answers(text: str, answer: str = "config") -> Said:
+def read_slurm_answers(text: str, answer: str = "config") -> Values:
     if answer == "job":
         return by_quantity(slurm.job(text, "raw/job-1.txt", quantity="state", field="JobState"))
     if answer == "reasons":
         reasons = [line.rsplit("|", 4)[1] for line in text.splitlines()[1:] if line.count("|") >= 6]
-        return {"reasons without an explanation": sum("squeue(1)" in pending.explain(one, {}) for one in reasons)}
+        return {
+            "reasons without an explanation": sum(
+                "squeue(1)" in pending.explain(reason_text, {}) for reason_text in reasons
+            )
+        }
     read = {"config": slurm.config, "ping": slurm.ping, "mpi_list": slurm.mpi_list}[answer]
-    said = by_quantity(read(text, "raw/answer.txt"))
-    return {name: ",".join(value) if isinstance(value, list) else value for name, value in said.items()}
+    values = by_quantity(read(text, "raw/answer.txt"))
+    return {name: ",".join(value) if isinstance(value, list) else value for name, value in values.items()}
 
 
-def read_sysfs(text: str) -> Said:
+def read_sysfs(text: str) -> Values:
     """`path: content` lines as the files that they name."""
     files = re.findall(r"^(\w+/(?:ports|device)/[\w/]+): (.*)$", text, re.MULTILINE)
     if not files:
@@ -180,7 +184,7 @@ def read_sysfs(text: str) -> Said:
         return by_quantity(told_by(lambda facts: fabric.fabric(facts, folder / "net", folder / "hcas", folder / "pci")))
 
 
-def read_fio(text: str, direction: str = "read") -> Said:
+def read_fio(text: str, direction: str = "read") -> Values:
     try:
         speed, moved, _ = fio.figures(text, direction)
     except fio.NoFigure as error:
@@ -188,25 +192,28 @@ def read_fio(text: str, direction: str = "read") -> Said:
     return {"GB/s": speed, "MiB": moved}
 
 
-def read_flight(text: str) -> Said:
+def read_flight(text: str) -> Values:
     return by_quantity(flight.parse(text, "raw/flight/rank0.json", "n0/rank0"))
 
 
-def read_inspector(text: str) -> Said:
-    return {found.quantity: found.value for found in nccl_inspector.parse([("raw/inspector/x", text)]).observations}
+def read_inspector(text: str) -> Values:
+    return {
+        observation.quantity: observation.value
+        for observation in nccl_inspector.parse([("raw/inspector/x", text)]).observations
+    }
 
 
-def read_ras(text: str) -> Said:
+def read_ras(text: str) -> Values:
     (note,) = ras.parse(text, "raw/ras.txt").problems
     match = re.search(r"NCCL's RAS service: ([A-Z ,]+|\d+ communicator\(s\)): ", note)
     return {"communicators": match[1] if match else None}
 
 
-def read_dcgm(text: str) -> Said:
+def read_dcgm(text: str) -> Values:
     return by_quantity(dcgm.parse(text, "raw/dcgm-n0.json", "n0"))
 
 
-def read_ib_write_bw(text: str) -> Said:
+def read_ib_write_bw(text: str) -> Values:
     """Of the last size; every sample with figures ends with the one that its label names."""
     size = re.findall(r"^ *(\d+) +\d+ ", text, re.MULTILINE)
     try:
@@ -215,11 +222,11 @@ def read_ib_write_bw(text: str) -> Said:
         return {}
 
 
-def read_nothing(text: str) -> Said:
+def read_nothing(text: str) -> Values:
     return {}
 
 
-READERS: dict[str, Callable[..., Said]] = {
+READERS: dict[str, Callable[..., Values]] = {
     "nccl_log": read_nccl_log,
     "nccl_tests": read_nccl_tests,
     "topology": read_topology,
@@ -272,9 +279,9 @@ def same(quantity: str, right: Any, reads: Any) -> bool:
 
 
 def checks(sample: Sample) -> Iterator[Check]:
-    said = READERS[sample.reader](sample.text, **sample.options)
+    values = READERS[sample.reader](sample.text, **sample.options)
     for quantity, right in sample.says.items():
-        yield Check(sample, quantity, right, said.get(quantity))
+        yield Check(sample, quantity, right, values.get(quantity))
     yield Check(sample, "signs", sample.signs, signs_of(sample.text))
 
 

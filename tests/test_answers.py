@@ -62,12 +62,12 @@ def playbook(nodes: int, shows: dict[str, dict[str, str]], profile: str = "gener
     return [healthy(stem, nodes, shows, profile) for stem, phase in PHASES.items() if phase.min_nodes <= nodes]
 
 
-def marks(found: list[Answer]) -> dict[int, Mark]:
-    return {answer.question: answer.mark for answer in found}
+def marks(all_answers: list[Answer]) -> dict[int, Mark]:
+    return {answer.question: answer.mark for answer in all_answers}
 
 
-def claim(found: list[Answer], name: str):
-    return next(claim for answer in found for claim in answer.claims if claim.claim == name)
+def claim(all_answers: list[Answer], name: str):
+    return next(claim for answer in all_answers for claim in answer.claims if claim.claim == name)
 
 
 # --- the table
@@ -89,62 +89,64 @@ def test_every_gate_bears_on_the_claims_of_one_question_and_every_claim_has_gate
 
 
 def test_a_whole_healthy_gpu_cluster_passes_all_questions_but_the_drills():
-    found = answers(playbook(4, GPU_CLUSTER))
-    assert marks(found) == {1: Mark.PASS, 2: Mark.PASS, 3: Mark.PASS, 4: Mark.PASS, 5: Mark.PASS, 6: Mark.PARTLY}
-    assert claim(found, "diagnosable").mark is Mark.NOT_ASKED
+    all_answers = answers(playbook(4, GPU_CLUSTER))
+    assert marks(all_answers) == {1: Mark.PASS, 2: Mark.PASS, 3: Mark.PASS, 4: Mark.PASS, 5: Mark.PASS, 6: Mark.PARTLY}
+    assert claim(all_answers, "diagnosable").mark is Mark.NOT_ASKED
 
 
 def test_one_node_says_nothing_of_a_shared_filesystem_nor_of_links_between_nodes():
-    found = answers(playbook(1, GPU_CLUSTER))
-    assert marks(found)[3] is Mark.NOT_ASKED
-    assert claim(found, "one-folder").why == "it needs 2 nodes, 1 took part"
+    all_answers = answers(playbook(1, GPU_CLUSTER))
+    assert marks(all_answers)[3] is Mark.NOT_ASKED
+    assert claim(all_answers, "one-folder").why == "it needs 2 nodes, 1 took part"
     for name in ("over-the-fabric", "speed-between", "trains-across", "nodes-alike"):
-        assert claim(found, name).mark is Mark.NOT_ASKED, name
-    assert marks(found)[4] is Mark.PARTLY
-    assert marks(found)[5] is Mark.PARTLY
-    assert any(text.startswith("not asked: DDP, FSDP and HSDP train across nodes") for text in found[4].reservations)
+        assert claim(all_answers, name).mark is Mark.NOT_ASKED, name
+    assert marks(all_answers)[4] is Mark.PARTLY
+    assert marks(all_answers)[5] is Mark.PARTLY
+    assert any(
+        text.startswith("not asked: DDP, FSDP and HSDP train across nodes") for text in all_answers[4].reservations
+    )
 
 
 def test_a_claim_that_lost_its_second_node_after_discovery_counts_the_nodes_that_were_left():
-    found = answers([healthy("discovery", 2, GPU_CLUSTER), healthy("smoke", 1, GPU_CLUSTER)])
-    assert claim(found, "one-folder").why == "it needs 2 nodes, 1 took part"
+    all_answers = answers([healthy("discovery", 2, GPU_CLUSTER), healthy("smoke", 1, GPU_CLUSTER)])
+    assert claim(all_answers, "one-folder").why == "it needs 2 nodes, 1 took part"
 
 
 def test_discovery_and_smoke_alone_do_not_answer_for_nccl_or_training():
-    found = answers([healthy("discovery", 2, GPU_CLUSTER), healthy("smoke", 2, GPU_CLUSTER)])
-    assert marks(found) | {1: None, 6: None} == {
+    all_answers = answers([healthy("discovery", 2, GPU_CLUSTER), healthy("smoke", 2, GPU_CLUSTER)])
+    assert marks(all_answers) | {1: None, 6: None} == {
         1: None, 2: Mark.PASS, 3: Mark.PASS, 4: Mark.NOT_ASKED, 5: Mark.NOT_ASKED, 6: None,
     }  # fmt: skip
 
 
 def test_pairs_alone_are_part_of_an_answer():
     """The page said PASS to "does NCCL really use the interconnect, at full speed"."""
-    found = answers([healthy("nccl_pairwise", 4, GPU_CLUSTER)])
-    assert marks(found)[4] is Mark.PARTLY
-    assert claim(found, "no-slow-link").mark is Mark.PASS
+    all_answers = answers([healthy("nccl_pairwise", 4, GPU_CLUSTER)])
+    assert marks(all_answers)[4] is Mark.PARTLY
+    assert claim(all_answers, "no-slow-link").mark is Mark.PASS
     assert marks(answers([healthy("nccl_pairwise", 4, LOCAL_CLUSTER)]))[4] is Mark.REHEARSED
 
 
 def test_what_did_not_run_is_incomplete():
-    found = answers([healthy("discovery", 2, GPU_CLUSTER)], not_run=["smoke"])
-    assert (marks(found)[3], claim(found, "one-folder").why) == (Mark.INCOMPLETE, "not run: smoke")
+    all_answers = answers([healthy("discovery", 2, GPU_CLUSTER)], not_run=["smoke"])
+    assert (marks(all_answers)[3], claim(all_answers, "one-folder").why) == (Mark.INCOMPLETE, "not run: smoke")
 
 
 def test_nothing_is_claimed_for_a_node_that_was_left_out():
     judged = [healthy("discovery", 4, GPU_CLUSTER), healthy("smoke", 3, GPU_CLUSTER), healthy("nccl_scaling", 3, {})]
-    found = answers(judged, left_out=["n3"])
-    shared = claim(found, "one-folder")
+    all_answers = answers(judged, left_out=["n3"])
+    shared = claim(all_answers, "one-folder")
     assert (shared.mark, shared.why) == (Mark.PARTLY, "not on n3, left out as ill")
-    assert claim(found, "gpus-present").mark is Mark.PASS, "discovery asked n3 too"
-    rehearsed = claim(found, "one-communicator")
+    assert claim(all_answers, "gpus-present").mark is Mark.PASS, "discovery asked n3 too"
+    rehearsed = claim(all_answers, "one-communicator")
     assert rehearsed.mark is Mark.REHEARSED
     assert "not on n3, left out as ill" in str(rehearsed.why)
     assert claim(answers(judged), "one-folder").mark is Mark.PASS
 
 
 def test_a_claim_whose_gates_are_all_not_applicable_is_not_asked_and_says_the_reason():
-    found = answers(playbook(2, LOCAL_CLUSTER, "local-cpu"))
-    healthy_gpus = claim(found, "gpus-healthy")
+    all_answers = answers(playbook(2, LOCAL_CLUSTER, "local-cpu"))
+    healthy_gpus = claim(all_answers, "gpus-healthy")
     assert (healthy_gpus.mark, healthy_gpus.why) == (Mark.NOT_ASKED, "placeholder GPUs have no driver")
 
 
@@ -152,32 +154,32 @@ def test_a_claim_whose_gates_are_all_not_applicable_is_not_asked_and_says_the_re
 
 
 def test_placeholders_gloo_and_tcp_rehearse_an_answer():
-    found = answers(playbook(2, LOCAL_CLUSTER, "local-cpu"))
-    assert (marks(found)[1], marks(found)[4], marks(found)[5]) == (Mark.REHEARSED,) * 3
-    assert (marks(found)[2], marks(found)[3]) == (Mark.PASS, Mark.PASS)
-    assert "no NCCL was seen at work" in (claim(found, "one-communicator").why or "")
-    assert claim(found, "gpus-present").mark is Mark.REHEARSED
+    all_answers = answers(playbook(2, LOCAL_CLUSTER, "local-cpu"))
+    assert (marks(all_answers)[1], marks(all_answers)[4], marks(all_answers)[5]) == (Mark.REHEARSED,) * 3
+    assert (marks(all_answers)[2], marks(all_answers)[3]) == (Mark.PASS, Mark.PASS)
+    assert "no NCCL was seen at work" in (claim(all_answers, "one-communicator").why or "")
+    assert claim(all_answers, "gpus-present").mark is Mark.REHEARSED
 
 
 SIMULATED = "GPU-00000000-0000-f70a-2298-3a4a88c0bab8"
 
 
 @pytest.mark.parametrize(
-    "told",
+    "observation",
     [
         {"quantity": "discovery.gpu.model", "subject": f"n0/{SIMULATED}", "value": "NVIDIA H100 80GB HBM3"},
         {"quantity": "smoke.binding.gpu", "subject": "n0/task0", "value": SIMULATED},
         {"quantity": "smoke.binding.openable", "subject": "n0/task0", "value": ["GPU-1234", SIMULATED]},
         {"quantity": "load.counter.before.gpus", "subject": f"n0/{SIMULATED}", "value": 0},
     ],
-    ids=lambda told: told["quantity"],
+    ids=lambda observation: observation["quantity"],
 )
-def test_a_simulated_gpu_anywhere_rehearses_all_that_needs_hardware(told):
+def test_a_simulated_gpu_anywhere_rehearses_all_that_needs_hardware(observation):
     """The driver answers, NCCL and a fabric were seen at work: all of it may come from programs that stand in."""
     runs = playbook(4, GPU_CLUSTER)
-    runs[0].observations.append(Observation(unit="text", evidence="e", why=None, **told))
-    found = answers(runs)
-    assert marks(found) == {
+    runs[0].observations.append(Observation(unit="text", evidence="e", why=None, **observation))
+    all_answers = answers(runs)
+    assert marks(all_answers) == {
         1: Mark.REHEARSED,
         2: Mark.PASS,
         3: Mark.PASS,
@@ -185,13 +187,15 @@ def test_a_simulated_gpu_anywhere_rehearses_all_that_needs_hardware(told):
         5: Mark.REHEARSED,
         6: Mark.PARTLY,
     }
-    assert found[0].reservations == ["rehearsed, not proven: the GPUs are simulated: their UUIDs say so"]
+    assert all_answers[0].reservations == ["rehearsed, not proven: the GPUs are simulated: their UUIDs say so"]
 
 
 @pytest.mark.parametrize("phase", ["discovery", "smoke", "nccl_scaling", "run_1gpu"])
 def test_a_run_that_shows_no_gpu_at_all_proves_nothing_about_one(phase):
-    found = answers([healthy(phase, 2, {})])
-    assert Mark.PASS not in {claim.mark for answer in found for claim in answer.claims if answer.question in (1, 4, 5)}
+    all_answers = answers([healthy(phase, 2, {})])
+    assert Mark.PASS not in {
+        claim.mark for answer in all_answers for claim in answer.claims if answer.question in (1, 4, 5)
+    }
 
 
 @pytest.mark.parametrize(
@@ -199,9 +203,9 @@ def test_a_run_that_shows_no_gpu_at_all_proves_nothing_about_one(phase):
 )
 def test_sockets_between_nodes_rehearse_the_fabric_and_prove_the_communicator(transport):
     shows = GPU_CLUSTER | {"nccl": {"nccl.backend": "nccl", "nccl.transport": transport}}
-    found = answers([healthy("nccl_scaling", 2, shows)])
-    assert claim(found, "one-communicator").mark is Mark.PASS
-    assert claim(found, "speed-between").mark is Mark.REHEARSED
+    all_answers = answers([healthy("nccl_scaling", 2, shows)])
+    assert claim(all_answers, "one-communicator").mark is Mark.PASS
+    assert claim(all_answers, "speed-between").mark is Mark.REHEARSED
 
 
 # --- number and scope
@@ -215,16 +219,16 @@ def test_an_answer_carries_its_number_at_the_widest_scale_and_its_scope():
         else verdict
         for verdict in run.verdicts.verdicts
     ]
-    found = answers([judged_of(*verdicts, run=run.run, observations=tuple(run.observations))])
-    assert claim(found, "speed-between").numbers == ["all_reduce 300 GB/s at 8GiB on 4-nodes, floor 280"]
-    assert claim(found, "speed-inside").numbers == ["all_reduce 400 GB/s at 8GiB on 1-node, floor 280"]
-    assert found[3].line.startswith("all_reduce 300 GB/s at 8GiB on 4-nodes, floor 280; transport 1 on 4-nodes; ")
-    assert found[3].line.endswith(" verdicts on 4 node(s) x 2 GPU(s)")
+    all_answers = answers([judged_of(*verdicts, run=run.run, observations=tuple(run.observations))])
+    assert claim(all_answers, "speed-between").numbers == ["all_reduce 300 GB/s at 8GiB on 4-nodes, floor 280"]
+    assert claim(all_answers, "speed-inside").numbers == ["all_reduce 400 GB/s at 8GiB on 1-node, floor 280"]
+    assert all_answers[3].line.startswith("all_reduce 300 GB/s at 8GiB on 4-nodes, floor 280; transport 1 on 4-nodes; ")
+    assert all_answers[3].line.endswith(" verdicts on 4 node(s) x 2 GPU(s)")
 
 
 def test_what_failed_is_named_and_what_is_only_missing_is_not():
     run = a_run("discovery")
-    found = answers(
+    all_answers = answers(
         [
             judged_of(
                 a_verdict("discovery.gpu.count", "n1", Outcome.FAIL),
@@ -233,7 +237,7 @@ def test_what_failed_is_named_and_what_is_only_missing_is_not():
             )
         ]
     )
-    assert (found[0].mark, found[0].line) == (Mark.FAIL, "discovery.gpu.count [n1]")
+    assert (all_answers[0].mark, all_answers[0].line) == (Mark.FAIL, "discovery.gpu.count [n1]")
 
 
 def test_a_gate_that_failed_in_several_runs_or_bears_on_several_claims_is_named_once_in_the_line():
@@ -250,17 +254,19 @@ def test_a_gate_that_failed_in_several_runs_or_bears_on_several_claims_is_named_
         ]
         return judged_of(*verdicts, run=run.run, observations=tuple(run.observations))
 
-    found = answers([broken("discovery"), broken("discovery"), broken("smoke")])
-    assert found[0].line == "discovery.gpu.driver, discovery.gpu.persistence [n0, n1]; smoke.gpu.isolated [n0, n2]"
-    assert claim(found, GATES["smoke.gpu.isolated"].claims[0]).why == "smoke.gpu.isolated [n0, n2]"
+    all_answers = answers([broken("discovery"), broken("discovery"), broken("smoke")])
+    assert (
+        all_answers[0].line == "discovery.gpu.driver, discovery.gpu.persistence [n0, n1]; smoke.gpu.isolated [n0, n2]"
+    )
+    assert claim(all_answers, GATES["smoke.gpu.isolated"].claims[0]).why == "smoke.gpu.isolated [n0, n2]"
 
 
 def test_of_many_gates_of_a_claim_the_first_are_named_and_the_others_counted():
     run = healthy("discovery", 1, GPU_CLUSTER)
     verdicts = [verdict.model_copy(update={"outcome": Outcome.FAIL}) for verdict in run.verdicts.verdicts]
-    found = answers([judged_of(*verdicts, run=run.run)])
+    all_answers = answers([judged_of(*verdicts, run=run.run)])
     gates = {*catalogue.proving("gpus-healthy"), *catalogue.bearing_on("gpus-healthy")} & set(run.run.planned)
-    assert (claim(found, "gpus-healthy").why or "").endswith(f"; and {len(gates) - NAMED} more")
+    assert (claim(all_answers, "gpus-healthy").why or "").endswith(f"; and {len(gates) - NAMED} more")
 
 
 # --- drills
@@ -282,5 +288,5 @@ def drilled(**change) -> DrillReport:
     ],
 )
 def test_faults_count_as_diagnosable_when_drills_of_this_report_found_them(change, mark, line):
-    found = claim(answers(playbook(2, GPU_CLUSTER), drills=[drilled(**change)]), "diagnosable")
-    assert (found.mark, found.why) == (mark, line)
+    drill_claim = claim(answers(playbook(2, GPU_CLUSTER), drills=[drilled(**change)]), "diagnosable")
+    assert (drill_claim.mark, drill_claim.why) == (mark, line)

@@ -64,8 +64,8 @@ def test_ranks_that_start_apart_meet() -> None:
 
 def test_all_who_waited_name_the_rank_that_did_not_come_and_its_host() -> None:
     got = met({0: 0, 1: 0.3, 2: 0.6})
-    said = "1 of 4 ranks did not arrive within 3 s: rank 3 (n1); BRINGUP_START_S sets how long to wait"
-    assert words(got) == dict.fromkeys((0, 1, 2), said)
+    message = "1 of 4 ranks did not arrive within 3 s: rank 3 (n1); BRINGUP_START_S sets how long to wait"
+    assert words(got) == dict.fromkeys((0, 1, 2), message)
     assert [late.late for late in got.values() if late.late] == [[(3, "n1")]]  # one rank tells it
 
 
@@ -104,8 +104,8 @@ def test_many_late_ranks_are_counted_and_some_of_them_named() -> None:
 
 def test_a_first_rank_that_does_not_come_is_named_too() -> None:
     got = met({1: 0, 2: 0}, patience=2)
-    assert all("nobody answered within 2 s at 127.0.0.1:" in said for said in words(got).values())
-    assert all("the node of rank 0" in said for said in words(got).values())
+    assert all("nobody answered within 2 s at 127.0.0.1:" in message for message in words(got).values())
+    assert all("the node of rank 0" in message for message in words(got).values())
     assert len(words(got)) == 2
 
 
@@ -139,8 +139,8 @@ def test_collectives_end_with_the_names_of_the_ranks_that_did_not_come(tmp_path:
     answers = [rank.communicate(timeout=200) for rank in ranks]
     assert [rank.returncode for rank in ranks] == [1, 1, 1]
     facts = [json.loads(line) for out, _ in answers for line in out.splitlines()]
-    said = next(fact for fact in facts if "value" in fact)
-    assert (said["quantity"], said["subject"]) == ("nccl.rank.late", "n1/rank3")
+    late = next(fact for fact in facts if "value" in fact)
+    assert (late["quantity"], late["subject"]) == ("nccl.rank.late", "n1/rank3")
     for _, err in answers:
         assert "1 of 4 ranks did not arrive within 20 s: rank 3 (n1); " in err, err
 

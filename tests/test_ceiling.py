@@ -17,8 +17,8 @@ H100 = load("h100-8x400g")
 
 
 def ceilings(gate: str, algorithm: ceiling.Algorithm = "best") -> list[float]:
-    found = [ceiling.ceiling(gate, H100.machine, nodes, algorithm) for nodes in NODES]
-    return [round(each.gb_per_s, 1) for each in found if isinstance(each, ceiling.Ceiling)]
+    ceilings_known = [ceiling.ceiling(gate, H100.machine, nodes, algorithm) for nodes in NODES]
+    return [round(each.gb_per_s, 1) for each in ceilings_known if isinstance(each, ceiling.Ceiling)]
 
 
 def test_all_reduce_is_bounded_by_nvlink_inside_and_the_nics_between():
@@ -93,9 +93,9 @@ def test_a_pair_is_two_nodes_however_many_the_run_has():
 
 
 def test_where_no_ceiling_is_known_there_is_no_number():
-    found = load("gb200-nvl72").limit("nccl.all_gather.busbw", 19)
-    assert found.value is None
-    assert "no ceiling is known beyond one NVLink domain, 18 nodes" in str(found.why)
+    limit = load("gb200-nvl72").limit("nccl.all_gather.busbw", 19)
+    assert limit.value is None
+    assert "no ceiling is known beyond one NVLink domain, 18 nodes" in str(limit.why)
     partly = H100.limit(ALL_REDUCE, 2, gpus_per_node=4)
     assert partly.value is None
     assert "nodes with 8 GPUs, and 4 are used" in str(partly.why)

@@ -42,7 +42,7 @@ def slurm(folder: Path, ldd: str, plugins: tuple[str, ...]) -> dict[str, str]:
     return {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"}
 
 
-def told(root: Path, script: str, environment: dict[str, str] | None = None) -> list[str]:
+def output_of(root: Path, script: str, environment: dict[str, str] | None = None) -> list[str]:
     """The lines that the shell code prints on a machine with these cgroups."""
     done = subprocess.run(
         ["bash", "-c", f'set -euo pipefail; CGROUP_ROOT=$1; source "$2"; {script}', "bash", root, CONFINEMENT],
@@ -78,13 +78,13 @@ def test_the_version_follows_from_the_machine_and_a_lack_is_one_line(
     tmp_path: Path, files: dict[str, str], version: str, lack: str | None
 ) -> None:
     root = machine(tmp_path, files)
-    chosen, *said = told(root, 'echo "$CGROUP_VERSION"; hierarchy_lack')
+    chosen, *lacks = output_of(root, 'echo "$CGROUP_VERSION"; hierarchy_lack')
     assert chosen == version
     if lack is None:
-        assert said == []
+        assert lacks == []
     else:
-        assert len(said) == 1
-        assert lack.format(root=root) in said[0]
+        assert len(lacks) == 1
+        assert lack.format(root=root) in lacks[0]
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_slurm_is_told_the_version_and_what_to_confine(
 ) -> None:
     root = machine(tmp_path, files)
     constraints = ["ConstrainDevices=yes", "ConstrainRAMSpace=yes", f"ConstrainCores={cores}"]
-    assert told(root, f"CORES={cores}; cgroup_conf confined") == settings + constraints
+    assert output_of(root, f"CORES={cores}; cgroup_conf confined") == settings + constraints
 
 
 @pytest.mark.parametrize("files", [V1, V2], ids=["v1", "v2"])
@@ -116,7 +116,7 @@ def test_an_unconfined_cluster_starts_without_any_hierarchy(
 ) -> None:
     """cgroup/v1 does not look for one until it has to; autodetection and cgroup/v2 do."""
     root = machine(tmp_path, files)
-    assert told(root, "cgroup_conf unconfined", slurm(tmp_path, ldd, plugins)) == [f"CgroupPlugin={idle}"]
+    assert output_of(root, "cgroup_conf unconfined", slurm(tmp_path, ldd, plugins)) == [f"CgroupPlugin={idle}"]
 
 
 @pytest.mark.parametrize(
@@ -132,11 +132,11 @@ def test_a_slurm_without_the_plugin_of_this_machine_confines_nothing(
     tmp_path: Path, files: dict[str, str], plugins: tuple[str, ...], lacking: str | None
 ) -> None:
     root = machine(tmp_path, files)
-    said = told(root, "confinement_lack", slurm(tmp_path, LIBRARY, plugins))
+    lacks = output_of(root, "confinement_lack", slurm(tmp_path, LIBRARY, plugins))
     if os.geteuid() != 0:
-        assert said == ["not run by root"]
+        assert lacks == ["not run by root"]
     else:
-        assert said == ([f"this Slurm (slurm 27.05.0) has no plugin {lacking}"] if lacking else [])
+        assert lacks == ([f"this Slurm (slurm 27.05.0) has no plugin {lacking}"] if lacking else [])
 
 
 @pytest.mark.parametrize(
@@ -156,5 +156,5 @@ def test_a_node_is_held_to_a_share_of_one_core(
     root = machine(tmp_path, files)
     for file, (held, free) in limits.items():
         for share, expected in (("4", held), ("off", free)):
-            assert told(root, f"inner_throttle n1 {share}") == []
+            assert output_of(root, f"inner_throttle n1 {share}") == []
             assert (root / file).read_text().strip() == expected

@@ -105,24 +105,24 @@ def test_as_many_are_counted_as_lie_there_at_the_same_time(
 ) -> None:
     from recipe import checkpoint_room
 
-    found = checkpoint_room.saves(first, 12, save_steps, 2, rehearse_at)
-    assert (found.last, found.at_once) == (last, at_once)
+    saves = checkpoint_room.saves(first, 12, save_steps, 2, rehearse_at)
+    assert (saves.last, saves.at_once) == (last, at_once)
 
 
 def test_what_fits_is_recorded_and_leaves_nothing(found_out: Callable[..., CheckpointRoom], tmp_path: Path) -> None:
-    found = found_out(left(300), 3)
-    assert (found.predicted_bytes, found.predicted_files, found.at_once) == (100 * MIB, 10, 3)
-    assert (found.free_bytes, found.free_files, found.limited_by) == (300 * MIB, None, "filesystem")
-    assert found.quota is not None
-    assert "no tool on n0 reports one" in found.quota
+    room = found_out(left(300), 3)
+    assert (room.predicted_bytes, room.predicted_files, room.at_once) == (100 * MIB, 10, 3)
+    assert (room.free_bytes, room.free_files, room.limited_by) == (300 * MIB, None, "filesystem")
+    assert room.quota is not None
+    assert "no tool on n0 reports one" in room.quota
     assert list((tmp_path / "checkpoints").iterdir()) == []
 
 
 def test_a_folder_that_counts_neither_bytes_nor_files_is_unknown_and_not_full(
     found_out: Callable[..., CheckpointRoom],
 ) -> None:
-    found = found_out(left(None), 3)
-    assert (found.free_bytes, found.free_files) == (None, None)
+    room = found_out(left(None), 3)
+    assert (room.free_bytes, room.free_files) == (None, None)
 
 
 @pytest.mark.parametrize(
@@ -171,8 +171,10 @@ def test_a_full_folder_is_said_with_what_was_predicted_and_what_is_free(
 
     known = found_out(left(300), 1)
     for code in (errno.ENOSPC, errno.EDQUOT):
-        said = checkpoint_room.of_full(f"cannot write it: {os.strerror(code)}", tmp_path, known)
-        assert "; predicted 100.0 MiB a checkpoint, free 300.0 MiB before step 1 and 300.0 MiB now; quota: unk" in said
+        message = checkpoint_room.of_full(f"cannot write it: {os.strerror(code)}", tmp_path, known)
+        assert (
+            "; predicted 100.0 MiB a checkpoint, free 300.0 MiB before step 1 and 300.0 MiB now; quota: unk" in message
+        )
     assert checkpoint_room.of_full("Input/output error", tmp_path, known) == "Input/output error"
 
 
@@ -186,18 +188,18 @@ def test_a_rehearsal_that_would_write_more_than_it_may_is_left_out_and_said(
     from recipe.rank import RankFacts
 
     monkeypatch.setattr(resume, "job_of", lambda resolved: SimpleNamespace(shards=1))
-    said = io.StringIO()
+    screen = io.StringIO()
     options = {"rehearse_resume": True, "rehearse_at_most": 11, "save_steps": 0, "keep_checkpoints": 2, "steps": 12}
     folders_of = {"run_dir": tmp_path, "checkpoint_dir": None, "rehearse_in": None, "resume": None}
     args: Any = SimpleNamespace(**folders_of, global_batch=8, **options)
     resolved: Any = SimpleNamespace(strategy="single", model_dump=lambda mode: {})
     watch: Any = None
-    checkpoints = resume.Checkpoints(args, resolved, ["n0"], RankFacts("n0", said), watch)
+    checkpoints = resume.Checkpoints(args, resolved, ["n0"], RankFacts("n0", screen), watch)
     with torch.device("meta"):
         checkpoints.require_room(torch.nn.Linear(1000, 10**6, bias=False))  # 12 GB
     assert checkpoints.rehearse_at == 0
     assert checkpoints.room.at_once == 0
-    assert said.getvalue().count("its checkpoint would take 11.2 GiB, more than --rehearse-at-most 11 GiB") == 2
+    assert screen.getvalue().count("its checkpoint would take 11.2 GiB, more than --rehearse-at-most 11 GiB") == 2
     assert not (tmp_path / "checkpoints").exists()
     assert "not rehearsed" in str(checkpoints.times()[1])
 
@@ -209,9 +211,9 @@ def test_a_training_whose_checkpoints_do_not_fit_is_refused_before_its_first_ste
     # room for one checkpoint of 2.8 MB, and two lie there while the last one is written
     mounted = ("unshare", "-m", "bash", "-c", f'mount -t tmpfs -o size=4m tmpfs "{small}" && exec "$0" "$@"')
     run = one_process(tmp_path / "run", "--save-steps", "3", "--checkpoint-dir", str(small), under=mounted)
-    said = refusal(run)
-    assert "(predicted, 2 at a time)" in said
-    assert "observed 4.0 MiB free on n0 (by filesystem)" in said
+    message = refusal(run)
+    assert "(predicted, 2 at a time)" in message
+    assert "observed 4.0 MiB free on n0 (by filesystem)" in message
     assert "step 1/6" not in run.output
 
 

@@ -116,14 +116,14 @@ def test_the_same_ranks_continue_bit_for_bit_and_pass_over_a_save_that_was_kille
     run = two_ranks(tmp_path / "again", FSDP, "--resume", str(copied))
     assert run.codes == [0], run.output
     whole = read_record(copied / "metrics.json", TrainMetrics)
-    found = run.metrics()
-    assert trained(found) == trained(whole)
-    assert found.parameter_checksums == whole.parameter_checksums
-    assert found.resumed is not None
-    assert (found.resumed.run, found.resumed.step, found.resumed.random_state) == ("saved", 4, True)
-    assert found.checkpoint is not None
-    assert found.checkpoint.predicted_bytes == pytest.approx(found.checkpoint.bytes, rel=0.01)  # of the same ranks
-    assert (found.checkpoint.differing, found.checkpoint.written) == (0, 0)
+    metrics = run.metrics()
+    assert trained(metrics) == trained(whole)
+    assert metrics.parameter_checksums == whole.parameter_checksums
+    assert metrics.resumed is not None
+    assert (metrics.resumed.run, metrics.resumed.step, metrics.resumed.random_state) == ("saved", 4, True)
+    assert metrics.checkpoint is not None
+    assert metrics.checkpoint.predicted_bytes == pytest.approx(metrics.checkpoint.bytes, rel=0.01)  # of the same ranks
+    assert (metrics.checkpoint.differing, metrics.checkpoint.written) == (0, 0)
     assert "step-00000005.part is an unfinished save" in run.output
     assert [run.value(rank, "train.checkpoint.resumable") for rank in (0, 1)] == [0, 0]
 
@@ -143,12 +143,12 @@ def test_one_process_continues_what_two_ranks_saved_under_fsdp_and_ddp_continues
     )
     whole = saved.metrics()
     for run, begun, ranks in ((alone, 4, 2), (ddp, 5, 1)):
-        found = run.metrics()
-        assert found.loss == pytest.approx(whole.loss, abs=1e-5)
-        assert (found.sample_count, found.sample_distinct) == (48, 48)
-        assert found.resumed is not None
-        assert (found.resumed.step, found.resumed.world_size, found.resumed.random_state) == (begun, ranks, False)
-    assert found.loss[:4] == whole.loss[:4]
+        metrics = run.metrics()
+        assert metrics.loss == pytest.approx(whole.loss, abs=1e-5)
+        assert (metrics.sample_count, metrics.sample_distinct) == (48, 48)
+        assert metrics.resumed is not None
+        assert (metrics.resumed.step, metrics.resumed.world_size, metrics.resumed.random_state) == (begun, ranks, False)
+    assert metrics.loss[:4] == whole.loss[:4]
 
 
 def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(tmp_path: Path, copied: Path) -> None:
@@ -176,13 +176,13 @@ def test_when_none_is_whole_it_is_refused_and_the_file_named(tmp_path: Path, cop
     shutil.rmtree(step(copied, 2))
     cut = step(copied, 4) / ".metadata"
     cut.write_bytes(cut.read_bytes()[:100])
-    said = refusal(one_process(tmp_path / "run", "--resume", str(copied)))
-    assert f"{cut.parent.name}/{cut.name}: 100 bytes, " in said
+    message = refusal(one_process(tmp_path / "run", "--resume", str(copied)))
+    assert f"{cut.parent.name}/{cut.name}: 100 bytes, " in message
 
 
 def test_another_recipe_is_refused_with_the_field(tmp_path: Path, saved: Finished) -> None:
-    said = refusal(one_process(tmp_path / "run", "--resume", str(saved.folder), "--learning-rate", "0.01"))
-    assert "is of another training: learning_rate 0.001 there, 0.01 here" in said
+    message = refusal(one_process(tmp_path / "run", "--resume", str(saved.folder), "--learning-rate", "0.01"))
+    assert "is of another training: learning_rate 0.001 there, 0.01 here" in message
 
 
 def test_a_rank_killed_in_a_save_leaves_the_checkpoint_before_and_a_requeued_job_finds_it(
@@ -218,10 +218,10 @@ def test_a_rank_killed_in_a_save_leaves_the_checkpoint_before_and_a_requeued_job
     (again / "run.json").write_text(json.dumps(plan))
     run = one_process(again, "--resume", "auto")
     assert run.codes == [0], run.output
-    found = run.metrics()
-    assert found.resumed is not None
-    assert (found.resumed.run, found.resumed.step) == ("job", 2)
-    assert found.loss == pytest.approx(saved.metrics().loss, abs=1e-5)
+    metrics = run.metrics()
+    assert metrics.resumed is not None
+    assert (metrics.resumed.run, metrics.resumed.step) == ("job", 2)
+    assert metrics.loss == pytest.approx(saved.metrics().loss, abs=1e-5)
 
 
 def test_a_stop_file_ends_all_ranks_after_the_same_step_with_a_checkpoint(tmp_path: Path, saved: Finished) -> None:
@@ -276,10 +276,11 @@ def test_a_full_disk_names_rank_file_and_cause_and_leaves_the_checkpoint_before(
     slowly = ("--save-steps", "2", "--steps", "40", "--global-batch", "64", "--sequence-length", "128")
     run = one_process(tmp_path / "run", *slowly, "--checkpoint-dir", str(small), under=mounted)
     assert run.codes == [1], run.output
-    said = run.value(0, "train.rank.error")
-    assert "checkpoint of step 4" in said
+    message = run.value(0, "train.rank.error")
+    assert "checkpoint of step 4" in message
     assert (
-        f"{small}/run/.step-00000004.part/__0_0.distcp: rank 0 on n0 cannot write it: No space left on device" in said
+        f"{small}/run/.step-00000004.part/__0_0.distcp: rank 0 on n0 cannot write it: No space left on device"
+        in message
     )
 
 

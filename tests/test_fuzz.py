@@ -70,10 +70,10 @@ def finished() -> Iterator[Path]:
 @FEW
 @given(data=st.data())
 def test_no_file_makes_the_judge_raise(finished, name, data):
-    told(finished, name, data.draw(damaged(CONTENT[name])))
+    outcomes_of(finished, name, data.draw(damaged(CONTENT[name])))
 
 
-def told(folder: Path, name: str, text: str) -> dict[tuple[str, str], Outcome]:
+def outcomes_of(folder: Path, name: str, text: str) -> dict[tuple[str, str], Outcome]:
     """What is said of the run with this in that file; nothing raises."""
     path = folder / name
     before = path.read_bytes() if path.exists() else None
@@ -102,7 +102,7 @@ def unfinished() -> Iterator[Path]:
 @given(data=st.data())
 def test_whatever_slurm_says_of_a_job_that_was_not_closed_it_is_not_closed(unfinished, answer, data):
     text = (FIXTURES / "slurm" / answer).read_text()
-    assert told(unfinished, runs.JOB_AFTER, data.draw(damaged(text)))["run.closed", "job"] is Outcome.INCOMPLETE
+    assert outcomes_of(unfinished, runs.JOB_AFTER, data.draw(damaged(text)))["run.closed", "job"] is Outcome.INCOMPLETE
 
 
 @pytest.fixture(scope="module")
@@ -130,9 +130,9 @@ def broken() -> Iterator[Path]:
 @FEW
 @given(data=st.data())
 def test_whatever_a_rank_left_that_did_not_finish_it_has_not_finished(broken, name, data):
-    found = told(broken, name, data.draw(damaged((broken / name).read_text())))
+    outcomes = outcomes_of(broken, name, data.draw(damaged((broken / name).read_text())))
     for rank in ("n0/rank1", "n1/rank2", "n1/rank3"):
-        assert found["train.rank.finished", rank] is not Outcome.PASS, rank
+        assert outcomes["train.rank.finished", rank] is not Outcome.PASS, rank
 
 
 def not_passed(folder: Path) -> set[tuple[str, str]]:
@@ -152,9 +152,9 @@ def test_lines_that_are_lost_never_turn_anything_into_a_pass(finished, name, dat
     before, healthy = path.read_bytes(), facts.read_bytes()
     faulty = healthy
     for quantity, value, other in (("gpu.count", b"2", b"1"), ("kernel", b'"6', b'"5')):
-        said = f'"n1", "quantity": "discovery.{quantity}", "value": '.encode()
-        assert said + value in faulty
-        faulty = faulty.replace(said + value, said + other)
+        line_part = f'"n1", "quantity": "discovery.{quantity}", "value": '.encode()
+        assert line_part + value in faulty
+        faulty = faulty.replace(line_part + value, line_part + other)
     facts.write_bytes(faulty)
     try:
         bad = not_passed(finished)
@@ -230,9 +230,9 @@ OF_A_RANK = ("raw/stacks/rank2.json", "raw/rank3.jsonl", ERROR_FILE)
 @pytest.mark.parametrize("value", NASTY, ids=lambda value: repr(value)[:14])
 def test_no_value_that_a_rank_could_not_have_written_makes_the_judge_raise_or_a_rank_finish(broken, name, value):
     for text in everywhere((broken / name).read_text(), value):
-        found = told(broken, name, text)
+        outcomes = outcomes_of(broken, name, text)
         for rank in ("n0/rank1", "n1/rank2", "n1/rank3"):
-            assert found["train.rank.finished", rank] is not Outcome.PASS, text
+            assert outcomes["train.rank.finished", rank] is not Outcome.PASS, text
 
 
 @pytest.mark.parametrize("word", ["", "?", "SYS", "GPU0", "NIC0", "NV18", "X"])

@@ -71,8 +71,8 @@ def in_kernel_log(text: str) -> Parsed:
 @given(data=st.data())
 def test_no_kernel_log_makes_the_probe_raise_and_none_without_a_record_is_clean(data):
     text = data.draw(damaged(KERNEL_LOG))
-    told = {one.quantity: one.value for one in in_kernel_log(text).observations}
-    assert told["discovery.kernel_log.xids"] is not None or not text.strip()
+    values = {observation.quantity: observation.value for observation in in_kernel_log(text).observations}
+    assert values["discovery.kernel_log.xids"] is not None or not text.strip()
 
 
 @pytest.mark.parametrize("stamp", ["", "-1", "²", "9" * 400, "9" * 5000], ids=len)

@@ -209,8 +209,8 @@ def test_what_was_observed_is_shown_also_where_the_profile_has_no_number():
     parsed.saw("nccl.transport", "2-nodes", "Socket", "text", "raw/nccl-2:1")
     for size, speed in (("1MiB", 3.5), ("16MiB", 9.25)):
         parsed.saw(f"nccl.all_reduce.busbw@{size}", "2-nodes", speed, "GB/s", "raw/collectives-2.jsonl:1")
-    said = {(v.gate, v.subject): v for v in judge.judge(nccl_run(), profile.load("generic"), parsed).verdicts}
-    transport, busbw = said["nccl.transport", "2-nodes"], said["nccl.all_reduce.busbw", "2-nodes"]
+    verdict_of = {(v.gate, v.subject): v for v in judge.judge(nccl_run(), profile.load("generic"), parsed).verdicts}
+    transport, busbw = verdict_of["nccl.transport", "2-nodes"], verdict_of["nccl.all_reduce.busbw", "2-nodes"]
     assert (transport.kind, transport.value, transport.observed) == (Kind.UNDECLARED, "Socket", "Socket")
     assert (busbw.outcome, busbw.observed) == (Outcome.INCOMPLETE, "3.5 GB/s (1MiB); 9.25 GB/s (16MiB)")
 
@@ -390,9 +390,9 @@ def judged_with(folder: Path, line: str) -> Verdicts:
 def test_a_line_that_is_not_a_fact_is_a_note_and_changes_no_verdict(tmp_path, monkeypatch, line):
     folder = discovery(tmp_path, monkeypatch)
     healthy = judge.judge_folder(folder).verdicts
-    found = judged_with(folder, line)
-    assert any(note.startswith("raw/evil.jsonl:1: not a fact") for note in found.notes)
-    assert [(v.gate, v.subject, v.outcome) for v in found.verdicts] == [
+    verdicts = judged_with(folder, line)
+    assert any(note.startswith("raw/evil.jsonl:1: not a fact") for note in verdicts.notes)
+    assert [(v.gate, v.subject, v.outcome) for v in verdicts.verdicts] == [
         (v.gate, v.subject, v.outcome) for v in healthy.verdicts
     ]
 
@@ -400,9 +400,9 @@ def test_a_line_that_is_not_a_fact_is_a_note_and_changes_no_verdict(tmp_path, mo
 @pytest.mark.parametrize("value", ["-1", "[]", "2"])
 def test_half_a_report_beside_a_whole_one_is_no_pass_of_what_it_speaks_of(tmp_path, monkeypatch, value):
     """A probe that said it again and did not finish: also where it repeats the good value."""
-    found = judged_with(discovery(tmp_path, monkeypatch), f"{FACT}{value}}}")
-    assert outcome(found, "discovery.gpu.count", "n1") is Outcome.INCOMPLETE
-    assert outcome(found, "discovery.gpu.count", "n0") is Outcome.PASS
+    verdicts = judged_with(discovery(tmp_path, monkeypatch), f"{FACT}{value}}}")
+    assert outcome(verdicts, "discovery.gpu.count", "n1") is Outcome.INCOMPLETE
+    assert outcome(verdicts, "discovery.gpu.count", "n0") is Outcome.PASS
 
 
 def test_the_screen_tells_a_dead_node_once_and_the_report_tells_all_that_is_missing(tmp_path, monkeypatch):
@@ -490,19 +490,19 @@ def test_who_lacks_what_a_fleet_gate_needs_is_not_judged_and_has_no_vote():
             "planned": {"discovery.gpu.model": nodes, "discovery.gpu.answering": nodes},
         }
     )
-    found = {
+    outcome_of = {
         v.subject: v
         for v in judge.judge(run, profile.load("generic"), parsed).verdicts
         if v.gate == "discovery.gpu.model"
     }
-    assert {node: v.outcome for node, v in found.items()} == {
+    assert {node: v.outcome for node, v in outcome_of.items()} == {
         "n0": Outcome.PASS,
         "n1": Outcome.INCOMPLETE,
         "n2": Outcome.PASS,
         "n3": Outcome.INCOMPLETE,
         "n4": Outcome.INCOMPLETE,
     }
-    assert found["n1"].cause == "not judged: discovery.gpu.answering did not pass"
+    assert outcome_of["n1"].cause == "not judged: discovery.gpu.answering did not pass"
 
 
 def speeds(entry: dict[str, object], of_n1: float) -> dict[str, Verdict]:
@@ -562,8 +562,8 @@ def test_a_node_that_was_compared_with_nobody_is_not_equal_to_its_peers(tmp_path
     node = json.loads(inventory.read_text().splitlines()[0].partition(" ")[2])["at"]
     verdicts = judged(folder)
     for gate in ("discovery.kernel", "discovery.node.distinct", "discovery.rdma.same"):
-        found = next(v for v in verdicts.verdicts if (v.gate, v.subject) == (gate, node))
-        assert (found.outcome, found.cause) == (Outcome.INCOMPLETE, "compared with too few: 1 of 2 are known")
+        verdict = next(v for v in verdicts.verdicts if (v.gate, v.subject) == (gate, node))
+        assert (verdict.outcome, verdict.cause) == (Outcome.INCOMPLETE, "compared with too few: 1 of 2 are known")
 
 
 def test_of_three_peers_two_that_are_known_cannot_say_who_is_slow():
@@ -603,8 +603,8 @@ def test_a_need_that_has_no_verdict_about_the_subject_is_not_met(monkeypatch):
     parsed = Parsed()
     parsed.saw("nccl.ranks", "2-nodes", 1, "count", "e")  # of four
     parsed.saw(gate.id, "n0/rank0", 1.0, "ratio", "e")
-    found = judge.judge(nccl_run(), profile.load("local-cpu"), parsed)
-    verdict = next(v for v in found.verdicts if (v.gate, v.subject) == (gate.id, "n0/rank0"))
+    judged_run = judge.judge(nccl_run(), profile.load("local-cpu"), parsed)
+    verdict = next(v for v in judged_run.verdicts if (v.gate, v.subject) == (gate.id, "n0/rank0"))
     assert (verdict.outcome, verdict.kind, verdict.blocked_by) == (Outcome.INCOMPLETE, Kind.BLOCKED, ["nccl.ranks"])
 
 

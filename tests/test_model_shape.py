@@ -152,8 +152,8 @@ def test_what_is_not_covered_says_why_and_has_states_all_the_same(
     assert shape.not_covered is not None
     assert re.search(says, shape.not_covered)
     assert flops.flops_per_token(shape, 32) is None
-    found = flops.efficiency(shape, 32, 1.0, "NVIDIA H200", "bfloat16")
-    assert (found.mfu, found.mfu_reason) == (None, f"FLOPs of small are not covered: {shape.not_covered}")
+    efficiency = flops.efficiency(shape, 32, 1.0, "NVIDIA H200", "bfloat16")
+    assert (efficiency.mfu, efficiency.mfu_reason) == (None, f"FLOPs of small are not covered: {shape.not_covered}")
     assert memory.states(shape, 1).total == 16 * sum(p.numel() for p in model.parameters())
 
 
@@ -169,19 +169,19 @@ def test_states_peak_and_traffic_are_those_of_the_real_model_and_the_real_fully_
 
     file, attention = write(tmp_path, model_type), "eager" if model_type in EAGER else "sdpa"
     debug._clear_sharding_prop_cache()
-    found = predict.computed(predict.Step(str(file), strategy, 1, 2, 64, rows=2, attention=attention))
+    predicted = predict.computed(predict.Step(str(file), strategy, 1, 2, 64, rows=2, attention=attention))
     model = without_memory(file, attention)
     shape, job = shape_of(model), Job(strategy, 1, 2, 64, rows=2, eager_attention=attention == "eager")
     by_blocks, why = kept.by_blocks(model, job)
     assert why is None
     states = memory.states(shape, job.shards)
-    held = found["states_bytes"]
+    held = predicted["states_bytes"]
     assert (states.parameters, states.gradients) == (held["parameters"], held["gradients"])
     peak = memory.peak(shape, job, by_blocks).total - memory.WORKSPACE  # there is no cuBLAS under fake tensors
-    assert peak == pytest.approx(found["peak_bytes"]["total"], rel=0.1)
-    assert memory.least(shape, job) < found["peak_bytes"]["total"]
+    assert peak == pytest.approx(predicted["peak_bytes"]["total"], rel=0.1)
+    assert memory.least(shape, job) < predicted["peak_bytes"]["total"]
     assert {(each.operation, each.ranks, each.calls, each.size) for each in traffic.collectives(shape, job)} == {
-        (each["operation"], each["group_size"], each["calls"], each["bytes"]) for each in found["collectives"]
+        (each["operation"], each["group_size"], each["calls"], each["bytes"]) for each in predicted["collectives"]
     }
 
 
@@ -223,9 +223,9 @@ def test_a_model_that_looks_at_values_is_not_counted_and_says_why(
 
     monkeypatch.setattr(type(model.model), "forward", looks)
     resolved = read_record(FIXTURES / "training/run_fsdp_1node/run_args.json", RunArgs)
-    found = footprint.of_model(model, resolved)
-    assert found.peak is None
-    assert "could not be counted" in str(found.reason)
-    assert "\n" not in str(found.reason)
-    assert found.states.total == memory.states(found.shape, 2).total
+    footprint_of = footprint.of_model(model, resolved)
+    assert footprint_of.peak is None
+    assert "could not be counted" in str(footprint_of.reason)
+    assert "\n" not in str(footprint_of.reason)
+    assert footprint_of.states.total == memory.states(footprint_of.shape, 2).total
     assert capfd.readouterr().err == ""

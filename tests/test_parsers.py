@@ -6,7 +6,11 @@ from runs_for_tests import FIXTURES
 
 
 def values(parsed: Parsed, quantity: str) -> dict[str, object]:
-    return {one.subject: one.value for one in parsed.observations if one.quantity == quantity}
+    return {
+        observation.subject: observation.value
+        for observation in parsed.observations
+        if observation.quantity == quantity
+    }
 
 
 def test_the_monitor_is_judged_on_the_samples_that_the_duration_asks_for():

@@ -52,10 +52,10 @@ SENTENCE_WORDS = 36  # a longer one is two
 
 def complaints(text: str) -> list[str]:
     """Of prose: what stands there, and what the usual word is."""
-    found = [
+    complaints_made = [
         f"`{match[0]}`: {list(UNUSUAL.values())[int(str(match.lastgroup)[1:])]}" for match in PATTERN.finditer(text)
     ]
-    return found + [f"`{match[0].strip()}`: subject first" for match in INVERTED.finditer(text)]
+    return complaints_made + [f"`{match[0].strip()}`: subject first" for match in INVERTED.finditer(text)]
 
 
 def prose(page: str) -> Iterator[tuple[int, str]]:
@@ -76,13 +76,13 @@ def pages() -> list[Path]:
 
 def test_pages_use_plain_words():
     assert len(pages()) >= 15
-    found = [
+    unclear = [
         f"{path.relative_to(ROOT)}:{number}: {complaint}"
         for path in pages()
         for number, line in prose(path.read_text(encoding="utf-8"))
         for complaint in complaints(line)
     ]
-    assert not found, "\n".join(found)
+    assert not unclear, "\n".join(unclear)
 
 
 def sentences(page: str) -> Iterator[str]:
@@ -98,14 +98,14 @@ def is_list(sentence: str) -> bool:
 
 
 def test_sentences_are_short():
-    found = [
+    too_long = [
         f"{path.relative_to(ROOT)}: {sentence}"
         for path in pages()
         if "results/" not in str(path)
         for sentence in sentences(path.read_text(encoding="utf-8"))
         if len(sentence.split()) > SENTENCE_WORDS and not is_list(sentence)
     ]
-    assert not found, "\n".join(found)
+    assert not too_long, "\n".join(too_long)
 
 
 def messages() -> Iterator[tuple[str, str]]:
@@ -121,9 +121,9 @@ def messages() -> Iterator[tuple[str, str]]:
 
 
 def test_messages_of_the_gates_use_plain_words():
-    found = [f"{where}: {complaint}" for where, text in messages() for complaint in complaints(_prose_of(text))]
+    unclear = [f"{where}: {complaint}" for where, text in messages() for complaint in complaints(_prose_of(text))]
     assert len(list(messages())) > 500
-    assert not found, "\n".join(found)
+    assert not unclear, "\n".join(unclear)
 
 
 def _prose_of(text: str) -> str:

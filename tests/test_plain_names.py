@@ -20,8 +20,6 @@ EMPTY = {
     "gone": "removed, absent, ended",
     "found": "the noun: matches, verdicts, a path",
 }
-# a folder leaves this list when its names are plain
-NOT_YET = ("tests/",)
 
 
 def is_python(path: Path) -> bool:
@@ -34,7 +32,7 @@ def is_python(path: Path) -> bool:
 
 def programs() -> list[Path]:
     listed = subprocess.run(["git", "-C", ROOT, "ls-files"], capture_output=True, text=True, check=True).stdout
-    return [ROOT / name for name in listed.splitlines() if not name.startswith(NOT_YET) and is_python(ROOT / name)]
+    return [ROOT / name for name in listed.splitlines() if is_python(ROOT / name)]
 
 
 def fields(tree: ast.AST) -> set[int]:
@@ -102,7 +100,3 @@ def test_each_kind_of_name_is_seen(code: str):
 
 def test_a_field_of_a_record_and_a_use_of_it_are_free():
     assert not complaints(ast.parse("class Drill:\n  told: str\n  said = 1\ndrill.told = answer['gone']"))
-
-
-def test_folders_that_are_not_held_yet_exist():
-    assert all((ROOT / folder).is_dir() for folder in NOT_YET)

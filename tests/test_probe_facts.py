@@ -24,7 +24,7 @@ HOSTS = [f"queue-dynamic-p5-48xlarge-training-{number}" for number in range(1, 9
 EFA = [f"rdmap{bus}s{slot}" for bus in range(79, 239, 5) for slot in (0,)]  # as the kernel names 32 of them
 
 
-def told(question, at: str = "n0") -> Parsed:
+def parsed_of(question, at: str = "n0") -> Parsed:
     """What the judge reads of what a probe said; no line is one that srun would cut."""
     stream = io.StringIO()
     probe = Facts("probe", stream)
@@ -39,7 +39,7 @@ def told(question, at: str = "n0") -> Parsed:
 
 def bypassed(hosts: list[tuple[str, list[str]]]) -> Verdict:
     members = [(host, rank, 1_000_000 + rank, f"GPU-{rank:036}") for rank, (host, _) in enumerate(hosts)]
-    parsed = told(lambda probe: collectives.say_members(probe, "8-nodes", members, hosts), HOSTS[0])
+    parsed = parsed_of(lambda probe: collectives.say_members(probe, "8-nodes", members, hosts), HOSTS[0])
     parsed.saw("nccl.transport", "8-nodes", "sockets", "text", "e")
     add_derived(parsed)
     run = Run(
@@ -64,10 +64,10 @@ def bypassed(hosts: list[tuple[str, list[str]]]) -> Verdict:
 
 def test_eight_hosts_with_thirty_two_efa_devices_each_are_told_and_judged():
     assert len(EFA) == 32
-    found = bypassed([(host, EFA) for host in HOSTS])
-    assert found.outcome is Outcome.FAIL
-    assert "rdmap79s0" in found.observed
-    assert "and 24 more" in found.observed
+    verdict = bypassed([(host, EFA) for host in HOSTS])
+    assert verdict.outcome is Outcome.FAIL
+    assert "rdmap79s0" in verdict.observed
+    assert "and 24 more" in verdict.observed
 
 
 def test_hosts_without_an_rdma_device_bypass_none():
@@ -75,16 +75,18 @@ def test_hosts_without_an_rdma_device_bypass_none():
 
 
 def test_one_host_of_eight_with_an_rdma_device_is_enough_to_be_bypassed():
-    found = bypassed([(host, EFA if host == HOSTS[-1] else []) for host in HOSTS])
-    assert found.outcome is Outcome.FAIL
-    assert HOSTS[-1] in found.observed
+    verdict = bypassed([(host, EFA if host == HOSTS[-1] else []) for host in HOSTS])
+    assert verdict.outcome is Outcome.FAIL
+    assert HOSTS[-1] in verdict.observed
 
 
 def test_a_node_with_two_hundred_veths_tells_its_ports_too(tmp_path):
     for number in range(200):
         (tmp_path / f"net/veth{number:08x}").mkdir(parents=True)
-    parsed = told(lambda probe: fabric(probe, tmp_path / "net", tmp_path / "none", tmp_path / "none"))
-    interfaces, ports, _ = [one for one in parsed.observations if not one.quantity.endswith("finished")][:3]
+    parsed = parsed_of(lambda probe: fabric(probe, tmp_path / "net", tmp_path / "none", tmp_path / "none"))
+    interfaces, ports, _ = [
+        observation for observation in parsed.observations if not observation.quantity.endswith("finished")
+    ][:3]
     assert (interfaces.quantity, interfaces.value, ports.value) == ("discovery.net.interfaces", None, 0)
     assert str(interfaces.why).startswith("200 entries do not fit on one line: veth00000000, ")
 
@@ -92,21 +94,21 @@ def test_a_node_with_two_hundred_veths_tells_its_ports_too(tmp_path):
 def test_lists_that_differ_in_what_does_not_fit_are_not_read_as_equal():
     long = [f"device-{number:04}" for number in range(300)]
     for last in ("a", "b"):
-        assert told(lambda probe, last=last: probe.saw("q", [*long, last], "text")).observations[0].value is None
+        assert parsed_of(lambda probe, last=last: probe.saw("q", [*long, last], "text")).observations[0].value is None
 
 
 @pytest.mark.parametrize("letter", ["x", "ü", "漢", "🙂", '"', "\n"])
 def test_no_text_name_or_remark_is_too_long_for_a_line(letter):
-    parsed = told(lambda probe: probe.saw(letter * 400, letter * 2000, "text", letter * 400, letter * 2000))
+    parsed = parsed_of(lambda probe: probe.saw(letter * 400, letter * 2000, "text", letter * 400, letter * 2000))
     assert isinstance(parsed.observations[0].value, str | None)
-    parsed = told(lambda probe: probe.unknown("q", "text", letter * 2000, "n0/" + letter * 400), letter * 200)
+    parsed = parsed_of(lambda probe: probe.unknown("q", "text", letter * 2000, "n0/" + letter * 400), letter * 200)
     assert str(parsed.observations[0].why).endswith("…")
 
 
 def test_what_fits_is_told_as_it_is():
-    parsed = told(lambda probe: probe.saw("q", "x" * MAX_TEXT, "text", "s" * MAX_NAME, "r" * MAX_TEXT))
-    one = parsed.observations[0]
-    assert (one.value, one.subject, one.why) == ("x" * MAX_TEXT, "s" * MAX_NAME, "r" * MAX_TEXT)
+    parsed = parsed_of(lambda probe: probe.saw("q", "x" * MAX_TEXT, "text", "s" * MAX_NAME, "r" * MAX_TEXT))
+    observation = parsed.observations[0]
+    assert (observation.value, observation.subject, observation.why) == ("x" * MAX_TEXT, "s" * MAX_NAME, "r" * MAX_TEXT)
 
 
 @pytest.mark.parametrize("error", [ValueError("invalid literal"), StopIteration(), OSError("gone")])

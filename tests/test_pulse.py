@@ -35,8 +35,8 @@ def test_a_process_that_was_stopped_has_a_gap_as_long_as_the_stop() -> None:
         time.sleep(2)
         stopped_s = time.monotonic() - begun
         process.send_signal(signal.SIGCONT)
-        said, _ = process.communicate("\n")
-    assert max(eval(said)) >= stopped_s - pulse.EVERY_S  # a list of numbers
+        output, _ = process.communicate("\n")
+    assert max(eval(output)) >= stopped_s - pulse.EVERY_S  # a list of numbers
 
 
 def test_a_pause_counts_with_its_part_inside_a_step_and_names_the_step() -> None:
@@ -50,21 +50,31 @@ def test_what_lies_between_steps_is_a_known_pause() -> None:
 
 
 def test_a_rank_whose_heart_stopped_says_in_which_step() -> None:
-    found = standstill.of_rank([Gap(21.5, 41.5, 0.0)], STEPS, WORK, first=7, warmup=1)
-    assert (found.seconds, found.step, found.part, found.cpu_s) == (20.0, 10, "process", 0.0)
+    standstill_found = standstill.of_rank([Gap(21.5, 41.5, 0.0)], STEPS, WORK, first=7, warmup=1)
+    assert (standstill_found.seconds, standstill_found.step, standstill_found.part, standstill_found.cpu_s) == (
+        20.0,
+        10,
+        "process",
+        0.0,
+    )
 
 
 def test_the_first_steps_do_not_count() -> None:
     work = {**WORK, "fetch": [30.0, 0.1, 0.1, 0.1, 0.1]}
-    found = standstill.of_rank([Gap(10.0, 11.0, 0.9)], STEPS, work, first=1, warmup=1)
-    assert (found.seconds, found.step, found.part) == (0.0, None, None)
+    standstill_found = standstill.of_rank([Gap(10.0, 11.0, 0.9)], STEPS, work, first=1, warmup=1)
+    assert (standstill_found.seconds, standstill_found.step, standstill_found.part) == (0.0, None, None)
 
 
 @pytest.mark.parametrize("part", ["fetch", "forward", "optimizer"])
 def test_own_work_that_takes_seconds_longer_is_a_standstill_though_the_heart_beats(part: str) -> None:
     work = {**WORK, part: [0.5, 0.5, 0.5, 20.5, 0.5]}
-    found = standstill.of_rank([], STEPS, work, first=1, warmup=1)
-    assert (found.seconds, found.step, found.part, found.cpu_s) == (20.0, 4, part, None)
+    standstill_found = standstill.of_rank([], STEPS, work, first=1, warmup=1)
+    assert (standstill_found.seconds, standstill_found.step, standstill_found.part, standstill_found.cpu_s) == (
+        20.0,
+        4,
+        part,
+        None,
+    )
 
 
 def test_a_rank_that_waits_for_others_did_not_stand_still() -> None:

@@ -47,9 +47,9 @@ STRICT = ("nccl_tests", "topology", "slurm_nodes", "flight", "sysfs")
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample.file)
 def test_every_reader_takes_every_sample_and_finds_nothing_in_a_foreign_one(sample: Sample) -> None:
     for name, read in READERS.items():
-        said = read(sample.text)
+        values = read(sample.text)
         if name in STRICT and name != sample.reader:
-            assert {key: value for key, value in said.items() if value is not None} == {}, name
+            assert {key: value for key, value in values.items() if value is not None} == {}, name
 
 
 ADDRESS = re.compile(r"(?<![\w.])(\d{1,3}(?:\.\d{1,3}){3})(?![\w.])")

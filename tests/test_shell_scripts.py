@@ -92,9 +92,9 @@ def chosen(ranks: int, *options: str, most: int | None = None, given: str = "") 
 def test_the_default_batch_suits_any_number_of_ranks_and_all_runs_of_a_playbook_have_the_same(
     nodes: int, gpus: int
 ) -> None:
-    said = {chosen(ranks, most=nodes * gpus).stdout.strip() for ranks in (1, gpus, nodes * gpus)}
-    assert len(said) == 1
-    option, batch = said.pop().split()
+    batches = {chosen(ranks, most=nodes * gpus).stdout.strip() for ranks in (1, gpus, nodes * gpus)}
+    assert len(batches) == 1
+    option, batch = batches.pop().split()
     assert option == "--global-batch"
     assert 32 <= int(batch) < 32 + nodes * gpus
     assert int(batch) % (nodes * gpus) == 0

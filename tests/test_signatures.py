@@ -42,11 +42,11 @@ def test_the_report_and_the_screen_show_the_sign(broken):
 
 def test_explain_names_the_first_cause_the_sign_and_the_next_command(broken, capsys):
     assert main(["explain", str(broken)]) == 1
-    said = capsys.readouterr().out
-    assert "FAIL discovery.gpu.count [n1]: observed 1" in said
-    assert "next: findmnt" not in said  # that is another sign's
-    assert SIGNATURES["host.stale"].do in said
-    section = [line for line in said.splitlines() if line.startswith("  next ")]
+    output = capsys.readouterr().out
+    assert "FAIL discovery.gpu.count [n1]: observed 1" in output
+    assert "next: findmnt" not in output  # that is another sign's
+    assert SIGNATURES["host.stale"].do in output
+    section = [line for line in output.splitlines() if line.startswith("  next ")]
     assert any("scontrol show node n1" in line for line in section), section
 
 

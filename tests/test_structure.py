@@ -16,11 +16,11 @@ PACKAGE = ROOT / "validation/bringup"
 
 
 def modules() -> dict[str, Path]:
-    found = {}
+    modules_by_name = {}
     for path in PACKAGE.rglob("*.py"):
         name = ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
-        found[name.removesuffix(".__init__").replace("__init__", "")] = path
-    return found
+        modules_by_name[name.removesuffix(".__init__").replace("__init__", "")] = path
+    return modules_by_name
 
 
 def imports(path: Path, prefix: str) -> set[str]:
@@ -49,13 +49,13 @@ def test_the_package_has_few_rooms_and_each_says_what_belongs_there():
 
 def roots(path: Path) -> set[str]:
     """First names of everything a file imports, also inside functions."""
-    found: set[str] = set()
+    names_seen: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
-            found |= {alias.name.split(".")[0] for alias in node.names}
+            names_seen |= {alias.name.split(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
-            found.add(node.module.split(".")[0])
-    return found
+            names_seen.add(node.module.split(".")[0])
+    return names_seen
 
 
 def test_the_package_never_imports_torch_or_a_probe():

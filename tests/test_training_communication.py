@@ -53,18 +53,18 @@ def test_on_a_gpu_what_no_other_kernel_overlaps_is_exposed() -> None:
         event("cudaLaunchKernel", 0, 300),  # of the host: nothing is computed by it
         event("aten::mm", 0, 300),
     ]
-    found = communication.read(events, steps=2, seconds=800e-6, cuda=True)
-    assert found.step_s == pytest.approx(400e-6)
-    assert found.total_s == pytest.approx(125e-6)
-    assert found.exposed_s == pytest.approx((60 + 100) / 2 * 1e-6)
-    assert found.seconds == pytest.approx({"all_gather": 50e-6, "reduce_scatter": 75e-6})
-    assert found.calls == {"all_gather": 0.5, "reduce_scatter": 0.5}
+    profiled = communication.read(events, steps=2, seconds=800e-6, cuda=True)
+    assert profiled.step_s == pytest.approx(400e-6)
+    assert profiled.total_s == pytest.approx(125e-6)
+    assert profiled.exposed_s == pytest.approx((60 + 100) / 2 * 1e-6)
+    assert profiled.seconds == pytest.approx({"all_gather": 50e-6, "reduce_scatter": 75e-6})
+    assert profiled.calls == {"all_gather": 0.5, "reduce_scatter": 0.5}
 
 
 def test_collectives_at_the_same_time_count_once() -> None:
     events = [event("gloo:all_reduce", 0, 100), event("gloo:all_reduce", 50, 150), event("aten::add", 140, 150)]
-    found = communication.read(events, steps=1, seconds=1e-3, cuda=False)
-    assert (found.total_s, found.exposed_s) == (pytest.approx(150e-6), pytest.approx(140e-6))
+    profiled = communication.read(events, steps=1, seconds=1e-3, cuda=False)
+    assert (profiled.total_s, profiled.exposed_s) == (pytest.approx(150e-6), pytest.approx(140e-6))
 
 
 def test_gloo_names_a_reduce_scatter_all_reduce_and_the_call_says_what_it_is() -> None:
@@ -74,8 +74,8 @@ def test_gloo_names_a_reduce_scatter_all_reduce_and_the_call_says_what_it_is() -
         event("c10d::allreduce_", 100, 110),
         event("gloo:all_reduce", 105, 115),
     ]
-    found = communication.read(events, steps=1, seconds=1e-3, cuda=False)
-    assert found.seconds == pytest.approx({"reduce_scatter": 60e-6, "all_reduce": 10e-6})
+    profiled = communication.read(events, steps=1, seconds=1e-3, cuda=False)
+    assert profiled.seconds == pytest.approx({"reduce_scatter": 60e-6, "all_reduce": 10e-6})
 
 
 def test_a_profiler_that_saw_no_collective_gives_a_reason_and_no_share_of_zero() -> None:
@@ -107,8 +107,8 @@ def test_a_profiler_that_fails_is_a_reason_and_every_step_is_made(monkeypatch: p
     monkeypatch.setattr(Broken, fails, fail)
     monkeypatch.setattr(communication, "profile", Broken)
     made: list[int] = []
-    found = communication._profiled(lambda: made.append(1), steps=3)
-    assert found == "RuntimeError: CUPTI_ERROR_INSUFFICIENT_PRIVILEGES"
+    profiled = communication._profiled(lambda: made.append(1), steps=3)
+    assert profiled == "RuntimeError: CUPTI_ERROR_INSUFFICIENT_PRIVILEGES"
     assert len(made) == 4
 
 
@@ -116,19 +116,20 @@ def require_measured(run: Finished, ranks: int, calls: dict[str, int]) -> Commun
     """Seconds that can be: no rank communicated longer than it trained, and each collective was called as planned."""
     assert run.codes == [0], run.output
     metrics = run.metrics()
-    found = metrics.communication
-    assert found is not None, metrics.communication_reason
+    communication_value = metrics.communication
+    assert communication_value is not None, metrics.communication_reason
     assert metrics.communication_share is not None
-    assert len(found.total_s) == len(found.exposed_s) == ranks
+    assert len(communication_value.total_s) == len(communication_value.exposed_s) == ranks
     assert all(
-        0 < exposed <= total <= found.step_s * 2 for exposed, total in zip(found.exposed_s, found.total_s, strict=True)
+        0 < exposed <= total <= communication_value.step_s * 2
+        for exposed, total in zip(communication_value.exposed_s, communication_value.total_s, strict=True)
     )
     assert 0 < metrics.communication_share < 1
-    assert {each.operation: each.calls_predicted for each in found.collectives} == calls
-    assert {each.operation: each.calls for each in found.collectives} == calls
-    for each in found.collectives:
+    assert {each.operation: each.calls_predicted for each in communication_value.collectives} == calls
+    assert {each.operation: each.calls for each in communication_value.collectives} == calls
+    for each in communication_value.collectives:
         assert each.busbw_gb_per_s == pytest.approx(each.sent_bytes / each.seconds / 1e9)
-    return found
+    return communication_value
 
 
 @pytest.mark.parametrize("ranks", [2, 4])

@@ -73,11 +73,11 @@ def test_padded_rows_of_a_hub_dataset_train_the_same_on_one_rank_and_on_two_node
     tmp_path: Path, model: str, dataset: str
 ) -> None:
     options = ("--model", model, "--dataset", dataset, "--no-packing", "--data-cache", str(tmp_path / "cache"))
-    one = single(tmp_path / "one", *options)
-    assert one.codes == [0], one.output
+    on_one_rank = single(tmp_path / "one", *options)
+    assert on_one_rank.codes == [0], on_one_rank.output
     two = two_nodes(tmp_path / "two", 1, "train_ddp_multi_node", *SMALL, *options)
     assert two.codes == [0, 0], two.output
-    ours, reference = two.metrics(), one.metrics()
+    ours, reference = two.metrics(), on_one_rank.metrics()
     assert ours.loss == pytest.approx(reference.loss, abs=1e-5)
     assert ours.grad_norm == pytest.approx(reference.grad_norm, rel=1e-5)
     assert (ours.sample_count, ours.sample_distinct) == (48, 48)
@@ -87,7 +87,7 @@ def test_padded_rows_of_a_hub_dataset_train_the_same_on_one_rank_and_on_two_node
     # 4 steps after warm-up: the same rows are padded, however fast they went by
     shares = [m.padded_tokens_per_s / (m.padded_tokens_per_s + m.tokens_per_s) for m in (ours, reference)]
     assert shares[0] == pytest.approx(shares[1])
-    assert documents_tokenized(one) == [48]
+    assert documents_tokenized(on_one_rank) == [48]
     assert documents_tokenized(two) == [0, 0]  # they were in the folder
 
 

@@ -22,8 +22,8 @@ def lead(
 ) -> tuple[float, str]:
     from recipe.stopping import Deadline
 
-    found = Deadline(round(time.time() + left_s), asked_s).lead(save_s, "from the last save", step_s)
-    return round(found.seconds), found.source.partition(",")[0]
+    lead_found = Deadline(round(time.time() + left_s), asked_s).lead(save_s, "from the last save", step_s)
+    return round(lead_found.seconds), lead_found.source.partition(",")[0]
 
 
 def test_the_lead_follows_from_the_save_and_is_never_less_than_slurm_warns() -> None:

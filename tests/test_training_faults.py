@@ -113,7 +113,7 @@ def test_fast_is_recorded_and_not_compared_with_plain(plain_and_fast: tuple[Fini
     headers = (Path(sysconfig.get_path("include")) / "Python.h").is_file()
     compiles = shutil.which("g++") is not None and headers and " " not in sys.prefix
     assert fast.args().compile == compiles
-    on = {one.what for one in fast.args().tuning if one.on}
+    on = {option.what for option in fast.args().tuning if option.on}
     assert "no NaN filter" in on
     assert ("compile per block" in on) == compiles
     with pytest.raises(NotComparable, match="recipe plain vs fast"):

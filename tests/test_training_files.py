@@ -146,6 +146,6 @@ def test_the_sharded_configurations_differ_only_where_they_must() -> None:
     def settings(stem: str) -> dict[str, object]:
         return yaml.safe_load((TRAINING / "accelerate" / f"{stem}.yaml").read_text())
 
-    one, two, hybrid = settings("fsdp_1node_8gpu"), settings("fsdp_2node_16gpu"), settings("hsdp_2node_16gpu")
-    assert one["fsdp_config"] == two["fsdp_config"] == hybrid["fsdp_config"]
+    one_node, two, hybrid = settings("fsdp_1node_8gpu"), settings("fsdp_2node_16gpu"), settings("hsdp_2node_16gpu")
+    assert one_node["fsdp_config"] == two["fsdp_config"] == hybrid["fsdp_config"]
     assert {key for key in hybrid if hybrid.get(key) != two.get(key)} == {"parallelism_config"}

@@ -38,12 +38,12 @@ class Arriving:
 
 
 @pytest.fixture
-def told() -> list[str]:
+def printed() -> list[str]:
     return []
 
 
-def a_live(tmp_path: Path, told: list[str], *, steps: int = 20, mfu: float | None = None) -> live.Live:
-    return live.Live(tmp_path / "progress.jsonl", steps, 8192, told.append, lambda speed: mfu)
+def a_live(tmp_path: Path, printed: list[str], *, steps: int = 20, mfu: float | None = None) -> live.Live:
+    return live.Live(tmp_path / "progress.jsonl", steps, 8192, printed.append, lambda speed: mfu)
 
 
 def train(shown: live.Live, steps: int, step_s: float = 0.5) -> None:
@@ -57,28 +57,28 @@ def lines(tmp_path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (tmp_path / "progress.jsonl").read_text().splitlines()]
 
 
-def test_ten_lines_of_a_run_say_loss_speed_and_step_time(tmp_path: Path, told: list[str]) -> None:
-    train(a_live(tmp_path, told, mfu=0.412), 20)
+def test_ten_lines_of_a_run_say_loss_speed_and_step_time(tmp_path: Path, printed: list[str]) -> None:
+    train(a_live(tmp_path, printed, mfu=0.412), 20)
     assert [line["step"] for line in lines(tmp_path)] == list(range(2, 21, 2))
     last = lines(tmp_path)[-1]
     assert (last["of"], last["step_s"], last["tokens_per_s"], last["mfu"]) == (20, 0.5, 16384, 0.412)
     assert last["loss_of_rank_0"] == pytest.approx(4.0)
-    assert told[-1] == "step 20/20  loss 4.0000 (this rank)  16,384 tokens/s  500 ms  MFU 41.2 %"
+    assert printed[-1] == "step 20/20  loss 4.0000 (this rank)  16,384 tokens/s  500 ms  MFU 41.2 %"
 
 
-def test_where_no_peak_is_known_nothing_is_said_of_mfu(tmp_path: Path, told: list[str]) -> None:
-    train(a_live(tmp_path, told), 2)
-    assert "MFU" not in told[-1]
+def test_where_no_peak_is_known_nothing_is_said_of_mfu(tmp_path: Path, printed: list[str]) -> None:
+    train(a_live(tmp_path, printed), 2)
+    assert "MFU" not in printed[-1]
     assert lines(tmp_path)[-1]["mfu"] is None
 
 
-def test_the_last_step_is_told_when_it_is_no_tenth_of_the_run(tmp_path: Path, told: list[str]) -> None:
-    train(a_live(tmp_path, told, steps=25), 25)
+def test_the_last_step_is_told_when_it_is_no_tenth_of_the_run(tmp_path: Path, printed: list[str]) -> None:
+    train(a_live(tmp_path, printed, steps=25), 25)
     assert [line["step"] for line in lines(tmp_path)][-2:] == [24, 25]
 
 
 def test_a_loss_that_has_not_arrived_is_told_later_and_in_order(
-    tmp_path: Path, told: list[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, printed: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     events: list[Arriving] = []
 
@@ -88,25 +88,25 @@ def test_a_loss_that_has_not_arrived_is_told_later_and_in_order(
 
     monkeypatch.setattr(group, "CUDA", True)
     monkeypatch.setattr(torch.cuda, "Event", event)
-    shown = a_live(tmp_path, told, steps=4)
+    shown = a_live(tmp_path, printed, steps=4)
     train(shown, 3)
-    assert told == []
+    assert printed == []
     events[1].passed = True  # a later one cannot overtake
     shown.tell(SimpleNamespace(steps=[0.5]))  # type: ignore[arg-type]
-    assert told == []
+    assert printed == []
     events[0].passed = True
     shown.tell(SimpleNamespace(steps=[0.5]))  # type: ignore[arg-type]
-    assert [line.split("  ")[0] for line in told] == ["step 1/4", "step 2/4"]
+    assert [line.split("  ")[0] for line in printed] == ["step 1/4", "step 2/4"]
 
 
-def test_other_ranks_are_silent(tmp_path: Path, told: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_ranks_are_silent(tmp_path: Path, printed: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group, "RANK", 1)
-    train(a_live(tmp_path, told), 4)
-    assert told == []
+    train(a_live(tmp_path, printed), 4)
+    assert printed == []
     assert not (tmp_path / "progress.jsonl").exists()
 
 
-def test_a_file_that_cannot_be_written_ends_no_training(tmp_path: Path, told: list[str]) -> None:
-    shown = live.Live(tmp_path / "gone" / "progress.jsonl", 2, 8192, told.append, lambda speed: None)
+def test_a_file_that_cannot_be_written_ends_no_training(tmp_path: Path, printed: list[str]) -> None:
+    shown = live.Live(tmp_path / "gone" / "progress.jsonl", 2, 8192, printed.append, lambda speed: None)
     train(shown, 2)
-    assert len(told) == 2
+    assert len(printed) == 2

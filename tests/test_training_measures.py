@@ -37,11 +37,11 @@ def test_flops_per_token_of_every_model_are_what_torch_counts_on_meta_tensors(st
         }
         with FlopCounterMode(display=False) as counter:
             model(input_ids=torch.zeros(1, length, dtype=torch.long), **given).logits.sum().backward()
-    found = flops.flops_per_token(models.load(stem), length)
-    assert found is not None
-    assert counter.get_total_flops() == pytest.approx(found.full * length, rel=0.01)
-    assert found.linear < found.causal < found.full
-    assert found.full - found.causal == found.causal - found.linear
+    flops_value = flops.flops_per_token(models.load(stem), length)
+    assert flops_value is not None
+    assert counter.get_total_flops() == pytest.approx(flops_value.full * length, rel=0.01)
+    assert flops_value.linear < flops_value.causal < flops_value.full
+    assert flops_value.full - flops_value.causal == flops_value.causal - flops_value.linear
 
 
 def times(**own: list[float]) -> Any:
@@ -54,20 +54,20 @@ def times(**own: list[float]) -> Any:
 def test_the_straggler_is_who_works_longest_where_all_steps_are_equally_long() -> None:
     from recipe import meter
 
-    found = meter.straggler(
+    straggler = meter.straggler(
         times(fetch=[0.01] * 4, forward=[0.1, 0.1, 0.32, 0.1], optimizer=[0.01] * 4), ["n0", "n0", "n1", "n1"]
     )
-    assert found is not None
-    assert (found.rank, found.node, found.part) == (2, "n1", "forward")
-    assert found.slowdown == pytest.approx(0.34 / 0.12)
+    assert straggler is not None
+    assert (straggler.rank, straggler.node, straggler.part) == (2, "n1", "forward")
+    assert straggler.slowdown == pytest.approx(0.34 / 0.12)
 
 
 def test_of_two_ranks_the_slow_one_is_held_against_the_other() -> None:
     from recipe import meter
 
-    found = meter.straggler(times(fetch=[0.3, 0.0], forward=[0.1, 0.1], optimizer=[0.0, 0.0]), ["n0", "n0"])
-    assert found is not None
-    assert (found.rank, found.part, found.slowdown) == (0, "fetch", pytest.approx(4.0))
+    straggler = meter.straggler(times(fetch=[0.3, 0.0], forward=[0.1, 0.1], optimizer=[0.0, 0.0]), ["n0", "n0"])
+    assert straggler is not None
+    assert (straggler.rank, straggler.part, straggler.slowdown) == (0, "fetch", pytest.approx(4.0))
 
 
 def test_one_rank_is_no_straggler() -> None:

@@ -124,16 +124,16 @@ def test_unknown_card_has_no_peak_rather_than_a_wrong_one(name: str) -> None:
     from bringup.formulae import flops, models
 
     assert flops.peak_bf16_tflops(name) is None
-    found = flops.efficiency(models.load("tiny"), 128, 1e5, name, "bfloat16")
-    assert (found.mfu, found.mfu_reason) == (None, f"no peak is known for {name}")
+    efficiency = flops.efficiency(models.load("tiny"), 128, 1e5, name, "bfloat16")
+    assert (efficiency.mfu, efficiency.mfu_reason) == (None, f"no peak is known for {name}")
 
 
 def test_mfu_follows_from_its_own_fields() -> None:
     from bringup.formulae import flops, models
 
-    found = flops.efficiency(models.load("llama3-8b"), 8192, 8000.0, "NVIDIA H100 80GB HBM3", "bfloat16")
-    assert found.mfu == pytest.approx(57.91e9 * 8000 / 989.4e12, rel=1e-3)  # 0.468
-    assert found.mfu_reason is None
+    efficiency = flops.efficiency(models.load("llama3-8b"), 8192, 8000.0, "NVIDIA H100 80GB HBM3", "bfloat16")
+    assert efficiency.mfu == pytest.approx(57.91e9 * 8000 / 989.4e12, rel=1e-3)  # 0.468
+    assert efficiency.mfu_reason is None
 
 
 def test_mfu_is_not_computed_in_float32_nor_on_a_cpu() -> None:

@@ -260,13 +260,13 @@ def test_files_of_one_name_and_size_with_other_weights_are_other_files(tmp_path:
     """FSDP would mix them: each rank reads only its own rows."""
     from recipe import weights
 
-    found = []
+    messages = []
     for node, seed in (("n0", 1), ("n1", 2)):
         model = whole_of(arguments(write_config(tmp_path, "llama"), seed=seed))
         model.save_pretrained(tmp_path / node / "model")
-        found.append(weights.identity(str(tmp_path / node / "model"), model))
-    assert [entry[:2] for entry in found[0]] == [entry[:2] for entry in found[1]]
-    assert found[0] != found[1]
+        messages.append(weights.identity(str(tmp_path / node / "model"), model))
+    assert [entry[:2] for entry in messages[0]] == [entry[:2] for entry in messages[1]]
+    assert messages[0] != messages[1]
 
 
 def test_a_hub_model_whose_files_hold_other_names_is_loaded_whole(tmp_path: Path) -> None:
@@ -356,10 +356,10 @@ def test_what_cannot_fit_is_refused_with_both_numbers(
     predicted = footprint.of_model(llama70b, resolved)
     needed = room.need(llama70b, predicted, resolved, on_gpu=device_gib is not None, read_whole=read_whole)
     if says is None:
-        found = room.require(needed, resolved, ["n0"])
-        assert found.device_needed is not None
-        assert 16 < found.device_needed / GIB < 79
-        assert found.host_needed == 0
+        memory_room = room.require(needed, resolved, ["n0"])
+        assert memory_room.device_needed is not None
+        assert 16 < memory_room.device_needed / GIB < 79
+        assert memory_room.host_needed == 0
         return
     with pytest.raises(Refused, match=f"llama3-70b as .*{says}") as refused:
         room.require(needed, resolved, ["n0"])

@@ -192,7 +192,7 @@ def averages(ranks: int) -> set[float]:
 def test_an_average_may_be_rounded_as_nccl_rounds_it_and_a_sum_is_none(ranks: int) -> None:
     from recipe import group
 
-    assert all(group.is_average(found, ranks) for found in averages(ranks))
+    assert all(group.is_average(average, ranks) for average in averages(ranks))
     assert not group.is_average(ranks * (ranks + 1) / 2, ranks)
     assert not group.is_average(math.nan, ranks)
 

@@ -54,9 +54,9 @@ def job_of(line: dict[str, Any]) -> Job:
 
 
 def flops_of_llama(sequence_length: int) -> float:
-    found = flops_per_token(LLAMA, sequence_length)
-    assert found is not None
-    return found.full
+    flops = flops_per_token(LLAMA, sequence_length)
+    assert flops is not None
+    return flops.full
 
 
 def name_of(line: dict[str, Any]) -> str:
@@ -75,8 +75,14 @@ def test_the_formulae_agree_with_the_real_model_and_the_real_fully_shard(line: d
     )  # a step counter of 4 bytes per tensor is left out
     peak = memory.peak(shape, job).total - memory.WORKSPACE  # there is no cuBLAS under fake tensors
     assert peak == pytest.approx(line["peak_bytes"]["total"], rel=TOLERANCE)
-    called = {(one["operation"], one["group_size"]): (one["calls"], one["bytes"]) for one in line["collectives"]}
-    assert {(one.operation, one.ranks): (one.calls, one.size) for one in traffic.collectives(shape, job)} == called
+    called = {
+        (collective["operation"], collective["group_size"]): (collective["calls"], collective["bytes"])
+        for collective in line["collectives"]
+    }
+    assert {
+        (collective.operation, collective.ranks): (collective.calls, collective.size)
+        for collective in traffic.collectives(shape, job)
+    } == called
 
 
 def test_the_computed_runs_span_what_is_advised_on() -> None:
@@ -168,16 +174,16 @@ def test_a_model_without_a_formula_is_refused_and_never_guessed(tmp_path: Path) 
 def test_zero_3_moves_half_as_much_again_as_zero_2() -> None:
     """With equal data types and but for the tail, which both gather once (ZeRO, section 7)."""
     sent = {
-        kind: sum(one.sent for one in traffic.collectives(LLAMA, Job(kind, 2, 8, 512, reduce_bytes=2)))
+        kind: sum(collective.sent for collective in traffic.collectives(LLAMA, Job(kind, 2, 8, 512, reduce_bytes=2)))
         for kind in ("zero2", "fsdp")
     }
     assert sent["fsdp"] / sent["zero2"] == pytest.approx(1.5, abs=0.04)
 
 
 def test_ddp_sends_eight_bytes_per_parameter_at_most() -> None:
-    (one,) = traffic.collectives(LLAMA, Job("ddp", 16, 8, 512))
-    assert one.sent == pytest.approx(8 * LLAMA.parameters, rel=0.01)
-    assert traffic.leaving_node([one], Job("ddp", 1, 8, 512)) == 0
+    (collective,) = traffic.collectives(LLAMA, Job("ddp", 16, 8, 512))
+    assert collective.sent == pytest.approx(8 * LLAMA.parameters, rel=0.01)
+    assert traffic.leaving_node([collective], Job("ddp", 1, 8, 512)) == 0
 
 
 def test_hsdp_keeps_the_gathers_in_the_node_however_many_micro_steps_there_are() -> None:
@@ -199,36 +205,39 @@ def test_states_shrink_with_the_shards_and_padding_is_counted() -> None:
 
 
 def by_name(answer: Advice) -> dict[str, PredictedStrategy]:
-    return {one.strategy: one for one in answer.strategies}
+    return {strategy.strategy: strategy for strategy in answer.strategies}
 
 
 def test_without_sharding_every_rank_of_a_node_reads_a_hub_model_whole() -> None:
-    found = {strategy.strategy: strategy.host_gib for strategy in advice().strategies}
+    host_gib = {strategy.strategy: strategy.host_gib for strategy in advice().strategies}
     whole = 8.03e9 * 4 / 2**30
-    assert found["single"] == pytest.approx(whole, rel=1e-3)
-    assert found["ddp"] == pytest.approx(8 * whole, rel=1e-3)  # of one node, however many there are
-    assert (found["zero2"], found["fsdp"], found["hsdp"]) == (0, 0, 0)
+    assert host_gib["single"] == pytest.approx(whole, rel=1e-3)
+    assert host_gib["ddp"] == pytest.approx(8 * whole, rel=1e-3)  # of one node, however many there are
+    assert (host_gib["zero2"], host_gib["fsdp"], host_gib["hsdp"]) == (0, 0, 0)
 
 
 def test_what_does_not_fit_on_one_gpu_is_not_advised() -> None:
     answer = advice()
-    found = by_name(answer)
-    assert [name for name, one in found.items() if not one.fits] == ["single", "ddp"]
-    assert found["single"].peak_gib > 16 * LLAMA.parameters / 2**30
+    strategies = by_name(answer)
+    assert [name for name, strategy in strategies.items() if not strategy.fits] == ["single", "ddp"]
+    assert strategies["single"].peak_gib > 16 * LLAMA.parameters / 2**30
     assert answer.use in ("zero2", "fsdp", "hsdp")
     assert "--model llama3-8b --sequence-length 4096 --global-batch 16" in (answer.command or "")
 
 
 def test_the_range_of_a_step_is_from_all_overlaps_to_nothing_does() -> None:
-    for one in advice().strategies:
-        assert one.compute_s is not None
-        assert one.communication_s is not None
-        assert one.step_s == [max(one.compute_s, one.communication_s), one.compute_s + one.communication_s]
-        assert one.tokens_per_s == [16 * 4096 / one.step_s[1], 16 * 4096 / one.step_s[0]]
+    for strategy in advice().strategies:
+        assert strategy.compute_s is not None
+        assert strategy.communication_s is not None
+        assert strategy.step_s == [
+            max(strategy.compute_s, strategy.communication_s),
+            strategy.compute_s + strategy.communication_s,
+        ]
+        assert strategy.tokens_per_s == [16 * 4096 / strategy.step_s[1], 16 * 4096 / strategy.step_s[0]]
 
 
 def test_compute_time_follows_from_peak_mfu_and_flops() -> None:
-    (single,) = [one for one in advice().strategies if one.strategy == "single"]
+    (single,) = [strategy for strategy in advice().strategies if strategy.strategy == "single"]
     assert single.compute_s == pytest.approx(flops_of_llama(4096) * 16 * 4096 / (989.4e12 * 0.4))
     assert single.communication_s == 0
     recomputed = by_name(advice(activation_checkpointing=True))["single"]
@@ -237,9 +246,9 @@ def test_compute_time_follows_from_peak_mfu_and_flops() -> None:
 
 def test_an_undeclared_number_is_unknown_and_no_default() -> None:
     answer = advice(profiles.load("generic"))
-    for one in answer.strategies:
-        assert (one.fits, one.compute_s, one.step_s, one.tokens_per_s) == (None, None, None, None)
-        assert one.communication_s is None or one.strategy == "single"
+    for strategy in answer.strategies:
+        assert (strategy.fits, strategy.compute_s, strategy.step_s, strategy.tokens_per_s) == (None, None, None, None)
+        assert strategy.communication_s is None or strategy.strategy == "single"
     assert (answer.use, answer.command) == (None, None)
     text = advice_text.screen(answer)
     assert "unknown: whether it fits: profile generic declares no machine.gpu_memory_gib\n" in text
@@ -248,7 +257,7 @@ def test_an_undeclared_number_is_unknown_and_no_default() -> None:
 
 
 def test_float32_has_no_bf16_peak_to_be_held_against() -> None:
-    assert all(one.compute_s is None for one in advice(float32=True).strategies)
+    assert all(strategy.compute_s is None for strategy in advice(float32=True).strategies)
 
 
 def test_nothing_fits_says_what_would() -> None:
@@ -260,12 +269,12 @@ def test_nothing_fits_says_what_would() -> None:
 def test_a_batch_that_no_strategy_can_divide_is_one_line() -> None:
     with pytest.raises(UsageError, match="not a multiple of 16 GPUs x 4 row"):
         advice(global_batch=3, rows=4)
-    assert [one.strategy for one in advice(global_batch=3).strategies] == ["single"]  # one GPU can, 16 cannot
+    assert [strategy.strategy for strategy in advice(global_batch=3).strategies] == ["single"]  # one GPU can, 16 cannot
 
 
 def test_micro_steps_follow_from_the_global_batch() -> None:
-    found = by_name(advice(global_batch=64))
-    assert {name: one.accumulation for name, one in found.items()} == {
+    strategies = by_name(advice(global_batch=64))
+    assert {name: strategy.accumulation for name, strategy in strategies.items()} == {
         "single": 64,
         "ddp": 4,
         "zero2": 4,
@@ -287,17 +296,21 @@ def test_smaller_shard_groups_hold_more_and_larger_ones_send_over_the_fabric() -
     assert half.states_gib == pytest.approx(2 * node.states_gib, rel=0.01)
     assert two.states_gib == pytest.approx(node.states_gib / 2, rel=0.01)
 
-    def found(size: int | None) -> dict[str, traffic.Collective]:
+    def by_operation(size: int | None) -> dict[str, traffic.Collective]:
         job = Job("hsdp", 4, 8, 4096, shard_size=size)
         return {each.operation: each for each in traffic.collectives(LLAMA, job)}
 
-    assert [(each.over, each.ranks) for each in found(4).values()] == [("node", 4), ("node", 4), ("replicas", 8)]
-    assert [(each.over, each.ranks) for each in found(16).values()] == [("nodes", 16), ("nodes", 16), ("replicas", 2)]
+    assert [(each.over, each.ranks) for each in by_operation(4).values()] == [("node", 4), ("node", 4), ("replicas", 8)]
+    assert [(each.over, each.ranks) for each in by_operation(16).values()] == [
+        ("nodes", 16),
+        ("nodes", 16),
+        ("replicas", 2),
+    ]
     # 2 x 7/8 of P/4 gradients, in 4 rings through each node; and what a ring of two nodes passes on, and 8 rings
     grads = 4 * LLAMA.parameters
     assert half.leaving_node_gb == pytest.approx(4 * 2 * 7 / 8 * grads / 4 / 1e9, rel=1e-3)
     assert node.leaving_node_gb == pytest.approx(8 * 2 * 3 / 4 * grads / 8 / 1e9, rel=1e-3)
-    inside = sum(found(16)[name].sent for name in ("all_gather", "reduce_scatter"))
+    inside = sum(by_operation(16)[name].sent for name in ("all_gather", "reduce_scatter"))
     assert two.leaving_node_gb == pytest.approx((inside + 8 * grads / 16) / 1e9, rel=1e-3)
     command = advice(nodes=4, global_batch=32, shard_size=16)
     assert ("--shard-size 16" in (command.command or "")) == (command.use == "hsdp")
@@ -314,10 +327,15 @@ def test_replicas_of_other_shard_sizes_share_what_leaves_a_node() -> None:
     (replicas,) = (
         each for each in traffic.collectives(LLAMA, Job("hsdp", 2, 8, 512, shard_size=4)) if each.over == "replicas"
     )
-    found, whole = bandwidth.seconds(replicas, source, 2, 8), source.bus("all_gather", 2, replicas.message * 4)
+    seconds_and_source, whole = (
+        bandwidth.seconds(replicas, source, 2, 8),
+        source.bus("all_gather", 2, replicas.message * 4),
+    )
     assert isinstance(whole, bandwidth.Speed)
-    assert found[0] == pytest.approx(replicas.sent / (whole.gbps * 1e9 / 4))  # 4 shards in a node, so 4 rings
-    assert "/ 4 rings of replicas" in found[1]
+    assert seconds_and_source[0] == pytest.approx(
+        replicas.sent / (whole.gbps * 1e9 / 4)
+    )  # 4 shards in a node, so 4 rings
+    assert "/ 4 rings of replicas" in seconds_and_source[1]
     (gather,) = (
         each
         for each in traffic.collectives(LLAMA, Job("hsdp", 4, 8, 512, shard_size=16))
@@ -348,14 +366,16 @@ def test_gradients_reduced_in_every_micro_step_cost_traffic_and_save_the_unshard
 def candidate(
     strategy: Any, seconds: float | None, *, fits: bool | None = True, leaving: float = 1.0
 ) -> PredictedStrategy:
-    found = next(one for one in advice().strategies if one.strategy == strategy)
-    return found.model_copy(
+    chosen = next(
+        candidate_strategy for candidate_strategy in advice().strategies if candidate_strategy.strategy == strategy
+    )
+    return chosen.model_copy(
         update={"fits": fits, "step_s": None if seconds is None else [seconds, seconds], "leaving_node_gb": leaving}
     )
 
 
 @pytest.mark.parametrize(
-    ("found", "use"),
+    ("strategies", "use"),
     [
         ([candidate("ddp", 1.0), candidate("fsdp", 0.97)], "ddp"),  # within 5 %: the simpler one
         ([candidate("ddp", 1.2), candidate("fsdp", 1.0)], "fsdp"),
@@ -367,8 +387,8 @@ def candidate(
         ([candidate("ddp", 1.0, fits=None), candidate("fsdp", 1.0)], None),
     ],
 )
-def test_the_choice(found: list[PredictedStrategy], use: str | None) -> None:
-    assert advise.choose(found)[0] == use
+def test_the_choice(strategies: list[PredictedStrategy], use: str | None) -> None:
+    assert advise.choose(strategies)[0] == use
 
 
 def seen(operation: str, at: str, scale: str, gbps: float) -> Observation:
@@ -389,9 +409,9 @@ def test_measured_bandwidth_is_of_the_size_of_the_message_and_the_same_number_of
     source = bandwidth.Measured([("run-7", CURVE, [])])
 
     def bus(message: float) -> bandwidth.Speed:
-        found = source.bus("all_reduce", 2, message)
-        assert isinstance(found, bandwidth.Speed)
-        return found
+        speed = source.bus("all_reduce", 2, message)
+        assert isinstance(speed, bandwidth.Speed)
+        return speed
 
     assert bus(64 * 2**20) == bandwidth.Speed(
         80.0, "all_reduce 80 GB/s at 64MiB on 2-nodes (run-7), for messages of 64 MiB"
@@ -415,16 +435,20 @@ def test_bandwidth_among_the_wrong_ranks_is_unknown() -> None:
 def test_a_slow_fabric_makes_hsdp_the_advice() -> None:
     facts = advise.Known("measured", H100.machine, bandwidth.Measured([("run-7", CURVE, [])]))
     answer = advise.advise(question(global_batch=64), facts)
-    found = by_name(answer)
+    strategies = by_name(answer)
     assert answer.use == "hsdp"
-    assert (found["hsdp"].communication_s or 0) < (found["fsdp"].communication_s or 0)
+    assert (strategies["hsdp"].communication_s or 0) < (strategies["fsdp"].communication_s or 0)
     replicas = next(
-        one for one in traffic.collectives(LLAMA, Job("hsdp", 2, 8, 4096, accumulation=4)) if one.over == "replicas"
+        collective
+        for collective in traffic.collectives(LLAMA, Job("hsdp", 2, 8, 4096, accumulation=4))
+        if collective.over == "replicas"
     )
-    told = bandwidth.seconds(replicas, facts.source, 2, 8)
+    seconds_and_source = bandwidth.seconds(replicas, facts.source, 2, 8)
     whole = facts.source.bus("all_gather", 2, replicas.message * 8)
     assert isinstance(whole, bandwidth.Speed)
-    assert told[0] == pytest.approx(replicas.sent / (whole.gbps * 1e9 / 8))  # a GPU's part of what leaves a node
+    assert seconds_and_source[0] == pytest.approx(
+        replicas.sent / (whole.gbps * 1e9 / 8)
+    )  # a GPU's part of what leaves a node
 
 
 def trained(*outcomes: Outcome) -> Judged:
@@ -453,9 +477,9 @@ def test_a_run_whose_evidence_does_not_hold_is_no_source() -> None:
 def test_of_one_size_the_slowest_run_counts_in_whatever_order_they_are_named() -> None:
     fast, slow = ([seen("all_reduce", "1GiB", "2-nodes", gbps)] for gbps in (400.0, 100.0))
     for order in ([("a", fast, []), ("b", slow, [])], [("b", slow, []), ("a", fast, [])]):
-        found = bandwidth.Measured(order).bus("all_reduce", 2, 2**30)
-        assert isinstance(found, bandwidth.Speed)
-        assert found.gbps == 100.0
+        speed = bandwidth.Measured(order).bus("all_reduce", 2, 2**30)
+        assert isinstance(speed, bandwidth.Speed)
+        assert speed.gbps == 100.0
 
 
 def test_the_verb_prints_one_screen_or_the_record(capsys: pytest.CaptureFixture[str]) -> None:
@@ -474,7 +498,7 @@ def test_the_documented_answer_is_what_is_answered_today() -> None:
     page = (ROOT / "docs/reading-the-numbers.md").read_text()
     assert f"```\n{advice_text.screen(advice()).strip()}\n```\n" in page
     eight = by_name(advice(global_batch=128))
-    assert [name for name, one in eight.items() if one.fits] == ["fsdp", "hsdp"]
+    assert [name for name, strategy in eight.items() if strategy.fits] == ["fsdp", "hsdp"]
     assert {name: round(eight[name].leaving_node_gb) for name in ("fsdp", "hsdp")} == {"fsdp": 263, "hsdp": 32}
 
 

@@ -34,11 +34,14 @@ def kept(folder: Path) -> TrainMetrics | RecordError | None:
 
 
 def test_a_step_lasts_as_long_as_its_longer_part_or_as_both(tmp_path: Path) -> None:
-    found = step.predicted(kept(tmp_path), PROFILE, args(), H100, None)
-    assert found.reason is None
-    assert found.compute_s is not None
-    assert found.communication_s is not None
-    assert found.step_s == (max(found.compute_s, found.communication_s), found.compute_s + found.communication_s)
+    predicted = step.predicted(kept(tmp_path), PROFILE, args(), H100, None)
+    assert predicted.reason is None
+    assert predicted.compute_s is not None
+    assert predicted.communication_s is not None
+    assert predicted.step_s == (
+        max(predicted.compute_s, predicted.communication_s),
+        predicted.compute_s + predicted.communication_s,
+    )
 
 
 def test_the_mfu_of_the_one_gpu_run_counts_more_than_the_assumed_one(tmp_path: Path) -> None:
@@ -64,19 +67,19 @@ def test_a_measured_curve_counts_more_than_the_promise_of_the_profile(tmp_path: 
 
 @pytest.mark.parametrize("gpu", [None, "NVIDIA Unheard-of"])
 def test_without_a_known_peak_the_prediction_is_incomplete_and_says_why(tmp_path: Path, gpu: str | None) -> None:
-    found = step.predicted(kept(tmp_path), PROFILE, args(), gpu, None)
-    assert (found.compute_s, found.step_s) == (None, None)
-    assert found.communication_s is not None
-    assert found.reason == f"compute time: no peak is known for {gpu or 'cpu'}"
+    predicted = step.predicted(kept(tmp_path), PROFILE, args(), gpu, None)
+    assert (predicted.compute_s, predicted.step_s) == (None, None)
+    assert predicted.communication_s is not None
+    assert predicted.reason == f"compute time: no peak is known for {gpu or 'cpu'}"
 
 
 def test_a_reference_that_cannot_be_read_is_the_reason_and_no_error(tmp_path: Path) -> None:
-    found = step.predicted(kept(kept_reference(tmp_path, "{")), PROFILE, args(), H100, None)
-    assert found.step_s is None
-    assert "reference.metrics.json" in str(found.reason)
+    predicted = step.predicted(kept(kept_reference(tmp_path, "{")), PROFILE, args(), H100, None)
+    assert predicted.step_s is None
+    assert "reference.metrics.json" in str(predicted.reason)
 
 
 def test_a_model_without_a_formula_is_the_reason(tmp_path: Path) -> None:
-    found = step.predicted(kept(tmp_path), PROFILE, args(model="owner/unheard-of"), H100, None)
-    assert (found.step_s, found.communication_s) == (None, None)
-    assert "owner/unheard-of" in str(found.reason)
+    predicted = step.predicted(kept(tmp_path), PROFILE, args(model="owner/unheard-of"), H100, None)
+    assert (predicted.step_s, predicted.communication_s) == (None, None)
+    assert "owner/unheard-of" in str(predicted.reason)

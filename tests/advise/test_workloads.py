@@ -97,8 +97,8 @@ def chosen(ranks: int, **environment: str) -> str:
 @pytest.mark.parametrize("ranks", [1, 8, 24, 40, 256])
 def test_a_script_trains_the_workload_of_the_profile_with_any_number_of_ranks(ranks: int) -> None:
     most = str(max(ranks, 240 if 240 % ranks == 0 else ranks))
-    said = chosen(ranks, BRINGUP_PROFILE="h100-efa-p5", BRINGUP_TRAIN_RANKS=most)
-    assert said.split(maxsplit=2)[2] == profiles.load("h100-efa-p5").workload.arguments  # type: ignore[union-attr]
+    variables = chosen(ranks, BRINGUP_PROFILE="h100-efa-p5", BRINGUP_TRAIN_RANKS=most)
+    assert variables.split(maxsplit=2)[2] == profiles.load("h100-efa-p5").workload.arguments  # type: ignore[union-attr]
 
 
 def test_a_workload_of_your_own_wins_and_an_empty_one_is_the_tiny_model() -> None:

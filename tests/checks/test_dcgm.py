@@ -24,7 +24,7 @@ REAL = FIXTURES / "dcgm"
 def read(name: str) -> dict[tuple[str, str], object]:
     parsed = dcgm.parse((REAL / name).read_text(), f"raw/{name}", "n1")
     assert parsed.problems == []
-    return {(one.quantity, one.subject): one.value for one in parsed.observations}
+    return {(observation.quantity, observation.subject): observation.value for observation in parsed.observations}
 
 
 def judged(parsed: Parsed, gpus: int) -> dict[str, Verdict]:
@@ -72,20 +72,22 @@ def test_a_real_answer_of_dcgm_3_is_read_with_the_holes_that_it_has() -> None:
 
 @shows_failing("sweep.dcgm.failed", "sweep.dcgm.doubtful")
 def test_what_a_real_answer_says_becomes_a_verdict_with_gpu_test_and_words() -> None:
-    found = judged(dcgm.parse((REAL / "4.2.3-level2-skipped.json").read_text(), "raw/x.json", "n1"), 1)
-    failed, doubtful = found["sweep.dcgm.failed"], found["sweep.dcgm.doubtful"]
+    by_subject = judged(dcgm.parse((REAL / "4.2.3-level2-skipped.json").read_text(), "raw/x.json", "n1"), 1)
+    failed, doubtful = by_subject["sweep.dcgm.failed"], by_subject["sweep.dcgm.doubtful"]
     assert (failed.outcome, failed.value) == (Outcome.FAIL, 1)
     assert "gpu0: software fail (Persistence Mode: Persistence mode for GPU 0 is disabled." in failed.observed
     assert (doubtful.outcome, doubtful.value) == (Outcome.WARN, 2)
     assert "gpu0: memory skip; gpu0: pcie skip" in doubtful.observed
-    assert found["sweep.dcgm.gpus"].outcome is Outcome.PASS
+    assert by_subject["sweep.dcgm.gpus"].outcome is Outcome.PASS
 
 
 @pytest.mark.parametrize("version", ["3.3.9", "4.5.2"])
 def test_a_healthy_node_passes_on_all_gpus(tmp_path: Path, version: str) -> None:
-    found = probed(tmp_path / "a run", level=3, dcgm_version=version)
-    assert {gate: verdict.outcome for gate, verdict in found.items()} == dict.fromkeys(found, Outcome.PASS)
-    assert found["sweep.dcgm.gpus"].value == 4
+    facts_by_name = probed(tmp_path / "a run", level=3, dcgm_version=version)
+    assert {gate: verdict.outcome for gate, verdict in facts_by_name.items()} == dict.fromkeys(
+        facts_by_name, Outcome.PASS
+    )
+    assert facts_by_name["sweep.dcgm.gpus"].value == 4
 
 
 @pytest.mark.parametrize(("version", "name"), [("3.3.9", "gpu_memory"), ("4.5.2", "memory")])
@@ -116,8 +118,8 @@ def test_a_gpu_that_dcgm_does_not_list_is_missed(tmp_path: Path) -> None:
     raw.mkdir(parents=True)
     three = on_path(tmp_path, gpus="3")
     answer = subprocess.run(["dcgmi", "diag", "-r", "2", "-j"], env=three, capture_output=True, text=True, check=True)
-    found = judged(dcgm.parse(answer.stdout, "raw/dcgm-n1.json", "n1"), 4)
-    assert (found["sweep.dcgm.gpus"].outcome, found["sweep.dcgm.gpus"].value) == (Outcome.FAIL, 3)
+    by_subject = judged(dcgm.parse(answer.stdout, "raw/dcgm-n1.json", "n1"), 4)
+    assert (by_subject["sweep.dcgm.gpus"].outcome, by_subject["sweep.dcgm.gpus"].value) == (Outcome.FAIL, 3)
 
 
 @pytest.mark.parametrize(
@@ -136,9 +138,9 @@ def test_no_answer_is_incomplete_with_the_reason(tmp_path: Path, state: dict[str
 
 
 def test_a_node_without_the_program_is_incomplete_and_says_so(tmp_path: Path) -> None:
-    found = probed(tmp_path / "a run", path=str(tmp_path))
-    assert {verdict.outcome for verdict in found.values()} == {Outcome.INCOMPLETE}
-    assert found["sweep.dcgm.failed"].cause == "not found out: dcgmi is not installed"
+    facts_by_name = probed(tmp_path / "a run", path=str(tmp_path))
+    assert {verdict.outcome for verdict in facts_by_name.values()} == {Outcome.INCOMPLETE}
+    assert facts_by_name["sweep.dcgm.failed"].cause == "not found out: dcgmi is not installed"
 
 
 def test_words_in_the_place_of_json_are_the_reason(tmp_path: Path) -> None:

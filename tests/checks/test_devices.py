@@ -25,7 +25,7 @@ import gpus
 from facts import Facts
 
 
-def told(say, *arguments: object) -> Parsed:
+def facts_of(say, *arguments: object) -> Parsed:
     """What a probe's function says, as read from its output."""
     stream = io.StringIO()
     printed = Facts("probe", stream)
@@ -68,15 +68,15 @@ def test_the_driver_counts_the_gpus_that_it_lists_and_none_without_one(tmp_path:
 )
 def test_collectives_on_the_cpu_of_a_node_with_gpus_fail(kinds, listed, expected, device, fallback) -> None:
     used = [("n0", kind, count) for kind, count in zip(kinds, listed, strict=True)]
-    parsed = told(collectives.say_devices, "2-nodes", used)
+    parsed = facts_of(collectives.say_devices, "2-nodes", used)
     assert verdict("nccl_scaling", parsed, "nccl.device", "2-nodes", expected).outcome is device
     assert verdict("nccl_scaling", parsed, "nccl.device.fallback", "2-nodes", expected).outcome is fallback
 
 
 def test_a_rank_that_fell_back_is_named_and_holds_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    parsed = told(collectives.say_devices, "2-nodes", [("n0", "cuda", 8), ("n1", "cpu", 8)])
-    found = verdict("nccl_scaling", parsed, "nccl.device.fallback", "2-nodes", "h100-8x400g")
-    assert found.observed == "1 (first rank 1 on n1: the driver lists 8 GPUs, torch sees none)"
+    parsed = facts_of(collectives.say_devices, "2-nodes", [("n0", "cuda", 8), ("n1", "cpu", 8)])
+    judged_verdict = verdict("nccl_scaling", parsed, "nccl.device.fallback", "2-nodes", "h100-8x400g")
+    assert judged_verdict.observed == "1 (first rank 1 on n1: the driver lists 8 GPUs, torch sees none)"
     monkeypatch.setattr(gpus, "driver_count", lambda: 8)
     monkeypatch.setattr(gpus, "openable", lambda: (["GPU-a"], []))
     assert collectives.placeholder(0) is None
@@ -99,7 +99,7 @@ def test_a_rank_that_fell_back_is_named_and_holds_no_gpu(monkeypatch: pytest.Mon
     ],
 )
 def test_products_on_the_cpu_of_a_node_with_gpus_fail(kind, listed, expected, device, fallback) -> None:
-    parsed = told(lambda printed: compute.say_device(printed, kind, listed))
+    parsed = facts_of(lambda printed: compute.say_device(printed, kind, listed))
     assert verdict("smoke", parsed, "smoke.compute.device", "n0", expected).outcome is device
     assert verdict("smoke", parsed, "smoke.compute.device.fallback", "n0", expected).outcome is fallback
 
@@ -131,8 +131,8 @@ def trained(tmp_path: Path, device: str, listed: int | None) -> Path:
 )
 def test_training_on_the_cpu_of_a_node_with_gpus_fails(tmp_path, device, listed, expected, outcomes) -> None:
     judged = judge.judge_folder(trained(tmp_path, device, listed), profile.load(expected)).verdicts.verdicts
-    found = {v.gate: v.outcome for v in judged if v.gate.startswith("train.device")}
-    assert (found["train.device"], found["train.device.fallback"]) == outcomes
+    outcome_of = {v.gate: v.outcome for v in judged if v.gate.startswith("train.device")}
+    assert (outcome_of["train.device"], outcome_of["train.device.fallback"]) == outcomes
 
 
 def test_one_rank_that_fell_back_is_named_and_one_that_says_nothing_is_not_health(tmp_path: Path) -> None:

@@ -62,17 +62,17 @@ TWO = ["n0", "n1"]
 def test_of_two_nodes_the_one_whose_port_is_down_is_the_odd_one(tmp_path):
     """Both were accused, and nothing went on with the healthy one."""
     healthy, ill = sysfs(tmp_path / "n0", [UP] * 8), sysfs(tmp_path / "n1", [UP] * 7 + [DOWN])
-    found = verdicts(seen({"n0": healthy, "n1": ill}), "discovery.rdma.same", nodes=TWO)
-    assert found["n0"].outcome is Outcome.PASS
-    assert found["n1"].outcome is Outcome.FAIL
-    assert (found["n1"].cause or "").startswith("n0 has mlx5_0:1 mlx5_1:1")
+    by_gate = verdicts(seen({"n0": healthy, "n1": ill}), "discovery.rdma.same", nodes=TWO)
+    assert by_gate["n0"].outcome is Outcome.PASS
+    assert by_gate["n1"].outcome is Outcome.FAIL
+    assert (by_gate["n1"].cause or "").startswith("n0 has mlx5_0:1 mlx5_1:1")
 
 
 def test_of_two_nodes_that_differ_without_a_fault_of_their_own_nobody_says_which_is_right(tmp_path):
-    one, other = sysfs(tmp_path / "n0", [UP] * 8), sysfs(tmp_path / "n1", [UP] * 9)
-    found = verdicts(seen({"n0": one, "n1": other}), "discovery.rdma.same", nodes=TWO)
-    assert {verdict.outcome for verdict in found.values()} == {Outcome.FAIL}
-    assert all("and no majority says which is right" in (verdict.cause or "") for verdict in found.values())
+    eight_ports, other = sysfs(tmp_path / "n0", [UP] * 8), sysfs(tmp_path / "n1", [UP] * 9)
+    by_gate = verdicts(seen({"n0": eight_ports, "n1": other}), "discovery.rdma.same", nodes=TWO)
+    assert {verdict.outcome for verdict in by_gate.values()} == {Outcome.FAIL}
+    assert all("and no majority says which is right" in (verdict.cause or "") for verdict in by_gate.values())
 
 
 def outcomes(parsed: Parsed, gate: str) -> dict[str, Outcome]:
@@ -274,11 +274,11 @@ def test_rdma_ports_and_numa_nodes_are_read_from_sysfs(tmp_path):
     gpu.mkdir(parents=True)
     for name, text in {"vendor": "0x10de", "class": "0x030200", "numa_node": "1"}.items():
         (gpu / name).write_text(f"{text}\n")
-    told = told_by(lambda facts: fabric(facts, tmp_path / "net", tmp_path / "ib", tmp_path / "pci"))
-    found = {
-        (fact.subject, fact.quantity): fact.why if fact.value is None else fact.value for fact in told.observations
+    parsed = told_by(lambda facts: fabric(facts, tmp_path / "net", tmp_path / "ib", tmp_path / "pci"))
+    value_of = {
+        (fact.subject, fact.quantity): fact.why if fact.value is None else fact.value for fact in parsed.observations
     }
-    assert found["n0/mlx5_0:1", "discovery.rdma.state"] == "4: ACTIVE"
-    assert "cannot be read" in str(found["n0/mlx5_0:1", "discovery.rdma.layer"])
-    assert found["n0/0000:18:00.0", "discovery.numa.gpu"] == "1"
-    assert found["n0", "discovery.rdma.ports"] == 1
+    assert value_of["n0/mlx5_0:1", "discovery.rdma.state"] == "4: ACTIVE"
+    assert "cannot be read" in str(value_of["n0/mlx5_0:1", "discovery.rdma.layer"])
+    assert value_of["n0/0000:18:00.0", "discovery.numa.gpu"] == "1"
+    assert value_of["n0", "discovery.rdma.ports"] == 1

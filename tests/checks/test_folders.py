@@ -28,21 +28,23 @@ LUSTRE = """      /lustre/a/very/long/path/of/a/filesystem
 
 
 def seen(question) -> dict[str, Any]:
-    return {one.quantity: (one.value, one.why) for one in told_by(question).observations}
+    return {
+        observation.quantity: (observation.value, observation.why) for observation in told_by(question).observations
+    }
 
 
 def test_a_folder_that_works_tells_its_room_and_keeps_nothing(tmp_path):
-    found = seen(lambda probe: folders.folders(probe, [("results", str(tmp_path))]))
-    assert found["inventory.folder.results.writes"][0] == "works"
-    assert found["inventory.folder.results.space"][0] > 0
-    assert found["inventory.folder.results.files"][0] > 0
+    facts_by_name = seen(lambda probe: folders.folders(probe, [("results", str(tmp_path))]))
+    assert facts_by_name["inventory.folder.results.writes"][0] == "works"
+    assert facts_by_name["inventory.folder.results.space"][0] > 0
+    assert facts_by_name["inventory.folder.results.files"][0] > 0
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_folder_that_is_not_there_is_said(tmp_path):
-    found = seen(lambda probe: folders.folders(probe, [("scratch", str(tmp_path / "nowhere"))]))
-    assert found["inventory.folder.scratch.writes"] == ("No such file or directory", str(tmp_path / "nowhere"))
-    assert found["inventory.folder.scratch.space"][0] is None
+    facts_by_name = seen(lambda probe: folders.folders(probe, [("scratch", str(tmp_path / "nowhere"))]))
+    assert facts_by_name["inventory.folder.scratch.writes"] == ("No such file or directory", str(tmp_path / "nowhere"))
+    assert facts_by_name["inventory.folder.scratch.space"][0] is None
 
 
 def test_a_disk_that_is_full_is_said_and_the_file_is_removed(tmp_path, monkeypatch):
@@ -64,26 +66,26 @@ def test_a_folder_that_does_not_answer_does_not_hold_up_the_probe(tmp_path, monk
     monkeypatch.setattr(folders, "ANSWER_S", 0.05)
     monkeypatch.setattr(folders, "writes", lambda *_: never.wait())
     try:
-        found = seen(lambda probe: folders.folders(probe, [("results", str(tmp_path))]))
+        facts_by_name = seen(lambda probe: folders.folders(probe, [("results", str(tmp_path))]))
     finally:
         never.set()
-    assert found["inventory.folder.results.writes"][0] == "no answer within 0.05 s"
-    assert found["inventory.folder.results.space"] == (None, f"{tmp_path} does not answer")
+    assert facts_by_name["inventory.folder.results.writes"][0] == "no answer within 0.05 s"
+    assert facts_by_name["inventory.folder.results.space"] == (None, f"{tmp_path} does not answer")
 
 
 def test_a_filesystem_without_a_number_of_files_has_room_for_them(tmp_path, monkeypatch):
     about = SimpleNamespace(f_blocks=20 * 2**20, f_bavail=10 * 2**20, f_frsize=1024, f_files=0, f_favail=0)
     monkeypatch.setattr(folders.os, "statvfs", lambda _: about)
-    found = seen(lambda probe: folders.room(probe, "tmp", str(tmp_path)))
-    assert found["inventory.folder.tmp.files"][0] == folders.NO_LIMIT
-    assert found["inventory.folder.tmp.space"][0] == 10
+    facts_by_name = seen(lambda probe: folders.room(probe, "tmp", str(tmp_path)))
+    assert facts_by_name["inventory.folder.tmp.files"][0] == folders.NO_LIMIT
+    assert facts_by_name["inventory.folder.tmp.space"][0] == 10
 
 
 def test_a_filesystem_that_says_no_size_is_not_full(tmp_path, monkeypatch):
     about = SimpleNamespace(f_blocks=0, f_bavail=0, f_frsize=4096, f_files=0, f_favail=0)
     monkeypatch.setattr(folders.os, "statvfs", lambda _: about)
-    found = seen(lambda probe: folders.room(probe, "tmp", str(tmp_path)))
-    assert found["inventory.folder.tmp.space"] == (None, f"{tmp_path}: its filesystem does not say its size")
+    facts_by_name = seen(lambda probe: folders.room(probe, "tmp", str(tmp_path)))
+    assert facts_by_name["inventory.folder.tmp.space"] == (None, f"{tmp_path}: its filesystem does not say its size")
 
 
 @pytest.mark.parametrize(
@@ -107,9 +109,9 @@ def test_what_lfs_quota_leaves():
 
 def test_a_quota_that_ends_before_the_filesystem_counts(tmp_path, monkeypatch):
     monkeypatch.setattr(folders, "quota", lambda _: (0.001, 3))
-    found = seen(lambda probe: folders.room(probe, "results", str(tmp_path)))
-    assert found["inventory.folder.results.space"] == (0.001, f"{tmp_path}, by quota")
-    assert found["inventory.folder.results.files"] == (3, f"{tmp_path}, by quota")
+    facts_by_name = seen(lambda probe: folders.room(probe, "results", str(tmp_path)))
+    assert facts_by_name["inventory.folder.results.space"] == (0.001, f"{tmp_path}, by quota")
+    assert facts_by_name["inventory.folder.results.files"] == (3, f"{tmp_path}, by quota")
 
 
 @pytest.mark.parametrize(("mount", "asked"), [("lustre mds:/lustre rw", "lfs"), ("nfs4 nas:/home rw", "quota")])
@@ -135,27 +137,30 @@ def test_tmpdir_of_the_task_is_the_folder_for_temporary_files(monkeypatch):
 # ---- what is derived
 
 
-def derived(**said: tuple[Any, Any]) -> dict[str, tuple[Any, str | None]]:
+def derived(**folders_of: tuple[Any, Any]) -> dict[str, tuple[Any, str | None]]:
     """label -> (writes, space)"""
     parsed = Parsed()
-    for label, (writes, space) in said.items():
+    for label, (writes, space) in folders_of.items():
         why = f"/{label}"
         parsed.saw(f"inventory.folder.{label}.writes", "n0", writes, "text", "f:1", why)
         parsed.saw(f"inventory.folder.{label}.space", "n0", space, "GiB", "f:2", why)
-    found = judged.derive(Seen(parsed.observations), "discovery.folders", ("results", "scratch"))
-    return {one.quantity.rpartition(".")[2]: (one.value, one.why) for one in found.observations}
+    observations = judged.derive(Seen(parsed.observations), "discovery.folders", ("results", "scratch"))
+    return {
+        observation.quantity.rpartition(".")[2]: (observation.value, observation.why)
+        for observation in observations.observations
+    }
 
 
 def test_the_worst_folder_counts_and_is_named():
-    found = derived(results=("works", 5.0), scratch=("Read-only file system", 0.5))
-    assert found["writes"] == (False, "scratch (/scratch): Read-only file system")
-    assert found["space"] == (0.5, "scratch (/scratch)")
+    observation = derived(results=("works", 5.0), scratch=("Read-only file system", 0.5))
+    assert observation["writes"] == (False, "scratch (/scratch): Read-only file system")
+    assert observation["space"] == (0.5, "scratch (/scratch)")
 
 
 def test_folders_that_all_work_pass():
-    found = derived(results=("works", 5.0), scratch=("works", 6.0))
-    assert found["writes"][0] is True
-    assert found["space"] == (5.0, "results (/results)")
+    observation = derived(results=("works", 5.0), scratch=("works", 6.0))
+    assert observation["writes"][0] is True
+    assert observation["space"] == (5.0, "results (/results)")
 
 
 def test_a_folder_of_the_site_that_nobody_spoke_of_is_not_known():

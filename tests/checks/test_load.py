@@ -56,11 +56,11 @@ def both(node: str, device: str = "", **rises: int | None) -> list[Fact]:
 
 @pytest.mark.parametrize("phase", [stem for stem in PHASES if stem not in ("discovery", "smoke")])
 def test_every_phase_with_a_load_asks_for_the_counters_of_every_node_of_it(phase: str) -> None:
-    found = verdicts([], phase)
+    by_gate = verdicts([], phase)
     for gate in ("kernel_log", "gpu_faults", "gpu_corrected", "node_faults", "node_corrected"):
         for node in ("n0", "n1"):
-            assert found[f"load.{gate} {node}"].outcome is Outcome.INCOMPLETE
-    assert ("load.tcp_sent_again n0" in found) is (phase != "node_sweep")
+            assert by_gate[f"load.{gate} {node}"].outcome is Outcome.INCOMPLETE
+    assert ("load.tcp_sent_again n0" in by_gate) is (phase != "node_sweep")
 
 
 @pytest.mark.parametrize("phase", ["smoke", "discovery"])
@@ -178,8 +178,8 @@ class TestSentAgain:
             *both("n0", "mlx5_0:1", **sound),
             *both("n0", "mlx5_1:1", port_xmit_packets=10**6, packet_seq_err=1500, local_ack_timeout_err=1500),
         ]
-        said = "0.003 (3000 of 1000000 on mlx5_1:1)"
-        assert outcome(facts, "load.rdma_sent_again n0") == (Outcome.WARN, said)
+        share_and_port = "0.003 (3000 of 1000000 on mlx5_1:1)"
+        assert outcome(facts, "load.rdma_sent_again n0") == (Outcome.WARN, share_and_port)
         assert outcome(facts[:-6], "load.rdma_sent_again n0")[0] is Outcome.PASS
 
     def test_adaptive_routing_and_a_slow_receiver_are_not_loss(self) -> None:
@@ -241,7 +241,7 @@ class TestProbe:
     )
 
     @staticmethod
-    def told(moment: str) -> dict[tuple[str, str], Value | None]:
+    def counted_at(moment: str) -> dict[tuple[str, str], Value | None]:
         def ask(facts: object) -> None:
             counters = probe.Counters(facts, moment)
             probe.of_rdma(counters)
@@ -254,26 +254,26 @@ class TestProbe:
         }
 
     def test_it_reads_ports_and_what_tcp_sent_again(self, node: Path) -> None:
-        found = self.told("before")
-        assert found["rdma_ports", "n0"] == 1
-        assert found["packet_seq_err", "n0/mlx5_0:1"] == found["port_xmit_packets", "n0/mlx5_0:1"] == 7
-        assert (found["tcp_segments", "n0"], found["tcp_segments_again", "n0"]) == (9123456, 12)
-        assert found["tcp_segments_arrived_twice", "n0"] == 1039
-        assert ("out_of_sequence", "n0/mlx5_0:1") not in found  # this port has not got it
+        counted = self.counted_at("before")
+        assert counted["rdma_ports", "n0"] == 1
+        assert counted["packet_seq_err", "n0/mlx5_0:1"] == counted["port_xmit_packets", "n0/mlx5_0:1"] == 7
+        assert (counted["tcp_segments", "n0"], counted["tcp_segments_again", "n0"]) == (9123456, 12)
+        assert counted["tcp_segments_arrived_twice", "n0"] == 1039
+        assert ("out_of_sequence", "n0/mlx5_0:1") not in counted  # this port has not got it
 
     def test_an_old_kernel_counts_reports_of_double_arrival_and_an_older_one_nothing(self, node: Path) -> None:
         (node / "netstat").write_text(self.NETSTAT.replace("TCPDSACKRecvSegs", "TCPOther"))
-        assert self.told("before")["tcp_segments_arrived_twice", "n0"] == 34
+        assert self.counted_at("before")["tcp_segments_arrived_twice", "n0"] == 34
         (node / "netstat").write_text("TcpExt: SyncookiesSent\nTcpExt: 0\n")
-        assert ("tcp_segments_arrived_twice", "n0") not in self.told("before")
+        assert ("tcp_segments_arrived_twice", "n0") not in self.counted_at("before")
 
     def test_a_counter_that_says_no_number_is_unknown(self, node: Path) -> None:
         (node / "ib/mlx5_0/ports/1/counters/link_downed").write_text("N/A (no PMA)\n")
-        assert self.told("after")["link_downed", "n0/mlx5_0:1"] is None
+        assert self.counted_at("after")["link_downed", "n0/mlx5_0:1"] is None
 
     def test_a_node_without_ports_says_that_it_has_none(self, node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(probe, "HCAS", node / "nothing")
-        assert self.told("before")["rdma_ports", "n0"] == 0
+        assert self.counted_at("before")["rdma_ports", "n0"] == 0
 
 
 class TestScript:

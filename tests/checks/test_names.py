@@ -25,7 +25,7 @@ def table_of(**led: str | None) -> Parsed:
     return parsed
 
 
-def said(parsed: Parsed, node: str, own: str, *differs: str, count: int | None = None) -> None:
+def add_table(parsed: Parsed, node: str, own: str, *differs: str, count: int | None = None) -> None:
     parsed.saw("names.different", node, len(differs) if count is None else count, "count", "f:2")
     parsed.saw("names.differ", node, list(differs), "text", "f:3")
     parsed.saw("names.own_addresses", node, [own], "text", "f:4")
@@ -33,17 +33,19 @@ def said(parsed: Parsed, node: str, own: str, *differs: str, count: int | None =
 
 def derived(parsed: Parsed, quantity: str) -> dict[str, tuple[Any, str]]:
     add_derived(parsed, a_run())
-    found = [one for one in parsed.observations if one.quantity == f"discovery.names.{quantity}"]
-    return {one.subject: (one.value, one.why or "") for one in found}
+    differing = [
+        observation for observation in parsed.observations if observation.quantity == f"discovery.names.{quantity}"
+    ]
+    return {observation.subject: (observation.value, observation.why or "") for observation in differing}
 
 
 def four(*, n0: tuple[str, ...] = (), n1: tuple[str, ...] = (), n3: tuple[str, ...] = ()) -> Parsed:
     """The node that made the table never compares its own name, and all others know it."""
     parsed = table_of(n0=None, n1="10.0.0.1", n2="10.0.0.2", n3="10.0.0.3")
-    said(parsed, "n0", "10.0.0.0", *n0)
-    said(parsed, "n1", "10.0.0.1", "n0 10.0.0.0", *n1)
-    said(parsed, "n2", "10.0.0.2", "n0 10.0.0.0")
-    said(parsed, "n3", "10.0.0.3", "n0 10.0.0.0", *n3)
+    add_table(parsed, "n0", "10.0.0.0", *n0)
+    add_table(parsed, "n1", "10.0.0.1", "n0 10.0.0.0", *n1)
+    add_table(parsed, "n2", "10.0.0.2", "n0 10.0.0.0")
+    add_table(parsed, "n3", "10.0.0.3", "n0 10.0.0.0", *n3)
     return parsed
 
 
@@ -53,9 +55,9 @@ def test_names_that_lead_alike_differ_nowhere():
 
 
 def test_one_node_that_knows_another_address_is_named_and_the_others_are_not():
-    found = derived(four(n1=("n2 10.0.0.99",)), "differ")
-    assert found["n1"] == (1, "n2 is 10.0.0.99, and should be 10.0.0.2")
-    assert {found[node][0] for node in ("n0", "n2", "n3")} == {0}
+    observations = derived(four(n1=("n2 10.0.0.99",)), "differ")
+    assert observations["n1"] == (1, "n2 is 10.0.0.99, and should be 10.0.0.2")
+    assert {observations[node][0] for node in ("n0", "n2", "n3")} == {0}
 
 
 def test_a_name_that_leads_nowhere_is_no_other_address():
@@ -64,45 +66,49 @@ def test_a_name_that_leads_nowhere_is_no_other_address():
 
 def test_where_nodes_disagree_the_address_that_the_node_has_is_right():
     parsed = four(n1=("n2 10.0.0.99",), n3=("n2 10.0.0.99",))
-    found = derived(parsed, "differ")
-    assert [found[node][0] for node in ("n0", "n1", "n3")] == [0, 1, 1]
+    observations = derived(parsed, "differ")
+    assert [observations[node][0] for node in ("n0", "n1", "n3")] == [0, 1, 1]
     assert derived(parsed, "own")["n2"][0] is True
 
 
 def test_a_name_that_leads_all_to_an_address_that_the_node_has_not_speaks_against_the_node():
     parsed = table_of(n0=None, n1="10.0.0.99", n2="10.0.0.2")
-    said(parsed, "n0", "10.0.0.0")
-    said(parsed, "n1", "10.0.0.1", "n0 10.0.0.0")
-    said(parsed, "n2", "10.0.0.2", "n0 10.0.0.0")
+    add_table(parsed, "n0", "10.0.0.0")
+    add_table(parsed, "n1", "10.0.0.1", "n0 10.0.0.0")
+    add_table(parsed, "n2", "10.0.0.2", "n0 10.0.0.0")
     assert derived(parsed, "own")["n1"] == (False, "others reach it at 10.0.0.99; it has 10.0.0.1")
     assert {value for value, _ in derived(parsed, "differ").values()} == {0}
 
 
 def test_one_of_two_addresses_that_the_node_has_not_is_one_too_many():
     parsed = table_of(n0=None, n1="10.0.0.1,10.0.0.99", n2="10.0.0.2")
-    said(parsed, "n0", "10.0.0.0")
-    said(parsed, "n1", "10.0.0.1", "n0 10.0.0.0")
-    said(parsed, "n2", "10.0.0.2", "n0 10.0.0.0")
+    add_table(parsed, "n0", "10.0.0.0")
+    add_table(parsed, "n1", "10.0.0.1", "n0 10.0.0.0")
+    add_table(parsed, "n2", "10.0.0.2", "n0 10.0.0.0")
     assert derived(parsed, "own")["n1"][0] is False
 
 
 def test_a_first_node_that_knows_other_addresses_than_all_others_is_the_odd_one():
     parsed = table_of(n0=None, **{f"n{number}": f"10.9.9.{number}" for number in range(1, 60)})
-    said(parsed, "n0", "10.0.0.0")
+    add_table(parsed, "n0", "10.0.0.0")
     for number in range(1, 60):
-        said(parsed, f"n{number}", f"10.0.0.{number}", "n0 10.0.0.0", "n2 10.0.0.2", count=59)
-    found = derived(parsed, "differ")
-    assert found["n0"][0] == 59
-    assert {found[f"n{number}"][0] for number in range(1, 60)} == {None}
+        add_table(parsed, f"n{number}", f"10.0.0.{number}", "n0 10.0.0.0", "n2 10.0.0.2", count=59)
+    observations = derived(parsed, "differ")
+    assert observations["n0"][0] == 59
+    assert {observations[f"n{number}"][0] for number in range(1, 60)} == {None}
 
 
 def test_a_node_that_differs_in_more_names_than_a_line_holds_is_the_odd_one_of_many():
     parsed = four()
-    parsed.observations = [one for one in parsed.observations if one.subject != "n3" or one.quantity == "names.address"]
-    said(parsed, "n3", "10.0.0.3", "n1 10.9.9.1", count=40)
-    found = derived(parsed, "differ")
-    assert found["n3"] == (40, "n1 is 10.9.9.1, and should be 10.0.0.1; and 37 more")
-    assert {found[node][0] for node in ("n0", "n1", "n2")} == {0}
+    parsed.observations = [
+        observation
+        for observation in parsed.observations
+        if observation.subject != "n3" or observation.quantity == "names.address"
+    ]
+    add_table(parsed, "n3", "10.0.0.3", "n1 10.9.9.1", count=40)
+    observations = derived(parsed, "differ")
+    assert observations["n3"] == (40, "n1 is 10.9.9.1, and should be 10.0.0.1; and 37 more")
+    assert {observations[node][0] for node in ("n0", "n1", "n2")} == {0}
 
 
 def test_a_node_that_could_not_read_the_table_was_not_compared():
@@ -113,7 +119,7 @@ def test_a_node_that_could_not_read_the_table_was_not_compared():
 
 def test_a_node_alone_was_compared_with_nobody():
     parsed = table_of(n0=None, n1="10.0.0.1")
-    said(parsed, "n0", "10.0.0.0")
+    add_table(parsed, "n0", "10.0.0.0")
     assert derived(parsed, "differ") == {"n0": (None, "no other node answered")}
     assert derived(parsed, "own") == {}
 
@@ -130,12 +136,12 @@ def test_a_resolver_that_hangs_is_said_and_does_not_hold_up_the_probe():
         return "10.0.0.1"
 
     try:
-        found = names.look_up_all(["slow", "quick"], look_up, deadline_s=0.2)
+        addresses = names.look_up_all(["slow", "quick"], look_up, deadline_s=0.2)
     finally:
         never.set()
-    assert found["quick"].address == "10.0.0.1"
-    assert found["slow"].address is None
-    assert found["slow"].why == "no answer within 0.2 s, in which 1 of 2 names were answered"
+    assert addresses["quick"].address == "10.0.0.1"
+    assert addresses["slow"].address is None
+    assert addresses["slow"].why == "no answer within 0.2 s, in which 1 of 2 names were answered"
 
 
 def test_a_name_that_no_resolver_takes_is_an_answer(monkeypatch):
@@ -163,7 +169,9 @@ def test_a_name_without_ipv4_leads_to_its_ipv6_address(monkeypatch):
 
 
 def seen(question) -> dict[str, Any]:
-    return {one.quantity: (one.value, one.why) for one in told_by(question).observations}
+    return {
+        observation.quantity: (observation.value, observation.why) for observation in told_by(question).observations
+    }
 
 
 @pytest.mark.parametrize(
@@ -189,9 +197,9 @@ def test_a_table_is_compared_as_it_was_written(tmp_path, monkeypatch):
     assert facts.parse(path.read_text(), "f").problems == []
     led["n2"] = "10.0.0.99"
     monkeypatch.setattr(names, "node_name", lambda: "n1")
-    found = seen(lambda probe: names.compare(probe, path))
-    assert found["names.differ"][0] == ["n0 10.0.0.9", "n2 10.0.0.99"]
-    assert found["discovery.names.unresolved"][0] == 0
+    facts_by_name = seen(lambda probe: names.compare(probe, path))
+    assert facts_by_name["names.differ"][0] == ["n0 10.0.0.9", "n2 10.0.0.99"]
+    assert facts_by_name["discovery.names.unresolved"][0] == 0
     missing = seen(lambda probe: names.compare(probe, tmp_path / "nowhere"))
     assert missing["names.different"][0] is None
 

@@ -149,11 +149,15 @@ def test_the_evidence_is_the_line_that_grep_gives(tmp_path, monkeypatch):
 
 
 def test_a_state_of_a_node_is_a_gate_of_discovery_alone(tmp_path, monkeypatch):
-    observed = {one.quantity for one in judge.judge_folder(discovery(tmp_path, monkeypatch)).observations}
+    observed = {
+        observation.quantity for observation in judge.judge_folder(discovery(tmp_path, monkeypatch)).observations
+    }
     assert {"discovery.node.state", "discovery.node.answered"} <= observed
     parsed = Parsed()
     parsed.saw("slurm.node.state", "n0", "IDLE", "text", "f:1")
-    assert [one.quantity for one in add_derived(parsed, a_run("smoke")).observations] == ["slurm.node.state"]
+    assert [observation.quantity for observation in add_derived(parsed, a_run("smoke")).observations] == [
+        "slurm.node.state"
+    ]
 
 
 def test_a_healthy_run_of_the_fixture_has_all_facts_that_the_gates_want(tmp_path, monkeypatch):

@@ -68,13 +68,17 @@ def offsets(**behind: float | None) -> dict[str, object]:
         if value is not None:
             parsed.saw("discovery.clock.uncertainty", node, 0.001, "s", "f:2")
     add_derived(parsed)
-    return {one.subject: one.value for one in parsed.observations if one.quantity == "discovery.clock.offset"}
+    return {
+        observation.subject: observation.value
+        for observation in parsed.observations
+        if observation.quantity == "discovery.clock.offset"
+    }
 
 
 def test_a_reference_that_is_off_is_named_and_the_others_are_not():
-    found = offsets(n0=0.0, n1=2.0, n2=2.0, n3=2.001)
-    assert found["n0"] == pytest.approx(2.001)
-    assert max(float(str(found[node])) for node in ("n1", "n2", "n3")) < 0.01
+    offset_of = offsets(n0=0.0, n1=2.0, n2=2.0, n3=2.001)
+    assert offset_of["n0"] == pytest.approx(2.001)
+    assert max(float(str(offset_of[node])) for node in ("n1", "n2", "n3")) < 0.01
     assert offsets(n0=0.0, n1=None, n2=0.0)["n1"] is None
 
 
@@ -84,11 +88,11 @@ def test_a_reference_that_is_off_is_named_and_the_others_are_not():
 def test_two_files_differ_by_content_at_either_end(tmp_path, monkeypatch):
     monkeypatch.setattr(software, "HASHED_BYTES", 4)
     path = tmp_path / "lib.so.1"
-    said = set()
+    names_seen = set()
     for content in (b"aaaabbbbcccc", b"xaaabbbbcccc", b"aaaabbbbcccx", b"aaaabbbbccccc"):
         path.write_bytes(content)
-        said.add(software.identity(path))
-    assert len(said) == 4
+        names_seen.add(software.identity(path))
+    assert len(names_seen) == 4
 
 
 @pytest.mark.parametrize(
@@ -134,8 +138,8 @@ def test_cpus_online():
     ids=["x86", "arm", "power", "unknown to the kernel", "without a name", "cut off", "empty"],
 )
 def test_a_cpu_that_nobody_names_is_unknown_and_equals_no_other(text, model):
-    found = inventory.cpu_model(text)
-    assert found is None if model is None else model in str(found)
+    model_read = inventory.cpu_model(text)
+    assert model_read is None if model is None else model in str(model_read)
 
 
 def test_a_system_without_a_name_is_unknown(tmp_path, monkeypatch):
@@ -153,11 +157,11 @@ def test_a_system_without_a_name_is_unknown(tmp_path, monkeypatch):
         (None, "No such file"),
     ],
 )
-def test_the_huge_pages_in_force_are_the_ones_in_brackets(tmp_path, monkeypatch, text, found):
+def test_the_huge_pages_in_force_are_the_ones_in_brackets(tmp_path, monkeypatch, text, expected):
     monkeypatch.setattr(inventory, "HUGE_PAGES", tmp_path / "enabled")
     if text is not None:
         inventory.HUGE_PAGES.write_text(text)
-    assert found in str(seen(inventory.host)["n0", "discovery.hugepages"])
+    assert expected in str(seen(inventory.host)["n0", "discovery.hugepages"])
 
 
 def test_sockets_cores_and_threads_are_those_of_the_placed_cpus(tmp_path):

@@ -29,7 +29,7 @@ def verdicts(parsed: Parsed, phase: str, nodes: tuple[str, ...]) -> dict[str, Ve
     run = a_run(phase, nodes, gpus=8, profile="h100-8x400g")
     parsed.add(derive.derive(Seen(parsed.observations), run))
     judged = judge.judge(run, profile.load("h100-8x400g"), parsed).verdicts
-    return {f"{one.gate} {one.subject}": one for one in judged if one.gate.startswith("fabric.")}
+    return {f"{verdict.gate} {verdict.subject}": verdict for verdict in judged if verdict.gate.startswith("fabric.")}
 
 
 def measured(nodes: tuple[str, ...], slow: dict[str, float], rails: int = 8, **lacking: str) -> dict[str, Verdict]:
@@ -142,10 +142,10 @@ def of_two_nodes(place: Path, **state: str) -> dict[str, Verdict]:
     environment, nodes = on_path(place, **state), ("localhost", socket.gethostname())
     pair = [",".join(nodes), str(free_port())]
     probes = [started(place, "rails", pair, node, environment) for node in nodes]
-    said = [probe.communicate(timeout=240) for probe in probes]
-    assert [probe.returncode for probe in probes] == [0, 0], said
+    output = [probe.communicate(timeout=240) for probe in probes]
+    assert [probe.returncode for probe in probes] == [0, 0], output
     parsed = facts.parse(
-        "".join(f"{number}: {line}\n" for number, (out, _) in enumerate(said) for line in out.splitlines()),
+        "".join(f"{number}: {line}\n" for number, (out, _) in enumerate(output) for line in out.splitlines()),
         "raw/x.jsonl",
     )
     assert parsed.problems == []
@@ -153,8 +153,8 @@ def of_two_nodes(place: Path, **state: str) -> dict[str, Verdict]:
 
 
 def test_two_nodes_measure_every_rail_in_both_directions(tmp_path: Path) -> None:
-    found = of_two_nodes(tmp_path / "a place")
-    slowest, latency = found["fabric.rail.slowest job"], found["fabric.rail.latency job"]
+    by_gate = of_two_nodes(tmp_path / "a place")
+    slowest, latency = by_gate["fabric.rail.slowest job"], by_gate["fabric.rail.latency job"]
     assert (slowest.outcome, slowest.value) == (Outcome.PASS, 0.965)
     assert (latency.outcome, latency.value) == (Outcome.PASS, 2.1)
     assert "386 of 400 Gb/s" in slowest.observed
@@ -162,8 +162,8 @@ def test_two_nodes_measure_every_rail_in_both_directions(tmp_path: Path) -> None
 
 @shows_failing("fabric.rail.slowest", "fabric.rail.latency")
 def test_a_slow_rail_and_a_late_one_are_named(tmp_path: Path) -> None:
-    found = of_two_nodes(tmp_path / "a place", **{"rail_mlx5_1": "180", "rail_mlx5_0.latency": "40"})
-    slowest, latency = found["fabric.rail.slowest job"], found["fabric.rail.latency job"]
+    by_gate = of_two_nodes(tmp_path / "a place", **{"rail_mlx5_1": "180", "rail_mlx5_0.latency": "40"})
+    slowest, latency = by_gate["fabric.rail.slowest job"], by_gate["fabric.rail.latency job"]
     assert (slowest.outcome, slowest.value) == (Outcome.FAIL, 0.45)
     assert "mlx5_1:1 " in slowest.observed
     assert "180 of 400 Gb/s" in slowest.observed
@@ -182,9 +182,9 @@ def test_without_perftest_it_is_incomplete_and_says_so(tmp_path: Path) -> None:
     hcas(place)
     probe = started(place, "nic_loopback", [str(free_port())], "n1", on_path(place) | {"PATH": str(tmp_path)})
     out, err = probe.communicate(timeout=240)
-    found = verdicts(facts.parse(out, "raw/x.jsonl"), "node_sweep", ("n1",))["fabric.loopback n1"]
-    assert found.outcome is Outcome.INCOMPLETE, err
-    assert "mlx5_0:1: not found out (ib_write_bw is not installed)" in (found.cause or "")
+    by_gate = verdicts(facts.parse(out, "raw/x.jsonl"), "node_sweep", ("n1",))["fabric.loopback n1"]
+    assert by_gate.outcome is Outcome.INCOMPLETE, err
+    assert "mlx5_0:1: not found out (ib_write_bw is not installed)" in (by_gate.cause or "")
 
 
 @shows_failing("fabric.loopback")
@@ -193,9 +193,9 @@ def test_a_port_that_is_slow_with_itself_is_named(tmp_path: Path) -> None:
     hcas(place)
     environment = on_path(place, rail_mlx5_0="386", rail_mlx5_1="386", loopback_mlx5_1="126")
     out, err = started(place, "nic_loopback", [str(free_port())], "n1", environment).communicate(timeout=240)
-    found = verdicts(facts.parse(out, "raw/x.jsonl"), "node_sweep", ("n1",))["fabric.loopback n1"]
-    assert (found.outcome, found.value) == (Outcome.FAIL, 0.315), err
-    assert "mlx5_1:1: 126 of 400 Gb/s" in found.observed
+    by_gate = verdicts(facts.parse(out, "raw/x.jsonl"), "node_sweep", ("n1",))["fabric.loopback n1"]
+    assert (by_gate.outcome, by_gate.value) == (Outcome.FAIL, 0.315), err
+    assert "mlx5_1:1: 126 of 400 Gb/s" in by_gate.observed
 
 
 # --- which node, which NIC
@@ -203,24 +203,24 @@ def test_a_port_that_is_slow_with_itself_is_named(tmp_path: Path) -> None:
 
 @shows_failing("fabric.rail.nic")
 def test_a_bad_nic_accuses_its_node_and_not_its_partners() -> None:
-    found = measured(("n0", "n1", "n2", "n3"), {"mlx5_3:1 n1": 180.0})
-    outcomes = {node: found[f"fabric.rail.nic {node}"].outcome for node in ("n0", "n1", "n2", "n3")}
+    by_gate = measured(("n0", "n1", "n2", "n3"), {"mlx5_3:1 n1": 180.0})
+    outcomes = {node: by_gate[f"fabric.rail.nic {node}"].outcome for node in ("n0", "n1", "n2", "n3")}
     assert outcomes == {"n0": Outcome.PASS, "n1": Outcome.FAIL, "n2": Outcome.PASS, "n3": Outcome.PASS}
-    assert "mlx5_3:1 " in found["fabric.rail.nic n1"].observed
-    assert found["fabric.rail.slowest job"].outcome is Outcome.FAIL
+    assert "mlx5_3:1 " in by_gate["fabric.rail.nic n1"].observed
+    assert by_gate["fabric.rail.slowest job"].outcome is Outcome.FAIL
 
 
 def test_a_bad_cable_between_two_nodes_accuses_neither() -> None:
-    found = measured(("n0", "n1", "n2"), {"mlx5_0:1 n1->n2": 90.0})
-    assert {found[f"fabric.rail.nic {node}"].outcome for node in ("n0", "n1", "n2")} == {Outcome.PASS}
-    assert "mlx5_0:1 n1->n2: 90 of 400 Gb/s" in found["fabric.rail.slowest job"].observed
+    by_gate = measured(("n0", "n1", "n2"), {"mlx5_0:1 n1->n2": 90.0})
+    assert {by_gate[f"fabric.rail.nic {node}"].outcome for node in ("n0", "n1", "n2")} == {Outcome.PASS}
+    assert "mlx5_0:1 n1->n2: 90 of 400 Gb/s" in by_gate["fabric.rail.slowest job"].observed
 
 
 def test_a_node_without_a_port_that_the_others_have_is_incomplete() -> None:
-    found = measured(("n0", "n1", "n2"), {}, n2="mlx5_5:1")
-    assert found["fabric.rail.nic n2"].outcome is Outcome.INCOMPLETE
-    assert "n2 has no active port mlx5_5:1" in (found["fabric.rail.slowest job"].cause or "")
-    assert found["fabric.rail.nic n0"].outcome is Outcome.PASS
+    by_gate = measured(("n0", "n1", "n2"), {}, n2="mlx5_5:1")
+    assert by_gate["fabric.rail.nic n2"].outcome is Outcome.INCOMPLETE
+    assert "n2 has no active port mlx5_5:1" in (by_gate["fabric.rail.slowest job"].cause or "")
+    assert by_gate["fabric.rail.nic n0"].outcome is Outcome.PASS
 
 
 def test_a_link_that_was_not_exercised_is_incomplete() -> None:

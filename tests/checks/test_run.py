@@ -84,9 +84,9 @@ def test_a_job_that_slurm_started_again_is_a_warning(tmp_path, monkeypatch):
 def test_evidence_that_is_not_as_it_was_when_the_run_was_closed_is_incomplete(tmp_path, monkeypatch, change, says):
     folder = discovery(tmp_path, monkeypatch)
     change(folder)
-    found = verdict_of("run.evidence", folder)
-    assert (found.outcome, found.kind) == (Outcome.INCOMPLETE, Kind.JUDGED)
-    assert says in found.observed
+    verdict = verdict_of("run.evidence", folder)
+    assert (verdict.outcome, verdict.kind) == (Outcome.INCOMPLETE, Kind.JUDGED)
+    assert says in verdict.observed
 
 
 @pytest.mark.parametrize(
@@ -104,12 +104,12 @@ def test_what_you_may_not_read_was_neither_changed_nor_removed(tmp_path, monkeyp
     monkeypatch.chdir(folder)  # the way there may be closed to somebody else
     (folder / hidden).chmod(mode)
     with as_somebody_else():
-        found = verdict_of("run.evidence", Path())
+        verdict = verdict_of("run.evidence", Path())
         notes = judge.judge_folder(Path()).verdicts.notes
     (folder / hidden).chmod(0o755)
-    assert (found.outcome, found.kind, found.value) == (Outcome.INCOMPLETE, Kind.UNKNOWN, None)
-    assert says in (found.cause or "")
-    assert not any(word in str(found) for word in ("is gone", "was changed"))
+    assert (verdict.outcome, verdict.kind, verdict.value) == (Outcome.INCOMPLETE, Kind.UNKNOWN, None)
+    assert says in (verdict.cause or "")
+    assert not any(word in str(verdict) for word in ("is gone", "was changed"))
     assert any(hidden in note and "Permission denied" in note for note in notes)
 
 
@@ -120,8 +120,8 @@ def test_a_file_that_was_changed_is_said_also_where_another_one_cannot_be_read(t
     (folder / "raw/clock.jsonl").chmod(0o000)
     (folder / "raw/mpi-list.txt").write_text("changed")
     with as_somebody_else():
-        found = verdict_of("run.evidence", Path())
-    assert found.value == "raw/mpi-list.txt was changed after the run was closed"
+        verdict = verdict_of("run.evidence", Path())
+    assert verdict.value == "raw/mpi-list.txt was changed after the run was closed"
 
 
 @pytest.mark.parametrize(
@@ -138,9 +138,9 @@ def test_a_stamp_of_another_run_or_time_is_said(tmp_path, monkeypatch, stamp, sa
     closing = {"run": stamp["run"] or opened["name"], "utc": stamp["utc"] or opened["opened_at"]}
     facts = folder / "raw/inventory.jsonl"
     facts.write_text(facts.read_text().replace('"end": ', f'{json.dumps(closing)[1:-1]}, "end": '))
-    found = verdict_of("run.evidence", reseal(folder))
-    assert found.outcome is Outcome.INCOMPLETE
-    assert says in found.observed
+    verdict = verdict_of("run.evidence", reseal(folder))
+    assert verdict.outcome is Outcome.INCOMPLETE
+    assert says in verdict.observed
 
 
 def test_a_run_that_was_closed_without_checksums_says_so(tmp_path, monkeypatch):
@@ -148,6 +148,6 @@ def test_a_run_that_was_closed_without_checksums_says_so(tmp_path, monkeypatch):
     closed = json.loads((folder / "closed.json").read_text())
     del closed["files"]
     (folder / "closed.json").write_text(json.dumps(closed))
-    found = verdict_of("run.evidence", folder)
-    assert found.outcome is Outcome.INCOMPLETE
-    assert "kept no checksums" in str(found.cause)
+    verdict = verdict_of("run.evidence", folder)
+    assert verdict.outcome is Outcome.INCOMPLETE
+    assert "kept no checksums" in str(verdict.cause)

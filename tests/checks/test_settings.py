@@ -25,43 +25,45 @@ eth0\t00000000\t0100000A\t0003\t0\t0\t100\t00000000\t0\t0\t0
 """
 
 
-def said(**nodes: list[str] | None) -> dict[str, tuple[Any, str]]:
+def differences(**nodes: list[str] | None) -> dict[str, tuple[Any, str]]:
     parsed = Parsed()
     for node, entries in nodes.items():
         parsed.saw("inventory.settings.net", node, entries, "text", "f:1", None if entries else "it does not fit")
     add_derived(parsed, a_run())
-    found = [one for one in parsed.observations if one.quantity == "discovery.settings"]
-    return {one.subject: (one.value, one.why or "") for one in found}
+    listed_entries = [
+        observation for observation in parsed.observations if observation.quantity == "discovery.settings"
+    ]
+    return {observation.subject: (observation.value, observation.why or "") for observation in listed_entries}
 
 
 def test_a_node_that_differs_is_named_with_the_setting_and_what_the_others_have():
-    found = said(n0=["a=bbr", "b=1"], n1=["a=cubic", "b=1"], n2=["a=bbr", "b=1"])
-    assert found["n1"] == (1, "a: cubic, 2 of 3 have bbr")
-    assert found["n0"] == found["n2"] == (0, "of 2 that were compared")
+    differs = differences(n0=["a=bbr", "b=1"], n1=["a=cubic", "b=1"], n2=["a=bbr", "b=1"])
+    assert differs["n1"] == (1, "a: cubic, 2 of 3 have bbr")
+    assert differs["n0"] == differs["n2"] == (0, "of 2 that were compared")
 
 
 def test_nodes_that_each_differ_in_another_setting_do_not_make_the_rest_differ():
     usual = ["a=1", "b=1", "c=1"]
-    found = said(n0=usual, n1=["a=2", "b=1", "c=1"], n2=["a=1", "b=2", "c=1"], n3=["a=1", "b=1", "c=2"])
-    assert [found[node][0] for node in sorted(found)] == [0, 1, 1, 1]
+    differs = differences(n0=usual, n1=["a=2", "b=1", "c=1"], n2=["a=1", "b=2", "c=1"], n3=["a=1", "b=1", "c=2"])
+    assert [differs[node][0] for node in sorted(differs)] == [0, 1, 1, 1]
 
 
 def test_without_a_majority_nobody_is_right():
-    found = said(n0=["a=1"], n1=["a=2"])
-    assert found["n0"] == (1, "a: 1, 2 different values and no majority")
-    assert found["n1"][0] == 1
+    differs = differences(n0=["a=1"], n1=["a=2"])
+    assert differs["n0"] == (1, "a: 1, 2 different values and no majority")
+    assert differs["n1"][0] == 1
 
 
 def test_a_setting_that_no_node_has_is_not_compared():
-    assert said(n0=["a=absent", "b=1"], n1=["a=absent", "b=1"])["n0"] == (0, "of 1 that were compared")
+    assert differences(n0=["a=absent", "b=1"], n1=["a=absent", "b=1"])["n0"] == (0, "of 1 that were compared")
 
 
 def test_a_setting_that_one_node_lacks_differs():
-    assert said(n0=["a=1"], n1=["a=1"], n2=["a=absent"])["n2"] == (1, "a: absent, 2 of 3 have 1")
+    assert differences(n0=["a=1"], n1=["a=1"], n2=["a=absent"])["n2"] == (1, "a: absent, 2 of 3 have 1")
 
 
 def test_a_node_alone_was_compared_with_nobody():
-    assert said(n0=["a=1"], n1=None) == {
+    assert differences(n0=["a=1"], n1=None) == {
         "n0": (None, "no other node was there to compare with"),
         "n1": (None, "it does not fit"),
     }
@@ -131,11 +133,11 @@ def test_a_setting_is_one_line_and_one_that_is_not_there_is_absent(tmp_path):
     assert settings.sysctl("net.ipv4.tcp_wmem", tmp_path) == "absent"
 
 
-@pytest.mark.parametrize(("text", "told"), [("2412345\n", "1000000 or more"), ("65536\n", "65536")])
-def test_a_setting_that_the_kernel_makes_from_the_memory_is_not_compared_to_the_last_digit(tmp_path, text, told):
+@pytest.mark.parametrize(("text", "printed"), [("2412345\n", "1000000 or more"), ("65536\n", "65536")])
+def test_a_setting_that_the_kernel_makes_from_the_memory_is_not_compared_to_the_last_digit(tmp_path, text, printed):
     (tmp_path / "fs").mkdir()
     (tmp_path / "fs/file-max").write_text(text)
-    assert settings.sysctl("fs.file-max", tmp_path) == told
+    assert settings.sysctl("fs.file-max", tmp_path) == printed
 
 
 def test_governors_of_all_cpus_are_told(tmp_path):
@@ -148,15 +150,19 @@ def test_governors_of_all_cpus_are_told(tmp_path):
 
 
 def test_the_settings_of_this_machine_fit_on_their_lines():
-    told = told_by(settings.settings).observations
-    found = {one.quantity: one.value for one in told if not one.quantity.startswith("probe.")}
-    assert set(found) == {
+    parsed = told_by(settings.settings).observations
+    settings_read = {
+        observation.quantity: observation.value
+        for observation in parsed
+        if not observation.quantity.startswith("probe.")
+    }
+    assert set(settings_read) == {
         "inventory.settings.net",
         "inventory.settings.kernel",
         "inventory.settings.task",
         "inventory.network",
     }
-    assert all(isinstance(value, list) for value in found.values())
+    assert all(isinstance(value, list) for value in settings_read.values())
 
 
 # ---- the clock
@@ -169,8 +175,8 @@ def clock(monkeypatch, status: int | None) -> tuple[Any, str]:
         return timekeeping.Timex(status=status, maxerror=12000)
 
     monkeypatch.setattr(timekeeping, "kernel_clock", kernel_clock)
-    one = told_by(timekeeping.timekeeping).observations[0]
-    return one.value, one.why or ""
+    parsed = told_by(timekeeping.timekeeping).observations[0]
+    return parsed.value, parsed.why or ""
 
 
 def test_what_the_kernel_says_of_its_clock(monkeypatch):
@@ -204,6 +210,6 @@ def test_a_clock_that_nobody_keeps_warns_and_stops_nothing(tmp_path, monkeypatch
         path.read_text().replace('clock.synchronised", "value": true', 'clock.synchronised", "value": false', 1)
     )
     verdicts = judge.judge_folder(reseal(folder), profile.load("generic")).verdicts.verdicts
-    found = [verdict for verdict in verdicts if verdict.gate == "discovery.clock.synchronised"]
-    assert sorted(verdict.outcome for verdict in found) == sorted([Outcome.WARN, Outcome.PASS])
-    assert not any(judge.stops(verdict) for verdict in found)
+    warnings = [verdict for verdict in verdicts if verdict.gate == "discovery.clock.synchronised"]
+    assert sorted(verdict.outcome for verdict in warnings) == sorted([Outcome.WARN, Outcome.PASS])
+    assert not any(judge.stops(verdict) for verdict in warnings)

@@ -63,19 +63,19 @@ class TestPrologsOfNewerVersions:
         at = next(number for number, line in enumerate(lines) if line.startswith("PrologEpilogTimeout"))
         parsed = slurm.config("\n".join([*lines[:at], *prolog, *lines[at:], ""]), "f")
         add_derived(parsed)
-        return {one.quantity: one.value for one in parsed.observations}
+        return {observation.quantity: observation.value for observation in parsed.observations}
 
     def test_a_numbered_one_is_read_and_the_first_stands_for_all(self):
-        said = self.audit(
+        facts = self.audit(
             prolog=["Prolog[0]               = /etc/slurm/prolog.d/*", "Prolog[1]               = /etc/slurm/second"]
         )
-        assert said["slurm.config.Prolog"] == "/etc/slurm/prolog.d/*"
-        assert said["discovery.slurm.prolog"] is True
+        assert facts["slurm.config.Prolog"] == "/etc/slurm/prolog.d/*"
+        assert facts["discovery.slurm.prolog"] is True
 
     def test_none_is_none_and_no_missing_answer(self):
-        said = self.audit(prolog=[])
-        assert said["discovery.slurm.prolog"] is False
-        assert said["discovery.slurm.epilog"] is False
+        facts = self.audit(prolog=[])
+        assert facts["discovery.slurm.prolog"] is False
+        assert facts["discovery.slurm.epilog"] is False
 
     def test_an_answer_without_that_part_says_nothing(self):
         parsed = slurm.config("ClusterName = x\n", "f")
@@ -92,7 +92,9 @@ def test_a_default_mpi_plugin_is_there_when_it_is_listed_or_a_version_of_pmix_or
     parsed = slurm.config(f"MpiDefault              = {default}\n", "f")
     parsed.add(slurm.mpi_list((FIXTURES / "slurm/mpi-list.txt").read_text(), "g"))
     add_derived(parsed)
-    assert {one.quantity: one.value for one in parsed.observations}["discovery.slurm.mpi_default"] is is_there
+    assert {observation.quantity: observation.value for observation in parsed.observations}[
+        "discovery.slurm.mpi_default"
+    ] is is_there
 
 
 def test_confinement_that_one_of_two_sources_denies_is_not_there(tmp_path, monkeypatch):
@@ -144,17 +146,21 @@ def test_a_dependent_job_waits_for_the_end_of_the_other(run, end, start, waited)
 
 
 @pytest.mark.parametrize(
-    ("code", "told", "warned"), [("0:10", (), [True]), ("0:0", (), []), ("0:10", (False,), [False])]
+    ("code", "warnings_seen", "warned"), [("0:10", (), [True]), ("0:0", (), []), ("0:10", (False,), [False])]
 )
-def test_a_signal_that_ended_a_script_before_it_began_had_come(run, code, told, warned):
+def test_a_signal_that_ended_a_script_before_it_began_had_come(run, code, warnings_seen, warned):
     parsed = derived(
-        run, ("smoke.warning.ExitCode", "job", code), *(("smoke.time_limit.warned", "job", value) for value in told)
+        run,
+        ("smoke.warning.ExitCode", "job", code),
+        *(("smoke.time_limit.warned", "job", value) for value in warnings_seen),
     )
-    assert [one.value for one in parsed.observations if one.quantity == "smoke.time_limit.warned"] == warned
+    assert [
+        observation.value for observation in parsed.observations if observation.quantity == "smoke.time_limit.warned"
+    ] == warned
 
 
 @pytest.mark.parametrize(
-    ("said", "value", "gate", "outcome"),
+    ("quantity", "value", "gate", "outcome"),
     [
         ("smoke.exit_code.ExitCode", "7:0", "smoke.exit_code", Outcome.PASS),
         ("smoke.exit_code.ExitCode", "0:0", "smoke.exit_code", Outcome.FAIL),
@@ -164,8 +170,8 @@ def test_a_signal_that_ended_a_script_before_it_began_had_come(run, code, told, 
         ("smoke.never.state", "COMPLETED", "smoke.dependency.never", Outcome.FAIL),
     ],
 )
-def test_how_a_job_ended_is_judged(run, said, value, gate, outcome):
+def test_how_a_job_ended_is_judged(run, quantity, value, gate, outcome):
     parsed = Parsed()
-    parsed.saw(said, "job", value, "text", "raw/job.txt:1")
+    parsed.saw(quantity, "job", value, "text", "raw/job.txt:1")
     verdicts = judge.judge(run, profile.load("generic"), add_derived(parsed, run)).verdicts
     assert {verdict.outcome for verdict in verdicts if verdict.gate == gate} == {outcome}

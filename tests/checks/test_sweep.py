@@ -75,10 +75,10 @@ def outcome(facts: Iterable[Fact], which: str, profile_name: str = H100) -> tupl
 def test_a_rank_that_did_not_come_to_the_end_is_missed_and_its_part_is_named() -> None:
     facts = ended()
     facts.remove(("probe.node_sweep.finished", "n1", True))
-    found = verdicts(facts)
-    assert found["sweep.ranks n0"].outcome is Outcome.PASS
-    assert found["sweep.ranks n1"].outcome is Outcome.FAIL
-    assert "node_sweep: 1 finished" in found["sweep.ranks n1"].observed
+    by_gate = verdicts(facts)
+    assert by_gate["sweep.ranks n0"].outcome is Outcome.PASS
+    assert by_gate["sweep.ranks n1"].outcome is Outcome.FAIL
+    assert "node_sweep: 1 finished" in by_gate["sweep.ranks n1"].observed
 
 
 @shows_failing("sweep.device", "sweep.device.fallback")
@@ -87,22 +87,26 @@ def test_a_rank_on_the_cpu_of_a_node_with_gpus_fails() -> None:
         *of_gpus("sweep.gpu.device", {"n0/GPU-a": "cuda", "n0/GPU-b": "cuda", "n1/GPU-a": "cuda", "n1/task1": "cpu"}),
         *of_gpus("sweep.gpu.device.fallback", {"n0/GPU-a": 0, "n0/GPU-b": 0, "n1/GPU-a": 0, "n1/task1": 1}),
     ]
-    found = verdicts(facts)
-    assert found["sweep.device n0"].outcome is found["sweep.device.fallback n0"].outcome is Outcome.PASS
-    assert found["sweep.device n1"].outcome is found["sweep.device.fallback n1"].outcome is Outcome.FAIL
-    assert "task1" in found["sweep.device.fallback n1"].observed
+    by_gate = verdicts(facts)
+    assert by_gate["sweep.device n0"].outcome is by_gate["sweep.device.fallback n0"].outcome is Outcome.PASS
+    assert by_gate["sweep.device n1"].outcome is by_gate["sweep.device.fallback n1"].outcome is Outcome.FAIL
+    assert "task1" in by_gate["sweep.device.fallback n1"].observed
 
 
 class TestSameBits:
     def test_devices_that_agree_pass(self) -> None:
-        found = verdicts(steps({"n0/GPU-a": "xxx", "n1/GPU-a": "xxx", "n2/GPU-a": "xxx"}))
-        assert {found[f"sweep.step.gpu {node}"].outcome for node in NODES} == {Outcome.PASS}
+        by_gate = verdicts(steps({"n0/GPU-a": "xxx", "n1/GPU-a": "xxx", "n2/GPU-a": "xxx"}))
+        assert {by_gate[f"sweep.step.gpu {node}"].outcome for node in NODES} == {Outcome.PASS}
 
     @shows_failing("sweep.step.gpu")
     def test_a_gpu_that_differs_from_most_of_its_kind_is_the_odd_one(self) -> None:
-        found = verdicts(steps({"n0/GPU-a": "xxx", "n1/GPU-a": "yyy", "n2/GPU-a": "xxx"}))
-        assert [found[f"sweep.step.gpu {node}"].outcome for node in NODES] == [Outcome.PASS, Outcome.FAIL, Outcome.PASS]
-        assert "GPU-a differs from 2 of 3 of its kind" in found["sweep.step.gpu n1"].observed
+        by_gate = verdicts(steps({"n0/GPU-a": "xxx", "n1/GPU-a": "yyy", "n2/GPU-a": "xxx"}))
+        assert [by_gate[f"sweep.step.gpu {node}"].outcome for node in NODES] == [
+            Outcome.PASS,
+            Outcome.FAIL,
+            Outcome.PASS,
+        ]
+        assert "GPU-a differs from 2 of 3 of its kind" in by_gate["sweep.step.gpu n1"].observed
 
     @shows_failing("sweep.step.cpu")
     def test_a_device_that_differs_from_itself_needs_no_peer(self) -> None:
@@ -114,9 +118,9 @@ class TestSameBits:
         assert {verdicts(facts)[f"sweep.step.gpu {node}"].outcome for node in NODES} == {Outcome.PASS}
 
     def test_of_two_that_differ_both_fail_and_nobody_is_called_right(self) -> None:
-        found = verdicts(steps({"n0/GPU-a": "xxx", "n1/GPU-a": "yyy"}))
-        assert found["sweep.step.gpu n0"].outcome is found["sweep.step.gpu n1"].outcome is Outcome.FAIL
-        assert "no majority" in found["sweep.step.gpu n0"].observed
+        by_gate = verdicts(steps({"n0/GPU-a": "xxx", "n1/GPU-a": "yyy"}))
+        assert by_gate["sweep.step.gpu n0"].outcome is by_gate["sweep.step.gpu n1"].outcome is Outcome.FAIL
+        assert "no majority" in by_gate["sweep.step.gpu n0"].observed
 
     def test_a_gpu_without_an_answer_leaves_its_node_open(self) -> None:
         facts: list[Fact] = [*steps({"n0/GPU-a": "xxx", "n1/GPU-a": "xxx"}), ("sweep.gpu.step.gpu", "n1/GPU-b", None)]
@@ -127,10 +131,10 @@ class TestLoad:
     @shows_failing("sweep.load.drift")
     def test_the_gpu_that_lost_most_counts(self) -> None:
         facts = [*ended(), *of_gpus("sweep.gpu.load.drift", {"n0/GPU-0": 0.99, "n0/GPU-1": 0.98, "n1/GPU-0": 0.7})]
-        found = verdicts(facts)
-        assert found["sweep.load.drift n0"].outcome is Outcome.PASS
-        assert found["sweep.load.drift n1"].outcome is Outcome.FAIL
-        assert "GPU-0" in found["sweep.load.drift n1"].observed
+        by_gate = verdicts(facts)
+        assert by_gate["sweep.load.drift n0"].outcome is Outcome.PASS
+        assert by_gate["sweep.load.drift n1"].outcome is Outcome.FAIL
+        assert "GPU-0" in by_gate["sweep.load.drift n1"].observed
 
     @shows_failing("sweep.load.peers")
     def test_a_node_is_compared_with_the_median_of_all(self) -> None:
@@ -138,13 +142,13 @@ class TestLoad:
         speeds = of_gpus(
             "sweep.gpu.load.tflops", {"n0/GPU-0": 700.0, "n1/GPU-0": 500.0, "n1/GPU-1": 690.0, "n2/GPU-0": 710.0}
         )
-        found = verdicts([*ended(), *right, *speeds])
-        assert [found[f"sweep.load.peers {node}"].outcome for node in NODES] == [
+        by_gate = verdicts([*ended(), *right, *speeds])
+        assert [by_gate[f"sweep.load.peers {node}"].outcome for node in NODES] == [
             Outcome.PASS,
             Outcome.FAIL,
             Outcome.PASS,
         ]
-        assert "500 count, the median of 3 nodes is 700" in found["sweep.load.peers n1"].observed
+        assert "500 count, the median of 3 nodes is 700" in by_gate["sweep.load.peers n1"].observed
 
     @shows_failing("sweep.load.wrong_values", "sweep.inside.wrong_values")
     @pytest.mark.parametrize("what", ["load", "inside"])
@@ -198,7 +202,11 @@ class TestLoad:
             parsed = told_by(
                 lambda facts, load=load: node_sweep.say_pcie(facts, "n0/GPU-a", load.watched, "no pynvml")  # type: ignore[misc]
             )
-            assert [one.value for one in parsed.observations if one.quantity == "sweep.gpu.load.pcie"] == [slow]
+            assert [
+                observation.value
+                for observation in parsed.observations
+                if observation.quantity == "sweep.gpu.load.pcie"
+            ] == [slow]
 
     def test_without_nvml_the_link_is_unknown(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(nvml, "library", lambda: (None, "pynvml is not installed"))
@@ -251,16 +259,16 @@ class TestLoad:
 def test_of_two_nodes_the_slower_one_is_compared_with_the_faster_one() -> None:
     right = [("sweep.gpu.inside.wrong_values", f"{node}/GPU-{gpu}", 0) for node in ("n0", "n1") for gpu in (0, 1)]
     facts = [*ended(("n0", "n1")), *right, ("sweep.inside.busbw", "n0", 300.0), ("sweep.inside.busbw", "n1", 450.0)]
-    found = verdicts(facts, nodes=("n0", "n1"))
-    assert found["sweep.inside.peers n0"].outcome is Outcome.FAIL
-    assert found["sweep.inside.peers n1"].outcome is Outcome.PASS
+    by_gate = verdicts(facts, nodes=("n0", "n1"))
+    assert by_gate["sweep.inside.peers n0"].outcome is Outcome.FAIL
+    assert by_gate["sweep.inside.peers n1"].outcome is Outcome.PASS
 
 
 class TestSeededStep:
     def test_every_repetition_gives_the_same_bits(self) -> None:
-        found = seeded_step.digests(torch, torch.device("cpu"), spoiled=False)
-        assert len(found) == seeded_step.REPEATS
-        assert len(set(found)) == 1
+        digests = seeded_step.digests(torch, torch.device("cpu"), spoiled=False)
+        assert len(digests) == seeded_step.REPEATS
+        assert len(set(digests)) == 1
 
     def test_one_bit_of_one_gradient_is_seen(self) -> None:
         *right, spoiled = seeded_step.digests(torch, torch.device("cpu"), spoiled=True)

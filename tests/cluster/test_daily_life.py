@@ -15,7 +15,7 @@ BRINGUP = CHECKOUT / ".venv/bin/bringup"
 XID = "4,7,61000000,-;NVRM: Xid (PCI:0000:c1:00): 79, pid=0, GPU has fallen off the bus."
 XID_SAID = ("bash", "-c", f"cp /dev/kmsg /dev/kmsg.before && echo '{XID}' >>/dev/kmsg")
 XID_GONE = ("mv", "/dev/kmsg.before", "/dev/kmsg")
-GONE, BACK = ("rm", "/dev/nvidia1"), ("mknod", "-m", "666", "/dev/nvidia1", "c", "195", "1")
+REMOVE, BACK = ("rm", "/dev/nvidia1"), ("mknod", "-m", "666", "/dev/nvidia1", "c", "195", "1")
 
 
 @contextlib.contextmanager
@@ -46,13 +46,13 @@ def given(cluster: Cluster, node: str) -> str:
 
 def wait_for_reason(cluster: Cluster, node: str, *, passes: bool) -> reason.Reason:
     def is_told() -> bool:
-        found = reason.read(given(cluster, node))
-        return found is not None and (found.passes_since is not None) is passes
+        reason_given = reason.read(given(cluster, node))
+        return reason_given is not None and (reason_given.passes_since is not None) is passes
 
     wait_until(is_told, f"the health check tells Slurm that {node} {'passes again' if passes else 'has a fault'}")
-    found = reason.read(given(cluster, node))
-    assert found is not None
-    return found
+    reason_given = reason.read(given(cluster, node))
+    assert reason_given is not None
+    return reason_given
 
 
 def resume(cluster: Cluster, *options: str, timeout: float = 120) -> str:
@@ -64,7 +64,7 @@ def resume(cluster: Cluster, *options: str, timeout: float = 120) -> str:
 @pytest.mark.parametrize(
     ("make", "repair", "gate", "action"),
     [
-        (GONE, BACK, "discovery.gpu.count", "reboot"),
+        (REMOVE, BACK, "discovery.gpu.count", "reboot"),
         (XID_SAID, XID_GONE, "discovery.kernel_log.xid", "reboot"),
         (
             ("mount", "-o", "remount,size=64k", "/tmp"),
@@ -87,9 +87,9 @@ def test_a_fault_is_named_drained_repaired_and_resumed(
     made = looked_after.on("n1", *make)
     assert made.returncode == 0, made.stderr
     try:
-        found = wait_for_reason(looked_after, "n1", passes=False)
-        assert gate in found.gates
-        assert (found.action, found.by) == (action, "health-check")
+        reason_given = wait_for_reason(looked_after, "n1", passes=False)
+        assert gate in reason_given.gates
+        assert (reason_given.action, reason_given.by) == (action, "health-check")
         assert looked_after.node_state("n1").startswith("drain")
         assert looked_after.node_state("n0") == "idle"
         assert "n1: not yet: its health check has not seen it pass" in resume(looked_after, "--apply")
@@ -108,8 +108,8 @@ def test_after_a_gpu_reset_what_the_driver_had_said_no_longer_counts(looked_afte
     looked_after.on("n1", *XID_SAID)
     try:
         wait_for_reason(looked_after, "n1", passes=False)
-        said = looked_after.on("n1", looked_after.state / "health/health-check", "--repaired")
-        assert said.returncode == 0, said.stderr
+        health_text = looked_after.on("n1", looked_after.state / "health/health-check", "--repaired")
+        assert health_text.returncode == 0, health_text.stderr
         wait_for_reason(looked_after, "n1", passes=True)
         looked_after.on("n1", "bash", "-c", f"echo '{XID.replace('61000000', '999999999999999')}' >>/dev/kmsg")
         wait_for_reason(looked_after, "n1", passes=False)  # a later one counts
@@ -124,7 +124,7 @@ def test_what_a_person_drained_stays_as_it_is(looked_after: Cluster):
     """Also while the node has a fault that the health check sees, and after it has gone."""
     looked_after.sh("scontrol", "update", "NodeName=n1", "State=DRAIN", "Reason=fan is loud")
     log = looked_after.state / "health-state/n1.log"
-    looked_after.on("n1", *GONE)
+    looked_after.on("n1", *REMOVE)
     try:
         wait_until(lambda: "somebody else keeps the node out (fan is loud)" in log.read_text(), "the fault is said")
     finally:
@@ -153,8 +153,8 @@ def test_a_prolog_refuses_a_node_with_a_fault_and_the_reason_says_why(looked_aft
         number = looked_after.sh(*job).stdout.strip()
         wait_until(lambda: given(looked_after, "n1") == "Prolog error", "Slurm drains n1 for its prolog")
         seen[1].touch()
-        found = wait_for_reason(looked_after, "n1", passes=False)
-        assert found.finding == "checks.licence no licence server"
+        reason_given = wait_for_reason(looked_after, "n1", passes=False)
+        assert reason_given.finding == "checks.licence no licence server"
         state = ("squeue", "-h", "-j", number, "-o", "%T")
         wait_until(lambda: looked_after.sh(*state).stdout.strip() == "PENDING", "the job is requeued")
         assert "prolog: refuses the node" in (looked_after.state / "health-state/n1.log").read_text()
@@ -178,7 +178,7 @@ def in_shadow(looked_after: Cluster) -> Iterator[Cluster]:
 
 def test_shadow_mode_says_and_leaves_the_node_in_service(in_shadow: Cluster):
     log = in_shadow.state / "health-state/n1.log"
-    in_shadow.on("n1", *GONE)
+    in_shadow.on("n1", *REMOVE)
     try:
         wait_until(
             lambda: "health-check: shadow: would drain: bringup: discovery.gpu.count 1" in log.read_text(), "said"
@@ -194,15 +194,15 @@ def test_shadow_mode_says_and_leaves_the_node_in_service(in_shadow: Cluster):
 def test_what_a_run_drained_is_asked_again_while_nobody_else_can_use_it(in_shadow: Cluster, tmp_path: Path):
     with playbook(in_shadow) as book:
         again = ("env", f"BRINGUP_RUN_NAME={book.name}-again", BRINGUP, "resume-nodes", "--apply")
-        in_shadow.on("n1", *GONE)
+        in_shadow.on("n1", *REMOVE)
         try:
             assert book.run("discovery").returncode == 1
             page = tmp_path / "report.html"
             drained = in_shadow.sh(BRINGUP, "report", book.folder("discovery"), "-o", page, "--apply")
             assert "drained: n1" in drained.stdout, drained.stderr
-            found = reason.read(given(in_shadow, "n1"))
-            assert found is not None
-            assert found.by == f"run {book.name}"
+            reason_given = reason.read(given(in_shadow, "n1"))
+            assert reason_given is not None
+            assert reason_given.by == f"run {book.name}"
             asked = in_shadow.sh(*again, timeout=240)
             assert asked.returncode == 1
             assert "stays drained: n1: bringup: discovery.gpu.count" in asked.stdout

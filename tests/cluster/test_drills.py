@@ -69,10 +69,10 @@ def test_the_fault_is_found_on_the_right_subject(request: pytest.FixtureRequest,
     cluster: Cluster = request.getfixturevalue(CLUSTERS[drill.shape])
     local = LocalCluster(cluster.state, drill.shape, up=True)
     try:
-        told = perform(drill, local, place, name=place.name)
+        drill_result = perform(drill, local, place, name=place.name)
     finally:
         local.heal()
-    assert result.mark(told) == "FOUND", result.line(told)
+    assert result.mark(drill_result) == "FOUND", result.line(drill_result)
 
 
 def test_a_drill_run_that_is_interrupted_leaves_no_cluster_and_goes_on_where_it_was():
@@ -99,19 +99,19 @@ def test_a_drill_run_that_is_interrupted_leaves_no_cluster_and_goes_on_where_it_
         wait_until(lambda: (folder / "report.md").exists(), "the first of two drills is done", timeout=90)
         assert clusters()
         first.send_signal(signal.SIGINT)
-        said = first.communicate(timeout=60)[0]
-        assert f"--resume validation/results/drill/{name}" in said
+        output = first.communicate(timeout=60)[0]
+        assert f"--resume validation/results/drill/{name}" in output
         assert first.returncode == 2
         assert clusters() == []
         again = started("--resume", str(folder))
-        said = again.communicate(timeout=90)[0]
-        assert again.returncode == 0, said
-        assert "1 performed before" in said
-        assert said.splitlines()[-1].startswith(
+        output = again.communicate(timeout=90)[0]
+        assert again.returncode == 0, output
+        assert "1 performed before" in output
+        assert output.splitlines()[-1].startswith(
             "2 of 2 drills detected; 2 on the right subject; 2 with the right cause; 0 false"
         )
         done = read_record(folder / campaign.REPORT, DrillReport)
-        assert {one.drill for one in done.results} == set(done.planned)
+        assert {drill_result.drill for drill_result in done.results} == set(done.planned)
         assert clusters() == []
     finally:
         for state in clusters():

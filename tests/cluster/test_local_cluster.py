@@ -58,12 +58,12 @@ def alive(pid: int) -> bool:
 
 
 def descendants(pid: int) -> set[int]:
-    found = {pid}
+    names_seen = {pid}
     for children in Path(f"/proc/{pid}/task").glob("*/children"):
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # a start makes many that live for a moment
             for child in children.read_text().split():
-                found |= descendants(int(child))
-    return found
+                names_seen |= descendants(int(child))
+    return names_seen
 
 
 def recorded_pid(folder: Path, name: str) -> int:

@@ -46,8 +46,8 @@ def site(partitioned: Cluster) -> Path:
 
 def jobs(cluster: Cluster) -> dict[str, tuple[str, str]]:
     """Number -> (name, partition), of all that Slurm has seen."""
-    said = cluster.sh("squeue", "--noheader", "--states=all", "--format=%i %j %P").stdout
-    return {job: (name, partition) for job, name, partition in (line.split() for line in said.splitlines())}
+    listed_jobs = cluster.sh("squeue", "--noheader", "--states=all", "--format=%i %j %P").stdout
+    return {job: (name, partition) for job, name, partition in (line.split() for line in listed_jobs.splitlines())}
 
 
 def test_each_phase_goes_to_its_partition(partitioned: Cluster, site: Path):

@@ -53,21 +53,21 @@ def test_a_job_that_slurm_warns_is_requeued_and_goes_on_where_it_was(cluster: Cl
         cluster.wait_idle()  # a job judges its run after it has closed it
 
         expected = read_record(folder(whole) / "metrics.json", TrainMetrics)
-        found = read_record(second / "metrics.json", TrainMetrics)
-        assert found.resumed is not None
-        assert found.resumed.run == first.name
-        assert STOP_AFTER <= found.resumed.step < STEPS
-        assert (found.loss, found.grad_norm) == (expected.loss, expected.grad_norm)
-        assert found.parameter_checksums == expected.parameter_checksums
-        assert found.sample_distinct == found.sample_count == STEPS * GLOBAL_BATCH
+        metrics = read_record(second / "metrics.json", TrainMetrics)
+        assert metrics.resumed is not None
+        assert metrics.resumed.run == first.name
+        assert STOP_AFTER <= metrics.resumed.step < STEPS
+        assert (metrics.loss, metrics.grad_norm) == (expected.loss, expected.grad_norm)
+        assert metrics.parameter_checksums == expected.parameter_checksums
+        assert metrics.sample_distinct == metrics.sample_count == STEPS * GLOBAL_BATCH
 
         assert not (first / "metrics.json").exists()
         assert read_record(second / "run.json", Run).continues == first.name
         stopped = judge.judge_folder(first).verdicts
         assert stopped.outcome is Outcome.INCOMPLETE
         assert any(f"it went on in {second.name}" in note for note in stopped.notes)
-        said = f"stopped on request after step {found.resumed.step} of {STEPS}"
-        assert any(said in str(verdict.cause) for verdict in stopped.verdicts)
+        message = f"stopped on request after step {metrics.resumed.step} of {STEPS}"
+        assert any(message in str(verdict.cause) for verdict in stopped.verdicts)
         bad = {
             v.gate
             for v in judge.judge_folder(second).verdicts.verdicts

@@ -79,8 +79,8 @@ class Killed:
 @pytest.fixture
 def killed(cluster: Cluster) -> Iterator[Killed]:
     cluster.wait_idle()
-    with playbook(cluster) as one, playbook(cluster) as other:
-        yield Killed(cluster, one, other)
+    with playbook(cluster) as first, playbook(cluster) as other:
+        yield Killed(cluster, first, other)
 
 
 def state_of(cluster: Cluster, job: str) -> str:
@@ -170,11 +170,11 @@ def test_a_node_that_another_job_holds_is_waited_for_by_name(cluster: Cluster):
 
 def test_two_runs_at_once_do_not_meet(cluster: Cluster):
     cluster.wait_idle()
-    with playbook(cluster) as one, playbook(cluster) as other:
-        started = [start(cluster, book.name, "discovery") for book in (one, other)]
-        for process, book in zip(started, (one, other), strict=True):
-            said, _ = process.communicate(timeout=120)
-            assert process.returncode == 0, said
+    with playbook(cluster) as first, playbook(cluster) as other:
+        started = [start(cluster, book.name, "discovery") for book in (first, other)]
+        for process, book in zip(started, (first, other), strict=True):
+            output, _ = process.communicate(timeout=120)
+            assert process.returncode == 0, output
             assert book.verdicts("discovery").outcome.exit_code == 0
     cluster.wait_idle()
 

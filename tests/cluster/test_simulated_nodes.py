@@ -34,13 +34,13 @@ def test_faults_of_a_node_are_found_together_and_a_boot_ends_them(simulated: Clu
         with playbook(simulated) as book:
             done = book.run("discovery")
             assert done.returncode == 1, done.stdout
-            found = {
+            by_gate = {
                 (v.gate, v.subject, v.outcome): v.observed
                 for v in book.verdicts("discovery").verdicts
                 if v.outcome is not Outcome.PASS
             }
-        observed = {gate: words for (gate, _, _), words in found.items()}
-        assert {(gate, subject) for gate, subject, _ in found} == {
+        observed = {gate: words for (gate, _, _), words in by_gate.items()}
+        assert {(gate, subject) for gate, subject, _ in by_gate} == {
             ("discovery.gpu.ecc", "n1"),
             ("discovery.gpu.nvlinks", "n1"),
             ("discovery.gpu.slowdown", "n1"),

@@ -24,29 +24,29 @@ def run(number: int, value: float, gate: str = BUSBW, subject: str = "2-nodes", 
     return judged_of(*HOLDS, verdict, run=opened.model_copy(update={"opened_at": f"2026-01-{number + 1:02}T00:00:00Z"}))
 
 
-def said(values: list[float], gate: str = BUSBW) -> str:
+def sentence_of(values: list[float], gate: str = BUSBW) -> str:
     [finding] = history.judge(history.series(run(number, value, gate) for number, value in enumerate(values)))
     return finding.said
 
 
 def test_a_newest_run_far_below_its_history_is_a_regression_and_one_above_an_improvement():
-    assert said([390, 392, 391, 389, 390, 300]) == "regression"
-    assert said([390, 392, 391, 389, 390, 450]) == "improvement"
-    assert said([390, 392, 391, 389, 390, 391]) == "within noise"
+    assert sentence_of([390, 392, 391, 389, 390, 300]) == "regression"
+    assert sentence_of([390, 392, 391, 389, 390, 450]) == "improvement"
+    assert sentence_of([390, 392, 391, 389, 390, 391]) == "within noise"
 
 
 def test_more_latency_is_worse():
-    assert said([20.0, 20.1, 19.9, 20.0, 20.1, 30.0], LATENCY) == "regression"
-    assert said([20.0, 20.1, 19.9, 20.0, 20.1, 12.0], LATENCY) == "improvement"
+    assert sentence_of([20.0, 20.1, 19.9, 20.0, 20.1, 30.0], LATENCY) == "regression"
+    assert sentence_of([20.0, 20.1, 19.9, 20.0, 20.1, 12.0], LATENCY) == "improvement"
 
 
 def test_what_is_certain_and_small_is_nobody_s_business():
-    assert said([390.0, 390.01, 389.99, 390.0, 390.01, 389.0]) == "within noise"
+    assert sentence_of([390.0, 390.01, 389.99, 390.0, 390.01, 389.0]) == "within noise"
 
 
 def test_few_or_noisy_runs_tell_nothing_and_are_no_pass():
-    assert said([390, 391, 300]) == "cannot tell"
-    assert said([390, 250, 410, 300, 280]) == "cannot tell"
+    assert sentence_of([390, 391, 300]) == "cannot tell"
+    assert sentence_of([390, 250, 410, 300, 280]) == "cannot tell"
     findings = history.judge(history.series([run(0, 390)]))
     assert history.exit_code(findings) == 2
 
@@ -60,8 +60,8 @@ def test_the_worst_node_stands_for_its_run_and_other_numbers_of_nodes_are_anothe
         a_verdict(TFLOPS, "n1", Outcome.PASS, value=600.0),
         run=a_run("smoke", plan={}),
     )
-    [one] = history.series([both])
-    assert one.points[0].value == 600.0
+    [series] = history.series([both])
+    assert series.points[0].value == 600.0
 
 
 def test_a_run_whose_evidence_does_not_hold_is_not_in_the_history():

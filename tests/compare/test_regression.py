@@ -36,21 +36,21 @@ def make_run(
         return value * (1 + noise_level * wander.gauss(0, 1)) if wander else value
 
     folder.mkdir(parents=True)
-    found = json.loads((FIXTURES / like / "metrics.json").read_text())
+    run_metrics = json.loads((FIXTURES / like / "metrics.json").read_text())
     factor = disturbed(speed)
-    found["tokens_per_s"] *= factor
-    found["tokens_per_s_per_rank"] *= factor
+    run_metrics["tokens_per_s"] *= factor
+    run_metrics["tokens_per_s_per_rank"] *= factor
     for name in ("p50", "p95", "max"):
-        found["step_time_s"][name] /= factor
+        run_metrics["step_time_s"][name] /= factor
     # the fixture's own steps were taken on busy cores; how far steps wander inside a run is not what is asked here
-    found["steps_s"] = [found["step_time_s"]["p50"]] * len(found["steps_s"])
-    found["step_time_s"]["p95"] = disturbed(found["step_time_s"]["p95"])
-    found["memory"]["host_rss_gib"] = disturbed(found["memory"]["host_rss_gib"])
+    run_metrics["steps_s"] = [run_metrics["step_time_s"]["p50"]] * len(run_metrics["steps_s"])
+    run_metrics["step_time_s"]["p95"] = disturbed(run_metrics["step_time_s"]["p95"])
+    run_metrics["memory"]["host_rss_gib"] = disturbed(run_metrics["memory"]["host_rss_gib"])
     for name in STARTUP:
-        found["startup"][name] = disturbed(found["startup"][name])
-    found |= metrics or {}
+        run_metrics["startup"][name] = disturbed(run_metrics["startup"][name])
+    run_metrics |= metrics or {}
     resolved = json.loads((FIXTURES / like / "run_args.json").read_text()) | (args or {})
-    (folder / "metrics.json").write_text(json.dumps(found))
+    (folder / "metrics.json").write_text(json.dumps(run_metrics))
     (folder / "run_args.json").write_text(json.dumps(resolved))
     return an_entry(folder)
 
@@ -68,8 +68,10 @@ def sides(
     )
 
 
-def said(compared: list[regression.Comparison], measure: str) -> regression.Finding:
-    return next(finding for one in compared for finding in one.findings if finding.measure.startswith(measure))
+def finding_of(compared: list[regression.Comparison], measure: str) -> regression.Finding:
+    return next(
+        finding for comparison in compared for finding in comparison.findings if finding.measure.startswith(measure)
+    )
 
 
 @pytest.mark.parametrize(
@@ -95,8 +97,8 @@ def test_an_interval_holds_the_truth_as_often_as_it_says():
         for _ in range(2000):
             old = [wander.gauss(100, 2) for _ in range(before)]
             new = [wander.gauss(90, 1.8) for _ in range(after)]
-            found = noise.interval(old, new, 0.95)
-            held += found.low <= -0.1 <= found.high
+            interval = noise.interval(old, new, 0.95)
+            held += interval.low <= -0.1 <= interval.high
         assert 0.93 < held / 2000 < 0.985, (before, after)
 
 
@@ -123,41 +125,43 @@ def test_the_unchanged_is_called_a_regression_in_no_more_checks_than_is_said(tmp
 
 
 def test_five_percent_slower_is_found_with_five_repetitions_at_one_percent_of_noise(tmp_path):
-    found = [
-        said(regression.check(*reversed(sides(tmp_path, 5, 5, speed=0.95, level=0.01, seed=seed))), "tokens").conclusion
+    findings = [
+        finding_of(
+            regression.check(*reversed(sides(tmp_path, 5, 5, speed=0.95, level=0.01, seed=seed))), "tokens"
+        ).conclusion
         for seed in range(100)
     ]
-    assert found.count("REGRESSION") >= 90
-    assert "improvement" not in found
-    assert found.count("within noise") <= 2
+    assert findings.count("REGRESSION") >= 90
+    assert "improvement" not in findings
+    assert findings.count("within noise") <= 2
 
 
 def test_faster_is_an_improvement_and_no_alarm(tmp_path):
     old, new = sides(tmp_path, 5, 5, speed=1.1, level=0.005, seed=4)
     compared = regression.check(new, old)
-    assert said(compared, "tokens").conclusion == said(compared, "step p50").conclusion == "improvement"
+    assert finding_of(compared, "tokens").conclusion == finding_of(compared, "step p50").conclusion == "improvement"
     assert regression.overall(compared) == "pass"
 
 
 def test_noise_that_hides_the_question_is_cannot_tell_with_the_repetitions_that_it_takes(tmp_path):
     old, new = sides(tmp_path, 3, 3, speed=0.97, level=0.03, seed=5)
-    finding = said(regression.check(new, old), "tokens")
+    finding = finding_of(regression.check(new, old), "tokens")
     assert finding.conclusion == "cannot tell"
     assert "runs on each side" in finding.why
 
 
 def test_two_wild_runs_on_each_side_say_that_nothing_is_known(tmp_path):
     old, new = sides(tmp_path, 2, 2, speed=0.6, level=0.2, seed=9)
-    finding = said(regression.check(new, old), "tokens")
+    finding = finding_of(regression.check(new, old), "tokens")
     assert finding.conclusion == "cannot tell"
     assert "> +1000 %]" in finding.change
     quiet, again = sides(tmp_path, 2, 2, speed=1, level=0.002, seed=10)
-    assert "take about 3 runs" in said(regression.check(again, quiet), "tokens").why  # more than there are
+    assert "take about 3 runs" in finding_of(regression.check(again, quiet), "tokens").why  # more than there are
 
 
 def test_a_difference_too_small_to_matter_is_none_however_certain(tmp_path):
     old, new = sides(tmp_path, 5, 5, speed=0.995, level=0.0001, seed=6)
-    assert said(regression.check(new, old), "tokens").conclusion == "within noise"
+    assert finding_of(regression.check(new, old), "tokens").conclusion == "within noise"
 
 
 def test_one_run_each_tells_only_whether_the_losses_agree(tmp_path, capsys):
@@ -167,21 +171,23 @@ def test_one_run_each_tells_only_whether_the_losses_agree(tmp_path, capsys):
     assert "the spread between runs is not known" in shown
     assert "REGRESSION" not in shown
     compared = regression.check([make_run(tmp_path / "slow", speed=0.7)], [make_run(tmp_path / "quick")])
-    assert said(compared, "loss").conclusion == "agrees"
-    assert said(compared, "start-up: process group").conclusion == "within noise"  # both far below a second
+    assert finding_of(compared, "loss").conclusion == "agrees"
+    assert finding_of(compared, "start-up: process group").conclusion == "within noise"  # both far below a second
 
 
 def test_one_new_run_is_held_against_the_spread_of_a_repeated_baseline(tmp_path):
     old, _ = sides(tmp_path, 8, 0, speed=1, level=0.005, seed=7)
-    assert said(regression.check([make_run(tmp_path / "slow", speed=0.9)], old), "tokens").conclusion == "REGRESSION"
-    assert said(regression.check([make_run(tmp_path / "same")], old), "tokens").conclusion == "within noise"
+    assert (
+        finding_of(regression.check([make_run(tmp_path / "slow", speed=0.9)], old), "tokens").conclusion == "REGRESSION"
+    )
+    assert finding_of(regression.check([make_run(tmp_path / "same")], old), "tokens").conclusion == "within noise"
 
 
 def test_another_loss_is_a_failure_with_a_single_run(tmp_path):
     old = make_run(tmp_path / "old")
     new = make_run(tmp_path / "new", metrics={"loss": [*old.metrics.loss[:-1], old.metrics.loss[-1] + 1e-3]})
     compared = regression.check([new], [old])
-    assert said(compared, "loss").conclusion == "DISAGREES"
+    assert finding_of(compared, "loss").conclusion == "DISAGREES"
     assert regression.overall(compared) == "fail"
 
 
@@ -192,7 +198,7 @@ def test_more_memory_is_a_regression_even_when_it_never_varies(tmp_path):
         make_run(tmp_path / f"new{index}", metrics={"memory": memory | {"host_rss_gib": 1.2 * memory["host_rss_gib"]}})
         for index in range(2)
     ]
-    assert said(regression.check(new, old), "host memory").conclusion == "REGRESSION"
+    assert finding_of(regression.check(new, old), "host memory").conclusion == "REGRESSION"
 
 
 def test_unlike_runs_are_refused_with_the_field(tmp_path):
@@ -215,9 +221,9 @@ def test_another_environment_is_named_between_the_sides_and_refused_inside_one(t
 
 
 def test_a_run_is_no_evidence_about_itself(tmp_path):
-    one, two = make_run(tmp_path / "one"), make_run(tmp_path / "two")
+    first, two = make_run(tmp_path / "one"), make_run(tmp_path / "two")
     with pytest.raises(NotComparable, match="a run counts once"):
-        regression.check([one], [one, two])
+        regression.check([first], [first, two])
 
 
 def test_a_value_that_some_runs_lack_is_cannot_tell(tmp_path):
@@ -225,7 +231,7 @@ def test_a_value_that_some_runs_lack_is_cannot_tell(tmp_path):
     seen = {"memory": memory | {"device_allocated_gib": 10.0, "device_reserved_gib": 11.0}}
     old = [make_run(tmp_path / f"old{index}", metrics=seen) for index in range(3)]
     new = [make_run(tmp_path / "new0", metrics=seen), make_run(tmp_path / "new1")]
-    assert said(regression.check(new, old), "device memory allocated").conclusion == "cannot tell"
+    assert finding_of(regression.check(new, old), "device memory allocated").conclusion == "cannot tell"
 
 
 def test_several_kinds_of_runs_find_their_own_baseline(tmp_path):
@@ -233,7 +239,10 @@ def test_several_kinds_of_runs_find_their_own_baseline(tmp_path):
     old = [make_run(tmp_path / f"old-{kind}", like=kind) for kind in kinds]
     new = [make_run(tmp_path / f"new-{kind}", like=kind) for kind in kinds]
     compared = regression.check(new, old)
-    assert [one.title.split(",")[0] for one in compared] == ["train_ddp_multi_node", "train_fsdp_multi_node"]
+    assert [comparison.title.split(",")[0] for comparison in compared] == [
+        "train_ddp_multi_node",
+        "train_fsdp_multi_node",
+    ]
 
 
 def test_a_run_that_was_resumed_is_no_repetition_of_one_that_was_not(tmp_path):
@@ -252,11 +261,11 @@ def test_a_lower_mfu_is_a_regression_and_is_left_out_where_no_peak_is_known(tmp_
 
     old = [with_mfu(f"old{index}", 0.40) for index in range(5)]
     new = [with_mfu(f"new{index}", 0.36) for index in range(5)]
-    assert said(regression.check(new, old), "MFU").conclusion == "REGRESSION"
+    assert finding_of(regression.check(new, old), "MFU").conclusion == "REGRESSION"
     cpu = [make_run(tmp_path / f"cpu{index}") for index in range(4)]
     assert not [
         finding
-        for found in regression.check(cpu[:2], cpu[2:])
-        for finding in found.findings
+        for comparison in regression.check(cpu[:2], cpu[2:])
+        for finding in comparison.findings
         if "MFU" in finding.measure
     ]

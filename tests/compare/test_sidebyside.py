@@ -162,9 +162,9 @@ def test_a_run_whose_numbers_were_changed_is_refused(two, capsys, baseline):
     metrics = json.loads((two[1] / "metrics.json").read_text())
     (two[1] / "metrics.json").write_text(json.dumps(metrics | {"tokens_per_s": 3 * metrics["tokens_per_s"]}))
     for arguments in ([two[0], "--baseline", two[1]], [two[1], "--baseline", two[0]]) if baseline else ([*two],):
-        said = refused(capsys, *arguments)
-        assert "metrics.json was changed after the run was closed" in said
-        assert "only when its evidence holds" in said
+        message = refused(capsys, *arguments)
+        assert "metrics.json was changed after the run was closed" in message
+        assert "only when its evidence holds" in message
 
 
 def test_a_run_that_was_not_closed_is_refused(two, capsys):

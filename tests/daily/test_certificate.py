@@ -37,9 +37,9 @@ def test_less_than_a_whole_pass_is_refused_unless_it_is_said(passed: Judged):
 
 
 def test_it_says_at_its_top_that_it_is_less(passed: Judged):
-    one = made(passed)
-    assert one.mark is Mark.PARTLY
-    text = certificate.markdown(one)
+    certified = made(passed)
+    assert certified.mark is Mark.PARTLY
+    text = certificate.markdown(certified)
     assert text.startswith("# Lab: PARTLY\n")
     assert "rehearsed on stand-ins" in text
     assert "one GPU trains: not asked" in text
@@ -78,8 +78,8 @@ def test_a_training_on_one_gpu_is_of_the_same_kind_of_node(passed: Judged):
     alone = replace(
         passed, run=passed.run.model_copy(update={"phase": "run_1gpu", "gpus_per_node": 1, "nodes": ["n0"]})
     )
-    one = made(passed, alone)
-    assert (one.gpus_per_node, one.nodes) == (2, ["n0", "n1"])
+    certified = made(passed, alone)
+    assert (certified.gpus_per_node, certified.nodes) == (2, ["n0", "n1"])
 
 
 def test_runs_of_unlike_nodes_are_not_certified_together(passed: Judged):
@@ -89,18 +89,18 @@ def test_runs_of_unlike_nodes_are_not_certified_together(passed: Judged):
 
 
 def test_it_holds_while_its_conditions_do(passed: Judged):
-    one = made(passed)
-    assert certificate.broken(one, [passed], datetime.now(UTC)) == []
+    certified = made(passed)
+    assert certificate.broken(certified, [passed], datetime.now(UTC)) == []
 
 
 def test_another_kernel_and_another_day_break_it(passed: Judged):
-    one = made(passed)
+    certified = made(passed)
     other = [
         each.model_copy(update={"values": ["6.1.0-newer"]}) if each.what == "kernel" else each
-        for each in one.conditions
+        for each in certified.conditions
     ]
     late = datetime(2100, 1, 1, tzinfo=UTC)
-    day, kernel = certificate.broken(one.model_copy(update={"conditions": other}), [passed], late)
+    day, kernel = certificate.broken(certified.model_copy(update={"conditions": other}), [passed], late)
     assert day.startswith("it held until ")
     assert kernel.startswith("kernel: ")
     assert kernel.endswith("certified was 6.1.0-newer")
@@ -112,12 +112,12 @@ def test_the_verb_writes_both_files_and_checks_them_later(passed: Judged, tmp_pa
     assert list(folder.iterdir()) == []
     assert main(["certificate", str(passed.folder), "-o", str(folder), "--partly"]) == 0
     assert "claims are not proven" in capsys.readouterr().out
-    one = read_record(folder / "certificate.json", Certificate)
-    assert one.nodes == ["n0", "n1"]
-    assert one.runs[0].counted in (folder / "certificate.md").read_text()
+    record = read_record(folder / "certificate.json", Certificate)
+    assert record.nodes == ["n0", "n1"]
+    assert record.runs[0].counted in (folder / "certificate.md").read_text()
     check = ["certificate", str(passed.folder), "--check", str(folder / "certificate.json")]
     assert main(check) == 0
     text = (folder / "certificate.json").read_text()
-    (folder / "certificate.json").write_text(text.replace(one.holds_until, "2020-01-01"))
+    (folder / "certificate.json").write_text(text.replace(record.holds_until, "2020-01-01"))
     assert main(check) == 1
     assert "it held until 2020-01-01" in capsys.readouterr().out

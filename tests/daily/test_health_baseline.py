@@ -28,13 +28,13 @@ def asked(judged: Judged) -> dict[str, Asked]:
 
 
 def test_it_asks_what_the_run_showed(passed: Judged):
-    found = asked(passed)
-    assert (found["discovery.gpu.count"].limit, found["discovery.gpu.count"].rule) == (2, "equals")
-    assert found["discovery.kernel_log.xid"].limit == 0
-    assert found["inventory.folder.tmp.writes"].limit == "works"
-    low, high = found["inventory.memory"].limit
+    asked_facts = asked(passed)
+    assert (asked_facts["discovery.gpu.count"].limit, asked_facts["discovery.gpu.count"].rule) == (2, "equals")
+    assert asked_facts["discovery.kernel_log.xid"].limit == 0
+    assert asked_facts["inventory.folder.tmp.writes"].limit == "works"
+    low, high = asked_facts["inventory.memory"].limit
     assert low < high
-    assert found["discovery.cpu.count"].action == "replace"
+    assert asked_facts["discovery.cpu.count"].action == "replace"
 
 
 def test_it_asks_for_no_version(passed: Judged):
@@ -49,8 +49,8 @@ def test_a_port_that_is_up_on_all_nodes_has_to_stay_up(passed: Judged):
 
     up = [port(node, name, baseline.UP) for node in ("n0", "n1") for name in ("mlx5_0", "mlx5_1")]
     half = [port("n0", "mlx5_2", baseline.UP), port("n1", "mlx5_2", "1: DOWN")]
-    found = asked(replace(passed, observations=[*passed.observations, *up, *half]))
-    assert found["discovery.rdma.state"].parts == ["mlx5_0:1", "mlx5_1:1"]
+    asked_facts = asked(replace(passed, observations=[*passed.observations, *up, *half]))
+    assert asked_facts["discovery.rdma.state"].parts == ["mlx5_0:1", "mlx5_1:1"]
 
 
 def test_the_driver_log_is_asked_for_though_a_user_could_not_read_it(passed: Judged):
@@ -59,8 +59,8 @@ def test_the_driver_log_is_asked_for_though_a_user_could_not_read_it(passed: Jud
         verdict.model_copy(update={"outcome": "incomplete"}) if verdict.gate == "discovery.kernel_log.xid" else verdict
         for verdict in passed.verdicts.verdicts
     ]
-    found = asked(replace(passed, verdicts=passed.verdicts.model_copy(update={"verdicts": verdicts})))
-    assert found["discovery.kernel_log.xid"].limit == 0
+    asked_facts = asked(replace(passed, verdicts=passed.verdicts.model_copy(update={"verdicts": verdicts})))
+    assert asked_facts["discovery.kernel_log.xid"].limit == 0
 
 
 def test_a_run_that_did_not_pass_is_no_baseline():

@@ -92,8 +92,8 @@ def test_a_prolog_error_long_after_our_own_refusal_is_somebody_elses(health: Ins
 
 def an_hour_passes(health: Installed) -> None:
     file = health.state / f"{NODE}.told.json"
-    told = json.loads(file.read_text())
-    file.write_text(json.dumps(told | {"at": told["at"] - 3601}))
+    record = json.loads(file.read_text())
+    file.write_text(json.dumps(record | {"at": record["at"] - 3601}))
 
 
 def test_a_node_that_was_resumed_with_its_fault_is_drained_again_after_an_hour(health: Installed):

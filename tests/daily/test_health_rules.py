@@ -53,9 +53,9 @@ def test_both_compare_alike(rule: str):
     ],
 )
 def test_a_reason_of_ours_is_read(text: str, gates: list[str], passes: str | None):
-    found = reason.read(text)
-    assert found is not None
-    assert (found.gates, found.passes_since) == (gates, passes)
+    reason_given = reason.read(text)
+    assert reason_given is not None
+    assert (reason_given.gates, reason_given.passes_since) == (gates, passes)
 
 
 @pytest.mark.parametrize(
@@ -67,11 +67,11 @@ def test_a_reason_of_somebody_else_is_not_ours(text: str | None):
 
 @pytest.mark.parametrize("finding", ["discovery.gpu.count 1, expected 2", "é" * 300, "x" * 300, "a\nb; c (d)"])
 def test_node_and_report_write_one_form(finding: str, monkeypatch: pytest.MonkeyPatch):
-    told = module("told")
+    reasons = module("told")
     baseline = a_baseline(GPUS).model_dump(mode="json")
     gate, _, words = finding.partition(" ")
-    monkeypatch.setattr(told.time, "strftime", lambda form, when: "2026-11-23T02:00Z")
-    on_node = told.reason_of(baseline, [{"gate": gate, "words": words, "action": "reset"}], "health-check")
+    monkeypatch.setattr(reasons.time, "strftime", lambda form, when: "2026-11-23T02:00Z")
+    on_node = reasons.reason_of(baseline, [{"gate": gate, "words": words, "action": "reset"}], "health-check")
     whole = f"{gate} {words}"
     assert on_node == reason.written(whole, Action.RESET, "2026-11-23T02:00Z", "health-check")
     assert len(on_node) <= reason.MOST

@@ -10,8 +10,8 @@ from bringup.records import Outcome
 from bringup.run import slurm
 from factory import a_verdict, judged_of
 
-_FOUND = "discovery.gpu.count 1, expected 2; reboot (2026-11-23T02:00Z, health-check)"
-PASSES, FAULT = f"bringup: passes again 2026-11-23T03:00Z, was {_FOUND}", f"bringup: {_FOUND}"
+_REASON = "discovery.gpu.count 1, expected 2; reboot (2026-11-23T02:00Z, health-check)"
+PASSES, FAULT = f"bringup: passes again 2026-11-23T03:00Z, was {_REASON}", f"bringup: {_REASON}"
 OF_A_RUN = "bringup: discovery.gpu.count sweep.load.wrong_values; replace (2026-11-23T02:00Z, run 20261123-020000-abc)"
 
 
@@ -41,7 +41,7 @@ def test_only_what_bringup_drained_and_what_passes_again_is_resumed(state: str, 
 
 
 def test_nodes_in_service_are_not_looked_at_and_a_node_of_two_partitions_is_one():
-    found = drained.read(
+    nodes_drained = drained.read(
         answer(
             ("n0", "idle", "none"),
             ("n1", "drained", PASSES),
@@ -49,7 +49,7 @@ def test_nodes_in_service_are_not_looked_at_and_a_node_of_two_partitions_is_one(
             ("n2", "down*", "Not responding"),
         )
     )
-    assert list(found) == ["n1", "n2"]
+    assert list(nodes_drained) == ["n1", "n2"]
 
 
 def test_the_phases_of_its_gates_are_asked_again():
@@ -84,9 +84,9 @@ def test_it_passes_again_when_each_of_its_gates_was_judged_and_passed():
     ],
 )
 def test_what_was_not_seen_to_pass_stays_drained(verdicts: list, says: str):
-    found = asked_again.answered(OUT, [judged_of(*verdicts)])
-    assert not found.passes
-    assert says in found.why
+    answer = asked_again.answered(OUT, [judged_of(*verdicts)])
+    assert not answer.passes
+    assert says in answer.why
 
 
 @pytest.fixture

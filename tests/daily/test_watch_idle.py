@@ -112,12 +112,12 @@ def test_our_jobs_give_way_and_none_is_started_while_somebody_waits(fake: Fake):
     running: list[watch.Sweep] = []
     watch._look(a_request(), running, set(), print)
     fake.queue = SEP.join(("17", "anna", "train", "PENDING", "Resources")) + "\n"
-    said: list[str] = []
-    watch._look(a_request(), running, set(), said.append)
+    messages: list[str] = []
+    watch._look(a_request(), running, set(), messages.append)
     assert fake.cancelled == ["1", "2"]
     assert running == []
     assert len(fake.jobs) == 2
-    assert "gives way to job 17 of anna" in said[0]
+    assert "gives way to job 17 of anna" in messages[0]
 
 
 def test_a_job_whose_node_was_taken_is_withdrawn(fake: Fake, monkeypatch: pytest.MonkeyPatch):
@@ -144,6 +144,6 @@ def test_a_controller_that_is_away_is_asked_again(fake: Fake, monkeypatch: pytes
         raise SlurmError("squeue: no answer")
 
     monkeypatch.setattr(slurm, "ask", away)
-    said: list[str] = []
-    assert watch._look(a_request(), [], set(), said.append) == 0
-    assert "asked again" in said[0]
+    messages: list[str] = []
+    assert watch._look(a_request(), [], set(), messages.append) == 0
+    assert "asked again" in messages[0]

@@ -59,7 +59,7 @@ def verdicts_of(*verdicts: Verdict, signs: tuple[str, ...] = ()) -> Verdicts:
     )
 
 
-def found(drill: Drill, *verdicts: Verdict, signs: tuple[str, ...] = ()) -> tuple[bool, bool, bool, str | None]:
+def judged_as(drill: Drill, *verdicts: Verdict, signs: tuple[str, ...] = ()) -> tuple[bool, bool, bool, str | None]:
     """The run left these verdicts, and they are those that are judged."""
     judged = verdicts_of(*verdicts, signs=signs)
     return perform.compare(drill, judged, judged)
@@ -125,7 +125,7 @@ def test_the_folder_of_all_runs_is_a_word_of_its_own_and_no_part_of_a_script(dri
 
 
 def test_the_declared_verdict_is_found():
-    assert found(DRILL, *HEALTHY, verdict()) == (True, True, True, "1")
+    assert judged_as(DRILL, *HEALTHY, verdict()) == (True, True, True, "1")
 
 
 def test_a_verdict_that_the_run_did_not_leave_for_its_user_is_not_noticed():
@@ -143,23 +143,23 @@ def test_a_verdict_that_the_screen_tells_with_others_or_leaves_to_the_report_is_
     others = [
         verdict(f"discovery.{number}", "n0", Outcome.INCOMPLETE, cause=f"{number}") for number in range(text.MAX_LISTED)
     ]
-    assert found(drill, *others[1:], warned)[0] is True
-    assert found(drill, *others, warned)[0] is True
+    assert judged_as(drill, *others[1:], warned)[0] is True
+    assert judged_as(drill, *others, warned)[0] is True
     missing = [verdict(gate, outcome=Outcome.INCOMPLETE, cause="no evidence arrived") for gate in ("a", "b", "c")]
     culprit = verdict(outcome=Outcome.INCOMPLETE, cause="no evidence arrived")
-    assert found(dataclasses.replace(drill, outcome=Outcome.INCOMPLETE, value=None), *missing, culprit)[0] is True
+    assert judged_as(dataclasses.replace(drill, outcome=Outcome.INCOMPLETE, value=None), *missing, culprit)[0] is True
 
 
 def test_the_wrong_subject_is_no_success():
-    assert found(DRILL, verdict(subject="n0")) == (True, False, False, None)
+    assert judged_as(DRILL, verdict(subject="n0")) == (True, False, False, None)
 
 
 def test_accusing_an_innocent_beside_the_culprit_is_the_wrong_subject():
-    assert found(DRILL, verdict(), verdict(subject="n0"))[1] is False
+    assert judged_as(DRILL, verdict(), verdict(subject="n0"))[1] is False
 
 
 def test_another_outcome_is_not_the_declared_one():
-    assert found(DRILL, verdict(outcome=Outcome.INCOMPLETE))[:2] == (False, False)
+    assert judged_as(DRILL, verdict(outcome=Outcome.INCOMPLETE))[:2] == (False, False)
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def test_another_outcome_is_not_the_declared_one():
 )
 def test_the_declared_value_is_that_of_the_verdict(declared, value, right):
     drill = dataclasses.replace(DRILL, value=declared)
-    assert found(drill, verdict(value=value))[:3] == (True, True, right)
+    assert judged_as(drill, verdict(value=value))[:3] == (True, True, right)
 
 
 @pytest.mark.parametrize(
@@ -193,8 +193,8 @@ def test_the_declared_value_is_that_of_the_verdict(declared, value, right):
 )
 def test_declared_words_are_whole_words(says, observed, right):
     drill = dataclasses.replace(DRILL, value=None, says=says)
-    assert found(drill, verdict(observed=observed))[2] is right
-    assert found(drill, verdict(cause=observed))[2] is right
+    assert judged_as(drill, verdict(observed=observed))[2] is right
+    assert judged_as(drill, verdict(cause=observed))[2] is right
 
 
 @pytest.mark.parametrize(
@@ -203,13 +203,13 @@ def test_declared_words_are_whole_words(says, observed, right):
 def test_a_number_has_the_size_of_the_fault(value, right):
     """It was read from the text, which is rounded to four digits."""
     drill = dataclasses.replace(DRILL, value=None, between=(1e5, 1e6))
-    assert found(drill, verdict(value=value, observed="3e5 us"))[2] is right
+    assert judged_as(drill, verdict(value=value, observed="3e5 us"))[2] is right
 
 
 def test_a_sign_in_a_log_is_a_cause_too():
     drill = dataclasses.replace(DRILL, says="slurm.out-of-memory")
-    assert found(drill, verdict())[2] is False
-    assert found(drill, verdict(), signs=("slurm.out-of-memory",))[2] is True
+    assert judged_as(drill, verdict())[2] is False
+    assert judged_as(drill, verdict(), signs=("slurm.out-of-memory",))[2] is True
 
 
 def test_a_fault_that_is_survived_must_be_said_and_pass():
@@ -378,7 +378,7 @@ def test_the_record_is_strict(tmp_path):
 
 def test_drills_of_one_shape_are_performed_together():
     shapes = [drill.shape for drill in campaign._in_order(gates.DRILLS)]
-    changes = sum(one != other for one, other in pairwise(shapes))
+    changes = sum(shape != other for shape, other in pairwise(shapes))
     assert changes == len(set(shapes)) - 1 == 3
 
 

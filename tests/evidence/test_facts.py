@@ -9,7 +9,11 @@ from runs_for_tests import FIXTURES
 
 
 def values(parsed: Parsed, quantity: str) -> dict[str, object]:
-    return {one.subject: one.value for one in parsed.observations if one.quantity == quantity}
+    return {
+        observation.subject: observation.value
+        for observation in parsed.observations
+        if observation.quantity == quantity
+    }
 
 
 @pytest.mark.parametrize("text", ["", "bash: python3: command not found\n"], ids=["empty", "something else"])
@@ -37,7 +41,7 @@ def test_evidence_names_the_line_that_grep_gives_behind_a_carriage_return():
 
 def test_an_unknown_keeps_its_reason():
     parsed = facts.parse((FIXTURES / "inventory-two-nodes.jsonl").read_text(), "f")
-    driver = next(one for one in parsed.observations if one.quantity == "discovery.gpu.driver")
+    driver = next(observation for observation in parsed.observations if observation.quantity == "discovery.gpu.driver")
     assert driver.value is None
     assert driver.why == "nvidia-smi is not installed"
 
@@ -66,7 +70,7 @@ def test_a_line_that_is_no_fact_is_a_problem(line):
 def test_a_task_that_lost_a_line_has_not_finished():
     lines = [json.dumps(FACT), json.dumps({"probe": "p", "at": "n0", "end": 2})]
     parsed = facts.parse("\n".join(lines), "f")
-    (finished,) = (one for one in parsed.observations if one.quantity == "probe.p.finished")
+    (finished,) = (observation for observation in parsed.observations if observation.quantity == "probe.p.finished")
     assert finished.value is None
     assert "wrote 2 facts, 1 arrived" in parsed.problems[0]
 
@@ -75,4 +79,4 @@ def test_two_tasks_of_one_node_are_counted_apart():
     end = json.dumps({"probe": "p", "at": "n0", "end": 1})
     parsed = facts.parse("\n".join(f"{task}: {line}" for line in (json.dumps(FACT), end) for task in (0, 1)), "f")
     assert parsed.problems == []
-    assert len([one for one in parsed.observations if one.quantity == "probe.p.finished"]) == 2
+    assert len([observation for observation in parsed.observations if observation.quantity == "probe.p.finished"]) == 2

@@ -36,8 +36,8 @@ def test_a_note_compares_what_the_ranks_had_begun() -> None:
     parsed.saw("nccl.step.exit_code", "2-nodes", 1, "count", "raw/collectives-2.rc")
     for rank, node in enumerate(("n0", "n1")):
         parsed.add(flight.parse(record(rank), f"raw/nccl-2/flight.rank{rank}.json", f"{node}/rank{rank}"))
-    found = derive.derive(Seen(parsed.observations), a_run("nccl_monitoring", gpus=1))
-    (note,) = [problem for problem in found.problems if "flight recorder" in problem]
+    derived = derive.derive(Seen(parsed.observations), a_run("nccl_monitoring", gpus=1))
+    (note,) = [problem for problem in derived.problems if "flight recorder" in problem]
     assert note == (
         "raw/nccl-2: torch's flight recorder: n0/rank0 had begun 4 collectives, the last gloo:all_reduce of 16, "
         "not completed; n1/rank1 had begun 3 collectives, the last gloo:all_reduce of 8, completed"
@@ -54,8 +54,8 @@ def test_what_is_no_record_is_said(text: str) -> None:
 def test_entries_of_another_shape_are_passed_over() -> None:
     whole = json.loads(record(0))
     whole["entries"] += [None, 3, {"collective_seq_id": "9"}, {"collective_seq_id": 2**70, "profiling_name": "x"}]
-    (found,) = flight.parse(json.dumps(whole), "f", "n0/rank0").observations
-    assert found.value == 4
+    (parsed,) = flight.parse(json.dumps(whole), "f", "n0/rank0").observations
+    assert parsed.value == 4
 
 
 def test_a_rank_keeps_its_record_where_torch_can_write_it_as_json(tmp_path: Path) -> None:

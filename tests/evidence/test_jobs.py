@@ -10,7 +10,11 @@ BEGAN = "0: n0 began\n1: n0 began\n2: n1 began\n3: n1 began\n"
 
 
 def values(parsed: Parsed, quantity: str) -> dict[str, object]:
-    return {one.subject: one.value for one in parsed.observations if one.quantity == quantity}
+    return {
+        observation.subject: observation.value
+        for observation in parsed.observations
+        if observation.quantity == quantity
+    }
 
 
 def test_a_job_that_has_ended_gives_state_code_and_times():

@@ -12,7 +12,7 @@ from factory import a_run
 RUN = a_run("run_ddp_2node")
 
 
-def told(parsed: Parsed) -> list[tuple[str, str, object, str]]:
+def observations_of(parsed: Parsed) -> list[tuple[str, str, object, str]]:
     return [(seen.quantity, seen.subject, seen.value, seen.evidence) for seen in parsed.observations]
 
 
@@ -79,7 +79,7 @@ def told(parsed: Parsed) -> list[tuple[str, str, object, str]]:
 )
 def test_lines_of_the_launch_log(lines, facts):
     parsed = launcher.log(lines, "raw/launch.log", RUN)
-    assert told(parsed) == facts
+    assert observations_of(parsed) == facts
     assert parsed.problems == []
 
 
@@ -88,14 +88,14 @@ def error(timestamp: object) -> str:
 
 
 def test_an_error_file_gives_the_second_at_which_a_rank_raised():
-    assert told(launcher.error_file(error("1795287790"), "raw/e")) == [
+    assert observations_of(launcher.error_file(error("1795287790"), "raw/e")) == [
         ("launcher.raised_at", "job", 1795287790, "raw/e")
     ]
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "[" * 9000, error("soon"), error(-1), error("9" * 40), error(None)])
 def test_an_error_file_without_a_time_gives_none(text):
-    assert told(launcher.error_file(text, "raw/e")) == []
+    assert observations_of(launcher.error_file(text, "raw/e")) == []
 
 
 def test_the_main_thread_of_the_last_dump_counts():
@@ -103,21 +103,23 @@ def test_the_main_thread_of_the_last_dump_counts():
         'Thread 0x1 (most recent call first):\n  File "/a.py", line 1 in wait\n\nThread 0x2 (most recent call first):\n'
     )
     main = '  File "/srv/x/training/src/recipe/meter.py", line 7 in on_step_end\n'
-    assert told(stacks.stack(dump + '  File "/old.py", line 3 in f\n' + dump + main, "s", "n0/rank0")) == [
+    assert observations_of(stacks.stack(dump + '  File "/old.py", line 3 in f\n' + dump + main, "s", "n0/rank0")) == [
         ("train.rank.stack", "n0/rank0", "on_step_end (training/src/recipe/meter.py:7)", "s:10")
     ]
-    assert told(stacks.stack(dump, "s", "n0/rank0")) == []
+    assert observations_of(stacks.stack(dump, "s", "n0/rank0")) == []
 
 
 @pytest.mark.parametrize("mark", ["\r", "\x0b", "\x0c", "\x85", "\u2028"], ids=repr)
 def test_evidence_of_a_stack_names_the_line_that_grep_gives(mark):
     dump = f'10%{mark}20%\nThread 0x1 (most recent call first):\n  File "/a.py", line 1 in wait\n'
-    assert told(stacks.stack(dump, "s", "n0/rank0")) == [("train.rank.stack", "n0/rank0", "wait (/a.py:1)", "s:3")]
+    assert observations_of(stacks.stack(dump, "s", "n0/rank0")) == [
+        ("train.rank.stack", "n0/rank0", "wait (/a.py:1)", "s:3")
+    ]
 
 
 def test_progress_that_cannot_be_read_is_said_and_is_no_number():
     parsed = stacks.progress('{"step": 3, "entered": true}', "p", "n0/rank0")
-    assert told(parsed) == [("train.rank.step", "n0/rank0", 3, "p")]
+    assert observations_of(parsed) == [("train.rank.step", "n0/rank0", 3, "p")]
     for text in ("", "{", "[" * 9000):
         parsed = stacks.progress(text, "p", "n0/rank0")
         assert parsed.observations == []

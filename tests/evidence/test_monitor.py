@@ -349,9 +349,9 @@ def test_a_gpu_that_was_throttled_in_one_sample_is_seen():
     parsed = monitor.parse(text, "raw/monitor.csv", 3.0)
     assert parsed.problems == []
     seen = {
-        (found.quantity, found.subject): (found.value, found.why)
-        for found in parsed.observations
-        if found.quantity.startswith("monitor.gpu.")
+        (observation.quantity, observation.subject): (observation.value, observation.why)
+        for observation in parsed.observations
+        if observation.quantity.startswith("monitor.gpu.")
     }
     assert seen == {
         ("monitor.gpu.slowdown", "n0/GPU-a"): ("hardware thermal", "in 1 of 2 samples"),

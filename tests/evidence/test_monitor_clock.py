@@ -67,16 +67,16 @@ def test_what_happened_at_one_moment_is_plotted_at_one_moment_though_a_clock_is_
 
 
 def test_a_clock_that_is_off_and_was_measured_is_no_fault_of_the_samples_and_is_said():
-    found = verdicts(compared(*NODES))
-    assert {outcome for outcome, _ in found.values()} == {Outcome.PASS}
-    assert "2.000000 ± 0.000100 s behind the median of 3 nodes; its samples are moved by +2.000 s" in found["n1"][1]
+    by_gate = verdicts(compared(*NODES))
+    assert {outcome for outcome, _ in by_gate.values()} == {Outcome.PASS}
+    assert "2.000000 ± 0.000100 s behind the median of 3 nodes; its samples are moved by +2.000 s" in by_gate["n1"][1]
 
 
 def test_a_node_whose_clock_was_not_compared_is_incomplete_alone_with_the_reason():
-    found = verdicts(compared("n0", "n2"))
-    assert [node for node, (outcome, _) in found.items() if outcome is not Outcome.PASS] == ["n1"]
-    assert found["n1"][0] is Outcome.INCOMPLETE
-    assert "stand at its own time: nothing was measured against n0: Connection refused" in found["n1"][1]
+    by_gate = verdicts(compared("n0", "n2"))
+    assert [node for node, (outcome, _) in by_gate.items() if outcome is not Outcome.PASS] == ["n1"]
+    assert by_gate["n1"][0] is Outcome.INCOMPLETE
+    assert "stand at its own time: nothing was measured against n0: Connection refused" in by_gate["n1"][1]
 
 
 def test_a_comparison_as_coarse_as_the_sampling_is_none():

@@ -21,15 +21,15 @@ def test_of_a_call_the_rank_that_waited_least_counts_and_of_the_calls_the_median
         ("a", a_line(0, 1, 10.0) + a_line(0, 2, 40.0) + a_line(0, 3, 50.0)),
         ("b", a_line(1, 1, 30.0) + a_line(1, 2, 20.0) + a_line(1, 3, 5.0)),
     ]
-    (found,) = nccl_inspector.parse(files).observations
-    assert (found.quantity, found.value, found.unit) == ("inspector.all_gather.busbw", 40.0, "GB/s")
-    assert (found.subject, found.why) == ("2 rank(s) on 1 node(s)", "1 MiB, 3 call(s)")
+    (parsed,) = nccl_inspector.parse(files).observations
+    assert (parsed.quantity, parsed.value, parsed.unit) == ("inspector.all_gather.busbw", 40.0, "GB/s")
+    assert (parsed.subject, parsed.why) == ("2 rank(s) on 1 node(s)", "1 MiB, 3 call(s)")
 
 
 def test_sizes_are_kept_apart_and_a_communicator_of_one_rank_sends_nothing() -> None:
     text = a_line(0, 1, 10.0) + a_line(0, 2, 20.0, size=2**21) + a_line(0, 3, 99.0, ranks=1)
     parsed = nccl_inspector.parse([("a", text)])
-    assert [(found.value, found.why) for found in parsed.observations] == [
+    assert [(observation.value, observation.why) for observation in parsed.observations] == [
         (20.0, "2 MiB, 1 call(s)"),
         (10.0, "1 MiB, 1 call(s)"),
     ]
@@ -40,7 +40,7 @@ def test_what_is_not_such_a_line_is_a_problem_and_a_last_line_that_was_cut_off_i
     text = a_line(0, 1, 10.0) + "nonsense\n" + a_line(0, 2, 20.0)[:40]
     parsed = nccl_inspector.parse([("raw/inspector/a.log", text)])
     assert parsed.problems == ["raw/inspector/a.log: 1 line(s) are not as NCCL's Inspector writes them"]
-    assert [found.value for found in parsed.observations] == [10.0]
+    assert [observation.value for observation in parsed.observations] == [10.0]
 
 
 def test_a_zero_or_infinite_bandwidth_is_no_measurement() -> None:
@@ -51,7 +51,7 @@ def test_a_zero_or_infinite_bandwidth_is_no_measurement() -> None:
 
 def test_the_published_sample_is_read() -> None:
     parsed = nccl_inspector.parse([("a", SAMPLE.read_text())])
-    assert {found.quantity: found.value for found in parsed.observations} == {
+    assert {observation.quantity: observation.value for observation in parsed.observations} == {
         "inspector.all_reduce.busbw": 485.119,
         "inspector.reduce_scatter.busbw": 366.135,
     }

@@ -58,7 +58,7 @@ def test_a_half_in_place_that_is_never_checked_leaves_the_checked_half_its_word(
 
 
 @pytest.mark.parametrize(
-    ("name", "checked", "instead", "found"),
+    ("name", "checked", "instead", "wrong_values"),
     [
         ("tests-alltoall.txt", " 31.14       0", " 31.14    N/A", None),  # one of three sizes: neither half
         ("tests-alltoall.json", '31.14, "nwrong": 0', '31.14, "nwrong": null', None),
@@ -67,12 +67,12 @@ def test_a_half_in_place_that_is_never_checked_leaves_the_checked_half_its_word(
     ],
 )
 def test_a_size_of_which_no_half_was_checked_is_unchecked_and_a_wrong_checked_half_is_wrong(
-    name, checked, instead, found
+    name, checked, instead, wrong_values
 ):
     text = (FOLDER / name).read_text()
     assert text.count(checked) == 1
     parsed = nccl_tests.parse(text.replace(checked, instead), name, "alltoall_perf", "1-node")
-    assert value(parsed, "nccl.wrong_values") == found
+    assert value(parsed, "nccl.wrong_values") == wrong_values
 
 
 @pytest.mark.parametrize("name", ["tests-truncated.json", "tests-truncated.txt"])
@@ -198,7 +198,9 @@ def test_a_size_that_ranks_do_not_divide_has_the_name_of_the_one_that_was_meant(
 def test_evidence_names_the_line_that_grep_gives_behind_a_carriage_return():
     text = HEALTHY_TEXT.replace("\n", "\r\n").replace("# nThread", "at 10 %\rat 20 %\u2028# nThread")
     parsed = nccl_tests.parse(text, "f", "all_reduce_perf", "2-nodes")
-    first = next(one for one in parsed.observations if one.quantity == "nccl.all_reduce.busbw@8KiB")
+    first = next(
+        observation for observation in parsed.observations if observation.quantity == "nccl.all_reduce.busbw@8KiB"
+    )
     assert first.evidence == f"f:{HEALTHY_TEXT.splitlines().index(first_row()) + 1}"
     assert parsed.problems == []
 

@@ -23,10 +23,10 @@ LINE = "srun: error: step_launch_notify_io_failure: aborting, io error with slur
     ],
 )
 def test_the_number_is_the_place_in_the_nodes_of_the_step(line):
-    (found,) = slurm.launch_errors(line, "f", ["n4", "n7"]).observations
-    assert (found.quantity, found.subject) == ("slurm.launch.error", "n7")
-    assert "io error" in str(found.value)
-    assert "node 1" in str(found.value)
+    (observation,) = slurm.launch_errors(line, "f", ["n4", "n7"]).observations
+    assert (observation.quantity, observation.subject) == ("slurm.launch.error", "n7")
+    assert "io error" in str(observation.value)
+    assert "node 1" in str(observation.value)
 
 
 def test_a_number_names_nobody_where_the_nodes_are_not_known_or_too_few():

@@ -149,14 +149,14 @@ def test_an_answer_is_kept_and_anything_else_is_not(
         ras.keep(file)
         serving.join()
     assert heard[0] == b"CLIENT PROTOCOL 2\n"
-    said = capsys.readouterr().err
+    output = capsys.readouterr().err
     if kept is None:
         assert not file.exists()
-        assert said.startswith("NCCL's RAS service did not answer: ")
-        assert said.count("\n") == 1
+        assert output.startswith("NCCL's RAS service did not answer: ")
+        assert output.count("\n") == 1
     else:
         assert heard[1:] == [b"TIMEOUT 5\n", b"SET FORMAT json\n", b"VERBOSE STATUS\n"]
-        assert (file.read_bytes(), said) == (kept, "")
+        assert (file.read_bytes(), output) == (kept, "")
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "nowhere", "[::1]:x"])

@@ -18,13 +18,17 @@ def read(name):
 
 def value(parser, text, quantity):
     """What the parser saw, None when it saw nothing."""
-    found = [one.value for one in parser(text, "f").observations if one.quantity == quantity]
-    assert len(found) <= 1
-    return found[0] if found else None
+    values = [observation.value for observation in parser(text, "f").observations if observation.quantity == quantity]
+    assert len(values) <= 1
+    return values[0] if values else None
 
 
 def values(parsed: Parsed, quantity: str) -> dict[str, object]:
-    return {one.subject: one.value for one in parsed.observations if one.quantity == quantity}
+    return {
+        observation.subject: observation.value
+        for observation in parsed.observations
+        if observation.quantity == quantity
+    }
 
 
 @pytest.mark.parametrize(
@@ -118,7 +122,9 @@ def test_six_node_states_are_read_with_their_harmful_flags():
 
 def test_a_reason_with_a_pipe_and_quotes_is_kept_whole():
     parsed = slurm.nodes((SLURM / "nodes-six-states.txt").read_text(), "f")
-    assert [one.why for one in parsed.observations if one.subject == "n2" and one.why] == ["rack 7, PDU 'b' | pipe"]
+    assert [
+        observation.why for observation in parsed.observations if observation.subject == "n2" and observation.why
+    ] == ["rack 7, PDU 'b' | pipe"]
 
 
 def test_a_reason_that_looks_like_a_state_changes_nothing():
@@ -192,15 +198,15 @@ def test_srun_names_the_node_that_could_not_be_reached():
         "n3": "Communication connection failure"
     }
     killed = slurm.launch_errors((SLURM / "rank-killed.txt").read_text(), "f").observations
-    assert ("n1", "Killed") in {(one.subject, one.value) for one in killed}
+    assert ("n1", "Killed") in {(observation.subject, observation.value) for observation in killed}
     assert slurm.launch_errors("", "f").observations == []
 
 
 def test_several_tasks_that_srun_names_together_are_named():
-    said = slurm.launch_errors(
+    parsed = slurm.launch_errors(
         "srun: error: n1: tasks 2-3: Killed\nsrun: error: n0: task 0: Exited with exit code 1\n", "f"
     )
-    assert [(one.subject, one.why, one.value) for one in said.observations] == [
+    assert [(observation.subject, observation.why, observation.value) for observation in parsed.observations] == [
         ("n1", "tasks 2-3", "Killed"),
         ("n0", "task 0", "Exited with exit code 1"),
     ]
@@ -243,7 +249,9 @@ def test_a_task_that_could_not_start_says_why_in_its_own_words(label, line, says
         "0: slurmstepd-n0: error: *** STEP 3.2 ON n0 CANCELLED AT 2026-11-22T09:24:08 ***\n"
         "srun: error: n0: tasks 0-1: Terminated\n"
     )
-    assert [(one.subject, one.value) for one in slurm.launch_errors(text, "f").observations] == [
+    assert [
+        (observation.subject, observation.value) for observation in slurm.launch_errors(text, "f").observations
+    ] == [
         ("n1", f"Exited with exit code 2; could not start: {says}"),
         ("n0", "Terminated"),
     ]
@@ -295,15 +303,15 @@ def test_both_spellings_of_the_list_are_read(text):
 
 
 def test_several_nodes_that_srun_names_together_are_each_named():
-    said = slurm.launch_errors(
+    parsed = slurm.launch_errors(
         "srun: error: n[0-1]: tasks 0-1: Exited with exit code 127\nsrun: error: Node failure on n[3-4,7]\n", "f"
     )
-    assert [error.subject for error in said.observations] == ["n0", "n1", "n3", "n4", "n7"]
+    assert [error.subject for error in parsed.observations] == ["n0", "n1", "n3", "n4", "n7"]
 
 
 def test_what_is_not_a_node_list_stays_as_srun_said_it():
-    said = slurm.launch_errors("srun: error: n[0-99999999]: tasks 0-1: Killed\n", "f")
-    assert [error.subject for error in said.observations] == ["n[0-99999999]"]
+    parsed = slurm.launch_errors("srun: error: n[0-99999999]: tasks 0-1: Killed\n", "f")
+    assert [error.subject for error in parsed.observations] == ["n[0-99999999]"]
 
 
 @pytest.mark.parametrize("mark", ["\r", "\x0b", "\x0c", "\x1c", "\x85", "\u2028"], ids=repr)

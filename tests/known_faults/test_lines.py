@@ -12,9 +12,9 @@ from runs_for_tests import FIXTURES, discovery
 
 @pytest.mark.parametrize("signature", SIGNATURES.values(), ids=lambda signature: signature.id)
 def test_a_line_as_the_program_prints_it_bears_the_signature(signature):
-    found = signs.match(signature.example)
-    assert found is not None
-    assert found.id == signature.id
+    sign = signs.match(signature.example)
+    assert sign is not None
+    assert sign.id == signature.id
 
 
 @pytest.mark.parametrize(
@@ -53,9 +53,9 @@ def test_a_line_as_the_program_prints_it_bears_the_signature(signature):
     ],
 )  # fmt: skip
 def test_the_reason_counts_and_not_the_frame_in_which_slurm_says_it(line, signature):
-    found = signs.match(line)
-    assert found is not None
-    assert found.id == signature
+    sign = signs.match(line)
+    assert sign is not None
+    assert sign.id == signature
 
 
 def test_a_step_that_waits_for_the_one_before_it_is_no_fault():
@@ -185,9 +185,9 @@ REAL = [
 
 @pytest.mark.parametrize(("line", "signature"), REAL)
 def test_a_line_is_known_by_its_reason_and_its_subject_before_its_errno(line, signature):
-    found = signs.match(line)
-    assert found is not None
-    assert found.id == signature
+    sign = signs.match(line)
+    assert sign is not None
+    assert sign.id == signature
 
 
 @pytest.mark.parametrize(
@@ -206,8 +206,8 @@ def test_what_healthy_nodes_print_too_is_no_sign(line):
 
 def test_a_driver_that_is_not_there_is_a_sign_only_where_no_device_was_found():
     lines = ["libibverbs: Warning: couldn't load driver 'libmlx5-rdmav34.so'", "NCCL INFO NET/IB : No device found."]
-    found = signs.in_lines(enumerate(lines, start=1), "raw/x.err")
-    assert [(sign.signature, sign.evidence) for sign in found] == [("nccl.ib-driver", "raw/x.err:1")]
+    signs_seen = signs.in_lines(enumerate(lines, start=1), "raw/x.err")
+    assert [(sign.signature, sign.evidence) for sign in signs_seen] == [("nccl.ib-driver", "raw/x.err:1")]
 
 
 def test_the_words_of_an_errno_are_tried_last_and_those_of_a_program_before_them():
@@ -261,8 +261,8 @@ def test_of_a_very_long_log_beginning_and_end_are_searched_with_true_line_number
     folder = discovery(tmp_path, monkeypatch)
     log = folder / "raw/launch.log"
     log.write_text("No space left on device\n" + "quiet\n" * 1000 + "Input/output error\n")
-    found = {sign.signature: sign.evidence for sign in signs.in_run(folder, runs.load(folder))}
-    assert found == {"host.no-space": "raw/launch.log:1", "host.io-error": "raw/launch.log:1002"}
+    signs_seen = {sign.signature: sign.evidence for sign in signs.in_run(folder, runs.load(folder))}
+    assert signs_seen == {"host.no-space": "raw/launch.log:1", "host.io-error": "raw/launch.log:1002"}
 
 
 def test_a_victims_words_come_after_the_cause(tmp_path, monkeypatch):
@@ -278,5 +278,5 @@ def test_what_may_be_either_stands_between_causes_and_consequences(tmp_path, mon
     (folder / "raw/launch.err").write_text(
         "Connection closed by peer [10.9.0.2]:21011\nh1:1:9 [0] x.cc:1 NCCL WARN something new\nMemoryError\n"
     )
-    found = [sign.signature for sign in signs.in_run(folder, runs.load(folder))]
-    assert found == ["host.memory", "nccl.warning", "gloo.remote-gone"]
+    signs_seen = [sign.signature for sign in signs.in_run(folder, runs.load(folder))]
+    assert signs_seen == ["host.memory", "nccl.warning", "gloo.remote-gone"]

@@ -10,7 +10,11 @@ SQUEUE = (FIXTURES / "slurm/squeue-states.txt").read_text().splitlines()[1:]
 
 def nodes() -> dict[str, Node]:
     seen = slurm.nodes((FIXTURES / "slurm/nodes-six-states.txt").read_text(), "f").observations
-    return {one.subject: Node(str(one.value), one.why) for one in seen if one.quantity == "slurm.node.state"}
+    return {
+        observation.subject: Node(str(observation.value), observation.why)
+        for observation in seen
+        if observation.quantity == "slurm.node.state"
+    }
 
 
 def reasons() -> list[str]:

@@ -75,7 +75,7 @@ def test_alert_rules_and_the_dashboard_name_gauges_and_gates_that_exist():
 
 
 def test_a_ctrf_report_counts_what_it_lists_and_incomplete_is_no_pass():
-    found = json.loads(
+    record = json.loads(
         exports.ctrf(
             gathered(
                 judged(
@@ -87,8 +87,8 @@ def test_a_ctrf_report_counts_what_it_lists_and_incomplete_is_no_pass():
             )
         )
     )
-    assert (found["reportFormat"], found["results"]["tool"]["name"]) == ("CTRF", "bringup")
-    tests, summary = found["results"]["tests"], found["results"]["summary"]
+    assert (record["reportFormat"], record["results"]["tool"]["name"]) == ("CTRF", "bringup")
+    tests, summary = record["results"]["tests"], record["results"]["summary"]
     counted = Counter(test["status"] for test in tests)
     assert counted == {"failed": 1, "passed": 1, "other": 2}
     assert summary["tests"] == len(tests) == 4

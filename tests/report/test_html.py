@@ -33,10 +33,10 @@ def wrong_cells(page: str) -> list[str]:
 
 
 def test_on_the_page_of_drills_what_was_not_found_as_declared_is_marked_and_nothing_else():
-    said = "NO"  # a text of a verdict that reads like a mark
-    good = a_drill_result(observed=said)
+    like_a_mark = "NO"  # a text of a verdict that reads like a mark
+    good = a_drill_result(observed=like_a_mark)
     assert wrong_cells(result.page(report_of(results=[good]))) == []
-    missed = a_drill_result(right_subject=False, right_cause=False, observed=said)
+    missed = a_drill_result(right_subject=False, right_cause=False, observed=like_a_mark)
     assert wrong_cells(result.page(report_of(results=[good, missed]))) == ["NO", "NO"]
     false = HealthyRound(number=1, verdicts=3, seconds=1.0, evidence=[], false_alarms=["gate [n0]"])
     assert wrong_cells(result.page(report_of(healthy=[false], healthy_planned=1))) == ["gate [n0]"]

@@ -17,9 +17,9 @@ from runs_for_tests import FIXTURES, discovery
 
 def test_gates_are_data(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["gates", "--json"]) == 0
-    found = {gate["id"]: gate for gate in json.loads(capsys.readouterr().out)}
-    assert set(found) == set(GATES)
-    assert found["discovery.gpu.ecc"]["rule"] == GATES["discovery.gpu.ecc"].rule
+    output = {gate["id"]: gate for gate in json.loads(capsys.readouterr().out)}
+    assert set(output) == set(GATES)
+    assert output["discovery.gpu.ecc"]["rule"] == GATES["discovery.gpu.ecc"].rule
 
 
 def test_an_explanation_is_data_with_its_commands(
@@ -27,17 +27,17 @@ def test_an_explanation_is_data_with_its_commands(
 ) -> None:
     run = discovery(tmp_path, monkeypatch)
     code = cli.main(["explain", str(run), "--json"])
-    [said] = json.loads(capsys.readouterr().out)
-    assert (said["phase"], Outcome(said["outcome"]).exit_code) == ("discovery", code)
+    [output] = json.loads(capsys.readouterr().out)
+    assert (output["phase"], Outcome(output["outcome"]).exit_code) == ("discovery", code)
 
 
 def test_first_causes_stand_apart_from_what_follows() -> None:
     judged = judged_of(a_verdict("discovery.gpu.count", "n1"), a_verdict("discovery.kernel", "n1", Outcome.INCOMPLETE))
-    said = json.loads(json.dumps(explain.as_data(judged)))
-    assert [cause["gate"] for cause in said["first_causes"]] == ["discovery.gpu.count"]
-    assert said["first_causes"][0]["verdicts"][0]["subject"] == "n1"
-    assert said["first_causes"][0]["next"]
-    assert said["following"] == [["discovery.kernel", "n1"]]
+    record = json.loads(json.dumps(explain.as_data(judged)))
+    assert [cause["gate"] for cause in record["first_causes"]] == ["discovery.gpu.count"]
+    assert record["first_causes"][0]["verdicts"][0]["subject"] == "n1"
+    assert record["first_causes"][0]["next"]
+    assert record["following"] == [["discovery.kernel", "n1"]]
 
 
 def test_runs_side_by_side_are_rows_of_data(

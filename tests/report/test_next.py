@@ -77,11 +77,11 @@ def test_of_several_runs_those_that_failed_are_named():
 
 
 def test_a_cause_that_several_phases_found_is_one_card_that_names_them():
-    found = cards(
+    page_cards = cards(
         judged(a_verdict(GATE, "n1"), name="a"),
         replace(judged(a_verdict(GATE, "n1"), name="b"), run=a_run("smoke", NODES, plan={})),
     )
-    assert [finding.subjects for card in found for finding in card.findings] == ["discovery, smoke: n1"]
+    assert [finding.subjects for card in page_cards for finding in card.findings] == ["discovery, smoke: n1"]
 
 
 def test_gates_that_share_a_guide_are_one_card_and_their_commands_appear_once():
@@ -107,8 +107,8 @@ def test_a_dead_node_is_one_card_however_many_gates_are_open():
 def test_a_command_that_two_causes_share_stands_in_the_first_card(monkeypatch):
     guide = replace(GATES[OTHER].guide, title="another")
     monkeypatch.setitem(GATES, OTHER, replace(GATES[OTHER], guide=guide))
-    found = cards(judged(a_verdict(GATE, "n1"), a_verdict(OTHER, "n1")))
-    assert [len(card.commands) for card in found] == [1, 0]
+    page_cards = cards(judged(a_verdict(GATE, "n1"), a_verdict(OTHER, "n1")))
+    assert [len(card.commands) for card in page_cards] == [1, 0]
 
 
 def test_places_are_filled_from_the_run_and_what_is_not_known_is_left_out():
@@ -129,8 +129,8 @@ def test_what_follows_from_something_is_no_first_cause():
     def of(*verdicts: Verdict) -> explain.Causes:
         return explain.causes_of(judged_of(*verdicts).verdicts)
 
-    found = of(blocked, absent, undeclared, warned, failed)
-    assert (found.first, found.following, found.undeclared) == ([failed, warned], [blocked, absent], [undeclared])
+    causes = of(blocked, absent, undeclared, warned, failed)
+    assert (causes.first, causes.following, causes.undeclared) == ([failed, warned], [blocked, absent], [undeclared])
     assert of(blocked, absent, undeclared).first == [absent]
     assert of(blocked, undeclared).first == [blocked]
     assert of(undeclared).first == [undeclared]
@@ -162,14 +162,14 @@ def test_the_worst_runs_are_explained_first():
 def test_a_playbook_is_continued_where_it_ran_and_not_in_a_copy(tmp_path):
     run = judged(a_verdict(GATE, "n1"))
     ours = REPOSITORY / "validation/results/playbook/p"
-    found = Collection([run], [Absent("smoke", "x")], [], [ours, tmp_path], {})
-    assert next_steps.commands(found)[1:] == ["bringup run --resume validation/results/playbook/p"]
+    gathered = Collection([run], [Absent("smoke", "x")], [], [ours, tmp_path], {})
+    assert next_steps.commands(gathered)[1:] == ["bringup run --resume validation/results/playbook/p"]
 
 
 def test_a_page_whose_phases_did_not_run_does_not_say_that_nothing_is_open():
-    said = page.render(Collection([], [Absent("smoke", "x")], [], [], {}))
-    assert "nothing is open" not in said
-    assert "is not proven" in said
+    page_text = page.render(Collection([], [Absent("smoke", "x")], [], [], {}))
+    assert "nothing is open" not in page_text
+    assert "is not proven" in page_text
 
 
 def test_only_the_first_causes_are_unfolded_and_warnings_stop_nothing():

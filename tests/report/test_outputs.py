@@ -33,8 +33,8 @@ def refused(capsys, *arguments: object) -> str:
 def test_a_file_of_somebody_else_is_left_as_it_is(run, tmp_path, capsys, option):
     notes = tmp_path / "notes.md"
     notes.write_text("mine\n")
-    said = refused(capsys, "report", run, option, notes)
-    assert "it is left as it is" in said
+    message = refused(capsys, "report", run, option, notes)
+    assert "it is left as it is" in message
     assert notes.read_text() == "mine\n"
     assert not (run / "report.html").exists()  # nothing was done before that was known
 

@@ -50,9 +50,9 @@ def test_a_fact_is_that_of_most_nodes_and_the_others_are_named_with_theirs():
         "2 of 3 nodes",
         [("6.8.0-40", "n1")],
     )
-    said = words(page.render(gathered(run)))
-    assert "Nodes that differ" in said
-    assert "kernel 6.8.0-31 (2 of 3 nodes) 6.8.0-40: n1" in said
+    page_text = words(page.render(gathered(run)))
+    assert "Nodes that differ" in page_text
+    assert "kernel 6.8.0-31 (2 of 3 nodes) 6.8.0-40: n1" in page_text
 
 
 def test_what_only_the_parts_of_a_node_say_is_counted_and_the_node_as_a_whole_goes_first():
@@ -85,8 +85,8 @@ def test_of_two_nodes_that_differ_neither_is_the_usual_one():
 def test_what_nobody_could_find_out_is_not_a_fact_and_a_node_that_could_not_differs():
     nobody = judged(observations=tuple(seen("discovery.gpu.driver", n0=None, n1=None, n2=None)))
     assert system.facts([nobody]) == []
-    one = judged(observations=tuple(seen("discovery.gpu.driver", n0="570.124", n1=None, n2="570.124")))
-    [fact] = system.facts([one])
+    by_subject = judged(observations=tuple(seen("discovery.gpu.driver", n0="570.124", n1=None, n2="570.124")))
+    [fact] = system.facts([by_subject])
     assert fact.others == [("not found out", "n1")]
 
 
@@ -109,14 +109,14 @@ def test_a_square_has_the_worst_outcome_of_its_node_and_a_link_accuses_no_node()
         a_verdict(GATE, "n1/rank3", Outcome.FAIL, cause="it was removed"),
         a_verdict("nccl.pair.link", "n0--n2", Outcome.FAIL),
     )
-    found = {node.name: node for node in fleet.nodes([run])}
-    assert {name: node.outcome for name, node in found.items()} == {
+    node_of = {node.name: node for node in fleet.nodes([run])}
+    assert {name: node.outcome for name, node in node_of.items()} == {
         "n0": Outcome.PASS,
         "n1": Outcome.FAIL,
         "n2": Outcome.PASS,
     }
-    assert (found["n1"].gates, found["n1"].cause) == ([GATE], "it was removed")
-    assert [node.name for node in fleet.not_well(found.values())] == ["n1"]
+    assert (node_of["n1"].gates, node_of["n1"].cause) == ([GATE], "it was removed")
+    assert [node.name for node in fleet.not_well(node_of.values())] == ["n1"]
     text = page.render(gathered(run))
     assert f'<span class="node fail wide" title="n1: fail: {GATE}">n1 F</span>' in text
     assert '<span class="node nothing wide" title="n2: nothing was judged of it alone">' in text
@@ -147,7 +147,7 @@ def with_evidence(folder: Path) -> Judged:
 
 
 def addresses(text: str) -> list[str]:
-    return [found for found in re.findall(r'href="([^"]*)"', text) if not found.startswith("#")]
+    return [address for address in re.findall(r'href="([^"]*)"', text) if not address.startswith("#")]
 
 
 def test_evidence_is_one_click_away_for_passes_too_and_what_is_not_there_has_no_link(tmp_path: Path):

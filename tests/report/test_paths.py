@@ -73,8 +73,8 @@ def test_a_copy_that_failed_is_judged_and_not_the_checkout_that_passed(trees, ve
 @pytest.mark.parametrize("verb", ["judge", "explain", "report"])
 def test_a_run_that_is_missing_in_a_copy_is_not_taken_from_the_checkout(trees, verb, capsys):
     _, copy = trees
-    [gone] = copy.parents[3].glob("training/results/run_ddp_2node-*")
-    shutil.rmtree(gone)
+    [absent] = copy.parents[3].glob("training/results/run_ddp_2node-*")
+    shutil.rmtree(absent)
     assert main([verb, str(copy)]) == 2
     shown = capsys.readouterr().out
     assert "run_ddp_2node" in shown or "DDP across nodes" in shown

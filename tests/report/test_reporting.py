@@ -95,8 +95,8 @@ def test_markup_in_any_text_of_a_record_is_text_on_the_page():
             absent=(Absent("smoke", evil),),
         )
     )
-    found = Page(text)
-    assert {tag for tag, _ in found.tags} <= {
+    parsed_page = Page(text)
+    assert {tag for tag, _ in parsed_page.tags} <= {
         "html",
         "head",
         "meta",
@@ -131,11 +131,11 @@ def test_markup_in_any_text_of_a_record_is_text_on_the_page():
     assert "<script" not in text
     assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f]", text)
     assert (
-        found.words.count("<script>alert(1)</script> & \"double\" 'single' `tick` $(reboot)") >= 6
+        parsed_page.words.count("<script>alert(1)</script> & \"double\" 'single' `tick` $(reboot)") >= 6
     )  # shown, as what it is
-    assert "{{ 7*7 }}" in found.words
-    assert "49" not in found.words
-    for tag, attributes in found.tags:
+    assert "{{ 7*7 }}" in parsed_page.words
+    assert "49" not in parsed_page.words
+    for tag, attributes in parsed_page.tags:
         assert not [name for name in attributes if name.startswith("on")], tag
 
 
@@ -145,14 +145,14 @@ def test_the_page_asks_nobody_for_anything():
             quantity="pair.bandwidth", subject="n0->n1", value=1.5, unit="GB/s", evidence="raw/pairs-0.jsonl:1"
         ),
     )
-    found = Page(
+    parsed_page = Page(
         page.render(gathered(judged(verdict("nccl.pair.link", "n0--n1"), phase="nccl_pairwise", observations=observed)))
     )
-    pictures = [attributes["src"] for tag, attributes in found.tags if tag == "img"]
+    pictures = [attributes["src"] for tag, attributes in parsed_page.tags if tag == "img"]
     assert len(pictures) == 1
     assert all(source.startswith("data:image/png;base64,iVBOR") for source in pictures)
-    assert all(attributes["href"].startswith("#") for tag, attributes in found.tags if tag == "a")
-    policy = next(attributes["content"] for tag, attributes in found.tags if attributes.get("http-equiv"))
+    assert all(attributes["href"].startswith("#") for tag, attributes in parsed_page.tags if tag == "a")
+    policy = next(attributes["content"] for tag, attributes in parsed_page.tags if attributes.get("http-equiv"))
     assert policy == "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 
 
@@ -188,8 +188,8 @@ def test_what_was_not_run_is_said_and_makes_the_report_incomplete(tmp_path, caps
     write_record(folder / "playbook.json", playbook)
     assert main(["report", str(folder)]) == 2
     words = Page((folder / "report.html").read_text()).words
-    for said in ("needs more", "too few nodes", "interrupted before it", "gone", "NOT RUN", "INCOMPLETE"):
-        assert said in words
+    for phrase in ("needs more", "too few nodes", "interrupted before it", "gone", "NOT RUN", "INCOMPLETE"):
+        assert phrase in words
     assert "PASS" not in words
     assert "not run: run_1gpu, discovery, smoke" in capsys.readouterr().out
 
@@ -229,10 +229,10 @@ def test_a_playbook_that_was_copied_with_its_runs_is_found_beside_it(tmp_path, m
             ],
         ),
     )
-    found = collection.gather([folder])
-    assert found.absent == []
-    assert [judged.folder for judged in found.judged] == [run.resolve()]
-    assert found.outcome is Outcome.PASS
+    gathered_value = collection.gather([folder])
+    assert gathered_value.absent == []
+    assert [judged.folder for judged in gathered_value.judged] == [run.resolve()]
+    assert gathered_value.outcome is Outcome.PASS
 
 
 def test_trainings_are_compared_on_the_page_and_unlike_ones_refused_in_words(tmp_path):
@@ -252,10 +252,13 @@ def test_trainings_are_compared_on_the_page_and_unlike_ones_refused_in_words(tmp
         ]
 
     runs = trained()
-    found = Page(page.render(gathered(*runs)))
-    assert "tokens/s/rank" in found.words
+    parsed_page = Page(page.render(gathered(*runs)))
+    assert "tokens/s/rank" in parsed_page.words
     assert (
-        len([1 for tag, attributes in found.tags if tag == "img" and "Training runs" in (attributes["alt"] or "")]) >= 6
+        len(
+            [1 for tag, attributes in parsed_page.tags if tag == "img" and "Training runs" in (attributes["alt"] or "")]
+        )
+        >= 6
     )
     file = tmp_path / names[1] / "run_args.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"seed": 99}))

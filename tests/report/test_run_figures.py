@@ -31,12 +31,12 @@ def test_curves_and_timelines_are_drawn_beside_the_report(tmp_path):
 
 
 def test_nothing_is_drawn_from_nothing(tmp_path):
-    one = Observation(
+    observation = Observation(
         quantity="nccl.all_reduce.busbw@8KiB", subject="1-node", value=None, unit="GB/s", evidence="e", why="w"
     )
     (tmp_path / "raw").mkdir()
     (tmp_path / "raw/monitor.csv").write_text("torn\n")
-    assert figures.draw(tmp_path, [one], profile.load("local-cpu")) == []
+    assert figures.draw(tmp_path, [observation], profile.load("local-cpu")) == []
     assert figures.markdown([]) == ""
 
 

@@ -48,26 +48,28 @@ def lines(*judged: Judged) -> dict[str, dict[str, list[str]]]:
 
 
 def sentences(title: str, *judged: Judged) -> str:
-    found = {chapter.title: chapter.sentences for chapter in training.chapters(training.trained(judged))}
-    return "\n".join(found[title])
+    sentences_of = {chapter.title: chapter.sentences for chapter in training.chapters(training.trained(judged))}
+    return "\n".join(sentences_of[title])
 
 
 def test_the_chapters_are_those_of_the_source_document_in_its_order():
-    found = training.chapters(training.trained([a_training("run_fsdp_2node")]))
-    assert [chapter.title for chapter in found] == TITLES
+    chapters = training.chapters(training.trained([a_training("run_fsdp_2node")]))
+    assert [chapter.title for chapter in chapters] == TITLES
 
 
 def test_a_line_says_what_the_records_say():
     run = a_training("run_fsdp_2node")
     assert run.training is not None
-    metrics, found = run.training.metrics, lines(run)
-    assert found["Model and parallelisation"]["strategy, observed"] == ["fsdp"]
-    assert found["Model and parallelisation"]["held by the fullest rank"] == ["53,392 of 213,568 parameters (25 %)"]
-    assert found["Configuration"]["global batch"] == ["64"]
-    assert found["Performance"]["tokens/s, all ranks"] == [f"{metrics.tokens_per_s:,.0f}"]
-    assert found["Performance"]["MFU"] == ["not known: no peak is known for cpu"]
-    assert found["Hardware"]["GPU"] == ["none: it ran on the CPU"]
-    assert found["Performance"]["step as predicted"] == [
+    metrics, chapter_lines = run.training.metrics, lines(run)
+    assert chapter_lines["Model and parallelisation"]["strategy, observed"] == ["fsdp"]
+    assert chapter_lines["Model and parallelisation"]["held by the fullest rank"] == [
+        "53,392 of 213,568 parameters (25 %)"
+    ]
+    assert chapter_lines["Configuration"]["global batch"] == ["64"]
+    assert chapter_lines["Performance"]["tokens/s, all ranks"] == [f"{metrics.tokens_per_s:,.0f}"]
+    assert chapter_lines["Performance"]["MFU"] == ["not known: no peak is known for cpu"]
+    assert chapter_lines["Hardware"]["GPU"] == ["none: it ran on the CPU"]
+    assert chapter_lines["Performance"]["step as predicted"] == [
         "incomplete (communication 0.09003 s): compute time: no peak is known for cpu; measured "
         f"{metrics.step_time_s.p50:.4g} s"
     ]
@@ -76,11 +78,11 @@ def test_a_line_says_what_the_records_say():
 def test_what_was_not_recorded_is_said_and_not_made_up():
     run = a_training("run_fsdp_2node")
     older = {"communication": None, "communication_share": None, "communication_reason": "this run is older"}
-    found = lines(replace(run, training=communicating(run.training, **older)))
-    assert found["GPU: utilisation"]["busy, %"] == [NOT_RECORDED]
-    assert found["GPU: power and temperature"]["power, W"] == [NOT_RECORDED]
-    assert found["Hardware"]["processor"] == [NOT_RECORDED]
-    assert found["Performance"]["communication in a step"] == ["not known: this run is older"]
+    chapter_lines = lines(replace(run, training=communicating(run.training, **older)))
+    assert chapter_lines["GPU: utilisation"]["busy, %"] == [NOT_RECORDED]
+    assert chapter_lines["GPU: power and temperature"]["power, W"] == [NOT_RECORDED]
+    assert chapter_lines["Hardware"]["processor"] == [NOT_RECORDED]
+    assert chapter_lines["Performance"]["communication in a step"] == ["not known: this run is older"]
 
 
 def communicating(records: TrainingRecords, **changed: object) -> TrainingRecords:
@@ -96,11 +98,11 @@ def communicating(records: TrainingRecords, **changed: object) -> TrainingRecord
         seconds=0.01,
         busbw_gb_per_s=6 * 2**20 / 0.01 / 1e9,
     )
-    found = Communication(
+    measured = Communication(
         steps=3, step_s=0.1, total_s=[0.02, 0.03, 0.03, 0.04], exposed_s=[0.01, 0.02, 0.02, 0.03], collectives=[each]
     )
     metrics = records.metrics.model_copy(
-        update={"communication_share": 0.2, "communication": found, "communication_reason": None, **changed}
+        update={"communication_share": 0.2, "communication": measured, "communication_reason": None, **changed}
     )
     return SimpleNamespace(args=records.args, metrics=metrics, reference_metrics=None)  # type: ignore[return-value]
 
@@ -108,22 +110,22 @@ def communicating(records: TrainingRecords, **changed: object) -> TrainingRecord
 def test_communication_in_training_stands_beside_that_of_the_collectives_alone():
     run = a_training("run_fsdp_2node")
     run = replace(run, training=communicating(run.training))
-    found = lines(run)["Performance"]
-    assert found["communication that nothing overlapped"] == [
+    chapter_lines = lines(run)["Performance"]
+    assert chapter_lines["communication that nothing overlapped"] == [
         "20.0 %, by rank 10.0 to 30.0 %; a profiled step took 0.1 s"
     ]
-    assert found["communication in a step"] == [
+    assert chapter_lines["communication in a step"] == [
         "0.02 s on the rank that waited least, not predicted: no run of the collectives is in this report"
     ]
     speed = Observation(
         quantity="nccl.all_gather.busbw@4MiB", subject="2-nodes", value=1.0, unit="GB/s", evidence="raw/x:1"
     )
     collectives = judged_of(run=a_run("nccl_scaling", plan={}), observations=(speed,))
-    found = lines(collectives, run)["Performance"]
-    assert found["communication in a step"] == [
+    chapter_lines = lines(collectives, run)["Performance"]
+    assert chapter_lines["communication in a step"] == [
         "0.02 s on the rank that waited least, 0.006291 s predicted from the collectives alone"
     ]
-    assert found["bus bandwidth in training"] == ["all_gather 0.629 GB/s for messages of 4 MiB, alone 1"]
+    assert chapter_lines["bus bandwidth in training"] == ["all_gather 0.629 GB/s for messages of 4 MiB, alone 1"]
 
 
 def test_what_nccl_s_inspector_measured_is_in_the_report_and_its_absence_too(tmp_path: Path):
@@ -134,8 +136,8 @@ def test_what_nccl_s_inspector_measured_is_in_the_report_and_its_absence_too(tmp
     (folder / "raw/inspector/n0-pid1.log").write_text(sample)
     run = a_training("run_fsdp_2node")
     parsed = reading.read_run(folder, run.run, TrainingRecords(folder))
-    found = lines(replace(run, observations=tuple(parsed.observations)))["Performance"]
-    assert found["bus bandwidth by NCCL's Inspector"] == [
+    chapter_lines = lines(replace(run, observations=tuple(parsed.observations)))["Performance"]
+    assert chapter_lines["bus bandwidth by NCCL's Inspector"] == [
         "all_reduce 485 GB/s, 8 rank(s) on 1 node(s) (16,384 MiB, 1 call(s)); "
         "reduce_scatter 366 GB/s, 8 rank(s) on 1 node(s) (2,048 MiB, 1 call(s))"
     ]
@@ -148,20 +150,20 @@ def test_a_collective_that_the_collectives_phase_did_not_measure_is_said_to_be_u
     speed = Observation(
         quantity="nccl.all_reduce.busbw@4MiB", subject="2-nodes", value=1.0, unit="GB/s", evidence="raw/x:1"
     )
-    found = lines(judged_of(run=a_run("nccl_scaling", plan={}), observations=(speed,)), run)["Performance"]
-    assert "measured no all_gather on 2-nodes" in found["communication in a step"][0]
-    assert "alone not known" in found["bus bandwidth in training"][0]
+    chapter_lines = lines(judged_of(run=a_run("nccl_scaling", plan={}), observations=(speed,)), run)["Performance"]
+    assert "measured no all_gather on 2-nodes" in chapter_lines["communication in a step"][0]
+    assert "alone not known" in chapter_lines["bus bandwidth in training"][0]
 
 
 def test_what_the_monitor_sampled_beside_a_training_is_in_its_report(tmp_path: Path):
     (tmp_path / "raw").mkdir()
     (tmp_path / "raw/monitor.csv").write_text(MONITOR)
-    found = lines(a_training("run_ddp_2node", tmp_path))
-    assert found["GPU: utilisation"]["busy, %"] == ["mean 70, most 90 (n0/GPU-a)"]
-    assert found["GPU: utilisation"]["slowed down by"] == ["none, sw_power_cap"]
-    assert found["GPU: power and temperature"]["power, W"] == ["mean 400, most 500 (n0/GPU-a)"]
-    assert found["CPU"]["CPU of a node, %"] == ["mean 20, most 30 (n0)"]
-    assert found["Network"]["sent over interfaces"] == ["2 GB in all, most 2 GB (n0)"]
+    chapter_lines = lines(a_training("run_ddp_2node", tmp_path))
+    assert chapter_lines["GPU: utilisation"]["busy, %"] == ["mean 70, most 90 (n0/GPU-a)"]
+    assert chapter_lines["GPU: utilisation"]["slowed down by"] == ["none, sw_power_cap"]
+    assert chapter_lines["GPU: power and temperature"]["power, W"] == ["mean 400, most 500 (n0/GPU-a)"]
+    assert chapter_lines["CPU"]["CPU of a node, %"] == ["mean 20, most 30 (n0)"]
+    assert chapter_lines["Network"]["sent over interfaces"] == ["2 GB in all, most 2 GB (n0)"]
 
 
 def test_facts_of_the_cluster_come_from_discovery_in_the_same_report():
@@ -176,16 +178,18 @@ def test_facts_of_the_cluster_come_from_discovery_in_the_same_report():
 
 def test_a_gate_that_failed_comes_before_what_was_seen_and_is_no_takeaway_of_success():
     run = a_training("run_fsdp_2node", **{"train.loss.agrees": Outcome.FAIL})
-    found = sentences("Takeaways", run).splitlines()
-    assert found[0].startswith("FAIL: train.loss.agrees")
-    assert any(line.startswith("PASS: ") for line in found[1:])
+    chapter_lines = sentences("Takeaways", run).splitlines()
+    assert chapter_lines[0].startswith("FAIL: train.loss.agrees")
+    assert any(line.startswith("PASS: ") for line in chapter_lines[1:])
     assert sentences("Final assessment", run).startswith("FAIL: ")
 
 
 def test_strategies_are_compared_at_the_same_number_of_ranks():
-    found = sentences("DDP, FSDP and HSDP beside each other", a_training("run_ddp_2node"), a_training("run_fsdp_2node"))
-    assert "4 ranks on 2 node(s): FSDP made" in found
-    assert "its fullest rank held 25 % of the parameters (DDP 100 %)" in found
+    sentence = sentences(
+        "DDP, FSDP and HSDP beside each other", a_training("run_ddp_2node"), a_training("run_fsdp_2node")
+    )
+    assert "4 ranks on 2 node(s): FSDP made" in sentence
+    assert "its fullest rank held 25 % of the parameters (DDP 100 %)" in sentence
     assert "Not compared" in sentences("DDP, FSDP and HSDP beside each other", a_training("run_ddp_2node"))
 
 
@@ -253,6 +257,6 @@ def test_what_went_over_nvlink_and_pcie_is_counted_from_the_samples(tmp_path: Pa
         "n0,101.0,30.0,2.5,0,0,90,500,60,0.1,,\n"
         "#gpu,n0,101.0,GPU-a,90,500,60,1900,none,1593,0x0,2.0,3000000,0,2500000000,0\n"
     )
-    found = lines(a_training("run_fsdp_2node", tmp_path))["GPU: PCIe and NVLink"]
-    assert found["NVLink sent"] == ["2.05 GB in all, most 2.05 GB (n0/GPU-a)"]
-    assert found["PCIe sent"] == ["2 GB in all, most 2 GB (n0/GPU-a)"]
+    chapter_lines = lines(a_training("run_fsdp_2node", tmp_path))["GPU: PCIe and NVLink"]
+    assert chapter_lines["NVLink sent"] == ["2.05 GB in all, most 2.05 GB (n0/GPU-a)"]
+    assert chapter_lines["PCIe sent"] == ["2 GB in all, most 2 GB (n0/GPU-a)"]

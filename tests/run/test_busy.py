@@ -44,12 +44,12 @@ def clock(
 
 
 def waited(monkeypatch: pytest.MonkeyPatch, queue: Queue, *, whole: bool = True) -> list[str]:
-    said: list[str] = []
+    messages: list[str] = []
     monkeypatch.setattr(slurm, "nodes", queue.nodes)
     monkeypatch.setattr(slurm, "running_on", queue.running_on)
     clock(monkeypatch, sleep=lambda seconds: None)
-    busy.wait_until_free(NAMES, whole, said.append)
-    return said
+    busy.wait_until_free(NAMES, whole, messages.append)
+    return messages
 
 
 def test_free_nodes_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,19 +80,19 @@ def test_jobs_that_may_not_be_seen_hold_their_nodes_all_the_same(monkeypatch: py
 
 def test_the_smoke_phase_of_another_run_is_waited_for_but_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     queue = [[("17", "alice"), ("18", "alice")], [("18", "alice")], []]
-    said: list[str] = []
+    messages: list[str] = []
     monkeypatch.setattr(slurm, "queued", lambda prefix: queue.pop(0))
     clock(monkeypatch, sleep=lambda seconds: None)
-    busy.wait_for_smoke(said.append)
-    assert said == [
+    busy.wait_for_smoke(messages.append)
+    assert messages == [
         "waiting for the smoke phase of another run (2 job(s), the first is job 17 of alice)",
         "waiting for the smoke phase of another run (1 job(s), the first is job 18 of alice)",
     ]
     seconds = itertools.count(0, busy.LONGEST_SMOKE_S / 3)  # it is asked twice before the patience is over
     clock(monkeypatch, sleep=lambda seconds: None, monotonic=lambda: float(next(seconds)))
     monkeypatch.setattr(slurm, "queued", lambda prefix: [("17", "alice")])
-    busy.wait_for_smoke(said.append)
-    assert len(said) == 4
+    busy.wait_for_smoke(messages.append)
+    assert len(messages) == 4
 
 
 @pytest.fixture
@@ -117,21 +117,21 @@ def another_run(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
 def test_of_two_runs_of_a_checkout_the_second_waits_for_the_smoke_phase_of_the_first(
     tmp_path: Path, another_run: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said: list[str] = []
+    messages: list[str] = []
     monkeypatch.setenv("SLURM_CONF", "/etc/a.conf")
     clock(monkeypatch, sleep=lambda seconds: another_run.communicate())
-    with busy.only_one(tmp_path / "smoke.lock", said.append):
-        assert said == ["waiting for the smoke phase of another run of this checkout"]
+    with busy.only_one(tmp_path / "smoke.lock", messages.append):
+        assert messages == ["waiting for the smoke phase of another run of this checkout"]
 
 
 def test_a_run_on_another_cluster_does_not_wait_for_that_smoke_phase(
     tmp_path: Path, another_run: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said: list[str] = []
+    messages: list[str] = []
     monkeypatch.setenv("SLURM_CONF", "/etc/b.conf")
     clock(monkeypatch, sleep=lambda seconds: another_run.communicate())
-    with busy.only_one(tmp_path / "smoke.lock", said.append):
-        assert not said
+    with busy.only_one(tmp_path / "smoke.lock", messages.append):
+        assert not messages
     assert another_run.poll() is None
 
 

@@ -33,11 +33,11 @@ printf 'main*\\037n[0-1]\\n'
 
 
 def test_a_controller_that_is_away_is_waited_for_and_that_is_said(sinfo):
-    said: list[str] = []
-    assert slurm.patiently(lambda: slurm.partition_nodes(None), said.append) == ["n0", "n1"]
+    messages: list[str] = []
+    assert slurm.patiently(lambda: slurm.partition_nodes(None), messages.append) == ["n0", "n1"]
     assert len(sinfo.read_text().splitlines()) == 3
-    assert len(said) == 2
-    assert "Unable to contact slurm controller" in said[0]
+    assert len(messages) == 2
+    assert "Unable to contact slurm controller" in messages[0]
 
 
 def test_one_that_stays_away_is_an_error_with_slurms_own_words(sinfo, monkeypatch):
@@ -139,12 +139,12 @@ def test_a_job_that_ends_in_seconds_is_noticed_in_seconds(controller: Controller
 
 def test_a_run_that_its_script_has_closed_is_looked_at_at_once(controller: Controller):
     """The filesystem says when: nobody waits half a minute for a job that ended, and slurmctld gets no question."""
-    ended_at, said = 1801.0, list[str]()
+    ended_at, messages = 1801.0, list[str]()
     controller.state = lambda seconds: ("RUNNING", "None") if seconds < ended_at else ("COMPLETED", "None")
 
     def closed() -> bool:
-        is_new = controller.clock.now - controller.begun >= ended_at - 1 and not said
-        said.extend(["closed"] * is_new)
+        is_new = controller.clock.now - controller.begun >= ended_at - 1 and not messages
+        messages.extend(["closed"] * is_new)
         return is_new
 
     assert wait(closed=closed) is True
@@ -154,18 +154,18 @@ def test_a_run_that_its_script_has_closed_is_looked_at_at_once(controller: Contr
 
 def test_a_job_that_is_done_and_that_slurm_cannot_end_is_not_waited_for(controller: Controller):
     """With Slurm 26.05 a node with another munge key answers, and never ends a job."""
-    said: list[str] = []
+    messages: list[str] = []
     controller.state = lambda seconds: ("RUNNING", "None") if seconds < 20 else ("COMPLETING", "None")
-    assert wait(tell=said.append, closed=lambda: 18 < controller.clock.now - controller.begun < 19) is True
-    assert said[-1] == "job 7 has done its work and stays completing; scontrol show job 7 names its nodes"
+    assert wait(tell=messages.append, closed=lambda: 18 < controller.clock.now - controller.begun < 19) is True
+    assert messages[-1] == "job 7 has done its work and stays completing; scontrol show job 7 names its nodes"
     assert 20 + launch.LEAVING_S < controller.clock.now - controller.begun < 20 + 2 * launch.LEAVING_S
 
 
 def test_a_job_that_stays_completing_and_did_not_close_its_run_is_not_waited_for_for_ever(controller: Controller):
-    said: list[str] = []
+    messages: list[str] = []
     controller.state = lambda seconds: ("RUNNING", "None") if seconds < 20 else ("COMPLETING", "None")
-    assert wait(tell=said.append) is True
-    assert said[-1] == "job 7 did not close its run and stays completing; scontrol show job 7 names its nodes"
+    assert wait(tell=messages.append) is True
+    assert messages[-1] == "job 7 did not close its run and stays completing; scontrol show job 7 names its nodes"
     assert launch.STUCK_S < controller.clock.now - controller.begun < 2 * launch.STUCK_S
 
 
@@ -215,10 +215,10 @@ def test_a_job_that_slurm_has_forgotten_is_read_from_the_accounting(
 
     def ask(*command: str, **options: object) -> str:
         if command[0] == "sacct":
-            said = accounting[command[3].removeprefix("--jobs=")]
-            if said is None:
+            state = accounting[command[3].removeprefix("--jobs=")]
+            if state is None:
                 raise SlurmError("sacct: Slurm accounting storage is disabled")
-            return said
+            return state
         raise SlurmError(f"{command[0]}: slurm_load_jobs error: Invalid job id specified")
 
     monkeypatch.setattr(slurm, "ask", ask)
@@ -354,18 +354,18 @@ def test_a_script_of_a_killed_run_is_waited_for(tmp_path, monkeypatch):
     assert holder.stdin is not None
     assert holder.stdout is not None
     assert holder.stdout.readline() == "held\n"
-    said: list[str] = []
+    messages: list[str] = []
 
     def tell(text: str) -> None:
-        said.append(text)
-        if len(said) == 3:
+        messages.append(text)
+        if len(messages) == 3:
             holder.stdin.close()
 
     with holder:
         launch.wait_for_earlier(PHASES["smoke"], "x", tmp_path, tell)
     assert holder.returncode == 0
-    assert len(said) >= 3
-    assert "still running" in said[0]
+    assert len(messages) >= 3
+    assert "still running" in messages[0]
 
 
 def test_nothing_left_behind_is_not_waited_for(tmp_path: Path):
@@ -430,7 +430,7 @@ def test_nodes_are_in_slurms_order_whatever_order_they_were_listed_in(monkeypatc
 
 
 @pytest.mark.parametrize(
-    ("said", "given", "hinted"),
+    ("message", "given", "hinted"),
     [
         ("error: you may not submit a job not requesting GPUs in a GPU partition", {}, True),
         ("error: Batch job submission failed: Invalid generic resource (gres) specification", {}, True),
@@ -438,14 +438,14 @@ def test_nodes_are_in_slurms_order_whatever_order_they_were_listed_in(monkeypatc
         ("error: Batch job submission failed: Invalid partition name specified", {}, False),
     ],
 )
-def test_a_refusal_that_speaks_of_gpus_tells_how_to_request_them(monkeypatch, said, given, hinted):
+def test_a_refusal_that_speaks_of_gpus_tells_how_to_request_them(monkeypatch, message, given, hinted):
     """The first is what a submit plugin said to a user of NVIDIA/exemplar-performance."""
 
     def refused(*_command: str, **_options: object) -> str:
-        raise SlurmError(f"sbatch: {said}")
+        raise SlurmError(f"sbatch: {message}")
 
     monkeypatch.setattr(slurm, "ask", refused)
     with pytest.raises(SlurmError) as raised:
         slurm.submit("x.sbatch", ["n0"], given)
-    assert str(raised.value).startswith(f"sbatch: {said}")
+    assert str(raised.value).startswith(f"sbatch: {message}")
     assert ("say it in the site file (gpu_request)" in str(raised.value)) is hinted

@@ -18,8 +18,8 @@ def phase(tmp_path, monkeypatch):
 def test_the_tenth_attempt_is_newer_than_the_ninth_and_a_name_is_no_pattern(phase, tmp_path):
     for name in ("x", "x-r2", "x-r9", "x-r10", "x-r2-other", "[x]", "[x]-r1"):
         (tmp_path / "results" / name).mkdir(parents=True)
-    found = [resume.newest_attempt(phase, name) for name in ("x", "[x]", "none")]
-    assert [path.name if path else None for path in found] == ["x-r10", "[x]-r1", None]
+    newest = [resume.newest_attempt(phase, name) for name in ("x", "[x]", "none")]
+    assert [path.name if path else None for path in newest] == ["x-r10", "[x]-r1", None]
 
 
 def test_a_second_submission_that_is_requeued_has_a_name_of_its_own_and_is_found(phase, tmp_path, monkeypatch):

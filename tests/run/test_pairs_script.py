@@ -82,8 +82,10 @@ def played(place: Path, nodes: int, slow: str, **environment: str) -> tuple[subp
 
 
 def verdicts(run: Path, outcome: str) -> set[tuple[str, str]]:
-    told = json.loads((run / "verdicts.json").read_text())["verdicts"]
-    return {(one["gate"], one["subject"]) for one in told if one["outcome"] == outcome}
+    record = json.loads((run / "verdicts.json").read_text())["verdicts"]
+    return {
+        (observation["gate"], observation["subject"]) for observation in record if observation["outcome"] == outcome
+    }
 
 
 def test_two_rounds_name_a_slow_node_and_every_link_that_met_is_judged(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from bringup.run import site as at_site
 from bringup.run.site import AtSite
 
 # scontrol of Slurm 22.05, shortened
-SAID = """\
+SHOWN = """\
 PartitionName=main AllowGroups=ALL AllowAccounts=ALL AllowQos=ALL AllocNodes=ALL Default=YES QoS=N/A DefaultTime=NONE \
 MaxNodes=UNLIMITED MaxTime=UNLIMITED MinNodes=0 LLN=NO Nodes=n[0-3] OverSubscribe=NO State=UP TotalNodes=4
 PartitionName=debug AllowAccounts=ALL AllowQos=ALL Default=NO MaxNodes=2 MaxTime=00:10:00 MinNodes=1 \
@@ -24,7 +24,7 @@ PartitionName=closed AllowAccounts=ALL AllowQos=ALL Default=NO MaxNodes=UNLIMITE
 Nodes=n[0-3] State=DOWN
 PartitionName=empty AllowAccounts=ALL AllowQos=ALL Default=NO MaxTime=UNLIMITED MinNodes=1 Nodes=(null) State=UP
 """
-KNOWN = partitions.read(SAID)
+KNOWN = partitions.read(SHOWN)
 NODES = ["n0", "n1", "n2", "n3"]
 
 
@@ -46,14 +46,14 @@ def test_what_slurm_says_of_partitions_is_read():
 
 
 @pytest.mark.parametrize(
-    ("said", "minutes"),
+    ("text", "minutes"),
     [
         *(("90", 90), ("00:10:00", 10), ("30:30", 30.5), ("1-12", 2160), ("2-00:00:00", 2880), ("1-00:30", 1470)),
         *(("UNLIMITED", None), ("INFINITE", None), ("0", None), ("soon", None)),
     ],
 )
-def test_times_are_read_as_slurm_writes_them(said: str, minutes: float | None):
-    assert partitions.minutes(said) == minutes
+def test_times_are_read_as_slurm_writes_them(text: str, minutes: float | None):
+    assert partitions.minutes(text) == minutes
 
 
 @pytest.mark.parametrize("phase", PHASES.values(), ids=PHASES)
@@ -86,17 +86,17 @@ def test_a_partition_that_takes_the_job_is_not_refused():
     ],
 )
 def test_a_partition_that_would_never_start_the_job_is_refused_in_one_line(stem, environment, says):
-    said = refused(stem, **environment)
-    assert said is not None
-    assert said.startswith(says)
-    assert "\n" not in said
+    message = refused(stem, **environment)
+    assert message is not None
+    assert message.startswith(says)
+    assert "\n" not in message
 
 
 def test_a_job_that_is_too_long_or_too_large_says_by_how_much():
-    said = refused("run_ddp_2node", ["n0", "n1"], SBATCH_PARTITION="debug")
-    assert said is not None
-    assert "asks for 30 minutes, and partition debug allows 10 (MaxTime)" in said
-    assert 'time_limits: {run_ddp_2node: "10"}' in said
+    message = refused("run_ddp_2node", ["n0", "n1"], SBATCH_PARTITION="debug")
+    assert message is not None
+    assert "asks for 30 minutes, and partition debug allows 10 (MaxTime)" in message
+    assert 'time_limits: {run_ddp_2node: "10"}' in message
     known = [partition for partition in KNOWN if partition.name == "debug"]
     with pytest.raises(CannotStart, match=r"has 2 nodes, and partition debug starts none above 1 \(MaxNodes\)"):
         few = [dataclasses.replace(known[0], most_nodes=1)]
@@ -109,9 +109,9 @@ def test_a_qos_may_lift_the_limits_and_nobody_here_knows():
 
 def test_of_several_partitions_one_that_takes_the_job_is_enough():
     assert refused("smoke", SALLOC_PARTITION="debug,main") is None
-    said = refused("smoke", SALLOC_PARTITION="debug,closed")
-    assert said is not None
-    assert said.startswith("smoke: partition debug does not hold")
+    message = refused("smoke", SALLOC_PARTITION="debug,closed")
+    assert message is not None
+    assert message.startswith("smoke: partition debug does not hold")
 
 
 # ---- the site file by phase
@@ -142,12 +142,12 @@ def at(tmp_path) -> AtSite:
     ],
 )
 def test_a_phase_has_its_own_partition_then_that_of_trainings_then_that_of_all(at, phase, partition, qos, limit):
-    found = at_site.slurm_variables(at.site, phase)
+    variables = at_site.slurm_variables(at.site, phase)
     for command in ("SBATCH", "SALLOC"):
-        assert found[f"{command}_PARTITION"] == partition
-        assert found[f"{command}_ACCOUNT"] == "us"
-        assert found.get(f"{command}_QOS") == qos
-        assert found.get(f"{command}_TIMELIMIT") == limit
+        assert variables[f"{command}_PARTITION"] == partition
+        assert variables[f"{command}_ACCOUNT"] == "us"
+        assert variables.get(f"{command}_QOS") == qos
+        assert variables.get(f"{command}_TIMELIMIT") == limit
 
 
 def test_what_is_entered_for_all_phases_does_not_win_over_that_of_one(at, monkeypatch):

@@ -36,8 +36,8 @@ def test_what_passed_or_only_warned_is_kept_as_it_is_judged_now(tmp_path, monkey
     (tmp_path / "validation/results/x/verdicts.json").write_text("{}")
     step = Step(phase="discovery", folder="validation/results/x", outcome=then, blocks=False, seconds=1)
     playbook = Playbook(name="x", nodes=["n0"], profile="p", planned=["discovery"], left_out=[], steps=[step])
-    found = resume.kept(folder, playbook, ["discovery"], profiles.load("local-cpu"), Console())
-    assert [step.outcome for step, _ in found.values()] == ([now] if kept else [])
+    kept = resume.kept(folder, playbook, ["discovery"], profiles.load("local-cpu"), Console())
+    assert [step.outcome for step, _ in kept.values()] == ([now] if kept else [])
 
 
 def test_a_phase_that_ended_after_bringup_run_was_killed_is_judged_and_saved(tmp_path, monkeypatch):
@@ -85,8 +85,8 @@ def test_explain_reads_the_screen_in_the_runs_own_folder_and_no_log_by_a_jobs_nu
     (folder / BATCH_LOG).write_text(
         "slurmstepd: error: *** JOB 987654 ON n1 CANCELLED AT 2026-11-20T10:00:00 DUE TO TIME LIMIT ***\n"
     )
-    said = explain.screen(judge.judge_folder(folder))
-    assert f"{BATCH_LOG}:1" in said
+    screen = explain.screen(judge.judge_folder(folder))
+    assert f"{BATCH_LOG}:1" in screen
 
 
 def test_what_a_screen_repeats_of_a_steps_log_is_counted_once_and_shown_there(tmp_path: Path, monkeypatch):
@@ -94,5 +94,7 @@ def test_what_a_screen_repeats_of_a_steps_log_is_counted_once_and_shown_there(tm
     line = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n"
     for name in ("raw/launch.log", BATCH_LOG):
         (folder / name).write_text(line)
-    found = signs.in_run(folder, load(folder))
-    assert [(sign.evidence, sign.count) for sign in found if "memory" in sign.signature] == [("raw/launch.log:1", 1)]
+    signs_seen = signs.in_run(folder, load(folder))
+    assert [(sign.evidence, sign.count) for sign in signs_seen if "memory" in sign.signature] == [
+        ("raw/launch.log:1", 1)
+    ]

@@ -438,10 +438,10 @@ def test_a_value_is_data_for_the_shell_and_not_a_command(lab: Path, tmp_path: Pa
     lab.write_text(LAB.replace("mlx5_0,mlx5_1", f"$(touch {tmp_path}/evil)`touch {tmp_path}/evil`'"))
     at = AtSite(load(lab), lab)
     lines = at_site.assignments(at, PHASES["discovery"], tmp_path)
-    said = subprocess.run(
+    completed = subprocess.run(
         ["bash", "-c", "\n".join([*lines, 'printf %s "$NCCL_IB_HCA"'])], capture_output=True, text=True, check=True
     ).stdout
-    assert said == f"$(touch {tmp_path}/evil)`touch {tmp_path}/evil`'"
+    assert completed == f"$(touch {tmp_path}/evil)`touch {tmp_path}/evil`'"
     assert not (tmp_path / "evil").exists()
 
 
@@ -465,7 +465,7 @@ def test_every_srun_line_names_the_options_of_the_site():
 
 def test_the_json_of_run_json_holds_the_words_of_the_file(call: Called, copy: Path):
     assert call(begin("discovery")).returncode == 0
-    said = json.loads((opened(copy, "discovery")[0] / "run.json").read_text())["site"]
-    assert said["name"] == "lab"
-    assert said["says"]["srun"] == ["--mpi=pmix", "--comment=it's $HOME"]
-    assert shlex.join(said["says"]["sbatch"]) == "'--comment=of sbatch'"
+    record = json.loads((opened(copy, "discovery")[0] / "run.json").read_text())["site"]
+    assert record["name"] == "lab"
+    assert record["says"]["srun"] == ["--mpi=pmix", "--comment=it's $HOME"]
+    assert shlex.join(record["says"]["sbatch"]) == "'--comment=of sbatch'"

@@ -139,24 +139,24 @@ def rows_of(*variants: tuple[dict[str, str], list[Entry]], price: float | None =
 
 def test_a_difference_within_the_noise_is_called_so_and_a_larger_one_is_not(tmp_path):
     base = repeated(tmp_path, "base", 1.0, 5, 0.01)
-    found = rows_of(
+    rows = rows_of(
         ({}, base),
         ({"attention": "eager"}, repeated(tmp_path, "same", 1.0, 5, 0.01)),
         ({"compile": "yes"}, repeated(tmp_path, "faster", 1.2, 5, 0.01)),
         ({"cpu_offload": "yes"}, repeated(tmp_path, "slowest", 0.8, 5, 0.01)),
     )
-    assert [row.against_base for row in found] == [None, "within noise", "faster", "slower"]
-    assert found[2].change == pytest.approx(0.2, abs=0.03)
-    assert found[2].low is not None
-    assert found[2].low > 0
-    assert [row.outcome for row in found] == [Outcome.PASS] * 4
+    assert [row.against_base for row in rows] == [None, "within noise", "faster", "slower"]
+    assert rows[2].change == pytest.approx(0.2, abs=0.03)
+    assert rows[2].low is not None
+    assert rows[2].low > 0
+    assert [row.outcome for row in rows] == [Outcome.PASS] * 4
 
 
 def test_where_the_noise_hides_a_difference_that_would_matter_nothing_is_told(tmp_path):
     base = repeated(tmp_path, "base", 1.0, 3, 0.2)
-    found = rows_of(({}, base), ({"attention": "eager"}, repeated(tmp_path, "other", 1.1, 3, 0.2)))
-    assert found[1].against_base == "cannot tell"
-    assert found[1].low < 0 < found[1].high
+    rows = rows_of(({}, base), ({"attention": "eager"}, repeated(tmp_path, "other", 1.1, 3, 0.2)))
+    assert rows[1].against_base == "cannot tell"
+    assert rows[1].low < 0 < rows[1].high
 
 
 def test_of_single_runs_a_difference_that_their_steps_explain_is_noise_and_of_another_nothing_is_said(tmp_path):
@@ -166,11 +166,11 @@ def test_of_single_runs_a_difference_that_their_steps_explain_is_noise_and_of_an
     def run(name: str, speed: float) -> list[Entry]:
         return [make_run(tmp_path / name, speed=speed, metrics={"steps_s": steps})]
 
-    found = rows_of(
+    rows = rows_of(
         ({}, run("base", 1.0)), ({"attention": "eager"}, run("near", 1.01)), ({"compile": "yes"}, run("far", 1.5))
     )
-    assert [row.against_base for row in found] == [None, "within noise", "cannot tell"]
-    assert found[2].low is None
+    assert [row.against_base for row in rows] == [None, "within noise", "cannot tell"]
+    assert rows[2].low is None
 
 
 def test_the_cost_is_that_of_the_gpus_that_train(tmp_path):
@@ -189,10 +189,10 @@ def test_a_variant_whose_losses_disagree_fails_and_another_batch_does_not(tmp_pa
     losses = [loss + 0.1 for loss in base[0].metrics.loss]
     wrong = repeated(tmp_path, "wrong", 1.0, 1, 0.0, metrics={"loss": losses})
     other = repeated(tmp_path, "other", 1.0, 1, 0.0, metrics={"loss": losses}, args={"global_batch": 128})
-    found = rows_of(({}, base), ({"attention": "eager"}, wrong), ({"global_batch": "128"}, other))
-    assert [row.outcome for row in found] == [Outcome.PASS, Outcome.FAIL, Outcome.PASS]
-    assert "loss gap 1.0e-01 DISAGREES" in str(found[1].failed)
-    assert found[2].loss_gap == "other global_batch"
+    rows = rows_of(({}, base), ({"attention": "eager"}, wrong), ({"global_batch": "128"}, other))
+    assert [row.outcome for row in rows] == [Outcome.PASS, Outcome.FAIL, Outcome.PASS]
+    assert "loss gap 1.0e-01 DISAGREES" in str(rows[1].failed)
+    assert rows[2].loss_gap == "other global_batch"
 
 
 def test_a_run_that_was_not_what_was_requested_is_said(tmp_path):
@@ -287,9 +287,9 @@ def test_what_finished_is_not_run_again_and_what_did_not_is(tree, monkeypatch):
 def test_compare_takes_the_folder_of_a_sweep_with_what_it_varies(tree, monkeypatch, capsys):
     monkeypatch.setattr(sweep, "run_phase", Jobs(tree))
     assert sweep.run(tree, None) == 0
-    found = runs.find([tree])
-    assert [folder.name for folder in found.folders] == ["run_ddp_1node-s-v0-k1", "run_ddp_1node-s-v2-k1"]
-    assert found.varied == ["attention"]
+    gathered = runs.find([tree])
+    assert [folder.name for folder in gathered.folders] == ["run_ddp_1node-s-v0-k1", "run_ddp_1node-s-v2-k1"]
+    assert gathered.varied == ["attention"]
     assert cli.main(["compare", "--json", str(tree)]) == 0
     assert [row["attention"] for row in json.loads(capsys.readouterr().out)] == ["sdpa", "eager"]
 

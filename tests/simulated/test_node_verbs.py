@@ -51,7 +51,7 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "node"
 
 
-def told(root: Path, state: State):
+def faults_told(root: Path, state: State):
     trees.render(state, root)
     facts = told_by(lambda probe: fabric(probe, root / "class/net", root / "class/infiniband", root / "pci"))
     return {(o.subject, o.quantity): o.value if o.value is not None else f"? {o.why}" for o in facts.observations}
@@ -156,7 +156,7 @@ def test_a_node_has_no_more_gpus_than_its_model_describes():
 
 
 def test_a_healthy_node_has_its_gpus_and_ports_in_sysfs_and_keeps_the_machines_devices(root):
-    facts = told(root, State(HEALTHY))
+    facts = faults_told(root, State(HEALTHY))
     assert [value for value in facts.values() if str(value).startswith("?")] == []
     assert facts["n0", "discovery.rdma.ports"] == 8
     assert facts["n0/mlx5_7:1", "discovery.rdma.state"] == "4: ACTIVE"
@@ -173,7 +173,7 @@ def test_a_healthy_node_has_its_gpus_and_ports_in_sysfs_and_keeps_the_machines_d
 
 def test_efa_devices_count_nothing_of_a_link_and_are_not_in_topo_m(root):
     state = State(states.healthy("h100-efa", "n1", 8))
-    facts = told(root, state)
+    facts = faults_told(root, state)
     assert facts["n0", "discovery.rdma.ports"] == 32
     assert facts["n0/rdmap79s0:1", "discovery.rdma.layer"] == "Unspecified"
     assert str(facts["n0/rdmap79s0:1", "inventory.rdma.flaps"]).startswith("? ")
@@ -186,8 +186,10 @@ def test_efa_devices_count_nothing_of_a_link_and_are_not_in_topo_m(root):
 
 
 def test_the_trees_follow_the_state_and_go_back(root):
-    before = told(root, State(HEALTHY))
-    after = told(root, changed("port.mlx5_3=down", "port.mlx5_2.counters.link_downed=4", "gpu1.numa=-1", "gpus=7"))
+    before = faults_told(root, State(HEALTHY))
+    after = faults_told(
+        root, changed("port.mlx5_3=down", "port.mlx5_2.counters.link_downed=4", "gpu1.numa=-1", "gpus=7")
+    )
     assert {key: value for key, value in after.items() if before.get(key) != value} == {
         ("n0/mlx5_3:1", "discovery.rdma.state"): "1: DOWN",
         ("n0/mlx5_3:1", "discovery.rdma.phys_state"): "3: Disabled",
@@ -195,7 +197,7 @@ def test_the_trees_follow_the_state_and_go_back(root):
         ("n0/0000:43:00.0", "discovery.numa.gpu"): "-1",
     }
     assert before.keys() - after.keys() == {("n0/0000:df:00.0", "discovery.numa.gpu")}
-    assert told(root, State(HEALTHY)) == before
+    assert faults_told(root, State(HEALTHY)) == before
 
 
 @pytest.mark.parametrize("change", ["port.mlx5_1=sideways", "gpus=many", "gpus=9", "xids=x@1", "xids=79@many"])
@@ -212,7 +214,7 @@ def test_a_value_that_cannot_be_shown_leaves_the_node_as_it_was(root, monkeypatc
         ("HEALTHY", files["state"]),
     ):
         monkeypatch.setattr(node, name, file)
-    before = told(root, State(HEALTHY))
+    before = faults_told(root, State(HEALTHY))
     with pytest.raises(StateError, match="a value that its key does not take"):
         node.write(states.changed(HEALTHY, ["port.mlx5_0=down", change]))
     assert files["state"].read_text() == HEALTHY
@@ -263,11 +265,11 @@ def test_each_model_has_a_profile_that_expects_what_it_says(model):
 def test_topo_m_of_the_stand_in_is_read_as_that_of_a_cluster():
     smi = nvidia_smi()
     parsed = topology.parse(smi.topology(State(HEALTHY)), "raw/topo", "n0")
-    told = {o.quantity: o.value for o in parsed.observations}
+    faults_told = {o.quantity: o.value for o in parsed.observations}
     assert parsed.problems == []
-    assert str(told["discovery.topology"]).startswith(
+    assert str(faults_told["discovery.topology"]).startswith(
         "8 GPUs, NV18 between them; nearest NICs: GPU0 mlx5_0 PXB, GPU1 mlx5_1"
     )
-    assert told["discovery.topology.nic"] == "PXB"
+    assert faults_told["discovery.topology.nic"] == "PXB"
     far = topology.parse(smi.topology(changed("gpu3.nic_path=SYS")), "raw/topo", "n0")
     assert {o.quantity: (o.value, o.why) for o in far.observations}["discovery.topology.nic"] == ("SYS", "GPU3")

@@ -37,10 +37,10 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def said(library: Path, tmp_path: Path) -> Callable[..., Facts]:
-    """What the inventory finds out of the GPUs of a node: said("gpu2.ecc=2")."""
+def ask(library: Path, tmp_path: Path) -> Callable[..., Facts]:
+    """What the inventory finds out of the GPUs of a node: ask("gpu2.ecc=2")."""
 
-    def ask(*changes: str, through: str = "nvml", model: str = "h100", gpus: int = 8) -> Facts:
+    def inventory(*changes: str, through: str = "nvml", model: str = "h100", gpus: int = 8) -> Facts:
         done = python(
             f"from facts import Facts; facts = Facts('x'); {THROUGH[through]}", *changes, model=model, gpus=gpus
         )
@@ -51,7 +51,7 @@ def said(library: Path, tmp_path: Path) -> Callable[..., Facts]:
         file.write_text(states.changed(states.healthy(model, "n1", gpus), ["devices=all", *changes]))
         return run(program, file, library)
 
-    return ask
+    return inventory
 
 
 def run(program: str, file: Path, library: Path) -> str:
@@ -69,12 +69,12 @@ def run(program: str, file: Path, library: Path) -> str:
 
 
 def facts_in(lines: str) -> Facts:
-    found: Facts = {}
+    facts: Facts = {}
     for line in lines.splitlines():
         fact = json.loads(line)
         value = fact["value"] if fact["value"] is not None else f"? {fact['why']}"
-        found[fact["subject"].partition("/")[2], fact["quantity"].removeprefix("discovery.gpu.")] = value
-    return found
+        facts[fact["subject"].partition("/")[2], fact["quantity"].removeprefix("discovery.gpu.")] = value
+    return facts
 
 
 def uuid(index: int) -> str:
@@ -86,8 +86,8 @@ def of(facts: Facts, index: int) -> dict[str, Any]:
     return {quantity: value for (gpu, quantity), value in facts.items() if gpu == uuid(index) and quantity != "pci"}
 
 
-def test_healthy_gpus_answer_every_question(said):
-    facts = said()
+def test_healthy_gpus_answer_every_question(ask):
+    facts = ask()
     assert facts["", "answering"] == 8
     assert facts["", "driver"] == "570.86.15"
     assert [value for value in facts.values() if str(value).startswith("?")] == []
@@ -95,8 +95,8 @@ def test_healthy_gpus_answer_every_question(said):
     assert all(of(facts, index) == of(facts, 0) for index in range(8))
 
 
-def test_the_models_differ_in_what_they_are(said):
-    answers = {model: said(model=model, gpus=1) for model in MODELS}
+def test_the_models_differ_in_what_they_are(ask):
+    answers = {model: ask(model=model, gpus=1) for model in MODELS}
     assert set(states.models()) == MODELS
     assert {model: facts["", "answering"] for model, facts in answers.items()} == dict.fromkeys(MODELS, 1)
     assert {tuple(of(facts, 0)[name] for name in ("model", "memory", "nvlinks")) for facts in answers.values()} == {
@@ -143,41 +143,41 @@ LINKS = {
 
 
 @pytest.mark.parametrize("fault", [*FAULTS, *LINKS])
-def test_a_fault_shows_in_its_own_answer_on_its_own_gpu(said, fault):
-    facts = said(f"gpu3.{fault}")
+def test_a_fault_shows_in_its_own_answer_on_its_own_gpu(ask, fault):
+    facts = ask(f"gpu3.{fault}")
     healthy = of(facts, 0)
     assert {name: value for name, value in of(facts, 3).items() if healthy[name] != value} == {**FAULTS, **LINKS}[fault]
     assert all(of(facts, index) == healthy for index in (1, 2, 4, 5, 6, 7))
 
 
 @pytest.mark.parametrize("part", range(0, len(FAULTS), 8))
-def test_nvidia_smi_says_what_nvml_says(said, part):
+def test_nvidia_smi_says_what_nvml_says(ask, part):
     """Eight faults at a time, each on a GPU of its own."""
     changes = [f"gpu{index}.{fault}" for index, fault in enumerate([*FAULTS][part : part + 8])]
-    through_nvml, through_smi = said(*changes), said(*changes, through="smi")
+    through_nvml, through_smi = ask(*changes), ask(*changes, through="smi")
     assert len(through_smi) > 100
     assert through_smi == {key: through_nvml[key] for key in through_smi}
 
 
-def test_a_gpu_that_is_lost_is_still_counted_and_says_nothing(said):
-    facts = said("gpu7.lost=1")
+def test_a_gpu_that_is_lost_is_still_counted_and_says_nothing(ask):
+    facts = ask("gpu7.lost=1")
     assert facts["", "answering"] == 7
     assert facts["gpu7", "model"] == "? GPU 7: GPU is lost"
-    assert said("gpu7.lost=1", through="smi")["", "answering"].endswith("Reboot the system to recover this GPU")
+    assert ask("gpu7.lost=1", through="smi")["", "answering"].endswith("Reboot the system to recover this GPU")
 
 
 @pytest.mark.parametrize(
     ("change", "words"),
     [("gpu1.ecc=error:16", "GPU requires restart"), ("gpu1.nvlink0.replays=error:3", "Not Supported")],
 )
-def test_an_answer_may_be_an_error_of_nvml(said, change, words):
-    facts = said(change)
+def test_an_answer_may_be_an_error_of_nvml(ask, change, words):
+    facts = ask(change)
     assert [value for value in of(facts, 1).values() if str(value).startswith("?")] == [f"? NVML: {words}"]
 
 
-def test_a_word_or_a_key_that_nobody_knows_does_not_pass_for_health(said, library, tmp_path):
-    assert of(said("gpu1.fabric=complete"), 1)["fabric"] == "? NVML: Unknown Error"
-    assert of(said("gpu1.ecc=none"), 1)["ecc"] == "? NVML: Unknown Error"
+def test_a_word_or_a_key_that_nobody_knows_does_not_pass_for_health(ask, library, tmp_path):
+    assert of(ask("gpu1.fabric=complete"), 1)["fabric"] == "? NVML: Unknown Error"
+    assert of(ask("gpu1.ecc=none"), 1)["ecc"] == "? NVML: Unknown Error"
     file = tmp_path / "without.conf"
     text = states.healthy("h100", "n1", 8).replace("gpu.ecc=0\n", "") + "devices=all\n"
     file.write_text(text)
@@ -199,11 +199,11 @@ def test_a_driver_that_does_not_start_says_why(library, tmp_path, change, why):
     assert run("import nvml; print(nvml.library()[1])", file, library).strip() == why
 
 
-def test_a_gpu_whose_device_may_not_be_opened_is_not_there(said):
+def test_a_gpu_whose_device_may_not_be_opened_is_not_there(ask):
     """On a node the devices cgroup decides; here there is no device at all."""
     if Path("/dev/nvidia0").exists():
         pytest.fail("this test needs a machine without GPUs")
-    assert said("devices=check")["", "answering"] == 0
+    assert ask("devices=check")["", "answering"] == 0
 
 
 def test_a_gpu_falls_ill_while_somebody_watches(library, tmp_path):
@@ -237,11 +237,11 @@ def test_the_counters_of_a_load_are_answered(library, tmp_path):
     changes = ["devices=all", "gpu.pcie_replays=5"]
     file.write_text(states.changed(states.healthy("h100", "n1", 1), changes))
     program = "import counters, facts; counters.of_gpus(counters.Counters(facts.Facts('x'), 'before'))"
-    told = {
+    chapter_lines = {
         fact["quantity"].rpartition(".")[2]: fact["value"]
         for fact in map(json.loads, run(program, file, library).splitlines())
     }
-    assert told == {
+    assert chapter_lines == {
         "ecc_uncorrected": 0,
         "ecc_corrected": 0,
         "rows_remapped_uncorrectable": 0,

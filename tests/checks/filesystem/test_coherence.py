@@ -173,9 +173,9 @@ def one_folder(folder: Path, seen: Path, tmp_path: Path) -> dict[str, object]:
         command = [sys.executable, PROBE.with_name("shared_fs.py"), name, place, *arguments]
         return subprocess.run(command, env={**os.environ, **own}, check=True, stdout=subprocess.PIPE, text=True).stdout
 
-    said = step("look", seen, node="n0") + step("reference", folder, "token")
-    said += step("node", seen, "token", node="n0") + step("check", folder, "token", "n0")
-    return {observation.quantity: observation.value for observation in facts.parse(said, "f").observations}
+    culprit = step("look", seen, node="n0") + step("reference", folder, "token")
+    culprit += step("node", seen, "token", node="n0") + step("check", folder, "token", "n0")
+    return {observation.quantity: observation.value for observation in facts.parse(culprit, "f").observations}
 
 
 def test_a_client_that_keeps_missing_names_reads_the_shared_folder_and_sees_the_late_name_later(
@@ -217,8 +217,8 @@ def test_a_filesystem_without_locks_does_not_refuse_them_and_says_why(tmp_path, 
 
     monkeypatch.setattr(coherence.fcntl, "flock", refused)
     with (tmp_path / "n1.lock").open("w") as stream:
-        said = coherence.take_lock(stream)
-    (tmp_path / "n1.held").write_text(said)
+        folders_seen = coherence.take_lock(stream)
+    (tmp_path / "n1.held").write_text(folders_seen)
     seen: list[object] = []
     circle = SimpleNamespace(
         facts=SimpleNamespace(saw=lambda *fact: seen.extend(fact)), incoming=lambda writer: f"{writer}->n0"

@@ -72,11 +72,11 @@ def test_two_unknown_filesystem_types_are_not_one_type():
 @pytest.mark.parametrize(("nodes", "pairs"), [(1, 0), (2, 2), (4, 12), (16, 240), (50, 250), (1000, 1000)])
 def test_every_ordered_pair_of_a_small_fleet_is_planned_and_a_bounded_number_of_a_large_one(nodes, pairs):
     names = [f"n{index}" for index in range(nodes)]
-    found = rounds.ordered_pairs(names)
-    assert len(found) == len(set(found)) == pairs
-    assert not any(writer == reader for writer, reader in found)
+    pairs_planned = rounds.ordered_pairs(names)
+    assert len(pairs_planned) == len(set(pairs_planned)) == pairs
+    assert not any(writer == reader for writer, reader in pairs_planned)
     if nodes > 1:  # each node writes as often as it reads
-        assert len({Counter(side)[name] for side in zip(*found, strict=True) for name in names}) == 1
+        assert len({Counter(side)[name] for side in zip(*pairs_planned, strict=True) for name in names}) == 1
 
 
 BAD: dict[str, Value] = {

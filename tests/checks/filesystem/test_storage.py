@@ -24,8 +24,8 @@ def fio(monkeypatch):
 
 @pytest.mark.parametrize(("direction", "speed", "slowest"), [("write", 0.9321, "4.42 ms"), ("read", 1.3696, "8.16 ms")])
 def test_a_healthy_answer_gives_the_speed_of_its_direction(fio, direction, speed, slowest):
-    found = fio.figures((REAL / f"{direction}.json").read_text(), direction)
-    assert found == (speed, 64, f"fio-3.33, 99 of 100 blocks within {slowest}")
+    record = fio.figures((REAL / f"{direction}.json").read_text(), direction)
+    assert record == (speed, 64, f"fio-3.33, 99 of 100 blocks within {slowest}")
     with pytest.raises(fio.NoFigure, match="moved 0 MiB"):
         fio.figures((REAL / f"{direction}.json").read_text(), "read" if direction == "write" else "write")
 
@@ -83,20 +83,20 @@ def probe(folder: Path, tool: str | None, how: str = "together", **env: str) -> 
 
 
 def test_without_fio_plain_io_is_timed_and_says_so(tmp_path):
-    said = probe(tmp_path, None)
+    facts_by_name = probe(tmp_path, None)
     for direction in ("write", "read"):
-        assert said[f"{direction}_together"]["value"] > 0
-        assert "plain I/O (fio is not installed)" in said[f"{direction}_together"]["why"]
-    assert said["files"]["value"] > 0
+        assert facts_by_name[f"{direction}_together"]["value"] > 0
+        assert "plain I/O (fio is not installed)" in facts_by_name[f"{direction}_together"]["why"]
+    assert facts_by_name["files"]["value"] > 0
 
 
 def test_with_fio_its_figures_count_and_its_answers_are_kept(tmp_path):
     answer = (
         f'case "$*" in *--rw=write*) exec /bin/cat "{REAL}/write.json";; *) exec /bin/cat "{REAL}/read.json";; esac'
     )
-    said = probe(tmp_path, answer)
-    assert (said["write_together"]["value"], said["read_together"]["value"]) == (0.9321, 1.3696)
-    assert said["write_together"]["why"] == "64 MiB from n0 by fio-3.33, 99 of 100 blocks within 4.42 ms"
+    facts_by_name = probe(tmp_path, answer)
+    assert (facts_by_name["write_together"]["value"], facts_by_name["read_together"]["value"]) == (0.9321, 1.3696)
+    assert facts_by_name["write_together"]["why"] == "64 MiB from n0 by fio-3.33, 99 of 100 blocks within 4.42 ms"
     assert {path.name for path in (tmp_path / "work").iterdir()} == {
         "n0.together.write.fio.json",
         "n0.together.read.fio.json",
@@ -112,16 +112,16 @@ def test_with_fio_its_figures_count_and_its_answers_are_kept(tmp_path):
     ],
 )
 def test_a_fio_that_fails_leaves_the_speeds_unknown_and_no_plain_io_hides_it(tmp_path, tool, says):
-    said = probe(tmp_path, tool, how="alone")
+    facts_by_name = probe(tmp_path, tool, how="alone")
     for direction in ("write", "read"):
-        assert said[direction]["value"] is None
-        assert said[direction]["subject"] == "job"
-        assert says in said[direction]["why"]
+        assert facts_by_name[direction]["value"] is None
+        assert facts_by_name[direction]["subject"] == "job"
+        assert says in facts_by_name[direction]["why"]
 
 
 def test_the_drill_for_slow_storage_also_slows_fio(tmp_path):
-    said = probe(tmp_path, 'echo "$*" >&2', how="alone", BRINGUP_DRILL="slow-storage:n0")
-    assert "--rate=2m" in said["write"]["why"]
+    facts_by_name = probe(tmp_path, 'echo "$*" >&2', how="alone", BRINGUP_DRILL="slow-storage:n0")
+    assert "--rate=2m" in facts_by_name["write"]["why"]
 
 
 def test_a_folder_that_is_not_there_leaves_nothing_known(tmp_path):
@@ -132,9 +132,9 @@ def test_a_folder_that_is_not_there_leaves_nothing_known(tmp_path):
         check=True,
         env={"PATH": "/nonexistent", "SLURMD_NODENAME": "n0"},
     )
-    said = [json.loads(line) for line in done.stdout.splitlines()][:-2]  # then its cost, and the count
-    assert [fact["value"] for fact in said] == [None, None, None]
-    assert all("No such file" in fact["why"] for fact in said)
+    chapter_lines = [json.loads(line) for line in done.stdout.splitlines()][:-2]  # then its cost, and the count
+    assert [fact["value"] for fact in chapter_lines] == [None, None, None]
+    assert all("No such file" in fact["why"] for fact in chapter_lines)
 
 
 @pytest.mark.parametrize(("there", "tool"), [(True, None), (True, "fio"), (False, None)])

@@ -87,8 +87,8 @@ def test_an_index_counts_gpus_by_pci_address_as_cuda_does_and_not_by_minor(tmp_p
 
 
 def test_gpus_of_which_the_driver_does_not_tell_every_address_are_counted_by_minor(tmp_path, monkeypatch):
-    told = {minor: address for minor, address in CROSSED.items() if minor != 3}
-    assert bound_to(tmp_path, monkeypatch, "0", told) == "GPU-0"
+    known_addresses = {minor: address for minor, address in CROSSED.items() if minor != 3}
+    assert bound_to(tmp_path, monkeypatch, "0", known_addresses) == "GPU-0"
     assert bound_to(tmp_path / "other", monkeypatch, "0", {0: "not-an-address", 1: "0000:18:00.0"}, minors=2) == "GPU-0"
 
 

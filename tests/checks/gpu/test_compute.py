@@ -75,25 +75,25 @@ def gpus(gpus_per_node: int = 4, **nodes: list[float | None]) -> dict[str, tuple
 @shows_failing("smoke.compute.gpu_peers")
 def test_one_gpu_of_eight_that_is_a_third_slower_fails_on_a_single_node_and_is_named():
     healthy = [700.0, 705.0, 690.0, 710.0, 695.0, 700.0, 702.0]
-    found = gpus(gpus_per_node=8, n0=[*healthy[:3], 490.0, *healthy[3:]])
-    assert found["n0"][0] is Outcome.FAIL
-    assert "0.7 (GPU-3 490, the median of 8 GPUs is 700 TFLOP/s)" in found["n0"][1]
+    by_gpu = gpus(gpus_per_node=8, n0=[*healthy[:3], 490.0, *healthy[3:]])
+    assert by_gpu["n0"][0] is Outcome.FAIL
+    assert "0.7 (GPU-3 490, the median of 8 GPUs is 700 TFLOP/s)" in by_gpu["n0"][1]
     assert gpus(gpus_per_node=8, n0=[*healthy, 680.0])["n0"][0] is Outcome.PASS
 
 
 def test_of_two_nodes_the_one_with_the_slow_gpu_is_named_and_so_is_one_that_is_slow_as_a_whole():
     fast = [700.0, 705.0, 690.0, 710.0]
-    found = gpus(n0=fast, n1=[700.0, 690.0, 490.0, 710.0])
-    assert {node: outcome for node, (outcome, _) in found.items()} == {"n0": Outcome.PASS, "n1": Outcome.FAIL}
-    found = gpus(n0=fast, n1=[490.0] * 4)
-    assert {node: outcome for node, (outcome, _) in found.items()} == {"n0": Outcome.PASS, "n1": Outcome.FAIL}
+    by_gpu = gpus(n0=fast, n1=[700.0, 690.0, 490.0, 710.0])
+    assert {node: outcome for node, (outcome, _) in by_gpu.items()} == {"n0": Outcome.PASS, "n1": Outcome.FAIL}
+    by_gpu = gpus(n0=fast, n1=[490.0] * 4)
+    assert {node: outcome for node, (outcome, _) in by_gpu.items()} == {"n0": Outcome.PASS, "n1": Outcome.FAIL}
 
 
 @pytest.mark.parametrize("silent", [[700.0, 690.0, 705.0], [700.0, 690.0, 705.0, None]])
 def test_a_node_of_which_a_gpu_says_nothing_is_incomplete_and_not_as_fast_as_the_rest(silent):
-    found = gpus(n0=[700.0] * 4, n1=silent)
-    assert (found["n0"][0], found["n1"][0]) == (Outcome.PASS, Outcome.INCOMPLETE)
-    assert "3 of 4 GPUs reported their speed" in found["n1"][1]
+    by_gpu = gpus(n0=[700.0] * 4, n1=silent)
+    assert (by_gpu["n0"][0], by_gpu["n1"][0]) == (Outcome.PASS, Outcome.INCOMPLETE)
+    assert "3 of 4 GPUs reported their speed" in by_gpu["n1"][1]
 
 
 def test_a_node_that_computed_on_its_cpu_has_no_slowest_gpu():

@@ -60,20 +60,20 @@ def xid_line(number: int, words: str, gpu: str = "PCI:0000:c1:00") -> str:
 
 def test_xids_are_counted_by_gpu_and_number(log):
     log.write_text(LOG)
-    found = counted(told_by(kernel_log.kernel_log))
-    assert found["n0/PCI:0000:c1:00", "xid_79"] == 2
-    assert found["n0/PCI:0000:65:00", "xid_13"] == 1
-    assert found["n0", "xids"] == 3
-    assert found["n0", "records"] == 5
+    parsed = counted(told_by(kernel_log.kernel_log))
+    assert parsed["n0/PCI:0000:c1:00", "xid_79"] == 2
+    assert parsed["n0/PCI:0000:65:00", "xid_13"] == 1
+    assert parsed["n0", "xids"] == 3
+    assert parsed["n0", "records"] == 5
 
 
 @pytest.mark.parametrize("text", [None, ""])
 def test_a_log_that_is_not_there_or_empty_is_unknown_and_not_clean(log, text):
     if text is not None:
         log.write_text(text)
-    found = told_by(kernel_log.kernel_log)
-    assert "the kernel log cannot be read" in str(counted(found)["n0", "xids"])
-    assert {outcome for outcome, _ in judged(found).values()} == {Outcome.INCOMPLETE}
+    parsed = told_by(kernel_log.kernel_log)
+    assert "the kernel log cannot be read" in str(counted(parsed)["n0", "xids"])
+    assert {outcome for outcome, _ in judged(parsed).values()} == {Outcome.INCOMPLETE}
 
 
 def test_the_journal_counts_only_when_it_holds_the_whole_boot(log, monkeypatch):
@@ -169,9 +169,9 @@ def test_a_message_that_asks_for_action_fails_and_names_its_device(log, line, sa
 )
 @shows_failing("discovery.kernel_log.nonfatal")
 def test_a_message_that_calls_itself_nonfatal_is_a_warning(log, line, says):
-    found = judged(read(log, line))
-    assert found["nonfatal"] == (Outcome.WARN, says)
-    assert found["xid"][0] is Outcome.PASS
+    by_subject = judged(read(log, line))
+    assert by_subject["nonfatal"] == (Outcome.WARN, says)
+    assert by_subject["xid"][0] is Outcome.PASS
 
 
 @pytest.mark.parametrize(
@@ -203,9 +203,9 @@ def test_the_journal_has_a_message_of_several_lines_on_lines_of_their_own(log, m
         + "\nNVRM: Xid (PCI:0000:65:00): 13, x\n"
     )
     monkeypatch.setattr(kernel_log, "JOURNAL", ("printf", "%s", text))
-    found = counted(told_by(kernel_log.kernel_log))
-    assert found["n0/PCI:0000:c1:00", "fallen_off_the_bus"] == 1
-    assert found["n0/PCI:0000:65:00", "xid_13"] == 1
+    parsed = counted(told_by(kernel_log.kernel_log))
+    assert parsed["n0/PCI:0000:c1:00", "fallen_off_the_bus"] == 1
+    assert parsed["n0/PCI:0000:65:00", "xid_13"] == 1
 
 
 def test_a_cause_that_is_in_the_log_itself_is_not_counted_twice(log):

@@ -37,9 +37,9 @@ def outcomes(parsed: Parsed) -> dict[str, Outcome]:
 
 
 def test_healthy_gpus_pass_every_gate():
-    found = outcomes(through_nvml())
-    assert len(found) >= 11
-    assert set(found.values()) == {Outcome.PASS}
+    by_gate = outcomes(through_nvml())
+    assert len(by_gate) >= 11
+    assert set(by_gate.values()) == {Outcome.PASS}
 
 
 @pytest.mark.parametrize(
@@ -100,17 +100,17 @@ def test_a_driver_that_is_not_kept_loaded_is_a_warning():
     ],
 )
 def test_errors_that_the_hardware_corrected_itself_are_a_warning(changes, gate):
-    found = outcomes(through_nvml(**changes))
-    assert {name: outcome for name, outcome in found.items() if outcome is not Outcome.PASS} == {gate: Outcome.WARN}
+    by_gate = outcomes(through_nvml(**changes))
+    assert {name: outcome for name, outcome in by_gate.items() if outcome is not Outcome.PASS} == {gate: Outcome.WARN}
 
 
 def test_a_counter_that_this_generation_has_not_got_is_unknown_and_not_zero():
     parsed = through_nvml(recoveries=FakeNvml.NVMLError_NotSupported("Not Supported"))
-    found = outcomes(parsed)
-    assert {gate for gate, outcome in found.items() if outcome is not Outcome.PASS} == {
+    by_gate = outcomes(parsed)
+    assert {gate for gate, outcome in by_gate.items() if outcome is not Outcome.PASS} == {
         "discovery.gpu.nvlink_recoveries"
     }
-    assert found["discovery.gpu.nvlink_recoveries"] is Outcome.INCOMPLETE
+    assert by_gate["discovery.gpu.nvlink_recoveries"] is Outcome.INCOMPLETE
 
 
 def test_links_that_are_down_count_no_errors_and_that_is_no_health():
@@ -125,9 +125,9 @@ def test_links_that_are_down_count_no_errors_and_that_is_no_health():
 
 
 def test_what_a_gpu_does_not_say_is_incomplete_and_not_healthy():
-    found = outcomes(through_nvml(ecc=FakeNvml.NVMLError("GPU is lost")))
-    assert {gate for gate, outcome in found.items() if outcome is not Outcome.PASS} == {"discovery.gpu.ecc"}
-    assert found["discovery.gpu.ecc"] is Outcome.INCOMPLETE
+    by_gate = outcomes(through_nvml(ecc=FakeNvml.NVMLError("GPU is lost")))
+    assert {gate for gate, outcome in by_gate.items() if outcome is not Outcome.PASS} == {"discovery.gpu.ecc"}
+    assert by_gate["discovery.gpu.ecc"] is Outcome.INCOMPLETE
 
 
 def test_a_gpu_without_a_fabric_or_nvlink_says_so():
@@ -137,7 +137,7 @@ def test_a_gpu_without_a_fabric_or_nvlink_says_so():
 
 
 @pytest.mark.parametrize(
-    ("state", "status", "said"),
+    ("state", "status", "answer"),
     [
         (0, 999, "not supported"),
         (1, 999, "not started"),
@@ -147,16 +147,16 @@ def test_a_gpu_without_a_fabric_or_nvlink_says_so():
         (7, 999, "state 7"),
     ],
 )
-def test_the_status_of_a_fabric_says_nothing_before_its_state_is_completed(state, status, said):
+def test_the_status_of_a_fabric_says_nothing_before_its_state_is_completed(state, status, answer):
     values = {fact.quantity: fact.value for fact in through_nvml(fabric=state, status=status).observations}
-    assert values["discovery.gpu.fabric"] == said
+    assert values["discovery.gpu.fabric"] == answer
 
 
 @shows_failing("discovery.gpu.answering")
 def test_a_gpu_that_does_not_answer_fails_the_count_and_nothing_else_is_judged():
-    found = outcomes(through_nvml({**HEALTHY}, {**HEALTHY, "name": FakeNvml.NVMLError("GPU is lost")}))
-    assert found["discovery.gpu.answering"] is Outcome.FAIL
-    assert found["discovery.gpu.ecc"] is Outcome.INCOMPLETE
+    by_gate = outcomes(through_nvml({**HEALTHY}, {**HEALTHY, "name": FakeNvml.NVMLError("GPU is lost")}))
+    assert by_gate["discovery.gpu.answering"] is Outcome.FAIL
+    assert by_gate["discovery.gpu.ecc"] is Outcome.INCOMPLETE
 
 
 def test_a_driver_that_cannot_count_its_gpus_is_unknown():
@@ -223,8 +223,8 @@ def test_a_node_with_another_driver_is_the_odd_one():
     for node, driver in (("n0", "570.86"), ("n1", "550.54"), ("n2", "570.86")):
         parsed.saw("discovery.gpu.driver", node, driver, "text", "f:1")
     verdicts = judge.judge(run, profile.load("h100-8x400g"), parsed).verdicts
-    found = {verdict.subject: verdict.outcome for verdict in verdicts if verdict.gate == "discovery.gpu.driver"}
-    assert found == {"n0": Outcome.PASS, "n1": Outcome.FAIL, "n2": Outcome.PASS}
+    outcome_of = {verdict.subject: verdict.outcome for verdict in verdicts if verdict.gate == "discovery.gpu.driver"}
+    assert outcome_of == {"n0": Outcome.PASS, "n1": Outcome.FAIL, "n2": Outcome.PASS}
 
 
 # ---- nvidia-smi
@@ -294,8 +294,8 @@ def test_a_degraded_answer_fails_its_gate(query, old, new, gate):
 def test_a_healthy_flag_passes_in_every_spelling(words):
     """--query-remapped-rows answers Yes and No, and was read as a number: both gates were unknown on healthy GPUs."""
     remapped = SMI["healthy"]["remapped"].replace("0, 0, 0", f"0, {words}")
-    found = outcomes(through_smi({**SMI["healthy"], "remapped": remapped}))
-    assert found["discovery.gpu.remap_pending"] is found["discovery.gpu.remap_failed"] is Outcome.PASS
+    by_gate = outcomes(through_smi({**SMI["healthy"], "remapped": remapped}))
+    assert by_gate["discovery.gpu.remap_pending"] is by_gate["discovery.gpu.remap_failed"] is Outcome.PASS
 
 
 def test_a_flag_in_a_word_that_nobody_knows_is_unknown():
@@ -314,9 +314,9 @@ def test_a_foreign_process_is_found():
     "damage", [lambda text: "", lambda text: text[: len(text) * 2 // 3], lambda text: "No devices were found\n"]
 )
 def test_a_cut_off_or_empty_answer_is_never_all_gpus(damage):
-    found = outcomes(through_smi({**SMI["healthy"], "gpu": damage(SMI["healthy"]["gpu"])}))
-    assert found["discovery.gpu.answering"] is Outcome.FAIL
-    assert found["discovery.gpu.ecc"] is Outcome.INCOMPLETE
+    by_gate = outcomes(through_smi({**SMI["healthy"], "gpu": damage(SMI["healthy"]["gpu"])}))
+    assert by_gate["discovery.gpu.answering"] is Outcome.FAIL
+    assert by_gate["discovery.gpu.ecc"] is Outcome.INCOMPLETE
 
 
 @pytest.mark.parametrize(
@@ -329,9 +329,9 @@ def test_a_cut_off_or_empty_answer_is_never_all_gpus(damage):
 )
 def test_a_gpu_that_one_answer_leaves_out_is_incomplete_there_and_not_as_well_as_the_others(query, gate):
     whole = SMI["healthy"][query].splitlines(True)
-    found = outcomes(through_smi({**SMI["healthy"], query: "".join(whole[:-1])}))
-    assert found[gate] is Outcome.INCOMPLETE
-    assert found["discovery.gpu.ecc"] is Outcome.PASS
+    by_gate = outcomes(through_smi({**SMI["healthy"], query: "".join(whole[:-1])}))
+    assert by_gate[gate] is Outcome.INCOMPLETE
+    assert by_gate["discovery.gpu.ecc"] is Outcome.PASS
 
 
 @pytest.mark.parametrize("answer", ["GPU-b", "[GPU requires reset], 4711\n", "Unable to determine the processes\n"])
@@ -340,9 +340,9 @@ def test_a_list_of_processes_that_cannot_be_read_is_not_a_free_gpu(answer):
 
 
 def test_a_tool_that_is_absent_leaves_everything_unknown():
-    found = outcomes(through_smi(dict.fromkeys(SMI["healthy"])))
-    assert found.pop("discovery.gpu.count") is Outcome.PASS
-    assert set(found.values()) == {Outcome.INCOMPLETE}
+    by_gate = outcomes(through_smi(dict.fromkeys(SMI["healthy"])))
+    assert by_gate.pop("discovery.gpu.count") is Outcome.PASS
+    assert set(by_gate.values()) == {Outcome.INCOMPLETE}
 
 
 @pytest.mark.parametrize(
@@ -357,20 +357,22 @@ def test_what_a_gpu_has_not_got_is_an_answer_and_a_gpu_that_does_not_answer_is_n
         ("[Unknown Error]", Outcome.INCOMPLETE),
         ("ERR!", Outcome.INCOMPLETE),
     ):
-        found = outcomes(through_smi({**SMI["healthy"], query: SMI["healthy"][query].replace(whole, word, 1)}))
-        assert found[gate] is outcome, word
+        by_gate = outcomes(through_smi({**SMI["healthy"], query: SMI["healthy"][query].replace(whole, word, 1)}))
+        assert by_gate[gate] is outcome, word
 
 
 def test_mig_fails_even_where_slurm_counts_its_slices():
-    found = outcomes(seen(lambda probe: nvml.read(probe, FakeNvml({**HEALTHY, "mig": 1}))))
-    assert found["discovery.gpu.answering"] is Outcome.FAIL  # one GPU, and Slurm says two
-    assert found["discovery.gpu.mig"] is Outcome.FAIL
+    by_gate = outcomes(seen(lambda probe: nvml.read(probe, FakeNvml({**HEALTHY, "mig": 1}))))
+    assert by_gate["discovery.gpu.answering"] is Outcome.FAIL  # one GPU, and Slurm says two
+    assert by_gate["discovery.gpu.mig"] is Outcome.FAIL
 
 
 def test_a_field_that_this_version_does_not_know_leaves_the_others():
-    found = outcomes(through_smi({**SMI["healthy"], "fabric": 'Field "fabric.state" is not a valid field to query.\n'}))
-    assert found["discovery.gpu.fabric"] is Outcome.INCOMPLETE
-    assert found["discovery.gpu.ecc"] is Outcome.PASS
+    by_gate = outcomes(
+        through_smi({**SMI["healthy"], "fabric": 'Field "fabric.state" is not a valid field to query.\n'})
+    )
+    assert by_gate["discovery.gpu.fabric"] is Outcome.INCOMPLETE
+    assert by_gate["discovery.gpu.ecc"] is Outcome.PASS
 
 
 def test_what_is_not_available_is_unknown():

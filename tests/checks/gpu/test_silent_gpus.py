@@ -53,34 +53,34 @@ def answering(parsed: Parsed) -> Verdict:
 
 
 def test_the_verdict_names_the_gpu_that_is_lost():
-    found = answering(told_by(lambda probe: nvml.read(probe, FakeNvml({**HEALTHY}, LOST))))
-    assert found.outcome is Outcome.FAIL
-    assert found.observed == "1 (NVML; GPU 1: GPU is lost)"
+    parsed = answering(told_by(lambda probe: nvml.read(probe, FakeNvml({**HEALTHY}, LOST))))
+    assert parsed.outcome is Outcome.FAIL
+    assert parsed.observed == "1 (NVML; GPU 1: GPU is lost)"
 
 
 def test_the_lost_gpu_is_named_by_its_uuid_where_the_driver_still_lists_it():
-    found = answering(told_by(lambda probe: nvml.read(probe, FakeNvml({**HEALTHY}, LOST), listed=GPUS)))
-    assert found.observed == "1 (NVML; GPU 1: GPU is lost; not heard of: GPU-b)"
+    parsed = answering(told_by(lambda probe: nvml.read(probe, FakeNvml({**HEALTHY}, LOST), listed=GPUS)))
+    assert parsed.observed == "1 (NVML; GPU 1: GPU is lost; not heard of: GPU-b)"
 
 
 def test_gpus_that_this_job_may_not_open_are_not_missed():
-    told = told_by(lambda probe: nvml.read(probe, FakeNvml({**HEALTHY}), listed=(*GPUS, "GPU-c")))
-    assert answering(told).observed == "1 (NVML)"
+    parsed = told_by(lambda probe: nvml.read(probe, FakeNvml({**HEALTHY}), listed=(*GPUS, "GPU-c")))
+    assert answering(parsed).observed == "1 (NVML)"
 
 
 @pytest.mark.parametrize("at", ["name", "ecc", "processes"])
 def test_a_gpu_that_hangs_is_named_and_costs_neither_the_others_nor_the_probe(at, released):
-    told = told_by(lambda probe: nvml.read(probe, Hanging(at, released)))
-    found = answering(told)
-    assert found.outcome is Outcome.FAIL
-    assert found.observed == "1 (NVML; GPU 1: no answer within 0.2 s)"
-    assert [o.value for o in told.observations if (o.quantity, o.subject) == ("discovery.gpu.ecc", "n0/GPU-a")] == [0]
+    parsed = told_by(lambda probe: nvml.read(probe, Hanging(at, released)))
+    verdict = answering(parsed)
+    assert verdict.outcome is Outcome.FAIL
+    assert verdict.observed == "1 (NVML; GPU 1: no answer within 0.2 s)"
+    assert [o.value for o in parsed.observations if (o.quantity, o.subject) == ("discovery.gpu.ecc", "n0/GPU-a")] == [0]
 
 
 def test_a_gpu_that_hangs_is_waited_for_once(released):
     """22 questions of 20 s each would take a probe past the time limit of its job."""
-    told = told_by(lambda probe: nvml.read(probe, Hanging("ecc", released)))
-    unknown = [o.why for o in told.observations if o.subject == "n0/GPU-b" and o.value is None]
+    parsed = told_by(lambda probe: nvml.read(probe, Hanging("ecc", released)))
+    unknown = [o.why for o in parsed.observations if o.subject == "n0/GPU-b" and o.value is None]
     assert unknown[0] == "NVML: no answer within 0.2 s"
     assert len(unknown) > 10
     assert set(unknown[1:]) == {"not asked: GPU 1 did not answer discovery.gpu.ecc"}
@@ -90,10 +90,10 @@ def test_why_nvml_did_not_start_reaches_the_verdict():
     def run(command, **_):
         raise subprocess.CalledProcessError(18, command, output=f"{TOOL}\n")
 
-    told = told_by(lambda probe: smi.read(probe, lambda *_: None, run, nvml_said="NVML: version mismatch"))
-    found = answering(told)
-    assert found.outcome is Outcome.INCOMPLETE
-    assert found.cause == f"not found out: NVML: version mismatch; nvidia-smi: {TOOL}"
+    parsed = told_by(lambda probe: smi.read(probe, lambda *_: None, run, nvml_said="NVML: version mismatch"))
+    verdict = answering(parsed)
+    assert verdict.outcome is Outcome.INCOMPLETE
+    assert verdict.cause == f"not found out: NVML: version mismatch; nvidia-smi: {TOOL}"
 
 
 def test_an_nvidia_smi_that_hangs_is_waited_for_once(released):
@@ -103,10 +103,10 @@ def test_an_nvidia_smi_that_hangs_is_waited_for_once(released):
         calls.append(command)
         released.wait()
 
-    told = told_by(lambda probe: smi.read(probe, lambda *_: None, run, nvml_said="NVML: no"))
+    parsed = told_by(lambda probe: smi.read(probe, lambda *_: None, run, nvml_said="NVML: no"))
     assert len(calls) == 1
-    assert answering(told).cause == "not found out: NVML: no; nvidia-smi: no answer within 0.6 s"
-    assert {o.value for o in told.observations if o.quantity.startswith("discovery.gpu.")} == {None}
+    assert answering(parsed).cause == "not found out: NVML: no; nvidia-smi: no answer within 0.6 s"
+    assert {o.value for o in parsed.observations if o.quantity.startswith("discovery.gpu.")} == {None}
 
 
 def test_a_driver_that_hangs_when_it_is_started_is_said_so(monkeypatch, released):
@@ -117,18 +117,18 @@ def test_a_driver_that_hangs_when_it_is_started_is_said_so(monkeypatch, released
 
 def test_the_inventory_tells_the_rest_of_the_node_when_a_gpu_hangs(monkeypatch, released):
     monkeypatch.setattr(nvml, "library", lambda: (Hanging("name", released), ""))
-    told = told_by(lambda probe: inventory.gpu(probe, None))
-    said = {o.quantity for o in told.observations}
-    assert {"discovery.gpu.count", "discovery.gpu.answering", "discovery.nvidia_smi.q"} <= said
+    parsed = told_by(lambda probe: inventory.gpu(probe, None))
+    quantities = {o.quantity for o in parsed.observations}
+    assert {"discovery.gpu.count", "discovery.gpu.answering", "discovery.nvidia_smi.q"} <= quantities
 
 
 @pytest.mark.parametrize("at", ["name", "ecc"])
 def test_counters_name_a_gpu_that_hangs(monkeypatch, released, at):
     monkeypatch.setattr(nvml, "library", lambda: (Hanging(at, released), ""))
-    told = told_by(lambda probe: counters.of_gpus(counters.Counters(probe, "before")))
-    known = {o.quantity.rpartition(".")[2]: o for o in told.observations}
+    parsed = told_by(lambda probe: counters.of_gpus(counters.Counters(probe, "before")))
+    known = {o.quantity.rpartition(".")[2]: o for o in parsed.observations}
     assert known["gpus"].value == 1
-    assert [o.why for o in told.observations if o.subject == "n0/gpu1"] == ["NVML: no answer within 0.2 s"]
+    assert [o.why for o in parsed.observations if o.subject == "n0/gpu1"] == ["NVML: no answer within 0.2 s"]
 
 
 # --- the monitor

@@ -36,7 +36,7 @@ RECORDED = """\
 """
 
 
-def told(members) -> Parsed:
+def gathered(members) -> Parsed:
     stream = io.StringIO()
     probe = Facts("collectives", stream)
     collectives.say_members(probe, "2-nodes", members, [])
@@ -50,29 +50,33 @@ def verdict(parsed: Parsed, gate: str) -> Verdict:
 
 
 def test_four_ranks_on_four_gpus_pass():
-    assert {verdict(told(GPUS), f"nccl.{what}").outcome for what in ("ranks", "hosts", "devices")} == {Outcome.PASS}
+    assert {verdict(gathered(GPUS), f"nccl.{what}").outcome for what in ("ranks", "hosts", "devices")} == {Outcome.PASS}
 
 
 def test_two_ranks_on_one_gpu_fail_and_are_named_though_ranks_and_hosts_are_right():
-    parsed = told([*GPUS[:3], ("n1", 3, 377, "GPU-c")])
-    found = verdict(parsed, "nccl.devices")
-    assert (found.outcome, found.observed, found.expected) == (Outcome.FAIL, "3 (2 ranks have GPU-c of n1)", "4")
+    parsed = gathered([*GPUS[:3], ("n1", 3, 377, "GPU-c")])
+    judged_verdict = verdict(parsed, "nccl.devices")
+    assert (judged_verdict.outcome, judged_verdict.observed, judged_verdict.expected) == (
+        Outcome.FAIL,
+        "3 (2 ranks have GPU-c of n1)",
+        "4",
+    )
     assert verdict(parsed, "nccl.ranks").outcome is verdict(parsed, "nccl.hosts").outcome is Outcome.PASS
 
 
 def test_what_was_recorded_of_a_node_that_lost_a_device_fails():
-    found = verdict(facts.parse(RECORDED, "raw/collectives-2.jsonl"), "nccl.devices")
-    assert (found.outcome, found.evidence) == (Outcome.FAIL, "raw/collectives-2.jsonl:3")
-    assert "nvidia0 (char 195:0) of n1" in found.observed
+    judged_verdict = verdict(facts.parse(RECORDED, "raw/collectives-2.jsonl"), "nccl.devices")
+    assert (judged_verdict.outcome, judged_verdict.evidence) == (Outcome.FAIL, "raw/collectives-2.jsonl:3")
+    assert "nvidia0 (char 195:0) of n1" in judged_verdict.observed
 
 
 def test_the_same_device_file_on_two_hosts_is_two_devices():
     members = [(host, rank, pid, f"nvidia{rank % 2} (char 195:{rank % 2})") for host, rank, pid, _ in GPUS]
-    assert verdict(told(members), "nccl.devices").outcome is Outcome.PASS
+    assert verdict(gathered(members), "nccl.devices").outcome is Outcome.PASS
 
 
 def test_a_rank_without_a_gpu_is_incomplete_and_no_device_of_its_own():
-    assert verdict(told([*GPUS[:3], ("n1", 3, 377, None)]), "nccl.devices").outcome is Outcome.INCOMPLETE
+    assert verdict(gathered([*GPUS[:3], ("n1", 3, 377, None)]), "nccl.devices").outcome is Outcome.INCOMPLETE
 
 
 @pytest.mark.parametrize(("allowed", "taken"), [(["a", "b"], ["a", "b"]), (["a"], ["a", "a"]), ([], [None, None])])

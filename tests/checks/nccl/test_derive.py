@@ -25,22 +25,22 @@ def derived(parsed: Parsed, quantity: str) -> list[Observation]:
 def step(code: int, *errors: tuple[str, str, str, str | None]) -> Observation:
     parsed = Parsed()
     parsed.saw("nccl.step.exit_code", "2-nodes", code, "count", "raw/collectives-2.rc")
-    for file, subject, said, why in errors:
-        parsed.saw("slurm.launch.error", subject, said, "text", f"raw/{file}:7", why)
-    (found,) = derived(parsed, "nccl.step")
+    for file, subject, message, why in errors:
+        parsed.saw("slurm.launch.error", subject, message, "text", f"raw/{file}:7", why)
+    (observation,) = derived(parsed, "nccl.step")
     assert len(parsed.observations) == 1 + len(errors)  # what was read stays as it was
     assert parsed.observations[0].why is None
-    return found
+    return observation
 
 
 def test_the_task_that_srun_named_first_stands_beside_the_exit_code():
-    found = step(
+    culprit = step(
         3,
         ("collectives-2.err", "n1", "Exited with exit code 3", "task 3"),
         ("collectives-2.err", "n0", "Killed", "task 0"),
     )
-    assert (found.value, found.why) == (3, "first n1: task 3: Exited with exit code 3")
-    assert found.evidence == "raw/collectives-2.rc"
+    assert (culprit.value, culprit.why) == (3, "first n1: task 3: Exited with exit code 3")
+    assert culprit.evidence == "raw/collectives-2.rc"
 
 
 def test_ranks_that_did_not_come_are_the_cause_and_not_the_rank_that_waited_for_them():
@@ -52,9 +52,9 @@ def test_ranks_that_did_not_come_are_the_cause_and_not_the_rank_that_waited_for_
             "slurm.launch.error", "n0", "Exited with exit code 1", "text", f"raw/collectives-{file}.err:7", "task 0"
         )
     parsed.saw("nccl.rank.late", "n1/rank3", 8, "s", "raw/collectives-2.jsonl:1", words)
-    one, two = derived(parsed, "nccl.step")
+    observation, two = derived(parsed, "nccl.step")
     assert (two.value, two.why) == (1, words)
-    assert one.why == "first n0: task 0: Exited with exit code 1"
+    assert observation.why == "first n0: task 0: Exited with exit code 1"
 
 
 def test_errors_of_another_step_are_not_taken_for_those_of_this_one():
@@ -64,8 +64,8 @@ def test_errors_of_another_step_are_not_taken_for_those_of_this_one():
 
 
 def test_a_step_that_ended_well_has_no_culprit():
-    found = step(0, ("collectives-2.err", "n1", "Killed", None))
-    assert (found.value, found.why) == (0, None)
+    culprit = step(0, ("collectives-2.err", "n1", "Killed", None))
+    assert (culprit.value, culprit.why) == (0, None)
 
 
 # ---- latency
@@ -112,13 +112,13 @@ def test_a_socket_beside_an_rdma_device_is_a_bypass(transport, active, expected)
     parsed = Parsed()
     parsed.saw("nccl.transport", "2-nodes", transport, "text", "e", None if transport else "unknown")
     parsed.saw("nccl.rdma.active", "2-nodes", active, "text", "e")
-    assert [found.value for found in derived(parsed, "nccl.rdma.bypassed")] == [expected]
+    assert [observation.value for observation in derived(parsed, "nccl.rdma.bypassed")] == [expected]
 
 
 def test_without_any_word_about_the_network_a_bypass_is_unknown():
     parsed = Parsed()
     parsed.saw("nccl.rdma.active", "2-nodes", ["n0: mlx5_0"], "text", "e")
-    assert [found.value for found in derived(parsed, "nccl.rdma.bypassed")] == [None]
+    assert [observation.value for observation in derived(parsed, "nccl.rdma.bypassed")] == [None]
 
 
 # ---- shapes
@@ -128,8 +128,8 @@ def shape(speeds: dict[str, float], quantity: str) -> object:
     parsed = Parsed()
     for size, speed in speeds.items():
         parsed.saw(f"nccl.all_reduce.busbw@{size}", "2-nodes", speed, "GB/s", "e")
-    (found,) = derived(parsed, quantity)
-    return found.value
+    (observation,) = derived(parsed, quantity)
+    return observation.value
 
 
 def test_a_dip_and_a_fall_are_seen_in_the_order_of_sizes():
@@ -147,8 +147,12 @@ def test_the_worst_of_all_collectives_is_named():
     for name, largest in (("all_reduce", 400.0), ("broadcast", 100.0), ("all_gather", 200.0)):
         for size, speed in (("8KiB", 1.0), ("64MiB", 400.0), ("1GiB", largest)):
             parsed.saw(f"nccl.{name}.busbw@{size}", "2-nodes", speed, "GB/s", f"e:{name}")
-    (found,) = derived(parsed, "nccl.curve.plateau")
-    assert (found.value, found.why, found.evidence) == (0.25, "broadcast at 1GiB: 100 GB/s", "e:broadcast")
+    (observation,) = derived(parsed, "nccl.curve.plateau")
+    assert (observation.value, observation.why, observation.evidence) == (
+        0.25,
+        "broadcast at 1GiB: 100 GB/s",
+        "e:broadcast",
+    )
 
 
 # ---- every gate fails on a bad value

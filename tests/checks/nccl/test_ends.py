@@ -26,12 +26,12 @@ BARRIER = "in the barrier before all_to_all@8KiB, at barrier (distributed_c10d.p
 AFTER = "after the barrier before all_to_all@8KiB, at in_the_middle (faults.py:70)"
 
 
-def hung(*said: tuple[int, int, str] | None, code: int | None = 1) -> Parsed:
+def hung(*last_words: tuple[int, int, str] | None, code: int | None = 1) -> Parsed:
     """said: (entered, left, where) of each rank; None: nothing."""
     parsed = Parsed()
-    for line, (place, one) in enumerate(zip(PLACES, said, strict=True), start=1):
-        if one is not None:
-            entered, left, where = one
+    for line, (place, words_of_rank) in enumerate(zip(PLACES, last_words, strict=True), start=1):
+        if words_of_rank is not None:
+            entered, left, where = words_of_rank
             parsed.saw("nccl.rank.entered", place, entered, "count", f"raw/collectives-2.jsonl:{line}", where)
             parsed.saw("nccl.rank.left", place, left, "count", f"raw/collectives-2.jsonl:{line}")
     if code is not None:
@@ -43,44 +43,52 @@ def judged(parsed: Parsed, phase: str = "nccl_monitoring") -> dict[str, Verdict]
     run = a_run(phase)
     parsed.add(derive.derive(Seen(parsed.observations), run))
     verdicts = judge.judge(run, profile.load("local-cpu"), parsed).verdicts
-    return {one.subject: one for one in verdicts if one.gate in (GATE, "nccl.step") and one.outcome is not Outcome.PASS}
+    return {
+        verdict.subject: verdict
+        for verdict in verdicts
+        if verdict.gate in (GATE, "nccl.step") and verdict.outcome is not Outcome.PASS
+    }
 
 
-def accused(found: dict[str, Verdict]) -> dict[str, object]:
-    return {place: one.value for place, one in found.items() if one.gate == GATE and one.outcome is Outcome.FAIL}
+def accused(verdict_of: dict[str, Verdict]) -> dict[str, object]:
+    return {
+        place: strategy.value
+        for place, strategy in verdict_of.items()
+        if strategy.gate == GATE and strategy.outcome is Outcome.FAIL
+    }
 
 
 def test_the_rank_that_never_came_to_the_collective_hung_and_the_others_waited() -> None:
-    found = judged(hung((90, 89, IN), (90, 89, IN), (89, 89, AFTER), (90, 89, IN)))
-    assert accused(found) == {"n1/rank2": "hung"}
-    assert "had entered 89 collectives, n0/rank0 90" in str(found["n1/rank2"].cause)
-    assert found["n0/rank1"].outcome is Outcome.INCOMPLETE
-    assert f"waited {IN}; first n1/rank2 hung" in str(found["n0/rank1"].cause)
-    assert "first n1/rank2 hung: after the barrier before all_to_all@8KiB" in str(found["2-nodes"].cause)
+    by_subject = judged(hung((90, 89, IN), (90, 89, IN), (89, 89, AFTER), (90, 89, IN)))
+    assert accused(by_subject) == {"n1/rank2": "hung"}
+    assert "had entered 89 collectives, n0/rank0 90" in str(by_subject["n1/rank2"].cause)
+    assert by_subject["n0/rank1"].outcome is Outcome.INCOMPLETE
+    assert f"waited {IN}; first n1/rank2 hung" in str(by_subject["n0/rank1"].cause)
+    assert "first n1/rank2 hung: after the barrier before all_to_all@8KiB" in str(by_subject["2-nodes"].cause)
 
 
 def test_a_rank_that_said_nothing_while_the_others_waited_is_silent() -> None:
-    found = judged(hung((90, 89, IN), (90, 89, IN), (90, 89, IN), None))
-    assert accused(found) == {"n1/rank3": "silent"}
-    assert "it said nothing, while 3 rank(s) waited: n0/rank0 in all_to_all@8KiB" in str(found["n1/rank3"].cause)
+    by_subject = judged(hung((90, 89, IN), (90, 89, IN), (90, 89, IN), None))
+    assert accused(by_subject) == {"n1/rank3": "silent"}
+    assert "it said nothing, while 3 rank(s) waited: n0/rank0 in all_to_all@8KiB" in str(by_subject["n1/rank3"].cause)
 
 
 def test_who_waits_for_a_silent_rank_in_an_earlier_collective_is_not_accused() -> None:
-    found = judged(hung((91, 90, BARRIER), (90, 89, IN), (90, 89, IN), None))
-    assert accused(found) == {"n1/rank3": "silent"}
+    by_subject = judged(hung((91, 90, BARRIER), (90, 89, IN), (90, 89, IN), None))
+    assert accused(by_subject) == {"n1/rank3": "silent"}
 
 
 def test_who_waits_inside_an_earlier_collective_is_a_victim_of_the_one_that_is_outside() -> None:
     """As in a ring, where the neighbours of the rank that hangs wait one collective before the others."""
-    found = judged(hung((91, 90, BARRIER), (90, 89, IN), (90, 90, AFTER), (90, 89, IN)))
-    assert accused(found) == {"n1/rank2": "hung"}
+    by_subject = judged(hung((91, 90, BARRIER), (90, 89, IN), (90, 90, AFTER), (90, 89, IN)))
+    assert accused(by_subject) == {"n1/rank2": "hung"}
 
 
 def test_where_all_have_entered_the_same_collective_nobody_is_accused() -> None:
-    found = judged(hung(*[(90, 89, IN)] * 4))
-    assert accused(found) == {}
-    assert {found[place].outcome for place in PLACES} == {Outcome.INCOMPLETE}
-    assert "no rank was behind the others" in str(found["n0/rank0"].cause)
+    by_subject = judged(hung(*[(90, 89, IN)] * 4))
+    assert accused(by_subject) == {}
+    assert {by_subject[place].outcome for place in PLACES} == {Outcome.INCOMPLETE}
+    assert "no rank was behind the others" in str(by_subject["n0/rank0"].cause)
 
 
 def test_where_most_are_silent_their_words_were_lost() -> None:
@@ -88,9 +96,9 @@ def test_where_most_are_silent_their_words_were_lost() -> None:
 
 
 def test_a_step_that_ended_early_leaves_the_end_of_its_ranks_open() -> None:
-    found = judged(hung(None, None, None, None, code=3))
-    assert {found[place].outcome for place in PLACES} == {Outcome.INCOMPLETE}
-    assert "the step ended with exit code 3" in str(found["n1/rank3"].cause)
+    by_subject = judged(hung(None, None, None, None, code=3))
+    assert {by_subject[place].outcome for place in PLACES} == {Outcome.INCOMPLETE}
+    assert "the step ended with exit code 3" in str(by_subject["n1/rank3"].cause)
 
 
 def test_a_rank_that_was_late_and_came_to_the_end_finished() -> None:
@@ -104,8 +112,8 @@ def test_the_end_at_one_number_of_nodes_says_nothing_of_another() -> None:
     parsed = Parsed()
     for place in PLACES[:2]:
         parsed.saw("nccl.rank.state", place, "finished", "text", "raw/collectives-1.jsonl:9")
-    found = judged(parsed, "nccl_scaling")
-    assert {found[place].outcome for place in PLACES} == {Outcome.INCOMPLETE}
+    by_subject = judged(parsed, "nccl_scaling")
+    assert {by_subject[place].outcome for place in PLACES} == {Outcome.INCOMPLETE}
 
 
 @pytest.mark.parametrize("text", ["soon", "0", "1", "-5", "86401", "1.5"])
@@ -143,8 +151,8 @@ def test_a_rank_that_hangs_in_a_pair_of_nodes_is_the_reason_why_the_link_was_not
         )
         parsed.saw("nccl.quiet", "n0--n1", 60.2, "s", f"{file}:{line}")
     run = a_run("nccl_pairwise")
-    found = derive.derive(Seen(parsed.observations), run)
-    (link,) = [one for one in found.observations if one.quantity == "nccl.pair.link"]
+    derived = derive.derive(Seen(parsed.observations), run)
+    (link,) = [observation for observation in derived.observations if observation.quantity == "nccl.pair.link"]
     assert (link.subject, link.value) == ("n0--n1", None)
     assert "first n1/rank3 silent: it said nothing, while 3 rank(s) waited" in str(link.why)
-    assert any(note.startswith(f"{file}: n0--n1: first n1/rank3 silent") for note in found.problems)
+    assert any(note.startswith(f"{file}: n0--n1: first n1/rank3 silent") for note in derived.problems)

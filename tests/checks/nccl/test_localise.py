@@ -48,11 +48,11 @@ def slow_node(name, loss=0.5, way="both"):
 
 
 def partners(rounds):
-    found = {}
+    partners_of = {}
     for met in rounds:
         for a, b in met:
-            found.setdefault(a, set()).add(b)
-    return found
+            partners_of.setdefault(a, set()).add(b)
+    return partners_of
 
 
 def test_the_first_round_is_of_neighbours_and_of_an_odd_number_the_last_one_rests():
@@ -90,10 +90,10 @@ def test_a_slow_node_is_named_after_two_rounds_with_its_direction(count, way):
     nodes = fleet(count)
     rounds = played(nodes, slow_node("n05", way=way))
     assert len(rounds) == 2 + count % 2
-    found = localise.culprits(nodes, rounds)
-    assert [(culprit.names, culprit.way) for culprit in found.nodes] == [(("n05",), way)]
-    assert (found.links, found.undecided) == ([], [])
-    assert found.nodes[0].loss == pytest.approx(0.5, abs=0.05)
+    culprits = localise.culprits(nodes, rounds)
+    assert [(culprit.names, culprit.way) for culprit in culprits.nodes] == [(("n05",), way)]
+    assert (culprits.links, culprits.undecided) == ([], [])
+    assert culprits.nodes[0].loss == pytest.approx(0.5, abs=0.05)
 
 
 def test_a_node_that_answers_nobody_is_named_and_so_is_one_that_rests_first():
@@ -114,9 +114,11 @@ def test_a_slow_path_is_told_from_its_ends_in_three_rounds(count):
     nodes = fleet(count)
     rounds = played(nodes, lambda source, target: 0.4 if (source, target) == ("n04", "n05") else 1.0)
     assert len(rounds) == 3
-    found = localise.culprits(nodes, rounds)
-    assert [(culprit.kind, culprit.names, culprit.way) for culprit in found.links] == [("path", ("n04", "n05"), "out")]
-    assert found.nodes == []
+    culprits = localise.culprits(nodes, rounds)
+    assert [(culprit.kind, culprit.names, culprit.way) for culprit in culprits.links] == [
+        ("path", ("n04", "n05"), "out")
+    ]
+    assert culprits.nodes == []
 
 
 def test_a_path_that_was_slow_once_and_is_fast_again_is_not_named():
@@ -132,20 +134,20 @@ def test_the_way_out_of_a_block_is_named_and_none_of_its_nodes():
     nodes = fleet(64)
     block = set(nodes[16:24])
     rounds = played(nodes, lambda source, target: 0.6 if len(block & {source, target}) == 1 else 1.0, one_way=True)
-    found = localise.culprits(nodes, rounds)
-    assert [(culprit.kind, culprit.names) for culprit in found.links] == [("block", tuple(nodes[16:24]))]
-    assert found.nodes == []
+    culprits = localise.culprits(nodes, rounds)
+    assert [(culprit.kind, culprit.names) for culprit in culprits.links] == [("block", tuple(nodes[16:24]))]
+    assert culprits.nodes == []
     assert len(rounds) <= most_rounds(nodes)
-    assert "the way out of n16 to n23 (8 nodes) is at 0.6" in "; ".join(localise.words(found, nodes))
+    assert "the way out of n16 to n23 (8 nodes) is at 0.6" in "; ".join(localise.words(culprits, nodes))
 
 
 def test_a_slow_link_between_two_halves_is_found_by_distance():
     nodes = fleet(64)
     rounds = played(nodes, lambda source, target: 0.7 if (source < "n32") != (target < "n32") else 1.0, one_way=True)
-    found = localise.culprits(nodes, rounds)
-    assert found.distance is not None
-    assert (found.distance.is_found, found.distance.slow_from) == (True, 32)
-    assert (found.nodes, found.links) == ([], [])
+    culprits = localise.culprits(nodes, rounds)
+    assert culprits.distance is not None
+    assert (culprits.distance.is_found, culprits.distance.slow_from) == (True, 32)
+    assert (culprits.nodes, culprits.links) == ([], [])
     assert len(rounds) <= most_rounds(nodes)
 
 
@@ -154,17 +156,17 @@ def test_two_nodes_have_one_round_and_nobody_can_say_which_of_them_it_is():
     rounds = played(nodes, lambda source, target: 1.0)
     assert len(rounds) == 1
     assert next_round(nodes, rounds) == []
-    found = localise.culprits(nodes, rounds)
-    assert (found.nodes, found.links) == ([], [])
+    culprits = localise.culprits(nodes, rounds)
+    assert (culprits.nodes, culprits.links) == ([], [])
 
 
 def test_a_fleet_whose_majority_is_slow_is_not_called_healthy():
     nodes = fleet(16)
     slow = set(nodes[:9])
     rounds = played(nodes, lambda source, target: 0.5 if slow & {source, target} else 1.0, one_way=True)
-    found = localise.culprits(nodes, rounds)
-    assert found.nodes
-    assert {culprit.names[0] for culprit in found.nodes} <= slow
+    culprits = localise.culprits(nodes, rounds)
+    assert culprits.nodes
+    assert {culprit.names[0] for culprit in culprits.nodes} <= slow
 
 
 @shows_failing("nccl.pair.slowest")
@@ -245,7 +247,7 @@ def test_a_pair_of_a_chosen_round_of_which_nothing_arrived_is_incomplete():
 
 def test_rounds_that_are_none_are_a_problem_and_plan_nothing():
     parsed = pair_rounds.parse("n0,n1 n2,n3\n\nn0\nn1,n2", "raw/rounds.txt")
-    assert [one.subject for one in parsed.observations] == ["n0--n1", "n2--n3"]
+    assert [observation.subject for observation in parsed.observations] == ["n0--n1", "n2--n3"]
     assert len(parsed.problems) == 2
     run = a_run("nccl_pairwise", fleet(9), gpus=1)
     other = pair_rounds.parse("x0,x1\n", "raw/rounds.txt")

@@ -159,10 +159,10 @@ def warned(parsed: Parsed) -> dict[str, str]:
 def test_a_link_that_is_slow_at_times_is_a_warning_that_names_it_though_its_best_is_good(speeds):
     parsed = repeated(*speeds)
     assert scores(parsed, "nccl.pair.link")["n0--n1"] == 1.0
-    said = warned(parsed)
-    assert list(said) == ["n0--n1"]
-    assert said["n0--n1"].startswith("warn: ")
-    assert f"n1->n0 at {', '.join(f'{speed:.3g}' for speed in speeds)} GB/s" in said["n0--n1"]
+    warnings = warned(parsed)
+    assert list(warnings) == ["n0--n1"]
+    assert warnings["n0--n1"].startswith("warn: ")
+    assert f"n1->n0 at {', '.join(f'{speed:.3g}' for speed in speeds)} GB/s" in warnings["n0--n1"]
 
 
 @pytest.mark.parametrize("speeds", [(1.0, 1.0), (0.9, 0.8), (0.0, 0.0), (0.01, 0.01)])
@@ -171,9 +171,9 @@ def test_a_link_that_is_the_same_each_time_is_steady_be_it_good_or_bad(speeds):
 
 
 def test_a_pair_that_was_measured_once_proves_no_steadiness():
-    said = warned(fleet(FOUR))
-    assert len(said) == 6
-    assert all(words.startswith("incomplete") and "measured once" in words for words in said.values())
+    warnings = warned(fleet(FOUR))
+    assert len(warnings) == 6
+    assert all(words.startswith("incomplete") and "measured once" in words for words in warnings.values())
 
 
 def test_slow_links_are_measured_again_and_slow_nodes_with_a_stranger():

@@ -27,7 +27,7 @@ EVEN, LONG = (
 )
 
 
-def told(standstills: list[tuple[float, str | None, float | None]], stalls: list[tuple[float, str]]) -> Parsed:
+def facts_with(standstills: list[tuple[float, str | None, float | None]], stalls: list[tuple[float, str]]) -> Parsed:
     stream = io.StringIO()
     probe = Facts("collectives", stream)
     collectives.say_stalls(probe, "2-nodes", MEMBERS, stalls, standstills)
@@ -38,9 +38,9 @@ def told(standstills: list[tuple[float, str | None, float | None]], stalls: list
 def judged(parsed: Parsed) -> dict[tuple[str, str], Verdict]:
     verdicts = judge.judge(a_run("nccl_monitoring"), profile.load("local-cpu"), parsed).verdicts
     return {
-        (one.gate, one.subject): one
-        for one in verdicts
-        if one.gate.endswith(".stall") and one.outcome is not Outcome.PASS
+        (verdict.gate, verdict.subject): verdict
+        for verdict in verdicts
+        if verdict.gate.endswith(".stall") and verdict.outcome is not Outcome.PASS
     }
 
 
@@ -55,20 +55,20 @@ def test_a_repetition_of_less_than_twice_the_median_is_uneven_and_no_stall() -> 
 
 
 def test_the_rank_that_was_stopped_fails_and_those_that_waited_pass() -> None:
-    found = judged(told([BEATING, BEATING, STOPPED, BEATING], [EVEN, LONG]))
-    assert set(found) == {("nccl.stall", "2-nodes"), ("nccl.rank.stall", "n1/rank2")}
-    assert {one.outcome for one in found.values()} == {Outcome.FAIL}
-    said = {gate: f"{one.observed} {one.cause}" for (gate, _), one in found.items()}
-    assert "all_to_all@8KiB took 20.02 s" in said["nccl.stall"]
-    assert "n1/rank2 stood still" in said["nccl.stall"]
-    assert "used 0.02 s of CPU: it was stopped, or got no core" in said["nccl.rank.stall"]
+    by_subject = judged(facts_with([BEATING, BEATING, STOPPED, BEATING], [EVEN, LONG]))
+    assert set(by_subject) == {("nccl.stall", "2-nodes"), ("nccl.rank.stall", "n1/rank2")}
+    assert {verdict.outcome for verdict in by_subject.values()} == {Outcome.FAIL}
+    text_of = {gate: f"{verdict.observed} {verdict.cause}" for (gate, _), verdict in by_subject.items()}
+    assert "all_to_all@8KiB took 20.02 s" in text_of["nccl.stall"]
+    assert "n1/rank2 stood still" in text_of["nccl.stall"]
+    assert "used 0.02 s of CPU: it was stopped, or got no core" in text_of["nccl.rank.stall"]
 
 
 def test_where_no_rank_stood_still_itself_nobody_is_named() -> None:
-    found = judged(told([BEATING] * 4, [LONG, EVEN]))
-    assert set(found) == {("nccl.stall", "2-nodes")}
-    assert "no rank stood still itself" in f"{found['nccl.stall', '2-nodes'].observed}"
+    by_subject = judged(facts_with([BEATING] * 4, [LONG, EVEN]))
+    assert set(by_subject) == {("nccl.stall", "2-nodes")}
+    assert "no rank stood still itself" in f"{by_subject['nccl.stall', '2-nodes'].observed}"
 
 
 def test_without_a_pause_all_pass() -> None:
-    assert judged(told([BEATING] * 4, [EVEN, EVEN])) == {}
+    assert judged(facts_with([BEATING] * 4, [EVEN, EVEN])) == {}

@@ -44,8 +44,8 @@ def effect(variant: str, *logs: str, ranks: int | None = None) -> tuple[object, 
     """(value, why) of what the log of one rank each proves."""
     files = {f"nccl.n0.{number}.log": text for number, text in enumerate(logs)}
     parsed = nccl_variant.parse(files, "raw/variant_x-1", "1-node", variant, len(logs) if ranks is None else ranks)
-    (one,) = parsed.observations
-    return one.value, one.why or ""
+    (effect_observed,) = parsed.observations
+    return effect_observed.value, effect_observed.why or ""
 
 
 def played(place: Path, variant: str, nodes: int = 1, **state: str) -> Path:
@@ -80,7 +80,11 @@ def judged(folder: Path, nodes: int = 1) -> dict[str, Verdict]:
     run, parsed = a_run("nccl_scaling", [f"n{n}" for n in range(nodes)], gpus=GPUS, profile="h100-8x400g"), Parsed()
     reading._variants(parsed, folder, run)
     verdicts = judge.judge(run, profile.load("h100-8x400g"), parsed).verdicts
-    return {one.gate: one for one in verdicts if "variant" in one.gate and one.subject == scale_of_file(str(nodes))}
+    return {
+        verdict.gate: verdict
+        for verdict in verdicts
+        if "variant" in verdict.gate and verdict.subject == scale_of_file(str(nodes))
+    }
 
 
 # --- what a log proves
@@ -132,9 +136,9 @@ def test_a_rank_without_a_log_may_have_gone_another_way() -> None:
 
 @pytest.mark.parametrize(("variant", "nodes"), [*((name, 1) for name in NAMES), *((name, 2) for name in NAMES[1:])])
 def test_a_variant_that_took_effect_and_is_fast_passes(tmp_path: Path, variant: str, nodes: int) -> None:
-    found = judged(played(tmp_path / "a place", variant, nodes), nodes)
+    by_subject = judged(played(tmp_path / "a place", variant, nodes), nodes)
     for what in ("effect", "busbw"):
-        verdict = found[f"nccl.variant.{variant}.{what}"]
+        verdict = by_subject[f"nccl.variant.{variant}.{what}"]
         assert verdict.outcome is Outcome.PASS, verdict
 
 
@@ -149,11 +153,11 @@ def test_a_variant_without_effect_is_said_and_its_speed_not_judged(tmp_path: Pat
             ("nvls_off", {"nccl_nvls": "ignored"}, "16 nvls channels"),
         )
     ):
-        found = judged(played(tmp_path / f"a place {number}", variant, **state))
-        verdict = found[f"nccl.variant.{variant}.effect"]
+        by_subject = judged(played(tmp_path / f"a place {number}", variant, **state))
+        verdict = by_subject[f"nccl.variant.{variant}.effect"]
         assert verdict.outcome is Outcome.FAIL, verdict
         assert says in verdict.observed
-        assert found[f"nccl.variant.{variant}.busbw"].outcome is Outcome.INCOMPLETE
+        assert by_subject[f"nccl.variant.{variant}.busbw"].outcome is Outcome.INCOMPLETE
 
 
 def test_where_there_is_no_nvlink_the_step_ends_and_the_log_shows_no_way(tmp_path: Path) -> None:
@@ -171,9 +175,9 @@ def test_a_node_whose_nvlinks_are_used_by_some_ranks_only_fails() -> None:
 @shows_failing(*(f"nccl.variant.{name}.busbw" for name in NAMES))
 def test_a_slow_way_fails_where_it_was_really_taken(tmp_path: Path) -> None:
     for variant in NAMES:
-        found = judged(played(tmp_path / f"a place {variant}", variant, nccl_speed="0.5"))
-        assert found[f"nccl.variant.{variant}.effect"].outcome is Outcome.PASS
-        speed = found[f"nccl.variant.{variant}.busbw"]
+        by_subject = judged(played(tmp_path / f"a place {variant}", variant, nccl_speed="0.5"))
+        assert by_subject[f"nccl.variant.{variant}.effect"].outcome is Outcome.PASS
+        speed = by_subject[f"nccl.variant.{variant}.busbw"]
         assert speed.outcome is Outcome.FAIL
         assert "GB/s" in speed.observed
 
@@ -182,7 +186,9 @@ def test_what_a_variant_measured_is_no_part_of_the_usual_curve(tmp_path: Path) -
     parsed = Parsed()
     run = a_run("nccl_scaling", ["n0"], gpus=GPUS, profile="h100-8x400g")
     reading._variants(parsed, played(tmp_path / "a place", "ring"), run)
-    assert [one for one in parsed.observations if one.quantity == "nccl.variant.ring.busbw@1GiB"]
+    assert [
+        observation for observation in parsed.observations if observation.quantity == "nccl.variant.ring.busbw@1GiB"
+    ]
     assert curves(parsed.observations) == {}
 
 

@@ -72,9 +72,12 @@ def test_a_time_limit_is_named_and_is_nobodys_fault(tmp_path: Path) -> None:
     for name in ("closed.json", "metrics.json", "raw/rank0.jsonl"):
         (folder / name).unlink()
     shutil.copyfile(FIXTURES / "training/time-limit.log", folder / "raw/launch.log")
-    found = verdict(folder, "train.rank.finished", "n0/rank0")
-    assert (found.outcome, found.cause) == (Outcome.INCOMPLETE, "not found out: Slurm ended the step: time limit")
-    assert found.evidence == "raw/launch.log:5"
+    judged_verdict = verdict(folder, "train.rank.finished", "n0/rank0")
+    assert (judged_verdict.outcome, judged_verdict.cause) == (
+        Outcome.INCOMPLETE,
+        "not found out: Slurm ended the step: time limit",
+    )
+    assert judged_verdict.evidence == "raw/launch.log:5"
 
 
 def test_what_kill_on_bad_exit_cancels_was_not_ended_by_slurm(tmp_path: Path) -> None:
@@ -103,9 +106,9 @@ def test_a_node_that_cannot_write_results_fails_with_all_its_ranks(tmp_path: Pat
         (folder / f"raw/rank{rank}.jsonl").unlink()
     (folder / "raw/launch.log").write_text(f"{line}\n")
     for rank in (2, 3):
-        found = verdict(folder, "train.rank.finished", f"n1/rank{rank}")
-        assert (found.outcome, found.evidence) == (Outcome.FAIL, "raw/launch.log:1")
-        assert "seen from n1" in str(found.cause)
+        judged_verdict = verdict(folder, "train.rank.finished", f"n1/rank{rank}")
+        assert (judged_verdict.outcome, judged_verdict.evidence) == (Outcome.FAIL, "raw/launch.log:1")
+        assert "seen from n1" in str(judged_verdict.cause)
     assert verdict(folder, "train.rank.finished", "n0/rank1").outcome is Outcome.PASS
 
 
@@ -134,9 +137,9 @@ def test_a_node_whose_launcher_could_not_start_is_the_first_cause(tmp_path: Path
     )
     opening.close_run(folder, 143)
     for rank in (2, 3):
-        found = verdict(folder, "train.rank.finished", f"n1/rank{rank}")
-        assert (found.outcome, found.evidence) == (Outcome.FAIL, "raw/launch.log:1")
-        assert says in str(found.cause)
+        judged_verdict = verdict(folder, "train.rank.finished", f"n1/rank{rank}")
+        assert (judged_verdict.outcome, judged_verdict.evidence) == (Outcome.FAIL, "raw/launch.log:1")
+        assert says in str(judged_verdict.cause)
     assert verdict(folder, "train.rank.finished", "n0/rank0").outcome is Outcome.INCOMPLETE
     job = verdict(folder, "train.exit_code", "job")
     assert job.outcome is Outcome.FAIL
@@ -185,8 +188,12 @@ def test_a_resumed_run_says_where_it_began_and_what_it_passed_over(tmp_path: Pat
 def test_without_a_step_after_the_warm_up_a_resumed_run_has_no_speed(tmp_path: Path) -> None:
     folder = run_of("run_ddp_1node", tmp_path)
     resumed(folder, 11)
-    speeds = [one for one in judge.judge_folder(folder).observations if one.quantity == "train.tokens_per_s"]
-    assert [one.value for one in speeds] == [None]
+    speeds = [
+        observation
+        for observation in judge.judge_folder(folder).observations
+        if observation.quantity == "train.tokens_per_s"
+    ]
+    assert [observation.value for observation in speeds] == [None]
     assert "no step is left after the warm-up" in str(speeds[0].why)
 
 

@@ -32,8 +32,8 @@ def raised(**seconds: int) -> Seen:
 
 
 def blamed(*verdicts: Verdict, seen: Seen | None = None) -> dict[tuple[str, str], str | None]:
-    found = blame(judged_of(*verdicts, run=RUN).verdicts, Seen([]) if seen is None else seen, RUN)
-    return {(verdict.gate, verdict.subject): verdict.cause for verdict in found.verdicts}
+    blamed_verdicts = blame(judged_of(*verdicts, run=RUN).verdicts, Seen([]) if seen is None else seen, RUN)
+    return {(verdict.gate, verdict.subject): verdict.cause for verdict in blamed_verdicts.verdicts}
 
 
 def test_the_oldest_error_is_first_and_its_time_is_said() -> None:

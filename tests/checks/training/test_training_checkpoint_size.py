@@ -23,10 +23,10 @@ def verdict(folder: Path, checkpoint: dict[str, Any] | None = None) -> Verdict:
 
 @pytest.mark.parametrize("stem", STEMS)
 def test_real_runs_wrote_what_was_predicted(tmp_path: Path, stem: str) -> None:
-    found = verdict(run_of(stem, tmp_path))
-    assert found.outcome is Outcome.PASS
-    assert isinstance(found.value, float)
-    assert 0.99 < found.value < 1.01
+    judged_verdict = verdict(run_of(stem, tmp_path))
+    assert judged_verdict.outcome is Outcome.PASS
+    assert isinstance(judged_verdict.value, float)
+    assert 0.99 < judged_verdict.value < 1.01
 
 
 @pytest.mark.parametrize(
@@ -35,23 +35,23 @@ def test_real_runs_wrote_what_was_predicted(tmp_path: Path, stem: str) -> None:
 )
 def test_too_little_and_too_much_fail(tmp_path: Path, written: float, outcome: Outcome) -> None:
     folder = run_of("run_fsdp_1node", tmp_path)
-    found = verdict(folder, {"bytes": round(written * 100 * 2**20), "predicted_bytes": 100 * 2**20})
-    assert found.outcome is outcome
-    assert found.observed is not None
-    assert "predicted 100.0 MiB" in found.observed
+    judged_verdict = verdict(folder, {"bytes": round(written * 100 * 2**20), "predicted_bytes": 100 * 2**20})
+    assert judged_verdict.outcome is outcome
+    assert judged_verdict.observed is not None
+    assert "predicted 100.0 MiB" in judged_verdict.observed
 
 
 def test_what_was_not_predicted_is_incomplete(tmp_path: Path) -> None:
     folder = run_of("run_fsdp_1node", tmp_path)
     why = "it was written by other ranks or another strategy"
-    found = verdict(folder, {"predicted_bytes": None, "predicted_reason": why})
-    assert found.outcome is Outcome.INCOMPLETE
-    assert why in str(found.cause)
+    judged_verdict = verdict(folder, {"predicted_bytes": None, "predicted_reason": why})
+    assert judged_verdict.outcome is Outcome.INCOMPLETE
+    assert why in str(judged_verdict.cause)
 
 
 def test_without_a_checkpoint_it_is_incomplete(tmp_path: Path) -> None:
     folder = run_of("run_1gpu", tmp_path)
     change(folder, "metrics.json", checkpoint=None, checkpoint_reason="no checkpoint was requested")
-    found = verdict(folder)
-    assert found.outcome is Outcome.INCOMPLETE
-    assert "no checkpoint was requested" in str(found.cause)
+    judged_verdict = verdict(folder)
+    assert judged_verdict.outcome is Outcome.INCOMPLETE
+    assert "no checkpoint was requested" in str(judged_verdict.cause)

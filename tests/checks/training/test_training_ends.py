@@ -26,8 +26,8 @@ def test_the_hung_rank_is_who_began_fewer_collectives_and_its_frame_is_said(tmp_
     for rank in (0, 1, 3):
         stalled(folder, rank, WAITING, 74)
     stalled(folder, 2, HUNG, 73)
-    found = finished(folder)
-    found.pop("n1/rank2")
+    ranks = finished(folder)
+    ranks.pop("n1/rank2")
     verdict = bad(folder)["train.rank.finished", "n1/rank2"]
     assert verdict.outcome is Outcome.FAIL
     assert (
@@ -35,8 +35,8 @@ def test_the_hung_rank_is_who_began_fewer_collectives_and_its_frame_is_said(tmp_
         in verdict.observed
     )
     assert verdict.evidence == "raw/stacks/rank2.txt:7"
-    assert {outcome for outcome, _ in found.values()} == {Outcome.INCOMPLETE}
-    assert "waited after step 3 in all_gather (torch/distributed/distributed_c10d.py:4287)" in found["n1/rank3"][1]
+    assert {outcome for outcome, _ in ranks.values()} == {Outcome.INCOMPLETE}
+    assert "waited after step 3 in all_gather (torch/distributed/distributed_c10d.py:4287)" in ranks["n1/rank3"][1]
     assert "first n1/rank2 hung" in str(bad(folder)["train.exit_code", "job"].cause)
 
 
@@ -75,14 +75,14 @@ def test_a_rank_that_did_not_arrive_fails_and_not_who_waited_for_it(tmp_path: Pa
     common = {"probe": "train", "at": "n0", "subject": "n0/rank0"}
     text = "".join(f"{json.dumps(common | line)}\n" for line in lines)
     (folder / "raw/rank0.jsonl").write_text(text + json.dumps({"probe": "train", "at": "n0", "end": len(lines)}) + "\n")
-    found = finished(folder)
-    assert {subject: outcome for subject, (outcome, _) in found.items()} == {
+    ranks = finished(folder)
+    assert {subject: outcome for subject, (outcome, _) in ranks.items()} == {
         "n0/rank0": Outcome.INCOMPLETE,
         "n0/rank1": Outcome.INCOMPLETE,
         "n1/rank2": Outcome.FAIL,
         "n1/rank3": Outcome.FAIL,
     }
-    assert "rank 2 (n1), rank 3 (host unknown)" in found["n1/rank3"][1]
+    assert "rank 2 (n1), rank 3 (host unknown)" in ranks["n1/rank3"][1]
     assert "first n1/rank2 late" in str(bad(folder)["train.exit_code", "job"].cause)
 
 
@@ -90,17 +90,17 @@ def test_ranks_whose_launcher_did_not_start_are_late_and_the_others_are_not_blam
     folder = ended(tmp_path)
     for rank in range(4):
         (folder / f"raw/rank{rank}.jsonl").unlink()
-    said = "1 of 2 launchers did not start in time: n1; BRINGUP_START_S sets how long to wait (Timed out …)"
-    (folder / "raw/launch.log").write_text(f"0: {said}\nsrun: error: n0: task 0: Exited with exit code 1\n")
-    found = finished(folder)
-    assert {subject: outcome for subject, (outcome, _) in found.items()} == {
+    message = "1 of 2 launchers did not start in time: n1; BRINGUP_START_S sets how long to wait (Timed out …)"
+    (folder / "raw/launch.log").write_text(f"0: {message}\nsrun: error: n0: task 0: Exited with exit code 1\n")
+    ranks = finished(folder)
+    assert {subject: outcome for subject, (outcome, _) in ranks.items()} == {
         "n0/rank0": Outcome.INCOMPLETE,
         "n0/rank1": Outcome.INCOMPLETE,
         "n1/rank2": Outcome.FAIL,
         "n1/rank3": Outcome.FAIL,
     }
-    assert said[:60] in found["n1/rank2"][1]
-    assert "first n1/rank2 late" in found["n0/rank0"][1]
+    assert message[:60] in ranks["n1/rank2"][1]
+    assert "first n1/rank2 late" in ranks["n0/rank0"][1]
 
 
 def test_where_nobody_is_behind_nobody_is_named(tmp_path: Path) -> None:
@@ -153,9 +153,9 @@ def test_the_loss_that_was_nan_first_fails_and_the_norms_it_spoilt_do_not(tmp_pa
         state="raised",
         error="NotFinite: step 4: the loss of this rank is nan; a faulty GPU or bad rows",
     )
-    found = finished(folder)
-    assert found.pop("n1/rank3")[0] is Outcome.FAIL
-    assert {outcome for outcome, _ in found.values()} == {Outcome.INCOMPLETE}
+    ranks = finished(folder)
+    assert ranks.pop("n1/rank3")[0] is Outcome.FAIL
+    assert {outcome for outcome, _ in ranks.values()} == {Outcome.INCOMPLETE}
 
 
 def failures_of(ranks: dict[int, int]) -> str:
@@ -174,12 +174,12 @@ def test_a_rank_that_exited_without_a_word_is_named_when_its_launcher_saw_it_fir
     log = failures_of({3: -15}) + first + failures_of({2: 1})
     log += f"[rank0]: {LOST}\n" + first + failures_of({0: 1})
     (folder / "raw/launch.log").write_text(log)
-    found = finished(folder)
-    assert found["n1/rank2"][0] is Outcome.FAIL
-    assert found["n1/rank2"][1].startswith("exited with code 1")
-    assert {subject for subject, (outcome, _) in found.items() if outcome is Outcome.FAIL} == {"n1/rank2"}
-    assert "lost its peers" in found["n0/rank0"][1]
-    assert "first n1/rank2 exited with code 1" in found["n1/rank3"][1]
+    ranks = finished(folder)
+    assert ranks["n1/rank2"][0] is Outcome.FAIL
+    assert ranks["n1/rank2"][1].startswith("exited with code 1")
+    assert {subject for subject, (outcome, _) in ranks.items() if outcome is Outcome.FAIL} == {"n1/rank2"}
+    assert "lost its peers" in ranks["n0/rank0"][1]
+    assert "first n1/rank2 exited with code 1" in ranks["n1/rank3"][1]
 
 
 def test_a_rank_killed_for_memory_says_so_with_its_node(tmp_path: Path) -> None:
@@ -218,10 +218,10 @@ def test_a_rank_that_nccls_watchdog_ended_is_a_victim(tmp_path: Path) -> None:
     for rank in (2, 3):
         (folder / f"raw/rank{rank}.jsonl").write_text("")
     (folder / "raw/launch.log").write_text(WATCHDOG + failures_of({2: -6, 3: -6}))
-    found = finished(folder)
-    assert found["n1/rank2"][0] is Outcome.INCOMPLETE
-    assert "Watchdog caught collective operation timeout" in found["n1/rank2"][1]
-    assert found["n1/rank3"][0] is Outcome.FAIL  # an abort that nothing explains
+    ranks = finished(folder)
+    assert ranks["n1/rank2"][0] is Outcome.INCOMPLETE
+    assert "Watchdog caught collective operation timeout" in ranks["n1/rank2"][1]
+    assert ranks["n1/rank3"][0] is Outcome.FAIL  # an abort that nothing explains
 
 
 @pytest.mark.parametrize(
@@ -251,10 +251,10 @@ def test_a_rank_that_said_it_lost_its_peers_is_a_victim_whatever_its_number_in_a
     for rank in (0, 2):
         (folder / f"raw/rank{rank}.jsonl").write_text("")
     (folder / "raw/launch.log").write_text(line + failures_of({2: code}) + failures_of({0: code}))
-    found = finished(folder)
-    assert found["n1/rank2"][0] is Outcome.INCOMPLETE
-    assert "lost its peers" in found["n1/rank2"][1]
-    assert found["n0/rank0"][0] is Outcome.FAIL  # it ended by the same signal, and said nothing of its peers
+    ranks = finished(folder)
+    assert ranks["n1/rank2"][0] is Outcome.INCOMPLETE
+    assert "lost its peers" in ranks["n1/rank2"][1]
+    assert ranks["n0/rank0"][0] is Outcome.FAIL  # it ended by the same signal, and said nothing of its peers
 
 
 def test_the_ranks_of_a_lost_node_are_lost_with_it(tmp_path: Path) -> None:
@@ -262,9 +262,9 @@ def test_the_ranks_of_a_lost_node_are_lost_with_it(tmp_path: Path) -> None:
     for rank in (2, 3):
         (folder / f"raw/rank{rank}.jsonl").write_text("")
     (folder / "raw/launch.log").write_text("srun: error: Node failure on n1\n")
-    found = finished(folder)
-    assert {subject for subject, (outcome, _) in found.items() if outcome is Outcome.FAIL} == {"n1/rank2", "n1/rank3"}
-    assert "lost with its node" in found["n1/rank2"][1]
+    ranks = finished(folder)
+    assert {subject for subject, (outcome, _) in ranks.items() if outcome is Outcome.FAIL} == {"n1/rank2", "n1/rank3"}
+    assert "lost with its node" in ranks["n1/rank2"][1]
 
 
 DOWN = (
@@ -282,10 +282,10 @@ def test_srun_that_was_ended_before_it_named_the_lost_node_leaves_it_to_the_stat
         "DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS ***\n"
     )
     (folder / "raw/scontrol-node.txt").write_text(DOWN)
-    found = finished(folder)
-    assert {subject for subject, (outcome, _) in found.items() if outcome is Outcome.FAIL} == {"n1/rank2", "n1/rank3"}
-    assert "lost with its node (Slurm says DOWN+NOT_RESPONDING)" in found["n1/rank2"][1]
-    assert "Slurm ended the step: node failure" in found["n0/rank0"][1]
+    ranks = finished(folder)
+    assert {subject for subject, (outcome, _) in ranks.items() if outcome is Outcome.FAIL} == {"n1/rank2", "n1/rank3"}
+    assert "lost with its node (Slurm says DOWN+NOT_RESPONDING)" in ranks["n1/rank2"][1]
+    assert "Slurm ended the step: node failure" in ranks["n0/rank0"][1]
 
 
 @pytest.mark.parametrize(
@@ -315,9 +315,9 @@ def test_ranks_that_lost_their_peers_before_slurm_noticed_do_not_hide_the_lost_n
     if file == "scontrol-job.txt":
         (folder / "closed.json").unlink()  # Slurm ended the job before its script could close the run
     (folder / "raw" / file).write_text(text)
-    found = finished(folder)
-    assert {subject for subject, (outcome, _) in found.items() if outcome is Outcome.FAIL} == {"n1/rank2", "n1/rank3"}
-    assert says in found["n1/rank3"][1]
+    ranks = finished(folder)
+    assert {subject for subject, (outcome, _) in ranks.items() if outcome is Outcome.FAIL} == {"n1/rank2", "n1/rank3"}
+    assert says in ranks["n1/rank3"][1]
 
 
 def test_of_a_node_without_python_the_words_of_the_launcher_come_before_those_of_the_sampler(tmp_path: Path) -> None:
@@ -376,10 +376,10 @@ def test_a_rank_that_works_much_longer_than_its_peers_fails_and_says_in_what(tmp
             "optimizer": [0.002] * 4,
         },
     )
-    found = {subject: v for (gate, subject), v in bad(folder).items() if gate == "train.straggler"}
-    assert set(found) == {"n1/rank2"}
-    assert found["n1/rank2"].outcome is Outcome.FAIL
-    assert "forward 0.4 s, the median is 0.01 s" in found["n1/rank2"].observed
+    slow_ranks = {subject: v for (gate, subject), v in bad(folder).items() if gate == "train.straggler"}
+    assert set(slow_ranks) == {"n1/rank2"}
+    assert slow_ranks["n1/rank2"].outcome is Outcome.FAIL
+    assert "forward 0.4 s, the median is 0.01 s" in slow_ranks["n1/rank2"].observed
 
 
 def test_less_than_a_millisecond_more_is_no_slowdown(tmp_path: Path) -> None:

@@ -60,15 +60,17 @@ def verdicts(
         (folder / file).write_text(json.dumps(json.loads(text) | changes))
     opening.close_run(folder, 0)
     return {
-        one.gate: one for one in judge.judge_folder(folder).verdicts.verdicts if one.gate.startswith("train.memory.")
+        verdict.gate: verdict
+        for verdict in judge.judge_folder(folder).verdicts.verdicts
+        if verdict.gate.startswith("train.memory.")
     }
 
 
 def test_states_as_predicted_pass_and_the_verdict_holds_both_numbers(tmp_path: Path) -> None:
-    found = verdicts(tmp_path, HEALTHY)
-    assert found["train.memory.states"].outcome is Outcome.PASS
-    assert "1.6 MiB on rank 0, predicted 1.6 MiB" in found["train.memory.states"].observed
-    assert "train.memory.peak" not in found  # not applicable without a GPU
+    by_gate = verdicts(tmp_path, HEALTHY)
+    assert by_gate["train.memory.states"].outcome is Outcome.PASS
+    assert "1.6 MiB on rank 0, predicted 1.6 MiB" in by_gate["train.memory.states"].observed
+    assert "train.memory.peak" not in by_gate  # not applicable without a GPU
 
 
 @pytest.mark.parametrize("factor", [0.5, 0.84, 1.16, 1.5, 2.0, 16.0])
@@ -120,8 +122,8 @@ def test_without_a_prediction_it_is_incomplete(tmp_path: Path, check: dict[str, 
     ],
 )
 def test_the_peak_on_a_gpu(tmp_path: Path, changes: dict[str, Any], args: dict[str, Any], outcome: Outcome) -> None:
-    found = verdicts(tmp_path, ON_GPU | changes, profile_name="generic", **args)
-    assert found["train.memory.peak"].outcome is outcome
+    by_gate = verdicts(tmp_path, ON_GPU | changes, profile_name="generic", **args)
+    assert by_gate["train.memory.peak"].outcome is outcome
 
 
 @pytest.mark.parametrize("args", [{}, {"compile": True}, {"recipe": "fast"}])
@@ -163,8 +165,8 @@ def test_states_are_the_storages_behind_the_tensors_each_once() -> None:
     optimizer = torch.optim.AdamW(model.parameters())
     model(torch.ones(1, 8)).sum().backward()
     optimizer.step()
-    found = model_states.states_bytes(model, optimizer)
-    assert found == {"parameters": 128, "gradients": 128, "optimizer": 2 * 128 + 4}  # and a step counter
+    bytes_of = model_states.states_bytes(model, optimizer)
+    assert bytes_of == {"parameters": 128, "gradients": 128, "optimizer": 2 * 128 + 4}  # and a step counter
     buffer = torch.zeros(1000)
     model.weight.grad = buffer[:32].view(4, 8)  # a view keeps all of its buffer alive
     assert model_states.states_bytes(model, optimizer)["gradients"] == 4000
@@ -193,10 +195,14 @@ def test_one_fake_rank_of_a_thousand_agrees_with_the_formulae() -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
+    record = json.loads(done.stdout)
     shape, job = models.load("tiny"), Job("hsdp", 128, 8, 128)
-    assert sum(found["states_bytes"].values()) == pytest.approx(memory.states(shape, 8).total, rel=2e-3)
-    assert found["peak_bytes"]["total"] == pytest.approx(memory.peak(shape, job).total - memory.WORKSPACE, rel=0.05)
-    assert {(one["operation"], one["group_size"], one["calls"], one["bytes"]) for one in found["collectives"]} == {
-        (one.operation, one.ranks, one.calls, one.size) for one in traffic.collectives(shape, job)
+    assert sum(record["states_bytes"].values()) == pytest.approx(memory.states(shape, 8).total, rel=2e-3)
+    assert record["peak_bytes"]["total"] == pytest.approx(memory.peak(shape, job).total - memory.WORKSPACE, rel=0.05)
+    assert {
+        (collective["operation"], collective["group_size"], collective["calls"], collective["bytes"])
+        for collective in record["collectives"]
+    } == {
+        (collective.operation, collective.ranks, collective.calls, collective.size)
+        for collective in traffic.collectives(shape, job)
     }

@@ -31,10 +31,10 @@ def verdict(results: Path, *, step_s: float = 0.5, **change: Any) -> Verdict:
         results=results,
     )
     (folder / runs.RUN_ARGS).write_text((RECORDS / runs.RUN_ARGS).read_text())
-    found = json.loads((RECORDS / runs.METRICS).read_text())
-    found["step_time_s"] |= {"p50": step_s}
-    (folder / runs.METRICS).write_text(json.dumps(found | {"mfu": 0.38, "mfu_reason": None} | change))
-    return next(found for found in judge.judge_folder(folder).verdicts.verdicts if found.gate == "train.mfu")
+    metrics = json.loads((RECORDS / runs.METRICS).read_text())
+    metrics["step_time_s"] |= {"p50": step_s}
+    (folder / runs.METRICS).write_text(json.dumps(metrics | {"mfu": 0.38, "mfu_reason": None} | change))
+    return next(metrics for metrics in judge.judge_folder(folder).verdicts.verdicts if metrics.gate == "train.mfu")
 
 
 @pytest.mark.parametrize(
@@ -42,9 +42,9 @@ def verdict(results: Path, *, step_s: float = 0.5, **change: Any) -> Verdict:
     [(0.38, Outcome.PASS), pytest.param(0.11, Outcome.FAIL, marks=shows_failing("train.mfu"))],
 )
 def test_a_gpu_below_the_floor_fails(tmp_path: Path, mfu: float, outcome: Outcome) -> None:
-    found = verdict(tmp_path, mfu=mfu)
-    assert found.outcome is outcome, found
-    assert found.value == mfu
+    judged_verdict = verdict(tmp_path, mfu=mfu)
+    assert judged_verdict.outcome is outcome, judged_verdict
+    assert judged_verdict.value == mfu
 
 
 def test_what_is_too_little_work_or_has_no_peak_is_no_pass(tmp_path: Path) -> None:

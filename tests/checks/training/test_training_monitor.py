@@ -65,9 +65,9 @@ def test_a_node_that_was_watched_and_whose_gpus_keep_their_clock_passes(gate):
 @shows_failing("train.gpu.clock")
 def test_a_gpu_far_below_the_clock_of_its_peers_warns_on_its_node_and_is_named():
     text = watched(HEALTHY | {"n1": 1200})
-    found = verdict(text, "train.gpu.clock", "n1")
-    assert found.outcome is Outcome.WARN
-    assert found.observed == "0.632 (GPU-n1-b 1200 MHz, the median of 8 GPUs is 1900 MHz)"
+    judged_verdict = verdict(text, "train.gpu.clock", "n1")
+    assert judged_verdict.outcome is Outcome.WARN
+    assert judged_verdict.observed == "0.632 (GPU-n1-b 1200 MHz, the median of 8 GPUs is 1900 MHz)"
     assert verdict(text, "train.gpu.clock", "n0").outcome is Outcome.PASS
 
 
@@ -85,14 +85,17 @@ def test_a_low_clock_outside_the_measured_steps_does_not_count():
     ],
 )
 def test_a_clock_that_was_not_seen_under_load_is_unknown(text, steps, says):
-    found = verdict(text, "train.gpu.clock", "n0", steps=steps)
-    assert found.outcome is Outcome.INCOMPLETE
-    assert says in f"{found.observed} {found.cause}"
+    judged_verdict = verdict(text, "train.gpu.clock", "n0", steps=steps)
+    assert judged_verdict.outcome is Outcome.INCOMPLETE
+    assert says in f"{judged_verdict.observed} {judged_verdict.cause}"
 
 
 def test_a_node_whose_gpus_were_not_all_sampled_is_unknown():
-    found = verdict(watched(HEALTHY), "train.gpu.clock", "n0", gpus=8)
-    assert (found.outcome, "2 of 8 GPUs were sampled" in f"{found.observed} {found.cause}") == (
+    judged_verdict = verdict(watched(HEALTHY), "train.gpu.clock", "n0", gpus=8)
+    assert (
+        judged_verdict.outcome,
+        "2 of 8 GPUs were sampled" in f"{judged_verdict.observed} {judged_verdict.cause}",
+    ) == (
         Outcome.INCOMPLETE,
         True,
     )
@@ -109,8 +112,8 @@ def test_a_gpu_that_its_hardware_slowed_down_while_it_trained_fails_its_node():
 
 @shows_failing("train.monitor.coverage")
 def test_a_sampler_that_ended_early_fails_its_node():
-    found = verdict(watched({"n0": 1900}, last=100), "train.monitor.coverage", "n0")
-    assert (found.outcome, found.value) == (Outcome.FAIL, 5 / 16)
+    judged_verdict = verdict(watched({"n0": 1900}, last=100), "train.monitor.coverage", "n0")
+    assert (judged_verdict.outcome, judged_verdict.value) == (Outcome.FAIL, 5 / 16)
 
 
 def test_a_sampler_of_a_large_run_looks_less_often_and_is_judged_by_what_it_says():
@@ -140,11 +143,11 @@ def test_the_samples_in_the_folder_of_a_training_are_read(tmp_path: Path) -> Non
     text = "".join(node_line(node, 100.0 + second) for node in ("n0", "n1") for second in range(9))
     (folder / "raw/monitor.csv").write_text(text + "0: #nics,n0,100.000,eth0=5/6,mlx5_0=/\n")
     (folder / "raw/train.seconds").write_text("10.0\n")
-    found = {(v.gate, v.subject): v.outcome for v in judge.judge_folder(folder).verdicts.verdicts}
+    outcome_of = {(v.gate, v.subject): v.outcome for v in judge.judge_folder(folder).verdicts.verdicts}
     for node in ("n0", "n1"):
-        assert found[("train.monitor.coverage", node)] is Outcome.PASS
-        assert found[("train.monitor.overhead", node)] is Outcome.PASS
-    assert ("train.monitor.slowdown", "n0") not in found
+        assert outcome_of[("train.monitor.coverage", node)] is Outcome.PASS
+        assert outcome_of[("train.monitor.overhead", node)] is Outcome.PASS
+    assert ("train.monitor.slowdown", "n0") not in outcome_of
 
 
 def test_records_of_older_runs_have_no_marks_of_their_steps(tmp_path: Path) -> None:

@@ -69,10 +69,14 @@ class Rank:
 
 def test_a_rank_on_all_cpus_of_two_numa_nodes_keeps_those_of_its_gpu_and_passes(tmp_path, monkeypatch):
     rank = Rank(tmp_path, monkeypatch, "1", set(range(8)))
-    said = rank.place()
+    messages = rank.place()
     assert rank.mask == {4, 5, 6, 7}
-    assert said["train.rank.numa_bound"] is True
-    assert (said["train.rank.cpus"], said["train.rank.gpu_node"], said["train.cpu.near_gpu"]) == (4, "1", 1.0)
+    assert messages["train.rank.numa_bound"] is True
+    assert (messages["train.rank.cpus"], messages["train.rank.gpu_node"], messages["train.cpu.near_gpu"]) == (
+        4,
+        "1",
+        1.0,
+    )
     assert rank.verdict().outcome is Outcome.PASS
 
 
@@ -95,8 +99,8 @@ def test_cpus_at_another_numa_node_than_the_gpu_are_a_warning_of_the_rank(tmp_pa
 @pytest.mark.parametrize("at", ["-1", "7"])
 def test_a_gpu_whose_numa_node_is_not_known_leaves_the_rank_as_it_is_and_is_incomplete(tmp_path, monkeypatch, at):
     rank = Rank(tmp_path, monkeypatch, at, set(range(8)))
-    said = rank.place()
-    assert (len(rank.mask), said["train.rank.gpu_node"]) == (8, None)
+    messages = rank.place()
+    assert (len(rank.mask), messages["train.rank.gpu_node"]) == (8, None)
     assert rank.verdict().outcome is Outcome.INCOMPLETE
 
 

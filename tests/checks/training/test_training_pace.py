@@ -81,9 +81,9 @@ def test_tokens_per_second_are_judged_only_where_a_floor_is_declared(tmp_path: P
             f"schema_version: 1\nname: floor-{floor:g}\ndescription: a floor\nextends: generic\nexpect:\n"
             f"  train.tokens_per_s_per_rank:\n    at_least: {floor}\n    unit: tokens/s\n    source: a test\n"
         )
-        found = profile.load(str(file))
+        with_floor = profile.load(str(file))
         run = a_run("run_ddp_1node", ["n0"], profile="generic", gpus=2)
-        outcomes = judged_observations(run, found, list(observed().values()))
+        outcomes = judged_observations(run, with_floor, list(observed().values()))
         assert outcomes[("train.tokens_per_s_per_rank", "job")] is wanted
 
 
@@ -103,5 +103,9 @@ def test_two_drivers_in_a_run_are_both_recorded():
     from recipe import environment
 
     rank = {"cuda": "12.8", "nccl": "2.27.3", "driver": "550.54.15", "gpu": "NVIDIA H100", "nics": ["mlx5_0"]}
-    found = environment.of_all([rank, rank | {"driver": "580.65.06", "nics": ["mlx5_1"]}])
-    assert (found.driver, found.nics, found.gpus) == (["550.54.15", "580.65.06"], ["mlx5_0", "mlx5_1"], ["NVIDIA H100"])
+    environment_of_all = environment.of_all([rank, rank | {"driver": "580.65.06", "nics": ["mlx5_1"]}])
+    assert (environment_of_all.driver, environment_of_all.nics, environment_of_all.gpus) == (
+        ["550.54.15", "580.65.06"],
+        ["mlx5_0", "mlx5_1"],
+        ["NVIDIA H100"],
+    )

@@ -98,7 +98,7 @@ def under_nccl(results: Path, *networks: str) -> Path:
     change(
         folder, "metrics.json", transport=None, transport_reason="NCCL's log in raw/ names it", observed_backend="nccl"
     )
-    said = {
+    nccl_facts = {
         "probe": "train",
         "at": "n0",
         "subject": "2-nodes",
@@ -107,7 +107,7 @@ def under_nccl(results: Path, *networks: str) -> Path:
         "unit": "text",
     }
     (folder / "raw/backend.jsonl").write_text(
-        f"{json.dumps(said)}\n{json.dumps({'probe': 'train', 'at': 'n0', 'end': 1})}\n"
+        f"{json.dumps(nccl_facts)}\n{json.dumps({'probe': 'train', 'at': 'n0', 'end': 1})}\n"
     )
     (folder / "raw/nccl-2").mkdir()
     for node, network in enumerate(networks):
@@ -143,9 +143,9 @@ def test_under_nccl_the_log_of_every_node_says_what_carried_training(tmp_path, n
 
 @pytest.mark.parametrize(("providers", "outcome"), [(("efa", "efa"), Outcome.PASS), (("efa", "tcp"), Outcome.FAIL)])
 def test_training_over_efa_is_known_by_the_provider_of_every_node(tmp_path, providers, outcome):
-    said = "NET/OFI Selected provider is"
+    selected = "NET/OFI Selected provider is"
     folder = under_nccl(
-        tmp_path, *(f"Libfabric\nn0:40:41 [0] NCCL INFO {said} {each} (found 8 nics)" for each in providers)
+        tmp_path, *(f"Libfabric\nn0:40:41 [0] NCCL INFO {selected} {each} (found 8 nics)" for each in providers)
     )
     verdicts = judge.judge_folder(folder, profile.load("h100-efa-p5")).verdicts.verdicts
     assert next(v for v in verdicts if v.gate == "train.transport").outcome is outcome
@@ -182,13 +182,13 @@ def test_a_gradient_of_another_scale_fails_though_the_loss_agrees(tmp_path):
     folder = run_of("run_fsdp_1node", tmp_path)
     norms = read_record(folder / "metrics.json", TrainMetrics).grad_norm
     change(folder, "metrics.json", grad_norm=[2 * norm for norm in norms])
-    found = bad(folder)
-    assert set(found) == {
+    failed = bad(folder)
+    assert set(failed) == {
         ("train.grad_norm.agrees", "job"),
         ("run.evidence", "job"),
     }  # the record was changed after it was sealed
-    assert found["train.grad_norm.agrees", "job"].outcome is Outcome.FAIL
-    assert found["train.grad_norm.agrees", "job"].observed.startswith("1 (at step ")
+    assert failed["train.grad_norm.agrees", "job"].outcome is Outcome.FAIL
+    assert failed["train.grad_norm.agrees", "job"].observed.startswith("1 (at step ")
 
 
 def test_without_a_reference_agreement_is_incomplete_and_says_what_to_run(tmp_path):
@@ -224,9 +224,9 @@ def test_a_reference_of_another_recipe_is_no_reference(tmp_path):
 def test_losses_that_are_missing_are_incomplete(tmp_path):
     folder = run_of("run_ddp_1node", tmp_path)
     change(folder, "metrics.json", loss=[6.0, 5.0])
-    found = bad(folder)
-    assert found["train.loss.fell", "job"].outcome is Outcome.INCOMPLETE
-    assert found["train.loss.agrees", "job"].outcome is Outcome.INCOMPLETE
+    failed = bad(folder)
+    assert failed["train.loss.fell", "job"].outcome is Outcome.INCOMPLETE
+    assert failed["train.loss.agrees", "job"].outcome is Outcome.INCOMPLETE
 
 
 @pytest.mark.parametrize("keep", [0.0, 0.3, 0.99])
@@ -234,9 +234,9 @@ def test_metrics_cut_off_anywhere_are_incomplete(tmp_path, keep):
     folder = run_of("run_fsdp_2node", tmp_path)
     text = (folder / "metrics.json").read_text()
     (folder / "metrics.json").write_text(text[: int(len(text) * keep)])
-    found = bad(folder)
-    assert {v.outcome for v in found.values()} == {Outcome.INCOMPLETE}
-    assert ("train.world_size", "job") in found
+    failed = bad(folder)
+    assert {v.outcome for v in failed.values()} == {Outcome.INCOMPLETE}
+    assert ("train.world_size", "job") in failed
 
 
 def test_measured_steps_without_an_end_are_refused(tmp_path):
@@ -277,15 +277,15 @@ def test_the_killed_rank_is_the_culprit_and_those_that_lost_it_are_not(tmp_path)
     lost = "RuntimeError: [enforce fail] Read error [10.77.1.11]:41226: Connection reset by peer"
     for rank, node in ((0, "n0"), (1, "n0"), (2, "n1")):
         rank_said(folder, node, rank, state="raised", error=lost)
-    found = {subject: v for (gate, subject), v in bad(folder).items() if gate == "train.rank.finished"}
-    assert {subject: v.outcome for subject, v in found.items()} == {
+    failed = {subject: v for (gate, subject), v in bad(folder).items() if gate == "train.rank.finished"}
+    assert {subject: v.outcome for subject, v in failed.items()} == {
         "n0/rank0": Outcome.INCOMPLETE,
         "n0/rank1": Outcome.INCOMPLETE,
         "n1/rank2": Outcome.INCOMPLETE,
         "n1/rank3": Outcome.FAIL,
     }
-    assert found["n1/rank3"].observed == "killed by signal 9"
-    assert "lost its peers" in (found["n0/rank0"].cause or "")
+    assert failed["n1/rank3"].observed == "killed by signal 9"
+    assert "lost its peers" in (failed["n0/rank0"].cause or "")
 
 
 def test_a_rank_that_raised_by_itself_fails_with_its_own_words(tmp_path):

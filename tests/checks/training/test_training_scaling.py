@@ -37,11 +37,11 @@ def scaling(results: Path, *, reference_step_s: float, share: float) -> Verdict:
     reference = json.loads((folder / runs.REFERENCE_METRICS).read_text())
     reference["step_time_s"] |= {"p50": reference_step_s}
     (folder / runs.REFERENCE_METRICS).write_text(json.dumps(reference))
-    found = json.loads((folder / runs.METRICS).read_text())
-    found["tokens_per_s_per_rank"] = share * reference["tokens_per_s_per_rank"]
-    found["tokens_per_s"] = 2 * found["tokens_per_s_per_rank"]
-    (folder / runs.METRICS).write_text(json.dumps(found))
-    return next(one for one in judge.judge_folder(folder).verdicts.verdicts if one.gate == "train.scaling")
+    metrics = json.loads((folder / runs.METRICS).read_text())
+    metrics["tokens_per_s_per_rank"] = share * reference["tokens_per_s_per_rank"]
+    metrics["tokens_per_s"] = 2 * metrics["tokens_per_s_per_rank"]
+    (folder / runs.METRICS).write_text(json.dumps(metrics))
+    return next(verdict for verdict in judge.judge_folder(folder).verdicts.verdicts if verdict.gate == "train.scaling")
 
 
 @pytest.mark.parametrize(

@@ -27,9 +27,9 @@ def stalls(folder: Path) -> dict[tuple[str, str], Verdict]:
 
 
 def test_the_rank_that_was_stopped_fails_and_those_that_waited_pass(tmp_path: Path) -> None:
-    found = stalls(stood_still(tmp_path, BEATING, BEATING, BEATING, STILL))
-    assert set(found) == {("train.stall", "job"), ("train.rank.stall", "n1/rank3")}
-    rank, job = found["train.rank.stall", "n1/rank3"], found["train.stall", "job"]
+    by_gate = stalls(stood_still(tmp_path, BEATING, BEATING, BEATING, STILL))
+    assert set(by_gate) == {("train.stall", "job"), ("train.rank.stall", "n1/rank3")}
+    rank, job = by_gate["train.rank.stall", "n1/rank3"], by_gate["train.stall", "job"]
     assert rank.outcome is job.outcome is Outcome.FAIL
     assert rank.value == 20.2
     assert "in step 9: the process stood still" in str(rank.cause) + rank.observed
@@ -38,15 +38,15 @@ def test_the_rank_that_was_stopped_fails_and_those_that_waited_pass(tmp_path: Pa
 
 
 def test_a_process_that_computed_meanwhile_was_not_stopped(tmp_path: Path) -> None:
-    found = stalls(stood_still(tmp_path, BEATING, BEATING, BEATING, STILL | {"cpu_s": 19.0}))
-    verdict = found["train.rank.stall", "n1/rank3"]
+    by_gate = stalls(stood_still(tmp_path, BEATING, BEATING, BEATING, STILL | {"cpu_s": 19.0}))
+    verdict = by_gate["train.rank.stall", "n1/rank3"]
     assert "one call kept the interpreter for itself" in str(verdict.cause) + verdict.observed
 
 
 def test_where_no_rank_stood_still_itself_nobody_is_named(tmp_path: Path) -> None:
-    found = stalls(stood_still(tmp_path, BEATING, BEATING, BEATING, BEATING))
-    assert set(found) == {("train.stall", "job")}
-    verdict = found["train.stall", "job"]
+    by_gate = stalls(stood_still(tmp_path, BEATING, BEATING, BEATING, BEATING))
+    assert set(by_gate) == {("train.stall", "job")}
+    verdict = by_gate["train.stall", "job"]
     assert "no rank stood still in what it does itself" in str(verdict.cause) + verdict.observed
 
 
@@ -63,8 +63,8 @@ def test_slow_steps_are_compared_with_themselves(tmp_path: Path) -> None:
 def test_a_run_that_is_older_than_the_measurement_leaves_it_open(tmp_path: Path) -> None:
     folder = run_of("run_ddp_1node", tmp_path)
     change(folder, "metrics.json", steps_s=None, standstills=None)
-    found = stalls(folder)
-    assert {(pair, verdict.outcome) for pair, verdict in found.items()} == {
+    by_gate = stalls(folder)
+    assert {(pair, verdict.outcome) for pair, verdict in by_gate.items()} == {
         (("train.stall", "job"), Outcome.INCOMPLETE),
         (("train.rank.stall", "n0/rank0"), Outcome.INCOMPLETE),
         (("train.rank.stall", "n0/rank1"), Outcome.INCOMPLETE),
