@@ -66,13 +66,13 @@ class Sample:
 
 def index() -> list[Sample]:
     """A key that nobody reads is an error: a label with a slip would check nothing."""
-    messages = []
+    samples = []
     for kind, entry in yaml.safe_load(INDEX.read_text(encoding="utf-8")).items():
         for each in entry["samples"]:
             unknown = set(each) - {"file", "program", "source", "with", "says", "signs", "misses"}
             if unknown or entry.keys() != {"reader", "samples"}:
                 raise ValueError(f"{INDEX.name}: {kind}: {each.get('file')}: unknown {sorted(unknown)}")
-            messages.append(
+            samples.append(
                 Sample(
                     kind=kind,
                     reader=entry["reader"],
@@ -85,7 +85,7 @@ def index() -> list[Sample]:
                     misses={name: Miss(miss["reads"], miss["why"]) for name, miss in each.get("misses", {}).items()},
                 )
             )
-    return messages
+    return samples
 
 
 # --- readers: text and options -> what was said

@@ -61,24 +61,24 @@ NEWER_MODULES = {"dataclasses": "3.7", "contextvars": "3.7", "tomllib": "3.11", 
 
 def newer_than_the_oldest(source: str) -> list[str]:
     """What of this source needs a newer Python, with its line."""
-    messages = []
+    newer = []
     _, needed = vermin.detect(source)
     if needed is not None and needed > OLDEST:
-        messages.append("Python {}.{}, says vermin (vermin -vvv FILE names the line)".format(*needed))
+        newer.append("Python {}.{}, says vermin (vermin -vvv FILE names the line)".format(*needed))
     two_classes = "one class with TimeoutError since 3.10: listening.TIMED_OUT"
     for node in ast.walk(ast.parse(source, feature_version=OLDEST)):
         if isinstance(node, ast.Attribute) and node.attr in NEWER_NAMES:
             on_os = isinstance(node.value, ast.Name) and node.value.id == "os"
             if not (node.attr == "readlink" and on_os):
-                messages.append(f"{node.lineno}: {node.attr}: {NEWER_NAMES[node.attr]}")
+                newer.append(f"{node.lineno}: {node.attr}: {NEWER_NAMES[node.attr]}")
         elif isinstance(node, ast.Call):
-            messages += [
+            newer += [
                 f"{node.lineno}: {keyword.arg}=: {NEWER_ARGUMENTS[keyword.arg]}"
                 for keyword in node.keywords
                 if keyword.arg in NEWER_ARGUMENTS
             ]
         elif isinstance(node, ast.ExceptHandler) and node.type is not None and "TimeoutError" in ast.dump(node.type):
-            messages.append(f"{node.lineno}: except TimeoutError: {two_classes}")
+            newer.append(f"{node.lineno}: except TimeoutError: {two_classes}")
         elif isinstance(node, ast.Return | ast.Yield) and isinstance(node.value, ast.Tuple):
             bare = ast.get_source_segment(source, node.value)
             if (
@@ -86,15 +86,15 @@ def newer_than_the_oldest(source: str) -> list[str]:
                 and not bare.startswith("(")
                 and any(isinstance(x, ast.Starred) for x in node.value.elts)
             ):
-                messages.append(f"{node.lineno}: a star in a tuple without parentheses: 3.8")
+                newer.append(f"{node.lineno}: a star in a tuple without parentheses: 3.8")
         elif isinstance(node, ast.Import):
-            messages += [f"{node.lineno}: {name.name}" for name in node.names if name.name in NEWER_MODULES]
+            newer += [f"{node.lineno}: {name.name}" for name in node.names if name.name in NEWER_MODULES]
         elif isinstance(node, ast.ImportFrom):
             if node.module in NEWER_MODULES:
-                messages.append(f"{node.lineno}: {node.module}: {NEWER_MODULES[node.module]}")
+                newer.append(f"{node.lineno}: {node.module}: {NEWER_MODULES[node.module]}")
             if node.module == "__future__" and any(name.name == "annotations" for name in node.names):
-                messages.append(f"{node.lineno}: postponed annotations: 3.7")
-    return messages
+                newer.append(f"{node.lineno}: postponed annotations: 3.7")
+    return newer
 
 
 def test_there_are_probes_to_look_at():

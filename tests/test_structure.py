@@ -49,13 +49,13 @@ def test_the_package_has_few_rooms_and_each_says_what_belongs_there():
 
 def roots(path: Path) -> set[str]:
     """First names of everything a file imports, also inside functions."""
-    names_seen: set[str] = set()
+    names: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
-            names_seen |= {alias.name.split(".")[0] for alias in node.names}
+            names |= {alias.name.split(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
-            names_seen.add(node.module.split(".")[0])
-    return names_seen
+            names.add(node.module.split(".")[0])
+    return names
 
 
 def test_the_package_never_imports_torch_or_a_probe():

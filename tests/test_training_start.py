@@ -260,13 +260,13 @@ def test_files_of_one_name_and_size_with_other_weights_are_other_files(tmp_path:
     """FSDP would mix them: each rank reads only its own rows."""
     from recipe import weights
 
-    messages = []
+    keys = []
     for node, seed in (("n0", 1), ("n1", 2)):
         model = whole_of(arguments(write_config(tmp_path, "llama"), seed=seed))
         model.save_pretrained(tmp_path / node / "model")
-        messages.append(weights.identity(str(tmp_path / node / "model"), model))
-    assert [entry[:2] for entry in messages[0]] == [entry[:2] for entry in messages[1]]
-    assert messages[0] != messages[1]
+        keys.append(weights.identity(str(tmp_path / node / "model"), model))
+    assert [entry[:2] for entry in keys[0]] == [entry[:2] for entry in keys[1]]
+    assert keys[0] != keys[1]
 
 
 def test_a_hub_model_whose_files_hold_other_names_is_loaded_whole(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ class Shown:
 
 
 def shown() -> list[Shown]:
-    messages: list[Shown] = []
+    commands: list[Shown] = []
     for page in PAGES:
         text = page.read_text().replace("\\\n", " ")
         for block in _BLOCK.finditer(text):
@@ -53,8 +53,8 @@ def shown() -> list[Shown]:
                 comment = line.partition("#")[2]
                 for stem in dict.fromkeys([command["stem"], *_AND.findall(comment)]):
                     count = int(nodes[1]) if nodes else PHASES[stem].min_nodes
-                    messages.append(Shown(str(page.relative_to(ROOT)), stem, count, profile, tuple(words)))
-    return messages
+                    commands.append(Shown(str(page.relative_to(ROOT)), stem, count, profile, tuple(words)))
+    return commands
 
 
 SHOWN = shown()

@@ -88,11 +88,11 @@ def test_a_reference_that_is_off_is_named_and_the_others_are_not():
 def test_two_files_differ_by_content_at_either_end(tmp_path, monkeypatch):
     monkeypatch.setattr(software, "HASHED_BYTES", 4)
     path = tmp_path / "lib.so.1"
-    names_seen = set()
+    digests = set()
     for content in (b"aaaabbbbcccc", b"xaaabbbbcccc", b"aaaabbbbcccx", b"aaaabbbbccccc"):
         path.write_bytes(content)
-        names_seen.add(software.identity(path))
-    assert len(names_seen) == 4
+        digests.add(software.identity(path))
+    assert len(digests) == 4
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_a_system_without_a_name_is_unknown(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "expected"),
     [
         ("always [madvise] never\n", "madvise"),
         ("[always] madvise never\n", "always"),

@@ -175,8 +175,8 @@ def clock(monkeypatch, status: int | None) -> tuple[Any, str]:
         return timekeeping.Timex(status=status, maxerror=12000)
 
     monkeypatch.setattr(timekeeping, "kernel_clock", kernel_clock)
-    parsed = told_by(timekeeping.timekeeping).observations[0]
-    return parsed.value, parsed.why or ""
+    observation = told_by(timekeeping.timekeeping).observations[0]
+    return observation.value, observation.why or ""
 
 
 def test_what_the_kernel_says_of_its_clock(monkeypatch):

@@ -108,8 +108,8 @@ def test_after_a_gpu_reset_what_the_driver_had_said_no_longer_counts(looked_afte
     looked_after.on("n1", *XID_SAID)
     try:
         wait_for_reason(looked_after, "n1", passes=False)
-        health_text = looked_after.on("n1", looked_after.state / "health/health-check", "--repaired")
-        assert health_text.returncode == 0, health_text.stderr
+        completed = looked_after.on("n1", looked_after.state / "health/health-check", "--repaired")
+        assert completed.returncode == 0, completed.stderr
         wait_for_reason(looked_after, "n1", passes=True)
         looked_after.on("n1", "bash", "-c", f"echo '{XID.replace('61000000', '999999999999999')}' >>/dev/kmsg")
         wait_for_reason(looked_after, "n1", passes=False)  # a later one counts

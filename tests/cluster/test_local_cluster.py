@@ -58,12 +58,12 @@ def alive(pid: int) -> bool:
 
 
 def descendants(pid: int) -> set[int]:
-    names_seen = {pid}
+    pids = {pid}
     for children in Path(f"/proc/{pid}/task").glob("*/children"):
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # a start makes many that live for a moment
             for child in children.read_text().split():
-                names_seen |= descendants(int(child))
-    return names_seen
+                pids |= descendants(int(child))
+    return pids
 
 
 def recorded_pid(folder: Path, name: str) -> int:

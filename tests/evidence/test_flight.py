@@ -54,8 +54,8 @@ def test_what_is_no_record_is_said(text: str) -> None:
 def test_entries_of_another_shape_are_passed_over() -> None:
     whole = json.loads(record(0))
     whole["entries"] += [None, 3, {"collective_seq_id": "9"}, {"collective_seq_id": 2**70, "profiling_name": "x"}]
-    (parsed,) = flight.parse(json.dumps(whole), "f", "n0/rank0").observations
-    assert parsed.value == 4
+    (observation,) = flight.parse(json.dumps(whole), "f", "n0/rank0").observations
+    assert observation.value == 4
 
 
 def test_a_rank_keeps_its_record_where_torch_can_write_it_as_json(tmp_path: Path) -> None:

@@ -21,9 +21,9 @@ def test_of_a_call_the_rank_that_waited_least_counts_and_of_the_calls_the_median
         ("a", a_line(0, 1, 10.0) + a_line(0, 2, 40.0) + a_line(0, 3, 50.0)),
         ("b", a_line(1, 1, 30.0) + a_line(1, 2, 20.0) + a_line(1, 3, 5.0)),
     ]
-    (parsed,) = nccl_inspector.parse(files).observations
-    assert (parsed.quantity, parsed.value, parsed.unit) == ("inspector.all_gather.busbw", 40.0, "GB/s")
-    assert (parsed.subject, parsed.why) == ("2 rank(s) on 1 node(s)", "1 MiB, 3 call(s)")
+    (observation,) = nccl_inspector.parse(files).observations
+    assert (observation.quantity, observation.value, observation.unit) == ("inspector.all_gather.busbw", 40.0, "GB/s")
+    assert (observation.subject, observation.why) == ("2 rank(s) on 1 node(s)", "1 MiB, 3 call(s)")
 
 
 def test_sizes_are_kept_apart_and_a_communicator_of_one_rank_sends_nothing() -> None:

@@ -17,10 +17,10 @@ FIXTURES = RECORDS
 
 def entries(*names: str) -> list[Entry]:
     """Recorded runs, with the measurements that are younger than some of them."""
-    messages = []
+    loaded = []
     for entry in (an_entry(FIXTURES / name) for name in names):
         ranks = [0.1] * entry.metrics.world_size
-        messages.append(
+        loaded.append(
             replace(
                 entry,
                 metrics=entry.metrics.model_copy(
@@ -41,7 +41,7 @@ def entries(*names: str) -> list[Entry]:
                 ),
             )
         )
-    return messages
+    return loaded
 
 
 def test_a_folder_gets_a_picture_each_and_a_file_one_sheet(tmp_path):

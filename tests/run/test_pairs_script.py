@@ -82,9 +82,9 @@ def played(place: Path, nodes: int, slow: str, **environment: str) -> tuple[subp
 
 
 def verdicts(run: Path, outcome: str) -> set[tuple[str, str]]:
-    record = json.loads((run / "verdicts.json").read_text())["verdicts"]
+    recorded = json.loads((run / "verdicts.json").read_text())["verdicts"]
     return {
-        (observation["gate"], observation["subject"]) for observation in record if observation["outcome"] == outcome
+        (observation["gate"], observation["subject"]) for observation in recorded if observation["outcome"] == outcome
     }
 
 

@@ -217,8 +217,8 @@ def test_a_filesystem_without_locks_does_not_refuse_them_and_says_why(tmp_path, 
 
     monkeypatch.setattr(coherence.fcntl, "flock", refused)
     with (tmp_path / "n1.lock").open("w") as stream:
-        folders_seen = coherence.take_lock(stream)
-    (tmp_path / "n1.held").write_text(folders_seen)
+        reason = coherence.take_lock(stream)
+    (tmp_path / "n1.held").write_text(reason)
     seen: list[object] = []
     circle = SimpleNamespace(
         facts=SimpleNamespace(saw=lambda *fact: seen.extend(fact)), incoming=lambda writer: f"{writer}->n0"

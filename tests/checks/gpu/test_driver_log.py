@@ -60,11 +60,11 @@ def xid_line(number: int, words: str, gpu: str = "PCI:0000:c1:00") -> str:
 
 def test_xids_are_counted_by_gpu_and_number(log):
     log.write_text(LOG)
-    parsed = counted(told_by(kernel_log.kernel_log))
-    assert parsed["n0/PCI:0000:c1:00", "xid_79"] == 2
-    assert parsed["n0/PCI:0000:65:00", "xid_13"] == 1
-    assert parsed["n0", "xids"] == 3
-    assert parsed["n0", "records"] == 5
+    counts = counted(told_by(kernel_log.kernel_log))
+    assert counts["n0/PCI:0000:c1:00", "xid_79"] == 2
+    assert counts["n0/PCI:0000:65:00", "xid_13"] == 1
+    assert counts["n0", "xids"] == 3
+    assert counts["n0", "records"] == 5
 
 
 @pytest.mark.parametrize("text", [None, ""])
@@ -203,9 +203,9 @@ def test_the_journal_has_a_message_of_several_lines_on_lines_of_their_own(log, m
         + "\nNVRM: Xid (PCI:0000:65:00): 13, x\n"
     )
     monkeypatch.setattr(kernel_log, "JOURNAL", ("printf", "%s", text))
-    parsed = counted(told_by(kernel_log.kernel_log))
-    assert parsed["n0/PCI:0000:c1:00", "fallen_off_the_bus"] == 1
-    assert parsed["n0/PCI:0000:65:00", "xid_13"] == 1
+    counts = counted(told_by(kernel_log.kernel_log))
+    assert counts["n0/PCI:0000:c1:00", "fallen_off_the_bus"] == 1
+    assert counts["n0/PCI:0000:65:00", "xid_13"] == 1
 
 
 def test_a_cause_that_is_in_the_log_itself_is_not_counted_twice(log):

@@ -53,14 +53,14 @@ def answering(parsed: Parsed) -> Verdict:
 
 
 def test_the_verdict_names_the_gpu_that_is_lost():
-    parsed = answering(told_by(lambda probe: nvml.read(probe, FakeNvml({**HEALTHY}, LOST))))
-    assert parsed.outcome is Outcome.FAIL
-    assert parsed.observed == "1 (NVML; GPU 1: GPU is lost)"
+    verdict = answering(told_by(lambda probe: nvml.read(probe, FakeNvml({**HEALTHY}, LOST))))
+    assert verdict.outcome is Outcome.FAIL
+    assert verdict.observed == "1 (NVML; GPU 1: GPU is lost)"
 
 
 def test_the_lost_gpu_is_named_by_its_uuid_where_the_driver_still_lists_it():
-    parsed = answering(told_by(lambda probe: nvml.read(probe, FakeNvml({**HEALTHY}, LOST), listed=GPUS)))
-    assert parsed.observed == "1 (NVML; GPU 1: GPU is lost; not heard of: GPU-b)"
+    verdict = answering(told_by(lambda probe: nvml.read(probe, FakeNvml({**HEALTHY}, LOST), listed=GPUS)))
+    assert verdict.observed == "1 (NVML; GPU 1: GPU is lost; not heard of: GPU-b)"
 
 
 def test_gpus_that_this_job_may_not_open_are_not_missed():
