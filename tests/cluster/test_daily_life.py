@@ -49,7 +49,8 @@ def wait_for_reason(cluster: Cluster, node: str, *, passes: bool) -> reason.Reas
         reason_given = reason.read(given(cluster, node))
         return reason_given is not None and (reason_given.passes_since is not None) is passes
 
-    wait_until(is_told, f"the health check tells Slurm that {node} {'passes again' if passes else 'has a fault'}")
+    news = "passes again" if passes else "has a fault"
+    wait_until(is_told, f"the health check tells Slurm that {node} {news}", timeout=180)  # a busy machine took a minute
     reason_given = reason.read(given(cluster, node))
     assert reason_given is not None
     return reason_given
