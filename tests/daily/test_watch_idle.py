@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from bringup import results
@@ -133,7 +134,9 @@ def test_an_end_of_the_watch_ends_its_jobs(fake: Fake, monkeypatch: pytest.Monke
     def stop(_: float) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(time, "sleep", stop)
+    # its own clock: other threads of this process sleep too
+    clock = SimpleNamespace(sleep=stop, time=time.time, monotonic=time.monotonic)
+    monkeypatch.setattr(watch, "time", clock)
     with pytest.raises(KeyboardInterrupt):
         watch.watch(a_request(), print)
     assert fake.cancelled == ["1", "2"]
