@@ -329,17 +329,3 @@ def test_the_random_state_comes_back() -> None:
     training_state.seed_random_state(1)
     training_state.put_random_state(before)
     assert (random.random(), numpy.random.rand(), torch.rand(1).item()) == drawn
-
-
-def test_a_metadata_pickle_of_somebody_else_is_not_executed(tmp_path: Path) -> None:
-    import pickle
-
-    from recipe import checkpoint
-
-    class Evil:
-        def __reduce__(self) -> tuple[Any, ...]:
-            return os.system, ("touch executed",)
-
-    (tmp_path / ".metadata").write_bytes(pickle.dumps(Evil()))
-    with pytest.raises(checkpoint.CheckpointError, match=r"holds posix\.system"):
-        checkpoint.CarefulReader(str(tmp_path)).read_metadata()

@@ -19,7 +19,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import pickle
 import shutil
 import time
 import warnings
@@ -37,6 +36,7 @@ from bringup.records import Checkpoint, CheckpointFile, write_record
 
 from recipe import group, training_state
 from recipe.checkpoint_folders import RECORD, folder_of
+from recipe.checkpoint_metadata import METADATA, CarefulReader, CheckpointError
 from recipe.rank import node_name
 from recipe.trajectory import Trajectory
 
@@ -45,23 +45,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-METADATA = ".metadata"
 _CHUNK_BYTES = 16 * 2**20
-_DTYPES = {"float64", "float32", "float16", "bfloat16", "int64", "int32", "uint8"}
-_ALLOWED = {  # what a .metadata of ours is made of
-    "torch.distributed.checkpoint.metadata": None,
-    "torch.distributed.checkpoint.filesystem": {"_StorageInfo"},
-    "torch": _DTYPES | {"Size", "strided", "contiguous_format"},
-    "torch.serialization": {"_get_layout"},
-    "collections": {"OrderedDict"},
-    "builtins": {"set"},
-    "pathlib": {"PosixPath", "Path"},
-    "pathlib._local": {"PosixPath", "Path"},
-}
-
-
-class CheckpointError(RuntimeError):
-    """This rank could not write or read its part. One line: step, rank, file, cause."""
 
 
 class PeerFailedError(RuntimeError):
@@ -247,24 +231,6 @@ class NamingWriter(dcp.FileSystemWriter):
             raise OSError(
                 _errno(error), f"{path}: rank {group.RANK} on {node_name()} cannot write it: {_cause(error)}"
             ) from None
-
-
-class CarefulReader(dcp.FileSystemReader):
-    """Reads .metadata, which is a pickle, as nothing but what torch writes there."""
-
-    def read_metadata(self, *args: Any, **kwargs: Any) -> Any:
-        with (Path(str(self.path)) / METADATA).open("rb") as stream:
-            metadata = _Unpickler(stream).load()
-        metadata.storage_meta = dcp.metadata.StorageMeta()
-        return metadata
-
-
-class _Unpickler(pickle.Unpickler):
-    def find_class(self, module: str, name: str) -> Any:
-        allowed = _ALLOWED.get(module, set())
-        if allowed is not None and name not in allowed:
-            raise CheckpointError(f"{METADATA} holds {module}.{name}, which no checkpoint of ours does")
-        return super().find_class(module, name)
 
 
 @contextlib.contextmanager
