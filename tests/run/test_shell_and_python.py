@@ -55,12 +55,25 @@ def test_nodes_by_name_need_no_question_about_the_partition(commands: Path):
     assert len(commands.read_text().splitlines()) == 1
 
 
-@pytest.mark.parametrize(("sharing", "whole"), [("EXCLUSIVE", "yes"), ("NO", "no"), ("FORCE:4", "no")])
-def test_smoke_asks_whether_two_jobs_can_share_a_node(commands: Path, sharing, whole):
-    sinfo = commands.parent / "sinfo"
-    shares = f"printf 'main*\\037{sharing}\\nother\\037EXCLUSIVE\\n'"
-    answer = f"case $* in *%h*) {shares};; *) printf 'main*\\037n[0-2]\\n';; esac"
-    sinfo.write_text(f"#!/bin/sh\n{answer}\n")
+@pytest.mark.parametrize(
+    ("version", "partition", "whole"),
+    [
+        *(("24.11", None, "no"), ("24.11", "forced", "no"), ("24.11", "oversubscribe", "yes")),
+        *(("24.11", "exclusive-user", "no"), ("24.11", "exclusive-topo", "no"), ("24.11", "main,oversubscribe", "yes")),
+        *(("26.05", None, "no"), ("26.05", "forced", "no"), ("26.05", "oversubscribe", "yes")),
+        *(("26.05", "exclusive-user", "no"), ("26.05", "exclusive-topo", "yes"), ("26.05", "exclusive-node", "yes")),
+    ],
+)
+def test_smoke_asks_whether_two_jobs_can_share_a_node(commands: Path, monkeypatch, version, partition, whole):
+    """Slurm 26.05 shows Exclusive=NODE, and OverSubscribe=NO beside it. Two jobs on one node under 24.11's
+    ExclusiveTopo=YES were seen."""
+    if partition is not None:
+        monkeypatch.setenv("SBATCH_PARTITION", partition)
+        (commands.parent / "sinfo").write_text(f"#!/bin/sh\nprintf '{partition.split(',')[-1]}\\037n[0-2]\\n'\n")
+    scontrol = commands.parent / "scontrol"
+    fixture = ROOT / f"tests/fixtures/slurm/partitions-{version}.txt"
+    answer = f"case $* in *partition*) exec cat '{fixture}';; esac\n"
+    scontrol.write_text(scontrol.read_text().replace("#!/bin/sh\n", f"#!/bin/sh\n{answer}"))
     done = sourced('choose_nodes --sharing; echo "$USABLE $WHOLE_NODES"')
     assert (done.returncode, done.stdout) == (0, f"n0,n2 {whole}\n"), done.stderr
 

@@ -22,7 +22,9 @@ def plan(
     return {gate: listed for gate, listed in planned.items() if listed}
 
 
-WHOLE_NODES = "the partition gives whole nodes to a job (OverSubscribe=EXCLUSIVE): two jobs never share one"
+WHOLE_NODES = (
+    "the partition gives whole nodes to a job (OverSubscribe=EXCLUSIVE or Exclusive=NODE, TOPO): two never share one"
+)
 
 
 def left_out(phase: str, whole_nodes: bool) -> list[NotApplicable]:

@@ -72,6 +72,7 @@ def node_assignments(
     assignments = {"NODES": names, "NODE_COUNT": len(nodes), "GPUS": gpus}
     assignments |= {"USABLE": ",".join(usable), "USABLE_COUNT": len(usable)}
     if sharing:
-        gives_whole_nodes = slurm.patiently(lambda: slurm.gives_whole_nodes(slurm.chosen_partition()), tell)
-        assignments |= {"WHOLE_NODES": "yes" if gives_whole_nodes else "no"}
+        shown = slurm.patiently(slurm.show_partitions, tell)
+        share = partitions.share_nodes(slurm.chosen_partition(), partitions.read(shown))
+        assignments |= {"WHOLE_NODES": "no" if share else "yes"}
     return [f"{name}={shlex.quote(str(value))}" for name, value in assignments.items()]

@@ -33,6 +33,7 @@ class Partition:
     least_nodes: int
     most_nodes: int | None
     qos: tuple[str, ...]  # those it takes; empty: all
+    shares_nodes: bool  # two jobs can run on one node
 
 
 def read(text: str) -> list[Partition]:
@@ -55,9 +56,15 @@ def read(text: str) -> list[Partition]:
                 least_nodes=int(least) if (least := fields.get("MinNodes", "")).isdecimal() else 0,
                 most_nodes=int(most) if most.isdecimal() else None,
                 qos=_listed(fields.get("AllowQos", "ALL")),
+                shares_nodes=not _gives_whole_nodes(fields),
             )
         )
     return partitions
+
+
+def _gives_whole_nodes(fields: Mapping[str, str]) -> bool:
+    """Slurm 26.05 shows OverSubscribe=NO beside `Exclusive`. Exclusive=USER, ExclusiveTopo before it: jobs can share."""
+    return fields.get("OverSubscribe") == "EXCLUSIVE" or fields.get("Exclusive") in ("NODE", "TOPO")
 
 
 def _listed(names: str) -> tuple[str, ...]:
@@ -95,15 +102,23 @@ def partition_of(phase: Phase, environment: Mapping[str, str]) -> str | None:
     return environment.get(f"{_command(phase)}_PARTITION") or environment.get("SLURM_PARTITION")
 
 
+def share_nodes(named: str | None, known: Sequence[Partition]) -> bool:
+    """Whether two jobs of these partitions (with commas between them; None: the default one) can run on one node."""
+    names = _requested(named, known)
+    return all(partition.shares_nodes for partition in known if partition.name in names)
+
+
+def _requested(named: str | None, known: Sequence[Partition]) -> list[str]:
+    return [partition.name for partition in known if partition.is_default] if named is None else named.split(",")
+
+
 def refuse(phase: Phase, nodes: Sequence[str], environment: Mapping[str, str], known: Sequence[Partition]) -> None:
     """Raises CannotStart if no partition that the phase is submitted to accepts its job.
 
     nodes: of the run. environment: of the phase.
     """
-    named = partition_of(phase, environment)
-    requested = [partition.name for partition in known if partition.is_default] if named is None else named.split(",")
     reasons = []
-    for name in requested:
+    for name in _requested(partition_of(phase, environment), known):
         partition = next((partition for partition in known if partition.name == name), None)
         if partition is None:
             names = ", ".join(partition.name for partition in known)

@@ -144,15 +144,6 @@ def partition_nodes(partition: str | None) -> list[str]:
     return names
 
 
-def gives_whole_nodes(partition: str | None) -> bool:
-    """Whether every job of the partition (None: the default one) gets exclusive nodes. Raises SlurmError."""
-    for line in ask("sinfo", "--noheader", "--format", f"%P{SEPARATOR}%h").splitlines():
-        name, _, sharing = line.partition(SEPARATOR)
-        if _is_chosen(name, partition) and sharing.strip() == "EXCLUSIVE":
-            return True
-    return False
-
-
 def _is_chosen(shown: str, partition: str | None) -> bool:
     """shown: sinfo's name; the default one has a *. partition: one name, or several with commas between them."""
     return shown.endswith("*") if partition is None else shown.rstrip("*") in partition.split(",")
