@@ -333,6 +333,18 @@ def test_a_gpu_request_for_the_whole_job_is_none_for_its_steps() -> None:
 
 
 @pytest.mark.parametrize(
+    ("gres", "kept"),
+    [("gpu:2", "none"), ("gres:gpu:h100:2,nvme:1", "nvme:1"), ("gpu", "none"), ("gpumem:1", "gpumem:1"), ("", "none")],
+)
+def test_a_command_with_a_gpu_request_of_its_own_is_given_no_other(gres: str, kept: str) -> None:
+    """Slurm 26.05: --gpus-per-node and --gres=gpu are mutually exclusive, also where one is in the environment."""
+    request = {"SALLOC_GRES": gres, "SALLOC_GPUS": "2", "SALLOC_GPUS_PER_NODE": "2", "SBATCH_GRES": "gpu:2"}
+    shown = "echo ${SALLOC_GRES-none} ${SALLOC_GPUS-none} ${SALLOC_GPUS_PER_NODE-none} $SBATCH_GRES"
+    source = "unset SLURM_JOB_ID; source infrastructure-validation/scripts/job.sh; forget_gpu_requests SALLOC; "
+    assert bash(source + shown, **request).stdout == f"{kept} none none gpu:2\n"
+
+
+@pytest.mark.parametrize(
     "script", sorted((ROOT / "infrastructure-validation/scripts").glob("*.sh")), ids=lambda path: path.stem
 )
 def test_a_sites_time_limit_for_salloc_counts(script: Path) -> None:

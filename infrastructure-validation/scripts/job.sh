@@ -28,6 +28,15 @@ export SLURM_EXPORT_ENV=ALL
 
 # Where a site wants a GPU request with every job (SBATCH_GPUS_PER_NODE, SALLOC_GPUS_PER_NODE), Slurm hands it on to the steps.
 # Each step here says itself what it needs, and one of them that it needs none.
+forget_gpu_requests() { # SALLOC, SBATCH, SLURM: of these variables; a gres that is no GPU stays
+  local command gres
+  for command in "$@"; do
+    gres=${command}_GRES
+    gres=$(tr , '\n' <<<"${!gres:-}" | { grep -vE '^(gres[:/])?gpu\b' || true; } | paste -sd, -)
+    unset "${command}_"{GPUS,GPUS_PER_NODE,GPUS_PER_SOCKET,GPUS_PER_TASK,TRES_PER_TASK,GRES}
+    [[ -z $gres ]] || export "${command}_GRES=$gres"
+  done
+}
 [[ -z ${SLURM_JOB_ID:-} ]] ||
   unset SLURM_GPUS SLURM_GPUS_PER_NODE SLURM_GPUS_PER_SOCKET SLURM_GPUS_PER_TASK SLURM_TRES_PER_TASK SLURM_GRES
 

@@ -8,6 +8,7 @@ anywhere_else() { # the nodes that were not requested, n2,n3: sbatch has no opti
 batch() { # NAME OPTIONS… COMMAND: a job of one task; prints its id, nothing when it was refused
   local name=$1 memory
   shift
+  [[ ${#ONE_GPU_SITE[@]} == 0 ]] || forget_gpu_requests SBATCH # in a subshell: what calls it takes its output
   ask_memory 50 --mem
   sbatch --parsable "${SBATCH_SITE[@]}" "${ONE_GPU_SITE[@]}" --job-name="smoke-$name" ${others:+--exclude="$others"} \
     --output="$raw/job-$name.log" --open-mode=append \

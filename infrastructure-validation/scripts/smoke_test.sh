@@ -43,6 +43,8 @@ whole_nodes=()
 [[ $WHOLE_NODES == no ]] || whole_nodes=(--whole-nodes)
 run_begin smoke --nodes "$NODES" --allocated "$USABLE" --gpus-per-node "$GPUS" "${whole_nodes[@]}"
 export ROUNDS SCRATCH_SITE # run_begin sets the second one, where the site has a scratch folder
+# salloc and srun here say which GPUs they need: Slurm 26.05 takes no gres of GPUs beside that, and "none" would become some
+forget_gpu_requests SALLOC SLURM
 raw=$RUN_DIR/raw
 where=(--nodes="$USABLE_COUNT" --nodelist="$USABLE" --immediate="$BRINGUP_WAIT_S")
 watchers=() awaited=() # processes that wait for the jobs; the jobs

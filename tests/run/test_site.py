@@ -193,6 +193,14 @@ def test_smokes_small_jobs_do_not_ask_for_all_gpus(call: Called):
     assert call(begin("smoke") + show, SBATCH_GRES="gpu:2").stdout.startswith("gpu:2 "), "the user's own stays"
 
 
+@pytest.mark.parametrize("form", ["SALLOC_GPUS_PER_NODE=8", "SALLOC_GPUS=16", "SALLOC_GRES=gpu:2,nvme:1"])
+def test_a_gpu_request_of_the_user_replaces_that_of_the_site(call: Called, form: str):
+    """Slurm 26.05: --gpus-per-node and --gres=gpu are mutually exclusive."""
+    name, _, value = form.partition("=")
+    done = call(begin("nccl_scaling") + "env | grep -E '^(SALLOC|SBATCH)_(GPUS|GRES)' | sort", **{name: value})
+    assert done.stdout.splitlines() == [form, "SBATCH_GRES=gpu:h100:8"], done.stderr
+
+
 def test_without_a_site_file_nothing_changes(call: Called, copy: Path):
     script = begin("discovery") + 'env; echo "${#SRUN_SITE[@]}${#CONTAINER[@]}${#CHECKPOINTS_SITE[@]}"'
     done = call(script, BRINGUP_SITE="")

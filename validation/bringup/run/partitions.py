@@ -63,7 +63,7 @@ def read(text: str) -> list[Partition]:
 
 
 def _gives_whole_nodes(fields: Mapping[str, str]) -> bool:
-    """Slurm 26.05 shows OverSubscribe=NO beside `Exclusive`. Exclusive=USER, ExclusiveTopo before it: jobs can share."""
+    """Slurm 26.05 says OverSubscribe=NO beside `Exclusive`. USER, or ExclusiveTopo before it: jobs share."""
     return fields.get("OverSubscribe") == "EXCLUSIVE" or fields.get("Exclusive") in ("NODE", "TOPO")
 
 

@@ -87,9 +87,22 @@ def _own(site: Site, set_by_user: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in set_by_user.items() if general.get(name) != value}
 
 
+def _variables(site: Site, phase: str | None, own: Mapping[str, str]) -> dict[str, str]:
+    """slurm_variables with the user's own values. Slurm 26.05 takes one GPU request: the user's, in whatever form."""
+    variables = slurm_variables(site, phase)
+    for command in ("SBATCH", "SALLOC"):
+        forms = [f"{command}_{form}" for form in ("GPUS", "GPUS_PER_NODE", "GRES")]
+        if any(name in own and ("gpu" in own[name] or not name.endswith("_GRES")) for name in forms):
+            variables = {name: value for name, value in variables.items() if name not in forms}
+    return {name: own.get(name, value) for name, value in variables.items()}
+
+
 def for_submission(at: AtSite | None, phase: str, environment: Mapping[str, str]) -> dict[str, str]:
     """The environment in which a phase is started."""
-    return dict(environment) if at is None else slurm_variables(at.site, phase) | _own(at.site, environment)
+    if at is None:
+        return dict(environment)
+    own_variables = _own(at.site, environment)
+    return _variables(at.site, phase, own_variables) | own_variables
 
 
 def used(site: Site, phase: str | None) -> SiteUsed:
@@ -158,8 +171,7 @@ def assignments(at: AtSite | None, phase: Phase, run: Path) -> list[str]:
             inside = ["PYTHONPATH", *site.environment]
             variables |= {f"APPTAINERENV_{name}": variables[name] for name in inside}
     if "SLURM_JOB_ID" not in os.environ:
-        own_variables = _own(site, set_by_user)
-        variables |= {name: own_variables.get(name, value) for name, value in slurm_variables(site, phase.stem).items()}
+        variables |= _variables(site, phase.stem, _own(site, set_by_user))
         if phase.stem == _SMOKE:  # they are set in a shell that exported the site
             lines += [f"unset {name}" for name, value in _gpu_variables(site).items() if set_by_user.get(name) == value]
     return lines + [f"export {name}={shlex.quote(value)}" for name, value in variables.items()]
@@ -209,8 +221,7 @@ def _outside(paths: Iterable[Path]) -> list[str]:
 def for_a_person(at: AtSite, phase: str | None) -> list[str]:
     """Lines that a user sources before `sbatch`: what Slurm reads, and the options that it does not."""
     variables = {"BRINGUP_SITE": str(at.file)}
-    own_variables = _own(at.site, os.environ)
-    variables |= {name: own_variables.get(name, value) for name, value in slurm_variables(at.site, phase).items()}
+    variables |= _variables(at.site, phase, _own(at.site, os.environ))
     return [
         *(f"export {name}={shlex.quote(value)}" for name, value in variables.items()),
         _array("SBATCH_SITE", at.site.sbatch),

@@ -298,7 +298,7 @@ JOBS_AT_ONCE = Guide(
         "of another. `ConstrainDevices=yes` is missing in `cgroup.conf`, or `task/cgroup` in `TaskPlugin`. "
         "*`distinct_gpus` fails*: the GPUs are not in `Gres`, or a wrapper sets `CUDA_VISIBLE_DEVICES`. *Incomplete*: "
         "one of the two jobs did not run beside the other. The gates are not planned for nodes with one GPU, nor "
-        "where the partition gives whole nodes to a job (`OverSubscribe=EXCLUSIVE`; since Slurm 26.05 `Exclusive=NODE` or "
+        "where the partition gives whole nodes to a job (`OverSubscribe=EXCLUSIVE`; since 26.05 `Exclusive=NODE` or "
         "`TOPO`): two such jobs cannot run there."
     ),
     next=(
