@@ -4,7 +4,7 @@
 set -euo pipefail
 
 PACKAGES=(slurmctld slurmd slurm-client munge iproute2 nftables util-linux python3-venv shellcheck faketime bindfs gcc libc6-dev)
-COMMANDS=(slurmctld slurmd sinfo munged ip nft unshare flock shellcheck faketime gcc) # what they bring, where there is no dpkg
+COMMANDS=(slurmctld slurmd sinfo munged ip nft unshare flock shellcheck faketime bindfs gcc) # what they bring, where there is no dpkg
 DAEMONS=(slurmctld slurmd munge)
 POLICY=/usr/sbin/policy-rc.d
 
@@ -17,20 +17,28 @@ if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
     PATH=$PATH:/usr/sbin:/sbin command -v "$command" >/dev/null || lacking+=("$command")
   done
   [ ${#lacking[@]} -gt 0 ] || exit 0
-  say "not found: ${lacking[*]}; this is not a Debian system: install Slurm (slurmctld, slurmd, clients), munge, iproute2, nftables," \
-    "util-linux, shellcheck, faketime and gcc by hand"
+  say "not found: ${lacking[*]}; this is not a Debian system: install by hand Slurm (slurmctld, slurmd, clients), munge, iproute2," \
+    "nftables, util-linux, shellcheck, faketime, bindfs, gcc with the headers of C, and Python 3.11 or newer"
+  ! command -v dnf >/dev/null || say "many of them are in EPEL and CRB: dnf install epel-release && dnf config-manager --set-enabled crb;" \
+    "then PYTHON=python3.12 make setup"
   exit 2
 fi
 
 missing=()
 for package in "${PACKAGES[@]}"; do installed "$package" || missing+=("$package"); done
-[ ${#missing[@]} -gt 0 ] || exit 0
+[ ${#missing[@]} -gt 0 ] || [ ! -e /etc/hosts ] || exit 0
 
 as_root=()
 if [ $EUID != 0 ]; then
-  command -v sudo >/dev/null || { say "missing: ${missing[*]}; run this as root, there is no sudo"; exit 2; }
+  command -v sudo >/dev/null || { say "missing: ${missing[*]:-/etc/hosts}; run this as root, there is no sudo"; exit 2; }
   as_root=(sudo)
 fi
+
+if [ ! -e /etc/hosts ]; then  # a minimal system has none; the cluster's hosts put theirs over it
+  echo '127.0.0.1 localhost' | "${as_root[@]}" tee /etc/hosts >/dev/null
+  say "there was no /etc/hosts; made one, with localhost"
+fi
+[ ${#missing[@]} -gt 0 ] || exit 0
 
 # The cluster starts daemons of its own; the machine must not run any. While policy-rc.d answers 101, packages start none.
 own_policy=''
