@@ -89,8 +89,8 @@ class Installed:
     def gpus(self, count: int | None) -> None:
         self.says("10-gpus", fact("discovery.gpu.count", count, why=None if count is not None else "no answer"))
 
-    def node_is(self, state: str, given: str = "none") -> None:
-        (self.slurm / "state").write_text(f"{state} {given}\n")
+    def node_is(self, state: str, given: str = "none", node: str = NODE, since: str = "1700000000") -> None:
+        (self.slurm / "nodes" / node).write_text(f"{state}\x1f{since}\x1f{given}")
 
     def calls(self) -> list[str]:
         log = self.slurm / "calls"
@@ -111,10 +111,32 @@ class Installed:
         )
 
 
+SINFO = """\
+for file in "$here"/nodes/*; do
+  [[ " $* " != *" --nodes="* || " $* " == *" --nodes=${file##*/} "* ]] || continue
+  printf '%s\\x1fmain\\x1f%s\\n' "${file##*/}" "$(<"$file")"
+done
+"""
+SCONTROL = """\
+echo "$*" >>"$here/calls"
+for word in "$@"; do
+  case $word in
+    NodeName=*) file=$here/nodes/${word#*=} ;;
+    State=*) new=${word#*=} ;;
+    Reason=*) reason=${word#*=} ;;
+  esac
+done
+IFS=$'\\x1f' read -r state since given <"$file" || :
+case ${new-} in DRAIN) state=drained ;; UNDRAIN) state=idle since=Unknown reason=none ;; esac
+[ "${new-}" = UNDRAIN ] || since=$(date +%s)
+printf '%s\\x1f%s\\x1f%s' "$state" "$since" "${reason-$given}" >"$file"
+"""
+
+
 def a_slurm(folder: Path) -> Path:
-    """Two scripts: one says the state that a test wrote, the other notes its calls. While there is "away": none."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for program, answer in (("sinfo", 'cat "$here/state"'), ("scontrol", 'echo "$*" >>"$here/calls"')):
+    """Two scripts that know nodes by a file each, and note what they are ordered. While there is "away": none."""
+    (folder / "nodes").mkdir(parents=True, exist_ok=True)
+    for program, answer in (("sinfo", SINFO), ("scontrol", SCONTROL)):
         path = folder / program
         path.write_text(f'#!/bin/bash\nhere="{folder}"\n[ ! -e "$here/away" ] || exit 1\n{answer}\n')
         path.chmod(0o755)
@@ -143,5 +165,9 @@ def install(folder: Path, baseline: Baseline, *options: str) -> Installed:
     (folder / "opt").rename(made.folder)
     for path in (made.folder / "checks.d").iterdir():
         path.unlink()
-    made.node_is("idle")
+    for node in baseline.groups[0].nodes:
+        made.node_is("idle", node=node, since="Unknown")
+    made.node_is("idle", since="Unknown")
+    rule = made.folder / "brake.py"
+    rule.write_text(rule.read_text().replace("SETTLE_S = 1.1", "SETTLE_S = 0.01"))
     return made
