@@ -5,8 +5,11 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -127,10 +130,74 @@ for word in "$@"; do
   esac
 done
 IFS=$'\\x1f' read -r state since given <"$file" || :
+[[ ${new-} != DRAIN || ! -e $here/rival ]] || cp "$here/rival" "$here/nodes/n0"
 case ${new-} in DRAIN) state=drained ;; UNDRAIN) state=idle since=Unknown reason=none ;; esac
 [ "${new-}" = UNDRAIN ] || since=$(date +%s)
 printf '%s\\x1f%s\\x1f%s' "$state" "$since" "${reason-$given}" >"$file"
 """
+
+
+def _written(name: str, text: str) -> Callable[[Path], None]:
+    def write(folder: Path) -> None:
+        (folder / name).write_text(text)
+        (folder / name).chmod(0o755)
+
+    return write
+
+
+def _asked(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], None]:
+    def write(folder: Path) -> None:
+        baseline = json.loads((folder / "baseline.json").read_text())
+        change(baseline)
+        (folder / "baseline.json").write_text(json.dumps(baseline))
+
+    return write
+
+
+def _with_python(body: str | None) -> Callable[[Path], None]:
+    """Another python3 on the hooks' PATH; None: none at all."""
+
+    def write(folder: Path) -> None:
+        tools = folder / "other tools"
+        tools.mkdir()
+        for name in ("dirname", "readlink", "logger"):
+            (tools / name).symlink_to(f"/usr/bin/{name}")
+        if body is not None:
+            (tools / "python3").write_text(f"#!/bin/bash\n{body}\n")
+            (tools / "python3").chmod(0o755)
+        for name in ("health-check", "prolog", "epilog"):
+            hook = folder / name
+            hook.write_text(re.sub("export PATH=[^ ]*", f'export PATH="{tools}"', hook.read_text()))
+
+    return write
+
+
+BREAKS: dict[str, Callable[[Path], object]] = {
+    "a folder in checks.d": lambda folder: (folder / "checks.d/60-site").mkdir(),
+    "a dangling link in checks.d": lambda folder: (folder / "checks.d/60-site").symlink_to("/nowhere"),
+    "a FIFO in checks.d": lambda folder: os.mkfifo(folder / "checks.d/60-site"),
+    "no checks.d": lambda folder: shutil.rmtree(folder / "checks.d"),
+    "settings that are no object": _written("settings.json", "[]"),
+    "settings of the wrong kind": _written("settings.json", '{"mode": 5, "state_folder": []}'),
+    "settings that end early": _written("settings.json", '{"mode": "dra'),
+    "no settings": lambda folder: (folder / "settings.json").unlink(),
+    "a baseline that is no object": _written("baseline.json", "[]"),
+    "a baseline that ends early": _written("baseline.json", '{"groups": ['),
+    "no baseline": lambda folder: (folder / "baseline.json").unlink(),
+    "a baseline without what is asked": _asked(lambda baseline: baseline["groups"][0].pop("asked")),
+    "an entry without its rule": _asked(lambda baseline: baseline["groups"][0]["asked"][0].pop("rule")),
+    "an entry that is a number": _asked(lambda baseline: baseline["groups"][0]["asked"].append(7)),
+    "a baseline without its words": _asked(lambda baseline: baseline.pop("reason")),
+    "a module that is missing": lambda folder: (folder / "kept.py").unlink(),
+    "a module of half an upgrade": _written("told.py", "from brake import what_is_not_there\n"),
+    "a module that is no Python": _written("brake.py", "def\n"),
+    "hook.py is missing": lambda folder: (folder / "hook.py").unlink(),
+    "hook.sh is missing": lambda folder: (folder / "hook.sh").unlink(),
+    "no python3": _with_python(None),
+    "a python3 that ends with 1": _with_python("exit 1"),
+    "a python3 that ends with 2": _with_python("exit 2"),
+    "a python3 that is killed": _with_python("kill -KILL $$"),
+}
 
 
 def a_slurm(folder: Path) -> Path:

@@ -84,11 +84,15 @@ def act(arguments):
     try:
         baseline, limits = baselines.load(arguments.baseline, node)
     except baselines.NoBaseline as error:
-        print(f"{arguments.hook}: {error}", file=sys.stderr)
+        print(f"{arguments.hook}: could not tell: {error}", file=sys.stderr)
         if not arguments.show:
             kept.say(arguments.hook, f"could not tell: {error}")
         return 2 if arguments.show else 0
     due = checks.of(HERE / "checks.d", IDLE.get(arguments.hook, arguments.hook))
+    broken = "; ".join(check.why for check in due if check.why is not None)
+    if broken and not arguments.show:
+        print(f"{arguments.hook}: could not tell: {broken}", file=sys.stderr)
+        kept.say("checks", f"could not tell: {broken}")
     environment = {
         "PATH": settings.tools_folder + ":" + os.environ.get("PATH", "/usr/sbin:/usr/bin:/sbin:/bin"),
         "LC_ALL": "C",
@@ -139,14 +143,13 @@ def at_a_job(hook, baseline, faults, answers, kept, slurm, drains):
         return 0
     now = observed(kept, faults, drains)
     last = kept.read("told")
-    is_same = all(last.get(name) == value for name, value in now.items())
-    if is_same and last.get("braked") and kept.age("told") < BRAKED_S:
+    if is_braked(kept, last, now):
         return 0
     try:
         nodes = slurm.brake.look()
         is_out, current = slurm.state(nodes)
         if is_out:  # with a job on it. Ours, and settled: the job is refused, too
-            return REFUSED if is_same and last.get("drained") and is_ours(baseline, current) else 0
+            return REFUSED if last.get("drained") and is_ours(baseline, current) else 0
         is_drained, words = take_out(reason, kept, slurm, nodes)
     except SlurmAway as error:
         kept.say(hook, f"not drained: Slurm gave no answer: {error}; {reason}")
@@ -162,6 +165,16 @@ def at_a_job(hook, baseline, faults, answers, kept, slurm, drains):
 def observed(kept, faults, drains):
     key = sorted({each["gate"] for each in faults})
     return {"boot": kept.boot, "mode": "drain" if drains else "shadow", "key": key}
+
+
+def is_braked(kept, last, now):
+    """Whether the brake refused these faults, or more, a short time ago. A fault that comes and goes is not new."""
+    return (
+        bool(last.get("braked"))
+        and kept.age("told") < BRAKED_S
+        and all(last.get(name) == now[name] for name in ("boot", "mode"))
+        and set(now["key"]) <= set(last.get("key", []))
+    )
 
 
 def take_out(reason, kept, slurm, nodes):
@@ -201,7 +214,7 @@ def health_check(hook, baseline, faults, answers, kept, slurm, drains):
     reason = reason_of(baseline, faults, hook) if faults else None
     is_new = any(last.get(name) != value for name, value in now.items())
     is_due = bool(faults or last.get("open")) and kept.age("told") > (BRAKED_S if last.get("braked") else AGAIN_S)
-    if not is_new and not is_due:
+    if is_braked(kept, last, now) or not (is_new or is_due):
         return 0
     told = {"open": False, "drained": False, "braked": False}
     message = None

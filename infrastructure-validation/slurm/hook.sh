@@ -25,12 +25,10 @@ until ((SECONDS >= seconds)); do
     break
   fi
 done
+[ -z "$last" ] || echo "$last" >&2
 case $code in
   0) ;;
-  3)
-    answer=1
-    echo "$last" >&2
-    ;;
+  3) answer=1 ;;
   *)
     if [ "$code" = 124 ]; then
       kill -TERM "$child" 2>/dev/null
@@ -38,7 +36,7 @@ case $code in
       last="no end within $seconds s"
     fi
     why="could not tell: hook.py ended with $code: $last; to look: $here/health-check --show"
-    echo "$why" >&2
+    echo "bringup-$hook: $why" >&2
     # not waited for: a log that takes nothing holds up no job
     ! command -v logger >/dev/null || logger -t "bringup-$hook" -- "$why" </dev/null >/dev/null 2>&1 3<&- &
     ;;
