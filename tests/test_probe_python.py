@@ -22,6 +22,7 @@ OF_THE_SYSTEM = sorted(
         *HOOKS.glob("*.py"),
         *(HOOKS / "checks.d").iterdir(),
         HOOKS / "install",
+        PROBES.parents[1] / "validation/bringup/run/brake.py",
     ]
 )
 NEWER_NAMES = {  # attributes and functions -> the version that brought them

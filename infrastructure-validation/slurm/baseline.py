@@ -8,6 +8,8 @@ import json
 from pathlib import Path
 
 PASS, FAULT, UNKNOWN = "pass", "fault", "unknown"
+ENTRY = ("gate", "check", "quantity", "parts", "rule", "limit", "action")
+WORDS = {"owner", "reason", "passes", "slurms_own", "not_allowed", "most", "date", "actions"}
 WATCH = "watch"  # the action of a gate for which nothing is taken out of service
 
 
@@ -20,13 +22,17 @@ def load(path, node):
     try:
         baseline = json.loads(Path(path).read_text(encoding="utf-8"))
         groups = [group for group in baseline["groups"] if node in group["nodes"]]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise NoBaseline(f"{path}: cannot be read as a baseline: {error}") from error
+        asked = groups[-1]["asked"] if groups else []
+        lacking = {name for entry in asked for name in ENTRY if name not in entry} | (WORDS - set(baseline))
+        if lacking:
+            raise ValueError("it has no {}".format(", ".join(sorted(lacking))))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise NoBaseline(f"{path}: cannot be read as a baseline: {error!r}") from error
     if not groups:
         raise NoBaseline(
             f"{path}: no run in it passed on a node called {node}; run discovery there, then make a new baseline"
         )
-    return baseline, groups[-1]["asked"]
+    return baseline, asked
 
 
 def judged(limits, facts, unfinished):

@@ -17,6 +17,7 @@ import os
 import re
 import selectors
 import signal
+import stat
 import subprocess
 import time
 from pathlib import Path
@@ -29,17 +30,21 @@ HEADER = re.compile(r"#\s*(occasions|budget|action):\s*(.*)")
 
 class Check:
     def __init__(self, path):
-        header = {}
-        for line in path.read_text(errors="replace").splitlines()[:10]:
-            match = HEADER.match(line)
-            if match:
-                header[match.group(1)] = match.group(2).strip()
         self.path, self.name = path, NAME.fullmatch(path.name).group(1)
+        self.process, self.output, self.why = None, b"", None
+        header = {}
+        try:
+            for line in _beginning(path).decode(errors="replace").splitlines()[:10]:
+                match = HEADER.match(line)
+                if match:
+                    header[match.group(1)] = match.group(2).strip()
+        except OSError as error:
+            self.why = f"{path.name} could not be started: {error.strerror or error}"
+            header["occasions"] = "idle prolog epilog"
         self.occasions = header.get("occasions", "idle").split()
         number = re.match(r"\d+(\.\d+)?", header.get("budget", ""))
         self.budget_s = min(float(number.group()) if number else WHOLE_S, WHOLE_S)
         self.action = header.get("action", "configure")  # of a finding that the check itself makes
-        self.process, self.output, self.why = None, b"", None
 
     def start(self, environment):
         try:
@@ -77,6 +82,14 @@ class Check:
         return facts
 
 
+def _beginning(path):
+    """Raises OSError, also for what is no file: a folder, a FIFO that nobody writes to."""
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise OSError("not a file")
+    with path.open("rb") as stream:
+        return stream.read(4096)
+
+
 def of(folder, occasion):
     """Those that run on this occasion, in the order of their numbers."""
     checks = [Check(path) for path in sorted(Path(folder).iterdir()) if NAME.fullmatch(path.name)]
@@ -88,8 +101,20 @@ def ask(checks, environment, hanging):
     Returns ({name: facts}, {name: why there is no whole answer}, [(check of a site, finding or None)],
     {name: process} that hang now)."""
     begun = time.monotonic()
+    try:
+        return _asked(checks, environment, hanging, begun)
+    except BaseException:  # the hook is ended: its checks, too
+        for check in checks:
+            if check.process is not None and check.process.poll() is None:
+                check.end("the hook was ended")
+        raise
+
+
+def _asked(checks, environment, hanging, begun):
     selector = selectors.DefaultSelector()
     for check in checks:
+        if check.why is not None:
+            continue
         if is_alive(hanging.get(check.name)):
             check.why = "its process {} of an earlier call still hangs".format(hanging[check.name]["pid"])
             continue
@@ -149,6 +174,6 @@ def is_alive(process):
         return False
     try:
         fields = Path("/proc/{}/stat".format(process["pid"])).read_text().rpartition(")")[2].split()
-    except OSError:
+    except (OSError, TypeError, KeyError, IndexError):  # or what another version wrote
         return False
-    return fields[0] not in "ZX" and fields[19] == process["started"]
+    return fields[0] not in "ZX" and fields[19] == process.get("started")

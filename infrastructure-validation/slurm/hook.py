@@ -1,57 +1,98 @@
 """What health-check, prolog and epilog do: ask the checks of the occasion, compare with the baseline, say, and act.
 
-Shadow mode (the default) says what it would do, and does nothing. In drain mode
-- the prolog and the epilog end with 1 for a fault. Slurm drains the node for it, and requeues the job of a prolog. They
-  call no Slurm command;
-- the health check tells Slurm a fault when it is new: one question (who drained the node?) and one order. While nothing
-  changes it calls no Slurm command. It repeats both after an hour, for a node that was resumed with its fault;
-- what somebody else drained keeps its reason. A fault that is gone is told once more: the node stays drained, with
-  "passes again" in its reason, until `bringup resume-nodes --apply`.
-What could not be told drains nothing and refuses no job.
+Shadow mode (the default) says what it would do, and does nothing. In drain mode a fault that is new is told to Slurm
+- through the brake (brake.py), which limits how many nodes bringup keeps out of service: two looks and one order. A
+  node that it refuses stays in service; it is asked again after 10 minutes;
+- by the prolog and the epilog, which then end with REFUSED: Slurm requeues the job of a prolog;
+- by the health check, which also tells once more when the fault is gone: the node stays drained, with "passes again" in
+  its reason, until `bringup resume-nodes --apply`. What somebody else drained keeps its reason.
+While nothing changes no Slurm command is called; after an hour, for a node that was resumed with its fault.
+
+What could not be told drains nothing and refuses no job. A hook that fails has no finding: syslog says why.
 """
 
 import argparse
 import contextlib
 import os
+import signal
 import socket
 import sys
+import syslog
 import time
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))  # python3 -I leaves it out
+if not (HERE / "brake.py").exists():  # in a checkout
+    sys.path.append(str(HERE.parents[1] / "validation/bringup/run"))
 
 import baseline as baselines
 import checks
 from kept import Kept, Settings
 from told import Slurm, SlurmAway, in_reason, is_of_a_run, passes_again, reason_of
 
-WHOLE_S = 4.7  # of the whole hook
+REFUSED = 3  # the only exit code of which Slurm hears
+WHOLE_S = 8.0  # of the whole hook; hook.sh ends it after 9
 AGAIN_S = 3600
+BRAKED_S = 600
 IDLE = {"health-check": "idle"}  # the occasion that a check names
 
 
+class Ended(BaseException):
+    """SIGTERM: Slurm does not want to wait any longer."""
+
+
+def end(*_):
+    raise Ended("it was ended by SIGTERM")
+
+
 def main():
-    begun = time.monotonic()
+    signal.signal(signal.SIGTERM, end)
     parser = argparse.ArgumentParser(prog="health-check")
     parser.add_argument("hook", choices=("health-check", "prolog", "epilog"))
     parser.add_argument("--show", action="store_true")
     parser.add_argument("--repaired", action="store_true")
     parser.add_argument("--baseline", type=Path, default=HERE / "baseline.json")
     arguments = parser.parse_args()
+    try:
+        return act(arguments)
+    except (Exception, Ended) as error:  # noqa: BLE001  a hook that fails takes no node out of service
+        where = error.__traceback__
+        while where.tb_next is not None:
+            where = where.tb_next
+        place = f"{Path(where.tb_frame.f_code.co_filename).name}:{where.tb_lineno}"
+        words = " ".join(f"could not tell: {type(error).__name__}: {error} ({place})".split())
+        print(f"{arguments.hook}: {words}", file=sys.stderr)
+        if arguments.show or arguments.repaired:
+            return 2
+        syslog.openlog("bringup-" + arguments.hook)
+        syslog.syslog(syslog.LOG_WARNING, "".join(letter if letter.isprintable() else "_" for letter in words))
+        return 0
+
+
+def act(arguments):
+    begun = time.monotonic()
     node = os.environ.get("SLURMD_NODENAME") or socket.gethostname().split(".")[0]
     settings = Settings.read(HERE / "settings.json")
     kept = Kept(settings.state_folder, node)
     if arguments.repaired:
         return repaired(kept)
+    if settings.problem is not None:
+        print(f"{arguments.hook}: {settings.problem}", file=sys.stderr)
+        if not arguments.show:
+            kept.say("settings", f"shadow mode: {settings.problem}")
     try:
         baseline, limits = baselines.load(arguments.baseline, node)
     except baselines.NoBaseline as error:
-        print(f"{arguments.hook}: {error}", file=sys.stderr)
+        print(f"{arguments.hook}: could not tell: {error}", file=sys.stderr)
         if not arguments.show:
             kept.say(arguments.hook, f"could not tell: {error}")
         return 2 if arguments.show else 0
     due = checks.of(HERE / "checks.d", IDLE.get(arguments.hook, arguments.hook))
+    broken = "; ".join(check.why for check in due if check.why is not None)
+    if broken and not arguments.show:
+        print(f"{arguments.hook}: could not tell: {broken}", file=sys.stderr)
+        kept.say("checks", f"could not tell: {broken}")
     environment = {
         "PATH": settings.tools_folder + ":" + os.environ.get("PATH", "/usr/sbin:/usr/bin:/sbin:/bin"),
         "LC_ALL": "C",
@@ -88,79 +129,144 @@ def main():
     kept.keep_hanging(hanging)
     faults = [each for each in answers if each["outcome"] == baselines.FAULT and each["action"] != baselines.WATCH]
     kept.keep_answers(arguments.hook, answers, round(time.monotonic() - begun, 2))
-    if arguments.hook == "health-check":
-        slurm = Slurm(settings, node, begun + WHOLE_S)
-        health_check(baseline, faults, answers, kept, slurm, settings.drains)
-        return 0
-    return at_a_job(arguments.hook, baseline, faults, kept, settings.drains)
+    slurm = Slurm(settings, baseline, node, begun + WHOLE_S)
+    work = health_check if arguments.hook == "health-check" else at_a_job
+    return work(arguments.hook, baseline, faults, answers, kept, slurm, settings.drains)
 
 
-def at_a_job(hook, baseline, faults, kept, drains):
+def at_a_job(hook, baseline, faults, answers, kept, slurm, drains):
     if not faults:
         return 0
     reason = reason_of(baseline, faults, hook)
-    kept.say(hook, "{}: {}".format("refuses the node" if drains else "shadow: would refuse the node", reason))
     if not drains:
+        kept.say(hook, f"shadow: would refuse the node: {reason}")
         return 0
-    kept.keep("refused", {"hook": hook, "at": time.time(), "reason": reason})
-    print(reason, file=sys.stderr)
-    return 1
+    now = observed(kept, faults, drains)
+    last = kept.read("told")
+    if is_braked(kept, last, now):
+        return 0
+    try:
+        nodes = slurm.brake.look()
+        is_out, current = slurm.state(nodes)
+        if is_out:  # with a job on it. Ours, and settled: the job is refused, too
+            return REFUSED if last.get("drained") and is_ours(baseline, current) else 0
+        is_drained, words = take_out(reason, kept, slurm, nodes)
+    except SlurmAway as error:
+        kept.say(hook, f"not drained: Slurm gave no answer: {error}; {reason}")
+        return 0
+    kept.say(hook, words)
+    if is_drained is None:
+        return 0
+    kept.keep("told", dict(now, at=time.time(), open=False, drained=is_drained, braked=not is_drained))
+    print(words, file=sys.stderr)
+    return REFUSED if is_drained else 0
 
 
-def health_check(baseline, faults, answers, kept, slurm, drains):
-    """Says what is new; in drain mode tells it to Slurm. What is told is kept, so that it is told once."""
-    last, refused = kept.read("told"), kept.read("refused")
+def observed(kept, faults, drains):
     key = sorted({each["gate"] for each in faults})
-    reason = reason_of(baseline, faults, "health-check") if faults else None
-    now = {"boot": kept.boot, "mode": "drain" if drains else "shadow", "key": key}
-    was_refused = refused.get("at", 0) > last.get("at", 0)
-    is_new = was_refused or any(last.get(name) != value for name, value in now.items())
-    is_due = bool(key or last.get("open")) and time.time() > last.get("at", 0) + AGAIN_S
-    if not is_new and not is_due:
-        return
-    is_open = False
+    return {"boot": kept.boot, "mode": "drain" if drains else "shadow", "key": key}
+
+
+def is_braked(kept, last, now):
+    """Whether the brake refused these faults, or more, a short time ago. A fault that comes and goes is not new."""
+    return (
+        bool(last.get("braked"))
+        and kept.age("told") < BRAKED_S
+        and all(last.get(name) == now[name] for name in ("boot", "mode"))
+        and set(now["key"]) <= set(last.get("key", []))
+    )
+
+
+def take_out(reason, kept, slurm, nodes):
+    """(whether the node is drained now, None where Slurm did not say, in words). A claim that is not settled, because
+    the hook is killed or Slurm is away, is kept: the next health check settles it."""
+    if not kept.is_alone() or not kept.keep("claim", {"reason": reason, "at": time.time()}):
+        return None, f"not drained: {kept.folder} cannot be written, or another hook is at it; {reason}"
+    (answer,) = slurm.brake.drain([(slurm.node, reason)], nodes)
+    return settled(answer, reason, kept)
+
+
+def settled(answer, reason, kept):
+    if answer.is_drained is None:
+        return None, f"not known whether the node is drained: {answer.why}; {reason}"
+    kept.forget("claim")
+    return answer.is_drained, f"drained: {reason}" if answer.is_drained else f"not drained: {answer.why}; {reason}"
+
+
+def settle_again(hook, kept, slurm):
+    """What a hook left behind that was killed after its claim. False: Slurm gave no answer, or a hook is at it."""
+    reason = kept.read("claim").get("reason")
+    if not isinstance(reason, str):
+        return True
+    if not kept.is_alone():
+        return False
+    (answer,) = slurm.brake.settle({slurm.node: reason}, {})
+    is_drained, words = settled(answer, reason, kept)
+    kept.say(hook, words)
+    return is_drained is not None
+
+
+def health_check(hook, baseline, faults, answers, kept, slurm, drains):
+    """Says what is new; in drain mode tells it to Slurm. What is told is kept, so that it is told once."""
+    if not settle_again(hook, kept, slurm):
+        return 0
+    last, now = kept.read("told"), observed(kept, faults, drains)
+    reason = reason_of(baseline, faults, hook) if faults else None
+    is_new = any(last.get(name) != value for name, value in now.items())
+    is_due = bool(faults or last.get("open")) and kept.age("told") > (BRAKED_S if last.get("braked") else AGAIN_S)
+    if is_braked(kept, last, now) or not (is_new or is_due):
+        return 0
+    told = {"open": False, "drained": False, "braked": False}
+    message = None
     if drains:
         try:
-            why = refused.get("reason", "") if was_refused or last.get("open") else ""
-            message, is_open = tell(baseline, reason, answers, slurm, why, is_new)
+            message = tell(baseline, reason, answers, slurm, kept, is_new, told)
         except SlurmAway as error:  # told at the next call
-            kept.say("health-check", f"could not tell Slurm: {error}")
-            return
+            kept.say(hook, f"could not tell Slurm: {error}")
+            return 0
     elif faults:
         message = f"shadow: would drain: {reason}"
-    else:
-        message = "shadow: passes again" if last.get("key") else None
+    elif last.get("key"):
+        message = "shadow: passes again"
     if message is not None:
-        kept.say("health-check", message)
-    kept.keep("told", dict(now, at=time.time(), open=is_open))
+        kept.say(hook, message)
+    if told["drained"] is not None:
+        kept.keep("told", dict(now, at=time.time(), **told))
+    return 0
 
 
-def tell(baseline, reason, answers, slurm, refused, is_new):
-    """(what was done, in words, or None; whether it is still open whether the node passes again). Raises SlurmAway.
+def is_ours(baseline, reason):
+    return reason.startswith(baseline["owner"]) and not is_of_a_run(baseline, reason)
 
-    refused: what a prolog or an epilog of ours said of which the health check has not told Slurm yet.
-    """
-    is_out, current = slurm.state()
-    is_ours = current.startswith(baseline["owner"]) and not is_of_a_run(baseline, current)
-    is_ours = is_ours or (bool(refused) and current in baseline["slurms_own"])
+
+def tell(baseline, reason, answers, slurm, kept, is_new, told):
+    """What was done, in words, or None. told: what is kept of it; "open": it is open whether the node passes again.
+    Raises SlurmAway."""
+    nodes = None if reason is None else slurm.brake.look()
+    is_out, current = slurm.state(nodes)
     if reason is not None:
-        if is_out and current and not is_ours:
-            return f"a fault, and somebody else keeps the node out ({in_reason(baseline, current)}): {reason}", False
-        if is_out and is_ours and not is_new:
-            return None, False  # as it was told, with its date
-        slurm.drain(reason)
-        return f"drained: {reason}", False
-    if not (is_out and is_ours):
-        return None, False
-    was = current if current.startswith(baseline["owner"]) else refused
-    matching = [each for each in answers if each["gate"] in was]
+        if not is_out:
+            told["drained"], words = take_out(reason, kept, slurm, nodes)
+            told["braked"] = told["drained"] is False
+            return words
+        if not is_ours(baseline, current):
+            return f"a fault, and somebody else keeps the node out ({in_reason(baseline, current)}): {reason}"
+        told["drained"] = True
+        if not is_new:
+            return None  # as it was told, with its date
+        slurm.say(reason)
+        return f"drained: {reason}"
+    if not (is_out and is_ours(baseline, current)):
+        return None
+    matching = [each for each in answers if each["gate"] in current]
     if not matching or any(each["outcome"] != baselines.PASS for each in matching):
-        return f"no fault, and what the node was drained for could not be told: {was}", True
-    again = passes_again(baseline, was)
+        told["open"] = True
+        return f"no fault, and what the node was drained for could not be told: {current}"
+    again = passes_again(baseline, current)
     if again is None:
-        return None, False
+        return None
     slurm.say(again)
-    return f"told Slurm: {again}", False
+    return f"told Slurm: {again}"
 
 
 def show(answers, seconds):

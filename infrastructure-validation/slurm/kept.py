@@ -5,11 +5,14 @@ and purpose. A folder that cannot be written changes no answer.
 """
 
 import contextlib
+import fcntl
 import json
 import os
 import syslog
 import time
 from pathlib import Path
+
+from brake import MOST, checked
 
 STATE_FOLDER = "/run/bringup-health"
 LOG_BYTES = 2**20
@@ -17,10 +20,12 @@ DATE = "%Y-%m-%dT%H:%M:%SZ"
 
 
 class Settings:
-    """settings.json, written by `install`. Without it (in a checkout): shadow mode."""
+    """settings.json, written by `install`. Without it (in a checkout), or when it cannot be used: shadow mode."""
 
-    def __init__(self, settings):
+    def __init__(self, settings, problem=None):
         here = Path(__file__).resolve().parent
+        self.problem = problem  # why it cannot be used
+        self.most_drained = settings.get("most_drained", MOST)
         self.drains = settings.get("mode") == "drain"
         self.slurm_folder = settings.get("slurm_folder", "/usr/bin")
         self.tools_folder = settings.get("tools_folder", "/usr/bin")  # where nvidia-smi was found
@@ -31,9 +36,15 @@ class Settings:
     @classmethod
     def read(cls, path):
         try:
-            return cls(json.loads(path.read_text()))
-        except (OSError, ValueError):
-            return cls({})
+            settings = json.loads(path.read_text())
+            if any(not isinstance(value, str) for value in settings.values()):
+                raise ValueError("every setting is a text")
+            checked(settings.get("most_drained", MOST))
+            return cls(settings)
+        except FileNotFoundError:
+            return cls({}, None if path.with_name("install").exists() else f"{path} is missing")
+        except (OSError, ValueError, AttributeError) as error:
+            return cls({}, f"{path} cannot be read: {error}")
 
 
 class Kept:
@@ -55,6 +66,7 @@ class Kept:
         return content if isinstance(content, dict) else {}
 
     def keep(self, name, content):
+        """Whether it is kept."""
         path = self._file(name + ".json")
         part = path.with_name(f".{path.name}.{os.getpid()}")
         try:
@@ -63,6 +75,26 @@ class Kept:
         except OSError:
             with contextlib.suppress(OSError):
                 part.unlink()
+            return False
+        return True
+
+    def forget(self, name):
+        with contextlib.suppress(OSError):
+            self._file(name + ".json").unlink()
+
+    def age(self, name):
+        """Seconds since it was kept; without end for what was not, or has no time."""
+        at = self.read(name).get("at")
+        return time.time() - at if isinstance(at, (int, float)) else float("inf")
+
+    def is_alone(self):
+        """Whether no other hook of this node asks Slurm now, and none will until this process ends."""
+        try:
+            self._lock = self._file("lock").open("a")
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return False
+        return True
 
     def hanging(self):
         return self.read("hanging")

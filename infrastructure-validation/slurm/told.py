@@ -1,4 +1,4 @@
-"""What Slurm is told of a node, and asked before. Only the health check does so, and only when something is new."""
+"""What Slurm is told of a node, and asked before, when something is new."""
 
 import os
 import re
@@ -6,48 +6,42 @@ import subprocess
 import time
 from pathlib import Path
 
-OUT = ("drain", "down", "fail")  # parts of a state as sinfo writes it: drained*, draining, down, failing
-
-
-class SlurmAway(Exception):
-    """The message is one line."""
+from brake import Brake, SlurmAway, environment
 
 
 class Slurm:
-    def __init__(self, settings, node, deadline):
+    def __init__(self, settings, baseline, node, deadline):
         self.folder, self.node, self.deadline = settings.slurm_folder, node, deadline
-        self.environment = dict(os.environ)
-        if settings.slurm_conf:
-            self.environment["SLURM_CONF"] = settings.slurm_conf
+        self.slurm_conf = {"SLURM_CONF": settings.slurm_conf} if settings.slurm_conf else {}
+        self.brake = Brake(self.ask, settings.most_drained, baseline["owner"], baseline["slurms_own"])
 
-    def state(self):
-        """(whether the node is kept out of service, the reason or "")."""
-        hint = os.environ.get("SLURM_NODE_IS_HEALTHY")  # Slurm 26.11: no question is needed
-        if hint == "yes":
-            return False, ""
-        answer = self._ask("sinfo", "--noheader", "--Node", "--nodes=" + self.node, "--format=%T %E").splitlines()
-        state, _, reason = (answer or [""])[0].strip().partition(" ")
-        if not state:
+    def state(self, nodes=None):
+        """(whether the node is kept out of service, the reason or ""). nodes: a look of now; else only it is asked for.
+        Raises SlurmAway."""
+        if nodes is None:
+            if os.environ.get("SLURM_NODE_IS_HEALTHY") == "yes":  # Slurm 26.11: no question is needed
+                return False, ""
+            nodes = self.brake.look(self.node)
+        if self.node not in nodes:
             raise SlurmAway(f"sinfo knows no node {self.node}")
-        return any(part in state.lower() for part in OUT), "" if reason in ("none", "N/A") else reason.strip()
-
-    def drain(self, reason):
-        self._ask("scontrol", "update", "NodeName=" + self.node, "State=DRAIN", "Reason=" + reason)
+        return nodes[self.node].is_out, nodes[self.node].reason
 
     def say(self, reason):
         """Another reason; the state stays."""
-        self._ask("scontrol", "update", "NodeName=" + self.node, "Reason=" + reason)
+        self.ask(("scontrol", "update", "NodeName=" + self.node, "Reason=" + reason), {})
 
-    def _ask(self, program, *arguments):
+    def ask(self, command, more):
+        """The output of a command. Raises SlurmAway."""
+        program = command[0]
         left = max(0.2, self.deadline - time.monotonic())
         try:
             done = subprocess.run(
-                [str(Path(self.folder) / program), *arguments],
+                [str(Path(self.folder) / program), *command[1:]],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 universal_newlines=True,
-                env=self.environment,
+                env=environment(dict(self.slurm_conf, **more)),
                 timeout=left,
             )
         except (OSError, subprocess.SubprocessError) as error:

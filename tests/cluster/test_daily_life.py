@@ -137,7 +137,7 @@ def test_what_a_person_drained_stays_as_it_is(looked_after: Cluster):
     looked_after.wait_idle()
 
 
-def test_a_prolog_refuses_a_node_with_a_fault_and_the_reason_says_why(looked_after: Cluster):
+def test_a_prolog_drains_a_node_with_a_fault_and_its_job_is_requeued(looked_after: Cluster):
     """By a check that the site added: the prolog sees the fault before the health check does."""
     fault = looked_after.shared / "fault"
     check = looked_after.state / "health/checks.d/90-licence"
@@ -146,24 +146,23 @@ def test_a_prolog_refuses_a_node_with_a_fault_and_the_reason_says_why(looked_aft
         f'[ ! -e "{fault}-$BRINGUP_OCCASION" ] || {{ echo no licence server; exit 1; }}\n'
     )
     check.chmod(0o755)
-    seen = [Path(f"{fault}-{occasion}") for occasion in ("prolog", "idle")]
+    fault = Path(f"{fault}-prolog")
     try:
-        seen[0].touch()
+        fault.touch()
         output = looked_after.shared / "job.out"
         job = ("sbatch", "--parsable", f"--output={output}", "--nodelist=n1", "--gres=gpu:1", "--wrap", "hostname")
         number = looked_after.sh(*job).stdout.strip()
-        wait_until(lambda: given(looked_after, "n1") == "Prolog error", "Slurm drains n1 for its prolog")
-        seen[1].touch()
-        reason_given = wait_for_reason(looked_after, "n1", passes=False)
-        assert reason_given.finding == "checks.licence no licence server"
         state = ("squeue", "-h", "-j", number, "-o", "%T")
         wait_until(lambda: looked_after.sh(*state).stdout.strip() == "PENDING", "the job is requeued")
-        assert "prolog: refuses the node" in (looked_after.state / "health-state/n1.log").read_text()
+        assert (
+            "prolog: drained: bringup: checks.licence no licence server"
+            in (looked_after.state / "health-state/n1.log").read_text()
+        )
+        reason_given = wait_for_reason(looked_after, "n1", passes=True)  # to the health check, which asked it, too
+        assert (reason_given.finding, reason_given.by) == ("checks.licence no licence server", "prolog")
         looked_after.sh("scancel", number)
     finally:
-        for file in seen:
-            file.unlink(missing_ok=True)
-    wait_for_reason(looked_after, "n1", passes=True)
+        fault.unlink(missing_ok=True)
     assert "resumed: n1" in resume(looked_after, "--apply")
     looked_after.wait_idle()
     check.unlink()

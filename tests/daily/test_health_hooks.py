@@ -79,17 +79,6 @@ def test_what_somebody_else_keeps_out_keeps_its_reason(health: Installed, state:
     assert f"somebody else keeps the node out ({given})" in health.log()
 
 
-def test_a_prolog_error_long_after_our_own_refusal_is_somebody_elses(health: Installed):
-    health.gpus(7)
-    health.run("prolog")
-    health.gpus(8)
-    health.run()  # nobody had drained the node
-    health.node_is("drained", "Prolog error")
-    health.gpus(7)
-    health.run()
-    assert health.calls() == []
-
-
 def an_hour_passes(health: Installed) -> None:
     file = health.state / f"{NODE}.told.json"
     record = json.loads(file.read_text())
@@ -194,34 +183,44 @@ def test_a_part_that_says_nothing_is_no_health(tmp_path: Path):
 
 
 @pytest.mark.parametrize("hook", ["prolog", "epilog"])
-def test_a_fault_at_a_job_ends_the_hook_with_1_and_calls_no_slurm_command(health: Installed, hook: str):
+def test_a_fault_at_a_job_drains_the_node_and_ends_the_hook_with_1(health: Installed, hook: str):
+    (health.slurm / "away").touch()  # it would be noticed
     assert health.run(hook).returncode == 0
+    assert health.log() == ""
+    (health.slurm / "away").unlink()
+    health.node_is("allocated")
     health.gpus(7)
     done = health.run(hook)
     assert done.returncode == 1
-    assert done.stderr.startswith("bringup: discovery.gpu.count 7, expected 8; reboot (")
-    assert health.calls() == []
+    (call,) = health.calls()
+    assert call.startswith(
+        f"update NodeName={NODE} State=DRAIN Reason=bringup: discovery.gpu.count 7, expected 8; reboot ("
+    )
+    assert call.endswith(f", {hook})")
+    assert done.stderr.strip() == f"drained: {call.partition('Reason=')[2]}"
 
 
-def test_the_health_check_says_why_a_prolog_drained_the_node(health: Installed):
+def test_a_job_that_meets_a_node_which_is_drained_for_its_fault_is_refused_too(health: Installed):
+    health.gpus(7)
     health.run()
+    assert health.run("prolog").returncode == 1
+    assert len(health.calls()) == 1
+
+
+def test_the_health_check_says_once_what_a_prolog_has_drained(health: Installed):
     health.gpus(7)
     health.run("prolog")
-    health.node_is("drained", "Prolog error")
     health.run()
-    (call,) = health.calls()
-    assert "State=DRAIN Reason=bringup: discovery.gpu.count 7" in call
+    assert len(health.calls()) == 1
 
 
 def test_a_fault_that_only_a_prolog_saw_is_said_to_pass_again(health: Installed):
     health.run()
     health.gpus(7)
     health.run("prolog")
-    health.node_is("drained", "Prolog error")
     health.gpus(8)
     health.run()
-    (call,) = health.calls()
-    given = reason.read(call.partition("Reason=")[2])
+    given = reason.read(health.calls()[1].partition("Reason=")[2])
     assert given is not None
     assert given.passes_since is not None
     assert (given.gates, given.by) == (["discovery.gpu.count"], "prolog")
@@ -311,9 +310,8 @@ def test_a_node_without_a_baseline_is_not_judged(tmp_path: Path):
 def test_slurm_is_not_asked_where_it_says_itself_that_the_node_is_healthy(health: Installed):
     """SLURM_NODE_IS_HEALTHY, from Slurm 26.11."""
     (health.slurm / "sinfo").unlink()
-    health.gpus(7)
     health.run("health-check", SLURM_NODE_IS_HEALTHY="yes")
-    assert len(health.calls()) == 1
+    assert health.log() == ""
 
 
 def test_the_worst_action_of_several_faults_is_named(tmp_path: Path):

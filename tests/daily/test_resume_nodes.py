@@ -32,7 +32,7 @@ def answer(*lines: tuple[str, str, str]) -> str:
         ("drained", "none", May.LEAVE),
         ("drained", "NHC: check_fs_mount: /scratch not mounted", May.LEAVE),
         ("drained", "not bringup: discovery.gpu.count; reboot (2026-11-23T02:00Z, health-check)", May.LEAVE),
-        ("drained", "Prolog error", May.WAIT),
+        ("drained", "Prolog error", May.LEAVE),
         ("drained", "bringup: a.gate.of.another.version; reboot (2026-11-23T02:00Z, run abc)", May.LEAVE),
     ],
 )

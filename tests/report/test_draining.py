@@ -1,21 +1,16 @@
-"""Draining: which nodes the evidence speaks against, the commands that a person pastes, and what --apply does."""
+"""Draining: which nodes the evidence speaks against, and the commands that a person pastes."""
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
-import stat
 import subprocess
-from pathlib import Path
 
 import pytest
-from bringup.cli import main
 from bringup.judge import Judged
 from bringup.records import Outcome, Verdict
 from bringup.report import drain
 from factory import a_run, a_verdict, judged_of
-from runs_for_tests import discovery
 
 EVIL = """<script>alert(1)</script> & "double" 'single' `tick` $(reboot) ; rm -rf / {{ 7*7 }} \x1b[31m \x00 \ud83d"""
 NODES = ("n0", "n1", "n2", "n3")
@@ -87,55 +82,6 @@ def test_no_name_reaches_a_shell_or_another_option():
         ["bash", "-c", f"printf '%s\\n' {proposal.line}"], capture_output=True, text=True, check=True
     )
     assert echoed.stdout.splitlines() == proposal.command
-
-
-def fake_scontrol(folder: Path, monkeypatch, state: str) -> Path:
-    """A scontrol that answers `show node` and notes every other call."""
-    folder.mkdir()
-    log = folder / "calls"
-    script = folder / "scontrol"
-    script.write_text(f"""#!/bin/bash
-if [[ $2 == show ]]; then
-  echo 'NodeName=n0 State=IDLE Gres=gpu:2'
-  echo 'NodeName=n1 State={state} Gres=gpu:2'
-else printf '%s\\n' "$@" >>{log}; fi
-""")
-    script.chmod(script.stat().st_mode | stat.S_IXUSR)
-    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
-    return log
-
-
-def broken(tmp_path: Path, monkeypatch) -> Path:
-    folder = discovery(tmp_path / "runs", monkeypatch)
-    inventory = folder / "raw/inventory.jsonl"
-    lines = inventory.read_text().splitlines(keepends=True)
-    changed = [
-        line.replace('"value": 2', '"value": 1') if "discovery.gpu.count" in line and '"n1"' in line else line
-        for line in lines
-    ]
-    assert changed != lines
-    inventory.write_text("".join(changed))
-    return folder
-
-
-def test_draining_is_printed_and_done_only_with_apply(tmp_path, monkeypatch, capsys):
-    folder = broken(tmp_path, monkeypatch)
-    log = fake_scontrol(tmp_path / "bin", monkeypatch, "IDLE")
-    assert main(["report", str(folder)]) == 1
-    assert "scontrol update NodeName=n1 State=DRAIN 'Reason=bringup: discovery.gpu.count" in capsys.readouterr().out
-    assert not log.exists()
-    assert main(["report", str(folder), "--apply"]) == 1
-    calls = log.read_text().splitlines()
-    assert calls[:3] == ["update", "NodeName=n1", "State=DRAIN"]
-    assert calls[3].startswith("Reason=bringup: discovery.gpu.count")
-    assert "drained: n1" in capsys.readouterr().out
-
-
-def test_a_node_that_was_drained_meanwhile_is_left_as_it_is(tmp_path, monkeypatch, capsys):
-    log = fake_scontrol(tmp_path / "bin", monkeypatch, "IDLE+DRAIN")
-    main(["report", str(broken(tmp_path, monkeypatch)), "--apply"])
-    assert not log.exists()
-    assert "left as it is: n1" in capsys.readouterr().out
 
 
 def test_nodes_with_one_reason_are_one_command_and_one_list_to_exclude():

@@ -39,6 +39,24 @@ def share(text: str) -> float:
     return value
 
 
+def most_drained(verb: argparse.ArgumentParser) -> None:
+    from bringup.run import brake
+
+    def checked(text: str) -> str:
+        try:
+            return brake.checked(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from error
+
+    verb.add_argument(
+        "--most-drained",
+        type=checked,
+        default=brake.MOST,
+        metavar="N|N%",
+        help="nodes of a partition that bringup may keep out of service at once (default: 10%%, at least 1)",
+    )
+
+
 def phase_called(name: str) -> Phase:
     """Raises UsageError."""
     if name not in PHASES:

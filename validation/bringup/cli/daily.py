@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bringup.cli.command_line import natural, profile_of_the_environment
+from bringup.cli.command_line import most_drained, natural, profile_of_the_environment
 
 if TYPE_CHECKING:
     from bringup.cli.command_line import Verbs
@@ -43,6 +43,7 @@ def add(verbs: Verbs) -> None:
     )
     verb.add_argument("--once", action="store_true", help="end when every node that is idle and due was swept")
     verb.add_argument("--apply", action="store_true", help="drain a node that fails; without it the line is printed")
+    most_drained(verb)
     profile_of_the_environment(verb, "name or .yaml path")
     verb.set_defaults(verb=_watch)
 
@@ -149,5 +150,6 @@ def _watch(arguments: argparse.Namespace) -> int:
         profile_name=profiles.portable(arguments.profile),
         site=site,
         apply=arguments.apply,
+        most_drained=arguments.most_drained,
     )
     return watch.watch(request, lambda line: print(line, flush=True))

@@ -8,10 +8,10 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
 
-from bringup.cli.command_line import CANNOT_TELL, complain
-from bringup.errors import BringupError, NotHealthy, SlurmError, UsageError
+from bringup.cli.command_line import CANNOT_TELL, complain, most_drained, natural
+from bringup.errors import BringupError, NotHealthy, UsageError
 from bringup.plan import profile as profiles
 from bringup.plan.phases import PHASES
 from bringup.records import Outcome, worst
@@ -19,7 +19,6 @@ from bringup.records import Outcome, worst
 if TYPE_CHECKING:
     from bringup import results
     from bringup.cli.command_line import Verbs
-    from bringup.report import drain
 
 
 PAGE = "report.html"
@@ -56,8 +55,14 @@ def add(verbs: Verbs) -> None:
         "--prometheus", type=Path, metavar="FILE", help="also gauges for node_exporter's textfile collector (.prom)"
     )
     verb.add_argument("--profile", help="judge against this profile instead of the one that each run was opened with")
+    verb.add_argument("--apply", action="store_true", help="drain the nodes of the printed scontrol commands")
+    most_drained(verb)
     verb.add_argument(
-        "--apply", action="store_true", help="run the printed scontrol commands: drain the nodes that failed"
+        "--older",
+        type=natural,
+        default=24,
+        metavar="H",
+        help="hours that evidence for --apply may be old (default: 24)",
     )
     verb.set_defaults(verb=_report)
 
@@ -165,35 +170,13 @@ def _report(arguments: argparse.Namespace) -> int:
         print(proposal.line, file=stream)
     not_run = f"; not run: {', '.join(absent.phase for absent in gathered.absent)}" if gathered.absent else ""
     print(f"{text.MARK[gathered.outcome]}: {text.counted(gathered.verdicts)}{not_run}", file=stream)
-    if arguments.apply and not _applied(proposed, stream):
-        return CANNOT_TELL
+    if arguments.apply:
+        from bringup.run import take_out
+
+        rule = take_out.Rule(arguments.most_drained, arguments.older)
+        if not take_out.apply(gathered.judged, rule, lambda line: print(line, file=stream)):
+            return CANNOT_TELL
     return gathered.outcome.exit_code
-
-
-def _applied(proposed: list[drain.Proposal], stream: TextIO) -> bool:
-    """Drain them; a node that Slurm keeps out by now keeps its reason. True when all that was to be done is done."""
-    from bringup.run import slurm
-
-    todo = [proposal for proposal in proposed if proposal.command is not None]
-    if not todo:
-        print("nothing to apply", file=stream)
-        return True
-    nodes = slurm.nodes()
-    done = True
-    for proposal in todo:
-        state = nodes[proposal.node].state if proposal.node in nodes else None
-        if state is None or "DRAIN" in state or "DOWN" in state:
-            why = "Slurm knows no such node" if state is None else state
-            print(f"left as it is: {proposal.node}: {why}", file=stream)
-            done = done and state is not None
-            continue
-        try:
-            slurm.ask(*(proposal.command or []))
-            print(f"drained: {proposal.node}", file=stream)
-        except SlurmError as error:
-            complain(f"{proposal.node}: {error}")
-            done = False
-    return done
 
 
 def _history(arguments: argparse.Namespace) -> int:

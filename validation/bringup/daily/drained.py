@@ -62,8 +62,8 @@ def judged(node: str, state: str, given_reason: str) -> Out:
     reason = reasons.read(given_reason)
     if reason is None:
         if given_reason in reasons.SLURMS_OWN:
-            why = f"{given_reason}: its health check says in the reason why, once it has told Slurm"
-            return Out(node, state, given_reason, May.WAIT, why)
+            why = "a prolog or an epilog failed, with no finding of bringup: slurmd.log on the node says why"
+            return Out(node, state, given_reason, May.LEAVE, why)
         return Out(node, state, given_reason, May.LEAVE, "bringup did not drain it")
     if state.lower() != "drained":
         why = (

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,17 +21,18 @@ from bringup.evidence import hostlist
 from bringup.judge import Judged
 from bringup.plan.phases import PHASES
 from bringup.plan.site import IDLE
-from bringup.records import Outcome
+from bringup.records import Outcome, Verdicts, read_record
 from bringup.report import drain, write
 from bringup.report.text import MARK, counted, plain
+from bringup.run import brake, slurm, take_out
 from bringup.run import site as at_site
-from bringup.run import slurm
 
 PHASE = PHASES["node_sweep"]
 NAME = "bringup-idle"  # of the jobs
 PREFIX = "idle-"  # of the runs
 NOT_BEGUN_S = 30  # a job that waits so long has lost its node to somebody
 OPTIONS = (f"--job-name={NAME}", "--nice=100000", "--no-requeue")
+SAME_GATE, SAME_GATE_S = 3, 86400  # a gate that fails on so many nodes within a day drains no further one
 _STAMP = "%Y%m%d-%H%M%S"
 _WAITS_FOR = ("Resources", "Priority")
 
@@ -47,6 +49,7 @@ class Request:
     site: at_site.AtSite | None
     apply: bool  # drain what fails
     look_s: float = 10.0
+    most_drained: str = brake.MOST
 
 
 @dataclass
@@ -142,15 +145,20 @@ def _idle(request: Request) -> list[str]:
 def last_swept(folder: Path) -> dict[str, float]:
     """Node -> when its last sweep that came to its end was opened, from the folders of the runs."""
     swept_at: dict[str, float] = {}
-    for path in folder.glob(f"{PREFIX}*"):
-        stamp, _, node = path.name.removeprefix(PREFIX).partition("_")
-        try:
-            when = datetime.strptime(stamp, _STAMP).replace(tzinfo=UTC).timestamp()
-        except ValueError:
-            continue
+    for path, node, when in _sweeps(folder):
         if (path / results.CLOSED).exists():
             swept_at[node] = max(when, swept_at.get(node, 0))
     return swept_at
+
+
+def _sweeps(folder: Path) -> Iterator[tuple[Path, str, float]]:
+    """(folder, node, when it was opened) of each run of this watch and of earlier ones."""
+    for path in folder.glob(f"{PREFIX}*"):
+        stamp, _, node = path.name.removeprefix(PREFIX).partition("_")
+        try:
+            yield path, node, datetime.strptime(stamp, _STAMP).replace(tzinfo=UTC).timestamp()
+        except ValueError:
+            continue
 
 
 def _submitted(node: str, request: Request) -> Sweep:
@@ -179,16 +187,46 @@ def _judged(sweep: Sweep, state: str, request: Request, tell: Tell) -> int:
     outcome = judged.verdicts.outcome
     tell(f"{sweep.node}: {MARK[outcome]}: {counted(judged.verdicts.verdicts)}; {results.REPORT} in {sweep.folder}")
     if outcome is Outcome.FAIL:
-        _say_or_drain(judged, request.apply, tell)
+        _say_or_drain(judged, request, tell)
     return outcome.exit_code
 
 
-def _say_or_drain(judged: Judged, apply: bool, tell: Tell) -> None:
-    for proposal in drain.proposals([judged]):
+def _say_or_drain(judged: Judged, request: Request, tell: Tell) -> None:
+    proposals = drain.proposals([judged])
+    for proposal in proposals:
         tell(proposal.line)
-        if apply and proposal.command is not None:
-            slurm.ask(*proposal.command)
-            tell(f"drained: {proposal.node}")
+    if not request.apply or not any(proposal.command for proposal in proposals):
+        return
+    lately = failed_lately(results.REPOSITORY / PHASE.results, time.time())
+    on = {
+        verdict.gate: lately.get(verdict.gate, set()) | set(judged.run.nodes)
+        for verdict in judged.verdicts.verdicts
+        if verdict.outcome is Outcome.FAIL
+    }
+    if all(len(nodes) >= SAME_GATE for nodes in on.values()):
+        for gate, nodes in on.items():
+            tell(
+                f"not drained: {', '.join(judged.run.nodes)}: {gate} failed on {len(nodes)} nodes within a day "
+                f"({', '.join(sorted(nodes))}): a fault of the cluster or of the expectation"
+            )
+        return
+    take_out.apply([judged], take_out.Rule(request.most_drained), tell)
+
+
+def failed_lately(folder: Path, now: float) -> dict[str, set[str]]:
+    """Gate -> nodes on which it failed in a sweep of the last day."""
+    nodes: dict[str, set[str]] = defaultdict(set)
+    for path, node, when in _sweeps(folder):
+        if now - when > SAME_GATE_S or not results.is_there(path, results.VERDICTS):
+            continue
+        try:
+            verdicts = read_record(path / results.VERDICTS, Verdicts).verdicts
+        except BringupError:
+            continue
+        for verdict in verdicts:
+            if verdict.outcome is Outcome.FAIL:
+                nodes[verdict.gate].add(node)
+    return nodes
 
 
 def _end(sweep: Sweep, why: str, tell: Tell) -> None:
