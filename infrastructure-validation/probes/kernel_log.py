@@ -38,7 +38,9 @@ SXID = re.compile(
 )
 NONFATAL = re.compile(r"\bNon-?fatal\b", re.I)
 NVLINK_5 = range(144, 151)  # Xids that say in their own words whether they are fatal
-PREVIOUS = re.compile(r"\bcaused by previous Xid:? (\d{1,4})\b")  # longer than the name of a process, which stands before
+PREVIOUS = re.compile(
+    r"\bcaused by previous Xid:? (\d{1,4})\b"
+)  # longer than the name of a process, which stands before
 RECOVERY = 154
 RECOVERY_ACTION = re.compile(
     r"GPU recovery action changed from 0x[0-9a-fA-F]{1,8} \([^)]{1,60}\) to 0x[0-9a-fA-F]{1,8} \(([^)]{1,60})\)"
@@ -138,8 +140,8 @@ def _is_of(match, device_of_record, others):
 
 
 def _of_other_vendors():
-    """PCI addresses without their function, where no function is NVIDIA's. Empty where this node lists no NVIDIA device:
-    then it is not known what its addresses mean."""
+    """PCI addresses without their function, where no function is NVIDIA's. Empty where this node lists no NVIDIA
+    device: then it is not known what its addresses mean."""
     vendors = collections.defaultdict(set)
     for path in Path(PCI_DEVICES).glob("*/vendor"):
         try:

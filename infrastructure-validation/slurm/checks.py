@@ -18,9 +18,15 @@ import re
 import selectors
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
+from kept import objection
+
+OCCASIONS = ("idle", "prolog", "epilog")
+
+ISOLATED = ("#!/usr/bin/env python3", "#!/usr/bin/python3")  # started as this program was: the same Python, and -I
 WHOLE_S = 3.5  # of all checks together; what Slurm is told comes after it
 MOST_BYTES = 2**18  # of one check's output
 NAME = re.compile(r"\d\d-([a-z][a-z0-9-]*)")
@@ -29,22 +35,30 @@ HEADER = re.compile(r"#\s*(occasions|budget|action):\s*(.*)")
 
 class Check:
     def __init__(self, path):
-        header = {}
-        for line in path.read_text(errors="replace").splitlines()[:10]:
+        header, self.path = {}, path
+        why = objection(path)
+        lines = path.read_text(errors="replace").splitlines() if why is None else []
+        self.command = [str(path)]
+        if lines[:1] and lines[0].strip() in ISOLATED:
+            self.command = [sys.executable, "-I", "-B", str(path)]
+        for line in lines[:10]:
             match = HEADER.match(line)
             if match:
                 header[match.group(1)] = match.group(2).strip()
-        self.path, self.name = path, NAME.fullmatch(path.name).group(1)
+        self.name = NAME.fullmatch(path.name).group(1)
         self.occasions = header.get("occasions", "idle").split()
         number = re.match(r"\d+(\.\d+)?", header.get("budget", ""))
         self.budget_s = min(float(number.group()) if number else WHOLE_S, WHOLE_S)
         self.action = header.get("action", "configure")  # of a finding that the check itself makes
-        self.process, self.output, self.why = None, b"", None
+        self.process, self.output = None, b""
+        self.why = f"{path.name} was not run: {why}" if why is not None else None  # as root it would be somebody else's
+        if why is not None:
+            self.occasions = list(OCCASIONS)
 
     def start(self, environment):
         try:
             self.process = subprocess.Popen(
-                [str(self.path)],
+                self.command,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
@@ -90,6 +104,8 @@ def ask(checks, environment, hanging):
     begun = time.monotonic()
     selector = selectors.DefaultSelector()
     for check in checks:
+        if check.why is not None:
+            continue
         if is_alive(hanging.get(check.name)):
             check.why = "its process {} of an earlier call still hangs".format(hanging[check.name]["pid"])
             continue

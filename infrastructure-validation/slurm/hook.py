@@ -6,7 +6,9 @@ Shadow mode (the default) says what it would do, and does nothing. In drain mode
 - the health check tells Slurm a fault when it is new: one question (who drained the node?) and one order. While nothing
   changes it calls no Slurm command. It repeats both after an hour, for a node that was resumed with its fault;
 - what somebody else drained keeps its reason. A fault that is gone is told once more: the node stays drained, with
-  "passes again" in its reason, until `bringup resume-nodes --apply`.
+  "passes again" in its reason, until `bringup resume-nodes --apply`;
+- a fault that the driver reported and that is only out of its log (overwritten, or a reboot) is not gone: the reason
+  then asks for a load, which `bringup resume-nodes --apply` runs.
 What could not be told drains nothing and refuses no job.
 """
 
@@ -23,12 +25,13 @@ sys.path.insert(0, str(HERE))  # python3 -I leaves it out
 
 import baseline as baselines
 import checks
-from kept import Kept, Settings
-from told import Slurm, SlurmAway, in_reason, is_of_a_run, passes_again, reason_of
+from kept import DRIVER_LOG, Kept, Settings, objection
+from told import Slurm, SlurmAway, asks_for_a_load, in_reason, is_of_a_run, passes_again, reason_of
 
 WHOLE_S = 4.7  # of the whole hook
 AGAIN_S = 3600
 IDLE = {"health-check": "idle"}  # the occasion that a check names
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 def main():
@@ -41,19 +44,21 @@ def main():
     arguments = parser.parse_args()
     node = os.environ.get("SLURMD_NODENAME") or socket.gethostname().split(".")[0]
     settings = Settings.read(HERE / "settings.json")
-    kept = Kept(settings.state_folder, node)
+    kept = Kept(settings, node)
     if arguments.repaired:
         return repaired(kept)
+    if not arguments.show:
+        kept.say_what_is_not_used(arguments.hook)
+    why = objection(HERE) or objection(settings.probes)
+    if why is not None:  # as root it would run what somebody else wrote
+        return could_not_tell(arguments, kept, f"{why}; only root may, nothing was run")
     try:
         baseline, limits = baselines.load(arguments.baseline, node)
     except baselines.NoBaseline as error:
-        print(f"{arguments.hook}: {error}", file=sys.stderr)
-        if not arguments.show:
-            kept.say(arguments.hook, f"could not tell: {error}")
-        return 2 if arguments.show else 0
+        return could_not_tell(arguments, kept, str(error))
     due = checks.of(HERE / "checks.d", IDLE.get(arguments.hook, arguments.hook))
     environment = {
-        "PATH": settings.tools_folder + ":" + os.environ.get("PATH", "/usr/sbin:/usr/bin:/sbin:/bin"),
+        "PATH": PATH + ":" + settings.tools_folder,  # last: it must not come before the system's own programs
         "LC_ALL": "C",
         "PYTHONDONTWRITEBYTECODE": "1",
         "SLURMD_NODENAME": node,
@@ -61,6 +66,7 @@ def main():
         "BRINGUP_PROBES": str(settings.probes),
         "BRINGUP_BASELINE": str(arguments.baseline),
         "BRINGUP_STATE": str(kept.folder),
+        "BRINGUP_MEMORY": str(kept.memory),
     }
     facts, unfinished, findings, hanging = checks.ask(due, environment, kept.hanging())
     limited = {entry["check"] for entry in limits}
@@ -86,6 +92,7 @@ def main():
     if arguments.show:
         return show(answers, time.monotonic() - begun)
     kept.keep_hanging(hanging)
+    kept.keep_place(facts)
     faults = [each for each in answers if each["outcome"] == baselines.FAULT and each["action"] != baselines.WATCH]
     kept.keep_answers(arguments.hook, answers, round(time.monotonic() - begun, 2))
     if arguments.hook == "health-check":
@@ -95,6 +102,13 @@ def main():
     return at_a_job(arguments.hook, baseline, faults, kept, settings.drains)
 
 
+def could_not_tell(arguments, kept, why):
+    print(f"{arguments.hook}: {why}", file=sys.stderr)
+    if not arguments.show:
+        kept.say(arguments.hook, f"could not tell: {why}")
+    return 2 if arguments.show else 0
+
+
 def at_a_job(hook, baseline, faults, kept, drains):
     if not faults:
         return 0
@@ -102,6 +116,7 @@ def at_a_job(hook, baseline, faults, kept, drains):
     kept.say(hook, "{}: {}".format("refuses the node" if drains else "shadow: would refuse the node", reason))
     if not drains:
         return 0
+    kept.remember(faults)
     kept.keep("refused", {"hook": hook, "at": time.time(), "reason": reason})
     print(reason, file=sys.stderr)
     return 1
@@ -122,7 +137,8 @@ def health_check(baseline, faults, answers, kept, slurm, drains):
     if drains:
         try:
             why = refused.get("reason", "") if was_refused or last.get("open") else ""
-            message, is_open = tell(baseline, reason, answers, slurm, why, is_new)
+            message, is_open = tell(baseline, reason, answers, slurm, why, is_new, kept)
+            kept.remember(faults)
         except SlurmAway as error:  # told at the next call
             kept.say("health-check", f"could not tell Slurm: {error}")
             return
@@ -135,7 +151,7 @@ def health_check(baseline, faults, answers, kept, slurm, drains):
     kept.keep("told", dict(now, at=time.time(), open=is_open))
 
 
-def tell(baseline, reason, answers, slurm, refused, is_new):
+def tell(baseline, reason, answers, slurm, refused, is_new, kept):
     """(what was done, in words, or None; whether it is still open whether the node passes again). Raises SlurmAway.
 
     refused: what a prolog or an epilog of ours said of which the health check has not told Slurm yet.
@@ -151,10 +167,18 @@ def tell(baseline, reason, answers, slurm, refused, is_new):
         slurm.drain(reason)
         return f"drained: {reason}", False
     if not (is_out and is_ours):
-        return None, False
+        if slurm.is_in_service:  # also not in the reservation in which `bringup resume-nodes` runs it under load
+            kept.forget()
+        return None, bool(kept.driver_fault())
     was = current if current.startswith(baseline["owner"]) else refused
     matching = [each for each in answers if each["gate"] in was]
-    if not matching or any(each["outcome"] != baselines.PASS for each in matching):
+    open_gates = {each["gate"] for each in matching if each["outcome"] != baselines.PASS}
+    if open_gates == {DRIVER_LOG} and kept.driver_fault():
+        asks = asks_for_a_load(baseline, was)
+        if asks is not None:
+            slurm.say(asks)
+        return asks and f"told Slurm: {asks}", True
+    if not matching or open_gates:
         return f"no fault, and what the node was drained for could not be told: {was}", True
     again = passes_again(baseline, was)
     if again is None:
@@ -172,7 +196,8 @@ def show(answers, seconds):
 
 
 def repaired(kept):
-    """Messages of the driver until now no longer count on this boot."""
+    """Messages of the driver until now no longer count on this boot, and no fault of it is remembered."""
+    kept.forget()
     kept.keep("driver-log", {"boot": kept.boot, "microseconds": int(time.clock_gettime(time.CLOCK_MONOTONIC) * 1e6)})
     kept.say("health-check", "what the driver has said until now counts as repaired")
     return 0

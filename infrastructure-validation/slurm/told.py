@@ -6,6 +6,7 @@ import subprocess
 import time
 from pathlib import Path
 
+IN_SERVICE = ("idle", "planned", "allocated", "mixed")
 OUT = ("drain", "down", "fail")  # parts of a state as sinfo writes it: drained*, draining, down, failing
 
 
@@ -16,6 +17,7 @@ class SlurmAway(Exception):
 class Slurm:
     def __init__(self, settings, node, deadline):
         self.folder, self.node, self.deadline = settings.slurm_folder, node, deadline
+        self.is_in_service = False  # for everybody, as state() was answered
         self.environment = dict(os.environ)
         if settings.slurm_conf:
             self.environment["SLURM_CONF"] = settings.slurm_conf
@@ -29,6 +31,7 @@ class Slurm:
         state, _, reason = (answer or [""])[0].strip().partition(" ")
         if not state:
             raise SlurmAway(f"sinfo knows no node {self.node}")
+        self.is_in_service = state.lower() in IN_SERVICE
         return any(part in state.lower() for part in OUT), "" if reason in ("none", "N/A") else reason.strip()
 
     def drain(self, reason):
@@ -76,10 +79,23 @@ def reason_of(baseline, faults, by):
 
 def passes_again(baseline, reason):
     """The reason of a node that was drained with `reason` and has no fault now. None: it says so already."""
-    prefix = baseline["passes"].format(date=time.strftime(baseline["date"], time.gmtime()))
-    if reason.startswith(baseline["passes"].partition("{")[0]):
+    return _now(baseline, baseline["passes"], reason)
+
+
+def asks_for_a_load(baseline, reason):
+    """The reason of a node whose driver's fault is in its log no more. None: it says so already, or the baseline is
+    of a version that does not know this."""
+    return _now(baseline, baseline["asks_for_a_load"], reason) if "asks_for_a_load" in baseline else None
+
+
+def _now(baseline, template, reason):
+    if reason.startswith(template.partition("{")[0]):
         return None
-    return in_reason(baseline, prefix + reason[len(baseline["owner"]) :])
+    for other in (baseline["passes"], baseline.get("asks_for_a_load", "")):  # of two, the last is true
+        if other and reason.startswith(other.partition("{")[0]):
+            reason = baseline["owner"] + reason.partition(", was ")[2]
+    date = time.strftime(baseline["date"], time.gmtime())
+    return in_reason(baseline, template.format(date=date) + reason[len(baseline["owner"]) :])
 
 
 def is_of_a_run(baseline, reason):
