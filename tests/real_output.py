@@ -124,8 +124,16 @@ def read_smi(text: str, query: str = "gpu") -> Values:
     return by_quantity(told_by(lambda facts: smi.read(facts, lambda name, kept: None, run=answer)))
 
 
+# what dmesg, syslog and journalctl write in front of a message
+_BEFORE_A_MESSAGE = re.compile(
+    r"(kern +:\w+ +: \S+ |\w{3} +\d+ [\d:]+ \S+ )?(kernel: )?(\[[^\]]*\d[^\]]*\] )?\s*",
+)
+
+
 def read_kernel_log(text: str) -> Values:
-    counts, recovery, _ = kernel_log.events(text.splitlines())
+    messages = (_BEFORE_A_MESSAGE.sub("", line, count=1) for line in text.splitlines())
+    records = kernel_log.of_kmsg("".join(f"4,1,1,-;{message}\n" for message in messages))
+    counts, recovery, _ = kernel_log.events(records)
     asked = [event for _, name in counts if (event := xid.event(name)) is not None]
     action = any(event.action for event in asked) or any(wish != "None" for wish in recovery.values())
     asks = "action" if action else "warning" if any(event.nonfatal for event in asked) else "nothing"

@@ -18,6 +18,7 @@ import os
 import sys
 from pathlib import Path
 
+import own_files
 from facts import Facts
 from faults import take_room
 from shared_files import CACHED_S, SOON_S, caches, is_gone, is_there, mounted, put, text_of, wait_for, wait_until
@@ -113,7 +114,7 @@ def read_step(circle):
 
 def change_step(circle):
     try:
-        with circle.file(circle.me, "data").open("a") as stream:
+        with own_files.regular(circle.file(circle.me, "data"), "a") as stream:
             stream.write(MORE)
             stream.flush()
             os.fsync(stream.fileno())
@@ -179,7 +180,7 @@ def locks(circle):
     partner."""
     writers = [node for node in circle.running(circle.writers) if is_there(circle.file(node, "held"))]
     readers = [node for node in circle.running(circle.readers) if is_there(circle.file(node, "tried"))]
-    with circle.file(circle.me, "lock").open("w") as own_lock:
+    with own_files.regular(circle.file(circle.me, "lock"), "w") as own_lock:
         put(circle.file(circle.me, "held"), take_lock(own_lock))
         # tried as soon as it is held: who waited for a slower writer first would come after its end
         waited = wait_until(circle.files(writers, "held"), lambda path, node: try_lock(circle, node, path), LOCKS_S)
@@ -211,7 +212,7 @@ def try_lock(circle, writer, path):
         circle.facts.saw(quantity, False, "flag", pair, f"{writer}: {answer}")
         return True
     try:
-        with circle.file(writer, "lock").open("r+") as lock:
+        with own_files.regular(circle.file(writer, "lock"), "r+") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         circle.facts.saw(quantity, True, "flag", pair)

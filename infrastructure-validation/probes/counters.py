@@ -79,11 +79,11 @@ class Counters:
 
 def of_kernel_log(counters):
     try:
-        lines, _ = read_log()
+        records, _ = read_log()
     except (OSError, subprocess.SubprocessError) as error:
         counters.unknown("xid", f"the kernel log cannot be read: {getattr(error, 'strerror', None) or error}")
         return
-    counts, _, _ = events(lines)
+    counts, _, _ = events(records)
     counters.saw("xid", sum(counts.values()))
     for (device, event), count in sorted(counts.items()):
         counters.saw(event, count, device or None)

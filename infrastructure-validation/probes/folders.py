@@ -11,6 +11,7 @@ import subprocess
 import threading
 from pathlib import Path
 
+import own_files
 from software import mount_of
 
 GIB = 2**30
@@ -50,17 +51,17 @@ def within(seconds, question):
 
 def writes(path, node):
     """WORKS, or why not. The file is removed again."""
-    file = Path(path) / f".bringup-{node}-{os.getpid()}"
     try:
+        fd, file = own_files.new(path, f".bringup-{node}-")
         try:
-            with file.open("wb") as stream:
+            with os.fdopen(fd, "w+b") as stream:
                 stream.write(CONTENT)
                 stream.flush()
                 os.fsync(stream.fileno())
-            same = file.read_bytes() == CONTENT
+                stream.seek(0)
+                same = stream.read() == CONTENT
         finally:
-            if file.exists():
-                file.unlink()
+            file.unlink()
     except OSError as error:
         return error.strerror or str(error)
     return WORKS if same else "what was read is not what was written"

@@ -4,49 +4,83 @@ Read are Xids (GPU), SXids (NVSwitch), and four messages without a number: a GPU
 not be initialized, one that this driver does not support, and a driver that could not take GPUs over. A fact each:
 xid_79, xid_145_nonfatal, sxid_24007, fallen_off_the_bus.
 
+Users write into this log, too: the kernel names their programs and files in it, also at the beginning of a record. So a
+message counts only where the driver's own words begin a record of the kernel, and go on as the driver writes them for
+longer than the 15 letters of a program's name.
+
 /dev/kmsg holds the ring buffer: old records are overwritten, so the facts say how far back it reaches. Where it may
 not be read (kernel.dmesg_restrict=1), the journal is asked; it counts only when it holds the first message of this
 boot.
 """
 
+import collections
 import errno
+import json
 import os
 import re
 import subprocess
 from collections import Counter
+from pathlib import Path
 
 KMSG = "/dev/kmsg"
-JOURNAL = ("journalctl", "--dmesg", "--boot", "--no-pager", "--output=cat")
-XID = re.compile(r"NVRM: Xid \((?P<device>[^)]{1,60})\): (?P<number>\d{1,4})\b(?P<words>.*)")
+JOURNAL = ("journalctl", "--dmesg", "--boot", "--no-pager", "--output=json")
+PCI_DEVICES = "/sys/bus/pci/devices"
+NVIDIA = "0x10de"
+_PLACE = r"[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}"
+# "PCI:0000:c1:00"; of a part of a GPU "PCI:0000:c1:00 GPU-I:05"
+XID = re.compile(
+    rf"NVRM: Xid \((?P<device>(?:PCI:)?(?P<place>{_PLACE})[^)\\]{{0,30}})\): (?P<number>\d{{1,4}})\b(?P<words>.*)"
+)
 SXID = re.compile(
-    r"(?P<device>nvidia-nvswitch\d{1,4}): SXid \([^)]{1,60}\): (?P<number>\d{1,6}), (?P<word>Fatal|Non-?fatal)\b", re.I
+    rf"(?P<device>nvidia-nvswitch\d{{1,4}}): SXid \((?:PCI:)?(?P<place>{_PLACE})(?:\.\d)?\): (?P<number>\d{{1,6}}), "
+    r"(?P<word>Fatal|Non-?fatal)\b",
+    re.I,
 )
 NONFATAL = re.compile(r"\bNon-?fatal\b", re.I)
 NVLINK_5 = range(144, 151)  # Xids that say in their own words whether they are fatal
-PREVIOUS = re.compile(r"previous Xid:? (\d{1,4})\b", re.I)
-RECOVERY, RECOVERY_ACTION = 154, re.compile(r"recovery action changed .*\bto 0x[0-9a-fA-F]{1,8} \(([^)]{1,60})\)")
-WITHOUT_A_NUMBER = (
-    ("fallen_off_the_bus", re.compile(r"NVRM: (?!Xid ).*fallen off the bus")),
-    ("init_failed", re.compile(r"NVRM: .*(RmInitAdapter|rm_init_adapter) failed")),
-    ("unsupported", re.compile(r"NVRM: .*is not supported by the\b")),
-    ("probe_failed", re.compile(r"NVRM: The NVIDIA probe routine failed for")),
+PREVIOUS = re.compile(
+    r"\bcaused by previous Xid:? (\d{1,4})\b"
+)  # longer than the name of a process, which stands before
+RECOVERY = 154
+RECOVERY_ACTION = re.compile(
+    r"GPU recovery action changed from 0x[0-9a-fA-F]{1,8} \([^)]{1,60}\) to 0x[0-9a-fA-F]{1,8} \(([^)]{1,60})\)"
 )
-SEVERAL_LINES = re.compile(r"NVRM: The NVIDIA (probed )?GPU ")
-ADDRESS = re.compile(r"\b[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\b")
+_GPU = rf"NVRM: GPU (?:at )?(?:PCI:)?(?P<place>{_PLACE})(?:\.\d)?:? "
+_SYSTEM = (
+    rf"NVRM: The NVIDIA (?:probed )?GPU (?P<place>{_PLACE})(?:\.\d)? \(PCI ID: [0-9a-fA-F]{{4}}:[0-9a-fA-F]{{4}}\) "
+    r"installed in this (?:vGPU host )?system "
+)
+WITHOUT_A_NUMBER = (
+    ("fallen_off_the_bus", re.compile(_GPU + "(?:GPU )?has fallen off the bus")),
+    ("fallen_off_the_bus", re.compile(_SYSTEM + "has fallen off the bus")),
+    ("init_failed", re.compile(_GPU + r"(?:RmInitAdapter|rm_init_adapter(?:\(\d{1,3}\))?) failed")),
+    ("init_failed", re.compile(r"NVRM: (?:RmInitAdapter|rm_init_adapter(?:\(\d{1,3}\))?) failed")),
+    ("unsupported", re.compile(_SYSTEM + r"is not supported by\b")),
+    ("probe_failed", re.compile(r"NVRM: The NVIDIA probe routine failed for \d")),
+)
+SEVERAL_LINES = re.compile(rf"NVRM: The NVIDIA (?:probed )?GPU {_PLACE}")
+DRIVER = "NVRM: "
+MOST_LINES = 12  # of one message of the driver
 LINE_FEED = "\\x0a"  # as /dev/kmsg writes one inside a record
 MAX_RECORD = 8192  # the kernel refuses a smaller buffer with EINVAL
+RECORD = re.compile(r"(\d{1,9}),(\d{1,20}),(\d{1,18}),[^;]*;(.*)")  # "6,339,5140900,-;message"
+KERNEL = 0  # the facility. What user space writes to /dev/kmsg has another one; the kernel sees to that
+
+# sequence: its number since the boot, None in the journal; microseconds: since the boot, None where it is not known;
+# text: with LINE_FEED for a line feed; device: "+pci:0000:c1:00.0" or None
+Record = collections.namedtuple("Record", ("facility", "sequence", "microseconds", "text", "device"))
 
 
 def kernel_log(facts):
     try:
-        lines, reach = read_log()
+        records, reach = read_log()
     except (OSError, subprocess.SubprocessError) as error:
         why = f"the kernel log cannot be read: {getattr(error, 'strerror', None) or error}"
         facts.unknown("discovery.kernel_log.records", "count", why)
         facts.unknown("discovery.kernel_log.xids", "count", why)
         return
-    counts, recovery, xids = events(lines)
-    facts.saw("discovery.kernel_log.records", len(lines), "count", remark=reach)
+    counts, recovery, xids = events(records)
+    facts.saw("discovery.kernel_log.records", len(records), "count", remark=reach)
     facts.saw("discovery.kernel_log.xids", xids, "count", remark=reach)
     for (device, event), count in sorted(counts.items()):
         facts.saw(f"discovery.kernel_log.{event}", count, "count", f"{facts.at}/{device}" if device else None)
@@ -54,14 +88,17 @@ def kernel_log(facts):
         facts.saw("discovery.kernel_log.recovery_action", action, "text", f"{facts.at}/{device}")
 
 
-def events(lines):
+def events(records):
     """({(device, event): how often}, {GPU: the last recovery action that it requested}, number of Xids)."""
     counts, causes, recovery, xids = Counter(), set(), {}, 0
-    for message in messages(lines):
-        xid, sxid = XID.search(message), SXID.search(message)
-        if xid:
+    others = _of_other_vendors()
+    for message, device_of_record in messages(records):
+        kind, match = _known(message)
+        if match is None or not _is_of(match, device_of_record, others):
+            continue
+        if kind == "xid":
             xids += 1
-            device, number, words = xid["device"], int(xid["number"]), xid["words"]
+            device, number, words = match["device"], int(match["number"]), match["words"]
             action, cause = RECOVERY_ACTION.search(words), PREVIOUS.search(words)
             if number == RECOVERY and action:
                 recovery[device] = action[1]
@@ -70,35 +107,82 @@ def events(lines):
             counts[device, f"xid_{number}_nonfatal" if nonfatal else f"xid_{number}"] += 1
             if cause:  # its own line may have left the ring buffer
                 causes.add((device, f"xid_{int(cause[1])}"))
-        elif sxid:
-            nonfatal = "_nonfatal" if NONFATAL.match(sxid["word"]) else ""
-            counts[sxid["device"], f"sxid_{int(sxid['number'])}{nonfatal}"] += 1
+        elif kind == "sxid":
+            nonfatal = "_nonfatal" if NONFATAL.match(match["word"]) else ""
+            counts[match["device"], f"sxid_{int(match['number'])}{nonfatal}"] += 1
         else:
-            event = next((name for name, pattern in WITHOUT_A_NUMBER if pattern.search(message)), None)
-            if event is not None:
-                address = ADDRESS.search(message)
-                counts[f"PCI:{address[0].lower()}" if address else "", event] += 1
+            place = match.groupdict().get("place")
+            counts[f"PCI:{place.lower()}" if place else "", kind] += 1
     for device, event in causes:
         if not counts[device, event] and not counts[device, f"{event}_nonfatal"]:
             counts[device, event] = 1
     return +counts, recovery, xids
 
 
-def messages(lines):
-    """One text per message. Some of the driver's messages are several lines, and only the first names the GPU."""
-    texts, unfinished = [], False
-    for part in (part for line in lines for part in line.split(LINE_FEED)):
-        _, sign, rest = part.partition("NVRM: ")
-        if unfinished and sign and not XID.search(part) and not SEVERAL_LINES.search(part):
-            texts[-1] += f" {rest}"
+def _known(message):
+    """(kind, its match) of a message of the driver; (None, None) of all others."""
+    for kind, pattern in (("xid", XID), ("sxid", SXID), *WITHOUT_A_NUMBER):
+        match = pattern.match(message)
+        if match:
+            return kind, match
+    return None, None
+
+
+def _is_of(match, device_of_record, others):
+    """Whether the device that the message names can be the driver's: not another one than the record carries, and
+    not one of another vendor. A GPU that left the bus may be absent from sysfs, and its message counts."""
+    place = match.groupdict().get("place")
+    if place is None:
+        return device_of_record is None
+    if device_of_record is not None and not device_of_record.lower().startswith(f"+pci:{place.lower()}"):
+        return False
+    return place.lower() not in others
+
+
+def _of_other_vendors():
+    """PCI addresses without their function, where no function is NVIDIA's. Empty where this node lists no NVIDIA
+    device: then it is not known what its addresses mean."""
+    vendors = collections.defaultdict(set)
+    for path in Path(PCI_DEVICES).glob("*/vendor"):
+        try:
+            vendors[path.parent.name.rpartition(".")[0].lower()].add(path.read_text().strip())
+        except OSError:
+            continue
+    others = {place for place, at_place in vendors.items() if NVIDIA not in at_place}
+    return others if len(others) < len(vendors) else set()
+
+
+def messages(records):
+    """[(text, device of its record)]: a message each of the kernel itself. Some of the driver's messages are several
+    lines, in one record or in records that follow each other, and only the first names the GPU. All other records end
+    at their first line feed: what comes after it may be the rest of a program's name."""
+    texts, unfinished = [], 0
+    for record in records:
+        if record.facility != KERNEL:
+            continue
+        first, *rest = record.text.split(LINE_FEED)
+        if unfinished and _goes_on(first):
+            texts[-1] = (f"{texts[-1][0]} {first[len(DRIVER) :]}", texts[-1][1])
+            unfinished -= 1
         else:
-            texts.append(part)
-        unfinished = bool(SEVERAL_LINES.search(texts[-1])) and not texts[-1].rstrip().endswith(".")
-    return texts
+            texts.append((first, record.device))
+            unfinished = MOST_LINES if SEVERAL_LINES.match(first) else 0
+        for line in rest:
+            if not unfinished or not _goes_on(line):
+                break
+            texts[-1] = (f"{texts[-1][0]} {line[len(DRIVER) :]}", texts[-1][1])
+            unfinished -= 1
+        if texts[-1][0].rstrip().endswith("."):
+            unfinished = 0
+    return [(" ".join(text.split()) if SEVERAL_LINES.match(text) else text, device) for text, device in texts]
+
+
+def _goes_on(line):
+    return line.startswith(DRIVER) and _known(line)[1] is None and not SEVERAL_LINES.match(line)
 
 
 def read_log():
-    """(lines, how far back they reach). Raises OSError or SubprocessError."""
+    """(records, how far back they reach). Raises OSError or SubprocessError."""
     try:
         records = read_kmsg(KMSG)
     except OSError as error:
@@ -106,17 +190,16 @@ def read_log():
             return read_journal(), "the journal of this boot"
         except (OSError, subprocess.SubprocessError):
             raise error from None  # the first obstacle is the one to fix
-    if not records:
-        raise OSError(errno.ENODATA, f"{KMSG} is empty")
-    # "6,339,5140900,-;message": the third number is microseconds since boot
-    first = records[0].partition(";")[0].split(",")
-    seconds = int(first[2]) / 1e6 if len(first) > 2 and re.fullmatch("[0-9]{1,18}", first[2]) else None
+    if all(record.facility != KERNEL for record in records):
+        raise OSError(errno.ENODATA, f"{KMSG} holds no record of the kernel" if records else f"{KMSG} is empty")
+    first = records[0].microseconds
+    seconds = None if first is None else first / 1e6
     return records, "reaches back to the boot" if seconds == 0 else f"reaches back to {seconds} s after the boot"
 
 
 def read_kmsg(path):
     """All records there are now. The device gives one per read, and EAGAIN after the last."""
-    records = []
+    parts = []
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     try:
         while True:
@@ -128,13 +211,25 @@ def read_kmsg(path):
                 continue  # records were overwritten while we read; the next read goes on with the oldest
             if not part:
                 break
-            records.append(part)
+            parts.append(part)
     finally:
         os.close(fd)
-    # a line that begins with a blank belongs to the record before it
-    return [
-        line for line in b"".join(records).decode(errors="replace").splitlines() if line and not line.startswith(" ")
-    ]
+    return of_kmsg(b"".join(parts).decode(errors="replace"))
+
+
+def of_kmsg(text):
+    """The records of a text as /dev/kmsg gives it. A line that begins with a blank belongs to the record before it."""
+    records = []
+    for line in text.split("\n"):
+        match = RECORD.fullmatch(line)
+        if match:
+            priority, sequence, microseconds = (int(match[number]) for number in (1, 2, 3))
+            records.append(Record(priority >> 3, sequence, microseconds, match[4], None))
+        elif line.startswith(" DEVICE=") and records:
+            records[-1] = records[-1]._replace(device=line.partition("=")[2])
+        elif line and not line.startswith(" "):
+            records.append(Record(None, None, None, line, None))  # whose it is cannot be known
+    return records
 
 
 def read_journal():
@@ -146,7 +241,30 @@ def read_journal():
         errors="replace",
         timeout=10,
         check=True,
-    ).stdout.splitlines()
-    if not any(line.startswith("Linux version") for line in answer):
+    ).stdout.split("\n")
+    records = [record for record in map(_of_journal, answer) if record is not None]
+    if not any(record.text.startswith("Linux version") for record in records):
         raise OSError(errno.ENODATA, "the journal does not hold this boot's first message")
-    return answer
+    return records
+
+
+def _of_journal(line):
+    """An entry as journalctl writes it with --output=json. None: it is none, or too large to be shown."""
+    try:
+        entry = json.loads(line)
+    except ValueError:
+        return None
+    text = entry.get("MESSAGE") if isinstance(entry, dict) else None
+    if isinstance(text, list):  # bytes, where they are not all printable
+        text = bytes(text).decode(errors="replace")
+    if not isinstance(text, str):
+        return None
+    is_of_the_kernel = entry.get("_TRANSPORT") == "kernel" and entry.get("SYSLOG_FACILITY", str(KERNEL)) == str(KERNEL)
+    stamp = entry.get("_SOURCE_MONOTONIC_TIMESTAMP")
+    return Record(
+        KERNEL if is_of_the_kernel else None,
+        None,
+        int(stamp) if isinstance(stamp, str) and re.fullmatch("[0-9]{1,18}", stamp) else None,
+        text.replace("\n", LINE_FEED),
+        entry.get("_KERNEL_DEVICE"),
+    )

@@ -10,6 +10,8 @@ import os
 import time
 from pathlib import Path
 
+import own_files
+
 SOON_S = 5.0  # a name that nobody looked for before, and the content of a file that is opened
 CACHED_S = 65.0  # a name that was looked for in vain, or removed: acdirmax, 60 s by default, and a margin
 POLL_S, SLOW_POLL_S = 0.02, 0.2
@@ -19,7 +21,7 @@ LOCK_OPTIONS = {"local_lock", "nolock", "flock", "noflock", "localflock"}
 
 
 def put(path, text):
-    with path.open("w") as stream:
+    with own_files.regular(path, "w") as stream:
         stream.write(text)
         stream.flush()
         os.fsync(stream.fileno())
@@ -28,7 +30,8 @@ def put(path, text):
 def text_of(path):
     """What the file holds now, or None."""
     try:
-        return path.read_text()
+        with own_files.regular(path, "r") as stream:
+            return stream.read()
     except (OSError, UnicodeDecodeError):
         return None
 

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import faults
 import fio
+import own_files
 from facts import Facts
 
 BLOCK = 2**20
@@ -91,7 +92,7 @@ def plainly(file, direction, mib, slow):
 
 def write(file, blocks, pause):
     data = os.urandom(BLOCK)  # what cannot be compressed
-    with file.open("wb") as stream:
+    with own_files.regular(file, "wb") as stream:
         for _ in range(blocks):
             stream.write(data)
             time.sleep(pause)
@@ -100,7 +101,7 @@ def write(file, blocks, pause):
 
 
 def read(file, blocks, pause):
-    with file.open("rb") as stream:
+    with own_files.regular(file, "rb") as stream:
         os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
         for _ in range(blocks):
             if len(stream.read(BLOCK)) != BLOCK:

@@ -19,9 +19,15 @@ import selectors
 import signal
 import stat
 import subprocess
+import sys
 import time
 from pathlib import Path
 
+from kept import objection
+
+OCCASIONS = ("idle", "prolog", "epilog")
+
+ISOLATED = ("#!/usr/bin/env python3", "#!/usr/bin/python3")  # started as this program was: the same Python, and -I
 WHOLE_S = 3.5  # of all checks together; what Slurm is told comes after it
 MOST_BYTES = 2**18  # of one check's output
 NAME = re.compile(r"\d\d-([a-z][a-z0-9-]*)")
@@ -32,15 +38,21 @@ class Check:
     def __init__(self, path):
         self.path, self.name = path, NAME.fullmatch(path.name).group(1)
         self.process, self.output, self.why = None, b"", None
-        header = {}
+        self.command, header = [str(path)], {}
         try:
-            for line in _beginning(path).decode(errors="replace").splitlines()[:10]:
-                match = HEADER.match(line)
-                if match:
-                    header[match.group(1)] = match.group(2).strip()
+            why = objection(path)  # as root it would run what somebody else wrote
+            if why is not None:
+                raise OSError(why)
+            lines = _beginning(path).decode(errors="replace").splitlines()[:10]
         except OSError as error:
-            self.why = f"{path.name} could not be started: {error.strerror or error}"
-            header["occasions"] = "idle prolog epilog"
+            self.why = f"{path.name} was not run: {error.strerror or error}"
+            lines, header["occasions"] = [], " ".join(OCCASIONS)
+        if lines[:1] and lines[0].strip() in ISOLATED:
+            self.command = [sys.executable, "-I", "-B", str(path)]
+        for line in lines:
+            match = HEADER.match(line)
+            if match:
+                header[match.group(1)] = match.group(2).strip()
         self.occasions = header.get("occasions", "idle").split()
         number = re.match(r"\d+(\.\d+)?", header.get("budget", ""))
         self.budget_s = min(float(number.group()) if number else WHOLE_S, WHOLE_S)
@@ -49,7 +61,7 @@ class Check:
     def start(self, environment):
         try:
             self.process = subprocess.Popen(
-                [str(self.path)],
+                self.command,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,

@@ -8,6 +8,8 @@ Shadow mode (the default) says what it would do, and does nothing. In drain mode
   its reason, until `bringup resume-nodes --apply`. What somebody else drained keeps its reason.
 While nothing changes no Slurm command is called; after an hour, for a node that was resumed with its fault.
 
+A fault that the driver reported and that is only out of its log (overwritten, or a reboot) is not gone: the reason then
+asks for a load, which `bringup resume-nodes --apply` runs.
 What could not be told drains nothing and refuses no job. A hook that fails has no finding: syslog says why.
 """
 
@@ -28,14 +30,15 @@ if not (HERE / "brake.py").exists():  # in a checkout
 
 import baseline as baselines
 import checks
-from kept import Kept, Settings
-from told import Slurm, SlurmAway, in_reason, is_of_a_run, passes_again, reason_of
+from kept import DRIVER_LOG, Kept, Settings, objection
+from told import Slurm, SlurmAway, asks_for_a_load, in_reason, is_of_a_run, passes_again, reason_of
 
 REFUSED = 3  # the only exit code of which Slurm hears
 WHOLE_S = 8.0  # of the whole hook; hook.sh ends it after 9
 AGAIN_S = 3600
 BRAKED_S = 600
 IDLE = {"health-check": "idle"}  # the occasion that a check names
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 class Ended(BaseException):
@@ -74,27 +77,29 @@ def act(arguments):
     begun = time.monotonic()
     node = os.environ.get("SLURMD_NODENAME") or socket.gethostname().split(".")[0]
     settings = Settings.read(HERE / "settings.json")
-    kept = Kept(settings.state_folder, node)
+    kept = Kept(settings, node)
     if arguments.repaired:
         return repaired(kept)
     if settings.problem is not None:
         print(f"{arguments.hook}: {settings.problem}", file=sys.stderr)
         if not arguments.show:
             kept.say("settings", f"shadow mode: {settings.problem}")
+    if not arguments.show:
+        kept.say_what_is_not_used(arguments.hook)
+    why = objection(HERE) or objection(settings.probes)
+    if why is not None:  # as root it would run what somebody else wrote
+        return could_not_tell(arguments, kept, f"{why}; only root may, nothing was run")
     try:
         baseline, limits = baselines.load(arguments.baseline, node)
     except baselines.NoBaseline as error:
-        print(f"{arguments.hook}: could not tell: {error}", file=sys.stderr)
-        if not arguments.show:
-            kept.say(arguments.hook, f"could not tell: {error}")
-        return 2 if arguments.show else 0
+        return could_not_tell(arguments, kept, str(error))
     due = checks.of(HERE / "checks.d", IDLE.get(arguments.hook, arguments.hook))
     broken = "; ".join(check.why for check in due if check.why is not None)
     if broken and not arguments.show:
         print(f"{arguments.hook}: could not tell: {broken}", file=sys.stderr)
         kept.say("checks", f"could not tell: {broken}")
     environment = {
-        "PATH": settings.tools_folder + ":" + os.environ.get("PATH", "/usr/sbin:/usr/bin:/sbin:/bin"),
+        "PATH": PATH + ":" + settings.tools_folder,  # last: it must not come before the system's own programs
         "LC_ALL": "C",
         "PYTHONDONTWRITEBYTECODE": "1",
         "SLURMD_NODENAME": node,
@@ -102,6 +107,7 @@ def act(arguments):
         "BRINGUP_PROBES": str(settings.probes),
         "BRINGUP_BASELINE": str(arguments.baseline),
         "BRINGUP_STATE": str(kept.folder),
+        "BRINGUP_MEMORY": str(kept.memory),
     }
     facts, unfinished, findings, hanging = checks.ask(due, environment, kept.hanging())
     limited = {entry["check"] for entry in limits}
@@ -127,11 +133,19 @@ def act(arguments):
     if arguments.show:
         return show(answers, time.monotonic() - begun)
     kept.keep_hanging(hanging)
+    kept.keep_place(facts)
     faults = [each for each in answers if each["outcome"] == baselines.FAULT and each["action"] != baselines.WATCH]
     kept.keep_answers(arguments.hook, answers, round(time.monotonic() - begun, 2))
     slurm = Slurm(settings, baseline, node, begun + WHOLE_S)
     work = health_check if arguments.hook == "health-check" else at_a_job
     return work(arguments.hook, baseline, faults, answers, kept, slurm, settings.drains)
+
+
+def could_not_tell(arguments, kept, why):
+    print(f"{arguments.hook}: could not tell: {why}", file=sys.stderr)
+    if not arguments.show:
+        kept.say(arguments.hook, f"could not tell: {why}")
+    return 2 if arguments.show else 0
 
 
 def at_a_job(hook, baseline, faults, answers, kept, slurm, drains):
@@ -158,6 +172,8 @@ def at_a_job(hook, baseline, faults, answers, kept, slurm, drains):
     if is_drained is None:
         return 0
     kept.keep("told", dict(now, at=time.time(), open=False, drained=is_drained, braked=not is_drained))
+    if is_drained:
+        kept.remember(faults)
     print(words, file=sys.stderr)
     return REFUSED if is_drained else 0
 
@@ -221,6 +237,8 @@ def health_check(hook, baseline, faults, answers, kept, slurm, drains):
     if drains:
         try:
             message = tell(baseline, reason, answers, slurm, kept, is_new, told)
+            if told["drained"]:
+                kept.remember(faults)
         except SlurmAway as error:  # told at the next call
             kept.say(hook, f"could not tell Slurm: {error}")
             return 0
@@ -257,10 +275,19 @@ def tell(baseline, reason, answers, slurm, kept, is_new, told):
         slurm.say(reason)
         return f"drained: {reason}"
     if not (is_out and is_ours(baseline, current)):
+        if slurm.is_in_service:  # also not in the reservation in which `bringup resume-nodes` runs it under load
+            kept.forget_driver_fault()
+        told["open"] = bool(kept.driver_fault())
         return None
     matching = [each for each in answers if each["gate"] in current]
-    if not matching or any(each["outcome"] != baselines.PASS for each in matching):
-        told["open"] = True
+    open_gates = {each["gate"] for each in matching if each["outcome"] != baselines.PASS}
+    told["open"] = not matching or bool(open_gates)
+    if open_gates == {DRIVER_LOG} and kept.driver_fault():
+        asks = asks_for_a_load(baseline, current)
+        if asks is not None:
+            slurm.say(asks)
+        return asks and f"told Slurm: {asks}"
+    if told["open"]:
         return f"no fault, and what the node was drained for could not be told: {current}"
     again = passes_again(baseline, current)
     if again is None:
@@ -278,7 +305,8 @@ def show(answers, seconds):
 
 
 def repaired(kept):
-    """Messages of the driver until now no longer count on this boot."""
+    """Messages of the driver until now no longer count on this boot, and no fault of it is remembered."""
+    kept.forget_driver_fault()
     kept.keep("driver-log", {"boot": kept.boot, "microseconds": int(time.clock_gettime(time.CLOCK_MONOTONIC) * 1e6)})
     kept.say("health-check", "what the driver has said until now counts as repaired")
     return 0

@@ -1,20 +1,30 @@
 """What a hook keeps on its node: settings that were installed, answers, what was told to Slurm, and a log.
 
 All of it lies in one folder (default /run/bringup-health: it is empty after a boot, as it should be), a file per node
-and purpose. A folder that cannot be written changes no answer.
+and purpose; only a fault that the driver reported is kept beyond a boot, in MEMORY_FOLDER. A folder that cannot be
+written, or that somebody else could write, changes no answer.
 """
 
 import contextlib
 import fcntl
 import json
-import os
+import sys
 import syslog
 import time
 from pathlib import Path
 
-from brake import MOST, checked
+HERE = Path(__file__).resolve().parent
+PROBES = HERE / "probes" if (HERE / "probes").is_dir() else HERE.parent / "probes"
+sys.path.append(str(PROBES))
 
+import own_files
+from brake import MOST, checked
+from own_files import objection
+
+__all__ = ["Kept", "Settings", "objection"]
 STATE_FOLDER = "/run/bringup-health"
+MEMORY_FOLDER = "/var/lib/bringup-health"
+DRIVER_LOG = "discovery.kernel_log.xid"
 LOG_BYTES = 2**20
 DATE = "%Y-%m-%dT%H:%M:%SZ"
 
@@ -23,7 +33,6 @@ class Settings:
     """settings.json, written by `install`. Without it (in a checkout), or when it cannot be used: shadow mode."""
 
     def __init__(self, settings, problem=None):
-        here = Path(__file__).resolve().parent
         self.problem = problem  # why it cannot be used
         self.most_drained = settings.get("most_drained", MOST)
         self.drains = settings.get("mode") == "drain"
@@ -31,7 +40,9 @@ class Settings:
         self.tools_folder = settings.get("tools_folder", "/usr/bin")  # where nvidia-smi was found
         self.slurm_conf = settings.get("slurm_conf")
         self.state_folder = Path(settings.get("state_folder", STATE_FOLDER))
-        self.probes = here / "probes" if (here / "probes").is_dir() else here.parent / "probes"
+        # what has to survive a boot
+        self.memory_folder = Path(settings.get("state_folder", MEMORY_FOLDER))
+        self.probes = PROBES
 
     @classmethod
     def read(cls, path):
@@ -48,33 +59,34 @@ class Settings:
 
 
 class Kept:
-    def __init__(self, folder, node):
-        self.folder, self.node = folder, node
+    def __init__(self, settings, node):
+        self.folder, self.memory, self.node = settings.state_folder, settings.memory_folder, node
         self.boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        with contextlib.suppress(OSError):
-            folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+        self.objections = {folder: _made(folder) for folder in {self.folder, self.memory}}
 
     def _file(self, suffix):
         return self.folder / f"{self.node}.{suffix}"
 
-    def read(self, name):
+    def read(self, name, folder=None):
         """{} where there is nothing, or nothing whole."""
+        folder = folder or self.folder
+        if self.objections[folder] is not None:
+            return {}
         try:
-            content = json.loads(self._file(name + ".json").read_text())
+            with own_files.regular(folder / f"{self.node}.{name}.json", "r") as stream:
+                content = json.load(stream)
         except (OSError, ValueError):
             return {}
         return content if isinstance(content, dict) else {}
 
-    def keep(self, name, content):
+    def keep(self, name, content, folder=None):
         """Whether it is kept."""
-        path = self._file(name + ".json")
-        part = path.with_name(f".{path.name}.{os.getpid()}")
+        folder = folder or self.folder
+        if self.objections[folder] is not None:
+            return False
         try:
-            part.write_text(json.dumps(content, indent=1) + "\n")
-            part.replace(path)
+            own_files.replace(folder / f"{self.node}.{name}.json", json.dumps(content, indent=1) + "\n")
         except OSError:
-            with contextlib.suppress(OSError):
-                part.unlink()
             return False
         return True
 
@@ -89,12 +101,39 @@ class Kept:
 
     def is_alone(self):
         """Whether no other hook of this node asks Slurm now, and none will until this process ends."""
+        if self.objections[self.folder] is not None:
+            return False
         try:
-            self._lock = self._file("lock").open("a")
+            self._lock = own_files.regular(self._file("lock"), "a")
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             return False
         return True
+
+    def driver_fault(self):
+        """What the driver reported when the node was taken out of service; {}: nothing, or it was dealt with."""
+        return self.read("driver-fault", self.memory)
+
+    def remember(self, faults):
+        """Until `bringup resume-nodes` has run the node under load, or somebody says that it is repaired."""
+        words = [each["words"] for each in faults if each["gate"] == DRIVER_LOG]
+        if words:
+            self.keep("driver-fault", {"at": time.strftime(DATE, time.gmtime()), "words": words[0]}, self.memory)
+
+    def forget_driver_fault(self):
+        with contextlib.suppress(OSError):
+            (self.memory / f"{self.node}.driver-fault.json").unlink()
+
+    def keep_place(self, facts):
+        """How far the kernel's log was read."""
+        for fact in facts.get("driver-log", ()):
+            if fact.get("quantity") == "health.kernel_log.read":
+                self.keep("log-read", {"boot": self.boot, "sequence": fact["value"]})
+
+    def say_what_is_not_used(self, hook):
+        for folder, why in self.objections.items():
+            if why is not None:
+                self.say(hook, f"{folder} is not used, so nothing is kept there: {why}")
 
     def hanging(self):
         return self.read("hanging")
@@ -118,9 +157,18 @@ class Kept:
         with contextlib.suppress(OSError):
             syslog.openlog("bringup-" + hook)
             syslog.syslog(syslog.LOG_WARNING, line)
+        if self.objections[self.folder] is not None:
+            return
         log = self._file("log")
         with contextlib.suppress(OSError):
             if log.exists() and log.stat().st_size > LOG_BYTES:
                 log.replace(self._file("log.1"))
-            with log.open("a") as stream:
+            with own_files.regular(log, "a") as stream:
                 stream.write(f"{time.strftime(DATE, time.gmtime())} {self.node} {hook}: {line}\n")
+
+
+def _made(folder):
+    """Makes it where it is missing; why it must not be used, or None. Root uses no folder that others may write."""
+    with contextlib.suppress(OSError):
+        folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+    return objection(folder)

@@ -8,12 +8,15 @@ from pathlib import Path
 
 from brake import Brake, SlurmAway, environment
 
+IN_SERVICE = ("idle", "planned", "allocated", "mixed")
+
 
 class Slurm:
     def __init__(self, settings, baseline, node, deadline):
         self.folder, self.node, self.deadline = settings.slurm_folder, node, deadline
         self.slurm_conf = {"SLURM_CONF": settings.slurm_conf} if settings.slurm_conf else {}
         self.brake = Brake(self.ask, settings.most_drained, baseline["owner"], baseline["slurms_own"])
+        self.is_in_service = False  # for everybody, as state() was answered
 
     def state(self, nodes=None):
         """(whether the node is kept out of service, the reason or ""). nodes: a look of now; else only it is asked for.
@@ -24,7 +27,9 @@ class Slurm:
             nodes = self.brake.look(self.node)
         if self.node not in nodes:
             raise SlurmAway(f"sinfo knows no node {self.node}")
-        return nodes[self.node].is_out, nodes[self.node].reason
+        own = nodes[self.node]
+        self.is_in_service = not own.marks and own.state in IN_SERVICE
+        return own.is_out, own.reason
 
     def say(self, reason):
         """Another reason; the state stays."""
@@ -70,10 +75,23 @@ def reason_of(baseline, faults, by):
 
 def passes_again(baseline, reason):
     """The reason of a node that was drained with `reason` and has no fault now. None: it says so already."""
-    prefix = baseline["passes"].format(date=time.strftime(baseline["date"], time.gmtime()))
-    if reason.startswith(baseline["passes"].partition("{")[0]):
+    return _now(baseline, baseline["passes"], reason)
+
+
+def asks_for_a_load(baseline, reason):
+    """The reason of a node whose driver's fault is in its log no more. None: it says so already, or the baseline is
+    of a version that does not know this."""
+    return _now(baseline, baseline["asks_for_a_load"], reason) if "asks_for_a_load" in baseline else None
+
+
+def _now(baseline, template, reason):
+    if reason.startswith(template.partition("{")[0]):
         return None
-    return in_reason(baseline, prefix + reason[len(baseline["owner"]) :])
+    for other in (baseline["passes"], baseline.get("asks_for_a_load", "")):  # of two, the last is true
+        if other and reason.startswith(other.partition("{")[0]):
+            reason = baseline["owner"] + reason.partition(", was ")[2]
+    date = time.strftime(baseline["date"], time.gmtime())
+    return in_reason(baseline, template.format(date=date) + reason[len(baseline["owner"]) :])
 
 
 def is_of_a_run(baseline, reason):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import errno
+import os
 import threading
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -57,7 +57,7 @@ def test_a_disk_that_is_full_is_said_and_the_file_is_removed(tmp_path, monkeypat
 
 
 def test_other_bytes_than_were_written_are_no_working_folder(tmp_path, monkeypatch):
-    monkeypatch.setattr(Path, "read_bytes", lambda _: b"other")
+    monkeypatch.setattr(folders.os, "fsync", lambda fd: os.pwrite(fd, b"other", 0))
     assert folders.writes(str(tmp_path), "n0") == "what was read is not what was written"
 
 

@@ -227,9 +227,9 @@ def test_a_value_that_cannot_be_shown_leaves_the_node_as_it_was(root, monkeypatc
 
 def test_each_kind_of_xid_is_read_from_the_kernel_log_with_its_gpu():
     state = changed(f"xids={'|'.join(f'{number}@5' for number in trees.XIDS)}")
-    lines = trees.kernel_log(state, "6,0,0,-;Linux boots\n").splitlines()
-    assert lines[0] == "6,0,0,-;Linux boots"
-    counts, _, xids = kernel_log.events(lines)
+    lines = trees.kernel_log(state, "6,0,0,-;Linux boots\n")
+    assert lines.startswith("6,0,0,-;Linux boots\n")
+    counts, _, xids = kernel_log.events(kernel_log.of_kmsg(lines))
     assert xids == len(trees.XIDS)
     nonfatal = {145}
     assert counts == {

@@ -127,7 +127,7 @@ def test_a_slow_starter_gets_no_lock_that_was_let_go(tmp_path, monkeypatch):
 # A client that keeps what it found missing, as NFS does: for KEEP_S, for all processes of one node.
 KEEP_S = 8  # longer than a probe waits for what is there; stock NFS keeps it for 30
 CACHING_CLIENT = f"""
-import io, os, time
+import builtins, io, os, time
 from pathlib import Path
 
 kept = Path(os.environ["KEPT"])
@@ -155,6 +155,7 @@ def asked(call, path, making, *arguments, **options):
 
 os.stat = lambda path, *a, **o: asked(stat, path, False, *a, **o)
 io.open = lambda path, mode="r", *a, **o: asked(open_file, path, "r" not in mode, mode, *a, **o)
+builtins.open = io.open
 """
 
 

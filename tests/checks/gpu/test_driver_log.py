@@ -1,5 +1,7 @@
 """Messages of the NVIDIA driver in the kernel log: what the probe counts, and what of it asks for action."""
 
+import json
+
 import kernel_log
 import pytest
 from bringup import judge
@@ -26,6 +28,12 @@ def log(tmp_path, monkeypatch):
     monkeypatch.setattr(kernel_log, "KMSG", str(path))
     monkeypatch.setattr(kernel_log, "JOURNAL", ("false",))
     return path
+
+
+def journal(*messages: str) -> tuple[str, ...]:
+    """A command that prints them as journalctl does."""
+    entries = [json.dumps({"MESSAGE": text, "_TRANSPORT": "kernel", "SYSLOG_FACILITY": "0"}) for text in messages]
+    return ("printf", "%s\\n", *entries)
 
 
 def counted(parsed: Parsed) -> dict[tuple[str, str], object]:
@@ -77,7 +85,7 @@ def test_a_log_that_is_not_there_or_empty_is_unknown_and_not_clean(log, text):
 
 
 def test_the_journal_counts_only_when_it_holds_the_whole_boot(log, monkeypatch):
-    monkeypatch.setattr(kernel_log, "JOURNAL", ("printf", "Linux version 6\\nNVRM: Xid (PCI:0000:c1:00): 63, x\\n"))
+    monkeypatch.setattr(kernel_log, "JOURNAL", journal("Linux version 6", "NVRM: Xid (PCI:0000:c1:00): 63, x"))
     assert counted(told_by(kernel_log.kernel_log))["n0", "xids"] == 1
     monkeypatch.setattr(kernel_log, "JOURNAL", ("printf", "-- No entries --\\n"))
     assert "cannot be read" in str(counted(told_by(kernel_log.kernel_log))["n0", "xids"])
@@ -196,13 +204,10 @@ def test_a_message_that_asks_for_nothing_passes(log, lines):
     assert {outcome for outcome, _ in judged(read(log, *lines)).values()} == {Outcome.PASS}
 
 
-def test_the_journal_has_a_message_of_several_lines_on_lines_of_their_own(log, monkeypatch):
-    text = (
-        "Linux version 6\n"
-        + OFF_THE_BUS.partition(";")[2].replace("\\x0a", "\n")
-        + "\nNVRM: Xid (PCI:0000:65:00): 13, x\n"
-    )
-    monkeypatch.setattr(kernel_log, "JOURNAL", ("printf", "%s", text))
+def test_the_journal_has_a_message_of_several_lines_in_one_entry(log, monkeypatch):
+    off_the_bus = OFF_THE_BUS.partition(";")[2].replace("\\x0a", "\n")
+    entries = journal("Linux version 6", off_the_bus, "NVRM: Xid (PCI:0000:65:00): 13, x")
+    monkeypatch.setattr(kernel_log, "JOURNAL", entries)
     counts = counted(told_by(kernel_log.kernel_log))
     assert counts["n0/PCI:0000:c1:00", "fallen_off_the_bus"] == 1
     assert counts["n0/PCI:0000:65:00", "xid_13"] == 1

@@ -12,6 +12,9 @@ from bringup.report import reason as reasons
 from bringup.report.reason import Reason
 from bringup.run import slurm
 
+LOAD, LOAD_GATES = "node_sweep", ("load.kernel_log",)
+"""The phase and its gates for a node whose driver reported a fault that is in no log any more."""
+
 
 class May(StrEnum):
     RESUME = "resume"  # its health check has seen it pass
@@ -33,12 +36,17 @@ class Out:
 
     @property
     def gates(self) -> list[str]:
-        return [] if self.reason is None else [gate for gate in self.reason.gates if gate in catalogue.GATES]
+        if self.reason is None:
+            return []
+        under_load = LOAD_GATES if self.reason.asks_for_a_load else ()
+        return [gate for gate in (*self.reason.gates, *under_load) if gate in catalogue.GATES]
 
     @property
     def phases(self) -> list[str]:
         """Phases with its gates, and always discovery."""
-        wanted = {"discovery", *(catalogue.GATES[gate].phases[0] for gate in self.gates)}
+        wanted = {"discovery", *(catalogue.GATES[gate].phases[0] for gate in self.gates if gate not in LOAD_GATES)}
+        if self.reason is not None and self.reason.asks_for_a_load:
+            wanted.add(LOAD)
         return [stem for stem in PHASES if stem in wanted]
 
 
@@ -74,6 +82,9 @@ def judged(node: str, state: str, given_reason: str) -> Out:
         return Out(node, state, given_reason, May.WAIT, why, reason)
     if reason.passes_since is not None:
         return Out(node, state, given_reason, May.RESUME, f"passes again since {reason.passes_since}", reason)
+    if reason.asks_for_a_load:
+        why = "what its driver reported is out of the log; a load has to show that it is gone"
+        return Out(node, state, given_reason, May.ASK_AGAIN, why, reason)
     if reason.by in reasons.HOOKS:
         return Out(node, state, given_reason, May.WAIT, "its health check has not seen it pass", reason)
     out = Out(node, state, given_reason, May.ASK_AGAIN, f"{reason.by} drained it", reason)

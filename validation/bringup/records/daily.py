@@ -39,6 +39,7 @@ class Baseline(Versioned):
     owner: str  # how each reason of ours begins
     reason: str  # its template
     passes: str  # how it begins when nothing is wrong any more
+    asks_for_a_load: str  # how it begins when a fault of the driver is only out of its log
     slurms_own: list[str]  # reasons that Slurm gives when a prolog or an epilog fails
     not_allowed: str  # in a reason: a regular expression
     most: int  # characters of a reason

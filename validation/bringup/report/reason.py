@@ -18,6 +18,7 @@ from bringup.records import Action
 OWNER = "bringup: "
 TEMPLATE = OWNER + "{finding}; {action} ({date}, {by})"
 PASSES = OWNER + "passes again {date}, was "
+ASKS_FOR_A_LOAD = OWNER + "asks for a load {date}, was "
 NOT_ALLOWED = r"[^A-Za-z0-9 ._:/,;()+=-]+"  # each run of such becomes one _
 MOST = 200  # characters; sinfo -R shows 20 of them
 DATE = "%Y-%m-%dT%H:%MZ"
@@ -25,7 +26,7 @@ HOOKS = ("health-check", "prolog", "epilog")  # who finds faults on the node its
 
 _FORM = re.compile(
     re.escape(OWNER)
-    + r"(?:passes again (?P<passes>\S+), was )?(?P<finding>.*); (?P<action>[a-z]+) "
+    + r"(?:(?:passes again (?P<passes>\S+)|asks for a load (?P<asks>\S+)), was )?(?P<finding>.*); (?P<action>[a-z]+) "
     + r"\((?P<date>[0-9T:Z-]+), (?P<by>[^()]+)\)(?: \[.*\])?"
 )
 SLURMS_OWN = ("Prolog error", "Epilog error")  # what slurmctld writes when a prolog or an epilog fails
@@ -38,6 +39,7 @@ class Reason:
     date: str
     by: str
     passes_since: str | None = None
+    asks_for_a_load: bool = False  # its driver's fault is in its log no more, which does not say that it is gone
 
     @property
     def gates(self) -> list[str]:
@@ -51,6 +53,7 @@ def for_the_nodes() -> dict[str, Any]:
         "owner": OWNER,
         "reason": TEMPLATE,
         "passes": PASSES,
+        "asks_for_a_load": ASKS_FOR_A_LOAD,
         "slurms_own": list(SLURMS_OWN),
         "not_allowed": NOT_ALLOWED,
         "most": MOST,
@@ -71,4 +74,4 @@ def read(text: str | None) -> Reason | None:
     match = _FORM.fullmatch((text or "").strip())
     if match is None:
         return None
-    return Reason(match["finding"], match["action"], match["date"], match["by"], match["passes"])
+    return Reason(match["finding"], match["action"], match["date"], match["by"], match["passes"], bool(match["asks"]))

@@ -1,0 +1,272 @@
+"""Links, FIFOs, devices and other people's files where a program of root writes: they change nothing, and it does not
+wait for them. What root would run or trust is root's alone."""
+
+import os
+import shutil
+import stat
+import subprocess
+import threading
+from pathlib import Path
+
+import folders
+import own_files
+import pytest
+import shared_files
+from hooks_for_tests import GPUS, NODE, Installed, a_baseline, a_slurm, fact, install, run_install
+
+NOBODY = 65534
+IS_ROOT = os.geteuid() == 0
+as_root = pytest.mark.skipif(not IS_ROOT, reason="only root can give files to somebody else")
+
+
+@pytest.fixture
+def victim(tmp_path: Path) -> Path:
+    path = tmp_path / "victim"
+    path.write_text("of root alone\n")
+    return path
+
+
+@pytest.fixture
+def planted(tmp_path: Path, victim: Path, request: pytest.FixtureRequest) -> Path:
+    """A folder as /tmp, with something under each name that this process could be expected to take."""
+    folder = tmp_path / "tmp"
+    folder.mkdir()
+    for pid in range(os.getpid() - 200, os.getpid() + 200):
+        path = folder / f".bringup-n0-{pid}"
+        if request.param == "fifo":
+            os.mkfifo(path)
+        else:
+            path.symlink_to({"link": victim, "dangling": tmp_path / "new", "device": "/dev/zero"}[request.param])
+    return folder
+
+
+@pytest.mark.parametrize("planted", ["link", "dangling", "fifo", "device"], indirect=True)
+def test_a_folder_works_whatever_users_have_put_into_it(planted: Path, victim: Path):
+    before = sorted(planted.iterdir())
+    answers: list[str] = []
+    asking = threading.Thread(target=lambda: answers.append(folders.writes(str(planted), "n0")), daemon=True)
+    asking.start()
+    asking.join(5)
+    assert answers == [folders.WORKS]
+    assert victim.read_text() == "of root alone\n"
+    assert not (planted.parent / "new").exists()
+    assert sorted(planted.iterdir()) == before
+
+
+def test_a_name_that_is_taken_is_left_and_another_used(tmp_path: Path, victim: Path, monkeypatch):
+    names = iter(["taken", "taken", "free"])
+    monkeypatch.setattr(own_files.secrets, "token_hex", lambda _: next(names))
+    (tmp_path / ".bringup-taken").symlink_to(victim)
+    fd, path = own_files.new(tmp_path)
+    os.close(fd)
+    assert path.name == ".bringup-free"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert victim.read_text() == "of root alone\n"
+
+
+@pytest.mark.parametrize("kind", ["link", "fifo", "folder"])
+def test_a_file_that_nodes_share_is_a_regular_file_or_an_error(tmp_path: Path, victim: Path, kind: str):
+    path = tmp_path / "data"
+    if kind == "link":
+        path.symlink_to(victim)
+    elif kind == "fifo":
+        os.mkfifo(path)
+    else:
+        path.mkdir()
+    with pytest.raises(OSError):
+        shared_files.put(path, "mine")
+    assert shared_files.text_of(path) is None
+    assert victim.read_text() == "of root alone\n"
+
+
+@pytest.fixture
+def own_folder(tmp_path: Path) -> Path:
+    path = tmp_path / "a" / "b"
+    path.mkdir(parents=True)
+    return path
+
+
+def test_what_is_ours_down_from_the_root_has_no_objection(own_folder: Path):
+    assert own_files.objection(own_folder) is None
+
+
+@pytest.mark.parametrize(
+    ("path", "mode", "says"),
+    [("a", 0o777, "everybody"), ("a/b", 0o757, "everybody"), ("a/b", 0o1777, "everybody"), ("a", 0o1777, None)],
+    ids=["above", "itself", "sticky, itself", "sticky, above"],
+)
+def test_what_others_can_write_has_one_and_a_sticky_folder_above_has_none(own_folder, path, mode, says):
+    own_folder.parent.parent.joinpath(path).chmod(mode)
+    why = own_files.objection(own_folder)
+    assert why is None if says is None else says in str(why)
+
+
+@as_root
+def test_what_belongs_to_somebody_else_has_an_objection_also_behind_a_link(own_folder: Path):
+    link = own_folder.parent.parent / "link"
+    link.symlink_to(own_folder)
+    os.chown(own_folder.parent, NOBODY, 0)
+    assert f"{own_folder.parent} belongs to" in str(own_files.objection(link))
+
+
+def test_a_loop_of_links_and_what_is_not_there_have_one(tmp_path: Path):
+    (tmp_path / "x").symlink_to(tmp_path / "x")
+    assert own_files.objection(tmp_path / "x") is not None
+    assert "No such file" in str(own_files.objection(tmp_path / "not there"))
+
+
+@pytest.fixture
+def installed(tmp_path: Path) -> Installed:
+    made = install(tmp_path, a_baseline(GPUS), "--drain")
+    made.gpus(8)
+    return made
+
+
+MARK = "touch {}; echo it ran; exit 1"
+
+
+@as_root
+@pytest.mark.parametrize("spoiled", ["owner", "mode", "link"])
+@pytest.mark.parametrize("hook", ["health-check", "prolog", "epilog"])
+def test_a_check_that_somebody_else_can_write_is_not_run_and_drains_nothing(installed, tmp_path, hook, spoiled):
+    ran = tmp_path / "ran"
+    installed.check("99-mine", MARK.format(f"'{ran}'"))
+    check = installed.folder / "checks.d/99-mine"
+    if spoiled == "owner":
+        os.chown(check, NOBODY, NOBODY)
+    elif spoiled == "mode":
+        check.chmod(0o777)
+    else:
+        os.chown(check.replace(tmp_path / "elsewhere"), NOBODY, NOBODY)
+        check.symlink_to(tmp_path / "elsewhere")
+    done = installed.run(hook)
+    assert done.returncode == 0, done.stderr
+    assert not ran.exists()
+    assert installed.calls() == []
+    shown = installed.run("health-check", "--show")
+    assert "UNKNOWN  checks.mine" in shown.stdout
+    assert "99-mine was not run: " in shown.stdout
+    assert "PASS     discovery.gpu.count" in shown.stdout
+
+
+@as_root
+@pytest.mark.parametrize("part", [".", "checks.d", "probes"])
+def test_hooks_in_a_folder_of_somebody_else_run_nothing_and_say_so(installed: Installed, part: str):
+    installed.gpus(7)  # a fault, if it were believed
+    os.chown(installed.folder / part, NOBODY, NOBODY)
+    done = installed.run("prolog")
+    assert done.returncode == 0
+    assert installed.run("health-check").returncode == 0
+    assert installed.calls() == []
+    shown = installed.run("health-check", "--show")
+    assert shown.returncode == 2
+    assert "belongs to" in shown.stdout + shown.stderr
+
+
+@as_root
+@pytest.mark.parametrize("spoiled", ["checkout", "probe", "baseline", "tools", "checks.d", "folder"])
+def test_install_refuses_what_somebody_else_can_change(tmp_path: Path, spoiled: str):
+    source = tmp_path / "checkout/infrastructure-validation"
+    checkout = Path(own_files.__file__).resolve().parents[2]
+    for part in ("infrastructure-validation/slurm", "infrastructure-validation/probes", "validation/bringup/run"):
+        shutil.copytree(checkout / part, source.parent / part)
+    baseline, tools, folder = tmp_path / "baseline.json", tmp_path / "tools", tmp_path / "opt"
+    baseline.write_text(a_baseline(GPUS).model_dump_json())
+    tools.mkdir()
+    (tools / "nvidia-smi").write_text("#!/bin/sh\n")
+    (tools / "nvidia-smi").chmod(0o755)
+    slurm = a_slurm(tmp_path / "slurm-tools")
+
+    def run() -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [source / "slurm/install", folder, "--baseline", baseline],
+            env={"PATH": f"{tools}:{slurm}:{os.environ['PATH']}"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    assert run().returncode == 0
+    (folder / "checks.d/99-mine").write_text("#!/bin/sh\n")
+    assert run().returncode == 0
+    paths = {
+        "checkout": source,
+        "probe": source / "probes/facts.py",
+        "baseline": baseline,
+        "tools": tools,
+        "checks.d": folder / "checks.d/99-mine",
+        "folder": folder,
+    }
+    os.chown(paths[spoiled], NOBODY, NOBODY)
+    refused = run()
+    assert refused.returncode == 2
+    assert f"{paths[spoiled]} belongs to" in refused.stderr
+    assert "only root may change it" in refused.stderr
+    os.chown(paths[spoiled], 0, 0)
+    paths[spoiled].chmod(0o777)
+    assert f"can write {paths[spoiled]}" in run().stderr
+
+
+def test_install_from_a_checkout_of_ones_own_below_a_sticky_folder(tmp_path: Path):
+    """As below /tmp: what is there already, only its owner can rename or remove."""
+    tmp_path.chmod(0o1777)
+    baseline = tmp_path / "baseline.json"
+    baseline.write_text(a_baseline(GPUS).model_dump_json())
+    (tmp_path / "opt").mkdir()
+    done = run_install(tmp_path / "opt/health", "--baseline", baseline, slurm=a_slurm(tmp_path / "slurm"))
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_program_of_the_tools_folder_does_not_come_before_the_systems_own(tmp_path: Path):
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    for name in ("nvidia-smi", "python3", "cat"):
+        (tools / name).write_text(f"#!/bin/sh\ntouch '{tmp_path}/{name}-ran'\n")
+        (tools / name).chmod(0o755)
+    slurm = a_slurm(tmp_path / "a slurm")
+    for name in ("nvidia-smi",):
+        shutil.copy(tools / name, slurm / name)
+    made = install(tmp_path, a_baseline(GPUS), "--drain")
+    shutil.copy(tools / "python3", slurm / "python3")
+    made.check("10-gpus", "cat /dev/null; python3 -c 'print()'; nvidia-smi")
+    made.run("health-check")
+    assert not (tmp_path / "python3-ran").exists()
+    assert (tmp_path / "nvidia-smi-ran").exists()
+
+
+def test_a_check_in_python_runs_isolated(installed: Installed, tmp_path: Path):
+    (installed.folder / "checks.d/json.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
+    path = installed.folder / "checks.d/10-gpus"
+    path.write_text(
+        "#!/usr/bin/env python3\n# occasions: idle\nimport json, sys\nassert sys.flags.isolated\n"
+        f"print({fact('discovery.gpu.count', 8)!r})\nprint(json.dumps({{'probe': 'p', 'at': '{NODE}', 'end': 1}}))\n"
+    )
+    shown = installed.run("health-check", "--show", PYTHONPATH=str(tmp_path))
+    assert "PASS     discovery.gpu.count" in shown.stdout, shown.stdout
+    assert not (tmp_path / "ran").exists()
+
+
+@as_root
+@pytest.mark.parametrize("spoiled", ["owner", "mode"])
+def test_a_state_folder_that_others_can_write_is_not_used(installed: Installed, spoiled: str, victim: Path):
+    installed.state.mkdir(exist_ok=True)
+    (installed.state / f"{NODE}.log").symlink_to(victim)
+    (installed.state / f"{NODE}.hanging.json").symlink_to("/dev/zero")
+    if spoiled == "owner":
+        os.chown(installed.state, NOBODY, NOBODY)
+    else:
+        installed.state.chmod(0o777)
+    installed.gpus(7)
+    done = installed.run("health-check")
+    assert done.returncode == 0
+    assert victim.read_text() == "of root alone\n"
+    assert sorted(path.name for path in installed.state.iterdir()) == [f"{NODE}.hanging.json", f"{NODE}.log"]
+    assert installed.calls() == []  # a claim that is not kept could not be taken back
+
+
+def test_the_log_is_not_written_through_a_link(installed: Installed, victim: Path):
+    installed.state.mkdir(exist_ok=True)
+    (installed.state / f"{NODE}.log").symlink_to(victim)
+    installed.gpus(7)
+    installed.run("health-check")
+    assert victim.read_text() == "of root alone\n"

@@ -1,0 +1,142 @@
+"""Lines that a user's program can bring into the kernel's log say nothing about hardware.
+
+The kernel writes the name of a process (15 bytes, any) and of a file into records of its own, also at their beginning:
+a segfault, a trap, a task that hangs, the memory killer. Root writes there too, with a facility of user space.
+"""
+
+import json
+
+import kernel_log
+import pytest
+
+CLEAN = "6,0,0,-;Linux version 6.8.0\n"
+DRIVER = {  # a genuine message of every kind that is read
+    "xid": "NVRM: Xid (PCI:0000:c1:00): 79, pid=4711, GPU has fallen off the bus.",
+    "sxid": "nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 24007, Fatal, Link 44 sourcetrack timeout error (First)",
+    "fallen": "NVRM: GPU 0000:9b:00.0: GPU has fallen off the bus.",
+    "fallen, in several lines": "NVRM: The NVIDIA GPU 0000:c1:00.0\\x0aNVRM: (PCI ID: 10de:2330) installed in this "
+    "system has\\x0aNVRM: fallen off the bus and is not responding to commands.",
+    "init_failed": "NVRM: GPU 0000:c1:00.0: RmInitAdapter failed! (0x26:0xffff:1482)",
+    "rm_init_adapter": "NVRM: GPU 0000:c1:00.0: rm_init_adapter failed, device minor number 3",
+    "unsupported": "NVRM: The NVIDIA GPU 0000:01:00.0 (PCI ID: 10de:2330)\\x0aNVRM: installed in this system is not "
+    "supported by the\\x0aNVRM: NVIDIA 550.90.07 driver release.",
+    "probe_failed": "NVRM: The NVIDIA probe routine failed for 1 device(s).",
+    "recovery_action": "NVRM: Xid (PCI:0000:c1:00): 154, GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset "
+    "Required)",
+}
+RECORDS_OF_USERS = {  # %s: 15 bytes of the user, as /dev/kmsg escapes them; %s: a file's name
+    "segfault": "6,1591,99,-;%s[30704]: segfault at 0 ip 0000 sp 0000 error 6 in %s[115b,1000]",
+    "traps": "6,1592,99,-;traps: %s[30703] trap invalid opcode ip:401016 sp:0 error:0 in %s[1016,1000]",
+    "hung task": "3,1593,99,-;INFO: task %s:4711 blocked for more than 120 seconds: %s",
+    "killed": "3,1594,99,-;Out of memory: Killed process 4711 (%s) total-vm:8kB, file %s",
+    "usb": "6,1595,99,-;usb 1-1: Product: %s %s\n SUBSYSTEM=usb\n DEVICE=c189:0",
+    "audit": '5,1596,99,-;audit: type=1701 audit(1.2:3): pid=4711 comm="%s" exe="%s" sig=11 res=1',
+    "bad frame": "6,1597,99,-;%s[4711] bad frame in rt_sigreturn frame:0 ip:0 sp:0 orax:0 in %s[1+1]",
+}
+
+
+def read(text: str) -> tuple[dict[tuple[str, str], int], dict[str, str], int]:
+    counts, recovery, xids = kernel_log.events(kernel_log.of_kmsg(CLEAN + text))
+    return dict(counts), recovery, xids
+
+
+NOTHING: tuple[dict[tuple[str, str], int], dict[str, str], int] = ({}, {}, 0)
+
+
+@pytest.mark.parametrize("message", DRIVER.values(), ids=DRIVER)
+def test_the_drivers_own_record_counts(message):
+    assert read(f"4,9,9,-;{message}\n") != NOTHING
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        "6,1591,99,-;NVRM: GPU[30704]: segfault at 0 ip 0 sp 0 error 6 in has fallen off the bus[115b,1000]",
+        "6,1592,99,-;traps: NVRM: Xid ([30703] trap invalid opcode ip:401016 sp:0 error:0 in x): 79, gone[1016,1000]",
+        "6,481,99,-;NVRM: \\x0aNVRM: G[26213]: segfault at 0 ip 0 sp 0 error 6 in has fallen off the bus[115b,1000]",
+    ],
+    ids=["the name begins the record", "after traps", "a name with a line feed"],
+)
+def test_the_records_of_a_program_that_crashes_do_not(record):
+    assert read(f"{record}\n") == NOTHING
+
+
+@pytest.mark.parametrize("form", RECORDS_OF_USERS.values(), ids=RECORDS_OF_USERS)
+@pytest.mark.parametrize("message", DRIVER.values(), ids=DRIVER)
+def test_no_part_of_a_drivers_message_counts_as_a_name_of_a_process_or_file(message, form):
+    """The name takes each 15 bytes of the message in turn, alone and after a line feed; the file's name the rest."""
+    words = message.replace("\\x0a", " ")
+    for start in range(len(words) - 14):
+        name, rest = words[start : start + 15], words[start + 15 :]
+        for told in (name, f"\\x0a{name[:14]}", f"a\\x0a{name[:13]}"):
+            for file in (rest, words, f"\\x0a{words}", f"x\\x0a{message}"):
+                assert read(form % (told, file) + "\n") == NOTHING
+
+
+@pytest.mark.parametrize("priority", [8 + 4, 24 + 4, 40 + 3, 128 + 6], ids=["user", "daemon", "syslog", "local0"])
+@pytest.mark.parametrize("message", DRIVER.values(), ids=DRIVER)
+def test_what_user_space_writes_into_the_log_does_not(message, priority):
+    assert read(f"{priority},9,9,-;{message}\n") == NOTHING
+
+
+@pytest.mark.parametrize("message", DRIVER.values(), ids=DRIVER)
+def test_a_line_without_the_head_of_a_record_or_of_another_device_does_not(message):
+    assert read(f"{message}\n") == NOTHING
+    assert read(f"4,9,9,-;x\n MESSAGE={message}\n") == NOTHING
+    assert read(f"4,9,9,-;{message}\n SUBSYSTEM=usb\n DEVICE=+usb:1-1\n") == NOTHING
+
+
+def test_a_name_of_a_process_in_a_message_of_the_driver_is_no_cause():
+    line = "4,9,9,-;NVRM: Xid (PCI:0000:c1:00): 45, pid=1, name=%s, Ch 00000008\n"
+    assert read(line % "previous Xid 79")[0] == {("PCI:0000:c1:00", "xid_45"): 1}
+    assert read(line % "\\x0aNVRM: Xid (0")[0] == {("PCI:0000:c1:00", "xid_45"): 1}
+
+
+def test_between_the_lines_of_a_message_a_users_record_adds_nothing_to_it():
+    first, *others = DRIVER["unsupported"].split("\\x0a")
+    users = "NVRM: fallen of[1]: segfault at 0 ip 0 in installed in this system has fallen off the bus[1]"
+    counts, _, _ = read("".join(f"4,9,9,-;{text}\n" for text in (first, users, *others)))
+    assert ("PCI:0000:01:00", "fallen_off_the_bus") not in counts
+
+
+@pytest.mark.parametrize("message", DRIVER.values(), ids=DRIVER)
+@pytest.mark.parametrize(
+    ("fields", "counts"),
+    [
+        ({"_TRANSPORT": "kernel", "SYSLOG_FACILITY": "0"}, True),
+        ({"_TRANSPORT": "kernel", "SYSLOG_FACILITY": "3"}, False),
+        ({"_TRANSPORT": "syslog", "SYSLOG_FACILITY": "0"}, False),
+        ({"SYSLOG_FACILITY": "0"}, False),
+    ],
+)
+@pytest.mark.parametrize("as_bytes", [False, True])
+def test_the_journal_is_read_by_entry_and_by_who_wrote_it(message, fields, counts, as_bytes, monkeypatch):
+    text = message.replace("\\x0a", "\n")
+    entries = [
+        {"MESSAGE": "Linux version 6", "_TRANSPORT": "kernel"},
+        {"MESSAGE": list(text.encode()) if as_bytes else text, **fields},
+        {"MESSAGE": f"x: 1\n{text}", "_TRANSPORT": "kernel", "SYSLOG_FACILITY": "0"},
+        {"MESSAGE": None},
+    ]
+    monkeypatch.setattr(kernel_log, "JOURNAL", ("printf", "%s\\n", *map(json.dumps, entries)))
+    found_events = kernel_log.events(kernel_log.read_journal())
+    assert (found_events != NOTHING) is counts
+    assert sum(found_events[0].values()) + len(found_events[1]) == (1 if counts else 0)
+
+
+@pytest.fixture
+def pci(tmp_path, monkeypatch):
+    for place, vendor in (("0000:c1:00.0", "0x10de"), ("0000:05:00.0", "0x1af4")):
+        (tmp_path / place).mkdir()
+        (tmp_path / place / "vendor").write_text(f"{vendor}\n")
+    monkeypatch.setattr(kernel_log, "PCI_DEVICES", str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("place", "counts"),
+    [("0000:c1:00", True), ("0000:9b:00", True), ("0000:05:00", False)],
+    ids=["a GPU", "a GPU that has left the bus", "another device"],
+)
+@pytest.mark.usefixtures("pci")
+def test_an_xid_is_about_an_address_that_is_no_other_device(place, counts):
+    assert (read(f"4,9,9,-;NVRM: Xid (PCI:{place}): 79, pid=1, x\n") != NOTHING) is counts
