@@ -2,28 +2,43 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 PYTHON ?= python3
+# An index from which torch alone comes, such as PyTorch's of CPU builds; everything else is from pip's own. (An extra index for pip would
+# answer for every name: whoever puts a package there under the name of another is installed.)
+TORCH_INDEX ?=
 NODES ?= 2
 GPUS ?= 2
 PY := .venv/bin/python
 CLUSTER := infrastructure-validation/local-cluster/cluster
 
-.PHONY: help setup venv local cluster cluster-down test drill lint unit live live-drills live-rest generated pictures clean
+.PHONY: help setup venv constraints local cluster cluster-down test drill lint unit live live-drills live-rest generated pictures clean
 
 help: ## print this
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
 
-setup: ## everything for the local cluster: Debian packages and .venv; idempotent
+setup: ## everything for the local cluster: Debian packages and .venv with the tools of development; idempotent
 	@infrastructure-validation/local-cluster/setup.sh
-	@$(MAKE) --no-print-directory venv
+	@$(MAKE) --no-print-directory .venv/installed-dev
 
 venv: .venv/installed ## the Python environment alone: all that a real cluster's login host needs
 	@:
 
+PIP := $(PY) -m pip install --quiet --disable-pip-version-check --constraint training/constraints.txt
+
 .venv/installed: pyproject.toml training/constraints.txt
-	$(PYTHON) -c 'import sys; sys.exit("bringup needs Python >= 3.11, this is " + sys.version.split()[0]) if sys.version_info < (3, 11) else 0'
-	test -x $(PY) || $(PYTHON) -m venv .venv
-	$(PY) -m pip install --quiet --disable-pip-version-check --constraint training/constraints.txt --editable '.[train,dev]'
-	touch $@
+	@$(PYTHON) -c 'import sys; sys.exit("bringup needs Python 3.11 or newer, and $(PYTHON) is " + sys.version.split()[0] + "; name another: PYTHON=python3.12 make $(or $(MAKECMDGOALS),venv)") if sys.version_info < (3, 11) else 0'
+	@$(PY) -c 'import pip' 2>/dev/null || $(PYTHON) -m venv .venv
+	@echo "installing into .venv, which takes minutes: about 6 GB with torch for CUDA; 1.5 GB with torch for CPUs (README: TORCH_INDEX)"
+	@$(if $(TORCH_INDEX),$(PIP) --no-deps --index-url '$(TORCH_INDEX)' torch)
+	@$(PIP) --editable '.[train]'
+	@touch $@
+
+.venv/installed-dev: .venv/installed
+	@$(PY) -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["dev"], sep="\n")' | \
+	  $(PIP) --requirement /dev/stdin
+	@touch $@
+
+constraints: venv ## training/constraints.txt anew: the newest version of every package that fits the pins of pyproject.toml
+	$(PY) training/renew_constraints.py
 
 local: setup ## start a local cluster, run phases 1-6, print the verdicts, stop it (NODES=2 GPUS=2)
 	@infrastructure-validation/local-cluster/playbook --nodes $(NODES) --gpus $(GPUS)

@@ -232,12 +232,12 @@ def health_check(hook, baseline, faults, answers, kept, slurm, drains):
     is_due = bool(faults or last.get("open")) and kept.age("told") > (BRAKED_S if last.get("braked") else AGAIN_S)
     if is_braked(kept, last, now) or not (is_new or is_due):
         return 0
-    told = {"open": False, "drained": False, "braked": False}
+    result = {"open": False, "drained": False, "braked": False}
     message = None
     if drains:
         try:
-            message = tell(baseline, reason, answers, slurm, kept, is_new, told)
-            if told["drained"]:
+            message = tell(baseline, reason, answers, slurm, kept, is_new, result)
+            if result["drained"]:
                 kept.remember(faults)
         except SlurmAway as error:  # told at the next call
             kept.say(hook, f"could not tell Slurm: {error}")
@@ -248,8 +248,8 @@ def health_check(hook, baseline, faults, answers, kept, slurm, drains):
         message = "shadow: passes again"
     if message is not None:
         kept.say(hook, message)
-    if told["drained"] is not None:
-        kept.keep("told", dict(now, at=time.time(), **told))
+    if result["drained"] is not None:
+        kept.keep("told", dict(now, at=time.time(), **result))
     return 0
 
 
@@ -257,19 +257,19 @@ def is_ours(baseline, reason):
     return reason.startswith(baseline["owner"]) and not is_of_a_run(baseline, reason)
 
 
-def tell(baseline, reason, answers, slurm, kept, is_new, told):
-    """What was done, in words, or None. told: what is kept of it; "open": it is open whether the node passes again.
+def tell(baseline, reason, answers, slurm, kept, is_new, result):
+    """What was done, in words, or None. result: what is kept of it; "open": it is open whether the node passes again.
     Raises SlurmAway."""
     nodes = None if reason is None else slurm.brake.look()
     is_out, current = slurm.state(nodes)
     if reason is not None:
         if not is_out:
-            told["drained"], words = take_out(reason, kept, slurm, nodes)
-            told["braked"] = told["drained"] is False
+            result["drained"], words = take_out(reason, kept, slurm, nodes)
+            result["braked"] = result["drained"] is False
             return words
         if not is_ours(baseline, current):
             return f"a fault, and somebody else keeps the node out ({in_reason(baseline, current)}): {reason}"
-        told["drained"] = True
+        result["drained"] = True
         if not is_new:
             return None  # as it was told, with its date
         slurm.say(reason)
@@ -277,17 +277,17 @@ def tell(baseline, reason, answers, slurm, kept, is_new, told):
     if not (is_out and is_ours(baseline, current)):
         if slurm.is_in_service:  # also not in the reservation in which `bringup resume-nodes` runs it under load
             kept.forget_driver_fault()
-        told["open"] = bool(kept.driver_fault())
+        result["open"] = bool(kept.driver_fault())
         return None
     matching = [each for each in answers if each["gate"] in current]
     open_gates = {each["gate"] for each in matching if each["outcome"] != baselines.PASS}
-    told["open"] = not matching or bool(open_gates)
+    result["open"] = not matching or bool(open_gates)
     if open_gates == {DRIVER_LOG} and kept.driver_fault():
         asks = asks_for_a_load(baseline, current)
         if asks is not None:
             slurm.say(asks)
         return asks and f"told Slurm: {asks}"
-    if told["open"]:
+    if result["open"]:
         return f"no fault, and what the node was drained for could not be told: {current}"
     again = passes_again(baseline, current)
     if again is None:

@@ -64,9 +64,9 @@ def drained_alone(cluster: Cluster, by: str) -> None:
     wait_until(lambda: logs(cluster).count(f" {by}: not drained: ") >= 9, f"nine nodes say it, by {by}", timeout=120)
     wait_until(lambda: len(out(cluster)) == 1, "one node stays drained")
     (given,) = out(cluster).values()
-    told = reason.read(given)
-    assert told is not None
-    assert told.by == by
+    reason_given = reason.read(given)
+    assert reason_given is not None
+    assert reason_given.by == by
     assert "of 10 nodes of partition main are drained by bringup already, at most 1" in logs(cluster)
 
 

@@ -68,9 +68,9 @@ def test_no_part_of_a_drivers_message_counts_as_a_name_of_a_process_or_file(mess
     words = message.replace("\\x0a", " ")
     for start in range(len(words) - 14):
         name, rest = words[start : start + 15], words[start + 15 :]
-        for told in (name, f"\\x0a{name[:14]}", f"a\\x0a{name[:13]}"):
+        for process in (name, f"\\x0a{name[:14]}", f"a\\x0a{name[:13]}"):
             for file in (rest, words, f"\\x0a{words}", f"x\\x0a{message}"):
-                assert read(form % (told, file) + "\n") == NOTHING
+                assert read(form % (process, file) + "\n") == NOTHING
 
 
 @pytest.mark.parametrize("priority", [8 + 4, 24 + 4, 40 + 3, 128 + 6], ids=["user", "daemon", "syslog", "local0"])

@@ -102,8 +102,8 @@ def test_the_brake_refuses_with_numbers(run: Path, slurm: Slurm, capsys: pytest.
     slurm.node_is("n7", "drained", "bringup: discovery.gpu.count; reboot (2026-11-23T02:00Z, run abc)")
     assert main(["report", str(run), "--apply"]) == 2
     assert slurm.orders() == []
-    said = "not drained: n1: 1 of 10 nodes of partition main are drained by bringup already, at most 1"
-    assert said in capsys.readouterr().out
+    words = "not drained: n1: 1 of 10 nodes of partition main are drained by bringup already, at most 1"
+    assert words in capsys.readouterr().out
     assert main(["report", str(run), "--apply", "--most-drained", "2"]) == 1
     assert len(slurm.orders()) == 1
 

@@ -52,7 +52,7 @@ SIGNATURES: tuple[Signature, ...] = (
         area=_AREA,
         pattern=r"Torch not compiled with CUDA enabled",
         cause="this torch is the CPU build",
-        do="python -c 'import torch; print(torch.__version__, torch.version.cuda)' in the job; make venv without the CPU index (PIP_EXTRA_INDEX_URL)",
+        do="python -c 'import torch; print(torch.__version__, torch.version.cuda)' in the job; make venv without TORCH_INDEX",
         source="torch.cuda",
         example="AssertionError: Torch not compiled with CUDA enabled",
     ),
