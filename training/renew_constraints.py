@@ -16,8 +16,8 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 HEADER = """\
 # A version for every package that is installed, also those that nobody names. Made by: make constraints
-# torch has one version for its CPU and its CUDA build, with different files: so there are no hashes here, which would allow one of the
-# two only. The libraries of CUDA are listed for the CUDA build, and not installed with the other.
+# No hashes: the CPU and CUDA builds of torch are one version with different files, and a hash allows one of them.
+# The libraries of CUDA are listed for the CUDA build, and not installed with the other.
 """
 
 
