@@ -4,12 +4,14 @@
 inner_health-check() {  # BASELINE [--drain]: on the login host; a later call changes baseline and mode, and nothing else
   local lines
   # `install` takes only what nobody else can change, and a checkout may lie anywhere: what it needs is copied to a folder of ours
-  rm -rf "$STATE/health-source"
-  mkdir -m 700 "$STATE/health-source"
-  cp -R "$HERE/../slurm" "$HERE/../probes" "$1" "$STATE/health-source/"
-  chmod -R go-w "$STATE/health-source"
-  lines=$("$(system_python)" -I "$STATE/health-source/slurm/install" "$STATE/health" \
-    --baseline "$STATE/health-source/${1##*/}" --state "$STATE/health-state" "${@:2}")
+  local source=$STATE/health-source
+  rm -rf "$source"
+  mkdir -m 700 "$source"
+  (cd "$CHECKOUT" && cp -R --parents infrastructure-validation/{slurm,probes} validation/bringup/run/brake.py "$source")
+  cp "$1" "$source/"
+  chmod -R go-w "$source"
+  lines=$("$(system_python)" -I "$source/infrastructure-validation/slurm/install" "$STATE/health" \
+    --baseline "$source/${1##*/}" --state "$STATE/health-state" "${@:2}")
   echo "$lines"
   ! grep -q '^HealthCheckProgram=' "$STATE/slurm.conf" || return 0
   # every 2 s, so that nobody has to wait for it here

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -197,14 +198,14 @@ def test_one_broken_run_does_not_end_the_page(trees, capsys):
 def test_a_folder_that_may_not_be_read_is_said_and_the_page_goes_on(trees, monkeypatch, capsys):
     _, copy = trees
     [run] = copy.parents[3].glob("validation/results/discovery/*")
-    is_file = Path.is_file
+    lstat = Path.lstat
 
-    def unreadable(path: Path) -> bool:
+    def unreadable(path: Path) -> os.stat_result:
         if path.parent == run:
             raise PermissionError(13, "Permission denied", str(path))
-        return is_file(path)
+        return lstat(path)
 
-    monkeypatch.setattr(Path, "is_file", unreadable)  # root may read everything
+    monkeypatch.setattr(Path, "lstat", unreadable)  # root may read everything
     assert main(["report", str(copy)]) == 2
     assert "cannot be read (Permission denied)" in (copy / "report.html").read_text()
     assert main(["judge", str(run)]) == 2

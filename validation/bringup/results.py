@@ -26,6 +26,7 @@ from bringup.records import (
     Sweep,
     TrainMetrics,
     Verdicts,
+    files,
     read_record,
     write_record,
     write_text,
@@ -96,19 +97,18 @@ def checksums(folder: Path) -> dict[str, str]:
     """Checksums of all evidence: the plan, raw/, and training's records. The profile's checksum is in the plan. For a
     file that cannot be read: UNREADABLE and the reason."""
     records = [folder / name for name in (RUN, RUN_ARGS, METRICS)]
-    digests = {
-        path.relative_to(folder).as_posix(): _digest(path) for path in (*records, *sorted((folder / "raw").rglob("*")))
-    }
+    paths, _ = files.below(folder / "raw")
+    digests = {path.relative_to(folder).as_posix(): _digest(path, folder) for path in (*records, *paths)}
     return {name: digest for name, digest in digests.items() if digest is not None}
 
 
-def _digest(path: Path) -> str | None:
+def _digest(path: Path, folder: Path) -> str | None:
     """None: not a regular file."""
     try:
-        if not path.is_file():
-            return None
-        with path.open("rb") as stream:
+        with files.opened(path, folder) as fd, os.fdopen(fd, "rb", closefd=False) as stream:
             return hashlib.file_digest(stream, "sha256").hexdigest()
+    except (FileNotFoundError, files.NotAFile):
+        return None
     except OSError as error:
         return f"{UNREADABLE}{error.strerror}"
 
@@ -116,7 +116,10 @@ def _digest(path: Path) -> str | None:
 def load(folder: Path) -> Run:
     """Raises RunError when the folder is not a run's."""
     try:
-        is_run = (folder / RUN).is_file()
+        (folder / RUN).lstat()
+        is_run = True
+    except (FileNotFoundError, NotADirectoryError):
+        is_run = False
     except OSError as error:
         raise RunError(f"{folder}: cannot be read ({error.strerror}); read it as its owner") from error
     if not is_run:
@@ -134,7 +137,7 @@ def load_profile(folder: Path, run: Run | None = None) -> profiles.Profile:
     """The expectations the run was opened with. Raises ProfileError."""
     path = folder / PROFILE
     try:
-        text = path.read_text(encoding="utf-8")
+        text = files.read_text(path)
     except (OSError, UnicodeDecodeError) as error:
         raise ProfileError(f"{path}: cannot be read ({error}); judge it with --profile NAME") from error
     if sha256(text) != (load(folder) if run is None else run).profile_sha256:

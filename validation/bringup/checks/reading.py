@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import math
 import os
 import re
@@ -46,7 +45,7 @@ from bringup.plan.phases import PHASES
 from bringup.plan.subjects import ONE_GPU, rank_subjects, scale_of_file, scale_ranks
 from bringup.plan.variants import COLLECTIVE
 from bringup.plan.variants import VARIANTS as NCCL_VARIANTS
-from bringup.records import Closed, Continued, Run, RunArgs, Versioned, read_record
+from bringup.records import Closed, Continued, Run, RunArgs, Versioned, files, read_record
 from bringup.results import CLOSED, CONTINUED, JOB_AFTER, REFERENCE_ARGS, RUN, TrainingRecords
 
 R = TypeVar("R", bound=Versioned)
@@ -90,6 +89,7 @@ DERIVATIONS: tuple[Derivation, ...] = (  # each gets the facts that were read, n
     nccl.derive,
     training.derive,
 )
+SAMPLES = "monitor.csv"
 _SCALE = r"(?P<scale>1gpu|[1-9]\d{0,5})"  # as the phase scripts name it; see plan.scale_of_file
 _NCCL_TESTS = re.compile(rf"(?P<binary>[a-z_]+_perf)-{_SCALE}\.(?P<kind>json|txt)")
 _COLLECTIVES = re.compile(rf"collectives-{_SCALE}\.jsonl")
@@ -137,9 +137,13 @@ def _nodes_of_step(stem: str, run: Run) -> list[str]:
 def _raw(folder: Path, run: Run, records: TrainingRecords) -> Parsed:
     """Files in raw/, by name."""
     parsed = Parsed()
-    parsed.problems += _unreadable_folders(folder)
+    paths, others = files.below(folder / "raw")
+    parsed.problems += [
+        f"{path.relative_to(folder).as_posix()}: {why}" + ("" if why.startswith("cannot") else "; it was not read")
+        for path, why in sorted(others.items())
+    ]
     places = rank_subjects(run.nodes, run.ranks_per_node)
-    for path in sorted((folder / "raw").rglob("*")):
+    for path in paths:
         where = path.relative_to(folder).as_posix()
         if path.name in READERS:
             _read(parsed, path, where, READERS[path.name])
@@ -158,7 +162,7 @@ def _raw(folder: Path, run: Run, records: TrainingRecords) -> Parsed:
         elif path.name == "launch.log":
             _read(parsed, path, where, partial(launcher.log, run=run))
             _read(parsed, path, where, partial(slurm.launch_errors, nodes=_nodes_of_step(path.stem, run)))
-        elif path.name == "monitor.csv":
+        elif path.name == SAMPLES:
             _read(parsed, path, where, _reader_of_samples(run, records, _step_seconds(parsed, folder)))
         elif (match := _STACKS.fullmatch(where)) and int(match["rank"]) < len(places):
             reader = stacks.stack if match["kind"] == "txt" else stacks.progress
@@ -173,7 +177,7 @@ def _raw(folder: Path, run: Run, records: TrainingRecords) -> Parsed:
             _read(parsed, path, where, partial(topology.parse, node=match["node"]))
         elif match := _NCCL_TESTS.fullmatch(path.name):
             # the same table; the text counts only where a build too old for -J left no JSON
-            if match["kind"] == "json" or not path.with_suffix(".json").exists():
+            if match["kind"] == "json" or path.with_suffix(".json") not in paths:
                 _read(
                     parsed,
                     path,
@@ -185,21 +189,6 @@ def _raw(folder: Path, run: Run, records: TrainingRecords) -> Parsed:
     return parsed
 
 
-def _unreadable_folders(folder: Path) -> list[str]:
-    """Problems of folders that cannot be read: rglob skips them silently."""
-    problems: list[str] = []
-    for _ in os.walk(
-        folder / "raw",
-        onerror=lambda error: (
-            problems.append(f"{Path(error.filename).relative_to(folder).as_posix()}: cannot be read: {error.strerror}")
-            if error.errno != errno.ENOENT
-            else None
-        ),
-    ):
-        pass
-    return problems
-
-
 def _read(parsed: Parsed, path: Path, where: str, reader: Reader) -> None:
     text = _text(parsed, path, where)
     if text is not None:
@@ -208,29 +197,35 @@ def _read(parsed: Parsed, path: Path, where: str, reader: Reader) -> None:
 
 def _text(parsed: Parsed, path: Path, where: str) -> str | None:
     """The text with its carriage returns, so that lines are numbered as by grep -n. A file that cannot be read is a
-    problem."""
+    problem; so is the end of one that is too long."""
     try:
-        return path.read_bytes().decode("utf-8", errors="replace")
+        content = files.read(path, _above_raw(path))
     except OSError as error:
         parsed.problems.append(f"{where}: cannot be read: {error.strerror}")
         return None
+    if content.left_out:
+        parsed.problems.append(f"{where}: its last {content.left_out} bytes were not read: it is longer than others")
+        if path.name == SAMPLES:  # half of the samples would be a sampler that stopped
+            return None
+    return content.text
+
+
+def _above_raw(path: Path) -> Path:
+    """The run's folder: no part of what is in raw/ may be a link, raw/ neither."""
+    return next(folder.parent for folder in path.parents if folder.name == "raw")
 
 
 def _inspector(parsed: Parsed, folder: Path) -> None:
     """Some of the processes' files, evenly chosen, and the beginning of each: a long training writes gigabytes."""
-    try:
-        paths = sorted((folder / nccl_inspector.FOLDER).iterdir())
-    except OSError:  # it is not there; or cannot be read, which _unreadable_folders reports
-        return
-    files = []
+    paths, _ = files.below(folder / nccl_inspector.FOLDER)  # what else stands there _raw has reported
+    texts = []
     for path in paths[:: max(1, math.ceil(len(paths) / nccl_inspector.MOST_FILES))]:
         try:
-            with path.open("rb") as stream:
-                text = stream.read(nccl_inspector.MOST_BYTES).decode("utf-8", errors="replace")
-            files.append((path.relative_to(folder).as_posix(), text))
+            content = files.read(path, folder, nccl_inspector.MOST_BYTES)
+            texts.append((path.relative_to(folder).as_posix(), content.text))
         except OSError as error:
             parsed.problems.append(f"{path.relative_to(folder)}: cannot be read: {error.strerror}")
-    parsed.add(nccl_inspector.parse(files))
+    parsed.add(nccl_inspector.parse(texts))
 
 
 def _facts_of_one_rank(text: str, where: str) -> Parsed:
@@ -268,17 +263,19 @@ def _nccl_logs(parsed: Parsed, folder: Path) -> None:
         match = _NCCL_LOGS.fullmatch(logs.name)
         scale = scale_of_file(match["scale"]) if match is not None else ""
         if reported.get(("nccl.backend", scale)) == "nccl":
-            files = {
-                path.name: text
-                for path in sorted(logs.glob("*.log"))
-                if (text := _text(parsed, path, f"raw/{logs.name}/{path.name}")) is not None
-            }
+            texts = _logs(parsed, logs)
             # nccl.HOST.PID.log: two processes of one node are one node
-            hosts = {name.rsplit(".", 2)[0] for name, text in files.items() if "NCCL INFO" in text}
+            hosts = {name.rsplit(".", 2)[0] for name, text in texts.items() if "NCCL INFO" in text}
             parsed.saw("nccl.log.hosts", scale, len(hosts), "count", f"raw/{logs.name}")
             parsed.add(
-                nccl_log.parse(files, f"raw/{logs.name}", scale, reported.get(("nccl.debug", scale)), ranks.get(scale))
+                nccl_log.parse(texts, f"raw/{logs.name}", scale, reported.get(("nccl.debug", scale)), ranks.get(scale))
             )
+
+
+def _logs(parsed: Parsed, folder: Path) -> dict[str, str]:
+    """Name -> text."""
+    texts = {path.name: _text(parsed, path, f"raw/{folder.name}/{path.name}") for path in sorted(folder.glob("*.log"))}
+    return {name: text for name, text in texts.items() if text is not None}
 
 
 def _variants(parsed: Parsed, folder: Path, run: Run) -> None:
@@ -288,13 +285,8 @@ def _variants(parsed: Parsed, folder: Path, run: Run) -> None:
         if match is None or match["variant"] not in VARIANTS or not logs.is_dir():
             continue
         variant, scale, where = match["variant"], scale_of_file(match["scale"]), f"raw/{logs.name}"
-        files = {
-            path.name: text
-            for path in sorted(logs.glob("*.log"))
-            if (text := _text(parsed, path, f"{where}/{path.name}")) is not None
-        }
         ranks = scale_ranks(scale, run.ranks_per_node)
-        parsed.add(nccl_variant.parse(files, where, scale, variant, ranks))
+        parsed.add(nccl_variant.parse(_logs(parsed, logs), where, scale, variant, ranks))
         json, table, jsonl = (logs.with_name(f"{logs.name}{suffix}") for suffix in (".json", ".txt", ".jsonl"))
         measured = Parsed()
         reader: Reader = facts.parse
@@ -365,7 +357,7 @@ def _record(parsed: Parsed, folder: Path, name: str, kind: type[R]) -> R | None:
 
 
 def _closed(parsed: Parsed, folder: Path, run: Run) -> None:
-    if not (folder / CLOSED).exists():
+    if not os.path.lexists(folder / CLOSED):
         _ended_by_slurm(parsed, folder / JOB_AFTER)
         return
     try:
@@ -388,7 +380,7 @@ def _closed(parsed: Parsed, folder: Path, run: Run) -> None:
 
 def _ended_by_slurm(parsed: Parsed, path: Path) -> None:
     """What Slurm says about a job whose script did not come to its end, kept by `bringup run`."""
-    match = _JOB_STATE.search(path.read_text(encoding="utf-8", errors="replace")) if path.is_file() else None
+    match = _JOB_STATE.search(files.read(path, path.parents[1]).text) if files.is_file(path) else None
     if match is not None:
         parsed.saw("run.job_state", "job", match["state"], "text", f"raw/{path.name}")
         parsed.saw(

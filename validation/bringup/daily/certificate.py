@@ -13,7 +13,7 @@ from bringup.errors import NotComparable, NotHealthy
 from bringup.evidence.parsed import Seen
 from bringup.judge import Judged
 from bringup.plan.phases import PHASES
-from bringup.records import Answer, Certificate, Certified, Closed, Condition, Mark, Observation, read_record
+from bringup.records import Answer, Certificate, Certified, Closed, Condition, Mark, Observation, files, read_record
 from bringup.report.collection import Collection
 from bringup.report.text import counted, escaped, scope, table
 from bringup.results import CLOSED, SITE, sha256
@@ -172,7 +172,7 @@ def _closed(judged: Judged) -> Closed:
 
 def _site_sha256(judged: Judged) -> str:
     path = judged.folder / SITE
-    return sha256(path.read_text(encoding="utf-8")) if path.is_file() else "not kept"
+    return sha256(files.read_text(path)) if files.is_file(path) else "not kept"
 
 
 def markdown(certificate: Certificate) -> str:

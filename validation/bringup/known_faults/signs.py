@@ -5,6 +5,7 @@ Only logs and error streams are searched. Facts, tables and job records are judg
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import BinaryIO
 from bringup.evidence.parsed import lines
 from bringup.known_faults.signature import Signature
 from bringup.known_faults.signatures import IN_ORDER, SIGNATURES
-from bringup.records import Run, Sign
+from bringup.records import Run, Sign, files
 from bringup.results import BATCH_LOG
 
 _SEARCHED = {".log", ".err", ".out", ".stderr", ".txt"}
@@ -59,12 +60,12 @@ def in_run(folder: Path, run: Run) -> list[Sign]:
     A file that cannot be read is skipped; the reading of evidence reports it.
     """
     signs: dict[str, Sign] = {}
-    paths = sorted((folder / "raw").rglob("*"), key=lambda path: (path == folder / BATCH_LOG, path))
-    for path in paths:  # the screen comes last: it may repeat a step's log
-        if path.suffix not in _SEARCHED or _PROVOKED.match(path.name) or not path.is_file():
+    paths, _ = files.below(folder / "raw")
+    for path in sorted(paths, key=lambda path: path == folder / BATCH_LOG):  # the screen may repeat a step's log
+        if path.suffix not in _SEARCHED or _PROVOKED.match(path.name):
             continue
         try:
-            in_file = in_lines(_lines(path), path.relative_to(folder).as_posix())
+            in_file = in_lines(_lines(path, folder), path.relative_to(folder).as_posix())
         except OSError:
             continue
         for sign in in_file:
@@ -85,10 +86,10 @@ def numbered(text: str, start: int = 1) -> Iterator[tuple[int, str]]:
                 yield number, state
 
 
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
+def _lines(path: Path, folder: Path) -> Iterator[tuple[int, str]]:
     """Numbered lines of a file. If it is longer than two windows, the middle is left out."""
-    size = path.stat().st_size
-    with path.open("rb") as stream:
+    with files.opened(path, folder) as fd, os.fdopen(fd, "rb", closefd=False) as stream:
+        size = os.fstat(fd).st_size
         if size <= 2 * _END_BYTES:
             yield from numbered(stream.read().decode(errors="replace"))
             return

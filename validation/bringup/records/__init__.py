@@ -20,7 +20,6 @@ from bringup.records.base import (
     as_json,
     read_record,
     worst,
-    write_bytes,
     write_record,
     write_text,
 )
@@ -133,7 +132,6 @@ __all__ = [
     "elements",
     "read_record",
     "worst",
-    "write_bytes",
     "write_record",
     "write_text",
 ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
@@ -10,6 +9,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from bringup.errors import RecordError
+from bringup.records import files
 
 SCHEMA_VERSION: Literal[1] = 1
 
@@ -69,7 +69,7 @@ R = TypeVar("R", bound=Record)
 def read_record(path: Path, kind: type[R]) -> R:
     """Read `path` as `kind`. Raises RecordError (one line) when it is missing, cut off, or not that record."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = files.read_text(path)
     except (OSError, UnicodeDecodeError) as error:
         raise RecordError(f"{path}: cannot be read as {kind.__name__}: {error}") from error
     try:
@@ -84,31 +84,12 @@ def read_record(path: Path, kind: type[R]) -> R:
 
 def write_record(path: Path, record: Record, *, replace: bool = False) -> None:
     """Write atomically. Without `replace` an existing file is a RecordError: evidence is never overwritten."""
-    write_bytes(path, TypeAdapter(type(record)).dump_json(record, indent=1) + b"\n", replace=replace)
+    files.write(path, TypeAdapter(type(record)).dump_json(record, indent=1) + b"\n", replace=replace)
 
 
 def write_text(path: Path, text: str, *, replace: bool = False) -> None:
     """Write atomically; a reader sees the old file, the new file, or none, never half of one."""
-    write_bytes(path, text.encode(), replace=replace)
-
-
-def write_bytes(path: Path, content: bytes, *, replace: bool = False) -> None:
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with part.open("wb") as stream:
-            stream.write(content)
-            stream.flush()
-            os.fsync(stream.fileno())
-        if replace:
-            part.replace(path)
-        else:
-            os.link(part, path)  # atomic on NFS too, and fails when the name is taken
-    except FileExistsError as error:
-        raise RecordError(f"{path}: already written; a record is never overwritten") from error
-    except OSError as error:  # of a full disk Python does not say which file it was
-        raise OSError(error.errno, f"cannot be written: {error.strerror}", str(path)) from error
-    finally:
-        part.unlink(missing_ok=True)
+    files.write(path, text.encode(), replace=replace)
 
 
 def as_json(record: Record) -> dict[str, Any]:

@@ -6,12 +6,15 @@ Checkpoints stay where they are: they are large, and no verdict comes from them.
 from __future__ import annotations
 
 import io
+import os
+import shutil
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
 
 from bringup import results
+from bringup.records import files
 from bringup.report import outputs, page
 from bringup.report.collection import Collection
 from bringup.report.page.links import Links
@@ -32,12 +35,21 @@ def pack(collection: Collection) -> bytes:
         archive.writestr(PAGE, page.render(collection, _inside(places)))
         for folder, place in places.items():
             for path in _files(folder):
-                archive.write(path, f"{place}/{path.relative_to(folder)}")
+                _pack(archive, path, folder, f"{place}/{path.relative_to(folder)}")
         for playbook in collection.playbooks:
             for name in (results.PLAYBOOK, results.REPORT):
-                if (playbook / name).is_file():
-                    archive.write(playbook / name, f"playbook/{playbook.name}/{name}")
+                if files.is_file(playbook / name):
+                    _pack(archive, playbook / name, playbook, f"playbook/{playbook.name}/{name}")
     return packed.getvalue()
+
+
+def _pack(archive: zipfile.ZipFile, path: Path, beneath: Path, name: str) -> None:
+    with (
+        files.opened(path, beneath) as fd,
+        os.fdopen(fd, "rb", closefd=False) as source,
+        archive.open(name, "w", force_zip64=True) as target,
+    ):
+        shutil.copyfileobj(source, target)
 
 
 def _inside(places: dict[Path, str]) -> Links:
@@ -52,7 +64,6 @@ def _inside(places: dict[Path, str]) -> Links:
 
 def _files(folder: Path) -> Iterator[Path]:
     """Regular files only: a link may lead out of the folder."""
-    for path in sorted(folder.rglob("*")):
-        inside = path.relative_to(folder).parts
-        if inside[0] != _LEFT_OUT and path.is_file() and not path.is_symlink():
+    for path in files.below(folder)[0]:
+        if path.relative_to(folder).parts[0] != _LEFT_OUT:
             yield path

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from bringup import results
 from bringup.errors import UsageError
-from bringup.records import write_bytes
+from bringup.records import files
 
 _LOOKED_AT = (
     1024  # bytes at the beginning of a file in which its mark stands; of a picture (PDF) and an archive at the end, too
@@ -87,7 +87,7 @@ def write(output: Output, content: str | bytes) -> None:
         return
     target = _target(output)
     before = target.stat() if target.exists() else None
-    write_bytes(target, content if isinstance(content, bytes) else content.encode(), replace=before is not None)
+    files.write(target, content if isinstance(content, bytes) else content.encode(), replace=before is not None)
     if before is not None:  # who could read it still can
         target.chmod(stat.S_IMODE(before.st_mode))
 
@@ -110,6 +110,8 @@ def _target(output: Output) -> Path:
     try:
         mode = path.stat().st_mode
     except FileNotFoundError:
+        if path.is_symlink():
+            raise UsageError(f"{named}: is a link to {target}, which is not there; name a new file") from None
         if not target.parent.is_dir():
             raise UsageError(f"{named}: there is no folder {target.parent}; make it first") from None
         return target

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from bringup.evidence import clock, curve, monitor
 from bringup.plan import profile as profiles
 from bringup.plan.subjects import scale_nodes
-from bringup.records import Observation
+from bringup.records import Observation, files
 from bringup.report.figures import canvas, steps
 from bringup.results import TrainingRecords
 
@@ -65,7 +65,7 @@ def draw(
 def _text(path: Path) -> str | None:
     """None where it is not there or cannot be read, which the judge has said in its notes."""
     try:
-        return path.read_text(encoding="utf-8", errors="replace")
+        return files.read(path, path.parents[1]).text
     except OSError:
         return None
 

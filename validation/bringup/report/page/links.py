@@ -7,6 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import quote
 
+from bringup.records import files
+
 Links = Callable[[Path], str | None]  # a file, or a folder of a run -> the address; None: there is none
 
 
@@ -27,6 +29,6 @@ def to_evidence(links: Links, run_folder: Path, evidence: str) -> str | None:
     """`raw/inventory.jsonl:12` -> the address of that file, when it is there. A browser does not go to a line."""
     path = run_folder / evidence.rpartition(":")[0]
     try:
-        return links(path) if path.is_file() else None
+        return links(path) if files.is_file(path) else None
     except (OSError, ValueError):  # a text of a record that is no path
         return None

@@ -6,6 +6,8 @@ import base64
 from dataclasses import dataclass
 from pathlib import Path
 
+from bringup.records import files
+
 
 @dataclass(frozen=True)
 class Picture:
@@ -14,4 +16,4 @@ class Picture:
 
 
 def data_uri(path: Path) -> str:
-    return "data:image/png;base64," + base64.b64encode(path.read_bytes()).decode("ascii")
+    return "data:image/png;base64," + base64.b64encode(files.read(path).data).decode("ascii")

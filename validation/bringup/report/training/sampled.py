@@ -10,6 +10,7 @@ from statistics import fmean
 
 from bringup.evidence import monitor
 from bringup.judge import Judged
+from bringup.records import files
 
 MONITOR = "raw/monitor.csv"
 _NUMBER = re.compile(r"[0-9]+(\.[0-9]+)?")
@@ -27,7 +28,7 @@ class Sampled:
 
 def sampled(judged: Judged) -> Sampled:
     try:
-        text = (judged.folder / MONITOR).read_text(encoding="utf-8", errors="replace")
+        text = files.read(judged.folder / MONITOR, judged.folder).text
     except OSError:
         return Sampled()
     rows, _ = monitor.samples(text, MONITOR)

@@ -1,0 +1,157 @@
+"""A results folder that somebody else made: links, FIFOs, devices and folders in the place of files lead nowhere."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+from bringup import results
+from bringup.errors import RecordError
+from bringup.judge import judge_folder
+from bringup.records import files
+from runs_for_tests import discovery
+
+SECRET = "a secret of the reader"
+FILES = (
+    "raw/inventory.jsonl",
+    "raw/launch.log",
+    "raw/x.err",
+    "raw/scontrol-node.txt",
+    "raw/batch.log",
+    "raw/monitor.csv",
+)
+RECORDS = ("closed.json", "profile.yaml", "metrics.json", "run.json")
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    return discovery(tmp_path / "sent", monkeypatch)
+
+
+@pytest.fixture
+def secret(tmp_path: Path) -> Path:
+    path = tmp_path / "home/id_rsa"
+    path.parent.mkdir()
+    path.write_text(f"{SECRET}\n" * 20)
+    return path
+
+
+def call(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """A program of its own, which must end by itself, with an answer and without a traceback."""
+    done = subprocess.run(
+        [sys.executable, "-m", "bringup", *map(str, arguments)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode in (0, 1, 2), done.stderr
+    assert "Traceback" not in done.stderr
+    assert "a fault of bringup itself" not in done.stderr
+    return done
+
+
+def put_in_its_place(path: Path, what: str, secret: Path) -> None:
+    path.parent.mkdir(exist_ok=True)
+    path.unlink(missing_ok=True)
+    if what == "fifo":
+        os.mkfifo(path)
+    elif what == "folder":
+        path.mkdir()
+    else:
+        path.symlink_to({"link": secret, "device": Path("/dev/zero"), "dangling": path.with_name("nothing")}[what])
+
+
+@pytest.mark.parametrize("what", ["link", "fifo", "device", "folder", "dangling"])
+def test_what_stands_in_the_place_of_evidence_is_named_and_not_read(run: Path, secret: Path, what: str) -> None:
+    for name in FILES:
+        put_in_its_place(run / name, what, secret)
+    judged = judge_folder(run)
+    assert judged.verdicts.outcome != "pass"
+    if what != "folder":
+        for name in FILES:
+            assert any(problem.startswith(f"{name}: a") for problem in judged.verdicts.notes), judged.verdicts.notes
+    assert SECRET not in str(judged.verdicts)
+
+
+@pytest.mark.parametrize("what", ["link", "fifo", "device", "folder"])
+@pytest.mark.parametrize("name", RECORDS)
+def test_what_stands_in_the_place_of_a_record_is_one_line(run: Path, secret: Path, what: str, name: str) -> None:
+    put_in_its_place(run / name, what, secret)
+    done = call("judge", run)
+    assert SECRET not in done.stdout + done.stderr
+    if name in ("run.json", "profile.yaml"):
+        assert done.returncode == 2
+        assert done.stderr.count("\n") == 1
+
+
+def test_a_linked_raw_is_not_entered(run: Path, tmp_path: Path) -> None:
+    for path in (run / "raw").iterdir():
+        path.unlink()
+    (run / "raw").rmdir()
+    (run / "raw").symlink_to("/etc")
+    judged = judge_folder(run)
+    assert "raw: a link; it was not read" in judged.verdicts.notes
+    assert not any("passwd" in name for name in results.checksums(run))
+
+
+def test_no_output_holds_what_a_link_leads_to(run: Path, secret: Path, tmp_path: Path) -> None:
+    for name in ("raw/not-opened.txt", "raw/x.err", "raw/job-1.txt", "raw/stacks/rank0.txt"):
+        put_in_its_place(run / name, "link", secret)
+    call("judge", run)
+    call("explain", run)
+    into = tmp_path / "outputs"
+    into.mkdir()
+    options = ("-o", into / "page.html", "--zip", into / "all.zip", "--junit", into / "j.xml")
+    call("report", run, *options, "--ctrf", into / "c.json", "--prometheus", into / "p.prom")
+    written = [path for path in (*into.iterdir(), run / "report.md") if path.suffix != ".zip"]
+    assert len(written) >= 4
+    for path in written:
+        assert SECRET not in path.read_text(errors="replace"), path
+    with zipfile.ZipFile(into / "all.zip") as archive:
+        assert not any(SECRET.encode() in archive.read(name) for name in archive.namelist())
+
+
+def test_a_derived_file_is_not_written_through_a_link(run: Path, secret: Path) -> None:
+    before = secret.read_text()
+    for name in ("report.md", "verdicts.json", "observations.json"):
+        put_in_its_place(run / name, "link", secret)
+    done = call("judge", run)
+    assert done.returncode == 2
+    assert "a link is in the place of a file, and is not replaced" in done.stderr
+    assert secret.read_text() == before
+
+
+def test_names_that_were_planted_before_do_not_catch_a_writer(tmp_path: Path, secret: Path) -> None:
+    """The old name of the part that is written first was made of the process id."""
+    before = secret.read_text()
+    target = tmp_path / "a record.json"
+    for number in (os.getpid(), os.getpid() + 1):
+        (tmp_path / f".{target.name}.{number}.part").symlink_to(secret)
+    files.write(target, b"{}")
+    assert target.read_bytes() == b"{}"
+    assert secret.read_text() == before
+    assert not [path for path in tmp_path.iterdir() if path.name.endswith(".part") and not path.is_symlink()]
+
+
+def test_a_record_that_is_there_is_not_replaced_unless_it_is_derived(tmp_path: Path) -> None:
+    target = tmp_path / "record.json"
+    files.write(target, b"first")
+    with pytest.raises(RecordError, match="already written"):
+        files.write(target, b"second")
+    files.write(target, b"third", replace=True)
+    assert target.read_bytes() == b"third"
+
+
+def test_a_long_file_is_read_to_its_limit_and_the_rest_is_counted(tmp_path: Path) -> None:
+    path = tmp_path / "long"
+    with path.open("wb") as stream:
+        stream.truncate(10_000)
+    content = files.read(path, most=4096)
+    assert (len(content.data), content.left_out) == (4096, 10_000 - 4096)
+
+
+def test_the_folder_that_was_named_may_be_a_link(run: Path, tmp_path: Path) -> None:
+    link = tmp_path / "my results"
+    link.symlink_to(run)
+    assert judge_folder(link).verdicts.outcome == judge_folder(run).verdicts.outcome
