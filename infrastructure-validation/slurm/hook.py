@@ -306,8 +306,8 @@ def show(answers, seconds):
 
 def repaired(kept):
     """Messages of the driver until now no longer count on this boot, and no fault of it is remembered."""
+    kept.keep_repaired()  # first: a hook at work remembers nothing after it
     kept.forget_driver_fault()
-    kept.keep("driver-log", {"boot": kept.boot, "microseconds": int(time.clock_gettime(time.CLOCK_MONOTONIC) * 1e6)})
     kept.say("health-check", "what the driver has said until now counts as repaired")
     return 0
 

@@ -25,6 +25,7 @@ __all__ = ["Kept", "Settings", "objection"]
 STATE_FOLDER = "/run/bringup-health"
 MEMORY_FOLDER = "/var/lib/bringup-health"
 DRIVER_LOG = "discovery.kernel_log.xid"
+DRIVER_REPAIRED = "driver-log"
 LOG_BYTES = 2**20
 DATE = "%Y-%m-%dT%H:%M:%SZ"
 
@@ -60,6 +61,7 @@ class Settings:
 
 class Kept:
     def __init__(self, settings, node):
+        self.begun = time.monotonic()
         self.folder, self.memory, self.node = settings.state_folder, settings.memory_folder, node
         self.boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         self.objections = {folder: _made(folder) for folder in {self.folder, self.memory}}
@@ -114,10 +116,19 @@ class Kept:
         """What the driver reported when the node was taken out of service; {}: nothing, or it was dealt with."""
         return self.read("driver-fault", self.memory)
 
+    def keep_repaired(self):
+        now = int(time.monotonic() * 1e6)
+        self.keep(DRIVER_REPAIRED, {"boot": self.boot, "microseconds": now})
+
+    def is_repaired_meanwhile(self):
+        """Whether `--repaired` was called while this hook was at work."""
+        repaired = self.read(DRIVER_REPAIRED)
+        return repaired.get("boot") == self.boot and repaired["microseconds"] > self.begun * 1e6
+
     def remember(self, faults):
         """Until `bringup resume-nodes` has run the node under load, or somebody says that it is repaired."""
         words = [each["words"] for each in faults if each["gate"] == DRIVER_LOG]
-        if words:
+        if words and not self.is_repaired_meanwhile():
             self.keep("driver-fault", {"at": time.strftime(DATE, time.gmtime()), "words": words[0]}, self.memory)
 
     def forget_driver_fault(self):

@@ -1,5 +1,6 @@
 """Hooks on a real Slurm: what is broken drains nothing, and what all nodes find at once drains one of ten."""
 
+import contextlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -49,6 +50,15 @@ def interval(cluster: Cluster, seconds: int) -> None:
     changed = [line for line in lines if not line.startswith("HealthCheckInterval=")]
     conf.write_text("\n".join([*changed, f"HealthCheckInterval={seconds}", ""]))
     cluster.sh("scontrol", "reconfigure")
+
+
+def hooks_at_work(cluster: Cluster) -> list[Path]:
+    hook = str(cluster.state / "health/hook.py").encode()
+    at_work = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):  # it has ended
+            at_work += [path] if hook in path.read_bytes().split(b"\0") else []
+    return at_work
 
 
 def start_anew(cluster: Cluster) -> None:
@@ -123,6 +133,7 @@ def test_a_wrong_baseline_drains_one_node_of_ten(ten: tuple[Cluster, Path]):
     drained_alone(cluster, "health-check")
     (cluster.state / "health/off").touch()
     interval(cluster, 0)
+    wait_until(lambda: not hooks_at_work(cluster), "the last hook with the wrong baseline has ended")
     (cluster.state / "health/off").unlink()
     install(cluster, cluster.shared / "baseline.json")
     start_anew(cluster)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from bringup.report import reason
-from hooks_for_tests import GPUS, LOG, NODE, SLURM, Installed, a_baseline, a_slurm, fact, install, run_install
+from hooks_for_tests import END, GPUS, LOG, NODE, SLURM, Installed, a_baseline, a_slurm, fact, install, run_install
 
 OF_A_RUN = "bringup: sweep.load.wrong_values; replace (2026-11-23T02:00Z, run 20261123-020000-abc)"
 OUR_DRAIN = "bringup: discovery.gpu.count 7, expected 8; reboot (2026-11-23T02:00Z, health-check)"
@@ -131,6 +131,23 @@ def test_what_the_health_check_did_not_drain_is_not_said_to_pass(health: Install
     health.node_is("drained", given)
     health.run()
     assert health.calls() == []
+
+
+def test_a_repair_while_a_hook_is_at_work_is_the_last_word_on_the_driver(tmp_path: Path):
+    """The hook read the log before the repair, and drains for it after."""
+    health = install(tmp_path / "node", a_baseline(LOG), "--drain")
+    remembered = health.state / f"{NODE}.driver-fault.json"
+    fault = fact("discovery.kernel_log.xid", 1)
+    repair = f"'{health.folder}/health-check' --repaired"
+    health.check("10-log", f"{repair}\necho '{fault}'\necho '{END}'", header="# budget: 5 s")
+    health.run()
+    assert "State=DRAIN" in health.calls()[0]
+    assert not remembered.exists()
+    health.says("10-log", fault)
+    health.node_is("idle")
+    (health.state / f"{NODE}.told.json").unlink()
+    health.run()
+    assert remembered.exists()
 
 
 def test_what_could_not_be_told_neither_drains_nor_passes(health: Installed):
