@@ -180,6 +180,8 @@ def at_a_job(hook, baseline, faults, answers, kept, slurm, drains):
 
 def observed(kept, faults, drains):
     key = sorted({each["gate"] for each in faults})
+    if not key and kept.driver_fault():
+        key = ["a load is asked for"]
     return {"boot": kept.boot, "mode": "drain" if drains else "shadow", "key": key}
 
 
