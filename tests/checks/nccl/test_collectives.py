@@ -231,5 +231,5 @@ def test_a_log_of_nccl_that_cannot_be_read_is_a_problem_and_leaves_the_transport
     (folder / "raw/collectives-1gpu.jsonl").write_text("".join(f"0: {line}\n" for line in lines))
     (folder / "raw/nccl-1gpu/nccl.n0.1.log").mkdir(parents=True)  # a folder: what no user can read, root neither
     judged = judge.judge_folder(folder)
-    assert "raw/nccl-1gpu/nccl.n0.1.log: cannot be read: Is a directory" in judged.problems
+    assert "raw/nccl-1gpu/nccl.n0.1.log: cannot be read: a folder is in the place of a file" in judged.problems
     assert [seen.value for seen in judged.observations if seen.quantity == "nccl.transport"] == [None]

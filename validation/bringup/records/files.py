@@ -109,6 +109,14 @@ def is_file(path: Path) -> bool:
         return False
 
 
+def _is_link(path: Path) -> bool:
+    """False also where that cannot be seen."""
+    try:
+        return stat.S_ISLNK(path.lstat().st_mode)
+    except OSError:
+        return False
+
+
 def below(folder: Path) -> tuple[list[Path], dict[Path, str]]:
     """(regular files in all folders below, sorted; what else stands there, or cannot be listed -> why). Links are not
     followed, the folder's own neither."""
@@ -122,7 +130,7 @@ def below(folder: Path) -> tuple[list[Path], dict[Path, str]]:
         except FileNotFoundError:
             continue
         except OSError as error:
-            others[current] = "a link" if current.is_symlink() else f"cannot be read: {error.strerror}"
+            others[current] = "a link" if _is_link(current) else f"cannot be read: {error.strerror}"
             continue
         with os.scandir(fd) as entries:
             for entry in entries:
