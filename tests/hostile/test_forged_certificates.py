@@ -78,17 +78,17 @@ def text_in(folder: Path, file: str, old: str, new: str) -> Path:
 )
 def test_an_edited_certificate_is_noticed_beside_its_runs(run: Path, paper: Path, check: Check, changes, says: str):
     edit(paper, **changes)
-    code, said = check(run)
+    code, output = check(run)
     assert code == 2
-    assert f"it cannot be relied on:\n{says}" in said
+    assert f"it cannot be relied on:\n{says}" in output
 
 
 @pytest.mark.parametrize("changes", [{"holds_until": "2099-01-01"}, {"mark": "pass"}, {"does_not_say": []}])
 def test_so_is_one_that_contradicts_itself_beside_other_runs(tmp_path, monkeypatch, paper: Path, check: Check, changes):
     edit(paper, **changes)
-    code, said = check(discovery(tmp_path / "newer", monkeypatch))
+    code, output = check(discovery(tmp_path / "newer", monkeypatch))
     assert code == 2
-    assert f"{next(iter(changes))} is " in said
+    assert f"{next(iter(changes))} is " in output
 
 
 def test_answers_that_its_runs_do_not_give_are_noticed(run: Path, paper: Path, check: Check):
@@ -98,9 +98,9 @@ def test_answers_that_its_runs_do_not_give_are_noticed(run: Path, paper: Path, c
         for claim in answer["claims"]:
             claim["mark"] = "pass"
     edit(paper, answers=answers, mark="pass", does_not_say=[])
-    code, said = check(run)
+    code, output = check(run)
     assert code == 2
-    assert "answers[0].mark is pass; made again it is rehearsed" in said
+    assert "answers[0].mark is pass; made again it is rehearsed" in output
 
 
 @pytest.mark.parametrize(
@@ -125,8 +125,8 @@ def test_a_certificate_of_another_cluster_of_the_same_kind_does_not_hold_here(
     tmp_path, monkeypatch, check: Check, file: str, old: str, new: str, says: str
 ):
     here = text_in(discovery(tmp_path / "here", monkeypatch), file, old, new)
-    code, said = check(here)
-    assert (code, says in said) == (1, True), said
+    code, output = check(here)
+    assert (code, says in output) == (1, True), output
 
 
 def test_nodes_that_were_not_certified_do_not_hold(run: Path, tmp_path, paper: Path, check: Check):
@@ -137,10 +137,10 @@ def test_nodes_that_were_not_certified_do_not_hold(run: Path, tmp_path, paper: P
 def test_a_reboot_breaks_nothing_and_is_said(tmp_path, monkeypatch, check: Check):
     boot = "9ae47a52-f1e6-46d8-acb1-b532ecfecb62"
     newer = text_in(discovery(tmp_path / "newer", monkeypatch), "raw/inventory.jsonl", boot, boot[::-1])
-    code, said = check(newer)
+    code, output = check(newer)
     assert code == 0
-    assert "every condition still holds, on 2 of 2 nodes, as of 20" in said
-    assert "1 of them have booted since: n1" in said
+    assert "every condition still holds, on 2 of 2 nodes, as of 20" in output
+    assert "1 of them have booted since: n1" in output
 
 
 def test_an_old_run_under_a_new_name_is_noticed(tmp_path, monkeypatch, check: Check):
@@ -155,25 +155,25 @@ def test_an_old_run_under_a_new_name_is_noticed(tmp_path, monkeypatch, check: Ch
     edit(new / "run.json", name=new.name, opened_at="2030-01-01T12:00:00Z")
     closed = read_record(new / results.CLOSED, Closed).model_copy(update={"closed_at": "2030-01-01T12:01:00Z"})
     write_record(new / results.CLOSED, closed, replace=True)
-    code, said = check(reseal(new))
+    code, output = check(reseal(new))
     assert code == 2
-    assert f"run {new.name}: run.evidence" in said
-    assert f"wrote it for run {old.name}" in said
+    assert f"run {new.name}: run.evidence" in output
+    assert f"wrote it for run {old.name}" in output
 
 
 def test_a_run_from_before_the_certificate_says_nothing_about_later(tmp_path, monkeypatch, check: Check):
     older = discovery(tmp_path / "older", monkeypatch)
     edit(older / "run.json", opened_at="2020-01-01T00:00:00Z")
     edit(older / results.CLOSED, closed_at="2020-01-01T00:01:00Z")
-    code, said = check(reseal(older))
+    code, output = check(reseal(older))
     assert code == 2
-    assert "the runs ended at 2020-01-01T00:01:00Z, before it was dated" in said
+    assert "the runs ended at 2020-01-01T00:01:00Z, before it was dated" in output
 
 
 def test_evidence_that_was_edited_after_it_was_certified_is_noticed(run: Path, check: Check):
-    code, said = check(text_in(run, "raw/inventory.jsonl", "AMD EPYC", "AMD Epyc"))
+    code, output = check(text_in(run, "raw/inventory.jsonl", "AMD EPYC", "AMD Epyc"))
     assert code == 2
-    assert f"discovery {run.name}: files_sha256 is " in said
+    assert f"discovery {run.name}: files_sha256 is " in output
 
 
 # --- signatures
@@ -223,11 +223,11 @@ def judged(folder: Path, capsys, *options: str) -> tuple[int, str]:
 
 
 def test_a_signed_run_says_who_closed_it_and_its_evidence_is_its_own(signed: Path, signers: Path, capsys, monkeypatch):
-    code, said = judged(signed, capsys)
-    assert (code, "signed by anna@lab\n" in said) == (0, True)
+    code, output = judged(signed, capsys)
+    assert (code, "signed by anna@lab\n" in output) == (0, True)
     monkeypatch.delenv("BRINGUP_SITE")
-    code, said = judged(signed, capsys)
-    assert (code, "signed by" in said) == (0, False), "the judge itself knows nothing of signers"
+    code, output = judged(signed, capsys)
+    assert (code, "signed by" in output) == (0, False), "the judge itself knows nothing of signers"
     assert judged(signed, capsys, "--signers", str(signers))[0] == 0
 
 
@@ -270,9 +270,9 @@ def rubbish(folder: Path, tmp_path: Path) -> None:
 )
 def test_a_signature_that_does_not_count_is_exit_code_2(signed: Path, tmp_path: Path, capsys, damage, says: str):
     damage(signed, tmp_path)
-    code, said = judged(signed, capsys)
-    assert (code, says in said, "\x1b" in said) == (2, True, False), said
-    assert "PASS" in said, "the verdicts stay as they are"
+    code, output = judged(signed, capsys)
+    assert (code, says in output, "\x1b" in output) == (2, True, False), output
+    assert "PASS" in output, "the verdicts stay as they are"
 
 
 def test_sums_that_were_made_anew_pass_unless_the_run_is_signed(signed: Path, signers, capsys, monkeypatch):
@@ -282,8 +282,8 @@ def test_sums_that_were_made_anew_pass_unless_the_run_is_signed(signed: Path, si
     sign_with(signers.with_name("key"), signed / "closed.json")
     assert judged(signed, capsys)[0] == 1, "a GPU is lost"
     text_in(signed, inventory, COUNT.format(1), COUNT.format(2))
-    code, said = judged(signed, capsys)
-    assert (code, "incorrect signature" in said) == (2, True)
+    code, output = judged(signed, capsys)
+    assert (code, "incorrect signature" in output) == (2, True)
     monkeypatch.delenv("BRINGUP_SITE")
     assert judged(signed, capsys)[0] == 0
 
@@ -307,8 +307,8 @@ def test_a_signed_certificate_cannot_be_changed(signed: Path, tmp_path: Path, ca
 
 def test_an_unsigned_certificate_says_what_it_is_worth(run: Path, paper: Path, check: Check):
     assert "Unsigned: it is worth what its keeper is worth" in paper.with_name("certificate.md").read_text()
-    code, said = check(run)
-    assert (code, "not verified: who made it" in said) == (0, True)
+    code, output = check(run)
+    assert (code, "not verified: who made it" in output) == (0, True)
 
 
 def pass_phrase(tmp_path: Path, monkeypatch) -> Path:
@@ -359,9 +359,9 @@ def closes_unsigned(tmp_path: Path, monkeypatch, capsys, key: Path, says: str) -
     folder = discovery(tmp_path / "runs", monkeypatch, close=False)
     monkeypatch.setenv("BRINGUP_SITE", site_with(tmp_path, signing_key=key))
     assert main(["close", str(folder), "--exit-code", "0"]) == 0
-    said = capsys.readouterr().err
-    assert said.startswith(f"bringup: {folder}/closed.json: unsigned: ")
-    assert says in said
-    assert said.count("\n") == 1
+    output = capsys.readouterr().err
+    assert output.startswith(f"bringup: {folder}/closed.json: unsigned: ")
+    assert says in output
+    assert output.count("\n") == 1
     assert (folder / "closed.json").is_file()
     assert not (folder / "closed.json.sig").exists()

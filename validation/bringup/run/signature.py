@@ -64,8 +64,8 @@ def signer(path: Path, allowed: Path) -> str:
         copy.write(signature)
         copy.flush()
         try:
-            found = _keygen("find-principals", "-f", str(allowed), "-s", copy.name).decode(errors="replace")
-            name = found.partition("\n")[0]
+            principals = _keygen("find-principals", "-f", str(allowed), "-s", copy.name).decode(errors="replace")
+            name = principals.partition("\n")[0]
             _keygen(
                 *("verify", "-f", str(allowed), "-I", name, "-n", NAMESPACE, "-s", copy.name), standard_input=content
             )
@@ -94,6 +94,6 @@ def _keygen(*arguments: str, standard_input: bytes = b"") -> bytes:
         ) from error
     if done.returncode != 0:
         lines = done.stderr.decode(errors="replace").replace("Enter passphrase: ", "").splitlines()
-        said = [line for line in lines if line.strip() and not line.startswith(("@", "Signing data"))]
-        raise RecordError(f"ssh-keygen: {said[0] if said else f'exit code {done.returncode}'}")
+        reasons = [line for line in lines if line.strip() and not line.startswith(("@", "Signing data"))]
+        raise RecordError(f"ssh-keygen: {reasons[0] if reasons else f'exit code {done.returncode}'}")
     return done.stdout
