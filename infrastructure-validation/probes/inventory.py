@@ -19,6 +19,7 @@ from fabric import fabric
 from facts import Facts
 from folders import folders, of_this_task
 from kernel_log import kernel_log
+from machine import machine
 from settings import settings
 from software import software
 from timekeeping import timekeeping
@@ -46,7 +47,7 @@ def main():
     def places(facts):
         folders(facts, of_this_task() + [tuple(named.split("=", 1)) for named in arguments.folder])
 
-    for question in (software, host, limits, settings, timekeeping, places, kernel_log, fabric):
+    for question in (software, machine, host, limits, settings, timekeeping, places, kernel_log, fabric):
         try:
             question(facts)
         except Exception as error:  # noqa: BLE001  # one question must not hide the answers to the others

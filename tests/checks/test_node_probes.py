@@ -12,6 +12,7 @@ import inventory
 import pytest
 import software
 from bringup.evidence.parsed import Parsed
+from machine import machine
 from probing import told_by
 from runs_for_tests import add_derived
 
@@ -197,3 +198,37 @@ def test_the_whole_inventory_ends_and_counts_its_facts(capsys, monkeypatch, tmp_
     assert (cost["quantity"], cost["unit"]) == ("probe.inventory.cpu_s", "s")
     assert cost["value"] > 0
     assert max(len(json.dumps(line)) for line in lines) < 1000
+
+
+# ---- which machine it is
+
+
+def interface(path: Path, **files: str) -> None:
+    for name, text in files.items():
+        (path / name).parent.mkdir(parents=True, exist_ok=True)
+        (path / name).write_text(f"{text}\n")
+    (path / "device").mkdir(parents=True, exist_ok=True)
+
+
+def machine_of(root: Path) -> object:
+    return seen(lambda facts: machine(facts, root / "net", root / "ib", root / "machine-id"))["n0", "inventory.machine"]
+
+
+def test_a_machine_is_known_by_what_its_makers_wrote_into_it(tmp_path: Path):
+    assert "no NIC has an address of its maker" in str(machine_of(tmp_path))
+    (tmp_path / "machine-id").write_text("5a0c\n")
+    by_id = machine_of(tmp_path)
+    interface(tmp_path / "net/eth0", type="1", addr_assign_type="0", address="00:11")
+    interface(tmp_path / "ib/mlx5_0", node_guid="b8ce")
+    by_hardware = machine_of(tmp_path)
+    assert by_hardware != by_id
+    (tmp_path / "machine-id").write_text("installed again\n")
+    interface(tmp_path / "net/vf0", type="1", addr_assign_type="0", address="00:99", **{"device/physfn": "a card"})
+    interface(tmp_path / "net/random0", type="1", addr_assign_type="1", address="00:98")
+    interface(tmp_path / "net/ib0", type="32", addr_assign_type="0", address="80:00")
+    (tmp_path / "net/lo").mkdir()
+    assert machine_of(tmp_path) == by_hardware
+    interface(tmp_path / "net/eth0", addr_assign_type="3", address="00:bb", **{"bonding_slave/perm_hwaddr": "00:11"})
+    assert machine_of(tmp_path) == by_hardware, "it is part of a bond now"
+    interface(tmp_path / "ib/mlx5_0", node_guid="another")
+    assert machine_of(tmp_path) != by_hardware

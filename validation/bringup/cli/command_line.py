@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bringup.errors import UsageError
@@ -54,6 +55,16 @@ def most_drained(verb: argparse.ArgumentParser) -> None:
         default=brake.MOST,
         metavar="N|N%",
         help="nodes of a partition that bringup may keep out of service at once (default: 10%%, at least 1)",
+    )
+
+
+def signers_of_the_site(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument(
+        "--signers",
+        type=Path,
+        metavar="FILE",
+        help="whose signatures count, as ssh-keygen's allowed signers; what none of them signed is exit code 2 "
+        "(default: the site's allowed_signers; without any, signatures are not verified)",
     )
 
 

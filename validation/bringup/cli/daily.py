@@ -6,7 +6,15 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bringup.cli.command_line import most_drained, natural, profile_of_the_environment
+from bringup.cli.command_line import (
+    CANNOT_TELL,
+    complain,
+    most_drained,
+    natural,
+    profile_of_the_environment,
+    signers_of_the_site,
+)
+from bringup.errors import RecordError
 
 if TYPE_CHECKING:
     from bringup.cli.command_line import Verbs
@@ -56,6 +64,7 @@ def add(verbs: Verbs) -> None:
     verb.add_argument(
         "--check", type=Path, metavar="FILE", help="only compare: does certificate.json hold in these runs?"
     )
+    signers_of_the_site(verb)
     verb.set_defaults(verb=_certificate)
 
 
@@ -102,34 +111,63 @@ def _resume_nodes(arguments: argparse.Namespace) -> int:
 
 
 def _certificate(arguments: argparse.Namespace) -> int:
-    from datetime import UTC, datetime
-
     from bringup.daily import certificate
-    from bringup.records import Certificate, Mark, read_record
+    from bringup.records import Mark
     from bringup.report import collection, outputs, text
+    from bringup.results import SIGNATURE
+    from bringup.run import signature
 
     if arguments.check is not None:
-        broken = certificate.broken(
-            read_record(arguments.check, Certificate), collection.gather(arguments.runs).judged, datetime.now(UTC)
-        )
-        print(
-            "\n".join(["it no longer holds:", *map(text.plain, broken)] if broken else ["every condition still holds"])
-        )
-        return 1 if broken else 0
+        return _check(arguments)
     folder = arguments.output
-    page, record = (
+    page, record, signed = (
         outputs.Output("-o", folder / name, kind)
-        for name, kind in (("certificate.md", outputs.CERTIFICATE), ("certificate.json", outputs.CERTIFIED))
+        for name, kind in (
+            ("certificate.md", outputs.CERTIFICATE),
+            ("certificate.json", outputs.CERTIFIED),
+            (f"certificate.json{SIGNATURE}", outputs.SIGNATURE),
+        )
     )
     outputs.make_folder("-o", folder)
-    outputs.check([page, record])
+    outputs.check([page, record, signed])
     made = certificate.made_of(collection.gather(arguments.runs), arguments.name, arguments.days, arguments.partly)
-    rendered = certificate.markdown(made)
+    signed.path.unlink(missing_ok=True)  # of the one before
     outputs.write(record, made.model_dump_json(indent=1) + "\n")
-    outputs.write(page, rendered)
+    outputs.write(page, certificate.markdown(made, signature.sign(record.path, complain)))
     less = "" if made.mark is Mark.PASS else f"; {len(made.does_not_say)} claims are not proven, and it says so"
     print(f"{made.mark.upper()}: {text.shown_path(page.path)}, {len(made.nodes)} nodes, until {made.holds_until}{less}")
     return 0
+
+
+def _check(arguments: argparse.Namespace) -> int:
+    """Exit code: 1 it no longer holds, 2 it or the runs cannot be relied on."""
+    from datetime import UTC, datetime
+
+    from bringup.daily import certificate
+    from bringup.records import Certificate, read_record
+    from bringup.report import collection, text
+    from bringup.results import CLOSED
+    from bringup.run import signature
+
+    record, gathered = read_record(arguments.check, Certificate), collection.gather(arguments.runs)
+    signers = signature.signers(arguments.signers)
+    doubts = certificate.altered(record, gathered)
+    if signers is None:
+        print("not verified: who made it, and who closed the runs (--signers)")
+    else:
+        for path in (arguments.check, *(run.folder / CLOSED for run in gathered.judged)):
+            try:
+                print(f"{text.shown_path(path)}: signed by {text.plain(signature.signer(path, signers))}")
+            except RecordError as error:
+                doubts.append(str(error))
+    if doubts:
+        print("\n".join(["it cannot be relied on:", *map(text.plain, doubts)]))
+    broken = certificate.broken(record, gathered.judged, datetime.now(UTC))
+    if broken:
+        print("\n".join(["it no longer holds:", *map(text.plain, broken)]))
+    if not doubts and not broken:
+        print(f"every condition still holds, {certificate.scope_of(record, gathered.judged)}")
+    return CANNOT_TELL if doubts else 1 if broken else 0
 
 
 def _watch(arguments: argparse.Namespace) -> int:

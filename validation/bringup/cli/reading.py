@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bringup.cli.command_line import CANNOT_TELL, complain, most_drained, natural
+from bringup.cli.command_line import CANNOT_TELL, complain, most_drained, natural, signers_of_the_site
 from bringup.errors import BringupError, NotHealthy, UsageError
 from bringup.plan import profile as profiles
 from bringup.plan.phases import PHASES
@@ -28,6 +28,7 @@ def add(verbs: Verbs) -> None:
     verb = verbs.add_parser("judge", help="judge results folders again, here or on a copy; needs no Slurm and no torch")
     verb.add_argument("runs", nargs="+", type=Path, metavar="RUN")
     verb.add_argument("--profile", help="judge against this profile instead of the one the run was opened with")
+    signers_of_the_site(verb)
     verb.set_defaults(verb=_judge)
 
     verb = verbs.add_parser(
@@ -85,7 +86,9 @@ def _judge(arguments: argparse.Namespace) -> int:
     from bringup import results
     from bringup.checks import catalogue
     from bringup.report import text, write
+    from bringup.run import signature
 
+    signers, unsigned = signature.signers(arguments.signers), 0
     profile = None if arguments.profile is None else catalogue.load_profile(arguments.profile)
     runs = results.find(arguments.runs)
     outcomes = [Outcome.INCOMPLETE for _ in _report_absent(runs)]
@@ -95,10 +98,17 @@ def _judge(arguments: argparse.Namespace) -> int:
         except BringupError as error:  # the other folders are judged all the same
             complain(str(error))
             outcomes.append(Outcome.INCOMPLETE)
+            continue
+        if signers is not None:
+            try:
+                print(f"  signed by {text.plain(signature.signer(folder / results.CLOSED, signers))}")
+            except BringupError as error:
+                complain(str(error))
+                unsigned += 1
     if len(outcomes) > 1:
         counts = ", ".join(f"{outcomes.count(outcome)} {outcome}" for outcome in Outcome if outcome in outcomes)
         print(f"{text.MARK[worst(outcomes)]}: {len(outcomes)} runs: {counts}")
-    return worst(outcomes).exit_code
+    return CANNOT_TELL if unsigned else worst(outcomes).exit_code
 
 
 def _report_absent(runs: results.RunFolders) -> list[results.Absent]:

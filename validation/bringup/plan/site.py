@@ -115,6 +115,8 @@ _MEANT = {  # key -> what its pattern means, in words
     "scratch": "write a whole path without , and :",
     "checkpoints": "write a whole path without , and :",
     "setup": "write a whole path without , and :",
+    "signing_key": "write a whole path without , and :",
+    "allowed_signers": "write a whole path without , and :",
 }
 
 
@@ -149,6 +151,8 @@ class Site(Record):
     environment: dict[Variable, Line] = Field(default_factory=dict)
     modules: list[Word] = Field(default_factory=list)
     setup: Place | None = None  # a file that scripts source before they start anything
+    signing_key: Place | None = None  # a private key of SSH, or a public one whose private half an agent holds
+    allowed_signers: Place | None = None  # whose signatures count: ssh-keygen(1), ALLOWED SIGNERS
 
     def time_limit(self, phase: str | None) -> str | None:
         """Time limit of a phase; None: the script's own limit holds."""

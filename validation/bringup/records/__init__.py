@@ -24,7 +24,7 @@ from bringup.records.base import (
     write_text,
 )
 from bringup.records.checkpoints import Checkpoint, CheckpointFile, CheckpointRoom, CheckpointTimes, Resumed
-from bringup.records.daily import Asked, Baseline, Certificate, Certified, Condition, Group
+from bringup.records.daily import Asked, Baseline, Certificate, Certified, Condition, Group, Machine
 from bringup.records.drill import DrillReport, DrillResult, HealthyRound
 from bringup.records.model import Attention, Blocks, ModelShape, Tensor, elements
 from bringup.records.run import (
@@ -94,6 +94,7 @@ __all__ = [
     "Kind",
     "LeftOut",
     "Limit",
+    "Machine",
     "Mark",
     "Memory",
     "MemoryCheck",

@@ -54,6 +54,15 @@ class Condition(Record):
     values: list[str] = Field(min_length=1)
 
 
+class Machine(Record):
+    """A node, and what tells it from another one of the same name. null: not seen."""
+
+    node: str
+    hardware: str | None  # SHA-256 of the addresses of its NICs and HCAs, or of its machine id
+    gpus: str | None  # SHA-256 of the UUIDs of its GPUs; null also for placeholders, which have none
+    boot: str | None  # during which it was certified; a later boot breaks nothing
+
+
 class Certified(Record):
     """A run that the certificate rests on."""
 
@@ -69,12 +78,16 @@ class Certified(Record):
 
 
 class Certificate(Versioned):
-    """`certificate.json`: what was asked of which nodes and passed, what was not asked, and when it stops holding."""
+    """`certificate.json`: what was asked of which nodes and passed, what was not asked, and when it stops holding.
+
+    Unsigned, it is worth what its keeper is worth: whoever may write to it can make another one."""
 
     name: str
     holds_until: str  # a day, UTC
     mark: Mark  # PASS, or what the whole is less than that: PARTLY, REHEARSED
     dated: str  # the end of its runs, UTC
+    days: int = Field(ge=1)  # from there to holds_until
+    cluster: str | None  # as Slurm calls it
     nodes: list[str]  # that were in every run
     left_out: list[str]
     gpus_per_node: int
@@ -85,4 +98,5 @@ class Certificate(Versioned):
     answers: list[Answer] = Field(min_length=1)
     does_not_say: list[str]
     conditions: list[Condition] = Field(min_length=1)
+    machines: list[Machine]
     runs: list[Certified] = Field(min_length=1)

@@ -23,6 +23,7 @@ _LOOKED_AT = (
 _OF_A_RUN = {
     results.RUN,
     results.CLOSED,
+    results.CLOSED + results.SIGNATURE,
     results.PROFILE,
     results.RUN_ARGS,
     results.METRICS,
@@ -50,6 +51,7 @@ ARCHIVE = Kind("an archive of bringup", "evidence, packed by bringup")
 SCHEMA = Kind("a JSON Schema", '"$schema": "https://json-schema.org/draft/2020-12/schema"')
 CERTIFICATE = Kind("a certificate of bringup", "It holds until ")
 CERTIFIED = Kind("a certificate of bringup", '"holds_until": ')
+SIGNATURE = Kind("a signature of SSH", "-----BEGIN SSH SIGNATURE-----")
 BASELINE = Kind("a baseline of bringup", '"groups": [')
 PROFILE = Kind("a profile", None)  # people edit profiles
 

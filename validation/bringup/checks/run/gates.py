@@ -1,4 +1,4 @@
-"""Gates of every run: it was closed, its evidence is its own, and it ran once. Data only."""
+"""Gates of every run: it was closed, its evidence is its own (as far as checksums say), and it ran once. Data only."""
 
 from __future__ import annotations
 

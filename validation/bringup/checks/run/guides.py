@@ -42,7 +42,8 @@ EVIDENCE = Guide(
     ),
     why=(
         "A verdict is only as good as its evidence. Evidence of another run, or of another day, proves nothing about "
-        "this one."
+        "this one. The owner of a folder can edit it and write new checksums: only a signature shows that "
+        "(docs/site-file.md)."
     ),
     usually_means=(
         "The verdict is incomplete, with one of three causes. *Changed, gone, or came later*: the folder was edited, "

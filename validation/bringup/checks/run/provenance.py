@@ -1,4 +1,7 @@
-"""Whether the evidence is this run's: unchanged since the run was closed, and no probe names another run or time."""
+"""Whether the evidence is this run's: unchanged since the run was closed, and no probe names another run or time.
+
+It finds accidents, and changes by who did not make the checksums again. It proves nothing against the folder's owner.
+"""
 
 from __future__ import annotations
 
