@@ -115,8 +115,8 @@ class Marks:
     def write(self, place, words):
         if self.secret is None:
             return words
-        said = repr((self.about, place, words)).encode()
-        return f"{words}\t{hmac.new(self.secret, said, 'sha256').hexdigest()}"
+        content = repr((self.about, place, words)).encode()
+        return f"{words}\t{hmac.new(self.secret, content, 'sha256').hexdigest()}"
 
     def read(self, place, marked):
         """The words; None: whoever wrote them does not know the secret. marked: bytes."""

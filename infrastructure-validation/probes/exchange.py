@@ -17,7 +17,7 @@ def gather(torch, dist, device, data):
     padded[: len(data)] = _tensor(torch, data, device)
     everyone = [torch.empty_like(padded) for _ in lengths]
     dist.all_gather(everyone, padded)
-    return [_bytes(theirs[:length]) for theirs, length in zip(everyone, lengths, strict=True)]
+    return [_bytes(everyone[rank][:length]) for rank, length in enumerate(lengths)]
 
 
 def from_first(torch, dist, device, data):
