@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import random
 import statistics
 import sys
@@ -337,6 +338,45 @@ def test_threads_that_were_requested_stay(monkeypatch: pytest.MonkeyPatch, befor
     monkeypatch.setattr(torch, "set_num_threads", given.append)
     cores.take_share()
     assert torch.get_num_threads() == after
+
+
+def test_what_ranks_tell_each_other_comes_back_as_it_was() -> None:
+    """As JSON: the kind says what JSON has no word for."""
+    import folders
+    from bringup.records import Checkpoint, Standstill
+    from pydantic import TypeAdapter
+    from recipe import communication, group, results, room
+
+    rank = results.RankResult(
+        step_times_s=[0.1, 1 / 3],
+        own_times_s={"fetch": [0.0, math.inf]},
+        standstill=Standstill(seconds=0),
+        memory_gib=(1.0, None, None),
+        device_limits=(None, None),
+        environment={"nics": ["eth0"], "gpu": None},
+        host_threads=1,
+        states_bytes=2**62,
+        startup_s=(1.0, 2.0, 3.0, 4.0, 5.0),
+        checksum=1e-300,
+        steps_unix_s=[1.7e9],
+        rows=[1, 2],
+        padding=[],
+    )
+    for value, kind in [
+        (rank, results.RankResult),
+        (communication.Profiled(1.0, 0.1, 0.1, {"all_reduce": 0.1}, {"all_reduce": 2.0}), communication.Profiled | str),
+        ("torch.profiler failed", communication.Profiled | str),
+        ((room.Need(1, 2**40, True), None, 7, "MemAvailable"), tuple[room.Need, int | None, int, str]),
+        (folders.Left(1.5, "of 2 GiB", 7, "of 8", False), folders.Left | None),
+        (("n0", {0, 2}), tuple[str, set[int]]),
+        (((0, 1), 2**64 - 1), tuple[tuple[int, ...], int]),
+        ({3: "rank-3.pt"}, dict[int, str]),
+        (([(Path("/a/step-1"), None, "damaged")], True), tuple[list[tuple[Path, Checkpoint | None, str]], bool]),
+        (Path("/a/b.npy"), Path | None),
+        ([1 / 3, -math.inf], Any),
+    ]:
+        assert TypeAdapter(kind).validate_json(group._json(value)) == value
+    assert math.isnan(TypeAdapter(Any).validate_json(group._json(math.nan)))
 
 
 def test_memory_names_the_worst_rank() -> None:

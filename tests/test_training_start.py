@@ -373,7 +373,7 @@ def test_all_ranks_of_a_node_share_its_memory(llama70b: Any, monkeypatch: pytest
     on_node(monkeypatch, device_gib=79.0, host_gib=100.0)
     resolved = asked(strategy="fsdp", ranks_per_node=8, nodes=8, cpu_offload=True)
     needed = room.need(llama70b, footprint.of_model(llama70b, resolved), resolved, on_gpu=True, read_whole=False)
-    monkeypatch.setattr(room.group, "gather", lambda value: [value] * 16)
+    monkeypatch.setattr(room.group, "gather", lambda value, _: [value] * 16)
     with pytest.raises(Refused, match=r"131\.\d GiB of host memory for the 8 rank\(s\) of a node, observed 100.0 GiB"):
         room.require(needed, resolved, ["n0"] * 8 + ["n1"] * 8)
 

@@ -5,12 +5,17 @@ BRINGUP_START_S, apart from the time after which a collective counts as hung.
 
 Each rank writes its host into the store under a key of its own. Whoever gives up first looks which keys are missing,
 and leaves the answer in the store: all ranks that waited end with the same words. torch.distributed is handed in.
+
+The store asks nobody who he is. So what ranks write there bears a mark that only who knows the run's secret can make,
+and no data is exchanged with a rank whose mark is wrong. Without a run's folder (RUN_DIR) there is no secret.
 """
 
 import datetime
+import hmac
 import os
 import subprocess
 import time
+from pathlib import Path
 
 DEFAULT_S = 600
 LONGEST_S = 86400
@@ -22,10 +27,15 @@ LINGER_S = 3.0  # of the rank that serves the store: the others read there who w
 MOST_NAMED = 8
 HERE, COUNT, OUTCOME, GIVEN_UP = "bringup/here/{}", "bringup/count", "bringup/outcome", "bringup/given-up"
 COMPLETE = "complete"
+SECRET = "private/secret"  # in the folder of the run: `bringup open` makes it, and only its owner can read it  # noqa: S105
+NO_MARK = "does not know this run's secret: a stranger, or a rank with another RUN_DIR; close the network to strangers"
 
 
 class Late(RuntimeError):
-    """Ranks did not arrive in time. `late`: [(rank, its host or None)] on the one rank that looked, else empty."""
+    """Ranks did not arrive in time, or a stranger came in their place.
+
+    `late`: [(rank, its host or None)] on the one rank that looked, else empty.
+    """
 
     def __init__(self, words, late=()):
         super().__init__(words)
@@ -44,6 +54,7 @@ def meet(dist, rank, world, per_host, host, listens, patience):
     """The store of these ranks, when all of them are there. Raises Late. listens: this rank serves the store."""
     begun = time.monotonic()
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    marks, keys = Marks(secret(), (port, world)), [HERE.format(each) for each in range(world)]
     seconds = datetime.timedelta(seconds=patience)
     try:  # without waiting: torch would count who is missing, and not name them
         store = dist.TCPStore(address, port, is_master=listens, timeout=seconds, wait_for_workers=False)
@@ -52,19 +63,22 @@ def meet(dist, rank, world, per_host, host, listens, patience):
             raise
         words = "{}; BRINGUP_START_S sets how long to wait".format(str(error).split("\n")[0])
         raise Late(f"nobody answered within {patience} s at {address}:{port}, the node of rank 0: {words}") from None
-    store.set(HERE.format(rank), host)
-    if store.add(COUNT, 1) == world:
-        store.compare_set(OUTCOME, "", COMPLETE)
+    store.set(keys[rank], marks.write(keys[rank], host))
+    if store.add(COUNT, 1) >= world and store.check(keys):
+        store.compare_set(OUTCOME, "", marks.write(OUTCOME, strangers(store, marks, keys) or COMPLETE))
     try:
         store.wait([OUTCOME], max(datetime.timedelta(seconds=1), seconds - _since(begun)))
     except dist.DistStoreError:
         if store.add(GIVEN_UP, 1) == 1:
             late = missing(store, world, per_host)
-            words = say(late, world, patience)
-            if late and store.compare_set(OUTCOME, "", words).decode() == words:
+            words = strangers(store, marks, keys) or (say(late, world, patience) if late else COMPLETE)
+            marked = marks.write(OUTCOME, words)
+            if words != COMPLETE and store.compare_set(OUTCOME, "", marked).decode() == marked:
                 raise Late(words, late) from None
         store.wait([OUTCOME], datetime.timedelta(seconds=ANSWER_S))
-    outcome = store.get(OUTCOME).decode()
+    outcome = marks.read(OUTCOME, store.get(OUTCOME))
+    if outcome is None:
+        raise Late(strangers(store, marks, keys) or "whoever said that all ranks are here " + NO_MARK)
     if outcome == COMPLETE:
         return store
     time.sleep(PAUSE_S)
@@ -77,12 +91,60 @@ def _since(begun):
     return datetime.timedelta(seconds=time.monotonic() - begun)
 
 
+def secret():
+    """Of this run; None without the folder of a run."""
+    folder = os.environ.get("RUN_DIR")
+    path = Path(folder or "", SECRET)
+    try:
+        return path.read_bytes() if folder else None
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise Late(f"{path}: the secret of this run cannot be read: {error.strerror}") from None
+
+
+class Marks:
+    """Words, and behind a tab what only who knows the secret can have written; without a secret the words alone.
+
+    about: of which meeting, so that a mark of another one does not count: port, ranks.
+    """
+
+    def __init__(self, secret, about):
+        self.secret, self.about = secret, about
+
+    def write(self, place, words):
+        if self.secret is None:
+            return words
+        content = repr((self.about, place, words)).encode()
+        return f"{words}\t{hmac.new(self.secret, content, 'sha256').hexdigest()}"
+
+    def read(self, place, marked):
+        """The words; None: whoever wrote them does not know the secret. marked: bytes."""
+        words = name_of(marked)
+        return words if hmac.compare_digest(marked, self.write(place, words).encode()) else None
+
+
+def name_of(marked):
+    return marked.decode(errors="replace").partition("\t")[0]
+
+
+def strangers(store, marks, keys):
+    """Who of those that have come does not know the secret of the run: one line; None: all do."""
+    here = keys if store.check(keys) else [key for key in keys if store.check([key])]
+    for key, marked in zip(here, store.multi_get(here)):  # strict= came with Python 3.10
+        if marks.read(key, marked) is None:
+            return "rank {}, which calls itself {}, {}".format(
+                key.rpartition("/")[2], ascii(name_of(marked)[:60]), NO_MARK
+            )
+    return None
+
+
 def missing(store, world, per_host):
     """[(rank, host or None)] of those that have not come. The host is that of ranks beside it, else Slurm says it."""
     here = [store.check([HERE.format(rank)]) for rank in range(world)]
     late = [rank for rank in range(world) if not here[rank]]
     hosts = {rank // per_host: rank for rank in range(world) if here[rank]}
-    names = {place: store.get(HERE.format(rank)).decode() for place, rank in hosts.items()}
+    names = {place: name_of(store.get(HERE.format(rank))) for place, rank in hosts.items()}
     if any(rank // per_host not in names for rank in late):
         names = {**dict(enumerate(nodes_of_the_step())), **names}
     return [(rank, names.get(rank // per_host)) for rank in late]

@@ -75,7 +75,7 @@ def main():
     )
     facts = Facts("collectives") if bench.rank == 0 else None
     name = str(torch.cuda.get_device_properties(device).uuid) if cuda else placeholder(local)
-    members = bench.gather((node_name(), task, os.getpid(), name))
+    members = [tuple(member) for member in bench.gather((node_name(), task, os.getpid(), name))]
     rdma = bench.gather((node_name(), transport.active_rdma_devices()))
     used = bench.gather((node_name(), device.type, gpus.driver_count()))
     if facts is not None:
@@ -251,7 +251,9 @@ def measure(bench, collective, size, facts, scale):
     rank's times, and the spread."""
     operation, name = collective(size), collective.__name__
     at, label = label_of(size, operation.nbytes), f"{name}@{named(size)}"
-    times, with_wait, wrong = zip(*bench.gather(bench.measure(operation, label)), strict=True)
+    seconds, with_waits, wrong_values = bench.measure(operation, label)
+    everyone = bench.gather((seconds, with_waits, list(wrong_values.items())))
+    times, with_wait, wrong = zip(*everyone, strict=True)
     slowest = [max(repetition) for repetition in zip(*times, strict=True)]
     if facts is not None:
         median = statistics.median(slowest)
@@ -264,7 +266,9 @@ def measure(bench, collective, size, facts, scale):
                 "GB/s",
                 scale,
             )
-    return wrong, stall([max(repetition) for repetition in zip(*with_wait, strict=True)], label)
+    return [dict(items) for items in wrong], stall(
+        [max(repetition) for repetition in zip(*with_wait, strict=True)], label
+    )
 
 
 def say_stalls(facts, scale, members, stalls, standstills):

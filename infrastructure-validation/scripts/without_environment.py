@@ -1,10 +1,7 @@
 #!/usr/bin/env python3
-"""Remove the environment from the JSON of nccl-tests: it holds every variable, tokens too. A file that is not JSON is
-deleted.
+"""Copy the JSON of nccl-tests without the environment that it lists. What is not JSON is not copied.
 
-The file is changed in place.
-
-Run: python3 without_environment.py FILE
+Run: python3 without_environment.py FILE INTO
 """
 
 import json
@@ -13,16 +10,14 @@ from pathlib import Path
 
 
 def main():
-    if len(sys.argv) != 2:
-        sys.exit("usage: without_environment.py FILE")
-    path = Path(sys.argv[1])
+    if len(sys.argv) != 3:
+        sys.exit("usage: without_environment.py FILE INTO")
     try:
-        document = json.loads(path.read_text())
+        document = json.loads(Path(sys.argv[1]).read_text())
     except ValueError as error:
-        path.unlink()  # cut off in the middle: whatever it holds may be a secret
-        sys.exit(f"{path}: removed, it is no JSON: {error}")
+        sys.exit(f"{sys.argv[1]}: not kept, it is no JSON: {error}")
     document.pop("env", None)
-    path.write_text(json.dumps(document, indent=1) + "\n")
+    Path(sys.argv[2]).write_text(json.dumps(document, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -125,14 +125,15 @@ def test_nan_is_no_measurement():
 
 def test_the_environment_is_neither_read_nor_kept(tmp_path):
     assert "hf_secret" not in str(read("tests-healthy.json"))
-    file = tmp_path / "a.json"
+    file, into = tmp_path / "a.json", tmp_path / "b.json"
     file.write_text((FOLDER / "tests-healthy.json").read_text())
-    subprocess.run([sys.executable, SCRIPT, file], check=True)
-    assert "hf_secret" not in file.read_text()
-    assert nccl_tests.parse(file.read_text(), "f", "all_reduce_perf", "2-nodes").problems == []
+    subprocess.run([sys.executable, SCRIPT, file, into], check=True)
+    assert "hf_secret" not in into.read_text()
+    assert nccl_tests.parse(into.read_text(), "f", "all_reduce_perf", "2-nodes").problems == []
+    into.unlink()
     file.write_text((FOLDER / "tests-truncated.json").read_text())
-    assert subprocess.run([sys.executable, SCRIPT, file], check=False, capture_output=True).returncode == 1
-    assert not file.exists()
+    assert subprocess.run([sys.executable, SCRIPT, file, into], check=False, capture_output=True).returncode == 1
+    assert not into.exists()
 
 
 HEALTHY_JSON, HEALTHY_TEXT = ((FOLDER / f"tests-healthy.{kind}").read_text() for kind in ("json", "txt"))

@@ -209,7 +209,7 @@ def test_without_a_site_file_nothing_changes(call: Called, copy: Path):
     assert "SBATCH_" not in done.stdout.replace("SRUN_SITE", "")
     folder, run = opened(copy, "discovery")
     assert run.site is None
-    assert sorted(path.name for path in folder.iterdir()) == ["profile.yaml", "raw", "run.json"]
+    assert sorted(path.name for path in folder.iterdir()) == ["private", "profile.yaml", "raw", "run.json"]
 
 
 def test_the_run_keeps_a_copy_that_loads_again(call: Called, copy: Path, lab: Path):

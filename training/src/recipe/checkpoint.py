@@ -61,20 +61,19 @@ class Read:
     differing: list[str]
 
 
-def together(action: Callable[[], T]) -> list[T]:
-    """`action` on every rank; its results, index = rank. Raises on all ranks when it failed on one."""
-    mine: tuple[T | None, str | None] = (None, None)
+def together(action: Callable[[], T]) -> T:
+    """`action` on every rank; this rank's result. Raises on all ranks when it failed on one."""
+    result, own = None, None
     try:
-        mine = (action(), None)
+        result = action()
     except (CheckpointError, OSError) as error:
-        mine = (None, str(error) or type(error).__name__)
-    everyone = group.gather(mine)
-    failed = [(rank, why) for rank, (_, why) in enumerate(everyone) if why is not None]
-    if mine[1] is not None:
-        raise CheckpointError(mine[1])
+        own = str(error) or type(error).__name__
+    failed = [(rank, why) for rank, why in enumerate(group.gather(own)) if why is not None]
+    if own is not None:
+        raise CheckpointError(own)
     if failed:
         raise PeerFailedError(f"rank {failed[0][0]} failed: {failed[0][1]}")
-    return [result for result, _ in everyone]  # type: ignore[misc]  # none failed
+    return result  # type: ignore[return-value]  # it did not fail
 
 
 @dataclass(frozen=True)
@@ -116,7 +115,8 @@ def save(
     written = together(own_part)
     write_s = max(group.gather(time.perf_counter() - begun))
     begun = time.perf_counter()
-    files = together(lambda: [_described(path, group.RANK) for path in written[group.RANK]])
+    own_files = together(lambda: [_described(path, group.RANK) for path in written])
+    files = group.gather(own_files, list[CheckpointFile])
     shared = [_described(part / METADATA, 0)] if group.RANK == 0 else []
     fingerprints = training_state.fingerprints_of_all(tensors)
     checksum_s = max(group.gather(time.perf_counter() - begun))
@@ -137,7 +137,7 @@ def save(
     unseen = (
         {file.rank: file.name for file in record.files if not (part / file.name).is_file()} if group.RANK == 0 else {}
     )
-    unseen = group.from_first(unseen)
+    unseen = group.from_first(unseen, dict[int, str])
 
     def all_seen() -> None:
         if group.RANK in unseen:
@@ -154,7 +154,7 @@ def save(
 
     together(all_seen)
     together(lambda: finish() if group.RANK == 0 else None)
-    return Saved(final, group.from_first(record), write_s, checksum_s)
+    return Saved(final, group.from_first(record, Checkpoint), write_s, checksum_s)
 
 
 def read(folder: Path, record: Checkpoint, trainer: Trainer) -> Read:
@@ -173,7 +173,7 @@ def read(folder: Path, record: Checkpoint, trainer: Trainer) -> Read:
                 raise CheckpointError(_own_failure(error, f"{folder} cannot be read")) from None
         return time.perf_counter() - begun
 
-    seconds = max(together(into_place))
+    seconds = max(group.gather(together(into_place)))
     scheduler = trainer.lr_scheduler
     scheduler.load_state_dict(scheduler.state_dict() | record.scheduler)
     for parameters, rate in zip(trainer.optimizer.param_groups, scheduler.get_last_lr(), strict=True):

@@ -107,7 +107,7 @@ def require(size: Size, wanted: Saves, root: Path, hosts: list[str]) -> Checkpoi
     problem = not_one_folder(root, hosts)
     if problem is not None:
         raise Refused(f"checkpoints: {problem}; give a --checkpoint-dir that is one folder on all nodes")
-    left = group.from_first(_left(root) if group.RANK == 0 else None)
+    left = group.from_first(_left(root) if group.RANK == 0 else None, folders.Left | None)
     if left is not None:
         known = known.model_copy(update=_known(left, hosts[0]))
     needed, files = wanted.at_once * largest, wanted.at_once * size.files

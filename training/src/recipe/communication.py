@@ -134,7 +134,7 @@ def measure(trainer: Any, resolved: RunArgs, shape: ModelShape) -> tuple[Communi
         return None, "one rank sends nothing"
     if resolved.profiled_steps == 0:
         return None, "no step was profiled (--profiled-steps 0)"
-    ranks = group.gather(_of_rank(trainer, resolved))
+    ranks = group.gather(_of_rank(trainer, resolved), Profiled | str)
     problems = [f"rank {number}: {rank}" for number, rank in enumerate(ranks) if isinstance(rank, str)]
     if problems:
         return None, f"torch.profiler failed on {len(problems)} of {len(ranks)} ranks, {problems[0]}"

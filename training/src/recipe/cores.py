@@ -30,6 +30,6 @@ def share(cores: int, places: list[Place], rank: int) -> int:
 
 def take_share() -> None:
     """A collective. If OMP_NUM_THREADS requests two threads or more, their number is not changed."""
-    places = group.gather((node_name(), os.sched_getaffinity(0)))
+    places = group.gather((node_name(), os.sched_getaffinity(0)), tuple[str, set[int]])
     if torch.get_num_threads() == 1:
         torch.set_num_threads(share(binding.cores(), places, group.RANK))

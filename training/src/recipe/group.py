@@ -14,11 +14,14 @@ import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import arrival
+import exchange
 import torch
 import torch.distributed as dist
+from pydantic import TypeAdapter
+from pydantic_core import to_json
 
 from recipe.rank import RANK as RANK
 from recipe.rank import WORLD as WORLD
@@ -150,22 +153,28 @@ def is_average(value: float, ranks: int) -> bool:
     return math.isclose(value, (ranks + 1) / 2, rel_tol=AVERAGE_TOLERANCE)
 
 
-def gather(value: T) -> list[T]:
-    """One value per rank, index = rank, on every rank. For small picklable values, outside timed windows."""
+def gather(value: T, kind: Any = Any) -> list[T]:
+    """One value per rank, index = rank, on every rank. For small values, outside timed windows.
+
+    They travel as JSON. `kind` is their type, needed where JSON has no such: a tuple, a set, a path, a dataclass, a
+    record, a key that is no text.
+    """
     if not dist.is_initialized():
         return [value]
-    values: list[T | None] = [None] * dist.get_world_size()
-    dist.all_gather_object(values, value)
-    return values  # type: ignore[return-value]  # all_gather_object filled every place
+    read = TypeAdapter(kind).validate_json
+    return [read(theirs) for theirs in exchange.gather(torch, dist, DEVICE, _json(value))]
 
 
-def from_first(value: T) -> T:
-    """Rank 0's value, on every rank."""
+def from_first(value: T, kind: Any = Any) -> T:
+    """Rank 0's value, on every rank. `kind` as for gather."""
     if not dist.is_initialized():
         return value
-    values = [value]
-    dist.broadcast_object_list(values)
-    return values[0]
+    first: T = TypeAdapter(kind).validate_json(exchange.from_first(torch, dist, DEVICE, _json(value)))
+    return first
+
+
+def _json(value: Any) -> bytes:
+    return to_json(value, inf_nan_mode="constants")
 
 
 def close() -> None:

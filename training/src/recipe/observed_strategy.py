@@ -141,7 +141,7 @@ def observe(trainer: Trainer, first_step: FirstStep, loss_dtype: torch.dtype | N
     }
     local = sum(p.to_local().numel() if isinstance(p, DTensor) else p.numel() for p in parameters)
     everyone = group.gather((mine, node_name(), device_name(), local))
-    if any(theirs[0] != mine for theirs in everyone):
+    if any(theirs[0] != everyone[0][0] for theirs in everyone):
         mine["kind"] = "unknown"  # ranks that train different things are not a strategy
     return ObservedStrategy(
         **mine,

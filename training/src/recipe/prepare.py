@@ -175,7 +175,7 @@ def open_rows(
 
     made = together(make)
     facts.saw("train.rank.tokenized_documents", 0 if made is None else made.documents, "count")
-    everyone = group.gather(None if made is None else made.path)
+    everyone = group.gather(None if made is None else made.path, Path | None)
     path = everyone[hosts.index(hosts[group.RANK])]
     if path is None:
         raise DifferentStart(f"no rows from the first rank of {hosts[group.RANK]}")
@@ -203,7 +203,8 @@ def require_same_start(model: Any, drawn: float) -> None:
     require_same("weights", drawn)
     parameters = dict(model.named_parameters())
     own = sum(training_state.fingerprints_of_rank(parameters).values())
-    held = group.gather((training_state.place_of_shard(next(iter(parameters.values()))), own))
+    place = training_state.place_of_shard(next(iter(parameters.values())))
+    held = group.gather((place, own), tuple[tuple[int, ...], int])
     first = dict(reversed(held))  # of each shard, what the lowest rank holds
     odd = [rank for rank, (place, theirs) in enumerate(held) if theirs != first[place]]
     if odd:

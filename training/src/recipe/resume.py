@@ -70,15 +70,16 @@ class Checkpoints(TrainerCallback):
     def _find(self) -> WholeCheckpoint | None:
         first = (self.args.run_dir if self.args.resume == AUTO else Path(str(self.args.resume))).resolve()
         # one rank looks and all follow: a folder may be seen by one node a little before another one sees it
-        candidates, requeued = group.from_first(self._candidates(first) if group.RANK == 0 else None)
+        mine = self._candidates(first) if group.RANK == 0 else ([], False)
+        candidates, requeued = group.from_first(mine, tuple[list[tuple[Path, Checkpoint | None, str]], bool])
         passed_over: list[str] = []
         too_late = 0
         for folder, record, unreadable in candidates:
             if record is not None and record.step >= self.args.steps:
                 too_late = max(too_late, record.step)
                 continue
-            mine = [unreadable] if record is None else checkpoint.damage(folder, record, of_rank=False)
-            damaged = [line for lines in group.gather(mine) for line in lines]
+            damage = [unreadable] if record is None else checkpoint.damage(folder, record, of_rank=False)
+            damaged = [line for lines in group.gather(damage) for line in lines]
             if record is not None and not damaged:
                 self._require_same_recipe(folder, record)
                 self._tell(

@@ -89,7 +89,7 @@ def require(needed: Need, resolved: RunArgs, hosts: list[str]) -> Room:
     """Refuse, on every rank, what cannot fit. A collective. `hosts`: index = rank."""
     free = torch.cuda.mem_get_info(group.DEVICE)[0] if group.CUDA else None
     available, whose = host_available()
-    everyone = group.gather((needed, free, available, whose))
+    everyone = group.gather((needed, free, available, whose), tuple[Need, int | None, int, str])
     kind = job_of(resolved).kind
     what = f"{resolved.model} as {kind} on {len(hosts)} rank(s)"
     of_device = [(theirs.device, room, rank) for rank, (theirs, room, _, _) in enumerate(everyone) if room is not None]

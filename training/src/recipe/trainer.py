@@ -155,9 +155,9 @@ class RecipeTrainer(Trainer):
     def step_grad_norms(self) -> list[float]:
         """Norm of the averaged gradient before clipping, per optimizer step; the highest of all ranks. A collective."""
         whole = [norm.full_tensor() if isinstance(norm, DTensor) else norm for norm in self.grad_norms]
-        of_ranks = group.gather(torch.stack(whole).double().cpu())
+        of_ranks = group.gather(torch.stack(whole).double().tolist())
         return (
-            torch.stack(of_ranks).amax(dim=0).tolist()
+            torch.tensor(of_ranks, dtype=torch.float64).amax(dim=0).tolist()
         )  # equal, unless a rank has gradients of its own; NaN stays NaN
 
     def step_padding(self) -> list[int]:

@@ -277,7 +277,8 @@ class Run:
                 steps_unix_s=clock.steps_unix_s(),
                 rows=checkpoints.trajectory.rows,
                 padding=checkpoints.trajectory.padding,
-            )
+            ),
+            results.RankResult,
         )
         with self.watch.patience((args.profiled_steps + 1) * args.timeout_s):
             communicated = communication.measure(

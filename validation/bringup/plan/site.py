@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Discriminator, Field, StringConstraints, Tag, ValidationError
 
 from bringup.errors import ProfileError, SiteError
-from bringup.plan import profile_text
+from bringup.plan import hidden, profile_text
 from bringup.plan.phases import PHASES
 from bringup.plan.profile import PROFILES, SITE_SUFFIX
 from bringup.records import Record
@@ -20,9 +20,6 @@ ANY_PHASE, TRAINING, IDLE = "default", "training", "idle"
 """Keys besides the phases' own: the default for all phases; for all training phases, before the default; for the sweep
 of idle nodes (`bringup watch --idle`), a partition or QOS that other jobs preempt."""
 
-_SECRET = re.compile(r"TOKEN|KEY|SECRET|PASSWORD|PASSWD|CREDENTIAL", re.IGNORECASE)
-_NO_SECRETS = {"NCCL_IB_PKEY"}  # the number of a partition of the fabric
-_PASSWORD = re.compile(r"//[^/@\s]*:[^/@\s]*@")
 _OF_KEYS = {  # option of Slurm -> the key that says it
     "partition": "partition",
     "account": "account",
@@ -47,7 +44,7 @@ _OF_STARTS = {  # the launcher sets them for each rank; one value for all ranks 
 
 
 def _no_password(text: str) -> str:
-    if _PASSWORD.search(text):
+    if hidden.holds_password(text):
         raise ValueError("holds a password; every report shows this file. Remove it, and log in by other means")
     return text
 
@@ -66,7 +63,7 @@ def _option(text: str) -> str:
 def _variable(name: str) -> str:
     if re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) is None:
         raise ValueError("is not the name of a variable: letters, digits and _ only")
-    if _SECRET.search(name) and name.upper() not in _NO_SECRETS:
+    if hidden.is_secret_name(name):
         raise ValueError(
             "looks like a secret, and every report shows this file; remove it, and export it in your shell"
         )

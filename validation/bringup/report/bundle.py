@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import shutil
 import zipfile
 from collections.abc import Iterator
@@ -20,7 +21,8 @@ from bringup.report.collection import Collection
 from bringup.report.page.links import Links
 
 PAGE = "report.html"
-_LEFT_OUT = "checkpoints"
+_LEFT_OUT = ("checkpoints", results.PRIVATE)
+_ENVIRONMENT = re.compile(rb'"env"\s*:\s*[\[{]')  # nccl-tests and others list every variable so, secrets too
 
 
 def pack(collection: Collection) -> bytes:
@@ -65,5 +67,9 @@ def _inside(places: dict[Path, str]) -> Links:
 def _files(folder: Path) -> Iterator[Path]:
     """Regular files only: a link may lead out of the folder."""
     for path in files.below(folder)[0]:
-        if path.relative_to(folder).parts[0] != _LEFT_OUT:
+        if path.relative_to(folder).parts[0] not in _LEFT_OUT and not _lists_environment(path, folder):
             yield path
+
+
+def _lists_environment(path: Path, beneath: Path) -> bool:
+    return ".json" in path.suffixes and _ENVIRONMENT.search(files.read(path, beneath).data) is not None

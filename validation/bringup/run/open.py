@@ -23,12 +23,14 @@ from bringup.results import (
     CLOSED,
     CONTINUED,
     METRICS,
+    PRIVATE,
     PROFILE,
     REFERENCE_ARGS,
     REFERENCE_METRICS,
     REPOSITORY,
     RUN,
     RUN_ARGS,
+    SECRET,
     SITE,
     checksums,
     folder_of,
@@ -139,6 +141,9 @@ def open_run(
         folder.parent.mkdir(parents=True, exist_ok=True)
         folder.mkdir()
         (folder / "raw").mkdir()
+        (folder / PRIVATE).mkdir(0o700)
+        with open(folder / SECRET, "x", opener=_for_owner) as secret:
+            secret.write(secrets.token_hex(32))
     except OSError as error:
         where = error.filename or folder
         raise RunError(f"{where}: cannot be created ({error.strerror}); a run has a folder of its own") from error
@@ -154,6 +159,10 @@ def open_run(
     if phase.is_training and phase.strategy != "single":
         _keep_reference(folder)
     return folder
+
+
+def _for_owner(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW, 0o600)
 
 
 def _attempt_before(results: Path, phase: Phase) -> Path | None:
@@ -217,6 +226,7 @@ def close_run(folder: Path, exit_code: int) -> None:
     load(folder)
     if (folder / CLOSED).exists():
         raise RunError(f"{folder}: already closed")
+    shutil.rmtree(folder / PRIVATE, ignore_errors=True)
     _prefer_a_comparable_reference(folder)
     try:
         write_record(folder / CLOSED, Closed(exit_code=exit_code, closed_at=now(), files=checksums(folder)))

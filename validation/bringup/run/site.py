@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bringup.errors import SiteError
+from bringup.plan import hidden
 from bringup.plan import site as sites
 from bringup.plan.phases import Phase
 from bringup.plan.site import Site
@@ -124,7 +125,8 @@ def used(site: Site, phase: str | None) -> SiteUsed:
 
 
 def _set_otherwise(variables: Mapping[str, str], set_by_user: Mapping[str, str]) -> dict[str, str]:
-    return {name: set_by_user[name] for name, value in variables.items() if set_by_user.get(name, value) != value}
+    other = {name: set_by_user[name] for name, value in variables.items() if set_by_user.get(name, value) != value}
+    return {name: hidden.NOT_RECORDED if hidden.looks_secret(name, value) else value for name, value in other.items()}
 
 
 def refuse_missing(site: Site, phase: Phase) -> None:
@@ -174,6 +176,7 @@ def assignments(at: AtSite | None, phase: Phase, run: Path) -> list[str]:
         variables |= _variables(site, phase.stem, _own(site, set_by_user))
         if phase.stem == _SMOKE:  # they are set in a shell that exported the site
             lines += [f"unset {name}" for name, value in _gpu_variables(site).items() if set_by_user.get(name) == value]
+    lines.append(f"export SITE_VARIABLES={shlex.quote(' '.join(site.environment))}")
     return lines + [f"export {name}={shlex.quote(value)}" for name, value in variables.items()]
 
 
