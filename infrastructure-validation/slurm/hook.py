@@ -106,8 +106,7 @@ def act(arguments):
         "BRINGUP_OCCASION": IDLE.get(arguments.hook, arguments.hook),
         "BRINGUP_PROBES": str(settings.probes),
         "BRINGUP_BASELINE": str(arguments.baseline),
-        "BRINGUP_STATE": str(kept.folder),
-        "BRINGUP_MEMORY": str(kept.memory),
+        **kept.variables(),
     }
     facts, unfinished, findings, hanging = checks.ask(due, environment, kept.hanging())
     limited = {entry["check"] for entry in limits}
