@@ -146,13 +146,14 @@ def below(folder: Path) -> tuple[list[Path], dict[Path, str]]:
     return sorted(files), others
 
 
-def write(path: Path, content: bytes, *, replace: bool = False) -> None:
+def write(path: Path, content: bytes, *, replace: bool = False, mode: int | None = None) -> None:
     """Atomically: a reader sees the old file, the new file, or none. Without `replace` an existing file is a
-    RecordError: evidence is never overwritten. What is not a regular file is never replaced. Raises OSError."""
+    RecordError: evidence is never overwritten. What is not a regular file is never replaced. mode: None: as the umask
+    says. Raises OSError."""
     part = f".{path.name}.{secrets.token_hex(8)}.part"
     try:
         with _folder(path.parent, ()) as folder:
-            _write(path, content, part, folder, replace)
+            _write(path, content, part, folder, replace, mode)
     except FileExistsError as error:
         raise RecordError(f"{path}: already written; a record is never overwritten") from error
     except NotAFile as error:
@@ -161,11 +162,13 @@ def write(path: Path, content: bytes, *, replace: bool = False) -> None:
         raise OSError(error.errno, f"cannot be written: {error.strerror}", str(path)) from error
 
 
-def _write(path: Path, content: bytes, part: str, folder: int, replace: bool) -> None:
+def _write(path: Path, content: bytes, part: str, folder: int, replace: bool, mode: int | None) -> None:
     fd = os.open(part, _NEW, 0o666, dir_fd=folder)
     try:
         with os.fdopen(fd, "wb") as stream:
             stream.write(content)
+            if mode is not None:
+                os.fchmod(fd, mode)
             stream.flush()
             os.fsync(stream.fileno())
         if replace:
