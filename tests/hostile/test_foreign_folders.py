@@ -99,6 +99,25 @@ def test_a_linked_raw_is_not_entered(run: Path, tmp_path: Path) -> None:
     assert not any("passwd" in name for name in results.checksums(run))
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to somebody else")
+def test_a_hard_link_to_a_file_of_the_reader_is_not_read(run: Path, secret: Path, tmp_path: Path) -> None:
+    """Where fs.protected_hardlinks is 0 its sender needs no right to read it."""
+    os.link(secret, run / "raw/not-opened.txt")
+    os.chown(run / "raw", 65534, 65534)
+    call("report", run, "-o", tmp_path / "page.html")
+    assert SECRET not in (tmp_path / "page.html").read_text()
+
+
+def test_how_slurm_ended_the_job_is_not_read_through_a_linked_raw(run: Path, tmp_path: Path) -> None:
+    (run / "closed.json").unlink()
+    (run / "raw").rename(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere/scontrol-job.txt").write_text("JobId=1 JobState=TIMEOUT Reason=TimeLimit")
+    (run / "raw").symlink_to(tmp_path / "elsewhere")
+    judged = judge_folder(run)
+    assert "raw: a link; it was not read" in judged.verdicts.notes
+    assert "TIMEOUT" not in str(judged.observations)
+
+
 def test_no_output_holds_what_a_link_leads_to(run: Path, secret: Path, tmp_path: Path) -> None:
     for name in ("raw/not-opened.txt", "raw/x.err", "raw/job-1.txt", "raw/stacks/rank0.txt"):
         put_in_its_place(run / name, "link", secret)
