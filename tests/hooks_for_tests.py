@@ -135,7 +135,8 @@ IFS=$'\\x1f' read -r state since given <"$file" || :
 [[ ${new-} != DRAIN || ! -e $here/rival ]] || cp "$here/rival" "$here/nodes/n0"
 case ${new-} in DRAIN) state=drained ;; UNDRAIN) state=idle since=Unknown reason=none ;; esac
 [ "${new-}" = UNDRAIN ] || since=$(date +%s)
-printf '%s\\x1f%s\\x1f%s' "$state" "$since" "${reason-$given}" >"$file"
+printf '%s\\x1f%s\\x1f%s' "$state" "$since" "${reason-$given}" >"$here/new.$$"
+mv "$here/new.$$" "$file"  # whole, also where it is killed
 """
 
 
@@ -188,6 +189,9 @@ BREAKS: dict[str, Callable[[Path], object]] = {
     "no baseline": lambda folder: (folder / "baseline.json").unlink(),
     "a baseline without what is asked": _asked(lambda baseline: baseline["groups"][0].pop("asked")),
     "an entry without its rule": _asked(lambda baseline: baseline["groups"][0]["asked"][0].pop("rule")),
+    "a limit that is none": _asked(lambda baseline: baseline["groups"][0]["asked"][0].update(limit=None)),
+    "a gate that is a number": _asked(lambda baseline: baseline["groups"][0]["asked"][0].update(gate=5)),
+    "an owner that is a number": _asked(lambda baseline: baseline.update(owner=5)),
     "an entry that is a number": _asked(lambda baseline: baseline["groups"][0]["asked"].append(7)),
     "a baseline without its words": _asked(lambda baseline: baseline.pop("reason")),
     "a module that is missing": lambda folder: (folder / "kept.py").unlink(),

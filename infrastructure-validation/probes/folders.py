@@ -24,11 +24,15 @@ WORKS = "works"
 OF_A_NODE = ("tmp", "shm")  # the others are shared, and may have quotas
 
 
-def folders(facts, named):
-    """named: [(label, path)]"""
+def folders(facts, named, answer_s=None):
+    """named: [(label, path)]; answer_s: less patience than ANSWER_S, after which a folder may be busy, and not hang"""
     for label, path in named:
-        answer = within(ANSWER_S, lambda at=path: writes(at, facts.at))
-        facts.saw(f"inventory.folder.{label}.writes", answer or f"no answer within {ANSWER_S:g} s", "text", remark=path)
+        answer = within(answer_s or ANSWER_S, lambda at=path: writes(at, facts.at))
+        if answer is None and answer_s:
+            facts.unknown(f"inventory.folder.{label}.writes", "text", f"{path}: no answer within {answer_s:g} s")
+        else:
+            answered = answer or f"no answer within {ANSWER_S:g} s"
+            facts.saw(f"inventory.folder.{label}.writes", answered, "text", remark=path)
         if answer is None:
             for name, unit in (("space", "GiB"), ("files", "count")):
                 facts.unknown(f"inventory.folder.{label}.{name}", unit, f"{path} does not answer")

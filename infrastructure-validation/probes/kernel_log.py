@@ -37,6 +37,7 @@ SXID = re.compile(
     re.I,
 )
 NONFATAL = re.compile(r"\bNon-?fatal\b", re.I)
+FATAL = re.compile(r"\b(?:Non-?)?fatal\b", re.I)  # the last one is the driver's: a process may be called so, too
 NVLINK_5 = range(144, 151)  # Xids that say in their own words whether they are fatal
 PREVIOUS = re.compile(
     r"\bcaused by previous Xid:? (\d{1,4})\b"
@@ -63,7 +64,9 @@ DRIVER = "NVRM: "
 MOST_LINES = 12  # of one message of the driver
 LINE_FEED = "\\x0a"  # as /dev/kmsg writes one inside a record
 MAX_RECORD = 8192  # the kernel refuses a smaller buffer with EINVAL
-RECORD = re.compile(r"(\d{1,9}),(\d{1,20}),(\d{1,18}),[^;]*;(.*)")  # "6,339,5140900,-;message"
+RECORD = re.compile(r"(\d{1,9}),(\d{1,20}),(\d{1,18}),([^;]*);(.*)")  # "6,339,5140900,-;message"
+REST = ("c", "+")  # flags of the rest of a line, cut off by another processor's: it begins anywhere, also with a name
+FIREWALL = re.compile(r"IN=\S* OUT=")  # its records begin with a prefix of up to 127 letters, in a container a user's
 KERNEL = 0  # the facility. What user space writes to /dev/kmsg has another one; the kernel sees to that
 
 # sequence: its number since the boot, None in the journal; microseconds: since the boot, None where it is not known;
@@ -103,7 +106,7 @@ def events(records):
             if number == RECOVERY and action:
                 recovery[device] = action[1]
                 continue
-            nonfatal = number in NVLINK_5 and NONFATAL.search(words)
+            nonfatal = number in NVLINK_5 and NONFATAL.match((FATAL.findall(words) or [""])[-1])
             counts[device, f"xid_{number}_nonfatal" if nonfatal else f"xid_{number}"] += 1
             if cause:  # its own line may have left the ring buffer
                 causes.add((device, f"xid_{int(cause[1])}"))
@@ -158,7 +161,7 @@ def messages(records):
     at their first line feed: what comes after it may be the rest of a program's name."""
     texts, unfinished = [], 0
     for record in records:
-        if record.facility != KERNEL:
+        if record.facility != KERNEL or FIREWALL.search(record.text):
             continue
         first, *rest = record.text.split(LINE_FEED)
         if unfinished and _goes_on(first):
@@ -224,7 +227,8 @@ def of_kmsg(text):
         match = RECORD.fullmatch(line)
         if match:
             priority, sequence, microseconds = (int(match[number]) for number in (1, 2, 3))
-            records.append(Record(priority >> 3, sequence, microseconds, match[4], None))
+            facility = None if match[4].startswith(REST) else priority >> 3
+            records.append(Record(facility, sequence, microseconds, match[5], None))
         elif line.startswith(" DEVICE=") and records:
             records[-1] = records[-1]._replace(device=line.partition("=")[2])
         elif line and not line.startswith(" "):

@@ -14,6 +14,8 @@ import stat
 from pathlib import Path
 
 TRIES = 8
+MOST_LINKS = 40  # as the kernel
+ACCESS_LIST = "system.posix_acl_access"
 NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 EVERYONE = ["0", "0", "4294967295"]  # of /proc/self/uid_map: all users of the machine are seen as they are
 
@@ -57,26 +59,43 @@ def _regular(path, flags):
 def objection(path):
     """Who else than root (and this user) could change what stands at this path, in words; None: nobody.
 
-    Every part counts, down from /, also of a link's target: who may write a folder may replace what is in it. A folder
-    with the sticky bit, as /tmp, may stand above: what is ours there only we can rename or remove. It must not be the
-    last part, because anybody may add to it.
+    Every part counts, down from /, links and what they lead through, too: who may write a folder may replace what is in
+    it. A folder with the sticky bit, as /tmp, may stand above: what is ours there only we can rename or remove. It must
+    not be the last part, because anybody may add to it.
     """
     try:
-        whole = Path(path).resolve()
-        for part in (*reversed(whole.parents), whole):
+        parts = list(_way_to(Path(path).absolute()))
+        for part in parts:
             status = part.lstat()
             if status.st_uid not in _trusted():
                 return f"{part} belongs to {_user(status.st_uid)}"
-            is_above = part != whole and stat.S_ISDIR(status.st_mode)
-            if is_above and status.st_mode & stat.S_ISVTX:
+            is_above = part != parts[-1] and stat.S_ISDIR(status.st_mode)
+            if stat.S_ISLNK(status.st_mode) or (is_above and status.st_mode & stat.S_ISVTX):
                 continue
             if status.st_mode & stat.S_IWOTH:
                 return f"everybody can write {part}"
-            if status.st_mode & stat.S_IWGRP and not _is_of_owner_alone(status):
-                return f"a group can write {part}"
-    except (OSError, RuntimeError) as error:  # RuntimeError: links that lead to each other
-        return f"{path}: {getattr(error, 'strerror', None) or error}"
+            if status.st_mode & stat.S_IWGRP and not _is_of_owner_alone(part, status):
+                return f"others than its owner can write {part}"
+    except OSError as error:
+        return f"{path}: {error.strerror}"
     return None
+
+
+def _way_to(path):
+    """All that is passed on the way to it. Raises OSError."""
+    at, names, links = Path("/"), list(path.parts[1:]), 0
+    yield at
+    while names:
+        name = names.pop(0)
+        at = at.parent if name == ".." else at / name
+        yield at
+        if at.is_symlink():
+            links += 1
+            if links > MOST_LINKS:
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+            target = Path(os.readlink(str(at)))
+            names[:0] = target.parts[1:] if target.is_absolute() else target.parts
+            at = Path("/") if target.is_absolute() else at.parent
 
 
 def _trusted():
@@ -86,16 +105,18 @@ def _trusted():
     return users
 
 
-def _is_of_owner_alone(status):
-    """Whether the group has no member but the owner and root: a user's own group, root's, or an empty one."""
-    if status.st_gid == 0:
-        return True
+def _is_of_owner_alone(part, status):
+    """Whether what its group may write only the owner and root may: the group is the owner's own. Who is in another one
+    is not known: a directory service need not list its users."""
+    with contextlib.suppress(OSError):
+        os.getxattr(str(part), ACCESS_LIST)
+        return False  # the group's bits stand for others, too
     try:
-        group = grp.getgrgid(status.st_gid)
+        group, owner = grp.getgrgid(status.st_gid), pwd.getpwuid(status.st_uid)
     except KeyError:
         return False
-    members = set(group.gr_mem) | {user.pw_name for user in pwd.getpwall() if user.pw_gid == status.st_gid}
-    return members <= {"root", _user(status.st_uid)}
+    is_own = (group.gr_gid, group.gr_name) == (owner.pw_gid, owner.pw_name)
+    return is_own and set(group.gr_mem) <= {"root", owner.pw_name}
 
 
 def _user(uid):

@@ -8,8 +8,10 @@ import json
 from pathlib import Path
 
 PASS, FAULT, UNKNOWN = "pass", "fault", "unknown"
-ENTRY = ("gate", "check", "quantity", "parts", "rule", "limit", "action")
-WORDS = {"owner", "reason", "passes", "slurms_own", "not_allowed", "most", "date", "actions"}
+ENTRY = dict.fromkeys(("gate", "check", "quantity", "rule", "action"), str)
+ENTRY.update(parts=list, limit=(bool, int, float, str, list))
+WORDS = dict.fromkeys(("owner", "reason", "passes", "not_allowed", "date"), str)
+WORDS.update(slurms_own=list, actions=list, most=int)
 WATCH = "watch"  # the action of a gate for which nothing is taken out of service
 
 
@@ -23,9 +25,10 @@ def load(path, node):
         baseline = json.loads(Path(path).read_text(encoding="utf-8"))
         groups = [group for group in baseline["groups"] if node in group["nodes"]]
         asked = groups[-1]["asked"] if groups else []
-        lacking = {name for entry in asked for name in ENTRY if name not in entry} | (WORDS - set(baseline))
+        lacking = {name for entry in asked for name, kind in ENTRY.items() if not isinstance(entry.get(name), kind)}
+        lacking |= {name for name, kind in WORDS.items() if not isinstance(baseline.get(name), kind)}
         if lacking:
-            raise ValueError("it has no {}".format(", ".join(sorted(lacking))))
+            raise ValueError("it has no {}, or one of another kind".format(", ".join(sorted(lacking))))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise NoBaseline(f"{path}: cannot be read as a baseline: {error!r}") from error
     if not groups:

@@ -87,7 +87,7 @@ class Check:
     def facts(self):
         facts = []
         for line in self.output.decode(errors="replace").splitlines():
-            with contextlib.suppress(ValueError):
+            with contextlib.suppress(ValueError, RecursionError):
                 fact = json.loads(line)
                 if isinstance(fact, dict) and "probe" in fact:
                     facts.append(fact)

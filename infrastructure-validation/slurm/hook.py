@@ -94,6 +94,9 @@ def act(arguments):
     except baselines.NoBaseline as error:
         return could_not_tell(arguments, kept, str(error))
     due = checks.of(HERE / "checks.d", IDLE.get(arguments.hook, arguments.hook))
+    for check in due:
+        if check.action not in baseline["actions"]:
+            check.why = check.why or f"{check.path.name} was not run: its action is {check.action!r}"
     broken = "; ".join(check.why for check in due if check.why is not None)
     if broken and not arguments.show:
         print(f"{arguments.hook}: could not tell: {broken}", file=sys.stderr)
@@ -106,8 +109,7 @@ def act(arguments):
         "BRINGUP_OCCASION": IDLE.get(arguments.hook, arguments.hook),
         "BRINGUP_PROBES": str(settings.probes),
         "BRINGUP_BASELINE": str(arguments.baseline),
-        "BRINGUP_STATE": str(kept.folder),
-        "BRINGUP_MEMORY": str(kept.memory),
+        **kept.variables(),
     }
     facts, unfinished, findings, hanging = checks.ask(due, environment, kept.hanging())
     limited = {entry["check"] for entry in limits}

@@ -66,6 +66,11 @@ class Kept:
         self.boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         self.objections = {folder: _made(folder) for folder in {self.folder, self.memory}}
 
+    def variables(self):
+        """For checks: the folders that nobody else can write."""
+        named = {"BRINGUP_STATE": self.folder, "BRINGUP_MEMORY": self.memory}
+        return {name: str(folder) for name, folder in named.items() if self.objections[folder] is None}
+
     def _file(self, suffix):
         return self.folder / f"{self.node}.{suffix}"
 

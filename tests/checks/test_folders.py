@@ -73,6 +73,16 @@ def test_a_folder_that_does_not_answer_does_not_hold_up_the_probe(tmp_path, monk
     assert facts_by_name["inventory.folder.results.space"] == (None, f"{tmp_path} does not answer")
 
 
+def test_a_health_check_that_waits_less_finds_no_fault_in_a_busy_folder(tmp_path, monkeypatch):
+    never = threading.Event()
+    monkeypatch.setattr(folders, "writes", lambda *_: never.wait())
+    try:
+        facts_by_name = seen(lambda probe: folders.folders(probe, [("tmp", str(tmp_path))], answer_s=0.05))
+    finally:
+        never.set()
+    assert facts_by_name["inventory.folder.tmp.writes"] == (None, f"{tmp_path}: no answer within 0.05 s")
+
+
 def test_a_filesystem_without_a_number_of_files_has_room_for_them(tmp_path, monkeypatch):
     about = SimpleNamespace(f_blocks=20 * 2**20, f_bavail=10 * 2**20, f_frsize=1024, f_files=0, f_favail=0)
     monkeypatch.setattr(folders.os, "statvfs", lambda _: about)

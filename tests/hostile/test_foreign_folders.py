@@ -7,12 +7,16 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 from bringup import results
 from bringup.errors import RecordError
 from bringup.judge import judge_folder
 from bringup.records import files
+from bringup.report import outputs
+from bringup.report.figures import canvas
+from bringup.run import open as opening
 from runs_for_tests import discovery
 
 SECRET = "a secret of the reader"
@@ -95,6 +99,25 @@ def test_a_linked_raw_is_not_entered(run: Path, tmp_path: Path) -> None:
     assert not any("passwd" in name for name in results.checksums(run))
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to somebody else")
+def test_a_hard_link_to_a_file_of_the_reader_is_not_read(run: Path, secret: Path, tmp_path: Path) -> None:
+    """Where fs.protected_hardlinks is 0 its sender needs no right to read it."""
+    os.link(secret, run / "raw/not-opened.txt")
+    os.chown(run / "raw", 65534, 65534)
+    call("report", run, "-o", tmp_path / "page.html")
+    assert SECRET not in (tmp_path / "page.html").read_text()
+
+
+def test_how_slurm_ended_the_job_is_not_read_through_a_linked_raw(run: Path, tmp_path: Path) -> None:
+    (run / "closed.json").unlink()
+    (run / "raw").rename(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere/scontrol-job.txt").write_text("JobId=1 JobState=TIMEOUT Reason=TimeLimit")
+    (run / "raw").symlink_to(tmp_path / "elsewhere")
+    judged = judge_folder(run)
+    assert "raw: a link; it was not read" in judged.verdicts.notes
+    assert "TIMEOUT" not in str(judged.observations)
+
+
 def test_no_output_holds_what_a_link_leads_to(run: Path, secret: Path, tmp_path: Path) -> None:
     for name in ("raw/not-opened.txt", "raw/x.err", "raw/job-1.txt", "raw/stacks/rank0.txt"):
         put_in_its_place(run / name, "link", secret)
@@ -120,6 +143,57 @@ def test_a_derived_file_is_not_written_through_a_link(run: Path, secret: Path) -
     assert done.returncode == 2
     assert "a link is in the place of a file, and is not replaced" in done.stderr
     assert secret.read_text() == before
+
+
+def test_the_page_is_not_written_through_a_link_in_the_folder(run: Path, tmp_path: Path) -> None:
+    """Also not to a page of the reader's own, which bringup may write over where he names it."""
+    own = tmp_path / "own.html"
+    assert call("report", run, "-o", own).returncode == 0
+    before = own.read_bytes()
+    put_in_its_place(run / "report.html", "link", own)
+    own.write_bytes(before + b"mine")
+    done = call("report", run)
+    assert done.returncode == 2
+    assert "is a link in a results folder, where none is followed" in done.stderr
+    assert own.read_bytes() == before + b"mine"
+
+
+def test_rights_of_a_page_are_set_before_it_has_its_name(run: Path, tmp_path: Path, monkeypatch) -> None:
+    """Who owns the folder can put a link there a moment later: chmod would follow it."""
+    secret, page = tmp_path / "secret", outputs.Output("-o", run / "report.html", outputs.PAGE)
+    secret.touch(0o600)
+    page.path.write_text(f"{outputs.PAGE.mark}\n")
+    page.path.chmod(0o4777)
+    moved = os.replace
+
+    def moved_and_turned(*arguments: Any, **options: Any) -> None:
+        moved(*arguments, **options)
+        page.path.rename(run / "moved")
+        page.path.symlink_to(secret)
+
+    monkeypatch.setattr(os, "replace", moved_and_turned)
+    outputs.write(page, "new")
+    assert secret.stat().st_mode & 0o777 == 0o600
+    assert (run / "moved").stat().st_mode & 0o7777 == 0o666
+
+
+def test_a_picture_is_not_drawn_through_a_link(tmp_path: Path, secret: Path) -> None:
+    before = secret.read_text()
+    (tmp_path / "picture.png").symlink_to(secret)
+    with pytest.raises(RecordError, match="a link is in the place of a file"):
+        canvas.save(canvas.panels(1, 1, (1, 1))[0], tmp_path / "picture.png")
+    assert secret.read_text() == before
+
+
+def test_the_reference_of_a_training_is_no_link(tmp_path: Path, secret: Path) -> None:
+    """Else a file of the reader is copied into a run that he sends."""
+    runs = [tmp_path / "run_1gpu-mine", tmp_path / "run_1gpu-theirs"]
+    for path in runs:
+        path.mkdir()
+        for name in (results.METRICS, results.RUN_ARGS):
+            (path / name).write_text("{}")
+    put_in_its_place(runs[1] / results.METRICS, "link", secret)
+    assert opening._one_gpu_runs(tmp_path) == runs[:1]
 
 
 def test_names_that_were_planted_before_do_not_catch_a_writer(tmp_path: Path, secret: Path) -> None:

@@ -120,13 +120,35 @@ def test_people_keep_their_exit_codes(tmp_path: Path):
     assert health.run("health-check", "--show").returncode == 2
 
 
+def test_a_check_that_writes_what_nobody_can_read_hides_no_fault(tmp_path: Path):
+    health = made(tmp_path, "--drain")
+    health.check("60-site", "printf '[%.0s' {1..100000}; exit 0")
+    assert health.run("prolog").returncode == 1
+
+
+@pytest.mark.parametrize("break_name", ["a limit that is none", "a gate that is a number", "an owner that is a number"])
+def test_a_baseline_of_a_wrong_kind_finds_no_fault(tmp_path: Path, break_name: str):
+    health = made(tmp_path, "--drain")
+    BREAKS[break_name](health.folder)
+    for hook in HOOKS:
+        assert health.run(hook).returncode == 0
+    assert health.calls() == []
+
+
+def test_a_check_whose_action_is_not_known_is_not_run_and_hides_no_fault(tmp_path: Path):
+    health = made(tmp_path, "--drain", gpus=8)
+    health.check("60-site", "echo sick; exit 1", header="# action: unknown")
+    done = health.run("prolog")
+    assert done.returncode == 0
+    assert "60-site was not run: its action is 'unknown'" in done.stderr
+    health.gpus(7)
+    assert health.run("prolog").returncode == 1
+
+
 def ten_minutes_pass(health: Installed) -> None:
     file = health.state / f"{NODE}.told.json"
     record = json.loads(file.read_text())
     file.write_text(json.dumps(record | {"at": record["at"] - 601}))
-
-
-POINTS = [0.05 + 0.07 * number for number in range(10)]
 
 
 @pytest.mark.parametrize("hook", HOOKS)
@@ -134,13 +156,19 @@ POINTS = [0.05 + 0.07 * number for number in range(10)]
 def test_a_hook_that_is_killed_leaves_nothing_that_changes_a_later_answer(
     tmp_path: Path, hook: str, sent: signal.Signals
 ):
-    """At 10 points of its life, while another node drains first: it must not stay drained beyond the limit."""
+    """At 10 points of its life, some after its claim, while another node drains first: it must not stay drained beyond
+    the limit."""
     health = made(tmp_path, "--drain")
     rules = health.folder / "brake.py"
     rules.write_text(rules.read_text().replace("SETTLE_S = 0.01", "SETTLE_S = 0.3"))
     health.node_is("drained", "bringup: x; reboot (2026-11-23T02:00Z, health-check)", node="n0")
     (health.slurm / "nodes/n0").rename(health.slurm / "rival")  # it is drained with our claim, and was first
-    for point in POINTS:
+    health.node_is("idle", since="Unknown", node="n0")
+    begun = time.monotonic()
+    health.run(hook)
+    life = time.monotonic() - begun
+    claims = 0
+    for point in (life * (number + 0.5) / 10 for number in range(10)):
         health.node_is("idle", since="Unknown", node="n0")
         health.node_is("idle", since="Unknown")
         for kept in health.state.glob(f"{NODE}.*.json"):
@@ -155,9 +183,11 @@ def test_a_hook_that_is_killed_leaves_nothing_that_changes_a_later_answer(
         time.sleep(point)
         os.killpg(process.pid, sent)  # as slurmd does
         assert process.wait(10) in ((0,) if sent is signal.SIGTERM else (0, -signal.SIGKILL)), point
+        claims += (health.state / f"{NODE}.claim.json").exists()
         assert health.run().returncode == 0
         assert (health.slurm / "nodes" / NODE).read_text().startswith("idle"), point
         assert not list(health.state.glob("*.claim.json")), point
+    assert claims > 0
     health.node_is("idle", since="Unknown", node="n0")  # there is room
     (health.slurm / "rival").unlink()
     ten_minutes_pass(health)

@@ -4,6 +4,7 @@ wait for them. What root would run or trust is root's alone."""
 import os
 import shutil
 import stat
+import struct
 import subprocess
 import threading
 from pathlib import Path
@@ -109,6 +110,42 @@ def test_what_belongs_to_somebody_else_has_an_objection_also_behind_a_link(own_f
     assert f"{own_folder.parent} belongs to" in str(own_files.objection(link))
 
 
+@as_root
+@pytest.mark.parametrize("way", ["a link of theirs", "through it", "a link to it", "their link in a sticky folder"])
+def test_a_link_that_somebody_else_can_turn_has_an_objection_wherever_it_leads(own_folder: Path, way: str):
+    theirs = own_folder.parent.parent / "theirs"
+    theirs.mkdir()
+    link = theirs / "link"
+    link.symlink_to(own_folder.parent)
+    if way == "their link in a sticky folder":
+        theirs.chmod(0o1777)
+        os.lchown(link, NOBODY, NOBODY)
+    else:
+        os.chown(theirs, NOBODY, NOBODY)
+    (own_folder / "second").symlink_to(link)
+    path = {"through it": link / "b", "a link to it": own_folder / "second"}.get(way, link)
+    assert path.exists()
+    assert f"{link if 'sticky' in way else theirs} belongs to" in str(own_files.objection(path))
+
+
+@as_root
+def test_what_an_access_list_or_a_group_lets_others_write_has_an_objection(own_folder: Path):
+    own_folder.chmod(0o775)
+    assert own_files.objection(own_folder) is None  # root's own group
+    everybody = 2**32 - 1
+    entries = ((1, 7, everybody), (2, 7, NOBODY), (4, 5, everybody), (16, 7, everybody), (32, 5, everybody))
+    content = struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in entries)
+    try:
+        os.setxattr(own_folder, own_files.ACCESS_LIST, content)  # setfacl -m user:nobody:rwx
+    except OSError:
+        pytest.skip("this filesystem has no access lists")
+    assert "can write" in str(own_files.objection(own_folder))
+    os.removexattr(own_folder, own_files.ACCESS_LIST)
+    os.chown(own_folder, 0, 100)  # "users": whose first group it is, a directory service need not tell
+    own_folder.chmod(0o775)
+    assert "can write" in str(own_files.objection(own_folder))
+
+
 def test_a_loop_of_links_and_what_is_not_there_have_one(tmp_path: Path):
     (tmp_path / "x").symlink_to(tmp_path / "x")
     assert own_files.objection(tmp_path / "x") is not None
@@ -164,7 +201,10 @@ def test_hooks_in_a_folder_of_somebody_else_run_nothing_and_say_so(installed: In
 
 
 @as_root
-@pytest.mark.parametrize("spoiled", ["checkout", "probe", "baseline", "tools", "checks.d", "folder"])
+@pytest.mark.parametrize(
+    "spoiled",
+    ["checkout", "probe", "baseline", "tools", "tool", "slurm's tools", "slurm.conf", "state", "checks.d", "folder"],
+)
 def test_install_refuses_what_somebody_else_can_change(tmp_path: Path, spoiled: str):
     source = tmp_path / "checkout/infrastructure-validation"
     checkout = Path(own_files.__file__).resolve().parents[2]
@@ -176,11 +216,13 @@ def test_install_refuses_what_somebody_else_can_change(tmp_path: Path, spoiled: 
     (tools / "nvidia-smi").write_text("#!/bin/sh\n")
     (tools / "nvidia-smi").chmod(0o755)
     slurm = a_slurm(tmp_path / "slurm-tools")
+    (tmp_path / "slurm.conf").touch()
+    (tmp_path / "state").mkdir()
 
     def run() -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [source / "slurm/install", folder, "--baseline", baseline],
-            env={"PATH": f"{tools}:{slurm}:{os.environ['PATH']}"},
+            [source / "slurm/install", folder, "--baseline", baseline, "--state", tmp_path / "state"],
+            env={"PATH": f"{tools}:{slurm}:{os.environ['PATH']}", "SLURM_CONF": str(tmp_path / "slurm.conf")},
             capture_output=True,
             text=True,
             check=False,
@@ -194,6 +236,10 @@ def test_install_refuses_what_somebody_else_can_change(tmp_path: Path, spoiled: 
         "probe": source / "probes/facts.py",
         "baseline": baseline,
         "tools": tools,
+        "tool": tools / "nvidia-smi",
+        "slurm's tools": slurm,
+        "slurm.conf": tmp_path / "slurm.conf",
+        "state": tmp_path / "state",
         "checks.d": folder / "checks.d/99-mine",
         "folder": folder,
     }
@@ -244,6 +290,28 @@ def test_a_check_in_python_runs_isolated(installed: Installed, tmp_path: Path):
     shown = installed.run("health-check", "--show", PYTHONPATH=str(tmp_path))
     assert "PASS     discovery.gpu.count" in shown.stdout, shown.stdout
     assert not (tmp_path / "ran").exists()
+
+
+@as_root
+def test_install_through_a_link_that_somebody_else_can_turn_is_refused(tmp_path: Path):
+    home, baseline = tmp_path / "home", tmp_path / "baseline.json"
+    home.mkdir()
+    (home / "health").symlink_to(tmp_path)
+    os.chown(home, NOBODY, NOBODY)
+    baseline.write_text(a_baseline(GPUS).model_dump_json())
+    done = run_install(home / "health/opt", "--baseline", baseline, slurm=a_slurm(tmp_path / "slurm"))
+    assert done.returncode == 2
+    assert f"{home} belongs to" in done.stderr
+
+
+@as_root
+def test_checks_do_not_read_a_state_folder_that_others_can_write(installed: Installed):
+    """A record of theirs there would call the driver's messages repaired."""
+    installed.check("60-own", 'echo "state: ${BRINGUP_STATE-none} ${BRINGUP_MEMORY-none}"; exit 1')
+    installed.state.mkdir(exist_ok=True)
+    assert f"state: {installed.state} {installed.state}" in installed.run("health-check", "--show").stdout
+    os.chown(installed.state, NOBODY, NOBODY)
+    assert "state: none none" in installed.run("health-check", "--show").stdout
 
 
 @as_root

@@ -86,6 +86,26 @@ def test_a_line_without_the_head_of_a_record_or_of_another_device_does_not(messa
     assert read(f"4,9,9,-;{message}\n SUBSYSTEM=usb\n DEVICE=+usb:1-1\n") == NOTHING
 
 
+@pytest.mark.parametrize("flags", ["c", "+", "c,caller=T4711"])
+@pytest.mark.parametrize("message", DRIVER.values(), ids=DRIVER)
+def test_the_rest_of_a_line_that_another_one_cut_off_does_not(message, flags):
+    """It begins anywhere, also with the name of a control group, which users choose where it is delegated."""
+    assert read(f"4,9,9,{flags};{message}\n") == NOTHING
+    assert read(f"4,9,9,-,caller=T4711;{message}\n") != NOTHING
+
+
+@pytest.mark.parametrize("message", DRIVER.values(), ids=DRIVER)
+def test_the_log_prefix_of_a_firewall_does_not(message):
+    """In a network namespace of his own a user chooses it, where net.netfilter.nf_log_all_netns is 1."""
+    assert read(f"4,9,9,-;{message[:127]}IN=lo OUT= MAC=00 SRC=127.0.0.1 DST=127.0.0.1 LEN=84\n") == NOTHING
+
+
+def test_a_process_called_nonfatal_makes_no_fatal_message_harmless():
+    line = "4,9,9,-;NVRM: Xid (PCI:0000:c1:00): 145, pid=1, name=%s, RLW_CTRL %s XC0 i0 Link 00\n"
+    assert read(line % ("Nonfatal", "Fatal"))[0] == {("PCI:0000:c1:00", "xid_145"): 1}
+    assert read(line % ("Fatal", "Nonfatal"))[0] == {("PCI:0000:c1:00", "xid_145_nonfatal"): 1}
+
+
 def test_a_name_of_a_process_in_a_message_of_the_driver_is_no_cause():
     line = "4,9,9,-;NVRM: Xid (PCI:0000:c1:00): 45, pid=1, name=%s, Ch 00000008\n"
     assert read(line % "previous Xid 79")[0] == {("PCI:0000:c1:00", "xid_45"): 1}

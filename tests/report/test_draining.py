@@ -70,7 +70,7 @@ def test_a_node_that_slurm_keeps_out_keeps_its_reason():
 
 
 def test_no_name_reaches_a_shell_or_another_option():
-    for name in ("n1; reboot", "$(reboot)", "-n1", "n1 State=IDLE", "n[0-9]", "n1\nreboot"):
+    for name in ("n1; reboot", "$(reboot)", "-n1", "n1 State=IDLE", "n[0-9]", "n1\nreboot", "ALL", "all"):
         (proposal,) = drain.proposals([judged(a_verdict("discovery.gpu.count", name), nodes=("n0", name, "n2"))])
         assert proposal.command is None, name
         assert proposal.line.startswith("#")

@@ -141,6 +141,7 @@ def with_evidence(folder: Path) -> Judged:
     (folder / "checkpoints").mkdir()
     (folder / "checkpoints/large.bin").write_text("x")
     (folder / "link").symlink_to("/etc/hostname")
+    (folder / "notes.txt").write_text("what the run did not write")
     return replace(
         judged(a_verdict(GATE, "n0", Outcome.PASS), a_verdict(GATE, "n1", evidence="raw/gone.jsonl:3")), folder=folder
     )

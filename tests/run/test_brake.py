@@ -218,3 +218,10 @@ def test_nothing_else_in_the_package_or_the_hooks_orders_a_drain():
     sources = [*(root / "validation/bringup").rglob("*.py"), *(root / "infrastructure-validation/slurm").glob("*")]
     ordering = {path.name for path in sources if path.is_file() and '"State=DRAIN"' in path.read_text()}
     assert ordering == {"brake.py", "asked_again.py", "drain.py"}
+
+
+def test_sinfo_answers_for_all_partitions_whatever_the_environment_says(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("SINFO_PARTITION", "small")
+    monkeypatch.setenv("SLURM_CONF", "/etc/slurm/slurm.conf")
+    assert "SINFO_PARTITION" not in brake.environment({})
+    assert brake.environment(brake.TIMES)["SLURM_CONF"] == "/etc/slurm/slurm.conf"

@@ -57,11 +57,11 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Slurm:
     return made
 
 
-def broken(folder: Path) -> Path:
+def broken(folder: Path, node: str = "n1") -> Path:
     inventory = folder / "raw/inventory.jsonl"
     lines = inventory.read_text().splitlines(keepends=True)
     changed = [
-        line.replace('"value": 2', '"value": 1') if "discovery.gpu.count" in line and '"n1"' in line else line
+        line.replace('"value": 2', '"value": 1') if "discovery.gpu.count" in line and f'"{node}"' in line else line
         for line in lines
     ]
     assert changed != lines
@@ -72,11 +72,7 @@ def broken(folder: Path) -> Path:
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slurm: Slurm) -> Path:
     """Of the cluster that is here; n1 lacks a GPU."""
-    folder = broken(discovery(tmp_path / "runs", monkeypatch))
-    for line in (folder / "raw/scontrol-config.txt").read_text().splitlines():
-        if line.startswith("ClusterName"):
-            slurm.is_called(line.split()[-1])
-    return reseal(folder)
+    return reseal(broken(discovery(tmp_path / "runs", monkeypatch)))
 
 
 def test_draining_is_printed_and_done_only_with_apply(run: Path, slurm: Slurm, capsys: pytest.CaptureFixture[str]):
@@ -164,14 +160,42 @@ def test_a_node_that_has_booted_since_is_another_one(run: Path, slurm: Slurm, ca
     assert "not drained: n1: it has booted after the evidence was closed" in capsys.readouterr().out
 
 
-def test_a_run_that_names_no_cluster_is_used_and_that_is_said(
-    run: Path, slurm: Slurm, capsys: pytest.CaptureFixture[str]
-):
-    config = run / "raw/scontrol-config.txt"
-    config.write_text(
-        "".join(line for line in config.read_text().splitlines(keepends=True) if "ClusterName" not in line)
-    )
+def test_a_run_that_names_no_cluster_drains_nothing(run: Path, slurm: Slurm, capsys: pytest.CaptureFixture[str]):
+    (run / "raw/scontrol-config.txt").unlink()
+    plan = json.loads((run / results.RUN).read_text())
+    (run / results.RUN).write_text(json.dumps(plan | {"cluster": None}))
     reseal(run)
-    assert main(["report", str(run), "--apply"]) == 1
-    assert "not known: no run says which cluster it is of" in capsys.readouterr().out
-    assert json.dumps(slurm.orders()).count("State=DRAIN") == 1
+    assert "it does not say which cluster it is of, and this is " in refused(run, slurm, capsys)
+
+
+def test_a_run_says_of_which_cluster_it_is_also_without_slurms_configuration(
+    run: Path, tmp_path: Path, slurm: Slurm, monkeypatch: pytest.MonkeyPatch
+):
+    other = broken(discovery(tmp_path / "more runs", monkeypatch))
+    (other / "raw/scontrol-config.txt").unlink()
+    assert main(["report", str(reseal(other)), "--apply"]) == 1
+    assert len(slurm.orders()) == 1
+
+
+def test_evidence_from_the_future_drains_nothing(run: Path, slurm: Slurm, capsys: pytest.CaptureFixture[str]):
+    """Else it is never too old, and no boot is later."""
+    closed = json.loads((run / results.CLOSED).read_text())
+    closed["closed_at"] = (datetime.now(UTC) + timedelta(days=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    (run / results.CLOSED).write_text(json.dumps(closed))
+    assert "it was closed 24.0 h from now, by the clock of this host" in refused(run, slurm, capsys)
+
+
+def test_a_later_run_that_accuses_another_node_makes_no_evidence_fresh(
+    run: Path, tmp_path: Path, slurm: Slurm, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    """n1 failed, was booted, and passed."""
+    later = broken(discovery(tmp_path / "later", monkeypatch), node="n0")
+    reseal(later)
+    closed = json.loads((later / results.CLOSED).read_text())
+    closed["closed_at"] = (datetime.now(UTC) + timedelta(minutes=5)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    (later / results.CLOSED).write_text(json.dumps(closed))
+    slurm.has_booted("n1", time.time() + 60)
+    assert main(["report", str(run), str(later), "-o", str(tmp_path / "page.html"), "--apply"]) == 2
+    assert "not drained: n1: it has booted after the evidence was closed" in capsys.readouterr().out
+    (order,) = slurm.orders()
+    assert "NodeName=n0" in order

@@ -380,7 +380,8 @@ def _closed(parsed: Parsed, folder: Path, run: Run) -> None:
 
 def _ended_by_slurm(parsed: Parsed, path: Path) -> None:
     """What Slurm says about a job whose script did not come to its end, kept by `bringup run`."""
-    match = _JOB_STATE.search(files.read(path, path.parents[1]).text) if files.is_file(path) else None
+    text = _text(parsed, path, f"raw/{path.name}") if files.is_file(path) else None
+    match = _JOB_STATE.search(text or "")
     if match is not None:
         parsed.saw("run.job_state", "job", match["state"], "text", f"raw/{path.name}")
         parsed.saw(

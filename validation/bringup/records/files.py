@@ -1,6 +1,7 @@
 """The only code that reads or writes files below a results folder, which somebody else may have made or may write to.
 
-Reading: regular files alone, no link in any part below the folder that was named, never more than a limit. What else
+Reading: regular files alone, no link in any part below the folder that was named, no hard link to a file whose owner is
+not that of the folder, never more than a limit. What else
 stands there (a link, a FIFO that would be waited for, a device without an end) is an OSError in words.
 Writing: under a name that nobody can guess, then moved to its place. What stands there is never opened.
 """
@@ -74,8 +75,11 @@ def opened(path: Path, beneath: Path | None = None) -> Iterator[int]:
         _refuse_other_than_files(path.name, folder, path)
         fd = os.open(path.name, _FILE, dir_fd=folder)
         try:
-            if not stat.S_ISREG(os.fstat(fd).st_mode):
+            status = os.fstat(fd)
+            if not stat.S_ISREG(status.st_mode):
                 raise NotAFile(22, "it is not a regular file", str(path))
+            if status.st_nlink > 1 and status.st_uid != os.fstat(folder).st_uid:
+                raise NotAFile(22, "a hard link to a file of somebody else is in the place of a file", str(path))
             yield fd
         finally:
             os.close(fd)
@@ -146,13 +150,14 @@ def below(folder: Path) -> tuple[list[Path], dict[Path, str]]:
     return sorted(files), others
 
 
-def write(path: Path, content: bytes, *, replace: bool = False) -> None:
+def write(path: Path, content: bytes, *, replace: bool = False, mode: int | None = None) -> None:
     """Atomically: a reader sees the old file, the new file, or none. Without `replace` an existing file is a
-    RecordError: evidence is never overwritten. What is not a regular file is never replaced. Raises OSError."""
+    RecordError: evidence is never overwritten. What is not a regular file is never replaced. mode: None: as the umask
+    says. Raises OSError."""
     part = f".{path.name}.{secrets.token_hex(8)}.part"
     try:
         with _folder(path.parent, ()) as folder:
-            _write(path, content, part, folder, replace)
+            _write(path, content, part, folder, replace, mode)
     except FileExistsError as error:
         raise RecordError(f"{path}: already written; a record is never overwritten") from error
     except NotAFile as error:
@@ -161,11 +166,13 @@ def write(path: Path, content: bytes, *, replace: bool = False) -> None:
         raise OSError(error.errno, f"cannot be written: {error.strerror}", str(path)) from error
 
 
-def _write(path: Path, content: bytes, part: str, folder: int, replace: bool) -> None:
+def _write(path: Path, content: bytes, part: str, folder: int, replace: bool, mode: int | None) -> None:
     fd = os.open(part, _NEW, 0o666, dir_fd=folder)
     try:
         with os.fdopen(fd, "wb") as stream:
             stream.write(content)
+            if mode is not None:
+                os.fchmod(fd, mode)
             stream.flush()
             os.fsync(stream.fileno())
         if replace:

@@ -52,6 +52,7 @@ class Run(Versioned):
         default_factory=list
     )  # by a setting of the partition, whatever the profile declares
     site: SiteUsed | None = None  # null: no site file was used
+    cluster: str | None = None  # Slurm's name of it; null: it did not say
     continues: str | None = None  # the folder beside this one in which the same job began, before Slurm requeued it
 
 

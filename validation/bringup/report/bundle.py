@@ -1,6 +1,6 @@
 """One file to send: the page, and beside it what the runs left, so that its links work wherever it is unpacked.
 
-Checkpoints stay where they are: they are large, and no verdict comes from them.
+Checkpoints stay where they are: they are large, and no verdict comes from them. So does what the run did not write.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from bringup.report.collection import Collection
 from bringup.report.page.links import Links
 
 PAGE = "report.html"
-_LEFT_OUT = ("checkpoints", results.PRIVATE)
+_PACKED = {"raw", "reports", *outputs.OF_A_RUN}
 _ENVIRONMENT = re.compile(rb'"env"\s*:\s*[\[{]')  # nccl-tests and others list every variable so, secrets too
 
 
@@ -65,9 +65,9 @@ def _inside(places: dict[Path, str]) -> Links:
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """Regular files only: a link may lead out of the folder."""
+    """What a run wrote. Regular files only: a link may lead out of the folder."""
     for path in files.below(folder)[0]:
-        if path.relative_to(folder).parts[0] not in _LEFT_OUT and not _lists_environment(path, folder):
+        if path.relative_to(folder).parts[0] in _PACKED and not _lists_environment(path, folder):
             yield path
 
 

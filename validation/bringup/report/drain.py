@@ -22,7 +22,7 @@ from bringup.records import Action, Outcome, Run
 from bringup.report import reason
 from bringup.report.text import plain
 
-_NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_NODE = re.compile(r"(?!(?i:all)\Z)[A-Za-z0-9][A-Za-z0-9._-]*")  # ALL: every node, to scontrol
 STATE_GATE = "discovery.node.state"
 _NAMED = 3
 _COSTS = list(Action)

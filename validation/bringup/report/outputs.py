@@ -20,11 +20,12 @@ from bringup.records import files
 _LOOKED_AT = (
     1024  # bytes at the beginning of a file in which its mark stands; of a picture (PDF) and an archive at the end, too
 )
-_OF_A_RUN = {
+OF_A_RUN = {
     results.RUN,
     results.CLOSED,
     results.CLOSED + results.SIGNATURE,
     results.PROFILE,
+    results.SITE,
     results.RUN_ARGS,
     results.METRICS,
     results.CONTINUED,
@@ -88,10 +89,9 @@ def write(output: Output, content: str | bytes) -> None:
             sys.stdout.write(content)
         return
     target = _target(output)
-    before = target.stat() if target.exists() else None
-    files.write(target, content if isinstance(content, bytes) else content.encode(), replace=before is not None)
-    if before is not None:  # who could read it still can
-        target.chmod(stat.S_IMODE(before.st_mode))
+    mode = stat.S_IMODE(target.stat().st_mode) & 0o666 if target.exists() else None  # who could read it still can
+    data = content if isinstance(content, bytes) else content.encode()
+    files.write(target, data, replace=mode is not None, mode=mode)
 
 
 def make_folder(option: str, path: Path) -> None:
@@ -105,8 +105,12 @@ def make_folder(option: str, path: Path) -> None:
 
 
 def _target(output: Output) -> Path:
-    """Where it is written: a link is followed."""
+    """Where it is written: a link is followed, but none that somebody may have put into a results folder."""
     path, named = output.path, f"{output.option} {output.path}"
+    if path.is_symlink() and any((path.parent / name).exists() for name in (results.RUN, results.PLAYBOOK)):
+        raise UsageError(
+            f"{named}: is a link in a results folder, where none is followed; name a file elsewhere, -o FILE"
+        )
     target = Path(os.path.realpath(path))
     _refuse_evidence(target, named)
     try:
@@ -144,7 +148,7 @@ def _ends(path: Path, kind: Kind, named: str) -> bytes:
 def _refuse_evidence(target: Path, named: str) -> None:
     """In a run's folder only derived files may be added, and none that a run itself writes."""
     for folder in target.parents:
-        if _is_run(folder) and (target.parent != folder or target.name in _OF_A_RUN):
+        if _is_run(folder) and (target.parent != folder or target.name in OF_A_RUN):
             raise UsageError(f"{named}: is inside the evidence of a run; name a file outside of {folder}")
 
 

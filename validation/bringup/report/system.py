@@ -52,8 +52,12 @@ class Fact:
 
 
 def cluster_name(judged: Iterable[Judged]) -> str | None:
-    names = (seen.value for run in judged for seen in run.observations if seen.quantity == CLUSTER)
-    return next((str(name) for name in names if name is not None), None)
+    for run in judged:
+        names = (seen.value for seen in run.observations if seen.quantity == CLUSTER)
+        name = run.run.cluster or next((str(name) for name in names if name is not None), None)
+        if name is not None:
+            return name
+    return None
 
 
 def facts(judged: Sequence[Judged]) -> list[Fact]:

@@ -222,4 +222,5 @@ def _back(node: Node) -> Node:
 
 
 def environment(more: Dict[str, str]) -> Dict[str, str]:
-    return dict(os.environ, **more)
+    """Ours, but for what sinfo would leave out of its answer (SINFO_PARTITION)."""
+    return dict({name: value for name, value in os.environ.items() if not name.startswith("SINFO_")}, **more)

@@ -20,7 +20,7 @@ from rich.text import Text
 from bringup.errors import SlurmError
 from bringup.known_faults import pending
 from bringup.plan.phases import Phase
-from bringup.records import write_text
+from bringup.records import files, write_text
 from bringup.report import text as report
 from bringup.results import CLOSED, REPOSITORY, attempts, is_there, submission_name
 from bringup.run import slurm
@@ -118,7 +118,7 @@ def last_words(phase: Phase, folder: Path) -> str:
     screen = screen_of(phase, folder)
     if screen is None:
         return "it left no log; slurmd.log of its first node may say why"
-    lines = screen.read_text(encoding="utf-8", errors="replace").split("\n")
+    lines = files.read(screen).text.split("\n")
     last = next((line.strip() for line in reversed(lines) if line.strip()), "it printed nothing")
     return f"{last}; see {report.shown_path(screen)}"
 
@@ -130,7 +130,7 @@ def note_of(phase: Phase, folder: Path) -> Path:
 def job_ids(phase: Phase, folder: Path) -> list[str]:
     """The jobs that this playbook submitted for the phase, in order."""
     note = note_of(phase, folder)
-    return [line for line in note.read_text().split() if line.isdecimal()] if note.is_file() else []
+    return [line for line in files.read_text(note).split() if line.isdecimal()] if files.is_file(note) else []
 
 
 def submit_and_wait(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 from pathlib import Path
 
 from bringup import results as runs
@@ -11,7 +10,7 @@ from bringup.errors import SlurmError
 from bringup.judge import Judged
 from bringup.plan.phases import Phase
 from bringup.plan.profile import Profile
-from bringup.records import write_text
+from bringup.records import files, write_text
 from bringup.report import write
 from bringup.results import REPOSITORY
 from bringup.run import open as opening
@@ -90,7 +89,9 @@ def _keep_screen(run_folder: Path, screen: Path | None) -> None:
     """What the script printed, of a run that it did not close: `run_end` does it otherwise."""
     target = run_folder / runs.BATCH_LOG
     if screen is not None and not target.exists():
-        shutil.copyfile(screen, target)
+        content = files.read(screen)
+        rest = f"\n{content.left_out} more bytes were not kept\n" if content.left_out else ""
+        files.write(target, content.data + rest.encode())
 
 
 def _keep_job(run_folder: Path) -> None:

@@ -6,19 +6,18 @@ import contextlib
 import glob
 import os
 import secrets
-import shutil
 import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
 
 from bringup.checks import planned
 from bringup.checks.training.measured import differing_fields
-from bringup.errors import RecordError, RunError
+from bringup.errors import RecordError, RunError, SlurmError
 from bringup.plan import profile as profiles
 from bringup.plan import site as sites
 from bringup.plan import subjects
 from bringup.plan.phases import Phase
-from bringup.records import Closed, Continued, Run, RunArgs, read_record, write_record, write_text
+from bringup.records import Closed, Continued, Run, RunArgs, files, read_record, write_record, write_text
 from bringup.results import (
     CLOSED,
     CONTINUED,
@@ -39,6 +38,7 @@ from bringup.results import (
     sha256,
 )
 from bringup.run import site as at_site
+from bringup.run import slurm
 
 
 def now() -> str:
@@ -135,6 +135,7 @@ def open_run(
         allocated=None if allocated == nodes else allocated,
         left_out=left_out,
         site=None if site is None else at_site.used(site.site, phase.stem),
+        cluster=_cluster(),
         continues=None if before is None else before.name,
     )
     try:
@@ -163,6 +164,12 @@ def open_run(
 
 def _for_owner(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NOFOLLOW, 0o600)
+
+
+def _cluster() -> str | None:
+    with contextlib.suppress(SlurmError):
+        return slurm.cluster_name()
+    return None
 
 
 def _attempt_before(results: Path, phase: Phase) -> Path | None:
@@ -212,13 +219,15 @@ def _prefer_a_comparable_reference(folder: Path) -> None:
 
 def _one_gpu_runs(results: Path) -> list[Path]:
     """Those that finished, the newest first."""
-    runs = [path for path in results.glob("run_1gpu-*") if (path / METRICS).is_file() and (path / RUN_ARGS).is_file()]
+    runs = [
+        path for path in results.glob("run_1gpu-*") if all(files.is_file(path / name) for name in (METRICS, RUN_ARGS))
+    ]
     return sorted(runs, key=lambda path: path.stat().st_mtime, reverse=True)
 
 
 def _copy_reference(source: Path, folder: Path) -> None:
-    shutil.copyfile(source / METRICS, folder / REFERENCE_METRICS)
-    shutil.copyfile(source / RUN_ARGS, folder / REFERENCE_ARGS)
+    for name, copy in ((METRICS, REFERENCE_METRICS), (RUN_ARGS, REFERENCE_ARGS)):
+        write_text(folder / copy, files.read_text(source / name), replace=True)
 
 
 def close_run(folder: Path, exit_code: int) -> None:

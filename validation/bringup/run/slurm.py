@@ -30,6 +30,7 @@ ENDED = {
     "DEADLINE",
     "PREEMPTED",
 }
+_CLUSTER = re.compile(r"^ClusterName\s*=\s*(\S+)", re.MULTILINE)
 _NO_CLUSTER = re.compile(r"Could not establish a configuration source")
 _AWAY = re.compile(r"Unable to contact slurm controller|Unable to establish controller machine")
 _FORGOTTEN = "Invalid job id specified"
@@ -102,6 +103,12 @@ def ask(
             )
         raise (ControllerAway if _AWAY.search(words) else SlurmError)(f"{command[0]}: {words}")
     return result.stdout
+
+
+def cluster_name() -> str | None:
+    """Of the cluster that the commands ask. Raises SlurmError."""
+    match = _CLUSTER.search(ask("scontrol", "show", "config"))
+    return None if match is None else match[1]
 
 
 def patience_s() -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -18,7 +19,7 @@ from bringup.run import brake, slurm
 
 Tell = Callable[[str], None]
 OLDEST_H = 24
-_CLUSTER = re.compile(r"^ClusterName\s*=\s*(\S+)", re.MULTILINE)
+CLOCKS_DIFFER = timedelta(minutes=10)
 _BOOTED = re.compile(r"^NodeName=(\S+) .*?\bBootTime=(\d+)\b", re.MULTILINE)
 
 
@@ -31,31 +32,38 @@ class Rule:
 def apply(judged: Sequence[Judged], rule: Rule, tell: Tell) -> bool:
     """True when nothing is left to be done. A node that Slurm keeps out by now keeps its reason. Raises SlurmError:
     nothing was done."""
-    against = {run.folder: run for run in judged if any(proposal.command for proposal in drain.proposals([run]))}
+    against = {run.folder: nodes for run in judged if (nodes := _accused(run))}
     if not against:
         tell("nothing to apply")
         return True
-    cluster = _cluster()
+    cluster = slurm.cluster_name()
     refused = {
-        folder: why for folder, run in against.items() if (why := refusal(run, rule, cluster, datetime.now(UTC)))
+        run.folder: why
+        for run in judged
+        if run.folder in against and (why := refusal(run, rule, cluster, datetime.now(UTC)))
     }
     for folder, why in refused.items():
-        tell(f"not used: run {plain(against[folder].run.name)}: {why}; no node is drained for it")
+        tell(f"not used: run {plain(folder.name)}: {why}; no node is drained for it")
     used = [run for run in judged if run.folder not in refused]
     todo = [proposal for proposal in drain.proposals(used) if proposal.command is not None]
     if not todo:
         return not refused
-    if system.cluster_name(used) is None:
-        tell(f"not known: no run says which cluster it is of, and this is {cluster or 'one without a name'}")
+    closed: dict[str, datetime] = defaultdict(lambda: datetime.max.replace(tzinfo=UTC))
+    for run in used:
+        for node in against.get(run.folder, ()):
+            closed[node] = min(closed[node], _closed_at(run))
     booted = _booted([proposal.node for proposal in todo])
     fresh = []
     for proposal in todo:
-        ended = max(_closed_at(run) for run in used if run.folder in against and proposal.node in run.run.nodes)
-        if (at := booted.get(proposal.node)) is not None and at > ended:
+        if (at := booted.get(proposal.node)) is not None and at > closed[proposal.node]:
             tell(f"not drained: {proposal.node}: it has booted after the evidence was closed; run the phase again")
         else:
             fresh.append(proposal)
     return _drained(fresh, rule, tell) and len(fresh) == len(todo) and not refused
+
+
+def _accused(run: Judged) -> list[str]:
+    return [proposal.node for proposal in drain.proposals([run]) if proposal.command is not None]
 
 
 def refusal(run: Judged, rule: Rule, cluster: str | None, now: datetime) -> str | None:
@@ -65,8 +73,12 @@ def refusal(run: Judged, rule: Rule, cluster: str | None, now: datetime) -> str 
     age = now - _closed_at(run)
     if age > timedelta(hours=rule.oldest_h):
         return f"it was closed {age / timedelta(hours=1):.0f} h ago, expected at most {rule.oldest_h} (--older)"
+    if age < -CLOCKS_DIFFER:
+        return f"it was closed {-age / timedelta(hours=1):.1f} h from now, by the clock of this host"
     there = system.cluster_name([run])
-    if cluster is not None and there is not None and there != cluster:
+    if there is None:
+        return f"it does not say which cluster it is of, and this is {cluster}"
+    if there != cluster:
         return f"it is of cluster {plain(there)}, and this is {cluster}"
     return None
 
@@ -75,11 +87,6 @@ def _closed_at(run: Judged) -> datetime:
     """A time that cannot be read is as old as can be."""
     closed = moment(read_record(run.folder / results.CLOSED, Closed).closed_at)
     return datetime.fromtimestamp(0, UTC) if closed is None else closed
-
-
-def _cluster() -> str | None:
-    match = _CLUSTER.search(slurm.ask("scontrol", "show", "config"))
-    return None if match is None else match[1]
 
 
 def _booted(nodes: Sequence[str]) -> dict[str, datetime]:

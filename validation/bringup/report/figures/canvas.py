@@ -7,10 +7,12 @@ opens.
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bringup.records import files
 from bringup.report import outputs
 
 if TYPE_CHECKING:
@@ -45,4 +47,6 @@ def labels(texts: Sequence[str], most: int | None = None) -> list[str]:
 
 def save(figure: Figure, path: Path) -> None:
     """Marked as ours, so that it may be drawn again."""
-    figure.savefig(path, metadata={"Software" if path.suffix == ".png" else "Creator": outputs.PICTURE.mark})
+    drawn, key = io.BytesIO(), "Software" if path.suffix == ".png" else "Creator"
+    figure.savefig(drawn, format=path.suffix[1:], metadata={key: outputs.PICTURE.mark})
+    files.write(path, drawn.getvalue(), replace=True)
