@@ -85,7 +85,7 @@ VERDICTS = Verdicts(
 OBSERVATIONS = Observations(
     problems=["p"], observations=[Observation(quantity="q", subject="n0", value=["a"], unit="text", evidence="e")]
 )
-CLOSED = Closed(exit_code=0, closed_at="now", files={"raw/a": "b"})
+CLOSED = Closed(exit_code=0, closed_at="2026-01-01T00:00:00Z", files={"raw/a": "b"})
 RECORDS = {
     type(record).__name__: record
     for record in (PLAYBOOK, DRILLS, CHECKPOINT, VERDICTS, OBSERVATIONS, CLOSED, Continued(run="x"))

@@ -75,7 +75,7 @@ def test_nothing_planned_is_incomplete():
         git_dirty=None,
         slurm_job_id=None,
         slurm_restart_count=0,
-        opened_at="now",
+        opened_at="2026-01-01T00:00:00Z",
     )
     everything_excluded = profile.load("local-cpu").model_copy(
         update={"not_applicable": [profile.NotApplicable(gate=gate, reason="all") for gate in gates.GATES]}
@@ -192,7 +192,7 @@ def nccl_run() -> Run:
         git_dirty=None,
         slurm_job_id=None,
         slurm_restart_count=0,
-        opened_at="now",
+        opened_at="2026-01-01T00:00:00Z",
     )
 
 
@@ -231,7 +231,7 @@ def collectives(ranks: int, busbw: float, wrong: int = 0) -> Verdicts:
         git_dirty=None,
         slurm_job_id=None,
         slurm_restart_count=0,
-        opened_at="now",
+        opened_at="2026-01-01T00:00:00Z",
     )
     parsed = Parsed()
     parsed.saw("nccl.ranks", "2-nodes", ranks, "count", "f:1")
@@ -262,9 +262,9 @@ def test_the_named_size_is_part_of_the_expectation():
 def test_of_two_observations_the_worse_one_counts(tmp_path, monkeypatch):
     folder = discovery(tmp_path, monkeypatch)
     (folder / "raw/again.jsonl").write_text(
-        '{"probe": "inventory", "at": "n1", "subject": "n1", '
+        '1: {"probe": "inventory", "at": "n1", "subject": "n1", '
         '"quantity": "discovery.gpu.count", "value": 1, "unit": "count"}\n'
-        '{"probe": "inventory", "at": "n1", "end": 1}\n'
+        '1: {"probe": "inventory", "at": "n1", "end": 1}\n'
     )
     assert outcome(judged(folder), "discovery.gpu.count", "n1") is Outcome.FAIL
 
@@ -295,9 +295,9 @@ def test_every_need_of_a_gate_is_a_gate():
 def test_a_node_that_says_two_things_is_odd(tmp_path, monkeypatch):
     folder = discovery(tmp_path, monkeypatch)
     (folder / "raw/again.jsonl").write_text(
-        '{"probe": "inventory", "at": "n1", "subject": "n1", '
+        '1: {"probe": "inventory", "at": "n1", "subject": "n1", '
         '"quantity": "discovery.kernel", "value": "5.15", "unit": "text"}\n'
-        '{"probe": "inventory", "at": "n1", "end": 1}\n'
+        '1: {"probe": "inventory", "at": "n1", "end": 1}\n'
     )
     verdict = next(v for v in judged(folder).verdicts if (v.gate, v.subject) == ("discovery.kernel", "n1"))
     assert verdict.outcome is Outcome.FAIL
@@ -379,7 +379,7 @@ NOT_FACTS = [f"{FACT}{value}}}" for value in ("9" * 400, "1e999", '"\\ud800"', "
 
 def judged_with(folder: Path, line: str) -> Verdicts:
     """As if the line had been there when the run was closed: only what it says can speak against it."""
-    (folder / "raw/evil.jsonl").write_text(line + "\n")
+    (folder / "raw/evil.jsonl").write_text(f"1: {line}\n")
     judged = judge.judge_folder(reseal(folder))
     observations = Observations(observations=judged.observations, problems=judged.problems)
     runs.save_judgement(folder, observations, judged.verdicts, report.markdown(judged.run, judged.verdicts))

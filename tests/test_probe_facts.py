@@ -57,7 +57,7 @@ def bypassed(hosts: list[tuple[str, list[str]]]) -> Verdict:
         git_dirty=None,
         slurm_job_id=None,
         slurm_restart_count=0,
-        opened_at="now",
+        opened_at="2026-01-01T00:00:00Z",
     )
     return next(v for v in judge.judge(run, profile.load("generic"), parsed).verdicts if v.gate == "nccl.rdma.bypassed")
 

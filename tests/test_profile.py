@@ -319,7 +319,7 @@ def test_a_wrong_unit_in_an_old_run_is_incomplete_and_never_compared():
         git_dirty=None,
         slurm_job_id=None,
         slurm_restart_count=0,
-        opened_at="now",
+        opened_at="2026-01-01T00:00:00Z",
     )
     parsed = Parsed()
     parsed.saw("nccl.transport", "2-nodes", "IB", "text", "f:1")

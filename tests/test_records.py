@@ -17,7 +17,7 @@ def test_what_was_written_is_read_back(tmp_path):
 def test_a_record_is_never_overwritten(tmp_path):
     write_record(tmp_path / "closed.json", CLOSED)
     with pytest.raises(RecordError, match="already written"):
-        write_record(tmp_path / "closed.json", Closed(exit_code=1, closed_at="later"))
+        write_record(tmp_path / "closed.json", Closed(exit_code=1, closed_at="2026-01-02T00:00:00Z"))
     assert read_record(tmp_path / "closed.json", Closed) == CLOSED
     assert [path.name for path in tmp_path.iterdir()] == ["closed.json"]
 

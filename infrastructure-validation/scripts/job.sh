@@ -13,6 +13,8 @@
 #   gpus_on_node                what Slurm granted on this node
 #   cpus_per_rank RANKS         cores of a rank, where so many share a node
 #   rank0_of LIST               the node of n3,n0 on which Slurm places rank 0
+#   placed STEM TASKS LIST      write down on which nodes the step STEM runs, with how many tasks each, where its name does not
+#                               say it (checks/reading.py): a fact counts only from the node that it is about
 #   unfinished PROBE FILE NODE… the nodes on which the probe left no closing line
 #
 # Environment: BRINGUP_SITE (name or path of a site file), BRINGUP_PROFILE (name or path; default generic), BRINGUP_VENV (default
@@ -25,6 +27,7 @@ BRINGUP_GIVEN=$(compgen -e) # the variables that the user set win over the site 
 # Where a site sets SBATCH_EXPORT=NONE, sbatch and srun would keep PATH, RUN_DIR and BRINGUP_* from what they start.
 unset SBATCH_EXPORT
 export SLURM_EXPORT_ENV=ALL
+unset SLURM_DISTRIBUTION # ranks of a node follow one another, and labels say which node a line is from
 
 # Where a site wants a GPU request with every job (SBATCH_GPUS_PER_NODE, SALLOC_GPUS_PER_NODE), Slurm hands it on to the steps.
 # Each step here says itself what it needs, and one of them that it needs none.
@@ -172,6 +175,10 @@ cpus_per_rank() { # ranks per node; the cores of the smallest node of the job sh
 
 rank0_of() { # n3,n0: whatever the order they are listed in, Slurm places ranks in its own
   scontrol show hostnames "$SLURM_JOB_NODELIST" | awk -v wanted=",$1," 'index(wanted, "," $1 ",") && !found++'
+}
+
+placed() { # stem of the step's files, tasks per node, n3,n0
+  printf '%s %s\n' "$2" "$3" >"$RUN_DIR/raw/$1.step"
 }
 
 unfinished() { # probe, file of facts, nodes

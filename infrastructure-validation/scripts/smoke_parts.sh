@@ -34,6 +34,7 @@ look_at_binding() {
   local gpus=(--gpus-per-task=1) tasks=$GPUS
   ! drilled task-lost || tasks=$((GPUS - 1))
   ! drilled two-tasks-one-gpu || gpus=(--gpus-per-node="$GPUS" --gpu-bind=map_gpu:0)
+  placed binding "$tasks" "$USABLE"
   step binding "$tasks" "${gpus[@]}" --cpus-per-task=1 python3 "$probes/binding.py" task
   step isolation 1 --cpus-per-task=1 python3 "$probes/binding.py" no-gpu
   # with one GPU per node, or with nodes that no two jobs share, the second would wait for the first

@@ -2,8 +2,9 @@
 
 import pytest
 from bringup import judge
-from bringup.checks.reading import _nodes_of_step
+from bringup.checks.reading import _speakers
 from bringup.evidence import launcher, slurm
+from bringup.evidence.parsed import Parsed
 from bringup.plan import profile as profiles
 from bringup.plan.phases import PHASES
 from bringup.records import Outcome
@@ -42,19 +43,27 @@ def test_a_node_that_was_not_allocated_has_no_number():
 
 
 @pytest.mark.parametrize(
-    ("stem", "nodes"),
+    ("name", "nodes", "tasks"),
     [
-        ("inventory", ["n0", "n1", "n2", "n3"]),
-        ("launch", ["n0", "n1", "n2", "n3"]),
-        ("inventory-n2", ["n2"]),
-        ("collectives-2", ["n0", "n1"]),
-        ("collectives-1gpu", ["n0"]),
-        ("all_reduce_perf-4", ["n0", "n1", "n2", "n3"]),
-        ("pairs-1-2", []),
+        ("inventory.jsonl", ["n0", "n1", "n2", "n3"], 1),
+        ("launch.log", ["n0", "n1", "n2", "n3"], 1),
+        ("inventory-n2.jsonl", ["n2"], 1),
+        ("collectives-2.err", ["n0", "n1"], 2),
+        ("collectives-1gpu.jsonl", ["n0"], 1),
+        ("all_reduce_perf-4.err", ["n0", "n1", "n2", "n3"], 2),
+        ("sweep.jsonl", ["n0", "n1", "n2", "n3"], 2),
+        ("bad-exit.txt", ["n0", "n1", "n2", "n3"], 2),
+        ("pairs-1-2.jsonl", ["n1", "n3"], 1),  # as its .step says
+        ("clock.jsonl", [], 1),  # a damaged one
     ],
 )
-def test_the_nodes_of_a_step_follow_from_its_name(stem, nodes):
-    assert _nodes_of_step(stem, a_run("discovery", ["n0", "n1", "n2", "n3"])) == nodes
+def test_the_nodes_of_a_step_follow_from_its_name_or_stand_beside_it(tmp_path, name, nodes, tasks):
+    raw = tmp_path / "raw"
+    raw.mkdir()
+    (raw / "pairs-1-2.step").write_text("1 n3,n1\n")
+    (raw / "clock.step").write_text("1 n3,n9\n")
+    found = _speakers(Parsed(), raw / name, a_run("discovery", ["n0", "n1", "n2", "n3"]))
+    assert (found.nodes, found.tasks_per_node) == (nodes, tasks)
 
 
 def test_a_node_that_is_lost_while_srun_launches_is_the_first_cause(tmp_path, monkeypatch):

@@ -36,10 +36,12 @@ from bringup.evidence import (
     pair_rounds,
     ras,
     slurm,
+    speakers,
     stacks,
     topology,
 )
-from bringup.evidence.parsed import Parsed, Seen
+from bringup.evidence.parsed import Parsed, Seen, shortened
+from bringup.evidence.speakers import Speakers
 from bringup.known_faults.signatures import EXIT_CODES
 from bringup.plan.phases import PHASES
 from bringup.plan.subjects import ONE_GPU, rank_subjects, scale_of_file, scale_ranks
@@ -73,7 +75,6 @@ READERS: dict[str, Reader] = {  # by the name of the file
         f"job-{name}.txt": partial(jobs.ended_job, name=name.replace("-", "_"))
         for name in ("exit-code", "memory", "before", "after", "never", "requeue", "warning")
     },
-    "bad-exit.txt": jobs.bad_exit,
     "requeue.txt": jobs.requeue,
     "not-opened.txt": _not_opened,
     "error.json": launcher.error_file,
@@ -90,6 +91,7 @@ DERIVATIONS: tuple[Derivation, ...] = (  # each gets the facts that were read, n
     training.derive,
 )
 SAMPLES = "monitor.csv"
+_LOGS = {".err", ".log"}  # in which anybody writes; tables and facts have lines that must be whole
 _SCALE = r"(?P<scale>1gpu|[1-9]\d{0,5})"  # as the phase scripts name it; see plan.scale_of_file
 _NCCL_TESTS = re.compile(rf"(?P<binary>[a-z_]+_perf)-{_SCALE}\.(?P<kind>json|txt)")
 _COLLECTIVES = re.compile(rf"collectives-{_SCALE}\.jsonl")
@@ -100,9 +102,18 @@ _FLIGHT = re.compile(r"raw/nccl-[1-9]\d{0,5}/flight\.rank(?P<rank>\d{1,9})\.json
 _RAS = re.compile(r"raw/nccl-[1-9]\d{0,5}/ras\.rank\d{1,9}\.txt")
 _DCGM = re.compile(r"dcgm-(?P<node>.+)\.json")
 _TOPOLOGY = re.compile(r"nvidia-smi-topo-(?P<node>.+)\.txt")
-_JOB_STATE = re.compile(r"\bJobState=(?P<state>\S+) Reason=(?P<reason>\S+)")
+_JOB_STATE = re.compile(r"\bJobState=(?P<state>[^\s=]+) Reason=(?P<reason>\S+)")
 _STEP_OF_SCALE = re.compile(rf"[a-z_]+-{_SCALE}")
 _STEP = re.compile(rf"(?P<what>[a-z_]+)-{_SCALE}\.rc")
+_RANK = re.compile(r"rank(?P<rank>\d{1,9})")
+_BAD_EXIT = "bad-exit.txt"
+NO_STEP = {  # files of facts that no step wrote -> the probe that did: on the batch host, or as a job of its own
+    "names-table": "names_table",
+    "fs-reference": "shared_fs_reference",
+    "fs-check": "shared_fs_check",
+    "array": "scheduler_array",
+    "warning": "scheduler_warning",
+}
 
 
 def read_run(folder: Path, run: Run, records: TrainingRecords) -> Parsed:
@@ -124,14 +135,27 @@ def read_run(folder: Path, run: Run, records: TrainingRecords) -> Parsed:
     return parsed
 
 
-def _nodes_of_step(stem: str, run: Run) -> list[str]:
-    """Nodes that the step with this name ran on, in order. Empty: unknown, as for pairs, which run in rounds."""
-    nodes = run.nodes if run.allocated is None else run.allocated
-    if match := _STEP_OF_SCALE.fullmatch(stem):
-        return nodes[: 1 if match["scale"] == "1gpu" else int(match["scale"])]
-    if stem.startswith("inventory-"):
-        return [stem.removeprefix("inventory-")]
-    return [] if stem.startswith("pairs-") else nodes
+def _speakers(parsed: Parsed, path: Path, run: Run) -> Speakers:
+    """The tasks that wrote this file: as its `.step` says, else one on each node of the job, or a rank for each GPU."""
+    nodes, rank = run.nodes if run.allocated is None else run.allocated, None
+    placed, stem = path.with_suffix(".step"), path.stem
+    tasks = {"binding": run.gpus_per_node, "sweep": run.gpus_per_node, "bad-exit": 2}.get(stem, 1)
+    if match := _RANK.fullmatch(stem):
+        tasks, rank = run.ranks_per_node, match["rank"]
+    elif os.path.lexists(placed):
+        step = speakers.step(_text(Parsed(), placed, "") or "", nodes)
+        if step is None:
+            parsed.problems.append(
+                f"raw/{placed.name}: not TASKS NODE,NODE… of this run: nothing of {path.name} counts"
+            )
+        nodes, tasks = step or ([], 1)
+    elif match := _STEP_OF_SCALE.fullmatch(stem):
+        alone = match["scale"] == "1gpu"
+        nodes, tasks = nodes[: 1 if alone else int(match["scale"])], 1 if alone else run.gpus_per_node
+    elif stem.startswith("inventory-"):
+        nodes = [stem.removeprefix("inventory-")]
+    probe = NO_STEP.get(re.sub(r"-\d{1,9}$", "", stem))
+    return Speakers(nodes, tasks, {*run.nodes, *(run.allocated or ())}, rank, probe)
 
 
 def _raw(folder: Path, run: Run, records: TrainingRecords) -> Parsed:
@@ -150,20 +174,24 @@ def _raw(folder: Path, run: Run, records: TrainingRecords) -> Parsed:
         elif _VARIANT.fullmatch(path.stem) and path.suffix != ".err":
             continue  # read by _variants
         elif (match := _COLLECTIVES.fullmatch(path.name)) and scale_of_file(match["scale"]) == ONE_GPU:
-            _read(parsed, path, where, _facts_of_one_rank)
+            _read(parsed, path, where, partial(_facts_of_one_rank, speakers=_speakers(parsed, path, run)))
         elif where.startswith(f"{nccl_inspector.FOLDER}/"):
             continue  # read together by _inspector
         elif path.name == "progress.jsonl":
             continue  # what was shown while it trained; facts are in rank<R>.jsonl
         elif path.suffix == ".jsonl":
-            _read(parsed, path, where, facts.parse)
+            _read(parsed, path, where, partial(facts.parse, speakers=_speakers(parsed, path, run)))
         elif path.suffix == ".err":
-            _read(parsed, path, where, partial(slurm.launch_errors, nodes=_nodes_of_step(path.stem, run)))
+            _read(parsed, path, where, partial(slurm.launch_errors, nodes=_speakers(Parsed(), path, run).nodes))
         elif path.name == "launch.log":
-            _read(parsed, path, where, partial(launcher.log, run=run))
-            _read(parsed, path, where, partial(slurm.launch_errors, nodes=_nodes_of_step(path.stem, run)))
+            who = _speakers(parsed, path, run)
+            _read(parsed, path, where, partial(_launch_log, run=run, speakers=who))
+            _read(parsed, path, where, partial(slurm.launch_errors, nodes=who.nodes))
         elif path.name == SAMPLES:
-            _read(parsed, path, where, _reader_of_samples(run, records, _step_seconds(parsed, folder)))
+            samples = _reader_of_samples(run, records, _step_seconds(parsed, folder))
+            _read(parsed, path, where, _of_own_node(samples, _speakers(parsed, path, run), monitor.node_of))
+        elif path.name == _BAD_EXIT:
+            _read(parsed, path, where, _of_own_node(jobs.bad_exit, _speakers(parsed, path, run), jobs.node_of))
         elif (match := _STACKS.fullmatch(where)) and int(match["rank"]) < len(places):
             reader = stacks.stack if match["kind"] == "txt" else stacks.progress
             _read(parsed, path, where, partial(reader, subject=places[int(match["rank"])]))
@@ -199,7 +227,8 @@ def _text(parsed: Parsed, path: Path, where: str) -> str | None:
     """The text with its carriage returns, so that lines are numbered as by grep -n. A file that cannot be read is a
     problem; so is the end of one that is too long."""
     try:
-        content = files.read(path, _above_raw(path))
+        most = files.MOST_OF_A_LOG if path.suffix in _LOGS else files.MOST_BYTES
+        content = files.read(path, _above_raw(path), most)
     except OSError as error:
         parsed.problems.append(f"{where}: cannot be read: {error.strerror}")
         return None
@@ -207,6 +236,8 @@ def _text(parsed: Parsed, path: Path, where: str) -> str | None:
         parsed.problems.append(f"{where}: its last {content.left_out} bytes were not read: it is longer than others")
         if path.name == SAMPLES:  # half of the samples would be a sampler that stopped
             return None
+    if path.suffix in _LOGS:
+        return shortened(content.text)
     return content.text
 
 
@@ -228,9 +259,25 @@ def _inspector(parsed: Parsed, folder: Path) -> None:
     parsed.add(nccl_inspector.parse(texts))
 
 
-def _facts_of_one_rank(text: str, where: str) -> Parsed:
+def _of_own_node(reader: Reader, who: Speakers, node_of: Callable[[str], str | None]) -> Reader:
+    """The reader of lines that each name a node, which has to be the one that srun's label says."""
+
+    def read(text: str, where: str) -> Parsed:
+        believed, refused = speakers.believed(text, where, who, node_of)
+        parsed = reader(believed, where)
+        parsed.add(refused)
+        return parsed
+
+    return read
+
+
+def _launch_log(text: str, where: str, *, run: Run, speakers: Speakers) -> Parsed:
+    return speakers.own(launcher.log(text, where, run), text, where, also="launcher.late")
+
+
+def _facts_of_one_rank(text: str, where: str, *, speakers: Speakers) -> Parsed:
     """Facts without those that compare the rank with its peers: a single rank has no peers."""
-    parsed = facts.parse(text, where)
+    parsed = facts.parse(text, where, speakers)
     facts_of_rank = [
         observation for observation in parsed.observations if not observation.quantity.startswith("nccl.rank.")
     ]
@@ -289,7 +336,7 @@ def _variants(parsed: Parsed, folder: Path, run: Run) -> None:
         parsed.add(nccl_variant.parse(_logs(parsed, logs), where, scale, variant, ranks))
         json, table, jsonl = (logs.with_name(f"{logs.name}{suffix}") for suffix in (".json", ".txt", ".jsonl"))
         measured = Parsed()
-        reader: Reader = facts.parse
+        reader: Reader = partial(facts.parse, speakers=_speakers(parsed, jsonl, run))
         if not jsonl.exists():
             reader = partial(nccl_tests.parse, binary=f"{COLLECTIVE}_perf", subject=scale)
         for path in [jsonl] if jsonl.exists() else [json] if json.exists() else [table] if table.exists() else []:

@@ -17,10 +17,10 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
-from typing import NoReturn
+from typing import NoReturn, TextIO, cast
 
 from bringup.cli import daily, drilling, for_scripts, lists, reading, running, training
-from bringup.cli.command_line import CANNOT_TELL, complain
+from bringup.cli.command_line import CANNOT_TELL, Printable, complain
 from bringup.errors import BringupError
 
 VERBS = (running, reading, training, daily, drilling, lists, for_scripts)  # in the order of --help
@@ -38,10 +38,14 @@ def main(argv: list[str] | None = None) -> int:
             stream.reconfigure(errors="replace")
     try:
         try:
-            return _verb(argv)
+            with contextlib.ExitStack() as shown:
+                if sys.stdout is not None and sys.stderr is not None:  # None: it was closed before we were started
+                    shown.enter_context(contextlib.redirect_stdout(cast(TextIO, Printable(sys.stdout))))
+                    shown.enter_context(contextlib.redirect_stderr(cast(TextIO, Printable(sys.stderr))))
+                return _verb(argv)
         finally:
             for stream in (sys.stdout, sys.stderr):
-                if stream is not None:  # None: it was closed before we were started
+                if stream is not None:
                     stream.flush()
     except BrokenPipeError:
         return _nobody_reads()

@@ -3,44 +3,53 @@
 from __future__ import annotations
 
 import math
-import re
 from typing import Any
 
 from pydantic_core import from_json
 
-from bringup.evidence.parsed import Parsed, lines
+from bringup.evidence.parsed import Parsed, each_line
+from bringup.evidence.speakers import LABEL, Refusals, Speakers
 
-_LABEL = re.compile(r"^\s*(\d+): ")
 _FACT = {"probe", "at", "subject", "quantity", "value", "unit"}
 _EXPLAINED = {*_FACT, "why"}
 _CLOSING = {"probe", "at", "end"}
 _STAMPED = {*_CLOSING, "run", "utc"}
 _TEXT = {str}
+MOST_NAMED, MOST_OTHERS = 20, 100_000  # lines of a file that are no facts: named one by one, read at all
+_LONGEST = 4000  # characters of a line: a probe writes 1,000 at most
 _MOST = 2**63  # no counter holds more, and no comparison can overflow
 
 
 Source = tuple[str, str, str]  # label of srun, node, probe
 
 
-def parse(text: str, where: str) -> Parsed:
-    """Facts of any number of tasks in one file.
+def parse(text: str, where: str, speakers: Speakers | None = None) -> Parsed:
+    """Facts of any number of tasks in one file. speakers: who may say what; None: what stands there is believed.
 
     A task without a matching closing line is a problem: it has not finished.
     """
-    parsed = Parsed()
+    parsed, refusals, others = Parsed(), Refusals(where), 0
     facts: dict[Source, list[int]] = {}  # indices in parsed.observations
     closings: dict[Source, list[tuple[int, str]]] = {}  # each closing line's count of facts, and its place
-    for number, raw in enumerate(lines(text), start=1):
-        label = _LABEL.match(raw)
+    for number, raw in enumerate(each_line(text), start=1):
+        label = LABEL.match(raw)
         line = raw[label.end() :] if label else raw
         if not line or line.isspace():
             continue
         evidence = f"{where}:{number}"
         record = _record(line)
         if record is None:
-            parsed.problems.append(f"{evidence}: not a fact: {line[:60]!r}")
-            continue
+            others += 1
+            if others <= MOST_NAMED:
+                parsed.problems.append(f"{evidence}: not a fact: {line[:60]!r}")
+            if others < MOST_OTHERS:
+                continue
+            parsed.problems.append(f"{evidence}: the rest of the file was not read")
+            break
         source = (label[1] if label else "", record["at"], record["probe"])
+        if speakers is not None and (objection := speakers.objection(source[0], record)) is not None:
+            refusals.note(objection, number)
+            continue
         if "end" in record:
             closings.setdefault(source, []).append((record["end"], evidence))
             if "utc" in record:
@@ -56,6 +65,9 @@ def parse(text: str, where: str) -> Parsed:
             parsed.problems.append(
                 f"{where}: {source[2]} on {source[1]} did not finish: {len(places)} facts and no closing line"
             )
+    if others > MOST_NAMED:
+        parsed.problems.append(f"{where}: {others} lines are no facts")
+    parsed.problems += refusals.problems()
     if not facts and not parsed.problems:
         parsed.problems.append(f"{where}: holds no fact")
     return parsed
@@ -84,6 +96,8 @@ def _doubt(parsed: Parsed, places: list[int], probe: str) -> None:
 
 def _record(line: str) -> dict[str, Any] | None:
     """The fact or closing line; None if it is neither. It runs once per fact of a fleet, so it must be fast."""
+    if len(line) > _LONGEST:
+        return None
     try:
         record = from_json(line, allow_inf_nan=False)
     except (ValueError, TypeError):  # TypeError: half of a surrogate pair, which cannot be encoded

@@ -20,7 +20,7 @@ def ended_job(text: str, where: str, *, name: str) -> Parsed:
 def bad_exit(text: str, where: str) -> Parsed:
     """`n0 began`, and `n0 survived` from a task that outlived the failed task. Each node must have begun two tasks."""
     parsed = Parsed()
-    lines_of_tasks = re.findall(r"^(?:\s*\d+: )?(\S+) (began|survived)$", text, re.MULTILINE)
+    lines_of_tasks = re.findall(r"^(?: *\d+: )?(\S+) (began|survived)$", text, re.MULTILINE)
     if not lines_of_tasks:
         parsed.problems.append(f"{where}: no task began")
     for node in sorted({node for node, _ in lines_of_tasks}):
@@ -30,6 +30,12 @@ def bad_exit(text: str, where: str) -> Parsed:
         else:
             parsed.saw("smoke.bad_exit", node, survived, "count", where)
     return parsed
+
+
+def node_of(line: str) -> str | None:
+    """The node that a task of it names."""
+    match = re.fullmatch(r"(\S+) (?:began|survived)", line)
+    return match[1] if match else None
 
 
 def requeue(text: str, where: str) -> Parsed:

@@ -18,7 +18,7 @@ import re
 from dataclasses import dataclass
 
 from bringup.evidence.hostlist import named
-from bringup.evidence.parsed import Parsed, lines
+from bringup.evidence.parsed import Parsed, each_line
 from bringup.evidence.slurm import node_by_number
 from bringup.plan.subjects import JOB, rank_subjects
 from bringup.records import Run
@@ -64,7 +64,7 @@ def log(text: str, where: str, run: Run) -> Parsed:
     places = rank_subjects(run.nodes, run.ranks_per_node)
     ended = False
     listed: dict[str, _Listed] = {}
-    for number, line in enumerate(lines(text), start=1):
+    for number, line in enumerate(each_line(text), start=1):
         evidence = f"{where}:{number}"
         if match := LOST_PEERS.search(line):
             speaker = _speaker(line)

@@ -73,6 +73,14 @@ def samples(text: str, where: str) -> tuple[dict[str, list[list[str]]], list[str
     return rows_by_node, problems
 
 
+def node_of(line: str) -> str | None:
+    """The node of a line of the sampler, which has no label any more. None: the headline, or no line of it."""
+    first, *cells = line.split(",", 2)
+    if not cells or first == COLUMNS[0]:
+        return None
+    return cells[0] if first.startswith("#") else first
+
+
 def _is_of_another_kind(cells: Sequence[str]) -> bool:
     lengths = (len(OLD_GPU_COLUMNS), len(GPU_COLUMNS))
     return (cells[0] == GPU and len(cells) in lengths) or (cells[0] in (NICS, EVERY) and len(cells) > 2)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeGuard
 
 from bringup.records import Observation, Value
+
+MOST_CHARACTERS = 2000  # of a line of a log
+_BEGINNING = 1500
+_LONG = re.compile(rf"(?<![^\n])[^\n]{{{MOST_CHARACTERS + 1},}}")
 
 
 @dataclass
@@ -72,6 +77,26 @@ class Seen:
 def lines(text: str) -> list[str]:
     """Lines as `grep -n` counts them: only a line feed ends a line, not the carriage return of a progress bar."""
     return text.split("\n")
+
+
+def each_line(text: str) -> Iterator[str]:
+    """As `lines`, one at a time: a file of millions of short lines takes no more memory than its text."""
+    begin = 0
+    while (end := text.find("\n", begin)) >= 0:
+        yield text[begin:end]
+        begin = end + 1
+    yield text[begin:]
+
+
+def shortened(text: str) -> str:
+    """The text of a log with each long line cut."""
+    return _LONG.sub(lambda line: cut(line[0]), text)
+
+
+def cut(line: str) -> str:
+    """A line of a log, short enough for every pattern. A long one keeps its beginning and its end: srun's label, and
+    the last words behind a progress bar."""
+    return line if len(line) <= MOST_CHARACTERS else f"{line[:_BEGINNING]} … {line[_BEGINNING - MOST_CHARACTERS :]}"
 
 
 def numbers(observations: list[Observation]) -> dict[str, float]:

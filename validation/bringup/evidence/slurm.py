@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from bringup.evidence.hostlist import named
-from bringup.evidence.parsed import Parsed, lines
+from bringup.evidence.parsed import Parsed, cut, each_line, lines
 
 # states of a healthy node; anything else (DOWN, DRAIN, NOT_RESPONDING, INVALID_REG, ...) is a fault
 USABLE_STATES: list[float] | list[str] = ["IDLE", "MIXED", "ALLOCATED", "COMPLETING"]
@@ -27,7 +27,7 @@ def _field(line: str, name: str) -> str | None:
 def _split_reason(line: str) -> tuple[str, str]:
     """A node line and its Reason. The reason is free text at the end and may look like more fields."""
     head, _, tail = line.partition(" Reason=")
-    match = re.match(r"(.*?)(?: \[\S+@\S+\])?(?: Comment=.*)?\s*$", tail)
+    match = re.match(r"(.*?)(?: \[\S+@\S+\])?(?: Comment=.*)?\s*$", cut(tail))
     return head, match[1].strip() if match else ""
 
 
@@ -35,7 +35,9 @@ def gpus_of(gres: str | None) -> int:
     """GPUs in a Gres string: `gpu:h100:8(S:0-1),shard:16` -> 8. None and (null) are 0."""
     if not gres or gres == "(null)":
         return 0
-    counts = [re.fullmatch(r"gpu(?::[^:()]+)*?:(\d{1,9})(?:\(.*\))?", item) for item in re.split(r",(?![^(]*\))", gres)]
+    counts = [
+        re.fullmatch(r"gpu(?::[^:()]+)*?:(\d{1,9})(?:\(.*\))?", item) for item in re.split(r",(?![^(]*\))", cut(gres))
+    ]
     return sum(int(match[1]) for match in counts if match)
 
 
@@ -138,9 +140,9 @@ _BY_NUMBER = re.compile(
 _LABELLED = re.compile(r" *(?P<task>\d+): (?P<message>.*)")
 _NOT_STARTED = re.compile(
     r"(?P<what>\bexecve\(\): .+|^no Python environment at [^,;]+"
-    r"|^\S+: (?:line \d+: )?(?:exec: )?\S+: (?:command )?not found$|.*\bbad interpreter: .+|.*\bcan't open file .+"
+    r"|^\S+: (?:line \d+: )?(?:exec: )?\S+: (?:command )?not found$|^.*\bbad interpreter: .+|^.*\bcan't open file .+"
     r"|^.+: cannot execute.*"
-    r"|.*\berror while loading shared libraries: .+|^(?:ModuleNotFoundError|ImportError): .+"
+    r"|^.*\berror while loading shared libraries: .+|^(?:ModuleNotFoundError|ImportError): .+"
     r"|^\S*python\S*: No module named .+"
     r"|^(?:\S+: )?(?:line \d+: (?:exec: )?|(?:exec: )?/)\S+: "
     r"(?:No such file or directory|Permission denied|Exec format error)$)"
@@ -165,8 +167,9 @@ def launch_errors(text: str, where: str, nodes: Sequence[str] = ()) -> Parsed:
     The reason is the task's line, by srun's label, that says why it could not start, or else its last exception.
     """
     parsed = Parsed()
-    screen = lines(text)
-    for number, line in enumerate(screen, start=1):
+    for number, line in enumerate(each_line(text), start=1):
+        if _LABELLED.match(line):  # of a task, which may print whatever it wants: srun's own lines have no label
+            continue
         if (lost := node_by_number(line, nodes)) is not None:
             parsed.saw("slurm.launch.error", lost[0], lost[1], "text", f"{where}:{number}")
             continue
@@ -175,18 +178,20 @@ def launch_errors(text: str, where: str, nodes: Sequence[str] = ()) -> Parsed:
                 task = match.groupdict().get("task")
                 why = match["why"].strip() or NODE_FAILURE
                 if task is not None and why.startswith("Exited with exit code"):
-                    why += _own_words(screen, task)
+                    why += _own_words(text, task)
                 for node in named(match["node"]):
                     parsed.saw("slurm.launch.error", node, why, "text", f"{where}:{number}", task)
                 break
     return parsed
 
 
-def _own_words(screen: list[str], tasks: str) -> str:
+def _own_words(text: str, tasks: str) -> str:
     """The reason that the first of these tasks (`task 1`, `tasks 0,2-3`) printed."""
     first = re.search(r"\d+", tasks)
     messages = [
-        match["message"] for line in screen if (match := _LABELLED.match(line)) and first and match["task"] == first[0]
+        match["message"]
+        for line in each_line(text)
+        if (match := _LABELLED.match(line)) and first and match["task"] == first[0]
     ]
     for message in messages:
         if match := _NOT_STARTED.search(message):

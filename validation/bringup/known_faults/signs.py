@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from bringup.evidence.parsed import lines
+from bringup.evidence.parsed import cut, lines
 from bringup.known_faults.signature import Signature
 from bringup.known_faults.signatures import IN_ORDER, SIGNATURES
 from bringup.records import Run, Sign, files
@@ -24,9 +24,19 @@ _PROVOKED = re.compile(r"(job-|bad-exit|requeue|scontrol-|isolation|cgroup\.conf
 _END_BYTES = 1 << 20  # of a long file only the beginning and the end are searched
 _SHOWN = 200
 _ROLES = ("root", "either", "consequence")
-_PATTERNS = [(signature, re.compile(signature.pattern)) for signature in IN_ORDER]
-_ANY = re.compile("|".join(f"(?:{signature.pattern})" for signature in IN_ORDER))
-_BESIDE = {signature.id: re.compile(signature.beside) for signature in IN_ORDER if signature.beside is not None}
+_GAP = 200  # letters between two parts of a pattern: without a limit a line that repeats the first part takes minutes
+
+
+def _bounded(pattern: str) -> str:
+    """The pattern with a limit for each `.*`, `\\S*`, `\\w+`."""
+    return re.sub(r"(\.|\\[Sw])([*+])", lambda gap: f"{gap[1]}{{{int(gap[2] == '+')},{_GAP}}}", pattern)
+
+
+_PATTERNS = [(signature, re.compile(_bounded(signature.pattern))) for signature in IN_ORDER]
+_ANY = re.compile("|".join(f"(?:{pattern.pattern})" for _, pattern in _PATTERNS))
+_BESIDE = {
+    signature.id: re.compile(_bounded(signature.beside)) for signature in IN_ORDER if signature.beside is not None
+}
 
 
 def match(line: str) -> Signature | None:
@@ -83,7 +93,7 @@ def numbered(text: str, start: int = 1) -> Iterator[tuple[int, str]]:
     for number, line in enumerate(lines(text), start=start):
         for state in line.split("\r"):
             if state:
-                yield number, state
+                yield number, cut(state)
 
 
 def _lines(path: Path, folder: Path) -> Iterator[tuple[int, str]]:

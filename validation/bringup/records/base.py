@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from bringup.errors import RecordError
 from bringup.records import files
@@ -20,6 +21,23 @@ Limit = bool | int | float | str | list[float] | list[str]
 """What a value is compared with."""
 
 NonNegative = Annotated[float, Field(ge=0)]
+
+CONTROL = r"\u0000-\u001f\u007f-\u009f\u202a-\u202e\u2066-\u2069"
+"""Of a class of characters: what moves a cursor, names a window, or turns the direction of a text around."""
+
+Name = Annotated[str, Field(pattern=f"^[^{CONTROL}]*$")]
+"""Of a node, a gate, a phase, a run: printed as it is."""
+
+MOST_NODES, MOST_GPUS = 16_384, 1_024  # of a run, of a node: a plan of more is a damaged one, and fills the memory
+
+
+def _is_moment(text: str) -> str:
+    datetime.fromisoformat(text)
+    return text
+
+
+Moment = Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?Z$"), AfterValidator(_is_moment)]
+"""UTC, ISO 8601."""
 
 
 class Record(BaseModel):

@@ -20,6 +20,8 @@ from bringup.errors import RecordError
 
 MOST_BYTES = 3 * 2**26
 """Of one file: 192 MiB. The facts of 4,096 nodes have 150 MiB; a log that is longer repeats itself."""
+MOST_OF_A_LOG = 2**27
+"""128 MiB: its lines may be short, and each of them costs."""
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC

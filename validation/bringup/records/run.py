@@ -5,17 +5,28 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from pydantic import ConfigDict, Field
 
-from bringup.records.base import Limit, NonNegative, Outcome, Record, Value, Versioned
+from bringup.records.base import (
+    MOST_GPUS,
+    MOST_NODES,
+    Limit,
+    Moment,
+    Name,
+    NonNegative,
+    Outcome,
+    Record,
+    Value,
+    Versioned,
+)
 
 
 class NotApplicable(Record):
     """A gate that this profile declares meaningless here. The report prints it: a skip is never silent."""
 
-    gate: str
+    gate: Name
     reason: str = Field(min_length=1)
 
 
@@ -32,42 +43,44 @@ class SiteUsed(Record):
 class Run(Versioned):
     """`run.json`, written before anything runs: what will be judged, from what was REQUESTED."""
 
-    phase: str
-    name: str
-    nodes: list[str] = Field(min_length=1)
-    gpus_per_node: int = Field(ge=1)
-    ranks_per_node: int = Field(ge=1)
-    profile: str
-    profile_sha256: str  # of profile.yaml beside it
-    planned: dict[str, list[str]]  # gate -> subjects
+    phase: Name
+    name: Name
+    nodes: list[Name] = Field(min_length=1, max_length=MOST_NODES)
+    gpus_per_node: int = Field(ge=1, le=MOST_GPUS)
+    ranks_per_node: int = Field(ge=1, le=MOST_GPUS)
+    profile: Name
+    profile_sha256: Name  # of profile.yaml beside it
+    planned: dict[Name, list[Name]]  # gate -> subjects
     not_applicable: list[NotApplicable]
     argv: list[str]
-    git_commit: str | None
+    git_commit: Annotated[str, Field(pattern="^[0-9a-f]{1,64}$")] | None
     git_dirty: bool | None
-    slurm_job_id: str | None
+    slurm_job_id: Annotated[str, Field(pattern=r"^\d{1,20}$")] | None
     slurm_restart_count: int = Field(ge=0)
-    opened_at: str  # UTC, ISO 8601
-    allocated: list[str] | None = None  # the nodes that its steps ran on, in Slurm's order; null: all of `nodes`
+    opened_at: Moment
+    allocated: Annotated[list[Name], Field(max_length=MOST_NODES)] | None = (
+        None  # the nodes that its steps ran on, in Slurm's order; null: all of `nodes`
+    )
     left_out: list[NotApplicable] = Field(
         default_factory=list
     )  # by a setting of the partition, whatever the profile declares
     site: SiteUsed | None = None  # null: no site file was used
-    cluster: str | None = None  # Slurm's name of it; null: it did not say
-    continues: str | None = None  # the folder beside this one in which the same job began, before Slurm requeued it
+    cluster: Name | None = None  # as Slurm calls it; null: Slurm did not say
+    continues: Name | None = None  # the folder beside this one in which the same job began, before Slurm requeued it
 
 
 class Closed(Versioned):
     """`closed.json`: the phase script ended. Without it (SIGKILL, lost node, time limit) the run is incomplete."""
 
     exit_code: int
-    closed_at: str
+    closed_at: Moment
     files: dict[str, str] | None = None  # SHA-256 of all that is evidence then; null: closed by an older version
 
 
 class Continued(Versioned):
     """`continued.json`, in the folder of an attempt that Slurm requeued: where the job went on."""
 
-    run: str
+    run: Name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,8 +215,8 @@ class Answer(Record):
 class Step(Record):
     """One phase of a playbook run."""
 
-    phase: str
-    folder: str | None  # of its run, from the repository root; null when it did not run
+    phase: Name
+    folder: Name | None  # of its run, from the repository root; null when it did not run
     outcome: Outcome
     blocks: bool  # whether phases that need this one would mean nothing
     why_not_run: str | None = None
@@ -213,19 +226,19 @@ class Step(Record):
 class LeftOut(Record):
     """A node that later phases of a playbook run do without."""
 
-    node: str
-    phase: str  # that found it ill
+    node: Name
+    phase: Name  # that found it ill
     why: str  # gates, with their outcome
 
 
 class Playbook(Versioned):
     """`playbook.json`: what `bringup run` did, rewritten after every phase."""
 
-    name: str
-    nodes: list[str]
-    profile: str
-    site: str | None = None  # the name of the site file; null: none was used
-    planned: list[str]  # phases
+    name: Name
+    nodes: list[Name]
+    profile: Name
+    site: Name | None = None  # the name of the site file; null: none was used
+    planned: list[Name]  # phases
     left_out: list[str]  # phases that these nodes cannot run, with the reason
     ill_nodes: list[LeftOut] = Field(default_factory=list)  # left out by the phases after the one that found them ill
     steps: list[Step]

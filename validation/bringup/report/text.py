@@ -30,12 +30,13 @@ from bringup.records import (
     Verdict,
     Verdicts,
 )
+from bringup.records.base import CONTROL
 from bringup.results import REPOSITORY, ill_node
 
 _COST = re.compile(r"probe\.(\w+)\.cpu_s")
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
+_CONTROL = re.compile(f"[{CONTROL}]+")
 _MARKDOWN = re.compile(r"([\\`*\[\]<>|&])")
-_UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\\`*\[\]<>|&]")  # either of them, in one look at a character
+_UNSAFE = re.compile(rf"[{CONTROL}\\`*\[\]<>|&]")  # either of them, in one look at a character
 MARK = {Outcome.PASS: "PASS", Outcome.WARN: "WARN", Outcome.INCOMPLETE: "INCOMPLETE", Outcome.FAIL: "FAIL"}
 MAX_LISTED = 12  # on the screen; the report lists all
 MIN_ALIKE = 3  # verdicts of one reason share their lines on the screen from so many on

@@ -6,6 +6,7 @@ import contextlib
 import glob
 import os
 import secrets
+import shutil
 import subprocess
 from datetime import UTC, datetime
 from pathlib import Path

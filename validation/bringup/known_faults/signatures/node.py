@@ -51,7 +51,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="host.shm",
         area=_AREA,
-        pattern=r"Bus error|unable to (mmap|open|allocate) shared memory|insufficient shared memory|/dev/shm\S*.*(full|No space|error)|(failed to extend|No space left on device.*) /dev/shm"
+        pattern=r"Bus error|unable to (mmap|open|allocate) shared memory|insufficient shared memory|/dev/shm.*(full|No space|error)|(failed to extend|No space left on device.*) /dev/shm"
         r"|(creating|attaching to) shared memory segment|posix_fallocate|(write to|mmap|resize) (shared memory |a )?file <?/?torch_|No space left .*torch_",
         cause="shared memory is too small for the data-loader's or NCCL's buffers",
         do="df -h /dev/shm; remount it with half of the memory",

@@ -129,7 +129,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="slurm.registration",
         area=_AREA,
-        pattern=r"reported lower than configured|has low (\S+ )+(count|size)|_slurm_rpc_node_registration node=\S+: Invalid argument",
+        pattern=r"reported lower than configured|has low (\S+ ){1,8}(count|size)|_slurm_rpc_node_registration node=\S+: Invalid argument",
         cause="a node has less than slurm.conf says: a GPU, cores or memory are gone, or were never there. Slurm takes it out",
         do="scontrol show node NODE says Reason; on it: slurmd -C, nvidia-smi -L; after the repair restart slurmd there, and scontrol update NodeName=NODE State=RESUME",
         source="slurmctld",

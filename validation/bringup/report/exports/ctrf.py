@@ -69,7 +69,12 @@ def _test(suite: list[str], verdict: Verdict) -> dict[str, Any]:
         "status": STATUS[verdict.outcome],
         "duration": 0,
         "rawStatus": str(verdict.outcome),
-        "extra": {"value": verdict.value, "unit": verdict.unit, "limit": verdict.limit, "evidence": verdict.evidence}
+        "extra": {
+            "value": plain(verdict.value) if isinstance(verdict.value, str) else verdict.value,
+            "unit": verdict.unit,
+            "limit": verdict.limit,
+            "evidence": plain(verdict.evidence),
+        }
         | ({} if verdict.action is None else {"action": verdict.action}),
     }
     return test if verdict.outcome is Outcome.PASS else test | {"message": plain(sentence(verdict))}

@@ -1,0 +1,197 @@
+"""Lines that a user's program can print to keep a judge busy: no pattern and no reader takes long over them."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import pkgutil
+import re
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from re import _constants as kinds  # type: ignore[attr-defined]
+from re import _parser as parser  # type: ignore[attr-defined]
+
+import bringup
+import kernel_log
+import pytest
+from bringup.checks import reading
+from bringup.evidence import dcgm, facts, flight, launcher, monitor, nccl_log, nccl_tests, ras, slurm, stacks, topology
+from bringup.evidence.parsed import MOST_CHARACTERS, Parsed, cut, shortened
+from bringup.known_faults import signs
+from factory import a_run
+
+LIMIT_S = 2.0
+MEBIBYTE = 2**20
+PIECES = (" ", "0", "a", "a.", "a ", "0,", "(", "/", "[", "=", "-", ": ", "\n", "\r")
+FROM_LOGS = ("bringup.evidence", "bringup.known_faults", "bringup.checks", "bringup.run.slurm", "bringup.report.reason")
+
+
+class TooLong(Exception):
+    pass
+
+
+@contextmanager
+def within(seconds: float, what: str) -> Iterator[None]:
+    """Of this process's own time: the machine may be busy."""
+
+    def too_long(*_: object) -> None:
+        raise TooLong
+
+    before = signal.signal(signal.SIGVTALRM, too_long)
+    signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
+    try:
+        yield
+    except TooLong:
+        raise AssertionError(f"{what} took longer than {seconds} s") from None
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
+
+
+def patterns_of(module: object) -> set[re.Pattern[str]]:
+    """Those that it holds, in lists and tables too, and those that its functions name where they use them."""
+    found: set[re.Pattern[str]] = set()
+
+    def look(thing: object) -> None:
+        if isinstance(thing, re.Pattern):
+            found.add(thing)
+        elif isinstance(thing, tuple | list):
+            for part in thing:
+                look(part)
+        elif isinstance(thing, dict):
+            for part in thing.values():
+                look(part)
+
+    for name, thing in vars(module).items():
+        if not name.startswith("__"):
+            look(thing)
+    for node in ast.walk(ast.parse(Path(str(module.__file__)).read_text())):  # type: ignore[attr-defined]
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and ast.unparse(node.func.value) == "re":
+            first = node.args[0]
+            if node.func.attr != "escape" and isinstance(first, ast.Constant):
+                found.add(re.compile(first.value))
+    return found
+
+
+def literals(pattern: re.Pattern[str]) -> list[str]:
+    """The words that it looks for, in order."""
+    words: list[str] = [""]
+
+    def look(tree: object) -> None:
+        for kind, value in tree:  # type: ignore[attr-defined]
+            if kind is kinds.LITERAL:
+                words[-1] += chr(value)
+                continue
+            words.append("")
+            if kind is kinds.BRANCH:
+                for branch in value[1]:
+                    look(branch)
+            elif kind in (kinds.MAX_REPEAT, kinds.MIN_REPEAT, kinds.SUBPATTERN, kinds.ASSERT, kinds.ASSERT_NOT):
+                look(value[-1])
+
+    look(parser.parse(pattern.pattern, pattern.flags))
+    return [word for word in dict.fromkeys(words) if word]
+
+
+def repeated(patterns: set[re.Pattern[str]], size: int) -> Iterator[str]:
+    """The first word of each pattern, and each kind of letter, many times."""
+    for piece in dict.fromkeys([*PIECES, *(word for pattern in patterns for word in literals(pattern)[:1])]):
+        yield (piece * (size // len(piece) + 1))[:size]
+
+
+def adversaries(patterns: set[re.Pattern[str]], size: int) -> Iterator[str]:
+    """Each word of the patterns, and each kind of letter, many times; alone and behind the pattern's first word."""
+    told: set[str] = set()
+    for pattern in patterns:
+        words = literals(pattern)
+        for piece in (*words[:10], *PIECES):
+            for head in ("", *words[:1]):
+                if head + piece not in told:
+                    told.add(head + piece)
+                    yield (head + piece * (size // len(piece)))[:size]
+        if words:
+            yield ("".join(words[:2]) * size)[:size]
+
+
+def modules() -> list[object]:
+    found = pkgutil.walk_packages(bringup.__path__, "bringup.")
+    return [importlib.import_module(each.name) for each in found if each.name.startswith(FROM_LOGS)]
+
+
+MODULES = {str(module.__name__): module for module in (*modules(), kernel_log) if patterns_of(module)}  # type: ignore[attr-defined]
+
+
+def test_the_patterns_are_found():
+    assert sum(len(patterns_of(module)) for module in MODULES.values()) > 150
+    assert {"bringup.known_faults.signs", "bringup.evidence.nccl_log", "kernel_log"} <= MODULES.keys()
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_no_pattern_takes_long_over_a_line_that_was_cut(name: str):
+    for pattern in patterns_of(MODULES[name]):
+        for line in adversaries({pattern}, MOST_CHARACTERS):
+            with within(LIMIT_S, f"{pattern.pattern!r} on {line[:40]!r}…"):
+                pattern.search(line)
+
+
+def of_a_log(reader: Callable[[str, str], object]) -> Callable[[str, str], object]:
+    """As checks/reading.py hands a log over."""
+    return lambda text, where: reader(shortened(text), where)
+
+
+RUN = a_run("run_ddp_2node")
+LOGS: dict[str, Callable[[str, str], object]] = {
+    "launch errors": of_a_log(slurm.launch_errors),
+    "own words": of_a_log(
+        lambda text, where: slurm.launch_errors(f"{text}\nsrun: error: n1: task 1: Exited with exit code 1\n", where)
+    ),
+    "launcher": of_a_log(partial(launcher.log, run=RUN)),
+    "NCCL": of_a_log(lambda text, where: nccl_log.parse({"a.log": f"NCCL INFO {text}"}, where, "2-nodes", "INFO", 1)),
+    "signs": lambda text, where: signs.in_lines(signs.numbered(text), where),
+}
+TABLES: dict[str, Callable[[str, str], object]] = {
+    **{getattr(reader, "func", reader).__name__: reader for reader in reading.READERS.values()},
+    "facts": facts.parse,
+    "samples": partial(monitor.parse, duration_s=1.0),
+    "nccl-tests": partial(nccl_tests.parse, binary="all_reduce_perf", subject="2-nodes"),
+    "RAS": ras.parse,
+    "stack": partial(stacks.stack, subject="n0/rank0"),
+    "flight": partial(flight.parse, subject="n0/rank0"),
+    "DCGM": partial(dcgm.parse, node="n0"),
+    "topology": partial(topology.parse, node="n0"),
+}
+
+
+@pytest.mark.parametrize("name", [*LOGS, *TABLES])
+def test_no_reader_takes_long_over_a_line_of_a_mebibyte(name: str):
+    reader = (LOGS | TABLES)[name]
+    module = importlib.import_module(getattr(getattr(reader, "func", reader), "__module__", ""))
+    patterns = patterns_of(slurm) | patterns_of(launcher) if name in LOGS else patterns_of(module)
+    for line in repeated(patterns, MEBIBYTE):
+        with within(LIMIT_S, f"{name} on {line[:40]!r}…"):
+            reader(line, "f")
+
+
+def test_a_long_line_keeps_its_beginning_and_its_end():
+    line = "1: " + "#" * MEBIBYTE + "srun: error: n1: task 1: Killed"
+    assert cut(line).startswith("1: ###")
+    assert cut(line).endswith("srun: error: n1: task 1: Killed")
+    assert len(cut(line)) <= MOST_CHARACTERS + len(" … ")
+    assert cut("short") == "short"
+
+
+@pytest.mark.parametrize("piece", ["/dev/shm", "execve", "NET/OFI ", "ibv_create_a", "NCCL WARN ", "[[", "/dev/shm/x "])
+def test_a_file_of_such_lines_is_searched_in_seconds(piece: str):
+    """The window that is searched of a log: 2 MiB."""
+    with within(20, piece):
+        signs.in_lines(signs.numbered(f"{piece * (MOST_CHARACTERS // len(piece))}\n" * 1000), "f")
+
+
+def test_a_fact_that_no_probe_would_write_is_none():
+    parsed: Parsed = facts.parse('0: {"probe": "p", "at": "' + "n" * MEBIBYTE + '", "end": 0}\n', "f")
+    assert parsed.observations == []
+    assert len(parsed.problems) == 1
+    assert len(parsed.problems[0]) < 200

@@ -1,0 +1,119 @@
+"""Who may say what: a line of a step is bound to the node on which srun ran the task that printed it.
+
+srun puts the number of the task before each line, and a task cannot change that. Slurm numbers tasks node by node, in
+the order of its own table. So the label says which node a line is from, and a node speaks of itself alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bringup.evidence.parsed import Parsed, each_line, lines
+from bringup.plan.subjects import nodes_of
+
+LABEL = re.compile(r" {0,9}(\d{1,9}): ")
+_STEP = re.compile(r"([1-9]\d{0,3}) (\S+)\n")
+_ABOUT_OTHERS = ("nccl.rank.", "names.address", "smoke.fs.seen_by_submit_host", "rail.")
+"""Facts that one node tells of others: rank 0 of all ranks, and who compares nodes."""
+
+
+@dataclass(frozen=True)
+class Speakers:
+    """The tasks that wrote a file."""
+
+    nodes: Sequence[str]  # of the step, in Slurm's order
+    tasks_per_node: int
+    of_run: Collection[str]
+    rank: str | None = None  # the file is this rank's own, and its lines have no label
+    probe: str | None = None  # no step wrote the file: no label says on which node this probe ran
+
+    def objection(self, label: str, record: dict[str, Any]) -> str | None:
+        """Why a fact or a closing line is not believed. It runs once per fact of a fleet."""
+        at, subject, quantity = record["at"], record.get("subject"), record.get("quantity", "")
+        if self.probe is not None:
+            if label or record["probe"] != self.probe:
+                return f"{self.probe} alone writes there, without a label of srun, and the line claims {at}"
+            may = quantity.startswith((*_ABOUT_OTHERS, f"probe.{self.probe}."))
+        else:
+            if objection := self.of_another(label if self.rank is None else self.rank, at):
+                return objection
+            if subject == at:
+                return None
+            may = quantity.startswith(_ABOUT_OTHERS)
+        if may or subject is None:
+            return None
+        named = [node for node in nodes_of(subject) if node in self.of_run]
+        if not named or (self.probe is None and at in named):
+            return None
+        return f"the line of {at} claims {quantity} of {subject}"
+
+    def of_another(self, label: str, claimed: str) -> str | None:
+        """Why a line with this label is not one of the node that it claims."""
+        place = int(label) // self.tasks_per_node if label else len(self.nodes)
+        if place < len(self.nodes):
+            expected = self.nodes[place]
+            return None if claimed == expected else f"task {label} runs on {expected}, and the line claims {claimed}"
+        return f"{f'the step has no task {label}' if label else 'no label of srun'}, and the line claims {claimed}"
+
+    def own(self, parsed: Parsed, text: str, where: str, also: str) -> Parsed:
+        """What was read from lines, without what labelled lines say of other nodes. also: a quantity that may."""
+        refusals, wanted = Refusals(where), {int(seen.evidence.rpartition(":")[2]) for seen in parsed.observations}
+        labels = {number: LABEL.match(line) for number, line in enumerate(each_line(text), 1) if number in wanted}
+        believed = Parsed(problems=parsed.problems)
+        for observation in parsed.observations:
+            number = int(observation.evidence.rpartition(":")[2])
+            label, objection = labels[number], None
+            if label and observation.quantity != also:
+                named = [node for node in nodes_of(observation.subject) if node in self.of_run]
+                objection = next((why for node in named if (why := self.of_another(label[1], node))), None)
+            if objection is None:
+                believed.observations.append(observation)
+            else:
+                refusals.note(objection, number)
+        believed.problems += refusals.problems()
+        return believed
+
+
+def step(text: str, run_nodes: Sequence[str]) -> tuple[list[str], int] | None:
+    """(nodes of a step in Slurm's order, tasks per node) of its `.step` file, `TASKS n3,n0`. None: it is damaged."""
+    match = _STEP.fullmatch(text)
+    if match is None or not set(named := match[2].split(",")) <= set(run_nodes):
+        return None
+    chosen = set(named)
+    return [node for node in run_nodes if node in chosen], int(match[1])
+
+
+def believed(text: str, where: str, speakers: Speakers, speaks_of: Callable[[str], str | None]) -> tuple[str, Parsed]:
+    """The text of a tool that labels its lines, without what it says of other nodes than the task's own; and a problem
+    for each line that is left out. speaks_of: the node that a line, without its label, is about; None: of none."""
+    parsed, kept = Parsed(), lines(text)
+    refusals = Refusals(where)
+    for number, line in enumerate(kept):
+        label = LABEL.match(line)
+        node = speaks_of(line[label.end() :] if label else line)
+        objection = None if node is None else speakers.of_another(label[1] if label else "", node)
+        if objection is not None:
+            refusals.note(objection, number + 1)
+            kept[number] = ""
+    parsed.problems += refusals.problems()
+    return "\n".join(kept), parsed
+
+
+class Refusals:
+    """Lines that are not believed: one problem for each objection, at its first line."""
+
+    def __init__(self, where: str) -> None:
+        self._where = where
+        self._seen: dict[str, list[int]] = {}
+
+    def note(self, objection: str, line: int) -> None:
+        self._seen.setdefault(objection, [line, 0])[1] += 1
+
+    def problems(self) -> list[str]:
+        return [
+            f"{self._where}:{first}: refused: {objection}" + (f" ({count} lines)" if count > 1 else "")
+            for objection, (first, count) in self._seen.items()
+        ]
