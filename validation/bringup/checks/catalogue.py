@@ -18,8 +18,17 @@ from bringup.plan.rules import RULES
 from bringup.records import Action, Record
 
 CHECKS = Path(__file__).resolve().parents[2] / "checks"
-FILES = ("run", "node", "alike", "gpu", "compute", "fabric", "slurm", "jobs", "filesystem", "sweep", "load", "nccl")
-FILES += ("interconnect", "pairs", "ranks", "training", "checkpoints", "pace")  # in the order of reports
+FILES: tuple[str, ...] = ("run", "node", "alike", "gpu", "compute", "fabric", "slurm", "jobs", "filesystem", "sweep")
+FILES += (
+    "load",
+    "nccl",
+    "interconnect",
+    "pairs",
+    "ranks",
+    "training",
+    "checkpoints",
+    "pace",
+)  # in the order of reports
 
 R = TypeVar("R", bound=Record)
 Fields = dict[str, Any]

@@ -38,8 +38,6 @@ _PLACE = re.compile(r"\{(?:n(?P<node>\d)|rank(?P<rank>\d)|gpus(?P<less>-\d)?)\}"
 class Shape:
     """Shape of the cluster that a drill is declared for, and needs."""
 
-    __pydantic_config__ = {"extra": "forbid"}
-
     nodes: int = 2
     gpus_per_node: int = 2
     unconfined: bool = False  # the cluster does not confine devices, memory or cores
