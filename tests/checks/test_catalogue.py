@@ -49,7 +49,7 @@ sections:
         ),
         ("page: 01", "pages: 01", 1, "pages: there is no such key; did you mean page?"),
         ("action: watch", "action: repair", 5, "sections.0.action: Input should be 'watch', 'configure', "),
-        ("[discovery]", "[discovery", 3, "not valid YAML: "),
+        ("[discovery]", "[discovery", 2, "not valid YAML: "),
     ],
 )
 def test_an_error_names_file_line_check_and_field(tmp_path: Path, old: str, new: str, line: int, says: str):

@@ -1,4 +1,4 @@
-"""Everything in docs and schemas that is made from data: `make generated` writes it, and a test names what is outdated.
+"""Everything in docs that is made from data: `make generated` writes it, and a test names what is outdated.
 
 The tables in docs are made from the catalogues. The JSON Schemas (draft 2020-12) of record files are for
 other programs. The record stays the authority: a rule between two fields has no JSON Schema.
@@ -6,7 +6,6 @@ other programs. The record stays the authority: a rule between two fields has no
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -31,7 +30,6 @@ from bringup.report.text import escaped, table
 from bringup.results import REPOSITORY
 
 PAGE = REPOSITORY / "docs/07-failure-modes.md"
-SCHEMAS = REPOSITORY / "validation/schemas"
 _FILE = re.compile(r"`(\w+)\.json`")
 
 
@@ -271,25 +269,13 @@ def _entry(gate: Gate) -> dict[str, Any]:
     }
 
 
-def schemas() -> dict[str, str]:
-    """File name -> content. Besides the records: what people write, profiles and site files."""
+def schemas() -> dict[str, dict[str, Any]]:
+    """By name. Besides the records: what people write, profiles and site files."""
     made = {stem: schema(kind) for stem, kind in kinds().items()} | {"profile": profile_schema(), "site": schema(Site)}
-    return {
-        f"{stem}.schema.json": json.dumps(content, indent=1, ensure_ascii=False) + "\n"
-        for stem, content in sorted(made.items())
-    }
-
-
-def write_schemas(folder: Path = SCHEMAS) -> list[Path]:
-    """Replace them all. A schema whose record is gone stays; `git rm` it."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, text in schemas().items():
-        write_text(folder / name, text, replace=True)
-    return [folder / name for name in schemas()]
+    return dict(sorted(made.items()))
 
 
 def main() -> None:
-    write_schemas()
     for path, text in pages().items():
         write_text(path, text, replace=True)
 
