@@ -47,6 +47,7 @@ sections:
             12,
             "a.count: drills.large.subjekt: there is no such key; did you mean subject?",
         ),
+        ("phases: [discovery]", "phases: 3", 7, "a.count: phases: Input should be a valid array"),
         ("page: 01", "pages: 01", 1, "pages: there is no such key; did you mean page?"),
         ("action: watch", "action: repair", 5, "sections.0.action: Input should be 'watch', 'configure', "),
         ("[discovery]", "[discovery", 2, "not valid YAML: "),

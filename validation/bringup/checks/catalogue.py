@@ -18,17 +18,11 @@ from bringup.plan.rules import RULES
 from bringup.records import Action, Record
 
 CHECKS = Path(__file__).resolve().parents[2] / "checks"
-FILES: tuple[str, ...] = ("run", "node", "alike", "gpu", "compute", "fabric", "slurm", "jobs", "filesystem", "sweep")
-FILES += (
-    "load",
-    "nccl",
-    "interconnect",
-    "pairs",
-    "ranks",
-    "training",
-    "checkpoints",
-    "pace",
-)  # in the order of reports
+FILES = (
+    "run", "node", "alike", "gpu", "compute", "fabric", "slurm", "jobs", "filesystem", "sweep", "load", "nccl",
+    "interconnect", "pairs", "ranks", "training", "checkpoints", "pace",
+)  # fmt: skip
+"""In the order of reports."""
 
 R = TypeVar("R", bound=Record)
 Fields = dict[str, Any]
@@ -95,8 +89,8 @@ def read(path: Path) -> list[Gate]:
 
 def _same(check: Fields) -> Fields:
     """What a drill has from its check: the outcome of a miss, and the phase, where there is one."""
-    phases = check.get("phases") or [None]
-    return {"outcome": check.get("severity", "fail")} | ({"phase": phases[0]} if len(phases) == 1 else {})
+    outcome, phases = {"outcome": check.get("severity", "fail")}, check.get("phases")
+    return outcome | ({"phase": phases[0]} if isinstance(phases, list) and len(phases) == 1 else {})
 
 
 def _expected(limit: Any) -> Any:
