@@ -6,8 +6,11 @@ from pathlib import Path
 import pytest
 from bringup.checks import catalogue
 from bringup.errors import CheckError
+from bringup.evidence.slurm import USABLE_STATES
 from bringup.plan.claims import CLAIMS
+from bringup.plan.gate import Fixed
 from bringup.plan.phases import PHASES
+from bringup.plan.variants import VARIANTS
 
 TEXT = """\
 page: 01-environment
@@ -94,3 +97,26 @@ def test_a_drill_has_the_phase_and_the_outcome_of_its_check_unless_it_gives_its_
     assert catalogue.DECLARED["node-drained"].inject == (
         ("sh", "bash", "-euc", "scontrol update NodeName=n1 State=DRAIN Reason=drill"),
     )
+
+
+def test_checks_of_kinds_of_phases_are_in_every_phase_of_the_kind():
+    kinds = {
+        "run.closed": lambda phase: True,
+        "load.kernel_log": lambda phase: phase.stem not in ("discovery", "smoke"),
+        "load.tcp_sent_again": lambda phase: phase.stem not in ("discovery", "smoke", "node_sweep"),
+        "train.exit_code": lambda phase: phase.is_training,
+        "train.transport": lambda phase: phase.is_training and phase.min_nodes > 1,
+        "train.loss.agrees": lambda phase: phase.is_training and phase.strategy != "single",
+        "train.shard.size": lambda phase: phase.strategy in ("fsdp", "hsdp"),
+        "train.replicas.difference": lambda phase: phase.strategy in ("ddp", "hsdp"),
+    }
+    for gate, belongs in kinds.items():
+        assert catalogue.GATES[gate].phases == tuple(stem for stem, phase in PHASES.items() if belongs(phase)), gate
+
+
+def test_checks_say_what_the_code_says():
+    assert catalogue.GATES["discovery.node.state"].expect == Fixed(USABLE_STATES)
+    for variant in VARIANTS:
+        for kind in ("effect", "busbw"):
+            gate = catalogue.GATES[f"nccl.variant.{variant.name}.{kind}"]
+            assert variant.says in gate.proves and gate.max_nodes == variant.most_nodes, gate.id
