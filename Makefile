@@ -79,7 +79,7 @@ live-drills: setup
 live-rest: setup
 	$(PY) -m pytest tests $(DRILLS:%=--ignore=%) -m cluster
 
-generated: venv ## everything in docs and schemas that is made from data
+generated: venv ## everything in docs that is made from data
 	$(PY) -m bringup.generated
 	PYTHONPATH=tests:infrastructure-validation/probes $(PY) tests/real_output.py
 

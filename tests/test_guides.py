@@ -1,13 +1,12 @@
-"""What the guides say to run next runs as pasted: no place is open, bash understands it, every file is there."""
+"""Help for a gate that did not pass: a section of a page for each, and commands that run as pasted."""
 
 import re
 import shlex
 import subprocess
 from pathlib import Path
 
-import pytest
 from bringup.checks.catalogue import GATES
-from bringup.plan.guide import PLACES, Guide
+from bringup.plan.guide import PLACES
 
 ROOT = Path(__file__).resolve().parents[1]
 GUIDES = list(dict.fromkeys(gate.guide for gate in GATES.values()))
@@ -20,28 +19,54 @@ KNOWN = {
     "job": "17",
     "profile": "generic",
 }
+SECTION = re.compile(r'((?:<a id="[^"]+"></a>\n)+)\n### (.*)\n((?:(?!<a id=|## |### ).*\n)*)')
+PARTS = ("**A failure usually means.** ", "**What usually helps:** ", "**Observes.** ", "**Why it matters.** ")
 
 
-def test_there_are_guides_and_every_place_is_known_here():
-    assert GUIDES
+def test_next_is_commands_that_run_as_pasted():
     assert set(KNOWN) == set(PLACES)
+    for guide in GUIDES:
+        commands = guide.commands(KNOWN)
+        assert len(commands) == len(guide.next), guide.title
+        for command in commands:
+            assert not re.search(r"\{(node|nodes|node_count|gpus|run|job|profile)\}|…|\b(NODE|RUN|JOBID)\b", command), (
+                command
+            )
+            assert subprocess.run(["bash", "-n", "-c", command], check=False).returncode == 0, command
+            for word in shlex.split(command, comments=True):
+                if re.match(r"(infrastructure-validation|training|validation/profiles)/", word):
+                    assert (ROOT / word).exists(), f"{command}: {word} is not there"
 
 
-@pytest.mark.parametrize("guide", GUIDES, ids=lambda guide: guide.title)
-def test_next_is_commands_that_run_as_pasted(guide: Guide):
-    assert guide.next or guide.by_hand
-    commands = guide.commands(KNOWN)
-    assert len(commands) == len(guide.next)
-    for command in commands:
-        assert "…" not in command
-        assert "NODE" not in re.findall(r"\b[A-Z]+\b", command)
-        assert subprocess.run(["bash", "-n", "-c", command], check=False).returncode == 0, command
-        for word in shlex.split(command, comments=True):
-            if re.match(r"(infrastructure-validation|training|validation/profiles)/", word):
-                assert (ROOT / word).exists(), f"{command}: {word} is not there"
+def sections() -> dict[tuple[str, str], tuple[list[str], str]]:
+    """(page, heading) -> the gates whose anchors stand before it, and its text."""
+    return {
+        (page.stem, title): (re.findall(r'"([^"]+)"', anchors), text)
+        for page in (ROOT / "docs").glob("*.md")
+        for anchors, title, text in SECTION.findall(page.read_text(encoding="utf-8"))
+    }
 
 
-@pytest.mark.parametrize("guide", GUIDES, ids=lambda guide: guide.title)
-def test_what_a_guide_says_is_whole_sentences(guide: Guide):
-    for text in (guide.observes, guide.why, guide.usually_means):
-        assert text.endswith((".", "`.")), text
+def test_each_section_of_checks_is_a_section_of_its_page_with_the_anchors_of_its_gates():
+    in_docs = {place: set(gates) for place, (gates, _) in sections().items()}
+    declared: dict[tuple[str, str], set[str]] = {}
+    for gate in GATES.values():
+        declared.setdefault((gate.guide.page, gate.guide.title), set()).add(gate.id)
+    assert declared == in_docs
+
+
+def test_a_section_says_what_a_failure_means_what_helps_and_what_to_run():
+    written = sections()
+    for guide in GUIDES:
+        _, text = written[guide.page, guide.title]
+        where = f"docs/{guide.page}.md, {guide.title}"
+        for part in PARTS:
+            assert text.count(f"\n{part}") == 1, f"{where}: {part}"
+        for begin in ("**A failure usually means.** ", "**Observes.** ", "**Why it matters.** "):
+            paragraph = text.partition(begin)[2].partition("\n\n")[0].rstrip()
+            assert paragraph.endswith((".", "`.")), f"{where}: {paragraph[-60:]}"
+        assert f"**What usually helps:** {guide.action}.\n" in text, f"{where}: the action is {guide.action}"
+        place = re.compile(r"\{(" + "|".join(PLACES) + r")\}")
+        for command in guide.next:
+            assert place.sub(lambda match: match[1].upper(), command) in text.splitlines(), f"{where}: {command}"
+        assert guide.next or text.count("\n\n") > len(PARTS), f"{where}: neither a command nor a step by hand"

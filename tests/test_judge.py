@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -599,7 +598,7 @@ def test_later_phases_are_stopped_by_what_they_build_on_and_by_nothing_else(gate
 def test_a_need_that_has_no_verdict_about_the_subject_is_not_met(monkeypatch):
     """A rank needed a scale: no outcome was found, and that counted as met."""
     gate = gates.GATES["nccl.rank.local_time"]
-    monkeypatch.setitem(gates.GATES, gate.id, replace(gate, needs=("nccl.ranks",)))
+    monkeypatch.setitem(gates.GATES, gate.id, gate.model_copy(update={"needs": ("nccl.ranks",)}))
     parsed = Parsed()
     parsed.saw("nccl.ranks", "2-nodes", 1, "count", "e")  # of four
     parsed.saw(gate.id, "n0/rank0", 1.0, "ratio", "e")

@@ -109,7 +109,11 @@ def test_sentences_are_short():
 
 
 def messages() -> Iterator[tuple[str, str]]:
-    """(where, text) of every text in the rooms of checks that has a space in it, without docstrings."""
+    """(where, text) of every check, and of every text in the rooms of checks that has a space and is no docstring."""
+    for gate in GATES.values():
+        reason = [] if gate.no_drill is None else [gate.no_drill.reason]
+        texts = [gate.proves, gate.guide.title, *(drill.fault for drill in gate.drills.values()), *reason]
+        yield from ((gate.id, text) for text in texts)
     for path in sorted((ROOT / "validation/bringup/checks").rglob("*.py")):
         tree = ast.parse(path.read_text(encoding="utf-8"))
         docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}

@@ -13,13 +13,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from bringup.checks.catalogue import DRILLS
-from bringup.checks.nccl.pair_drills import NORMAL_SPEED, slowed_to
+from bringup.checks.catalogue import DECLARED, DRILLS
 from bringup.drill import result
 from bringup.drill import suite as campaign
 from bringup.drill.environment import LocalCluster
 from bringup.drill.perform import INJECTED, perform
-from bringup.plan.drill import FOUR_NODES, SIMULATED, TWO_NODES, UNCONFINED, Drill
+from bringup.plan.drill import Drill, Shape
 from bringup.records import DrillReport, Mark, Outcome, Playbook, TrainMetrics, read_record
 from bringup.results import METRICS, PLAYBOOK
 from harness import CHECKOUT, Cluster, wait_until
@@ -48,7 +47,12 @@ IN_EVERY_TEST = {
 }
 HERE = [drill for drill in DRILLS if drill.needs_expected is None]
 PERFORMED = HERE if os.environ.get("BRINGUP_ALL_DRILLS") else [drill for drill in HERE if drill.id in IN_EVERY_TEST]
-CLUSTERS = {TWO_NODES: "cluster", UNCONFINED: "unconfined", FOUR_NODES: "four_nodes", SIMULATED: "simulated"}
+CLUSTERS = {
+    Shape(): "cluster",
+    Shape(unconfined=True): "unconfined",
+    Shape(4, 1): "four_nodes",
+    Shape(3, 2, simulate="h100"): "simulated",
+}
 BRINGUP = (sys.executable, "-m", "bringup")
 
 
@@ -172,12 +176,13 @@ def test_a_node_that_is_off_is_left_out_and_the_healthy_rest_is_asked(four_nodes
 def test_a_slow_node_is_named_by_the_pairs_and_scales_and_trainings_run_without_it(four_nodes: Cluster):
     """The pairs once did not run when a scale failed, which is when they are needed. The node stays slow meanwhile."""
     trainings = ("run_1gpu", "run_ddp_2node")
+    slow_link = DECLARED["slow-link"]
     with playbook(four_nodes) as book:
         try:
-            four_nodes.on("n2", *slowed_to("100mbit"))
+            four_nodes.on("n2", *slow_link.inject[0][2:])
             done = book.run("nccl_scaling", "nccl_pairwise", *trainings, timeout=540)
         finally:
-            four_nodes.on("n2", *NORMAL_SPEED)
+            four_nodes.on("n2", *slow_link.undo[0][2:])
         assert done.returncode == 1, done.stdout
         assert "LEFT OUT   n2: nccl.pair.node fail; the other 3 of 4 node(s) go on" in done.stdout
         record = read_record(book.own_folder / PLAYBOOK, Playbook)

@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 
 import pytest
-from bringup.checks.simulated import GPU_1
 from bringup.records import Mark, Outcome, Playbook, read_record
 from bringup.results import PLAYBOOK
 from harness import CHECKOUT, Cluster
@@ -15,6 +14,7 @@ from playbook import playbook
 pytestmark = pytest.mark.cluster
 INVENTORY = CHECKOUT / "infrastructure-validation/probes/inventory.py"
 PYTHON = CHECKOUT / ".venv/bin/python"
+GPU_1 = "GPU-00000000-0000-8575-9a7a-461ee90213dc"  # of n1
 
 
 def make(cluster: Cluster, *verb: str) -> None:

@@ -21,7 +21,7 @@ TRAINING = [drill for drill in gates.DECLARED.values() if PHASES[drill.phase].is
 
 def test_every_drill_that_asks_a_training_for_a_fault_loads_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", "/of/the/user")
-    asked = [drill for drill in TRAINING if "BRINGUP_DRILL" in dict(drill.environment)]
+    asked = [drill for drill in TRAINING if "BRINGUP_DRILL" in drill.environment]
     assert len(asked) > 20
     for drill in asked:
         assert perform._injected(drill) == {"PYTHONPATH": f"{INJECTED}:/of/the/user"}
@@ -29,7 +29,7 @@ def test_every_drill_that_asks_a_training_for_a_fault_loads_it(monkeypatch: pyte
 
 def test_other_drills_load_nothing() -> None:
     for drill in gates.DECLARED.values():
-        if not PHASES[drill.phase].is_training or "BRINGUP_DRILL" not in dict(drill.environment):
+        if not PHASES[drill.phase].is_training or "BRINGUP_DRILL" not in drill.environment:
             assert perform._injected(drill) == {}
 
 
@@ -39,7 +39,7 @@ def test_every_fault_of_a_drill_is_one_that_can_be_injected(monkeypatch: pytest.
 
     monkeypatch.setattr(rank_faults, "WORLD", 4)
     for drill in TRAINING:
-        value = dict(drill.placed(("n0", "n1"), 2).environment).get("BRINGUP_DRILL")
+        value = drill.placed(("n0", "n1"), 2).environment.get("BRINGUP_DRILL")
         if value is not None and not value.startswith(OF_THE_SAMPLER):
             monkeypatch.setenv("BRINGUP_DRILL", value)
             assert value.startswith(rank_faults.from_environment(12, Path()).kind)

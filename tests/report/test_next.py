@@ -32,12 +32,9 @@ def guides(monkeypatch) -> None:
             title="t",
             page="01-environment",
             action=Action.RESET,
-            observes="o",
-            why="w",
-            usually_means="u",
             next=("look at {run} {node} {nodes} {node_count} {gpus} {profile}", "bringup why {job}"),
         )
-        monkeypatch.setitem(GATES, gate, replace(GATES[gate], guide=guide))
+        monkeypatch.setitem(GATES, gate, GATES[gate].model_copy(update={"guide": guide}))
 
 
 def judged(*verdicts: Verdict, name: str = "run", folder: str = "/nowhere/a run", **run: object) -> Judged:
@@ -105,8 +102,8 @@ def test_a_dead_node_is_one_card_however_many_gates_are_open():
 
 
 def test_a_command_that_two_causes_share_stands_in_the_first_card(monkeypatch):
-    guide = replace(GATES[OTHER].guide, title="another")
-    monkeypatch.setitem(GATES, OTHER, replace(GATES[OTHER], guide=guide))
+    guide = GATES[OTHER].guide.model_copy(update={"title": "another"})
+    monkeypatch.setitem(GATES, OTHER, GATES[OTHER].model_copy(update={"guide": guide}))
     page_cards = cards(judged(a_verdict(GATE, "n1"), a_verdict(OTHER, "n1")))
     assert [len(card.commands) for card in page_cards] == [1, 0]
 

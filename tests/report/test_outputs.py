@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from bringup.cli import main
+from bringup.errors import UsageError
 from bringup.report import outputs
 from bringup.report.figures import canvas
 from runs_for_tests import FIXTURES, discovery
@@ -158,15 +159,10 @@ def test_names_with_dollars_and_a_leading_underscore_are_drawn_as_they_are(tmp_p
     assert [text.get_text() for text in axis.get_legend().get_texts()] == [r"\$x^", r"gpu\$01\$", " _hidden"]
 
 
-def test_schemas_go_into_a_folder_and_over_schemas_only(tmp_path, capsys):
-    folder, file = tmp_path / "schemas", tmp_path / "file"
-    assert main(["schema", str(folder)]) == main(["schema", str(folder)]) == 0
-    file.write_text("mine\n")
-    capsys.readouterr()
-    assert "no folder can be made there" in refused(capsys, "schema", file)
-    (folder / "run.schema.json").write_text("mine\n")
-    main(["schema", str(folder)])
-    assert (folder / "run.schema.json").read_text() == "mine\n"
+def test_a_folder_is_not_made_where_a_file_is(tmp_path):
+    (tmp_path / "file").write_text("mine\n")
+    with pytest.raises(UsageError, match="no folder can be made there"):
+        outputs.make_folder("--plot", tmp_path / "file")
 
 
 def test_a_node_called_like_mathematics_and_an_unreadable_monitor_do_not_end_the_judgement(run, monkeypatch, capsys):

@@ -3,7 +3,6 @@
 On a stock mount a name that was looked for and missing stays missing for 30 s, also when the file is there by then.
 """
 
-import dataclasses
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -74,7 +73,7 @@ def test_the_moment_of_a_drill_is_seen_although_it_was_looked_for_before(
 
     monkeypatch.setattr(environment, "pause", pause)
     drill = next(drill for drill in catalogue.DRILLS if drill.phase == "discovery")
-    perform._wait_for_moment(dataclasses.replace(drill, when=when), "x")
+    perform._wait_for_moment(drill.model_copy(update=dict(when=when)), "x")
     assert looks == [1]
 
 

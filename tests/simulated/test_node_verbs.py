@@ -12,13 +12,14 @@ import node
 import pytest
 import state as states
 import trees
-from bringup.checks import catalogue, simulated
+from bringup.checks import catalogue
 from bringup.evidence import topology
 from bringup.plan import stand_ins
 from fabric import fabric
 from probing import told_by
 from state import State, StateError
 
+GPU_1 = "GPU-00000000-0000-8575-9a7a-461ee90213dc"  # of n1, as drills name it
 HEALTHY = states.healthy("h100", "n1", 8)
 
 
@@ -168,7 +169,7 @@ def test_a_healthy_node_has_its_gpus_and_ports_in_sysfs_and_keeps_the_machines_d
     assert not (root / "pci/0000:00:02.0").exists(), "a GPU of the machine is not the node's"
     text = (root / "driver/nvidia/gpus/0000:43:00.0/information").read_text()
     assert "Device Minor: \t 1" in text
-    assert simulated.GPU_1 in text
+    assert GPU_1 in text
 
 
 def test_efa_devices_count_nothing_of_a_link_and_are_not_in_topo_m(root):
@@ -246,7 +247,7 @@ def test_a_healthy_node_has_nothing_in_its_kernel_log_but_the_boot():
 
 def test_the_judge_knows_a_simulated_gpu_by_its_uuid():
     assert states.STAND_IN == stand_ins.GPU
-    assert State(HEALTHY).gpu(1, "uuid") == simulated.GPU_1
+    assert State(HEALTHY).gpu(1, "uuid") == GPU_1
     every = {State(states.healthy("h100", host, 8)).gpu(index, "uuid") for host in ("n0", "n1") for index in range(8)}
     assert len(every) == 16
     assert all(each.startswith(stand_ins.GPU) for each in every)

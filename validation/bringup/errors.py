@@ -5,6 +5,7 @@
     ├── RecordError         a file that is not the record it should be
     ├── ProfileError        a profile that cannot be used
     ├── SiteError           a site file that cannot be used
+    ├── CheckError          a file of checks that cannot be used
     ├── RunError            a run that cannot be opened or read
     ├── RuleError           a value and an expectation that cannot be compared
     ├── ModelError          a model of which memory and FLOPs are not known
@@ -39,6 +40,10 @@ class ProfileError(BringupError):
 
 class SiteError(BringupError):
     """The line names file, key, what is wrong, and what to do."""
+
+
+class CheckError(BringupError):
+    """The line names file, line, check, field, and what is wrong."""
 
 
 class RunError(BringupError):

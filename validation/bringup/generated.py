@@ -1,12 +1,11 @@
-"""Everything in docs and schemas that is made from data: `make generated` writes it, and a test names what is outdated.
+"""Everything in docs that is made from data: `make generated` writes it, and a test names what is outdated.
 
-The tables and sections in docs are made from the catalogues. The JSON Schemas (draft 2020-12) of record files are for
+The tables in docs are made from the catalogues. The JSON Schemas (draft 2020-12) of record files are for
 other programs. The record stays the authority: a rule between two fields has no JSON Schema.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -19,8 +18,7 @@ from bringup.known_faults import xid
 from bringup.known_faults.pending import CAUSES
 from bringup.known_faults.signatures import EXIT_CODES, SIGNATURES
 from bringup.plan.claims import CLAIMS, QUESTIONS, Claim
-from bringup.plan.gate import FromProfile, Gate
-from bringup.plan.guide import PLACES, Guide
+from bringup.plan.gate import Gate
 from bringup.plan.phases import PHASES
 from bringup.plan.profile import Profile, load, names
 from bringup.plan.rules import DECLARABLE, allowed
@@ -28,11 +26,10 @@ from bringup.plan.site import Site
 from bringup.plan.transports import TRANSPORTS
 from bringup.records import Outcome, Record, Versioned, write_text
 from bringup.report.quoted import with_quotes
-from bringup.report.text import table
+from bringup.report.text import escaped, table
 from bringup.results import REPOSITORY
 
 PAGE = REPOSITORY / "docs/07-failure-modes.md"
-SCHEMAS = REPOSITORY / "validation/schemas"
 _FILE = re.compile(r"`(\w+)\.json`")
 
 
@@ -108,7 +105,7 @@ def _floor(profile: Profile, nodes: int) -> float:
 
 
 def _from_profile() -> list[Gate]:
-    return [gate for gate in GATES.values() if isinstance(gate.expect, FromProfile)]
+    return [gate for gate in GATES.values() if gate.expect == "profile"]
 
 
 def _declarable() -> list[str]:
@@ -193,26 +190,15 @@ def _replaced(path: Path, page: str, name: str, lines: Sequence[str]) -> str:
     return pattern.sub(lambda _: "\n".join([begin, "", *lines, "", end]), page)
 
 
-def gate_sections(page: str) -> list[str]:
-    """An index of the guides of a page, then their sections, in the catalogue's order."""
-    guides: dict[Guide, list[Gate]] = {}
+def _checks(page: str) -> list[str]:
+    """The checks that a page explains, each with its section."""
+    rows, title = [], ""
     for gate in GATES.values():
         if gate.guide.page == page:
-            guides.setdefault(gate.guide, []).append(gate)
-    lines = [f"- [{guide.title}](#{gates[0].id}): {_ids(gates)}" for guide, gates in guides.items()]
-    lines.append("")
-    for guide, gates in guides.items():
-        lines += [*(f'<a id="{gate.id}"></a>' for gate in gates), "", f"### {guide.title}", ""]
-        lines += table(("gate", "per", "a pass says"), ((gate.id, gate.per, _with_severity(gate)) for gate in gates))
-        # what a reader with a failure needs first: causes and commands; how it was observed, and why, come after
-        lines += ["", f"**A failure usually means.** {guide.usually_means}", ""]
-        lines += [f"**What usually helps:** {guide.action}.", ""]
-        if guide.next:
-            lines += ["**Next.**", "", "```", *(_readable(command) for command in guide.next), "```", ""]
-        if guide.by_hand:
-            lines += [guide.by_hand, ""]
-        lines += [f"**Observes.** {guide.observes}", "", f"**Why it matters.** {guide.why}", ""]
-    return lines[:-1]
+            section = f"[{gate.guide.title}](#{gate.id})" if gate.guide.title != title else ""
+            rows.append((section, f"`{gate.id}`", gate.per, escaped(_with_severity(gate))))
+            title = gate.guide.title
+    return _plain_table(("section", "gate", "per", "a pass says"), rows)
 
 
 def _ids(gates: Sequence[Gate]) -> str:
@@ -224,17 +210,12 @@ def _with_severity(gate: Gate) -> str:
     return gate.proves + (" (a miss only warns)" if warns else "")
 
 
-def _readable(command: str) -> str:
-    """`{node}` -> `NODE`: a page knows no run."""
-    return re.sub(r"\{(" + "|".join(PLACES) + r")\}", lambda match: match[1].upper(), command)
-
-
 def pages() -> dict[Path, str]:
-    """Every page of docs/, and others with generated parts -> the text that it should have: tables, sections, quotes.
+    """Every page of docs/, and others with generated parts -> the text that it should have: tables and quotes.
     ValueError when a marker is missing, or what is quoted."""
     parts = {path: dict(tables) for path, tables in PARTS.items()}
     for page in dict.fromkeys(gate.guide.page for gate in GATES.values()):
-        parts.setdefault(REPOSITORY / "docs" / f"{page}.md", {})["gates"] = partial(gate_sections, page)
+        parts.setdefault(REPOSITORY / "docs" / f"{page}.md", {})["gates"] = partial(_checks, page)
     texts = {}
     for path in dict.fromkeys([*parts, *sorted((REPOSITORY / "docs").glob("*.md"))]):
         text = with_quotes(path.read_text(encoding="utf-8"), REPOSITORY)
@@ -271,7 +252,7 @@ def profile_schema() -> dict[str, Any]:
     made["$defs"]["NotApplicable"]["properties"]["gate"]["enum"] = list(GATES)
     entries = made["properties"]["expect"]
     del entries["additionalProperties"]
-    entries["properties"] = {gate.id: _entry(gate) for gate in GATES.values() if isinstance(gate.expect, FromProfile)}
+    entries["properties"] = {gate.id: _entry(gate) for gate in GATES.values() if gate.expect == "profile"}
     entries["additionalProperties"] = False
     return {"$schema": "https://json-schema.org/draft/2020-12/schema"} | made
 
@@ -288,25 +269,13 @@ def _entry(gate: Gate) -> dict[str, Any]:
     }
 
 
-def schemas() -> dict[str, str]:
-    """File name -> content. Besides the records: what people write, profiles and site files."""
+def schemas() -> dict[str, dict[str, Any]]:
+    """By name. Besides the records: what people write, profiles and site files."""
     made = {stem: schema(kind) for stem, kind in kinds().items()} | {"profile": profile_schema(), "site": schema(Site)}
-    return {
-        f"{stem}.schema.json": json.dumps(content, indent=1, ensure_ascii=False) + "\n"
-        for stem, content in sorted(made.items())
-    }
-
-
-def write_schemas(folder: Path = SCHEMAS) -> list[Path]:
-    """Replace them all. A schema whose record is gone stays; `git rm` it."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, text in schemas().items():
-        write_text(folder / name, text, replace=True)
-    return [folder / name for name in schemas()]
+    return dict(sorted(made.items()))
 
 
 def main() -> None:
-    write_schemas()
     for path, text in pages().items():
         write_text(path, text, replace=True)
 

@@ -19,7 +19,7 @@ from bringup.evidence.parsed import Parsed
 from bringup.evidence.parsed import Seen as Facts
 from bringup.known_faults import signs
 from bringup.plan import subjects as naming
-from bringup.plan.gate import Fixed, FromProfile, Gate, Per, Requested
+from bringup.plan.gate import Fixed, Gate, Per, Requested
 from bringup.plan.phases import PHASES
 from bringup.plan.profile import Profile
 from bringup.plan.rules import FEWEST_PEERS, FLEET, allowed, odd_ones
@@ -200,7 +200,7 @@ class _Judging:
             return verdict.Requirement(
                 gate.unit, gate.rule, naming.requested(self.run, gate, subject, gate.expect.field, strategy), gate.id
             )
-        if not isinstance(gate.expect, FromProfile):
+        if gate.expect == "fleet":
             return verdict.Requirement(gate.unit, gate.rule, None, gate.id)
         entry = self.profile.expect.get(gate.id)
         why = None

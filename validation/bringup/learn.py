@@ -20,7 +20,7 @@ from bringup.checks.catalogue import GATES, of_phase
 from bringup.errors import NotHealthy
 from bringup.judge import Judged
 from bringup.plan.expectation import Expectation
-from bringup.plan.gate import FromProfile, Gate
+from bringup.plan.gate import Gate
 from bringup.plan.profile import Profile
 from bringup.records import Observation, Run, Value
 
@@ -58,7 +58,7 @@ def measured(judgements: Sequence[Judged], name: str) -> Profile:
                 "a profile is made of runs that passed"
             )
         for gate in of_phase(run.phase):
-            if isinstance(gate.expect, FromProfile) and profile.reason_not_applicable(gate.id) is None:
+            if gate.expect == "profile" and profile.reason_not_applicable(gate.id) is None:
                 runs_by_gate.setdefault(gate.id, []).append(_of_run(gate, run, profile, judged.observations))
     for gate_id, runs in runs_by_gate.items():
         entry = _expectation(GATES[gate_id], runs, expect.get(gate_id))

@@ -1,5 +1,4 @@
-"""The gates: a room per domain.
+"""What is judged. The checks themselves are data, validation/checks/*.yaml; catalogue.py reads them.
 
-Each room holds gates.py (data), derive.py (observations in, new observations out) and drills.py (data, and why a gate
-has no drill). catalogue.py collects the rooms; nothing else is edited to add a gate.
+A room per domain holds what follows from the facts: derive.py, observations in, new observations out.
 """

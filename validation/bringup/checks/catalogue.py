@@ -1,67 +1,122 @@
-"""The catalogue: gates and drills of all rooms. One more gate is one more entry in a room."""
+"""The catalogue: the checks of validation/checks/*.yaml, read once. One more gate is one more entry in a file."""
 
 from __future__ import annotations
 
-from bringup.checks import device
-from bringup.checks.fabric import drills as fabric_drills
-from bringup.checks.fabric import gates as fabric_gates
-from bringup.checks.filesystem import drills as filesystem_drills
-from bringup.checks.filesystem import gates as filesystem_gates
-from bringup.checks.gpu import drills as gpu_drills
-from bringup.checks.gpu import gates as gpu_gates
-from bringup.checks.load import drills as load_drills
-from bringup.checks.load import gates as load_gates
-from bringup.checks.nccl import drills as nccl_drills
-from bringup.checks.nccl import gates as nccl_gates
-from bringup.checks.node import drills as node_drills
-from bringup.checks.node import gates as node_gates
-from bringup.checks.run import drills as run_drills
-from bringup.checks.run import gates as run_gates
-from bringup.checks.slurm import drills as slurm_drills
-from bringup.checks.slurm import gates as slurm_gates
-from bringup.checks.sweep import drills as sweep_drills
-from bringup.checks.sweep import gates as sweep_gates
-from bringup.checks.training import drills as training_drills
-from bringup.checks.training import gates as training_gates
+import json
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import ConfigDict, Field, ValidationError
+
+from bringup.errors import CheckError, ProfileError
 from bringup.plan import profile as profiles
+from bringup.plan import profile_text
 from bringup.plan.claims import CLAIMS
-from bringup.plan.drill import Drill, NoDrill
+from bringup.plan.drill import Drill
 from bringup.plan.gate import Gate
+from bringup.plan.rules import RULES
+from bringup.records import Action, Record
 
-_GATES = (
-    run_gates,
-    node_gates,
-    gpu_gates,
-    fabric_gates,
-    slurm_gates,
-    filesystem_gates,
-    sweep_gates,
-    load_gates,
-    nccl_gates,
-    training_gates,
-)
-_DRILLS = (
-    run_drills,
-    node_drills,
-    gpu_drills,
-    fabric_drills,
-    slurm_drills,
-    filesystem_drills,
-    sweep_drills,
-    load_drills,
-    nccl_drills,
-    training_drills,
-)
+CHECKS = Path(__file__).resolve().parents[2] / "checks"
+FILES = (
+    "run", "node", "alike", "gpu", "compute", "fabric", "slurm", "jobs", "filesystem", "sweep", "load", "nccl",
+    "interconnect", "pairs", "ranks", "training", "checkpoints", "pace",
+)  # fmt: skip
+"""In the order of reports."""
 
-GATES: dict[str, Gate] = {gate.id: gate for room in _GATES for gate in room.GATES}
-DECLARED: dict[str, Drill] = {drill.id: drill for room in _DRILLS for drill in room.DRILLS}
+R = TypeVar("R", bound=Record)
+Fields = dict[str, Any]
+
+
+class _Defaults(Record):
+    """Fields of every check, or of every drill, that does not give its own."""
+
+    model_config = ConfigDict(extra="allow")
+    drill: Fields = Field(default_factory=dict)
+
+
+class _Check(Record):
+    model_config = ConfigDict(extra="allow")
+    drills: dict[str, Fields] = Field(default_factory=dict)
+
+
+class _Section(Record):
+    """The checks of one section of docs/."""
+
+    title: str
+    page: str | None = None
+    action: Action
+    next: tuple[str, ...] = ()
+    defaults: _Defaults = _Defaults()
+    checks: dict[str, _Check]
+
+
+class _File(Record):
+    page: str  # of the sections that name no other
+    defaults: _Defaults = _Defaults()
+    sections: tuple[_Section, ...]
+
+
+def read(path: Path) -> list[Gate]:
+    """The checks of a file, in its order. Raises CheckError."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        data = profile_text.read(text, str(path), "a file of checks", "page, defaults and sections")
+    except (OSError, UnicodeDecodeError) as error:
+        raise CheckError(f"{path}: cannot be read: {error}") from error
+    except ProfileError as error:
+        raise CheckError(str(error)) from error
+    file = _valid(_File, data, path, text, ())
+    gates = []
+    for number, section in enumerate(file.sections):
+        guide = section.model_dump(include={"title", "action", "next"}) | {"page": section.page or file.page}
+        defaults = (file.defaults.model_extra or {}) | (section.defaults.model_extra or {})
+        for id, check in section.checks.items():
+            fields = {**defaults, **(check.model_extra or {}), "id": id, "guide": guide}
+            fields["drills"] = {
+                name: {**_same(fields), **file.defaults.drill, **section.defaults.drill, **own, "id": name, "gate": id}
+                for name, own in check.drills.items()
+            }
+            place = ("sections", number, "checks", id)
+            rules = [rule for rule in RULES if rule in fields]
+            if len(rules) != 1:
+                line, given = profile_text.line_of(text, place), " and ".join(rules) or "none"
+                raise CheckError(f"{path}:{line}: {id}: needs one of {', '.join(RULES)}; found {given}")
+            fields |= {"rule": rules[0], "expect": _expected(fields.pop(rules[0]))}
+            gates.append(_valid(Gate, fields, path, text, place))
+    return gates
+
+
+def _same(check: Fields) -> Fields:
+    """What a drill has from its check: the outcome of a miss, and the phase, where there is one."""
+    outcome, phases = {"outcome": check.get("severity", "fail")}, check.get("phases")
+    return outcome | ({"phase": phases[0]} if isinstance(phases, list) and len(phases) == 1 else {})
+
+
+def _expected(limit: Any) -> Any:
+    """What a rule is followed by: `profile`, `fleet`, {requested: field of run.json}, or a limit."""
+    if limit in ("profile", "fleet"):
+        return limit
+    return {"field": limit["requested"]} if isinstance(limit, dict) and "requested" in limit else {"value": limit}
+
+
+def _valid(kind: type[R], data: Fields, path: Path, text: str, place: tuple[int | str, ...]) -> R:
+    try:
+        return kind.model_validate_json(json.dumps(data, default=str))
+    except ValidationError as error:
+        # a key that is misspelled is missing as well
+        first = next((detail for detail in error.errors() if detail["type"] == "extra_forbidden"), error.errors()[0])
+        line = profile_text.line_of(text, (*place, *first["loc"]))
+        check = f"{place[-1]}: " if place else ""
+        raise CheckError(f"{path}:{line}: {check}{profile_text.in_words(first, kind)}") from error
+
+
+GATES: dict[str, Gate] = {gate.id: gate for name in FILES for gate in read(CHECKS / f"{name}.yaml")}
+DECLARED: dict[str, Drill] = {drill.id: drill for gate in GATES.values() for drill in gate.drills.values()}
 DRILLS: tuple[Drill, ...] = tuple(  # on local clusters of their shapes
     drill.placed(drill.shape.names, drill.shape.gpus_per_node) for drill in DECLARED.values()
 )
-NO_DRILL: tuple[NoDrill, ...] = (
-    *device.NO_DRILL,
-    *(entry for room in _DRILLS for entry in getattr(room, "NO_DRILL", ())),
-)
+NO_DRILL = {gate.id: gate.no_drill for gate in GATES.values() if gate.no_drill is not None}
 
 
 def of_phase(stem: str) -> list[Gate]:

@@ -1,46 +1,14 @@
-"""Gates of several folders at once. The worst folder of each node counts, and is named. Used by several rooms."""
+"""Several folders at once. The worst folder of each node counts, and is named. Used by several rooms."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 from bringup.evidence.parsed import Parsed, Seen, is_number
-from bringup.plan.gate import Fixed, FromProfile, Gate
-from bringup.plan.guide import Guide
 from bringup.records import Observation
 
 _FACT = "inventory.folder"
 _WORKS = "works"  # from probes/folders.py: what was written is read back
-
-
-def gates(prefix: str, which: str, bears_on: str, guide: Guide) -> tuple[Gate, ...]:
-    """which: the folders in the words of the gate's `proves`."""
-    writes = Gate(
-        id=f"{prefix}.writes",
-        phases=("discovery",),
-        bears_on=(bears_on,),
-        per="node",
-        proves=f"a small file that was written, synced and read back in {which} is what was written",
-        unit="flag",
-        rule="equals",
-        expect=Fixed(True),
-        guide=guide,
-    )
-    rooms = tuple(
-        Gate(
-            id=f"{prefix}.{name}",
-            phases=("discovery",),
-            bears_on=(bears_on,),
-            per="node",
-            proves=f"there is room for {content} in {which}",
-            unit=unit,
-            rule="at_least",
-            expect=FromProfile(),
-            guide=guide,
-        )
-        for name, content, unit in (("space", "bytes", "GiB"), ("files", "files", "count"))
-    )
-    return (writes, *rooms)
 
 
 def derive(observed: Seen, prefix: str, labels: Iterable[str]) -> Parsed:

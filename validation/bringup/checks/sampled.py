@@ -1,53 +1,13 @@
-"""What the sampler beside a run tells of its GPUs, and gates on the sampler itself. The rooms of collectives and of
-training judge it alike."""
+"""What the sampler beside a run tells of its GPUs. The rooms of collectives and of training judge it alike."""
 
 from __future__ import annotations
 
 import statistics
 from collections import defaultdict
 from collections.abc import Mapping
-from typing import Any
 
 from bringup.evidence.parsed import Parsed, Seen, is_number
-from bringup.plan.gate import Fixed, FromProfile, Gate
-from bringup.plan.guide import Guide
 from bringup.records import Observation, Run
-
-
-def gates(room: str, phases: tuple[str, ...], guide: Guide, quiet: tuple[str, ...]) -> tuple[Gate, ...]:
-    """ROOM.monitor.overhead, .coverage and .slowdown. quiet: the claims that the last one bears on."""
-    common: dict[str, Any] = {"phases": phases, "per": "node", "guide": guide}
-    if room == "train":
-        common["stops"] = ()  # a training that nobody watched is a training all the same
-    return (
-        Gate(
-            id=f"{room}.monitor.overhead",
-            bears_on=("observable",),
-            proves="the sampler itself took almost nothing of the node",
-            unit="%",
-            rule="at_most",
-            expect=FromProfile(),
-            **common,
-        ),
-        Gate(
-            id=f"{room}.monitor.coverage",
-            bears_on=("observable",),
-            proves="the node was sampled during the whole run",
-            unit="share",
-            rule="at_least",
-            expect=Fixed(0.8),
-            **common,
-        ),
-        Gate(
-            id=f"{room}.monitor.slowdown",
-            bears_on=quiet,
-            proves="no GPU was slowed down by its hardware (heat, power brake) in any sample of the run",
-            unit="text",
-            rule="equals",
-            expect=Fixed("none"),
-            **common,
-        ),
-    )
 
 
 def slowdowns(observed: Seen, run: Run, gate: str) -> Parsed:

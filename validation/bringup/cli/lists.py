@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING
+
+from bringup.errors import UsageError
 
 if TYPE_CHECKING:
     from bringup.cli.command_line import Verbs
@@ -16,14 +17,8 @@ def add(verbs: Verbs) -> None:
     verb.add_argument("--json", action="store_true", help="one JSON array instead of the table")
     verb.set_defaults(verb=_gates)
 
-    verb = verbs.add_parser("schema", help="write the JSON Schema of every record, for other readers of results")
-    verb.add_argument(
-        "folder",
-        nargs="?",
-        type=Path,
-        metavar="FOLDER",
-        help="default: validation/schemas",
-    )
+    verb = verbs.add_parser("schema", help="print the JSON Schema of a record, a profile or a site file")
+    verb.add_argument("name", metavar="NAME", help="such as run, verdicts, metrics, profile, site")
     verb.set_defaults(verb=_schema)
 
 
@@ -49,12 +44,9 @@ def _gates(arguments: argparse.Namespace) -> int:
 
 def _schema(arguments: argparse.Namespace) -> int:
     from bringup import generated
-    from bringup.report import outputs, text
 
-    folder = arguments.folder or generated.SCHEMAS
-    outputs.make_folder("schema", folder)
-    for name, content in generated.schemas().items():
-        output = outputs.Output("schema", folder / name, outputs.SCHEMA)
-        outputs.write(output, content)
-        print(text.shown_path(output.path))
+    schemas = generated.schemas()
+    if arguments.name not in schemas:
+        raise UsageError(f"there is no schema of {arguments.name!r}; there are {', '.join(schemas)}")
+    print(json.dumps(schemas[arguments.name], indent=1, ensure_ascii=False))
     return 0

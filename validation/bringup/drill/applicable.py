@@ -6,7 +6,6 @@ import re
 
 from bringup.checks.catalogue import GATES
 from bringup.plan.drill import Drill
-from bringup.plan.gate import FromProfile
 from bringup.plan.profile import Profile
 
 
@@ -21,7 +20,7 @@ def why_not(drill: Drill, profile: Profile, nodes: int, gpus: int) -> str | None
     excluded = profile.reason_not_applicable(drill.gate)
     if excluded is not None:
         return f"profile {profile.name}: {drill.gate} is not applicable: {excluded}"
-    if isinstance(GATES[drill.gate].expect, FromProfile) and drill.gate not in profile.expect:
+    if GATES[drill.gate].expect == "profile" and drill.gate not in profile.expect:
         return f"profile {profile.name} declares no {drill.gate}"
     if drill.needs_expected is not None:
         gate, pattern = drill.needs_expected
@@ -33,4 +32,4 @@ def why_not(drill: Drill, profile: Profile, nodes: int, gpus: int) -> str | None
 
 
 def _names_a_rank(drill: Drill) -> bool:
-    return any("{rank" in text for text in (drill.subject, *(value for _, value in drill.environment)))
+    return any("{rank" in text for text in (drill.subject, *drill.environment.values()))

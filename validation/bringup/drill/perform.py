@@ -76,7 +76,7 @@ def _run_with_fault(
     drill: Drill, cluster: Environment, run_name: str, reference: dict[str, str]
 ) -> tuple[float, Ended]:
     """(when the fault was in place, how the phase ended)."""
-    environment = {**reference, "BRINGUP_RUN_NAME": run_name, **dict(drill.environment), **_injected(drill)}
+    environment = {**reference, "BRINGUP_RUN_NAME": run_name, **drill.environment, **_injected(drill)}
     try:
         cluster.make(_named(drill, drill.inject))
         in_place = time.monotonic()
@@ -102,7 +102,7 @@ def _run_with_fault(
 
 def _injected(drill: Drill) -> dict[str, str]:
     """A fault inside the ranks of a training comes from outside its programs: Python loads it before it starts them."""
-    if not PHASES[drill.phase].is_training or "BRINGUP_DRILL" not in dict(drill.environment):
+    if not PHASES[drill.phase].is_training or "BRINGUP_DRILL" not in drill.environment:
         return {}
     return {"PYTHONPATH": ":".join(filter(None, (str(INJECTED), os.environ.get("PYTHONPATH"))))}
 

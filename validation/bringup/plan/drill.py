@@ -9,17 +9,33 @@ rank that takes the place of rank 3 in the drill's shape, {gpus} or {gpus-1} a c
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
 
-from bringup.records import Outcome, Value
+from pydantic import BeforeValidator, Field
 
-Command = tuple[str, ...]
+from bringup.records import Outcome, Record, Value
+
+
+def _words(command: Any) -> Any:
+    """`off n1` -> its words, as a shell splits them. {`on n1 bash -c`: script}: the script, or what a list holds, is
+    taken as it is."""
+    if isinstance(command, str):
+        return tuple(shlex.split(command))
+    if isinstance(command, dict) and len(command) == 1:
+        ((words, script),) = command.items()
+        return (*shlex.split(words), *(script if isinstance(script, list) else [script]))
+    return command
+
+
+Command = Annotated[tuple[str, ...], BeforeValidator(_words)]
 _PLACE = re.compile(r"\{(?:n(?P<node>\d)|rank(?P<rank>\d)|gpus(?P<less>-\d)?)\}")
 
 
-class Shape(NamedTuple):
+@dataclass(frozen=True)
+class Shape:
     """Shape of the cluster that a drill is declared for, and needs."""
 
     nodes: int = 2
@@ -33,14 +49,7 @@ class Shape(NamedTuple):
         return [f"n{number}" for number in range(self.nodes)]
 
 
-TWO_NODES = Shape()
-FOUR_NODES = Shape(4, 1)  # comparisons of nodes need more than two
-UNCONFINED = Shape(unconfined=True)
-SIMULATED = Shape(3, 2, simulate="h100")  # of three nodes a comparison names the odd one
-
-
-@dataclass(frozen=True, kw_only=True)
-class Drill:
+class Drill(Record):
     id: str
     fault: str
     phase: str  # run while the fault is in place
@@ -52,21 +61,20 @@ class Drill:
     value: Value | None = None
     between: tuple[float, float] | None = None
     says: str = ""
-    inject: tuple[
-        Command, ...
-    ] = ()  # words of their own: {results}, the folder of all runs; {checkout}. {phase}: the name of its job
+    # words of their own: {results}, the folder of all runs; {checkout}. {phase}: the name of its job
+    inject: tuple[Command, ...] = ()
     during: tuple[Command, ...] = ()  # commands run when the file `when` exists
     when: str = "run.json"  # a file of the run; run.json: the run was opened
     undo: tuple[Command, ...] = ()
     wait_for: tuple[str, str] | None = None  # node and Slurm state, before the phase starts
-    environment: tuple[tuple[str, str], ...] = ()
-    shape: Shape = TWO_NODES
+    environment: dict[str, str] = Field(default_factory=dict)
+    shape: Shape = Shape()
     truncate: str | None = None  # a file of a healthy run that is cut to its first half
     tamper: str | None = None  # bash, in the folder of a healthy run; $OTHER is the folder of another one
     also: tuple[tuple[str, str], ...] = ()  # further (gate, subject) pairs that must have the same outcome
     silent: tuple[str, ...] = ()  # subjects on which every gate must pass
     consequences: tuple[tuple[str, str], ...] = ()  # patterns of (gate, subject) that this fault may make fail, too
-    where: str = "local-cluster"  # or anywhere: safe inside one's own job on a production cluster
+    where: Literal["local-cluster", "anywhere"] = "local-cluster"  # anywhere: inside one's own job, on any cluster
     waits: bool = False  # it mostly waits, so other drills run at the same time, on another cluster
     # gate, and a pattern that the profile's expected value must match
     needs_expected: tuple[str, str] | None = None
@@ -80,16 +88,17 @@ class Drill:
         def pairs(declared: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
             return tuple((first, text(second)) for first, second in declared)
 
-        return replace(
-            self,
-            subject=text(self.subject),
-            says=text(self.says),
-            value=_counted(self.value, text),
-            environment=pairs(self.environment),
-            tamper=None if self.tamper is None else text(self.tamper),
-            also=pairs(self.also),
-            consequences=pairs(self.consequences),
-            silent=tuple(text(subject) for subject in self.silent),
+        return self.model_copy(
+            update={
+                "subject": text(self.subject),
+                "says": text(self.says),
+                "value": _counted(self.value, text),
+                "environment": {name: text(value) for name, value in self.environment.items()},
+                "tamper": None if self.tamper is None else text(self.tamper),
+                "also": pairs(self.also),
+                "consequences": pairs(self.consequences),
+                "silent": tuple(text(subject) for subject in self.silent),
+            }
         )
 
 
@@ -106,10 +115,8 @@ def _counted(value: Value | None, text: Callable[[str], str]) -> Value | None:
     return int(text(value)) if isinstance(value, str) and _PLACE.fullmatch(value) else value
 
 
-@dataclass(frozen=True, kw_only=True)
-class NoDrill:
-    """Gates that no drill makes fail: the reason, and the test that shows them failing on evidence instead."""
+class NoDrill(Record):
+    """Why no drill makes a gate fail, and the test that shows it failing on evidence instead."""
 
-    gates: tuple[str, ...]
     reason: str
     test: str  # file in tests/; it marks the tests in question with shows_failing

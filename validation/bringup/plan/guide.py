@@ -1,13 +1,12 @@
-"""Help for a gate that did not pass. Data; a section of docs/ is generated from each guide."""
+"""Help for a gate that did not pass: a section of a page in docs/, and what to run next."""
 
 from __future__ import annotations
 
 import re
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
 
-from bringup.records import Action
+from bringup.records import Action, Record
 
 _PLACE = re.compile(r"\{(\w+)\}")
 PLACES = ("node", "nodes", "node_count", "gpus", "run", "job", "profile")
@@ -15,18 +14,13 @@ PLACES = ("node", "nodes", "node_count", "gpus", "run", "job", "profile")
 folder, its Slurm job, its profile."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Guide:
+class Guide(Record):
     """Help for one gate, or for several that fail for the same reasons."""
 
-    title: str
+    title: str  # the heading of the section
     page: str  # in docs/, without .md
     action: Action  # what usually helps, in one word
-    observes: str  # what is observed, and how
-    why: str  # why it matters
-    usually_means: str  # usual causes of a failure, and of an incomplete verdict
-    next: tuple[str, ...]  # commands; each runs as pasted once its places are filled
-    by_hand: str = ""  # steps without a command
+    next: tuple[str, ...] = ()  # commands; each runs as pasted once its places are filled
 
     def commands(self, known: Mapping[str, str]) -> list[str]:
         """`next` with its places filled. A command with an unknown place is left out, because it would not run."""

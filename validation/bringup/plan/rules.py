@@ -19,6 +19,7 @@ Rule = ValueRule | FleetRule
 
 FLEET: tuple[str, ...] = get_args(FleetRule)
 VALUE_RULES: tuple[str, ...] = get_args(ValueRule)
+RULES = (*VALUE_RULES, *FLEET)
 DECLARABLE: tuple[str, ...] = (*VALUE_RULES, "near_peers")
 """Rules that a profile may give a number for."""
 

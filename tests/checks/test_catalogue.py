@@ -1,0 +1,122 @@
+"""Files of checks: strict, and an error names file, line, check and field."""
+
+import re
+from pathlib import Path
+
+import pytest
+from bringup.checks import catalogue
+from bringup.errors import CheckError
+from bringup.evidence.slurm import USABLE_STATES
+from bringup.plan.claims import CLAIMS
+from bringup.plan.gate import Fixed
+from bringup.plan.phases import PHASES
+from bringup.plan.variants import VARIANTS
+
+TEXT = """\
+page: 01-environment
+defaults: {phases: [discovery], per: node, drill: {shape: {nodes: 3}, subject: n1}}
+sections:
+- title: Counters
+  action: watch
+  checks:
+    a.count:
+      proves: it is small
+      unit: count
+      at_most: profile
+      drills:
+        large:
+          fault: it is large
+          inject: [port n1 mlx5_1 flap 23]
+          value: 23
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "says"),
+    [
+        ("proves:", "prove:", 8, "a.count: prove: there is no such key; did you mean proves?"),
+        ("unit: count", "unit: 3", 9, "a.count: unit: YAML reads it as 3; put it in quotes"),
+        ("at_most: profile", "at_mst: profile", 7, "a.count: needs one of equals, at_least, "),
+        ("at_most: profile", "at_most: profile\n      equals: 0", 7, "a.count: needs one of equals, at_least, "),
+        ("at_most: profile", "at_most: {requested: gpus}", 7, "a.count: expect"),
+        ("unit: count", "unit: count\n      unit: s", 10, "unit is given twice, first in line 9; keep one"),
+        ("value: 23", "valu: 23", 15, "a.count: drills.large.valu: there is no such key; did you mean value?"),
+        ("[port n1 mlx5_1 flap 23]", "[port 'n1]", 14, "a.count: drills.large.inject.0: No closing quotation"),
+        ("[port n1 mlx5_1 flap 23]", "[[port, n1]]", 14, "a.count: drills.large.inject.0: "),
+        ("nodes: 3", "node: 3", 12, "a.count: drills.large.shape.node: "),
+        (
+            "subject: n1",
+            "subjekt: n1",
+            12,
+            "a.count: drills.large.subjekt: there is no such key; did you mean subject?",
+        ),
+        ("phases: [discovery]", "phases: 3", 7, "a.count: phases: Input should be a valid array"),
+        ("page: 01", "pages: 01", 1, "pages: there is no such key; did you mean page?"),
+        ("action: watch", "action: repair", 5, "sections.0.action: Input should be 'watch', 'configure', "),
+        ("[discovery]", "[discovery", 2, "not valid YAML: "),
+    ],
+)
+def test_an_error_names_file_line_check_and_field(tmp_path: Path, old: str, new: str, line: int, says: str):
+    path = tmp_path / "x.yaml"
+    path.write_text(TEXT, encoding="utf-8")
+    assert [gate.id for gate in catalogue.read(path)] == ["a.count"]
+    path.write_text(TEXT.replace(old, new), encoding="utf-8")
+    with pytest.raises(CheckError, match=re.escape(f"{path}:{line}: {says}")):
+        catalogue.read(path)
+
+
+def test_a_file_that_is_not_there_is_an_error_of_a_file_of_checks(tmp_path):
+    with pytest.raises(CheckError, match="cannot be read"):
+        catalogue.read(tmp_path / "fabric.yaml")
+
+
+def test_every_file_of_checks_is_read_and_every_id_stands_there_once_as_it_is():
+    files = {path.stem: path.read_text(encoding="utf-8") for path in catalogue.CHECKS.iterdir()}
+    assert sorted(files) == sorted(catalogue.FILES)
+    text = "\n".join(files.values())
+    for id in (*catalogue.GATES, *catalogue.DECLARED):
+        assert len(re.findall(rf"^ +{re.escape(id)}:$", text, re.MULTILINE)) == 1, id
+    assert len(catalogue.GATES) >= 230
+
+
+def test_checks_name_phases_and_claims_that_exist():
+    claims = {claim.id for claim in CLAIMS}
+    for gate in catalogue.GATES.values():
+        assert gate.phases and set(gate.phases) <= set(PHASES), gate.id
+        assert (gate.claims or gate.bears_on) and {*gate.claims, *gate.bears_on} <= claims, gate.id
+        assert (gate.expect == "fleet") is (gate.rule in ("all_equal", "all_distinct")), gate.id
+        assert {*gate.needs, *gate.explained_by, *gate.decided_by} <= set(catalogue.GATES), gate.id
+
+
+def test_a_drill_has_the_phase_and_the_outcome_of_its_check_unless_it_gives_its_own():
+    flaps = catalogue.GATES["discovery.rdma.flaps"]
+    drill = flaps.drills["rdma-flaps"]
+    assert (drill.phase, drill.outcome, drill.gate) == ("discovery", flaps.severity, flaps.id)
+    assert drill.inject == (("port", "n1", "mlx5_1", "flap", "23"),)
+    assert drill.undo == (("gpu", "n1", "repair"),)
+    assert catalogue.DECLARED["node-drained"].inject == (
+        ("sh", "bash", "-euc", "scontrol update NodeName=n1 State=DRAIN Reason=drill"),
+    )
+
+
+def test_checks_of_kinds_of_phases_are_in_every_phase_of_the_kind():
+    kinds = {
+        "run.closed": lambda phase: True,
+        "load.kernel_log": lambda phase: phase.stem not in ("discovery", "smoke"),
+        "load.tcp_sent_again": lambda phase: phase.stem not in ("discovery", "smoke", "node_sweep"),
+        "train.exit_code": lambda phase: phase.is_training,
+        "train.transport": lambda phase: phase.is_training and phase.min_nodes > 1,
+        "train.loss.agrees": lambda phase: phase.is_training and phase.strategy != "single",
+        "train.shard.size": lambda phase: phase.strategy in ("fsdp", "hsdp"),
+        "train.replicas.difference": lambda phase: phase.strategy in ("ddp", "hsdp"),
+    }
+    for gate, belongs in kinds.items():
+        assert catalogue.GATES[gate].phases == tuple(stem for stem, phase in PHASES.items() if belongs(phase)), gate
+
+
+def test_checks_say_what_the_code_says():
+    assert catalogue.GATES["discovery.node.state"].expect == Fixed(USABLE_STATES)
+    for variant in VARIANTS:
+        for kind in ("effect", "busbw"):
+            gate = catalogue.GATES[f"nccl.variant.{variant.name}.{kind}"]
+            assert variant.says in gate.proves and gate.max_nodes == variant.most_nodes, gate.id
