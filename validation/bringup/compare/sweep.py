@@ -1,30 +1,33 @@
 """The table of a sweep: each variant against the base, and whether the difference is more than noise.
 
-Runs of a variant are repetitions (noise.interval). A difference whose bounds hold zero is noise, if they also exclude
-one that matters (MATTERS, as compare does); otherwise nothing can be told. With one run on each side nothing repeats:
-then a difference that the steps inside the runs explain is noise, and of a larger one nothing can be told.
+Runs of a variant are repetitions, and noise.conclusion decides, but a variant is within the noise only where an
+improvement that matters is excluded too. With one run on each side nothing repeats: then a difference that the steps
+inside the runs explain is noise, and a larger one tells nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean, median
+from statistics import median
 from typing import Literal
 
 from bringup.compare import noise
 from bringup.compare.entries import Entry
-from bringup.compare.regression import FALSE_ALARMS
-from bringup.compare.sidebyside import row_of
-from bringup.compare.variant import variant_of
+from bringup.compare.measures import TOKENS_PER_S
+from bringup.compare.sidebyside import row_of, variant_of
 from bringup.plan.sweep import Settings, as_requested, label
 from bringup.records import Outcome, SweepRow, worst
 
-IGNORED = 0.01  # relative change of tokens/s that does not matter, however certain it is
-MATTERS = 0.05  # that has to be excluded before a difference is called noise
 SECONDS_PER_HOUR = 3600
 
 Conclusion = Literal["faster", "slower", "within noise", "cannot tell"]
+_WORDS: dict[noise.Conclusion, Conclusion] = {
+    "improvement": "faster",
+    "regression": "slower",
+    "within noise": "within noise",
+    "cannot tell": "cannot tell",
+}
 
 
 @dataclass(frozen=True)
@@ -33,14 +36,13 @@ class Variant:
 
     settings: Settings
     entries: Sequence[Entry]
-    failures: Sequence[tuple[Outcome, str]] = ()  # of its runs
+    failures: Sequence[tuple[Outcome, str]] = ()
 
 
 def rows(variants: Sequence[Variant], price: float | None) -> list[SweepRow]:
     """Of variants, the base first. price: of one GPU for an hour."""
     base = variants[0].entries
-    compared = sum(1 for variant in variants[1:] if variant.entries and base)
-    confidence = 1 - 2 * FALSE_ALARMS / max(1, compared)
+    confidence = noise.shared_confidence(sum(1 for variant in variants[1:] if variant.entries and base))
     return [_row(variant, [] if index == 0 else base, confidence, price) for index, variant in enumerate(variants)]
 
 
@@ -83,21 +85,19 @@ def _difference(
     base: Sequence[Entry], other: Sequence[Entry], confidence: float
 ) -> tuple[float, float | None, float | None, Conclusion]:
     """(relative change of tokens/s, its bounds, what it is). Without repetitions there are no bounds."""
-    sides = [[entry.metrics.tokens_per_s for entry in side] for side in (base, other)]
-    inside = [error for entry in (*base, *other) if (error := noise.error_inside(entry.steps)) is not None]
-    floor = fmean(error**2 for error in inside) ** 0.5 if inside else 0.0
-    interval = noise.interval(sides[0], sides[1], confidence, floor)
+    before, after = ([entry.metrics.tokens_per_s for entry in side] for side in (base, other))
+    inside = noise.errors_inside(entry.steps for entry in (*base, *other))
+    interval = noise.interval(before, after, confidence, noise.floor_of(inside))
+    exclude = TOKENS_PER_S.exclude
     if interval is None:
-        change = sides[1][0] / sides[0][0] - 1
+        change = after[0] / before[0] - 1
         bound = noise.explained_inside(inside)
-        is_noise = bound is not None and abs(change) <= bound <= MATTERS
+        is_noise = bound is not None and abs(change) <= bound <= exclude
         return change, None, None, "within noise" if is_noise else "cannot tell"
-    words: Conclusion = "cannot tell"
-    if abs(interval.change) > IGNORED and not interval.low <= 0 <= interval.high:
-        words = "faster" if interval.change > 0 else "slower"
-    elif interval.low > -MATTERS and interval.high < MATTERS:
-        words = "within noise"
-    return interval.change, interval.low, interval.high, words
+    conclusion = noise.conclusion(interval, TOKENS_PER_S.better, TOKENS_PER_S.ignore, exclude)
+    if conclusion == "within noise" and interval.high >= exclude:
+        conclusion = "cannot tell"
+    return interval.change, interval.low, interval.high, _WORDS[conclusion]
 
 
 def not_applied(settings: Mapping[str, str], entry: Entry) -> str | None:
