@@ -86,8 +86,8 @@ def finding_of(line: Series, confidence: float) -> Finding:
         return Finding(line, usual, newest / usual - 1 if usual else None, "cannot tell")
     interval = noise.interval(before, [newest], confidence)
     assert interval is not None  # one side is repeated
-    said = noise.conclusion(interval, line.better, OVER_TIME_IGNORE, OVER_TIME_EXCLUDE)
-    return Finding(line, usual, interval.change, said)
+    conclusion = noise.conclusion(interval, line.better, OVER_TIME_IGNORE, OVER_TIME_EXCLUDE)
+    return Finding(line, usual, interval.change, conclusion)
 
 
 def exit_code(findings: Sequence[Finding]) -> int:

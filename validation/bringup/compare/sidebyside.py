@@ -3,7 +3,7 @@ compared before speeds."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from bringup.checks.training.measured import differing_fields
@@ -37,22 +37,6 @@ _FOLLOW = {  # what --recipe fast chooses, beside itself
     "compile": ("tuning", "recipe", "attention", "dataloader_workers"),
 }
 
-_RUN = ("run", "judged", "strategy", "variant")
-_MEASURED = (
-    "ranks",
-    "hosts",
-    "tokens/s",
-    "tokens/s/rank",
-    "MFU",
-    "scaling",
-    "step p50 ms",
-    "step p95 ms",
-    "host GiB",
-    "device GiB",
-    "loss first → last",
-    "loss gap",
-)
-
 
 @dataclass(frozen=True)
 class Row:
@@ -65,30 +49,6 @@ class Row:
     agrees: bool
     learnt: tuple[str, ...] = ()  # arguments in which it learns something else than the base: its losses are others
 
-    def cells(self, vary: Sequence[str] = ()) -> list[str]:
-        """As the header of SideBySide names them."""
-        metrics = self.entry.metrics
-        device = metrics.memory.device_allocated_gib
-        return [
-            self.name,
-            self.entry.outcome.upper(),
-            metrics.observed.kind,
-            variant_of(self.entry.args, metrics.observed),
-            *(str(getattr(self.entry.args, field)) for field in vary),
-            str(metrics.world_size),
-            str(len(set(metrics.observed.hosts))),
-            f"{metrics.tokens_per_s:,.0f}",
-            f"{metrics.tokens_per_s_per_rank:,.0f}",
-            "unknown" if metrics.mfu is None else f"{metrics.mfu:.1%}".replace("%", " %"),
-            f"{self.scaling:.2f}",
-            f"{metrics.step_time_s.p50 * 1e3:.1f}",
-            f"{metrics.step_time_s.p95 * 1e3:.1f}",
-            f"{metrics.memory.host_rss_gib:.2f}",
-            "none" if device is None else f"{device:.2f}",
-            f"{metrics.loss[0]:.4f} → {metrics.loss[-1]:.4f}" if metrics.loss else "none",
-            self.gap_in_words,
-        ]
-
     @property
     def gap_in_words(self) -> str:
         if self.learnt:
@@ -96,6 +56,30 @@ class Row:
         if self.gap is None:
             return "no losses"
         return f"{self.gap:.1e}{'' if self.agrees else ' DISAGREES'}"
+
+
+_RUN: dict[str, Callable[[Row], str]] = {
+    "run": lambda row: row.name,
+    "judged": lambda row: row.entry.outcome.upper(),
+    "strategy": lambda row: row.entry.metrics.observed.kind,
+    "variant": lambda row: variant_of(row.entry.args, row.entry.metrics.observed),
+}
+_MEASURED: dict[str, Callable[[Row], str]] = {
+    "ranks": lambda row: str(row.entry.metrics.world_size),
+    "hosts": lambda row: str(len(set(row.entry.metrics.observed.hosts))),
+    "tokens/s": lambda row: f"{row.entry.metrics.tokens_per_s:,.0f}",
+    "tokens/s/rank": lambda row: f"{row.entry.metrics.tokens_per_s_per_rank:,.0f}",
+    "MFU": lambda row: number(row.entry.metrics.mfu, "{:.1%}", "unknown"),
+    "scaling": lambda row: f"{row.scaling:.2f}",
+    "step p50 ms": lambda row: f"{row.entry.metrics.step_time_s.p50 * 1e3:.1f}",
+    "step p95 ms": lambda row: f"{row.entry.metrics.step_time_s.p95 * 1e3:.1f}",
+    "host GiB": lambda row: f"{row.entry.metrics.memory.host_rss_gib:.2f}",
+    "device GiB": lambda row: number(row.entry.metrics.memory.device_allocated_gib, "{:.2f}", "none"),
+    "loss first → last": lambda row: (
+        " → ".join(f"{row.entry.metrics.loss[at]:.4f}" for at in (0, -1)) if row.entry.metrics.loss else "none"
+    ),
+    "loss gap": lambda row: row.gap_in_words,
+}
 
 
 @dataclass(frozen=True)
@@ -110,7 +94,15 @@ class SideBySide:
 
     @property
     def cells(self) -> list[list[str]]:
-        return [row.cells(self.vary) for row in self.rows]
+        """As the header names them."""
+        return [
+            [
+                *(text(row) for text in _RUN.values()),
+                *(str(getattr(row.entry.args, field)) for field in self.vary),
+                *(text(row) for text in _MEASURED.values()),
+            ]
+            for row in self.rows
+        ]
 
     @property
     def disagreeing(self) -> list[Row]:
@@ -146,6 +138,11 @@ def compare(entries: Sequence[Entry], vary: Sequence[str] = ()) -> SideBySide:
     )
     note = f"scaling and loss gap: against {base.folder.name}; losses must {kept}; tokens/s: all ranks, steady window"
     return SideBySide(rows, note, tuple(dict.fromkeys(vary)))
+
+
+def number(value: float | None, form: str, otherwise: str = "") -> str:
+    """form: `{:.1%}`. otherwise: where there is no value."""
+    return otherwise if value is None else form.format(value).replace("%", " %")
 
 
 def refuse_unknown(fields: Sequence[str]) -> None:

@@ -7,7 +7,7 @@ inside the runs explain is noise, and a larger one tells nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Literal
@@ -15,7 +15,7 @@ from typing import Literal
 from bringup.compare import noise
 from bringup.compare.entries import Entry
 from bringup.compare.measures import TOKENS_PER_S
-from bringup.compare.sidebyside import row_of, variant_of
+from bringup.compare.sidebyside import number, row_of, variant_of
 from bringup.plan.sweep import Settings, as_requested, label
 from bringup.records import Outcome, SweepRow, worst
 
@@ -120,48 +120,28 @@ def _median(values: Sequence[float | None]) -> float | None:
     return median(known) if known else None
 
 
-HEADER = (
-    "variant",
-    "ran as",
-    "runs",
-    "tokens/s",
-    "against the base",
-    "verdict",
-    "step p50 ms",
-    "peak GiB",
-    "MFU",
-    "cost / 10^9 tokens",
-    "loss gap",
-)
-
-
-def cells(rows: Sequence[SweepRow], price: str | None) -> list[list[str]]:
-    """As HEADER names them. price: as the site file says it, with its currency."""
+def table(rows: Sequence[SweepRow], price: str | None) -> tuple[list[str], list[list[str]]]:
+    """Header and cells. price: as the site file says it, with its currency."""
     currency = price.split()[-1] if price else ""
-    return [
-        [
-            row.label,
-            row.ran or "",
-            str(row.runs),
-            _shown(row.tokens_per_s, "{:,.0f}"),
-            _change(row),
-            row.against_base or "",
-            _shown(None if row.step_p50_s is None else row.step_p50_s * 1e3, "{:.1f}"),
-            _shown(row.peak_gib, "{:.2f} " + (row.peak_of or "")),
-            "" if row.tokens_per_s is None else "unknown" if row.mfu is None else f"{row.mfu:.1%}".replace("%", " %"),
-            _shown(row.cost_per_billion_tokens, "{:,.2f} " + currency) if price else "no price",
-            row.loss_gap or "",
-        ]
-        for row in rows
-    ]
-
-
-def _shown(value: float | None, form: str) -> str:
-    return "" if value is None else form.format(value).strip()
+    columns: dict[str, Callable[[SweepRow], str]] = {
+        "variant": lambda row: row.label,
+        "ran as": lambda row: row.ran or "",
+        "runs": lambda row: str(row.runs),
+        "tokens/s": lambda row: number(row.tokens_per_s, "{:,.0f}"),
+        "against the base": _change,
+        "verdict": lambda row: row.against_base or "",
+        "step p50 ms": lambda row: number(None if row.step_p50_s is None else row.step_p50_s * 1e3, "{:.1f}"),
+        "peak GiB": lambda row: number(row.peak_gib, "{:.2f} " + (row.peak_of or "")).strip(),
+        "MFU": lambda row: number(row.mfu, "{:.1%}", "" if row.tokens_per_s is None else "unknown"),
+        "cost / 10^9 tokens": lambda row: (
+            number(row.cost_per_billion_tokens, "{:,.2f} " + currency) if price else "no price"
+        ),
+        "loss gap": lambda row: row.loss_gap or "",
+    }
+    return list(columns), [[text(row) for text in columns.values()] for row in rows]
 
 
 def _change(row: SweepRow) -> str:
-    if row.change is None:
-        return ""
-    bounds = "" if row.low is None or row.high is None else f" [{row.low:+.1%}, {row.high:+.1%}]"
-    return f"{row.change:+.1%}{bounds}".replace("%", " %")
+    if row.low is None or row.high is None:
+        return number(row.change, "{:+.1%}")
+    return f"{row.change:+.1%} [{row.low:+.1%}, {row.high:+.1%}]".replace("%", " %")
