@@ -61,7 +61,7 @@ class FiniteCheck(TrainerCallback):
 
 
 def to_host(values: torch.Tensor) -> torch.Tensor:
-    """On the host, when what the device has to do until now is done: nobody waits here."""
+    """On the host, when what the device has to do until now is done; no rank waits here."""
     if not values.is_cuda:
         return values
     host = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)

@@ -280,9 +280,8 @@ class Run:
             )
         )
         with self.watch.patience((args.profiled_steps + 1) * args.timeout_s):
-            communicated = communication.measure(
-                trainer, self.resolved, self.predicted.shape
-            )  # last: the model goes on learning
+            # last: the model goes on learning
+            communicated = communication.measure(trainer, self.resolved, self.predicted.shape)
         if group.RANK == 0:
             metrics = results.train_metrics(
                 self.resolved,

@@ -136,7 +136,7 @@ def _expectation(gate: Gate, runs: list[RunObservations], declared: Expectation 
         source += f"; the lowest, divided by {part:.3g}"
         if declared is not None and declared.depends_on_nodes:  # it also holds for scales that these runs did not reach
             return declared.model_copy(update={"source": f"{declared.source}; {source}"})
-        if declared is not None and declared.expected >= limit:  # a declared limit that was met is not lowered
+        if declared is not None and declared.expected >= limit:  # a declared limit that was reached is not lowered
             return declared.model_copy(update={"source": f"{declared.source}; {source}, is no more"})
     elif declared is not None:
         return declared.model_copy(update={"source": f"{declared.source}; {source}"})

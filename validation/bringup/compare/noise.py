@@ -52,7 +52,7 @@ def conclusion(interval: Interval, better: int, ignore: float, exclude: float) -
 
 
 def shared_confidence(comparisons: int) -> float:
-    """Of each of several comparisons."""
+    """For each of several comparisons."""
     return 1 - 2 * FALSE_ALARMS / max(1, comparisons)
 
 

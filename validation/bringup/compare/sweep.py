@@ -40,7 +40,7 @@ class Variant:
 
 
 def rows(variants: Sequence[Variant], price: float | None) -> list[SweepRow]:
-    """Of variants, the base first. price: of one GPU for an hour."""
+    """variants: the base first. price: one GPU for an hour."""
     base = variants[0].entries
     confidence = noise.shared_confidence(sum(1 for variant in variants[1:] if variant.entries and base))
     return [_row(variant, [] if index == 0 else base, confidence, price) for index, variant in enumerate(variants)]

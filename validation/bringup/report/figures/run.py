@@ -169,7 +169,7 @@ def _timelines(
 
 
 def _band(panel: Axes, lines: Sequence[Line]) -> None:
-    """Of a fleet, second by second: the middle 90 % of the nodes, and their median."""
+    """A fleet, second by second: the middle 90 % of the nodes, and their median."""
     by_second: dict[int, list[float]] = {}
     for line in lines:
         for time, number in line:
