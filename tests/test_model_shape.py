@@ -212,7 +212,7 @@ def test_a_model_that_looks_at_values_is_not_counted_and_says_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     from bringup.records import RunArgs, read_record
-    from recipe import footprint
+    from recipe import room
     from runs_for_tests import FIXTURES
 
     model = without_memory(write(tmp_path, "llama"))
@@ -223,7 +223,7 @@ def test_a_model_that_looks_at_values_is_not_counted_and_says_why(
 
     monkeypatch.setattr(type(model.model), "forward", looks)
     resolved = read_record(FIXTURES / "training/run_fsdp_1node/run_args.json", RunArgs)
-    footprint_of = footprint.of_model(model, resolved)
+    footprint_of = room.footprint(model, resolved)
     assert footprint_of.peak is None
     assert "could not be counted" in str(footprint_of.reason)
     assert "\n" not in str(footprint_of.reason)

@@ -17,13 +17,13 @@ sys.path.append(str(ROOT / "training/src"))
 from recipe import group, live  # noqa: E402
 
 
-class Trainer:
+class Trajectory:
     """Its loss falls by 0.1 a step."""
 
     def __init__(self) -> None:
         self.step = 0
 
-    def recent_steps(self, most: int) -> tuple[torch.Tensor, list[Any]]:
+    def recent(self, most: int) -> tuple[torch.Tensor, list[Any]]:
         return torch.tensor([6.0 - 0.1 * self.step]), []
 
 
@@ -47,10 +47,10 @@ def a_live(tmp_path: Path, printed: list[str], *, steps: int = 20, mfu: float | 
 
 
 def train(shown: live.Live, steps: int, step_s: float = 0.5) -> None:
-    trainer, clock = Trainer(), SimpleNamespace(steps=[])
-    for trainer.step in range(1, steps + 1):
+    trajectory, clock = Trajectory(), SimpleNamespace(steps=[])
+    for trajectory.step in range(1, steps + 1):
         clock.steps.append(step_s)
-        shown.after_step(trainer.step, trainer, clock)  # type: ignore[arg-type]
+        shown.after_step(trajectory.step, trajectory, clock)  # type: ignore[arg-type]
 
 
 def lines(tmp_path: Path) -> list[dict[str, Any]]:

@@ -143,16 +143,14 @@ def test_a_nan_is_noticed_at_the_next_look_and_not_before() -> None:
     import torch
     from recipe import finite
 
-    check = finite.FiniteCheck()
     values = [1.0] * 6 + [math.nan] * 14
     state = type("State", (), {"global_step": 0})
 
-    class Trainer:
-        def recent_steps(self, most: int) -> Any:
-            kept = values[max(0, state.global_step - most) : state.global_step]
-            return torch.tensor(kept), [torch.tensor(1.0)] * len(kept)
+    def recent(most: int) -> Any:
+        kept = values[max(0, state.global_step - most) : state.global_step]
+        return torch.tensor(kept), [torch.tensor(1.0)] * len(kept)
 
-    check.trainer = Trainer()
+    check = finite.FiniteCheck(recent)
     for step in range(1, 10):
         state.global_step = step
         check.on_step_end(None, state, None)

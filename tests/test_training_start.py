@@ -348,12 +348,12 @@ def test_what_cannot_fit_is_refused_with_both_numbers(
     host_gib: float,
     says: str | None,
 ) -> None:
-    from recipe import footprint, room
+    from recipe import room
     from recipe.strategy import Refused
 
     on_node(monkeypatch, device_gib=device_gib, host_gib=host_gib)
     resolved = asked(**changes)
-    predicted = footprint.of_model(llama70b, resolved)
+    predicted = room.footprint(llama70b, resolved)
     needed = room.need(llama70b, predicted, resolved, on_gpu=device_gib is not None, read_whole=read_whole)
     if says is None:
         memory_room = room.require(needed, resolved, ["n0"])
@@ -367,23 +367,23 @@ def test_what_cannot_fit_is_refused_with_both_numbers(
 
 
 def test_all_ranks_of_a_node_share_its_memory(llama70b: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from recipe import footprint, room
+    from recipe import room
     from recipe.strategy import Refused
 
     on_node(monkeypatch, device_gib=79.0, host_gib=100.0)
     resolved = asked(strategy="fsdp", ranks_per_node=8, nodes=8, cpu_offload=True)
-    needed = room.need(llama70b, footprint.of_model(llama70b, resolved), resolved, on_gpu=True, read_whole=False)
+    needed = room.need(llama70b, room.footprint(llama70b, resolved), resolved, on_gpu=True, read_whole=False)
     monkeypatch.setattr(room.group, "gather", lambda value, _: [value] * 16)
     with pytest.raises(Refused, match=r"131\.\d GiB of host memory for the 8 rank\(s\) of a node, observed 100.0 GiB"):
         room.require(needed, resolved, ["n0"] * 8 + ["n1"] * 8)
 
 
 def test_a_model_whose_activations_are_not_known_is_judged_by_its_states(tmp_path: Path) -> None:
-    from recipe import footprint, room, weights
+    from recipe import room, weights
 
     model = weights.without_memory(arguments(write_config(tmp_path, "mixtral")))
     resolved = asked(strategy="single", ranks_per_node=1, nodes=1)
-    predicted = footprint.of_model(model, resolved)
+    predicted = room.footprint(model, resolved)
     assert (predicted.peak, "mixture of experts" in (predicted.reason or "")) == (None, True)
     needed = room.need(model, predicted, resolved, on_gpu=True, read_whole=False)
     assert needed.device == 16 * sum(p.numel() for p in model.parameters())

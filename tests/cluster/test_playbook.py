@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 from bringup import judge
-from bringup import learn as profiling
+from bringup.compare import learn as profiling
 from bringup.plan.phases import PHASES
 from bringup.records import Outcome, Playbook, RunArgs, TrainMetrics, read_record
 from harness import CHECKOUT, Cluster, Completed

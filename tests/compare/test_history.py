@@ -7,12 +7,13 @@ import random
 from pathlib import Path
 
 import pytest
-from bringup.compare import history
-from bringup.judge import Judged
+from bringup.compare import history, noise
+from bringup.judge import Judged, judge_folder
 from bringup.records import Outcome
-from bringup.report import over_time
-from bringup.report.figures import history as figures
+from bringup.report import history as report
 from factory import a_run, a_verdict, judged_of
+from runs_for_tests import reseal
+from trained_runs import change, run_of
 
 BUSBW, LATENCY, TFLOPS = "nccl.all_reduce.busbw", "nccl.all_reduce.latency", "smoke.compute.tflops"
 HOLDS = [a_verdict(gate, "job", Outcome.PASS) for gate in ("run.closed", "run.evidence")]
@@ -40,7 +41,7 @@ def test_more_latency_is_worse():
     assert sentence_of([20.0, 20.1, 19.9, 20.0, 20.1, 12.0], LATENCY) == "improvement"
 
 
-def test_what_is_certain_and_small_is_nobody_s_business():
+def test_what_is_certain_and_below_the_threshold_is_within_noise():
     assert sentence_of([390.0, 390.01, 389.99, 390.0, 390.01, 389.0]) == "within noise"
 
 
@@ -84,7 +85,7 @@ def test_of_healthy_histories_at_most_one_in_a_hundred_is_called_a_regression():
     for _ in range(2000):
         points = [history.Point("", "", 390 * (1 + dice.gauss(0, 0.02))) for _ in range(8)]
         line = history.Series(BUSBW, "2-nodes", "GB/s", 1, points)
-        alarms += history.finding_of(line, 1 - 2 * history.FALSE_ALARMS).said == "regression"
+        alarms += history.finding_of(line, noise.shared_confidence(1)).said == "regression"
     assert 5 <= alarms <= 30
 
 
@@ -92,17 +93,30 @@ def test_the_screen_names_a_regression_first_and_json_has_every_point():
     runs = [run(number, value) for number, value in enumerate([390, 392, 391, 389, 390, 300])]
     runs += [run(10 + number, 640 + number, TFLOPS, "n0") for number in range(5)]
     findings = history.judge(history.series(runs))
-    shown = over_time.screen(findings, len(runs)).splitlines()
+    shown = report.screen(findings, len(runs)).splitlines()
     assert BUSBW in shown[1] or BUSBW in shown[2]
     assert shown[-1].startswith("11 run(s): 1 regression")
     assert history.exit_code(findings) == 1
-    assert [len(entry["points"]) for entry in json.loads(over_time.as_json(findings))] == [6, 5]
+    assert [len(entry["points"]) for entry in json.loads(report.as_json(findings))] == [6, 5]
 
 
 def test_a_picture_is_drawn_for_each_measure_that_has_a_history(tmp_path: Path):
     findings = history.judge(history.series([*(run(number, 390 + number) for number in range(4)), run(9, 1, TFLOPS)]))
-    [drawn] = figures.draw(findings, tmp_path / "p")
+    [drawn] = report.draw(findings, tmp_path / "p")
     assert drawn.name == "nccl.all_reduce.busbw-nccl_scaling-2-nodes.png"
+
+
+def test_a_training_has_a_history_of_its_speed_with_runs_of_the_same_arguments(tmp_path):
+    runs = []
+    for number, (rate, packing) in enumerate([(100.0, True), (101.0, True), (50.0, False)]):
+        folder = run_of("run_1gpu", tmp_path / str(number))
+        change(folder, "metrics.json", tokens_per_s=rate)
+        change(folder, "run_args.json", packing=packing)
+        reseal(folder)
+        runs.append(judge_folder(folder))
+    speeds = [series for series in history.series(runs) if series.measure == "tokens per second"]
+    assert [[point.value for point in series.points] for series in speeds] == [[100.0, 101.0], [50.0]]
+    assert (speeds[0].unit, speeds[0].better, speeds[0].where) == ("tokens/s", 1, "run_1gpu, tiny, 1 node x 2 GPUs")
 
 
 @pytest.mark.parametrize("value", [True, 0, "word"])

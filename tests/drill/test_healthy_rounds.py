@@ -29,7 +29,7 @@ def test_a_healthy_round_keeps_the_evidence_of_every_phase(tmp_path, monkeypatch
     homes = {stem: tmp_path / "results" / stem / "d-round-1" for stem in stems}
     for home in homes.values():
         home.mkdir(parents=True)
-    monkeypatch.setattr(environment, "PLAYBOOKS", tmp_path / "playbooks")
+    monkeypatch.setattr(runs, "PLAYBOOKS", tmp_path / "playbooks")
     monkeypatch.setattr(runs, "attempts", lambda phase, name: [homes[phase.stem]])
     monkeypatch.setattr(perform, "_last_attempt", lambda stem, name: homes[stem])
     monkeypatch.setattr(

@@ -21,6 +21,8 @@ sys.path.append(str(Path(__file__).resolve().parents[2] / "infrastructure-valida
 import transport
 
 ROW = "0: n0,{at:.3f},1.0,1.00,{sent},0,,,"
+TAIL = ",0.10,,"
+GPU_TAIL = ",,,,,,,"
 
 
 @pytest.fixture
@@ -113,17 +115,17 @@ def test_the_columns_are_those_that_the_parser_reads(sampler, monkeypatch, capsy
     monkeypatch.setenv("SLURMD_NODENAME", "n0")
     monkeypatch.setenv("BRINGUP_DRILL", "stop-monitor:n0")
     sampler.main()
-    rows, problems = monitor.samples(capsys.readouterr().out, "f")
-    assert problems == []
-    assert [len(row) for row in rows["n0"]] == [len(monitor.COLUMNS)]
-    assert rows["n0"][0][monitor.RDMA_SENT :] == ["8", "4"]
-    assert monitor.cell(rows["n0"][0], monitor.OWN) is not None
+    samples = monitor.read(capsys.readouterr().out, "f")
+    assert samples.problems == []
+    [row] = samples.nodes["n0"]
+    assert (row["rdma_tx_bytes"], row["rdma_rx_bytes"]) == ("8", "4")
+    assert monitor.cell(row, "own_cpu_percent") is not None
 
 
 # ---- how completely a node was sampled
 
 
-def sampled(count: int, *, first: float = 100.0, tail: str = "", sent: int = 0) -> str:
+def sampled(count: int, *, first: float = 100.0, tail: str = TAIL, sent: int = 0) -> str:
     return "".join(ROW.format(at=first + second, sent=sent * second) + tail + "\n" for second in range(count))
 
 
@@ -153,10 +155,10 @@ def test_three_samples_in_four_seconds_are_enough_and_ten_in_twenty_are_not(coun
 def test_samples_around_the_turn_of_a_second_are_each_counted():
     """At 1.999, 3.001, 3.999 and 5.001 two fall into one second of the clock, and one second has none."""
     text = "".join(
-        ROW.format(at=100 + second + (0.999 if second % 2 else 0.001), sent=0) + "\n" for second in range(20)
+        ROW.format(at=100 + second + (0.999 if second % 2 else 0.001), sent=0) + f"{TAIL}\n" for second in range(20)
     )
     uneven = "".join(
-        ROW.format(at=second + (-0.001 if second % 2 else 0.001), sent=0) + "\n" for second in range(100, 120)
+        ROW.format(at=second + (-0.001 if second % 2 else 0.001), sent=0) + f"{TAIL}\n" for second in range(100, 120)
     )
     assert judged(text, 20.0) is Outcome.FAIL  # every second pair is one sample, taken twice
     assert judged(uneven, 20.0) is Outcome.PASS
@@ -186,18 +188,9 @@ def test_what_rdma_carried_is_told_beside_what_the_network_carried():
     assert values(text, "nccl.monitor.overhead")[0] == 0.1
 
 
-@pytest.mark.parametrize(
-    ("tail", "why"),
-    [
-        (",0.10,,", "no active RDMA port counted its bytes"),
-        (",0.10", "the sampler did not look at RDMA ports"),
-        ("", "the sampler did not look at RDMA ports"),
-    ],
-)
-def test_samples_of_older_runs_are_read_and_what_they_lack_is_said(tail, why):
-    assert monitor.samples(sampled(3, tail=tail), "f")[1] == []
-    assert values(sampled(3, tail=tail), "monitor.rdma_sent") == (None, why)
-    assert values(sampled(3, tail=tail), "nccl.monitor.overhead")[0] == (0.1 if tail else None)
+def test_what_a_sampler_could_not_count_is_unknown_and_says_why():
+    assert values(sampled(3), "monitor.rdma_sent") == (None, "no active RDMA port counted its bytes")
+    assert values(sampled(3, tail=",,,"), "nccl.monitor.overhead") == (None, "the sampler did not count its own time")
 
 
 def test_a_counter_that_went_back_sent_nothing_that_is_known():
@@ -206,24 +199,22 @@ def test_a_counter_that_went_back_sent_nothing_that_is_known():
 
 
 def test_a_row_of_another_length_is_no_sample():
-    assert len(monitor.samples(sampled(1, tail=",0.10,5") + sampled(1, tail=",0.10,5,5,5"), "f")[1]) == 3
+    assert len(monitor.read(sampled(1, tail=",0.10,5") + sampled(1, tail=",0.10,5,5,5"), "f").problems) == 3
 
 
 @pytest.mark.parametrize("digits", ["9" * 400, "9" * 5000, "\u0663", "nan", "inf"])
 def test_a_number_that_nobody_could_have_counted_is_none(digits):
     assert values(sampled(2, tail=f",0.10,{digits},0"), "monitor.rdma_sent")[0] is None
     assert values(sampled(2, tail=f",{digits},0,0"), "nccl.monitor.overhead")[0] is None
-    assert len(monitor.samples(ROW.format(at=100.0, sent=digits), "f")[1]) == 2
+    assert len(monitor.read(ROW.format(at=100.0, sent=digits) + TAIL, "f").problems) == 2
 
 
 def test_every_column_that_is_drawn_is_drawn_from_its_own_cells():
-    rows, _ = monitor.samples(
+    rows = monitor.read(
         "".join(ROW.format(at=100 + second, sent=second * 10**6) + f",0.10,{second * 10**7},\n" for second in range(3)),
         "f",
-    )
-    lines = {
-        title: figures._line([0.0, 1.0, 2.0], rows["n0"], column, counts) for title, column, counts in figures._SAMPLED
-    }
+    ).nodes["n0"]
+    lines = {title: figures._line([0.0, 1.0, 2.0], rows, column) for title, column in figures._SAMPLED}
     assert lines == {
         "CPU, %": [(0.0, 1.0), (1.0, 1.0), (2.0, 1.0)],
         "memory used, GiB": [(0.0, 1.0), (1.0, 1.0), (2.0, 1.0)],
@@ -243,8 +234,7 @@ def test_the_drill_of_a_sampler_that_ends_is_found_in_a_step_of_three_seconds(sa
 
 def test_a_damaged_sample_is_named_by_the_line_that_grep_gives():
     text = sampled(2).replace("\n", "\r\n") + "torn\rhere\n" + "torn\n"
-    _, problems = monitor.samples(text, "f")
-    assert [problem.partition(": ")[0] for problem in problems] == ["f:3", "f:4"]
+    assert [problem.partition(": ")[0] for problem in monitor.read(text, "f").problems] == ["f:3", "f:4"]
 
 
 # ---- one line for the network of a node
@@ -343,9 +333,9 @@ def test_without_nvml_no_gpu_is_listed(sampler, monkeypatch):
 
 
 def test_a_gpu_that_was_throttled_in_one_sample_is_seen():
-    text = ROW.format(at=1.0, sent=0) + "\n" + ROW.format(at=2.0, sent=0) + "\n"
-    text += "0: #gpu,n0,1.000,GPU-a,100,700,61,1980,none\n0: #gpu,n0,1.000,GPU-b,0,80,40,345,none\n"
-    text += "0: #gpu,n0,2.000,GPU-a,98,500,88,1200,hardware thermal\n0: #gpu,n0,2.000,GPU-b,0,80,40,345,\n"
+    of_gpus = ("1.000,GPU-a,100,700,61,1980,none", "1.000,GPU-b,0,80,40,345,none")
+    of_gpus += ("2.000,GPU-a,98,500,88,1200,hardware thermal", "2.000,GPU-b,0,80,40,345,")
+    text = sampled(2, first=1.0) + "".join(f"0: #gpu,n0,{cells}{GPU_TAIL}\n" for cells in of_gpus)
     parsed = monitor.parse(text, "raw/monitor.csv", 3.0)
     assert parsed.problems == []
     seen = {
@@ -370,7 +360,7 @@ def test_a_gpu_that_was_throttled_in_one_sample_is_seen():
 
 
 def test_a_line_of_a_gpu_that_was_cut_off_is_no_sample():
-    parsed = monitor.parse(ROW.format(at=1.0, sent=0) + "\n0: #gpu,n0,1.000,GPU-a,10", "raw/monitor.csv", 3.0)
+    parsed = monitor.parse(sampled(1) + "0: #gpu,n0,1.000,GPU-a,10", "raw/monitor.csv", 3.0)
     assert parsed.problems == ["raw/monitor.csv:2: not a sample: '0: #gpu,n0,1.000,GPU-a,10'"]
 
 
@@ -381,8 +371,9 @@ def of_gpus(*slowdowns: tuple[str, ...]) -> str:
     """Samples of n0, of which each has a cell per GPU."""
     lines = []
     for second, cells in enumerate(slowdowns):
-        lines.append(ROW.format(at=100.0 + second, sent=0))
-        lines += [f"0: #gpu,n0,{100.0 + second},GPU-{gpu},99,650,70,1980,{cell}" for gpu, cell in enumerate(cells)]
+        lines.append(ROW.format(at=100.0 + second, sent=0) + TAIL)
+        gpu_line = f"0: #gpu,n0,{100.0 + second},GPU-{{}},99,650,70,1980,{{}}{GPU_TAIL}"
+        lines += [gpu_line.format(gpu, cell) for gpu, cell in enumerate(cells)]
     return "".join(f"{line}\n" for line in lines)
 
 

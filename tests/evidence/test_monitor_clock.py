@@ -19,7 +19,7 @@ def samples() -> str:
     """What the monitor wrote: each node stamps with its own clock."""
     return "".join(
         f"0: {node},{1_000_000.0 + second - BEHIND_S[node]:.3f},{100.0 if 1_000_000.0 + second >= BURST_AT else 1.0},"
-        f"1.00,{second}000000,0,,,,0.10\n"
+        f"1.00,{second}000000,0,,,,0.10,,\n"
         for second in range(20)
         for node in NODES
     )
@@ -40,13 +40,13 @@ def compared(*nodes: str) -> Parsed:
 
 def bursts(parsed: Parsed) -> dict[str, float]:
     """Node -> when its CPU became busy, as it is plotted."""
-    rows, _ = monitor.samples(samples(), "f")
+    rows = monitor.read(samples(), "f").nodes
     shifts = clock.shifts(parsed.observations)
     return {
         node: next(
             time
             for time, row in zip(monitor.times(rows[node], shifts.get(node)), rows[node], strict=True)
-            if float(row[2]) > 50
+            if float(row["cpu_percent"]) > 50
         )
         for node in NODES
     }
@@ -96,7 +96,7 @@ def test_a_comparison_as_coarse_as_the_sampling_is_none():
 
 
 def test_a_picture_says_which_clocks_were_put_right(tmp_path):
-    rows, _ = monitor.samples(samples(), "f")
+    rows = monitor.read(samples(), "f").nodes
     assert figures._clocks(rows, clock.shifts(compared(*NODES).observations)) == "clocks put right to ± 0.0001 s"
     assert (
         figures._clocks(rows, clock.shifts(compared("n0", "n2").observations))

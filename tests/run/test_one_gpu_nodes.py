@@ -6,6 +6,7 @@ import io
 from pathlib import Path
 
 import pytest
+from bringup import results
 from bringup.errors import RunError
 from bringup.plan import profile as profiles
 from bringup.plan.phases import PHASES
@@ -20,7 +21,7 @@ INSIDE_A_NODE = {"run_ddp_1node", "run_fsdp_1node", "run_hsdp_2node"}
 def test_a_run_leaves_out_what_needs_two_gpus_in_a_node_and_says_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gpus: int, left_out: set[str]
 ) -> None:
-    monkeypatch.setattr(playbook, "PLAYBOOKS", tmp_path)
+    monkeypatch.setattr(results, "PLAYBOOKS", tmp_path)
     monkeypatch.setattr(playbook, "known_partitions", dict)
     request = playbook.Request(
         nodes=None,

@@ -179,9 +179,9 @@ def test_the_cost_is_that_of_the_gpus_that_train(tmp_path):
     row = rows_of(({}, base), price=3.60)[0]
     # 0.001 per GPU and second
     assert row.cost_per_billion_tokens == pytest.approx(1e9 / metrics.tokens_per_s * metrics.world_size * 0.001)
-    cells = table.cells([row], "3.60 EUR")[0]
-    assert cells[table.HEADER.index("cost / 10^9 tokens")].endswith(" EUR")
-    assert table.cells(rows_of(({}, base)), None)[0][table.HEADER.index("cost / 10^9 tokens")] == "no price"
+    header, [cells] = table.table([row], "3.60 EUR")
+    assert cells[header.index("cost / 10^9 tokens")].endswith(" EUR")
+    assert table.table(rows_of(({}, base)), None)[1][0][header.index("cost / 10^9 tokens")] == "no price"
 
 
 def test_a_variant_whose_losses_disagree_fails_and_another_batch_does_not(tmp_path):

@@ -9,7 +9,7 @@
     ├── RunError            a run that cannot be opened or read
     ├── RuleError           a value and an expectation that cannot be compared
     ├── ModelError          a model of which memory and FLOPs are not known
-    ├── NotComparable       runs that must not stand beside each other
+    ├── NotComparable       runs that are not comparable
     ├── NotHealthy          a run that is not a measure of health
     ├── CannotStart         phases or drills that could not be started
     ├── DrillError          a drill that could not be performed

@@ -11,6 +11,7 @@ rank whose own loss was finite when the norm became NaN is told from the rank wh
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -28,10 +29,10 @@ class NotFinite(RuntimeError):
 
 
 class FiniteCheck(TrainerCallback):
-    """Raises NotFinite from on_step_end."""
+    """Raises NotFinite from on_step_end. `recent`: number of steps -> losses and norms (Trajectory.recent)."""
 
-    def __init__(self) -> None:
-        self.trainer: Any = None  # set when there is one
+    def __init__(self, recent: Callable[[int], tuple[torch.Tensor, list[Any]]]) -> None:
+        self.recent = recent
         self.on_the_way: tuple[int, torch.Tensor, torch.Tensor, Any] | None = None  # first step, losses, norms, event
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -47,7 +48,7 @@ class FiniteCheck(TrainerCallback):
             judge(first, losses.tolist(), norms.tolist())
 
     def _send(self, step: int) -> None:
-        losses, norms = self.trainer.recent_steps(CHECK_EVERY)
+        losses, norms = self.recent(CHECK_EVERY)
         if not norms:
             return
         # each by itself: with parameters offloaded the norms are on the host already, and the losses are not
@@ -60,7 +61,7 @@ class FiniteCheck(TrainerCallback):
 
 
 def to_host(values: torch.Tensor) -> torch.Tensor:
-    """On the host, when what the device has to do until now is done: nobody waits here."""
+    """On the host, when what the device has to do until now is done; no rank waits here."""
     if not values.is_cuda:
         return values
     host = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)

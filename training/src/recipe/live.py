@@ -22,6 +22,7 @@ from bringup.records import ModelShape
 from recipe import group
 from recipe.finite import to_host
 from recipe.meter import Meter
+from recipe.trajectory import Trajectory
 
 LINES = 10  # of a run
 
@@ -43,12 +44,12 @@ class Live:
         self.begun_s = time.monotonic()
         self.on_the_way: deque[tuple[int, torch.Tensor, Any]] = deque()  # step, loss, event
 
-    def after_step(self, step: int, trainer: Any, clock: Meter) -> None:
+    def after_step(self, step: int, trajectory: Trajectory, clock: Meter) -> None:
         if group.RANK != 0:
             return
         self.tell(clock)
         if step % self.every == 0 or step == self.steps:
-            losses, _ = trainer.recent_steps(1)
+            losses, _ = trajectory.recent(1)
             sent, event = to_host(losses.double()), None
             if group.CUDA:
                 event = torch.cuda.Event()

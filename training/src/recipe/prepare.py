@@ -14,12 +14,11 @@ import torch
 from bringup.records import RunArgs
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from recipe import data, documents, footprint, group, room, training_state, weights
+from recipe import data, documents, group, room, training_state, weights
 from recipe.arguments import Args
 from recipe.documents import DataError
-from recipe.footprint import Footprint
 from recipe.rank import RankFacts
-from recipe.room import Room
+from recipe.room import Footprint, Room
 from recipe.strategy import Refused
 
 PATIENCE_S = (
@@ -51,7 +50,7 @@ def prepare(
     sharded = resolved.strategy in ("fsdp", "hsdp")
     with group.patience(PATIENCE_S, args.timeout_s):
         model, read_whole = together(lambda: build_model(args, sharded))
-        predicted = footprint.of_model(model, resolved)
+        predicted = room.footprint(model, resolved)
         needed = room.need(model, predicted, resolved, on_gpu=group.CUDA, read_whole=read_whole)
         memory_room = room.require(needed, resolved, hosts)
         require_more(model)

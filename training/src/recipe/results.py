@@ -26,8 +26,7 @@ from bringup.records import (
 
 from recipe import GIB, communication, environment, fast, group, meter
 from recipe.arguments import Args
-from recipe.footprint import Footprint
-from recipe.room import Room
+from recipe.room import Footprint, Room
 from recipe.strategy import Expected, shard_group
 
 MAX_GRAD_NORM = 1.0

@@ -52,7 +52,7 @@ class Checkpoints(TrainerCallback):
             name: value for name, value in resolved.model_dump(mode="json").items() if name not in RunArgs.STRATEGY
         }
         self.root = self.rehearsal_root = self._root(args.run_dir.resolve())
-        self.trajectory = Trajectory()
+        self.trajectory = Trajectory(resolved.gradient_accumulation)
         self.rehearse_at = max(1, args.steps // 2) if args.rehearse_resume else 0
         self.not_rehearsed: str | None = None  # why not, where it was wanted
         self.begins_at: WholeCheckpoint | None = None
@@ -152,12 +152,8 @@ class Checkpoints(TrainerCallback):
         folder, record = self.begins_at.folder, self.begins_at.record
         with self._patience():
             got = checkpoint.read(folder, record, trainer)
-        self.random, rows = checkpoint.read_own(folder, record)
-        self.trajectory.loss, self.trajectory.grad_norm, self.trajectory.rows = (
-            list(record.loss),
-            list(record.grad_norm),
-            rows,
-        )
+        self.random, self.trajectory.rows = checkpoint.read_own(folder, record)
+        self.trajectory.loss, self.trajectory.grad_norm = list(record.loss), list(record.grad_norm)
         self.reads.append((record.bytes, got))
         self._report(0, "", len(got.differing), got.differing)
         if got.differing:
@@ -174,7 +170,7 @@ class Checkpoints(TrainerCallback):
 
     def save(self, trainer: Any) -> None:
         """Called by the trainer after the step it is to be of. A collective."""
-        self.trajectory.settle(trainer)
+        self.trajectory.settle()
         with self._patience():
             self._save(trainer)
 

@@ -13,16 +13,27 @@ from typing import Any
 
 import torch
 from bringup.formulae import memory
+from bringup.formulae.memory import Parts
 from bringup.formulae.models import Job, job_of
-from bringup.records import RunArgs
+from bringup.records import ModelShape, RunArgs
 
-from recipe import GIB, group, weights
-from recipe.footprint import Footprint
+from recipe import GIB, group, kept, model_shape, weights
 from recipe.strategy import Refused
 
 WITHIN = 1.15  # a predicted peak is that of torch's MemTracker within 15 %, a test says
 FILE_PAGES = ("inactive_file", "active_file")
 READ_WHOLE = "take a model whose safetensors files can be read in parts, fewer ranks per node, or a larger node"
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """Predicted from the model, in bytes, for the rank with the most. peak None: `reason` says why."""
+
+    shape: ModelShape
+    states: Parts
+    least: int  # of the peak, whatever the kernels
+    peak: Parts | None
+    reason: str | None
 
 
 @dataclass(frozen=True)
@@ -36,7 +47,7 @@ class Need:
 
 @dataclass(frozen=True)
 class Room:
-    """Of the rank and of the node with the least room: predicted and free, in bytes. Without a GPU, device is None."""
+    """Predicted and free bytes of the rank and of the node with the least room. Without a GPU, device is None."""
 
     device_needed: int | None
     device_free: int | None
@@ -44,8 +55,16 @@ class Room:
     host_available: int
 
 
+def footprint(model: Any, resolved: RunArgs) -> Footprint:
+    """model: on the meta device. The same on every rank: nothing is asked of the machine."""
+    shape, job = model_shape.shape_of(model, resolved.model), job_of(resolved)
+    by_blocks, reason = kept.by_blocks(model, job) if shape.not_covered is None else (None, shape.not_covered)
+    peak = None if by_blocks is None else memory.peak(shape, job, by_blocks)
+    return Footprint(shape, memory.states(shape, job.shards), memory.least(shape, job), peak, reason)
+
+
 def need(model: Any, predicted: Footprint, resolved: RunArgs, *, on_gpu: bool, read_whole: bool) -> Need:
-    """Of a model without memory."""
+    """model: without memory."""
     job, parts = job_of(resolved), predicted.peak
     device = max(predicted.least, at_start(model, predicted, job, read_whole=read_whole))
     if parts is not None:
@@ -126,7 +145,7 @@ def host_available(root: Path = Path("/")) -> tuple[int, str]:
 
 
 def _of_cgroups(root: Path, path: str, *, v1: bool) -> list[tuple[int, str]]:
-    """Of a cgroup and those above it: limit - usage + pages of files, which the kernel drops before it fails."""
+    """Limits of a cgroup and those above it: limit - usage + pages of files, which the kernel drops before it fails."""
     mount = root / ("sys/fs/cgroup/memory" if v1 else "sys/fs/cgroup")
     limit, usage, of_children = (
         ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_") if v1 else ("memory.max", "memory.current", "")

@@ -1,4 +1,4 @@
-"""transformers' Trainer with three additions: FSDP2 on a CPU and its policies, the results of each step, and its rows.
+"""transformers' Trainer with two additions: FSDP2 on a CPU and its policies, and the results and rows of each step.
 
 It is a Trainer because people train with it, so its behaviour is the one to prove. It adds about a millisecond of
 Python per step to a bare loop.
@@ -30,7 +30,7 @@ def recomputation(wanted: bool) -> dict[str, bool]:
 
 
 class RecipeTrainer(Trainer):
-    """Keeps loss, gradient norm and row ids of every step as tensors on the device: no step waits to read one.
+    """Adds the loss, gradient norm and rows of every step to the run's trajectory.
 
     `mixed_precision`, `offload`: the policies of FSDP2.
     """
@@ -45,11 +45,7 @@ class RecipeTrainer(Trainer):
     ) -> None:
         self.run, self.checkpoints, self.clock = run, run.checkpoints, run.clock
         self.fsdp_precision, self.fsdp_offload = mixed_precision, offload
-        self.micro_losses: list[torch.Tensor] = []
-        self.grad_norms: list[torch.Tensor] = []
-        self.consumed_rows: list[torch.Tensor] = []
-        self.consumed_padding: list[torch.Tensor] = []
-        self.forgotten_dtype: torch.dtype | None = None
+        self.trajectory = run.checkpoints.trajectory
         super().__init__(callbacks=run.callbacks(), data_collator=torch.utils.data.default_collate, **kwargs)
 
     def create_accelerator_and_postprocess(self) -> None:
@@ -105,16 +101,15 @@ class RecipeTrainer(Trainer):
         return super().get_batch_samples(self.clock.timed(epoch_iterator), num_batches, device)
 
     def training_step(self, model: Any, inputs: dict[str, Any], num_items_in_batch: Any = None) -> torch.Tensor:
-        self.consumed_rows.append(inputs.pop("row"))
-        self.consumed_padding.append(inputs.pop("padding").sum())
+        self.trajectory.add_batch(inputs.pop("row"), inputs.pop("padding").sum())
         loss = super().training_step(model, inputs, num_items_in_batch)
         self.run.first_step.after_micro_step(model)
-        self.micro_losses.append(loss)
+        self.trajectory.add_loss(loss)
         return loss
 
     def _clip_grad_norm(self, model: Any) -> Any:  # the only place where the norm before clipping passes by
         norm = super()._clip_grad_norm(model)
-        self.grad_norms.append(norm)
+        self.trajectory.add_norm(norm)
         return norm
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
@@ -128,46 +123,6 @@ class RecipeTrainer(Trainer):
 
     def _load_rng_state(self, checkpoint: str | None) -> None:  # called after the rows before were skipped
         self.checkpoints.put_random_state()
-
-    def forget_steps(self) -> None:
-        """What the steps so far left here was taken over."""
-        self.forgotten_dtype = self.loss_dtype()
-        for kept in (self.micro_losses, self.grad_norms, self.consumed_rows, self.consumed_padding):
-            kept.clear()
-
-    def loss_dtype(self) -> torch.dtype | None:
-        """Of the losses as training returned them; None before the first."""
-        return self.micro_losses[-1].dtype if self.micro_losses else self.forgotten_dtype
-
-    def recent_steps(self, most: int) -> tuple[torch.Tensor, list[Any]]:
-        """(this rank's share of the loss, gradient norms) of the last steps kept, at most `most`; on the device."""
-        norms, per_step = self.grad_norms[-most:], self.args.gradient_accumulation_steps
-        if not norms:
-            return torch.empty(0), []
-        return torch.stack(self.micro_losses[-len(norms) * per_step :]).view(-1, per_step).sum(dim=1), norms
-
-    def step_losses(self) -> list[float]:
-        """This rank's share of the loss of each optimizer step; the mean over ranks is the loss of the global batch."""
-        per_step = self.args.gradient_accumulation_steps
-        losses = torch.stack(self.micro_losses).double().cpu()
-        return losses.view(-1, per_step).sum(dim=1).tolist()
-
-    def step_grad_norms(self) -> list[float]:
-        """Norm of the averaged gradient before clipping, per optimizer step; the highest of all ranks. A collective."""
-        whole = [norm.full_tensor() if isinstance(norm, DTensor) else norm for norm in self.grad_norms]
-        of_ranks = group.gather(torch.stack(whole).double().tolist())
-        return (
-            torch.tensor(of_ranks, dtype=torch.float64).amax(dim=0).tolist()
-        )  # equal, unless a rank has gradients of its own; NaN stays NaN
-
-    def step_padding(self) -> list[int]:
-        """Tokens of padding in this rank's rows, per optimizer step."""
-        padding = torch.stack(self.consumed_padding).cpu()
-        return padding.view(-1, self.args.gradient_accumulation_steps).sum(dim=1).tolist()
-
-    def row_ids(self) -> list[int]:
-        """Rows of the dataset this rank trained on, in order, repeats included."""
-        return torch.cat(self.consumed_rows).tolist()
 
     def parameter_checksum(self) -> float:
         """Sum over the parameter elements this rank stores, in float64."""

@@ -1,40 +1,77 @@
 """What the steps so far produced: loss and gradient norm of the global batch, and the rows this rank trained on.
 
-Tensors of single steps stay on the device until settle() turns them into numbers: at a checkpoint, which keeps them,
-and at the end. So a resumed run knows the steps before it, and its metrics hold all of them.
+Tensors of single steps stay on the device, and no step waits to read one, until settle() turns them into numbers: at a
+checkpoint, which keeps them, and at the end. So a resumed run knows the steps before it, and its metrics hold all of
+them.
 """
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import Any
+
+import torch
+from torch.distributed.tensor import DTensor
 
 from recipe import finite, group
-
-if TYPE_CHECKING:
-    from recipe.trainer import RecipeTrainer
 
 
 class Trajectory:
     """loss, grad_norm: index = step - 1, the same on every rank. rows: of this rank, in order, repeats included.
 
     padding: tokens of padding per step, of this rank, and of this process's steps only, as are step times.
+    loss_dtype: of the losses as training returned them; None before the first.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, micro_steps: int) -> None:
+        self.micro_steps = micro_steps  # of an optimizer step
         self.loss: list[float] = []
         self.grad_norm: list[float] = []
         self.rows: list[int] = []
         self.padding: list[int] = []
+        self.loss_dtype: torch.dtype | None = None
+        self._losses: list[torch.Tensor] = []  # this rank's share, per micro-step, as are _rows and _padding
+        self._norms: list[Any] = []  # of the averaged gradient before clipping
+        self._rows: list[torch.Tensor] = []
+        self._padding: list[torch.Tensor] = []
 
-    def settle(self, trainer: RecipeTrainer) -> None:
+    def add_batch(self, rows: torch.Tensor, padding: torch.Tensor) -> None:
+        self._rows.append(rows)
+        self._padding.append(padding)
+
+    def add_loss(self, loss: torch.Tensor) -> None:
+        """After each micro-step."""
+        self._losses.append(loss)
+        self.loss_dtype = loss.dtype
+
+    def add_norm(self, norm: Any) -> None:
+        """After each optimizer step."""
+        self._norms.append(norm)
+
+    def recent(self, most: int) -> tuple[torch.Tensor, list[Any]]:
+        """(this rank's share of the loss, gradient norms) of the last steps kept, at most `most`; on the device."""
+        norms = self._norms[-most:]
+        if not norms:
+            return torch.empty(0), []
+        return self._per_step(torch.stack(self._losses[-len(norms) * self.micro_steps :])), norms
+
+    def settle(self) -> None:
         """Take over the steps since the last time. A collective. Raises NotFinite at a loss of NaN or Inf."""
-        if not trainer.micro_losses:
+        if not self._losses:
             return
-        mine, norms = trainer.step_losses(), trainer.step_grad_norms()
+        # the mean of the shares over the ranks is the loss of the global batch
+        mine = self._per_step(torch.stack(self._losses).double().cpu()).tolist()
+        # norms are equal on all ranks, unless one has gradients of its own: the highest; NaN stays NaN
+        whole = [norm.full_tensor() if isinstance(norm, DTensor) else norm for norm in self._norms]
+        of_ranks = group.gather(torch.stack(whole).double().tolist())
+        norms = torch.tensor(of_ranks, dtype=torch.float64).amax(dim=0).tolist()
         finite.judge(len(self.loss) + 1, mine, norms)
         self.loss += [math.fsum(step) / len(step) for step in zip(*group.gather(mine), strict=True)]
         self.grad_norm += norms
-        self.rows += trainer.row_ids()
-        self.padding += trainer.step_padding()
-        trainer.forget_steps()
+        self.rows += torch.cat(self._rows).tolist()
+        self.padding += self._per_step(torch.stack(self._padding).cpu()).tolist()
+        for kept in (self._losses, self._norms, self._rows, self._padding):
+            kept.clear()
+
+    def _per_step(self, of_micro_steps: torch.Tensor) -> torch.Tensor:
+        return of_micro_steps.view(-1, self.micro_steps).sum(dim=1)

@@ -166,7 +166,7 @@ class Run:
         )
         self.load_s = time.perf_counter() - begun
         self.stop = StopOnRequest(args.stop_file, Deadline(args.ends_at, args.stop_lead), self.checkpoints.save_s)
-        self.clock = meter.Meter(lambda step: self.shown.after_step(step, self.trainer, self.clock))
+        self.clock = meter.Meter(lambda step: self.shown.after_step(step, self.checkpoints.trajectory, self.clock))
         self.clock.time_blocks(model)
         self.shown = live.Live(
             args.run_dir / "raw/progress.jsonl",
@@ -175,7 +175,7 @@ class Run:
             say,
             live.mfu_of(self.predicted.shape, args.sequence_length, self.resolved.compute_dtype),
         )
-        self.finite_check, self.states = FiniteCheck(), ModelStates()
+        self.finite_check, self.states = FiniteCheck(self.checkpoints.trajectory.recent), ModelStates()
         self.first_step = observed_strategy.FirstStep(self._around_first_step)
         return model, rows
 
@@ -227,7 +227,7 @@ class Run:
         promised.
         """
         args, checkpoints, clock = self.args, self.checkpoints, self.clock
-        self.trainer = self.finite_check.trainer = trainer
+        self.trainer = trainer
         trainer.remove_callback(PrinterCallback)
         group.set_timeouts(args.timeout_s)
         sent_before = transport.interface_bytes()
@@ -238,7 +238,7 @@ class Run:
         self.shown.tell(clock)
         wall_time_s = time.perf_counter() - self.started_s
 
-        checkpoints.trajectory.settle(trainer)
+        checkpoints.trajectory.settle()
         if self.stop.step is not None and self.stop.step < args.steps:
             if group.RANK == 0:
                 say(f"stopped on request after step {self.stop.step} of {args.steps}; its checkpoint is complete")
@@ -281,9 +281,8 @@ class Run:
             results.RankResult,
         )
         with self.watch.patience((args.profiled_steps + 1) * args.timeout_s):
-            communicated = communication.measure(
-                trainer, self.resolved, self.predicted.shape
-            )  # last: the model goes on learning
+            # last: the model goes on learning
+            communicated = communication.measure(trainer, self.resolved, self.predicted.shape)
         if group.RANK == 0:
             metrics = results.train_metrics(
                 self.resolved,
@@ -312,7 +311,7 @@ class Run:
         left = weights.on_meta(self.trainer.model_wrapped)
         if left:
             raise Refused(f"expected weights in every parameter, observed none in {left[0]} ({len(left)} in all)")
-        seen = observed_strategy.observe(self.trainer, self.first_step, self.trainer.loss_dtype())
+        seen = observed_strategy.observe(self.trainer, self.first_step, self.checkpoints.trajectory.loss_dtype)
         strategy.require(seen, self.expected, self.resolved)
         return seen
 

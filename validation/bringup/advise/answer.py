@@ -113,7 +113,7 @@ def jobs(question: Question) -> list[Job]:
 
 @dataclass(frozen=True)
 class Times:
-    """Of a step, in seconds. None: `unknown` says why."""
+    """Seconds of a step. None: `unknown` says why."""
 
     compute: float | None
     communication: float | None
@@ -129,7 +129,7 @@ class Times:
 
 
 def times(shape: ModelShape, job: Job, facts: Known) -> Times:
-    """Of a step: compute, and what it sends."""
+    """Compute, and communication of what the step sends."""
     unknown: list[str] = []
     compute = _compute_s(shape, job, facts, unknown)
     communication: float | None = 0.0
@@ -243,7 +243,9 @@ def advise(question: Question, facts: Known) -> Advice:
         strategies=strategies,
         use=use,
         why=why,
-        command=None if use is None else _command(question, _named(strategies, use)),
+        command=None
+        if use is None
+        else _command(question, next(strategy for strategy in strategies if strategy.strategy == use)),
     )
 
 
@@ -305,10 +307,6 @@ def _what_would_fit(question: Question, facts: Known) -> str:
                 )
                 return f"with {words} these do: {named}"
     return "take more nodes, shorter sequences, or bfloat16 gradients on the wire"
-
-
-def _named(strategies: Sequence[PredictedStrategy], strategy: str) -> PredictedStrategy:
-    return next(candidate for candidate in strategies if candidate.strategy == strategy)
 
 
 def _command(question: Question, chosen: PredictedStrategy) -> str:

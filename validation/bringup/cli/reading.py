@@ -193,8 +193,8 @@ def _history(arguments: argparse.Namespace) -> int:
     """Exit code: 1 something became slower, 0 nothing did, 2 of no measure are there enough runs."""
     from bringup import judge, results
     from bringup.compare import history
-    from bringup.report import over_time, text
-    from bringup.report.figures import history as figures
+    from bringup.report import history as report
+    from bringup.report import text
 
     judged = []
     for folder in results.find(arguments.runs).once if arguments.runs else results.every_run():
@@ -204,16 +204,17 @@ def _history(arguments: argparse.Namespace) -> int:
             complain(str(error))
     results.refuse_repeated([(run.folder, run.run) for run in judged])
     findings = history.judge(history.series(judged))
-    print(over_time.as_json(findings) if arguments.json else over_time.screen(findings, len(judged)))
+    print(report.as_json(findings) if arguments.json else report.screen(findings, len(judged)))
     if arguments.plot is not None:
-        for path in figures.draw(findings, arguments.plot):
+        for path in report.draw(findings, arguments.plot):
             print(f"drawn: {text.shown_path(path)}", file=sys.stderr if arguments.json else sys.stdout)
     return history.exit_code(findings)
 
 
 def _profile_from(arguments: argparse.Namespace) -> int:
-    from bringup import judge, learn, results
+    from bringup import judge, results
     from bringup.checks import catalogue
+    from bringup.compare import learn
     from bringup.report import outputs
 
     output = outputs.Output("-o", arguments.output or Path("-"), outputs.PROFILE)

@@ -1,1 +1,1 @@
-"""Training runs beside each other, and against a baseline."""
+"""Statistics of runs: beside each other, against a baseline, over time; and the profile that they make."""

@@ -1,4 +1,4 @@
-"""Training runs that may stand beside each other: their evidence holds, and none is there twice."""
+"""Training runs that are comparable: their evidence holds, and none is there twice."""
 
 from __future__ import annotations
 
@@ -11,6 +11,11 @@ from bringup.errors import NotComparable, RecordError
 from bringup.judge import Judged, judge_folder
 from bringup.plan.phases import PHASES
 from bringup.records import Outcome, Run, RunArgs, TrainMetrics
+
+ENVIRONMENT = ("torch", "transformers", "accelerate")
+"""Arguments in which two sides may differ: what they run on is what a regression check is about."""
+REPEATED = frozenset({"schema_version", "timeout_s", "profiled_steps", *ENVIRONMENT})
+"""Runs that differ in these arguments alone are repetitions of each other."""
 
 
 @dataclass(frozen=True)
@@ -31,13 +36,12 @@ class Entry:
 
 
 def load(folder: Path) -> Entry:
-    """Judged from its evidence. Raises NotComparable when that does not hold, RecordError when there is no training
-    in it."""
+    """Judged from its evidence. Raises NotComparable when that does not hold, RecordError without a training."""
     return entry(judge_folder(folder))
 
 
 def load_all(folders: Iterable[Path]) -> list[Entry]:
-    """The same of several. Raises NotComparable when one run is there twice."""
+    """Several runs. Raises NotComparable when one run is there twice."""
     entries = [load(folder) for folder in folders]
     refuse_repeated(entries)
     return entries

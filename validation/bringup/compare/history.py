@@ -3,38 +3,33 @@
 A series is one measure of runs that may be compared: the same phase, gate, size of messages and numbers of nodes and
 GPUs; of trainings also the same arguments. Its value is that of the run: where a gate judges nodes, the worst of them.
 
-The newest run stands against all before it (noise.interval). With FALSE_ALARMS for everything that is asked at once, a
-series is called
-
-  regression      it is certainly worse, and by more than IGNORED
-  improvement     it is certainly better, and by more than IGNORED
-  within noise    a regression of MATTERS is excluded
-  cannot tell     neither, or fewer than LEAST_BEFORE runs came before it
+The newest run stands against all before it: noise.conclusion, and `cannot tell` where fewer than LEAST_BEFORE runs came
+before it.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
 from bringup.checks.catalogue import GATES
 from bringup.compare import noise
-from bringup.compare.regression import IGNORED_ARGUMENTS
+from bringup.compare.entries import REPEATED
+from bringup.compare.measures import MFU, OVER_TIME_EXCLUDE, OVER_TIME_IGNORE, SPEEDS, TOKENS_PER_S
 from bringup.judge import Judged
 from bringup.plan import subjects as naming
-from bringup.records import Outcome, TrainMetrics
+from bringup.records import Outcome
 
-FALSE_ALARMS = 0.01
-IGNORED = 0.02  # relative change that is nobody's business, however certain
-MATTERS = 0.10
 LEAST_BEFORE = 3
-SPEEDS = ("GB/s", "TFLOP/s", "1/s", "us")  # units of gates whose value is a speed or a latency
-TRAINING: tuple[tuple[str, str, Callable[[TrainMetrics], float | None]], ...] = (
-    ("tokens per second", "tokens/s", lambda metrics: metrics.tokens_per_s),
-    ("MFU", "share", lambda metrics: metrics.mfu),
-)
+_UNITS = (*SPEEDS, "us")  # of gates whose value is a speed or a latency
+_OUTCOMES: dict[noise.Conclusion, Outcome] = {  # worst first
+    "regression": Outcome.FAIL,
+    "improvement": Outcome.PASS,
+    "cannot tell": Outcome.INCOMPLETE,
+    "within noise": Outcome.PASS,
+}
 _BETTER = {"at_least": 1, "near_peers": 1, "at_most": -1}
 
 
@@ -59,12 +54,15 @@ class Finding:
     series: Series
     usual: float | None  # median of the runs before the newest
     change: float | None  # of the newest, relative
-    said: str
-    outcome: Outcome
+    said: noise.Conclusion
+
+    @property
+    def outcome(self) -> Outcome:
+        return _OUTCOMES[self.said]
 
 
 def series(judged: Iterable[Judged]) -> list[Series]:
-    """Of runs whose evidence holds."""
+    """From the runs whose evidence holds."""
     found_series: dict[tuple[str, ...], Series] = {}
     for run in sorted((run for run in judged if run.objection is None), key=lambda run: run.run.opened_at):
         for key, empty, value in [*_of_gates(run), *_of_training(run)]:
@@ -75,32 +73,21 @@ def series(judged: Iterable[Judged]) -> list[Series]:
 
 def judge(all_series: Sequence[Series]) -> list[Finding]:
     """Worst first."""
-    judged_series = [line for line in all_series if len(line.points) > LEAST_BEFORE]
-    confidence = 1 - 2 * FALSE_ALARMS / max(1, len(judged_series))
+    confidence = noise.shared_confidence(sum(len(line.points) > LEAST_BEFORE for line in all_series))
     findings = [finding_of(line, confidence) for line in all_series]
-    order = ["regression", "improvement", "cannot tell", "within noise"]
-    return sorted(findings, key=lambda finding: order.index(finding.said))
+    return sorted(findings, key=lambda finding: list(_OUTCOMES).index(finding.said))
 
 
 def finding_of(line: Series, confidence: float) -> Finding:
-    """Of the newest point of a series."""
+    """About the newest point of a series."""
     before, newest = [point.value for point in line.points[:-1]], line.points[-1].value
     usual = median(before) if before else None
     if len(before) < LEAST_BEFORE:
-        return Finding(line, usual, newest / usual - 1 if usual else None, "cannot tell", Outcome.INCOMPLETE)
+        return Finding(line, usual, newest / usual - 1 if usual else None, "cannot tell")
     interval = noise.interval(before, [newest], confidence)
     assert interval is not None  # one side is repeated
-    worse, better = sorted((interval.low * line.better, interval.high * line.better))
-    change = interval.change * line.better
-    if better < 0 and change < -IGNORED:
-        words, outcome = "regression", Outcome.FAIL
-    elif worse > 0 and change > IGNORED:
-        words, outcome = "improvement", Outcome.PASS
-    elif worse > -MATTERS:
-        words, outcome = "within noise", Outcome.PASS
-    else:
-        words, outcome = "cannot tell", Outcome.INCOMPLETE
-    return Finding(line, usual, interval.change, words, outcome)
+    conclusion = noise.conclusion(interval, line.better, OVER_TIME_IGNORE, OVER_TIME_EXCLUDE)
+    return Finding(line, usual, interval.change, conclusion)
 
 
 def exit_code(findings: Sequence[Finding]) -> int:
@@ -119,7 +106,7 @@ def _shape(run: Judged) -> str:
 def _of_gates(run: Judged) -> Iterable[tuple[tuple[str, ...], Series, float]]:
     values: dict[tuple[str, str, str], list[float]] = {}
     for verdict in run.verdicts.verdicts:
-        if verdict.unit not in SPEEDS or verdict.gate not in GATES or verdict.rule not in _BETTER:
+        if verdict.unit not in _UNITS or verdict.gate not in GATES or verdict.rule not in _BETTER:
             continue
         value = verdict.value
         if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
@@ -138,11 +125,10 @@ def _of_training(run: Judged) -> Iterable[tuple[tuple[str, ...], Series, float]]
     if run.training is None:
         return
     arguments = run.training.args.model_dump(mode="json")
-    same = json.dumps(
-        {name: value for name, value in arguments.items() if name not in IGNORED_ARGUMENTS}, sort_keys=True
-    )
-    for measure, unit, read in TRAINING:
-        value = read(run.training.metrics)
+    same = json.dumps({name: value for name, value in arguments.items() if name not in REPEATED}, sort_keys=True)
+    where = f"{run.run.phase}, {run.training.args.model}, {_shape(run)}"
+    for measure in (TOKENS_PER_S, MFU):
+        value = measure.read(run.training.metrics)
         if value is not None and value > 0:
-            where = f"{run.run.phase}, {run.training.args.model}, {_shape(run)}"
-            yield (run.run.phase, measure, same), Series(measure, where, unit, 1, []), value
+            series_of = Series(measure.name, where, measure.unit, measure.better, [])
+            yield (run.run.phase, measure.name, same), series_of, value

@@ -1,5 +1,16 @@
 """Is a difference between two sets of repeated measurements more than noise? Standard library, nothing random.
 
+One decision for `compare --baseline`, `history` and `sweep`:
+
+  regression      the whole interval is on the worse side of zero, and the change is larger than `ignore`
+  improvement     the same on the better side
+  within noise    the interval excludes a regression as large as `exclude`: this is what a pass says
+  cannot tell     neither; more repetitions are needed
+
+FALSE_ALARMS bounds the chance that anything at all is called a regression when nothing changed: it is divided among
+the comparisons (Bonferroni). A pass asks for evidence too (two one-sided tests: Schuirmann, J. Pharmacokin. Biopharm.
+15, 657, 1987): few or noisy runs that merely show no difference are `incomplete`.
+
 The unit of repetition is the RUN. What differs between runs (placement, clocks, neighbours on the fabric) cannot be
 seen inside one, so the steps of a run are never counted as repetitions; they only say how small the noise cannot be.
 Intervals instead of single numbers: Georges, Buytaert and Eeckhout, Statistically Rigorous Java Performance
@@ -10,10 +21,12 @@ Reasonable Time, ISMM 2013.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
+from typing import Literal
 
+FALSE_ALARMS = 0.01
 LEAST_BLOCKS = 8
 MOST_REPETITIONS = 30
 
@@ -25,6 +38,22 @@ class Interval:
     change: float
     low: float
     high: float
+
+
+Conclusion = Literal["regression", "improvement", "within noise", "cannot tell"]
+
+
+def conclusion(interval: Interval, better: int, ignore: float, exclude: float) -> Conclusion:
+    """better: +1 where more is better, -1 where less is. ignore, exclude: relative changes."""
+    worst, best = (interval.low, interval.high) if better > 0 else (-interval.high, -interval.low)
+    if abs(interval.change) > ignore and not worst <= 0 <= best:
+        return "regression" if best < 0 else "improvement"
+    return "within noise" if worst > -exclude else "cannot tell"
+
+
+def shared_confidence(comparisons: int) -> float:
+    """For each of several comparisons."""
+    return 1 - 2 * FALSE_ALARMS / max(1, comparisons)
 
 
 def t_quantile(confidence: float, freedom: int) -> float:
@@ -107,10 +136,18 @@ def error_inside(series: Sequence[float]) -> float | None:
     return max(errors) / fmean(series)
 
 
-def explained_inside(errors: Sequence[float]) -> float | None:
-    """The relative difference of two runs that their own steps explain; None: not known.
+def errors_inside(runs: Iterable[Sequence[float]]) -> list[float]:
+    """`error_inside` of the runs whose series are long enough."""
+    return [error for series in runs if (error := error_inside(series)) is not None]
 
-    errors: `error_inside` of the runs. Two standard errors of the difference."""
+
+def floor_of(errors: Sequence[float]) -> float:
+    """The spread between runs that their own steps make the least."""
+    return fmean(error**2 for error in errors) ** 0.5 if errors else 0.0
+
+
+def explained_inside(errors: Sequence[float]) -> float | None:
+    """The relative difference of two runs that their own steps explain: two standard errors of it. None: unknown."""
     return 2 * math.fsum(error**2 for error in errors) ** 0.5 if errors else None
 
 

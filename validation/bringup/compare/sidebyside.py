@@ -3,17 +3,16 @@ compared before speeds."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from bringup.checks.training.measured import differing_fields
 from bringup.compare.entries import Entry
-from bringup.compare.variant import variant_of
 from bringup.errors import NotComparable, UsageError
-from bringup.records import RunArgs
+from bringup.records import ObservedStrategy, RunArgs
 
 LOSS_TOLERANCE_NATS = {"float32": 1e-5, "bfloat16": 2e-2}
-"""fp32: strategies differ by rounding order only (seen: 1.4e-6 over 20 steps). bf16: one last place of a loss near
+"""fp32: strategies differ by rounding order only (measured: 1.4e-6 over 20 steps). bf16: one last place of a loss near
 6."""
 
 LEARNT = frozenset(
@@ -38,22 +37,6 @@ _FOLLOW = {  # what --recipe fast chooses, beside itself
     "compile": ("tuning", "recipe", "attention", "dataloader_workers"),
 }
 
-_RUN = ("run", "judged", "strategy", "variant")
-_MEASURED = (
-    "ranks",
-    "hosts",
-    "tokens/s",
-    "tokens/s/rank",
-    "MFU",
-    "scaling",
-    "step p50 ms",
-    "step p95 ms",
-    "host GiB",
-    "device GiB",
-    "loss first → last",
-    "loss gap",
-)
-
 
 @dataclass(frozen=True)
 class Row:
@@ -66,30 +49,6 @@ class Row:
     agrees: bool
     learnt: tuple[str, ...] = ()  # arguments in which it learns something else than the base: its losses are others
 
-    def cells(self, vary: Sequence[str] = ()) -> list[str]:
-        """As the header of SideBySide names them."""
-        metrics = self.entry.metrics
-        device = metrics.memory.device_allocated_gib
-        return [
-            self.name,
-            self.entry.outcome.upper(),
-            metrics.observed.kind,
-            variant_of(self.entry.args, metrics.observed),
-            *(str(getattr(self.entry.args, field)) for field in vary),
-            str(metrics.world_size),
-            str(len(set(metrics.observed.hosts))),
-            f"{metrics.tokens_per_s:,.0f}",
-            f"{metrics.tokens_per_s_per_rank:,.0f}",
-            "unknown" if metrics.mfu is None else f"{metrics.mfu:.1%}".replace("%", " %"),
-            f"{self.scaling:.2f}",
-            f"{metrics.step_time_s.p50 * 1e3:.1f}",
-            f"{metrics.step_time_s.p95 * 1e3:.1f}",
-            f"{metrics.memory.host_rss_gib:.2f}",
-            "none" if device is None else f"{device:.2f}",
-            f"{metrics.loss[0]:.4f} → {metrics.loss[-1]:.4f}" if metrics.loss else "none",
-            self.gap_in_words,
-        ]
-
     @property
     def gap_in_words(self) -> str:
         if self.learnt:
@@ -97,6 +56,30 @@ class Row:
         if self.gap is None:
             return "no losses"
         return f"{self.gap:.1e}{'' if self.agrees else ' DISAGREES'}"
+
+
+_RUN: dict[str, Callable[[Row], str]] = {
+    "run": lambda row: row.name,
+    "judged": lambda row: row.entry.outcome.upper(),
+    "strategy": lambda row: row.entry.metrics.observed.kind,
+    "variant": lambda row: variant_of(row.entry.args, row.entry.metrics.observed),
+}
+_MEASURED: dict[str, Callable[[Row], str]] = {
+    "ranks": lambda row: str(row.entry.metrics.world_size),
+    "hosts": lambda row: str(len(set(row.entry.metrics.observed.hosts))),
+    "tokens/s": lambda row: f"{row.entry.metrics.tokens_per_s:,.0f}",
+    "tokens/s/rank": lambda row: f"{row.entry.metrics.tokens_per_s_per_rank:,.0f}",
+    "MFU": lambda row: number(row.entry.metrics.mfu, "{:.1%}", "unknown"),
+    "scaling": lambda row: f"{row.scaling:.2f}",
+    "step p50 ms": lambda row: f"{row.entry.metrics.step_time_s.p50 * 1e3:.1f}",
+    "step p95 ms": lambda row: f"{row.entry.metrics.step_time_s.p95 * 1e3:.1f}",
+    "host GiB": lambda row: f"{row.entry.metrics.memory.host_rss_gib:.2f}",
+    "device GiB": lambda row: number(row.entry.metrics.memory.device_allocated_gib, "{:.2f}", "none"),
+    "loss first → last": lambda row: (
+        " → ".join(f"{row.entry.metrics.loss[at]:.4f}" for at in (0, -1)) if row.entry.metrics.loss else "none"
+    ),
+    "loss gap": lambda row: row.gap_in_words,
+}
 
 
 @dataclass(frozen=True)
@@ -111,7 +94,15 @@ class SideBySide:
 
     @property
     def cells(self) -> list[list[str]]:
-        return [row.cells(self.vary) for row in self.rows]
+        """As the header names them."""
+        return [
+            [
+                *(text(row) for text in _RUN.values()),
+                *(str(getattr(row.entry.args, field)) for field in self.vary),
+                *(text(row) for text in _MEASURED.values()),
+            ]
+            for row in self.rows
+        ]
 
     @property
     def disagreeing(self) -> list[Row]:
@@ -124,7 +115,7 @@ def compare(entries: Sequence[Entry], vary: Sequence[str] = ()) -> SideBySide:
     when the runs differ in another one."""
     refuse_unknown(vary)
     base = min(entries, key=lambda entry: entry.metrics.world_size)
-    allowed = {*vary, *(other for field in vary for other in _FOLLOW.get(field, ()))}
+    allowed = RunArgs.STRATEGY | {*vary, *(other for field in vary for other in _FOLLOW.get(field, ()))}
     for entry in entries:
         differing = differing_fields(base.args, entry.args, allowed)
         learnt = learns_otherwise(base.args, entry.args)
@@ -147,6 +138,11 @@ def compare(entries: Sequence[Entry], vary: Sequence[str] = ()) -> SideBySide:
     )
     note = f"scaling and loss gap: against {base.folder.name}; losses must {kept}; tokens/s: all ranks, steady window"
     return SideBySide(rows, note, tuple(dict.fromkeys(vary)))
+
+
+def number(value: float | None, form: str, otherwise: str = "") -> str:
+    """form: `{:.1%}`. otherwise: where there is no value."""
+    return otherwise if value is None else form.format(value).replace("%", " %")
 
 
 def refuse_unknown(fields: Sequence[str]) -> None:
@@ -184,3 +180,25 @@ def row_of(entry: Entry, base: Entry, name: str) -> Row:
         agrees=bool(learnt) or (gap is not None and len(known) == len(tolerances) and gap <= max(known)),
         learnt=learnt,
     )
+
+
+def variant_of(args: RunArgs, observed: ObservedStrategy) -> str:
+    """What a training was beside its strategy: `ZeRO-2, accumulation 2`. Observed, where not only the arguments say it.
+
+    ZeRO-3 gathers the parameters again for the backward pass, ZeRO-2 keeps them gathered from forward to backward
+    (Rajbhandari et al., ZeRO, SC 2020; PyTorch: reshard_after_forward).
+    """
+    words = {
+        "ZeRO-3": observed.reshard_after_forward is True,
+        "ZeRO-2": observed.reshard_after_forward is False,
+        f"accumulation {args.gradient_accumulation}": args.gradient_accumulation > 1,
+        f"shard groups of {args.hsdp_group}": args.hsdp_group != args.ranks_per_node,
+        "gradients reduced in every micro-step": observed.sync_each_batch is True,
+        f"gradients reduced in {observed.reduce_dtype}": observed.reduce_dtype != "float32",
+        "recomputation": bool(observed.recomputed_layers),
+        "offload": observed.cpu_offload,
+        f"attention {args.attention}": args.attention != "sdpa",
+        "compiled": args.compile,
+        f"recipe {args.recipe}": args.recipe != "plain" and not args.compile,
+    }
+    return ", ".join(word for word, holds in words.items() if holds) or "plain"

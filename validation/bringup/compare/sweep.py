@@ -1,30 +1,33 @@
 """The table of a sweep: each variant against the base, and whether the difference is more than noise.
 
-Runs of a variant are repetitions (noise.interval). A difference whose bounds hold zero is noise, if they also exclude
-one that matters (MATTERS, as compare does); otherwise nothing can be told. With one run on each side nothing repeats:
-then a difference that the steps inside the runs explain is noise, and of a larger one nothing can be told.
+Runs of a variant are repetitions, and noise.conclusion decides, but a variant is within the noise only where an
+improvement that matters is excluded too. With one run on each side nothing repeats: then a difference that the steps
+inside the runs explain is noise, and a larger one tells nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean, median
+from statistics import median
 from typing import Literal
 
 from bringup.compare import noise
 from bringup.compare.entries import Entry
-from bringup.compare.regression import FALSE_ALARMS
-from bringup.compare.sidebyside import row_of
-from bringup.compare.variant import variant_of
+from bringup.compare.measures import TOKENS_PER_S
+from bringup.compare.sidebyside import number, row_of, variant_of
 from bringup.plan.sweep import Settings, as_requested, label
 from bringup.records import Outcome, SweepRow, worst
 
-IGNORED = 0.01  # relative change of tokens/s that does not matter, however certain it is
-MATTERS = 0.05  # that has to be excluded before a difference is called noise
 SECONDS_PER_HOUR = 3600
 
 Conclusion = Literal["faster", "slower", "within noise", "cannot tell"]
+_WORDS: dict[noise.Conclusion, Conclusion] = {
+    "improvement": "faster",
+    "regression": "slower",
+    "within noise": "within noise",
+    "cannot tell": "cannot tell",
+}
 
 
 @dataclass(frozen=True)
@@ -33,14 +36,13 @@ class Variant:
 
     settings: Settings
     entries: Sequence[Entry]
-    failures: Sequence[tuple[Outcome, str]] = ()  # of its runs
+    failures: Sequence[tuple[Outcome, str]] = ()
 
 
 def rows(variants: Sequence[Variant], price: float | None) -> list[SweepRow]:
-    """Of variants, the base first. price: of one GPU for an hour."""
+    """variants: the base first. price: one GPU for an hour."""
     base = variants[0].entries
-    compared = sum(1 for variant in variants[1:] if variant.entries and base)
-    confidence = 1 - 2 * FALSE_ALARMS / max(1, compared)
+    confidence = noise.shared_confidence(sum(1 for variant in variants[1:] if variant.entries and base))
     return [_row(variant, [] if index == 0 else base, confidence, price) for index, variant in enumerate(variants)]
 
 
@@ -83,21 +85,19 @@ def _difference(
     base: Sequence[Entry], other: Sequence[Entry], confidence: float
 ) -> tuple[float, float | None, float | None, Conclusion]:
     """(relative change of tokens/s, its bounds, what it is). Without repetitions there are no bounds."""
-    sides = [[entry.metrics.tokens_per_s for entry in side] for side in (base, other)]
-    inside = [error for entry in (*base, *other) if (error := noise.error_inside(entry.steps)) is not None]
-    floor = fmean(error**2 for error in inside) ** 0.5 if inside else 0.0
-    interval = noise.interval(sides[0], sides[1], confidence, floor)
+    before, after = ([entry.metrics.tokens_per_s for entry in side] for side in (base, other))
+    inside = noise.errors_inside(entry.steps for entry in (*base, *other))
+    interval = noise.interval(before, after, confidence, noise.floor_of(inside))
+    exclude = TOKENS_PER_S.exclude
     if interval is None:
-        change = sides[1][0] / sides[0][0] - 1
+        change = after[0] / before[0] - 1
         bound = noise.explained_inside(inside)
-        is_noise = bound is not None and abs(change) <= bound <= MATTERS
+        is_noise = bound is not None and abs(change) <= bound <= exclude
         return change, None, None, "within noise" if is_noise else "cannot tell"
-    words: Conclusion = "cannot tell"
-    if abs(interval.change) > IGNORED and not interval.low <= 0 <= interval.high:
-        words = "faster" if interval.change > 0 else "slower"
-    elif interval.low > -MATTERS and interval.high < MATTERS:
-        words = "within noise"
-    return interval.change, interval.low, interval.high, words
+    conclusion = noise.conclusion(interval, TOKENS_PER_S.better, TOKENS_PER_S.ignore, exclude)
+    if conclusion == "within noise" and interval.high >= exclude:
+        conclusion = "cannot tell"
+    return interval.change, interval.low, interval.high, _WORDS[conclusion]
 
 
 def not_applied(settings: Mapping[str, str], entry: Entry) -> str | None:
@@ -120,48 +120,28 @@ def _median(values: Sequence[float | None]) -> float | None:
     return median(known) if known else None
 
 
-HEADER = (
-    "variant",
-    "ran as",
-    "runs",
-    "tokens/s",
-    "against the base",
-    "verdict",
-    "step p50 ms",
-    "peak GiB",
-    "MFU",
-    "cost / 10^9 tokens",
-    "loss gap",
-)
-
-
-def cells(rows: Sequence[SweepRow], price: str | None) -> list[list[str]]:
-    """As HEADER names them. price: as the site file says it, with its currency."""
+def table(rows: Sequence[SweepRow], price: str | None) -> tuple[list[str], list[list[str]]]:
+    """Header and cells. price: as the site file says it, with its currency."""
     currency = price.split()[-1] if price else ""
-    return [
-        [
-            row.label,
-            row.ran or "",
-            str(row.runs),
-            _shown(row.tokens_per_s, "{:,.0f}"),
-            _change(row),
-            row.against_base or "",
-            _shown(None if row.step_p50_s is None else row.step_p50_s * 1e3, "{:.1f}"),
-            _shown(row.peak_gib, "{:.2f} " + (row.peak_of or "")),
-            "" if row.tokens_per_s is None else "unknown" if row.mfu is None else f"{row.mfu:.1%}".replace("%", " %"),
-            _shown(row.cost_per_billion_tokens, "{:,.2f} " + currency) if price else "no price",
-            row.loss_gap or "",
-        ]
-        for row in rows
-    ]
-
-
-def _shown(value: float | None, form: str) -> str:
-    return "" if value is None else form.format(value).strip()
+    columns: dict[str, Callable[[SweepRow], str]] = {
+        "variant": lambda row: row.label,
+        "ran as": lambda row: row.ran or "",
+        "runs": lambda row: str(row.runs),
+        "tokens/s": lambda row: number(row.tokens_per_s, "{:,.0f}"),
+        "against the base": _change,
+        "verdict": lambda row: row.against_base or "",
+        "step p50 ms": lambda row: number(None if row.step_p50_s is None else row.step_p50_s * 1e3, "{:.1f}"),
+        "peak GiB": lambda row: number(row.peak_gib, "{:.2f} " + (row.peak_of or "")).strip(),
+        "MFU": lambda row: number(row.mfu, "{:.1%}", "" if row.tokens_per_s is None else "unknown"),
+        "cost / 10^9 tokens": lambda row: (
+            number(row.cost_per_billion_tokens, "{:,.2f} " + currency) if price else "no price"
+        ),
+        "loss gap": lambda row: row.loss_gap or "",
+    }
+    return list(columns), [[text(row) for text in columns.values()] for row in rows]
 
 
 def _change(row: SweepRow) -> str:
-    if row.change is None:
-        return ""
-    bounds = "" if row.low is None or row.high is None else f" [{row.low:+.1%}, {row.high:+.1%}]"
-    return f"{row.change:+.1%}{bounds}".replace("%", " %")
+    if row.low is None or row.high is None:
+        return number(row.change, "{:+.1%}")
+    return f"{row.change:+.1%} [{row.low:+.1%}, {row.high:+.1%}]".replace("%", " %")

@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from bringup import results
 from bringup.daily.drained import Out
 from bringup.errors import BringupError, CannotStart, SlurmError
 from bringup.judge import Judged
@@ -70,7 +71,7 @@ def _run(out: Sequence[Out], phases: Sequence[str], nodes: Sequence[str], reques
     os.environ.update(own)
     try:
         playbook.run(playbook.Request(**{**vars(request), "nodelist": ",".join(nodes), "phases": list(phases)}))
-        runs = collection.gather([playbook.PLAYBOOKS / name])
+        runs = collection.gather([results.REPOSITORY / results.PLAYBOOKS / name])
     except BringupError as error:
         return [Answer(entry.node, False, f"it could not be asked: {error}") for entry in out]
     finally:

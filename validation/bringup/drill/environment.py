@@ -26,7 +26,6 @@ from bringup.results import REPOSITORY
 
 CLUSTER = REPOSITORY / "infrastructure-validation/local-cluster/cluster"
 RESULTS = REPOSITORY / "validation/results"
-PLAYBOOKS = RESULTS / "playbook"
 
 VERB_LIMIT_S = 120
 PHASE_LIMIT_S = 420
@@ -280,7 +279,7 @@ def keep(name: str, stems: tuple[str, ...], place: Path) -> None:
     for stem in stems:
         for folder in runs.attempts(PHASES[stem], name):
             _move(folder, place / folder.name)
-    _move(PLAYBOOKS / name, place / "playbook")
+    _move(REPOSITORY / runs.PLAYBOOKS / name, place / "playbook")
 
 
 def _move(source: Path, target: Path) -> None:

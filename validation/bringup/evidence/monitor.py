@@ -1,9 +1,8 @@
 """The monitor's samples: a line a period, with the cells of COLUMNS; and after it one for each GPU, with GPU_COLUMNS.
 
-own_cpu_percent is the sampler's own share of one core since it began. Samples of older runs end before it, or before
-the bytes over RDMA; those of GPUs before the memory clock. unix_s is the node's own time: `derive` says how far that
-can be put right. Before them comes `#every,node,seconds`, the period. `#nics,node,unix_s,eth0=sent/received,…` are the
-bytes that each network interface and RDMA device has counted; nothing is judged of them.
+own_cpu_percent is the sampler's own share of one core since it began. unix_s is the node's own time: `derive` says how
+far that can be put right. Before them comes `#every,node,seconds`, the period. `#nics,node,unix_s,eth0=sent/received,…`
+are the bytes that each network interface and RDMA device has counted, and are not judged.
 """
 
 from __future__ import annotations
@@ -11,10 +10,14 @@ from __future__ import annotations
 import re
 import statistics
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 
 from bringup.evidence import clock
 from bringup.evidence.parsed import Parsed, lines
+from bringup.records import files
 
+FILE = "raw/monitor.csv"
 COLUMNS = (
     "node",
     "unix_s",
@@ -30,9 +33,16 @@ COLUMNS = (
     "rdma_rx_bytes",
 )
 GPU = "#gpu"  # begins the line of a GPU
-OLD_GPU_COLUMNS = (GPU, "node", "unix_s", "uuid", "percent", "power_w", "temp_c", "sm_mhz", "slowdowns")
 GPU_COLUMNS = (
-    *OLD_GPU_COLUMNS,
+    GPU,
+    "node",
+    "unix_s",
+    "uuid",
+    "percent",
+    "power_w",
+    "temp_c",
+    "sm_mhz",
+    "slowdowns",
     "memory_mhz",
     "reasons",  # nvmlDeviceGetCurrentClocksEventReasons, all bits: 0x4 is the power cap
     "memory_gib",
@@ -46,8 +56,6 @@ Windows = Mapping[str, tuple[float, float]]
 """Node -> begin and end of the measured steps, unix s by its own clock."""
 BUSY_PERCENT = 50  # below, a low clock is what an idle GPU has
 FEWEST_BUSY = 3  # samples that make a median
-OWN, RDMA_SENT = COLUMNS.index("own_cpu_percent"), COLUMNS.index("rdma_tx_bytes")
-_LENGTHS = (OWN, OWN + 1, len(COLUMNS))  # as they were first, with the sampler's own share, and today
 PERIOD_S = 1.0
 _DECIMAL, _COUNT = r"[0-9]{1,12}\.[0-9]{1,12}", r"[0-9]{1,20}"
 _SAMPLE = re.compile(rf"{_DECIMAL},{_DECIMAL},{_DECIMAL},{_COUNT},{_COUNT}")  # the cells that every node can measure
@@ -56,21 +64,48 @@ _NUMBER = re.compile(rf"{_COUNT}|{_DECIMAL}")
 _PERIOD = re.compile(r"[1-9][0-9]{0,3}(\.[0-9]{1,3})?")
 
 
-def samples(text: str, where: str) -> tuple[dict[str, list[list[str]]], list[str]]:
-    """Cells per node, in the order of arrival; and what is not a sample."""
-    rows_by_node: dict[str, list[list[str]]] = {}
-    problems: list[str] = []
+Row = Mapping[str, str]
+"""Column -> cell."""
+
+
+@dataclass
+class Samples:
+    """Rows in the order of arrival, of each node and of each GPU (`n0/GPU-…`); and what is not a sample."""
+
+    nodes: dict[str, list[Row]] = field(default_factory=dict)
+    gpus: dict[str, list[Row]] = field(default_factory=dict)
+    period_s: float = PERIOD_S
+    problems: list[str] = field(default_factory=list)
+
+
+def of_run(folder: Path) -> Samples:
+    """Empty where there are none, or they cannot be read, which the judge has said in its notes."""
+    try:
+        return read(files.read(folder / FILE, folder).text, FILE)
+    except OSError:
+        return Samples()
+
+
+def read(text: str, where: str) -> Samples:
+    samples = Samples()
+    periods: list[float] = []
     for number, raw in enumerate(lines(text), start=1):
         cells = _LABEL.sub("", raw.rstrip("\r")).split(",")
-        if tuple(cells) == COLUMNS or cells == [""] or _is_of_another_kind(cells):
-            continue
-        if len(cells) not in _LENGTHS or not _SAMPLE.fullmatch(",".join(cells[1:6])):
-            problems.append(f"{where}:{number}: not a sample: {raw[:60]!r}")
-            continue
-        rows_by_node.setdefault(cells[0], []).append(cells)
-    if not rows_by_node:
-        problems.append(f"{where}: holds no sample")
-    return rows_by_node, problems
+        if cells[0] == GPU and len(cells) == len(GPU_COLUMNS):
+            row = dict(zip(GPU_COLUMNS, cells, strict=True))
+            samples.gpus.setdefault(f"{row['node']}/{row['uuid']}", []).append(row)
+        elif cells[0] in (NICS, EVERY) and len(cells) > 2:
+            if cells[0] == EVERY and len(cells) == 3 and _PERIOD.fullmatch(cells[2]):
+                periods.append(float(cells[2]))
+        elif len(cells) == len(COLUMNS) and _SAMPLE.fullmatch(",".join(cells[1:6])):
+            samples.nodes.setdefault(cells[0], []).append(dict(zip(COLUMNS, cells, strict=True)))
+        elif cells != [""] and tuple(cells) != COLUMNS:
+            samples.problems.append(f"{where}:{number}: not a sample: {raw[:60]!r}")
+    if periods:
+        samples.period_s = periods[0]  # all nodes have the same
+    if not samples.nodes:
+        samples.problems.append(f"{where}: holds no sample")
+    return samples
 
 
 def node_of(line: str) -> str | None:
@@ -81,46 +116,20 @@ def node_of(line: str) -> str | None:
     return cells[0] if first.startswith("#") else first
 
 
-def _is_of_another_kind(cells: Sequence[str]) -> bool:
-    lengths = (len(OLD_GPU_COLUMNS), len(GPU_COLUMNS))
-    return (cells[0] == GPU and len(cells) in lengths) or (cells[0] in (NICS, EVERY) and len(cells) > 2)
-
-
-def _period_s(text: str) -> float:
-    """Of the first node that says it: all have the same. Older samplers looked once a second."""
-    for raw in lines(text):
-        cells = _LABEL.sub("", raw.rstrip("\r")).split(",")
-        if cells[0] == EVERY and len(cells) == 3 and _PERIOD.fullmatch(cells[2]):
-            return float(cells[2])
-    return PERIOD_S
-
-
-def gpu_samples(text: str) -> dict[str, list[dict[str, str]]]:
-    """Per GPU (`n0/GPU-…`), in the order of arrival."""
-    rows_by_gpu: dict[str, list[dict[str, str]]] = {}
-    for raw in lines(text):
-        cells = _LABEL.sub("", raw.rstrip("\r")).split(",")
-        if cells[0] == GPU and _is_of_another_kind(cells):
-            row = dict.fromkeys(GPU_COLUMNS, "") | dict(zip(GPU_COLUMNS, cells, strict=False))
-            rows_by_gpu.setdefault(f"{row['node']}/{row['uuid']}", []).append(row)
-    return rows_by_gpu
-
-
 def parse(text: str, where: str, duration_s: float | None, room: str = "nccl", steps: Windows | None = None) -> Parsed:
     """What was sampled of each node, how completely, and at what cost. duration_s: of the watched step. room: begins
     the ids of the gates on the sampler. steps: of a training, to which what GPUs do under load is then restricted."""
-    rows_by_node, problems = samples(text, where)
-    parsed = Parsed(problems=problems)
-    period_s = _period_s(text)
-    for node, rows in rows_by_node.items():
-        _coverage(parsed, f"{room}.monitor.coverage", node, rows, where, duration_s, period_s)
-        parsed.saw("monitor.cpu_percent_max", node, max(float(row[2]) for row in rows), "%", where)
-        sent = (int(rows[-1][4]) - int(rows[0][4])) / 1e9
+    samples = read(text, where)
+    parsed = Parsed(problems=samples.problems)
+    for node, rows in samples.nodes.items():
+        _coverage(parsed, f"{room}.monitor.coverage", node, rows, where, duration_s, samples.period_s)
+        parsed.saw("monitor.cpu_percent_max", node, max(float(row["cpu_percent"]) for row in rows), "%", where)
+        sent = (int(rows[-1]["tx_bytes"]) - int(rows[0]["tx_bytes"])) / 1e9
         parsed.saw(
             "monitor.sent", node, sent, "GB", where, "over network interfaces; what RDMA carries is not among it"
         )
         _rdma_sent(parsed, node, rows, where)
-        own_share = cell(rows[-1], OWN)
+        own_share = cell(rows[-1], "own_cpu_percent")
         parsed.saw(
             f"{room}.monitor.overhead",
             node,
@@ -129,14 +138,12 @@ def parse(text: str, where: str, duration_s: float | None, room: str = "nccl", s
             where,
             "the sampler did not count its own time" if own_share is None else "of one core, over the whole run",
         )
-    for gpu, samples_of in gpu_samples(text).items():
-        _gpu(parsed, gpu, samples_of, where, None if steps is None else steps.get(samples_of[0]["node"], (0.0, 0.0)))
+    for gpu, rows in samples.gpus.items():
+        _gpu(parsed, gpu, rows, where, None if steps is None else steps.get(rows[0]["node"], (0.0, 0.0)))
     return parsed
 
 
-def _gpu(
-    parsed: Parsed, gpu: str, rows: Sequence[Mapping[str, str]], where: str, window: tuple[float, float] | None
-) -> None:
+def _gpu(parsed: Parsed, gpu: str, rows: Sequence[Row], where: str, window: tuple[float, float] | None) -> None:
     """What the hardware did to protect itself while the node was watched; its clock under load, its heat, its memory.
     window: only what lies in it counts for the latter. (0, 0): nothing does."""
     slowdowns = [row["slowdowns"] for row in rows if row["slowdowns"]]
@@ -186,16 +193,16 @@ def _gpu(
             parsed.saw(f"monitor.gpu.{quantity}", gpu, sent, "GB", where, f"between {len(counts)} samples{when}")
 
 
-def cell(row: Sequence[str], column: int) -> float | None:
-    """None where it was not measured, or is newer than the run."""
-    return float(row[column]) if len(row) > column and _NUMBER.fullmatch(row[column]) else None
+def cell(row: Row, column: str) -> float | None:
+    """None where it was not measured."""
+    return float(row[column]) if _NUMBER.fullmatch(row[column]) else None
 
 
 def _coverage(
     parsed: Parsed,
     gate: str,
     node: str,
-    rows: Sequence[Sequence[str]],
+    rows: Sequence[Row],
     where: str,
     duration_s: float | None,
     period_s: float,
@@ -205,7 +212,7 @@ def _coverage(
     if not duration_s:
         parsed.saw(gate, node, None, "share", where, "the watched step left no duration")
         return
-    arrived, expected = _apart([float(row[1]) for row in rows], period_s), max(1.0, duration_s / period_s - 1)
+    arrived, expected = _apart(times(rows), period_s), max(1.0, duration_s / period_s - 1)
     words = f"{arrived} samples in {duration_s:.0f} s"
     if period_s != PERIOD_S:
         words += f", one every {period_s:g} s"
@@ -221,24 +228,18 @@ def _apart(moments: Sequence[float], period_s: float) -> int:
     return count
 
 
-def _rdma_sent(parsed: Parsed, node: str, rows: Sequence[Sequence[str]], where: str) -> None:
-    counts = [cell(row, RDMA_SENT) for row in rows]
-    first, last = counts[0], counts[-1]
+def _rdma_sent(parsed: Parsed, node: str, rows: Sequence[Row], where: str) -> None:
+    first, last = (cell(row, "rdma_tx_bytes") for row in (rows[0], rows[-1]))
+    sent = None
     if first is None or last is None:
-        why = (
-            "no active RDMA port counted its bytes"
-            if len(rows[-1]) == len(COLUMNS)
-            else "the sampler did not look at RDMA ports"
-        )
-        parsed.saw("monitor.rdma_sent", node, None, "GB", where, why)
+        why = "no active RDMA port counted its bytes"
     elif last < first:
-        parsed.saw(
-            "monitor.rdma_sent", node, None, "GB", where, f"the counter went back, from {first:.0f} to {last:.0f} bytes"
-        )
+        why = f"the counter went back, from {first:.0f} to {last:.0f} bytes"
     else:
-        parsed.saw("monitor.rdma_sent", node, (last - first) / 1e9, "GB", where, "over all active RDMA ports")
+        sent, why = (last - first) / 1e9, "over all active RDMA ports"
+    parsed.saw("monitor.rdma_sent", node, sent, "GB", where, why)
 
 
-def times(rows: Sequence[Sequence[str]], shift: clock.Shift | None) -> list[float]:
+def times(rows: Sequence[Row], shift: clock.Shift | None = None) -> list[float]:
     """When the samples were taken, unix s on the fleet's clock; on the node's own where the two were not compared."""
-    return [float(row[1]) + (shift.seconds if shift else 0.0) for row in rows]
+    return [float(row["unix_s"]) + (shift.seconds if shift else 0.0) for row in rows]

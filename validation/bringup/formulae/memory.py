@@ -50,12 +50,12 @@ class Parts:
 
 
 def read_whole(shape: ModelShape) -> int:
-    """Of host memory, by one rank that transformers gives a model of the hub: whole, before the device gets it."""
+    """Host memory of one rank that transformers gives a model of the hub: whole, before the device gets it."""
     return MASTER * shape.parameters
 
 
 def host(shape: ModelShape, job: Job) -> int:
-    """Of one node, by all of its ranks, to read a model of the hub. Sharded ranks read their parts from the files."""
+    """Host memory of a node, whose ranks read a model of the hub. Sharded ranks read their parts from the files."""
     return 0 if job.sharded else min(job.ranks, job.gpus_per_node) * read_whole(shape)
 
 
@@ -78,7 +78,7 @@ def largest_block(shape: ModelShape) -> int:
 
 
 def least(shape: ModelShape, job: Job) -> int:
-    """Of the peak. The states when the optimizer steps; where they lie on the host, the largest group, gathered."""
+    """The least peak: the states when the optimizer steps; where they lie on the host, the largest group, gathered."""
     if job.offload:
         return job.compute_bytes * max(elements(group) for _, group in groups(shape))
     return states(shape, job.shards).total
@@ -114,9 +114,8 @@ def moments(shape: ModelShape, job: Job, kept: int | None = None) -> dict[str, P
         early = resident.gradients if later and job.sync_each_batch else 0
     else:
         gathered_at_loss = gathered_in_head = compute * shape.matmul_parameters if compute != MASTER else 0
-        waiting = (
-            MASTER * shape.parameters if job.kind == "ddp" else 0
-        )  # buckets: gradient_as_bucket_view is off by default
+        # DDP's buckets: gradient_as_bucket_view is off by default
+        waiting = MASTER * shape.parameters if job.kind == "ddp" else 0
         in_head = waiting + compute * tail
         at_end = waiting + compute * block
         early = own.gradients if later else 0
@@ -179,9 +178,8 @@ def one_block(shape: ModelShape, job: Job) -> int:
     if job.compute_bytes == MASTER:
         per_token = 24 * h + 8 * a + 8 * k + 16 * f
     elif job.sharded:
-        per_token = (
-            16 * h + 4 * a + 4 * k + 8 * f + 4 * head_size
-        )  # its own bfloat16 copy of the rotary cosines and sines
+        # with its own bfloat16 copy of the rotary cosines and sines
+        per_token = 16 * h + 4 * a + 4 * k + 8 * f + 4 * head_size
     else:
         per_token = 26 * h + 4 * a + 4 * k + 8 * f
     per_token += 8 + 4 * heads

@@ -19,9 +19,8 @@ from bringup.records import Attention, Blocks, ModelShape, RunArgs, Tensor
 from bringup.results import REPOSITORY
 
 MODELS = REPOSITORY / "training/models"
-DENSE_DECODERS = frozenset(
-    {"llama", "mistral", "smollm3"}
-)  # q, k, v, o; gate, up, down; two norms; one LM head; no biases
+# q, k, v, o; gate, up, down; two norms; one LM head; no biases
+DENSE_DECODERS = frozenset({"llama", "mistral", "smollm3"})
 
 Kind = Literal["single", "ddp", "zero2", "fsdp", "hsdp"]
 NAMES: dict[Kind, str] = {

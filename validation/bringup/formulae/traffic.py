@@ -42,7 +42,7 @@ class Collective:
 
 
 def collectives(shape: ModelShape, job: Job) -> list[Collective]:
-    """Of one optimizer step. Norms, losses and barriers are some bytes and left out."""
+    """The collectives of one optimizer step. Norms, losses and barriers are some bytes and left out."""
     if job.ranks == 1:
         return []
     if job.kind == "ddp":

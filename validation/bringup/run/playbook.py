@@ -30,8 +30,6 @@ from bringup.run.nodes import known_partitions, refuse_without_gpus, requested_n
 from bringup.run.one_phase import run_phase
 from bringup.run.resume import GOOD
 
-PLAYBOOKS = REPOSITORY / "validation/results/playbook"
-
 
 @dataclass(frozen=True)
 class Request:
@@ -64,7 +62,7 @@ def run(request: Request) -> int:
     refuse_without_gpus(nodes)
     names = list(nodes)
     playbook, kept_steps = _begin(request, names, max(nodes[name].gpus for name in names), console)
-    folder = PLAYBOOKS / playbook.name
+    folder = REPOSITORY / runs.PLAYBOOKS / playbook.name
     console.print(
         f"bringup: {len(playbook.planned)} step(s) on {len(names)} node(s): {', '.join(names)}; "
         f"profile {request.profile.name}{_at(request.site)}"
@@ -161,7 +159,7 @@ def _begin(
             if stem not in kept_steps:
                 partitions.refuse(PHASES[stem], names, _environment(request, stem), known)
     name = opening.default_name()
-    folder = PLAYBOOKS / name
+    folder = REPOSITORY / runs.PLAYBOOKS / name
     folder.mkdir(parents=True)
     playbook = Playbook(
         name=name,

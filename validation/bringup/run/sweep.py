@@ -251,9 +251,9 @@ class _Work:
     def conclude(self) -> int:
         self._save()
         rows = self.sweep.rows
-        cells = table.cells(rows, self.sweep.price_per_gpu_hour)
         self.console.print()
-        self.console.print(report.columns(table.HEADER, cells), soft_wrap=True, markup=False, highlight=False)
+        columns = report.columns(*table.table(rows, self.sweep.price_per_gpu_hour))
+        self.console.print(columns, soft_wrap=True, markup=False, highlight=False)
         self.console.print("\n".join(["", *_failed(rows)]).rstrip(), soft_wrap=True, markup=False, highlight=False)
         write_text(self.folder / "report.md", markdown(self.sweep), replace=True)
         outcome = worst([row.outcome for row in rows])
@@ -293,7 +293,6 @@ def _failed(rows: list[SweepRow]) -> list[str]:
 
 def markdown(sweep: Sweep) -> str:
     """The table, with what it is about."""
-    rows = table.cells(sweep.rows, sweep.price_per_gpu_hour)
     failed = [f"- {line}" for line in _failed(sweep.rows)]
     vary = " ".join(f"--vary {name}={','.join(values)}" for name, values in sweep.vary.items())
     lines = [
@@ -302,7 +301,7 @@ def markdown(sweep: Sweep) -> str:
         f"`bringup sweep {sweep.phase} {vary}{' --grid' if sweep.grid else ''} --repeat {sweep.repeat}` "
         f"on {', '.join(sweep.nodes)}; profile {sweep.profile}; base: `{' '.join(sweep.options) or 'no options'}`",
         "",
-        *report.table(table.HEADER, rows),
+        *report.table(*table.table(sweep.rows, sweep.price_per_gpu_hour)),
         "",
         *([*failed, ""] if failed else []),
         "tokens/s: all ranks, steady window, median of the runs. Against the base: change of tokens/s, with",

@@ -29,15 +29,11 @@ class Reference:
     metrics: TrainMetrics
 
 
-def differing_fields(first: RunArgs, second: RunArgs, allowed: Container[str] = ()) -> list[str]:
-    """Fields outside the strategy in which two runs differ: `learning_rate 0.001 vs 0.01`. Empty: comparable.
-
-    allowed: further fields that may differ."""
+def differing_fields(first: RunArgs, second: RunArgs, allowed: Container[str] = RunArgs.STRATEGY) -> list[str]:
+    """Fields in which two runs differ and may not: `learning_rate 0.001 vs 0.01`. Empty: comparable."""
     left, right = first.model_dump(), second.model_dump()
     return [
-        f"{name} {left[name]} vs {right[name]}"
-        for name in left
-        if name not in RunArgs.STRATEGY and name not in allowed and left[name] != right[name]
+        f"{name} {left[name]} vs {right[name]}" for name in left if name not in allowed and left[name] != right[name]
     ]
 
 

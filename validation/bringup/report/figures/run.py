@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from bringup.evidence import clock, curve, monitor
 from bringup.plan import profile as profiles
 from bringup.plan.subjects import scale_nodes
-from bringup.records import Observation, files
+from bringup.records import Observation
 from bringup.report.figures import canvas, steps
 from bringup.results import TrainingRecords
 
@@ -24,17 +24,14 @@ CURVES, TIMELINES = "curves.png", "timelines.png"
 MAX_NAMED = 8  # lines in one legend
 MAX_OUTLIERS = 3  # nodes that are named beside the band of a fleet
 _FLOOR_WIDTH = 1.8  # factor on the axis of sizes
-_SAMPLED = tuple(
-    (title, monitor.COLUMNS.index(column), column.endswith("_bytes"))
-    for title, column in (
-        ("CPU, %", "cpu_percent"),
-        ("memory used, GiB", "memory_used_gib"),
-        ("busiest GPU, %", "gpu_percent"),
-        ("sent over network interfaces, MB/s", "tx_bytes"),
-        ("sent over RDMA, MB/s", "rdma_tx_bytes"),
-        ("all GPUs, W", "gpu_power_w"),
-    )
-)  # title, column, whether it counts
+_SAMPLED = (  # title, column
+    ("CPU, %", "cpu_percent"),
+    ("memory used, GiB", "memory_used_gib"),
+    ("busiest GPU, %", "gpu_percent"),
+    ("sent over network interfaces, MB/s", "tx_bytes"),
+    ("sent over RDMA, MB/s", "rdma_tx_bytes"),
+    ("all GPUs, W", "gpu_power_w"),
+)
 
 
 def draw(
@@ -52,22 +49,11 @@ def draw(
     if any(len(points) > 1 for names in by_scale.values() for points in names.values()):
         _curves(into / CURVES, by_scale, profile)
         drawn.append(("Bus bandwidth over size", CURVES))
-    sampled = _text(folder / "raw/monitor.csv")
-    if sampled is not None:
-        samples, _ = monitor.samples(sampled, "")
-        samples = {node: rows for node, rows in samples.items() if len(rows) > 1}
-        if samples:
-            _timelines(into / TIMELINES, samples, clock.shifts(observations), steps.moments(training))
-            drawn.append(("What the monitor sampled", TIMELINES))
+    samples = {node: rows for node, rows in monitor.of_run(folder).nodes.items() if len(rows) > 1}
+    if samples:
+        _timelines(into / TIMELINES, samples, clock.shifts(observations), steps.moments(training))
+        drawn.append(("What the monitor sampled", TIMELINES))
     return drawn
-
-
-def _text(path: Path) -> str | None:
-    """None where it is not there or cannot be read, which the judge has said in its notes."""
-    try:
-        return files.read(path, path.parents[1]).text
-    except OSError:
-        return None
 
 
 def markdown(drawn: Sequence[tuple[str, str]]) -> str:
@@ -134,7 +120,7 @@ def _floors(profile: profiles.Profile, gate: str, scales: Iterable[str]) -> dict
 
 def _timelines(
     path: Path,
-    samples: Mapping[str, Sequence[Sequence[str]]],
+    samples: Mapping[str, Sequence[monitor.Row]],
     shifts: Mapping[str, clock.Shift],
     trained: steps.Moments | None,
 ) -> None:
@@ -146,11 +132,11 @@ def _timelines(
     host_s = shifts[trained.host].seconds if trained is not None and trained.host in shifts else 0.0
     marks = steps.marks(trained, host_s - began, ended - began)
     figure, panels = canvas.panels(2, 3, (16, 6.4))
-    for panel, (title, column, counts) in zip(panels, _SAMPLED, strict=True):
+    for panel, (title, column) in zip(panels, _SAMPLED, strict=True):
         lines = {
             node: line
             for node, unix in placed.items()
-            if (line := _line([moment - began for moment in unix], samples[node], column, counts))
+            if (line := _line([moment - began for moment in unix], samples[node], column))
         }
         shown = list(lines)
         if len(lines) > MAX_NAMED:
@@ -183,7 +169,7 @@ def _timelines(
 
 
 def _band(panel: Axes, lines: Sequence[Line]) -> None:
-    """Of a fleet, second by second: the middle 90 % of the nodes, and their median."""
+    """A fleet, second by second: the middle 90 % of the nodes, and their median."""
     by_second: dict[int, list[float]] = {}
     for line in lines:
         for time, number in line:
@@ -203,16 +189,14 @@ def _outliers(lines: Mapping[str, Line]) -> list[str]:
     return sorted(means, key=lambda node: -abs(means[node] - middle))[:MAX_OUTLIERS]
 
 
-def _line(
-    times: Sequence[float], rows: Sequence[Sequence[str]], column: int, counts: bool
-) -> list[tuple[float, float]]:
+def _line(times: Sequence[float], rows: Sequence[monitor.Row], column: str) -> list[tuple[float, float]]:
     """(second, number) of what was measured; where the cells count bytes, MB/s since the sample before."""
     measured = [
         (time, number)
         for time, row in zip(times, rows, strict=True)
         if (number := monitor.cell(row, column)) is not None
     ]
-    if not counts:
+    if not column.endswith("_bytes"):
         return measured
     return [(later, (b - a) / max(1e-9, later - time) / 1e6) for (time, a), (later, b) in pairwise(measured)]
 

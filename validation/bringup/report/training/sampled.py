@@ -1,18 +1,15 @@
-"""What the monitor sampled while a training ran, in one line per column. A column that is newer than this module is
-shown under its own name."""
+"""What the monitor sampled while a training ran, in one line per column."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from statistics import fmean
 
 from bringup.evidence import monitor
 from bringup.judge import Judged
-from bringup.records import files
 
-MONITOR = "raw/monitor.csv"
 _NUMBER = re.compile(r"[0-9]+(\.[0-9]+)?")
 _COUNTERS = {"_bytes": 1, "_kib": 1024}  # endings of columns that count, in bytes
 _NO_MEASURE = ("node", "unix_s", "uuid", monitor.GPU)
@@ -27,25 +24,17 @@ class Sampled:
 
 
 def sampled(judged: Judged) -> Sampled:
-    try:
-        text = files.read(judged.folder / MONITOR, judged.folder).text
-    except OSError:
-        return Sampled()
-    rows, _ = monitor.samples(text, MONITOR)
-    by_node = {
-        node: [dict(zip(monitor.COLUMNS, cells, strict=False)) for cells in cells_of] for node, cells_of in rows.items()
-    }
-    return Sampled(_words(by_node), _words(monitor.gpu_samples(text)))
+    samples = monitor.of_run(judged.folder)
+    return Sampled(_words(samples.nodes), _words(samples.gpus))
 
 
-def _words(by_subject: Mapping[str, Iterable[Mapping[str, str]]]) -> dict[str, str]:
-    rows = {subject: list(samples) for subject, samples in by_subject.items()}
+def _words(rows: Mapping[str, list[monitor.Row]]) -> dict[str, str]:
     columns = dict.fromkeys(column for samples in rows.values() for sample in samples for column in sample)
     summaries = {column: _column(column, rows) for column in columns if column not in _NO_MEASURE}
     return {column: text for column, text in summaries.items() if text}
 
 
-def _column(column: str, rows: Mapping[str, list[Mapping[str, str]]]) -> str:
+def _column(column: str, rows: Mapping[str, list[monitor.Row]]) -> str:
     """`mean 41, most 97 (n0)`; of a counter what was added: `3.2e+09 in all, most 2e+09 (n0)`; of words, the words."""
     texts = {subject: [sample[column] for sample in samples if sample.get(column)] for subject, samples in rows.items()}
     values = {subject: [float(text) for text in cells if _NUMBER.fullmatch(text)] for subject, cells in texts.items()}

@@ -3,9 +3,9 @@ for later.
 
 Only speeds become numbers: the worst one seen, divided by 1 + the spread of measurements of the same thing, and by
 1.1 at least. What differs between runs (placement, neighbours, the hour) cannot be seen inside one, so one run alone
-is divided by 2 at least. Everything that the runs met and that is not a speed (ratios between peers, shares, seconds to
-wait) stays as it was declared: it is a limit, and a quiet hour would make it a false alarm. So does a floor that was
-declared for each number of nodes. Every entry says what was seen, its spread, by which runs, and when.
+is divided by 2 at least. A declared limit that is not a speed (ratios between peers, shares, seconds to wait) stays as
+it was: a quiet hour would make it a false alarm. So does a floor that was declared for each number of nodes. Every
+entry says what was measured, its spread, by which runs, and when.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from statistics import median
 
 from bringup import judge, results
 from bringup.checks.catalogue import GATES, of_phase
+from bringup.compare.measures import SPEEDS
 from bringup.errors import NotHealthy
 from bringup.judge import Judged
 from bringup.plan.expectation import Expectation
@@ -26,13 +27,7 @@ from bringup.records import Observation, Run, Value
 
 LEAST_SPREAD = 0.1  # no cluster repeats itself better on another day
 ONE_RUN_SPREAD = 1.0  # between runs, where there is only one: a factor of two
-SPEEDS = ("GB/s", "TFLOP/s", "1/s")  # units
-EQUALS = (
-    "node",
-    "rank",
-    "pair",
-    "link",
-)  # subjects of one run that should be equally fast; scales and jobs are not
+EQUALS = ("node", "rank", "pair", "link")  # subjects of one run that should be equally fast; scales and jobs are not
 _UNITS = {"Gb/s": 1, "B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 
 
@@ -96,26 +91,19 @@ def _of_run(gate: Gate, run: Run, profile: Profile, observations: Sequence[Obser
         and observation.quantity.partition("@")[0] == gate.id
     ]
     sizes = {observation.quantity.partition("@")[2] for observation in observed}
-    if sizes <= {""} or not observed:
+    if sizes <= {""}:
         return RunObservations(run, observed, None)
     # ports are counted by rate: take the highest rate that any port has
-    reached = sorted(
-        {observation.quantity.partition("@")[2] for observation in observed if observation.value}
-    ) or sorted(sizes)
-    at = declared.at if declared is not None else max(reached, key=_magnitude)
+    reached = {observation.quantity.partition("@")[2] for observation in observed if observation.value} or sizes
+    at = declared.at if declared is not None else max(sorted(reached), key=_magnitude)
     spread = f"{gate.id.rpartition('.')[0]}.time_spread@{at}"
-    spreads = [
-        float(observation.value)
+    of_spread = [
+        observation.value
         for observation in observations
-        if observation.quantity == spread
-        and observation.subject in planned
-        and isinstance(observation.value, int | float)
+        if observation.quantity == spread and observation.subject in planned and observation.value is not None
     ]
-    return RunObservations(
-        run,
-        [observation for observation in observed if observation.quantity == f"{gate.id}@{at}"],
-        max(spreads, default=None),
-    )
+    of_size = [observation for observation in observed if observation.quantity == f"{gate.id}@{at}"]
+    return RunObservations(run, of_size, max(_numbers(of_spread), default=None))
 
 
 def _magnitude(at: str) -> float:
@@ -136,17 +124,19 @@ def _expectation(gate: Gate, runs: list[RunObservations], declared: Expectation 
     spread = _spread(gate, runs)
     limit: object
     if rule == "at_least" and gate.unit in SPEEDS:
-        if min(_numbers(values), default=0) <= 0:
+        least = min(_numbers(values), default=0)
+        if least <= 0:
             return None  # a floor of 0 cannot fail
-        repeated = _repeated(runs)
+        subjects = [subject for run in runs for subject in {observation.subject for observation in run.observations}]
+        repeated = len(set(subjects)) < len(subjects)  # one of them was measured in two runs
         part = 1 + max(LEAST_SPREAD if repeated else ONE_RUN_SPREAD, spread or 0)
-        limit = _rounded(min(_numbers(values)) / part)
+        limit = float(f"{least / part:.3g}")  # a few runs are not more precise, and the margin is wider
         source += "" if spread is None else f"; the same thing differed by {spread:.0%}"
         source += "" if repeated else "; one run does not tell how runs differ"
         source += f"; the lowest, divided by {part:.3g}"
         if declared is not None and declared.depends_on_nodes:  # it also holds for scales that these runs did not reach
             return declared.model_copy(update={"source": f"{declared.source}; {source}"})
-        if declared is not None and declared.expected >= limit:  # a declared limit that was met is not lowered
+        if declared is not None and declared.expected >= limit:  # a declared limit that was reached is not lowered
             return declared.model_copy(update={"source": f"{declared.source}; {source}, is no more"})
     elif declared is not None:
         return declared.model_copy(update={"source": f"{declared.source}; {source}"})
@@ -158,12 +148,6 @@ def _expectation(gate: Gate, runs: list[RunObservations], declared: Expectation 
     return Expectation.model_validate({rule: limit, "at": at, "unit": gate.unit, "source": source})
 
 
-def _repeated(runs: Sequence[RunObservations]) -> bool:
-    """Whether one subject was measured in two runs."""
-    subjects = [subject for run in runs for subject in {observation.subject for observation in run.observations}]
-    return len(set(subjects)) < len(subjects)
-
-
 def _spread(gate: Gate, runs: Sequence[RunObservations]) -> float | None:
     """Spread of repeated measurements: the largest over the smallest, minus 1. None: nothing was repeated.
 
@@ -173,7 +157,7 @@ def _spread(gate: Gate, runs: Sequence[RunObservations]) -> float | None:
     for run in runs:
         for observation in run.observations:
             group = groups.setdefault(gate.per if gate.per in EQUALS else observation.subject, [])
-            group += _numbers([observation.value] if observation.value is not None else [])
+            group += _numbers([observation.value])
     known = [max(group) / min(group) - 1 for group in groups.values() if len(group) > 1 and min(group) > 0]
     return max([*known, *(run.inside for run in runs if run.inside is not None)], default=None)
 
@@ -195,13 +179,8 @@ def _as_observed(rule: str, values: list[Value]) -> object | None:
     return None
 
 
-def _numbers(values: Sequence[Value]) -> list[float]:
+def _numbers(values: Sequence[Value | None]) -> list[float]:
     return [float(value) for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
-
-
-def _rounded(number: float) -> float:
-    """Rounded to three digits, because a few runs are not more precise. The margin is wider than the rounding."""
-    return float(f"{number:.3g}")
 
 
 def _range(values: list[Value]) -> str:
