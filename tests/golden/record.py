@@ -1,0 +1,125 @@
+"""Record the runs that compare.py judges: healthy ones, and ones with faults, on local clusters; and a made-up fleet.
+
+    /tmp/bringup-golden/.venv/bin/python tests/golden/record.py      # half an hour; goes on where it was stopped
+
+Paths are in the evidence. So this is called with the Python of a clone in a neutral place: that one's cluster runs,
+and the archives are written here.
+"""
+
+from __future__ import annotations
+
+import sys
+import tarfile
+from dataclasses import replace
+from pathlib import Path
+
+from bringup import results
+from bringup.checks.catalogue import DRILLS
+from bringup.drill import suite
+from bringup.drill.perform import healthy_round, perform
+from bringup.errors import DrillError
+from bringup.plan.drill import SIMULATED, TWO_NODES, Drill
+from bringup.plan.phases import PHASES
+
+RECORDINGS = Path(__file__).parent / "recordings"
+PLACE = suite.DRILLS / "golden"
+HEALTHY = {  # recording: shape, phases
+    "local-healthy": (TWO_NODES, tuple(PHASES)),
+    "h100-healthy": (SIMULATED, ("discovery", "smoke", "node_sweep", "nccl_scaling", "nccl_pairwise")),
+}
+# of the catalogue; together they fail every phase and every room of checks/, with every kind of verdict
+FAULTS = """
+    evidence-edited evidence-removed not-closed evidence-missing evidence-truncated
+    shm-small gpu-missing kernel-log-unreadable xid-79 hostname-twice devices-unconfined cores-unconfined
+    folder-read-only
+    cpu-drift name-slow clock-off node-drained mtu-drift
+    gpu-lost gpu-ecc gpu-hot gpu-other-model gpu-twice driver-does-not-start gpu-replaced-rows xid-nonfatal
+    nvlink-down nvlink-replays rdma-port-slow rdma-flaps topology-drift
+    two-tasks-one-gpu wrong-matmul no-room local-locks exit-code-lost path-not-shared gpu-far-from-cpus
+    flipped-bit exit-sweep memory-fault-under-load
+    dcgm-test-fails dcgm-test-skipped dcgm-without-engine nic-slow-with-itself
+    slow-pair unsteady-pair job-cancelled rail-slow rail-fails
+    wrong-value rank-exits curve-dip monitor-stops rdma-bypassed
+    rank-killed fsdp-not-applied rows-twice loss-flat results-truncated checkpoint-changed results-read-only
+    separate-communicators ways-not-taken lossy-cable
+    memory-corrected-in-training training-monitor-stops rank-slow checkpoint-cut gpu-hot-in-collectives rdma-sends-again
+"""
+WITHOUT_A_DRILL = {"rank-killed": "run_hsdp_2node"}  # the same fault in another phase
+KEPT = (  # beside raw/
+    *("playbook.json", "run.json", "profile.yaml", "site.yaml", "closed.json", "continued.json"),
+    *("run_args.json", "metrics.json"),
+)
+
+
+def main() -> None:
+    if sys.argv[1:] != ["--seal"]:
+        record()
+        make_up_a_fleet()
+    seal()
+
+
+def record() -> None:
+    with suite._clusters(PLACE, "golden") as clusters:
+        for name, (shape, phases) in HEALTHY.items():
+            if not (PLACE / name).exists():
+                healthy = healthy_round(1, phases, clusters.of(shape), PLACE, name=name)
+                print(name, "; ".join(healthy.false_alarms) or "passed", flush=True)
+                (PLACE / "round-1").rename(PLACE / name)
+        for drill in faults():
+            if (PLACE / drill.id).exists():
+                continue
+            cluster = clusters.of(drill.shape)
+            try:
+                cluster.heal()
+                done = perform(drill, cluster, PLACE, name="golden")
+                print(suite.result.line(done), flush=True)
+            except DrillError as error:
+                print(drill.id, error, flush=True)
+
+
+def faults() -> list[Drill]:
+    declared = {drill.id: drill for drill in DRILLS}
+    chosen = [declared[name] for name in FAULTS.split()]
+    chosen += [replace(declared[name], id=f"{name}-hsdp", phase=phase) for name, phase in WITHOUT_A_DRILL.items()]
+    return chosen
+
+
+def make_up_a_fleet() -> None:
+    sys.path.insert(0, str(results.REPOSITORY / "validation/benchmarks"))
+    import judge_and_report
+
+    if not (PLACE / "fleet").exists():
+        judge_and_report.made_up_run(64, PLACE / "fleet")
+
+
+def seal() -> None:
+    """An archive per group of recordings, of what is judged. What is derived and checkpoints stay out."""
+    RECORDINGS.mkdir(exist_ok=True)
+    shapes = {drill.id: "h100-faults" if drill.shape == SIMULATED else "local-faults" for drill in faults()}
+    groups: dict[str, list[Path]] = {}
+    for folder in sorted(path for path in PLACE.iterdir() if path.is_dir() and path.name != "healthy"):
+        groups.setdefault(shapes.get(folder.name, folder.name), []).append(folder)
+    for group, folders in groups.items():
+        target = RECORDINGS / f"{group}.tar.xz"
+        with tarfile.open(target, "w:xz", format=tarfile.PAX_FORMAT, preset=9) as archive:
+            for path in (path for folder in folders for path in sorted(folder.rglob("*")) if is_kept(path)):
+                archive.add(path, path.relative_to(PLACE).as_posix(), recursive=False, filter=without_owner)
+        print(f"{target.name}: {target.stat().st_size / 1024:.0f} KiB")
+
+
+def is_kept(path: Path) -> bool:
+    """Evidence: what is below raw/ of a run, and its records. An empty folder is no evidence."""
+    if path.is_dir():
+        return False
+    run = next((folder for folder in path.parents if (folder / results.RUN).exists()), path.parent)
+    return (path.parent == run and path.name in KEPT) or path.relative_to(run).parts[0] == "raw"
+
+
+def without_owner(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+    entry.uid = entry.gid = 0
+    entry.uname = entry.gname = ""
+    return entry
+
+
+if __name__ == "__main__":
+    main()
