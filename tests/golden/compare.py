@@ -24,6 +24,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import NamedTuple
 
+import altered
 from bringup.checks import catalogue
 from bringup.cli import parser
 from bringup.judge import Judged
@@ -83,6 +84,8 @@ def golden_of(name: str) -> Golden:
 
 def of_runs(place: Path) -> Golden:
     golden = Golden({}, {})
+    for healthy in list(place.glob("*-healthy")):
+        altered.copies(healthy)
     for recording in sorted(place.iterdir()):
         gathered = collection.gather(sorted(path.parent for path in recording.rglob(RUN)))
         for judged in gathered.judged:

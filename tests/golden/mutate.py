@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from fnmatch import fnmatch
 from pathlib import Path
 
@@ -91,11 +92,12 @@ def main() -> int:
         write(choose())
         return 0
     mutants = [json.loads(line) for line in MUTANTS.read_text().splitlines()]
-    with tempfile.TemporaryDirectory(prefix="bringup-mutants-") as folder:
-        tree = copy_of_checkout(Path(folder))
-        now = [tried(mutant, tree) for mutant in mutants]
-    if chosen.accept:
-        write(now)
+    now = list(mutants)
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for number, result in enumerate(pool.map(tried, mutants)):
+            now[number] = result
+            if chosen.accept:
+                write(now)
     return 0 if now == mutants else 1
 
 
@@ -125,21 +127,20 @@ def mutants_of(path: Path) -> Iterator[Mutant]:
                 break
 
 
-def tried(mutant: Mutant, tree: Path) -> Mutant:
-    path = place_of(mutant, tree)
-    if path is None:
-        result = {**mutant, "tests": None, "golden": None}
-    else:
-        text = path.read_text()
-        path.write_text(text.replace(str(mutant["line"]), str(mutant["mutated"])))
-        file = path.relative_to(tree / PACKAGE).as_posix()
-        tests = next((tests for pattern, tests in TESTS.items() if fnmatch(file, pattern)), "tests/test_judge.py")
-        pytest = ("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-m", "not cluster", *tests.split())
-        result = {**mutant, "tests": fails(tree, *pytest), "golden": fails(tree, "tests/golden/compare.py")}
-        path.write_text(text)
-    noticed = ", ".join(name for name in ("tests", "golden") if result[name]) or "nobody"
-    was = "" if mutant == result or "tests" not in mutant else "  (not as stored)"
-    print(f"{noticed if path else 'line is gone':<14} {mutant['file']}: {mutant['mutated']}{was}", flush=True)
+def tried(mutant: Mutant) -> Mutant:
+    with tempfile.TemporaryDirectory(prefix="bringup-mutant-") as folder:
+        tree = copy_of_checkout(Path(folder))
+        path = place_of(mutant, tree)
+        result = mutant | {"tests": None, "golden": None}
+        if path is not None:
+            path.write_text(path.read_text().replace(str(mutant["line"]), str(mutant["mutated"])))
+            file = path.relative_to(tree / PACKAGE).as_posix()
+            tests = next((tests for pattern, tests in TESTS.items() if fnmatch(file, pattern)), "tests/test_judge.py")
+            pytest = ("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-m", "not cluster", *tests.split())
+            result |= {"tests": fails(tree, *pytest), "golden": fails(tree, "tests/golden/compare.py")}
+    noticed = " and ".join(name for name in ("tests", "golden") if result[name]) or "nobody"
+    changed = "" if "tests" not in mutant or mutant == result else "  (not as stored)"
+    print(f"{noticed if path else 'line is gone':<16} {mutant['file']}: {mutant['mutated']}{changed}", flush=True)
     return result
 
 

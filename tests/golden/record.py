@@ -27,6 +27,7 @@ HEALTHY = {  # recording: shape, phases
     "local-healthy": (TWO_NODES, tuple(PHASES)),
     "h100-healthy": (SIMULATED, ("discovery", "smoke", "node_sweep", "nccl_scaling", "nccl_pairwise")),
 }
+IN_HSDP = "rank-killed-in-hsdp"  # a phase without a drill of its own
 # of the catalogue; together they fail every phase and every room of checks/, with every kind of verdict
 FAULTS = """
     evidence-edited evidence-removed not-closed evidence-missing evidence-truncated
@@ -36,15 +37,13 @@ FAULTS = """
     gpu-lost gpu-ecc gpu-hot gpu-other-model gpu-twice driver-does-not-start gpu-replaced-rows xid-nonfatal
     nvlink-down nvlink-replays rdma-port-slow rdma-flaps topology-drift
     two-tasks-one-gpu wrong-matmul no-room local-locks exit-code-lost path-not-shared gpu-far-from-cpus
-    flipped-bit exit-sweep memory-fault-under-load
-    dcgm-test-fails dcgm-test-skipped dcgm-without-engine nic-slow-with-itself
-    slow-pair unsteady-pair job-cancelled rail-slow rail-fails
-    wrong-value rank-exits curve-dip monitor-stops rdma-bypassed
-    rank-killed fsdp-not-applied rows-twice loss-flat results-truncated checkpoint-changed results-read-only
-    separate-communicators ways-not-taken lossy-cable
+    flipped-bit exit-sweep dcgm-without-engine slow-pair rank-exits curve-dip
+    rank-killed fsdp-not-applied rows-twice loss-flat results-read-only rank-killed-in-hsdp separate-communicators
+    rail-slow job-cancelled dcgm-test-skipped wrong-value monitor-stops results-truncated checkpoint-changed
+    ways-not-taken nic-slow-with-itself unsteady-pair rail-fails memory-fault-under-load dcgm-test-fails lossy-cable
     memory-corrected-in-training training-monitor-stops rank-slow checkpoint-cut gpu-hot-in-collectives rdma-sends-again
+    rdma-bypassed
 """
-WITHOUT_A_DRILL = {"rank-killed": "run_hsdp_2node"}  # the same fault in another phase
 KEPT = (  # beside raw/
     *("playbook.json", "run.json", "profile.yaml", "site.yaml", "closed.json", "continued.json"),
     *("run_args.json", "metrics.json"),
@@ -79,9 +78,8 @@ def record() -> None:
 
 def faults() -> list[Drill]:
     declared = {drill.id: drill for drill in DRILLS}
-    chosen = [declared[name] for name in FAULTS.split()]
-    chosen += [replace(declared[name], id=f"{name}-hsdp", phase=phase) for name, phase in WITHOUT_A_DRILL.items()]
-    return chosen
+    declared[IN_HSDP] = replace(declared["rank-killed"], id=IN_HSDP, phase="run_hsdp_2node")
+    return [declared[name] for name in FAULTS.split()]
 
 
 def make_up_a_fleet() -> None:

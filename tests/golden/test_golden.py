@@ -1,7 +1,7 @@
 """Verdicts of recorded runs, and the catalogue, are as stored in expected/. README.md: how a change is accepted."""
 
+import compare
 import pytest
-from golden import compare
 
 
 @pytest.mark.parametrize("name", compare.recordings())
