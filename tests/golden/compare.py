@@ -55,14 +55,14 @@ def main() -> int:
     chosen = arguments.parse_args()
     names = chosen.recordings or recordings()
     with ProcessPoolExecutor(os.cpu_count()) as pool:
-        found = dict(zip(names, pool.map(golden_of, names), strict=True))
-    wrong = [f"{name}: {line}" for name in names for line in differences(stored(name).facts, found[name].facts)]
-    reworded = [line for name in names for line in diff(name, stored(name).words, found[name].words)]
+        judged_now = dict(zip(names, pool.map(golden_of, names), strict=True))
+    wrong = [f"{name}: {line}" for name in names for line in differences(stored(name).facts, judged_now[name].facts)]
+    reworded = [line for name in names for line in diff(name, stored(name).words, judged_now[name].words)]
     print("\n".join(wrong + (reworded if chosen.words else [])) or "all verdicts are as stored")
     print(f"{len(wrong)} differences of verdicts; {len(reworded)} lines of the diff of words", file=sys.stderr)
     if chosen.accept_verdicts or (chosen.accept and not wrong):
         for name in names:
-            store(name, found[name])
+            store(name, judged_now[name])
         return 0
     return 1 if wrong else 0
 

@@ -153,15 +153,15 @@ def place_of(mutant: Mutant, tree: Path) -> Path | None:
     return having[0] if having and (having[0] == own or len(having) == 1) else None
 
 
-def fails(tree: Path, *arguments: str) -> bool:
-    """A mutant that does not come to its end was noticed, too."""
+def fails(tree: Path, *arguments: str) -> bool | None:
+    """None: it did not come to its end, because of the mutant or of a busy machine."""
     variables = {**os.environ, "PYTHONPATH": str(tree / "validation"), "PYTHONDONTWRITEBYTECODE": "1"}
     try:
         done = subprocess.run(
             [sys.executable, *arguments], cwd=tree, env=variables, capture_output=True, timeout=LIMIT_S, check=False
         )
     except subprocess.TimeoutExpired:
-        return True
+        return None
     return done.returncode != 0
 
 
