@@ -127,14 +127,12 @@ def of_catalogue() -> Golden:
         golden.facts[about] = data
 
     for gate in catalogue.GATES.values():
-        data = asdict(gate) | asdict(gate.guide) | {"expect": repr(gate.expect)}
-        del data["guide"]
-        add(f"gate {gate.id}", data, "proves", "title", "page", "observes", "why", "usually_means", "next", "by_hand")
+        data = gate.model_dump(mode="json", exclude={"guide", "drills", "no_drill"}) | as_json(gate.guide)
+        add(f"gate {gate.id}", data, "proves", "title", "page", "next")
+        if gate.no_drill is not None:
+            add(f"without a drill {gate.id}", as_json(gate.no_drill), "reason")
     for drill in catalogue.DRILLS:
-        add(f"drill {drill.id}", asdict(drill), "fault", "says")
-    for entry in catalogue.NO_DRILL:
-        for gate_id in entry.gates:
-            add(f"without a drill {gate_id}", {"test": entry.test, "reason": entry.reason}, "reason")
+        add(f"drill {drill.id}", as_json(drill), "fault", "says")
     for signature in SIGNATURES.values():
         add(f"signature {signature.id}", asdict(signature), "cause", "do")
     golden.facts["exit codes"] = {str(code): "known" for code in EXIT_CODES}

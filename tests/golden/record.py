@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import sys
 import tarfile
-from dataclasses import replace
 from pathlib import Path
 
 from bringup import results
@@ -18,14 +17,17 @@ from bringup.checks.catalogue import DRILLS
 from bringup.drill import suite
 from bringup.drill.perform import healthy_round, perform
 from bringup.errors import DrillError
-from bringup.plan.drill import SIMULATED, TWO_NODES, Drill
+from bringup.plan.drill import Drill, Shape
 from bringup.plan.phases import PHASES
 
 RECORDINGS = Path(__file__).parent / "recordings"
 PLACE = suite.DRILLS / "golden"
 HEALTHY = {  # recording: shape, phases
-    "local-healthy": (TWO_NODES, tuple(PHASES)),
-    "h100-healthy": (SIMULATED, ("discovery", "smoke", "node_sweep", "nccl_scaling", "nccl_pairwise")),
+    "local-healthy": (Shape(), tuple(PHASES)),
+    "h100-healthy": (
+        Shape(3, 2, simulate="h100"),
+        ("discovery", "smoke", "node_sweep", "nccl_scaling", "nccl_pairwise"),
+    ),
 }
 IN_HSDP = "rank-killed-in-hsdp"  # a phase without a drill of its own
 # of the catalogue; together they fail every phase and every room of checks/, with every kind of verdict
@@ -76,7 +78,7 @@ def record() -> None:
 
 def faults() -> list[Drill]:
     declared = {drill.id: drill for drill in DRILLS}
-    declared[IN_HSDP] = replace(declared["rank-killed"], id=IN_HSDP, phase="run_hsdp_2node")
+    declared[IN_HSDP] = declared["rank-killed"].model_copy(update={"id": IN_HSDP, "phase": "run_hsdp_2node"})
     return [declared[name] for name in FAULTS.split()]
 
 
@@ -91,7 +93,7 @@ def make_up_a_fleet() -> None:
 def seal() -> None:
     """An archive per group of recordings, of what is judged. What is derived and checkpoints stay out."""
     RECORDINGS.mkdir(exist_ok=True)
-    shapes = {drill.id: "h100-faults" if drill.shape == SIMULATED else "local-faults" for drill in faults()}
+    shapes = {drill.id: "h100-faults" if drill.shape.simulate else "local-faults" for drill in faults()}
     groups: dict[str, list[Path]] = {}
     for folder in sorted(path for path in PLACE.iterdir() if path.is_dir() and path.name != "healthy"):
         groups.setdefault(shapes.get(folder.name, folder.name), []).append(folder)
