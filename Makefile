@@ -10,7 +10,7 @@ GPUS ?= 2
 PY := .venv/bin/python
 CLUSTER := infrastructure-validation/local-cluster/cluster
 
-.PHONY: help setup venv constraints local cluster cluster-down test drill lint unit live live-drills live-rest generated pictures clean
+.PHONY: help setup venv constraints local cluster cluster-down test drill lint unit golden live live-drills live-rest generated pictures clean
 
 help: ## print this
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -67,6 +67,9 @@ lint: setup ## ruff (format and check), mypy --strict, import arrows, codespell,
 
 unit: setup ## the tests that need no cluster
 	$(PY) -m pytest tests -m 'not cluster' -o cache_dir=.pytest_cache/unit
+
+golden: venv ## recorded runs and the catalogue: are verdicts and words as stored? (tests/golden/README.md)
+	$(PY) tests/golden/compare.py --words
 
 live: setup live-drills live-rest ## the tests that start local clusters: they mostly wait, so that `make test` runs the others beside them
 

@@ -165,7 +165,7 @@ def address_of(number: int) -> str:
 def write_evidence(raw: Path, nodes: list[str]) -> int:
     """What nodes say of themselves, of names, clocks and topology, and what Slurm says. Returns the number of facts."""
     table = [("names.address", node, address_of(number), "text") for number, node in enumerate(nodes)]
-    count = write_facts(raw / "names-table.jsonl", "names_table", {nodes[0]: table})
+    count = write_facts(raw / "names-table.jsonl", "names_table", {nodes[0]: table}, of_a_step=False)
     facts_by_node = {node: name_facts(number) for number, node in enumerate(nodes)}
     count += write_facts(raw / "names.jsonl", "names", facts_by_node)
     facts = {node: node_facts(node, sick=number == len(nodes) // 2) for number, node in enumerate(nodes)}
@@ -182,14 +182,17 @@ def write_evidence(raw: Path, nodes: list[str]) -> int:
     return count
 
 
-def write_facts(file: Path, probe: str, facts_by_node: dict[str, list[tuple[str, str, object, str]]]) -> int:
-    """As srun labels what the probe prints on each node. Returns the number of facts."""
+def write_facts(
+    file: Path, probe: str, facts_by_node: dict[str, list[tuple[str, str, object, str]]], *, of_a_step: bool = True
+) -> int:
+    """What the probe prints on each node, as srun labels it in a step. Returns the number of facts."""
     with file.open("w") as stream:
         for number, (node, facts) in enumerate(facts_by_node.items()):
+            label = f"{number}: " if of_a_step else ""
             for quantity, subject, value, unit in facts:
                 fact = {"probe": probe, "at": node, "subject": subject, "quantity": quantity}
-                stream.write(f"{number}: {json.dumps(fact | {'value': value, 'unit': unit})}\n")
-            stream.write(f"{number}: {json.dumps({'probe': probe, 'at': node, 'end': len(facts)})}\n")
+                stream.write(f"{label}{json.dumps(fact | {'value': value, 'unit': unit})}\n")
+            stream.write(f"{label}{json.dumps({'probe': probe, 'at': node, 'end': len(facts)})}\n")
     return sum(map(len, facts_by_node.values()))
 
 

@@ -1,0 +1,191 @@
+"""Judge every recorded run, and compare with the verdicts and words that are stored in expected/.
+
+    python tests/golden/compare.py            # any other verdict, or entry of the catalogue: one line each; exit code 1
+    python tests/golden/compare.py --words    # also other words, as a unified diff
+    python tests/golden/compare.py --accept   # store other words; refused while a verdict differs
+    python tests/golden/compare.py --accept-verdicts     # store both
+
+Names of recordings (local-faults) after the options: these alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import json
+import lzma
+import os
+import sys
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict
+from pathlib import Path
+from typing import NamedTuple
+
+import altered
+from bringup.checks import catalogue
+from bringup.cli import parser
+from bringup.judge import Judged
+from bringup.known_faults.signatures import EXIT_CODES, SIGNATURES
+from bringup.records import as_json
+from bringup.report import collection, drain, explain, text, training
+from bringup.results import RUN
+
+HERE = Path(__file__).parent
+EXPECTED = HERE / "expected"
+CATALOGUE = "catalogue"
+VERDICT = ("outcome", "kind", "value", "unit", "rule", "limit", "at", "action", "evidence", "blocked_by")
+WORDS = ("observed", "expected", "cause", "basis", "fix")
+
+Facts = dict[str, object]
+
+
+class Golden(NamedTuple):
+    facts: dict[str, Facts]  # by what they are about: all of them must be equal
+    words: dict[str, str]  # a text for people, by what it is about
+
+
+def main() -> int:
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("recordings", nargs="*", metavar="RECORDING")
+    for option in ("--words", "--accept", "--accept-verdicts"):
+        arguments.add_argument(option, action="store_true")
+    chosen = arguments.parse_args()
+    names = chosen.recordings or recordings()
+    with ProcessPoolExecutor(os.cpu_count()) as pool:
+        judged_now = dict(zip(names, pool.map(golden_of, names), strict=True))
+    wrong = [f"{name}: {line}" for name in names for line in differences(stored(name).facts, judged_now[name].facts)]
+    reworded = [line for name in names for line in diff(name, stored(name).words, judged_now[name].words)]
+    print("\n".join(wrong + (reworded if chosen.words else [])) or "all verdicts are as stored")
+    print(f"{len(wrong)} differences of verdicts; {len(reworded)} lines of the diff of words", file=sys.stderr)
+    if chosen.accept_verdicts or (chosen.accept and not wrong):
+        for name in names:
+            store(name, judged_now[name])
+        return 0
+    return 1 if wrong else 0
+
+
+def recordings() -> list[str]:
+    return [CATALOGUE, *sorted(path.name.removesuffix(".tar.xz") for path in (HERE / "recordings").glob("*.tar.xz"))]
+
+
+def golden_of(name: str) -> Golden:
+    if name == CATALOGUE:
+        return of_catalogue()
+    with tempfile.TemporaryDirectory(prefix="bringup-golden-") as folder:
+        place = Path(folder).resolve()
+        with tarfile.open(HERE / f"recordings/{name}.tar.xz") as archive:
+            archive.extractall(place, filter="data")
+        golden = of_runs(place)
+    return Golden(golden.facts, {about: words.replace(str(place), "/golden") for about, words in golden.words.items()})
+
+
+def of_runs(place: Path) -> Golden:
+    golden = Golden({}, {})
+    for healthy in list(place.glob("*-healthy")):
+        altered.copies(healthy)
+    for recording in sorted(place.iterdir()):
+        gathered = collection.gather(sorted(path.parent for path in recording.rglob(RUN)))
+        for judged in gathered.judged:
+            add_run(golden, judged.folder.relative_to(place).as_posix(), judged)
+        for absent in gathered.absent:
+            golden.facts[f"{recording.name} {absent.phase}"] = {"outcome": "cannot be judged"}
+        for answer in gathered.answers:
+            about = f"{recording.name} question {answer.question}"
+            golden.facts[about] = {"mark": answer.mark, **{claim.claim: claim.mark for claim in answer.claims}}
+            golden.words[about] = lines(as_json(answer))
+        drained = [entry.line for entry in drain.proposals(gathered.judged)]
+        golden.words[f"{recording.name} drain"] = "\n".join(drained)
+    return golden
+
+
+def add_run(golden: Golden, run: str, judged: Judged) -> None:
+    verdicts = judged.verdicts
+    for verdict in verdicts.verdicts:
+        data, about = as_json(verdict), f"{run} {verdict.gate} [{verdict.subject}]"
+        golden.facts[about] = {name: data[name] for name in VERDICT}
+        golden.words[about] = lines({name: data[name] for name in WORDS})
+    golden.facts[run] = {
+        "outcome": verdicts.outcome,
+        "not_applicable": sorted(entry.gate for entry in verdicts.not_applicable),
+        "signs": [f"{sign.signature} {sign.evidence} {sign.count}" for sign in verdicts.signs],
+    }
+    report = text.markdown(judged.run, verdicts, judged.observations) + training.markdown([judged])
+    golden.words[f"{run} report"] = report
+    golden.words[f"{run} notes"] = "\n".join(verdicts.notes)
+    golden.words[f"{run} screen"] = text.screen(judged.folder, judged.run, verdicts)
+    golden.words[f"{run} explain"] = explain.screen(judged)
+
+
+def of_catalogue() -> Golden:
+    golden = Golden({}, {})
+
+    def add(about: str, data: Facts, *words: str) -> None:
+        golden.words[about] = lines({name: data.pop(name) for name in words})
+        golden.facts[about] = data
+
+    for gate in catalogue.GATES.values():
+        data = gate.model_dump(mode="json", exclude={"guide", "drills", "no_drill"}) | as_json(gate.guide)
+        add(f"gate {gate.id}", data, "proves", "title", "page", "next")
+        if gate.no_drill is not None:
+            add(f"without a drill {gate.id}", as_json(gate.no_drill), "reason")
+    for drill in catalogue.DRILLS:
+        add(f"drill {drill.id}", as_json(drill), "fault", "says")
+    for signature in SIGNATURES.values():
+        add(f"signature {signature.id}", asdict(signature), "cause", "do")
+    golden.facts["exit codes"] = {str(code): "known" for code in EXIT_CODES}
+    verbs = next(action.choices for action in parser()._actions if isinstance(action.choices, dict))
+    golden.facts["verbs"] = {verb: "there" for verb in verbs}
+    return golden
+
+
+def lines(data: Facts) -> str:
+    return "\n".join(
+        f"{name}: {value if isinstance(value, str) else json.dumps(value)}" for name, value in data.items()
+    )
+
+
+def differences(before: dict[str, Facts], after: dict[str, Facts]) -> Iterator[str]:
+    if not before:
+        yield "nothing is stored of it"
+        return
+    for about in sorted({*before, *after}):
+        if about not in before or about not in after:
+            yield f"{about}: {'is gone' if about in before else 'is new'}"
+            continue
+        # as JSON: 1, 1.0 and true differ
+        old, new = ({name: json.dumps(fact) for name, fact in facts[about].items()} for facts in (before, after))
+        changed = [name for name in {**old, **new} if old.get(name) != new.get(name)]
+        if changed:
+            yield f"{about}: {'; '.join(f'{name} {old.get(name)} -> {new.get(name)}' for name in changed)}"
+
+
+def diff(name: str, before: dict[str, str], after: dict[str, str]) -> Iterator[str]:
+    for about in sorted({*before, *after}):
+        old, new = before.get(about, ""), after.get(about, "")
+        if old != new:
+            yield from difflib.unified_diff(
+                old.splitlines(), new.splitlines(), f"{name}: {about}", "now", lineterm="", n=1
+            )
+
+
+def stored(name: str) -> Golden:
+    def read(kind: str) -> dict:
+        path = EXPECTED / f"{name}.{kind}.jsonl.xz"
+        return dict(json.loads(line) for line in lzma.open(path, "rt", encoding="utf-8")) if path.exists() else {}
+
+    return Golden(read("verdicts"), read("words"))
+
+
+def store(name: str, golden: Golden) -> None:
+    """A line for each thing, sorted: [what it is about, its facts or its words]."""
+    EXPECTED.mkdir(exist_ok=True)
+    for kind, entries in (("verdicts", golden.facts), ("words", golden.words)):
+        written = "".join(f"{json.dumps([about, entries[about]], ensure_ascii=False)}\n" for about in sorted(entries))
+        (EXPECTED / f"{name}.{kind}.jsonl.xz").write_bytes(lzma.compress(written.encode(), preset=9))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
