@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parent.parent
 SETUP = ROOT / "infrastructure-validation/local-cluster/setup.sh"
 
 
-@pytest.mark.parametrize("lacking", [None, "shellcheck", "bindfs"])
+@pytest.mark.parametrize("lacking", [None, "shellcheck", "bindfs", "hostname"])
 def test_setup_looks_for_the_commands_where_there_is_no_dpkg(tmp_path: Path, lacking: str | None) -> None:
     """A system without apt-get and dpkg (Rocky): what was installed by hand is enough."""
     commands = (
@@ -25,9 +25,11 @@ def test_setup_looks_for_the_commands_where_there_is_no_dpkg(tmp_path: Path, lac
         "sinfo",
         "munged",
         "ip",
+        "tc",
         "nft",
         "unshare",
         "flock",
+        "hostname",
         "shellcheck",
         "faketime",
         "bindfs",
@@ -49,7 +51,7 @@ def test_setup_looks_for_the_commands_where_there_is_no_dpkg(tmp_path: Path, lac
         assert done.returncode == 2
         assert done.stderr.startswith(f"setup: not found: {lacking}; ")
         assert done.stderr.count("\n") == 1
-        assert {"bindfs", "util-linux", "3.11"} <= set(re.findall(r"[\w.-]*\w", done.stderr))
+        assert {"bindfs", "util-linux", "hostname", "tc", "3.11"} <= set(re.findall(r"[\w.-]*\w", done.stderr))
 
 
 TRAININGS = sorted((ROOT / "training/slurm").glob("*.sbatch"))

@@ -4,7 +4,7 @@
 set -euo pipefail
 
 PACKAGES=(slurmctld slurmd slurm-client munge iproute2 nftables util-linux python3-venv shellcheck faketime bindfs gcc libc6-dev)
-COMMANDS=(slurmctld slurmd sinfo munged ip nft unshare flock shellcheck faketime bindfs gcc) # what they bring, where there is no dpkg
+COMMANDS=(slurmctld slurmd sinfo munged ip tc nft unshare flock hostname shellcheck faketime bindfs gcc) # where there is no dpkg
 DAEMONS=(slurmctld slurmd munge)
 POLICY=/usr/sbin/policy-rc.d
 
@@ -17,8 +17,8 @@ if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
     PATH=$PATH:/usr/sbin:/sbin command -v "$command" >/dev/null || lacking+=("$command")
   done
   [ ${#lacking[@]} -gt 0 ] || exit 0
-  say "not found: ${lacking[*]}; this is not a Debian system: install by hand Slurm (slurmctld, slurmd, clients), munge, iproute2," \
-    "nftables, util-linux, shellcheck, faketime, bindfs, gcc with the headers of C, and Python 3.11 or newer"
+  say "not found: ${lacking[*]}; this is not a Debian system: install by hand Slurm (slurmctld, slurmd, clients), munge, iproute2" \
+    "with tc, nftables, util-linux, hostname, shellcheck, faketime, bindfs, gcc with the headers of C, and Python 3.11 or newer"
   ! command -v dnf >/dev/null || say "many of them are in EPEL and CRB: dnf install epel-release && dnf config-manager --set-enabled crb;" \
     "then PYTHON=python3.12 make setup"
   exit 2
