@@ -210,7 +210,7 @@ def test_a_rank_killed_in_a_save_leaves_the_checkpoint_before_and_a_requeued_job
         "git_dirty": None,
         "slurm_job_id": "7",
         "slurm_restart_count": 1,
-        "opened_at": "",
+        "opened_at": "2026-11-20T12:00:00Z",
         "continues": "job",
     }
 

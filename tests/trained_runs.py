@@ -50,7 +50,9 @@ def run_of(stem: str, results: Path, *, reference: bool = True) -> Path:
 
 def sampled(node: str, seconds: int) -> str:
     """What the sampler says of a node without GPUs, once a second."""
-    return "".join(f"0: {node},{1_795_400_000 + second}.000,1.0,1.00,0,0,,,,0.10,,\n" for second in range(seconds))
+    return "".join(
+        f"{label(node)}{node},{1_795_400_000 + second}.000,1.0,1.00,0,0,,,,0.10,,\n" for second in range(seconds)
+    )
 
 
 def counted(node: str, moment: str) -> str:
@@ -69,7 +71,12 @@ def counted(node: str, moment: str) -> str:
         for name, device in counters.items()
     ]
     lines.append({"probe": "counters", "at": node, "end": len(lines)})
-    return "".join(f"{json.dumps(line)}\n" for line in lines)
+    return "".join(f"{label(node)}{json.dumps(line)}\n" for line in lines)
+
+
+def label(node: str) -> str:
+    """What srun puts before a line of a step with one task on each of the nodes n0, n1, …"""
+    return f"{int(node.removeprefix('n'))}: "
 
 
 def rank_said(

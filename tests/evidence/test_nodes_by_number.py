@@ -62,8 +62,8 @@ def test_the_nodes_of_a_step_follow_from_its_name_or_stand_beside_it(tmp_path, n
     raw.mkdir()
     (raw / "pairs-1-2.step").write_text("1 n3,n1\n")
     (raw / "clock.step").write_text("1 n3,n9\n")
-    found = _speakers(Parsed(), raw / name, a_run("discovery", ["n0", "n1", "n2", "n3"]))
-    assert (found.nodes, found.tasks_per_node) == (nodes, tasks)
+    step_of = _speakers(Parsed(), raw / name, a_run("discovery", ["n0", "n1", "n2", "n3"]))
+    assert (step_of.nodes, step_of.tasks_per_node) == (nodes, tasks)
 
 
 def test_a_node_that_is_lost_while_srun_launches_is_the_first_cause(tmp_path, monkeypatch):

@@ -34,10 +34,10 @@ def judged(folder: Path, most: int = 2 * GIBIBYTE) -> subprocess.CompletedProces
 
 def refusal(run: Path, capsys: pytest.CaptureFixture[str]) -> str:
     assert cli.main(["judge", str(run)]) == 2
-    said = capsys.readouterr().err
-    assert said.count("\n") == 1, said
-    assert "a fault of bringup itself" not in said
-    return said
+    message = capsys.readouterr().err
+    assert message.count("\n") == 1, message
+    assert "a fault of bringup itself" not in message
+    return message
 
 
 @pytest.fixture

@@ -37,7 +37,7 @@ def read(
     return reading._raw(folder, a_run(phase, nodes), reading.TrainingRecords(folder))
 
 
-def said(parsed: Parsed) -> set[tuple[str, str]]:
+def believed(parsed: Parsed) -> set[tuple[str, str]]:
     return {(each.quantity, each.subject) for each in parsed.observations if not each.quantity.startswith("probe.")}
 
 
@@ -84,7 +84,7 @@ def test_a_node_cannot_make_another_one_pass(tmp_path, monkeypatch):
 )  # fmt: skip
 def test_a_line_is_refused_and_named(tmp_path, name, line, says):
     parsed = read(tmp_path, name, line)
-    assert said(parsed) == set()
+    assert believed(parsed) == set()
     assert any(problem.startswith(f"raw/{name}:1: refused: {says}") for problem in parsed.problems), parsed.problems
 
 
@@ -106,13 +106,13 @@ def test_a_line_is_refused_and_named(tmp_path, name, line, says):
 )
 def test_what_a_probe_says_is_read(tmp_path, name, line):
     parsed = read(tmp_path, name, line)
-    assert len(said(parsed)) == 1
+    assert len(believed(parsed)) == 1
     assert not any("refused" in problem for problem in parsed.problems)
 
 
 def test_a_file_of_a_rank_is_the_one_of_its_node(tmp_path):
     parsed = read(tmp_path, "rank3.jsonl", fact("n0", "n0/rank3", "train.rank.pid", probe="train"))
-    assert said(parsed) == set()
+    assert believed(parsed) == set()
     assert "task 3 runs on n1, and the line claims n0" in str(parsed.problems)
 
 
@@ -126,10 +126,10 @@ def test_a_step_of_some_nodes_says_so_beside_its_facts(tmp_path):
         f"1: {fact('n2', 'n1->n2')}",
         f"0: {fact('n0', 'n0')}",
     )
-    assert said(parsed) == {(GPUS, "n1--n2"), (GPUS, "n1->n2")}
+    assert believed(parsed) == {(GPUS, "n1--n2"), (GPUS, "n1->n2")}
     (tmp_path / "raw/pairs-1-2.step").write_text("1 n1,n7\n")
     parsed = read(tmp_path, "pairs-1-2.jsonl", f"0: {fact('n1', 'n1--n2')}")
-    assert said(parsed) == set()
+    assert believed(parsed) == set()
     assert any("pairs-1-2.step: not TASKS NODE" in problem for problem in parsed.problems)
 
 
@@ -141,10 +141,28 @@ def test_the_closing_line_of_another_node_finishes_nothing(tmp_path):
 WHO = speakers.Speakers(["n0", "n1"], 1, {"n0", "n1"})
 
 
+def both(label: int, node: str) -> list[str]:
+    return [f"{label}: {fact(node, node)}", f"{label}: {end(node)}"]
+
+
+def test_slurm_may_number_the_tasks_in_another_order_of_nodes(tmp_path):
+    """With a topology plugin. The facts of every node arrive, each under a label of its own."""
+    parsed = read(tmp_path, "inventory.jsonl", *both(0, "n2"), *both(1, "n0"), *both(2, "n1"), phase="discovery")
+    assert believed(parsed) == {(GPUS, node) for node in ("n0", "n1", "n2")}
+    assert not parsed.problems
+
+
+def test_a_node_cannot_take_the_place_of_another_one_that_is_silent(tmp_path):
+    parsed = read(tmp_path, "inventory.jsonl", *both(0, "n1"), *both(2, "n2"), phase="discovery")
+    assert believed(parsed) == {(GPUS, "n2")}
+    parsed = read(tmp_path, "inventory.jsonl", *both(0, "n1"), *both(0, "n0"), *both(2, "n2"), phase="discovery")
+    assert believed(parsed) == {(GPUS, "n0"), (GPUS, "n2")}
+
+
 def test_samples_of_another_node_are_left_out():
-    text = "".join(f"{label}: {node},1.0,5.0,0.9,1,1,,,\n" for label, node in ((0, "n0"), (0, "n1"), (1, "n1")))
+    text = "".join(f"{label}: {node},1.0,5.0,0.9,1,1,,,,0.1,,\n" for label, node in ((0, "n0"), (0, "n1"), (1, "n1")))
     believed, refused = speakers.believed(text, "f", WHO, monitor.node_of)
-    assert [len(rows) for rows in monitor.samples(believed, "f")[0].values()] == [1, 1]
+    assert [len(rows) for rows in monitor.read(believed, "f").nodes.values()] == [1, 1]
     assert refused.problems == ["f:2: refused: task 0 runs on n0, and the line claims n1"]
     text = (FIXTURES / "monitor.csv").read_text()
     assert speakers.believed(text, "f", WHO, monitor.node_of) == (text, Parsed())

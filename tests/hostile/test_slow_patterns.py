@@ -53,11 +53,11 @@ def within(seconds: float, what: str) -> Iterator[None]:
 
 def patterns_of(module: object) -> set[re.Pattern[str]]:
     """Those that it holds, in lists and tables too, and those that its functions name where they use them."""
-    found: set[re.Pattern[str]] = set()
+    patterns: set[re.Pattern[str]] = set()
 
     def look(thing: object) -> None:
         if isinstance(thing, re.Pattern):
-            found.add(thing)
+            patterns.add(thing)
         elif isinstance(thing, tuple | list):
             for part in thing:
                 look(part)
@@ -72,8 +72,8 @@ def patterns_of(module: object) -> set[re.Pattern[str]]:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and ast.unparse(node.func.value) == "re":
             first = node.args[0]
             if node.func.attr != "escape" and isinstance(first, ast.Constant):
-                found.add(re.compile(first.value))
-    return found
+                patterns.add(re.compile(first.value))
+    return patterns
 
 
 def literals(pattern: re.Pattern[str]) -> list[str]:
@@ -104,21 +104,21 @@ def repeated(patterns: set[re.Pattern[str]], size: int) -> Iterator[str]:
 
 def adversaries(patterns: set[re.Pattern[str]], size: int) -> Iterator[str]:
     """Each word of the patterns, and each kind of letter, many times; alone and behind the pattern's first word."""
-    told: set[str] = set()
+    words_so_far: set[str] = set()
     for pattern in patterns:
         words = literals(pattern)
         for piece in (*words[:10], *PIECES):
             for head in ("", *words[:1]):
-                if head + piece not in told:
-                    told.add(head + piece)
+                if head + piece not in words_so_far:
+                    words_so_far.add(head + piece)
                     yield (head + piece * (size // len(piece)))[:size]
         if words:
             yield ("".join(words[:2]) * size)[:size]
 
 
 def modules() -> list[object]:
-    found = pkgutil.walk_packages(bringup.__path__, "bringup.")
-    return [importlib.import_module(each.name) for each in found if each.name.startswith(FROM_LOGS)]
+    modules_of_bringup = pkgutil.walk_packages(bringup.__path__, "bringup.")
+    return [importlib.import_module(each.name) for each in modules_of_bringup if each.name.startswith(FROM_LOGS)]
 
 
 MODULES = {str(module.__name__): module for module in (*modules(), kernel_log) if patterns_of(module)}  # type: ignore[attr-defined]

@@ -115,7 +115,7 @@ def test_a_playbook_reached_through_a_link_and_results_linked_from_elsewhere_are
     assert not collection.gather([copy]).absent
 
 
-@pytest.mark.parametrize("recorded", ["/etc", "../../../etc", "x\0y", "a" * 5000, "validation/../.."])
+@pytest.mark.parametrize("recorded", ["/etc", "../../../etc", "a" * 5000, "validation/../.."])
 def test_a_recorded_folder_outside_of_the_tree_is_absent(trees, recorded):
     _, copy = trees
     step = Step(phase="discovery", folder=recorded, outcome=Outcome.PASS, blocks=False, seconds=1)
@@ -176,7 +176,7 @@ def copied_with_runs(playbook: Path, to: Path, *, is_inside: bool, parts_left_ou
     return to
 
 
-@pytest.mark.parametrize("recorded", ["/etc", "../x", "x\0y", "a" * 5000, "smoke/p", "p"])
+@pytest.mark.parametrize("recorded", ["/etc", "../x", "a" * 5000, "smoke/p", "p"])
 def test_a_recorded_folder_that_is_no_run_near_a_playbook_is_absent(trees, tmp_path, recorded):
     """Also one that ends like the playbook's own folder, and like a run of another phase."""
     _, copy = trees

@@ -30,6 +30,7 @@ from factory import a_run, a_verdict, judged_of
 from runs_for_tests import FIXTURES, discovery
 
 EVIL = """<script>alert(1)</script> & "double" 'single' `tick` $(reboot) ; rm -rf / {{ 7*7 }} \x1b[31m \x00 \ud83d"""
+NAME = EVIL.partition(" \x1b")[0]  # a record takes no control characters in names
 
 
 def verdict(gate: str, subject: str, outcome: Outcome = Outcome.FAIL, observed: str = "1") -> Verdict:
@@ -87,8 +88,8 @@ def test_markup_in_any_text_of_a_record_is_text_on_the_page():
         gathered(
             judged(
                 verdict("discovery.gpu.count", f"n1 {evil}", observed=evil),
-                nodes=("n0", evil),
-                name=evil,
+                nodes=("n0", NAME),
+                name=NAME,
                 notes=(evil,),
                 reason=evil,
             ),
@@ -275,7 +276,7 @@ def test_junit_counts_failures_errors_and_skips_apart_and_takes_any_text():
                 verdict("discovery.kernel", "n1", Outcome.INCOMPLETE),
                 verdict("discovery.kernel", "n0", Outcome.PASS),
                 verdict("discovery.gpu.persistence", "n0", Outcome.WARN),
-                name=EVIL,
+                name=NAME,
             ),
             absent=(Absent("smoke", EVIL),),
         )

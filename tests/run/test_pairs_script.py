@@ -33,8 +33,8 @@ for number, (first, second) in enumerate(pairs):
         facts.append(("pair.bandwidth", f"{source}->{target}", gbps, "GB/s"))
     for quantity, subject, value, unit in facts:
         fact = dict(probe="pair", at=second, subject=subject, quantity=quantity, value=value, unit=unit)
-        print(f"{number}: {json.dumps(fact)}")
-    print(f"{number}: {json.dumps(dict(probe='pair', at=second, end=len(facts)))}")
+        print(f"{int(second[1:])}: {json.dumps(fact)}")
+    print(f"{int(second[1:])}: {json.dumps(dict(probe='pair', at=second, end=len(facts)))}")
 """
 
 

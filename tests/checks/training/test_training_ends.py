@@ -160,7 +160,8 @@ def test_the_loss_that_was_nan_first_fails_and_the_norms_it_spoilt_do_not(tmp_pa
 
 def failures_of(ranks: dict[int, int]) -> str:
     return "".join(
-        f"1:   rank      : {rank} (local_rank: {rank % 2})\n1:   exitcode  : {code} (pid: 7{rank})\n"
+        f"{rank // 2}:   rank      : {rank} (local_rank: {rank % 2})\n"
+        f"{rank // 2}:   exitcode  : {code} (pid: 7{rank})\n"
         for rank, code in ranks.items()
     )
 
@@ -170,9 +171,9 @@ def test_a_rank_that_exited_without_a_word_is_named_when_its_launcher_saw_it_fir
     folder = ended(tmp_path)
     for rank in range(4):
         (folder / f"raw/rank{rank}.jsonl").write_text("")
-    first = "1: Root Cause (first observed failure):\n"
-    log = failures_of({3: -15}) + first + failures_of({2: 1})
-    log += f"[rank0]: {LOST}\n" + first + failures_of({0: 1})
+    first = "Root Cause (first observed failure):\n"
+    log = failures_of({3: -15}) + f"1: {first}" + failures_of({2: 1})
+    log += f"0: [rank0]: {LOST}\n" + f"0: {first}" + failures_of({0: 1})
     (folder / "raw/launch.log").write_text(log)
     ranks = finished(folder)
     assert ranks["n1/rank2"][0] is Outcome.FAIL

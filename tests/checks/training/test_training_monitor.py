@@ -141,6 +141,7 @@ def test_what_a_gpu_did_in_the_measured_steps_is_told():
 def test_the_samples_in_the_folder_of_a_training_are_read(tmp_path: Path) -> None:
     folder = run_of("run_ddp_2node", tmp_path)
     text = "".join(node_line(node, 100.0 + second) for node in ("n0", "n1") for second in range(9))
+    text = text.replace("0: n1,", "1: n1,")
     (folder / "raw/monitor.csv").write_text(text + "0: #nics,n0,100.000,eth0=5/6,mlx5_0=/\n")
     (folder / "raw/train.seconds").write_text("10.0\n")
     outcome_of = {(v.gate, v.subject): v.outcome for v in judge.judge_folder(folder).verdicts.verdicts}

@@ -107,7 +107,7 @@ def under_nccl(results: Path, *networks: str) -> Path:
         "unit": "text",
     }
     (folder / "raw/backend.jsonl").write_text(
-        f"{json.dumps(nccl_facts)}\n{json.dumps({'probe': 'train', 'at': 'n0', 'end': 1})}\n"
+        f"0: {json.dumps(nccl_facts)}\n0: {json.dumps({'probe': 'train', 'at': 'n0', 'end': 1})}\n"
     )
     (folder / "raw/nccl-2").mkdir()
     for node, network in enumerate(networks):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 from pydantic_core import from_json
@@ -19,6 +20,10 @@ MOST_NAMED, MOST_OTHERS = 20, 100_000  # lines of a file that are no facts: name
 _LONGEST = 4000  # characters of a line: a probe writes 1,000 at most
 _MOST = 2**63  # no counter holds more, and no comparison can overflow
 
+
+_CLOSING_LINE = re.compile(
+    r'^ {0,9}(\d{1,9}): \{"probe": "[^"\n]{1,64}", "at": "([^"\n]{1,255})", "end": ', re.MULTILINE
+)
 
 Source = tuple[str, str, str]  # label of srun, node, probe
 
@@ -57,6 +62,10 @@ def parse(text: str, where: str, speakers: Speakers | None = None) -> Parsed:
             continue
         facts.setdefault(source, []).append(len(parsed.observations))
         parsed.saw(record["quantity"], record["subject"], record["value"], record["unit"], evidence, record.get("why"))
+    if refusals and speakers is not None:
+        claims = ((label[1], label[2]) for label in _CLOSING_LINE.finditer(text))
+        if (by_label := speakers.as_labelled(claims)) is not None:
+            return parse(text, where, by_label)
     for source, ends in closings.items():
         _close(parsed, source, ends, len(facts.get(source, ())))
     for source, places in facts.items():

@@ -7,8 +7,8 @@ the order of its own table. So the label says which node a line is from, and a n
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from bringup.evidence.parsed import Parsed, each_line, lines
@@ -16,7 +16,7 @@ from bringup.plan.subjects import nodes_of
 
 LABEL = re.compile(r" {0,9}(\d{1,9}): ")
 _STEP = re.compile(r"([1-9]\d{0,3}) (\S+)\n")
-_ABOUT_OTHERS = ("nccl.rank.", "names.address", "smoke.fs.seen_by_submit_host", "rail.")
+_ABOUT_OTHERS = ("nccl.rank.", "train.rank.late", "names.address", "smoke.fs.seen_by_submit_host", "rail.")
 """Facts that one node tells of others: rank 0 of all ranks, and who compares nodes."""
 
 
@@ -58,6 +58,20 @@ class Speakers:
             return None if claimed == expected else f"task {label} runs on {expected}, and the line claims {claimed}"
         return f"{f'the step has no task {label}' if label else 'no label of srun'}, and the line claims {claimed}"
 
+    def as_labelled(self, claims: Iterable[tuple[str, str]]) -> Speakers | None:
+        """With the nodes in the order of the labels, where that is another one: Slurm may number the tasks by its
+        topology. claims: (label, node) of lines. None where a task claims two nodes, or a node of the step is missing:
+        so one node alone cannot claim another one's place."""
+        named: list[set[str]] = [set() for _ in self.nodes]
+        for label, node in claims:
+            if (place := int(label or -1) // self.tasks_per_node) not in range(len(named)):
+                return None
+            named[place].add(node)
+        order = [node for nodes in named if len(nodes) == 1 for node in nodes]
+        if order == list(self.nodes) or sorted(order) != sorted(self.nodes):
+            return None
+        return replace(self, nodes=order)
+
     def own(self, parsed: Parsed, text: str, where: str, also: str) -> Parsed:
         """What was read from lines, without what labelled lines say of other nodes. also: a quantity that may."""
         refusals, wanted = Refusals(where), {int(seen.evidence.rpartition(":")[2]) for seen in parsed.observations}
@@ -90,14 +104,18 @@ def believed(text: str, where: str, speakers: Speakers, speaks_of: Callable[[str
     """The text of a tool that labels its lines, without what it says of other nodes than the task's own; and a problem
     for each line that is left out. speaks_of: the node that a line, without its label, is about; None: of none."""
     parsed, kept = Parsed(), lines(text)
-    refusals = Refusals(where)
+    refusals, claims = Refusals(where), set()
     for number, line in enumerate(kept):
         label = LABEL.match(line)
         node = speaks_of(line[label.end() :] if label else line)
-        objection = None if node is None else speakers.of_another(label[1] if label else "", node)
-        if objection is not None:
+        if node is None:
+            continue
+        claims.add(((label[1] if label else ""), node))
+        if (objection := speakers.of_another(label[1] if label else "", node)) is not None:
             refusals.note(objection, number + 1)
             kept[number] = ""
+    if refusals and (by_label := speakers.as_labelled(claims)) is not None:
+        return believed(text, where, by_label, speaks_of)
     parsed.problems += refusals.problems()
     return "\n".join(kept), parsed
 
@@ -111,6 +129,9 @@ class Refusals:
 
     def note(self, objection: str, line: int) -> None:
         self._seen.setdefault(objection, [line, 0])[1] += 1
+
+    def __bool__(self) -> bool:
+        return bool(self._seen)
 
     def problems(self) -> list[str]:
         return [
