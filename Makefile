@@ -69,7 +69,7 @@ unit: setup ## the tests that need no cluster
 	$(PY) -m pytest tests -m 'not cluster' -o cache_dir=.pytest_cache/unit
 
 golden: venv ## recorded runs and the catalogue: are verdicts and words as stored? (tests/golden/README.md)
-	$(PY) tests/golden/compare.py --words
+	$(PY) tests/golden/golden_verdicts.py --words
 
 live: setup live-drills live-rest ## the tests that start local clusters: they mostly wait, so that `make test` runs the others beside them
 

@@ -232,7 +232,9 @@ def health_check(hook, baseline, faults, answers, kept, slurm, drains):
         return 0
     last, now = kept.read("told"), observed(kept, faults, drains)
     reason = reason_of(baseline, faults, hook) if faults else None
+    unproven = sorted(each["gate"] for each in answers if each["outcome"] != baselines.PASS)
     is_new = any(last.get(name) != value for name, value in now.items())
+    is_new = is_new or bool(last.get("open") and last.get("unproven") != unproven)  # a check that was silent answers
     is_due = bool(faults or last.get("open")) and kept.age("told") > (BRAKED_S if last.get("braked") else AGAIN_S)
     if is_braked(kept, last, now) or not (is_new or is_due):
         return 0
@@ -253,7 +255,7 @@ def health_check(hook, baseline, faults, answers, kept, slurm, drains):
     if message is not None:
         kept.say(hook, message)
     if result["drained"] is not None:
-        kept.keep("told", dict(now, at=time.time(), **result))
+        kept.keep("told", dict(now, at=time.time(), unproven=unproven, **result))
     return 0
 
 

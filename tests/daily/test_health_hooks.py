@@ -119,6 +119,18 @@ def test_what_passes_again_says_so_and_stays_drained(health: Installed):
     assert len(health.calls()) == 1
 
 
+def test_a_check_that_was_silent_after_the_repair_says_that_the_node_passes_once_it_answers(health: Installed):
+    """On a busy node a check was ended by its limit; the node then waited for an hour."""
+    health.gpus(7)
+    health.run()
+    health.gpus(None)
+    health.run()
+    assert len(health.calls()) == 1
+    health.gpus(8)
+    health.run()
+    assert "Reason=bringup: passes again " in health.calls()[-1]
+
+
 @pytest.mark.parametrize(
     "given",
     [

@@ -137,7 +137,7 @@ def tried(mutant: Mutant) -> Mutant:
             file = path.relative_to(tree / PACKAGE).as_posix()
             tests = next((tests for pattern, tests in TESTS.items() if fnmatch(file, pattern)), "tests/test_judge.py")
             pytest = ("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-m", "not cluster", *tests.split())
-            result |= {"tests": fails(tree, *pytest), "golden": fails(tree, "tests/golden/compare.py")}
+            result |= {"tests": fails(tree, *pytest), "golden": fails(tree, "tests/golden/golden_verdicts.py")}
     noticed = " and ".join(name for name in ("tests", "golden") if result[name]) or "nobody"
     changed = "" if "tests" not in mutant or mutant == result else "  (not as stored)"
     print(f"{noticed if path else 'line is gone':<16} {mutant['file']}: {mutant['mutated']}{changed}", flush=True)

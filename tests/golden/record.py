@@ -1,4 +1,4 @@
-"""Record the runs that compare.py judges: healthy ones, and ones with faults, on local clusters; and a made-up fleet.
+"""Record the runs that golden_verdicts.py judges: healthy and with faults, on local clusters; and a made-up fleet.
 
     /tmp/bringup-golden/.venv/bin/python tests/golden/record.py      # half an hour; goes on where it was stopped
 

@@ -1,18 +1,18 @@
 """Verdicts of recorded runs, and the catalogue, are as stored in expected/. README.md: how a change is accepted."""
 
-import compare
+import golden_verdicts as golden
 import pytest
 
 
-@pytest.mark.parametrize("name", compare.recordings())
+@pytest.mark.parametrize("name", golden.recordings())
 def test_recorded_runs_are_judged_as_they_were(name: str):
-    assert list(compare.differences(compare.stored(name).facts, compare.golden_of(name).facts)) == []
+    assert list(golden.differences(golden.stored(name).facts, golden.golden_of(name).facts)) == []
 
 
 def test_a_difference_is_one_line():
     before = {"run gate [n0]": {"outcome": "pass", "value": 1}, "run gate [n1]": {"outcome": "pass", "value": True}}
     after = {"run gate [n0]": {"outcome": "pass", "value": 1.0}, "run gate [n2]": {"outcome": "pass", "value": True}}
-    assert list(compare.differences(before, after)) == [
+    assert list(golden.differences(before, after)) == [
         "run gate [n0]: value 1 -> 1.0",
         "run gate [n1]: is gone",
         "run gate [n2]: is new",

@@ -1,9 +1,9 @@
 """Judge every recorded run, and compare with the verdicts and words that are stored in expected/.
 
-    python tests/golden/compare.py            # any other verdict, or entry of the catalogue: one line each; exit code 1
-    python tests/golden/compare.py --words    # also other words, as a unified diff
-    python tests/golden/compare.py --accept   # store other words; refused while a verdict differs
-    python tests/golden/compare.py --accept-verdicts     # store both
+    python tests/golden/golden_verdicts.py            # a line for each other verdict; exit code 1
+    python tests/golden/golden_verdicts.py --words    # also other words, as a unified diff
+    python tests/golden/golden_verdicts.py --accept   # store other words; refused while a verdict differs
+    python tests/golden/golden_verdicts.py --accept-verdicts     # store both
 
 Names of recordings (local-faults) after the options: these alone.
 """
