@@ -6,8 +6,9 @@ BRINGUP_START_S, apart from the time after which a collective counts as hung.
 Each rank writes its host into the store under a key of its own. Whoever gives up first looks which keys are missing,
 and leaves the answer in the store: all ranks that waited end with the same words. torch.distributed is handed in.
 
-The store asks nobody who he is. So what ranks write there bears a mark that only who knows the run's secret can make,
-and no data is exchanged with a rank whose mark is wrong. Without a run's folder (RUN_DIR) there is no secret.
+The store has no authentication. So each rank adds a mark to what it writes there, made with the secret of the run, and
+a rank with a wrong mark ends the meeting before data is exchanged. Without the folder of a run (RUN_DIR) there is no
+secret, and no mark.
 """
 
 import datetime

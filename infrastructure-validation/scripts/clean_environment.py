@@ -14,7 +14,21 @@ from bringup.plan.hidden import looks_secret
 NAMES = {"PATH", "HOME", "USER", "LOGNAME", "HOSTNAME", "PWD", "TMPDIR", "LANG", "TZ"}
 PREFIXES = (
     *("SLURM_", "SLURMD_", "PMI_", "PMIX_", "PALS_", "PRTE_", "OMPI_", "OPAL_", "MPICH_", "I_MPI_", "MV2_", "HYDRA_"),
-    *("NCCL_", "CUDA_", "NVIDIA_", "UCX_", "UCC_", "FI_", "IBV_", "MLX5_", "RDMAV_", "PSM2_", "PSM3_", "HCOLL_"),
+    *(
+        "NCCL_",
+        "OFI_",
+        "CUDA_",
+        "NVIDIA_",
+        "UCX_",
+        "UCC_",
+        "FI_",
+        "IBV_",
+        "MLX5_",
+        "RDMAV_",
+        "PSM2_",
+        "PSM3_",
+        "HCOLL_",
+    ),
     *("SHARP_", "SLINGSHOT_", "OMP_", "LD_", "LC_"),
 )
 

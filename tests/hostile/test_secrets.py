@@ -36,6 +36,8 @@ SECRETS = {
     "SITE_PASSWORD": SECRET,
 }
 NEEDED = {
+    "OFI_NCCL_PROTOCOL": "RDMA",  # of the plugin for EFA
+    "UCX_IB_PKEY": "0x8001",
     "NCCL_IB_HCA": "mlx5_0",
     "NCCL_IB_PKEY": "0x7fff",
     "PMIX_RANK": "0",

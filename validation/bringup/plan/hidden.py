@@ -10,7 +10,7 @@ import re
 NOT_RECORDED = "another value, not recorded: it looks like a secret"
 
 _NAME = re.compile(r"TOKEN|KEY|SECRET|PASSWORD|PASSWD|CREDENTIAL|JWT", re.IGNORECASE)
-_NO_SECRETS = {"NCCL_IB_PKEY"}  # the number of a partition of the fabric
+_NO_SECRETS = {"NCCL_IB_PKEY", "UCX_IB_PKEY"}  # the number of a partition of the fabric
 _PASSWORD = re.compile(r"//[^/@\s]*:[^/@\s]*@|https?://[^/\s]*@")  # an index takes a token as the user
 
 
