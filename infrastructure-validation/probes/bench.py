@@ -76,11 +76,12 @@ class Bench:
         return alone if self.world == 1 else (*alone, self.sendrecv)
 
     def gather(self, value):
-        """Of every rank, index = rank, as JSON has it: a tuple is a list, and every key a text."""
+        """Of every rank, index = rank, as JSON has it: a tuple is a list, and every key a text. RuntimeError where
+        a rank sent what is not JSON."""
         self.progress.enter(f"the gathering after {self.last}")
         values = exchange.gather(self.torch, self.dist, self.device, json.dumps(value).encode())
         self.progress.leave()
-        return [json.loads(theirs.decode()) for theirs in values]
+        return [_of_json(theirs, rank) for rank, theirs in enumerate(values)]
 
     def pattern(self, count, offset=0):
         """1..7 repeated, from another start for each offset."""
@@ -258,6 +259,13 @@ class Bench:
                 time.sleep(SLOW_RANK_S)
             seconds.append(time.perf_counter() - begun)
         return min(seconds)  # the least: other processes on a busy host disturb some repetitions, not all
+
+
+def _of_json(data, rank):
+    try:
+        return json.loads(data.decode())
+    except ValueError as error:
+        raise RuntimeError(f"rank {rank} sent {len(data)} bytes that are not JSON: {error}") from error
 
 
 def stall(with_wait, label):

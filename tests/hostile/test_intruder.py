@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 
 import arrival
+import bench
 import pytest
 
 PROBES = Path(__file__).resolve().parents[2] / "infrastructure-validation/probes"
@@ -29,7 +30,11 @@ except arrival.Late as late:
     sys.exit(f"Late: {late}")
 dist.init_process_group("gloo", store=store, rank=rank, world_size=2, timeout=datetime.timedelta(seconds=20))
 ranks = bench.Bench(torch, dist, torch.device("cpu"), rank, 2)
-print(ranks.gather((rank, float("inf"), "x" * rank)), flush=True)
+try:
+    print(ranks.gather((rank, float("inf"), "x" * rank)), flush=True)
+except RuntimeError as error:  # os._exit: threads of gloo that still run abort an ordinary exit now and then
+    print(error, file=sys.stderr, flush=True)
+    os._exit(1)
 bench.exchange.MOST_BYTES = 100
 try:
     ranks.gather("x" * 100 * rank)
@@ -90,6 +95,12 @@ def test_an_intruder_runs_no_code_where_there_is_no_secret(run: Path, tmp_path: 
     ended(intruder)
     assert not (tmp_path / "ran").exists()
     assert first.returncode == 1, error
+
+
+def test_bytes_that_are_not_json_are_one_line_with_the_rank() -> None:
+    for data in (b"\x80\x04.", b"{"):
+        with pytest.raises(RuntimeError, match=f"rank 3 sent {len(data)} bytes that are not JSON: "):
+            bench._of_json(data, 3)
 
 
 def test_an_intruder_is_refused_by_name_and_so_is_the_run_that_he_spoilt(run: Path, tmp_path: Path) -> None:
