@@ -41,12 +41,14 @@ fi
 [ ${#missing[@]} -gt 0 ] || exit 0
 
 # The cluster starts daemons of its own; the machine must not run any. While policy-rc.d answers 101, packages start none.
+# It removes itself where this script was killed before it could.
 own_policy=''
 remove_policy() { [ -z "$own_policy" ] || "${as_root[@]}" rm -f "$POLICY"; }
 trap remove_policy EXIT
 if [ ! -e "$POLICY" ]; then
   own_policy=1
-  printf '#!/bin/sh\nexit 101\n' | "${as_root[@]}" tee "$POLICY" >/dev/null
+  # shellcheck disable=SC2016 # $0 is that of the file
+  printf '#!/bin/sh\n[ ! -d /proc/%d ] || exit 101\nrm -f "$0"\n' $$ | "${as_root[@]}" tee "$POLICY" >/dev/null
   "${as_root[@]}" chmod 755 "$POLICY"
 fi
 

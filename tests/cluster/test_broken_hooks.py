@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -118,6 +119,35 @@ def test_a_job_on_ten_nodes_whose_hooks_all_find_a_fault_drains_one(ten: tuple[C
         cluster.sh("scancel", job)
     finally:
         check.unlink()
+    start_anew(cluster)
+
+
+def test_a_hook_that_is_killed_takes_no_node_out_beyond_the_limit(ten: tuple[Cluster, Path]):
+    """n1 has a fault and n0 is out already. Each hook is killed at 10 points of its life; then the check runs."""
+    cluster, _ = ten
+    install(cluster, cluster.shared / "baseline.json", "--drain")
+    interval(cluster, 0)
+    start_anew(cluster)
+    cluster.sh(
+        "scontrol", "update", "NodeName=n0", "State=DRAIN", "Reason=bringup: x; reboot (2026-11-23T02:00Z, run a)"
+    )
+    health, check = cluster.state / "health", cluster.state / "health/checks.d/90-sick"
+    check.write_text(SICK.format("health-check prolog epilog"))
+    check.chmod(0o755)
+    try:
+        for hook in ("health-check", "prolog", "epilog"):
+            begun = time.monotonic()
+            cluster.on("n1", health / hook)
+            life_s = time.monotonic() - begun
+            for point in range(10):
+                killed = cluster.on("n1", "timeout", "-s", "KILL", f"{life_s * (point + 0.5) / 10:.3f}", health / hook)
+                assert killed.returncode in (0, 1, 137, -9), f"{hook}, {point}: {killed}"
+                assert cluster.on("n1", health / "health-check").returncode == 0
+                assert set(out(cluster)) == {"n0"}, f"{hook}, {point}"
+                assert not list((cluster.state / "health-state").glob("*.claim.json")), f"{hook}, {point}"
+    finally:
+        check.unlink()
+    install(cluster, cluster.shared / "baseline.json")
     start_anew(cluster)
 
 

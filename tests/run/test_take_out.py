@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -174,6 +175,19 @@ def test_a_run_says_of_which_cluster_it_is_also_without_slurms_configuration(
     other = broken(discovery(tmp_path / "more runs", monkeypatch))
     (other / "raw/scontrol-config.txt").unlink()
     assert main(["report", str(reseal(other)), "--apply"]) == 1
+    assert len(slurm.orders()) == 1
+
+
+def test_evidence_that_nobody_signed_drains_nothing_where_signatures_count(
+    run: Path, slurm: Slurm, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    key, signers = tmp_path / "key", tmp_path / "signers"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
+    signers.write_text(f"anna@lab {key.with_suffix('.pub').read_text()}")
+    assert "closed.json: not signed" in refused(run, slurm, capsys, "--signers", str(signers))
+    sign = ["ssh-keygen", "-q", "-Y", "sign", "-f", key, "-n", "bringup", run / "closed.json"]
+    subprocess.run(sign, check=True, capture_output=True)
+    assert main(["report", str(run), "--apply", "--signers", str(signers)]) == 1
     assert len(slurm.orders()) == 1
 
 

@@ -58,6 +58,7 @@ def add(verbs: Verbs) -> None:
     verb.add_argument("--profile", help="judge against this profile instead of the one that each run was opened with")
     verb.add_argument("--apply", action="store_true", help="drain the nodes of the printed scontrol commands")
     most_drained(verb)
+    signers_of_the_site(verb)
     verb.add_argument(
         "--older",
         type=natural,
@@ -181,9 +182,9 @@ def _report(arguments: argparse.Namespace) -> int:
     not_run = f"; not run: {', '.join(absent.phase for absent in gathered.absent)}" if gathered.absent else ""
     print(f"{text.MARK[gathered.outcome]}: {text.counted(gathered.verdicts)}{not_run}", file=stream)
     if arguments.apply:
-        from bringup.run import take_out
+        from bringup.run import signature, take_out
 
-        rule = take_out.Rule(arguments.most_drained, arguments.older)
+        rule = take_out.Rule(arguments.most_drained, arguments.older, signature.signers(arguments.signers))
         if not take_out.apply(gathered.judged, rule, lambda line: print(line, file=stream)):
             return CANNOT_TELL
     return gathered.outcome.exit_code

@@ -24,7 +24,7 @@ from bringup.plan.site import IDLE
 from bringup.records import Outcome, Verdicts, read_record
 from bringup.report import drain, write
 from bringup.report.text import MARK, counted, plain
-from bringup.run import brake, slurm, take_out
+from bringup.run import brake, signature, slurm, take_out
 from bringup.run import site as at_site
 
 PHASE = PHASES["node_sweep"]
@@ -210,7 +210,7 @@ def _say_or_drain(judged: Judged, request: Request, tell: Tell) -> None:
                 f"({', '.join(sorted(nodes))}): a fault of the cluster or of the expectation"
             )
         return
-    take_out.apply([judged], take_out.Rule(request.most_drained), tell)
+    take_out.apply([judged], take_out.Rule(request.most_drained, signers=signature.signers(None)), tell)
 
 
 def failed_lately(folder: Path, now: float) -> dict[str, set[str]]:

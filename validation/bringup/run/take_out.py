@@ -7,15 +7,16 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 from bringup import results
 from bringup.checks.run.provenance import moment
-from bringup.errors import SlurmError
+from bringup.errors import RecordError, SlurmError
 from bringup.judge import Judged
 from bringup.records import Closed, read_record
 from bringup.report import drain, reason, system
 from bringup.report.text import plain
-from bringup.run import brake, slurm
+from bringup.run import brake, signature, slurm
 
 Tell = Callable[[str], None]
 OLDEST_H = 24
@@ -27,6 +28,7 @@ _BOOTED = re.compile(r"^NodeName=(\S+) .*?\bBootTime=(\d+)\b", re.MULTILINE)
 class Rule:
     most: str = brake.MOST  # of a partition
     oldest_h: int = OLDEST_H  # of evidence
+    signers: Path | None = None  # whose evidence counts; None: a signature is not needed
 
 
 def apply(judged: Sequence[Judged], rule: Rule, tell: Tell) -> bool:
@@ -75,6 +77,11 @@ def refusal(run: Judged, rule: Rule, cluster: str | None, now: datetime) -> str 
         return f"it was closed {age / timedelta(hours=1):.0f} h ago, expected at most {rule.oldest_h} (--older)"
     if age < -CLOCKS_DIFFER:
         return f"it was closed {-age / timedelta(hours=1):.1f} h from now, by the clock of this host"
+    if rule.signers is not None:
+        try:
+            signature.signer(run.folder / results.CLOSED, rule.signers)
+        except RecordError as error:
+            return plain(str(error))
     there = system.cluster_name([run])
     if there is None:
         return f"it does not say which cluster it is of, and this is {cluster}"
