@@ -68,15 +68,23 @@ def place() -> Iterator[Path]:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-@pytest.mark.parametrize("drill", PERFORMED, ids=lambda drill: drill.id)
-def test_the_fault_is_found_on_the_right_subject(request: pytest.FixtureRequest, place: Path, drill: Drill):
-    cluster: Cluster = request.getfixturevalue(CLUSTERS[drill.shape])
+def is_found(drill: Drill, cluster: Cluster, place: Path) -> None:
     local = LocalCluster(cluster.state, drill.shape, up=True)
     try:
         drill_result = perform(drill, local, place, name=place.name)
     finally:
         local.heal()
     assert result.mark(drill_result) == "FOUND", result.line(drill_result)
+
+
+@pytest.mark.parametrize("drill", PERFORMED, ids=lambda drill: drill.id)
+def test_the_fault_is_found_on_the_right_subject(request: pytest.FixtureRequest, place: Path, drill: Drill):
+    is_found(drill, request.getfixturevalue(CLUSTERS[drill.shape]), place)
+
+
+def test_a_check_of_the_site_finds_the_fault_of_its_own_drill(cluster: Cluster, place: Path):
+    (drill,) = campaign.of_site(CHECKOUT / "validation/checks/own/example.yaml")
+    is_found(drill, cluster, place)
 
 
 def test_a_drill_run_that_is_interrupted_leaves_no_cluster_and_goes_on_where_it_was():

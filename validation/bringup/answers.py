@@ -36,9 +36,11 @@ def answers(
     runs = [_RunEvidence.of(entry) for entry in judged]
     if any(run.is_simulated for run in runs):  # one simulated GPU: nothing of this report is from real hardware
         runs = [replace(run, real=frozenset(), is_simulated=True) for run in runs]
+    asked = [claim for claim in CLAIMS if not claim.optional or any(run.judged.own for run in runs)]
     return [
         _question(
-            number, [_claim(claim, runs, not_run, drills, left_out) for claim in CLAIMS if claim.question == number]
+            number,
+            [_claim(claim, runs, not_run, drills, left_out) for claim in asked if claim.question == number],
         )
         for number in QUESTIONS
     ]
@@ -141,7 +143,8 @@ def _claim(
     if claim.drills:
         return _Claimed(_diagnosable(claim, drills))
     bearing = [evidence for run in runs for evidence in _evidence(claim, run)]
-    gates = proving(claim.id)
+    of_sites = {id: gate for run in runs for id, gate in run.judged.own.items()}
+    gates = proving(claim.id, of_sites)
     essential = [item for item in bearing if item.verdict.gate in gates]
     asking = {id(item.run): item.run for item in essential}.values()
     failed, incomplete, warned = (
@@ -201,7 +204,7 @@ def _evidence(claim: Claim, run: _RunEvidence) -> Iterable[_Evidence]:
     phase = run.judged.run.phase
     if len(run.judged.run.nodes) < claim.least_nodes:
         return
-    gates = {*proving(claim.id), *bearing_on(claim.id)}
+    gates = {*proving(claim.id, run.judged.own), *bearing_on(claim.id)}
     for verdict in run.judged.verdicts.verdicts:
         bears = verdict.gate in gates
         elsewhere = bool(claim.phases) and PHASES[phase].is_training and phase not in claim.phases

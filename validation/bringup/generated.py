@@ -144,7 +144,8 @@ def _claims() -> list[str]:
             (
                 (
                     claim.says,
-                    ", ".join(proving(claim.id)) or "drills of this report",
+                    ", ".join(proving(claim.id))
+                    or ("a site's own checks" if claim.optional else "drills of this report"),
                     ", ".join(bearing_on(claim.id)),
                     _needs(claim),
                 )

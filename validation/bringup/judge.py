@@ -6,11 +6,11 @@ import gc
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from bringup import results
-from bringup.checks import catalogue, planned, verdict
+from bringup.checks import catalogue, own, planned, verdict
 from bringup.checks.reading import read_run
 from bringup.checks.training.blame import blame
 from bringup.errors import RuleError
@@ -42,6 +42,7 @@ class Judged:
     problems: list[str]
     verdicts: Verdicts
     training: TrainingRecords | None = None  # None: not a training phase, or the training did not finish
+    own: catalogue.Gates = field(default_factory=dict)  # checks of the site
 
     @property
     def objection(self) -> str | None:
@@ -60,14 +61,14 @@ def judge_folder(folder: Path, profile: Profile | None = None) -> Judged:
     """Judge a run's folder against its own copy of the profile, or against `profile`. Raises RunError, ProfileError."""
     run = results.load(folder)
     profile = results.load_profile(folder, run) if profile is None else profile
-    records = TrainingRecords(folder)
+    records, of_site = TrainingRecords(folder), own.of(folder)
     with _no_garbage_collection():
         parsed = read_run(folder, run, records)
-        verdicts = blame(judge(run, profile, parsed), Facts(parsed.observations), run)
+        verdicts = blame(judge(run, profile, parsed, of_site), Facts(parsed.observations), run)
     if verdicts.outcome is not Outcome.PASS:
         verdicts = verdicts.model_copy(update={"signs": signs.in_run(folder, run)})
     training = records if PHASES[run.phase].is_training and records.are_whole else None
-    return Judged(folder, run, profile, parsed.observations, parsed.problems, verdicts, training)
+    return Judged(folder, run, profile, parsed.observations, parsed.problems, verdicts, training, of_site)
 
 
 @contextmanager
@@ -83,7 +84,7 @@ def _no_garbage_collection() -> Iterator[None]:
             gc.enable()
 
 
-def judge(run: Run, profile: Profile, parsed: Parsed) -> Verdicts:
+def judge(run: Run, profile: Profile, parsed: Parsed, own: catalogue.Gates = catalogue.NONE) -> Verdicts:
     """One verdict per planned pair. A pair without evidence is incomplete; a plan without pairs is incomplete."""
     observed: dict[tuple[str, str], list[Observation]] = defaultdict(list)
     for observation in parsed.observations:
@@ -91,7 +92,7 @@ def judge(run: Run, profile: Profile, parsed: Parsed) -> Verdicts:
     not_applicable = planned.not_applicable(run, profile.not_applicable)
     pairs = _planned(run, {entry.gate for entry in not_applicable})
     _plan_links_that_were_chosen(pairs, run, observed)
-    judging = _Judging(run, profile, observed, {}, set(pairs))
+    judging = _Judging(run, profile, observed, {}, set(pairs), {**own, **catalogue.GATES})
     verdicts: list[Verdict] = []
     for gate_id in _needs_first(pairs):
         verdicts += judging.gate(gate_id, pairs[gate_id])
@@ -114,8 +115,11 @@ def is_fault_or_gap(verdict: Verdict) -> bool:
 
 
 def stops(verdict: Verdict) -> bool:
-    """Whether later phases would be meaningless after this verdict. A gate that only warns does not stop them."""
+    """Whether later phases would be meaningless after this verdict. A gate that only warns does not stop them, nor
+    does a check of the site."""
     gate = catalogue.GATES.get(verdict.gate)
+    if verdict.gate.startswith(own.PREFIX):
+        return False
     if gate is not None and (verdict.outcome not in gate.stops or gate.severity is Outcome.WARN):
         return False
     return is_fault_or_gap(verdict)
@@ -176,9 +180,10 @@ class _Judging:
     seen: Seen
     outcomes: dict[tuple[str, str], Outcome]
     planned: set[str]  # gates
+    gates: catalogue.Gates
 
     def gate(self, gate_id: str, subjects: list[str]) -> list[Verdict]:
-        gate = catalogue.GATES.get(gate_id)
+        gate = self.gates.get(gate_id)
         if gate is None:
             return [verdict.unknown_gate(gate_id, subject) for subject in subjects]
         first = self._requirement(gate, subjects[0])

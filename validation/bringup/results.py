@@ -37,6 +37,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 RUN, CLOSED, PROFILE = "run.json", "closed.json", "profile.yaml"
 SIGNATURE = ".sig"  # what the name of a signature adds to that of its file: closed.json.sig
 SITE = "site.yaml"  # only where a site file was used
+OWN_CHECKS = "own_checks.json"  # only where it names checks of its own: as they were planned
 OBSERVATIONS, VERDICTS, REPORT = "observations.json", "verdicts.json", "report.md"
 RUN_ARGS, METRICS = "run_args.json", "metrics.json"
 CONTINUED = "continued.json"
@@ -97,13 +98,13 @@ def attempts(phase: Phase, name: str) -> list[Path]:
 
 
 def checksums(folder: Path) -> dict[str, str]:
-    """Checksums of all evidence: the plan, the site, raw/, and training's records. The profile's checksum is in the
-    plan; closed.json holds the checksums, and its signature comes after it. For a file that cannot be read: UNREADABLE
-    and the reason.
+    """Checksums of all evidence: the plan, the site and its checks, raw/, and training's records. The profile's
+    checksum is in the plan; closed.json holds the checksums, and its signature comes after it. For a file that cannot
+    be read: UNREADABLE and the reason.
 
     They show a change to who does not expect one. Who may write to the folder can make them anew: only a signature
     shows that (run/signature.py)."""
-    records = [folder / name for name in (RUN, SITE, RUN_ARGS, METRICS)]
+    records = [folder / name for name in (RUN, SITE, OWN_CHECKS, RUN_ARGS, METRICS)]
     paths, _ = files.below(folder / "raw")
     digests = {path.relative_to(folder).as_posix(): _digest(path, folder) for path in (*records, *paths)}
     return {name: digest for name, digest in digests.items() if digest is not None}

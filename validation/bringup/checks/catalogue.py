@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -52,13 +53,13 @@ class _Section(Record):
 
 
 class _File(Record):
-    page: str  # of the sections that name no other
+    page: str | None = None  # of the sections that name no other
     defaults: _Defaults = _Defaults()
     sections: tuple[_Section, ...]
 
 
-def read(path: Path) -> list[Gate]:
-    """The checks of a file, in its order. Raises CheckError."""
+def read(path: Path, shared: Fields | None = None) -> list[Gate]:
+    """The checks of a file, in its order. shared: fields of each check that gives no other. Raises CheckError."""
     try:
         text = path.read_text(encoding="utf-8")
         data = profile_text.read(text, str(path), "a file of checks", "page, defaults and sections")
@@ -69,8 +70,9 @@ def read(path: Path) -> list[Gate]:
     file = _valid(_File, data, path, text, ())
     gates = []
     for number, section in enumerate(file.sections):
-        guide = section.model_dump(include={"title", "action", "next"}) | {"page": section.page or file.page}
-        defaults = (file.defaults.model_extra or {}) | (section.defaults.model_extra or {})
+        page = section.page or file.page or str(path)
+        guide = section.model_dump(include={"title", "action", "next"}) | {"page": page}
+        defaults = (shared or {}) | (file.defaults.model_extra or {}) | (section.defaults.model_extra or {})
         for id, check in section.checks.items():
             fields = {**defaults, **(check.model_extra or {}), "id": id, "guide": guide}
             fields["drills"] = {
@@ -112,6 +114,8 @@ def _valid(kind: type[R], data: Fields, path: Path, text: str, place: tuple[int 
 
 
 GATES: dict[str, Gate] = {gate.id: gate for name in FILES for gate in read(CHECKS / f"{name}.yaml")}
+Gates = Mapping[str, Gate]
+NONE: Gates = {}
 DECLARED: dict[str, Drill] = {drill.id: drill for gate in GATES.values() for drill in gate.drills.values()}
 DRILLS: tuple[Drill, ...] = tuple(  # on local clusters of their shapes
     drill.placed(drill.shape.names, drill.shape.gpus_per_node) for drill in DECLARED.values()
@@ -119,13 +123,13 @@ DRILLS: tuple[Drill, ...] = tuple(  # on local clusters of their shapes
 NO_DRILL = {gate.id: gate.no_drill for gate in GATES.values() if gate.no_drill is not None}
 
 
-def of_phase(stem: str) -> list[Gate]:
-    return [gate for gate in GATES.values() if stem in gate.phases]
+def of_phase(stem: str, own: Gates = NONE) -> list[Gate]:
+    return [gate for gate in (*GATES.values(), *own.values()) if stem in gate.phases]
 
 
-def proving(claim: str) -> list[str]:
+def proving(claim: str, own: Gates = NONE) -> list[str]:
     """Gates that prove a claim. If none of them was judged, the claim was not asked."""
-    return [gate.id for gate in GATES.values() if claim in gate.claims]
+    return [gate.id for gate in (*GATES.values(), *own.values()) if claim in gate.claims]
 
 
 def bearing_on(claim: str) -> list[str]:

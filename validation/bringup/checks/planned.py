@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from bringup.checks.catalogue import of_phase
+from bringup.checks.catalogue import NONE, Gates, of_phase
 from bringup.plan.subjects import subjects
 from bringup.records import NotApplicable, Run
 
 
 def plan(
-    phase: str, nodes: list[str], ranks_per_node: int, excluded: set[str], pair_rounds: int | None = None
+    phase: str,
+    nodes: list[str],
+    ranks_per_node: int,
+    excluded: set[str],
+    pair_rounds: int | None = None,
+    own: Gates = NONE,
 ) -> dict[str, list[str]]:
     """gate -> subjects, without the gates in `excluded` and those that need more nodes than there are.
 
-    pair_rounds: of the pairwise phase; None: the default.
+    pair_rounds: of the pairwise phase; None: the default. own: checks of the site.
     """
     planned = {
         gate.id: subjects(gate.per, phase, nodes, ranks_per_node, gate.min_nodes, pair_rounds, gate.max_nodes)
-        for gate in of_phase(phase)
+        for gate in of_phase(phase, own)
         if gate.id not in excluded and len(nodes) >= gate.min_nodes and ranks_per_node >= gate.min_ranks_per_node
     }
     return {gate: listed for gate, listed in planned.items() if listed}

@@ -22,6 +22,9 @@ def add(verbs: Verbs) -> None:
         "Exit code: 0 all found, 1 a fault was missed or something else accused, 2 we could not tell.",
     )
     verb.add_argument("--list", action="store_true", help="print the catalogue and make nothing")
+    verb.add_argument(
+        "--checks", type=Path, metavar="FILE", help="the drills of a site's own checks, in place of the catalogue"
+    )
     verb.add_argument("--only", nargs="+", metavar="ID", default=[], help="these drills")
     verb.add_argument(
         "--anywhere",
@@ -58,17 +61,16 @@ def _drill(arguments: argparse.Namespace) -> int:
     from bringup.plan.drill import Shape
     from bringup.run import site as at_site
 
-    ids = [drill.id for drill in catalogue.DRILLS]
+    if arguments.checks is not None and arguments.anywhere:
+        raise UsageError("--checks runs on local clusters: without --anywhere")
+    on_local = catalogue.DRILLS if arguments.checks is None else suite.of_site(arguments.checks)
+    ids = [drill.id for drill in on_local]
     unknown = [name for name in arguments.only if name not in ids]
     if unknown:
         near = profile_text.meant(unknown[0], ids)
         raise UsageError(f"no drill is called {', '.join(unknown)}{near}; bringup drill --list shows all")
     if arguments.list:
-        print(
-            drill_result.listed(
-                [drill for drill in catalogue.DRILLS if not arguments.only or drill.id in arguments.only]
-            )
-        )
+        print(drill_result.listed([drill for drill in on_local if not arguments.only or drill.id in arguments.only]))
         return 0
     if arguments.healthy and (arguments.anywhere or arguments.only):
         raise UsageError("--healthy makes no fault and runs on local clusters: without --anywhere and --only")
@@ -76,7 +78,7 @@ def _drill(arguments: argparse.Namespace) -> int:
         at_site.enter(at_site.from_environment())
     if arguments.resume is not None and (arguments.only or arguments.healthy):
         raise UsageError("--resume goes on with what was planned: without --only and --healthy")
-    known = catalogue.DECLARED.values() if arguments.anywhere else catalogue.DRILLS
+    known = catalogue.DECLARED.values() if arguments.anywhere else on_local
     chosen = [drill for drill in known if not arguments.only or drill.id in arguments.only]
     if arguments.anywhere and not arguments.only and arguments.resume is None:
         chosen = [drill for drill in chosen if drill.where == "anywhere"]

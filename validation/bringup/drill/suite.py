@@ -12,15 +12,18 @@ from pathlib import Path
 
 from rich.console import Console
 
+from bringup.checks import own
 from bringup.drill import environment as environments
 from bringup.drill import perform, result
 from bringup.drill.applicable import why_not
 from bringup.drill.environment import Here, LocalCluster
 from bringup.errors import CannotStart, DrillError, SlurmError
 from bringup.evidence import hostlist
+from bringup.plan import site as sites
 from bringup.plan.drill import Drill, Shape
 from bringup.plan.phases import PHASES
 from bringup.plan.profile import Profile
+from bringup.plan.site import Site
 from bringup.records import DrillReport, DrillResult, read_record, write_record, write_text
 from bringup.report import terminal
 from bringup.report import text as report
@@ -45,6 +48,24 @@ class Request:
     anywhere: bool = False
     profile: Profile | None = None  # of the cluster, for anywhere
     resume: Path | None = None
+
+
+def of_site(checks: Path) -> list[Drill]:
+    """Drills of a site's own checks. Its file is copied to where all hosts of a local cluster see it, beside a site
+    file that says nothing else. Raises CheckError."""
+    gates, folder = own.read(checks), DRILLS / "own-checks"
+    folder.mkdir(parents=True, exist_ok=True)
+    write_text(folder / "checks.yaml", checks.read_text(encoding="utf-8"), replace=True)
+    site = Site(schema_version=1, name="own-checks", checks=str(folder / "checks.yaml"))
+    write_text(folder / "own-checks.site.yaml", sites.dump(site), replace=True)
+    where = {"BRINGUP_SITE": str(folder / "own-checks.site.yaml")}
+    return [
+        drill.placed(drill.shape.names, drill.shape.gpus_per_node).model_copy(
+            update={"environment": drill.environment | where}
+        )
+        for gate in gates
+        for drill in gate.drills.values()
+    ]
 
 
 def run(request: Request) -> int:

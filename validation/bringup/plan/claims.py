@@ -34,6 +34,7 @@ class Claim:
     real: tuple[Real, ...] = ()
     shows: tuple[str, ...] = ()  # gates whose values are the answer's numbers
     drills: bool = False  # proved by the drills of this report
+    optional: bool = False  # where it is not asked, its question is answered all the same
 
 
 _TRAINING = tuple(phase.stem for phase in PHASES.values() if phase.is_training)
@@ -116,6 +117,12 @@ CLAIMS: tuple[Claim, ...] = (
         id="slurm-fit",
         question=2,
         says="Slurm can launch MPI programs",
+    ),
+    Claim(
+        id="own-checks",
+        question=2,
+        says="the site's own checks passed",
+        optional=True,
     ),
     Claim(
         id="one-folder",

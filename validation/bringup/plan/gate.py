@@ -59,6 +59,7 @@ class Gate(Record):
     severity: Outcome = Outcome.FAIL  # WARN: worth a fix, but the run goes on
     # after these outcomes, phases that need this one do not run
     stops: tuple[Outcome, ...] = (Outcome.FAIL, Outcome.INCOMPLETE)
+    command: str | None = None  # of a site's own check: bash that each node runs (plan/own.py)
     min_nodes: int = 1  # planned only for runs of at least this many nodes
     max_nodes: int | None = None  # of a scale
     min_ranks_per_node: int = 1  # ... and nodes with at least this many GPUs
@@ -69,4 +70,4 @@ class Gate(Record):
     @property
     def fix(self) -> str:
         """The place in docs/ that says what to do."""
-        return f"docs/{self.guide.page}.md#{self.id}"
+        return self.guide.page if self.command else f"docs/{self.guide.page}.md#{self.id}"

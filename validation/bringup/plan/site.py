@@ -112,6 +112,7 @@ _MEANT = {  # key -> what its pattern means, in words
     "scratch": "write a whole path without , and :",
     "checkpoints": "write a whole path without , and :",
     "setup": "write a whole path without , and :",
+    "checks": "write a whole path without , and :",
     "signing_key": "write a whole path without , and :",
     "allowed_signers": "write a whole path without , and :",
 }
@@ -148,6 +149,7 @@ class Site(Record):
     environment: dict[Variable, Line] = Field(default_factory=dict)
     modules: list[Word] = Field(default_factory=list)
     setup: Place | None = None  # a file that scripts source before they start anything
+    checks: Place | None = None  # a file of the site's own checks
     signing_key: Place | None = None  # a private key of SSH, or a public one whose private half an agent holds
     allowed_signers: Place | None = None  # whose signatures count: ssh-keygen(1), ALLOWED SIGNERS
 

@@ -98,7 +98,7 @@ def _failed_nodes(judged: Judged) -> dict[str, list[str]]:
     """Gate -> nodes of this run on which it failed."""
     nodes_of: dict[str, list[str]] = {}
     for verdict in judged.verdicts.verdicts:
-        gate = catalogue.GATES.get(verdict.gate)
+        gate = catalogue.GATES.get(verdict.gate) or judged.own.get(verdict.gate)
         if (
             verdict.outcome is not Outcome.FAIL
             or gate is None

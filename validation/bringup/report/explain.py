@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from bringup.checks import own
 from bringup.checks.catalogue import GATES
 from bringup.evidence import hostlist
 from bringup.judge import Judged
@@ -132,7 +133,7 @@ def _in_words(group: Sequence[Verdict], folder: Path, run: Run) -> list[str]:
 def next_commands(group: Sequence[Verdict], folder: Path, run: Run) -> list[str]:
     """What the gate's guide says to run next, with this run's folder, nodes, GPUs, job and profile in it; the first
     node that the verdicts are about."""
-    gate = GATES.get(group[0].gate)
+    gate = GATES.get(group[0].gate) or own.of(folder).get(group[0].gate)
     if gate is None:
         return []
     known = {

@@ -26,6 +26,7 @@ OF_A_RUN = {
     results.CLOSED + results.SIGNATURE,
     results.PROFILE,
     results.SITE,
+    results.OWN_CHECKS,
     results.RUN_ARGS,
     results.METRICS,
     results.CONTINUED,

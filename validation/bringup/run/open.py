@@ -11,7 +11,7 @@ import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bringup.checks import planned
+from bringup.checks import own, planned
 from bringup.checks.training.measured import differing_fields
 from bringup.errors import RecordError, RunError, SlurmError
 from bringup.plan import profile as profiles
@@ -23,6 +23,7 @@ from bringup.results import (
     CLOSED,
     CONTINUED,
     METRICS,
+    OWN_CHECKS,
     PRIVATE,
     PROFILE,
     REFERENCE_ARGS,
@@ -109,6 +110,7 @@ def open_run(
         folder = results / folder.name
     not_applicable = planned.excluded_here(phase.stem, profile.not_applicable)
     left_out = planned.left_out(phase.stem, whole_nodes)
+    own_checks = [] if site is None or site.site.checks is None else own.read(Path(site.site.checks))
     before = _attempt_before(folder.parent, phase)
     status = _git("status", "--porcelain")
     run = Run(
@@ -125,6 +127,7 @@ def open_run(
             ranks_per_node,
             {entry.gate for entry in [*not_applicable, *left_out]},
             subjects.pair_rounds(nodes, asked_pair_rounds()),
+            {gate.id: gate for gate in own_checks},
         ),
         not_applicable=not_applicable,
         argv=argv,
@@ -152,6 +155,8 @@ def open_run(
     write_text(folder / PROFILE, profiles.dump(profile))
     if site is not None:
         write_text(folder / SITE, sites.dump(site.site))
+    if own_checks:
+        write_text(folder / OWN_CHECKS, own.dump(own_checks))
     write_record(folder / RUN, run)
     if before is not None and not (before / CONTINUED).exists():
         with contextlib.suppress(

@@ -110,7 +110,7 @@ def _card(bad: Sequence[_Bad], links: Links) -> Card:
     by_gate: dict[str, list[_Bad]] = {}
     for run, verdict in accused:
         by_gate.setdefault(verdict.gate, []).append((run, verdict))
-    known = GATES.get(first.gate)
+    known = GATES.get(first.gate) or first_run.own.get(first.gate)
     title = first.gate if known is None else known.guide.title
     if outcome is Outcome.INCOMPLETE:
         title = _TITLES.get(first.kind, title)

@@ -1,0 +1,149 @@
+"""Checks of a site: its file is read strictly, what the nodes answer is judged like everything else."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import own_checks
+import pytest
+from bringup import judge
+from bringup.answers import answers
+from bringup.checks import own
+from bringup.cli import main
+from bringup.errors import CheckError
+from bringup.plan import profile, site
+from bringup.plan.phases import PHASES
+from bringup.records import Mark, Outcome, Verdict
+from bringup.run import open as opening
+from bringup.run.site import AtSite
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "validation/checks/own/example.yaml"
+CHECK = """\
+sections:
+- title: Scratch is missing
+  action: configure
+  next: ["ssh {node} findmnt /scratch"]
+  checks:
+    site.scratch:
+      proves: /scratch has room
+      command: df /scratch
+      unit: GiB
+      at_least: 10
+"""
+
+
+def written(tmp_path: Path, text: str = CHECK) -> Path:
+    path = tmp_path / "checks.yaml"
+    tmp_path.mkdir(exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def judged(tmp_path: Path, answers_of: dict[str, object]) -> judge.Judged:
+    """A discovery whose nodes answered so. An exception: unknown, for this reason. Others are silent."""
+    folder = opening.open_run(
+        PHASES["discovery"],
+        nodes=["n0", "n1"],
+        gpus_per_node=2,
+        ranks_per_node=2,
+        profile=profile.load("local-cpu"),
+        argv=["test"],
+        results=tmp_path / "runs",
+        site=AtSite(site.Site(schema_version=1, name="lab", checks=str(written(tmp_path))), tmp_path / "lab.site.yaml"),
+    )
+    lines = []
+    for number, node in enumerate(("n0", "n1")):
+        value = answers_of.get(node)
+        if value is None:
+            continue
+        fact = {"probe": "own_checks", "at": node, "subject": node, "quantity": "site.scratch", "value": value}
+        if isinstance(value, Exception):
+            fact |= {"value": None, "why": str(value)}
+        for record in (fact | {"unit": "GiB"}, {"probe": "own_checks", "at": node, "end": 1}):
+            lines.append(f"{number}: {json.dumps(record)}\n")
+    (folder / "raw/own_checks.jsonl").write_text("".join(lines))
+    opening.close_run(folder, 0)
+    return judge.judge_folder(folder)
+
+
+def of_check(run: judge.Judged) -> dict[str, Verdict]:
+    return {verdict.subject: verdict for verdict in run.verdicts.verdicts if verdict.gate == "site.scratch"}
+
+
+def test_an_answer_is_judged_and_silence_is_no_pass(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    run = judged(tmp_path, {"n0": 20, "n1": 3})
+    assert {node: verdict.outcome for node, verdict in of_check(run).items()} == {"n0": "pass", "n1": "fail"}
+    assert not judge.stops(of_check(run)["n1"])
+    assert main(["explain", str(run.folder)]) == 1
+    assert "ssh n1 findmnt /scratch" in capsys.readouterr().out
+    silent = of_check(judged(tmp_path / "silent", {"n0": ValueError("it ended with 1: no such folder")}))
+    assert [silent[node].outcome for node in ("n0", "n1")] == [Outcome.INCOMPLETE] * 2
+    assert silent["n0"].cause == "not found out: it ended with 1: no such folder"
+
+
+def test_they_answer_question_2_where_there_are_any(tmp_path: Path):
+    for value, mark in ((20, Mark.PASS), (3, Mark.FAIL)):
+        run = judged(tmp_path / str(value), {"n0": 20, "n1": value})
+        claims = {claim.claim: claim for claim in answers([run])[1].claims}
+        assert claims[own.CLAIM].mark is mark
+    without = [claim.claim for answer in answers([]) for claim in answer.claims]
+    assert own.CLAIM not in without
+
+
+def test_a_foreign_folder_replaces_no_gate_of_ours(tmp_path: Path):
+    run = judged(tmp_path, {"n0": 20, "n1": 20})
+    path = run.folder / "own_checks.json"
+    path.write_text(path.read_text().replace("site.scratch", "run.evidence"))
+    evidence = [v for v in judge.judge_folder(run.folder).verdicts.verdicts if v.gate == "run.evidence"]
+    assert [verdict.outcome for verdict in evidence] == [Outcome.INCOMPLETE]  # it was changed after it was closed
+
+
+@pytest.mark.parametrize(
+    ("replaced", "by", "said"),
+    [
+        ("site.scratch", "discovery.scratch", "site.NAME"),
+        ("      command: df /scratch\n", "", "needs `command`"),
+        ("at_least: 10", "at_least: profile", "a profile has no number for it"),
+        ("at_least: 10", "at_least: 10\n      at_most: 20", "needs one of"),
+        ("      unit: GiB", "      unti: GiB", ":9: site.scratch: unti: there is no such key; did you mean unit?"),
+        ("      unit: GiB", "      unit: GiB\n      per: job", "are given: discovery, node, own-checks"),
+    ],
+)
+def test_a_mistake_is_one_line(tmp_path: Path, replaced: str, by: str, said: str):
+    with pytest.raises(CheckError) as error:
+        own.read(written(tmp_path, CHECK.replace(replaced, by)))
+    assert said in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_the_example_is_right_and_is_listed(capsys: pytest.CaptureFixture[str]):
+    assert main(["gates", "--site", str(EXAMPLE)]) == 0
+    assert "site.mnt.free" in capsys.readouterr().out
+
+
+def test_the_unit_says_how_a_command_is_read():
+    assert own_checks.read("flag", *own_checks.answer("true")[:2]) == (True, None)
+    assert own_checks.read("flag", *own_checks.answer("echo no daemon >&2; false")[:2]) == (False, "no daemon")
+    assert own_checks.read("text", *own_checks.answer("echo a; echo b")[:2]) == ("b", None)
+    assert own_checks.read("GiB", *own_checks.answer("echo 12.5")[:2]) == (12.5, None)
+
+
+@pytest.mark.parametrize(
+    ("unit", "command", "why"),
+    [
+        ("flag", "exit 2", "it ended with 2: no output"),
+        ("GiB", "echo 5; exit 1", "it ended with 1: 5"),
+        ("GiB", "echo much", "it printed 'much', expected a number"),
+        ("GiB", "echo inf", "it printed 'inf', expected a number"),
+        ("text", "true", "it printed nothing"),
+    ],
+)
+def test_what_is_no_answer_has_a_reason(unit: str, command: str, why: str):
+    with pytest.raises(ValueError, match=why):
+        own_checks.read(unit, *own_checks.answer(command)[:2])
+
+
+def test_a_command_that_does_not_end_is_ended(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(own_checks, "PATIENCE_S", 0.2)
+    assert own_checks.answer("sleep 60") == (None, "", "it did not end within 0.2 s")

@@ -1,0 +1,60 @@
+"""Checks of a site: a file of the same form as validation/checks/*.yaml, with a command that each node runs.
+
+They are planned for discovery. The run's folder keeps them, so that it can be judged anywhere.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from pydantic import TypeAdapter, ValidationError
+
+from bringup import results
+from bringup.checks import catalogue
+from bringup.errors import CheckError, RecordError
+from bringup.plan.gate import Fixed, Gate
+from bringup.records import files
+
+CLAIM, PREFIX = "own-checks", "site."
+_SHARED = {"phases": ["discovery"], "per": "node", "claims": [CLAIM], "stops": []}
+_ID = re.compile(r"site(\.[a-z0-9_]+)+")
+_GATES = TypeAdapter(list[Gate])
+
+
+def read(path: Path) -> list[Gate]:
+    """Raises CheckError."""
+    gates = catalogue.read(path, _SHARED)
+    for gate in gates:
+        if (lack := _lack(gate)) is not None:
+            raise CheckError(f"{path}: {gate.id}: {lack}")
+    return gates
+
+
+def _lack(gate: Gate) -> str | None:
+    if _ID.fullmatch(gate.id) is None:
+        return "an id of a site's own check is site.NAME, in small letters"
+    if not gate.command:
+        return "needs `command`: bash that each node runs"
+    fixed = {field: getattr(gate, field) for field in _SHARED if field != "stops"}
+    if fixed != {"phases": ("discovery",), "per": "node", "claims": (CLAIM,)}:
+        return "phases, per and claims of a site's own check are given: discovery, node, own-checks"
+    if not isinstance(gate.expect, Fixed) and gate.expect != "fleet":
+        return "its rule needs a limit of its own, or `fleet`: a profile has no number for it"
+    return None
+
+
+def dump(gates: list[Gate]) -> str:
+    return _GATES.dump_json(gates, indent=1, exclude_defaults=True, exclude={"__all__": {"drills"}}).decode() + "\n"
+
+
+def of(folder: Path) -> dict[str, Gate]:
+    """Those that a run planned. Raises CheckError when they cannot be read."""
+    path = folder / results.OWN_CHECKS
+    try:
+        gates = _GATES.validate_json(files.read_text(path))
+    except FileNotFoundError:
+        return {}
+    except (OSError, RecordError, ValidationError) as error:
+        raise CheckError(f"{path}: cannot be read: {str(error).splitlines()[0]}") from error
+    return {gate.id: gate for gate in gates}
