@@ -5,7 +5,8 @@ from pathlib import Path
 
 from bringup import results as runs
 from bringup.checks import planned as plan
-from bringup.checks.reading import DERIVATIONS
+from bringup.checks.observed import DERIVATIONS
+from bringup.evidence import reading
 from bringup.evidence.parsed import Parsed, Seen
 from bringup.plan import profile
 from bringup.plan.phases import PHASES
@@ -48,6 +49,17 @@ def reseal(folder: Path) -> Path:
     closed = read_record(folder / runs.CLOSED, Closed)
     write_record(folder / runs.CLOSED, closed.model_copy(update={"files": runs.checksums(folder)}), replace=True)
     return folder
+
+
+def as_read(parsed: Parsed) -> Parsed:
+    """With the step and the round that the names of the files have, of what a test wrote down with its evidence."""
+    for place, seen in enumerate(parsed.observations):
+        names = (
+            pattern.fullmatch(seen.evidence.removeprefix("raw/").partition(":")[0]) for pattern in reading.PATTERNS
+        )
+        for name in filter(None, names):
+            parsed.observations[place : place + 1] = reading.with_source(Parsed([seen]), name).observations
+    return parsed
 
 
 def add_derived(parsed: Parsed, run: Run | None = None) -> Parsed:

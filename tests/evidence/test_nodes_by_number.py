@@ -2,9 +2,7 @@
 
 import pytest
 from bringup import judge
-from bringup.checks.reading import _speakers
-from bringup.evidence import launcher, slurm
-from bringup.evidence.parsed import Parsed
+from bringup.evidence import launcher, slurm, speakers
 from bringup.plan import profile as profiles
 from bringup.plan.phases import PHASES
 from bringup.records import Outcome
@@ -57,12 +55,10 @@ def test_a_node_that_was_not_allocated_has_no_number():
         ("clock.jsonl", [], 1),  # a damaged one
     ],
 )
-def test_the_nodes_of_a_step_follow_from_its_name_or_stand_beside_it(tmp_path, name, nodes, tasks):
-    raw = tmp_path / "raw"
-    raw.mkdir()
-    (raw / "pairs-1-2.step").write_text("1 n3,n1\n")
-    (raw / "clock.step").write_text("1 n3,n9\n")
-    step_of = _speakers(Parsed(), raw / name, a_run("discovery", ["n0", "n1", "n2", "n3"]))
+def test_the_nodes_of_a_step_follow_from_its_name_or_stand_beside_it(name, nodes, tasks):
+    placed = {"pairs-1-2": "1 n3,n1\n", "clock": "1 n3,n9\n"}
+    stem = name.rpartition(".")[0]
+    step_of = speakers.of_file(stem, a_run("discovery", ["n0", "n1", "n2", "n3"]), placed.get(stem))
     assert (step_of.nodes, step_of.tasks_per_node) == (nodes, tasks)
 
 

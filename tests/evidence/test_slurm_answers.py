@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 from bringup.evidence import slurm
-from bringup.evidence.parsed import Parsed
+from bringup.evidence.parsed import Parsed, Seen
 from bringup.evidence.slurm import gpus_of
 from runs_for_tests import FIXTURES
 
@@ -249,9 +249,11 @@ def test_a_task_that_could_not_start_says_why_in_its_own_words(label, line, says
         "0: slurmstepd-n0: error: *** STEP 3.2 ON n0 CANCELLED AT 2026-11-22T09:24:08 ***\n"
         "srun: error: n0: tasks 0-1: Terminated\n"
     )
-    assert [
-        (observation.subject, observation.value) for observation in slurm.launch_errors(text, "f").observations
-    ] == [
+    seen = slurm.launch_errors(text, "f").observations
+    assert [(each.subject, each.value) for each in seen if each.quantity == "slurm.launch.not_started"] == [
+        ("n1", says)
+    ]
+    assert [(each.subject, each.value) for each in seen if each.quantity == "slurm.launch.error"] == [
         ("n1", f"Exited with exit code 2; could not start: {says}"),
         ("n0", "Terminated"),
     ]
@@ -306,7 +308,9 @@ def test_several_nodes_that_srun_names_together_are_each_named():
     parsed = slurm.launch_errors(
         "srun: error: n[0-1]: tasks 0-1: Exited with exit code 127\nsrun: error: Node failure on n[3-4,7]\n", "f"
     )
-    assert [error.subject for error in parsed.observations] == ["n0", "n1", "n3", "n4", "n7"]
+    by_quantity = Seen(parsed.observations)
+    assert list(by_quantity.by_subject("slurm.launch.error")) == ["n0", "n1", "n3", "n4", "n7"]
+    assert list(by_quantity.by_subject("slurm.launch.lost")) == ["n3", "n4", "n7"]
 
 
 def test_what_is_not_a_node_list_stays_as_srun_said_it():

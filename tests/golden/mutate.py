@@ -59,7 +59,7 @@ TESTS = {  # of a file of the package: the tests that are about it; the first pa
     "checks/verdict.py": "tests/test_judge.py tests/test_rules.py",
     "checks/sampled.py": "tests/evidence/test_monitor.py tests/checks/nccl tests/checks/training",
     "checks/device.py": "tests/checks/test_devices.py",
-    "checks/reading.py": "tests/test_parsers.py tests/test_judge.py tests/checks",
+    "checks/observed.py": "tests/test_parsers.py tests/test_judge.py tests/checks",
     "checks/filesystem/*": "tests/checks/filesystem tests/checks/test_folders.py",
     "checks/gpu/*": "tests/checks/gpu tests/checks/test_devices.py",
     "checks/nccl/*": "tests/checks/nccl",

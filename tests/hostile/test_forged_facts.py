@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
-from bringup.checks import reading
 from bringup.evidence import jobs, launcher, monitor, slurm, speakers
 from bringup.evidence.parsed import Parsed
+from bringup.evidence.reading import read_raw
 from bringup.judge import judge_folder
 from bringup.records import Outcome
 from factory import a_run
@@ -34,7 +34,7 @@ def read(
     path = folder / "raw" / name
     path.parent.mkdir(exist_ok=True)
     path.write_text("".join(f"{line}\n" for line in lines))
-    return reading._raw(folder, a_run(phase, nodes), reading.TrainingRecords(folder))
+    return read_raw(folder, a_run(phase, nodes))
 
 
 def believed(parsed: Parsed) -> set[tuple[str, str]]:
@@ -188,7 +188,7 @@ def test_a_task_cannot_say_how_the_ranks_of_another_node_ended():
     oom = "slurmstepd-n1: error: Detected 1 oom_kill event"
     said_of_n1 = ("  rank      : 3 (local_rank: 1)", "  exitcode  : -9 (pid: 7)", oom)
     text = "".join(f"{label}: {words}\n" for label in (0, 1) for words in said_of_n1)
-    parsed = WHO.own(launcher.log(text, "f", run), text, "f", also="launcher.late")
+    parsed = launcher.log(text, "f", run, WHO)
     assert {(each.quantity, each.evidence) for each in parsed.observations} == {
         ("launcher.exit_code", "f:5"),
         ("launcher.out_of_memory", "f:6"),

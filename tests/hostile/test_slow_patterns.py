@@ -17,8 +17,21 @@ from re import _parser as parser  # type: ignore[attr-defined]
 import bringup
 import kernel_log
 import pytest
-from bringup.checks import reading
-from bringup.evidence import dcgm, facts, flight, launcher, monitor, nccl_log, nccl_tests, ras, slurm, stacks, topology
+from bringup.evidence import (
+    dcgm,
+    facts,
+    flight,
+    jobs,
+    launcher,
+    monitor,
+    nccl_log,
+    nccl_tests,
+    pair_rounds,
+    ras,
+    slurm,
+    stacks,
+    topology,
+)
 from bringup.evidence.parsed import MOST_CHARACTERS, Parsed, cut, shortened
 from bringup.known_faults import signs
 from factory import a_run
@@ -138,7 +151,7 @@ def test_no_pattern_takes_long_over_a_line_that_was_cut(name: str):
 
 
 def of_a_log(reader: Callable[[str, str], object]) -> Callable[[str, str], object]:
-    """As checks/reading.py hands a log over."""
+    """As evidence/reading.py hands a log over."""
     return lambda text, where: reader(shortened(text), where)
 
 
@@ -153,7 +166,16 @@ LOGS: dict[str, Callable[[str, str], object]] = {
     "signs": lambda text, where: signs.in_lines(signs.numbered(text), where),
 }
 TABLES: dict[str, Callable[[str, str], object]] = {
-    **{getattr(reader, "func", reader).__name__: reader for reader in reading.READERS.values()},
+    "nodes": slurm.nodes,
+    "config": slurm.config,
+    "cgroup.conf": slurm.cgroup_conf,
+    "plugins": slurm.mpi_list,
+    "ping": slurm.ping,
+    "job": partial(jobs.ended_job, name="memory"),
+    "requeue": jobs.requeue,
+    "bad exit": jobs.bad_exit,
+    "rounds": pair_rounds.parse,
+    "error file": launcher.error_file,
     "facts": facts.parse,
     "samples": partial(monitor.parse, duration_s=1.0),
     "nccl-tests": partial(nccl_tests.parse, binary="all_reduce_perf", subject="2-nodes"),

@@ -57,7 +57,7 @@ def _value(observed: Seen, quantity: str, test: Callable[[object], bool]) -> boo
 
 
 def _nccl_tests(observed: Seen) -> bool:
-    return any((observation.why or "").startswith("nccl-tests") for observation in observed.of("nccl.ranks"))
+    return bool(observed.of("nccl.tests.ranks"))
 
 
 _BACKENDS = ("nccl.backend", "sweep.backend")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from bringup import results
 from bringup.checks import catalogue, own, planned, verdict
-from bringup.checks.reading import read_run
+from bringup.checks.observed import read_run
 from bringup.checks.training.blame import blame
 from bringup.errors import RuleError
 from bringup.evidence import pair_rounds

@@ -9,13 +9,14 @@ from bringup.plan import profile
 from bringup.plan.subjects import scale_nodes, scale_ranks
 from bringup.records import Kind, Observation, Outcome, Value
 from factory import a_run
+from runs_for_tests import as_read
 from showing import shows_failing
 
 RUN = a_run("nccl_scaling")
 
 
 def derived(parsed: Parsed, quantity: str) -> list[Observation]:
-    seen = derive.derive(Seen(parsed.observations), RUN).observations
+    seen = derive.derive(Seen(as_read(parsed).observations), RUN).observations
     return [observation for observation in seen if observation.quantity == quantity]
 
 
@@ -78,7 +79,7 @@ def test_the_time_of_an_all_reduce_is_its_latency_at_every_size_and_not_that_of_
     parsed.saw("nccl.all_reduce.time@8KiB", "n0--n1", 30.0, "us", "e:3")
     parsed.saw("nccl.all_gather.time@8KiB", "2-nodes", 30.0, "us", "e:4")
     parsed.saw("nccl.all_reduce.time_spread@8KiB", "2-nodes", 0.1, "share", "e:5")
-    seen = derive.derive(Seen(parsed.observations), RUN).observations
+    seen = derive.derive(Seen(as_read(parsed).observations), RUN).observations
     latency = [
         (observation.quantity, observation.subject, observation.value, observation.why)
         for observation in seen

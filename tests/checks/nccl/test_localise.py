@@ -15,6 +15,7 @@ from bringup.evidence import pair_rounds
 from bringup.plan import profile
 from bringup.records import Kind, Outcome
 from factory import a_run
+from runs_for_tests import as_read
 from showing import shows_failing
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -201,7 +202,7 @@ def evidence(nodes, rounds, *, lost=frozenset()):
                 parsed.saw(pairwise.BANDWIDTH, f"{a}->{b}", speed, "GB/s", where)
                 if a < b:
                     parsed.saw(pairwise.LATENCY, f"{a}--{b}", 50.0, "us", where)
-    parsed.add(pairwise.derive(parsed.observations, nodes))
+    parsed.add(pairwise.derive(as_read(parsed).observations, nodes))
     return parsed
 
 

@@ -13,6 +13,7 @@ from bringup.plan import profile
 from bringup.plan import rounds as tournament
 from bringup.records import Outcome
 from factory import a_run
+from runs_for_tests import as_read
 
 FOUR = ["n0", "n1", "n2", "n3"]
 
@@ -229,7 +230,7 @@ def test_pairs_that_ran_all_reduce_twice_were_measured_twice():
             where = f"raw/pairs-{repeat}-1-n0-n1.jsonl:{size}"
             parsed.saw(f"nccl.all_reduce.busbw@{size}", "n0--n1", speed * share, "GB/s", where)
             parsed.saw(f"nccl.all_reduce.time@{size}", "n0--n1", 20.0 + repeat, "us", where)
-    directions, links = pairwise.measured(parsed.observations)
+    directions, links = pairwise.measured(as_read(parsed).observations)
     assert {pair: speed.all for pair, speed in directions.items()} == {("n0", "n1"): [40, 30], ("n1", "n0"): [40, 30]}
     assert links["n0", "n1"].all == [21, 22]
     assert directions["n0", "n1"].best == 40

@@ -9,11 +9,10 @@ from pathlib import Path
 
 import pytest
 from bringup import judge
-from bringup.checks import reading
 from bringup.cli import for_scripts
 from bringup.evidence import nccl_variant
 from bringup.evidence.curve import curves
-from bringup.evidence.parsed import Parsed
+from bringup.evidence.reading import read_raw
 from bringup.plan import profile
 from bringup.plan.subjects import scale_of_file
 from bringup.plan.variants import LOG, VARIANTS
@@ -77,8 +76,8 @@ def played(place: Path, variant: str, nodes: int = 1, **state: str) -> Path:
 
 def judged(folder: Path, nodes: int = 1) -> dict[str, Verdict]:
     """Gate -> verdict about that many nodes."""
-    run, parsed = a_run("nccl_scaling", [f"n{n}" for n in range(nodes)], gpus=GPUS, profile="h100-8x400g"), Parsed()
-    reading._variants(parsed, folder, run)
+    run = a_run("nccl_scaling", [f"n{n}" for n in range(nodes)], gpus=GPUS, profile="h100-8x400g")
+    parsed = read_raw(folder, run)
     verdicts = judge.judge(run, profile.load("h100-8x400g"), parsed).verdicts
     return {
         verdict.gate: verdict
@@ -183,9 +182,8 @@ def test_a_slow_way_fails_where_it_was_really_taken(tmp_path: Path) -> None:
 
 
 def test_what_a_variant_measured_is_no_part_of_the_usual_curve(tmp_path: Path) -> None:
-    parsed = Parsed()
     run = a_run("nccl_scaling", ["n0"], gpus=GPUS, profile="h100-8x400g")
-    reading._variants(parsed, played(tmp_path / "a place", "ring"), run)
+    parsed = read_raw(played(tmp_path / "a place", "ring"), run)
     assert [
         observation for observation in parsed.observations if observation.quantity == "nccl.variant.ring.busbw@1GiB"
     ]

@@ -58,7 +58,7 @@ def parse(text: str, where: str, speakers: Speakers | None = None) -> Parsed:
         if "end" in record:
             closings.setdefault(source, []).append((record["end"], evidence))
             if "utc" in record:
-                parsed.saw("probe.stamp", record["at"], f"{record['run']} {record['utc']}", "text", evidence)
+                parsed.saw("probe.stamp", record["at"], [record["run"], record["utc"]], "run and UTC", evidence)
             continue
         facts.setdefault(source, []).append(len(parsed.observations))
         parsed.saw(record["quantity"], record["subject"], record["value"], record["unit"], evidence, record.get("why"))

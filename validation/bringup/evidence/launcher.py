@@ -20,11 +20,11 @@ from dataclasses import dataclass
 from bringup.evidence.hostlist import named
 from bringup.evidence.parsed import Parsed, each_line
 from bringup.evidence.slurm import node_by_number
+from bringup.evidence.speakers import LABEL, Refusals, Speakers
 from bringup.plan.subjects import JOB, rank_subjects
 from bringup.records import Run
 
 _FAILED_RANK = re.compile(r"rank\s*:\s*(\d{1,9}) \(local_rank: \d+\)")
-_TASK = re.compile(r" *(\d{1,9}): ")  # srun's label: launchers of several nodes print at once
 _FIRST = re.compile(r"Root Cause \(first observed failure\)")
 _EXIT_CODE = re.compile(r"exitcode\s*:\s*(-?\d{1,9}) \(pid: \d+\)")
 # torch 2.3 and later put the job's rank first. The second number is the rank in the process group: it may be smaller
@@ -59,13 +59,14 @@ class _Listed:
     first: bool = False
 
 
-def log(text: str, where: str, run: Run) -> Parsed:
-    parsed = Parsed()
+def log(text: str, where: str, run: Run, speakers: Speakers | None = None) -> Parsed:
+    """speakers: who wrote it. A labelled line is then believed about its own node alone, and about late launchers."""
+    parsed, refusals = Parsed(), Refusals(where)
     places = rank_subjects(run.nodes, run.ranks_per_node)
     ended = False
     listed: dict[str, _Listed] = {}
     for number, line in enumerate(each_line(text), start=1):
-        evidence = f"{where}:{number}"
+        evidence, before = f"{where}:{number}", len(parsed.observations)
         if match := LOST_PEERS.search(line):
             speaker = _speaker(line)
             if speaker is not None and speaker < len(places):
@@ -84,7 +85,7 @@ def log(text: str, where: str, run: Run) -> Parsed:
         if (match := _ENDED.search(line)) and not ended:  # every node and step repeats it
             ended = True
             parsed.saw("launcher.ended_by_slurm", match["node"], match["why"].lower(), "text", evidence)
-        task = match[1] if (match := _TASK.match(line)) else ""
+        task = label[1] if (label := LABEL.match(line)) else ""  # launchers of several nodes print at once
         failure = listed.setdefault(task, _Listed())
         failure.first = failure.first or _FIRST.search(line) is not None
         if match := _FAILED_RANK.search(line):
@@ -97,8 +98,17 @@ def log(text: str, where: str, run: Run) -> Parsed:
         elif match := _NODE_LOST.search(line):
             for node in named((match[1] or match[2]).strip(",.;:")):
                 parsed.saw("launcher.node_lost", node, line.strip()[:200], "text", evidence)
-        elif lost := node_by_number(line, run.allocated or run.nodes):
+        elif lost := node_by_number(line, run.ran_on):
             parsed.saw("launcher.node_lost", lost[0], lost[1], "text", evidence)
+        if speakers is not None and task and len(parsed.observations) > before:
+            said, parsed.observations[before:] = parsed.observations[before:], []
+            for seen in said:
+                objection = None if seen.quantity == "launcher.late" else speakers.of_labelled(task, seen.subject)
+                if objection is None:
+                    parsed.observations.append(seen)
+                else:
+                    refusals.note(objection, number)
+    parsed.problems += refusals.problems()
     return parsed
 
 

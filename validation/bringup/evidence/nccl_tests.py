@@ -224,6 +224,7 @@ def _members(parsed: Parsed, subject: str, devices: Sequence[tuple[str, int, str
         "nccl-tests" if groups <= 1 else f"nccl-tests: {groups} communicators (built without MPI, or a wrong --mpi)"
     )
     parsed.saw("nccl.ranks", subject, ranks, "count", evidence, remark)
+    parsed.saw("nccl.tests.ranks", subject, ranks, "count", evidence)
     hosts = len({host for host, _, _ in devices}) if groups <= 1 else 1
     parsed.saw("nccl.hosts", subject, hosts, "count", evidence, remark)
     parsed.saw("nccl.devices", subject, len({(host, device) for host, _, device in devices}), "count", evidence, remark)

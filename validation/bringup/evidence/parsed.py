@@ -46,9 +46,10 @@ class Seen:
         for observation in observations:
             self._by_quantity.setdefault(observation.quantity, []).append(observation)
 
-    def of(self, quantity: str) -> list[Observation]:
-        """Empty if it was not observed."""
-        return self._by_quantity.get(quantity, [])
+    def of(self, quantity: str, step: str | None = None) -> list[Observation]:
+        """Of all steps, or of one. Empty if it was not observed."""
+        observations = self._by_quantity.get(quantity, [])
+        return observations if step is None else [seen for seen in observations if seen.step == step]
 
     def by_subject(self, quantity: str) -> dict[str, list[Observation]]:
         grouped: dict[str, list[Observation]] = {}

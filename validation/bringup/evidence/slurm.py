@@ -149,8 +149,7 @@ _NOT_STARTED = re.compile(
 )
 """A program that could not start: messages of slurmstepd, a shell, the loader or Python."""
 _RAISED = re.compile(r"(?P<what>(?:\w+\.)*\w*(?:Error|Exception): \S.*)$")
-NOT_STARTED = "could not start"
-NODE_FAILURE = "node failure"
+NODE_FAILURE = "node failure"  # also Slurm's own words, in small letters
 
 
 def node_by_number(line: str, nodes: Sequence[str]) -> tuple[str, str] | None:
@@ -164,29 +163,35 @@ def node_by_number(line: str, nodes: Sequence[str]) -> tuple[str, str] | None:
 def launch_errors(text: str, where: str, nodes: Sequence[str] = ()) -> Parsed:
     """Errors about nodes that srun printed, with the reason in the task's own words. An empty file has none.
 
-    The reason is the task's line, by srun's label, that says why it could not start, or else its last exception.
+    slurm.launch.error: each; slurm.launch.lost: the node failed; slurm.launch.not_started: what could not start there.
     """
     parsed = Parsed()
     for number, line in enumerate(each_line(text), start=1):
         if _LABELLED.match(line):  # of a task, which may print whatever it wants: srun's own lines have no label
             continue
+        evidence = f"{where}:{number}"
         if (lost := node_by_number(line, nodes)) is not None:
-            parsed.saw("slurm.launch.error", lost[0], lost[1], "text", f"{where}:{number}")
+            parsed.saw("slurm.launch.error", lost[0], lost[1], "text", evidence)
             continue
         for pattern in _LAUNCH:
             if match := pattern.search(line):
-                task = match.groupdict().get("task")
-                why = match["why"].strip() or NODE_FAILURE
-                if task is not None and why.startswith("Exited with exit code"):
-                    why += _own_words(text, task)
+                task, why = match.groupdict().get("task"), match["why"].strip()
+                exited = task is not None and why.startswith("Exited with exit code")
+                not_started, own = _own_words(text, str(task)) if exited else (None, "")
                 for node in named(match["node"]):
-                    parsed.saw("slurm.launch.error", node, why, "text", f"{where}:{number}", task)
+                    parsed.saw("slurm.launch.error", node, f"{why}{own}" or NODE_FAILURE, "text", evidence, task)
+                    if not why:
+                        parsed.saw("slurm.launch.lost", node, NODE_FAILURE, "text", evidence)
+                    if not_started is not None:  # other gates of this node lack evidence and cannot tell why
+                        parsed.saw("slurm.launch.not_started", node, not_started, "text", evidence)
+                        parsed.problems.append(f"{evidence}: {node}, {task}: {why}{own}")
                 break
     return parsed
 
 
-def _own_words(text: str, tasks: str) -> str:
-    """The reason that the first of these tasks (`task 1`, `tasks 0,2-3`) printed."""
+def _own_words(text: str, tasks: str) -> tuple[str | None, str]:
+    """Of the first of these tasks (`task 1`, `tasks 0,2-3`): what could not start, and the reason that it printed: the
+    line, by srun's label, that says so, or else its last exception."""
     first = re.search(r"\d+", tasks)
     messages = [
         match["message"]
@@ -195,9 +200,9 @@ def _own_words(text: str, tasks: str) -> str:
     ]
     for message in messages:
         if match := _NOT_STARTED.search(message):
-            return f"; {NOT_STARTED}: {match['what']}"
+            return match["what"], f"; could not start: {match['what']}"
     raised = [match["what"] for message in messages if (match := _RAISED.match(message))]
-    return f"; {raised[-1]}" if raised else ""
+    return None, f"; {raised[-1]}" if raised else ""
 
 
 _PMIX_VERSIONS = re.compile(r"specific pmix plugin versions available: (\S+)")

@@ -11,11 +11,21 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from bringup.evidence.parsed import Parsed, each_line, lines
+from bringup.evidence.parsed import Parsed, lines
 from bringup.plan.subjects import nodes_of
+from bringup.records import Run
 
 LABEL = re.compile(r" {0,9}(\d{1,9}): ")
 _STEP = re.compile(r"([1-9]\d{0,3}) (\S+)\n")
+_SCALE = re.compile(r"[a-z_]+-(1gpu|[1-9]\d{0,5})")
+_RANK = re.compile(r"rank(\d{1,9})")
+_NO_STEP = {  # files of facts that no step wrote -> the probe that did: on the batch host, or as a job of its own
+    "names-table": "names_table",
+    "fs-reference": "shared_fs_reference",
+    "fs-check": "shared_fs_check",
+    "array": "scheduler_array",
+    "warning": "scheduler_warning",
+}
 _ABOUT_OTHERS = ("nccl.rank.", "train.rank.late", "names.address", "smoke.fs.seen_by_submit_host", "rail.")
 """Facts that one node tells of others: rank 0 of all ranks, and who compares nodes."""
 
@@ -72,23 +82,30 @@ class Speakers:
             return None
         return replace(self, nodes=order)
 
-    def own(self, parsed: Parsed, text: str, where: str, also: str) -> Parsed:
-        """What was read from lines, without what labelled lines say of other nodes. also: a quantity that may."""
-        refusals, wanted = Refusals(where), {int(seen.evidence.rpartition(":")[2]) for seen in parsed.observations}
-        labels = {number: LABEL.match(line) for number, line in enumerate(each_line(text), 1) if number in wanted}
-        believed = Parsed(problems=parsed.problems)
-        for observation in parsed.observations:
-            number = int(observation.evidence.rpartition(":")[2])
-            label, objection = labels[number], None
-            if label and observation.quantity != also:
-                named = [node for node in nodes_of(observation.subject) if node in self.of_run]
-                objection = next((why for node in named if (why := self.of_another(label[1], node))), None)
-            if objection is None:
-                believed.observations.append(observation)
-            else:
-                refusals.note(objection, number)
-        believed.problems += refusals.problems()
-        return believed
+    def of_labelled(self, label: str, subject: str) -> str | None:
+        """Why a labelled line is not believed about this subject."""
+        named = (node for node in nodes_of(subject) if node in self.of_run)
+        return next((why for node in named if (why := self.of_another(label, node))), None)
+
+
+def of_file(stem: str, run: Run, placed: str | None) -> Speakers:
+    """The tasks that wrote a file of raw/. placed: the text of its `.step` file; without one, its name says what is not
+    usual: usually one task on each node of the job. A damaged `.step` file gives no node."""
+    nodes, tasks, rank = (
+        run.ran_on,
+        {"binding": run.gpus_per_node, "sweep": run.gpus_per_node, "bad-exit": 2}.get(stem, 1),
+        None,
+    )
+    if match := _RANK.fullmatch(stem):
+        tasks, rank = run.ranks_per_node, match[1]
+    elif placed is not None:
+        nodes, tasks = step(placed, nodes) or ([], 1)
+    elif match := _SCALE.fullmatch(stem):
+        alone = match[1] == "1gpu"
+        nodes, tasks = nodes[: 1 if alone else int(match[1])], 1 if alone else run.gpus_per_node
+    elif stem.startswith("inventory-"):
+        nodes = [stem.removeprefix("inventory-")]
+    return Speakers(nodes, tasks, {*run.nodes, *run.ran_on}, rank, _NO_STEP.get(re.sub(r"-\d{1,9}$", "", stem)))
 
 
 def step(text: str, run_nodes: Sequence[str]) -> tuple[list[str], int] | None:

@@ -136,7 +136,7 @@ def below(folder: Path) -> tuple[list[Path], dict[Path, str]]:
         except FileNotFoundError:
             continue
         except OSError as error:
-            others[current] = "a link" if _is_link(current) else f"cannot be read: {error.strerror}"
+            others[current] = "a link; it was not read" if _is_link(current) else f"cannot be read: {error.strerror}"
             continue
         with os.scandir(fd) as entries:
             for entry in entries:
@@ -147,7 +147,8 @@ def below(folder: Path) -> tuple[list[Path], dict[Path, str]]:
                     waiting.append(path)
                 else:
                     mode = entry.stat(follow_symlinks=False).st_mode
-                    others[path] = next((words for is_kind, words in _KINDS if is_kind(mode)), "no file")
+                    kind = next((words for is_kind, words in _KINDS if is_kind(mode)), "no file")
+                    others[path] = f"{kind}; it was not read"
         os.close(fd)
     return sorted(files), others
 

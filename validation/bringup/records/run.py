@@ -68,6 +68,11 @@ class Run(Versioned):
     cluster: Name | None = None  # as Slurm calls it; null: Slurm did not say
     continues: Name | None = None  # the folder beside this one in which the same job began, before Slurm requeued it
 
+    @property
+    def ran_on(self) -> list[str]:
+        """The nodes that its steps ran on, in Slurm's order."""
+        return self.nodes if self.allocated is None else self.allocated
+
 
 class Closed(Versioned):
     """`closed.json`: the phase script ended. Without it (SIGKILL, lost node, time limit) the run is incomplete."""
@@ -100,6 +105,8 @@ class Observation:
     unit: str
     evidence: str  # raw/inventory.out:12
     why: str | None = None
+    step: str = ""  # the step that it is from, where its facts have to be told from those of other steps: collectives-2
+    round: int | None = None  # of pairs
 
     def model_copy(self, *, update: Mapping[str, Any]) -> Observation:
         """As records have it."""

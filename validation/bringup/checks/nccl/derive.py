@@ -33,13 +33,11 @@ def _step(derived: Parsed, observed: Seen, run: Run) -> None:
     """nccl.step per scale: the exit code of its step. Victims have the same code, so the remark names the task that
     srun reported first. If ranks hung or did not come, it names those, because srun then reports the ranks that
     waited."""
-    errors, late = observed.of("slurm.launch.error"), observed.of("nccl.rank.late")
     for code in observed.of("nccl.step.exit_code"):
-        files = code.evidence.removesuffix(".rc")
-        missed = next((rank.why for rank in late if rank.evidence.startswith(f"{files}.jsonl:")), None)
-        hang = ends.hang_of(observed, rank_subjects(_nodes_of(code.subject, run), run.ranks_per_node), files)
+        missed = next((rank.why for rank in observed.of("nccl.rank.late", code.step)), None)
+        hang = ends.hang_of(observed, rank_subjects(_nodes_of(code.subject, run), run.ranks_per_node), code.step)
         hung = hang.words() if hang is not None and hang.culprits else None
-        why = code.why if code.value == 0 else missed or hung or _first_of(errors, f"{files}.err:")
+        why = code.why if code.value == 0 else missed or hung or _first(observed.of("slurm.launch.error", code.step))
         derived.saw("nccl.step", code.subject, code.value, "count", code.evidence, why)
 
 
@@ -47,10 +45,10 @@ def _nodes_of(scale: str, run: Run) -> list[str]:
     return run.nodes[: nodes_of_scale(scale) or 0]
 
 
-def _first_of(errors: Iterable[Observation], file: str) -> str | None:
-    first = next((error for error in errors if error.evidence.startswith(file)), None)
-    if first is None:
+def _first(errors: list[Observation]) -> str | None:
+    if not errors:
         return None
+    first = errors[0]
     return f"first {first.subject}{f': {first.why}' if first.why else ''}: {first.value}"
 
 

@@ -30,14 +30,14 @@ def derive(observed: Seen, run: Run) -> Parsed:
         count = nodes_of_scale(scale)
         if scale != ONE_GPU and count is not None:  # a single rank does not wait for others
             places = rank_subjects(run.nodes[:count], run.ranks_per_node)
-            _scale(derived, observed, places, f"raw/collectives-{count}")
-            derived.problems += _flight(observed, places, f"raw/nccl-{count}")
+            _scale(derived, observed, places, f"collectives-{count}")
+            derived.problems += _flight(observed, places, f"nccl-{count}")
     return derived
 
 
-def _scale(derived: Parsed, observed: Seen, places: list[str], files: str) -> None:
-    states, hang = _of_file(observed, "nccl.rank.state", files), hang_of(observed, places, files)
-    code = next((code for code in observed.of("nccl.step.exit_code") if code.evidence == f"{files}.rc"), None)
+def _scale(derived: Parsed, observed: Seen, places: list[str], step: str) -> None:
+    states, hang = _by_rank(observed, "nccl.rank.state", step), hang_of(observed, places, step)
+    code = next(iter(observed.of("nccl.step.exit_code", step)), None)
     for place in places:
         if place in states:
             state = states[place]
@@ -49,16 +49,12 @@ def _scale(derived: Parsed, observed: Seen, places: list[str], files: str) -> No
         elif code is not None and code.value != 0:
             derived.saw(GATE, place, None, "text", code.evidence, f"the step ended with exit code {code.value}")
         else:
-            derived.saw(GATE, place, None, "text", f"{files}.jsonl", "no rank reported how it ended")
+            derived.saw(GATE, place, None, "text", f"raw/{step}.jsonl", "no rank reported how it ended")
 
 
-def _flight(observed: Seen, places: list[str], folder: str) -> list[str]:
+def _flight(observed: Seen, places: list[str], logs: str) -> list[str]:
     """A note from torch's flight recorder. It supports other evidence and does not blame a rank by itself."""
-    begun = {
-        observation.subject: observation
-        for observation in observed.of("nccl.flight.begun")
-        if observation.evidence.startswith(f"{folder}/flight.rank")
-    }
+    begun = _by_rank(observed, "nccl.flight.begun", logs)
     if not begun:
         return []
     by_words: dict[str, list[str]] = {}
@@ -74,7 +70,7 @@ def _flight(observed: Seen, places: list[str], folder: str) -> list[str]:
         f"{', '.join(ranks[:_LISTED])}{f' and {len(ranks) - _LISTED} more' if len(ranks) > _LISTED else ''} {words}"
         for words, ranks in sorted(by_words.items(), key=lambda item: len(item[1]))
     ]
-    return [f"{folder}: torch's flight recorder: {'; '.join(behind[:_LISTED])}"]
+    return [f"raw/{logs}: torch's flight recorder: {'; '.join(behind[:_LISTED])}"]
 
 
 def _pairs(derived: Parsed, observed: Seen, run: Run) -> None:
@@ -87,14 +83,14 @@ def _pairs(derived: Parsed, observed: Seen, run: Run) -> None:
     }
     noted: set[str] = set()
     for quiet in observed.of("nccl.quiet"):
-        files, link = quiet.evidence.rpartition(".jsonl:")[0], quiet.subject
-        if files in noted or "--" not in link:
+        step, link = quiet.step, quiet.subject
+        if step in noted or "--" not in link:
             continue
-        noted.add(files)
+        noted.add(step)
         nodes = [node for node in run.nodes if node in link.split("--")]
-        hang = hang_of(observed, rank_subjects(nodes, run.ranks_per_node), files)
+        hang = hang_of(observed, rank_subjects(nodes, run.ranks_per_node), step)
         if hang is not None:
-            derived.problems.append(f"{files}.jsonl: {link}: {hang.words()}")
+            derived.problems.append(f"raw/{step}.jsonl: {link}: {hang.words()}")
             if link not in measured:
                 measured.add(link)
                 derived.saw("nccl.pair.link", link, None, "ratio", hang.evidence, hang.words())
@@ -122,20 +118,20 @@ class Hang:
         return f"first {place} {self.state}: {why}{more}"
 
 
-def hang_of(observed: Seen, places: list[str], files: str) -> Hang | None:
+def hang_of(observed: Seen, places: list[str], step: str) -> Hang | None:
     """The hang of a step. None: no rank was long without progress, or the ranks continued to the end."""
     planned = set(places)
     progress = {
         place: observation
-        for place, observation in _of_file(observed, "nccl.rank.entered", files).items()
+        for place, observation in _by_rank(observed, "nccl.rank.entered", step).items()
         if place in planned
     }
     entered = {
         place: observation.value for place, observation in progress.items() if isinstance(observation.value, int)
     }
-    if not entered or _of_file(observed, "nccl.rank.state", files):
+    if not entered or observed.of("nccl.rank.state", step):
         return None
-    left = {place: observation.value for place, observation in _of_file(observed, "nccl.rank.left", files).items()}
+    left = {place: observation.value for place, observation in _by_rank(observed, "nccl.rank.left", step).items()}
     waited = {place: str(progress[place].why) for place in entered}
     evidence = next(iter(progress.values())).evidence
     silent = [place for place in places if place not in entered]
@@ -154,9 +150,5 @@ def hang_of(observed: Seen, places: list[str], files: str) -> Hang | None:
     return Hang("hung", culprits, waited, evidence)
 
 
-def _of_file(observed: Seen, quantity: str, files: str) -> dict[str, Observation]:
-    return {
-        observation.subject: observation
-        for observation in observed.of(quantity)
-        if observation.evidence.startswith(f"{files}.jsonl:")
-    }
+def _by_rank(observed: Seen, quantity: str, step: str) -> dict[str, Observation]:
+    return {observation.subject: observation for observation in observed.of(quantity, step)}

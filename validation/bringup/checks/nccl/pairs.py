@@ -35,14 +35,13 @@ _COLLECTIVE = re.compile(r"nccl\.all_reduce\.(?P<what>busbw|time)@(?P<size>\w+)"
 
 def from_collectives(observations: Iterable[Observation]) -> list[Observation]:
     """On GPUs, pairs run all_reduce (subject n0--n1). The largest size gives the bandwidth, one number for both
-    directions; the time of the smallest size gives the latency. Each measurement of a pair has its own file."""
+    directions; the time of the smallest size gives the latency. Each measurement of a pair is a step of its own."""
     grouped: dict[tuple[str, str, str], list[tuple[int, Observation]]] = defaultdict(list)
     for observation in observations:
         match = _COLLECTIVE.fullmatch(observation.quantity)
         size = size_bytes(match["size"]) if match else None
         if match and size is not None and "--" in observation.subject:
-            file = observation.evidence.rpartition(":")[0]
-            grouped[observation.subject, match["what"], file].append((size, observation))
+            grouped[observation.subject, match["what"], observation.step].append((size, observation))
     result = []
     for (link, quantity, _), sized in grouped.items():
         first, _, second = link.partition("--")
@@ -95,11 +94,6 @@ def measured(observations: Iterable[Observation]) -> tuple[Directions, Links]:
     return directions, links
 
 
-_FILE = re.compile(
-    r"raw/pairs-\d+-(?P<round>\d+)[-.]"
-)  # pairs-<repeat>-<round>.jsonl; other files hold pairs measured again
-
-
 def played(observations: Iterable[Observation]) -> list[dict[Pair, float]]:
     """The rounds in order: (from, to) -> GB/s, the best of the repeats. A planned pair without a result has 0."""
     observed = list(observations)
@@ -109,11 +103,10 @@ def played(observations: Iterable[Observation]) -> list[dict[Pair, float]]:
             first, _, second = met.subject.partition("--")
             rounds.setdefault(met.value, {}).update({(first, second): 0.0, (second, first): 0.0})
     for speed in [*observed, *from_collectives(observed)]:
-        match = _FILE.match(speed.evidence) if speed.quantity == BANDWIDTH else None
-        if match is None or not isinstance(speed.value, int | float):
-            continue
+        if speed.quantity != BANDWIDTH or speed.round is None or not isinstance(speed.value, int | float):
+            continue  # without a round: pairs that were measured again
         source, _, target = speed.subject.partition("->")
-        known = rounds.get(int(match["round"]), {})
+        known = rounds.get(speed.round, {})
         if (source, target) in known:
             known[source, target] = max(known[source, target], float(speed.value))
     return [rounds[number] for number in sorted(rounds)]

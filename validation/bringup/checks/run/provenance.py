@@ -1,24 +1,76 @@
-"""Whether the evidence is this run's: unchanged since the run was closed, and no probe names another run or time.
+"""How a run ended, and whether the evidence is its own: unchanged since the run was closed, and no probe names another
+run or time.
 
-It finds accidents, and changes by who did not make the checksums again. It proves nothing against the folder's owner.
+That finds accidents, and changes by who did not make the checksums again. It proves nothing against the folder's owner.
 """
 
 from __future__ import annotations
 
+import os
 import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from bringup.errors import RecordError
 from bringup.evidence.parsed import Parsed, Seen
-from bringup.records import Closed, Run
-from bringup.results import CLOSED, UNREADABLE, checksums
+from bringup.evidence.reading import RAW, read_text
+from bringup.known_faults.signatures import EXIT_CODES
+from bringup.records import Closed, Continued, Run, files, read_record
+from bringup.results import CLOSED, CONTINUED, JOB_AFTER, RUN, UNREADABLE, checksums
 
 GATE = "run.evidence"
 CLOCKS_DIFFER = timedelta(
     minutes=10
 )  # between hosts. discovery.clock.offset judges small offsets; this gate finds evidence from another day
 SAID_AT_MOST = 3
-_STAMP = re.compile(r"(?P<run>.*) (?P<utc>\S+)", re.DOTALL)
+_JOB_STATE = re.compile(r"\bJobState=(?P<state>[^\s=]+) Reason=(?P<reason>\S+)")
+
+
+def derive(observed: Seen, folder: Path, run: Run) -> Parsed:
+    """run.closed, run.exit_code, run.evidence; notes of the attempts before and after this one."""
+    derived = Parsed()
+    if os.path.lexists(folder / CLOSED):
+        _closed(derived, observed, folder, run)
+    elif files.is_file(folder / JOB_AFTER):
+        _ended_by_slurm(derived, folder / JOB_AFTER)
+    derived.saw("run.restarts", "job", run.slurm_restart_count, "count", f"{RUN}:slurm_restart_count")
+    if run.continues is not None:
+        derived.problems.append(f"{RUN}:continues: Slurm requeued the job; its previous attempt is {run.continues}")
+    if (folder / CONTINUED).is_file():
+        try:
+            later = read_record(folder / CONTINUED, Continued)
+            derived.problems.append(f"{CONTINUED}: Slurm requeued the job; it went on in {later.run}")
+        except RecordError as error:
+            derived.problems.append(str(error).replace(f"{folder}/", ""))
+    return derived
+
+
+def _closed(derived: Parsed, observed: Seen, folder: Path, run: Run) -> None:
+    try:
+        closed = read_record(folder / CLOSED, Closed)
+    except RecordError as error:
+        why = str(error).replace(f"{folder}/", "")
+        derived.problems.append(why)
+        derived.saw("run.closed", "job", None, "flag", CLOSED, why)
+        return
+    derived.saw("run.closed", "job", True, "flag", CLOSED)
+    derived.saw("run.exit_code", "job", closed.exit_code, "count", f"{CLOSED}:exit_code")
+    derived.add(observe(observed, folder, run, closed))
+    if closed.exit_code != 0:
+        known = EXIT_CODES.get(closed.exit_code)
+        meaning = f" ({known})" if known is not None else ""
+        derived.problems.append(
+            f"{CLOSED}: a step of the phase script ended with exit code {closed.exit_code}{meaning}; see raw/*.err"
+        )
+
+
+def _ended_by_slurm(derived: Parsed, path: Path) -> None:
+    """What Slurm says about a job whose script did not come to its end, kept by `bringup run`."""
+    where = f"{RAW}/{path.name}"
+    if match := _JOB_STATE.search(read_text(derived, path, where) or ""):
+        derived.saw("run.job_state", "job", match["state"], "text", where)
+        why = f"Slurm says that the job ended {match['state']}, reason {match['reason']}"
+        derived.saw("run.closed", "job", None, "flag", where, why)
 
 
 def observe(observed: Seen, folder: Path, run: Run, closed: Closed) -> Parsed:
@@ -85,15 +137,13 @@ def _stamps(observed: Seen, run: Run, closed: Closed) -> list[str]:
     if begun is not None and ended is not None and ended < begun - CLOCKS_DIFFER:
         messages.append(f"{CLOSED}: closed at {closed.closed_at}, before the run was opened at {run.opened_at}")
     for stamp in observed.of("probe.stamp"):
-        match = _STAMP.fullmatch(str(stamp.value))
-        if match is None:
-            continue
-        if match["run"] and match["run"] != run.name:
-            messages.append(f"{stamp.evidence}: {stamp.subject} wrote it for run {match['run']}")
-        at = moment(match["utc"])
+        of_run, utc = stamp.value if isinstance(stamp.value, list) else ("", "")
+        if of_run and of_run != run.name:
+            messages.append(f"{stamp.evidence}: {stamp.subject} wrote it for run {of_run}")
+        at = moment(utc)
         if at is None or begun is None or ended is None or not begun - CLOCKS_DIFFER <= at <= ended + CLOCKS_DIFFER:
             messages.append(
-                f"{stamp.evidence}: {stamp.subject} wrote it at {match['utc']}, "
+                f"{stamp.evidence}: {stamp.subject} wrote it at {utc}, "
                 f"and the run lasted from {run.opened_at} to {closed.closed_at}"
             )
     return messages

@@ -39,13 +39,8 @@ def blame(verdicts: Verdicts, seen: Seen, run: Run) -> Verdicts:
 
 def _named_by_srun(seen: Seen) -> str | None:
     """Where no rank left a message: the task of the launcher that srun named first."""
-    for error in seen.of("slurm.launch.error"):
-        if error.evidence.startswith("raw/launch.log:"):
-            return (
-                f"first {error.subject}: {error.why}: {error.value}"
-                if error.why
-                else f"first {error.subject}: {error.value}"
-            )
+    for error in seen.of("slurm.launch.error", "launch"):
+        return f"first {error.subject}{f': {error.why}' if error.why else ''}: {error.value}"
     return None
 
 

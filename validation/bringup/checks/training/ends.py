@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bringup.evidence.launcher import LOST_PEERS
 from bringup.evidence.parsed import Parsed, Seen
-from bringup.evidence.slurm import NODE_FAILURE, NOT_STARTED
+from bringup.evidence.slurm import NODE_FAILURE
 from bringup.plan.subjects import JOB, nodes_of, rank_subjects
 from bringup.records import Observation, Run, Value
 
@@ -46,20 +46,15 @@ class _Facts:
         self.short_of_memory = {kill.subject for kill in seen.of("launcher.out_of_memory")}
         self.late = {late.subject.rpartition("/rank")[2]: late for late in seen.of("train.rank.late")}
         self.late_nodes = _first(seen, "launcher.late")
-        self.lost = _down(seen) | _named_by_a_step(seen) | _first(seen, "launcher.node_lost")
+        # srun names a lost node in any step of the job: the step of the ranks may have ended before
+        self.lost = _down(seen) | _last(seen, "slurm.launch.lost") | _first(seen, "launcher.node_lost")
         self.stacks = _last(seen, "train.rank.stack")
         self.steps = _last(seen, "train.rank.step")
         self.entered = {
             place: count.value for place, count in _last(seen, "train.rank.entered").items() if place in self.stacks
         }
         self.unwritable = _first(seen, "launcher.cannot_write")
-        self.not_started = {
-            error.subject: error
-            for error in reversed(
-                seen.of("slurm.launch.error")
-            )  # files are read by name: launch.log before monitor.err
-            if NOT_STARTED in str(error.value)
-        }
+        self.not_started = _first(seen, "slurm.launch.not_started")  # files are read by name: launch.log first
         self.slurm = seen.of("launcher.ended_by_slurm")
 
     def ends(self, place: str) -> list[Observation]:
@@ -131,7 +126,7 @@ class _Facts:
             return _end(place, "could not begin", problem.evidence, f"{problem.value}, seen from {node}")
         if node in self.not_started:
             problem = self.not_started[node]
-            return _end(place, "could not begin", problem.evidence, str(problem.value).partition(f"{NOT_STARTED}: ")[2])
+            return _end(place, "could not begin", problem.evidence, str(problem.value))
         return None
 
     def _exited(self, place: str) -> Observation | None:
@@ -160,11 +155,6 @@ def _down(seen: Seen) -> dict[str, Observation]:
         for state in seen.of("slurm.node.state")
         if "DOWN" in str(state.value).split("+")
     }
-
-
-def _named_by_a_step(seen: Seen) -> dict[str, Observation]:
-    """Nodes that srun named as lost in any step of the job: the step of the ranks may have ended before."""
-    return {error.subject: error for error in seen.of("slurm.launch.error") if error.value == NODE_FAILURE}
 
 
 def _first(seen: Seen, quantity: str) -> dict[str, Observation]:

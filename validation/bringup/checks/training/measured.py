@@ -6,12 +6,15 @@ import math
 import statistics
 from collections.abc import Container
 from dataclasses import dataclass
+from pathlib import Path
 
 from bringup.checks.training import stalls
+from bringup.errors import RecordError
 from bringup.evidence.parsed import Parsed
+from bringup.plan.phases import PHASES
 from bringup.plan.subjects import JOB, rank_subjects
-from bringup.records import MemoryCheck, ObservedStrategy, Run, RunArgs, TrainMetrics
-from bringup.results import METRICS, REFERENCE_METRICS, RUN_ARGS
+from bringup.records import MemoryCheck, ObservedStrategy, Run, RunArgs, TrainMetrics, read_record
+from bringup.results import METRICS, REFERENCE_ARGS, REFERENCE_METRICS, RUN_ARGS, TrainingRecords
 
 _GIB = 2**30
 FEWEST_STEPS_OF_A_TAIL = 20
@@ -35,6 +38,32 @@ def differing_fields(first: RunArgs, second: RunArgs, allowed: Container[str] = 
     return [
         f"{name} {left[name]} vs {right[name]}" for name in left if name not in allowed and left[name] != right[name]
     ]
+
+
+def of_folder(folder: Path, run: Run, records: TrainingRecords) -> Parsed:
+    """Nothing but problems where the training did not finish."""
+    parsed = Parsed(problems=[str(error).replace(f"{folder}/", "") for error in records.errors])
+    if records.are_whole:
+        reference = None if PHASES[run.phase].strategy == "single" else _reference(parsed, folder, records)
+        parsed.add(of_records(run, records.args, records.metrics, reference))
+    return parsed
+
+
+def _reference(parsed: Parsed, folder: Path, records: TrainingRecords) -> Reference | str:
+    """The one-GPU run's records, copied when this run was opened; or the reason why there are none."""
+    if (metrics := records.reference_metrics) is None:
+        return (
+            "no finished one-GPU run was there to compare with; sbatch training/slurm/run_1gpu.sbatch, then this again"
+        )
+    try:
+        args = read_record(folder / REFERENCE_ARGS, RunArgs)
+        if not isinstance(metrics, RecordError):
+            return Reference(args, metrics)
+        wrong = metrics
+    except RecordError as error:
+        wrong = error
+    parsed.problems.append(str(wrong).replace(f"{folder}/", ""))
+    return "the records of the one-GPU run cannot be read"
 
 
 def of_records(run: Run, args: RunArgs, metrics: TrainMetrics, reference: Reference | str | None) -> Parsed:

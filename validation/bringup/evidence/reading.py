@@ -1,0 +1,313 @@
+"""Which file of raw/ is read by what: one table, and the logs of NCCL, whose files are read together."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from bringup.evidence import (
+    dcgm,
+    facts,
+    flight,
+    jobs,
+    launcher,
+    monitor,
+    nccl_inspector,
+    nccl_log,
+    nccl_tests,
+    nccl_variant,
+    pair_rounds,
+    ras,
+    slurm,
+    speakers,
+    stacks,
+    topology,
+)
+from bringup.evidence.parsed import Parsed, Seen, shortened
+from bringup.evidence.speakers import Speakers
+from bringup.plan.phases import PHASES
+from bringup.plan.subjects import ONE_GPU, rank_subjects, scale_of_file, scale_ranks
+from bringup.plan.variants import COLLECTIVE, VARIANTS
+from bringup.records import Run, files
+
+RAW = "raw"
+_SCALE = r"(?P<scale>1gpu|[1-9]\d{0,5})"  # as the phase scripts name it; see scale_of_file
+_RANK = r"rank(?P<rank>\d{1,9})"
+_VARIANT = rf"variant_(?P<variant>{'|'.join(variant.name for variant in VARIANTS)})-{_SCALE}"
+_LOGS = {".err", ".log"}  # in which anybody writes; tables and facts have lines that must be whole
+
+
+@dataclass(frozen=True)
+class File:
+    path: Path
+    where: str  # raw/collectives-2.jsonl
+    text: str
+    name: re.Match[str]
+    run: Run
+    steps: monitor.Windows | None  # of a training that finished
+
+    @property
+    def scale(self) -> str:
+        return scale_of_file(self.name["scale"])
+
+    @property
+    def speakers(self) -> Speakers:
+        return speakers.of_file(self.path.stem, self.run, _step_beside(self.path))
+
+
+Reader = Callable[[File], Parsed]
+
+
+def _alone(reader: Callable[[str, str], Parsed]) -> Reader:
+    """For a file whose name says nothing that its reader has to know."""
+    return lambda file: reader(file.text, file.where)
+
+
+def _of_node(reader: Callable[[str, str, str], Parsed]) -> Reader:
+    return lambda file: reader(file.text, file.where, file.name["node"])
+
+
+def _of_rank(reader: Callable[[str, str, str], Parsed]) -> Reader:
+    """Nothing of a rank that the run does not have."""
+
+    def read(file: File) -> Parsed:
+        places, rank = rank_subjects(file.run.nodes, file.run.ranks_per_node), int(file.name["rank"])
+        return reader(file.text, file.where, places[rank]) if rank < len(places) else Parsed()
+
+    return read
+
+
+def _facts(file: File) -> Parsed:
+    return facts.parse(file.text, file.where, file.speakers)
+
+
+def _collectives(file: File) -> Parsed:
+    """Of a single rank without the facts that compare it with its peers: it has none."""
+    parsed = _facts(file)
+    if file.scale != ONE_GPU:
+        return parsed
+    own = [seen for seen in parsed.observations if not seen.quantity.startswith("nccl.rank.")]
+    return Parsed(own, parsed.problems)
+
+
+def _launch_errors(file: File) -> Parsed:
+    return slurm.launch_errors(file.text, file.where, file.speakers.nodes)
+
+
+def _launch_log(file: File) -> Parsed:
+    parsed = launcher.log(file.text, file.where, file.run, file.speakers)
+    parsed.add(_launch_errors(file))
+    return parsed
+
+
+def _bad_exit(file: File) -> Parsed:
+    text, refused = speakers.believed(file.text, file.where, file.speakers, jobs.node_of)
+    parsed = jobs.bad_exit(text, file.where)
+    parsed.add(refused)
+    return parsed
+
+
+def _samples(file: File) -> Parsed:
+    """Of a training: what GPUs do under load counts in the measured steps of their node."""
+    text, refused = speakers.believed(file.text, file.where, file.speakers, monitor.node_of)
+    is_training, seconds = PHASES[file.run.phase].is_training, _step_seconds(file.path.parent)
+    steps = (file.steps or {}) if is_training else None
+    parsed = monitor.parse(text, file.where, seconds, "train" if is_training else "nccl", steps)
+    parsed.add(refused)
+    return parsed
+
+
+def _step_seconds(raw: Path) -> float | None:
+    """Duration of the watched step in s, written by the phase script."""
+    for path in sorted(raw.glob("*.seconds")):
+        text = (read_text(Parsed(), path, "") or "").strip()
+        if re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", text):
+            return float(text)
+    return None
+
+
+def _nccl_tests(file: File) -> Parsed:
+    """The text is the same table; it counts only where a build too old for -J left no JSON."""
+    if file.path.suffix == ".txt" and file.path.with_suffix(".json").exists():
+        return Parsed()
+    binary = file.name["binary"] if "binary" in file.name.re.groupindex else f"{COLLECTIVE}_perf"
+    return nccl_tests.parse(file.text, file.where, binary, file.scale)
+
+
+def _of_variant(reader: Reader) -> Reader:
+    """What nccl-tests or our probe measured with a variant of NCCL."""
+    return lambda file: nccl_variant.numbers(
+        reader(file), file.name["variant"], scale_ranks(file.scale, file.run.ranks_per_node)
+    )
+
+
+def _exit_code(file: File) -> Parsed:
+    parsed = Parsed()
+    if re.fullmatch(r"[0-9]{1,9}\s*", file.text):
+        parsed.saw("nccl.step.exit_code", file.scale, int(file.text), "count", file.where)
+    else:
+        parsed.problems.append(f"{file.where}: not an exit code: {file.text[:40]!r}")
+    return parsed
+
+
+def _not_opened(text: str, where: str) -> Parsed:
+    """The reason why the script did not open its run, recorded by `bringup run`."""
+    parsed = Parsed()
+    parsed.saw("run.closed", "job", None, "flag", f"{where}:1", text.strip() or "its script did not open it")
+    return parsed
+
+
+def _step(file: File) -> Parsed:
+    """A damaged list of the tasks of a step. Good ones are read with the files of their step."""
+    if speakers.step(file.text, file.run.ran_on) is not None:
+        return Parsed()
+    return Parsed(problems=[f"{file.where}: not TASKS NODE,NODE… of this run: nothing of {file.name['step']} counts"])
+
+
+FILES: Mapping[str, Reader] = {  # the name of a file below raw/ -> its reader. No two patterns match the same name
+    r"scontrol-node(-after)?\.txt": _alone(slurm.nodes),
+    r"scontrol-config\.txt": _alone(slurm.config),
+    r"cgroup\.conf": _alone(slurm.cgroup_conf),
+    r"mpi-list\.txt": _alone(slurm.mpi_list),
+    r"ping\.txt": _alone(slurm.ping),
+    r"not-opened\.txt": _alone(_not_opened),
+    r"job-(?P<job>exit-code|memory|before|after|never|requeue|warning)\.txt": lambda file: jobs.ended_job(
+        file.text, file.where, name=file.name["job"].replace("-", "_")
+    ),
+    r"requeue\.txt": _alone(jobs.requeue),
+    r"bad-exit\.txt": _bad_exit,
+    r"(?P<step>[^/]+)\.step": _step,
+    r"(?P<step>[^/]+)\.err": _launch_errors,
+    r"(?!(collectives|pairs|variant_\w+)-|progress\.)[^/]+\.jsonl": _facts,
+    rf"(?P<step>collectives-{_SCALE})\.jsonl": _collectives,
+    r"(?P<step>pairs-(\d{1,9}-(?P<round>\d{1,9})|[a-z]+-\d{1,9})(-[^/]+)?)\.jsonl": _facts,
+    rf"(?P<step>(?P<binary>[a-z_]+_perf)-{_SCALE})\.(json|txt)": _nccl_tests,
+    rf"(?P<step>[a-z_]+-{_SCALE})\.rc": _exit_code,
+    rf"{_VARIANT}\.jsonl": _of_variant(_facts),
+    rf"{_VARIANT}\.(json|txt)": _of_variant(_nccl_tests),
+    r"rounds\.txt": _alone(pair_rounds.parse),
+    r"monitor\.csv": _samples,
+    r"dcgm-(?P<node>.+)\.json": _of_node(dcgm.parse),
+    r"nvidia-smi-topo-(?P<node>.+)\.txt": _of_node(topology.parse),
+    rf"(?P<step>nccl-{_SCALE})/flight\.{_RANK}\.json": _of_rank(flight.parse),
+    rf"nccl-{_SCALE}/ras\.{_RANK}\.txt": _alone(ras.parse),
+    r"(?P<step>launch)\.log": _launch_log,
+    rf"stacks/{_RANK}\.txt": _of_rank(stacks.stack),
+    rf"stacks/{_RANK}\.json": _of_rank(stacks.progress),
+    r"torchrun/.+/error\.json": _alone(launcher.error_file),
+}
+PATTERNS = {re.compile(pattern): reader for pattern, reader in FILES.items()}
+
+
+def read_raw(folder: Path, run: Run, steps: monitor.Windows | None = None) -> Parsed:
+    """All that stands in raw/. steps: of a training that finished, its measured steps by node. Bad evidence is reported
+    as a problem; it never raises."""
+    parsed = Parsed()
+    paths, others = files.below(folder / RAW)
+    parsed.problems += [f"{path.relative_to(folder).as_posix()}: {why}" for path, why in sorted(others.items())]
+    for path in paths:
+        below = path.relative_to(folder / RAW).as_posix()
+        for pattern, reader in PATTERNS.items():
+            name = pattern.fullmatch(below)
+            if name is not None and (text := read_text(parsed, path, f"{RAW}/{below}")) is not None:
+                parsed.add(with_source(reader(File(path, f"{RAW}/{below}", text, name, run, steps)), name))
+    _nccl_logs(parsed, folder / RAW)
+    _inspector(parsed, folder)
+    _variants(parsed, folder / RAW, run)
+    return parsed
+
+
+def with_source(parsed: Parsed, name: re.Match[str]) -> Parsed:
+    """What was read, with its step and round, where the name of the file has them."""
+    source = name.groupdict()
+    if (step := source.get("step")) is None:
+        return parsed
+    number = int(source.get("round") or 0) or None
+    return Parsed([replace(seen, step=step, round=number) for seen in parsed.observations], parsed.problems)
+
+
+def read_text(parsed: Parsed, path: Path, where: str) -> str | None:
+    """The text with its carriage returns, so that lines are numbered as by grep -n. A file that cannot be read is a
+    problem; so is the end of one that is too long."""
+    try:
+        most = files.MOST_OF_A_LOG if path.suffix in _LOGS else files.MOST_BYTES
+        content = files.read(path, _above_raw(path), most)
+    except OSError as error:
+        parsed.problems.append(f"{where}: cannot be read: {error.strerror}")
+        return None
+    if content.left_out:
+        parsed.problems.append(f"{where}: its last {content.left_out} bytes were not read: it is longer than others")
+        if where == monitor.FILE:  # half of the samples would be a sampler that stopped
+            return None
+    return shortened(content.text) if path.suffix in _LOGS else content.text
+
+
+def _above_raw(path: Path) -> Path:
+    """The run's folder: no part of what is in raw/ may be a link, raw/ neither."""
+    return next(folder.parent for folder in path.parents if folder.name == RAW)
+
+
+def _step_beside(path: Path) -> str | None:
+    """Which tasks wrote the file, as the script wrote it down. None: it did not."""
+    beside = path.with_suffix(".step")
+    return (read_text(Parsed(), beside, "") or "") if os.path.lexists(beside) else None
+
+
+# --- files that are read together
+
+
+def _nccl_logs(parsed: Parsed, raw: Path) -> None:
+    """NCCL's own log files, a folder per scale; gloo writes none."""
+    observed = Seen(parsed.observations)
+    for logs in sorted(raw.glob("nccl-*")):
+        if (match := re.fullmatch(rf"nccl-{_SCALE}", logs.name)) is None:
+            continue
+        scale, where = scale_of_file(match["scale"]), f"{RAW}/{logs.name}"
+        reported = {  # nccl-tests count their ranks as well, and write no log here
+            quantity: seen.value
+            for quantity in ("nccl.backend", "nccl.debug", "nccl.ranks")
+            for seen in observed.of(quantity)
+            if seen.subject == scale and seen.step in ("", f"collectives-{match['scale']}")
+        }
+        if reported.get("nccl.backend") == "nccl":
+            texts = _logs(parsed, logs)
+            # nccl.HOST.PID.log: two processes of one node are one node
+            hosts = {name.rsplit(".", 2)[0] for name, text in texts.items() if "NCCL INFO" in text}
+            parsed.saw("nccl.log.hosts", scale, len(hosts), "count", where)
+            debug, ranks = reported.get("nccl.debug"), reported.get("nccl.ranks")
+            ranks = ranks if isinstance(ranks, int) else None
+            parsed.add(nccl_log.parse(texts, where, scale, None if debug is None else str(debug), ranks))
+
+
+def _variants(parsed: Parsed, raw: Path, run: Run) -> None:
+    """A folder of logs per variant of NCCL and scale."""
+    for logs in sorted(raw.glob("variant_*")):
+        match = re.fullmatch(_VARIANT, logs.name)
+        if match is not None and logs.is_dir():
+            scale, ranks = scale_of_file(match["scale"]), scale_ranks(scale_of_file(match["scale"]), run.ranks_per_node)
+            parsed.add(nccl_variant.parse(_logs(parsed, logs), f"{RAW}/{logs.name}", scale, match["variant"], ranks))
+
+
+def _logs(parsed: Parsed, folder: Path) -> dict[str, str]:
+    """Name -> text."""
+    texts = {
+        path.name: read_text(parsed, path, f"{RAW}/{folder.name}/{path.name}") for path in sorted(folder.glob("*.log"))
+    }
+    return {name: text for name, text in texts.items() if text is not None}
+
+
+def _inspector(parsed: Parsed, folder: Path) -> None:
+    """Some of the processes' files, evenly chosen, and the beginning of each: a long training writes gigabytes."""
+    paths, _ = files.below(folder / nccl_inspector.FOLDER)  # what else stands there read_raw has reported
+    texts = []
+    for path in paths[:: max(1, math.ceil(len(paths) / nccl_inspector.MOST_FILES))]:
+        try:
+            content = files.read(path, folder, nccl_inspector.MOST_BYTES)
+            texts.append((path.relative_to(folder).as_posix(), content.text))
+        except OSError as error:
+            parsed.problems.append(f"{path.relative_to(folder)}: cannot be read: {error.strerror}")
+    parsed.add(nccl_inspector.parse(texts))
