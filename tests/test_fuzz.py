@@ -19,7 +19,7 @@ from bringup.errors import ProfileError, RecordError, RunError
 from bringup.evidence import topology
 from bringup.known_faults import signs
 from bringup.records import Outcome, Run, RunArgs, TrainMetrics, read_record
-from bringup.report import text as report
+from bringup.report import view as report
 from damage_for_tests import FEW, JSON, MANY, NASTY, damaged, everywhere, inside, places
 from hypothesis import given
 from hypothesis import strategies as st

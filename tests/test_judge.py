@@ -13,7 +13,7 @@ from bringup.evidence.parsed import Parsed
 from bringup.plan import profile
 from bringup.plan.expectation import Expectation
 from bringup.records import Kind, Observation, Observations, Outcome, Run, Verdict, Verdicts
-from bringup.report import text as report
+from bringup.report import view as report
 from bringup.run import open as opening
 from factory import a_verdict
 from runs_for_tests import HEALTHY_NODES, discovery, reseal

@@ -10,7 +10,7 @@ from bringup.checks import catalogue as gates
 from bringup.cli import main
 from bringup.known_faults.signatures import SIGNATURES
 from bringup.report import explain
-from bringup.report import text as report
+from bringup.report import view as report
 from factory import a_verdict
 from runs_for_tests import discovery
 

@@ -26,7 +26,7 @@ from bringup.records import (
     read_record,
     write_record,
 )
-from bringup.report import text
+from bringup.report import view
 from factory import a_drill_report, a_drill_result, a_verdict, judged_of
 from pydantic import ValidationError
 from showing import gates_shown_failing
@@ -137,7 +137,7 @@ def test_a_verdict_that_the_screen_tells_with_others_or_leaves_to_the_report_is_
     drill = DRILL.model_copy(update=dict(outcome=Outcome.WARN))
     warned = verdict(outcome=Outcome.WARN)
     others = [
-        verdict(f"discovery.{number}", "n0", Outcome.INCOMPLETE, cause=f"{number}") for number in range(text.MAX_LISTED)
+        verdict(f"discovery.{number}", "n0", Outcome.INCOMPLETE, cause=f"{number}") for number in range(view.MAX_LISTED)
     ]
     assert judged_as(drill, *others[1:], warned)[0] is True
     assert judged_as(drill, *others, warned)[0] is True

@@ -30,7 +30,7 @@ from bringup.cli import parser
 from bringup.judge import Judged
 from bringup.known_faults.signatures import EXIT_CODES, SIGNATURES
 from bringup.records import as_json
-from bringup.report import collection, drain, explain, text, training
+from bringup.report import collection, drain, explain, training, view
 from bringup.results import RUN
 
 HERE = Path(__file__).parent
@@ -112,10 +112,10 @@ def add_run(golden: Golden, run: str, judged: Judged) -> None:
         "not_applicable": sorted(entry.gate for entry in verdicts.not_applicable),
         "signs": [f"{sign.signature} {sign.evidence} {sign.count}" for sign in verdicts.signs],
     }
-    report = text.markdown(judged.run, verdicts, judged.observations) + training.markdown([judged])
+    report = view.markdown(judged.run, verdicts, judged.observations) + training.markdown([judged])
     golden.words[f"{run} report"] = report
     golden.words[f"{run} notes"] = "\n".join(verdicts.notes)
-    golden.words[f"{run} screen"] = text.screen(judged.folder, judged.run, verdicts)
+    golden.words[f"{run} screen"] = view.screen(judged.folder, judged.run, verdicts)
     golden.words[f"{run} explain"] = explain.screen(judged)
 
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 import re
 
 import pytest
-from bringup.report import html
+from bringup.report import render
 
 AA = 4.5
-CSS = (html.TEMPLATES / "style.css").read_text()
+CSS = (render.TEMPLATES / "style.css").read_text()
 SCHEMES = dict(zip(("light", "dark"), re.findall(r":root \{([^}]*)\}", CSS), strict=True))
 BLOCKS = re.findall(r"([^{}]+)\{([^{}]*)\}", CSS)
 

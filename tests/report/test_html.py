@@ -7,7 +7,7 @@ from typing import Any
 
 from bringup.drill import result
 from bringup.records import DrillReport, HealthyRound
-from bringup.report import html, outputs
+from bringup.report import outputs, render
 from factory import a_drill_result
 
 EVIL = "<script>alert(1)</script> \x1b[31m {{ 7*7 }}"
@@ -52,11 +52,11 @@ def test_a_page_of_drills_is_marked_as_ours_and_keeps_texts_as_texts():
 
 
 def test_every_template_forbids_scripts_and_requests_and_marks_nothing_as_safe():
-    pages = sorted(html.TEMPLATES.glob("*.j2"))
+    pages = sorted(render.TEMPLATES.glob("*.html.j2"))
     assert len(pages) == 2
     for template in pages:
         assert "Content-Security-Policy" in template.read_text()
         assert outputs.PAGE.mark in template.read_text()
-    for template in html.TEMPLATES.rglob("*.j2"):
+    for template in render.TEMPLATES.rglob("*.j2"):
         text = template.read_text()
         assert not re.search(r"\|\s*safe|autoescape|http:|https:|<script|<link", text), template

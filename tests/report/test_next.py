@@ -13,10 +13,9 @@ from bringup.judge import Judged
 from bringup.plan.guide import Guide
 from bringup.plan.profile import PROFILES
 from bringup.records import Action, Kind, Outcome, Verdict
-from bringup.report import explain, page
+from bringup.report import explain, next_steps, page
 from bringup.report.collection import Collection
-from bringup.report.page import next_steps
-from bringup.report.page.links import nowhere
+from bringup.report.links import nowhere
 from bringup.results import REPOSITORY, Absent
 from factory import a_run, a_verdict, judged_of
 

@@ -11,9 +11,8 @@ from pathlib import Path
 
 from bringup.judge import Judged
 from bringup.records import Observation, Outcome, Verdict
-from bringup.report import bundle, page, system
+from bringup.report import bundle, fleet, links, page, system
 from bringup.report.collection import Collection
-from bringup.report.page import fleet, links
 from factory import a_run, a_verdict, judged_of
 
 GATE, OTHER = "discovery.gpu.count", "discovery.kernel"

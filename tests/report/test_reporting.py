@@ -22,8 +22,7 @@ from bringup.records import (
     Verdict,
     write_record,
 )
-from bringup.report import collection, exports, page
-from bringup.report import html as html_pages
+from bringup.report import collection, exports, page, render
 from bringup.report.collection import Collection
 from bringup.results import Absent, TrainingRecords
 from factory import a_run, a_verdict, judged_of
@@ -158,10 +157,21 @@ def test_the_page_asks_nobody_for_anything():
 
 
 def test_nothing_in_the_template_or_the_code_goes_around_the_escaping():
-    sources = [*filter(Path.is_file, html_pages.TEMPLATES.rglob("*")), Path(html_pages.__file__)]
-    assert len(sources) >= 8
-    for source in sources:
-        assert not re.search(r"\|\s*safe|Markup|autoescape false|autoescape=False", source.read_text()), source
+    templates = list(filter(Path.is_file, render.TEMPLATES.rglob("*")))
+    assert len(templates) >= 8
+    for template in templates:
+        assert not re.search(r"\|\s*safe|Markup|autoescape", template.read_text()), template
+    code = Path(render.__file__).read_text()
+    assert "autoescape=True" in code
+    marked = re.findall(r"Markup\((.*)", code)  # each time around a text that text.py made safe
+    assert marked and all(re.search(r"text\.(plain|escaped|table)\(", words) for words in marked)
+
+
+def test_a_text_of_a_record_is_made_safe_in_a_template_of_each_form():
+    safe = {"html": "[2J a b | &lt;b&gt; `x`", "md": r"\[2J a b \| &lt;b&gt; \`x\`", "txt": "[2J a b | <b> `x`"}
+    for form, expected in safe.items():
+        template = render._environment(form).from_string("{% macro shown(x) %}{{ x }}{% endmacro %}{{ shown(x) }}")
+        assert template.render(x="\x1b[2J a\nb | <b> `x`") == expected, form
 
 
 def test_what_was_not_run_is_said_and_makes_the_report_incomplete(tmp_path, capsys):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from bringup.records import Outcome, Playbook, Run, SiteUsed
-from bringup.report import page, text
+from bringup.report import page, text, view
 from bringup.report.collection import Collection
 from factory import a_run, a_verdict, judged_of
 
@@ -24,9 +24,9 @@ def run_at(site: SiteUsed | None) -> Run:
 
 def test_the_screen_the_report_and_the_page_name_it_in_one_line():
     judged = judged_of(a_verdict(), run=run_at(SITE))
-    screen = text.screen(Path("/x"), judged.run, judged.verdicts).splitlines()
+    screen = view.screen(Path("/x"), judged.run, judged.verdicts).splitlines()
     assert "  site: lab; not as its file says: partition main" in screen
-    assert f"Site {text.escaped(WORDS)}." in text.markdown(judged.run, judged.verdicts).splitlines()
+    assert f"Site {text.escaped(WORDS)}." in view.markdown(judged.run, judged.verdicts).splitlines()
     shown = page.render(Collection([judged], [], [], [], {}))
     assert f"<tr><th>site</th><td>{WORDS}</td></tr>" in shown
     assert "<dt>site file</dt><dd>lab</dd>" in shown
@@ -35,8 +35,8 @@ def test_the_screen_the_report_and_the_page_name_it_in_one_line():
 def test_without_one_no_report_speaks_of_a_site():
     judged = judged_of(a_verdict(), run=run_at(None))
     shown = (
-        text.screen(Path("/x"), judged.run, judged.verdicts)
-        + text.markdown(judged.run, judged.verdicts)
+        view.screen(Path("/x"), judged.run, judged.verdicts)
+        + view.markdown(judged.run, judged.verdicts)
         + page.render(Collection([judged], [], [], [], {}))
     )
     assert "site" not in shown.lower()
@@ -45,12 +45,12 @@ def test_without_one_no_report_speaks_of_a_site():
 @pytest.mark.parametrize(("site", "says"), [("lab", "profile local-cpu, site lab."), (None, "profile local-cpu.")])
 def test_the_report_of_a_playbook_names_it(site: str | None, says: str):
     playbook = Playbook(name="p", nodes=["n0"], profile="local-cpu", site=site, planned=[], left_out=[], steps=[])
-    assert says in text.playbook_markdown(playbook, Outcome.PASS)
+    assert says in view.playbook_markdown(playbook, Outcome.PASS)
 
 
 def test_markup_in_a_site_file_is_text():
     bad = SITE.model_copy(update={"name": "<b>|x\x1b[31m", "says": {"partition": "<script>"}})
     judged = judged_of(a_verdict(), run=run_at(bad))
-    assert "\x1b" not in text.screen(Path("/x"), judged.run, judged.verdicts)
-    assert "<script>" not in text.markdown(judged.run, judged.verdicts)
+    assert "\x1b" not in view.screen(Path("/x"), judged.run, judged.verdicts)
+    assert "<script>" not in view.markdown(judged.run, judged.verdicts)
     assert "<script>" not in page.render(Collection([judged], [], [], [], {}))

@@ -149,8 +149,7 @@ def _explain(arguments: argparse.Namespace) -> int:
 
 def _report(arguments: argparse.Namespace) -> int:
     from bringup.checks import catalogue
-    from bringup.report import bundle, collection, drain, exports, outputs, page, text
-    from bringup.report.page import links
+    from bringup.report import bundle, collection, drain, exports, links, outputs, page, text
 
     if arguments.output is None and len(arguments.runs) > 1:
         raise UsageError("report of several folders: say where to write the page, -o FILE.html")

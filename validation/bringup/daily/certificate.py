@@ -31,7 +31,8 @@ from bringup.records import (
 )
 from bringup.report import system
 from bringup.report.collection import Collection
-from bringup.report.text import counted, escaped, scope, table
+from bringup.report.render import render
+from bringup.report.text import counted, scope
 from bringup.results import CLOSED, SITE, sha256
 
 _CONDITIONS = (  # in words, quantity
@@ -284,79 +285,4 @@ def _site_sha256(judged: Judged) -> str:
 
 def markdown(certificate: Certificate, is_signed: bool) -> str:
     rehearsed = any(answer.mark is Mark.REHEARSED for answer in certificate.answers)
-    lines = [
-        f"# {escaped(certificate.name)}: {certificate.mark.upper()}",
-        "",
-        *(
-            ["**In parts this was rehearsed on stand-ins: it proves the path, and not the cluster.**", ""]
-            if rehearsed
-            else []
-        ),
-        f"Dated {certificate.dated}. It holds until {certificate.holds_until}, and no longer than its conditions.",
-        "",
-        f"{len(certificate.nodes)} nodes with {certificate.gpus_per_node} GPUs each: "
-        f"{escaped(', '.join(certificate.nodes))}. "
-        f"Profile {escaped(certificate.profile)} (SHA-256 {certificate.profile_sha256[:16]})"
-        + (
-            f", site {escaped(certificate.site)} (SHA-256 {(certificate.site_sha256 or '')[:16]})"
-            if certificate.site
-            else ""
-        )
-        + ".",
-        "",
-        *(f"Left out: {escaped(entry)}." for entry in certificate.left_out),
-        "## What was asked",
-        "",
-        *table(
-            ("question", "answer", "what was seen"),
-            ((str(answer.question), answer.mark.upper(), answer.line) for answer in certificate.answers),
-        ),
-        "",
-        "## What it does not say",
-        "",
-        *(f"- {escaped(entry)}" for entry in certificate.does_not_say),
-        "- that a node which was replaced, added or repaired since then is healthy",
-        "- that the cluster is fast enough for a program that was not run",
-        "",
-        "## When it stops holding",
-        "",
-        f"After {certificate.holds_until}, or as soon as one of these is otherwise:",
-        "",
-        *table(
-            ("what", "as it was"),
-            [
-                ("cluster", certificate.cluster or "not seen"),
-                ("nodes", "each is the machine, with the GPUs, that it was (`machines` in certificate.json)"),
-                *((condition.what, ", ".join(condition.values)) for condition in certificate.conditions),
-            ],
-        ),
-        "",
-        "`bringup certificate NEW-RUN --check certificate.json` says what is otherwise in a newer run.",
-        "",
-        "## What it rests on",
-        "",
-        *table(
-            ("phase", "run", "opened", "nodes", "verdicts", "evidence, SHA-256", "commit"),
-            (
-                (
-                    run.phase,
-                    run.name,
-                    run.opened_at,
-                    str(len(run.nodes)),
-                    run.counted,
-                    run.files_sha256[:16],
-                    (run.git_commit or "unknown")[:12] + (" with local changes" if run.git_dirty else ""),
-                )
-                for run in certificate.runs
-            ),
-        ),
-        "",
-        "## What it is worth",
-        "",
-        "Signed: `certificate.json.sig` says who made `certificate.json`, and `--check` verifies it. This page is not "
-        "signed."
-        if is_signed
-        else "Unsigned: it is worth what its keeper is worth. Whoever can write to these files can make others that "
-        "say more. The checksums show a change only to those who have the runs.",
-    ]
-    return "\n".join(lines) + "\n"
+    return render("certificate.md.j2", made=certificate, rehearsed=rehearsed, is_signed=is_signed)

@@ -21,6 +21,7 @@ from bringup.plan.drill import Command, Drill
 from bringup.plan.phases import PHASES
 from bringup.records import DrillResult, HealthyRound, Outcome, Value, Verdict, Verdicts, read_record
 from bringup.report import text as report
+from bringup.report import view
 
 _ONE_AT_A_TIME = threading.Lock()
 
@@ -258,7 +259,7 @@ def compare(
 def _on_screen(written: Verdicts) -> set[tuple[str, str, Outcome]]:
     """Verdicts on the screen, and those left to the report: if a drill skips most parts of a phase, incomplete verdicts
     fill the screen."""
-    groups, left = report.on_screen(written)
+    groups, left = view.on_screen(written)
     return {(v.gate, v.subject, v.outcome) for group in (*groups, left) for v in group}
 
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 
 from bringup.plan.drill import Drill
 from bringup.records import DrillReport, DrillResult
-from bringup.report import html
 from bringup.report import text as report
+from bringup.report.render import render
 
 HEADER = (
     "drill",
@@ -147,25 +147,17 @@ def _heading(done: DrillReport) -> str:
 
 
 def markdown(done: DrillReport) -> str:
-    lines = [
-        f"# Drills {report.escaped(done.name)}",
-        "",
-        f"{report.escaped(_heading(done))}.",
-        "",
-        f"**{totals(done)}**",
-        "",
-    ]
-    if done.results:
-        lines += [*report.table(HEADER, _rows(done)), "", _NOTE, ""]
-    if done.healthy:
-        lines += [
-            f"Each round, on {done.healthy_nodes} nodes of {done.healthy_gpus_per_node} GPUs: "
-            f"{', '.join(done.healthy_phases)}.",
-            "",
-            *report.table(_HEALTHY, _healthy_rows(done)),
-            "",
-        ]
-    return "\n".join(lines)
+    return render(
+        "drill.md.j2",
+        done=done,
+        heading=_heading(done),
+        totals=totals(done),
+        header=HEADER,
+        rows=_rows(done),
+        note=_NOTE,
+        healthy_header=_HEALTHY,
+        healthy_rows=_healthy_rows(done),
+    )
 
 
 def page(done: DrillReport) -> str:
@@ -179,7 +171,7 @@ def page(done: DrillReport) -> str:
         alarms = [{len(_HEALTHY) - 1} if healthy_round.false_alarms else set() for healthy_round in done.healthy]
         tables.append((_HEALTHY, [_cells(row, bad) for row, bad in zip(_healthy_rows(done), alarms, strict=True)]))
     view = {"name": done.name, "heading": _heading(done), "totals": totals(done), "tables": tables, "note": _NOTE}
-    return html.render("drill.html.j2", view)
+    return render("drill.html.j2", **view)
 
 
 def _cells(row: Sequence[str], bad: set[int]) -> list[tuple[str, bool]]:

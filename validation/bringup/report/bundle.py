@@ -18,7 +18,7 @@ from bringup import results
 from bringup.records import files
 from bringup.report import outputs, page
 from bringup.report.collection import Collection
-from bringup.report.page.links import Links
+from bringup.report.links import Links
 
 PAGE = "report.html"
 _PACKED = {"raw", "reports", *outputs.OF_A_RUN}

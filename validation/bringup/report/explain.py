@@ -7,8 +7,9 @@ Everything said comes from the verdicts, the signatures and the guides of the ga
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from bringup.checks import own
@@ -18,9 +19,10 @@ from bringup.judge import Judged
 from bringup.known_faults.signatures import SIGNATURES
 from bringup.plan import profile as profiles
 from bringup.plan import subjects as naming
-from bringup.plan.phases import PHASES
 from bringup.records import Kind, Outcome, Run, Sign, Verdict, Verdicts, as_json
-from bringup.report.text import MARK, counted, plain, sentence, shown_path
+from bringup.report.render import render
+from bringup.report.text import plain, shown_path
+from bringup.report.view import View
 from bringup.results import PROFILE
 
 _SHOWN = 6
@@ -28,37 +30,34 @@ _SHOWN = 6
 
 def screen(judged: Judged) -> str:
     """The explanation of one run."""
-    run, verdicts = judged.run, judged.verdicts
-    where = shown_path(judged.folder)
-    lines = [f"{MARK[verdicts.outcome]:<10} {PHASES[run.phase].title}: {counted(verdicts.verdicts)}  ({where})"]
-    if verdicts.outcome is Outcome.PASS:
-        return "\n".join([*lines, "nothing to explain: every planned pair passed"])
-    causes = causes_of(verdicts)
+    causes = causes_of(judged.verdicts)
+    view = View(judged.run, judged.verdicts, judged.folder)
+    signs: dict[str, tuple[Sign, str, str]] = {}
+    for entry in view.signs:
+        if entry[0].signature in SIGNATURES:
+            signs.setdefault(entry[0].signature, entry)
+    return render(
+        "explain.txt.j2",
+        view=view,
+        causes=causes,
+        groups=list(_by_gate(causes.first).values()),
+        signs=list(signs.values()),
+        gates=_gates,
+        next_commands=partial(next_commands, folder=judged.folder, run=judged.run),
+        most=_SHOWN,
+    )
+
+
+def _by_gate(verdicts: Iterable[Verdict]) -> dict[str, list[Verdict]]:
     by_gate: dict[str, list[Verdict]] = {}
-    for verdict in causes.first:
+    for verdict in verdicts:
         by_gate.setdefault(verdict.gate, []).append(verdict)
-    groups = list(by_gate.values())
-    for group in groups[:_SHOWN]:
-        lines += ["", *_in_words(group, judged.folder, run)]
-    if len(groups) > _SHOWN:
-        rest = [verdict for group in groups[_SHOWN:] for verdict in group]
-        lines += ["", f"… and {len(groups) - _SHOWN} more: {_gates(rest)}"]
-    lines += _signs(verdicts.signs)
-    if causes.following:
-        why = "blocked by another gate, or without evidence"
-        lines += ["", f"not proven, {why} ({len(causes.following)}): {_gates(causes.following)}"]
-    if causes.undeclared:
-        lines += ["", f"no number in the profile ({len(causes.undeclared)}): {_gates(causes.undeclared)}"]
-    lines += ["", *(f"note: {plain(note)}" for note in verdicts.notes[:_SHOWN])]
-    return "\n".join(lines).rstrip()
+    return by_gate
 
 
 def as_data(judged: Judged) -> dict[str, object]:
     """The same for programs: the first causes, what follows from them, and the signs in the logs."""
     causes = causes_of(judged.verdicts)
-    by_gate: dict[str, list[Verdict]] = {}
-    for verdict in causes.first:
-        by_gate.setdefault(verdict.gate, []).append(verdict)
     return {
         "folder": shown_path(judged.folder),
         "phase": judged.run.phase,
@@ -69,7 +68,7 @@ def as_data(judged: Judged) -> dict[str, object]:
                 "verdicts": [as_json(verdict) for verdict in group],
                 "next": next_commands(group, judged.folder, judged.run),
             }
-            for gate, group in by_gate.items()
+            for gate, group in _by_gate(causes.first).items()
         ],
         "following": [[verdict.gate, verdict.subject] for verdict in causes.following],
         "undeclared": [[verdict.gate, verdict.subject] for verdict in causes.undeclared],
@@ -110,26 +109,6 @@ def causes_of(verdicts: Verdicts) -> Causes:
     )
 
 
-def _in_words(group: Sequence[Verdict], folder: Path, run: Run) -> list[str]:
-    """The verdicts of one gate: a line each, then once what to read and to run."""
-    lines = []
-    for verdict in group[:_SHOWN]:
-        evidence = "" if verdict.evidence == "none" else f"; {verdict.evidence}"
-        lines.append(
-            f"{MARK[verdict.outcome]} {verdict.gate} [{verdict.subject}]: {plain(f'{sentence(verdict)}{evidence}')}"
-        )
-    if len(group) > _SHOWN:
-        lines.append(
-            f"  … and on {', '.join(verdict.subject for verdict in group[_SHOWN : 2 * _SHOWN])}"
-            + (", …" if len(group) > 2 * _SHOWN else "")
-        )
-    lines.append(f"  read  {group[0].fix}")
-    return lines + [
-        f"  next  {line}" if number == 0 else f"        {line}"
-        for number, line in enumerate(next_commands(group, folder, run))
-    ]
-
-
 def next_commands(group: Sequence[Verdict], folder: Path, run: Run) -> list[str]:
     """What the gate's guide says to run next, with this run's folder, nodes, GPUs, job and profile in it; the first
     node that the verdicts are about."""
@@ -155,25 +134,6 @@ def _profile(folder: Path, run: Run) -> str:
     """As --profile takes it: the name of one that comes with bringup, else the run's own copy."""
     own = (profiles.PROFILES / f"{run.profile}.yaml").is_file()
     return run.profile if own else shown_path(folder / PROFILE)
-
-
-def _signs(signs: Sequence[Sign]) -> list[str]:
-    seen: dict[str, Sign] = {}
-    for sign in signs:
-        seen.setdefault(sign.signature, sign)
-    known = [sign for sign in seen.values() if sign.signature in SIGNATURES]
-    if not known:
-        return ["", "no line in the logs bears the signature of a known fault (docs/07-failure-modes.md#signatures)"]
-    lines = ["", "signs in the logs, causes before consequences:"]
-    for sign in known:
-        signature = SIGNATURES[sign.signature]
-        times = f", {sign.count} lines" if sign.count > 1 else ""
-        lines += [
-            f"  {sign.signature}: {signature.cause}",
-            f"    {sign.evidence}{times}: {plain(sign.line)}",
-            f"    next: {signature.do}",
-        ]
-    return lines
 
 
 def _gates(verdicts: Sequence[Verdict]) -> str:

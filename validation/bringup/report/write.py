@@ -11,7 +11,7 @@ from bringup import judge, results
 from bringup.judge import Judged
 from bringup.plan.profile import Profile
 from bringup.records import Observations, Outcome
-from bringup.report import text, training
+from bringup.report import training, view
 from bringup.report.figures import run as figures
 
 READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
@@ -26,7 +26,7 @@ def judge_and_save(folder: Path, profile: Profile | None = None) -> Judged:
     judged = judge.judge_folder(folder, profile)
     try:
         drawn = figures.draw(folder, judged.observations, judged.profile, judged.training)
-        written = text.markdown(judged.run, judged.verdicts, judged.observations)
+        written = view.markdown(judged.run, judged.verdicts, judged.observations)
         written += training.markdown([judged]) + figures.markdown(drawn)
         observations = Observations(observations=judged.observations, problems=judged.problems)
         results.save_judgement(folder, observations, judged.verdicts, written)
@@ -40,5 +40,5 @@ def judge_and_save(folder: Path, profile: Profile | None = None) -> Judged:
 def judge_and_show(folder: Path, profile: Profile | None) -> Outcome:
     """The same, and one screen."""
     judged = judge_and_save(folder, profile)
-    print(text.screen(folder, judged.run, judged.verdicts))
+    print(view.screen(folder, judged.run, judged.verdicts))
     return judged.verdicts.outcome

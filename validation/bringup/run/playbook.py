@@ -18,7 +18,7 @@ from bringup.judge import Judged
 from bringup.plan.phases import PHASES, Phase
 from bringup.plan.profile import Profile
 from bringup.records import LeftOut, Outcome, Playbook, Step, worst, write_record, write_text
-from bringup.report import terminal, training
+from bringup.report import terminal, training, view
 from bringup.report import text as report
 from bringup.results import PLAYBOOK, REPOSITORY
 from bringup.run import open as opening
@@ -209,7 +209,7 @@ def _one_phase(
     run_folder = judged.folder
     verdicts = judged.verdicts
     seconds = time.monotonic() - begun
-    console.print(f"{report.screen(run_folder, judged.run, verdicts)}  ({seconds:.0f} s)")
+    console.print(f"{view.screen(run_folder, judged.run, verdicts)}  ({seconds:.0f} s)")
     blocks = any(judge.stops(verdict) for verdict in verdicts.verdicts)
     step = Step(
         phase=phase.stem,
@@ -242,7 +242,7 @@ def _conclude(playbook: Playbook, judged: list[Judged], folder: Path, console: C
     write_record(folder / PLAYBOOK, playbook, replace=True)
     verdicts = [verdict for phase in judged for verdict in phase.verdicts.verdicts]
     outcome = worst([*(step.outcome for step in playbook.steps), *(verdict.outcome for verdict in verdicts)])
-    written = report.playbook_markdown(playbook, outcome) + training.markdown(judged)
+    written = view.playbook_markdown(playbook, outcome) + training.markdown(judged)
     write_text(folder / runs.REPORT, written, replace=True)
     console.print()
     for step in playbook.steps:

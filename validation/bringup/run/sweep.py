@@ -24,6 +24,7 @@ from bringup.plan.profile import Profile
 from bringup.records import Outcome, Sweep, SweepRow, SweepRun, read_record, worst, write_record, write_text
 from bringup.report import terminal
 from bringup.report import text as report
+from bringup.report.render import render
 from bringup.results import REPOSITORY
 from bringup.run import open as opening
 from bringup.run import partitions, slurm
@@ -293,18 +294,5 @@ def _failed(rows: list[SweepRow]) -> list[str]:
 
 def markdown(sweep: Sweep) -> str:
     """The table, with what it is about."""
-    failed = [f"- {line}" for line in _failed(sweep.rows)]
-    vary = " ".join(f"--vary {name}={','.join(values)}" for name, values in sweep.vary.items())
-    lines = [
-        f"# Sweep {sweep.name}",
-        "",
-        f"`bringup sweep {sweep.phase} {vary}{' --grid' if sweep.grid else ''} --repeat {sweep.repeat}` "
-        f"on {', '.join(sweep.nodes)}; profile {sweep.profile}; base: `{' '.join(sweep.options) or 'no options'}`",
-        "",
-        *report.table(*table.table(sweep.rows, sweep.price_per_gpu_hour)),
-        "",
-        *([*failed, ""] if failed else []),
-        "tokens/s: all ranks, steady window, median of the runs. Against the base: change of tokens/s, with",
-        "bounds where runs are repeated. Peak: per rank, the largest. Loss gap: largest difference in a step, nats.",
-    ]
-    return "\n".join(lines) + "\n"
+    header, rows = table.table(sweep.rows, sweep.price_per_gpu_hour)
+    return render("sweep.md.j2", sweep=sweep, header=header, rows=rows)

@@ -4,8 +4,7 @@ Every line is read from the records and the evidence of the runs. What they do n
 """
 
 from bringup.report.training.chapters import Chapter, chapters
-from bringup.report.training.markdown import markdown
 from bringup.report.training.trained import Trained, trained
-from bringup.report.training.whole import Report, report
+from bringup.report.training.whole import Report, markdown, report
 
 __all__ = ["Chapter", "Report", "Trained", "chapters", "markdown", "report", "trained"]

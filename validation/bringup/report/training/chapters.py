@@ -25,6 +25,15 @@ class Chapter:
     lines: list[tuple[str, list[str]]] = field(default_factory=list)
     sentences: list[str] = field(default_factory=list)
 
+    @property
+    def alike(self) -> list[tuple[str, str]]:
+        """Lines that say the same of all runs."""
+        return [(name, values[0]) for name, values in self.lines if len(set(values)) == 1]
+
+    @property
+    def differing(self) -> list[tuple[str, ...]]:
+        return [(name, *values) for name, values in self.lines if len(set(values)) > 1]
+
 
 def _asked(trained: Trained) -> str:
     args = trained.args

@@ -1,19 +1,18 @@
-"""What the template shows, from a collection of judged runs."""
+"""One self-contained HTML page of everything a set of runs says: `bringup report`."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from bringup.evidence.names import listed
-from bringup.plan.claims import QUESTIONS
+from bringup.evidence.names import listed, shortened
 from bringup.plan.phases import PHASES
 from bringup.records import Mark
-from bringup.report import drain, html, system
+from bringup.report import drain, fleet, next_steps, system
 from bringup.report import text as report
 from bringup.report.collection import Collection
-from bringup.report.page import fleet, next_steps, training
-from bringup.report.page.links import Links, nowhere
-from bringup.report.page.section import section
+from bringup.report.links import Links, nowhere
+from bringup.report.render import render as rendered
+from bringup.report.section import MAX_BAD, section, side_by_side
 
 HEADLINE = (  # facts that are not folded
     "nodes",
@@ -35,7 +34,7 @@ HEADLINE = (  # facts that are not folded
 
 
 def render(collection: Collection, links: Links = nowhere) -> str:
-    return html.render("page.html.j2", _view(collection, links))
+    return rendered("page.html.j2", **_view(collection, links))
 
 
 def _view(collection: Collection, links: Links) -> dict[str, Any]:
@@ -45,7 +44,6 @@ def _view(collection: Collection, links: Links) -> dict[str, Any]:
     shown = [fact for fact in facts if fact.what not in system.ONLY_WHERE_THEY_DIFFER]
     return {
         "outcome": collection.outcome,
-        "mark": report.MARK,
         "counted": report.counted(collection.verdicts),
         "cluster": system.cluster_name(collection.judged),
         "node_count": len(nodes),
@@ -61,13 +59,13 @@ def _view(collection: Collection, links: Links) -> dict[str, Any]:
         "named": len(nodes) <= fleet.MAX_NAMES,
         "not_well": fleet.not_well(nodes)[: fleet.MAX_ROWS],
         "more_not_well": max(0, len(fleet.not_well(nodes)) - fleet.MAX_ROWS),
-        "questions": [(answer, QUESTIONS[answer.question]) for answer in collection.answers],
-        "marked": report.marked,
-        "scope": report.scope,
-        "sections": [section(judged, f"run-{index}", links) for index, judged in enumerate(collection.judged)],
-        "seconds": {
-            f"run-{index}": collection.seconds.get(judged.folder) for index, judged in enumerate(collection.judged)
-        },
+        "answers": collection.answers,
+        "max_bad": MAX_BAD,
+        "shortened": shortened,
+        "sections": [
+            section(judged, f"run-{index}", collection.seconds.get(judged.folder), links)
+            for index, judged in enumerate(collection.judged)
+        ],
         "absent": [
             (PHASES[absent.phase].title if absent.phase in PHASES else absent.phase, absent.why)
             for absent in collection.absent
@@ -76,7 +74,7 @@ def _view(collection: Collection, links: Links) -> dict[str, Any]:
         "cards": next_steps.arranged(next_steps.cards(collection.judged, links)),
         "keep_away": drain.keep_away(drain.proposals(collection.judged), [node.name for node in nodes]),
         "commands": next_steps.commands(collection),
-        "training": training.side_by_side(collection.judged, collection.varied),
+        "training": side_by_side(collection.judged, collection.varied),
     }
 
 
@@ -95,7 +93,7 @@ def _who(collection: Collection, nodes: list[str]) -> list[tuple[str, str]]:
         ("profile", each([judged.verdicts.profile for judged in collection.judged])),
         ("site file", each([run.site.name for run in runs if run.site is not None])),
         ("torch", each(torch)),
-        ("bringup commit", each([_commit(run.git_commit, run.git_dirty) for run in runs])),
+        ("bringup commit", each([report.commit(run.git_commit, run.git_dirty) for run in runs])),
         ("first run opened", min((run.opened_at for run in runs), default="")),
         (
             "duration of the steps",
@@ -103,10 +101,6 @@ def _who(collection: Collection, nodes: list[str]) -> list[tuple[str, str]]:
         ),
     ]
     return [(name, value) for name, value in lines if value]
-
-
-def _commit(commit: str | None, is_dirty: bool | None) -> str:
-    return f"{(commit or 'unknown')[:12]}{', with local changes' if is_dirty else ''}"
 
 
 def _stand_ins(collection: Collection) -> list[str]:

@@ -18,7 +18,7 @@ from bringup.records import Kind, Outcome, Verdict, worst
 from bringup.report import explain
 from bringup.report import text as report
 from bringup.report.collection import Collection
-from bringup.report.page.links import Links, to_evidence
+from bringup.report.links import Links, to_evidence
 from bringup.results import REPOSITORY
 
 MAX_CARDS = 12

@@ -1,0 +1,64 @@
+"""The one renderer: templates for HTML, Markdown and the terminal. In each of them a text of a record stays a text.
+
+HTML is escaped by Jinja2, Markdown by text.escaped; for the terminal, control characters are removed. A page has no
+script and no link to elsewhere, and its Content-Security-Policy forbids the browser scripts and requests as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from markupsafe import Markup
+
+from bringup.report import text
+
+TEMPLATES = Path(__file__).parent / "templates"
+_SAFE: Mapping[str, Callable[[str], str]] = {
+    "html": text.plain,  # Jinja2 escapes what this returns
+    "md": lambda words: Markup(text.escaped(words)),  # noqa: S704
+    "txt": lambda words: Markup(text.plain(words)),  # noqa: S704
+}
+
+
+def render(template: str, **view: Any) -> str:
+    """template: `report.md.j2`. In templates, `text` is the module of that name."""
+    return _environment(template.split(".")[-2]).get_template(template).render(view)
+
+
+@cache
+def _environment(form: str) -> jinja2.Environment:
+    safe = _SAFE[form]
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=form == "md",
+        # what a macro of a template made is Markup, and safe already
+        finalize=lambda value: safe(value) if type(value) is str else value,
+    )
+    environment.globals["text"] = text
+    if form == "md":
+        environment.globals["table"] = _table
+    if form == "txt":
+        environment.filters |= {"left": _left, "right": _right}
+    return environment
+
+
+def _left(words: str, width: int) -> Markup:
+    """In a column of a text for the terminal."""
+    return Markup(text.plain(words).ljust(width))  # noqa: S704
+
+
+def _right(words: str, width: int) -> Markup:
+    return Markup(text.plain(words).rjust(width))  # noqa: S704
+
+
+def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Markup:
+    """A Markdown table whose columns are known only with its rows."""
+    return Markup("\n".join(text.table(map(text.escaped, header), rows)))  # noqa: S704

@@ -1,0 +1,153 @@
+"""Parts of the page: a run, with what failed, what was proven and its pictures; and the trainings side by side.
+
+Pictures on the page are PNG in data URIs: a host name in a legend is pixels, and the page is one file.
+"""
+
+from __future__ import annotations
+
+import base64
+import tempfile
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from bringup.compare import entries, sidebyside
+from bringup.compare.entries import Entry
+from bringup.errors import NotComparable, RecordError
+from bringup.evidence.names import shortened
+from bringup.judge import Judged
+from bringup.plan.phases import PHASES
+from bringup.records import Verdict, files
+from bringup.report import training as training_report
+from bringup.report.figures import pairs as pair_figures
+from bringup.report.figures import run as run_figures
+from bringup.report.figures import training as training_figures
+from bringup.report.links import Links, to_evidence
+from bringup.report.view import View
+
+MAX_BAD = 200  # verdicts of one run in its table; the run's own report.md has them all
+
+
+@dataclass(frozen=True)
+class Picture:
+    title: str
+    source: str  # data URI
+
+
+def _picture(title: str, path: Path) -> Picture:
+    return Picture(title, "data:image/png;base64," + base64.b64encode(files.read(path).data).decode("ascii"))
+
+
+@dataclass(frozen=True)
+class Passed:
+    """Verdicts of one gate that passed."""
+
+    gate: str
+    subjects: str
+    observed: str
+    expected: str
+    evidence: str  # of the first of them
+
+
+@dataclass(frozen=True)
+class Section:
+    """One run."""
+
+    view: View
+    anchor: str
+    seconds: float | None  # that a playbook's phase took
+    pictures: list[Picture]
+    links: Links
+
+    @property
+    def link(self) -> str | None:
+        """To its folder."""
+        return self.links(self.view.folder) if self.view.folder.is_dir() else None
+
+    def address(self, evidence: str) -> str | None:
+        return to_evidence(self.links, self.view.folder, evidence)
+
+    @cached_property
+    def passed(self) -> list[Passed]:
+        by_gate: dict[str, list[Verdict]] = {}
+        for verdict in self.view.passed:
+            by_gate.setdefault(verdict.gate, []).append(verdict)
+        return [
+            Passed(
+                gate,
+                shortened([verdict.subject for verdict in alike]),
+                _several(verdict.observed for verdict in alike),
+                _several(verdict.expected for verdict in alike),
+                alike[0].evidence,
+            )
+            for gate, alike in by_gate.items()
+        ]
+
+
+def section(judged: Judged, anchor: str, seconds: float | None, links: Links) -> Section:
+    view = View(judged.run, judged.verdicts, judged.folder, judged.observations)
+    return Section(view, anchor, seconds, _pictures(judged), links)
+
+
+def _several(texts: Iterable[str]) -> str:
+    distinct = list(dict.fromkeys(texts))
+    shown = "; ".join(distinct[:3])
+    return shown if len(distinct) <= 3 else f"{shown}; … ({len(distinct)} different)"
+
+
+def _pictures(judged: Judged) -> list[Picture]:
+    """Drawn again, into a folder of their own: the run's may be read-only."""
+    with tempfile.TemporaryDirectory(prefix="bringup-report-") as folder:
+        into = Path(folder)
+        drawn = run_figures.draw(judged.folder, judged.observations, judged.profile, judged.training, into)
+        drawn += pair_figures.draw(judged.observations, judged.run.nodes, into)
+        entry = entry_of(judged)
+        if entry is not None:
+            drawn += training_figures.draw_ranks(entry, into)
+        return [_picture(title, into / name) for title, name in drawn]
+
+
+def entry_of(judged: Judged) -> Entry | None:
+    """None where there is no training, or its evidence does not hold."""
+    try:
+        return entries.entry(judged)
+    except (NotComparable, RecordError):
+        return None
+
+
+@dataclass(frozen=True)
+class Training:
+    """What `bringup compare` says; no rows, and why, where it refuses."""
+
+    header: Sequence[str]
+    rows: list[list[str]]
+    note: str
+    pictures: list[Picture]
+    report: training_report.Report  # a column per run, or one for all of them where they say the same
+
+
+def side_by_side(judged: Sequence[Judged], varied: Sequence[str] = ()) -> Training:
+    report = training_report.report(judged)
+    trained = [run for run in judged if PHASES[run.run.phase].is_training]
+    known = [entry for run in trained if (entry := entry_of(run)) is not None]
+    names = {entry.folder for entry in known}
+    left_out = [run.run.name for run in trained if run.folder not in names]
+    notes = (
+        [f"not here, because it did not end or its evidence does not hold: {', '.join(left_out)}"] if left_out else []
+    )
+    if not known:
+        return Training([], [], "; ".join(notes), [], report)
+    try:
+        entries.refuse_repeated(known)
+        comparison = sidebyside.compare(known, varied)
+    except NotComparable as error:
+        return Training([], [], "; ".join([str(error), *notes]), [], report)
+    return Training(
+        comparison.header, comparison.cells, "; ".join([comparison.note, *notes]), _pictures_of_trainings(known), report
+    )
+
+
+def _pictures_of_trainings(known: Sequence[Entry]) -> list[Picture]:
+    with tempfile.TemporaryDirectory(prefix="bringup-report-") as folder:
+        return [_picture(f"Training runs: {path.stem}", path) for path in training_figures.draw(known, Path(folder))]

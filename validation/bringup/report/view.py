@@ -1,0 +1,174 @@
+"""One run as people read it: what its screen, its report.md, its explanation and its section of the page show.
+
+Everything shown comes from records.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from statistics import median
+
+from bringup.checks import catalogue
+from bringup.known_faults.signatures import SIGNATURES
+from bringup.plan import subjects as naming
+from bringup.plan.phases import PHASES
+from bringup.records import Observation, Outcome, Playbook, Run, Sign, Verdict, Verdicts
+from bringup.report import text
+from bringup.report.render import render
+from bringup.results import ill_node
+
+MAX_LISTED = 12  # on the screen; the report lists all
+MIN_ALIKE = 3  # verdicts of one reason share their lines on the screen from so many on
+_COST = re.compile(r"probe\.(\w+)\.cpu_s")
+_Key = tuple[object, ...]
+
+
+@dataclass(frozen=True)
+class View:
+    run: Run
+    verdicts: Verdicts
+    folder: Path = Path()
+    observations: Sequence[Observation] = ()
+
+    @property
+    def title(self) -> str:
+        return PHASES[self.run.phase].title
+
+    @property
+    def mark(self) -> str:
+        return text.MARK[self.verdicts.outcome]
+
+    @cached_property
+    def counted(self) -> str:
+        return text.counted(self.verdicts.verdicts)
+
+    @cached_property
+    def bad(self) -> list[Verdict]:
+        return text.not_passed(self.verdicts.verdicts)
+
+    @cached_property
+    def passed(self) -> list[Verdict]:
+        return [verdict for verdict in self.verdicts.verdicts if verdict.outcome is Outcome.PASS]
+
+    @property
+    def profile(self) -> str:
+        opened_with, used = self.run.profile, self.verdicts.profile
+        return used if used == opened_with else f"{used} (the run was opened with {opened_with})"
+
+    @property
+    def commit(self) -> str:
+        return text.commit(self.run.git_commit, self.run.git_dirty)
+
+    @property
+    def job(self) -> str:
+        return self.run.slurm_job_id or "none (started on the login host)"
+
+    @property
+    def planned_count(self) -> int:
+        return sum(map(len, self.run.planned.values()))
+
+    @cached_property
+    def not_applicable(self) -> dict[str, list[str]]:
+        """Reason -> gates that the profile excludes for it."""
+        grouped: dict[str, list[str]] = {}
+        for entry in self.verdicts.not_applicable:
+            grouped.setdefault(entry.reason, []).append(entry.gate)
+        return grouped
+
+    @property
+    def signs(self) -> Iterator[tuple[Sign, str, str]]:
+        """Each with its cause, and what to do about it."""
+        for sign in self.verdicts.signs:
+            known = SIGNATURES.get(sign.signature)
+            yield (sign, "unknown to this version", "") if known is None else (sign, known.cause, known.do)
+
+    @cached_property
+    def costs(self) -> list[tuple[str, int, float, float, str]]:
+        """Of each probe that reported its cost: its name, nodes, median and most CPU seconds, and where it was most."""
+        by_probe: dict[str, list[tuple[float, str]]] = {}
+        for observation in self.observations:
+            name = _COST.fullmatch(observation.quantity)
+            if name and isinstance(observation.value, int | float):
+                by_probe.setdefault(name[1], []).append((float(observation.value), observation.subject))
+        return [
+            (probe, len({where for _, where in costs}), median(cost for cost, _ in costs), *max(costs))
+            for probe, costs in sorted(by_probe.items())
+        ]
+
+
+def screen(folder: Path, run: Run, verdicts: Verdicts) -> str:
+    """One phase on one screen: outcome, what failed and where, what is not proven, where the report is."""
+    groups, left = on_screen(verdicts)
+    shown = [_one(group[0]) if len(group) == 1 else _together(group) for group in groups]
+    return render("screen.txt.j2", view=View(run, verdicts, folder), shown=shown, left=left, most=MAX_LISTED)
+
+
+def markdown(run: Run, verdicts: Verdicts, observations: Sequence[Observation] = ()) -> str:
+    """report.md of one run. observations: for what the probes themselves took."""
+    return render("report.md.j2", view=View(run, verdicts, observations=observations))
+
+
+def playbook_markdown(playbook: Playbook, outcome: Outcome) -> str:
+    """report.md of a whole playbook run: the six questions, then the steps."""
+    left_out = [*playbook.left_out, *map(ill_node, playbook.ill_nodes)]
+    return render("playbook.md.j2", playbook=playbook, outcome=outcome, phases=PHASES, left_out=left_out)
+
+
+_ALIKE: tuple[Callable[[Verdict], _Key | None], ...] = (  # tried in turn; None: not of this kind
+    lambda v: (v.subject, v.kind, v.cause) if v.outcome is Outcome.INCOMPLETE else None,  # a dead node
+    lambda v: (v.gate, v.kind, v.cause) if v.outcome is Outcome.INCOMPLETE else None,  # a number that nobody declared
+    lambda v: (v.gate, v.outcome) if _is_pair(v) and v.outcome is not Outcome.INCOMPLETE else None,  # pairs of one node
+)
+
+
+def _is_pair(verdict: Verdict) -> bool:
+    gate = catalogue.GATES.get(verdict.gate)
+    return gate is not None and gate.per == "pair"
+
+
+def on_screen(verdicts: Verdicts) -> tuple[list[list[Verdict]], list[Verdict]]:
+    """(what the screen shows, those of one reason together; what it leaves to the report)."""
+    groups = _alike(text.not_passed(verdicts.verdicts))
+    return groups[:MAX_LISTED], [verdict for group in groups[MAX_LISTED:] for verdict in group]
+
+
+def _alike(bad: Sequence[Verdict]) -> list[list[Verdict]]:
+    """What is missing for one reason, or failed between pairs of nodes, together; all others alone. In the order of
+    `bad`."""
+    order = {id(verdict): number for number, verdict in enumerate(bad)}
+    left, groups = list(bad), list[list[Verdict]]()
+    for key_of in _ALIKE:
+        together: dict[_Key, list[Verdict]] = {}
+        for verdict in left:
+            key = key_of(verdict)
+            if key is not None:
+                together.setdefault(key, []).append(verdict)
+        groups += [group for group in together.values() if len(group) >= MIN_ALIKE]
+        taken = {id(verdict) for group in groups for verdict in group}
+        left = [verdict for verdict in left if id(verdict) not in taken]
+    return sorted([*groups, *([verdict] for verdict in left)], key=lambda group: order[id(group[0])])
+
+
+def _one(verdict: Verdict) -> tuple[str, str, str]:
+    """Mark, what is said, and the line below it."""
+    said = f"{verdict.gate} [{verdict.subject}]: {text.sentence(verdict)}"
+    return text.MARK[verdict.outcome], said, f"evidence {verdict.evidence}; what to do: {text.remedy(verdict)}"
+
+
+def _together(group: Sequence[Verdict]) -> tuple[str, str, str]:
+    """The same of several; the report has a row for each."""
+    first, one_subject = group[0], group[0].subject == group[1].subject
+    names = [verdict.gate if one_subject else verdict.subject for verdict in group]
+    shown = ", ".join(names[:MIN_ALIKE]) + (", …" if len(names) > MIN_ALIKE else "")
+    who, of = (f"[{first.subject}]", "gates") if one_subject else (first.gate, "subjects")
+    what = first.cause
+    if first.outcome is not Outcome.INCOMPLETE:
+        common = set.intersection(*(set(naming.nodes_of(verdict.subject)) for verdict in group))
+        of = f"pairs, all with {common.pop()}" if len(common) == 1 else "pairs"
+        who, what = f"{first.gate} [{first.subject}]", text.sentence(first)
+    said = f"{who}: {what} ({len(group)} {of}: {shown})"
+    return text.MARK[first.outcome], said, f"all are in the report; what to do first: {text.remedy(first)}"
