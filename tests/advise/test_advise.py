@@ -13,7 +13,6 @@ from advised import H100, LLAMA, advice, question
 from bringup import cli
 from bringup.advise import answer as advise
 from bringup.advise import bandwidth
-from bringup.advise import text as advice_text
 from bringup.errors import ModelError, NotHealthy, RecordError, UsageError
 from bringup.formulae import memory, models, traffic
 from bringup.formulae.flops import flops_per_token
@@ -22,6 +21,7 @@ from bringup.judge import EVIDENCE, Judged
 from bringup.plan import profile as profiles
 from bringup.plan.machine import Machine, Sourced
 from bringup.records import Advice, Observation, Outcome, PredictedStrategy, elements
+from bringup.report import advice as advice_text
 from bringup.results import TrainingRecords
 from factory import a_run, a_verdict, judged_of
 from runs_for_tests import FIXTURES

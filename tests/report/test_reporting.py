@@ -164,7 +164,7 @@ def test_nothing_in_the_template_or_the_code_goes_around_the_escaping():
     code = Path(render.__file__).read_text()
     assert "autoescape=True" in code
     marked = re.findall(r"Markup\((.*)", code)  # each time around a text that text.py made safe
-    assert marked and all(re.search(r"text\.(plain|escaped|table)\(", words) for words in marked)
+    assert marked and all(re.search(r"text\.(plain|printable|escaped|table)\(", words) for words in marked)
 
 
 def test_a_text_of_a_record_is_made_safe_in_a_template_of_each_form():

@@ -176,9 +176,9 @@ def _plot(arguments: argparse.Namespace, runs: list[entries.Entry]) -> None:
 def _advise(arguments: argparse.Namespace) -> int:
     from bringup import judge
     from bringup.advise import answer as advising
-    from bringup.advise import text as advice_text
     from bringup.checks import catalogue
     from bringup.formulae import models
+    from bringup.report import advice as advice_text
 
     if arguments.float32 and arguments.reduce_dtype == "bfloat16":
         raise UsageError("--reduce-dtype bfloat16 means something with bfloat16 compute only; leave out --float32")

@@ -3,24 +3,13 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 from bringup.plan.drill import Drill
 from bringup.records import DrillReport, DrillResult
 from bringup.report import text as report
 from bringup.report.render import render
-
-HEADER = (
-    "drill",
-    "fault",
-    "must be found by",
-    "detected",
-    "right subject",
-    "right cause",
-    "seconds",
-    "false alarms elsewhere",
-    "what the verdict says",
-)
 
 
 def listed(drills: Sequence[Drill]) -> str:
@@ -105,81 +94,21 @@ def exit_code(done: DrillReport) -> int:
     return 2 if open_ends or nothing or unfinished else 0
 
 
-def _yes(flag: bool | None) -> str:
-    return "-" if flag is None else "yes" if flag else "NO"
-
-
-def _rows(done: DrillReport) -> Iterable[tuple[str, ...]]:
-    for r in done.results:
-        yield (
-            r.drill,
-            r.fault,
-            f"{r.gate} [{r.subject}] {r.outcome}",
-            _yes(r.detected),
-            _yes(r.right_subject),
-            _yes(r.right_cause),
-            "-" if r.seconds_to_detect is None else f"{r.seconds_to_detect:.1f}",
-            "; ".join(r.false_alarms) or ("none" if r.performed else "-"),
-            r.observed or f"{mark(r).lower()}: {r.why or '-'}",
-        )
-
-
-def _healthy_rows(done: DrillReport) -> Iterable[tuple[str, ...]]:
-    for healthy_round in done.healthy:
-        yield (
-            str(healthy_round.number),
-            str(healthy_round.verdicts),
-            f"{healthy_round.seconds:.0f}",
-            "; ".join(healthy_round.false_alarms) or "none",
-        )
-
-
-_HEALTHY = ("healthy round", "verdicts", "seconds", "false alarms")
-_NOTE = (
-    "seconds: from the fault in place to the verdict. False alarms elsewhere: verdicts that failed or warned and that "
-    "the fault does not explain."
-)
-
-
-def _heading(done: DrillReport) -> str:
-    where = "on a local cluster" if done.place == "local-cluster" else f"on this cluster, profile {done.profile}"
-    return f"{where}, begun {done.opened_at}, bringup commit {(done.git_commit or 'unknown')[:12]}"
-
-
 def markdown(done: DrillReport) -> str:
-    return render(
-        "drill.md.j2",
-        done=done,
-        heading=_heading(done),
-        totals=totals(done),
-        header=HEADER,
-        rows=_rows(done),
-        note=_NOTE,
-        healthy_header=_HEALTHY,
-        healthy_rows=_healthy_rows(done),
-    )
+    return render("drill.md.j2", **_view(done))
 
 
 def page(done: DrillReport) -> str:
     """One file, without scripts and without anything from elsewhere."""
-    tables: list[tuple[Sequence[str], list[list[tuple[str, bool]]]]] = []
-    if done.results:
-        tables.append(
-            (HEADER, [_cells(row, _wrong(result)) for row, result in zip(_rows(done), done.results, strict=True)])
-        )
-    if done.healthy:
-        alarms = [{len(_HEALTHY) - 1} if healthy_round.false_alarms else set() for healthy_round in done.healthy]
-        tables.append((_HEALTHY, [_cells(row, bad) for row, bad in zip(_healthy_rows(done), alarms, strict=True)]))
-    view = {"name": done.name, "heading": _heading(done), "totals": totals(done), "tables": tables, "note": _NOTE}
-    return render("drill.html.j2", **view)
+    return render("drill.html.j2", **_view(done))
 
 
-def _cells(row: Sequence[str], bad: set[int]) -> list[tuple[str, bool]]:
-    return [(cell, column in bad) for column, cell in enumerate(row)]
-
-
-def _wrong(result: DrillResult) -> set[int]:
-    """Columns of HEADER that say that the drill was not found as declared."""
-    flags = {"detected": result.detected, "right subject": result.right_subject, "right cause": result.right_cause}
-    columns = {HEADER.index(name) for name, flag in flags.items() if flag is False}
-    return columns | ({HEADER.index("false alarms elsewhere")} if result.false_alarms else set())
+def _view(done: DrillReport) -> dict[str, Any]:
+    where = "on a local cluster" if done.place == "local-cluster" else f"on this cluster, profile {done.profile}"
+    return {
+        "done": done,
+        "heading": f"{where}, begun {done.opened_at}, bringup commit {(done.git_commit or 'unknown')[:12]}",
+        "totals": totals(done),
+        "yes": {None: "-", True: "yes", False: "NO"},
+        "said": lambda result: result.observed or f"{mark(result).lower()}: {result.why or '-'}",
+    }

@@ -52,11 +52,11 @@ def _environment(form: str) -> jinja2.Environment:
 
 def _left(words: str, width: int) -> Markup:
     """In a column of a text for the terminal."""
-    return Markup(text.plain(words).ljust(width))  # noqa: S704
+    return Markup(text.printable(words).ljust(width))  # noqa: S704
 
 
 def _right(words: str, width: int) -> Markup:
-    return Markup(text.plain(words).rjust(width))  # noqa: S704
+    return Markup(text.printable(words).rjust(width))  # noqa: S704
 
 
 def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Markup:

@@ -24,9 +24,14 @@ _UNSAFE = re.compile(rf"[{CONTROL}\\`*\[\]<>|&]")  # either of them, in one look
 MARK = {Outcome.PASS: "PASS", Outcome.WARN: "WARN", Outcome.INCOMPLETE: "INCOMPLETE", Outcome.FAIL: "FAIL"}
 
 
-def plain(text: str) -> str:
+def printable(text: str) -> str:
     """Safe for a terminal: one line, no control characters."""
-    return _CONTROL.sub(" ", text).strip()
+    return _CONTROL.sub(" ", text)
+
+
+def plain(text: str) -> str:
+    """The same without blanks around it."""
+    return printable(text).strip()
 
 
 def escaped(text: str) -> str:

@@ -1,0 +1,67 @@
+"""Advice as one screen. Numbers are rounded for reading; `--json` has them whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from bringup.formulae.models import NAMES
+from bringup.records import Advice, PredictedStrategy
+from bringup.report.render import render
+
+PARTS = {
+    "parameters": "parameters",
+    "gradients": "gradients",
+    "optimizer": "optimizer",
+    "gathered": "copies to compute with",
+    "reduction": "gradients on their way",
+    "activations": "activations",
+    "logits": "logits and loss",
+    "workspace": "workspace",
+}
+VISIBLE = 0.001  # of the peak: a part that is less for every strategy has no line
+
+
+def _parameters(number: int) -> str:
+    return f"{number / 1e9:.2f} billion" if number >= 1e8 else f"{number / 1e6:.2f} million"
+
+
+def screen(advice: Advice) -> str:
+    strategies = advice.strategies
+    parts = {
+        part: words
+        for part, words in PARTS.items()
+        if any(strategy.peak_parts_gib[part] >= VISIBLE * strategy.peak_gib for strategy in strategies)
+    }
+    return render(
+        "advice.txt.j2",
+        advice=advice,
+        names=NAMES,
+        parameters=_parameters(advice.parameters),
+        parts=parts,
+        gib=partial(_rounded, digits=1, least=0.1),
+        gigabytes=partial(_rounded, digits=2, least=0.01),
+        number=_number,
+        sources=_distinct(strategies, lambda strategy: strategy.sources),
+        unknown=_distinct(strategies, lambda strategy: strategy.unknown),
+    )
+
+
+def _rounded(value: float, digits: int, least: float) -> str:
+    """Below the least value, two digits that say something."""
+    return f"{value:.{digits}f}" if value >= least else f"{value:.2g}" if value else "0"
+
+
+def _number(values: float | list[float] | None, digits: int, index: int = 0) -> str:
+    """Of a range, one of its ends."""
+    value = values[index] if isinstance(values, list) else values
+    return "unknown" if value is None else f"{value:,.{digits}f}"
+
+
+def _distinct(strategies: list[PredictedStrategy], texts: Callable[[PredictedStrategy], list[str]]) -> list[str]:
+    """Each text once, with the strategies it is about where it is not about all."""
+    about: dict[str, list[str]] = {}
+    for strategy in strategies:
+        for text in texts(strategy):
+            about.setdefault(text, []).append(NAMES[strategy.strategy])
+    return [text if len(names) == len(strategies) else f"{text} [{', '.join(names)}]" for text, names in about.items()]
