@@ -1,5 +1,6 @@
 """Bad input: one clear line, exit code 2, nothing lost."""
 
+import importlib
 import os
 import shutil
 import signal
@@ -8,6 +9,7 @@ import sys
 
 import pytest
 from bringup.cli import main
+from bringup.cli.verbs import FOR_SCRIPTS, VERBS
 from runs_for_tests import discovery, reseal
 
 
@@ -231,3 +233,24 @@ def test_the_version_is_told(capsys):
     code, out, _ = call(capsys, "--version")
     assert code == 0
     assert out.startswith("bringup 0.")
+
+
+def test_verbs_that_only_scripts_call_are_listed_apart(capsys):
+    shown = [call(capsys, option)[:2] for option in ("--help", "--help-scripts")]
+    assert [code for code, _ in shown] == [0, 0]
+    listed = [{line.split()[0] for line in out.splitlines() if line.startswith("    ")} for _, out in shown]
+    assert {"run", "judge", "watch"} <= listed[0] and {"open", "close", "pairs"} <= listed[1]
+    assert not {"open", "close", "pairs"} & listed[0] and not {"run", "judge"} & listed[1]
+
+
+def test_the_help_loads_neither_the_records_nor_the_catalogue():
+    script = "import sys\nfrom bringup.cli import parser\nparser().format_help()\nprint(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
+    assert not {"pydantic", "yaml", "jinja2", "bringup.records", "bringup.checks.catalogue"} & set(loaded)
+
+
+def test_every_verb_of_the_table_is_done_by_the_file_that_it_names():
+    for room, table in (VERBS | FOR_SCRIPTS).items():
+        module = importlib.import_module(f"bringup.cli.{room}")
+        for name in table:
+            assert callable(getattr(module, f"do_{name.replace('-', '_')}")), name

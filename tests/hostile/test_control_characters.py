@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 from bringup import cli
-from bringup.cli.command_line import Printable
+from bringup.characters import plain
+from bringup.cli.arguments import Printable
 from bringup.errors import RecordError
 from bringup.records import Playbook, Run, read_record
-from bringup.report.text import escaped, plain
+from bringup.report.text import escaped
 from factory import a_run
 from runs_for_tests import discovery, reseal
 

@@ -216,7 +216,7 @@ def test_the_script_is_told_variants_of_one_node_and_two_with_their_variables(ca
     class Arguments:
         nodes, gpus_per_node = "n[0-3]", GPUS
 
-    for_scripts._variants(Arguments)  # type: ignore[arg-type]
+    for_scripts.do_variants(Arguments)  # type: ignore[arg-type]
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert [(line[0], line[2], line[5]) for line in lines] == [
         *((name, "1-node", "n0") for name in NAMES),

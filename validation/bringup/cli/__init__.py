@@ -1,29 +1,24 @@
 """The `bringup` command. Exit codes everywhere: 0 pass, 1 the cluster failed a gate, 2 we could not tell (bad input
 included)."""
 
-# A file of this room holds verbs: their arguments, and what they do with them. Each verb imports what it needs when it
-# is called: the phase scripts start `bringup` some 30 times in a run, and the libraries of the report and of the drills
-# would double the time of each start.
-
 from __future__ import annotations
 
 import argparse
 import contextlib
 import errno
-import importlib.metadata
+import importlib
 import io
 import os
 import signal
 import sys
 import threading
 from collections.abc import Callable
-from typing import NoReturn, TextIO, cast
+from typing import Any, NoReturn, TextIO, cast
 
-from bringup.cli import daily, drilling, for_scripts, lists, reading, running, training
-from bringup.cli.command_line import CANNOT_TELL, Printable, complain
+from bringup.cli.arguments import CANNOT_TELL, Printable, complain
+from bringup.cli.verbs import FOR_SCRIPTS, VERBS
 from bringup.errors import BringupError
 
-VERBS = (running, reading, training, daily, drilling, lists, for_scripts)  # in the order of --help
 CLOSED_PIPE = 128 + signal.SIGPIPE
 
 
@@ -58,7 +53,8 @@ def _verb(argv: list[str] | None) -> int:
             if signal.getsignal(number) is not signal.SIG_IGN:  # nohup ignores one on purpose
                 signal.signal(number, _stop)
     try:
-        verb: Callable[[argparse.Namespace], int] = arguments.verb
+        room = importlib.import_module(f"bringup.cli.{arguments.room}")  # and nothing else: a start is fast
+        verb: Callable[[argparse.Namespace], int] = getattr(room, f"do_{arguments.verb.replace('-', '_')}")
         return verb(arguments)
     except BrokenPipeError:
         raise
@@ -95,10 +91,33 @@ def _stop(number: int, frame: object) -> NoReturn:
     raise KeyboardInterrupt
 
 
-def parser() -> argparse.ArgumentParser:
+class _Version(argparse.Action):
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        from importlib.metadata import version
+
+        print(f"bringup {version('bringup')}")
+        parser.exit()
+
+
+class _HelpScripts(argparse.Action):
+    def __call__(self, top: argparse.ArgumentParser, *_: object) -> NoReturn:
+        parser(for_scripts=True).print_help()
+        top.exit()
+
+
+def parser(for_scripts: bool = False) -> argparse.ArgumentParser:
+    """for_scripts: its --help lists the verbs that the phase scripts call, instead of those for people."""
     top = _Parser(prog="bringup", description=__doc__)
-    top.add_argument("--version", action="version", version=f"bringup {importlib.metadata.version('bringup')}")
-    verbs = top.add_subparsers(required=True, metavar="VERB", parser_class=_Parser)
-    for module in VERBS:
-        module.add(verbs)
+    top.add_argument("--version", nargs=0, action=_Version, help="show the version and exit")
+    top.add_argument("--help-scripts", nargs=0, action=_HelpScripts, help="show the verbs that scripts call, and exit")
+    verbs = top.add_subparsers(required=True, dest="verb", metavar="VERB", parser_class=_Parser)
+    rooms = [*((room, True) for room in VERBS.items()), *((room, False) for room in FOR_SCRIPTS.items())]
+    for (room, table), is_public in rooms:
+        for name, verb in table.items():
+            listed: dict[str, Any] = {} if is_public is for_scripts else {"help": verb.help}
+            added = verbs.add_parser(name, description=verb.description, **listed)
+            added.set_defaults(room=room)
+            for flags, options in verb.arguments:
+                default = options.get("default")
+                added.add_argument(*flags, **options | {"default": default()} if callable(default) else options)
     return top

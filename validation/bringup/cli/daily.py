@@ -6,69 +6,17 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bringup.cli.command_line import (
+from bringup.cli.arguments import (
     CANNOT_TELL,
     complain,
-    most_drained,
-    natural,
-    profile_of_the_environment,
-    signers_of_the_site,
 )
 from bringup.errors import RecordError
 
 if TYPE_CHECKING:
-    from bringup.cli.command_line import Verbs
+    pass
 
 
-def add(verbs: Verbs) -> None:
-    verb = verbs.add_parser(
-        "site-baseline", help="what the health check of a node compares with, from runs that passed"
-    )
-    verb.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="runs of discovery, or playbooks that hold one")
-    verb.add_argument("-o", "--output", type=Path, metavar="FILE", help="a new .json file (default: standard output)")
-    verb.set_defaults(verb=_site_baseline)
-
-    verb = verbs.add_parser(
-        "resume-nodes",
-        help="nodes that bringup drained and that pass again; others stay as they are. Says, without --apply",
-    )
-    verb.add_argument("--nodelist", help="these alone: n[0-3] (default: all that are kept out of service)")
-    verb.add_argument(
-        "--with", dest="witnesses", metavar="NODES", help="healthy idle nodes, for gates that compare nodes"
-    )
-    verb.add_argument("--apply", action="store_true", help="resume; ask again, in a reservation, what a run drained")
-    profile_of_the_environment(verb, "name or .yaml path")
-    verb.set_defaults(verb=_resume_nodes)
-
-    verb = verbs.add_parser("watch", help="sweep nodes while they are idle; jobs of others go first")
-    verb.add_argument(
-        "--idle", action="store_true", required=True, help="nodes that nobody uses: nothing else is watched"
-    )
-    verb.add_argument("--nodelist", help="these alone: n[0-3] (default: all of the partition)")
-    verb.add_argument("--most", type=natural, default=1, metavar="N", help="sweeps at once (default: %(default)s)")
-    verb.add_argument(
-        "--every", type=natural, default=24, metavar="H", help="hours between two of a node (default: %(default)s)"
-    )
-    verb.add_argument("--once", action="store_true", help="end when every node that is idle and due was swept")
-    verb.add_argument("--apply", action="store_true", help="drain a node that fails; without it the line is printed")
-    most_drained(verb)
-    profile_of_the_environment(verb, "name or .yaml path")
-    verb.set_defaults(verb=_watch)
-
-    verb = verbs.add_parser("certificate", help="a dated statement of a whole pass, with what it does not say")
-    verb.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="a playbook's folder, and that of its drills")
-    verb.add_argument("-o", "--output", type=Path, default=Path(), metavar="FOLDER", help="default: this one")
-    verb.add_argument("--name", default="Certificate", help="its title (default: %(default)s)")
-    verb.add_argument("--days", type=natural, default=90, help="that it holds at most (default: %(default)s)")
-    verb.add_argument("--partly", action="store_true", help="also of less than a whole pass; it says so at its top")
-    verb.add_argument(
-        "--check", type=Path, metavar="FILE", help="only compare: does certificate.json hold in these runs?"
-    )
-    signers_of_the_site(verb)
-    verb.set_defaults(verb=_certificate)
-
-
-def _site_baseline(arguments: argparse.Namespace) -> int:
+def do_site_baseline(arguments: argparse.Namespace) -> int:
     from bringup import judge, results
     from bringup.daily import baseline
     from bringup.report import outputs
@@ -86,7 +34,7 @@ def _site_baseline(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _resume_nodes(arguments: argparse.Namespace) -> int:
+def do_resume_nodes(arguments: argparse.Namespace) -> int:
     from bringup.checks import catalogue
     from bringup.daily import resume_nodes
     from bringup.evidence import hostlist
@@ -110,7 +58,7 @@ def _resume_nodes(arguments: argparse.Namespace) -> int:
     return resume_nodes.resume(only, witnesses, arguments.apply, request, print)
 
 
-def _certificate(arguments: argparse.Namespace) -> int:
+def do_certificate(arguments: argparse.Namespace) -> int:
     from bringup.daily import certificate
     from bringup.records import Mark
     from bringup.report import collection, outputs, text
@@ -170,7 +118,7 @@ def _check(arguments: argparse.Namespace) -> int:
     return CANNOT_TELL if doubts else 1 if broken else 0
 
 
-def _watch(arguments: argparse.Namespace) -> int:
+def do_watch(arguments: argparse.Namespace) -> int:
     from bringup.checks import catalogue
     from bringup.daily import watch
     from bringup.evidence import hostlist

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bringup import results
-from bringup.cli.command_line import complain, natural, phase_called
+from bringup.cli.arguments import complain, phase_called
 from bringup.errors import UsageError
 from bringup.evidence import hostlist
 from bringup.plan import profile as profiles
@@ -24,7 +23,7 @@ from bringup.run import nodes as choice
 from bringup.run import waiting
 
 if TYPE_CHECKING:
-    from bringup.cli.command_line import Verbs
+    pass
 
 MOST_NAMED = 8  # nodes of a message
 
@@ -100,90 +99,7 @@ def pairs_next(run: Path, reachable: set[str]) -> tuple[list[str], str | None]:
 # --- the verbs
 
 
-def add(verbs: Verbs) -> None:
-    verb = verbs.add_parser("nodes", help="(phase scripts) which nodes were requested, as assignments for the shell")
-    verb.add_argument("--nodes", type=int)
-    verb.add_argument("--nodelist")
-    verb.add_argument("--sharing", action="store_true", help="also: WHOLE_NODES=yes where no two jobs share a node")
-    verb.add_argument("--phase", help="as the site file has it for this one; its partition has to take its job")
-    verb.set_defaults(verb=_nodes)
-
-    verb = verbs.add_parser(
-        "scales", help="(phase scripts) at which numbers of nodes collectives are run: a scale per line"
-    )
-    verb.add_argument("--nodes", required=True)
-    verb.add_argument("--gpus-per-node", type=natural, required=True)
-    verb.add_argument("--whole", action="store_true", help="only that of all nodes")
-    verb.set_defaults(verb=_scales)
-
-    verb = verbs.add_parser(
-        "workload", help="(phase scripts) what the profile trains, as options; nothing: the default"
-    )
-    verb.add_argument("--profile", default=profiles.from_environment())
-    verb.set_defaults(verb=_workload)
-
-    verb = verbs.add_parser(
-        "variants", help="(phase scripts) which ways NCCL is told to go: variant, scale as `scales` says it, variables"
-    )
-    verb.add_argument("--nodes", required=True)
-    verb.add_argument("--gpus-per-node", type=natural, required=True)
-    verb.set_defaults(verb=_variants)
-
-    verb = verbs.add_parser("ended", help="(phase scripts) wait for jobs to end, and keep what Slurm says about them")
-    verb.add_argument("run", type=Path)
-    verb.add_argument("jobs", nargs="*", type=_awaited, metavar="FILE=JOBID[=SECONDS]", help="default: 90 seconds")
-    verb.set_defaults(verb=_ended)
-
-    verb = verbs.add_parser("pairs", help="(phase scripts) which pairs of nodes to measure: a round per line")
-    verb.add_argument("--nodes", default="")
-    verb.add_argument("--here", help="nodes that are there now; pairs with others are left out")
-    verb.add_argument(
-        "--files", action="store_true", help="instead: the rounds of the file coherence, as coherence.py reads them"
-    )
-    verb.add_argument("--ring", action="store_true", help="instead: every node with the one after it")
-    verb.add_argument("--again", type=Path, help="instead: the pairs of this run that should be measured once more")
-    verb.add_argument(
-        "--next",
-        type=Path,
-        metavar="RUN",
-        help="instead: the round that follows from what this run has measured so far",
-    )
-    verb.set_defaults(verb=_pairs)
-
-    verb = verbs.add_parser("open", help="(phase scripts) create a run folder with its plan; as assignments")
-    verb.add_argument("phase")
-    verb.add_argument("--nodes", required=True, help="node list: n0,n1 or n[0-1]")
-    verb.add_argument(
-        "--allocated",
-        default=os.environ.get("SLURM_JOB_NODELIST"),
-        help="those of them that the steps run on (default: the job's, all without a job)",
-    )
-    verb.add_argument("--gpus-per-node", type=natural, required=True)
-    verb.add_argument("--ranks-per-node", type=natural, help="default: one per GPU")
-    verb.add_argument("--whole-nodes", action="store_true", help="the partition lets no two jobs share a node")
-    verb.add_argument("--profile", default=profiles.from_environment())
-    verb.add_argument("--results", type=Path, help="folder of the runs (default: the phase's own)")
-    verb.add_argument(
-        "--argv", nargs=argparse.REMAINDER, default=[], help="last: the script's own arguments, to be recorded"
-    )
-    verb.set_defaults(verb=_open)
-
-    verb = verbs.add_parser("close", help="(phase scripts) close a run, judge it, write report.md")
-    verb.add_argument("run", type=Path)
-    verb.add_argument("--exit-code", type=int, required=True)
-    verb.add_argument("--only", action="store_true", help="close it; somebody else judges it")
-    verb.set_defaults(verb=_close)
-
-
-def _awaited(text: str) -> waiting.Awaited:
-    """An empty job id: it was refused, and nothing is waited for."""
-    match = re.fullmatch(r"([\w.-]+)=([\d_]*)(?:=(\d+))?", text)
-    if match is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is not FILE=JOBID[=SECONDS]")
-    return waiting.Awaited(match[1], match[2], float(match[3] or 90))
-
-
-def _nodes(arguments: argparse.Namespace) -> int:
+def do_nodes(arguments: argparse.Namespace) -> int:
     from bringup.run import site as at_site
 
     at, phase = at_site.from_environment(), None if arguments.phase is None else phase_called(arguments.phase)
@@ -195,18 +111,18 @@ def _nodes(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _scales(arguments: argparse.Namespace) -> int:
+def do_scales(arguments: argparse.Namespace) -> int:
     print("\n".join(scales(hostlist.expand(arguments.nodes), arguments.gpus_per_node, arguments.whole)))
     return 0
 
 
-def _workload(arguments: argparse.Namespace) -> int:
+def do_workload(arguments: argparse.Namespace) -> int:
     workload = profiles.load(arguments.profile).workload
     print(workload.arguments if workload is not None else "")
     return 0
 
 
-def _variants(arguments: argparse.Namespace) -> int:
+def do_variants(arguments: argparse.Namespace) -> int:
     nodes = hostlist.expand(arguments.nodes)
     for scale in subjects.scales(len(nodes), arguments.gpus_per_node):
         files, listed = subjects.file_suffix(scale), ",".join(nodes[: scale.nodes])
@@ -218,13 +134,13 @@ def _variants(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _ended(arguments: argparse.Namespace) -> int:
+def do_ended(arguments: argparse.Namespace) -> int:
     """Exit code 0 also when a job did not end in time: then there is no evidence, and its gate says so."""
     waiting.keep_ended_jobs(arguments.run, arguments.jobs)
     return 0
 
 
-def _pairs(arguments: argparse.Namespace) -> int:
+def do_pairs(arguments: argparse.Namespace) -> int:
     """A round per line. To standard error: what is not exercised."""
     if arguments.again is not None:
         lines, remark = pairs_again(arguments.again), None
@@ -247,7 +163,7 @@ def _pairs(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _open(arguments: argparse.Namespace) -> int:
+def do_open(arguments: argparse.Namespace) -> int:
     from bringup.checks import catalogue
     from bringup.run import open as opening
     from bringup.run import site as at_site
@@ -274,7 +190,7 @@ def _open(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _close(arguments: argparse.Namespace) -> int:
+def do_close(arguments: argparse.Namespace) -> int:
     from bringup.run import open as opening
     from bringup.run import signature
 

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bringup.cli.command_line import CANNOT_TELL, complain, most_drained, natural, signers_of_the_site
+from bringup.cli.arguments import CANNOT_TELL, complain
 from bringup.errors import BringupError, NotHealthy, UsageError
 from bringup.plan import profile as profiles
 from bringup.plan.phases import PHASES
@@ -18,72 +18,12 @@ from bringup.records import Outcome, worst
 
 if TYPE_CHECKING:
     from bringup import results
-    from bringup.cli.command_line import Verbs
 
 
 PAGE = "report.html"
 
 
-def add(verbs: Verbs) -> None:
-    verb = verbs.add_parser("judge", help="judge results folders again, here or on a copy; needs no Slurm and no torch")
-    verb.add_argument("runs", nargs="+", type=Path, metavar="RUN")
-    verb.add_argument("--profile", help="judge against this profile instead of the one the run was opened with")
-    signers_of_the_site(verb)
-    verb.set_defaults(verb=_judge)
-
-    verb = verbs.add_parser(
-        "explain", help="what went wrong in a run: first causes, signs in the logs, what to run next"
-    )
-    verb.add_argument(
-        "runs", nargs="+", type=Path, metavar="RUN", help="results folders, of a phase or of a whole playbook"
-    )
-    verb.add_argument("--json", action="store_true", help="one JSON array instead of the screen")
-    verb.set_defaults(verb=_explain)
-
-    verb = verbs.add_parser("report", help="one HTML page of a playbook or of runs; JUnit, Prometheus, drain commands")
-    verb.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="a playbook's folder, or folders of runs")
-    verb.add_argument(
-        "-o",
-        "--output",
-        type=Path,
-        metavar="FILE",
-        help=f"the page (default: {PAGE} in the folder, when it is one; -: standard output)",
-    )
-    verb.add_argument("--zip", type=Path, metavar="FILE", help="also one file to send: the page with the evidence")
-    verb.add_argument("--junit", type=Path, metavar="FILE", help="also JUnit XML, a test case per verdict")
-    verb.add_argument("--ctrf", type=Path, metavar="FILE", help="also JSON in the Common Test Report Format")
-    verb.add_argument(
-        "--prometheus", type=Path, metavar="FILE", help="also gauges for node_exporter's textfile collector (.prom)"
-    )
-    verb.add_argument("--profile", help="judge against this profile instead of the one that each run was opened with")
-    verb.add_argument("--apply", action="store_true", help="drain the nodes of the printed scontrol commands")
-    most_drained(verb)
-    signers_of_the_site(verb)
-    verb.add_argument(
-        "--older",
-        type=natural,
-        default=24,
-        metavar="H",
-        help="hours that evidence for --apply may be old (default: 24)",
-    )
-    verb.set_defaults(verb=_report)
-
-    verb = verbs.add_parser(
-        "history", help="all runs over time: bandwidth, storage, GPUs, tokens/s; is the newest slower?"
-    )
-    verb.add_argument("runs", nargs="*", type=Path, metavar="RUN", help="default: every closed run of this checkout")
-    verb.add_argument("--plot", type=Path, metavar="FOLDER", help="draw: a picture per measure")
-    verb.add_argument("--json", action="store_true", help="one JSON object instead of the table")
-    verb.set_defaults(verb=_history)
-
-    verb = verbs.add_parser("profile", help="write a profile from runs that passed: numbers with spread and source")
-    verb.add_argument("--from", dest="runs", nargs="+", type=Path, required=True, metavar="RUN", help="folders of runs")
-    verb.add_argument("--name", default="measured", help="of the profile (default: %(default)s)")
-    verb.add_argument("-o", "--output", type=Path, metavar="FILE", help="a new .yaml file (default: standard output)")
-    verb.set_defaults(verb=_profile_from)
-
-
-def _judge(arguments: argparse.Namespace) -> int:
+def do_judge(arguments: argparse.Namespace) -> int:
     from bringup import results
     from bringup.checks import catalogue
     from bringup.report import text, write
@@ -122,7 +62,7 @@ def _report_absent(runs: results.RunFolders) -> list[results.Absent]:
     return runs.absent
 
 
-def _explain(arguments: argparse.Namespace) -> int:
+def do_explain(arguments: argparse.Namespace) -> int:
     """The worst runs first."""
     from bringup import judge, results
     from bringup.report import explain
@@ -147,7 +87,7 @@ def _explain(arguments: argparse.Namespace) -> int:
     return worst(outcomes).exit_code
 
 
-def _report(arguments: argparse.Namespace) -> int:
+def do_report(arguments: argparse.Namespace) -> int:
     from bringup.checks import catalogue
     from bringup.report import bundle, collection, drain, exports, links, outputs, page, text
 
@@ -189,7 +129,7 @@ def _report(arguments: argparse.Namespace) -> int:
     return gathered.outcome.exit_code
 
 
-def _history(arguments: argparse.Namespace) -> int:
+def do_history(arguments: argparse.Namespace) -> int:
     """Exit code: 1 something became slower, 0 nothing did, 2 of no measure are there enough runs."""
     from bringup import judge, results
     from bringup.compare import history
@@ -211,7 +151,7 @@ def _history(arguments: argparse.Namespace) -> int:
     return history.exit_code(findings)
 
 
-def _profile_from(arguments: argparse.Namespace) -> int:
+def do_profile(arguments: argparse.Namespace) -> int:
     from bringup import judge, results
     from bringup.checks import catalogue
     from bringup.compare import learn
@@ -230,4 +170,31 @@ def _profile_from(arguments: argparse.Namespace) -> int:
     outputs.write(output, profiles.dump(profile))
     if not output.is_standard_output:
         print(f"{arguments.output}: {len(profile.expect)} expectations; use it with --profile or BRINGUP_PROFILE")
+    return 0
+
+
+def do_gates(arguments: argparse.Namespace) -> int:
+    from bringup.checks import catalogue, own
+    from bringup.report import text
+
+    listed = list(catalogue.GATES.values()) if arguments.site is None else own.read(arguments.site)
+
+    if arguments.json:
+        fields = ("id", "per", "rule", "unit", "severity", "proves", "phases", "claims", "fix")
+        gates = [{field: getattr(gate, field) for field in fields} | {"action": gate.guide.action} for gate in listed]
+        print(json.dumps(gates, indent=1))
+        return 0
+    header = ("gate", "per", "rule", "unit", "a miss asks to", "a pass says: it was seen that")
+    rows = [(gate.id, gate.per, gate.rule, gate.unit, gate.guide.action, gate.proves) for gate in listed]
+    print(text.columns(header, rows))
+    return 0
+
+
+def do_schema(arguments: argparse.Namespace) -> int:
+    from bringup import generated
+
+    schemas = generated.schemas()
+    if arguments.name not in schemas:
+        raise UsageError(f"there is no schema of {arguments.name!r}; there are {', '.join(schemas)}")
+    print(json.dumps(schemas[arguments.name], indent=1, ensure_ascii=False))
     return 0

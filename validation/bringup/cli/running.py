@@ -4,71 +4,19 @@ from __future__ import annotations
 
 import argparse
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bringup.cli.command_line import natural, phase_called, profile_of_the_environment
+from bringup.cli.arguments import phase_called
 from bringup.errors import UsageError
 from bringup.plan import profile as profiles
 from bringup.plan import sweep as sweeps
 from bringup.plan.phases import PHASES
 
 if TYPE_CHECKING:
-    from bringup.cli.command_line import Verbs
+    pass
 
 
-def add(verbs: Verbs) -> None:
-    verb = verbs.add_parser("run", help="all phases, one after the other, with progress; or some of them")
-    verb.add_argument("phases", nargs="*", metavar="PHASE", help=f"default: all ({', '.join(PHASES)})")
-    verb.add_argument("--nodes", type=int, help="how many nodes (default: all nodes of the default partition)")
-    verb.add_argument("--nodelist", help="which nodes: n[0-3]")
-    profile_of_the_environment(verb, "name or .yaml path")
-    verb.add_argument(
-        "--resume", type=Path, metavar="FOLDER", help="continue an earlier playbook run: what passed is not repeated"
-    )
-    verb.add_argument("--strict", action="store_true", help="stop at any fault; default: ill nodes are left out")
-    verb.set_defaults(verb=_run)
-
-    verb = verbs.add_parser(
-        "sweep", help="variants of one training (batch, attention, ZeRO-2, …), and a table of what each of them gives"
-    )
-    verb.add_argument("phase", nargs="?", metavar="PHASE", help="a training: run_fsdp_1node")
-    verb.add_argument(
-        "--vary",
-        action="append",
-        default=[],
-        metavar="FIELD=VALUE,VALUE",
-        help="one field at a time against the base ($BRINGUP_TRAIN_ARGS, or the profile's workload). May be repeated. "
-        f"Fields: {', '.join(sweeps.FIELDS)}; of the flags yes or no",
-    )
-    verb.add_argument("--grid", action="store_true", help="every combination of the values instead")
-    verb.add_argument(
-        "--repeat",
-        type=natural,
-        default=1,
-        help="runs of each variant, which show the noise (default: %(default)s)",
-    )
-    verb.add_argument("--nodes", type=int, help="how many nodes (default: all that the phase takes)")
-    verb.add_argument("--nodelist", help="which nodes: n[0-3]")
-    profile_of_the_environment(verb, "name or .yaml path")
-    verb.add_argument(
-        "--resume", type=Path, metavar="FOLDER", help="continue an earlier sweep: runs that finished are not repeated"
-    )
-    verb.set_defaults(verb=_sweep)
-
-    verb = verbs.add_parser(
-        "site", help="what the site file of $BRINGUP_SITE says; --export: as lines to source before sbatch"
-    )
-    verb.add_argument("phase", nargs="?", metavar="PHASE", help="with its own time limit (default: that of any phase)")
-    verb.add_argument("--export", action="store_true", help="source <(bringup site --export)")
-    verb.set_defaults(verb=_site)
-
-    verb = verbs.add_parser("why", help="why a job waits, or how it ended, in plain words")
-    verb.add_argument("job", metavar="JOBID")
-    verb.set_defaults(verb=_why)
-
-
-def _run(arguments: argparse.Namespace) -> int:
+def do_run(arguments: argparse.Namespace) -> int:
     from bringup.checks import catalogue
     from bringup.run import playbook
     from bringup.run import site as at_site
@@ -91,7 +39,7 @@ def _run(arguments: argparse.Namespace) -> int:
     )
 
 
-def _sweep(arguments: argparse.Namespace) -> int:
+def do_sweep(arguments: argparse.Namespace) -> int:
     from bringup.checks import catalogue
     from bringup.run import site as at_site
     from bringup.run import sweep
@@ -125,7 +73,7 @@ def _sweep(arguments: argparse.Namespace) -> int:
     return sweep.run(sweep.begin(request), site)
 
 
-def _site(arguments: argparse.Namespace) -> int:
+def do_site(arguments: argparse.Namespace) -> int:
     from bringup.report import text
     from bringup.run import site as at_site
 
@@ -142,7 +90,7 @@ def _site(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _why(arguments: argparse.Namespace) -> int:
+def do_why(arguments: argparse.Namespace) -> int:
     from bringup.report import text
     from bringup.run import slurm
 
@@ -150,3 +98,46 @@ def _why(arguments: argparse.Namespace) -> int:
         raise UsageError(f"{arguments.job!r} is not a job number; squeue --me lists yours")
     print(text.plain(slurm.why(arguments.job)))
     return 0
+
+
+def do_drill(arguments: argparse.Namespace) -> int:
+    from bringup.checks import catalogue
+    from bringup.drill import result as drill_result
+    from bringup.drill import suite
+    from bringup.plan import profile_text
+    from bringup.plan.drill import Shape
+    from bringup.run import site as at_site
+
+    if arguments.checks is not None and arguments.anywhere:
+        raise UsageError("--checks runs on local clusters: without --anywhere")
+    on_local = catalogue.DRILLS if arguments.checks is None else suite.of_site(arguments.checks)
+    ids = [drill.id for drill in on_local]
+    unknown = [name for name in arguments.only if name not in ids]
+    if unknown:
+        near = profile_text.meant(unknown[0], ids)
+        raise UsageError(f"no drill is called {', '.join(unknown)}{near}; bringup drill --list shows all")
+    if arguments.list:
+        print(drill_result.listed([drill for drill in on_local if not arguments.only or drill.id in arguments.only]))
+        return 0
+    if arguments.healthy and (arguments.anywhere or arguments.only):
+        raise UsageError("--healthy makes no fault and runs on local clusters: without --anywhere and --only")
+    if arguments.anywhere:
+        at_site.enter(at_site.from_environment())
+    if arguments.resume is not None and (arguments.only or arguments.healthy):
+        raise UsageError("--resume goes on with what was planned: without --only and --healthy")
+    known = catalogue.DECLARED.values() if arguments.anywhere else on_local
+    chosen = [drill for drill in known if not arguments.only or drill.id in arguments.only]
+    if arguments.anywhere and not arguments.only and arguments.resume is None:
+        chosen = [drill for drill in chosen if drill.where == "anywhere"]
+    return suite.run(
+        suite.Request(
+            drills=[] if arguments.healthy else chosen,
+            healthy=arguments.healthy,
+            shape=Shape(arguments.nodes, arguments.gpus),
+            phases=arguments.phases,
+            anywhere=arguments.anywhere,
+            # a run that is continued knows what it had planned
+            profile=catalogue.load_profile(arguments.profile) if arguments.anywhere else None,
+            resume=arguments.resume,
+        )
+    )

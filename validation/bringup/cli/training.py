@@ -9,83 +9,21 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bringup.cli.command_line import complain, natural, profile_of_the_environment, share
+from bringup.cli.arguments import complain
 from bringup.errors import UsageError
 from bringup.plan.phases import PHASES
 from bringup.records import Outcome, as_json
 
 if TYPE_CHECKING:
-    from bringup.cli.command_line import Verbs
     from bringup.compare import entries
 
 
-def add(verbs: Verbs) -> None:
-    verb = verbs.add_parser(
-        "compare", help="training runs side by side; refuses unlike ones; --baseline: is it slower than it was?"
-    )
-    verb.add_argument("runs", nargs="*", type=Path, metavar="RUN")
-    verb.add_argument(
-        "--baseline",
-        nargs="+",
-        type=Path,
-        metavar="RUN",
-        help="earlier runs with the same arguments, best 5 of each: regression (exit 1), none (0), cannot tell (2)",
-    )
-    verb.add_argument(
-        "--vary",
-        action="append",
-        default=[],
-        metavar="FIELD",
-        help="an argument that may differ, as run_args.json names it (global_batch, attention); it becomes a column. "
-        "May be repeated",
-    )
-    verb.add_argument(
-        "--plot", type=Path, metavar="PATH", help="draw: a new folder of pictures, or one sheet (.png, .svg, .pdf)"
-    )
-    how = verb.add_mutually_exclusive_group()
-    how.add_argument("--markdown", action="store_true", help="a Markdown table")
-    how.add_argument("--json", action="store_true", help="one JSON array instead of the table")
-    verb.set_defaults(verb=_compare)
-
-    verb = verbs.add_parser(
-        "advise", help="does it fit, what does it send, how long does a step take: per strategy, computed"
-    )
-    verb.add_argument("--model", required=True, help="a name in training/models, or the path of a config.json")
-    verb.add_argument("--nodes", type=natural, required=True)
-    verb.add_argument("--gpus-per-node", type=natural, required=True)
-    profile_of_the_environment(verb, "of the cluster")
-    verb.add_argument(
-        "--from",
-        dest="runs",
-        nargs="+",
-        type=Path,
-        default=[],
-        metavar="RUN",
-        help="measured here: a run of nccl_scaling for the bandwidth, a training run for the MFU",
-    )
-    verb.add_argument("--sequence-length", type=natural, default=4096, help="tokens per row (default: %(default)s)")
-    verb.add_argument("--rows", type=natural, default=1, help="per GPU and micro-step (default: %(default)s)")
-    verb.add_argument("--global-batch", type=natural, help="rows per step over all GPUs (default: GPUs x --rows)")
-    verb.add_argument(
-        "--mfu", type=share, help="of the compute alone (default: the profile's, or that of a training run)"
-    )
-    verb.add_argument(
-        "--float32", action="store_true", help="compute in float32 (default: bfloat16 over float32 weights)"
-    )
-    verb.add_argument(
-        "--reduce-dtype", choices=("float32", "bfloat16"), default="float32", help="gradients between sharded ranks"
-    )
-    verb.add_argument("--activation-checkpointing", action="store_true", help="recompute activations")
-    verb.add_argument("--shard-size", type=natural, help="of HSDP: GPUs of a shard group (default: those of a node)")
-    verb.add_argument("--sync-each-batch", action="store_true", help="reduce gradients in every micro-step")
-    verb.add_argument("--json", action="store_true", help="the record instead of the screen")
-    verb.set_defaults(verb=_advise)
-
-
-def _compare(arguments: argparse.Namespace) -> int:
+def do_compare(arguments: argparse.Namespace) -> int:
     from bringup.compare import sidebyside
     from bringup.report import text
 
+    if arguments.markdown and arguments.json:
+        raise UsageError("--markdown and --json exclude each other")
     if arguments.baseline is not None:
         return _against_baseline(arguments)
     runs, varied = _training_runs(arguments.runs)
@@ -173,7 +111,7 @@ def _plot(arguments: argparse.Namespace, runs: list[entries.Entry]) -> None:
             print(f"drawn: {text.shown_path(path)}", file=sys.stderr if arguments.json else sys.stdout)
 
 
-def _advise(arguments: argparse.Namespace) -> int:
+def do_advise(arguments: argparse.Namespace) -> int:
     from bringup import judge
     from bringup.advise import answer as advising
     from bringup.checks import catalogue

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -152,11 +151,6 @@ def _merged(base: Profile, profile: Profile) -> Profile:
 def dump(profile: Profile) -> str:
     """The resolved profile as YAML: it goes into the run's folder, so that a copied run is judged the same anywhere."""
     return profile_text.dump(profile.model_dump(exclude_none=True))
-
-
-def from_environment() -> str:
-    """The profile to use when none is named: $BRINGUP_PROFILE, else `generic`."""
-    return os.environ.get("BRINGUP_PROFILE") or DEFAULT
 
 
 def check(profile: Profile, gates: Mapping[str, Gate]) -> None:

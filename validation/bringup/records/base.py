@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+from bringup.characters import CONTROL
 from bringup.errors import RecordError
 from bringup.records import files
 
@@ -21,9 +22,6 @@ Limit = bool | int | float | str | list[float] | list[str]
 """What a value is compared with."""
 
 NonNegative = Annotated[float, Field(ge=0)]
-
-CONTROL = r"\u0000-\u001f\u007f-\u009f\u202a-\u202e\u2066-\u2069"
-"""Of a class of characters: what moves a cursor, names a window, or turns the direction of a text around."""
 
 Name = Annotated[str, Field(pattern=f"^[^{CONTROL}]*$")]
 """Of a node, a gate, a phase, a run: printed as it is."""

@@ -12,26 +12,17 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from bringup.characters import CONTROL
+from bringup.characters import plain as plain
+from bringup.characters import printable as printable
 from bringup.checks import catalogue
 from bringup.plan.claims import QUESTIONS
 from bringup.records import Answer, ClaimAnswer, Mark, Outcome, SiteUsed, Verdict
-from bringup.records.base import CONTROL
 from bringup.results import REPOSITORY
 
-_CONTROL = re.compile(f"[{CONTROL}]+")
 _MARKDOWN = re.compile(r"([\\`*\[\]<>|&])")
 _UNSAFE = re.compile(rf"[{CONTROL}\\`*\[\]<>|&]")  # either of them, in one look at a character
 MARK = {Outcome.PASS: "PASS", Outcome.WARN: "WARN", Outcome.INCOMPLETE: "INCOMPLETE", Outcome.FAIL: "FAIL"}
-
-
-def printable(text: str) -> str:
-    """Safe for a terminal: one line, no control characters."""
-    return _CONTROL.sub(" ", text)
-
-
-def plain(text: str) -> str:
-    """The same without blanks around it."""
-    return printable(text).strip()
 
 
 def escaped(text: str) -> str:

@@ -1,4 +1,5 @@
-"""What verbs share: types of arguments, and the line on standard error."""
+"""Types of arguments, and the line on standard error. Nothing here loads the rest of the package: it would double the
+time of each start."""
 
 from __future__ import annotations
 
@@ -6,16 +7,14 @@ import argparse
 import math
 import re
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
+from bringup.characters import CONTROL, plain
 from bringup.errors import UsageError
-from bringup.plan import profile as profiles
 from bringup.plan.phases import PHASES, Phase
-from bringup.records.base import CONTROL
 
 if TYPE_CHECKING:
-    Verbs = argparse._SubParsersAction[Any]
+    from bringup.run.waiting import Awaited
 
 CANNOT_TELL = 2  # the exit code
 
@@ -36,8 +35,6 @@ class Printable:
 
 
 def complain(message: str) -> None:
-    from bringup.report.text import plain  # here: most starts say nothing
-
     print(f"bringup: {plain(message)}", file=sys.stderr)
 
 
@@ -57,32 +54,23 @@ def share(text: str) -> float:
     return value
 
 
-def most_drained(verb: argparse.ArgumentParser) -> None:
+def most_drained(text: str) -> str:
     from bringup.run import brake
 
-    def checked(text: str) -> str:
-        try:
-            return brake.checked(text)
-        except ValueError as error:
-            raise argparse.ArgumentTypeError(str(error)) from error
-
-    verb.add_argument(
-        "--most-drained",
-        type=checked,
-        default=brake.MOST,
-        metavar="N|N%",
-        help="nodes of a partition that bringup may keep out of service at once (default: 10%%, at least 1)",
-    )
+    try:
+        return brake.checked(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
-def signers_of_the_site(verb: argparse.ArgumentParser) -> None:
-    verb.add_argument(
-        "--signers",
-        type=Path,
-        metavar="FILE",
-        help="whose signatures count, as ssh-keygen's allowed signers; what none of them signed is exit code 2 "
-        "(default: the site's allowed_signers; without any, signatures are not verified)",
-    )
+def awaited(text: str) -> Awaited:
+    """An empty job id: it was refused, and nothing is waited for."""
+    from bringup.run.waiting import Awaited
+
+    match = re.fullmatch(r"([\w.-]+)=([\d_]*)(?:=(\d+))?", text)
+    if match is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is not FILE=JOBID[=SECONDS]")
+    return Awaited(match[1], match[2], float(match[3] or 90))
 
 
 def phase_called(name: str) -> Phase:
@@ -90,8 +78,3 @@ def phase_called(name: str) -> Phase:
     if name not in PHASES:
         raise UsageError(f"no phase is called {name!r}; there are {', '.join(PHASES)}")
     return PHASES[name]
-
-
-def profile_of_the_environment(verb: argparse.ArgumentParser, what: str) -> None:
-    default = profiles.from_environment()
-    verb.add_argument("--profile", default=default, help=f"{what} (default: $BRINGUP_PROFILE, here %(default)s)")

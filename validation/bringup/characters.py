@@ -1,0 +1,20 @@
+"""Characters that no text of ours shows, wherever it came from."""
+
+from __future__ import annotations
+
+import re
+
+CONTROL = r"\u0000-\u001f\u007f-\u009f\u202a-\u202e\u2066-\u2069"
+"""Of a class of characters: what moves a cursor, names a window, or turns the direction of a text around."""
+
+_CONTROL = re.compile(f"[{CONTROL}]+")
+
+
+def printable(text: str) -> str:
+    """Safe for a terminal: one line, no control characters."""
+    return _CONTROL.sub(" ", text)
+
+
+def plain(text: str) -> str:
+    """The same without blanks around it."""
+    return printable(text).strip()

@@ -1,0 +1,343 @@
+"""All verbs, in the order of --help, by the file of this room in which `do_VERB` does what it says."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bringup.cli.arguments import awaited, most_drained, natural, share
+from bringup.plan.phases import PHASES
+from bringup.plan.sweep import FIELDS
+
+Argument = tuple[tuple[str, ...], dict[str, Any]]  # of add_argument; a default may be a function
+
+
+class Verb(NamedTuple):
+    help: str
+    arguments: tuple[Argument, ...]
+    description: str | None
+
+
+Verbs = Mapping[str, Mapping[str, Verb]]  # file of this room -> verb -> its help and arguments
+
+
+def _verb(help: str, *arguments: Argument, description: str | None = None) -> Verb:
+    return Verb(help, arguments, description)
+
+
+def _arg(*flags: str, **options: Any) -> Argument:
+    return flags, options
+
+
+def _flag(name: str, help: str) -> Argument:
+    return (name,), {"action": "store_true", "help": help}
+
+
+def _path(name: str, help: str, metavar: str = "FILE", **more: Any) -> Argument:
+    return (name,), {"type": Path, "metavar": metavar, "help": help, **more}
+
+
+def _count(name: str, default: int, help: str, **more: Any) -> Argument:
+    return (name,), {"type": natural, "default": default, "help": f"{help} (default: %(default)s)", **more}
+
+
+def _several(name: str, metavar: str, help: str) -> Argument:
+    return (name,), {"action": "append", "default": [], "metavar": metavar, "help": f"{help}. May be repeated"}
+
+
+def _named_profile() -> str:
+    return os.environ.get("BRINGUP_PROFILE") or "generic"
+
+
+def _profile(what: str) -> Argument:
+    return _arg("--profile", default=_named_profile, help=f"{what} (default: $BRINGUP_PROFILE, here %(default)s)")
+
+
+def _runs(help: str | None = None, nargs: str = "+") -> Argument:
+    return _arg("runs", nargs=nargs, type=Path, metavar="RUN", help=help)
+
+
+def _output(help: str, **more: Any) -> Argument:
+    return _arg("-o", "--output", type=Path, help=help, **{"metavar": "FILE", **more})
+
+
+NODELIST = _arg("--nodelist", help="which nodes: n[0-3]")
+MOST_DRAINED = _arg(
+    "--most-drained",
+    type=most_drained,
+    default="10%",
+    metavar="N|N%",
+    help="nodes of a partition that bringup may keep out of service at once (default: 10%%, at least 1)",
+)
+SIGNERS = _path(
+    "--signers",
+    "whose signatures count, as ssh-keygen's allowed signers; what none of them signed is exit code 2 "
+    "(default: the site's allowed_signers; without any, signatures are not verified)",
+)
+NAME_OR_PATH = _profile("name or .yaml path")
+PROFILE = _arg("--profile", default=_named_profile)
+NODES = _arg("--nodes", required=True)
+GPUS_PER_NODE = _arg("--gpus-per-node", type=natural, required=True)
+
+VERBS: Verbs = {
+    "running": {
+        "run": _verb(
+            "all phases, one after the other, with progress; or some of them",
+            _arg("phases", nargs="*", metavar="PHASE", help=f"default: all ({', '.join(PHASES)})"),
+            _arg("--nodes", type=int, help="how many nodes (default: all nodes of the default partition)"),
+            NODELIST,
+            NAME_OR_PATH,
+            _path("--resume", "continue an earlier playbook run: what passed is not repeated", "FOLDER"),
+            _flag("--strict", "stop at any fault; default: ill nodes are left out"),
+        ),
+        "sweep": _verb(
+            "variants of one training (batch, attention, ZeRO-2, …), and a table of what each of them gives",
+            _arg("phase", nargs="?", metavar="PHASE", help="a training: run_fsdp_1node"),
+            _several(
+                "--vary",
+                "FIELD=VALUE,VALUE",
+                "one field at a time against the base ($BRINGUP_TRAIN_ARGS, or the profile's workload). Fields: "
+                f"{', '.join(FIELDS)}; of the flags yes or no",
+            ),
+            _flag("--grid", "every combination of the values instead"),
+            _count("--repeat", 1, "runs of each variant, which show the noise"),
+            _arg("--nodes", type=int, help="how many nodes (default: all that the phase takes)"),
+            NODELIST,
+            NAME_OR_PATH,
+            _path("--resume", "continue an earlier sweep: runs that finished are not repeated", "FOLDER"),
+        ),
+        "site": _verb(
+            "what the site file of $BRINGUP_SITE says; --export: as lines to source before sbatch",
+            _arg("phase", nargs="?", metavar="PHASE", help="with its own time limit (default: that of any phase)"),
+            _flag("--export", "source <(bringup site --export)"),
+        ),
+        "why": _verb("why a job waits, or how it ended, in plain words", _arg("job", metavar="JOBID")),
+        "drill": _verb(
+            "make the declared faults, and see whether the declared gates say so on the declared subjects",
+            _flag("--list", "print the catalogue and make nothing"),
+            _path("--checks", "the drills of a site's own checks, in place of the catalogue"),
+            _arg("--only", nargs="+", metavar="ID", default=[], help="these drills"),
+            _flag("--anywhere", "on the cluster you are on: those that stay inside your own jobs, and no other"),
+            _arg(
+                "--healthy",
+                type=natural,
+                default=0,
+                metavar="N",
+                help="no fault: N rounds on a healthy local cluster, in which everything has to pass",
+            ),
+            _count("--nodes", 4, "with --healthy: of the cluster"),
+            _count("--gpus", 2, "with --healthy: of each node"),
+            _arg(
+                "--phases",
+                nargs="+",
+                metavar="PHASE",
+                choices=list(PHASES),
+                default=list(PHASES),
+                help="with --healthy: of each round (default: all)",
+            ),
+            _path("--resume", "continue an earlier drill run", "FOLDER"),
+            _profile("with --anywhere: of this cluster"),
+            description="The whole catalogue, on a local cluster that is started and ended for it. "
+            "Exit code: 0 all found, 1 a fault was missed or something else accused, 2 we could not tell.",
+        ),
+    },
+    "reading": {
+        "judge": _verb(
+            "judge results folders again, here or on a copy; needs no Slurm and no torch",
+            _runs(),
+            _arg("--profile", help="judge against this profile instead of the one the run was opened with"),
+            SIGNERS,
+        ),
+        "explain": _verb(
+            "what went wrong in a run: first causes, signs in the logs, what to run next",
+            _runs("results folders, of a phase or of a whole playbook"),
+            _flag("--json", "one JSON array instead of the screen"),
+        ),
+        "report": _verb(
+            "one HTML page of a playbook or of runs; JUnit, Prometheus, drain commands",
+            _runs("a playbook's folder, or folders of runs"),
+            _output("the page (default: report.html in the folder, when it is one; -: standard output)"),
+            _path("--zip", "also one file to send: the page with the evidence"),
+            _path("--junit", "also JUnit XML, a test case per verdict"),
+            _path("--ctrf", "also JSON in the Common Test Report Format"),
+            _path("--prometheus", "also gauges for node_exporter's textfile collector (.prom)"),
+            _arg("--profile", help="judge against this profile instead of the one that each run was opened with"),
+            _flag("--apply", "drain the nodes of the printed scontrol commands"),
+            MOST_DRAINED,
+            SIGNERS,
+            _count("--older", 24, "hours that evidence for --apply may be old", metavar="H"),
+        ),
+        "history": _verb(
+            "all runs over time: bandwidth, storage, GPUs, tokens/s; is the newest slower?",
+            _runs("default: every closed run of this checkout", nargs="*"),
+            _path("--plot", "draw: a picture per measure", "FOLDER"),
+            _flag("--json", "one JSON object instead of the table"),
+        ),
+        "profile": _verb(
+            "write a profile from runs that passed: numbers with spread and source",
+            _path("--from", "folders of runs", "RUN", dest="runs", nargs="+", required=True),
+            _arg("--name", default="measured", help="of the profile (default: %(default)s)"),
+            _output("a new .yaml file (default: standard output)"),
+        ),
+        "gates": _verb(
+            "list the gates, with what a pass says",
+            _flag("--json", "one JSON array instead of the table"),
+            _path("--site", "only a site's own checks, of this file: is it right? Nothing is run"),
+        ),
+        "schema": _verb(
+            "print the JSON Schema of a record, a profile or a site file",
+            _arg("name", metavar="NAME", help="such as run, verdicts, metrics, profile, site"),
+        ),
+    },
+    "training": {
+        "compare": _verb(
+            "training runs side by side; refuses unlike ones; --baseline: is it slower than it was?",
+            _runs(nargs="*"),
+            _path(
+                "--baseline",
+                "earlier runs with the same arguments, best 5 of each: regression (exit 1), none (0), cannot tell (2)",
+                "RUN",
+                nargs="+",
+            ),
+            _several(
+                "--vary",
+                "FIELD",
+                "an argument that may differ, as run_args.json names it (global_batch, attention); it becomes a column",
+            ),
+            _path("--plot", "draw: a new folder of pictures, or one sheet (.png, .svg, .pdf)", "PATH"),
+            _flag("--markdown", "a Markdown table"),
+            _flag("--json", "one JSON array instead of the table"),
+        ),
+        "advise": _verb(
+            "does it fit, what does it send, how long does a step take: per strategy, computed",
+            _arg("--model", required=True, help="a name in training/models, or the path of a config.json"),
+            _arg("--nodes", type=natural, required=True),
+            GPUS_PER_NODE,
+            _profile("of the cluster"),
+            _path(
+                "--from",
+                "measured here: a run of nccl_scaling for the bandwidth, a training run for the MFU",
+                "RUN",
+                dest="runs",
+                nargs="+",
+                default=[],
+            ),
+            _count("--sequence-length", 4096, "tokens per row"),
+            _count("--rows", 1, "per GPU and micro-step"),
+            _arg("--global-batch", type=natural, help="rows per step over all GPUs (default: GPUs x --rows)"),
+            _arg("--mfu", type=share, help="of the compute alone (default: the profile's, or that of a training run)"),
+            _flag("--float32", "compute in float32 (default: bfloat16 over float32 weights)"),
+            _arg(
+                "--reduce-dtype",
+                choices=("float32", "bfloat16"),
+                default="float32",
+                help="gradients between sharded ranks",
+            ),
+            _flag("--activation-checkpointing", "recompute activations"),
+            _arg("--shard-size", type=natural, help="of HSDP: GPUs of a shard group (default: those of a node)"),
+            _flag("--sync-each-batch", "reduce gradients in every micro-step"),
+            _flag("--json", "the record instead of the screen"),
+        ),
+    },
+    "daily": {
+        "site-baseline": _verb(
+            "what the health check of a node compares with, from runs that passed",
+            _runs("runs of discovery, or playbooks that hold one"),
+            _output("a new .json file (default: standard output)"),
+        ),
+        "resume-nodes": _verb(
+            "nodes that bringup drained and that pass again; others stay as they are. Says, without --apply",
+            _arg("--nodelist", help="these alone: n[0-3] (default: all that are kept out of service)"),
+            _arg("--with", dest="witnesses", metavar="NODES", help="healthy idle nodes, for gates that compare nodes"),
+            _flag("--apply", "resume; ask again, in a reservation, what a run drained"),
+            NAME_OR_PATH,
+        ),
+        "watch": _verb(
+            "sweep nodes while they are idle; jobs of others go first",
+            _arg("--idle", action="store_true", required=True, help="nodes that nobody uses: nothing else is watched"),
+            _arg("--nodelist", help="these alone: n[0-3] (default: all of the partition)"),
+            _count("--most", 1, "sweeps at once", metavar="N"),
+            _count("--every", 24, "hours between two of a node", metavar="H"),
+            _flag("--once", "end when every node that is idle and due was swept"),
+            _flag("--apply", "drain a node that fails; without it the line is printed"),
+            MOST_DRAINED,
+            NAME_OR_PATH,
+        ),
+        "certificate": _verb(
+            "a dated statement of a whole pass, with what it does not say",
+            _runs("a playbook's folder, and that of its drills"),
+            _output("default: this one", default=Path(), metavar="FOLDER"),
+            _arg("--name", default="Certificate", help="its title (default: %(default)s)"),
+            _count("--days", 90, "that it holds at most"),
+            _flag("--partly", "also of less than a whole pass; it says so at its top"),
+            _path("--check", "only compare: does certificate.json hold in these runs?"),
+            SIGNERS,
+        ),
+    },
+}
+
+FOR_SCRIPTS: Verbs = {
+    "for_scripts": {
+        "nodes": _verb(
+            "which nodes were requested, as assignments for the shell",
+            _arg("--nodes", type=int),
+            _arg("--nodelist"),
+            _flag("--sharing", "also: WHOLE_NODES=yes where no two jobs share a node"),
+            _arg("--phase", help="as the site file has it for this one; its partition has to take its job"),
+        ),
+        "scales": _verb(
+            "at which numbers of nodes collectives are run: a scale per line",
+            NODES,
+            GPUS_PER_NODE,
+            _flag("--whole", "only that of all nodes"),
+        ),
+        "workload": _verb("what the profile trains, as options; nothing: the default", PROFILE),
+        "variants": _verb(
+            "which ways NCCL is told to go: variant, scale as `scales` says it, variables", NODES, GPUS_PER_NODE
+        ),
+        "ended": _verb(
+            "wait for jobs to end, and keep what Slurm says about them",
+            _arg("run", type=Path),
+            _arg("jobs", nargs="*", type=awaited, metavar="FILE=JOBID[=SECONDS]", help="default: 90 seconds"),
+        ),
+        "pairs": _verb(
+            "which pairs of nodes to measure: a round per line",
+            _arg("--nodes", default=""),
+            _arg("--here", help="nodes that are there now; pairs with others are left out"),
+            _flag("--files", "instead: the rounds of the file coherence, as coherence.py reads them"),
+            _flag("--ring", "instead: every node with the one after it"),
+            _arg("--again", type=Path, help="instead: the pairs of this run that should be measured once more"),
+            _path("--next", "instead: the round that follows from what this run has measured so far", "RUN"),
+        ),
+        "open": _verb(
+            "create a run folder with its plan; as assignments",
+            _arg("phase"),
+            _arg("--nodes", required=True, help="node list: n0,n1 or n[0-1]"),
+            _arg(
+                "--allocated",
+                default=lambda: os.environ.get("SLURM_JOB_NODELIST"),
+                help="those of them that the steps run on (default: the job's, all without a job)",
+            ),
+            GPUS_PER_NODE,
+            _arg("--ranks-per-node", type=natural, help="default: one per GPU"),
+            _flag("--whole-nodes", "the partition lets no two jobs share a node"),
+            PROFILE,
+            _arg("--results", type=Path, help="folder of the runs (default: the phase's own)"),
+            _arg(
+                "--argv",
+                nargs=argparse.REMAINDER,
+                default=[],
+                help="last: the script's own arguments, to be recorded",
+            ),
+        ),
+        "close": _verb(
+            "close a run, judge it, write report.md",
+            _arg("run", type=Path),
+            _arg("--exit-code", type=int, required=True),
+            _flag("--only", "close it; somebody else judges it"),
+        ),
+    }
+}
