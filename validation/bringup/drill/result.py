@@ -110,5 +110,5 @@ def _view(done: DrillReport) -> dict[str, Any]:
         "heading": f"{where}, begun {done.opened_at}, bringup commit {(done.git_commit or 'unknown')[:12]}",
         "totals": totals(done),
         "yes": {None: "-", True: "yes", False: "NO"},
-        "said": lambda result: result.observed or f"{mark(result).lower()}: {result.why or '-'}",
+        "message": lambda result: result.observed or f"{mark(result).lower()}: {result.why or '-'}",
     }

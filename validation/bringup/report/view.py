@@ -103,7 +103,7 @@ class View:
 def screen(folder: Path, run: Run, verdicts: Verdicts) -> str:
     """One phase on one screen: outcome, what failed and where, what is not proven, where the report is."""
     groups, left = on_screen(verdicts)
-    shown = [_one(group[0]) if len(group) == 1 else _together(group) for group in groups]
+    shown = [_alone(group[0]) if len(group) == 1 else _together(group) for group in groups]
     return render("screen.txt.j2", view=View(run, verdicts, folder), shown=shown, left=left, most=MAX_LISTED)
 
 
@@ -153,10 +153,10 @@ def _alike(bad: Sequence[Verdict]) -> list[list[Verdict]]:
     return sorted([*groups, *([verdict] for verdict in left)], key=lambda group: order[id(group[0])])
 
 
-def _one(verdict: Verdict) -> tuple[str, str, str]:
+def _alone(verdict: Verdict) -> tuple[str, str, str]:
     """Mark, what is said, and the line below it."""
-    said = f"{verdict.gate} [{verdict.subject}]: {text.sentence(verdict)}"
-    return text.MARK[verdict.outcome], said, f"evidence {verdict.evidence}; what to do: {text.remedy(verdict)}"
+    message = f"{verdict.gate} [{verdict.subject}]: {text.sentence(verdict)}"
+    return text.MARK[verdict.outcome], message, f"evidence {verdict.evidence}; what to do: {text.remedy(verdict)}"
 
 
 def _together(group: Sequence[Verdict]) -> tuple[str, str, str]:
@@ -170,5 +170,5 @@ def _together(group: Sequence[Verdict]) -> tuple[str, str, str]:
         common = set.intersection(*(set(naming.nodes_of(verdict.subject)) for verdict in group))
         of = f"pairs, all with {common.pop()}" if len(common) == 1 else "pairs"
         who, what = f"{first.gate} [{first.subject}]", text.sentence(first)
-    said = f"{who}: {what} ({len(group)} {of}: {shown})"
-    return text.MARK[first.outcome], said, f"all are in the report; what to do first: {text.remedy(first)}"
+    message = f"{who}: {what} ({len(group)} {of}: {shown})"
+    return text.MARK[first.outcome], message, f"all are in the report; what to do first: {text.remedy(first)}"
