@@ -16,7 +16,7 @@ from bringup.judge import Judged
 from bringup.records import CollectiveTime, Communication, Observation, Outcome, RunArgs, TrainMetrics
 from bringup.report import page, training
 from bringup.report.collection import Collection
-from bringup.report.training.chapters import CHAPTERS, NOT_RECORDED
+from bringup.report.training.chapters import NOT_RECORDED
 from bringup.results import TrainingRecords
 from factory import a_run, a_verdict, judged_of
 from trained_runs import RECORDS
@@ -44,16 +44,16 @@ def a_training(stem: str, folder: Path | None = None, **outcomes: Outcome) -> Ju
 
 
 def lines(*judged: Judged) -> dict[str, dict[str, list[str]]]:
-    return {chapter.title: dict(chapter.lines) for chapter in training.chapters(training.trained(judged))}
+    return {chapter.title: dict(chapter.lines) for chapter in training.report(judged).chapters}
 
 
 def sentences(title: str, *judged: Judged) -> str:
-    sentences_of = {chapter.title: chapter.sentences for chapter in training.chapters(training.trained(judged))}
+    sentences_of = {chapter.title: chapter.sentences for chapter in training.report(judged).chapters}
     return "\n".join(sentences_of[title])
 
 
 def test_the_chapters_are_those_of_the_source_document_in_its_order():
-    chapters = training.chapters(training.trained([a_training("run_fsdp_2node")]))
+    chapters = training.report([a_training("run_fsdp_2node")]).chapters
     assert [chapter.title for chapter in chapters] == TITLES
 
 
@@ -223,15 +223,9 @@ def test_on_the_page_runs_that_say_the_same_share_a_cell(monkeypatch: pytest.Mon
     assert "<tr><th>strategy, observed</th><td>ddp</td><td>fsdp</td></tr>" in shown
 
 
-def test_every_line_has_a_name_of_its_own():
-    for title, of_chapter in CHAPTERS:
-        names = [name for name, _ in of_chapter]
-        assert len(set(names)) == len(names), title
-
-
 def test_every_field_that_a_line_reads_is_one_of_the_records() -> None:
     source = (Path(training.__file__).parent / "chapters.py").read_text()
-    paths = set(re.findall(r'read\.field\("((?:args|metrics)\.[a-z0-9_.]+)"', source))
+    paths = set(re.findall(r'read\.of_record\("((?:args|metrics)\.[a-z0-9_.]+)"', source))
     assert len(paths) > 30
     for path in sorted(paths):
         record, *names = path.split(".")

@@ -77,10 +77,8 @@ def draw(findings: Sequence[Finding], folder: Path) -> list[Path]:
         axis.plot(times[-1:], values[-1:], "D", color=canvas.COLOURS[3], markersize=8, label=f"newest: {finding.said}")
         if finding.usual is not None:
             axis.axhline(finding.usual, color="black", linestyle="--", linewidth=1, label="median before it")
-        axis.set(title=canvas.label(f"{series.measure}, {series.where}", 90), ylabel=canvas.label(series.unit))
         axis.set_ylim(bottom=0)
-        axis.grid(alpha=0.3)
-        axis.legend(fontsize="x-small")
+        canvas.finish(axis, canvas.label(f"{series.measure}, {series.where}", 90), "", canvas.label(series.unit))
         figure.autofmt_xdate()
         canvas.save(figure, path)
     return list(written)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from bringup.records import files
 from bringup.report import outputs
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+Corner = Literal["best", "lower left", "lower right"]
 DPI = 110
 SHEETS = (".png", ".svg", ".pdf")
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#000000", "#999999")
@@ -43,6 +44,14 @@ def label(text: str, most: int | None = None) -> str:
 
 def labels(texts: Sequence[str], most: int | None = None) -> list[str]:
     return [label(text, most) for text in texts]
+
+
+def finish(axis: Axes, title: str, xlabel: str, ylabel: str, *, legend: Corner = "best") -> None:
+    """Titles, a grid, and a legend where something has a label."""
+    axis.set(title=title, xlabel=xlabel, ylabel=ylabel)
+    axis.grid(alpha=0.3)
+    if axis.get_legend_handles_labels()[0]:
+        axis.legend(fontsize="x-small", loc=legend, markerscale=0.6)
 
 
 def save(figure: Figure, path: Path) -> None:

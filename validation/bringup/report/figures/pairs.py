@@ -82,13 +82,9 @@ def _strip(known: Mapping[tuple[str, str], float], nodes: Sequence[str], into: P
     axis.axhline(median(medians.values()), color="black", linewidth=1, linestyle="--", label="median of all")
     named = ", ".join(f"{node} {medians[node]:.3g}" for node in slowest)
     possible = len(nodes) * (len(nodes) - 1)
-    axis.set(
-        xlabel=canvas.label(f"node that sends, in the order of the run; slowest: {named}", 160),
-        ylabel="GB/s",
-        title=f"Bandwidth between nodes: {len(known)} of {possible} directions measured",
-    )
     axis.set_ylim(bottom=0)
-    axis.grid(alpha=0.3)
-    axis.legend(fontsize="x-small", loc="lower left")
+    title = f"Bandwidth between nodes: {len(known)} of {possible} directions measured"
+    xlabel = canvas.label(f"node that sends, in the order of the run; slowest: {named}", 160)
+    canvas.finish(axis, title, xlabel, "GB/s", legend="lower left")
     canvas.save(figure, into / HEAT_MAP)
     return [("Bandwidth between nodes", HEAT_MAP)]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from bringup.compare.entries import Entry
 from bringup.compare.sidebyside import LOSS_TOLERANCE_NATS, short_names
@@ -73,13 +73,10 @@ def _short(name: str) -> str:
     return canvas.label(name, _TITLE_CHARACTERS)
 
 
-def _finish(
-    axis: Axes, title: str, xlabel: str, ylabel: str, *, legend: Literal["best", "lower right"] = "best"
-) -> None:
-    axis.set(title=title, xlabel=xlabel, ylabel=ylabel)
-    axis.grid(alpha=0.3)
-    if axis.get_legend_handles_labels()[0]:
-        axis.legend(fontsize="x-small", loc=legend, markerscale=0.6)
+def _rows(axis: Axes, labels: Sequence[str]) -> None:
+    """A row for each run, the first at the top."""
+    axis.set_yticks(range(len(labels)), list(reversed(labels)), fontsize="small")
+    axis.set_xlim(left=0)
 
 
 def _losses(axis: Axes, entries: Sequence[Entry], names: Sequence[str]) -> None:
@@ -93,7 +90,7 @@ def _losses(axis: Axes, entries: Sequence[Entry], names: Sequence[str]) -> None:
             linewidth=max(1.2, 5.0 - index * 0.8),
             **_style(entries, index),
         )
-    _finish(axis, "Loss", "optimizer step", "loss, nats per token")
+    canvas.finish(axis, "Loss", "optimizer step", "loss, nats per token")
     _whole_steps(axis)
 
 
@@ -124,7 +121,9 @@ def _gaps(axis: Axes, entries: Sequence[Entry], names: Sequence[str]) -> None:
             tolerance, color="black", linewidth=1, linestyle="--", label=f"tolerance, {base.args.compute_dtype}"
         )
     axis.set_yscale("log")
-    _finish(axis, f"Loss gap to {_short(names[0])} (equal steps not shown)", "optimizer step", "gap, nats per token")
+    canvas.finish(
+        axis, f"Loss gap to {_short(names[0])} (equal steps not shown)", "optimizer step", "gap, nats per token"
+    )
     _whole_steps(axis)
 
 
@@ -160,10 +159,9 @@ def _steps(axis: Axes, entries: Sequence[Entry], names: Sequence[str]) -> None:
             label="p50" if index == 0 else None,
         )
         axis.plot(time_s.max * 1e3, y, "x", color=colour, markersize=6, label="slowest step" if index == 0 else None)
-    axis.set_yticks(range(len(entries)), [_short(name) for name in reversed(names)], fontsize="small")
+    _rows(axis, list(map(_short, names)))
     axis.set_ylim(-0.6, len(entries) - 0.4)
-    axis.set_xlim(left=0)
-    _finish(axis, "Step time in the steady window, all ranks", "milliseconds", "")
+    canvas.finish(axis, "Step time in the steady window, all ranks", "milliseconds", "")
 
 
 def _speed(axis: Axes, entries: Sequence[Entry], names: Sequence[str]) -> None:
@@ -191,7 +189,7 @@ def _speed(axis: Axes, entries: Sequence[Entry], names: Sequence[str]) -> None:
     axis.set_xlim(0, most * 1.08)
     axis.set_ylim(bottom=0)
     _whole_steps(axis)
-    _finish(axis, "Throughput", "ranks", "tokens per second, all ranks")
+    canvas.finish(axis, "Throughput", "ranks", "tokens per second, all ranks")
 
 
 def _efficiency(axis: Axes, entries: Sequence[Entry], names: Sequence[str]) -> None:
@@ -199,26 +197,10 @@ def _efficiency(axis: Axes, entries: Sequence[Entry], names: Sequence[str]) -> N
     for index, entry in enumerate(entries):
         share, y = entry.metrics.tokens_per_s_per_rank / base.tokens_per_s_per_rank, len(entries) - 1 - index
         axis.barh(y, 100 * share, height=0.55, color=_colour(entry), alpha=0.75)
-        axis.annotate(
-            f"{100 * share:.0f} %",
-            (100 * share, y),
-            xytext=(4, 0),
-            textcoords="offset points",
-            va="center",
-            fontsize="small",
-        )
+        _number(axis, 100 * share, y, f"{100 * share:.0f} %", "small")
     axis.axvline(100, color="black", linewidth=1, linestyle="--", label="ideal")
-    axis.set_yticks(
-        range(len(entries)),
-        [
-            f"{_short(name)} ({entry.metrics.world_size})"
-            for name, entry in reversed(list(zip(names, entries, strict=True)))
-        ],
-        fontsize="small",
-    )
-    axis.margins(x=0.12)
-    axis.set_xlim(left=0)
-    _finish(
+    _rows(axis, [f"{_short(name)} ({entry.metrics.world_size})" for name, entry in zip(names, entries, strict=True)])
+    canvas.finish(
         axis,
         "Scaling at the same global batch",
         f"tokens/s per rank, % of {_short(names[0])}'s",
@@ -251,14 +233,13 @@ def _memory(axis: Axes, entries: Sequence[Entry], names: Sequence[str]) -> None:
         for y, gib in values:
             if gib is not None:
                 _number(axis, gib, y, f"{gib:.3g}")
-    axis.set_yticks(range(len(entries)), [_short(name) for name in reversed(names)], fontsize="small")
-    axis.set_xlim(left=0)
-    _finish(axis, "Peak memory of the rank with most", "GiB", "")
+    _rows(axis, list(map(_short, names)))
+    canvas.finish(axis, "Peak memory of the rank with most", "GiB", "")
 
 
-def _number(axis: Axes, x: float, y: float, text: str) -> None:
+def _number(axis: Axes, x: float, y: float, text: str, size: str = "x-small") -> None:
     """At the end of a bar."""
-    axis.annotate(text, (x, y), xytext=(4, 0), textcoords="offset points", va="center", fontsize="x-small")
+    axis.annotate(text, (x, y), xytext=(4, 0), textcoords="offset points", va="center", fontsize=size)
     axis.margins(x=0.18)
 
 
@@ -293,10 +274,9 @@ def _predicted(axis: Axes, entries: Sequence[Entry], names: Sequence[str]) -> No
                 _number(axis, at, y, f"{measured / size_of:.3g} ({off:+.1f} %)")
         axis.plot([], [], color=COLOURS[row], linewidth=7, alpha=0.75, label=f"measured {kind}")
     axis.plot([], [], color="black", linewidth=2.5, label="predicted")
-    axis.set_yticks(range(len(entries)), [_short(name) for name in reversed(names)], fontsize="small")
+    _rows(axis, list(map(_short, names)))
     axis.set_ylim(-0.6, len(entries) + 0.1)
-    axis.set_xlim(left=0)
-    _finish(axis, "Memory of a rank, measured and predicted", unit, "")
+    canvas.finish(axis, "Memory of a rank, measured and predicted", unit, "")
 
 
 PREDICTED = "memory-predicted"
@@ -342,6 +322,6 @@ def draw_ranks(entry: Entry, into: Path) -> list[tuple[str, str]]:
     ):
         axis.set_ylim(0, 1.2 * axis.get_ylim()[1])  # room for the legend
         _whole_steps(axis)
-        _finish(axis, title, "rank", "milliseconds")
+        canvas.finish(axis, title, "rank", "milliseconds")
     canvas.save(figure, into / RANKS)
     return [("Step times per rank", RANKS)]

@@ -3,8 +3,6 @@
 Every line is read from the records and the evidence of the runs. What they do not hold is said to be not recorded.
 """
 
-from bringup.report.training.chapters import Chapter, chapters
-from bringup.report.training.trained import Trained, trained
-from bringup.report.training.whole import Report, markdown, report
+from bringup.report.training.chapters import Report, markdown, report
 
-__all__ = ["Chapter", "Report", "Trained", "chapters", "markdown", "report", "trained"]
+__all__ = ["Report", "markdown", "report"]

@@ -8,11 +8,14 @@ from dataclasses import dataclass, field
 
 from bringup.advise import step
 from bringup.checks.catalogue import GATES
+from bringup.compare import sidebyside
+from bringup.judge import Judged
 from bringup.plan.claims import CLAIMS
 from bringup.plan.phases import PHASES
+from bringup.report.render import render
 from bringup.report.training import communication, conclusions
-from bringup.report.training import lines as read
-from bringup.report.training.trained import Trained
+from bringup.report.training import trained as read
+from bringup.report.training.trained import Trained, trained
 
 NOT_RECORDED = "not recorded"
 
@@ -184,168 +187,132 @@ def _transport(trained: Trained) -> str | None:
     return metrics.transport
 
 
-CHAPTERS: tuple[tuple[str, tuple[tuple[str, read.Read], ...]], ...] = (
-    (
-        "Goal",
-        (
-            ("phase", lambda trained: PHASES[trained.judged.run.phase].title),
-            ("requested", _asked),
-            ("it is to show that", _shows),
-        ),
-    ),
-    (
-        "Hardware",
-        (
-            ("nodes", _nodes),
-            ("GPUs per node", read.field("judged.run.gpus_per_node")),
-            ("ranks", read.field("metrics.world_size")),
-            ("GPU", read.first(_gpu, read.fact("GPU"))),
-            ("memory of a GPU", read.fact("memory of a GPU")),
-            ("NVLinks of a GPU", read.fact("NVLinks of a GPU")),
-            ("RDMA ports", read.fact("RDMA ports")),
-            ("network interfaces", read.fact("network interfaces")),
-            ("processor", read.fact("processor")),
-            ("cores of a node", read.fact("cores")),
-            ("memory of a node", read.fact("memory")),
-        ),
-    ),
-    (
-        "Software",
-        (
-            ("libraries", _versions),
-            ("CUDA", read.first(read.field("metrics.environment.cuda"), read.fact("CUDA of the driver"))),
-            ("NCCL", read.first(read.field("metrics.environment.nccl"), read.fact("NCCL library"))),
-            ("GPU driver", read.first(read.field("metrics.environment.driver"), read.fact("GPU driver"))),
-            ("operating system", read.fact("operating system")),
-            ("kernel", read.fact("kernel")),
-            ("scheduler", lambda trained: f"Slurm {trained.facts['Slurm']}" if "Slurm" in trained.facts else None),
-            ("backend of the collectives", read.field("metrics.observed.backend")),
-            ("program", read.field("args.entrypoint")),
-            ("dataset", read.field("args.dataset")),
-            ("bringup commit", read.field("judged.run.git_commit")),
-        ),
-    ),
-    (
-        "Model and parallelisation",
-        (
-            ("model", read.field("metrics.model")),
-            ("parameters", read.field("metrics.observed.parameters")),
-            ("decoder layers", read.field("metrics.observed.decoder_layers")),
-            ("strategy, observed", read.field("metrics.observed.kind")),
-            ("wrapper", read.field("metrics.observed.wrapper")),
-            ("placements of parameters", read.field("metrics.observed.placements")),
-            ("held by the fullest rank", _shard),
-            ("mesh", _mesh),
-            ("resharded after forward", read.field("metrics.observed.reshard_after_forward")),
-            ("activation checkpointing", _checkpointing),
-            ("CPU offload", read.field("metrics.observed.cpu_offload")),
-        ),
-    ),
-    (
-        "Configuration",
-        (
-            ("steps", read.field("args.steps")),
-            ("of which warm-up", read.field("args.warmup_steps")),
-            ("sequence length", read.field("args.sequence_length")),
-            ("batch of a rank", read.field("args.per_device_batch")),
-            ("gradient accumulation", read.field("args.gradient_accumulation")),
-            ("gradients reduced in every micro-step", read.field("metrics.observed.sync_each_batch")),
-            ("global batch", read.field("args.global_batch")),
-            ("packing", read.field("args.packing")),
-            ("precision, observed", _dtypes),
-            ("attention", read.field("args.attention")),
-            ("recipe", read.field("args.recipe")),
-            ("torch.compile", read.field("args.compile")),
-            ("optimizer", read.field("args.optimizer")),
-            ("learning rate", read.field("args.learning_rate")),
-            ("seed", read.field("args.seed")),
-        ),
-    ),
-    (
-        "Performance",
-        (
-            ("tokens/s, all ranks", read.field("metrics.tokens_per_s")),
-            ("tokens/s of a rank", read.field("metrics.tokens_per_s_per_rank")),
-            ("step p50 / p95 / slowest", _step),
-            ("step as predicted", _predicted_step),
-            ("model TFLOP/s of a rank", read.first(read.field("metrics.tflops_per_rank"), _tflops)),
-            ("MFU", _mfu),
-            ("tokens of a step", read.field("metrics.tokens_per_step")),
-            ("communication that nothing overlapped", communication.shares),
-            ("communication in a step", communication.seconds),
-            ("bus bandwidth in training", communication.speeds),
-            ("bus bandwidth by NCCL's Inspector", communication.inspected),
-            ("slowest rank's own work", _straggler),
-            ("wall time", read.field("metrics.wall_time_s", "s")),
-            ("start-up", _startup),
-            ("loss, nats per token", _losses),
-            ("checkpoint", _checkpoint),
-        ),
-    ),
-    (
-        "GPU: utilisation",
-        (
-            ("busy, %", read.of_gpus("percent")),
-            ("clock, MHz", read.of_gpus("sm_mhz")),
-            ("slowed down by", read.of_gpus("slowdowns")),
-        ),
-    ),
-    (
-        "GPU: memory",
-        (
-            ("peak of the allocator, fullest rank", _gpu_memory),
-            ("parameters, gradients, optimizer", _states),
-            ("memory used, sampled", read.of_gpus("memory_gib")),
-        ),
-    ),
-    (
-        "GPU: PCIe and NVLink",
-        (
-            ("PCIe sent", read.of_gpus("pcie_tx_bytes")),
-            ("PCIe received", read.of_gpus("pcie_rx_bytes")),
-            ("NVLink sent", read.of_gpus("nvlink_tx_kib")),
-            ("NVLink received", read.of_gpus("nvlink_rx_kib")),
-            ("faults that the counters showed", read.worst_seen("load.gpu_faults")),
-        ),
-    ),
-    (
-        "GPU: power and temperature",
-        (("power, W", read.of_gpus("power_w")), ("temperature, °C", read.of_gpus("temp_c"))),
-    ),
-    (
-        "CPU",
-        (
-            ("CPU of a node, %", read.of_nodes("cpu_percent")),
-            ("CPU time of a rank's process", read.worst_seen("probe.train.cpu_s")),
-        ),
-    ),
-    (
-        "Host memory",
-        (
-            ("peak of a rank, resident", read.field("metrics.memory.host_rss_gib", "GiB")),
-            ("used on a node, GiB", read.of_nodes("memory_used_gib")),
-        ),
-    ),
-    (
-        "Network",
-        (
-            ("transport between hosts", _transport),
-            ("sent over interfaces", read.of_nodes("tx_bytes")),
-            ("received over interfaces", read.of_nodes("rx_bytes")),
-            ("sent over RDMA", read.of_nodes("rdma_tx_bytes")),
-            ("received over RDMA", read.of_nodes("rdma_rx_bytes")),
-            ("TCP segments sent again", read.worst_seen("load.tcp_sent_again")),
-            ("RDMA packets sent again", read.worst_seen("load.rdma_sent_again")),
-        ),
-    ),
-)
+CHAPTERS: dict[str, dict[str, read.Read]] = {
+    "Goal": {
+        "phase": lambda trained: PHASES[trained.judged.run.phase].title,
+        "requested": _asked,
+        "it is to show that": _shows,
+    },
+    "Hardware": {
+        "nodes": _nodes,
+        "GPUs per node": read.of_record("judged.run.gpus_per_node"),
+        "ranks": read.of_record("metrics.world_size"),
+        "GPU": read.first(_gpu, read.fact("GPU")),
+        "memory of a GPU": read.fact("memory of a GPU"),
+        "NVLinks of a GPU": read.fact("NVLinks of a GPU"),
+        "RDMA ports": read.fact("RDMA ports"),
+        "network interfaces": read.fact("network interfaces"),
+        "processor": read.fact("processor"),
+        "cores of a node": read.fact("cores"),
+        "memory of a node": read.fact("memory"),
+    },
+    "Software": {
+        "libraries": _versions,
+        "CUDA": read.first(read.of_record("metrics.environment.cuda"), read.fact("CUDA of the driver")),
+        "NCCL": read.first(read.of_record("metrics.environment.nccl"), read.fact("NCCL library")),
+        "GPU driver": read.first(read.of_record("metrics.environment.driver"), read.fact("GPU driver")),
+        "operating system": read.fact("operating system"),
+        "kernel": read.fact("kernel"),
+        "scheduler": lambda trained: f"Slurm {trained.facts['Slurm']}" if "Slurm" in trained.facts else None,
+        "backend of the collectives": read.of_record("metrics.observed.backend"),
+        "program": read.of_record("args.entrypoint"),
+        "dataset": read.of_record("args.dataset"),
+        "bringup commit": read.of_record("judged.run.git_commit"),
+    },
+    "Model and parallelisation": {
+        "model": read.of_record("metrics.model"),
+        "parameters": read.of_record("metrics.observed.parameters"),
+        "decoder layers": read.of_record("metrics.observed.decoder_layers"),
+        "strategy, observed": read.of_record("metrics.observed.kind"),
+        "wrapper": read.of_record("metrics.observed.wrapper"),
+        "placements of parameters": read.of_record("metrics.observed.placements"),
+        "held by the fullest rank": _shard,
+        "mesh": _mesh,
+        "resharded after forward": read.of_record("metrics.observed.reshard_after_forward"),
+        "activation checkpointing": _checkpointing,
+        "CPU offload": read.of_record("metrics.observed.cpu_offload"),
+    },
+    "Configuration": {
+        "steps": read.of_record("args.steps"),
+        "of which warm-up": read.of_record("args.warmup_steps"),
+        "sequence length": read.of_record("args.sequence_length"),
+        "batch of a rank": read.of_record("args.per_device_batch"),
+        "gradient accumulation": read.of_record("args.gradient_accumulation"),
+        "gradients reduced in every micro-step": read.of_record("metrics.observed.sync_each_batch"),
+        "global batch": read.of_record("args.global_batch"),
+        "packing": read.of_record("args.packing"),
+        "precision, observed": _dtypes,
+        "attention": read.of_record("args.attention"),
+        "recipe": read.of_record("args.recipe"),
+        "torch.compile": read.of_record("args.compile"),
+        "optimizer": read.of_record("args.optimizer"),
+        "learning rate": read.of_record("args.learning_rate"),
+        "seed": read.of_record("args.seed"),
+    },
+    "Performance": {
+        "tokens/s, all ranks": read.of_record("metrics.tokens_per_s"),
+        "tokens/s of a rank": read.of_record("metrics.tokens_per_s_per_rank"),
+        "step p50 / p95 / slowest": _step,
+        "step as predicted": _predicted_step,
+        "model TFLOP/s of a rank": read.first(read.of_record("metrics.tflops_per_rank"), _tflops),
+        "MFU": _mfu,
+        "tokens of a step": read.of_record("metrics.tokens_per_step"),
+        "communication that nothing overlapped": communication.shares,
+        "communication in a step": communication.seconds,
+        "bus bandwidth in training": communication.speeds,
+        "bus bandwidth by NCCL's Inspector": communication.inspected,
+        "slowest rank's own work": _straggler,
+        "wall time": read.of_record("metrics.wall_time_s", "s"),
+        "start-up": _startup,
+        "loss, nats per token": _losses,
+        "checkpoint": _checkpoint,
+    },
+    "GPU: utilisation": {
+        "busy, %": read.of_gpus("percent"),
+        "clock, MHz": read.of_gpus("sm_mhz"),
+        "slowed down by": read.of_gpus("slowdowns"),
+    },
+    "GPU: memory": {
+        "peak of the allocator, fullest rank": _gpu_memory,
+        "parameters, gradients, optimizer": _states,
+        "memory used, sampled": read.of_gpus("memory_gib"),
+    },
+    "GPU: PCIe and NVLink": {
+        "PCIe sent": read.of_gpus("pcie_tx_bytes"),
+        "PCIe received": read.of_gpus("pcie_rx_bytes"),
+        "NVLink sent": read.of_gpus("nvlink_tx_kib"),
+        "NVLink received": read.of_gpus("nvlink_rx_kib"),
+        "faults that the counters showed": read.worst_seen("load.gpu_faults"),
+    },
+    "GPU: power and temperature": {
+        "power, W": read.of_gpus("power_w"),
+        "temperature, °C": read.of_gpus("temp_c"),
+    },
+    "CPU": {
+        "CPU of a node, %": read.of_nodes("cpu_percent"),
+        "CPU time of a rank's process": read.worst_seen("probe.train.cpu_s"),
+    },
+    "Host memory": {
+        "peak of a rank, resident": read.of_record("metrics.memory.host_rss_gib", "GiB"),
+        "used on a node, GiB": read.of_nodes("memory_used_gib"),
+    },
+    "Network": {
+        "transport between hosts": _transport,
+        "sent over interfaces": read.of_nodes("tx_bytes"),
+        "received over interfaces": read.of_nodes("rx_bytes"),
+        "sent over RDMA": read.of_nodes("rdma_tx_bytes"),
+        "received over RDMA": read.of_nodes("rdma_rx_bytes"),
+        "TCP segments sent again": read.worst_seen("load.tcp_sent_again"),
+        "RDMA packets sent again": read.worst_seen("load.rdma_sent_again"),
+    },
+}
 
 
 def chapters(runs: Sequence[Trained]) -> list[Chapter]:
     """Of at least one run."""
     written = [
-        Chapter(title, [(name, [reader(run) or NOT_RECORDED for run in runs]) for name, reader in lines])
-        for title, lines in CHAPTERS
+        Chapter(title, [(name, [reader(run) or NOT_RECORDED for run in runs]) for name, reader in lines.items()])
+        for title, lines in CHAPTERS.items()
     ]
     return [
         *written,
@@ -353,3 +320,25 @@ def chapters(runs: Sequence[Trained]) -> list[Chapter]:
         Chapter("DDP, FSDP and HSDP beside each other", sentences=conclusions.strategies(runs)),
         Chapter("Final assessment", sentences=conclusions.assessment(runs)),
     ]
+
+
+@dataclass(frozen=True)
+class Report:
+    """Names of the runs, which are those of the values of each line. No chapter: no training came to its end."""
+
+    names: list[str]
+    chapters: list[Chapter]
+
+
+def report(judged: Sequence[Judged]) -> Report:
+    """Of the trainings among these runs; the facts of the cluster are those of the discovery among them."""
+    runs = trained(judged)
+    names = sidebyside.short_names([run.judged.folder.name for run in runs])
+    return Report(names, chapters(runs) if runs else [])
+
+
+def markdown(judged: Sequence[Judged]) -> str:
+    """The same for report.md, of one training or of a whole playbook. Empty where no training came to its end."""
+    written = report(judged)
+    source = "this run; of the cluster, see the report of discovery" if len(judged) == 1 else "these runs"
+    return render("training.md.j2", report=written, source=source) if written.chapters else ""

@@ -1,17 +1,59 @@
-"""What the report of one training reads: its records, its evidence, and what discovery said of the cluster."""
+"""What the report of one training reads: its records, its evidence, what discovery said of the cluster; and how a line
+is read from them. None: it was not recorded."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from statistics import fmean
 
 from bringup.advise import bandwidth
-from bringup.evidence import curve
+from bringup.evidence import curve, monitor
+from bringup.evidence.names import listed, shortened
 from bringup.judge import Judged
 from bringup.records import Observation, RunArgs, TrainMetrics
 from bringup.report import system
-from bringup.report.training.sampled import Sampled, sampled
+
+_NUMBER = re.compile(r"[0-9]+(\.[0-9]+)?")
+_COUNTERS = {"_bytes": 1, "_kib": 1024}  # endings of columns that count, in bytes
+_NO_MEASURE = ("node", "unix_s", "uuid", monitor.GPU)
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """Column -> words; empty: no monitor ran beside the training."""
+
+    nodes: Mapping[str, str] = field(default_factory=dict)
+    gpus: Mapping[str, str] = field(default_factory=dict)
+
+
+def sampled(judged: Judged) -> Sampled:
+    samples = monitor.of_run(judged.folder)
+    return Sampled(_words(samples.nodes), _words(samples.gpus))
+
+
+def _words(rows: Mapping[str, list[monitor.Row]]) -> dict[str, str]:
+    columns = dict.fromkeys(column for samples in rows.values() for sample in samples for column in sample)
+    summaries = {column: _column(column, rows) for column in columns if column not in _NO_MEASURE}
+    return {column: text for column, text in summaries.items() if text}
+
+
+def _column(column: str, rows: Mapping[str, list[monitor.Row]]) -> str:
+    """`mean 41, most 97 (n0)`; of a counter what was added: `3.2e+09 in all, most 2e+09 (n0)`; of words, the words."""
+    texts = {subject: [sample[column] for sample in samples if sample.get(column)] for subject, samples in rows.items()}
+    values = {subject: [float(text) for text in cells if _NUMBER.fullmatch(text)] for subject, cells in texts.items()}
+    values = {subject: numbers for subject, numbers in values.items() if numbers}
+    if not values:
+        return ", ".join(sorted({text for cells in texts.values() for text in cells}))
+    if unit_bytes := next((size for ending, size in _COUNTERS.items() if column.endswith(ending)), 0):
+        added = {subject: max(0.0, numbers[-1] - numbers[0]) * unit_bytes for subject, numbers in values.items()}
+        most = max(added, key=added.__getitem__)
+        return f"{sum(added.values()) / 1e9:.3g} GB in all, most {added[most] / 1e9:.3g} GB ({most})"
+    most = max(values, key=lambda subject: max(values[subject]))
+    mean = fmean(number for numbers in values.values() for number in numbers)
+    return f"mean {mean:.3g}, most {max(values[most]):.3g} ({most})"
 
 
 @dataclass(frozen=True)
@@ -48,3 +90,74 @@ def trained(judged: Sequence[Judged]) -> list[Trained]:
         if run.training is not None
     ]
     return sorted(trainings, key=lambda run: run.metrics.world_size)
+
+
+Read = Callable[[Trained], str | None]
+
+
+def fact(what: str) -> Read:
+    """Of the cluster, from discovery in the same report."""
+    return lambda trained: trained.facts.get(what)
+
+
+def of_record(path: str, unit: str = "") -> Read:
+    """`metrics.step_time_s.p50`; nothing where it is null, or an empty list."""
+
+    def read(trained: Trained) -> str | None:
+        value: object = trained
+        for name in path.split("."):
+            value = getattr(value, name, None)
+        return None if value is None or value == [] else f"{words(value)} {unit}".rstrip()
+
+    return read
+
+
+def words(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, list):
+        return shortened([words(entry) for entry in value])
+    return str(value)
+
+
+def of_nodes(column: str) -> Read:
+    """A column of the monitor."""
+    return lambda trained: trained.sampled.nodes.get(column)
+
+
+def of_gpus(column: str) -> Read:
+    """A column of the monitor, of a GPU."""
+    return lambda trained: trained.sampled.gpus.get(column)
+
+
+def first(*readers: Read) -> Read:
+    def read(trained: Trained) -> str | None:
+        return next((value for reader in readers if (value := reader(trained)) is not None), None)
+
+    return read
+
+
+def worst_seen(quantity: str) -> Read:
+    """The largest value observed, with its place."""
+
+    def read(trained: Trained) -> str | None:
+        seen = [
+            (float(each.value), each.unit, each.subject)
+            for each in trained.seen(quantity)
+            if isinstance(each.value, int | float)
+        ]
+        if not seen:
+            return None
+        value, unit, subject = max(seen)
+        return f"{words(value)} {unit} ({subject})"
+
+    return read
+
+
+def counted(texts: Iterable[str]) -> str:
+    """`n0, n1`, each once."""
+    return listed(list(texts))
