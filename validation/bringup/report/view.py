@@ -55,6 +55,12 @@ class View:
         return [verdict for verdict in self.verdicts.verdicts if verdict.outcome is Outcome.PASS]
 
     @property
+    def proven(self) -> Iterator[tuple[str, ...]]:
+        """A row for each that passed: of a large fleet there are many."""
+        for v in self.passed:
+            yield v.gate, text.proves(v.gate), v.subject, v.observed, v.expected, v.evidence
+
+    @property
     def profile(self) -> str:
         opened_with, used = self.run.profile, self.verdicts.profile
         return used if used == opened_with else f"{used} (the run was opened with {opened_with})"
