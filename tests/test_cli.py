@@ -1,14 +1,16 @@
 """Bad input: one clear line, exit code 2, nothing lost."""
 
 import importlib
+import inspect
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 
 import pytest
-from bringup.cli import main
+from bringup.cli import main, parser
 from bringup.cli.verbs import FOR_SCRIPTS, VERBS
 from runs_for_tests import discovery, reseal
 
@@ -249,8 +251,11 @@ def test_the_help_loads_neither_the_records_nor_the_catalogue():
     assert not {"pydantic", "yaml", "jinja2", "bringup.records", "bringup.checks.catalogue"} & set(loaded)
 
 
-def test_every_verb_of_the_table_is_done_by_the_file_that_it_names():
+def test_every_verb_is_done_by_the_file_that_the_table_names_and_reads_the_arguments_that_it_takes():
+    known = next(action.choices for action in parser()._actions if isinstance(action.choices, dict))
     for room, table in (VERBS | FOR_SCRIPTS).items():
         module = importlib.import_module(f"bringup.cli.{room}")
         for name in table:
-            assert callable(getattr(module, f"do_{name.replace('-', '_')}")), name
+            code = inspect.getsource(getattr(module, f"do_{name.replace('-', '_')}"))
+            taken = {action.dest for action in known[name]._actions}
+            assert set(re.findall(r"\barguments\.(\w+)", code)) <= taken, name
