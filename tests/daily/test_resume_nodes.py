@@ -105,7 +105,7 @@ def scontrol(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def a_request(profile: Profile | None = None) -> asked_again.playbook.Request:
-    return asked_again.playbook.Request(None, None, profile, "generic", [], None)  # type: ignore[arg-type]
+    return asked_again.playbook.Request(profile, "generic")  # type: ignore[arg-type]
 
 
 def test_nobody_else_gets_the_node_before_it_has_passed(scontrol: list[str], monkeypatch: pytest.MonkeyPatch):

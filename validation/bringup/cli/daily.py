@@ -42,18 +42,9 @@ def do_resume_nodes(arguments: argparse.Namespace) -> int:
     from bringup.run import playbook
     from bringup.run import site as at_site
 
-    site = at_site.from_environment()
-    at_site.enter(site)
-    request = playbook.Request(
-        nodes=None,
-        nodelist=None,
-        profile=catalogue.load_profile(arguments.profile),
-        profile_name=profiles.portable(arguments.profile),
-        phases=[],
-        resume=None,
-        strict=True,
-        site=site,
-    )
+    site = at_site.entered()
+    profile = catalogue.load_profile(arguments.profile)
+    request = playbook.Request(profile, profiles.portable(arguments.profile), strict=True, site=site)
     only, witnesses = (hostlist.expand(text) if text else [] for text in (arguments.nodelist, arguments.witnesses))
     return resume_nodes.resume(only, witnesses, arguments.apply, request, print)
 
@@ -126,8 +117,7 @@ def do_watch(arguments: argparse.Namespace) -> int:
     from bringup.run import site as at_site
 
     catalogue.load_profile(arguments.profile)  # before the first request to Slurm
-    site = at_site.from_environment()
-    at_site.enter(site)
+    site = at_site.entered()
     request = watch.Request(
         most=arguments.most,
         every_s=arguments.every * 3600,

@@ -102,8 +102,8 @@ def pairs_next(run: Path, reachable: set[str]) -> tuple[list[str], str | None]:
 def do_nodes(arguments: argparse.Namespace) -> int:
     from bringup.run import site as at_site
 
-    at, phase = at_site.from_environment(), None if arguments.phase is None else phase_called(arguments.phase)
-    at_site.enter(at, arguments.phase)
+    phase = None if arguments.phase is None else phase_called(arguments.phase)
+    at = at_site.entered(arguments.phase)
     if at is not None and phase is not None:
         os.environ.update(at_site.for_submission(at, phase.stem, os.environ))  # with its time limit
     assignments = choice.node_assignments(arguments.nodes, arguments.nodelist, complain, arguments.sharing, phase)

@@ -96,17 +96,21 @@ def do_report(arguments: argparse.Namespace) -> int:
     profile = None if arguments.profile is None else catalogue.load_profile(arguments.profile)
     at = outputs.Output("-o", arguments.output or arguments.runs[0] / PAGE, outputs.PAGE)
     to_files = links.nowhere if at.is_standard_output else links.beside(at.path)
-    renderers: list[tuple[outputs.Output, Callable[[collection.Collection], str | bytes]]] = [
-        (at, partial(page.render, links=to_files))
+    Renderer = Callable[[collection.Collection], str | bytes]
+    also: dict[str, tuple[outputs.Kind, Renderer]] = {
+        "zip": (outputs.ARCHIVE, bundle.pack),
+        "junit": (outputs.JUNIT, exports.junit),
+        "ctrf": (outputs.CTRF, exports.ctrf),
+        "prometheus": (outputs.PROMETHEUS, exports.prometheus),
+    }
+    renderers: list[tuple[outputs.Output, Renderer]] = [
+        (at, partial(page.render, links=to_files)),
+        *(
+            (outputs.Output(f"--{option}", path, kind), render)
+            for option, (kind, render) in also.items()
+            if (path := getattr(arguments, option)) is not None
+        ),
     ]
-    if arguments.zip is not None:
-        renderers.append((outputs.Output("--zip", arguments.zip, outputs.ARCHIVE), bundle.pack))
-    if arguments.junit is not None:
-        renderers.append((outputs.Output("--junit", arguments.junit, outputs.JUNIT), exports.junit))
-    if arguments.ctrf is not None:
-        renderers.append((outputs.Output("--ctrf", arguments.ctrf, outputs.CTRF), exports.ctrf))
-    if arguments.prometheus is not None:
-        renderers.append((outputs.Output("--prometheus", arguments.prometheus, outputs.PROMETHEUS), exports.prometheus))
     outputs.check([output for output, _ in renderers])
     # what is said about the files must not stand between the lines of one of them
     stream = sys.stderr if any(output.is_standard_output for output, _ in renderers) else sys.stdout

@@ -23,8 +23,7 @@ def do_run(arguments: argparse.Namespace) -> int:
 
     for phase in arguments.phases:  # before the first request to Slurm
         phase_called(phase)
-    site = at_site.from_environment()
-    at_site.enter(site)
+    site = at_site.entered()
     return playbook.run(
         playbook.Request(
             nodes=arguments.nodes,
@@ -47,8 +46,7 @@ def do_sweep(arguments: argparse.Namespace) -> int:
     if arguments.resume is not None:
         if arguments.phase or arguments.vary or arguments.nodes or arguments.nodelist:
             raise UsageError("sweep --resume goes on with what it was: leave out the phase, --vary and the nodes")
-        site = at_site.from_environment()
-        at_site.enter(site)
+        site = at_site.entered()
         return sweep.run(arguments.resume, site)
     if arguments.phase is None or not arguments.vary:
         raise UsageError("sweep needs a training and what to vary: bringup sweep run_fsdp_1node --vary compile=yes,no")
@@ -57,8 +55,7 @@ def do_sweep(arguments: argparse.Namespace) -> int:
         trainings = ", ".join(stem for stem, known in PHASES.items() if known.is_training)
         raise UsageError(f"sweep {phase.stem}: not a training; there are {trainings}")
     vary = sweeps.read(arguments.vary, phase)
-    site = at_site.from_environment()
-    at_site.enter(site)
+    site = at_site.entered()
     request = sweep.Request(
         phase=phase,
         vary=vary,
@@ -122,7 +119,7 @@ def do_drill(arguments: argparse.Namespace) -> int:
     if arguments.healthy and (arguments.anywhere or arguments.only):
         raise UsageError("--healthy makes no fault and runs on local clusters: without --anywhere and --only")
     if arguments.anywhere:
-        at_site.enter(at_site.from_environment())
+        at_site.entered()
     if arguments.resume is not None and (arguments.only or arguments.healthy):
         raise UsageError("--resume goes on with what was planned: without --only and --healthy")
     known = catalogue.DECLARED.values() if arguments.anywhere else on_local

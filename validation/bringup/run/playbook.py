@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rich.console import Console
@@ -33,12 +33,12 @@ from bringup.run.resume import GOOD
 
 @dataclass(frozen=True)
 class Request:
-    nodes: int | None
-    nodelist: str | None
     profile: Profile
     profile_name: str
-    phases: list[str]
-    resume: Path | None
+    nodes: int | None = None
+    nodelist: str | None = None
+    phases: list[str] = field(default_factory=list)
+    resume: Path | None = None
     strict: bool = False  # stop at any fault, also at one of a single node
     site: at_site.AtSite | None = None
 

@@ -81,6 +81,13 @@ def enter(at: AtSite | None, phase: str | None = None) -> None:
                 os.environ[name] = own_variables.get(name, value)
 
 
+def entered(phase: str | None = None) -> AtSite | None:
+    """The site of $BRINGUP_SITE, with its variables set in this process. Raises SiteError."""
+    at = from_environment()
+    enter(at, phase)
+    return at
+
+
 def _own(site: Site, set_by_user: Mapping[str, str]) -> dict[str, str]:
     """Variables that the user set, without those equal to the file's general ones, which `enter` and `site --export`
     set."""
