@@ -31,7 +31,7 @@ MOST_NAMED = 8  # nodes of a message
 def scales(nodes: list[str], gpus_per_node: int, only_all: bool) -> list[str]:
     """A scale per line: ending of its files' names, name, number of nodes, ranks per node, nodes (n0,n1).
 
-    whole: that of all nodes alone.
+    only_all: that of all nodes alone.
     """
     steps = [subjects.full_scale(len(nodes), gpus_per_node)] if only_all else subjects.scales(len(nodes), gpus_per_node)
     return [
@@ -51,7 +51,8 @@ def pairs_again(run: Path) -> list[str]:
 
 
 def pair_rounds(nodes: list[str], reachable: set[str]) -> tuple[list[str], str]:
-    """(a round per line, what is not exercised). here: nodes that are there now; pairs with others are left out."""
+    """(a round per line, what is not exercised). reachable: nodes that are there now; pairs with others are left out
+    of it."""
     from bringup.run import open as opening
 
     number = subjects.pair_rounds(nodes, opening.asked_pair_rounds())
@@ -73,7 +74,7 @@ def pair_rounds(nodes: list[str], reachable: set[str]) -> tuple[list[str], str]:
 def pairs_next(run: Path, reachable: set[str]) -> tuple[list[str], str | None]:
     """(the next round, or nothing; what is said of it). Nothing, too, where all rounds were known in advance.
 
-    here: nodes that are there now; none: all of the run.
+    reachable: nodes that are there now; none: all of the run.
     """
     from bringup import judge
     from bringup.checks.nccl import localise, pairs
