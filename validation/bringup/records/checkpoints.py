@@ -56,11 +56,11 @@ class CheckpointTimes(Record):
         ge=0
     )  # tensors that were compared with what was saved, over all ranks; null when none was read
     differing: int | None = Field(ge=0)
-    after_steps: list[int] | None = None  # after which one was written; null: this run is older than the field
-    files: int | None = Field(default=None, ge=1)  # of one, without its record; null: this run is older than the field
-    checksum_s: float | None = None  # of the last that was written: CRC-32 and fingerprints, in no other time here
-    predicted_bytes: int | None = Field(default=None, gt=0)  # of one, before step 1
-    predicted_reason: str | None = "this run is older than the prediction"  # why null
+    after_steps: list[int]  # after which one was written
+    files: int | None = Field(ge=1)  # of one, without its record; null when none was written
+    checksum_s: float | None  # of the last that was written: CRC-32 and fingerprints, in no other time here
+    predicted_bytes: int | None = Field(gt=0)  # of one, before step 1
+    predicted_reason: str | None  # why null
 
 
 class CheckpointRoom(Record):

@@ -79,7 +79,7 @@ class Closed(Versioned):
 
     exit_code: int
     closed_at: Moment
-    files: dict[str, str] | None = None  # SHA-256 of all that is evidence then; null: closed by an older version
+    files: dict[str, str]  # SHA-256 of all that is evidence then
 
 
 class Continued(Versioned):

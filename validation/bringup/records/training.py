@@ -61,7 +61,7 @@ class RunArgs(Versioned):
     global_batch: int = Field(ge=1)  # rows (sequences) per optimizer step, all ranks
     per_device_batch: int = Field(ge=1)
     gradient_accumulation: int = Field(ge=1)
-    sync_each_batch: bool = False  # gradients are reduced in every micro-step, and not in the last one of a step only
+    sync_each_batch: bool  # gradients are reduced in every micro-step, and not in the last one of a step only
     steps: int = Field(ge=1)
     warmup_steps: int = Field(ge=0)  # left out of the steady window
     learning_rate: float = Field(gt=0)
@@ -72,19 +72,19 @@ class RunArgs(Versioned):
     compute_dtype: str
     reduce_dtype: str
     attention: str
-    recipe: Literal["stock", "plain", "fast"] = "plain"  # the same training, as training/src/recipe/fast.py says
-    tuning: list[Tuning] = Field(default_factory=list)  # what differs from stock
+    recipe: Literal["stock", "plain", "fast"]  # the same training, as training/src/recipe/fast.py says
+    tuning: list[Tuning]  # what differs from stock
     compile: bool
     dataloader_workers: int = Field(ge=0)
     reshard_after_forward: bool | None
-    shard_size: int | None = Field(default=None, ge=2)  # ranks of an HSDP shard group; null: no HSDP, or an older run
+    shard_size: int | None = Field(ge=2)  # ranks of an HSDP shard group; null: no HSDP
     cpu_offload: bool
     activation_checkpointing: bool
     save_steps: int = Field(ge=0)
-    rehearse_resume: bool = False  # half way through, the state is wiped and read back from a checkpoint
+    rehearse_resume: bool  # half way through, the state is wiped and read back from a checkpoint
     timeout_s: int = Field(gt=0)
-    report_to: list[str] = Field(default_factory=list)  # what Trainer itself reports to: tensorboard, wandb
-    profiled_steps: int = Field(default=0, ge=0)  # after the training, in which the time of collectives is read
+    report_to: list[str]  # what Trainer itself reports to: tensorboard, wandb
+    profiled_steps: int = Field(ge=0)  # after the training, in which the time of collectives is read
     device: Literal["cpu", "cuda"]
     torch: str
     transformers: str
@@ -195,12 +195,12 @@ class ObservedStrategy(Record):
     )  # of the decoder layers' groups; null where none is sharded, or where they differ
     master_dtype: str  # of the parameters as stored
     compute_dtype: str | None  # what the first linear layer gave out in the first step; null: no step was made
-    residual_dtype: str | None = None  # what the decoder layers took in, in the first step; null: none, or an older run
+    residual_dtype: str | None  # what the decoder layers took in, in the first step; null: none was made
     reduce_dtype: str  # of gradients between ranks
     loss_dtype: str | None  # null: no step was made
     cpu_offload: bool  # the policy of every group
-    # the first of several micro-steps reduced its gradients; null: one rank, one micro-step, no step, or an older run
-    sync_each_batch: bool | None = None
+    # the first of several micro-steps reduced its gradients; null: one rank, one micro-step, or no step
+    sync_each_batch: bool | None
     decoder_layers: int = Field(ge=0)
     recomputed_layers: int | None  # of which ran again in the backward pass of the first step; null: no step was made
     parameters: int = Field(gt=0)
@@ -256,17 +256,17 @@ class MemoryCheck(Record):
     """
 
     states_measured_bytes: int = Field(ge=0)
-    states_predicted_bytes: int | None = Field(gt=0)
+    states_predicted_bytes: int = Field(gt=0)
     states_rank: int = Field(ge=0)
     peak_measured_bytes: int | None = Field(ge=0)
     peak_predicted_bytes: int | None = Field(gt=0)
-    peak_least_bytes: int | None = Field(default=None, gt=0)  # null: this run is older than the field
-    reason: str | None  # why the peak, or nothing, is predicted
-    # before anything was allocated, of the rank and of the node with the least room; null: no GPU, or an older run
-    device_needed_bytes: int | None = None  # at least, by a rank
-    device_free_bytes: int | None = None
-    host_needed_bytes: int | None = None  # at least, by all ranks of a node
-    host_available_bytes: int | None = None
+    peak_least_bytes: int = Field(gt=0)
+    reason: str | None  # why the peak is not predicted
+    # before anything was allocated, of the rank and of the node with the least room; null: no GPU
+    device_needed_bytes: int | None  # at least, by a rank
+    device_free_bytes: int | None
+    host_needed_bytes: int  # at least, by all ranks of a node
+    host_available_bytes: int | None  # null: not known
 
 
 class CollectiveTime(Record):
@@ -337,38 +337,33 @@ class TrainMetrics(Versioned):
     flops_per_token: NonNegative | None  # training, full-attention convention; null where model_shape says why
     peak_tflops: NonNegative | None  # dense bf16 of one device; null when unknown
     peak_source: str | None
-    padded_tokens_per_s: NonNegative = 0.0  # of padding, which is in no other number of tokens per second
-    flops_per_token_causal: NonNegative | None = None  # half of the attention square
-    flops_per_token_linear: NonNegative | None = None  # no attention
-    mfu_causal: NonNegative | None = None
-    tflops_per_rank: NonNegative | None = None  # achieved, of the model's own FLOPs in the full convention
-    environment: Environment | None = None  # null: this run is older than the field
-    host_threads: list[int] | None = None  # that torch computes with on the host; index = rank; null: an older run
-    transformers: str | None = None
-    accelerate: str | None = None
-    steps_s: list[float] | None = (
-        None  # each step of the steady window, from last rank to last rank; null: older than the measurement
-    )
-    steps_unix_s: list[float] | None = (
-        None  # when each step of this run ended, by the clock of rank 0's host; a GPU may be a step behind
-    )
-    window_unix_s: dict[str, Annotated[list[float], Field(min_length=2, max_length=2)]] | None = (
-        None  # node -> begin and end of the steady window by its own clock, so that its samples can be joined with it
-    )
-    rank_times_s: RankTimes | None = None
-    straggler: Straggler | None = None  # null with one rank
-    standstills: list[Standstill] | None = None  # index = rank; null: this run is older than the measurement
-    transport: str | None = None  # between hosts, by the bytes that left them: tcp:eth0; under nccl its own log says it
-    transport_reason: str | None = None  # why null
-    checkpoint: CheckpointTimes | None = None
-    checkpoint_reason: str | None = "this run is older than the measurement"  # why null
-    checkpoint_room: CheckpointRoom | None = None  # null: this run is older than the prediction
-    resumed: Resumed | None = None  # null: from step 1. loss, grad_norm and samples hold the steps before it too
-    model_shape: ModelShape | None = None  # of the model that was built; null: this run is older than the field
-    memory_check: MemoryCheck | None = None  # null: this run is older than the prediction
-    communication_share: float | None = Field(default=None, ge=0, le=1)  # exposed / profiled step, median of the ranks
-    communication: Communication | None = None
-    communication_reason: str | None = "this run is older than the measurement"  # why null
+    padded_tokens_per_s: NonNegative  # of padding, which is in no other number of tokens per second
+    flops_per_token_causal: NonNegative | None  # half of the attention square
+    flops_per_token_linear: NonNegative | None  # no attention
+    mfu_causal: NonNegative | None
+    tflops_per_rank: NonNegative | None  # achieved, of the model's own FLOPs in the full convention
+    environment: Environment
+    host_threads: list[int]  # that torch computes with on the host; index = rank
+    transformers: str
+    accelerate: str
+    steps_s: list[float]  # each step of the steady window, from last rank to last rank
+    steps_unix_s: list[float]  # when each step of this run ended, by the clock of rank 0's host; a GPU may be behind
+    # node -> begin and end of the steady window by its own clock, so that its samples can be joined with it
+    window_unix_s: dict[str, Annotated[list[float], Field(min_length=2, max_length=2)]]
+    rank_times_s: RankTimes
+    straggler: Straggler | None  # null with one rank
+    standstills: list[Standstill]  # index = rank
+    transport: str | None  # between hosts, by the bytes that left them: tcp:eth0; under nccl its own log says it
+    transport_reason: str | None  # why null
+    checkpoint: CheckpointTimes | None
+    checkpoint_reason: str | None  # why null
+    checkpoint_room: CheckpointRoom
+    resumed: Resumed | None  # null: from step 1. loss, grad_norm and samples hold the steps before it too
+    model_shape: ModelShape  # of the model that was built
+    memory_check: MemoryCheck
+    communication_share: float | None = Field(ge=0, le=1)  # exposed / profiled step, median of the ranks
+    communication: Communication | None
+    communication_reason: str | None  # why null
 
     @model_validator(mode="after")
     def _one_value_per_rank(self) -> TrainMetrics:
@@ -376,13 +371,10 @@ class TrainMetrics(Versioned):
             "world_size": self.world_size,
             "observed.hosts": len(self.observed.hosts),
             "parameter_checksums": len(self.parameter_checksums),
+            "standstills": len(self.standstills),
+            "host_threads": len(self.host_threads),
+            **{f"rank_times_s.{name}": len(values) for name, values in self.rank_times_s},
         }
-        if self.rank_times_s is not None:
-            ranks |= {f"rank_times_s.{name}": len(values) for name, values in self.rank_times_s}
-        if self.standstills is not None:
-            ranks["standstills"] = len(self.standstills)
-        if self.host_threads is not None:
-            ranks["host_threads"] = len(self.host_threads)
         if self.communication is not None:
             ranks |= {
                 f"communication.{name}": len(getattr(self.communication, name)) for name in ("total_s", "exposed_s")
