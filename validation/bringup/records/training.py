@@ -1,14 +1,153 @@
-"""What a training writes: its resolved arguments and its metrics."""
+"""What a training writes: the shape of its model, its checkpoints, its resolved arguments and its metrics; and what
+`bringup advise` predicts of one."""
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
 from bringup.records.base import NonNegative, Record, Versioned
-from bringup.records.checkpoints import CheckpointRoom, CheckpointTimes, Resumed
-from bringup.records.model import ModelShape
+
+# --- the shape of a model: what decides its memory, its traffic and its FLOPs
+
+Tensor = tuple[int, int]
+"""Rows and columns; FSDP cuts rows. A vector of n is (n, 1). Of more dimensions, all but the first are one."""
+
+
+class Blocks(Record):
+    """Decoder blocks that are alike. tensors: of one of them, as they are stored."""
+
+    count: int = Field(ge=1)
+    tensors: tuple[Tensor, ...]
+
+
+class Attention(Record):
+    """Layers whose attention is alike."""
+
+    layers: int = Field(ge=1)
+    heads: int = Field(ge=1)
+    kv_heads: int | None = Field(ge=1)  # null: the configuration names none
+    head_size: int = Field(ge=1)
+    window: int | None = None  # tokens a position looks back; null: all
+
+
+class ModelShape(Record):
+    """A decoder: blocks between an embedding and a tail. Each tensor once, in float32 and whole, however it is sharded.
+
+    The groups are those that accelerate gives to fully_shard. Made from a built model (training/src/recipe), or from a
+    configuration where there is no model yet (bringup.formulae.models).
+    """
+
+    name: str
+    hidden: int = Field(ge=1)
+    vocabulary: int = Field(ge=1)
+    tied: bool  # the LM head is the embedding, which is then in the tail
+    embedding: tuple[Tensor, ...]
+    blocks: tuple[Blocks, ...]
+    tail: tuple[Tensor, ...]  # final norm and LM head, gathered together and kept until the backward pass
+    rest: tuple[Tensor, ...] = ()  # in no group of its own: positions, projections beside the embedding
+    matmul_parameters: int = Field(ge=0)  # weights of linear layers, the LM head among them, tied or not
+    attention: tuple[Attention, ...]
+    not_covered: str | None = None  # why its FLOPs, and what its blocks keep for the backward pass, are not known
+
+    @property
+    def parameters(self) -> int:
+        """Tied ones once."""
+        blocks = sum(blocks.count * elements(blocks.tensors) for blocks in self.blocks)
+        return blocks + sum(elements(group) for group in (self.embedding, self.tail, self.rest))
+
+    @property
+    def layers(self) -> int:
+        return sum(blocks.count for blocks in self.blocks)
+
+
+def elements(tensors: tuple[Tensor, ...]) -> int:
+    return sum(rows * columns for rows, columns in tensors)
+
+
+# --- checkpoints
+
+
+class CheckpointFile(Record):
+    """A file of a checkpoint as it was when it was written."""
+
+    name: str
+    rank: int = Field(ge=0)  # that wrote it
+    bytes: int = Field(ge=0)
+    crc32: int = Field(ge=0)
+
+
+class Checkpoint(Versioned):
+    """`checkpoint.json`, the last file of a checkpoint: a folder without it is an unfinished save, not a checkpoint."""
+
+    run: str  # folder name of the run that wrote it
+    step: int = Field(ge=1)
+    world_size: int = Field(ge=1)
+    strategy: str
+    recipe: dict[str, Any]  # RunArgs without what may differ between strategies: who resumes has to have the same
+    files: list[CheckpointFile]
+    fingerprints: dict[
+        str, int
+    ]  # parameter or optimizer tensor -> its bits, summed so that sharding makes no difference
+    scheduler: dict[str, Any]
+    loss: list[float]  # of every step so far
+    grad_norm: list[float]
+    written_at: str
+
+    @property
+    def bytes(self) -> int:
+        return sum(file.bytes for file in self.files)
+
+
+class CheckpointTimes(Record):
+    """What checkpoints cost this run, and what was read back. Seconds of the slowest rank; bytes of all files.
+
+    Under DDP one copy is written and every rank reads all of it; the read rate is the bytes of one copy per second.
+    """
+
+    written: int = Field(ge=0)  # complete checkpoints
+    bytes: int = Field(gt=0)  # of one
+    write_s: float | None  # of the last; null when none was written
+    write_gib_per_s: float | None
+    read_s: float | None  # null when none was read
+    read_gib_per_s: float | None
+    compared: int | None = Field(
+        ge=0
+    )  # tensors that were compared with what was saved, over all ranks; null when none was read
+    differing: int | None = Field(ge=0)
+    after_steps: list[int]  # after which one was written
+    files: int | None = Field(ge=1)  # of one, without its record; null when none was written
+    checksum_s: float | None  # of the last that was written: CRC-32 and fingerprints, in no other time here
+    predicted_bytes: int | None = Field(gt=0)  # of one, before step 1
+    predicted_reason: str | None  # why null
+
+
+class CheckpointRoom(Record):
+    """What was known of the folder of checkpoints before step 1."""
+
+    predicted_bytes: int = Field(gt=0)  # of one checkpoint, the largest of this run
+    predicted_files: int = Field(ge=1)
+    at_once: int = Field(ge=0)  # that lie there at the same time, the one in writing among them; 0: none is sure
+    free_bytes: int | None = None  # for this user: what the filesystem or a quota leaves; null: not known
+    free_files: int | None = None  # null: not known, or not limited
+    limited_by: Literal["filesystem", "quota"] | None = None  # what ends first; null: nothing was looked at
+    quota: str | None = None  # why no quota is known; null: a tool reported one, or nothing was looked at
+    stop_lead_s: float | None = None  # before the time limit, at the end of the run; null: the limit was not known
+    stop_lead_source: str | None = None
+
+
+class Resumed(Record):
+    """Where this run began: not at step 1."""
+
+    run: str  # folder name of the run that wrote the checkpoint
+    step: int = Field(ge=1)  # last step before this run's own
+    world_size: int = Field(ge=1)
+    random_state: bool  # restored; with another number of ranks there is nothing to restore it from
+    passed_over: list[str]  # newer checkpoints that were damaged, and how
+
+
+# --- arguments and metrics
 
 
 class Tuning(Record):
@@ -347,7 +486,9 @@ class TrainMetrics(Versioned):
     transformers: str
     accelerate: str
     steps_s: list[float]  # each step of the steady window, from last rank to last rank
-    steps_unix_s: list[float]  # when each step of this run ended, by the clock of rank 0's host; a GPU may be behind
+    steps_unix_s: list[float] = Field(
+        min_length=1
+    )  # when each step of this run ended, by the clock of rank 0's host; a GPU may be behind
     # node -> begin and end of the steady window by its own clock, so that its samples can be joined with it
     window_unix_s: dict[str, Annotated[list[float], Field(min_length=2, max_length=2)]]
     rank_times_s: RankTimes
@@ -382,3 +523,52 @@ class TrainMetrics(Versioned):
         if len(set(ranks.values())) != 1:
             raise ValueError(", ".join(f"{name} has {count} ranks" for name, count in ranks.items()))
         return self
+
+
+# --- advice
+
+
+class PredictedStrategy(Record):
+    """What `bringup advise` computed for one strategy, per rank by default. null: not known, and `unknown` says why."""
+
+    strategy: Literal["single", "ddp", "zero2", "fsdp", "hsdp"]
+    ranks: int = Field(ge=1)
+    shards: int = Field(default=1, ge=1)  # ranks that share one copy of the states
+    rows: int = Field(ge=1)  # per rank and micro-step
+    accumulation: int = Field(ge=1)
+    peak_parts_gib: dict[str, float]  # at the moment of the step at which the sum is largest
+    peak_gib: NonNegative  # PyTorch's max_memory_allocated
+    states_gib: NonNegative  # parameters, gradients and optimizer between two steps
+    outside_gib: NonNegative  # left for the CUDA context and NCCL
+    fits: bool | None
+    host_gib: NonNegative = 0  # of a node, by all of its ranks, while they read a model of the hub
+    sent_inside_gb: NonNegative  # by one GPU to its neighbour in the node, per optimizer step
+    leaving_node_gb: NonNegative  # per node and optimizer step
+    compute_s: NonNegative | None
+    communication_s: NonNegative | None
+    step_s: list[float] | None  # [everything overlaps, nothing does]
+    tokens_per_s: list[float] | None  # all ranks; [nothing overlaps, everything does]
+    sources: list[str]
+    unknown: list[str]
+
+
+class Advice(Versioned):
+    """`advice.json`, printed by `bringup advise --json`. Computed, not measured."""
+
+    model: str
+    parameters: int = Field(gt=0)
+    nodes: int = Field(ge=1)
+    gpus_per_node: int = Field(ge=1)
+    sequence_length: int = Field(ge=1)
+    global_batch: int = Field(ge=1)  # rows per optimizer step, all ranks
+    compute_dtype: Literal["bfloat16", "float32"]
+    reduce_dtype: Literal["bfloat16", "float32"]
+    activation_checkpointing: bool
+    profile: str
+    gpu_memory_gib: NonNegative | None
+    mfu: NonNegative | None
+    assumptions: list[str]  # each number that went in, with its source
+    strategies: list[PredictedStrategy]
+    use: Literal["single", "ddp", "zero2", "fsdp", "hsdp"] | None  # null: none can be named
+    why: str
+    command: str | None
