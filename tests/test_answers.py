@@ -275,7 +275,8 @@ def test_of_many_gates_of_a_claim_the_first_are_named_and_the_others_counted():
 def drilled(**change) -> DrillReport:
     return DrillReport(
         name="d", place="local-cluster", profile=None, git_commit=None, opened_at="2026-01-01T00:00:00Z",
-        planned=["gpu-missing"], healthy_planned=0, healthy_phases=[], results=[a_drill_result(**change)], healthy=[],
+        planned=["gpu-missing"], healthy_planned=0, healthy_nodes=4, healthy_gpus_per_node=2,
+        healthy_phases=[], results=[a_drill_result(**change)], healthy=[],
     )  # fmt: skip
 
 

@@ -6,7 +6,7 @@ import pytest
 from bringup.errors import RecordError
 from bringup.records import Closed, Outcome, read_record, worst, write_record
 
-CLOSED = Closed(exit_code=0, closed_at="2026-01-01T00:00:00Z")
+CLOSED = Closed(exit_code=0, closed_at="2026-01-01T00:00:00Z", files={})
 
 
 def test_what_was_written_is_read_back(tmp_path):
@@ -17,7 +17,7 @@ def test_what_was_written_is_read_back(tmp_path):
 def test_a_record_is_never_overwritten(tmp_path):
     write_record(tmp_path / "closed.json", CLOSED)
     with pytest.raises(RecordError, match="already written"):
-        write_record(tmp_path / "closed.json", Closed(exit_code=1, closed_at="2026-01-02T00:00:00Z"))
+        write_record(tmp_path / "closed.json", Closed(exit_code=1, closed_at="2026-01-02T00:00:00Z", files={}))
     assert read_record(tmp_path / "closed.json", Closed) == CLOSED
     assert [path.name for path in tmp_path.iterdir()] == ["closed.json"]
 

@@ -141,13 +141,3 @@ def test_a_stamp_of_another_run_or_time_is_said(tmp_path, monkeypatch, stamp, sa
     verdict = verdict_of("run.evidence", reseal(folder))
     assert verdict.outcome is Outcome.INCOMPLETE
     assert says in verdict.observed
-
-
-def test_a_run_that_was_closed_without_checksums_says_so(tmp_path, monkeypatch):
-    folder = discovery(tmp_path, monkeypatch)
-    closed = json.loads((folder / "closed.json").read_text())
-    del closed["files"]
-    (folder / "closed.json").write_text(json.dumps(closed))
-    verdict = verdict_of("run.evidence", folder)
-    assert verdict.outcome is Outcome.INCOMPLETE
-    assert "kept no checksums" in str(verdict.cause)

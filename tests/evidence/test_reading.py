@@ -27,6 +27,6 @@ def test_every_recorded_file_has_one_reader_or_none_on_purpose() -> None:
     names |= {"all_reduce_perf-2.json", "all_reduce_perf-1gpu.txt", "collectives-1gpu.jsonl", "nccl-2/ras.rank0.txt"}
     names |= {"not-opened.txt", "nccl-2/flight.rank0.json", "stacks/rank0.json", "job-warning.txt"}
     readers = {name: readers_of(name) for name in names}
-    assert {name: found for name, found in readers.items() if len(found) > 1} == {}
-    assert {name for name, found in readers.items() if not found and not NOT_READ.fullmatch(name)} == set()
-    assert {pattern for found in readers.values() for pattern in found} == set(reading.FILES)
+    assert {name: matching for name, matching in readers.items() if len(matching) > 1} == {}
+    assert {name for name, matching in readers.items() if not matching and not NOT_READ.fullmatch(name)} == set()
+    assert {pattern for matching in readers.values() for pattern in matching} == set(reading.FILES)

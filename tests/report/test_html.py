@@ -22,6 +22,8 @@ def report_of(**change: Any) -> DrillReport:
         opened_at="2026-01-01T00:00:00Z",
         planned=["one"],
         healthy_planned=0,
+        healthy_nodes=4,
+        healthy_gpus_per_node=2,
         healthy_phases=[],
         results=[],
         healthy=[],

@@ -35,7 +35,12 @@ def entries(*names: str) -> list[Entry]:
                             states_rank=0,
                             peak_measured_bytes=None,
                             peak_predicted_bytes=2**31,
+                            peak_least_bytes=2**30,
                             reason=None,
+                            device_needed_bytes=None,
+                            device_free_bytes=None,
+                            host_needed_bytes=2**31,
+                            host_available_bytes=2**36,
                         ),
                     }
                 ),

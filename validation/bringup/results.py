@@ -367,8 +367,9 @@ class TrainingRecords:
     @property
     def steps(self) -> dict[str, tuple[float, float]] | None:
         """Node -> begin and end of the measured steps, unix s by its own clock. None: none, or it did not end."""
-        windows = self.metrics.window_unix_s if self.are_whole else None
-        return None if windows is None else {node: (begin, end) for node, (begin, end) in windows.items()}
+        if not self.are_whole:
+            return None
+        return {node: (begin, end) for node, (begin, end) in self.metrics.window_unix_s.items()}
 
     @cached_property
     def _args(self) -> RunArgs | RecordError:

@@ -11,7 +11,7 @@ from bringup.checks import planned as plan
 from bringup.checks.training import measured as training
 from bringup.plan import profile
 from bringup.plan.phases import PHASES
-from bringup.records import Outcome, TrainMetrics, read_record
+from bringup.records import Outcome, RankTimes, TrainMetrics, read_record
 from showing import shows_failing
 from trained_runs import RECORDS, STEMS, bad, change, rank_said, run_of
 
@@ -32,9 +32,9 @@ def test_a_healthy_run_of_every_strategy_passes(tmp_path, stem):
                 "parameter_checksums": [1.0] * 3,
                 "observed_hosts": ["n0", "n0", "n1"],
                 "observed_devices": ["cpu"] * 3,
-                "rank_times_s": None,
-                "standstills": None,
-                "host_threads": None,
+                "rank_times_s": dict.fromkeys(RankTimes.model_fields, [0.1] * 3),
+                "standstills": [{"seconds": 0.0}] * 3,
+                "host_threads": [1] * 3,
                 "communication": None,
                 "communication_share": None,
             },

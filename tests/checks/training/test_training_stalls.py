@@ -60,17 +60,6 @@ def test_slow_steps_are_compared_with_themselves(tmp_path: Path) -> None:
     assert stalls(folder) == {}
 
 
-def test_a_run_that_is_older_than_the_measurement_leaves_it_open(tmp_path: Path) -> None:
-    folder = run_of("run_ddp_1node", tmp_path)
-    change(folder, "metrics.json", steps_s=None, standstills=None)
-    by_gate = stalls(folder)
-    assert {(pair, verdict.outcome) for pair, verdict in by_gate.items()} == {
-        (("train.stall", "job"), Outcome.INCOMPLETE),
-        (("train.rank.stall", "n0/rank0"), Outcome.INCOMPLETE),
-        (("train.rank.stall", "n0/rank1"), Outcome.INCOMPLETE),
-    }
-
-
 def test_of_two_steps_none_is_usual(tmp_path: Path) -> None:
     folder = run_of("run_ddp_1node", tmp_path)
     change(folder, "metrics.json", steps_s=[0.1, 30.0])

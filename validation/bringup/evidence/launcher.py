@@ -101,8 +101,8 @@ def log(text: str, where: str, run: Run, speakers: Speakers | None = None) -> Pa
         elif lost := node_by_number(line, run.ran_on):
             parsed.saw("launcher.node_lost", lost[0], lost[1], "text", evidence)
         if speakers is not None and task and len(parsed.observations) > before:
-            said, parsed.observations[before:] = parsed.observations[before:], []
-            for seen in said:
+            of_line, parsed.observations[before:] = parsed.observations[before:], []
+            for seen in of_line:
                 objection = None if seen.quantity == "launcher.late" else speakers.of_labelled(task, seen.subject)
                 if objection is None:
                     parsed.observations.append(seen)

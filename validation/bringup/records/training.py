@@ -1,14 +1,153 @@
-"""What a training writes: its resolved arguments and its metrics."""
+"""What a training writes: the shape of its model, its checkpoints, its resolved arguments and its metrics; and what
+`bringup advise` predicts of one."""
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
 from bringup.records.base import NonNegative, Record, Versioned
-from bringup.records.checkpoints import CheckpointRoom, CheckpointTimes, Resumed
-from bringup.records.model import ModelShape
+
+# --- the shape of a model: what decides its memory, its traffic and its FLOPs
+
+Tensor = tuple[int, int]
+"""Rows and columns; FSDP cuts rows. A vector of n is (n, 1). Of more dimensions, all but the first are one."""
+
+
+class Blocks(Record):
+    """Decoder blocks that are alike. tensors: of one of them, as they are stored."""
+
+    count: int = Field(ge=1)
+    tensors: tuple[Tensor, ...]
+
+
+class Attention(Record):
+    """Layers whose attention is alike."""
+
+    layers: int = Field(ge=1)
+    heads: int = Field(ge=1)
+    kv_heads: int | None = Field(ge=1)  # null: the configuration names none
+    head_size: int = Field(ge=1)
+    window: int | None = None  # tokens a position looks back; null: all
+
+
+class ModelShape(Record):
+    """A decoder: blocks between an embedding and a tail. Each tensor once, in float32 and whole, however it is sharded.
+
+    The groups are those that accelerate gives to fully_shard. Made from a built model (training/src/recipe), or from a
+    configuration where there is no model yet (bringup.formulae.models).
+    """
+
+    name: str
+    hidden: int = Field(ge=1)
+    vocabulary: int = Field(ge=1)
+    tied: bool  # the LM head is the embedding, which is then in the tail
+    embedding: tuple[Tensor, ...]
+    blocks: tuple[Blocks, ...]
+    tail: tuple[Tensor, ...]  # final norm and LM head, gathered together and kept until the backward pass
+    rest: tuple[Tensor, ...] = ()  # in no group of its own: positions, projections beside the embedding
+    matmul_parameters: int = Field(ge=0)  # weights of linear layers, the LM head among them, tied or not
+    attention: tuple[Attention, ...]
+    not_covered: str | None = None  # why its FLOPs, and what its blocks keep for the backward pass, are not known
+
+    @property
+    def parameters(self) -> int:
+        """Tied ones once."""
+        blocks = sum(blocks.count * elements(blocks.tensors) for blocks in self.blocks)
+        return blocks + sum(elements(group) for group in (self.embedding, self.tail, self.rest))
+
+    @property
+    def layers(self) -> int:
+        return sum(blocks.count for blocks in self.blocks)
+
+
+def elements(tensors: tuple[Tensor, ...]) -> int:
+    return sum(rows * columns for rows, columns in tensors)
+
+
+# --- checkpoints
+
+
+class CheckpointFile(Record):
+    """A file of a checkpoint as it was when it was written."""
+
+    name: str
+    rank: int = Field(ge=0)  # that wrote it
+    bytes: int = Field(ge=0)
+    crc32: int = Field(ge=0)
+
+
+class Checkpoint(Versioned):
+    """`checkpoint.json`, the last file of a checkpoint: a folder without it is an unfinished save, not a checkpoint."""
+
+    run: str  # folder name of the run that wrote it
+    step: int = Field(ge=1)
+    world_size: int = Field(ge=1)
+    strategy: str
+    recipe: dict[str, Any]  # RunArgs without what may differ between strategies: who resumes has to have the same
+    files: list[CheckpointFile]
+    fingerprints: dict[
+        str, int
+    ]  # parameter or optimizer tensor -> its bits, summed so that sharding makes no difference
+    scheduler: dict[str, Any]
+    loss: list[float]  # of every step so far
+    grad_norm: list[float]
+    written_at: str
+
+    @property
+    def bytes(self) -> int:
+        return sum(file.bytes for file in self.files)
+
+
+class CheckpointTimes(Record):
+    """What checkpoints cost this run, and what was read back. Seconds of the slowest rank; bytes of all files.
+
+    Under DDP one copy is written and every rank reads all of it; the read rate is the bytes of one copy per second.
+    """
+
+    written: int = Field(ge=0)  # complete checkpoints
+    bytes: int = Field(gt=0)  # of one
+    write_s: float | None  # of the last; null when none was written
+    write_gib_per_s: float | None
+    read_s: float | None  # null when none was read
+    read_gib_per_s: float | None
+    compared: int | None = Field(
+        ge=0
+    )  # tensors that were compared with what was saved, over all ranks; null when none was read
+    differing: int | None = Field(ge=0)
+    after_steps: list[int]  # after which one was written
+    files: int | None = Field(ge=1)  # of one, without its record; null when none was written
+    checksum_s: float | None  # of the last that was written: CRC-32 and fingerprints, in no other time here
+    predicted_bytes: int | None = Field(gt=0)  # of one, before step 1
+    predicted_reason: str | None  # why null
+
+
+class CheckpointRoom(Record):
+    """What was known of the folder of checkpoints before step 1."""
+
+    predicted_bytes: int = Field(gt=0)  # of one checkpoint, the largest of this run
+    predicted_files: int = Field(ge=1)
+    at_once: int = Field(ge=0)  # that lie there at the same time, the one in writing among them; 0: none is sure
+    free_bytes: int | None = None  # for this user: what the filesystem or a quota leaves; null: not known
+    free_files: int | None = None  # null: not known, or not limited
+    limited_by: Literal["filesystem", "quota"] | None = None  # what ends first; null: nothing was looked at
+    quota: str | None = None  # why no quota is known; null: a tool reported one, or nothing was looked at
+    stop_lead_s: float | None = None  # before the time limit, at the end of the run; null: the limit was not known
+    stop_lead_source: str | None = None
+
+
+class Resumed(Record):
+    """Where this run began: not at step 1."""
+
+    run: str  # folder name of the run that wrote the checkpoint
+    step: int = Field(ge=1)  # last step before this run's own
+    world_size: int = Field(ge=1)
+    random_state: bool  # restored; with another number of ranks there is nothing to restore it from
+    passed_over: list[str]  # newer checkpoints that were damaged, and how
+
+
+# --- arguments and metrics
 
 
 class Tuning(Record):
@@ -61,7 +200,7 @@ class RunArgs(Versioned):
     global_batch: int = Field(ge=1)  # rows (sequences) per optimizer step, all ranks
     per_device_batch: int = Field(ge=1)
     gradient_accumulation: int = Field(ge=1)
-    sync_each_batch: bool = False  # gradients are reduced in every micro-step, and not in the last one of a step only
+    sync_each_batch: bool  # gradients are reduced in every micro-step, and not in the last one of a step only
     steps: int = Field(ge=1)
     warmup_steps: int = Field(ge=0)  # left out of the steady window
     learning_rate: float = Field(gt=0)
@@ -72,19 +211,19 @@ class RunArgs(Versioned):
     compute_dtype: str
     reduce_dtype: str
     attention: str
-    recipe: Literal["stock", "plain", "fast"] = "plain"  # the same training, as training/src/recipe/fast.py says
-    tuning: list[Tuning] = Field(default_factory=list)  # what differs from stock
+    recipe: Literal["stock", "plain", "fast"]  # the same training, as training/src/recipe/fast.py says
+    tuning: list[Tuning]  # what differs from stock
     compile: bool
     dataloader_workers: int = Field(ge=0)
     reshard_after_forward: bool | None
-    shard_size: int | None = Field(default=None, ge=2)  # ranks of an HSDP shard group; null: no HSDP, or an older run
+    shard_size: int | None = Field(ge=2)  # ranks of an HSDP shard group; null: no HSDP
     cpu_offload: bool
     activation_checkpointing: bool
     save_steps: int = Field(ge=0)
-    rehearse_resume: bool = False  # half way through, the state is wiped and read back from a checkpoint
+    rehearse_resume: bool  # half way through, the state is wiped and read back from a checkpoint
     timeout_s: int = Field(gt=0)
-    report_to: list[str] = Field(default_factory=list)  # what Trainer itself reports to: tensorboard, wandb
-    profiled_steps: int = Field(default=0, ge=0)  # after the training, in which the time of collectives is read
+    report_to: list[str]  # what Trainer itself reports to: tensorboard, wandb
+    profiled_steps: int = Field(ge=0)  # after the training, in which the time of collectives is read
     device: Literal["cpu", "cuda"]
     torch: str
     transformers: str
@@ -195,12 +334,12 @@ class ObservedStrategy(Record):
     )  # of the decoder layers' groups; null where none is sharded, or where they differ
     master_dtype: str  # of the parameters as stored
     compute_dtype: str | None  # what the first linear layer gave out in the first step; null: no step was made
-    residual_dtype: str | None = None  # what the decoder layers took in, in the first step; null: none, or an older run
+    residual_dtype: str | None  # what the decoder layers took in, in the first step; null: none was made
     reduce_dtype: str  # of gradients between ranks
     loss_dtype: str | None  # null: no step was made
     cpu_offload: bool  # the policy of every group
-    # the first of several micro-steps reduced its gradients; null: one rank, one micro-step, no step, or an older run
-    sync_each_batch: bool | None = None
+    # the first of several micro-steps reduced its gradients; null: one rank, one micro-step, or no step
+    sync_each_batch: bool | None
     decoder_layers: int = Field(ge=0)
     recomputed_layers: int | None  # of which ran again in the backward pass of the first step; null: no step was made
     parameters: int = Field(gt=0)
@@ -256,17 +395,17 @@ class MemoryCheck(Record):
     """
 
     states_measured_bytes: int = Field(ge=0)
-    states_predicted_bytes: int | None = Field(gt=0)
+    states_predicted_bytes: int = Field(gt=0)
     states_rank: int = Field(ge=0)
     peak_measured_bytes: int | None = Field(ge=0)
     peak_predicted_bytes: int | None = Field(gt=0)
-    peak_least_bytes: int | None = Field(default=None, gt=0)  # null: this run is older than the field
-    reason: str | None  # why the peak, or nothing, is predicted
-    # before anything was allocated, of the rank and of the node with the least room; null: no GPU, or an older run
-    device_needed_bytes: int | None = None  # at least, by a rank
-    device_free_bytes: int | None = None
-    host_needed_bytes: int | None = None  # at least, by all ranks of a node
-    host_available_bytes: int | None = None
+    peak_least_bytes: int = Field(gt=0)
+    reason: str | None  # why the peak is not predicted
+    # before anything was allocated, of the rank and of the node with the least room; null: no GPU
+    device_needed_bytes: int | None  # at least, by a rank
+    device_free_bytes: int | None
+    host_needed_bytes: int  # at least, by all ranks of a node
+    host_available_bytes: int | None  # null: not known
 
 
 class CollectiveTime(Record):
@@ -337,38 +476,35 @@ class TrainMetrics(Versioned):
     flops_per_token: NonNegative | None  # training, full-attention convention; null where model_shape says why
     peak_tflops: NonNegative | None  # dense bf16 of one device; null when unknown
     peak_source: str | None
-    padded_tokens_per_s: NonNegative = 0.0  # of padding, which is in no other number of tokens per second
-    flops_per_token_causal: NonNegative | None = None  # half of the attention square
-    flops_per_token_linear: NonNegative | None = None  # no attention
-    mfu_causal: NonNegative | None = None
-    tflops_per_rank: NonNegative | None = None  # achieved, of the model's own FLOPs in the full convention
-    environment: Environment | None = None  # null: this run is older than the field
-    host_threads: list[int] | None = None  # that torch computes with on the host; index = rank; null: an older run
-    transformers: str | None = None
-    accelerate: str | None = None
-    steps_s: list[float] | None = (
-        None  # each step of the steady window, from last rank to last rank; null: older than the measurement
-    )
-    steps_unix_s: list[float] | None = (
-        None  # when each step of this run ended, by the clock of rank 0's host; a GPU may be a step behind
-    )
-    window_unix_s: dict[str, Annotated[list[float], Field(min_length=2, max_length=2)]] | None = (
-        None  # node -> begin and end of the steady window by its own clock, so that its samples can be joined with it
-    )
-    rank_times_s: RankTimes | None = None
-    straggler: Straggler | None = None  # null with one rank
-    standstills: list[Standstill] | None = None  # index = rank; null: this run is older than the measurement
-    transport: str | None = None  # between hosts, by the bytes that left them: tcp:eth0; under nccl its own log says it
-    transport_reason: str | None = None  # why null
-    checkpoint: CheckpointTimes | None = None
-    checkpoint_reason: str | None = "this run is older than the measurement"  # why null
-    checkpoint_room: CheckpointRoom | None = None  # null: this run is older than the prediction
-    resumed: Resumed | None = None  # null: from step 1. loss, grad_norm and samples hold the steps before it too
-    model_shape: ModelShape | None = None  # of the model that was built; null: this run is older than the field
-    memory_check: MemoryCheck | None = None  # null: this run is older than the prediction
-    communication_share: float | None = Field(default=None, ge=0, le=1)  # exposed / profiled step, median of the ranks
-    communication: Communication | None = None
-    communication_reason: str | None = "this run is older than the measurement"  # why null
+    padded_tokens_per_s: NonNegative  # of padding, which is in no other number of tokens per second
+    flops_per_token_causal: NonNegative | None  # half of the attention square
+    flops_per_token_linear: NonNegative | None  # no attention
+    mfu_causal: NonNegative | None
+    tflops_per_rank: NonNegative | None  # achieved, of the model's own FLOPs in the full convention
+    environment: Environment
+    host_threads: list[int]  # that torch computes with on the host; index = rank
+    transformers: str
+    accelerate: str
+    steps_s: list[float]  # each step of the steady window, from last rank to last rank
+    steps_unix_s: list[float] = Field(
+        min_length=1
+    )  # when each step of this run ended, by the clock of rank 0's host; a GPU may be behind
+    # node -> begin and end of the steady window by its own clock, so that its samples can be joined with it
+    window_unix_s: dict[str, Annotated[list[float], Field(min_length=2, max_length=2)]]
+    rank_times_s: RankTimes
+    straggler: Straggler | None  # null with one rank
+    standstills: list[Standstill]  # index = rank
+    transport: str | None  # between hosts, by the bytes that left them: tcp:eth0; under nccl its own log says it
+    transport_reason: str | None  # why null
+    checkpoint: CheckpointTimes | None
+    checkpoint_reason: str | None  # why null
+    checkpoint_room: CheckpointRoom
+    resumed: Resumed | None  # null: from step 1. loss, grad_norm and samples hold the steps before it too
+    model_shape: ModelShape  # of the model that was built
+    memory_check: MemoryCheck
+    communication_share: float | None = Field(ge=0, le=1)  # exposed / profiled step, median of the ranks
+    communication: Communication | None
+    communication_reason: str | None  # why null
 
     @model_validator(mode="after")
     def _one_value_per_rank(self) -> TrainMetrics:
@@ -376,13 +512,10 @@ class TrainMetrics(Versioned):
             "world_size": self.world_size,
             "observed.hosts": len(self.observed.hosts),
             "parameter_checksums": len(self.parameter_checksums),
+            "standstills": len(self.standstills),
+            "host_threads": len(self.host_threads),
+            **{f"rank_times_s.{name}": len(values) for name, values in self.rank_times_s},
         }
-        if self.rank_times_s is not None:
-            ranks |= {f"rank_times_s.{name}": len(values) for name, values in self.rank_times_s}
-        if self.standstills is not None:
-            ranks["standstills"] = len(self.standstills)
-        if self.host_threads is not None:
-            ranks["host_threads"] = len(self.host_threads)
         if self.communication is not None:
             ranks |= {
                 f"communication.{name}": len(getattr(self.communication, name)) for name in ("total_s", "exposed_s")
@@ -390,3 +523,52 @@ class TrainMetrics(Versioned):
         if len(set(ranks.values())) != 1:
             raise ValueError(", ".join(f"{name} has {count} ranks" for name, count in ranks.items()))
         return self
+
+
+# --- advice
+
+
+class PredictedStrategy(Record):
+    """What `bringup advise` computed for one strategy, per rank by default. null: not known, and `unknown` says why."""
+
+    strategy: Literal["single", "ddp", "zero2", "fsdp", "hsdp"]
+    ranks: int = Field(ge=1)
+    shards: int = Field(default=1, ge=1)  # ranks that share one copy of the states
+    rows: int = Field(ge=1)  # per rank and micro-step
+    accumulation: int = Field(ge=1)
+    peak_parts_gib: dict[str, float]  # at the moment of the step at which the sum is largest
+    peak_gib: NonNegative  # PyTorch's max_memory_allocated
+    states_gib: NonNegative  # parameters, gradients and optimizer between two steps
+    outside_gib: NonNegative  # left for the CUDA context and NCCL
+    fits: bool | None
+    host_gib: NonNegative = 0  # of a node, by all of its ranks, while they read a model of the hub
+    sent_inside_gb: NonNegative  # by one GPU to its neighbour in the node, per optimizer step
+    leaving_node_gb: NonNegative  # per node and optimizer step
+    compute_s: NonNegative | None
+    communication_s: NonNegative | None
+    step_s: list[float] | None  # [everything overlaps, nothing does]
+    tokens_per_s: list[float] | None  # all ranks; [nothing overlaps, everything does]
+    sources: list[str]
+    unknown: list[str]
+
+
+class Advice(Versioned):
+    """`advice.json`, printed by `bringup advise --json`. Computed, not measured."""
+
+    model: str
+    parameters: int = Field(gt=0)
+    nodes: int = Field(ge=1)
+    gpus_per_node: int = Field(ge=1)
+    sequence_length: int = Field(ge=1)
+    global_batch: int = Field(ge=1)  # rows per optimizer step, all ranks
+    compute_dtype: Literal["bfloat16", "float32"]
+    reduce_dtype: Literal["bfloat16", "float32"]
+    activation_checkpointing: bool
+    profile: str
+    gpu_memory_gib: NonNegative | None
+    mfu: NonNegative | None
+    assumptions: list[str]  # each number that went in, with its source
+    strategies: list[PredictedStrategy]
+    use: Literal["single", "ddp", "zero2", "fsdp", "hsdp"] | None  # null: none can be named
+    why: str
+    command: str | None

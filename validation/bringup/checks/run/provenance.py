@@ -74,8 +74,7 @@ def _ended_by_slurm(derived: Parsed, path: Path) -> None:
 
 
 def observe(observed: Seen, folder: Path, run: Run, closed: Closed) -> Parsed:
-    """One observation: `none`, or the objections to the evidence. Unknown if the run has no checksums, or if a file
-    cannot be read."""
+    """One observation: `none`, or the objections to the evidence. Unknown if a file cannot be read."""
     derived = Parsed()
     changes, unreadable = _compared(folder, closed)
     objections = [*changes, *_stamps(observed, run, closed)]
@@ -84,8 +83,6 @@ def observe(observed: Seen, folder: Path, run: Run, closed: Closed) -> Parsed:
         derived.saw(GATE, "job", _in_short(objections), "text", CLOSED)
     elif unreadable:
         derived.saw(GATE, "job", None, "text", CLOSED, _in_short(unreadable))
-    elif closed.files is None:
-        derived.saw(GATE, "job", None, "text", CLOSED, "the run was closed by a version that kept no checksums")
     else:
         derived.saw(GATE, "job", "none", "text", CLOSED)
     return derived
@@ -98,8 +95,6 @@ def _in_short(messages: list[str]) -> str:
 
 def _compared(folder: Path, closed: Closed) -> tuple[list[str], list[str]]:
     """Files that changed since the run was closed, and files that cannot be read."""
-    if closed.files is None:
-        return [], []
     changes: list[str] = []
     unreadable: list[str] = []
     present = checksums(folder)

@@ -192,7 +192,7 @@ def _slowdowns(parsed: Parsed, metrics: TrainMetrics) -> None:
     What exceeds it by less than NOISE_S is not a slowdown.
     """
     times = metrics.rank_times_s
-    if times is None or metrics.world_size == 1:
+    if metrics.world_size == 1:
         return
     parts = {"fetch": times.fetch, "forward": times.forward, "optimizer": times.optimizer}
     own = [math.fsum(values) for values in zip(*parts.values(), strict=True)]
@@ -216,7 +216,7 @@ def _slowdowns(parsed: Parsed, metrics: TrainMetrics) -> None:
         )
 
 
-def _memory(parsed: Parsed, args: RunArgs, check: MemoryCheck | None) -> None:
+def _memory(parsed: Parsed, args: RunArgs, check: MemoryCheck) -> None:
     """train.memory.states and .peak: measured / predicted. Below 1 GiB no peak is told from another (workspaces), and
     the peak is unknown.
 
@@ -224,11 +224,6 @@ def _memory(parsed: Parsed, args: RunArgs, check: MemoryCheck | None) -> None:
     down to the least that any kernel leaves. A counter below that did not count: it shows nothing of the training.
     """
     states, peak, where = "train.memory.states", "train.memory.peak", f"{METRICS}:memory_check"
-    if check is None or check.states_predicted_bytes is None:
-        why = "this run is older than the prediction" if check is None else check.reason
-        parsed.saw(states, JOB, None, "ratio", where, why)
-        parsed.saw(peak, JOB, None, "ratio", where, why)
-        return
     parsed.saw(
         states,
         JOB,
@@ -250,7 +245,7 @@ def _peak(check: MemoryCheck, *, fused: bool) -> tuple[float | None, str | None]
         return None, "without a GPU no allocator counts"
     if measured == 0:
         return None, "0 bytes were measured, and no training runs in 0 bytes: the allocator's counter did not count"
-    if least is not None and measured < least:
+    if measured < least:
         return (
             None,
             f"{_mib(measured)} measured, at least {_mib(least)} are held at once: the counter is not of this run",
@@ -262,11 +257,7 @@ def _peak(check: MemoryCheck, *, fused: bool) -> tuple[float | None, str | None]
         workload = "set BRINGUP_TRAIN_ARGS to a real workload (training/README.md)"
         return None, f"{both}: below 1 GiB workspaces decide; {workload}"
     ratio = max(measured, _GIB) / max(predicted, _GIB)
-    if not fused:
-        return ratio, both
-    if least is None:
-        return None, f"{both} unfused: how little fused kernels may take is not recorded, this run is older than that"
-    return max(1.0, ratio), f"{both} unfused"
+    return (max(1.0, ratio), f"{both} unfused") if fused else (ratio, both)
 
 
 def _checkpoint(parsed: Parsed, metrics: TrainMetrics) -> None:
@@ -285,7 +276,7 @@ def _device_memory(parsed: Parsed, metrics: TrainMetrics) -> None:
     """train.memory.headroom, a share of the smallest card, and train.memory.retries."""
     memory, where = metrics.memory, f"{METRICS}:memory"
     if memory.device_total_gib is None or memory.device_reserved_gib is None or memory.allocation_retries is None:
-        why = "no GPU was used, or this run is older than the measurement"
+        why = "no GPU was used, or its memory was not reported"
         parsed.saw("train.memory.headroom", JOB, None, "share", where, why)
         parsed.saw("train.memory.retries", JOB, None, "count", where, why)
         return

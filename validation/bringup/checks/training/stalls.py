@@ -15,7 +15,6 @@ from bringup.results import METRICS
 
 LEAST_RATIO = 2  # a step that takes less than twice the median is uneven, and no stall
 FEWEST_STEPS = 3  # of two, none is usual
-_OLDER = "this run is older than the measurement"
 
 
 def of_metrics(metrics: TrainMetrics) -> Parsed:
@@ -25,19 +24,16 @@ def of_metrics(metrics: TrainMetrics) -> Parsed:
     _job(parsed, metrics)
     where = f"{METRICS}:standstills"
     for rank, host in enumerate(metrics.observed.hosts):
-        subject = f"{host}/rank{rank}"
-        if metrics.standstills is None:
-            parsed.saw("train.rank.stall", subject, None, "s", where, _OLDER)
-        else:
-            standstill = metrics.standstills[rank]
-            parsed.saw("train.rank.stall", subject, round(standstill.seconds, 2), "s", where, _in_words(standstill))
+        standstill = metrics.standstills[rank]
+        seconds = round(standstill.seconds, 2)
+        parsed.saw("train.rank.stall", f"{host}/rank{rank}", seconds, "s", where, _in_words(standstill))
     return parsed
 
 
 def _job(parsed: Parsed, metrics: TrainMetrics) -> None:
     where, steps = f"{METRICS}:steps_s", metrics.steps_s
-    if steps is None or len(steps) < FEWEST_STEPS:
-        why = _OLDER if steps is None else f"{len(steps)} step(s) are left after the warm-up: none of them is usual"
+    if len(steps) < FEWEST_STEPS:
+        why = f"{len(steps)} step(s) are left after the warm-up: none of them is usual"
         parsed.saw("train.stall", JOB, None, "s", where, why)
         return
     longest, usual = max(steps), statistics.median(steps)
@@ -51,9 +47,9 @@ def _job(parsed: Parsed, metrics: TrainMetrics) -> None:
 
 def _who(metrics: TrainMetrics, excess: float) -> str:
     """The rank whose own standstill explains most of it."""
-    ranks = metrics.standstills or []
-    rank = max(range(len(ranks)), key=lambda number: ranks[number].seconds, default=None)
-    if rank is None or ranks[rank].seconds < excess / 2:
+    ranks = metrics.standstills
+    rank = max(range(len(ranks)), key=lambda number: ranks[number].seconds)
+    if ranks[rank].seconds < excess / 2:
         return "no rank stood still in what it does itself"
     return f"{metrics.observed.hosts[rank]}/rank{rank} stood still for {ranks[rank].seconds:.4g} s"
 

@@ -30,20 +30,19 @@ class Moments:
 
 
 def moments(training: TrainingRecords | None) -> Moments | None:
-    """None for a run that is no training, did not end, or is older than the record of when its steps ended."""
-    if training is None or not training.metrics.steps_unix_s:
+    """None for a run that is no training, or did not end."""
+    if training is None:
         return None
     metrics = training.metrics
-    ends_s = metrics.steps_unix_s or []
-    host = metrics.observed.hosts[0]
-    window = (metrics.window_unix_s or {}).get(host)
+    ends_s, host = metrics.steps_unix_s, metrics.observed.hosts[0]
+    window = metrics.window_unix_s.get(host)
     return Moments(
         host,
         1 if metrics.resumed is None else metrics.resumed.step + 1,
         ends_s[0] - metrics.startup.first_step_s,
         ends_s,
         window[0] if window else None,
-        [] if metrics.checkpoint is None else metrics.checkpoint.after_steps or [],
+        [] if metrics.checkpoint is None else metrics.checkpoint.after_steps,
     )
 
 

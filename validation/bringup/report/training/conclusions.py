@@ -88,7 +88,7 @@ def _against(base: Entry, other: Entry, kind: str, ranks: int) -> str:
         f"of the parameters (DDP {100 * of_base.parameters_local_max / of_base.parameters:.3g} %)"
     )
     ours, theirs = other.metrics.memory_check, base.metrics.memory_check
-    if ours is not None and theirs is not None and theirs.states_measured_bytes:
+    if theirs.states_measured_bytes:
         share = 100 * ours.states_measured_bytes / theirs.states_measured_bytes
         sentence += f", and parameters, gradients and optimizer took {share:.0f} % of DDP's memory"
     return f"{sentence}."
