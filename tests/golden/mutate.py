@@ -56,7 +56,6 @@ CHANGES = (
 TESTS = {  # of a file of the package: the tests that are about it; the first pattern counts
     "judge.py": "tests/test_judge.py tests/test_rules.py tests/checks",
     "plan/rules.py": "tests/test_rules.py tests/test_judge.py",
-    "checks/verdict.py": "tests/test_judge.py tests/test_rules.py",
     "checks/sampled.py": "tests/evidence/test_monitor.py tests/checks/nccl tests/checks/training",
     "checks/device.py": "tests/checks/test_devices.py",
     "checks/observed.py": "tests/test_parsers.py tests/test_judge.py tests/checks",
@@ -71,9 +70,8 @@ TESTS = {  # of a file of the package: the tests that are about it; the first pa
     "evidence/*": "tests/evidence tests/test_parsers.py tests/test_real_output.py",
 }
 MUTATED = {  # the judge, the rules, the folds, the readers: how many lines of a file may be chosen
-    "judge.py": 8,
+    "judge.py": 11,
     "plan/rules.py": 6,
-    "checks/verdict.py": 3,
     "checks/*/derive.py": 2,
     "checks/nccl/[lp]*s*.py": 1,
     "checks/training/[bem]*.py": 1,

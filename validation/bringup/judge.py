@@ -7,10 +7,11 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 from bringup import results
-from bringup.checks import catalogue, own, planned, verdict
+from bringup.checks import catalogue, own, planned
 from bringup.checks.observed import read_run
 from bringup.checks.training.blame import blame
 from bringup.errors import RuleError
@@ -22,12 +23,13 @@ from bringup.plan import subjects as naming
 from bringup.plan.gate import Fixed, Gate, Per, Requested
 from bringup.plan.phases import PHASES
 from bringup.plan.profile import Profile
-from bringup.plan.rules import FEWEST_PEERS, FLEET, allowed, odd_ones
-from bringup.records import Kind, Observation, Outcome, Run, Value, Verdict, Verdicts, worst
-from bringup.results import TrainingRecords
+from bringup.plan.rules import FEWEST_PEERS, FLEET, WITHOUT_UNIT, allowed, holds, in_words, odd_ones
+from bringup.records import Kind, Limit, Observation, Outcome, Run, Value, Verdict, Verdicts, worst
+from bringup.results import RUN, TrainingRecords
 
 Seen = Mapping[tuple[str, str], list[Observation]]
 Outcomes = Mapping[tuple[str, str], Outcome]
+NOTHING = "nothing"
 EVIDENCE = ("run.closed", "run.evidence")  # if one of these gates does not pass, no number of the run may be used
 
 
@@ -185,7 +187,7 @@ class _Judging:
     def gate(self, gate_id: str, subjects: list[str]) -> list[Verdict]:
         gate = self.gates.get(gate_id)
         if gate is None:
-            return [verdict.unknown_gate(gate_id, subject) for subject in subjects]
+            return [_unknown_gate(gate_id, subject) for subject in subjects]
         first = self._requirement(gate, subjects[0])
         alike = not isinstance(gate.expect, Requested) and gate.per not in ("scale", "wide_scale")
         required = {subject: first if alike else self._requirement(gate, subject) for subject in subjects}
@@ -197,16 +199,16 @@ class _Judging:
             self.outcomes[made.gate, made.subject] = made.outcome
         return verdicts
 
-    def _requirement(self, gate: Gate, subject: str) -> verdict.Requirement:
+    def _requirement(self, gate: Gate, subject: str) -> Requirement:
         if isinstance(gate.expect, Fixed):
-            return verdict.Requirement(gate.unit, gate.rule, gate.expect.value, gate.id)
+            return Requirement(gate.unit, gate.rule, gate.expect.value, gate.id)
         if isinstance(gate.expect, Requested):
             strategy = PHASES[self.run.phase].strategy
-            return verdict.Requirement(
+            return Requirement(
                 gate.unit, gate.rule, naming.requested(self.run, gate, subject, gate.expect.field, strategy), gate.id
             )
         if gate.expect == "fleet":
-            return verdict.Requirement(gate.unit, gate.rule, None, gate.id)
+            return Requirement(gate.unit, gate.rule, None, gate.id)
         entry = self.profile.expect.get(gate.id)
         why = None
         if entry is None:
@@ -216,13 +218,13 @@ class _Judging:
         elif not allowed(gate.rule, entry.rule):
             why = f"profile {self.profile.name} declares {gate.id} as {entry.rule}, the gate is {gate.rule}"
         if entry is None or why is not None:
-            return verdict.Requirement(gate.unit, gate.rule, None, gate.id, why)
+            return Requirement(gate.unit, gate.rule, None, gate.id, why)
         nodes = naming.scale_nodes(subject) if gate.per in ("scale", "wide_scale") else len(self.run.nodes)
         applied = self.profile.limit(gate.id, nodes, self.run.ranks_per_node)
         if applied.value is None:
-            return verdict.Requirement(gate.unit, gate.rule, None, gate.id, applied.why)
+            return Requirement(gate.unit, gate.rule, None, gate.id, applied.why)
         quantity = gate.id if entry.at is None else f"{gate.id}@{entry.at}"
-        return verdict.Requirement(gate.unit, entry.rule, applied.value, quantity, basis=applied.why)
+        return Requirement(gate.unit, entry.rule, applied.value, quantity, basis=applied.why)
 
     def _unmet(self, gate: Gate, subject: str) -> list[str]:
         """Needed gates that did not pass. A gate that was not planned (for example: not applicable) is ignored. A
@@ -237,16 +239,16 @@ class _Judging:
                 return outcome in (Outcome.PASS, Outcome.WARN)
         return False
 
-    def _value(self, gate: Gate, against: verdict.Requirement, subject: str) -> Verdict:
+    def _value(self, gate: Gate, against: Requirement, subject: str) -> Verdict:
         if against.undeclared is not None:
-            return verdict.undeclared(gate, against, subject, self._shown_without_limit(gate, subject))
+            return _undeclared(gate, against, subject, self._shown_without_limit(gate, subject))
         unmet = self._unmet(gate, subject)
         if unmet:
-            return verdict.blocked(gate, against, subject, unmet)
+            return _blocked(gate, against, subject, unmet)
         observations = self.seen.get((against.quantity, subject), [])
         if not observations:
-            return verdict.incomplete(gate, against, subject, Kind.ABSENT, "no evidence arrived")
-        judged = [verdict.compared(gate, against, observation) for observation in observations]
+            return _incomplete(gate, against, subject, Kind.ABSENT, "no evidence arrived")
+        judged = [_compared(gate, against, observation) for observation in observations]
         return max(judged, key=lambda verdict: verdict.outcome.rank)
 
     def _shown_without_limit(self, gate: Gate, subject: str) -> list[Observation]:
@@ -267,7 +269,7 @@ class _Judging:
             if self.outcomes.get((deciding_gate, subject)) is Outcome.FAIL
         }
 
-    def _fleet(self, gate: Gate, against: verdict.Requirement, subjects: list[str]) -> list[Verdict]:
+    def _fleet(self, gate: Gate, against: Requirement, subjects: list[str]) -> list[Verdict]:
         unmet = {subject: needs for subject in subjects if (needs := self._unmet(gate, subject))}
         # a subject that cannot be judged is left out of the comparison
         observations = {
@@ -286,11 +288,9 @@ class _Judging:
         try:
             different = odd_ones(against.rule, values, against.value, self._at_fault(gate, subjects)) if values else {}
         except RuleError as error:
-            return [verdict.incomplete(gate, against, subject, Kind.UNKNOWN, str(error)) for subject in subjects]
+            return [_incomplete(gate, against, subject, Kind.UNKNOWN, str(error)) for subject in subjects]
         for subject, several in observations.items():
-            values_shown = sorted(
-                {verdict.shown(item.value, gate.unit, None) for item in several if item.value is not None}
-            )
+            values_shown = sorted({_shown(item.value, gate.unit, None) for item in several if item.value is not None})
             if len(values_shown) > 1:
                 different[subject] = f"says both {' and '.join(values_shown)}"
         too_few = f"compared with too few: {len(values)} of {len(subjects)} are known"
@@ -299,19 +299,15 @@ class _Judging:
         for subject in subjects:
             observation = first.get(subject)
             if subject in unmet:
-                verdicts.append(verdict.blocked(gate, against, subject, unmet[subject]))
+                verdicts.append(_blocked(gate, against, subject, unmet[subject]))
             elif observation is None:
-                verdicts.append(verdict.incomplete(gate, against, subject, Kind.ABSENT, "no evidence arrived"))
-            elif observation.unit != gate.unit:
-                verdicts.append(verdict.wrong_unit(gate, against, observation))
-            elif observation.value is None:
-                verdicts.append(verdict.not_found_out(gate, against, observation))
+                verdicts.append(_incomplete(gate, against, subject, Kind.ABSENT, "no evidence arrived"))
+            elif (why := _unusable(gate, observation)) is not None:
+                verdicts.append(_incomplete(gate, against, subject, Kind.UNKNOWN, why, observation))
             elif is_too_few and subject not in different:
-                verdicts.append(verdict.incomplete(gate, against, subject, Kind.UNKNOWN, too_few, observation))
+                verdicts.append(_incomplete(gate, against, subject, Kind.UNKNOWN, too_few, observation))
             else:
-                verdicts.append(
-                    verdict.judged(gate, against, observation, subject not in different, different.get(subject))
-                )
+                verdicts.append(_judged(gate, against, observation, subject not in different, different.get(subject)))
         return verdicts
 
 
@@ -332,3 +328,151 @@ def _strangers(run: Run, parsed: Parsed) -> list[str]:
     }
     strange = sorted(subject for subject in observed_subjects if not known.issuperset(naming.nodes_of(subject)))
     return [f"evidence about {', '.join(strange)}, which this run did not request"] if strange else []
+
+
+# --- one verdict, from a gate, its requirement and what was seen. Its words are made last, from the data
+
+
+@dataclass(frozen=True)
+class Requirement:
+    """What a gate's value is compared with in this run."""
+
+    unit: str
+    rule: str
+    value: Limit | None  # None with `undeclared`, and if nodes are compared with each other
+    quantity: str
+    undeclared: str | None = None  # why the profile gives no limit
+    basis: str | None = None  # how the limit was computed from the number of nodes
+
+    @property
+    def at(self) -> str | None:
+        return self.quantity.partition("@")[2] or None
+
+    @cached_property
+    def in_words(self) -> str:
+        if self.undeclared is not None:
+            return "a number in the profile"
+        at = f" at {self.at}" if self.at else ""
+        basis = f" ({self.basis})" if self.basis else ""
+        return in_words(self.rule, self.value, self.unit) + at + basis
+
+
+def _verdict(
+    gate: Gate,
+    against: Requirement,
+    subject: str,
+    outcome: Outcome,
+    kind: Kind,
+    seen: Observation | None,
+    cause: str | None,
+    remark: str | None = None,
+) -> Verdict:
+    return Verdict(
+        gate=gate.id,
+        subject=subject,
+        outcome=outcome,
+        kind=kind,
+        value=None if seen is None else seen.value,
+        unit=gate.unit,
+        rule=against.rule,
+        limit=against.value,
+        at=against.at,
+        basis=against.basis,
+        observed=NOTHING if seen is None or seen.value is None else _shown(seen.value, seen.unit, remark),
+        expected=against.in_words,
+        evidence="none" if seen is None else seen.evidence,
+        cause=cause,
+        fix=gate.fix,
+        action=gate.guide.action if kind is Kind.JUDGED and outcome is not Outcome.PASS else None,
+    )
+
+
+def _judged(gate: Gate, against: Requirement, seen: Observation, good: bool, remark: str | None) -> Verdict:
+    outcome = Outcome.PASS if good else gate.severity
+    return _verdict(gate, against, seen.subject, outcome, Kind.JUDGED, seen, None if good else remark, remark)
+
+
+def _incomplete(
+    gate: Gate, against: Requirement, subject: str, kind: Kind, cause: str, seen: Observation | None = None
+) -> Verdict:
+    return _verdict(gate, against, subject, Outcome.INCOMPLETE, kind, seen, cause)
+
+
+def _unusable(gate: Gate, seen: Observation) -> str | None:
+    """Why it can be compared with nothing."""
+    if seen.value is None:
+        return f"not found out: {seen.why}"
+    return None if seen.unit == gate.unit else f"observed in {seen.unit}, the gate is in {gate.unit}"
+
+
+def _compared(gate: Gate, against: Requirement, seen: Observation) -> Verdict:
+    why = _unusable(gate, seen)
+    if why is None and against.value is None:
+        why = "this run requested nothing to compare with"
+    if why is None and seen.value is not None and against.value is not None:
+        try:
+            return _judged(gate, against, seen, holds(against.rule, seen.value, against.value), seen.why)
+        except RuleError as error:
+            why = str(error)
+    return _incomplete(gate, against, seen.subject, Kind.UNKNOWN, str(why), seen)
+
+
+def _blocked(gate: Gate, against: Requirement, subject: str, by: list[str]) -> Verdict:
+    made = _incomplete(gate, against, subject, Kind.BLOCKED, f"not judged: {', '.join(by)} did not pass")
+    return made.model_copy(update={"blocked_by": by})
+
+
+def _undeclared(gate: Gate, against: Requirement, subject: str, observations: list[Observation]) -> Verdict:
+    """Incomplete, because the profile declares no number. It shows the observed value, for the profile."""
+    made = _incomplete(gate, against, subject, Kind.UNDECLARED, against.undeclared or "")
+    if not observations:
+        return made
+    text = "; ".join(
+        _shown(observation.value, observation.unit, _size(observation))
+        for observation in observations
+        if observation.value is not None
+    )
+    single = observations[0] if len(observations) == 1 else None
+    return made.model_copy(
+        update={
+            "value": None if single is None else single.value,
+            "at": None if single is None else _size(single),
+            "observed": text,
+            "evidence": observations[0].evidence,
+        }
+    )
+
+
+def _size(observation: Observation) -> str | None:
+    return observation.quantity.partition("@")[2] or None
+
+
+def _unknown_gate(gate_id: str, subject: str) -> Verdict:
+    return Verdict(
+        gate=gate_id,
+        subject=subject,
+        outcome=Outcome.INCOMPLETE,
+        kind=Kind.UNKNOWN,
+        value=None,
+        unit="text",
+        rule="equals",
+        limit=None,
+        observed=NOTHING,
+        expected="a gate that this version knows",
+        evidence=RUN,
+        cause="no gate is called so in this version",
+        fix="docs/07-failure-modes.md#unknown-gate",
+    )
+
+
+def _shown(value: Value, unit: str, remark: str | None) -> str:
+    if isinstance(value, bool):
+        text = "yes" if value else "no"
+    elif isinstance(value, list):
+        text = ", ".join(value)
+    elif isinstance(value, float):
+        text = f"{value:.4g}"
+    else:
+        text = str(value)
+    text += "" if unit in WITHOUT_UNIT else f" {unit}"
+    return f"{text} ({remark})" if remark else text

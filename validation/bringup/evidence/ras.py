@@ -1,15 +1,70 @@
 """The answer of NCCL's RAS service about a job that hung (probes/ras.py), as JSON or text -> a note. No gate judges it:
-RAS reports busy ranks as missing, and has reported a hanging job as healthy."""
+RAS reports busy ranks as missing, and has reported a hanging job as healthy.
+
+The JSON: "RAS", "JSON Output" in the user guide of NCCL 2.28.7 and later.
+"""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
+from collections.abc import Iterator
 
-from bringup.evidence import ras_json
+from pydantic import BaseModel, Field
+
 from bringup.evidence.parsed import Parsed, lines
 
 _GROUP = re.compile(r"\s*\d+(?:\s+\d+(?:-\d+)?){5}\s+(?P<status>[A-Z]+)\s+(?P<errors>[A-Z,]+)\s*")
 _MOST_LINES = 8  # of its answer
+_MOST_NAMED = 4  # ranks of one line
+_INITIALISED = 0  # ncclSuccess
+_IN_PROGRESS = 7  # ncclInProgress
+
+
+class _RankStatus(BaseModel):
+    init_state: int = _INITIALISED
+    async_error: int = 0
+    abort_flag: bool = False
+
+
+class _MissingStatus(BaseModel):
+    unresponsive: bool
+    considered_dead: bool
+
+
+class _Rank(BaseModel):
+    rank: int
+    host: str = Field(max_length=64)  # an address
+    cuda_dev: int
+    status: _RankStatus
+    collective_counts: dict[str, int]
+
+    def __str__(self) -> str:
+        return f"rank {self.rank} (GPU {self.cuda_dev} of {self.host})"
+
+
+class _MissingRank(BaseModel):
+    rank: int
+    host: str = Field(max_length=64)
+    cuda_dev: int
+    status: _MissingStatus
+
+    def __str__(self) -> str:
+        state = "is dead" if self.status.considered_dead else "does not answer"
+        if not self.status.unresponsive and not self.status.considered_dead:
+            state = "answers, but does not know the communicator"
+        return f"rank {self.rank} (GPU {self.cuda_dev} of {self.host}) {state}"
+
+
+class _Communicator(BaseModel):
+    hash: str = Field(pattern=r"^0x[0-9a-f]{1,16}$")
+    size: int
+    ranks: list[_Rank]
+    missing_ranks: list[_MissingRank]
+
+
+class _Answer(BaseModel):
+    communicators: list[_Communicator]
 
 
 def parse(text: str, where: str) -> Parsed:
@@ -26,8 +81,13 @@ def parse(text: str, where: str) -> Parsed:
 
 
 def _of_json(text: str) -> tuple[str, list[str]]:
-    count, faults = ras_json.faults(text)
-    return f"{count} communicator(s)", faults
+    """(how many communicators, what is wrong with them, a line each). Raises ValueError where it is not such JSON."""
+    communicators = _Answer.model_validate_json(text).communicators
+    return f"{len(communicators)} communicator(s)", [
+        f"communicator {communicator.hash} of {communicator.size} ranks: {fault}"
+        for communicator in communicators
+        for fault in _faults(communicator)
+    ]
 
 
 def _of_text(text: str) -> tuple[str, list[str]]:
@@ -52,3 +112,31 @@ def _listed(text: str) -> list[str]:
             listed.append(line.strip()[:120])
         before = line
     return listed
+
+
+def _faults(communicator: _Communicator) -> Iterator[str]:
+    if communicator.missing_ranks:
+        yield _named([str(rank) for rank in communicator.missing_ranks])
+    for word, ranks in (
+        ("failed", [r for r in communicator.ranks if r.status.async_error not in (0, _IN_PROGRESS)]),
+        ("aborted", [r for r in communicator.ranks if r.status.abort_flag]),
+        ("not initialised", [r for r in communicator.ranks if r.status.init_state != _INITIALISED]),
+    ):
+        if ranks:
+            yield f"{word}: {_named([str(rank) for rank in ranks])}"
+    for operation in dict.fromkeys(name for rank in communicator.ranks for name in rank.collective_counts):
+        yield from _different_counts(communicator.ranks, operation)
+
+
+def _different_counts(ranks: list[_Rank], operation: str) -> Iterator[str]:
+    """The ranks that launched another number of this operation than most did. The ranks with the fewest are behind."""
+    launched = [rank.collective_counts.get(operation, 0) for rank in ranks]
+    (usual, many), *others = Counter(launched).most_common()
+    if others:
+        different = [f"{rank} {count}" for rank, count in zip(ranks, launched, strict=True) if count != usual]
+        yield f"{operation[:40]}: {many} ranks launched {usual}, {_named(different)}"
+
+
+def _named(ranks: list[str]) -> str:
+    more = f" and {len(ranks) - _MOST_NAMED} more" if len(ranks) > _MOST_NAMED else ""
+    return ", ".join(ranks[:_MOST_NAMED]) + more
