@@ -51,8 +51,7 @@ def pairs_again(run: Path) -> list[str]:
 
 
 def pair_rounds(nodes: list[str], reachable: set[str]) -> tuple[list[str], str]:
-    """(a round per line, what is not exercised). reachable: nodes that are there now; pairs with others are left out
-    of it."""
+    """(a round per line, what is not exercised). Pairs with a node that is not reachable now are left out."""
     from bringup.run import open as opening
 
     number = subjects.pair_rounds(nodes, opening.asked_pair_rounds())
