@@ -181,6 +181,12 @@ def test_a_folder_that_is_not_known_is_not_passed_over_for_a_better_one():
     assert derived(results=("works", 5.0), scratch=("works", None))["space"] == (None, "scratch: /scratch")
 
 
+def test_a_number_that_is_a_text_is_not_known():
+    """It once ended the judging of the whole run."""
+    value, why = derived(results=("works", "much"), scratch=("works", 6.0))["space"]
+    assert (value, why) == (None, "results: not a number: 'much'")
+
+
 def test_the_folders_of_the_site_are_asked_about_in_discovery_only(tmp_path):
     at = at_site.AtSite(Site(schema_version=1, name="a", scratch="/fast", checkpoints="/big one"), tmp_path / "a.yaml")
     line = "FOLDERS_SITE=(--folder scratch=/fast --folder 'checkpoints=/big one')"

@@ -38,5 +38,11 @@ def _worst(
         derived.saw(quantity, node, not bad, unit, evidence, "; ".join(bad) or good)
     else:
         numbers = {label: fact.value for label, fact in known.items() if is_number(fact.value)}
+        text = next(
+            (f"{label}: not a number: {fact.value!r}" for label, fact in known.items() if label not in numbers), None
+        )
+        if text is not None:
+            derived.saw(quantity, node, None, unit, evidence, text)
+            return
         least = min(numbers, key=lambda label: numbers[label])
         derived.saw(quantity, node, numbers[least], unit, known[least].evidence, f"{least} ({known[least].why})")

@@ -37,7 +37,7 @@ def clocks(observed: Seen, run: Run, gate: str) -> Parsed:
     derived = Parsed()
     of_nodes = _of_nodes(observed, "monitor.gpu.clock_median")
     known = [float(gpu.value) for gpus in of_nodes.values() for gpu in gpus if is_number(gpu.value)]
-    usual = statistics.median(known) if known else 0.0
+    usual = statistics.median_high(known) if known else 0.0
     for node, gpus in of_nodes.items():
         silent = next((gpu for gpu in gpus if not is_number(gpu.value)), None)
         where = gpus[0].evidence

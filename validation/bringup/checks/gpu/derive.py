@@ -173,6 +173,7 @@ def _slowest_against_all_gpus(derived: Parsed, observed: Seen, run: Run) -> None
     Unknown if a GPU of the node gave no answer: it may be the slowest."""
     speeds_of: dict[str, dict[str, float]] = {}
     evidence: dict[str, str] = {}
+    silent: dict[str, str] = {}
     for subject, facts in observed.by_subject("smoke.compute.gpu.tflops").items():
         node, _, device = subject.partition("/")
         gpus = speeds_of.setdefault(node, {})
@@ -180,12 +181,16 @@ def _slowest_against_all_gpus(derived: Parsed, observed: Seen, run: Run) -> None
         speeds = [float(fact.value) for fact in facts if is_number(fact.value)]
         if device != "cpu" and len(speeds) == len(facts):
             gpus[device] = min(speeds)
+        elif device != "cpu":
+            silent.setdefault(node, f"{device}: {next(fact.why for fact in facts if not is_number(fact.value))}")
     everyone = [speed for gpus in speeds_of.values() for speed in gpus.values()]
-    middle = statistics.median(everyone) if everyone else 0.0
+    middle = statistics.median_high(everyone) if everyone else 0.0
     for node, gpus in speeds_of.items():
-        value, why = None, f"{len(gpus)} of {run.gpus_per_node} GPUs reported their speed"
-        if len(gpus) >= run.gpus_per_node and middle > 0:
+        if gpus and middle > 0:
             slowest = min(gpus, key=lambda gpu: gpus[gpu])
-            value = round(gpus[slowest] / middle, 4)
+            value = round(gpus[slowest] / middle, 3)
             why = f"{slowest} {gpus[slowest]:.4g}, the median of {len(everyone)} GPUs is {middle:.4g} TFLOP/s"
-        derived.saw("smoke.compute.gpu_peers", node, value, "ratio", evidence[node], why)
+            derived.saw("smoke.compute.gpu_peers", node, value, "ratio", evidence[node], why)
+        if len(gpus) < run.gpus_per_node or middle <= 0:
+            why = silent.get(node) or f"{len(gpus)} of {run.gpus_per_node} GPUs reported their speed"
+            derived.saw("smoke.compute.gpu_peers", node, None, "ratio", evidence[node], why)

@@ -62,13 +62,13 @@ def _clock(derived: Parsed, observed: Seen) -> None:
 def _memory(derived: Parsed, several: list[Observation]) -> None:
     """Memory as a share of the fleet's median, because firmware reserves a little more on some boards."""
     sizes = numbers(several)
-    median = statistics.median(sizes.values()) if sizes else 0.0
+    median = statistics.median_high(sizes.values()) if sizes else 0.0
     for size in several:
         if size.subject in sizes and median > 0:
             derived.saw(
                 "discovery.memory",
                 size.subject,
-                sizes[size.subject] / median,
+                round(sizes[size.subject] / median, 3),
                 "share",
                 size.evidence,
                 f"{sizes[size.subject]:.1f} GiB, the median is {median:.1f} GiB",

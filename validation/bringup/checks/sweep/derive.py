@@ -62,15 +62,15 @@ def _devices(derived: Parsed, observed: Seen) -> None:
     for node, facts in _by_node(observed.of("sweep.gpu.device.fallback")).items():
         fell_back = [fact for fact in facts if fact.value]
         remark = f"{_name(fell_back[0])}: {fell_back[0].why}" if fell_back else None
-        unknown = any(fact.value is None for fact in facts)
-        value = None if unknown else len(fell_back)
+        unknown = next((fact for fact in facts if fact.value is None), None)
+        value = len(fell_back) if fell_back or unknown is None else None
         derived.saw(
             "sweep.device.fallback",
             node,
             value,
             "count",
             facts[0].evidence,
-            remark or ("a rank did not say" if unknown else None),
+            remark or (f"{_name(unknown)}: {unknown.why}" if unknown else None),
         )
 
 
@@ -122,12 +122,13 @@ def _load(derived: Parsed, observed: Seen) -> None:
     for quantity, gate in (("tflops", ""), ("drift", "sweep.load.drift")):
         for node, facts in _by_node(observed.of(f"sweep.gpu.load.{quantity}")).items():
             missing = next((fact for fact in facts if not is_number(fact.value)), None)
-            worst = missing or min(facts, key=_value)
-            if gate:
-                remark = f"{_name(worst)}: {worst.why}"
-                derived.saw(gate, node, worst.value, worst.unit, worst.evidence, remark)
-            else:
-                slowest[node] = worst
+            known = [fact for fact in facts if is_number(fact.value)]
+            worst = min(known, key=_value) if known else None
+            for fact in (worst, missing) if gate else ():
+                if fact is not None:
+                    derived.saw(gate, node, fact.value, fact.unit, fact.evidence, f"{_name(fact)}: {fact.why}")
+            if not gate:
+                slowest[node] = missing or facts[0] if missing or worst is None else worst
     speeds = {node: _value(fact) for node, fact in slowest.items() if is_number(fact.value)}
     _against_peers(derived, speeds, [slowest[node] for node in slowest], "sweep.load.peers")
 
