@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from bringup import judge
-from bringup.checks.catalogue import of_phase
+from bringup.checks.catalogue import GATES, of_phase
+from bringup.derive.fold import NUMBERS
+from bringup.derive.observed import function
 from bringup.evidence.parsed import Parsed
 from bringup.plan import profile
 from bringup.records import NotApplicable, Outcome, Value, Verdict
@@ -45,6 +47,13 @@ def test_of_two_nodes_the_one_with_less_memory_differs_and_the_other_does_not():
     }
 
 
+def test_a_node_without_any_speed_is_one_of_its_peers():
+    by_node = judged(
+        "node_sweep", "sweep.inside.peers", "GB/s", {"sweep.inside.busbw": {"n0": 0.0, "n1": 400.0, "n2": 500.0}}
+    )
+    assert {node: verdict.value for node, verdict in by_node.items()} == {"n0": 0.0, "n1": 1.0, "n2": 1.25}
+
+
 def test_a_fault_that_was_seen_beats_a_device_that_was_silent():
     for phase, gate, fact, bad, good in (
         ("node_sweep", "sweep.device.fallback", "sweep.gpu.device.fallback", 1, 0),
@@ -59,3 +68,21 @@ def test_a_fault_that_was_seen_beats_a_device_that_was_silent():
         silent = judged(phase, gate, unit, {fact: {**facts, "n1/GPU-1": None}})
         assert (silent["n0"].outcome, silent["n1"].outcome) == (Outcome.PASS, Outcome.INCOMPLETE), gate
         assert "no answer" in (silent["n1"].cause or ""), gate
+
+
+def test_what_is_computed_is_a_function_of_the_room_and_no_more_than_a_third_of_the_checks():
+    computed = [gate.fold.facts for gate in GATES.values() if gate.fold.how == "computed"]
+    assert len(computed) * 3 <= len(GATES)
+    for name in {name for names in computed for name in names}:
+        assert callable(function(name)), name
+
+
+def test_every_fold_makes_something_that_its_check_can_judge():
+    for gate in GATES.values():
+        if gate.fold.how in ("worst", "count", "against-peers", "against-all", "alike", "rise"):
+            assert gate.unit not in ("text", "flag"), gate.id
+            assert gate.per in ("node", "job"), gate.id
+        if gate.fold.how.startswith("against"):
+            assert gate.unit in ("ratio", "share") and gate.rule in ("at_least", "between"), gate.id
+        if gate.fold.of is not None and "." not in gate.fold.of and gate.fold.how != "rise":
+            assert gate.fold.of.isdigit() or gate.fold.of in NUMBERS, gate.id
