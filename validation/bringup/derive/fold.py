@@ -10,7 +10,7 @@ Two decisions hold for all of them:
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from itertools import chain
 from statistics import median_high
@@ -23,11 +23,6 @@ from bringup.records import Observation, Run
 
 ABSENT = "absent"  # as a probe says of a library or a setting that a node has not got
 SHOWN = 4  # devices or settings that a remark names
-NUMBERS: dict[str, Callable[[Run], int]] = {
-    "gpus_per_node": lambda run: run.gpus_per_node,
-    "folders": lambda run: 1 + sum(label in run.site.says for label in ("scratch", "checkpoints") if run.site),
-}
-"""What may stand behind `of` and is no fact. folders: that of the results, and those that the site file names."""
 
 
 class Group(NamedTuple):
@@ -80,8 +75,14 @@ def groups(gate: Gate, observed: Seen, run: Run) -> list[Group]:
     of_subjects = by_node(facts) if gate.per == "node" else {JOB: facts} if facts else {}
     if "." in of:
         return [Group(count.subject, of_subjects.get(count.subject, []), count) for count in observed.of(of)]
-    expected = int(of) if of.isdigit() else NUMBERS[of](run) if of in NUMBERS else None
+    expected = _number(of, run) if of else None
     return [Group(subject, several, None, expected) for subject, several in of_subjects.items()]
+
+
+def _number(of: str, run: Run) -> int:
+    if of == "folders":
+        return 1 + sum(label in run.site.says for label in ("scratch", "checkpoints") if run.site)
+    return run.gpus_per_node if of == "gpus_per_node" else int(of)
 
 
 def by_node(facts: Iterable[Observation]) -> dict[str, list[Observation]]:

@@ -40,6 +40,8 @@ fleet: no number; the nodes are compared with each other."""
 
 How = Literal["as-is", "each", "worst", "count", "against-peers", "against-all", "alike", "rise", "computed"]
 FOLDS: tuple[str, ...] = get_args(How)
+NUMBERS = ("gpus_per_node", "folders")
+"""What may stand behind `of` and is no fact: GPUs of a node; the folder of the results and those of the site file."""
 _FACT = re.compile(r"[a-zA-Z0-9_.]+@?\*?")
 _FUNCTION = re.compile(r"[a-z_]+\.[a-z_]+")
 
@@ -48,7 +50,7 @@ class Fold(Record):
     """`from:` of a check: how what was observed of devices or ranks becomes the value that the check judges.
 
     `worst inventory.rdma.flaps of discovery.rdma.ports`: the fold (derive/fold.py says what each does), the facts, and
-    behind `of` how many there must be: another fact, a number, or gpus_per_node of the run."""
+    behind `of` how many there must be: another fact, a number, or one of NUMBERS."""
 
     how: How = "as-is"
     facts: tuple[str, ...] = ()  # quantities; a * at the end: all that begin so. None: the check's own id
@@ -71,6 +73,8 @@ class Fold(Record):
         wrong = next((fact for fact in (*facts, *([of] if of else [])) if not _FACT.fullmatch(fact)), None)
         if wrong is not None or "of" in facts:
             raise ValueError(f"{wrong or text!r} is not the name of a fact")
+        if of is not None and how != "rise" and "." not in of and not of.isdigit() and of not in NUMBERS:
+            raise ValueError(f"of {of}: needs a fact, a number, or one of {', '.join(NUMBERS)}")
         return {"how": how, "facts": tuple(facts), "of": of}
 
 
