@@ -5,7 +5,7 @@ from pathlib import Path
 
 from bringup import results as runs
 from bringup.checks import planned as plan
-from bringup.checks.observed import DERIVATIONS
+from bringup.derive.observed import derive
 from bringup.evidence import reading
 from bringup.evidence.parsed import Parsed, Seen
 from bringup.plan import profile
@@ -65,8 +65,7 @@ def as_read(parsed: Parsed) -> Parsed:
 def add_derived(parsed: Parsed, run: Run | None = None) -> Parsed:
     """What follows from what was read, in all rooms, is added."""
     seen = Seen(parsed.observations)
-    for derive in DERIVATIONS:
-        parsed.add(derive(seen, gpu_run()[0] if run is None else run))
+    parsed.add(derive(seen, gpu_run()[0] if run is None else run))
     return parsed
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from bringup import judge
 from bringup import results as runs
-from bringup.checks.observed import read_run
+from bringup.derive.observed import read_run
 from bringup.errors import ProfileError, RecordError, RunError
 from bringup.evidence import topology
 from bringup.known_faults import signs

@@ -114,7 +114,8 @@ def messages() -> Iterator[tuple[str, str]]:
         reason = [] if gate.no_drill is None else [gate.no_drill.reason]
         texts = [gate.proves, gate.guide.title, *(drill.fault for drill in gate.drills.values()), *reason]
         yield from ((gate.id, text) for text in texts)
-    for path in sorted((ROOT / "validation/bringup/checks").rglob("*.py")):
+    rooms = (ROOT / "validation/bringup" / room for room in ("checks", "derive"))
+    for path in sorted(path for room in rooms for path in room.glob("*.py")):
         tree = ast.parse(path.read_text(encoding="utf-8"))
         docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
         for node in ast.walk(tree):

@@ -14,7 +14,7 @@
 #   cpus_per_rank RANKS         cores of a rank, where so many share a node
 #   rank0_of LIST               the node of n3,n0 on which Slurm places rank 0
 #   placed STEM TASKS LIST      write down on which nodes the step STEM runs, with how many tasks each, where its name does not
-#                               say it (checks/reading.py): a fact counts only from the node that it is about
+#                               say it (evidence/reading.py): a fact counts only from the node that it is about
 #   unfinished PROBE FILE NODE… the nodes on which the probe left no closing line
 #
 # Environment: BRINGUP_SITE (name or path of a site file), BRINGUP_PROFILE (name or path; default generic), BRINGUP_VENV (default

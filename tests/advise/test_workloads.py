@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from bringup import cli
-from bringup.checks.training.measured import FEWEST_STEPS_OF_A_TAIL
+from bringup.derive.measured import FEWEST_STEPS_OF_A_TAIL
 from bringup.errors import ProfileError
 from bringup.plan import profile as profiles
 

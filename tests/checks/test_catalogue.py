@@ -53,6 +53,23 @@ sections:
         ("phases: [discovery]", "phases: 3", 7, "a.count: phases: Input should be a valid array"),
         ("page: 01", "pages: 01", 1, "pages: there is no such key; did you mean page?"),
         ("action: watch", "action: repair", 5, "sections.0.action: Input should be 'watch', 'configure', "),
+        (
+            "unit: count",
+            "unit: count\n      from: worse x.y",
+            10,
+            "a.count: from: 'worse' is no fold; there are as-is, each, ",
+        ),
+        ("unit: count", "unit: count\n      from: worst", 10, "a.count: from: worst is followed by a fact"),
+        (
+            "unit: count",
+            "unit: count\n      from: worst x.y of gpus",
+            10,
+            "a.count: from: of gpus: needs a fact, a number, ",
+        ),
+        ("unit: count", "unit: count\n      from: worst x.y of", 10, "a.count: from: 'worst x.y of' is not the name"),
+        ("unit: count", "unit: count\n      from: worst x.y of max(z)", 10, "a.count: from: 'max(z)' is not the name"),
+        ("unit: count", "unit: count\n      from: computed gpu", 10, "a.count: from: computed is followed by nothing"),
+        ("unit: count", "unit: count\n      from: 3", 10, "a.count: from: "),
         ("[discovery]", "[discovery", 2, "not valid YAML: "),
     ],
 )
@@ -71,7 +88,7 @@ def test_a_file_that_is_not_there_is_an_error_of_a_file_of_checks(tmp_path):
 
 
 def test_every_file_of_checks_is_read_and_every_id_stands_there_once_as_it_is():
-    files = {path.stem: path.read_text(encoding="utf-8") for path in catalogue.CHECKS.iterdir()}
+    files = {path.stem: path.read_text(encoding="utf-8") for path in catalogue.CHECKS.glob("*.yaml")}
     assert sorted(files) == sorted(catalogue.FILES)
     text = "\n".join(files.values())
     for id in (*catalogue.GATES, *catalogue.DECLARED):

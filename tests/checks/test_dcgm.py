@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from bringup import judge
-from bringup.checks.sweep import derive
+from bringup.derive.observed import derive
 from bringup.evidence import dcgm, facts
 from bringup.evidence.parsed import Parsed, Seen
 from bringup.plan import profile
@@ -30,7 +30,7 @@ def read(name: str) -> dict[tuple[str, str], object]:
 def judged(parsed: Parsed, gpus: int) -> dict[str, Verdict]:
     """Gate -> verdict about n1."""
     run = a_run("node_sweep", ("n1",), gpus=gpus, profile="h100-8x400g")
-    parsed.add(derive.derive(Seen(parsed.observations), run))
+    parsed.add(derive(Seen(parsed.observations), run))
     verdicts = judge.judge(run, profile.load("h100-8x400g"), parsed).verdicts
     return {verdict.gate: verdict for verdict in verdicts if verdict.gate.startswith("sweep.dcgm")}
 

@@ -10,12 +10,14 @@ from typing import Any
 
 import folders
 import pytest
-from bringup.checks import folders as judged
-from bringup.evidence.parsed import Parsed, Seen
+from bringup.evidence.parsed import Parsed
 from bringup.plan.phases import PHASES
 from bringup.plan.site import Site
+from bringup.records import SiteUsed
 from bringup.run import site as at_site
+from factory import a_run
 from probing import told_by
+from runs_for_tests import add_derived
 
 QUOTA = """Disk quotas for user alice (uid 1000):
      Filesystem  blocks   quota   limit   grace   files   quota   limit   grace
@@ -154,23 +156,24 @@ def derived(**folders_of: tuple[Any, Any]) -> dict[str, tuple[Any, str | None]]:
         why = f"/{label}"
         parsed.saw(f"inventory.folder.{label}.writes", "n0", writes, "text", "f:1", why)
         parsed.saw(f"inventory.folder.{label}.space", "n0", space, "GiB", "f:2", why)
-    observations = judged.derive(Seen(parsed.observations), "discovery.folders", ("results", "scratch"))
+    run = a_run().model_copy(update={"site": SiteUsed(name="a", says={"scratch": "/scratch"})})
     return {
         observation.quantity.rpartition(".")[2]: (observation.value, observation.why)
-        for observation in observations.observations
+        for observation in add_derived(parsed, run).observations
+        if observation.quantity.startswith("discovery.folders.")
     }
 
 
 def test_the_worst_folder_counts_and_is_named():
     observation = derived(results=("works", 5.0), scratch=("Read-only file system", 0.5))
     assert observation["writes"] == (False, "scratch (/scratch): Read-only file system")
-    assert observation["space"] == (0.5, "scratch (/scratch)")
+    assert observation["space"] == (0.5, "scratch: /scratch")
 
 
 def test_folders_that_all_work_pass():
     observation = derived(results=("works", 5.0), scratch=("works", 6.0))
     assert observation["writes"][0] is True
-    assert observation["space"] == (5.0, "results (/results)")
+    assert observation["space"] == (5.0, "results: /results")
 
 
 def test_a_folder_of_the_site_that_nobody_spoke_of_is_not_known():
@@ -179,6 +182,12 @@ def test_a_folder_of_the_site_that_nobody_spoke_of_is_not_known():
 
 def test_a_folder_that_is_not_known_is_not_passed_over_for_a_better_one():
     assert derived(results=("works", 5.0), scratch=("works", None))["space"] == (None, "scratch: /scratch")
+
+
+def test_a_number_that_is_a_text_is_not_known():
+    """It once ended the judging of the whole run."""
+    value, why = derived(results=("works", "much"), scratch=("works", 6.0))["space"]
+    assert (value, why) == (None, "results: not a number: 'much'")
 
 
 def test_the_folders_of_the_site_are_asked_about_in_discovery_only(tmp_path):

@@ -9,7 +9,7 @@ from pathlib import Path
 import counters as probe
 import pytest
 from bringup import judge
-from bringup.checks.load import derive
+from bringup.derive.observed import derive
 from bringup.evidence.parsed import Parsed, Seen
 from bringup.plan import profile
 from bringup.plan.phases import PHASES
@@ -30,7 +30,7 @@ def verdicts(facts: Iterable[Fact], phase: str = "nccl_scaling") -> dict[str, Ve
     for quantity, subject, value in facts:
         parsed.saw(quantity, subject, value, "count", "raw/x.jsonl:1", "not read" if value is None else None)
     run = a_run(phase, ("n0", "n1"), profile=H100)
-    parsed.add(derive.derive(Seen(parsed.observations), run))
+    parsed.add(derive(Seen(parsed.observations), run))
     judged = judge.judge(run, profile.load(H100), parsed)
     return {f"{verdict.gate} {verdict.subject}": verdict for verdict in judged.verdicts}
 

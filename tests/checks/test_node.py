@@ -53,7 +53,7 @@ def test_a_library_that_no_node_has_is_not_the_same_on_all_nodes(tmp_path, monke
         "n0": Outcome.INCOMPLETE,
         "n1": Outcome.INCOMPLETE,
     }
-    assert {verdict.cause for verdict in verdicts.values()} == {"not found out: it is not installed on any node"}
+    assert {verdict.cause for verdict in verdicts.values()} == {"not found out: no node has it"}
 
 
 def test_where_nothing_needs_a_library_the_profile_says_so(tmp_path, monkeypatch):
@@ -122,9 +122,9 @@ def test_a_node_with_half_the_memory_fails_and_the_other_does_not(tmp_path, monk
     verdicts = verdicts_of(
         "discovery.memory", edited(discovery(tmp_path, monkeypatch), '"value": 23.541', '"value": 11.7')
     )
-    assert all("the median is 17.6 GiB" in verdict.observed for verdict in verdicts.values())
+    assert all("23.54" in verdict.observed for verdict in verdicts.values())
     assert {verdict.unit for verdict in verdicts.values()} == {"share"}
-    assert verdicts["n1"].outcome is Outcome.FAIL
+    assert (verdicts["n0"].outcome, verdicts["n1"].outcome) == (Outcome.PASS, Outcome.FAIL)
 
 
 # ---- who answered

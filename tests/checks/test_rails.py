@@ -10,7 +10,7 @@ from pathlib import Path
 import perftest
 import pytest
 from bringup import judge
-from bringup.checks.fabric import derive
+from bringup.derive.observed import derive
 from bringup.evidence import facts
 from bringup.evidence.parsed import Parsed, Seen
 from bringup.plan import profile, rounds
@@ -27,7 +27,7 @@ RATE = 400.0
 def verdicts(parsed: Parsed, phase: str, nodes: tuple[str, ...]) -> dict[str, Verdict]:
     """`gate subject` -> verdict."""
     run = a_run(phase, nodes, gpus=8, profile="h100-8x400g")
-    parsed.add(derive.derive(Seen(parsed.observations), run))
+    parsed.add(derive(Seen(parsed.observations), run))
     judged = judge.judge(run, profile.load("h100-8x400g"), parsed).verdicts
     return {f"{verdict.gate} {verdict.subject}": verdict for verdict in judged if verdict.gate.startswith("fabric.")}
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from bringup import judge
-from bringup.checks.sweep import derive
+from bringup.derive.observed import derive
 from bringup.evidence.parsed import Parsed, Seen
 from bringup.plan import profile
 from bringup.records import Outcome, Value, Verdict
@@ -33,12 +33,12 @@ def verdicts(facts: Iterable[Fact], profile_name: str = H100, nodes: tuple[str, 
     """`gate subject` -> verdict, of a run with two GPUs a node."""
     parsed, facts = Parsed(), list(facts)
     for quantity, subject, value in facts:
-        unit = "ratio" if quantity.endswith(".drift") else "count"
+        unit = {"drift": "ratio", "device": "text"}.get(quantity.rpartition(".")[2], "count")
         parsed.saw(quantity, subject, value, unit, "raw/x.jsonl:1", "not read" if value is None else None)
     devices = {subject for _, subject, _ in facts if "/GPU" in subject or "/task" in subject}
     gpus = max(sum(device.startswith(f"{node}/") for device in devices) for node in nodes) or 1
     run = a_run("node_sweep", nodes, gpus=gpus, profile=profile_name)
-    parsed.add(derive.derive(Seen(parsed.observations), run))
+    parsed.add(derive(Seen(parsed.observations), run))
     judged = judge.judge(run, profile.load(profile_name), parsed)
     return {f"{verdict.gate} {verdict.subject}": verdict for verdict in judged.verdicts}
 
@@ -164,7 +164,7 @@ class TestLoad:
     def test_a_gpu_whose_pcie_link_stays_slow_under_load_is_named(self) -> None:
         facts = of_gpus("sweep.gpu.load.pcie", {"n0/GPU-0": 0, "n0/GPU-1": 0, "n1/GPU-0": 0, "n1/GPU-1": 1})
         assert outcome(facts, "sweep.load.pcie n0")[0] is Outcome.PASS
-        assert outcome(facts, "sweep.load.pcie n1") == (Outcome.FAIL, "1 (GPU-1: None)")
+        assert outcome(facts, "sweep.load.pcie n1") == (Outcome.FAIL, "1 (on GPU-1)")
         unknown = of_gpus("sweep.gpu.load.pcie", {"n0/GPU-0": 0, "n0/GPU-1": None, "n1/GPU-0": 0})
         for node in ("n0", "n1"):
             verdict = verdicts(unknown)[f"sweep.load.pcie {node}"]
@@ -231,7 +231,7 @@ class TestLoad:
         facts = of_gpus("sweep.gpu.load.wrong_values", {"n0/GPU-0": 0, "n0/GPU-1": 0, "n1/GPU-0": 0})
         assert outcome(facts, "sweep.load.wrong_values n1") == (
             Outcome.INCOMPLETE,
-            "not found out: 1 of 2 ranks said it",
+            "not found out: 1 of 2 answered",
         )
         bits = [*steps({"n0/GPU-0": "xxx", "n0/GPU-1": "xxx", "n1/GPU-0": "xxx"})]
         assert outcome(bits, "sweep.step.gpu n1")[0] is Outcome.INCOMPLETE

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from bringup.checks.nccl import derive
+from bringup.derive.observed import derive
 from bringup.evidence import flight
 from bringup.evidence.parsed import Parsed, Seen
 from factory import a_run
@@ -37,7 +37,7 @@ def test_a_note_compares_what_the_ranks_had_begun() -> None:
     parsed.saw("nccl.step.exit_code", "2-nodes", 1, "count", "raw/collectives-2.rc")
     for rank, node in enumerate(("n0", "n1")):
         parsed.add(flight.parse(record(rank), f"raw/nccl-2/flight.rank{rank}.json", f"{node}/rank{rank}"))
-    derived = derive.derive(Seen(as_read(parsed).observations), a_run("nccl_monitoring", gpus=1))
+    derived = derive(Seen(as_read(parsed).observations), a_run("nccl_monitoring", gpus=1))
     (note,) = [problem for problem in derived.problems if "flight recorder" in problem]
     assert note == (
         "raw/nccl-2: torch's flight recorder: n0/rank0 had begun 4 collectives, the last gloo:all_reduce of 16, "

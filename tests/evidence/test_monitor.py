@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 from bringup import judge
 from bringup.checks.catalogue import DRILLS
-from bringup.checks.nccl import derive
+from bringup.derive.observed import derive
 from bringup.evidence import monitor
 from bringup.evidence.parsed import Seen
 from bringup.plan import profile
@@ -381,15 +381,15 @@ def of_gpus(*slowdowns: tuple[str, ...]) -> str:
 def test_a_gpu_that_its_hardware_slowed_down_in_one_sample_fails_its_node_and_is_named():
     verdict = slowdown_of(of_gpus(("none", "none"), ("none", "hardware thermal+hardware power brake")))
     assert verdict.outcome is Outcome.FAIL
-    assert verdict.observed == "hardware power brake, hardware thermal (GPU-1 in 1 of 2 samples)"
+    assert verdict.observed == "hardware power brake, hardware thermal (GPU-1: in 1 of 2 samples)"
 
 
 @pytest.mark.parametrize(
     ("text", "outcome", "says"),
     [
-        (of_gpus(("none", "none"), ("none", "none")), Outcome.PASS, "none (of 2 GPUs)"),
-        (of_gpus(("none", "")), Outcome.INCOMPLETE, "n0/GPU-1: NVML did not say it in any sample"),
-        (of_gpus(("none",)), Outcome.INCOMPLETE, "1 of 2 GPUs were sampled"),
+        (of_gpus(("none", "none"), ("none", "none")), Outcome.PASS, "none (GPU-0, GPU-1: in 0 of 2 samples)"),
+        (of_gpus(("none", "")), Outcome.INCOMPLETE, "GPU-1: NVML did not say it in any sample"),
+        (of_gpus(("none",)), Outcome.INCOMPLETE, "1 of 2 answered"),
         (of_gpus(()), Outcome.INCOMPLETE, "no evidence arrived"),
     ],
 )
@@ -402,6 +402,6 @@ def test_that_no_gpu_was_slowed_down_is_known_only_of_all_gpus(text: str, outcom
 def slowdown_of(text: str) -> Verdict:
     run = a_run("nccl_monitoring", ["n0"], profile="generic", gpus=2)
     parsed = monitor.parse(text, "raw/monitor.csv", 2.0)
-    parsed.add(derive.derive(Seen(parsed.observations), run))
+    parsed.add(derive(Seen(parsed.observations), run))
     verdicts = judge.judge(run, profile.load("generic"), parsed).verdicts
     return next(v for v in verdicts if v.gate == "nccl.monitor.slowdown")

@@ -127,7 +127,7 @@ def of_catalogue() -> Golden:
         golden.facts[about] = data
 
     for gate in catalogue.GATES.values():
-        data = gate.model_dump(mode="json", exclude={"guide", "drills", "no_drill"}) | as_json(gate.guide)
+        data = gate.model_dump(mode="json", exclude={"fold", "guide", "drills", "no_drill"}) | as_json(gate.guide)
         add(f"gate {gate.id}", data, "proves", "title", "page", "next")
         if gate.no_drill is not None:
             add(f"without a drill {gate.id}", as_json(gate.no_drill), "reason")

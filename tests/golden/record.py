@@ -30,7 +30,7 @@ HEALTHY = {  # recording: shape, phases
     ),
 }
 IN_HSDP = "rank-killed-in-hsdp"  # a phase without a drill of its own
-# of the catalogue; together they fail every phase and every room of checks/, with every kind of verdict
+# of the catalogue; together they fail every phase and every module of derive/, with every kind of verdict
 FAULTS = """
     evidence-edited evidence-removed not-closed evidence-missing evidence-truncated
     shm-small gpu-missing kernel-log-unreadable xid-79 hostname-twice devices-unconfined cores-unconfined

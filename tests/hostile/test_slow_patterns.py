@@ -39,7 +39,7 @@ from factory import a_run
 LIMIT_S = 2.0
 MEBIBYTE = 2**20
 PIECES = (" ", "0", "a", "a.", "a ", "0,", "(", "/", "[", "=", "-", ": ", "\n", "\r")
-FROM_LOGS = ("bringup.evidence", "bringup.known_faults", "bringup.checks", "bringup.run.slurm", "bringup.report.reason")
+FROM_LOGS = ("bringup.evidence", "bringup.known_faults", "bringup.derive", "bringup.run.slurm", "bringup.report.reason")
 
 
 class TooLong(Exception):

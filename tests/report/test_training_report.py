@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any, get_args
 
 import pytest
-from bringup.checks import observed
+from bringup.derive import observed
 from bringup.evidence import monitor
 from bringup.judge import Judged
 from bringup.records import CollectiveTime, Communication, Observation, Outcome, RunArgs, TrainMetrics

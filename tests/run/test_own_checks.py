@@ -104,6 +104,7 @@ def test_a_foreign_folder_replaces_no_gate_of_ours(tmp_path: Path):
     [
         ("site.scratch", "discovery.scratch", "site.NAME"),
         ("      command: df /scratch\n", "", "needs `command`"),
+        ("command: df", "from: worst a.b\n      command: df", "it has no `from`"),
         ("at_least: 10", "at_least: profile", "a profile has no number for it"),
         ("at_least: 10", "at_least: 10\n      at_most: 20", "needs one of"),
         ("      unit: GiB", "      unti: GiB", ":9: site.scratch: unti: there is no such key; did you mean unit?"),

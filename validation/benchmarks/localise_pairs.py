@@ -5,7 +5,7 @@
 
 Simulated, with a seed per trial: the speed of a pair is that of its slower end or of its link, times a lognormal noise
 of its own each time, and the best of two repeats counts, as in the phase. All else is the product's own code:
-bringup.checks.nccl.next_round and localise. Each cell of a table holds four numbers: of the bad ones how many were
+bringup.derive.next_round and localise. Each cell of a table holds four numbers: of the bad ones how many were
 missed (%), how many healthy nodes and links were named per 100 runs, rounds in the mean, most rounds.
 """
 
@@ -17,8 +17,8 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from bringup.checks.nccl.localise import Culprit, Culprits, culprits
-from bringup.checks.nccl.next_round import next_round
+from bringup.derive.localise import Culprit, Culprits, culprits
+from bringup.derive.next_round import next_round
 from bringup.plan.rounds import Pair
 
 SIZES = {16: 400, 64: 200, 256: 80, 1024: 16, 4096: 5}  # nodes: trials of a cell

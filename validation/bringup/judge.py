@@ -12,8 +12,8 @@ from pathlib import Path
 
 from bringup import results
 from bringup.checks import catalogue, own, planned
-from bringup.checks.observed import read_run
-from bringup.checks.training.blame import blame
+from bringup.derive.blame import blame
+from bringup.derive.observed import read_run
 from bringup.errors import RuleError
 from bringup.evidence import pair_rounds
 from bringup.evidence.parsed import Parsed

@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 from bringup import judge
 from bringup.checks.catalogue import GATES
-from bringup.checks.filesystem import derive
+from bringup.derive.observed import derive
 from bringup.evidence.parsed import Parsed, Seen
 from bringup.plan import profile, rounds
 from bringup.records import Outcome, Run, Value
@@ -19,7 +19,7 @@ def derived(run: Run, quantity: str, *facts: tuple[str, Value | None]) -> Parsed
     parsed = Parsed()
     for index, (subject, value) in enumerate(facts):
         parsed.saw(quantity, subject, value, "flag", f"f:{index}", "it said" if value is None else None)
-    return derive.derive(Seen(parsed.observations), run)
+    return derive(Seen(parsed.observations), run)
 
 
 def values(parsed: Parsed, quantity: str) -> dict[str, object]:

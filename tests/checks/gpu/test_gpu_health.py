@@ -9,7 +9,7 @@ import nvml
 import pytest
 import smi
 from bringup import judge
-from bringup.checks.gpu import derive
+from bringup.derive.observed import derive
 from bringup.evidence.parsed import Parsed, Seen
 from bringup.plan import profile
 from bringup.records import Outcome
@@ -209,7 +209,7 @@ def test_uuids_of_many_nodes_are_compared_in_linear_time():
         before = sys.gettrace()
         sys.settrace(count_lines)
         try:
-            derive.derive(seen, run)
+            derive(seen, run)
         finally:
             sys.settrace(before)
         return lines

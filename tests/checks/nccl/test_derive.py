@@ -3,7 +3,7 @@
 import pytest
 from bringup import judge
 from bringup.checks.catalogue import GATES
-from bringup.checks.nccl import derive
+from bringup.derive.observed import derive
 from bringup.evidence.parsed import Parsed, Seen
 from bringup.plan import profile
 from bringup.plan.subjects import scale_nodes, scale_ranks
@@ -16,7 +16,7 @@ RUN = a_run("nccl_scaling")
 
 
 def derived(parsed: Parsed, quantity: str) -> list[Observation]:
-    seen = derive.derive(Seen(as_read(parsed).observations), RUN).observations
+    seen = derive(Seen(as_read(parsed).observations), RUN).observations
     return [observation for observation in seen if observation.quantity == quantity]
 
 
@@ -76,19 +76,23 @@ def test_the_time_of_an_all_reduce_is_its_latency_at_every_size_and_not_that_of_
     parsed = Parsed()
     parsed.saw("nccl.all_reduce.time@8KiB", "2-nodes", 30.0, "us", "e:1", "nccl-tests")
     parsed.saw("nccl.all_reduce.time@1MiB", "1-node", 90.0, "us", "e:2")
-    parsed.saw("nccl.all_reduce.time@8KiB", "n0--n1", 30.0, "us", "e:3")
     parsed.saw("nccl.all_gather.time@8KiB", "2-nodes", 30.0, "us", "e:4")
     parsed.saw("nccl.all_reduce.time_spread@8KiB", "2-nodes", 0.1, "share", "e:5")
-    seen = derive.derive(Seen(as_read(parsed).observations), RUN).observations
-    latency = [
-        (observation.quantity, observation.subject, observation.value, observation.why)
-        for observation in seen
-        if ".latency@" in observation.quantity
-    ]
-    assert latency == [
-        ("nccl.all_reduce.latency@8KiB", "2-nodes", 30.0, "nccl-tests"),
-        ("nccl.all_reduce.latency@1MiB", "1-node", 90.0, None),
-    ]
+    latency = {
+        phase: [
+            (observation.quantity, observation.subject, observation.value, observation.why)
+            for observation in derive(Seen(as_read(parsed).observations), a_run(phase)).observations
+            if ".latency@" in observation.quantity
+        ]
+        for phase in ("nccl_scaling", "nccl_pairwise")
+    }
+    assert latency == {
+        "nccl_scaling": [
+            ("nccl.all_reduce.latency@8KiB", "2-nodes", 30.0, "nccl-tests"),
+            ("nccl.all_reduce.latency@1MiB", "1-node", 90.0, None),
+        ],
+        "nccl_pairwise": [],
+    }
 
 
 # ---- bypassed

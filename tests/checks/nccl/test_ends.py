@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from bringup import judge
-from bringup.checks.nccl import derive
+from bringup.derive.observed import derive
 from bringup.evidence import facts as facts_file
 from bringup.evidence.parsed import Parsed, Seen
 from bringup.plan import profile
@@ -42,7 +42,7 @@ def hung(*last_words: tuple[int, int, str] | None, code: int | None = 1) -> Pars
 
 def judged(parsed: Parsed, phase: str = "nccl_monitoring") -> dict[str, Verdict]:
     run = a_run(phase)
-    parsed.add(derive.derive(Seen(as_read(parsed).observations), run))
+    parsed.add(derive(Seen(as_read(parsed).observations), run))
     verdicts = judge.judge(run, profile.load("local-cpu"), parsed).verdicts
     return {
         verdict.subject: verdict
@@ -152,7 +152,7 @@ def test_a_rank_that_hangs_in_a_pair_of_nodes_is_the_reason_why_the_link_was_not
         )
         parsed.saw("nccl.quiet", "n0--n1", 60.2, "s", f"{file}:{line}")
     run = a_run("nccl_pairwise")
-    derived = derive.derive(Seen(as_read(parsed).observations), run)
+    derived = derive(Seen(as_read(parsed).observations), run)
     (link,) = [observation for observation in derived.observations if observation.quantity == "nccl.pair.link"]
     assert (link.subject, link.value) == ("n0--n1", None)
     assert "first n1/rank3 silent: it said nothing, while 3 rank(s) waited" in str(link.why)

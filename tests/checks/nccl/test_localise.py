@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 from bringup import judge
-from bringup.checks.nccl import localise
-from bringup.checks.nccl import pairs as pairwise
-from bringup.checks.nccl.next_round import most_rounds, next_round
+from bringup.derive import localise
+from bringup.derive import pairs as pairwise
+from bringup.derive.next_round import most_rounds, next_round
 from bringup.evidence import pair_rounds
 from bringup.plan import profile
 from bringup.records import Kind, Outcome

@@ -5,8 +5,8 @@ from itertools import combinations, permutations
 import pytest
 from bringup import judge
 from bringup.checks.catalogue import DRILLS
-from bringup.checks.nccl import pairs as pairwise
 from bringup.cli import main
+from bringup.derive import pairs as pairwise
 from bringup.evidence import curve
 from bringup.evidence.parsed import Parsed
 from bringup.plan import profile

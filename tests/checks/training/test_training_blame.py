@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from bringup.checks.training.blame import blame
+from bringup.derive.blame import blame
 from bringup.evidence.parsed import Parsed, Seen
 from bringup.records import Kind, Outcome, Verdict, Verdicts
 from factory import a_run, a_verdict, judged_of

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from bringup import judge
-from bringup.checks.training import derive
+from bringup.derive.observed import derive
 from bringup.evidence import monitor
 from bringup.evidence.parsed import Seen
 from bringup.plan import profile
@@ -47,7 +47,7 @@ def verdict(
     run = a_run("run_ddp_2node", list(NODES), profile="generic", gpus=gpus)
     parsed = monitor.parse(text, "raw/monitor.csv", duration_s, "train", steps)
     assert parsed.problems == []
-    parsed.add(derive.derive(Seen(parsed.observations), run))
+    parsed.add(derive(Seen(parsed.observations), run))
     verdicts = judge.judge(run, profile.load("generic"), parsed).verdicts
     return next(v for v in verdicts if (v.gate, v.subject) == (gate, node))
 
@@ -67,7 +67,7 @@ def test_a_gpu_far_below_the_clock_of_its_peers_warns_on_its_node_and_is_named()
     text = watched(HEALTHY | {"n1": 1200})
     judged_verdict = verdict(text, "train.gpu.clock", "n1")
     assert judged_verdict.outcome is Outcome.WARN
-    assert judged_verdict.observed == "0.632 (GPU-n1-b 1200 MHz, the median of 8 GPUs is 1900 MHz)"
+    assert judged_verdict.observed == "0.632 (GPU-n1-b: 1200 MHz, the median of 8 devices is 1900)"
     assert verdict(text, "train.gpu.clock", "n0").outcome is Outcome.PASS
 
 
@@ -94,7 +94,7 @@ def test_a_node_whose_gpus_were_not_all_sampled_is_unknown():
     judged_verdict = verdict(watched(HEALTHY), "train.gpu.clock", "n0", gpus=8)
     assert (
         judged_verdict.outcome,
-        "2 of 8 GPUs were sampled" in f"{judged_verdict.observed} {judged_verdict.cause}",
+        "2 of 8 answered" in f"{judged_verdict.observed} {judged_verdict.cause}",
     ) == (
         Outcome.INCOMPLETE,
         True,
@@ -104,7 +104,7 @@ def test_a_node_whose_gpus_were_not_all_sampled_is_unknown():
 @shows_failing("train.monitor.slowdown")
 def test_a_gpu_that_its_hardware_slowed_down_while_it_trained_fails_its_node():
     text = watched({"n0": 1900}) + watched({"n1": 1900}, slowed="hardware thermal")
-    assert verdict(text, "train.monitor.slowdown", "n1").observed == "hardware thermal (GPU-n1-b in 17 of 17 samples)"
+    assert verdict(text, "train.monitor.slowdown", "n1").observed == "hardware thermal (GPU-n1-b: in 17 of 17 samples)"
     assert verdict(text, "train.monitor.slowdown", "n1").outcome is Outcome.FAIL
     assert verdict(text, "train.monitor.slowdown", "n0").outcome is Outcome.PASS
     assert verdict(text, "train.monitor.slowdown", "n2").outcome is Outcome.INCOMPLETE

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from bringup import judge
-from bringup.checks.training import measured
+from bringup.derive import measured
 from bringup.evidence.parsed import Parsed
 from bringup.plan import profile
 from bringup.records import Observation, Outcome, Run, RunArgs, TrainMetrics

@@ -21,7 +21,7 @@ from transformers import TrainerCallback
 from recipe import group
 
 CHECK_EVERY = 10  # steps
-OWN_LOSS_FINITE = "the loss of this rank was finite"  # a victim's words: bringup.checks.training.failures knows them
+OWN_LOSS_FINITE = "the loss of this rank was finite"  # a victim's words: bringup.evidence.launcher knows them
 
 
 class NotFinite(RuntimeError):

@@ -13,7 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 from bringup import results
 from bringup.checks import catalogue
 from bringup.errors import CheckError, RecordError
-from bringup.plan.gate import Fixed, Gate
+from bringup.plan.gate import Fixed, Fold, Gate
 from bringup.records import files
 
 CLAIM, PREFIX = "own-checks", "site."
@@ -36,6 +36,8 @@ def _lack(gate: Gate) -> str | None:
         return "an id of a site's own check is site.NAME, in small letters"
     if not gate.command:
         return "needs `command`: bash that each node runs"
+    if gate.fold != Fold():
+        return "its value is what the command says: it has no `from`"
     fixed = {field: getattr(gate, field) for field in _SHARED if field != "stops"}
     if fixed != {"phases": ("discovery",), "per": "node", "claims": (CLAIM,)}:
         return "phases, per and claims of a site's own check are given: discovery, node, own-checks"

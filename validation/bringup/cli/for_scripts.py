@@ -44,7 +44,7 @@ def scales(nodes: list[str], gpus_per_node: int, only_all: bool) -> list[str]:
 def pairs_again(run: Path) -> list[str]:
     """Rounds of the pairs of this run that should be measured once more."""
     from bringup import judge
-    from bringup.checks.nccl import pairs
+    from bringup.derive import pairs
 
     suspects = pairs.suspects(judge.judge_folder(run).observations)
     return [rounds.as_line(met) for met in rounds.in_rounds(suspects)]
@@ -76,8 +76,8 @@ def pairs_next(run: Path, reachable: set[str]) -> tuple[list[str], str | None]:
     reachable: nodes that are there now; none: all of the run.
     """
     from bringup import judge
-    from bringup.checks.nccl import localise, pairs
-    from bringup.checks.nccl.next_round import next_round
+    from bringup.derive import localise, pairs
+    from bringup.derive.next_round import next_round
     from bringup.run import open as opening
 
     judged = judge.judge_folder(run)

@@ -13,11 +13,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass
 from statistics import fmean, median
 
-from bringup.checks.training.measured import differing_fields
 from bringup.compare import noise
 from bringup.compare.entries import ENVIRONMENT, REPEATED, Entry, refuse_repeated
 from bringup.compare.measures import MEASURES, Measure
 from bringup.compare.sidebyside import LOSS_TOLERANCE_NATS
+from bringup.derive.measured import differing_fields
 from bringup.errors import NotComparable
 from bringup.records import Outcome, worst
 

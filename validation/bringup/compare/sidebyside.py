@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from bringup.checks.training.measured import differing_fields
 from bringup.compare.entries import Entry
+from bringup.derive.measured import differing_fields
 from bringup.errors import NotComparable, UsageError
 from bringup.records import ObservedStrategy, RunArgs
 

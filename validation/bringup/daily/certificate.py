@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from bringup.checks.run.provenance import moment
+from bringup.derive.provenance import moment
 from bringup.errors import NotComparable, NotHealthy
 from bringup.evidence.parsed import Seen
 from bringup.judge import Judged

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, get_args
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from bringup.plan.drill import Drill, NoDrill
 from bringup.plan.guide import Guide
@@ -37,6 +38,46 @@ Source = Literal["profile", "fleet"]
 fleet: no number; the nodes are compared with each other."""
 
 
+How = Literal["as-is", "each", "worst", "count", "against-peers", "against-all", "alike", "rise", "computed"]
+FOLDS: tuple[str, ...] = get_args(How)
+NUMBERS = ("gpus_per_node", "folders")
+"""What may stand behind `of` and is no fact: GPUs of a node; the folder of the results and those of the site file."""
+_FACT = re.compile(r"[a-zA-Z0-9_.]+@?\*?")
+_FUNCTION = re.compile(r"[a-z_]+\.[a-z_]+")
+
+
+class Fold(Record):
+    """`from:` of a check: how what was observed of devices or ranks becomes the value that the check judges.
+
+    `worst inventory.rdma.flaps of discovery.rdma.ports`: the fold (derive/fold.py says what each does), the facts, and
+    behind `of` how many there must be: another fact, a number, or one of NUMBERS."""
+
+    how: How = "as-is"
+    facts: tuple[str, ...] = ()  # quantities; a * at the end: all that begin so. None: the check's own id
+    of: str | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_text(cls, text: Any) -> Any:
+        if not isinstance(text, str):
+            return text
+        how, *words = text.split() or [""]
+        if how not in FOLDS:
+            raise ValueError(f"{how!r} is no fold; there are {', '.join(FOLDS)}")
+        of = words.pop() if words[-2:-1] == ["of"] else None
+        facts = words[:-1] if of is not None else words
+        if how == "computed" and (of or len(facts) > 1 or not all(map(_FUNCTION.fullmatch, facts))):
+            raise ValueError("computed is followed by nothing, or by one function of bringup/derive: gpu.driver_log")
+        if how not in ("computed", "as-is") and not facts:
+            raise ValueError(f"{how} is followed by a fact")
+        wrong = next((fact for fact in (*facts, *([of] if of else [])) if not _FACT.fullmatch(fact)), None)
+        if wrong is not None or "of" in facts:
+            raise ValueError(f"{wrong or text!r} is not the name of a fact")
+        if of is not None and how != "rise" and "." not in of and not of.isdigit() and of not in NUMBERS:
+            raise ValueError(f"of {of}: needs a fact, a number, or one of {', '.join(NUMBERS)}")
+        return {"how": how, "facts": tuple(facts), "of": of}
+
+
 class Gate(Record):
     """A check of validation/checks/*.yaml."""
 
@@ -48,6 +89,7 @@ class Gate(Record):
     bears_on: tuple[str, ...] = ()
     proves: str  # what a pass proves, as the end of "it was seen that ..."
     per: Per
+    fold: Fold = Field(default=Fold(), alias="from")
     unit: str
     rule: Rule
     expect: Fixed | Requested | Source

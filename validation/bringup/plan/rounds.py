@@ -1,6 +1,6 @@
 """Which pairs of nodes are measured, and when: rounds of disjoint pairs that run side by side.
 
-These rounds are known in advance. Rounds that depend on measurements are in checks/nccl/next_round.py.
+These rounds are known in advance. Rounds that depend on measurements are in derive/next_round.py.
 """
 
 from __future__ import annotations

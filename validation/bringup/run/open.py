@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from bringup.checks import own, planned
-from bringup.checks.training.measured import differing_fields
+from bringup.derive.measured import differing_fields
 from bringup.errors import RecordError, RunError, SlurmError
 from bringup.plan import profile as profiles
 from bringup.plan import site as sites

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from bringup import results
-from bringup.checks.run.provenance import moment
+from bringup.derive.provenance import moment
 from bringup.errors import RecordError, SlurmError
 from bringup.judge import Judged
 from bringup.records import Closed, read_record

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
 
-from bringup.checks.nccl import pairs
+from bringup.derive import pairs
 from bringup.records import Observation
 from bringup.report.figures import canvas
 

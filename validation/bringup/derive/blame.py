@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from bringup.checks.training.ends import GATE
+from bringup.derive.training_ends import GATE
 from bringup.evidence.parsed import Seen
 from bringup.plan.phases import PHASES
 from bringup.records import Kind, Outcome, Run, Verdict, Verdicts

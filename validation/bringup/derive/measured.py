@@ -8,7 +8,7 @@ from collections.abc import Container
 from dataclasses import dataclass
 from pathlib import Path
 
-from bringup.checks.training import stalls
+from bringup.derive import stalls
 from bringup.errors import RecordError
 from bringup.evidence.parsed import Parsed
 from bringup.plan.phases import PHASES

@@ -13,8 +13,8 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from bringup.checks.nccl.localise import Culprit, among, culprits
-from bringup.checks.nccl.pair_noise import Round, measurements
+from bringup.derive.localise import Culprit, among, culprits
+from bringup.derive.pair_noise import Round, measurements
 from bringup.plan.rounds import Pair, neighbours
 
 SUSPECT = 1.5  # noises below the others: after one round, the members of such a pair meet those of the fastest

@@ -11,6 +11,7 @@ import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from bringup.derive.fold import shortened
 from bringup.errors import RecordError
 from bringup.evidence.parsed import Parsed, Seen
 from bringup.evidence.reading import RAW, read_text
@@ -80,17 +81,12 @@ def observe(observed: Seen, folder: Path, run: Run, closed: Closed) -> Parsed:
     objections = [*changes, *_stamps(observed, run, closed)]
     derived.problems += [*objections, *unreadable]
     if objections:
-        derived.saw(GATE, "job", _in_short(objections), "text", CLOSED)
+        derived.saw(GATE, "job", shortened(objections, SAID_AT_MOST), "text", CLOSED)
     elif unreadable:
-        derived.saw(GATE, "job", None, "text", CLOSED, _in_short(unreadable))
+        derived.saw(GATE, "job", None, "text", CLOSED, shortened(unreadable, SAID_AT_MOST))
     else:
         derived.saw(GATE, "job", "none", "text", CLOSED)
     return derived
-
-
-def _in_short(messages: list[str]) -> str:
-    more = len(messages) - SAID_AT_MOST
-    return "; ".join(messages[:SAID_AT_MOST]) + (f"; and {more} more" if more > 0 else "")
 
 
 def _compared(folder: Path, closed: Closed) -> tuple[list[str], list[str]]:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import combinations, islice
 from statistics import median, median_high, median_low
 
-from bringup.checks.nccl import localise
+from bringup.derive import localise
 from bringup.evidence import pair_rounds
 from bringup.evidence.curve import size_bytes
 from bringup.evidence.parsed import Parsed

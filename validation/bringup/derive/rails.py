@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from bringup.evidence.parsed import Parsed, Seen, is_number
 from bringup.plan import rounds
-from bringup.records import Observation, Run
+from bringup.records import Run
 
 Rates = dict[tuple[str, str], float]  # (node, rail) -> Gb/s
 
@@ -23,15 +23,6 @@ class Transfer:
     share: float | None
     says: str
     evidence: str
-
-
-def derive(observed: Seen, run: Run) -> Parsed:
-    derived = Parsed()
-    if run.phase == "node_sweep":
-        _loopback(derived, observed)
-    if run.phase == "nccl_pairwise":
-        _between_nodes(derived, observed, run.nodes)
-    return derived
 
 
 def _rates(observed: Seen, prefix: str) -> Rates:
@@ -72,7 +63,7 @@ def _worst_of(derived: Parsed, gate: str, subject: str, tests: Iterable[Transfer
         derived.saw(gate, subject, None, "share", unknown.evidence, unknown.says)
 
 
-def _loopback(derived: Parsed, observed: Seen) -> None:
+def loopback(derived: Parsed, observed: Seen, run: Run) -> None:
     tests = defaultdict(list)
     for test in _tests(observed, "loopback", _rates(observed, "loopback")):
         tests[test.source].append(test)
@@ -83,13 +74,12 @@ def _loopback(derived: Parsed, observed: Seen) -> None:
             derived.saw("fabric.loopback", ports.subject, None, "share", ports.evidence, "no RDMA port is active")
 
 
-def _between_nodes(derived: Parsed, observed: Seen, nodes: list[str]) -> None:
+def between_nodes(derived: Parsed, observed: Seen, run: Run) -> None:
     rates = _rates(observed, "rail")
-    tests = _tests(observed, "rail", rates) + _not_measured(observed, nodes, rates)
+    tests = _tests(observed, "rail", rates) + _not_measured(observed, run.nodes, rates)
     _worst_of(derived, "fabric.rail.slowest", "job", tests)
-    for node in nodes:
+    for node in run.nodes:
         _worst_of(derived, "fabric.rail.nic", node, _best_of_each_rail(node, tests))
-    _latency(derived, observed)
 
 
 def _not_measured(observed: Seen, nodes: list[str], rates: Rates) -> list[Transfer]:
@@ -136,21 +126,3 @@ def _best_of_each_rail(node: str, tests: list[Transfer]) -> list[Transfer]:
         else:
             best.append(next(test for directions in partners.values() for test in directions if test.share is None))
     return best
-
-
-def _latency(derived: Parsed, observed: Seen) -> None:
-    latencies: list[tuple[str, Observation]] = [
-        (quantity.partition("@")[2], fact)
-        for quantity, facts in observed.starting_with("rail.latency@").items()
-        for fact in facts
-    ]
-    known = [(rail, fact) for rail, fact in latencies if is_number(fact.value)]
-    unknown = next(((rail, fact) for rail, fact in latencies if not is_number(fact.value)), None)
-    if known:
-        rail, fact = max(known, key=lambda item: float(item[1].value) if is_number(item[1].value) else 0.0)
-        derived.saw("fabric.rail.latency", "job", fact.value, "us", fact.evidence, f"{rail} {fact.subject}")
-    if unknown is not None:
-        rail, fact = unknown
-        derived.saw("fabric.rail.latency", "job", None, "us", fact.evidence, f"{rail} {fact.subject}: {fact.why}")
-    elif not latencies:
-        derived.saw("fabric.rail.latency", "job", None, "us", "raw/", "no rail was measured")

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
+from bringup.derive.fold import shortened
 from bringup.evidence.parsed import Parsed, Seen
-from bringup.records import Observation
+from bringup.records import Observation, Run
 
 NOWHERE = "none"  # as probes/names.py says of a name without an address
 _SHOWN = 3
@@ -30,18 +31,17 @@ class _Node:
         return len(self.differs) == self.different
 
 
-def derive(observed: Seen) -> Parsed:
+def compared(derived: Parsed, observed: Seen, run: Run) -> None:
     """discovery.names.differ and discovery.names.own per node."""
-    derived = Parsed()
     table = {fact.subject: fact.value for fact in observed.of("names.address")}
     nodes = _nodes(derived, observed)
     if len(nodes) < 2:
         for node in nodes.values():
             derived.saw("discovery.names.differ", node.name, None, "count", node.evidence, "no other node answered")
-        return derived
+        return
     if sum(not node.is_whole for node in nodes.values()) * 2 > len(nodes):
         _table_is_wrong(derived, observed, nodes)
-        return derived
+        return
     own_addresses = {
         fact.subject: set(fact.value) for fact in observed.of("names.own_addresses") if isinstance(fact.value, list)
     }
@@ -52,7 +52,6 @@ def derive(observed: Seen) -> Parsed:
     right |= {name: _right(of_name, own_addresses.get(name, set())) for name, of_name in answers.items()}
     _differ(derived, nodes, answers, right)
     _own(derived, observed, right)
-    return derived
 
 
 def _nodes(derived: Parsed, observed: Seen) -> dict[str, _Node]:
@@ -111,8 +110,7 @@ def _differ(
             if node.name in of_name and of_name[node.name] != right[name]
         ]
         count = len(different) if node.is_whole else max(len(different), node.different)
-        more = f"; and {count - _SHOWN} more" if count > _SHOWN else ""
-        why = "; ".join(different[:_SHOWN]) + more
+        why = shortened(different, _SHOWN, count)
         derived.saw("discovery.names.differ", node.name, count, "count", node.evidence, why or None)
 
 

@@ -4,32 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from bringup.checks import sampled
-from bringup.checks.nccl import ends, pairs
+from bringup.derive import collective_ends as ends
+from bringup.derive import pairs
 from bringup.evidence import clock
 from bringup.evidence.curve import Point, curves
 from bringup.evidence.parsed import Parsed, Seen
-from bringup.plan.phases import PHASES
 from bringup.plan.subjects import nodes_of_scale, rank_subjects
 from bringup.plan.transports import is_recognised, is_tcp
 from bringup.records import Observation, Run
 
 
-def derive(observed: Seen, run: Run) -> Parsed:
-    derived = Parsed()
-    _step(derived, observed, run)
-    _latency(derived, observed)
-    _bypassed(derived, observed)
-    _shapes(derived, observed)
-    _clocks_of_samples(derived, observed)
-    if not PHASES[run.phase].is_training:
-        derived.add(sampled.slowdowns(observed, run, "nccl.monitor.slowdown"))
+def ranks_ended(derived: Parsed, observed: Seen, run: Run) -> None:
+    derived.add(ends.derive(observed, run))
+
+
+def links(derived: Parsed, observed: Seen, run: Run) -> None:
     derived.add(ends.derive(observed, run))
     derived.add(pairs.derive(observed.under("pair.", "nccl."), run.nodes))
-    return derived
 
 
-def _step(derived: Parsed, observed: Seen, run: Run) -> None:
+def step(derived: Parsed, observed: Seen, run: Run) -> None:
     """nccl.step per scale: the exit code of its step. Victims have the same code, so the remark names the task that
     srun reported first. If ranks hung or did not come, it names those, because srun then reports the ranks that
     waited."""
@@ -52,19 +46,7 @@ def _first(errors: list[Observation]) -> str | None:
     return f"first {first.subject}{f': {first.why}' if first.why else ''}: {first.value}"
 
 
-def _latency(derived: Parsed, observed: Seen) -> None:
-    """nccl.all_reduce.latency@SIZE: the time of an all_reduce over several nodes or GPUs, but not over a single
-    pair."""
-    for quantity, observations in observed.starting_with("nccl.all_reduce.time@").items():
-        size = quantity.partition("@")[2]
-        for time in observations:
-            if "--" not in time.subject:
-                derived.saw(
-                    f"nccl.all_reduce.latency@{size}", time.subject, time.value, time.unit, time.evidence, time.why
-                )
-
-
-def _bypassed(derived: Parsed, observed: Seen) -> None:
+def bypassed(derived: Parsed, observed: Seen, run: Run) -> None:
     """nccl.rdma.bypassed per scale: sockets were used between hosts, although one of them has an active RDMA device."""
     transports = {transport.subject: transport for transport in observed.of("nccl.transport")}
     for active in observed.of("nccl.rdma.active"):
@@ -75,19 +57,19 @@ def _bypassed(derived: Parsed, observed: Seen) -> None:
             why = "which network was used is not known" + (f": {used.why}" if used is not None else "")
             derived.saw("nccl.rdma.bypassed", active.subject, None, "flag", active.evidence, why)
         else:
-            bypassed = bool(active.value) and is_tcp(str(used.value))
+            was_bypassed = bool(active.value) and is_tcp(str(used.value))
             remark = f"{'; '.join(active.value) or 'no RDMA device is active'}; used {used.why or used.value}"
-            if active.value and not bypassed and not is_recognised(str(used.value)):
+            if active.value and not was_bypassed and not is_recognised(str(used.value)):
                 why = f"whether {used.value} is TCP is not known; {remark}"
                 derived.saw("nccl.rdma.bypassed", active.subject, None, "flag", active.evidence, why)
                 continue
-            derived.saw("nccl.rdma.bypassed", active.subject, bypassed, "flag", active.evidence, remark)
+            derived.saw("nccl.rdma.bypassed", active.subject, was_bypassed, "flag", active.evidence, remark)
 
 
 Ratio = tuple[float, str, Point]  # of a point of the curve of this collective
 
 
-def _shapes(derived: Parsed, observed: Seen) -> None:
+def shapes(derived: Parsed, observed: Seen, run: Run) -> None:
     """nccl.curve.dip: the lowest ratio of a size to the slower one of its neighbour sizes. nccl.curve.plateau: the
     ratio of the largest size to the fastest. The worst collective counts, and is named."""
     for scale, by_name in curves(observed.under("nccl.")).items():
@@ -127,7 +109,7 @@ def _worst(derived: Parsed, quantity: str, scale: str, ratios: list[Ratio]) -> N
     derived.saw(quantity, scale, round(ratio, 3), "ratio", measured.evidence, f"{name} at {at}: {speed:.4g} GB/s")
 
 
-def _clocks_of_samples(derived: Parsed, observed: Seen) -> None:
+def clocks_of_samples(derived: Parsed, observed: Seen, run: Run) -> None:
     """nccl.monitor.clock, s, per sampled node: how exact its samples are on the common time axis."""
     measured = clock.shifts([*observed.of(clock.BEHIND), *observed.of(clock.UNCERTAINTY)])
     unknown = {behind.subject: behind.why for behind in observed.of(clock.BEHIND) if behind.value is None}

@@ -2,33 +2,26 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-
+from bringup.derive.fold import by_node, shortened
 from bringup.evidence.dcgm import DOUBTFUL
 from bringup.evidence.parsed import Parsed, Seen
-from bringup.records import Observation
+from bringup.records import Observation, Run
 
 _TEST = "dcgm.test."
-_SHOWN = 4  # tests that a verdict names
 
 
-def derive(observed: Seen) -> Parsed:
+def results(derived: Parsed, observed: Seen, run: Run) -> None:
     """sweep.dcgm.gpus, sweep.dcgm.failed and sweep.dcgm.doubtful per node. Unknown, with the reason, if there is no
     answer; `failed` is also unknown if no test ran."""
-    derived = Parsed()
-    results: dict[str, list[Observation]] = defaultdict(list)
-    for result in observed.under(_TEST):
-        results[result.subject.partition("/")[0]].append(result)
     counted = observed.by_subject("dcgm.gpus")
     without = _without_an_answer(observed)
     for node, why in without.items():
         for quantity in ("gpus", "failed", "doubtful"):
             derived.saw(f"sweep.dcgm.{quantity}", node, None, "count", why.evidence, why.why)
-    for node, tests in results.items():
+    for node, tests in by_node(observed.under(_TEST)).items():
         if node not in without:
             _gpus(derived, node, counted.get(node, []), tests)
             _results(derived, node, tests)
-    return derived
 
 
 def _without_an_answer(observed: Seen) -> dict[str, Observation]:
@@ -75,8 +68,9 @@ def _name(test: Observation) -> str:
 
 
 def _words(tests: list[Observation]) -> str:
-    messages = [
-        f"{_name(test)} {test.value}" + (f" ({test.why})" if test.why and test.value != "skip" else "")
-        for test in tests[:_SHOWN]
-    ]
-    return "; ".join(messages) + (f"; and {len(tests) - _SHOWN} more" if len(tests) > _SHOWN else "")
+    return shortened(
+        [
+            f"{_name(test)} {test.value}" + (f" ({test.why})" if test.why and test.value != "skip" else "")
+            for test in tests
+        ]
+    )

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from statistics import fmean, median, median_low
 from typing import Literal
 
-from bringup.checks.nccl.pair_noise import LEAST_LOSS, LEAST_NOISE, Measurements, Round, measurements, threshold
+from bringup.derive.pair_noise import LEAST_LOSS, LEAST_NOISE, Measurements, Round, measurements, threshold
 from bringup.plan.rounds import Pair
 
 Kind = Literal["node", "path", "block"]

@@ -1,28 +1,12 @@
-"""Joins what the two nodes of a pair observed of one file."""
+"""Filesystems: what the two nodes of a pair observed of one file, and folders that jobs write to."""
 
 from __future__ import annotations
 
-from bringup.checks import folders
 from bringup.evidence.parsed import Parsed, Seen
 from bringup.records import Run
 
 
-def derive(observed: Seen, run: Run) -> Parsed:
-    """A subject without facts gets no observation, so its gates are incomplete."""
-    derived = Parsed()
-    _exclusive(derived, observed)
-    _same_type(derived, observed, run)
-    derived.add(folders.derive(observed, "discovery.folders", _folders(run)))
-    return derived
-
-
-def _folders(run: Run) -> list[str]:
-    """The results folder, and the folders of the site file that jobs write to."""
-    named = {} if run.site is None else run.site.says
-    return ["results", *(label for label in ("scratch", "checkpoints") if label in named)]
-
-
-def _exclusive(derived: Parsed, observed: Seen) -> None:
+def exclusive(derived: Parsed, observed: Seen, run: Run) -> None:
     """Number of nodes of a pair that created the file. Both nodes must have answered."""
     for pair, observations in observed.by_subject("smoke.fs.pair.created").items():
         answers = [observation.value for observation in observations if observation.value is not None]
@@ -36,7 +20,7 @@ def _exclusive(derived: Parsed, observed: Seen) -> None:
             derived.saw("smoke.fs.pair.exclusive", pair, None, "count", evidence, why)
 
 
-def _same_type(derived: Parsed, observed: Seen, run: Run) -> None:
+def same_type(derived: Parsed, observed: Seen, run: Run) -> None:
     """Compare pairs instead of all nodes: two nodes have no majority."""
     types = {node: observations[0] for node, observations in observed.by_subject("smoke.fs.type").items()}
     planned = (pair for gate, pairs in run.planned.items() if gate.startswith("smoke.fs.pair.") for pair in pairs)
@@ -53,3 +37,24 @@ def _same_type(derived: Parsed, observed: Seen, run: Run) -> None:
                 f"{first.evidence}, {second.evidence}",
                 f"{first.value} and {second.value}",
             )
+
+
+def folders_work(derived: Parsed, observed: Seen, run: Run) -> None:
+    """discovery.tmp.writes, discovery.folders.writes: whether what was written in each folder was read back. Unknown if
+    one folder is unknown and none is known to fail."""
+    named = () if run.site is None else (label for label in ("scratch", "checkpoints") if label in run.site.says)
+    for gate, labels in (("discovery.tmp.writes", ("tmp", "shm")), ("discovery.folders.writes", ("results", *named))):
+        facts = {label: observed.by_subject(f"inventory.folder.{label}.writes") for label in labels}
+        for node in dict.fromkeys(node for of_label in facts.values() for node in of_label):
+            known = {label: facts[label][node][0] for label in labels if node in facts[label]}
+            bad = [
+                f"{label} ({fact.why}): {fact.value}"
+                for label, fact in known.items()
+                if fact.value not in (None, "works")
+            ]
+            unknown = [f"{label}: {fact.why}" for label, fact in known.items() if fact.value is None]
+            unknown += [f"nothing was said of {label}" for label in labels if label not in known]
+            good = ", ".join(f"{label} ({fact.why})" for label, fact in known.items())
+            evidence = ", ".join(fact.evidence for fact in known.values())
+            value = False if bad else None if unknown else True
+            derived.saw(gate, node, value, "flag", evidence, "; ".join(bad or unknown) or good)

@@ -2,54 +2,16 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 from bringup.evidence.parsed import Parsed, Seen, is_number
 from bringup.known_faults import xid
+from bringup.plan.gate import Gate
 from bringup.records import Observation, Run
 
 _BEFORE, _AFTER = "load.counter.before.", "load.counter.after."
-
-
-class Group(NamedTuple):
-    """The counters that one gate adds up."""
-
-    gate: str
-    rising: tuple[str, ...]  # counters whose rises are added up
-    falling: tuple[str, ...] = ()  # counters whose falls are added up: a GPU or a link was lost
-    read: str = ""  # a counter without which this group was not read at all
-
-
-GROUPS = (
-    Group(
-        "load.gpu_faults",
-        ("ecc_uncorrected", "rows_remapped_uncorrectable", "remap_failed", "nvlink_recoveries"),
-        ("gpus", "nvlinks"),
-        "gpus",
-    ),
-    Group(
-        "load.gpu_corrected",
-        ("ecc_corrected", "rows_remapped_correctable", "pcie_replays", "nvlink_replays", "nvlink_crc_errors"),
-        read="gpus",
-    ),
-    Group("load.node_faults", ("link_downed", "ue_count"), ("rdma_ports",)),
-    Group(
-        "load.node_corrected",
-        (
-            "symbol_error",
-            "link_error_recovery",
-            "port_rcv_errors",
-            "local_link_integrity_errors",
-            "rx_errors",
-            "tx_errors",
-            "rx_crc_errors",
-            "ce_count",
-            "package_throttle_count",
-        ),
-    ),
-)
 
 
 class Share(NamedTuple):
@@ -81,6 +43,9 @@ SHARES = (
 LEAST_SENT = 10_000  # below this number of packets, one or two retransmissions would be a large share
 
 
+_KNOWN: WeakKeyDictionary[Seen, dict[str, list[_Change]]] = WeakKeyDictionary()
+
+
 class _Change(NamedTuple):
     name: str
     device: str
@@ -107,22 +72,39 @@ class _Change(NamedTuple):
         return f"{self.name}{self.where}: {self.after.why or self.before.why}"
 
 
-def derive(observed: Seen, run: Run) -> Parsed:
-    """One observation per group and node, and load.kernel_log. Unknown if a counter was read only once."""
-    derived = Parsed()
-    looked = [fact.subject for fact in observed.of("probe.counters.finished")]
-    changes: dict[str, list[_Change]] = defaultdict(list)
+def rises(derived: Parsed, gates: Iterable[Gate], observed: Seen) -> None:
+    """By how much the counters behind `rise` rose in all of a node's devices, and those behind `fall` fell: a GPU or a
+    link was lost. `of`: a counter without which they were not read at all. Unknown if a counter was read only once."""
+    changes = _changes(observed)
+    for gate in gates:
+        rising, _, falling = " ".join(gate.fold.facts).partition(" fall ")
+        for node in changes:
+            _rise(derived, node, gate, rising.split(), falling.split(), changes[node])
+
+
+def sent_again(derived: Parsed, observed: Seen, run: Run) -> None:
+    for node, changes in _changes(observed).items():
+        for share in SHARES:
+            _share(derived, node, share, changes)
+
+
+def kernel_log(derived: Parsed, observed: Seen, run: Run) -> None:
+    for node, changes in _changes(observed).items():
+        _kernel_log(derived, node, changes)
+
+
+def _changes(observed: Seen) -> dict[str, list[_Change]]:
+    """Node -> the change of each counter of each device; empty for a node that lists none."""
+    if observed in _KNOWN:
+        return _KNOWN[observed]
+    changes: dict[str, list[_Change]] = {fact.subject: [] for fact in observed.of("probe.counters.finished")}
     before, after = _read(observed, _BEFORE), _read(observed, _AFTER)
     for name, subject in sorted(before.keys() | after.keys()):
         node, _, device = subject.partition("/")
-        changes[node].append(_Change(name, device, before.get((name, subject)), after.get((name, subject))))
-    for node in dict.fromkeys([*looked, *changes]):
-        for group in GROUPS:
-            _group(derived, node, group, changes[node])
-        for share in SHARES:
-            _share(derived, node, share, changes[node])
-        _kernel_log(derived, node, changes[node])
-    return derived
+        change = _Change(name, device, before.get((name, subject)), after.get((name, subject)))
+        changes.setdefault(node, []).append(change)
+    _KNOWN[observed] = changes
+    return changes
 
 
 def _read(observed: Seen, prefix: str) -> dict[tuple[str, str], Observation]:
@@ -133,28 +115,30 @@ def _read(observed: Seen, prefix: str) -> dict[tuple[str, str], Observation]:
     }
 
 
-def _group(derived: Parsed, node: str, group: Group, changes: list[_Change]) -> None:
-    of_group = [change for change in changes if change.name in (*group.rising, *group.falling, group.read)]
+def _rise(
+    derived: Parsed, node: str, gate: Gate, rising: list[str], falling: list[str], changes: list[_Change]
+) -> None:
+    of_group = [change for change in changes if change.name in (*rising, *falling, gate.fold.of)]
     evidence = next((fact.evidence for change in of_group for fact in (change.after, change.before) if fact), "raw/")
     counted, words, unknown = 0, [], None
     for change in of_group:
         rise = change.rise
         if rise is None or change.before is None or change.after is None:
             unknown = unknown or change.why_unknown
-        elif change.name in group.falling and rise < 0:
+        elif change.name in falling and rise < 0:
             counted += -rise
-            lost = _silent_after(changes) if change.name == group.read else []
+            lost = _silent_after(changes) if change.name == gate.fold.of else []
             words.append(
                 f"{change.name}{change.where} fell from {change.before.value} to {change.after.value}"
                 + (f": not heard of {', '.join(lost)}" if lost else "")
             )
-        elif change.name in group.rising and rise != 0:
+        elif change.name in rising and rise != 0:
             counted += max(rise, 1)  # one that fell was reset in the middle of the load
             words.append(f"{change.name}{change.where} went from {change.before.value} to {change.after.value}")
-    if not any(change.name in group.rising for change in of_group):
+    if not any(change.name in rising for change in of_group):
         unknown = unknown or "this node lists no such counter"
     value = counted if words or unknown is None else None
-    derived.saw(group.gate, node, value, "count", evidence, "; ".join(words) or unknown or f"{len(of_group)} counters")
+    derived.saw(gate.id, node, value, "count", evidence, "; ".join(words) or unknown or f"{len(of_group)} counters")
 
 
 def _silent_after(changes: list[_Change]) -> list[str]:

@@ -1,1 +1,0 @@
-"""Links between GPUs, NICs and nodes as the hardware describes them: NVLink, RDMA ports, topology."""

@@ -1,1 +1,0 @@
-"""GPUs: present, healthy, bound to tasks, isolated, and fast enough."""

@@ -1,1 +1,0 @@
-"""Counters of every node before and after a load: single nodes, collectives and trainings alike."""

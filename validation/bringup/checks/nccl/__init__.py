@@ -1,1 +1,0 @@
-"""Collectives: one communicator, the right transport, bandwidth, latency, and slow nodes or links."""

@@ -1,1 +1,0 @@
-"""A node: state, clock, limits, and what should be equal on all nodes."""

@@ -1,1 +1,0 @@
-"""The run itself: it was closed, and its evidence is its own."""

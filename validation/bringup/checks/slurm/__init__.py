@@ -1,1 +1,0 @@
-"""Slurm: its configuration, and what it does with jobs."""

@@ -1,1 +1,0 @@
-"""Every node by itself: a seeded training step, a sustained load, collectives inside the node, counters of errors."""

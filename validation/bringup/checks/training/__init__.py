@@ -1,1 +1,0 @@
-"""Training: the strategy that ran, its loss, its memory, its speed, and how each rank ended."""

@@ -1,0 +1,104 @@
+"""GPUs: what the driver logged, whom they belong to, and which of them tasks and jobs got."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from bringup.derive.fold import by_node
+from bringup.evidence.parsed import Parsed, Seen, is_number
+from bringup.known_faults import xid
+from bringup.records import Observation, Run
+
+_KERNEL_LOG = "discovery.kernel_log."
+_NO_EVENTS = ("records", "xids", "recovery_action")
+
+
+def seen_by_another_node(derived: Parsed, observed: Seen, run: Run) -> None:
+    """discovery.gpu.distinct: UUIDs of a node that another node also sees."""
+    owners: dict[str, set[str]] = defaultdict(set)
+    evidence: dict[str, str] = {}
+    for observation in observed.of("discovery.gpu.model"):  # one of each GPU
+        node, _, gpu = observation.subject.partition("/")
+        if gpu.startswith("GPU-"):
+            owners[gpu].add(node)
+            evidence.setdefault(node, observation.evidence)
+    shared: dict[str, list[str]] = defaultdict(list)
+    for gpu, nodes in sorted(owners.items()):
+        if len(nodes) > 1:
+            for node in nodes:
+                shared[node].append(gpu)
+    for node, where in evidence.items():
+        gpus = shared.get(node, [])
+        derived.saw("discovery.gpu.distinct", node, len(gpus), "count", where, ", ".join(gpus) or None)
+
+
+def driver_log(derived: Parsed, observed: Seen, run: Run) -> None:
+    """Messages of the driver per node: discovery.kernel_log.xid (they ask for action) and
+    discovery.kernel_log.nonfatal. 0 only if the log was read."""
+    asking: dict[str, list[tuple[int, str]]] = defaultdict(list)
+    nonfatal: dict[str, list[tuple[int, str]]] = defaultdict(list)
+    for quantity, several in observed.starting_with(_KERNEL_LOG).items():
+        name = quantity.removeprefix(_KERNEL_LOG)
+        event = xid.event(name)
+        for observation in several:
+            node, _, device = observation.subject.partition("/")
+            count = int(observation.value) if is_number(observation.value) else 1
+            if name == "recovery_action" and observation.value != "None":
+                asking[node].append((1, f"Xid 154 on {device}: {observation.value or observation.why}"))
+            elif event is not None and event.nonfatal:
+                nonfatal[node].append((count, f"{count} × {event.words} on {device}"))
+            elif event is not None and event.action is not None:
+                asking[node].append((count, f"{count} × {event.words} on {device or node}: {event.action}"))
+            elif event is None and name not in _NO_EVENTS:
+                asking[node].append(
+                    (count, f"{count} × {name[:40]} on {device or node}: this version does not know it")
+                )
+    for total in observed.of(f"{_KERNEL_LOG}xids"):
+        for gate, messages in ((f"{_KERNEL_LOG}xid", asking), (f"{_KERNEL_LOG}nonfatal", nonfatal)):
+            known = messages.get(total.subject, [])
+            value = None if total.value is None else sum(count for count, _ in known)
+            remark = "; ".join(words for _, words in known) or total.why
+            derived.saw(gate, total.subject, value, "count", total.evidence, remark)
+
+
+def tasks(derived: Parsed, observed: Seen, run: Run) -> None:
+    """Answers of single tasks about their GPU, counted per node: smoke.gpu.bound is the number of different GPUs."""
+    for node, several in by_node(observed.of("smoke.binding.gpu")).items():
+        known = sorted({str(task.value) for task in several if task.value is not None})
+        evidence = f"{several[0].evidence} to {several[-1].evidence.rpartition(':')[2]}"
+        derived.saw("smoke.node.ran_tasks", node, len(several), "count", evidence)
+        remark = next((task.why for task in several if task.value is None), ", ".join(known))
+        derived.saw("smoke.gpu.bound", node, len(known), "count", evidence, remark)
+
+
+def two_jobs_at_once(derived: Parsed, observed: Seen, run: Run) -> None:
+    """GPUs that the two jobs would use, and GPUs that each was denied because the other had them."""
+    facts = {
+        (job, quantity, fact.subject): fact
+        for job in ("first", "second")
+        for quantity in ("gpu", "openable", "denied", "outlasted")
+        for fact in observed.of(f"smoke.{job}_job.{quantity}")
+    }
+    for node in observed.by_subject("smoke.second_job.openable"):
+        if ("first", "outlasted", node) not in facts:
+            why = "the first job was not there until the second had ended"
+            where = facts["second", "openable", node].evidence
+            derived.saw("smoke.jobs.distinct_gpus", node, None, "count", where, why)
+            continue
+        first, second = (
+            {quantity: facts.get((job, quantity, node)) for quantity in ("gpu", "openable", "denied")}
+            for job in ("first", "second")
+        )
+        bound = [fact for fact in (first["gpu"], second["gpu"]) if fact is not None]
+        evidence = ", ".join(fact.evidence for fact in bound)
+        gpus = sorted({str(fact.value) for fact in bound if fact.value is not None})
+        derived.saw("smoke.jobs.distinct_gpus", node, len(gpus), "count", evidence, ", ".join(gpus) or "none")
+        refused = sorted(_common(first["openable"], second["denied"]) | _common(second["openable"], first["denied"]))
+        derived.saw("smoke.jobs.refused_gpus", node, len(refused), "count", evidence, ", ".join(refused) or "none")
+
+
+def _common(opened: Observation | None, denied: Observation | None) -> set[str]:
+    gpus = [
+        set(fact.value) if fact is not None and isinstance(fact.value, list) else set() for fact in (opened, denied)
+    ]
+    return gpus[0] & gpus[1]

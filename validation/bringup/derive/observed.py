@@ -1,0 +1,80 @@
+"""All observations of one run folder: what was read, and what follows from it.
+
+`from:` of each check names a fold, or a function of this room."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+from bringup.checks.catalogue import of_phase
+from bringup.derive import (
+    dcgm,
+    fabric,
+    filesystem,
+    fold,
+    gpu,
+    load,
+    measured,
+    names,
+    nccl,
+    node,
+    provenance,
+    rails,
+    slurm,
+    sweep,
+    training,
+)
+from bringup.evidence.parsed import Parsed, Seen
+from bringup.evidence.reading import read_raw
+from bringup.plan.gate import Gate
+from bringup.plan.phases import PHASES
+from bringup.records import Run
+from bringup.results import TrainingRecords
+
+Function = Callable[[Parsed, Seen, Run], None]
+
+FOLDS: dict[str, Callable[[Parsed, Gate, Seen, Run], None]] = {
+    "as-is": fold.as_is,
+    "each": fold.each,
+    "worst": fold.worst,
+    "count": fold.count,
+    "against-peers": fold.against_peers,
+    "against-all": fold.against_all,
+    "alike": fold.alike,
+}
+_MODULES: dict[str, ModuleType] = {
+    module.__name__.rpartition(".")[2]: module
+    for module in (dcgm, fabric, filesystem, gpu, load, names, nccl, node, rails, slurm, sweep, training)
+}
+
+
+def read_run(folder: Path, run: Run, records: TrainingRecords) -> Parsed:
+    """Bad evidence is reported as a problem; it never raises."""
+    parsed = read_raw(folder, run, records.steps)
+    parsed.add(provenance.derive(Seen(parsed.observations), folder, run))
+    if PHASES[run.phase].is_training:
+        parsed.add(measured.of_folder(folder, run, records))
+    parsed.add(derive(Seen(parsed.observations), run))
+    return parsed
+
+
+def derive(observed: Seen, run: Run) -> Parsed:
+    """Each fold and function gets the facts that were read, not what others made of them: their order says nothing."""
+    derived, gates = Parsed(), of_phase(run.phase)
+    for gate in gates:
+        if gate.fold.how in FOLDS:
+            FOLDS[gate.fold.how](derived, gate, observed, run)
+    load.rises(derived, [gate for gate in gates if gate.fold.how == "rise"], observed)
+    computed = [gate.fold.facts[0] for gate in gates if gate.fold.how == "computed" and gate.fold.facts]
+    for name in dict.fromkeys(computed):
+        function(name)(derived, observed, run)
+    return derived
+
+
+def function(name: str) -> Function:
+    """`gpu.driver_log`: the function driver_log of gpu.py."""
+    module, _, called = name.partition(".")
+    made: Function = getattr(_MODULES[module], called)
+    return made

@@ -1,0 +1,123 @@
+"""Slurm: its configuration, and what it does with jobs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import datetime
+from typing import NamedTuple
+
+from bringup.evidence.parsed import Parsed, Seen, numbers
+from bringup.records import Run, Value
+
+_UNSET = ("(null)", "none", "")  # Slurm 23.11 and later print (null) where earlier versions print none
+
+
+class _Question(NamedTuple):
+    gate: str
+    unit: str
+    reading: Callable[[str], Value | None]  # of the text behind the key
+
+
+def _is_set(value: str) -> bool:
+    return value.lower() not in _UNSET
+
+
+def _lists(item: str) -> Callable[[str], bool]:
+    return lambda value: item in value.lower().split(",")
+
+
+def _seconds(value: str) -> int | None:
+    match = re.match(r"(\d{1,9})(?: sec)?$", value)
+    return int(match[1]) if match else None
+
+
+_AUDIT = {
+    "TaskPlugin": _Question("discovery.slurm.task_plugin", "flag", _lists("task/cgroup")),
+    "GresTypes": _Question("discovery.slurm.gres_types", "flag", _lists("gpu")),
+    "KillOnBadExit": _Question("discovery.slurm.kill_on_bad_exit", "flag", lambda value: value == "1"),
+    "HealthCheckProgram": _Question("discovery.slurm.health_check", "flag", _is_set),
+    "Prolog": _Question("discovery.slurm.prolog", "flag", _is_set),
+    "Epilog": _Question("discovery.slurm.epilog", "flag", _is_set),
+    "SlurmdTimeout": _Question("discovery.slurm.slurmd_timeout", "s", _seconds),
+}
+# Versions that number prologs (Prolog[0] = ...) print no line if there is none. A nearby line that every answer has
+# proves that this part of the answer was read.
+_UNPRINTED = {"Prolog": "PrologFlags", "Epilog": "EpilogMsgTime"}
+
+
+def configuration(derived: Parsed, observed: Seen, run: Run) -> None:
+    """Slurm's configuration as answers to questions that matter for GPU jobs."""
+    for key, (gate, unit, reading) in _AUDIT.items():
+        lines = observed.of(f"slurm.config.{key}")
+        for line in lines:  # cgroup.conf and scontrol may both have it, and both must be right
+            derived.saw(gate, "job", reading(str(line.value)), unit, line.evidence, f"{key} = {line.value}")
+        beside = observed.of(f"slurm.config.{_UNPRINTED.get(key)}")
+        if not lines and beside:
+            derived.saw(gate, "job", reading(""), unit, beside[-1].evidence, f"no line {key} beside {_UNPRINTED[key]}")
+
+
+def mpi(derived: Parsed, observed: Seen, run: Run) -> None:
+    """The default plugin must be installed, because a job without --mpi uses it."""
+    defaults, several = observed.of("slurm.config.MpiDefault"), observed.of("slurm.mpi.plugins")
+    if not defaults or not several or not isinstance(several[0].value, list):
+        return
+    default, plugins, names = defaults[-1], several[0], several[0].value
+    available = f"there are {', '.join(names)}"
+    is_there = not _is_set(str(default.value)) or str(default.value) in names
+    why = f"MpiDefault = {default.value}; {available}"
+    derived.saw("discovery.slurm.mpi_default", "job", is_there, "flag", plugins.evidence, why)
+    has_pmix = any(plugin.startswith("pmix") for plugin in names)
+    derived.saw("discovery.slurm.pmix", "job", has_pmix, "flag", plugins.evidence, available)
+
+
+def devices_behind_gres(derived: Parsed, observed: Seen, run: Run) -> None:
+    """GPUs that slurm.conf lists and the node does not have."""
+    present, promised = numbers(observed.of("discovery.gpu.count")), numbers(observed.of("slurm.node.gpus"))
+    evidence = {gpus.subject: gpus.evidence for gpus in observed.of("slurm.node.gpus")}
+    for node in [node for node in promised if node in present]:
+        derived.saw(
+            "discovery.slurm.gres",
+            node,
+            int(promised[node] - present[node]),
+            "count",
+            evidence[node],
+            f"Gres says {promised[node]:.0f}, {present[node]:.0f} devices were found",
+        )
+
+
+def warned_before_it_began(derived: Parsed, observed: Seen, run: Run) -> None:
+    """Slurm may send the signal up to a minute early. Then it kills a script that had not begun: signal 10 (USR1)."""
+    exit_codes = observed.of("smoke.warning.ExitCode")
+    was_warned = any(warned.value is not None for warned in observed.of("smoke.time_limit.warned"))
+    if exit_codes and exit_codes[0].value == "0:10" and not was_warned:
+        why = "the signal came before the script had begun"
+        derived.saw("smoke.time_limit.warned", "job", True, "flag", exit_codes[0].evidence, why)
+
+
+def array_indices(derived: Parsed, observed: Seen, run: Run) -> None:
+    reported = observed.of("smoke.array.index")
+    if reported:
+        indices = sorted(str(index.value) for index in reported)
+        derived.saw(
+            "smoke.array", "job", " ".join(indices), "text", f"{reported[0].evidence} to {reported[-1].evidence}"
+        )
+
+
+def waiting(derived: Parsed, observed: Seen, run: Run) -> None:
+    _seconds_between(derived, observed, "smoke.before.EndTime", "smoke.after.StartTime", "smoke.dependency.waits")
+    submitted, started = "smoke.exit_code.SubmitTime", "smoke.exit_code.StartTime"
+    _seconds_between(derived, observed, submitted, started, "smoke.queue.latency")
+
+
+def _seconds_between(derived: Parsed, observed: Seen, earlier: str, later: str, gate: str) -> None:
+    first, second = next(iter(observed.of(earlier)), None), next(iter(observed.of(later)), None)
+    if first is None or second is None:
+        return
+    evidence = f"{first.evidence}, {second.evidence}"
+    try:
+        seconds = (datetime.fromisoformat(str(second.value)) - datetime.fromisoformat(str(first.value))).total_seconds()
+    except (ValueError, TypeError):  # Unknown: the job never started
+        derived.saw(gate, "job", None, "s", evidence, f"{first.value} and {second.value} are not two times")
+    else:
+        derived.saw(gate, "job", seconds, "s", evidence)

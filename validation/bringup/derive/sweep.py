@@ -1,0 +1,68 @@
+"""The sweep of single nodes: whose ranks came to the end, and whose devices gave other bits."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+
+from bringup.derive.fold import by_node
+from bringup.evidence.parsed import Parsed, Seen
+from bringup.records import Run
+
+_PARTS = ("sweep_device", "seeded_step", "sustained_load", "node_sweep")
+
+
+def ranks(derived: Parsed, observed: Seen, run: Run) -> None:
+    """sweep.ranks per node: the ranks that finished every part; for the others, the last part that they finished."""
+    ended = {part: by_node(observed.of(f"probe.{part}.finished")) for part in _PARTS}
+    for node, begun in by_node(observed.of("sweep.gpu.device")).items():
+        counts = {part: sum(1 for fact in ended[part].get(node, []) if fact.value is True) for part in _PARTS}
+        short = next((f"{part}: {counts[part]} finished" for part in _PARTS if counts[part] < len(begun)), None)
+        derived.saw("sweep.ranks", node, min(counts.values()), "count", begun[0].evidence, short)
+
+
+def same_bits(derived: Parsed, observed: Seen, run: Run) -> None:
+    for where in ("cpu", "gpu"):
+        _same_bits(derived, observed, where, run.gpus_per_node)
+
+
+def _same_bits(derived: Parsed, observed: Seen, where: str, ranks: int) -> None:
+    """sweep.step.cpu and sweep.step.gpu per node: devices whose seeded step differs in any bit from its own repetition,
+    or from most devices of the same kind on all nodes. Unknown if a device of the node gave no answer."""
+    quantity = f"sweep.gpu.step.{where}"
+    kinds = {fact.subject: str(fact.value) for fact in observed.of(f"{quantity}.kind") if fact.value is not None}
+    answers = observed.by_subject(quantity)
+    first = {subject: str(facts[0].value) for subject, facts in answers.items() if facts[0].value is not None}
+    common = {
+        kind: _most(first, [subject for subject in first if kinds.get(subject) == kind]) for kind in kinds.values()
+    }
+    differences: dict[str, list[str]] = defaultdict(list)
+    unknown: dict[str, str] = {}
+    for subject, facts in answers.items():
+        node, _, device = subject.partition("/")
+        missing = next((fact.why or "no answer" for fact in facts if fact.value is None), None)
+        if missing is not None or subject not in kinds:
+            unknown.setdefault(node, f"{device or subject}: {missing or 'its kind did not arrive'}")
+            continue
+        if len({str(fact.value) for fact in facts}) > 1:
+            differences[node].append(f"{device} differs from itself")
+            continue
+        usual = common[kinds[subject]]
+        if usual is None:
+            differences[node].append(f"{device}: devices of its kind differ, and no majority agrees")
+        elif first[subject] != usual[0]:
+            differences[node].append(f"{device} differs from {usual[1]} of {usual[2]} of its kind")
+    for node, facts in by_node(observed.of(quantity)).items():
+        devices = {fact.subject for fact in facts}
+        if len(devices) < ranks:
+            unknown.setdefault(node, f"{len(devices)} of {ranks} ranks said it")
+        kind = kinds.get(facts[0].subject, "")
+        value = len(differences[node]) if differences[node] or node not in unknown else None
+        remark = "; ".join(differences[node]) or unknown.get(node) or f"{len(devices)} of {kind}"
+        derived.saw(f"sweep.step.{where}", node, value, "count", facts[0].evidence, remark)
+
+
+def _most(first: dict[str, str], subjects: Sequence[str]) -> tuple[str, int, int] | None:
+    """(the most common result, its count, the number of results); None if no more than half agree."""
+    value, count = Counter(first[subject] for subject in subjects).most_common(1)[0] if subjects else ("", 0)
+    return (value, count, len(subjects)) if 2 * count > len(subjects) else None
