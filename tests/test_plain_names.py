@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
+from loops import for_each
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -74,7 +74,7 @@ def test_a_name_says_what_it_is():
     assert not unclear, "\n".join(unclear)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "code",
     [
         "told = 1",

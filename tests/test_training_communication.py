@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from bringup.records import Communication, RunArgs, read_record
+from loops import for_each
 from torch.autograd import DeviceType
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -26,7 +27,7 @@ def event(name: str, begin: float, end: float, device: DeviceType = CPU) -> Any:
     return SimpleNamespace(name=name, time_range=SimpleNamespace(start=begin, end=end), device_type=device)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("name", "kind"),
     [
         ("ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)", "all_reduce"),

@@ -3,21 +3,21 @@
 import os
 import re
 
-import pytest
 from bringup import results as runs
 from bringup.known_faults import signs
 from bringup.known_faults.signatures import IN_ORDER, SIGNATURES
+from loops import for_each
 from runs_for_tests import FIXTURES, discovery
 
 
-@pytest.mark.parametrize("signature", SIGNATURES.values(), ids=lambda signature: signature.id)
+@for_each("signature", SIGNATURES.values(), ids=lambda signature: signature.id)
 def test_a_line_as_the_program_prints_it_bears_the_signature(signature):
     sign = signs.match(signature.example)
     assert sign is not None
     assert sign.id == signature.id
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("line", "signature"),
     [
         ("srun: error: Unable to allocate resources: Requested nodes are busy", "slurm.busy"),
@@ -183,14 +183,14 @@ REAL = [
 """A line as others have printed it (most from public issues; the host's name is shortened), and what it is."""
 
 
-@pytest.mark.parametrize(("line", "signature"), REAL)
+@for_each(("line", "signature"), REAL)
 def test_a_line_is_known_by_its_reason_and_its_subject_before_its_errno(line, signature):
     sign = signs.match(line)
     assert sign is not None
     assert sign.id == signature
 
 
-@pytest.mark.parametrize(
+@for_each(
     "line",
     [
         "recv: Resource temporarily unavailable",
@@ -239,7 +239,7 @@ def test_a_log_that_cannot_be_read_holds_no_sign_and_hides_no_other(tmp_path, mo
     assert [sign.evidence for sign in signs.in_run(folder, runs.load(folder))] == ["raw/b.log:1"]
 
 
-@pytest.mark.parametrize("path", sorted((FIXTURES / "nccl").glob("log-[eiost]*.log")), ids=lambda path: path.name)
+@for_each("path", sorted((FIXTURES / "nccl").glob("log-[eiost]*.log")), ids=lambda path: path.name)
 def test_a_healthy_log_bears_none(path):
     assert signs.in_lines(enumerate(path.read_text().splitlines(), start=1), path.name) == []
 
