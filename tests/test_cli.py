@@ -8,6 +8,7 @@ import sys
 
 import pytest
 from bringup.cli import main
+from loops import for_each
 from runs_for_tests import discovery, reseal
 
 
@@ -20,7 +21,7 @@ def call(capsys, *arguments: str) -> tuple[int, str, str]:
     return code, out, err
 
 
-@pytest.mark.parametrize(
+@for_each(
     "arguments",
     [
         ("judge", "nowhere"),

@@ -42,8 +42,8 @@ def test_a_workload_has_enough_steps_for_every_gate_of_its_speed(name: str) -> N
     assert steps - warmup >= FEWEST_STEPS_OF_A_TAIL
 
 
-@pytest.mark.parametrize("name", WITH_WORKLOAD)
-@pytest.mark.parametrize("nodes", [2, 3, 5, 6, 12, 16, 32])
+@for_each("name", WITH_WORKLOAD)
+@for_each("nodes", [2, 3, 5, 6, 12, 16, 32])
 def test_the_workload_of_a_profile_fits_under_every_strategy(
     name: str, nodes: int, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -83,8 +83,8 @@ def test_no_part_of_a_drivers_message_counts_as_a_name_of_a_process_or_file(mess
                 assert read(form % (process, file) + "\n") == NOTHING
 
 
-@pytest.mark.parametrize("priority", [8 + 4, 24 + 4, 40 + 3, 128 + 6], ids=["user", "daemon", "syslog", "local0"])
-@pytest.mark.parametrize("message", DRIVER.values(), ids=DRIVER)
+@for_each("priority", [8 + 4, 24 + 4, 40 + 3, 128 + 6])
+@for_each("message", DRIVER.values())
 def test_what_user_space_writes_into_the_log_does_not(message, priority):
     assert read(f"{priority},9,9,-;{message}\n") == NOTHING
 
@@ -129,8 +129,8 @@ def test_between_the_lines_of_a_message_a_users_record_adds_nothing_to_it():
     assert ("PCI:0000:01:00", "fallen_off_the_bus") not in counts
 
 
-@pytest.mark.parametrize("message", DRIVER.values(), ids=DRIVER)
-@pytest.mark.parametrize(
+@for_each("message", DRIVER.values())
+@for_each(
     ("fields", "counts"),
     [
         ({"_TRANSPORT": "kernel", "SYSLOG_FACILITY": "0"}, True),
@@ -139,7 +139,7 @@ def test_between_the_lines_of_a_message_a_users_record_adds_nothing_to_it():
         ({"SYSLOG_FACILITY": "0"}, False),
     ],
 )
-@pytest.mark.parametrize("as_bytes", [False, True])
+@for_each("as_bytes", [False, True])
 def test_the_journal_is_read_by_entry_and_by_who_wrote_it(message, fields, counts, as_bytes, monkeypatch):
     text = message.replace("\\x0a", "\n")
     entries = [
