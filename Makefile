@@ -10,7 +10,7 @@ GPUS ?= 2
 PY := .venv/bin/python
 CLUSTER := infrastructure-validation/local-cluster/cluster
 
-.PHONY: help setup venv constraints local cluster cluster-down test drill lint unit golden live live-drills live-rest generated pictures clean
+.PHONY: help setup venv constraints local cluster cluster-down test drill lint unit unit-folders unit-files golden live live-drills live-rest generated pictures clean
 
 help: ## print this
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -51,7 +51,7 @@ cluster-down: ## end the local cluster; leaves nothing behind
 	@$(CLUSTER) down
 
 test: setup lint ## lint, unit tests, and the integration tests on a local cluster
-	@$(MAKE) --no-print-directory --jobs=3 --output-sync=line unit live-drills live-rest
+	@$(MAKE) --no-print-directory --jobs=4 --output-sync=line unit-folders unit-files live-drills live-rest
 
 drill: setup ## the whole catalogue of faults, made and found on a local cluster
 	.venv/bin/bringup drill
@@ -65,8 +65,14 @@ lint: setup ## ruff (format and check), mypy --strict, import arrows, codespell,
 	git ls-files -z -- '*.sh' '*.sbatch' .ci/run docs/results/keep-records infrastructure-validation/local-cluster/cluster \
 	  infrastructure-validation/local-cluster/playbook infrastructure-validation/slurm/{health-check,prolog,epilog} | xargs -0 shellcheck -x
 
-unit: setup ## the tests that need no cluster
-	$(PY) -m pytest tests -m 'not cluster' -o cache_dir=.pytest_cache/unit
+unit: setup ## the tests that need no cluster, in two halves at once: those of tests/*/, and those of tests/*.py with the trainings
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=line unit-folders unit-files
+
+unit-folders: setup
+	$(PY) -m pytest tests/*/ -m 'not cluster' -o cache_dir=.pytest_cache/unit-folders
+
+unit-files: setup
+	$(PY) -m pytest tests/test_*.py -m 'not cluster' -o cache_dir=.pytest_cache/unit-files
 
 golden: venv ## recorded runs and the catalogue: are verdicts and words as stored? (tests/golden/README.md)
 	$(PY) tests/golden/golden_verdicts.py --words

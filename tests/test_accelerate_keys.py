@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from loops import for_each
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.append(str(ROOT / "training/src"))
@@ -80,12 +81,12 @@ def check(stem: str, environment: dict[str, str], *options: str, bf16: bool = Tr
     accelerated.refuse_what_is_ignored(program(*options), expected, bf16, world, local_world, environment)
 
 
-@pytest.mark.parametrize("stem", SHAPES)
+@for_each("stem", SHAPES)
 def test_the_configurations_say_what_the_programs_do(stem: str) -> None:
     check(stem, launched(stem))
 
 
-@pytest.mark.parametrize("stem", SHAPES)
+@for_each("stem", SHAPES)
 def test_every_variable_that_accelerate_sets_is_looked_at(stem: str) -> None:
     expected, world, local_world = SHAPES[stem]
     environment = launched(stem, "--debug", "--gpu_ids", "0,1")
@@ -93,7 +94,7 @@ def test_every_variable_that_accelerate_sets_is_looked_at(stem: str) -> None:
     assert set(environment) <= {key.variable for key in known} | ELSEWHERE
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("stem", "launch", "says"),
     [
         ("ddp_1node_8gpu", ["--mixed_precision", "no"], "mixed_precision: no, this program has bf16; give --no-bf16"),

@@ -12,6 +12,7 @@ from bringup.plan.claims import CLAIMS, QUESTIONS
 from bringup.plan.phases import PHASES
 from bringup.records import Answer, DrillReport, Mark, Observation, Outcome
 from factory import a_drill_result, a_run, a_verdict, judged_of
+from loops import for_each
 
 GPU_CLUSTER = {  # quantity -> value: what a run shows of real GPUs, NCCL and a fabric
     "discovery": {"discovery.gpu.driver": "580.95"},
@@ -198,9 +199,7 @@ def test_a_run_that_shows_no_gpu_at_all_proves_nothing_about_one(phase):
     }
 
 
-@pytest.mark.parametrize(
-    "transport", ["sockets", "tcp:eth0", "rdma-verbs+sockets", "unknown:Mesh", "rdma-verbs+unknown:Mesh", None]
-)
+@for_each("transport", ["sockets", "tcp:eth0", "rdma-verbs+sockets", "unknown:Mesh", "rdma-verbs+unknown:Mesh", None])
 def test_sockets_between_nodes_rehearse_the_fabric_and_prove_the_communicator(transport):
     shows = GPU_CLUSTER | {"nccl": {"nccl.backend": "nccl", "nccl.transport": transport}}
     all_answers = answers([healthy("nccl_scaling", 2, shows)])

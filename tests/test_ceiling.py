@@ -9,6 +9,7 @@ from bringup.plan import ceiling
 from bringup.plan.profile import Profile, load, parse
 from bringup.records import Outcome, Verdict
 from factory import a_run
+from loops import for_each
 from showing import shows_failing
 
 NODES = (1, 2, 4, 8, 16, 32, 64)
@@ -44,7 +45,7 @@ def test_many_small_nics_are_as_good_as_a_large_one():
             assert ceiling.ceiling(gate, ours, nodes) == ceiling.ceiling(gate, theirs, nodes)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("name", "gate", "nodes", "published"),
     [
         ("h100-8x400g", ALL_REDUCE, 8, 386),  # coreweave/nccl-tests README
@@ -83,7 +84,7 @@ FLOORS = {
 }
 
 
-@pytest.mark.parametrize("name", FLOORS)
+@for_each("name", FLOORS)
 def test_the_floor_of_all_reduce_at_each_number_of_nodes(name):
     assert [load(name).limit(ALL_REDUCE, nodes).value for nodes in NODES] == FLOORS[name]
 

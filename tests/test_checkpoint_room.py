@@ -13,6 +13,7 @@ from typing import Any
 import folders
 import pytest
 from bringup.records import CheckpointRoom
+from loops import for_each
 from test_checkpoints import one_process, refusal
 from test_training_runs import SOURCE
 
@@ -89,7 +90,7 @@ def test_a_tensor_with_fewer_rows_than_ranks_is_stored_in_as_many_parts_as_it_ha
     assert [checkpoint_room._parts(rows, 4) for rows in (1, 3, 4, 5, 8)] == [1, 3, 4, 3, 4]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("first", "save_steps", "rehearse_at", "last", "at_once"),
     [
         (0, 0, 0, 0, 0),  # none is sure

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import warm_python
 from bringup.records import Checkpoint, TrainMetrics, read_record
 from test_training_runs import SOURCE, STEPS, Finished, injected, one_node
 
@@ -26,8 +27,9 @@ SMALL = ["--sequence-length", "32", "--no-rehearse-resume"]  # and 6 steps
 
 def one_process(folder: Path, *options: str, drill: str = "", under: tuple[str, ...] = ()) -> Finished:
     (folder / "raw").mkdir(parents=True)
+    python = sys.executable if under else warm_python.python()
     done = subprocess.run(
-        [*under, sys.executable, str(SOURCE / f"{SINGLE}.py"), *SMALL, *STEPS, "--run-dir", str(folder), *options],
+        [*under, python, str(SOURCE / f"{SINGLE}.py"), *SMALL, *STEPS, "--run-dir", str(folder), *options],
         env=os.environ | {"SLURMD_NODENAME": "n0", "OMP_NUM_THREADS": "1"} | injected(drill),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

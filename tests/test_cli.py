@@ -12,6 +12,7 @@ import sys
 import pytest
 from bringup.cli import main, parser
 from bringup.cli.verbs import FOR_SCRIPTS, VERBS
+from loops import for_each
 from runs_for_tests import discovery, reseal
 
 
@@ -24,7 +25,7 @@ def call(capsys, *arguments: str) -> tuple[int, str, str]:
     return code, out, err
 
 
-@pytest.mark.parametrize(
+@for_each(
     "arguments",
     [
         ("judge", "nowhere"),

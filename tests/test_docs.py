@@ -7,13 +7,14 @@ import pytest
 from bringup.checks.catalogue import GATES
 from bringup.plan.phases import PHASES
 from bringup.report.quoted import with_quotes
+from loops import for_each
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted((ROOT / "docs").glob("0[1-6]-*.md"))
 SHAPE = ["Why", "What it proves", "What it does not prove", "Run it", "Read it", "What to do next", "By gate"]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@for_each("page", PAGES, ids=lambda page: page.stem)
 def test_a_page_of_a_phase_has_the_shape_of_all(page: Path):
     headings = re.findall(r"^## (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
     assert [heading for heading in headings if heading != "How it works"] == SHAPE

@@ -39,6 +39,7 @@ from damage_for_tests import JSON, MANY, NASTY, damaged, everywhere, inside, pla
 from factory import a_drill_report, a_drill_result, a_verdict
 from hypothesis import given
 from hypothesis import strategies as st
+from loops import for_each
 
 LOCAL_PROFILE = REPOSITORY / "validation/profiles/local-cpu.yaml"
 
@@ -129,8 +130,8 @@ def test_any_record_with_any_value_in_any_place_is_read_or_refused_by_name(tmp_p
     read_or_refused(path, type(record))
 
 
-@pytest.mark.parametrize("name", [*RECORDS, "Advice"])
-@pytest.mark.parametrize("value", NASTY, ids=lambda value: repr(value)[:14])
+@for_each("name", [*RECORDS, "Advice"])
+@for_each("value", NASTY, ids=lambda value: repr(value)[:14])
 def test_no_value_that_nobody_wrote_makes_the_reader_of_a_record_raise(tmp_path, name, value):
     record = RECORDS[name] if name in RECORDS else advice()
     path = tmp_path / ("playbook.json" if name == "Playbook" else "record.json")

@@ -16,6 +16,7 @@ from bringup.records import Kind, Observation, Observations, Outcome, Run, Verdi
 from bringup.report import view as report
 from bringup.run import open as opening
 from factory import a_verdict
+from loops import for_each
 from runs_for_tests import HEALTHY_NODES, discovery, reseal
 
 
@@ -574,7 +575,7 @@ def test_of_three_peers_two_that_are_known_cannot_say_who_is_slow():
     assert {outcome(verdicts, "smoke.compute.peers", node) for node in nodes} == {Outcome.INCOMPLETE}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("gate", "outcome", "stops"),
     [
         ("discovery.gpu.count", Outcome.FAIL, True),

@@ -12,6 +12,7 @@ import pytest
 from bringup.formulae import flops, memory, models, traffic
 from bringup.formulae.models import Job, Kind
 from bringup.records import ModelShape
+from loops import for_each
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.append(str(ROOT / "training" / "src"))
@@ -79,7 +80,7 @@ def shape_of(model: Any, name: str = "small") -> ModelShape:
     return model_shape.shape_of(model, name)
 
 
-@pytest.mark.parametrize("model_type", CONFIGS)
+@for_each("model_type", CONFIGS)
 def test_parameters_and_flops_are_those_that_torch_counts(model_type: str) -> None:
     import torch
     from torch.utils.flop_counter import FlopCounterMode
@@ -99,7 +100,7 @@ def test_parameters_and_flops_are_those_that_torch_counts(model_type: str) -> No
     assert counter.get_total_flops() == pytest.approx(counted.full * ids.numel(), rel=1e-3)
 
 
-@pytest.mark.parametrize("stem", sorted(path.stem for path in models.MODELS.glob("*.json")))
+@for_each("stem", sorted(path.stem for path in models.MODELS.glob("*.json")))
 def test_a_configuration_and_its_model_have_one_shape(stem: str) -> None:
     assert shape_of(without_memory(models.MODELS / f"{stem}.json"), stem) == models.load(stem)
 

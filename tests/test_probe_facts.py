@@ -19,6 +19,7 @@ import collectives
 import inventory
 from fabric import fabric
 from facts import MAX_LINE_BYTES, MAX_NAME, MAX_TEXT, Facts
+from loops import for_each
 
 HOSTS = [f"queue-dynamic-p5-48xlarge-training-{number}" for number in range(1, 9)]
 EFA = [f"rdmap{bus}s{slot}" for bus in range(79, 239, 5) for slot in (0,)]  # as the kernel names 32 of them
@@ -97,7 +98,7 @@ def test_lists_that_differ_in_what_does_not_fit_are_not_read_as_equal():
         assert parsed_of(lambda probe, last=last: probe.saw("q", [*long, last], "text")).observations[0].value is None
 
 
-@pytest.mark.parametrize("letter", ["x", "ü", "漢", "🙂", '"', "\n"])
+@for_each("letter", ["x", "ü", "漢", "🙂", '"', "\n"])
 def test_no_text_name_or_remark_is_too_long_for_a_line(letter):
     parsed = parsed_of(lambda probe: probe.saw(letter * 400, letter * 2000, "text", letter * 400, letter * 2000))
     assert isinstance(parsed.observations[0].value, str | None)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import vermin
+from loops import for_each
 
 PROBES = Path(__file__).resolve().parents[1] / "infrastructure-validation/probes"
 OLDEST = (3, 6)
@@ -103,13 +104,13 @@ def test_there_are_probes_to_look_at():
     assert {path.stem for path in PROBES.glob("*.py")} >= WITH_TORCH
 
 
-@pytest.mark.parametrize("path", OF_THE_SYSTEM, ids=lambda path: path.name)
+@for_each("path", OF_THE_SYSTEM, ids=lambda path: path.name)
 def test_a_probe_of_the_system_needs_no_newer_python(path):
     """zip(strict=True) ended the whole inventory on Python 3.8 and 3.9, in the branch for nodes without pynvml."""
     assert newer_than_the_oldest(path.read_text()) == []
 
 
-@pytest.mark.parametrize(
+@for_each(
     "source",
     [
         "zip([], [], strict=True)",

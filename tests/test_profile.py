@@ -12,6 +12,7 @@ from bringup.evidence.parsed import Parsed
 from bringup.plan import profile, transports
 from bringup.plan.profile import load, parse
 from bringup.records import Outcome, Run
+from loops import for_each
 from runs_for_tests import discovery
 
 GOOD = """
@@ -42,7 +43,7 @@ def test_every_shipped_number_is_in_the_unit_of_its_gate():
     assert checked > 10
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "says"),
     [
         ("name: [", "not valid YAML"),
@@ -156,7 +157,7 @@ def test_what_is_wrong_in_a_profile_that_is_extended_is_told_of_that_file(tmp_pa
         gates.load_profile(str(tmp_path / "top.yaml"))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("written", "says"),
     [
         *(
@@ -178,7 +179,7 @@ def test_a_transport_by_the_name_of_a_plugin_is_refused_with_what_to_write(writt
             parse(text, "here.yaml")
 
 
-@pytest.mark.parametrize("written", [*transports.NAMES, "tcp:eth0", "unknown:Mesh", "efa+sockets"])
+@for_each("written", [*transports.NAMES, "tcp:eth0", "unknown:Mesh", "efa+sockets"])
 def test_every_class_of_transport_can_be_named(written):
     assert parse(GOOD.replace("rdma-verbs", written), "here.yaml").expect["nccl.transport"].one_of == [written]
 
@@ -272,7 +273,7 @@ SHIPPED = profile.names()
 BASES = {"gpu-nodes", "efa"}  # to be extended by a profile with the facts of a machine
 
 
-@pytest.mark.parametrize("name", SHIPPED)
+@for_each("name", SHIPPED)
 def test_every_profile_that_is_shipped_keeps_to_the_gates_and_is_the_same_in_a_runs_folder(name):
     if name in BASES:
         with pytest.raises(ProfileError, match=r"share_of_ceiling needs machine\.gpus_per_node"):
@@ -282,7 +283,7 @@ def test_every_profile_that_is_shipped_keeps_to_the_gates_and_is_the_same_in_a_r
     assert profile.parse(profile.dump(load(name)), "profile.yaml") == load(name)
 
 
-@pytest.mark.parametrize("name", SHIPPED)
+@for_each("name", SHIPPED)
 def test_every_number_that_is_shipped_names_its_source(name):
     loaded = load(name)
     sources = [entry.source for entry in loaded.expect.values()]

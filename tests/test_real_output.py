@@ -7,12 +7,13 @@ import re
 import pytest
 import real_output
 from bringup.known_faults.signatures import SIGNATURES
+from loops import for_each
 from real_output import FIXTURES, INDEX, PAGE, READERS, Sample
 
 SAMPLES = real_output.index()
 
 
-@pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample.file)
+@for_each("sample", SAMPLES, ids=lambda sample: sample.file)
 def test_a_sample_is_read_as_its_label_says_or_as_its_known_miss(sample: Sample) -> None:
     for check in real_output.checks(sample):
         miss = sample.misses.get(check.quantity)
@@ -31,7 +32,7 @@ def test_the_index_names_each_sample_once_and_no_sample_is_forgotten() -> None:
     assert there - set(files) == {"real/index.yaml", "real/README.md"}
 
 
-@pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample.file)
+@for_each("sample", SAMPLES, ids=lambda sample: sample.file)
 def test_every_label_names_its_program_and_source_and_a_miss_its_reason(sample: Sample) -> None:
     assert sample.program and sample.source
     assert sample.signs <= set(SIGNATURES)
@@ -44,7 +45,7 @@ STRICT = ("nccl_tests", "topology", "slurm_nodes", "flight", "sysfs")
 """Readers of one format: of any other they must say no value."""
 
 
-@pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample.file)
+@for_each("sample", SAMPLES, ids=lambda sample: sample.file)
 def test_every_reader_takes_every_sample_and_finds_nothing_in_a_foreign_one(sample: Sample) -> None:
     for name, read in READERS.items():
         values = read(sample.text)
@@ -55,7 +56,7 @@ def test_every_reader_takes_every_sample_and_finds_nothing_in_a_foreign_one(samp
 ADDRESS = re.compile(r"(?<![\w.])(\d{1,3}(?:\.\d{1,3}){3})(?![\w.])")
 
 
-@pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample.file)
+@for_each("sample", SAMPLES, ids=lambda sample: sample.file)
 def test_a_sample_is_small_and_holds_no_address_that_is_somebodys(sample: Sample) -> None:
     text = sample.text
     assert len(text) < 16_000

@@ -3,9 +3,10 @@
 import pytest
 from bringup.errors import RuleError
 from bringup.plan.rules import holds, in_words, odd_ones
+from loops import for_each
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("rule", "value", "expected", "good"),
     [
         ("equals", 0, 0, True),
@@ -28,7 +29,7 @@ def test_a_rule_can_hold_and_can_fail(rule, value, expected, good):
     assert holds(rule, value, expected) is good
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("rule", "value", "expected"),
     [
         ("at_least", "380", 380),

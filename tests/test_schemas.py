@@ -15,6 +15,7 @@ from bringup.cli import main
 from bringup.errors import ProfileError, RecordError
 from bringup.plan.profile import PROFILES, dump, load, names, parse
 from bringup.records import RunArgs, TrainMetrics, read_record
+from loops import for_each
 from runs_for_tests import discovery
 from schema_reader import validate
 
@@ -33,7 +34,7 @@ def test_every_schema_is_one_and_is_printed_by_its_name(capsys):
     assert "there is no schema of 'verdict'; there are advice, " in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("folder", TRAININGS, ids=lambda path: path.name)
+@for_each("folder", TRAININGS, ids=lambda path: path.name)
 def test_records_of_real_trainings_are_valid(folder):
     validate(folder / runs.RUN_ARGS)
     validate(folder / runs.METRICS)
@@ -93,7 +94,7 @@ def as_json(text: str) -> Any:
     return json.loads(json.dumps(yaml.safe_load(text)))
 
 
-@pytest.mark.parametrize("path", [PROFILES / f"{name}.yaml" for name in names()], ids=lambda path: path.stem)
+@for_each("path", [PROFILES / f"{name}.yaml" for name in names()], ids=lambda path: path.stem)
 def test_every_profile_that_is_shipped_keeps_to_the_schema_before_and_after_it_is_resolved(path):
     PROFILE.validate(as_json(path.read_text()))
     PROFILE.validate(as_json(dump(load(path.stem))))
@@ -108,7 +109,7 @@ expect:
 """
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("was", "instead"),
     [
         ("at_least: 380", "at_lest: 380"),

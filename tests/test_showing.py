@@ -1,4 +1,4 @@
-"""A test that names a gate must show it failing (showing.py, conftest.py)."""
+"""A test that names a gate must show it failing (showing.py, conftest.py); loops.py names each row that fails."""
 
 from pathlib import Path
 
@@ -7,6 +7,7 @@ from bringup import judge
 from bringup.evidence.parsed import Parsed
 from bringup.plan import profile
 from factory import a_run
+from loops import for_each
 from showing import gates_shown_failing, shows_failing
 
 
@@ -37,6 +38,17 @@ def test_a_gate_that_passed_was_not_shown_failing():
 @shows_failing("run.closed")
 def test_evidence_that_is_missing_does_not_count():
     judged_as("run.closed", None)
+
+
+def test_every_row_that_does_not_hold_is_named():
+    @for_each(("number", "text"), [(1, "1"), (2, "x"), (3, "3"), (4, "4")])
+    def reads(number, text):
+        assert int(text) == number
+        with pytest.raises(ZeroDivisionError):
+            number // (number - 4)
+
+    with pytest.raises(AssertionError, match=r"(?s)^3 of 4 rows\n1, .*Failed: .*\n2, 'x': ValueError: .*\n3, '3': F"):
+        reads()
 
 
 def test_what_a_file_names_is_read_from_tests_methods_and_single_rows(tmp_path: Path):

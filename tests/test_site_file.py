@@ -10,6 +10,7 @@ from bringup.cli import main
 from bringup.errors import SiteError
 from bringup.plan import profile, site
 from bringup.plan.profile import PROFILES
+from loops import for_each
 
 GOOD = "schema_version: 1\nname: lab\n"
 
@@ -50,7 +51,7 @@ def test_a_text_that_is_no_site_file_is_one_line(text: str, says: str) -> None:
     assert str(error.value) == f"x.yaml{says}"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("line", "says"),
     [
         ("partitoin: gpu", "partitoin: there is no such key; did you mean partition?"),
@@ -95,9 +96,7 @@ def test_a_mistake_is_one_line_with_the_key_and_what_was_meant(line: str, says: 
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize(
-    "name", ["HF_TOKEN", "WANDB_API_KEY", "AWS_SECRET_ACCESS", "DB_PASSWORD", "hf_token", "MyApiKey"]
-)
+@for_each("name", ["HF_TOKEN", "WANDB_API_KEY", "AWS_SECRET_ACCESS", "DB_PASSWORD", "hf_token", "MyApiKey"])
 def test_a_secret_is_refused_and_not_repeated(name: str) -> None:
     with pytest.raises(
         SiteError, match=f"environment.{name}: looks like a secret, and every report shows this file"

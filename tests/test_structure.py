@@ -7,8 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 from bringup.plan.phases import PHASES
+from loops import for_each
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "validation/bringup"
@@ -103,7 +103,7 @@ def test_there_are_scripts_to_look_at():
     }
 
 
-@pytest.mark.parametrize("path", SBATCH, ids=lambda path: path.name)
+@for_each("path", SBATCH, ids=lambda path: path.name)
 def test_every_directive_is_above_the_first_command_and_well_formed(path):
     commands = 0
     directives = []
@@ -121,7 +121,7 @@ def test_every_directive_is_above_the_first_command_and_well_formed(path):
     assert commands > 5
 
 
-@pytest.mark.parametrize("path", SBATCH, ids=lambda path: path.name)
+@for_each("path", SBATCH, ids=lambda path: path.name)
 def test_a_job_is_named_after_its_phase(path):
     phase = next(phase for phase in PHASES.values() if phase.script == str(path.relative_to(ROOT)))
     assert f"#SBATCH --job-name={phase.stem}" in path.read_text()

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from loops import for_each
 
 SOURCE = Path(__file__).resolve().parent.parent / "training" / "src"
 WITHOUT_TORCH = (
@@ -69,7 +70,7 @@ def test_bad_argument_is_one_line_and_exit_code_2(run_dir: Path, options: tuple[
     assert list((run_dir / "raw").iterdir()) == []
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("ranks", "options", "expected"),
     [
         ("8", ("--shard-size", "4"), "--shard-size 4 is the size of a shard group of --hsdp; give both"),
@@ -151,7 +152,7 @@ def test_a_second_run_never_writes_over_the_first(run_dir: Path) -> None:
     assert (run_dir / "raw" / "rank0.jsonl").read_text() == "evidence\n"
 
 
-@pytest.mark.parametrize("entrypoint", sorted(path.stem for path in SOURCE.glob("train_*_*.py")))
+@for_each("entrypoint", sorted(path.stem for path in SOURCE.glob("train_*_*.py")))
 def test_help_teaches_without_torch(entrypoint: str) -> None:
     done = start(entrypoint, "--help")
     assert done.returncode == 0
@@ -171,7 +172,7 @@ def test_an_unforeseen_error_still_leaves_its_reason(run_dir: Path) -> None:
     assert "ModuleNotFoundError" in facts
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("ranks", "options", "micro_steps", "rows"),
     [
         (1, ("--rows-at-once", "1"), 64, 1),

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from bringup.records import Communication, RunArgs, read_record
+from loops import for_each
 from torch.autograd import DeviceType
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -26,7 +27,7 @@ def event(name: str, begin: float, end: float, device: DeviceType = CPU) -> Any:
     return SimpleNamespace(name=name, time_range=SimpleNamespace(start=begin, end=end), device_type=device)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("name", "kind"),
     [
         ("ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)", "all_reduce"),
@@ -132,17 +133,15 @@ def require_measured(run: Finished, ranks: int, calls: dict[str, int]) -> Commun
     return communication_value
 
 
-@pytest.mark.parametrize("ranks", [2, 4])
 @pytest.mark.parametrize(
     ("program", "calls"),
     [("ddp", {"all_reduce": 1}), ("fsdp", {"all_gather": 11, "reduce_scatter": 6})],
 )
-def test_the_communication_of_a_step_is_measured_on_gloo(
-    tmp_path: Path, program: str, ranks: int, calls: dict[str, int]
-) -> None:
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
+def test_the_communication_of_a_step_is_measured_on_gloo(tmp_path: Path, program: str, calls: dict[str, int]) -> None:
+    """On four ranks; the next test has two."""
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4"]
     run = one_node(tmp_path / "run", f"train_{program}_single_node", launcher=launcher)
-    require_measured(run, ranks, calls)
+    require_measured(run, 4, calls)
     assert "USDT" not in run.output  # of the profiler's library, a line per rank
 
 

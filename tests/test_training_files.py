@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-import socket
 import subprocess
 from pathlib import Path
 
 import pytest
+from loops import for_each
 
 ROOT = Path(__file__).resolve().parent.parent
 TRAINING = ROOT / "training"
@@ -33,18 +33,7 @@ def test_the_tables_here_name_every_file() -> None:
     assert {path.stem for path in (TRAINING / "accelerate").glob("*.yaml")} == set(YAML)
 
 
-@pytest.mark.parametrize("stem", LAUNCHES)
-def test_directives_come_before_any_command(stem: str) -> None:
-    lines = (TRAINING / "slurm" / f"{stem}.sbatch").read_text().splitlines()
-    first_command = next(i for i, line in enumerate(lines) if line and not line.startswith("#"))
-    directives = [i for i, line in enumerate(lines) if line.startswith("#SBATCH")]
-    assert directives
-    assert max(directives) < first_command
-    assert not [line for line in lines if re.match(r"#\s+SBATCH", line)]
-    assert f"#SBATCH --job-name={stem}" in lines
-
-
-@pytest.mark.parametrize("stem", LAUNCHES)
+@for_each("stem", LAUNCHES)
 def test_script_names_its_phase_and_the_entrypoint_of_its_name_and_hands_over(stem: str) -> None:
     text = (TRAINING / "slurm" / f"{stem}.sbatch").read_text()
     lines = text.splitlines()
@@ -60,28 +49,6 @@ def test_what_the_scripts_share_launches_with_one_srun_and_judges() -> None:
     assert '"$program" --run-dir "$RUN_DIR" --stop-file "$RUN_DIR/stop" --resume auto' in text
     assert "--kill-on-bad-exit=1" in text
     assert text.rstrip().endswith('end_attempt "$rc"')
-
-
-@pytest.mark.parametrize("stem", LAUNCHES)
-def test_submitting_from_elsewhere_is_one_line_and_exit_code_2(stem: str, tmp_path: Path) -> None:
-    done = subprocess.run(
-        ["bash", TRAINING / "slurm" / f"{stem}.sbatch"],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={"PATH": "/usr/bin:/bin", "SLURM_SUBMIT_DIR": str(tmp_path), "SLURM_JOB_NAME": stem},
-    )
-    assert done.returncode == 2
-    assert done.stderr == (
-        f"{stem}: {tmp_path}, seen from {socket.gethostname()}, is not the root of the bringup repository; "
-        "cd there and submit again\n"
-    )
-
-
-def test_shellcheck_finds_nothing() -> None:
-    scripts = [TRAINING / "env.sh", TRAINING / "slurm/attempt.sh", *sorted((TRAINING / "slurm").glob("*.sbatch"))]
-    done = subprocess.run(["shellcheck", "-x", *scripts], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (0, "")
 
 
 def sourced(*commands: str, **environment: str) -> str:
@@ -115,7 +82,7 @@ def test_loopback_is_never_chosen_for_other_nodes() -> None:
 
 
 @pytest.mark.filterwarnings("default")
-@pytest.mark.parametrize("stem", YAML)
+@for_each("stem", YAML)
 def test_accelerate_reads_its_configuration(stem: str) -> None:
     from accelerate.commands.config.config_args import load_config_from_file
     from accelerate.commands.launch import _validate_launch_command, launch_command_parser

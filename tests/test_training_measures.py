@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from loops import for_each
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.append(str(ROOT / "training" / "src"))
@@ -18,7 +19,7 @@ pytestmark = pytest.mark.filterwarnings("default")
 MODELS = sorted(path.stem for path in (ROOT / "training" / "models").glob("*.json"))
 
 
-@pytest.mark.parametrize("stem", MODELS)
+@for_each("stem", MODELS)
 def test_flops_per_token_of_every_model_are_what_torch_counts_on_meta_tensors(stem: str) -> None:
     import torch
     from bringup.formulae import flops, models

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from loops import for_each
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.append(str(ROOT / "training" / "src"))
@@ -35,7 +36,7 @@ def config_of(stem: str) -> Any:
     return AutoConfig.for_model(**json.loads((ROOT / "training" / "models" / f"{stem}.json").read_text()))
 
 
-@pytest.mark.parametrize("stem", MODELS)
+@for_each("stem", MODELS)
 def test_model_file_has_the_published_number_of_parameters(stem: str) -> None:
     import torch
     from transformers import AutoModelForCausalLM
@@ -95,7 +96,7 @@ def test_flops_per_token_at_8k_are_the_known_ones(stem: str, gflops: float) -> N
     assert flops.flops_per_token(models.load(stem), 8192).full / 1e9 == pytest.approx(gflops, abs=0.01)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("name", "tflops"),
     [
         ("NVIDIA A100-SXM4-80GB", 312.0),
@@ -275,8 +276,8 @@ def jittering(ranks: int, sigma: float, steps: int, seed: int) -> list[list[floa
     return [[end - begin for begin, end in itertools.pairwise(own)] for own in ends]
 
 
-@pytest.mark.parametrize("ranks", [1, 8, 64, 256])
-@pytest.mark.parametrize("steps", [10, 40])
+@for_each("ranks", [1, 8, 64, 256])
+@for_each("steps", [10, 40])
 def test_jitter_of_step_ends_makes_no_number_of_ranks_look_slower(ranks: int, steps: int) -> None:
     """Ends jitter by 3 % of a step. The longest window of a rank is 1.3 % too long at 256 ranks and 10 steps."""
     from recipe import meter
@@ -387,7 +388,7 @@ def test_memory_names_the_worst_rank() -> None:
     assert (on_gpu.max_rank, on_gpu.device_allocated_gib, on_gpu.device_reserved_gib) == (0, 9.0, 12.0)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("wrapper", "placements", "mesh", "world", "kind"),
     [
         ("", ["plain"], None, 1, "single"),
@@ -491,7 +492,7 @@ def test_a_shard_group_of_several_nodes_may_have_those_nodes_and_no_more() -> No
     assert refused.value.seen == (("train.variant", 1, "count"),)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("hosts", "wanted", "size"),
     [("aabb", None, 2), ("aaaabbbb", None, 4), ("aaaabbbb", 2, 2), ("aabbccdd", 4, 4), ("abcd", 2, 2)],
 )
@@ -501,7 +502,7 @@ def test_a_shard_group_is_a_host_or_what_was_requested(hosts: str, wanted: int |
     assert strategy.shard_group(list(hosts), wanted) == size
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("hosts", "wanted", "says"),
     [
         ("ab", None, "the same number of ranks, 2 or more, on each host"),
@@ -522,7 +523,7 @@ def test_a_shard_group_that_would_not_suit_the_hosts_is_refused(hosts: str, want
     assert "\n" not in str(refused.value)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("different", "says"),
     [
         ({"reshard_after_forward": False}, "reshard_after_forward: asked True, observed False"),

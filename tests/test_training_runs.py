@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import warm_python
 from bringup.records import RunArgs, TrainMetrics, read_record
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -60,12 +61,13 @@ def injected(drill: str) -> dict[str, str]:
 
 def launch(folder: Path, commands: list[list[str]], drill: str = "") -> Finished:
     (folder / "raw").mkdir(parents=True)
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"} | injected(drill)
+    python = warm_python.python()  # torchrun starts ranks with PYTHON_EXEC
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "PYTHON_EXEC": python}
     started = time.monotonic()
     launchers = [
         subprocess.Popen(
-            [*command, "--run-dir", str(folder)],
-            env=environment | {"SLURMD_NODENAME": f"n{node}"},
+            [*(python if word == sys.executable else word for word in command), "--run-dir", str(folder)],
+            env=environment | injected(drill) | {"SLURMD_NODENAME": f"n{node}"},
             text=True,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

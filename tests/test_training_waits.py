@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from loops import for_each
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "training" / "src"
@@ -183,7 +184,7 @@ def averages(ranks: int) -> set[float]:
     return {sum(parts[first:] + parts[:first], start=torch.zeros(())).item() for first in range(ranks)}
 
 
-@pytest.mark.parametrize("ranks", [2, 3, 6, 7, 12, 24, 96])
+@for_each("ranks", [2, 3, 6, 7, 12, 24, 96])
 def test_an_average_may_be_rounded_as_nccl_rounds_it_and_a_sum_is_none(ranks: int) -> None:
     from recipe import group
 

@@ -24,6 +24,7 @@ from bringup.records import Advice, Observation, Outcome, PredictedStrategy, ele
 from bringup.report import advice as advice_text
 from bringup.results import TrainingRecords
 from factory import a_run, a_verdict, judged_of
+from loops import for_each
 from runs_for_tests import FIXTURES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -63,7 +64,7 @@ def name_of(line: dict[str, Any]) -> str:
     return f"{line['model']}-{line['strategy']}-{line['world']}x{line['sequence_length']}"
 
 
-@pytest.mark.parametrize("line", COMPUTED, ids=name_of)
+@for_each("line", COMPUTED, ids=name_of)
 def test_the_formulae_agree_with_the_real_model_and_the_real_fully_shard(line: dict[str, Any]) -> None:
     shape, job = models.load(line["model"]), job_of(line)
     assert shape.parameters == line["parameters"]
@@ -98,8 +99,8 @@ def test_the_computed_runs_span_what_is_advised_on() -> None:
 
 
 @pytest.mark.filterwarnings("default")
-@pytest.mark.parametrize(("bf16", "sharded"), [(True, True), (True, False), (False, False)])
-@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+@for_each(("bf16", "sharded"), [(True, True), (True, False), (False, False)])
+@for_each("attention", ["sdpa", "eager"])
 def test_what_a_block_saves_is_what_autograd_saves(bf16: bool, sharded: bool, attention: str) -> None:
     """Exactly, of real tensors: the difference that one more block makes. sharded: bfloat16 weights, else autocast."""
     import torch
@@ -316,7 +317,7 @@ def test_smaller_shard_groups_hold_more_and_larger_ones_send_over_the_fabric() -
     assert ("--shard-size 16" in (command.command or "")) == (command.use == "hsdp")
 
 
-@pytest.mark.parametrize("size", [1, 3, 6, 12, 32])
+@for_each("size", [1, 3, 6, 12, 32])
 def test_shard_groups_that_cannot_be_are_one_line(size: int) -> None:
     with pytest.raises(UsageError, match=r"on 4 node\(s\) of 8 GPUs: 2, 4, 8, 16$"):
         advice(nodes=4, global_batch=32, shard_size=size)
@@ -374,7 +375,7 @@ def candidate(
     )
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("strategies", "use"),
     [
         ([candidate("ddp", 1.0), candidate("fsdp", 0.97)], "ddp"),  # within 5 %: the simpler one

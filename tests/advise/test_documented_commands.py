@@ -13,6 +13,7 @@ import pytest
 from bringup import cli
 from bringup.plan import profile as profiles
 from bringup.plan.phases import PHASES
+from loops import for_each
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "training/README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -104,7 +105,7 @@ def fits(entry: Shown, capsys: pytest.CaptureFixture[str]) -> bool | None:
     return predicted[strategy]
 
 
-@pytest.mark.parametrize("entry", SHOWN, ids=name_of)
+@for_each("entry", SHOWN, ids=name_of)
 def test_a_training_that_a_page_shows_fits(entry: Shown, capsys: pytest.CaptureFixture[str]) -> None:
     assert fits(entry, capsys) is True
 

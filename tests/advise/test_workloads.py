@@ -13,6 +13,7 @@ from bringup import cli
 from bringup.derive.measured import FEWEST_STEPS_OF_A_TAIL
 from bringup.errors import ProfileError
 from bringup.plan import profile as profiles
+from loops import for_each
 
 ROOT = Path(__file__).resolve().parents[2]
 BASES = {"gpu-nodes", "efa"}  # for `extends` only
@@ -31,7 +32,7 @@ def test_every_profile_of_gpus_has_a_workload() -> None:
     assert len(WITH_WORKLOAD) >= 8
 
 
-@pytest.mark.parametrize("name", WITH_WORKLOAD)
+@for_each("name", WITH_WORKLOAD)
 def test_a_workload_has_enough_steps_for_every_gate_of_its_speed(name: str) -> None:
     workload = PROFILES[name].workload
     assert workload is not None
@@ -41,8 +42,8 @@ def test_a_workload_has_enough_steps_for_every_gate_of_its_speed(name: str) -> N
     assert steps - warmup >= FEWEST_STEPS_OF_A_TAIL
 
 
-@pytest.mark.parametrize("name", WITH_WORKLOAD)
-@pytest.mark.parametrize("nodes", [2, 3, 5, 6, 12, 16, 32])
+@for_each("name", WITH_WORKLOAD)
+@for_each("nodes", [2, 3, 5, 6, 12, 16, 32])
 def test_the_workload_of_a_profile_fits_under_every_strategy(
     name: str, nodes: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -94,7 +95,7 @@ def chosen(ranks: int, **environment: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("ranks", [1, 8, 24, 40, 256])
+@for_each("ranks", [1, 8, 24, 40, 256])
 def test_a_script_trains_the_workload_of_the_profile_with_any_number_of_ranks(ranks: int) -> None:
     most = str(max(ranks, 240 if 240 % ranks == 0 else ranks))
     variables = chosen(ranks, BRINGUP_PROFILE="h100-efa-p5", BRINGUP_TRAIN_RANKS=most)

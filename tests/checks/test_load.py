@@ -15,6 +15,7 @@ from bringup.plan import profile
 from bringup.plan.phases import PHASES
 from bringup.records import Outcome, Value, Verdict
 from factory import a_run
+from loops import for_each
 from probing import told_by
 from showing import shows_failing
 
@@ -54,7 +55,7 @@ def both(node: str, device: str = "", **rises: int | None) -> list[Fact]:
     ]
 
 
-@pytest.mark.parametrize("phase", [stem for stem in PHASES if stem not in ("discovery", "smoke")])
+@for_each("phase", [stem for stem in PHASES if stem not in ("discovery", "smoke")])
 def test_every_phase_with_a_load_asks_for_the_counters_of_every_node_of_it(phase: str) -> None:
     by_gate = verdicts([], phase)
     for gate in ("kernel_log", "gpu_faults", "gpu_corrected", "node_faults", "node_corrected"):
@@ -192,7 +193,7 @@ class TestSentAgain:
         assert outcome(none[:1], "load.rdma_sent_again n0")[0] is Outcome.INCOMPLETE
         assert outcome([], "load.rdma_sent_again n0")[0] is Outcome.INCOMPLETE
 
-    @pytest.mark.parametrize(
+    @for_each(
         ("facts", "why"),
         [
             (both("n0", "mlx5_0:1", port_xmit_packets=9), "mlx5_0:1 does not count what it sends again"),
@@ -304,7 +305,7 @@ class TestScript:
         assert (tmp_path / "raw/counters-after.jsonl").read_text() == "a fact\n"
         assert (tmp_path / "raw/counters-after.err").read_text() == "why\n"
 
-    @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
+    @for_each("script", SCRIPTS, ids=lambda path: path.stem)
     def test_every_load_stands_between_two_readings(self, script: Path) -> None:
         text = script.read_text()
         if script.parent.name == "slurm":

@@ -16,6 +16,7 @@ from bringup.evidence.parsed import Parsed, Seen
 from bringup.plan import profile, rounds
 from bringup.records import Outcome, Verdict
 from factory import a_run
+from loops import for_each
 from runs_for_tests import FIXTURES
 from showing import shows_failing
 from simulated_tools import PROBES, on_path
@@ -227,7 +228,7 @@ def test_a_link_that_was_not_exercised_is_incomplete() -> None:
     assert verdicts(Parsed(), "nccl_pairwise", ("n0", "n1"))["fabric.rail.slowest job"].outcome is Outcome.INCOMPLETE
 
 
-@pytest.mark.parametrize("count", [2, 3, 4, 5, 8, 9, 64])
+@for_each("count", [2, 3, 4, 5, 8, 9, 64])
 def test_neighbours_meet_in_few_rounds_with_as_many_links_as_nodes(count: int) -> None:
     nodes = [f"n{number}" for number in range(count)]
     pairs = rounds.ring(nodes)

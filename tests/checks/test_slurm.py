@@ -7,6 +7,7 @@ from bringup.evidence.parsed import Parsed
 from bringup.plan import profile
 from bringup.records import Outcome, Run
 from factory import a_run
+from loops import for_each
 from runs_for_tests import FIXTURES, add_derived, discovery, reseal
 from showing import shows_failing
 
@@ -83,7 +84,7 @@ class TestPrologsOfNewerVersions:
         assert [seen.quantity for seen in parsed.observations if seen.quantity.startswith("discovery.slurm.")] == []
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("default", "is_there"),
     [("none", True), ("(null)", True), ("pmix", True), ("pmix_v4", True), ("pmix_v5", False), ("pmi9", False)],
 )

@@ -13,6 +13,7 @@ from bringup.compare import noise, regression
 from bringup.compare.entries import Entry
 from bringup.errors import NotComparable
 from factory import an_entry
+from loops import for_each
 from trained_runs import RECORDS, run_of
 
 FIXTURES = RECORDS
@@ -74,7 +75,7 @@ def finding_of(compared: list[regression.Comparison], measure: str) -> regressio
     )
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("confidence", "freedom", "expected"),
     [
         (0.95, 1, 12.706),

@@ -8,12 +8,13 @@ from bringup.plan import rules
 from bringup.records import Action
 from bringup.report import reason
 from hooks_for_tests import GPUS, a_baseline, module
+from loops import for_each
 
 VALUES = [True, False, 0, 1, 2, 2.5, -1, "4: ACTIVE", "1", "", ["a"], [0, 2], 10**400]
 LIMITS = [True, 0, 1, 2.0, "4: ACTIVE", [0, 2], ["4: ACTIVE", "x"], "1"]
 
 
-@pytest.mark.parametrize("rule", rules.VALUE_RULES)
+@for_each("rule", rules.VALUE_RULES)
 def test_both_compare_alike(rule: str):
     holds = module("baseline").holds
     compared = 0
@@ -58,9 +59,7 @@ def test_a_reason_of_ours_is_read(text: str, gates: list[str], passes: str | Non
     assert (reason_given.gates, reason_given.passes_since) == (gates, passes)
 
 
-@pytest.mark.parametrize(
-    "text", [None, "", "none", "Prolog error", "fan is loud", "bringup: x", "NHC: bringup: a.b; reset (x, y)"]
-)
+@for_each("text", [None, "", "none", "Prolog error", "fan is loud", "bringup: x", "NHC: bringup: a.b; reset (x, y)"])
 def test_a_reason_of_somebody_else_is_not_ours(text: str | None):
     assert reason.read(text) is None
 

@@ -9,6 +9,7 @@ from bringup.plan.profile import Profile
 from bringup.records import Outcome
 from bringup.run import slurm
 from factory import a_verdict, judged_of
+from loops import for_each
 
 _REASON = "discovery.gpu.count 1, expected 2; reboot (2026-11-23T02:00Z, health-check)"
 PASSES, FAULT = f"bringup: passes again 2026-11-23T03:00Z, was {_REASON}", f"bringup: {_REASON}"
@@ -19,7 +20,7 @@ def answer(*lines: tuple[str, str, str]) -> str:
     return "".join(f"{slurm.SEPARATOR.join(line)}\n" for line in lines)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("state", "given", "may"),
     [
         ("drained", PASSES, May.RESUME),
@@ -70,7 +71,7 @@ def test_it_passes_again_when_each_of_its_gates_was_judged_and_passed():
     assert asked_again.answered(OUT, [judged_of(a_verdict(outcome=Outcome.PASS))]).passes
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("verdicts", "says"),
     [
         ([], "was not asked"),

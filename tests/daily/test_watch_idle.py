@@ -12,11 +12,12 @@ from bringup import results
 from bringup.daily import watch
 from bringup.errors import SlurmError
 from bringup.run import slurm
+from loops import for_each
 
 SEP = slurm.SEPARATOR
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("line", "waits"),
     [
         (("17", "anna", "train", "PENDING", "Resources"), "job 17 of anna"),

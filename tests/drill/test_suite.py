@@ -28,6 +28,7 @@ from bringup.records import (
 )
 from bringup.report import view
 from factory import a_drill_report, a_drill_result, a_verdict, judged_of
+from loops import for_each
 from pydantic import ValidationError
 from showing import gates_shown_failing
 
@@ -160,7 +161,7 @@ def test_another_outcome_is_not_the_declared_one():
     assert judged_as(DRILL, verdict(outcome=Outcome.INCOMPLETE))[:2] == (False, False)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("declared", "value", "right"),
     [
         (1, 1, True),
@@ -178,7 +179,7 @@ def test_the_declared_value_is_that_of_the_verdict(declared, value, right):
     assert judged_as(drill, verdict(value=value))[:3] == (True, True, right)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("says", "observed", "right"),
     [
         ("at 0.0", "at 0.04 GB/s", False),
@@ -195,7 +196,7 @@ def test_declared_words_are_whole_words(says, observed, right):
     assert judged_as(drill, verdict(cause=observed))[2] is right
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("value", "right"), [(2.1e5, True), (210000, True), (35, False), (-2e5, False), ("late", False), (True, False)]
 )
 def test_a_number_has_the_size_of_the_fault(value, right):

@@ -5,6 +5,7 @@ import json
 import pytest
 from bringup.evidence import facts
 from bringup.evidence.parsed import Parsed
+from loops import for_each
 from runs_for_tests import FIXTURES
 
 
@@ -46,7 +47,7 @@ def test_an_unknown_keeps_its_reason():
     assert driver.why == "nvidia-smi is not installed"
 
 
-@pytest.mark.parametrize(
+@for_each(
     "line",
     [
         "not json",

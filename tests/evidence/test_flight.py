@@ -16,6 +16,7 @@ from factory import a_run
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "infrastructure-validation/probes"))
 import collectives
+from loops import for_each
 from runs_for_tests import as_read
 
 RECORDED = Path(__file__).resolve().parents[1] / "fixtures/flight"
@@ -45,7 +46,7 @@ def test_a_note_compares_what_the_ranks_had_begun() -> None:
     )
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"entries": 3}', "\x80\x04]q\x00.", "[" * 100_000])
+@for_each("text", ["", "{", "[]", "null", '{"entries": 3}', "\x80\x04]q\x00.", "[" * 100_000])
 def test_what_is_no_record_is_said(text: str) -> None:
     parsed = flight.parse(text, "raw/nccl-2/flight.rank0.json", "n0/rank0")
     assert parsed.observations == []

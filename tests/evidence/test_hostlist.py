@@ -3,9 +3,10 @@
 import pytest
 from bringup.errors import UsageError
 from bringup.evidence.hostlist import FEW, expand, shortened
+from loops import for_each
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "names"),
     [
         ("n0", ["n0"]),
@@ -20,7 +21,7 @@ def test_node_lists_are_expanded_in_order(text, names):
     assert expand(text) == names
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     [
         "",
@@ -45,7 +46,7 @@ def test_what_is_no_node_list_is_refused_in_one_line(text):
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("names", "text"),
     [
         (["n0", "n1", "n2"], "n0,n1,n2"),

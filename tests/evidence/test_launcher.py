@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 
-import pytest
 from bringup.evidence import launcher, stacks
 from bringup.evidence.parsed import Parsed
 from factory import a_run
+from loops import for_each
 
 RUN = a_run("run_ddp_2node")
 
@@ -16,7 +16,7 @@ def observations_of(parsed: Parsed) -> list[tuple[str, str, object, str]]:
     return [(seen.quantity, seen.subject, seen.value, seen.evidence) for seen in parsed.observations]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("lines", "facts"),
     [
         (
@@ -93,7 +93,7 @@ def test_an_error_file_gives_the_second_at_which_a_rank_raised():
     ]
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "[" * 9000, error("soon"), error(-1), error("9" * 40), error(None)])
+@for_each("text", ["", "{", "[]", "[" * 9000, error("soon"), error(-1), error("9" * 40), error(None)])
 def test_an_error_file_without_a_time_gives_none(text):
     assert observations_of(launcher.error_file(text, "raw/e")) == []
 
@@ -109,7 +109,7 @@ def test_the_main_thread_of_the_last_dump_counts():
     assert observations_of(stacks.stack(dump, "s", "n0/rank0")) == []
 
 
-@pytest.mark.parametrize("mark", ["\r", "\x0b", "\x0c", "\x85", "\u2028"], ids=repr)
+@for_each("mark", ["\r", "\x0b", "\x0c", "\x85", "\u2028"])
 def test_evidence_of_a_stack_names_the_line_that_grep_gives(mark):
     dump = f'10%{mark}20%\nThread 0x1 (most recent call first):\n  File "/a.py", line 1 in wait\n'
     assert observations_of(stacks.stack(dump, "s", "n0/rank0")) == [

@@ -19,6 +19,7 @@ from showing import shows_failing
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "infrastructure-validation/probes"))
 import transport
+from loops import for_each
 
 ROW = "0: n0,{at:.3f},1.0,1.00,{sent},0,,,"
 TAIL = ",0.10,,"
@@ -135,7 +136,7 @@ def judged(text: str, duration_s: float) -> Outcome:
     return next(v.outcome for v in verdicts if v.gate == "nccl.monitor.coverage")
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("count", "duration_s", "outcome"),
     [
         (3, 4.0, Outcome.PASS),
@@ -202,7 +203,7 @@ def test_a_row_of_another_length_is_no_sample():
     assert len(monitor.read(sampled(1, tail=",0.10,5") + sampled(1, tail=",0.10,5,5,5"), "f").problems) == 3
 
 
-@pytest.mark.parametrize("digits", ["9" * 400, "9" * 5000, "\u0663", "nan", "inf"])
+@for_each("digits", ["9" * 400, "9" * 5000, "\u0663", "nan", "inf"])
 def test_a_number_that_nobody_could_have_counted_is_none(digits):
     assert values(sampled(2, tail=f",0.10,{digits},0"), "monitor.rdma_sent")[0] is None
     assert values(sampled(2, tail=f",{digits},0,0"), "nccl.monitor.overhead")[0] is None

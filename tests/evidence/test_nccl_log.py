@@ -3,6 +3,7 @@
 import pytest
 from bringup.evidence import nccl_log
 from bringup.records import Observation
+from loops import for_each
 from runs_for_tests import FIXTURES
 
 LOGS = FIXTURES / "nccl"
@@ -81,7 +82,7 @@ def test_a_rank_whose_log_is_missing_leaves_everything_unknown():
     assert (alone.observations[0].value, alone.observations[0].why) == ("rdma-verbs", "IB")
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("network", "transport"),
     [
         *((name, "rdma-verbs") for name in ("IB", "IBext", "IBext_v8", "IBext_v9", "IBext_v10", "IBext_v11")),
@@ -105,8 +106,8 @@ def transport_of(text: str) -> Observation:
     return next(observation for observation in parsed.observations if observation.quantity == "nccl.transport")
 
 
-@pytest.mark.parametrize("network", ["AWS Libfabric", "Libfabric", "OFI"])
-@pytest.mark.parametrize(
+@for_each("network", ["AWS Libfabric", "Libfabric", "OFI"])
+@for_each(
     ("provider", "transport"),
     [  # as aws-ofi-nccl prints it: src/nccl_ofi_net.c of 1.5, 1.12 and 1.14
         ("Provider is efa", "efa"),
@@ -136,7 +137,7 @@ def test_one_rank_of_libfabric_on_tcp_is_seen_among_ranks_on_efa():
     assert nccl_log.parse(files, "raw/nccl-2", "2-nodes").observations[0].value == "efa+sockets"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "transport"),
     [
         ("Assigned NET plugin IB to comm", "rdma-verbs"),  # NCCL_DEBUG_SUBSYS=NET leaves "Using network" out
@@ -191,7 +192,7 @@ node00:14492:14605 [0] NCCL INFO Channel 00/0 : 8[0] -> 0[0] [receive] via NET/F
 """
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("log", "transport", "nics", "gdr"),
     [
         (HPCX, "rdma-verbs", 3, 1.0),

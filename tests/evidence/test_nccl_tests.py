@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from bringup.evidence import nccl_tests
 from bringup.evidence.parsed import Parsed
+from loops import for_each
 from runs_for_tests import FIXTURES
 
 FOLDER = FIXTURES / "nccl"
@@ -96,7 +97,7 @@ def test_several_ranks_zero_are_several_communicators():
     assert "4 communicators" in str(parsed.observations[0].why)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     [
         "",
@@ -180,7 +181,7 @@ def test_what_nccl_tests_said_of_its_errors_can_be_written_down():
     assert any("nccl-tests says" in problem and problem.isascii() for problem in parsed.problems)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("size", "name"),
     [
         (8 * 2**30, "8GiB"),

@@ -16,6 +16,7 @@ from bringup.evidence import ras as reader
 sys.path.append(str(Path(__file__).resolve().parents[2] / "infrastructure-validation/probes"))
 import collectives
 import ras
+from loops import for_each
 
 REAL = Path(__file__).resolve().parents[1] / "fixtures/real"
 
@@ -60,7 +61,7 @@ def as_json(*ranks: dict[str, Any]) -> str:
     return json.dumps(answer)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("ranks", "expected"),
     [
         ([{}, {}], "it reports no fault, which alone proves nothing"),
@@ -91,7 +92,7 @@ def test_of_many_ranks_that_are_behind_four_are_named() -> None:
     assert note.endswith("1 and 252 more")
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     [
         "",

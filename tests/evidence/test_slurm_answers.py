@@ -6,6 +6,7 @@ import pytest
 from bringup.evidence import slurm
 from bringup.evidence.parsed import Parsed, Seen
 from bringup.evidence.slurm import gpus_of
+from loops import for_each
 from runs_for_tests import FIXTURES
 
 SLURM = FIXTURES / "slurm"
@@ -139,7 +140,7 @@ def test_completing_is_no_fault():
     assert values(parsed, "slurm.node.state") == {"n0": "IDLE"}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("gres", "count"),
     [
         ("gpu:8", 8),
@@ -175,7 +176,7 @@ def test_the_cgroup_section_of_the_configuration_is_read():
     assert values(parsed, "slurm.config.ConstrainDevices") == {"job": "yes"}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("file", "field", "value"),
     [
         ("job-exit-code.txt", "ExitCode", "7:0"),
@@ -212,7 +213,7 @@ def test_several_tasks_that_srun_names_together_are_named():
     ]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("line", "says"),
     [
         (
@@ -240,7 +241,7 @@ def test_several_tasks_that_srun_names_together_are_named():
         ),
     ],
 )
-@pytest.mark.parametrize("label", ["2: ", " 2: "])
+@for_each("label", ["2: ", " 2: "])
 def test_a_task_that_could_not_start_says_why_in_its_own_words(label, line, says):
     """Lines of a step on a node without a Python environment; srun pads its labels when there are ten tasks or more."""
     text = (
@@ -318,7 +319,7 @@ def test_what_is_not_a_node_list_stays_as_srun_said_it():
     assert [error.subject for error in parsed.observations] == ["n[0-99999999]"]
 
 
-@pytest.mark.parametrize("mark", ["\r", "\x0b", "\x0c", "\x1c", "\x85", "\u2028"], ids=repr)
+@for_each("mark", ["\r", "\x0b", "\x0c", "\x1c", "\x85", "\u2028"])
 def test_lines_are_counted_as_grep_counts_them(mark):
     """A progress bar ends its lines with a carriage return; other marks stand in a Reason that somebody pasted."""
     error = slurm.launch_errors(f"10%{mark}20%{mark}30%\nsrun: error: n1: task 1: Killed\n", "f").observations[0]

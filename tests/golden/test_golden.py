@@ -1,10 +1,10 @@
 """Verdicts of recorded runs, and the catalogue, are as stored in expected/. README.md: how a change is accepted."""
 
 import golden_verdicts as golden
-import pytest
+from loops import for_each
 
 
-@pytest.mark.parametrize("name", golden.recordings())
+@for_each("name", golden.recordings())
 def test_recorded_runs_are_judged_as_they_were(name: str):
     assert list(golden.differences(golden.stored(name).facts, golden.golden_of(name).facts)) == []
 

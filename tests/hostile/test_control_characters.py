@@ -16,6 +16,7 @@ from bringup.errors import RecordError
 from bringup.records import Playbook, Run, read_record
 from bringup.report.text import escaped
 from factory import a_run
+from loops import for_each
 from runs_for_tests import discovery, reseal
 
 EVIL = "\x1b]0;title\x07\x1b[2J\x9b\u202e\u2066\r"
@@ -27,7 +28,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return discovery(tmp_path, monkeypatch)
 
 
-@pytest.mark.parametrize("letter", BAD.findall(EVIL + "\u202a\u2069"))
+@for_each("letter", BAD.findall(EVIL + "\u202a\u2069"))
 def test_a_text_loses_them(letter: str):
     assert plain(f"a{letter}b") == "a b"
     assert escaped(f"a{letter}b") == "a b"

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
-import sys
 import zipfile
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
 import pytest
-from bringup import results
+from bringup import cli, results
 from bringup.errors import RecordError
 from bringup.judge import judge_folder
 from bringup.records import files
@@ -45,14 +46,14 @@ def secret(tmp_path: Path) -> Path:
 
 
 def call(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    """A program of its own, which must end by itself, with an answer and without a traceback."""
-    done = subprocess.run(
-        [sys.executable, "-m", "bringup", *map(str, arguments)], capture_output=True, text=True, timeout=60, check=False
-    )
-    assert done.returncode in (0, 1, 2), done.stderr
-    assert "Traceback" not in done.stderr
-    assert "a fault of bringup itself" not in done.stderr
-    return done
+    """It must end by itself, with an answer and without a traceback."""
+    words = list(map(str, arguments))
+    with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as err:
+        code = cli.main(words)
+    assert code in (0, 1, 2), err.getvalue()
+    assert "Traceback" not in err.getvalue()
+    assert "a fault of bringup itself" not in err.getvalue()
+    return subprocess.CompletedProcess(words, code, out.getvalue(), err.getvalue())
 
 
 def put_in_its_place(path: Path, what: str, secret: Path) -> None:

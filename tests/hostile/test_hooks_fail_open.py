@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from hooks_for_tests import BREAKS, GPUS, NODE, Installed, a_baseline, install
+from loops import for_each
 
 HOOKS = ("health-check", "prolog", "epilog")
 
@@ -21,18 +22,18 @@ def made(tmp_path: Path, *options: str, gpus: int = 7) -> Installed:
     return health
 
 
-@pytest.mark.parametrize("name", BREAKS)
+@for_each("name", BREAKS)
 def test_a_hook_that_breaks_in_shadow_mode_drains_nothing(tmp_path: Path, name: str):
-    health = made(tmp_path)
+    health = made(tmp_path / name.replace(" ", "-"))
     BREAKS[name](health.folder)
     for hook in HOOKS:
         assert health.run(hook).returncode == 0
     assert health.calls() == []
 
 
-@pytest.mark.parametrize("name", BREAKS)
+@for_each("name", BREAKS)
 def test_a_hook_that_breaks_in_drain_mode_drains_nothing_and_says_why(tmp_path: Path, name: str):
-    health = made(tmp_path, "--drain", gpus=8)
+    health = made(tmp_path / name.replace(" ", "-"), "--drain", gpus=8)
     BREAKS[name](health.folder)
     for hook in HOOKS:
         done = health.run(hook)
@@ -156,7 +157,7 @@ def ten_minutes_pass(health: Installed) -> None:
 def test_a_hook_that_is_killed_leaves_nothing_that_changes_a_later_answer(
     tmp_path: Path, hook: str, sent: signal.Signals
 ):
-    """At 10 points of its life, some after its claim, while another node drains first: it must not stay drained beyond
+    """At 6 points of its life, some after its claim, while another node drains first: it must not stay drained beyond
     the limit."""
     health = made(tmp_path, "--drain")
     rules = health.folder / "brake.py"
@@ -168,7 +169,7 @@ def test_a_hook_that_is_killed_leaves_nothing_that_changes_a_later_answer(
     health.run(hook)
     life = time.monotonic() - begun
     claims = 0
-    for point in (life * (number + 0.5) / 10 for number in range(10)):
+    for point in (life * (number + 0.5) / 6 for number in range(6)):
         health.node_is("idle", since="Unknown", node="n0")
         health.node_is("idle", since="Unknown")
         for kept in health.state.glob(f"{NODE}.*.json"):

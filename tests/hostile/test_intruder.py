@@ -10,12 +10,12 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
-import sys
 from pathlib import Path
 
 import arrival
 import bench
 import pytest
+import warm_python
 
 PROBES = Path(__file__).resolve().parents[2] / "infrastructure-validation/probes"
 RANK = """
@@ -62,7 +62,7 @@ dist.all_gather_object([None, None], Pickled())
 def started(program: str, *arguments: object, run: Path | None = None) -> subprocess.Popen[str]:
     environment = {name: value for name, value in os.environ.items() if name != "RUN_DIR"}
     return subprocess.Popen(
-        [sys.executable, "-c", program, *map(str, arguments)],
+        [warm_python.python(), "-c", program, *map(str, arguments)],
         env=environment | {"PYTHONPATH": str(PROBES)} | ({} if run is None else {"RUN_DIR": str(run)}),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

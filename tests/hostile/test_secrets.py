@@ -20,6 +20,7 @@ from bringup.report import bundle
 from bringup.report.collection import gather
 from bringup.run import open as opening
 from bringup.run import site as at_site
+from loops import for_each
 from runs_for_tests import discovery
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -147,7 +148,7 @@ def test_the_secret_of_a_run_is_its_owners_and_ends_with_it(run: Path) -> None:
     assert "private" not in (run / results.CLOSED).read_text()
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("name", "value", "is_secret"),
     [
         ("HTTPS_PROXY", f"http://anna:{SECRET}@proxy:3128", True),

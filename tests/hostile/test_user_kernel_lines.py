@@ -8,6 +8,7 @@ import json
 
 import kernel_log
 import pytest
+from loops import for_each
 
 CLEAN = "6,0,0,-;Linux version 6.8.0\n"
 DRIVER = {  # a genuine message of every kind that is read
@@ -40,10 +41,19 @@ def read(text: str) -> tuple[dict[tuple[str, str], int], dict[str, str], int]:
     return dict(counts), recovery, xids
 
 
+@pytest.fixture(autouse=True)
+def pci(tmp_path, monkeypatch):
+    """The devices of a node, and not those of the machine that runs the test."""
+    for place, vendor in (("0000:c1:00.0", "0x10de"), ("0000:05:00.0", "0x1af4")):
+        (tmp_path / place).mkdir()
+        (tmp_path / place / "vendor").write_text(f"{vendor}\n")
+    monkeypatch.setattr(kernel_log, "PCI_DEVICES", str(tmp_path))
+
+
 NOTHING: tuple[dict[tuple[str, str], int], dict[str, str], int] = ({}, {}, 0)
 
 
-@pytest.mark.parametrize("message", DRIVER.values(), ids=DRIVER)
+@for_each("message", DRIVER.values())
 def test_the_drivers_own_record_counts(message):
     assert read(f"4,9,9,-;{message}\n") != NOTHING
 
@@ -61,8 +71,8 @@ def test_the_records_of_a_program_that_crashes_do_not(record):
     assert read(f"{record}\n") == NOTHING
 
 
-@pytest.mark.parametrize("form", RECORDS_OF_USERS.values(), ids=RECORDS_OF_USERS)
-@pytest.mark.parametrize("message", DRIVER.values(), ids=DRIVER)
+@for_each("form", RECORDS_OF_USERS.values())
+@for_each("message", DRIVER.values())
 def test_no_part_of_a_drivers_message_counts_as_a_name_of_a_process_or_file(message, form):
     """The name takes each 15 bytes of the message in turn, alone and after a line feed; the file's name the rest."""
     words = message.replace("\\x0a", " ")
@@ -73,28 +83,28 @@ def test_no_part_of_a_drivers_message_counts_as_a_name_of_a_process_or_file(mess
                 assert read(form % (process, file) + "\n") == NOTHING
 
 
-@pytest.mark.parametrize("priority", [8 + 4, 24 + 4, 40 + 3, 128 + 6], ids=["user", "daemon", "syslog", "local0"])
-@pytest.mark.parametrize("message", DRIVER.values(), ids=DRIVER)
+@for_each("priority", [8 + 4, 24 + 4, 40 + 3, 128 + 6])
+@for_each("message", DRIVER.values())
 def test_what_user_space_writes_into_the_log_does_not(message, priority):
     assert read(f"{priority},9,9,-;{message}\n") == NOTHING
 
 
-@pytest.mark.parametrize("message", DRIVER.values(), ids=DRIVER)
+@for_each("message", DRIVER.values())
 def test_a_line_without_the_head_of_a_record_or_of_another_device_does_not(message):
     assert read(f"{message}\n") == NOTHING
     assert read(f"4,9,9,-;x\n MESSAGE={message}\n") == NOTHING
     assert read(f"4,9,9,-;{message}\n SUBSYSTEM=usb\n DEVICE=+usb:1-1\n") == NOTHING
 
 
-@pytest.mark.parametrize("flags", ["c", "+", "c,caller=T4711"])
-@pytest.mark.parametrize("message", DRIVER.values(), ids=DRIVER)
+@for_each("flags", ["c", "+", "c,caller=T4711"])
+@for_each("message", DRIVER.values())
 def test_the_rest_of_a_line_that_another_one_cut_off_does_not(message, flags):
     """It begins anywhere, also with the name of a control group, which users choose where it is delegated."""
     assert read(f"4,9,9,{flags};{message}\n") == NOTHING
     assert read(f"4,9,9,-,caller=T4711;{message}\n") != NOTHING
 
 
-@pytest.mark.parametrize("message", DRIVER.values(), ids=DRIVER)
+@for_each("message", DRIVER.values())
 def test_the_log_prefix_of_a_firewall_does_not(message):
     """In a network namespace of his own a user chooses it, where net.netfilter.nf_log_all_netns is 1."""
     assert read(f"4,9,9,-;{message[:127]}IN=lo OUT= MAC=00 SRC=127.0.0.1 DST=127.0.0.1 LEN=84\n") == NOTHING
@@ -119,8 +129,8 @@ def test_between_the_lines_of_a_message_a_users_record_adds_nothing_to_it():
     assert ("PCI:0000:01:00", "fallen_off_the_bus") not in counts
 
 
-@pytest.mark.parametrize("message", DRIVER.values(), ids=DRIVER)
-@pytest.mark.parametrize(
+@for_each("message", DRIVER.values())
+@for_each(
     ("fields", "counts"),
     [
         ({"_TRANSPORT": "kernel", "SYSLOG_FACILITY": "0"}, True),
@@ -129,7 +139,7 @@ def test_between_the_lines_of_a_message_a_users_record_adds_nothing_to_it():
         ({"SYSLOG_FACILITY": "0"}, False),
     ],
 )
-@pytest.mark.parametrize("as_bytes", [False, True])
+@for_each("as_bytes", [False, True])
 def test_the_journal_is_read_by_entry_and_by_who_wrote_it(message, fields, counts, as_bytes, monkeypatch):
     text = message.replace("\\x0a", "\n")
     entries = [
@@ -144,19 +154,10 @@ def test_the_journal_is_read_by_entry_and_by_who_wrote_it(message, fields, count
     assert sum(found_events[0].values()) + len(found_events[1]) == (1 if counts else 0)
 
 
-@pytest.fixture
-def pci(tmp_path, monkeypatch):
-    for place, vendor in (("0000:c1:00.0", "0x10de"), ("0000:05:00.0", "0x1af4")):
-        (tmp_path / place).mkdir()
-        (tmp_path / place / "vendor").write_text(f"{vendor}\n")
-    monkeypatch.setattr(kernel_log, "PCI_DEVICES", str(tmp_path))
-
-
 @pytest.mark.parametrize(
     ("place", "counts"),
     [("0000:c1:00", True), ("0000:9b:00", True), ("0000:05:00", False)],
     ids=["a GPU", "a GPU that has left the bus", "another device"],
 )
-@pytest.mark.usefixtures("pci")
 def test_an_xid_is_about_an_address_that_is_no_other_device(place, counts):
     assert (read(f"4,9,9,-;NVRM: Xid (PCI:{place}): 79, pid=1, x\n") != NOTHING) is counts

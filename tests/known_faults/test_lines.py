@@ -3,56 +3,29 @@
 import os
 import re
 
-import pytest
 from bringup import results as runs
 from bringup.known_faults import signs
 from bringup.known_faults.signatures import IN_ORDER, SIGNATURES
+from loops import for_each
 from runs_for_tests import FIXTURES, discovery
 
 
-@pytest.mark.parametrize("signature", SIGNATURES.values(), ids=lambda signature: signature.id)
+@for_each("signature", SIGNATURES.values(), ids=lambda signature: signature.id)
 def test_a_line_as_the_program_prints_it_bears_the_signature(signature):
     sign = signs.match(signature.example)
     assert sign is not None
     assert sign.id == signature.id
 
 
-@pytest.mark.parametrize(
-    ("line", "signature"),
-    [
-        ("srun: error: Unable to allocate resources: Requested nodes are busy", "slurm.busy"),
-        ("salloc: error: Job submit/allocate failed: Requested nodes are busy", "slurm.busy"),
-        ("srun: error: Memory specification can not be satisfied", "slurm.not-placeable"),
-        (
-            "srun: error: Unable to create step for job 7: Memory required by task is not available",
-            "slurm.not-placeable",
-        ),
-        (
-            "sbatch: error: Batch job submission failed: Invalid generic resource (gres) specification",
-            "slurm.not-placeable",
-        ),
-        ("sbatch: error: Batch job submission failed: Invalid partition name specified", "slurm.refused"),
-        (
-            "sbatch: error: Batch job submission failed: Job violates accounting/QOS policy (job "
-            "submit limit, user's size "
-            "and/or time limits)",
-            "slurm.refused",
-        ),
-        ("srun: error: Task launch for StepId=5.0 failed on node n1: Job credential expired", "slurm.munge"),
-        (
-            "srun: error: Task launch for StepId=5.0 failed on node n1: Communication connection failure",
-            "slurm.node-unreachable",
-        ),
-        # another munge key, in Slurm 22.05 to 24.11, and in 26.05
-        (
-            "srun: error: Task launch for StepId=5.0 failed on node n1: Zero Bytes were transmitted or received",
-            "slurm.munge",
-        ),
-        ("srun: error: Task launch for StepId=3.0 failed on node n1: Protocol authentication error", "slurm.munge"),
-        ("srun: error: Unable to allocate resources: Zero Bytes were transmitted or received", "slurm.not-started"),
-    ],
-)  # fmt: skip
-def test_the_reason_counts_and_not_the_frame_in_which_slurm_says_it(line, signature):
+PRINTED = [
+    line.split("\t")
+    for line in (FIXTURES / "known-lines.tsv").read_text(encoding="utf-8").splitlines()
+    if not line.startswith("#")
+]
+
+
+@for_each(("signature", "line"), PRINTED)
+def test_a_line_is_known_by_its_reason_and_its_subject_before_its_frame_and_its_errno(signature, line):
     sign = signs.match(line)
     assert sign is not None
     assert sign.id == signature
@@ -62,135 +35,7 @@ def test_a_step_that_waits_for_the_one_before_it_is_no_fault():
     assert signs.match("srun: Job 3 step creation temporarily disabled, retrying (Requested nodes are busy)") is None
 
 
-REAL = [
-    # why Slurm did not start a task is behind the colon; public issue trackers
-    (
-        "srun: error: CPU binding outside of job step allocation, allocated CPUs are: 0x34000004.",
-        "slurm.cpu-bind",
-    ),  # ascii-supply-networks/dagster-slurm 64
-    (
-        "srun: error: Task launch for StepId=1932.2 failed on node rzwhippet40: Unable to satisfy cpu bind request",
-        "slurm.cpu-bind",
-    ),  # llnl/ATS 133
-    (
-        "srun: error: Task launch for StepId=125452.0 failed on node n7: Unable to layout tasks on given cpus",
-        "slurm.cpu-bind",
-    ),  # snakemake-executor-plugin-slurm 225
-    (
-        "srun: error: Unable to create step for job 16413634: Invalid generic resource (gres) specification",
-        "slurm.step-gpus",
-    ),  # mehta-lab/recOrder 482
-    (
-        "srun: error: Unable to allocate resources: Socket timed out on send/recv operation",
-        "slurm.controller-away",
-    ),  # AMDResearch/hpcfund 83
-    (
-        "srun: error: Task launch for StepId=7.0 failed on node n1: Socket timed out on send/recv operation",
-        "slurm.node-unreachable",
-    ),
-    ("srun: error: Task launch for StepId=7.0 failed on node n1: Unspecified error", "slurm.not-started"),
-    ("srun: error: Task launch for StepId=7.0 failed on node n1: User not found on host", "slurm.user"),
-    ("srun: error: Node failure on n3", "slurm.node-failure"),
-    ("srun: error: Something is wrong with the boot of the nodes.", "slurm.boot"),
-    # NVLink fabric
-    (
-        "gpu46:78367:78492 [0] transport/nvls.cc:244 NCCL WARN Cuda failure 1 'invalid argument'",
-        "gpu.fabric",
-    ),  # NVIDIA/nccl 1562
-    (
-        "RuntimeError: Unexpected error from cudaGetDeviceCount(). Error 802: system not yet initialized",
-        "gpu.fabric",
-    ),
-    # a line of NCCL is explained by NCCL's words; what the line is about comes before the errno at its end
-    (
-        "h0:173:3266 [0] proxy.cc:1458 NCCL WARN [Service thread] Accept failed Resource temporarily unavailable",
-        "nccl.remote-gone",
-    ),  # NVIDIA/nccl 1610
-    (
-        "ubuntu:39964:40044 [0] misc/socket.cc:49 NCCL WARN socketProgress: Connection closed by "
-        "remote peer node1<57557>",
-        "nccl.remote-gone",
-    ),  # NVIDIA/nccl-tests 166
-    (
-        "h1:1:9 [0] misc/socket.cc:50 NCCL WARN Call to recv from 10.0.0.2<4> failed : Connection reset by peer",
-        "nccl.remote-gone",
-    ),
-    ("h1:1:9 [0] misc/socket.cc:50 NCCL WARN Connect to 10.0.0.2<4> failed : Connection refused", "nccl.connect"),
-    (
-        "h1:1:9 [0] misc/ibvwrap.cc:187 NCCL WARN Call to ibv_modify_qp failed with error Network is unreachable",
-        "nccl.ib-path",
-    ),  # NVIDIA/nccl-tests 185
-    (
-        "h1:1:9 [0] misc/ibvwrap.cc:160 NCCL WARN Call to ibv_modify_qp failed with error Connection timed out",
-        "nccl.ib-path",
-    ),  # NVIDIA/nccl-tests 227
-    (
-        "h1:1:9 [0] misc/ibvwrap.cc:99 NCCL WARN Call to ibv_create_cq failed with error Cannot allocate memory",
-        "nccl.ib-memlock",
-    ),
-    (
-        "h1:1:9 [0] misc/ibvwrap.cc:99 NCCL WARN Call to ibv_reg_mr failed with error Cannot allocate memory",
-        "nccl.ib-memlock",
-    ),
-    (
-        "RuntimeError: NCCL error: Last error: Call to ibv_reg_mr failed with error Cannot allocate memory",
-        "nccl.ib-memlock",
-    ),
-    ("h1:1:9 [0] misc/ibvwrap.cc:99 NCCL WARN Call to ibv_reg_mr_iova2 failed with error Bad address", "nccl.ib-setup"),
-    (
-        "h100-28:238:1219 [0] transport/net_ib.cc:2451 NCCL WARN NET/IB: Got completion from peer "
-        "172.16.12.34<38081> with "
-        "status=4 opcode=0 len=0 vendor err 83 (Send) hca mlx5_ib0",
-        "nccl.ib-completion",
-    ),  # NVIDIA/nccl 1905
-    (
-        "h51:73076:73185 [4] transport/net_ib.cc:1238 NCCL WARN NET/IB : Got completion from peer "
-        "node48<37948> with error 12",
-        "nccl.ib-completion",
-    ),  # Lightning-AI/lit-llama 380
-    (
-        "c1:815:864 [0] transport/net_ib.cu:80 NCCL WARN NET/IB : Got async event : local catastrophic error",
-        "nccl.ib-port",
-    ),  # NVIDIA/nccl 230
-    (
-        "h1:1:9 [0] get_ofi_provider:312 NCCL WARN NET/OFI Could not find any optimal provider",
-        "nccl.plugin",
-    ),  # NVIDIA/nccl 229
-    (
-        "h1:1:9 [0] misc/shmutils.cc:72 NCCL WARN Error: failed to extend /dev/shm/nccl-TYsOYp to 9637892 bytes",
-        "host.shm",
-    ),
-    ("h1:1:9 [0] misc/shmutils.cc:69 NCCL WARN Call to posix_fallocate failed : No space left on device", "host.shm"),
-    (
-        "Last error: Error while creating shared memory segment /dev/shm/nccl-TYsOYp (size 9637888), error: "
-        "No space left on device (28)",
-        "host.shm",
-    ),
-    ("RuntimeError: unable to write to file </torch_4711_1>: No space left on device (28)", "host.shm"),
-    (
-        "h1:4300:4325 [0] net_fastsocket.cc:785 NCCL WARN Maximum retry reached for accept 3.",
-        "nccl.warning",
-    ),  # google/nccl-fastsocket 4
-    # errno words, where a system call that implies the limit stands before them
-    ("bash: fork: retry: Resource temporarily unavailable", "host.files"),
-    (
-        "OpenBLAS blas_thread_init: pthread_create failed for thread 5 of 64: Resource temporarily unavailable",
-        "host.files",
-    ),
-    ("libgomp: Thread creation failed: Resource temporarily unavailable", "host.files"),
-    ("OSError: [Errno 28] No space left on device: '/scratch/ckpt/step-10/part-0'", "host.no-space"),
-]
-"""A line as others have printed it (most from public issues; the host's name is shortened), and what it is."""
-
-
-@pytest.mark.parametrize(("line", "signature"), REAL)
-def test_a_line_is_known_by_its_reason_and_its_subject_before_its_errno(line, signature):
-    sign = signs.match(line)
-    assert sign is not None
-    assert sign.id == signature
-
-
-@pytest.mark.parametrize(
+@for_each(
     "line",
     [
         "recv: Resource temporarily unavailable",
@@ -239,7 +84,7 @@ def test_a_log_that_cannot_be_read_holds_no_sign_and_hides_no_other(tmp_path, mo
     assert [sign.evidence for sign in signs.in_run(folder, runs.load(folder))] == ["raw/b.log:1"]
 
 
-@pytest.mark.parametrize("path", sorted((FIXTURES / "nccl").glob("log-[eiost]*.log")), ids=lambda path: path.name)
+@for_each("path", sorted((FIXTURES / "nccl").glob("log-[eiost]*.log")), ids=lambda path: path.name)
 def test_a_healthy_log_bears_none(path):
     assert signs.in_lines(enumerate(path.read_text().splitlines(), start=1), path.name) == []
 

@@ -1,8 +1,8 @@
 """Why a job waits, in plain words; on real answers of squeue."""
 
-import pytest
 from bringup.evidence import slurm
 from bringup.known_faults.pending import CAUSES, Node, cause_of, explain, named_nodes
+from loops import for_each
 from runs_for_tests import FIXTURES
 
 SQUEUE = (FIXTURES / "slurm/squeue-states.txt").read_text().splitlines()[1:]
@@ -26,7 +26,7 @@ def test_there_are_real_reasons_to_look_at():
     assert len(reasons()) >= 9
 
 
-@pytest.mark.parametrize("reason", reasons())
+@for_each("reason", reasons())
 def test_every_reason_that_was_really_seen_is_explained(reason):
     assert cause_of(reason) is not None
     assert "squeue(1)" not in explain(reason, {})
@@ -59,7 +59,7 @@ def test_scontrol_writes_blanks_as_underscores():
     assert named_nodes("ReqNodeNotAvail,_UnavailableNodes:n3") == ["n3"]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("reason", "words"),
     [
         ("Resources", "busy"),
@@ -85,7 +85,7 @@ def test_no_reason_needs_no_words_and_an_unknown_one_is_kept():
     assert explain("SomethingNew", nodes()).startswith("SomethingNew (squeue(1)")
 
 
-@pytest.mark.parametrize("cause", CAUSES, ids=lambda cause: cause.reason)
+@for_each("cause", CAUSES, ids=lambda cause: cause.reason)
 def test_every_cause_says_what_to_do_in_one_line(cause):
     assert cause.says
     assert cause.do

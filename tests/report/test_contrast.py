@@ -9,6 +9,7 @@ import re
 
 import pytest
 from bringup.report import render
+from loops import for_each
 
 AA = 4.5
 CSS = (render.TEMPLATES / "style.css").read_text()
@@ -38,9 +39,9 @@ def test_the_formula_gives_the_known_ends():
     assert contrast("#767676", "#fff") == pytest.approx(4.54, abs=0.01)
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
-@pytest.mark.parametrize("ground", ["ground", "raised"])
-@pytest.mark.parametrize("text", ["text", "soft", "link"])
+@for_each("scheme", SCHEMES)
+@for_each("ground", ["ground", "raised"])
+@for_each("text", ["text", "soft", "link"])
 def test_text_on_the_page_and_on_cards(scheme: str, ground: str, text: str):
     colours = variables(scheme)
     assert contrast(colours[text], colours[ground]) >= AA

@@ -6,11 +6,11 @@ import re
 import shlex
 import subprocess
 
-import pytest
 from bringup.judge import Judged
 from bringup.records import Outcome, Verdict
 from bringup.report import drain
 from factory import a_run, a_verdict, judged_of
+from loops import for_each
 
 EVIL = """<script>alert(1)</script> & "double" 'single' `tick` $(reboot) ; rm -rf / {{ 7*7 }} \x1b[31m \x00 \ud83d"""
 NAME = EVIL.partition(" \x1b")[0]  # a record takes no control characters in names
@@ -41,7 +41,7 @@ def test_a_node_that_failed_is_drained_with_its_gates_as_the_reason():
     assert shlex.split(proposal.line) == proposal.command
 
 
-@pytest.mark.parametrize(
+@for_each(
     "verdicts",
     [
         [a_verdict("discovery.gpu.count", "n1", Outcome.INCOMPLETE)],  # absence condemns nobody

@@ -10,6 +10,7 @@ from bringup.records import MemoryCheck, RankTimes
 from bringup.report.figures import canvas
 from bringup.report.figures import training as figures_training
 from factory import an_entry
+from loops import for_each
 from trained_runs import RECORDS
 
 FIXTURES = RECORDS
@@ -73,7 +74,7 @@ def test_a_suffix_that_is_no_picture_is_refused(tmp_path):
         figures_training.draw(entries("run_1gpu"), tmp_path / "sheet.txt")
 
 
-@pytest.mark.parametrize("panel", figures_training.PANELS.values())
+@for_each("panel", figures_training.PANELS.values())
 def test_every_panel_says_its_units_and_only_losses_leave_out_zero(panel):
     figure, (axis,) = canvas.panels(1, 1, (6, 4))
     runs = entries("run_1gpu", "run_ddp_2node", "run_fsdp_2node")

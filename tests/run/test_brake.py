@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from bringup.run import brake
 from bringup.run.brake import SEPARATOR, Brake, SlurmAway
+from loops import for_each
 
 REASON = "bringup: discovery.gpu.count 7, expected 8; reboot (2026-11-24T02:00Z, health-check)"
 TICK_S = 0.02  # the second of this slurmctld
@@ -64,13 +65,13 @@ def test_the_limit_is_a_share_or_a_number_and_at_least_one_node(most: str, nodes
     assert brake.limit(most, nodes) == limit
 
 
-@pytest.mark.parametrize("most", ["", "0", "0%", "101%", "ten", "1.5", "-1", "10 %", "%"])
+@for_each("most", ["", "0", "0%", "101%", "ten", "1.5", "-1", "10 %", "%"])
 def test_a_limit_that_is_none_is_refused(most: str):
     with pytest.raises(ValueError, match="neither a number of nodes nor a share"):
         brake.checked(most)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("shown", "is_out", "is_busy", "is_idle"),
     [
         ("idle", False, False, True),
@@ -151,8 +152,8 @@ def test_a_node_that_is_out_or_unknown_is_left_alone():
     assert slurm.orders == []
 
 
-@pytest.mark.parametrize("state", ["idle", "allocated", "completing"])
-@pytest.mark.parametrize(("most", "expected"), [("10%", 1), ("3", 3)])
+@for_each("state", ["idle", "allocated", "completing"])
+@for_each(("most", "expected"), [("10%", 1), ("3", 3)])
 def test_ten_nodes_at_once_drain_as_many_as_they_may(state: str, most: str, expected: int):
     """Started at once and one after another, so that looks, claims and ticks meet in every order."""
     for spread in (0, 0.5, 2, 5):

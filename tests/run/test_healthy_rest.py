@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
 from bringup.records import Outcome, Verdict
 from bringup.run.healthy_rest import ill_nodes
 from factory import a_run, a_verdict, judged_of
+from loops import for_each
 
 NODES = ("n0", "n1", "n2", "n3")
 
@@ -46,7 +46,7 @@ def test_pairs_that_one_node_explains_leave_that_node_out():
     assert left_out(fault("smoke.gpu.bound", "n1"), *pairs) == ["n1"]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "verdicts",
     [
         (fault("smoke.exit_code", "job"),),  # Slurm's own promise

@@ -11,6 +11,7 @@ from bringup.plan.phases import PHASES
 from bringup.run import partitions
 from bringup.run import site as at_site
 from bringup.run.site import AtSite
+from loops import for_each
 
 # scontrol of Slurm 22.05, shortened
 SHOWN = """\
@@ -45,7 +46,7 @@ def test_what_slurm_says_of_partitions_is_read():
     assert KNOWN[-1].nodes == frozenset()
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "minutes"),
     [
         *(("90", 90), ("00:10:00", 10), ("30:30", 30.5), ("1-12", 2160), ("2-00:00:00", 2880), ("1-00:30", 1470)),
@@ -56,7 +57,7 @@ def test_times_are_read_as_slurm_writes_them(text: str, minutes: float | None):
     assert partitions.minutes(text) == minutes
 
 
-@pytest.mark.parametrize("phase", PHASES.values(), ids=PHASES)
+@for_each("phase", PHASES.values())
 def test_the_limit_of_each_script_is_known(phase):
     limit = partitions.requested_minutes(phase, {})
     assert limit is not None
@@ -71,7 +72,7 @@ def test_a_partition_that_takes_the_job_is_not_refused():
     assert refused("discovery", ["n0"], SBATCH_PARTITION="debug", SBATCH_TIMELIMIT="10") is None
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("stem", "environment", "says"),
     [
         ("discovery", {"SBATCH_PARTITION": "nope"}, "discovery: there is no partition 'nope'; there are main, debug, "),

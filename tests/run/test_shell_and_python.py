@@ -12,6 +12,7 @@ import pytest
 from bringup import cli
 from bringup.plan import subjects
 from bringup.run import nodes, slurm
+from loops import for_each
 
 ROOT = Path(__file__).resolve().parents[2]
 NODES = "".join(f"NodeName=n{number} Gres=gpu:2 State={{}} Version=23.11\\n" for number in range(3))
@@ -103,8 +104,8 @@ def test_a_name_is_data_for_the_shell_and_not_a_command(monkeypatch, capsys):
     assert shlex.split(first) == [f"NODES={evil}"]
 
 
-@pytest.mark.parametrize("gpus", [1, 8])
-@pytest.mark.parametrize("nodes", [1, 2, 3, 4, 7, 16])
+@for_each("gpus", [1, 8])
+@for_each("nodes", [1, 2, 3, 4, 7, 16])
 def test_the_scales_that_are_run_are_those_that_are_planned(capsys, nodes: int, gpus: int):
     """They were listed by a loop in the shell and by another one in Python."""
     names = [f"n{number}" for number in range(nodes)]

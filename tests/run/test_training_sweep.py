@@ -20,6 +20,7 @@ from bringup.plan.phases import PHASES
 from bringup.records import Outcome, Sweep, SweepRow, read_record, write_record
 from bringup.run import sweep
 from compare.test_regression import make_run
+from loops import for_each
 from rich.console import Console
 from runs_for_tests import reseal
 from trained_runs import change, run_of
@@ -36,7 +37,7 @@ def test_fields_are_the_arguments_of_a_training():
     assert set(plan.FIELDS) <= set(RunArgs.model_fields)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("words", "says"),
     [
         (["batch=1"], "no field is called 'batch'"),
@@ -77,7 +78,7 @@ def test_one_field_at_a_time_is_varied_and_a_grid_has_every_combination():
     assert grid[-1] == "reshard_after_forward=no, gradient_accumulation=4"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("settings", "expected"),
     [
         ({}, "--global-batch 64 --rows-at-once 1 --no-reshard-after-forward --steps=5"),

@@ -16,6 +16,7 @@ from bringup.checks import catalogue
 from bringup.evidence import topology
 from bringup.plan import stand_ins
 from fabric import fabric
+from loops import for_each
 from probing import told_by
 from state import State, StateError
 
@@ -61,7 +62,7 @@ def faults_told(root: Path, state: State):
 # --- the words of the verbs
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("words", "lines"),
     [
         ("3 ecc 2", ["gpu3.ecc=2"]),
@@ -83,7 +84,7 @@ def test_a_fault_of_a_gpu_is_a_line_of_the_state(words, lines):
     assert states.changed(HEALTHY, lines) == HEALTHY + "".join(f"{line}\n" for line in lines)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("words", "lines"),
     [
         ("mlx5_3 down", ["port.mlx5_3=down"]),
@@ -104,7 +105,7 @@ def test_flaps_and_xids_add_up():
     assert node.gpu(once, ["3", "xid", "154"]) == ["xids=79@3|154@3"]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("verb", "words", "why"),
     [
         (node.gpu, ["8", "ecc", "2"], "no GPU 8; the node has GPU 0 to 7"),
@@ -128,7 +129,7 @@ def test_a_wrong_word_is_refused_in_one_line(verb, words, why):
     assert "\n" not in str(refused.value)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "change",
     [
         "gpu1.eccc=2",
@@ -253,7 +254,7 @@ def test_the_judge_knows_a_simulated_gpu_by_its_uuid():
     assert all(each.startswith(stand_ins.GPU) for each in every)
 
 
-@pytest.mark.parametrize("model", states.models())
+@for_each("model", states.models())
 def test_each_model_has_a_profile_that_expects_what_it_says(model):
     state = State(states.healthy(model, "n1", 8))
     expected = catalogue.load_profile(f"simulated-{model}").expect

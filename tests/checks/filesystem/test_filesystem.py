@@ -10,6 +10,7 @@ from bringup.evidence.parsed import Parsed, Seen
 from bringup.plan import profile, rounds
 from bringup.records import Outcome, Run, Value
 from factory import a_run
+from loops import for_each
 from showing import shows_failing
 
 THREE = a_run("smoke", ("n0", "n1", "n2"))
@@ -30,7 +31,7 @@ def values(parsed: Parsed, quantity: str) -> dict[str, object]:
     }
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("answers", "winners"),
     [((True, False), 1), ((True, True), 2), ((False, False), 0), ((True, None), None), ((True,), None)],
 )
@@ -69,7 +70,7 @@ def test_two_unknown_filesystem_types_are_not_one_type():
     assert values(parsed, "smoke.fs.pair.same_type") == {"n0->n1": None, "n1->n0": None}
 
 
-@pytest.mark.parametrize(("nodes", "pairs"), [(1, 0), (2, 2), (4, 12), (16, 240), (50, 250), (1000, 1000)])
+@for_each(("nodes", "pairs"), [(1, 0), (2, 2), (4, 12), (16, 240), (50, 250), (1000, 1000)])
 def test_every_ordered_pair_of_a_small_fleet_is_planned_and_a_bounded_number_of_a_large_one(nodes, pairs):
     names = [f"n{index}" for index in range(nodes)]
     pairs_planned = rounds.ordered_pairs(names)

@@ -13,6 +13,7 @@ from bringup.plan.phases import PHASES
 from bringup.records import Outcome, Verdict
 from bringup.run import open as opening
 from factory import a_run
+from loops import for_each
 from probing import told_by
 from runs_for_tests import add_derived
 from showing import shows_failing
@@ -125,7 +126,7 @@ def jobs(
     return [*facts, ("smoke.first_job.outlasted", "n0", True)] if outlasted else facts
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("facts", "distinct", "refused"),
     [
         (jobs("a", "b"), 2, 2),

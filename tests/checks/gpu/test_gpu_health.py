@@ -14,6 +14,7 @@ from bringup.evidence.parsed import Parsed, Seen
 from bringup.plan import profile
 from bringup.records import Outcome
 from factory import a_run
+from loops import for_each
 from nvml_for_tests import HEALTHY, FakeNvml
 from probing import told_by
 from runs_for_tests import FIXTURES, add_derived, gpu_run
@@ -136,7 +137,7 @@ def test_a_gpu_without_a_fabric_or_nvlink_says_so():
     assert (values["discovery.gpu.fabric"], values["discovery.gpu.nvlinks"]) == ("not supported", 0)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("state", "status", "answer"),
     [
         (0, 999, "not supported"),
@@ -269,7 +270,7 @@ def test_nvidia_smi_says_the_same_as_nvml():
     assert kept == SMI["healthy"]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("query", "old", "new", "gate"),
     [
         ("mig", "Disabled", "Enabled", "discovery.gpu.mig"),
@@ -290,7 +291,7 @@ def test_a_degraded_answer_fails_its_gate(query, old, new, gate):
     assert outcomes(through_smi(answers))[gate] is Outcome.FAIL
 
 
-@pytest.mark.parametrize("words", ["No, No", "no, no", "Not Active, Not Active", "Disabled, Disabled", "0, 0"])
+@for_each("words", ["No, No", "no, no", "Not Active, Not Active", "Disabled, Disabled", "0, 0"])
 def test_a_healthy_flag_passes_in_every_spelling(words):
     """--query-remapped-rows answers Yes and No, and was read as a number: both gates were unknown on healthy GPUs."""
     remapped = SMI["healthy"]["remapped"].replace("0, 0, 0", f"0, {words}")

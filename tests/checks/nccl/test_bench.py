@@ -11,6 +11,7 @@ import torch
 sys.path.append(str(Path(__file__).resolve().parents[3] / "infrastructure-validation/probes"))
 import bench
 from bench import KIB, MIB, Bench, label_of
+from loops import for_each
 
 DIVIDED = ("all_gather", "reduce_scatter", "all_to_all")
 
@@ -21,8 +22,8 @@ def bench_of(world: int, rank: int = 0) -> Bench:
     return Bench(torch, dist, "cpu", rank, world)
 
 
-@pytest.mark.parametrize("name", DIVIDED)
-@pytest.mark.parametrize("world", [2, 3, 24, 2048, 2049, 2056])
+@for_each("name", DIVIDED)
+@for_each("world", [2, 3, 24, 2048, 2049, 2056])
 def test_every_rank_has_a_part_of_the_smallest_size(name, world):
     operation = getattr(bench_of(world), name)(8 * KIB)
     assert operation.result().numel() >= 1
@@ -40,7 +41,7 @@ def test_a_wrong_value_is_counted_where_a_size_has_fewer_elements_than_ranks(nam
     assert operation.wrong() == {operation.origin[0]: 1}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("world", "size", "label"),
     [
         (2, 8 * KIB, "8KiB"),

@@ -23,6 +23,7 @@ sys.path.append(str(Path(__file__).resolve().parents[3] / "infrastructure-valida
 import collectives
 import gpus
 from facts import Facts
+from loops import for_each
 
 # (host, rank, pid, device) of the four ranks of two nodes
 GPUS = [("n0", 0, 429, "GPU-a"), ("n0", 1, 430, "GPU-b"), ("n1", 2, 376, "GPU-c"), ("n1", 3, 377, "GPU-d")]
@@ -206,7 +207,7 @@ def test_no_folder_among_the_evidence_is_taken_for_that_of_a_scale_by_mistake(tm
     assert {observation.quantity for observation in judge.judge_folder(folder).observations} == {"run.restarts"}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("name", "size"),
     [("16MiB", 2**24), ("8B", 8), *((name, None) for name in ("MiB", "²KiB", "1.5GiB", "-1B", "9" * 5000 + "B"))],
     ids=lambda value: str(value)[:8],

@@ -9,6 +9,7 @@ from bringup.plan import profile
 from bringup.plan.subjects import scale_nodes, scale_ranks
 from bringup.records import Kind, Observation, Outcome, Value
 from factory import a_run
+from loops import for_each
 from runs_for_tests import as_read
 from showing import shows_failing
 
@@ -98,7 +99,7 @@ def test_the_time_of_an_all_reduce_is_its_latency_at_every_size_and_not_that_of_
 # ---- bypassed
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("transport", "active", "expected"),
     [
         ("sockets", ["n0: mlx5_0"], True),

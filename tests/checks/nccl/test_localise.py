@@ -15,6 +15,7 @@ from bringup.evidence import pair_rounds
 from bringup.plan import profile
 from bringup.records import Kind, Outcome
 from factory import a_run
+from loops import for_each
 from runs_for_tests import as_read
 from showing import shows_failing
 
@@ -61,7 +62,7 @@ def test_the_first_round_is_of_neighbours_and_of_an_odd_number_the_last_one_rest
     assert next_round(fleet(5), []) == [("n00", "n01"), ("n02", "n03")]
 
 
-@pytest.mark.parametrize("count", [3, 9, 10, 17, 33, 64])
+@for_each("count", [3, 9, 10, 17, 33, 64])
 def test_a_healthy_fleet_has_two_rounds_and_an_odd_one_three_in_which_all_meet_two(count):
     nodes = fleet(count)
     rounds = played(nodes, lambda source, target: 1.0)
@@ -85,8 +86,8 @@ def test_the_nodes_of_a_slow_pair_meet_nodes_of_the_fastest():
     }
 
 
-@pytest.mark.parametrize("count", [9, 16, 33, 100])
-@pytest.mark.parametrize("way", ["both", "out", "in"])
+@for_each("count", [9, 16, 33, 100])
+@for_each("way", ["both", "out", "in"])
 def test_a_slow_node_is_named_after_two_rounds_with_its_direction(count, way):
     nodes = fleet(count)
     rounds = played(nodes, slow_node("n05", way=way))
@@ -256,7 +257,7 @@ def test_rounds_that_are_none_are_a_problem_and_plan_nothing():
     assert "x0--x1" not in subjects
 
 
-@pytest.mark.parametrize("seed", range(40))
+@for_each("seed", range(20))
 def test_whatever_was_measured_a_round_is_of_known_nodes_that_meet_once_and_rounds_come_to_an_end(seed):
     chance = random.Random(seed)
     nodes = fleet(chance.randrange(1, 40))
@@ -286,7 +287,7 @@ RATES = [  # nodes, bad, loss, noise, trials, most missed, most falsely named, m
 ]
 
 
-@pytest.mark.parametrize(("count", "bad", "loss", "noise", "trials", "missed", "falsely", "rounds"), RATES)
+@for_each(("count", "bad", "loss", "noise", "trials", "missed", "falsely", "rounds"), RATES)
 def test_misses_false_names_and_rounds_stay_below_what_is_stated(
     count, bad, loss, noise, trials, missed, falsely, rounds
 ):

@@ -13,12 +13,13 @@ from bringup.plan import profile
 from bringup.plan import rounds as tournament
 from bringup.records import Outcome
 from factory import a_run
+from loops import for_each
 from runs_for_tests import as_read
 
 FOUR = ["n0", "n1", "n2", "n3"]
 
 
-@pytest.mark.parametrize("count", [2, 3, 4, 5, 8, 9])
+@for_each("count", [2, 3, 4, 5, 8, 9])
 def test_all_rounds_meet_every_pair_once_and_no_node_twice_in_a_round(count):
     nodes = [f"n{number}" for number in range(count)]
     rounds = tournament.rounds(nodes, tournament.all_rounds(nodes))
