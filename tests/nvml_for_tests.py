@@ -21,6 +21,7 @@ HEALTHY = {
     "replays": 0,
     "crc": 0,
     "persistence": 1,
+    "power": 700_000,
     "name": b"NVIDIA H100 80GB HBM3",
 }
 GPUS = ("GPU-a", "GPU-b")
@@ -73,6 +74,12 @@ class FakeNvml:
 
     def nvmlDeviceGetGpuFabricInfoV(self, gpu, info):
         info.state, info.status = self._of(gpu, "fabric"), gpu["status"]
+
+    def nvmlDeviceGetPowerManagementDefaultLimit(self, gpu):
+        return 700_000
+
+    def nvmlDeviceGetEnforcedPowerLimit(self, gpu):
+        return self._of(gpu, "power")
 
     def nvmlDeviceGetNvLinkState(self, gpu, link):
         return link < self._of(gpu, "links")

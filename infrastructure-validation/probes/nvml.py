@@ -170,6 +170,12 @@ def _slowdown(nvml, gpu):
     return ", ".join(name for bit, name in HARDWARE_SLOWDOWNS.items() if reasons & bit) or "none"
 
 
+def _below_default_power(nvml, gpu):
+    """W that the driver holds it below the power it was made for. A limit above that is none."""
+    default, limit = nvml.nvmlDeviceGetPowerManagementDefaultLimit(gpu), nvml.nvmlDeviceGetEnforcedPowerLimit(gpu)
+    return max(0, default - limit) / 1000
+
+
 def _processes(nvml, gpu):
     """Processes that compute on it. The probe has no CUDA context and the job has the node alone: they are foreign."""
     return len(nvml.nvmlDeviceGetComputeRunningProcesses(gpu))
@@ -226,6 +232,7 @@ QUESTIONS = (
     ("discovery.gpu.nvlink_crc_errors", "count", _nvlink_errors("NVML_NVLINK_ERROR_DL_CRC_FLIT")),
     ("discovery.gpu.fabric", "text", _fabric),
     ("discovery.gpu.slowdown", "text", _slowdown),
+    ("discovery.gpu.power_cap", "W", _below_default_power),
     ("discovery.gpu.free", "count", _processes),
 )
 

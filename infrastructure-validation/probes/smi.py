@@ -48,12 +48,23 @@ BASE = {
     "pcie.link.width.max": ("width_max", "count", int),
     "pcie.link.gen.current": ("discovery.gpu.pcie_generation", "count", int),
 }
+FIRST_LESS_SECOND = {  # two columns -> the fact that is made of them
+    "discovery.gpu.pcie": ("width_max", "width", "count"),
+    "discovery.gpu.power_cap": ("power_default", "power", "W"),
+}
+COLUMNS = {column: quantity for quantity, (*both, _) in FIRST_LESS_SECOND.items() for column in both}
 QUERIES = (  # (name, what nvidia-smi is asked, its fields without the leading uuid, what an unsaid value means)
     ("gpu", "--query-gpu=uuid,", BASE, None),
     (
         "slowdown",
         "--query-gpu=uuid,",
         {"clocks_event_reasons.active": ("discovery.gpu.slowdown", "text", _slowdown)},
+        None,
+    ),
+    (
+        "power",
+        "--query-gpu=uuid,",
+        {"power.default_limit": ("power_default", "W", float), "enforced.power.limit": ("power", "W", float)},
         None,
     ),
     # a GPU without MIG, and one without a fabric, says N/A
@@ -132,10 +143,8 @@ class _Asking:
             except (OSError, subprocess.SubprocessError, NoAnswer) as error:
                 self.hangs = isinstance(error, NoAnswer)
                 self.why = f"{self.nvml_said}; {_why(error)}" if self.nvml_said else _why(error)
-        lost = {"width": "discovery.gpu.pcie"}
-        for quantity, unit in quantities:
-            if quantity != "width_max":
-                self.facts.unknown(lost.get(quantity, quantity), unit, self.why)
+        for quantity, unit in dict.fromkeys((COLUMNS.get(quantity, quantity), unit) for quantity, unit in quantities):
+            self.facts.unknown(quantity, unit, self.why)
         return None
 
 
@@ -165,24 +174,25 @@ def _rows(answer, width):
 
 def _row(facts, cells, fields, absent):
     subject = f"{facts.at}/{cells[0]}"
-    widths = {}
+    columns = {}
     for (name, (quantity, unit, convert)), text in zip(fields.items(), cells[1:]):
         where = facts.at if quantity in NODE_WIDE else subject
         try:
             value = absent if text in NOT_THERE and absent else convert(text)
         except (ValueError, KeyError):
             value = None
-        if quantity in ("width", "width_max"):
-            widths[quantity] = value
+        if quantity in COLUMNS:
+            columns[quantity] = value
         elif value is None or (text in UNSAID and not (absent and text in NOT_THERE)):
             facts.unknown(quantity, unit, f"nvidia-smi says {text!r} for {name}", where)
         else:
             facts.saw(quantity, value, unit, where)
-    if widths:
-        if None in widths.values():
-            facts.unknown("discovery.gpu.pcie", "count", "nvidia-smi does not say the width of the link", subject)
-        else:
-            facts.saw("discovery.gpu.pcie", widths["width_max"] - widths["width"], "count", subject)
+    for quantity, (first, second, unit) in FIRST_LESS_SECOND.items():
+        if first in columns:
+            if columns[first] is None or columns[second] is None:
+                facts.unknown(quantity, unit, f"nvidia-smi does not say {first} and {second}", subject)
+            else:
+                facts.saw(quantity, max(0, columns[first] - columns[second]), unit, subject)
 
 
 def _processes(facts, uuids, keep, ask):

@@ -20,6 +20,7 @@ import tarfile
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import NamedTuple
@@ -35,6 +36,7 @@ from bringup.results import RUN
 
 HERE = Path(__file__).parent
 EXPECTED = HERE / "expected"
+NEWER = ("discovery.gpu.power_cap",)  # gates that the recordings have no evidence of
 CATALOGUE = "catalogue"
 VERDICT = ("outcome", "kind", "value", "unit", "rule", "limit", "at", "action", "evidence", "blocked_by")
 WORDS = ("observed", "expected", "cause", "basis", "fix")
@@ -78,8 +80,22 @@ def golden_of(name: str) -> Golden:
         place = Path(folder).resolve()
         with tarfile.open(HERE / f"recordings/{name}.tar.xz") as archive:
             archive.extractall(place, filter="data")
-        golden = of_runs(place)
+        with gates_of_recordings():
+            golden = of_runs(place)
     return Golden(golden.facts, {about: words.replace(str(place), "/golden") for about, words in golden.words.items()})
+
+
+@contextmanager
+def gates_of_recordings() -> Iterator[None]:
+    """A gate without evidence would make every recording incomplete, and so hide what changes."""
+    known = dict(catalogue.GATES)
+    for gate in NEWER:
+        del catalogue.GATES[gate]
+    try:
+        yield
+    finally:
+        catalogue.GATES.clear()
+        catalogue.GATES.update(known)
 
 
 def of_runs(place: Path) -> Golden:

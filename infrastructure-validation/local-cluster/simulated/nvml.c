@@ -390,6 +390,12 @@ API int nvmlDeviceGetUtilizationRates(const gpu_t *gpu, utilisation_t *to) {
   return unsigned_of(gpu, "utilisation", &to->gpu);
 }
 
+API int nvmlDeviceGetEnforcedPowerLimit(const gpu_t *gpu, unsigned *to) { return unsigned_of(gpu, "power_limit", to); }
+
+API int nvmlDeviceGetPowerManagementDefaultLimit(const gpu_t *gpu, unsigned *to) {
+  return unsigned_of(gpu, "power_default", to);
+}
+
 API int nvmlDeviceGetPowerUsage(const gpu_t *gpu, unsigned *to) { return unsigned_of(gpu, "power", to); }
 
 API int nvmlDeviceGetTemperature(const gpu_t *gpu, unsigned sensor, unsigned *to) {

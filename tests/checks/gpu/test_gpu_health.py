@@ -71,6 +71,16 @@ def test_one_sick_gpu_fails_its_gate_alone_and_is_named(changes, gate):
     assert "GPU-b" in verdict.observed or gate in ("discovery.gpu.model", "discovery.gpu.memory")
 
 
+@shows_failing("discovery.gpu.power_cap")
+def test_a_lowered_power_limit_is_a_warning_and_a_raised_one_is_none():
+    assert outcomes(through_nvml(power=500_000))["discovery.gpu.power_cap"] is Outcome.WARN
+    assert outcomes(through_nvml(power=750_000))["discovery.gpu.power_cap"] is Outcome.PASS
+    power = SMI["healthy"]["power"]
+    for answer, outcome in (("700.00, 500.00", Outcome.WARN), ("700.00, [N/A]", Outcome.INCOMPLETE)):
+        by_gate = outcomes(through_smi({**SMI["healthy"], "power": power.replace("700.00, 700.00", answer, 1)}))
+        assert by_gate["discovery.gpu.power_cap"] is outcome
+
+
 @shows_failing("discovery.gpu.persistence")
 def test_a_driver_that_is_not_kept_loaded_is_a_warning():
     assert outcomes(through_nvml(persistence=0))["discovery.gpu.persistence"] is Outcome.WARN
@@ -241,6 +251,7 @@ def through_smi(answers, kept=None) -> Parsed:
             "mig": "mig",
             "fabric": "fabric",
             "clocks": "slowdown",
+            "power": "power",
         }
         name = next((name for word, name in words.items() if word in command[1]), "gpu")
         answer = answers[name]
