@@ -100,7 +100,7 @@ def test_a_foreign_folder_replaces_no_gate_of_ours(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("replaced", "by", "said"),
+    ("replaced", "by", "message"),
     [
         ("site.scratch", "discovery.scratch", "site.NAME"),
         ("      command: df /scratch\n", "", "needs `command`"),
@@ -111,10 +111,10 @@ def test_a_foreign_folder_replaces_no_gate_of_ours(tmp_path: Path):
         ("      unit: GiB", "      unit: GiB\n      per: job", "are given: discovery, node, own-checks"),
     ],
 )
-def test_a_mistake_is_one_line(tmp_path: Path, replaced: str, by: str, said: str):
+def test_a_mistake_is_one_line(tmp_path: Path, replaced: str, by: str, message: str):
     with pytest.raises(CheckError) as error:
         own.read(written(tmp_path, CHECK.replace(replaced, by)))
-    assert said in str(error.value)
+    assert message in str(error.value)
     assert "\n" not in str(error.value)
 
 

@@ -61,12 +61,12 @@ class Group(NamedTuple):
 
 def facts_of(gate: Gate, observed: Seen) -> dict[str, list[Observation]]:
     """Quantity -> observations. Of the gate's own name those of devices: its subjects have their values already."""
-    found: dict[str, list[Observation]] = {}
+    several: dict[str, list[Observation]] = {}
     for name in gate.fold.facts:
-        found |= observed.starting_with(name[:-1]) if name.endswith("*") else {name: observed.of(name)}
-    if gate.id in found:
-        found[gate.id] = [fact for fact in found[gate.id] if "/" in fact.subject]
-    return found
+        several |= observed.starting_with(name[:-1]) if name.endswith("*") else {name: observed.of(name)}
+    if gate.id in several:
+        several[gate.id] = [fact for fact in several[gate.id] if "/" in fact.subject]
+    return several
 
 
 def groups(gate: Gate, observed: Seen, run: Run) -> list[Group]:
@@ -115,8 +115,8 @@ def each(derived: Parsed, gate: Gate, observed: Seen, run: Run) -> None:
     """Each different answer of a subject's devices once, with the devices that gave it.
 
     Absence is not equality: what all nodes lack is unknown; where most lack it, those that do are not alike."""
-    said = [fact.value for fact in chain.from_iterable(facts_of(gate, observed).values()) if fact.value is not None]
-    lacking = said.count(ABSENT)
+    values = [fact.value for fact in chain.from_iterable(facts_of(gate, observed).values()) if fact.value is not None]
+    lacking = values.count(ABSENT)
     for group in groups(gate, observed, run):
         answers: dict[str, list[Observation]] = defaultdict(list)
         for fact in group.facts:
@@ -126,9 +126,9 @@ def each(derived: Parsed, gate: Gate, observed: Seen, run: Run) -> None:
             kind = "GPUs" if names[0].lower().startswith("gpu") else "ranks"
             devices = ", ".join(names) if len(equal) <= 2 else f"{len(equal)} {kind}, the first is {names[0]}"
             value, why = first.value, f"{devices}: {first.why}" if devices and first.why else devices or first.why
-            if value == ABSENT and lacking == len(said):
+            if value == ABSENT and lacking == len(values):
                 value, why = None, "no node has it"
-            elif value == ABSENT and lacking * 2 > len(said):
+            elif value == ABSENT and lacking * 2 > len(values):
                 value = f"{ABSENT} on {group.subject}"
             derived.saw(gate.id, group.subject, value, first.unit, first.evidence, why)
         _unknown(derived, gate, group, group.missing())
