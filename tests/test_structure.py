@@ -91,18 +91,6 @@ def test_training_reads_records_and_formulae_and_nothing_else_of_the_judge():
 SBATCH = sorted(ROOT.glob("infrastructure-validation/scripts/*.sbatch")) + sorted(ROOT.glob("training/slurm/*.sbatch"))
 
 
-def test_there_are_scripts_to_look_at():
-    assert {path.name for path in SBATCH} >= {
-        "discover-environment.sbatch",
-        "run_1gpu.sbatch",
-        "run_ddp_1node.sbatch",
-        "run_ddp_2node.sbatch",
-        "run_fsdp_1node.sbatch",
-        "run_fsdp_2node.sbatch",
-        "run_hsdp_2node.sbatch",
-    }
-
-
 @for_each("path", SBATCH, ids=lambda path: path.name)
 def test_every_directive_is_above_the_first_command_and_well_formed(path):
     commands = 0
@@ -128,6 +116,7 @@ def test_a_job_is_named_after_its_phase(path):
 
 
 def test_every_phase_has_its_script_and_every_need_is_a_phase():
+    assert len(SBATCH) >= 9
     for phase in PHASES.values():
         assert (ROOT / phase.script).is_file(), phase.script
         assert set(phase.needs) <= set(PHASES)
@@ -198,19 +187,10 @@ def test_the_top_level_holds_only_what_belongs_there():
     listed = subprocess.run(
         ["git", "-C", ROOT, "ls-files"], capture_output=True, text=True, check=True
     ).stdout.splitlines()
-    assert {name.split("/")[0] for name in listed} <= {
-        "docs",
-        "infrastructure-validation",
-        "training",
-        "validation",
-        "slurm-logs",
-        "pyproject.toml",
-        "README.md",
-        ".gitignore",
-        "tests",
-        "Makefile",
-        ".ci",
-    }
+    belongs = (
+        "docs infrastructure-validation training validation slurm-logs tests pyproject.toml README.md Makefile .ci"
+    )
+    assert {name.split("/")[0] for name in listed} <= {*belongs.split(), ".ci", ".gitignore"}
 
 
 def test_ci_calls_the_readmes_test_command():

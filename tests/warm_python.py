@@ -2,6 +2,7 @@
 
 `python()` is a program to start instead of sys.executable. It sends what it was called with to a server, which forks
 the process that runs it, with the caller's environment, folder and streams; both end alike, and signals are passed on.
+All these processes have one hash seed: what depends on the order of a set shows only between ranks of a cluster.
 """
 
 from __future__ import annotations
@@ -156,6 +157,7 @@ def run(arguments: list[str], environment: dict[str, str], folder: str) -> None:
         importlib.import_module("sitecustomize")
     while arguments[0] == "-u":
         arguments = arguments[1:]
+        sys.stdout.reconfigure(write_through=True)  # type: ignore[union-attr]
     if arguments[0] == "-c":
         sys.argv = ["-c", *arguments[2:]]
         sys.path.insert(0, "")
