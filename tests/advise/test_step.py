@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from bringup.advise import bandwidth, step
 from bringup.errors import RecordError
+from bringup.formulae import models
 from bringup.plan import profile as profiles
 from bringup.records import Observation, RunArgs, TrainMetrics, read_record
 from bringup.results import TrainingRecords
@@ -17,10 +18,10 @@ H100 = "NVIDIA H100 80GB HBM3"
 PROFILE = profiles.load("h100-8x400g")
 
 
-def args(**changed: object) -> RunArgs:
+def args() -> RunArgs:
     asked = {"nodes": 2, "ranks_per_node": 8, "world_size": 16, "compute_dtype": "bfloat16", "device": "cuda"}
     asked |= {"model": "llama3-8b", "sequence_length": 8192, "per_device_batch": 1, "strategy": "fsdp"}
-    return read_record(RECORDS / "run_fsdp_2node/run_args.json", RunArgs).model_copy(update=asked | changed)
+    return read_record(RECORDS / "run_fsdp_2node/run_args.json", RunArgs).model_copy(update=asked)
 
 
 def kept_reference(folder: Path, text: str) -> Path:
@@ -33,8 +34,14 @@ def kept(folder: Path) -> TrainMetrics | RecordError | None:
     return TrainingRecords(folder).reference_metrics
 
 
+def predicted_of(
+    reference: TrainMetrics | RecordError | None, gpu: str | None = H100, curve: bandwidth.Measured | None = None
+) -> step.Predicted:
+    return step.predicted(reference, PROFILE, args(), gpu, curve, models.load("llama3-8b"))
+
+
 def test_a_step_lasts_as_long_as_its_longer_part_or_as_both(tmp_path: Path) -> None:
-    predicted = step.predicted(kept(tmp_path), PROFILE, args(), H100, None)
+    predicted = predicted_of(kept(tmp_path))
     assert predicted.reason is None
     assert predicted.compute_s is not None
     assert predicted.communication_s is not None
@@ -45,10 +52,10 @@ def test_a_step_lasts_as_long_as_its_longer_part_or_as_both(tmp_path: Path) -> N
 
 
 def test_the_mfu_of_the_one_gpu_run_counts_more_than_the_assumed_one(tmp_path: Path) -> None:
-    assumed = step.predicted(kept(tmp_path), PROFILE, args(), H100, None).compute_s
+    assumed = predicted_of(kept(tmp_path)).compute_s
     reference = json.loads((RECORDS / "run_1gpu/metrics.json").read_text()) | {"mfu": 0.2, "mfu_reason": None}
     folder = kept_reference(tmp_path, json.dumps(reference))
-    measured = step.predicted(kept(folder), PROFILE, args(), H100, None).compute_s
+    measured = predicted_of(kept(folder)).compute_s
     assert assumed is not None
     assert measured == pytest.approx(assumed * 0.4 / 0.2)
 
@@ -58,8 +65,8 @@ def test_a_measured_curve_counts_more_than_the_promise_of_the_profile(tmp_path: 
         Observation(quantity=f"nccl.{name}.busbw@1MiB", subject="2-nodes", value=1.0, unit="GB/s", evidence="raw/x:1")
         for name in ("all_gather", "reduce_scatter")
     ]
-    promised = step.predicted(kept(tmp_path), PROFILE, args(), H100, None).communication_s
-    measured = step.predicted(kept(tmp_path), PROFILE, args(), H100, bandwidth.Measured([("run-7", curve, [])]))
+    promised = predicted_of(kept(tmp_path)).communication_s
+    measured = predicted_of(kept(tmp_path), curve=bandwidth.Measured([("run-7", curve, [])]))
     assert promised is not None
     assert measured.communication_s is not None
     assert measured.communication_s > 10 * promised
@@ -67,19 +74,13 @@ def test_a_measured_curve_counts_more_than_the_promise_of_the_profile(tmp_path: 
 
 @pytest.mark.parametrize("gpu", [None, "NVIDIA Unheard-of"])
 def test_without_a_known_peak_the_prediction_is_incomplete_and_says_why(tmp_path: Path, gpu: str | None) -> None:
-    predicted = step.predicted(kept(tmp_path), PROFILE, args(), gpu, None)
+    predicted = predicted_of(kept(tmp_path), gpu)
     assert (predicted.compute_s, predicted.step_s) == (None, None)
     assert predicted.communication_s is not None
     assert predicted.reason == f"compute time: no peak is known for {gpu or 'cpu'}"
 
 
 def test_a_reference_that_cannot_be_read_is_the_reason_and_no_error(tmp_path: Path) -> None:
-    predicted = step.predicted(kept(kept_reference(tmp_path, "{")), PROFILE, args(), H100, None)
+    predicted = predicted_of(kept(kept_reference(tmp_path, "{")))
     assert predicted.step_s is None
     assert "reference.metrics.json" in str(predicted.reason)
-
-
-def test_a_model_without_a_formula_is_the_reason(tmp_path: Path) -> None:
-    predicted = step.predicted(kept(tmp_path), PROFILE, args(model="owner/unheard-of"), H100, None)
-    assert (predicted.step_s, predicted.communication_s) == (None, None)
-    assert "owner/unheard-of" in str(predicted.reason)

@@ -59,14 +59,10 @@ def test_a_folder_gets_a_picture_each_and_a_file_one_sheet(tmp_path):
     assert "<svg" in sheet.read_text()
 
 
-def test_what_was_not_recorded_has_no_picture(tmp_path):
-    entry = entries("run_1gpu")[0]
-    old = replace(
-        entry, metrics=entry.metrics.model_copy(update={"memory_check": None, "rank_times_s": None, "steps_s": None})
-    )
-    assert figures_training.PREDICTED not in {path.stem for path in figures_training.draw([old], tmp_path / "pictures")}
-    assert figures_training.draw_ranks(old, tmp_path) == []
-    assert [name for _, name in figures_training.draw_ranks(entry, tmp_path)] == [figures_training.RANKS]
+def test_the_ranks_of_a_run_are_one_picture(tmp_path):
+    assert [name for _, name in figures_training.draw_ranks(entries("run_1gpu")[0], tmp_path)] == [
+        figures_training.RANKS
+    ]
 
 
 def test_a_suffix_that_is_no_picture_is_refused(tmp_path):

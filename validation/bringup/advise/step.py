@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bringup.advise import answer, bandwidth
-from bringup.errors import ModelError, RecordError
+from bringup.errors import RecordError
 from bringup.formulae import models
 from bringup.formulae.flops import peak_bf16_tflops
 from bringup.plan.machine import Machine, Sourced
@@ -34,16 +34,12 @@ def predicted(
     args: RunArgs,
     gpu: str | None,
     curve: bandwidth.Measured | None,
-    shape: ModelShape | None = None,
+    shape: ModelShape,
 ) -> Predicted:
     """reference: of the one-GPU run that is kept with the run. gpu: its name, None on a CPU. curve: of the collectives,
-    where it was measured. shape: that the run recorded; None: it is older than the field."""
+    where it was measured. shape: that the run recorded."""
     if isinstance(reference, RecordError):
         return Predicted(reason=str(reference))
-    try:
-        shape = shape or models.load(args.model)
-    except ModelError as error:
-        return Predicted(reason=str(error))
     machine = _machine(reference, profile, gpu)
     facts = answer.Known(profile.name, machine, curve or bandwidth.Promised(profile))
     times = answer.times(shape, models.job_of(args), facts)

@@ -30,9 +30,8 @@ class Entry:
 
     @property
     def steps(self) -> list[float]:
-        """Seconds of each step of the steady window, which ends with its last rank; empty where a run did not record
-        them."""
-        return self.metrics.steps_s or []
+        """Seconds of each step of the steady window, which ends with its last rank."""
+        return self.metrics.steps_s
 
 
 def load(folder: Path) -> Entry:

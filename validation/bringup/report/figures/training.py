@@ -34,23 +34,22 @@ def draw(entries: Sequence[Entry], target: Path) -> list[Path]:
         raise UsageError("no run to draw")
     entries = sorted(entries, key=lambda entry: (entry.metrics.world_size, entry.folder.name))
     names = short_names([entry.folder.name for entry in entries])
-    panels = {stem: panel for stem, panel in PANELS.items() if stem != PREDICTED or any(map(_checked, entries))}
     if target.suffix in canvas.SHEETS:
-        rows = -(-len(panels) // 3)
+        rows = -(-len(PANELS) // 3)
         outputs.check([outputs.Output("--plot", target, outputs.PICTURE)])
         figure, axes = canvas.panels(rows, 3, (16.5, 4.6 * rows))
-        for panel, axis in zip(panels.values(), axes, strict=False):
+        for panel, axis in zip(PANELS.values(), axes, strict=False):
             panel(axis, entries, names)
-        for axis in axes[len(panels) :]:
+        for axis in axes[len(PANELS) :]:
             axis.set_visible(False)
         canvas.save(figure, target)
         return [target]
     if target.suffix:
         raise UsageError(f"--plot {target}: give a folder, or a file that ends in {', '.join(canvas.SHEETS)}")
     outputs.make_folder("--plot", target)
-    written = {stem: target / f"{stem}.png" for stem in panels}
+    written = {stem: target / f"{stem}.png" for stem in PANELS}
     outputs.check([outputs.Output("--plot", path, outputs.PICTURE) for path in written.values()])
-    for stem, panel in panels.items():
+    for stem, panel in PANELS.items():
         figure, axes = canvas.panels(1, 1, (7.4, 4.6))
         panel(axes[0], entries, names)
         canvas.save(figure, written[stem])
@@ -243,20 +242,14 @@ def _number(axis: Axes, x: float, y: float, text: str, size: str = "x-small") ->
     axis.margins(x=0.18)
 
 
-def _checked(entry: Entry) -> bool:
-    return entry.metrics.memory_check is not None and entry.metrics.memory_check.states_predicted_bytes is not None
-
-
 def _predicted(axis: Axes, entries: Sequence[Entry], names: Sequence[str]) -> None:
     """Measured as bars, predicted as lines across them."""
     checks = [entry.metrics.memory_check for entry in entries]
     sizes: dict[str, list[tuple[int | None, int | None]]] = {
         "states (parameters, gradients, optimizer)": [
-            (check.states_measured_bytes, check.states_predicted_bytes) if check else (None, None) for check in checks
+            (check.states_measured_bytes, check.states_predicted_bytes) for check in checks
         ],
-        "peak of the device's allocator": [
-            (check.peak_measured_bytes, check.peak_predicted_bytes) if check else (None, None) for check in checks
-        ],
+        "peak of the device's allocator": [(check.peak_measured_bytes, check.peak_predicted_bytes) for check in checks],
     }
     kinds = [(kind, values) for kind, values in sizes.items() if any(measured is not None for measured, _ in values)]
     most = max(size or 0 for _, values in kinds for pair in values for size in pair)
@@ -279,7 +272,6 @@ def _predicted(axis: Axes, entries: Sequence[Entry], names: Sequence[str]) -> No
     canvas.finish(axis, "Memory of a rank, measured and predicted", unit, "")
 
 
-PREDICTED = "memory-predicted"
 PANELS: dict[str, Callable[[Axes, Sequence[Entry], Sequence[str]], None]] = {
     "loss": _losses,
     "loss-gap": _gaps,
@@ -287,15 +279,13 @@ PANELS: dict[str, Callable[[Axes, Sequence[Entry], Sequence[str]], None]] = {
     "throughput": _speed,
     "scaling": _efficiency,
     "memory": _memory,
-    PREDICTED: _predicted,
+    "memory-predicted": _predicted,
 }
 
 
 def draw_ranks(entry: Entry, into: Path) -> list[tuple[str, str]]:
-    """(title, file name) of the step times of each rank; none where the run did not record them."""
+    """(title, file name) of the step times of each rank."""
     times = entry.metrics.rank_times_s
-    if times is None:
-        return []
     ranks = range(entry.metrics.world_size)
     edges = [rank - 0.5 for rank in range(entry.metrics.world_size + 1)]  # stairs: one shape, however many ranks
     low, high, slowest = (

@@ -160,13 +160,12 @@ def _gpu_memory(trained: Trained) -> str | None:
     return f"{memory.device_allocated_gib:.2f} GiB allocated, {read.words(memory.device_reserved_gib)} GiB reserved"
 
 
-def _states(trained: Trained) -> str | None:
+def _states(trained: Trained) -> str:
     check = trained.metrics.memory_check
-    if check is None:
-        return None
-    predicted = check.states_predicted_bytes
-    beside = f", predicted {predicted / 2**30:.3g} GiB" if predicted else f", not predicted: {check.reason}"
-    return f"{check.states_measured_bytes / 2**30:.3g} GiB on rank {check.states_rank}{beside}"
+    measured, predicted = (
+        f"{size / 2**30:.3g} GiB" for size in (check.states_measured_bytes, check.states_predicted_bytes)
+    )
+    return f"{measured} on rank {check.states_rank}, predicted {predicted}"
 
 
 def _checkpoint(trained: Trained) -> str | None:
