@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from bringup import judge
-from bringup.checks.catalogue import GATES
+from bringup.plan.catalogue import GATES
 from bringup.records import Kind, Outcome
 from showing import MARK
 

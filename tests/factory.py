@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from bringup.checks import planned
-from bringup.checks.catalogue import GATES
 from bringup.compare.entries import Entry
 from bringup.judge import Judged
+from bringup.plan import planned
 from bringup.plan import profile as profiles
+from bringup.plan.catalogue import GATES
 from bringup.records import (
     DrillReport,
     DrillResult,

@@ -4,10 +4,10 @@ import shutil
 from pathlib import Path
 
 from bringup import results as runs
-from bringup.checks import planned as plan
 from bringup.derive.observed import derive
 from bringup.evidence import reading
 from bringup.evidence.parsed import Parsed, Seen
+from bringup.plan import planned as plan
 from bringup.plan import profile
 from bringup.plan.phases import PHASES
 from bringup.records import Closed, Run, read_record, write_record

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 from bringup.answers import NAMED, answers
-from bringup.checks import catalogue, planned
-from bringup.checks.catalogue import GATES
 from bringup.judge import Judged
+from bringup.plan import catalogue, planned
 from bringup.plan import profile as profiles
+from bringup.plan.catalogue import GATES
 from bringup.plan.claims import CLAIMS, QUESTIONS
 from bringup.plan.phases import PHASES
 from bringup.records import Answer, DrillReport, Mark, Observation, Outcome

@@ -2,10 +2,9 @@
 
 import pytest
 from bringup import judge
-from bringup.checks import catalogue
 from bringup.errors import ProfileError
 from bringup.evidence.parsed import Parsed
-from bringup.plan import ceiling
+from bringup.plan import catalogue, ceiling
 from bringup.plan.profile import Profile, load, parse
 from bringup.records import Outcome, Verdict
 from factory import a_run

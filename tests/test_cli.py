@@ -249,7 +249,7 @@ def test_verbs_that_only_scripts_call_are_listed_apart(capsys):
 def test_the_help_loads_neither_the_records_nor_the_catalogue():
     script = "import sys\nfrom bringup.cli import parser\nparser().format_help()\nprint(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
-    assert not {"pydantic", "yaml", "jinja2", "bringup.records", "bringup.checks.catalogue"} & set(loaded)
+    assert not {"pydantic", "yaml", "jinja2", "bringup.records", "bringup.plan.catalogue"} & set(loaded)
 
 
 def test_every_verb_is_done_by_the_file_that_the_table_names_and_reads_the_arguments_that_it_takes():

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from bringup.checks.catalogue import GATES
+from bringup.plan.catalogue import GATES
 from bringup.plan.phases import PHASES
 from bringup.report.quoted import with_quotes
 from loops import for_each

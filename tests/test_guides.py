@@ -5,7 +5,7 @@ import shlex
 import subprocess
 from pathlib import Path
 
-from bringup.checks.catalogue import GATES
+from bringup.plan.catalogue import GATES
 from bringup.plan.guide import PLACES
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from bringup import judge
 from bringup import results as runs
-from bringup.checks import catalogue as gates
-from bringup.checks import planned as plan
 from bringup.evidence.parsed import Parsed
+from bringup.plan import catalogue as gates
+from bringup.plan import planned as plan
 from bringup.plan import profile
 from bringup.plan.expectation import Expectation
 from bringup.records import Kind, Observation, Observations, Outcome, Run, Verdict, Verdicts

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from bringup import judge
 from bringup import results as runs
-from bringup.checks import catalogue as gates
 from bringup.cli import main
 from bringup.compare import learn as profiling
 from bringup.evidence.parsed import Parsed
+from bringup.plan import catalogue as gates
 from bringup.plan import profile
 from bringup.plan.expectation import Expectation
 from bringup.plan.gate import Gate

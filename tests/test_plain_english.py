@@ -9,7 +9,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-from bringup.checks.catalogue import GATES
+from bringup.plan.catalogue import GATES
 
 ROOT = Path(__file__).resolve().parents[1]
 

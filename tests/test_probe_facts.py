@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 from bringup import judge
-from bringup.checks import planned as plan
 from bringup.evidence import facts
 from bringup.evidence.parsed import Parsed
+from bringup.plan import planned as plan
 from bringup.plan import profile
 from bringup.records import Outcome, Run, Verdict
 from runs_for_tests import add_derived

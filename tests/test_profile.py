@@ -4,11 +4,11 @@ import json
 
 import pytest
 from bringup import judge, results
-from bringup.checks import catalogue as gates
-from bringup.checks import planned as plan
 from bringup.cli import main
 from bringup.errors import ProfileError
 from bringup.evidence.parsed import Parsed
+from bringup.plan import catalogue as gates
+from bringup.plan import planned as plan
 from bringup.plan import profile, transports
 from bringup.plan.profile import load, parse
 from bringup.records import Outcome, Run

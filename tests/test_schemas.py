@@ -10,9 +10,9 @@ import pytest
 import yaml
 from bringup import generated
 from bringup import results as runs
-from bringup.checks.catalogue import GATES
 from bringup.cli import main
 from bringup.errors import ProfileError, RecordError
+from bringup.plan.catalogue import GATES
 from bringup.plan.profile import PROFILES, dump, load, names, parse
 from bringup.records import RunArgs, TrainMetrics, read_record
 from loops import for_each

@@ -6,9 +6,9 @@ import pytest
 from bringup import generated as failure_modes
 from bringup import judge
 from bringup import results as runs
-from bringup.checks import catalogue as gates
 from bringup.cli import main
 from bringup.known_faults.signatures import SIGNATURES
+from bringup.plan import catalogue as gates
 from bringup.report import explain
 from bringup.report import view as report
 from factory import a_verdict

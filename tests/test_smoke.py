@@ -1,10 +1,10 @@
 """The smoke phase as a whole: what its gates say without evidence, and which numbers they need."""
 
 import pytest
-from bringup.checks.catalogue import of_phase
 from bringup.evidence.parsed import Parsed
 from bringup.judge import judge
 from bringup.plan import profile
+from bringup.plan.catalogue import of_phase
 from bringup.records import Outcome
 from factory import a_run
 

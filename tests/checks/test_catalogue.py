@@ -4,9 +4,9 @@ import re
 from pathlib import Path
 
 import pytest
-from bringup.checks import catalogue
 from bringup.errors import CheckError
 from bringup.evidence.slurm import USABLE_STATES
+from bringup.plan import catalogue
 from bringup.plan.claims import CLAIMS
 from bringup.plan.gate import Fixed
 from bringup.plan.phases import PHASES

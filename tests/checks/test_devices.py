@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 from bringup import judge
-from bringup.checks import planned
-from bringup.checks.catalogue import GATES
 from bringup.evidence import facts
 from bringup.evidence.parsed import Parsed
-from bringup.plan import profile
+from bringup.plan import planned, profile
+from bringup.plan.catalogue import GATES
 from bringup.records import Outcome, Verdict
 from factory import a_run
 from showing import shows_failing

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from bringup import judge
-from bringup.checks.catalogue import GATES, of_phase
 from bringup.derive.observed import function
 from bringup.evidence.parsed import Parsed
 from bringup.plan import profile
+from bringup.plan.catalogue import GATES, of_phase
 from bringup.records import NotApplicable, Outcome, Value, Verdict
 from factory import a_run
 from runs_for_tests import add_derived

@@ -2,7 +2,7 @@
 
 import pytest
 from bringup import judge
-from bringup.checks.catalogue import GATES
+from bringup.plan.catalogue import GATES
 from bringup.records import Kind, Outcome
 from bringup.run.healthy_rest import ill_nodes
 from factory import a_run, a_verdict, judged_of

@@ -13,11 +13,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from bringup.checks.catalogue import DECLARED, DRILLS
 from bringup.drill import result
 from bringup.drill import suite as campaign
 from bringup.drill.environment import LocalCluster
 from bringup.drill.perform import INJECTED, perform
+from bringup.plan.catalogue import DECLARED, DRILLS
 from bringup.plan.drill import Drill, Shape
 from bringup.records import DrillReport, Mark, Outcome, Playbook, TrainMetrics, read_record
 from bringup.results import METRICS, PLAYBOOK

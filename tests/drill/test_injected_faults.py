@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from bringup.checks import catalogue as gates
 from bringup.drill import perform
+from bringup.plan import catalogue as gates
 from bringup.plan.phases import PHASES
 
 ROOT = Path(__file__).resolve().parents[2]

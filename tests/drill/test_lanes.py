@@ -7,10 +7,10 @@ import threading
 from collections import deque
 from pathlib import Path
 
-from bringup.checks.catalogue import DRILLS
 from bringup.drill import environment, suite
 from bringup.drill.suite import LEFT_TO_ITS_LANE, taken
 from bringup.errors import DrillError
+from bringup.plan.catalogue import DRILLS
 from bringup.plan.drill import Shape
 
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 from bringup import results as runs
-from bringup.checks import catalogue as gates
 from bringup.drill import environment, perform, result
 from bringup.drill import suite as campaign
 from bringup.drill.applicable import why_not
 from bringup.errors import DrillError, RecordError
+from bringup.plan import catalogue as gates
 from bringup.plan import profile
 from bringup.plan.drill import Drill, Shape
 from bringup.records import (

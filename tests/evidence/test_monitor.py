@@ -6,11 +6,11 @@ from types import SimpleNamespace
 
 import pytest
 from bringup import judge
-from bringup.checks.catalogue import DRILLS
 from bringup.derive.observed import derive
 from bringup.evidence import monitor
 from bringup.evidence.parsed import Seen
 from bringup.plan import profile
+from bringup.plan.catalogue import DRILLS
 from bringup.records import Outcome, Verdict
 from bringup.report.figures import run as figures
 from factory import a_run

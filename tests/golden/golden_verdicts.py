@@ -26,10 +26,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import altered
-from bringup.checks import catalogue
 from bringup.cli import parser
 from bringup.judge import Judged
 from bringup.known_faults.signatures import EXIT_CODES, SIGNATURES
+from bringup.plan import catalogue
 from bringup.records import as_json
 from bringup.report import collection, drain, explain, training, view
 from bringup.results import RUN

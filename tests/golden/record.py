@@ -13,10 +13,10 @@ import tarfile
 from pathlib import Path
 
 from bringup import results
-from bringup.checks.catalogue import DRILLS
 from bringup.drill import suite
 from bringup.drill.perform import healthy_round, perform
 from bringup.errors import DrillError
+from bringup.plan.catalogue import DRILLS
 from bringup.plan.drill import Drill, Shape
 from bringup.plan.phases import PHASES
 

@@ -7,8 +7,8 @@ import re
 from collections import Counter
 
 import yaml
-from bringup.checks.catalogue import GATES
 from bringup.judge import Judged
+from bringup.plan.catalogue import GATES
 from bringup.records import Outcome, Verdict
 from bringup.report import exports
 from bringup.report.collection import Collection

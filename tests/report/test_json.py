@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from bringup import cli
-from bringup.checks.catalogue import GATES
 from bringup.cli import training
+from bringup.plan.catalogue import GATES
 from bringup.records import Outcome
 from bringup.report import explain
 from factory import a_verdict, an_entry, judged_of

@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from bringup.checks.catalogue import GATES
 from bringup.judge import Judged
+from bringup.plan.catalogue import GATES
 from bringup.plan.guide import Guide
 from bringup.plan.profile import PROFILES
 from bringup.records import Action, Kind, Outcome, Verdict

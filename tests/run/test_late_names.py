@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from bringup import results as runs
-from bringup.checks import catalogue
 from bringup.drill import environment, perform
+from bringup.plan import catalogue
 from bringup.plan.phases import PHASES
 from bringup.run import launch
 

@@ -9,10 +9,9 @@ import own_checks
 import pytest
 from bringup import judge
 from bringup.answers import answers
-from bringup.checks import own
 from bringup.cli import main
 from bringup.errors import CheckError
-from bringup.plan import profile, site
+from bringup.plan import own, profile, site
 from bringup.plan.phases import PHASES
 from bringup.records import Mark, Outcome, Verdict
 from bringup.run import open as opening

@@ -12,9 +12,8 @@ import node
 import pytest
 import state as states
 import trees
-from bringup.checks import catalogue
 from bringup.evidence import topology
-from bringup.plan import stand_ins
+from bringup.plan import catalogue, stand_ins
 from fabric import fabric
 from loops import for_each
 from probing import told_by

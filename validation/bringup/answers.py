@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from bringup.checks.catalogue import bearing_on, of_phase, proving
 from bringup.evidence.names import listed
 from bringup.evidence.parsed import Seen
 from bringup.judge import Judged
 from bringup.plan import stand_ins, subjects, transports
+from bringup.plan.catalogue import bearing_on, of_phase, proving
 from bringup.plan.claims import CLAIMS, QUESTIONS, Claim, Real
 from bringup.plan.phases import PHASES
 from bringup.plan.rules import WITHOUT_UNIT

@@ -13,10 +13,10 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from bringup.checks.catalogue import DRILLS, GATES, bearing_on, proving
 from bringup.known_faults import xid
 from bringup.known_faults.pending import CAUSES
 from bringup.known_faults.signatures import EXIT_CODES, SIGNATURES
+from bringup.plan.catalogue import DRILLS, GATES, bearing_on, proving
 from bringup.plan.claims import CLAIMS, QUESTIONS, Claim
 from bringup.plan.gate import Gate
 from bringup.plan.phases import PHASES

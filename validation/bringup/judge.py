@@ -11,7 +11,6 @@ from functools import cached_property
 from pathlib import Path
 
 from bringup import results
-from bringup.checks import catalogue, own, planned
 from bringup.derive.blame import blame
 from bringup.derive.observed import read_run
 from bringup.errors import RuleError
@@ -19,6 +18,7 @@ from bringup.evidence import pair_rounds
 from bringup.evidence.parsed import Parsed
 from bringup.evidence.parsed import Seen as Facts
 from bringup.known_faults import signs
+from bringup.plan import catalogue, own, planned
 from bringup.plan import subjects as naming
 from bringup.plan.gate import Fixed, Gate, Per, Requested
 from bringup.plan.phases import PHASES
@@ -63,7 +63,7 @@ def judge_folder(folder: Path, profile: Profile | None = None) -> Judged:
     """Judge a run's folder against its own copy of the profile, or against `profile`. Raises RunError, ProfileError."""
     run = results.load(folder)
     profile = results.load_profile(folder, run) if profile is None else profile
-    records, of_site = TrainingRecords(folder), own.of(folder)
+    records, of_site = TrainingRecords(folder), own.of_run(folder / results.OWN_CHECKS)
     with _no_garbage_collection():
         parsed = read_run(folder, run, records)
         verdicts = blame(judge(run, profile, parsed, of_site), Facts(parsed.observations), run)

@@ -20,9 +20,9 @@ import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from bringup.checks.catalogue import DRILLS
 from bringup.drill.environment import RESULTS, LocalCluster
 from bringup.errors import DrillError
+from bringup.plan.catalogue import DRILLS
 from bringup.plan.drill import Drill, Shape
 from bringup.records import DrillReport, read_record
 

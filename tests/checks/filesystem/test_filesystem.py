@@ -4,10 +4,10 @@ from collections import Counter
 
 import pytest
 from bringup import judge
-from bringup.checks.catalogue import GATES
 from bringup.derive.observed import derive
 from bringup.evidence.parsed import Parsed, Seen
 from bringup.plan import profile, rounds
+from bringup.plan.catalogue import GATES
 from bringup.records import Outcome, Run, Value
 from factory import a_run
 from loops import for_each

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 from bringup import judge
-from bringup.checks import planned as plan
 from bringup.evidence import curve, facts
 from bringup.evidence.parsed import Parsed
+from bringup.plan import planned as plan
 from bringup.plan import profile
 from bringup.plan.phases import PHASES
 from bringup.records import Outcome, Verdict

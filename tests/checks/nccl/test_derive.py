@@ -2,10 +2,10 @@
 
 import pytest
 from bringup import judge
-from bringup.checks.catalogue import GATES
 from bringup.derive.observed import derive
 from bringup.evidence.parsed import Parsed, Seen
 from bringup.plan import profile
+from bringup.plan.catalogue import GATES
 from bringup.plan.subjects import scale_nodes, scale_ranks
 from bringup.records import Kind, Observation, Outcome, Value
 from factory import a_run

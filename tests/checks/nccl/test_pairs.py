@@ -4,13 +4,13 @@ from itertools import combinations, permutations
 
 import pytest
 from bringup import judge
-from bringup.checks.catalogue import DRILLS
 from bringup.cli import main
 from bringup.derive import pairs as pairwise
 from bringup.evidence import curve
 from bringup.evidence.parsed import Parsed
 from bringup.plan import profile
 from bringup.plan import rounds as tournament
+from bringup.plan.catalogue import DRILLS
 from bringup.records import Outcome
 from factory import a_run
 from loops import for_each

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from bringup import judge
-from bringup.checks import planned as plan
 from bringup.derive import measured as training
+from bringup.plan import planned as plan
 from bringup.plan import profile
 from bringup.plan.phases import PHASES
 from bringup.records import Outcome, RankTimes, TrainMetrics, read_record

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bringup.checks.catalogue import GATES
 from bringup.evidence import curve
 from bringup.formulae.traffic import Collective, Operation
 from bringup.judge import Judged
+from bringup.plan.catalogue import GATES
 from bringup.plan.profile import Profile
 from bringup.plan.subjects import scale_name
 from bringup.records import Observation, Outcome, Verdict

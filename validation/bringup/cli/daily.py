@@ -35,9 +35,9 @@ def do_site_baseline(arguments: argparse.Namespace) -> int:
 
 
 def do_resume_nodes(arguments: argparse.Namespace) -> int:
-    from bringup.checks import catalogue
     from bringup.daily import resume_nodes
     from bringup.evidence import hostlist
+    from bringup.plan import catalogue
     from bringup.plan import profile as profiles
     from bringup.run import playbook
     from bringup.run import site as at_site
@@ -110,9 +110,9 @@ def _check(arguments: argparse.Namespace) -> int:
 
 
 def do_watch(arguments: argparse.Namespace) -> int:
-    from bringup.checks import catalogue
     from bringup.daily import watch
     from bringup.evidence import hostlist
+    from bringup.plan import catalogue
     from bringup.plan import profile as profiles
     from bringup.run import site as at_site
 

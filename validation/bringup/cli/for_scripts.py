@@ -164,7 +164,7 @@ def do_pairs(arguments: argparse.Namespace) -> int:
 
 
 def do_open(arguments: argparse.Namespace) -> int:
-    from bringup.checks import catalogue
+    from bringup.plan import catalogue
     from bringup.run import open as opening
     from bringup.run import site as at_site
 

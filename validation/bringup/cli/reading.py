@@ -25,7 +25,7 @@ PAGE = "report.html"
 
 def do_judge(arguments: argparse.Namespace) -> int:
     from bringup import results
-    from bringup.checks import catalogue
+    from bringup.plan import catalogue
     from bringup.report import text, write
     from bringup.run import signature
 
@@ -88,7 +88,7 @@ def do_explain(arguments: argparse.Namespace) -> int:
 
 
 def do_report(arguments: argparse.Namespace) -> int:
-    from bringup.checks import catalogue
+    from bringup.plan import catalogue
     from bringup.report import bundle, collection, drain, exports, links, outputs, page, text
 
     if arguments.output is None and len(arguments.runs) > 1:
@@ -157,8 +157,8 @@ def do_history(arguments: argparse.Namespace) -> int:
 
 def do_profile(arguments: argparse.Namespace) -> int:
     from bringup import judge, results
-    from bringup.checks import catalogue
     from bringup.compare import learn
+    from bringup.plan import catalogue
     from bringup.report import outputs
 
     output = outputs.Output("-o", arguments.output or Path("-"), outputs.PROFILE)
@@ -178,7 +178,7 @@ def do_profile(arguments: argparse.Namespace) -> int:
 
 
 def do_gates(arguments: argparse.Namespace) -> int:
-    from bringup.checks import catalogue, own
+    from bringup.plan import catalogue, own
     from bringup.report import text
 
     listed = list(catalogue.GATES.values()) if arguments.site is None else own.read(arguments.site)

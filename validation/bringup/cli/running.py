@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def do_run(arguments: argparse.Namespace) -> int:
-    from bringup.checks import catalogue
+    from bringup.plan import catalogue
     from bringup.run import playbook
     from bringup.run import site as at_site
 
@@ -39,7 +39,7 @@ def do_run(arguments: argparse.Namespace) -> int:
 
 
 def do_sweep(arguments: argparse.Namespace) -> int:
-    from bringup.checks import catalogue
+    from bringup.plan import catalogue
     from bringup.run import site as at_site
     from bringup.run import sweep
 
@@ -98,10 +98,9 @@ def do_why(arguments: argparse.Namespace) -> int:
 
 
 def do_drill(arguments: argparse.Namespace) -> int:
-    from bringup.checks import catalogue
     from bringup.drill import result as drill_result
     from bringup.drill import suite
-    from bringup.plan import profile_text
+    from bringup.plan import catalogue, profile_text
     from bringup.plan.drill import Shape
     from bringup.run import site as at_site
 

@@ -114,8 +114,8 @@ def _plot(arguments: argparse.Namespace, runs: list[entries.Entry]) -> None:
 def do_advise(arguments: argparse.Namespace) -> int:
     from bringup import judge
     from bringup.advise import answer as advising
-    from bringup.checks import catalogue
     from bringup.formulae import models
+    from bringup.plan import catalogue
     from bringup.report import advice as advice_text
 
     if arguments.float32 and arguments.reduce_dtype == "bfloat16":

@@ -14,12 +14,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from bringup.checks.catalogue import GATES
 from bringup.compare import noise
 from bringup.compare.entries import REPEATED
 from bringup.compare.measures import MFU, OVER_TIME_EXCLUDE, OVER_TIME_IGNORE, SPEEDS, TOKENS_PER_S
 from bringup.judge import Judged
 from bringup.plan import subjects as naming
+from bringup.plan.catalogue import GATES
 from bringup.records import Outcome
 
 LEAST_BEFORE = 3

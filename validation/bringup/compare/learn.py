@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from statistics import median
 
 from bringup import judge, results
-from bringup.checks.catalogue import GATES, of_phase
 from bringup.compare.measures import SPEEDS
 from bringup.errors import NotHealthy
 from bringup.judge import Judged
+from bringup.plan.catalogue import GATES, of_phase
 from bringup.plan.expectation import Expectation
 from bringup.plan.gate import Gate
 from bringup.plan.profile import Profile

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from statistics import median
 
 from bringup import judge
-from bringup.checks import catalogue
 from bringup.errors import NotHealthy
 from bringup.evidence.parsed import Seen, is_number
 from bringup.judge import Judged
 from bringup.known_faults import xid
+from bringup.plan import catalogue
 from bringup.plan.gate import Fixed
 from bringup.records import Action, Asked, Baseline, Group, Limit, Outcome
 from bringup.report import reason

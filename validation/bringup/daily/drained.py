@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from bringup.checks import catalogue
+from bringup.plan import catalogue
 from bringup.plan.phases import PHASES
 from bringup.report import reason as reasons
 from bringup.report.reason import Reason

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
-from bringup.checks.catalogue import of_phase
 from bringup.derive import (
     dcgm,
     fabric,
@@ -28,6 +27,7 @@ from bringup.derive import (
 )
 from bringup.evidence.parsed import Parsed, Seen
 from bringup.evidence.reading import read_raw
+from bringup.plan.catalogue import of_phase
 from bringup.plan.gate import Gate
 from bringup.plan.phases import PHASES
 from bringup.records import Run

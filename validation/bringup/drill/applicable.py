@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from bringup.checks.catalogue import GATES
+from bringup.plan.catalogue import GATES
 from bringup.plan.drill import Drill
 from bringup.plan.profile import Profile
 

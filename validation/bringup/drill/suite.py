@@ -12,13 +12,13 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bringup.checks import own
 from bringup.drill import environment as environments
 from bringup.drill import perform, result
 from bringup.drill.applicable import why_not
 from bringup.drill.environment import Here, LocalCluster
 from bringup.errors import CannotStart, DrillError, SlurmError
 from bringup.evidence import hostlist
+from bringup.plan import own
 from bringup.plan import site as sites
 from bringup.plan.drill import Drill, Shape
 from bringup.plan.phases import PHASES

@@ -14,9 +14,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from bringup.checks import catalogue
 from bringup.evidence import hostlist
 from bringup.judge import Judged
+from bringup.plan import catalogue
 from bringup.plan.phases import PHASES
 from bringup.records import Action, Outcome, Run
 from bringup.report import reason

@@ -12,18 +12,18 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from bringup.checks import own
-from bringup.checks.catalogue import GATES
 from bringup.evidence import hostlist
 from bringup.judge import Judged
 from bringup.known_faults.signatures import SIGNATURES
+from bringup.plan import own
 from bringup.plan import profile as profiles
 from bringup.plan import subjects as naming
+from bringup.plan.catalogue import GATES
 from bringup.records import Kind, Outcome, Run, Sign, Verdict, Verdicts, as_json
 from bringup.report.render import render
 from bringup.report.text import plain, shown_path
 from bringup.report.view import View
-from bringup.results import PROFILE
+from bringup.results import OWN_CHECKS, PROFILE
 
 _SHOWN = 6
 
@@ -112,7 +112,7 @@ def causes_of(verdicts: Verdicts) -> Causes:
 def next_commands(group: Sequence[Verdict], folder: Path, run: Run) -> list[str]:
     """What the gate's guide says to run next, with this run's folder, nodes, GPUs, job and profile in it; the first
     node that the verdicts are about."""
-    gate = GATES.get(group[0].gate) or own.of(folder).get(group[0].gate)
+    gate = GATES.get(group[0].gate) or own.of_run(folder / OWN_CHECKS).get(group[0].gate)
     if gate is None:
         return []
     known = {

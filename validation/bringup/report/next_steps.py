@@ -11,9 +11,9 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from bringup.checks.catalogue import GATES
 from bringup.evidence.names import listed
 from bringup.judge import Judged
+from bringup.plan.catalogue import GATES
 from bringup.records import Kind, Outcome, Verdict, worst
 from bringup.report import explain
 from bringup.report import text as report

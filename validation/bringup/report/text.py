@@ -15,7 +15,7 @@ from pathlib import Path
 from bringup.characters import CONTROL
 from bringup.characters import plain as plain
 from bringup.characters import printable as printable
-from bringup.checks import catalogue
+from bringup.plan import catalogue
 from bringup.plan.claims import QUESTIONS
 from bringup.records import Answer, ClaimAnswer, Mark, Outcome, SiteUsed, Verdict
 from bringup.results import REPOSITORY

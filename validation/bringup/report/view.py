@@ -12,8 +12,8 @@ from functools import cached_property
 from pathlib import Path
 from statistics import median
 
-from bringup.checks import catalogue
 from bringup.known_faults.signatures import SIGNATURES
+from bringup.plan import catalogue
 from bringup.plan import subjects as naming
 from bringup.plan.phases import PHASES
 from bringup.records import Observation, Outcome, Playbook, Run, Sign, Verdict, Verdicts

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 
 from bringup import judge
-from bringup.checks import catalogue
 from bringup.judge import Judged
-from bringup.plan import subjects
+from bringup.plan import catalogue, subjects
 from bringup.records import LeftOut, Verdict
 
 _NAMED = 3

@@ -11,12 +11,11 @@ import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bringup.checks import own, planned
 from bringup.derive.measured import differing_fields
 from bringup.errors import RecordError, RunError, SlurmError
+from bringup.plan import own, planned, subjects
 from bringup.plan import profile as profiles
 from bringup.plan import site as sites
-from bringup.plan import subjects
 from bringup.plan.phases import Phase
 from bringup.records import Closed, Continued, Run, RunArgs, files, read_record, write_record, write_text
 from bringup.results import (

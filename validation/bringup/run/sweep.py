@@ -12,12 +12,12 @@ from rich.console import Console
 
 from bringup import judge
 from bringup import results as runs
-from bringup.checks import catalogue
 from bringup.compare import entries as compared
 from bringup.compare import sweep as table
 from bringup.compare.entries import Entry
 from bringup.errors import BringupError, CannotStart, RecordError, RunError, SlurmError
 from bringup.judge import Judged
+from bringup.plan import catalogue
 from bringup.plan import sweep as plan
 from bringup.plan.phases import PHASES, Phase
 from bringup.plan.profile import Profile

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from bringup.advise import step
-from bringup.checks.catalogue import GATES
 from bringup.compare import sidebyside
 from bringup.judge import Judged
+from bringup.plan.catalogue import GATES
 from bringup.plan.claims import CLAIMS
 from bringup.plan.phases import PHASES
 from bringup.report.render import render

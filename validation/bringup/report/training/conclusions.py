@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bringup.checks.catalogue import GATES
 from bringup.compare import entries, sidebyside
 from bringup.compare.entries import Entry
 from bringup.errors import NotComparable, RecordError
+from bringup.plan.catalogue import GATES
 from bringup.plan.phases import PHASES
 from bringup.records import Outcome, Verdict
 from bringup.report import text

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bringup.checks.catalogue import NONE, Gates, of_phase
+from bringup.plan.catalogue import NONE, Gates, of_phase
 from bringup.plan.subjects import subjects
 from bringup.records import NotApplicable, Run
 

@@ -10,9 +10,8 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
-from bringup import results
-from bringup.checks import catalogue
 from bringup.errors import CheckError, RecordError
+from bringup.plan import catalogue
 from bringup.plan.gate import Fixed, Fold, Gate
 from bringup.records import files
 
@@ -50,9 +49,8 @@ def dump(gates: list[Gate]) -> str:
     return _GATES.dump_json(gates, indent=1, exclude_defaults=True, exclude={"__all__": {"drills"}}).decode() + "\n"
 
 
-def of(folder: Path) -> dict[str, Gate]:
-    """Those that a run planned. Raises CheckError when they cannot be read."""
-    path = folder / results.OWN_CHECKS
+def of_run(path: Path) -> dict[str, Gate]:
+    """Those that a run planned, from its own_checks.json. Raises CheckError when they cannot be read."""
     try:
         gates = _GATES.validate_json(files.read_text(path))
     except FileNotFoundError:
