@@ -6,9 +6,10 @@ other programs. The record stays the authority: a rule between two fields has no
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from functools import cache, partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -163,6 +164,35 @@ def _needs(claim: Claim) -> str:
     return ", ".join([*nodes, *(words[kind] for kind in claim.real)])
 
 
+def _rooms() -> list[str]:
+    """A drawing (Mermaid) of which room imports which. An arrow that a longer way says as well is left out."""
+    imports: dict[str, set[str]] = {}
+    package = Path(__file__).parent
+    for file in sorted(package.rglob("*.py")):
+        room = file.relative_to(package).parts[0].removesuffix(".py")
+        if room.startswith("__"):
+            continue
+        below = imports.setdefault(room, set())
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.module is not None and node.module.startswith("bringup"):
+                _, _, inside = node.module.partition("bringup.")
+                below.update([inside.partition(".")[0]] if inside else [name.name for name in node.names])
+        below.discard(room)
+
+    @cache
+    def reached(room: str) -> frozenset[str]:
+        below = imports.get(room, set())
+        return frozenset(below).union(*map(reached, below))
+
+    arrows = [
+        f"    {room} --> {below}"
+        for room in imports
+        for below in sorted(imports[room])
+        if not any(below in reached(other) for other in imports[room])
+    ]
+    return ["```mermaid", "flowchart TD", *arrows, "```"]
+
+
 PARTS: dict[Path, dict[str, Callable[[], list[str]]]] = {
     PAGE: {
         "signatures": _signatures,
@@ -171,6 +201,7 @@ PARTS: dict[Path, dict[str, Callable[[], list[str]]]] = {
         "xids": _xids,
         "drills": _drills,
     },
+    REPOSITORY / "docs/architecture.md": {"rooms": _rooms},
     REPOSITORY / "docs/reading-the-numbers.md": {"claims": _claims},
     REPOSITORY / "validation/README.md": {
         "warnings": _warnings,
