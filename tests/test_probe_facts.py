@@ -42,7 +42,6 @@ def bypassed(hosts: list[tuple[str, list[str]]]) -> Verdict:
     members = [(host, rank, 1_000_000 + rank, f"GPU-{rank:036}") for rank, (host, _) in enumerate(hosts)]
     parsed = parsed_of(lambda probe: collectives.say_members(probe, "8-nodes", members, hosts), HOSTS[0])
     parsed.saw("nccl.transport", "8-nodes", "sockets", "text", "e")
-    add_derived(parsed)
     run = Run(
         phase="nccl_monitoring",
         name="x",
@@ -60,6 +59,7 @@ def bypassed(hosts: list[tuple[str, list[str]]]) -> Verdict:
         slurm_restart_count=0,
         opened_at="2026-01-01T00:00:00Z",
     )
+    add_derived(parsed, run)
     return next(v for v in judge.judge(run, profile.load("generic"), parsed).verdicts if v.gate == "nccl.rdma.bypassed")
 
 

@@ -16,6 +16,7 @@ import json
 import os
 import runpy
 import select
+import shlex
 import shutil
 import signal
 import socket
@@ -31,7 +32,7 @@ PRELOADED = (
     *("transformers.trainer", "transformers.models.llama.modeling_llama", "accelerate.commands.launch"),
 )
 PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
-CALLER = f"""#!{sys.executable} -IS
+CALLER = f"""\
 import json, os, signal, socket, sys
 server = socket.socket(socket.AF_UNIX)
 server.connect(os.path.dirname(os.path.abspath(__file__)) + "/server")
@@ -59,7 +60,9 @@ def python() -> str:
     """Its path. The server ends with the tests."""
     folder = Path(tempfile.mkdtemp(prefix="bringup-warm-"))
     caller = folder / "python"
-    caller.write_text(CALLER)
+    (folder / "caller.py").write_text(CALLER)
+    # a path behind #! may hold no space
+    caller.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -IS {folder}/caller.py "$@"\n')
     caller.chmod(0o755)
     at_import = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "HF_HOME": f"{folder}/hf"}
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}

@@ -34,7 +34,7 @@ def compared(*nodes: str) -> Parsed:
         parsed.saw(
             clock.BEHIND, node, None, "s", "raw/clock.jsonl:3", "nothing was measured against n0: Connection refused"
         )
-    add_derived(parsed)
+    add_derived(parsed, a_run("nccl_monitoring", NODES))
     return parsed
 
 
@@ -91,7 +91,7 @@ def test_a_comparison_as_coarse_as_the_sampling_is_none():
     ]
     parsed.saw(clock.BEHIND, "n1", 2.0, "s", "e")
     parsed.saw(clock.UNCERTAINTY, "n1", 0.7, "s", "e")
-    add_derived(parsed)
+    add_derived(parsed, a_run("nccl_monitoring", NODES))
     assert verdicts(parsed)["n1"][0] is Outcome.FAIL
 
 

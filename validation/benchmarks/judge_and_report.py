@@ -96,6 +96,7 @@ def node_facts(node: str, sick: bool) -> list[tuple[str, str, object, str]]:
             ("discovery.gpu.remap_pending", gpu, False, "flag"),
             ("discovery.gpu.remap_failed", gpu, False, "flag"),
             ("discovery.gpu.slowdown", gpu, "none", "text"),
+            ("discovery.gpu.power_cap", gpu, 0, "W"),
             ("discovery.gpu.pcie", gpu, 0, "count"),
             ("discovery.gpu.nvlinks", gpu, NVLINKS, "count"),
             ("discovery.gpu.nvlink_recoveries", gpu, 0, "count"),
