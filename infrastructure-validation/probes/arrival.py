@@ -93,7 +93,7 @@ def _since(begun):
 
 
 def secret():
-    """Of this run; None without the folder of a run."""
+    """The secret of this run; None without the folder of a run."""
     folder = os.environ.get("RUN_DIR")
     path = Path(folder or "", SECRET)
     try:

@@ -333,7 +333,7 @@ _BAD = (Mark.FAIL, Mark.INCOMPLETE, Mark.WARN)
 
 
 def _causes(claimed: Sequence[_Claimed]) -> str:
-    """Of an answer that failed or is open: the gates that caused it, each once however many claims it bears on."""
+    """The gates that made an answer fail or stay open, each once however many claims it bears on."""
     by_cause: dict[str, list[_Evidence]] = {}
     for claim in claimed:
         for gate, evidence in claim.causes.items():

@@ -381,7 +381,7 @@ class TrainingRecords:
 
     @cached_property
     def reference_metrics(self) -> TrainMetrics | RecordError | None:
-        """Of the one-GPU run that was kept with this one; None where there was none."""
+        """The metrics of the one-GPU run that was kept with this one; None where there was none."""
         path = self.folder / REFERENCE_METRICS
         return _read(path, TrainMetrics) if path.is_file() else None
 

@@ -210,7 +210,7 @@ def percentile_95(ordered: list[float]) -> float:
 
 
 def rank_times(ranks: list[tuple[list[float], dict[str, list[float]]]], warmup_steps: int) -> RankTimes:
-    """Of (step times, own times by part) per rank, after warm-up."""
+    """The times of all ranks after warm-up, from the step times and the own times by part of each."""
     steps = [sorted(step_times_s[warmup_steps:]) for step_times_s, _ in ranks]
     own = {part: [statistics.median(parts[part][warmup_steps:]) for _, parts in ranks] for part in PARTS}
     return RankTimes(

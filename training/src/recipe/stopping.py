@@ -95,7 +95,7 @@ class StopOnRequest(TrainerCallback):
         return None if self.deadline.ends_at is None else self.deadline.lead(*self.save_s(), self._longest_step_s)
 
     def fields(self) -> dict[str, Any]:
-        """Of records.CheckpointRoom."""
+        """Its fields in records.CheckpointRoom."""
         lead = self.lead
         return {} if lead is None else {"stop_lead_s": lead.seconds, "stop_lead_source": lead.source}
 

@@ -44,8 +44,8 @@ def do_compare(arguments: argparse.Namespace) -> int:
 
 
 def _training_runs(folders: list[Path]) -> tuple[list[entries.Entry], list[str]]:
-    """Of a playbook those that trained, of a sweep those that finished; what is not there is said. And the fields that
-    sweeps vary."""
+    """The runs to compare: of a playbook those that trained, of a sweep those that finished; those that are missing are
+    printed. And the fields that sweeps vary."""
     from bringup import results
     from bringup.compare import entries
 

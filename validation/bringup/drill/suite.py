@@ -201,7 +201,7 @@ def _clusters(folder: Path, lane: str) -> Iterator[_Clusters]:
 
 @dataclass(frozen=True)
 class _Event:
-    """Of a lane: which drill begins, how one ended, or (neither) that the lane has ended."""
+    """What happened in a lane: a drill began, one ended, or (neither) the lane itself ended."""
 
     lane: str
     begun: Drill | None = None

@@ -190,7 +190,7 @@ def launch_errors(text: str, where: str, nodes: Sequence[str] = ()) -> Parsed:
 
 
 def _own_words(text: str, tasks: str) -> tuple[str | None, str]:
-    """Of the first of these tasks (`task 1`, `tasks 0,2-3`): what could not start, and the reason that it printed: the
+    """What the first of these tasks (`task 1`, `tasks 0,2-3`) could not start, and the reason that it printed: the
     line, by srun's label, that says so, or else its last exception."""
     first = re.search(r"\d+", tasks)
     messages = [

@@ -24,7 +24,7 @@ Limit = bool | int | float | str | list[float] | list[str]
 NonNegative = Annotated[float, Field(ge=0)]
 
 Name = Annotated[str, Field(pattern=f"^[^{CONTROL}]*$")]
-"""Of a node, a gate, a phase, a run: printed as it is."""
+"""The name of a node, a gate, a phase or a run: printed as it is."""
 
 MOST_NODES, MOST_GPUS = 16_384, 1_024  # of a run, of a node: a plan of more is a damaged one, and fills the memory
 

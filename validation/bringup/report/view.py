@@ -94,7 +94,7 @@ class View:
 
     @cached_property
     def costs(self) -> list[tuple[str, int, float, float, str]]:
-        """Of each probe that reported its cost: its name, nodes, median and most CPU seconds, and where it was most."""
+        """Each probe that reported its cost: its name, nodes, median and most CPU seconds, and where it was most."""
         by_probe: dict[str, list[tuple[float, str]]] = {}
         for observation in self.observations:
             name = _COST.fullmatch(observation.quantity)

@@ -35,7 +35,7 @@ def run_phase(
     folder: Path,
     tell: Tell,
 ) -> Judged:
-    """Of the newest attempt. Slurm's refusal is in the run's folder, which is made here where the script made none.
+    """The newest attempt, judged. Slurm's refusal is in the run's folder, which is made here if the script made none.
 
     environment: of the script, without the site. name: of the run. folder: of whoever starts it, for its notes.
     """

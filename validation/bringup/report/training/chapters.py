@@ -308,7 +308,7 @@ CHAPTERS: dict[str, dict[str, read.Read]] = {
 
 
 def chapters(runs: Sequence[Trained]) -> list[Chapter]:
-    """Of at least one run."""
+    """The chapters of a report on at least one run."""
     written = [
         Chapter(title, [(name, [reader(run) or NOT_RECORDED for run in runs]) for name, reader in lines.items()])
         for title, lines in CHAPTERS.items()
@@ -330,7 +330,7 @@ class Report:
 
 
 def report(judged: Sequence[Judged]) -> Report:
-    """Of the trainings among these runs; the facts of the cluster are those of the discovery among them."""
+    """The report on the trainings among these runs; the facts of the cluster are those of the discovery among them."""
     runs = trained(judged)
     names = sidebyside.short_names([run.judged.folder.name for run in runs])
     return Report(names, chapters(runs) if runs else [])

@@ -96,7 +96,7 @@ Read = Callable[[Trained], str | None]
 
 
 def fact(what: str) -> Read:
-    """Of the cluster, from discovery in the same report."""
+    """A fact of the cluster, from the discovery in the same report."""
     return lambda trained: trained.facts.get(what)
 
 
