@@ -188,7 +188,7 @@ def _claim(
         if kind not in run.real
     )
     missing_nodes = [node for node in left_out if node not in nodes]
-    not_on_nodes = [f"not on {', '.join(missing_nodes)}, left out as ill"] if missing_nodes else []
+    not_on_nodes = [f"not on {', '.join(missing_nodes)}, left out as unhealthy"] if missing_nodes else []
     if rehearsed:
         return answer(Mark.REHEARSED, "; ".join([*rehearsed, *not_on_nodes]))
     if warned:

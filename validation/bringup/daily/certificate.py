@@ -85,7 +85,7 @@ def made_of(gathered: Collection, name: str, days: int, partly: bool) -> Certifi
         holds_until=_until(dated, days),
         cluster=system.cluster_name(judged),
         nodes=nodes,
-        left_out=[*gathered.ill_nodes, *gathered.left_out],
+        left_out=[*gathered.unhealthy_nodes, *gathered.left_out],
         gpus_per_node=first.run.gpus_per_node,
         profile=first.run.profile,
         profile_sha256=first.run.profile_sha256,

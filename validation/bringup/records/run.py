@@ -234,7 +234,7 @@ class LeftOut(Record):
     """A node that later phases of a playbook run do without."""
 
     node: Name
-    phase: Name  # that found it ill
+    phase: Name  # that found it unhealthy
     why: str  # gates, with their outcome
 
 
@@ -247,7 +247,7 @@ class Playbook(Versioned):
     site: Name | None = None  # the name of the site file; null: none was used
     planned: list[Name]  # phases
     left_out: list[str]  # phases that these nodes cannot run, with the reason
-    ill_nodes: list[LeftOut] = Field(default_factory=list)  # left out by the phases after the one that found them ill
+    unhealthy_nodes: list[LeftOut] = Field(default_factory=list)  # left out by the phases after the one that names them
     steps: list[Step]
     answers: list[Answer] = Field(default_factory=list)  # of the six questions; empty until the end
 

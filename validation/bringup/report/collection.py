@@ -26,7 +26,7 @@ class Collection:
     left_out: list[str]  # phases that could not run on the requested nodes, with the reason
     playbooks: list[Path]
     seconds: dict[Path, float]  # what a playbook's phases took
-    ill_nodes: list[str] = field(default_factory=list)  # left out by later phases
+    unhealthy_nodes: list[str] = field(default_factory=list)  # left out by later phases
     drills: list[DrillReport] = field(default_factory=list)
     varied: list[str] = field(default_factory=list)  # arguments in which the runs of a sweep differ
 
@@ -37,7 +37,7 @@ class Collection:
     @cached_property
     def answers(self) -> list[Answer]:
         """The answers to the six questions."""
-        return answers(self.judged, [absent.phase for absent in self.absent], self.drills, self.ill_nodes)
+        return answers(self.judged, [absent.phase for absent in self.absent], self.drills, self.unhealthy_nodes)
 
     @property
     def outcome(self) -> Outcome:
@@ -66,7 +66,7 @@ def gather(folders: Sequence[Path], profile: Profile | None = None) -> Collectio
     order = list(PHASES)
     judged.sort(key=lambda run: (order.index(run.run.phase), run.run.opened_at, run.run.name))
     return Collection(
-        judged, absent, chosen.left_out, chosen.playbooks, seconds, chosen.ill_nodes, drills, chosen.varied
+        judged, absent, chosen.left_out, chosen.playbooks, seconds, chosen.unhealthy_nodes, drills, chosen.varied
     )
 
 
