@@ -104,7 +104,7 @@ class Watch(TrainerCallback):
             self._set_back()
 
     def close(self) -> None:
-        """The rank came to its end. A file without a stack is removed."""
+        """The rank has ended. A file without a stack is removed."""
         self.closed.set()
         signal.setitimer(signal.ITIMER_REAL, 0)
         faulthandler.cancel_dump_traceback_later()

@@ -59,7 +59,7 @@ def _training_runs(folders: list[Path]) -> tuple[list[entries.Entry], list[str]]
     of_sweeps = {folder for sweep in folders if results.is_sweep(sweep) for folder in results.find([sweep]).folders}
     unfinished = [folder for folder in chosen if folder in of_sweeps and not (folder / results.METRICS).is_file()]
     for folder in unfinished:
-        complain(f"left out: {folder.name}: it did not come to its end; bringup explain says why")
+        complain(f"left out: {folder.name}: it did not finish; bringup explain says why")
     return entries.load_all([folder for folder in chosen if folder not in unfinished]), runs.varied
 
 

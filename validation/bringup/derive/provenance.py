@@ -66,7 +66,7 @@ def _closed(derived: Parsed, observed: Seen, folder: Path, run: Run) -> None:
 
 
 def _ended_by_slurm(derived: Parsed, path: Path) -> None:
-    """What Slurm says about a job whose script did not come to its end, kept by `bringup run`."""
+    """What Slurm says about a job whose script did not finish, kept by `bringup run`."""
     where = f"{RAW}/{path.name}"
     if match := _JOB_STATE.search(read_text(derived, path, where) or ""):
         derived.saw("run.job_state", "job", match["state"], "text", where)

@@ -39,7 +39,7 @@ _PHASES: set[subprocess.Popen[str]] = set()
 
 @dataclass(frozen=True)
 class Ended:
-    """A command that came to its end."""
+    """A command that has ended."""
 
     code: int
     output: str  # standard output

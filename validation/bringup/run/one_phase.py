@@ -95,7 +95,7 @@ def _keep_screen(run_folder: Path, screen: Path | None) -> None:
 
 
 def _keep_job(run_folder: Path) -> None:
-    """How Slurm says that the job ended whose script did not come to its end."""
+    """How Slurm says that a job ended whose script did not finish."""
     job_id = runs.load(run_folder).slurm_job_id
     if job_id is not None and not (run_folder / runs.JOB_AFTER).exists():
         with contextlib.suppress(SlurmError):  # forgotten by now: then nobody knows

@@ -323,7 +323,7 @@ def chapters(runs: Sequence[Trained]) -> list[Chapter]:
 
 @dataclass(frozen=True)
 class Report:
-    """Names of the runs, which are those of the values of each line. No chapter: no training came to its end."""
+    """Names of the runs, which are those of the values of each line. No chapter: no training finished."""
 
     names: list[str]
     chapters: list[Chapter]
@@ -337,7 +337,7 @@ def report(judged: Sequence[Judged]) -> Report:
 
 
 def markdown(judged: Sequence[Judged]) -> str:
-    """The same for report.md, of one training or of a whole playbook. Empty where no training came to its end."""
+    """The same for report.md, of one training or of a whole playbook. Empty where no training finished."""
     written = report(judged)
     source = "this run; of the cluster, see the report of discovery" if len(judged) == 1 else "these runs"
     return render("training.md.j2", report=written, source=source) if written.chapters else ""
