@@ -21,9 +21,8 @@ from pathlib import Path
 DEFAULT_S = 600
 LONGEST_S = 86400
 ANSWER_S = 60  # for the list of who is missing: one question for each rank
-PAUSE_S = (
-    1.0  # of the others: the launcher ends all ranks with the first, and one of them has to write down who was late
-)
+# of the others: the launcher ends all ranks with the first, and one of them has to write down who was late
+PAUSE_S = 1.0
 LINGER_S = 3.0  # of the rank that serves the store: the others read there who was late
 MOST_NAMED = 8
 HERE, COUNT, OUTCOME, GIVEN_UP = "bringup/here/{}", "bringup/count", "bringup/outcome", "bringup/given-up"

@@ -111,9 +111,8 @@ def test_something_else_is_a_problem(text):
     parsed = nccl_tests.parse(text, "f", "all_reduce_perf", "2-nodes")
     assert parsed.problems
     assert not [observation for observation in parsed.observations if observation.value is not None]
-    assert (
-        value(parsed, "nccl.wrong_values") is None
-    )  # unknown, and said so: beside our own right results it is incomplete
+    # unknown, and said so: beside our own right results it is incomplete
+    assert value(parsed, "nccl.wrong_values") is None
 
 
 def test_nan_is_no_measurement():

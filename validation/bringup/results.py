@@ -177,9 +177,8 @@ class RunFolders:
 
     folders: list[Path] = field(default_factory=list)  # may hold one run several times
     absent: list[Absent] = field(default_factory=list)
-    left_out: list[str] = field(
-        default_factory=list
-    )  # phases that could not be requested for a playbook's nodes, with the reason
+    # phases that could not be requested for a playbook's nodes, with the reason
+    left_out: list[str] = field(default_factory=list)
     unhealthy_nodes: list[str] = field(default_factory=list)  # left out by later phases
     playbooks: list[Path] = field(default_factory=list)
     steps: dict[Path, Step] = field(default_factory=dict)  # of the playbooks' runs

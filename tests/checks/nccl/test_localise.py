@@ -69,9 +69,8 @@ def test_a_healthy_fleet_has_two_rounds_and_an_odd_one_three_in_which_all_have_t
     assert len(rounds) == 2 + count % 2
     assert {len(partners(rounds)[node]) >= 2 for node in nodes} == {True}
     for pairs in rounds:
-        assert len({node for pair in pairs for node in pair}) == len(
-            pairs
-        )  # both directions of each pair: no node twice
+        # both directions of each pair: no node twice
+        assert len({node for pair in pairs for node in pair}) == len(pairs)
     if count % 2:
         assert any(nodes[-1] in pair for pair in rounds[1])  # the idle one is paired in the next round
 

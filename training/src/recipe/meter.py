@@ -59,9 +59,8 @@ class Meter(TrainerCallback):
         self.end: Any = None  # of the last step; before the first, the start of training
         self.begun: dict[str, Any] = {}
         self.spans: list[tuple[str, Any, Any]] = []  # (part, start, stop) of the running step
-        self.unread: deque[tuple[Any, Any, list[tuple[str, Any, Any]]]] = (
-            deque()
-        )  # steps whose events may not have passed yet
+        # steps whose events may not have passed yet
+        self.unread: deque[tuple[Any, Any, list[tuple[str, Any, Any]]]] = deque()
         self.begun_s = 0.0  # of the running step, on the host
         self.spans_s: list[tuple[float, float]] = []  # begin and end of each step, on the host
         self.steps: list[float] = []
@@ -95,9 +94,8 @@ class Meter(TrainerCallback):
 
     def stop(self, part: str, key: str = "") -> None:
         start = self.begun.pop(part + key, None)
-        if (
-            start is not None
-        ):  # activation checkpointing leaves a block in the middle when it has recomputed what it needs
+        # activation checkpointing leaves a block in the middle when it has recomputed what it needs
+        if start is not None:
             self.spans.append((part, start, now(device=part != "fetch")))
 
     def timed(self, batches: Iterator[Any]) -> Iterator[Any]:

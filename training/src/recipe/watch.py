@@ -56,9 +56,8 @@ class Watch(TrainerCallback):
         self.told = False  # that there was no progress for a while
         self.closed = threading.Event()
         self._set_back()
-        faulthandler.register(
-            signal.SIGUSR2, file=self.stream, all_threads=True
-        )  # the stack of a healthy rank: kill -USR2 PID
+        # the stack of a healthy rank: kill -USR2 PID
+        faulthandler.register(signal.SIGUSR2, file=self.stream, all_threads=True)
         threading.Thread(target=self._look, name="watch", daemon=True).start()
 
     def _set_back(self) -> None:

@@ -20,9 +20,8 @@ from bringup.records import Closed, Continued, Run, files, read_record
 from bringup.results import CLOSED, CONTINUED, JOB_AFTER, RUN, UNREADABLE, checksums
 
 GATE = "run.evidence"
-CLOCKS_DIFFER = timedelta(
-    minutes=10
-)  # between hosts. discovery.clock.offset judges small offsets; this gate finds evidence from another day
+# between hosts. discovery.clock.offset judges small offsets; this gate finds evidence from another day
+CLOCKS_DIFFER = timedelta(minutes=10)
 SAID_AT_MOST = 3
 _JOB_STATE = re.compile(r"\bJobState=(?P<state>[^\s=]+) Reason=(?P<reason>\S+)")
 

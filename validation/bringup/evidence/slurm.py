@@ -49,9 +49,8 @@ def nodes(text: str, where: str) -> Parsed:
         match, state = _NODE.match(fields), _field(fields, "State")
         if not line.strip():
             continue
-        if (
-            match is None or not state or line.endswith(f" State={state}")
-        ):  # cut off there: IDLE may have been IDLE+DRAIN
+        # cut off there: IDLE may have been IDLE+DRAIN
+        if match is None or not state or line.endswith(f" State={state}"):
             parsed.problems.append(f"{where}:{number}: not a line of `scontrol -o show node`: {line[:60]!r}")
             continue
         flags = [

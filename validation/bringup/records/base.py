@@ -92,9 +92,8 @@ def read_record(path: Path, kind: type[R]) -> R:
         return kind.model_validate_json(text)
     except ValidationError as error:
         first = error.errors()[0]
-        field = (
-            " ".join(".".join(str(part) for part in first["loc"]).split()) or "the file"
-        )  # a key may hold a line feed
+        # a key may hold a line feed
+        field = " ".join(".".join(str(part) for part in first["loc"]).split()) or "the file"
         raise RecordError(f"{path}: not a valid {kind.__name__}: {field}: {first['msg']}") from error
 
 

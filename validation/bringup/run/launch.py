@@ -160,9 +160,8 @@ def submit_and_wait(
             write_text(note_of(phase, folder), "\n".join(submitted) + "\n", replace=True)
             if _wait(job_id, usable, tell, Closed(phase, name)):
                 return
-        waiting = (
-            usable  # a node was lost while the job was pending: the job was cancelled; submit again without the node
-        )
+        # a node was lost while the job was pending: the job was cancelled; submit again without the node
+        waiting = usable
 
 
 @contextmanager

@@ -198,9 +198,8 @@ def _one_phase(
         environment.setdefault("BRINGUP_TRAIN_ARGS", request.profile.workload.arguments)
     environment["BRINGUP_JUDGE_LATER"] = "1"  # judged below, after the job, so that no node waits for it
     reference = runs.folder_of(PHASES["run_1gpu"], playbook)
-    if runs.is_there(
-        reference.parent, f"{reference.name}/{runs.METRICS}"
-    ):  # this playbook's own reference, not the newest one
+    # this playbook's own reference, not the newest one
+    if runs.is_there(reference.parent, f"{reference.name}/{runs.METRICS}"):
         environment["BRINGUP_REFERENCE"] = str(reference)
     with progress(console, f"step {position}: {phase.title}") as tell:
         judged = run_phase(
