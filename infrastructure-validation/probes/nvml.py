@@ -14,7 +14,7 @@ GIB = 2**30
 
 
 class NothingToAsk(Exception):
-    """The GPU has not got what the question is about; the message says what."""
+    """The GPU lacks what the question is about; the message says what."""
 
 
 def library():
@@ -31,7 +31,7 @@ def library():
 
 
 def each_gpu(nvml):
-    """[(index, handle and UUID, why there are none)] of all GPUs. Raises NVMLError and NoAnswer: nobody counts them."""
+    """[(index, handle and UUID, why there are none)] of all GPUs. Raises NVMLError and NoAnswer: not counted."""
     for index in range(within(seconds(), nvml.nvmlDeviceGetCount)):
         try:
             yield index, within(seconds(), lambda index=index: _handle(nvml, index)), None

@@ -88,7 +88,7 @@ def verdicts(run: Path, outcome: str) -> set[tuple[str, str]]:
     }
 
 
-def test_two_rounds_name_a_slow_node_and_every_link_that_met_is_judged(tmp_path: Path) -> None:
+def test_two_rounds_name_a_slow_node_and_every_link_of_a_round_is_judged(tmp_path: Path) -> None:
     done, run = measured(tmp_path, 12, "n05@0.05")
     assert done.returncode == 1, done.stderr
     rounds = (run / "raw/rounds.txt").read_text().splitlines()
@@ -124,7 +124,7 @@ def test_a_node_that_cannot_be_reached_is_asked_pair_by_pair_and_named(tmp_path:
 
 
 @pytest.mark.parametrize(("nodes", "asked", "rounds"), [(6, "", 5), (10, "2", 2)])
-def test_rounds_that_are_known_in_advance_are_played_and_no_more(
+def test_rounds_that_are_known_in_advance_are_measured_and_no_more(
     tmp_path: Path, nodes: int, asked: str, rounds: int
 ) -> None:
     done, run = measured(tmp_path, nodes, "none@1", BRINGUP_PAIR_ROUNDS=asked)

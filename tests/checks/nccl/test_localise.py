@@ -99,7 +99,7 @@ def test_a_slow_node_is_named_after_two_rounds_with_its_direction(count, way):
     assert culprits.nodes[0].loss == pytest.approx(0.5, abs=0.05)
 
 
-def test_a_node_that_answers_nobody_is_named_and_so_is_one_that_rests_first():
+def test_a_node_that_answers_nobody_is_named_and_so_is_one_that_is_idle_first():
     for name in ("n02", "n10"):
         nodes = fleet(11)
         rounds = measured(nodes, lambda source, target, name=name: 0.0 if name in (source, target) else 1.0)
@@ -259,7 +259,7 @@ def test_rounds_that_are_none_are_a_problem_and_plan_nothing():
 
 
 @for_each("seed", range(20))
-def test_whatever_was_measured_a_round_is_of_known_nodes_that_meet_once_and_rounds_come_to_an_end(seed):
+def test_whatever_was_measured_a_round_is_of_known_nodes_each_once_and_rounds_end(seed):
     chance = random.Random(seed)
     nodes = fleet(chance.randrange(1, 40))
     rounds = []

@@ -8,8 +8,8 @@ where the host waits for gradients. The steady window starts after the warm-up s
 never part of a throughput.
 
 In a synchronous training every rank takes as long as the slowest, so step times do not say which rank is slow. So a
-rank's own work is timed apart, where it waits for nobody: fetching rows, the forward pass inside some of the model's
-blocks (no strategy communicates there: FSDP gathers before a block), and the optimizer's update.
+rank's own work is timed apart, where it waits for no other rank: fetching rows, the forward pass inside some of the
+model's blocks (no strategy communicates there: FSDP gathers before a block), and the optimizer's update.
 
 The host's clock at the begin and the end of every step is kept too, for standstill.py.
 """

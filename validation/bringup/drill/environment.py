@@ -105,7 +105,7 @@ def execute(
 
 
 def interrupt() -> None:
-    """From another thread: phases are ended, and nobody waits any longer. Faults are still undone."""
+    """From another thread: phases are ended, and nothing waits any longer. Faults are still undone."""
     INTERRUPTED.set()
     for child in list(_PHASES):
         with contextlib.suppress(ProcessLookupError):
