@@ -122,7 +122,7 @@ def judged_of(
 
 
 def an_entry(folder: Path, outcome: Outcome = Outcome.PASS) -> Entry:
-    """Of a folder that holds the records of a training and no evidence for them."""
+    """The entry of a folder that holds the records of a training and no evidence for them."""
     records = TrainingRecords(folder)
     run = a_run("run_1gpu", ["n0"], name=str(folder), plan={})
     return Entry(folder, run, outcome, records.args, records.metrics)

@@ -147,7 +147,7 @@ def run_of(ranks: int) -> Run:
 
 
 def read_launcher(text: str, ranks: int = 2, part: str = "log") -> Values:
-    """Of two nodes. Words of a rank that lost its peers are said to be there, and not compared."""
+    """What the launcher of two nodes printed. Words of a rank that lost its peers only have to be there."""
     if part == "error_file":
         return by_quantity(launcher.error_file(text, "raw/errors/0/error.json"))
     values = by_quantity(launcher.log(text, "raw/launch.log", run_of(ranks)))
@@ -222,7 +222,7 @@ def read_dcgm(text: str) -> Values:
 
 
 def read_ib_write_bw(text: str) -> Values:
-    """Of the last size; every sample with figures ends with the one that its label names."""
+    """The rate at the last size; every sample with figures ends with the one that its label names."""
     size = re.findall(r"^ *(\d+) +\d+ ", text, re.MULTILINE)
     try:
         return {f"Gb/s at {size[-1]} bytes": perftest.bandwidth(text)} if size else {}

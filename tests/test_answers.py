@@ -137,11 +137,11 @@ def test_nothing_is_claimed_for_a_node_that_was_left_out():
     judged = [healthy("discovery", 4, GPU_CLUSTER), healthy("smoke", 3, GPU_CLUSTER), healthy("nccl_scaling", 3, {})]
     all_answers = answers(judged, left_out=["n3"])
     shared = claim(all_answers, "one-folder")
-    assert (shared.mark, shared.why) == (Mark.PARTLY, "not on n3, left out as ill")
+    assert (shared.mark, shared.why) == (Mark.PARTLY, "not on n3, left out as unhealthy")
     assert claim(all_answers, "gpus-present").mark is Mark.PASS, "discovery asked n3 too"
     rehearsed = claim(all_answers, "one-communicator")
     assert rehearsed.mark is Mark.REHEARSED
-    assert "not on n3, left out as ill" in str(rehearsed.why)
+    assert "not on n3, left out as unhealthy" in str(rehearsed.why)
     assert claim(answers(judged), "one-folder").mark is Mark.PASS
 
 

@@ -123,7 +123,7 @@ def test_a_patience_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch, tex
 
 
 def test_collectives_end_with_the_names_of_the_ranks_that_did_not_come(tmp_path: Path) -> None:
-    """Of 4 ranks on 2 nodes three start. The rank of n0 that looks tells it; all end."""
+    """Three of 4 ranks on 2 nodes start. The rank of n0 that looks tells it; all end."""
     slurm = {"SLURM_NTASKS": "4", "SLURM_STEP_NUM_NODES": "2", "BRINGUP_START_S": "20"}
     ranks = [
         subprocess.Popen(

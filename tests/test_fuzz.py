@@ -93,7 +93,7 @@ def outcomes_of(folder: Path, name: str, text: str) -> dict[tuple[str, str], Out
 
 @pytest.fixture(scope="module")
 def unfinished() -> Iterator[Path]:
-    """Its script did not come to its end, and `bringup run` has asked Slurm what became of the job."""
+    """Its script did not finish, and `bringup run` has asked Slurm what became of the job."""
     with tempfile.TemporaryDirectory() as results, pytest.MonkeyPatch.context() as patch:
         yield discovery(Path(results), patch, close=False)
 

@@ -36,7 +36,7 @@ SENTENCE_WORDS = 36  # a longer one is two
 
 
 def complaints(text: str) -> list[str]:
-    """Of prose: what stands there, and what the usual word is."""
+    """What the prose says, and what the usual word is."""
     unusual = [
         f"`{match[0]}`: {list(UNUSUAL.values())[int(str(match.lastgroup)[1:])]}" for match in PATTERN.finditer(text)
     ]
@@ -71,7 +71,7 @@ def test_pages_use_plain_words():
 
 
 def sentences(page: str) -> Iterator[str]:
-    """Of paragraphs and list items, not of tables and headings."""
+    """The sentences of paragraphs and list items, not of tables and headings."""
     lines = ["" if line.lstrip().startswith(("|", "#", "<!--")) else line for _, line in prose(page)]
     for paragraph in re.split(r"\n\s*\n|\n\s*(?:-|\d+\.) ", "\n".join(lines)):
         yield from re.split(r"(?<=[.:;?!])\s+", " ".join(paragraph.split()))

@@ -34,7 +34,7 @@ def programs() -> list[Path]:
 
 
 def fields(tree: ast.AST) -> set[int]:
-    """Of the classes: ids of the nodes that name a field. Records on disk have these names as keys."""
+    """Ids of the nodes of the syntax tree that name a field of a class. Records on disk have these names as keys."""
     statements = [statement for node in ast.walk(tree) if isinstance(node, ast.ClassDef) for statement in node.body]
     annotated = {id(statement.target) for statement in statements if isinstance(statement, ast.AnnAssign)}
     return annotated | {

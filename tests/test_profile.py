@@ -281,7 +281,7 @@ def test_every_number_that_is_shipped_names_its_source(name):
 
 
 def test_no_gpu_profile_leaves_a_gate_of_the_fabric_open():
-    """Of what `generic` leaves undeclared, each has a number or a reason why it does not apply."""
+    """Everything that `generic` leaves undeclared has a number, or a reason why it does not apply."""
     open_in_generic = {gate.id for gate in gates.GATES.values() if gate.expect == "profile"} - set(
         load("generic").expect
     )

@@ -176,7 +176,7 @@ def test_norms_on_the_host_and_losses_on_the_device_are_looked_at_together(monke
 
 
 def averages(ranks: int) -> set[float]:
-    """Of 1..ranks as NCCL computes it, a float32 of 1/ranks times each, for a ring that begins at any rank."""
+    """Averages of 1..ranks as NCCL computes them, a float32 of 1/ranks times each, for rings that begin at any rank."""
     import torch
 
     share = torch.tensor(1 / ranks, dtype=torch.float32)

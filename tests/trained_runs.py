@@ -113,7 +113,7 @@ def bad(folder: Path) -> dict[tuple[str, str], Verdict]:
     }
 
 
-# --- runs that did not come to their end
+# --- runs that did not finish
 
 LOST = "RuntimeError: [unbound_buffer.cc:129] Timed out waiting 8000ms for send operation to complete"
 

@@ -37,9 +37,8 @@ def tap(interface: str) -> socket.socket:
 def forward(first: socket.socket, second: socket.socket, delay_s: float) -> None:
     """Until an interface is gone (OSError from recv)."""
     peer = {first: second, second: first}
-    waiting: collections.deque[tuple[float, socket.socket, bytes]] = (
-        collections.deque()
-    )  # in order: the delay is constant
+    # in order: the delay is constant
+    waiting: collections.deque[tuple[float, socket.socket, bytes]] = collections.deque()
     while True:
         patience_s = max(0.0, waiting[0][0] - time.monotonic()) if waiting else None
         readable, _, _ = select.select([first, second], [], [], patience_s)

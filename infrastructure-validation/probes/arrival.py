@@ -3,8 +3,9 @@
 Ranks may start minutes apart: 256 of them that import torch from a cold NFS do. So the start has a patience of its own,
 BRINGUP_START_S, apart from the time after which a collective counts as hung.
 
-Each rank writes its host into the store under a key of its own. Whoever gives up first looks which keys are missing,
-and leaves the answer in the store: all ranks that waited end with the same words. torch.distributed is handed in.
+Each rank writes its host into the store under a key of its own. The first rank that gives up looks which keys are
+missing, and leaves the answer in the store: all ranks that waited end with the same words. torch.distributed is
+handed in.
 
 The store has no authentication. So each rank adds a mark to what it writes there, made with the secret of the run, and
 a rank with a wrong mark ends the meeting before data is exchanged. Without the folder of a run (RUN_DIR) there is no
@@ -21,9 +22,8 @@ from pathlib import Path
 DEFAULT_S = 600
 LONGEST_S = 86400
 ANSWER_S = 60  # for the list of who is missing: one question for each rank
-PAUSE_S = (
-    1.0  # of the others: the launcher ends all ranks with the first, and one of them has to write down who was late
-)
+# of the others: the launcher ends all ranks with the first, and one of them has to write down who was late
+PAUSE_S = 1.0
 LINGER_S = 3.0  # of the rank that serves the store: the others read there who was late
 MOST_NAMED = 8
 HERE, COUNT, OUTCOME, GIVEN_UP = "bringup/here/{}", "bringup/count", "bringup/outcome", "bringup/given-up"
@@ -93,7 +93,7 @@ def _since(begun):
 
 
 def secret():
-    """Of this run; None without the folder of a run."""
+    """The secret of this run; None without the folder of a run."""
     folder = os.environ.get("RUN_DIR")
     path = Path(folder or "", SECRET)
     try:
@@ -120,7 +120,7 @@ class Marks:
         return f"{words}\t{hmac.new(self.secret, content, 'sha256').hexdigest()}"
 
     def read(self, place, marked):
-        """The words; None: whoever wrote them does not know the secret. marked: bytes."""
+        """The words; None: their writer does not know the secret. marked: bytes."""
         words = name_of(marked)
         return words if hmac.compare_digest(marked, self.write(place, words).encode()) else None
 

@@ -76,8 +76,8 @@ class Bench:
         return alone if self.world == 1 else (*alone, self.sendrecv)
 
     def gather(self, value):
-        """Of every rank, index = rank, as JSON has it: a tuple is a list, and every key a text. RuntimeError where
-        a rank sent what is not JSON."""
+        """The values of all ranks, index = rank, as JSON has them: a tuple is a list, every key a text. RuntimeError
+        where a rank sent what is not JSON."""
         self.progress.enter(f"the gathering after {self.last}")
         values = exchange.gather(self.torch, self.dist, self.device, json.dumps(value).encode())
         self.progress.leave()
@@ -98,7 +98,7 @@ class Bench:
         return max(1, size // 4 // self.world)
 
     def weight(self, rank):
-        """Of a rank in a sum. At most 7, so that sums over 300,000 ranks stay below 2^24, exact in fp32."""
+        """The factor of a rank in a sum. At most 7, so that sums over 300,000 ranks stay below 2^24, exact in fp32."""
         return rank % PERIOD + 1
 
     def weights(self):
@@ -214,8 +214,8 @@ class Bench:
             self.torch.cuda.synchronize()
 
     def measure(self, operation, label):
-        """Of this rank: its seconds per repetition; the same with the wait for the others before it; and the wrong
-        values of the last one with their origin. label: NAME@SIZE."""
+        """Seconds of this rank per repetition; the same with the wait for the others before it; and the wrong values of
+        the last repetition with their origin. label: NAME@SIZE."""
         seconds, with_wait, self.last = [], [], label
         for repetition in range(WARMUP + REPETITIONS):
             started = time.perf_counter()

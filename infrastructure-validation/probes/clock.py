@@ -113,7 +113,7 @@ def connected(reference, port):
 
 
 def round_trip(connection):
-    """(duration, offset) of one question. The duration comes from the clock that nobody sets."""
+    """(duration, offset) of one question. The duration comes from the monotonic clock."""
     begun, before = time.monotonic(), time.time()
     connection.sendall(b"?")
     reply = b""

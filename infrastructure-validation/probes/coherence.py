@@ -237,9 +237,8 @@ def main():
     nodes, usable = sys.argv[3].split(","), sys.argv[4].split(",")
     if facts.at not in nodes:
         sys.exit(f"coherence.py: {facts.at} is none of {sys.argv[3]}")
-    rounds = [
-        int(number) for number in sys.argv[5].split(",") if number
-    ]  # none: one node, which says whether it can write
+    # none: one node, which says whether it can write
+    rounds = [int(number) for number in sys.argv[5].split(",") if number]
     STEPS[sys.argv[1]](Circle(facts, sys.argv[2], nodes, usable, rounds))
     facts.finish()
 

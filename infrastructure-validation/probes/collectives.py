@@ -129,7 +129,7 @@ def main():
 
 
 def keep_words(c10d, cuda, logs, task, local):
-    """Of a rank that gets no further, before anything is killed: what torch and NCCL themselves know of it."""
+    """Keep what torch and NCCL themselves know of a rank that is stuck, before anything is killed."""
     keep_flight(c10d, cuda, f"{logs}/flight.rank{task}.json")
     nodes = int(os.environ.get("SLURM_STEP_NUM_NODES", "1"))
     if cuda and ras.is_witness(int(os.environ.get("SLURM_NODEID", "0")), nodes, local):

@@ -3,7 +3,7 @@
 
 GPUs through NVML, ports of RDMA devices and network cards from sysfs, memory controllers from sysfs (EDAC), throttled
 CPUs, Xids in the kernel log, and what was sent again (TCP, RDMA). A counter that cannot be read is unknown, with the
-reason; one that this node has not got is not listed.
+reason; one that this node lacks is not listed.
 Run: srun --label --ntasks-per-node=1 --gpus-per-node=8 python3 counters.py before|after
 """
 

@@ -1,4 +1,4 @@
-"""What ranks tell each other is data, never pickles: whoever reaches the ports of a group could run code by a pickle.
+"""What ranks tell each other is data, never pickles: who reaches the ports of a group could run code with a pickle.
 
 torch is handed in. All ranks call the same function with bytes of their own; a length above MOST_BYTES is a
 RuntimeError on every rank.

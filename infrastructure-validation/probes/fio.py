@@ -66,7 +66,7 @@ def run(file, direction, mib, rate_mib=None):
 
 
 def figures(text, direction, notes=""):
-    """Of fio's JSON (fio's documentation, JSON output), with its notes in front. `notes`: its other output."""
+    """The figures in fio's JSON (documentation of fio, JSON output) behind its notes. `notes`: its other output."""
     try:
         record = json.JSONDecoder().raw_decode(text, text.index("{\n"))[0]
         job = record["jobs"][0]

@@ -39,9 +39,8 @@ SXID = re.compile(
 NONFATAL = re.compile(r"\bNon-?fatal\b", re.I)
 FATAL = re.compile(r"\b(?:Non-?)?fatal\b", re.I)  # the last one is the driver's: a process may be called so, too
 NVLINK_5 = range(144, 151)  # Xids that say in their own words whether they are fatal
-PREVIOUS = re.compile(
-    r"\bcaused by previous Xid:? (\d{1,4})\b"
-)  # longer than the name of a process, which stands before
+# longer than the name of a process, which stands before
+PREVIOUS = re.compile(r"\bcaused by previous Xid:? (\d{1,4})\b")
 RECOVERY = 154
 RECOVERY_ACTION = re.compile(
     r"GPU recovery action changed from 0x[0-9a-fA-F]{1,8} \([^)]{1,60}\) to 0x[0-9a-fA-F]{1,8} \(([^)]{1,60})\)"

@@ -10,7 +10,7 @@ ETHERNET, BURNED_IN = "1", "0"  # type, addr_assign_type of an interface
 
 
 def machine(facts, net=NET, hcas=HCAS, machine_id=MACHINE_ID):
-    """Of the addresses of its NICs and HCAs; where it has none, of its machine id."""
+    """A hash of the addresses of its NICs and HCAs; where it has none, of its machine id."""
     marks = [_read(hca / "node_guid") for hca in hcas.glob("*") if _is_hardware(hca)]
     marks += [_address(nic) for nic in net.glob("*") if _is_hardware(nic)]
     marks = sorted(filter(None, marks)) or [_read(machine_id)]

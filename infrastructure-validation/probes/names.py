@@ -39,7 +39,8 @@ def main():
 
 
 def table(facts, names):
-    """Of its own name a node often says something else than the others (127.0.1.1): the others tell it."""
+    """The address of each name. For its own name a node often finds another address than the others do (127.0.1.1), so
+    the others are asked for it."""
     own_name = node_name()
     answers = look_up_all([name for name in names if name != own_name])
     for name in names:

@@ -124,7 +124,7 @@ def say_pcie(facts, subject, links, why_not):
 
 
 def say_inside(torch, device, local, world):
-    """Collectives among the ranks of this node. One rank has nobody to talk to."""
+    """Collectives among the ranks of this node. A single rank has no peers."""
     facts = Facts("node_sweep")
     if world > 1:
         import torch.distributed as dist

@@ -14,7 +14,7 @@ GIB = 2**30
 
 
 class NothingToAsk(Exception):
-    """The GPU has not got what the question is about; the message says what."""
+    """The GPU lacks what the question is about; the message says what."""
 
 
 def library():
@@ -31,7 +31,7 @@ def library():
 
 
 def each_gpu(nvml):
-    """[(index, handle and UUID, why there are none)] of all GPUs. Raises NVMLError and NoAnswer: nobody counts them."""
+    """[(index, handle and UUID, why there are none)] of all GPUs. Raises NVMLError and NoAnswer: not counted."""
     for index in range(within(seconds(), nvml.nvmlDeviceGetCount)):
         try:
             yield index, within(seconds(), lambda index=index: _handle(nvml, index)), None
@@ -47,7 +47,7 @@ def _handle(nvml, index):
 def read(facts, nvml, listed=()):
     """All GPUs. One that does not give its UUID, or hangs, has not answered. listed: the UUIDs that the driver lists
     in /proc, also of a GPU that is lost."""
-    heard, silent = [], []
+    answered, silent = [], []
     _ask(facts, nvml, facts.at, "discovery.gpu.driver", "text", lambda: text(nvml.nvmlSystemGetDriverVersion()))
     _ask(facts, nvml, facts.at, "discovery.gpu.cuda", "text", lambda: _cuda(nvml.nvmlSystemGetCudaDriverVersion()))
     try:
@@ -58,16 +58,16 @@ def read(facts, nvml, listed=()):
                 continue
             hung = _questions(facts, nvml, index, *gpu)
             if hung is None:
-                heard.append(gpu[1])
+                answered.append(gpu[1])
             else:
                 silent.append(f"GPU {index}: {hung}")
     except (nvml.NVMLError, NoAnswer) as error:
         facts.unknown("discovery.gpu.answering", "count", f"NVML: {error}")
         return
-    unheard = [uuid for uuid in listed if uuid not in heard]
-    if silent and len(unheard) == len(silent):  # not those that belong to another job
-        silent.append(f"not heard of: {', '.join(unheard)}")
-    facts.saw("discovery.gpu.answering", len(heard), "count", remark="; ".join(["NVML", *silent]))
+    silent_uuids = [uuid for uuid in listed if uuid not in answered]
+    if silent and len(silent_uuids) == len(silent):  # not those that belong to another job
+        silent.append(f"no answer from {', '.join(silent_uuids)}")
+    facts.saw("discovery.gpu.answering", len(answered), "count", remark="; ".join(["NVML", *silent]))
 
 
 def _questions(facts, nvml, index, gpu, uuid):

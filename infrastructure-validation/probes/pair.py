@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Two nodes and nobody between them: bandwidth in both directions and latency over one TCP connection. Standard library
-only.
+"""Two nodes and nothing between them: bandwidth in both directions and latency over one TCP connection. Standard
+library only.
 
 Each task of the step finds its pair in ROUND; the first node of a pair listens, the second connects and reports.
 Proves: what these two nodes do over the path that their names resolve to. Does not prove: anything about RDMA or NCCL.

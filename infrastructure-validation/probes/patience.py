@@ -1,4 +1,4 @@
-"""A question that may never be answered: a call into a driver can hang, and nothing ends it. Whoever asks goes on."""
+"""A question that may never be answered: a call into a driver can hang, and nothing ends it. The caller goes on."""
 
 import os
 import threading

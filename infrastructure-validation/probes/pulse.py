@@ -15,9 +15,8 @@ EVERY_S = 0.25
 LEAST_S = 1.0  # shorter gaps are not kept: a busy core makes them
 MOST = 1000  # gaps kept: the first ones
 
-Gap = namedtuple(
-    "Gap", "begun ended cpu_s"
-)  # begun, ended: time.perf_counter(); cpu_s: that the process used meanwhile
+# begun, ended: time.perf_counter(); cpu_s: that the process used meanwhile
+Gap = namedtuple("Gap", "begun ended cpu_s")
 
 
 class Pulse:

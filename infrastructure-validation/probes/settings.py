@@ -62,7 +62,7 @@ def memlock():
 
 
 def governor(cpus):
-    """Of all CPUs; absent in most virtual machines, and where the firmware decides."""
+    """The frequency governors of the CPUs; absent in most virtual machines, and where the firmware decides."""
     governors = {path.read_text().strip() for path in cpus.glob("cpu[0-9]*/cpufreq/scaling_governor")}
     return "+".join(sorted(governors)) or ABSENT
 

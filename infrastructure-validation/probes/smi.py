@@ -203,7 +203,7 @@ def _processes(facts, uuids, keep, ask):
     keep("processes", answer)
     owners = [cells[0] for cells in _rows(answer, 2)]
     lines = [line for line in answer.splitlines() if line.strip()]
-    if len(lines) != len(owners):  # cut off, or a message: nobody can say that nothing runs
+    if len(lines) != len(owners):  # cut off, or a message: it is not known that nothing runs
         why = f"nvidia-smi's list of processes holds {len(lines) - len(owners)} lines that name no GPU"
         for uuid in uuids:
             facts.unknown(quantity, "count", why, f"{facts.at}/{uuid}")

@@ -59,7 +59,7 @@ def os_release(text):
 
 
 def linker_cache():
-    """{soname: path} as the dynamic linker would choose: of several, the first. None when nobody can be asked."""
+    """{soname: path} as the dynamic linker would choose: of several, the first. None when it cannot be asked."""
     for ldconfig in ("/sbin/ldconfig", "/usr/sbin/ldconfig"):
         try:
             answer = subprocess.run(

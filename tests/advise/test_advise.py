@@ -71,9 +71,8 @@ def test_the_formulae_agree_with_the_real_model_and_the_real_fully_shard(line: d
     states = memory.states(shape, job.shards)
     held = line["states_bytes"]
     assert (states.parameters, states.gradients) == (held["parameters"], held["gradients"])
-    assert states.optimizer == pytest.approx(
-        held["optimizer"], rel=1e-3
-    )  # a step counter of 4 bytes per tensor is left out
+    # a step counter of 4 bytes per tensor is left out
+    assert states.optimizer == pytest.approx(held["optimizer"], rel=1e-3)
     peak = memory.peak(shape, job).total - memory.WORKSPACE  # there is no cuBLAS under fake tensors
     assert peak == pytest.approx(line["peak_bytes"]["total"], rel=TOLERANCE)
     called = {
@@ -148,9 +147,8 @@ def test_what_a_block_saves_is_what_autograd_saves(bf16: bool, sharded: bool, at
     if bf16 and sharded:
         expected -= job.tokens * 4 * shape.attention[0].head_size  # of rotary angles; fully_shard makes one per block
     if bf16 and not sharded:
-        expected += 2 * (
-            elements(shape.blocks[0].tensors) - 2 * shape.hidden
-        )  # autocast's copies of the weights are counted elsewhere
+        # autocast's copies of the weights are counted elsewhere
+        expected += 2 * (elements(shape.blocks[0].tensors) - 2 * shape.hidden)
     assert saved(3) - saved(2) == expected
 
 
@@ -333,9 +331,8 @@ def test_replicas_of_other_shard_sizes_share_what_leaves_a_node() -> None:
         source.bus("all_gather", 2, replicas.message * 4),
     )
     assert isinstance(whole, bandwidth.Speed)
-    assert seconds_and_source[0] == pytest.approx(
-        replicas.sent / (whole.gbps * 1e9 / 4)
-    )  # 4 shards in a node, so 4 rings
+    # 4 shards in a node, so 4 rings
+    assert seconds_and_source[0] == pytest.approx(replicas.sent / (whole.gbps * 1e9 / 4))
     assert "/ 4 rings of replicas" in seconds_and_source[1]
     (gather,) = (
         each
@@ -447,9 +444,8 @@ def test_a_slow_fabric_makes_hsdp_the_advice() -> None:
     seconds_and_source = bandwidth.seconds(replicas, facts.source, 2, 8)
     whole = facts.source.bus("all_gather", 2, replicas.message * 8)
     assert isinstance(whole, bandwidth.Speed)
-    assert seconds_and_source[0] == pytest.approx(
-        replicas.sent / (whole.gbps * 1e9 / 8)
-    )  # a GPU's part of what leaves a node
+    # a GPU's part of what leaves a node
+    assert seconds_and_source[0] == pytest.approx(replicas.sent / (whole.gbps * 1e9 / 8))
 
 
 def trained(*outcomes: Outcome) -> Judged:

@@ -91,7 +91,7 @@ def asked(entry: Shown, gpus: int) -> list[str]:
 
 
 def fits(entry: Shown, capsys: pytest.CaptureFixture[str]) -> bool | None:
-    """Of its strategy, on its nodes."""
+    """Whether advise says that its strategy fits on its nodes."""
     machine = profiles.load(entry.profile).machine
     assert machine.gpus_per_node is not None
     gpus = int(machine.gpus_per_node.value)

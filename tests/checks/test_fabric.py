@@ -61,8 +61,8 @@ TWO = ["n0", "n1"]
 
 def test_of_two_nodes_the_one_whose_port_is_down_is_the_odd_one(tmp_path):
     """Both were accused, and nothing went on with the healthy one."""
-    healthy, ill = sysfs(tmp_path / "n0", [UP] * 8), sysfs(tmp_path / "n1", [UP] * 7 + [DOWN])
-    by_gate = verdicts(seen({"n0": healthy, "n1": ill}), "discovery.rdma.same", nodes=TWO)
+    healthy, unhealthy = sysfs(tmp_path / "n0", [UP] * 8), sysfs(tmp_path / "n1", [UP] * 7 + [DOWN])
+    by_gate = verdicts(seen({"n0": healthy, "n1": unhealthy}), "discovery.rdma.same", nodes=TWO)
     assert by_gate["n0"].outcome is Outcome.PASS
     assert by_gate["n1"].outcome is Outcome.FAIL
     assert (by_gate["n1"].cause or "").startswith("n0 has mlx5_0:1 mlx5_1:1")

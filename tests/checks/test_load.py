@@ -100,7 +100,7 @@ class TestCounters:
             ("load.counter.after.ecc_uncorrected", "n0/GPU-a", 0),
             ("load.counter.after.answers", "n0/gpu1", None),
         ]
-        named = "1 (gpus fell from 8 to 7: not heard of GPU-b)"
+        named = "1 (gpus fell from 8 to 7: no answer from GPU-b)"
         assert outcome([*lost, *errors], "load.gpu_faults n0") == (Outcome.FAIL, named)
         assert outcome(self.around("nvlinks", 18, 17), "load.gpu_faults n0")[0] is Outcome.FAIL
 

@@ -113,9 +113,8 @@ def test_absence_is_never_what_is_usual():
 )
 def test_a_node_that_differs_fails(tmp_path, monkeypatch, gate, good, bad):
     verdicts = verdicts_of(gate, edited(discovery(tmp_path, monkeypatch), good, bad))
-    assert {verdict.outcome for verdict in verdicts.values()} == {
-        Outcome.FAIL
-    }  # of two, nobody knows which one is right
+    # of two, nobody knows which one is right
+    assert {verdict.outcome for verdict in verdicts.values()} == {Outcome.FAIL}
 
 
 def test_a_node_with_half_the_memory_fails_and_the_other_does_not(tmp_path, monkeypatch):

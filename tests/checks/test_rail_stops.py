@@ -4,7 +4,7 @@ import pytest
 from bringup import judge
 from bringup.plan.catalogue import GATES
 from bringup.records import Kind, Outcome
-from bringup.run.healthy_rest import ill_nodes
+from bringup.run.healthy_rest import unhealthy_nodes
 from factory import a_run, a_verdict, judged_of
 
 RAILS = sorted(gate for gate in GATES if gate.startswith("fabric.rail.") or gate == "fabric.loopback")
@@ -25,4 +25,4 @@ def test_a_port_that_was_not_tested_stops_nothing_and_one_that_failed_does(gate:
 def test_a_node_without_perftest_is_not_left_out() -> None:
     run = a_run("nccl_pairwise", ("n0", "n1", "n2", "n3"), plan={})
     missing = [a_verdict(gate, subject(gate), Outcome.INCOMPLETE, "nothing", kind=Kind.ABSENT) for gate in RAILS]
-    assert ill_nodes(judged_of(*missing, run=run)) == []
+    assert unhealthy_nodes(judged_of(*missing, run=run)) == []

@@ -34,8 +34,8 @@ def verdicts(parsed: Parsed, phase: str, nodes: tuple[str, ...]) -> dict[str, Ve
 
 
 def measured(nodes: tuple[str, ...], slow: dict[str, float], rails: int = 8, **lacking: str) -> dict[str, Verdict]:
-    """Of a ring of nodes. slow: `mlx5_3:1 n1->n0` or `mlx5_3:1 n1` (all that it sends and gets) -> Gb/s; lacking: a
-    node -> the port that it has not got."""
+    """The verdicts on a ring of nodes. slow: `mlx5_3:1 n1->n0` or `mlx5_3:1 n1` (all that it sends and gets) -> Gb/s;
+    lacking: a node -> the port that it lacks."""
     parsed = Parsed()
     names = [f"mlx5_{number}:1" for number in range(rails)]
     for node in nodes:
@@ -102,7 +102,7 @@ def test_ports_are_the_fastest_that_are_active(tmp_path: Path) -> None:
 
 
 def free_port() -> int:
-    """Of two in a row."""
+    """The first of two free ports in a row."""
     with socket.socket() as first, socket.socket() as second:
         first.bind(("", 0))
         port = first.getsockname()[1]

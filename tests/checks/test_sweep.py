@@ -54,7 +54,7 @@ def ended(nodes: tuple[str, ...] = NODES, ranks: int = 2) -> list[Fact]:
 
 
 def steps(bits: dict[str, str], where: str = "gpu", kind: str = "H100") -> list[Fact]:
-    """Of each device what its repetitions gave: one letter each."""
+    """What the repetitions of each device gave: one letter each."""
     return [
         fact
         for subject, letters in bits.items()

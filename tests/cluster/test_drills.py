@@ -176,7 +176,7 @@ def test_a_node_that_is_off_is_left_out_and_the_healthy_rest_is_asked(four_nodes
         }
         assert claims["nodes-ran"].mark is Mark.FAIL
         assert claims["gpus-present"].mark is Mark.INCOMPLETE
-        assert "not on n2, left out as ill" in str(claims["one-folder"].why)
+        assert "not on n2, left out as unhealthy" in str(claims["one-folder"].why)
         assert claims["one-folder"].mark is Mark.PARTLY
 
 
@@ -206,7 +206,7 @@ def test_a_slow_node_is_named_by_the_pairs_and_scales_and_trainings_run_without_
         assert trained.observed.hosts == ["n0", "n1", "n3"]
         claims = {claim.claim: claim for answer in record.answers for claim in answer.claims}
         assert claims["no-slow-link"].mark is Mark.FAIL
-        assert "not on n2, left out as ill" in str(claims["trains-across"].why)
+        assert "not on n2, left out as unhealthy" in str(claims["trains-across"].why)
 
 
 def test_strictly_a_node_that_is_off_stops_the_phases_that_would_mean_nothing(cluster: Cluster):

@@ -189,5 +189,5 @@ def test_a_run_on_both_sides_is_refused_also_as_a_copy(two, tmp_path, capsys):
 def test_a_folder_that_holds_no_training_is_refused_by_name(two, tmp_path, capsys):
     (two[1] / "metrics.json").unlink()
     reseal(two[1])
-    assert "did not come to its end" in refused(capsys, *two)
+    assert "did not finish" in refused(capsys, *two)
     assert "not a results folder" in refused(capsys, two[0], tmp_path)

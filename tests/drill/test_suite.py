@@ -256,7 +256,7 @@ def test_a_fault_waits_for_the_file_that_tells_its_moment(tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize(
-    ("sinfo", "squeue", "spoiled", "ill"),
+    ("sinfo", "squeue", "spoiled", "broken"),
     [
         ("n0 idle\nn1 idle\n", "", False, None),
         ("n0 idle\nn1 down*\n", "", False, "n1 down*"),
@@ -266,8 +266,8 @@ def test_a_fault_waits_for_the_file_that_tells_its_moment(tmp_path, monkeypatch)
         ("", "", False, "the controller did not answer"),
     ],
 )
-def test_a_cluster_that_is_not_idle_and_whole_is_replaced(tmp_path, monkeypatch, sinfo, squeue, spoiled, ill):
-    """A drill ran on the cluster that the one before had left ill: its false alarm was that one's fault."""
+def test_a_cluster_that_is_not_idle_and_whole_is_replaced(tmp_path, monkeypatch, sinfo, squeue, spoiled, broken):
+    """A drill ran on the cluster that the one before had left broken: its false alarm was that one's fault."""
     cluster = environment.LocalCluster(tmp_path, Shape(), up=True, is_spoiled=spoiled)
     verbs: list[str] = []
 
@@ -276,10 +276,10 @@ def test_a_cluster_that_is_not_idle_and_whole_is_replaced(tmp_path, monkeypatch,
         return environment.Ended(0, {"sinfo": sinfo, "squeue": squeue}.get(words[1] if len(words) > 1 else "", ""), "")
 
     monkeypatch.setattr(cluster, "verb", verb)
-    monkeypatch.setattr(environment, "WELL_AGAIN_S", 0)
+    monkeypatch.setattr(environment, "RECOVERY_S", 0)
     monkeypatch.setattr(environment, "pause", lambda: None)
-    assert cluster.heal() == ill
-    assert [name for name in verbs if name != "sh"] == ([] if ill is None else ["down", "down", "up"])
+    assert cluster.heal() == broken
+    assert [name for name in verbs if name != "sh"] == ([] if broken is None else ["down", "down", "up"])
     assert cluster.is_spoiled is False
 
 

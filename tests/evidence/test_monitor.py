@@ -93,7 +93,7 @@ def test_a_counter_that_goes_away_later_empties_the_cells_and_ends_nothing(tmp_p
 
 
 def moments(sampler, reading_s: float, until_s: float) -> list[float]:
-    """Of the samples, where each reading takes so long."""
+    """The moments of the samples, where each reading takes so long."""
     due, taken = 1.0, []
     while due < until_s:
         taken.append(due)

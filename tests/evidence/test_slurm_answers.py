@@ -52,9 +52,8 @@ class TestAnAnswer:
         for end in range(1, len(text) - 1, step):
             parsed = parser(text[:end], "f")
             seen = value(parser, text[:end], quantity)
-            assert seen in (None, says) or (
-                isinstance(seen, list) and set(seen) < set(says)
-            )  # whole plugins, the last are missing
+            # whole plugins, the last are missing
+            assert seen in (None, says) or (isinstance(seen, list) and set(seen) < set(says))
             assert parsed.problems or text[:end].endswith("\n")
 
     @pytest.mark.parametrize(

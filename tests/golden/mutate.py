@@ -152,7 +152,7 @@ def place_of(mutant: Mutant, tree: Path) -> Path | None:
 
 
 def fails(tree: Path, *arguments: str) -> bool | None:
-    """None: it did not come to its end, because of the mutant or of a busy machine."""
+    """None: it did not end, because of the mutant or of a busy machine."""
     variables = {**os.environ, "PYTHONPATH": str(tree / "validation"), "PYTHONDONTWRITEBYTECODE": "1"}
     try:
         done = subprocess.run(

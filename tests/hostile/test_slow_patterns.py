@@ -49,7 +49,7 @@ class TooLong(Exception):
 
 @contextmanager
 def within(seconds: float, what: str) -> Iterator[None]:
-    """Of this process's own time: the machine may be busy."""
+    """Limits this process's own CPU time: the machine may be busy."""
 
     def too_long(*_: object) -> None:
         raise TooLong

@@ -130,9 +130,8 @@ def test_markup_in_any_text_of_a_record_is_text_on_the_page():
     }
     assert "<script" not in text
     assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f]", text)
-    assert (
-        parsed_page.words.count("<script>alert(1)</script> & \"double\" 'single' `tick` $(reboot)") >= 6
-    )  # shown, as what it is
+    # shown, as what it is
+    assert parsed_page.words.count("<script>alert(1)</script> & \"double\" 'single' `tick` $(reboot)") >= 6
     assert "{{ 7*7 }}" in parsed_page.words
     assert "49" not in parsed_page.words
     for tag, attributes in parsed_page.tags:

@@ -102,7 +102,7 @@ BEGUN = 1_795_400_000.0
 
 
 def a_training(steps: int, begun: float = BEGUN + 10, checkpoints: tuple[int, ...] = ()) -> TrainingRecords:
-    """Of a second a step on n0, two of them to warm up, sampled from BEGUN on."""
+    """Steps of a second each on n0, two of them to warm up, sampled from BEGUN on."""
     metrics = TrainingRecords(RECORDS / "run_ddp_2node").metrics
     assert metrics.checkpoint is not None
     changed = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bringup.records import Outcome, Verdict
-from bringup.run.healthy_rest import ill_nodes
+from bringup.run.healthy_rest import unhealthy_nodes
 from factory import a_run, a_verdict, judged_of
 from loops import for_each
 
@@ -15,8 +15,8 @@ def fault(gate: str, subject: str, outcome: Outcome = Outcome.FAIL) -> Verdict:
 
 
 def left_out(*verdicts: Verdict, nodes: tuple[str, ...] = NODES) -> list[str] | None:
-    ill = ill_nodes(judged_of(*verdicts, run=a_run("smoke", nodes)))
-    return None if ill is None else [entry.node for entry in ill]
+    unhealthy = unhealthy_nodes(judged_of(*verdicts, run=a_run("smoke", nodes)))
+    return None if unhealthy is None else [entry.node for entry in unhealthy]
 
 
 def test_a_run_in_which_nothing_is_wrong_leaves_nobody_out():
@@ -24,7 +24,7 @@ def test_a_run_in_which_nothing_is_wrong_leaves_nobody_out():
 
 
 def test_a_fault_of_a_node_leaves_that_node_out_and_says_faults_before_gaps():
-    ill = ill_nodes(
+    unhealthy = unhealthy_nodes(
         judged_of(
             fault("smoke.node.ran_tasks", "n2", Outcome.INCOMPLETE),
             fault("smoke.gpu.bound", "n2"),
@@ -32,8 +32,8 @@ def test_a_fault_of_a_node_leaves_that_node_out_and_says_faults_before_gaps():
             run=a_run("smoke", NODES),
         )
     )
-    assert ill is not None
-    assert [(entry.node, entry.phase, entry.why) for entry in ill] == [
+    assert unhealthy is not None
+    assert [(entry.node, entry.phase, entry.why) for entry in unhealthy] == [
         ("n2", "smoke", "smoke.gpu.bound fail; smoke.node.ran_tasks incomplete")
     ]
 

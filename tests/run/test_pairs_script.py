@@ -38,7 +38,7 @@ for number, (first, second) in enumerate(pairs):
 """
 
 
-def played(place: Path, nodes: int, slow: str, **environment: str) -> tuple[subprocess.CompletedProcess[str], Path]:
+def measured(place: Path, nodes: int, slow: str, **environment: str) -> tuple[subprocess.CompletedProcess[str], Path]:
     """(what the script said, the run's folder), in a copy of what it needs."""
     for part in ("infrastructure-validation/scripts", "infrastructure-validation/probes", "validation"):
         ignored = shutil.ignore_patterns("results", "__pycache__")
@@ -88,8 +88,8 @@ def verdicts(run: Path, outcome: str) -> set[tuple[str, str]]:
     }
 
 
-def test_two_rounds_name_a_slow_node_and_every_link_that_met_is_judged(tmp_path: Path) -> None:
-    done, run = played(tmp_path, 12, "n05@0.05")
+def test_two_rounds_name_a_slow_node_and_every_link_of_a_round_is_judged(tmp_path: Path) -> None:
+    done, run = measured(tmp_path, 12, "n05@0.05")
     assert done.returncode == 1, done.stderr
     rounds = (run / "raw/rounds.txt").read_text().splitlines()
     assert len(rounds) == 2
@@ -106,7 +106,7 @@ def test_two_rounds_name_a_slow_node_and_every_link_that_met_is_judged(tmp_path:
 
 
 def test_a_third_round_tells_a_slow_path_from_its_ends(tmp_path: Path) -> None:
-    done, run = played(tmp_path, 12, "n04->n05@0.05")
+    done, run = measured(tmp_path, 12, "n04->n05@0.05")
     assert done.returncode == 1, done.stderr
     rounds = (run / "raw/rounds.txt").read_text().splitlines()
     assert len(rounds) == 3
@@ -116,7 +116,7 @@ def test_a_third_round_tells_a_slow_path_from_its_ends(tmp_path: Path) -> None:
 
 
 def test_a_node_that_cannot_be_reached_is_asked_pair_by_pair_and_named(tmp_path: Path) -> None:
-    done, run = played(tmp_path, 11, "none@1", dead="n03")
+    done, run = measured(tmp_path, 11, "none@1", dead="n03")
     assert done.returncode == 2, done.stderr
     assert "n03 is at 0.00" in done.stderr
     assert ("nccl.pair.node", "n03") in verdicts(run, "incomplete")
@@ -124,8 +124,8 @@ def test_a_node_that_cannot_be_reached_is_asked_pair_by_pair_and_named(tmp_path:
 
 
 @pytest.mark.parametrize(("nodes", "asked", "rounds"), [(6, "", 5), (10, "2", 2)])
-def test_rounds_that_are_known_in_advance_are_played_and_no_more(
+def test_rounds_that_are_known_in_advance_are_measured_and_no_more(
     tmp_path: Path, nodes: int, asked: str, rounds: int
 ) -> None:
-    done, run = played(tmp_path, nodes, "none@1", BRINGUP_PAIR_ROUNDS=asked)
+    done, run = measured(tmp_path, nodes, "none@1", BRINGUP_PAIR_ROUNDS=asked)
     assert (done.returncode, len((run / "raw/rounds.txt").read_text().splitlines())) == (0, rounds), done.stderr

@@ -464,9 +464,8 @@ def test_every_srun_line_names_the_options_of_the_site():
             if "srun --label" in line or "srun --overlap" in line or 'srun --mpi="' in line:
                 seen += 1
                 assert '"${SRUN_SITE[@]}"' in line, f"{path.name}: {line}"
-                is_torch = (
-                    "collectives.py" in line or "node_sweep.py" in line or '"$program"' in line  # of training/src
-                )
+                # of training/src
+                is_torch = "collectives.py" in line or "node_sweep.py" in line or '"$program"' in line
                 assert ('"${CONTAINER[@]}"' in line) == is_torch, f"{path.name}: {line}"
     assert seen >= 13
 

@@ -72,7 +72,7 @@ def broken(folder: Path, node: str = "n1") -> Path:
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slurm: Slurm) -> Path:
-    """Of the cluster that is here; n1 lacks a GPU."""
+    """A discovery of the cluster that is here; n1 lacks a GPU."""
     return reseal(broken(discovery(tmp_path / "runs", monkeypatch)))
 
 

@@ -240,7 +240,7 @@ def tree(tmp_path, monkeypatch):
 
 
 class Jobs:
-    """In the place of run_phase: a finished run of the fixture, or one that never came to its end."""
+    """In the place of run_phase: a finished run of the fixture, or one that never finished."""
 
     def __init__(self, tree: Path) -> None:
         self.tree, self.broken, self.submitted = tree, False, []

@@ -95,7 +95,7 @@ def _commands(strategy: str, program: list[str], ranks: int) -> list[list[str]]:
 
 
 def strategies(text: str) -> list[str]:
-    """Of a list with commas. Raises ValueError with the names there are."""
+    """The strategies in a list with commas. Raises ValueError with the names there are."""
     names = text.split(",")
     if unknown := set(names) - set(PROGRAMS):
         raise ValueError(f"--strategies {', '.join(sorted(unknown))}: expected some of {', '.join(PROGRAMS)}")
@@ -103,6 +103,6 @@ def strategies(text: str) -> list[str]:
 
 
 def commit() -> str:
-    """Of this checkout, for the page that a benchmark writes."""
+    """The commit of this checkout, for the page that a benchmark writes."""
     command = ["git", "describe", "--always", "--dirty"]
     return subprocess.run(command, cwd=TRAINING, capture_output=True, text=True, check=False).stdout.strip()

@@ -16,7 +16,7 @@
 source infrastructure-validation/scripts/monitor.sh
 
 stop_step() {
-  heard=yes
+  signalled=yes
   printf '%s: the time limit is near; the ranks write a checkpoint and end\n' "$SLURM_JOB_NAME"
   touch -- "$RUN_DIR/stop"
 }
@@ -42,11 +42,11 @@ begin_attempt() {
 }
 
 wait_for_step() { # process id
-  local rc heard
+  local rc signalled
   while :; do
-    heard=no rc=0
+    signalled=no rc=0
     wait "$1" || rc=$?
-    [[ $heard == yes ]] || break # otherwise it was the signal that ended the waiting, not the step
+    [[ $signalled == yes ]] || break # otherwise it was the signal that ended the waiting, not the step
   done
   trap '' USR1 # nothing is left to stop
   return "$rc"

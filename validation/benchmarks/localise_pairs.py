@@ -42,24 +42,24 @@ def fleet(count: int) -> list[str]:
     return [f"n{number:04}" for number in range(count)]
 
 
-def play(
+def measured_rounds(
     chance: random.Random, nodes: Sequence[str], speed: Speed, noise: float, one_way: bool
 ) -> list[dict[Pair, float]]:
     """Rounds until nothing is open. one_way: one number for both directions of a pair, as all_reduce gives it."""
-    played: list[dict[Pair, float]] = []
+    measured: list[dict[Pair, float]] = []
 
     def once(gbps: float) -> float:
         return max(gbps * math.exp(chance.gauss(0, noise)) for _ in range(REPEATS))
 
-    while pairs := next_round(nodes, played):
-        met: dict[Pair, float] = {}
+    while pairs := next_round(nodes, measured):
+        speeds: dict[Pair, float] = {}
         for a, b in pairs:
             if one_way:
-                met[a, b] = met[b, a] = once(min(speed(a, b), speed(b, a)))
+                speeds[a, b] = speeds[b, a] = once(min(speed(a, b), speed(b, a)))
             else:
-                met[a, b], met[b, a] = once(speed(a, b)), once(speed(b, a))
-        played.append(met)
-    return played
+                speeds[a, b], speeds[b, a] = once(speed(a, b)), once(speed(b, a))
+        measured.append(speeds)
+    return measured
 
 
 def slow_nodes(seed: int, count: int, bad: int, loss: float, noise: float, one_way: bool = True) -> Outcome:
@@ -71,11 +71,11 @@ def slow_nodes(seed: int, count: int, bad: int, loss: float, noise: float, one_w
         slow = ways.get(source) in ("both", "out") or ways.get(target) in ("both", "in")
         return USUAL * (1 - loss if slow else 1)
 
-    played = play(chance, nodes, speed, noise, one_way)
-    result = culprits(nodes, played)
+    measured = measured_rounds(chance, nodes, speed, noise, one_way)
+    result = culprits(nodes, measured)
     named = {culprit.names[0] for culprit in result.nodes}
     false_nodes = len(named - set(ways))
-    return Outcome(bad, len(set(ways) - named), false_nodes + len(result.links), len(result.undecided), len(played))
+    return Outcome(bad, len(set(ways) - named), false_nodes + len(result.links), len(result.undecided), len(measured))
 
 
 def slow_link(seed: int, count: int, kind: str, loss: float, noise: float) -> Outcome:
@@ -91,14 +91,14 @@ def slow_link(seed: int, count: int, kind: str, loss: float, noise: float) -> Ou
         slow = inside == 2 if kind == "path" else inside == 1
         return USUAL * (1 - loss if slow else 1)
 
-    played = play(chance, nodes, speed, noise, one_way=True)
-    result = culprits(nodes, played)
+    measured = measured_rounds(chance, nodes, speed, noise, one_way=True)
+    result = culprits(nodes, measured)
     right = [link for link in result.links if set(link.names) == members]
     hit = _is_between_halves(result, count) if kind == "halves" else bool(right)
     # a path that leaves the block is slow indeed, though the block was to be named
     slow = [link for link in result.links if link.kind == "path" and speed(*link.names) < USUAL and link not in right]
     falsely = len(result.nodes) + len(result.links) - len(right) - len(slow)
-    return Outcome(1, int(not hit), falsely, len(result.undecided), len(played))
+    return Outcome(1, int(not hit), falsely, len(result.undecided), len(measured))
 
 
 def _is_between_halves(result: Culprits, count: int) -> bool:

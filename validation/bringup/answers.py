@@ -188,7 +188,7 @@ def _claim(
         if kind not in run.real
     )
     missing_nodes = [node for node in left_out if node not in nodes]
-    not_on_nodes = [f"not on {', '.join(missing_nodes)}, left out as ill"] if missing_nodes else []
+    not_on_nodes = [f"not on {', '.join(missing_nodes)}, left out as unhealthy"] if missing_nodes else []
     if rehearsed:
         return answer(Mark.REHEARSED, "; ".join([*rehearsed, *not_on_nodes]))
     if warned:
@@ -333,7 +333,7 @@ _BAD = (Mark.FAIL, Mark.INCOMPLETE, Mark.WARN)
 
 
 def _causes(claimed: Sequence[_Claimed]) -> str:
-    """Of an answer that failed or is open: the gates that caused it, each once however many claims it bears on."""
+    """The gates that made an answer fail or stay open, each once however many claims it bears on."""
     by_cause: dict[str, list[_Evidence]] = {}
     for claim in claimed:
         for gate, evidence in claim.causes.items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 CONTROL = r"\u0000-\u001f\u007f-\u009f\u202a-\u202e\u2066-\u2069"
-"""Of a class of characters: what moves a cursor, names a window, or turns the direction of a text around."""
+"""For a character class: what moves a cursor, names a window, or turns the direction of a text around."""
 
 _CONTROL = re.compile(f"[{CONTROL}]+")
 

@@ -96,7 +96,7 @@ _SCALES = (1, 2, 4, 8, 16, 32, 64)
 
 
 def _plain_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """Of texts that are Markdown themselves."""
+    """A table whose cells are Markdown already."""
     return [f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows)]
 
 
@@ -278,8 +278,8 @@ def schema(kind: type[Record]) -> dict[str, Any]:
 
 
 def profile_schema() -> dict[str, Any]:
-    """Of a profile before its `extends` is resolved, for editors and other programs: which gates take a number, in
-    which unit and direction. What is between fields, and between files, only the reader checks."""
+    """The schema of a profile before its `extends` is resolved, for editors and other programs: which gates take a
+    number, in which unit and direction. Only the reader checks how fields, and files, agree."""
     made = Profile.model_json_schema()
     made["$defs"]["NotApplicable"]["properties"]["gate"]["enum"] = list(GATES)
     entries = made["properties"]["expect"]

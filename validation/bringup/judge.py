@@ -105,7 +105,7 @@ def judge(run: Run, profile: Profile, parsed: Parsed, own: catalogue.Gates = cat
         outcome=worst([verdict.outcome for verdict in verdicts]),
         verdicts=verdicts,
         not_applicable=not_applicable,
-        notes=[*parsed.problems, *_strangers(run, parsed)],
+        notes=[*parsed.problems, *_unexpected(run, parsed)],
     )
 
 
@@ -317,7 +317,7 @@ def _fewest(gate: Gate, rule: str) -> int:
     return FEWEST_PEERS if rule == "near_peers" else min(gate.min_nodes, 2)
 
 
-def _strangers(run: Run, parsed: Parsed) -> list[str]:
+def _unexpected(run: Run, parsed: Parsed) -> list[str]:
     """Evidence about nodes that were not requested, possibly from another run. Slurm's own tables name all nodes, so
     they are ignored here."""
     known = {*run.nodes, naming.JOB, *(subject for subjects in run.planned.values() for subject in subjects)}
@@ -326,8 +326,8 @@ def _strangers(run: Run, parsed: Parsed) -> list[str]:
         for observation in parsed.observations
         if observation.subject not in known and not observation.quantity.startswith(("slurm.", "probe.", "pair."))
     }
-    strange = sorted(subject for subject in observed_subjects if not known.issuperset(naming.nodes_of(subject)))
-    return [f"evidence about {', '.join(strange)}, which this run did not request"] if strange else []
+    unexpected = sorted(subject for subject in observed_subjects if not known.issuperset(naming.nodes_of(subject)))
+    return [f"evidence about {', '.join(unexpected)}, which this run did not request"] if unexpected else []
 
 
 # --- one verdict, from a gate, its requirement and what was seen. Its words are made last, from the data

@@ -177,10 +177,9 @@ class RunFolders:
 
     folders: list[Path] = field(default_factory=list)  # may hold one run several times
     absent: list[Absent] = field(default_factory=list)
-    left_out: list[str] = field(
-        default_factory=list
-    )  # phases that could not be requested for a playbook's nodes, with the reason
-    ill_nodes: list[str] = field(default_factory=list)  # left out by later phases
+    # phases that could not be requested for a playbook's nodes, with the reason
+    left_out: list[str] = field(default_factory=list)
+    unhealthy_nodes: list[str] = field(default_factory=list)  # left out by later phases
     playbooks: list[Path] = field(default_factory=list)
     steps: dict[Path, Step] = field(default_factory=dict)  # of the playbooks' runs
     varied: list[str] = field(default_factory=list)  # arguments in which the runs of a sweep differ
@@ -197,7 +196,7 @@ def every_run(tree: Path = REPOSITORY) -> list[Path]:
     return sorted(run for run in runs if (run / CLOSED).is_file())
 
 
-def ill_node(entry: LeftOut) -> str:
+def unhealthy_node(entry: LeftOut) -> str:
     return f"{entry.node}: left out after {entry.phase}: {entry.why}"
 
 
@@ -222,8 +221,8 @@ def find(folders: Sequence[Path]) -> RunFolders:
         playbook = read_record(folder / PLAYBOOK, Playbook)
         resolved.playbooks.append(folder)
         resolved.left_out.extend(playbook.left_out)
-        resolved.left_out.extend(ill_node(entry) for entry in playbook.ill_nodes)
-        resolved.ill_nodes.extend(entry.node for entry in playbook.ill_nodes)
+        resolved.left_out.extend(unhealthy_node(entry) for entry in playbook.unhealthy_nodes)
+        resolved.unhealthy_nodes.extend(entry.node for entry in playbook.unhealthy_nodes)
         reached = {step.phase for step in playbook.steps}
         resolved.absent.extend(
             Absent(stem, "the playbook was interrupted before it") for stem in playbook.planned if stem not in reached
@@ -381,7 +380,7 @@ class TrainingRecords:
 
     @cached_property
     def reference_metrics(self) -> TrainMetrics | RecordError | None:
-        """Of the one-GPU run that was kept with this one; None where there was none."""
+        """The metrics of the one-GPU run that was kept with this one; None where there was none."""
         path = self.folder / REFERENCE_METRICS
         return _read(path, TrainMetrics) if path.is_file() else None
 

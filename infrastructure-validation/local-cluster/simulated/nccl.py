@@ -62,7 +62,7 @@ class Way:
 
 
 def write_log(way, operation, rank, hosts, gpus, sizes):
-    """Of one rank, where NCCL_DEBUG_FILE says. sizes: of what it runs."""
+    """Write the log of one rank, where NCCL_DEBUG_FILE says. sizes: bytes of what it runs."""
     if os.environ.get("NCCL_DEBUG") != "INFO":
         return
     host, device, pid = hosts[rank // gpus], rank % gpus, os.getpid()

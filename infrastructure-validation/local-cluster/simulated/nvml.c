@@ -1,7 +1,7 @@
 /* A stand-in for libnvidia-ml.so.1: answers NVML's C interface from the state file of a simulated node.
  *
  * The file is $BRINGUP_SIMULATED_STATE or STATE_FILE; healthy.conf beside this file says what its keys mean. It is read anew for
- * every answer, so that a GPU can fall ill while somebody watches. No file: NVML_ERROR_DRIVER_NOT_LOADED, as on a host without GPUs.
+ * every answer, so that a GPU can fail while somebody watches. No file: NVML_ERROR_DRIVER_NOT_LOADED, as on a host without GPUs.
  *
  * Names, structures and numbers are those of nvml.h. Functions that nobody here calls are absent, so that a caller gets what an
  * older driver gives: no such symbol.

@@ -33,10 +33,11 @@ def test_a_healthy_answer_gives_the_speed_of_its_direction(fio, direction, speed
 @pytest.mark.parametrize(
     ("text", "says"),
     [
+        # half of the file was written, and has a speed
         (
             (REAL / "no-space.json").read_text(),
             "No space left on device",
-        ),  # half of the file was written, and has a speed
+        ),
         ((REAL / "no-file.json").read_text(), "Invalid argument"),
         ((REAL / "truncated.json").read_text(), r"cannot be read.*unrecognized option"),
         ("", r"cannot be read.*unrecognized option"),

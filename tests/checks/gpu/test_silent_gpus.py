@@ -60,7 +60,7 @@ def test_the_verdict_names_the_gpu_that_is_lost():
 
 def test_the_lost_gpu_is_named_by_its_uuid_where_the_driver_still_lists_it():
     verdict = answering(told_by(lambda probe: nvml.read(probe, FakeNvml({**HEALTHY}, LOST), listed=GPUS)))
-    assert verdict.observed == "1 (NVML; GPU 1: GPU is lost; not heard of: GPU-b)"
+    assert verdict.observed == "1 (NVML; GPU 1: GPU is lost; no answer from GPU-b)"
 
 
 def test_gpus_that_this_job_may_not_open_are_not_missed():

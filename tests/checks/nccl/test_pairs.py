@@ -23,16 +23,16 @@ FOUR = ["n0", "n1", "n2", "n3"]
 def test_all_rounds_meet_every_pair_once_and_no_node_twice_in_a_round(count):
     nodes = [f"n{number}" for number in range(count)]
     rounds = tournament.rounds(nodes, tournament.all_rounds(nodes))
-    assert sorted(pair for met in rounds for pair in met) == sorted(combinations(nodes, 2))
-    for met in rounds:
-        assert len({node for pair in met for node in pair}) == 2 * len(met)
+    assert sorted(pair for pairs in rounds for pair in pairs) == sorted(combinations(nodes, 2))
+    for pairs in rounds:
+        assert len({node for pair in pairs for node in pair}) == 2 * len(pairs)
 
 
 def test_up_to_8_nodes_every_pair_is_planned_and_above_that_the_first_round():
     nodes = [f"n{number:04d}" for number in range(1024)]
     assert sum(map(len, tournament.in_advance(nodes[:8]))) == 28
     assert tournament.in_advance(nodes[:9]) == [[(nodes[place], nodes[place + 1]) for place in range(0, 8, 2)]]
-    assert [len(met) for met in tournament.in_advance(nodes)] == [512]
+    assert [len(pairs) for pairs in tournament.in_advance(nodes)] == [512]
     assert len(tournament.in_advance(nodes, 10)) == 10
     assert len(tournament.in_advance(nodes[:16], tournament.all_rounds(nodes[:16]))) == 15
 
@@ -178,7 +178,7 @@ def test_a_pair_that_was_measured_once_proves_no_steadiness():
     assert all(words.startswith("incomplete") and "measured once" in words for words in warnings.values())
 
 
-def test_slow_links_are_measured_again_and_slow_nodes_with_a_stranger():
+def test_slow_links_are_measured_again_and_slow_nodes_with_a_new_partner():
     assert pairwise.suspects(fleet(FOUR, slow_pair=("n1", "n0")).observations) == [("n0", "n1")]
     assert pairwise.suspects(repeated(1.0, 0.05).observations) == [("n0", "n1")]
     assert pairwise.suspects(fleet(FOUR).observations) == []
@@ -256,13 +256,13 @@ def test_before_the_rounds_the_pairs_with_a_node_that_is_not_there_count_as_not_
     assert err.startswith("3 round(s), 3 of 6 pairs; not exercised: 3 (not there: n1)")
 
 
-def test_above_8_nodes_the_first_round_is_said_and_who_rests(capsys, monkeypatch):
+def test_above_8_nodes_the_first_round_and_the_idle_node_are_printed(capsys, monkeypatch):
     assert main(["pairs", "--nodes", "n[0-8]"]) == 0
     out, err = capsys.readouterr()
     assert out == "n0,n1 n2,n3 n4,n5 n6,n7\n"
     assert err == (
-        "round 1 of neighbours; each further one is chosen by what was measured; in the first round n8 rests, and is "
-        "met in the next one\n"
+        "round 1 of neighbours; each further one is chosen by what was measured; idle in the first round, paired in "
+        "the next one: n8\n"
     )
     monkeypatch.setenv("BRINGUP_PAIR_ROUNDS", "all")
     assert main(["pairs", "--nodes", "n[0-8]"]) == 0
@@ -274,7 +274,7 @@ def test_above_8_nodes_the_first_round_is_said_and_who_rests(capsys, monkeypatch
 
 
 def test_a_pair_that_was_measured_again_by_choice_is_no_evidence_about_others():
-    """Above 8 nodes not all pairs meet, and a slow node may then meet a partner that was not planned."""
+    """Above 8 nodes not all pairs are measured, and a slow node may then get a partner that was not planned."""
     nodes = [f"n{number}" for number in range(20)]
     run = a_run("nccl_pairwise", nodes, gpus=1)
     links = run.planned["nccl.pair.link"]

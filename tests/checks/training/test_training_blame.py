@@ -22,7 +22,7 @@ def victim(subject: str, kind: Kind = Kind.UNKNOWN, cause: str = "not found out:
 
 
 def raised(**seconds: int) -> Seen:
-    """Of ranks that left an error file: `n1_rank3=1795287790`."""
+    """The facts of ranks that left an error file: `n1_rank3=1795287790`."""
     parsed = Parsed()
     for name, second in seconds.items():
         file = f"raw/torchrun/{name}/error.json"

@@ -1,4 +1,4 @@
-"""Of many ranks that end, the culprit is named, and the victims are not."""
+"""When many ranks end, the culprit is named, and the victims are not."""
 
 from __future__ import annotations
 

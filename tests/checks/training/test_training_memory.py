@@ -48,7 +48,7 @@ ON_GPU = HEALTHY | {
 def verdicts(
     results: Path, check: dict[str, Any] | None, *, profile_name: str = "local-cpu", **args: Any
 ) -> dict[str, Verdict]:
-    """Of the two gates, on a run with this memory_check in metrics.json."""
+    """The verdicts of the two gates on a run with this memory_check in metrics.json."""
     folder = opening.open_run(
         PHASES["run_fsdp_1node"],
         nodes=["n0"],

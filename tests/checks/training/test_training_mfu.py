@@ -20,7 +20,7 @@ RECORDS = FIXTURES / "training/run_1gpu"
 
 
 def verdict(results: Path, *, step_s: float = 0.5, **change: Any) -> Verdict:
-    """Of a run on one H100 whose records say so."""
+    """The verdict on a run on one H100 whose records say so."""
     folder = opening.open_run(
         PHASES["run_1gpu"],
         nodes=["n0"],

@@ -17,7 +17,7 @@ RECORDS = FIXTURES / "training"
 
 
 def scaling(results: Path, *, reference_step_s: float, share: float) -> Verdict:
-    """Of a DDP run on two ranks, each of which made `share` of the tokens/s of the one-GPU run."""
+    """The verdict on a DDP run on two ranks, each of which made `share` of the tokens/s of the one-GPU run."""
     folder = opening.open_run(
         PHASES["run_ddp_1node"],
         nodes=["n0"],

@@ -33,9 +33,8 @@ class Args:
     run_dir: Path
     model: str
     dataset: str
-    data_cache: (
-        Path | None
-    )  # where tokenised rows are kept; None: in a temporary folder of the node, until they are open
+    # where tokenised rows are kept; None: in a temporary folder of the node, until they are open
+    data_cache: Path | None
     packing: bool  # documents end to end; without it one document per row, padded
     sequence_length: int  # tokens per row
     global_batch: int  # rows per optimizer step, over all ranks

@@ -40,7 +40,7 @@ NO_QUOTA_KNOWN = "no tool on {host} reports one for this folder (quota, or lfs o
 
 @dataclass(frozen=True)
 class Size:
-    """Of one checkpoint, without its record (checkpoint.json)."""
+    """The size of one checkpoint, without its record (checkpoint.json)."""
 
     tensors: int  # bytes of model and optimizer
     rest: int  # bytes: what storing them costs, .metadata, random states
@@ -60,7 +60,8 @@ class Saves:
 
 
 def size_of(model: Any, shards: int, ranks: int, rows_per_step: int) -> Size:
-    """Of a model, whose weights may still be on the meta device. `shards`: ranks that share one copy of the states.
+    """The size of a checkpoint. The weights of the model may be on the meta device. `shards`: ranks that share one copy
+    of the states.
 
     Tied weights are stored under each of their names, and have one pair of moments. A tensor is stored in as many
     parts as its rows are cut into, the step of each parameter once.
@@ -82,12 +83,12 @@ def size_of(model: Any, shards: int, ranks: int, rows_per_step: int) -> Size:
 
 
 def assumed_bytes_per_s(nodes: int) -> float:
-    """Of a save in which every node writes its share, before one was timed."""
+    """Bytes per second of a save in which every node writes its share, before one was timed."""
     return max(ALONE_BYTES_PER_S, nodes * TOGETHER_BYTES_PER_S)
 
 
 def saves(first: int, steps: int, save_steps: int, keep: int, rehearse_at: int) -> Saves:
-    """Of a training from the step after `first` to `steps`. Each is written before the oldest is removed."""
+    """The saves of a training from the step after `first` to `steps`. Each is written before the oldest is removed."""
     due = {rehearse_at}
     if save_steps:
         due |= {*range(save_steps, steps + 1, save_steps), steps}

@@ -45,7 +45,7 @@ _COMPUTED_ON_CPU = ("aten::", "Torch-Compiled Region")
 
 @dataclass(frozen=True)
 class Profiled:
-    """Of one rank. Seconds per step."""
+    """What was profiled on one rank, in seconds per step."""
 
     step_s: float
     total_s: float

@@ -19,7 +19,8 @@ Place = tuple[str, Set[int]]  # host, CPUs that the rank may run on
 
 
 def share(cores: int, places: list[Place], rank: int) -> int:
-    """Of `cores`, which this rank may run on: divided among the ranks of its host that may run on some of them too.
+    """How many of `cores`, which this rank may run on, are its share: they are divided among the ranks of its host that
+    may run on some of them too.
 
     places: index = rank.
     """

@@ -16,7 +16,7 @@ DRIVER = Path("/proc/driver/nvidia/version")
 
 
 def of_rank() -> dict[str, Any]:
-    """Of this rank and its node. What is not there is None, or an empty list."""
+    """The environment of this rank and its node. What is not there is None, or an empty list."""
     return {
         "cuda": torch.version.cuda if group.CUDA else None,
         "nccl": ".".join(map(str, torch.cuda.nccl.version())) if group.CUDA else None,

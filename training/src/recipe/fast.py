@@ -101,7 +101,7 @@ def choose(args: Args) -> tuple[Args, list[Tuning]]:
 
 
 def _plain(args: Args) -> list[tuple[str, dict[str, Any], str]]:
-    """Of PLAIN what goes with --report-to, which is Trainer's logging, and with rows that have padding."""
+    """The changes of PLAIN that go with --report-to, which needs Trainer's logging, and with rows that have padding."""
     kept = {NO_LOGGING: bool(args.report_to), NO_COUNT: not args.packing}
     return [change for change in PLAIN if not kept.get(change[0], False)]
 

@@ -1,7 +1,7 @@
 """What a person sees while it trains: step, loss, tokens/s, step time and MFU, on the screen and in raw/progress.jsonl.
 
-Rank 0 tells, some ten times in a run. Nobody waits for it: the loss is copied to the host behind the device's work, and
-is told in a later step, when it has arrived. Times are those that the meter has read by then.
+Rank 0 reports some ten times in a run. Nothing waits for it: the loss is copied to the host behind the device's work,
+and is reported in a later step, when it has arrived. Times are those that the meter has read by then.
 """
 
 from __future__ import annotations

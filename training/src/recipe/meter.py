@@ -8,8 +8,8 @@ where the host waits for gradients. The steady window starts after the warm-up s
 never part of a throughput.
 
 In a synchronous training every rank takes as long as the slowest, so step times do not say which rank is slow. So a
-rank's own work is timed apart, where it waits for nobody: fetching rows, the forward pass inside some of the model's
-blocks (no strategy communicates there: FSDP gathers before a block), and the optimizer's update.
+rank's own work is timed apart, where it waits for no other rank: fetching rows, the forward pass inside some of the
+model's blocks (no strategy communicates there: FSDP gathers before a block), and the optimizer's update.
 
 The host's clock at the begin and the end of every step is kept too, for standstill.py.
 """
@@ -59,9 +59,8 @@ class Meter(TrainerCallback):
         self.end: Any = None  # of the last step; before the first, the start of training
         self.begun: dict[str, Any] = {}
         self.spans: list[tuple[str, Any, Any]] = []  # (part, start, stop) of the running step
-        self.unread: deque[tuple[Any, Any, list[tuple[str, Any, Any]]]] = (
-            deque()
-        )  # steps whose events may not have passed yet
+        # steps whose events may not have passed yet
+        self.unread: deque[tuple[Any, Any, list[tuple[str, Any, Any]]]] = deque()
         self.begun_s = 0.0  # of the running step, on the host
         self.spans_s: list[tuple[float, float]] = []  # begin and end of each step, on the host
         self.steps: list[float] = []
@@ -95,9 +94,8 @@ class Meter(TrainerCallback):
 
     def stop(self, part: str, key: str = "") -> None:
         start = self.begun.pop(part + key, None)
-        if (
-            start is not None
-        ):  # activation checkpointing leaves a block in the middle when it has recomputed what it needs
+        # activation checkpointing leaves a block in the middle when it has recomputed what it needs
+        if start is not None:
             self.spans.append((part, start, now(device=part != "fetch")))
 
     def timed(self, batches: Iterator[Any]) -> Iterator[Any]:
@@ -210,7 +208,7 @@ def percentile_95(ordered: list[float]) -> float:
 
 
 def rank_times(ranks: list[tuple[list[float], dict[str, list[float]]]], warmup_steps: int) -> RankTimes:
-    """Of (step times, own times by part) per rank, after warm-up."""
+    """The times of all ranks after warm-up, from the step times and the own times by part of each."""
     steps = [sorted(step_times_s[warmup_steps:]) for step_times_s, _ in ranks]
     own = {part: [statistics.median(parts[part][warmup_steps:]) for _, parts in ranks] for part in PARTS}
     return RankTimes(

@@ -21,9 +21,8 @@ from recipe.rank import RankFacts
 from recipe.room import Footprint, Room
 from recipe.strategy import Refused
 
-PATIENCE_S = (
-    3600  # ranks wait while one of their node tokenises, or all load; torchrun ends them sooner if that one dies
-)
+# ranks wait while one of their node tokenises, or all load; torchrun ends them sooner if that one dies
+PATIENCE_S = 3600
 
 T = TypeVar("T")
 

@@ -332,5 +332,5 @@ class Checkpoints(TrainerCallback):
 
 
 def _fingerprints(trainer: Any) -> dict[str, int]:
-    """Of all that this rank holds: tensors and random state."""
+    """Fingerprints of all that this rank holds: tensors and random state."""
     return training_state.fingerprints_of_rank(training_state.tensors_of(trainer) | training_state.random_state())

@@ -1,6 +1,6 @@
 """When a rank itself stood still in the middle of training. In a synchronous training all the others wait for it.
 
-Two kinds of evidence: its heartbeat (probes/pulse.py), and its own work in a step, in which it waits for nobody
+Two kinds of evidence: its heartbeat (probes/pulse.py), and its own work in a step, in which it waits for no other
 (meter.py). Only steps after the warm-up count. A checkpoint lies between two steps.
 """
 

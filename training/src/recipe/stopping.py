@@ -95,7 +95,7 @@ class StopOnRequest(TrainerCallback):
         return None if self.deadline.ends_at is None else self.deadline.lead(*self.save_s(), self._longest_step_s)
 
     def fields(self) -> dict[str, Any]:
-        """Of records.CheckpointRoom."""
+        """Its fields in records.CheckpointRoom."""
         lead = self.lead
         return {} if lead is None else {"stop_lead_s": lead.seconds, "stop_lead_source": lead.source}
 
@@ -121,9 +121,8 @@ class StopOnRequest(TrainerCallback):
         if not agreed:
             self._flag.fill_(int(group.RANK == 0 and self._look()))
             self._work = dist.all_reduce(self._flag, op=dist.ReduceOp.MAX, async_op=True)
-            if (
-                group.CUDA
-            ):  # copied beside the compute stream: reading it there would wait for every kernel that is queued
+            # copied beside the compute stream: reading it there would wait for every kernel that is queued
+            if group.CUDA:
                 with torch.cuda.stream(self._side):
                     self._work.wait()
                     self._host.copy_(self._flag, non_blocking=True)

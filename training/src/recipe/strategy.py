@@ -84,7 +84,7 @@ def require_places(expected: Expected, hosts: list[str]) -> None:
 
 
 def shard_group(hosts: list[str], wanted: int | None = None) -> int:
-    """Of HSDP: the size of a shard group, which is the ranks of a host unless another one is wanted.
+    """The size of a shard group of HSDP: the ranks of a host, unless another size is wanted.
 
     Refused where hosts have different numbers of ranks, and where a group would be one rank, all of them, or neither a
     part of a host nor whole hosts.

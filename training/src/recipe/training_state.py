@@ -98,17 +98,18 @@ _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def fingerprints_of_rank(tensors: Mapping[str, torch.Tensor]) -> dict[str, int]:
-    """Of the part of each tensor that this rank stores."""
+    """Fingerprints of the part of each tensor that this rank stores."""
     return {name: fingerprint(tensor) for name, tensor in tensors.items()}
 
 
 def fingerprint(tensor: torch.Tensor) -> int:
-    """Of one tensor, or of the part of it that this rank stores."""
+    """The fingerprint of one tensor, or of the part of it that this rank stores."""
     return int(_local(tensor).item())
 
 
 def fingerprints_of_all(tensors: Mapping[str, torch.Tensor]) -> dict[str, int]:
-    """Of whole tensors: one copy of each, over all ranks. A collective: all ranks give equal names in equal order."""
+    """Fingerprints of whole tensors: one copy of each, over all ranks. A collective: all ranks give equal names in
+    equal order."""
     sums = torch.zeros(len(tensors), dtype=torch.int64, device=group.DEVICE)
     for index, tensor in enumerate(tensors.values()):
         if _is_first_copy(tensor):

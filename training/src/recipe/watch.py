@@ -56,9 +56,8 @@ class Watch(TrainerCallback):
         self.told = False  # that there was no progress for a while
         self.closed = threading.Event()
         self._set_back()
-        faulthandler.register(
-            signal.SIGUSR2, file=self.stream, all_threads=True
-        )  # the stack of a healthy rank: kill -USR2 PID
+        # the stack of a healthy rank: kill -USR2 PID
+        faulthandler.register(signal.SIGUSR2, file=self.stream, all_threads=True)
         threading.Thread(target=self._look, name="watch", daemon=True).start()
 
     def _set_back(self) -> None:
@@ -104,7 +103,7 @@ class Watch(TrainerCallback):
             self._set_back()
 
     def close(self) -> None:
-        """The rank came to its end. A file without a stack is removed."""
+        """The rank has ended. A file without a stack is removed."""
         self.closed.set()
         signal.setitimer(signal.ITIMER_REAL, 0)
         faulthandler.cancel_dump_traceback_later()

@@ -121,12 +121,12 @@ def largest_part(model: Any) -> int:
 
 
 def plain_name(name: str) -> str:
-    """Of a parameter, as if nothing wrapped its block."""
+    """The name of a parameter, as if nothing wrapped its block."""
     return name.replace(_CHECKPOINTED, "")
 
 
 def seed_of(seed: int, part: str) -> int:
-    """Of one part: the same in every strategy, and another one for every part."""
+    """The seed of one part: the same in every strategy, different for every part."""
     return int.from_bytes(hashlib.sha256(f"{seed} {part}".encode()).digest()[:4], "big")
 
 
@@ -195,7 +195,7 @@ def identity(name: str, model: Any) -> list[tuple[str, int, str]]:
 
 
 def _sampled(path: Path, samples: int = 16, size: int = 2**16) -> str:
-    """Of the start of a file, and of further places evenly through it: other weights differ nearly everywhere."""
+    """A hash of the start of a file and of places evenly spread through it: other weights differ nearly everywhere."""
     digest = hashlib.sha256()
     with path.open("rb") as stream:
         for number in range(samples):

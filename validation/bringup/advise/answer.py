@@ -75,7 +75,7 @@ def known(profile: Profile, judged: Sequence[Judged], mfu: float | None) -> Know
             others.append(run)
             continue
         if run.training is None:
-            raise RecordError(f"{run.folder}: this training did not come to its end; leave it out of --from")
+            raise RecordError(f"{run.folder}: this training did not finish; leave it out of --from")
         metrics = run.training.metrics
         if metrics.mfu is None:
             raise RecordError(f"{run.folder}: has no MFU ({metrics.mfu_reason}); leave it out of --from")

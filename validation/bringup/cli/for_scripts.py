@@ -47,7 +47,7 @@ def pairs_again(run: Path) -> list[str]:
     from bringup.derive import pairs
 
     suspects = pairs.suspects(judge.judge_folder(run).observations)
-    return [rounds.as_line(met) for met in rounds.in_rounds(suspects)]
+    return [rounds.as_line(pairs_of_round) for pairs_of_round in rounds.in_rounds(suspects)]
 
 
 def pair_rounds(nodes: list[str], reachable: set[str]) -> tuple[list[str], str]:
@@ -56,18 +56,19 @@ def pair_rounds(nodes: list[str], reachable: set[str]) -> tuple[list[str], str]:
 
     number = subjects.pair_rounds(nodes, opening.asked_pair_rounds())
     planned = rounds.in_advance(nodes, number)
-    played = [[pair for pair in met if reachable.issuperset(pair)] for met in planned]
+    possible_now = [[pair for pair in pairs if reachable.issuperset(pair)] for pairs in planned]
+    lines = [rounds.as_line(pairs) for pairs in possible_now]
     absent = f"not there: {', '.join(sorted(set(nodes) - reachable))}"
     if rounds.is_adaptive(nodes, number):
         remark = "round 1 of neighbours; each further one is chosen by what was measured"
-        met = {node for pair in played[0] for node in pair}
-        rests = [node for node in nodes if node in reachable and node not in met]
-        remark += f"; in the first round {', '.join(rests)} rests, and is met in the next one" if rests else ""
-        return [rounds.as_line(met) for met in played], remark if reachable.issuperset(nodes) else f"{remark}; {absent}"
-    exercised, possible = sum(map(len, played)), len(nodes) * (len(nodes) - 1) // 2
+        paired = {node for pair in possible_now[0] for node in pair}
+        idle = [node for node in nodes if node in reachable and node not in paired]
+        remark += f"; idle in the first round, paired in the next one: {', '.join(idle)}" if idle else ""
+        return lines, remark if reachable.issuperset(nodes) else f"{remark}; {absent}"
+    exercised, possible = sum(map(len, possible_now)), len(nodes) * (len(nodes) - 1) // 2
     why = "BRINGUP_PAIR_ROUNDS=all measures every pair" if reachable.issuperset(nodes) else absent
     counted = f"{len(planned)} round(s), {exercised} of {possible} pairs"
-    return [rounds.as_line(met) for met in played], f"{counted}; not exercised: {possible - exercised} ({why})"
+    return lines, f"{counted}; not exercised: {possible - exercised} ({why})"
 
 
 def pairs_next(run: Path, reachable: set[str]) -> tuple[list[str], str | None]:
@@ -85,15 +86,15 @@ def pairs_next(run: Path, reachable: set[str]) -> tuple[list[str], str | None]:
     if not rounds.is_adaptive(nodes, subjects.pair_rounds(nodes, opening.asked_pair_rounds())):
         return [], None
     present = [node for node in nodes if node in reachable or not reachable]
-    played = pairs.played(judged.observations)
-    met = next_round(present, played)
-    phrases = localise.words(localise.culprits(present, played), present)
-    if not met:
+    measured = pairs.measured_rounds(judged.observations)
+    chosen = next_round(present, measured)
+    phrases = localise.words(localise.culprits(present, measured), present)
+    if not chosen:
         return [], "; ".join(["no further round", *phrases])
-    meeting = {node for pair in met for node in pair}
-    rests = [node for node in present if node not in meeting]
-    resting = [f"{len(rests)} rest(s): {', '.join(rests[:MOST_NAMED])}"] if rests else []
-    return [rounds.as_line(met)], "; ".join([f"after round {len(played)}", *phrases, *resting])
+    paired = {node for pair in chosen for node in pair}
+    idle = [node for node in present if node not in paired]
+    remarks = [f"{len(idle)} idle: {', '.join(idle[:MOST_NAMED])}"] if idle else []
+    return [rounds.as_line(chosen)], "; ".join([f"after round {len(measured)}", *phrases, *remarks])
 
 
 # --- the verbs
@@ -153,8 +154,8 @@ def do_pairs(arguments: argparse.Namespace) -> int:
         reachable = set(hostlist.expand(arguments.here)) if arguments.here else set(nodes)
         lines, remark = pair_rounds(nodes, reachable)
         if arguments.ring:
-            met = [pair for pair in rounds.ring(nodes) if reachable.issuperset(pair)]
-            lines, remark = [rounds.as_line(pairs_of_round) for pairs_of_round in rounds.in_rounds(met)], None
+            ring = [pair for pair in rounds.ring(nodes) if reachable.issuperset(pair)]
+            lines, remark = [rounds.as_line(pairs_of_round) for pairs_of_round in rounds.in_rounds(ring)], None
         if arguments.files:
             lines, remark = [",".join(str(number) for number in rounds.circle_rounds(nodes))], None
     print("".join(f"{line}\n" for line in lines), end="")

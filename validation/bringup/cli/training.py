@@ -44,8 +44,8 @@ def do_compare(arguments: argparse.Namespace) -> int:
 
 
 def _training_runs(folders: list[Path]) -> tuple[list[entries.Entry], list[str]]:
-    """Of a playbook those that trained, of a sweep those that finished; what is not there is said. And the fields that
-    sweeps vary."""
+    """The runs to compare: of a playbook those that trained, of a sweep those that finished; those that are missing are
+    printed. And the fields that sweeps vary."""
     from bringup import results
     from bringup.compare import entries
 
@@ -59,7 +59,7 @@ def _training_runs(folders: list[Path]) -> tuple[list[entries.Entry], list[str]]
     of_sweeps = {folder for sweep in folders if results.is_sweep(sweep) for folder in results.find([sweep]).folders}
     unfinished = [folder for folder in chosen if folder in of_sweeps and not (folder / results.METRICS).is_file()]
     for folder in unfinished:
-        complain(f"left out: {folder.name}: it did not come to its end; bringup explain says why")
+        complain(f"left out: {folder.name}: it did not finish; bringup explain says why")
     return entries.load_all([folder for folder in chosen if folder not in unfinished]), runs.varied
 
 

@@ -91,7 +91,7 @@ VERBS: Verbs = {
             NODELIST,
             NAME_OR_PATH,
             _path("--resume", "continue an earlier playbook run: what passed is not repeated", "FOLDER"),
-            _flag("--strict", "stop at any fault; default: ill nodes are left out"),
+            _flag("--strict", "stop at any fault; default: unhealthy nodes are left out"),
         ),
         "sweep": _verb(
             "variants of one training (batch, attention, ZeRO-2, …), and a table of what each of them gives",

@@ -51,7 +51,7 @@ def entry(judged: Judged) -> Entry:
     if not PHASES[judged.run.phase].is_training:
         raise RecordError(f"{folder}: a run of {judged.run.phase}; give folders of training runs (training/results/…)")
     if judged.training is None:
-        raise RecordError(f"{folder}: no valid {results.METRICS}: this training did not come to its end; leave it out")
+        raise RecordError(f"{folder}: no valid {results.METRICS}: this training did not finish; leave it out")
     if judged.objection is not None:
         raise NotComparable(f"{folder}: {judged.objection}; a run is compared only when its evidence holds")
     return Entry(folder, judged.run, judged.verdicts.outcome, judged.training.args, judged.training.metrics)

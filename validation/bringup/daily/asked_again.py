@@ -57,8 +57,8 @@ def ask(out: Sequence[Out], with_nodes: Sequence[str], request: playbook.Request
 
 
 def _wait_for(nodes: Sequence[str]) -> None:
-    """A node that was resumed counts as not responding until slurmctld has heard of it. One that stays so is judged as
-    it is."""
+    """A node that was resumed counts as not responding until slurmctld has contact with it. One that stays so is
+    judged as it is."""
     pace, deadline = slurm.Pace(longest_s=5), time.monotonic() + ANSWERS_S
     while time.monotonic() < deadline and not all(node.is_usable for node in slurm.nodes(nodes).values()):
         time.sleep(pace.seconds())

@@ -85,7 +85,7 @@ def made_of(gathered: Collection, name: str, days: int, partly: bool) -> Certifi
         holds_until=_until(dated, days),
         cluster=system.cluster_name(judged),
         nodes=nodes,
-        left_out=[*gathered.ill_nodes, *gathered.left_out],
+        left_out=[*gathered.unhealthy_nodes, *gathered.left_out],
         gpus_per_node=first.run.gpus_per_node,
         profile=first.run.profile,
         profile_sha256=first.run.profile_sha256,
@@ -155,7 +155,7 @@ def conditions(judged: Sequence[Judged]) -> list[Condition]:
 
 
 def machines(judged: Sequence[Judged]) -> list[Machine]:
-    """Of every node that discovery saw, in the order of their names; the last run counts."""
+    """The machine behind every node that discovery saw, in the order of their names; the last run counts."""
     seen: dict[str, dict[str, str | None]] = {}
     for run in sorted(judged, key=lambda run: run.run.opened_at):
         for fact in run.observations:
@@ -244,7 +244,7 @@ def _unlike(now: object, was: object, where: str = "") -> Iterator[tuple[str, ob
 
 
 def scope_of(certificate: Certificate, judged: Sequence[Judged]) -> str:
-    """Of how many nodes, and until when, these runs speak."""
+    """How many nodes these runs speak of, and until when."""
     boots = {machine.node: machine.boot for machine in certificate.machines}
     now = machines(judged)
     booted = [machine.node for machine in now if machine.boot != boots.get(machine.node)]

@@ -143,7 +143,7 @@ def _idle(request: Request) -> list[str]:
 
 
 def last_swept(folder: Path) -> dict[str, float]:
-    """Node -> when its last sweep that came to its end was opened, from the folders of the runs."""
+    """Node -> when its last sweep that finished was opened, from the folders of the runs."""
     swept_at: dict[str, float] = {}
     for path, node, when in _sweeps(folder):
         if (path / results.CLOSED).exists():

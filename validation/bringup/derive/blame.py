@@ -10,7 +10,7 @@ from bringup.plan.phases import PHASES
 from bringup.records import Kind, Outcome, Run, Verdict, Verdicts
 
 _JOB_GATE = "train.exit_code"
-_ALL_ALIKE = ("refused",)  # all ranks say it together: nobody is first
+_ALL_ALIKE = ("refused",)  # all ranks say it together: none is first
 
 
 def blame(verdicts: Verdicts, seen: Seen, run: Run) -> Verdicts:

@@ -16,9 +16,8 @@ _UP = ("4: ACTIVE", "5: LinkUp")
 
 def ports(derived: Parsed, observed: Seen, run: Run) -> None:
     """discovery.rdma.same and discovery.rdma.active@RATE of each node that counted its ports."""
-    of_nodes: dict[str, dict[str, dict[str, Observation]]] = defaultdict(
-        lambda: defaultdict(dict)
-    )  # port -> field -> fact
+    # port -> field -> fact
+    of_nodes: dict[str, dict[str, dict[str, Observation]]] = defaultdict(lambda: defaultdict(dict))
     for field in FIELDS:
         for fact in observed.of(f"discovery.rdma.{field}"):
             node, _, port = fact.subject.partition("/")

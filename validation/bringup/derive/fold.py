@@ -21,7 +21,7 @@ from bringup.plan.gate import Gate
 from bringup.plan.subjects import JOB
 from bringup.records import Observation, Run
 
-ABSENT = "absent"  # as a probe says of a library or a setting that a node has not got
+ABSENT = "absent"  # as a probe says of a library or a setting that a node lacks
 SHOWN = 4  # devices or settings that a remark names
 
 

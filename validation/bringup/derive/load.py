@@ -130,7 +130,7 @@ def _rise(
             lost = _silent_after(changes) if change.name == gate.fold.of else []
             words.append(
                 f"{change.name}{change.where} fell from {change.before.value} to {change.after.value}"
-                + (f": not heard of {', '.join(lost)}" if lost else "")
+                + (f": no answer from {', '.join(lost)}" if lost else "")
             )
         elif change.name in rising and rise != 0:
             counted += max(rise, 1)  # one that fell was reset in the middle of the load

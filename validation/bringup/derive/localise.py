@@ -172,7 +172,7 @@ class _Search:
         if kind == "path":  # once may have been a moment; and both ends have to be fast elsewhere
             again = all(self.m.rounds[pair] > 1 for pair in best.pairs)
             return again and all(self._is_fast_elsewhere(node, best.pairs) for node in best.culprit.names)
-        # while each of its nodes has met one outside, it could as well be the block where those are
+        # while each of its nodes has one partner outside, it could as well be the block where those are
         return len(best.pairs) >= 1.5 * len(best.culprit.names) and not self._twin(best)
 
     def _partners(self, node: str, pairs: Iterable[Pair] | None = None) -> set[str]:
@@ -232,7 +232,7 @@ class _Search:
         if len(clear) < LEAST_BLOCK:
             return
         often = Counter(self.place[node] for pair in clear for node in pair)
-        spans = {  # those inside are slow more often than those whom they meet
+        spans = {  # those inside are slow more often than their partners outside
             span
             for least in range(1, min(max(often.values()), 4) + 1)
             for gap in (1, 2, 4)
@@ -263,8 +263,8 @@ class _Search:
         crossing = [self.open[pair] for pair in out + into]
         nearer = min(-SLOW, fmean(crossing) / 2) if crossing else -SLOW
         fast = {node for pair in inside for node in pair if self.m.z[pair] > nearer}
-        strangers = 2 if len(names) > 2 * LEAST_BLOCK else 0  # at its ends: their neighbour is outside
-        if len(fast) < len(names) - strangers or fmean(self.m.z[pair] for pair in inside) < -1:
+        exceptions = 2 if len(names) > 2 * LEAST_BLOCK else 0  # at its ends: their neighbour is outside
+        if len(fast) < len(names) - exceptions or fmean(self.m.z[pair] for pair in inside) < -1:
             return None
         ways: list[tuple[Way, list[Pair]]] = [("both", out + into)]
         if not self.m.one_way:
@@ -280,7 +280,7 @@ class _Search:
         return values[len(values) // 10] - mean <= max(EVEN, UNEVEN * -mean) and mean < -1
 
     def _twin(self, best: _Case) -> bool:
-        """Another block explains the same: the one at the other end, while only these two have met."""
+        """Another block explains the same: the one at the other end, while only these two were paired."""
         outside = [node for pair in best.pairs for node in pair if node not in best.culprit.ends]
         places = sorted({self.place[node] for node in outside})
         twins = [self._block(*span) for gap in (1, 2, 4) for span in _runs(places, gap)]
@@ -304,9 +304,9 @@ def _same_role(first: Pair, second: Pair, node: str) -> bool:
 def _is_spread(case: _Case) -> bool:
     """Nearly all of the block's nodes say so, and no node outside of it has a large part in that."""
     members = case.culprit.ends
-    met = Counter(node for pair in case.pairs for node in pair)
-    most = max(times for node, times in met.items() if node not in members)
-    return most <= max(1, len(case.pairs) // 4) and len(members & met.keys()) >= 0.75 * len(members)
+    counts = Counter(node for pair in case.pairs for node in pair)
+    most = max(count for node, count in counts.items() if node not in members)
+    return most <= max(1, len(case.pairs) // 4) and len(members & counts.keys()) >= 0.75 * len(members)
 
 
 def _runs(places: Sequence[int], gap: int) -> list[tuple[int, int]]:
@@ -334,13 +334,13 @@ def _bits(place: Mapping[str, int], pair: Pair) -> int:
 
 
 def _far(
-    nodes: Sequence[str], played: Sequence[Round], centres: Sequence[float | None]
+    nodes: Sequence[str], rounds: Sequence[Round], centres: Sequence[float | None]
 ) -> tuple[Distance, Callable[[Pair], float | None]] | None:
     """Where in the list of nodes whole rounds begin to be slower, and what is usual for a pair on either side."""
     place = {node: number for number, node in enumerate(nodes)}
     known = []
-    for met, centre in zip(played, centres, strict=True):
-        bits = [_bits(place, pair) for pair in met]
+    for pairs, centre in zip(rounds, centres, strict=True):
+        bits = [_bits(place, pair) for pair in pairs]
         if bits and centre is not None:
             known.append((median_low(bits), centre))
     top = max((centre for _, centre in known), default=0.0)
@@ -363,21 +363,21 @@ def _far(
     return distance, usual_of
 
 
-def among(nodes: Sequence[str], played: Sequence[Round]) -> list[Round]:
+def among(nodes: Sequence[str], rounds: Sequence[Round]) -> list[Round]:
     """Only what was measured between two of these nodes."""
     known = set(nodes)
-    return [{pair: speed for pair, speed in met.items() if known.issuperset(pair)} for met in played]
+    return [{pair: speed for pair, speed in speeds.items() if known.issuperset(pair)} for speeds in rounds]
 
 
-def culprits(nodes: Sequence[str], played: Sequence[Round]) -> Culprits:
+def culprits(nodes: Sequence[str], rounds: Sequence[Round]) -> Culprits:
     """What is slow, by all rounds so far."""
-    played = among(nodes, played)
-    if not any(played):
+    rounds = among(nodes, rounds)
+    if not any(rounds):
         return Culprits()
-    measured = measurements(played)
-    far = _far(nodes, played, measured.centres)
+    measured = measurements(rounds)
+    far = _far(nodes, rounds, measured.centres)
     if far is not None:
-        measured = measurements(played, far[1])
+        measured = measurements(rounds, far[1])
     result = _Search(nodes, measured).run()
     result.distance = None if far is None else far[0]
     return result

@@ -19,9 +19,8 @@ from bringup.results import METRICS, REFERENCE_ARGS, REFERENCE_METRICS, RUN_ARGS
 _GIB = 2**30
 FEWEST_STEPS_OF_A_TAIL = 20
 NOISE_S = 0.001  # of a rank's own work in a step: what scheduling on a busy host takes
-SHORTEST_STEP_S = (
-    0.1  # of a perfect division of the work: below it launches and latencies are measured, which ranks do not share
-)
+# of a perfect division of the work: below it launches and latencies are measured, which ranks do not share
+SHORTEST_STEP_S = 0.1
 
 
 @dataclass(frozen=True)

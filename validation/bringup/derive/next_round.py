@@ -1,10 +1,10 @@
 """Chooses the pairs of the next round from the results so far. Pure and deterministic.
 
-Round 1: neighbours in the list of nodes. Round 2: nodes of slow pairs meet nodes of the fastest pairs; all others meet
-the node half a list away, to use every uplink of every block. Further rounds are measured only while something is open:
-a node that rested and has one partner only, a slow direction with several explanations, or a distance beyond which
-pairs are slower. All nodes that are not known to be slow take part in every round, because a less busy network would
-look faster.
+Round 1: neighbours in the list of nodes. Round 2: nodes of slow pairs are paired with nodes of the fastest pairs, all
+others with the node half a list away, to use every uplink of every block. Further rounds are measured only while
+something is open: a node that was idle and has one partner only, a slow direction with several explanations, or a
+distance beyond which pairs are slower. All nodes that are not known to be slow take part in every round, because a less
+busy network would look faster.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from bringup.derive.localise import Culprit, among, culprits
 from bringup.derive.pair_noise import Round, measurements
 from bringup.plan.rounds import Pair, neighbours
 
-SUSPECT = 1.5  # noises below the others: after one round, the members of such a pair meet those of the fastest
+SUSPECT = 1.5  # noises below the others: after one round, the nodes of such a pair are paired with those of the fastest
 
 
 def most_rounds(nodes: Sequence[str]) -> int:
@@ -25,37 +25,39 @@ def most_rounds(nodes: Sequence[str]) -> int:
     return 2 + math.ceil(math.log2(max(2, len(nodes))))
 
 
-def next_round(nodes: Sequence[str], played: Sequence[Round]) -> list[Pair]:
+def next_round(nodes: Sequence[str], measured: Sequence[Round]) -> list[Pair]:
     """The pairs of the next round; empty if nothing is open or the most rounds were measured."""
-    if not played:
+    if not measured:
         return neighbours(nodes)
-    played = among(nodes, played)
+    measured = among(nodes, measured)
     partners: dict[str, set[str]] = defaultdict(set)
-    for met in played:
-        for a, b in met:
+    for pairs in measured:
+        for a, b in pairs:
             partners[a].add(b)
             partners[b].add(a)
-    if len(played) >= most_rounds(nodes) or len(nodes) < 3:
+    if len(measured) >= most_rounds(nodes) or len(nodes) < 3:
         return []
-    if len(played) == 1:
-        return _Pairing(nodes, partners, len(played)).made(*_second(nodes, played[0], partners), slow=())
-    known = culprits(nodes, played)
+    if len(measured) == 1:
+        return _Pairing(nodes, partners, len(measured)).made(*_second(nodes, measured[0], partners), slow=())
+    known = culprits(nodes, measured)
     named = {name for culprit in known.nodes for name in culprit.names}
-    lonely = [node for node in nodes if len(partners[node]) < min(2, len(nodes) - 1) and node not in named]
+    too_few = [node for node in nodes if len(partners[node]) < min(2, len(nodes) - 1) and node not in named]
     searched = known.distance is not None and not known.distance.is_found
-    if not lonely and not known.undecided and not searched:
+    if not too_few and not known.undecided and not searched:
         return []
-    needy, again = _wanted(known.undecided, named)
-    helpers = [node for node in nodes if node not in named and node not in needy]
+    in_doubt, again = _wanted(known.undecided, named)
+    helpers = [node for node in nodes if node not in named and node not in in_doubt]
     block = 0
     if known.distance is not None and searched:
         low, high = known.distance.fast_up_to.bit_length() - 1, known.distance.slow_from.bit_length() - 1
         block = 2 ** ((low + high) // 2)
-    return _Pairing(nodes, partners, len(played)).made([*lonely, *needy], helpers, again=again, slow=named, block=block)
+    return _Pairing(nodes, partners, len(measured)).made(
+        [*too_few, *in_doubt], helpers, again=again, slow=named, block=block
+    )
 
 
 def _second(nodes: Sequence[str], first: Round, partners: dict[str, set[str]]) -> tuple[list[str], list[str]]:
-    """(nodes that must meet a good node, good nodes), the slowest and the fastest pair first."""
+    """(nodes that need a good partner, good nodes), the slowest and the fastest pair first."""
     z = measurements([first]).z
     worst: dict[frozenset[str], float] = {}
     for pair, value in z.items():
@@ -65,24 +67,24 @@ def _second(nodes: Sequence[str], first: Round, partners: dict[str, set[str]]) -
     in_order = [sorted(pair, key=lambda node: order[node]) for pair in ranked]
     slow = [pair for pair in in_order if worst[frozenset(pair)] < -SUSPECT]
     fast = [pair for pair in reversed(in_order) if worst[frozenset(pair)] >= -SUSPECT]
-    rested = [node for node in nodes if not partners[node]]
-    return [*rested, *(node for pair in slow for node in pair)], [node for pair in fast for node in pair]
+    idle = [node for node in nodes if not partners[node]]
+    return [*idle, *(node for pair in slow for node in pair)], [node for pair in fast for node in pair]
 
 
 def _wanted(undecided: Iterable[Sequence[Culprit]], named: set[str]) -> tuple[list[str], list[Pair]]:
-    """Nodes that must meet another good node, and pairs that must be measured again."""
-    needy: dict[str, None] = {}
+    """Nodes that need another good partner, and pairs that must be measured again."""
+    in_doubt: dict[str, None] = {}
     again: dict[frozenset[str], Pair] = {}
     for cases in undecided:
         blocks = [case for case in cases if case.kind == "block"]
         suspects = [case.names[0] for case in cases if case.kind == "node"]
         if blocks:
-            needy.update(dict.fromkeys(blocks[0].names))
+            in_doubt.update(dict.fromkeys(blocks[0].names))
         elif suspects:
-            needy.update(dict.fromkeys(suspects))
+            in_doubt.update(dict.fromkeys(suspects))
         else:
             again.update({case.ends: (case.names[0], case.names[1]) for case in cases})
-    return [node for node in needy if node not in named], list(again.values())
+    return [node for node in in_doubt if node not in named], list(again.values())
 
 
 class _Pairing:
@@ -93,7 +95,7 @@ class _Pairing:
 
     def made(
         self,
-        needy: Sequence[str],
+        in_doubt: Sequence[str],
         helpers: Sequence[str],
         *,
         slow: Iterable[str],
@@ -103,24 +105,24 @@ class _Pairing:
         free = dict.fromkeys(node for node in self.nodes if node not in set(slow))
         for a, b in again:
             if a in free and b in free:
-                self._meet(a, b, free)
-        left = dict.fromkeys(needy)
+                self._pair(a, b, free)
+        left = dict.fromkeys(in_doubt)
         good = [node for node in helpers if node not in left]
         for node in left:
             if node in free:
-                partner = self._stranger(node, good, free) or self._stranger(node, list(free), free)
+                partner = self._new_partner(node, good, free) or self._new_partner(node, list(free), free)
                 if partner is not None:
-                    self._meet(node, partner, free)
+                    self._pair(node, partner, free)
         self._across(list(free), block)
-        self._swap_old_acquaintances(set(map(frozenset, again)))
+        self._swap_old_partners(set(map(frozenset, again)))
         return sorted(self.pairs, key=lambda pair: self.order[pair[0]])
 
-    def _meet(self, a: str, b: str, free: dict[str, None]) -> None:
+    def _pair(self, a: str, b: str, free: dict[str, None]) -> None:
         self.pairs.append((a, b) if self.order[a] < self.order[b] else (b, a))
         free.pop(a)
         free.pop(b)
 
-    def _stranger(self, node: str, candidates: Sequence[str], free: dict[str, None]) -> str | None:
+    def _new_partner(self, node: str, candidates: Sequence[str], free: dict[str, None]) -> str | None:
         return next(
             (
                 candidate
@@ -146,8 +148,8 @@ class _Pairing:
         for place in range(half):
             self.pairs.append((nodes[place], nodes[half + (place + turn) % half]))
 
-    def _swap_old_acquaintances(self, again: set[frozenset[str]]) -> None:
-        """Exchange partners of pairs that have met before, where possible: measuring them again shows nothing new."""
+    def _swap_old_partners(self, again: set[frozenset[str]]) -> None:
+        """Exchange partners of pairs that were measured before, where possible: a second time shows nothing new."""
         for number, (a, b) in enumerate(self.pairs):
             if b not in self.partners[a] or frozenset((a, b)) in again:
                 continue

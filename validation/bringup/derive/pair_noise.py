@@ -70,21 +70,21 @@ def _above_a_gap(ordered: Sequence[float]) -> list[float] | None:
     return None
 
 
-def measurements(played: Sequence[Round], usual_of: Callable[[Pair], float | None] | None = None) -> Measurements:
+def measurements(rounds: Sequence[Round], usual_of: Callable[[Pair], float | None] | None = None) -> Measurements:
     """usual_of: log of this pair's usual speed, if it is known better than from its round."""
     result = Measurements()
-    result.one_way = all(met.get((b, a)) == speed for met in played for (a, b), speed in met.items())
+    result.one_way = all(speeds.get((b, a)) == speed for speeds in rounds for (a, b), speed in speeds.items())
     logs = [
-        {pair: math.log(speed) if speed > 0 else -math.inf for pair, speed in met.items() if _counts(pair, result)}
-        for met in played
+        {pair: math.log(speed) if speed > 0 else -math.inf for pair, speed in speeds.items() if _counts(pair, result)}
+        for speeds in rounds
     ]
-    alive = [[value for value in met.values() if value > -math.inf] for met in logs]
+    alive = [[value for value in round_logs.values() if value > -math.inf] for round_logs in logs]
     if not any(alive):
         result.centres = [None for _ in logs]
         return _all_silent(result, logs)
     usual = _set_centres(result, alive)
-    for met, centre in zip(logs, result.centres, strict=True):
-        for pair, value in met.items():
+    for round_logs, centre in zip(logs, result.centres, strict=True):
+        for pair, value in round_logs.items():
             known = usual_of(pair) if usual_of is not None else None
             against = known if known is not None else usual if centre is None else centre
             z = max(math.log(SILENT), value - against) / result.noise
@@ -125,8 +125,8 @@ def _counts(pair: Pair, result: Measurements) -> bool:
 
 
 def _all_silent(result: Measurements, logs: Sequence[Mapping[Pair, float]]) -> Measurements:
-    for met in logs:
-        for pair in met:
+    for round_logs in logs:
+        for pair in round_logs:
             result.z[pair] = math.log(SILENT) / result.noise
             result.rounds[pair] = result.rounds.get(pair, 0) + 1
     return result

@@ -20,7 +20,7 @@ from bringup.derive import localise
 from bringup.evidence import pair_rounds
 from bringup.evidence.curve import size_bytes
 from bringup.evidence.parsed import Parsed
-from bringup.plan.rounds import ALL_MEET, Pair, link_name
+from bringup.plan.rounds import ALL_PAIRS, Pair, link_name
 from bringup.records import Observation
 
 BANDWIDTH, LATENCY = "pair.bandwidth", "pair.latency_p95"
@@ -94,14 +94,14 @@ def measured(observations: Iterable[Observation]) -> tuple[Directions, Links]:
     return directions, links
 
 
-def played(observations: Iterable[Observation]) -> list[dict[Pair, float]]:
+def measured_rounds(observations: Iterable[Observation]) -> list[dict[Pair, float]]:
     """The rounds in order: (from, to) -> GB/s, the best of the repeats. A planned pair without a result has 0."""
     observed = list(observations)
     rounds: dict[int, dict[Pair, float]] = {}
-    for met in observed:
-        if met.quantity == pair_rounds.ROUND and isinstance(met.value, int):
-            first, _, second = met.subject.partition("--")
-            rounds.setdefault(met.value, {}).update({(first, second): 0.0, (second, first): 0.0})
+    for planned in observed:
+        if planned.quantity == pair_rounds.ROUND and isinstance(planned.value, int):
+            first, _, second = planned.subject.partition("--")
+            rounds.setdefault(planned.value, {}).update({(first, second): 0.0, (second, first): 0.0})
     for speed in [*observed, *from_collectives(observed)]:
         if speed.quantity != BANDWIDTH or speed.round is None or not isinstance(speed.value, int | float):
             continue  # without a round: pairs that were measured again
@@ -251,7 +251,7 @@ def derive(observations: Sequence[Observation], names: Sequence[str]) -> Parsed:
 def _localised(observations: Sequence[Observation], names: Sequence[str]) -> list[str]:
     """A note that names slow nodes and links by the spread of this run. Up to 8 nodes the gates do that. The profile's
     floors are always judged."""
-    rounds = played(observations) if len(names) > ALL_MEET else []
+    rounds = measured_rounds(observations) if len(names) > ALL_PAIRS else []
     if not any(rounds):
         return []
     phrases = localise.words(localise.culprits(names, rounds), names)
@@ -259,16 +259,16 @@ def _localised(observations: Sequence[Observation], names: Sequence[str]) -> lis
 
 
 def _not_exercised(directions: Directions, names: Sequence[str]) -> list[str]:
-    """Notes without a verdict: nodes without a partner, and the first pairs that never met."""
-    met = {frozenset(pair) for pair in directions if set(pair) <= set(names)}
+    """Notes without a verdict: nodes without a partner, and the first pairs that were not measured."""
+    exercised = {frozenset(pair) for pair in directions if set(pair) <= set(names)}
     possible = len(names) * (len(names) - 1) // 2
-    if len(met) == possible:
+    if len(exercised) == possible:
         return []
-    strangers = (link_name(pair) for pair in combinations(names, 2) if frozenset(pair) not in met)
-    listed = list(islice(strangers, LISTED))
-    more = possible - len(met) - len(listed)
-    alone = sorted(set(names) - {node for pair in met for node in pair})
-    words = f"{len(met)} of {possible} pairs of nodes were exercised; not: {', '.join(listed)}"
+    others = (link_name(pair) for pair in combinations(names, 2) if frozenset(pair) not in exercised)
+    listed = list(islice(others, LISTED))
+    more = possible - len(exercised) - len(listed)
+    alone = sorted(set(names) - {node for pair in exercised for node in pair})
+    words = f"{len(exercised)} of {possible} pairs of nodes were exercised; not: {', '.join(listed)}"
     words += f" and {more} more" if more else ""
     return [words + (f"; without any partner: {', '.join(alone[:LISTED])}" if alone else "")]
 
@@ -316,7 +316,7 @@ def suspects(observations: Iterable[Observation]) -> list[Pair]:
     slow = {node for node, score in nodes.items() if score.worst < SUSPECT_RATIO}
     usual_us = median([trips.best for trips in links.values()]) if links else 0.0
     normal = reference(directions)
-    met = {*directions, *((second, first) for first, second in directions)}
+    paired = {*directions, *((second, first) for first, second in directions)}
     chosen: list[Pair] = []
     for (first, second), trips in links.items():
         both_ways = [directions[pair] for pair in ((first, second), (second, first)) if pair in directions]
@@ -328,7 +328,7 @@ def suspects(observations: Iterable[Observation]) -> list[Pair]:
         if {(first, second), (second, first)}.isdisjoint(links) and (second, first) not in chosen:
             chosen.append((first, second))
     for node in sorted(slow):
-        good = next((partner for partner in nodes if partner not in slow and (node, partner) not in met), None)
+        good = next((partner for partner in nodes if partner not in slow and (node, partner) not in paired), None)
         if good is not None:
             chosen.append((node, good))
     return chosen

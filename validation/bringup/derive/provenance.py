@@ -20,9 +20,8 @@ from bringup.records import Closed, Continued, Run, files, read_record
 from bringup.results import CLOSED, CONTINUED, JOB_AFTER, RUN, UNREADABLE, checksums
 
 GATE = "run.evidence"
-CLOCKS_DIFFER = timedelta(
-    minutes=10
-)  # between hosts. discovery.clock.offset judges small offsets; this gate finds evidence from another day
+# between hosts. discovery.clock.offset judges small offsets; this gate finds evidence from another day
+CLOCKS_DIFFER = timedelta(minutes=10)
 SAID_AT_MOST = 3
 _JOB_STATE = re.compile(r"\bJobState=(?P<state>[^\s=]+) Reason=(?P<reason>\S+)")
 
@@ -66,7 +65,7 @@ def _closed(derived: Parsed, observed: Seen, folder: Path, run: Run) -> None:
 
 
 def _ended_by_slurm(derived: Parsed, path: Path) -> None:
-    """What Slurm says about a job whose script did not come to its end, kept by `bringup run`."""
+    """What Slurm says about a job whose script did not finish, kept by `bringup run`."""
     where = f"{RAW}/{path.name}"
     if match := _JOB_STATE.search(read_text(derived, path, where) or ""):
         derived.saw("run.job_state", "job", match["state"], "text", where)

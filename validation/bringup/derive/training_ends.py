@@ -104,8 +104,8 @@ class _Facts:
         return None if launcher is None else _end(place, "late", launcher.evidence, str(launcher.value))
 
     def _stood_still(self, place: str) -> Observation | None:
-        """Of the ranks that left a stack and no other word, that one hung which had begun fewer collectives than the
-        others: they wait in one that it never came to. Where all had begun equally many, nobody is named."""
+        """Names the rank that hung. Of the ranks that left only a stack, it is the one that had begun fewer collectives
+        than the others: they wait in one that it never reached. Where all had begun equally many, none is named."""
         stack = self.stacks.get(place)
         if stack is None:
             return None

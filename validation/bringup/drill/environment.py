@@ -29,7 +29,7 @@ RESULTS = REPOSITORY / "validation/results"
 
 VERB_LIMIT_S = 120
 PHASE_LIMIT_S = 420
-WELL_AGAIN_S = 20  # a cluster that a drill left ill for longer is replaced: a new one takes a second or two
+RECOVERY_S = 20  # a cluster that a drill left broken for longer is replaced: a new one takes a second or two
 POLL_S = 0.1
 
 
@@ -39,7 +39,7 @@ _PHASES: set[subprocess.Popen[str]] = set()
 
 @dataclass(frozen=True)
 class Ended:
-    """A command that came to its end."""
+    """A command that has ended."""
 
     code: int
     output: str  # standard output
@@ -105,7 +105,7 @@ def execute(
 
 
 def interrupt() -> None:
-    """From another thread: phases are ended, and nobody waits any longer. Faults are still undone."""
+    """From another thread: phases are ended, and nothing waits any longer. Faults are still undone."""
     INTERRUPTED.set()
     for child in list(_PHASES):
         with contextlib.suppress(ProcessLookupError):
@@ -133,7 +133,7 @@ def _end(child: subprocess.Popen[str]) -> None:
 
 @dataclass
 class LocalCluster:
-    """A cluster of one shape, in a state folder of its own. Up when first needed, replaced when a drill left it ill."""
+    """A cluster of one shape, in a state folder of its own. Up when first needed, replaced if a drill broke it."""
 
     state: Path
     shape: Shape
@@ -170,18 +170,18 @@ class LocalCluster:
         self._must("down")
 
     def heal(self) -> str | None:
-        """Wait until the cluster is idle and whole. What stays ill is replaced; then what was ill is returned."""
-        deadline = time.monotonic() + (0 if self.is_spoiled else WELL_AGAIN_S)
-        while (ill := self._what_is_ill()) is not None and time.monotonic() < deadline:
+        """Wait until the cluster is idle and whole. If it stays broken, replace it and return what was wrong."""
+        deadline = time.monotonic() + (0 if self.is_spoiled else RECOVERY_S)
+        while (broken := self._what_is_wrong()) is not None and time.monotonic() < deadline:
             pause()
-        if ill is None:
+        if broken is None:
             return None
         self.end()
         self.start()
         self.replaced += 1
-        return ill
+        return broken
 
-    def _what_is_ill(self) -> str | None:
+    def _what_is_wrong(self) -> str | None:
         """None: every node is there and idle, nothing is queued, and every fault was undone."""
         if self.is_spoiled:
             return "a fault that was made could not be undone"

@@ -308,8 +308,8 @@ def false_alarms(drill: Drill, verdicts: Sequence[Verdict], before: frozenset[Pa
         and (v.gate, v.subject) not in declared
         and not _is_consequence(drill, v.gate, v.subject)
     ]
-    heard = {v.subject for v in verdicts}
-    alarms += [f"nothing was said about {subject}" for subject in drill.silent if subject not in heard]
+    judged = {v.subject for v in verdicts}
+    alarms += [f"nothing was said about {subject}" for subject in drill.silent if subject not in judged]
     alarms += [
         _in_words(v)
         for v in verdicts

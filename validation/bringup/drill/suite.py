@@ -201,12 +201,12 @@ def _clusters(folder: Path, lane: str) -> Iterator[_Clusters]:
 
 @dataclass(frozen=True)
 class _Event:
-    """Of a lane: which drill begins, how one ended, or (neither) that the lane has ended."""
+    """What happened in a lane: a drill began, one ended, or (neither) the lane itself ended."""
 
     lane: str
     begun: Drill | None = None
     result: DrillResult | None = None
-    ill: str | None = None  # what the drill left, so that the cluster was replaced
+    broken: str | None = None  # what the drill left, so that the cluster was replaced
     error: Exception | None = None
 
 
@@ -233,8 +233,10 @@ def _on_local_clusters(drills: Sequence[Drill], folder: Path, console: Console) 
                 if event.begun is not None:
                     now[event.lane] = f"{event.begun.id}: {event.begun.fault}"
                 elif event.result is not None:
-                    if event.ill:
-                        console.print(f"{'':<14} a new cluster after {event.result.drill}: {report.plain(event.ill)}")
+                    if event.broken:
+                        console.print(
+                            f"{'':<14} a new cluster after {event.result.drill}: {report.plain(event.broken)}"
+                        )
                     yield event.result
                 else:
                     del lanes[event.lane]
@@ -277,19 +279,19 @@ def _lane(lane: str, drills: Iterator[Drill], folder: Path, events: queue.Queue[
                     events.put(_Event(lane, result=perform.not_performed(drill, why, applicable=False)))
                     continue
                 events.put(_Event(lane, begun=drill))
-                ill: str | None = None
+                broken: str | None = None
                 try:
                     cluster = clusters.of(drill.shape)
-                    ill = cluster.heal()  # whatever came before
+                    broken = cluster.heal()  # whatever came before
                     performed = perform.perform(drill, cluster, folder, name=folder.name)
                     if environments.INTERRUPTED.is_set():
                         return
-                    ill = cluster.heal() or ill
+                    broken = cluster.heal() or broken
                 except DrillError as error:
                     if environments.INTERRUPTED.is_set():  # a further cluster would be started for the next drill
                         return
                     performed = perform.not_performed(drill, str(error))
-                events.put(_Event(lane, result=performed, ill=ill))
+                events.put(_Event(lane, result=performed, broken=broken))
         events.put(_Event(lane))
     except Exception as error:  # noqa: BLE001  # raised again by the thread that waits for this one
         events.put(_Event(lane, error=error))

@@ -14,18 +14,15 @@ _NETWORK = re.compile(r"Using network (\S.*?)\s*$|Assigned NET plugin (\S.*?) to
 _PROVIDER = re.compile(r"NET/OFI Selected [Pp]rovider is ([^\s,]+)")
 _VIA = re.compile(r"NET/(.+?)/\d+")
 _NICS = re.compile(r"NET/(?:IB|IBext\w*) : Using (.*)")  # [0]mlx5_0:1/IB [1]mlx5_1:1/RoCE [RO]; OOB eth0:10.0.0.1<0>
-_NIC = re.compile(
-    r"\[\d+\] ?([^\s/=]+)/(?:IB|RoCE)"
-)  # 2.20 to 2.22 of merged ones: [0]={[0] mlx5_0:1/IB, [1] mlx5_1:1/IB}
-_HCA = re.compile(
-    r"NET/(\S.*?) : GPU Direct RDMA (?:Enabled|Disabled) for HCA \d+ '([^']+)'"
-)  # any plugin; NICs in one: a+b
+# 2.20 to 2.22 of merged ones: [0]={[0] mlx5_0:1/IB, [1] mlx5_1:1/IB}
+_NIC = re.compile(r"\[\d+\] ?([^\s/=]+)/(?:IB|RoCE)")
+# any plugin; NICs in one: a+b
+_HCA = re.compile(r"NET/(\S.*?) : GPU Direct RDMA (?:Enabled|Disabled) for HCA \d+ '([^']+)'")
 _OFI = re.compile(r"NET/OFI .*found ([0-9]{1,6}) nics", re.IGNORECASE)
 CHANNEL = re.compile(r"Channel \d+(?:/\d+)? : \d+\[\w+\] -> \d+\[\w+\](?: \[\w+\])? via (.+?)\s*$", re.MULTILINE)
 _GDR = re.compile(r"/GDRDMA(\(PCI\))?(/|\s|$)")
-_DOMAINS = re.compile(
-    r"nRanks \d+ nNodes ([0-9]{1,9}) localRanks \d+ localRank \d+ MNNVL 1"
-)  # hosts in one NVLink domain are one "node"
+# hosts in one NVLink domain are one "node"
+_DOMAINS = re.compile(r"nRanks \d+ nNodes ([0-9]{1,9}) localRanks \d+ localRank \d+ MNNVL 1")
 NVLS_CHANNELS = re.compile(r"\b([0-9]{1,6}) nvls channels")
 _NVLS = re.compile(r"NVLS multicast support is (not )?available")
 _COMPLETE = re.compile(r"comm \S+ rank ([0-9]{1,9}) nranks ([0-9]{1,9}) .*Init COMPLETE")

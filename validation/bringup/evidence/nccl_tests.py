@@ -24,7 +24,7 @@ BINARIES = {
 }
 ROUNDED = 0.01  # of a size
 UNCHECKED = "the results were not checked (-c 0)"
-CUT_OFF = "the test did not come to its end"
+CUT_OFF = "the test did not finish"
 _NOT_THIS = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
 """Errors that bad text can raise while it is read as JSON: numbers of 5,000 digits, infinities, 100,000 brackets."""
 

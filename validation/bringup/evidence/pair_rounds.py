@@ -7,15 +7,15 @@ import re
 from bringup.evidence.parsed import Parsed
 from bringup.plan.rounds import link_name
 
-ROUND = "pair.round"  # of a link: in which round its two nodes meet
-_MET = re.compile(r"[^\s,]+,[^\s,]+(?: [^\s,]+,[^\s,]+)*")
+ROUND = "pair.round"  # of a link: in which round it is measured
+_PAIRS = re.compile(r"[^\s,]+,[^\s,]+(?: [^\s,]+,[^\s,]+)*")
 
 
 def parse(text: str, where: str) -> Parsed:
     """`n0,n3 n1,n2` -> n0--n3 and n1--n2. An empty line is a round without pairs."""
     parsed = Parsed()
     for number, line in enumerate(parsed.whole_lines(text, where), start=1):
-        if line and not _MET.fullmatch(line):
+        if line and not _PAIRS.fullmatch(line):
             parsed.problems.append(f"{where}:{number}: not a round of pairs: {line[:60]!r}")
             continue
         for pair in line.split():

@@ -47,7 +47,7 @@ class Seen:
             self._by_quantity.setdefault(observation.quantity, []).append(observation)
 
     def of(self, quantity: str, step: str | None = None) -> list[Observation]:
-        """Of all steps, or of one. Empty if it was not observed."""
+        """The observations of all steps, or of one. Empty if it was not observed."""
         observations = self._by_quantity.get(quantity, [])
         return observations if step is None else [seen for seen in observations if seen.step == step]
 

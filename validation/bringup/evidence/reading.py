@@ -86,7 +86,7 @@ def _facts(file: File) -> Parsed:
 
 
 def _collectives(file: File) -> Parsed:
-    """Of a single rank without the facts that compare it with its peers: it has none."""
+    """The facts of the collectives; of a single rank without those that compare it with its peers: it has none."""
     parsed = _facts(file)
     if file.scale != ONE_GPU:
         return parsed
@@ -112,7 +112,7 @@ def _bad_exit(file: File) -> Parsed:
 
 
 def _samples(file: File) -> Parsed:
-    """Of a training: what GPUs do under load counts in the measured steps of their node."""
+    """The samples of the monitor. In a training, what GPUs do under load counts in the measured steps of their node."""
     text, refused = speakers.believed(file.text, file.where, file.speakers, monitor.node_of)
     is_training, seconds = PHASES[file.run.phase].is_training, _step_seconds(file.path.parent)
     steps = (file.steps or {}) if is_training else None

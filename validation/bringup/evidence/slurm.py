@@ -49,9 +49,8 @@ def nodes(text: str, where: str) -> Parsed:
         match, state = _NODE.match(fields), _field(fields, "State")
         if not line.strip():
             continue
-        if (
-            match is None or not state or line.endswith(f" State={state}")
-        ):  # cut off there: IDLE may have been IDLE+DRAIN
+        # cut off there: IDLE may have been IDLE+DRAIN
+        if match is None or not state or line.endswith(f" State={state}"):
             parsed.problems.append(f"{where}:{number}: not a line of `scontrol -o show node`: {line[:60]!r}")
             continue
         flags = [
@@ -190,7 +189,7 @@ def launch_errors(text: str, where: str, nodes: Sequence[str] = ()) -> Parsed:
 
 
 def _own_words(text: str, tasks: str) -> tuple[str | None, str]:
-    """Of the first of these tasks (`task 1`, `tasks 0,2-3`): what could not start, and the reason that it printed: the
+    """What the first of these tasks (`task 1`, `tasks 0,2-3`) could not start, and the reason that it printed: the
     line, by srun's label, that says so, or else its last exception."""
     first = re.search(r"\d+", tasks)
     messages = [

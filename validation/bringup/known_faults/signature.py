@@ -24,6 +24,5 @@ class Signature:
     example: str  # a line as the program prints it; a test matches it
     role: Role = "root"
     breadth: Breadth = "exact"
-    beside: str | None = (
-        None  # a pattern that another line of the same log must match; without it, the signature does not count
-    )
+    # a pattern that another line of the same log must match; without it, the signature does not count
+    beside: str | None = None

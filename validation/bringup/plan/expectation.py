@@ -49,13 +49,11 @@ class Expectation(Record):
     at_most: float | None = None
     between: list[float] | None = Field(default=None, min_length=2, max_length=2)
     one_of: list[str] | None = Field(default=None, min_length=1)
-    near_peers: float | None = Field(
-        default=None, gt=0, lt=1
-    )  # a subject may be this share of the fleet's median below it
+    # a subject may be this share of the fleet's median below it
+    near_peers: float | None = Field(default=None, gt=0, lt=1)
     at: str | None = None  # the named size this holds for: 16MiB
-    from_nodes: dict[Annotated[int, Field(ge=1)], Amount] | None = (
-        None  # number of nodes -> the limit that replaces this one from there on
-    )
+    # number of nodes -> the limit that replaces this one from there on
+    from_nodes: dict[Annotated[int, Field(ge=1)], Amount] | None = None
     unit: str
     source: str = Field(min_length=3)
 

@@ -59,7 +59,7 @@ class Profile(Record):
 
 
 def names() -> list[str]:
-    """Of the profiles that this project ships, and those that were put beside them."""
+    """The names of the profiles that this project ships, and of those that were put beside them."""
     return sorted(file.stem for file in PROFILES.glob("*.yaml") if not file.name.endswith(SITE_SUFFIX))
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 Pair = tuple[str, str]
-ALL_MEET = 8  # up to this number of nodes every pair is measured; above, results of earlier rounds choose each round
+ALL_PAIRS = 8  # up to this number of nodes every pair is measured; above, results of earlier rounds choose each round
 
 MOST_ORDERED_PAIRS = 256  # of the file tests: all pairs of 16 nodes. A bad mount shows with any partner
 
@@ -18,13 +18,13 @@ def link_name(pair: Pair) -> str:
 
 
 def all_rounds(nodes: Sequence[str]) -> int:
-    """Rounds in which every pair meets once: N - 1, or N when one node sits out in each."""
+    """Rounds in which every pair is measured once: N - 1, or N when one node is idle in each."""
     return len(nodes) - 1 + len(nodes) % 2 if len(nodes) > 1 else 0
 
 
 def is_adaptive(nodes: Sequence[str], number: int | None) -> bool:
     """Whether only the first round is known in advance. number: of rounds, if the user set it."""
-    return number is None and len(nodes) > ALL_MEET
+    return number is None and len(nodes) > ALL_PAIRS
 
 
 def in_advance(nodes: Sequence[str], number: int | None = None) -> list[list[Pair]]:
@@ -35,7 +35,7 @@ def in_advance(nodes: Sequence[str], number: int | None = None) -> list[list[Pai
 
 
 def neighbours(nodes: Sequence[str]) -> list[Pair]:
-    """Each node with the next one. If the number is odd, the last node rests."""
+    """Each node with the next one. If the number is odd, the last node is idle."""
     return list(zip(nodes[::2], nodes[1::2], strict=False))
 
 
@@ -48,14 +48,14 @@ def ring(nodes: Sequence[str]) -> list[Pair]:
 
 def rounds(nodes: Sequence[str], number: int) -> list[list[Pair]]:
     """The circle method: one place is fixed, the others move by one each round. If the number of nodes is odd, one node
-    rests in each round."""
+    is idle in each round."""
     places: list[str | None] = [*nodes, *([None] if len(nodes) % 2 else [])]
     order = {node: index for index, node in enumerate(nodes)}
     planned = []
     for _ in range(min(number, all_rounds(nodes))):
         facing = zip(places[: len(places) // 2], reversed(places[len(places) // 2 :]), strict=True)
-        met = [(a, b) if order[a] < order[b] else (b, a) for a, b in facing if a is not None and b is not None]
-        planned.append(sorted(met, key=lambda pair: order[pair[0]]))
+        pairs = [(a, b) if order[a] < order[b] else (b, a) for a, b in facing if a is not None and b is not None]
+        planned.append(sorted(pairs, key=lambda pair: order[pair[0]]))
         places = [places[0], places[-1], *places[1:-1]]
     return planned
 
@@ -99,6 +99,6 @@ def in_rounds(pairs: Sequence[Pair]) -> list[list[Pair]]:
     return filled
 
 
-def as_line(met: Sequence[Pair]) -> str:
+def as_line(pairs: Sequence[Pair]) -> str:
     """One round in the format that the script and the probe read: `n0,n3 n1,n2`."""
-    return " ".join(",".join(pair) for pair in met)
+    return " ".join(",".join(pair) for pair in pairs)

@@ -105,7 +105,7 @@ def subjects(
         case "pair":
             return [f"{writer}->{reader}" for writer, reader in rounds.ordered_pairs(nodes)]
         case "link":
-            return [rounds.link_name(pair) for met in rounds.in_advance(nodes, pair_rounds) for pair in met]
+            return [rounds.link_name(pair) for pairs in rounds.in_advance(nodes, pair_rounds) for pair in pairs]
         case "wide_scale":  # one rank has no bus: the busbw factor is 0 there
             return [step.name for step in steps if step.ranks > 1 and (max_nodes is None or step.nodes <= max_nodes)]
 

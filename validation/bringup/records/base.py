@@ -24,7 +24,7 @@ Limit = bool | int | float | str | list[float] | list[str]
 NonNegative = Annotated[float, Field(ge=0)]
 
 Name = Annotated[str, Field(pattern=f"^[^{CONTROL}]*$")]
-"""Of a node, a gate, a phase, a run: printed as it is."""
+"""The name of a node, a gate, a phase or a run: printed as it is."""
 
 MOST_NODES, MOST_GPUS = 16_384, 1_024  # of a run, of a node: a plan of more is a damaged one, and fills the memory
 
@@ -92,9 +92,8 @@ def read_record(path: Path, kind: type[R]) -> R:
         return kind.model_validate_json(text)
     except ValidationError as error:
         first = error.errors()[0]
-        field = (
-            " ".join(".".join(str(part) for part in first["loc"]).split()) or "the file"
-        )  # a key may hold a line feed
+        # a key may hold a line feed
+        field = " ".join(".".join(str(part) for part in first["loc"]).split()) or "the file"
         raise RecordError(f"{path}: not a valid {kind.__name__}: {field}: {first['msg']}") from error
 
 

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from bringup.errors import RecordError
 
 MOST_BYTES = 3 * 2**26
-"""Of one file: 192 MiB. The facts of 4,096 nodes have 150 MiB; a log that is longer repeats itself."""
+"""The most that is read of one file: 192 MiB. The facts of 4,096 nodes have 150 MiB; a longer log repeats itself."""
 MOST_OF_A_LOG = 2**27
 """128 MiB: its lines may be short, and each of them costs."""
 

@@ -35,9 +35,8 @@ class SiteUsed(Record):
 
     name: str
     says: dict[str, str | list[str] | dict[str, str | list[str]]]  # the file: key -> value
-    otherwise: dict[str, str] = Field(
-        default_factory=dict
-    )  # key or variable -> what held in its place: Slurm's word about the job, or the environment of the user
+    # key or variable -> what held in its place: Slurm's word about the job, or the environment of the user
+    otherwise: dict[str, str] = Field(default_factory=dict)
 
 
 class Run(Versioned):
@@ -58,12 +57,10 @@ class Run(Versioned):
     slurm_job_id: Annotated[str, Field(pattern=r"^\d{1,20}$")] | None
     slurm_restart_count: int = Field(ge=0)
     opened_at: Moment
-    allocated: Annotated[list[Name], Field(max_length=MOST_NODES)] | None = (
-        None  # the nodes that its steps ran on, in Slurm's order; null: all of `nodes`
-    )
-    left_out: list[NotApplicable] = Field(
-        default_factory=list
-    )  # by a setting of the partition, whatever the profile declares
+    # the nodes that its steps ran on, in Slurm's order; null: all of `nodes`
+    allocated: Annotated[list[Name], Field(max_length=MOST_NODES)] | None = None
+    # by a setting of the partition, whatever the profile declares
+    left_out: list[NotApplicable] = Field(default_factory=list)
     site: SiteUsed | None = None  # null: no site file was used
     cluster: Name | None = None  # as Slurm calls it; null: Slurm did not say
     continues: Name | None = None  # the folder beside this one in which the same job began, before Slurm requeued it
@@ -234,7 +231,7 @@ class LeftOut(Record):
     """A node that later phases of a playbook run do without."""
 
     node: Name
-    phase: Name  # that found it ill
+    phase: Name  # that found it unhealthy
     why: str  # gates, with their outcome
 
 
@@ -247,7 +244,7 @@ class Playbook(Versioned):
     site: Name | None = None  # the name of the site file; null: none was used
     planned: list[Name]  # phases
     left_out: list[str]  # phases that these nodes cannot run, with the reason
-    ill_nodes: list[LeftOut] = Field(default_factory=list)  # left out by the phases after the one that found them ill
+    unhealthy_nodes: list[LeftOut] = Field(default_factory=list)  # left out by the phases after the one that names them
     steps: list[Step]
     answers: list[Answer] = Field(default_factory=list)  # of the six questions; empty until the end
 

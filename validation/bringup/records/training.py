@@ -87,9 +87,8 @@ class Checkpoint(Versioned):
     strategy: str
     recipe: dict[str, Any]  # RunArgs without what may differ between strategies: who resumes has to have the same
     files: list[CheckpointFile]
-    fingerprints: dict[
-        str, int
-    ]  # parameter or optimizer tensor -> its bits, summed so that sharding makes no difference
+    # parameter or optimizer tensor -> its bits, summed so that sharding makes no difference
+    fingerprints: dict[str, int]
     scheduler: dict[str, Any]
     loss: list[float]  # of every step so far
     grad_norm: list[float]
@@ -112,9 +111,8 @@ class CheckpointTimes(Record):
     write_gib_per_s: float | None
     read_s: float | None  # null when none was read
     read_gib_per_s: float | None
-    compared: int | None = Field(
-        ge=0
-    )  # tensors that were compared with what was saved, over all ranks; null when none was read
+    # tensors that were compared with what was saved, over all ranks; null when none was read
+    compared: int | None = Field(ge=0)
     differing: int | None = Field(ge=0)
     after_steps: list[int]  # after which one was written
     files: int | None = Field(ge=1)  # of one, without its record; null when none was written
@@ -329,9 +327,8 @@ class ObservedStrategy(Record):
     placements: list[str]
     mesh: list[list[int]] | None  # rows are shard groups, columns replicate
     mesh_dims: list[str] | None
-    reshard_after_forward: (
-        bool | None
-    )  # of the decoder layers' groups; null where none is sharded, or where they differ
+    # of the decoder layers' groups; null where none is sharded, or where they differ
+    reshard_after_forward: bool | None
     master_dtype: str  # of the parameters as stored
     compute_dtype: str | None  # what the first linear layer gave out in the first step; null: no step was made
     residual_dtype: str | None  # what the decoder layers took in, in the first step; null: none was made
@@ -486,9 +483,8 @@ class TrainMetrics(Versioned):
     transformers: str
     accelerate: str
     steps_s: list[float]  # each step of the steady window, from last rank to last rank
-    steps_unix_s: list[float] = Field(
-        min_length=1
-    )  # when each step of this run ended, by the clock of rank 0's host; a GPU may be behind
+    # when each step of this run ended, by the clock of rank 0's host; a GPU may be behind
+    steps_unix_s: list[float] = Field(min_length=1)
     # node -> begin and end of the steady window by its own clock, so that its samples can be joined with it
     window_unix_s: dict[str, Annotated[list[float], Field(min_length=2, max_length=2)]]
     rank_times_s: RankTimes

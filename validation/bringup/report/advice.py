@@ -53,7 +53,7 @@ def _rounded(value: float, digits: int, least: float) -> str:
 
 
 def _number(values: float | list[float] | None, digits: int, index: int = 0) -> str:
-    """Of a range, one of its ends."""
+    """One end of a range."""
     value = values[index] if isinstance(values, list) else values
     return "unknown" if value is None else f"{value:,.{digits}f}"
 

@@ -26,7 +26,7 @@ class Collection:
     left_out: list[str]  # phases that could not run on the requested nodes, with the reason
     playbooks: list[Path]
     seconds: dict[Path, float]  # what a playbook's phases took
-    ill_nodes: list[str] = field(default_factory=list)  # left out by later phases
+    unhealthy_nodes: list[str] = field(default_factory=list)  # left out by later phases
     drills: list[DrillReport] = field(default_factory=list)
     varied: list[str] = field(default_factory=list)  # arguments in which the runs of a sweep differ
 
@@ -36,18 +36,18 @@ class Collection:
 
     @cached_property
     def answers(self) -> list[Answer]:
-        """Of the six questions."""
-        return answers(self.judged, [absent.phase for absent in self.absent], self.drills, self.ill_nodes)
+        """The answers to the six questions."""
+        return answers(self.judged, [absent.phase for absent in self.absent], self.drills, self.unhealthy_nodes)
 
     @property
     def outcome(self) -> Outcome:
-        """Of everything that was planned: what is absent is incomplete."""
+        """The worst outcome of everything that was planned: what is absent is incomplete."""
         return worst([*(judged.verdicts.outcome for judged in self.judged), *(Outcome.INCOMPLETE for _ in self.absent)])
 
 
 def gather(folders: Sequence[Path], profile: Profile | None = None) -> Collection:
-    """Of run folders, playbook folders and drill folders, in the order of the phases. A run that cannot be judged is
-    absent, and says why; raises RunError, ProfileError or RecordError only when nothing was left to judge."""
+    """The runs in these folders (of runs, playbooks, drills), in the order of the phases. A run that cannot be judged
+    is absent, and says why; raises RunError, ProfileError or RecordError only when nothing was left to judge."""
     drill_folders = [folder for folder in folders if _holds_drills(folder)]
     drills = [read_record(folder / DRILLS, DrillReport) for folder in drill_folders]
     chosen = results.find([folder for folder in folders if folder not in drill_folders])
@@ -66,7 +66,7 @@ def gather(folders: Sequence[Path], profile: Profile | None = None) -> Collectio
     order = list(PHASES)
     judged.sort(key=lambda run: (order.index(run.run.phase), run.run.opened_at, run.run.name))
     return Collection(
-        judged, absent, chosen.left_out, chosen.playbooks, seconds, chosen.ill_nodes, drills, chosen.varied
+        judged, absent, chosen.left_out, chosen.playbooks, seconds, chosen.unhealthy_nodes, drills, chosen.varied
     )
 
 

@@ -2,7 +2,7 @@
 
 A line is proposed only where a node is to blame: a gate that judges single nodes (or their ranks, outside of
 training, where the program may be at fault) failed on it, and did not fail on most nodes of that run, which would be
-a fault of the cluster or of the expectation. What is incomplete condemns nobody. A node that Slurm keeps out already
+a fault of the cluster or of the expectation. An incomplete verdict drains no node. A node that Slurm keeps out already
 keeps the reason that somebody gave.
 """
 

@@ -83,7 +83,7 @@ class Causes:
 
     first: list[Verdict]  # what failed, or with no fail what is incomplete for a reason of its own; then warnings
     following: list[Verdict]  # what only follows: it was blocked, or its evidence did not arrive
-    undeclared: list[Verdict]  # of which nobody has said what is expected here
+    undeclared: list[Verdict]  # whose expectation is not declared here
 
 
 _OWN = (  # of what is incomplete: kinds that have a reason of their own before those that follow from something

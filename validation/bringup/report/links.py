@@ -17,7 +17,7 @@ def nowhere(path: Path) -> None:
 
 
 def beside(page: Path) -> Links:
-    """Of a page that is written there."""
+    """The links of a page that is written there."""
 
     def link(path: Path) -> str:
         return quote(os.path.relpath(path.absolute(), page.absolute().parent))

@@ -81,8 +81,8 @@ def arranged(cards: Sequence[Card]) -> Arranged:
 
 
 def cards(judged: Iterable[Judged], links: Links) -> list[Card]:
-    """Of the first causes, worst first. A card names the subjects of its outcome alone: one that is only incomplete
-    is not accused. Commands are for the first of its runs, and appear once."""
+    """One card for each first cause, worst first. A card names the subjects of its outcome alone: one that is only
+    incomplete is not accused. Commands are for the first of its runs, and appear once."""
     by_cause: dict[Hashable, list[_Bad]] = {}
     for run in judged:
         for verdict in explain.causes_of(run.verdicts).first:

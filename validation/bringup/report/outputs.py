@@ -17,9 +17,8 @@ from bringup import results
 from bringup.errors import UsageError
 from bringup.records import files
 
-_LOOKED_AT = (
-    1024  # bytes at the beginning of a file in which its mark stands; of a picture (PDF) and an archive at the end, too
-)
+# bytes at the beginning of a file in which its mark stands; of a picture (PDF) and an archive at the end, too
+_LOOKED_AT = 1024
 OF_A_RUN = {
     results.RUN,
     results.CLOSED,

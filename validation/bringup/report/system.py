@@ -61,7 +61,7 @@ def cluster_name(judged: Iterable[Judged]) -> str | None:
 
 
 def facts(judged: Sequence[Judged]) -> list[Fact]:
-    """Of the last run that asked. A fact that nobody could find out is left out: its gate says why."""
+    """The facts of the last run that asked for them. A fact that no run found out is left out: its gate says why."""
     wanted = {quantity for _, quantity in OF_NODES}
     seen: dict[str, dict[str, str]] = {}
     for run in judged:

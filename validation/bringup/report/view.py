@@ -19,7 +19,7 @@ from bringup.plan.phases import PHASES
 from bringup.records import Observation, Outcome, Playbook, Run, Sign, Verdict, Verdicts
 from bringup.report import text
 from bringup.report.render import render
-from bringup.results import ill_node
+from bringup.results import unhealthy_node
 
 MAX_LISTED = 12  # on the screen; the report lists all
 MIN_ALIKE = 3  # verdicts of one reason share their lines on the screen from so many on
@@ -94,7 +94,7 @@ class View:
 
     @cached_property
     def costs(self) -> list[tuple[str, int, float, float, str]]:
-        """Of each probe that reported its cost: its name, nodes, median and most CPU seconds, and where it was most."""
+        """Each probe that reported its cost: its name, nodes, median and most CPU seconds, and where it was most."""
         by_probe: dict[str, list[tuple[float, str]]] = {}
         for observation in self.observations:
             name = _COST.fullmatch(observation.quantity)
@@ -120,7 +120,7 @@ def markdown(run: Run, verdicts: Verdicts, observations: Sequence[Observation] =
 
 def playbook_markdown(playbook: Playbook, outcome: Outcome) -> str:
     """report.md of a whole playbook run: the six questions, then the steps."""
-    left_out = [*playbook.left_out, *map(ill_node, playbook.ill_nodes)]
+    left_out = [*playbook.left_out, *map(unhealthy_node, playbook.unhealthy_nodes)]
     return render("playbook.md.j2", playbook=playbook, outcome=outcome, phases=PHASES, left_out=left_out)
 
 

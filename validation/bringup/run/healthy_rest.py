@@ -12,7 +12,7 @@ from bringup.records import LeftOut, Verdict
 _NAMED = 3
 
 
-def ill_nodes(judged: Judged) -> list[LeftOut] | None:
+def unhealthy_nodes(judged: Judged) -> list[LeftOut] | None:
     """Nodes whose own faults explain everything that would stop the later phases. Empty: nothing would stop them.
 
     A failed gate of a node or rank blames that node. Failed gates of pairs blame the node that all failing pairs share.

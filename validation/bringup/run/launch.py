@@ -27,7 +27,7 @@ from bringup.run import slurm
 
 FILE_LOOK_S = 0.5  # at the run's folder, between two looks at the queue
 CLOCKS_S = 60  # that the clocks of a node and of this host may be apart
-LEAVING_S = 30  # that Slurm may take to end a job whose script is done, before nobody waits for it any longer
+LEAVING_S = 30  # that Slurm may take to end a job whose script is done; then the wait ends
 STUCK_S = 1800  # the same of a job whose script did not close its run: an epilog may take minutes, and so may a requeue
 LOST_S = 15  # a node that comes back is not responding for some seconds: no reason to give a waiting job up
 
@@ -160,9 +160,8 @@ def submit_and_wait(
             write_text(note_of(phase, folder), "\n".join(submitted) + "\n", replace=True)
             if _wait(job_id, usable, tell, Closed(phase, name)):
                 return
-        waiting = (
-            usable  # a node was lost while the job was pending: the job was cancelled; submit again without the node
-        )
+        # a node was lost while the job was pending: the job was cancelled; submit again without the node
+        waiting = usable
 
 
 @contextmanager

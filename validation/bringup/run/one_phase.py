@@ -35,9 +35,9 @@ def run_phase(
     folder: Path,
     tell: Tell,
 ) -> Judged:
-    """Of the newest attempt. Slurm's refusal is in the run's folder, which is made here where the script made none.
+    """The newest attempt, judged. Slurm's refusal is in the run's folder, which is made here if the script made none.
 
-    environment: of the script, without the site. name: of the run. folder: of whoever starts it, for its notes.
+    environment: of the script, without the site. name: of the run. folder: of the playbook or sweep, for notes.
     """
     environment = at_site.for_submission(site, phase.stem, environment)
     why_not = None
@@ -95,8 +95,8 @@ def _keep_screen(run_folder: Path, screen: Path | None) -> None:
 
 
 def _keep_job(run_folder: Path) -> None:
-    """How Slurm says that the job ended whose script did not come to its end."""
+    """How Slurm says that a job ended whose script did not finish."""
     job_id = runs.load(run_folder).slurm_job_id
     if job_id is not None and not (run_folder / runs.JOB_AFTER).exists():
-        with contextlib.suppress(SlurmError):  # forgotten by now: then nobody knows
+        with contextlib.suppress(SlurmError):  # forgotten by now: not known
             write_text(run_folder / runs.JOB_AFTER, slurm.ask("scontrol", "--oneliner", "show", "job", job_id))

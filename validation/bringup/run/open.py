@@ -158,9 +158,8 @@ def open_run(
         write_text(folder / OWN_CHECKS, own.dump(own_checks))
     write_record(folder / RUN, run)
     if before is not None and not (before / CONTINUED).exists():
-        with contextlib.suppress(
-            OSError, RecordError
-        ):  # a link for readers; the attempt before may be read-only by now
+        # a link for readers; the attempt before may be read-only by now
+        with contextlib.suppress(OSError, RecordError):
             write_record(before / CONTINUED, Continued(run=folder.name))
     if phase.is_training and phase.strategy != "single":
         _keep_reference(folder)

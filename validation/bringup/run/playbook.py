@@ -24,7 +24,7 @@ from bringup.results import PLAYBOOK, REPOSITORY
 from bringup.run import open as opening
 from bringup.run import partitions, resume, slurm
 from bringup.run import site as at_site
-from bringup.run.healthy_rest import ill_nodes
+from bringup.run.healthy_rest import unhealthy_nodes
 from bringup.run.launch import progress
 from bringup.run.nodes import known_partitions, refuse_without_gpus, requested_nodes
 from bringup.run.one_phase import run_phase
@@ -69,7 +69,7 @@ def run(request: Request) -> int:
     )
     steps: list[Step] = []
     judged: list[Judged] = []
-    ill: list[LeftOut] = []
+    unhealthy: list[LeftOut] = []
     try:
         queue = deque(playbook.planned)
         while queue:
@@ -77,7 +77,7 @@ def run(request: Request) -> int:
             latest = {step.phase: step for step in steps}
             # a needed phase that was not requested does not block this one
             blocking = [needed for needed in phase.needs if needed in latest and latest[needed].blocks]
-            healthy = [name for name in names if name not in {entry.node for entry in ill}]
+            healthy = [name for name in names if name not in {entry.node for entry in unhealthy}]
             phase_nodes = healthy[: phase.max_nodes]
             if stem in kept_steps and kept_steps[stem][1].run.nodes == phase_nodes:
                 step, phase_judged = kept_steps[stem]
@@ -100,15 +100,15 @@ def run(request: Request) -> int:
                 )
                 judged.append(phase_judged)
                 if phase.screens and step.blocks and not request.strict:
-                    new = ill_nodes(phase_judged)
+                    new = unhealthy_nodes(phase_judged)
                     step = step.model_copy(update={"blocks": new is None})
-                    ill += new or []
+                    unhealthy += new or []
                     _say_left_out(new or [], len(phase_nodes), console)
                     if new and phase.localises in latest and latest[phase.localises].blocks:
                         console.print(f"{'AGAIN':<10} {PHASES[phase.localises].title}, without what was left out")
                         queue.appendleft(phase.localises)
             steps.append(step)
-            playbook = playbook.model_copy(update={"steps": steps, "ill_nodes": ill})
+            playbook = playbook.model_copy(update={"steps": steps, "unhealthy_nodes": unhealthy})
             write_record(folder / PLAYBOOK, playbook, replace=True)
     except KeyboardInterrupt as stop:
         for note in getattr(stop, "__notes__", ()):
@@ -198,9 +198,8 @@ def _one_phase(
         environment.setdefault("BRINGUP_TRAIN_ARGS", request.profile.workload.arguments)
     environment["BRINGUP_JUDGE_LATER"] = "1"  # judged below, after the job, so that no node waits for it
     reference = runs.folder_of(PHASES["run_1gpu"], playbook)
-    if runs.is_there(
-        reference.parent, f"{reference.name}/{runs.METRICS}"
-    ):  # this playbook's own reference, not the newest one
+    # this playbook's own reference, not the newest one
+    if runs.is_there(reference.parent, f"{reference.name}/{runs.METRICS}"):
         environment["BRINGUP_REFERENCE"] = str(reference)
     with progress(console, f"step {position}: {phase.title}") as tell:
         judged = run_phase(
@@ -237,7 +236,7 @@ def _conclude(playbook: Playbook, judged: list[Judged], folder: Path, console: C
     """The six questions, and what to do next."""
     not_run = [step.phase for step in playbook.steps if step.folder is None]
     playbook = playbook.model_copy(
-        update={"answers": answers(judged, not_run, left_out=[entry.node for entry in playbook.ill_nodes])}
+        update={"answers": answers(judged, not_run, left_out=[entry.node for entry in playbook.unhealthy_nodes])}
     )
     write_record(folder / PLAYBOOK, playbook, replace=True)
     verdicts = [verdict for phase in judged for verdict in phase.verdicts.verdicts]

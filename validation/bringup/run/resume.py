@@ -63,9 +63,8 @@ def _unseen(phase: Phase, folder: Path, name: str, console: Console) -> Step | N
     run_folder = newest_attempt(phase, name)
     if run_folder is None or not runs.is_there(run_folder, runs.CLOSED):
         return None
-    return Step(
-        phase=phase.stem, folder=shown_path(run_folder), outcome=Outcome.PASS, blocks=False, seconds=0
-    )  # judged by the caller
+    # judged by the caller
+    return Step(phase=phase.stem, folder=shown_path(run_folder), outcome=Outcome.PASS, blocks=False, seconds=0)
 
 
 def _judged_now(folder: Path, step: Step, profile: Profile) -> Judged | None:

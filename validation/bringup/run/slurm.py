@@ -106,7 +106,7 @@ def ask(
 
 
 def cluster_name() -> str | None:
-    """Of the cluster that the commands ask. Raises SlurmError."""
+    """The name of the cluster that the commands ask. Raises SlurmError."""
     match = _CLUSTER.search(ask("scontrol", "show", "config"))
     return None if match is None else match[1]
 

@@ -189,7 +189,7 @@ class _Work:
         return f"{self.sweep.name}-v{variant}-k{repetition}"
 
     def _finished(self, variant: int, repetition: int) -> Judged | None:
-        """A run that an earlier start of this sweep has brought to its end; what it left running is waited for."""
+        """A run that an earlier start of this sweep has finished; what it left running is waited for."""
         name = self._name(variant, repetition)
         notes = self.folder / "jobs" / name
         if not notes.is_dir():

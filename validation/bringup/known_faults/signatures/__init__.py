@@ -21,7 +21,7 @@ EXIT_CODES = {
     139: "crashed (SIGSEGV)",
     143: "ended (SIGTERM): by Slurm, or by torchrun because another rank had failed",
 }
-"""Of a step, as the shell counts them: 128 + signal. Source: bash(1), EXIT STATUS; signal(7)."""
+"""Exit codes of a step, as the shell counts them: 128 + signal. Source: bash(1), EXIT STATUS; signal(7)."""
 
 _BREADTHS = ("exact", "program", "errno")
 _BY_AREA: tuple[Signature, ...] = (

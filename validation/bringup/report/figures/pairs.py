@@ -61,7 +61,7 @@ def draw(observations: Sequence[Observation], nodes: Sequence[str], into: Path) 
 
 
 def _strip(known: Mapping[tuple[str, str], float], nodes: Sequence[str], into: Path) -> list[tuple[str, str]]:
-    """Of a large fleet: every measured direction over the node that sends, and the slowest senders by name."""
+    """A large fleet: every measured direction over the node that sends, and the slowest senders by name."""
     sent: dict[str, list[float]] = {}
     for (source, _), gbps in known.items():
         sent.setdefault(source, []).append(gbps)

@@ -57,7 +57,7 @@ def draw(entries: Sequence[Entry], target: Path) -> list[Path]:
 
 
 def _colour(entry: Entry) -> str:
-    """Of its strategy, in every picture."""
+    """The colour of its strategy, the same in every picture."""
     return COLOURS[list(MARKERS).index(entry.metrics.observed.kind)]
 
 

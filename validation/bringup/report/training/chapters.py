@@ -308,7 +308,7 @@ CHAPTERS: dict[str, dict[str, read.Read]] = {
 
 
 def chapters(runs: Sequence[Trained]) -> list[Chapter]:
-    """Of at least one run."""
+    """The chapters of a report on at least one run."""
     written = [
         Chapter(title, [(name, [reader(run) or NOT_RECORDED for run in runs]) for name, reader in lines.items()])
         for title, lines in CHAPTERS.items()
@@ -323,21 +323,21 @@ def chapters(runs: Sequence[Trained]) -> list[Chapter]:
 
 @dataclass(frozen=True)
 class Report:
-    """Names of the runs, which are those of the values of each line. No chapter: no training came to its end."""
+    """Names of the runs, which are those of the values of each line. No chapter: no training finished."""
 
     names: list[str]
     chapters: list[Chapter]
 
 
 def report(judged: Sequence[Judged]) -> Report:
-    """Of the trainings among these runs; the facts of the cluster are those of the discovery among them."""
+    """The report on the trainings among these runs; the facts of the cluster are those of the discovery among them."""
     runs = trained(judged)
     names = sidebyside.short_names([run.judged.folder.name for run in runs])
     return Report(names, chapters(runs) if runs else [])
 
 
 def markdown(judged: Sequence[Judged]) -> str:
-    """The same for report.md, of one training or of a whole playbook. Empty where no training came to its end."""
+    """The same for report.md, of one training or of a whole playbook. Empty where no training finished."""
     written = report(judged)
     source = "this run; of the cluster, see the report of discovery" if len(judged) == 1 else "these runs"
     return render("training.md.j2", report=written, source=source) if written.chapters else ""

@@ -11,7 +11,7 @@ NO_CURVE = "no run of the collectives is in this report"
 
 
 def shares(trained: Trained) -> str | None:
-    """Of a profiled step, that in which a rank only communicated."""
+    """The share of a profiled step in which a rank only communicated."""
     measured, share = trained.metrics.communication, trained.metrics.communication_share
     if measured is None or share is None:
         return _unknown(trained)

@@ -78,7 +78,7 @@ class Trained:
 
 
 def trained(judged: Sequence[Judged]) -> list[Trained]:
-    """The trainings among these runs that came to their end, fewest ranks first."""
+    """The trainings among these runs that finished, fewest ranks first."""
     facts = {
         fact.what: fact.value if not fact.others else f"{fact.value} ({fact.scope})" for fact in system.facts(judged)
     }
@@ -96,7 +96,7 @@ Read = Callable[[Trained], str | None]
 
 
 def fact(what: str) -> Read:
-    """Of the cluster, from discovery in the same report."""
+    """A fact of the cluster, from the discovery in the same report."""
     return lambda trained: trained.facts.get(what)
 
 
