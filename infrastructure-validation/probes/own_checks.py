@@ -23,9 +23,9 @@ PATIENCE_S = 30
 
 
 def answer(command):
-    """(exit code or None, last line of the output, why there is no exit code). What hangs in the kernel is left."""
+    """(exit code or None, last line of the output, why there is no exit code). A hung process stays."""
     process = subprocess.Popen(
-        ["bash", "-c", command],
+        ["bash", "-o", "pipefail", "-c", command],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

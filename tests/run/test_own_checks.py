@@ -10,6 +10,7 @@ import pytest
 from bringup import judge
 from bringup.answers import answers
 from bringup.cli import main
+from bringup.daily import asked_again, drained
 from bringup.errors import CheckError
 from bringup.plan import own, profile, site
 from bringup.plan.phases import PHASES
@@ -76,6 +77,8 @@ def test_an_answer_is_judged_and_silence_is_no_pass(tmp_path: Path, capsys: pyte
     assert not judge.stops(of_check(run)["n1"])
     assert main(["explain", str(run.folder)]) == 1
     assert "ssh n1 findmnt /scratch" in capsys.readouterr().out
+    assert main(["report", str(run.folder), "-o", str(tmp_path / "page.html")]) == 1
+    assert "NodeName=n1 State=DRAIN 'Reason=bringup: site.scratch; configure" in capsys.readouterr().out
     silent = of_check(judged(tmp_path / "silent", {"n0": ValueError("it ended with 1: no such folder")}))
     assert [silent[node].outcome for node in ("n0", "n1")] == [Outcome.INCOMPLETE] * 2
     assert silent["n0"].cause == "not found out: it ended with 1: no such folder"
@@ -93,7 +96,12 @@ def test_they_answer_question_2_where_there_are_any(tmp_path: Path):
 def test_a_foreign_folder_replaces_no_gate_of_ours(tmp_path: Path):
     run = judged(tmp_path, {"n0": 20, "n1": 20})
     path = run.folder / "own_checks.json"
-    path.write_text(path.read_text().replace("site.scratch", "run.evidence"))
+    planned = path.read_text()
+    for old, new in (("site.scratch", "run.evidence"), (own.CLAIM, "gpus-healthy")):
+        path.write_text(planned.replace(old, new))
+        with pytest.raises(CheckError, match="site's own check"):
+            judge.judge_folder(run.folder)
+    path.write_text(planned + "\n")
     evidence = [v for v in judge.judge_folder(run.folder).verdicts.verdicts if v.gate == "run.evidence"]
     assert [verdict.outcome for verdict in evidence] == [Outcome.INCOMPLETE]  # it was changed after it was closed
 
@@ -107,7 +115,7 @@ def test_a_foreign_folder_replaces_no_gate_of_ours(tmp_path: Path):
         ("at_least: 10", "at_least: profile", "a profile has no number for it"),
         ("at_least: 10", "at_least: 10\n      at_most: 20", "needs one of"),
         ("      unit: GiB", "      unti: GiB", ":9: site.scratch: unti: there is no such key; did you mean unit?"),
-        ("      unit: GiB", "      unit: GiB\n      per: job", "are given: discovery, node, own-checks"),
+        ("      unit: GiB", "      unit: GiB\n      per: job", "are given: discovery, node, own-checks, nothing"),
     ],
 )
 def test_a_mistake_is_one_line(tmp_path: Path, replaced: str, by: str, message: str):
@@ -134,6 +142,7 @@ def test_the_unit_says_how_a_command_is_read():
     [
         ("flag", "exit 2", "it ended with 2: no output"),
         ("GiB", "echo 5; exit 1", "it ended with 1: 5"),
+        ("count", "cat /nowhere 2>/dev/null | wc -l", "it ended with 1: 0"),
         ("GiB", "echo much", "it printed 'much', expected a number"),
         ("GiB", "echo inf", "it printed 'inf', expected a number"),
         ("text", "true", "it printed nothing"),
@@ -147,3 +156,10 @@ def test_what_is_no_answer_has_a_reason(unit: str, command: str, why: str):
 def test_a_command_that_does_not_end_is_ended(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(own_checks, "PATIENCE_S", 0.2)
     assert own_checks.answer("sleep 60") == (None, "", "it did not end within 0.2 s")
+
+
+def test_a_node_that_one_of_them_drained_is_asked_again_and_not_resumed_without_it(tmp_path: Path):
+    out = drained.judged("n1", "drained", "bringup: site.gone discovery.hostname; reboot (2026-11-23T02:00Z, run a)")
+    assert (out.may, out.gates[0], out.phases) == (drained.May.ASK_AGAIN, "site.gone", ["discovery"])
+    answer = asked_again.answered(out, [judged(tmp_path, {"n0": 20, "n1": 20})])
+    assert (answer.passes, answer.why.partition(":")[0]) == (False, "site.gone was not asked")

@@ -17,6 +17,7 @@ from bringup import results
 from bringup.daily.drained import Out
 from bringup.errors import BringupError, CannotStart, SlurmError
 from bringup.judge import Judged
+from bringup.plan import own as site_checks
 from bringup.plan import subjects
 from bringup.records import Outcome
 from bringup.report import collection, drain
@@ -97,6 +98,8 @@ def answered(out: Out, judged: Sequence[Judged]) -> Answer:
         }
         if not outcomes:
             why = f"{gate} was not asked: it compares nodes, or needs several; name healthy ones: --with NODE,NODE"
+            if gate.startswith(site_checks.PREFIX):
+                why = f"{gate} was not asked: the site file names no such check (BRINGUP_SITE, checks)"
             return Answer(out.node, False, why)
         if not outcomes <= {Outcome.PASS, Outcome.WARN}:
             return Answer(out.node, False, f"{gate} did not pass again")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from bringup.plan import catalogue
+from bringup.plan import catalogue, own
 from bringup.plan.phases import PHASES
 from bringup.report import reason as reasons
 from bringup.report.reason import Reason
@@ -39,12 +39,14 @@ class Out:
         if self.reason is None:
             return []
         under_load = LOAD_GATES if self.reason.asks_for_a_load else ()
-        return [gate for gate in (*self.reason.gates, *under_load) if gate in catalogue.GATES]
+        named = (*self.reason.gates, *under_load)
+        return [gate for gate in named if gate in catalogue.GATES or gate.startswith(own.PREFIX)]
 
     @property
     def phases(self) -> list[str]:
         """Phases with its gates, and always discovery."""
-        wanted = {"discovery", *(catalogue.GATES[gate].phases[0] for gate in self.gates if gate not in LOAD_GATES)}
+        ours = [catalogue.GATES[gate] for gate in self.gates if gate in catalogue.GATES and gate not in LOAD_GATES]
+        wanted = {"discovery", *(gate.phases[0] for gate in ours)}  # discovery asks the site's own checks, too
         if self.reason is not None and self.reason.asks_for_a_load:
             wanted.add(LOAD)
         return [stem for stem in PHASES if stem in wanted]

@@ -37,9 +37,8 @@ def _lack(gate: Gate) -> str | None:
         return "needs `command`: bash that each node runs"
     if gate.fold != Fold():
         return "its value is what the command says: it has no `from`"
-    fixed = {field: getattr(gate, field) for field in _SHARED if field != "stops"}
-    if fixed != {"phases": ("discovery",), "per": "node", "claims": (CLAIM,)}:
-        return "phases, per and claims of a site's own check are given: discovery, node, own-checks"
+    if (gate.phases, gate.per, gate.claims, gate.bears_on, gate.stops) != (("discovery",), "node", (CLAIM,), (), ()):
+        return "phases, per, claims and stops of a site's own check are given: discovery, node, own-checks, nothing"
     if not isinstance(gate.expect, Fixed) and gate.expect != "fleet":
         return "its rule needs a limit of its own, or `fleet`: a profile has no number for it"
     return None
@@ -57,4 +56,7 @@ def of_run(path: Path) -> dict[str, Gate]:
         return {}
     except (OSError, RecordError, ValidationError) as error:
         raise CheckError(f"{path}: cannot be read: {str(error).splitlines()[0]}") from error
+    for gate in gates:  # the folder may be another one's
+        if (lack := _lack(gate)) is not None:
+            raise CheckError(f"{path}: {gate.id}: {lack}")
     return {gate.id: gate for gate in gates}

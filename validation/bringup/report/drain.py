@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from bringup.evidence import hostlist
 from bringup.judge import Judged
 from bringup.plan import catalogue
+from bringup.plan.gate import Gate
 from bringup.plan.phases import PHASES
 from bringup.records import Action, Outcome, Run
 from bringup.report import reason
@@ -91,7 +92,10 @@ def proposals(judged: Sequence[Judged]) -> list[Proposal]:
             for node in nodes:
                 against[node].append(gate)
                 runs.setdefault(node, run.run)
-    return [_proposal(node, list(dict.fromkeys(against[node])), runs[node]) for node in sorted(against)] + everywhere
+    known = {**catalogue.GATES, **{name: gate for run in judged for name, gate in run.own.items()}}
+    return [
+        _proposal(node, [known[gate] for gate in dict.fromkeys(against[node])], runs[node]) for node in sorted(against)
+    ] + everywhere
 
 
 def _failed_nodes(judged: Judged) -> dict[str, list[str]]:
@@ -112,13 +116,14 @@ def _failed_nodes(judged: Judged) -> dict[str, list[str]]:
     return nodes_of
 
 
-def _proposal(node: str, gates: list[str], run: Run) -> Proposal:
+def _proposal(node: str, failed: list[Gate], run: Run) -> Proposal:
     if _NODE.fullmatch(node) is None:
         return Proposal(node, f"{node!r} is not a node name; nothing is drained for it", None)
+    gates = [gate.id for gate in failed]
     named = " ".join(gates[:_NAMED]) + (f" and {len(gates) - _NAMED} more" if len(gates) > _NAMED else "")
     if STATE_GATE in gates:
         return Proposal(node, f"{node}: Slurm keeps it out already ({named} failed); its reason is left as it is", None)
-    action = max((catalogue.GATES[gate].guide.action for gate in gates), key=_COSTS.index)
+    action = max((gate.guide.action for gate in failed), key=_COSTS.index)
     why = reason.written(named, action, _minute(run.opened_at), f"run {run.name}")
     return Proposal(node, why, _command(node, why))
 
