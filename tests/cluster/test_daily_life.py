@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from bringup.report import reason
-from harness import CHECKOUT, Cluster, running_cluster, wait_until
+from harness import CHECKOUT, Cluster, ClusterError, running_cluster, wait_until
 from playbook import playbook
 
 pytestmark = pytest.mark.cluster
@@ -50,10 +50,20 @@ def wait_for_reason(cluster: Cluster, node: str, *, passes: bool) -> reason.Reas
         return reason_given is not None and (reason_given.passes_since is not None) is passes
 
     news = "passes again" if passes else "has a fault"
-    wait_until(is_told, f"the health check tells Slurm that {node} {news}", timeout=180)  # a busy machine took a minute
+    try:
+        wait_until(is_told, f"the health check tells Slurm that {node} {news}", timeout=180)  # a busy machine took a minute
+    except ClusterError as error:
+        raise ClusterError(f"{error}; {said_by_hooks(cluster, node)}") from error
     reason_given = reason.read(given(cluster, node))
     assert reason_given is not None
     return reason_given
+
+
+def said_by_hooks(cluster: Cluster, node: str) -> str:
+    """What explains a wait that was in vain."""
+    folder = cluster.state / "health-state"
+    kept = "".join(f"{path.name}:\n{path.read_text()}\n" for path in sorted(folder.glob(f"{node}.*")) if path.is_file())
+    return f"Slurm's reason: {given(cluster, node)!r}; the hooks keep:\n{kept}"
 
 
 def wait_for_a_load(cluster: Cluster) -> None:
