@@ -51,7 +51,7 @@ def wait_for_reason(cluster: Cluster, node: str, *, passes: bool) -> reason.Reas
 
     news = "passes again" if passes else "has a fault"
     try:
-        wait_until(is_told, f"the health check tells Slurm that {node} {news}", timeout=180)  # a busy machine took a minute
+        wait_until(is_told, f"the health check tells Slurm that {node} {news}", timeout=180)  # busy, it took a minute
     except ClusterError as error:
         raise ClusterError(f"{error}; {said_by_hooks(cluster, node)}") from error
     reason_given = reason.read(given(cluster, node))
@@ -61,9 +61,10 @@ def wait_for_reason(cluster: Cluster, node: str, *, passes: bool) -> reason.Reas
 
 def said_by_hooks(cluster: Cluster, node: str) -> str:
     """What explains a wait that was in vain."""
+    states = cluster.sh("sinfo", "-N", "-o", "%N %T %H %E").stdout
     folder = cluster.state / "health-state"
-    kept = "".join(f"{path.name}:\n{path.read_text()}\n" for path in sorted(folder.glob(f"{node}.*")) if path.is_file())
-    return f"Slurm's reason: {given(cluster, node)!r}; the hooks keep:\n{kept}"
+    kept = "".join(f"{path.name}:\n{path.read_text()}\n" for path in sorted(folder.glob("*")) if path.is_file())
+    return f"Slurm says of {node} and the others:\n{states}; the hooks keep:\n{kept}"
 
 
 def wait_for_a_load(cluster: Cluster) -> None:
