@@ -16,6 +16,7 @@ from pulse import Pulse, longest
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 WARMUP, REPETITIONS = 2, 7
 PERIOD = 7
+PIECE = PERIOD * 2**22  # elements that are compared at once
 ROUNDED = 0.01  # of a size: as much may be lost when it is divided among the ranks
 STALLED = 2  # a repetition that takes less than twice the median of its size is uneven, and no stall
 
@@ -43,17 +44,18 @@ def slowed(sizes):
 
 
 class Operation:
-    """One collective at one size. origin: the ranks whose data the equal parts of the result are; None: a sum over all
-    ranks."""
+    """One collective at one size. expected: {rank that a part of the result is from, or None for a sum over all ranks:
+    its period}; the parts are equal and in this order. count(part, period): the elements that are not so."""
 
-    def __init__(self, *, nbytes, prepare, run, result, expected, factor, origin):
+    def __init__(self, *, nbytes, prepare, run, result, expected, factor, count):
         self.nbytes, self.prepare, self.run, self.result = nbytes, prepare, run, result
-        self.expected, self.factor, self.origin = expected, factor, origin
+        self.expected, self.factor, self._count = expected, factor, count
 
     def wrong(self):
         """{rank that the wrong values came from, or None: how many}."""
-        per_part = (self.result() != self.expected).view(len(self.origin), -1).sum(dim=1).tolist()
-        return {rank: count for rank, count in zip(self.origin, per_part, strict=True) if count}
+        parts = self.result().view(len(self.expected), -1)
+        counts = [int(self._count(part, period)) for part, period in zip(parts, self.expected.values(), strict=True)]
+        return {rank: count for rank, count in zip(self.expected, counts, strict=True) if count}
 
 
 class Bench:
@@ -83,14 +85,40 @@ class Bench:
         self.progress.leave()
         return [_of_json(theirs, rank) for rank, theirs in enumerate(values)]
 
-    def pattern(self, count, offset=0):
-        """1..7 repeated, from another start for each offset."""
-        period = ((self.torch.arange(PERIOD, device=self.device) + offset) % PERIOD + 1).float()
-        return period.repeat(-(-count // PERIOD))[:count]
+    def period(self, factor=1, offset=0):
+        """1..7 from another start for each offset, times the factor. Buffers repeat it, so that what they must hold
+        takes no memory: the largest sizes leave little of a GPU."""
+        return ((self.torch.arange(PERIOD, device=self.device) + offset) % PERIOD + 1).float() * factor
 
-    def contribution(self, values):
-        """What this rank contributes: `values`, except in a drill."""
-        return values + 1 if hits("wrong-value", self.rank) else values
+    def repeat(self, buffer, period):
+        """Fill the whole of it, which is flat."""
+        whole = len(buffer) // PERIOD * PERIOD
+        buffer[:whole].view(-1, PERIOD).copy_(period)
+        buffer[whole:].copy_(period[: len(buffer) - whole])
+
+    def filled(self, count, period):
+        buffer = self.empty(count)
+        self.repeat(buffer, period)
+        return buffer
+
+    def empty(self, count):
+        return self.torch.empty(count, device=self.device)
+
+    def count_wrong(self, buffer, period):
+        """Elements, as a tensor. Piece by piece: torch counts in a copy with 8 bytes for each element."""
+        total = 0
+        for piece in buffer.split(PIECE):
+            whole = len(piece) // PERIOD * PERIOD
+            total = total + (piece[:whole].view(-1, PERIOD) != period).sum()
+            total = total + (piece[whole:] != period[: len(piece) - whole]).sum()
+        return total
+
+    def operation(self, **parts):
+        return Operation(count=self.count_wrong, **parts)
+
+    def contribution(self, period):
+        """What this rank contributes: this period, except in a drill."""
+        return period + 1 if hits("wrong-value", self.rank) else period
 
     def part(self, size):
         """Elements of one rank when `size` bytes are divided among all. At least one: no element would be no
@@ -106,106 +134,88 @@ class Bench:
 
     def all_reduce(self, size):
         """Sum in place; size = bytes of the buffer."""
-        count = size // 4
-        source = self.pattern(count)
-        values = self.contribution(source * self.weight(self.rank))
-        buffer = self.torch.empty_like(source)
-        return Operation(
-            nbytes=count * 4,
-            prepare=lambda: buffer.copy_(values),
+        buffer, values = self.empty(size // 4), self.contribution(self.period(self.weight(self.rank)))
+        return self.operation(
+            nbytes=len(buffer) * 4,
+            prepare=lambda: self.repeat(buffer, values),
             run=lambda: self.dist.all_reduce(buffer),
             result=lambda: buffer,
-            expected=source * self.weights(),
-            origin=[None],
+            expected={None: self.period(self.weights())},
             factor=2 * (self.world - 1) / self.world,
         )
 
     def all_gather(self, size):
         """size = bytes of the gathered result."""
         count = self.part(size)
-        values = self.contribution(self.pattern(count) * (self.rank + 1))
-        result = self.torch.empty(count * self.world, device=self.device)
-        expected = self.torch.cat([self.pattern(count) * (rank + 1) for rank in range(self.world)])
-        return Operation(
-            nbytes=count * self.world * 4,
+        values = self.filled(count, self.contribution(self.period(self.rank + 1)))
+        result = self.empty(count * self.world)
+        return self.operation(
+            nbytes=len(result) * 4,
             prepare=result.zero_,
             run=lambda: self._gather(result, values),
             result=lambda: result,
-            expected=expected,
-            origin=list(range(self.world)),
+            expected={rank: self.period(rank + 1) for rank in range(self.world)},
             factor=(self.world - 1) / self.world,
         )
 
     def reduce_scatter(self, size):
         """size = bytes of the whole input."""
         count = self.part(size)
-        values = self.contribution(self.pattern(count * self.world) * self.weight(self.rank))
-        result = self.torch.empty(count, device=self.device)
-        expected = self.pattern(count, offset=count * self.rank) * self.weights()
-        return Operation(
-            nbytes=count * self.world * 4,
+        values = self.filled(count * self.world, self.contribution(self.period(self.weight(self.rank))))
+        result = self.empty(count)
+        return self.operation(
+            nbytes=len(values) * 4,
             prepare=result.zero_,
             run=lambda: self._scatter(result, values),
             result=lambda: result,
-            expected=expected,
-            origin=[None],
+            expected={None: self.period(self.weights(), offset=count * self.rank)},
             factor=(self.world - 1) / self.world,
         )
 
     def all_to_all(self, size):
         """size = bytes that each rank sends, its own part included. The part for rank d starts its pattern at d."""
         count = self.part(size)
-        values = self.contribution(
-            self.torch.cat([self.pattern(count, offset=to) for to in range(self.world)]) * (self.rank + 1)
-        )
-        result = self.torch.empty_like(values)
-        expected = self.torch.cat([self.pattern(count, offset=self.rank) * (rank + 1) for rank in range(self.world)])
-        return Operation(
-            nbytes=count * self.world * 4,
+        values, result = self.empty(count * self.world), self.empty(count * self.world)
+        for to, part in enumerate(values.view(self.world, -1)):
+            self.repeat(part, self.contribution(self.period(self.rank + 1, offset=to)))
+        return self.operation(
+            nbytes=len(values) * 4,
             prepare=result.zero_,
             run=lambda: self.dist.all_to_all_single(result, values),
             result=lambda: result,
-            expected=expected,
-            origin=list(range(self.world)),
+            expected={rank: self.period(rank + 1, offset=self.rank) for rank in range(self.world)},
             factor=(self.world - 1) / self.world,
         )
 
     def broadcast(self, size):
         """From rank 0; size = bytes of the buffer."""
-        count = size // 4
-        buffer = self.torch.empty(count, device=self.device)
-        values = (
-            self.contribution(self.pattern(count)) if self.rank == 0 else self.torch.zeros(count, device=self.device)
-        )
-        return Operation(
-            nbytes=count * 4,
-            prepare=lambda: buffer.copy_(values),
+        buffer, given = self.empty(size // 4), self.contribution(self.period())
+        return self.operation(
+            nbytes=len(buffer) * 4,
+            prepare=lambda: self.repeat(buffer, given) if self.rank == 0 else buffer.zero_(),
             run=lambda: self.dist.broadcast(buffer, src=0),
             result=lambda: buffer,
-            expected=self.pattern(count),
-            origin=[0],
+            expected={0: self.period()},
             factor=1,
         )
 
     def sendrecv(self, size):
         """Each rank to the next and from the one before, all at once; size = bytes sent by a rank."""
-        count = size // 4
         before, after = (self.rank - 1) % self.world, (self.rank + 1) % self.world
-        values = self.contribution(self.pattern(count) * (self.rank + 1))
-        result = self.torch.empty_like(values)
+        values = self.filled(size // 4, self.contribution(self.period(self.rank + 1)))
+        result = self.empty(size // 4)
 
         def run():
             p2p = [self.dist.P2POp(self.dist.isend, values, after), self.dist.P2POp(self.dist.irecv, result, before)]
             for work in self.dist.batch_isend_irecv(p2p):
                 work.wait()
 
-        return Operation(
-            nbytes=count * 4,
+        return self.operation(
+            nbytes=len(values) * 4,
             prepare=result.zero_,
             run=run,
             result=lambda: result,
-            expected=self.pattern(count) * (before + 1),
-            origin=[before],
+            expected={before: self.period(before + 1)},
             factor=1,
         )
 
@@ -248,7 +258,7 @@ class Bench:
     def local_seconds(self, size):
         """A copy inside this rank's own memory, no rank waiting for another: a rank that is slow here slows all of
         them."""
-        source = self.pattern(size // 4)
+        source = self.filled(size // 4, self.period())
         target = self.torch.empty_like(source)
         seconds = []
         for _ in range(WARMUP + REPETITIONS):

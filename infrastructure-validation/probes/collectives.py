@@ -29,6 +29,7 @@ from imports import large_imports
 
 CPU_SIZES = (8 * KIB, 1 * MIB, 4 * MIB, 16 * MIB)
 GPU_SIZES = (8 * KIB, 1 * MIB, 16 * MIB, 64 * MIB, 256 * MIB, 1 * GIB, 8 * GIB)
+ROOM = GIB  # of a GPU's memory, for what NCCL and torch take beside the two buffers of a collective
 MAX_NAMED = 8  # RDMA devices of one host
 FLIGHT = "64"  # collectives that the flight recorder keeps: some 40 KB for each rank that hangs
 
@@ -89,6 +90,7 @@ def main():
     bench.slow = slowed(sizes)
     if only or bench.world == 1:  # one rank has no curve
         sizes = (sizes[0], 1 * GIB if cuda else 16 * MIB)
+    sizes, too_large, why = fitting(sizes, bench.gather(torch.cuda.mem_get_info(device)[0] if cuda else None), members)
     parts, sums, names = [], [], []  # results whose origin is known, sums over all ranks, and of which collective
     chosen = [collective for collective in bench.collectives() if not only or collective.__name__ in only]
     bench.middle = f"{chosen[len(chosen) // 2].__name__}@{named(sizes[0])}"
@@ -102,6 +104,8 @@ def main():
             )
             sums.append([wrong.get(None, 0) for wrong in results])
             names.append(collective.__name__)
+        if facts is not None:
+            say_not_measured(facts, scale, collective.__name__, too_large, why)
     moved = bench.gather(transport.sent_since(before))
     local_s = bench.gather(bench.local_seconds(sizes[-1]))
     standstills = bench.gather(bench.standstill())
@@ -126,6 +130,26 @@ def main():
     time.sleep(0.3)
     dist.destroy_process_group()
     bench.progress.close()
+
+
+def fitting(sizes, free, members):
+    """(the sizes that every rank has memory for, the others, why). free: bytes, index = rank; None without a GPU. The
+    smallest is always tried: without it nothing would be known."""
+    known = [(left, rank) for rank, left in enumerate(free) if left is not None]
+    if not known:
+        return list(sizes), [], ""
+    least, rank = min(known)
+    fit = [size for size in sizes if 2 * size + ROOM <= least] or list(sizes[:1])
+    host, number, _, _ = members[rank]
+    why = f"{host}/rank{number} has {least / GIB:.1f} GiB of GPU memory free"
+    return fit, [size for size in sizes if size not in fit], why
+
+
+def say_not_measured(facts, scale, name, sizes, why):
+    for size in sizes:
+        for quantity, unit in (("time", "us"), ("time_spread", "share"), ("busbw", "GB/s")):
+            words = f"{(2 * size + ROOM) / GIB:.1f} GiB are needed for {named(size)}, and {why}"
+            facts.unknown(f"nccl.{name}.{quantity}@{named(size)}", unit, words, scale)
 
 
 def keep_words(c10d, cuda, logs, task, local):

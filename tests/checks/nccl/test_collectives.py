@@ -234,3 +234,20 @@ def test_a_log_of_nccl_that_cannot_be_read_is_a_problem_and_leaves_the_transport
     judged = judge.judge_folder(folder)
     assert "raw/nccl-1gpu/nccl.n0.1.log: cannot be read: a folder is in the place of a file" in judged.problems
     assert [seen.value for seen in judged.observations if seen.quantity == "nccl.transport"] == [None]
+
+
+def test_a_size_that_does_not_fit_into_the_memory_of_a_gpu_is_not_measured_and_says_why(monkeypatch):
+    """A GPU with 16 GB of which somebody else took a part: the smaller sizes are still measured."""
+    gib = 2**30
+    sizes, too_large, why = collectives.fitting((gib, 8 * gib), [15 * gib, 14 * gib, 15 * gib, 15 * gib], GPUS)
+    assert (sizes, too_large, why) == ([gib], [8 * gib], "n0/rank1 has 14.0 GiB of GPU memory free")
+    assert collectives.fitting((gib, 8 * gib), [17 * gib] * 4, GPUS)[:2] == ([gib, 8 * gib], [])
+    assert collectives.fitting((gib, 8 * gib), [None] * 4, GPUS)[:2] == ([gib, 8 * gib], [])
+    assert collectives.fitting((gib, 8 * gib), [gib] * 4, GPUS)[0] == [gib]
+    monkeypatch.setattr("sys.stdout", output := io.StringIO())
+    collectives.say_not_measured(Facts("collectives"), "2-nodes", "all_reduce", too_large, why)
+    said = [json.loads(line) for line in output.getvalue().splitlines()]
+    assert {fact["quantity"]: fact["value"] for fact in said}["nccl.all_reduce.busbw@8GiB"] is None
+    assert {fact["why"] for fact in said} == {
+        "17.0 GiB are needed for 8GiB, and n0/rank1 has 14.0 GiB of GPU memory free"
+    }
