@@ -396,3 +396,25 @@ def test_a_node_whose_driver_never_answers_cannot_hold_discovery_past_its_time_l
     assert again is not None
     assert 'timeout --foreground --kill-after=10 "$PATIENCE_S" srun --label' in text
     assert int(patience[1]) + 60 * int(again[1]) < 60 * int(limit[1]) / 1.5
+
+
+NEWER_THAN_BASH_44 = re.compile(
+    r"\b(EPOCHREALTIME|EPOCHSECONDS|BASH_ARGV0|SRANDOM|BASH_MONOSECONDS|BASH_TRAPSIG|GLOBSORT)\b"
+    r"|\bwait (-\w )*-p\b|\blocal -I\b|\$\{\w+@[UuLKk]\}|\$\{ "
+    r"|shopt -s \S*(assoc_expand_once|localvar_inherit|globskipdots|patsub_replacement|varredir_close)"
+)
+
+
+def test_scripts_need_nothing_newer_than_bash_44() -> None:
+    """RHEL, Rocky and Alma 8 have it; under set -u a variable that it does not know ends the script."""
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True)
+    paths = [ROOT / name for name in listed.stdout.split("\0") if name and not name.startswith("docs/results/")]
+    scripts = [path for path in paths if path.is_file() and b"bash" in path.read_bytes()[:64].split(b"\n")[0]]
+    assert len(scripts) > 30
+    found = {
+        f"{path.relative_to(ROOT)}:{number}": line.strip()
+        for path in scripts
+        for number, line in enumerate(path.read_text().splitlines(), start=1)
+        if NEWER_THAN_BASH_44.search(line.partition(" #")[0])
+    }
+    assert found == {}

@@ -205,8 +205,11 @@ end_within() { # seconds, process: its exit code; a process that takes longer ge
   wait "$2"
 }
 
-elapsed() { # EPOCHREALTIME at the start -> seconds with one decimal
-  local now=${EPOCHREALTIME/./} then=${1/./}
-  local tenths=$(((now - then) / 100000))
+nanoseconds() { # since 1970; bash 4.4 has no EPOCHREALTIME
+  date +%s%N
+}
+
+elapsed() { # nanoseconds at the start -> seconds with one decimal
+  local tenths=$((($(nanoseconds) - $1) / 100000000))
   printf '%d.%d\n' "$((tenths / 10))" "$((tenths % 10))"
 }

@@ -20,7 +20,7 @@ watched() { # inside the allocation; NODES, NODE_COUNT, GPUS, SCALE and RUN_DIR 
   srun --overlap --label --kill-on-bad-exit=0 --nodes="$NODE_COUNT" --ntasks="$NODE_COUNT" --ntasks-per-node=1 \
     "${SRUN_SITE[@]}" python3 infrastructure-validation/probes/clock.py --reference "${NODES%%,*}" --port "$(port 0)" \
     >"$RUN_DIR/raw/clock.jsonl" 2>"$RUN_DIR/raw/clock.err" || true # a node without an answer is incomplete
-  begun=$EPOCHREALTIME
+  begun=$(nanoseconds)
   start_monitor "$GPUS"
   MASTER_ADDR=$(rank0_of "$NODES") MASTER_PORT=$(port "$NODE_COUNT") \
     srun --overlap --label --cpu-bind=none --kill-on-bad-exit=1 --nodes="$NODE_COUNT" --ntasks="$((NODE_COUNT * GPUS))" \

@@ -37,7 +37,7 @@ begin_attempt() {
   TIME_LIMIT=(${ends:+--ends-at "$ends"})
   trap stop_step USR1 # from here on: the counters take a second
   read_counters before "$(gpus_on_node)"
-  attempt_begun=$EPOCHREALTIME
+  attempt_begun=$(nanoseconds)
   start_monitor "$(gpus_on_node)"
 }
 
