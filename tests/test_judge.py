@@ -446,6 +446,23 @@ def test_one_undeclared_number_is_one_line_for_all_its_subjects_and_a_fault_keep
     assert "INCOMPLETE nccl.ranks [4-nodes]" in screen
 
 
+def test_what_cannot_be_known_is_one_line_however_many_gates_and_nodes_wait_for_it():
+    """A kernel log that is closed to users: 39 lines on four nodes, before."""
+    why = "not found out: the kernel log cannot be read: Operation not permitted"
+    gates = ("discovery.kernel_log.xid", "discovery.kernel_log.nonfatal", "load.kernel_log")
+    verdicts = [
+        a_verdict(gate, f"n{number}", Outcome.INCOMPLETE, "nothing", cause=why, kind=Kind.UNKNOWN)
+        for gate in gates
+        for number in range(4)
+    ]
+    line = f"{why} (12 verdicts: {', '.join(gates)} on n0, n1, n2, …)"
+    assert [len(group) for group in report.on_screen(verdicts)[0]] == [12]
+    said = report.not_known([*verdicts, a_verdict("nccl.step", "2-nodes", Outcome.FAIL, "no")])
+    assert said.splitlines()[0] == f"NOT KNOWN  {line}"
+    assert "what to do first: docs/" in said
+    assert len(said.splitlines()) == 2
+
+
 def test_pairs_that_failed_alike_are_one_line_that_names_what_they_have_in_common():
     def screen(*pairs: str) -> str:
         verdicts = [a_verdict("smoke.fs.pair.write", pair, Outcome.FAIL, "no", expected="yes") for pair in pairs]

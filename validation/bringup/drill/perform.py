@@ -259,7 +259,7 @@ def compare(
 def _on_screen(written: Verdicts) -> set[tuple[str, str, Outcome]]:
     """Verdicts on the screen, and those left to the report: if a drill skips most parts of a phase, incomplete verdicts
     fill the screen."""
-    groups, left = view.on_screen(written)
+    groups, left = view.on_screen(written.verdicts)
     return {(v.gate, v.subject, v.outcome) for group in (*groups, left) for v in group}
 
 

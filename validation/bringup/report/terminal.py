@@ -12,7 +12,7 @@ class _Outcomes(RegexHighlighter):
     highlights = [  # noqa: RUF012  # rich's own way to declare them
         r"^\s*(?P<good>PASS|KEPT|FOUND)\b",
         r"^\s*(?P<bad>FAIL|MISSED|WRONG SUBJECT|WRONG CAUSE|FALSE ALARM)\b",
-        r"^\s*(?P<open>INCOMPLETE|NOT RUN|NOT ASKED|PARTLY|REHEARSED|NOT PERFORMED|NOT APPLICABLE|WARN)\b",
+        r"^\s*(?P<open>INCOMPLETE|NOT RUN|NOT ASKED|NOT KNOWN|PARTLY|REHEARSED|NOT PERFORMED|NOT APPLICABLE|WARN)\b",
     ]
 
 

@@ -6,7 +6,7 @@ Everything shown comes from records.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,7 +16,7 @@ from bringup.known_faults.signatures import SIGNATURES
 from bringup.plan import catalogue
 from bringup.plan import subjects as naming
 from bringup.plan.phases import PHASES
-from bringup.records import Observation, Outcome, Playbook, Run, Sign, Verdict, Verdicts
+from bringup.records import Kind, Observation, Outcome, Playbook, Run, Sign, Verdict, Verdicts
 from bringup.report import text
 from bringup.report.render import render
 from bringup.results import unhealthy_node
@@ -108,9 +108,15 @@ class View:
 
 def screen(folder: Path, run: Run, verdicts: Verdicts) -> str:
     """One phase on one screen: outcome, what failed and where, what is not proven, where the report is."""
-    groups, left = on_screen(verdicts)
-    shown = [_alone(group[0]) if len(group) == 1 else _together(group) for group in groups]
-    return render("screen.txt.j2", view=View(run, verdicts, folder), shown=shown, left=left, most=MAX_LISTED)
+    groups, left = on_screen(verdicts.verdicts)
+    view = View(run, verdicts, folder)
+    return render("screen.txt.j2", view=view, shown=_shown(groups), left=left, most=MAX_LISTED)
+
+
+def not_known(verdicts: Iterable[Verdict]) -> str:
+    """What stays open after all phases of a playbook, a line for each reason: on the screen, below the answers."""
+    groups, left = on_screen(verdict for verdict in verdicts if verdict.outcome is Outcome.INCOMPLETE)
+    return render("not_known.txt.j2", shown=_shown(groups), left=left)
 
 
 def markdown(run: Run, verdicts: Verdicts, observations: Sequence[Observation] = ()) -> str:
@@ -125,6 +131,7 @@ def playbook_markdown(playbook: Playbook, outcome: Outcome) -> str:
 
 
 _ALIKE: tuple[Callable[[Verdict], _Key | None], ...] = (  # tried in turn; None: not of this kind
+    lambda v: (v.kind, v.cause) if v.kind in (Kind.UNKNOWN, Kind.BLOCKED) else None,  # a log that cannot be read
     lambda v: (v.subject, v.kind, v.cause) if v.outcome is Outcome.INCOMPLETE else None,  # a dead node
     lambda v: (v.gate, v.kind, v.cause) if v.outcome is Outcome.INCOMPLETE else None,  # a number that nobody declared
     lambda v: (v.gate, v.outcome) if _is_pair(v) and v.outcome is not Outcome.INCOMPLETE else None,  # pairs of one node
@@ -136,9 +143,9 @@ def _is_pair(verdict: Verdict) -> bool:
     return gate is not None and gate.per == "pair"
 
 
-def on_screen(verdicts: Verdicts) -> tuple[list[list[Verdict]], list[Verdict]]:
+def on_screen(verdicts: Iterable[Verdict]) -> tuple[list[list[Verdict]], list[Verdict]]:
     """(what the screen shows, those of one reason together; what it leaves to the report)."""
-    groups = _alike(text.not_passed(verdicts.verdicts))
+    groups = _alike(text.not_passed(verdicts))
     return groups[:MAX_LISTED], [verdict for group in groups[MAX_LISTED:] for verdict in group]
 
 
@@ -159,6 +166,10 @@ def _alike(bad: Sequence[Verdict]) -> list[list[Verdict]]:
     return sorted([*groups, *([verdict] for verdict in left)], key=lambda group: order[id(group[0])])
 
 
+def _shown(groups: Sequence[Sequence[Verdict]]) -> list[tuple[str, str, str]]:
+    return [_alone(group[0]) if len(group) == 1 else _together(group) for group in groups]
+
+
 def _alone(verdict: Verdict) -> tuple[str, str, str]:
     """Mark, what is said, and the line below it."""
     message = f"{verdict.gate} [{verdict.subject}]: {text.sentence(verdict)}"
@@ -167,14 +178,20 @@ def _alone(verdict: Verdict) -> tuple[str, str, str]:
 
 def _together(group: Sequence[Verdict]) -> tuple[str, str, str]:
     """The same of several; the report has a row for each."""
-    first, one_subject = group[0], group[0].subject == group[1].subject
-    names = [verdict.gate if one_subject else verdict.subject for verdict in group]
-    shown = ", ".join(names[:MIN_ALIKE]) + (", …" if len(names) > MIN_ALIKE else "")
-    who, of = (f"[{first.subject}]", "gates") if one_subject else (first.gate, "subjects")
-    what = first.cause
+    first = group[0]
+    gates, subjects = (list(dict.fromkeys(names)) for names in zip(*((v.gate, v.subject) for v in group), strict=True))
     if first.outcome is not Outcome.INCOMPLETE:
-        common = set.intersection(*(set(naming.nodes_of(verdict.subject)) for verdict in group))
+        common = set.intersection(*(set(naming.nodes_of(subject)) for subject in subjects))
         of = f"pairs, all with {common.pop()}" if len(common) == 1 else "pairs"
-        who, what = f"{first.gate} [{first.subject}]", text.sentence(first)
-    message = f"{who}: {what} ({len(group)} {of}: {shown})"
+        message = f"{first.gate} [{first.subject}]: {text.sentence(first)} ({len(group)} {of}: {_some(subjects)})"
+    elif len(subjects) == 1:
+        message = f"[{first.subject}]: {first.cause} ({len(group)} gates: {_some(gates)})"
+    elif len(gates) == 1:
+        message = f"{first.gate}: {first.cause} ({len(group)} subjects: {_some(subjects)})"
+    else:
+        message = f"{first.cause} ({len(group)} verdicts: {_some(gates)} on {_some(subjects)})"
     return text.MARK[first.outcome], message, f"all are in the report; what to do first: {text.remedy(first)}"
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:MIN_ALIKE]) + (", …" if len(names) > MIN_ALIKE else "")
