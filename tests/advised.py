@@ -22,3 +22,9 @@ def question(**changes: Any) -> advise.Question:
 
 def advice(profile: Profile = H100, **changes: Any) -> Advice:
     return advise.advise(question(**changes), advise.known(profile, [], None))
+
+
+def default_batch(ranks: int) -> int:
+    """Rows, as training/env.sh chooses them."""
+    least = 32 if ranks <= 16 else min(2 * ranks, 64)
+    return -(-least // ranks) * ranks

@@ -102,7 +102,7 @@ def test_the_default_batch_suits_any_number_of_ranks_and_all_runs_of_a_playbook_
     assert len(batches) == 1
     option, batch = batches.pop().split()
     assert option == "--global-batch"
-    assert 32 <= int(batch) < 32 + nodes * gpus
+    assert 32 <= int(batch) < 64 + nodes * gpus
     assert int(batch) % (nodes * gpus) == 0
 
 

@@ -4,14 +4,16 @@
 
 # The workload of all six scripts: the defaults of training/src/recipe/arguments.py, then a batch that suits the ranks, then
 # BRINGUP_TRAIN_ARGS (unless it is set: the workload of the profile), then the options after the script's name; the later ones win.
-# The batch is the smallest multiple of the ranks from 32 rows on: 32 for 1 to 32 ranks in powers of two, 36 for 6, 40 for 40.
+# The batch is a multiple of the ranks from 32 rows on, and of twice the ranks up to 64 rows, so that a step is more than one micro-step
+# and what every step costs (the update, the last buckets): 32 for 1 to 16 ranks in powers of two, 36 for 6, 64 for 32 and 64, 80 for 40.
 # Runs whose losses are compared need the same batch, so BRINGUP_TRAIN_RANKS names the ranks of the largest of them (`bringup run`
 # sets it); without it, each script counts its own. What cannot work is refused here, before any rank is started.
 choose_workload() { # entrypoint, ranks, options of the script; sets `workload`; ends the script with exit code 2 and one line
-  local entrypoint=$1 ranks=$2 most=${BRINGUP_TRAIN_RANKS:-$2} batch
+  local entrypoint=$1 ranks=$2 most=${BRINGUP_TRAIN_RANKS:-$2} least batch
   shift 2
   [[ $most =~ ^[1-9][0-9]{0,5}$ ]] || die "BRINGUP_TRAIN_RANKS=$most: expected a number of ranks"
-  batch=$(((31 + most) / most * most))
+  least=$((most > 16 ? (most < 32 ? 2 * most : 64) : 32))
+  batch=$(((least - 1 + most) / most * most))
   [[ -n ${BRINGUP_TRAIN_ARGS+set} ]] || BRINGUP_TRAIN_ARGS=$("$PYTHON" -m bringup workload) || exit 2
   read -r -a workload <<<"--global-batch $batch $BRINGUP_TRAIN_ARGS"
   WORLD_SIZE=$ranks "$PYTHON" "$entrypoint" --check "${workload[@]}" "$@" || exit 2

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from advised import default_batch
 from bringup import cli
 from bringup.plan import profile as profiles
 from bringup.plan.phases import PHASES
@@ -83,7 +84,7 @@ def asked(entry: Shown, gpus: int) -> list[str]:
     given, _ = parser.parse_known_args(entry.options)
     ranks = 1 if PHASES[entry.stem].one_gpu else entry.nodes * gpus
     most = entry.nodes * gpus  # advise asks about all strategies on these nodes
-    batch = given.global_batch or -(-32 // most) * most  # as training/env.sh chooses it
+    batch = given.global_batch or default_batch(most)
     rows = given.rows_at_once or max(1, batch // ranks // given.gradient_accumulation)
     words = ["--model", HUB.get(given.model, given.model), "--sequence-length", str(given.sequence_length)]
     words += ["--rows", str(rows), "--global-batch", str(batch), "--reduce-dtype", given.reduce_dtype]

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from advised import default_batch
 from bringup import cli
 from bringup.derive.measured import FEWEST_STEPS_OF_A_TAIL
 from bringup.errors import ProfileError
@@ -62,7 +63,7 @@ def test_the_workload_of_a_profile_fits_under_every_strategy(
         "--gpus-per-node": str(gpus),
         "--rows": given["--rows-at-once"],
         "--sequence-length": given["--sequence-length"],
-        "--global-batch": str(-(-32 // ranks) * ranks),  # as training/env.sh chooses it
+        "--global-batch": str(default_batch(ranks)),
     }
     options = [word for pair in asked.items() for word in pair]
     code = cli.main(["advise", "--json", "--activation-checkpointing", *options])
