@@ -2,6 +2,7 @@
 somebody else drained is left alone."""
 
 import contextlib
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -46,6 +47,7 @@ def given(cluster: Cluster, node: str) -> str:
 
 def wait_for_reason(cluster: Cluster, node: str, *, passes: bool) -> reason.Reason:
     def is_told() -> bool:
+        forget_the_brake(cluster, node)
         reason_given = reason.read(given(cluster, node))
         return reason_given is not None and (reason_given.passes_since is not None) is passes
 
@@ -57,6 +59,15 @@ def wait_for_reason(cluster: Cluster, node: str, *, passes: bool) -> reason.Reas
     reason_given = reason.read(given(cluster, node))
     assert reason_given is not None
     return reason_given
+
+
+def forget_the_brake(cluster: Cluster, node: str) -> None:
+    """On a busy machine the other node may not answer Slurm for a moment, and the last node in service is not drained.
+    A site's health check then asks again after 10 minutes; here, at its next call."""
+    told = cluster.state / f"health-state/{node}.told.json"
+    with contextlib.suppress(OSError, ValueError):  # it is being replaced
+        if json.loads(told.read_text()).get("braked"):
+            told.unlink()
 
 
 def said_by_hooks(cluster: Cluster, node: str) -> str:
