@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """Become another program, with those variables alone that Slurm, MPI, NCCL and the site file set, and no secret.
 
-For nccl-tests: with -J they write their whole environment into a file as soon as they start.
+For nccl-tests: with -J they write their whole environment into a file as soon as they start. Older ones, as HPC-X and
+some images bring them, end at once with their usage when they see -J. They run without it and leave their table.
 Run: srun … PYTHON clean_environment.py PROGRAM [ARGUMENT]…   (SITE_VARIABLES: names that the site file sets)
 """
 
 import os
 import signal
+import subprocess
 import sys
 
 from bringup.plan.hidden import looks_secret
@@ -42,13 +44,27 @@ def clean(environment):
     }
 
 
+def without_unknown_json(command, environment):
+    """The command, without `-J FILE` where the program's usage does not name it."""
+    if "-J" not in command:
+        return command
+    usage = subprocess.run(
+        [command[0], "--help"], env=environment, capture_output=True, text=True, errors="replace", check=False
+    )
+    if "--output_file" in usage.stdout + usage.stderr:
+        return command
+    at = command.index("-J")
+    return command[:at] + command[at + 2 :]
+
+
 def main():
     if len(sys.argv) < 2:
         sys.exit("usage: clean_environment.py PROGRAM [ARGUMENT]…")
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it, and what it becomes would do so, too
     environment = clean(os.environ)
     try:
-        os.execvpe(sys.argv[1], sys.argv[1:], environment)  # noqa: S606  # no shell is wanted
+        command = without_unknown_json(sys.argv[1:], environment)
+        os.execvpe(command[0], command, environment)  # noqa: S606  # no shell is wanted
     except OSError as error:
         sys.exit(f"clean_environment.py: {sys.argv[1]}: {error.strerror}")
 

@@ -116,6 +116,23 @@ def test_nccl_tests_leave_their_numbers_and_no_environment(run: Path) -> None:
     assert [path.name for path in (run / "private").iterdir()] == ["secret"]
 
 
+def test_nccl_tests_that_know_no_json_run_and_leave_their_table(tmp_path: Path) -> None:
+    """They print their usage at -J, and end with 0: no scale had a number."""
+    older = tmp_path / "all_reduce_perf"
+    older.write_text(
+        "#!/bin/bash\ncase $* in *--help*) echo '[-b,--minbytes <min size in bytes>]' ;;"
+        " *-J*) echo 'invalid option' ;; *) echo \"ran $*\" ;; esac\n"
+    )
+    older.chmod(0o755)
+    done = subprocess.run(
+        [sys.executable, SCRIPTS / "clean_environment.py", older, "-b", "8K", "-J", tmp_path / "x.json", "-c", "1"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "ran -b 8K -c 1\n"
+
+
 def test_nccl_tests_that_are_killed_leave_no_secret_and_nothing_for_others(run: Path) -> None:
     """At once after they began to write, and with them the script, so that nothing can be cleaned up."""
     done = nccl_test(run, "kill -KILL $$")

@@ -36,6 +36,9 @@ TITLE = "#       size         count      type   redop    root" + "     time   al
 
 def main():
     binary, known = Path(sys.argv[0]).name, known_keys()
+    if sys.argv[1:] == ["--help"]:
+        print(f"USAGE: {binary} \n\t[-b,--minbytes <min size in bytes>] \n\t[-J,--output_file <file>]")
+        return
     options = dict(zip(sys.argv[1::2], sys.argv[2::2], strict=False))
     rank, ranks = int(os.environ.get("SLURM_PROCID", "0")), int(os.environ.get("SLURM_NTASKS", "1"))
     hosts, sizes = hosts_of_step(), list(sizes_of(options))
