@@ -1,38 +1,50 @@
 # The verbs of this repository. `make` or `make help` prints them.
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
-PYTHON ?= python3
+# Another Python than that on the PATH: PYTHON=python3.12 make venv. Without internet: WHEELS=FOLDER make venv (docs/00-first-day.md).
+WHEELS ?=
 # An index from which torch alone comes, such as PyTorch's of CPU builds; everything else is from pip's own. (An extra index for pip would
 # answer for every name: whoever puts a package there under the name of another is installed.)
 TORCH_INDEX ?=
 NODES ?= 2
 GPUS ?= 2
-PY := .venv/bin/python
+VENV := $(shell bash infrastructure-validation/scripts/venv.sh)
+PY := $(VENV)/bin/python
 CLUSTER := infrastructure-validation/local-cluster/cluster
 
-.PHONY: help setup venv constraints local cluster cluster-down test drill lint unit unit-folders unit-files golden live live-drills live-rest generated pictures clean
+.PHONY: help setup venv venv-light constraints local cluster cluster-down test drill lint unit unit-folders unit-files golden live live-drills live-rest generated pictures clean
 
 help: ## print this
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
 
 setup: ## everything for the local cluster: Debian packages and .venv with the tools of development; idempotent
 	@infrastructure-validation/local-cluster/setup.sh
-	@$(MAKE) --no-print-directory .venv/installed-dev
+	@$(MAKE) --no-print-directory $(VENV)/installed-dev
 
-venv: .venv/installed ## the Python environment alone: all that a real cluster's login host needs
+venv: $(VENV)/installed ## the Python environment alone: all that a real cluster's login host needs
 	@:
 
-PIP := $(PY) -m pip install --quiet --disable-pip-version-check --constraint training/constraints.txt
+venv-light: $(VENV)/installed-light ## the same without torch and pictures, in a minute: discovery, most of smoke, and the judge
+	@:
 
-.venv/installed: pyproject.toml training/constraints.txt
-	@$(PYTHON) -c 'import sys; sys.exit("bringup needs Python 3.11 or newer, and $(PYTHON) is " + sys.version.split()[0] + "; name another: PYTHON=python3.12 make $(or $(MAKECMDGOALS),venv)") if sys.version_info < (3, 11) else 0'
-	@$(PY) -c 'import pip' 2>/dev/null || $(PYTHON) -m venv .venv
-	@echo "installing into .venv, which takes minutes: about 6 GB with torch for CUDA; 1.5 GB with torch for CPUs (README: TORCH_INDEX)"
-	@$(if $(TORCH_INDEX),$(PIP) --no-deps --index-url '$(TORCH_INDEX)' torch)
-	@$(PIP) --editable '.[train]'
+# A build of torch for another CUDA names its own versions of NVIDIA's libraries.
+CONSTRAINTS := $(if $(TORCH_INDEX),$(VENV)/constraints.txt,training/constraints.txt)
+PIP := $(PY) -m pip install --quiet --disable-pip-version-check $(if $(WHEELS),--no-index --find-links '$(WHEELS)') --constraint $(CONSTRAINTS)
+
+$(VENV)/installed-light: pyproject.toml training/constraints.txt
+	@$(PY) -c 'import pip' 2>/dev/null || { python=$$(bash infrastructure-validation/scripts/venv.sh --python) && "$$python" -m venv $(VENV); }
+	@uname -m >$(VENV)/architecture
+	@grep -vE '^(cuda-|nvidia-[^m]|triton=)' training/constraints.txt >$(VENV)/constraints.txt
+	@$(PIP) --editable .
 	@touch $@
 
-.venv/installed-dev: .venv/installed
+$(VENV)/installed: $(VENV)/installed-light
+	@echo "installing into $(VENV), which takes minutes: about 6 GB with torch for CUDA; 1.5 GB with torch for CPUs (README: TORCH_INDEX)"
+	@$(if $(TORCH_INDEX),$(PIP) --no-deps --index-url '$(TORCH_INDEX)' torch)
+	@$(PIP) --editable '.[draw,train]'
+	@touch $@
+
+$(VENV)/installed-dev: $(VENV)/installed
 	@$(PY) -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["dev"], sep="\n")' | \
 	  $(PIP) --requirement /dev/stdin
 	@touch $@
@@ -54,14 +66,14 @@ test: setup lint ## lint, unit tests, and the integration tests on a local clust
 	@$(MAKE) --no-print-directory --jobs=4 --output-sync=line unit-folders unit-files live-drills live-rest
 
 drill: setup ## the whole catalogue of faults, made and found on a local cluster
-	.venv/bin/bringup drill
+	$(VENV)/bin/bringup drill
 
 lint: setup ## ruff (format and check), mypy --strict, import arrows, codespell, shellcheck
 	$(PY) -m ruff format --check .
 	$(PY) -m ruff check .
 	$(PY) -m mypy
-	.venv/bin/lint-imports --no-cache
-	git ls-files -z -- ':!tests' ':!docs/results/pictures' | xargs -0 .venv/bin/codespell
+	$(VENV)/bin/lint-imports --no-cache
+	git ls-files -z -- ':!tests' ':!docs/results/pictures' | xargs -0 $(VENV)/bin/codespell
 	git ls-files -z -- '*.sh' '*.sbatch' .ci/run docs/results/keep-records infrastructure-validation/local-cluster/cluster \
 	  infrastructure-validation/local-cluster/playbook infrastructure-validation/slurm/{health-check,prolog,epilog} | xargs -0 shellcheck -x
 

@@ -79,7 +79,11 @@ sys.exit(any(getattr(find_spec(name), "origin", None) is None for name in ("torc
   fi
 }
 if [[ -n ${SLURM_PROCID:-} && -n ${MASTER_ADDR:-} ]]; then
-  fault=$(without_environment "${BRINGUP_VENV:-$PWD/.venv}")
+  # shellcheck source=infrastructure-validation/scripts/venv.sh
+  source infrastructure-validation/scripts/venv.sh
+  venv=$(venv_folder)
+  [[ $venv == /* ]] || venv=$PWD/$venv
+  fault=$(without_environment "$venv")
   if [[ -n $fault && -n ${CONTAINER_PYTHON:-} ]]; then
     refuse_node "the container on ${SLURMD_NODENAME:-$HOSTNAME} cannot train: its image needs python and torchrun on the PATH, with torch, transformers, accelerate, datasets and pydantic"
   elif [[ -n $fault ]]; then

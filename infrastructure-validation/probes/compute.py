@@ -21,6 +21,11 @@ REPETITIONS = 7
 LEAST_S = 1.0
 SIZE = {"cuda": 8064, "cpu": 1008}  # multiples of 7 and of 16
 COPY_BYTES = 256 * 2**20
+WITHOUT_TORCH = {
+    "smoke.compute.device": "text",
+    "smoke.compute.device.fallback": "count",
+    "smoke.compute.wrong_values": "count",
+}
 SLOW_S = 3.0  # the drill: longer than any product takes
 
 
@@ -30,7 +35,9 @@ def main():
         with large_imports():
             import torch
     except ImportError as error:
-        facts.unknown("smoke.compute.wrong_values", "count", f"torch: {error}")
+        why = "torch is not installed: make venv" if isinstance(error, ModuleNotFoundError) else f"torch: {error}"
+        for quantity, unit in WITHOUT_TORCH.items():
+            facts.unknown(quantity, unit, why)
         facts.finish()
         return
     devices = [torch.device("cuda", index) for index in range(torch.cuda.device_count())] or [torch.device("cpu")]

@@ -1,6 +1,7 @@
 """Folders that a job writes to: does a small file come back, and how much room is left for bytes and for files?
 
 Says nothing about speed, and nothing about other nodes. A folder that does not answer is said, and not waited for.
+Run: python3 folders.py FOLDER        on a login host, as bringup doctor does; on a node it is a part of inventory.py
 """
 
 import collections
@@ -8,10 +9,12 @@ import os
 import pwd
 import re
 import subprocess
+import sys
 import threading
 from pathlib import Path
 
 import own_files
+from facts import Facts
 from software import mount_of
 
 GIB = 2**30
@@ -155,3 +158,17 @@ def _left(words):
         left.append(max(0, limit - int(used)) if limit else None)
     space, files = left
     return (None if space is None else space / KIB_OF_GIB), files
+
+
+def main():
+    facts, path = Facts("folders"), str(Path(sys.argv[1]).resolve())
+    try:
+        facts.saw("inventory.folder.results.mount", mount_of(Path(path)), "text")
+    except OSError as error:
+        facts.unknown("inventory.folder.results.mount", "text", f"{path}: {error.strerror}")
+    folders(facts, [("results", path)])
+    facts.finish()
+
+
+if __name__ == "__main__":
+    main()

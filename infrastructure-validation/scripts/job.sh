@@ -17,8 +17,8 @@
 #                               say it (evidence/reading.py): a fact counts only from the node that it is about
 #   unfinished PROBE FILE NODE… the nodes on which the probe left no closing line
 #
-# Environment: BRINGUP_SITE (name or path of a site file), BRINGUP_PROFILE (name or path; default generic), BRINGUP_VENV (default
-# .venv), BRINGUP_RUN_NAME, BRINGUP_WAIT_S (seconds that a step may wait for busy nodes; default 120), BRINGUP_JUDGE_LATER
+# Environment: BRINGUP_SITE (name or path of a site file), BRINGUP_PROFILE (name or path; default generic), BRINGUP_VENV (venv.sh),
+# BRINGUP_RUN_NAME, BRINGUP_WAIT_S (seconds that a step may wait for busy nodes; default 120), BRINGUP_JUDGE_LATER
 # (`bringup run` sets it: it judges the run itself, when the job has ended), BRINGUP_START_S (probes/arrival.py),
 # BRINGUP_HANG_S (probes/progress.py).
 BRINGUP_GIVEN=$(compgen -e) # the variables that the user set win over the site file; those that scripts set do not
@@ -62,7 +62,11 @@ die() { # message…
 need_repository() {
   [[ -r infrastructure-validation/scripts/job.sh ]] ||
     die "$PWD is not the root of the bringup repository; cd there and submit again"
-  local venv=${BRINGUP_VENV:-$PWD/.venv}
+  local venv
+  # shellcheck source=infrastructure-validation/scripts/venv.sh
+  source infrastructure-validation/scripts/venv.sh
+  venv=$(venv_folder)
+  [[ $venv == /* ]] || venv=$PWD/$venv
   PYTHON=$venv/bin/python
   [[ -x $PYTHON ]] ||
     die "no Python environment at $venv (seen from ${SLURMD_NODENAME:-$HOSTNAME}); run 'make venv', or set BRINGUP_VENV"

@@ -156,3 +156,19 @@ def test_it_runs_in_a_path_with_spaces_and_quotes(tmp_path_factory, monkeypatch)
     bad = {line.split()[1] for line in done.stdout.splitlines() if line.startswith(("  INCOMPLETE", "  FAIL"))}
     assert bad == {"train.loss.agrees", "train.grad_norm.agrees"}, done.stdout
     assert len(list(place.glob("validation/results/*/*/verdicts.json"))) == 2
+
+
+def test_doctor_submits_nothing_and_a_site_file_that_slurm_wrote_is_used(cluster: Cluster):
+    bringup = CHECKOUT / ".venv/bin/bringup"
+    asked = cluster.sh(bringup, "doctor")
+    assert asked.returncode == 0, asked.stdout + asked.stderr
+    assert "PASS       partition    main: 2 of 2 node(s) usable, 2 GPUs each" in asked.stdout
+    assert "WARN       site file" in asked.stdout and "bringup site --init" in asked.stdout
+    file = cluster.shared / "made.yaml"
+    made = cluster.sh(bringup, "site", "--init", file)
+    assert made.returncode == 0, made.stderr
+    assert cluster.sh(bringup, "site", "--init", file).returncode == 2
+    again = cluster.sh(bringup, "doctor", env={"BRINGUP_SITE": str(file)})
+    assert f"PASS       site file    made, {file}" in again.stdout
+    assert "PASS       GPU request  gpu_request --gpus-per-node=2" in again.stdout
+    assert cluster.sh("squeue", "--noheader", "--states=all").stdout == ""

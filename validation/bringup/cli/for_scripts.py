@@ -173,6 +173,7 @@ def do_open(arguments: argparse.Namespace) -> int:
     site = at_site.from_environment()
     if site is not None:
         at_site.refuse_missing(site.site, phase)
+    opening.refuse_without_torch(phase, site)
     folder = opening.open_run(
         phase,
         nodes=hostlist.expand(arguments.nodes),

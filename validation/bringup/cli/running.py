@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bringup.cli.arguments import phase_called
@@ -74,6 +75,8 @@ def do_site(arguments: argparse.Namespace) -> int:
     from bringup.report import text
     from bringup.run import site as at_site
 
+    if arguments.init is not None:
+        return _write_site(arguments.init)
     if arguments.phase is not None:
         phase_called(arguments.phase)
     at = at_site.from_environment()
@@ -85,6 +88,28 @@ def do_site(arguments: argparse.Namespace) -> int:
     rows = text.site_rows(at_site.used(at.site, arguments.phase))
     print(f"{text.shown_path(at.file)}\n" + text.columns(("key", "value", "here instead"), rows))
     return 0
+
+
+def _write_site(named: str) -> int:
+    from bringup.report import text
+    from bringup.run.before import cluster, new_site
+
+    is_path = named.endswith((".yaml", ".yml"))
+    new = new_site.suggest(cluster.read(), Path(named).name.split(".")[0] if is_path else named or None)
+    path = new_site.write(new, named)
+    print("\n".join(f"assumed    {line}" for line in new.assumed))
+    print(f"wrote      {text.shown_path(path)}")
+    print(f"next       export BRINGUP_SITE={path.resolve() if is_path else new.site.name} && bringup doctor")
+    return 0
+
+
+def do_doctor(arguments: argparse.Namespace) -> int:
+    from bringup.report.terminal import console
+    from bringup.run.before import checks, doctor
+
+    lines = doctor.look(arguments.profile)
+    console().print(doctor.screen(lines))
+    return checks.exit_code(lines)
 
 
 def do_why(arguments: argparse.Namespace) -> int:

@@ -110,9 +110,22 @@ VERBS: Verbs = {
             _path("--resume", "continue an earlier sweep: runs that finished are not repeated", "FOLDER"),
         ),
         "site": _verb(
-            "what the site file of $BRINGUP_SITE says; --export: as lines to source before sbatch",
+            "what the site file of $BRINGUP_SITE says; --export: as lines to source before sbatch; --init: a first one",
             _arg("phase", nargs="?", metavar="PHASE", help="with its own time limit (default: that of any phase)"),
             _flag("--export", "source <(bringup site --export)"),
+            _arg(
+                "--init",
+                nargs="?",
+                const="",
+                metavar="NAME",
+                help="write a first site file from what Slurm says: its name, or a path (default: the cluster's name)",
+            ),
+        ),
+        "doctor": _verb(
+            "before anything is queued: Slurm, limits, Python, folder, site file, profile; submits nothing",
+            NAME_OR_PATH,
+            description="One screen; every line that is not a PASS says what to do. "
+            "Exit code: 0 a run can start, 1 a run will fail, 2 something could not be found out.",
         ),
         "why": _verb("why a job waits, or how it ended, in plain words", _arg("job", metavar="JOBID")),
         "drill": _verb(

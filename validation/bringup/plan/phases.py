@@ -21,6 +21,7 @@ class Phase:
     needs: tuple[str, ...] = ()  # phases that must pass first, or this one would be meaningless
     whole_nodes: bool = True  # it needs exclusive nodes
     localises: str | None = None  # a phase whose failure this one explains; that phase is repeated without the bad node
+    uses_torch: bool = True  # nothing of it can be measured without; smoke uses it in one part only
     screens: bool = False  # a node that fails a gate of its own is left out of the later phases
 
     @property
@@ -83,6 +84,7 @@ def _validation(
         submit=script.endswith(".sbatch"),
         results=f"validation/results/{stem}",
         needs=needs,
+        uses_torch=stem not in ("discovery", "smoke"),
         min_nodes=nodes,
         whole_nodes=whole_nodes,
         screens=screens,

@@ -113,6 +113,7 @@ _MEANT = {  # key -> what its pattern means, in words
     "checkpoints": "write a whole path without , and :",
     "setup": "write a whole path without , and :",
     "checks": "write a whole path without , and :",
+    "venv": "write a whole path without , and :",
     "signing_key": "write a whole path without , and :",
     "allowed_signers": "write a whole path without , and :",
 }
@@ -147,6 +148,9 @@ class Site(Record):
     scratch: Place | None = None  # a fast folder, shared or of each node
     checkpoints: Place | None = None  # a folder that all nodes share; training writes its checkpoints there
     environment: dict[Variable, Line] = Field(default_factory=dict)
+    venv: Place | None = (
+        None  # where `make venv` puts the Python environment; read by infrastructure-validation/scripts/venv.sh
+    )
     modules: list[Word] = Field(default_factory=list)
     setup: Place | None = None  # a file that scripts source before they start anything
     checks: Place | None = None  # a file of the site's own checks

@@ -20,6 +20,7 @@ from bringup.judge import Judged
 from bringup.plan.phases import PHASES
 from bringup.records import Verdict, files
 from bringup.report import training as training_report
+from bringup.report.figures import canvas
 from bringup.report.figures import pairs as pair_figures
 from bringup.report.figures import run as run_figures
 from bringup.report.figures import training as training_figures
@@ -97,7 +98,9 @@ def _several(texts: Iterable[str]) -> str:
 
 
 def _pictures(judged: Judged) -> list[Picture]:
-    """Drawn again, into a folder of their own: the run's may be read-only."""
+    """Drawn again, into a folder of their own: the run's may be read-only. None where nothing can be drawn."""
+    if not canvas.can_draw():
+        return []
     with tempfile.TemporaryDirectory(prefix="bringup-report-") as folder:
         into = Path(folder)
         drawn = run_figures.draw(judged.folder, judged.observations, judged.profile, judged.training, into)
@@ -149,5 +152,7 @@ def side_by_side(judged: Sequence[Judged], varied: Sequence[str] = ()) -> Traini
 
 
 def _pictures_of_trainings(known: Sequence[Entry]) -> list[Picture]:
+    if not canvas.can_draw():
+        return []
     with tempfile.TemporaryDirectory(prefix="bringup-report-") as folder:
         return [_picture(f"Training runs: {path.stem}", path) for path in training_figures.draw(known, Path(folder))]

@@ -12,6 +12,7 @@ from bringup.judge import Judged
 from bringup.plan.profile import Profile
 from bringup.records import Observations, Outcome
 from bringup.report import training, view
+from bringup.report.figures import canvas
 from bringup.report.figures import run as figures
 
 READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
@@ -25,7 +26,9 @@ def judge_and_save(folder: Path, profile: Profile | None = None) -> Judged:
     """
     judged = judge.judge_folder(folder, profile)
     try:
-        drawn = figures.draw(folder, judged.observations, judged.profile, judged.training)
+        drawn = (
+            figures.draw(folder, judged.observations, judged.profile, judged.training) if canvas.can_draw() else None
+        )
         written = view.markdown(judged.run, judged.verdicts, judged.observations)
         written += training.markdown([judged]) + figures.markdown(drawn)
         observations = Observations(observations=judged.observations, problems=judged.problems)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import glob
+import importlib.util
 import os
 import secrets
 import shutil
 import subprocess
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -75,6 +77,13 @@ def default_name() -> str:
 def asked_pair_rounds() -> str:
     """$BRINGUP_PAIR_ROUNDS; what was planned is in run.json."""
     return os.environ.get("BRINGUP_PAIR_ROUNDS", "")
+
+
+def refuse_without_torch(phase: Phase, site: at_site.AtSite | None) -> None:
+    """Raises RunError, before anything is opened. In a container torch is the image's."""
+    in_container = site is not None and site.site.container is not None
+    if phase.uses_torch and not in_container and importlib.util.find_spec("torch") is None:
+        raise RunError(f"{phase.stem}: torch is not installed in {sys.prefix}: make venv")
 
 
 def open_run(

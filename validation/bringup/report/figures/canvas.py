@@ -7,11 +7,13 @@ opens.
 
 from __future__ import annotations
 
+import importlib.util
 import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from bringup.errors import UsageError
 from bringup.records import files
 from bringup.report import outputs
 
@@ -27,7 +29,17 @@ COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#0
 again."""
 
 
+NOT_DRAWN = "no pictures: matplotlib is not installed (make venv)"
+
+
+def can_draw() -> bool:
+    return importlib.util.find_spec("matplotlib") is not None
+
+
 def panels(rows: int, columns: int, size: tuple[float, float]) -> tuple[Figure, list[Axes]]:
+    """Raises UsageError where nothing can be drawn."""
+    if not can_draw():
+        raise UsageError(NOT_DRAWN)
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=size, dpi=DPI, layout="constrained")

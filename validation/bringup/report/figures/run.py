@@ -56,8 +56,10 @@ def draw(
     return drawn
 
 
-def markdown(drawn: Sequence[tuple[str, str]]) -> str:
-    """The end of report.md."""
+def markdown(drawn: Sequence[tuple[str, str]] | None) -> str:
+    """The end of report.md. None: nothing can be drawn here."""
+    if drawn is None:
+        return f"\nThere are {canvas.NOT_DRAWN}.\n"
     return "".join(f"\n## {title}\n\n![{title}]({name})\n" for title, name in drawn)
 
 

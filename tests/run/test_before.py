@@ -1,0 +1,382 @@
+"""Before anything is queued: `bringup doctor`, and the first site file.
+
+What Slurm says here is what real versions of it printed (tests/fixtures/slurm), with one thing changed at a time.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from bringup.errors import CannotStart, ProfileError, SiteError, SlurmError, UsageError
+from bringup.plan import catalogue
+from bringup.plan import site as sites
+from bringup.plan.cuda import too_old, way_out
+from bringup.plan.site import Container
+from bringup.run.before import checks, doctor, new_site
+from bringup.run.before.checks import Driver, Facts, Said
+from bringup.run.before.cluster import Account, Cluster, read
+from bringup.run.before.host import UNLIMITED, Folder, Host, Torch, torch_of
+from bringup.run.site import AtSite
+from loops import for_each
+
+FIXTURES = Path(__file__).resolve().parents[1] / "fixtures/slurm"
+CONFIG = (FIXTURES / "config.txt").read_text()
+NODES = (FIXTURES / "nodes-six-states.txt").read_text().replace("gpu:h100:4", "gpu:h100:8")
+PARTITIONS = {version: (FIXTURES / f"partitions-{version}.txt").read_text() for version in ("24.11", "26.05")}
+NAMED = {  # what is not in the recordings: in the form of the same versions
+    "user": "research\n",
+    "association": "research||normal,high|normal|\nteaching|debug|low|low|4\n",
+}
+
+
+def answers(changed: Mapping[str, str] | None = None, version: str = "24.11"):
+    """A Slurm that prints these texts."""
+    texts = {"--version": f"slurm {version}.5", "config": CONFIG, "partition": PARTITIONS[version], "node": NODES}
+    texts |= changed or {}
+
+    def ask(*command: str) -> str:
+        asked = next((word for word in command if word in {**texts, "user": 0, "association": 0}), "")
+        if asked not in texts:
+            raise SlurmError(f"{command[0]}: You are not running a supported accounting_storage plugin")
+        return texts[asked]
+
+    return ask
+
+
+HOST = Host(
+    arch="x86_64",
+    python="3.11.7",
+    venv=Path("/shared/bringup/.venv"),
+    interpreter=Path("/usr/bin/python3.11"),
+    torch=Torch("2.13.0+cu130", "13.0"),
+    nofile=(1048576, 1048576),
+    memlock=(UNLIMITED, UNLIMITED),
+    folder=Folder(Path("/shared/bringup"), "nfs4", False, "works", 900.0, "/shared/bringup"),
+    tools=("dcgmi", "ib_write_bw", "fio", "all_reduce_perf"),
+    has_pyxis=False,
+)
+
+
+def healthy() -> Facts:
+    site = sites.parse("{schema_version: 1, name: lab, partition: main, gpu_request: --gpus-per-node=8}", "lab")
+    return Facts(
+        host=HOST,
+        cluster=read(answers()),
+        partition="main",
+        site=AtSite(site, Path("/shared/bringup/lab.site.yaml")),
+        profile=catalogue.load_profile("h100-8x400g"),
+        driver=Driver("580.95.05", "NVIDIA H100 80GB HBM3", "validation/results/discovery/1"),
+    )
+
+
+def said(facts: Facts) -> dict[str, Said]:
+    return {line.title: line.said for line in checks.lines(facts)}
+
+
+def with_cluster(**changed: object) -> Facts:
+    facts = healthy()
+    assert isinstance(facts.cluster, Cluster)
+    return replace(facts, cluster=replace(facts.cluster, **changed))  # type: ignore[arg-type]
+
+
+def with_host(**changed: object) -> Facts:
+    return replace(healthy(), host=replace(HOST, **changed))  # type: ignore[arg-type]
+
+
+def with_site(**changed: object) -> Facts:
+    facts = healthy()
+    assert isinstance(facts.site, AtSite)
+    return replace(facts, site=AtSite(facts.site.site.model_copy(update=changed), facts.site.file))
+
+
+def with_settings(**changed: str) -> Facts:
+    facts = healthy()
+    assert isinstance(facts.cluster, Cluster)
+    return with_cluster(settings={**facts.cluster.settings, **changed})
+
+
+def with_slurm(changed: Mapping[str, str]) -> Facts:
+    return replace(healthy(), cluster=read(answers(changed)))
+
+
+SHELL = {"nofile": (1024, 1048576), "memlock": (8 * 2**20, 8 * 2**20)}
+SHELL_HARD = {"nofile": (1024, 4096)}
+
+
+def in_a_shell(limits: Mapping[str, tuple[int, int]], propagated: str) -> Facts:
+    return replace(with_settings(PropagateResourceLimits=propagated), host=replace(HOST, **limits))  # type: ignore[arg-type]
+
+
+def test_a_healthy_site_has_nothing_to_do():
+    found = checks.lines(healthy())
+    assert [line for line in found if line.said.mark != "PASS"] == []
+    assert [line for line in found if line.said.cure] == []
+    assert checks.exit_code(found) == 0
+
+
+FINDINGS: dict[str, tuple[Facts, str, str, str]] = {
+    # what differs -> facts, the check, its mark, words of what it says or advises
+    "no partition": (
+        replace(healthy(), partition="gpu"),
+        "partition",
+        "FAIL",
+        "there is no partition gpu; there are main",
+    ),
+    "no GPU": (with_slurm({"node": NODES.replace("Gres=gpu:h100:8", "Gres=(null)")}), "partition", "FAIL", "no GPU"),
+    "mixed": (
+        with_slurm({"node": NODES.replace("gpu:h100:8", "gpu:h100:4", 1)}),
+        "partition",
+        "WARN",
+        "another Gres: n1",
+    ),
+    "nobody usable": (
+        with_slurm({"node": re.sub(r"State=\S+", "State=DOWN", NODES)}),
+        "partition",
+        "INCOMPLETE",
+        "0 of 2 node(s) usable",
+    ),
+    "short partition": (
+        with_slurm({"partition": PARTITIONS["24.11"].replace("MaxTime=UNLIMITED", "MaxTime=00:05:00")}),
+        "phases",
+        "FAIL",
+        "MaxTime",
+    ),
+    "hooks": (with_settings(Prolog="/etc/slurm/prolog.sh"), "slurm", "PASS", "Prolog run with every job"),
+    "refuses jobs": (
+        replace(with_settings(JobSubmitPlugins="lua"), site=None),
+        "GPU request",
+        "WARN",
+        "may refuse jobs without a GPU",
+    ),
+    "MIG": (with_slurm({"node": NODES.replace("gpu:h100:8", "gpu:1g.10gb:14")}), "GPU request", "WARN", "MIG"),
+    "accounts unread": (
+        with_settings(AccountingStorageEnforce="associations,limits"),
+        "account",
+        "INCOMPLETE",
+        "sacctmgr gave no answer",
+    ),
+    "no account": (with_cluster(accounts=[]), "account", "WARN", "you have no account"),
+    "another account": (
+        replace(with_slurm(NAMED), site=with_site(account="physics").site),
+        "account",
+        "WARN",
+        "physics is not one of yours",
+    ),
+    "few jobs": (
+        with_cluster(accounts=[Account("a", "", (), "", 4)], default_account="a"),
+        "account",
+        "WARN",
+        "4 jobs at once",
+    ),
+    "login shell": (in_a_shell(SHELL, "ALL"), "limits", "WARN", "ulimit -Sn 65536"),
+    "locked memory": (in_a_shell(SHELL, "ALL"), "limits", "WARN", "memlock unlimited in /etc/security/limits.conf"),
+    "a hard limit": (in_a_shell(SHELL_HARD, "NOFILE"), "limits", "WARN", "nofile 65536 in /etc/security/limits.conf"),
+    "not propagated": (in_a_shell(SHELL, "NONE"), "limits", "PASS", "jobs get those of slurmd instead"),
+    "aarch64 trays": (
+        with_slurm({"node": NODES.replace("Arch=x86_64", "Arch=aarch64")}),
+        "architecture",
+        "FAIL",
+        "aarch64 on 2 node(s)",
+    ),
+    "nodes without a word": (
+        with_slurm({"node": NODES.replace("Arch=x86_64 ", "")}),
+        "architecture",
+        "INCOMPLETE",
+        "no node has told",
+    ),
+    "no pyxis": (
+        with_site(container=Container(runtime="pyxis", image="a.sqsh")),
+        "containers",
+        "FAIL",
+        "--container-image",
+    ),
+    "apptainer elsewhere": (
+        with_site(container=Container(runtime="apptainer", image="a.sif")),
+        "containers",
+        "NOT ASKED",
+        "nodes may differ",
+    ),
+    "no environment": (with_host(interpreter=None), "python", "FAIL", "make venv"),
+    "no torch": (with_host(torch=None), "torch", "WARN", "discovery runs"),
+    "old driver": (
+        replace(healthy(), driver=Driver("550.90.07", "NVIDIA H100 80GB HBM3", "d/1")),
+        "torch",
+        "FAIL",
+        "TORCH_INDEX=https://download.pytorch.org/whl/cu126 make venv",
+    ),
+    "driver unknown": (replace(healthy(), driver=None), "torch", "NOT ASKED", "bringup run discovery"),
+    "a build for CPUs": (with_host(torch=Torch("2.13.0+cpu", None)), "torch", "WARN", "uses no GPU"),
+    "another CUDA": (with_host(torch=Torch("3.0", "15.0")), "torch", "INCOMPLETE", "not known which driver"),
+    "local disk": (with_host(folder=replace(HOST.folder, kind="xfs")), "folder", "WARN", "a type of one host"),
+    "exported disk": (
+        with_host(folder=replace(HOST.folder, kind="xfs", is_exported=True)),
+        "folder",
+        "PASS",
+        "exports it",
+    ),
+    "read-only": (
+        with_host(folder=replace(HOST.folder, writes="Read-only file system")),
+        "folder",
+        "FAIL",
+        "Read-only",
+    ),
+    "silent folder": (
+        with_host(folder=replace(HOST.folder, kind=None, writes="no answer")),
+        "folder",
+        "INCOMPLETE",
+        "no answer",
+    ),
+    "full": (with_host(folder=replace(HOST.folder, space_gib=3.0)), "room", "WARN", "3 GiB free"),
+    "room unknown": (
+        with_host(folder=replace(HOST.folder, space_gib=None, of_space="it does not say")),
+        "room",
+        "INCOMPLETE",
+        "does not say",
+    ),
+    "no site file": (replace(healthy(), site=None), "site file", "WARN", "bringup site --init"),
+    "a wrong site file": (
+        replace(healthy(), site=SiteError("lab: partitoin: unknown")),
+        "site file",
+        "FAIL",
+        "partitoin",
+    ),
+    "a folder that is not there": (with_site(checkpoints="/nowhere/at/all"), "site file", "FAIL", "no such folder"),
+    "no profile": (
+        replace(healthy(), profile=ProfileError("no profile named 'x'")),
+        "profile",
+        "FAIL",
+        "no profile named",
+    ),
+    "generic": (
+        replace(healthy(), profile=catalogue.load_profile("generic")),
+        "profile",
+        "WARN",
+        "BRINGUP_PROFILE=h100-8x400g | h100-efa-p5 | h100-roce-8x400g",
+    ),
+    "four GPUs a node": (
+        with_slurm({"node": NODES.replace("gpu:h100:8", "gpu:h100:4")}),
+        "profile",
+        "WARN",
+        "for 8 GPUs a node, and Slurm says 4",
+    ),
+    "no tools": (with_host(tools=()), "tools", "NOT ASKED", "gates of question"),
+}
+
+
+@for_each("name", FINDINGS)
+def test_each_finding_is_one_line_with_its_cure(name: str):
+    facts, title, mark, words = FINDINGS[name]
+    found = said(facts)[title]
+    assert (found.mark, words in f"{found.says} -> {found.cure}") == (mark, True), found
+    assert bool(found.cure) == (found.mark != "PASS"), found
+    assert "\n" not in doctor.screen([checks.Line(title, found)]).split("\n", 1)[0]
+
+
+def test_only_what_will_make_a_run_fail_is_exit_code_1_and_what_is_not_known_is_2():
+    codes = {mark: {checks.exit_code(checks.lines(facts)) for facts, _, at, _ in FINDINGS.values() if at == mark}
+             for mark in ("FAIL", "INCOMPLETE")}  # fmt: skip
+    assert codes == {"FAIL": {1}, "INCOMPLETE": {2}}
+    assert all(checks.exit_code([checks.Line("", Said(mark, ""))]) == 0 for mark in ("PASS", "WARN", "NOT ASKED"))
+
+
+def test_without_slurm_one_line_says_so_for_all_that_only_slurm_knows():
+    found = checks.lines(replace(healthy(), cluster=SlurmError("scontrol is not on the PATH")))
+    assert (found[0].said.mark, checks.exit_code(found)) == ("INCOMPLETE", 2)
+    assert "partition, phases, GPU request, account, limits" in found[0].said.cure
+    assert {line.title for line in found} == {"slurm", *(title for title, _ in checks.OF_THE_HOST)}
+
+
+def test_which_build_of_torch_a_driver_runs():
+    """NVIDIA's table: CUDA 13 from driver 580 on, CUDA 12 from 525 on."""
+    assert [too_old(driver, "13.0") for driver in ("535.216.01", "550.90.07", "570.133.20", "580.65.06")] == [
+        True, True, True, False,
+    ]  # fmt: skip
+    assert [too_old("535.216.01", "12.6"), too_old("470.1", "12.6"), too_old("580", "15.0")] == [False, True, None]
+    assert "cu126" in way_out("535.216.01", "NVIDIA H100 80GB HBM3") and "cu126" not in way_out("470.1")
+    assert "no code for NVIDIA B200" in way_out("570.133.20", "NVIDIA B200")
+
+
+def test_the_build_of_torch_is_read_without_importing_it(tmp_path: Path):
+    assert torch_of(tmp_path) is None
+    folder = tmp_path / "lib/python3.12/site-packages/torch"
+    folder.mkdir(parents=True)
+    for text, cuda in (("cuda: Optional[str] = '13.0'\n", "13.0"), ("cuda: Optional[str] = None\n", None)):
+        (folder / "version.py").write_text(
+            f"__version__ = '2.13.0+x'\ndebug = False\n{text}hip: Optional[str] = None\n"
+        )
+        assert torch_of(tmp_path) == Torch("2.13.0+x", cuda)
+
+
+# --- the first site file
+
+
+def init(changed: Mapping[str, str] | None = None, version: str = "24.11") -> new_site.NewSite:
+    return new_site.suggest(read(answers(changed, version)))
+
+
+@for_each("version", PARTITIONS)
+def test_a_site_file_from_what_slurm_says(version: str, tmp_path: Path):
+    new = init(NAMED, version)
+    assert new.site.model_dump(exclude_defaults=True) == {
+        "schema_version": 1, "name": "local", "partition": "main", "account": "research",
+        "gpu_request": "--gpus-per-node=8",
+    }  # fmt: skip
+    path = new_site.write(new, str(tmp_path / f"{version}.yaml"))
+    assert sites.load(path) == new.site
+    assert all(f"# {line}\n" in path.read_text() for line in new.assumed) and len(new.assumed) == 4
+    with pytest.raises(UsageError, match="is not overwritten"):
+        new_site.write(new, str(path))
+    assert sites.load(path) == new.site
+
+
+OTHERS = {
+    "the default partition has no GPU": (
+        {"partition": PARTITIONS["24.11"].replace("Nodes=n[0-1]", "Nodes=n9", 1)},
+        {"partition": "oversubscribe"},
+        "the default one has no GPU",
+    ),
+    "several types": (
+        {"node": NODES.replace("gpu:h100:8", "gpu:a100:8", 1)},
+        {"gpu_request": "--gres=gpu:a100:8"},
+        "several types of GPU (a100, h100)",
+    ),
+    "without types": (
+        {"node": NODES.replace("gpu:h100:8", "gpu:8(S:0-1)")},
+        {"gpu_request": "--gpus-per-node=8"},
+        "gpu:8(S:0-1)",
+    ),
+    "MIG": ({"node": NODES.replace("gpu:h100:8", "gpu:1g.10gb:14")}, {"gpu_request": "none"}, "divided (MIG)"),
+    "no accounts": ({}, {"account": None}, "nothing keeps accounts here"),
+    "a partition with a QOS": (
+        {**NAMED, "partition": PARTITIONS["24.11"].replace("AllowQos=ALL", "AllowQos=high,urgent", 1)},
+        {"qos": "high"},
+        "does not take your default one",
+    ),
+    "a QOS that is not yours": (
+        {**NAMED, "partition": PARTITIONS["24.11"].replace("AllowQos=ALL", "AllowQos=urgent", 1)},
+        {"qos": None},
+        "takes urgent, and sacctmgr names none of these for you",
+    ),
+    "whole nodes": (
+        {"partition": PARTITIONS["24.11"].replace("OverSubscribe=NO", "OverSubscribe=EXCLUSIVE", 1)},
+        {"partition": "main"},
+        "OverSubscribe=EXCLUSIVE",
+    ),
+}
+
+
+@for_each("name", OTHERS)
+def test_what_differs_between_sites_is_written_and_said(name: str):
+    changed, expected, words = OTHERS[name]
+    new = init(changed)
+    assert {key: getattr(new.site, key) for key in expected} == expected
+    assert words in "\n".join(new.assumed)
+
+
+def test_a_cluster_without_gpus_gets_no_site_file():
+    with pytest.raises(CannotStart, match="no partition with GPUs"):
+        init({"node": NODES.replace("Gres=gpu:h100:8", "Gres=(null)")})

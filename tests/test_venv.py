@@ -1,0 +1,117 @@
+"""Where the Python environment is: one place for scripts, Makefile and bringup doctor; and what runs without torch."""
+
+import importlib.util
+import os
+import platform
+import subprocess
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+
+import pytest
+from bringup.errors import RunError, UsageError
+from bringup.plan import site as sites
+from bringup.plan.phases import PHASES
+from bringup.report.figures import canvas, run
+from bringup.run.before.host import environment
+from bringup.run.open import refuse_without_torch
+from bringup.run.site import AtSite
+
+ROOT = Path(__file__).resolve().parents[1]
+SCRIPT = ROOT / "infrastructure-validation/scripts/venv.sh"
+HERE = platform.machine()
+OTHER = "aarch64" if HERE == "x86_64" else "x86_64"
+SITE = "{schema_version: 1, name: lab, container: {runtime: pyxis, image: a.sqsh}}"
+
+
+def venv(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("BRINGUP_", "PYTHON"))}
+    return subprocess.run(
+        ["bash", str(SCRIPT), *arguments],
+        env=inherited | environment,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def made(folder: Path, architecture: str) -> str:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "architecture").write_text(f"{architecture}\n")
+    return str(folder)
+
+
+def test_the_environment_is_the_users_or_the_sites_or_that_of_the_checkout(tmp_path: Path):
+    assert venv().stdout == ".venv\n"
+    site = tmp_path / "lab.yaml"
+    for line in (
+        "venv: /shared/some where",
+        'venv:   "/shared/some where"  # of all nodes',
+        "venv: '/shared/some where'",
+    ):
+        site.write_text(f"schema_version: 1\nname: lab\n{line}\n")
+        assert sites.load(site).venv == "/shared/some where"
+        assert venv(BRINGUP_SITE=str(site)).stdout == "/shared/some where\n", line
+    assert venv(BRINGUP_SITE=str(site), BRINGUP_VENV="/own").stdout == "/own\n"
+    assert venv(BRINGUP_SITE="example").stdout == f"{sites.load(sites.find('example')).venv}\n"
+    assert venv(BRINGUP_SITE="/no/such.yaml").stdout == ".venv\n"  # whoever reads the file says that it is not there
+
+
+def test_each_architecture_has_an_environment_of_its_own(tmp_path: Path):
+    first = made(tmp_path / "a", HERE)
+    assert venv(BRINGUP_VENV=first).stdout == f"{first}\n"
+    foreign = made(tmp_path / "b", OTHER)
+    assert venv(BRINGUP_VENV=foreign).stdout == f"{foreign}-{HERE}\n"
+    made(tmp_path / f"a-{OTHER}", OTHER)  # what a login host of the other kind handed on
+    assert venv(BRINGUP_VENV=f"{first}-{OTHER}").stdout == f"{first}\n"
+    made(tmp_path / f"b-{HERE}", HERE)
+    assert venv(BRINGUP_VENV=f"{foreign}-{HERE}").stdout == f"{foreign}-{HERE}\n"
+
+
+def test_a_python_that_is_new_enough_is_found_and_none_gets_one_line_of_advice(tmp_path: Path):
+    for name, code in (("python3", 1), ("python3.11", 1), ("python3.12", 0), ("python3.13", 0)):
+        (tmp_path / name).write_text(f"#!/bin/sh\nexit {code}\n")
+        (tmp_path / name).chmod(0o755)
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    assert venv("--python", PATH=path).stdout == "python3.12\n"
+    refused = venv("--python", PATH=path, PYTHON=str(tmp_path / "python3"))
+    assert (refused.returncode, refused.stdout, refused.stderr.count("\n")) == (1, "", 1)
+    assert "python3 is not one; without root, beside this folder: conda create" in refused.stderr
+
+
+def test_doctor_asks_the_script(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("BRINGUP_VENV", "/shared/venv")
+    assert environment() == Path("/shared/venv")
+    monkeypatch.delenv("BRINGUP_VENV")
+    monkeypatch.delenv("BRINGUP_SITE", raising=False)
+    assert environment().parent == ROOT
+
+
+def without(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    find = importlib.util.find_spec
+
+    def find_spec(wanted: str, package: str | None = None) -> ModuleSpec | None:
+        return None if wanted == name else find(wanted, package)
+
+    monkeypatch.setattr(importlib.util, "find_spec", find_spec)
+
+
+def test_without_torch_a_phase_that_needs_it_is_refused_in_one_line_before_it_is_opened(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    without("torch", monkeypatch)
+    for stem, phase in PHASES.items():
+        if stem in ("discovery", "smoke"):
+            refuse_without_torch(phase, None)
+        else:
+            with pytest.raises(RunError, match=r"torch is not installed in \S+: make venv$"):
+                refuse_without_torch(phase, None)
+        refuse_without_torch(phase, AtSite(sites.parse(SITE, "lab"), Path("lab.yaml")))  # the image has it
+
+
+def test_without_matplotlib_a_report_says_that_it_has_no_pictures(monkeypatch: pytest.MonkeyPatch):
+    assert run.markdown([]) == "" and canvas.can_draw()
+    without("matplotlib", monkeypatch)
+    assert not canvas.can_draw() and "no pictures: matplotlib is not installed" in run.markdown(None)
+    with pytest.raises(UsageError, match="make venv"):
+        canvas.panels(1, 1, (1, 1))

@@ -1,0 +1,30 @@
+"""Which builds of torch a driver can run, and how to install one that it can. Data and their sources.
+
+A build for CUDA 13 needs a driver of branch 580 or later, one for CUDA 12 a driver from 525 on (NVIDIA, CUDA
+Compatibility, minor version compatibility). torch 2.13 is published for CUDA 12.6, 13.0 (what pip installs) and 13.2
+(pytorch/pytorch#187075). The build for 12.6 has no code for Blackwell: its newest GPU is Hopper (#182849).
+"""
+
+from __future__ import annotations
+
+import re
+
+LEAST_DRIVER = {13: 580, 12: 525}  # major version of CUDA -> major version of the driver
+OLDER_BUILD = "https://download.pytorch.org/whl/cu126"
+_BLACKWELL = re.compile(r"\bG?B[123]00\b")
+
+
+def too_old(driver: str, cuda: str) -> bool | None:
+    """Whether this driver is too old for a build for this CUDA. None: not known."""
+    least, major = LEAST_DRIVER.get(int(cuda.split(".")[0])), driver.split(".")[0]
+    return int(major) < least if least is not None and major.isdecimal() else None
+
+
+def way_out(driver: str, gpu: str = "") -> str:
+    """What to do where the driver is too old for torch."""
+    newer = f"ask the administrator for driver {LEAST_DRIVER[13]} or newer"
+    if int(driver.split(".")[0]) < LEAST_DRIVER[12]:
+        return f"{newer}: no build of torch 2.13 runs with {driver}"
+    if _BLACKWELL.search(gpu):
+        return f"{newer}: the build of torch 2.13 for CUDA 12.6 has no code for {gpu}"
+    return f"TORCH_INDEX={OLDER_BUILD} make venv (torch for CUDA 12.6); or {newer}"

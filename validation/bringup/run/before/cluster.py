@@ -1,0 +1,152 @@
+"""What Slurm says without a job: partitions, nodes, settings, accounts."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from bringup.errors import SlurmError
+from bringup.evidence import slurm as answers
+from bringup.run import partitions, slurm
+from bringup.run.partitions import Partition
+
+Ask = Callable[..., str]  # a Slurm command -> its standard output. Raises SlurmError
+
+_SETTING = re.compile(r"^(\w+)(?:\[\d+\])?\s*=\s*(.*?)\s*$", re.MULTILINE)
+_FIELD = re.compile(r"(?:^| )(Arch|Gres|State)=(\S*)")
+_TYPED = re.compile(r"gpu:([^:(,]+):\d+")
+MIG = re.compile(r"\d+g\.\d+gb")  # a slice of a GPU, as Gres types are usually called: 1g.10gb
+_ACCOUNT_FIELDS = "Account,Partition,QOS,DefaultQOS,MaxSubmitJobs"
+
+
+@dataclass(frozen=True)
+class Node:
+    gres: str
+    gpus: int
+    arch: str | None  # None: it never registered
+    is_usable: bool
+
+    @property
+    def types(self) -> list[str]:
+        """Types of its GPUs, where Gres names them."""
+        return _TYPED.findall(self.gres)
+
+
+@dataclass(frozen=True)
+class Account:
+    """One association of this user."""
+
+    name: str
+    partition: str  # empty: all
+    qos: tuple[str, ...]
+    default_qos: str
+    most_jobs: int | None  # MaxSubmitJobs; None: no limit
+
+
+@dataclass(frozen=True)
+class Cluster:
+    version: str
+    settings: Mapping[str, str]  # scontrol show config
+    partitions: Sequence[Partition]
+    oversubscribe: Mapping[str, str]  # partition -> OverSubscribe, with Exclusive where it has one
+    nodes: Mapping[str, Node]
+    accounts: Sequence[Account] | None  # None: nothing keeps accounts, or it gave no answer
+    default_account: str | None
+
+    @property
+    def name(self) -> str | None:
+        return self.settings.get("ClusterName")
+
+    def named(self, names: str | None) -> list[Partition]:
+        """The partitions of `a,b`; None: the default one."""
+        if names is None:
+            return [partition for partition in self.partitions if partition.is_default]
+        return [partition for partition in self.partitions if partition.name in names.split(",")]
+
+    def nodes_of(self, chosen: Sequence[Partition]) -> dict[str, Node]:
+        held = frozenset[str]().union(*(partition.nodes for partition in chosen))
+        return {name: node for name, node in self.nodes.items() if name in held}
+
+    def propagated(self, limit: str) -> bool | None:
+        """Whether a job gets this limit (NOFILE, MEMLOCK) of the shell that submits it. None: Slurm does not say."""
+        listed = self.settings.get("PropagateResourceLimits")
+        excluded = self.settings.get("PropagateResourceLimitsExcept", "")
+        if limit in excluded.upper().split(","):
+            return False
+        return None if listed is None else listed.upper() == "ALL" or limit in listed.upper().split(",")
+
+
+def most_common(nodes: Mapping[str, Node]) -> Node | None:
+    """A node with GPUs as most of those with GPUs have them. None: no node has one."""
+    counted = Counter(node.gres for node in nodes.values() if node.gpus)
+    return next((node for node in nodes.values() if counted and node.gres == counted.most_common(1)[0][0]), None)
+
+
+def read(ask: Ask = slurm.ask) -> Cluster:
+    """Submits nothing. Raises SlurmError if Slurm does not answer."""
+    version = ask("scontrol", "--version").split()
+    settings = dict(_SETTING.findall(ask("scontrol", "show", "config")))
+    shown = ask("scontrol", "--all", "--oneliner", "show", "partition")
+    try:
+        default, accounts = _accounts(ask)
+    except SlurmError:  # no slurmdbd, or no sacctmgr here
+        default, accounts = None, None
+    return Cluster(
+        version=version[-1] if version else "of no known version",
+        settings=settings,
+        partitions=partitions.read(shown),
+        oversubscribe=_oversubscribe(shown),
+        nodes=_nodes(ask("scontrol", "--oneliner", "show", "node")),
+        accounts=accounts,
+        default_account=default,
+    )
+
+
+def _oversubscribe(shown: str) -> dict[str, str]:
+    found = {}
+    for line in shown.splitlines():
+        fields = dict(word.split("=", 1) for word in line.split() if "=" in word)
+        if "PartitionName" in fields:
+            exclusive = fields.get("Exclusive", "NO")  # from 26.05 on
+            words = fields.get("OverSubscribe", "unknown") + ("" if exclusive == "NO" else f", Exclusive={exclusive}")
+            found[fields["PartitionName"]] = words
+    return found
+
+
+def _nodes(shown: str) -> dict[str, Node]:
+    states = {seen.subject: str(seen.value) for seen in answers.nodes(shown, "scontrol").observations
+              if seen.quantity == "slurm.node.state"}  # fmt: skip
+    found = {}
+    for line in shown.splitlines():
+        name = line.partition("NodeName=")[2].partition(" ")[0]
+        if name in states:
+            fields = dict(_FIELD.findall(line.partition(" Reason=")[0]))
+            gres = fields.get("Gres", "(null)")
+            is_usable = states[name] in answers.USABLE_STATES
+            found[name] = Node(gres, answers.gpus_of(gres), fields.get("Arch") or None, is_usable)
+    return found
+
+
+def _accounts(ask: Ask) -> tuple[str | None, list[Account]]:
+    """Raises SlurmError."""
+    me = os.environ.get("USER") or getpass.getuser()
+    tables = ("sacctmgr", "--noheader", "--parsable2", "--readonly", "show")
+    default = ask(*tables, "user", me, "format=DefaultAccount").split()
+    rows = ask(*tables, "association", f"user={me}", f"format={_ACCOUNT_FIELDS}").splitlines()
+    accounts = []
+    for row in rows:
+        cells = row.split("|")
+        if len(cells) == 5 and cells[0]:
+            most = int(cells[4]) if cells[4].isdecimal() else None
+            accounts.append(Account(cells[0], cells[1], tuple(filter(None, cells[2].split(","))), cells[3], most))
+    return (default[0] if default else None), accounts
+
+
+def shown_nodes(names: Sequence[str], most: int = 4) -> str:
+    """n0, n1, n2, n3 and 4 more."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more

@@ -1,0 +1,133 @@
+"""What this host says without Slurm: limits of the shell, the Python environment, the folder of the checkout, tools."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import resource
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bringup.evidence import facts as probe_facts
+from bringup.records import Value
+from bringup.results import REPOSITORY
+
+TOOLS = ("dcgmi", "ib_write_bw", "fio", "all_reduce_perf", "apptainer")
+UNLIMITED = resource.RLIM_INFINITY
+_CUDA = re.compile(r"^cuda\b[^=\n]*=\s*(?:'([\d.]+)'|None)", re.MULTILINE)
+_VERSION = re.compile(r"^__version__ = '(\S+)'", re.MULTILINE)
+_EXPORTS = Path("/etc/exports")
+_ANSWER_S = 60
+
+
+@dataclass(frozen=True)
+class Torch:
+    version: str  # 2.13.0+cu130
+    cuda: str | None  # 13.0; None: a build for CPUs
+
+
+@dataclass(frozen=True)
+class Folder:
+    """The checkout. None: not known, and `why` says so."""
+
+    path: Path
+    kind: str | None  # of the filesystem: nfs4, lustre, ext4
+    is_exported: bool  # by this host itself, as /etc/exports says
+    writes: str  # "works", or why not
+    space_gib: float | None
+    of_space: str  # whose limit that is: the filesystem's, or a quota's; or why it is not known
+
+
+@dataclass(frozen=True)
+class Host:
+    arch: str
+    python: str  # 3.11.7
+    venv: Path  # the environment that scripts use
+    interpreter: Path | None  # of that environment, links followed; None: there is none
+    torch: Torch | None
+    nofile: tuple[int, int]  # soft, hard
+    memlock: tuple[int, int]
+    folder: Folder
+    tools: Sequence[str]  # those of TOOLS that are on the PATH
+    has_pyxis: bool | None  # whether srun knows --container-image; None: srun gives no answer
+
+
+def read() -> Host:
+    venv = environment()
+    python = venv / "bin/python"
+    named = os.environ.get("NCCL_TESTS_BIN", "")
+    return Host(
+        arch=platform.machine(),
+        python=platform.python_version(),
+        venv=venv,
+        interpreter=python.resolve() if python.exists() else None,
+        torch=torch_of(venv),
+        nofile=resource.getrlimit(resource.RLIMIT_NOFILE),
+        memlock=resource.getrlimit(resource.RLIMIT_MEMLOCK),
+        folder=folder(REPOSITORY),
+        tools=[tool for tool in TOOLS if shutil.which(tool) or (named and (Path(named) / tool).is_file())],
+        has_pyxis=_knows_pyxis(),
+    )
+
+
+def environment() -> Path:
+    """The folder of the Python environment that scripts use, as they find it."""
+    script = REPOSITORY / "infrastructure-validation/scripts/venv.sh"
+    found = subprocess.run(["bash", str(script)], capture_output=True, text=True, check=True, cwd=REPOSITORY)
+    return REPOSITORY / found.stdout.strip()
+
+
+def torch_of(venv: Path) -> Torch | None:
+    """From torch's own version.py: to import torch takes seconds, and a driver. None: it is not installed."""
+    for file in sorted(venv.glob("lib/python3*/site-packages/torch/version.py")):
+        text = file.read_text(encoding="utf-8")
+        version, cuda = _VERSION.search(text), _CUDA.search(text)
+        if version is not None:
+            return Torch(version[1], None if cuda is None else cuda[1])
+    return None
+
+
+def folder(path: Path) -> Folder:
+    """Asked by the probe that asks the nodes."""
+    probe = REPOSITORY / "infrastructure-validation/probes/folders.py"
+    seen: dict[str, tuple[Value | None, str]] = {}
+    try:
+        done = subprocess.run(
+            [sys.executable, str(probe), str(path)], capture_output=True, text=True, timeout=_ANSWER_S, check=False
+        )
+        for fact in probe_facts.parse(done.stdout, probe.name).observations:
+            seen[fact.quantity.removeprefix("inventory.folder.results.")] = fact.value, fact.why or ""
+    except subprocess.TimeoutExpired:
+        pass
+    silent = None, f"{path} gave no answer"
+    kind, (space, of_space) = seen.get("mount", silent)[0], seen.get("space", silent)
+    return Folder(
+        path=path,
+        kind=str(kind).split(" ")[0] if kind else None,
+        is_exported=_is_exported(path),
+        writes=str(seen.get("writes", silent)[0] or silent[1]),
+        space_gib=space if isinstance(space, float) else None,
+        of_space=of_space,
+    )
+
+
+def _is_exported(path: Path) -> bool:
+    try:
+        text = _EXPORTS.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+    exported = [line.split()[0].strip('"') for line in text.splitlines() if line.strip() and line.lstrip()[0] != "#"]
+    return any(path.is_relative_to(place) for place in exported if place.startswith("/"))
+
+
+def _knows_pyxis() -> bool | None:
+    try:
+        shown = subprocess.run(["srun", "--help"], capture_output=True, text=True, timeout=_ANSWER_S, check=False)
+    except (FileNotFoundError, subprocess.TimeoutExpired):
+        return None
+    return "--container-image" in shown.stdout if shown.returncode == 0 else None
