@@ -6,6 +6,7 @@ import re
 from bringup import results as runs
 from bringup.known_faults import signs
 from bringup.known_faults.signatures import IN_ORDER, SIGNATURES
+from bringup.records import files
 from loops import for_each
 from runs_for_tests import FIXTURES, discovery
 
@@ -102,12 +103,38 @@ def test_a_sign_is_counted_and_names_its_first_line():
 
 
 def test_of_a_very_long_log_beginning_and_end_are_searched_with_true_line_numbers(tmp_path, monkeypatch):
-    monkeypatch.setattr(signs, "_END_BYTES", 200)
+    monkeypatch.setattr(signs, "_BLOCK_BYTES", 200)
+    monkeypatch.setattr(files, "MOST_OF_A_LOG", 400)
     folder = discovery(tmp_path, monkeypatch)
     log = folder / "raw/launch.log"
-    log.write_text("No space left on device\n" + "quiet\n" * 1000 + "Input/output error\n")
+    log.write_text(
+        "cat: /x: Stale file handle\n" + "quiet\n" * 500 + "MemoryError\n" + "quiet\n" * 499 + "No route to host"
+    )
     signs_seen = {sign.signature: sign.evidence for sign in signs.in_run(folder, runs.load(folder))}
-    assert signs_seen == {"host.no-space": "raw/launch.log:1", "host.io-error": "raw/launch.log:1002"}
+    assert signs_seen == {"host.stale": "raw/launch.log:1", "host.route": "raw/launch.log:1002"}
+
+
+def test_a_first_cause_in_the_middle_of_what_many_ranks_say_is_found(tmp_path, monkeypatch):
+    """The watchdogs of 1,024 ranks write 4 MB. The beginning and the end alone were searched."""
+    folder = discovery(tmp_path, monkeypatch)
+    watchdog = (
+        "[rank{0}]:[E ProcessGroupNCCL.cpp:616] [Rank {0}] Watchdog caught collective operation timeout: WorkNCCL("
+    )
+    noise = [watchdog.format(rank) + "SeqNum=808)" + 3_000 * "." for rank in range(1024)]
+    noise.insert(512, "1: OSError: [Errno 98] Address already in use")
+    (folder / "raw/launch.log").write_text("\n".join(noise))
+    found = signs.in_run(folder, runs.load(folder))
+    assert [(sign.signature, sign.evidence) for sign in found] == [
+        ("torch.port-in-use", "raw/launch.log:513"),
+        ("nccl.timeout", "raw/launch.log:1"),
+    ]
+
+
+def test_a_line_without_an_end_is_searched_in_pieces(tmp_path, monkeypatch):
+    monkeypatch.setattr(signs, "_BLOCK_BYTES", 200)
+    folder = discovery(tmp_path, monkeypatch)
+    (folder / "raw/launch.log").write_text("fine\n" + 1_000 * "." + "\rMemoryError\rfine")
+    assert [sign.evidence for sign in signs.in_run(folder, runs.load(folder))] == ["raw/launch.log:2"]
 
 
 def test_a_victims_words_come_after_the_cause(tmp_path, monkeypatch):

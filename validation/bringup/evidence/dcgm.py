@@ -26,7 +26,7 @@ def parse(text: str, where: str, node: str) -> Parsed:
     unknown if the document cannot be used."""
     parsed = Parsed()
     try:
-        document = json.loads(text)
+        document, _ = json.JSONDecoder().raw_decode(text, text.index("{"))  # dcgmi may warn before and behind it
         diagnostic = next(document[name] for name in DOCUMENTS if name in document)
         error = diagnostic.get("runtime_error")
         tests, gpus = list(_tests(diagnostic, node)), _gpus(document)

@@ -32,16 +32,19 @@ _SAID_BY = (re.compile(r"\[rank(\d{1,9})\]:"), re.compile(r"[\[ ]Rank (\d{1,9})\
 LOST_PEERS = re.compile(
     r"Connection closed|Connection reset|Read error|Timed out waiting|wait timeout|Broken pipe|PeerFailedError"
     r"|caused pair closure|Watchdog caught collective operation timeout|NCCL communicator was aborted|ncclRemoteError"
+    r"|Heartbeat monitor timed out|watchdog got stuck for|Timeout at NCCL work|dump signal due to a collective timeout"
     r"|remote process exited|the loss of this rank was finite"  # training/src/recipe/finite.py
     r"|ranks did not arrive within|nobody answered within"  # infrastructure-validation/probes/arrival.py
 )
 """Messages of a rank whose peer is lost or sent a NaN."""
+_SPEAKS = re.compile(r"(?=\[rank\d{1,9}\]:)|(?<!\]:)(?=\[[EF] ?ProcessGroupNCCL)")
+"""Where a rank begins to speak. Ranks that print at once may share a line."""
 _KILLED_FOR_MEMORY = re.compile(r"oom[-_]kill event|: Out Of Memory")
 _OF_NODE = re.compile(r"slurmstepd-(\S+?): error: .*oom|error: (\S+): tasks? \S+: Out Of Memory")
 _NODE_LOST = re.compile(r"[Nn]ode failure on (\S+)|NODE_FAIL.* on (\S+)")
 # without a reason, --kill-on-bad-exit cancelled the step after a rank failed: then the rank is the cause
 _ENDED = re.compile(
-    r"\*\*\* (?:JOB|STEP) \S+ ON (?P<node>\S+) CANCELLED AT \S+ DUE TO (?P<why>[A-Z ]+?)(?:,[A-Z ]*)? \*\*\*"
+    r"\*\*\* (?:JOB|STEP) \S+ (?:ON (?P<node>\S+) )?CANCELLED AT \S+ DUE TO (?P<why>[A-Z ]+?)(?:,[A-Z ]*)? \*\*\*"
 )
 _CANNOT_WRITE = re.compile(  # training: env.sh; src/recipe/rank.py and src/recipe/arguments.py
     r"(?P<what>raw/rank\d+\.jsonl cannot be written: [^;]+|run folder cannot be written|no such run folder)\b"
@@ -67,10 +70,10 @@ def log(text: str, where: str, run: Run, speakers: Speakers | None = None) -> Pa
     listed: dict[str, _Listed] = {}
     for number, line in enumerate(each_line(text), start=1):
         evidence, before = f"{where}:{number}", len(parsed.observations)
-        if match := LOST_PEERS.search(line):
-            speaker = _speaker(line)
-            if speaker is not None and speaker < len(places):
-                words = line[match.start() :].strip()[:200]
+        for said in _SPEAKS.split(line) if LOST_PEERS.search(line) else ():
+            speaker, match = _speaker(said), LOST_PEERS.search(said)
+            if match is not None and speaker is not None and speaker < len(places):
+                words = said[match.start() :].strip()[:200]
                 parsed.saw("launcher.lost_peers", places[speaker], words, "text", evidence)
         if match := _OF_NODE.search(line):
             parsed.saw("launcher.out_of_memory", match[1] or match[2], line.strip()[:200], "text", evidence)
@@ -84,7 +87,7 @@ def log(text: str, where: str, run: Run, speakers: Speakers | None = None) -> Pa
                 parsed.saw("launcher.late", node, words, "text", evidence)
         if (match := _ENDED.search(line)) and not ended:  # every node and step repeats it
             ended = True
-            parsed.saw("launcher.ended_by_slurm", match["node"], match["why"].lower(), "text", evidence)
+            parsed.saw("launcher.ended_by_slurm", match["node"] or JOB, match["why"].lower(), "text", evidence)
         task = label[1] if (label := LABEL.match(line)) else ""  # launchers of several nodes print at once
         failure = listed.setdefault(task, _Listed())
         failure.first = failure.first or _FIRST.search(line) is not None

@@ -6,14 +6,16 @@ import re
 from collections.abc import Iterable, Mapping
 
 from bringup.evidence.parsed import Parsed, lines
-from bringup.plan.transports import NVLINK, SOCKETS, of_network
+from bringup.plan.transports import NVLINK, SOCKETS, VERBS, is_recognised, of_network
 
 # Each communicator prints the network that it uses (subsystem INIT), since 2.18 or earlier. Since 2.28 it also prints
 # its plugin (INIT or NET). A plugin that was only initialized may belong to another communicator.
 _NETWORK = re.compile(r"Using network (\S.*?)\s*$|Assigned NET plugin (\S.*?) to comm\s*$", re.MULTILINE)
 _PROVIDER = re.compile(r"NET/OFI Selected [Pp]rovider is ([^\s,]+)")
 _VIA = re.compile(r"NET/(.+?)/\d+")
-_NICS = re.compile(r"NET/(?:IB|IBext\w*) : Using (.*)")  # [0]mlx5_0:1/IB [1]mlx5_1:1/RoCE [RO]; OOB eth0:10.0.0.1<0>
+_NICS = re.compile(
+    r"NET/\w+ : Using (\[\d+\].*/(?:IB|RoCE)\b.*)"
+)  # [0]mlx5_0:1/IB [1]mlx5_1:1/RoCE [RO]; OOB eth0:10.0.0.1<0>
 # 2.20 to 2.22 of merged ones: [0]={[0] mlx5_0:1/IB, [1] mlx5_1:1/IB}
 _NIC = re.compile(r"\[\d+\] ?([^\s/=]+)/(?:IB|RoCE)")
 # any plugin; NICs in one: a+b
@@ -86,7 +88,11 @@ def _network(parsed: Parsed, files: Mapping[str, str], text: str, folder: str, s
         used |= (
             {NVLINK}
             if inside
-            else {network_class for network in by_rank[name] for network_class in of_network(network, providers)}
+            else {
+                network_class
+                for network in by_rank[name]
+                for network_class in _classes(network, providers, words, ways[name])
+            }
         )
     if networks and not silent:
         parsed.saw(
@@ -121,6 +127,17 @@ def _network(parsed: Parsed, files: Mapping[str, str], text: str, folder: str, s
         parsed.saw("nccl.nics", subject, None, "count", folder, "the log names no NIC")
 
 
+def _classes(network: str, providers: set[str], words: str, ways: Iterable[str]) -> set[str]:
+    """Of a plugin without a class: it is RDMA by verbs when it lists verbs devices, and the bytes of every channel go
+    to and from GPU memory. A plugin over TCP has no such channel."""
+    classes = of_network(network, providers)
+    if all(map(is_recognised, classes)):
+        return classes
+    channels = [way for way in ways if way.startswith(f"NET/{network}/")]
+    direct = bool(channels) and all(_GDR.search(way) for way in channels)
+    return {VERBS} if direct and _NICS.search(words) else classes
+
+
 def _networks(words: str, ways: Iterable[str]) -> set[str]:
     """Networks of one rank, by name: those that its communicators print, and those of its channels between hosts."""
     used = {using or assigned for using, assigned in _NETWORK.findall(words)}
@@ -137,12 +154,17 @@ def _inside_one_domain(words: str, ways: Iterable[str]) -> bool:
 def _nics(words: str) -> list[int]:
     """Counts of NICs on one rank's host, one per line that counts them. The line that every plugin prints is used last:
     it counts merged NICs as one, and also names the interfaces of sockets, which do not count as NICs here."""
-    counts = [len(set(_NIC.findall(match[1]))) for match in _NICS.finditer(words)]
+    counts = [len(_rails(set(_NIC.findall(match[1])))) for match in _NICS.finditer(words)]
     counts += [int(match[1]) for match in _OFI.finditer(words)]
     named = {
         nic for match in _HCA.finditer(words) if of_network(match[1], set()) != {SOCKETS} for nic in match[2].split("+")
     }
-    return counts or ([len(named)] if named else [])
+    return counts or ([len(_rails(named))] if named else [])
+
+
+def _rails(nics: set[str]) -> set[str]:
+    """A bond beside single ports is the NIC of the storage: it must not stand in for a rail that is lost."""
+    return {nic for nic in nics if "bond" not in nic} or nics
 
 
 def _channels(parsed: Parsed, files: Mapping[str, str], text: str, folder: str, subject: str) -> None:

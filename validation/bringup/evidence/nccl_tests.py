@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from bringup.evidence.parsed import Parsed, lines
 
@@ -110,7 +111,7 @@ def _json(text: str, where: str, name: str, subject: str) -> Parsed:
     try:
         document = json.loads(text)
         devices = [
-            (str(device["hostname"]), int(device["rank"]), str(device["device_hex"]))
+            _Device(str(device["hostname"]), int(device["rank"]), str(device.get("device")), str(device["device_hex"]))
             for device in document["config"]["devices"]
         ]
         results = list(document["results"])
@@ -172,7 +173,8 @@ def _count(value: Any) -> int:
 # --- text
 
 _DEVICE = re.compile(
-    r"#\s+Rank\s+([0-9]{1,9})\s+(?:Group\s+\d+\s+)?Pid\s+\d+ on\s+(?P<host>\S+) device\s+\d+ \[(?P<address>[^\]]+)\]"
+    r"#\s+Rank\s+([0-9]{1,9})\s+(?:Group\s+\d+\s+)?Pid\s+\d+ on\s+(?P<host>\S+) "
+    r"device\s+(?P<number>\d+) \[(?P<address>[^\]]+)\]"
 )
 _COLUMNS = re.compile(
     r"#\s+size\s+count\s+type\s+redop\s+root\s+time\s+algbw\s+busbw\s+#?wrong\s+time\s+algbw\s+busbw\s+#?wrong"
@@ -184,7 +186,9 @@ _FIELDS = 13  # size count type redop root, then twice time algbw busbw #wrong; 
 
 def _text(text: str, where: str, name: str, subject: str) -> Parsed:
     parsed = Parsed()
-    devices = [(match["host"], int(match[1]), match["address"]) for match in _DEVICE.finditer(text)]
+    devices = [
+        _Device(match["host"], int(match[1]), match["number"], match["address"]) for match in _DEVICE.finditer(text)
+    ]
     _members(parsed, subject, devices, where)
     if not _COLUMNS.search(text):
         parsed.problems.append(f"{where}: holds no table of nccl-tests: {text.strip().splitlines()[0][:60]!r}")
@@ -213,18 +217,36 @@ def _text(text: str, where: str, name: str, subject: str) -> Parsed:
     return parsed
 
 
-def _members(parsed: Parsed, subject: str, devices: Sequence[tuple[str, int, str]], evidence: str) -> None:
-    """(host, rank, PCI address). Several ranks 0 are several programs, each with its own communicator."""
+class _Device(NamedTuple):
+    host: str
+    rank: int
+    number: str  # as its process counts the GPUs that it sees
+    address: str  # on PCI; before nccl-tests 2.17 only the bus ([0x34])
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """Guests and GB200 give one bus to several GPUs, which differ in the domain."""
+        return (self.host, self.address) if ":" in self.address else (self.host, self.address, self.number)
+
+
+def _members(parsed: Parsed, subject: str, devices: Sequence[_Device], evidence: str) -> None:
+    """Several ranks 0 are several programs, each with its own communicator."""
     if not devices:
         parsed.problems.append(f"{evidence}: names no device, so the ranks that took part are unknown")
         return
-    groups = sum(rank == 0 for _, rank, _ in devices)
-    ranks = len({rank for _, rank, _ in devices})
+    groups = sum(device.rank == 0 for device in devices)
+    ranks = len({device.rank for device in devices})
     remark = (
         "nccl-tests" if groups <= 1 else f"nccl-tests: {groups} communicators (built without MPI, or a wrong --mpi)"
     )
     parsed.saw("nccl.ranks", subject, ranks, "count", evidence, remark)
     parsed.saw("nccl.tests.ranks", subject, ranks, "count", evidence)
-    hosts = len({host for host, _, _ in devices}) if groups <= 1 else 1
+    hosts = len({device.host for device in devices}) if groups <= 1 else 1
     parsed.saw("nccl.hosts", subject, hosts, "count", evidence, remark)
-    parsed.saw("nccl.devices", subject, len({(host, device) for host, _, device in devices}), "count", evidence, remark)
+    counted = Counter(device.identity for device in devices)
+    higher = {device.host for device in devices if device.number != "0"}
+    if any(several > 1 and named[2:] == ("0",) and named[0] not in higher for named, several in counted.items()):
+        why = "this nccl-tests prints the PCI bus alone; ranks of a host name one bus, and each may see one GPU only"
+        parsed.saw("nccl.devices", subject, None, "count", evidence, why)
+    else:
+        parsed.saw("nccl.devices", subject, len(counted), "count", evidence, remark)

@@ -136,6 +136,7 @@ _LAUNCH = (
 _BY_NUMBER = re.compile(
     r"(?P<why>[Aa]borting, [^,]*\bio error\b.*|\bio error with slurmstepd) on node (?P<number>\d{1,6})\b"
 )
+_SRUN_SPEAKS = re.compile(r"(?=srun: error: )")  # two srun that print at once may share a line
 _LABELLED = re.compile(r" *(?P<task>\d+): (?P<message>.*)")
 _NOT_STARTED = re.compile(
     r"(?P<what>\bexecve\(\): .+|^no Python environment at [^,;]+"
@@ -172,8 +173,8 @@ def launch_errors(text: str, where: str, nodes: Sequence[str] = ()) -> Parsed:
         if (lost := node_by_number(line, nodes)) is not None:
             parsed.saw("slurm.launch.error", lost[0], lost[1], "text", evidence)
             continue
-        for pattern in _LAUNCH:
-            if match := pattern.search(line):
+        for said, pattern in ((said, pattern) for said in _SRUN_SPEAKS.split(line) for pattern in _LAUNCH):
+            if match := pattern.search(said):
                 task, why = match.groupdict().get("task"), match["why"].strip()
                 exited = task is not None and why.startswith("Exited with exit code")
                 not_started, own = _own_words(text, str(task)) if exited else (None, "")
@@ -184,7 +185,6 @@ def launch_errors(text: str, where: str, nodes: Sequence[str] = ()) -> Parsed:
                     if not_started is not None:  # other gates of this node lack evidence and cannot tell why
                         parsed.saw("slurm.launch.not_started", node, not_started, "text", evidence)
                         parsed.problems.append(f"{evidence}: {node}, {task}: {why}{own}")
-                break
     return parsed
 
 

@@ -17,7 +17,7 @@ errno, which many programs print for many reasons. Exact patterns are tried firs
 class Signature:
     id: str
     area: str
-    pattern: str  # a regular expression, searched in a line
+    patterns: tuple[str, ...]  # regular expressions, each searched in a line: one that begins with a word is found fast
     cause: str
     do: str
     source: str  # program or document that the line is from
@@ -26,3 +26,6 @@ class Signature:
     breadth: Breadth = "exact"
     # a pattern that another line of the same log must match; without it, the signature does not count
     beside: str | None = None
+    not_after: str | None = None  # a pattern of an earlier line of the same log, after which the words are usual
+    subject: str | None = None  # what the line must also name, where many programs print the same words
+    as_warning: bool = False  # the program that stumbles over the fault only warns of it

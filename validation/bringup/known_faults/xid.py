@@ -11,17 +11,21 @@ from dataclasses import dataclass
 
 _RESTART_APPLICATION = (8, 13, 31, 32, 68, 69, 80, 94)  # a fault of the program: its job fails, the GPU is healthy
 _IGNORE = (43, 63, 92, 93, 121, 137, 141, 157, 160, 161)
+_POWER_SMOOTHING = (162, 163, 164, 165)  # GB200, GB300: the circuit that evens the power out is on, off, or worn
 _FOLLOWER = (45,)  # the cleanup after an earlier Xid; the probe counts the cause that it names
 _NVLINK_5 = tuple(range(144, 151))  # each line says whether it is fatal
 _ACTIONS = {
-    "reset the GPU": (46, 62, 64, 95, 109, 110, 119, 120, 136, 140, 143, 155, 156, 158),
-    "row remapping: check remapped rows, then reset": (48,),
+    "reset the GPU": (46, 62, 64, 95, 109, 110, 119, 120, 136, 140, 143, 155, 156, 158, 167, 169, 172, 173),
+    "row remapping: check remapped rows, then reset": (48, 171),
     "check power and cables": (54,),
     "reboot the node": (79,),
     "restart the virtual machine": (151,),
     "check NVLink": (74, *_NVLINK_5),
+    "check NVLink: its encryption (confidential computing)": (166, 170),
+    "check the link to the host processor (NVLink-C2C), reboot the node": (159,),
+    "switch ECC on, or reboot the node": (168,),
 }
-_HARMLESS = frozenset((*_RESTART_APPLICATION, *_IGNORE, *_FOLLOWER))
+_HARMLESS = frozenset((*_RESTART_APPLICATION, *_IGNORE, *_POWER_SMOOTHING, *_FOLLOWER))
 _ACTION = {number: action for action, numbers in _ACTIONS.items() for number in numbers}
 _SXID_ACTION = (
     "reset the GPUs of the node together, then restart the fabric manager; replace the switch if it comes again"
@@ -78,6 +82,10 @@ def classes() -> list[tuple[str, tuple[str, ...]]]:
         ("the action in its text: None, GPU Reset, Node Reboot, Drain; the last one about a GPU counts", ("154",)),
         ("nothing for the node: the program that caused it fails", tuple(map(str, _RESTART_APPLICATION))),
         ("nothing", tuple(map(str, _IGNORE))),
+        (
+            "nothing for the node: power smoothing changed. After 164 and 165 more of the power swings reach the site",
+            tuple(map(str, _POWER_SMOOTHING)),
+        ),
         ("a warning: the line says Nonfatal", tuple(map(str, _NVLINK_5))),
         ("nothing: it follows an earlier one. A cause that it names is counted", tuple(map(str, _FOLLOWER))),
         (_SXID_ACTION, ("SXid, Fatal",)),

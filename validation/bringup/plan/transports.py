@@ -15,6 +15,7 @@ from bringup.plan.rules import UNRECOGNISED
 GATES = ("nccl.transport", "train.transport")
 """Gates whose values are these classes."""
 
+VERBS = "rdma-verbs"
 NVLINK = "nvlink"  # one NVLink domain over several hosts (MNNVL): no network is used, although one is assigned
 SOCKETS = "sockets"
 INTERFACE = "tcp:"  # gloo, with the interface that carried the bytes
@@ -31,12 +32,12 @@ class Transport:
 
 TRANSPORTS = (
     Transport(
-        "rdma-verbs",
+        VERBS,
         "InfiniBand or RoCE, by verbs",
-        "`IB`; of HPC-X `IBext`, `IBext_v8` and later, `NCCL RDMA Plugin v…`, `UCX`, `UCX-RMA`; "
-        "`Libfabric` with the provider `verbs`",
-        re.compile(r"IB|IBext(_v\d+)?|NCCL RDMA Plugin( v\d+)?|UCX([-_]\w+)*"),
-        ("infiniband", "roce", "rdma", "verbs", "ibverbs"),
+        "`IB`; of HPC-X `IBext`, `IBext_v8` and later, `NCCL RDMA Plugin v…`, `UCX`, `UCX-RMA`, `SPCX` (Spectrum-X); "
+        "`Libfabric` with the provider `verbs`; another plugin that lists verbs devices and does GPUDirect RDMA",
+        re.compile(r"IB|IBext(_v\d+)?|NCCL RDMA Plugin( v\d+)?|UCX([-_]\w+)*|SPCX(_v\d+)?"),
+        ("infiniband", "roce", "rdma", "verbs", "ibverbs", "spectrum-x"),
     ),
     Transport(
         "efa",
@@ -83,7 +84,7 @@ under the same name, without an error."""
 PROVIDERS = {
     "efa": "efa",
     "cxi": "slingshot",
-    "verbs": "rdma-verbs",
+    "verbs": VERBS,
     "tcp": SOCKETS,
     "sockets": SOCKETS,
     "net": SOCKETS,

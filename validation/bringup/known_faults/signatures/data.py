@@ -11,7 +11,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="data.import",
         area=_AREA,
-        pattern=r"(ModuleNotFoundError|ImportError): .+",
+        patterns=(r"ModuleNotFoundError: .", r"ImportError: ."),
         cause="the Python environment of this node lacks a package or a library, or is another one",
         do="which python in the job; make venv; discovery.python and discovery.library.* show which node differs",
         source="Python",
@@ -20,7 +20,14 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="data.hub",
         area=_AREA,
-        pattern=r"LocalEntryNotFoundError|OfflineModeIsEnabled|couldn't connect to 'https?://|GatedRepoError|RepositoryNotFoundError|cannot be (had|loaded)",
+        patterns=(
+            r"LocalEntryNotFoundError: ",
+            r"OfflineModeIsEnabled: ",
+            r"couldn't connect to 'https?://",
+            r"GatedRepoError",
+            r"RepositoryNotFoundError",
+            r"cannot be (had|loaded)",
+        ),
         cause="the model or the data set is not in the cache, and the hub cannot be asked from here (or not without a token)",
         do="on a host that can: hf download NAME (--repo-type dataset); HF_HOME on a filesystem that all nodes see",
         source="huggingface_hub",
@@ -29,7 +36,11 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="data.checkpoint",
         area=_AREA,
-        pattern=r"(CheckpointException|checkpoint \S+ .*(corrupt|not complete|damaged))|PytorchStreamReader failed|invalid load key",
+        patterns=(
+            r"(CheckpointException|checkpoint \S+ .*(corrupt|not complete|damaged))",
+            r"PytorchStreamReader failed",
+            r"invalid load key",
+        ),
         cause="a checkpoint is damaged or incomplete",
         do="resume from the one before; smoke.fs.* if files came out damaged on a shared filesystem",
         source="torch.distributed.checkpoint",

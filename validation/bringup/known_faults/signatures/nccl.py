@@ -11,7 +11,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="nccl.duplicate-gpu",
         area=_AREA,
-        pattern=r"Duplicate GPU detected",
+        patterns=(r"Duplicate GPU detected",),
         cause="two ranks of one communicator use the same GPU",
         do="one GPU per rank: torch.cuda.set_device(LOCAL_RANK), --gpus-per-node; see smoke.gpu.bound, nccl.devices",
         source="NCCL init.cc",
@@ -20,7 +20,11 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="nccl.ib-completion",
         area=_AREA,
-        pattern=r"Got completion (from|with)\b.*\b(status|error)|transport retry counter exceeded|async (fatal )?event.*work queue error",
+        patterns=(
+            r"Got completion (from|with)\b.*\b(status|error)",
+            r"transport retry counter exceeded",
+            r"async (fatal )?event.*work queue error",
+        ),
         cause="a transfer over the HCA failed. Its status says why: 12 and 13 the peer did not answer (a flapping or dead link, a dead peer, PFC missing on RoCE), 4 and 9 to 11 memory that was not registered or is gone, 5 flushed after another failure",
         do="ibstat and perfquery on both hosts (SymbolErrors, LinkDowned); rdma link; run nccl_pairwise to name the link",
         source="NCCL net_ib.cc; the numbers are those of enum ibv_wc_status, ibv_poll_cq(3)",
@@ -29,7 +33,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="nccl.ib-memlock",
         area=_AREA,
-        pattern=r"ibv_(create_\w+|reg_\w*mr\w*|alloc_\w+)(\(\))? failed.*(Cannot allocate memory|ENOMEM|\b12\b)",
+        patterns=(r"ibv_(create_\w+|reg_\w*mr\w*|alloc_\w+)(\(\))? failed.*(Cannot allocate memory|ENOMEM|\b12\b)",),
         cause="the HCA could not lock memory: the limit of locked memory is too low in the job, or the HCA has no queues left",
         do="ulimit -l in the job (unlimited?); LimitMEMLOCK=infinity in the unit of slurmd; discovery.memlock",
         source="NCCL ibvwrap.cc",
@@ -38,7 +42,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="nccl.ib-path",
         area=_AREA,
-        pattern=r"ibv_modify_qp\w*(\(\))? failed",
+        patterns=(r"ibv_modify_qp\w*(\(\))? failed",),
         cause="two HCAs found no path to each other: another subnet, VLAN or GID, or a port that went down",
         do="show_gids (NCCL_IB_GID_INDEX), ip route and rdma link on both hosts; NCCL_IB_HCA with the ports of one fabric only; nccl_pairwise names the pair",
         source="NCCL ibvwrap.cc",
@@ -47,7 +51,11 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="nccl.ib-setup",
         area=_AREA,
-        pattern=r"\bibv_\w+(\(\))? failed|libibverbs: Warning: no userspace device-specific driver found",
+        patterns=(
+            r"ibv_\w+(\(\))? failed",
+            r"libibverbs: Warning: no userspace device-specific driver found",
+        ),
+        as_warning=True,
         cause="the HCA could not be opened, or could not register the memory of a GPU",
         do="ulimit -l in the job (unlimited?), ls /dev/infiniband, lsmod | grep -E 'nvidia_peermem|mlx5'",
         source="NCCL ibvwrap.cc",
@@ -56,8 +64,9 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="nccl.ib-driver",
         area=_AREA,
-        pattern=r"libibverbs: Warning: couldn't (load|open) ",
+        patterns=(r"libibverbs: Warning: couldn't (load|open) ",),
         beside=r"NET/IB : No device found",
+        as_warning=True,
         cause="the user-space driver of the HCA is not installed here (in the container, say)",
         do="ibv_devinfo in the job's own environment; install rdma-core (ibverbs-providers) there",
         source="libibverbs; alone it is normal, for drivers of hardware that is not there",
@@ -66,7 +75,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="nccl.ib-port",
         area=_AREA,
-        pattern=r"async (fatal )?event.*(port error|port_err|device fatal|catastrophic)",
+        patterns=(r"async (fatal )?event.*(port error|port_err|device fatal|catastrophic)",),
         cause="a port of the HCA went down, or the HCA itself failed, while NCCL used it",
         do="rdma link; dmesg -T | grep mlx5; ibqueryerrors, or ethtool -S on RoCE; cable and transceiver of that port",
         source="NCCL net_ib.cc",
@@ -75,7 +84,13 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="nccl.plugin",
         area=_AREA,
-        pattern=r"Error: network \S.* not found|NCCL WARN NET/Plugin\b|NET/OFI .*([Nn]o eligible provider|(Couldn't|Could not|Unable to) find|fi_getinfo\(\) call failed)|provider efa output empty list",
+        patterns=(
+            r"Error: network \S.* not found",
+            r"NCCL WARN NET/Plugin\b",
+            r"Failed to initialize any NET plugin",
+            r"NET/OFI .*([Nn]o eligible provider|(Couldn't|Could not|Unable to) find|fi_getinfo\(\) call failed)",
+            r"provider efa output empty list",
+        ),
         cause="the network plugin of NCCL did not start: it is not installed, or sees none of its devices",
         do="fi_info -p efa in the job's own environment; ls /dev/infiniband there; LD_LIBRARY_PATH and NCCL_NET_PLUGIN; unset NCCL_NET",
         source="NCCL net.cc; aws-ofi-nccl",
@@ -84,7 +99,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="nccl.ofi-transfer",
         area=_AREA,
-        pattern=r"NET/OFI Request \S+ completed with error",
+        patterns=(r"NET/OFI Request \S+ completed with error",),
         role="either",
         cause="a transfer over libfabric failed: its peer is gone (UNDELIVERABLE), or the fabric did not carry it",
         do="the first rank that ended is the one to look at; when all ranks were alive, the counters of the NICs on both hosts: rdma -p statistic show link (EFA), cxi_stat (Slingshot)",
@@ -94,7 +109,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="nccl.ofi-setup",
         area=_AREA,
-        pattern=r"NCCL WARN NET/OFI\b",
+        patterns=(r"NCCL WARN NET/OFI\b",),
         cause="libfabric refused what the network plugin asked for: a domain, an endpoint, an option, or the registration of GPU memory. Versions of NCCL, plugin and libfabric that do not fit, or a limit of locked memory",
         do="NCCL_DEBUG=INFO names the versions of plugin and libfabric: the same on all nodes, and new enough for this NCCL? fi_info in the job's own environment; ulimit -l in the job",
         source="aws-ofi-nccl",
@@ -103,7 +118,11 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="nccl.version",
         area=_AREA,
-        pattern=r"[Mm]ismatched (NCCL )?versions? detected|NCCL version mismatch|[Mm]ismatch.* NCCL version",
+        patterns=(
+            r"ismatched (NCCL )?versions? detected",
+            r"NCCL version mismatch",
+            r"ismatch.* NCCL version",
+        ),
         cause="ranks of one communicator loaded different versions of NCCL",
         do="one environment on all nodes; discovery.library.libnccl; LD_LIBRARY_PATH before the library of torch?",
         source="NCCL bootstrap.cc, init.cc",
@@ -112,7 +131,11 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="nccl.no-interface",
         area=_AREA,
-        pattern=r"no socket interface found|Bootstrap : no socket|Unable to find (interface|address for)",
+        patterns=(
+            r"no socket interface found",
+            r"Bootstrap : no socket",
+            r"Unable to find (interface|address for)",
+        ),
         cause="no network interface fits: NCCL_SOCKET_IFNAME or GLOO_SOCKET_IFNAME names one that is not on this node",
         do="ip -brief address on every node; the same name everywhere? unset the variable",
         source="NCCL socket.cc; gloo",
@@ -121,17 +144,29 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="nccl.timeout",
         area=_AREA,
-        pattern=r"Watchdog caught collective operation timeout|ran for \d+ milliseconds before timing out",
+        patterns=(
+            r"Watchdog caught collective operation timeout",
+            r"ran for \d+ milliseconds before timing out",
+            r"Heartbeat monitor timed out",
+            r"watchdog got stuck for \d+ seconds",
+            r"detected by watchdog at work",
+        ),
         role="consequence",
         cause="a collective was not joined by all ranks in time: one of them hangs, is far slower, or left the order",
         do="in a training: raw/stacks/rank*.txt of the ranks that did NOT time out; raw/flight/ has the last collectives of every rank",
-        source="torch ProcessGroupNCCL",
+        source="torch ProcessGroupNCCL; its heartbeat monitor, in torch 2.3 and later, watches the watchdog itself",
         example="[Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7, OpType=ALLREDUCE, Timeout(ms)=600000)",
     ),
     Signature(
         id="nccl.remote-gone",
         area=_AREA,
-        pattern=r"remote process exited or there was a network error|ncclRemoteError|Connection closed by remote peer|^socket\w*: Call to (recv|send)\w* .* failed|NCCL WARN .*(Connection (closed|reset) by (remote )?peer|Broken pipe|Accept failed|closed by remote|Could not receive type from localRank)",
+        patterns=(
+            r"remote process exited or there was a network error",
+            r"ncclRemoteError",
+            r"Connection closed by remote peer",
+            r"^socket\w*: Call to (recv|send)\w* .* failed",
+            r"NCCL WARN .*(Connection (closed|reset) by (remote )?peer|Broken pipe|closed by remote)",
+        ),
         role="consequence",
         cause="a peer is gone",
         do="the first rank that ended is the one to look at; see who did not finish",
@@ -139,9 +174,32 @@ SIGNATURES: tuple[Signature, ...] = (
         example="ncclRemoteError: A call failed possibly due to a network error or a remote process exiting prematurely.",
     ),
     Signature(
+        id="nccl.proxy-gone",
+        area=_AREA,
+        patterns=(
+            r"NCCL WARN .*Accept failed",
+            r"NCCL WARN .*Could not receive type from localRank",
+            r"NCCL WARN .*Failed to execute operation Close",
+        ),
+        role="consequence",
+        cause="a peer ended while NCCL's proxy still served it. NCCL 2.19 to 2.22 print this at every normal end, too",
+        do="the first rank that ended is the one to look at; nothing, where all ranks had done their work",
+        source="NCCL proxy.cc",
+        example="h1:173:3266 [0] proxy.cc:1458 NCCL WARN [Service thread] Accept failed Resource temporarily unavailable",
+        not_after=r"step (\d+)/\1\b|Destroy COMPLETE|\"run_stop\"",  # the last step; a communicator's normal end; MLPerf's end
+    ),
+    Signature(
         id="gloo.remote-gone",
         area=_AREA,
-        pattern=r"Connection (closed|reset) by peer|Read error \[|Socket closed|[:\]] Broken pipe|\[gloo\].*Timed out|Timed out waiting \d+ms for",
+        patterns=(
+            r"Connection (closed|reset) by peer",
+            r"Read error \[",
+            r"Socket closed",
+            r": Broken pipe",
+            r"\] Broken pipe",
+            r"\[gloo\].*Timed out",
+            r"Timed out waiting \d+ms for",
+        ),
         role="consequence",
         cause="a peer is gone, or did not answer in time",
         do="look at the first rank that ended, or at the rank without a message",
@@ -151,7 +209,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="nccl.connect",
         area=_AREA,
-        pattern=r"NCCL WARN .*[Cc]onnect\w* .*(failed|refused|timed out|unreachable|No route)",
+        patterns=(r"NCCL WARN .*[Cc]onnect\w* .*(failed|refused|timed out|unreachable|No route)",),
         role="either",
         cause="a rank could not connect to another one: that one is gone, or NCCL chose an interface that does not reach it",
         do="Bootstrap : Using IFACE:ADDRESS in both logs; ping that address from the other node; NCCL_SOCKET_IFNAME=IFACE",
@@ -161,7 +219,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="nccl.warning",
         area=_AREA,
-        pattern=r"NCCL WARN",
+        patterns=(r"NCCL WARN",),
         role="either",
         breadth="program",
         cause="NCCL warned of something that no other signature knows",

@@ -7,11 +7,22 @@ from bringup.known_faults.signature import Signature
 
 _AREA = "node"
 
+# Programs of the network print the same words of an errno about a device, a queue or an address.
+_ABOUT_A_FILE = (
+    r"^(?!.*\b(UCX|ucp_\w+|NCCL|libfabric|mlx5dv?_\w+|ibv_\w+)\b)"  # not a program of the network
+    r".*(\[Errno \d+\]|\b(OS|IO)Error\b|\b(read|write|reading|writing)\b|(^|[\s'\"=:(\[])(\.{0,2}|~)/[\w.]|['\"][^'\"]+['\"]|\w\.\w+: |fio: )"
+)
+
 SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="host.no-space",
         area=_AREA,
-        pattern=r"No space left on device|Disk quota exceeded|ENOSPC",
+        patterns=(
+            r"No space left on device",
+            r"Disk quota exceeded",
+            r"ENOSPC",
+        ),
+        subject=_ABOUT_A_FILE,
         cause="a filesystem is full, or its quota is",
         do="df -h and df -i of the path in the line; lfs quota or quota -s",
         source="errno ENOSPC, EDQUOT",
@@ -21,7 +32,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="host.read-only",
         area=_AREA,
-        pattern=r"Read-only file system",
+        patterns=(r"Read-only file system",),
         cause="the filesystem is mounted read-only, or became so after an error",
         do="findmnt -T PATH on the node; dmesg -T | tail",
         source="errno EROFS",
@@ -31,7 +42,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="host.stale",
         area=_AREA,
-        pattern=r"Stale (NFS )?file handle",
+        patterns=(r"Stale (NFS )?file handle",),
         cause="a file was replaced on the server while a node had it open",
         do="remount on the node; smoke.fs.* names the pair of nodes",
         source="errno ESTALE",
@@ -41,7 +52,11 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="host.io-error",
         area=_AREA,
-        pattern=r"Input/output error|Remote I/O error",
+        patterns=(
+            r"Input/output error",
+            r"Remote I/O error",
+        ),
+        subject=_ABOUT_A_FILE,
         cause="a disk or the filesystem's server failed a read or write",
         do="dmesg -T on the node; the filesystem's own health command",
         source="errno EIO",
@@ -51,17 +66,54 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="host.shm",
         area=_AREA,
-        pattern=r"Bus error|unable to (mmap|open|allocate) shared memory|insufficient shared memory|/dev/shm.*(full|No space|error)|(failed to extend|No space left on device.*) /dev/shm"
-        r"|(creating|attaching to) shared memory segment|posix_fallocate|(write to|mmap|resize) (shared memory |a )?file <?/?torch_|No space left .*torch_",
+        patterns=(
+            r"Bus error",
+            r"unable to (mmap|open|allocate) shared memory",
+            r"insufficient shared memory",
+            r"dev/shm.*(full|No space)",
+            r"failed to extend .*/dev/shm",
+            r"No space left on device.* /dev/shm",
+            r"shared memory segment(?!.*No such file or directory)",
+            r"posix_fallocate",
+            r"write to (shared memory |a )?file <?/?torch_",
+            r"mmap (shared memory |a )?file <?/?torch_",
+            r"resize (shared memory |a )?file <?/?torch_",
+            r"No space left .*torch_",
+        ),
         cause="shared memory is too small for the data-loader's or NCCL's buffers",
         do="df -h /dev/shm; remount it with half of the memory",
         source="torch DataLoader; SIGBUS",
         example="RuntimeError: DataLoader worker (pid 99) is killed by signal: Bus error. It is possible that dataloader's workers are out of shared memory.",
     ),
     Signature(
+        id="host.shm-removed",
+        area=_AREA,
+        patterns=(r"dev/shm/.*No such file or directory", r"shared memory segment.*No such file or directory"),
+        cause="a file in /dev/shm was removed while it was used: systemd does so for a user who is logged out (RemoveIPC), or somebody cleans /dev/shm",
+        do="grep RemoveIPC /etc/systemd/logind.conf on the node (no is right for a cluster); what else cleans /dev/shm there: an epilog, a cron job?",
+        source="NCCL shmutils.cc; logind.conf(5)",
+        example="h1:9312:9344 [3] misc/shmutils.cc:130 NCCL WARN unlink shared memory /dev/shm/nccl-Xa41Qk failed, error: No such file or directory (2)",
+        role="either",
+    ),
+    Signature(
+        id="host.permission",
+        area=_AREA,
+        patterns=(r"PermissionError: \[Errno 13\]",),
+        cause="the user of the job may not read or write this file",
+        do="ls -ld of the path and of its folders on the node that says so; id there: the same user and groups as on the login host?",
+        source="Python, errno EACCES",
+        example="PermissionError: [Errno 13] Permission denied: '/scratch/run/raw'",
+    ),
+    Signature(
         id="host.memory",
         area=_AREA,
-        pattern=r"Cannot allocate memory|can't allocate memory|MemoryError|std::bad_alloc|Out of memory: Killed process",
+        patterns=(
+            r"Cannot allocate memory",
+            r"can't allocate memory",
+            r"MemoryError",
+            r"std::bad_alloc",
+            r"Out of memory: Killed process",
+        ),
         cause="the node has no memory left for it",
         do="free -g; ulimit -l -v in the job; --mem; fewer data-loader workers",
         source="errno ENOMEM; the kernel",
@@ -71,7 +123,17 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="host.files",
         area=_AREA,
-        pattern=r"Too many open files|can't start new thread|Thread creation failed: Resource temporarily|(fork|clone|pthread_create|posix_spawn|execv\w*)\b.*Resource temporarily unavailable|BlockingIOError: \[Errno 11\]",
+        patterns=(
+            r"Too many open files",
+            r"can't start new thread",
+            r"Thread creation failed: Resource temporarily",
+            r"fork\b.*Resource temporarily unavailable",
+            r"clone\b.*Resource temporarily unavailable",
+            r"pthread_create\b.*Resource temporarily unavailable",
+            r"posix_spawn\b.*Resource temporarily unavailable",
+            r"execv\w*\b.*Resource temporarily unavailable",
+            r"BlockingIOError: \[Errno 11\]",
+        ),
         cause="a limit of the user is reached: open files or processes",
         do="ulimit -n -u inside a job (not on the login host); PropagateResourceLimits",
         source="errno EMFILE, EAGAIN",
@@ -80,7 +142,12 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="host.name",
         area=_AREA,
-        pattern=r"Name or service not known|Temporary failure in name resolution|Could not resolve host|nodename nor servname",
+        patterns=(
+            r"Name or service not known",
+            r"Temporary failure in name resolution",
+            r"Could not resolve host",
+            r"nodename nor servname",
+        ),
         cause="a host name has no address on this node",
         do="getent ahostsv4 NAME on every node; /etc/hosts, DNS",
         source="getaddrinfo",
@@ -90,7 +157,11 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="host.route",
         area=_AREA,
-        pattern=r"No route to host|Network is unreachable|Connection refused",
+        patterns=(
+            r"No route to host",
+            r"Network is unreachable",
+            r"Connection refused",
+        ),
         cause="the other host does not take connections on this port",
         do="ping and nc -vz HOST PORT between the two nodes; a firewall between compute nodes?",
         source="errno EHOSTUNREACH, ENETUNREACH, ECONNREFUSED",
@@ -101,8 +172,15 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="host.not-executable",
         area=_AREA,
-        pattern=r"(execve\(\)|exec).*(No such file or directory|Permission denied|not found)|command not found|bad interpreter"
-        r"|no Python environment at|can't open file|error while loading shared libraries",
+        patterns=(
+            r"execve\(\): .*(No such file or directory|Permission denied|not found)",
+            r"exec: .*(No such file or directory|Permission denied|not found)",
+            r"(?<!sudo: )command not found",  # a script that goes on without sudo loses little
+            r"bad interpreter",
+            r"no Python environment at",
+            r"can't open file",
+            r"error while loading shared libraries",
+        ),
         cause="a program is not there on this node, or may not be run: a path that is not shared, a mount with noexec",
         do="ls -l PATH on the node that says so; findmnt -T PATH",
         source="slurmstepd; the shell",

@@ -11,7 +11,11 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="torch.port-in-use",
         area=_AREA,
-        pattern=r"EADDRINUSE|Address already in use|address already in use",
+        patterns=(
+            r"EADDRINUSE",
+            r"Address already in use",
+            r"address already in use",
+        ),
         cause="another process has the port: an earlier job's rank that was not cleaned up, or two jobs with one port",
         do="ss -ltnp | grep PORT on the master; proctrack/cgroup ends left-over processes; choose MASTER_PORT by job id",
         source="torch TCPStore",
@@ -20,7 +24,10 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="torch.late",
         area=_AREA,
-        pattern=r"ranks did not arrive within|launchers did not start in time",
+        patterns=(
+            r"ranks did not arrive within",
+            r"launchers did not start in time",
+        ),
         cause=(
             "the ranks or nodes that the line names did not start in time: slow imports from a shared filesystem, or "
             "a node that does not launch it"
@@ -32,7 +39,13 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="torch.rendezvous",
         area=_AREA,
-        pattern=r"RendezvousTimeoutError|RendezvousConnectionError|DistStoreError|The client socket has (timed out|failed)|DistNetworkError",
+        patterns=(
+            r"RendezvousTimeoutError",
+            r"RendezvousConnectionError",
+            r"DistStoreError",
+            r"The client socket has (timed out|failed)",
+            r"DistNetworkError",
+        ),
         cause="the ranks did not all find the master: a node did not start, the name resolves to another address, or a port is closed",
         do="getent ahostsv4 MASTER on every node (not 127.0.1.1?); did each node start torchrun? see raw/launch.log",
         source="torch.distributed",
@@ -41,16 +54,20 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="torch.not-a-number",
         area=_AREA,
-        pattern=r"has loss (nan|inf|-inf)|has loss .* gradient norm (nan|inf)",
+        patterns=(
+            r"has loss (nan|inf|-inf)",
+            r"Unexpected result (nan|inf|-inf)\b",
+            r"has loss .* gradient norm (nan|inf)",
+        ),
         cause="the loss or the gradient is not a number: learning rate, data, or a GPU that computes wrongly",
         do="lower --learning-rate; if it stays with one node, run smoke there (smoke.compute.*)",
-        source="training/src",
+        source="training/src; Megatron-LM",
         example="TrainingError: step 4 of 12 has loss nan and gradient norm nan, expected finite numbers; lower --learning-rate",
     ),
     Signature(
         id="torch.without-cuda",
         area=_AREA,
-        pattern=r"Torch not compiled with CUDA enabled",
+        patterns=(r"Torch not compiled with CUDA enabled",),
         cause="this torch is the CPU build",
         do="python -c 'import torch; print(torch.__version__, torch.version.cuda)' in the job; make venv without TORCH_INDEX",
         source="torch.cuda",
@@ -59,7 +76,11 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="torch.nccl",
         area=_AREA,
-        pattern=r"DistBackendError: NCCL error|\bnccl(UnhandledCuda|System|Internal)Error\b|\bncclInvalid(Usage|Argument)\b",
+        patterns=(
+            r"DistBackendError: NCCL error",
+            r"nccl(UnhandledCuda|System|Internal)Error\b",
+            r"ncclInvalid(Usage|Argument)\b",
+        ),
         role="either",
         breadth="program",
         cause="NCCL ended with an error, and torch repeats it",
@@ -71,9 +92,21 @@ SIGNATURES: tuple[Signature, ...] = (
         example="torch.distributed.DistBackendError: NCCL error in: ../torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp:1275, internal error, NCCL version 2.21.5",
     ),
     Signature(
+        id="torch.hangup",
+        area=_AREA,
+        patterns=(r"[Gg]ot signal: 1\b", r"Signals\.SIGHUP|Signal 1 \(SIGHUP\)"),
+        cause="the launcher lost its terminal: the ssh session or the shell that started it was closed",
+        do="start it in a batch job (sbatch), or in tmux",
+        source="torchelastic",
+        example="torch.distributed.elastic.multiprocessing.api.SignalException: Process 4711 got signal: 1",
+    ),
+    Signature(
         id="torch.killed",
         area=_AREA,
-        pattern=r"exitcode\s*:\s*-(9|11|7|6)\b|Signal (9|11|7|6) \(SIG\w+\) received by PID",
+        patterns=(
+            r"exitcode\s*:\s*-(9|11|7|6)\b",
+            r"Signal (9|11|7|6) \(SIG\w+\) received by PID",
+        ),
         cause="a rank was ended by a signal: 9 the kernel's memory killer or a person, 11 and 7 a crash or a full /dev/shm, 6 an abort",
         do="dmesg -T | grep -iE 'killed process|segfault' on its node; df -h /dev/shm",
         source="torchelastic",

@@ -12,7 +12,10 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="slurm.time-limit",
         area=_AREA,
-        pattern=r"DUE TO TIME LIMIT|JobState=TIMEOUT",
+        patterns=(
+            r"DUE TO TIME LIMIT",
+            r"JobState=TIMEOUT",
+        ),
         cause="the job's time limit was reached",
         do="raise --time, or let it resume from its checkpoint",
         source="slurmstepd",
@@ -21,7 +24,12 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="slurm.out-of-memory",
         area=_AREA,
-        pattern=r"oom[-_]kill event|: Out Of Memory|JobState=OUT_OF_MEMORY|Exceeded job memory limit",
+        patterns=(
+            r"oom[-_]kill event",
+            r": Out Of Memory",
+            r"JobState=OUT_OF_MEMORY",
+            r"Exceeded job memory limit",
+        ),
         cause="the cgroup's memory limit was reached and the kernel killed a process of the job",
         do="raise --mem (--mem=0 is all of the node), or lower the workers and the batch; sstat -j JOB --format=MaxRSS,MaxRSSNode",
         source="slurmstepd; task/cgroup",
@@ -30,7 +38,11 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="slurm.node-failure",
         area=_AREA,
-        pattern=r"DUE TO NODE FAILURE|JobState=NODE_FAIL|[Nn]ode failure on \S",
+        patterns=(
+            r"DUE TO NODE FAILURE",
+            r"JobState=NODE_FAIL",
+            r"ode failure on \S",
+        ),
         cause="a node of the job stopped answering Slurm",
         do="scontrol show node NODE; on it: journalctl -u slurmd, dmesg -T",
         source="slurmctld",
@@ -39,7 +51,10 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="slurm.boot",
         area=_AREA,
-        pattern=r"Nodes \S+ are still not ready|Something is wrong with the boot of the nodes",
+        patterns=(
+            r"Nodes \S+ are still not ready",
+            r"Something is wrong with the boot of the nodes",
+        ),
         cause="nodes that Slurm powers up on demand did not come up in time",
         do="scontrol show node NODE; the log of ResumeProgram on the controller; ResumeTimeout in slurm.conf",
         source="srun, salloc",
@@ -48,7 +63,10 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="slurm.preempted",
         area=_AREA,
-        pattern=r"DUE TO PREEMPTION|JobState=PREEMPTED",
+        patterns=(
+            r"DUE TO PREEMPTION",
+            r"JobState=PREEMPTED",
+        ),
         cause="a job of higher priority took the nodes",
         do="submit with --requeue and a checkpoint, or in a partition that is not preempted",
         source="slurmctld",
@@ -57,7 +75,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="slurm.requeued",
         area=_AREA,
-        pattern=r"DUE TO JOB REQUEUE",
+        patterns=(r"DUE TO JOB REQUEUE",),
         cause="the job was put back into the queue (scontrol requeue, or a node that failed)",
         do="read the folder RUN-r1 of its next attempt; scontrol show job JOB says Restarts and Reason",
         source="slurmctld",
@@ -66,7 +84,15 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="slurm.munge",
         area=_AREA,
-        pattern=r"Munge decode failed|Invalid authentication credential|Protocol authentication error|Invalid job credential|Job credential expired|Unable to (encrypt|decrypt) credential|failed on node \S+: Zero Bytes were transmitted",
+        patterns=(
+            r"Munge decode failed",
+            r"Invalid authentication credential",
+            r"Protocol authentication error",
+            r"Invalid job credential",
+            r"Job credential expired",
+            r"Unable to (encrypt|decrypt) credential",
+            r"failed on node \S+: Zero Bytes were transmitted",
+        ),
         cause="a node's munge key differs from the controller's, or its clock is more than five minutes off",
         do="munge -n | ssh NODE unmunge; compare /etc/munge/munge.key and the clocks",
         source="auth/munge",
@@ -75,16 +101,41 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="slurm.node-unreachable",
         area=_AREA,
-        pattern=r"Communication connection failure|Unable to contact slurmd|failed on node \S+: .*(refused|timed out|No route|unreachable|Unable to contact)",
+        patterns=(
+            r"Communication connection failure",
+            r"Unable to contact slurmd",
+            r"failed on node \S+: .*(refused|timed out|No route|unreachable|Unable to contact|not connected)",
+            r"Application launch failed: .*(refused|timed out|No route|unreachable|not connected)",
+            r"slurm_receive_msgs: \[\S+\] failed",  # of slurmds; from slurmctld comes one message
+        ),
         cause="srun could not start a task on a node: slurmd is not running there, or the network between is closed",
         do="scontrol show node NODE; on it: systemctl status slurmd; ports SlurmdPort and SrunPortRange open between nodes?",
         source="srun",
         example="srun: error: Task launch for StepId=4.0 failed on node n1: Communication connection failure",
     ),
     Signature(
+        id="slurm.no-address",
+        area=_AREA,
+        patterns=(r"Can't find an address, check slurm\.conf", r"an't find address for host \S+, check slurm\.conf"),
+        cause="srun has no address for a node: its name does not resolve on this host, or slurm.conf differs here",
+        do="getent ahostsv4 NODE on the host that says so; scontrol show node NODE says NodeAddr; the same slurm.conf on all hosts (scontrol reconfigure)?",
+        source="srun",
+        example="srun: error: Task launch for StepId=12.0 failed on node n7: Can't find an address, check slurm.conf",
+    ),
+    Signature(
+        id="slurm.ending",
+        area=_AREA,
+        patterns=(r"lready completing or completed",),
+        role="consequence",
+        cause="the job or step was ending when Slurm should start something in it",
+        do="look for an earlier line: why it ended (time limit, a failed task, scancel); sacct -j JOB",
+        source="slurmctld, slurmd",
+        example="srun: error: Unable to create step for job 12: Job/step already completing or completed",
+    ),
+    Signature(
         id="slurm.no-port",
         area=_AREA,
-        pattern=r"all ports in range \(\d+, \d+\) exhausted",
+        patterns=(r"all ports in range \(\d+, \d+\) exhausted",),
         cause="srun could not listen: SrunPortRange has no free port on the node, or another srun took the first one it tried at the same moment",
         do="run the phase again; if it comes back: ss -tan on the node, and a wider SrunPortRange in slurm.conf",
         source="srun (Slurm 22.05)",
@@ -93,7 +144,15 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="slurm.controller-away",
         area=_AREA,
-        pattern=r"Unable to contact slurm controller|slurm_load_\w+ error: .*contact|Socket timed out on send/recv operation|Could not establish a configuration source|failed to fetch config|DNS SRV lookup failed|_ctls_from_dns_srv",
+        patterns=(
+            r"Unable to contact slurm controller",
+            r"slurm_load_\w+ error: .*contact",
+            r"Socket timed out on send/recv operation",
+            r"Could not establish a configuration source",
+            r"failed to fetch config",
+            r"DNS SRV lookup failed",
+            r"_ctls_from_dns_srv",
+        ),
         cause="slurmctld does not answer, or not in time",
         do="scontrol ping; on the controller: systemctl status slurmctld, its log, its disk",
         source="Slurm's client commands",
@@ -102,7 +161,11 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="slurm.busy",
         area=_AREA,
-        pattern=r"(?<!\()Requested nodes are busy|Immediate execution impossible|Requested partition configuration not available now",
+        patterns=(
+            r"Requested nodes are busy(?<!\(Requested nodes are busy)",
+            r"Immediate execution impossible",
+            r"Requested partition configuration not available now",
+        ),
         cause="other jobs held the nodes for longer than the step could wait",
         do="squeue -w NODE says who is there; wait for them, or give the step more time: BRINGUP_WAIT_S=600 (seconds, default 120)",
         source="slurmctld",
@@ -111,7 +174,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="slurm.node-not-available",
         area=_AREA,
-        pattern=r"Required node not available",
+        patterns=(r"Required node not available",),
         cause="a requested node is down, drained or reserved",
         do="sinfo -R; scontrol show node NODE; after the repair: scontrol update NodeName=NODE State=RESUME",
         source="slurmctld",
@@ -120,7 +183,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="slurm.no-such-node",
         area=_AREA,
-        pattern=r"Invalid node name specified",
+        patterns=(r"Invalid node name specified",),
         cause="a node is requested that this cluster does not have",
         do="scontrol show nodes; sinfo -N; the names in --nodelist and --exclude",
         source="slurmctld",
@@ -129,7 +192,11 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="slurm.registration",
         area=_AREA,
-        pattern=r"reported lower than configured|has low (\S+ ){1,8}(count|size)|_slurm_rpc_node_registration node=\S+: Invalid argument",
+        patterns=(
+            r"reported lower than configured",
+            r"has low (\S+ ){1,8}(count|size)",
+            r"_slurm_rpc_node_registration node=\S+: Invalid argument",
+        ),
         cause="a node has less than slurm.conf says: a GPU, cores or memory are gone, or were never there. Slurm takes it out",
         do="scontrol show node NODE says Reason; on it: slurmd -C, nvidia-smi -L; after the repair restart slurmd there, and scontrol update NodeName=NODE State=RESUME",
         source="slurmctld",
@@ -138,7 +205,14 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="slurm.mpi-plugin",
         area=_AREA,
-        pattern=r"Invalid MPI type|invalid MPI type|can not load PMIx library|specified plugin name for mpi/|[Cc]annot (find mpi plugin|create (mpi )?context)|MPI: Unable to load any plugin",
+        patterns=(
+            r"Invalid MPI type",
+            r"invalid MPI type",
+            r"can not load PMIx library",
+            r"specified plugin name for mpi/",
+            r"annot (find mpi plugin|create (mpi )?context)",
+            r"MPI: Unable to load any plugin",
+        ),
         cause="the requested plugin for MPI is not installed with Slurm, or its PMIx library is missing",
         do="srun --mpi=list; install Slurm's PMIx plugin and libpmix on all nodes, or srun --mpi=none (torchrun needs none)",
         source="srun",
@@ -147,7 +221,14 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="slurm.container",
         area=_AREA,
-        pattern=r"error: pyxis:|plugin spank_pyxis\.so|Failed to invoke spank plugin stack|Plugin stack initialization failed|enroot\S*: \[ERROR\]|enroot-\w+: failed",
+        patterns=(
+            r"error: pyxis:(?! child \d+ terminated with signal)",
+            r"plugin spank_pyxis\.so",
+            r"Failed to invoke spank plugin stack",
+            r"Plugin stack initialization failed",
+            r"enroot\S*: \[ERROR\]",
+            r"enroot-\w+: failed",
+        ),
         cause="the container of the step could not be started",
         do="the lines of pyxis and enroot say at which step; srun --container-image=IMAGE true on that node; df of ENROOT_DATA_PATH and ENROOT_RUNTIME_PATH there, and who may write to them",
         source="pyxis, enroot",
@@ -156,7 +237,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="slurm.job-container",
         area=_AREA,
-        pattern=r"container_[pg]_join\b",
+        patterns=(r"container_[pg]_join\b",),
         cause="the job's own /tmp (job_container/tmpfs) could not be entered: it was not made on this node, or removed too early",
         do="on the node: ls BasePath of job_container.conf; journalctl -u slurmd about the same job",
         source="slurmstepd",
@@ -165,7 +246,12 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="slurm.refused",
         area=_AREA,
-        pattern=r"Invalid (partition name|account|qos)|violates accounting/QOS policy|[Rr]equested time limit is invalid|Access/permission denied",
+        patterns=(
+            r"Invalid (partition name|account|qos)",
+            r"violates accounting/QOS policy",
+            r"equested time limit is invalid",
+            r"Access/permission denied",
+        ),
         cause="the partition, the account or the QOS does not take such a job from this user",
         do="scontrol show partition; sacctmgr show assoc user=$USER; name others in the site file (BRINGUP_SITE)",
         source="slurmctld",
@@ -174,7 +260,10 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="slurm.step-gpus",
         area=_AREA,
-        pattern=r"Insufficient GRES available in allocation|Unable to create step .*Invalid generic resource",
+        patterns=(
+            r"Insufficient GRES available in allocation",
+            r"Unable to create step .*Invalid generic resource",
+        ),
         cause="the step asks for GPUs that its job was not granted",
         do="scontrol show job JOB says what was granted (TresPerNode, AllocTRES); ask for the GPUs when the job is submitted",
         source="slurmctld",
@@ -183,8 +272,14 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="slurm.not-placeable",
         area=_AREA,
-        pattern=r"Requested node configuration is not available|Invalid generic resource|Memory (specification can not be satisfied|required by task is not available)"
-        r"|Node count specification invalid|More processors requested than permitted|Invalid feature specification",
+        patterns=(
+            r"Requested node configuration is not available",
+            r"Invalid generic resource",
+            r"Memory (specification can not be satisfied|required by task is not available)",
+            r"Node count specification invalid",
+            r"More processors requested than permitted",
+            r"Invalid feature specification",
+        ),
         cause="no node is configured with what the job asks for",
         do="compare --gpus, --cpus, --mem with scontrol show node NODE",
         source="slurmctld",
@@ -193,7 +288,11 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="slurm.cpu-bind",
         area=_AREA,
-        pattern=r"Unable to satisfy cpu bind request|CPU binding outside of job step allocation|Unable to layout tasks on given cpus",
+        patterns=(
+            r"Unable to satisfy cpu bind request",
+            r"CPU binding outside of job step allocation",
+            r"Unable to layout tasks on given cpus",
+        ),
         cause="the step asks for CPUs that its job was not given: an outer srun or job left its binding in the environment",
         do="unset the variables that begin with SLURM_CPU_BIND before the inner srun, or srun --cpu-bind=none; env | grep SLURM_CPU_BIND",
         source="srun; task/affinity",
@@ -202,7 +301,12 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="slurm.user",
         area=_AREA,
-        pattern=r"User not found on host|Invalid user id|failed on node \S+: Invalid account|getpwuid.* failed",
+        patterns=(
+            r"User not found on host",
+            r"Invalid user id",
+            r"failed on node \S+: Invalid account",
+            r"getpwuid.* failed",
+        ),
         cause="the node does not know the user of the job",
         do="getent passwd USER on the node; sssd or the directory service there",
         source="slurmd",
@@ -211,7 +315,10 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="slurm.prolog",
         area=_AREA,
-        pattern=r"(Prolog|prolog)( error| failed| hung|.*exited with)|Job prolog failed|launch failed requeued held",
+        patterns=(
+            r"rolog( error| failed| hung|.*exited with)",
+            r"launch failed requeued held",
+        ),
         cause="the prolog of the node failed, so that the job did not start there",
         do="the log of slurmd on the node; run the prolog there by hand (scontrol show config | grep Prolog)",
         source="slurmd",
@@ -220,7 +327,13 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="slurm.not-started",
         area=_AREA,
-        pattern=r"Task launch for .* failed on node|task \d+ launch failed|Unable to create step|Unable to allocate resources|Batch job submission failed",
+        patterns=(
+            r"Task launch for .* failed on node",
+            r"task \d+ launch failed",
+            r"Unable to create step",
+            r"Unable to allocate resources",
+            r"Batch job submission failed",
+        ),
         cause="Slurm did not start it; the text after the last colon is Slurm's reason",
         do="scontrol show node NODE; the log of slurmctld, and of slurmd on the node, say more about the same moment",
         source="srun, sbatch, salloc",
@@ -231,7 +344,12 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="slurm.cancelled",
         area=_AREA,
-        pattern=r"\*\*\* (JOB|STEP) \S+ ON \S+ CANCELLED AT|JobState=CANCELLED|Force Terminated",
+        patterns=(
+            r"\*\*\* (JOB|STEP) \S+ (ON \S+ )?CANCELLED AT",
+            r"pyxis: child \d+ terminated with signal",
+            r"JobState=CANCELLED",
+            r"Force Terminated",
+        ),
         role="consequence",
         cause="the step was cancelled: by a person, or because another task of it had failed",
         do="look for an earlier line about another task; sacct -j JOB --format=JobID,State,ExitCode,DerivedExitCode",
