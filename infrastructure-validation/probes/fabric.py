@@ -1,5 +1,6 @@
 """Network interfaces and RDMA ports from sysfs, and which NUMA node NICs and GPUs sit at."""
 
+import re
 from pathlib import Path
 
 NET = Path("/sys/class/net")
@@ -10,6 +11,7 @@ COUNTERS = {  # of a port since its driver was loaded, in sysfs; InfiniBand's ow
     "flaps": ("link_downed", "link_error_recovery"),
     "errors": ("symbol_error", "port_rcv_errors", "local_link_integrity_errors"),
 }
+ABSENT = "absent"  # the driver of this port has no such counters
 DISPLAY = ("0x0300", "0x0302")  # PCI classes of a GPU with and without a screen
 
 
@@ -18,6 +20,7 @@ def fabric(facts, net=NET, hcas=HCAS, pci=PCI):
     facts.saw("discovery.net.interfaces", interfaces, "text")
     ports = sorted(hcas.glob("*/ports/*")) if hcas.is_dir() else []
     facts.saw("discovery.rdma.ports", len(ports), "count")
+    fastest = max((_rate(port) for port in ports), default=0.0)
     for port in ports:
         hca = port.parent.parent
         subject = f"{facts.at}/{hca.name}:{port.name}"
@@ -27,7 +30,10 @@ def fabric(facts, net=NET, hcas=HCAS, pci=PCI):
         _saw(facts, "discovery.rdma.layer", port / "link_layer", subject)  # InfiniBand or Ethernet
         _saw(facts, "discovery.rdma.numa", hca / "device/numa_node", subject)
         for kind, names in COUNTERS.items():
-            _counted(facts, f"inventory.rdma.{kind}", port / "counters", names, subject)
+            if _rate(port) < fastest and not (port / "counters").is_dir():  # for people, or for storage
+                facts.saw(f"inventory.rdma.{kind}", ABSENT, "count", subject)
+            else:
+                _counted(facts, f"inventory.rdma.{kind}", port / "counters", names, subject)
     for device in sorted(pci.iterdir()) if pci.is_dir() else []:
         if _read(device / "vendor") == NVIDIA and (_read(device / "class") or "").startswith(DISPLAY):
             _saw(facts, "discovery.numa.gpu", device / "numa_node", f"{facts.at}/{device.name}")
@@ -38,6 +44,11 @@ def _read(path):
         return path.read_text(errors="replace").strip()
     except OSError:
         return None
+
+
+def _rate(port):
+    match = re.match(r"(\d+(?:\.\d+)?) Gb/sec", _read(port / "rate") or "")
+    return float(match.group(1)) if match else 0.0
 
 
 def _saw(facts, quantity, path, subject):

@@ -39,7 +39,7 @@ def ports(hcas=HCAS):
     rates = {}
     for port in sorted(hcas.glob("*/ports/*")):
         try:
-            rate = re.match(r"([0-9.]+) Gb/sec", (port / "rate").read_text())
+            rate = re.match(r"(\d+(?:\.\d+)?) Gb/sec", (port / "rate").read_text())
             active = "ACTIVE" in (port / "state").read_text()
         except OSError:
             continue

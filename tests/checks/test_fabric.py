@@ -1,5 +1,6 @@
 """RDMA ports, NUMA nodes and topology: trees of sysfs and texts of nvidia-smi, healthy and not."""
 
+import shutil
 import subprocess
 from pathlib import Path
 from types import SimpleNamespace
@@ -138,6 +139,19 @@ def test_the_worst_port_counts_and_is_named_with_its_counter(tmp_path, counter, 
     parsed = seen(trees)
     assert outcomes(parsed, gate) == {**ALL_PASS, "n1": Outcome.WARN}
     assert f"mlx5_3:1: {counter} {count}" in verdicts(parsed, gate)["n1"].observed
+
+
+def test_a_slower_nic_whose_driver_counts_nothing_is_left_out_and_named_and_a_fast_one_is_incomplete(tmp_path):
+    """The folder is missing for bnxt_re and irdma: a NIC for people made both gates of every node incomplete."""
+    slow = {**UP, "rate": "25 Gb/sec (1X EDR)"}
+    trees = {node: sysfs(tmp_path / node, [UP] * 8 + [slow]) for node in NODES}
+    for node, hca in (("n0", "mlx5_8"), ("n1", "mlx5_8"), ("n2", "mlx5_3")):
+        shutil.rmtree(trees[node] / f"ib/{hca}/ports/1/counters")
+    parsed = seen(trees)
+    for gate in ("discovery.rdma.flaps", "discovery.rdma.errors"):
+        assert outcomes(parsed, gate) == {**ALL_PASS, "n2": Outcome.INCOMPLETE}, gate
+        assert "mlx5_8:1 has no such" in verdicts(parsed, gate)["n0"].observed
+        assert "mlx5_3:1" in str(verdicts(parsed, gate)["n2"].cause)
 
 
 def test_a_port_without_counters_is_incomplete_and_a_node_without_a_port_has_lost_none(tmp_path):

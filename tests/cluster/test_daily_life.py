@@ -51,7 +51,9 @@ def wait_for_reason(cluster: Cluster, node: str, *, passes: bool) -> reason.Reas
 
     news = "passes again" if passes else "has a fault"
     try:
-        wait_until(is_told, f"the health check tells Slurm that {node} {news}", timeout=180)  # a busy machine took a minute
+        wait_until(
+            is_told, f"the health check tells Slurm that {node} {news}", timeout=180
+        )  # a busy machine took a minute
     except ClusterError as error:
         raise ClusterError(f"{error}; {said_by_hooks(cluster, node)}") from error
     reason_given = reason.read(given(cluster, node))
