@@ -3,6 +3,8 @@
 import re
 from pathlib import Path
 
+import hca
+
 NET = Path("/sys/class/net")
 HCAS = Path("/sys/class/infiniband")
 PCI = Path("/sys/bus/pci/devices")
@@ -21,14 +23,18 @@ def fabric(facts, net=NET, hcas=HCAS, pci=PCI):
     ports = sorted(hcas.glob("*/ports/*")) if hcas.is_dir() else []
     facts.saw("discovery.rdma.ports", len(ports), "count")
     fastest = max((_rate(port) for port in ports), default=0.0)
+    for_nccl = hca.named()
     for port in ports:
-        hca = port.parent.parent
-        subject = f"{facts.at}/{hca.name}:{port.name}"
+        device = port.parent.parent
+        subject = f"{facts.at}/{device.name}:{port.name}"
+        if for_nccl:
+            may = hca.allows(for_nccl, f"{device.name}:{port.name}")
+            facts.saw("discovery.rdma.compute", may, "flag", subject, f"NCCL_IB_HCA={for_nccl}")
         _saw(facts, "discovery.rdma.state", port / "state", subject)  # "4: ACTIVE"
         _saw(facts, "discovery.rdma.phys_state", port / "phys_state", subject)  # "5: LinkUp"
         _saw(facts, "discovery.rdma.rate", port / "rate", subject)  # "400 Gb/sec (4X NDR)"
         _saw(facts, "discovery.rdma.layer", port / "link_layer", subject)  # InfiniBand or Ethernet
-        _saw(facts, "discovery.rdma.numa", hca / "device/numa_node", subject)
+        _saw(facts, "discovery.rdma.numa", device / "device/numa_node", subject)
         for kind, names in COUNTERS.items():
             if _rate(port) < fastest and not (port / "counters").is_dir():  # for people, or for storage
                 facts.saw(f"inventory.rdma.{kind}", ABSENT, "count", subject)
