@@ -20,6 +20,7 @@ HEALTHY = {
     "recoveries": 0,
     "replays": 0,
     "crc": 0,
+    "fields": {},
     "persistence": 1,
     "power": 700_000,
     "name": b"NVIDIA H100 80GB HBM3",
@@ -87,6 +88,16 @@ class FakeNvml:
     def nvmlDeviceGetNvLinkErrorCounter(self, gpu, link, counter):
         count = self._of(gpu, ("replays", "recoveries", "crc")[counter])
         return count if link == 5 else 0
+
+    def nvmlDeviceGetFieldValues(self, gpu, asked):
+        """NVML refuses each field by itself: 3, NotSupported. `fields`: counts of link 5."""
+        return [
+            SimpleNamespace(
+                nvmlReturn=0 if field in gpu["fields"] else 3,
+                value=SimpleNamespace(ullVal=gpu["fields"].get(field, 0) if link == 5 else 0),
+            )
+            for field, link in asked
+        ]
 
     def nvmlDeviceGetRemappedRows(self, gpu):
         return [*gpu["rows"], self._of(gpu, "pending"), gpu["failed"]]

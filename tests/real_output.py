@@ -21,8 +21,9 @@ import kernel_log
 import perftest
 import smi
 import yaml
+from bringup.derive import near
 from bringup.evidence import dcgm, flight, launcher, nccl_inspector, nccl_log, nccl_tests, ras, slurm, topology
-from bringup.evidence.parsed import Parsed
+from bringup.evidence.parsed import Parsed, Seen
 from bringup.known_faults import pending, signs, xid
 from bringup.records import Run, write_text
 from bringup.report.text import table
@@ -109,7 +110,9 @@ def read_nccl_tests(text: str, binary: str = "all_reduce_perf") -> Values:
 
 
 def read_topology(text: str) -> Values:
-    return by_quantity(topology.parse(text, "raw/nvidia-smi.topo.txt", "n0"))
+    parsed = topology.parse(text, "raw/nvidia-smi.topo.txt", "n0")
+    near.nic(parsed, Seen(parsed.observations), a_run("discovery", ("n0",)))
+    return by_quantity(parsed)
 
 
 def read_smi(text: str, query: str = "gpu") -> Values:

@@ -12,7 +12,7 @@ write_config() {  # NODES GPUS CONFINED MODEL
     echo "$NET.0.1 ctl"
     for ((i = 0; i < nodes; i++)); do echo "$(address "$i") n$i"; done
   } >"$STATE/etc/hosts"
-  echo "NodeName=n[0-$((nodes - 1))] Name=gpu Type=$model File=/dev/nvidia[0-$((gpus - 1))]" >"$STATE/gres.conf"
+  echo "NodeName=n[0-$((nodes - 1))] Name=gpu Type=${model%%+*} File=/dev/nvidia[0-$((gpus - 1))]" >"$STATE/gres.conf"
   choose_cores "$gpus" "$confined"
   write_slurm_conf "$nodes" "$gpus" "$confined" "$model" >"$STATE/slurm.conf"
   cgroup_conf "$confined" >"$STATE/cgroup.conf"
@@ -104,7 +104,7 @@ SchedulerParameters=batch_sched_delay=0,sched_min_interval=0,sched_interval=1,bf
 CONF
   [ "$CORES" = yes ] || echo "SlurmdParameters=config_overrides"  # the node claims cores that are not there
   for ((i = 0; i < nodes; i++)); do
-    echo "NodeName=n$i NodeAddr=$(address "$i") $TOPOLOGY RealMemory=$memory Gres=gpu:$model:$gpus State=UNKNOWN"
+    echo "NodeName=n$i NodeAddr=$(address "$i") $TOPOLOGY RealMemory=$memory Gres=gpu:${model%%+*}:$gpus State=UNKNOWN"
   done
   echo "PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP OverSubscribe=NO"
 }

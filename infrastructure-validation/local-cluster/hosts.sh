@@ -26,7 +26,7 @@ client_environment() {
   export PATH=$STATE/bin:$PATH SLURM_CONF=$STATE/slurm.conf BRINGUP_CLUSTER=$STATE BRINGUP_INSIDE=1
   export BRINGUP_LOAD_S=${BRINGUP_LOAD_S:-3} # nothing here gets warm
   if [ "$model" != "$PLACEHOLDER" ]; then
-    export BRINGUP_PROFILE=${BRINGUP_PROFILE:-simulated-$model}
+    export BRINGUP_PROFILE=${BRINGUP_PROFILE:-simulated-${model%%+*}}
   elif [ "$confined" = confined ]; then
     export BRINGUP_PROFILE=${BRINGUP_PROFILE:-local-cpu}
   else

@@ -8,10 +8,13 @@ SIMULATED=$HERE/simulated
 OF_NODE=/run/bringup-simulated  # simulated/state.py and simulated/nvml.c look for the state file here
 
 check_simulation() {  # MODEL GPUS
-  local models
-  models=$(cd "$SIMULATED/models" && echo *)
-  models=${models//.conf/}
-  [[ " $models " == *" $1 "* ]] || die "--simulate knows ${models// /, }, got '$1'"
+  local models traits trait
+  models=$(cd "$SIMULATED/models" && echo *) traits=$(cd "$SIMULATED/traits" && echo *)
+  models=${models//.conf/} traits=${traits//.conf/}
+  [[ " $models " == *" ${1%%+*} "* ]] || die "--simulate knows ${models// /, }, got '${1%%+*}'"
+  for trait in $(tr + ' ' <<<"${1#"${1%%+*}"}"); do
+    [[ " $traits " == *" $trait "* ]] || die "--simulate ${1%%+*}+… knows ${traits// /, }, got '$trait'"
+  done
   [ "$2" -le 8 ] || die "--simulate $1: a node has at most 8 GPUs, got --gpus $2"
   command -v gcc >/dev/null || die "not installed: gcc, for the stand-in of NVML; run 'make setup'"
 }
@@ -41,6 +44,11 @@ simulate_node() {  # NODE MODEL GPUS: on the node, before its daemon starts
   private_run "$STATE/node/$1/run"
   mkdir "$OF_NODE"
   "$(system_python)" "$SIMULATED/node.py" begin "$2" "$3" || die "$1: the state of a node of $2 could not be made"
+  if [ "$(grep '^virtual=' "$OF_NODE/state.conf" | tail -n 1)" = virtual=yes ]; then
+    mount -t tmpfs -o size=4k,mode=755 tmpfs /sys/devices/system/edac
+    sed 's/^flags.*/& hypervisor/' /proc/cpuinfo >"$OF_NODE/cpuinfo"
+    mount --bind "$OF_NODE/cpuinfo" /proc/cpuinfo
+  fi
   mount --bind "$STATE/simulated/ld.so.cache" /etc/ld.so.cache
   mount --bind "$OF_NODE/driver" /proc/driver
   [ ! -d /sys/bus/pci/devices ] || mount --bind "$OF_NODE/pci" /sys/bus/pci/devices

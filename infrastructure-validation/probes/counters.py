@@ -3,7 +3,7 @@
 
 GPUs through NVML, ports of RDMA devices and network cards from sysfs, memory controllers from sysfs (EDAC), throttled
 CPUs, Xids in the kernel log, and what was sent again (TCP, RDMA). A counter that cannot be read is unknown, with the
-reason; one that this node lacks is not listed.
+reason; one that this node lacks is not listed. What a virtual machine cannot see is absent.
 Run: srun --label --ntasks-per-node=1 --gpus-per-node=8 python3 counters.py before|after
 """
 
@@ -20,6 +20,7 @@ HCAS = Path("/sys/class/infiniband")
 NET = Path("/sys/class/net")
 EDAC = Path("/sys/devices/system/edac/mc")
 CPUS = Path("/sys/devices/system/cpu")
+CPUINFO = Path("/proc/cpuinfo")
 SNMP = Path("/proc/net/snmp")
 NETSTAT = Path("/proc/net/netstat")
 RDMA = ("symbol_error", "link_error_recovery", "link_downed", "port_rcv_errors", "local_link_integrity_errors")
@@ -63,6 +64,9 @@ class Counters:
 
     def unknown(self, name, why, device=None):
         self.facts.unknown(f"load.counter.{self.moment}.{name}", "count", why, self._subject(device))
+
+    def absent(self, name, why):
+        self.facts.saw(f"load.counter.{self.moment}.{name}", "absent", "count", remark=why)
 
     def _subject(self, device):
         return f"{self.facts.at}/{device}" if device else self.facts.at
@@ -151,8 +155,17 @@ def of_cards(counters):
 
 
 def of_memory(counters):
-    for controller in sorted(EDAC.glob("mc[0-9]*")) if EDAC.is_dir() else []:
+    controllers = sorted(EDAC.glob("mc[0-9]*")) if EDAC.is_dir() else []
+    for controller in controllers:
         counters.files([controller / "ce_count", controller / "ue_count"], controller.name)
+    if not controllers and is_virtual(CPUINFO.read_text()):
+        for name in ("ce_count", "ue_count"):
+            counters.absent(name, "a virtual machine sees no memory controller")
+
+
+def is_virtual(cpuinfo):
+    """An x86 kernel says so among the flags of a CPU; another one does not say."""
+    return any(line.startswith("flags") and "hypervisor" in line.split() for line in cpuinfo.splitlines())
 
 
 def of_cpus(counters):

@@ -1,6 +1,9 @@
 """Network interfaces and RDMA ports from sysfs, and which NUMA node NICs and GPUs sit at."""
 
+import re
 from pathlib import Path
+
+import hca
 
 NET = Path("/sys/class/net")
 HCAS = Path("/sys/class/infiniband")
@@ -10,6 +13,7 @@ COUNTERS = {  # of a port since its driver was loaded, in sysfs; InfiniBand's ow
     "flaps": ("link_downed", "link_error_recovery"),
     "errors": ("symbol_error", "port_rcv_errors", "local_link_integrity_errors"),
 }
+ABSENT = "absent"  # the driver of this port has no such counters
 DISPLAY = ("0x0300", "0x0302")  # PCI classes of a GPU with and without a screen
 
 
@@ -18,16 +22,24 @@ def fabric(facts, net=NET, hcas=HCAS, pci=PCI):
     facts.saw("discovery.net.interfaces", interfaces, "text")
     ports = sorted(hcas.glob("*/ports/*")) if hcas.is_dir() else []
     facts.saw("discovery.rdma.ports", len(ports), "count")
+    fastest = max((_rate(port) for port in ports), default=0.0)
+    for_nccl = hca.named()
     for port in ports:
-        hca = port.parent.parent
-        subject = f"{facts.at}/{hca.name}:{port.name}"
+        device = port.parent.parent
+        subject = f"{facts.at}/{device.name}:{port.name}"
+        if for_nccl:
+            may = hca.allows(for_nccl, f"{device.name}:{port.name}")
+            facts.saw("discovery.rdma.compute", may, "flag", subject, f"NCCL_IB_HCA={for_nccl}")
         _saw(facts, "discovery.rdma.state", port / "state", subject)  # "4: ACTIVE"
         _saw(facts, "discovery.rdma.phys_state", port / "phys_state", subject)  # "5: LinkUp"
         _saw(facts, "discovery.rdma.rate", port / "rate", subject)  # "400 Gb/sec (4X NDR)"
         _saw(facts, "discovery.rdma.layer", port / "link_layer", subject)  # InfiniBand or Ethernet
-        _saw(facts, "discovery.rdma.numa", hca / "device/numa_node", subject)
+        _saw(facts, "discovery.rdma.numa", device / "device/numa_node", subject)
         for kind, names in COUNTERS.items():
-            _counted(facts, f"inventory.rdma.{kind}", port / "counters", names, subject)
+            if _rate(port) < fastest and not (port / "counters").is_dir():  # for people, or for storage
+                facts.saw(f"inventory.rdma.{kind}", ABSENT, "count", subject)
+            else:
+                _counted(facts, f"inventory.rdma.{kind}", port / "counters", names, subject)
     for device in sorted(pci.iterdir()) if pci.is_dir() else []:
         if _read(device / "vendor") == NVIDIA and (_read(device / "class") or "").startswith(DISPLAY):
             _saw(facts, "discovery.numa.gpu", device / "numa_node", f"{facts.at}/{device.name}")
@@ -38,6 +50,11 @@ def _read(path):
         return path.read_text(errors="replace").strip()
     except OSError:
         return None
+
+
+def _rate(port):
+    match = re.match(r"(\d+(?:\.\d+)?) Gb/sec", _read(port / "rate") or "")
+    return float(match.group(1)) if match else 0.0
 
 
 def _saw(facts, quantity, path, subject):

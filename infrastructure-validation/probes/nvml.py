@@ -10,6 +10,8 @@ from patience import NoAnswer, seconds, within
 HARDWARE_SLOWDOWNS = {0x8: "hardware slowdown", 0x40: "hardware thermal", 0x80: "hardware power brake"}
 COMPLETED = 3
 FABRIC = {0: "not supported", 1: "not started", 2: "in progress", COMPLETED: "completed"}
+# of a link of NVLink 5, in nvml.h NVML_FI_DEV_NVLINK_COUNT_: LINK_RECOVERY_EVENTS, MALFORMED_PACKET_ERRORS, RCV_ERRORS
+RECOVERY_EVENTS, MALFORMED_PACKETS, RECEIVED_WITH_ERRORS = 215, 206, 208
 GIB = 2**30
 
 
@@ -138,20 +140,32 @@ def _nvlinks(nvml, gpu):
     return len(_links_up(nvml, gpu))
 
 
-def _nvlink_errors(counter):
+def _nvlink_errors(counter, *fields):
     """One kind of error (NVML_NVLINK_ERROR_DL_...), over all links that are up, since the driver was loaded or the
     GPU was reset.
 
-    A generation that does not count this kind says NotSupported (NVLink 5 has other counters): unknown, not 0.
+    A generation that does not count this kind says NotSupported: unknown, not 0. NVLink 5 counts it in these fields.
     """
 
     def ask(nvml, gpu):
         links = _links_up(nvml, gpu)
         if not links:
             raise NothingToAsk("no NVLink is up, so that none counts errors")
-        return sum(nvml.nvmlDeviceGetNvLinkErrorCounter(gpu, link, getattr(nvml, counter)) for link in links)
+        try:
+            return sum(nvml.nvmlDeviceGetNvLinkErrorCounter(gpu, link, getattr(nvml, counter)) for link in links)
+        except nvml.NVMLError_NotSupported:
+            if not fields:
+                raise
+        return sum(_field(nvml, gpu, field, link) for field in fields for link in links)
 
     return ask
+
+
+def _field(nvml, gpu, field, link):
+    (answer,) = nvml.nvmlDeviceGetFieldValues(gpu, [(field, link)])
+    if answer.nvmlReturn != 0:
+        raise nvml.NVMLError(answer.nvmlReturn)
+    return answer.value.ullVal
 
 
 def _fabric(nvml, gpu):
@@ -207,6 +221,10 @@ def link_of(nvml, gpu):
     return ask
 
 
+NVLINK_RECOVERIES = _nvlink_errors("NVML_NVLINK_ERROR_DL_RECOVERY", RECOVERY_EVENTS)
+NVLINK_REPLAYS = _nvlink_errors("NVML_NVLINK_ERROR_DL_REPLAY")
+NVLINK_DAMAGED = _nvlink_errors("NVML_NVLINK_ERROR_DL_CRC_FLIT", MALFORMED_PACKETS, RECEIVED_WITH_ERRORS)
+
 QUESTIONS = (
     ("discovery.gpu.model", "text", lambda nvml, gpu: text(nvml.nvmlDeviceGetName(gpu))),
     ("discovery.gpu.memory", "GiB", lambda nvml, gpu: round(nvml.nvmlDeviceGetMemoryInfo(gpu).total / GIB, 2)),
@@ -227,9 +245,9 @@ QUESTIONS = (
     # an idle GPU lowers it to save power, so that it is not a verdict
     ("discovery.gpu.pcie_generation", "count", lambda nvml, gpu: nvml.nvmlDeviceGetCurrPcieLinkGeneration(gpu)),
     ("discovery.gpu.nvlinks", "count", _nvlinks),
-    ("discovery.gpu.nvlink_recoveries", "count", _nvlink_errors("NVML_NVLINK_ERROR_DL_RECOVERY")),
-    ("discovery.gpu.nvlink_replays", "count", _nvlink_errors("NVML_NVLINK_ERROR_DL_REPLAY")),
-    ("discovery.gpu.nvlink_crc_errors", "count", _nvlink_errors("NVML_NVLINK_ERROR_DL_CRC_FLIT")),
+    ("discovery.gpu.nvlink_recoveries", "count", NVLINK_RECOVERIES),
+    ("discovery.gpu.nvlink_replays", "count", NVLINK_REPLAYS),
+    ("discovery.gpu.nvlink_crc_errors", "count", NVLINK_DAMAGED),
     ("discovery.gpu.fabric", "text", _fabric),
     ("discovery.gpu.slowdown", "text", _slowdown),
     ("discovery.gpu.power_cap", "W", _below_default_power),
@@ -245,7 +263,7 @@ COUNTERS = (
     ("remap_failed", lambda nvml, gpu: int(nvml.nvmlDeviceGetRemappedRows(gpu)[3])),
     ("pcie_replays", lambda nvml, gpu: nvml.nvmlDeviceGetPcieReplayCounter(gpu)),
     ("nvlinks", _nvlinks),
-    ("nvlink_recoveries", _nvlink_errors("NVML_NVLINK_ERROR_DL_RECOVERY")),
-    ("nvlink_replays", _nvlink_errors("NVML_NVLINK_ERROR_DL_REPLAY")),
-    ("nvlink_crc_errors", _nvlink_errors("NVML_NVLINK_ERROR_DL_CRC_FLIT")),
+    ("nvlink_recoveries", NVLINK_RECOVERIES),
+    ("nvlink_replays", NVLINK_REPLAYS),
+    ("nvlink_crc_errors", NVLINK_DAMAGED),
 )

@@ -10,6 +10,8 @@ import subprocess
 import time
 from pathlib import Path
 
+import hca
+
 HCAS = Path("/sys/class/infiniband")
 LISTENING = ("/proc/net/tcp", "/proc/net/tcp6")
 BANDWIDTH, LATENCY = "ib_write_bw", "ib_write_lat"
@@ -34,17 +36,18 @@ class NotThere(Failed):
 
 
 def ports(hcas=HCAS):
-    """{"mlx5_3:1": Gb/s} of the active ports that are as fast as the fastest: slower ones are for storage or for
-    people."""
-    rates = {}
+    """{"mlx5_3:1": Gb/s} of the active ports that NCCL may use and that are as fast as the fastest: slower ones are for
+    storage or for people."""
+    rates, names = {}, hca.named()
     for port in sorted(hcas.glob("*/ports/*")):
         try:
-            rate = re.match(r"([0-9.]+) Gb/sec", (port / "rate").read_text())
+            rate = re.match(r"(\d+(?:\.\d+)?) Gb/sec", (port / "rate").read_text())
             active = "ACTIVE" in (port / "state").read_text()
         except OSError:
             continue
-        if active and rate:
-            rates[f"{port.parent.parent.name}:{port.name}"] = float(rate.group(1))
+        name = f"{port.parent.parent.name}:{port.name}"
+        if active and rate and (not names or hca.allows(names, name)):
+            rates[name] = float(rate.group(1))
     return {name: rate for name, rate in rates.items() if rate == max(rates.values())}
 
 

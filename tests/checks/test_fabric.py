@@ -1,9 +1,12 @@
 """RDMA ports, NUMA nodes and topology: trees of sysfs and texts of nvidia-smi, healthy and not."""
 
+import re
+import shutil
 import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 
+import hca
 import pytest
 import smi
 from bringup import judge
@@ -128,6 +131,47 @@ def test_a_port_that_cannot_be_read_is_incomplete_and_not_down(tmp_path):
         assert "mlx5_3:1" in str(verdicts(parsed, gate)["n1"].cause)
 
 
+def storage_beside(tmp_path: Path, layer: str = "InfiniBand", dead: bool = False) -> dict[str, Path]:
+    """Nine ports of one rate, the last one for storage; dead: the third one, of the fabric, is down."""
+    ports = [UP, UP, DOWN if dead else UP, *[UP] * 5, {**UP, "link_layer": layer}]
+    root = tmp_path / str(len(list(tmp_path.iterdir())))
+    return {node: sysfs(root / node, ports) for node in NODES}
+
+
+@shows_failing("discovery.rdma.active")
+def test_a_port_for_storage_of_the_same_rate_does_not_stand_in_for_a_dead_one(tmp_path, monkeypatch):
+    """All nodes are alike, so that no comparison finds it: 8 of the 9 ports are up."""
+    gate = "discovery.rdma.active"
+    for names in ("=mlx5_0,mlx5_1,mlx5_2,mlx5_3,mlx5_4,mlx5_5,mlx5_6,mlx5_7", "^mlx5_8"):
+        monkeypatch.setenv("NCCL_IB_HCA", names)
+        assert outcomes(seen(storage_beside(tmp_path)), gate) == ALL_PASS
+        sick = verdicts(seen(storage_beside(tmp_path, dead=True)), gate)
+        assert {verdict.outcome for verdict in sick.values()} == {Outcome.FAIL}
+        assert f"mlx5_8:1 is left out by NCCL_IB_HCA={names}" in sick["n1"].observed
+    monkeypatch.delenv("NCCL_IB_HCA")
+    by_layer = verdicts(seen(storage_beside(tmp_path, "Ethernet", dead=True)), gate)
+    assert {verdict.outcome for verdict in by_layer.values()} == {Outcome.FAIL}
+    assert "mlx5_8:1 is Ethernet" in by_layer["n1"].observed
+
+
+def test_names_of_ports_are_taken_as_nccl_takes_them(monkeypatch, tmp_path):
+    for names, port, allowed in (
+        ("mlx5", "mlx5_3:1", True),
+        ("mlx5_1", "mlx5_10:1", True),
+        ("=mlx5_1", "mlx5_10:1", False),
+        ("=mlx5_1,mlx5_10", "mlx5_10:1", True),
+        ("mlx5_3:2", "mlx5_3:1", False),
+        ("^mlx5_3", "mlx5_3:1", False),
+        ("^=mlx5_3", "mlx5_30:1", True),
+    ):
+        assert hca.allows(names, port) is allowed, (names, port)
+    monkeypatch.setenv("NCCL_CONF_FILE", str(tmp_path / "nccl.conf"))
+    (tmp_path / "nccl.conf").write_text("# ours\nNCCL_DEBUG=WARN\nNCCL_IB_HCA=mlx5_0,mlx5_1\n")
+    assert hca.named() == "mlx5_0,mlx5_1"
+    monkeypatch.setenv("NCCL_IB_HCA", "mlx5_7")
+    assert hca.named() == "mlx5_7"
+
+
 @pytest.mark.parametrize(
     ("counter", "count", "gate"),
     [("link_downed", 23, "discovery.rdma.flaps"), ("symbol_error", 250000, "discovery.rdma.errors")],
@@ -138,6 +182,19 @@ def test_the_worst_port_counts_and_is_named_with_its_counter(tmp_path, counter, 
     parsed = seen(trees)
     assert outcomes(parsed, gate) == {**ALL_PASS, "n1": Outcome.WARN}
     assert f"mlx5_3:1: {counter} {count}" in verdicts(parsed, gate)["n1"].observed
+
+
+def test_a_slower_nic_whose_driver_counts_nothing_is_left_out_and_named_and_a_fast_one_is_incomplete(tmp_path):
+    """The folder is missing for bnxt_re and irdma: a NIC for people made both gates of every node incomplete."""
+    slow = {**UP, "rate": "25 Gb/sec (1X EDR)"}
+    trees = {node: sysfs(tmp_path / node, [UP] * 8 + [slow]) for node in NODES}
+    for node, device in (("n0", "mlx5_8"), ("n1", "mlx5_8"), ("n2", "mlx5_3")):
+        shutil.rmtree(trees[node] / f"ib/{device}/ports/1/counters")
+    parsed = seen(trees)
+    for gate in ("discovery.rdma.flaps", "discovery.rdma.errors"):
+        assert outcomes(parsed, gate) == {**ALL_PASS, "n2": Outcome.INCOMPLETE}, gate
+        assert "mlx5_8:1 has no such" in verdicts(parsed, gate)["n0"].observed
+        assert "mlx5_3:1" in str(verdicts(parsed, gate)["n2"].cause)
 
 
 def test_a_port_without_counters_is_incomplete_and_a_node_without_a_port_has_lost_none(tmp_path):
@@ -181,7 +238,7 @@ def topo(texts: dict[str, str]) -> Parsed:
     parsed = Parsed()
     for node, text in texts.items():
         parsed.add(topology.parse(text, f"raw/nvidia-smi-topo-{node}.txt", node))
-    return parsed
+    return add_derived(parsed)
 
 
 def test_a_healthy_node_of_eight_has_its_nics_beside_its_gpus():
@@ -204,6 +261,37 @@ def test_gpus_of_a_machine_with_pcie_alone_reach_their_nic_over_the_host_bridge_
     assert set(outcomes(parsed, "discovery.topology.nic").values()) == {Outcome.FAIL}
     assert verdicts(parsed, "discovery.topology.nic")["n0"].observed == "SYS (GPU2)"
     assert "4 GPUs, NODE/PHB/SYS between them" in verdicts(parsed, "discovery.topology")["n0"].observed
+
+
+def beside(tmp_path: Path, dead: str, text: str, names: str = "") -> dict[str, Verdict]:
+    """discovery.topology.nic of a node with these paths, on which a NIC is down; names: NCCL_IB_HCA."""
+    nics = [match[1] for match in re.finditer(r"NIC\d+: (\S+)", text)]
+    parsed = topology.parse(text, "raw/topo", "n0")
+    root = tmp_path / f"{dead}{names.strip('^=')}"
+    for name in nics:
+        for file, says in (DOWN if name == dead else UP).items():
+            write(root / f"ib/{name}/ports/1/{file}", says)
+    (root / "net/eth0").mkdir(parents=True)
+    parsed.add(told_by(lambda probe: fabric(probe, root / "net", root / "ib", root / "pci"), "n0"))
+    return verdicts(add_derived(parsed), "discovery.topology.nic", nodes=["n0"])
+
+
+@shows_failing("discovery.topology.nic")
+def test_a_gpu_whose_nic_is_dead_has_none_beside_it(tmp_path, monkeypatch):
+    """Any NIC in the table counted, a dead one and that of another GPU as well."""
+    h100 = TEXTS["h100-8"]
+    assert beside(tmp_path, "none", h100)["n0"].outcome is Outcome.PASS
+    sick = beside(tmp_path, "mlx5_0", h100)["n0"]
+    assert (sick.outcome, sick.observed) == (Outcome.FAIL, "NODE (GPU0; mlx5_0 is DOWN)")
+    legend = "NIC Legend:\n  NIC0: mlx5_0\n  NIC1: mlx5_1\n  NIC2: mlx5_2\n"
+    shared = (  # two GPUs and two NICs below one switch, and a NIC for storage as near as they are
+        "\tGPU0\tGPU1\tNIC0\tNIC1\tNIC2\tCPU Affinity\nGPU0\tX\tNV12\tPXB\tPXB\tNODE\nGPU1\tNV12\tX\tPXB\tPXB\tNODE\n"
+        "NIC0\tPXB\tPXB\tX\tPIX\tNODE\nNIC1\tPXB\tPXB\tPIX\tX\tNODE\nNIC2\tNODE\tNODE\tNODE\tNODE\tX\n" + legend
+    )
+    assert beside(tmp_path, "none of them", shared)["n0"].outcome is Outcome.PASS
+    assert beside(tmp_path, "mlx5_1", shared)["n0"].observed == "NODE (GPU1; mlx5_1 is DOWN)"
+    monkeypatch.setenv("NCCL_IB_HCA", "^mlx5_1")
+    assert beside(tmp_path, "mlx5_0", shared, "^mlx5_1")["n0"].outcome is Outcome.FAIL
 
 
 @shows_failing("discovery.topology")
@@ -232,7 +320,7 @@ def test_an_empty_answer_is_a_problem_and_proves_nothing(text):
 
 def test_gpus_without_any_nic_are_told_as_such():
     parsed = topo({"n0": "\tGPU0\tGPU1\tCPU Affinity\tNUMA Affinity\nGPU0\t X \tPHB\t0-7\t0\nGPU1\tPHB\t X \t0-7\t0\n"})
-    assert [fact.value for fact in parsed.observations] == ["2 GPUs, PHB between them; nearest NICs: none", None]
+    assert [fact.value for fact in parsed.observations][:2] == ["2 GPUs, PHB between them; nearest NICs: none", None]
 
 
 def test_texts_of_nvidia_smi_are_kept_whole_and_an_absent_tool_is_said():

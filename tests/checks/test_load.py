@@ -30,6 +30,10 @@ def verdicts(facts: Iterable[Fact], phase: str = "nccl_scaling") -> dict[str, Ve
     parsed = Parsed()
     for quantity, subject, value in facts:
         parsed.saw(quantity, subject, value, "count", "raw/x.jsonl:1", "not read" if value is None else None)
+    return judged_of(parsed, phase)
+
+
+def judged_of(parsed: Parsed, phase: str = "nccl_scaling") -> dict[str, Verdict]:
     run = a_run(phase, ("n0", "n1"), profile=H100)
     parsed.add(derive(Seen(parsed.observations), run))
     judged = judge.judge(run, profile.load(H100), parsed)
@@ -117,6 +121,26 @@ class TestCounters:
             "not found out: this node lists no such counter",
         )
 
+    def test_what_a_virtual_machine_cannot_see_is_said_and_the_rest_is_judged(self) -> None:
+        """EFA has no link_downed, and its machines no memory controller: each node of each phase was incomplete."""
+        words = ("a virtual machine sees no memory controller", "absent")
+        facts = [*both("n0", rdma_ports=0), *both("n1", rdma_ports=-1)]
+        parsed = Parsed()
+        for quantity, subject, value in facts:
+            parsed.saw(quantity, subject, value, "count", "raw/x.jsonl:1", None)
+        for node in ("n0", "n1"):
+            for moment in ("before", "after"):
+                parsed.saw(f"load.counter.{moment}.ue_count", node, words[1], "count", "raw/x.jsonl:1", words[0])
+        by_gate = judged_of(parsed)
+        assert by_gate["load.node_faults n0"].outcome is Outcome.PASS
+        assert by_gate["load.node_faults n0"].observed == f"0 (1 counters; no ue_count: {words[0]})"
+        assert by_gate["load.node_faults n1"].outcome is Outcome.FAIL
+
+    def test_a_node_of_which_all_is_absent_is_not_healthy_by_that(self) -> None:
+        absent: list[Fact] = [(f"load.counter.{moment}.ue_count", "n0", "absent") for moment in ("before", "after")]
+        assert outcome(absent, "load.node_faults n0")[0] is Outcome.INCOMPLETE
+        assert outcome([*absent[:1], *both("n0", rdma_ports=0)], "load.node_faults n0")[0] is Outcome.INCOMPLETE
+
     def test_gpus_that_count_no_errors_are_not_healthy_by_that(self) -> None:
         facts: list[Fact] = [("load.counter.before.gpus", "n0", 8), ("load.counter.after.gpus", "n0", 8)]
         assert outcome(facts, "load.gpu_faults n0")[0] is Outcome.INCOMPLETE
@@ -192,6 +216,15 @@ class TestSentAgain:
         assert outcome(none, "load.rdma_sent_again n0") == (Outcome.PASS, "0 (it has no such device)")
         assert outcome(none[:1], "load.rdma_sent_again n0")[0] is Outcome.INCOMPLETE
         assert outcome([], "load.rdma_sent_again n0")[0] is Outcome.INCOMPLETE
+
+    def test_a_management_nic_that_counts_one_half_is_left_out_and_named(self) -> None:
+        """bnxt_re counts what it sent again and not what it sent."""
+        facts = [
+            *both("n0", "mlx5_0:1", port_xmit_packets=10**6, packet_seq_err=5),
+            *both("n0", "bnxt_re0:1", to_retransmits=3),
+        ]
+        share = "5e-06 (5 of 1000000 on mlx5_0:1; bnxt_re0:1 does not count it)"
+        assert outcome(facts, "load.rdma_sent_again n0") == (Outcome.PASS, share)
 
     @for_each(
         ("facts", "why"),
@@ -271,6 +304,17 @@ class TestProbe:
     def test_a_counter_that_says_no_number_is_unknown(self, node: Path) -> None:
         (node / "ib/mlx5_0/ports/1/counters/link_downed").write_text("N/A (no PMA)\n")
         assert self.counted_at("after")["link_downed", "n0/mlx5_0:1"] is None
+
+    def test_a_virtual_machine_says_that_it_sees_no_memory_controller(
+        self, node: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(probe, "EDAC", node / "nothing")
+        monkeypatch.setattr(probe, "CPUINFO", node / "cpuinfo")
+        for flags, value in (("fpu vme hypervisor sse", "absent"), ("fpu vme sse", None)):
+            (node / "cpuinfo").write_text(f"processor\t: 0\nflags\t\t: {flags}\n")
+            said = told_by(lambda facts: probe.of_memory(probe.Counters(facts, "before"))).observations
+            counted = {fact.quantity: fact.value for fact in said}
+            assert counted.get("load.counter.before.ue_count") == value
 
     def test_a_node_without_ports_says_that_it_has_none(self, node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(probe, "HCAS", node / "nothing")

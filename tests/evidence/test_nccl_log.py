@@ -37,6 +37,41 @@ def test_what_carries_the_bytes_between_hosts_is_read(log, transport, nics, gdr,
     assert seen["nccl.log.ranks"] == 1
 
 
+def log_of(host: str, nics: int, used: tuple[int, ...], line: str = "[{n}]mlx5_{n}:1/IB") -> str:
+    """What the ranks of a host write that lists so many NICs and sends over these."""
+    said = [f"NET/IB : Using {' '.join(line.format(n=n) for n in range(nics))} [RO]; OOB eth0:10.0.0.1<0>"]
+    said += ["Using network IB", *(f"Channel {n:02}/0 : 0[0] -> 8[0] [send] via NET/IB/{n}(3)/GDRDMA" for n in used)]
+    return "".join(f"{host}:77:81 [0] NCCL INFO {words}\n" for words in said)
+
+
+def test_a_nic_that_is_listed_and_carries_nothing_is_not_used():
+    """A storage NIC of the same rate in NCCL's list stood in for a dead NIC of the fabric."""
+    files = {"nccl.n0.1.log": log_of("n0", 9, tuple(range(8))), "nccl.n1.1.log": log_of("n1", 8, (0, 1, 2, 4, 5, 6, 7))}
+    (nics,) = (
+        fact
+        for fact in nccl_log.parse(files, "raw/x", "2-nodes", "INFO", 2).observations
+        if fact.quantity == "nccl.nics"
+    )
+    assert (nics.value, nics.why) == (7, "n1: no channel goes over mlx5_3:1")
+    healthy = {**files, "nccl.n1.1.log": log_of("n1", 9, tuple(range(8)))}
+    (nics,) = (
+        fact
+        for fact in nccl_log.parse(healthy, "raw/x", "2-nodes", "INFO", 2).observations
+        if fact.quantity == "nccl.nics"
+    )
+    assert nics.value == 8
+
+
+def test_merged_nics_are_counted_as_nccl_lists_them():
+    files = {"nccl.n0.1.log": log_of("n0", 4, (0,), "[{n}]={{[0] mlx5_{n}:1/IB, [1] mlx5_9{n}:1/IB}}")}
+    (nics,) = (
+        fact
+        for fact in nccl_log.parse(files, "raw/x", "2-nodes", "INFO", 1).observations
+        if fact.quantity == "nccl.nics"
+    )
+    assert nics.value == 8
+
+
 def test_inside_one_host_there_are_no_channels_to_judge_between_hosts():
     seen = read("log-one-node.log")
     assert seen["nccl.gdr"] is None

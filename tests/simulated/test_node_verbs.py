@@ -17,10 +17,19 @@ from bringup.plan import catalogue, stand_ins
 from fabric import fabric
 from loops import for_each
 from probing import told_by
+from runs_for_tests import add_derived
 from state import State, StateError
 
 GPU_1 = "GPU-00000000-0000-8575-9a7a-461ee90213dc"  # of n1, as drills name it
 HEALTHY = states.healthy("h100", "n1", 8)
+
+
+def test_a_trait_adds_ports_to_those_of_the_model():
+    state = State(states.healthy("h100+management-nic+virtual", "n1", 2))
+    assert state.ports == [*(f"mlx5_{number}" for number in range(8)), "bnxt_re0"]
+    assert (state.port("bnxt_re0", "rate"), state.first("virtual")) == ("25 Gb/sec (1X EDR)", "yes")
+    with pytest.raises(StateError, match="no trait of a node is called 'green'; there are management-nic"):
+        states.healthy("h100+green", "n1", 2)
 
 
 def changed(*changes: str) -> State:
@@ -271,6 +280,7 @@ def test_topo_m_of_the_stand_in_is_read_as_that_of_a_cluster():
     assert str(faults_told["discovery.topology"]).startswith(
         "8 GPUs, NV18 between them; nearest NICs: GPU0 mlx5_0 PXB, GPU1 mlx5_1"
     )
-    assert faults_told["discovery.topology.nic"] == "PXB"
-    far = topology.parse(smi.topology(changed("gpu3.nic_path=SYS")), "raw/topo", "n0")
+    add_derived(parsed)
+    assert {o.quantity: o.value for o in parsed.observations}["discovery.topology.nic"] == "PXB"
+    far = add_derived(topology.parse(smi.topology(changed("gpu3.nic_path=SYS")), "raw/topo", "n0"))
     assert {o.quantity: (o.value, o.why) for o in far.observations}["discovery.topology.nic"] == ("SYS", "GPU3")

@@ -150,6 +150,13 @@ def test_a_fault_shows_in_its_own_answer_on_its_own_gpu(ask, fault):
     assert all(of(facts, index) == healthy for index in (1, 2, 4, 5, 6, 7))
 
 
+def test_a_b200_counts_errors_of_its_links_as_nvlink_5_does(ask):
+    facts = ask("gpu3.nvlink5.recovery_events=2", "gpu3.nvlink.received_errors=1", model="b200")
+    names = ("nvlink_recoveries", "nvlink_crc_errors")
+    assert [of(facts, index)[name] for index in (0, 3) for name in names] == [0, 0, 2, 18]
+    assert of(facts, 0)["nvlink_replays"] == "? NVML: Not Supported"
+
+
 @pytest.mark.parametrize("part", range(0, len(FAULTS), 8))
 def test_nvidia_smi_says_what_nvml_says(ask, part):
     """Eight faults at a time, each on a GPU of its own."""

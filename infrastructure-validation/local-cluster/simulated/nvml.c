@@ -46,7 +46,15 @@ typedef struct {
 
 typedef struct { unsigned gpu, memory; } utilisation_t;
 
-_Static_assert(sizeof(pci_t) == 68 && sizeof(process_t) == 24 && sizeof(fabric_v2_t) == 36, "the sizes of nvml.h");
+typedef struct {
+  unsigned field, scope;
+  long long timestamp, latency;
+  unsigned type;
+  int code;
+  unsigned long long value;
+} field_t;
+
+_Static_assert(sizeof(pci_t) == 68 && sizeof(process_t) == 24 && sizeof(fabric_v2_t) == 36 && sizeof(field_t) == 40, "the sizes of nvml.h");
 
 static gpu_t gpus[MAX_GPUS];
 static int started;
@@ -351,6 +359,21 @@ API int nvmlDeviceGetNvLinkErrorCounter(const gpu_t *gpu, unsigned link, unsigne
   if (code == OK && counter > 2) code = NOT_SUPPORTED;
   if (code == OK) code = say_link(gpu->index, link, kinds[counter], text);
   return code != OK ? code : number_in(text, to);
+}
+
+/* Of the fields those of NVLink 5 that count errors of a link; each is answered, or refused, by itself. */
+API int nvmlDeviceGetFieldValues(const gpu_t *gpu, int count, field_t *fields) {
+  char text[WORD];
+  NEED(gpu, fields);
+  for (field_t *field = fields; field < fields + count; field++) {
+    const char *key = field->field == 215 ? ".recovery_events" : field->field == 206 ? ".malformed"
+                      : field->field == 208 ? ".received_errors" : NULL;
+    field->type = 3;  /* unsigned long long */
+    field->code = key ? has_link(gpu, field->scope) : NOT_SUPPORTED;
+    if (field->code == OK) field->code = say_link(gpu->index, field->scope, key, text);
+    if (field->code == OK) field->code = number_in(text, &field->value);
+  }
+  return OK;
 }
 
 API int nvmlDeviceGetGpuFabricInfoV(const gpu_t *gpu, fabric_v2_t *to) {

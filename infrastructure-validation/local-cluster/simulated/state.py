@@ -90,11 +90,25 @@ def models() -> list[str]:
     return sorted(file.stem for file in (HERE / "models").glob("*.conf"))
 
 
-def healthy(model: str, host: str, gpus: int) -> str:
-    """The text of a node that has just booted."""
+def traits() -> list[str]:
+    return sorted(file.stem for file in (HERE / "traits").glob("*.conf"))
+
+
+def _added(trait: str, state: State) -> str:
+    """`ports+=bnxt_re0` is a further word of what the state says of ports."""
+    return re.sub(r"^(\w+)\+=", lambda match: f"{match[1]}={state.first(match[1])} ", trait, flags=re.MULTILINE)
+
+
+def healthy(shape: str, host: str, gpus: int) -> str:
+    """The text of a node that has just booted. shape: a model, and what it has besides: h100+management-nic+virtual."""
+    model, *with_traits = shape.split("+")
     if model not in models():
         raise StateError(f"no GPU model is called {model!r}; there are {', '.join(models())}")
     parts = [(HERE / name).read_text() for name in ("healthy.conf", f"models/{model}.conf")]
+    for trait in with_traits:
+        if trait not in traits():
+            raise StateError(f"no trait of a node is called {trait!r}; there are {', '.join(traits())}")
+        parts.append(_added((HERE / f"traits/{trait}.conf").read_text(), State("\n".join(parts))))
     state = State("\n".join(parts))
     identity = [f"gpus={gpus}"]
     for index in range(gpus):

@@ -124,6 +124,21 @@ def test_a_counter_that_this_generation_has_not_got_is_unknown_and_not_zero():
     assert by_gate["discovery.gpu.nvlink_recoveries"] is Outcome.INCOMPLETE
 
 
+def test_nvlink_5_counts_in_fields_of_its_own():
+    """B200 and GB200 refuse the old question: three incomplete gates on every node, for ever."""
+    refused = FakeNvml.NVMLError_NotSupported("Not Supported")
+    old, healthy = {"recoveries": refused, "crc": refused}, {206: 0, 208: 0, 215: 0}
+    assert set(outcomes(through_nvml(**old, fields=healthy)).values()) == {Outcome.PASS}
+    for field, gate, outcome in (
+        (215, "discovery.gpu.nvlink_recoveries", Outcome.FAIL),
+        (206, "discovery.gpu.nvlink_crc_errors", Outcome.WARN),
+        (208, "discovery.gpu.nvlink_crc_errors", Outcome.WARN),
+    ):
+        assert outcomes(through_nvml(**old, fields={**healthy, field: 7}))[gate] is outcome
+        lacking = {number: 0 for number in healthy if number != field}
+        assert outcomes(through_nvml(**old, fields=lacking))[gate] is Outcome.INCOMPLETE
+
+
 def test_links_that_are_down_count_no_errors_and_that_is_no_health():
     parsed = through_nvml(links=0)
     errors = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 
 from bringup.derive.fold import by_node
 from bringup.evidence.parsed import Parsed, Seen
@@ -11,23 +11,46 @@ from bringup.records import Observation, Run
 
 RATES_GBPS = (10, 25, 40, 50, 56, 100, 200, 400, 800)
 FIELDS = ("state", "phys_state", "rate", "layer", "numa")
+COMPUTE = "compute"  # whether NCCL may use the port, where somebody said so
 _UP = ("4: ACTIVE", "5: LinkUp")
+
+Ports = dict[str, dict[str, Observation]]  # port -> field -> fact
 
 
 def ports(derived: Parsed, observed: Seen, run: Run) -> None:
     """discovery.rdma.same and discovery.rdma.active@RATE of each node that counted its ports."""
-    # port -> field -> fact
-    of_nodes: dict[str, dict[str, dict[str, Observation]]] = defaultdict(lambda: defaultdict(dict))
-    for field in FIELDS:
+    of_nodes = ports_of(observed)
+    for count in observed.of("discovery.rdma.ports"):
+        _ports(derived, count, of_nodes.get(count.subject, {}))
+
+
+def ports_of(observed: Seen) -> dict[str, Ports]:
+    of_nodes: dict[str, Ports] = defaultdict(lambda: defaultdict(dict))
+    for field in (*FIELDS, COMPUTE):
         for fact in observed.of(f"discovery.rdma.{field}"):
             node, _, port = fact.subject.partition("/")
             if port:
                 of_nodes[node][port][field] = fact
-    for count in observed.of("discovery.rdma.ports"):
-        _ports(derived, count, of_nodes[count.subject])
+    return of_nodes
 
 
-def _ports(derived: Parsed, count: Observation, ports: dict[str, dict[str, Observation]]) -> None:
+def others(ports: Ports) -> dict[str, str]:
+    """Ports that collectives do not use -> why not: NCCL_IB_HCA leaves them out; or, where nobody names ports, the
+    fastest ones are of another link layer (a port for storage of the same rate must not stand in for a dead one)."""
+    if any(COMPUTE in facts for facts in ports.values()):
+        return {
+            port: f"is left out by {facts[COMPUTE].why}"
+            for port, facts in ports.items()
+            if COMPUTE in facts and facts[COMPUTE].value is False
+        }
+    layers = {port: str(facts["layer"].value) for port, facts in ports.items() if "layer" in facts}
+    speeds = {port: speed for port in layers if not isinstance(speed := _speed(ports[port]), str)}
+    fastest = Counter(layers[port] for port, speed in speeds.items() if speed == max(speeds.values()))
+    usual = max(fastest, key=lambda layer: fastest[layer], default=None)
+    return {port: f"is {layer}" for port, layer in layers.items() if usual is not None and layer != usual}
+
+
+def _ports(derived: Parsed, count: Observation, ports: Ports) -> None:
     """discovery.rdma.same: all ports in one text, to compare nodes. discovery.rdma.active@RATE: ports that are up and
     at least that fast."""
     node, where = count.subject, count.evidence
@@ -55,20 +78,22 @@ def _ports(derived: Parsed, count: Observation, ports: dict[str, dict[str, Obser
         "text",
         where,
     )
-    speeds = {port: _speed(facts) for port, facts in sorted(ports.items())}
+    left_out = others(ports)
+    speeds = {port: _speed(facts) for port, facts in sorted(ports.items()) if port not in left_out}
+    words = [f"{port} {why}" for port, why in sorted(left_out.items())]
     for rate in RATES_GBPS:
         idle = [
             f"{port} {speed if isinstance(speed, str) else f'runs at {speed:g} Gb/s'}"
             for port, speed in speeds.items()
             if isinstance(speed, str) or speed < rate
         ]
-        remark = "; ".join(idle) or None
+        remark = "; ".join([*idle, *words]) or None
         derived.saw(f"discovery.rdma.active@{rate}Gb/s", node, len(speeds) - len(idle), "count", where, remark)
 
 
 def _speed(facts: dict[str, Observation]) -> float | str:
     """Rate of a port that is up, in Gb/s; for another port, the reason why it does not count."""
-    state, phys, speed = (str(facts[field].value) for field in FIELDS[:3])
+    state, phys, speed = (str(facts[field].value) if field in facts else "unknown" for field in FIELDS[:3])
     if (state, phys) != _UP:
         return f"is {_word(state)}, {_word(phys)}"
     match = re.match(r"(\d{1,6}(?:\.\d{1,6})?) Gb/sec", speed)  # 400 Gb/sec (4X NDR)

@@ -34,12 +34,20 @@ class Group(NamedTuple):
     expected: int | None = None
 
     @property
+    def lacking(self) -> list[Observation]:
+        """Devices that do not have what is asked, beside others that have it."""
+        return [fact for fact in self.facts if fact.value == ABSENT] if self.numbers else []
+
+    @property
     def numbers(self) -> list[tuple[float, Observation]]:
         return [(float(fact.value), fact) for fact in self.facts if isinstance(fact.value, int | float)]
 
     def silent(self) -> tuple[str, str] | None:
         """(evidence, reason) if a device gave no number, or is missing."""
-        unknown = next((fact for fact in self.facts if not isinstance(fact.value, int | float)), None)
+        lacking = self.lacking
+        unknown = next(
+            (fact for fact in self.facts if not isinstance(fact.value, int | float) and fact not in lacking), None
+        )
         if unknown is not None:
             why = unknown.why if unknown.value is None else f"not a number: {unknown.value!r}"
             return unknown.evidence, named(unknown, why)
@@ -139,7 +147,10 @@ def worst(derived: Parsed, gate: Gate, observed: Seen, run: Run) -> None:
     for group in groups(gate, observed, run):
         if group.numbers:
             _, fact = (min if gate.rule == "at_least" else max)(group.numbers, key=_first)
-            derived.saw(gate.id, group.subject, fact.value, fact.unit, fact.evidence, named(fact, fact.why) or None)
+            words = [named(fact, fact.why), *(f"{named(without, None)} has no such" for without in group.lacking)]
+            derived.saw(
+                gate.id, group.subject, fact.value, fact.unit, fact.evidence, shortened([*filter(None, words)]) or None
+            )
         elif group.counted is not None and group.counted.value == 0:
             derived.saw(gate.id, group.subject, 0, gate.unit, group.counted.evidence, "there is none")
         _unknown(derived, gate, group, group.silent())

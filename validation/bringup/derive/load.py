@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
+from bringup.derive.fold import ABSENT
 from bringup.evidence.parsed import Parsed, Seen, is_number
 from bringup.known_faults import xid
 from bringup.plan.gate import Gate
@@ -55,6 +56,11 @@ class _Change(NamedTuple):
     @property
     def where(self) -> str:
         return f" on {self.device}" if self.device else ""
+
+    @property
+    def is_absent(self) -> bool:
+        """It cannot be there, before and after the load: a virtual machine sees no memory controller."""
+        return all(fact is not None and fact.value == ABSENT for fact in (self.before, self.after))
 
     @property
     def rise(self) -> int | None:
@@ -120,10 +126,12 @@ def _rise(
 ) -> None:
     of_group = [change for change in changes if change.name in (*rising, *falling, gate.fold.of)]
     evidence = next((fact.evidence for change in of_group for fact in (change.after, change.before) if fact), "raw/")
-    counted, words, unknown = 0, [], None
+    counted, words, absent, unknown = 0, list[str](), list[str](), None
     for change in of_group:
         rise = change.rise
-        if rise is None or change.before is None or change.after is None:
+        if change.is_absent and change.after is not None:
+            absent.append(f"no {change.name}: {change.after.why}")
+        elif rise is None or change.before is None or change.after is None:
             unknown = unknown or change.why_unknown
         elif change.name in falling and rise < 0:
             counted += -rise
@@ -135,10 +143,11 @@ def _rise(
         elif change.name in rising and rise != 0:
             counted += max(rise, 1)  # one that fell was reset in the middle of the load
             words.append(f"{change.name}{change.where} went from {change.before.value} to {change.after.value}")
-    if not any(change.name in rising for change in of_group):
+    if not any(change.name in rising for change in of_group) or len(absent) == len(of_group):
         unknown = unknown or "this node lists no such counter"
     value = counted if words or unknown is None else None
-    derived.saw(gate.id, node, value, "count", evidence, "; ".join(words) or unknown or f"{len(of_group)} counters")
+    known = "; ".join([f"{len(of_group) - len(absent)} counters", *absent])
+    derived.saw(gate.id, node, value, "count", evidence, "; ".join(words) or unknown or known)
 
 
 def _silent_after(changes: list[_Change]) -> list[str]:
@@ -150,6 +159,7 @@ def _silent_after(changes: list[_Change]) -> list[str]:
 
 def _share(derived: Parsed, node: str, share: Share, changes: list[_Change]) -> None:
     of_share = [change for change in changes if change.name in (share.sent, *share.again, share.arrived, share.devices)]
+    of_share, uncounted = _of_those_that_count(of_share, share)
     evidence = next((fact.evidence for change in of_share for fact in (change.after, change.before) if fact), "raw/")
     sent = {change.device: change.rise or 0 for change in of_share if change.name == share.sent}
     again = dict.fromkeys((change.device for change in of_share if change.name in share.again), 0)
@@ -167,11 +177,21 @@ def _share(derived: Parsed, node: str, share: Share, changes: list[_Change]) -> 
         remark = f"{again[worst]} of {sent[worst]}{where}"
         if arrived.get(worst):
             remark += f", of which {min(arrived[worst], again[worst])} had arrived before"
+        if uncounted:
+            remark += f"; {', '.join(uncounted)} does not count it"
         derived.saw(share.gate, node, round(shares[worst], 6), "ratio", evidence, remark)
     elif why is None and none_there:
         derived.saw(share.gate, node, 0.0, "ratio", evidence, "it has no such device")
     else:
         derived.saw(share.gate, node, None, "ratio", evidence, why or "this node lists no such counter")
+
+
+def _of_those_that_count(changes: list[_Change], share: Share) -> tuple[list[_Change], list[str]]:
+    """Without devices that count only one half of the share, where others count both; and those that were left out."""
+    sent = {change.device for change in changes if change.name == share.sent}
+    again = {change.device for change in changes if change.name in share.again}
+    left_out = sorted(sent ^ again) if sent & again else []
+    return [change for change in changes if change.device not in left_out], left_out
 
 
 def _no_share(changes: list[_Change], sent: Collection[str], again: Collection[str]) -> str | None:

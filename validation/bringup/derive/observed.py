@@ -18,6 +18,7 @@ from bringup.derive import (
     measured,
     names,
     nccl,
+    near,
     node,
     provenance,
     rails,
@@ -46,7 +47,7 @@ FOLDS: dict[str, Callable[[Parsed, Gate, Seen, Run], None]] = {
 }
 _MODULES: dict[str, ModuleType] = {
     module.__name__.rpartition(".")[2]: module
-    for module in (dcgm, fabric, filesystem, gpu, load, names, nccl, node, rails, slurm, sweep, training)
+    for module in (dcgm, fabric, filesystem, gpu, load, names, nccl, near, node, rails, slurm, sweep, training)
 }
 
 

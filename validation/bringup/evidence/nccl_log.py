@@ -17,6 +17,10 @@ _NICS = re.compile(
     r"NET/\w+ : Using (\[\d+\].*/(?:IB|RoCE)\b.*)"
 )  # [0]mlx5_0:1/IB [1]mlx5_1:1/RoCE [RO]; OOB eth0:10.0.0.1<0>
 # 2.20 to 2.22 of merged ones: [0]={[0] mlx5_0:1/IB, [1] mlx5_1:1/IB}
+_HOST = r"([^\s:]+):\d+:\d+ \[\d+\] NCCL INFO "
+_USING = re.compile(_HOST + r"NET/(?:IB|IBext\w*) : Using (.*)")
+_CARRIES = re.compile(_HOST + r"Channel \S+ : \S+ -> \S+ .*via NET/IB\w*/(\d{1,4})\b")
+_MERGED = "={"  # several NICs in one, up to 2.22; since then `Made virtual device`
 _NIC = re.compile(r"\[\d+\] ?([^\s/=]+)/(?:IB|RoCE)")
 # any plugin; NICs in one: a+b
 _HCA = re.compile(r"NET/(\S.*?) : GPU Direct RDMA (?:Enabled|Disabled) for HCA \d+ '([^']+)'")
@@ -55,7 +59,7 @@ def parse(
         ):
             parsed.saw(f"nccl.{quantity}", subject, None, unit, folder, why)
         return parsed
-    _network(parsed, files, text, folder, subject)
+    _network(parsed, files, text, folder, subject, ranks)
     _channels(parsed, files, text, folder, subject)
     _nvls(parsed, text, folder, subject)
     _complete(parsed, text, folder, subject)
@@ -75,7 +79,7 @@ def _evidence(files: Mapping[str, str], folder: str, *phrases: str) -> str:
     return folder
 
 
-def _network(parsed: Parsed, files: Mapping[str, str], text: str, folder: str, subject: str) -> None:
+def _network(parsed: Parsed, files: Mapping[str, str], text: str, folder: str, subject: str, ranks: int | None) -> None:
     ways = {name: [match[1] for match in CHANNEL.finditer(words)] for name, words in files.items()}
     by_rank = {name: _networks(words, ways[name]) for name, words in files.items()}
     silent = sorted(name for name, networks in by_rank.items() if not networks)
@@ -115,12 +119,18 @@ def _network(parsed: Parsed, files: Mapping[str, str], text: str, folder: str, s
             f"{len(silent)} of {len(files)} ranks wrote no 'Using network' line, {silent[0]} for one",
         )
     nics = [number for words in files.values() for number in _nics(words)]
+    carry = _carrying(text) if ranks is not None else {}
     if used == {NVLINK}:
         parsed.saw(
             "nccl.nics", subject, None, "count", folder, "no NIC is used: every channel is over NVLink (P2P/MNNVL)"
         )
     elif used == {SOCKETS}:
         parsed.saw("nccl.nics", subject, 0, "count", _evidence(files, folder, *_OF_NETWORK), "sockets only")
+    elif carry:
+        fewest = min(carry, key=lambda host: len(carry[host][0]))
+        number, idle = len(carry[fewest][0]), carry[fewest][1]
+        why = f"{fewest}: no channel goes over {', '.join(idle)}" if idle else None
+        parsed.saw("nccl.nics", subject, number, "count", _evidence(files, folder, "NET/"), why)
     elif nics:  # health: the host with the fewest
         parsed.saw("nccl.nics", subject, min(nics), "count", _evidence(files, folder, "NET/"))
     else:
@@ -165,6 +175,25 @@ def _nics(words: str) -> list[int]:
 def _rails(nics: set[str]) -> set[str]:
     """A bond beside single ports is the NIC of the storage: it must not stand in for a rail that is lost."""
     return {nic for nic in nics if "bond" not in nic} or nics
+
+
+def _carrying(text: str) -> dict[str, tuple[set[str], list[str]]]:
+    """Host -> NICs of NCCL's list that channels between hosts go over, and those that none does: it lists those for
+    storage, too. Nothing where NCCL numbers them otherwise: merged NICs, or a plugin that is not verbs."""
+    listed: dict[str, list[str]] = {}
+    for host, line in _USING.findall(text):
+        if _MERGED in line or "Made virtual device" in text:
+            return {}
+        listed[host] = list(dict.fromkeys(_NIC.findall(line)))
+    numbers: dict[str, set[int]] = {}
+    for host, number in _CARRIES.findall(text):
+        numbers.setdefault(host, set()).add(int(number))
+    if not numbers or any(max(used) >= len(listed.get(host, [])) for host, used in numbers.items()):
+        return {}
+    return {
+        host: ({listed[host][number] for number in used}, [nic for n, nic in enumerate(listed[host]) if n not in used])
+        for host, used in numbers.items()
+    }
 
 
 def _channels(parsed: Parsed, files: Mapping[str, str], text: str, folder: str, subject: str) -> None:

@@ -23,8 +23,8 @@ _LEGEND = re.compile(r"\s*(NIC\d+): (\S+)\s*")
 
 
 def parse(text: str, where: str, node: str) -> Parsed:
-    """discovery.topology: the table in one line, to compare nodes. discovery.topology.nic: the path to the nearest NIC,
-    of the GPU with the longest such path."""
+    """discovery.topology: the table in one line, to compare nodes. inventory.topology.paths: of each GPU to all NICs,
+    from which derive/near.py takes the nearest one."""
     parsed = Parsed()
     rows = lines(_CODES.sub("", text))
     header = next((number for number, line in enumerate(rows) if line.split()[:1] == ["GPU0"]), None)
@@ -66,10 +66,10 @@ def parse(text: str, where: str, node: str) -> Parsed:
         "text",
         evidence,
     )
-    worst = max(nearest, key=lambda gpu: NEAR_FIRST.index(nearest[gpu] or "SYS"))
-    if nics:
-        parsed.saw("discovery.topology.nic", node, nearest[worst], "text", evidence, worst)
-    else:
+    for gpu in gpus if nics else ():
+        to_all = [f"{legend[nic]}={paths[gpu][nic]}" for nic in nics]
+        parsed.saw("inventory.topology.paths", f"{node}/{gpu}", to_all, "text", evidence)
+    if not nics:
         parsed.saw("discovery.topology.nic", node, None, "text", evidence, "nvidia-smi knows no NIC of this node")
     return parsed
 
