@@ -85,7 +85,6 @@ JobAcctGatherFrequency=task=2
 JobCompType=jobcomp/filetxt
 JobCompLoc="$STATE/log/jobcomp.log"
 MpiDefault=none
-PropagateResourceLimits=NONE
 MailProg=/bin/true
 # nodes may read a configuration of their own: a fault to practise with
 DebugFlags=NO_CONF_HASH
