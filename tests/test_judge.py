@@ -606,6 +606,25 @@ def test_of_three_peers_two_that_are_known_cannot_say_who_is_slow():
         ("nccl.all_reduce.busbw", Outcome.FAIL, True),
         ("nccl.all_reduce.busbw", Outcome.INCOMPLETE, False),  # generic has no number
         ("of.a.newer.version", Outcome.INCOMPLETE, True),
+        # how a site shares its nodes, its limits, and promises that no phase uses
+        *(
+            (gate, outcome, False)
+            for outcome in (Outcome.FAIL, Outcome.INCOMPLETE)
+            for gate in (
+                "discovery.slurm.confines_devices",
+                "discovery.nofile",
+                "discovery.memlock",
+                "smoke.memory.enforced",
+                "smoke.gpu.isolated",
+                "smoke.cpu.confined",
+                "smoke.time_limit.warned",
+                "smoke.jobs.refused_gpus",
+            )
+        ),
+        # what the later phases are built on
+        ("smoke.gpu.bound", Outcome.FAIL, True),
+        ("smoke.fs.reads_submit_host", Outcome.FAIL, True),
+        ("smoke.compute.wrong_values", Outcome.FAIL, True),
     ],
 )
 def test_later_phases_are_stopped_by_what_they_build_on_and_by_nothing_else(gate, outcome, stops):

@@ -4,18 +4,22 @@
 NET=10.77
 address() { echo "$NET.1.$((10 + $1))"; }  # of node index I
 
-write_config() {  # NODES GPUS CONFINED MODEL
-  local nodes=$1 gpus=$2 confined=$3 model=$4 i daemon path
+write_config() {  # NODES GPUS CONFINED MODEL SITE
+  local nodes=$1 gpus=$2 confined=$3 model=$4 site=$5 i count daemon path
   (umask 077; head -c 1024 /dev/urandom >"$STATE/etc/munge.key")
   {
     echo "127.0.0.1 localhost"
     echo "$NET.0.1 ctl"
     for ((i = 0; i < nodes; i++)); do echo "$(address "$i") n$i"; done
   } >"$STATE/etc/hosts"
-  echo "NodeName=n[0-$((nodes - 1))] Name=gpu Type=${model%%+*} File=/dev/nvidia[0-$((gpus - 1))]" >"$STATE/gres.conf"
+  for ((i = 0; i < nodes; i++)); do
+    count=$(gpus_of "$site" "n$i" "$gpus")
+    [ "$count" = 0 ] || echo "NodeName=n$i Name=gpu Type=${model%%+*} File=/dev/nvidia[0-$((count - 1))]"
+  done >"$STATE/gres.conf"
   choose_cores "$gpus" "$confined"
-  write_slurm_conf "$nodes" "$gpus" "$confined" "$model" >"$STATE/slurm.conf"
+  write_slurm_conf "$nodes" "$gpus" "$confined" "$model" "$site" >"$STATE/slurm.conf"
   cgroup_conf "$confined" >"$STATE/cgroup.conf"
+  apply_site "$site"
   # Slurm's daemons look at the name they are started by: as "slurmd-wlm" they silently drop all GPUs
   for daemon in slurmctld slurmd slurmstepd; do
     path=$(command -v "$daemon-wlm" || command -v "$daemon")
@@ -42,8 +46,8 @@ choose_cores() {  # GPUS CONFINED
   fi
 }
 
-write_slurm_conf() {  # NODES GPUS CONFINED MODEL
-  local nodes=$1 gpus=$2 confined=$3 model=$4 i me proctrack=linuxproc tasks=task/none memory
+write_slurm_conf() {  # NODES GPUS CONFINED MODEL SITE
+  local nodes=$1 gpus=$2 confined=$3 model=$4 site=$5 i count gres me proctrack=linuxproc tasks=task/none memory
   me=$(id -un)
   if [ "$confined" = confined ]; then
     proctrack=cgroup
@@ -85,7 +89,6 @@ JobAcctGatherFrequency=task=2
 JobCompType=jobcomp/filetxt
 JobCompLoc="$STATE/log/jobcomp.log"
 MpiDefault=none
-PropagateResourceLimits=NONE
 MailProg=/bin/true
 # nodes may read a configuration of their own: a fault to practise with
 DebugFlags=NO_CONF_HASH
@@ -104,7 +107,9 @@ SchedulerParameters=batch_sched_delay=0,sched_min_interval=0,sched_interval=1,bf
 CONF
   [ "$CORES" = yes ] || echo "SlurmdParameters=config_overrides"  # the node claims cores that are not there
   for ((i = 0; i < nodes; i++)); do
-    echo "NodeName=n$i NodeAddr=$(address "$i") $TOPOLOGY RealMemory=$memory Gres=gpu:${model%%+*}:$gpus State=UNKNOWN"
+    count=$(gpus_of "$site" "n$i" "$gpus")
+    [ "$count" = 0 ] && gres='' || gres=" Gres=gpu:${model%%+*}:$count"
+    echo "NodeName=n$i NodeAddr=$(address "$i") $TOPOLOGY RealMemory=$memory$gres State=UNKNOWN"
   done
   echo "PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP OverSubscribe=NO"
 }

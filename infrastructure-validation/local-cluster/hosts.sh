@@ -19,12 +19,13 @@ clean_environment() {
 }
 
 client_environment() {
-  local confined model
+  local confined model site
   # shellcheck disable=SC2086  # names of variables
   [ -z "${SLURM_JOB_ID:-}" ] || unset ${!SLURM_@}  # we run in a job of another cluster; srun would look for it in this one
-  read -r _ _ confined model <"$STATE/shape"
+  read -r _ _ confined model site <"$STATE/shape"
   export PATH=$STATE/bin:$PATH SLURM_CONF=$STATE/slurm.conf BRINGUP_CLUSTER=$STATE BRINGUP_INSIDE=1
   export BRINGUP_LOAD_S=${BRINGUP_LOAD_S:-3} # nothing here gets warm
+  [ ! -e "$HERE/sites/$site.site.yaml" ] || export BRINGUP_SITE=${BRINGUP_SITE:-$HERE/sites/$site.site.yaml}
   if [ "$model" != "$PLACEHOLDER" ]; then
     export BRINGUP_PROFILE=${BRINGUP_PROFILE:-simulated-${model%%+*}}
   elif [ "$confined" = confined ]; then
@@ -52,15 +53,15 @@ start_host() {  # NAME: ctl or nI; recorded as NAME, its pid 1, and NAME.outer, 
 }
 
 inner_host() {  # NAME [inside]: the pid 1 of a host; inside: of what own_cgroup has made
-  local name=$1 nodes gpus confined model
-  read -r nodes gpus confined model <"$STATE/shape"
+  local name=$1 nodes gpus confined model site
+  read -r nodes gpus confined model site <"$STATE/shape"
   [ "$name" = ctl ] || [ "$confined" = unconfined ] || own_cgroup "$@"
   hostname "$name"
   ip link set lo up
   if [ "$name" = ctl ]; then
     login_host "$nodes" "$confined" "$model"
   else
-    node_host "$name" "$gpus" "$confined" "$model"
+    node_host "$name" "$(gpus_of "$site" "$name" "$gpus")" "$confined" "$model" "$site"
   fi
   while :; do sleep infinity & wait $! || :; done  # bash as pid 1 also reaps orphans
 }
@@ -102,7 +103,7 @@ boot_node() {  # NAME: on the login host
   ip link set "p$node" netns "$(recorded "$node")" name eth0
 }
 
-node_host() {  # NAME GPUS CONFINED MODEL; slurmd is a child, so "slurmd died" and "the node died" are different faults
+node_host() {  # NAME GPUS CONFINED MODEL SITE; slurmd is a child, so "slurmd died" and "the node died" are different faults
   local node=$1
   private_sys "$node" "$3"
   until ip link show eth0 >/dev/null 2>&1; do sleep 0.01; done
@@ -110,6 +111,7 @@ node_host() {  # NAME GPUS CONFINED MODEL; slurmd is a child, so "slurmd died" a
   ip link set eth0 up
   mkdir -p "$STATE/node/$node" "$STATE/spool/$node"
   private_dev "$STATE/node/$node" "$2" "$3"
+  [ "$(site_says "$5" closed)" != kernel-log ] || rm /dev/kmsg
   private_memory_controller "$STATE/node/$node/system"
   private_folder "$STATE/node/$node/tmp" /tmp 1g
   cat /proc/sys/kernel/random/uuid >"$STATE/node/$node/boot_id"

@@ -80,7 +80,7 @@ inner_port() { fault_on "$1" port "${@:2}"; }
 
 fault_on() {  # NODE VERB WORDS...: on the login host
   local model
-  read -r _ _ _ model <"$STATE/shape"
+  read -r _ _ _ model _ <"$STATE/shape"
   [ "$model" != "$PLACEHOLDER" ] || die "$2: this cluster has placeholder GPUs; start one with 'cluster up --simulate MODEL'"
   inner_on "$1" "$(system_python)" "$SIMULATED/node.py" "${@:2}"
 }

@@ -45,6 +45,11 @@ def fabric(facts, net=NET, hcas=HCAS, pci=PCI):
             _saw(facts, "discovery.numa.gpu", device / "numa_node", f"{facts.at}/{device.name}")
 
 
+def uses_rdma(hcas=HCAS):
+    """Whether a port of this node is active."""
+    return any("ACTIVE" in (_read(state) or "") for state in hcas.glob("*/ports/*/state"))
+
+
 def _read(path):
     try:
         return path.read_text(errors="replace").strip()

@@ -15,7 +15,7 @@ from pathlib import Path
 import gpus
 import nvml
 import smi
-from fabric import fabric
+from fabric import fabric, uses_rdma
 from facts import Facts
 from folders import folders, of_this_task
 from kernel_log import kernel_log
@@ -30,6 +30,7 @@ LIMITS = {
     "nproc": resource.RLIMIT_NPROC,
     "stack": resource.RLIMIT_STACK,
 }  # may be unlimited
+NO_RDMA = "no RDMA"  # nothing locks memory there
 CPUS = Path("/sys/devices/system/cpu")
 ONLINE = CPUS / "online"
 NUMA = Path("/sys/devices/system/node")
@@ -112,8 +113,14 @@ def limits(facts):
     facts.saw("discovery.shm", round(shm.f_blocks * shm.f_frsize / GIB, 3), "GiB")
     for name, number in LIMITS.items():
         soft = resource.getrlimit(number)[0]
-        facts.saw(f"discovery.{name}", "unlimited" if soft == resource.RLIM_INFINITY else str(soft), "text")
-    facts.saw("discovery.nofile", resource.getrlimit(resource.RLIMIT_NOFILE)[0], "count")
+        said = "unlimited" if soft == resource.RLIM_INFINITY else str(soft)
+        if name == "memlock" and not uses_rdma():
+            facts.saw("discovery.memlock", NO_RDMA, "text", remark=f"the limit is {said}")
+        else:
+            facts.saw(f"discovery.{name}", said, "text")
+    # a program may raise its soft limit to the hard one, as NCCL and our scripts do
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    facts.saw("discovery.nofile", hard, "count", remark=f"soft limit {soft}")
 
 
 def gpu(facts, raw):

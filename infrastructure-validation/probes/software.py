@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from fabric import uses_rdma
+
 # what a launch or a collective loads from the node itself; soname -> short name
 LIBRARIES = {
     "libc.so.6": "libc",
@@ -20,6 +22,12 @@ LIBRARIES = {
 HASHED_BYTES = 16 * 2**20  # of each end; libcuda and libnccl hold hundreds of MB
 OS_RELEASE = Path("/etc/os-release")
 ABSENT = "absent"  # looked for and not there: an observation like any other
+# where this is not so, a node that lacks the library lacks nothing
+NEEDED = {
+    "libcuda": ("there is no driver", Path("/proc/driver/nvidia/version").exists),
+    "libibverbs": ("no RDMA port is active", uses_rdma),
+    "libmunge": ("munge does not run", lambda: any(Path("/run/munge").glob("munge.socket*"))),
+}
 # they differ between healthy clients of one server
 OWN_TO_A_CLIENT = re.compile(r"^(clientaddr|addr|mountaddr|port|mountport)=")
 
@@ -42,13 +50,19 @@ def software(facts):
             continue
         path = path or known.get(soname)
         try:
-            facts.saw(f"inventory.library.{name}", identity(path) if path else ABSENT, "text")
+            facts.saw(f"inventory.library.{name}", identity(path) if path else absent(name), "text")
         except OSError as error:
             facts.unknown(f"inventory.library.{name}", "text", f"{path}: {error.strerror}")
     try:
         facts.saw("discovery.mount", mount_of(Path.cwd()), "text", remark=str(Path.cwd()))
     except OSError as error:
         facts.unknown("discovery.mount", "text", f"the mount of the working directory: {error.strerror}")
+
+
+def absent(library):
+    """`absent`, or also why nothing on this node needs it."""
+    why, needed = NEEDED.get(library, ("", lambda: True))
+    return ABSENT if needed() else f"{ABSENT}: {why}"
 
 
 def os_release(text):

@@ -33,6 +33,15 @@ unset SBATCH_EXPORT
 export SLURM_EXPORT_ENV=ALL
 unset SLURM_DISTRIBUTION # ranks of a node follow one another, and labels say which node a line is from
 
+# The soft limit of open files is 1024 in most login shells, and Slurm hands it on (PropagateResourceLimits=ALL, the default).
+raise_open_files() {
+  local hard enough=65536
+  hard=$(ulimit -Hn)
+  [[ $hard == unlimited || $hard -gt $enough ]] || enough=$hard
+  [[ $(ulimit -Sn) == unlimited || $(ulimit -Sn) -ge $enough ]] || ulimit -Sn "$enough"
+}
+raise_open_files
+
 # Where a site wants a GPU request with every job (SBATCH_GPUS_PER_NODE, SALLOC_GPUS_PER_NODE), Slurm hands it on to the steps.
 # Each step here says itself what it needs, and one of them that it needs none.
 forget_gpu_requests() { # SALLOC, SBATCH, SLURM: of these variables; a gres that is no GPU stays

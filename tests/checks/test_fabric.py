@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import hca
+import inventory
 import pytest
 import smi
 from bringup import judge
@@ -14,7 +15,7 @@ from bringup.evidence import topology
 from bringup.evidence.parsed import Parsed
 from bringup.plan import profile
 from bringup.records import Outcome, Verdict
-from fabric import COUNTERS, fabric
+from fabric import COUNTERS, fabric, uses_rdma
 from factory import a_run
 from probing import told_by
 from runs_for_tests import FIXTURES, add_derived
@@ -350,6 +351,33 @@ def test_little_locked_memory_fails():
     for node, limit in (("n0", "unlimited"), ("n1", "65536"), ("n2", "unlimited")):
         parsed.saw("discovery.memlock", node, limit, "text", "e")
     assert outcomes(parsed, "discovery.memlock") == {**ALL_PASS, "n1": Outcome.FAIL}
+
+
+def test_little_locked_memory_is_no_fault_where_no_rdma_port_is_active(tmp_path, monkeypatch):
+    """A limit of 8 MiB is what a login shell of a stock system has, and Slurm hands it on."""
+    said = {}
+    state = tmp_path / "mlx5_0/ports/1/state"
+    state.parent.mkdir(parents=True)
+    for text in ("4: ACTIVE", "1: DOWN"):
+        state.write_text(f"{text}\n")
+        monkeypatch.setattr(inventory, "uses_rdma", lambda: uses_rdma(tmp_path))
+        monkeypatch.setattr(inventory.resource, "getrlimit", lambda limit: (8388608, 8388608))
+        facts = told_by(inventory.limits, "n0").observations
+        said[text] = next(fact.value for fact in facts if fact.quantity == "discovery.memlock")
+    assert said == {"4: ACTIVE": "8388608", "1: DOWN": "no RDMA"}
+    parsed = Parsed()
+    for node in ("n0", "n1", "n2"):
+        parsed.saw("discovery.memlock", node, said["1: DOWN"], "text", "e")
+    assert outcomes(parsed, "discovery.memlock") == ALL_PASS
+
+
+def test_the_hard_limit_of_open_files_is_judged(monkeypatch):
+    """A soft limit of 1024 is Slurm's and the distributions' default; programs raise it."""
+    monkeypatch.setattr(inventory.resource, "getrlimit", lambda limit: (1024, 524288))
+    facts = told_by(inventory.limits, "n0").observations
+    assert [(fact.value, fact.why) for fact in facts if fact.quantity == "discovery.nofile"] == [
+        (524288, "soft limit 1024")
+    ]
 
 
 def test_rdma_ports_and_numa_nodes_are_read_from_sysfs(tmp_path):

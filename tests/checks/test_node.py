@@ -40,14 +40,16 @@ def said_of(library: str, value: str) -> str:
     return f'inventory.library.{library}", "value": "{value}"'
 
 
+def said_in(folder: Path, library: str) -> str:
+    lines = [json.loads(line[3:]) for line in (folder / INVENTORY).read_text().splitlines()]
+    return next(line["value"] for line in lines if line.get("quantity") == f"inventory.library.{library}")
+
+
 @pytest.mark.parametrize("name", ["generic", "h100-8x400g"])
 @pytest.mark.parametrize("library", [*LIBRARIES, "libmunge"])
 def test_a_library_that_no_node_has_is_not_the_same_on_all_nodes(tmp_path, monkeypatch, name, library):
     folder = discovery(tmp_path, monkeypatch)
-    if library == "libmunge":
-        lines = [json.loads(line[3:]) for line in (folder / INVENTORY).read_text().splitlines()]
-        there = next(line["value"] for line in lines if line.get("quantity") == "inventory.library.libmunge")
-        edited(folder, said_of(library, there), said_of(library, "absent"), times=2)
+    edited(folder, said_of(library, said_in(folder, library)), said_of(library, "absent"), times=2)
     verdicts = verdicts_of(f"discovery.library.{library}", folder, name)
     assert {subject: verdict.outcome for subject, verdict in verdicts.items()} == {
         "n0": Outcome.INCOMPLETE,
@@ -56,11 +58,19 @@ def test_a_library_that_no_node_has_is_not_the_same_on_all_nodes(tmp_path, monke
     assert {verdict.cause for verdict in verdicts.values()} == {"not found out: no node has it"}
 
 
-def test_where_nothing_needs_a_library_the_profile_says_so(tmp_path, monkeypatch):
-    judged = judge.judge_folder(discovery(tmp_path, monkeypatch), profile.load("local-cpu")).verdicts
-    excluded = {entry.gate: entry.reason for entry in judged.not_applicable}
-    assert {f"discovery.library.{library}" for library in LIBRARIES} <= set(excluded)
-    assert judged.outcome is Outcome.PASS
+def test_a_library_that_no_node_needs_may_be_absent_from_all(tmp_path, monkeypatch):
+    """No RDMA port, no driver: an ordinary cluster of CPUs, or one on Ethernet."""
+    folder = discovery(tmp_path, monkeypatch)
+    for library in ("libcuda", "libibverbs"):
+        verdicts = verdicts_of(f"discovery.library.{library}", folder)
+        assert {(verdict.outcome, str(verdict.value).partition(":")[0]) for verdict in verdicts.values()} == {
+            (Outcome.PASS, "absent")
+        }
+
+
+def test_what_no_node_has_stops_no_later_phase(tmp_path, monkeypatch):
+    verdicts = verdicts_of("discovery.library.libnccl", discovery(tmp_path, monkeypatch))
+    assert {(verdict.outcome, judge.stops(verdict)) for verdict in verdicts.values()} == {(Outcome.INCOMPLETE, False)}
 
 
 @pytest.mark.parametrize(
@@ -68,10 +78,11 @@ def test_where_nothing_needs_a_library_the_profile_says_so(tmp_path, monkeypatch
 )
 def test_a_library_that_one_of_two_nodes_has_fails_on_both(tmp_path, monkeypatch, library):
     folder = discovery(tmp_path, monkeypatch)
-    edited(folder, said_of(library, "absent"), said_of(library, f"{library}.so.1 1 bytes a"))
+    absent = said_in(folder, library)
+    edited(folder, said_of(library, absent), said_of(library, f"{library}.so.1 1 bytes a"))
     verdicts = verdicts_of(f"discovery.library.{library}", folder)
     assert {verdict.outcome for verdict in verdicts.values()} == {Outcome.FAIL}
-    assert sorted(str(verdict.value) for verdict in verdicts.values()) == ["absent", f"{library}.so.1 1 bytes a"]
+    assert sorted(str(verdict.value) for verdict in verdicts.values()) == [absent, f"{library}.so.1 1 bytes a"]
 
 
 def of_four(*values: str | None) -> dict[str, Outcome]:

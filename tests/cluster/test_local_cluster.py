@@ -133,6 +133,12 @@ def test_nodes_share_the_checkout_and_the_state_folder(cluster: Cluster) -> None
     assert cluster.sh("srun", "-N2", "test", "-x", CHECKOUT / PROGRAM).returncode == 0
 
 
+def test_tasks_get_the_limits_of_an_ordinary_login_shell(cluster: Cluster) -> None:
+    """Slurm's default hands them on. Where they were taken away, a gate that fails on ordinary clusters went unseen."""
+    assert cluster.sh("srun", "-N1", "bash", "-c", "ulimit -Sn").stdout.split() == ["1024"]
+    assert int(cluster.sh("srun", "-N1", "bash", "-c", "ulimit -Sl").stdout) <= 8192
+
+
 def test_sh_keeps_the_folder_the_exit_code_and_the_input(cluster: Cluster) -> None:
     done = cluster.sh("bash", "-c", "pwd; cat; exit 7", cwd=cluster.shared, stdin="typed\n")
     assert (done.stdout, done.returncode) == (f"{cluster.shared}\ntyped\n", 7)

@@ -79,6 +79,17 @@ def _warnings() -> list[str]:
     return [f"A miss of these only warns: {', '.join(warning)}."]
 
 
+def _stops() -> list[str]:
+    """After which outcome of a gate the later phases do not run. A gate that only warns stops nothing."""
+    rows: dict[str, list[Gate]] = {}
+    for gate in GATES.values():
+        if gate.severity is not Outcome.WARN:
+            after = " or ".join(gate.stops) or "nothing"
+            rows.setdefault(after, []).append(gate)
+    named = [(after, _ids(rows[after])) for after in ("nothing", "fail")]
+    return _plain_table(("stops after", "gates"), [*named, ("fail or incomplete", "all others")])
+
+
 def _profiles() -> list[str]:
     """The profiles there are, and what each expects of all_reduce at some numbers of nodes."""
     profiles = [load(name) for name in names()]
@@ -200,6 +211,7 @@ PARTS: dict[Path, dict[str, Callable[[], list[str]]]] = {
         "pending": _pending,
         "xids": _xids,
         "drills": _drills,
+        "stops": _stops,
     },
     REPOSITORY / "docs/architecture.md": {"rooms": _rooms},
     REPOSITORY / "docs/reading-the-numbers.md": {"claims": _claims},

@@ -89,8 +89,8 @@ _VALUE: dict[str, Callable[[Value, Limit], bool]] = {
 
 def allowed(gate_rule: str, profile_rule: str) -> bool:
     """Whether a profile may use this rule for a gate. It must keep the gate's direction; a floor may also be
-    relative to the peers."""
-    return profile_rule == gate_rule or (gate_rule == "at_least" and profile_rule == "near_peers")
+    relative to the peers, and a list may be a single value."""
+    return profile_rule == gate_rule or (gate_rule, profile_rule) in (("at_least", "near_peers"), ("one_of", "equals"))
 
 
 def holds(rule: str, value: Value, expected: Limit) -> bool:
