@@ -111,7 +111,7 @@ def test_the_batch_script_says_when_slurm_ends_the_job(
     squeue.chmod(0o755)
     script = (
         "set -euo pipefail; source training/slurm/attempt.sh; read_counters() { :; }; start_monitor() { :; }\n"
-        'gpus_on_node() { echo 1; }; begin_attempt; echo "${TIME_LIMIT[*]}"'
+        'gpus_on_node() { echo 1; }; nanoseconds() { echo 1; }; begin_attempt; echo "${TIME_LIMIT[*]}"'
     )
     done = subprocess.run(
         ["bash", "-c", script],
