@@ -15,7 +15,6 @@ _FACT = {"probe", "at", "subject", "quantity", "value", "unit"}
 _EXPLAINED = {*_FACT, "why"}
 _CLOSING = {"probe", "at", "end"}
 _STAMPED = {*_CLOSING, "run", "utc"}
-_TEXT = {str}
 MOST_NAMED, MOST_OTHERS = 20, 100_000  # lines of a file that are no facts: named one by one, read at all
 _LONGEST = 4000  # characters of a line: a probe writes 1,000 at most
 _MOST = 2**63  # no counter holds more, and no comparison can overflow
@@ -129,8 +128,9 @@ def _is_fact(record: dict[str, Any]) -> bool:
     keys = record.keys()
     if keys != _FACT and keys != _EXPLAINED:
         return False
-    if {type(record[key]) for key in keys if key != "value"} != _TEXT:
-        return False
+    for key, value in record.items():
+        if type(value) is not str and key != "value":
+            return False
     value = record["value"]
     return bool(record.get("why")) if value is None else _is_value(value)
 

@@ -50,7 +50,7 @@ class Speakers:
         else:
             if objection := self.of_another(label if self.rank is None else self.rank, at):
                 return objection
-            if subject == at:
+            if subject == at or (subject is not None and subject.partition("/")[0] == at):
                 return None
             may = quantity.startswith(_ABOUT_OTHERS)
         if may or subject is None:
