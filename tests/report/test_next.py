@@ -189,3 +189,16 @@ def test_a_failing_page_folds_the_facts_and_a_folded_card_still_says_what_was_ob
         assert not other.startswith(" open")
         assert "observed 1, expected 2" in other.partition("</summary>")[0]
     assert text.index('id="next"') < text.index('id="steps"') < text.index('id="cluster"')
+
+
+def test_one_thing_that_is_not_known_is_one_card_for_all_gates_that_wait_for_it():
+    """A kernel log that is closed to users; gates of one guide alone keep its title."""
+
+    def unknown(gate: str) -> Verdict:
+        why = "not found out: the kernel log cannot be read"
+        return a_verdict(gate, "n1", Outcome.INCOMPLETE, "nothing", kind=Kind.UNKNOWN, cause=why)
+
+    [card] = cards(judged(unknown("discovery.kernel_log.xid"), unknown("load.kernel_log")))
+    assert card.title == "One thing is not known, and more than one gate waits for it"
+    [card] = cards(judged(unknown("discovery.kernel_log.xid"), unknown("discovery.kernel_log.nonfatal")))
+    assert card.title == "Driver messages in the kernel log"

@@ -27,6 +27,7 @@ MAX_OPEN = 2  # where there are more cards, only the commands of the first one a
 MAX_FINDINGS = 6  # gates of one card
 MAX_EXPLAINED = 3  # runs, the worst ones
 _TITLES = {
+    Kind.UNKNOWN: "One thing is not known, and more than one gate waits for it",
     Kind.ABSENT: "No evidence arrived",
     Kind.BLOCKED: "Not judged, because another gate did not pass",
     Kind.UNDECLARED: "The profile declares no number",
@@ -99,6 +100,10 @@ def cards(judged: Iterable[Judged], links: Links) -> list[Card]:
 def _cause(verdict: Verdict) -> Hashable:
     if verdict.outcome is Outcome.INCOMPLETE and verdict.kind in _TITLES:
         return verdict.kind, verdict.cause
+    return _guide(verdict)
+
+
+def _guide(verdict: Verdict) -> Hashable:
     gate = GATES.get(verdict.gate)
     return verdict.gate if gate is None else gate.guide
 
@@ -112,7 +117,8 @@ def _card(bad: Sequence[_Bad], links: Links) -> Card:
         by_gate.setdefault(verdict.gate, []).append((run, verdict))
     known = GATES.get(first.gate) or first_run.own.get(first.gate)
     title = first.gate if known is None else known.guide.title
-    if outcome is Outcome.INCOMPLETE:
+    guides = {_guide(verdict) for _, verdict in accused}
+    if outcome is Outcome.INCOMPLETE and (first.kind is not Kind.UNKNOWN or len(guides) > 1):
         title = _TITLES.get(first.kind, title)
     return Card(
         outcome=outcome,
