@@ -17,7 +17,7 @@ from bringup.plan import site as sites
 from bringup.plan.cuda import too_old, way_out
 from bringup.plan.site import Container
 from bringup.run.before import checks, doctor, new_site
-from bringup.run.before.checks import Driver, Facts, Said
+from bringup.run.before.checks import Driver, Facts, Finding
 from bringup.run.before.cluster import Account, Cluster, read
 from bringup.run.before.host import UNLIMITED, Folder, Host, Torch, torch_of
 from bringup.run.site import AtSite
@@ -73,8 +73,8 @@ def healthy() -> Facts:
     )
 
 
-def said(facts: Facts) -> dict[str, Said]:
-    return {line.title: line.said for line in checks.lines(facts)}
+def findings(facts: Facts) -> dict[str, Finding]:
+    return {line.title: line.finding for line in checks.lines(facts)}
 
 
 def with_cluster(**changed: object) -> Facts:
@@ -112,10 +112,10 @@ def in_a_shell(limits: Mapping[str, tuple[int, int]], propagated: str) -> Facts:
 
 
 def test_a_healthy_site_has_nothing_to_do():
-    found = checks.lines(healthy())
-    assert [line for line in found if line.said.mark != "PASS"] == []
-    assert [line for line in found if line.said.cure] == []
-    assert checks.exit_code(found) == 0
+    lines = checks.lines(healthy())
+    assert [line for line in lines if line.finding.mark != "PASS"] == []
+    assert [line for line in lines if line.finding.cure] == []
+    assert checks.exit_code(lines) == 0
 
 
 FINDINGS: dict[str, tuple[Facts, str, str, str]] = {
@@ -270,24 +270,24 @@ FINDINGS: dict[str, tuple[Facts, str, str, str]] = {
 @for_each("name", FINDINGS)
 def test_each_finding_is_one_line_with_its_cure(name: str):
     facts, title, mark, words = FINDINGS[name]
-    found = said(facts)[title]
-    assert (found.mark, words in f"{found.says} -> {found.cure}") == (mark, True), found
-    assert bool(found.cure) == (found.mark != "PASS"), found
-    assert "\n" not in doctor.screen([checks.Line(title, found)]).split("\n", 1)[0]
+    finding = findings(facts)[title]
+    assert (finding.mark, words in f"{finding.says} -> {finding.cure}") == (mark, True), finding
+    assert bool(finding.cure) == (finding.mark != "PASS"), finding
+    assert "\n" not in doctor.screen([checks.Line(title, finding)]).split("\n", 1)[0]
 
 
 def test_only_what_will_make_a_run_fail_is_exit_code_1_and_what_is_not_known_is_2():
     codes = {mark: {checks.exit_code(checks.lines(facts)) for facts, _, at, _ in FINDINGS.values() if at == mark}
              for mark in ("FAIL", "INCOMPLETE")}  # fmt: skip
     assert codes == {"FAIL": {1}, "INCOMPLETE": {2}}
-    assert all(checks.exit_code([checks.Line("", Said(mark, ""))]) == 0 for mark in ("PASS", "WARN", "NOT ASKED"))
+    assert all(checks.exit_code([checks.Line("", Finding(mark, ""))]) == 0 for mark in ("PASS", "WARN", "NOT ASKED"))
 
 
 def test_without_slurm_one_line_says_so_for_all_that_only_slurm_knows():
-    found = checks.lines(replace(healthy(), cluster=SlurmError("scontrol is not on the PATH")))
-    assert (found[0].said.mark, checks.exit_code(found)) == ("INCOMPLETE", 2)
-    assert "partition, phases, GPU request, account, limits" in found[0].said.cure
-    assert {line.title for line in found} == {"slurm", *(title for title, _ in checks.OF_THE_HOST)}
+    lines = checks.lines(replace(healthy(), cluster=SlurmError("scontrol is not on the PATH")))
+    assert (lines[0].finding.mark, checks.exit_code(lines)) == ("INCOMPLETE", 2)
+    assert "partition, phases, GPU request, account, limits" in lines[0].finding.cure
+    assert {line.title for line in lines} == {"slurm", *(title for title, _ in checks.OF_THE_HOST)}
 
 
 def test_which_build_of_torch_a_driver_runs():

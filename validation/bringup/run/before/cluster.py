@@ -107,28 +107,28 @@ def read(ask: Ask = slurm.ask) -> Cluster:
 
 
 def _oversubscribe(shown: str) -> dict[str, str]:
-    found = {}
+    words_of = {}
     for line in shown.splitlines():
         fields = dict(word.split("=", 1) for word in line.split() if "=" in word)
         if "PartitionName" in fields:
             exclusive = fields.get("Exclusive", "NO")  # from 26.05 on
             words = fields.get("OverSubscribe", "unknown") + ("" if exclusive == "NO" else f", Exclusive={exclusive}")
-            found[fields["PartitionName"]] = words
-    return found
+            words_of[fields["PartitionName"]] = words
+    return words_of
 
 
 def _nodes(shown: str) -> dict[str, Node]:
     states = {seen.subject: str(seen.value) for seen in answers.nodes(shown, "scontrol").observations
               if seen.quantity == "slurm.node.state"}  # fmt: skip
-    found = {}
+    nodes = {}
     for line in shown.splitlines():
         name = line.partition("NodeName=")[2].partition(" ")[0]
         if name in states:
             fields = dict(_FIELD.findall(line.partition(" Reason=")[0]))
             gres = fields.get("Gres", "(null)")
             is_usable = states[name] in answers.USABLE_STATES
-            found[name] = Node(gres, answers.gpus_of(gres), fields.get("Arch") or None, is_usable)
-    return found
+            nodes[name] = Node(gres, answers.gpus_of(gres), fields.get("Arch") or None, is_usable)
+    return nodes
 
 
 def _accounts(ask: Ask) -> tuple[str | None, list[Account]]:
