@@ -104,7 +104,7 @@ def with_slurm(changed: Mapping[str, str]) -> Facts:
 
 
 SHELL = {"nofile": (1024, 1048576), "memlock": (8 * 2**20, 8 * 2**20)}
-SHELL_HARD = {"nofile": (1024, 4096)}
+SHELL_HARD = {"nofile": (1024, 2048)}
 
 
 def in_a_shell(limits: Mapping[str, tuple[int, int]], propagated: str) -> Facts:
@@ -131,7 +131,7 @@ FINDINGS: dict[str, tuple[Facts, str, str, str]] = {
         with_slurm({"node": NODES.replace("gpu:h100:8", "gpu:h100:4", 1)}),
         "partition",
         "WARN",
-        "another Gres: n1",
+        "another Gres: n0",
     ),
     "nobody usable": (
         with_slurm({"node": re.sub(r"State=\S+", "State=DOWN", NODES)}),
@@ -172,9 +172,14 @@ FINDINGS: dict[str, tuple[Facts, str, str, str]] = {
         "WARN",
         "4 jobs at once",
     ),
-    "login shell": (in_a_shell(SHELL, "ALL"), "limits", "WARN", "ulimit -Sn 65536"),
+    "login shell": (in_a_shell(SHELL, "ALL"), "limits", "WARN", "open files 1024 (hard 1048576)"),
     "locked memory": (in_a_shell(SHELL, "ALL"), "limits", "WARN", "memlock unlimited in /etc/security/limits.conf"),
-    "a hard limit": (in_a_shell(SHELL_HARD, "NOFILE"), "limits", "WARN", "nofile 65536 in /etc/security/limits.conf"),
+    "a hard limit": (
+        in_a_shell(SHELL_HARD, "NOFILE"),
+        "limits",
+        "WARN",
+        "hard nofile 4096 in /etc/security/limits.conf",
+    ),
     "not propagated": (in_a_shell(SHELL, "NONE"), "limits", "PASS", "jobs get those of slurmd instead"),
     "aarch64 trays": (
         with_slurm({"node": NODES.replace("Arch=x86_64", "Arch=aarch64")}),

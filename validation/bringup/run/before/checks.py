@@ -194,12 +194,14 @@ def _limits(facts: Facts, cluster: Cluster) -> Finding:
     files, locked = cluster.propagated("NOFILE"), cluster.propagated("MEMLOCK")
     says += {True: "jobs get these", False: "jobs get those of slurmd instead", None: "perhaps jobs get these"}[files]
     says += f" (PropagateResourceLimits={cluster.settings.get('PropagateResourceLimits', 'not said')})"
-    floor = None if isinstance(facts.profile, ProfileError) else facts.profile.limit("discovery.nofile", 1).value
+    profile = None if isinstance(facts.profile, ProfileError) else facts.profile
+    floor = None if profile is None else profile.limit("discovery.nofile", 1).value
+    needs_locks = profile is None or profile.reason_not_applicable("discovery.memlock") is None
     cures = []
-    if files is not False and isinstance(floor, int | float) and soft != UNLIMITED and soft < floor:
-        is_allowed = hard == UNLIMITED or hard >= floor
-        cures.append(f"ulimit -Sn {floor:g}" if is_allowed else f"nofile {floor:g} in /etc/security/limits.conf")
-    if locked is not False and memory != UNLIMITED:
+    # as discovery judges: a program may raise its own soft limit, and ours do
+    if files is not False and isinstance(floor, int | float) and hard != UNLIMITED and hard < floor:
+        cures.append(f"hard nofile {floor:g} in /etc/security/limits.conf, then log in again")
+    if locked is not False and memory != UNLIMITED and needs_locks:
         cures.append("where RDMA is used: memlock unlimited in /etc/security/limits.conf, then log in again")
     return Finding("WARN", says, "; ".join(cures)) if cures else Finding("PASS", says)
 

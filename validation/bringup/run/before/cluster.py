@@ -82,8 +82,9 @@ class Cluster:
 
 def most_common(nodes: Mapping[str, Node]) -> Node | None:
     """A node with GPUs as most of those with GPUs have them. None: no node has one."""
-    counted = Counter(node.gres for node in nodes.values() if node.gpus)
-    return next((node for node in nodes.values() if counted and node.gres == counted.most_common(1)[0][0]), None)
+    with_gpus = [node for node in nodes.values() if node.gpus]
+    counted = Counter(node.gres for node in with_gpus)
+    return max(with_gpus, key=lambda node: (counted[node.gres], node.gpus), default=None)
 
 
 def read(ask: Ask = slurm.ask) -> Cluster:
