@@ -17,8 +17,8 @@ from bringup.plan import site as sites
 from bringup.plan.cuda import too_old, way_out
 from bringup.plan.site import Container
 from bringup.run.before import checks, doctor, new_site
-from bringup.run.before.checks import Driver, Facts, Finding
 from bringup.run.before.cluster import Account, Cluster, read
+from bringup.run.before.facts import Driver, Facts, Finding
 from bringup.run.before.host import UNLIMITED, Folder, Host, Torch, torch_of
 from bringup.run.site import AtSite
 from loops import for_each
@@ -29,7 +29,7 @@ NODES = (FIXTURES / "nodes-six-states.txt").read_text().replace("gpu:h100:4", "g
 PARTITIONS = {version: (FIXTURES / f"partitions-{version}.txt").read_text() for version in ("24.11", "26.05")}
 NAMED = {  # what is not in the recordings: in the form of the same versions
     "user": "research\n",
-    "association": "research||normal,high|normal|\nteaching|debug|low|low|4\n",
+    "association": "research||normal,high|normal|\nteaching||low|low|4\n",
 }
 
 
@@ -165,6 +165,17 @@ FINDINGS: dict[str, tuple[Facts, str, str, str]] = {
         "account",
         "WARN",
         "physics is not one of yours",
+    ),
+    "a partition for others": (
+        with_slurm(
+            {
+                **NAMED,
+                "partition": PARTITIONS["24.11"].replace("AllowAccounts=ALL", "AllowAccounts=physics,teaching", 1),
+            }
+        ),
+        "account",
+        "FAIL",
+        "takes no job of account research (AllowAccounts) -> account: teaching",
     ),
     "few jobs": (
         with_cluster(accounts=[Account("a", "", (), "", 4)], default_account="a"),
@@ -342,7 +353,7 @@ OTHERS = {
     "the default partition has no GPU": (
         {"partition": PARTITIONS["24.11"].replace("Nodes=n[0-1]", "Nodes=n9", 1)},
         {"partition": "oversubscribe"},
-        "the default one has no GPU",
+        "the default one has no GPU for you",
     ),
     "several types": (
         {"node": NODES.replace("gpu:h100:8", "gpu:a100:8", 1)},
@@ -365,6 +376,16 @@ OTHERS = {
         {**NAMED, "partition": PARTITIONS["24.11"].replace("AllowQos=ALL", "AllowQos=urgent", 1)},
         {"qos": None},
         "takes urgent, and sacctmgr names none of these for you",
+    ),
+    "a partition for some accounts": (
+        {**NAMED, "partition": PARTITIONS["24.11"].replace("AllowAccounts=ALL", "AllowAccounts=physics,teaching", 1)},
+        {"account": "teaching", "partition": "main"},
+        "your only one",
+    ),
+    "a partition for other accounts": (
+        {**NAMED, "partition": PARTITIONS["24.11"].replace("AllowAccounts=ALL", "AllowAccounts=physics", 1)},
+        {"partition": "oversubscribe"},
+        "the default one has no GPU for you",
     ),
     "whole nodes": (
         {"partition": PARTITIONS["24.11"].replace("OverSubscribe=NO", "OverSubscribe=EXCLUSIVE", 1)},

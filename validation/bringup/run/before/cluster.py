@@ -67,6 +67,11 @@ class Cluster:
             return [partition for partition in self.partitions if partition.is_default]
         return [partition for partition in self.partitions if partition.name in names.split(",")]
 
+    def accounts_for(self, partition: Partition) -> list[str]:
+        """Accounts of this user whose jobs the partition takes."""
+        mine = {each.name for each in self.accounts or () if each.partition in ("", partition.name)}
+        return sorted(mine & set(partition.accounts) if partition.accounts else mine)
+
     def nodes_of(self, chosen: Sequence[Partition]) -> dict[str, Node]:
         held = frozenset[str]().union(*(partition.nodes for partition in chosen))
         return {name: node for name, node in self.nodes.items() if name in held}
