@@ -16,7 +16,7 @@ from bringup.plan import catalogue
 from bringup.plan import site as sites
 from bringup.plan.cuda import too_old, way_out
 from bringup.plan.site import Container
-from bringup.run.before import checks, doctor, new_site
+from bringup.run.before import checks, doctor, host, new_site
 from bringup.run.before.cluster import Account, Cluster, read
 from bringup.run.before.facts import Driver, Facts, Finding
 from bringup.run.before.host import UNLIMITED, Folder, Host, Torch, torch_of
@@ -325,6 +325,18 @@ def test_the_build_of_torch_is_read_without_importing_it(tmp_path: Path):
             f"__version__ = '2.13.0+x'\ndebug = False\n{text}hip: Optional[str] = None\n"
         )
         assert torch_of(tmp_path) == Torch("2.13.0+x", cuda)
+
+
+def test_the_folder_is_asked_by_the_probe_of_the_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    exports = tmp_path / "exports"
+    exports.write_text(f'# /none\n"{tmp_path}" *(rw)\n')
+    monkeypatch.setattr(host, "_EXPORTS", exports)
+    seen = host.folder(tmp_path)
+    assert (seen.writes, seen.is_exported, bool(seen.kind)) == ("works", True, True)
+    assert isinstance(seen.space_gib, float) and seen.of_space.startswith(str(tmp_path))
+    monkeypatch.setattr(host, "_EXPORTS", tmp_path / "none")
+    absent = host.folder(tmp_path / "absent")
+    assert (absent.writes, absent.is_exported, absent.space_gib) == ("No such file or directory", False, None)
 
 
 # --- the first site file
