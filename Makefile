@@ -38,9 +38,16 @@ $(VENV)/installed-light: pyproject.toml training/constraints.txt
 	@$(PIP) --editable .
 	@touch $@
 
+# another build of torch than the one that is there
+ifneq ($(TORCH_INDEX),)
+ifneq ($(TORCH_INDEX),$(shell cat $(VENV)/torch-index 2>/dev/null))
+.PHONY: $(VENV)/installed
+endif
+endif
+
 $(VENV)/installed: $(VENV)/installed-light
 	@echo "installing into $(VENV), which takes minutes: about 6 GB with torch for CUDA; 1.5 GB with torch for CPUs (README: TORCH_INDEX)"
-	@$(if $(TORCH_INDEX),$(PIP) --no-deps --index-url '$(TORCH_INDEX)' torch)
+	@$(if $(TORCH_INDEX),$(PIP) --no-deps --force-reinstall --index-url '$(TORCH_INDEX)' torch && echo '$(TORCH_INDEX)' >$(VENV)/torch-index)
 	@$(PIP) --editable '.[draw,train]'
 	@touch $@
 

@@ -115,3 +115,19 @@ def test_without_matplotlib_a_report_says_that_it_has_no_pictures(monkeypatch: p
     assert not canvas.can_draw() and "no pictures: matplotlib is not installed" in run.markdown(None)
     with pytest.raises(UsageError, match="make venv"):
         canvas.panels(1, 1, (1, 1))
+
+
+def test_another_build_of_torch_replaces_the_one_that_is_there(tmp_path: Path):
+    for name in ("installed-light", "installed"):
+        (tmp_path / name).touch()
+
+    def steps(index: str) -> str:
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith(("BRINGUP_", "MAKE"))}
+        given = {"BRINGUP_VENV": str(tmp_path), "TORCH_INDEX": index}
+        make = ["make", "--dry-run", "--old-file", f"{tmp_path}/installed-light", "venv"]
+        return subprocess.run(make, env=inherited | given, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+
+    assert "pip install" not in steps("")
+    assert "--no-deps --force-reinstall --index-url 'https://cu126' torch" in steps("https://cu126")
+    (tmp_path / "torch-index").write_text("https://cu126\n")
+    assert "pip install" not in steps("https://cu126") and "'https://cu132' torch" in steps("https://cu132")

@@ -75,7 +75,7 @@ def say_device(facts, kind, listed):
     """kind: the type of the device that is used; listed: GPUs that the driver of this node lists."""
     facts.saw("smoke.compute.device", kind, "text")
     bypassed = listed if kind == "cpu" else 0
-    remark = f"the driver lists {listed} GPUs, torch sees none" if bypassed else None
+    remark = f"the driver lists {listed} GPUs, torch sees none; bringup doctor says why" if bypassed else None
     facts.saw("smoke.compute.device.fallback", bypassed, "count", remark=remark)
 
 

@@ -65,7 +65,19 @@ eval "${SITE_ARRAYS:-}"
 
 # Exit code 1 says that the cluster failed a gate. Only a verdict says that: whatever else ends a script means that we cannot tell.
 concluded=no
-trap 'code=$?; [[ $concluded == yes ]] || ((code == 0 || code > 128)) || exit 2' EXIT
+trap 'code=$?; forget_container; [[ $concluded == yes ]] || ((code == 0 || code > 128)) || exit 2' EXIT
+
+# pyxis unpacks a named image once, for all steps of the job, and keeps it on the nodes afterwards (unless the site's
+# container_scope is job: then it removes it itself, under another name).
+forget_container() {
+  local option
+  [[ -n ${SLURM_JOB_ID:-} ]] || return 0
+  for option in "${CONTAINER[@]}"; do
+    [[ $option == --container-name=* ]] || continue
+    timeout --kill-after=5 60 srun --kill-on-bad-exit=0 --ntasks="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1 --time=2 "${SRUN_SITE[@]}" \
+      enroot remove --force "pyxis_${option#*=}" </dev/null >/dev/null 2>&1 || true
+  done
+}
 
 die() { # message…
   printf '%s: %s\n' "${SLURM_JOB_NAME:-${0##*/}}" "$*" >&2

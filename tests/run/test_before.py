@@ -16,9 +16,9 @@ from bringup.plan import catalogue
 from bringup.plan import site as sites
 from bringup.plan.cuda import too_old, way_out
 from bringup.plan.site import Container
-from bringup.run.before import checks, doctor, new_site
-from bringup.run.before.checks import Driver, Facts, Said
+from bringup.run.before import checks, doctor, host, new_site
 from bringup.run.before.cluster import Account, Cluster, read
+from bringup.run.before.facts import Driver, Facts, Finding
 from bringup.run.before.host import UNLIMITED, Folder, Host, Torch, torch_of
 from bringup.run.site import AtSite
 from loops import for_each
@@ -29,7 +29,7 @@ NODES = (FIXTURES / "nodes-six-states.txt").read_text().replace("gpu:h100:4", "g
 PARTITIONS = {version: (FIXTURES / f"partitions-{version}.txt").read_text() for version in ("24.11", "26.05")}
 NAMED = {  # what is not in the recordings: in the form of the same versions
     "user": "research\n",
-    "association": "research||normal,high|normal|\nteaching|debug|low|low|4\n",
+    "association": "research||normal,high|normal|\nteaching||low|low|4\n",
 }
 
 
@@ -73,8 +73,8 @@ def healthy() -> Facts:
     )
 
 
-def said(facts: Facts) -> dict[str, Said]:
-    return {line.title: line.said for line in checks.lines(facts)}
+def findings(facts: Facts) -> dict[str, Finding]:
+    return {line.title: line.finding for line in checks.lines(facts)}
 
 
 def with_cluster(**changed: object) -> Facts:
@@ -104,7 +104,7 @@ def with_slurm(changed: Mapping[str, str]) -> Facts:
 
 
 SHELL = {"nofile": (1024, 1048576), "memlock": (8 * 2**20, 8 * 2**20)}
-SHELL_HARD = {"nofile": (1024, 4096)}
+SHELL_HARD = {"nofile": (1024, 2048)}
 
 
 def in_a_shell(limits: Mapping[str, tuple[int, int]], propagated: str) -> Facts:
@@ -112,10 +112,10 @@ def in_a_shell(limits: Mapping[str, tuple[int, int]], propagated: str) -> Facts:
 
 
 def test_a_healthy_site_has_nothing_to_do():
-    found = checks.lines(healthy())
-    assert [line for line in found if line.said.mark != "PASS"] == []
-    assert [line for line in found if line.said.cure] == []
-    assert checks.exit_code(found) == 0
+    lines = checks.lines(healthy())
+    assert [line for line in lines if line.finding.mark != "PASS"] == []
+    assert [line for line in lines if line.finding.cure] == []
+    assert checks.exit_code(lines) == 0
 
 
 FINDINGS: dict[str, tuple[Facts, str, str, str]] = {
@@ -131,7 +131,7 @@ FINDINGS: dict[str, tuple[Facts, str, str, str]] = {
         with_slurm({"node": NODES.replace("gpu:h100:8", "gpu:h100:4", 1)}),
         "partition",
         "WARN",
-        "another Gres: n1",
+        "another Gres: n0",
     ),
     "nobody usable": (
         with_slurm({"node": re.sub(r"State=\S+", "State=DOWN", NODES)}),
@@ -166,15 +166,31 @@ FINDINGS: dict[str, tuple[Facts, str, str, str]] = {
         "WARN",
         "physics is not one of yours",
     ),
+    "a partition for others": (
+        with_slurm(
+            {
+                **NAMED,
+                "partition": PARTITIONS["24.11"].replace("AllowAccounts=ALL", "AllowAccounts=physics,teaching", 1),
+            }
+        ),
+        "account",
+        "FAIL",
+        "takes no job of account research (AllowAccounts) -> account: teaching",
+    ),
     "few jobs": (
         with_cluster(accounts=[Account("a", "", (), "", 4)], default_account="a"),
         "account",
         "WARN",
         "4 jobs at once",
     ),
-    "login shell": (in_a_shell(SHELL, "ALL"), "limits", "WARN", "ulimit -Sn 65536"),
+    "login shell": (in_a_shell(SHELL, "ALL"), "limits", "WARN", "open files 1024 (hard 1048576)"),
     "locked memory": (in_a_shell(SHELL, "ALL"), "limits", "WARN", "memlock unlimited in /etc/security/limits.conf"),
-    "a hard limit": (in_a_shell(SHELL_HARD, "NOFILE"), "limits", "WARN", "nofile 65536 in /etc/security/limits.conf"),
+    "a hard limit": (
+        in_a_shell(SHELL_HARD, "NOFILE"),
+        "limits",
+        "WARN",
+        "hard nofile 4096 in /etc/security/limits.conf",
+    ),
     "not propagated": (in_a_shell(SHELL, "NONE"), "limits", "PASS", "jobs get those of slurmd instead"),
     "aarch64 trays": (
         with_slurm({"node": NODES.replace("Arch=x86_64", "Arch=aarch64")}),
@@ -270,24 +286,24 @@ FINDINGS: dict[str, tuple[Facts, str, str, str]] = {
 @for_each("name", FINDINGS)
 def test_each_finding_is_one_line_with_its_cure(name: str):
     facts, title, mark, words = FINDINGS[name]
-    found = said(facts)[title]
-    assert (found.mark, words in f"{found.says} -> {found.cure}") == (mark, True), found
-    assert bool(found.cure) == (found.mark != "PASS"), found
-    assert "\n" not in doctor.screen([checks.Line(title, found)]).split("\n", 1)[0]
+    finding = findings(facts)[title]
+    assert (finding.mark, words in f"{finding.says} -> {finding.cure}") == (mark, True), finding
+    assert bool(finding.cure) == (finding.mark != "PASS"), finding
+    assert "\n" not in doctor.screen([checks.Line(title, finding)]).split("\n", 1)[0]
 
 
 def test_only_what_will_make_a_run_fail_is_exit_code_1_and_what_is_not_known_is_2():
     codes = {mark: {checks.exit_code(checks.lines(facts)) for facts, _, at, _ in FINDINGS.values() if at == mark}
              for mark in ("FAIL", "INCOMPLETE")}  # fmt: skip
     assert codes == {"FAIL": {1}, "INCOMPLETE": {2}}
-    assert all(checks.exit_code([checks.Line("", Said(mark, ""))]) == 0 for mark in ("PASS", "WARN", "NOT ASKED"))
+    assert all(checks.exit_code([checks.Line("", Finding(mark, ""))]) == 0 for mark in ("PASS", "WARN", "NOT ASKED"))
 
 
 def test_without_slurm_one_line_says_so_for_all_that_only_slurm_knows():
-    found = checks.lines(replace(healthy(), cluster=SlurmError("scontrol is not on the PATH")))
-    assert (found[0].said.mark, checks.exit_code(found)) == ("INCOMPLETE", 2)
-    assert "partition, phases, GPU request, account, limits" in found[0].said.cure
-    assert {line.title for line in found} == {"slurm", *(title for title, _ in checks.OF_THE_HOST)}
+    lines = checks.lines(replace(healthy(), cluster=SlurmError("scontrol is not on the PATH")))
+    assert (lines[0].finding.mark, checks.exit_code(lines)) == ("INCOMPLETE", 2)
+    assert "partition, phases, GPU request, account, limits" in lines[0].finding.cure
+    assert {line.title for line in lines} == {"slurm", *(title for title, _ in checks.OF_THE_HOST)}
 
 
 def test_which_build_of_torch_a_driver_runs():
@@ -309,6 +325,18 @@ def test_the_build_of_torch_is_read_without_importing_it(tmp_path: Path):
             f"__version__ = '2.13.0+x'\ndebug = False\n{text}hip: Optional[str] = None\n"
         )
         assert torch_of(tmp_path) == Torch("2.13.0+x", cuda)
+
+
+def test_the_folder_is_asked_by_the_probe_of_the_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    exports = tmp_path / "exports"
+    exports.write_text(f'# /none\n"{tmp_path}" *(rw)\n')
+    monkeypatch.setattr(host, "_EXPORTS", exports)
+    seen = host.folder(tmp_path)
+    assert (seen.writes, seen.is_exported, bool(seen.kind)) == ("works", True, True)
+    assert isinstance(seen.space_gib, float) and seen.of_space.startswith(str(tmp_path))
+    monkeypatch.setattr(host, "_EXPORTS", tmp_path / "none")
+    absent = host.folder(tmp_path / "absent")
+    assert (absent.writes, absent.is_exported, absent.space_gib) == ("No such file or directory", False, None)
 
 
 # --- the first site file
@@ -337,7 +365,7 @@ OTHERS = {
     "the default partition has no GPU": (
         {"partition": PARTITIONS["24.11"].replace("Nodes=n[0-1]", "Nodes=n9", 1)},
         {"partition": "oversubscribe"},
-        "the default one has no GPU",
+        "the default one has no GPU for you",
     ),
     "several types": (
         {"node": NODES.replace("gpu:h100:8", "gpu:a100:8", 1)},
@@ -360,6 +388,16 @@ OTHERS = {
         {**NAMED, "partition": PARTITIONS["24.11"].replace("AllowQos=ALL", "AllowQos=urgent", 1)},
         {"qos": None},
         "takes urgent, and sacctmgr names none of these for you",
+    ),
+    "a partition for some accounts": (
+        {**NAMED, "partition": PARTITIONS["24.11"].replace("AllowAccounts=ALL", "AllowAccounts=physics,teaching", 1)},
+        {"account": "teaching", "partition": "main"},
+        "your only one",
+    ),
+    "a partition for other accounts": (
+        {**NAMED, "partition": PARTITIONS["24.11"].replace("AllowAccounts=ALL", "AllowAccounts=physics", 1)},
+        {"partition": "oversubscribe"},
+        "the default one has no GPU for you",
     ),
     "whole nodes": (
         {"partition": PARTITIONS["24.11"].replace("OverSubscribe=NO", "OverSubscribe=EXCLUSIVE", 1)},

@@ -315,14 +315,17 @@ def test_a_training_runs_in_the_container_of_pyxis(call: Called, copy: Path, tmp
     steps = noted(tmp_path, "srun")
     for sampler in [step for step in steps if MONITOR in step]:  # started beside the training: none if that ended first
         assert SITE_OPTIONS in sampler and "--container" not in sampler  # a probe runs on the node itself
-    before, line, after = (step for step in steps if MONITOR not in step)
+    before, line, after, last = (step for step in steps if MONITOR not in step)
     assert before.endswith(f"{SITE_OPTIONS}python3 {COUNTERS} before")
     assert after.endswith(f"{SITE_OPTIONS}python3 {COUNTERS} after")
     options, _, command = line.partition(SITE_OPTIONS)
     assert options.startswith("--label ")
     container, _, program = command.partition("NCCL_IB_HCA,NCCL_DEBUG ")
+    name = f"bringup-{opened(copy, stem)[0].name}"
+    assert last.endswith(f"{SITE_OPTIONS}enroot remove --force pyxis_{name}"), "a named container outlives the job"
     assert container == (
-        f"--container-image=nvcr.io#nvidia/pytorch --container-mounts={copy},{tmp_path}/checkpoints,/data:/data:ro "
+        f"--container-image=nvcr.io#nvidia/pytorch --container-name={name} "
+        f"--container-mounts={copy},{tmp_path}/checkpoints,/data:/data:ro "
         f"--container-workdir={copy} --container-env=PYTHONPATH,"
     )
     assert program.split()[0] in ("python", "torchrun", "bash")

@@ -17,8 +17,8 @@ from typing import Any, NoReturn
 
 from imports import large_imports
 
-from recipe import arguments, numa
-from recipe.rank import one_line, open_facts, raised, say
+from recipe import arguments, numa, versions
+from recipe.rank import RANK, one_line, open_facts, raised, say
 from recipe.strategy import Expected
 
 STARTED_S = time.perf_counter()
@@ -34,6 +34,12 @@ def main(
     if args.check:
         sys.exit(0)
     facts = open_facts(args.run_dir)
+    lacking = versions.lacking()
+    if lacking is not None:
+        if RANK == 0:
+            say(f"refused: {lacking}", stream=sys.stderr)
+        raised(facts, "refused", lacking)
+        sys.exit(2)
     try:
         numa.place(facts, args.numa_binding)  # before torch makes threads, which inherit it
         with large_imports():  # torch and transformers take seconds, and more over a shared filesystem

@@ -53,8 +53,6 @@ from recipe.stopping import Deadline, StopOnRequest
 from recipe.strategy import Expected, Refused
 from recipe.watch import Watch
 
-OLDEST_TORCH = (2, 10)  # older ones average gradients wrongly, or report a wrong norm, under FSDP2 on gloo
-
 
 @record  # torchrun finds the exception of a rank in the file this writes
 def run_rank(train: Callable[[Run], int], run: Run) -> int:
@@ -141,7 +139,6 @@ class Run:
                 ("train.world_size", members, "count"),
             )
         # refused only now that there is a group: torchrun ends rank 0 before it says why when another rank ends first
-        require_versions()
         if args.reduce_dtype == "bfloat16" and not self.bf16:
             raise Refused("--reduce-dtype bfloat16 needs --bf16, which is off by default on a CPU")
         accelerated.refuse_what_is_ignored(args, self.expected, self.bf16, group.WORLD, group.LOCAL_WORLD)
@@ -328,13 +325,3 @@ class Run:
                 f"{seen.wrapper} {' '.join(seen.placements)}; {seen.parameters_local_max} of {seen.parameters} "
                 "parameters per rank"
             )
-
-
-def require_versions() -> None:
-    """Refuse a torch whose FSDP2 is known to be wrong."""
-    have = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
-    if have < OLDEST_TORCH:
-        raise Refused(
-            f"expected torch {'.'.join(map(str, OLDEST_TORCH))} or newer, observed {torch.__version__}: older ones sum "
-            "gradients instead of averaging them (2.7, 2.8) or report a wrong norm (2.9); run `make venv`"
-        )

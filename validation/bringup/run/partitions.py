@@ -34,6 +34,7 @@ class Partition:
     most_nodes: int | None
     qos: tuple[str, ...]  # those it takes; empty: all
     shares_nodes: bool  # two jobs can run on one node
+    accounts: tuple[str, ...] = ()  # those whose jobs it takes; empty: all
 
 
 def read(text: str) -> list[Partition]:
@@ -57,6 +58,7 @@ def read(text: str) -> list[Partition]:
                 most_nodes=int(most) if most.isdecimal() else None,
                 qos=_listed(fields.get("AllowQos", "ALL")),
                 shares_nodes=not _gives_whole_nodes(fields),
+                accounts=_listed(fields.get("AllowAccounts", "ALL")),
             )
         )
     return partitions

@@ -217,6 +217,7 @@ def container(site: Site, run: Path) -> list[str]:
         return ["apptainer", "exec", "--nv", "--bind", mounts, "--pwd", str(REPOSITORY), image]
     return [
         f"--container-image={image}",
+        f"--container-name=bringup-{run.name}",  # unpacked once for all steps; job.sh removes it
         f"--container-mounts={mounts}",
         f"--container-workdir={REPOSITORY}",
         f"--container-env={','.join(['PYTHONPATH', *site.environment])}",  # otherwise the image's values win

@@ -67,6 +67,11 @@ class Cluster:
             return [partition for partition in self.partitions if partition.is_default]
         return [partition for partition in self.partitions if partition.name in names.split(",")]
 
+    def accounts_for(self, partition: Partition) -> list[str]:
+        """Accounts of this user whose jobs the partition takes."""
+        mine = {each.name for each in self.accounts or () if each.partition in ("", partition.name)}
+        return sorted(mine & set(partition.accounts) if partition.accounts else mine)
+
     def nodes_of(self, chosen: Sequence[Partition]) -> dict[str, Node]:
         held = frozenset[str]().union(*(partition.nodes for partition in chosen))
         return {name: node for name, node in self.nodes.items() if name in held}
@@ -82,8 +87,9 @@ class Cluster:
 
 def most_common(nodes: Mapping[str, Node]) -> Node | None:
     """A node with GPUs as most of those with GPUs have them. None: no node has one."""
-    counted = Counter(node.gres for node in nodes.values() if node.gpus)
-    return next((node for node in nodes.values() if counted and node.gres == counted.most_common(1)[0][0]), None)
+    with_gpus = [node for node in nodes.values() if node.gpus]
+    counted = Counter(node.gres for node in with_gpus)
+    return max(with_gpus, key=lambda node: (counted[node.gres], node.gpus), default=None)
 
 
 def read(ask: Ask = slurm.ask) -> Cluster:
@@ -107,28 +113,28 @@ def read(ask: Ask = slurm.ask) -> Cluster:
 
 
 def _oversubscribe(shown: str) -> dict[str, str]:
-    found = {}
+    words_of = {}
     for line in shown.splitlines():
         fields = dict(word.split("=", 1) for word in line.split() if "=" in word)
         if "PartitionName" in fields:
             exclusive = fields.get("Exclusive", "NO")  # from 26.05 on
             words = fields.get("OverSubscribe", "unknown") + ("" if exclusive == "NO" else f", Exclusive={exclusive}")
-            found[fields["PartitionName"]] = words
-    return found
+            words_of[fields["PartitionName"]] = words
+    return words_of
 
 
 def _nodes(shown: str) -> dict[str, Node]:
     states = {seen.subject: str(seen.value) for seen in answers.nodes(shown, "scontrol").observations
               if seen.quantity == "slurm.node.state"}  # fmt: skip
-    found = {}
+    nodes = {}
     for line in shown.splitlines():
         name = line.partition("NodeName=")[2].partition(" ")[0]
         if name in states:
             fields = dict(_FIELD.findall(line.partition(" Reason=")[0]))
             gres = fields.get("Gres", "(null)")
             is_usable = states[name] in answers.USABLE_STATES
-            found[name] = Node(gres, answers.gpus_of(gres), fields.get("Arch") or None, is_usable)
-    return found
+            nodes[name] = Node(gres, answers.gpus_of(gres), fields.get("Arch") or None, is_usable)
+    return nodes
 
 
 def _accounts(ask: Ask) -> tuple[str | None, list[Account]]:

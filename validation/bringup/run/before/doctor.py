@@ -14,7 +14,8 @@ from bringup.report.text import shown_path
 from bringup.run import site as at_site
 from bringup.run import slurm
 from bringup.run.before import checks, cluster, host
-from bringup.run.before.checks import Driver, Facts, Line
+from bringup.run.before.checks import Line
+from bringup.run.before.facts import Driver, Facts
 
 
 def look(profile_name: str) -> list[Line]:
@@ -31,12 +32,12 @@ def look(profile_name: str) -> list[Line]:
 
 
 def _facts(site: at_site.AtSite | SiteError | None, profile: Profile | ProfileError) -> Facts:
-    said: cluster.Cluster | SlurmError
+    answer: cluster.Cluster | SlurmError
     try:
-        said = cluster.read()
+        answer = cluster.read()
     except SlurmError as error:
-        said = error
-    return Facts(host.read(), said, slurm.chosen_partition(), site, profile, newest_driver())
+        answer = error
+    return Facts(host.read(), answer, slurm.chosen_partition(), site, profile, newest_driver())
 
 
 def newest_driver() -> Driver | None:

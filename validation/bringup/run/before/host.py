@@ -78,8 +78,8 @@ def read() -> Host:
 def environment() -> Path:
     """The folder of the Python environment that scripts use, as they find it."""
     script = REPOSITORY / "infrastructure-validation/scripts/venv.sh"
-    found = subprocess.run(["bash", str(script)], capture_output=True, text=True, check=True, cwd=REPOSITORY)
-    return REPOSITORY / found.stdout.strip()
+    answer = subprocess.run(["bash", str(script)], capture_output=True, text=True, check=True, cwd=REPOSITORY)
+    return REPOSITORY / answer.stdout.strip()
 
 
 def torch_of(venv: Path) -> Torch | None:

@@ -58,7 +58,7 @@ def _partition(cluster: Cluster) -> tuple[Partition, str]:
     """The one that the environment names, or the default one, or else that with the most GPU nodes."""
     named = os.environ.get("SBATCH_PARTITION") or os.environ.get("SLURM_PARTITION")
     for partition in cluster.named(named):
-        if named or most_common(cluster.nodes_of([partition])) is not None:
+        if named or (most_common(cluster.nodes_of([partition])) is not None and _is_open(cluster, partition)):
             reason = f"SBATCH_PARTITION says {named}" if named else "it is the default one, and has GPUs"
             return partition, f"partition {partition.name}: {reason}"
     if named:
@@ -66,13 +66,23 @@ def _partition(cluster: Cluster) -> tuple[Partition, str]:
     counted = {
         partition.name: sum(node.gpus > 0 for node in cluster.nodes_of([partition]).values())
         for partition in cluster.partitions
+        if _is_open(cluster, partition)
     }
-    best = max(cluster.partitions, key=lambda partition: counted[partition.name], default=None)
-    if best is None or not counted[best.name]:
-        raise CannotStart("Slurm has no partition with GPUs: no node has Gres=gpu:N; ask the administrator")
+    usable = [partition for partition in cluster.partitions if counted.get(partition.name)]
+    best = max(usable, key=lambda partition: counted[partition.name], default=None)
+    if best is None:
+        raise CannotStart("Slurm has no partition with GPUs (Gres=gpu:N) that takes your jobs; ask the administrator")
     others = [name for name, number in counted.items() if number and name != best.name]
     also = f"; others with GPUs: {', '.join(others)}" if others else ""
-    return best, f"partition {best.name}: the default one has no GPU, and this one has the most nodes with GPUs{also}"
+    return (
+        best,
+        f"partition {best.name}: the default one has no GPU for you, and this one has the most nodes with GPUs{also}",
+    )
+
+
+def _is_open(cluster: Cluster, partition: Partition) -> bool:
+    """Whether it takes jobs of an account of this user, as far as that is known."""
+    return cluster.accounts is None or not partition.accounts or bool(cluster.accounts_for(partition))
 
 
 def _request(usual: Node, nodes: dict[str, Node]) -> tuple[str, str]:
@@ -97,7 +107,7 @@ def _request(usual: Node, nodes: dict[str, Node]) -> tuple[str, str]:
 def _account(cluster: Cluster, partition: Partition) -> tuple[str | None, str]:
     if cluster.accounts is None:
         return None, "account: left out, nothing keeps accounts here, or sacctmgr gave no answer"
-    mine = sorted({each.name for each in cluster.accounts if each.partition in ("", partition.name)})
+    mine = cluster.accounts_for(partition)
     if not mine:
         return None, "account: left out, sacctmgr names none of yours for this partition"
     chosen = cluster.default_account if cluster.default_account in mine else mine[0]

@@ -1,0 +1,67 @@
+"""A training with other libraries than the recipe needs, as an image may have them, is refused in one line."""
+
+import importlib.metadata
+import importlib.util
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from loops import for_each
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCE = ROOT / "training/src"
+spec = importlib.util.spec_from_file_location("recipe_versions", SOURCE / "recipe/versions.py")
+assert spec is not None and spec.loader is not None
+versions = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(versions)
+
+
+@for_each("name", versions.LEAST)
+def test_an_older_library_is_refused_with_its_version_and_why(name: str):
+    least, why = versions.LEAST[name]
+    with pytest.MonkeyPatch.context() as patched:
+        for installed in ("0.9", f"{least[0]}.{least[1] - 1}.7+cu126"):
+            patched.setattr(importlib.metadata, "version", lambda asked, v=installed: v if asked == name else "99.0")
+            message = versions.lacking()
+            assert message is not None and "\n" not in message
+            assert f"{name} {least[0]}.{least[1]} or newer, observed {installed} ({why})" in message
+        for installed in (f"{least[0]}.{least[1]}", f"{least[0]}.{least[1] + 9}.0a0+nv", f"{least[0] + 1}.0"):
+            patched.setattr(importlib.metadata, "version", lambda asked, v=installed: v if asked == name else "99.0")
+            assert versions.lacking() is None, installed
+
+
+def test_what_we_install_is_new_enough_and_what_is_absent_is_said():
+    assert versions.lacking() is None
+    pins = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]["train"]
+    assert set(versions.LEAST) <= {pin.split("==")[0] for pin in pins}
+    with pytest.MonkeyPatch.context() as patched:
+
+        def absent(name: str) -> str:
+            raise importlib.metadata.PackageNotFoundError(name)
+
+        patched.setattr(importlib.metadata, "version", absent)
+        assert "observed none" in str(versions.lacking())
+
+
+def test_a_rank_is_refused_before_it_imports_the_library(tmp_path: Path):
+    old = tmp_path / "site/transformers-4.57.1.dist-info"
+    old.mkdir(parents=True)
+    (old / "METADATA").write_text("Metadata-Version: 2.1\nName: transformers\nVersion: 4.57.1\n")
+    (tmp_path / "run/raw").mkdir(parents=True)
+    inherited = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE", "RUN_DIR")}
+    done = subprocess.run(
+        [sys.executable, str(SOURCE / "train_single_gpu.py"), "--run-dir", str(tmp_path / "run")],
+        env=inherited | {"PYTHONPATH": str(tmp_path / "site")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (2, ""), done.stderr
+    assert (
+        done.stderr.count("\n") == 1 and "refused: expected transformers 5.23 or newer, observed 4.57.1" in done.stderr
+    )
+    facts = (tmp_path / "run/raw/rank0.jsonl").read_text()
+    assert '"value": "refused"' in facts and '"end": ' in facts.splitlines()[-1]
