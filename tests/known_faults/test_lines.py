@@ -46,6 +46,8 @@ def test_a_step_that_waits_for_the_one_before_it_is_no_fault():
         "h1:1:9 [0] NCCL INFO NET/OFI Selected Provider is efa (found 8 nics)",
         "h1:1:9 [0] init.cc:1954 NCCL WARN MSCCL++: Cannot enable MSCCL++ on gfx1200 architecture",
         "[1759897489.1] [h1:3:0] sock.c:51 UCX  DEBUG ioctl(ifr_name=ib2) failed: Input/output error: '/sys/class/net'",
+        "run.sh: line 13: sudo: command not found",
+        "sudo: cpupower: command not found",
         "2026-11-25 10:00:00,123 - trainer - WARNING - cat: run.json: Stale file handle",
         "[NeMo W 2026-11-25 10:00:00 nemo_logging:361] /x/y.py:12: ModuleNotFoundError: No module named 'z'",
         "W1125 10:00:00.123000 4711 torch/_dynamo/utils.py:1] OSError: [Errno 24] Too many open files",
@@ -146,8 +148,8 @@ def test_a_first_cause_in_the_middle_of_what_many_ranks_say_is_found(tmp_path, m
     noise = [watchdog.format(rank) + "SeqNum=808)" + 3_000 * "." for rank in range(1024)]
     noise.insert(512, "1: OSError: [Errno 98] Address already in use")
     (folder / "raw/launch.log").write_text("\n".join(noise))
-    found = signs.in_run(folder, runs.load(folder))
-    assert [(sign.signature, sign.evidence) for sign in found] == [
+    signs_seen = signs.in_run(folder, runs.load(folder))
+    assert [(sign.signature, sign.evidence) for sign in signs_seen] == [
         ("torch.port-in-use", "raw/launch.log:513"),
         ("nccl.timeout", "raw/launch.log:1"),
     ]
