@@ -2,8 +2,8 @@
 
 Only logs and error streams are searched. Facts, tables and job records are judged by gates.
 
-A line of a level below an error bears none: programs try again, and warn of what they do not need. A pattern is searched
-in thousands of lines at once, which is several times faster than line by line.
+A line of a level below an error bears none: programs try again, and warn of what they do not need. A pattern is
+searched in thousands of lines at once, which is several times faster than line by line.
 """
 
 from __future__ import annotations
