@@ -243,6 +243,11 @@ def test_what_a_site_keeps_from_jobs_reaches_our_steps() -> None:
     assert bash(script, SBATCH_EXPORT="NONE", SLURM_EXPORT_ENV="NONE").stdout == "unset ALL\n"
 
 
+def test_the_programs_of_a_run_speak_english_wherever_its_user_is_from() -> None:
+    script = "source infrastructure-validation/scripts/job.sh; env | grep -E '^(LC_|LANGUAGE)' | sort | xargs"
+    assert bash(script, LC_ALL="de_DE.UTF-8", LANGUAGE="de").stdout == "LC_ALL=C.UTF-8\n"
+
+
 @pytest.mark.parametrize("lacking", ["nothing", "all", "torchrun", "torch", "the files of torch"])
 def test_a_node_whose_python_environment_cannot_be_used_says_so_in_one_line(tmp_path: Path, lacking: str) -> None:
     packages = tmp_path / "packages"

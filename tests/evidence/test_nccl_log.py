@@ -122,7 +122,7 @@ def test_a_rank_whose_log_is_missing_leaves_everything_unknown():
     [
         *((name, "rdma-verbs") for name in ("IB", "IBext", "IBext_v8", "IBext_v9", "IBext_v10", "IBext_v11")),
         *((name, "rdma-verbs") for name in ("NCCL RDMA Plugin", "NCCL RDMA Plugin v8", "NCCL RDMA Plugin v11")),
-        *((name, "rdma-verbs") for name in ("UCX", "UCX-RMA")),
+        *((name, "rdma-verbs") for name in ("UCX", "UCX-RMA", "SPCX", "SPCX_v10")),
         *((name, "gcp") for name in ("gIB", "FasTrak", "GPUDirectTCPX_v7", "GPUDirectTCPX")),
         *((name, "sockets") for name in ("Socket", "FastSocket")),
         ("Mesh", "unknown:Mesh"),
@@ -162,6 +162,15 @@ def test_libfabric_is_known_by_its_provider(network, provider, transport):
         f"node00:606:642 [6] NCCL INFO Using network {network}\n"
     )
     assert transport_of(text).value == transport.replace("NAME", network)
+
+
+def test_a_plugin_of_no_class_is_known_as_rdma_only_where_all_its_bytes_go_to_gpu_memory():
+    devices = "h1:1:9 [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/IB [RO]; OOB eth0:10.0.0.1<0>\n"
+    channel = "h1:1:9 [0] NCCL INFO Channel 0{0}/0 : 1[1] -> 8[0] [send] via NET/Mesh/2(0){1}\n"
+    direct, through_host = channel.format(0, "/GDRDMA"), channel.format(1, "")
+    assert transport_of(devices + direct).value == "rdma-verbs"
+    assert transport_of(devices + direct + through_host).value == "unknown:Mesh"
+    assert transport_of(direct).value == "unknown:Mesh"  # no verbs device is listed
 
 
 def test_one_rank_of_libfabric_on_tcp_is_seen_among_ranks_on_efa():

@@ -91,6 +91,28 @@ def test_wrong_values_before_the_cut_stay_wrong(name):
     assert "did not finish" in " ".join(parsed.problems)
 
 
+def of_guests(numbers: list[int]) -> Parsed:
+    """nccl-tests before 2.17 on one guest: the bus alone, which is the same for all GPUs there."""
+    ranks = (
+        f"#  Rank {rank:2} Group  0 Pid  {100 + rank} on   h1 device {number:2} [0x00] NVIDIA A100\n"
+        for rank, number in enumerate(numbers)
+    )
+    return nccl_tests.parse("".join(ranks), "x.txt", "all_reduce_perf", "1-node")
+
+
+def test_gpus_of_a_guest_are_told_apart_by_their_number():
+    """Sixteen GPUs of two guests were counted as two."""
+    assert value(of_guests([0, 1, 2, 3]), "nccl.devices") == 4
+    assert value(of_guests([0, 1, 2, 2]), "nccl.devices") == 3
+    assert value(of_guests([0, 0, 1, 2]), "nccl.devices") == 3
+
+
+def test_ranks_that_see_one_gpu_each_are_not_told_apart_by_a_bus_alone():
+    seen = next(seen for seen in of_guests([0, 0, 0, 0]).observations if seen.quantity == "nccl.devices")
+    assert seen.value is None
+    assert "PCI bus alone" in str(seen.why)
+
+
 def test_several_ranks_zero_are_several_communicators():
     parsed = read("tests-separate.txt")
     assert value(parsed, "nccl.ranks") == 1

@@ -44,10 +44,36 @@ def test_a_step_that_waits_for_the_one_before_it_is_no_fault():
         "h1:1:9 [0] NCCL INFO NET/Plugin: Could not find: libnccl-net.so. Using internal network plugin.",
         "h1:1:9 [0] NCCL INFO NET/Plugin: Failed to find ncclCollNetPlugin_v8 symbol.",
         "h1:1:9 [0] NCCL INFO NET/OFI Selected Provider is efa (found 8 nics)",
+        "h1:1:9 [0] init.cc:1954 NCCL WARN MSCCL++: Cannot enable MSCCL++ on gfx1200 architecture",
+        "[1759897489.1] [h1:3:0] sock.c:51 UCX  DEBUG ioctl(ifr_name=ib2) failed: Input/output error: '/sys/class/net'",
+        "make: *** [Makefile:12: all] Error 2: see above",  # not CUDA's number
+        "run.sh: line 13: sudo: command not found",
+        "sudo: cpupower: command not found",
+        "2026-11-25 10:00:00,123 - trainer - WARNING - cat: run.json: Stale file handle",
+        "[NeMo W 2026-11-25 10:00:00 nemo_logging:361] /x/y.py:12: ModuleNotFoundError: No module named 'z'",
+        "W1125 10:00:00.123000 4711 torch/_dynamo/utils.py:1] OSError: [Errno 24] Too many open files",
     ],
 )
 def test_what_healthy_nodes_print_too_is_no_sign(line):
     assert signs.in_lines([(1, line)], "raw/x.err") == []
+
+
+def test_an_error_that_names_a_setting_of_logs_is_no_line_of_that_level():
+    sign = signs.match("n0: Test NCCL failure (run with NCCL_DEBUG=INFO for details): MemoryError")
+    assert sign is not None
+    assert sign.id == "host.memory"
+
+
+def test_what_nccl_prints_at_its_end_is_a_sign_only_before_the_last_step():
+    closing = "h1:1:9 [1] proxy.cc:1458 NCCL WARN [Service thread] Accept failed Resource temporarily unavailable"
+    last, one_before = "0: [h1 rank0] step 12/12  loss 2.4", "0: [h1 rank0] step 11/12  loss 2.4"
+
+    def seen(*lines: str) -> list[str]:
+        return [sign.signature for sign in signs.in_lines(enumerate(lines, start=1), "raw/launch.log")]
+
+    assert seen(one_before, closing) == ["nccl.proxy-gone"]
+    assert seen(last, closing) == []
+    assert seen(closing, last) == ["nccl.proxy-gone"]
 
 
 def test_a_driver_that_is_not_there_is_a_sign_only_where_no_device_was_found():
@@ -123,8 +149,8 @@ def test_a_first_cause_in_the_middle_of_what_many_ranks_say_is_found(tmp_path, m
     noise = [watchdog.format(rank) + "SeqNum=808)" + 3_000 * "." for rank in range(1024)]
     noise.insert(512, "1: OSError: [Errno 98] Address already in use")
     (folder / "raw/launch.log").write_text("\n".join(noise))
-    found = signs.in_run(folder, runs.load(folder))
-    assert [(sign.signature, sign.evidence) for sign in found] == [
+    signs_seen = signs.in_run(folder, runs.load(folder))
+    assert [(sign.signature, sign.evidence) for sign in signs_seen] == [
         ("torch.port-in-use", "raw/launch.log:513"),
         ("nccl.timeout", "raw/launch.log:1"),
     ]

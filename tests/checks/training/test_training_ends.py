@@ -225,9 +225,30 @@ def test_a_rank_that_nccls_watchdog_ended_is_a_victim(tmp_path: Path) -> None:
     assert ranks["n1/rank3"][0] is Outcome.FAIL  # an abort that nothing explains
 
 
+def test_two_watchdogs_on_one_line_excuse_both_ranks(tmp_path: Path) -> None:
+    """Only the first one was read: the other was called killed by signal 6."""
+    folder = ended(tmp_path)
+    for rank in (2, 3):
+        (folder / f"raw/rank{rank}.jsonl").write_text("")
+    second = WATCHDOG.removeprefix("1: ").replace("[rank2]", "[rank3]").replace("[Rank 2]", "[Rank 3]")
+    (folder / "raw/launch.log").write_text(WATCHDOG.rstrip("\n") + second + failures_of({2: -6, 3: -6}))
+    ranks = finished(folder)
+    assert [ranks[f"n1/rank{rank}"][0] for rank in (2, 3)] == [Outcome.INCOMPLETE] * 2
+
+
 @pytest.mark.parametrize(
     ("line", "code"),
     [
+        (  # torch 2.3 and later: a second thread watches the watchdog (DEIM issue 105)
+            "1: [rank2]:[E ProcessGroupNCCL.cpp:1316] [PG 0 Rank 2] Heartbeat monitor timed out! Process will be "
+            "terminated after dumping debug info. workMetaList_.size()=103\n",
+            -6,
+        ),
+        (
+            "1: [rank2]:[F ProcessGroupNCCL.cpp:1169] [PG 0 Rank 2] ProcessGroupNCCL's watchdog got stuck "
+            "for 600 seconds without making progress in monitoring enqueued collectives.\n",
+            -6,
+        ),
         (WATCHDOG.replace("[Rank 2]", "[PG ID 1 PG GUID 3 Rank 0]"), -6),
         (WATCHDOG.replace("[Rank 2]", "[Rank 0]"), -6),
         (WATCHDOG.replace("[rank2]:", ""), -6),

@@ -70,10 +70,10 @@ def log(text: str, where: str, run: Run, speakers: Speakers | None = None) -> Pa
     listed: dict[str, _Listed] = {}
     for number, line in enumerate(each_line(text), start=1):
         evidence, before = f"{where}:{number}", len(parsed.observations)
-        for said in _SPEAKS.split(line) if LOST_PEERS.search(line) else ():
-            speaker, match = _speaker(said), LOST_PEERS.search(said)
+        for message in _SPEAKS.split(line) if LOST_PEERS.search(line) else ():
+            speaker, match = _speaker(message), LOST_PEERS.search(message)
             if match is not None and speaker is not None and speaker < len(places):
-                words = said[match.start() :].strip()[:200]
+                words = message[match.start() :].strip()[:200]
                 parsed.saw("launcher.lost_peers", places[speaker], words, "text", evidence)
         if match := _OF_NODE.search(line):
             parsed.saw("launcher.out_of_memory", match[1] or match[2], line.strip()[:200], "text", evidence)

@@ -173,18 +173,20 @@ def launch_errors(text: str, where: str, nodes: Sequence[str] = ()) -> Parsed:
         if (lost := node_by_number(line, nodes)) is not None:
             parsed.saw("slurm.launch.error", lost[0], lost[1], "text", evidence)
             continue
-        for said, pattern in ((said, pattern) for said in _SRUN_SPEAKS.split(line) for pattern in _LAUNCH):
-            if match := pattern.search(said):
-                task, why = match.groupdict().get("task"), match["why"].strip()
-                exited = task is not None and why.startswith("Exited with exit code")
-                not_started, own = _own_words(text, str(task)) if exited else (None, "")
-                for node in named(match["node"]):
-                    parsed.saw("slurm.launch.error", node, f"{why}{own}" or NODE_FAILURE, "text", evidence, task)
-                    if not why:
-                        parsed.saw("slurm.launch.lost", node, NODE_FAILURE, "text", evidence)
-                    if not_started is not None:  # other gates of this node lack evidence and cannot tell why
-                        parsed.saw("slurm.launch.not_started", node, not_started, "text", evidence)
-                        parsed.problems.append(f"{evidence}: {node}, {task}: {why}{own}")
+        for message in _SRUN_SPEAKS.split(line):
+            match = next((match for pattern in _LAUNCH if (match := pattern.search(message))), None)
+            if match is None:
+                continue
+            task, why = match.groupdict().get("task"), match["why"].strip()
+            exited = task is not None and why.startswith("Exited with exit code")
+            not_started, own = _own_words(text, str(task)) if exited else (None, "")
+            for node in named(match["node"]):
+                parsed.saw("slurm.launch.error", node, f"{why}{own}" or NODE_FAILURE, "text", evidence, task)
+                if not why:
+                    parsed.saw("slurm.launch.lost", node, NODE_FAILURE, "text", evidence)
+                if not_started is not None:  # other gates of this node lack evidence and cannot tell why
+                    parsed.saw("slurm.launch.not_started", node, not_started, "text", evidence)
+                    parsed.problems.append(f"{evidence}: {node}, {task}: {why}{own}")
     return parsed
 
 

@@ -15,7 +15,7 @@ def _cuda(number: str, name: str, words: str) -> tuple[str, ...]:
         rf"Cuda failure (?:({number})\b|'({words}))",
         rf"CUDA error:? (?:({number})\b|'?({words}))",
         rf"CUDA_ERROR_({name})\b",
-        *(rf"Error {one}: " for one in number.split("|")),
+        rf"cudaGetDeviceCount\(\).* Error ({number}): ",
     )
 
 

@@ -219,7 +219,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="nccl.warning",
         area=_AREA,
-        patterns=(r"NCCL WARN",),
+        patterns=(r"NCCL WARN (?!MSCCL\+\+: Cannot enable)",),  # an option of RCCL that this GPU does not have
         role="either",
         breadth="program",
         cause="NCCL warned of something that no other signature knows",

@@ -89,8 +89,8 @@ SIGNATURES: tuple[Signature, ...] = (
         id="host.shm-removed",
         area=_AREA,
         patterns=(r"dev/shm/.*No such file or directory", r"shared memory segment.*No such file or directory"),
-        cause="a file in /dev/shm was removed while it was used: systemd does so for a user who is logged out (RemoveIPC), or a cron job or an epilog cleans /dev/shm",
-        do="grep RemoveIPC /etc/systemd/logind.conf on the node (no is right for a cluster); what else cleans /dev/shm there: an epilog, a cron job?",
+        cause="a file in /dev/shm was removed while it was used: systemd does so for a user who is logged out (RemoveIPC), or an epilog or a cron job cleans /dev/shm",
+        do="grep RemoveIPC /etc/systemd/logind.conf on the node (no is right for a cluster); what else cleans /dev/shm there?",
         source="NCCL shmutils.cc; logind.conf(5)",
         example="h1:9312:9344 [3] misc/shmutils.cc:130 NCCL WARN unlink shared memory /dev/shm/nccl-Xa41Qk failed, error: No such file or directory (2)",
         role="either",
@@ -175,12 +175,13 @@ SIGNATURES: tuple[Signature, ...] = (
         patterns=(
             r"execve\(\): .*(No such file or directory|Permission denied|not found)",
             r"exec: .*(No such file or directory|Permission denied|not found)",
-            r"(?<!sudo: )command not found",  # a script that goes on without sudo loses little
+            r"command not found",
             r"bad interpreter",
             r"no Python environment at",
             r"can't open file",
             r"error while loading shared libraries",
         ),
+        subject=r"^(?!.*\bsudo: )",  # what a script sets with sudo, where it may, is seldom needed
         cause="a program is not there on this node, or may not be run: a path that is not shared, a mount with noexec",
         do="ls -l PATH on the node that says so; findmnt -T PATH",
         source="slurmstepd; the shell",

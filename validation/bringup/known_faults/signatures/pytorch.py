@@ -94,7 +94,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="torch.hangup",
         area=_AREA,
-        patterns=(r"[Gg]ot signal: 1\b", r"Signals\.SIGHUP|Signal 1 \(SIGHUP\)"),
+        patterns=(r"got signal: 1\b", r"Signal 1 \(SIGHUP\)"),
         cause="the launcher lost its terminal: the ssh session or the shell that started it was closed",
         do="start it in a batch job (sbatch), or in tmux",
         source="torchelastic",
