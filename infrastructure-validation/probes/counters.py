@@ -14,6 +14,7 @@ from pathlib import Path
 import nvml
 from facts import Facts
 from kernel_log import events, read_log
+from machine import is_virtual
 from patience import NoAnswer, seconds, within
 
 HCAS = Path("/sys/class/infiniband")
@@ -161,11 +162,6 @@ def of_memory(counters):
     if not controllers and is_virtual(CPUINFO.read_text()):
         for name in ("ce_count", "ue_count"):
             counters.absent(name, "a virtual machine sees no memory controller")
-
-
-def is_virtual(cpuinfo):
-    """An x86 kernel says so among the flags of a CPU; another one does not say."""
-    return any(line.startswith("flags") and "hypervisor" in line.split() for line in cpuinfo.splitlines())
 
 
 def of_cpus(counters):

@@ -20,7 +20,7 @@ from fabric import fabric, uses_rdma
 from facts import Facts
 from folders import folders, of_this_task
 from kernel_log import kernel_log
-from machine import machine
+from machine import is_virtual, machine
 from settings import settings
 from software import software
 from timekeeping import timekeeping
@@ -71,7 +71,9 @@ def main():
 
 def host(facts):
     total = next(line for line in Path("/proc/meminfo").read_text().splitlines() if line.startswith("MemTotal"))
-    model = cpu_model(CPUINFO.read_text())
+    cpuinfo = CPUINFO.read_text()
+    facts.saw("inventory.virtual", is_virtual(cpuinfo), "flag")
+    model = cpu_model(cpuinfo)
     if model is None:
         facts.unknown("discovery.cpu.model", "text", f"{CPUINFO} names none")
     else:
