@@ -150,9 +150,10 @@ def table_of(path, title):
 
 
 def of_cards(counters):
-    for card in sorted(NET.iterdir()) if NET.is_dir() else []:
-        if (card / "device").exists():  # hardware, not a bridge or a tunnel
-            counters.files([card / "statistics" / name for name in CARD], card.name)
+    """Hardware, not a bridge or a tunnel; where a node has none (a container), all but the loopback."""
+    cards = [card for card in sorted(NET.iterdir()) if card.name != "lo"] if NET.is_dir() else []
+    for card in [card for card in cards if (card / "device").exists()] or cards:
+        counters.files([card / "statistics" / name for name in CARD], card.name)
 
 
 def of_memory(counters):
