@@ -23,6 +23,9 @@ HEALTHY = {
     "fields": {},
     "persistence": 1,
     "power": 700_000,
+    "clock": 1980,
+    "ecc_mode": (1, 1),
+    "vbios": "96.00.74.00.01",
     "name": b"NVIDIA H100 80GB HBM3",
 }
 GPUS = ("GPU-a", "GPU-b")
@@ -82,6 +85,12 @@ class FakeNvml:
     def nvmlDeviceGetEnforcedPowerLimit(self, gpu):
         return self._of(gpu, "power")
 
+    def nvmlDeviceGetDefaultApplicationsClock(self, gpu, kind):
+        return 1980
+
+    def nvmlDeviceGetApplicationsClock(self, gpu, kind):
+        return self._of(gpu, "clock")
+
     def nvmlDeviceGetNvLinkState(self, gpu, link):
         return link < self._of(gpu, "links")
 
@@ -121,6 +130,8 @@ class FakeNvml:
         answers = {
             "nvmlDeviceGetName": "name",
             "nvmlDeviceGetPersistenceMode": "persistence",
+            "nvmlDeviceGetEccMode": "ecc_mode",
+            "nvmlDeviceGetVbiosVersion": "vbios",
             "nvmlDeviceGetCurrPcieLinkWidth": "width",
             "nvmlDeviceGetCurrPcieLinkGeneration": "generation",
             "nvmlDeviceGetCurrentClocksEventReasons": "reasons",

@@ -58,6 +58,9 @@ def test_many_small_nics_are_as_good_as_a_large_one():
         ("gb200-nvl72", ALL_REDUCE, 18, 846.8),  # coreweave/nccl-tests README
         ("gb200-nvl72", ALL_REDUCE, 360, 381.5),
         ("gb200-nvl72", "nccl.all_to_all.busbw", 4, 569),
+        ("h100-gcp-a3-mega", "nccl.all_reduce.busbw", 2, 337.1),
+        ("h100-gcp-a3-mega", "nccl.all_gather.busbw", 2, 189.3),
+        ("h100-gcp-a3-mega", "nccl.all_to_all.busbw", 2, 40.2),
     ],
 )
 def test_what_others_published_passes_and_half_of_it_does_not(name, gate, nodes, published):
@@ -74,6 +77,12 @@ FLOORS = {
     "h100-roce-8x400g": [432, 432, 307.2, 307.2, 307.2, 307.2, 307.2],
     # 0.75 x 32 x 12.5
     "h100-efa-p5": [432, 432, 300, 300, 300, 300, 300],
+    # a gate of two nodes; 0.75 x 8 x 25
+    "h100-gcp-a3-mega": [432, 250, 150, 150, 150, 150, 150],
+    # a gate of two nodes; 0.65 x 384
+    "h200-gcp-a3-ultra": [425.7, 250, 249.6, 249.6, 249.6, 249.6, 249.6],
+    # a warning of two nodes; as H100
+    "h100-azure-ndv5": [432, 400, 345.6, 345.6, 345.4, 335.6, 330.9],
     # 0.9 x 235; 0.88 x 192
     "a100-8x200g": [211.5, 169, 169, 169, 169, 169, 169],
     # 0.9 x 838; a number; as H100

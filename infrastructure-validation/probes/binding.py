@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 
 import gpus
+from beside import cpus
 from facts import Facts
 
 TOPOLOGY = Path("/sys/devices/system/cpu")
@@ -98,15 +99,6 @@ def node_of(gpu, nodes):
 def numa_nodes(numa=NUMA):
     """{number as text: its CPUs} of the NUMA nodes of this machine."""
     return {path.name[len("node") :]: cpus((path / "cpulist").read_text()) for path in sorted(numa.glob("node[0-9]*"))}
-
-
-def cpus(text):
-    """ "0-2,8" -> {0, 1, 2, 8}"""
-    return {
-        cpu
-        for first, last in re.findall(r"(\d+)(?:-(\d+))?", text)
-        for cpu in range(int(first), int(last or first) + 1)
-    }
 
 
 def cores():

@@ -8,11 +8,13 @@ Does not prove: that memory is sound beyond what the matrices fill; that speed l
 Run: srun --label --ntasks-per-node=1 --gpus-per-node=8 PYTHON compute.py
 """
 
+import contextlib
 import statistics
 import time
 
 import faults
 import gpus
+from beside import beside
 from facts import Facts
 from imports import large_imports
 
@@ -158,12 +160,13 @@ def clock(torch, device):
 
 
 def copies(torch, devices, who, facts):
-    """From pinned host memory to each GPU; from each GPU to the next, or within the only one. The slowest counts."""
-    host = torch.empty(COPY_BYTES, dtype=torch.uint8, pin_memory=True)
+    """From pinned host memory beside each GPU to it; from each GPU to the next, or within the only one. The slowest
+    counts."""
+    hosts = [host_memory(torch, each) for each in who]  # all at once: torch would give a freed one of another socket
     buffers = [torch.empty(COPY_BYTES, dtype=torch.uint8, device=device) for device in devices]
     alone = len(devices) == 1
     targets = [torch.empty_like(buffers[0])] if alone else [*buffers[1:], buffers[0]]
-    inward = [copy_gbps(torch, host, buffer) for buffer in buffers]
+    inward = [copy_gbps(torch, host, buffer) for host, buffer in zip(hosts, buffers, strict=True)]
     across = [copy_gbps(torch, source, target) for source, target in zip(buffers, targets, strict=True)]
     for quantity, speeds, way in (("host_to_device", inward, "to"), ("device_to_device", across, "from")):
         for each, speed in zip(who, speeds, strict=True):
@@ -172,6 +175,13 @@ def copies(torch, devices, who, facts):
         if way == "from":
             remark += ", within one GPU" if alone else ", to the next GPU"
         facts.saw(f"smoke.compute.{quantity}", round(min(speeds), 2), "GB/s", remark=remark)
+
+
+def host_memory(torch, uuid):
+    """Pinned, and of the GPU's own NUMA node where that is known."""
+    device = gpus.pci_device(uuid)
+    with contextlib.nullcontext() if device is None else beside(device):
+        return torch.empty(COPY_BYTES, dtype=torch.uint8, pin_memory=True)
 
 
 def copy_gbps(torch, source, target):

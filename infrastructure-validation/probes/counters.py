@@ -14,6 +14,7 @@ from pathlib import Path
 import nvml
 from facts import Facts
 from kernel_log import events, read_log
+from machine import is_virtual
 from patience import NoAnswer, seconds, within
 
 HCAS = Path("/sys/class/infiniband")
@@ -149,9 +150,10 @@ def table_of(path, title):
 
 
 def of_cards(counters):
-    for card in sorted(NET.iterdir()) if NET.is_dir() else []:
-        if (card / "device").exists():  # hardware, not a bridge or a tunnel
-            counters.files([card / "statistics" / name for name in CARD], card.name)
+    """Hardware, not a bridge or a tunnel; where a node has none (a container), all but the loopback."""
+    cards = [card for card in sorted(NET.iterdir()) if card.name != "lo"] if NET.is_dir() else []
+    for card in [card for card in cards if (card / "device").exists()] or cards:
+        counters.files([card / "statistics" / name for name in CARD], card.name)
 
 
 def of_memory(counters):
@@ -161,11 +163,6 @@ def of_memory(counters):
     if not controllers and is_virtual(CPUINFO.read_text()):
         for name in ("ce_count", "ue_count"):
             counters.absent(name, "a virtual machine sees no memory controller")
-
-
-def is_virtual(cpuinfo):
-    """An x86 kernel says so among the flags of a CPU; another one does not say."""
-    return any(line.startswith("flags") and "hypervisor" in line.split() for line in cpuinfo.splitlines())
 
 
 def of_cpus(counters):

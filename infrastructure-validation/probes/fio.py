@@ -26,9 +26,10 @@ def path():
     return shutil.which("fio")
 
 
-def command(file, direction, mib, rate_mib=None):
+def command(file, direction, mib, rate_mib=None, direct=False):
     """For a run in the folder of `file`: fio takes colons in a path for separators."""
     options = [f"--size={mib}M", "--end_fsync=1"] if direction == "write" else ["--invalidate=1"]
+    options += ["--direct=1"] if direct else []
     slowed = [] if rate_mib is None else [f"--rate={rate_mib}m"]
     return [
         "fio",
@@ -46,11 +47,11 @@ def command(file, direction, mib, rate_mib=None):
     ]
 
 
-def run(file, direction, mib, rate_mib=None):
+def run(file, direction, mib, rate_mib=None, direct=False):
     """(GB/s, MiB moved, by what in words). The JSON is kept beside the file. Raises NoFigure."""
     try:
         done = subprocess.run(
-            command(file, direction, mib, rate_mib),
+            command(file, direction, mib, rate_mib, direct),
             cwd=str(file.parent),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

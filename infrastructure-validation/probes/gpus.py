@@ -59,14 +59,20 @@ def in_cuda_order(paths):
     return sorted(paths.items(), key=(lambda item: at[item[0]]) if paths.keys() <= at.keys() else None)
 
 
+def pci_device(uuid, driver=DRIVER, pci=PCI):
+    """Its folder in sysfs; None for what the driver does not list."""
+    for path in driver.glob("*/information"):  # the folder is named after the PCI address
+        if re.search(rf"GPU UUID:\s*{re.escape(uuid)}\s", path.read_text(errors="replace") + "\n"):
+            return pci / path.parent.name.lower()
+    return None
+
+
 def numa_node(uuid, driver=DRIVER, pci=PCI):
     """Number of the NUMA node that this GPU sits at, as text ("-1": the firmware does not say); None for what is no
     PCI device."""
-    for path in driver.glob("*/information"):  # the folder is named after the PCI address
-        if re.search(rf"GPU UUID:\s*{re.escape(uuid)}\s", path.read_text(errors="replace") + "\n"):
-            file = pci / path.parent.name.lower() / "numa_node"
-            return file.read_text().strip() if file.exists() else None
-    return None
+    device = pci_device(uuid, driver, pci)
+    file = device and device / "numa_node"
+    return file.read_text().strip() if file and file.exists() else None
 
 
 def identity(minor, path, names):

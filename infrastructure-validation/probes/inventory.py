@@ -12,6 +12,7 @@ import re
 import resource
 from pathlib import Path
 
+import devices
 import gpus
 import nvml
 import smi
@@ -19,7 +20,7 @@ from fabric import fabric, uses_rdma
 from facts import Facts
 from folders import folders, of_this_task
 from kernel_log import kernel_log
-from machine import machine
+from machine import is_virtual, machine
 from settings import settings
 from software import software
 from timekeeping import timekeeping
@@ -48,7 +49,18 @@ def main():
     def places(facts):
         folders(facts, of_this_task() + [tuple(named.split("=", 1)) for named in arguments.folder])
 
-    for question in (software, machine, host, limits, settings, timekeeping, places, kernel_log, fabric):
+    for question in (
+        software,
+        machine,
+        host,
+        limits,
+        settings,
+        timekeeping,
+        places,
+        kernel_log,
+        fabric,
+        devices.devices,
+    ):
         try:
             question(facts)
         except Exception as error:  # noqa: BLE001  # one question must not hide the answers to the others
@@ -59,7 +71,9 @@ def main():
 
 def host(facts):
     total = next(line for line in Path("/proc/meminfo").read_text().splitlines() if line.startswith("MemTotal"))
-    model = cpu_model(CPUINFO.read_text())
+    cpuinfo = CPUINFO.read_text()
+    facts.saw("inventory.virtual", is_virtual(cpuinfo), "flag")
+    model = cpu_model(cpuinfo)
     if model is None:
         facts.unknown("discovery.cpu.model", "text", f"{CPUINFO} names none")
     else:
@@ -124,15 +138,16 @@ def limits(facts):
 
 
 def gpu(facts, raw):
-    devices, names = gpus.devices(), gpus.uuids()
-    facts.saw("discovery.gpu.count", len(devices), "count")
-    facts.saw(
-        "discovery.gpu.identities", [gpus.identity(minor, path, names) for minor, path in devices.items()], "text"
-    )
+    paths, names = gpus.devices(), gpus.uuids()
+    facts.saw("discovery.gpu.count", len(paths), "count")
+    facts.saw("discovery.gpu.identities", [gpus.identity(minor, path, names) for minor, path in paths.items()], "text")
     library, why_not = nvml.library()
     if library is not None:
         nvml.read(facts, library, names.values())
+        devices.of_gpus(facts, library)
     else:
+        if names:
+            facts.unknown("inventory.devices.gpus", "text", why_not)
         for quantity in ("nvlinks", "nvlink_recoveries", "nvlink_replays", "nvlink_crc_errors"):
             facts.unknown(f"discovery.gpu.{quantity}", "count", why_not)
         smi.read(facts, lambda name, text: keep(facts, raw, f"{name}-{facts.at}.csv", text), nvml_said=why_not)

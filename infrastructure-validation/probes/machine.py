@@ -20,6 +20,11 @@ def machine(facts, net=NET, hcas=HCAS, machine_id=MACHINE_ID):
         facts.saw("inventory.machine", hashlib.sha256("\n".join(marks).encode()).hexdigest(), "text")
 
 
+def is_virtual(cpuinfo):
+    """An x86 kernel says so among the flags of a CPU; another one does not say."""
+    return any(line.startswith("flags") and "hypervisor" in line.split() for line in cpuinfo.splitlines())
+
+
 def _is_hardware(interface):
     """A virtual function (physfn) gets its address when it is made."""
     return (interface / "device").exists() and not (interface / "device/physfn").exists()

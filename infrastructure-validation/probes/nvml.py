@@ -9,6 +9,7 @@ from patience import NoAnswer, seconds, within
 # are normal
 HARDWARE_SLOWDOWNS = {0x8: "hardware slowdown", 0x40: "hardware thermal", 0x80: "hardware power brake"}
 COMPLETED = 3
+SM_CLOCK = 1
 FABRIC = {0: "not supported", 1: "not started", 2: "in progress", COMPLETED: "completed"}
 # of a link of NVLink 5, in nvml.h NVML_FI_DEV_NVLINK_COUNT_: LINK_RECOVERY_EVENTS, MALFORMED_PACKET_ERRORS, RCV_ERRORS
 RECOVERY_EVENTS, MALFORMED_PACKETS, RECEIVED_WITH_ERRORS = 215, 206, 208
@@ -190,6 +191,27 @@ def _below_default_power(nvml, gpu):
     return max(0, default - limit) / 1000
 
 
+def _below_default_clock(nvml, gpu):
+    """MHz that somebody set the clock of its application below its default. A GPU without such a setting has 0."""
+    try:
+        default, clock = (
+            nvml.nvmlDeviceGetDefaultApplicationsClock(gpu, SM_CLOCK),
+            nvml.nvmlDeviceGetApplicationsClock(gpu, SM_CLOCK),
+        )
+    except nvml.NVMLError_NotSupported:
+        return 0
+    return max(0, default - clock)
+
+
+def _ecc_mode(nvml, gpu):
+    try:
+        now, after_reset = nvml.nvmlDeviceGetEccMode(gpu)
+    except nvml.NVMLError_NotSupported:
+        return "not supported"
+    words = "on" if now else "off"
+    return words if now == after_reset else f"{words}, {'on' if after_reset else 'off'} after a reset"
+
+
 def _processes(nvml, gpu):
     """Processes that compute on it. The probe has no CUDA context and the job has the node alone: they are foreign."""
     return len(nvml.nvmlDeviceGetComputeRunningProcesses(gpu))
@@ -251,6 +273,8 @@ QUESTIONS = (
     ("discovery.gpu.fabric", "text", _fabric),
     ("discovery.gpu.slowdown", "text", _slowdown),
     ("discovery.gpu.power_cap", "W", _below_default_power),
+    ("discovery.gpu.clock_cap", "MHz", _below_default_clock),
+    ("discovery.gpu.ecc_mode", "text", _ecc_mode),
     ("discovery.gpu.free", "count", _processes),
 )
 

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import hca
+from beside import beside
 
 HCAS = Path("/sys/class/infiniband")
 LISTENING = ("/proc/net/tcp", "/proc/net/tcp6")
@@ -58,9 +59,11 @@ def command(tool, rail, tcp_port):
     return [tool, "-d", device, "-i", port, "-p", str(tcp_port), "-F", *OPTIONS[tool], *more]
 
 
-def _started(words):
+def _started(words, rail):
+    """Beside the port: from another socket, the link between sockets would be measured."""
     try:
-        return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True)
+        with beside(HCAS / rail.rpartition(":")[0] / "device"):
+            return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True)
     except FileNotFoundError:
         raise NotThere(f"{words[0]} is not installed") from None
     except OSError as error:
@@ -72,7 +75,7 @@ class Server:
 
     def __init__(self, tool, rail, tcp_port):
         self.tool = tool
-        self.program = _started(command(tool, rail, tcp_port))
+        self.program = _started(command(tool, rail, tcp_port), rail)
         deadline = time.monotonic() + START_S
         while not listens(tcp_port):
             if self.program.poll() is not None:
@@ -104,7 +107,7 @@ def listens(tcp_port, tables=LISTENING):
 
 def call(tool, rail, tcp_port, host):
     """The side that begins: Gb/s, or microseconds. Raises Failed."""
-    program = _started([*command(tool, rail, tcp_port), host])
+    program = _started([*command(tool, rail, tcp_port), host], rail)
     try:
         text, _ = program.communicate(timeout=LIMIT_S)
     except subprocess.TimeoutExpired:

@@ -27,7 +27,7 @@ def _flag(text):
     return FLAGS[text.lower()]
 
 
-def _mig(text):
+def _on_or_off(text):
     return "on" if _flag(text) else "off"
 
 
@@ -51,6 +51,7 @@ BASE = {
 FIRST_LESS_SECOND = {  # two columns -> the fact that is made of them
     "discovery.gpu.pcie": ("width_max", "width", "count"),
     "discovery.gpu.power_cap": ("power_default", "power", "W"),
+    "discovery.gpu.clock_cap": ("clock_default", "clock", "MHz"),
 }
 COLUMNS = {column: quantity for quantity, (*both, _) in FIRST_LESS_SECOND.items() for column in both}
 QUERIES = (  # (name, what nvidia-smi is asked, its fields without the leading uuid, what an unsaid value means)
@@ -67,8 +68,18 @@ QUERIES = (  # (name, what nvidia-smi is asked, its fields without the leading u
         {"power.default_limit": ("power_default", "W", float), "enforced.power.limit": ("power", "W", float)},
         None,
     ),
-    # a GPU without MIG, and one without a fabric, says N/A
-    ("mig", "--query-gpu=uuid,", {"mig.mode.current": ("discovery.gpu.mig", "text", _mig)}, "not supported"),
+    (
+        "clock",
+        "--query-gpu=uuid,",
+        {
+            "clocks.default_applications.graphics": ("clock_default", "MHz", float),
+            "clocks.applications.graphics": ("clock", "MHz", float),
+        },
+        0.0,
+    ),
+    # a GPU without ECC, one without MIG, and one without a fabric, says N/A
+    ("ecc", "--query-gpu=uuid,", {"ecc.mode.current": ("discovery.gpu.ecc_mode", "text", _on_or_off)}, "not supported"),
+    ("mig", "--query-gpu=uuid,", {"mig.mode.current": ("discovery.gpu.mig", "text", _on_or_off)}, "not supported"),
     ("fabric", "--query-gpu=uuid,", {"fabric.state": ("discovery.gpu.fabric", "text", str.lower)}, "not supported"),
     (
         "remapped",
@@ -178,7 +189,7 @@ def _row(facts, cells, fields, absent):
     for (name, (quantity, unit, convert)), text in zip(fields.items(), cells[1:]):
         where = facts.at if quantity in NODE_WIDE else subject
         try:
-            value = absent if text in NOT_THERE and absent else convert(text)
+            value = absent if text in NOT_THERE and absent is not None else convert(text)
         except (ValueError, KeyError):
             value = None
         if quantity in COLUMNS:

@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """How fast are the results folder's bytes and names from this node? All nodes at once, unless the step has one task.
 
-Bytes: one file, written in blocks and synced, then dropped from this node's cache and read back; by fio where that is
-installed, else by plain I/O, and the fact says by which. Names: files made, looked at and removed, one after the other.
-Says nothing about many clients per node, direct I/O, or a filesystem that is nearly full.
+Bytes: one file, written in blocks and synced, then read back past this node's cache (O_DIRECT); where the filesystem
+takes no direct I/O, dropped from the cache and read, which a client may still answer from memory: the fact says so.
+By fio where that is installed, else by plain I/O, and the fact says by which. Names: files made, looked at and removed,
+one after the other. Says nothing about many clients per node, caches of servers, or a filesystem that is nearly full.
 Run: srun --label --ntasks-per-node=1 python3 storage.py FOLDER MIB alone|together|scratch
      (scratch: of the site's scratch folder, in a folder of our own below it; recorded, and not judged)
 """
 
+import mmap
 import os
 import shutil
 import sys
@@ -80,14 +82,34 @@ def scratch(facts, folder, mib):
 
 
 def with_fio(file, direction, mib, slow):
-    return fio.run(file, direction, mib, SLOW_MIB if slow else None)
+    direct = direction == "read" and takes_direct(file)
+    speed, moved, by = fio.run(file, direction, mib, SLOW_MIB if slow else None, direct)
+    return speed, moved, by + past_cache(direction, direct)
 
 
 def plainly(file, direction, mib, slow):
-    pause = SLOW_S if slow else 0.0
+    pause, direct = SLOW_S if slow else 0.0, direction == "read" and takes_direct(file)
     begun = time.monotonic()
-    (write if direction == "write" else read)(file, mib, pause)
-    return round(mib * BLOCK / 1e9 / (time.monotonic() - begun), 4), mib, "plain I/O (fio is not installed)"
+    if direction == "write":
+        write(file, mib, pause)
+    else:
+        (read_directly if direct else read)(file, mib, pause)
+    speed = round(mib * BLOCK / 1e9 / (time.monotonic() - begun), 4)
+    return speed, mib, "plain I/O (fio is not installed)" + past_cache(direction, direct)
+
+
+def past_cache(direction, direct):
+    if direction == "write":
+        return ""
+    return ", past the cache" if direct else ", perhaps from this node's cache: no direct I/O here"
+
+
+def takes_direct(file):
+    try:
+        read_directly(file, 1, 0.0)
+    except OSError:
+        return False
+    return True
 
 
 def write(file, blocks, pause):
@@ -107,6 +129,18 @@ def read(file, blocks, pause):
             if len(stream.read(BLOCK)) != BLOCK:
                 raise OSError(f"{file} is shorter than what was written")
             time.sleep(pause)
+
+
+def read_directly(file, blocks, pause):
+    descriptor = os.open(str(file), os.O_RDONLY | os.O_DIRECT | os.O_NOFOLLOW)
+    try:
+        with mmap.mmap(-1, BLOCK) as page_aligned:
+            for _ in range(blocks):
+                if os.readv(descriptor, [page_aligned]) != BLOCK:
+                    raise OSError(f"{file} is shorter than what was written")
+                time.sleep(pause)
+    finally:
+        os.close(descriptor)
 
 
 def names(facts, folder, pause):

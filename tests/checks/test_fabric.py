@@ -11,6 +11,7 @@ import inventory
 import pytest
 import smi
 from bringup import judge
+from bringup.derive import near
 from bringup.evidence import topology
 from bringup.evidence.parsed import Parsed
 from bringup.plan import profile
@@ -293,6 +294,25 @@ def test_a_gpu_whose_nic_is_dead_has_none_beside_it(tmp_path, monkeypatch):
     assert beside(tmp_path, "mlx5_1", shared)["n0"].observed == "NODE (GPU1; mlx5_1 is DOWN)"
     monkeypatch.setenv("NCCL_IB_HCA", "^mlx5_1")
     assert beside(tmp_path, "mlx5_0", shared, "^mlx5_1")["n0"].outcome is Outcome.FAIL
+
+
+def test_a_virtual_machine_that_hides_pcie_is_incomplete_and_stops_nothing():
+    """Azure's ND shows every NIC across the host bridge: each healthy node failed, and all stopped."""
+    hidden = TEXTS["h100-8"].replace("PXB", "NODE")
+    for virtual, outcome in ((True, Outcome.INCOMPLETE), (False, Outcome.FAIL)):
+        parsed = topology.parse(hidden, "raw/topo", "n0")
+        parsed.saw("inventory.virtual", "n0", virtual, "flag", "e")
+        verdict = verdicts(add_derived(parsed), "discovery.topology.nic", nodes=["n0"])["n0"]
+        assert verdict.outcome is outcome
+        assert judge.stops(verdict) is (outcome is Outcome.FAIL)
+    assert "NCCL_TOPO_FILE" in near.HIDDEN
+
+
+def test_numa_nodes_that_the_firmware_hides_stop_nothing(tmp_path):
+    trees = {node: sysfs(tmp_path / node, [], ("-1",) * 4) for node in NODES}
+    by_node = verdicts(seen(trees), "discovery.numa.gpu")
+    assert {verdict.outcome for verdict in by_node.values()} == {Outcome.INCOMPLETE}
+    assert not any(judge.stops(verdict) for verdict in by_node.values())
 
 
 @shows_failing("discovery.topology")

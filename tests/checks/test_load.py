@@ -316,6 +316,22 @@ class TestProbe:
             counted = {fact.quantity: fact.value for fact in said}
             assert counted.get("load.counter.before.ue_count") == value
 
+    def test_cards_of_hardware_count_and_in_a_container_all_do(
+        self, node: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(probe, "NET", node / "net")
+        for card in ("eth0", "docker0", "lo"):
+            (node / "net" / card / "statistics").mkdir(parents=True)
+            (node / "net" / card / "statistics/rx_errors").write_text("0\n")
+
+        def cards() -> set[str]:
+            said = told_by(lambda facts: probe.of_cards(probe.Counters(facts, "before"))).observations
+            return {fact.subject for fact in said if fact.quantity == "load.counter.before.rx_errors"}
+
+        assert cards() == {"n0/eth0", "n0/docker0"}
+        (node / "net/eth0/device").mkdir()
+        assert cards() == {"n0/eth0"}
+
     def test_a_node_without_ports_says_that_it_has_none(self, node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(probe, "HCAS", node / "nothing")
         assert self.counted_at("before")["rdma_ports", "n0"] == 0

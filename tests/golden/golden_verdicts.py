@@ -36,7 +36,13 @@ from bringup.results import RUN
 
 HERE = Path(__file__).parent
 EXPECTED = HERE / "expected"
-NEWER = ("discovery.gpu.power_cap",)  # gates that the recordings have no evidence of
+NEWER = (  # gates that the recordings have no evidence of, or no number in their profile
+    "discovery.devices",
+    "discovery.gpu.clock_cap",
+    "discovery.gpu.ecc_mode",
+    "discovery.gpu.power_cap",
+    "sweep.load.tflops",
+)
 CATALOGUE = "catalogue"
 VERDICT = ("outcome", "kind", "value", "unit", "rule", "limit", "at", "action", "evidence", "blocked_by")
 WORDS = ("observed", "expected", "cause", "basis", "fix")

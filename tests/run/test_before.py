@@ -271,7 +271,7 @@ FINDINGS: dict[str, tuple[Facts, str, str, str]] = {
         replace(healthy(), profile=catalogue.load_profile("generic")),
         "profile",
         "WARN",
-        "BRINGUP_PROFILE=h100-8x400g | h100-efa-p5 | h100-roce-8x400g",
+        "BRINGUP_PROFILE=h100-8x400g | h100-azure-ndv5 | h100-efa-p5 | h100-gcp-a3-mega | h100-roce-8x400g",
     ),
     "four GPUs a node": (
         with_slurm({"node": NODES.replace("gpu:h100:8", "gpu:h100:4")}),

@@ -28,7 +28,9 @@ def test_a_trait_adds_ports_to_those_of_the_model():
     state = State(states.healthy("h100+management-nic+virtual", "n1", 2))
     assert state.ports == [*(f"mlx5_{number}" for number in range(8)), "bnxt_re0"]
     assert (state.port("bnxt_re0", "rate"), state.first("virtual")) == ("25 Gb/sec (1X EDR)", "yes")
-    with pytest.raises(StateError, match="no trait of a node is called 'green'; there are management-nic"):
+    with pytest.raises(
+        StateError, match="no trait of a node is called 'green'; there are hidden-topology, management-nic"
+    ):
         states.healthy("h100+green", "n1", 2)
 
 

@@ -308,6 +308,23 @@ API int nvmlDeviceGetMigMode(const gpu_t *gpu, unsigned *current, unsigned *pend
 
 API int nvmlDeviceGetPersistenceMode(const gpu_t *gpu, unsigned *to) { return place_of(gpu, "persistence", OFF_ON, to); }
 
+API int nvmlDeviceGetEccMode(const gpu_t *gpu, unsigned *current, unsigned *pending) {
+  int code = place_of(gpu, "ecc_mode", OFF_ON, current);
+  if (code == OK && pending) *pending = *current;
+  return code;
+}
+
+API int nvmlDeviceGetComputeMode(const gpu_t *gpu, unsigned *to) {
+  static const char *const modes[] = {"default", "exclusive_thread", "prohibited", "exclusive_process", NULL};
+  return place_of(gpu, "compute_mode", modes, to);
+}
+
+API int nvmlDeviceGetVbiosVersion(const gpu_t *gpu, char *to, unsigned size) { return text_of(gpu, "vbios", to, size); }
+
+API int nvmlDeviceGetInforomImageVersion(const gpu_t *gpu, char *to, unsigned size) {
+  return text_of(gpu, "inforom", to, size);
+}
+
 /* ---- its health */
 
 API int nvmlDeviceGetTotalEccErrors(const gpu_t *gpu, unsigned type, unsigned counter, unsigned long long *to) {
@@ -417,6 +434,14 @@ API int nvmlDeviceGetEnforcedPowerLimit(const gpu_t *gpu, unsigned *to) { return
 
 API int nvmlDeviceGetPowerManagementDefaultLimit(const gpu_t *gpu, unsigned *to) {
   return unsigned_of(gpu, "power_default", to);
+}
+
+API int nvmlDeviceGetApplicationsClock(const gpu_t *gpu, unsigned type, unsigned *to) {
+  return type == 1 ? unsigned_of(gpu, "application_clock", to) : NOT_SUPPORTED;
+}
+
+API int nvmlDeviceGetDefaultApplicationsClock(const gpu_t *gpu, unsigned type, unsigned *to) {
+  return type == 1 ? unsigned_of(gpu, "clock_default", to) : NOT_SUPPORTED;
 }
 
 API int nvmlDeviceGetPowerUsage(const gpu_t *gpu, unsigned *to) { return unsigned_of(gpu, "power", to); }

@@ -82,6 +82,7 @@ def render(state: State, root: Path) -> None:
             ("numa_node", state.gpu(index, "numa")),
         ):
             _write(device / name, text)
+        _write_bytes(device / "config", config(state.gpu(index, "max_payload"), state.gpu(index, "max_read_request")))
     names = state.ports
     for removed in {path.name for path in (root / "class/infiniband").iterdir()} - set(names):
         shutil.rmtree(root / "class/infiniband" / removed)
@@ -91,7 +92,15 @@ def render(state: State, root: Path) -> None:
 
 def _port(state: State, name: str, hca: Path) -> None:
     port = hca / "ports/1"
-    _write(hca / "device/numa_node", state.port(name, "numa"))
+    for file, key in (
+        ("device/numa_node", "numa"),
+        ("fw_ver", "firmware"),
+        ("board_id", "board"),
+        ("device/current_link_speed", "link_speed"),
+        ("device/current_link_width", "link_width"),
+    ):
+        _write(hca / file, state.port(name, key))
+    _write_bytes(hca / "device/config", config(state.port(name, "max_payload"), state.port(name, "max_read_request")))
     for file, text in zip(("state", "phys_state"), PORT_STATES[state.port(name)], strict=True):
         _write(port / file, text)
     _write(port / "rate", state.port(name, "rate"))
@@ -100,6 +109,15 @@ def _port(state: State, name: str, hca: Path) -> None:
         kind, _, counter = key.removeprefix("port.").partition(".")
         if key.startswith("port.") and kind in state.port(name, "folders").split():
             _write(port / kind / counter, state.port(name, f"{kind}.{counter}"))
+
+
+def config(payload: str, read_request: str) -> bytes:
+    """Registers of a PCIe device, as root reads them: the list of capabilities has one, of PCIe."""
+    registers = bytearray(256)
+    registers[0x34], registers[0x40] = 0x40, 0x10
+    control = (int(payload) // 128).bit_length() - 1 << 5 | (int(read_request) // 128).bit_length() - 1 << 12
+    registers[0x48:0x4A] = control.to_bytes(2, "little")
+    return bytes(registers)
 
 
 def kernel_log(state: State, boot: str) -> str:
@@ -125,10 +143,14 @@ def _read(path: Path) -> str | None:
 
 
 def _write(path: Path, text: str) -> None:
+    _write_bytes(path, f"{text}\n".encode())
+
+
+def _write_bytes(path: Path, content: bytes) -> None:
     """In one step: a probe must never meet half a file. A file that says so already stays."""
-    if _read(path) == text:
+    if path.is_file() and path.read_bytes() == content:
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.{os.getpid()}")
-    part.write_text(f"{text}\n")
+    part.write_bytes(content)
     part.replace(path)

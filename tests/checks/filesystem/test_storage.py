@@ -59,6 +59,7 @@ def test_fio_is_bounded_and_is_told_no_path_with_a_colon(fio, tmp_path):
         assert "--runtime=60" in command
         assert "--filename=n0.bytes" in command
     assert "--size=64M" in fio.command(tmp_path, "write", 64)
+    assert "--direct=1" in fio.command(tmp_path, "read", 64, direct=True)
 
 
 def probe(folder: Path, tool: str | None, how: str = "together", **env: str) -> dict[str, dict]:
@@ -89,6 +90,46 @@ def test_without_fio_plain_io_is_timed_and_says_so(tmp_path):
         assert facts_by_name[f"{direction}_together"]["value"] > 0
         assert "plain I/O (fio is not installed)" in facts_by_name[f"{direction}_together"]["why"]
     assert facts_by_name["files"]["value"] > 0
+
+
+@pytest.fixture
+def storage(monkeypatch):
+    monkeypatch.syspath_prepend(PROBES)
+    import storage
+
+    return storage
+
+
+def test_a_file_is_read_past_the_cache_of_the_node(storage, tmp_path, monkeypatch):
+    """A client of NFS or Lustre may answer a read of what it has just written from its own memory."""
+    opened, real = [], storage.os.open
+
+    def watched(path, flags, *rest, **options):
+        opened.append(flags)
+        return real(path, flags, *rest, **options)
+
+    storage.write(tmp_path / "bytes", 2, 0.0)
+    monkeypatch.setattr(storage.os, "open", watched)
+    if storage.takes_direct(tmp_path / "bytes"):
+        speed, moved, by = storage.plainly(tmp_path / "bytes", "read", 2, False)
+        assert (speed > 0, moved, by) == (True, 2, "plain I/O (fio is not installed), past the cache")
+    assert opened
+    assert all(flags & storage.os.O_DIRECT for flags in opened)
+    with pytest.raises(OSError, match="shorter"):
+        storage.read_directly(tmp_path / "bytes", 3, 0.0)
+
+
+def test_a_filesystem_without_direct_io_is_read_all_the_same_and_the_answer_says_so(storage, tmp_path, monkeypatch):
+    storage.write(tmp_path / "bytes", 2, 0.0)
+    monkeypatch.setattr(storage, "read_directly", lambda *_: (_ for _ in ()).throw(OSError(22, "Invalid argument")))
+    speed, _, by = storage.plainly(tmp_path / "bytes", "read", 2, False)
+    assert speed > 0
+    assert by.endswith("perhaps from this node's cache: no direct I/O here")
+    asked = []
+    monkeypatch.setattr(storage.fio, "run", lambda *words: asked.append(words[-1]) or (1.0, 2, "fio-3.33"))
+    assert storage.with_fio(tmp_path / "bytes", "read", 2, False)[2].endswith("no direct I/O here")
+    assert storage.with_fio(tmp_path / "bytes", "write", 2, False)[2] == "fio-3.33"
+    assert asked == [False, False]
 
 
 def test_with_fio_its_figures_count_and_its_answers_are_kept(tmp_path):

@@ -81,6 +81,28 @@ def test_a_lowered_power_limit_is_a_warning_and_a_raised_one_is_none():
         assert by_gate["discovery.gpu.power_cap"] is outcome
 
 
+@shows_failing("discovery.gpu.clock_cap")
+def test_a_lowered_clock_for_applications_is_a_warning_and_a_gpu_without_one_has_none():
+    assert outcomes(through_nvml(clock=1410))["discovery.gpu.clock_cap"] is Outcome.WARN
+    without = through_nvml(clock=FakeNvml.NVMLError_NotSupported("Not Supported"))
+    assert outcomes(without)["discovery.gpu.clock_cap"] is Outcome.PASS
+    for answer, outcome in (("1980, 1410", Outcome.WARN), ("[N/A], [N/A]", Outcome.PASS)):
+        by_gate = outcomes(
+            through_smi({**SMI["healthy"], "clock": SMI["healthy"]["clock"].replace("1980, 1980", answer, 1)})
+        )
+        assert by_gate["discovery.gpu.clock_cap"] is outcome
+
+
+@shows_failing("discovery.gpu.ecc_mode")
+def test_memory_errors_that_are_not_corrected_are_a_warning_and_what_a_gpu_lacks_is_none():
+    for mode, outcome in (((0, 0), Outcome.WARN), ((1, 0), Outcome.WARN), ((1, 1), Outcome.PASS)):
+        assert outcomes(through_nvml(ecc_mode=mode))["discovery.gpu.ecc_mode"] is outcome, mode
+    lacking = FakeNvml.NVMLError_NotSupported("Not Supported")
+    assert outcomes(through_nvml(ecc_mode=lacking))["discovery.gpu.ecc_mode"] is Outcome.PASS
+    by_gate = outcomes(through_smi({**SMI["healthy"], "ecc": "GPU-a, Disabled\nGPU-b, [N/A]\n"}))
+    assert by_gate["discovery.gpu.ecc_mode"] is Outcome.WARN
+
+
 @shows_failing("discovery.gpu.persistence")
 def test_a_driver_that_is_not_kept_loaded_is_a_warning():
     assert outcomes(through_nvml(persistence=0))["discovery.gpu.persistence"] is Outcome.WARN
@@ -265,7 +287,9 @@ def through_smi(answers, kept=None) -> Parsed:
             "remapped": "remapped",
             "mig": "mig",
             "fabric": "fabric",
+            "clocks.app": "clock",
             "clocks": "slowdown",
+            "ecc.mode": "ecc",
             "power": "power",
         }
         name = next((name for word, name in words.items() if word in command[1]), "gpu")

@@ -10,6 +10,7 @@ from bringup.records import Observation, Run
 
 BESIDE = ("PIX", "PXB")  # below PCIe switches: such a NIC belongs to the GPU
 NONE = "none"
+HIDDEN = "the virtual machine shows no NIC beside a GPU; NCCL needs a file that does (NCCL_TOPO_FILE)"
 Paths = dict[str, dict[str, str]]  # GPU -> NIC -> path
 
 
@@ -17,12 +18,16 @@ def nic(derived: Parsed, observed: Seen, run: Run) -> None:
     """discovery.topology.nic: the path from a GPU to the nearest NIC that is up and that no other GPU needs; of the GPU
     with the longest such path. A NIC for storage does not count, where it is known."""
     ports = fabric.ports_of(observed)
+    virtual = {fact.subject for fact in observed.of("inventory.virtual") if fact.value is True}
     for node, gpus in by_node(observed.of("inventory.topology.paths")).items():
         other, down, silent = _devices(ports.get(node, {}))
         paths: Paths = {}
         for fact in gpus:
             entries = (entry.rpartition("=") for entry in fact.value) if isinstance(fact.value, list) else ()
             paths[fact.subject.partition("/")[2]] = {name: path for name, _, path in entries if name not in other}
+        if node in virtual and not any(path in BESIDE for nics in paths.values() for path in nics.values()):
+            derived.saw("discovery.topology.nic", node, None, "text", gpus[0].evidence, HIDDEN)
+            continue
         up = {gpu: {name: path for name, path in nics.items() if name not in down} for gpu, nics in paths.items()}
         deprived = _with_one_of_their_own(paths) - _with_one_of_their_own(up)
         nearest = {gpu: _nearest(nics, beside=gpu not in deprived) for gpu, nics in up.items()}

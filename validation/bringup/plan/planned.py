@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
+from bringup.plan import variants
 from bringup.plan.catalogue import NONE, Gates, of_phase
+from bringup.plan.profile import Profile
 from bringup.plan.subjects import subjects
 from bringup.records import NotApplicable, Run
 
@@ -36,6 +40,20 @@ def left_out(phase: str, whole_nodes: bool) -> list[NotApplicable]:
     """Gates that a setting of the partition makes meaningless; the setting is read when the run is opened."""
     return [
         NotApplicable(gate=gate.id, reason=WHOLE_NODES) for gate in of_phase(phase) if whole_nodes and gate.shared_nodes
+    ]
+
+
+def without(phase: str, lacking: Collection[str], profile: Profile) -> list[NotApplicable]:
+    """Gates of NCCL's variants whose hardware discovery did not find. A network that is no RDMA device to the kernel
+    (of Google's plugin) is one that the profile names."""
+    transport = profile.expect.get("nccl.transport")
+    has_other = transport is not None and bool({"gcp"} & set(transport.one_of or ()))
+    absent = {name for name in lacking if not (name == variants.RDMA and has_other)}
+    return [
+        NotApplicable(gate=gate.id, reason=variants.LACKING[variant.needs])
+        for gate in of_phase(phase)
+        for variant in variants.VARIANTS
+        if variant.needs in absent and gate.id.startswith(f"nccl.variant.{variant.name}.")
     ]
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+RDMA, NVLINK = "rdma", "nvlink"
+LACKING = {RDMA: "discovery found no active RDMA port on any node", NVLINK: "discovery found no NVLink up on any GPU"}
 LOG = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET,GRAPH,ENV,TUNING"}
 COLLECTIVE = "all_reduce"
 
@@ -19,6 +21,7 @@ class Variant:
     settings: dict[str, str]  # for NCCL
     shows: str  # what the log must show
     most_nodes: int = 2
+    needs: str = ""  # hardware; where discovery found none of it, the variant is not planned
 
 
 VARIANTS = (
@@ -33,6 +36,7 @@ VARIANTS = (
         },
         "every channel is P2P, which was limited to NVLink",
         most_nodes=1,
+        needs=NVLINK,
     ),
     Variant(
         "nic",
@@ -44,6 +48,7 @@ VARIANTS = (
             "NCCL_MNNVL_ENABLE": "0",
         },
         "every channel goes over the network, and that is not TCP",
+        needs=RDMA,
     ),
     Variant("ring", "the algorithm Ring", {"NCCL_ALGO": "Ring"}, "all_reduce took Ring at every size"),
     Variant("nvls_off", "no reduction in the NVLink switches", {"NCCL_NVLS_ENABLE": "0"}, "there are 0 nvls channels"),

@@ -59,7 +59,7 @@ class Run(Versioned):
     opened_at: Moment
     # the nodes that its steps ran on, in Slurm's order; null: all of `nodes`
     allocated: Annotated[list[Name], Field(max_length=MOST_NODES)] | None = None
-    # by a setting of the partition, whatever the profile declares
+    # by a setting of the partition, or for want of hardware, whatever the profile declares
     left_out: list[NotApplicable] = Field(default_factory=list)
     site: SiteUsed | None = None  # null: no site file was used
     cluster: Name | None = None  # as Slurm calls it; null: Slurm did not say

@@ -42,6 +42,7 @@ from bringup.results import (
 )
 from bringup.run import site as at_site
 from bringup.run import slurm
+from bringup.run.lacking import VARIABLE
 
 
 def now() -> str:
@@ -118,6 +119,7 @@ def open_run(
         folder = results / folder.name
     not_applicable = planned.excluded_here(phase.stem, profile.not_applicable)
     left_out = planned.left_out(phase.stem, whole_nodes)
+    left_out += planned.without(phase.stem, os.environ.get(VARIABLE, "").split(), profile)
     own_checks = [] if site is None or site.site.checks is None else own.read(Path(site.site.checks))
     before = _attempt_before(folder.parent, phase)
     status = _git("status", "--porcelain")

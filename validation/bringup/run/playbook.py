@@ -25,6 +25,7 @@ from bringup.run import open as opening
 from bringup.run import partitions, resume, slurm
 from bringup.run import site as at_site
 from bringup.run.healthy_rest import unhealthy_nodes
+from bringup.run.lacking import VARIABLE, lacking
 from bringup.run.launch import progress
 from bringup.run.nodes import known_partitions, refuse_without_gpus, requested_nodes
 from bringup.run.one_phase import run_phase
@@ -96,7 +97,7 @@ def run(request: Request) -> int:
                 name = runs.submission_name(playbook.name, sum(earlier.phase == stem for earlier in steps) + 1)
                 position = f"{len(steps) + 1} of {len(steps) + 1 + len(queue)}"
                 step, phase_judged = _one_phase(
-                    phase, phase_nodes, gpus, ranks * gpus, request, name, folder, console, position
+                    phase, phase_nodes, gpus, ranks * gpus, request, name, folder, console, position, lacking(judged)
                 )
                 judged.append(phase_judged)
                 if phase.screens and step.blocks and not request.strict:
@@ -184,6 +185,7 @@ def _one_phase(
     folder: Path,
     console: Console,
     position: str,
+    lacks: str,
 ) -> tuple[Step, Judged]:
     begun = time.monotonic()
     # made here: NFS caches a folder as missing if it was looked for before a node made it (results.is_there)
@@ -192,7 +194,7 @@ def _one_phase(
     environment = (
         {"BRINGUP_TRAIN_RANKS": str(most_ranks)}
         | os.environ
-        | {"BRINGUP_RUN_NAME": playbook, "BRINGUP_PROFILE": request.profile_name}
+        | {"BRINGUP_RUN_NAME": playbook, "BRINGUP_PROFILE": request.profile_name, VARIABLE: lacks}
     )
     if request.profile.workload is not None:
         environment.setdefault("BRINGUP_TRAIN_ARGS", request.profile.workload.arguments)
