@@ -162,6 +162,7 @@ class LocalCluster:
         size = ("--nodes", str(self.shape.nodes), "--gpus", str(self.shape.gpus_per_node))
         options: tuple[str, ...] = ("--unconfined",) if self.shape.unconfined else ()
         options += ("--simulate", self.shape.simulate) if self.shape.simulate else ()
+        options += ("--like", self.shape.like) if self.shape.like else ()
         self._must("up", *size, *options)
         self.up, self.is_spoiled = True, False
 
