@@ -36,7 +36,7 @@ from bringup.results import RUN
 
 HERE = Path(__file__).parent
 EXPECTED = HERE / "expected"
-NEWER = ("discovery.gpu.power_cap",)  # gates that the recordings have no evidence of
+NEWER = ("discovery.gpu.power_cap", "smoke.cpu.bound")  # gates that the recordings have no evidence of
 CATALOGUE = "catalogue"
 VERDICT = ("outcome", "kind", "value", "unit", "rule", "limit", "at", "action", "evidence", "blocked_by")
 WORDS = ("observed", "expected", "cause", "basis", "fix")
