@@ -1,4 +1,4 @@
-"""A cluster with the settings of a kind of site: what stopped a healthy one is met here. More: bringup drill --sites."""
+"""A cluster with the settings of a kind of site: what stopped a healthy one is met here.."""
 
 from collections.abc import Callable
 
