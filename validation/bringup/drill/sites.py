@@ -117,9 +117,8 @@ def run(sites: Sequence[str]) -> int:
 
 
 def _try(one: SiteResult, folder: Path, name: str, tell: Callable[[str], None]) -> None:
-    shape = Shape(SITES[one.site].nodes, like=one.site)
     # a deeper folder is too long for munge's socket
-    cluster = LocalCluster(Path("/tmp") / f"bringup-{name}", shape)  # noqa: S108
+    cluster = LocalCluster(Path("/tmp") / f"bringup-{name}", Shape(SITES[one.site].nodes), one.site)  # noqa: S108
     try:
         try:
             cluster.start()

@@ -42,7 +42,6 @@ class Shape:
     gpus_per_node: int = 2
     unconfined: bool = False  # the cluster does not confine devices, memory or cores
     simulate: str | None = None  # its GPUs, driver and RDMA ports answer like this model's
-    like: str | None = None  # it has the settings of this site
 
     @property
     def names(self) -> list[str]:
