@@ -131,7 +131,7 @@ def do_drill(arguments: argparse.Namespace) -> int:
     from bringup.run import site as at_site
 
     if arguments.sites is not None:
-        return drill_sites.run(arguments.sites or list(drill_sites.SITES))
+        return drill_sites.run(arguments.sites or list(drill_sites.SITES), arguments.phases)
     if arguments.checks is not None and arguments.anywhere:
         raise UsageError("--checks runs on local clusters: without --anywhere")
     on_local = catalogue.DRILLS if arguments.checks is None else suite.of_site(arguments.checks)

@@ -156,7 +156,7 @@ VERBS: Verbs = {
                 metavar="PHASE",
                 choices=list(PHASES),
                 default=list(PHASES),
-                help="with --healthy: of each round (default: all)",
+                help="with --healthy or --sites: of each round (default: all)",
             ),
             _path("--resume", "continue an earlier drill run", "FOLDER"),
             _profile("with --anywhere: of this cluster"),

@@ -94,8 +94,8 @@ class SiteResult:
         return not (self.broken or self.not_run or self.false_alarms) and found
 
 
-def run(sites: Sequence[str]) -> int:
-    """Exit code: 0 each site passed and all drills were found, 1 not, 2 a site could not be tried."""
+def run(sites: Sequence[str], phases: Sequence[str]) -> int:
+    """phases: of the healthy run. Exit code: 0 each site passed and all drills were found, 1 not, 2 one was not tried."""
     name, console = opening.default_name(), terminal.console()
     folder = environments.RESULTS / "drill" / name
     folder.mkdir(parents=True)
@@ -103,7 +103,7 @@ def run(sites: Sequence[str]) -> int:
     done: list[SiteResult] = []
     for site in sites:
         done.append(one := SiteResult(site))
-        _try(one, folder, name, lambda text: console.print(f"{'…':<14} {report.plain(text)}"))
+        _try(one, phases, folder, name, lambda text: console.print(f"{'…':<14} {report.plain(text)}"))
         write_text(folder / "sites.md", markdown(done), replace=True)
         console.print(f"{'PASS' if one.is_good else 'NOT PASSED':<14} {site}: {_in_words(one)}")
         for line in _lines(one.false_alarms):
@@ -116,13 +116,13 @@ def run(sites: Sequence[str]) -> int:
     return 0 if all(one.is_good for one in done) else 1
 
 
-def _try(one: SiteResult, folder: Path, name: str, tell: Callable[[str], None]) -> None:
+def _try(one: SiteResult, phases: Sequence[str], folder: Path, name: str, tell: Callable[[str], None]) -> None:
     # a deeper folder is too long for munge's socket
     cluster = LocalCluster(Path("/tmp") / f"bringup-{name}", Shape(SITES[one.site].nodes), one.site)  # noqa: S108
     try:
         try:
             cluster.start()
-            _healthy(one, cluster, folder / one.site, f"{name}-{one.site}")
+            _healthy(one, phases, cluster, folder / one.site, f"{name}-{one.site}")
             tell(f"{one.site}: healthy, exit code {one.exit_code}, {one.minutes:.0f} minutes; now the drills")
             _drills(one, cluster, folder / one.site, f"{name}-{one.site}")
         finally:
@@ -131,11 +131,11 @@ def _try(one: SiteResult, folder: Path, name: str, tell: Callable[[str], None]) 
         one.broken = str(error)
 
 
-def _healthy(one: SiteResult, cluster: LocalCluster, place: Path, run_name: str) -> None:
-    """`bringup run` without any argument."""
-    begun = time.monotonic()
+def _healthy(one: SiteResult, phases: Sequence[str], cluster: LocalCluster, place: Path, run_name: str) -> None:
+    """`bringup run`, where all phases are asked without any argument."""
+    begun, named = time.monotonic(), [] if set(phases) == set(PHASES) else phases
     try:
-        done = cluster.bringup("run", environment={"BRINGUP_RUN_NAME": run_name}, phases=len(PHASES))
+        done = cluster.bringup("run", *named, environment={"BRINGUP_RUN_NAME": run_name}, phases=len(PHASES))
         write_text(place.parent / f"{place.name}.txt", done.output + done.complained, replace=True)
         one.exit_code, one.minutes = done.code, (time.monotonic() - begun) / 60
         playbook = read_record(runs.REPOSITORY / runs.PLAYBOOKS / run_name / runs.PLAYBOOK, Playbook)
