@@ -95,7 +95,7 @@ class SiteResult:
 
 
 def run(sites: Sequence[str], phases: Sequence[str]) -> int:
-    """phases: of the healthy run. Exit code: 0 each site passed and all drills were found, 1 not, 2 one was not tried."""
+    """phases: of a healthy run. Exit code: 0 each site passed and all drills were found, 1 not, 2 one was not tried"""
     name, console = opening.default_name(), terminal.console()
     folder = environments.RESULTS / "drill" / name
     folder.mkdir(parents=True)
