@@ -31,12 +31,13 @@ def main():
         near_gpu(facts, bound(facts, task, allowed))
         facts.saw("smoke.binding.openable", allowed, "text", task)
         facts.saw("smoke.binding.denied", denied, "text", task)
-        facts.saw("smoke.cpu.confined", cores(), "count")
+        facts.saw("smoke.cpu.bound", cores(), "count")
     elif sys.argv[1] in ("first", "second"):
         at_once(facts, f"smoke.{sys.argv[1]}_job", allowed, denied)
     else:
         facts.saw("smoke.gpu.isolated", len(denied), "count")
         facts.saw("smoke.isolation.openable", allowed, "text")
+        facts.saw("smoke.cpu.confined", cores(), "count")  # the job has one core: with and without task/affinity
     facts.finish()
 
 

@@ -3,7 +3,8 @@
 
   array      this task's index, as the environment says it
   bad-exit   task 0 ends with code 3; any other task that is still there SURVIVE_S later says so
-  warning    seconds until USR1 arrived; it is the batch script itself (exec), so that --signal=B: reaches it
+  warning    seconds until USR1 arrived, which is due DUE_S after the job's start; it is the batch script itself (exec), so that
+             --signal=B: reaches it
   attempt    the how-manyth start of this job this is
 Does not prove: that a training script handles any of it.
 """
@@ -18,7 +19,8 @@ from facts import Facts
 
 SURVIVE_S = 10.0
 FAIL_AFTER_S = 1.0
-WARNING_PATIENCE_S = 50.0
+WARNING_PATIENCE_S = 45.0  # beyond the time at which it is due
+EARLY_S = 30.0  # Slurm looks at time limits twice a minute
 ATTEMPT_PATIENCE_S = 30.0
 
 
@@ -36,15 +38,24 @@ def bad_exit(facts):
     print(f"{facts.at} survived", flush=True)
 
 
-def warning(facts):
-    begun = time.monotonic()
+def warning(facts, due_s=5.0):
+    begun, prolog_s = time.monotonic(), since_the_start_of_the_job()
     # blocked, so that a signal which comes early waits for us
-    arrived = signal.sigtimedwait({signal.SIGUSR1}, WARNING_PATIENCE_S)
-    if arrived is None:
+    arrived = signal.sigtimedwait({signal.SIGUSR1}, due_s + WARNING_PATIENCE_S)
+    if arrived is None and prolog_s > max(due_s - EARLY_S, 5.0):
+        why = f"the signal was due up to {due_s:.0f} s after the job's start, and its prolog took {prolog_s:.0f} s"
+        facts.unknown("smoke.time_limit.warned", "flag", why, "job")
+    elif arrived is None:
         facts.saw("smoke.time_limit.warned", False, "flag", "job")
     else:
         facts.saw("smoke.time_limit.warned", True, "flag", "job")
         facts.saw("smoke.time_limit.warned_after_s", round(time.monotonic() - begun, 1), "s", "job")
+
+
+def since_the_start_of_the_job():
+    """Seconds, of which the prolog takes most. 0 where Slurm does not say when it began (before 22.05)."""
+    began = os.environ.get("SLURM_JOB_START_TIME", "")
+    return time.time() - int(began) if began.isdigit() else 0.0
 
 
 def attempt(facts):
@@ -68,11 +79,11 @@ QUESTIONS = {"array": array, "bad-exit": bad_exit, "warning": warning, "attempt"
 
 
 def main():
-    if len(sys.argv) != 2 or sys.argv[1] not in QUESTIONS:
-        sys.exit(f"usage: scheduler.py {'|'.join(QUESTIONS)}")
+    if sys.argv[1:2] not in [[question] for question in QUESTIONS]:
+        sys.exit(f"usage: scheduler.py {'|'.join(QUESTIONS)} [DUE_S]")
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
     facts = Facts(f"scheduler_{sys.argv[1]}")
-    QUESTIONS[sys.argv[1]](facts)
+    QUESTIONS[sys.argv[1]](facts, *map(float, sys.argv[2:]))
     if facts.count:
         facts.finish()
 

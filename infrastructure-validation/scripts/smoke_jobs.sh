@@ -6,13 +6,19 @@ anywhere_else() { # the nodes that were not requested, n2,n3: sbatch has no opti
 }
 
 batch() { # NAME OPTIONS… COMMAND: a job of one task; prints its id, nothing when it was refused
-  local name=$1 memory
+  local name=$1 memory refused=$raw/refused-$1 deadline=$((SECONDS + patience))
   shift
   [[ ${#ONE_GPU_SITE[@]} == 0 ]] || forget_gpu_requests SBATCH # in a subshell: what calls it takes its output
   ask_memory 50 --mem
-  sbatch --parsable "${SBATCH_SITE[@]}" "${ONE_GPU_SITE[@]}" --job-name="smoke-$name" ${others:+--exclude="$others"} \
+  # where a user may have only so many jobs (MaxSubmitJobs), the next one waits until one has ended
+  until sbatch --parsable "${SBATCH_SITE[@]}" "${ONE_GPU_SITE[@]}" --job-name="smoke-$name" ${others:+--exclude="$others"} \
     --output="$raw/job-$name.log" --open-mode=append \
-    --time=2 "${memory[@]}" "${@:1:$#-1}" --wrap "${!#}" 2>>"$raw/jobs.err" || true # without a job its gates are incomplete
+    --time=10 "${memory[@]}" "${@:1:$#-1}" --wrap "${!#}" 2>"$refused"; do
+    grep -qE 'Max(Submit|Jobs)|job submit limit' "$refused" && ((SECONDS < deadline)) || break
+    sleep 2
+  done
+  cat "$refused" >>"$raw/jobs.err" # without a job its gates are incomplete
+  rm "$refused"
 }
 
 # Slurm forgets a job 5 minutes after its end by default (MinJobAge), and the steps of this phase may take longer: what it says of
@@ -31,7 +37,15 @@ collect_jobs() {
   "$PYTHON" -m bringup ended "$RUN_DIR" "${awaited[@]}" || rc=$?
 }
 
-# Submitted first and looked at last.
+# What ten jobs that start one after the other need beyond their own time: on nodes that no two jobs share, they do.
+submit_small_jobs() {
+  local patience=240
+  [[ $WHOLE_NODES == no ]] || patience=$((patience + 20 * JOB_START_S))
+  ! wanted jobs || submit_jobs
+  ! wanted warning || submit_warning_job
+  ! wanted requeue || submit_requeue_job
+}
+
 submit_jobs() {
   local delay=() dependency=() failing=() failure='exit 7'
   ! drilled exit-code-lost || failure='exit 7 | true'
@@ -45,7 +59,7 @@ submit_jobs() {
   drilled no-dependency || { dependency=(--dependency="afterok:$before_job") failing=(--dependency="afterok:$exit_job"); }
   after_job=$(batch after "${dependency[@]}" true)
   never_job=$(batch never "${failing[@]}" --kill-on-invalid-dep=yes true)
-  watch 90 "job-exit-code.txt=$exit_job" "job-memory.txt=$memory_job" "job-before.txt=$before_job" "job-after.txt=$after_job" \
+  watch "$((patience - 150))" "job-exit-code.txt=$exit_job" "job-memory.txt=$memory_job" "job-before.txt=$before_job" "job-after.txt=$after_job" \
     "job-never.txt=$never_job" "job-array.txt=${array_job:+${array_job}_$array_last}"
 }
 
@@ -54,13 +68,18 @@ submit_requeue_job() {
   local requeue=(--requeue)
   ! drilled no-requeue || requeue=(--no-requeue)
   requeue_job=$(batch requeue "${requeue[@]}" --output="$raw/requeue.txt" "exec python3 $probes/scheduler.py attempt")
-  watch 240 "job-requeue.txt=$requeue_job" # Slurm holds a requeued job back for two minutes by default
+  watch "$patience" "job-requeue.txt=$requeue_job" # Slurm holds a requeued job back for two minutes by default
 }
 
-# The signal comes with Slurm's next look at time limits, half a minute at most. Submitted when no step needs all cores any more.
+# The signal is due so many seconds after the job's start, and comes with Slurm's look at time limits before that: up to half a
+# minute early. So where there is a prolog, it is due when that has been over for as long.
 submit_warning_job() {
-  local signal=(--signal=B:USR1@55)
+  local due=5 minutes signal
+  ! scontrol show config | grep -qE '^Prolog(\[0\])? *= /' || due=$((35 + JOB_START_S * 3 / 2))
+  minutes=$(((due + JOB_START_S + 109) / 60)) # its program waits for 45 s after that, and ends before the limit
+  signal=(--signal="B:USR1@$((60 * minutes - due))")
   ! drilled no-warning || signal=()
-  warning_job=$(batch warning --time=1 "${signal[@]}" --output="$raw/warning.jsonl" --error="$raw/warning.err" "exec python3 $probes/scheduler.py warning")
-  watch 120 "job-warning.txt=$warning_job"
+  warning_job=$(batch warning --time="$minutes" "${signal[@]}" --output="$raw/warning.jsonl" --error="$raw/warning.err" \
+    "exec python3 $probes/scheduler.py warning $due")
+  watch "$((patience - 120 + due))" "job-warning.txt=$warning_job"
 }

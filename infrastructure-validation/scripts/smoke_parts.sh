@@ -26,19 +26,31 @@ step() { # NAME TASKS_PER_NODE OPTIONS… COMMAND…
   local name=$1 tasks=$2
   shift 2
   srun --label --kill-on-bad-exit=0 --job-name="smoke-$name" "${where[@]}" --ntasks="$((USABLE_COUNT * tasks))" \
-    --ntasks-per-node="$tasks" "${memory[@]}" --time=2 "${SRUN_SITE[@]}" "$@" >"$raw/$name.jsonl" 2>"$raw/$name.err" || rc=$?
+    --ntasks-per-node="$tasks" "${memory[@]}" --time=10 "${SRUN_SITE[@]}" "$@" >"$raw/$name.jsonl" 2>"$raw/$name.err" || rc=$?
 }
 
 # What tasks of a job get: a GPU and a core each; without asking for one, no GPU; two jobs at once, different ones.
 look_at_binding() {
-  local gpus=(--gpus-per-task=1) tasks=$GPUS
+  local gpus=(--gpus-per-task=1) tasks=$GPUS begun=$SECONDS
   ! drilled task-lost || tasks=$((GPUS - 1))
   ! drilled two-tasks-one-gpu || gpus=(--gpus-per-node="$GPUS" --gpu-bind=map_gpu:0)
   placed binding "$tasks" "$USABLE"
   step binding "$tasks" "${gpus[@]}" --cpus-per-task=1 python3 "$probes/binding.py" task
-  step isolation 1 --cpus-per-task=1 python3 "$probes/binding.py" no-gpu
+  JOB_START_S=$((SECONDS - begun))
+  look_at_isolation
   # with one GPU per node, or with nodes that no two jobs share, the second would wait for the first
   [[ $GPUS == 1 || $WHOLE_NODES == yes ]] || two_jobs_at_once
+}
+
+# A job without a GPU; where the site refuses such a job, a step without one, later and inside the allocation.
+look_at_isolation() { # OPTIONS…
+  local before=$rc
+  step isolation 1 --cpus-per-task=1 "$@" python3 "$probes/binding.py" no-gpu
+  if (($# == 0)) && [[ ! -s $raw/isolation.jsonl ]] && grep -q 'Unable to allocate resources' "$raw/isolation.err"; then
+    rc=$before
+    cp "$raw/isolation.err" "$raw/isolation-refused.err"
+    export ISOLATION_REFUSED=yes
+  fi
 }
 
 two_jobs_at_once() { # the first holds its GPUs until its standard input ends

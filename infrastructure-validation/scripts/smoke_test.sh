@@ -25,6 +25,7 @@ wanted() { [[ $parts == *" $1 "* ]]; }
 steps() { # inside the allocation; NODES, USABLE, USABLE_COUNT, GPUS, ROUNDS and RUN_DIR come from outside it
   local raw=$RUN_DIR/raw where=(--nodes="$USABLE_COUNT") memory=()
   unset SLURM_MEM_PER_GPU # a step gets all memory of the allocation, whether it asks for GPUs or not
+  [[ -z ${ISOLATION_REFUSED:-} ]] || look_at_isolation --gres=none
   ! wanted binding || look_at_bad_exit
   ! wanted folder || look_at_folder
   ! wanted compute || look_at_compute
@@ -48,15 +49,14 @@ forget_gpu_requests SALLOC SLURM
 raw=$RUN_DIR/raw
 where=(--nodes="$USABLE_COUNT" --nodelist="$USABLE" --immediate="$BRINGUP_WAIT_S")
 watchers=() awaited=() # processes that wait for the jobs; the jobs
+JOB_START_S=0          # what a job takes before its program runs, at most: the site's prolog
 
 save ping.txt scontrol ping
 save scontrol-node.txt scontrol --oneliner show node
 save scontrol-partition.txt scontrol --oneliner show partition
 ask_memory 50 --mem-per-cpu # of every job that does not say otherwise
-! wanted requeue || submit_requeue_job
-! wanted jobs || submit_jobs
 ! wanted binding || look_at_binding
-! wanted warning || submit_warning_job
+[[ $WHOLE_NODES == yes ]] || submit_small_jobs # beside the steps: they fit on nodes that jobs share
 if wanted binding || wanted folder || wanted compute || wanted storage; then
   # per GPU: beside --mem, Slurm waits until DefMemPerGPU of every GPU is free (seen with 22.05)
   ask_memory "$(memory_of_steps)" --mem-per-gpu "$GPUS"
@@ -65,5 +65,6 @@ if wanted binding || wanted folder || wanted compute || wanted storage; then
   salloc --quiet --job-name=smoke-steps "${where[@]}" --ntasks-per-node=1 --gpus-per-node="$GPUS" "${memory[@]}" \
     "${SALLOC_SITE[@]}" bash "${BASH_SOURCE[0]}" --inside </dev/null || rc=$?
 fi
+[[ $WHOLE_NODES == no ]] || submit_small_jobs # each takes a whole node, which the steps would have waited for
 collect_jobs
 run_end "$rc"

@@ -1,6 +1,9 @@
 """Gates of Slurm: how it is configured, and what it does with jobs. Every gate without a drill is shown failing."""
 
+import time
+
 import pytest
+import scheduler
 from bringup import judge
 from bringup.evidence import slurm
 from bringup.evidence.parsed import Parsed
@@ -8,6 +11,7 @@ from bringup.plan import profile
 from bringup.records import Outcome, Run
 from factory import a_run
 from loops import for_each
+from probing import told_by
 from runs_for_tests import FIXTURES, add_derived, discovery, reseal
 from showing import shows_failing
 
@@ -176,3 +180,27 @@ def test_how_a_job_ended_is_judged(run, quantity, value, gate, outcome):
     parsed.saw(quantity, "job", value, "text", "raw/job.txt:1")
     verdicts = judge.judge(run, profile.load("generic"), add_derived(parsed, run)).verdicts
     assert {verdict.outcome for verdict in verdicts if verdict.gate == gate} == {outcome}
+
+
+# ---- the probe of the warning before a time limit
+
+
+@for_each(
+    ("arrived", "prolog_s", "told"),
+    [
+        (True, 0, True),
+        (True, 60, True),
+        (False, 0, False),
+        (False, 4, False),
+        (False, 60, None),  # it was due while the prolog ran, and no script was there
+    ],
+)
+def test_a_signal_that_was_due_during_the_prolog_is_not_known(monkeypatch, arrived, prolog_s, told):
+    """A prolog of more than 5 s failed the gate: the job's clock begins before it."""
+    monkeypatch.setenv("SLURM_JOB_START_TIME", str(int(time.time()) - prolog_s))
+    monkeypatch.setattr(scheduler.signal, "sigtimedwait", lambda signals, seconds: arrived or None)
+    facts = told_by(lambda facts: scheduler.warning(facts, 5.0), "n0").observations
+    values = [(fact.value, fact.why) for fact in facts if fact.quantity == "smoke.time_limit.warned"]
+    assert [value for value, _ in values] == [told]
+    if told is None:
+        assert "its prolog took 6" in str(values[0][1])

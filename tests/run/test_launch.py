@@ -419,6 +419,38 @@ def test_every_job_that_was_submitted_for_a_phase_is_noted(controller: Controlle
     assert launch.job_ids(PHASES["discovery"], tmp_path) == ["12", "13"]
 
 
+MIXED = """\
+NodeName=n0 Arch=x86_64 ActiveFeatures=cpu Gres=(null) State=IDLE Version=23.11
+NodeName=n1 Arch=x86_64 ActiveFeatures=a100,ib Gres=gpu:a100:4(S:0-1) State=IDLE Version=23.11
+NodeName=n2 Arch=x86_64 ActiveFeatures=a100,ib Gres=gpu:a100:4 State=DOWN Version=23.11
+NodeName=n3 Arch=x86_64 ActiveFeatures=a100 Gres=gpu:a100:4,shard:8 State=IDLE Version=23.11
+NodeName=n4 Arch=x86_64 ActiveFeatures=a100,ib Gres=gpu:a100:2,gpu:1g.5gb:14 State=IDLE Version=23.11
+NodeName=n5 Arch=x86_64 ActiveFeatures=a100,ib Gres=gpu:a100:2 State=IDLE Version=23.11
+"""
+
+
+def test_of_a_mixed_partition_the_most_common_nodes_with_gpus_are_taken_and_the_others_named(monkeypatch):
+    """A node without a GPU came first, and ended discovery; one with a divided GPU counted 16."""
+    monkeypatch.setattr(slurm, "ask", lambda *command: MIXED)
+    monkeypatch.setattr(slurm, "partition_nodes", lambda partition: [f"n{number}" for number in range(6)])
+    said: list[str] = []
+    assert list(playbook.requested_nodes(None, None, None, said.append)) == ["n1", "n2", "n3"]
+    assert said == [
+        "left aside: n0 (no GPU); n4 (gpu:a100:2,gpu:1g.5gb:14); n5 (gpu:a100:2); the run takes gpu:a100:4 "
+        "(--nodelist names others)"
+    ]
+    assert list(playbook.requested_nodes(2, None)) == ["n1", "n3"]  # n2 is down
+    assert list(playbook.requested_nodes(None, "n0,n1")) == ["n0", "n1"]  # who names them gets them
+    for constraint, taken in (
+        ("ib", ["n1", "n2"]),
+        ("a100&ib|none", ["n1", "n2"]),
+        ("[a*2]", ["n1", "n2", "n3"]),
+        ("h100", ["n1", "n2", "n3"]),
+    ):
+        monkeypatch.setenv("SBATCH_CONSTRAINT", constraint)
+        assert list(playbook.requested_nodes(None, None)) == taken, constraint
+
+
 @pytest.mark.parametrize(("count", "nodelist"), [(None, "gpu-12,gpu-3"), (2, "gpu-20,gpu-12,gpu-3"), (None, None)])
 def test_nodes_are_in_slurms_order_whatever_order_they_were_listed_in(monkeypatch, count, nodelist):
     """Rank 0 is on the first of Slurm's table. The first node of our list is the one the others connect to."""

@@ -124,11 +124,14 @@ def do_why(arguments: argparse.Namespace) -> int:
 
 def do_drill(arguments: argparse.Namespace) -> int:
     from bringup.drill import result as drill_result
+    from bringup.drill import sites as drill_sites
     from bringup.drill import suite
     from bringup.plan import catalogue, profile_text
     from bringup.plan.drill import Shape
     from bringup.run import site as at_site
 
+    if arguments.sites is not None:
+        return drill_sites.run(arguments.sites or list(drill_sites.SITES), arguments.phases)
     if arguments.checks is not None and arguments.anywhere:
         raise UsageError("--checks runs on local clusters: without --anywhere")
     on_local = catalogue.DRILLS if arguments.checks is None else suite.of_site(arguments.checks)

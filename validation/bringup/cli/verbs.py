@@ -133,6 +133,13 @@ VERBS: Verbs = {
             _flag("--list", "print the catalogue and make nothing"),
             _path("--checks", "the drills of a site's own checks, in place of the catalogue"),
             _arg("--only", nargs="+", metavar="ID", default=[], help="these drills"),
+            _arg(
+                "--sites",
+                nargs="*",
+                metavar="SITE",
+                help="all phases, without a fault, on clusters with the settings of these kinds of sites, and three "
+                "drills on each (default: all that cluster up --like knows)",
+            ),
             _flag("--anywhere", "on the cluster you are on: those that stay inside your own jobs, and no other"),
             _arg(
                 "--healthy",
@@ -149,7 +156,7 @@ VERBS: Verbs = {
                 metavar="PHASE",
                 choices=list(PHASES),
                 default=list(PHASES),
-                help="with --healthy: of each round (default: all)",
+                help="with --healthy or --sites: of each round (default: all)",
             ),
             _path("--resume", "continue an earlier drill run", "FOLDER"),
             _profile("with --anywhere: of this cluster"),

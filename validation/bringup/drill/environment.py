@@ -137,6 +137,7 @@ class LocalCluster:
 
     state: Path
     shape: Shape
+    like: str | None = None  # it has the settings of this site
     replaced: int = 0
     up: bool = False
     environment: dict[str, str] = field(default_factory=dict)
@@ -162,6 +163,7 @@ class LocalCluster:
         size = ("--nodes", str(self.shape.nodes), "--gpus", str(self.shape.gpus_per_node))
         options: tuple[str, ...] = ("--unconfined",) if self.shape.unconfined else ()
         options += ("--simulate", self.shape.simulate) if self.shape.simulate else ()
+        options += ("--like", self.like) if self.like else ()
         self._must("up", *size, *options)
         self.up, self.is_spoiled = True, False
 

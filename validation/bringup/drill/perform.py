@@ -32,14 +32,19 @@ INJECTED = runs.REPOSITORY / "training/injected"
 BEGINS_WITHIN_S = 120
 
 
-def perform(drill: Drill, cluster: Environment, place: Path, *, name: str) -> DrillResult:
-    """Evidence goes to `place`/<drill>, a folder of the drill run called `name`. The fault is always undone."""
+def perform(
+    drill: Drill, cluster: Environment, place: Path, *, name: str, before: frozenset[Pair] | None = None
+) -> DrillResult:
+    """Evidence goes to `place`/<drill>, a folder of the drill run called `name`. The fault is always undone.
+
+    before: what does not pass without the fault either, where it is known."""
     begun = time.monotonic()
     folder = place / drill.id
     run_name = f"{name}-{drill.id}"
     try:
         healthy = _healthy_runs(drill, cluster, place, name)
-        before = frozenset[Pair]() if cluster.is_well else _failing_before(drill, cluster, place, name)
+        if before is None:
+            before = frozenset[Pair]() if cluster.is_well else _failing_before(drill, cluster, place, name)
         if drill.tamper is not None or drill.truncate is not None:
             in_place, done, evidence = _tamper(drill, cluster, healthy, folder)
         else:

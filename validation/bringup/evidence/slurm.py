@@ -41,6 +41,21 @@ def gpus_of(gres: str | None) -> int:
     return sum(int(match[1]) for match in counts if match)
 
 
+def shapes(text: str) -> dict[str, tuple[str, tuple[str, ...]]]:
+    """`scontrol --oneliner show node`: node -> (what it has of GPUs, without sockets: gpu:h100:8, its features)."""
+    found: dict[str, tuple[str, tuple[str, ...]]] = {}
+    for line in lines(text):
+        fields, _ = _split_reason(line)
+        match, gres = _NODE.match(fields), _field(fields, "Gres") or ""
+        if match is not None:
+            gpus = [
+                re.sub(r"\(.*\)", "", item) for item in re.split(r",(?![^(]*\))", cut(gres)) if item.startswith("gpu")
+            ]
+            features = cut(_field(fields, "ActiveFeatures") or "").split(",")
+            found[match[1]] = ",".join(gpus), tuple(features)
+    return found
+
+
 def nodes(text: str, where: str) -> Parsed:
     """`scontrol --oneliner show node`: state with its harmful flags and the reason, GPUs configured."""
     parsed = Parsed()

@@ -10,11 +10,17 @@ from collections.abc import Callable
 from bringup.errors import CannotStart, SlurmError, UsageError
 from bringup.evidence import hostlist
 from bringup.plan.phases import Phase
-from bringup.run import partitions, slurm
+from bringup.run import kinds, partitions, slurm
 
 
-def requested_nodes(count: int | None, nodelist: str | None, partition: str | None = None) -> dict[str, slurm.Node]:
-    """Nodes of the list, or else of the partition. With a count: usable nodes first, then unusable ones.
+def requested_nodes(
+    count: int | None,
+    nodelist: str | None,
+    partition: str | None = None,
+    say: Callable[[str], None] = lambda text: None,
+) -> dict[str, slurm.Node]:
+    """Nodes of the list, or else of the partition. With a count: usable nodes first, then unusable ones. Of a partition
+    only nodes that are alike (run/kinds.py); say: gets a line about the others.
 
     partition: overrides the environment's. The result is in the order of Slurm's table, not of the list: Slurm places
     rank 0 on the first node of its table.
@@ -26,6 +32,10 @@ def requested_nodes(count: int | None, nodelist: str | None, partition: str | No
         raise CannotStart(f"Slurm knows no node {', '.join(unknown[:8])}; it knows {', '.join(sorted(known)[:8])}")
     listed = set(names)
     names = [name for name in known if name in listed]
+    if not nodelist and (aside := kinds.set_aside(known, names)):
+        names = [name for name in names if name not in aside]
+        taken = kinds.kind(known[names[0]])
+        say(f"left aside: {kinds.in_words(aside)}; the run takes {taken} (--nodelist names others)")
     if count is not None and not 1 <= count <= len(names):
         raise CannotStart(f"--nodes {count}: there are {len(names)} nodes ({', '.join(names[:8])})")
     usable_first = sorted(names, key=lambda name: not known[name].is_usable)
@@ -61,7 +71,7 @@ def node_assignments(
 
     sharing: also WHOLE_NODES=yes if no two jobs share a node. phase: the partition must accept its job.
     """
-    nodes = slurm.patiently(lambda: requested_nodes(count, nodelist), tell)
+    nodes = slurm.patiently(lambda: requested_nodes(count, nodelist, None, tell), tell)
     gpus, usable = max(node.gpus for node in nodes.values()), [name for name in nodes if nodes[name].is_usable]
     names = ",".join(nodes)
     refuse_without_gpus(nodes)

@@ -54,10 +54,13 @@ def run(request: Request) -> int:
             nodelist=request.nodelist or (None if request.nodes else ",".join(earlier.nodes)),
         )
     console = terminal.console()
+    aside: list[str] = []
     try:
         with progress(console, "Slurm") as tell:
             partition = _one_partition(request)
-            nodes = slurm.patiently(lambda: requested_nodes(request.nodes, request.nodelist, partition), tell)
+            nodes = slurm.patiently(
+                lambda: requested_nodes(request.nodes, request.nodelist, partition, aside.append), tell
+            )
     except SlurmError as error:
         raise CannotStart(str(error)) from error
     refuse_without_gpus(nodes)
@@ -68,6 +71,8 @@ def run(request: Request) -> int:
         f"bringup: {len(playbook.planned)} step(s) on {len(names)} node(s): {', '.join(names)}; "
         f"profile {request.profile.name}{_at(request.site)}"
     )
+    for line in aside[-1:]:
+        console.print(f"{'':<10} {report.plain(line)}")
     steps: list[Step] = []
     judged: list[Judged] = []
     unhealthy: list[LeftOut] = []

@@ -70,9 +70,11 @@ class Job:
 
 @dataclass(frozen=True)
 class Node(pending.Node):
-    """A node. state: without harmless flags."""
+    """A node. state: without harmless flags. gres: the part about GPUs, as jobs ask for it: gpu:h100:8."""
 
     gpus: int = 0
+    gres: str = ""
+    features: tuple[str, ...] = ()
 
     @property
     def is_usable(self) -> bool:
@@ -169,12 +171,17 @@ def nodes(names: Sequence[str] = ()) -> dict[str, Node]:
     """State, reason and configured GPUs of these nodes; without names, of all nodes. Raises SlurmError."""
     by_name: dict[str, Node] = {}
     gpus: dict[str, int] = {}
-    for observation in answers.nodes(show_nodes(names), "scontrol").observations:
+    text = show_nodes(names)
+    shapes = answers.shapes(text)
+    for observation in answers.nodes(text, "scontrol").observations:
         if observation.quantity == "slurm.node.state":
             by_name[observation.subject] = Node(str(observation.value), observation.why)
         elif observation.quantity == "slurm.node.gpus" and isinstance(observation.value, int):
             gpus[observation.subject] = observation.value
-    return {name: replace(node, gpus=gpus.get(name, 0)) for name, node in by_name.items()}
+    return {
+        name: replace(node, gpus=gpus.get(name, 0), gres=shapes[name][0], features=shapes[name][1])
+        for name, node in by_name.items()
+    }
 
 
 def why(job_id: str) -> str:

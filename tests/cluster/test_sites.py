@@ -1,0 +1,36 @@
+"""A cluster with the settings of a kind of site: what stopped a healthy one is met here.."""
+
+from collections.abc import Callable
+
+import pytest
+from bringup.records import Outcome
+from harness import Cluster
+from playbook import playbook
+
+pytestmark = pytest.mark.cluster
+
+
+def test_a_mixed_partition_that_refuses_jobs_without_gpus_and_a_fifth_job_passes(
+    start_cluster: Callable[..., Cluster],
+) -> None:
+    """n0 has no GPU, n3 another number. The job without a GPU was refused, and so were most of the small jobs."""
+    cluster = start_cluster("--like", "university")
+    refused = cluster.sh("srun", "-N1", "true")
+    assert refused.returncode != 0
+    assert "only jobs that ask for a GPU" in refused.stderr
+    with playbook(cluster) as run:
+        done = run.run("smoke", env={"BRINGUP_SMOKE_PARTS": "binding jobs"})
+        assert "on 2 node(s): n1, n2" in done.stdout
+        assert "left aside: n0 (no GPU); n3 (gpu:placeholder:1)" in " ".join(done.stdout.split())
+        asked = (
+            "smoke.gpu.",
+            "smoke.cpu.",
+            "smoke.jobs.",
+            "smoke.exit_code",
+            "smoke.memory",
+            "smoke.array",
+            "smoke.dep",
+        )
+        verdicts = [verdict for verdict in run.verdicts("smoke").verdicts if verdict.gate.startswith(asked)]
+        assert {(v.gate, v.cause) for v in verdicts if v.outcome is not Outcome.PASS} == set()
+        assert {"smoke.gpu.isolated", "smoke.array", "smoke.dependency.never"} <= {v.gate for v in verdicts}

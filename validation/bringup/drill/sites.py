@@ -1,0 +1,205 @@
+"""`bringup drill --sites`: all phases on a healthy cluster with the settings of a kind of site, then three drills.
+
+What a site does not have is no false alarm: it is declared here, and the verdict stays what it is.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bringup import judge
+from bringup import results as runs
+from bringup.drill import environment as environments
+from bringup.drill import perform, result
+from bringup.drill.environment import LocalCluster
+from bringup.errors import DrillError, RecordError, RunError
+from bringup.plan.catalogue import DECLARED
+from bringup.plan.drill import Drill, Shape
+from bringup.plan.phases import PHASES
+from bringup.records import DrillResult, Outcome, Playbook, Verdict, read_record, write_text
+from bringup.report import terminal
+from bringup.report import text as report
+from bringup.run import open as opening
+
+DRILLED = ("gpu-missing", "two-tasks-one-gpu", "wrong-value")  # of discovery, smoke and the collectives
+
+
+@dataclass(frozen=True)
+class Site:
+    """A file of local-cluster/sites. lacks: gates that fail there, rightly; unknown: gates without an answer there."""
+
+    nodes: int
+    about: str
+    lacks: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
+
+
+_LOG = ("discovery.kernel_log.xid", "discovery.kernel_log.nonfatal", "load.kernel_log")
+SITES: Mapping[str, Site] = {
+    "parallelcluster": Site(
+        2,
+        "cgroup.conf constrains cores alone; memory is not counted",
+        lacks=(
+            "discovery.slurm.confines_devices",
+            "discovery.slurm.confines_memory",
+            "smoke.gpu.isolated",
+            "smoke.jobs.refused_gpus",
+            "smoke.memory.enforced",
+        ),
+    ),
+    "dgx": Site(
+        2,
+        "prolog 20 s, epilog 10 s; TaskPlugin=task/cgroup; closed kernel log",
+        lacks=("smoke.cpu.bound",),
+        unknown=_LOG,
+    ),
+    "university": Site(
+        4,
+        "nodes without and with other GPUs; jobs without a GPU are refused; four jobs a user; closed kernel log",
+        unknown=_LOG,
+    ),
+    "cloud-exclusive": Site(2, "OverSubscribe=EXCLUSIVE; prolog 20 s, epilog 10 s"),
+}
+
+
+@dataclass
+class SiteResult:
+    site: str
+    exit_code: int | None = None
+    minutes: float = 0
+    nodes: list[str] = field(default_factory=list)
+    not_run: list[str] = field(default_factory=list)  # phases
+    verdicts: list[Verdict] = field(default_factory=list)
+    drills: list[DrillResult] = field(default_factory=list)
+    broken: str | None = None  # why it ended early
+
+    @property
+    def false_alarms(self) -> list[Verdict]:
+        known = SITES[self.site]
+        return [
+            verdict
+            for verdict in self.verdicts
+            if verdict.outcome is not Outcome.PASS
+            and not (verdict.outcome is not Outcome.INCOMPLETE and verdict.gate in known.lacks)
+            and not (verdict.outcome is Outcome.INCOMPLETE and verdict.gate in known.unknown)
+        ]
+
+    @property
+    def is_good(self) -> bool:
+        found = all(result.mark(drill) == "FOUND" for drill in self.drills)
+        return not (self.broken or self.not_run or self.false_alarms) and found
+
+
+def run(sites: Sequence[str], phases: Sequence[str]) -> int:
+    """phases: of a healthy run. Exit code: 0 each site passed and all drills were found, 1 not, 2 one was not tried"""
+    name, console = opening.default_name(), terminal.console()
+    folder = environments.RESULTS / "drill" / name
+    folder.mkdir(parents=True)
+    console.print(f"sites: {', '.join(sites)}; {report.shown_path(folder)}")
+    done: list[SiteResult] = []
+    for site in sites:
+        done.append(one := SiteResult(site))
+        _try(one, phases, folder, name, lambda text: console.print(f"{'…':<14} {report.plain(text)}"))
+        write_text(folder / "sites.md", markdown(done), replace=True)
+        console.print(f"{'PASS' if one.is_good else 'NOT PASSED':<14} {site}: {_in_words(one)}")
+        for line in _lines(one.false_alarms):
+            console.print(f"{'':<14} false alarm: {report.plain(line)}")
+        for drilled in one.drills:
+            console.print(result.line(drilled))
+    console.print(f"\nreport: {report.shown_path(folder / 'sites.md')}")
+    if any(one.broken for one in done):
+        return 2
+    return 0 if all(one.is_good for one in done) else 1
+
+
+def _try(one: SiteResult, phases: Sequence[str], folder: Path, name: str, tell: Callable[[str], None]) -> None:
+    # a deeper folder is too long for munge's socket
+    cluster = LocalCluster(Path("/tmp") / f"bringup-{name}", Shape(SITES[one.site].nodes), one.site)  # noqa: S108
+    try:
+        try:
+            cluster.start()
+            _healthy(one, phases, cluster, folder / one.site, f"{name}-{one.site}")
+            tell(f"{one.site}: healthy, exit code {one.exit_code}, {one.minutes:.0f} minutes; now the drills")
+            _drills(one, cluster, folder / one.site, f"{name}-{one.site}")
+        finally:
+            cluster.end()
+    except (DrillError, RunError, RecordError, OSError) as error:
+        one.broken = str(error)
+
+
+def _healthy(one: SiteResult, phases: Sequence[str], cluster: LocalCluster, place: Path, run_name: str) -> None:
+    """`bringup run`, where all phases are asked without any argument."""
+    begun, named = time.monotonic(), [] if set(phases) == set(PHASES) else phases
+    try:
+        done = cluster.bringup("run", *named, environment={"BRINGUP_RUN_NAME": run_name}, phases=len(PHASES))
+        write_text(place.parent / f"{place.name}.txt", done.output + done.complained, replace=True)
+        one.exit_code, one.minutes = done.code, (time.monotonic() - begun) / 60
+        playbook = read_record(runs.REPOSITORY / runs.PLAYBOOKS / run_name / runs.PLAYBOOK, Playbook)
+        one.nodes = playbook.nodes
+        one.not_run = [stem for stem in playbook.planned if not runs.attempts(PHASES[stem], run_name)]
+        for stem in [stem for stem in playbook.planned if stem not in one.not_run]:
+            one.verdicts += judge.judge_folder(runs.attempts(PHASES[stem], run_name)[-1]).verdicts.verdicts
+    finally:
+        environments.keep(run_name, (), place)
+        for stem in PHASES:
+            environments.keep(run_name, (stem,), place / stem)
+
+
+def _drills(one: SiteResult, cluster: LocalCluster, place: Path, name: str) -> None:
+    before = frozenset((v.gate, v.subject) for v in one.verdicts if v.outcome is not Outcome.PASS)
+    for drill in (_placed(DECLARED[drill_id], one.nodes) for drill_id in DRILLED):
+        cluster.heal()
+        one.drills.append(perform.perform(drill, cluster, place, name=name, before=before))
+
+
+def _placed(drill: Drill, nodes: Sequence[str]) -> Drill:
+    """On the nodes that a run takes on this site."""
+    placed = drill.placed(nodes, drill.shape.gpus_per_node)
+    return placed.model_copy(update={"silent": tuple(node for node in placed.silent if node in nodes)})
+
+
+def _in_words(one: SiteResult) -> str:
+    if one.broken:
+        return report.plain(one.broken)
+    found = sum(result.mark(drill) == "FOUND" for drill in one.drills)
+    not_run = f"; not run: {', '.join(one.not_run)}" if one.not_run else ""
+    drills = f"{found} of {len(one.drills)} drills found"
+    return f"exit code {one.exit_code}, {_counted(one)}, {one.minutes:.0f} minutes; {drills}{not_run}"
+
+
+def _counted(one: SiteResult) -> str:
+    counts = Counter(verdict.outcome for verdict in one.verdicts)
+    return ", ".join(f"{counts[outcome]} {outcome}" for outcome in Outcome if counts[outcome])
+
+
+def _lines(verdicts: Sequence[Verdict]) -> list[str]:
+    """One for a gate and an outcome, with what was observed first."""
+    several: dict[tuple[str, str], list[Verdict]] = {}
+    for verdict in verdicts:
+        several.setdefault((verdict.gate, str(verdict.outcome)), []).append(verdict)
+    lines = []
+    for (gate, outcome), alike in several.items():
+        subjects = ", ".join(dict.fromkeys(verdict.subject for verdict in alike))
+        lines.append(f"{gate} {outcome} on {subjects}: {alike[0].cause or alike[0].observed}")
+    return lines
+
+
+def markdown(done: Sequence[SiteResult]) -> str:
+    rows = [
+        (
+            one.site,
+            SITES[one.site].about,
+            "" if one.exit_code is None else str(one.exit_code),
+            one.broken or _counted(one),
+            "; ".join(_lines([v for v in one.verdicts if v.outcome is not Outcome.PASS])) or "nothing",
+            f"{one.minutes:.0f}",
+            ", ".join(f"{drill.drill} {result.mark(drill)}" for drill in one.drills),
+        )
+        for one in done
+    ]
+    head = ("site", "settings", "exit code", "verdicts", "did not pass", "minutes", "drills")
+    return "\n".join([f"Commit {opening.git_commit()}.", "", *report.table(head, rows), ""])
