@@ -457,10 +457,10 @@ def test_what_cannot_be_known_is_one_line_however_many_gates_and_nodes_wait_for_
     ]
     line = f"{why} (12 verdicts: {', '.join(gates)} on n0, n1, n2, …)"
     assert [len(group) for group in report.on_screen(verdicts)[0]] == [12]
-    said = report.not_known([*verdicts, a_verdict("nccl.step", "2-nodes", Outcome.FAIL, "no")])
-    assert said.splitlines()[0] == f"NOT KNOWN  {line}"
-    assert "what to do first: docs/" in said
-    assert len(said.splitlines()) == 2
+    shown = report.not_known([*verdicts, a_verdict("nccl.step", "2-nodes", Outcome.FAIL, "no")])
+    assert shown.splitlines()[0] == f"NOT KNOWN  {line}"
+    assert "what to do first: docs/" in shown
+    assert len(shown.splitlines()) == 2
 
 
 def test_pairs_that_failed_alike_are_one_line_that_names_what_they_have_in_common():

@@ -416,10 +416,10 @@ def test_scripts_need_nothing_newer_than_bash_44() -> None:
     paths = [ROOT / name for name in listed.stdout.split("\0") if name and not name.startswith("docs/results/")]
     scripts = [path for path in paths if path.is_file() and b"bash" in path.read_bytes()[:64].split(b"\n")[0]]
     assert len(scripts) > 30
-    found = {
+    newer = {
         f"{path.relative_to(ROOT)}:{number}": line.strip()
         for path in scripts
         for number, line in enumerate(path.read_text().splitlines(), start=1)
         if NEWER_THAN_BASH_44.search(line.partition(" #")[0])
     }
-    assert found == {}
+    assert newer == {}

@@ -3,8 +3,8 @@
 
   array      this task's index, as the environment says it
   bad-exit   task 0 ends with code 3; any other task that is still there SURVIVE_S later says so
-  warning    seconds until USR1 arrived, which is due DUE_S after the job's start; it is the batch script itself (exec), so
-             that --signal=B: reaches it
+  warning    seconds until USR1 arrived, which is due DUE_S after the job's start; it is the batch script itself (exec),
+             so that --signal=B: reaches it
   attempt    the how-manyth start of this job this is
 Does not prove: that a training script handles any of it.
 """

@@ -64,10 +64,10 @@ def wait_for_reason(cluster: Cluster, node: str, *, passes: bool) -> reason.Reas
 def forget_the_brake(cluster: Cluster, node: str) -> None:
     """On a busy machine the other node may not answer Slurm for a moment, and the last node in service is not drained.
     A site's health check then asks again after 10 minutes; here, at its next call."""
-    told = cluster.state / f"health-state/{node}.told.json"
+    record = cluster.state / f"health-state/{node}.told.json"
     with contextlib.suppress(OSError, ValueError):  # it is being replaced
-        if json.loads(told.read_text()).get("braked"):
-            told.unlink()
+        if json.loads(record.read_text()).get("braked"):
+            record.unlink()
 
 
 def said_by_hooks(cluster: Cluster, node: str) -> str:

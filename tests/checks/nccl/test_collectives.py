@@ -246,8 +246,8 @@ def test_a_size_that_does_not_fit_into_the_memory_of_a_gpu_is_not_measured_and_s
     assert collectives.fitting((gib, 8 * gib), [gib] * 4, GPUS)[0] == [gib]
     monkeypatch.setattr("sys.stdout", output := io.StringIO())
     collectives.say_not_measured(Facts("collectives"), "2-nodes", "all_reduce", too_large, why)
-    said = [json.loads(line) for line in output.getvalue().splitlines()]
-    assert {fact["quantity"]: fact["value"] for fact in said}["nccl.all_reduce.busbw@8GiB"] is None
-    assert {fact["why"] for fact in said} == {
+    facts = [json.loads(line) for line in output.getvalue().splitlines()]
+    assert {fact["quantity"]: fact["value"] for fact in facts}["nccl.all_reduce.busbw@8GiB"] is None
+    assert {fact["why"] for fact in facts} == {
         "17.0 GiB are needed for 8GiB, and n0/rank1 has 14.0 GiB of GPU memory free"
     }
