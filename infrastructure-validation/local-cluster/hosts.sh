@@ -111,7 +111,6 @@ node_host() {  # NAME GPUS CONFINED MODEL SITE; slurmd is a child, so "slurmd di
   ip link set eth0 up
   mkdir -p "$STATE/node/$node" "$STATE/spool/$node"
   private_dev "$STATE/node/$node" "$2" "$3"
-  [ "$(site_says "$5" closed)" != kernel-log ] || rm /dev/kmsg
   private_memory_controller "$STATE/node/$node/system"
   private_folder "$STATE/node/$node/tmp" /tmp 1g
   cat /proc/sys/kernel/random/uuid >"$STATE/node/$node/boot_id"
@@ -119,6 +118,7 @@ node_host() {  # NAME GPUS CONFINED MODEL SITE; slurmd is a child, so "slurmd di
   # the GPUs of the machine itself, where it has some, are not this node's
   [ ! -d /proc/driver/nvidia ] || mount -t tmpfs -o size=4k,mode=755 tmpfs /proc/driver/nvidia
   [ "$4" = "$PLACEHOLDER" ] || simulate_node "$node" "$4" "$2"
+  [ "$(site_says "$5" closed)" != kernel-log ] || rm /dev/kmsg  # jobs are root's here: what is not there, no job reads
   slurmd -N "$node" -d "$STATE/bin/slurmstepd"
 }
 

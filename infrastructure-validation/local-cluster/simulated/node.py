@@ -62,6 +62,8 @@ def write(text: str) -> None:
     part = states.FILE.with_suffix(".part")
     part.write_text(text)
     part.replace(states.FILE)
+    if not KMSG.exists():  # closed: cluster up --like
+        return
     if not HEALTHY.exists() or log != BOOT_LOG.read_text() or KMSG.read_text() != log:
         KMSG.write_text(log)
 
