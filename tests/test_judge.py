@@ -446,6 +446,14 @@ def test_one_undeclared_number_is_one_line_for_all_its_subjects_and_a_fault_keep
     assert "INCOMPLETE nccl.ranks [4-nodes]" in screen
 
 
+def test_nodes_that_slurm_lists_and_the_run_left_aside_are_no_note(tmp_path, monkeypatch):
+    """A gate that takes its value from Slurm's table has it for every node there, also of a mixed partition."""
+    folder = discovery(tmp_path, monkeypatch)
+    table = folder / "raw/scontrol-node.txt"
+    table.write_text(table.read_text() + table.read_text().splitlines()[0].replace("n0", "n7") + "\n")
+    assert not [note for note in judge.judge_folder(folder).verdicts.notes if "did not request" in note]
+
+
 def test_what_cannot_be_known_is_one_line_however_many_gates_and_nodes_wait_for_it():
     """A kernel log that is closed to users: 39 lines on four nodes, before."""
     why = "not found out: the kernel log cannot be read: Operation not permitted"

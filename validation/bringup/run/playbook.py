@@ -258,7 +258,7 @@ def _conclude(playbook: Playbook, judged: list[Judged], folder: Path, console: C
         console.print(report.answered(answer))
     for reason in playbook.left_out:
         console.print(f"{'NOT ASKED':<10} {reason}")
-    if not_known := view.not_known(verdicts):
+    if not_known := view.not_known(verdicts).rstrip():
         console.print(not_known)
     console.print(
         f"\n{report.MARK[outcome]}: {report.counted(verdicts)}; report: {report.shown_path(folder / 'report.md')}"
