@@ -22,7 +22,7 @@ from bringup.report.render import render
 from bringup.results import unhealthy_node
 
 MAX_LISTED = 12  # on the screen; the report lists all
-MIN_ALIKE = 3  # verdicts of one reason share their lines on the screen from so many on
+MIN_ALIKE = 3  # failures that are alike share their lines on the screen from so many on; what is open from two
 _COST = re.compile(r"probe\.(\w+)\.cpu_s")
 _Key = tuple[object, ...]
 
@@ -160,10 +160,14 @@ def _alike(bad: Sequence[Verdict]) -> list[list[Verdict]]:
             key = key_of(verdict)
             if key is not None:
                 together.setdefault(key, []).append(verdict)
-        groups += [group for group in together.values() if len(group) >= MIN_ALIKE]
+        groups += [group for group in together.values() if len(group) >= _least(group[0])]
         taken = {id(verdict) for group in groups for verdict in group}
         left = [verdict for verdict in left if id(verdict) not in taken]
     return sorted([*groups, *([verdict] for verdict in left)], key=lambda group: order[id(group[0])])
+
+
+def _least(verdict: Verdict) -> int:
+    return 2 if verdict.outcome is Outcome.INCOMPLETE else MIN_ALIKE
 
 
 def _shown(groups: Sequence[Sequence[Verdict]]) -> list[tuple[str, str, str]]:

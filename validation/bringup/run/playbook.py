@@ -268,6 +268,9 @@ def _conclude(playbook: Playbook, judged: list[Judged], folder: Path, console: C
         console.print(f"next: bringup compare training/results/run_*-{playbook.name}")
     elif outcome is Outcome.WARN:
         console.print("next: nothing has to be fixed; the report says what the warnings are about")
+    elif outcome is Outcome.INCOMPLETE:
+        again = f"bringup run --resume {report.shown_path(folder)}"
+        console.print(f"next: nothing failed; each line NOT KNOWN says what to do; then {again}")
     elif outcome is not Outcome.PASS:
         console.print(f"next: fix what failed, then bringup run --resume {report.shown_path(folder)}")
     return outcome.exit_code
