@@ -121,7 +121,7 @@ SIGNATURES: tuple[Signature, ...] = (
         ),
         # these end their own rank so
         not_after=r"[Ww]atchdog caught|Heartbeat monitor timed out|watchdog got stuck|watchdog thread terminated",
-        cause="a rank ended itself (abort): an assertion in a library, or an error that nobody caught",
+        cause="a rank ended itself (abort): an assertion in a library, or an error that was not caught",
         do="the lines of that rank before it ended; a core file and its stack, where cores are kept",
         source="torchelastic",
         example="  exitcode   : -6 (pid: 4711)",
