@@ -76,6 +76,17 @@ def test_what_nccl_prints_at_its_end_is_a_sign_only_before_the_last_step():
     assert seen(closing, last) == ["nccl.proxy-gone"]
 
 
+def test_an_abort_by_the_watchdog_is_no_cause_of_its_own():
+    """A hang was shown as `ended by a signal: the memory killer or a person`."""
+    heartbeat = (
+        "[rank1]:[E ProcessGroupNCCL.cpp:1316] [PG 0 Rank 1] Heartbeat monitor timed out! Process will be terminated"
+    )
+    lines = [heartbeat, "  exitcode   : -6 (pid: 4711)"]
+    assert [sign.signature for sign in signs.in_lines(enumerate(lines, start=1), "raw/launch.log")] == ["nccl.timeout"]
+    killed = [heartbeat, "  exitcode   : -9 (pid: 4711)"]
+    assert "torch.killed" in {sign.signature for sign in signs.in_lines(enumerate(killed, start=1), "raw/launch.log")}
+
+
 def test_a_driver_that_is_not_there_is_a_sign_only_where_no_device_was_found():
     lines = ["libibverbs: Warning: couldn't load driver 'libmlx5-rdmav34.so'", "NCCL INFO NET/IB : No device found."]
     signs_seen = signs.in_lines(enumerate(lines, start=1), "raw/x.err")

@@ -104,12 +104,26 @@ SIGNATURES: tuple[Signature, ...] = (
         id="torch.killed",
         area=_AREA,
         patterns=(
-            r"exitcode\s*:\s*-(9|11|7|6)\b",
-            r"Signal (9|11|7|6) \(SIG\w+\) received by PID",
+            r"exitcode\s*:\s*-(9|11|7)\b",
+            r"Signal (9|11|7) \(SIG\w+\) received by PID",
         ),
-        cause="a rank was ended by a signal: 9 the kernel's memory killer or a person, 11 and 7 a crash or a full /dev/shm, 6 an abort",
+        cause="a rank was ended by a signal: 9 the kernel's memory killer or a person, 11 and 7 a crash or a full /dev/shm",
         do="dmesg -T | grep -iE 'killed process|segfault' on its node; df -h /dev/shm",
         source="torchelastic",
         example="  exitcode   : -9 (pid: 4711)",
+    ),
+    Signature(
+        id="torch.aborted",
+        area=_AREA,
+        patterns=(
+            r"exitcode\s*:\s*-6\b",
+            r"Signal 6 \(SIGABRT\) received by PID",
+        ),
+        # these end their own rank so
+        not_after=r"[Ww]atchdog caught|Heartbeat monitor timed out|watchdog got stuck|watchdog thread terminated",
+        cause="a rank ended itself (abort): an assertion in a library, or an error that was not caught",
+        do="the lines of that rank before it ended; a core file and its stack, where cores are kept",
+        source="torchelastic",
+        example="  exitcode   : -6 (pid: 4711)",
     ),
 )
