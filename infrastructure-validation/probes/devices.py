@@ -31,7 +31,7 @@ def devices(facts, hcas=HCAS, pci=PCI):
     bridges = [card for card in cards if _class(card).startswith(BRIDGE)]
     cmdline = [word for word in (_read(CMDLINE) or "").split() if word.partition("=")[0] in OF_PCI]
     modules = [line.split()[0] for line in (_read(MODULES) or "").splitlines() if line.startswith(PEERMEM)]
-    said = {
+    values = {
         "IOMMU of GPUs and NICs": [_read(card / "iommu_group/type") or "none" for card in registers],
         "PCIe options of the kernel": [" ".join(cmdline) or "none"],
         "MaxPayload and MaxReadReq": [payloads(_bytes(card / "config")) for card in registers],
@@ -39,21 +39,21 @@ def devices(facts, hcas=HCAS, pci=PCI):
         "peer memory module": modules[:1] or ["none"],
         "GPU driver": ["open" if "Open" in (_read(DRIVER) or "") else "closed"] if gpus else [],
     }
-    facts.saw("inventory.devices.pci", _entries(said), "text")
+    facts.saw("inventory.devices.pci", _entries(values), "text")
 
 
 def of_gpus(facts, nvml):
     """Of all GPUs that answer: of one that does not, others tell."""
-    said = {name: [] for name, _ in OF_GPU}
+    values = {name: [] for name, _ in OF_GPU}
     try:
         for index in range(within(seconds(), nvml.nvmlDeviceGetCount)):
             gpu = within(seconds(), lambda index=index: nvml.nvmlDeviceGetHandleByIndex(index))
             for name, question in OF_GPU:
-                said[name].append(within(seconds(), lambda ask=question, gpu=gpu: _answer(nvml, ask, gpu)))
+                values[name].append(within(seconds(), lambda ask=question, gpu=gpu: _answer(nvml, ask, gpu)))
     except (nvml.NVMLError, NoAnswer) as error:
         facts.unknown("inventory.devices.gpus", "text", f"NVML: {error}")
         return
-    facts.saw("inventory.devices.gpus", _entries(said), "text")
+    facts.saw("inventory.devices.gpus", _entries(values), "text")
 
 
 def _answer(nvml, question, gpu):
@@ -75,13 +75,13 @@ OF_GPU = (
 
 def of_nics(nics):
     """Firmware and PCIe link by kind of board: two kinds have two firmwares."""
-    said = {}
+    values = {}
     for nic in nics:
         board = _read(nic / "board_id") or _read(nic / "hca_type") or "NIC"
         link = [_read(nic / "device" / f"current_link_{what}") for what in ("speed", "width")]
-        said.setdefault(f"firmware of {board}", []).append(_read(nic / "fw_ver") or HIDDEN)
-        said.setdefault(f"PCIe link of {board}", []).append(f"{link[0]} x{link[1]}" if all(link) else HIDDEN)
-    return _entries(said)
+        values.setdefault(f"firmware of {board}", []).append(_read(nic / "fw_ver") or HIDDEN)
+        values.setdefault(f"PCIe link of {board}", []).append(f"{link[0]} x{link[1]}" if all(link) else HIDDEN)
+    return _entries(values)
 
 
 def payloads(config):
@@ -115,9 +115,9 @@ def acs(config):
     return "none"
 
 
-def _entries(said):
+def _entries(values):
     """`VBIOS=96.00.74.00.01`; where devices of the node differ, each value once."""
-    return [f"{name}={'+'.join(sorted(set(values)))}" for name, values in said.items() if values]
+    return [f"{name}={'+'.join(sorted(set(several)))}" for name, several in values.items() if several]
 
 
 def _class(card):

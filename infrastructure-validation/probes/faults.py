@@ -44,8 +44,8 @@ def argument_of(kind):
 
 
 def hits(kind, who):
-    """Whether this fault is requested on `who`: a rank, a node, a size."""
-    return argument_of(kind) == str(who)
+    """Whether this fault is requested on `who`: a rank, a node, a size; `*`: on all."""
+    return argument_of(kind) in (str(who), "*")
 
 
 def take_room(node):

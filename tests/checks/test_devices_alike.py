@@ -41,7 +41,7 @@ def node(root: Path, firmware: str = "28.39.1002", payload: str = "256", users: 
     return root
 
 
-def said(root: Path, at: str = "n0", **gpu: object) -> Parsed:
+def told_of(root: Path, at: str = "n0", **gpu: object) -> Parsed:
     parsed = told_by(lambda facts: devices.devices(facts, root / "ib", root / "pci"), at)
     parsed.add(told_by(lambda facts: devices.of_gpus(facts, FakeNvml({**HEALTHY, **gpu})), at))
     return parsed
@@ -49,8 +49,8 @@ def said(root: Path, at: str = "n0", **gpu: object) -> Parsed:
 
 def verdicts(*nodes: Parsed) -> dict[str, Verdict]:
     parsed = Parsed()
-    for one in nodes:
-        parsed.add(one)
+    for node_facts in nodes:
+        parsed.add(node_facts)
     run = a_run("discovery", NODES, profile="h100-8x400g")
     judged = judge.judge(run, profile.load("h100-8x400g"), add_derived(parsed, run))
     return {verdict.subject: verdict for verdict in judged.verdicts if verdict.gate == "discovery.devices"}
@@ -65,11 +65,11 @@ def test_other_firmware_and_another_setting_warn_on_their_node_and_are_named(tmp
         "ECC": ({}, {"ecc_mode": (0, 0)}, "ECC: off"),
     }
     for name, (files, gpu, words) in parts.items():
-        healthy = [said(node(tmp_path / name / at), at) for at in ("n0", "n2")]
+        healthy = [told_of(node(tmp_path / name / at), at) for at in ("n0", "n2")]
         odd = node(tmp_path / name / "n1", **files)
         if files.get("payload"):  # of the GPU alone
             (odd / "ib/mlx5_0/device/config").write_bytes(trees.config("256", "512"))
-        by_node = verdicts(*healthy, said(odd, "n1", **gpu))
+        by_node = verdicts(*healthy, told_of(odd, "n1", **gpu))
         assert {at: verdict.outcome for at, verdict in by_node.items()} == {
             "n0": Outcome.PASS,
             "n1": Outcome.WARN,
@@ -79,8 +79,8 @@ def test_other_firmware_and_another_setting_warn_on_their_node_and_are_named(tmp
 
 
 def test_gpus_that_do_not_answer_leave_the_comparison_open(tmp_path: Path) -> None:
-    lost = said(node(tmp_path / "n1"), "n1", name=FakeNvml.NVMLError("GPU is lost"))
-    by_node = verdicts(said(node(tmp_path / "n0"), "n0"), lost, said(node(tmp_path / "n2"), "n2"))
+    lost = told_of(node(tmp_path / "n1"), "n1", name=FakeNvml.NVMLError("GPU is lost"))
+    by_node = verdicts(told_of(node(tmp_path / "n0"), "n0"), lost, told_of(node(tmp_path / "n2"), "n2"))
     assert by_node["n1"].outcome is Outcome.INCOMPLETE
     assert "GPU is lost" in str(by_node["n1"].cause)
     assert by_node["n0"].outcome is Outcome.PASS
@@ -88,7 +88,7 @@ def test_gpus_that_do_not_answer_leave_the_comparison_open(tmp_path: Path) -> No
 
 def test_registers_that_the_kernel_hides_from_users_are_said_to_be_hidden(tmp_path: Path) -> None:
     value_of: dict[str, Value | None] = {
-        fact.quantity: fact.value for fact in said(node(tmp_path, users=True)).observations
+        fact.quantity: fact.value for fact in told_of(node(tmp_path, users=True)).observations
     }
     assert value_of["inventory.devices.nics"] == [
         "firmware of MT_0000000838=28.39.1002",

@@ -312,8 +312,8 @@ class TestProbe:
         monkeypatch.setattr(probe, "CPUINFO", node / "cpuinfo")
         for flags, value in (("fpu vme hypervisor sse", "absent"), ("fpu vme sse", None)):
             (node / "cpuinfo").write_text(f"processor\t: 0\nflags\t\t: {flags}\n")
-            said = told_by(lambda facts: probe.of_memory(probe.Counters(facts, "before"))).observations
-            counted = {fact.quantity: fact.value for fact in said}
+            observations = told_by(lambda facts: probe.of_memory(probe.Counters(facts, "before"))).observations
+            counted = {fact.quantity: fact.value for fact in observations}
             assert counted.get("load.counter.before.ue_count") == value
 
     def test_cards_of_hardware_count_and_in_a_container_all_do(
@@ -325,8 +325,8 @@ class TestProbe:
             (node / "net" / card / "statistics/rx_errors").write_text("0\n")
 
         def cards() -> set[str]:
-            said = told_by(lambda facts: probe.of_cards(probe.Counters(facts, "before"))).observations
-            return {fact.subject for fact in said if fact.quantity == "load.counter.before.rx_errors"}
+            observations = told_by(lambda facts: probe.of_cards(probe.Counters(facts, "before"))).observations
+            return {fact.subject for fact in observations if fact.quantity == "load.counter.before.rx_errors"}
 
         assert cards() == {"n0/eth0", "n0/docker0"}
         (node / "net/eth0/device").mkdir()

@@ -39,9 +39,9 @@ def test_what_carries_the_bytes_between_hosts_is_read(log, transport, nics, gdr,
 
 def log_of(host: str, nics: int, used: tuple[int, ...], line: str = "[{n}]mlx5_{n}:1/IB") -> str:
     """What the ranks of a host write that lists so many NICs and sends over these."""
-    said = [f"NET/IB : Using {' '.join(line.format(n=n) for n in range(nics))} [RO]; OOB eth0:10.0.0.1<0>"]
-    said += ["Using network IB", *(f"Channel {n:02}/0 : 0[0] -> 8[0] [send] via NET/IB/{n}(3)/GDRDMA" for n in used)]
-    return "".join(f"{host}:77:81 [0] NCCL INFO {words}\n" for words in said)
+    entries = [f"NET/IB : Using {' '.join(line.format(n=n) for n in range(nics))} [RO]; OOB eth0:10.0.0.1<0>"]
+    entries += ["Using network IB", *(f"Channel {n:02}/0 : 0[0] -> 8[0] [send] via NET/IB/{n}(3)/GDRDMA" for n in used)]
+    return "".join(f"{host}:77:81 [0] NCCL INFO {words}\n" for words in entries)
 
 
 def test_a_nic_that_is_listed_and_carries_nothing_is_not_used():

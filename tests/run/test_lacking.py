@@ -15,19 +15,19 @@ NODES = ("n0", "n1")
 
 
 @dataclass
-class Found:
+class Discovery:
     """A discovery of two nodes with one GPU each."""
 
     observations: list[Observation]
     run: Run = field(default_factory=lambda: a_run("discovery", NODES, gpus=1))
 
 
-def found(ports: object = 0, state: str | None = None, links: object = 0) -> Any:
+def discovery_of(ports: object = 0, state: str | None = None, links: object = 0) -> Any:
     facts = [("discovery.rdma.ports", "n0", 0), ("discovery.rdma.ports", "n1", ports)]
     facts += [("discovery.gpu.nvlinks", "n0/GPU-a", 0), ("discovery.gpu.nvlinks", "n1/GPU-b", links)]
     if state is not None:
         facts.append(("discovery.rdma.state", "n1/mlx5_0:1", state))
-    return Found(
+    return Discovery(
         [
             Observation(quantity=quantity, subject=subject, value=value, unit="text", evidence="x", why=None)
             for quantity, subject, value in facts
@@ -38,12 +38,12 @@ def found(ports: object = 0, state: str | None = None, links: object = 0) -> Any
 @for_each(
     ("discovery", "lacks"),
     [
-        (found(), "rdma nvlink"),
-        (found(ports=1, state="1: DOWN"), "rdma nvlink"),
-        (found(ports=1, state="4: ACTIVE"), "nvlink"),
-        (found(ports=None), "nvlink"),
-        (found(links=18), "rdma"),
-        (found(links=None), "rdma"),
+        (discovery_of(), "rdma nvlink"),
+        (discovery_of(ports=1, state="1: DOWN"), "rdma nvlink"),
+        (discovery_of(ports=1, state="4: ACTIVE"), "nvlink"),
+        (discovery_of(ports=None), "nvlink"),
+        (discovery_of(links=18), "rdma"),
+        (discovery_of(links=None), "rdma"),
     ],
 )
 def test_only_what_every_node_says_that_it_lacks_is_lacking(discovery: Any, lacks: str) -> None:

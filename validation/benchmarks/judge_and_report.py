@@ -82,6 +82,7 @@ def node_facts(node: str, sick: bool) -> list[tuple[str, str, object, str]]:
             (f"inventory.folder.{folder}.space", node, 800.5, "GiB"),
             (f"inventory.folder.{folder}.files", node, 4000000, "count"),
         ]
+    facts.append(("inventory.devices.nics", node, ["firmware of MT_0000000838=28.39.1002"], "text"))
     for index in range(GPUS):
         gpu = f"{node}/GPU-{node}-{index:04}"
         port = f"{node}/mlx5_{index}:1"
@@ -97,6 +98,8 @@ def node_facts(node: str, sick: bool) -> list[tuple[str, str, object, str]]:
             ("discovery.gpu.remap_failed", gpu, False, "flag"),
             ("discovery.gpu.slowdown", gpu, "none", "text"),
             ("discovery.gpu.power_cap", gpu, 0, "W"),
+            ("discovery.gpu.clock_cap", gpu, 0, "MHz"),
+            ("discovery.gpu.ecc_mode", gpu, "on", "text"),
             ("discovery.gpu.pcie", gpu, 0, "count"),
             ("discovery.gpu.nvlinks", gpu, NVLINKS, "count"),
             ("discovery.gpu.nvlink_recoveries", gpu, 0, "count"),
