@@ -37,10 +37,19 @@ collect_jobs() {
   "$PYTHON" -m bringup ended "$RUN_DIR" "${awaited[@]}" || rc=$?
 }
 
-# What ten jobs that start one after the other need beyond their own time: on nodes that no two jobs share, they do.
+# Whether they fit beside the steps, which take all GPUs of the nodes: not where each has a node or a GPU of its own, and for long.
+small_jobs_fit() {
+  [[ $WHOLE_NODES == no && ${#ONE_GPU_SITE[@]} == 0 ]] && ! has_prolog
+}
+
+has_prolog() {
+  scontrol show config | grep -qE '^Prolog(\[0\])? *= /'
+}
+
+# What ten jobs that start one after the other need beyond their own time: where each takes a node, they do.
 submit_small_jobs() {
   local patience=240
-  [[ $WHOLE_NODES == no ]] || patience=$((patience + 20 * JOB_START_S))
+  small_jobs_fit || patience=$((patience + 20 * JOB_START_S))
   ! wanted jobs || submit_jobs
   ! wanted warning || submit_warning_job
   ! wanted requeue || submit_requeue_job
@@ -75,7 +84,7 @@ submit_requeue_job() {
 # minute early. So where there is a prolog, it is due when that has been over for as long.
 submit_warning_job() {
   local due=5 minutes signal
-  ! scontrol show config | grep -qE '^Prolog(\[0\])? *= /' || due=$((35 + JOB_START_S * 3 / 2))
+  ! has_prolog || due=$((35 + JOB_START_S * 3 / 2))
   minutes=$(((due + JOB_START_S + 109) / 60)) # its program waits for 45 s after that, and ends before the limit
   signal=(--signal="B:USR1@$((60 * minutes - due))")
   ! drilled no-warning || signal=()

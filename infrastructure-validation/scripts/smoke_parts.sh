@@ -37,6 +37,7 @@ look_at_binding() {
   placed binding "$tasks" "$USABLE"
   step binding "$tasks" "${gpus[@]}" --cpus-per-task=1 python3 "$probes/binding.py" task
   JOB_START_S=$((SECONDS - begun))
+  where=("${where[@]/%--immediate=*/--immediate=$((BRINGUP_WAIT_S + 2 * JOB_START_S))}") # the job before has an epilog, too
   look_at_isolation
   # with one GPU per node, or with nodes that no two jobs share, the second would wait for the first
   [[ $GPUS == 1 || $WHOLE_NODES == yes ]] || two_jobs_at_once

@@ -56,7 +56,7 @@ save scontrol-node.txt scontrol --oneliner show node
 save scontrol-partition.txt scontrol --oneliner show partition
 ask_memory 50 --mem-per-cpu # of every job that does not say otherwise
 ! wanted binding || look_at_binding
-[[ $WHOLE_NODES == yes ]] || submit_small_jobs # beside the steps: they fit on nodes that jobs share
+! small_jobs_fit || submit_small_jobs
 if wanted binding || wanted folder || wanted compute || wanted storage; then
   # per GPU: beside --mem, Slurm waits until DefMemPerGPU of every GPU is free (seen with 22.05)
   ask_memory "$(memory_of_steps)" --mem-per-gpu "$GPUS"
@@ -65,6 +65,6 @@ if wanted binding || wanted folder || wanted compute || wanted storage; then
   salloc --quiet --job-name=smoke-steps "${where[@]}" --ntasks-per-node=1 --gpus-per-node="$GPUS" "${memory[@]}" \
     "${SALLOC_SITE[@]}" bash "${BASH_SOURCE[0]}" --inside </dev/null || rc=$?
 fi
-[[ $WHOLE_NODES == no ]] || submit_small_jobs # each takes a whole node, which the steps would have waited for
+small_jobs_fit || submit_small_jobs # they would have kept the steps waiting
 collect_jobs
 run_end "$rc"
