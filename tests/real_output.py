@@ -316,6 +316,10 @@ Every parser and every signature runs over them in `tests/test_real_output.py`. 
 *Wrong*: another value, or a signature too many. *Not recognised*: nothing was said. A check is one value of a label, or
 all signatures that a sample bears. Readers were fixed while these samples were known, so the share that is right says
 nothing about other output.
+
+Signatures were also searched, once, in 4,635 published logs of MLPerf Training (rounds 4.1, 5.0 and 5.1; 839 MB), 4,610
+of them of runs that succeeded. Of these, none bears a first cause that was none. 42 bear `slurm.time-limit`: Slurm had
+ended their steps so, after the result.
 """
 
 
