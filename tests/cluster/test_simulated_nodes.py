@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -68,6 +69,18 @@ def test_faults_of_a_node_are_found_together_and_a_boot_ends_them(simulated: Clu
     assert not Path("/run/bringup-simulated").exists()
 
 
+def test_what_healthy_nodes_lack_is_no_fault_and_no_gap(start_cluster: Callable[..., Cluster]):
+    """A management NIC without counters, and no memory controller: gates of every node were incomplete."""
+    running = start_cluster("--nodes", "2", "--simulate", "h100+management-nic+virtual")
+    with playbook(running) as book:
+        done = book.run("discovery", "node_sweep", env={"BRINGUP_LOAD_S": "3"})
+        assert done.returncode == 0, done.stdout
+        observed = {v.gate: v.observed for v in book.verdicts("discovery").verdicts}
+        under_load = {v.gate: v.observed for v in book.verdicts("node_sweep").verdicts}
+    assert observed["discovery.rdma.flaps"].endswith("bnxt_re0:1 has no such)")
+    assert "no ue_count: a virtual machine sees no memory controller" in under_load["load.node_faults"]
+
+
 def test_a_job_sees_the_simulated_gpus_that_it_was_granted(simulated: Cluster):
     done = simulated.sh("srun", "--nodes=1", "--gpus-per-node=1", PYTHON, INVENTORY)
     facts = [json.loads(line) for line in done.stdout.splitlines()]
@@ -103,6 +116,7 @@ def test_placeholders_have_no_such_faults(cluster: Cluster):
         (("--simulate", "h9000"), ", h200, got 'h9000'"),
         (("--simulate", "h100", "--gpus", "9"), "a node has at most 8 GPUs, got --gpus 9"),
         (("--simulate",), "--simulate wants a GPU model"),
+        (("--simulate", "h100+green"), ", virtual, got 'green'"),
     ],
 )
 def test_a_model_that_nobody_describes_is_refused(options: tuple[str, ...], why: str):
