@@ -127,11 +127,11 @@ def limits(facts):
     facts.saw("discovery.shm", round(shm.f_blocks * shm.f_frsize / GIB, 3), "GiB")
     for name, number in LIMITS.items():
         soft = resource.getrlimit(number)[0]
-        said = "unlimited" if soft == resource.RLIM_INFINITY else str(soft)
+        limit = "unlimited" if soft == resource.RLIM_INFINITY else str(soft)
         if name == "memlock" and not uses_rdma():
-            facts.saw("discovery.memlock", NO_RDMA, "text", remark=f"the limit is {said}")
+            facts.saw("discovery.memlock", NO_RDMA, "text", remark=f"the limit is {limit}")
         else:
-            facts.saw(f"discovery.{name}", said, "text")
+            facts.saw(f"discovery.{name}", limit, "text")
     # a program may raise its soft limit to the hard one, as NCCL and our scripts do
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     facts.saw("discovery.nofile", hard, "count", remark=f"soft limit {soft}")

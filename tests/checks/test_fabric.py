@@ -375,7 +375,7 @@ def test_little_locked_memory_fails():
 
 def test_little_locked_memory_is_no_fault_where_no_rdma_port_is_active(tmp_path, monkeypatch):
     """A limit of 8 MiB is what a login shell of a stock system has, and Slurm hands it on."""
-    said = {}
+    memlock = {}
     state = tmp_path / "mlx5_0/ports/1/state"
     state.parent.mkdir(parents=True)
     for text in ("4: ACTIVE", "1: DOWN"):
@@ -383,11 +383,11 @@ def test_little_locked_memory_is_no_fault_where_no_rdma_port_is_active(tmp_path,
         monkeypatch.setattr(inventory, "uses_rdma", lambda: uses_rdma(tmp_path))
         monkeypatch.setattr(inventory.resource, "getrlimit", lambda limit: (8388608, 8388608))
         facts = told_by(inventory.limits, "n0").observations
-        said[text] = next(fact.value for fact in facts if fact.quantity == "discovery.memlock")
-    assert said == {"4: ACTIVE": "8388608", "1: DOWN": "no RDMA"}
+        memlock[text] = next(fact.value for fact in facts if fact.quantity == "discovery.memlock")
+    assert memlock == {"4: ACTIVE": "8388608", "1: DOWN": "no RDMA"}
     parsed = Parsed()
     for node in ("n0", "n1", "n2"):
-        parsed.saw("discovery.memlock", node, said["1: DOWN"], "text", "e")
+        parsed.saw("discovery.memlock", node, memlock["1: DOWN"], "text", "e")
     assert outcomes(parsed, "discovery.memlock") == ALL_PASS
 
 

@@ -186,7 +186,7 @@ def test_how_a_job_ended_is_judged(run, quantity, value, gate, outcome):
 
 
 @for_each(
-    ("arrived", "prolog_s", "told"),
+    ("arrived", "prolog_s", "warned"),
     [
         (True, 0, True),
         (True, 60, True),
@@ -195,12 +195,12 @@ def test_how_a_job_ended_is_judged(run, quantity, value, gate, outcome):
         (False, 60, None),  # it was due while the prolog ran, and no script was there
     ],
 )
-def test_a_signal_that_was_due_during_the_prolog_is_not_known(monkeypatch, arrived, prolog_s, told):
+def test_a_signal_that_was_due_during_the_prolog_is_not_known(monkeypatch, arrived, prolog_s, warned):
     """A prolog of more than 5 s failed the gate: the job's clock begins before it."""
     monkeypatch.setenv("SLURM_JOB_START_TIME", str(int(time.time()) - prolog_s))
     monkeypatch.setattr(scheduler.signal, "sigtimedwait", lambda signals, seconds: arrived or None)
     facts = told_by(lambda facts: scheduler.warning(facts, 5.0), "n0").observations
     values = [(fact.value, fact.why) for fact in facts if fact.quantity == "smoke.time_limit.warned"]
-    assert [value for value, _ in values] == [told]
-    if told is None:
+    assert [value for value, _ in values] == [warned]
+    if warned is None:
         assert "its prolog took 6" in str(values[0][1])

@@ -433,9 +433,9 @@ def test_of_a_mixed_partition_the_most_common_nodes_with_gpus_are_taken_and_the_
     """A node without a GPU came first, and ended discovery; one with a divided GPU counted 16."""
     monkeypatch.setattr(slurm, "ask", lambda *command: MIXED)
     monkeypatch.setattr(slurm, "partition_nodes", lambda partition: [f"n{number}" for number in range(6)])
-    said: list[str] = []
-    assert list(playbook.requested_nodes(None, None, None, said.append)) == ["n1", "n2", "n3"]
-    assert said == [
+    lines: list[str] = []
+    assert list(playbook.requested_nodes(None, None, None, lines.append)) == ["n1", "n2", "n3"]
+    assert lines == [
         "left aside: n0 (no GPU); n4 (gpu:a100:2,gpu:1g.5gb:14); n5 (gpu:a100:2); the run takes gpu:a100:4 "
         "(--nodelist names others)"
     ]

@@ -90,8 +90,8 @@ class SiteResult:
 
     @property
     def is_good(self) -> bool:
-        found = all(result.mark(drill) == "FOUND" for drill in self.drills)
-        return not (self.broken or self.not_run or self.false_alarms) and found
+        are_found = all(result.mark(drill) == "FOUND" for drill in self.drills)
+        return not (self.broken or self.not_run or self.false_alarms) and are_found
 
 
 def run(sites: Sequence[str], phases: Sequence[str]) -> int:
@@ -102,58 +102,58 @@ def run(sites: Sequence[str], phases: Sequence[str]) -> int:
     console.print(f"sites: {', '.join(sites)}; {report.shown_path(folder)}")
     done: list[SiteResult] = []
     for site in sites:
-        done.append(one := SiteResult(site))
-        _try(one, phases, folder, name, lambda text: console.print(f"{'…':<14} {report.plain(text)}"))
+        done.append(trial := SiteResult(site))
+        _try(trial, phases, folder, name, lambda text: console.print(f"{'…':<14} {report.plain(text)}"))
         write_text(folder / "sites.md", markdown(done), replace=True)
-        console.print(f"{'PASS' if one.is_good else 'NOT PASSED':<14} {site}: {_in_words(one)}")
-        for line in _lines(one.false_alarms):
+        console.print(f"{'PASS' if trial.is_good else 'NOT PASSED':<14} {site}: {_in_words(trial)}")
+        for line in _lines(trial.false_alarms):
             console.print(f"{'':<14} false alarm: {report.plain(line)}")
-        for drilled in one.drills:
+        for drilled in trial.drills:
             console.print(result.line(drilled))
     console.print(f"\nreport: {report.shown_path(folder / 'sites.md')}")
-    if any(one.broken for one in done):
+    if any(trial.broken for trial in done):
         return 2
-    return 0 if all(one.is_good for one in done) else 1
+    return 0 if all(trial.is_good for trial in done) else 1
 
 
-def _try(one: SiteResult, phases: Sequence[str], folder: Path, name: str, tell: Callable[[str], None]) -> None:
+def _try(trial: SiteResult, phases: Sequence[str], folder: Path, name: str, tell: Callable[[str], None]) -> None:
     # a deeper folder is too long for munge's socket
-    cluster = LocalCluster(Path("/tmp") / f"bringup-{name}", Shape(SITES[one.site].nodes), one.site)  # noqa: S108
+    cluster = LocalCluster(Path("/tmp") / f"bringup-{name}", Shape(SITES[trial.site].nodes), trial.site)  # noqa: S108
     try:
         try:
             cluster.start()
-            _healthy(one, phases, cluster, folder / one.site, f"{name}-{one.site}")
-            tell(f"{one.site}: healthy, exit code {one.exit_code}, {one.minutes:.0f} minutes; now the drills")
-            _drills(one, cluster, folder / one.site, f"{name}-{one.site}")
+            _healthy(trial, phases, cluster, folder / trial.site, f"{name}-{trial.site}")
+            tell(f"{trial.site}: healthy, exit code {trial.exit_code}, {trial.minutes:.0f} minutes; now the drills")
+            _drills(trial, cluster, folder / trial.site, f"{name}-{trial.site}")
         finally:
             cluster.end()
     except (DrillError, RunError, RecordError, OSError) as error:
-        one.broken = str(error)
+        trial.broken = str(error)
 
 
-def _healthy(one: SiteResult, phases: Sequence[str], cluster: LocalCluster, place: Path, run_name: str) -> None:
+def _healthy(trial: SiteResult, phases: Sequence[str], cluster: LocalCluster, place: Path, run_name: str) -> None:
     """`bringup run`, where all phases are asked without any argument."""
     begun, named = time.monotonic(), [] if set(phases) == set(PHASES) else phases
     try:
         done = cluster.bringup("run", *named, environment={"BRINGUP_RUN_NAME": run_name}, phases=len(PHASES))
         write_text(place.parent / f"{place.name}.txt", done.output + done.complained, replace=True)
-        one.exit_code, one.minutes = done.code, (time.monotonic() - begun) / 60
+        trial.exit_code, trial.minutes = done.code, (time.monotonic() - begun) / 60
         playbook = read_record(runs.REPOSITORY / runs.PLAYBOOKS / run_name / runs.PLAYBOOK, Playbook)
-        one.nodes = playbook.nodes
-        one.not_run = [stem for stem in playbook.planned if not runs.attempts(PHASES[stem], run_name)]
-        for stem in [stem for stem in playbook.planned if stem not in one.not_run]:
-            one.verdicts += judge.judge_folder(runs.attempts(PHASES[stem], run_name)[-1]).verdicts.verdicts
+        trial.nodes = playbook.nodes
+        trial.not_run = [stem for stem in playbook.planned if not runs.attempts(PHASES[stem], run_name)]
+        for stem in [stem for stem in playbook.planned if stem not in trial.not_run]:
+            trial.verdicts += judge.judge_folder(runs.attempts(PHASES[stem], run_name)[-1]).verdicts.verdicts
     finally:
         environments.keep(run_name, (), place)
         for stem in PHASES:
             environments.keep(run_name, (stem,), place / stem)
 
 
-def _drills(one: SiteResult, cluster: LocalCluster, place: Path, name: str) -> None:
-    before = frozenset((v.gate, v.subject) for v in one.verdicts if v.outcome is not Outcome.PASS)
-    for drill in (_placed(DECLARED[drill_id], one.nodes) for drill_id in DRILLED):
+def _drills(trial: SiteResult, cluster: LocalCluster, place: Path, name: str) -> None:
+    before = frozenset((v.gate, v.subject) for v in trial.verdicts if v.outcome is not Outcome.PASS)
+    for drill in (_placed(DECLARED[drill_id], trial.nodes) for drill_id in DRILLED):
         cluster.heal()
-        one.drills.append(perform.perform(drill, cluster, place, name=name, before=before))
+        trial.drills.append(perform.perform(drill, cluster, place, name=name, before=before))
 
 
 def _placed(drill: Drill, nodes: Sequence[str]) -> Drill:
@@ -162,17 +162,17 @@ def _placed(drill: Drill, nodes: Sequence[str]) -> Drill:
     return placed.model_copy(update={"silent": tuple(node for node in placed.silent if node in nodes)})
 
 
-def _in_words(one: SiteResult) -> str:
-    if one.broken:
-        return report.plain(one.broken)
-    found = sum(result.mark(drill) == "FOUND" for drill in one.drills)
-    not_run = f"; not run: {', '.join(one.not_run)}" if one.not_run else ""
-    drills = f"{found} of {len(one.drills)} drills found"
-    return f"exit code {one.exit_code}, {_counted(one)}, {one.minutes:.0f} minutes; {drills}{not_run}"
+def _in_words(trial: SiteResult) -> str:
+    if trial.broken:
+        return report.plain(trial.broken)
+    found_count = sum(result.mark(drill) == "FOUND" for drill in trial.drills)
+    not_run = f"; not run: {', '.join(trial.not_run)}" if trial.not_run else ""
+    drills = f"{found_count} of {len(trial.drills)} drills found"
+    return f"exit code {trial.exit_code}, {_counted(trial)}, {trial.minutes:.0f} minutes; {drills}{not_run}"
 
 
-def _counted(one: SiteResult) -> str:
-    counts = Counter(verdict.outcome for verdict in one.verdicts)
+def _counted(trial: SiteResult) -> str:
+    counts = Counter(verdict.outcome for verdict in trial.verdicts)
     return ", ".join(f"{counts[outcome]} {outcome}" for outcome in Outcome if counts[outcome])
 
 
@@ -191,15 +191,15 @@ def _lines(verdicts: Sequence[Verdict]) -> list[str]:
 def markdown(done: Sequence[SiteResult]) -> str:
     rows = [
         (
-            one.site,
-            SITES[one.site].about,
-            "" if one.exit_code is None else str(one.exit_code),
-            one.broken or _counted(one),
-            "; ".join(_lines([v for v in one.verdicts if v.outcome is not Outcome.PASS])) or "nothing",
-            f"{one.minutes:.0f}",
-            ", ".join(f"{drill.drill} {result.mark(drill)}" for drill in one.drills),
+            trial.site,
+            SITES[trial.site].about,
+            "" if trial.exit_code is None else str(trial.exit_code),
+            trial.broken or _counted(trial),
+            "; ".join(_lines([v for v in trial.verdicts if v.outcome is not Outcome.PASS])) or "nothing",
+            f"{trial.minutes:.0f}",
+            ", ".join(f"{drill.drill} {result.mark(drill)}" for drill in trial.drills),
         )
-        for one in done
+        for trial in done
     ]
     head = ("site", "settings", "exit code", "verdicts", "did not pass", "minutes", "drills")
     return "\n".join([f"Commit {opening.git_commit()}.", "", *report.table(head, rows), ""])

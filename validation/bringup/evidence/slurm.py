@@ -43,7 +43,7 @@ def gpus_of(gres: str | None) -> int:
 
 def shapes(text: str) -> dict[str, tuple[str, tuple[str, ...]]]:
     """`scontrol --oneliner show node`: node -> (what it has of GPUs, without sockets: gpu:h100:8, its features)."""
-    found: dict[str, tuple[str, tuple[str, ...]]] = {}
+    shape_of: dict[str, tuple[str, tuple[str, ...]]] = {}
     for line in lines(text):
         fields, _ = _split_reason(line)
         match, gres = _NODE.match(fields), _field(fields, "Gres") or ""
@@ -52,8 +52,8 @@ def shapes(text: str) -> dict[str, tuple[str, tuple[str, ...]]]:
                 re.sub(r"\(.*\)", "", item) for item in re.split(r",(?![^(]*\))", cut(gres)) if item.startswith("gpu")
             ]
             features = cut(_field(fields, "ActiveFeatures") or "").split(",")
-            found[match[1]] = ",".join(gpus), tuple(features)
-    return found
+            shape_of[match[1]] = ",".join(gpus), tuple(features)
+    return shape_of
 
 
 def nodes(text: str, where: str) -> Parsed:

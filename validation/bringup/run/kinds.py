@@ -25,7 +25,7 @@ def set_aside(known: Mapping[str, Node], names: Sequence[str]) -> dict[str, str]
     kinds = Counter(kind(known[name]) for name in left if known[name].gpus)
     if not kinds:
         return {}
-    most_common = max(kinds, key=lambda one: (kinds[one], _gpus(known, left, one)))
+    most_common = max(kinds, key=lambda common: (kinds[common], _gpus(known, left, common)))
     return {
         name: aside.get(name) or kind(known[name])
         for name in names
@@ -48,8 +48,8 @@ def kind(node: Node) -> str:
     return node.gres or NO_GPU
 
 
-def _gpus(known: Mapping[str, Node], names: Sequence[str], one: str) -> int:
-    return max(known[name].gpus for name in names if kind(known[name]) == one)
+def _gpus(known: Mapping[str, Node], names: Sequence[str], wanted: str) -> int:
+    return max(known[name].gpus for name in names if kind(known[name]) == wanted)
 
 
 def constraint() -> str:
