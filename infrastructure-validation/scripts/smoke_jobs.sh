@@ -14,7 +14,8 @@ batch() { # NAME OPTIONS… COMMAND: a job of one task; prints its id, nothing w
   until sbatch --parsable "${SBATCH_SITE[@]}" "${ONE_GPU_SITE[@]}" --job-name="smoke-$name" ${others:+--exclude="$others"} \
     --output="$raw/job-$name.log" --open-mode=append \
     --time=10 "${memory[@]}" "${@:1:$#-1}" --wrap "${!#}" 2>"$refused"; do
-    grep -qE 'Max(Submit|Jobs)|job submit limit' "$refused" && ((SECONDS < deadline)) || break
+    grep -qE 'Max(Submit|Jobs)|job submit limit' "$refused" || break
+    ((SECONDS < deadline)) || break
     sleep 2
   done
   cat "$refused" >>"$raw/jobs.err" # without a job its gates are incomplete

@@ -38,16 +38,17 @@ look_at_binding() {
   step binding "$tasks" "${gpus[@]}" --cpus-per-task=1 python3 "$probes/binding.py" task
   JOB_START_S=$((SECONDS - begun))
   where=("${where[@]/%--immediate=*/--immediate=$((BRINGUP_WAIT_S + 2 * JOB_START_S))}") # the job before has an epilog, too
-  look_at_isolation
+  look_at_isolation job
   # with one GPU per node, or with nodes that no two jobs share, the second would wait for the first
   [[ $GPUS == 1 || $WHOLE_NODES == yes ]] || two_jobs_at_once
 }
 
 # A job without a GPU; where the site refuses such a job, a step without one, later and inside the allocation.
-look_at_isolation() { # OPTIONS…
-  local before=$rc
-  step isolation 1 --cpus-per-task=1 "$@" python3 "$probes/binding.py" no-gpu
-  if (($# == 0)) && [[ ! -s $raw/isolation.jsonl ]] && grep -q 'Unable to allocate resources' "$raw/isolation.err"; then
+look_at_isolation() { # job, or step
+  local before=$rc without=()
+  [[ $1 == job ]] || without=(--gres=none)
+  step isolation 1 --cpus-per-task=1 "${without[@]}" python3 "$probes/binding.py" no-gpu
+  if [[ $1 == job && ! -s $raw/isolation.jsonl ]] && grep -q 'Unable to allocate resources' "$raw/isolation.err"; then
     rc=$before
     cp "$raw/isolation.err" "$raw/isolation-refused.err"
     export ISOLATION_REFUSED=yes
