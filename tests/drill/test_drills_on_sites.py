@@ -33,10 +33,10 @@ def test_a_line_of_a_site_has_a_verb_that_is_known():
 
 def test_what_a_site_lacks_fails_and_is_no_false_alarm_and_its_absence_is_one():
     def alarms(gate, outcome):
-        trial = sites.SiteResult("parallelcluster", verdicts=[a_verdict(gate, "job", outcome, kind=Kind.JUDGED)])
+        trial = sites.SiteResult("dgx", verdicts=[a_verdict(gate, "job", outcome, kind=Kind.JUDGED)])
         return [verdict.gate for verdict in trial.false_alarms]
 
-    assert alarms("discovery.slurm.confines_devices", Outcome.FAIL) == []
-    assert alarms("discovery.slurm.confines_devices", Outcome.INCOMPLETE) == ["discovery.slurm.confines_devices"]
+    assert alarms("smoke.cpu.bound", Outcome.WARN) == []
+    assert alarms("smoke.cpu.bound", Outcome.INCOMPLETE) == ["smoke.cpu.bound"]
     assert alarms("discovery.nofile", Outcome.FAIL) == ["discovery.nofile"]
     assert alarms("discovery.nofile", Outcome.PASS) == []

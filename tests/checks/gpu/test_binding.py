@@ -7,11 +7,14 @@ import binding
 import gpus
 import pytest
 from bringup import judge
+from bringup.answers import answers
 from bringup.evidence.parsed import Parsed
 from bringup.plan import profile
 from bringup.plan.phases import PHASES
-from bringup.records import Outcome, Verdict
+from bringup.plan.site import Site
+from bringup.records import Mark, Outcome, Verdict
 from bringup.run import open as opening
+from bringup.run.site import AtSite
 from factory import a_run
 from loops import for_each
 from probing import told_by
@@ -170,3 +173,33 @@ def test_two_jobs_are_not_planned_where_no_two_jobs_share_a_node(tmp_path):
         verdicts = judge.judge_folder(folder, other).verdicts
         assert not gates & {verdict.gate for verdict in verdicts.verdicts}
         assert gates <= {entry.gate for entry in verdicts.not_applicable if "EXCLUSIVE" in entry.reason}
+
+
+def test_what_keeps_two_jobs_apart_is_not_judged_where_the_site_says_that_no_two_share_a_node(tmp_path):
+    """AWS ParallelCluster as it is installed confines neither devices nor memory: a cluster whose jobs take whole nodes
+    ended with FAIL. The answer says that it was not asked, and why."""
+    of_sharing = {"smoke.gpu.isolated", "smoke.jobs.refused_gpus", "smoke.cpu.confined", "smoke.memory.enforced"}
+    for shares, absent in ((True, set()), (False, of_sharing)):
+        lab = AtSite(Site(schema_version=1, name="lab", jobs_share_nodes=shares), tmp_path / "lab.site.yaml")
+        folder = opening.open_run(
+            PHASES["smoke"],
+            nodes=["n0"],
+            gpus_per_node=2,
+            ranks_per_node=2,
+            profile=profile.load("local-cpu"),
+            argv=[],
+            results=tmp_path / str(shares),
+            site=lab,
+        )
+        judged = judge.judge_folder(folder)
+        judged_gates = {verdict.gate for verdict in judged.verdicts.verdicts}
+        assert of_sharing - judged_gates == absent
+        assert "smoke.gpu.bound" in judged_gates  # what one task gets is still judged
+        [isolated] = [
+            claim
+            for answer in answers([judged])
+            for claim in answer.claims
+            if claim.claim == "gpus-isolated" and claim.mark is Mark.NOT_ASKED
+        ] or [None]
+        assert (isolated is None) is shares
+        assert shares or "jobs_share_nodes" in isolated.why

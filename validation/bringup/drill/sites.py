@@ -40,17 +40,7 @@ class Site:
 
 _LOG = ("discovery.kernel_log.xid", "discovery.kernel_log.nonfatal", "load.kernel_log")
 SITES: Mapping[str, Site] = {
-    "parallelcluster": Site(
-        2,
-        "cgroup.conf constrains cores alone; memory is not counted",
-        lacks=(
-            "discovery.slurm.confines_devices",
-            "discovery.slurm.confines_memory",
-            "smoke.gpu.isolated",
-            "smoke.jobs.refused_gpus",
-            "smoke.memory.enforced",
-        ),
-    ),
+    "parallelcluster": Site(2, "cgroup.conf constrains cores alone, memory is not counted; jobs take whole nodes"),
     "dgx": Site(
         2,
         "prolog 20 s, epilog 10 s; TaskPlugin=task/cgroup; closed kernel log",

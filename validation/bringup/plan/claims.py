@@ -35,6 +35,7 @@ class Claim:
     shows: tuple[str, ...] = ()  # gates whose values are the answer's numbers
     drills: bool = False  # proved by the drills of this report
     optional: bool = False  # where it is not asked, its question is answered all the same
+    of_sharing: bool = False  # it matters where two jobs run on one node
 
 
 _TRAINING = tuple(phase.stem for phase in PHASES.values() if phase.is_training)
@@ -65,6 +66,7 @@ CLAIMS: tuple[Claim, ...] = (
         question=1,
         says="a job cannot open another job's GPU",
         real=("gpu",),
+        of_sharing=True,
     ),
     Claim(
         id="gpus-healthy",
@@ -101,6 +103,7 @@ CLAIMS: tuple[Claim, ...] = (
         id="jobs-confined",
         question=2,
         says="cores and memory are confined to what was granted",
+        of_sharing=True,
     ),
     Claim(
         id="jobs-kept",

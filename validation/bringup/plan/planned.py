@@ -6,6 +6,7 @@ from collections.abc import Collection
 
 from bringup.plan import variants
 from bringup.plan.catalogue import NONE, Gates, of_phase
+from bringup.plan.claims import CLAIMS
 from bringup.plan.profile import Profile
 from bringup.plan.subjects import subjects
 from bringup.records import NotApplicable, Run
@@ -36,11 +37,21 @@ WHOLE_NODES = (
 )
 
 
-def left_out(phase: str, whole_nodes: bool) -> list[NotApplicable]:
-    """Gates that a setting of the partition makes meaningless; the setting is read when the run is opened."""
-    return [
-        NotApplicable(gate=gate.id, reason=WHOLE_NODES) for gate in of_phase(phase) if whole_nodes and gate.shared_nodes
-    ]
+_OF_SHARING = {claim.id for claim in CLAIMS if claim.of_sharing}
+NOT_SHARED = "the site file says that each job takes whole nodes (jobs_share_nodes): nothing has to keep two jobs apart"
+
+
+def left_out(phase: str, whole_nodes: bool, jobs_share_nodes: bool = True) -> list[NotApplicable]:
+    """Gates that a setting of the partition makes meaningless, which is read when the run is opened; and where no two
+    jobs of the site share a node, those whose claims are about sharing alone."""
+    entries = []
+    for gate in of_phase(phase):
+        claims = {*gate.claims, *gate.bears_on}
+        if whole_nodes and gate.shared_nodes:
+            entries.append(NotApplicable(gate=gate.id, reason=WHOLE_NODES))
+        elif not jobs_share_nodes and claims and claims <= _OF_SHARING:
+            entries.append(NotApplicable(gate=gate.id, reason=NOT_SHARED))
+    return entries
 
 
 def without(phase: str, lacking: Collection[str], profile: Profile) -> list[NotApplicable]:

@@ -140,6 +140,7 @@ class Site(Record):
     constraint: Submitted | None = None
     time_limits: dict[PhaseKey, TimeLimit] = Field(default_factory=dict)
     gpu_request: GpuRequest = "none"
+    jobs_share_nodes: bool = True  # false: each job takes whole nodes, so that nothing has to keep two jobs apart
     price_per_gpu_hour: Price | None = None  # for the costs that `bringup sweep` shows
     srun: list[Option] = Field(default_factory=list)  # further options of every srun
     salloc: list[Option] = Field(default_factory=list)

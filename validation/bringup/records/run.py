@@ -34,7 +34,7 @@ class SiteUsed(Record):
     """The site file that a run was opened with, and where the run was another one than it says."""
 
     name: str
-    says: dict[str, str | list[str] | dict[str, str | list[str]]]  # the file: key -> value
+    says: dict[str, bool | str | list[str] | dict[str, str | list[str]]]  # the file: key -> value
     # key or variable -> what held in its place: Slurm's word about the job, or the environment of the user
     otherwise: dict[str, str] = Field(default_factory=dict)
 

@@ -128,7 +128,9 @@ def site_rows(site: SiteUsed) -> list[tuple[str, str, str]]:
     return rows + [(name, "", value) for name, value in site.otherwise.items() if name not in site.says]
 
 
-def _site_value(value: str | list[str] | dict[str, str | list[str]]) -> str:
+def _site_value(value: bool | str | list[str] | dict[str, str | list[str]]) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     if isinstance(value, dict):
         return ", ".join(f"{name}={_site_value(inner)}" for name, inner in value.items())
     return value if isinstance(value, str) else " ".join(value)

@@ -118,7 +118,7 @@ def open_run(
     if results is not None:
         folder = results / folder.name
     not_applicable = planned.excluded_here(phase.stem, profile.not_applicable)
-    left_out = planned.left_out(phase.stem, whole_nodes)
+    left_out = planned.left_out(phase.stem, whole_nodes, site is None or site.site.jobs_share_nodes)
     left_out += planned.without(phase.stem, os.environ.get(VARIABLE, "").split(), profile)
     own_checks = [] if site is None or site.site.checks is None else own.read(Path(site.site.checks))
     before = _attempt_before(folder.parent, phase)
